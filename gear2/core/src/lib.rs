@@ -1,0 +1,2 @@
+//! Placeholder replaced in this commit series.
+#![no_std]
