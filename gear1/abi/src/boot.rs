@@ -1,0 +1,201 @@
+//! What init hands over to the runtime: one plain-data structure, mapped
+//! read-only at [`layout::el2::BOOT_INFO`](crate::layout::el2::BOOT_INFO).
+//!
+//! All addresses are physical (PA) unless a field says otherwise.
+
+use crate::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
+
+/// `magic` of [`BootInfo`].
+pub const BOOT_MAGIC: u64 = u64::from_le_bytes(*b"G1BOOT\0\0");
+
+/// INTIDs below this one can be owned: SGIs, PPIs and SPIs.
+pub const MAX_INTIDS: usize = 1020;
+/// Most memory regions of one VM.
+pub const MAX_REGIONS: usize = 4;
+/// Most pieces that are copied when a VM is loaded.
+pub const MAX_LOADS: usize = 4;
+
+/// How secondary CPUs are turned on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum EnableMethod {
+    /// PSCI by SMC.
+    #[default]
+    PsciSmc = 0,
+    /// PSCI by HVC (firmware below EL2 does not exist; kept for completeness of the FDT binding).
+    PsciHvc = 1,
+    /// A release address is polled (Linux arm64 `spin-table`).
+    SpinTable = 2,
+}
+
+/// A physical CPU.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct BootCpu {
+    /// Affinity fields of MPIDR_EL1.
+    pub mpidr: u64,
+    /// Release address with [`EnableMethod::SpinTable`].
+    pub release_addr: u64,
+    /// Is one of Gear2's CPUs.
+    pub gear2: bool,
+}
+
+/// The interrupt controller.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct BootGic {
+    /// 2 or 3.
+    pub version: u32,
+    /// Distributor.
+    pub gicd: u64,
+    /// GICv3: lowest redistributor frame. GICv2: GICC.
+    pub gicr: u64,
+    /// Distance between two CPUs' redistributors in bytes (GICv3).
+    pub gicr_stride: u64,
+    /// GICv2 only: hypervisor interface.
+    pub gich: u64,
+    /// GICv2 only: virtual CPU interface.
+    pub gicv: u64,
+}
+
+/// A range of a VM's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BootRegion {
+    /// Guest's address (IPA).
+    pub ipa: u64,
+    /// Physical address.
+    pub pa: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A piece of the archive, or a finished device tree, that loading copies into a VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BootLoad {
+    /// Source.
+    pub source: u64,
+    /// Destination, inside one of the VM's regions.
+    pub destination: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A VM.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct BootVm {
+    /// First vCPU (`VcpuId`).
+    pub first_vcpu: u16,
+    /// Number of vCPUs.
+    pub vcpu_count: u16,
+    /// Stage-2 root table.
+    pub root: u64,
+    /// Starting level of the stage-2 walk is fixed by VTCR; VMID for VTTBR_EL2.
+    pub vmid: u16,
+    /// Entry point of the boot vCPU (IPA).
+    pub entry: u64,
+    /// X0 of the boot vCPU: the device tree (IPA).
+    pub argument: u64,
+    /// Memory; unused entries have size 0.
+    pub regions: [BootRegion; MAX_REGIONS],
+    /// What loading copies; unused entries have size 0.
+    pub loads: [BootLoad; MAX_LOADS],
+    /// The guest sees its distributor here (IPA).
+    pub gicd_ipa: u64,
+    /// The guest sees its redistributors here (IPA), 128 KiB a vCPU (GICv3).
+    pub gicr_ipa: u64,
+    /// Already loaded by init.
+    pub loaded: bool,
+}
+
+/// Gear2 in memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct BootGear2 {
+    /// Stage-2 root table.
+    pub root: u64,
+    /// VMID for VTTBR_EL2.
+    pub vmid: u16,
+    /// First instruction (IPA); X0 = loop's CPU index, SP = its stack.
+    pub entry: u64,
+}
+
+/// Everything the runtime knows when it starts.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct BootInfo {
+    /// [`BOOT_MAGIC`].
+    pub magic: u64,
+    /// [`crate::ABI_VERSION`] of init.
+    pub abi_version: u32,
+    /// Physical CPUs; entry 0 is the one that booted.
+    pub cpu_count: u32,
+    /// Physical CPUs.
+    pub cpus: [BootCpu; MAX_CPUS],
+    /// How they are turned on.
+    pub enable_method: EnableMethod,
+    /// TTBR0_EL2 of the runtime.
+    pub ttbr0_el2: u64,
+    /// MAIR_EL2 of the runtime.
+    pub mair_el2: u64,
+    /// TCR_EL2 of the runtime.
+    pub tcr_el2: u64,
+    /// VTCR_EL2 for all VMs and Gear2.
+    pub vtcr_el2: u64,
+    /// An empty stage-2 table with a VMID of its own, for VTTBR_EL2 between two VMs
+    /// (errata 1319367 and 1319537 of Cortex-A57 and A72).
+    pub null_root: u64,
+    /// VMID of the empty table.
+    pub null_vmid: u16,
+    /// PA of the boot page (see [`ImageHeader::boot_page`](crate::image::ImageHeader)).
+    pub boot_page: u64,
+    /// PA of the runtime's link address [`layout::el2::RUNTIME`](crate::layout::el2::RUNTIME).
+    pub image: u64,
+    /// Lowest PA of the stage-2 table pool.
+    pub pool: u64,
+    /// Bytes of the pool.
+    pub pool_size: u64,
+    /// The interrupt controller.
+    pub gic: BootGic,
+    /// One of [`info::uart`](crate::info::uart).
+    pub uart_kind: u32,
+    /// INTID of the boot UART, owned by Gear2.
+    pub uart_intid: u32,
+    /// VMs in use.
+    pub vm_count: u32,
+    /// vCPUs in use.
+    pub vcpu_count: u32,
+    /// VMs.
+    pub vms: [BootVm; MAX_VMS],
+    /// For each vCPU the CPU whose loop first gets its wake-ups.
+    pub home_cpu: [u16; MAX_VCPUS],
+    /// Gear2.
+    pub gear2: BootGear2,
+    /// For each physical INTID its owner.
+    pub irq_owner: [IrqOwner; MAX_INTIDS],
+}
+
+/// Who gets a physical interrupt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct IrqOwner(u8);
+
+impl IrqOwner {
+    /// Nobody: stays disabled.
+    pub const NONE: Self = Self(0);
+    /// Gear2, as an event.
+    pub const GEAR2: Self = Self(1);
+    const FIRST_VM: u8 = 2;
+
+    /// Returns the owner that is the VM numbered `index`, if there can be one.
+    pub fn vm(index: usize) -> Option<Self> {
+        (index < MAX_VMS).then(|| Self(Self::FIRST_VM + index as u8))
+    }
+
+    /// Returns the index of the VM that owns the interrupt.
+    pub fn vm_index(self) -> Option<usize> {
+        self.0.checked_sub(Self::FIRST_VM).map(usize::from)
+    }
+}

@@ -1,0 +1,228 @@
+//! Calls from Gear2 to Gear1: `SVC #number` from EL0, arguments in X0 to X7.
+//!
+//! A call keeps X19 to X30, SP and the flags' owner conventions of a function
+//! call (AAPCS64); every other register is lost. Results arrive in X0 to X7.
+//! All calls but [`NEXT`](number::NEXT) return a [`Status`] in X0.
+//!
+//! Times are physical counter ticks (CNTPCT_EL0).
+
+use crate::id::VcpuId;
+use crate::regs::{NO_VCPU, Regs};
+
+/// Immediates of `SVC`.
+pub mod number {
+    /// Takes a [`Decision`](super::Decision), returns an [`Event`](crate::event::Event).
+    pub const NEXT: u16 = 0;
+    /// `()`: returns [`ABI_VERSION`](crate::ABI_VERSION) in X1 and the counter in X2.
+    pub const VERSION: u16 = 1;
+    /// `(vcpu)`: returns in X1 its [`VcpuState`](super::VcpuState), in X2 and X3 the detail: for
+    /// `AwaitsMmio` the IPA and the access word of [`Mmio`](crate::event::Mmio); in X4 the CPU it runs on.
+    pub const VCPU_STATE: u16 = 2;
+    /// `(vcpu, cpu)`: makes `cpu` the one whose loop gets the vCPU's wake-ups.
+    pub const VCPU_ASSIGN: u16 = 3;
+    /// `(vcpu, value, how)`: completes what the vCPU waits for ([`Reply`](super::Reply) in X2) without running it.
+    pub const VCPU_REPLY: u16 = 4;
+    /// `(vm)`: returns in X1 its [`VmState`](super::VmState), in X2 how many of its vCPUs are not off.
+    pub const VM_STATE: u16 = 8;
+    /// `(vm)`: asks all vCPUs of the VM to stop. `Busy` until the last has left; ask again after its event.
+    pub const VM_STOP: u16 = 9;
+    /// `(vm)`: wipes and loads a stopped VM, at most 64 KiB a call; X1 = bytes left, 0 when it is loaded.
+    pub const VM_LOAD: u16 = 10;
+    /// `(vm)`: makes the boot vCPU of a loaded VM runnable.
+    pub const VM_START: u16 = 11;
+    /// `(vm, intid, level)`: drives an emulated device's interrupt line (level 0 or 1) into a VM.
+    pub const IRQ_SET: u16 = 16;
+    /// `(intid)`: deactivates a physical interrupt that arrived as an event.
+    pub const IRQ_DONE: u16 = 17;
+    /// `(cpu)`: makes the loop on `cpu` return from `NEXT` with `Event::Poke`.
+    pub const POKE: u16 = 18;
+    /// `(vcpu, reason)`: returns in X1 the exit count, in X2 the ticks.
+    pub const EXIT_STATS: u16 = 24;
+    /// `(cursor)`: reads a log record; X1 = next cursor, X2.. = the record's words
+    /// ([`Record`](crate::record::Record)). `NotFound` when there is none.
+    pub const LOG_READ: u16 = 25;
+    /// `(op)`: powers the machine off (0) or resets it (1). Does not return.
+    pub const SYSTEM: u16 = 32;
+    /// `(pc, detail)`: Gear2 cannot go on (its panic). Does not return.
+    pub const FATAL: u16 = 33;
+}
+
+/// Outcome of a call, in X0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Status {
+    /// Done.
+    Ok = 0,
+    /// No such call.
+    NoSuchCall = 1,
+    /// An argument names nothing that exists.
+    NotFound = 2,
+    /// The state does not allow it.
+    WrongState = 3,
+    /// Not yet; ask again after the next event.
+    Busy = 4,
+    /// An argument is out of range.
+    Invalid = 5,
+}
+
+impl Status {
+    /// Returns the status for the value of X0.
+    pub const fn from_reg(reg: u64) -> Option<Self> {
+        Some(match reg {
+            0 => Self::Ok,
+            1 => Self::NoSuchCall,
+            2 => Self::NotFound,
+            3 => Self::WrongState,
+            4 => Self::Busy,
+            5 => Self::Invalid,
+            _ => return None,
+        })
+    }
+}
+
+/// How Gear2 completes what a vCPU waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Reply {
+    /// Nothing to complete.
+    None = 0,
+    /// The value read, or the hypercall's result (X0 of the guest).
+    Value = 1,
+    /// The access ends in a synchronous external abort inside the guest.
+    Abort = 2,
+}
+
+impl Reply {
+    /// Returns the reply for its register value.
+    pub const fn from_reg(reg: u64) -> Option<Self> {
+        Some(match reg {
+            0 => Self::None,
+            1 => Self::Value,
+            2 => Self::Abort,
+            _ => return None,
+        })
+    }
+}
+
+/// What Gear2 wants next on this CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Run a vCPU until the deadline.
+    Run {
+        /// The vCPU; must be runnable and not running elsewhere.
+        vcpu: VcpuId,
+        /// Counter value at which the CPU comes back at the latest.
+        deadline: u64,
+        /// Completes the access the vCPU waits for, if it waits.
+        reply: Reply,
+        /// The value with `Reply::Value`.
+        value: u64,
+        /// Return at WFE too: somebody else wants this CPU.
+        trap_wfe: bool,
+    },
+    /// Wait for an event.
+    Idle {
+        /// Counter value at which the CPU comes back at the latest.
+        deadline: u64,
+    },
+}
+
+const RUN: u64 = 0;
+const IDLE: u64 = 1;
+const TRAP_WFE: u64 = 1 << 8;
+const REPLY_SHIFT: u32 = 16;
+
+impl Decision {
+    /// Returns the argument registers of [`number::NEXT`].
+    pub const fn encode(self) -> Regs {
+        match self {
+            Self::Run {
+                vcpu,
+                deadline,
+                reply,
+                value,
+                trap_wfe,
+            } => {
+                let wfe = if trap_wfe { TRAP_WFE } else { 0 };
+                let word = RUN | wfe | (reply as u64) << REPLY_SHIFT;
+                [word, vcpu.reg(), deadline, value, 0, 0, 0, 0]
+            }
+            Self::Idle { deadline } => [IDLE, NO_VCPU, deadline, 0, 0, 0, 0, 0],
+        }
+    }
+
+    /// Returns the decision in the argument registers, or `None` when they hold none.
+    #[inline]
+    pub const fn decode(regs: &Regs) -> Option<Self> {
+        let [word, vcpu, deadline, value, ..] = *regs;
+        match word & 0xff {
+            RUN => {
+                let Some(vcpu) = VcpuId::from_reg(vcpu) else {
+                    return None;
+                };
+                let Some(reply) = Reply::from_reg((word >> REPLY_SHIFT) & 0xff) else {
+                    return None;
+                };
+                Some(Self::Run {
+                    vcpu,
+                    deadline,
+                    reply,
+                    value,
+                    trap_wfe: word & TRAP_WFE != 0,
+                })
+            }
+            IDLE => Some(Self::Idle { deadline }),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! state_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$vdoc])* $variant = $value),+ }
+
+        impl $name {
+            /// Returns the state for its register value.
+            pub const fn from_reg(reg: u64) -> Option<Self> {
+                Some(match reg { $($value => Self::$variant,)+ _ => return None })
+            }
+        }
+    };
+}
+
+state_enum! {
+    /// State of a vCPU as Gear1 keeps it.
+    VcpuState {
+        /// Off (PSCI), or its VM does not run.
+        Off = 0,
+        /// Can be run.
+        Ready = 1,
+        /// Runs on a CPU now.
+        Running = 2,
+        /// Waits in WFI; a wake-up event will come.
+        Wfi = 3,
+        /// Waits for the completion of an MMIO access.
+        AwaitsMmio = 4,
+        /// Waits for the result of a hypercall.
+        AwaitsHypercall = 5,
+    }
+}
+
+state_enum! {
+    /// State of a VM as Gear1 keeps it.
+    VmState {
+        /// Its memory holds nothing yet.
+        Stopped = 0,
+        /// Being wiped and loaded.
+        Loading = 1,
+        /// Loaded, never run since.
+        Loaded = 2,
+        /// At least one vCPU was started.
+        Running = 3,
+        /// Asked to stop; a vCPU is still inside.
+        Stopping = 4,
+    }
+}

@@ -1,0 +1,172 @@
+//! Events that Gear1 returns from [`NEXT`](crate::call::number::NEXT).
+//!
+//! X0 holds the kind, X1 the vCPU (the one that ran, or the one it is about),
+//! X2 to X6 the kind's values, X7 the counter at the time of the event.
+
+use crate::id::VcpuId;
+use crate::regs::{NO_VCPU, Regs};
+
+/// A data access of a guest that Gear1 decoded and does not emulate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mmio {
+    /// Guest's physical address (IPA).
+    pub ipa: u64,
+    /// log2 of the access size in bytes, 0 to 3.
+    pub size_log2: u8,
+    /// The value stored, zero-extended; `None` for a load.
+    pub store: Option<u64>,
+}
+
+impl Mmio {
+    const WRITE: u64 = 1 << 2;
+
+    /// Returns the access word: size in bits 1:0, write in bit 2.
+    pub const fn access_word(self) -> u64 {
+        let write = if self.store.is_some() { Self::WRITE } else { 0 };
+        self.size_log2 as u64 & 3 | write
+    }
+
+    /// Returns the access with the given address, access word and stored value.
+    pub const fn from_words(ipa: u64, access: u64, value: u64) -> Self {
+        let store = if access & Self::WRITE != 0 {
+            Some(value)
+        } else {
+            None
+        };
+        Self {
+            ipa,
+            size_log2: (access & 3) as u8,
+            store,
+        }
+    }
+}
+
+/// Why a VM asks to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum VmEnd {
+    /// PSCI SYSTEM_OFF.
+    Off = 0,
+    /// PSCI SYSTEM_RESET or SYSTEM_RESET2.
+    Reset = 1,
+}
+
+/// What happened on this CPU, or to a vCPU whose wake-ups come here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The deadline passed; the vCPU that ran, if one did, stays runnable.
+    Deadline(Option<VcpuId>),
+    /// An MMIO access waits for a reply.
+    Mmio(VcpuId, Mmio),
+    /// A hypercall waits for a reply: function and X1 to X4 of the guest.
+    Hypercall(VcpuId, [u64; 5]),
+    /// The vCPU waits in WFI. A `Wake` follows when an interrupt or its timer is due.
+    Wfi(VcpuId),
+    /// The vCPU executed WFE while `trap_wfe` was set; it stays runnable.
+    Wfe(VcpuId),
+    /// The vCPU is off: PSCI CPU_OFF, or its VM stops.
+    Off(VcpuId),
+    /// The vCPU's VM asks to end; all its vCPUs are being stopped.
+    VmEnd(VcpuId, VmEnd),
+    /// The vCPU cannot go on (ESR_EL2, FAR_EL2, IPA); its VM is being stopped.
+    Fault(VcpuId, [u64; 3]),
+    /// A vCPU that was not running became runnable (interrupt, timer, CPU_ON).
+    Wake(VcpuId),
+    /// A physical interrupt of Gear2's, acknowledged; `IRQ_DONE` ends it. The
+    /// vCPU that ran, if one did, stays runnable.
+    Irq(Option<VcpuId>, u32),
+    /// Another loop asked for attention. The vCPU that ran, if one did, stays runnable.
+    Poke(Option<VcpuId>),
+    /// The decision was refused with the [`Status`](crate::call::Status) given.
+    Refused(u64),
+}
+
+/// Kind numbers in X0.
+mod kind {
+    pub(super) const DEADLINE: u64 = 0;
+    pub(super) const MMIO: u64 = 1;
+    pub(super) const HYPERCALL: u64 = 2;
+    pub(super) const WFI: u64 = 3;
+    pub(super) const WFE: u64 = 4;
+    pub(super) const OFF: u64 = 5;
+    pub(super) const VM_END: u64 = 6;
+    pub(super) const FAULT: u64 = 7;
+    pub(super) const WAKE: u64 = 8;
+    pub(super) const IRQ: u64 = 9;
+    pub(super) const POKE: u64 = 10;
+    pub(super) const REFUSED: u64 = 11;
+}
+
+const fn reg_of(vcpu: Option<VcpuId>) -> u64 {
+    match vcpu {
+        Some(vcpu) => vcpu.reg(),
+        None => NO_VCPU,
+    }
+}
+
+impl Event {
+    /// Returns the event as X0 to X6 (X7, the time, is zero here).
+    #[inline]
+    pub const fn encode(self) -> Regs {
+        let mut regs = [0; 8];
+        [regs[0], regs[1]] = match self {
+            Self::Deadline(vcpu) => [kind::DEADLINE, reg_of(vcpu)],
+            Self::Mmio(vcpu, mmio) => {
+                regs[2] = mmio.ipa;
+                regs[3] = mmio.access_word();
+                regs[4] = match mmio.store {
+                    Some(value) => value,
+                    None => 0,
+                };
+                [kind::MMIO, vcpu.reg()]
+            }
+            Self::Hypercall(vcpu, args) => {
+                [regs[2], regs[3], regs[4], regs[5], regs[6]] = args;
+                [kind::HYPERCALL, vcpu.reg()]
+            }
+            Self::Wfi(vcpu) => [kind::WFI, vcpu.reg()],
+            Self::Wfe(vcpu) => [kind::WFE, vcpu.reg()],
+            Self::Off(vcpu) => [kind::OFF, vcpu.reg()],
+            Self::VmEnd(vcpu, end) => {
+                regs[2] = end as u64;
+                [kind::VM_END, vcpu.reg()]
+            }
+            Self::Fault(vcpu, syndrome) => {
+                [regs[2], regs[3], regs[4]] = syndrome;
+                [kind::FAULT, vcpu.reg()]
+            }
+            Self::Wake(vcpu) => [kind::WAKE, vcpu.reg()],
+            Self::Irq(vcpu, intid) => {
+                regs[2] = intid as u64;
+                [kind::IRQ, reg_of(vcpu)]
+            }
+            Self::Poke(vcpu) => [kind::POKE, reg_of(vcpu)],
+            Self::Refused(status) => {
+                regs[2] = status;
+                [kind::REFUSED, NO_VCPU]
+            }
+        };
+        regs
+    }
+
+    /// Returns the event in X0 to X6, or `None` when they hold none.
+    pub fn decode(regs: &Regs) -> Option<Self> {
+        let [what, vcpu, a, b, c, d, e, _] = *regs;
+        let some = VcpuId::from_reg(vcpu);
+        Some(match what {
+            kind::DEADLINE => Self::Deadline(some),
+            kind::MMIO => Self::Mmio(some?, Mmio::from_words(a, b, c)),
+            kind::HYPERCALL => Self::Hypercall(some?, [a, b, c, d, e]),
+            kind::WFI => Self::Wfi(some?),
+            kind::WFE => Self::Wfe(some?),
+            kind::OFF => Self::Off(some?),
+            kind::VM_END => Self::VmEnd(some?, if a == 0 { VmEnd::Off } else { VmEnd::Reset }),
+            kind::FAULT => Self::Fault(some?, [a, b, c]),
+            kind::WAKE => Self::Wake(some?),
+            kind::IRQ => Self::Irq(some, u32::try_from(a).ok()?),
+            kind::POKE => Self::Poke(some),
+            kind::REFUSED => Self::Refused(a),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,26 @@
+//! Function identifiers a guest may call with HVC or SMC beside the standard
+//! ones (SMCCC, Arm DEN 0028: the vendor-specific hypervisor service range).
+
+/// Returned for unknown functions (SMCCC 1.x `NOT_SUPPORTED`).
+pub const NOT_SUPPORTED: u64 = u64::MAX;
+/// Returned for arguments that make no sense (`INVALID_PARAMETERS`).
+pub const INVALID_PARAMETERS: u64 = -3i64 as u64;
+
+/// First function of the vendor hypervisor range, SMC32 convention.
+pub const VENDOR_HYP_32: u32 = 0x8600_0000;
+/// First function of the vendor hypervisor range, SMC64 convention.
+pub const VENDOR_HYP_64: u32 = 0xC600_0000;
+
+/// Does nothing, in Gear2: returns 0. Measures the way to Gear2 and back.
+pub const GEAR2_NOP: u32 = 0x8600_0001;
+/// Returns in X0 how often the calling vCPU left its VM for the
+/// [`crate::exit::ExitReason`] numbered in X1, and in X1 the counter ticks
+/// spent in exits of that reason that went to Gear2. Answered in Gear1.
+pub const EXIT_STATS: u32 = 0xC600_0010;
+/// Returns the GearV ABI version ([`crate::ABI_VERSION`]). Answered in Gear1.
+pub const GEARV_VERSION: u32 = 0x8600_0011;
+/// Asks for the UID of the hypervisor (SMCCC "call UID query").
+pub const CALL_UID: u32 = 0x8600_FF01;
+
+/// The UID that [`CALL_UID`] returns in W0 to W3.
+pub const UID: [u32; 4] = [0x6765_6172, 0x4d0f_4b76, 0x9a31_c2f1, 0x0d5b_7e55];

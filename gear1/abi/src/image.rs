@@ -1,0 +1,102 @@
+//! The header at the start of the two flat images that init loads.
+//!
+//! The Gear1 runtime and Gear2 are linked at fixed addresses and flattened to a
+//! binary whose first bytes are this header. Segments follow one another on
+//! page boundaries: text (header included), read-only data, data, bss; bss is
+//! not in the file.
+
+/// `magic` of the Gear1 runtime.
+pub const RUNTIME_MAGIC: u64 = u64::from_le_bytes(*b"GEAR1RT\0");
+/// `magic` of Gear2.
+pub const GEAR2_MAGIC: u64 = u64::from_le_bytes(*b"GEAR2\0\0\0");
+
+/// Layout of a flat image. All addresses are link addresses (Gear1: EL2 VA,
+/// Gear2: IPA) and multiples of 4 KiB, except `entry`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ImageHeader {
+    /// [`RUNTIME_MAGIC`] or [`GEAR2_MAGIC`].
+    pub magic: u64,
+    /// [`crate::ABI_VERSION`] the image was built with.
+    pub abi_version: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Address of this header.
+    pub base: u64,
+    /// Address of the first instruction.
+    pub entry: u64,
+    /// End of read-execute text, start of read-only data.
+    pub text_end: u64,
+    /// End of read-only data, start of data.
+    pub rodata_end: u64,
+    /// End of data, which is the end of the file, start of bss.
+    pub data_end: u64,
+    /// End of bss.
+    pub bss_end: u64,
+    /// Gear1: address of the page that secondary CPUs enter with the MMU off. Gear2: zero.
+    pub boot_page: u64,
+}
+
+/// Size of [`ImageHeader`] in bytes.
+pub const HEADER_SIZE: usize = core::mem::size_of::<ImageHeader>();
+const _: () = assert!(HEADER_SIZE == 72);
+
+/// Why a flat image is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageError {
+    /// Shorter than its header or its segments.
+    Truncated,
+    /// The magic number is another one.
+    Magic,
+    /// The ABI's major version is the one given.
+    AbiVersion(u32),
+    /// Segments are out of order, unaligned, or `entry` is not in the text.
+    Layout,
+}
+
+impl ImageHeader {
+    /// Reads and checks the header of `file`, a flat image with `magic`.
+    pub fn parse(file: &[u8], magic: u64) -> Result<Self, ImageError> {
+        let word = |index: usize| -> Result<u64, ImageError> {
+            let at = index * 8;
+            let bytes = file.get(at..at + 8).ok_or(ImageError::Truncated)?;
+            let mut array = [0; 8];
+            array.copy_from_slice(bytes);
+            Ok(u64::from_le_bytes(array))
+        };
+        if word(0)? != magic {
+            return Err(ImageError::Magic);
+        }
+        let abi_version = word(1)? as u32;
+        if !crate::abi_compatible(abi_version) {
+            return Err(ImageError::AbiVersion(abi_version));
+        }
+        let header = Self {
+            magic,
+            abi_version,
+            reserved: 0,
+            base: word(2)?,
+            entry: word(3)?,
+            text_end: word(4)?,
+            rodata_end: word(5)?,
+            data_end: word(6)?,
+            bss_end: word(7)?,
+            boot_page: word(8)?,
+        };
+        let order = [
+            header.base,
+            header.text_end,
+            header.rodata_end,
+            header.data_end,
+            header.bss_end,
+        ];
+        let sorted = order.is_sorted() && order.iter().all(|a| a % 4096 == 0);
+        if !sorted || !(header.base..header.text_end).contains(&header.entry) {
+            return Err(ImageError::Layout);
+        }
+        if (file.len() as u64) < header.data_end - header.base {
+            return Err(ImageError::Truncated);
+        }
+        Ok(header)
+    }
+}

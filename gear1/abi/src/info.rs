@@ -1,0 +1,46 @@
+//! What Gear2 finds at [`layout::gear2::INFO`](crate::layout::gear2::INFO).
+
+use crate::id::{MAX_CPUS, MAX_VMS};
+
+/// `magic` of [`Gear2Info`].
+pub const INFO_MAGIC: u64 = u64::from_le_bytes(*b"G2INFO\0\0");
+
+/// Kinds of UART that Gear1 and Gear2 drive.
+pub mod uart {
+    /// No UART.
+    pub const NONE: u32 = 0;
+    /// Arm PL011.
+    pub const PL011: u32 = 1;
+}
+
+/// The machine and its VMs as Gear2 sees them. Written once by Gear1's init.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Gear2Info {
+    /// [`INFO_MAGIC`].
+    pub magic: u64,
+    /// [`crate::ABI_VERSION`] of Gear1.
+    pub abi_version: u32,
+    /// Physical CPUs of the machine.
+    pub cpu_count: u32,
+    /// VMs in the manifest.
+    pub vm_count: u32,
+    /// Physical counter frequency in Hz.
+    pub counter_hz: u32,
+    /// Bytes of the manifest blob at [`layout::gear2::MANIFEST`](crate::layout::gear2::MANIFEST).
+    pub manifest_size: u64,
+    /// Bytes of the heap at [`layout::gear2::HEAP`](crate::layout::gear2::HEAP).
+    pub heap_size: u64,
+    /// One of [`uart`].
+    pub uart_kind: u32,
+    /// INTID of the boot UART.
+    pub uart_intid: u32,
+    /// Physical CPUs that have a Gear2 loop: bit *i* for CPU *i*.
+    pub cpu_mask: u64,
+    /// MPIDR_EL1 affinity of each CPU.
+    pub mpidr: [u64; MAX_CPUS],
+    /// Each VM's first vCPU (`VcpuId`).
+    pub first_vcpu: [u16; MAX_VMS],
+    /// Each VM's number of vCPUs.
+    pub vcpu_count: [u16; MAX_VMS],
+}

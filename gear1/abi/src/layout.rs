@@ -1,0 +1,60 @@
+//! Address-space layouts: Gear1's runtime in EL2 VA, Gear2 in IPA.
+
+/// Size of a page and of the translation granule, in bytes.
+pub const PAGE_SIZE: u64 = 4096;
+
+/// Layout of the EL2 virtual address space of Gear1's runtime (48-bit VA).
+/// The low half holds only the boot page, mapped where it lies physically.
+pub mod el2 {
+    /// Link address of the runtime image.
+    pub const RUNTIME: u64 = 0x8000_0000_0000;
+    /// Stacks: CPU *i*'s slot is `STACKS + i * STACK_STRIDE`; the stack is the
+    /// upper [`STACK_SIZE`] bytes of the slot, what is below it is unmapped.
+    pub const STACKS: u64 = 0x8001_0000_0000;
+    /// Distance between two stack slots, in bytes.
+    pub const STACK_STRIDE: u64 = 0x1_0000;
+    /// Size of one CPU's stack in bytes.
+    pub const STACK_SIZE: u64 = 0x2000;
+    /// The pool of stage-2 tables, linear from its lowest PA.
+    pub const POOL: u64 = 0x8002_0000_0000;
+    /// GIC distributor.
+    pub const GICD: u64 = 0x8003_0000_0000;
+    /// GIC redistributors: CPU *i*'s RD and SGI frames at `GICR + i * 0x2_0000`;
+    /// or the GICv2 CPU interface (GICC) and then, at +0x2_0000, GICH.
+    pub const GICR: u64 = 0x8003_1000_0000;
+    /// Boot UART registers, one page.
+    pub const UART: u64 = 0x8003_2000_0000;
+    /// CPU *i*'s windows for guest memory: `WINDOWS + i * WINDOW_STRIDE`, two
+    /// windows of [`WINDOW_SIZE`] each (source, then destination).
+    pub const WINDOWS: u64 = 0x8004_0000_0000;
+    /// Distance between the windows of two CPUs, in bytes.
+    pub const WINDOW_STRIDE: u64 = 0x20_0000;
+    /// Size of one window in bytes.
+    pub const WINDOW_SIZE: u64 = 0x1_0000;
+    /// [`crate::boot::BootInfo`], read-only.
+    pub const BOOT_INFO: u64 = 0x8005_0000_0000;
+    /// The level-3 table that maps the windows of CPU *i*, one page a CPU, at
+    /// `WINDOW_TABLES + i * 4096`, read-write.
+    pub const WINDOW_TABLES: u64 = 0x8006_0000_0000;
+}
+
+/// Layout of Gear2's intermediate physical address space (flat: its addresses are IPAs).
+pub mod gear2 {
+    /// Link address of the Gear2 image.
+    pub const IMAGE: u64 = 0x1000_0000;
+    /// [`crate::info::Gear2Info`], read-only.
+    pub const INFO: u64 = 0x2000_0000;
+    /// The manifest blob, read-only.
+    pub const MANIFEST: u64 = 0x2100_0000;
+    /// Stacks: loop *i*'s slot is `STACKS + i * STACK_STRIDE`; the stack is the
+    /// upper [`STACK_SIZE`] bytes of the slot, what is below it is unmapped.
+    pub const STACKS: u64 = 0x3000_0000;
+    /// Distance between two stack slots, in bytes.
+    pub const STACK_STRIDE: u64 = 0x1_0000;
+    /// Size of one loop's stack in bytes.
+    pub const STACK_SIZE: u64 = 0x8000;
+    /// Boot UART registers (Device-nGnRE), one page, while Gear2 owns it.
+    pub const UART: u64 = 0x4000_0000;
+    /// Heap, read-write, as large as the manifest says.
+    pub const HEAP: u64 = 0x6000_0000;
+}
