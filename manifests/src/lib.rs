@@ -1,2 +1,56 @@
-//! Placeholder replaced in this commit series.
+//! The manifest: which VMs a machine runs, and the archive that carries them.
+//!
+//! Owns binding v1 (`docs/manifest.md`), the only reader of compiled manifests, the rules a
+//! manifest must keep, and the only reader of the boot archive. Gear1's init, Gear2 and xtask use
+//! it, so a manifest that one of them accepts is accepted by all.
+//!
+//! Invariants: no heap; no input panics it; nothing is repaired silently, what is wrong is
+//! reported with the node, the property, the rule and the repair. It must not know any VM: what a
+//! VM is stands in the manifest alone.
+
 #![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod archive;
+pub mod blob;
+mod error;
+mod list;
+mod model;
+mod nearest;
+mod read;
+mod rules;
+
+#[cfg(test)]
+mod testing;
+
+pub use archive::{Archive, ArchiveError, Member};
+pub use blob::{Blob, BlobError};
+pub use error::{Found, ManifestError, NodePath, Refused, Rule};
+pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
+pub use list::List;
+pub use model::{
+    Console, CpuList, CpuSet, Gear2Config, GicMode, Manifest, Memory, Payload, Privilege, Restart,
+    Vm, VmKind,
+};
+pub use read::read;
+pub use rules::{Board, Region, check_board, validate};
+
+/// The version of the binding that this crate reads.
+pub const BINDING_VERSION: u32 = 1;
+/// The value of the root's `compatible` property.
+pub const COMPATIBLE: &str = "gearv,manifest";
+
+/// VM memory starts and ends on multiples of this, the largest block of a level 2 table.
+pub const MEMORY_ALIGN: u64 = 2 << 20;
+/// No memory lies at or above this address.
+pub const ADDRESS_LIMIT: u64 = 1 << 48;
+
+/// The name of the compiled manifest in the boot archive.
+pub const MANIFEST_MEMBER: &str = "manifest.dtb";
+/// The name of Gear2's image in the boot archive.
+pub const GEAR2_MEMBER: &str = "gear2.bin";
+/// What the name of a guest's device tree in the boot archive starts with; the VM's name follows.
+pub const GUEST_DTB_PREFIX: &str = "dtb/";

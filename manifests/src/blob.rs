@@ -1,0 +1,411 @@
+//! Flattened device trees (Devicetree Specification 0.4, chapter 5), read safely.
+//!
+//! Owns the only contact with `fdt-rs`. That crate trusts headers and offsets: it unwraps, and it
+//! asserts where a structure block runs out. So this module checks the header before it constructs
+//! a tree, bounds every token before and after `fdt-rs` reads it, and walks the whole structure
+//! block once in [`Blob::new`]. What remains is infallible navigation.
+//!
+//! Invariant: no bytes, however damaged, panic or are read out of bounds.
+
+use core::fmt;
+
+use fdt_rs::base::DevTree;
+use fdt_rs::base::parse::{DevTreeParseIter, ParsedTok};
+use fdt_rs::prelude::FallibleIterator;
+
+#[cfg(test)]
+mod tests;
+
+const MAGIC: u32 = 0xd00d_feed;
+const HEADER_BYTES: usize = 40;
+const VERSION: u32 = 17;
+const CELL: usize = 4;
+/// The deepest nesting that is accepted.
+const MAX_DEPTH: usize = 16;
+
+/// What is wrong with a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlobError {
+    /// Fewer bytes than the header says, or than a header has.
+    Short,
+    /// The bytes do not start on a multiple of four.
+    Alignment,
+    /// It does not begin with the device tree magic.
+    Magic,
+    /// Its format version is not compatible with version 17.
+    Version,
+    /// A block lies outside of the blob or is misaligned.
+    Layout,
+    /// The structure block is damaged, or a node name has more than 30 characters.
+    Structure {
+        /// Where, from the start of the blob.
+        offset: usize,
+    },
+    /// Nodes are nested more than 16 deep.
+    Depth,
+}
+
+impl BlobError {
+    /// Says what is wrong.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Short => "shorter than its header says",
+            Self::Alignment => "not at an address that is a multiple of 4",
+            Self::Magic => "no device tree magic",
+            Self::Version => "not device tree format version 17",
+            Self::Layout => "a block lies outside of the blob",
+            Self::Structure { .. } => {
+                "damaged structure, or a node name of more than 30 characters"
+            }
+            Self::Depth => "nodes nested too deep",
+        }
+    }
+}
+
+impl fmt::Display for BlobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())?;
+        match self {
+            Self::Structure { offset } => write!(f, " (at offset {offset:#x})"),
+            Self::Short
+            | Self::Alignment
+            | Self::Magic
+            | Self::Version
+            | Self::Layout
+            | Self::Depth => Ok(()),
+        }
+    }
+}
+
+impl core::error::Error for BlobError {}
+
+/// A flattened device tree whose every token has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Blob<'a> {
+    tree: DevTree<'a>,
+    strings: &'a [u8],
+    struct_start: usize,
+    struct_end: usize,
+}
+
+impl<'a> Blob<'a> {
+    /// Checks `bytes`, which may be longer than the tree, and returns the tree in them.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, BlobError> {
+        let blob = Self::with_checked_header(bytes)?;
+        blob.check_structure()?;
+        Ok(blob)
+    }
+
+    /// Returns the root node.
+    #[must_use]
+    pub fn root(&self) -> Node<'a> {
+        // `check_structure` saw a root node at the first token that is not a NOP.
+        let mut offset = self.struct_start;
+        while let Ok(Some(token)) = self.token(&mut offset) {
+            if let Token::Begin(name) = token {
+                return Node {
+                    blob: *self,
+                    name,
+                    offset,
+                };
+            }
+        }
+        Node {
+            blob: *self,
+            name: "",
+            offset: self.struct_end,
+        }
+    }
+
+    /// Returns the number of bytes that the tree takes.
+    #[must_use]
+    pub fn total_bytes(&self) -> usize {
+        self.tree.buf().len()
+    }
+
+    fn with_checked_header(bytes: &'a [u8]) -> Result<Self, BlobError> {
+        if bytes.len() < HEADER_BYTES {
+            return Err(BlobError::Short);
+        }
+        if !(bytes.as_ptr() as usize).is_multiple_of(CELL) {
+            return Err(BlobError::Alignment);
+        }
+        if word(bytes, 0) != Some(MAGIC) {
+            return Err(BlobError::Magic);
+        }
+        let field =
+            |index: usize| word(bytes, index * CELL).and_then(|value| usize::try_from(value).ok());
+        let [
+            Some(total),
+            Some(start),
+            Some(names),
+            Some(reserved),
+            Some(names_size),
+            Some(size),
+        ] = [field(1), field(2), field(3), field(4), field(8), field(9)]
+        else {
+            return Err(BlobError::Short);
+        };
+        if word(bytes, 20) < Some(VERSION) || word(bytes, 24) > Some(VERSION) {
+            return Err(BlobError::Version);
+        }
+        let bytes = bytes.get(..total).ok_or(BlobError::Short)?;
+        let end = block_end(bytes, start, size)?;
+        let names_end = block_end(bytes, names, names_size)?;
+        block_end(bytes, reserved, 2 * size_of::<u64>())?;
+        let aligned = start.is_multiple_of(CELL) && reserved.is_multiple_of(CELL);
+        if !aligned || end >= bytes.len() {
+            return Err(BlobError::Layout);
+        }
+        let strings = bytes.get(names..names_end).ok_or(BlobError::Layout)?;
+        Ok(Self {
+            tree: construct(bytes)?,
+            strings,
+            struct_start: start,
+            struct_end: end,
+        })
+    }
+
+    /// Walks all tokens once: bounds, names, nesting, one root, properties before nodes.
+    fn check_structure(&self) -> Result<(), BlobError> {
+        let mut offset = self.struct_start;
+        let mut depth = 0_usize;
+        let mut root_seen = false;
+        let mut may_have_property = false;
+        loop {
+            let at = offset;
+            let structure = Err(BlobError::Structure { offset: at });
+            match self.token(&mut offset)? {
+                Some(Token::Begin(_)) => {
+                    if depth == 0 && root_seen {
+                        return structure;
+                    }
+                    root_seen = true;
+                    may_have_property = true;
+                    depth += 1;
+                    if depth > MAX_DEPTH {
+                        return Err(BlobError::Depth);
+                    }
+                }
+                Some(Token::Property(_)) if may_have_property => {}
+                Some(Token::Property(_)) => return structure,
+                Some(Token::End) => {
+                    may_have_property = false;
+                    match depth.checked_sub(1) {
+                        Some(outer) => depth = outer,
+                        None => return structure,
+                    }
+                }
+                None if depth == 0 && root_seen => return Ok(()),
+                None => return structure,
+            }
+        }
+    }
+
+    /// Reads the token at `offset` and moves `offset` behind it; `None` at the end of the tree.
+    fn token(&self, offset: &mut usize) -> Result<Option<Token<'a>>, BlobError> {
+        loop {
+            let at = *offset;
+            let structure = BlobError::Structure { offset: at };
+            let in_bounds = at
+                .checked_add(CELL)
+                .is_some_and(|end| end <= self.struct_end);
+            if !in_bounds || !at.is_multiple_of(CELL) {
+                return Err(structure);
+            }
+            let mut iter = DevTreeParseIter {
+                offset: at,
+                fdt: &self.tree,
+            };
+            let parsed = iter.next().map_err(|_| structure)?;
+            if iter.offset > self.struct_end {
+                return Err(structure);
+            }
+            *offset = iter.offset;
+            return Ok(Some(match parsed {
+                None => return Ok(None),
+                Some(ParsedTok::Nop) => continue,
+                Some(ParsedTok::EndNode) => Token::End,
+                Some(ParsedTok::BeginNode(node)) => {
+                    Token::Begin(core::str::from_utf8(node.name).map_err(|_| structure)?)
+                }
+                Some(ParsedTok::Prop(property)) => Token::Property(Property {
+                    name: self.string(property.name_offset).ok_or(structure)?,
+                    value: property.prop_buf,
+                    // A property's header is its token, its length and its name's offset.
+                    offset: at + 3 * CELL,
+                }),
+            }));
+        }
+    }
+
+    fn string(&self, offset: usize) -> Option<&'a str> {
+        let tail = self.strings.get(offset..)?;
+        let length = tail.iter().position(|&byte| byte == 0)?;
+        core::str::from_utf8(tail.get(..length)?).ok()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Token<'a> {
+    Begin(&'a str),
+    Property(Property<'a>),
+    End,
+}
+
+/// A node of a checked tree.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    blob: Blob<'a>,
+    name: &'a str,
+    /// Where the token after the node's name begins.
+    offset: usize,
+}
+
+impl<'a> Node<'a> {
+    /// Returns the node's name with its unit address; the root's is empty.
+    #[must_use]
+    pub const fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// Iterates over the node's own properties.
+    #[must_use]
+    pub fn properties(&self) -> Properties<'a> {
+        Properties {
+            blob: self.blob,
+            offset: self.offset,
+        }
+    }
+
+    /// Iterates over the nodes directly below this one.
+    #[must_use]
+    pub fn children(&self) -> Children<'a> {
+        Children {
+            blob: self.blob,
+            offset: self.offset,
+        }
+    }
+
+    /// Returns the first property with this name.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<Property<'a>> {
+        self.properties().find(|property| property.name == name)
+    }
+
+    /// Returns the first child with this name.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Option<Self> {
+        self.children().find(|child| child.name == name)
+    }
+}
+
+/// A property: its name, its bytes and where they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Property<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its value as it stands in the blob, numbers big-endian.
+    pub value: &'a [u8],
+    /// Where the value begins, from the start of the blob: whoever holds the blob writable may
+    /// patch it there.
+    pub offset: usize,
+}
+
+impl<'a> Property<'a> {
+    /// Returns the value as cells, if it consists of whole cells.
+    #[must_use]
+    pub fn cells(&self) -> Option<impl ExactSizeIterator<Item = u32> + Clone + use<'a>> {
+        let (cells, rest) = self.value.as_chunks::<CELL>();
+        rest.is_empty()
+            .then(|| cells.iter().map(|cell| u32::from_be_bytes(*cell)))
+    }
+
+    /// Returns the value as one string, if it is one.
+    #[must_use]
+    pub fn text(&self) -> Option<&'a str> {
+        let (last, text) = self.value.split_last()?;
+        let text = core::str::from_utf8(text).ok()?;
+        (*last == 0 && !text.contains('\0')).then_some(text)
+    }
+}
+
+/// The properties of a node.
+#[derive(Clone, Debug)]
+pub struct Properties<'a> {
+    blob: Blob<'a>,
+    offset: usize,
+}
+
+impl<'a> Iterator for Properties<'a> {
+    type Item = Property<'a>;
+
+    fn next(&mut self) -> Option<Property<'a>> {
+        match self.blob.token(&mut self.offset) {
+            Ok(Some(Token::Property(property))) => Some(property),
+            Ok(Some(Token::Begin(_) | Token::End) | None) | Err(_) => {
+                self.offset = self.blob.struct_end;
+                None
+            }
+        }
+    }
+}
+
+/// The nodes directly below a node.
+#[derive(Clone, Debug)]
+pub struct Children<'a> {
+    blob: Blob<'a>,
+    offset: usize,
+}
+
+impl<'a> Iterator for Children<'a> {
+    type Item = Node<'a>;
+
+    fn next(&mut self) -> Option<Node<'a>> {
+        let mut child = None;
+        let mut depth = 0_usize;
+        // Bounded: every token moves the offset on, and the structure block is finite.
+        while let Ok(Some(token)) = self.blob.token(&mut self.offset) {
+            match token {
+                Token::Begin(name) => {
+                    child.get_or_insert(Node {
+                        blob: self.blob,
+                        name,
+                        offset: self.offset,
+                    });
+                    depth += 1;
+                }
+                Token::Property(_) => {}
+                Token::End => match depth {
+                    0 => break,
+                    1 => return child,
+                    _ => depth -= 1,
+                },
+            }
+        }
+        self.offset = self.blob.struct_end;
+        None
+    }
+}
+
+fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+    let (word, _) = bytes.get(offset..)?.split_first_chunk::<CELL>()?;
+    Some(u32::from_be_bytes(*word))
+}
+
+fn block_end(bytes: &[u8], start: usize, size: usize) -> Result<usize, BlobError> {
+    let end = start.checked_add(size).ok_or(BlobError::Layout)?;
+    if start < HEADER_BYTES || end > bytes.len() {
+        return Err(BlobError::Layout);
+    }
+    Ok(end)
+}
+
+#[expect(unsafe_code, reason = "fdt-rs has no safe constructor")]
+fn construct(bytes: &[u8]) -> Result<DevTree<'_>, BlobError> {
+    // SAFETY: `DevTree::new` asks for bytes that are 32-bit aligned and exactly as long as the
+    // header's `totalsize`: `with_checked_header`, the only caller, checked the alignment and cut
+    // the slice to that length, which is at least `HEADER_BYTES` as every block lies behind those.
+    unsafe { DevTree::new(bytes) }.map_err(|_| BlobError::Layout)
+}

@@ -1,0 +1,318 @@
+//! What can be wrong with a manifest, and how it is said.
+//!
+//! Owns the rules: each has an id that never changes, a statement and a repair. An error is plain
+//! data that names the rule, the node and the property, and where it applies the value found, the
+//! other node in the conflict and the nearest known name; whoever has source positions looks them
+//! up by node and property.
+
+use core::fmt;
+
+use crate::blob::BlobError;
+
+macro_rules! rules {
+    ($($(#[$doc:meta])* $name:ident = $id:literal, $what:literal, $repair:literal;)+) => {
+        /// A rule that a manifest must keep.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Rule {
+            $($(#[$doc])* #[doc = concat!("`", $id, "`: ", $what, ".")] $name,)+
+        }
+
+        impl Rule {
+            /// All rules.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+
+            /// Returns the rule's id, which never changes.
+            #[must_use]
+            pub const fn id(self) -> &'static str {
+                match self { $(Self::$name => $id,)+ }
+            }
+
+            /// Says what is wrong.
+            #[must_use]
+            pub const fn what(self) -> &'static str {
+                match self { $(Self::$name => $what,)+ }
+            }
+
+            /// Says how to repair it.
+            #[must_use]
+            pub const fn repair(self) -> &'static str {
+                match self { $(Self::$name => $repair,)+ }
+            }
+        }
+    };
+}
+
+rules! {
+    BadBlob = "M-BLB-001", "this is not a readable device tree",
+        "compile the manifest with dtc, and pass it on whole";
+    NotAManifest = "M-BLB-002", "this device tree is not a GearV manifest",
+        "write compatible = \"gearv,manifest\" in the root node";
+    BindingVersion = "M-BLB-003", "this version of the binding is not known here",
+        "write version = <1>, or build with the GearV that the manifest was written for";
+
+    UnknownProperty = "M-SYN-001", "the binding has no such property here",
+        "remove it, or see docs/manifest.md for what there is";
+    UnknownNode = "M-SYN-002", "the binding has no such node here",
+        "remove it, or see docs/manifest.md for what there is";
+    WrongType = "M-SYN-003", "the value has the wrong type",
+        "see docs/manifest.md: numbers are <cells>, names \"strings\", switches have no value";
+    DuplicateName = "M-SYN-004", "this name stands twice in one node", "remove one of the two";
+    UnknownValue = "M-SYN-005", "this is not one of the property's values",
+        "see docs/manifest.md for the values";
+    OutOfRange = "M-SYN-006", "the number is out of range", "see docs/manifest.md for the range";
+
+    NoVm = "M-VM-001", "there is no VM", "add a node below /vms for each VM";
+    TooManyVms = "M-VM-002", "there are more than 16 VMs", "remove VMs";
+    DuplicateVm = "M-VM-003", "two VMs have the same name", "rename one of them";
+    VmName = "M-VM-004", "this is no name for a VM",
+        "use 1 to 20 lower case letters, digits and dashes, beginning with a letter";
+    SecondPowerOff = "M-VM-005", "two VMs may power the machine off",
+        "leave may-power-off to one of them";
+    KindNotSupported = "M-VM-006", "this build of GearV does not run VMs of this kind",
+        "use kind = \"guest\"";
+
+    VcpuCount = "M-CPU-001", "a VM has 1 to 8 vCPUs", "write vcpus = <1> to <8>";
+    TooManyVcpus = "M-CPU-002", "all VMs together have more than 32 vCPUs", "remove vCPUs";
+    UnknownCpu = "M-CPU-003", "the machine has no such CPU",
+        "number the machine's CPUs from 0 in the order of its device tree";
+    CpuTwice = "M-CPU-004", "a CPU stands twice in one list", "remove one of the two";
+    RealTimeCpus = "M-CPU-005", "a real-time VM needs one CPU for each vCPU",
+        "list as many different CPUs in cpus as vcpus says";
+    CpuTaken = "M-CPU-006", "a CPU of a real-time VM is used elsewhere too",
+        "take it out of one of the two lists";
+    CpuNotGear2s = "M-CPU-007", "a VM that Gear2 schedules names a CPU that is not Gear2's",
+        "add the CPU to cpus of /gear2, or take it out here";
+    Gear2WithoutCpu = "M-CPU-008", "no CPU is left for Gear2",
+        "leave at least one CPU of the machine to it";
+
+    NoMemory = "M-MEM-001", "a VM has no memory", "write memory-mib = <N>";
+    MemoryAlignment = "M-MEM-002", "memory starts and ends on multiples of 2 MiB",
+        "round it to a multiple of 2 MiB";
+    MemoryOverlap = "M-MEM-003", "the memory of two VMs overlaps",
+        "move one of them, or leave memory-address out of one";
+    MemoryLimit = "M-MEM-004", "memory lies at or above 2^48", "place it lower";
+    NotMemory = "M-MEM-005", "the machine has no memory there",
+        "place it in one bank of the machine's memory, or leave memory-address out";
+    MemoryReserved = "M-MEM-006", "this memory is reserved on this machine",
+        "place it elsewhere, or leave memory-address out";
+    OutOfMemory = "M-MEM-007", "the VMs need more memory than the machine has",
+        "give them less with memory-mib";
+    MemoryOverDevice = "M-MEM-008",
+        "the memory that the guest sees covers the interrupt controller or a device",
+        "choose another memory-ipa";
+
+    NoPayload = "M-PAY-001", "a VM has nothing to run",
+        "write kernel = \"FILE\" for a Linux Image, or image = \"FILE\" for a flat binary";
+    TwoPayloads = "M-PAY-002", "a VM has both a kernel and an image", "remove one of the two";
+    OtherPayload = "M-PAY-003", "the property belongs to the other kind of payload",
+        "initrd and cmdline go with kernel; load-offset and entry-offset go with image";
+    FileName = "M-PAY-004", "this is no file name",
+        "write a path relative to the manifest, or \"artifact:NAME\"";
+    LoadOffset = "M-PAY-005", "the offset is outside of the VM's memory or no multiple of 4",
+        "choose a multiple of 4 below the size of the memory";
+
+    ConsoleAddress = "M-CON-001", "the console's address is no multiple of 4 KiB below 2^48",
+        "choose one, or leave it out";
+    ConsoleInterrupt = "M-CON-002", "the console's interrupt is not a shared one",
+        "choose an INTID from 32 to 1019, or leave it out";
+    ConsoleOverMemory = "M-CON-003", "the console lies in the VM's memory or over a device",
+        "choose another address";
+
+    PassThroughGic = "M-GIC-001",
+        "only a real-time VM can have the physical interrupt controller",
+        "write gic = \"emulated\" or leave it out";
+}
+
+/// Nodes of a manifest are at most this deep.
+const MAX_DEPTH: usize = 4;
+
+/// The path of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodePath<'a> {
+    names: [Option<&'a str>; MAX_DEPTH],
+}
+
+impl<'a> NodePath<'a> {
+    /// The root node.
+    pub const ROOT: Self = Self {
+        names: [None; MAX_DEPTH],
+    };
+
+    /// Returns the path of the node `name` below this one.
+    #[must_use]
+    pub fn child(mut self, name: &'a str) -> Self {
+        if let Some(free) = self.names.iter_mut().find(|slot| slot.is_none()) {
+            *free = Some(name);
+        }
+        self
+    }
+
+    /// Returns the path of the VM `name`.
+    #[must_use]
+    pub fn vm(name: &'a str) -> Self {
+        Self::ROOT.child("vms").child(name)
+    }
+}
+
+impl fmt::Display for NodePath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::ROOT {
+            return f.write_str("/");
+        }
+        self.names
+            .iter()
+            .flatten()
+            .try_for_each(|name| write!(f, "/{name}"))
+    }
+}
+
+/// The value that breaks a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// Nothing that could be shown.
+    Nothing,
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(&'a str),
+    /// Addresses from the first up to, but without, the second.
+    Range(u64, u64),
+    /// A damaged blob.
+    Blob(BlobError),
+}
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Number(number @ 0..=9999) => write!(f, " ({number})"),
+            Self::Number(number) => write!(f, " ({number:#x})"),
+            Self::Text(text) => write!(f, " (\"{}\")", text.escape_debug()),
+            Self::Range(start, end) => write!(f, " ({start:#x} to {end:#x})"),
+            Self::Blob(error) => write!(f, " ({error})"),
+        }
+    }
+}
+
+/// One thing that is wrong with a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManifestError<'a> {
+    /// The rule that is broken.
+    pub rule: Rule,
+    /// The node where it is.
+    pub node: NodePath<'a>,
+    /// The property where it is, if it is at one.
+    pub property: Option<&'a str>,
+    /// The value found.
+    pub found: Found<'a>,
+    /// The other node that this one conflicts with.
+    pub other: Option<NodePath<'a>>,
+    /// The known name that was probably meant.
+    pub nearest: Option<&'static str>,
+}
+
+impl<'a> ManifestError<'a> {
+    /// Makes an error at a node.
+    #[must_use]
+    pub const fn at(rule: Rule, node: NodePath<'a>) -> Self {
+        Self {
+            rule,
+            node,
+            property: None,
+            found: Found::Nothing,
+            other: None,
+            nearest: None,
+        }
+    }
+
+    /// Makes an error at a property.
+    #[must_use]
+    pub const fn at_property(rule: Rule, node: NodePath<'a>, property: &'a str) -> Self {
+        Self {
+            property: Some(property),
+            ..Self::at(rule, node)
+        }
+    }
+
+    /// Adds the value found.
+    #[must_use]
+    pub const fn found(self, found: Found<'a>) -> Self {
+        Self { found, ..self }
+    }
+
+    /// Adds the other node in the conflict.
+    #[must_use]
+    pub const fn conflicts(self, other: NodePath<'a>) -> Self {
+        Self {
+            other: Some(other),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for ManifestError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: ", self.rule.id(), self.node)?;
+        if let Some(property) = self.property {
+            write!(f, "{property}: ")?;
+        }
+        write!(f, "{}{}", self.rule.what(), self.found)?;
+        if let Some(other) = self.other {
+            write!(f, ", in conflict with {other}")?;
+        }
+        match self.nearest {
+            Some(name) => write!(f, "; did you mean {name}?"),
+            None => write!(f, "; {}", self.rule.repair()),
+        }
+    }
+}
+
+impl core::error::Error for ManifestError<'_> {}
+
+/// The manifest is refused; the errors have been reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// How many.
+    pub error_count: usize,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.error_count {
+            1 => f.write_str("the manifest is refused: 1 error"),
+            count => write!(f, "the manifest is refused: {count} errors"),
+        }
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// Counts errors on their way to whoever asked for them.
+pub(crate) struct Report<'r, 'a> {
+    sink: &'r mut dyn FnMut(ManifestError<'a>),
+    pub(crate) error_count: usize,
+}
+
+impl<'r, 'a> Report<'r, 'a> {
+    pub(crate) fn new(sink: &'r mut dyn FnMut(ManifestError<'a>)) -> Self {
+        Self {
+            sink,
+            error_count: 0,
+        }
+    }
+
+    pub(crate) fn error(&mut self, error: ManifestError<'a>) {
+        self.error_count += 1;
+        (self.sink)(error);
+    }
+
+    pub(crate) fn outcome(&self) -> Result<(), Refused> {
+        match self.error_count {
+            0 => Ok(()),
+            error_count => Err(Refused { error_count }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! A list of fixed capacity, so that a manifest is plain data without a heap.
+
+/// A list of at most `N` items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List<T, const N: usize> {
+    items: [Option<T>; N],
+    count: usize,
+}
+
+impl<T: Copy, const N: usize> List<T, N> {
+    /// Makes an empty list.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            items: [None; N],
+            count: 0,
+        }
+    }
+
+    /// Appends an item; a full list gives it back and stays as it was.
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        let Some(slot) = self.items.get_mut(self.count) else {
+            return Err(item);
+        };
+        *slot = Some(item);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Returns the number of items.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Tells whether there is no item.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns the item at `index`.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.items.get(index)?.as_ref()
+    }
+
+    /// Iterates over the items in the order in which they were pushed.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.items.iter().flatten()
+    }
+}
+
+impl<T: Copy, const N: usize> Default for List<T, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,347 @@
+//! The manifest as plain data: what `docs/manifest.md` says, typed.
+//!
+//! Strings are borrowed from the blob. Nothing here is checked: [`crate::read()`] fills it, and the
+//! rules judge it.
+
+use crate::list::List;
+use crate::{ADDRESS_LIMIT, CpuIndex, GEAR2_MEMBER, MAX_CPUS, MAX_VMS, VmId};
+
+/// A whole manifest.
+#[derive(Clone, Copy, Debug)]
+pub struct Manifest<'a> {
+    /// The binding's version.
+    pub version: u32,
+    /// The primary VM.
+    pub gear2: Gear2Config<'a>,
+    /// All other VMs, in the order of the file.
+    pub vms: List<Vm<'a>, MAX_VMS>,
+}
+
+impl Manifest<'_> {
+    /// Returns the CPUs that Gear2 runs on: those that `/gear2` names, else all of the machine's
+    /// that no real-time VM owns.
+    #[must_use]
+    pub fn gear2_cpus(&self, cpu_count: usize) -> CpuSet {
+        self.gear2.cpus.map_or_else(
+            || CpuSet::first(cpu_count).without(self.real_time_cpus()),
+            CpuList::set,
+        )
+    }
+
+    /// Returns the CPUs that real-time VMs own.
+    #[must_use]
+    pub fn real_time_cpus(&self) -> CpuSet {
+        let real_time = self.vms.iter().filter(|vm| vm.kind == VmKind::RealTime);
+        real_time.fold(CpuSet::EMPTY, |set, vm| set.with_all(vm.cpus.set()))
+    }
+
+    /// Returns the CPU that `vcpu` of `vm` starts on: entry `vcpu` of the VM's list, or of Gear2's
+    /// CPUs if it has none, counted round.
+    #[must_use]
+    pub fn start_cpu(&self, vm: &Vm<'_>, vcpu: usize, cpu_count: usize) -> Option<CpuIndex> {
+        if vm.cpus.is_empty() {
+            let cpus = self.gear2_cpus(cpu_count);
+            cpus.iter().nth(vcpu.checked_rem(cpus.len())?)
+        } else {
+            vm.cpus.get(vcpu.checked_rem(vm.cpus.len())?)
+        }
+    }
+}
+
+/// What Gear2, the primary VM, is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gear2Config<'a> {
+    /// The archive member that holds its image.
+    pub image: &'a str,
+    /// Its heap.
+    pub memory_bytes: u64,
+    /// Its CPUs; without, [`Manifest::gear2_cpus`] says.
+    pub cpus: Option<CpuList>,
+    /// The scheduler's name.
+    pub scheduler: &'a str,
+    /// The longest that a vCPU runs while another one waits, in microseconds.
+    pub slice_us: u32,
+    /// The exception level that it runs at.
+    pub privilege: Privilege,
+    /// The longest that a Gear2 loop may take for one decision before Gear1 restarts Gear2, in
+    /// milliseconds; 0 for no supervision.
+    pub watchdog_ms: u32,
+}
+
+impl Gear2Config<'_> {
+    /// What a manifest that says nothing gets.
+    pub const DEFAULT: Self = Self {
+        image: GEAR2_MEMBER,
+        memory_bytes: 4 << 20,
+        cpus: None,
+        scheduler: "round-robin",
+        slice_us: 5000,
+        privilege: Privilege::El0,
+        watchdog_ms: 1000,
+    };
+}
+
+/// Where Gear2 runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privilege {
+    /// EL0 with `HCR_EL2.TGE`: no EL1 state to switch.
+    El0,
+    /// EL1, the baseline of the papers.
+    El1,
+}
+
+/// A VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vm<'a> {
+    /// Its node's name.
+    pub name: &'a str,
+    /// Its place in the file.
+    pub id: VmId,
+    /// What it is for.
+    pub kind: VmKind,
+    /// The number of its vCPUs.
+    pub vcpu_count: usize,
+    /// The CPUs that its vCPUs start on; empty for Gear2's choice.
+    pub cpus: CpuList,
+    /// Its memory.
+    pub memory: Memory,
+    /// What is loaded into it.
+    pub payload: Payload<'a>,
+    /// Its emulated PL011, if it has one.
+    pub console: Option<Console>,
+    /// Whether its SYSTEM_OFF powers the machine off.
+    pub may_power_off: bool,
+    /// Whether it runs from boot on.
+    pub autostart: bool,
+    /// When it is started again.
+    pub restart: Restart,
+    /// How it gets its interrupts.
+    pub gic: GicMode,
+}
+
+/// What a VM is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VmKind {
+    /// A guest that Gear2 schedules.
+    Guest,
+    /// The VM that owns the devices; Gear2 schedules it too.
+    Device,
+    /// A real-time VM that has its CPUs to itself.
+    RealTime,
+}
+
+/// A VM's memory: one range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Its size.
+    pub bytes: u64,
+    /// The physical address that the manifest demands; without, Gear1's init places it.
+    pub address: Option<u64>,
+    /// The guest's address, if it is not to be the physical one.
+    pub ipa: Option<u64>,
+}
+
+impl Memory {
+    /// Returns the physical range, if the manifest fixes it.
+    #[must_use]
+    pub fn physical(&self) -> Option<core::ops::Range<u64>> {
+        Some(range(self.address?, self.bytes))
+    }
+
+    /// Returns the guest's range, if the manifest fixes it.
+    #[must_use]
+    pub fn guest(&self) -> Option<core::ops::Range<u64>> {
+        Some(range(self.ipa.or(self.address)?, self.bytes))
+    }
+}
+
+/// Returns a range that ends at the latest where [`ADDRESS_LIMIT`] forbids it anyway.
+fn range(start: u64, bytes: u64) -> core::ops::Range<u64> {
+    start..start.saturating_add(bytes.min(2 * ADDRESS_LIMIT))
+}
+
+/// What is loaded into a VM. All names are those of archive members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// A Linux arm64 `Image`, started by the Linux boot protocol.
+    Linux {
+        /// The kernel.
+        kernel: &'a str,
+        /// The initial RAM disk.
+        initrd: Option<&'a str>,
+        /// The kernel's command line.
+        cmdline: &'a str,
+    },
+    /// A flat binary.
+    Flat {
+        /// The binary.
+        image: &'a str,
+        /// Where it goes, from the start of the VM's memory.
+        load_offset: u64,
+        /// Its first instruction, from its own start.
+        entry_offset: u64,
+    },
+}
+
+impl<'a> Payload<'a> {
+    /// Iterates over the files that the payload consists of.
+    pub fn files(&self) -> impl Iterator<Item = &'a str> {
+        let (first, second) = match *self {
+            Self::Linux {
+                kernel,
+                initrd,
+                cmdline: _,
+            } => (kernel, initrd),
+            Self::Flat {
+                image,
+                load_offset: _,
+                entry_offset: _,
+            } => (image, None),
+        };
+        core::iter::once(first).chain(second)
+    }
+}
+
+/// A VM's emulated PL011.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Console {
+    /// Where the guest sees its registers, one page.
+    pub ipa: u64,
+    /// Its interrupt, a shared peripheral interrupt.
+    pub intid: u32,
+}
+
+impl Console {
+    /// The address and the interrupt of the PL011 of QEMU's `virt`.
+    pub const DEFAULT: Self = Self {
+        ipa: 0x0900_0000,
+        intid: 33,
+    };
+}
+
+/// When a VM that has stopped is started again. A guest's own reset request is always honoured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Never.
+    Never,
+    /// After a fault, or when its watchdog bites.
+    OnFailure,
+    /// After it has turned itself off, too.
+    Always,
+}
+
+/// How a VM gets its interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GicMode {
+    /// Through the emulated interrupt controller.
+    Emulated,
+    /// From the physical CPU interface: real-time VMs only.
+    PassThrough,
+}
+
+/// A set of physical CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuSet(u64);
+
+impl CpuSet {
+    /// No CPU.
+    pub const EMPTY: Self = Self(0);
+
+    /// Returns the CPUs from 0 to `count - 1`.
+    #[must_use]
+    pub fn first(count: usize) -> Self {
+        (0..count)
+            .filter_map(CpuIndex::new)
+            .fold(Self::EMPTY, Self::with)
+    }
+
+    /// Returns the set with one more CPU.
+    #[must_use]
+    pub const fn with(self, cpu: CpuIndex) -> Self {
+        Self(self.0 | 1 << cpu.index())
+    }
+
+    /// Returns the union.
+    #[must_use]
+    pub const fn with_all(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns the difference.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Tells whether the CPU is in the set.
+    #[must_use]
+    pub const fn contains(self, cpu: CpuIndex) -> bool {
+        self.0 & 1 << cpu.index() != 0
+    }
+
+    /// Returns the number of CPUs.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Tells whether there is no CPU.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns the set as a mask: bit *i* for CPU *i*.
+    #[must_use]
+    pub const fn mask(self) -> u64 {
+        self.0
+    }
+
+    /// Iterates over the CPUs from the lowest.
+    pub fn iter(self) -> impl Iterator<Item = CpuIndex> {
+        (0..MAX_CPUS)
+            .filter_map(CpuIndex::new)
+            .filter(move |&cpu| self.contains(cpu))
+    }
+}
+
+/// Physical CPUs in an order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuList(List<CpuIndex, MAX_CPUS>);
+
+impl CpuList {
+    /// Appends a CPU, and tells whether there was room.
+    #[must_use]
+    pub fn push(&mut self, cpu: CpuIndex) -> bool {
+        self.0.push(cpu).is_ok()
+    }
+
+    /// Returns the entry at `index`.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<CpuIndex> {
+        self.0.get(index).copied()
+    }
+
+    /// Returns the number of entries.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Tells whether there is no entry.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Iterates over the entries.
+    pub fn iter(&self) -> impl Iterator<Item = CpuIndex> {
+        self.0.iter().copied()
+    }
+
+    /// Returns the CPUs without their order.
+    #[must_use]
+    pub fn set(self) -> CpuSet {
+        self.iter().fold(CpuSet::EMPTY, CpuSet::with)
+    }
+}

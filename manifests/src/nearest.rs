@@ -1,0 +1,41 @@
+//! The nearest known name to a misspelled one.
+
+/// Longer names are not compared.
+const LONGEST: usize = 32;
+
+/// Returns the candidate that takes the fewest edits to become `name`, if these are few enough for
+/// a typo: at most a third of the name, and at least one is allowed.
+pub(crate) fn nearest(name: &str, candidates: &[&'static str]) -> Option<&'static str> {
+    let distances = candidates.iter().filter_map(|candidate| {
+        let edits = distance(name.as_bytes(), candidate.as_bytes())?;
+        (edits <= (name.len() / 3).max(1)).then_some((edits, *candidate))
+    });
+    distances
+        .min_by_key(|(edits, _)| *edits)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Returns the Levenshtein distance, one row of its table at a time.
+fn distance(left: &[u8], right: &[u8]) -> Option<usize> {
+    let mut row: [usize; LONGEST + 1] = core::array::from_fn(|column| column);
+    let row = row.get_mut(..=right.len())?;
+    if left.len() > LONGEST {
+        return None;
+    }
+    for (line, a) in left.iter().enumerate() {
+        let mut diagonal = line;
+        let (first, cells) = row.split_first_mut()?;
+        *first = line + 1;
+        let mut before = *first;
+        for (cell, b) in cells.iter_mut().zip(right) {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = *cell;
+            *cell = replaced.min(diagonal + 1).min(before + 1);
+            before = *cell;
+        }
+    }
+    row.last().copied()
+}
+
+#[cfg(test)]
+mod tests;

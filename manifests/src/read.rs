@@ -1,0 +1,425 @@
+//! From the blob to the model: binding v1, property by property.
+//!
+//! Reports every unknown name, wrong type and unknown value, all of them in one run. A VM with such
+//! an error is left out of the model, so that the rules do not report what follows from it.
+
+use crate::blob::{Blob, Node, Property};
+use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
+use crate::list::List;
+use crate::model::{
+    Console, CpuList, Gear2Config, GicMode, Manifest, Memory, Payload, Privilege, Restart, Vm,
+    VmKind,
+};
+use crate::nearest::nearest;
+use crate::rules;
+use crate::{BINDING_VERSION, COMPATIBLE, CpuIndex, MAX_VMS, VmId};
+
+#[cfg(test)]
+mod tests;
+
+const ROOT_PROPERTIES: &[&str] = &["compatible", "version"];
+const ROOT_NODES: &[&str] = &["gear2", "vms"];
+const GEAR2_PROPERTIES: &[&str] = &[
+    "image",
+    "memory-mib",
+    "cpus",
+    "scheduler",
+    "slice-us",
+    "privilege",
+    "watchdog-ms",
+];
+const VM_PROPERTIES: &[&str] = &[
+    "kind",
+    "vcpus",
+    "cpus",
+    "memory-mib",
+    "memory-address",
+    "memory-ipa",
+    "kernel",
+    "initrd",
+    "cmdline",
+    "image",
+    "load-offset",
+    "entry-offset",
+    "may-power-off",
+    "no-autostart",
+    "restart",
+    "gic",
+];
+const VM_NODES: &[&str] = &["console"];
+const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
+
+const SCHEDULERS: &[(&str, &str)] = &[("round-robin", "round-robin")];
+const PRIVILEGES: &[(&str, Privilege)] = &[("el0", Privilege::El0), ("el1", Privilege::El1)];
+const KINDS: &[(&str, VmKind)] = &[
+    ("guest", VmKind::Guest),
+    ("device", VmKind::Device),
+    ("real-time", VmKind::RealTime),
+];
+const RESTARTS: &[(&str, Restart)] = &[
+    ("never", Restart::Never),
+    ("on-failure", Restart::OnFailure),
+    ("always", Restart::Always),
+];
+const GIC_MODES: &[(&str, GicMode)] = &[
+    ("emulated", GicMode::Emulated),
+    ("pass-through", GicMode::PassThrough),
+];
+
+const MIB: u64 = 1 << 20;
+
+/// Reads a compiled manifest and judges it by every rule that needs no machine; what is wrong goes
+/// to `sink`, all of it. `blob` must lie on a multiple of four.
+pub fn read<'a>(
+    blob: &'a [u8],
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> Result<Manifest<'a>, Refused> {
+    let mut report = Report::new(sink);
+    let manifest = read_blob(blob, &mut report);
+    report.outcome()?;
+    manifest.ok_or(Refused { error_count: 0 })
+}
+
+fn read_blob<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Option<Manifest<'a>> {
+    let blob = match Blob::new(blob) {
+        Ok(blob) => blob,
+        Err(error) => {
+            let place = ManifestError::at(Rule::BadBlob, NodePath::ROOT);
+            report.error(place.found(Found::Blob(error)));
+            return None;
+        }
+    };
+    let root = Section {
+        node: blob.root(),
+        path: NodePath::ROOT,
+    };
+    let version = read_version(&root, report)?;
+    root.check_names(ROOT_PROPERTIES, ROOT_NODES, report);
+    let gear2 = root
+        .child("gear2")
+        .map_or(Gear2Config::DEFAULT, |node| read_gear2(&node, report));
+    let before = report.error_count;
+    let vms = root
+        .child("vms")
+        .map_or_else(List::new, |node| read_vms(&node, report));
+    let manifest = Manifest {
+        version,
+        gear2,
+        vms,
+    };
+    rules::check(&manifest, before == report.error_count, report);
+    Some(manifest)
+}
+
+/// Reads what says whether this is a manifest at all; nothing else is looked at before.
+fn read_version<'a>(root: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<u32> {
+    let compatible = root
+        .node
+        .property("compatible")
+        .and_then(|property| property.text());
+    if compatible != Some(COMPATIBLE) {
+        report.error(ManifestError::at_property(
+            Rule::NotAManifest,
+            root.path,
+            "compatible",
+        ));
+        return None;
+    }
+    let before = report.error_count;
+    let version = root.number("version", report);
+    if version == Some(BINDING_VERSION) || before != report.error_count {
+        return version;
+    }
+    let error = ManifestError::at_property(Rule::BindingVersion, root.path, "version");
+    report.error(error.found(version.map_or(Found::Nothing, |v| Found::Number(v.into()))));
+    None
+}
+
+fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Config<'a> {
+    const DEFAULT: Gear2Config<'static> = Gear2Config::DEFAULT;
+    gear2.check_names(GEAR2_PROPERTIES, &[], report);
+    Gear2Config {
+        image: gear2.text("image", report).unwrap_or(DEFAULT.image),
+        memory_bytes: gear2
+            .mib("memory-mib", report)
+            .unwrap_or(DEFAULT.memory_bytes),
+        cpus: gear2.cpus(report),
+        scheduler: gear2
+            .choice("scheduler", SCHEDULERS, report)
+            .unwrap_or(DEFAULT.scheduler),
+        slice_us: gear2.number("slice-us", report).unwrap_or(DEFAULT.slice_us),
+        privilege: gear2
+            .choice("privilege", PRIVILEGES, report)
+            .unwrap_or(DEFAULT.privilege),
+        watchdog_ms: gear2
+            .number("watchdog-ms", report)
+            .unwrap_or(DEFAULT.watchdog_ms),
+    }
+}
+
+fn read_vms<'a>(vms: &Section<'a>, report: &mut Report<'_, 'a>) -> List<Vm<'a>, MAX_VMS> {
+    vms.check_properties(&[], report);
+    let mut list = List::new();
+    for (index, vm) in vms.children().enumerate() {
+        let Some(id) = VmId::new(index) else {
+            report.error(ManifestError::at(Rule::TooManyVms, vm.path));
+            break;
+        };
+        let before = report.error_count;
+        if let Some(read) = read_vm(id, &vm, report)
+            && before == report.error_count
+            && list.push(read).is_err()
+        {
+            report.error(ManifestError::at(Rule::TooManyVms, vm.path));
+        }
+    }
+    list
+}
+
+fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Vm<'a>> {
+    vm.check_names(VM_PROPERTIES, VM_NODES, report);
+    let memory = Memory {
+        bytes: vm.mib("memory-mib", report).unwrap_or(0),
+        address: vm.long("memory-address", report),
+        ipa: vm.long("memory-ipa", report),
+    };
+    let vcpu_count = vm.number("vcpus", report).unwrap_or(1);
+    Some(Vm {
+        name: vm.node.name(),
+        id,
+        kind: vm.choice("kind", KINDS, report).unwrap_or(VmKind::Guest),
+        vcpu_count: usize::try_from(vcpu_count).unwrap_or(usize::MAX),
+        cpus: vm.cpus(report).unwrap_or_default(),
+        memory,
+        console: vm
+            .child("console")
+            .map(|console| read_console(&console, report)),
+        may_power_off: vm.switch("may-power-off", report),
+        autostart: !vm.switch("no-autostart", report),
+        restart: vm
+            .choice("restart", RESTARTS, report)
+            .unwrap_or(Restart::Never),
+        gic: vm
+            .choice("gic", GIC_MODES, report)
+            .unwrap_or(GicMode::Emulated),
+        payload: read_payload(vm, report)?,
+    })
+}
+
+fn read_console<'a>(console: &Section<'a>, report: &mut Report<'_, 'a>) -> Console {
+    console.check_names(CONSOLE_PROPERTIES, &[], report);
+    Console {
+        ipa: console
+            .long("address", report)
+            .unwrap_or(Console::DEFAULT.ipa),
+        intid: console
+            .number("interrupt", report)
+            .unwrap_or(Console::DEFAULT.intid),
+    }
+}
+
+fn read_payload<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Payload<'a>> {
+    match (vm.node.property("kernel"), vm.node.property("image")) {
+        (Some(_), None) => {
+            vm.refuse(&["load-offset", "entry-offset"], Rule::OtherPayload, report);
+            let initrd = vm.text("initrd", report);
+            let cmdline = vm.text("cmdline", report).unwrap_or("");
+            Some(Payload::Linux {
+                kernel: vm.text("kernel", report)?,
+                initrd,
+                cmdline,
+            })
+        }
+        (None, Some(_)) => {
+            vm.refuse(&["initrd", "cmdline"], Rule::OtherPayload, report);
+            let load_offset = vm.long("load-offset", report).unwrap_or(0);
+            let entry_offset = vm.long("entry-offset", report).unwrap_or(0);
+            Some(Payload::Flat {
+                image: vm.text("image", report)?,
+                load_offset,
+                entry_offset,
+            })
+        }
+        (Some(_), Some(_)) => {
+            vm.refuse(&["image"], Rule::TwoPayloads, report);
+            None
+        }
+        (None, None) => {
+            report.error(ManifestError::at_property(
+                Rule::NoPayload,
+                vm.path,
+                "kernel",
+            ));
+            None
+        }
+    }
+}
+
+/// A node with its path.
+struct Section<'a> {
+    node: Node<'a>,
+    path: NodePath<'a>,
+}
+
+impl<'a> Section<'a> {
+    fn children(&self) -> impl Iterator<Item = Self> {
+        let path = self.path;
+        self.node.children().map(move |node| Self {
+            node,
+            path: path.child(node.name()),
+        })
+    }
+
+    fn child(&self, name: &str) -> Option<Self> {
+        self.children().find(|child| child.node.name() == name)
+    }
+
+    /// Reports properties and nodes that are not in the lists, and those that stand twice.
+    fn check_names(
+        &self,
+        properties: &[&'static str],
+        nodes: &[&'static str],
+        report: &mut Report<'_, 'a>,
+    ) {
+        self.check_properties(properties, report);
+        for (index, child) in self.children().enumerate() {
+            let name = child.node.name();
+            if !nodes.contains(&name) {
+                let error = ManifestError::at(Rule::UnknownNode, child.path);
+                report.error(ManifestError {
+                    nearest: nearest(name, nodes),
+                    ..error
+                });
+            } else if self
+                .children()
+                .take(index)
+                .any(|other| other.node.name() == name)
+            {
+                report.error(ManifestError::at(Rule::DuplicateName, child.path));
+            }
+        }
+    }
+
+    fn check_properties(&self, known: &[&'static str], report: &mut Report<'_, 'a>) {
+        for property in self.node.properties() {
+            let name = property.name;
+            if !known.contains(&name) {
+                let error = self.error(Rule::UnknownProperty, &property);
+                report.error(ManifestError {
+                    nearest: nearest(name, known),
+                    ..error
+                });
+            } else if self.node.property(name) != Some(property) {
+                report.error(self.error(Rule::DuplicateName, &property));
+            }
+        }
+    }
+
+    /// Reports each of the properties that is there.
+    fn refuse(&self, names: &[&str], rule: Rule, report: &mut Report<'_, 'a>) {
+        for property in names.iter().filter_map(|name| self.node.property(name)) {
+            report.error(self.error(rule, &property));
+        }
+    }
+
+    fn error(&self, rule: Rule, property: &Property<'a>) -> ManifestError<'a> {
+        ManifestError::at_property(rule, self.path, property.name)
+    }
+
+    /// Reads a property with `read`, and reports the wrong type if that gives nothing.
+    fn typed<T>(
+        &self,
+        name: &str,
+        report: &mut Report<'_, 'a>,
+        read: impl FnOnce(&Property<'a>) -> Option<T>,
+    ) -> Option<T> {
+        let property = self.node.property(name)?;
+        let value = read(&property);
+        if value.is_none() {
+            report.error(self.error(Rule::WrongType, &property));
+        }
+        value
+    }
+
+    /// Reads one cell.
+    fn number(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<u32> {
+        self.typed(name, report, |property| {
+            let mut cells = property.cells()?;
+            (cells.len() == 1).then(|| cells.next())?
+        })
+    }
+
+    /// Reads one cell, or two of which the first is the upper half.
+    fn long(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<u64> {
+        self.typed(name, report, |property| {
+            let cells = property.cells()?;
+            let value = cells
+                .clone()
+                .fold(0, |value, cell| value << 32 | u64::from(cell));
+            matches!(cells.len(), 1 | 2).then_some(value)
+        })
+    }
+
+    /// Reads a size in MiB as bytes.
+    fn mib(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<u64> {
+        Some(u64::from(self.number(name, report)?) * MIB)
+    }
+
+    fn text(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<&'a str> {
+        self.typed(name, report, Property::text)
+    }
+
+    /// Reads a property that is either there, without a value, or not.
+    fn switch(&self, name: &str, report: &mut Report<'_, 'a>) -> bool {
+        self.typed(name, report, |property| {
+            property.value.is_empty().then_some(())
+        })
+        .is_some()
+    }
+
+    /// Reads one of several texts.
+    fn choice<T: Copy>(
+        &self,
+        name: &str,
+        choices: &[(&'static str, T)],
+        report: &mut Report<'_, 'a>,
+    ) -> Option<T> {
+        let text = self.text(name, report)?;
+        let choice = choices.iter().find(|(choice, _)| *choice == text);
+        if choice.is_none() {
+            let property = self.node.property(name)?;
+            let error = self
+                .error(Rule::UnknownValue, &property)
+                .found(Found::Text(text));
+            let near = choices
+                .iter()
+                .find_map(|(choice, _)| nearest(text, &[*choice]));
+            report.error(ManifestError {
+                nearest: near,
+                ..error
+            });
+        }
+        choice.map(|(_, value)| *value)
+    }
+
+    /// Reads `cpus`: a list without repetition.
+    fn cpus(&self, report: &mut Report<'_, 'a>) -> Option<CpuList> {
+        let cells = self.typed("cpus", report, |property| {
+            property.cells().filter(|cells| cells.len() > 0)
+        })?;
+        let mut list = CpuList::default();
+        for cell in cells {
+            let error = |rule| {
+                ManifestError::at_property(rule, self.path, "cpus")
+                    .found(Found::Number(cell.into()))
+            };
+            match usize::try_from(cell).ok().and_then(CpuIndex::new) {
+                None => report.error(error(Rule::UnknownCpu)),
+                Some(cpu) if list.set().contains(cpu) => report.error(error(Rule::CpuTwice)),
+                // A list without repetition has room for every CPU that has an index.
+                Some(cpu) => drop(list.push(cpu)),
+            }
+        }
+        Some(list)
+    }
+}

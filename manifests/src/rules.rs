@@ -1,0 +1,388 @@
+//! The rules: what a well-formed manifest must keep to be one that can run.
+//!
+//! Static rules need the manifest alone; board rules need the machine's facts, which come from its
+//! own device tree, never from the manifest.
+
+use core::ops::Range;
+
+use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
+use crate::model::{CpuSet, GicMode, Manifest, Payload, Vm, VmKind};
+use crate::{
+    ADDRESS_LIMIT, CpuIndex, GEAR2_MEMBER, GUEST_DTB_PREFIX, MANIFEST_MEMBER, MAX_CPUS, MAX_VCPUS,
+    MAX_VCPUS_PER_VM, MEMORY_ALIGN, read,
+};
+
+#[cfg(test)]
+mod tests;
+
+const PAGE: u64 = 4096;
+/// Room for a GICv3's redistributors and distributor is the board's; a console takes one page.
+const CONSOLE_BYTES: u64 = PAGE;
+const SHARED_INTIDS: Range<u32> = 32..1020;
+const SLICE_US: core::ops::RangeInclusive<u32> = 100..=1_000_000;
+const MAX_VM_NAME: usize = 20;
+
+/// A range of addresses.
+pub type Region = Range<u64>;
+
+/// What the rules need to know of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Board<'b> {
+    /// The number of its CPUs.
+    pub cpu_count: usize,
+    /// Its memory.
+    pub memory: &'b [Region],
+    /// Memory that no VM can have: Gear1's own, the archive, what firmware reserves.
+    pub reserved: &'b [Region],
+    /// Where guests see what Gear1 emulates or maps at fixed addresses: the interrupt controller.
+    pub devices: &'b [Region],
+    /// The kinds of VM that this build runs.
+    pub kinds: &'b [VmKind],
+}
+
+/// Reads a compiled manifest and judges it by all rules, those of the board included.
+pub fn validate<'a>(
+    blob: &'a [u8],
+    board: &Board<'_>,
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> Result<Manifest<'a>, Refused> {
+    let manifest = read(blob, sink)?;
+    check_board(&manifest, board, sink)?;
+    Ok(manifest)
+}
+
+/// Judges a manifest by the rules that need the machine.
+pub fn check_board<'a>(
+    manifest: &Manifest<'a>,
+    board: &Board<'_>,
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> Result<(), Refused> {
+    let mut report = Report::new(sink);
+    check_gear2_on(manifest, board, &mut report);
+    for vm in manifest.vms.iter() {
+        check_vm_on(vm, board, &mut report);
+    }
+    check_total_memory(manifest, board, &mut report);
+    report.outcome()
+}
+
+/// Judges a manifest by the rules that need no machine; `complete` says that no VM was left out.
+pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Report<'_, 'a>) {
+    if complete && manifest.vms.is_empty() {
+        report.error(ManifestError::at(Rule::NoVm, NodePath::ROOT.child("vms")));
+    }
+    check_gear2(manifest, report);
+    check_vcpus(manifest, report);
+    for (index, vm) in manifest.vms.iter().enumerate() {
+        check_name(vm, report);
+        check_cpus(manifest, vm, report);
+        check_memory(vm, report);
+        check_payload(vm, report);
+        check_console(vm, report);
+        for other in manifest.vms.iter().take(index) {
+            check_pair(vm, other, report);
+        }
+    }
+}
+
+fn error<'a>(rule: Rule, vm: &Vm<'a>, property: &'static str) -> ManifestError<'a> {
+    ManifestError::at_property(rule, NodePath::vm(vm.name), property)
+}
+
+fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
+    let gear2 = &manifest.gear2;
+    let path = NodePath::ROOT.child("gear2");
+    let error = |rule, property| ManifestError::at_property(rule, path, property);
+    let memory = Found::Number(gear2.memory_bytes);
+    if gear2.memory_bytes == 0 || !gear2.memory_bytes.is_multiple_of(MEMORY_ALIGN) {
+        report.error(error(Rule::MemoryAlignment, "memory-mib").found(memory));
+    }
+    if !SLICE_US.contains(&gear2.slice_us) {
+        let found = Found::Number(gear2.slice_us.into());
+        report.error(error(Rule::OutOfRange, "slice-us").found(found));
+    }
+    if !is_file_name(gear2.image) && gear2.image != GEAR2_MEMBER {
+        report.error(error(Rule::FileName, "image").found(Found::Text(gear2.image)));
+    }
+}
+
+fn check_vcpus<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
+    let mut total = 0_usize;
+    for vm in manifest.vms.iter() {
+        let found = Found::Number(vm.vcpu_count as u64);
+        if !(1..=MAX_VCPUS_PER_VM).contains(&vm.vcpu_count) {
+            report.error(error(Rule::VcpuCount, vm, "vcpus").found(found));
+            continue;
+        }
+        let before = total;
+        total += vm.vcpu_count;
+        if before <= MAX_VCPUS && total > MAX_VCPUS {
+            report.error(error(Rule::TooManyVcpus, vm, "vcpus").found(Found::Number(total as u64)));
+        }
+    }
+}
+
+fn check_name<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let first = vm
+        .name
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_lowercase());
+    if !first || vm.name.len() > MAX_VM_NAME || !vm.name.bytes().all(known) {
+        report.error(ManifestError::at(Rule::VmName, NodePath::vm(vm.name)));
+    }
+}
+
+fn check_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let own = vm.cpus.set();
+    let gear2 = manifest.gear2_cpus(MAX_CPUS);
+    match vm.kind {
+        VmKind::RealTime => {
+            if vm.cpus.len() != vm.vcpu_count {
+                report.error(error(Rule::RealTimeCpus, vm, "cpus"));
+            }
+            if let Some(cpu) = common(own, gear2) {
+                let place = error(Rule::CpuTaken, vm, "cpus").found(number(cpu));
+                report.error(place.conflicts(NodePath::ROOT.child("gear2")));
+            }
+        }
+        VmKind::Guest | VmKind::Device => {
+            let foreign = own
+                .without(gear2)
+                .without(manifest.real_time_cpus())
+                .iter()
+                .next();
+            if let Some(cpu) = foreign {
+                let place = error(Rule::CpuNotGear2s, vm, "cpus").found(number(cpu));
+                report.error(place.conflicts(NodePath::ROOT.child("gear2")));
+            }
+            if vm.gic == GicMode::PassThrough {
+                report.error(error(Rule::PassThroughGic, vm, "gic"));
+            }
+        }
+    }
+}
+
+fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    if vm.memory.bytes == 0 {
+        report.error(error(Rule::NoMemory, vm, "memory-mib"));
+    }
+    let values = [
+        ("memory-mib", Some(vm.memory.bytes)),
+        ("memory-address", vm.memory.address),
+        ("memory-ipa", vm.memory.ipa),
+    ];
+    for (property, value) in values {
+        let Some(value) = value else { continue };
+        if !value.is_multiple_of(MEMORY_ALIGN) {
+            let place = error(Rule::MemoryAlignment, vm, property);
+            report.error(place.found(Found::Number(value)));
+        }
+        let start = if property == "memory-mib" { 0 } else { value };
+        if start
+            .checked_add(vm.memory.bytes)
+            .is_none_or(|end| end > ADDRESS_LIMIT)
+        {
+            let place = error(Rule::MemoryLimit, vm, property);
+            report.error(place.found(Found::Number(value)));
+        }
+    }
+}
+
+fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let offsets = match vm.payload {
+        Payload::Linux {
+            kernel,
+            initrd,
+            cmdline: _,
+        } => {
+            check_file(vm, "kernel", kernel, report);
+            initrd
+                .into_iter()
+                .for_each(|initrd| check_file(vm, "initrd", initrd, report));
+            return;
+        }
+        Payload::Flat {
+            image,
+            load_offset,
+            entry_offset,
+        } => {
+            check_file(vm, "image", image, report);
+            [("load-offset", load_offset), ("entry-offset", entry_offset)]
+        }
+    };
+    let mut rest = vm.memory.bytes;
+    for (property, offset) in offsets {
+        if offset >= rest || !offset.is_multiple_of(4) {
+            let place = error(Rule::LoadOffset, vm, property);
+            report.error(place.found(Found::Number(offset)));
+            return;
+        }
+        rest -= offset;
+    }
+}
+
+fn check_file<'a>(vm: &Vm<'a>, property: &'static str, name: &'a str, report: &mut Report<'_, 'a>) {
+    if !is_file_name(name) {
+        report.error(error(Rule::FileName, vm, property).found(Found::Text(name)));
+    }
+}
+
+/// Tells whether an archive member may have this name and is not one that is made by the build.
+fn is_file_name(name: &str) -> bool {
+    let own = [MANIFEST_MEMBER, GEAR2_MEMBER].contains(&name) || name.starts_with(GUEST_DTB_PREFIX);
+    let printable = name.chars().all(|letter| !letter.is_control());
+    !own && printable && !matches!(name, "" | "artifact:") && name.len() <= 255
+}
+
+fn check_console<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let Some(console) = vm.console else { return };
+    let path = NodePath::vm(vm.name).child("console");
+    let address = ManifestError::at_property(Rule::ConsoleAddress, path, "address")
+        .found(Found::Number(console.ipa));
+    if !console.ipa.is_multiple_of(PAGE) || console.ipa >= ADDRESS_LIMIT {
+        report.error(address);
+    } else if vm
+        .memory
+        .guest()
+        .is_some_and(|memory| overlap(&memory, &page(console.ipa)))
+    {
+        report.error(ManifestError {
+            rule: Rule::ConsoleOverMemory,
+            ..address
+        });
+    }
+    if !SHARED_INTIDS.contains(&console.intid) {
+        let place = ManifestError::at_property(Rule::ConsoleInterrupt, path, "interrupt");
+        report.error(place.found(Found::Number(console.intid.into())));
+    }
+}
+
+/// Judges what one VM must not have when another one, earlier in the file, has it.
+fn check_pair<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let path = NodePath::vm(vm.name);
+    let other_path = NodePath::vm(other.name);
+    if vm.name == other.name {
+        report.error(ManifestError::at(Rule::DuplicateVm, path));
+    }
+    if vm.may_power_off && other.may_power_off {
+        report.error(error(Rule::SecondPowerOff, vm, "may-power-off").conflicts(other_path));
+    }
+    if let (Some(mine), Some(theirs)) = (vm.memory.physical(), other.memory.physical())
+        && overlap(&mine, &theirs)
+    {
+        let place = error(Rule::MemoryOverlap, vm, "memory-address").conflicts(other_path);
+        report.error(place.found(Found::Range(mine.start, mine.end)));
+    }
+    let real_time = vm.kind == VmKind::RealTime || other.kind == VmKind::RealTime;
+    if let Some(cpu) = common(vm.cpus.set(), other.cpus.set())
+        && real_time
+    {
+        let place = error(Rule::CpuTaken, vm, "cpus").conflicts(other_path);
+        report.error(place.found(number(cpu)));
+    }
+}
+
+fn check_gear2_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+    let path = NodePath::ROOT.child("gear2");
+    let cpus = manifest.gear2_cpus(board.cpu_count);
+    if cpus.is_empty() {
+        report.error(ManifestError::at_property(
+            Rule::Gear2WithoutCpu,
+            path,
+            "cpus",
+        ));
+    }
+    if let Some(cpu) = cpus.without(CpuSet::first(board.cpu_count)).iter().next() {
+        let place = ManifestError::at_property(Rule::UnknownCpu, path, "cpus");
+        report.error(place.found(number(cpu)));
+    }
+}
+
+fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+    if !board.kinds.contains(&vm.kind) {
+        report.error(error(Rule::KindNotSupported, vm, "kind"));
+    }
+    if let Some(cpu) = vm
+        .cpus
+        .set()
+        .without(CpuSet::first(board.cpu_count))
+        .iter()
+        .next()
+    {
+        report.error(error(Rule::UnknownCpu, vm, "cpus").found(number(cpu)));
+    }
+    if let Some(memory) = vm.memory.physical() {
+        let place = error(Rule::NotMemory, vm, "memory-address")
+            .found(Found::Range(memory.start, memory.end));
+        let holds = |bank: &Region| bank.start <= memory.start && memory.end <= bank.end;
+        if !board.memory.iter().any(holds) {
+            report.error(place);
+        } else if board
+            .reserved
+            .iter()
+            .any(|reserved| overlap(reserved, &memory))
+        {
+            report.error(ManifestError {
+                rule: Rule::MemoryReserved,
+                ..place
+            });
+        }
+    }
+    if let Some(ipa) = vm.memory.ipa
+        && let Some(memory) = vm.memory.guest()
+        && board.devices.iter().any(|device| overlap(device, &memory))
+    {
+        let place = error(Rule::MemoryOverDevice, vm, "memory-ipa");
+        report.error(place.found(Found::Number(ipa)));
+    }
+    check_console_on(vm, board, report);
+}
+
+fn check_console_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+    let Some(console) = vm.console else { return };
+    // Without an address of its own, the VM's memory is somewhere in the machine's.
+    let memory = if vm.memory.guest().is_none() {
+        board.memory
+    } else {
+        &[]
+    };
+    let taken = |region: &Region| overlap(region, &page(console.ipa));
+    if board.devices.iter().chain(memory).any(taken) {
+        let path = NodePath::vm(vm.name).child("console");
+        let place = ManifestError::at_property(Rule::ConsoleOverMemory, path, "address");
+        report.error(place.found(Found::Number(console.ipa)));
+    }
+}
+
+fn check_total_memory<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+    let bytes = |region: &Region| region.end.saturating_sub(region.start);
+    let mut left = board.memory.iter().map(bytes).fold(0, u64::saturating_add);
+    for vm in manifest.vms.iter() {
+        match left.checked_sub(vm.memory.bytes) {
+            Some(rest) => left = rest,
+            None => {
+                let place = error(Rule::OutOfMemory, vm, "memory-mib");
+                report.error(place.found(Found::Number(vm.memory.bytes)));
+                return;
+            }
+        }
+    }
+}
+
+fn page(address: u64) -> Region {
+    address..address.saturating_add(CONSOLE_BYTES)
+}
+
+fn overlap(a: &Region, b: &Region) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+fn common(a: CpuSet, b: CpuSet) -> Option<CpuIndex> {
+    a.iter().find(|&cpu| b.contains(cpu))
+}
+
+fn number<'a>(cpu: CpuIndex) -> Found<'a> {
+    Found::Number(cpu.reg())
+}
