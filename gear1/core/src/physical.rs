@@ -1,0 +1,29 @@
+//! Physical memory as init uses it: copies and fills by address, never references.
+//!
+//! A seam to hardware: `gear1_arch::boot` implements it on the machine, a map on the host.
+
+use gear1_abi::boot::BootInfo;
+use gear1_abi::info::Gear2Info;
+
+use crate::addr::Pa;
+
+/// Physical memory. An access outside of what the implementation was given is a fault of init's
+/// and stops the machine.
+pub trait PhysicalMemory {
+    /// Reads an aligned word.
+    fn read_word(&self, pa: Pa) -> u64;
+    /// Writes an aligned word.
+    fn write_word(&mut self, pa: Pa, value: u64);
+    /// Writes bytes.
+    fn write(&mut self, pa: Pa, bytes: &[u8]);
+    /// Writes zeroes.
+    fn zero(&mut self, pa: Pa, size: u64);
+    /// Writes what init hands over to the runtime.
+    fn write_boot_info(&mut self, pa: Pa, info: &BootInfo);
+    /// Writes what Gear2 finds.
+    fn write_gear2_info(&mut self, pa: Pa, info: &Gear2Info);
+    /// Makes what was written visible to whoever reads it with caches off, or fetches it as code.
+    fn clean(&mut self, pa: Pa, size: u64);
+    /// Reads a 64-bit device register.
+    fn read_register(&self, pa: Pa) -> u64;
+}

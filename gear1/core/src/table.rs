@@ -1,0 +1,325 @@
+//! Translation tables with the 4 KiB granule (Arm ARM D8): the walk and the change that EL2's
+//! stage 1 and every stage 2 share.
+//!
+//! Owns the structure: levels, table descriptors, concatenated roots. What the attribute bits of a
+//! leaf mean is [`crate::stage1`]'s and [`crate::stage2`]'s business. Invariants: a change is
+//! checked as a whole before its first write, so a refused one leaves the tables as they were; an
+//! invalid descriptor that is not zero belongs to somebody and is never overwritten by a mapping;
+//! no walk takes more than four steps. Must not: touch hardware, or issue the barriers and TLB
+//! maintenance that follow a change.
+
+use crate::addr::Pa;
+
+/// Descriptors of a table.
+pub const ENTRIES: usize = 512;
+const ENTRY_MASK: u64 = 511;
+/// Bytes of a table.
+pub const TABLE_SIZE: u64 = 4096;
+
+const VALID: u64 = 1;
+/// Bits 1:0 of a table descriptor, and of a page at level 3.
+const TABLE_OR_PAGE: u64 = 0b11;
+const BLOCK: u64 = 0b01;
+const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+/// Output addresses have at most 48 bits: LPA2 is out of scope (DESIGN 4).
+const OUTPUT_LIMIT: u64 = 1 << 48;
+
+/// Tables in memory.
+pub trait TableMemory {
+    /// Reads the descriptor at `index`, below [`ENTRIES`], of the table at `table`.
+    fn read(&self, table: Pa, index: usize) -> u64;
+    /// Writes that descriptor.
+    fn write(&mut self, table: Pa, index: usize, descriptor: u64);
+    /// Returns a table whose descriptors are all zero, and are seen as zero by any walk.
+    fn alloc(&mut self) -> Option<Pa>;
+    /// Returns how often [`alloc`](Self::alloc) would still succeed.
+    fn available(&self) -> usize;
+}
+
+/// A level of the walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Level 0: 512 GiB an entry, tables only.
+    L0,
+    /// Level 1: 1 GiB an entry.
+    L1,
+    /// Level 2: 2 MiB an entry.
+    L2,
+    /// Level 3: 4 KiB an entry.
+    L3,
+}
+
+impl Level {
+    /// Returns the bytes that one entry of this level maps.
+    #[must_use]
+    pub const fn size(self) -> u64 {
+        match self {
+            Self::L0 => 1 << 39,
+            Self::L1 => 1 << 30,
+            Self::L2 => 1 << 21,
+            Self::L3 => 1 << 12,
+        }
+    }
+
+    /// Returns the number of the entry of this level that maps `input`, not cut to one table.
+    const fn entry(self, input: u64) -> u64 {
+        match self {
+            Self::L0 => input >> 39,
+            Self::L1 => input >> 30,
+            Self::L2 => input >> 21,
+            Self::L3 => input >> 12,
+        }
+    }
+
+    const fn next(self) -> Option<Self> {
+        match self {
+            Self::L0 => Some(Self::L1),
+            Self::L1 => Some(Self::L2),
+            Self::L2 => Some(Self::L3),
+            Self::L3 => None,
+        }
+    }
+
+    /// Returns the level of the largest leaf that may begin at these addresses.
+    fn of_largest_leaf(input: u64, output: u64, size: u64) -> Self {
+        let fits = |level: Self| {
+            (input | output) & level.size().wrapping_sub(1) == 0 && size >= level.size()
+        };
+        if fits(Self::L1) {
+            Self::L1
+        } else if fits(Self::L2) {
+            Self::L2
+        } else {
+            Self::L3
+        }
+    }
+}
+
+/// A range to be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Lowest input address.
+    pub input: u64,
+    /// What it is translated to.
+    pub output: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Why nothing was mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapError {
+    /// An address or the size is no multiple of 4 KiB, or the size is zero.
+    Unaligned,
+    /// The range ends behind the last input or output address.
+    OutOfRange,
+    /// Something is mapped at this input address, or it belongs to somebody.
+    Occupied(u64),
+    /// Not enough memory for tables.
+    NoTables,
+}
+
+/// What maps an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawLeaf {
+    /// The block or page descriptor.
+    pub descriptor: u64,
+    /// Its level.
+    pub level: Level,
+    /// What the address that was asked for is translated to.
+    pub output: Pa,
+}
+
+/// A tree of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tables {
+    root: Pa,
+    start: Level,
+    input_limit: u64,
+}
+
+/// A descriptor's place, and what it holds.
+#[derive(Clone, Copy)]
+struct Slot {
+    table: Pa,
+    index: usize,
+    level: Level,
+    descriptor: u64,
+}
+
+impl Tables {
+    /// Returns the tree whose walk starts at `level` in the table, or the concatenated tables, at
+    /// `root`, for input addresses below `input_limit`.
+    #[must_use]
+    pub const fn new(root: Pa, start: Level, input_limit: u64) -> Self {
+        Self {
+            root,
+            start,
+            input_limit,
+        }
+    }
+
+    /// Returns the address of the root table.
+    #[must_use]
+    pub const fn root(&self) -> Pa {
+        self.root
+    }
+
+    /// Maps `span` with the largest leaves that its alignment allows, or changes nothing.
+    /// `attributes` are the bits of a leaf descriptor beside its type and address.
+    pub fn map<T: TableMemory>(
+        &self,
+        memory: &mut T,
+        span: Span,
+        attributes: u64,
+    ) -> Result<(), MapError> {
+        if self.check(memory, span)? > memory.available() {
+            return Err(MapError::NoTables);
+        }
+        let mut rest = Some(span);
+        // Bounded: each round maps at least one page of the span.
+        while let Some(span) = rest {
+            let level = self.map_first(memory, span, attributes)?;
+            rest = after(span, level);
+        }
+        Ok(())
+    }
+
+    /// Returns what maps `input`.
+    #[must_use]
+    pub fn walk<T: TableMemory>(&self, memory: &T, input: u64) -> Option<RawLeaf> {
+        if input >= self.input_limit {
+            return None;
+        }
+        let slot = self.slot(memory, input);
+        if slot.descriptor & VALID == 0 {
+            return None;
+        }
+        let in_leaf = slot.level.size().wrapping_sub(1);
+        let output = slot.descriptor & ADDRESS & !in_leaf | input & in_leaf;
+        Some(RawLeaf {
+            descriptor: slot.descriptor,
+            level: slot.level,
+            output: Pa::new(output),
+        })
+    }
+
+    /// Checks that `span` can be mapped and returns how many tables that takes.
+    fn check<T: TableMemory>(&self, memory: &T, span: Span) -> Result<usize, MapError> {
+        let page = Level::L3.size().wrapping_sub(1);
+        if (span.input | span.output | span.size) & page != 0 || span.size == 0 {
+            return Err(MapError::Unaligned);
+        }
+        let ends_by =
+            |start: u64, limit: u64| start.checked_add(span.size).is_some_and(|end| end <= limit);
+        if !ends_by(span.input, self.input_limit) || !ends_by(span.output, OUTPUT_LIMIT) {
+            return Err(MapError::OutOfRange);
+        }
+        let mut tables: usize = 0;
+        let mut rest = Some(span);
+        // Bounded: each round checks at least one page of the span.
+        while let Some(left) = rest {
+            let slot = self.slot(memory, left.input);
+            if slot.descriptor != 0 {
+                return Err(MapError::Occupied(left.input));
+            }
+            let leaf = leaf_level(left, slot.level);
+            let first_in = |parent: Level| {
+                left.input == span.input || left.input & parent.size().wrapping_sub(1) == 0
+            };
+            let mut parent = slot.level;
+            // A missing table is counted where the span first needs it. At most three rounds.
+            while let Some(level) = parent.next().filter(|level| *level <= leaf) {
+                tables = tables.saturating_add(usize::from(first_in(parent)));
+                parent = level;
+            }
+            rest = after(left, leaf);
+        }
+        Ok(tables)
+    }
+
+    /// Maps the first leaf of `span`, which was checked, and returns its level.
+    fn map_first<T: TableMemory>(
+        &self,
+        memory: &mut T,
+        span: Span,
+        attributes: u64,
+    ) -> Result<Level, MapError> {
+        let mut slot = self.slot(memory, span.input);
+        let leaf = leaf_level(span, slot.level);
+        // At most three rounds.
+        while let Some(level) = slot.level.next().filter(|level| *level <= leaf) {
+            let table = memory.alloc().ok_or(MapError::NoTables)?;
+            memory.write(slot.table, slot.index, table.get() | TABLE_OR_PAGE);
+            slot = Slot {
+                table,
+                index: index(level.entry(span.input)),
+                level,
+                descriptor: 0,
+            };
+        }
+        let kind = if leaf == Level::L3 {
+            TABLE_OR_PAGE
+        } else {
+            BLOCK
+        };
+        memory.write(slot.table, slot.index, span.output | attributes | kind);
+        Ok(leaf)
+    }
+
+    /// Walks towards `input` until a descriptor is no table.
+    fn slot<T: TableMemory>(&self, memory: &T, input: u64) -> Slot {
+        let entry = self.start.entry(input);
+        // Concatenated tables follow one another.
+        let offset = (entry & !ENTRY_MASK).wrapping_mul(TABLE_SIZE / ENTRIES as u64);
+        let mut table = Pa::new(self.root.get().wrapping_add(offset));
+        let mut level = self.start;
+        // At most four rounds: each goes one level down.
+        loop {
+            let index = index(level.entry(input));
+            let descriptor = memory.read(table, index);
+            match level.next() {
+                Some(next) if descriptor & TABLE_OR_PAGE == TABLE_OR_PAGE => {
+                    table = Pa::new(descriptor & ADDRESS);
+                    level = next;
+                }
+                Some(_) | None => {
+                    return Slot {
+                        table,
+                        index,
+                        level,
+                        descriptor,
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// Returns the level of the leaf that `span` begins with, where tables exist down to `existing`.
+fn leaf_level(span: Span, existing: Level) -> Level {
+    Level::of_largest_leaf(span.input, span.output, span.size).max(existing)
+}
+
+/// Returns what is left of `span` behind a first leaf of `level`.
+fn after(span: Span, level: Level) -> Option<Span> {
+    let size = span
+        .size
+        .checked_sub(level.size())
+        .filter(|size| *size != 0)?;
+    Some(Span {
+        input: span.input.checked_add(level.size())?,
+        output: span.output.checked_add(level.size())?,
+        size,
+    })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "masked to nine bits")]
+const fn index(entry: u64) -> usize {
+    (entry & ENTRY_MASK) as usize
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
