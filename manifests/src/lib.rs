@@ -32,11 +32,11 @@ pub use error::{Found, ManifestError, NodePath, Refused, Rule};
 pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
 pub use list::List;
 pub use model::{
-    Console, CpuList, CpuSet, Gear2Config, GicMode, Manifest, Memory, Payload, Privilege, Restart,
-    Vm, VmKind,
+    Console, CpuList, CpuSet, Gear2Config, GicMode, Manifest, Memory, Payload, Privilege, Region,
+    Restart, Vm, VmKind,
 };
 pub use read::read;
-pub use rules::{Board, Region, check_board, validate};
+pub use rules::{Board, check_board, validate};
 
 /// The version of the binding that this crate reads.
 pub const BINDING_VERSION: u32 = 1;

@@ -4,7 +4,7 @@
 //! rules judge it.
 
 use crate::list::List;
-use crate::{ADDRESS_LIMIT, CpuIndex, GEAR2_MEMBER, MAX_CPUS, MAX_VMS, VmId};
+use crate::{CpuIndex, GEAR2_MEMBER, MAX_CPUS, MAX_VMS, VmId};
 
 /// A whole manifest.
 #[derive(Clone, Copy, Debug)]
@@ -144,20 +144,54 @@ pub struct Memory {
 impl Memory {
     /// Returns the physical range, if the manifest fixes it.
     #[must_use]
-    pub fn physical(&self) -> Option<core::ops::Range<u64>> {
-        Some(range(self.address?, self.bytes))
+    pub fn physical(&self) -> Option<Region> {
+        Some(self.from(self.address?))
     }
 
     /// Returns the guest's range, if the manifest fixes it.
     #[must_use]
-    pub fn guest(&self) -> Option<core::ops::Range<u64>> {
-        Some(range(self.ipa.or(self.address)?, self.bytes))
+    pub fn guest(&self) -> Option<Region> {
+        Some(self.from(self.ipa.or(self.address)?))
+    }
+
+    const fn from(&self, start: u64) -> Region {
+        Region::new(start, start.saturating_add(self.bytes))
     }
 }
 
-/// Returns a range that ends at the latest where [`ADDRESS_LIMIT`] forbids it anyway.
-fn range(start: u64, bytes: u64) -> core::ops::Range<u64> {
-    start..start.saturating_add(bytes.min(2 * ADDRESS_LIMIT))
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The first address.
+    pub start: u64,
+    /// The first address behind it.
+    pub end: u64,
+}
+
+impl Region {
+    /// Makes a region from `start` up to, but without, `end`.
+    #[must_use]
+    pub const fn new(start: u64, end: u64) -> Self {
+        Self { start, end }
+    }
+
+    /// Returns its size.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Tells whether the two have an address in common.
+    #[must_use]
+    pub const fn overlaps(&self, other: &Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    /// Tells whether `other` lies in this region.
+    #[must_use]
+    pub const fn contains(&self, other: &Self) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
 }
 
 /// What is loaded into a VM. All names are those of archive members.

@@ -5,8 +5,9 @@
 
 use core::ops::Range;
 
+use crate::archive::TRAILER;
 use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
-use crate::model::{CpuSet, GicMode, Manifest, Payload, Vm, VmKind};
+use crate::model::{CpuSet, GicMode, Manifest, Payload, Region, Vm, VmKind};
 use crate::{
     ADDRESS_LIMIT, CpuIndex, GEAR2_MEMBER, GUEST_DTB_PREFIX, MANIFEST_MEMBER, MAX_CPUS, MAX_VCPUS,
     MAX_VCPUS_PER_VM, MEMORY_ALIGN, read,
@@ -16,14 +17,9 @@ use crate::{
 mod tests;
 
 const PAGE: u64 = 4096;
-/// Room for a GICv3's redistributors and distributor is the board's; a console takes one page.
-const CONSOLE_BYTES: u64 = PAGE;
 const SHARED_INTIDS: Range<u32> = 32..1020;
 const SLICE_US: core::ops::RangeInclusive<u32> = 100..=1_000_000;
 const MAX_VM_NAME: usize = 20;
-
-/// A range of addresses.
-pub type Region = Range<u64>;
 
 /// What the rules need to know of a machine.
 #[derive(Clone, Copy, Debug)]
@@ -231,7 +227,8 @@ fn check_file<'a>(vm: &Vm<'a>, property: &'static str, name: &'a str, report: &m
 
 /// Tells whether an archive member may have this name and is not one that is made by the build.
 fn is_file_name(name: &str) -> bool {
-    let own = [MANIFEST_MEMBER, GEAR2_MEMBER].contains(&name) || name.starts_with(GUEST_DTB_PREFIX);
+    let own = [MANIFEST_MEMBER, GEAR2_MEMBER, TRAILER].contains(&name)
+        || name.starts_with(GUEST_DTB_PREFIX);
     let printable = name.chars().all(|letter| !letter.is_control());
     !own && printable && !matches!(name, "" | "artifact:") && name.len() <= 255
 }
@@ -246,7 +243,7 @@ fn check_console<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     } else if vm
         .memory
         .guest()
-        .is_some_and(|memory| overlap(&memory, &page(console.ipa)))
+        .is_some_and(|memory| memory.overlaps(&page(console.ipa)))
     {
         report.error(ManifestError {
             rule: Rule::ConsoleOverMemory,
@@ -270,7 +267,7 @@ fn check_pair<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_, 'a>) {
         report.error(error(Rule::SecondPowerOff, vm, "may-power-off").conflicts(other_path));
     }
     if let (Some(mine), Some(theirs)) = (vm.memory.physical(), other.memory.physical())
-        && overlap(&mine, &theirs)
+        && mine.overlaps(&theirs)
     {
         let place = error(Rule::MemoryOverlap, vm, "memory-address").conflicts(other_path);
         report.error(place.found(Found::Range(mine.start, mine.end)));
@@ -316,13 +313,12 @@ fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) 
     if let Some(memory) = vm.memory.physical() {
         let place = error(Rule::NotMemory, vm, "memory-address")
             .found(Found::Range(memory.start, memory.end));
-        let holds = |bank: &Region| bank.start <= memory.start && memory.end <= bank.end;
-        if !board.memory.iter().any(holds) {
+        if !board.memory.iter().any(|bank| bank.contains(&memory)) {
             report.error(place);
         } else if board
             .reserved
             .iter()
-            .any(|reserved| overlap(reserved, &memory))
+            .any(|reserved| reserved.overlaps(&memory))
         {
             report.error(ManifestError {
                 rule: Rule::MemoryReserved,
@@ -332,7 +328,7 @@ fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) 
     }
     if let Some(ipa) = vm.memory.ipa
         && let Some(memory) = vm.memory.guest()
-        && board.devices.iter().any(|device| overlap(device, &memory))
+        && board.devices.iter().any(|device| device.overlaps(&memory))
     {
         let place = error(Rule::MemoryOverDevice, vm, "memory-ipa");
         report.error(place.found(Found::Number(ipa)));
@@ -348,7 +344,7 @@ fn check_console_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 
     } else {
         &[]
     };
-    let taken = |region: &Region| overlap(region, &page(console.ipa));
+    let taken = |region: &Region| region.overlaps(&page(console.ipa));
     if board.devices.iter().chain(memory).any(taken) {
         let path = NodePath::vm(vm.name).child("console");
         let place = ManifestError::at_property(Rule::ConsoleOverMemory, path, "address");
@@ -357,8 +353,11 @@ fn check_console_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 
 }
 
 fn check_total_memory<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
-    let bytes = |region: &Region| region.end.saturating_sub(region.start);
-    let mut left = board.memory.iter().map(bytes).fold(0, u64::saturating_add);
+    let mut left = board
+        .memory
+        .iter()
+        .map(Region::bytes)
+        .fold(0, u64::saturating_add);
     for vm in manifest.vms.iter() {
         match left.checked_sub(vm.memory.bytes) {
             Some(rest) => left = rest,
@@ -372,11 +371,7 @@ fn check_total_memory<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &m
 }
 
 fn page(address: u64) -> Region {
-    address..address.saturating_add(CONSOLE_BYTES)
-}
-
-fn overlap(a: &Region, b: &Region) -> bool {
-    a.start < b.end && b.start < a.end
+    Region::new(address, address.saturating_add(PAGE))
 }
 
 fn common(a: CpuSet, b: CpuSet) -> Option<CpuIndex> {

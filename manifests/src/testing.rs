@@ -110,12 +110,21 @@ impl Tree {
     }
 }
 
+/// Returns a manifest of one guest that says only what it must.
+pub(crate) fn smallest() -> Tree {
+    Tree::default()
+        .set("/", "compatible", text("gearv,manifest"))
+        .set("/", "version", cells(&[1]))
+        .set("/vms/linux", "memory-mib", cells(&[256]))
+        .set("/vms/linux", "kernel", text("artifact:debian-kernel"))
+}
+
 fn pad(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
 /// Bytes that lie on a multiple of four.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Aligned {
     bytes: Vec<u8>,
     start: usize,

@@ -1,1 +1,151 @@
-//! Guest device trees.
+//! The device tree of a guest, as source.
+//!
+//! The shape is fixed: what only the machine knows (memory, the initial RAM disk, seeds, the
+//! interrupt controller) has a slot of its final size that Gear1's init fills in place, so init
+//! needs no device tree writer. Both interrupt controllers are there, disabled; init enables one.
+
+use std::fmt::Write as _;
+
+use gearv_manifest::{Console, Payload, Vm};
+
+#[cfg(test)]
+mod tests;
+
+const FIRST_SHARED_INTID: u32 = 32;
+const PHANDLE_GICV3: u32 = 1;
+const PHANDLE_GICV2: u32 = 2;
+const PHANDLE_CLOCK: u32 = 3;
+const GICR_STRIDE: usize = 0x2_0000;
+
+/// Returns the source of the device tree for `vm`.
+pub(crate) fn source(vm: &Vm<'_>) -> String {
+    let bootargs = match vm.payload {
+        Payload::Linux { kernel: _, initrd: _, cmdline } => cmdline,
+        Payload::Flat { .. } => "",
+    };
+    let cpus: String = (0..vm.vcpu_count).map(cpu).collect();
+    let stdout = vm.console.map_or_else(String::new, |console| {
+        format!("\t\tstdout-path = \"{}\";\n", uart_path(console))
+    });
+    let uart = vm.console.map_or_else(String::new, uart);
+    format!(
+        "/dts-v1/;
+
+/ {{
+	#address-cells = <2>;
+	#size-cells = <2>;
+	compatible = \"gearv,guest\";
+	model = \"GearV VM {name}\";
+	interrupt-parent = <{PHANDLE_GICV3}>;
+
+	chosen {{
+		bootargs = \"{bootargs}\";
+{stdout}		linux,initrd-start = <0 0>;
+		linux,initrd-end = <0 0>;
+		rng-seed = [{rng_seed}];
+		kaslr-seed = <0 0>;
+	}};
+
+	memory@0 {{
+		device_type = \"memory\";
+		reg = <0 0 0 0>;
+	}};
+
+	cpus {{
+		#address-cells = <1>;
+		#size-cells = <0>;
+{cpus}	}};
+
+	psci {{
+		compatible = \"arm,psci-1.0\", \"arm,psci-0.2\";
+		method = \"hvc\";
+	}};
+
+	timer {{
+		compatible = \"arm,armv8-timer\";
+		interrupts = <1 13 4>, <1 14 4>, <1 11 4>, <1 10 4>;
+		always-on;
+	}};
+
+	interrupt-controller-v3 {{
+		compatible = \"arm,gic-v3\";
+		status = \"disabled\";
+		phandle = <{PHANDLE_GICV3}>;
+		#interrupt-cells = <3>;
+		#address-cells = <0>;
+		interrupt-controller;
+		reg = <0 0 0 0x10000>, <0 0 0 {redistributors:#x}>;
+	}};
+
+	interrupt-controller-v2 {{
+		compatible = \"arm,cortex-a15-gic\";
+		status = \"disabled\";
+		phandle = <{PHANDLE_GICV2}>;
+		#interrupt-cells = <3>;
+		#address-cells = <0>;
+		interrupt-controller;
+		reg = <0 0 0 0x1000>, <0 0 0 0x2000>;
+	}};
+{uart}}};
+",
+        name = vm.name,
+        bootargs = escape(bootargs),
+        rng_seed = ["00"; 32].join(" "),
+        redistributors = vm.vcpu_count * GICR_STRIDE,
+    )
+}
+
+fn cpu(index: usize) -> String {
+    format!(
+        "
+		cpu@{index:x} {{
+			device_type = \"cpu\";
+			compatible = \"arm,armv8\";
+			reg = <{index:#x}>;
+			enable-method = \"psci\";
+		}};
+"
+    )
+}
+
+fn uart_path(console: Console) -> String {
+    format!("/uart@{:x}", console.ipa)
+}
+
+/// Returns the nodes of the PL011 that Gear2 emulates, and of the clock that its driver wants.
+fn uart(console: Console) -> String {
+    let name = &uart_path(console)[1..];
+    let (high, low) = (console.ipa >> 32, console.ipa & 0xffff_ffff);
+    let shared = console.intid.saturating_sub(FIRST_SHARED_INTID);
+    format!(
+        "
+	clock {{
+		compatible = \"fixed-clock\";
+		#clock-cells = <0>;
+		clock-frequency = <24000000>;
+		phandle = <{PHANDLE_CLOCK}>;
+	}};
+
+	{name} {{
+		compatible = \"arm,pl011\", \"arm,primecell\";
+		arm,primecell-periphid = <0x00241011>;
+		reg = <{high:#x} {low:#x} 0 0x1000>;
+		interrupts = <0 {shared} 4>;
+		clocks = <{PHANDLE_CLOCK}>, <{PHANDLE_CLOCK}>;
+		clock-names = \"uartclk\", \"apb_pclk\";
+	}};
+"
+    )
+}
+
+/// Escapes a text for a string of device tree source.
+fn escape(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        match byte {
+            b'"' | b'\\' => out.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => out.push(char::from(byte)),
+            _ => write!(out, "\\x{byte:02x}").expect("writing to a String does not fail"),
+        }
+        out
+    })
+}

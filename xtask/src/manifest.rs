@@ -1,1 +1,182 @@
-//! Manifest compilation.
+//! Manifest compilation: from the source a person writes to the blob that boots.
+//!
+//! dtc compiles, `gearv-manifest` judges; this file adds where in the source each error is.
+
+mod spans;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use anyhow::{Context, bail};
+use gearv_manifest::{GEAR2_MEMBER, Manifest, ManifestError, VmKind};
+
+use crate::guest_dt;
+use crate::tools::Tools;
+use spans::Spans;
+
+#[cfg(test)]
+mod tests;
+
+/// What file names begin with that stand for something xtask makes or downloads.
+const ARTIFACT_PREFIX: &str = "artifact:";
+
+/// A manifest that keeps all rules that need no machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Compiled {
+    /// The manifest as a device tree blob.
+    pub(crate) blob: Vec<u8>,
+    /// Its VMs, in the order of the file.
+    pub(crate) vms: Vec<VmSummary>,
+    /// The files that it names, each once.
+    pub(crate) files: Vec<FileRef>,
+}
+
+/// What xtask shows of a VM, and the source of the device tree that it gets.
+#[derive(Clone, Debug)]
+pub(crate) struct VmSummary {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it is for.
+    pub(crate) kind: VmKind,
+    /// The number of its vCPUs.
+    pub(crate) vcpus: usize,
+    /// The size of its memory.
+    pub(crate) memory_bytes: u64,
+    /// Whether its SYSTEM_OFF powers the machine off.
+    pub(crate) may_power_off: bool,
+    /// Its device tree, to be compiled.
+    pub(crate) device_tree: String,
+}
+
+/// A file that goes into the archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileRef {
+    /// Its name there, which is exactly what the manifest says.
+    pub(crate) name_in_archive: String,
+    /// Where it comes from.
+    pub(crate) source: Source,
+}
+
+/// Where a file comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A file beside the manifest.
+    Path(PathBuf),
+    /// Something that xtask makes or downloads, by the name after `artifact:`.
+    Artifact(String),
+}
+
+/// Compiles the manifest `dts` into `out_dir`, and refuses it with all errors if there are any.
+pub(crate) fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Compiled> {
+    let dtb = out_dir.join("manifest.dtb");
+    fs::create_dir_all(out_dir).with_context(|| format!("cannot make {}", out_dir.display()))?;
+    if !dts.is_file() {
+        bail!("there is no manifest {}", dts.display());
+    }
+    let dts = short(dts);
+    run_dtc(tools, &["-q", "-I", "dts", "-O", "dtb", "-o"], &[&dtb, &dts])?;
+    let blob = fs::read(&dtb).with_context(|| format!("cannot read {}", dtb.display()))?;
+    let bytes = Aligned::new(&blob);
+    let mut errors = Vec::new();
+    match gearv_manifest::read(bytes.as_slice(), &mut |error| errors.push(error)) {
+        Ok(manifest) => Ok(summarize(&manifest, &dts, blob.clone())),
+        Err(_) => bail!(explain(&errors, &dts, &annotate(&dts, tools))),
+    }
+}
+
+/// Returns the path as a person would write it here, so that messages are short.
+fn short(path: &Path) -> PathBuf {
+    let here = env::current_dir().unwrap_or_default();
+    path.strip_prefix(here).unwrap_or(path).to_path_buf()
+}
+
+fn run_dtc(tools: &Tools, options: &[&str], paths: &[&Path]) -> anyhow::Result<Vec<u8>> {
+    let mut command: Command = tools.dtc();
+    let output = command.args(options).args(paths).output().context("cannot run dtc")?;
+    if !output.status.success() {
+        let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        let message = String::from_utf8_lossy(&output.stderr);
+        bail!("dtc refuses {}:\n{}", paths.last().map_or("", |p| p), message.trim_end());
+    }
+    Ok(output.stdout)
+}
+
+/// Returns where the nodes and properties of `dts` are; nothing if dtc cannot say.
+fn annotate(dts: &Path, tools: &Tools) -> Spans {
+    let text = run_dtc(tools, &["-q", "-T", "-T", "-I", "dts", "-O", "dts"], &[dts]);
+    Spans::parse(&String::from_utf8_lossy(&text.unwrap_or_default()))
+}
+
+fn explain(errors: &[ManifestError<'_>], dts: &Path, spans: &Spans) -> String {
+    let mut text = String::new();
+    for error in errors {
+        let place = spans.find(&error.node.to_string(), error.property);
+        let place = place.map_or_else(|| dts.display().to_string(), ToString::to_string);
+        writeln!(text, "{place}: {error}").expect("writing to a String does not fail");
+        if let Some(other) = error.other.and_then(|node| spans.find(&node.to_string(), None)) {
+            writeln!(text, "{other}: ... the other one").expect("as above");
+        }
+    }
+    let count = errors.len();
+    text + &format!("{} is refused: {count} error{}", dts.display(), plural(count))
+}
+
+const fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
+    let vms = manifest.vms.iter().map(|vm| VmSummary {
+        name: vm.name.to_owned(),
+        kind: vm.kind,
+        vcpus: vm.vcpu_count,
+        memory_bytes: vm.memory.bytes,
+        may_power_off: vm.may_power_off,
+        device_tree: guest_dt::source(vm),
+    });
+    let mut files: Vec<FileRef> = Vec::new();
+    let gear2 = Some(manifest.gear2.image).filter(|image| *image != GEAR2_MEMBER);
+    let payloads = manifest.vms.iter().flat_map(|vm| vm.payload.files());
+    for name in gear2.into_iter().chain(payloads) {
+        if !files.iter().any(|file| file.name_in_archive == name) {
+            files.push(FileRef { name_in_archive: name.to_owned(), source: source(name, dts) });
+        }
+    }
+    Compiled { blob, vms: vms.collect(), files }
+}
+
+fn source(name: &str, dts: &Path) -> Source {
+    match name.strip_prefix(ARTIFACT_PREFIX) {
+        Some(artifact) => Source::Artifact(artifact.to_owned()),
+        None => Source::Path(dts.parent().unwrap_or(Path::new("")).join(name)),
+    }
+}
+
+/// Compiles device tree source that xtask wrote itself.
+pub(crate) fn compile_text(source: &str, tools: &Tools, out: &Path) -> anyhow::Result<Vec<u8>> {
+    let dts = out.with_extension("dts");
+    fs::write(&dts, source).with_context(|| format!("cannot write {}", dts.display()))?;
+    run_dtc(tools, &["-q", "-I", "dts", "-O", "dtb"], &[&dts])
+}
+
+/// Bytes on a multiple of four, where the reader wants them.
+struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+    count: usize,
+}
+
+impl Aligned {
+    fn new(bytes: &[u8]) -> Self {
+        let mut copy = vec![0; bytes.len() + 3];
+        let start = copy.as_ptr().align_offset(4);
+        copy[start..start + bytes.len()].copy_from_slice(bytes);
+        Self { bytes: copy, start, count: bytes.len() }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.count]
+    }
+}

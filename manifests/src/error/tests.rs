@@ -1,1 +1,44 @@
-//! Tests.
+//! Tests of the rules' ids and of what messages look like.
+
+use std::collections::BTreeSet;
+use std::string::ToString;
+
+use super::{Found, ManifestError, NodePath, Rule};
+
+#[test]
+fn ids_are_unique_and_documented() {
+    let ids: BTreeSet<_> = Rule::ALL.iter().map(|rule| rule.id()).collect();
+    assert_eq!(ids.len(), Rule::ALL.len());
+    let document = include_str!("../../../docs/manifest.md");
+    for rule in Rule::ALL {
+        assert!(
+            document.contains(&std::format!("`{}`", rule.id())),
+            "{rule:?} is not documented"
+        );
+        assert!(!rule.what().is_empty() && !rule.repair().is_empty());
+    }
+}
+
+#[test]
+fn messages_name_rule_node_property_value_conflict_and_repair() {
+    let error =
+        ManifestError::at_property(Rule::MemoryOverlap, NodePath::vm("b"), "memory-address")
+            .found(Found::Range(0x4000_0000, 0x4020_0000))
+            .conflicts(NodePath::vm("a"));
+    assert_eq!(
+        error.to_string(),
+        "M-MEM-003: /vms/b: memory-address: the memory of two VMs overlaps (0x40000000 to \
+         0x40200000), in conflict with /vms/a; move one of them, or leave memory-address out of one"
+    );
+}
+
+#[test]
+fn paths_too_deep_are_cut() {
+    let path = ["a", "b", "c", "d", "e"]
+        .iter()
+        .fold(NodePath::ROOT, |path, name| path.child(name));
+    assert_eq!(
+        (path.to_string(), NodePath::ROOT.to_string()),
+        ("/a/b/c/d".into(), "/".into())
+    );
+}

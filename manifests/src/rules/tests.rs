@@ -1,1 +1,586 @@
-//! Tests.
+//! Tests of the refusals: for each rule, manifests that break it and nothing else.
+
+use std::collections::BTreeSet;
+use std::format;
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use super::{Board, validate};
+use crate::testing::{Aligned, Tree, cells, smallest, text};
+use crate::{Region, Rule, VmKind};
+
+const VM: &str = "/vms/linux";
+const BOARD: Board<'_> = Board {
+    cpu_count: 4,
+    memory: &[
+        Region::new(0x4000_0000, 0x8000_0000),
+        Region::new(0x1_0000_0000, 0x1_4000_0000),
+    ],
+    reserved: &[Region::new(0x4000_0000, 0x4020_0000)],
+    devices: &[Region::new(0x0800_0000, 0x0900_0000)],
+    kinds: &[VmKind::Guest, VmKind::RealTime],
+};
+
+/// A manifest and the beginning of the only message that it must give.
+type Case = (Tree, &'static str);
+
+fn errors(blob: &Aligned) -> Vec<(Rule, String)> {
+    let mut errors = Vec::new();
+    let outcome = validate(blob.as_slice(), &BOARD, &mut |error| {
+        errors.push((error.rule, error.to_string()))
+    });
+    assert_eq!(
+        outcome.err().map_or(0, |refused| refused.error_count),
+        errors.len()
+    );
+    errors
+}
+
+/// Returns a manifest with a second guest.
+fn two() -> Tree {
+    flat(smallest(), "/vms/other")
+}
+
+fn flat(tree: Tree, path: &str) -> Tree {
+    tree.set(path, "memory-mib", cells(&[2]))
+        .set(path, "image", text("flat.bin"))
+}
+
+/// Returns a manifest with a real-time VM that has CPU 1.
+fn real_time() -> Tree {
+    flat(smallest(), "/vms/rt")
+        .set("/vms/rt", "kind", text("real-time"))
+        .set("/vms/rt", "cpus", cells(&[1]))
+}
+
+fn many(count: usize, vcpus: u32) -> Tree {
+    let root = smallest().unset(VM, "memory-mib").unset(VM, "kernel");
+    let mut root = root;
+    root.at("/vms").children.clear();
+    (0..count).fold(root, |tree, index| {
+        let path = format!("/vms/vm-{index}");
+        flat(tree, &path).set(&path, "vcpus", cells(&[vcpus]))
+    })
+}
+
+fn named(name: &str) -> Tree {
+    let mut tree = smallest();
+    tree.at("/vms").children[0].0 = name.to_string();
+    tree
+}
+
+fn twice(mut tree: Tree, path: &str, property: &str) -> Tree {
+    let node = tree.at(path);
+    let again = node
+        .properties
+        .iter()
+        .find(|(name, _)| name == property)
+        .unwrap()
+        .clone();
+    node.properties.push(again);
+    tree
+}
+
+fn syntax_cases() -> Vec<Case> {
+    let two_consoles = {
+        let mut tree = smallest().node("/vms/linux/console");
+        let again = tree.at(VM).children[0].clone();
+        tree.at(VM).children.push(again);
+        tree
+    };
+    std::vec![
+        (
+            smallest().unset("/", "compatible"),
+            "M-BLB-002: /: compatible: "
+        ),
+        (
+            smallest().set("/", "compatible", text("linux,dummy-virt")),
+            "M-BLB-002: /: compatible: "
+        ),
+        (smallest().unset("/", "version"), "M-BLB-003: /: version: "),
+        (
+            smallest().set("/", "version", cells(&[2])),
+            "M-BLB-003: /: version: this version of the \
+            binding is not known here (2); "
+        ),
+        (
+            smallest().set("/", "version", text("1")),
+            "M-SYN-003: /: version: "
+        ),
+        (
+            smallest().set("/", "versoin", cells(&[1])),
+            "M-SYN-001: /: versoin: the binding has no \
+            such property here; did you mean version?"
+        ),
+        (
+            smallest().set(VM, "vcpu", cells(&[1])),
+            "M-SYN-001: /vms/linux: vcpu: the binding has \
+            no such property here; did you mean vcpus?"
+        ),
+        (
+            smallest().set("/vms", "kind", text("guest")),
+            "M-SYN-001: /vms: kind: "
+        ),
+        (
+            smallest().set("/gear2", "kernel", text("x")),
+            "M-SYN-001: /gear2: kernel: "
+        ),
+        (
+            smallest().set("/vms/linux/console", "reg", cells(&[1])),
+            "M-SYN-001: /vms/linux/console: "
+        ),
+        (
+            smallest().node("/gear-2"),
+            "M-SYN-002: /gear-2: the binding has no such node here; did \
+            you mean gear2?"
+        ),
+        (
+            smallest().node("/vms/linux/virtio"),
+            "M-SYN-002: /vms/linux/virtio: "
+        ),
+        (smallest().node("/gear2/cpus"), "M-SYN-002: /gear2/cpus: "),
+        (
+            smallest().set(VM, "vcpus", text("2")),
+            "M-SYN-003: /vms/linux: vcpus: "
+        ),
+        (
+            smallest().set(VM, "vcpus", cells(&[0, 2])),
+            "M-SYN-003: /vms/linux: vcpus: "
+        ),
+        (
+            smallest().set(VM, "cpus", cells(&[])),
+            "M-SYN-003: /vms/linux: cpus: "
+        ),
+        (
+            smallest().set(VM, "memory-mib", std::vec![1, 2, 3]),
+            "M-SYN-003: /vms/linux: memory-mib: "
+        ),
+        (
+            smallest().set(VM, "memory-ipa", cells(&[0, 0, 0])),
+            "M-SYN-003: /vms/linux: memory-ipa: "
+        ),
+        (
+            smallest().set(VM, "kernel", cells(&[1])),
+            "M-SYN-003: /vms/linux: kernel: "
+        ),
+        (
+            smallest().set(VM, "initrd", std::vec![0xff, 0]),
+            "M-SYN-003: /vms/linux: initrd: "
+        ),
+        (
+            smallest().set(VM, "cmdline", std::vec![]),
+            "M-SYN-003: /vms/linux: cmdline: "
+        ),
+        (
+            smallest().set(VM, "cmdline", b"a\0b\0".to_vec()),
+            "M-SYN-003: /vms/linux: cmdline: "
+        ),
+        (
+            smallest().set(VM, "may-power-off", cells(&[1])),
+            "M-SYN-003: /vms/linux: may-power-off: "
+        ),
+        (
+            smallest().set("/vms/linux/console", "interrupt", text("33")),
+            "M-SYN-003: /vms/linux/console: interrupt: "
+        ),
+        (
+            twice(smallest(), VM, "kernel"),
+            "M-SYN-004: /vms/linux: kernel: "
+        ),
+        (two_consoles, "M-SYN-004: /vms/linux/console: "),
+        (
+            smallest().set(VM, "kind", text("guset")),
+            "M-SYN-005: /vms/linux: kind: this is not one \
+            of the property's values (\"guset\"); did you mean guest?"
+        ),
+        (
+            smallest().set(VM, "restart", text("sometimes")),
+            "M-SYN-005: /vms/linux: restart: "
+        ),
+        (
+            smallest().set(VM, "gic", text("none")),
+            "M-SYN-005: /vms/linux: gic: "
+        ),
+        (
+            smallest().set("/gear2", "scheduler", text("cfs")),
+            "M-SYN-005: /gear2: scheduler: "
+        ),
+        (
+            smallest().set("/gear2", "privilege", text("el2")),
+            "M-SYN-005: /gear2: privilege: "
+        ),
+        (
+            smallest().set("/gear2", "slice-us", cells(&[99])),
+            "M-SYN-006: /gear2: slice-us: "
+        ),
+        (
+            smallest().set("/gear2", "slice-us", cells(&[1_000_001])),
+            "M-SYN-006: /gear2: slice-us: "
+        ),
+    ]
+}
+
+fn vm_cases() -> Vec<Case> {
+    let mut same_name = two();
+    same_name.at("/vms").children[1].0 = "linux".to_string();
+    let power_off = two().set(VM, "may-power-off", std::vec![]);
+    std::vec![
+        (many(0, 1), "M-VM-001: /vms: "),
+        (many(17, 1), "M-VM-002: /vms/vm-16: "),
+        (same_name, "M-VM-003: /vms/linux: "),
+        (named("Linux"), "M-VM-004: /vms/Linux: "),
+        (named("0linux"), "M-VM-004: /vms/0linux: "),
+        (named("linux@0"), "M-VM-004: /vms/linux@0: "),
+        (named("a-name-that-is-a-bit-long"), "M-VM-004: "),
+        (
+            power_off.set("/vms/other", "may-power-off", std::vec![]),
+            "M-VM-005: /vms/other: \
+            may-power-off: two VMs may power the machine off, in conflict with /vms/linux; "
+        ),
+        (
+            smallest().set(VM, "kind", text("device")),
+            "M-VM-006: /vms/linux: kind: "
+        ),
+        (
+            smallest().set(VM, "gic", text("pass-through")),
+            "M-GIC-001: /vms/linux: gic: "
+        ),
+    ]
+}
+
+fn cpu_cases() -> Vec<Case> {
+    let rt = "/vms/rt";
+    std::vec![
+        (
+            smallest().set(VM, "vcpus", cells(&[0])),
+            "M-CPU-001: /vms/linux: vcpus: "
+        ),
+        (
+            smallest().set(VM, "vcpus", cells(&[9])),
+            "M-CPU-001: /vms/linux: vcpus: "
+        ),
+        (
+            smallest().set(VM, "vcpus", cells(&[u32::MAX])),
+            "M-CPU-001: /vms/linux: vcpus: "
+        ),
+        (many(5, 8), "M-CPU-002: /vms/vm-4: vcpus: "),
+        (
+            smallest().set(VM, "cpus", cells(&[0, 4])),
+            "M-CPU-003: /vms/linux: cpus: the machine \
+            has no such CPU (4); "
+        ),
+        (
+            smallest().set(VM, "cpus", cells(&[8])),
+            "M-CPU-003: /vms/linux: cpus: "
+        ),
+        (
+            smallest().set(VM, "cpus", cells(&[u32::MAX])),
+            "M-CPU-003: /vms/linux: cpus: "
+        ),
+        (
+            smallest().set("/gear2", "cpus", cells(&[0, 7])),
+            "M-CPU-003: /gear2: cpus: "
+        ),
+        (
+            smallest().set(VM, "cpus", cells(&[1, 0, 1])),
+            "M-CPU-004: /vms/linux: cpus: "
+        ),
+        (real_time().unset(rt, "cpus"), "M-CPU-005: /vms/rt: cpus: "),
+        (
+            real_time().set(rt, "vcpus", cells(&[2])),
+            "M-CPU-005: /vms/rt: cpus: "
+        ),
+        (
+            real_time().set("/gear2", "cpus", cells(&[0, 1])),
+            "M-CPU-006: /vms/rt: cpus: a CPU of a \
+            real-time VM is used elsewhere too (1), in conflict with /gear2; "
+        ),
+        (
+            real_time().set(VM, "cpus", cells(&[0, 1])),
+            "M-CPU-006: /vms/rt: cpus: "
+        ),
+        (
+            flat(real_time(), "/vms/rt2")
+                .set("/vms/rt2", "kind", text("real-time"))
+                .set("/vms/rt2", "cpus", cells(&[1])),
+            "M-CPU-006: /vms/rt2: cpus: ",
+        ),
+        (
+            smallest()
+                .set("/gear2", "cpus", cells(&[0]))
+                .set(VM, "cpus", cells(&[0, 1])),
+            "M-CPU-007: /vms/linux: cpus: a VM that Gear2 schedules names a CPU that is not Gear2's (1)",
+        ),
+        (
+            real_time()
+                .set(rt, "vcpus", cells(&[4]))
+                .set(rt, "cpus", cells(&[0, 1, 2, 3])),
+            "M-CPU-008: /gear2: cpus: ",
+        ),
+    ]
+}
+
+fn memory_cases() -> Vec<Case> {
+    let at = |low: u32| smallest().set(VM, "memory-address", cells(&[low]));
+    let overlap = two().set(VM, "memory-address", cells(&[0x5000_0000])).set(
+        "/vms/other",
+        "memory-address",
+        cells(&[0x5fe0_0000]),
+    );
+    std::vec![
+        (
+            smallest().unset(VM, "memory-mib"),
+            "M-MEM-001: /vms/linux: memory-mib: "
+        ),
+        (
+            smallest().set(VM, "memory-mib", cells(&[0])),
+            "M-MEM-001: /vms/linux: memory-mib: "
+        ),
+        (
+            smallest().set(VM, "memory-mib", cells(&[255])),
+            "M-MEM-002: /vms/linux: memory-mib: "
+        ),
+        (at(0x5010_0000), "M-MEM-002: /vms/linux: memory-address: "),
+        (
+            smallest().set(VM, "memory-ipa", cells(&[0x1000])),
+            "M-MEM-002: /vms/linux: memory-ipa: "
+        ),
+        (
+            smallest().set("/gear2", "memory-mib", cells(&[3])),
+            "M-MEM-002: /gear2: memory-mib: "
+        ),
+        (
+            smallest().set("/gear2", "memory-mib", cells(&[0])),
+            "M-MEM-002: /gear2: memory-mib: "
+        ),
+        (
+            overlap,
+            "M-MEM-003: /vms/other: memory-address: the memory of two VMs overlaps \
+            (0x5fe00000 to 0x60000000), in conflict with /vms/linux; "
+        ),
+        (
+            smallest().set(VM, "memory-mib", cells(&[0x1000_0002])),
+            "M-MEM-004: /vms/linux: memory-mib: "
+        ),
+        (
+            smallest().set(VM, "memory-address", cells(&[0xffff, 0xffe0_0000])),
+            "M-MEM-004: /vms/linux: memory-address: "
+        ),
+        (
+            smallest().set(VM, "memory-ipa", cells(&[u32::MAX, 0xffe0_0000])),
+            "M-MEM-004: /vms/linux: memory-ipa: "
+        ),
+        (at(0x8000_0000), "M-MEM-005: /vms/linux: memory-address: "),
+        (at(0x7800_0000), "M-MEM-005: /vms/linux: memory-address: "),
+        (at(0x4000_0000), "M-MEM-006: /vms/linux: memory-address: "),
+        (
+            smallest().set(VM, "memory-mib", cells(&[2050])),
+            "M-MEM-007: /vms/linux: memory-mib: "
+        ),
+        (
+            two().set("/vms/other", "memory-mib", cells(&[2048 - 254])),
+            "M-MEM-007: /vms/other: memory-mib: ",
+        ),
+        (
+            smallest().set(VM, "memory-ipa", cells(&[0])),
+            "M-MEM-008: /vms/linux: memory-ipa: "
+        ),
+    ]
+}
+
+fn payload_cases() -> Vec<Case> {
+    let file = |name: &str| smallest().set(VM, "kernel", text(name));
+    let other = "/vms/other";
+    std::vec![
+        (
+            smallest().unset(VM, "kernel"),
+            "M-PAY-001: /vms/linux: kernel: a VM has nothing to run; "
+        ),
+        (
+            smallest().set(VM, "image", text("x")),
+            "M-PAY-002: /vms/linux: image: "
+        ),
+        (
+            smallest().set(VM, "load-offset", cells(&[0])),
+            "M-PAY-003: /vms/linux: load-offset: "
+        ),
+        (
+            smallest().set(VM, "entry-offset", cells(&[0])),
+            "M-PAY-003: /vms/linux: entry-offset: "
+        ),
+        (
+            two().set(other, "initrd", text("x")),
+            "M-PAY-003: /vms/other: initrd: "
+        ),
+        (
+            two().set(other, "cmdline", text("x")),
+            "M-PAY-003: /vms/other: cmdline: "
+        ),
+        (file(""), "M-PAY-004: /vms/linux: kernel: "),
+        (file("artifact:"), "M-PAY-004: /vms/linux: kernel: "),
+        (file("manifest.dtb"), "M-PAY-004: /vms/linux: kernel: "),
+        (file("gear2.bin"), "M-PAY-004: /vms/linux: kernel: "),
+        (file("dtb/linux"), "M-PAY-004: /vms/linux: kernel: "),
+        (
+            file("a\nb"),
+            "M-PAY-004: /vms/linux: kernel: this is no file name (\"a\\nb\"); "
+        ),
+        (file(&"x".repeat(256)), "M-PAY-004: /vms/linux: kernel: "),
+        (file("TRAILER!!!"), "M-PAY-004: /vms/linux: kernel: "),
+        (
+            smallest().set(VM, "initrd", text("")),
+            "M-PAY-004: /vms/linux: initrd: "
+        ),
+        (
+            two().set(other, "image", text("")),
+            "M-PAY-004: /vms/other: image: "
+        ),
+        (
+            smallest().set("/gear2", "image", text("")),
+            "M-PAY-004: /gear2: image: "
+        ),
+        (
+            two().set(other, "load-offset", cells(&[2 << 20])),
+            "M-PAY-005: /vms/other: load-offset: "
+        ),
+        (
+            two().set(other, "load-offset", cells(&[2])),
+            "M-PAY-005: /vms/other: load-offset: "
+        ),
+        (
+            two().set(other, "load-offset", cells(&[1 << 20])).set(
+                other,
+                "entry-offset",
+                cells(&[1 << 20])
+            ),
+            "M-PAY-005: /vms/other: entry-offset: ",
+        ),
+    ]
+}
+
+fn console_cases() -> Vec<Case> {
+    let console = "/vms/linux/console";
+    let address = |cell: u32| smallest().set(console, "address", cells(&[cell]));
+    let interrupt = |cell: u32| smallest().set(console, "interrupt", cells(&[cell]));
+    std::vec![
+        (
+            address(0x0900_0100),
+            "M-CON-001: /vms/linux/console: address: "
+        ),
+        (
+            smallest().set(console, "address", cells(&[0x1_0000, 0])),
+            "M-CON-001: /vms/linux/console: "
+        ),
+        (interrupt(31), "M-CON-002: /vms/linux/console: interrupt: "),
+        (
+            interrupt(1020),
+            "M-CON-002: /vms/linux/console: interrupt: "
+        ),
+        (
+            address(0x5fff_f000).set(VM, "memory-address", cells(&[0x5000_0000])),
+            "M-CON-003: /vms/linux/console: address: ",
+        ),
+        (
+            address(0x0800_0000),
+            "M-CON-003: /vms/linux/console: address: "
+        ),
+        (
+            address(0x4800_0000),
+            "M-CON-003: /vms/linux/console: address: "
+        ),
+    ]
+}
+
+fn cases() -> Vec<Case> {
+    let parts = [
+        syntax_cases(),
+        vm_cases(),
+        cpu_cases(),
+        memory_cases(),
+        payload_cases(),
+        console_cases(),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+#[test]
+fn refuses_with_one_message_naming_node_and_property() {
+    for (tree, expected) in cases() {
+        let errors = errors(&tree.flatten());
+        let messages: Vec<_> = errors.iter().map(|(_, message)| message.as_str()).collect();
+        assert!(
+            matches!(messages[..], [one] if one.starts_with(expected)),
+            "{expected}: {messages:#?}"
+        );
+    }
+}
+
+#[test]
+fn every_rule_has_a_manifest_that_breaks_it() {
+    let broken: BTreeSet<_> = cases()
+        .iter()
+        .filter_map(|(_, message)| message.split(':').next())
+        .collect();
+    // `refuses_what_is_no_device_tree` breaks the first rule.
+    let untested: Vec<_> = Rule::ALL[1..]
+        .iter()
+        .filter(|rule| !broken.contains(rule.id()))
+        .collect();
+    assert!(untested.is_empty(), "{untested:?}");
+}
+
+#[test]
+fn refuses_what_is_no_device_tree() {
+    let good = smallest().flatten();
+    for count in [0, 4, 39, good.as_slice().len() - 1] {
+        let short = Aligned::new(&good.as_slice()[..count]);
+        let errors = errors(&short);
+        assert!(
+            matches!(&errors[..], [(Rule::BadBlob, message)] if message.starts_with("M-BLB-001: /: "))
+        );
+    }
+}
+
+#[test]
+fn accepts_the_limits() {
+    let largest = smallest()
+        .set(VM, "memory-mib", cells(&[1022]))
+        .set(VM, "memory-address", cells(&[0x4020_0000]))
+        .set(VM, "vcpus", cells(&[8]))
+        .set("/vms/linux/console", "interrupt", cells(&[1019]));
+    for tree in [
+        smallest(),
+        two(),
+        real_time(),
+        many(16, 2),
+        many(4, 8),
+        largest,
+    ] {
+        assert_eq!(errors(&tree.flatten()), []);
+    }
+}
+
+#[test]
+fn reports_five_unrelated_mistakes_in_one_run() {
+    let tree = two()
+        .set(VM, "memory-mib", cells(&[3]))
+        .set(VM, "cpus", cells(&[9]))
+        .set("/vms/other", "vcpus", cells(&[0]))
+        .set("/vms/other", "load-offset", cells(&[1]))
+        .set("/gear2", "slice-us", cells(&[0]))
+        .set("/", "author", text("me"));
+    let ids: Vec<_> = errors(&tree.flatten())
+        .iter()
+        .map(|(rule, _)| rule.id())
+        .collect();
+    assert_eq!(
+        ids,
+        [
+            "M-SYN-001",
+            "M-CPU-003",
+            "M-SYN-006",
+            "M-CPU-001",
+            "M-PAY-005"
+        ]
+    );
+}
