@@ -1,2 +1,61 @@
-//! Placeholder replaced in this commit series.
+//! What every bare-metal test guest starts from.
+//!
+//! A guest is a binary in `src/bin` that names its parts with [`guest!`] and prints one line a
+//! check: `PASS <name>` or `FAIL <name>: <why>`, and at last `DONE`; then it turns its machine off.
+//! The same bytes run in a VM of GearV and on QEMU's `virt` by `-kernel`. `tests/README.md` tells
+//! how to add one.
+//!
+//! Owns: entry, vectors, exception capture, the identity map, and small drivers that do exactly
+//! what they are told, for tests need to see each access: no state is cached and nothing is retried.
+//! Only the boot CPU prints. No floating-point register is touched outside of [`fp`].
 #![no_std]
+#![cfg(target_os = "none")]
+
+mod boot;
+pub mod cpu;
+pub mod exception;
+pub mod fp;
+pub mod gic;
+pub mod machine;
+pub mod mmio;
+pub mod psci;
+pub mod report;
+pub mod stats;
+pub mod timer;
+pub mod uart;
+
+pub use machine::Machine;
+
+/// Most CPUs a guest uses; `boot.s` has as many stacks.
+pub const MAX_CPUS: usize = 8;
+
+/// Names the parts of a guest: its `main` on the boot CPU, and optionally what its interrupts and
+/// the CPUs that it turns on do.
+///
+/// `irq` gets the INTID of an acknowledged interrupt, which ends when it returns. `other_cpu` gets
+/// the CPU's index and must not return while the CPU is to stay on.
+#[macro_export]
+macro_rules! guest {
+    ($main:path) => {
+        $crate::guest!($main, irq = $crate::exception::ignore);
+    };
+    ($main:path, irq = $irq:path) => {
+        $crate::guest!($main, irq = $irq, other_cpu = $crate::cpu::ignore);
+    };
+    ($main:path, irq = $irq:path, other_cpu = $other_cpu:path) => {
+        #[unsafe(no_mangle)]
+        fn guest_main(machine: &$crate::Machine) {
+            $main(machine);
+        }
+
+        #[unsafe(no_mangle)]
+        fn guest_irq(intid: u32) {
+            $irq(intid);
+        }
+
+        #[unsafe(no_mangle)]
+        fn guest_other_cpu(cpu: usize) {
+            $other_cpu(cpu);
+        }
+    };
+}

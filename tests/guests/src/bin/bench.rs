@@ -1,0 +1,326 @@
+//! The benchmark: path lengths and latencies of what guests do most, native and in a VM alike.
+//!
+//! Two CPUs, each a vCPU's own. Every figure is the distribution of 1,000 iterations after a
+//! discarded warm-up, in nanoseconds of the virtual counter. Two adjacent counter reads are
+//! subtracted from what is measured between two reads; a latency ends with the counter read that is
+//! the handler's first instruction. A CPU that waits executes YIELD, or WFI where the name says so:
+//! under QEMU's `icount` all CPUs' instructions count, so `ipi*` is the sum of both.
+//!
+//! The measured sequences are single pieces of assembly, with interrupts unmasked nowhere else.
+//! They and the handler share X9 (time of the handler, 0 until then), X10 (scratch) and X11 (where
+//! the time is stored for the other CPU).
+#![no_std]
+#![no_main]
+
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use gear1_abi::guest::GEAR2_NOP;
+use test_guests::psci::{self, affinity, function};
+use test_guests::{Machine, cpu, gic, guest, report, say, timer, write_sysreg};
+
+guest!(
+    main,
+    irq = test_guests::exception::ignore,
+    other_cpu = target
+);
+
+const ITERATIONS: usize = 1000;
+const WARM_UP: usize = 100;
+const SGI: u32 = 5;
+/// The other CPU has long fallen asleep, or back into its loop, after so long.
+const SETTLE_US: u64 = 20;
+
+/// Where the other CPU's handler stores its time.
+static ANSWER: AtomicU64 = AtomicU64::new(0);
+static TARGET_READY: AtomicBool = AtomicBool::new(false);
+static TARGET_SLEEPS: AtomicBool = AtomicBool::new(false);
+static TARGET_STOPS: AtomicBool = AtomicBool::new(false);
+
+global_asm!(
+    ".section .text.bench, \"ax\"",
+    ".balign 2048",
+    "bench_vectors:",
+    ".set slot, 0",
+    ".rept 16",
+    ".if slot != 0x280", // IRQ at the current level, with its own stack
+    "  b vectors + slot",
+    ".else",
+    "  mrs x9, cntvct_el0",
+    "  mrs x10, s3_0_c12_c12_0", // ICC_IAR1_EL1
+    "  msr cntv_ctl_el0, xzr",
+    "  msr s3_0_c12_c12_1, x10", // ICC_EOIR1_EL1
+    "  str x9, [x11]",
+    "  eret",
+    ".endif",
+    "  .balign 128",
+    "  .set slot, slot + 128",
+    ".endr",
+);
+
+unsafe extern "C" {
+    static bench_vectors: [u8; 2048];
+}
+
+fn main(machine: &Machine) {
+    say!("counter {} Hz", timer::frequency());
+    write_sysreg!("vbar_el1", (&raw const bench_vectors) as u64);
+    gic::enable(SGI);
+    gic::enable(timer::INTID);
+    let read_twice = median_of(read_twice);
+    let between = |sample: fn() -> u64| move || sample().saturating_sub(read_twice);
+    measure("hypercall", between(hypercall));
+    let gicd = machine.gicd.start + gic::register::TYPER;
+    measure("mmio_gicd", || load(gicd).saturating_sub(read_twice));
+    measure("sysreg", between(id_register));
+    measure("eoi", between(acknowledge_and_end));
+    measure("sgi_self_entry", sgi_to_self);
+    measure("timer", timer_spinning);
+    measure("timer_wfi", timer_asleep);
+    if machine.gearv {
+        measure("gear2_roundtrip", between(gear2_round_trip));
+    } else {
+        say!("BENCH-SKIP gear2_roundtrip native");
+    }
+    between_cpus(machine);
+    report::pass("bench");
+}
+
+fn between_cpus(machine: &Machine) {
+    if machine.cpus < 2 {
+        say!("BENCH-SKIP ipi_entry one CPU");
+        say!("BENCH-SKIP ipi_wfi_entry one CPU");
+        return;
+    }
+    for (name, sleeps) in [("ipi_entry", false), ("ipi_wfi_entry", true)] {
+        TARGET_SLEEPS.store(sleeps, Ordering::Release);
+        TARGET_STOPS.store(false, Ordering::Release);
+        TARGET_READY.store(false, Ordering::Release);
+        let result = psci::cpu_on(1);
+        if result != psci::result::SUCCESS {
+            report::fail(name, format_args!("CPU_ON returns {result}"));
+            return;
+        }
+        cpu::wait_until(|| TARGET_READY.load(Ordering::Acquire));
+        measure(name, sgi_to_other);
+        TARGET_STOPS.store(true, Ordering::Release);
+        gic::send_sgi(1, SGI);
+        cpu::wait_until(|| psci::affinity_info(1) == affinity::OFF);
+    }
+}
+
+/// Prints the distribution of `sample`, in ticks, as nanoseconds.
+fn measure(name: &str, sample: impl FnMut() -> u64) {
+    let mut samples = collect(sample);
+    samples.sort_unstable();
+    let [min, median, p99, max] = [0, ITERATIONS / 2, ITERATIONS * 99 / 100, ITERATIONS - 1]
+        .map(|at| timer::to_ns(samples[at]));
+    let mean = timer::to_ns(samples.iter().sum()) / ITERATIONS as u64;
+    say!("BENCH {name} {min} {median} {mean} {p99} {max}");
+}
+
+fn collect(mut sample: impl FnMut() -> u64) -> [u64; ITERATIONS] {
+    for _ in 0..WARM_UP {
+        sample();
+    }
+    core::array::from_fn(|_| sample())
+}
+
+fn median_of(sample: fn() -> u64) -> u64 {
+    let mut samples = collect(sample);
+    samples.sort_unstable();
+    samples[ITERATIONS / 2]
+}
+
+/// Measures a sequence between two counter reads; the operands may name X0 to X17 as lost.
+macro_rules! between_reads {
+    ($($line:literal,)* ; $($operand:tt)*) => {{
+        let (start, end): (u64, u64);
+        // SAFETY: the sequence changes only the registers listed, and interrupts are masked.
+        unsafe {
+            asm!(
+                "isb",
+                "mrs x20, cntvct_el0",
+                $($line,)*
+                "mrs x21, cntvct_el0",
+                out("x20") start, out("x21") end,
+                $($operand)*
+                options(nostack),
+            );
+        }
+        end - start
+    }};
+}
+
+fn read_twice() -> u64 {
+    between_reads!(;)
+}
+
+fn hypercall() -> u64 {
+    between_reads!("isb", "hvc #0", "isb",; in("x0") u64::from(function::VERSION), clobber_abi("C"),)
+}
+
+fn gear2_round_trip() -> u64 {
+    between_reads!("isb", "hvc #0", "isb",; in("x0") u64::from(GEAR2_NOP), clobber_abi("C"),)
+}
+
+fn load(address: u64) -> u64 {
+    between_reads!("isb", "ldr w0, [x1]", "isb",; out("x0") _, in("x1") address,)
+}
+
+fn id_register() -> u64 {
+    between_reads!("isb", "mrs x0, id_aa64mmfr0_el1", "isb",; out("x0") _,)
+}
+
+fn acknowledge_and_end() -> u64 {
+    gic::send_sgi(cpu::index(), SGI);
+    timer::delay_us(SETTLE_US);
+    between_reads!(
+        "isb",
+        "mrs x0, s3_0_c12_c12_0",
+        "dsb sy",
+        "msr s3_0_c12_c12_1, x0",
+        "isb",
+        ; out("x0") _,
+    )
+}
+
+/// Runs a sequence, which sets X20 to its start, with interrupts unmasked; returns the time from
+/// there to the handler. `x11` points to where the handler stores its time for others.
+macro_rules! until_handler {
+    ($($line:literal),+ ; $($operand:tt)*) => {{
+        let (start, handler): (u64, u64);
+        let mut unread = 0_u64;
+        // SAFETY: the handler changes X9, X10 and what X11 points to; the sequence only the
+        // registers listed. Interrupts are masked again at its end.
+        unsafe {
+            asm!(
+                "mov x9, xzr",
+                $($line,)+
+                "msr daifset, #2",
+                out("x20") start, out("x9") handler, out("x10") _, in("x11") &raw mut unread,
+                $($operand)*
+                options(nostack),
+            );
+        }
+        handler - start
+    }};
+}
+
+fn sgi_to_self() -> u64 {
+    let sgi = u64::from(SGI) << 24 | 1 << cpu::index();
+    until_handler!(
+        "msr daifclr, #2",
+        "isb",
+        "mrs x20, cntvct_el0",
+        "msr s3_0_c12_c11_5, x1", // ICC_SGI1R_EL1
+        "isb",
+        "2: yield",
+        "cbz x9, 2b"
+        ; in("x1") sgi,
+    )
+}
+
+fn timer_spinning() -> u64 {
+    let deadline = timer::now() + timer::from_us(SETTLE_US);
+    until_handler!(
+        "mov x20, x1",
+        "msr cntv_cval_el0, x20",
+        "msr cntv_ctl_el0, x2",
+        "isb",
+        "msr daifclr, #2",
+        "2: yield",
+        "cbz x9, 2b"
+        ; in("x1") deadline, in("x2") 1_u64,
+    )
+}
+
+/// WFI with interrupts masked, as operating systems do it: nothing is missed between check and WFI.
+fn timer_asleep() -> u64 {
+    let deadline = timer::now() + timer::from_us(SETTLE_US);
+    until_handler!(
+        "mov x20, x1",
+        "msr cntv_cval_el0, x20",
+        "msr cntv_ctl_el0, x2",
+        "isb",
+        "2: wfi",
+        "msr daifclr, #2",
+        "isb",
+        "msr daifset, #2",
+        "cbz x9, 2b"
+        ; in("x1") deadline, in("x2") 1_u64,
+    )
+}
+
+fn sgi_to_other() -> u64 {
+    let sgi = u64::from(SGI) << 24 | 1 << 1;
+    timer::delay_us(SETTLE_US);
+    ANSWER.store(0, Ordering::Release);
+    let (start, handler): (u64, u64);
+    // SAFETY: reads `ANSWER`, which the other CPU writes, as an aligned load.
+    unsafe {
+        asm!(
+            "dsb sy",
+            "isb",
+            "mrs x20, cntvct_el0",
+            "msr s3_0_c12_c11_5, x1", // ICC_SGI1R_EL1
+            "isb",
+            "2: yield",
+            "ldr x9, [x2]",
+            "cbz x9, 2b",
+            in("x1") sgi, in("x2") ANSWER.as_ptr(), out("x20") start, out("x9") handler,
+            options(nostack),
+        );
+    }
+    handler - start
+}
+
+/// What the other CPU does: its handler stores its time to `ANSWER`, until it is to stop.
+fn target(_cpu: usize) {
+    write_sysreg!("vbar_el1", (&raw const bench_vectors) as u64);
+    gic::enable(SGI);
+    let sleeps = TARGET_SLEEPS.load(Ordering::Acquire);
+    TARGET_READY.store(true, Ordering::Release);
+    if sleeps {
+        sleep_until_stopped()
+    } else {
+        spin_until_stopped()
+    }
+}
+
+/// Expands to a loop with interrupts let in, until `TARGET_STOPS`.
+macro_rules! handle_until_stopped {
+    ($($line:literal),+) => {
+        // SAFETY: reads `TARGET_STOPS` as an aligned load; the handler changes X9, X10 and
+        // `ANSWER`. Interrupts are masked again at its end.
+        unsafe {
+            asm!(
+                $($line,)+
+                "msr daifset, #2",
+                out("x9") _, out("x10") _, out("x12") _,
+                in("x11") ANSWER.as_ptr(), in("x13") TARGET_STOPS.as_ptr(),
+                options(nostack),
+            )
+        }
+    };
+}
+
+fn spin_until_stopped() {
+    handle_until_stopped!(
+        "msr daifclr, #2",
+        "2: yield",
+        "ldrb w12, [x13]",
+        "cbz w12, 2b"
+    );
+}
+
+fn sleep_until_stopped() {
+    handle_until_stopped!(
+        "2: wfi",
+        "msr daifclr, #2",
+        "isb",
+        "msr daifset, #2",
+        "ldrb w12, [x13]",
+        "cbz w12, 2b"
+    );
+}

@@ -1,0 +1,48 @@
+//! From the entry code to the guest's own functions, and the end.
+
+use core::arch::global_asm;
+use core::panic::PanicInfo;
+
+use crate::machine::Machine;
+use crate::{cpu, gic, psci, report, say, uart};
+
+global_asm!(include_str!("boot.s"));
+
+unsafe extern "Rust" {
+    safe fn guest_main(machine: &Machine);
+    safe fn guest_other_cpu(cpu: usize);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn boot_cpu_main(dtb: u64) -> ! {
+    let Some(machine) = Machine::from_dtb(dtb) else {
+        report::fail("boot", format_args!("no usable device tree at {dtb:#x}"));
+        finish();
+    };
+    uart::init(machine.uart);
+    gic::init(&machine);
+    gic::init_cpu();
+    guest_main(&machine);
+    finish()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn other_cpu_main(index: u64) -> ! {
+    gic::init_cpu();
+    guest_other_cpu(index as usize);
+    psci::cpu_off();
+    cpu::halt()
+}
+
+/// Ends the report and turns the machine off.
+pub(crate) fn finish() -> ! {
+    say!("DONE");
+    psci::system_off();
+    cpu::halt()
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    report::fail("panic", format_args!("{info}"));
+    finish()
+}

@@ -1,0 +1,146 @@
+//! Exceptions: interrupts go to the guest's `irq`, expected ones are recorded and skipped, all
+//! others end the guest with a report.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use crate::{MAX_CPUS, boot, cpu, gic, report};
+
+unsafe extern "Rust" {
+    safe fn guest_irq(intid: u32);
+}
+
+/// Bits of ESR_EL1.
+pub mod esr {
+    /// Where the exception class begins.
+    pub const EC_SHIFT: u32 = 26;
+    /// Class: unknown reason, which is what an undefined instruction has.
+    pub const EC_UNKNOWN: u64 = 0x00;
+    /// Class: instruction abort without a change of level.
+    pub const EC_INSTRUCTION_ABORT: u64 = 0x21;
+    /// Class: data abort without a change of level.
+    pub const EC_DATA_ABORT: u64 = 0x25;
+    /// The instruction has 32 bits.
+    pub const IL: u64 = 1 << 25;
+    /// External abort type.
+    pub const EA: u64 = 1 << 9;
+    /// Cache maintenance.
+    pub const CM: u64 = 1 << 8;
+    /// Write, not read.
+    pub const WNR: u64 = 1 << 6;
+    /// Fault status: synchronous external abort, not on a table walk.
+    pub const EXTERNAL: u64 = 0x10;
+}
+
+/// What `boot.s` saves; 288 bytes.
+#[repr(C)]
+struct Frame {
+    x: [u64; 31],
+    elr: u64,
+    spsr: u64,
+    esr: u64,
+    far: u64,
+}
+const _: () = assert!(size_of::<Frame>() == 280);
+
+/// An exception that was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caught {
+    /// ESR_EL1.
+    pub esr: u64,
+    /// FAR_EL1.
+    pub far: u64,
+    /// ELR_EL1.
+    pub elr: u64,
+}
+
+impl Caught {
+    /// Returns the exception class.
+    pub const fn class(&self) -> u64 {
+        self.esr >> esr::EC_SHIFT
+    }
+}
+
+struct Trap {
+    armed: AtomicBool,
+    count: AtomicU64,
+    esr: AtomicU64,
+    far: AtomicU64,
+    elr: AtomicU64,
+}
+
+static TRAPS: [Trap; MAX_CPUS] = [const {
+    Trap {
+        armed: AtomicBool::new(false),
+        count: AtomicU64::new(0),
+        esr: AtomicU64::new(0),
+        far: AtomicU64::new(0),
+        elr: AtomicU64::new(0),
+    }
+}; MAX_CPUS];
+
+/// Runs `body`; an exception in it is recorded, and the instruction skipped. Returns the first.
+///
+/// A fetch that aborts goes on at X30: fetch by `blr` only.
+pub fn catch(body: impl FnOnce()) -> Option<Caught> {
+    let trap = &TRAPS[cpu::index()];
+    trap.count.store(0, Relaxed);
+    trap.armed.store(true, Relaxed);
+    body();
+    trap.armed.store(false, Relaxed);
+    (trap.count.load(Relaxed) != 0).then(|| Caught {
+        esr: trap.esr.load(Relaxed),
+        far: trap.far.load(Relaxed),
+        elr: trap.elr.load(Relaxed),
+    })
+}
+
+/// The `irq` of a guest that unmasks none.
+pub fn ignore(_intid: u32) {}
+
+#[unsafe(no_mangle)]
+extern "C" fn exception(vector: u64, frame: &mut Frame) {
+    match vector {
+        4 if TRAPS[cpu::index()].armed.load(Relaxed) => record(frame),
+        5 => interrupt(),
+        _ => fatal(vector, frame),
+    }
+}
+
+fn record(frame: &mut Frame) {
+    let trap = &TRAPS[cpu::index()];
+    let count = trap.count.load(Relaxed);
+    trap.count.store(count + 1, Relaxed);
+    if count == 0 {
+        trap.esr.store(frame.esr, Relaxed);
+        trap.far.store(frame.far, Relaxed);
+        trap.elr.store(frame.elr, Relaxed);
+    }
+    let fetch = frame.esr >> esr::EC_SHIFT == esr::EC_INSTRUCTION_ABORT;
+    frame.elr = if fetch { frame.x[30] } else { frame.elr + 4 };
+}
+
+fn interrupt() {
+    let intid = gic::acknowledge();
+    if gic::is_real(intid) {
+        guest_irq(intid);
+        gic::end(intid);
+    }
+}
+
+fn fatal(vector: u64, frame: &Frame) -> ! {
+    let Frame {
+        esr,
+        elr,
+        far,
+        spsr,
+        ..
+    } = frame;
+    report::fail(
+        "exception",
+        format_args!(
+            "vector {vector}, CPU {}, ESR {esr:#x}, ELR {elr:#x}, FAR {far:#x}, SPSR {spsr:#x}",
+            cpu::index()
+        ),
+    );
+    boot::finish()
+}

@@ -1,0 +1,83 @@
+//! The machine as its device tree describes it.
+
+use core::ops::Range;
+
+use gearv_manifest::blob::{Blob, Node};
+
+use crate::mmio::read32;
+use crate::psci;
+
+/// What a guest needs to know of its machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its memory: one range.
+    pub ram: Range<u64>,
+    /// GICv3 distributor.
+    pub gicd: Range<u64>,
+    /// GICv3 redistributors.
+    pub gicr: Range<u64>,
+    /// PL011.
+    pub uart: u64,
+    /// The PL011's INTID.
+    pub uart_intid: u32,
+    /// CPUs, whose Aff0 counts from 0.
+    pub cpus: usize,
+    /// Runs in a VM of GearV.
+    pub gearv: bool,
+}
+
+impl Machine {
+    /// Reads the device tree at `address`.
+    pub(crate) fn from_dtb(address: u64) -> Option<Self> {
+        let size = u32::from_be(read32(address + 4)) as usize;
+        // SAFETY: the boot protocol puts the tree there; nothing writes to it.
+        let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, size) };
+        let root = Blob::new(bytes).ok()?.root();
+        let memory = root
+            .children()
+            .find(|node| is(node, "device_type", "memory"))?;
+        let gic = find(&root, "arm,gic-v3")?;
+        let uart = find(&root, "arm,pl011")?;
+        let cpus = root
+            .child("cpus")?
+            .children()
+            .filter(|node| is(node, "device_type", "cpu"));
+        Some(Self {
+            ram: range(&memory, 0)?,
+            gicd: range(&gic, 0)?,
+            gicr: range(&gic, 1)?,
+            uart: range(&uart, 0)?.start,
+            uart_intid: 32 + uart.property("interrupts")?.cells()?.nth(1)?,
+            cpus: cpus.count(),
+            gearv: psci::is_gearv(),
+        })
+    }
+}
+
+/// Finds a child that is not disabled and compatible with `device`.
+fn find<'a>(root: &Node<'a>, device: &str) -> Option<Node<'a>> {
+    root.children()
+        .find(|node| is(node, "compatible", device) && !is(node, "status", "disabled"))
+}
+
+/// Tells whether one of the property's strings is `text`.
+fn is(node: &Node<'_>, property: &str, text: &str) -> bool {
+    node.property(property).is_some_and(|found| {
+        found
+            .value
+            .split(|&byte| byte == 0)
+            .any(|part| part == text.as_bytes())
+    })
+}
+
+/// Returns range `index` of `reg`, of two cells each for address and size.
+fn range(node: &Node<'_>, index: usize) -> Option<Range<u64>> {
+    let mut cells = node
+        .property("reg")?
+        .cells()?
+        .skip(4 * index)
+        .map(u64::from);
+    let mut number = || Some(cells.next()? << 32 | cells.next()?);
+    let start = number()?;
+    Some(start..start + number()?)
+}

@@ -1,0 +1,11 @@
+//! How often the calling vCPU left its VM, as GearV counts it.
+
+use gear1_abi::exit::ExitReason;
+use gear1_abi::guest;
+
+use crate::psci::hvc;
+
+/// Returns the number of exits for `reason`, this call not counted.
+pub fn exits(reason: ExitReason) -> u64 {
+    hvc(guest::EXIT_STATS, [reason as u64, 0, 0])[0]
+}

@@ -1,0 +1,45 @@
+//! The virtual timer.
+
+use crate::{cpu, read_sysreg, write_sysreg};
+
+/// Its INTID: PPI 11.
+pub const INTID: u32 = 27;
+
+/// Returns the counter.
+#[inline(always)]
+pub fn now() -> u64 {
+    cpu::isb();
+    read_sysreg!("cntvct_el0")
+}
+
+/// Returns the counter's frequency in Hz.
+pub fn frequency() -> u64 {
+    read_sysreg!("cntfrq_el0")
+}
+
+/// Returns the ticks in so many microseconds.
+pub fn from_us(us: u64) -> u64 {
+    us * frequency() / 1_000_000
+}
+
+/// Returns the nanoseconds in so many ticks.
+pub fn to_ns(ticks: u64) -> u64 {
+    (u128::from(ticks) * 1_000_000_000 / u128::from(frequency())) as u64
+}
+
+/// Arms the timer for the counter value `deadline`.
+pub fn arm(deadline: u64) {
+    write_sysreg!("cntv_cval_el0", deadline);
+    write_sysreg!("cntv_ctl_el0", 1);
+}
+
+/// Turns the timer off.
+pub fn disarm() {
+    write_sysreg!("cntv_ctl_el0", 0);
+}
+
+/// Lets `us` microseconds pass, with YIELD.
+pub fn delay_us(us: u64) {
+    let end = now() + from_us(us);
+    cpu::wait_until(|| now() >= end);
+}
