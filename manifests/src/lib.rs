@@ -27,7 +27,7 @@ mod rules;
 mod testing;
 
 pub use archive::{Archive, ArchiveError, Member};
-pub use blob::{Blob, BlobError};
+pub use blob::{Blob, BlobError, Node, Property};
 pub use error::{Found, ManifestError, NodePath, Refused, Rule};
 pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
 pub use list::List;

@@ -50,8 +50,9 @@ fn payload(
 ) -> anyhow::Result<Vec<u8>> {
     let path = match &file.source {
         Source::Path(path) => path.clone(),
-        Source::Artifact(name) => resolve(name)
-            .with_context(|| format!("the manifest names {}", file.name_in_archive))?,
+        Source::Artifact(name) => {
+            resolve(name).with_context(|| format!("the manifest names {}", file.name_in_archive))?
+        }
     };
     read(&path).with_context(|| format!("the manifest names {}", file.name_in_archive))
 }
@@ -89,15 +90,39 @@ impl Writer {
         Ok(self.bytes)
     }
 
-    fn header(&mut self, name: &str, name_size: usize, mode: u32, data: &[u8]) -> anyhow::Result<()> {
+    fn header(
+        &mut self,
+        name: &str,
+        name_size: usize,
+        mode: u32,
+        data: &[u8],
+    ) -> anyhow::Result<()> {
         self.member_count += 1;
         let size = u32::try_from(data.len())
             .with_context(|| format!("{name} does not fit in the archive: it has 4 GiB or more"))?;
         let name_size = u32::try_from(name_size).context("a name is too long")?;
         // inode, mode, uid, gid, links, mtime, size, device (2), special device (2), name, check
-        let fields = [self.member_count, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name_size, 0];
+        let fields = [
+            self.member_count,
+            mode,
+            0,
+            0,
+            1,
+            0,
+            size,
+            0,
+            0,
+            0,
+            0,
+            name_size,
+            0,
+        ];
         self.bytes.extend(MAGIC);
-        self.bytes.extend(fields.iter().flat_map(|field| format!("{field:08x}").into_bytes()));
+        self.bytes.extend(
+            fields
+                .iter()
+                .flat_map(|field| format!("{field:08x}").into_bytes()),
+        );
         self.bytes.extend(name.bytes());
         let fill = usize::try_from(name_size)?.saturating_sub(name.len());
         self.bytes.extend(iter::repeat_n(0, fill));
@@ -105,6 +130,7 @@ impl Writer {
     }
 
     fn pad(&mut self) {
-        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0);
+        self.bytes
+            .resize(self.bytes.len().next_multiple_of(ALIGN), 0);
     }
 }

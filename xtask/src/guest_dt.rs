@@ -20,7 +20,11 @@ const GICR_STRIDE: usize = 0x2_0000;
 /// Returns the source of the device tree for `vm`.
 pub(crate) fn source(vm: &Vm<'_>) -> String {
     let bootargs = match vm.payload {
-        Payload::Linux { kernel: _, initrd: _, cmdline } => cmdline,
+        Payload::Linux {
+            kernel: _,
+            initrd: _,
+            cmdline,
+        } => cmdline,
         Payload::Flat { .. } => "",
     };
     let cpus: String = (0..vm.vcpu_count).map(cpu).collect();

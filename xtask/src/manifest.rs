@@ -17,7 +17,7 @@ use crate::tools::Tools;
 use spans::Spans;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// What file names begin with that stand for something xtask makes or downloads.
 const ARTIFACT_PREFIX: &str = "artifact:";
@@ -76,7 +76,11 @@ pub(crate) fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Resu
         bail!("there is no manifest {}", dts.display());
     }
     let dts = short(dts);
-    run_dtc(tools, &["-q", "-I", "dts", "-O", "dtb", "-o"], &[&dtb, &dts])?;
+    run_dtc(
+        tools,
+        &["-q", "-I", "dts", "-O", "dtb", "-o"],
+        &[&dtb, &dts],
+    )?;
     let blob = fs::read(&dtb).with_context(|| format!("cannot read {}", dtb.display()))?;
     let bytes = Aligned::new(&blob);
     let mut errors = Vec::new();
@@ -94,11 +98,22 @@ fn short(path: &Path) -> PathBuf {
 
 fn run_dtc(tools: &Tools, options: &[&str], paths: &[&Path]) -> anyhow::Result<Vec<u8>> {
     let mut command: Command = tools.dtc();
-    let output = command.args(options).args(paths).output().context("cannot run dtc")?;
+    let output = command
+        .args(options)
+        .args(paths)
+        .output()
+        .context("cannot run dtc")?;
     if !output.status.success() {
-        let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        let paths: Vec<_> = paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         let message = String::from_utf8_lossy(&output.stderr);
-        bail!("dtc refuses {}:\n{}", paths.last().map_or("", |p| p), message.trim_end());
+        bail!(
+            "dtc refuses {}:\n{}",
+            paths.last().map_or("", |p| p),
+            message.trim_end()
+        );
     }
     Ok(output.stdout)
 }
@@ -115,12 +130,19 @@ fn explain(errors: &[ManifestError<'_>], dts: &Path, spans: &Spans) -> String {
         let place = spans.find(&error.node.to_string(), error.property);
         let place = place.map_or_else(|| dts.display().to_string(), ToString::to_string);
         writeln!(text, "{place}: {error}").expect("writing to a String does not fail");
-        if let Some(other) = error.other.and_then(|node| spans.find(&node.to_string(), None)) {
-            writeln!(text, "{other}: ... the other one").expect("as above");
+        if let Some(other) = error
+            .other
+            .and_then(|node| spans.find(&node.to_string(), None))
+        {
+            writeln!(text, "{other}: note: this is the other one").expect("as above");
         }
     }
     let count = errors.len();
-    text + &format!("{} is refused: {count} error{}", dts.display(), plural(count))
+    text + &format!(
+        "{} is refused: {count} error{}",
+        dts.display(),
+        plural(count)
+    )
 }
 
 const fn plural(count: usize) -> &'static str {
@@ -141,10 +163,17 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
     let payloads = manifest.vms.iter().flat_map(|vm| vm.payload.files());
     for name in gear2.into_iter().chain(payloads) {
         if !files.iter().any(|file| file.name_in_archive == name) {
-            files.push(FileRef { name_in_archive: name.to_owned(), source: source(name, dts) });
+            files.push(FileRef {
+                name_in_archive: name.to_owned(),
+                source: source(name, dts),
+            });
         }
     }
-    Compiled { blob, vms: vms.collect(), files }
+    Compiled {
+        blob,
+        vms: vms.collect(),
+        files,
+    }
 }
 
 fn source(name: &str, dts: &Path) -> Source {
@@ -162,21 +191,27 @@ pub(crate) fn compile_text(source: &str, tools: &Tools, out: &Path) -> anyhow::R
 }
 
 /// Bytes on a multiple of four, where the reader wants them.
-struct Aligned {
+pub(crate) struct Aligned {
     bytes: Vec<u8>,
     start: usize,
     count: usize,
 }
 
 impl Aligned {
-    fn new(bytes: &[u8]) -> Self {
+    /// Copies `bytes` to an aligned place.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         let mut copy = vec![0; bytes.len() + 3];
         let start = copy.as_ptr().align_offset(4);
         copy[start..start + bytes.len()].copy_from_slice(bytes);
-        Self { bytes: copy, start, count: bytes.len() }
+        Self {
+            bytes: copy,
+            start,
+            count: bytes.len(),
+        }
     }
 
-    fn as_slice(&self) -> &[u8] {
+    /// Returns the bytes.
+    pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.count]
     }
 }

@@ -1,1 +1,145 @@
-//! Tests.
+//! Tests of the guest's device tree: the slots that init fills have their final size.
+
+use std::fs;
+
+use gearv_manifest::{
+    Blob, Console, CpuList, GicMode, Memory, Node, Payload, Restart, Vm, VmId, VmKind,
+};
+
+use super::{escape, source};
+use crate::manifest::tests::scratch;
+use crate::manifest::{Aligned, compile_text};
+use crate::tools::Tools;
+
+fn guest(console: Option<Console>) -> Vm<'static> {
+    Vm {
+        name: "linux",
+        id: VmId::new(0).unwrap(),
+        kind: VmKind::Guest,
+        vcpu_count: 3,
+        cpus: CpuList::default(),
+        memory: Memory {
+            bytes: 256 << 20,
+            address: None,
+            ipa: None,
+        },
+        payload: Payload::Linux {
+            kernel: "k",
+            initrd: None,
+            cmdline: "a=\"b c\" d\\e",
+        },
+        console,
+        may_power_off: false,
+        autostart: true,
+        restart: Restart::Never,
+        gic: GicMode::Emulated,
+    }
+}
+
+/// Compiles the guest's tree and looks at its root.
+fn look(test: &str, vm: &Vm<'_>, check: impl FnOnce(Node<'_>)) {
+    let folder = scratch(test);
+    let dtb = compile_text(
+        &source(vm),
+        &Tools::prepare().unwrap(),
+        &folder.join("g.dtb"),
+    )
+    .unwrap();
+    let bytes = Aligned::new(&dtb);
+    check(Blob::new(bytes.as_slice()).unwrap().root());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+fn bytes<'a>(node: Node<'a>, path: &str, property: &str) -> &'a [u8] {
+    let names = path.split('/').filter(|name| !name.is_empty());
+    let node = names.fold(node, |node, name| node.child(name).expect(name));
+    node.property(property).expect(property).value
+}
+
+#[test]
+fn slots_have_their_final_size() {
+    look("slots", &guest(Some(Console::DEFAULT)), |root| {
+        let slots = [
+            ("", "interrupt-parent", 4),
+            ("chosen", "linux,initrd-start", 8),
+            ("chosen", "linux,initrd-end", 8),
+            ("chosen", "rng-seed", 32),
+            ("chosen", "kaslr-seed", 8),
+            ("memory@0", "reg", 16),
+            ("interrupt-controller-v3", "reg", 32),
+            ("interrupt-controller-v3", "status", 9),
+            ("interrupt-controller-v3", "phandle", 4),
+            ("interrupt-controller-v2", "reg", 32),
+            ("interrupt-controller-v2", "status", 9),
+            ("interrupt-controller-v2", "phandle", 4),
+        ];
+        for (path, property, size) in slots {
+            assert_eq!(
+                bytes(root, path, property).len(),
+                size,
+                "/{path} {property}"
+            );
+        }
+        let redistributors = &bytes(root, "interrupt-controller-v3", "reg")[24..];
+        assert_eq!(redistributors, 0x6_0000_u64.to_be_bytes());
+    });
+}
+
+#[test]
+fn has_the_vms_cpus_command_line_and_console() {
+    let console = Console {
+        ipa: 0x1_1000_0000,
+        intid: 40,
+    };
+    look("content", &guest(Some(console)), |root| {
+        let cpus = root.child("cpus").unwrap();
+        assert!(
+            cpus.children()
+                .map(|cpu| cpu.name())
+                .eq(["cpu@0", "cpu@1", "cpu@2"])
+        );
+        let chosen = root.child("chosen").unwrap();
+        assert_eq!(
+            chosen.property("bootargs").unwrap().text(),
+            Some("a=\"b c\" d\\e")
+        );
+        assert_eq!(
+            chosen.property("stdout-path").unwrap().text(),
+            Some("/uart@110000000")
+        );
+        let uart = root.child("uart@110000000").unwrap();
+        assert!(
+            uart.property("reg")
+                .unwrap()
+                .cells()
+                .unwrap()
+                .eq([1, 0x1000_0000, 0, 0x1000])
+        );
+        assert!(
+            uart.property("interrupts")
+                .unwrap()
+                .cells()
+                .unwrap()
+                .eq([0, 8, 4])
+        );
+    });
+}
+
+#[test]
+fn without_console_there_is_no_uart() {
+    look("silent", &guest(None), |root| {
+        assert!(root.children().all(|node| !node.name().starts_with("uart")));
+        assert!(
+            root.child("chosen")
+                .unwrap()
+                .property("stdout-path")
+                .is_none()
+        );
+    });
+}
+
+#[test]
+fn escapes_what_would_end_a_string() {
+    assert_eq!(escape("a\"b\\c"), "a\\\"b\\\\c");
+    assert_eq!(escape("\u{e4}\n"), "\\xc3\\xa4\\x0a");
+}

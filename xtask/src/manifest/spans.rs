@@ -18,7 +18,9 @@ impl Spans {
         let mut spans = Self::default();
         let mut path: Vec<&str> = Vec::new();
         for line in annotated.lines() {
-            let Some((code, place)) = split(line) else { continue };
+            let Some((code, place)) = split(line) else {
+                continue;
+            };
             if code == "};" {
                 path.pop();
             } else if let Some(name) = code.strip_suffix(" {") {
@@ -35,16 +37,25 @@ impl Spans {
     /// Returns `FILE:LINE:COLUMN` of a property, or of its node if it is not there itself.
     pub(super) fn find(&self, node: &str, property: Option<&str>) -> Option<&str> {
         let at = |property: Option<&str>| {
-            self.places.get(&(node.to_owned(), property.map(str::to_owned)))
+            self.places
+                .get(&(node.to_owned(), property.map(str::to_owned)))
         };
-        property.and_then(|name| at(Some(name))).or_else(|| at(None)).map(String::as_str)
+        property
+            .and_then(|name| at(Some(name)))
+            .or_else(|| at(None))
+            .map(String::as_str)
     }
 
     fn add(&mut self, path: &[&str], property: Option<&str>, place: String) {
         let names = path.iter().filter(|name| **name != "/");
         let node: String = names.map(|name| format!("/{name}")).collect();
-        let node = if node.is_empty() { "/".to_owned() } else { node };
-        self.places.insert((node, property.map(str::to_owned)), place);
+        let node = if node.is_empty() {
+            "/".to_owned()
+        } else {
+            node
+        };
+        self.places
+            .insert((node, property.map(str::to_owned)), place);
     }
 }
 
@@ -55,3 +66,6 @@ fn split(line: &str) -> Option<(&str, String)> {
     let (start, _) = first.rsplit_once('-')?;
     Some((code, start.to_owned()))
 }
+
+#[cfg(test)]
+mod tests;
