@@ -1,2 +1,36 @@
-//! Placeholder replaced in this commit series.
+//! Gear2's logic: everything but the machine layer.
+//!
+//! Gear2 is one run-to-completion loop per CPU ([`CpuLoop`]): an event comes
+//! from Gear1, a decision goes back, and in between stands an ordinary function.
+//!
+//! Owns: the scheduling policies, waking and blocking of vCPUs, the lifecycle
+//! of VMs, the emulated PL011 of each guest, the console multiplexer.
+//!
+//! Invariants: no access to guest memory or to registers other than those in
+//! events; nothing about a VM stands in code, only in the manifest; it never
+//! waits inside an event, except for a lock that another loop holds for the
+//! length of one event (or of one 64 KiB piece of loading, for a lifecycle).
 #![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod config;
+pub mod console;
+mod cpu_loop;
+pub mod gear1;
+mod lifecycle;
+mod machine;
+mod pl011;
+mod report;
+pub mod scheduler;
+#[cfg(test)]
+mod simulator;
+
+pub use config::{Config, StartError};
+pub use console::Uart;
+pub use cpu_loop::CpuLoop;
+pub use gear1::{Conduit, Gear1};
+pub use machine::{Machine, Platform};

@@ -1,0 +1,212 @@
+//! What Gear2 works with: the machine as Gear1 describes it, the VMs as the manifest does.
+//!
+//! Owns the check that the two fit together and to this build. All that Gear2
+//! knows about a VM is here.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
+use gear1_abi::info::{Gear2Info, INFO_MAGIC};
+use gear1_abi::{ABI_VERSION, abi_compatible};
+use gearv_manifest::{Console, CpuSet, Manifest, Restart, Vm, VmKind};
+
+use crate::scheduler::{Parameters, Policy};
+
+/// Why Gear2 does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// Gear1 left nothing where its description of the machine should be.
+    NoInfo,
+    /// Gear1 speaks another version.
+    Abi(u32),
+    /// The manifest is refused, for these reasons.
+    Manifest(String),
+    /// The manifest names a scheduler that does not exist.
+    Scheduler(String),
+    /// Gear1 and the manifest do not agree on this VM.
+    Disagreement(usize),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoInfo => f.write_str("no description of the machine from Gear1"),
+            Self::Abi(gear1) => {
+                let ([a, b], [c, d]) = (version(*gear1), version(ABI_VERSION));
+                write!(f, "Gear1 has ABI {a}.{b}, Gear2 was built for ABI {c}.{d}")
+            }
+            Self::Manifest(text) => write!(f, "manifest: {text}"),
+            Self::Scheduler(name) => {
+                write!(
+                    f,
+                    "manifest: /gear2: scheduler: there is no \"{name}\", there are"
+                )?;
+                crate::scheduler::POLICIES
+                    .iter()
+                    .try_for_each(|p| write!(f, " \"{}\"", p.name))
+            }
+            Self::Disagreement(vm) => write!(f, "Gear1 and the manifest differ in VM {vm}"),
+        }
+    }
+}
+
+/// Returns major and minor of an ABI version.
+pub(crate) const fn version(abi: u32) -> [u32; 2] {
+    [abi >> 16, abi & 0xffff]
+}
+
+/// Checks that Gear1 speaks this build's ABI. Nothing else in `info` means anything before.
+pub fn check_abi(info: &Gear2Info) -> Result<(), StartError> {
+    if info.magic != INFO_MAGIC {
+        return Err(StartError::NoInfo);
+    }
+    if !abi_compatible(info.abi_version) {
+        return Err(StartError::Abi(info.abi_version));
+    }
+    Ok(())
+}
+
+/// The machine and its VMs.
+#[derive(Clone)]
+pub struct Config {
+    pub(crate) cpus: CpuSet,
+    pub(crate) counter_hz: u64,
+    pub(crate) uart_intid: u32,
+    pub(crate) policy: &'static Policy,
+    pub(crate) parameters: Parameters,
+    pub(crate) vms: Vec<VmConfig>,
+    /// For each vCPU its VM and its CPU.
+    pub(crate) vcpus: [Option<VcpuConfig>; MAX_VCPUS],
+}
+
+/// A vCPU that Gear2 schedules.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VcpuConfig {
+    pub(crate) vm: VmId,
+    /// Its index in the VM.
+    pub(crate) index: usize,
+    /// The CPU that runs it.
+    pub(crate) cpu: CpuIndex,
+}
+
+/// A VM.
+#[derive(Clone, Debug)]
+pub(crate) struct VmConfig {
+    pub(crate) id: VmId,
+    pub(crate) name: String,
+    pub(crate) console: Option<Console>,
+    pub(crate) may_power_off: bool,
+    pub(crate) restart: Restart,
+    /// Gear2 starts it at boot.
+    pub(crate) autostart: bool,
+    /// Gear2 schedules it and may start and stop it.
+    pub(crate) scheduled: bool,
+}
+
+impl Config {
+    /// Reads the manifest in `blob` for the machine that `info` describes.
+    pub fn new(info: &Gear2Info, blob: &[u8]) -> Result<Self, StartError> {
+        check_abi(info)?;
+        let mut reasons = Vec::new();
+        let manifest = gearv_manifest::read(blob, &mut |error| reasons.push(error.to_string()));
+        let manifest = manifest.map_err(|_| StartError::Manifest(reasons.join("; ")))?;
+        Self::from_manifest(info, &manifest)
+    }
+
+    pub(crate) fn from_manifest(
+        info: &Gear2Info,
+        manifest: &Manifest<'_>,
+    ) -> Result<Self, StartError> {
+        let name = manifest.gear2.scheduler;
+        let policy = Policy::named(name).ok_or_else(|| StartError::Scheduler(name.into()))?;
+        let counter_hz = u64::from(info.counter_hz);
+        let slice = u64::from(manifest.gear2.slice_us).saturating_mul(counter_hz) / 1_000_000;
+        let mut config = Self {
+            cpus: cpu_set(info.cpu_mask),
+            counter_hz,
+            uart_intid: info.uart_intid,
+            policy,
+            parameters: Parameters { slice },
+            vms: manifest.vms.iter().map(VmConfig::new).collect(),
+            vcpus: [None; MAX_VCPUS],
+        };
+        if usize::try_from(info.vm_count) != Ok(config.vms.len()) {
+            return Err(StartError::Disagreement(config.vms.len()));
+        }
+        for vm in manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime) {
+            config.place(info, manifest, vm)?;
+        }
+        Ok(config)
+    }
+
+    /// Gives each vCPU of a VM its CPU.
+    fn place(
+        &mut self,
+        info: &Gear2Info,
+        manifest: &Manifest<'_>,
+        vm: &Vm<'_>,
+    ) -> Result<(), StartError> {
+        let wrong = || StartError::Disagreement(vm.id.index());
+        let place = vm.id.index();
+        if usize::from(info.vcpu_count[place]) != vm.vcpu_count {
+            return Err(wrong());
+        }
+        let cpu_count = usize::try_from(info.cpu_count).unwrap_or(usize::MAX);
+        for index in 0..vm.vcpu_count {
+            let cpu = manifest.start_cpu(vm, index, cpu_count).ok_or_else(wrong)?;
+            let vcpu = usize::from(info.first_vcpu[place]) + index;
+            let slot = self.vcpus.get_mut(vcpu).ok_or_else(wrong)?;
+            if !self.cpus.contains(cpu) {
+                return Err(wrong());
+            }
+            *slot = Some(VcpuConfig {
+                vm: vm.id,
+                index,
+                cpu,
+            });
+        }
+        Ok(())
+    }
+
+    /// Iterates over the vCPUs that are scheduled.
+    pub(crate) fn vcpus(&self) -> impl Iterator<Item = (VcpuId, VcpuConfig)> {
+        (0..MAX_VCPUS).filter_map(|index| Some((VcpuId::new(index)?, self.vcpus[index]?)))
+    }
+
+    pub(crate) const fn vcpu(&self, vcpu: VcpuId) -> Option<VcpuConfig> {
+        self.vcpus[vcpu.index()]
+    }
+
+    pub(crate) fn vm(&self, vm: VmId) -> Option<&VmConfig> {
+        self.vms.get(vm.index())
+    }
+
+    /// Returns the number of ticks in so many microseconds.
+    pub(crate) const fn ticks(&self, microseconds: u64) -> u64 {
+        self.counter_hz * microseconds / 1_000_000
+    }
+}
+
+impl VmConfig {
+    fn new(vm: &Vm<'_>) -> Self {
+        let scheduled = vm.kind != VmKind::RealTime;
+        Self {
+            id: vm.id,
+            name: vm.name.into(),
+            console: vm.console,
+            may_power_off: vm.may_power_off,
+            restart: vm.restart,
+            autostart: vm.autostart && scheduled,
+            scheduled,
+        }
+    }
+}
+
+fn cpu_set(mask: u64) -> CpuSet {
+    let all = CpuSet::first(gear1_abi::id::MAX_CPUS);
+    all.iter()
+        .filter(|cpu| mask >> cpu.index() & 1 != 0)
+        .fold(CpuSet::EMPTY, CpuSet::with)
+}

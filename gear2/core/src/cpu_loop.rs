@@ -1,0 +1,405 @@
+//! The loop of one CPU: from an event to a decision.
+//!
+//! Owns which vCPUs of its CPU are ready (in its [`Scheduler`]) and which VMs it
+//! brings through their lifecycle. A vCPU belongs to one loop, which is the only
+//! one that runs it.
+//!
+//! Invariants: an access or call that an event brings is answered before the
+//! next event, once; a loop is idle only when none of its vCPUs is ready;
+//! loading a VM takes no more than every other moment from vCPUs that are ready.
+
+use alloc::boxed::Box;
+
+use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState};
+use gear1_abi::event::{Event, VmEnd};
+use gear1_abi::guest::{GEAR2_NOP, NOT_SUPPORTED};
+use gear1_abi::id::{CpuIndex, VcpuId, VmId};
+use gear1_abi::regs::NO_DEADLINE;
+
+use crate::console::Command;
+use crate::gear1::Gear1;
+use crate::lifecycle::{Goal, Step, goal_after_end, goal_after_fault};
+use crate::machine::{Answer, Machine, Platform};
+use crate::report;
+use crate::scheduler::{Choice, Scheduler};
+
+#[cfg(test)]
+mod tests;
+
+/// How long ready vCPUs run between two pieces of loading.
+const LOAD_PAUSE_US: u64 = 200;
+/// How soon a VM that could not be stopped yet is asked again at the latest.
+const STOP_PAUSE_US: u64 = 1000;
+
+/// An answer that a vCPU waits for.
+type Due = Option<(VcpuId, Answer)>;
+
+/// The loop of one CPU.
+pub struct CpuLoop<'m, P: Platform> {
+    machine: &'m Machine<P>,
+    cpu: CpuIndex,
+    scheduler: Box<dyn Scheduler>,
+    /// VMs, a bit each, that this loop brings further.
+    jobs: u32,
+    /// When it does so at the latest.
+    job_deadline: u64,
+    /// The vCPU of the last decision.
+    last: Option<VcpuId>,
+}
+
+impl<'m, P: Platform> CpuLoop<'m, P> {
+    /// Makes the loop of `cpu`.
+    #[must_use]
+    pub fn new(machine: &'m Machine<P>, cpu: CpuIndex) -> Self {
+        let scheduler = (machine.config.policy.make)(machine.config.parameters);
+        Self {
+            machine,
+            cpu,
+            scheduler,
+            jobs: 0,
+            job_deadline: NO_DEADLINE,
+            last: None,
+        }
+    }
+
+    /// Takes over the vCPUs of this CPU, and on the CPU with `starts_vms` starts the VMs that run
+    /// from boot on. Returns the first decision.
+    pub fn start(&mut self, gear1: &mut impl Gear1, starts_vms: bool) -> Decision {
+        let now = gear1.now();
+        for (vcpu, config) in self.machine.config.vcpus() {
+            if config.cpu == self.cpu && gear1.vcpu_assign(vcpu, self.cpu).is_err() {
+                self.machine
+                    .say(format_args!("vCPU {} is unknown to Gear1", vcpu.index()));
+            }
+        }
+        self.look_again(gear1, now);
+        if starts_vms {
+            for vm in self.machine.config.vms.iter().filter(|vm| vm.autostart) {
+                self.ask(vm.id, Goal::Run);
+            }
+        }
+        self.decide(gear1, None, now)
+    }
+
+    /// Runs the loop for good.
+    pub fn run(&mut self, gear1: &mut impl Gear1, starts_vms: bool) -> ! {
+        let mut decision = self.start(gear1, starts_vms);
+        loop {
+            let (event, now) = gear1.next(decision);
+            decision = self.on_event(gear1, event, now);
+        }
+    }
+
+    /// Takes in an event and decides what the CPU does next.
+    pub fn on_event(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Decision {
+        let due = self.take_in(gear1, event, now);
+        let now = if self.jobs == 0 {
+            now
+        } else {
+            self.work(gear1, now)
+        };
+        self.decide(gear1, due, now)
+    }
+
+    fn take_in(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Due {
+        match event {
+            Event::Mmio(vcpu, access) => {
+                let config = self.machine.config.vcpu(vcpu)?;
+                return Some((vcpu, self.machine.access(gear1, config.vm, access)));
+            }
+            Event::Hypercall(vcpu, [function, ..]) => return Some((vcpu, hypercall(function))),
+            Event::Wfi(vcpu) => self.scheduler.block(vcpu, now),
+            Event::Wfe(vcpu) => self.scheduler.give_way(vcpu, now),
+            Event::Wake(vcpu) => self.wake(gear1, vcpu, now),
+            Event::Off(vcpu) => self.off(vcpu, now),
+            Event::VmEnd(vcpu, end) => self.vm_end(vcpu, end, now),
+            Event::Fault(vcpu, syndrome) => self.fault(vcpu, syndrome, now),
+            Event::Irq(_, intid) => self.interrupt(gear1, intid),
+            Event::Poke(_) => self.look_again(gear1, now),
+            Event::Refused(status) => self.refused(gear1, status, now),
+            Event::Deadline(_) => {}
+        }
+        None
+    }
+
+    fn decide(&mut self, gear1: &mut impl Gear1, due: Due, now: u64) -> Decision {
+        let choice = self.scheduler.pick(now);
+        self.last = choice.map(|choice| choice.vcpu);
+        let job_deadline = if self.jobs == 0 {
+            NO_DEADLINE
+        } else {
+            self.job_deadline
+        };
+        let (reply, value) = match due {
+            Some((vcpu, answer)) if self.last == Some(vcpu) => answer.words(),
+            Some((vcpu, answer)) => {
+                let (reply, value) = answer.words();
+                // A refusal means that the vCPU's VM is being stopped: nobody waits any more.
+                let _ = gear1.vcpu_reply(vcpu, reply, value);
+                (Reply::None, 0)
+            }
+            None => (Reply::None, 0),
+        };
+        match choice {
+            Some(Choice {
+                vcpu,
+                deadline,
+                contended,
+            }) => Decision::Run {
+                vcpu,
+                deadline: deadline.min(job_deadline),
+                reply,
+                value,
+                trap_wfe: contended,
+            },
+            None => Decision::Idle {
+                deadline: job_deadline,
+            },
+        }
+    }
+
+    fn wake(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, now: u64) {
+        match self.machine.config.vcpu(vcpu) {
+            Some(config) if config.cpu == self.cpu => self.scheduler.wake(vcpu, now),
+            Some(config) => {
+                // It came here from the time before its own loop took it over.
+                let _ = gear1.vcpu_assign(vcpu, config.cpu);
+                let _ = gear1.poke(config.cpu);
+            }
+            None => {}
+        }
+    }
+
+    /// Lets go of a vCPU that is off. If its VM is being stopped, that may have been the last one.
+    fn off(&mut self, vcpu: VcpuId, now: u64) {
+        self.scheduler.block(vcpu, now);
+        if let Some(config) = self.machine.config.vcpu(vcpu) {
+            self.take_job(config.vm, now);
+        }
+    }
+
+    fn vm_end(&mut self, vcpu: VcpuId, end: VmEnd, now: u64) {
+        let Some((vm, name)) = self.let_go_of_vm(vcpu, now) else {
+            return;
+        };
+        let what = match end {
+            VmEnd::Off => "turned itself off",
+            VmEnd::Reset => "resets itself",
+        };
+        self.machine.say(format_args!("{name} {what}"));
+        if let Some((config, shared)) = self.machine.vm(vm) {
+            shared.lifecycle.lock().ended(goal_after_end(config, end));
+            self.take_job(vm, now);
+        }
+    }
+
+    fn fault(&mut self, vcpu: VcpuId, [esr, far, ipa]: [u64; 3], now: u64) {
+        let Some((vm, name)) = self.let_go_of_vm(vcpu, now) else {
+            return;
+        };
+        let index = self
+            .machine
+            .config
+            .vcpu(vcpu)
+            .map_or(0, |config| config.index);
+        self.machine.say(format_args!(
+            "{name} vCPU {index} cannot go on: ESR {esr:#x}, FAR {far:#x}, IPA {ipa:#x}"
+        ));
+        if let Some((config, shared)) = self.machine.vm(vm) {
+            shared.lifecycle.lock().ended(goal_after_fault(config));
+            self.take_job(vm, now);
+        }
+    }
+
+    /// Takes all vCPUs of a VM that is ending off this CPU, and returns the VM.
+    fn let_go_of_vm(&mut self, vcpu: VcpuId, now: u64) -> Option<(VmId, &'m str)> {
+        let machine = self.machine;
+        let vm = machine.config.vcpu(vcpu)?.vm;
+        for (other, config) in machine.config.vcpus() {
+            if config.vm == vm {
+                self.scheduler.block(other, now);
+            }
+        }
+        Some((vm, machine.config.vm(vm)?.name.as_str()))
+    }
+
+    fn interrupt(&mut self, gear1: &mut impl Gear1, intid: u32) {
+        if intid == self.machine.config.uart_intid {
+            while let Some((command, vm)) = self.machine.serve_console(gear1) {
+                self.command(gear1, command, vm);
+            }
+        } else {
+            self.machine
+                .say(format_args!("interrupt {intid} is not expected"));
+        }
+        let _ = gear1.irq_done(intid);
+    }
+
+    fn command(&mut self, gear1: &mut impl Gear1, command: Command, vm: Option<VmId>) {
+        let goal = match command {
+            Command::List => return report::list(self.machine, gear1),
+            Command::Statistics => return report::statistics(self.machine, gear1),
+            Command::Log => return report::log(self.machine, gear1),
+            Command::Start => Goal::Run,
+            Command::Stop => Goal::Stop,
+            Command::Restart => Goal::Restart,
+            Command::PowerOff => Goal::PowerOff,
+        };
+        if let Some(vm) = vm {
+            self.ask(vm, goal);
+        }
+    }
+
+    /// Asks for something of a VM, and makes it this loop's job.
+    fn ask(&mut self, vm: VmId, goal: Goal) {
+        let Some((config, shared)) = self.machine.vm(vm) else {
+            return;
+        };
+        if config.scheduled || goal == Goal::PowerOff {
+            shared.lifecycle.lock().ask(goal);
+            self.take_job(vm, 0);
+        } else {
+            self.machine.say(format_args!(
+                "{} is not Gear2's to start or stop",
+                config.name
+            ));
+        }
+    }
+
+    const fn take_job(&mut self, vm: VmId, due: u64) {
+        self.jobs |= 1 << vm.index();
+        self.job_deadline = due;
+    }
+
+    /// Brings a VM further if it is time to, and returns the time after that.
+    fn work(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
+        if now < self.job_deadline {
+            return now;
+        }
+        let mut pause = STOP_PAUSE_US;
+        let jobs = self.jobs;
+        for vm in (0..self.machine.config.vms.len()).filter(|vm| jobs >> vm & 1 != 0) {
+            match self.step(gear1, VmId::new(vm)) {
+                Step::More | Step::Reset => {
+                    pause = LOAD_PAUSE_US;
+                    // One piece between two events; the VMs are loaded one after the other.
+                    break;
+                }
+                Step::Wait => {}
+                Step::Done | Step::Started | Step::Stopped | Step::PowerOff | Step::Refused(_) => {
+                    self.jobs &= !(1 << vm)
+                }
+            }
+        }
+        let now = gear1.now();
+        // Nothing to pause for if no vCPU is ready.
+        let idle = pause == LOAD_PAUSE_US && self.scheduler.pick(now).is_none();
+        let pause = if idle {
+            0
+        } else {
+            self.machine.config.ticks(pause)
+        };
+        self.job_deadline = now.saturating_add(pause);
+        now
+    }
+
+    fn step(&mut self, gear1: &mut impl Gear1, vm: Option<VmId>) -> Step {
+        let Some((config, shared)) = vm.and_then(|vm| self.machine.vm(vm)) else {
+            return Step::Done;
+        };
+        let name = &config.name;
+        let mut lifecycle = shared.lifecycle.lock();
+        let step = lifecycle.step(config, gear1);
+        match step {
+            Step::Done | Step::More | Step::Wait => {}
+            Step::Reset => self.machine.reset_devices(gear1, config.id),
+            Step::Started => {
+                let verb = if lifecycle.starts() > 1 {
+                    "restarted"
+                } else {
+                    "started"
+                };
+                self.machine.say(format_args!("{name} {verb}"));
+                self.look_at_new_vm(gear1, config.id);
+            }
+            Step::Stopped => self.machine.say(format_args!("{name} stopped")),
+            Step::PowerOff => {
+                self.machine.say(format_args!("power off"));
+                self.machine.drain_console();
+                gear1.power_off();
+            }
+            Step::Refused(status) => {
+                self.machine
+                    .say(format_args!("{name}: Gear1 refuses: {status:?}"));
+            }
+        }
+        step
+    }
+
+    /// Makes the loops that have a vCPU of the VM look at it: its boot vCPU is ready.
+    fn look_at_new_vm(&mut self, gear1: &mut impl Gear1, vm: VmId) {
+        let now = gear1.now();
+        let boot = self
+            .machine
+            .config
+            .vcpus()
+            .find(|(_, c)| c.vm == vm && c.index == 0);
+        match boot {
+            Some((vcpu, config)) if config.cpu == self.cpu => self.scheduler.wake(vcpu, now),
+            Some((_, config)) => {
+                let _ = gear1.poke(config.cpu);
+            }
+            None => {}
+        }
+    }
+
+    /// Compares with Gear1 which vCPUs of this CPU are ready. Between two events no vCPU of this
+    /// CPU waits for an answer of this Gear2, so one that does was left behind by an earlier one.
+    fn look_again(&mut self, gear1: &mut impl Gear1, now: u64) {
+        for (vcpu, config) in self.machine.config.vcpus() {
+            if config.cpu != self.cpu {
+                continue;
+            }
+            match gear1.vcpu_state(vcpu) {
+                Ok(VcpuState::Ready | VcpuState::Running) => self.scheduler.wake(vcpu, now),
+                Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall) => {
+                    let _ = gear1.vcpu_reply(vcpu, Reply::Value, 0);
+                    self.scheduler.wake(vcpu, now);
+                }
+                Ok(VcpuState::Off | VcpuState::Wfi) | Err(_) => self.scheduler.block(vcpu, now),
+            }
+        }
+    }
+
+    /// Finds out why Gear1 did not take the last decision. Most often the vCPU's VM was stopped
+    /// by another loop; one that Gear1 refuses without that reason is left alone.
+    fn refused(&mut self, gear1: &mut impl Gear1, status: u64, now: u64) {
+        self.look_again(gear1, now);
+        let Some(vcpu) = self.last else {
+            return;
+        };
+        if gear1.vcpu_state(vcpu) != Ok(VcpuState::Ready) {
+            return;
+        }
+        self.scheduler.block(vcpu, now);
+        let Some(config) = self.machine.config.vcpu(vcpu) else {
+            return;
+        };
+        if gear1.vm_state(config.vm) == Ok(VmState::Running) {
+            let status = Status::from_reg(status);
+            self.machine.say(format_args!(
+                "vCPU {} was refused: {status:?}",
+                vcpu.index()
+            ));
+        }
+    }
+}
+
+fn hypercall(function: u64) -> Answer {
+    // SMCCC: the function identifier is a 32-bit value.
+    if function & 0xffff_ffff == u64::from(GEAR2_NOP) {
+        Answer::Value(0)
+    } else {
+        Answer::Value(NOT_SUPPORTED)
+    }
+}

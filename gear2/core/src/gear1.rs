@@ -1,0 +1,133 @@
+//! Gear2's view of Gear1: the calls of [`gear1_abi::call`], typed.
+//!
+//! Owns the encoding of calls into registers and of results out of them. The
+//! target supplies the `SVC` instruction as a [`Conduit`], the tests a fake
+//! that checks the contract.
+
+use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState, number};
+use gear1_abi::event::Event;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::{CpuIndex, VcpuId, VmId};
+use gear1_abi::record::Record;
+use gear1_abi::regs::Regs;
+
+/// The way of a call to Gear1.
+pub trait Conduit {
+    /// Makes the call `NUMBER` with `arguments` in X0 to X7 and returns X0 to X7.
+    fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs;
+}
+
+/// The calls of Gear1; every [`Conduit`] has them.
+pub trait Gear1: Conduit {
+    /// Does what is decided and returns the next event with the counter at its time.
+    fn next(&mut self, decision: Decision) -> (Event, u64) {
+        let regs = self.svc::<{ number::NEXT }>(decision.encode());
+        // An event of a later minor version: look at everything again.
+        (Event::decode(&regs).unwrap_or(Event::Poke(None)), regs[7])
+    }
+
+    /// Returns the counter.
+    fn now(&mut self) -> u64 {
+        self.svc::<{ number::VERSION }>([0; 8])[2]
+    }
+
+    /// Returns the state of a vCPU.
+    fn vcpu_state(&mut self, vcpu: VcpuId) -> Result<VcpuState, Status> {
+        let regs = outcome(self.svc::<{ number::VCPU_STATE }>(args([vcpu.reg()])))?;
+        VcpuState::from_reg(regs[1]).ok_or(Status::Invalid)
+    }
+
+    /// Sends the wake-ups of a vCPU to the loop on `cpu`.
+    fn vcpu_assign(&mut self, vcpu: VcpuId, cpu: CpuIndex) -> Result<(), Status> {
+        outcome(self.svc::<{ number::VCPU_ASSIGN }>(args([vcpu.reg(), cpu.reg()]))).map(drop)
+    }
+
+    /// Completes what a vCPU waits for without running it.
+    fn vcpu_reply(&mut self, vcpu: VcpuId, reply: Reply, value: u64) -> Result<(), Status> {
+        let arguments = args([vcpu.reg(), value, reply as u64]);
+        outcome(self.svc::<{ number::VCPU_REPLY }>(arguments)).map(drop)
+    }
+
+    /// Returns the state of a VM.
+    fn vm_state(&mut self, vm: VmId) -> Result<VmState, Status> {
+        let regs = outcome(self.svc::<{ number::VM_STATE }>(args([vm.reg()])))?;
+        VmState::from_reg(regs[1]).ok_or(Status::Invalid)
+    }
+
+    /// Asks all vCPUs of a VM to stop.
+    fn vm_stop(&mut self, vm: VmId) -> Result<(), Status> {
+        outcome(self.svc::<{ number::VM_STOP }>(args([vm.reg()]))).map(drop)
+    }
+
+    /// Wipes and loads the next piece of a stopped VM and returns how many bytes are left.
+    fn vm_load(&mut self, vm: VmId) -> Result<u64, Status> {
+        outcome(self.svc::<{ number::VM_LOAD }>(args([vm.reg()]))).map(|regs| regs[1])
+    }
+
+    /// Makes the boot vCPU of a loaded VM runnable.
+    fn vm_start(&mut self, vm: VmId) -> Result<(), Status> {
+        outcome(self.svc::<{ number::VM_START }>(args([vm.reg()]))).map(drop)
+    }
+
+    /// Drives the interrupt line of an emulated device.
+    fn irq_set(&mut self, vm: VmId, intid: u32, level: bool) -> Result<(), Status> {
+        let arguments = args([vm.reg(), u64::from(intid), u64::from(level)]);
+        outcome(self.svc::<{ number::IRQ_SET }>(arguments)).map(drop)
+    }
+
+    /// Ends a physical interrupt that came as an event.
+    fn irq_done(&mut self, intid: u32) -> Result<(), Status> {
+        outcome(self.svc::<{ number::IRQ_DONE }>(args([u64::from(intid)]))).map(drop)
+    }
+
+    /// Makes the loop on `cpu` look at its vCPUs again.
+    fn poke(&mut self, cpu: CpuIndex) -> Result<(), Status> {
+        outcome(self.svc::<{ number::POKE }>(args([cpu.reg()]))).map(drop)
+    }
+
+    /// Returns how often a vCPU exited for a reason, and the ticks that took.
+    fn exit_stats(&mut self, vcpu: VcpuId, reason: ExitReason) -> Result<(u64, u64), Status> {
+        let arguments = args([vcpu.reg(), reason as u64]);
+        outcome(self.svc::<{ number::EXIT_STATS }>(arguments)).map(|regs| (regs[1], regs[2]))
+    }
+
+    /// Returns the log record at `cursor`, if there is one, and the cursor of the one after it.
+    fn log_read(&mut self, cursor: u64) -> Option<(u64, Record)> {
+        let regs = outcome(self.svc::<{ number::LOG_READ }>(args([cursor]))).ok()?;
+        let [_, next, time, id_and_cpu, a, b, c, _] = regs;
+        let record = Record {
+            time,
+            id_and_cpu,
+            values: [a, b, c],
+        };
+        Some((next, record))
+    }
+
+    /// Powers the machine off. Does not return on the target.
+    fn power_off(&mut self) {
+        self.svc::<{ number::SYSTEM }>([0; 8]);
+    }
+
+    /// Tells Gear1 that Gear2 cannot go on. Does not return on the target.
+    fn fatal(&mut self, pc: u64, detail: u64) {
+        self.svc::<{ number::FATAL }>(args([pc, detail]));
+    }
+}
+
+impl<T: Conduit> Gear1 for T {}
+
+/// Returns the registers with the first ones set.
+fn args<const N: usize>(values: [u64; N]) -> Regs {
+    const { assert!(N <= 8) };
+    let mut regs = [0; 8];
+    regs[..N].copy_from_slice(&values);
+    regs
+}
+
+fn outcome(regs: Regs) -> Result<Regs, Status> {
+    match Status::from_reg(regs[0]) {
+        Some(Status::Ok) => Ok(regs),
+        Some(refusal) => Err(refusal),
+        None => Err(Status::NoSuchCall),
+    }
+}

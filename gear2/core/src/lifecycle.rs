@@ -1,0 +1,190 @@
+//! The life of a VM: start, stop, restart, end.
+//!
+//! Owns what is wanted of each VM. What *is* stands in Gear1
+//! ([`VmState`]), so that a restarted Gear2 goes on where it is. A loop
+//! that has a VM to bring further calls [`Lifecycle::step`] between two events;
+//! each step makes at most one call that takes time. One row a state, one
+//! column a goal; the cell is the call:
+//!
+//! | state   | Run          | Restart               | Stop             | PowerOff |
+//! |---------|--------------|-----------------------|------------------|----------|
+//! | Stopped | load         | as Run, from now on   | done             | power off |
+//! | Loading | load         | as Run, from now on   | done             | power off |
+//! | Loaded  | start; done  | as Run, from now on   | done             | power off |
+//! | Running | done         | stop                  | stop; then done  | power off |
+//! | Stopping| as Restart   | stop (again)          | stop; then done  | power off |
+
+use gear1_abi::call::{Status, VmState};
+use gear1_abi::event::VmEnd;
+use gearv_manifest::Restart;
+
+use crate::config::VmConfig;
+use crate::gear1::Gear1;
+
+#[cfg(test)]
+mod tests;
+
+/// What somebody asks of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// Is to run, if it does not already.
+    Run,
+    /// Is to run from its beginning.
+    Restart,
+    /// Is to stop.
+    Stop,
+    /// The machine is to be powered off.
+    PowerOff,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing is left to do.
+    Done,
+    /// There is more to do at once.
+    More,
+    /// There is more to do when a vCPU of the VM has left.
+    Wait,
+    /// The VM is loaded: bring its devices to their reset state and call again.
+    Reset,
+    /// The VM was started; nothing is left to do.
+    Started,
+    /// The VM is stopped; nothing is left to do.
+    Stopped,
+    /// The machine is to be powered off.
+    PowerOff,
+    /// Gear1 refused; nothing is left to do.
+    Refused(Status),
+}
+
+/// What is wanted of a VM.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lifecycle {
+    goal: Option<Goal>,
+    devices_reset: bool,
+    starts: u32,
+}
+
+/// Returns what follows when a VM asks to end.
+pub(crate) const fn goal_after_end(vm: &VmConfig, end: VmEnd) -> Goal {
+    match (end, vm.restart) {
+        (VmEnd::Reset, _) => Goal::Restart,
+        (VmEnd::Off, _) if vm.may_power_off => Goal::PowerOff,
+        (VmEnd::Off, Restart::Always) => Goal::Restart,
+        (VmEnd::Off, Restart::Never | Restart::OnFailure) => Goal::Stop,
+    }
+}
+
+/// Returns what follows when a VM cannot go on.
+pub(crate) const fn goal_after_fault(vm: &VmConfig) -> Goal {
+    match vm.restart {
+        Restart::Always | Restart::OnFailure => Goal::Restart,
+        Restart::Never => Goal::Stop,
+    }
+}
+
+impl Lifecycle {
+    /// Notes what is asked for. The last one to ask wins, but a VM that is on its way down goes
+    /// all the way before it is started again, and nothing stops the machine's powering off.
+    pub(crate) fn ask(&mut self, goal: Goal) {
+        self.goal = Some(match (self.goal, goal) {
+            (Some(Goal::PowerOff), _) => Goal::PowerOff,
+            (Some(Goal::Stop | Goal::Restart), Goal::Run) => Goal::Restart,
+            (_, goal) => goal,
+        });
+    }
+
+    /// Notes what the VM itself caused, unless somebody has asked for something already.
+    pub(crate) fn ended(&mut self, goal: Goal) {
+        if matches!(self.goal, None | Some(Goal::Run)) {
+            self.ask(goal);
+        }
+    }
+
+    /// Returns how often the VM was started.
+    pub(crate) const fn starts(&self) -> u32 {
+        self.starts
+    }
+
+    /// Brings the VM nearer to what is wanted.
+    pub(crate) fn step(&mut self, vm: &VmConfig, gear1: &mut impl Gear1) -> Step {
+        let Some(goal) = self.goal else {
+            return Step::Done;
+        };
+        if goal == Goal::PowerOff {
+            return Step::PowerOff;
+        }
+        let step = match gear1.vm_state(vm.id) {
+            Ok(state) => self.step_from(state, goal, vm, gear1),
+            Err(refusal) => Step::Refused(refusal),
+        };
+        match step {
+            Step::Done | Step::Started | Step::Stopped | Step::Refused(_) => self.goal = None,
+            Step::More | Step::Wait | Step::Reset | Step::PowerOff => {}
+        }
+        step
+    }
+
+    fn step_from(
+        &mut self,
+        state: VmState,
+        goal: Goal,
+        vm: &VmConfig,
+        gear1: &mut impl Gear1,
+    ) -> Step {
+        match (state, goal) {
+            (VmState::Running | VmState::Stopping, Goal::Stop) => match gear1.vm_stop(vm.id) {
+                Ok(()) => Step::Stopped,
+                Err(refusal) => busy_or(refusal),
+            },
+            (VmState::Running, Goal::Restart) | (VmState::Stopping, Goal::Restart | Goal::Run) => {
+                match gear1.vm_stop(vm.id) {
+                    Ok(()) => {
+                        self.goal = Some(Goal::Run);
+                        Step::More
+                    }
+                    Err(refusal) => busy_or(refusal),
+                }
+            }
+            (VmState::Running, Goal::Run) => Step::Done,
+            (VmState::Stopped | VmState::Loading | VmState::Loaded, Goal::Stop) => Step::Stopped,
+            (VmState::Stopped | VmState::Loading, Goal::Run | Goal::Restart) => {
+                self.goal = Some(Goal::Run);
+                match gear1.vm_load(vm.id) {
+                    Ok(_) => Step::More,
+                    Err(refusal) => busy_or(refusal),
+                }
+            }
+            (VmState::Loaded, Goal::Run | Goal::Restart) => self.start(vm, gear1),
+            (_, Goal::PowerOff) => Step::PowerOff,
+        }
+    }
+
+    fn start(&mut self, vm: &VmConfig, gear1: &mut impl Gear1) -> Step {
+        self.goal = Some(Goal::Run);
+        if !self.devices_reset {
+            self.devices_reset = true;
+            return Step::Reset;
+        }
+        self.devices_reset = false;
+        match gear1.vm_start(vm.id) {
+            Ok(()) => {
+                self.starts += 1;
+                Step::Started
+            }
+            Err(refusal) => busy_or(refusal),
+        }
+    }
+}
+
+const fn busy_or(refusal: Status) -> Step {
+    match refusal {
+        Status::Busy => Step::Wait,
+        Status::Ok
+        | Status::NoSuchCall
+        | Status::NotFound
+        | Status::WrongState
+        | Status::Invalid => Step::Refused(refusal),
+    }
+}

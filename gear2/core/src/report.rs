@@ -1,0 +1,122 @@
+//! What the console's keys show: VMs and vCPUs, exit counts, Gear1's log.
+
+use alloc::string::String;
+use core::fmt::Write as _;
+
+use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::exit::ExitReason;
+use gear1_abi::record::{Record, RecordId};
+
+use crate::gear1::Gear1;
+use crate::machine::{Machine, Platform};
+
+/// At most so many log records are shown at once: the last ones.
+const LOG_RECORDS: usize = 512;
+
+/// Shows each VM with its state and its vCPUs.
+pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
+    for vm in &machine.config.vms {
+        let state = gear1.vm_state(vm.id).map_or("unknown", vm_state_text);
+        let mut line = String::new();
+        for (vcpu, config) in machine
+            .config
+            .vcpus()
+            .filter(|(_, config)| config.vm == vm.id)
+        {
+            let state = gear1.vcpu_state(vcpu).map_or("unknown", vcpu_state_text);
+            let (index, cpu) = (config.index, config.cpu.index());
+            add(
+                &mut line,
+                format_args!(", vCPU {index} on CPU {cpu}: {state}"),
+            );
+        }
+        machine.say(format_args!("{} {} {state}{line}", vm.id.index(), vm.name));
+    }
+}
+
+/// Shows for each vCPU the exits that occurred: how often, and the mean time of those timed.
+pub(crate) fn statistics<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
+    for (vcpu, config) in machine.config.vcpus() {
+        let mut line = String::new();
+        for &reason in ExitReason::ALL {
+            let Ok((count @ 1.., ticks)) = gear1.exit_stats(vcpu, reason) else {
+                continue;
+            };
+            add(&mut line, format_args!(" {} {count}", reason.label()));
+            if ticks > 0 {
+                let nanoseconds = u128::from(ticks) * 1_000_000_000
+                    / (u128::from(machine.config.counter_hz.max(1)) * u128::from(count));
+                add(&mut line, format_args!(" ({nanoseconds} ns)"));
+            }
+        }
+        let name = machine.config.vm(config.vm).map_or("", |vm| &vm.name);
+        machine.say(format_args!("{name} vCPU {}:{line}", config.index));
+    }
+}
+
+/// Shows Gear1's log records as text.
+pub(crate) fn log<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
+    let mut cursor = 0;
+    // Bounded, as Gear1 may write records faster than they are shown.
+    for _ in 0..LOG_RECORDS {
+        let Some((next, record)) = gear1.log_read(cursor) else {
+            return;
+        };
+        cursor = next;
+        machine.say(format_args!(
+            "{}",
+            record_text(&record, machine.config.counter_hz)
+        ));
+    }
+}
+
+/// Returns a record as text: time in seconds, CPU, what happened.
+fn record_text(record: &Record, counter_hz: u64) -> String {
+    let microseconds = u128::from(record.time) * 1_000_000 / u128::from(counter_hz.max(1));
+    let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
+    let (id, cpu) = (record.id_and_cpu & 0xffff_ffff, record.id_and_cpu >> 32);
+    let mut line = String::new();
+    add(
+        &mut line,
+        format_args!("{seconds:5}.{fraction:06} CPU {cpu}: "),
+    );
+    let Some(id) = RecordId::from_index(id) else {
+        add(&mut line, format_args!("record {id} {:x?}", record.values));
+        return line;
+    };
+    let mut rest = id.text();
+    for (place, value) in ["{0}", "{1}", "{2}"].into_iter().zip(record.values) {
+        if let Some((before, after)) = rest.split_once(place) {
+            add(&mut line, format_args!("{before}{value:#x}"));
+            rest = after;
+        }
+    }
+    line.push_str(rest);
+    line
+}
+
+/// Appends to a string, which cannot fail.
+fn add(line: &mut String, text: core::fmt::Arguments<'_>) {
+    line.write_fmt(text).unwrap_or_default();
+}
+
+const fn vm_state_text(state: VmState) -> &'static str {
+    match state {
+        VmState::Stopped => "stopped",
+        VmState::Loading => "loading",
+        VmState::Loaded => "loaded",
+        VmState::Running => "running",
+        VmState::Stopping => "stopping",
+    }
+}
+
+const fn vcpu_state_text(state: VcpuState) -> &'static str {
+    match state {
+        VcpuState::Off => "off",
+        VcpuState::Ready => "ready",
+        VcpuState::Running => "running",
+        VcpuState::Wfi => "waits",
+        VcpuState::AwaitsMmio => "waits for a device",
+        VcpuState::AwaitsHypercall => "waits for a call",
+    }
+}

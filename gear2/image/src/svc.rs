@@ -1,0 +1,72 @@
+//! The two instructions that Gear2 needs beyond Rust: `SVC` and `YIELD`.
+
+use core::arch::asm;
+
+use gear1_abi::regs::Regs;
+use gear2_core::Conduit;
+use spin::RelaxStrategy;
+
+/// The way to Gear1 on the target.
+pub(crate) struct Supervisor;
+
+impl Conduit for Supervisor {
+    #[inline(always)]
+    fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
+        let [
+            mut x0,
+            mut x1,
+            mut x2,
+            mut x3,
+            mut x4,
+            mut x5,
+            mut x6,
+            mut x7,
+        ] = arguments;
+        // SAFETY: to Gear2 a call is a function call (`gear1_abi::call`): Gear1 touches no memory
+        // that Gear2 can see and keeps X19 to X30 and SP. What it may lose is declared lost.
+        unsafe {
+            asm!(
+                "svc #{number}",
+                number = const NUMBER,
+                inout("x0") x0,
+                inout("x1") x1,
+                inout("x2") x2,
+                inout("x3") x3,
+                inout("x4") x4,
+                inout("x5") x5,
+                inout("x6") x6,
+                inout("x7") x7,
+                lateout("x8") _,
+                lateout("x9") _,
+                lateout("x10") _,
+                lateout("x11") _,
+                lateout("x12") _,
+                lateout("x13") _,
+                lateout("x14") _,
+                lateout("x15") _,
+                lateout("x16") _,
+                lateout("x17") _,
+                lateout("x18") _,
+                options(nostack),
+            );
+        }
+        [x0, x1, x2, x3, x4, x5, x6, x7]
+    }
+}
+
+/// Waiting for another loop.
+pub(crate) struct Yield;
+
+impl RelaxStrategy for Yield {
+    #[inline(always)]
+    fn relax() {
+        pause();
+    }
+}
+
+/// Lets other CPUs go on while this one spins.
+#[inline(always)]
+pub(crate) fn pause() {
+    // SAFETY: YIELD is a hint without effect on registers or memory.
+    unsafe { asm!("yield", options(nomem, nostack, preserves_flags)) }
+}
