@@ -1,2 +1,45 @@
-//! Placeholder replaced in this commit series.
+//! The only `unsafe` code of Gear1: what wraps hardware.
+//!
+//! Owns: system registers, exception entry and return, per-CPU state, the world
+//! switch's register moves, physical GIC and list registers, timers, TLB and
+//! cache maintenance, windows onto guest memory, firmware calls, the UART of a
+//! halt. Everything offers a safe interface whose invariants stand at the type.
+//!
+//! Must not: decide. What happens after an exception is the image's, by way of
+//! the functions it defines for [`entry`].
 #![no_std]
+
+#[cfg(target_arch = "aarch64")]
+pub mod barrier;
+#[cfg(target_arch = "aarch64")]
+pub mod cache;
+#[cfg(target_arch = "aarch64")]
+pub mod cpu;
+#[cfg(target_arch = "aarch64")]
+pub mod el1;
+#[cfg(target_arch = "aarch64")]
+pub mod entry;
+#[cfg(target_arch = "aarch64")]
+pub mod firmware;
+#[cfg(target_arch = "aarch64")]
+pub mod fp;
+#[cfg(target_arch = "aarch64")]
+pub mod gicv3;
+#[cfg(target_arch = "aarch64")]
+pub mod mmio;
+#[cfg(target_arch = "aarch64")]
+pub mod regs;
+#[cfg(target_arch = "aarch64")]
+pub mod sync;
+#[cfg(target_arch = "aarch64")]
+pub mod start;
+#[cfg(target_arch = "aarch64")]
+pub mod this_cpu;
+#[cfg(target_arch = "aarch64")]
+pub mod tlb;
+#[cfg(target_arch = "aarch64")]
+pub mod uart;
+#[cfg(target_arch = "aarch64")]
+pub mod window;
+#[cfg(target_arch = "aarch64")]
+pub mod world;

@@ -1,2 +1,34 @@
-//! Placeholder replaced in this commit series.
+//! Gear1's policy-free logic: what can be said without touching hardware.
+//!
+//! Owns: decoding of syndromes, the CPU a guest is shown, PSCI, the virtual
+//! GIC, stage-2 tables, vCPU and VM state, the log ring. Everything here is
+//! safe code that also builds, and is tested, on the host.
+//!
+//! Must not: allocate, recurse, loop without a bound the reader sees, or hold a
+//! path that can panic; the runtime image links it, and its linker proves it.
 #![no_std]
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::wildcard_enum_match_arm,
+    clippy::float_arithmetic
+)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod addr;
+pub mod context;
+pub mod idregs;
+pub mod physical;
+pub mod psci;
+pub mod ring;
+pub mod stage1;
+pub mod stage2;
+pub mod syndrome;
+pub mod table;
+pub mod vcpu;

@@ -1,0 +1,36 @@
+//! Data and instruction cache maintenance by address (Arm ARM D7.5.9).
+
+use core::arch::asm;
+
+use crate::barrier;
+use crate::regs::CtrEl0;
+
+/// Returns the smallest data cache line of this CPU in bytes (CTR_EL0.DminLine).
+fn line_size() -> u64 {
+    4_u64.wrapping_shl((CtrEl0.get() >> 16) as u32 & 0xf)
+}
+
+macro_rules! by_line {
+    ($(#[$doc:meta])* $name:ident = $text:literal) => {
+        $(#[$doc])*
+        pub fn $name(start: u64, size: u64) {
+            let line = line_size();
+            let end = start.saturating_add(size);
+            let mut address = start & !line.wrapping_sub(1);
+            // Bound: the range's size / line size.
+            while address < end {
+                // SAFETY: maintenance by VA of mapped memory loses nothing: the
+                // lines are cleaned, never only invalidated.
+                unsafe { asm!($text, in(reg) address, options(nostack, preserves_flags)) };
+                address = address.wrapping_add(line);
+            }
+            barrier::dsb_sy();
+        }
+    };
+}
+
+by_line! {
+    /// Cleans and invalidates `size` bytes from the EL2 address `start` to the
+    /// point of coherency, and waits for it.
+    clean_invalidate_range = "dc civac, {}"
+}

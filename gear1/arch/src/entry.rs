@@ -1,0 +1,273 @@
+//! Exception vectors of EL2, and the way back.
+//!
+//! While a guest or Gear2 runs, SP_EL2 points at its [`Frame`], so that entry
+//! needs no scratch register. An exception stores X0 to X18 and X30 there (X19
+//! to X29 survive the handler by AAPCS64), moves to the CPU's stack and calls the
+//! image's handler, which answers whether to go on with the same context
+//! ([`Resume::Same`]) or whether `current` is another one ([`Resume::Switch`]).
+//!
+//! The image defines, with C linkage: `gear1_sync`, `gear1_irq`, `gear1_serror`
+//! (`extern "C" fn(&mut ThisCpu<T>, esr: u64) -> Resume`) and
+//! `gear1_halted(&HaltFrame, stack: u64) -> !`.
+
+use core::arch::global_asm;
+use core::mem::offset_of;
+
+use gear1_core::context::Frame;
+
+use crate::this_cpu::{CURRENT, ENTERED, STACK_TOP};
+
+/// What the exception return restores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Resume {
+    /// The context that trapped: X0 to X18 and X30 from its frame.
+    Same = 0,
+    /// Another context, or all registers of this one changed.
+    Switch = 1,
+}
+
+/// Registers at an exception inside EL2, as `gear1_halted` gets them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct HaltFrame {
+    /// X0 to X30.
+    pub x: [u64; 31],
+    /// SP at the exception.
+    pub sp: u64,
+    /// Vector, 0 to 7 (offset from VBAR_EL2 / 0x80).
+    pub vector: u64,
+    /// ESR_EL2.
+    pub esr: u64,
+    /// ELR_EL2.
+    pub elr: u64,
+    /// FAR_EL2.
+    pub far: u64,
+    /// SPSR_EL2.
+    pub spsr: u64,
+}
+
+// AAPCS64 wants SP 16-byte aligned, and SP_EL2 points at frames.
+const _: () = assert!(align_of::<Frame>() == 16 && offset_of!(Frame, x) == 0);
+
+global_asm!(
+    r#"
+    // Inputs: SP_EL2 = frame of the context that ran.
+    // Clobbers: nothing of the context; X0 to X18 and X30 are stored first.
+    .macro SAVE_CALLER_SAVED
+    stp x0, x1, [sp, #0]
+    stp x2, x3, [sp, #16]
+    stp x4, x5, [sp, #32]
+    stp x6, x7, [sp, #48]
+    stp x8, x9, [sp, #64]
+    stp x10, x11, [sp, #80]
+    stp x12, x13, [sp, #96]
+    stp x14, x15, [sp, #112]
+    stp x16, x17, [sp, #128]
+    str x18, [sp, #144]
+    str x30, [sp, #240]
+    .endm
+
+    // X0 = &mut ThisCpu, X1 = ESR_EL2, SP = the CPU's stack.
+    .macro CALL handler
+    mrs x0, tpidr_el2
+    mrs x1, esr_el2
+    ldr x2, [x0, #{stack_top}]
+    mov sp, x2
+    bl \handler
+    b resume
+    .endm
+
+    // An exception inside EL2 ends in a halt: nothing is resumed, so TPIDR_EL0
+    // may hold X0 while the halt frame is found.
+    .macro FATAL number
+    .balign 128
+    msr tpidr_el0, x0
+    mov x0, #\number
+    b fatal
+    .endm
+
+    .section .text.vectors, "ax"
+    .balign 2048
+    .global gear1_vectors
+gear1_vectors:
+    FATAL 0
+    FATAL 1
+    FATAL 2
+    FATAL 3
+    FATAL 4
+    FATAL 5
+    FATAL 6
+    FATAL 7
+    .balign 128
+    SAVE_CALLER_SAVED
+    CALL gear1_sync
+    .balign 128
+    SAVE_CALLER_SAVED
+    CALL gear1_irq
+    .balign 128
+    SAVE_CALLER_SAVED
+    CALL gear1_irq
+    .balign 128
+    SAVE_CALLER_SAVED
+    CALL gear1_serror
+    // AArch32 EL0 of a guest: the same, its registers are X0 to X14.
+    .balign 128
+    SAVE_CALLER_SAVED
+    CALL gear1_sync
+    .balign 128
+    SAVE_CALLER_SAVED
+    CALL gear1_irq
+    .balign 128
+    SAVE_CALLER_SAVED
+    CALL gear1_irq
+    .balign 128
+    SAVE_CALLER_SAVED
+    CALL gear1_serror
+    .balign 128
+
+    // X0 = Resume.
+    .global gear1_resume
+gear1_resume:
+resume:
+    mrs x1, tpidr_el2
+    cbnz x0, 1f
+    ldr x2, [x1, #{current}]
+    mov sp, x2
+    ldp x2, x3, [sp, #16]
+    ldp x4, x5, [sp, #32]
+    ldp x6, x7, [sp, #48]
+    ldp x8, x9, [sp, #64]
+    ldp x10, x11, [sp, #80]
+    ldp x12, x13, [sp, #96]
+    ldp x14, x15, [sp, #112]
+    ldp x16, x17, [sp, #128]
+    ldr x18, [sp, #144]
+    ldr x30, [sp, #240]
+    ldp x0, x1, [sp, #0]
+    eret
+    // Speculation past ERET is stopped (Spectre variant, Arm advisory on straight-line speculation).
+    dsb nsh
+    isb
+1:  ldr x2, [x1, #{entered}]
+    ldr x3, [x1, #{current}]
+    stp x19, x20, [x2, #152]
+    stp x21, x22, [x2, #168]
+    stp x23, x24, [x2, #184]
+    stp x25, x26, [x2, #200]
+    stp x27, x28, [x2, #216]
+    str x29, [x2, #232]
+    str x3, [x1, #{entered}]
+    mov sp, x3
+    ldp x2, x3, [sp, #16]
+    ldp x4, x5, [sp, #32]
+    ldp x6, x7, [sp, #48]
+    ldp x8, x9, [sp, #64]
+    ldp x10, x11, [sp, #80]
+    ldp x12, x13, [sp, #96]
+    ldp x14, x15, [sp, #112]
+    ldp x16, x17, [sp, #128]
+    ldp x18, x19, [sp, #144]
+    ldp x20, x21, [sp, #160]
+    ldp x22, x23, [sp, #176]
+    ldp x24, x25, [sp, #192]
+    ldp x26, x27, [sp, #208]
+    ldp x28, x29, [sp, #224]
+    ldr x30, [sp, #240]
+    ldp x0, x1, [sp, #0]
+    eret
+    dsb nsh
+    isb
+
+    // X0 = vector number, TPIDR_EL0 = X0 of the interrupted code.
+    // The stack may be what faulted: use the halt stack (one for all CPUs; the
+    // first to halt keeps it, the others stop here).
+fatal:
+    msr tpidrro_el0, x1
+    adrp x1, halt_taken
+    add x1, x1, :lo12:halt_taken
+    str x2, [x1, #16]
+2:  ldaxr w2, [x1]
+    cbnz w2, 3f
+    mov w2, #1
+    stlxr w2, w2, [x1]
+    cbnz w2, 2b
+    ldr x2, [x1, #16]
+    adrp x1, halt_stack_top
+    add x1, x1, :lo12:halt_stack_top
+    sub x1, x1, #{halt_size}
+    str x0, [x1, #{vector}]
+    mov x0, sp
+    str x0, [x1, #{sp}]
+    stp x2, x3, [x1, #16]
+    stp x4, x5, [x1, #32]
+    stp x6, x7, [x1, #48]
+    stp x8, x9, [x1, #64]
+    stp x10, x11, [x1, #80]
+    stp x12, x13, [x1, #96]
+    stp x14, x15, [x1, #112]
+    stp x16, x17, [x1, #128]
+    stp x18, x19, [x1, #144]
+    stp x20, x21, [x1, #160]
+    stp x22, x23, [x1, #176]
+    stp x24, x25, [x1, #192]
+    stp x26, x27, [x1, #208]
+    stp x28, x29, [x1, #224]
+    str x30, [x1, #240]
+    mrs x2, tpidr_el0
+    mrs x3, tpidrro_el0
+    stp x2, x3, [x1, #0]
+    mrs x2, esr_el2
+    mrs x3, elr_el2
+    stp x2, x3, [x1, #{esr}]
+    mrs x2, far_el2
+    mrs x3, spsr_el2
+    stp x2, x3, [x1, #{far}]
+    mov x0, x1
+    mov sp, x1
+    bl gear1_halted
+3:  wfi
+    b 3b
+
+    .section .bss.halt, "aw", %nobits
+    .balign 16
+halt_taken:
+    .skip 32
+    .skip 2048
+    .balign 16
+halt_stack_top:
+    "#,
+    stack_top = const STACK_TOP,
+    current = const CURRENT,
+    entered = const ENTERED,
+    halt_size = const (size_of::<HaltFrame>() + 15) & !15,
+    vector = const offset_of!(HaltFrame, vector),
+    sp = const offset_of!(HaltFrame, sp),
+    esr = const offset_of!(HaltFrame, esr),
+    far = const offset_of!(HaltFrame, far),
+);
+const _: () = assert!(offset_of!(HaltFrame, elr) == offset_of!(HaltFrame, esr) + 8);
+const _: () = assert!(offset_of!(HaltFrame, spsr) == offset_of!(HaltFrame, far) + 8);
+
+unsafe extern "C" {
+    static gear1_vectors: [u8; 0];
+    fn gear1_resume(resume: Resume) -> !;
+}
+
+/// Makes the vectors those of this CPU.
+pub fn install_vectors() {
+    let address = (&raw const gear1_vectors).addr() as u64;
+    // SAFETY: the table above is 2 KiB aligned, mapped executable for good, and
+    // holds a handler for every vector.
+    unsafe { core::arch::asm!("msr vbar_el2, {}", "isb", in(reg) address, options(nostack, preserves_flags)) };
+}
+
+/// Leaves EL2 for the first time on this CPU, into the current context.
+///
+/// The CPU's stack must be empty of anything still needed: the next exception
+/// starts again at its top.
+pub fn enter() -> ! {
+    // SAFETY: `gear1_resume` reads the current frame of this CPU through
+    // TPIDR_EL2, which `Cpus::attach` set; callers have a `ThisCpu`, so it was.
+    unsafe { gear1_resume(Resume::Switch) }
+}

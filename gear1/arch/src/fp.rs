@@ -1,0 +1,82 @@
+//! FP and SIMD registers. Gear1 is built without them, so they hold the last
+//! FP user's values until somebody else needs them.
+
+use core::arch::asm;
+use core::mem::offset_of;
+
+use gear1_core::context::FpState;
+
+/// Stores the FP registers of this CPU. CPTR_EL2.TFP must be 0.
+pub fn save(state: &mut FpState) {
+    // SAFETY: stores 32 x 16 bytes and two words at `state`, which is exclusively
+    // ours and has exactly these fields at these offsets; no FP register is live
+    // in this soft-float image.
+    unsafe {
+        asm!(
+            ".arch_extension fp",
+            ".arch_extension simd",
+            "stp q0, q1, [{s}, #0]",
+            "stp q2, q3, [{s}, #32]",
+            "stp q4, q5, [{s}, #64]",
+            "stp q6, q7, [{s}, #96]",
+            "stp q8, q9, [{s}, #128]",
+            "stp q10, q11, [{s}, #160]",
+            "stp q12, q13, [{s}, #192]",
+            "stp q14, q15, [{s}, #224]",
+            "stp q16, q17, [{s}, #256]",
+            "stp q18, q19, [{s}, #288]",
+            "stp q20, q21, [{s}, #320]",
+            "stp q22, q23, [{s}, #352]",
+            "stp q24, q25, [{s}, #384]",
+            "stp q26, q27, [{s}, #416]",
+            "stp q28, q29, [{s}, #448]",
+            "stp q30, q31, [{s}, #480]",
+            "mrs {t}, fpsr",
+            "str {t}, [{s}, #{fpsr}]",
+            "mrs {t}, fpcr",
+            "str {t}, [{s}, #{fpcr}]",
+            s = in(reg) state,
+            t = out(reg) _,
+            fpsr = const offset_of!(FpState, fpsr),
+            fpcr = const offset_of!(FpState, fpcr),
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Loads the FP registers of this CPU. CPTR_EL2.TFP must be 0.
+pub fn restore(state: &FpState) {
+    // SAFETY: loads 32 x 16 bytes and two words from `state`, which has exactly
+    // these fields at these offsets; no FP register is live in this image.
+    unsafe {
+        asm!(
+            ".arch_extension fp",
+            ".arch_extension simd",
+            "ldp q0, q1, [{s}, #0]",
+            "ldp q2, q3, [{s}, #32]",
+            "ldp q4, q5, [{s}, #64]",
+            "ldp q6, q7, [{s}, #96]",
+            "ldp q8, q9, [{s}, #128]",
+            "ldp q10, q11, [{s}, #160]",
+            "ldp q12, q13, [{s}, #192]",
+            "ldp q14, q15, [{s}, #224]",
+            "ldp q16, q17, [{s}, #256]",
+            "ldp q18, q19, [{s}, #288]",
+            "ldp q20, q21, [{s}, #320]",
+            "ldp q22, q23, [{s}, #352]",
+            "ldp q24, q25, [{s}, #384]",
+            "ldp q26, q27, [{s}, #416]",
+            "ldp q28, q29, [{s}, #448]",
+            "ldp q30, q31, [{s}, #480]",
+            "ldr {t}, [{s}, #{fpsr}]",
+            "msr fpsr, {t}",
+            "ldr {t}, [{s}, #{fpcr}]",
+            "msr fpcr, {t}",
+            s = in(reg) state,
+            t = out(reg) _,
+            fpsr = const offset_of!(FpState, fpsr),
+            fpcr = const offset_of!(FpState, fpcr),
+            options(nostack, preserves_flags),
+        );
+    }
+}

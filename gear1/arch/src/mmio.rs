@@ -1,0 +1,65 @@
+//! Device registers: aligned, volatile accesses inside one mapped region.
+
+use core::ptr;
+
+/// A device's registers in the EL2 address space.
+#[derive(Clone, Copy, Debug)]
+pub struct Mmio {
+    base: usize,
+    size: usize,
+}
+
+impl Mmio {
+    /// No registers: reads return 0, writes are dropped.
+    pub const NONE: Self = Self { base: 0, size: 0 };
+
+    /// Names the registers at `base`.
+    ///
+    /// # Safety
+    ///
+    /// `base..base + size` is mapped as Device memory in EL2 for as long as the
+    /// image runs, holds registers of one device, and is reached by nothing else.
+    pub const unsafe fn new(base: u64, size: u64) -> Self {
+        Self { base: base as usize, size: size as usize }
+    }
+
+    /// Returns the address of the register at `offset`, if it is aligned and inside.
+    #[inline(always)]
+    fn at<T>(self, offset: usize) -> Option<*mut T> {
+        let size = size_of::<T>();
+        let fits = offset <= self.size.wrapping_sub(size) && self.size >= size;
+        let aligned = offset & size.wrapping_sub(1) == 0;
+        (fits && aligned).then_some(self.base.wrapping_add(offset) as *mut T)
+    }
+
+    /// Reads a 32-bit register.
+    #[inline(always)]
+    pub fn read32(self, offset: usize) -> u32 {
+        // SAFETY: `at` gives an aligned address inside the region that `new`'s
+        // caller vouched for.
+        self.at::<u32>(offset).map_or(0, |p| unsafe { ptr::read_volatile(p) })
+    }
+
+    /// Writes a 32-bit register.
+    #[inline(always)]
+    pub fn write32(self, offset: usize, value: u32) {
+        if let Some(p) = self.at::<u32>(offset) {
+            // SAFETY: as for `read32`.
+            unsafe { ptr::write_volatile(p, value) };
+        }
+    }
+
+    /// Reads a 64-bit register.
+    pub fn read64(self, offset: usize) -> u64 {
+        // SAFETY: as for `read32`.
+        self.at::<u64>(offset).map_or(0, |p| unsafe { ptr::read_volatile(p) })
+    }
+
+    /// Writes a 64-bit register.
+    pub fn write64(self, offset: usize, value: u64) {
+        if let Some(p) = self.at::<u64>(offset) {
+            // SAFETY: as for `read32`.
+            unsafe { ptr::write_volatile(p, value) };
+        }
+    }
+}

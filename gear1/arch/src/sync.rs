@@ -1,0 +1,122 @@
+//! Locks and cells for state that several CPUs reach.
+//!
+//! Lock order: a VM's lock, then a physical distributor's; never two VMs'.
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::barrier;
+
+/// Waits with YIELD: the bound is CPUs x longest hold, since tickets are served in order.
+pub struct YieldRelax;
+
+impl spin::RelaxStrategy for YieldRelax {
+    #[inline(always)]
+    fn relax() {
+        barrier::yield_hint();
+    }
+}
+
+/// A fair lock: CPUs get it in the order they asked.
+pub type TicketLock<T> = spin::mutex::TicketMutex<T, YieldRelax>;
+/// Holds a [`TicketLock`].
+pub type TicketGuard<'a, T> = spin::mutex::TicketMutexGuard<'a, T>;
+
+/// A value that one owner at a time claims, without waiting.
+pub struct ClaimCell<T> {
+    claimed: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only through the one `Claim` that `claimed` admits,
+// so at most one CPU at a time; T: Send lets it move between them.
+unsafe impl<T: Send> Sync for ClaimCell<T> {}
+
+impl<T> ClaimCell<T> {
+    /// An unclaimed value.
+    pub const fn new(value: T) -> Self {
+        Self { claimed: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Claims the value, or returns `None` while somebody else has it.
+    pub fn claim(&self) -> Option<Claim<'_, T>> {
+        (!self.claimed.swap(true, Ordering::Acquire)).then_some(Claim { cell: self })
+    }
+}
+
+/// The right to a [`ClaimCell`]'s value; dropping it gives the right back.
+pub struct Claim<'a, T> {
+    cell: &'a ClaimCell<T>,
+}
+
+impl<T> Deref for Claim<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this claim is the only one (see `claim`), and `&self` keeps
+        // `deref_mut` away.
+        unsafe { &*self.cell.value.get() }
+    }
+}
+
+impl<T> DerefMut for Claim<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this claim is the only one (see `claim`), and `&mut self` makes
+        // the reference unique.
+        unsafe { &mut *self.cell.value.get() }
+    }
+}
+
+impl<T> Drop for Claim<'_, T> {
+    fn drop(&mut self) {
+        self.cell.claimed.store(false, Ordering::Release);
+    }
+}
+
+/// A value written once, before any other CPU reads it.
+pub struct Once<T> {
+    set: AtomicBool,
+    value: UnsafeCell<Option<T>>,
+}
+
+// SAFETY: the value is written before `set` is released and never after, and
+// read only after `set` is acquired; T: Sync lets many CPUs read it.
+unsafe impl<T: Send + Sync> Sync for Once<T> {}
+
+impl<T> Default for Once<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Once<T> {
+    /// An empty cell.
+    pub const fn new() -> Self {
+        Self { set: AtomicBool::new(false), value: UnsafeCell::new(None) }
+    }
+
+    /// Stores the value. Called by the boot CPU before any other is on; a
+    /// second call is ignored.
+    pub fn init(&self, value: T) {
+        if self.set.load(Ordering::Acquire) {
+            return;
+        }
+        // SAFETY: `set` is false, so nobody reads; only the boot CPU runs yet, so
+        // nobody else writes.
+        unsafe { *self.value.get() = Some(value) };
+        self.set.store(true, Ordering::Release);
+    }
+
+    /// Returns the value, if it was stored.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        if !self.set.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: `set` was released after the only write.
+        unsafe { (*self.value.get()).as_ref() }
+    }
+}

@@ -1,0 +1,174 @@
+//! The register state of a vCPU, and of Gear2's loop, while it does not run.
+//!
+//! Plain data. The assembly of `gear1-arch` reaches the general registers by
+//! `offset_of!`; they come first so that SP_EL2 can point at them while the
+//! context runs.
+
+/// State that every context has: general registers and the return state.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(16))]
+pub struct Frame {
+    /// X0 to X30.
+    pub x: [u64; 31],
+    /// Where it goes on (ELR_EL2).
+    pub pc: u64,
+    /// Its PSTATE (SPSR_EL2).
+    pub pstate: u64,
+    /// SP_EL0.
+    pub sp_el0: u64,
+}
+
+impl Frame {
+    /// Returns a general register; number 31 reads as zero (XZR).
+    #[inline]
+    pub fn reg(&self, number: u8) -> u64 {
+        self.x.get(usize::from(number)).copied().unwrap_or(0)
+    }
+
+    /// Sets a general register; number 31 (XZR) is ignored.
+    #[inline]
+    pub fn set_reg(&mut self, number: u8, value: u64) {
+        if let Some(reg) = self.x.get_mut(usize::from(number)) {
+            *reg = value;
+        }
+    }
+}
+
+/// EL1 and EL0 system registers of a guest, saved when another guest is loaded.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each field has the name of the register it holds")]
+pub struct El1State {
+    pub sctlr: u64,
+    pub cpacr: u64,
+    pub ttbr0: u64,
+    pub ttbr1: u64,
+    pub tcr: u64,
+    pub esr: u64,
+    pub far: u64,
+    pub afsr0: u64,
+    pub afsr1: u64,
+    pub mair: u64,
+    pub amair: u64,
+    pub vbar: u64,
+    pub contextidr: u64,
+    pub tpidr_el1: u64,
+    pub tpidr_el0: u64,
+    pub tpidrro_el0: u64,
+    pub sp_el1: u64,
+    pub elr: u64,
+    pub spsr: u64,
+    pub par: u64,
+    pub csselr: u64,
+    pub cntkctl: u64,
+    pub cntv_ctl: u64,
+    pub cntv_cval: u64,
+}
+
+/// Most active-priority registers of a virtual CPU interface, per group.
+pub const MAX_APR: usize = 4;
+
+/// The virtual CPU interface beside its list registers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GicCpuState {
+    /// ICH_VMCR_EL2: the guest's PMR, enables, binary points.
+    pub vmcr: u64,
+    /// ICH_AP0R<n>_EL2.
+    pub ap0r: [u32; MAX_APR],
+    /// ICH_AP1R<n>_EL2.
+    pub ap1r: [u32; MAX_APR],
+}
+
+/// FP and SIMD registers.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(16))]
+pub struct FpState {
+    /// V0 to V31, low half first.
+    pub v: [[u64; 2]; 32],
+    /// FPSR.
+    pub fpsr: u64,
+    /// FPCR.
+    pub fpcr: u64,
+}
+
+impl FpState {
+    /// Registers as at a vCPU's reset.
+    pub const ZERO: Self = Self { v: [[0; 2]; 32], fpsr: 0, fpcr: 0 };
+}
+
+/// All of a vCPU.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct VcpuContext {
+    /// General registers; must be first.
+    pub frame: Frame,
+    /// HCR_EL2 while it runs.
+    pub hcr: u64,
+    /// VTTBR_EL2 while it runs.
+    pub vttbr: u64,
+    /// VMPIDR_EL2: the MPIDR it sees.
+    pub vmpidr: u64,
+    /// System registers.
+    pub el1: El1State,
+    /// Virtual CPU interface.
+    pub gic: GicCpuState,
+    /// FP and SIMD registers, unless a CPU still holds them.
+    pub fp: FpState,
+}
+
+/// PSTATE of a vCPU's first instruction: EL1h, everything masked.
+pub const PSTATE_EL1H_MASKED: u64 = 0x3c5;
+/// PSTATE of Gear2: EL0, everything masked.
+pub const PSTATE_EL0_MASKED: u64 = 0x3c0;
+/// SCTLR_EL1 at a vCPU's reset and for Gear2: RES1 bits of Armv8.0, MMU and
+/// caches off, little-endian (Arm ARM D19.2.118).
+pub const SCTLR_EL1_RESET: u64 = 0x30d0_0800;
+
+impl VcpuContext {
+    /// A context that has never run.
+    pub const EMPTY: Self = Self {
+        frame: Frame { x: [0; 31], pc: 0, pstate: 0, sp_el0: 0 },
+        hcr: 0,
+        vttbr: 0,
+        vmpidr: 0,
+        el1: El1State {
+            sctlr: 0,
+            cpacr: 0,
+            ttbr0: 0,
+            ttbr1: 0,
+            tcr: 0,
+            esr: 0,
+            far: 0,
+            afsr0: 0,
+            afsr1: 0,
+            mair: 0,
+            amair: 0,
+            vbar: 0,
+            contextidr: 0,
+            tpidr_el1: 0,
+            tpidr_el0: 0,
+            tpidrro_el0: 0,
+            sp_el1: 0,
+            elr: 0,
+            spsr: 0,
+            par: 0,
+            csselr: 0,
+            cntkctl: 0,
+            cntv_ctl: 0,
+            cntv_cval: 0,
+        },
+        gic: GicCpuState { vmcr: 0, ap0r: [0; MAX_APR], ap1r: [0; MAX_APR] },
+        fp: FpState::ZERO,
+    };
+
+    /// Puts the vCPU into its reset state, to start at `pc` with `argument` in X0
+    /// (PSCI, Arm DEN 0022, 6.4: MMU and caches off, EL1, interrupts masked).
+    pub fn reset(&mut self, pc: u64, argument: u64) {
+        let (hcr, vttbr, vmpidr) = (self.hcr, self.vttbr, self.vmpidr);
+        *self = Self::EMPTY;
+        (self.hcr, self.vttbr, self.vmpidr) = (hcr, vttbr, vmpidr);
+        self.frame.pc = pc;
+        self.frame.pstate = PSTATE_EL1H_MASKED;
+        self.frame.set_reg(0, argument);
+        self.el1.sctlr = SCTLR_EL1_RESET;
+    }
+}

@@ -1,0 +1,116 @@
+//! The CPU that a guest is shown: ID registers with everything taken out that
+//! Gear1 does not virtualize (DESIGN 3). What is hidden traps to UNDEF.
+//!
+//! Requirements: G1-CPU-001 (consistent, filtered identification).
+
+use crate::syndrome::SysregId;
+
+const fn id(crm: u32, op2: u32) -> SysregId {
+    SysregId::new(3, 0, 0, crm, op2)
+}
+
+/// The ID registers that are read from the CPU and filtered. The AArch32 ones
+/// (CRm 1 to 3) and those that are not named here read as zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant has the name of the register")]
+pub enum IdReg {
+    Pfr0,
+    Pfr1,
+    Dfr0,
+    Isar0,
+    Isar1,
+    Mmfr0,
+    Mmfr1,
+    Mmfr2,
+    /// An AArch32 ID register: shown as it is (op2 and CRm kept), since EL0 may be AArch32.
+    AArch32,
+    /// Reserved, or of a feature that is hidden.
+    Zero,
+}
+
+/// Tells which ID register `reg` is, or `None` when it is not in the ID space
+/// (Op0 3, Op1 0, CRn 0, CRm 1 to 7).
+#[inline]
+pub fn lookup(reg: SysregId) -> Option<IdReg> {
+    const PFR0: SysregId = id(4, 0);
+    const PFR1: SysregId = id(4, 1);
+    const DFR0: SysregId = id(5, 0);
+    const ISAR0: SysregId = id(6, 0);
+    const ISAR1: SysregId = id(6, 1);
+    const MMFR0: SysregId = id(7, 0);
+    const MMFR1: SysregId = id(7, 1);
+    const MMFR2: SysregId = id(7, 2);
+    match reg {
+        MMFR0 => return Some(IdReg::Mmfr0),
+        PFR0 => return Some(IdReg::Pfr0),
+        PFR1 => return Some(IdReg::Pfr1),
+        DFR0 => return Some(IdReg::Dfr0),
+        ISAR0 => return Some(IdReg::Isar0),
+        ISAR1 => return Some(IdReg::Isar1),
+        MMFR1 => return Some(IdReg::Mmfr1),
+        MMFR2 => return Some(IdReg::Mmfr2),
+        _ => {}
+    }
+    match reg.fields() {
+        (3, 0, 0, 1..=3, _) => Some(IdReg::AArch32),
+        (3, 0, 0, 4..=7, _) => Some(IdReg::Zero),
+        _ => None,
+    }
+}
+
+/// A 4-bit field of an ID register.
+const fn field(value: u64, shift: u32) -> u64 {
+    (value >> shift) & 0xf
+}
+
+const fn set(value: u64, shift: u32, new: u64) -> u64 {
+    value & !(0xf << shift) | new << shift
+}
+
+/// Returns `value` with every field outside `keep` (shifts of the fields) zeroed.
+const fn only(value: u64, keep: &[u32]) -> u64 {
+    let mut mask = 0_u64;
+    let mut rest = keep;
+    while let [shift, tail @ ..] = rest {
+        mask |= 0xf << *shift;
+        rest = tail;
+    }
+    value & mask
+}
+
+const fn at_most(value: u64, shift: u32, limit: u64) -> u64 {
+    if field(value, shift) > limit { set(value, shift, limit) } else { value }
+}
+
+/// Returns what the guest reads from `reg` when the CPU has `hardware`.
+/// `pa_range`: the PARange field that stage 2 is limited to; `gicv3`: the guest has GIC system registers.
+pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool) -> u64 {
+    match reg {
+        // EL0, EL1 (AArch64 only), FP, AdvSIMD, GIC, DIT, CSV2 (without CSV2_2's registers), CSV3.
+        IdReg::Pfr0 => {
+            let kept = only(hardware, &[0, 16, 20, 48, 56, 60]);
+            let gic = if gicv3 { 1 } else { 0 };
+            at_most(set(set(kept, 4, 1), 24, gic), 56, 1)
+        }
+        // BT and SSBS.
+        IdReg::Pfr1 => only(hardware, &[0, 4]),
+        // DebugVer, two breakpoints and two watchpoints, the fewest the architecture
+        // allows; they read as zero and ignore writes. No PMU, trace or profiling.
+        IdReg::Dfr0 => set(set(only(hardware, &[0]), 12, 1), 20, 1),
+        // All: no EL2 or EL1 state behind them, but TME (24).
+        IdReg::Isar0 => set(hardware, 24, 0),
+        // All but pointer authentication (4, 8, 24, 28: keys are not switched), LS64 (60), XS (56).
+        IdReg::Isar1 => only(hardware, &[0, 12, 16, 20, 32, 36, 40, 44, 48, 52]),
+        // PARange, ASIDBits, BigEnd, SNSMem, TGran*; not ECV, FGT, ExS.
+        IdReg::Mmfr0 => {
+            let kept = only(hardware, &[0, 4, 8, 12, 16, 20, 24, 28]);
+            at_most(kept, 0, pa_range)
+        }
+        // HAFDBS, VMIDBits, HPDS, PAN, SpecSEI, XNX, ETS, AFP; not VH, LO, TWED, HCX.
+        IdReg::Mmfr1 => only(hardware, &[0, 4, 12, 20, 24, 28, 36, 44]),
+        // CnP, UAO, IESB, VARange, CCIDX, ST, AT, IDS, TTL, BBM, E0PD; not LSM, NV, FWB, EVT.
+        IdReg::Mmfr2 => only(hardware, &[0, 4, 12, 16, 20, 28, 32, 36, 48, 52, 60]),
+        IdReg::AArch32 => hardware,
+        IdReg::Zero => 0,
+    }
+}

@@ -1,0 +1,173 @@
+//! PSCI 1.1 (Arm DEN 0022D) and SMCCC 1.1 (Arm DEN 0028) as guests see them:
+//! decoding of calls, and the values that need no state.
+//!
+//! Requirements: G1-PSCI-001 to G1-PSCI-004.
+
+use gear1_abi::id::MAX_VCPUS_PER_VM;
+
+/// PSCI return codes.
+pub mod ret {
+    /// Done.
+    pub const SUCCESS: u64 = 0;
+    /// The function does not exist.
+    pub const NOT_SUPPORTED: u64 = -1_i64 as u64;
+    /// An argument is wrong.
+    pub const INVALID_PARAMETERS: u64 = -2_i64 as u64;
+    /// The caller may not.
+    pub const DENIED: u64 = -3_i64 as u64;
+    /// The target is on.
+    pub const ALREADY_ON: u64 = -4_i64 as u64;
+    /// The target is being turned on.
+    pub const ON_PENDING: u64 = -5_i64 as u64;
+    /// The entry point is not in the VM's memory.
+    pub const INVALID_ADDRESS: u64 = -9_i64 as u64;
+}
+
+/// Answers of AFFINITY_INFO.
+pub mod affinity {
+    /// On.
+    pub const ON: u64 = 0;
+    /// Off.
+    pub const OFF: u64 = 1;
+}
+
+/// PSCI version answered: 1.1.
+pub const PSCI_VERSION: u64 = 0x1_0001;
+/// SMCCC version answered: 1.1.
+pub const SMCCC_VERSION: u64 = 0x1_0001;
+
+/// A call of the standard services, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Answered with a constant, in X0.
+    Constant(u64),
+    /// CPU_SUSPEND: like WFI (standby), or a power-down that resumes at the entry point.
+    Suspend {
+        /// Bit 16 of the power state: resumes at `entry` with `context` in X0.
+        power_down: bool,
+        /// Entry point (IPA).
+        entry: u64,
+        /// X0 after the resume.
+        context: u64,
+    },
+    /// CPU_OFF.
+    Off,
+    /// CPU_ON.
+    On {
+        /// MPIDR of the target.
+        target: u64,
+        /// Entry point (IPA).
+        entry: u64,
+        /// X0 of the target.
+        context: u64,
+    },
+    /// AFFINITY_INFO.
+    AffinityInfo {
+        /// MPIDR of the target.
+        target: u64,
+        /// Lowest affinity level.
+        level: u64,
+    },
+    /// SYSTEM_OFF.
+    SystemOff,
+    /// SYSTEM_RESET, SYSTEM_RESET2.
+    SystemReset,
+    /// Not a standard service: vendor hypervisor range and everything unknown.
+    Other,
+}
+
+mod function {
+    pub(super) const PSCI_VERSION: u32 = 0x8400_0000;
+    pub(super) const CPU_SUSPEND: u32 = 0x8400_0001;
+    pub(super) const CPU_OFF: u32 = 0x8400_0002;
+    pub(super) const CPU_ON: u32 = 0x8400_0003;
+    pub(super) const AFFINITY_INFO: u32 = 0x8400_0004;
+    pub(super) const MIGRATE_INFO_TYPE: u32 = 0x8400_0006;
+    pub(super) const SYSTEM_OFF: u32 = 0x8400_0008;
+    pub(super) const SYSTEM_RESET: u32 = 0x8400_0009;
+    pub(super) const PSCI_FEATURES: u32 = 0x8400_000a;
+    pub(super) const SYSTEM_RESET2: u32 = 0x8400_0012;
+    pub(super) const CPU_SUSPEND_64: u32 = 0xc400_0001;
+    pub(super) const CPU_ON_64: u32 = 0xc400_0003;
+    pub(super) const AFFINITY_INFO_64: u32 = 0xc400_0004;
+    pub(super) const SYSTEM_RESET2_64: u32 = 0xc400_0012;
+    pub(super) const SMCCC_VERSION: u32 = 0x8000_0000;
+    pub(super) const SMCCC_ARCH_FEATURES: u32 = 0x8000_0001;
+}
+
+/// MIGRATE_INFO_TYPE: no trusted OS that would need migration.
+const NO_TRUSTED_OS: u64 = 2;
+
+/// Decodes the call in X0 to X3.
+#[inline]
+pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
+    // Only W0 is the function identifier (SMCCC 2.7).
+    let id = x0 as u32;
+    let low = |value: u64| value & 0xffff_ffff;
+    match id {
+        function::PSCI_VERSION => Call::Constant(PSCI_VERSION),
+        function::CPU_SUSPEND => suspend(x1, low(x2), low(x3)),
+        function::CPU_SUSPEND_64 => suspend(x1, x2, x3),
+        function::CPU_OFF => Call::Off,
+        function::CPU_ON => Call::On { target: low(x1), entry: low(x2), context: low(x3) },
+        function::CPU_ON_64 => Call::On { target: x1, entry: x2, context: x3 },
+        function::AFFINITY_INFO => Call::AffinityInfo { target: low(x1), level: low(x2) },
+        function::AFFINITY_INFO_64 => Call::AffinityInfo { target: x1, level: x2 },
+        function::MIGRATE_INFO_TYPE => Call::Constant(NO_TRUSTED_OS),
+        function::SYSTEM_OFF => Call::SystemOff,
+        function::SYSTEM_RESET => Call::SystemReset,
+        function::SYSTEM_RESET2 | function::SYSTEM_RESET2_64 => match low(x1) {
+            0 => Call::SystemReset,
+            _ => Call::Constant(ret::INVALID_PARAMETERS),
+        },
+        function::PSCI_FEATURES => Call::Constant(features(x1 as u32)),
+        function::SMCCC_VERSION => Call::Constant(SMCCC_VERSION),
+        function::SMCCC_ARCH_FEATURES => Call::Constant(match x1 as u32 {
+            function::SMCCC_VERSION | function::SMCCC_ARCH_FEATURES => ret::SUCCESS,
+            _ => ret::NOT_SUPPORTED,
+        }),
+        _ => Call::Other,
+    }
+}
+
+const fn suspend(state: u64, entry: u64, context: u64) -> Call {
+    const POWER_DOWN: u64 = 1 << 16;
+    // Original format: StateID 15:0, StateType 16, PowerLevel 25:24; the rest is reserved.
+    if state & 0xfcfe_0000 != 0 {
+        return Call::Constant(ret::INVALID_PARAMETERS);
+    }
+    Call::Suspend { power_down: state & POWER_DOWN != 0, entry, context }
+}
+
+const fn features(id: u32) -> u64 {
+    match id {
+        function::PSCI_VERSION
+        | function::CPU_SUSPEND
+        | function::CPU_OFF
+        | function::CPU_ON
+        | function::AFFINITY_INFO
+        | function::MIGRATE_INFO_TYPE
+        | function::SYSTEM_OFF
+        | function::SYSTEM_RESET
+        | function::PSCI_FEATURES
+        | function::SYSTEM_RESET2
+        | function::CPU_SUSPEND_64
+        | function::CPU_ON_64
+        | function::AFFINITY_INFO_64
+        | function::SYSTEM_RESET2_64
+        | function::SMCCC_VERSION => ret::SUCCESS,
+        _ => ret::NOT_SUPPORTED,
+    }
+}
+
+/// Returns the index in its VM of the vCPU that `mpidr` names: Aff0 is the
+/// index, every other affinity field zero.
+pub fn target_index(mpidr: u64, vcpu_count: usize) -> Option<usize> {
+    let index = usize::try_from(mpidr).ok()?;
+    (index < vcpu_count && index < MAX_VCPUS_PER_VM).then_some(index)
+}
+
+/// Returns VMPIDR_EL2 of the vCPU with `index` in its VM (RES1 bit 31, Aff0).
+pub const fn vmpidr(index: usize) -> u64 {
+    1 << 31 | index as u64
+}

@@ -1,0 +1,244 @@
+//! What every CPU may know and say about a vCPU: its state, requests for its
+//! attention, its exit counters. The registers are elsewhere and belong to the
+//! vCPU's *home* CPU alone.
+//!
+//! Protocol (who may do what):
+//!
+//! | transition | by | how |
+//! |---|---|---|
+//! | Ready → Running | home | compare-exchange, then look at [`Attention`] |
+//! | Running → Ready, AwaitsMmio, AwaitsHypercall | home | store |
+//! | Running → Wfi | home, under the VM lock | after it saw nothing deliverable |
+//! | Wfi → Ready | anybody, under the VM lock | then the home CPU gets a wake-up |
+//! | AwaitsMmio, AwaitsHypercall → Ready | the loop that replies | compare-exchange |
+//! | Off → Ready | anybody, under the VM lock (CPU_ON, start) | after `request_reset` |
+//! | any but Running → Off | anybody, under the VM lock (stop) | compare-exchange |
+//!
+//! A waker raises [`Attention`] first and looks at the state afterwards; a home
+//! CPU makes the vCPU Running first and looks at the attention afterwards. Both
+//! are sequentially consistent, so one of the two sees the other.
+//!
+//! Requirements: G1-VCPU-001 (no lost wake-up), G1-VCPU-002 (runs on one CPU).
+
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use gear1_abi::call::VcpuState;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::CpuIndex;
+
+/// What a vCPU must look at before its next instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attention(u32);
+
+impl Attention {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// Virtual interrupts changed: list registers must be filled.
+    pub const IRQ: Self = Self(1);
+    /// Its VM stops.
+    pub const STOP: Self = Self(2);
+    /// It starts anew at the entry point requested.
+    pub const RESET: Self = Self(4);
+    /// A reply lies in the mailbox.
+    pub const REPLY: Self = Self(8);
+
+    /// Tells whether nothing is asked for.
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Tells whether `other` is part of it.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// The shared part of a vCPU.
+pub struct VcpuShared {
+    state: AtomicU8,
+    home: AtomicU16,
+    attention: AtomicU32,
+    reset_pc: AtomicU64,
+    reset_argument: AtomicU64,
+    reply_word: AtomicU64,
+    reply_value: AtomicU64,
+    exits: [AtomicU64; ExitReason::COUNT],
+    ticks: [AtomicU64; ExitReason::COUNT],
+}
+
+impl Default for VcpuShared {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl VcpuShared {
+    /// A vCPU that is off.
+    pub const fn new() -> Self {
+        Self {
+            state: AtomicU8::new(VcpuState::Off as u8),
+            home: AtomicU16::new(0),
+            attention: AtomicU32::new(0),
+            reset_pc: AtomicU64::new(0),
+            reset_argument: AtomicU64::new(0),
+            reply_word: AtomicU64::new(0),
+            reply_value: AtomicU64::new(0),
+            exits: [const { AtomicU64::new(0) }; ExitReason::COUNT],
+            ticks: [const { AtomicU64::new(0) }; ExitReason::COUNT],
+        }
+    }
+
+    /// Returns the state.
+    #[inline]
+    pub fn state(&self) -> VcpuState {
+        VcpuState::from_reg(u64::from(self.state.load(Ordering::SeqCst))).unwrap_or(VcpuState::Off)
+    }
+
+    /// Sets the state; see the table above for who may.
+    #[inline]
+    pub fn set_state(&self, state: VcpuState) {
+        self.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    /// Moves from one state to another, and tells whether it was in the first.
+    #[inline]
+    pub fn transition(&self, from: VcpuState, to: VcpuState) -> bool {
+        self.state.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Returns the CPU whose loop owns the vCPU.
+    #[inline]
+    pub fn home(&self) -> CpuIndex {
+        CpuIndex::new(usize::from(self.home.load(Ordering::SeqCst))).unwrap_or_default()
+    }
+
+    /// Gives the vCPU to another CPU's loop. Called by its home, with the vCPU unloaded.
+    pub fn set_home(&self, cpu: CpuIndex) {
+        self.home.store(cpu.reg() as u16, Ordering::SeqCst);
+    }
+
+    /// Asks for attention.
+    #[inline]
+    pub fn raise(&self, attention: Attention) {
+        self.attention.fetch_or(attention.0, Ordering::SeqCst);
+    }
+
+    /// Returns what is asked for.
+    #[inline]
+    pub fn attention(&self) -> Attention {
+        Attention(self.attention.load(Ordering::SeqCst))
+    }
+
+    /// Takes a request back, and tells whether it was there.
+    #[inline]
+    pub fn take(&self, attention: Attention) -> bool {
+        self.attention.fetch_and(!attention.0, Ordering::SeqCst) & attention.0 != 0
+    }
+
+    /// Asks for a start at `pc` with `argument` in X0.
+    pub fn request_reset(&self, pc: u64, argument: u64) {
+        self.reset_pc.store(pc, Ordering::Relaxed);
+        self.reset_argument.store(argument, Ordering::Relaxed);
+        self.raise(Attention::RESET);
+    }
+
+    /// Returns the start requested, once.
+    pub fn take_reset(&self) -> Option<(u64, u64)> {
+        if !self.take(Attention::RESET) {
+            return None;
+        }
+        Some((self.reset_pc.load(Ordering::Relaxed), self.reset_argument.load(Ordering::Relaxed)))
+    }
+
+    /// Leaves a reply for the vCPU's next entry.
+    pub fn post_reply(&self, word: u64, value: u64) {
+        self.reply_word.store(word, Ordering::Relaxed);
+        self.reply_value.store(value, Ordering::Relaxed);
+        self.raise(Attention::REPLY);
+    }
+
+    /// Returns the reply left, once.
+    pub fn take_reply(&self) -> Option<(u64, u64)> {
+        if !self.take(Attention::REPLY) {
+            return None;
+        }
+        Some((self.reply_word.load(Ordering::Relaxed), self.reply_value.load(Ordering::Relaxed)))
+    }
+
+    /// Counts an exit. Called by the home CPU only.
+    #[inline]
+    pub fn count(&self, reason: ExitReason) {
+        add(self.exits.get(reason as usize), 1);
+    }
+
+    /// Adds counter ticks spent on exits that went to Gear2. Called by the home CPU only.
+    #[inline]
+    pub fn add_ticks(&self, reason: ExitReason, ticks: u64) {
+        add(self.ticks.get(reason as usize), ticks);
+    }
+
+    /// Returns the exits counted and the ticks spent for a reason.
+    pub fn stats(&self, reason: ExitReason) -> (u64, u64) {
+        let read = |cells: &[AtomicU64]| cells.get(reason as usize).map_or(0, |c| c.load(Ordering::Relaxed));
+        (read(&self.exits), read(&self.ticks))
+    }
+}
+
+/// Adds without a locked read-modify-write: the counters have one writer.
+#[inline]
+fn add(cell: Option<&AtomicU64>, amount: u64) {
+    if let Some(cell) = cell {
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+}
+
+/// What reaches a CPU's loop from other CPUs: wake-ups and pokes.
+pub struct CpuShared {
+    wakes: AtomicU32,
+    poked: AtomicU8,
+}
+
+impl Default for CpuShared {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CpuShared {
+    /// Nothing pending.
+    pub const fn new() -> Self {
+        Self { wakes: AtomicU32::new(0), poked: AtomicU8::new(0) }
+    }
+
+    /// Leaves a wake-up of the vCPU with this index for the CPU's loop.
+    pub fn wake(&self, vcpu: usize) {
+        self.wakes.fetch_or(1_u32.wrapping_shl(vcpu as u32), Ordering::SeqCst);
+    }
+
+    /// Tells whether anything is pending.
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        self.wakes.load(Ordering::SeqCst) != 0 || self.poked.load(Ordering::SeqCst) != 0
+    }
+
+    /// Takes the wake-up of the lowest vCPU.
+    pub fn take_wake(&self) -> Option<usize> {
+        let wakes = self.wakes.load(Ordering::SeqCst);
+        let lowest = wakes.trailing_zeros();
+        if wakes == 0 {
+            return None;
+        }
+        self.wakes.fetch_and(!1_u32.wrapping_shl(lowest), Ordering::SeqCst);
+        Some(lowest as usize)
+    }
+
+    /// Asks for the loop's attention.
+    pub fn poke(&self) {
+        self.poked.store(1, Ordering::SeqCst);
+    }
+
+    /// Takes a poke, and tells whether there was one.
+    pub fn take_poke(&self) -> bool {
+        self.poked.swap(0, Ordering::SeqCst) != 0
+    }
+}
