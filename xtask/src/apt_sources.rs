@@ -31,7 +31,9 @@ pub(crate) fn configured(etc_apt: &Path) -> Vec<AptSource> {
     files.sort();
     let mut sources = Vec::new();
     for file in files {
-        let Ok(text) = fs::read_to_string(&file) else { continue };
+        let Ok(text) = fs::read_to_string(&file) else {
+            continue;
+        };
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("list") => sources.extend(text.lines().filter_map(parse_one_line)),
             Some("sources") => sources.extend(parse_deb822(&text)),
@@ -58,7 +60,10 @@ fn parse_one_line(line: &str) -> Option<AptSource> {
         architectures: Vec::new(),
         trust: Vec::new(),
     };
-    for (key, value) in options.split_whitespace().filter_map(|option| option.split_once('=')) {
+    for (key, value) in options
+        .split_whitespace()
+        .filter_map(|option| option.split_once('='))
+    {
         source.set_option(&key.to_lowercase(), &value.replace(',', " "));
     }
     Some(source)
@@ -67,7 +72,10 @@ fn parse_one_line(line: &str) -> Option<AptSource> {
 /// Parses the stanzas of a deb822 file.
 fn parse_deb822(text: &str) -> Vec<AptSource> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-    lines.split(|line| line.trim().is_empty()).filter_map(parse_stanza).collect()
+    lines
+        .split(|line| line.trim().is_empty())
+        .filter_map(parse_stanza)
+        .collect()
 }
 
 fn parse_stanza(lines: &[&str]) -> Option<AptSource> {
@@ -80,10 +88,20 @@ fn parse_stanza(lines: &[&str]) -> Option<AptSource> {
         }
     }
     let words = |key: &str| -> Vec<String> {
-        let value = fields.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
-        value.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+        let value = fields
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value.as_str());
+        value
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect()
     };
-    let enabled = !matches!(words("enabled").first().map(String::as_str), Some("no" | "false"));
+    let enabled = !matches!(
+        words("enabled").first().map(String::as_str),
+        Some("no" | "false")
+    );
     if !enabled || !words("types").iter().any(|kind| kind == "deb") {
         return None;
     }
@@ -140,7 +158,11 @@ pub(crate) fn release_with_backports(
         .collect();
     let base = [codename, "stable", "oldstable", "testing"]
         .into_iter()
-        .find(|base| usable.iter().any(|s| s.suites.iter().any(|suite| suite == base)))?;
+        .find(|base| {
+            usable
+                .iter()
+                .any(|s| s.suites.iter().any(|suite| suite == base))
+        })?;
     let backports = format!("{base}-backports");
     let known = ["", "-updates", "-security", "-backports"].map(|tail| format!("{base}{tail}"));
     let mut stanzas = Vec::new();

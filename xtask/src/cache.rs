@@ -51,7 +51,11 @@ pub(crate) fn sha256(path: &Path) -> Result<String> {
     let mut file = File::open(path).with_context(|| path.display().to_string())?;
     let mut hasher = Sha256::new();
     io::copy(&mut file, &mut HashWriter(&mut hasher))?;
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 /// Feeds what is written to a hash.

@@ -36,7 +36,10 @@ pub(crate) enum Wanted {
     /// This package without its dependencies.
     Alone(&'static str),
     /// The newest kernel image of a series, as `linux-image-<series>.*-<flavour>`.
-    Kernel { series: &'static str, flavour: &'static str },
+    Kernel {
+        series: &'static str,
+        flavour: &'static str,
+    },
 }
 
 /// A set of packages that is unpacked into one directory.
@@ -88,10 +91,12 @@ fn index_path(root: &Path) -> PathBuf {
 fn download(cache: &Cache, set: &PackageSet, index: &Path) -> Result<()> {
     let apt = Apt::prepare(cache, set.architecture)?;
     apt.update_once();
-    let packages = apt.resolve(set.wanted).map_err(|error| match apt.update_error() {
-        Some(update) => error.context(update),
-        None => error,
-    })?;
+    let packages = apt
+        .resolve(set.wanted)
+        .map_err(|error| match apt.update_error() {
+            Some(update) => error.context(update),
+            None => error,
+        })?;
     let incoming = cache.path("incoming");
     remove_dir_if_there(&incoming)?;
     fs::create_dir_all(&incoming)?;
@@ -105,7 +110,12 @@ fn download(cache: &Cache, set: &PackageSet, index: &Path) -> Result<()> {
         fs::rename(entry.path(), cache.path(format!("packages/{hash}.deb")))?;
         lines.push(format!("{hash}  {}\n", entry.file_name().to_string_lossy()));
     }
-    ensure!(lines.len() == packages.len(), "apt downloaded {} of {} packages", lines.len(), packages.len());
+    ensure!(
+        lines.len() == packages.len(),
+        "apt downloaded {} of {} packages",
+        lines.len(),
+        packages.len()
+    );
     lines.sort_by(|a, b| a[64..].cmp(&b[64..]));
     fs::write(index, lines.concat())?;
     Ok(())
@@ -119,13 +129,19 @@ fn unpack(cache: &Cache, index: &Path, root: &Path) -> Result<()> {
     remove_dir_if_there(&partial)?;
     fs::create_dir_all(&partial)?;
     for line in text.lines() {
-        let (hash, name) = line.split_once("  ").context("a line of the index has no hash")?;
+        let (hash, name) = line
+            .split_once("  ")
+            .context("a line of the index has no hash")?;
         let package = cache.path(format!("packages/{hash}.deb"));
         if !package.is_file() || sha256(&package)? != hash {
             fs::remove_file(index)?;
             bail!("{name} in the cache is damaged; run the command again to download it anew");
         }
-        let output = Command::new("dpkg-deb").arg("-x").arg(&package).arg(&partial).output();
+        let output = Command::new("dpkg-deb")
+            .arg("-x")
+            .arg(&package)
+            .arg(&partial)
+            .output();
         check(output.context("dpkg-deb")?, "dpkg-deb -x")?;
     }
     fs::rename(&partial, root)?;
@@ -173,14 +189,23 @@ impl Apt {
         fs::write(directory.join("release.sources"), sources)?;
         let config = directory.join("apt.conf");
         fs::write(&config, private_config(&directory, &status, name))?;
-        Ok(Apt { config, architecture })
+        Ok(Apt {
+            config,
+            architecture,
+        })
     }
 
     /// Runs one of apt's programs and returns what it printed.
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(program);
-        command.arg("-c").arg(&self.config).args(arguments).env("LC_ALL", "C");
-        let output = command.output().with_context(|| format!("{program} cannot be run"))?;
+        command
+            .arg("-c")
+            .arg(&self.config)
+            .args(arguments)
+            .env("LC_ALL", "C");
+        let output = command
+            .output()
+            .with_context(|| format!("{program} cannot be run"))?;
         check(output, &format!("{program} {}", arguments.join(" ")))
     }
 
@@ -236,7 +261,13 @@ impl Apt {
     }
 
     fn closure(&self, specs: &[&str], suite: Option<&str>) -> Result<Vec<Package>> {
-        let mut arguments = vec!["install", "-qq", "-y", "--print-uris", "--no-install-recommends"];
+        let mut arguments = vec![
+            "install",
+            "-qq",
+            "-y",
+            "--print-uris",
+            "--no-install-recommends",
+        ];
         arguments.extend(["--allow-downgrades"]);
         arguments.extend(suite.iter().flat_map(|suite| ["-t", suite]));
         arguments.extend(specs);
@@ -272,7 +303,10 @@ impl Apt {
             return Err(error);
         }
         let megabytes = total as f64 / 1e6;
-        step.done(&format!("downloaded {what}: {} packages, {megabytes:.0} MB", packages.len()));
+        step.done(&format!(
+            "downloaded {what}: {} packages, {megabytes:.0} MB",
+            packages.len()
+        ));
         Ok(())
     }
 }
@@ -313,13 +347,24 @@ fn debian_architecture() -> &'static str {
 
 fn codename() -> Result<String> {
     let text = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
-    let codename = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    Ok(codename.context("this is not Debian")?.trim_matches('"').to_owned())
+    let codename = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    Ok(codename
+        .context("this is not Debian")?
+        .trim_matches('"')
+        .to_owned())
 }
 
 fn size_of_files(directory: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(directory) else { return 0 };
-    entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|data| data.len()).sum()
+    let Ok(entries) = fs::read_dir(directory) else {
+        return 0;
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|data| data.len())
+        .sum()
 }
 
 /// Returns what a program printed, or an error with the end of its complaint.
@@ -335,16 +380,24 @@ fn check(output: Output, what: &str) -> Result<String> {
 
 /// Parses `apt-get --print-uris`: `'URI' name_version_arch.deb bytes hash`, version with `%3a`.
 fn parse_uris(text: &str) -> Result<Vec<Package>> {
-    let packages = text.lines().filter(|line| line.starts_with('\'')).map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let file = words.next().context("no file name")?;
-        let bytes = words.next().context("no size")?.parse()?;
-        let mut parts = file.split('_');
-        let name = parts.next().context("no package name")?;
-        let version = parts.next().context("no version")?.replace("%3a", ":");
-        Ok(Package { spec: format!("{name}={version}"), bytes })
-    });
-    packages.collect::<Result<_>>().with_context(|| format!("apt printed: {text}"))
+    let packages = text
+        .lines()
+        .filter(|line| line.starts_with('\''))
+        .map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let file = words.next().context("no file name")?;
+            let bytes = words.next().context("no size")?.parse()?;
+            let mut parts = file.split('_');
+            let name = parts.next().context("no package name")?;
+            let version = parts.next().context("no version")?.replace("%3a", ":");
+            Ok(Package {
+                spec: format!("{name}={version}"),
+                bytes,
+            })
+        });
+    packages
+        .collect::<Result<_>>()
+        .with_context(|| format!("apt printed: {text}"))
 }
 
 /// Parses `apt-cache madison` into versions and their suites.
@@ -352,7 +405,13 @@ fn madison(table: &str) -> impl Iterator<Item = (String, String)> + '_ {
     table.lines().filter_map(|line| {
         let mut columns = line.split('|').skip(1).map(str::trim);
         let version = columns.next()?.to_owned();
-        let suite = columns.next()?.split_whitespace().nth(1)?.split('/').next()?.to_owned();
+        let suite = columns
+            .next()?
+            .split_whitespace()
+            .nth(1)?
+            .split('/')
+            .next()?
+            .to_owned();
         Some((version, suite))
     })
 }
@@ -366,16 +425,24 @@ fn major(version: &str) -> Option<u32> {
 /// Returns the newest of apt's package names that is `prefix…-flavour` and no variant of it.
 fn newest_kernel<'a>(names: &'a str, prefix: &str, flavour: &str) -> Option<&'a str> {
     let version = |name: &'a str| {
-        let version = name.strip_prefix(prefix)?.strip_suffix(flavour)?.strip_suffix('-')?;
+        let version = name
+            .strip_prefix(prefix)?
+            .strip_suffix(flavour)?
+            .strip_suffix('-')?;
         (!version.contains('-')).then(|| numbers(version))
     };
-    let candidates = names.lines().filter_map(|name| Some((version(name)?, name)));
+    let candidates = names
+        .lines()
+        .filter_map(|name| Some((version(name)?, name)));
     Some(candidates.max()?.1)
 }
 
 /// Returns the numbers in a version, for comparing versions of one scheme.
 fn numbers(version: &str) -> Vec<u64> {
-    version.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+    version
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|digits| digits.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]

@@ -2,17 +2,66 @@
 //!
 //! One file per subcommand; this file only names them.
 
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
 mod apt_sources;
 mod archive;
+mod bench;
+mod build_images;
 mod cache;
+mod expect;
 mod fetch;
+mod flatten;
 mod guest_dt;
+mod initramfs;
 mod manifest;
+mod payloads;
 mod progress;
+mod qemu;
+mod run;
+mod smoke;
+mod symbolize;
+mod test;
 mod tools;
+mod workspace;
 
-fn main() {
-    println!("{:?}", tools::Tools::prepare().unwrap());
-    println!("{:?}", tools::qemu(10).unwrap());
-    println!("{:?}", tools::qemu(7).unwrap().command().arg("--version").status());
+/// Builds, runs, tests and measures GearV.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build Gear1, Gear2 and the archive of a manifest
+    Build {
+        /// What to build [default: manifests/minimal.dts]
+        #[arg(long, value_name = "FILE")]
+        manifest: Option<PathBuf>,
+    },
+    /// Build and start a manifest on QEMU
+    Run(run::Options),
+    /// Run the tests, one part after another
+    Test(test::Options),
+    /// Measure path lengths, native and under GearV
+    Bench(bench::Options),
+    /// Turn the addresses of a halt dump into functions and lines
+    Symbolize {
+        /// The dump [default: standard input]
+        file: Option<PathBuf>,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Build { manifest } => build_images::command(manifest),
+        Command::Run(options) => options.run(),
+        Command::Test(options) => options.run(),
+        Command::Bench(options) => options.run(),
+        Command::Symbolize { file } => symbolize::command(file),
+    }
 }

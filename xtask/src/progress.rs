@@ -42,7 +42,10 @@ impl Step {
         } else {
             eprintln!("{what} ...");
         }
-        Step { bar, start: Instant::now() }
+        Step {
+            bar,
+            start: Instant::now(),
+        }
     }
 
     /// Moves the bar.

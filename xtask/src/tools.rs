@@ -23,7 +23,10 @@ const DTC: PackageSet = PackageSet {
 const QEMU_10: PackageSet = PackageSet {
     name: "qemu-10",
     architecture: Architecture::Host,
-    wanted: Wanted::Qemu { from: 10, below: u32::MAX },
+    wanted: Wanted::Qemu {
+        from: 10,
+        below: u32::MAX,
+    },
     by_hand: "sudo apt-get install qemu-system-arm (on Debian 12 from bookworm-backports)",
 };
 
@@ -49,7 +52,10 @@ impl Program {
         if let Ok(root) = &unpacked {
             let path = root.join("usr/bin").join(name);
             if path.is_file() {
-                return Ok(Program { path, root: Some(root.clone()) });
+                return Ok(Program {
+                    path,
+                    root: Some(root.clone()),
+                });
             }
         }
         match (on_path(name), unpacked) {
@@ -86,7 +92,9 @@ impl Program {
 
     /// Returns the program's own data directory below `usr/share`, if it was unpacked.
     pub(crate) fn data(&self, name: &str) -> Option<PathBuf> {
-        self.root.as_ref().map(|root| root.join("usr/share").join(name))
+        self.root
+            .as_ref()
+            .map(|root| root.join("usr/share").join(name))
     }
 }
 
@@ -99,7 +107,9 @@ fn library_path(root: &Path) -> OsString {
 
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+    env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|file| file.is_file())
 }
 
 /// The build tools; QEMU is apart, since most commands do not run it.

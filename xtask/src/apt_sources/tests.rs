@@ -33,7 +33,10 @@ fn one_line_options_are_read() {
     assert_eq!(source.uris, ["https://m.example/debian"]);
     assert_eq!(source.suites, ["trixie"]);
     assert_eq!(source.architectures, ["amd64", "i386"]);
-    assert_eq!(source.trust, [("signed-by".to_owned(), "/k.gpg".to_owned())]);
+    assert_eq!(
+        source.trust,
+        [("signed-by".to_owned(), "/k.gpg".to_owned())]
+    );
     assert!(!source.serves("arm64"));
     let bare = parse_one_line("deb\thttp://m.example/debian trixie main contrib").unwrap();
     assert_eq!(bare.components, ["main", "contrib"]);
@@ -41,14 +44,23 @@ fn one_line_options_are_read() {
 
 #[test]
 fn comments_sources_and_others_are_not_binary_sources() {
-    for line in ["", "# deb http://m trixie main", "deb-src http://m trixie main", "deb", "deb http://m"] {
+    for line in [
+        "",
+        "# deb http://m trixie main",
+        "deb-src http://m trixie main",
+        "deb",
+        "deb http://m",
+    ] {
         assert_eq!(parse_one_line(line), None, "{line}");
     }
 }
 
 #[test]
 fn foreign_suites_are_left_out() {
-    let lines = ["deb http://m.example/debian bookworm main", "deb http://v.example cloud-bookworm main"];
+    let lines = [
+        "deb http://m.example/debian bookworm main",
+        "deb http://v.example cloud-bookworm main",
+    ];
     let sources: Vec<_> = lines.into_iter().filter_map(parse_one_line).collect();
     let text = release_with_backports(&sources, "bookworm", "amd64").unwrap();
     assert!(!text.contains("v.example"));
@@ -60,5 +72,8 @@ fn foreign_suites_are_left_out() {
 fn multi_line_keys_are_carried_over() {
     let stanza = "Types: deb\nURIs: http://m\nSuites: trixie\nComponents: main\nSigned-By:\n -----BEGIN\n .\n x";
     let text = release_with_backports(&parse_deb822(stanza), "trixie", "arm64").unwrap();
-    assert!(text.ends_with("signed-by: \n -----BEGIN\n .\n x\n"), "{text}");
+    assert!(
+        text.ends_with("signed-by: \n -----BEGIN\n .\n x\n"),
+        "{text}"
+    );
 }

@@ -1,0 +1,194 @@
+//! `cargo xtask bench`: the benchmark guest's figures, native and under GearV, side by side.
+//!
+//! By default one instruction is one nanosecond of virtual time, so that figures are path
+//! lengths and repeat exactly.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::build_images;
+use crate::expect::Session;
+use crate::qemu::{Boot, Console, Machine, Qemu};
+use crate::{run, workspace};
+
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// A counter tick an instruction: the model's own frequency cannot show short paths.
+const CPU: &str = "max";
+
+/// The goals, in instructions; what has none is only watched.
+const GOALS: [(&str, u64); 9] = [
+    ("hypercall", 60),
+    ("mmio_gicd", 100),
+    ("sysreg", 80),
+    ("eoi", 7),
+    ("sgi_self_entry", 140),
+    ("timer", 95),
+    ("timer_wfi", 380),
+    ("ipi_entry", 260),
+    ("ipi_wfi_entry", 500),
+];
+/// The round trip from a guest through Gear2, which exists only under GearV.
+const ROUND_TRIP: (&str, u64) = ("gear2_roundtrip", 220);
+
+/// The options of `bench`.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// The CPU model
+    #[arg(long, value_name = "MODEL", default_value = CPU)]
+    cpu: String,
+    /// The version of the interrupt controller
+    #[arg(long, value_name = "VERSION", default_value_t = 3)]
+    gic: u32,
+    /// The major version of QEMU: 10, or Debian 12's 7
+    #[arg(long, value_name = "VERSION", default_value_t = 10)]
+    qemu: u32,
+    /// Measure wall time instead of instructions
+    #[arg(long)]
+    wall: bool,
+}
+
+/// The distribution of one figure, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Figure {
+    min: u64,
+    median: u64,
+    mean: u64,
+    p99: u64,
+    max: u64,
+}
+
+type Figures = BTreeMap<String, Figure>;
+
+impl Options {
+    /// Measures both and prints the table.
+    pub(crate) fn run(self) -> Result<()> {
+        let images = build_images::build(&workspace::root().join("tests/manifests/bench.dts"))?;
+        let guest = build_images::build_guest("bench")?;
+        let qemu = Qemu::prepare(self.qemu)?;
+        let memory_mib = run::memory_for(&images)?;
+        let machine = Machine {
+            cpu: self.cpu,
+            gic: self.gic,
+            memory_mib,
+            icount: !self.wall,
+            ..Machine::default()
+        };
+        let native = Machine {
+            virtualization: false,
+            ..machine.clone()
+        };
+        let boot = Boot {
+            kernel: &guest,
+            initrd: None,
+            command_line: None,
+        };
+        let native = measure(&qemu, &native, &boot, "native")?;
+        let boot = Boot {
+            kernel: &images.gear1,
+            initrd: Some(&images.archive),
+            command_line: None,
+        };
+        let gearv = measure(&qemu, &machine, &boot, "GearV")?;
+        print!("{}", table(&native, &gearv));
+        Ok(())
+    }
+}
+
+/// Boots the benchmark and reads its figures.
+fn measure(qemu: &Qemu, machine: &Machine, boot: &Boot<'_>, what: &str) -> Result<Figures> {
+    let log = workspace::output_dir()
+        .join("bench")
+        .join(format!("{what}.log"));
+    let command = qemu.command(machine, boot, Console::Pipes);
+    let mut session = Session::start(command, Path::new(&log))?;
+    let printed = session.expect("DONE\n", TIMEOUT);
+    let printed = printed.with_context(|| format!("{what}:\n{}", session.tail(60)))?;
+    let figures = parse(&printed);
+    ensure!(
+        !figures.is_empty(),
+        "{what} measured nothing:\n{}",
+        session.tail(60)
+    );
+    Ok(figures)
+}
+
+/// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>`.
+fn parse(printed: &str) -> Figures {
+    printed.lines().filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &str) -> Option<(String, Figure)> {
+    let (_, rest) = line.split_once("BENCH ")?;
+    let mut words = rest.split_whitespace();
+    let name = words.next()?.to_owned();
+    let mut next = || words.next()?.parse().ok();
+    let figure = Figure {
+        min: next()?,
+        median: next()?,
+        mean: next()?,
+        p99: next()?,
+        max: next()?,
+    };
+    Some((name, figure))
+}
+
+/// Formats both runs side by side; the order is that of the goals, then by name.
+fn table(native: &Figures, gearv: &Figures) -> String {
+    let order = GOALS
+        .iter()
+        .chain([&ROUND_TRIP])
+        .map(|(name, _)| (*name).to_owned());
+    let others = gearv.keys().chain(native.keys());
+    let mut names: Vec<String> = order.collect();
+    for name in others {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    let mut text = format!(
+        "{:16} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {:>7} {:>6}\n",
+        "median, ns", "native", "GearV", "min", "mean", "p99", "max", "ratio", "goal"
+    );
+    for name in names {
+        text += &row(&name, native.get(&name), gearv.get(&name));
+    }
+    text
+}
+
+fn row(name: &str, native: Option<&Figure>, gearv: Option<&Figure>) -> String {
+    let cell = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |v| v.to_string());
+    let of = |get: fn(&Figure) -> u64| cell(gearv.map(get));
+    let ratio = match (native, gearv) {
+        (Some(native), Some(gearv)) if native.median > 0 => {
+            format!("{:.1}", gearv.median as f64 / native.median as f64)
+        }
+        _ => "-".to_owned(),
+    };
+    let goal = GOALS
+        .iter()
+        .chain([&ROUND_TRIP])
+        .find(|(goal, _)| *goal == name);
+    let goal = goal.map(|(_, goal)| *goal);
+    let met = match (goal, gearv) {
+        (Some(goal), Some(gearv)) if gearv.median <= goal => " met",
+        (Some(_), Some(_)) => " over",
+        _ => "",
+    };
+    format!(
+        "{name:16} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {ratio:>7} {:>6}{met}\n",
+        cell(native.map(|figure| figure.median)),
+        of(|f| f.median),
+        of(|f| f.min),
+        of(|f| f.mean),
+        of(|f| f.p99),
+        of(|f| f.max),
+        cell(goal),
+    )
+}
+
+#[cfg(test)]
+mod tests;

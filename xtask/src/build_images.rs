@@ -1,0 +1,112 @@
+//! `cargo xtask build`: Gear1's image and the archive that a manifest describes.
+//!
+//! The order is forced: Gear1's runtime is linked first, since init embeds it; Gear2 and the
+//! payloads are archive members.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::archive::build_archive;
+use crate::flatten::flatten;
+use crate::manifest::{self, Compiled};
+use crate::progress::Step;
+use crate::tools::Tools;
+use crate::{initramfs, payloads, workspace};
+
+/// What a machine is started with, and what it was made from.
+pub(crate) struct Images {
+    /// Gear1, init and runtime in one file, with the arm64 Linux image header.
+    pub(crate) gear1: PathBuf,
+    /// The manifest, Gear2 and all payloads.
+    pub(crate) archive: PathBuf,
+    pub(crate) manifest: Compiled,
+}
+
+/// The images with symbols, in the order in which `symbolize` looks an address up.
+pub(crate) const BARE_BINS: [&str; 3] = ["gear1-runtime", "gear1-init", "gear2"];
+
+/// Builds the images of a manifest, by default the smallest.
+pub(crate) fn command(manifest: Option<PathBuf>) -> Result<()> {
+    let images = build(&manifest.unwrap_or_else(default_manifest))?;
+    println!("{}\n{}", images.gear1.display(), images.archive.display());
+    Ok(())
+}
+
+/// Returns the manifest that is taken when none is named.
+pub(crate) fn default_manifest() -> PathBuf {
+    workspace::root().join("manifests/minimal.dts")
+}
+
+/// Builds everything that `manifest` needs.
+pub(crate) fn build(manifest: &Path) -> Result<Images> {
+    let tools = Tools::prepare()?;
+    let stem = manifest
+        .file_stem()
+        .context("the manifest has no file name")?;
+    let out_dir = workspace::output_dir().join(stem);
+    fs::create_dir_all(&out_dir)?;
+    let compiled = manifest::compile(manifest, &tools, &out_dir)?;
+    let (gear1, gear2) = build_gears()?;
+    let archive = out_dir.join("archive.cpio");
+    let archive = build_archive(&compiled, &gear2, &resolve, &tools, &archive)?;
+    Ok(Images {
+        gear1,
+        archive,
+        manifest: compiled,
+    })
+}
+
+/// Builds Gear1 and Gear2 and returns their flat images.
+pub(crate) fn build_gears() -> Result<(PathBuf, PathBuf)> {
+    let out_dir = workspace::output_dir();
+    fs::create_dir_all(&out_dir)?;
+    let step = Step::start("building Gear1 and Gear2");
+    let runtime = build_runtime()?;
+    let init = [("GEAR1_RUNTIME_BIN", runtime.as_path())];
+    let gear1 = flat_bare("gear1-init", "gear1-init", &init)?;
+    let image = out_dir.join("gear1.img");
+    fs::copy(gear1, &image)?;
+    let gear2 = flat_bare("gear2", "gear2", &[])?;
+    let sizes = [&image, &runtime, &gear2].map(|path| fs::metadata(path).map_or(0, |m| m.len()));
+    let [image_bytes, runtime_bytes, gear2_bytes] = sizes;
+    step.done(&format!(
+        "built Gear1 ({image_bytes} bytes, {runtime_bytes} of them stay) and Gear2 ({gear2_bytes} bytes)"
+    ));
+    Ok((image, gear2))
+}
+
+/// Builds Gear1's runtime and returns its flat image, which init embeds.
+pub(crate) fn build_runtime() -> Result<PathBuf> {
+    flat_bare("gear1-runtime", "gear1-runtime", &[])
+}
+
+/// Builds a bare-metal test guest and returns its flat image.
+pub(crate) fn build_guest(bin: &str) -> Result<PathBuf> {
+    flat_bare("test-guests", bin, &[])
+}
+
+/// Builds a bare-metal binary and returns its flat image, `target/gearv/<bin>.bin`.
+fn flat_bare(package: &str, bin: &str, env: &[(&str, &Path)]) -> Result<PathBuf> {
+    let elf = workspace::build_bare(package, bin, env)?;
+    let out_dir = workspace::output_dir();
+    fs::create_dir_all(&out_dir)?;
+    let flat = out_dir.join(format!("{bin}.bin"));
+    flatten(&elf, &flat)?;
+    Ok(flat)
+}
+
+/// Makes the file that a manifest calls by the name of an artifact.
+fn resolve(artifact: &str) -> Result<PathBuf> {
+    match artifact {
+        "debian-kernel" => payloads::debian_kernel(),
+        "busybox-initramfs" => initramfs::build(&workspace::output_dir()),
+        _ => match artifact.strip_prefix("guest:") {
+            Some(bin) => build_guest(bin),
+            None => bail!(
+                "there is no artifact {artifact:?}: debian-kernel, busybox-initramfs, guest:<bin>"
+            ),
+        },
+    }
+}

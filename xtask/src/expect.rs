@@ -1,0 +1,195 @@
+//! A program driven over its pipes as a person would: wait for a text, type a line.
+//!
+//! Everything it prints goes to a log file; what was waited for is consumed, so a text that
+//! came before the last match is not found again.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// A running child and what it has printed.
+pub(crate) struct Session {
+    child: Child,
+    /// `None` once the child's input was closed.
+    input: Option<ChildStdin>,
+    output: Receiver<Vec<u8>>,
+    /// All it printed, with bytes that are no UTF-8 replaced and carriage returns removed.
+    transcript: String,
+    /// How much of the transcript was consumed.
+    consumed: usize,
+    log: File,
+    log_path: PathBuf,
+    started: Instant,
+}
+
+impl Session {
+    /// Starts the command, logging to `log_path`.
+    pub(crate) fn start(mut command: Command, log_path: &Path) -> Result<Session> {
+        if let Some(directory) = log_path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        let mut log = File::create(log_path).with_context(|| log_path.display().to_string())?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log.try_clone()?);
+        writeln!(log, "{command:?}")?;
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("{program} cannot be run"))?;
+        let stdout = child
+            .stdout
+            .take()
+            .context("the child has no output pipe")?;
+        let (sender, output) = mpsc::channel();
+        std::thread::spawn(move || forward(stdout, &sender));
+        Ok(Session {
+            input: child.stdin.take(),
+            child,
+            output,
+            transcript: String::new(),
+            consumed: 0,
+            log,
+            log_path: log_path.to_owned(),
+            started: Instant::now(),
+        })
+    }
+
+    /// Waits until `text` is printed and returns what came before it.
+    pub(crate) fn expect(&mut self, text: &str, timeout: Duration) -> Result<String> {
+        let (before, _) = self.expect_any(&[text], timeout)?;
+        Ok(before)
+    }
+
+    /// Waits until one of `texts` is printed; returns what came before it, and which it was.
+    pub(crate) fn expect_any(
+        &mut self,
+        texts: &[&str],
+        timeout: Duration,
+    ) -> Result<(String, usize)> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let fresh = &self.transcript[self.consumed..];
+            let found = texts
+                .iter()
+                .enumerate()
+                .filter_map(|(i, text)| Some((fresh.find(text)?, i)));
+            if let Some((at, which)) = found.min() {
+                let before = fresh[..at].to_owned();
+                self.consumed += at + texts[which].len();
+                return Ok((before, which));
+            }
+            if !self.receive(deadline)? {
+                let waited = timeout.as_secs();
+                bail!("no {} within {waited} s", quoted(texts));
+            }
+        }
+    }
+
+    /// Waits until the child ends by itself.
+    pub(crate) fn expect_end(&mut self, timeout: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                bail!("it did not end within {} s", timeout.as_secs());
+            }
+            // An ended child closes its pipe; that is what is waited for here.
+            let _ = self.receive(Instant::now() + Duration::from_millis(50));
+        }
+    }
+
+    /// Types a text.
+    pub(crate) fn send(&mut self, text: &str) -> Result<()> {
+        let input = self.input.as_mut().context("its input is closed")?;
+        input
+            .write_all(text.as_bytes())
+            .and_then(|()| input.flush())
+            .context("it has ended")
+    }
+
+    /// Appends what the child prints next; false if nothing came before the deadline.
+    fn receive(&mut self, deadline: Instant) -> Result<bool> {
+        match self
+            .output
+            .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        {
+            Ok(bytes) => {
+                self.log.write_all(&bytes)?;
+                self.transcript
+                    .push_str(&String::from_utf8_lossy(&bytes).replace('\r', ""));
+                Ok(true)
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(false),
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = self.child.wait()?;
+                bail!("it ended ({status})");
+            }
+        }
+    }
+
+    /// Returns all that was printed so far.
+    pub(crate) fn transcript(&self) -> &str {
+        &self.transcript
+    }
+
+    /// Returns the last lines that were printed, and where the rest is.
+    pub(crate) fn tail(&self, lines: usize) -> String {
+        let all: Vec<&str> = self.transcript.lines().collect();
+        let shown = &all[all.len().saturating_sub(lines)..];
+        format!(
+            "{}\n(the whole log: {})",
+            shown.join("\n"),
+            self.log_path.display()
+        )
+    }
+
+    /// Returns how long the child has been running.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Both fail only if the child has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn quoted(texts: &[&str]) -> String {
+    texts
+        .iter()
+        .map(|text| format!("{text:?}"))
+        .collect::<Vec<_>>()
+        .join(" or ")
+}
+
+/// Sends what the child prints, until its end or until nobody listens.
+fn forward(mut stdout: ChildStdout, sender: &mpsc::Sender<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    loop {
+        match stdout.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(length) => {
+                if sender.send(buffer[..length].to_vec()).is_err() {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

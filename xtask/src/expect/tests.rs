@@ -1,0 +1,44 @@
+use super::*;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn shell(script: &str, name: &str) -> Session {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    let log = std::env::temp_dir().join(format!("xtask-expect-{}-{name}", std::process::id()));
+    let session = Session::start(command, &log).unwrap();
+    std::fs::remove_file(log).unwrap();
+    session
+}
+
+#[test]
+fn types_and_waits() {
+    let mut session = shell("read x; echo \"a $x b\"; read y; exit 3", "types");
+    session.send("hello\n").unwrap();
+    assert_eq!(session.expect("hello", SOON).unwrap(), "a ");
+    assert_eq!(
+        session.expect_any(&["never", "b\n"], SOON).unwrap(),
+        (" ".to_owned(), 1)
+    );
+    session.send("\n").unwrap();
+    assert_eq!(session.expect_end(SOON).unwrap().code(), Some(3));
+}
+
+#[test]
+fn consumed_text_is_not_found_again() {
+    let mut session = shell("echo once; sleep 30", "once");
+    session.expect("once", SOON).unwrap();
+    let error = session
+        .expect("once", Duration::from_millis(100))
+        .unwrap_err();
+    assert!(error.to_string().contains("no \"once\""), "{error}");
+}
+
+#[test]
+fn an_ended_child_is_not_waited_for() {
+    let mut session = shell("echo last words", "ended");
+    let error = session.expect("first words", SOON).unwrap_err();
+    assert!(error.to_string().contains("it ended"), "{error}");
+    assert!(session.tail(5).starts_with("last words\n"));
+    assert!(session.elapsed() < SOON);
+}

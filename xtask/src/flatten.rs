@@ -1,0 +1,53 @@
+//! ELF to flat binary: the loadable segments as they lie in memory.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use object::{Object as _, ObjectSegment as _};
+
+/// No image of ours comes near this; a larger one is a linker script gone wrong.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Writes the loadable segments of `elf` to `out`, from the lowest virtual address on, gaps
+/// zero, without the zeroes that follow the last file byte.
+pub(crate) fn flatten(elf: &Path, out: &Path) -> Result<()> {
+    let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
+    let flat = flat_bytes(&bytes).with_context(|| format!("flattening {}", elf.display()))?;
+    if fs::read(out).is_ok_and(|old| old == flat) {
+        // Left alone, so that cargo does not rebuild what embeds it.
+        return Ok(());
+    }
+    fs::write(out, flat).with_context(|| out.display().to_string())
+}
+
+fn flat_bytes(elf: &[u8]) -> Result<Vec<u8>> {
+    let file = object::File::parse(elf)?;
+    let mut segments = Vec::new();
+    for segment in file.segments() {
+        let data = segment.data()?;
+        if !data.is_empty() {
+            segments.push((segment.address(), data));
+        }
+    }
+    let base = segments
+        .iter()
+        .map(|(address, _)| *address)
+        .min()
+        .context("nothing to load")?;
+    let mut flat = Vec::new();
+    for (address, data) in segments {
+        let offset = address - base;
+        ensure!(
+            offset < MAX_BYTES,
+            "a segment lies {offset:#x} bytes after the first"
+        );
+        let offset = usize::try_from(offset)?;
+        flat.resize(flat.len().max(offset + data.len()), 0);
+        flat[offset..offset + data.len()].copy_from_slice(data);
+    }
+    Ok(flat)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! What guests boot from that GearV does not build itself: Debian's arm64 kernel and busybox.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cache::Cache;
+use crate::fetch::{self, Architecture, PackageSet, Wanted};
+
+const KERNEL: PackageSet = PackageSet {
+    name: "debian-kernel-6.12",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Kernel {
+        series: "6.12",
+        flavour: "arm64",
+    },
+    by_hand: "apt-get download linux-image-6.12…-arm64 on a Debian whose sources carry arm64",
+};
+
+const BUSYBOX: PackageSet = PackageSet {
+    name: "busybox-static",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Alone("busybox-static"),
+    by_hand: "apt-get download busybox-static:arm64",
+};
+
+/// Where an arm64 `Image` carries its magic, and the magic.
+const IMAGE_MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
+
+/// Returns Debian's 6.12 kernel for arm64, an `Image`.
+pub(crate) fn debian_kernel() -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, &KERNEL)?;
+    let kernel = fs::read_dir(root.join("boot"))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|n| n.as_encoded_bytes().starts_with(b"vmlinuz-"))
+        })
+        .with_context(|| format!("{} holds no kernel", root.display()))?;
+    ensure!(
+        is_arm64_image(&kernel)?,
+        "{} is not an arm64 Image",
+        kernel.display()
+    );
+    Ok(kernel)
+}
+
+fn is_arm64_image(kernel: &Path) -> Result<bool> {
+    let mut header = [0; 64];
+    fs::File::open(kernel)?.read_exact(&mut header)?;
+    let (at, magic) = IMAGE_MAGIC;
+    Ok(&header[at..at + magic.len()] == magic)
+}
+
+/// Returns the busybox binary for arm64, linked statically.
+pub(crate) fn busybox() -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, &BUSYBOX)?;
+    ["usr/bin/busybox", "bin/busybox"]
+        .map(|path| root.join(path))
+        .into_iter()
+        .find(|path| path.is_file())
+        .with_context(|| format!("{} holds no busybox", root.display()))
+}

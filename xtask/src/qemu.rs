@@ -1,0 +1,118 @@
+//! QEMU command lines, and QEMU as a child that does not outlive this program.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::tools::{self, Program};
+
+/// The `virt` machine to start.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) cpu: String,
+    pub(crate) gic: u32,
+    pub(crate) cpus: u32,
+    pub(crate) memory_mib: u32,
+    /// Whether the machine has EL2, which GearV runs at.
+    pub(crate) virtualization: bool,
+    /// Whether one instruction takes one virtual nanosecond, which makes runs repeatable.
+    pub(crate) icount: bool,
+    /// Whether QEMU waits for a debugger on port 1234.
+    pub(crate) gdb: bool,
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine {
+            cpu: "cortex-a57".to_owned(),
+            gic: 3,
+            cpus: 2,
+            memory_mib: 2048,
+            virtualization: true,
+            icount: false,
+            gdb: false,
+        }
+    }
+}
+
+/// What the machine starts with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Boot<'a> {
+    pub(crate) kernel: &'a Path,
+    pub(crate) initrd: Option<&'a Path>,
+    pub(crate) command_line: Option<&'a str>,
+}
+
+/// Where the machine's first serial port goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Console {
+    /// This terminal, with QEMU's own keys behind Ctrl-A.
+    Terminal,
+    /// Standard input and output as they are, for a program to drive.
+    Pipes,
+}
+
+/// QEMU of one major version.
+#[derive(Clone, Debug)]
+pub(crate) struct Qemu {
+    program: Program,
+}
+
+impl Qemu {
+    /// Finds QEMU, downloading it if it is missing.
+    pub(crate) fn prepare(major: u32) -> Result<Qemu> {
+        Ok(Qemu {
+            program: tools::qemu(major)?,
+        })
+    }
+
+    /// Returns the command that starts the machine; it ends when this program does.
+    pub(crate) fn command(&self, machine: &Machine, boot: &Boot<'_>, console: Console) -> Command {
+        // setpriv is in util-linux, which every Debian has.
+        let mut command = self
+            .program
+            .command_under(&["setpriv", "--pdeathsig", "TERM", "--"]);
+        if let Some(data) = self.program.data("qemu") {
+            command.arg("-L").arg(data);
+        }
+        command.args(machine.arguments());
+        command.args(match console {
+            Console::Terminal => &["-nographic", "-serial", "mon:stdio"][..],
+            Console::Pipes => &["-display", "none", "-monitor", "none", "-serial", "stdio"],
+        });
+        command.arg("-kernel").arg(boot.kernel);
+        if let Some(initrd) = boot.initrd {
+            command.arg("-initrd").arg(initrd);
+        }
+        if let Some(command_line) = boot.command_line {
+            command.args(["-append", command_line]);
+        }
+        command
+    }
+}
+
+impl Machine {
+    fn arguments(&self) -> Vec<String> {
+        let virtualization = if self.virtualization { "on" } else { "off" };
+        let machine = format!(
+            "virt,virtualization={virtualization},gic-version={}",
+            self.gic
+        );
+        let cpus = self.cpus.to_string();
+        let memory = self.memory_mib.to_string();
+        // The boot ROMs of network cards are packages that nothing here needs.
+        let mut arguments = vec![
+            "-M", &machine, "-cpu", &self.cpu, "-smp", &cpus, "-m", &memory,
+        ];
+        arguments.extend(["-nic", "none"]);
+        if self.icount {
+            arguments.extend(["-icount", "shift=0,sleep=off", "-seed", "1"]);
+            arguments.extend(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
+        }
+        if self.gdb {
+            arguments.extend(["-S", "-s"]);
+        }
+        arguments.into_iter().map(str::to_owned).collect()
+    }
+}

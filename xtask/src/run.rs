@@ -1,0 +1,154 @@
+//! `cargo xtask run`: builds what a manifest describes and starts it on QEMU.
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use rustix::termios::{self, OptionalActions, Termios};
+
+use crate::build_images::{self, Images};
+use crate::qemu::{Boot, Console, Machine, Qemu};
+use crate::{smoke, workspace};
+
+/// What GearV and QEMU need beside the VMs' memory.
+const OVERHEAD_MIB: u64 = 256;
+const MIB: u64 = 1 << 20;
+
+/// The options of `run`.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// What to run [default: manifests/minimal.dts]
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// The CPU model: cortex-a57, cortex-a72, max, ...
+    #[arg(long, value_name = "MODEL", default_value = "cortex-a57")]
+    cpu: String,
+    /// The version of the interrupt controller
+    #[arg(long, value_name = "VERSION", default_value_t = 3)]
+    gic: u32,
+    /// The number of CPUs
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    cpus: u32,
+    /// The machine's memory [default: enough for the VMs, at least 1024]
+    #[arg(long, value_name = "MIB")]
+    memory: Option<u32>,
+    /// The major version of QEMU: 10, or Debian 12's 7
+    #[arg(long, value_name = "VERSION", default_value_t = 10)]
+    qemu: u32,
+    /// Wait for a debugger before the first instruction
+    #[arg(long)]
+    gdb: bool,
+    /// Boot and check without a terminal; the exit code tells
+    #[arg(long, conflicts_with = "gdb")]
+    smoke: bool,
+}
+
+impl Options {
+    /// Builds, starts and, with a terminal, hands it over.
+    pub(crate) fn run(self) -> Result<()> {
+        let manifest = self
+            .manifest
+            .clone()
+            .unwrap_or_else(build_images::default_manifest);
+        let images = build_images::build(&manifest)?;
+        let qemu = Qemu::prepare(self.qemu)?;
+        let machine = self.machine(&images)?;
+        if self.smoke {
+            return smoke::run(&qemu, &machine, &images);
+        }
+        interactive(&qemu, &machine, &images)
+    }
+
+    fn machine(&self, images: &Images) -> Result<Machine> {
+        let memory_mib = match self.memory {
+            Some(mib) => mib,
+            None => memory_for(images)?,
+        };
+        Ok(Machine {
+            cpu: self.cpu.clone(),
+            gic: self.gic,
+            cpus: self.cpus,
+            memory_mib,
+            gdb: self.gdb,
+            ..Machine::default()
+        })
+    }
+}
+
+/// Returns how many MiB a machine needs for the VMs, the archive and GearV.
+pub(crate) fn memory_for(images: &Images) -> Result<u32> {
+    let vms: u64 = images.manifest.vms.iter().map(|vm| vm.memory_bytes).sum();
+    let archive = std::fs::metadata(&images.archive)?.len();
+    let needed = (vms + archive).div_ceil(MIB) + OVERHEAD_MIB;
+    Ok(u32::try_from(needed.next_multiple_of(512))?.max(1024))
+}
+
+/// Runs the machine on this terminal until it ends.
+fn interactive(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
+    let boot = Boot {
+        kernel: &images.gear1,
+        initrd: Some(&images.archive),
+        command_line: None,
+    };
+    let mut command = qemu.command(machine, &boot, Console::Terminal);
+    greet(machine, images);
+    let terminal = Terminal::save();
+    let status = command.status().context("QEMU cannot be started");
+    drop(terminal);
+    let status = status?;
+    ensure!(status.success(), "QEMU ended with {status}");
+    Ok(())
+}
+
+/// Says what starts and which keys lead out of it.
+fn greet(machine: &Machine, images: &Images) {
+    let Machine {
+        cpu,
+        gic,
+        cpus,
+        memory_mib,
+        ..
+    } = machine;
+    eprintln!("QEMU virt: {cpus} x {cpu}, GICv{gic}, {memory_mib} MiB");
+    for (index, vm) in images.manifest.vms.iter().enumerate() {
+        let mib = vm.memory_bytes / MIB;
+        eprintln!("  VM {index}  {}, {} vCPUs, {mib} MiB", vm.name, vm.vcpus);
+    }
+    eprintln!(
+        "keys: Ctrl-G, then 0-9 console of that VM, l list, r restart, s stop, t start, q power off,\n\
+         \x20     Ctrl-G itself; Ctrl-A x ends QEMU at once"
+    );
+    if machine.gdb {
+        let images = workspace::target_dir()
+            .join(workspace::BARE_TARGET)
+            .join("image");
+        eprintln!(
+            "waiting for: gdb-multiarch -ex 'target remote :1234' {}/gear1-init",
+            images.display()
+        );
+    }
+}
+
+/// The settings of this terminal, restored when QEMU did not get to it.
+struct Terminal(Option<Termios>);
+
+impl Terminal {
+    fn save() -> Terminal {
+        let stdin = io::stdin();
+        Terminal(if stdin.is_terminal() {
+            termios::tcgetattr(&stdin).ok()
+        } else {
+            None
+        })
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if let Some(settings) = &self.0 {
+            // If the terminal has gone away there is nothing to restore.
+            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Drain, settings);
+        }
+    }
+}

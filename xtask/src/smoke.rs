@@ -1,0 +1,184 @@
+//! `cargo xtask run --smoke`: boots a manifest's Linux guests and uses them as a person would.
+//!
+//! Prints one line a check. A check that fails ends the run, since the next ones would only
+//! fail for the same reason; the end of the transcript then shows why.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use crate::build_images::Images;
+use crate::expect::Session;
+use crate::initramfs;
+use crate::manifest::VmSummary;
+use crate::qemu::{Boot, Console, Machine, Qemu};
+use crate::workspace;
+
+/// What Gear2's console takes as the start of a command to itself.
+pub(crate) const ESCAPE: char = '\x07';
+
+const BOOT: Duration = Duration::from_secs(180);
+const COMMAND: Duration = Duration::from_secs(60);
+
+/// The SHA-256 of 8 MiB of zeroes.
+const ZEROES: &str = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3053e74";
+
+/// Boots the machine, runs all checks and ends it.
+pub(crate) fn run(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
+    let checks = check_all(qemu, machine, images, "smoke.log", &|line| {
+        println!("{line}")
+    })?;
+    println!("{checks} checks passed");
+    Ok(())
+}
+
+/// Runs all checks, tells `report` of each, and returns how many there were.
+pub(crate) fn check_all(
+    qemu: &Qemu,
+    machine: &Machine,
+    images: &Images,
+    log: &str,
+    report: &dyn Fn(&str),
+) -> Result<usize> {
+    let boot = Boot {
+        kernel: &images.gear1,
+        initrd: Some(&images.archive),
+        command_line: None,
+    };
+    let command = qemu.command(machine, &boot, Console::Pipes);
+    let session = Session::start(command, &workspace::output_dir().join(log))?;
+    let mut smoke = Smoke {
+        session,
+        report,
+        checks: 0,
+    };
+    smoke.all(&images.manifest.vms)?;
+    Ok(smoke.checks)
+}
+
+/// A booting machine and how to report on it.
+struct Smoke<'a> {
+    session: Session,
+    report: &'a dyn Fn(&str),
+    checks: usize,
+}
+
+impl Smoke<'_> {
+    fn all(&mut self, vms: &[VmSummary]) -> Result<()> {
+        self.check("Gear1 reports its version", |s| {
+            s.expect("Gear1 ", BOOT).map(drop)
+        })?;
+        self.check("Gear2 reports its version", |s| {
+            s.expect("Gear2 ", BOOT).map(drop)
+        })?;
+        self.check("all guests reach their shells", |s| reach_shells(s, vms))?;
+        for (index, vm) in vms.iter().enumerate() {
+            let name = &vm.name;
+            self.check(&format!("{name} takes the console"), |s| {
+                focus(s, index, name)
+            })?;
+            self.check(&format!("{name} runs uname"), check_uname)?;
+            let what = format!("{name} has {} CPUs", vm.vcpus);
+            self.check(&what, |s| check_cpu_count(s, vm.vcpus))?;
+            self.check(&format!("{name} hashes 8 MiB"), check_hash)?;
+        }
+        if let Some((index, vm)) = vms.iter().enumerate().find(|(_, vm)| vm.may_power_off) {
+            let name = &vm.name;
+            self.check(&format!("{name} reboots"), |s| reboot(s, index, name))?;
+            self.check(&format!("{name} powers the machine off"), power_off)?;
+        }
+        Ok(())
+    }
+
+    /// Runs one check and reports it.
+    fn check(&mut self, what: &str, body: impl FnOnce(&mut Session) -> Result<()>) -> Result<()> {
+        match body(&mut self.session) {
+            Ok(()) => {
+                let seconds = self.session.elapsed().as_secs_f32();
+                (self.report)(&format!("ok   {what} ({seconds:.1} s)"));
+                self.checks += 1;
+                Ok(())
+            }
+            Err(error) => {
+                (self.report)(&format!("FAIL {what}: {error:#}"));
+                Err(anyhow!("{what}: {error:#}\n{}", self.session.tail(60)))
+            }
+        }
+    }
+}
+
+fn ready(name: &str) -> String {
+    let (before, after) = initramfs::READY;
+    format!("{before}{name}{after}")
+}
+
+/// Waits until every guest has its shell, in whatever order they do.
+fn reach_shells(session: &mut Session, vms: &[VmSummary]) -> Result<()> {
+    let mut waiting: Vec<String> = vms.iter().map(|vm| ready(&vm.name)).collect();
+    while !waiting.is_empty() {
+        let texts: Vec<&str> = waiting.iter().map(String::as_str).collect();
+        let (_, which) = session.expect_any(&texts, BOOT)?;
+        waiting.remove(which);
+    }
+    Ok(())
+}
+
+/// Gives a VM the keyboard and makes sure that it is this VM that answers.
+fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
+    session.send(&format!("{ESCAPE}{index}"))?;
+    let host = shell(session, "hostname")?;
+    ensure!(host.contains(name), "{host:?} answers");
+    Ok(())
+}
+
+/// Types a command into the shell in focus; returns what it printed, if it succeeded.
+fn shell(session: &mut Session, command: &str) -> Result<String> {
+    // The shell computes the end mark, so that the echo of the typed line is not taken for it.
+    session.send(&format!("{command}; echo \"<$?>-$((40+2))\"\n"))?;
+    let printed = session.expect(">-42", COMMAND)?;
+    let (output, status) = printed.rsplit_once('<').context("no status was printed")?;
+    ensure!(status == "0", "`{command}` ended with {status}");
+    let (_, output) = output.split_once('\n').unwrap_or(("", output));
+    Ok(output.to_owned())
+}
+
+fn check_uname(session: &mut Session) -> Result<()> {
+    let name = shell(session, "uname -a")?;
+    ensure!(
+        name.contains("aarch64") && name.contains("Debian"),
+        "uname says {name:?}"
+    );
+    Ok(())
+}
+
+fn check_cpu_count(session: &mut Session, expected: usize) -> Result<()> {
+    let answer = shell(session, "echo cpus=$(grep -c ^processor /proc/cpuinfo).")?;
+    ensure!(
+        answer.contains(&format!("cpus={expected}.")),
+        "/proc/cpuinfo says {answer:?}"
+    );
+    Ok(())
+}
+
+fn check_hash(session: &mut Session) -> Result<()> {
+    let answer = shell(
+        session,
+        "dd if=/dev/zero bs=1M count=8 2>/dev/null | sha256sum",
+    )?;
+    ensure!(answer.contains(ZEROES), "sha256sum says {answer:?}");
+    Ok(())
+}
+
+fn reboot(session: &mut Session, index: usize, name: &str) -> Result<()> {
+    focus(session, index, name)?;
+    session.send("reboot -f\n")?;
+    session.expect(&ready(name), BOOT)?;
+    focus(session, index, name)
+}
+
+fn power_off(session: &mut Session) -> Result<()> {
+    session.send("poweroff -f\n")?;
+    let status = session.expect_end(COMMAND)?;
+    ensure!(status.success(), "QEMU ended with {status}");
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! What runs on the host: unit tests, formatting, lints.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Part, Tally};
+use crate::{build_images, workspace};
+
+/// The packages that only build for the bare target.
+const BARE_PACKAGES: [&str; 5] = [
+    "gear1-arch",
+    "gear1-init",
+    "gear1-runtime",
+    "gear2",
+    "test-guests",
+];
+
+/// Lines of a failed command that are shown.
+const SHOWN_LINES: usize = 40;
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("format", |tally| {
+            tally.check(
+                "cargo fmt",
+                run(workspace::cargo().args(["fmt", "--all", "--check"])),
+            );
+            Ok(())
+        }),
+        Part::new("unit tests", unit_tests),
+        Part::new("lints of the host code", |tally| {
+            let mut clippy = workspace::cargo();
+            clippy.args(["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]);
+            tally.check("clippy", run(&mut clippy));
+            Ok(())
+        }),
+        Part::new("lints of the target code", bare_lints),
+    ]
+}
+
+/// Runs the host tests and counts what cargo reports.
+fn unit_tests(tally: &mut Tally) -> Result<()> {
+    let output = workspace::cargo()
+        .args(["test", "--no-fail-fast"])
+        .output()?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let counted = count(&printed);
+    tally.add(counted);
+    if !output.status.success() && tally.failures.is_empty() {
+        tally.fail(format!(
+            "cargo test:\n{}",
+            tail(&String::from_utf8_lossy(&output.stderr))
+        ));
+    }
+    if !tally.failures.is_empty() {
+        println!("{}", tail(&printed));
+    }
+    Ok(())
+}
+
+/// Counts the tests in what `cargo test` prints.
+fn count(printed: &str) -> Tally {
+    let mut tally = Tally::default();
+    for line in printed.lines() {
+        if let Some(name) = line
+            .strip_prefix("test ")
+            .and_then(|l| l.strip_suffix(" ... FAILED"))
+        {
+            tally.fail(name);
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            tally.pass(number_before(result, " passed"));
+            tally.skip(number_before(result, " ignored"));
+        }
+    }
+    tally
+}
+
+fn number_before(text: &str, word: &str) -> usize {
+    let number = text
+        .split(word)
+        .next()
+        .and_then(|before| before.rsplit(' ').next());
+    number.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+fn bare_lints(tally: &mut Tally) -> Result<()> {
+    workspace::ensure_targets(&[workspace::BARE_TARGET])?;
+    let runtime = build_images::build_runtime()?;
+    let mut clippy = workspace::cargo();
+    clippy.args([
+        "clippy",
+        "--quiet",
+        "--target",
+        workspace::BARE_TARGET,
+        "--features",
+        "image",
+    ]);
+    clippy.args(
+        BARE_PACKAGES
+            .iter()
+            .flat_map(|package| ["--package", package]),
+    );
+    clippy
+        .args(["--", "-D", "warnings"])
+        .env("GEAR1_RUNTIME_BIN", runtime);
+    tally.check("clippy", run(&mut clippy));
+    Ok(())
+}
+
+/// Runs a command quietly; its complaint is the error.
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output().context("cargo cannot be run")?;
+    let printed = [output.stdout, output.stderr].concat();
+    ensure!(
+        output.status.success(),
+        "\n{}",
+        tail(&String::from_utf8_lossy(&printed))
+    );
+    Ok(())
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,12 @@
+use super::*;
+
+#[test]
+fn cargo_test_is_counted() {
+    let tally = count(
+        "running 3 tests\ntest a ... ok\ntest b::c ... FAILED\n\
+         test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out\n\
+         test result: ok. 14 passed; 0 failed; 0 ignored; 0 measured\n",
+    );
+    assert_eq!((tally.passed, tally.skipped), (15, 1));
+    assert_eq!(tally.failures, ["b::c"]);
+}

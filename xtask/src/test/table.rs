@@ -1,0 +1,52 @@
+//! The tests that run on the target: one row a manifest in `tests/manifests`.
+//!
+//! To add one: write a guest in `tests/guests/src/bin`, a manifest that names it as
+//! `artifact:guest:<bin>`, and a row here.
+
+/// What a machine started with a manifest has to print.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Expected {
+    /// Each of so many guests prints `DONE`, no guest `FAIL`, and `PASS` lines at least as many.
+    Done { guests: usize, passes: usize },
+    /// Gear1 refuses what it finds, with this text, and no guest starts.
+    Refusal(&'static str),
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TargetTest {
+    /// The stem of the manifest's file.
+    pub(super) manifest: &'static str,
+    /// The CPU models that it runs on, one run each.
+    pub(super) models: &'static [&'static str],
+    /// The number of the machine's CPUs.
+    pub(super) cpus: u32,
+    /// Whether time is counted in instructions, for tests that measure.
+    pub(super) icount: bool,
+    /// The most seconds that a run takes.
+    pub(super) timeout_s: u64,
+    pub(super) expected: Expected,
+    /// Whether only `--slow` runs it.
+    pub(super) slow: bool,
+}
+
+/// A row that others are made from.
+const DEFAULT: TargetTest = TargetTest {
+    manifest: "",
+    models: &["cortex-a57"],
+    cpus: 2,
+    icount: false,
+    timeout_s: 60,
+    expected: Expected::Done {
+        guests: 1,
+        passes: 1,
+    },
+    slow: false,
+};
+
+/// All rows.
+pub(super) const TARGET_TESTS: &[TargetTest] = &[TargetTest {
+    manifest: "bench",
+    icount: true,
+    ..DEFAULT
+}];

@@ -1,0 +1,90 @@
+//! Where things lie in the workspace, and cargo run on it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The target of everything that runs on the machine itself.
+pub(crate) const BARE_TARGET: &str = "aarch64-unknown-none-softfloat";
+
+/// Returns the workspace's root.
+pub(crate) fn root() -> &'static Path {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask)
+}
+
+/// Returns cargo's target directory.
+pub(crate) fn target_dir() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// Returns the directory of the images and logs that xtask makes.
+pub(crate) fn output_dir() -> PathBuf {
+    target_dir().join("gearv")
+}
+
+/// Returns cargo, to be run at the workspace's root.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Adds the targets of the pinned toolchain that are missing; rustup does not do it by itself
+/// where RUSTUP_AUTO_INSTALL is 0.
+pub(crate) fn ensure_targets(targets: &[&str]) -> Result<()> {
+    let output = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .current_dir(root())
+        .output();
+    let sysroot = String::from_utf8(output.context("rustc cannot be run")?.stdout)?;
+    let libraries = Path::new(sysroot.trim()).join("lib/rustlib");
+    let missing: Vec<&&str> = targets
+        .iter()
+        .filter(|t| !libraries.join(t).is_dir())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut rustup = Command::new("rustup");
+    rustup
+        .args(["target", "add"])
+        .args(missing.iter().copied())
+        .current_dir(root());
+    let added = rustup.status().is_ok_and(|status| status.success());
+    ensure!(
+        added,
+        "Rust's targets {missing:?} are missing; get them with {rustup:?}"
+    );
+    Ok(())
+}
+
+/// Builds one binary for the bare target and returns its ELF.
+pub(crate) fn build_bare(package: &str, bin: &str, env: &[(&str, &Path)]) -> Result<PathBuf> {
+    ensure_targets(&[BARE_TARGET])?;
+    let mut command = cargo();
+    command.args([
+        "build",
+        "--quiet",
+        "--profile",
+        "image",
+        "--target",
+        BARE_TARGET,
+    ]);
+    command.args(["--package", package, "--bin", bin, "--features", "image"]);
+    command.envs(env.iter().copied()).stdin(Stdio::null());
+    let output = command.output().context("cargo cannot be run")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!("building {bin} failed:\n{complaint}");
+    }
+    eprint!("{complaint}");
+    Ok(bare_elf(bin))
+}
+
+/// Returns where the ELF of a binary for the bare target is once it is built.
+pub(crate) fn bare_elf(bin: &str) -> PathBuf {
+    target_dir().join(BARE_TARGET).join("image").join(bin)
+}
