@@ -20,6 +20,7 @@ const MAGIC: u32 = 0xd00d_feed;
 const HEADER_BYTES: usize = 40;
 const VERSION: u32 = 17;
 const CELL: usize = 4;
+const BEGIN_NODE: u32 = 1;
 /// The deepest nesting that is accepted.
 const MAX_DEPTH: usize = 16;
 
@@ -36,7 +37,7 @@ pub enum BlobError {
     Version,
     /// A block lies outside of the blob or is misaligned.
     Layout,
-    /// The structure block is damaged, or a node name has more than 30 characters.
+    /// The structure block is damaged.
     Structure {
         /// Where, from the start of the blob.
         offset: usize,
@@ -55,9 +56,7 @@ impl BlobError {
             Self::Magic => "no device tree magic",
             Self::Version => "not device tree format version 17",
             Self::Layout => "a block lies outside of the blob",
-            Self::Structure { .. } => {
-                "damaged structure, or a node name of more than 30 characters"
-            }
+            Self::Structure { .. } => "damaged structure",
             Self::Depth => "nodes nested too deep",
         }
     }
@@ -214,6 +213,9 @@ impl<'a> Blob<'a> {
             if !in_bounds || !at.is_multiple_of(CELL) {
                 return Err(structure);
             }
+            if word(self.tree.buf(), at) == Some(BEGIN_NODE) {
+                return self.begin_node(offset).map(Some).ok_or(structure);
+            }
             let mut iter = DevTreeParseIter {
                 offset: at,
                 fdt: &self.tree,
@@ -227,9 +229,8 @@ impl<'a> Blob<'a> {
                 None => return Ok(None),
                 Some(ParsedTok::Nop) => continue,
                 Some(ParsedTok::EndNode) => Token::End,
-                Some(ParsedTok::BeginNode(node)) => {
-                    Token::Begin(core::str::from_utf8(node.name).map_err(|_| structure)?)
-                }
+                // Read above.
+                Some(ParsedTok::BeginNode(_)) => return Err(structure),
                 Some(ParsedTok::Prop(property)) => Token::Property(Property {
                     name: self.string(property.name_offset).ok_or(structure)?,
                     value: property.prop_buf,
@@ -238,6 +239,17 @@ impl<'a> Blob<'a> {
                 }),
             }));
         }
+    }
+
+    /// Reads the token of a node's beginning; `fdt-rs` takes names of at most 30 characters, and
+    /// one in five of the Linux kernel's device trees has longer ones.
+    fn begin_node(&self, offset: &mut usize) -> Option<Token<'a>> {
+        let start = *offset + CELL;
+        let tail = self.tree.buf().get(start..self.struct_end)?;
+        let length = tail.iter().position(|&byte| byte == 0)?;
+        let name = core::str::from_utf8(tail.get(..length)?).ok()?;
+        *offset = (start + length + 1).next_multiple_of(CELL);
+        Some(Token::Begin(name))
     }
 
     fn string(&self, offset: usize) -> Option<&'a str> {

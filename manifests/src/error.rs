@@ -118,6 +118,9 @@ rules! {
     ConsoleOverMemory = "M-CON-003", "the console lies in the VM's memory or over a device",
         "choose another address";
 
+    PrivilegeNotSupported = "M-GR2-001", "this build of GearV does not run Gear2 at this level",
+        "write privilege = \"el0\" or leave it out";
+
     PassThroughGic = "M-GIC-001",
         "only a real-time VM can have the physical interrupt controller",
         "write gic = \"emulated\" or leave it out";

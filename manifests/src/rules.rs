@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use crate::archive::TRAILER;
 use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
-use crate::model::{CpuSet, GicMode, Manifest, Payload, Region, Vm, VmKind};
+use crate::model::{CpuSet, GicMode, Manifest, Payload, Privilege, Region, Vm, VmKind};
 use crate::{
     ADDRESS_LIMIT, CpuIndex, GEAR2_MEMBER, GUEST_DTB_PREFIX, MANIFEST_MEMBER, MAX_CPUS, MAX_VCPUS,
     MAX_VCPUS_PER_VM, MEMORY_ALIGN, read,
@@ -34,6 +34,8 @@ pub struct Board<'b> {
     pub devices: &'b [Region],
     /// The kinds of VM that this build runs.
     pub kinds: &'b [VmKind],
+    /// Where this build can run Gear2.
+    pub privileges: &'b [Privilege],
 }
 
 /// Reads a compiled manifest and judges it by all rules, those of the board included.
@@ -294,6 +296,10 @@ fn check_gear2_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut R
     if let Some(cpu) = cpus.without(CpuSet::first(board.cpu_count)).iter().next() {
         let place = ManifestError::at_property(Rule::UnknownCpu, path, "cpus");
         report.error(place.found(number(cpu)));
+    }
+    if !board.privileges.contains(&manifest.gear2.privilege) {
+        let rule = Rule::PrivilegeNotSupported;
+        report.error(ManifestError::at_property(rule, path, "privilege"));
     }
 }
 

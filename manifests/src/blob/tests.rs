@@ -9,7 +9,7 @@ use proptest::sample::Index;
 
 use super::{Blob, BlobError, Node};
 use crate::testing::{Aligned, Tree, cells, smallest, text};
-use crate::{Board, Region, VmKind, validate};
+use crate::{Board, Privilege, Region, VmKind, validate};
 
 fn sample() -> Aligned {
     Tree::default()
@@ -142,17 +142,16 @@ fn refuses_misaligned_bytes() {
 }
 
 #[test]
-fn refuses_deep_nesting_and_long_names() {
+fn refuses_deep_nesting_and_takes_long_names() {
     let deep = |count: usize| sample_with(&"/n".repeat(count));
     assert!(Blob::new(deep(15).as_slice()).is_ok());
     assert_eq!(
         Blob::new(deep(16).as_slice()).map(drop),
         Err(BlobError::Depth)
     );
-    let named = |count: usize| sample_with(&"n".repeat(count));
-    assert!(Blob::new(named(29).as_slice()).is_ok());
-    let structure = BlobError::Structure { offset: 76 };
-    assert_eq!(Blob::new(named(31).as_slice()).map(drop), Err(structure));
+    let bytes = sample_with(&"n".repeat(300));
+    let blob = Blob::new(bytes.as_slice()).unwrap();
+    assert_eq!(blob.root().children().next().unwrap().name().len(), 300);
 }
 
 /// Returns a tree whose structure block is these words.
@@ -180,7 +179,9 @@ fn refuses_structures_that_do_not_nest() {
         Blob::new(structure(&good).as_slice()).map(|blob| visit(&blob.root())),
         Ok(2)
     );
-    let bad: [&[u32]; 14] = [
+    let bad: [&[u32]; 16] = [
+        &[BEGIN, u32::MAX],
+        &[BEGIN, 0x8000_0000, END_NODE, END],
         &[],
         &[END],
         &[NOP],
@@ -222,7 +223,7 @@ fn exercise(bytes: &[u8]) {
     if let Ok(blob) = Blob::new(bytes) {
         visit(&blob.root());
     }
-    let kinds = &[VmKind::Guest];
+    let (kinds, privileges) = (&[VmKind::Guest], &[Privilege::El0]);
     let memory = &[Region::new(0x4000_0000, 0x8000_0000)];
     let board = Board {
         cpu_count: 4,
@@ -230,6 +231,7 @@ fn exercise(bytes: &[u8]) {
         reserved: &[],
         devices: &[],
         kinds,
+        privileges,
     };
     let mut text = String::new();
     let read = validate(bytes, &board, &mut |error| text = std::format!("{error}"));

@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 use super::{Board, validate};
 use crate::testing::{Aligned, Tree, cells, smallest, text};
-use crate::{Region, Rule, VmKind};
+use crate::{Privilege, Region, Rule, VmKind};
 
 const VM: &str = "/vms/linux";
 const BOARD: Board<'_> = Board {
@@ -19,6 +19,7 @@ const BOARD: Board<'_> = Board {
     reserved: &[Region::new(0x4000_0000, 0x4020_0000)],
     devices: &[Region::new(0x0800_0000, 0x0900_0000)],
     kinds: &[VmKind::Guest, VmKind::RealTime],
+    privileges: &[Privilege::El0],
 };
 
 /// A manifest and the beginning of the only message that it must give.
@@ -240,6 +241,10 @@ fn vm_cases() -> Vec<Case> {
         (
             smallest().set(VM, "kind", text("device")),
             "M-VM-006: /vms/linux: kind: "
+        ),
+        (
+            smallest().set("/gear2", "privilege", text("el1")),
+            "M-GR2-001: /gear2: privilege: "
         ),
         (
             smallest().set(VM, "gic", text("pass-through")),
