@@ -12,6 +12,7 @@ use crate::archive::build_archive;
 use crate::flatten::flatten;
 use crate::manifest::{self, Compiled};
 use crate::progress::Step;
+use crate::qemu::Boot;
 use crate::tools::Tools;
 use crate::{initramfs, payloads, workspace};
 
@@ -22,6 +23,17 @@ pub(crate) struct Images {
     /// The manifest, Gear2 and all payloads.
     pub(crate) archive: PathBuf,
     pub(crate) manifest: Compiled,
+}
+
+impl Images {
+    /// Returns what QEMU is to load.
+    pub(crate) fn boot(&self) -> Boot<'_> {
+        Boot {
+            kernel: &self.gear1,
+            initrd: Some(&self.archive),
+            command_line: None,
+        }
+    }
 }
 
 /// The images with symbols, in the order in which `symbolize` looks an address up.

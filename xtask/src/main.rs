@@ -3,6 +3,7 @@
 //! One file per subcommand; this file only names them.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -56,12 +57,24 @@ enum Command {
     },
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
-        Command::Build { manifest } => build_images::command(manifest),
-        Command::Run(options) => options.run(),
-        Command::Test(options) => options.run(),
-        Command::Bench(options) => options.run(),
-        Command::Symbolize { file } => symbolize::command(file),
+fn main() -> ExitCode {
+    match Cli::parse().command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Command {
+    fn run(self) -> anyhow::Result<()> {
+        match self {
+            Command::Build { manifest } => build_images::command(manifest),
+            Command::Run(options) => options.run(),
+            Command::Test(options) => options.run(),
+            Command::Bench(options) => options.run(),
+            Command::Symbolize { file } => symbolize::command(file),
+        }
     }
 }

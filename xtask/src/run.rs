@@ -8,7 +8,8 @@ use clap::Args;
 use rustix::termios::{self, OptionalActions, Termios};
 
 use crate::build_images::{self, Images};
-use crate::qemu::{Boot, Console, Machine, Qemu};
+use crate::manifest::VmSummary;
+use crate::qemu::{Console, Machine, Qemu};
 use crate::{smoke, workspace};
 
 /// What GearV and QEMU need beside the VMs' memory.
@@ -86,12 +87,7 @@ pub(crate) fn memory_for(images: &Images) -> Result<u32> {
 
 /// Runs the machine on this terminal until it ends.
 fn interactive(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
-    let boot = Boot {
-        kernel: &images.gear1,
-        initrd: Some(&images.archive),
-        command_line: None,
-    };
-    let mut command = qemu.command(machine, &boot, Console::Terminal);
+    let mut command = qemu.command(machine, &images.boot(), Console::Terminal);
     greet(machine, images);
     let terminal = Terminal::save();
     let status = command.status().context("QEMU cannot be started");
@@ -113,7 +109,10 @@ fn greet(machine: &Machine, images: &Images) {
     eprintln!("QEMU virt: {cpus} x {cpu}, GICv{gic}, {memory_mib} MiB");
     for (index, vm) in images.manifest.vms.iter().enumerate() {
         let mib = vm.memory_bytes / MIB;
-        eprintln!("  VM {index}  {}, {} vCPUs, {mib} MiB", vm.name, vm.vcpus);
+        let VmSummary {
+            name, kind, vcpus, ..
+        } = vm;
+        eprintln!("  VM {index}  {name} ({kind:?}), {vcpus} vCPUs, {mib} MiB");
     }
     eprintln!(
         "keys: Ctrl-G, then 0-9 console of that VM, l list, r restart, s stop, t start, q power off,\n\

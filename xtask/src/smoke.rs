@@ -11,7 +11,7 @@ use crate::build_images::Images;
 use crate::expect::Session;
 use crate::initramfs;
 use crate::manifest::VmSummary;
-use crate::qemu::{Boot, Console, Machine, Qemu};
+use crate::qemu::{Console, Machine, Qemu};
 use crate::workspace;
 
 /// What Gear2's console takes as the start of a command to itself.
@@ -40,12 +40,7 @@ pub(crate) fn check_all(
     log: &str,
     report: &dyn Fn(&str),
 ) -> Result<usize> {
-    let boot = Boot {
-        kernel: &images.gear1,
-        initrd: Some(&images.archive),
-        command_line: None,
-    };
-    let command = qemu.command(machine, &boot, Console::Pipes);
+    let command = qemu.command(machine, &images.boot(), Console::Pipes);
     let session = Session::start(command, &workspace::output_dir().join(log))?;
     let mut smoke = Smoke {
         session,

@@ -11,21 +11,46 @@ use crate::expect::Session;
 use crate::qemu::{Boot, Console, Machine, Qemu};
 use crate::{run, workspace};
 
+/// The QEMU that the guests run on; the Debian guests run on all that are supported.
+const QEMU: u32 = 10;
+
 pub(super) fn parts() -> Vec<Part> {
-    let rows = TARGET_TESTS
-        .iter()
-        .flat_map(|row| row.models.iter().map(move |model| (row, model)));
-    rows.map(|(row, model)| {
-        let name = format!("guest {} on {model}", row.manifest);
-        Part::new(name, move |tally| boot(row, model, tally)).slow(row.slow)
-    })
-    .collect()
+    TARGET_TESTS.iter().flat_map(parts_of).collect()
 }
 
+fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
+    let native = row.native.map(|bin| {
+        let name = format!("guest {bin} without GearV");
+        Part::new(name, move |tally| boot_native(row, bin, tally)).slow(row.slow)
+    });
+    let models = row.models.iter().map(move |model| {
+        let name = format!("guest {} on {model}", row.manifest);
+        Part::new(name, move |tally| boot(row, model, tally)).slow(row.slow)
+    });
+    native.into_iter().chain(models)
+}
+
+/// Runs a guest on the bare machine.
+fn boot_native(row: &TargetTest, bin: &str, tally: &mut Tally) -> Result<()> {
+    let guest = build_images::build_guest(bin)?;
+    let machine = Machine {
+        virtualization: false,
+        cpus: row.cpus,
+        icount: row.icount,
+        ..Machine::default()
+    };
+    let boot = Boot {
+        kernel: &guest,
+        initrd: None,
+        command_line: None,
+    };
+    boot_and_judge(row, &machine, &boot, "native", tally)
+}
+
+/// Runs a row under GearV.
 fn boot(row: &TargetTest, model: &str, tally: &mut Tally) -> Result<()> {
     let manifest = format!("tests/manifests/{}.dts", row.manifest);
     let images = build_images::build(&workspace::root().join(manifest))?;
-    let qemu = Qemu::prepare(10)?;
     let machine = Machine {
         cpu: model.to_owned(),
         cpus: row.cpus,
@@ -33,15 +58,18 @@ fn boot(row: &TargetTest, model: &str, tally: &mut Tally) -> Result<()> {
         icount: row.icount,
         ..Machine::default()
     };
-    let boot = Boot {
-        kernel: &images.gear1,
-        initrd: Some(&images.archive),
-        command_line: None,
-    };
-    let command = qemu.command(&machine, &boot, Console::Pipes);
-    let log = workspace::output_dir()
-        .join(row.manifest)
-        .join(format!("{model}.log"));
+    boot_and_judge(row, &machine, &images.boot(), model, tally)
+}
+
+fn boot_and_judge(
+    row: &TargetTest,
+    machine: &Machine,
+    boot: &Boot<'_>,
+    what: &str,
+    tally: &mut Tally,
+) -> Result<()> {
+    let command = Qemu::prepare(QEMU)?.command(machine, boot, Console::Pipes);
+    let log = workspace::output_dir().join(format!("{}/{what}.log", row.manifest));
     let mut session = Session::start(command, &log)?;
     let timeout = Duration::from_secs(row.timeout_s);
     if let Err(error) = judge(&mut session, row.expected, timeout, tally) {

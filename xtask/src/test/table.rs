@@ -17,6 +17,8 @@ pub(super) enum Expected {
 pub(super) struct TargetTest {
     /// The stem of the manifest's file.
     pub(super) manifest: &'static str,
+    /// The guest that also runs without GearV, to show that what it expects is what machines do.
+    pub(super) native: Option<&'static str>,
     /// The CPU models that it runs on, one run each.
     pub(super) models: &'static [&'static str],
     /// The number of the machine's CPUs.
@@ -33,6 +35,7 @@ pub(super) struct TargetTest {
 /// A row that others are made from.
 const DEFAULT: TargetTest = TargetTest {
     manifest: "",
+    native: None,
     models: &["cortex-a57"],
     cpus: 2,
     icount: false,
@@ -47,6 +50,7 @@ const DEFAULT: TargetTest = TargetTest {
 /// All rows.
 pub(super) const TARGET_TESTS: &[TargetTest] = &[TargetTest {
     manifest: "bench",
+    native: Some("bench"),
     icount: true,
     ..DEFAULT
 }];
