@@ -157,6 +157,12 @@ pub struct BootInfo {
     pub pool: u64,
     /// Bytes of the pool.
     pub pool_size: u64,
+    /// Bytes of the pool that hold tables, from its start; the rest is free and not cleared.
+    pub pool_used: u64,
+    /// PA of init, which the runtime wipes: nothing in it is used any more.
+    pub init: u64,
+    /// Bytes of init, its stack and heap included.
+    pub init_size: u64,
     /// The interrupt controller.
     pub gic: BootGic,
     /// One of [`info::uart`](crate::info::uart).
