@@ -64,7 +64,7 @@ struct Package {
 /// Returns where `set` is unpacked, after downloading it if it is not cached.
 pub(crate) fn unpacked(cache: &Cache, set: &PackageSet) -> Result<PathBuf> {
     let root = cache.path("sets").join(set.name);
-    let index = index_path(&root);
+    let index = cache.path(format!("sets/{}.index", set.name));
     if root.is_dir() && index.is_file() {
         return Ok(root);
     }
@@ -72,7 +72,7 @@ pub(crate) fn unpacked(cache: &Cache, set: &PackageSet) -> Result<PathBuf> {
     if !index.is_file() {
         download(cache, set, &index).with_context(|| {
             format!(
-                "cannot get {}: it takes apt and the network once; by hand: {}",
+                "cannot get {} (it takes apt and, once, the network; by hand: {})",
                 set.name, set.by_hand
             )
         })?;
@@ -81,10 +81,6 @@ pub(crate) fn unpacked(cache: &Cache, set: &PackageSet) -> Result<PathBuf> {
         unpack(cache, &index, &root).with_context(|| format!("cannot unpack {}", set.name))?;
     }
     Ok(root)
-}
-
-fn index_path(root: &Path) -> PathBuf {
-    root.with_extension("index")
 }
 
 /// Downloads the set's packages into the hash store and writes its index.
@@ -125,7 +121,7 @@ fn download(cache: &Cache, set: &PackageSet, index: &Path) -> Result<()> {
 fn unpack(cache: &Cache, index: &Path, root: &Path) -> Result<()> {
     let text = fs::read_to_string(index)?;
     let step = Step::start("unpacking");
-    let partial = root.with_extension("partial");
+    let partial = cache.path("unpacking");
     remove_dir_if_there(&partial)?;
     fs::create_dir_all(&partial)?;
     for line in text.lines() {
@@ -221,7 +217,7 @@ impl Apt {
     fn update_once(&self) {
         self.updated().get_or_init(|| {
             let step = Step::start("reading Debian's package lists");
-            let result = self.run("apt-get", &["update", "-q"]);
+            let result = self.run("apt-get", &["update", "-q", "--error-on=any"]);
             step.clear();
             result.err().map(|error| format!("{error:#}"))
         });
