@@ -19,7 +19,7 @@ pub fn equal<T: PartialEq + fmt::Debug>(name: &str, result: T, expected: T) {
     if result == expected {
         pass(name);
     } else {
-        fail(name, format_args!("{result:#x?} instead of {expected:#x?}"));
+        fail(name, format_args!("{result:x?} instead of {expected:x?}"));
     }
 }
 

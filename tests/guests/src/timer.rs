@@ -1,6 +1,6 @@
 //! The virtual timer.
 
-use crate::{cpu, read_sysreg, write_sysreg};
+use crate::{cpu, gic, read_sysreg, write_sysreg};
 
 /// Its INTID: PPI 11.
 pub const INTID: u32 = 27;
@@ -42,4 +42,20 @@ pub fn disarm() {
 pub fn delay_us(us: u64) {
     let end = now() + from_us(us);
     cpu::wait_until(|| now() >= end);
+}
+
+/// Waits in WFI, with interrupts masked, for `us` microseconds. An interrupt that is pending at the
+/// end, the timer's as a rule, is acknowledged and ended.
+pub fn sleep_us(us: u64) {
+    gic::enable(INTID);
+    let deadline = now() + from_us(us);
+    arm(deadline);
+    while now() < deadline {
+        cpu::wfi();
+    }
+    disarm();
+    let intid = gic::acknowledge();
+    if gic::is_real(intid) {
+        gic::end(intid);
+    }
 }

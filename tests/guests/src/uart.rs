@@ -34,16 +34,21 @@ pub(crate) fn init(base: u64) {
     write32(base + register::CR, ENABLE_ALL);
 }
 
+/// Returns the address of the UART.
+pub fn base() -> u64 {
+    BASE.load(Relaxed)
+}
+
 /// Sends one byte.
 pub fn send(byte: u8) {
-    let base = BASE.load(Relaxed);
+    let base = base();
     while read32(base + register::FR) & TRANSMIT_FULL != 0 {}
     write32(base + register::DR, byte.into());
 }
 
 /// Returns a byte that was typed, if there is one.
 pub fn receive() -> Option<u8> {
-    let base = BASE.load(Relaxed);
+    let base = base();
     let empty = read32(base + register::FR) & RECEIVE_EMPTY != 0;
     (!empty).then(|| read32(base + register::DR) as u8)
 }

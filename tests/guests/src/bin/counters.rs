@@ -1,0 +1,128 @@
+//! Does a known number of each thing that leaves the VM, and compares with GearV's own counters.
+//!
+//! Each deed is done 1,000 times: its reason has grown by exactly that, and no other reason that
+//! only the guest itself can cause has. A WFI is one exit: no interrupt is pending when it is
+//! executed, which holds under `icount`, where the timer cannot overtake the guest.
+#![no_std]
+#![no_main]
+
+use gear1_abi::exit::ExitReason;
+use test_guests::fp::{self, Registers};
+use test_guests::uart::{self, register as pl011};
+use test_guests::{
+    Machine, check, cpu, gic, guest, mmio, psci, read_sysreg, report, say, stats, timer,
+};
+
+guest!(main);
+
+const COUNT: u64 = 1000;
+const SGI: u32 = 3;
+/// Long enough that a WFI begins before the timer fires.
+const SLEEP_US: u64 = 20;
+
+/// What only the guest itself can cause.
+const CAUSED: [ExitReason; 12] = [
+    ExitReason::Hvc,
+    ExitReason::Smc,
+    ExitReason::HypercallGear2,
+    ExitReason::Sysreg,
+    ExitReason::Sgi,
+    ExitReason::MmioGic,
+    ExitReason::MmioGear2,
+    ExitReason::Abort,
+    ExitReason::Wfi,
+    ExitReason::Wfe,
+    ExitReason::Fp,
+    ExitReason::Undefined,
+];
+
+fn main(machine: &Machine) {
+    if !machine.gearv {
+        say!("native: nothing to count");
+        return;
+    }
+    gic::enable(SGI);
+    gic::enable(timer::INTID);
+    let version = psci::function::VERSION;
+    let typer = gic::distributor() + gic::register::TYPER;
+    expect("hvc", ExitReason::Hvc, COUNT, || {
+        repeat(|| _ = psci::hvc(version, [0; 3]))
+    });
+    expect("smc", ExitReason::Smc, COUNT, || {
+        repeat(|| _ = psci::smc(version, [0; 3]))
+    });
+    expect("gear2-nop", ExitReason::HypercallGear2, COUNT, || {
+        repeat(|| _ = psci::gear2_nop())
+    });
+    expect("id-register", ExitReason::Sysreg, COUNT, || {
+        repeat(|| _ = read_sysreg!("id_aa64mmfr0_el1"));
+    });
+    expect("gicd-typer", ExitReason::MmioGic, COUNT, || {
+        repeat(|| _ = mmio::read32(typer))
+    });
+    expect("pl011", ExitReason::MmioGear2, COUNT, || {
+        repeat(|| _ = mmio::read32(uart::base() + pl011::FR));
+    });
+    expect("sgi", ExitReason::Sgi, COUNT, || repeat(send_and_end));
+    expect("wfi", ExitReason::Wfi, COUNT, || repeat(sleep));
+    fp::enable();
+    expect("fp-of-a-lone-user", ExitReason::Fp, 1, use_fp);
+}
+
+fn repeat(mut deed: impl FnMut()) {
+    for _ in 0..COUNT {
+        deed();
+    }
+}
+
+fn send_and_end() {
+    gic::send_sgi(0, SGI);
+    gic::end(gic::acknowledge());
+}
+
+/// One WFI, whose wake-up is the timer.
+fn sleep() {
+    timer::arm(timer::now() + timer::from_us(SLEEP_US));
+    cpu::wfi();
+    timer::disarm();
+    gic::end(gic::acknowledge());
+}
+
+/// Uses FP between calls to Gear1 and to Gear2, and sleeps; nobody else does.
+fn use_fp() {
+    for seed in 0..100 {
+        let pattern = Registers::pattern(seed);
+        pattern.load();
+        psci::gear2_nop();
+        timer::sleep_us(SLEEP_US);
+        if Registers::current() != pattern {
+            report::fail("fp-kept", format_args!("pattern {seed}"));
+            return;
+        }
+    }
+}
+
+/// Checks that `deed` causes `expected` exits for `reason`, and, with the others being the
+/// company that the deed keeps, none of those that it does not involve.
+fn expect(name: &str, reason: ExitReason, expected: u64, deed: impl FnOnce()) {
+    let count = || CAUSED.map(stats::exits);
+    // Two readings in a row differ by their own calls.
+    let (first, before) = (count(), count());
+    deed();
+    let after = count();
+    let mut exact = true;
+    for (index, &each) in CAUSED.iter().enumerate() {
+        let own = before[index] - first[index];
+        let grown = after[index] - before[index] - own;
+        let involved = name == "fp-of-a-lone-user" && each != ExitReason::Fp;
+        let wanted = if each == reason { expected } else { 0 };
+        if grown != wanted && !involved {
+            report::fail(
+                name,
+                format_args!("{} grew by {grown}, not {wanted}", each.label()),
+            );
+            exact = false;
+        }
+    }
+    check!(name, exact, "see above");
+}

@@ -1,0 +1,70 @@
+//! Keeps changing patterns in all FP/SIMD registers over 10,000 switches to another guest that
+//! does the same on the same CPU: each finds its own.
+#![no_std]
+#![no_main]
+
+use gear1_abi::exit::ExitReason;
+use test_guests::fp::{self, Registers};
+use test_guests::{Machine, check, guest, say, stats, timer};
+
+guest!(main);
+
+const SWITCHES: u64 = 10_000;
+/// Goes on for so many rounds afterwards: the other one counts still.
+const AFTERWARDS: u64 = 500;
+const MOST_ROUNDS: u64 = 20 * SWITCHES;
+/// Long enough for the other one to get the CPU.
+const SLEEP_US: u64 = 10;
+
+fn main(machine: &Machine) {
+    fp::enable();
+    let first = Registers::current();
+    let clear = Registers {
+        q: [0; 32],
+        fpcr: 0,
+        fpsr: 0,
+    };
+    check!("clear-at-boot", first == clear, "{first:x?}");
+    let seed = machine.ram.start;
+    let (rounds, lost) = if machine.gearv {
+        switch(seed)
+    } else {
+        keep(seed, 0, SWITCHES)
+    };
+    let switches = if machine.gearv {
+        stats::exits(ExitReason::Fp)
+    } else {
+        0
+    };
+    say!("{rounds} rounds, {switches} switches");
+    check!("patterns-kept", lost == 0, "{lost} of {rounds} lost");
+    if machine.gearv {
+        check!(
+            "switches",
+            switches >= SWITCHES,
+            "{switches} in {rounds} rounds"
+        );
+    }
+}
+
+/// Goes on until Gear1 has switched FP state often enough; returns rounds and lost patterns.
+fn switch(seed: u64) -> (u64, u64) {
+    let (mut rounds, mut lost) = (0, 0);
+    while stats::exits(ExitReason::Fp) < SWITCHES && rounds < MOST_ROUNDS {
+        lost += keep(seed, rounds, 100).1;
+        rounds += 100;
+    }
+    lost += keep(seed, rounds, AFTERWARDS).1;
+    (rounds + AFTERWARDS, lost)
+}
+
+/// Lets go of the CPU with a pattern in the registers, `count` times.
+fn keep(seed: u64, from: u64, count: u64) -> (u64, u64) {
+    let lost = (from..from + count).filter(|&round| {
+        let pattern = Registers::pattern(seed ^ round);
+        pattern.load();
+        timer::sleep_us(SLEEP_US);
+        Registers::current() != pattern
+    });
+    (count, lost.count() as u64)
+}

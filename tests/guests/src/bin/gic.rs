@@ -1,0 +1,289 @@
+//! The interrupt controller's basics: SGIs, the timer's PPI, priorities and masks, the bits that
+//! enable, pend and activate, and the PL011's level.
+#![no_std]
+#![no_main]
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use test_guests::gic::{self, PRIORITY, register};
+use test_guests::mmio::{read8, read32, write32};
+use test_guests::uart::{self, register as pl011};
+use test_guests::{
+    Machine, check, cpu, guest, psci, read_sysreg, report, say, timer, write_sysreg,
+};
+
+guest!(main, irq = on_interrupt, other_cpu = other);
+
+const TRANSMIT: u32 = 1 << 5;
+const NONE: u32 = 1023;
+/// The SGIs with roles of their own.
+const LOW: u32 = 1;
+const HIGH: u32 = 2;
+const LOWER: u32 = 3;
+/// How long an interrupt that must not come is waited for.
+const PATIENCE_US: u64 = 200;
+/// How long one that must come may take, on a busy host.
+const LATEST_US: u64 = 1_000_000;
+
+static TAKEN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+/// The INTIDs of the last interrupts, the newest in the lowest byte.
+static ORDER: AtomicU32 = AtomicU32::new(0);
+static ACTIVE_IN_HANDLER: AtomicBool = AtomicBool::new(false);
+/// The handler of `LOW` lets others in, after sending `HIGH` and `LOWER`.
+static NESTS: AtomicBool = AtomicBool::new(false);
+static NESTED: AtomicU32 = AtomicU32::new(0);
+static OTHER_READY: AtomicBool = AtomicBool::new(false);
+static OTHER_TOOK: AtomicU32 = AtomicU32::new(0);
+static UART_MASK: AtomicU32 = AtomicU32::new(0);
+
+fn main(machine: &Machine) {
+    identification();
+    registers_keep();
+    sgis_to_self();
+    timer_interrupt();
+    enable_and_pend(LOW, "sgi");
+    enable_and_pend(machine.uart_intid, "spi");
+    mask();
+    order();
+    nesting();
+    two_step_end();
+    uart_level(machine);
+    if machine.cpus > 1 {
+        other_cpu();
+    } else {
+        say!("one CPU: no SGI to others");
+    }
+}
+
+fn on_interrupt(intid: u32) {
+    if cpu::index() != 0 {
+        OTHER_TOOK.fetch_or(1 << intid, Ordering::Release);
+        return;
+    }
+    TAKEN[intid as usize % 64].fetch_add(1, Ordering::Relaxed);
+    let order = ORDER.load(Ordering::Relaxed);
+    ORDER.store(order << 8 | intid, Ordering::Relaxed);
+    ACTIVE_IN_HANDLER.store(gic::read_bit(register::ISACTIVER, intid), Ordering::Relaxed);
+    if intid == timer::INTID {
+        timer::disarm();
+    } else if intid >= 32 {
+        write32(uart::base() + pl011::IMSC, 0);
+        UART_MASK.fetch_add(1, Ordering::Relaxed);
+    } else if intid == LOW && NESTS.load(Ordering::Relaxed) {
+        gic::send_sgi(0, LOWER);
+        gic::send_sgi(0, HIGH);
+        cpu::unmask_irqs();
+        wait();
+        cpu::mask_irqs();
+        NESTED.store(ORDER.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+fn wait() {
+    timer::delay_us(PATIENCE_US);
+}
+
+/// Waits until `condition` holds, but not for ever.
+fn wait_for(condition: impl Fn() -> bool) {
+    let end = timer::now() + timer::from_us(LATEST_US);
+    cpu::wait_until(|| condition() || timer::now() >= end);
+}
+
+fn taken(intid: u32) -> u32 {
+    TAKEN[intid as usize].load(Ordering::Relaxed)
+}
+
+/// Lets interrupts in for a while, and returns how often `intid` came.
+fn let_in(intid: u32) -> u32 {
+    let before = taken(intid);
+    cpu::unmask_irqs();
+    wait();
+    cpu::mask_irqs();
+    taken(intid) - before
+}
+
+/// Lets interrupts in until `intid` has come and a while longer, and returns how often it came.
+fn await_one(intid: u32) -> u32 {
+    let before = taken(intid);
+    cpu::unmask_irqs();
+    wait_for(|| taken(intid) != before);
+    cpu::mask_irqs();
+    let_in(intid);
+    taken(intid) - before
+}
+
+fn identification() {
+    let revision = read32(gic::distributor() + 0xffe8) >> 4 & 0xf;
+    report::equal("distributor-is-v3", revision, 3);
+    let control = read32(gic::distributor() + register::CTLR);
+    report::equal("one-security-state", control & 0x50, 0x50);
+    report::equal("nothing-pending", gic::acknowledge(), NONE);
+}
+
+fn registers_keep() {
+    for intid in [LOW, timer::INTID] {
+        gic::set_priority(intid, 0x58);
+        let at = gic::frame(intid) + register::IPRIORITYR + u64::from(intid);
+        report::equal("priority-kept", read8(at) & 0xf8, 0x58);
+        gic::set_priority(intid, PRIORITY);
+        gic::write_bit(register::ISENABLER, intid);
+        let on = gic::read_bit(register::ICENABLER, intid);
+        gic::disable(intid);
+        report::equal(
+            "enable-kept",
+            (on, gic::read_bit(register::ISENABLER, intid)),
+            (true, false),
+        );
+    }
+    let sgis = read32(gic::frame(0) + register::ICFGR);
+    report::equal("sgis-are-edges", sgis, 0xaaaa_aaaa);
+}
+
+fn sgis_to_self() {
+    let all = (0..16).all(|intid| {
+        gic::enable(intid);
+        gic::send_sgi(0, intid);
+        let once = await_one(intid) == 1;
+        once && ACTIVE_IN_HANDLER.load(Ordering::Relaxed)
+    });
+    check!("sgi-self", all, "last {:#x}", ORDER.load(Ordering::Relaxed));
+    check!(
+        "inactive-after-end",
+        !gic::read_bit(register::ISACTIVER, 15),
+        "still active"
+    );
+}
+
+fn timer_interrupt() {
+    gic::enable(timer::INTID);
+    timer::arm(timer::now() + timer::from_us(20));
+    report::equal("timer-once", await_one(timer::INTID), 1);
+    timer::arm(timer::now() + timer::from_us(20));
+    report::equal("timer-again", await_one(timer::INTID), 1);
+    report::equal("timer-disarmed", let_in(timer::INTID), 0);
+}
+
+fn enable_and_pend(intid: u32, name: &str) {
+    say!("enable and pend: {name}");
+    gic::disable(intid);
+    gic::write_bit(register::ISPENDR, intid);
+    let pending = gic::read_bit(register::ISPENDR, intid);
+    report::equal(
+        "disabled-stays-pending",
+        (let_in(intid), pending),
+        (0, true),
+    );
+    gic::enable(intid);
+    report::equal("enabled-comes", await_one(intid), 1);
+    gic::disable(intid);
+    gic::write_bit(register::ISPENDR, intid);
+    gic::write_bit(register::ICPENDR, intid);
+    gic::enable(intid);
+    let pending = gic::read_bit(register::ICPENDR, intid);
+    report::equal(
+        "cleared-does-not-come",
+        (let_in(intid), pending),
+        (0, false),
+    );
+    gic::write_bit(register::ISPENDR, intid);
+    report::equal("set-pending-comes", await_one(intid), 1);
+}
+
+fn mask() {
+    gic::set_mask(PRIORITY);
+    gic::send_sgi(0, LOW);
+    report::equal("masked-priority-waits", let_in(LOW), 0);
+    gic::set_mask(0xff);
+    report::equal(
+        "highest-pending",
+        read_sysreg!("icc_hppir1_el1") as u32,
+        LOW,
+    );
+    report::equal("unmasked-priority-comes", await_one(LOW), 1);
+}
+
+fn order() {
+    gic::set_priority(HIGH, 0x40);
+    gic::set_priority(LOWER, 0xc0);
+    for intid in [LOWER, LOW, HIGH] {
+        gic::send_sgi(0, intid);
+    }
+    let_in(LOW);
+    let order = ORDER.load(Ordering::Relaxed) & 0xff_ffff;
+    report::equal("order-of-priority", order, HIGH << 16 | LOW << 8 | LOWER);
+}
+
+fn nesting() {
+    NESTS.store(true, Ordering::Relaxed);
+    gic::send_sgi(0, LOW);
+    let_in(LOW);
+    NESTS.store(false, Ordering::Relaxed);
+    let inside = NESTED.load(Ordering::Relaxed) & 0xffff;
+    report::equal("higher-priority-preempts", inside, LOW << 8 | HIGH);
+    let after = ORDER.load(Ordering::Relaxed) & 0xff_ffff;
+    report::equal("lower-priority-waits", after, LOW << 16 | HIGH << 8 | LOWER);
+}
+
+/// EOImode 1: EOIR drops the priority, DIR ends the interrupt.
+fn two_step_end() {
+    write_sysreg!("icc_ctlr_el1", 2);
+    gic::send_sgi(0, LOW);
+    wait();
+    let first = gic::acknowledge();
+    gic::end(first);
+    gic::send_sgi(0, LOW);
+    wait();
+    let while_active = gic::acknowledge();
+    write_sysreg!("icc_dir_el1", LOW.into());
+    wait();
+    let after = gic::acknowledge();
+    gic::end(after);
+    write_sysreg!("icc_dir_el1", LOW.into());
+    write_sysreg!("icc_ctlr_el1", 0);
+    report::equal(
+        "two-step-end",
+        (first, while_active, after),
+        (LOW, NONE, LOW),
+    );
+}
+
+/// The transmitter's interrupt is a level: it comes as often as it is unmasked.
+fn uart_level(machine: &Machine) {
+    let intid = machine.uart_intid;
+    gic::enable(intid);
+    uart::send(b'\n');
+    wait();
+    let count = || {
+        write32(machine.uart + pl011::IMSC, TRANSMIT);
+        await_one(intid)
+    };
+    report::equal("uart-level", count(), 1);
+    report::equal("uart-level-again", count(), 1);
+    write32(machine.uart + pl011::IMSC, 0);
+    report::equal("uart-masked", let_in(intid), 0);
+}
+
+fn other_cpu() {
+    psci::cpu_on(1);
+    cpu::wait_until(|| OTHER_READY.load(Ordering::Acquire));
+    for intid in 0..16 {
+        gic::send_sgi(1, intid);
+        wait_for(|| OTHER_TOOK.load(Ordering::Acquire) >> intid & 1 != 0);
+    }
+    report::equal("sgi-other", OTHER_TOOK.swap(0, Ordering::Acquire), 0xffff);
+    write_sysreg!("icc_sgi1r_el1", 1 << 40 | u64::from(LOW) << 24);
+    wait_for(|| OTHER_TOOK.load(Ordering::Acquire) != 0);
+    let others = OTHER_TOOK.load(Ordering::Acquire);
+    report::equal("sgi-all-but-self", (others, let_in(LOW)), (1 << LOW, 0));
+}
+
+fn other(_index: usize) {
+    for intid in 0..16 {
+        gic::enable(intid);
+    }
+    OTHER_READY.store(true, Ordering::Release);
+    cpu::unmask_irqs();
+    loop {
+        cpu::relax();
+    }
+}

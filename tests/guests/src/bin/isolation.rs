@@ -1,0 +1,299 @@
+//! Attacks everything that is not its own: Gear1's, Gear2's and the other guest's memory, memory of
+//! nobody's and devices of nobody's, in every way an instruction can. Each attempt must end in a
+//! synchronous external abort here, with the address and the syndrome of the attempt.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+
+use test_guests::exception::{Caught, catch, esr};
+use test_guests::{Machine, check, cpu, fp, guest, read_sysreg, say};
+
+guest!(main);
+
+/// The board's memory begins here and is swept up to there, whether there is any or not.
+const SWEPT: core::ops::Range<u64> = 0x4000_0000..0xc000_0000;
+/// Distance of the addresses that are loaded from and stored to, with a random offset in between.
+const FINE: u64 = 16 << 10;
+/// Distance of the addresses that are attacked in every way.
+const COARSE: u64 = 4 << 20;
+const RANDOM: usize = 500;
+/// Where QEMU's `virt` has devices, or nothing, and the VM has nothing: flash, GIC parts, RTC,
+/// fw_cfg, GPIO, virtio, PCIe; Gear2's own addresses among them.
+const DEVICES: [u64; 14] = [
+    0x0000_0000,
+    0x0400_0000,
+    0x0801_0000,
+    0x0802_0000,
+    0x0808_0000,
+    0x0900_1000,
+    0x0901_0000,
+    0x0902_0000,
+    0x0903_0000,
+    0x0a00_0000,
+    0x1000_0000,
+    0x2000_0000,
+    0x3000_0000,
+    0x3eff_0000,
+];
+/// Beyond any memory: high PCIe, the end of the map.
+const HIGH: [u64; 3] = [0x40_1000_0000, 0x7f_0000_0000, 0x7f_ffff_f000];
+/// At most so many failures are told in detail.
+const TOLD: u32 = 5;
+
+/// What the syndrome says beside "external abort".
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Load,
+    Store,
+    /// Reads and writes: cores differ in which of the two they report.
+    Atomic,
+    Fetch,
+    /// Cache maintenance: a core need not translate, but if it aborts, then rightly.
+    Maintenance,
+    /// Must not abort at all.
+    Hint,
+}
+
+struct Attack {
+    name: &'static str,
+    kind: Kind,
+    /// From the address given to the first byte accessed, and the bytes accessed.
+    offset: u64,
+    bytes: u64,
+    run: fn(u64),
+}
+
+macro_rules! attack {
+    ($name:literal, $kind:ident, $bytes:literal $(+ $offset:literal)?, $($line:literal),+) => {
+        Attack {
+            name: $name,
+            kind: Kind::$kind,
+            offset: 0 $(+ $offset)?,
+            bytes: $bytes,
+            run: |address| {
+                let own = [0_u64; 2];
+                // SAFETY: the access aborts; if it does not, the test has found what it looks for,
+                // and what it changed is not this guest's. FP registers are nobody's here.
+                unsafe {
+                    asm!(
+                        ".arch_extension lse", ".arch_extension fp", ".arch_extension simd",
+                        $($line,)+
+                        inout("x0") address => _, in("x1") own.as_ptr(), out("x2") _, out("x3") _,
+                        inout("x4") 0_u64 => _, inout("x5") 0_u64 => _, out("x30") _,
+                    );
+                }
+            },
+        }
+    };
+}
+
+const ATTACKS: [Attack; 26] = [
+    attack!("load64", Load, 8, "ldr x4, [x0]"),
+    attack!("store64", Store, 8, "str x4, [x0]"),
+    attack!("load8", Load, 1, "ldrb w4, [x0]"),
+    attack!("load-signed16", Load, 2, "ldrsh x4, [x0]"),
+    attack!("load-acquire", Load, 4, "ldar w4, [x0]"),
+    attack!("load-pair", Load, 16, "ldp x4, x5, [x0]"),
+    attack!("load-writeback", Load, 8, "ldr x4, [x0], #8"),
+    attack!("load-vector", Load, 16, "ldr q0, [x0]"),
+    attack!("load-exclusive", Load, 8, "ldxr x4, [x0]"),
+    attack!("load-exclusive-pair", Load, 16, "ldaxp x4, x5, [x0]"),
+    attack!("load-unaligned", Load, 8 + 3, "ldur x4, [x0, #3]"),
+    attack!(
+        "load-across-pages",
+        Load,
+        8 + 4092,
+        "mov x3, #4092",
+        "ldr x4, [x0, x3]"
+    ),
+    attack!("store8", Store, 1, "strb w4, [x0]"),
+    attack!("store-release", Store, 4, "stlr w4, [x0]"),
+    attack!("store-pair", Store, 16, "stp x4, x5, [x0]"),
+    attack!("store-writeback", Store, 8, "str x4, [x0, #8]!"),
+    attack!("store-vector-pair", Store, 32, "stp q0, q1, [x0]"),
+    attack!(
+        "store-across-pages",
+        Store,
+        8 + 4092,
+        "mov x3, #4092",
+        "str x4, [x0, x3]"
+    ),
+    attack!(
+        "store-exclusive",
+        Maintenance,
+        8,
+        "ldxr x4, [x1]",
+        "stxr w5, x4, [x0]"
+    ),
+    attack!("zero-block", Store, 64, "dc zva, x0"),
+    attack!("clean-invalidate", Maintenance, 64, "dc civac, x0"),
+    attack!("invalidate", Maintenance, 64, "dc ivac, x0"),
+    attack!("invalidate-code", Maintenance, 64, "ic ivau, x0"),
+    attack!("prefetch", Hint, 64, "prfm pldl1keep, [x0]"),
+    attack!("fetch", Fetch, 4, "blr x0"),
+    attack!("translate", Hint, 8, "at s1e1r, x0"),
+];
+const ATOMICS: [Attack; 2] = [
+    attack!("compare-and-swap", Atomic, 8, "casal x4, x5, [x0]"),
+    attack!("atomic-add", Atomic, 8, "ldaddal x4, x5, [x0]"),
+];
+
+/// How the attempts went.
+#[derive(Default)]
+struct Tally {
+    tried: u32,
+    failed: u32,
+}
+
+fn main(machine: &Machine) {
+    fp::enable();
+    let has_atomics = read_sysreg!("id_aa64isar0_el1") >> 20 & 0xf >= 2;
+    let attacks = || ATTACKS.iter().chain(ATOMICS.iter().filter(|_| has_atomics));
+    sweep(machine);
+    for attack in attacks() {
+        everywhere(machine, attack, true);
+    }
+    edges(machine);
+    let mut tally = Tally::default();
+    cpu::without_mmu(|| {
+        for attack in attacks() {
+            coarse(machine, |address| tally.attempt(attack, address));
+        }
+    });
+    tally.verdict("mmu-off");
+}
+
+/// Loads from and stores to all memory that is not the VM's.
+fn sweep(machine: &Machine) {
+    for attack in &ATTACKS[..2] {
+        let (mut tally, mut random) = (Tally::default(), Random(1));
+        for block in SWEPT.step_by(FINE as usize) {
+            let address = block + random.below(FINE / 8) * 8;
+            if !machine.ram.contains(&address) {
+                tally.attempt(attack, address);
+            }
+        }
+        say!("swept by {}: {} addresses", attack.name, tally.tried);
+        tally.verdict("sweep");
+    }
+}
+
+fn everywhere(machine: &Machine, attack: &Attack, mapped: bool) {
+    let (mut tally, mut random) = (Tally::default(), Random(2));
+    // Devices are mapped execute-never.
+    let skips = |address: u64| mapped && attack.kind == Kind::Fetch && address < SWEPT.start;
+    coarse(machine, |address| {
+        if !skips(address) {
+            tally.attempt(attack, address);
+        }
+    });
+    for _ in 0..RANDOM {
+        let address = SWEPT.start + random.below((SWEPT.end - SWEPT.start) / 4096) * 4096;
+        if !machine.ram.contains(&address) && !machine.ram.contains(&(address + 4096)) {
+            tally.attempt(attack, address);
+        }
+    }
+    tally.verdict(attack.name);
+}
+
+/// Calls `attempt` with addresses all over the map.
+fn coarse(machine: &Machine, mut attempt: impl FnMut(u64)) {
+    let memory = SWEPT
+        .step_by(COARSE as usize)
+        .filter(|at| !machine.ram.contains(at));
+    let fixed = DEVICES.into_iter().chain(HIGH);
+    let own = |at: &u64| machine.gicd.contains(at) || machine.gicr.contains(at);
+    for address in memory.chain(fixed.filter(|at| !own(at))) {
+        attempt(address);
+    }
+}
+
+/// Accesses that begin in the VM's memory and end outside, and the other way round.
+fn edges(machine: &Machine) {
+    let mut tally = Tally::default();
+    for attack in ATTACKS
+        .iter()
+        .filter(|attack| attack.bytes == 8 && attack.offset == 0)
+    {
+        let exclusive = attack.name.contains("exclusive");
+        if !exclusive && matches!(attack.kind, Kind::Load | Kind::Store) {
+            let (start, end) = (machine.ram.start, machine.ram.end);
+            // With write-back forms, the access itself begins 8 bytes further on.
+            let ahead = if attack.name == "store-writeback" {
+                8
+            } else {
+                0
+            };
+            tally.attempt_at(attack, start - 4 - ahead, start - 4..start);
+            tally.attempt_at(attack, end - 4 - ahead, end..end + 4);
+        }
+    }
+    tally.verdict("edges");
+}
+
+impl Tally {
+    fn attempt(&mut self, attack: &Attack, address: u64) {
+        let first = address + attack.offset;
+        let first = if attack.name == "store-writeback" {
+            first + 8
+        } else {
+            first
+        };
+        self.attempt_at(attack, address, first..first + attack.bytes);
+    }
+
+    /// Attacks `address`; the address reported must be one of `bytes`.
+    fn attempt_at(&mut self, attack: &Attack, address: u64, bytes: core::ops::Range<u64>) {
+        self.tried += 1;
+        let caught = catch(|| (attack.run)(address));
+        if !attack.explains(caught, &bytes) {
+            self.failed += 1;
+            if self.failed <= TOLD {
+                say!("{} at {address:#x}: {caught:x?}", attack.name);
+            }
+        }
+    }
+
+    fn verdict(&self, name: &str) {
+        let Self { tried, failed } = self;
+        check!(name, *failed == 0 && *tried != 0, "{failed} of {tried}");
+    }
+}
+
+impl Attack {
+    /// Tells whether what was caught is what the architecture says of such an access.
+    fn explains(&self, caught: Option<Caught>, bytes: &core::ops::Range<u64>) -> bool {
+        let Some(caught) = caught else {
+            return matches!(self.kind, Kind::Maintenance | Kind::Hint);
+        };
+        // The type of an external abort is the implementation's own.
+        let syndrome = caught.esr & !esr::EA;
+        let abort = |class: u64, flags: u64| {
+            syndrome == class << esr::EC_SHIFT | esr::IL | esr::EXTERNAL | flags
+        };
+        let data = |flags| abort(esr::EC_DATA_ABORT, flags);
+        let right = match self.kind {
+            Kind::Load => data(0),
+            Kind::Store => data(esr::WNR),
+            Kind::Atomic => data(0) || data(esr::WNR),
+            Kind::Fetch => abort(esr::EC_INSTRUCTION_ABORT, 0) && caught.elr == caught.far,
+            Kind::Maintenance => data(esr::WNR | esr::CM) || data(esr::WNR),
+            Kind::Hint => false,
+        };
+        right && bytes.contains(&caught.far)
+    }
+}
+
+/// A linear congruential generator: the same addresses in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 >> 33) % limit
+    }
+}

@@ -1,0 +1,134 @@
+//! Fills its registers, leaves the VM in every way, and finds them unchanged: run twice on one CPU,
+//! so that each wait runs the other one.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+
+use test_guests::uart::{self, register as pl011};
+use test_guests::{Machine, guest, mmio, psci, read_sysreg, report, timer, write_sysreg};
+
+guest!(main);
+
+const ROUNDS: u64 = 500;
+
+macro_rules! system_registers {
+    ($($name:literal & $mask:literal),+ $(,)?) => {
+        const NAMES: &[&str] = &[$($name),+];
+        const COUNT: usize = NAMES.len();
+
+        /// Writes a pattern to every register.
+        fn fill(seed: u64) {
+            let mut value = seed;
+            $(
+                value = value.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                write_sysreg!($name, value & $mask);
+            )+
+            let _ = value;
+        }
+
+        /// Reads every register.
+        fn read() -> [u64; COUNT] {
+            [$(read_sysreg!($name) & $mask),+]
+        }
+    };
+}
+
+// With the bits that a guest can set without changing how it runs.
+system_registers! {
+    "sp_el0" & 0xffff_ffff_ffff_fff0,
+    "tpidr_el0" & 0xffff_ffff_ffff_ffff,
+    "tpidrro_el0" & 0xffff_ffff_ffff_ffff,
+    "ttbr1_el1" & 0x0000_00ff_ffff_f000,
+    "contextidr_el1" & 0xffff_ffff,
+    "cntkctl_el1" & 0x3,
+    "far_el1" & 0x0000_ffff_ffff_ffff,
+    "esr_el1" & 0x01ff_ffff,
+    "elr_el1" & 0x0000_ffff_ffff_fffc,
+    "spsr_el1" & 0xf000_03c5,
+    "par_el1" & 0x0000_ffff_ffff_f001,
+    "csselr_el1" & 0xe,
+    "cntv_cval_el0" & 0xffff_ffff_ffff_ffff,
+    "cntp_cval_el0" & 0xffff_ffff_ffff_ffff,
+}
+
+fn main(machine: &Machine) {
+    let seed = machine.ram.start;
+    kept("over-hypercall", seed, || {
+        _ = psci::hvc(psci::function::VERSION, [0; 3])
+    });
+    kept("over-mmio", seed, || {
+        _ = mmio::read32(uart::base() + pl011::FR)
+    });
+    if machine.gearv {
+        kept("over-gear2", seed, || _ = psci::gear2_nop());
+        general_registers();
+    }
+    kept("over-time-slices", seed, || timer::delay_us(100));
+    asleep(seed);
+}
+
+fn kept(name: &str, seed: u64, leave: impl Fn()) {
+    for round in 0..ROUNDS {
+        fill(seed ^ round);
+        let before = read();
+        leave();
+        let after = read();
+        if let Some(index) = (0..COUNT).find(|&index| before[index] != after[index]) {
+            let (was, is) = (before[index], after[index]);
+            report::fail(
+                name,
+                format_args!("{} was {was:#x}, is {is:#x}", NAMES[index]),
+            );
+            return;
+        }
+    }
+    report::pass(name);
+}
+
+/// As [`kept`], but waiting takes the timer's own registers.
+fn asleep(seed: u64) {
+    let but_timer = |registers: [u64; COUNT]| {
+        let mut registers = registers;
+        for (index, name) in NAMES.iter().enumerate() {
+            if *name == "cntv_cval_el0" {
+                registers[index] = 0;
+            }
+        }
+        registers
+    };
+    let lost = (0..ROUNDS).find(|round| {
+        fill(seed ^ round);
+        let before = but_timer(read());
+        timer::sleep_us(20);
+        before != but_timer(read())
+    });
+    report::equal("over-wfi", lost, None);
+}
+
+/// By SMCCC 1.1, X4 to X17 survive a call; X18 to X30 always did.
+fn general_registers() {
+    let lost: u64;
+    // SAFETY: the call changes X0 to X3 only, if it is right; the rest is saved around it.
+    unsafe {
+        asm!(
+            "stp x19, x29, [sp, #-16]!",
+            ".irp n, 4,5,6,7,8,9,10,11,12,13,14,15,16,17,19,20,21,22,23,24,25,26,27,28,29,30",
+            "mov x\\n, #(0x1100 + \\n)",
+            ".endr",
+            "hvc #0",
+            "mov x0, xzr",
+            ".irp n, 4,5,6,7,8,9,10,11,12,13,14,15,16,17,19,20,21,22,23,24,25,26,27,28,29,30",
+            "mov x1, #(0x1100 + \\n)",
+            "eor x1, x1, x\\n",
+            "orr x0, x0, x1",
+            ".endr",
+            "ldp x19, x29, [sp], #16",
+            inout("x0") u64::from(gear1_abi::guest::GEAR2_NOP) => lost,
+            out("x20") _, out("x21") _, out("x22") _, out("x23") _, out("x24") _, out("x25") _,
+            out("x26") _, out("x27") _, out("x28") _,
+            clobber_abi("C"),
+        );
+    }
+    report::equal("general-registers", lost, 0);
+}

@@ -1,0 +1,40 @@
+//! Holds memory that an attacker in another VM wants to read or change: it stays as it is, and the
+//! guest goes on.
+#![no_std]
+#![no_main]
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use test_guests::{Machine, check, guest, say, timer};
+
+guest!(main);
+
+const WORDS: usize = 512 << 10;
+const BEATS: u64 = 100;
+const BEAT_US: u64 = 100_000;
+
+static MEMORY: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+
+fn main(_machine: &Machine) {
+    for (index, word) in MEMORY.iter().enumerate() {
+        word.store(pattern(index), Ordering::Relaxed);
+    }
+    for beat in 1..=BEATS {
+        timer::sleep_us(BEAT_US);
+        let changed = changed();
+        if changed != 0 || beat % 10 == 0 {
+            check!("victim-unchanged", changed == 0, "{changed} words");
+            say!("heartbeat {beat}");
+        }
+    }
+}
+
+fn pattern(index: usize) -> u64 {
+    (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7669_6374_696d
+}
+
+fn changed() -> usize {
+    let is_changed =
+        |(index, word): &(usize, &AtomicU64)| word.load(Ordering::Relaxed) != pattern(*index);
+    MEMORY.iter().enumerate().filter(is_changed).count()
+}

@@ -1,0 +1,113 @@
+//! Two CPUs wake each other out of WFI, 10,000 times each way: no wake-up may be lost. Shown with
+//! the vCPUs on two CPUs and on one.
+#![no_std]
+#![no_main]
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use test_guests::{Machine, check, cpu, gic, guest, psci, report, timer};
+
+guest!(main, irq = on_interrupt, other_cpu = other);
+
+const ROUNDS: u64 = 10_000;
+const SLEEPS: u64 = 1_000;
+const SGI: u32 = 7;
+/// A wake-up that is not there after so long is lost.
+const LOST_US: u64 = 2_000_000;
+
+/// How far each CPU has come.
+static STEP: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+fn main(machine: &Machine) {
+    if machine.cpus < 2 {
+        report::fail("wfi-smp", format_args!("needs two CPUs"));
+        return;
+    }
+    prepare();
+    let result = psci::cpu_on(1);
+    check!("cpu-on", result == psci::result::SUCCESS, "{result}");
+    ping_pong(0);
+    verdict("ping-pong");
+    crossing(0);
+    verdict("crossing");
+    sleeps(0);
+    verdict("sleeps");
+}
+
+fn other(_index: usize) {
+    prepare();
+    ping_pong(1);
+    crossing(1);
+    sleeps(1);
+}
+
+fn prepare() {
+    gic::enable(SGI);
+    gic::enable(timer::INTID);
+}
+
+fn on_interrupt(intid: u32) {
+    if intid == timer::INTID {
+        timer::disarm();
+    }
+}
+
+fn verdict(name: &str) {
+    let lost = LOST.load(Ordering::Relaxed);
+    check!(name, lost == 0, "{lost} wake-ups lost");
+}
+
+/// Each waits for the other's step before its own.
+fn ping_pong(me: usize) {
+    for round in 1..=ROUNDS {
+        if me == 1 {
+            sleep_until_other(me, round);
+        }
+        step(me, round);
+        if me == 0 {
+            sleep_until_other(me, round);
+        }
+    }
+}
+
+/// Both step, then wait for the other: SGI and WFI cross.
+fn crossing(me: usize) {
+    for round in ROUNDS + 1..=2 * ROUNDS {
+        step(me, round);
+        sleep_until_other(me, round);
+    }
+}
+
+/// Both sleep for times that drift against each other, then meet.
+fn sleeps(me: usize) {
+    for round in 0..SLEEPS {
+        timer::sleep_us(1 + round * (7 + 4 * me as u64) % 50);
+    }
+    step(me, 3 * ROUNDS);
+    sleep_until_other(me, 3 * ROUNDS);
+}
+
+fn step(me: usize, to: u64) {
+    STEP[me].store(to, Ordering::Release);
+    gic::send_sgi(1 - me, SGI);
+}
+
+/// WFI with interrupts masked between the check and it, as operating systems do; the timer is there
+/// only to find out that a wake-up was lost.
+fn sleep_until_other(me: usize, round: u64) {
+    let there = || STEP[1 - me].load(Ordering::Acquire) >= round;
+    let deadline = timer::now() + timer::from_us(LOST_US);
+    timer::arm(deadline);
+    while !there() {
+        cpu::wfi();
+        if timer::now() >= deadline && !there() {
+            LOST.fetch_add(1, Ordering::Relaxed);
+            timer::arm(timer::now() + timer::from_us(LOST_US));
+        }
+        cpu::unmask_irqs();
+        cpu::isb();
+        cpu::mask_irqs();
+    }
+    timer::disarm();
+}
