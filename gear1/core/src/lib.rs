@@ -32,3 +32,4 @@ pub mod stage2;
 pub mod syndrome;
 pub mod table;
 pub mod vcpu;
+pub mod vgic;

@@ -1,0 +1,446 @@
+//! The virtual interrupt controller of one VM (Arm IHI 0069 for GICv3, IHI 0048 for GICv2).
+//!
+//! Owns every virtual interrupt's state: what the guest reads and writes in its
+//! distributor and redistributors, what is pending, and which list register of
+//! which vCPU holds it. One security state (GICD_CTLR.DS = 1), no LPIs. A GICv3
+//! guest gets Group 1 as IRQ; its Group 0 is stored and never delivered.
+//!
+//! The caller holds one lock per VM around every call, tells through which vCPU
+//! an access comes, and carries out the returned [`Kicks`]. List registers are
+//! reached only for the vCPU that is loaded on the calling CPU: whatever another
+//! CPU's list registers need is a kick, upon which that CPU calls
+//! [`VmGic::flush`].
+//!
+//! Invariants: an interrupt stands in at most one list register; state that a
+//! register write changed wins over what a list register says later; a vCPU's
+//! `hint` has the bit of every word in which something waits for a list register.
+//!
+//! Requirements: `docs/requirements/gic.md`.
+
+mod distributor;
+mod fields;
+mod lists;
+mod redistributor;
+mod sgi;
+mod types;
+mod v2;
+mod word;
+
+#[cfg(test)]
+mod tests;
+
+use gear1_abi::id::MAX_VCPUS_PER_VM;
+
+pub use fields::shows_list_registers;
+pub use types::{GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex};
+
+use types::Bits;
+use word::{Gate, Spi, Word};
+
+/// Most SPIs of one VM: INTIDs 32 to 511.
+pub const MAX_SPIS: usize = 480;
+const SPI_WORDS: usize = MAX_SPIS / 32;
+/// Most list registers that the architecture allows.
+const MAX_LRS: usize = 16;
+
+/// What a list register in use holds: INTID (9:0), sender of a GICv2 SGI (12:10), HW link (13).
+#[derive(Clone, Copy)]
+struct Slot(u16);
+
+impl Slot {
+    const FREE: Self = Self(0);
+
+    const fn new(intid: IntId, source: u8, linked: bool) -> Self {
+        Self(intid.low_bits() | (source as u16 & 7) << 10 | (linked as u16) << 13)
+    }
+
+    const fn intid(self) -> IntId {
+        IntId::from_low_bits(self.0)
+    }
+
+    const fn source(self) -> u8 {
+        (self.0 >> 10 & 7) as u8
+    }
+
+    const fn linked(self) -> bool {
+        self.0 >> 13 & 1 != 0
+    }
+}
+
+/// Private interrupts and list registers of one vCPU.
+#[derive(Clone, Copy)]
+struct Vcpu {
+    word: Word,
+    /// Words (0: private, n: SPIs from 32 n) in which something may wait for a list register.
+    hint: u32,
+    /// List registers in use.
+    used: u32,
+    slots: [Slot; MAX_LRS],
+    maintenance: Maintenance,
+    /// GICR_WAKER.ProcessorSleep.
+    asleep: bool,
+    /// GICv2: for each SGI the vCPUs whose requests are in the latch.
+    sgi_sources: [u8; 16],
+}
+
+impl Vcpu {
+    const NEW: Self = Self {
+        // SGIs are edge-triggered; PPIs start as level-sensitive.
+        word: Word::new(0xffff),
+        hint: 0,
+        used: 0,
+        slots: [Slot::FREE; MAX_LRS],
+        maintenance: Maintenance {
+            underflow: false,
+            no_pending: false,
+            deactivate: false,
+        },
+        asleep: true,
+        sgi_sources: [0; 16],
+    };
+
+    fn slot(&self, index: u32) -> Slot {
+        self.slots
+            .get(index as usize)
+            .copied()
+            .unwrap_or(Slot::FREE)
+    }
+}
+
+/// The virtual GIC of one VM.
+pub struct VmGic {
+    version: GicVersion,
+    vcpu_count: u8,
+    spi_words: u8,
+    /// GICD_TYPER.
+    typer: u32,
+    /// Group enables of GICD_CTLR.
+    enables: u32,
+    gate: Gate,
+    /// SPI words with something in [`Word::ended`].
+    ended_spis: u32,
+    vcpus: [Vcpu; MAX_VCPUS_PER_VM],
+    spis: [Spi; SPI_WORDS],
+}
+
+impl Default for VmGic {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl VmGic {
+    /// Creates the GIC of a VM that does not exist yet.
+    pub const fn new() -> Self {
+        Self {
+            version: GicVersion::V3,
+            vcpu_count: 0,
+            spi_words: 0,
+            typer: 0,
+            enables: 0,
+            gate: Gate::SHUT,
+            ended_spis: 0,
+            vcpus: [Vcpu::NEW; MAX_VCPUS_PER_VM],
+            spis: [Spi::NEW; SPI_WORDS],
+        }
+    }
+
+    /// Sets what the guest finds: number of vCPUs (1 to 8) and of SPIs (rounded up to a
+    /// multiple of 32, at most [`MAX_SPIS`]); resets everything.
+    pub fn configure(&mut self, version: GicVersion, vcpu_count: usize, spi_count: usize) {
+        self.version = version;
+        self.vcpu_count = vcpu_count.clamp(1, MAX_VCPUS_PER_VM) as u8;
+        self.spi_words = spi_count.div_ceil(32).min(SPI_WORDS) as u8;
+        self.typer = self.compute_typer();
+        self.reset();
+    }
+
+    /// Puts everything into its reset state. No vCPU is loaded; the caller then takes what
+    /// [`take_ended`](Self::take_ended) has.
+    pub fn reset(&mut self) {
+        self.enables = 0;
+        self.gate = Gate::SHUT;
+        self.vcpus.fill(Vcpu::NEW);
+        let all_to_first = self.version == GicVersion::V3 || self.vcpu_count == 1;
+        for (index, spi) in self.spis.iter_mut().enumerate() {
+            let physical = spi.word.hw | spi.word.ended;
+            *spi = Spi::NEW;
+            spi.word.ended = physical;
+            if physical != 0 {
+                self.ended_spis |= 2 << (index & 15);
+            }
+            if let ([first, ..], true) = (&mut spi.targets, all_to_first) {
+                *first = u32::MAX;
+            }
+        }
+    }
+
+    /// Drives an emulated device's interrupt line. A PPI is `vcpu`'s; for an SPI it does not matter.
+    ///
+    /// G1-GIC-005: a rising edge of an edge-triggered interrupt is latched; a level-sensitive
+    /// interrupt is pending as long as its line is high.
+    pub fn set_line(&mut self, vcpu: VcpuIndex, intid: IntId, high: bool) -> Kicks {
+        let (index, bit) = intid.place();
+        if !self.exists(index) {
+            return Kicks::NONE;
+        }
+        let word = self.word_mut(vcpu, index);
+        if (word.line & bit != 0) == high {
+            return Kicks::NONE;
+        }
+        word.line ^= bit;
+        word.latch |= word.line & word.edge & bit;
+        self.touch(vcpu, index, bit)
+    }
+
+    /// Makes an interrupt pending that stands for the physical one of the same INTID, which was
+    /// acknowledged and stays active until the guest ends it.
+    ///
+    /// G1-GIC-006: the physical interrupt is deactivated when the virtual one has ended, by the
+    /// guest's EOI or through [`take_ended`](Self::take_ended).
+    pub fn inject_hw(&mut self, vcpu: VcpuIndex, intid: IntId) -> Kicks {
+        let (index, bit) = intid.place();
+        if !self.exists(index) {
+            return Kicks::NONE;
+        }
+        let word = self.word_mut(vcpu, index);
+        word.latch |= bit;
+        word.hw |= bit;
+        word.again |= word.listed & bit;
+        word.ended &= !bit;
+        self.touch(vcpu, index, bit)
+    }
+
+    /// Takes back an interrupt of [`inject_hw`](Self::inject_hw) that the guest has not acknowledged,
+    /// because the physical line is low again (the guest turned its timer off).
+    pub fn retract_hw(&mut self, vcpu: VcpuIndex, intid: IntId) -> Kicks {
+        let (index, bit) = intid.place();
+        let bits = self.word(vcpu, index).hw & bit;
+        self.clear_pending(vcpu, index, bits)
+    }
+
+    /// Tells whether the physical interrupt belongs to the vCPU: its physical active state is to
+    /// be set when the vCPU is loaded, and cleared when it is unloaded.
+    pub fn hw_active(&self, vcpu: VcpuIndex, intid: IntId) -> bool {
+        let (index, bit) = intid.place();
+        self.word(vcpu, index).hw & bit != 0
+    }
+
+    /// Returns an INTID that the caller must deactivate physically, because the guest ended or
+    /// cleared the virtual interrupt by a register write. Ask until there is none. PPIs are those
+    /// of `vcpu`, which must be loaded here; SPIs are any.
+    pub fn take_ended(&mut self, vcpu: VcpuIndex) -> Option<IntId> {
+        if let Some(bit) = self.vcpu_mut(vcpu).word.take_ended() {
+            return Some(IntId::at(0, bit));
+        }
+        for index in Bits(self.ended_spis) {
+            if let Some(bit) = self.spi_mut(index as usize).word.take_ended() {
+                return Some(IntId::at(index as usize, bit));
+            }
+            self.ended_spis &= !(1 << (index & 31));
+        }
+        None
+    }
+
+    /// Ends the active state of an interrupt: the guest's trapped ICC_DIR_EL1 (EOImode 1).
+    pub fn deactivate(&mut self, vcpu: VcpuIndex, intid: IntId) -> Kicks {
+        let (index, bit) = intid.place();
+        self.clear_active(vcpu, index, bit)
+    }
+
+    /// Tells whether an interrupt is due that wakes the vCPU from WFI, given its priority mask.
+    /// For a loaded vCPU, [`sync`](Self::sync) comes first.
+    ///
+    /// G1-GIC-009: pending, enabled, its group enabled, its priority above the mask, not active.
+    pub fn deliverable(&self, vcpu: VcpuIndex, pmr: u8) -> bool {
+        let state = self.vcpu(vcpu);
+        let is_due = |index: usize| {
+            let word = self.word(vcpu, index);
+            let (routed, held) = self.relation(vcpu, index);
+            let listed = word.pending() & word.open(self.gate) & word.listed & held & !word.active;
+            let waiting = word.waiting(self.gate) & routed;
+            Bits(listed | waiting).any(|bit| word.priority_at(bit) < pmr)
+        };
+        let is_listed_due = |slot: u32| is_due(state.slot(slot).intid().place().0);
+        Bits(state.hint).any(|index| is_due(index as usize)) || Bits(state.used).any(is_listed_due)
+    }
+
+    /// Returns all vCPUs.
+    fn everybody(&self) -> u8 {
+        (0xff_u16 >> (8_u8.wrapping_sub(self.vcpu_count) & 7)) as u8
+    }
+
+    fn exists(&self, index: usize) -> bool {
+        index <= usize::from(self.spi_words)
+    }
+
+    // The accessors are total: an index out of range, which the index types rule out, means the
+    // last element, so that no panicking path is linked.
+
+    #[inline]
+    fn vcpu(&self, vcpu: VcpuIndex) -> &Vcpu {
+        let [rest @ .., last] = &self.vcpus;
+        rest.get(vcpu.index()).unwrap_or(last)
+    }
+
+    #[inline]
+    fn vcpu_mut(&mut self, vcpu: VcpuIndex) -> &mut Vcpu {
+        let [rest @ .., last] = &mut self.vcpus;
+        rest.get_mut(vcpu.index()).unwrap_or(last)
+    }
+
+    /// Returns the SPIs of word `index`, which is not 0.
+    #[inline]
+    fn spi(&self, index: usize) -> &Spi {
+        let [rest @ .., last] = &self.spis;
+        rest.get(index.wrapping_sub(1)).unwrap_or(last)
+    }
+
+    #[inline]
+    fn spi_mut(&mut self, index: usize) -> &mut Spi {
+        let [rest @ .., last] = &mut self.spis;
+        rest.get_mut(index.wrapping_sub(1)).unwrap_or(last)
+    }
+
+    /// Returns word `index` as `vcpu` sees it.
+    #[inline]
+    fn word(&self, vcpu: VcpuIndex, index: usize) -> &Word {
+        if index == 0 {
+            &self.vcpu(vcpu).word
+        } else {
+            &self.spi(index).word
+        }
+    }
+
+    #[inline]
+    fn word_mut(&mut self, vcpu: VcpuIndex, index: usize) -> &mut Word {
+        if index == 0 {
+            &mut self.vcpu_mut(vcpu).word
+        } else {
+            &mut self.spi_mut(index).word
+        }
+    }
+
+    /// Returns which interrupts of word `index` are routed to `vcpu`, and which it holds.
+    #[inline]
+    fn relation(&self, vcpu: VcpuIndex, index: usize) -> (u32, u32) {
+        if index == 0 {
+            (u32::MAX, u32::MAX)
+        } else {
+            let spi = self.spi(index);
+            (spi.targets(vcpu), spi.held(vcpu))
+        }
+    }
+
+    /// Finds who is concerned by a change of the interrupts `changed` of word `index`: where one
+    /// can be delivered now, and in whose list registers one stands.
+    #[inline]
+    fn touch(&mut self, vcpu: VcpuIndex, index: usize, changed: u32) -> Kicks {
+        if index != 0 {
+            return self.touch_spis(index, changed);
+        }
+        let gate = self.gate;
+        let state = self.vcpu_mut(vcpu);
+        let waiting = state.word.waiting(gate) & changed;
+        if (waiting | state.word.orphans() & changed) != 0 {
+            state.hint |= 1;
+        }
+        if (waiting | state.word.listed & changed) != 0 {
+            Kicks::from_mask(vcpu.bit())
+        } else {
+            Kicks::NONE
+        }
+    }
+
+    fn touch_spis(&mut self, index: usize, changed: u32) -> Kicks {
+        let gate = self.gate;
+        let everybody = self.everybody();
+        let [rest @ .., last] = &self.spis;
+        let spi = rest.get(index.wrapping_sub(1)).unwrap_or(last);
+        let waiting = spi.word.waiting(gate) & changed;
+        let orphans = spi.word.orphans() & changed;
+        let listed = spi.word.listed & changed;
+        let mut kicks = 0;
+        let routes = spi.targets.iter().zip(spi.held.iter());
+        for (number, (state, (targets, held))) in self.vcpus.iter_mut().zip(routes).enumerate() {
+            if (waiting & targets | orphans & held) != 0 {
+                state.hint |= 1 << (index & 31);
+            }
+            if (waiting & targets | listed & held) != 0 {
+                kicks |= 1 << (number & 7);
+            }
+        }
+        Kicks::from_mask(kicks & everybody)
+    }
+
+    /// Touches everything of everybody: a group was enabled or disabled.
+    fn touch_all(&mut self) -> Kicks {
+        let mut kicks = Kicks::NONE;
+        for vcpu in Kicks::from_mask(self.everybody()).iter() {
+            kicks = kicks.and(self.touch(vcpu, 0, u32::MAX));
+        }
+        for index in 1..=usize::from(self.spi_words) {
+            kicks = kicks.and(self.touch_spis(index, u32::MAX));
+        }
+        kicks
+    }
+
+    fn set_pending(&mut self, vcpu: VcpuIndex, index: usize, bits: u32) -> Kicks {
+        self.word_mut(vcpu, index).latch |= bits;
+        self.touch(vcpu, index, bits)
+    }
+
+    fn clear_pending(&mut self, vcpu: VcpuIndex, index: usize, bits: u32) -> Kicks {
+        let word = self.word_mut(vcpu, index);
+        word.latch &= !bits;
+        word.in_list &= !bits;
+        self.settle(vcpu, index, bits)
+    }
+
+    fn set_active(&mut self, vcpu: VcpuIndex, index: usize, bits: u32) -> Kicks {
+        let word = self.word_mut(vcpu, index);
+        let fresh = bits & !word.active & !word.listed;
+        word.active |= bits;
+        word.forced |= bits & word.listed;
+        if index != 0 {
+            self.adopt(index, fresh);
+        }
+        self.touch(vcpu, index, bits)
+    }
+
+    fn clear_active(&mut self, vcpu: VcpuIndex, index: usize, bits: u32) -> Kicks {
+        let word = self.word_mut(vcpu, index);
+        word.active &= !bits;
+        word.forced |= bits & word.listed;
+        let unheld = bits & !word.listed;
+        if index != 0 {
+            for held in &mut self.spi_mut(index).held {
+                *held &= !unheld;
+            }
+        }
+        self.settle(vcpu, index, bits)
+    }
+
+    /// Gives SPIs that a register write made active to the first vCPU each is routed to.
+    fn adopt(&mut self, index: usize, mut bits: u32) {
+        let spi = self.spi_mut(index);
+        for (held, targets) in spi.held.iter_mut().zip(spi.targets.iter()) {
+            *held |= bits & targets;
+            bits &= !targets;
+        }
+    }
+
+    fn settle(&mut self, vcpu: VcpuIndex, index: usize, bits: u32) -> Kicks {
+        self.word_mut(vcpu, index).settle(bits);
+        self.note_ended(vcpu, index);
+        self.touch(vcpu, index, bits)
+    }
+
+    /// Keeps the summary of SPIs that ended.
+    #[inline]
+    fn note_ended(&mut self, vcpu: VcpuIndex, index: usize) {
+        if index != 0 && self.word(vcpu, index).ended != 0 {
+            self.ended_spis |= 1 << (index & 31);
+        }
+    }
+}

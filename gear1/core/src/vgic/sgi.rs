@@ -1,0 +1,43 @@
+//! Software-generated interrupts of a GICv3 (IHI 0069, 12.2.17 to 12.2.20).
+
+use super::types::{Kicks, VcpuIndex};
+use super::{Bits, VmGic};
+
+const IRM: u64 = 1 << 40;
+/// Aff3, Aff2 and Aff1: vCPUs have affinities 0.0.0.n.
+const UPPER_AFFINITY: u64 = 0x00ff_00ff_00ff_0000;
+
+impl VmGic {
+    /// Emulates a write to ICC_SGI1R_EL1 by `from`.
+    ///
+    /// G1-GIC-004: an SGI reaches vCPUs of the sender's own VM only.
+    pub fn sgi1r(&mut self, from: VcpuIndex, value: u64) -> Kicks {
+        self.send_sgi(from, value, true)
+    }
+
+    /// Emulates a write to ICC_SGI0R_EL1 or, the same with one security state, ICC_ASGI1R_EL1:
+    /// only SGIs that their target has configured as Group 0 become pending.
+    pub fn sgi0r(&mut self, from: VcpuIndex, value: u64) -> Kicks {
+        self.send_sgi(from, value, false)
+    }
+
+    /// RS is not implemented (GICD_TYPER.RSS = 0) and ignored.
+    fn send_sgi(&mut self, from: VcpuIndex, value: u64, group1: bool) -> Kicks {
+        let everybody = self.everybody();
+        let targets = if value & IRM != 0 {
+            everybody & !from.bit()
+        } else if value & UPPER_AFFINITY != 0 {
+            0
+        } else {
+            everybody & value as u8
+        };
+        let bit = 1_u32 << (value >> 24 & 15);
+        let mut kicks = Kicks::NONE;
+        for target in Bits(targets.into()).filter_map(|index| VcpuIndex::new(index as usize)) {
+            if group1 || self.vcpu(target).word.group1 & bit == 0 {
+                kicks = kicks.and(self.set_pending(target, 0, bit));
+            }
+        }
+        kicks
+    }
+}

@@ -1,0 +1,136 @@
+//! A CPU interface with list registers, encoded unlike any hardware: what a
+//! guest with EOImode 0 acknowledges and ends.
+
+use std::vec::Vec;
+
+use crate::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
+
+/// The list registers and the guest's view of them.
+pub(super) struct Fake {
+    lists: Vec<Option<Lr>>,
+    /// Ended with the EOI flag, and not looked at since.
+    eoi_raised: Vec<bool>,
+    pub(super) wanted: Maintenance,
+    /// Acknowledged interrupts with their priorities, innermost last.
+    pub(super) running: Vec<(IntId, u8)>,
+    /// Physical interrupts that the guest's EOI deactivated.
+    pub(super) deactivated: Vec<IntId>,
+    pub(super) write_count: usize,
+}
+
+impl Fake {
+    pub(super) fn new(count: usize) -> Self {
+        Self {
+            lists: std::vec![None; count],
+            eoi_raised: std::vec![false; count],
+            wanted: Maintenance::default(),
+            running: Vec::new(),
+            deactivated: Vec::new(),
+            write_count: 0,
+        }
+    }
+
+    /// Tells whether the maintenance interrupt is raised.
+    pub(super) fn maintenance(&self) -> bool {
+        let valid = self.lists.iter().flatten().count();
+        let pending = self
+            .lists
+            .iter()
+            .flatten()
+            .filter(|lr| lr.state.is_pending())
+            .count();
+        self.wanted.underflow && valid <= 1
+            || self.wanted.no_pending && pending == 0
+            || self.eoi_raised.contains(&true)
+    }
+
+    /// Returns the contents of all valid list registers.
+    pub(super) fn listed(&self) -> impl Iterator<Item = Lr> {
+        self.lists.iter().flatten().copied()
+    }
+
+    /// Returns the valid list register of an interrupt.
+    pub(super) fn find(&self, number: u32) -> Option<Lr> {
+        self.listed().find(|lr| lr.intid.number() == number)
+    }
+
+    /// The guest acknowledges: returns the interrupt, and the sender of a GICv2 SGI.
+    pub(super) fn acknowledge(&mut self) -> Option<(IntId, u8)> {
+        let running = self
+            .running
+            .last()
+            .map_or(0x100, |(_, priority)| u16::from(*priority));
+        let candidates = self.lists.iter_mut().flatten();
+        let best = candidates
+            .filter(|lr| lr.state == LrState::Pending && u16::from(lr.priority) < running)
+            .min_by_key(|lr| (lr.priority, lr.intid.number()))?;
+        best.state = LrState::Active;
+        self.running.push((best.intid, best.priority));
+        Some((best.intid, best.source))
+    }
+
+    /// The guest ends the innermost interrupt: returns it, and whether a list register had it.
+    pub(super) fn end(&mut self) -> Option<(IntId, bool)> {
+        let (intid, _) = self.running.pop()?;
+        let holds =
+            |lr: &Option<Lr>| lr.is_some_and(|lr| lr.intid == intid && lr.state.is_active());
+        let Some(index) = self.lists.iter().position(holds) else {
+            return Some((intid, false));
+        };
+        let lr = self.lists[index].as_mut().unwrap();
+        if lr.state == LrState::PendingActive {
+            lr.state = LrState::Pending;
+        } else {
+            self.eoi_raised[index] = lr.eoi;
+            if lr.hw {
+                self.deactivated.push(intid);
+            }
+            lr.state = LrState::Invalid;
+            self.lists[index] = None;
+        }
+        Some((intid, true))
+    }
+}
+
+impl ListRegisters for Fake {
+    fn count(&self) -> usize {
+        self.lists.len()
+    }
+
+    fn read(&self, index: usize) -> Lr {
+        self.lists[index].unwrap_or(Lr::EMPTY)
+    }
+
+    fn write(&mut self, index: usize, lr: Lr) {
+        assert!(
+            !(lr.hw && (lr.eoi || lr.state == LrState::PendingActive)),
+            "{lr:?}"
+        );
+        assert_eq!(lr.priority & 7, 0);
+        self.eoi_raised[index] = false;
+        self.lists[index] = (lr.state != LrState::Invalid).then_some(lr);
+        self.write_count += 1;
+        for list in self.lists.iter().flatten() {
+            let same = self
+                .lists
+                .iter()
+                .flatten()
+                .filter(|lr| lr.intid == list.intid)
+                .count();
+            assert_eq!(same, 1, "{list:?} stands in two list registers");
+        }
+    }
+
+    fn empty_mask(&self) -> u32 {
+        let is_empty = |index: &usize| self.lists[*index].is_none() && !self.eoi_raised[*index];
+        (0..self.lists.len())
+            .filter(is_empty)
+            .map(|index| 1 << index)
+            .sum()
+    }
+
+    fn set_maintenance(&mut self, wanted: Maintenance) {
+        assert_ne!(self.wanted, wanted);
+        self.wanted = wanted;
+    }
+}

@@ -1,0 +1,242 @@
+//! Names and small values of the virtual GIC: identifiers, kicks, list registers.
+//!
+//! Owns no state. The hardware is seen through [`ListRegisters`] only.
+
+use gear1_abi::id::MAX_VCPUS_PER_VM;
+
+/// A vCPU inside its VM; its affinity is 0.0.0.index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VcpuIndex(u8);
+
+impl VcpuIndex {
+    /// Returns the index, or `None` beyond [`MAX_VCPUS_PER_VM`].
+    pub const fn new(index: usize) -> Option<Self> {
+        if index < MAX_VCPUS_PER_VM {
+            Some(Self(index as u8))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the plain index.
+    pub const fn index(self) -> usize {
+        (self.0 & 7) as usize
+    }
+
+    /// Returns the vCPU's bit in a mask over the VM.
+    pub(super) const fn bit(self) -> u8 {
+        1 << (self.0 & 7)
+    }
+}
+
+const _: () = assert!(MAX_VCPUS_PER_VM == 8);
+
+/// A valid INTID: SGI, PPI or SPI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IntId(u16);
+
+impl IntId {
+    /// The EL1 virtual timer's PPI.
+    pub const VIRTUAL_TIMER: Self = Self(27);
+
+    /// Returns the INTID, or `None` for special and locality-specific ones (1020 and above).
+    pub const fn new(intid: u32) -> Option<Self> {
+        if intid < 1020 {
+            Some(Self(intid as u16))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the plain number.
+    pub const fn number(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Returns the INTID at `bit` of word `word`; both come from a [`Place`] or a loop over words.
+    pub(super) const fn at(word: usize, bit: u32) -> Self {
+        Self((word as u16 & 31) << 5 | bit as u16 & 31)
+    }
+
+    /// Returns the INTID in the low ten bits.
+    pub(super) const fn from_low_bits(bits: u16) -> Self {
+        Self(bits & 0x3ff)
+    }
+
+    pub(super) const fn low_bits(self) -> u16 {
+        self.0
+    }
+
+    /// Returns in which word of 32 interrupts it stands, and at which bit.
+    pub(super) const fn place(self) -> (usize, u32) {
+        ((self.0 >> 5) as usize, 1 << (self.0 & 31))
+    }
+
+    pub(super) const fn is_sgi(self) -> bool {
+        self.0 < 16
+    }
+}
+
+/// vCPUs for which something deliverable may have appeared, or whose list
+/// registers must be looked at: a running one leaves its guest and is flushed,
+/// a waiting one is woken if [`VmGic::deliverable`](super::VmGic::deliverable) says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "a kick that is not delivered is a lost interrupt"]
+pub struct Kicks(u8);
+
+impl Kicks {
+    /// Nobody.
+    pub const NONE: Self = Self(0);
+
+    pub(super) const fn from_mask(mask: u8) -> Self {
+        Self(mask)
+    }
+
+    /// Returns bit i for vCPU i.
+    pub const fn mask(self) -> u8 {
+        self.0
+    }
+
+    /// Tells whether nobody is kicked.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Tells whether `vcpu` is kicked.
+    pub const fn contains(self, vcpu: VcpuIndex) -> bool {
+        self.0 & vcpu.bit() != 0
+    }
+
+    /// Returns these kicks and `other`'s.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns the kicks less `vcpu`'s.
+    pub const fn without(self, vcpu: VcpuIndex) -> Self {
+        Self(self.0 & !vcpu.bit())
+    }
+
+    /// Returns the vCPUs one by one.
+    pub fn iter(self) -> impl Iterator<Item = VcpuIndex> {
+        Bits(self.0.into()).map(|bit| VcpuIndex(bit as u8))
+    }
+}
+
+/// The numbers of the bits set in a word, lowest first: at most 32 steps.
+pub(super) struct Bits(pub(super) u32);
+
+impl Iterator for Bits {
+    type Item = u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros();
+        self.0 &= self.0.wrapping_sub(1);
+        Some(bit)
+    }
+}
+
+/// Architecture version that the guest sees; the host's is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GicVersion {
+    /// Distributor with target lists, memory-mapped CPU interface.
+    V2,
+    /// Distributor, redistributors, system registers.
+    V3,
+}
+
+/// State field of a list register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LrState {
+    /// Holds nothing.
+    Invalid,
+    /// Waits for the guest's acknowledge.
+    Pending,
+    /// Acknowledged.
+    Active,
+    /// Acknowledged, and due once more.
+    PendingActive,
+}
+
+impl LrState {
+    pub(super) const fn new(pending: bool, active: bool) -> Self {
+        match (pending, active) {
+            (false, false) => Self::Invalid,
+            (true, false) => Self::Pending,
+            (false, true) => Self::Active,
+            (true, true) => Self::PendingActive,
+        }
+    }
+
+    /// Tells whether the guest has still to acknowledge it.
+    pub const fn is_pending(self) -> bool {
+        matches!(self, Self::Pending | Self::PendingActive)
+    }
+
+    /// Tells whether the guest has acknowledged and not yet ended it.
+    pub const fn is_active(self) -> bool {
+        matches!(self, Self::Active | Self::PendingActive)
+    }
+}
+
+/// Contents of a list register, in no hardware's encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lr {
+    /// Virtual INTID.
+    pub intid: IntId,
+    /// Priority, of which the five upper bits count.
+    pub priority: u8,
+    /// State.
+    pub state: LrState,
+    /// Linked to the physical interrupt of the same INTID: the guest's EOI deactivates that one too.
+    pub hw: bool,
+    /// The guest's EOI raises the maintenance interrupt; never together with `hw`.
+    pub eoi: bool,
+    /// Group 1, else Group 0.
+    pub group1: bool,
+    /// Number of the vCPU that sent it: GICv2 SGIs only, else 0.
+    pub source: u8,
+}
+
+impl Lr {
+    /// An empty list register.
+    pub const EMPTY: Self = Self {
+        intid: IntId(0),
+        priority: 0,
+        state: LrState::Invalid,
+        hw: false,
+        eoi: false,
+        group1: false,
+        source: 0,
+    };
+}
+
+/// Conditions for which the maintenance interrupt is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Maintenance {
+    /// At most one list register is valid: refill (ICH_HCR_EL2.UIE, GICH_HCR.UIE).
+    pub underflow: bool,
+    /// No list register is pending (NPIE).
+    pub no_pending: bool,
+    /// An active interrupt is in no list register: with EOImode 1 the guest's ICC_DIR_EL1 must
+    /// trap (ICH_HCR_EL2.TDIR) into [`VmGic::deactivate`](super::VmGic::deactivate).
+    pub deactivate: bool,
+}
+
+/// The list registers of this CPU. `read` returns what was written, apart from the state.
+pub trait ListRegisters {
+    /// Returns how many there are, 2 to 16.
+    fn count(&self) -> usize;
+    /// Returns the contents of list register `index`.
+    fn read(&self, index: usize) -> Lr;
+    /// Fills list register `index`.
+    fn write(&mut self, index: usize, lr: Lr);
+    /// Returns a bit for each that is invalid and holds no EOI maintenance interrupt (ELRSR).
+    fn empty_mask(&self) -> u32;
+    /// Says when the maintenance interrupt shall come. Called on changes only.
+    fn set_maintenance(&mut self, wanted: Maintenance);
+}

@@ -1,0 +1,173 @@
+//! What only a GICv2 distributor has: target lists, GICD_SGIR and SGIs by sender
+//! (IHI 0048, 4.3.12 to 4.3.17).
+//!
+//! Invariant: an SGI's latch is set iff its `sgi_sources` is not 0.
+
+use super::fields::{BYTE, View, WORD, pack, unpack};
+use super::types::{Kicks, VcpuIndex};
+use super::{Bits, VmGic};
+
+/// GICD_SGIR.
+pub(super) const SGIR: u64 = 0xf00;
+const CPENDSGIR: u64 = 0xf10;
+const SPENDSGIR: u64 = 0xf20;
+pub(super) const SPENDSGIR_END: u64 = 0xf2f;
+/// Part number, low byte, of the distributor.
+pub(super) const PART: u32 = 0x90;
+
+impl VmGic {
+    /// Reads GICD_ITARGETSR. Those of SGIs and PPIs show who reads; with one vCPU all are RAZ/WI.
+    pub(super) fn targets_read(
+        &self,
+        view: View,
+        index: usize,
+        first: usize,
+        size_log2: u8,
+    ) -> u32 {
+        if !self.has_targets() {
+            return 0;
+        }
+        if index == 0 {
+            return pack(size_log2, |_| view.vcpu.bit());
+        }
+        let spi = self.spi(index);
+        pack(size_log2, |at| {
+            spi.target_mask(1 << (first.wrapping_add(at) & 31))
+        })
+    }
+
+    /// Writes GICD_ITARGETSR. Bits of vCPUs that do not exist are RAZ/WI.
+    pub(super) fn targets_write(
+        &mut self,
+        view: View,
+        index: usize,
+        first: usize,
+        size_log2: u8,
+        value: u32,
+    ) -> Kicks {
+        if index == 0 || !self.has_targets() {
+            return Kicks::NONE;
+        }
+        let everybody = self.everybody();
+        let spi = self.spi_mut(index);
+        for (at, mask) in unpack(size_log2, value) {
+            spi.set_target_mask(1 << (first.wrapping_add(at) & 31), mask & everybody);
+        }
+        self.touch(view.vcpu, index, 0xf << (first & 31))
+    }
+
+    fn has_targets(&self) -> bool {
+        self.is_v2() && self.vcpu_count > 1
+    }
+
+    /// Reads GICD_SGIR (WO), GICD_CPENDSGIR or GICD_SPENDSGIR of `vcpu`.
+    pub(super) fn v2_sgi_read(&self, vcpu: VcpuIndex, offset: u64, size_log2: u8) -> u32 {
+        if offset < CPENDSGIR || !is_byte_field(offset, size_log2) {
+            return 0;
+        }
+        let first = offset as usize & 15;
+        pack(size_log2, |at| {
+            let sgi = first.wrapping_add(at) & 15;
+            let waiting = self.vcpu(vcpu).sgi_sources.get(sgi).copied().unwrap_or(0);
+            waiting | self.listed_source(vcpu, sgi)
+        })
+    }
+
+    /// Writes GICD_SGIR, GICD_CPENDSGIR or GICD_SPENDSGIR as `vcpu`.
+    pub(super) fn v2_sgi_write(
+        &mut self,
+        vcpu: VcpuIndex,
+        offset: u64,
+        size_log2: u8,
+        value: u32,
+    ) -> Kicks {
+        if offset == SGIR && size_log2 == WORD {
+            return self.sgir(vcpu, value);
+        }
+        if offset < CPENDSGIR || !is_byte_field(offset, size_log2) {
+            return Kicks::NONE;
+        }
+        let first = offset as usize & 15;
+        let mut kicks = Kicks::NONE;
+        for (at, sources) in unpack(size_log2, value) {
+            let sgi = first.wrapping_add(at) & 15;
+            let change = if offset < SPENDSGIR {
+                Self::clear_sgi
+            } else {
+                Self::add_sgi
+            };
+            kicks = kicks.and(change(self, vcpu, sgi, sources & self.everybody()));
+        }
+        kicks
+    }
+
+    /// GICD_SGIR: to the list, to all but the sender, or to the sender.
+    fn sgir(&mut self, from: VcpuIndex, value: u32) -> Kicks {
+        let everybody = self.everybody();
+        let targets = match value >> 24 & 3 {
+            0 => (value >> 16) as u8 & everybody,
+            1 => everybody & !from.bit(),
+            2 => from.bit(),
+            _ => 0,
+        };
+        let sgi = value as usize & 15;
+        let mut kicks = Kicks::NONE;
+        for target in Bits(targets.into()).filter_map(|index| VcpuIndex::new(index as usize)) {
+            kicks = kicks.and(self.add_sgi(target, sgi, from.bit()));
+        }
+        kicks
+    }
+
+    fn add_sgi(&mut self, vcpu: VcpuIndex, sgi: usize, sources: u8) -> Kicks {
+        self.change_sources(vcpu, sgi, |waiting| waiting | sources);
+        self.touch(vcpu, 0, 1 << (sgi & 15))
+    }
+
+    fn clear_sgi(&mut self, vcpu: VcpuIndex, sgi: usize, sources: u8) -> Kicks {
+        self.change_sources(vcpu, sgi, |waiting| waiting & !sources);
+        if self.listed_source(vcpu, sgi) & sources != 0 {
+            self.vcpu_mut(vcpu).word.in_list &= !(1 << (sgi & 15));
+        }
+        self.touch(vcpu, 0, 1 << (sgi & 15))
+    }
+
+    fn change_sources(&mut self, vcpu: VcpuIndex, sgi: usize, change: impl Fn(u8) -> u8) {
+        let state = self.vcpu_mut(vcpu);
+        let bit = 1 << (sgi & 15);
+        if let Some(sources) = state.sgi_sources.get_mut(sgi) {
+            *sources = change(*sources);
+            state.word.latch = if *sources == 0 {
+                state.word.latch & !bit
+            } else {
+                state.word.latch | bit
+            };
+        }
+    }
+
+    /// Returns as a mask whose request of the SGI stands pending in a list register.
+    fn listed_source(&self, vcpu: VcpuIndex, sgi: usize) -> u8 {
+        let state = self.vcpu(vcpu);
+        if state.word.in_list >> (sgi & 15) & 1 == 0 {
+            return 0;
+        }
+        let slots = Bits(state.used).map(|index| state.slot(index));
+        let mut found = slots.filter(|slot| slot.intid().number() as usize == sgi);
+        found.next().map_or(0, |slot| 1 << (slot.source() & 7))
+    }
+
+    /// Takes the request of the lowest-numbered sender out of the latch and returns its number.
+    pub(super) fn take_sgi_source(&mut self, vcpu: VcpuIndex, sgi: usize) -> u8 {
+        let sources = self.vcpu(vcpu).sgi_sources.get(sgi).copied().unwrap_or(0);
+        self.change_sources(vcpu, sgi, |waiting| waiting & waiting.wrapping_sub(1));
+        sources.trailing_zeros() as u8 & 7
+    }
+
+    /// Puts a request back that stood in a list register.
+    pub(super) fn return_sgi_source(&mut self, vcpu: VcpuIndex, sgi: usize, source: u8) {
+        self.change_sources(vcpu, sgi, |waiting| waiting | 1 << (source & 7));
+    }
+}
+
+fn is_byte_field(offset: u64, size_log2: u8) -> bool {
+    size_log2 == BYTE || size_log2 == WORD && offset & 3 == 0
+}

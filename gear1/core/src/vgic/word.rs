@@ -1,0 +1,202 @@
+//! The state of 32 interrupts as bitmaps: one vCPU's SGIs and PPIs, or 32 SPIs.
+//!
+//! Invariants: `in_list`, `forced` and `again` are subsets of `listed`. What a
+//! list register holds as pending through `in_list` is not in `latch` too,
+//! unless it became pending once more since.
+
+use super::types::{Bits, VcpuIndex};
+
+/// Priority bits that exist: 32 levels, as list registers have at least.
+pub(super) const PRIORITY_BITS: u8 = 0xf8;
+
+/// Which groups are forwarded: all ones or all zeroes each.
+#[derive(Clone, Copy)]
+pub(super) struct Gate {
+    pub(super) group0: u32,
+    pub(super) group1: u32,
+}
+
+impl Gate {
+    pub(super) const SHUT: Self = Self {
+        group0: 0,
+        group1: 0,
+    };
+}
+
+/// 32 interrupts.
+#[derive(Clone, Copy)]
+pub(super) struct Word {
+    /// Set by ISENABLER.
+    pub(super) enabled: u32,
+    /// Pending by an edge, an SGI, a write to ISPENDR or a physical interrupt.
+    pub(super) latch: u32,
+    /// Input line of an emulated device is high.
+    pub(super) line: u32,
+    /// Active as last known.
+    pub(super) active: u32,
+    /// Edge-triggered, else level-sensitive.
+    pub(super) edge: u32,
+    /// Group 1, else Group 0.
+    pub(super) group1: u32,
+    /// Stands in a list register of a vCPU.
+    pub(super) listed: u32,
+    /// Its latch was moved into the list register, and not cleared since.
+    pub(super) in_list: u32,
+    /// The distributor has set `active`, whatever the list register says.
+    pub(super) forced: u32,
+    /// The physical interrupt of the same INTID is active on behalf of this one.
+    pub(super) hw: u32,
+    /// The physical interrupt came once more while the last one's list register was not folded.
+    pub(super) again: u32,
+    /// Physically active with no virtual one left: the caller must deactivate it.
+    pub(super) ended: u32,
+    pub(super) priority: [u8; 32],
+}
+
+impl Word {
+    pub(super) const fn new(edge: u32) -> Self {
+        Self {
+            enabled: 0,
+            latch: 0,
+            line: 0,
+            active: 0,
+            edge,
+            group1: 0,
+            listed: 0,
+            in_list: 0,
+            forced: 0,
+            hw: 0,
+            again: 0,
+            ended: 0,
+            priority: [0; 32],
+        }
+    }
+
+    /// Returns the level-sensitive ones whose line is high.
+    #[inline]
+    pub(super) fn raised(&self) -> u32 {
+        self.line & !self.edge
+    }
+
+    /// Returns what ISPENDR shows.
+    pub(super) fn pending(&self) -> u32 {
+        self.latch | self.in_list | self.raised()
+    }
+
+    /// Returns those that the distributor forwards once they are pending.
+    #[inline]
+    pub(super) fn open(&self, gate: Gate) -> u32 {
+        self.enabled & (self.group1 & gate.group1 | !self.group1 & gate.group0)
+    }
+
+    /// Returns those that belong into a list register as pending.
+    #[inline]
+    pub(super) fn waiting(&self, gate: Gate) -> u32 {
+        (self.latch | self.raised()) & self.open(gate) & !self.active & !self.listed
+    }
+
+    /// Returns those that belong into a list register as active.
+    #[inline]
+    pub(super) fn orphans(&self) -> u32 {
+        self.active & !self.listed
+    }
+
+    pub(super) fn priority_at(&self, bit: u32) -> u8 {
+        self.priority.get(bit as usize).copied().unwrap_or(0)
+    }
+
+    /// Takes over what a list register says about the interrupt at `bit`.
+    #[inline]
+    pub(super) fn fold(&mut self, bit: u32, pending: bool, active: bool, linked: bool) {
+        if !pending {
+            self.in_list &= !bit;
+        }
+        if self.forced & bit == 0 {
+            self.active = if active {
+                self.active | bit
+            } else {
+                self.active & !bit
+            };
+        }
+        self.forced &= !bit;
+        if self.hw & bit != 0 {
+            if linked && !pending && !active {
+                // The guest's EOI ended the physical interrupt too; it may have come again.
+                self.hw &= self.again | !bit;
+            }
+            self.again &= !bit;
+            if (self.active | self.latch | self.in_list) & bit == 0 {
+                self.ended |= self.hw & bit;
+                self.hw &= !bit;
+            }
+        }
+    }
+
+    /// Ends physical interrupts that register writes left without a virtual one.
+    pub(super) fn settle(&mut self, bits: u32) {
+        let orphaned = bits & self.hw & !(self.listed | self.active | self.latch);
+        let withdrawn = bits & self.again & !self.latch;
+        self.hw &= !orphaned;
+        self.again &= !withdrawn;
+        self.ended |= orphaned | withdrawn;
+    }
+
+    /// Takes one bit out of `ended`.
+    pub(super) fn take_ended(&mut self) -> Option<u32> {
+        let bit = Bits(self.ended).next();
+        self.ended &= self.ended.wrapping_sub(1);
+        bit
+    }
+}
+
+/// 32 SPIs and whom they concern.
+#[derive(Clone, Copy)]
+pub(super) struct Spi {
+    pub(super) word: Word,
+    /// Per vCPU: the SPIs routed to it.
+    pub(super) targets: [u32; 8],
+    /// Per vCPU: the SPIs in its list registers, or active on it.
+    pub(super) held: [u32; 8],
+}
+
+impl Spi {
+    pub(super) const NEW: Self = Self {
+        word: Word::new(0),
+        targets: [0; 8],
+        held: [0; 8],
+    };
+
+    pub(super) fn targets(&self, vcpu: VcpuIndex) -> u32 {
+        self.targets.get(vcpu.index()).copied().unwrap_or(0)
+    }
+
+    pub(super) fn held(&self, vcpu: VcpuIndex) -> u32 {
+        self.held.get(vcpu.index()).copied().unwrap_or(0)
+    }
+
+    pub(super) fn set_held(&mut self, vcpu: VcpuIndex, bit: u32, held: bool) {
+        if let Some(mask) = self.held.get_mut(vcpu.index()) {
+            *mask = if held { *mask | bit } else { *mask & !bit };
+        }
+    }
+
+    /// Returns a mask over the vCPUs to which the SPI at `bit` is routed.
+    pub(super) fn target_mask(&self, bit: u32) -> u8 {
+        let mut mask = 0;
+        for (vcpu, targets) in self.targets.iter().enumerate() {
+            mask |= u8::from(targets & bit != 0) << (vcpu & 7);
+        }
+        mask
+    }
+
+    /// Routes the SPI at `bit` to the vCPUs in `mask`.
+    pub(super) fn set_target_mask(&mut self, bit: u32, mask: u8) {
+        for (vcpu, targets) in self.targets.iter_mut().enumerate() {
+            *targets = if mask >> (vcpu & 7) & 1 != 0 {
+                *targets | bit
+            } else {
+                *targets & !bit
+            };
+        }
+    }
+}
