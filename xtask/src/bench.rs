@@ -4,10 +4,10 @@
 //! lengths and repeat exactly.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use clap::Args;
 
 use crate::build_images;
@@ -77,36 +77,29 @@ impl Options {
             icount: !self.wall,
             ..Machine::default()
         };
-        let native = Machine {
-            virtualization: false,
-            ..machine.clone()
-        };
-        let boot = Boot {
-            kernel: &guest,
-            initrd: None,
-            command_line: None,
-        };
-        let native = measure(&qemu, &native, &boot, "native")?;
-        let gearv = measure(&qemu, &machine, &images.boot(), "GearV")?;
+        let boot = Boot::bare(&guest);
+        let command = qemu.command(&machine.clone().without_el2(), &boot, Console::Pipes);
+        let native = measure(Session::start(command, &log("native"))?)?;
+        let gearv = measure(images.start(&qemu, &machine, &log("gearv"))?)?;
         print!("{}", table(&native, &gearv));
         Ok(())
     }
 }
 
-/// Boots the benchmark and reads its figures.
-fn measure(qemu: &Qemu, machine: &Machine, boot: &Boot<'_>, what: &str) -> Result<Figures> {
-    let log = workspace::output_dir()
-        .join("bench")
-        .join(format!("{what}.log"));
-    let command = qemu.command(machine, boot, Console::Pipes);
-    let mut session = Session::start(command, Path::new(&log))?;
+fn log(what: &str) -> PathBuf {
+    workspace::output_dir().join(format!("bench/{what}.log"))
+}
+
+/// Waits for the benchmark's end and reads its figures.
+fn measure(mut session: Session) -> Result<Figures> {
     let printed = session.expect("DONE\n", TIMEOUT);
-    let printed = printed.with_context(|| format!("{what}:\n{}", session.tail(60)))?;
+    let last_words = || build_images::last_words(&session);
+    let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", last_words()))?;
     let figures = parse(&printed);
     ensure!(
         !figures.is_empty(),
-        "{what} measured nothing:\n{}",
-        session.tail(60)
+        "nothing was measured:\n{}",
+        last_words()
     );
     Ok(figures)
 }

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::archive::build_archive;
+use crate::expect::Session;
 use crate::flatten::flatten;
 use crate::manifest::{self, Compiled};
 use crate::progress::Step;
-use crate::qemu::Boot;
+use crate::qemu::{Boot, Console, Machine, Qemu};
 use crate::tools::Tools;
-use crate::{initramfs, payloads, workspace};
+use crate::{initramfs, payloads, symbolize, workspace};
 
 /// What a machine is started with, and what it was made from.
 pub(crate) struct Images {
@@ -25,7 +26,20 @@ pub(crate) struct Images {
     pub(crate) manifest: Compiled,
 }
 
+/// What Gear1 prints before the dump that ends it.
+const HALT: &str = "gear1: HALT";
+/// How much of a failed machine's output is shown.
+const TAIL_LINES: usize = 60;
+
 impl Images {
+    /// Starts the machine for a program to drive.
+    pub(crate) fn start(&self, qemu: &Qemu, machine: &Machine, log: &Path) -> Result<Session> {
+        let command = qemu.command(machine, &self.boot(), Console::Pipes);
+        let mut session = Session::start(command, log)?;
+        session.give_up_on(HALT);
+        Ok(session)
+    }
+
     /// Returns what QEMU is to load.
     pub(crate) fn boot(&self) -> Boot<'_> {
         Boot {
@@ -33,6 +47,15 @@ impl Images {
             initrd: Some(&self.archive),
             command_line: None,
         }
+    }
+}
+
+/// Returns the last words of a machine that failed, explained if Gear1 halted.
+pub(crate) fn last_words(session: &Session) -> String {
+    let tail = session.tail(TAIL_LINES);
+    match tail.contains(HALT) {
+        true => symbolize::explain(&tail).unwrap_or(tail),
+        false => tail,
     }
 }
 

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+/// A child that prints nothing for so long has printed all it had to say.
+const QUIET: Duration = Duration::from_millis(500);
+
 /// A running child and what it has printed.
 pub(crate) struct Session {
     child: Child,
@@ -22,6 +25,8 @@ pub(crate) struct Session {
     transcript: String,
     /// How much of the transcript was consumed.
     consumed: usize,
+    /// What the child never recovers from.
+    fatal: Option<&'static str>,
     log: File,
     log_path: PathBuf,
     started: Instant,
@@ -55,10 +60,16 @@ impl Session {
             output,
             transcript: String::new(),
             consumed: 0,
+            fatal: None,
             log,
             log_path: log_path.to_owned(),
             started: Instant::now(),
         })
+    }
+
+    /// Names a text after which nothing is worth waiting for.
+    pub(crate) fn give_up_on(&mut self, fatal: &'static str) {
+        self.fatal = Some(fatal);
     }
 
     /// Waits until `text` is printed and returns what came before it.
@@ -84,6 +95,10 @@ impl Session {
                 let before = fresh[..at].to_owned();
                 self.consumed += at + texts[which].len();
                 return Ok((before, which));
+            }
+            if let Some(fatal) = self.fatal.filter(|fatal| fresh.contains(fatal)) {
+                self.receive_rest();
+                bail!("it says {fatal:?}");
             }
             if !self.receive(deadline)? {
                 let waited = timeout.as_secs();
@@ -134,6 +149,11 @@ impl Session {
                 bail!("it ended ({status})");
             }
         }
+    }
+
+    /// Receives what is still being printed, for a dump is more than its first line.
+    fn receive_rest(&mut self) {
+        while matches!(self.receive(Instant::now() + QUIET), Ok(true)) {}
     }
 
     /// Returns all that was printed so far.

@@ -92,7 +92,26 @@ impl Qemu {
     }
 }
 
+impl<'a> Boot<'a> {
+    /// Boots a kernel that needs nothing else.
+    pub(crate) fn bare(kernel: &'a Path) -> Boot<'a> {
+        Boot {
+            kernel,
+            initrd: None,
+            command_line: None,
+        }
+    }
+}
+
 impl Machine {
+    /// Returns the machine as an operating system without a hypervisor wants it.
+    pub(crate) fn without_el2(self) -> Machine {
+        Machine {
+            virtualization: false,
+            ..self
+        }
+    }
+
     fn arguments(&self) -> Vec<String> {
         let virtualization = if self.virtualization { "on" } else { "off" };
         let machine = format!(

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::build_images::Images;
+use crate::build_images::{Images, last_words};
 use crate::expect::Session;
 use crate::initramfs;
 use crate::manifest::VmSummary;
-use crate::qemu::{Console, Machine, Qemu};
+use crate::qemu::{Machine, Qemu};
 use crate::workspace;
 
 /// What Gear2's console takes as the start of a command to itself.
@@ -25,7 +25,7 @@ const ZEROES: &str = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3
 
 /// Boots the machine, runs all checks and ends it.
 pub(crate) fn run(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
-    let checks = check_all(qemu, machine, images, "smoke.log", &|line| {
+    let checks = check_all(qemu, machine, images, "smoke.log", 1, &|line| {
         println!("{line}")
     })?;
     println!("{checks} checks passed");
@@ -38,12 +38,13 @@ pub(crate) fn check_all(
     machine: &Machine,
     images: &Images,
     log: &str,
+    reboots: usize,
     report: &dyn Fn(&str),
 ) -> Result<usize> {
-    let command = qemu.command(machine, &images.boot(), Console::Pipes);
-    let session = Session::start(command, &workspace::output_dir().join(log))?;
+    let session = images.start(qemu, machine, &workspace::output_dir().join(log))?;
     let mut smoke = Smoke {
         session,
+        reboots,
         report,
         checks: 0,
     };
@@ -54,6 +55,8 @@ pub(crate) fn check_all(
 /// A booting machine and how to report on it.
 struct Smoke<'a> {
     session: Session,
+    /// How often a guest is rebooted.
+    reboots: usize,
     report: &'a dyn Fn(&str),
     checks: usize,
 }
@@ -79,7 +82,10 @@ impl Smoke<'_> {
         }
         if let Some((index, vm)) = vms.iter().enumerate().find(|(_, vm)| vm.may_power_off) {
             let name = &vm.name;
-            self.check(&format!("{name} reboots"), |s| reboot(s, index, name))?;
+            for count in 1..=self.reboots {
+                let what = format!("{name} reboots, {count} of {}", self.reboots);
+                self.check(&what, |s| reboot(s, index, name))?;
+            }
             self.check(&format!("{name} powers the machine off"), power_off)?;
         }
         Ok(())
@@ -96,7 +102,7 @@ impl Smoke<'_> {
             }
             Err(error) => {
                 (self.report)(&format!("FAIL {what}: {error:#}"));
-                Err(anyhow!("{what}: {error:#}\n{}", self.session.tail(60)))
+                Err(anyhow!("{what}: {error:#}\n{}", last_words(&self.session)))
             }
         }
     }
@@ -128,9 +134,11 @@ fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
 
 /// Types a command into the shell in focus; returns what it printed, if it succeeded.
 fn shell(session: &mut Session, command: &str) -> Result<String> {
-    // The shell computes the end mark, so that the echo of the typed line is not taken for it.
-    session.send(&format!("{command}; echo \"<$?>-$((40+2))\"\n"))?;
-    let printed = session.expect(">-42", COMMAND)?;
+    // The shell computes the end mark, so that the echo of the typed line is not taken for it;
+    // it differs each time, for the console repeats earlier output when the focus moves.
+    let mark = session.transcript().len();
+    session.send(&format!("{command}; echo \"<$?>-$(({mark}+1))\"\n"))?;
+    let printed = session.expect(&format!(">-{}", mark + 1), COMMAND)?;
     let (output, status) = printed.rsplit_once('<').context("no status was printed")?;
     ensure!(status == "0", "`{command}` ended with {status}");
     let (_, output) = output.split_once('\n').unwrap_or(("", output));

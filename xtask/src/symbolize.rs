@@ -4,7 +4,7 @@
 //! is explained below its line.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use addr2line::Loader;
@@ -15,25 +15,27 @@ use crate::{build_images, workspace};
 
 /// Reads the dump from a file or from standard input and prints it, explained.
 pub(crate) fn command(file: Option<PathBuf>) -> Result<()> {
-    let mut text = String::new();
-    match file {
-        Some(path) => {
-            text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        }
-        None => {
-            io::stdin().read_to_string(&mut text)?;
-        }
-    }
+    let text = match file {
+        Some(path) => fs::read_to_string(&path).with_context(|| path.display().to_string())?,
+        None => io::read_to_string(io::stdin())?,
+    };
+    print!("{}", explain(&text)?);
+    Ok(())
+}
+
+/// Returns the text with an explanation below each line that has an address of ours.
+pub(crate) fn explain(text: &str) -> Result<String> {
     let images = Image::load_all()?;
+    let mut explained = String::new();
     for line in text.lines() {
-        println!("{line}");
+        explained += &format!("{line}\n");
         for address in addresses(line) {
             for place in images.iter().filter_map(|image| image.explain(address)) {
-                println!("    {address:#x} is {place}");
+                explained += &format!("    {address:#x} is {place}\n");
             }
         }
     }
-    Ok(())
+    Ok(explained)
 }
 
 /// One of our images with its symbols.

@@ -1,8 +1,9 @@
 //! The bare-metal guests under GearV: builds, boots and judges each row of the table.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use super::table::{Expected, TARGET_TESTS, TargetTest};
 use super::{Part, Tally};
@@ -34,17 +35,13 @@ fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
 fn boot_native(row: &TargetTest, bin: &str, tally: &mut Tally) -> Result<()> {
     let guest = build_images::build_guest(bin)?;
     let machine = Machine {
-        virtualization: false,
         cpus: row.cpus,
         icount: row.icount,
         ..Machine::default()
     };
-    let boot = Boot {
-        kernel: &guest,
-        initrd: None,
-        command_line: None,
-    };
-    boot_and_judge(row, &machine, &boot, "native", tally)
+    let qemu = Qemu::prepare(QEMU)?;
+    let command = qemu.command(&machine.without_el2(), &Boot::bare(&guest), Console::Pipes);
+    conclude(Session::start(command, &log(row, "native"))?, row, tally)
 }
 
 /// Runs a row under GearV.
@@ -58,24 +55,19 @@ fn boot(row: &TargetTest, model: &str, tally: &mut Tally) -> Result<()> {
         icount: row.icount,
         ..Machine::default()
     };
-    boot_and_judge(row, &machine, &images.boot(), model, tally)
+    let session = images.start(&Qemu::prepare(QEMU)?, &machine, &log(row, model))?;
+    conclude(session, row, tally)
 }
 
-fn boot_and_judge(
-    row: &TargetTest,
-    machine: &Machine,
-    boot: &Boot<'_>,
-    what: &str,
-    tally: &mut Tally,
-) -> Result<()> {
-    let command = Qemu::prepare(QEMU)?.command(machine, boot, Console::Pipes);
-    let log = workspace::output_dir().join(format!("{}/{what}.log", row.manifest));
-    let mut session = Session::start(command, &log)?;
+fn log(row: &TargetTest, what: &str) -> PathBuf {
+    workspace::output_dir().join(format!("{}/{what}.log", row.manifest))
+}
+
+/// Judges a running machine and, if it failed, shows its last words.
+fn conclude(mut session: Session, row: &TargetTest, tally: &mut Tally) -> Result<()> {
     let timeout = Duration::from_secs(row.timeout_s);
-    if let Err(error) = judge(&mut session, row.expected, timeout, tally) {
-        bail!("{error:#}\n{}", session.tail(60));
-    }
-    Ok(())
+    judge(&mut session, row.expected, timeout, tally)
+        .map_err(|error| anyhow!("{error:#}\n{}", build_images::last_words(&session)))
 }
 
 fn judge(

@@ -9,21 +9,23 @@ use crate::expect::Session;
 use crate::qemu::{Boot, Console, Machine, Qemu};
 use crate::{build_images, initramfs, payloads, run, smoke, workspace};
 
-/// Manifest, CPU model, QEMU.
-const RUNS: [(&str, &str, u32); 6] = [
-    ("minimal", "cortex-a57", 10),
-    ("minimal", "cortex-a72", 10),
-    ("minimal", "max", 10),
-    ("two-guests", "cortex-a57", 10),
-    ("minimal", "cortex-a57", 7),
-    ("two-guests", "max", 7),
+/// Manifest, CPU model, QEMU, reboots.
+const RUNS: [(&str, &str, u32, usize); 6] = [
+    ("minimal", "cortex-a57", 10, 5),
+    ("minimal", "cortex-a72", 10, 1),
+    ("minimal", "max", 10, 1),
+    ("two-guests", "cortex-a57", 10, 1),
+    ("minimal", "cortex-a57", 7, 1),
+    ("two-guests", "max", 7, 1),
 ];
 
 pub(super) fn parts() -> Vec<Part> {
     let native = Part::new("linux without GearV", without_gearv);
-    let runs = RUNS.into_iter().map(|(manifest, model, qemu)| {
+    let runs = RUNS.into_iter().map(|(manifest, model, qemu, reboots)| {
         let name = format!("linux {manifest} on {model}, QEMU {qemu}");
-        Part::new(name, move |tally| smoke(manifest, model, qemu, tally))
+        Part::new(name, move |tally| {
+            smoke(manifest, model, qemu, reboots, tally)
+        })
     });
     std::iter::once(native).chain(runs).collect()
 }
@@ -39,10 +41,7 @@ fn without_gearv(tally: &mut Tally) -> Result<()> {
         initrd: Some(&initramfs),
         command_line: Some("console=ttyAMA0"),
     };
-    let machine = Machine {
-        virtualization: false,
-        ..Machine::default()
-    };
+    let machine = Machine::default().without_el2();
     let command = qemu.command(&machine, &boot, Console::Pipes);
     let mut session = Session::start(command, &workspace::output_dir().join("native.log"))?;
     let (before, after) = initramfs::READY;
@@ -54,7 +53,7 @@ fn without_gearv(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-fn smoke(manifest: &str, model: &str, qemu: u32, tally: &mut Tally) -> Result<()> {
+fn smoke(manifest: &str, model: &str, qemu: u32, reboots: usize, tally: &mut Tally) -> Result<()> {
     let path = workspace::root().join(format!("manifests/{manifest}.dts"));
     let images = build_images::build(&path)?;
     let machine = Machine {
@@ -64,7 +63,9 @@ fn smoke(manifest: &str, model: &str, qemu: u32, tally: &mut Tally) -> Result<()
     };
     let qemu = Qemu::prepare(qemu)?;
     let log = format!("smoke-{manifest}-{model}.log");
-    let checks = smoke::check_all(&qemu, &machine, &images, &log, &|line| println!("{line}"))?;
+    let checks = smoke::check_all(&qemu, &machine, &images, &log, reboots, &|line| {
+        println!("{line}")
+    })?;
     tally.pass(checks);
     Ok(())
 }
