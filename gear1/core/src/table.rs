@@ -13,6 +13,7 @@ use crate::addr::Pa;
 /// Descriptors of a table.
 pub const ENTRIES: usize = 512;
 const ENTRY_MASK: u64 = 511;
+const DESCRIPTOR_SIZE: u64 = 8;
 /// Bytes of a table.
 pub const TABLE_SIZE: u64 = 4096;
 
@@ -185,6 +186,23 @@ impl Tables {
         Ok(())
     }
 
+    /// Returns the level 3 table for `input`, made if there is none, for whoever changes single
+    /// pages by itself.
+    pub fn page_table<T: TableMemory>(&self, memory: &mut T, input: u64) -> Result<Pa, MapError> {
+        if input >= self.input_limit {
+            return Err(MapError::OutOfRange);
+        }
+        let slot = self.slot(memory, input);
+        if slot.level != Level::L3 && slot.descriptor != 0 {
+            return Err(MapError::Occupied(input));
+        }
+        // At most three tables can be missing.
+        if slot.level != Level::L3 && memory.available() < 3 {
+            return Err(MapError::NoTables);
+        }
+        descend(memory, slot, input, Level::L3).map(|slot| slot.table)
+    }
+
     /// Returns what maps `input`.
     #[must_use]
     pub fn walk<T: TableMemory>(&self, memory: &T, input: u64) -> Option<RawLeaf> {
@@ -245,19 +263,9 @@ impl Tables {
         span: Span,
         attributes: u64,
     ) -> Result<Level, MapError> {
-        let mut slot = self.slot(memory, span.input);
+        let slot = self.slot(memory, span.input);
         let leaf = leaf_level(span, slot.level);
-        // At most three rounds.
-        while let Some(level) = slot.level.next().filter(|level| *level <= leaf) {
-            let table = memory.alloc().ok_or(MapError::NoTables)?;
-            memory.write(slot.table, slot.index, table.get() | TABLE_OR_PAGE);
-            slot = Slot {
-                table,
-                index: index(level.entry(span.input)),
-                level,
-                descriptor: 0,
-            };
-        }
+        let slot = descend(memory, slot, span.input, leaf)?;
         let kind = if leaf == Level::L3 {
             TABLE_OR_PAGE
         } else {
@@ -271,7 +279,7 @@ impl Tables {
     fn slot<T: TableMemory>(&self, memory: &T, input: u64) -> Slot {
         let entry = self.start.entry(input);
         // Concatenated tables follow one another.
-        let offset = (entry & !ENTRY_MASK).wrapping_mul(TABLE_SIZE / ENTRIES as u64);
+        let offset = (entry & !ENTRY_MASK).wrapping_mul(DESCRIPTOR_SIZE);
         let mut table = Pa::new(self.root.get().wrapping_add(offset));
         let mut level = self.start;
         // At most four rounds: each goes one level down.
@@ -296,6 +304,28 @@ impl Tables {
     }
 }
 
+/// Makes the tables from `slot`, which is empty, down to the slot of `level` for `input`.
+fn descend<T: TableMemory>(
+    memory: &mut T,
+    mut slot: Slot,
+    input: u64,
+    level: Level,
+) -> Result<Slot, MapError> {
+    // At most three rounds.
+    while let Some(next) = slot.level.next().filter(|next| *next <= level) {
+        let table = memory.alloc().ok_or(MapError::NoTables)?;
+        memory.write(slot.table, slot.index, table.get() | TABLE_OR_PAGE);
+        let index = index(next.entry(input));
+        slot = Slot {
+            table,
+            index,
+            level: next,
+            descriptor: 0,
+        };
+    }
+    Ok(slot)
+}
+
 /// Returns the level of the leaf that `span` begins with, where tables exist down to `existing`.
 fn leaf_level(span: Span, existing: Level) -> Level {
     Level::of_largest_leaf(span.input, span.output, span.size).max(existing)
@@ -314,7 +344,6 @@ fn after(span: Span, level: Level) -> Option<Span> {
     })
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "masked to nine bits")]
 const fn index(entry: u64) -> usize {
     (entry & ENTRY_MASK) as usize
 }

@@ -1,2 +1,28 @@
-//! Placeholder replaced in this commit series.
+//! Gear1's *init*: from the board's device tree, the manifest and the archive to a runtime that
+//! can be entered (DESIGN 1, 4, 8, 9).
+//!
+//! Owns the choice of who gets which memory, the first contents of all of it, and every refusal to
+//! start. It may allocate, format and panic: it runs once, before any guest, and a panic stops the
+//! machine. What touches hardware is `gear1_arch::boot`'s; everything here runs on the host too.
+//!
+//! Must not: be needed after the hand-over. The runtime wipes it.
 #![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod el2;
+pub mod fdt;
+pub mod flat;
+pub mod gear2;
+pub mod guest_dt;
+pub mod layout;
+pub mod linux;
+pub mod prepare;
+pub mod random;
+pub mod refusal;
+pub mod region;
+pub mod table_memory;
+pub mod vm;

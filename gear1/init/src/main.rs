@@ -1,2 +1,127 @@
-//! Placeholder replaced in this commit series.
-fn main() {}
+//! The init image: what `gear1_init` decides, on the machine.
+//!
+//! Whatever is wrong ends in one message on the console and a stopped machine, before a guest runs.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use core::panic::PanicInfo;
+
+use gear1_abi::ABI_VERSION;
+use gear1_arch::boot::Machine;
+use gear1_init::fdt::{self, Board};
+use gear1_init::prepare::{Given, HandOver, prepare};
+use gear1_init::refusal::{Culprit, Refusal};
+use gear1_init::region::{Region, subtract};
+
+mod console;
+
+/// The runtime's flat image, built before init.
+static RUNTIME: &[u8] = include_bytes!(env!("GEAR1_RUNTIME_BIN"));
+/// The boot protocol's limit for a device tree.
+const MAX_DEVICE_TREE: u64 = 2 << 20;
+
+/// Reached from `gear1_arch::boot`, once.
+#[unsafe(no_mangle)]
+fn gear1_init_main(mut machine: Machine) -> ! {
+    match start(&mut machine) {
+        Ok(HandOver { entry, root }) => machine.enter(entry, root),
+        Err(refusal) => {
+            log::error!("{refusal}");
+            stop()
+        }
+    }
+}
+
+fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
+    let (tree, device_tree) = share_device_tree(machine)?;
+    let found = fdt::read(tree);
+    if let Some(uart) = found.console {
+        let registers = machine.console(uart.base).map_err(|error| refuse_map(&error))?;
+        console::set(registers);
+    }
+    let board = found.board?;
+    greet(&board);
+    map_memory(machine, &board)?;
+    let archive = board.archive.start..board.archive.end;
+    let archive = machine.share(archive).ok_or_else(|| {
+        refuse(Culprit::Board, "/chosen: linux,initrd-start: the initrd is not in memory")
+    })?;
+    let init = machine.image();
+    let given = Given {
+        board: &board,
+        archive,
+        runtime: RUNTIME,
+        init: Region::new(init.start, init.end),
+        device_tree,
+        boot_cpu: machine.affinity(),
+        pa_range: machine.pa_range(),
+        counter_hz: board.counter_hz.unwrap_or(machine.counter_hz() as u32),
+    };
+    prepare(&given, machine)
+}
+
+/// Maps the device tree, first as much as says how long it is.
+fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), Refusal> {
+    let start = machine.device_tree().get();
+    let missing = || refuse(Culprit::Board, "there is none at the address in X0");
+    let header = machine.share(start..start + 8).ok_or_else(missing)?;
+    let size = header.last_chunk::<4>().map_or(0, |size| u32::from_be_bytes(*size));
+    if u64::from(size) > MAX_DEVICE_TREE {
+        return Err(refuse(Culprit::Board, "larger than 2 MiB"));
+    }
+    let region = Region::new(start, start + u64::from(size));
+    let tree = machine.share(region.start..region.end).ok_or_else(missing)?;
+    Ok((tree, region))
+}
+
+fn greet(board: &Board) {
+    let (major, minor) = (ABI_VERSION >> 16, ABI_VERSION & 0xffff);
+    let memory: u64 = board.memory.iter().map(Region::bytes).sum();
+    log::info!(
+        "Gear1 {} (ABI {major}.{minor}) on {} CPUs, GICv{}, {} MiB",
+        env!("CARGO_PKG_VERSION"),
+        board.cpus.len(),
+        board.gic.version,
+        memory >> 20
+    );
+}
+
+fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
+    for region in subtract(&board.memory, &board.no_map) {
+        machine.map_ram(region.start..region.end).map_err(|error| refuse_map(&error))?;
+    }
+    let redistributors = board.gic.gicr..board.gic.gicr + board.gicr_size;
+    let mapped = machine.map_device(redistributors);
+    mapped.map(|_| ()).map_err(|error| refuse_map(&error))
+}
+
+fn refuse(culprit: Culprit, message: &str) -> Refusal {
+    Refusal { culprit, message: message.into() }
+}
+
+fn refuse_map(error: &gear1_core::table::MapError) -> Refusal {
+    let message = alloc::format!("memory or a device of the board cannot be mapped: {error:?}");
+    Refusal { culprit: Culprit::Board, message }
+}
+
+/// Reached from init's exception vectors.
+#[unsafe(no_mangle)]
+extern "C" fn gear1_init_exception(esr: u64, elr: u64, far: u64) -> ! {
+    log::error!("exception in Gear1's init: ESR {esr:#x}, ELR {elr:#x}, FAR {far:#x}");
+    stop()
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    log::error!("Gear1's init: {info}");
+    stop()
+}
+
+fn stop() -> ! {
+    log::error!("the machine is stopped; no guest was started");
+    loop {
+        gear1_arch::barrier::wfi();
+    }
+}

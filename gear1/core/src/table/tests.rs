@@ -101,6 +101,20 @@ fn concatenated_roots_follow_one_another() {
     assert_eq!(tables.walk(&memory, 1 << 40), None);
 }
 
+#[test]
+fn page_tables_are_made_once() {
+    let mut memory = FakeTables::new(1, 8);
+    let tables = tables();
+    let table = tables.page_table(&mut memory, GIB).unwrap();
+    assert_eq!(tables.page_table(&mut memory, GIB + KIB4), Ok(table));
+    assert_eq!(memory.used(), 3);
+    tables.map(&mut memory, span(0, 0, MIB2), RAW).unwrap();
+    assert_eq!(
+        tables.page_table(&mut memory, KIB4),
+        Err(MapError::Occupied(KIB4))
+    );
+}
+
 /// Ranges in which everything can collide: around a 1 GiB boundary.
 fn ranges() -> impl Strategy<Value = Span> {
     let at = |span: u64| GIB - 4 * MIB2 + span * KIB4;

@@ -1,0 +1,394 @@
+//! The machine as init sees it: entry, early tables, physical memory, the jump into the runtime.
+//!
+//! Owns init's unsafe code. Init runs alone, on the CPU that booted, with its image mapped at its
+//! link address (one 2 MiB block, for the little while it lives) and what it asked for mapped at
+//! its physical address. Invariants: physical memory is written only where [`Machine::map_ram`] was
+//! given it and [`Machine::share`] did not give it away, never in init's own image, and no reference
+//! ever points to memory that can be written that way.
+//!
+//! The image defines `gear1_init_main(machine: Machine) -> !`, `gear1_init_exception(esr, elr, far)
+//! -> !`, and in its linker script the symbols that `boot/entry.rs` and this file name.
+
+use alloc::vec::Vec;
+use core::arch::asm;
+use core::ops::Range;
+use core::ptr;
+
+use aarch64_cpu::registers::{CNTFRQ_EL0, ID_AA64MMFR0_EL1, MPIDR_EL1, Readable};
+use gear1_abi::boot::BootInfo;
+use gear1_abi::info::Gear2Info;
+use gear1_abi::layout::{PAGE_SIZE, el2};
+use gear1_core::addr::{Pa, Va};
+use gear1_core::physical::PhysicalMemory;
+use gear1_core::stage1::{self, Rights};
+use gear1_core::table::{ENTRIES, MapError, Span, TABLE_SIZE, TableMemory};
+
+use crate::mmio::Mmio;
+use crate::uart::Pl011;
+use crate::{barrier, cache};
+
+mod entry;
+mod heap;
+
+const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
+/// Bytes of memory that one entry of a root table maps.
+const ROOT_ENTRY_SIZE: u64 = 1 << 39;
+
+unsafe extern "C" {
+    static __image_start: u8;
+    static __image_end: u8;
+    static __early_tables: u8;
+    static __tables_start: u8;
+    static __tables_end: u8;
+}
+
+unsafe extern "Rust" {
+    fn gear1_init_main(machine: Machine) -> !;
+}
+
+/// Reached from `boot/entry.rs`, once.
+#[unsafe(no_mangle)]
+extern "C" fn gear1_init_start(device_tree: u64, image: u64) -> ! {
+    heap::set_up();
+    let machine = Machine::new(Pa::new(device_tree), Pa::new(image));
+    // SAFETY: the image defines it with this very signature, as the module's documentation asks.
+    unsafe { gear1_init_main(machine) }
+}
+
+/// The machine. There is one.
+#[derive(Debug)]
+pub struct Machine {
+    device_tree: Pa,
+    image: Range<u64>,
+    tables: EarlyTables,
+    root: Pa,
+    mapped: Vec<Range<u64>>,
+    shared: Vec<Range<u64>>,
+    writable: Vec<Range<u64>>,
+}
+
+impl Machine {
+    fn new(device_tree: Pa, image: Pa) -> Self {
+        let link = address_of(&raw const __image_start);
+        let tables = EarlyTables {
+            offset: link.wrapping_sub(image.get()),
+            next: address_of(&raw const __tables_start),
+            end: address_of(&raw const __tables_end),
+        };
+        let root = address_of(&raw const __early_tables).wrapping_sub(tables.offset);
+        let size = address_of(&raw const __image_end) - link;
+        let mut machine = Self {
+            device_tree,
+            image: image.get()..image.get() + size,
+            tables,
+            root: Pa::new(root),
+            mapped: Vec::new(),
+            shared: Vec::new(),
+            writable: Vec::new(),
+        };
+        // The identity map of the image has served its purpose; RAM is mapped in pages around it.
+        let entry = (image.get() / ROOT_ENTRY_SIZE) as usize;
+        machine.tables.write(machine.root, entry, 0);
+        forget_translations();
+        machine
+    }
+
+    /// Returns the memory that init takes, stack and heap included.
+    #[must_use]
+    pub fn image(&self) -> Range<u64> {
+        self.image.clone()
+    }
+
+    /// Returns where the firmware says that the board's device tree is.
+    #[must_use]
+    pub fn device_tree(&self) -> Pa {
+        self.device_tree
+    }
+
+    /// Returns this CPU's affinity.
+    #[must_use]
+    pub fn affinity(&self) -> u64 {
+        MPIDR_EL1.get() & AFFINITY
+    }
+
+    /// Returns ID_AA64MMFR0_EL1.PARange.
+    #[must_use]
+    pub fn pa_range(&self) -> u64 {
+        ID_AA64MMFR0_EL1.get() & 0xf
+    }
+
+    /// Returns the counter's frequency as firmware set it.
+    #[must_use]
+    pub fn counter_hz(&self) -> u64 {
+        CNTFRQ_EL0.get()
+    }
+
+    /// Maps memory that init may then write, except init's own and what is shared.
+    pub fn map_ram(&mut self, region: Range<u64>) -> Result<(), MapError> {
+        self.map(region.clone(), Rights::ReadWrite)?;
+        let mut writable = without(&[region], &self.image);
+        for shared in &self.shared {
+            writable = without(&writable, shared);
+        }
+        self.writable.append(&mut writable);
+        Ok(())
+    }
+
+    /// Maps a device's registers and returns them.
+    pub fn map_device(&mut self, registers: Range<u64>) -> Result<Mmio, MapError> {
+        let size = registers.end - registers.start;
+        self.map(registers.clone(), Rights::Device)?;
+        // SAFETY: `map` has mapped them as Device memory, and nothing in init unmaps anything. The
+        // device tree that named them says that they are a device's.
+        Ok(unsafe { Mmio::new(registers.start, size) })
+    }
+
+    /// Maps a PL011 and takes it over.
+    pub fn console(&mut self, base: u64) -> Result<Pl011, MapError> {
+        self.map_device(base..base + PAGE_SIZE)
+            .map(Pl011::take_over)
+    }
+
+    /// Maps memory, and gives it out to be read for as long as init runs: from now on nobody
+    /// writes it. `None` where it is init's own, or cannot be mapped.
+    pub fn share(&mut self, region: Range<u64>) -> Option<&'static [u8]> {
+        let overlaps = region.start < self.image.end && self.image.start < region.end;
+        let size = usize::try_from(region.end.checked_sub(region.start)?).ok()?;
+        if overlaps || region.start == 0 || self.map(region.clone(), Rights::ReadWrite).is_err() {
+            return None;
+        }
+        let pages = whole_pages(&region)?;
+        self.writable = without(&self.writable, &pages);
+        self.shared.push(pages);
+        // SAFETY: all of it is mapped as memory, for good. It is not in init's image, and it was
+        // just taken out of what `PhysicalMemory` writes, to which `map_ram` never adds it.
+        Some(unsafe {
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(region.start as usize), size)
+        })
+    }
+
+    /// Enters the runtime at `entry`, with `root` as the root of its tables.
+    pub fn enter(mut self, entry: Va, root: Pa) -> ! {
+        let runtime = (el2::RUNTIME / ROOT_ENTRY_SIZE) as usize;
+        let descriptor = self.read_word(Pa::new(root.get() + runtime as u64 * 8));
+        self.tables.write(self.root, runtime, descriptor);
+        barrier::dsb_ishst();
+        barrier::isb();
+        cache_instructions_anew();
+        // SAFETY: init's tables now map the runtime as its own do, so `entry`, which `el2::load` took
+        // from the image's header, is its first instruction in both. It expects these registers, and
+        // never returns.
+        unsafe {
+            asm!(
+                "br {entry}",
+                entry = in(reg) entry.get(),
+                in("x0") el2::BOOT_INFO,
+                in("x1") root.get(),
+                options(noreturn)
+            )
+        }
+    }
+
+    /// Maps what is not mapped yet of `region`, at its physical address.
+    fn map(&mut self, region: Range<u64>, rights: Rights) -> Result<(), MapError> {
+        let pages = whole_pages(&region).ok_or(MapError::OutOfRange)?;
+        let mut missing = without(&[pages], &self.image);
+        for mapped in &self.mapped {
+            missing = without(&missing, mapped);
+        }
+        for part in missing {
+            let span = Span {
+                input: part.start,
+                output: part.start,
+                size: part.end - part.start,
+            };
+            stage1::tables(self.root).map(&mut self.tables, span, rights.bits())?;
+            self.mapped.push(part);
+        }
+        barrier::dsb_ishst();
+        barrier::isb();
+        Ok(())
+    }
+
+    /// Returns `pa` as a pointer to `size` bytes that init may write, or stops the machine.
+    fn writable(&self, pa: Pa, size: u64) -> *mut u8 {
+        let end = pa.get().saturating_add(size);
+        let inside = |range: &Range<u64>| range.start <= pa.get() && end <= range.end;
+        assert!(
+            self.writable.iter().any(inside),
+            "write to {pa:#x}, {size:#x} bytes: not init's"
+        );
+        ptr::with_exposed_provenance_mut(pa.get() as usize)
+    }
+}
+
+impl PhysicalMemory for Machine {
+    fn read_word(&self, pa: Pa) -> u64 {
+        let word = self.writable(pa, 8).cast::<u64>();
+        assert!(word.is_aligned(), "word at {pa:#x}");
+        // SAFETY: `writable` says that it is mapped memory; it is aligned, and any bits are a word.
+        unsafe { word.read_volatile() }
+    }
+
+    fn write_word(&mut self, pa: Pa, value: u64) {
+        let word = self.writable(pa, 8).cast::<u64>();
+        assert!(word.is_aligned(), "word at {pa:#x}");
+        // SAFETY: as for `read_word`; no reference points there.
+        unsafe { word.write_volatile(value) };
+    }
+
+    fn write(&mut self, pa: Pa, bytes: &[u8]) {
+        let target = self.writable(pa, bytes.len() as u64);
+        // SAFETY: the target is memory to which no reference points, so `bytes` is elsewhere.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+    }
+
+    fn zero(&mut self, pa: Pa, size: u64) {
+        let target = self.writable(pa, size);
+        zero(target, size as usize);
+    }
+
+    fn write_boot_info(&mut self, pa: Pa, info: &BootInfo) {
+        let target = self
+            .writable(pa, size_of::<BootInfo>() as u64)
+            .cast::<BootInfo>();
+        assert!(target.is_aligned(), "BootInfo at {pa:#x}");
+        // SAFETY: `writable` says that it is memory to which no reference points; it is aligned.
+        unsafe { target.write(*info) };
+    }
+
+    fn write_gear2_info(&mut self, pa: Pa, info: &Gear2Info) {
+        let target = self
+            .writable(pa, size_of::<Gear2Info>() as u64)
+            .cast::<Gear2Info>();
+        assert!(target.is_aligned(), "Gear2Info at {pa:#x}");
+        // SAFETY: as for `write_boot_info`.
+        unsafe { target.write(*info) };
+    }
+
+    fn clean(&mut self, pa: Pa, size: u64) {
+        let start = self.writable(pa, size);
+        cache::clean_invalidate_range(start.addr() as u64, size);
+    }
+
+    fn read_register(&self, pa: Pa) -> u64 {
+        let mapped = |range: &Range<u64>| range.start <= pa.get() && pa.get() + 8 <= range.end;
+        assert!(
+            self.mapped.iter().any(mapped),
+            "register at {pa:#x} is not mapped"
+        );
+        // SAFETY: it was mapped by `map_device`, or is memory.
+        unsafe { Mmio::new(pa.get(), 8) }.read64(0)
+    }
+}
+
+/// Tables inside init's image, reached through its link address.
+#[derive(Debug)]
+struct EarlyTables {
+    /// What is added to a physical address of the image.
+    offset: u64,
+    next: u64,
+    end: u64,
+}
+
+impl EarlyTables {
+    fn entry(&self, table: Pa, index: usize) -> *mut u64 {
+        let table = table.get().wrapping_add(self.offset) as usize;
+        ptr::with_exposed_provenance_mut::<u64>(table).wrapping_add(index % ENTRIES)
+    }
+}
+
+impl TableMemory for EarlyTables {
+    fn read(&self, table: Pa, index: usize) -> u64 {
+        // SAFETY: the walk comes here with the root and with what `alloc` returned: tables inside
+        // the image, which nothing else touches.
+        unsafe { self.entry(table, index).read_volatile() }
+    }
+
+    fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
+        // SAFETY: as for `read`.
+        unsafe { self.entry(table, index).write_volatile(descriptor) };
+    }
+
+    fn alloc(&mut self) -> Option<Pa> {
+        let table = (self.available() != 0).then_some(self.next)?;
+        self.next += TABLE_SIZE;
+        zero(
+            ptr::with_exposed_provenance_mut(table as usize),
+            TABLE_SIZE as usize,
+        );
+        barrier::dsb_ishst();
+        Some(Pa::new(table.wrapping_sub(self.offset)))
+    }
+
+    fn available(&self) -> usize {
+        ((self.end - self.next) / TABLE_SIZE) as usize
+    }
+}
+
+/// Zeroes memory that the caller owns; whole blocks by `DC ZVA`, which fetches no lines.
+fn zero(start: *mut u8, size: usize) {
+    let block = zva_block();
+    let head = start.align_offset(block).min(size);
+    let blocks = (size - head) / block;
+    // SAFETY: the callers own these bytes: `writable` checked them, or `alloc` just took them.
+    unsafe { start.write_bytes(0, head) };
+    let mut at = start.wrapping_add(head);
+    for _ in 0..blocks {
+        // SAFETY: DC ZVA zeroes the whole block that holds the address, which is Normal memory of
+        // the callers': `at` is block-aligned and a block remains.
+        unsafe { asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) };
+        at = at.wrapping_add(block);
+    }
+    // SAFETY: as for the head.
+    unsafe { at.write_bytes(0, size - head - blocks * block) };
+}
+
+/// Returns the bytes that `DC ZVA` zeroes; more than anything has if it is not to be used.
+fn zva_block() -> usize {
+    let id: u64;
+    // SAFETY: DCZID_EL0 can be read on every CPU, and changes nothing.
+    unsafe { asm!("mrs {}, dczid_el0", out(reg) id, options(nomem, nostack, preserves_flags)) };
+    if id & 0x10 == 0 {
+        4 << (id & 0xf)
+    } else {
+        1 << 48
+    }
+}
+
+fn forget_translations() {
+    barrier::dsb_ish();
+    // SAFETY: dropping cached translations of EL2 makes the next walks read the tables, which map
+    // all that init uses.
+    unsafe { asm!("tlbi alle2", options(nostack, preserves_flags)) };
+    barrier::dsb_nsh();
+    barrier::isb();
+}
+
+fn cache_instructions_anew() {
+    crate::tlb::invalidate_instruction_caches();
+}
+
+fn address_of(symbol: *const u8) -> u64 {
+    symbol.expose_provenance() as u64
+}
+
+/// Returns the region grown to whole pages.
+fn whole_pages(region: &Range<u64>) -> Option<Range<u64>> {
+    let end = Pa::new(region.end).align_up(PAGE_SIZE)?;
+    Some(Pa::new(region.start).page().get()..end.get())
+}
+
+/// Returns the non-empty parts of the ranges that are not in `hole`.
+fn without(ranges: &[Range<u64>], hole: &Range<u64>) -> Vec<Range<u64>> {
+    let parts = |range: &Range<u64>| {
+        let before = range.start..range.end.min(hole.start);
+        let behind = range.start.max(hole.end)..range.end;
+        [before, behind]
+    };
+    ranges
+        .iter()
+        .flat_map(parts)
+        .filter(|range| !range.is_empty())
+        .collect()
+}

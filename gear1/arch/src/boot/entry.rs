@@ -1,0 +1,161 @@
+//! The first instructions of Gear1: the arm64 Linux image header (Linux,
+//! Documentation/arch/arm64/booting.rst) and the way to init's link address with MMU and caches on.
+//!
+//! In: X0 = PA of the board's device tree, EL2, MMU and data cache off, image anywhere on 2 MiB.
+//! A machine that cannot go on before it could say so stops at the label that says why:
+//! `gear1_init_needs_el2` (QEMU: `virtualization=on`), `gear1_init_e2h_is_fixed` (a CPU without
+//! nVHE), `gear1_init_misplaced` (not on 2 MiB, or in reach of the link address).
+
+use core::arch::global_asm;
+
+use gear1_core::stage1;
+
+/// RES1 bits of SCTLR_EL2, and M, C, SA and I: MMU, caches and stack alignment checks on.
+const SCTLR: u64 = 0x30c5_0830 | 1 << 12 | 1 << 3 | 1 << 2 | 1;
+/// A writable, executable block of Normal memory: init's image while it lives.
+const BLOCK: u64 = 0x741;
+
+global_asm!(
+    r#"
+    .section .init.head, "ax"
+    b 10f
+    .long 0
+    .quad 0                 // text_offset
+    .quad __image_size
+    .quad 0xa               // little-endian, 4 KiB pages, anywhere in memory
+    .quad 0, 0, 0
+    .ascii "ARM\x64"
+    .long 0
+
+10: msr daifset, #0xf
+    mov x19, x0
+    mrs x0, CurrentEL
+    cmp x0, #8
+    b.ne gear1_init_needs_el2
+    mov x0, #(1 << 31)      // EL1 is AArch64; E2H = 0, TGE = 0
+    msr hcr_el2, x0
+    isb
+    mrs x0, hcr_el2
+    tbnz x0, #34, gear1_init_e2h_is_fixed
+
+    // X20 = PA of the image. It and the link address each take one root entry.
+    adrp x20, __image_start
+    ldr x21, =__image_start
+    tst x20, #0x1fffff
+    b.ne gear1_init_misplaced
+    lsr x22, x20, #39
+    lsr x23, x21, #39
+    cmp x22, x23
+    b.eq gear1_init_misplaced
+
+    // Lines that the boot loader left dirty must not land on what is written below.
+    mov x0, x20
+    adrp x1, __bss_end
+    bl 30f
+    adrp x0, __bss_start
+    adrp x1, __bss_end
+11: stp xzr, xzr, [x0], #16
+    cmp x0, x1
+    b.lo 11b
+
+    // Root, then levels 1 and 2 for the link address, then for the physical address.
+    adrp x24, __early_tables
+    add x0, x24, #0x1000
+    add x1, x24, #0x2000
+    mov x2, #{block}
+    orr x2, x20, x2
+    mov x3, x21
+    bl 20f
+    add x0, x24, #0x3000
+    add x1, x24, #0x4000
+    mov x3, x20
+    bl 20f
+
+    // Lines that were fetched meanwhile are stale.
+    adrp x0, __bss_start
+    adrp x1, __bss_end
+    bl 30f
+
+    ldr x0, ={mair}
+    msr mair_el2, x0
+    mrs x0, id_aa64mmfr0_el1
+    and x0, x0, #0xf
+    mov x1, #5
+    cmp x0, x1
+    csel x0, x0, x1, lo
+    ldr x1, ={tcr}
+    orr x1, x1, x0, lsl #16
+    msr tcr_el2, x1
+    msr ttbr0_el2, x24
+    tlbi alle2
+    ic iallu
+    dsb sy
+    isb
+    ldr x0, ={sctlr}
+    msr sctlr_el2, x0
+    isb
+    ldr x0, =12f
+    br x0
+12: ldr x0, =__stack_top
+    mov sp, x0
+    ldr x0, =gear1_init_vectors
+    msr vbar_el2, x0
+    isb
+    mov x29, #0
+    mov x30, #0
+    mov x0, x19
+    mov x1, x20
+    b gear1_init_start
+
+    // Links tables X0 (level 1) and X1 (level 2) below the root X24, and maps the 2 MiB at X3 by
+    // the descriptor X2. Clobbers X4, X5.
+20: lsr x4, x3, #39
+    orr x5, x0, #3
+    str x5, [x24, x4, lsl #3]
+    ubfx x4, x3, #30, #9
+    orr x5, x1, #3
+    str x5, [x0, x4, lsl #3]
+    ubfx x4, x3, #21, #9
+    str x2, [x1, x4, lsl #3]
+    ret
+
+    // Cleans and invalidates from X0 to X1. Clobbers X2, X3.
+30: mrs x2, ctr_el0
+    ubfx x2, x2, #16, #4
+    mov x3, #4
+    lsl x3, x3, x2
+31: dc civac, x0
+    add x0, x0, x3
+    cmp x0, x1
+    b.lo 31b
+    dsb sy
+    ret
+
+gear1_init_needs_el2:
+    wfe
+    b gear1_init_needs_el2
+gear1_init_e2h_is_fixed:
+    wfe
+    b gear1_init_e2h_is_fixed
+gear1_init_misplaced:
+    wfe
+    b gear1_init_misplaced
+    .ltorg
+
+    // Nothing is expected: any exception is a fault of init's.
+    .section .init.vectors, "ax"
+    .balign 2048
+gear1_init_vectors:
+    .rept 16
+    .balign 128
+    mrs x0, esr_el2
+    mrs x1, elr_el2
+    mrs x2, far_el2
+    b gear1_init_exception
+    .endr
+    "#,
+    block = const BLOCK,
+    mair = const stage1::MAIR,
+    tcr = const stage1::tcr(0),
+    sctlr = const SCTLR,
+);

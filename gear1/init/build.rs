@@ -1,0 +1,7 @@
+//! Passes the link script; tracks its changes and those of the runtime that init carries.
+fn main() {
+    let script = format!("{}/gear1-init.ld", env!("CARGO_MANIFEST_DIR"));
+    println!("cargo:rerun-if-changed={script}");
+    println!("cargo:rustc-link-arg-bins=-T{script}");
+    println!("cargo:rerun-if-env-changed=GEAR1_RUNTIME_BIN");
+}

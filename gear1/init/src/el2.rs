@@ -1,0 +1,238 @@
+//! The runtime in memory: its image, its stacks and its EL2 tables at [`layout::el2`].
+//!
+//! Invariants: only the image's text and the boot page are executable, and neither can be written;
+//! below every stack lies an unmapped page; no VM's memory is mapped.
+
+use gear1_abi::boot::BootInfo;
+use gear1_abi::image::ImageHeader;
+use gear1_abi::layout::{PAGE_SIZE, el2};
+use gear1_core::addr::{Pa, Va};
+use gear1_core::physical::PhysicalMemory;
+use gear1_core::stage1::{self, Rights};
+use gear1_core::table::{Span, TableMemory, Tables};
+
+use crate::fdt::Board;
+use crate::flat::{self, Flat};
+use crate::layout::FreeMemory;
+use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
+use crate::table_memory::BootTables;
+
+/// Bytes that are mapped for each CPU's redistributor: RD and SGI frames.
+const GICR_SIZE: u64 = 0x2_0000;
+const GICR_TYPER: u64 = 8;
+const TYPER_LAST: u64 = 1 << 4;
+const TYPER_VLPIS: u64 = 1 << 1;
+/// Where GICH is mapped behind GICC.
+const GICH_OFFSET: u64 = 0x2_0000;
+
+/// Where the runtime lies.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    /// Its first instruction.
+    pub entry: Va,
+    /// PA of its image.
+    pub image: Pa,
+    /// PA of the page that CPUs enter.
+    pub boot_page: Pa,
+    /// PA of its [`BootInfo`].
+    pub boot_info: Pa,
+    /// The stage-2 table pool.
+    pub pool: Region,
+    /// Root of its tables.
+    pub root: Pa,
+}
+
+/// Loads the runtime from its flat image `file` and builds its tables.
+pub fn load<M: PhysicalMemory>(
+    file: &[u8],
+    board: &Board,
+    pool: Region,
+    free: &mut FreeMemory,
+    memory: &mut M,
+) -> Result<Runtime, Refusal> {
+    let flat = Flat::parse(
+        file,
+        gear1_abi::image::RUNTIME_MAGIC,
+        el2::RUNTIME,
+        "the Gear1 runtime",
+    )?;
+    let header = flat.header;
+    if !(header.base..header.text_end).contains(&header.boot_page)
+        || header.boot_page % PAGE_SIZE != 0
+    {
+        return Err(refusal!(
+            Archive,
+            "the Gear1 runtime: boot_page is no page of its text"
+        ));
+    }
+    let image = flat.load(free, memory)?;
+    let boot_page = flat.place(image, header.boot_page);
+    let boot_info = free.take(
+        size_of::<BootInfo>() as u64,
+        PAGE_SIZE,
+        "Gear1's boot information",
+    )?;
+    let stacks = flat::zeroed(free, memory, stacks_size(board), "Gear1's stacks")?;
+    let mut tables = BootTables { memory, free };
+    let root = tables.alloc().ok_or_else(flat::no_tables)?;
+    let tree = stage1::tables(root);
+    let mut map = |va: u64, pa: u64, size: u64, rights: Rights| {
+        let span = Span {
+            input: va,
+            output: pa,
+            size,
+        };
+        let refuse = |error| refusal!(Machine, "EL2 address {va:#x} cannot be mapped: {error:?}");
+        tree.map(&mut tables, span, rights.bits()).map_err(refuse)
+    };
+    map_image(&header, image, &mut map)?;
+    for cpu in 0..board.cpus.len() as u64 {
+        let top = el2::STACKS + (cpu + 1) * el2::STACK_STRIDE;
+        let pa = stacks.get() + cpu * el2::STACK_SIZE;
+        map(
+            top - el2::STACK_SIZE,
+            pa,
+            el2::STACK_SIZE,
+            Rights::ReadWrite,
+        )?;
+    }
+    map(
+        boot_page.get(),
+        boot_page.get(),
+        PAGE_SIZE,
+        Rights::ReadExecute,
+    )?;
+    let info_size = (size_of::<BootInfo>() as u64).next_multiple_of(PAGE_SIZE);
+    map(el2::BOOT_INFO, boot_info.get(), info_size, Rights::Read)?;
+    map(el2::POOL, pool.start, pool.bytes(), Rights::ReadWrite)?;
+    if let Some(uart) = board.uart {
+        map(el2::UART, uart.base, PAGE_SIZE, Rights::Device)?;
+    }
+    map_windows(&tree, &mut tables, board)?;
+    map_gic(&tree, &mut tables, board)?;
+    Ok(Runtime {
+        entry: Va::new(header.entry),
+        image,
+        boot_page,
+        boot_info,
+        pool,
+        root,
+    })
+}
+
+fn map_image(
+    header: &ImageHeader,
+    image: Pa,
+    map: &mut impl FnMut(u64, u64, u64, Rights) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let segments = [
+        (header.base, header.text_end, Rights::ReadExecute),
+        (header.text_end, header.rodata_end, Rights::Read),
+        (header.rodata_end, header.bss_end, Rights::ReadWrite),
+    ];
+    for (start, end, rights) in segments {
+        if start != end {
+            map(
+                start,
+                image.get() + (start - header.base),
+                end - start,
+                rights,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives each CPU an empty table for its windows, and maps that table itself.
+fn map_windows<M: PhysicalMemory>(
+    tree: &Tables,
+    tables: &mut BootTables<'_, M>,
+    board: &Board,
+) -> Result<(), Refusal> {
+    for cpu in 0..board.cpus.len() as u64 {
+        let table = tree
+            .page_table(tables, el2::WINDOWS + cpu * el2::WINDOW_STRIDE)
+            .map_err(|_| flat::no_tables())?;
+        let input = el2::WINDOW_TABLES + cpu * PAGE_SIZE;
+        let span = Span {
+            input,
+            output: table.get(),
+            size: PAGE_SIZE,
+        };
+        tree.map(tables, span, Rights::ReadWrite.bits())
+            .map_err(|_| flat::no_tables())?;
+    }
+    Ok(())
+}
+
+fn map_gic<M: PhysicalMemory>(
+    tree: &Tables,
+    tables: &mut BootTables<'_, M>,
+    board: &Board,
+) -> Result<(), Refusal> {
+    let gic = &board.gic;
+    let map = |tables: &mut BootTables<'_, M>, input: u64, output: u64, size: u64| {
+        let span = Span {
+            input,
+            output,
+            size,
+        };
+        let refuse = |error| refusal!(Board, "the GIC at {output:#x} cannot be mapped: {error:?}");
+        tree.map(tables, span, Rights::Device.bits())
+            .map_err(refuse)
+    };
+    if gic.version == 2 {
+        map(tables, el2::GICD, gic.gicd, 0x1000)?;
+        map(
+            tables,
+            el2::GICR,
+            gic.gicr,
+            board.gicr_size.min(GICH_OFFSET),
+        )?;
+        return map(tables, el2::GICR + GICH_OFFSET, gic.gich, 0x1000);
+    }
+    map(tables, el2::GICD, gic.gicd, 0x1_0000)?;
+    for (cpu, input) in board
+        .cpus
+        .iter()
+        .zip((el2::GICR..).step_by(GICR_SIZE as usize))
+    {
+        let frame = redistributor(board, &*tables.memory, cpu.mpidr).ok_or_else(|| {
+            refusal!(
+                Board,
+                "/cpus: reg: no GIC redistributor belongs to the CPU with affinity {:#x}",
+                cpu.mpidr
+            )
+        })?;
+        map(tables, input, frame, GICR_SIZE)?;
+    }
+    Ok(())
+}
+
+/// Finds the redistributor of the CPU with affinity `mpidr`.
+fn redistributor<M: PhysicalMemory>(board: &Board, memory: &M, mpidr: u64) -> Option<u64> {
+    let affinity = mpidr >> 8 & 0xff00_0000 | mpidr & 0x00ff_ffff;
+    let end = board.gic.gicr + board.gicr_size;
+    let mut frame = board.gic.gicr;
+    while frame + GICR_SIZE <= end {
+        let typer = memory.read_register(Pa::new(frame + GICR_TYPER));
+        if typer >> 32 == affinity {
+            return Some(frame);
+        }
+        if typer & TYPER_LAST != 0 {
+            return None;
+        }
+        let own = if typer & TYPER_VLPIS == 0 {
+            GICR_SIZE
+        } else {
+            2 * GICR_SIZE
+        };
+        frame += board.gic.gicr_stride.max(own);
+    }
+    None
+}
+
+fn stacks_size(board: &Board) -> u64 {
+    board.cpus.len() as u64 * el2::STACK_SIZE
+}

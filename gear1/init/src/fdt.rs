@@ -1,0 +1,534 @@
+//! The board's device tree: what machine this is (Devicetree Specification 0.4).
+//!
+//! Owns everything that init knows of the machine. `gearv_manifest::Blob` checks the tree before it
+//! is looked at; what a node then lacks is refused by node and property. Nothing is guessed.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use gear1_abi::boot::{BootGic, EnableMethod};
+use gear1_abi::id::MAX_CPUS;
+use gear1_abi::info::uart;
+use gearv_manifest::blob::{Blob, Node, Property};
+
+use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
+
+#[cfg(test)]
+mod tests;
+
+const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
+/// Interrupt specifier of the GIC: a shared interrupt.
+const SPI: u32 = 0;
+const FIRST_SPI: u32 = 32;
+/// Distance between two redistributors of a GICv3.
+const GICR_STRIDE: u64 = 0x2_0000;
+
+/// A physical CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    /// Its affinity.
+    pub mpidr: u64,
+    /// Where a spin-table CPU polls.
+    pub release_addr: u64,
+}
+
+/// The UART for messages and consoles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uart {
+    /// One of [`gear1_abi::info::uart`].
+    pub kind: u32,
+    /// Its registers.
+    pub base: u64,
+    /// Its interrupt.
+    pub intid: u32,
+}
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub struct Board {
+    /// Its memory.
+    pub memory: Vec<Region>,
+    /// Memory that firmware keeps for itself.
+    pub reserved: Vec<Region>,
+    /// The part of it that must not even be mapped.
+    pub no_map: Vec<Region>,
+    /// Its CPUs, in the tree's order.
+    pub cpus: Vec<Cpu>,
+    /// How they are turned on.
+    pub enable_method: EnableMethod,
+    /// Its interrupt controller.
+    pub gic: BootGic,
+    /// Bytes of the redistributors' region, or of GICC.
+    pub gicr_size: u64,
+    /// Its console.
+    pub uart: Option<Uart>,
+    /// Where the boot loader put the archive.
+    pub archive: Region,
+    /// Random bytes from the firmware: `rng-seed`, then `kaslr-seed`.
+    pub seed: Vec<u8>,
+    /// The counter's frequency, where firmware does not set it.
+    pub counter_hz: Option<u32>,
+}
+
+/// What a tree says.
+#[derive(Debug)]
+pub struct Found {
+    /// The console, also where the rest is refused.
+    pub console: Option<Uart>,
+    /// The machine.
+    pub board: Result<Board, Refusal>,
+}
+
+/// Reads the tree in `bytes`.
+#[must_use]
+pub fn read(bytes: &[u8]) -> Found {
+    let blob = match Blob::new(bytes) {
+        Ok(blob) => blob,
+        Err(error) => {
+            return Found {
+                console: None,
+                board: Err(refusal!(Board, "{error}")),
+            };
+        }
+    };
+    let root = blob.root();
+    let mut seen = Seen::default();
+    match Bus::root(&root) {
+        Ok(bus) => visit(&root, "/", &bus, &mut seen),
+        Err(refusal) => seen.refused = Some(refusal),
+    }
+    seen.reserved.extend(memory_reservations(bytes));
+    Found {
+        console: console(&root, &seen.uarts),
+        board: board(&root, seen),
+    }
+}
+
+fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
+    if let Some(refusal) = seen.refused {
+        return Err(refusal);
+    }
+    let chosen = child(root, "chosen")?;
+    let (cpus, enable_method) = read_cpus(&child(root, "cpus")?, seen.psci)?;
+    let (gic, gicr_size) = seen.gic.ok_or_else(|| {
+        refusal!(
+            Board,
+            "/: no node compatible with \"arm,gic-v3\" or \"arm,gic-400\""
+        )
+    })?;
+    if seen.memory.is_empty() {
+        return Err(refusal!(Board, "/: no node with device_type \"memory\""));
+    }
+    Ok(Board {
+        memory: seen.memory,
+        reserved: seen.reserved,
+        no_map: seen.no_map,
+        cpus,
+        enable_method,
+        gic,
+        gicr_size,
+        uart: console(root, &seen.uarts),
+        archive: archive(&chosen)?,
+        seed: seed(&chosen),
+        counter_hz: seen.counter_hz,
+    })
+}
+
+/// What a walk over all nodes collects.
+#[derive(Default)]
+struct Seen {
+    refused: Option<Refusal>,
+    counter_hz: Option<u32>,
+    memory: Vec<Region>,
+    reserved: Vec<Region>,
+    no_map: Vec<Region>,
+    gic: Option<(BootGic, u64)>,
+    uarts: Vec<(String, Uart)>,
+    psci: Option<EnableMethod>,
+}
+
+/// How addresses below a node are written, and translated to the CPU's.
+struct Bus<'b, 'a> {
+    address_cells: u32,
+    size_cells: u32,
+    ranges: Option<(Property<'a>, &'b Bus<'b, 'a>)>,
+}
+
+impl<'b, 'a> Bus<'b, 'a> {
+    fn root(node: &Node<'a>) -> Result<Self, Refusal> {
+        let (address_cells, size_cells) = cell_counts(node, "/")?;
+        Ok(Self {
+            address_cells,
+            size_cells,
+            ranges: None,
+        })
+    }
+
+    /// Returns the bus below `node`; `None` if the CPU cannot reach it.
+    fn below(&'b self, node: &Node<'a>, path: &str) -> Result<Option<Self>, Refusal> {
+        let (address_cells, size_cells) = cell_counts(node, path)?;
+        let ranges = node.property("ranges").map(|ranges| (ranges, self));
+        let reached = ranges.is_some();
+        Ok(reached.then_some(Self {
+            address_cells,
+            size_cells,
+            ranges,
+        }))
+    }
+
+    /// Returns the CPU's address for `address` on this bus.
+    fn translate(&self, address: u64) -> Option<u64> {
+        let Some((ranges, parent)) = self.ranges else {
+            return Some(address);
+        };
+        if ranges.value.is_empty() {
+            return parent.translate(address);
+        }
+        let mut cells = ranges.cells()?;
+        loop {
+            let start = number(&mut cells, self.address_cells)?;
+            let target = number(&mut cells, parent.address_cells)?;
+            let size = number(&mut cells, self.size_cells)?;
+            if let Some(offset) = address.checked_sub(start).filter(|offset| *offset < size) {
+                return parent.translate(target.checked_add(offset)?);
+            }
+        }
+    }
+
+    /// Returns the regions that the node's `reg` names, as the CPU sees them.
+    fn regions(&self, node: &Node<'_>, path: &str) -> Result<Vec<Region>, Refusal> {
+        let wrong = || {
+            refusal!(
+                Board,
+                "{path}: reg: missing, or not whole addresses and sizes"
+            )
+        };
+        let mut cells = node
+            .property("reg")
+            .and_then(|reg| reg.cells())
+            .ok_or_else(wrong)?;
+        let mut regions = Vec::new();
+        while cells.len() != 0 {
+            let address = number(&mut cells, self.address_cells).ok_or_else(wrong)?;
+            let size = number(&mut cells, self.size_cells).ok_or_else(wrong)?;
+            let start = self.translate(address).ok_or_else(wrong)?;
+            let end = start.checked_add(size).ok_or_else(wrong)?;
+            regions.push(Region::new(start, end));
+        }
+        Ok(regions)
+    }
+}
+
+/// Looks at the node and at all below it; the blob's reader has bounded how deep they nest.
+fn visit(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) {
+    for child in node.children().filter(is_enabled) {
+        let separator = if path == "/" { "" } else { "/" };
+        let path = alloc::format!("{path}{separator}{}", child.name());
+        let looked = look_at(&child, &path, bus, seen);
+        let below = looked.and_then(|()| bus.below(&child, &path));
+        match below {
+            Ok(Some(below)) if path == "/reserved-memory" => {
+                read_reserved(&child, &path, &below, seen)
+            }
+            Ok(Some(below)) => visit(&child, &path, &below, seen),
+            Ok(None) => {}
+            // The walk goes on: somewhere there is a console to say it on.
+            Err(refusal) => {
+                seen.refused.get_or_insert(refusal);
+            }
+        }
+    }
+}
+
+fn look_at(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) -> Result<(), Refusal> {
+    if text(node, "device_type") == Some("memory") {
+        let banks = bus.regions(node, path)?;
+        seen.memory
+            .extend(banks.into_iter().filter(|bank| bank.bytes() != 0));
+    } else if is_compatible(node, &["arm,gic-v3"]) {
+        seen.gic = Some(read_gicv3(node, path, bus)?);
+    } else if is_compatible(node, &["arm,gic-400", "arm,cortex-a15-gic"]) {
+        seen.gic = Some(read_gicv2(node, path, bus)?);
+    } else if is_compatible(node, &["arm,pl011"]) {
+        let regions = bus.regions(node, path)?;
+        let base = regions.first().map(|region| region.start);
+        let base = base.ok_or_else(|| refusal!(Board, "{path}: reg: empty"))?;
+        let intid = shared_interrupt(node, path)?;
+        let kind = uart::PL011;
+        seen.uarts
+            .push((path.to_string(), Uart { kind, base, intid }));
+    } else if is_compatible(node, &["arm,psci-1.0", "arm,psci-0.2", "arm,psci"]) {
+        seen.psci = Some(match text(node, "method") {
+            Some("smc") => EnableMethod::PsciSmc,
+            Some("hvc") => EnableMethod::PsciHvc,
+            _ => return Err(refusal!(Board, "{path}: method: not \"smc\" or \"hvc\"")),
+        });
+    } else if is_compatible(node, &["arm,armv8-timer"]) {
+        let frequency = node.property("clock-frequency");
+        seen.counter_hz = frequency.and_then(|property| property.cells()?.next());
+    }
+    Ok(())
+}
+
+fn read_reserved(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) {
+    // Without `reg` a node asks Linux to choose a place.
+    let placed = |child: &Node<'_>| is_enabled(child) && child.property("reg").is_some();
+    for child in node.children().filter(placed) {
+        match bus.regions(&child, &alloc::format!("{path}/{}", child.name())) {
+            Ok(regions) => {
+                if child.property("no-map").is_some() {
+                    seen.no_map.extend(regions.iter().copied());
+                }
+                seen.reserved.extend(regions);
+            }
+            Err(refusal) => {
+                seen.refused.get_or_insert(refusal);
+            }
+        }
+    }
+}
+
+fn read_gicv3(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>) -> Result<(BootGic, u64), Refusal> {
+    let count = |name: &str| {
+        node.property(name)
+            .and_then(|property| property.cells()?.last())
+    };
+    if count("#redistributor-regions").is_some_and(|regions| regions != 1) {
+        return Err(refusal!(
+            Board,
+            "{path}: #redistributor-regions: only one region is supported"
+        ));
+    }
+    let regions = bus.regions(node, path)?;
+    let [gicd, gicr, ..] = &regions[..] else {
+        return Err(refusal!(
+            Board,
+            "{path}: reg: no distributor and redistributors"
+        ));
+    };
+    let gic = BootGic {
+        version: 3,
+        gicd: gicd.start,
+        gicr: gicr.start,
+        gicr_stride: count("redistributor-stride").map_or(GICR_STRIDE, u64::from),
+        gich: 0,
+        gicv: 0,
+    };
+    Ok((gic, gicr.bytes()))
+}
+
+fn read_gicv2(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>) -> Result<(BootGic, u64), Refusal> {
+    let regions = bus.regions(node, path)?;
+    let [gicd, gicc, gich, gicv, ..] = &regions[..] else {
+        return Err(refusal!(Board, "{path}: reg: no GICD, GICC, GICH and GICV"));
+    };
+    let gic = BootGic {
+        version: 2,
+        gicd: gicd.start,
+        gicr: gicc.start,
+        gicr_stride: 0,
+        gich: gich.start,
+        gicv: gicv.start,
+    };
+    Ok((gic, gicc.bytes()))
+}
+
+fn shared_interrupt(node: &Node<'_>, path: &str) -> Result<u32, Refusal> {
+    let mut cells = node
+        .property("interrupts")
+        .and_then(|property| property.cells());
+    let mut next = || cells.as_mut().and_then(Iterator::next);
+    match (next(), next()) {
+        (Some(SPI), Some(spi)) => spi.checked_add(FIRST_SPI),
+        _ => None,
+    }
+    .filter(|intid| (*intid as usize) < gear1_abi::boot::MAX_INTIDS)
+    .ok_or_else(|| {
+        refusal!(
+            Board,
+            "{path}: interrupts: not a shared interrupt of the GIC"
+        )
+    })
+}
+
+fn read_cpus(
+    cpus: &Node<'_>,
+    psci: Option<EnableMethod>,
+) -> Result<(Vec<Cpu>, EnableMethod), Refusal> {
+    let (address_cells, _) = cell_counts(cpus, "/cpus")?;
+    let mut list = Vec::new();
+    let mut method = psci.unwrap_or_default();
+    for node in cpus
+        .children()
+        .filter(|node| text(node, "device_type") == Some("cpu"))
+    {
+        let path = alloc::format!("/cpus/{}", node.name());
+        let mut reg = node.property("reg").and_then(|reg| reg.cells());
+        let mpidr = reg.as_mut().and_then(|cells| number(cells, address_cells));
+        let mpidr = mpidr
+            .filter(|mpidr| mpidr & !AFFINITY == 0)
+            .ok_or_else(|| refusal!(Board, "{path}: reg: no affinity of a CPU"))?;
+        let mut release_addr = 0;
+        match (text(&node, "enable-method"), psci) {
+            (Some("psci"), Some(_)) | (None, _) => {}
+            (Some("psci"), None) => {
+                return Err(refusal!(
+                    Board,
+                    "{path}: enable-method: \"psci\" without a PSCI node"
+                ));
+            }
+            (Some("spin-table"), _) => {
+                method = EnableMethod::SpinTable;
+                let mut cells = node.property("cpu-release-addr").and_then(|p| p.cells());
+                release_addr = cells
+                    .as_mut()
+                    .and_then(|cells| number(cells, 2))
+                    .ok_or_else(|| refusal!(Board, "{path}: cpu-release-addr: missing"))?;
+            }
+            (Some(other), _) => {
+                return Err(refusal!(
+                    Board,
+                    "{path}: enable-method: \"{other}\" is not known"
+                ));
+            }
+        }
+        if list.len() == MAX_CPUS {
+            log::warn!("{path} and those behind it are not used: {MAX_CPUS} CPUs are supported");
+            break;
+        }
+        list.push(Cpu {
+            mpidr,
+            release_addr,
+        });
+    }
+    if list.is_empty() {
+        return Err(refusal!(Board, "/cpus: no CPU"));
+    }
+    Ok((list, method))
+}
+
+/// Returns the PL011 that `stdout-path` names, or else the first one.
+fn console(root: &Node<'_>, uarts: &[(String, Uart)]) -> Option<Uart> {
+    let chosen = root.child("chosen");
+    let path = chosen
+        .as_ref()
+        .and_then(|chosen| text(chosen, "stdout-path"));
+    let path = match path.and_then(|path| path.split(':').next()) {
+        Some(path) if path.starts_with('/') => Some(path),
+        Some(alias) => root
+            .child("aliases")
+            .and_then(|aliases| text(&aliases, alias)),
+        None => None,
+    };
+    let named = uarts.iter().find(|(uart, _)| Some(uart.as_str()) == path);
+    named.or(uarts.first()).map(|(_, uart)| *uart)
+}
+
+fn archive(chosen: &Node<'_>) -> Result<Region, Refusal> {
+    let address = |name: &str| {
+        let property = chosen.property(name);
+        let cells = property
+            .and_then(|property| property.cells())
+            .filter(|cells| cells.len() <= 2);
+        cells
+            .and_then(|mut cells| {
+                let count = u32::try_from(cells.len()).ok()?;
+                number(&mut cells, count)
+            })
+            .ok_or_else(|| {
+                refusal!(
+                    Board,
+                    "/chosen: {name}: missing: pass the boot archive as initrd"
+                )
+            })
+    };
+    let region = Region::new(address("linux,initrd-start")?, address("linux,initrd-end")?);
+    if region.bytes() == 0 {
+        return Err(refusal!(
+            Board,
+            "/chosen: linux,initrd-end: the initrd is empty"
+        ));
+    }
+    Ok(region)
+}
+
+fn seed(chosen: &Node<'_>) -> Vec<u8> {
+    let values = ["rng-seed", "kaslr-seed"].map(|name| chosen.property(name));
+    values
+        .into_iter()
+        .flatten()
+        .flat_map(|property| property.value)
+        .copied()
+        .collect()
+}
+
+/// Iterates over the memory reservation block, whose start the blob's reader has checked.
+fn memory_reservations(bytes: &[u8]) -> impl Iterator<Item = Region> {
+    let start = bytes
+        .get(16..20)
+        .and_then(|field| field.try_into().ok())
+        .map_or(0, u32::from_be_bytes);
+    let entries = bytes
+        .get(start as usize..)
+        .unwrap_or(&[])
+        .as_chunks::<16>()
+        .0;
+    let word = |half: &[u8]| {
+        half.iter()
+            .fold(0, |value, byte| value << 8 | u64::from(*byte))
+    };
+    let entries = entries.iter().map(move |entry| {
+        let (address, size) = entry.split_at(8);
+        (word(address), word(size))
+    });
+    entries
+        .take_while(|entry| *entry != (0, 0))
+        .map(|(address, size)| Region::new(address, address.saturating_add(size)))
+}
+
+fn cell_counts(node: &Node<'_>, path: &str) -> Result<(u32, u32), Refusal> {
+    let count = |name: &str, default: u32, allowed: Range<u32>| {
+        let value = node
+            .property(name)
+            .map_or(Some(default), |property| property.cells()?.next());
+        value
+            .filter(|value| allowed.contains(value))
+            .ok_or_else(|| refusal!(Board, "{path}: {name}: not a number that is supported"))
+    };
+    // PCI nodes have three address cells; nothing below them is of interest, but it is visited.
+    Ok((
+        count("#address-cells", 2, 0..4)?,
+        count("#size-cells", 1, 0..3)?,
+    ))
+}
+
+/// Takes a number of `count` cells; `None` if there are fewer, or if it has more than 64 bits.
+fn number(cells: &mut impl Iterator<Item = u32>, count: u32) -> Option<u64> {
+    (0..count).try_fold(0_u64, |value, _| {
+        let high = value.checked_mul(1 << 32)?;
+        Some(high | u64::from(cells.next()?))
+    })
+}
+
+fn child<'a>(root: &Node<'a>, name: &str) -> Result<Node<'a>, Refusal> {
+    root.child(name)
+        .ok_or_else(|| refusal!(Board, "/: no node \"{name}\""))
+}
+
+fn text<'a>(node: &Node<'a>, name: &str) -> Option<&'a str> {
+    node.property(name)?.text()
+}
+
+fn is_enabled(node: &Node<'_>) -> bool {
+    matches!(text(node, "status"), None | Some("okay" | "ok"))
+}
+
+fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
+    let Some(compatible) = node.property("compatible") else {
+        return false;
+    };
+    let mut entries = compatible.value.split(|byte| *byte == 0);
+    entries.any(|entry| names.iter().any(|name| name.as_bytes() == entry))
+}

@@ -1,0 +1,85 @@
+//! The two flat images that init loads: the Gear1 runtime and Gear2.
+
+use gear1_abi::image::{ImageError, ImageHeader};
+use gear1_abi::layout::PAGE_SIZE;
+use gear1_core::addr::Pa;
+use gear1_core::physical::PhysicalMemory;
+
+use crate::layout::FreeMemory;
+use crate::refusal::{Refusal, refusal};
+
+/// A flat image whose header has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Flat<'f> {
+    /// Its header.
+    pub header: ImageHeader,
+    file: &'f [u8],
+    name: &'f str,
+}
+
+impl<'f> Flat<'f> {
+    /// Checks `file`, which is to be linked at `base`; `name` is for messages.
+    pub fn parse(file: &'f [u8], magic: u64, base: u64, name: &'f str) -> Result<Self, Refusal> {
+        let header = ImageHeader::parse(file, magic).map_err(|error| refuse(name, error))?;
+        if header.base != base {
+            return Err(refuse(name, ImageError::Layout));
+        }
+        Ok(Self { header, file, name })
+    }
+
+    /// Returns the PA of the link address `address` in the image at `image`.
+    #[must_use]
+    pub fn place(&self, image: Pa, address: u64) -> Pa {
+        Pa::new(image.get() + (address - self.header.base))
+    }
+
+    /// Copies the image into pages of its own, its bss zero.
+    pub fn load<M: PhysicalMemory>(
+        &self,
+        free: &mut FreeMemory,
+        memory: &mut M,
+    ) -> Result<Pa, Refusal> {
+        let header = &self.header;
+        let size = header.bss_end - header.base;
+        let image = zeroed(free, memory, size, self.name)?;
+        let in_file = (header.data_end - header.base) as usize;
+        memory.write(image, self.file.get(..in_file).unwrap_or(self.file));
+        memory.clean(image, size);
+        Ok(image)
+    }
+}
+
+/// Takes whole pages and fills them with zeroes.
+pub fn zeroed<M: PhysicalMemory>(
+    free: &mut FreeMemory,
+    memory: &mut M,
+    size: u64,
+    what: &str,
+) -> Result<Pa, Refusal> {
+    let size = size.next_multiple_of(PAGE_SIZE);
+    let start = free.take(size, PAGE_SIZE, what)?;
+    memory.zero(start, size);
+    memory.clean(start, size);
+    Ok(start)
+}
+
+/// Says that a table was needed and there was no memory.
+pub(crate) fn no_tables() -> Refusal {
+    refusal!(Machine, "no memory for translation tables")
+}
+
+fn refuse(name: &str, error: ImageError) -> Refusal {
+    match error {
+        ImageError::Truncated => refusal!(Archive, "{name}: shorter than its header says"),
+        ImageError::Magic => refusal!(Archive, "{name}: not the image that belongs there"),
+        ImageError::AbiVersion(version) => {
+            let (major, minor) = (version >> 16, version & 0xffff);
+            let own = gear1_abi::ABI_VERSION >> 16;
+            refusal!(
+                Archive,
+                "{name}: built for ABI {major}.{minor}, this Gear1 has ABI {own}: build all images from one source"
+            )
+        }
+        ImageError::Layout => refusal!(Archive, "{name}: its segments are not where they belong"),
+    }
+}

@@ -1,0 +1,169 @@
+//! Gear2 in memory: its image, what it reads, and its stage 2 at [`layout`](gear1_abi::layout::gear2).
+//!
+//! Invariants: only its text is executable, and that cannot be written; below every stack lies an
+//! unmapped page; it sees nothing of Gear1 and of no VM.
+
+use gear1_abi::ABI_VERSION;
+use gear1_abi::boot::BootGear2;
+use gear1_abi::id::{MAX_CPUS, MAX_VMS};
+use gear1_abi::image::GEAR2_MAGIC;
+use gear1_abi::info::{Gear2Info, INFO_MAGIC, uart};
+use gear1_abi::layout::{PAGE_SIZE, gear2};
+use gear1_core::addr::{Ipa, Pa};
+use gear1_core::physical::PhysicalMemory;
+use gear1_core::stage2::{Attributes, Stage2};
+use gearv_manifest::{MEMORY_ALIGN, Manifest};
+
+use crate::fdt::Board;
+use crate::flat::{self, Flat};
+use crate::layout::FreeMemory;
+use crate::refusal::{Refusal, refusal};
+use crate::table_memory::BootTables;
+
+/// VMID of Gear2.
+pub const VMID: u16 = 1;
+
+/// What Gear2 is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'s> {
+    /// Its flat image.
+    pub image: &'s [u8],
+    /// The manifest.
+    pub manifest: &'s Manifest<'s>,
+    /// The manifest's blob.
+    pub blob: &'s [u8],
+    /// The machine.
+    pub board: &'s Board,
+    /// Frequency of the counter.
+    pub counter_hz: u32,
+}
+
+/// A piece of Gear2's address space.
+type Piece = (u64, Pa, u64, Attributes);
+
+/// Gear2 before its stage 2 is built.
+#[derive(Debug)]
+pub struct Loaded {
+    pieces: alloc::vec::Vec<Piece>,
+    entry: u64,
+}
+
+/// Loads Gear2 and all that it reads.
+pub fn load<M: PhysicalMemory>(
+    sources: &Sources<'_>,
+    free: &mut FreeMemory,
+    memory: &mut M,
+) -> Result<Loaded, Refusal> {
+    let flat = Flat::parse(sources.image, GEAR2_MAGIC, gear2::IMAGE, "gear2.bin")?;
+    let header = flat.header;
+    let image = flat.load(free, memory)?;
+    let segment = |start: u64, end: u64, attributes| {
+        (start, flat.place(image, start), end - start, attributes)
+    };
+    let mut pieces = alloc::vec![
+        segment(header.base, header.text_end, Attributes::CODE),
+        segment(header.text_end, header.rodata_end, Attributes::CONSTANTS),
+        segment(header.rodata_end, header.bss_end, Attributes::DATA),
+    ];
+    let manifest_size = sources.blob.len() as u64;
+    let manifest = flat::zeroed(free, memory, manifest_size, "Gear2's manifest")?;
+    memory.write(manifest, sources.blob);
+    memory.clean(manifest, manifest_size);
+    pieces.push((
+        gear2::MANIFEST,
+        manifest,
+        manifest_size,
+        Attributes::CONSTANTS,
+    ));
+    let info_size = size_of::<Gear2Info>() as u64;
+    let info = flat::zeroed(free, memory, info_size, "Gear2's information")?;
+    memory.write_gear2_info(info, &information(sources));
+    memory.clean(info, info_size);
+    pieces.push((gear2::INFO, info, info_size, Attributes::CONSTANTS));
+    for cpu in sources.manifest.gear2_cpus(sources.board.cpus.len()).iter() {
+        let stack = flat::zeroed(free, memory, gear2::STACK_SIZE, "Gear2's stacks")?;
+        let top = gear2::STACKS + (cpu.reg() + 1) * gear2::STACK_STRIDE;
+        pieces.push((
+            top - gear2::STACK_SIZE,
+            stack,
+            gear2::STACK_SIZE,
+            Attributes::DATA,
+        ));
+    }
+    let heap_size = sources.manifest.gear2.memory_bytes;
+    let heap = free.take(heap_size, MEMORY_ALIGN, "Gear2's heap")?;
+    memory.zero(heap, heap_size);
+    memory.clean(heap, heap_size);
+    pieces.push((gear2::HEAP, heap, heap_size, Attributes::DATA));
+    if let Some(uart) = sources.board.uart {
+        pieces.push((
+            gear2::UART,
+            Pa::new(uart.base),
+            PAGE_SIZE,
+            Attributes::DEVICE,
+        ));
+    }
+    Ok(Loaded {
+        pieces,
+        entry: header.entry,
+    })
+}
+
+impl Loaded {
+    /// Builds Gear2's stage 2.
+    pub fn map<M: PhysicalMemory>(
+        &self,
+        stage2: &Stage2,
+        tables: &mut BootTables<'_, M>,
+    ) -> Result<BootGear2, Refusal> {
+        for &(ipa, pa, size, attributes) in &self.pieces {
+            let size = size.next_multiple_of(PAGE_SIZE);
+            if size != 0 {
+                let mapped = stage2.map(tables, Ipa::new(ipa), pa, size, attributes);
+                mapped.map_err(|error| {
+                    refusal!(
+                        Machine,
+                        "Gear2's address {ipa:#x} cannot be mapped: {error:?}"
+                    )
+                })?;
+            }
+        }
+        Ok(BootGear2 {
+            root: stage2.root().get(),
+            vmid: VMID,
+            entry: self.entry,
+        })
+    }
+}
+
+fn information(sources: &Sources<'_>) -> Gear2Info {
+    let Sources {
+        manifest, board, ..
+    } = sources;
+    let cpu_count = board.cpus.len();
+    let mut info = Gear2Info {
+        magic: INFO_MAGIC,
+        abi_version: ABI_VERSION,
+        cpu_count: cpu_count as u32,
+        vm_count: manifest.vms.len() as u32,
+        counter_hz: sources.counter_hz,
+        manifest_size: sources.blob.len() as u64,
+        heap_size: manifest.gear2.memory_bytes,
+        uart_kind: board.uart.map_or(uart::NONE, |uart| uart.kind),
+        uart_intid: board.uart.map_or(0, |uart| uart.intid),
+        cpu_mask: manifest.gear2_cpus(cpu_count).mask(),
+        mpidr: [0; MAX_CPUS],
+        first_vcpu: [0; MAX_VMS],
+        vcpu_count: [0; MAX_VMS],
+    };
+    for (slot, cpu) in info.mpidr.iter_mut().zip(&board.cpus) {
+        *slot = cpu.mpidr;
+    }
+    let mut next = 0;
+    let slots = info.first_vcpu.iter_mut().zip(&mut info.vcpu_count);
+    for ((first, count), vm) in slots.zip(manifest.vms.iter()) {
+        (*first, *count) = (next, vm.vcpu_count as u16);
+        next += *count;
+    }
+    info
+}

@@ -1,0 +1,119 @@
+//! A guest's device tree: what only the boot knows is written over cells of fixed size.
+//!
+//! xtask makes the tree with the manifest's facts; `patch` adds addresses and seeds. Invariant: the
+//! tree keeps its size and structure.
+
+use alloc::vec::Vec;
+
+use gearv_manifest::blob::{Blob, Node, Property};
+
+use crate::random::SEED_SIZE;
+use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
+
+#[cfg(test)]
+mod tests;
+
+const RNG_SEED_SIZE: usize = 32;
+
+/// What the boot knows of a guest. Addresses are the guest's (IPA).
+#[derive(Clone, Debug)]
+pub struct GuestFacts {
+    /// Its memory.
+    pub memory: Region,
+    /// Its initial RAM disk; empty if there is none.
+    pub initrd: Region,
+    /// `rng-seed`, then `kaslr-seed`.
+    pub seed: [u8; SEED_SIZE],
+    /// Version of its interrupt controller.
+    pub gic_version: u32,
+    /// The two regions of its interrupt controller.
+    pub gic: [Region; 2],
+}
+
+/// Returns a copy of the tree in `template`, finished with `facts`. `file` is its name.
+pub fn patch(template: &[u8], file: &str, facts: &GuestFacts) -> Result<Vec<u8>, Refusal> {
+    let blob = Blob::new(template).map_err(|error| refusal!(Archive, "{file}: {error}"))?;
+    let root = blob.root();
+    let mut patches = Patches {
+        file,
+        list: Vec::new(),
+    };
+    let chosen = patches.child(&root, "chosen")?;
+    patches.add(
+        &chosen,
+        "linux,initrd-start",
+        facts.initrd.start.to_be_bytes().to_vec(),
+    )?;
+    patches.add(
+        &chosen,
+        "linux,initrd-end",
+        facts.initrd.end.to_be_bytes().to_vec(),
+    )?;
+    let (rng, kaslr) = facts.seed.split_at(RNG_SEED_SIZE);
+    patches.add(&chosen, "rng-seed", rng.to_vec())?;
+    patches.add(&chosen, "kaslr-seed", kaslr.to_vec())?;
+    let is_memory = |node: &Node<'_>| {
+        node.property("device_type")
+            .and_then(|property| property.text())
+            == Some("memory")
+    };
+    let memory = root.children().find(is_memory);
+    let memory = memory.ok_or_else(|| refusal!(Archive, "{file}: /: no memory node"))?;
+    patches.add(&memory, "reg", reg(&[facts.memory]))?;
+    let gic = alloc::format!("interrupt-controller-v{}", facts.gic_version);
+    let gic = patches.child(&root, &gic)?;
+    patches.add(&gic, "reg", reg(&facts.gic))?;
+    patches.add(&gic, "status", b"okay\0\0\0\0\0".to_vec())?;
+    let phandle = patches.property(&gic, "phandle")?.value.to_vec();
+    patches.add(&root, "interrupt-parent", phandle)?;
+    let mut tree = template
+        .get(..blob.total_bytes())
+        .unwrap_or(template)
+        .to_vec();
+    for (offset, bytes) in patches.list {
+        // The blob's reader gave the offsets: they lie inside.
+        if let Some(place) = tree.get_mut(offset..offset + bytes.len()) {
+            place.copy_from_slice(&bytes);
+        }
+    }
+    Ok(tree)
+}
+
+struct Patches<'f> {
+    file: &'f str,
+    list: Vec<(usize, Vec<u8>)>,
+}
+
+impl Patches<'_> {
+    fn child<'a>(&self, node: &Node<'a>, name: &str) -> Result<Node<'a>, Refusal> {
+        let child = node.child(name);
+        child.ok_or_else(|| refusal!(Archive, "{}: /: no node \"{name}\"", self.file))
+    }
+
+    fn property<'a>(&self, node: &Node<'a>, name: &str) -> Result<Property<'a>, Refusal> {
+        let property = node.property(name);
+        property
+            .ok_or_else(|| refusal!(Archive, "{}: /{}: {name}: missing", self.file, node.name()))
+    }
+
+    fn add(&mut self, node: &Node<'_>, name: &str, bytes: Vec<u8>) -> Result<(), Refusal> {
+        let property = self.property(node, name)?;
+        if property.value.len() != bytes.len() {
+            let (file, node, size) = (self.file, node.name(), bytes.len());
+            return Err(refusal!(
+                Archive,
+                "{file}: /{node}: {name}: not {size} bytes"
+            ));
+        }
+        self.list.push((property.offset, bytes));
+        Ok(())
+    }
+}
+
+fn reg(regions: &[Region]) -> Vec<u8> {
+    let words = regions
+        .iter()
+        .flat_map(|region| [region.start, region.bytes()]);
+    words.flat_map(u64::to_be_bytes).collect()
+}

@@ -1,0 +1,139 @@
+//! Who gets which physical memory.
+//!
+//! Owns the list of free memory. Invariant: a range is given out at most once, and nothing is free
+//! that firmware reserves or that init still reads. VMs with an address of their own come first,
+//! then Gear1 and Gear2 in the smallest holes, then the other VMs, the largest first.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use gear1_core::addr::Pa;
+use gearv_manifest::{MEMORY_ALIGN, Manifest, Vm};
+
+use crate::refusal::{Refusal, refusal};
+use crate::region::{Region, subtract};
+
+#[cfg(test)]
+mod tests;
+
+const PAGE: u64 = gear1_abi::layout::PAGE_SIZE;
+const GIB: u64 = 1 << 30;
+
+/// Memory that nobody has yet.
+#[derive(Clone, Debug)]
+pub struct FreeMemory {
+    regions: Vec<Region>,
+}
+
+impl FreeMemory {
+    /// Returns what is left of `memory` without `taken`.
+    #[must_use]
+    pub fn new(memory: &[Region], taken: &[Region]) -> Self {
+        Self {
+            regions: subtract(memory, taken),
+        }
+    }
+
+    /// Takes `size` bytes, grown to whole pages, on a multiple of `align` from the smallest region
+    /// that has them.
+    pub fn take(&mut self, size: u64, align: u64, what: &str) -> Result<Pa, Refusal> {
+        let fits = |region: &Region| place(region, size, align).is_some();
+        let smallest = self
+            .regions
+            .iter()
+            .filter(|region| fits(region))
+            .min_by_key(|region| region.bytes());
+        let start = smallest.and_then(|region| place(region, size, align));
+        self.claim(start, size, what)
+    }
+
+    /// Takes `size` bytes on a multiple of `align`, from the lowest addresses that are free.
+    pub fn take_lowest(&mut self, size: u64, align: u64) -> Option<Pa> {
+        let start = self
+            .regions
+            .iter()
+            .find_map(|region| place(region, size, align))?;
+        self.take_at(Region::new(start, start + size))
+            .then_some(Pa::new(start))
+    }
+
+    /// Takes the region, if all of it is free.
+    pub fn take_at(&mut self, region: Region) -> bool {
+        let free = self.regions.iter().any(|free| free.contains(&region));
+        if free {
+            self.regions = subtract(&self.regions, &[region]);
+        }
+        free
+    }
+
+    /// Returns how many bytes are free.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.regions.iter().map(Region::bytes).sum()
+    }
+
+    fn claim(&mut self, start: Option<u64>, size: u64, what: &str) -> Result<Pa, Refusal> {
+        let start = start.filter(|start| self.take_at(Region::new(*start, *start + size)));
+        start.map(Pa::new).ok_or_else(|| {
+            refusal!(
+                Machine,
+                "no {} KiB of free memory for {what}",
+                size.div_ceil(1024)
+            )
+        })
+    }
+}
+
+/// Returns where in the region `size` bytes on a multiple of `align` begin.
+fn place(region: &Region, size: u64, align: u64) -> Option<u64> {
+    let start = region.start.checked_next_multiple_of(align)?;
+    (start.checked_add(size.next_multiple_of(PAGE))? <= region.end).then_some(start)
+}
+
+/// Takes the memory of those VMs whose address the manifest fixes, at their place in the result.
+pub fn take_fixed(
+    free: &mut FreeMemory,
+    manifest: &Manifest<'_>,
+) -> Result<Vec<Option<Pa>>, Refusal> {
+    let take = |vm: &Vm<'_>| {
+        let Some(region) = vm.memory.physical() else {
+            return Ok(None);
+        };
+        let start = Pa::new(region.start);
+        let text = alloc::format!("{:#x} to {:#x}", region.start, region.end);
+        if free.take_at(region) {
+            return Ok(Some(start));
+        }
+        let name = vm.name;
+        Err(refusal!(
+            Manifest,
+            "/vms/{name}: memory-address: {text} is not free memory of this machine"
+        ))
+    };
+    manifest.vms.iter().map(take).collect()
+}
+
+/// Takes the memory of the VMs that have none yet, and returns that of all of them.
+pub fn take_rest(
+    free: &mut FreeMemory,
+    manifest: &Manifest<'_>,
+    fixed: &[Option<Pa>],
+) -> Result<Vec<Pa>, Refusal> {
+    let mut starts = vec![Pa::default(); fixed.len()];
+    let mut order: Vec<_> = manifest.vms.iter().zip(fixed).zip(&mut starts).collect();
+    order.sort_by_key(|((vm, _), _)| core::cmp::Reverse(vm.memory.bytes));
+    for ((vm, fixed), start) in order {
+        let size = vm.memory.bytes;
+        let in_gib_blocks = || (size >= GIB).then(|| free.take_lowest(size, GIB)).flatten();
+        let found = fixed.or_else(in_gib_blocks);
+        let found = found.or_else(|| free.take_lowest(size, MEMORY_ALIGN));
+        *start = found.ok_or_else(|| {
+            let (name, mib, left) = (vm.name, size >> 20, free.total() >> 20);
+            refusal!(
+                Manifest,
+                "/vms/{name}: memory-mib: no {mib} MiB in one piece; {left} MiB are left in all"
+            )
+        })?;
+    }
+    Ok(starts)
+}

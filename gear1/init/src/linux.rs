@@ -1,0 +1,168 @@
+//! The arm64 Linux `Image` (Linux, Documentation/arch/arm64/booting.rst) and where a payload goes.
+//!
+//! Invariant: what [`place`] returns lies inside the VM's memory and does not overlap.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use gearv_manifest::{Archive, Member, Payload, Vm};
+
+use crate::refusal::{Refusal, refusal};
+
+#[cfg(test)]
+mod tests;
+
+const HEADER_SIZE: usize = 64;
+const MAGIC: &[u8] = b"ARM\x64";
+/// Where kernels before 3.17, whose `image_size` is 0, want to be.
+const OLD_TEXT_OFFSET: u64 = 0x8_0000;
+/// Room between what is placed, and the alignment of the device tree and the initrd.
+const GAP: u64 = 0x1_0000;
+
+/// A file's place in a VM's memory, from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// The file.
+    pub file: Member<'a>,
+    /// Where it goes.
+    pub offset: u64,
+}
+
+/// Where everything that a VM starts with lies, from the start of its memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed<'a> {
+    /// Kernel and initrd, or the flat image.
+    pub pieces: Vec<Piece<'a>>,
+    /// The initrd; empty if there is none.
+    pub initrd: Range<u64>,
+    /// The device tree, if the archive has one for this VM.
+    pub device_tree: Option<Piece<'a>>,
+    /// The first instruction.
+    pub entry: u64,
+}
+
+/// Finds room for the VM's payload.
+pub fn place<'a>(vm: &Vm<'a>, archive: &Archive<'a>) -> Result<Placed<'a>, Refusal> {
+    let size = vm.memory.bytes;
+    let tree = archive.guest_dtb(vm.name);
+    // The device tree lies at the end, where no payload's bss reaches it.
+    let room = tree.map_or(Some(size), |tree| {
+        Some(size.checked_sub(length(&tree))? & !(GAP - 1))
+    });
+    let device_tree = tree.zip(room).map(|(file, offset)| Piece { file, offset });
+    let room = room.unwrap_or(0);
+    match vm.payload {
+        Payload::Linux {
+            kernel,
+            initrd,
+            cmdline: _,
+        } => {
+            if device_tree.is_none() {
+                let name = vm.name;
+                return Err(refusal!(
+                    Archive,
+                    "dtb/{name}: missing: build the image again"
+                ));
+            }
+            let file = find(archive, vm, "kernel", kernel)?;
+            let (offset, end) = kernel_extent(&file, vm)?;
+            check_room(vm, "kernel", end, room)?;
+            let mut pieces = alloc::vec![Piece { file, offset }];
+            let mut initrd_range = 0..0;
+            if let Some(initrd) = initrd {
+                let file = find(archive, vm, "initrd", initrd)?;
+                let start = end.next_multiple_of(GAP);
+                initrd_range = start..start.saturating_add(length(&file));
+                check_room(vm, "initrd", initrd_range.end, room)?;
+                pieces.push(Piece {
+                    file,
+                    offset: start,
+                });
+            }
+            Ok(Placed {
+                pieces,
+                initrd: initrd_range,
+                device_tree,
+                entry: offset,
+            })
+        }
+        Payload::Flat {
+            image,
+            load_offset,
+            entry_offset,
+        } => {
+            let file = find(archive, vm, "image", image)?;
+            check_room(vm, "image", load_offset.saturating_add(length(&file)), room)?;
+            let pieces = alloc::vec![Piece {
+                file,
+                offset: load_offset
+            }];
+            Ok(Placed {
+                pieces,
+                initrd: 0..0,
+                device_tree,
+                entry: load_offset + entry_offset,
+            })
+        }
+    }
+}
+
+/// Returns where the kernel begins and ends, its bss included.
+fn kernel_extent(file: &Member<'_>, vm: &Vm<'_>) -> Result<(u64, u64), Refusal> {
+    let refuse = |what: &str| {
+        refusal!(
+            Archive,
+            "/vms/{}: kernel: \"{}\" {what}",
+            vm.name,
+            file.name
+        )
+    };
+    let word = |at: usize| {
+        let bytes = file.data.get(at..at + 8)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    };
+    if file
+        .data
+        .get(HEADER_SIZE - 8..)
+        .is_none_or(|tail| !tail.starts_with(MAGIC))
+    {
+        return Err(refuse(
+            "is no arm64 Linux Image: unpack it if it is compressed",
+        ));
+    }
+    let (offset, size) = match (word(8), word(16)) {
+        (Some(_), Some(0)) => (OLD_TEXT_OFFSET, length(file)),
+        (Some(offset), Some(size)) => (offset, size.max(length(file))),
+        _ => return Err(refuse("is shorter than its header")),
+    };
+    let end = offset
+        .checked_add(size)
+        .ok_or_else(|| refuse("has a damaged header"))?;
+    Ok((offset, end))
+}
+
+fn find<'a>(
+    archive: &Archive<'a>,
+    vm: &Vm<'a>,
+    property: &str,
+    name: &str,
+) -> Result<Member<'a>, Refusal> {
+    archive
+        .find(name)
+        .ok_or_else(|| refusal!(Archive, "/vms/{}: {property}: no file \"{name}\"", vm.name))
+}
+
+fn check_room(vm: &Vm<'_>, property: &str, end: u64, room: u64) -> Result<(), Refusal> {
+    if end <= room {
+        return Ok(());
+    }
+    let (name, need, has) = (vm.name, end.div_ceil(1 << 20), vm.memory.bytes >> 20);
+    Err(refusal!(
+        Manifest,
+        "/vms/{name}: {property}: needs memory up to {need} MiB and a device tree behind it; memory-mib is {has}"
+    ))
+}
+
+fn length(file: &Member<'_>) -> u64 {
+    file.data.len() as u64
+}

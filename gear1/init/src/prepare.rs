@@ -1,0 +1,325 @@
+//! The whole of init but the machine: from the board's device tree and the archive to a runtime
+//! that can be entered.
+//!
+//! Invariant: whatever is wrong is found before the first guest could run; there is no way from a
+//! [`Refusal`] on to a hand-over.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use gear1_abi::boot::{BOOT_MAGIC, BootCpu, BootInfo, BootVm, IrqOwner, MAX_INTIDS};
+use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
+use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
+use gear1_abi::{ABI_VERSION, info::uart};
+use gear1_core::addr::{Pa, Va};
+use gear1_core::physical::PhysicalMemory;
+use gear1_core::stage1;
+use gear1_core::stage2::Geometry;
+use gearv_manifest::{Archive, CpuIndex, MANIFEST_MEMBER, Manifest, Privilege, VmKind};
+
+use crate::el2::{self, Runtime};
+use crate::fdt::Board;
+use crate::gear2;
+use crate::layout::{self, FreeMemory};
+use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
+use crate::table_memory::BootTables;
+use crate::vm;
+
+#[cfg(test)]
+mod tests;
+
+/// VMID of the empty stage 2.
+const NULL_VMID: u16 = 0xff;
+/// Root tables are taken from the pool's start, which is aligned to the largest of them.
+const POOL_ALIGN: u64 = 0x8000;
+/// Tables that Gear2's pieces take at most, beside its heap's.
+const GEAR2_TABLES: u64 = 16;
+/// Tables for each VM beside its memory's: what later sharing splits.
+const SPARE_TABLES: u64 = 8;
+/// What this build runs.
+const KINDS: &[VmKind] = &[VmKind::Guest];
+const PRIVILEGES: &[Privilege] = &[Privilege::El0];
+
+/// What init starts from.
+#[derive(Debug)]
+pub struct Given<'a> {
+    /// The machine.
+    pub board: &'a Board,
+    /// The bytes of the boot archive.
+    pub archive: &'a [u8],
+    /// The runtime's flat image.
+    pub runtime: &'a [u8],
+    /// Memory of init itself.
+    pub init: Region,
+    /// Where the board's device tree lies.
+    pub device_tree: Region,
+    /// Affinity of this CPU.
+    pub boot_cpu: u64,
+    /// ID_AA64MMFR0_EL1.PARange.
+    pub pa_range: u64,
+    /// Frequency of the counter.
+    pub counter_hz: u32,
+}
+
+/// How to enter the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandOver {
+    /// Its first instruction.
+    pub entry: Va,
+    /// Root of its tables, for TTBR0_EL2.
+    pub root: Pa,
+}
+
+/// Prepares everything, in memory that nobody else has.
+pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<HandOver, Refusal> {
+    let board = given.board;
+    check_boot_cpu(given)?;
+    let archive = Archive::new(given.archive).map_err(|error| refusal!(Archive, "{error}"))?;
+    let member = |name: &str| {
+        let found = archive.find(name);
+        found.ok_or_else(|| refusal!(Archive, "{name}: missing: build the image again"))
+    };
+    let blob = member(MANIFEST_MEMBER)?.data;
+    let taken = taken(given);
+    let manifest = read_manifest(blob, board, &taken)?;
+    let geometry = geometry(given, &manifest)?;
+
+    let mut free = FreeMemory::new(&board.memory, &taken);
+    let fixed = layout::take_fixed(&mut free, &manifest)?;
+    let pool_size = pool_size(&manifest, &geometry);
+    let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
+    let pool = Region::new(pool, pool + pool_size);
+    let runtime = el2::load(given.runtime, board, pool, &mut free, memory)?;
+    let image = member(manifest.gear2.image)?.data;
+    let counter_hz = given.counter_hz;
+    let sources = gear2::Sources {
+        image,
+        manifest: &manifest,
+        blob,
+        board,
+        counter_hz,
+    };
+    let gear2 = gear2::load(&sources, &mut free, memory)?;
+    let starts = layout::take_rest(&mut free, &manifest, &fixed)?;
+    let vms = manifest.vms.iter().zip(&starts);
+    let prepared = vms.map(|(vm, start)| vm::prepare(vm, *start, &archive, board, &mut free));
+    let prepared: Vec<_> = prepared.collect::<Result<_, _>>()?;
+
+    let mut pool_free = FreeMemory::new(&[pool], &[]);
+    let mut tables = BootTables {
+        memory,
+        free: &mut pool_free,
+    };
+    let root_size = geometry.root_size();
+    let mut next_root = || {
+        let root = tables.free.take(root_size, root_size, "stage-2 roots")?;
+        tables.memory.zero(root, root_size);
+        Ok::<_, Refusal>(geometry.stage2(root))
+    };
+    let null = next_root()?;
+    let gear2_root = next_root()?;
+    let roots = manifest
+        .vms
+        .iter()
+        .map(|_| next_root())
+        .collect::<Result<Vec<_>, _>>()?;
+    let gear2 = gear2.map(&gear2_root, &mut tables)?;
+    let mut boot_vms = [BootVm::default(); MAX_VMS];
+    let vms = manifest
+        .vms
+        .iter()
+        .zip(&prepared)
+        .zip(&roots)
+        .zip(&mut boot_vms);
+    for (((vm, prepared), root), slot) in vms {
+        let archive_pa = Pa::new(board.archive.start);
+        *slot = prepared.load(vm, archive_pa, root, &mut tables)?;
+        let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
+        log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
+    }
+    let mut info = blank_boot_info();
+    fill_machine(&mut info, given, &runtime, &manifest);
+    info.vtcr_el2 = geometry.vtcr();
+    info.null_root = null.root().get();
+    info.gear2 = gear2;
+    info.vms = boot_vms;
+    fill_vms(&mut info, board, &manifest);
+    info.pool_used = pool_size - tables.free.total();
+    memory.write_boot_info(runtime.boot_info, &info);
+    memory.clean(runtime.boot_info, size_of::<BootInfo>() as u64);
+    Ok(HandOver {
+        entry: runtime.entry,
+        root: runtime.root,
+    })
+}
+
+fn check_boot_cpu(given: &Given<'_>) -> Result<(), Refusal> {
+    match given.board.cpus.first() {
+        Some(cpu) if cpu.mpidr == given.boot_cpu => Ok(()),
+        _ => Err(refusal!(
+            Board,
+            "/cpus: reg: the first CPU is not the one that boots, whose affinity is {:#x}",
+            given.boot_cpu
+        )),
+    }
+}
+
+/// Returns the memory that is not free.
+fn taken(given: &Given<'_>) -> Vec<Region> {
+    let board = given.board;
+    let own = [given.init, given.device_tree, board.archive];
+    board.reserved.iter().copied().chain(own).collect()
+}
+
+fn read_manifest<'a>(
+    blob: &'a [u8],
+    board: &Board,
+    taken: &[Region],
+) -> Result<Manifest<'a>, Refusal> {
+    let devices = vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM);
+    let facts = gearv_manifest::Board {
+        cpu_count: board.cpus.len(),
+        memory: &board.memory,
+        reserved: taken,
+        devices: &devices,
+        kinds: KINDS,
+        privileges: PRIVILEGES,
+    };
+    let mut first: Option<String> = None;
+    let mut sink = |error: gearv_manifest::ManifestError<'_>| {
+        first.get_or_insert_with(|| error.to_string());
+    };
+    let read = gearv_manifest::validate(blob, &facts, &mut sink);
+    read.map_err(|refused| {
+        let first = first.unwrap_or_default();
+        match refused.error_count {
+            0 | 1 => refusal!(Manifest, "{first}"),
+            count => refusal!(Manifest, "{first} (the first of {count} errors)"),
+        }
+    })
+}
+
+fn geometry(given: &Given<'_>, manifest: &Manifest<'_>) -> Result<Geometry, Refusal> {
+    let board = given.board;
+    let gear2_end = gear2_layout::HEAP + manifest.gear2.memory_bytes;
+    let memory = board.memory.iter().map(|bank| bank.end);
+    let guests = manifest
+        .vms
+        .iter()
+        .filter_map(|vm| Some(vm.memory.guest()?.end));
+    let consoles = manifest
+        .vms
+        .iter()
+        .filter_map(|vm| Some(vm.console?.ipa + PAGE_SIZE));
+    let devices = vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM).map(|region| region.end);
+    let ends = memory.chain(guests).chain(consoles).chain(devices);
+    let limit = ends.fold(gear2_end, u64::max);
+    Geometry::choose(given.pa_range, limit).ok_or_else(|| {
+        refusal!(
+            Manifest,
+            "addresses up to {limit:#x} are used: more than this CPU's stage 2 can translate"
+        )
+    })
+}
+
+fn pool_size(manifest: &Manifest<'_>, geometry: &Geometry) -> u64 {
+    // Level 2 tables of a range that begins anywhere, and a level 1 table.
+    let tables = |bytes: u64| (bytes >> 30) + 3;
+    let roots = (manifest.vms.len() as u64 + 2) * geometry.root_size();
+    let gear2 = GEAR2_TABLES + tables(manifest.gear2.memory_bytes);
+    let vms = manifest
+        .vms
+        .iter()
+        .map(|vm| tables(vm.memory.bytes) + SPARE_TABLES);
+    roots + (gear2 + vms.sum::<u64>()) * PAGE_SIZE
+}
+
+fn fill_machine(
+    info: &mut BootInfo,
+    given: &Given<'_>,
+    runtime: &Runtime,
+    manifest: &Manifest<'_>,
+) {
+    let board = given.board;
+    let gear2_cpus = manifest.gear2_cpus(board.cpus.len());
+    info.cpu_count = board.cpus.len() as u32;
+    for (index, (slot, cpu)) in info.cpus.iter_mut().zip(&board.cpus).enumerate() {
+        *slot = BootCpu {
+            mpidr: cpu.mpidr,
+            release_addr: cpu.release_addr,
+            gear2: CpuIndex::new(index).is_some_and(|cpu| gear2_cpus.contains(cpu)),
+        };
+    }
+    info.enable_method = board.enable_method;
+    info.ttbr0_el2 = runtime.root.get();
+    info.mair_el2 = stage1::MAIR;
+    info.tcr_el2 = stage1::tcr(given.pa_range);
+    info.null_vmid = NULL_VMID;
+    info.boot_page = runtime.boot_page.get();
+    info.image = runtime.image.get();
+    info.pool = runtime.pool.start;
+    info.pool_size = runtime.pool.bytes();
+    info.init = given.init.start;
+    info.init_size = given.init.bytes();
+    info.gic = board.gic;
+    if let Some(uart) = board.uart {
+        info.uart_kind = uart.kind;
+        info.uart_intid = uart.intid;
+        if let Some(owner) = info.irq_owner.get_mut(uart.intid as usize) {
+            *owner = IrqOwner::GEAR2;
+        }
+    }
+}
+
+fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
+    let mut next = 0;
+    info.vm_count = manifest.vms.len() as u32;
+    for (slot, vm) in info.vms.iter_mut().zip(manifest.vms.iter()) {
+        slot.first_vcpu = next;
+        slot.gicd_ipa = board.gic.gicd;
+        slot.gicr_ipa = board.gic.gicr;
+        for vcpu in 0..vm.vcpu_count {
+            let cpu = manifest.start_cpu(vm, vcpu, board.cpus.len());
+            let home = info.home_cpu.get_mut(next as usize + vcpu).zip(cpu);
+            if let Some((slot, cpu)) = home {
+                *slot = cpu.index() as u16;
+            }
+        }
+        next += vm.vcpu_count as u16;
+    }
+    info.vcpu_count = next.into();
+}
+
+fn blank_boot_info() -> Box<BootInfo> {
+    Box::new(BootInfo {
+        magic: BOOT_MAGIC,
+        abi_version: ABI_VERSION,
+        cpu_count: 0,
+        cpus: [BootCpu::default(); MAX_CPUS],
+        enable_method: Default::default(),
+        ttbr0_el2: 0,
+        mair_el2: 0,
+        tcr_el2: 0,
+        vtcr_el2: 0,
+        null_root: 0,
+        null_vmid: 0,
+        boot_page: 0,
+        image: 0,
+        pool: 0,
+        pool_size: 0,
+        pool_used: 0,
+        init: 0,
+        init_size: 0,
+        gic: Default::default(),
+        uart_kind: uart::NONE,
+        uart_intid: 0,
+        vm_count: 0,
+        vcpu_count: 0,
+        vms: [BootVm::default(); MAX_VMS],
+        home_cpu: [0; MAX_VCPUS],
+        gear2: Default::default(),
+        irq_owner: [IrqOwner::NONE; MAX_INTIDS],
+    })
+}

@@ -1,0 +1,71 @@
+//! Seeds for guests: ChaCha20 (RFC 8439) keyed with the firmware's seed, one nonce a VM, so that no
+//! guest learns another's seed or the machine's from its own.
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes for a guest's `rng-seed` and `kaslr-seed`.
+pub const SEED_SIZE: usize = 40;
+const ROUNDS: usize = 10;
+const KEY_SIZE: usize = 32;
+
+/// Returns the seed of VM `vm` on a machine with this seed.
+#[must_use]
+pub fn guest_seed(machine: &[u8], vm: u32) -> [u8; SEED_SIZE] {
+    let mut key = [0_u8; KEY_SIZE];
+    for (at, byte) in machine.iter().enumerate() {
+        if let Some(slot) = key.get_mut(at % KEY_SIZE) {
+            *slot ^= byte;
+        }
+    }
+    let block = block(&key, 0, [vm, 0, 0]);
+    let mut seed = [0; SEED_SIZE];
+    for (slot, byte) in seed
+        .iter_mut()
+        .zip(block.iter().flat_map(|word| word.to_le_bytes()))
+    {
+        *slot = byte;
+    }
+    seed
+}
+
+fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
+    let mut state = [0_u32; 16];
+    let constants = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+    let key = key
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|word| u32::from_le_bytes(*word));
+    let words = constants
+        .into_iter()
+        .chain(key)
+        .chain([counter])
+        .chain(nonce);
+    state
+        .iter_mut()
+        .zip(words)
+        .for_each(|(slot, word)| *slot = word);
+    let start = state;
+    for _ in 0..ROUNDS {
+        for diagonal in 0..2 {
+            for column in 0..4 {
+                quarter_round(&mut state, column, diagonal);
+            }
+        }
+    }
+    state
+        .iter_mut()
+        .zip(start)
+        .for_each(|(slot, word)| *slot = slot.wrapping_add(word));
+    state
+}
+
+fn quarter_round(state: &mut [u32; 16], column: usize, diagonal: usize) {
+    let at = |row: usize| row * 4 + (column + row * diagonal) % 4;
+    let (a, b, c, d) = (at(0), at(1), at(2), at(3));
+    for (x, y, z, turn) in [(a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)] {
+        state[x] = state[x].wrapping_add(state[y]);
+        state[z] = (state[z] ^ state[x]).rotate_left(turn);
+    }
+}

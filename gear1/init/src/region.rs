@@ -1,0 +1,38 @@
+//! Sets of address ranges: what is left of some without others.
+
+use alloc::vec::Vec;
+
+pub use gearv_manifest::Region;
+
+const PAGE: u64 = gear1_abi::layout::PAGE_SIZE;
+
+/// Returns the region grown to whole pages.
+#[must_use]
+pub fn pages(region: &Region) -> Region {
+    let end = region.end.checked_next_multiple_of(PAGE);
+    Region::new(region.start & !(PAGE - 1), end.unwrap_or(!(PAGE - 1)))
+}
+
+/// Returns what is left of `from` without `taken`, in order, as whole pages.
+#[must_use]
+pub fn subtract(from: &[Region], taken: &[Region]) -> Vec<Region> {
+    let inner = |region: &Region| {
+        let start = region.start.checked_next_multiple_of(PAGE);
+        Region::new(start.unwrap_or(region.end), region.end & !(PAGE - 1))
+    };
+    let mut left: Vec<Region> = from.iter().map(inner).collect();
+    for hole in taken.iter().filter(|hole| hole.bytes() != 0).map(pages) {
+        let parts = |region: Region| {
+            let before = Region::new(region.start, region.end.min(hole.start));
+            let behind = Region::new(region.start.max(hole.end), region.end);
+            [before, behind]
+        };
+        left = left.into_iter().flat_map(parts).collect();
+        left.retain(|region| region.bytes() != 0);
+    }
+    left.sort_by_key(|region| region.start);
+    left
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! Translation tables in free memory.
+
+use gear1_core::addr::Pa;
+use gear1_core::physical::PhysicalMemory;
+use gear1_core::table::{TABLE_SIZE, TableMemory};
+
+use crate::layout::FreeMemory;
+
+/// Tables that are taken from `free` as they are needed.
+#[derive(Debug)]
+pub struct BootTables<'m, M> {
+    /// Where they lie.
+    pub memory: &'m mut M,
+    /// What they are taken from.
+    pub free: &'m mut FreeMemory,
+}
+
+impl<M: PhysicalMemory> TableMemory for BootTables<'_, M> {
+    fn read(&self, table: Pa, index: usize) -> u64 {
+        self.memory.read_word(entry(table, index))
+    }
+
+    fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
+        self.memory.write_word(entry(table, index), descriptor);
+    }
+
+    fn alloc(&mut self) -> Option<Pa> {
+        let table = self
+            .free
+            .take(TABLE_SIZE, TABLE_SIZE, "a translation table")
+            .ok()?;
+        self.memory.zero(table, TABLE_SIZE);
+        Some(table)
+    }
+
+    fn available(&self) -> usize {
+        usize::try_from(self.free.total() / TABLE_SIZE).unwrap_or(usize::MAX)
+    }
+}
+
+fn entry(table: Pa, index: usize) -> Pa {
+    Pa::new(table.get() + index as u64 * 8)
+}

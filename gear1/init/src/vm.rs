@@ -1,0 +1,174 @@
+//! A VM in memory: its stage 2, what is loaded into it, and what the runtime needs to load it
+//! again.
+//!
+//! Invariant: a loaded VM's memory holds what was loaded and zeroes, and lies in memory, not in
+//! caches: it starts with its caches off.
+
+use alloc::vec::Vec;
+
+use gear1_abi::boot::{BootLoad, BootRegion, BootVm};
+use gear1_core::addr::{Ipa, Pa};
+use gear1_core::physical::PhysicalMemory;
+use gear1_core::stage2::{Attributes, Stage2};
+use gearv_manifest::{Archive, Vm};
+
+use crate::fdt::Board;
+use crate::guest_dt::{self, GuestFacts};
+use crate::layout::FreeMemory;
+use crate::linux::{self, Placed};
+use crate::random::guest_seed;
+use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
+use crate::table_memory::BootTables;
+
+/// VMID of the first VM.
+pub const FIRST_VMID: u16 = 2;
+/// Bytes of the guest's view of a distributor, a redistributor, and of GICv2's two regions.
+const GICD_SIZE: [u64; 2] = [0x1000, 0x1_0000];
+const GICR_SIZE: u64 = 0x2_0000;
+const GICC_SIZE: u64 = 0x2000;
+
+/// A VM's payload with its place found and its device tree finished.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    placed: Placed<'a>,
+    /// The finished device tree and where the runtime finds it.
+    tree: Option<(Vec<u8>, Pa)>,
+    memory: BootRegion,
+}
+
+/// Returns the guest's addresses of its interrupt controller's two regions.
+#[must_use]
+pub fn gic_regions(board: &Board, vcpu_count: usize) -> [Region; 2] {
+    let gic = &board.gic;
+    let [gicd, gicr] = match gic.version {
+        2 => [GICD_SIZE[0], GICC_SIZE],
+        _ => [GICD_SIZE[1], GICR_SIZE * vcpu_count as u64],
+    };
+    [
+        Region::new(gic.gicd, gic.gicd + gicd),
+        Region::new(gic.gicr, gic.gicr + gicr),
+    ]
+}
+
+/// Finds a place for the VM's payload and finishes its device tree. `start` is where its memory
+/// lies.
+pub fn prepare<'a>(
+    vm: &Vm<'a>,
+    start: Pa,
+    archive: &Archive<'a>,
+    board: &Board,
+    free: &mut FreeMemory,
+) -> Result<Prepared<'a>, Refusal> {
+    let placed = linux::place(vm, archive)?;
+    let memory = BootRegion {
+        ipa: vm.memory.ipa.unwrap_or(start.get()),
+        pa: start.get(),
+        size: vm.memory.bytes,
+    };
+    let finish = |piece: &linux::Piece<'_>| -> Result<(Vec<u8>, Pa), Refusal> {
+        let initrd = &placed.initrd;
+        let start = if initrd.is_empty() { 0 } else { memory.ipa };
+        let facts = GuestFacts {
+            memory: Region::new(memory.ipa, memory.ipa + memory.size),
+            initrd: Region::new(start + initrd.start, start + initrd.end),
+            seed: guest_seed(&board.seed, vm.id.reg() as u32),
+            gic_version: board.gic.version,
+            gic: gic_regions(board, vm.vcpu_count),
+        };
+        let tree = guest_dt::patch(piece.file.data, piece.file.name, &facts)?;
+        let kept = free.take(
+            tree.len() as u64,
+            gear1_abi::layout::PAGE_SIZE,
+            "device trees",
+        )?;
+        Ok((tree, kept))
+    };
+    let tree = placed.device_tree.as_ref().map(finish).transpose()?;
+    Ok(Prepared {
+        placed,
+        tree,
+        memory,
+    })
+}
+
+impl Prepared<'_> {
+    /// Keeps the finished device tree, fills the VM's memory if it starts by itself, builds its
+    /// stage 2, and returns what the runtime is to know.
+    pub fn load<M: PhysicalMemory>(
+        &self,
+        vm: &Vm<'_>,
+        archive_pa: Pa,
+        stage2: &Stage2,
+        tables: &mut BootTables<'_, M>,
+    ) -> Result<BootVm, Refusal> {
+        let BootRegion { ipa, pa, size } = self.memory;
+        let mut boot = BootVm {
+            vcpu_count: vm.vcpu_count as u16,
+            root: stage2.root().get(),
+            vmid: FIRST_VMID + vm.id.reg() as u16,
+            entry: ipa + self.placed.entry,
+            argument: self
+                .placed
+                .device_tree
+                .as_ref()
+                .map_or(0, |tree| ipa + tree.offset),
+            loaded: vm.autostart,
+            ..BootVm::default()
+        };
+        boot.regions[0] = self.memory;
+        let files = self.placed.pieces.iter().map(|piece| BootLoad {
+            source: archive_pa.get() + piece.file.offset as u64,
+            destination: pa + piece.offset,
+            size: piece.file.data.len() as u64,
+        });
+        let trees = self.placed.device_tree.iter().zip(&self.tree);
+        let trees = trees.map(|(piece, (bytes, kept))| BootLoad {
+            source: kept.get(),
+            destination: pa + piece.offset,
+            size: bytes.len() as u64,
+        });
+        boot.loads
+            .iter_mut()
+            .zip(files.chain(trees))
+            .for_each(|(slot, load)| *slot = load);
+        if let Some((bytes, kept)) = &self.tree {
+            tables.memory.write(*kept, bytes);
+            tables.memory.clean(*kept, bytes.len() as u64);
+        }
+        if vm.autostart {
+            self.fill(tables.memory);
+        }
+        let mapped = stage2.map(tables, Ipa::new(ipa), Pa::new(pa), size, Attributes::RAM);
+        mapped.map_err(|error| {
+            refusal!(
+                Machine,
+                "/vms/{}: its memory cannot be mapped: {error:?}",
+                vm.name
+            )
+        })?;
+        Ok(boot)
+    }
+
+    /// Writes the payload, and zeroes everywhere else.
+    fn fill<M: PhysicalMemory>(&self, memory: &mut M) {
+        let start = self.memory.pa;
+        let end = start + self.memory.size;
+        let files = self
+            .placed
+            .pieces
+            .iter()
+            .map(|piece| (start + piece.offset, piece.file.data));
+        let trees = self.placed.device_tree.iter().zip(&self.tree);
+        let trees = trees.map(|(piece, (bytes, _))| (start + piece.offset, &bytes[..]));
+        let mut behind = start;
+        // In ascending order, without overlap: `linux::place` saw to it.
+        for (at, bytes) in files.chain(trees) {
+            memory.zero(Pa::new(behind), at - behind);
+            memory.write(Pa::new(at), bytes);
+            behind = at + bytes.len() as u64;
+        }
+        memory.zero(Pa::new(behind), end - behind);
+        memory.clean(Pa::new(start), self.memory.size);
+    }
+}
