@@ -26,7 +26,7 @@ use core::fmt;
 
 mod ring;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use ring::Ring;
 

@@ -1,1 +1,768 @@
-//! sim
+//! A Gear1 with guests, for tests: it checks that Gear2 keeps the contract of `gear1-abi`.
+//!
+//! Owns virtual time, vCPUs whose guests act at random, VMs that take a while
+//! to load, and the far end of the UART. It delivers events one at a time to
+//! the loops of several CPUs, in the order of time, and panics when a loop
+//! runs a vCPU twice, leaves a ready one alone, answers not at all, twice or to nobody,
+//! or calls what the state does not allow.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState, number};
+use gear1_abi::event::{Event, Mmio, VmEnd};
+use gear1_abi::guest::GEAR2_NOP;
+use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
+use gear1_abi::regs::{NO_DEADLINE, Regs};
+use gearv_manifest::{Console, CpuSet, Restart};
+
+use crate::config::{Config, VcpuConfig, VmConfig};
+use crate::console::Uart;
+use crate::cpu_loop::CpuLoop;
+use crate::gear1::Conduit;
+use crate::machine::{Machine, Platform};
+use crate::scheduler::{Parameters, Policy};
+
+pub(crate) const SLICE: u64 = 5_000;
+pub(crate) const UART_INTID: u32 = 33;
+const CONSOLE: Console = Console::DEFAULT;
+const LOAD_PIECES: u64 = 20;
+const LOAD_TICKS: u64 = 50;
+
+/// What a guest's vCPUs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guest {
+    /// Never leave the CPU by themselves.
+    Spins,
+    /// Everything a guest can do but end.
+    Works,
+    /// Everything.
+    WorksAndEnds,
+}
+
+/// A VM of a simulation.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) guest: Guest,
+    /// The CPU of each vCPU.
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) restart: Restart,
+}
+
+/// Makes Gear2's configuration for a plan. Time is in microseconds.
+pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
+    let mut vcpus = [None; MAX_VCPUS];
+    let mut next = 0;
+    let mut vms = Vec::new();
+    for (place, plan) in plans.iter().enumerate() {
+        let id = VmId::new(place).unwrap();
+        for (index, &cpu) in plan.cpus.iter().enumerate() {
+            vcpus[next] = Some(VcpuConfig {
+                vm: id,
+                index,
+                cpu: CpuIndex::new(cpu).unwrap(),
+            });
+            next += 1;
+        }
+        vms.push(VmConfig {
+            id,
+            name: format!("guest{place}"),
+            console: Some(CONSOLE),
+            may_power_off: false,
+            restart: plan.restart,
+            autostart: true,
+            scheduled: true,
+        });
+    }
+    Config {
+        cpus: CpuSet::first(cpu_count),
+        counter_hz: 1_000_000,
+        uart_intid: UART_INTID,
+        policy: Policy::named("round-robin").unwrap(),
+        parameters: Parameters { slice: SLICE },
+        vms,
+        vcpus,
+    }
+}
+
+/// The far end of the UART.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wire(Rc<RefCell<(Vec<u8>, VecDeque<u8>)>>);
+
+impl Uart for Wire {
+    fn send(&mut self, byte: u8) -> bool {
+        self.0.borrow_mut().0.push(byte);
+        true
+    }
+
+    fn receive(&mut self) -> Option<u8> {
+        self.0.borrow_mut().1.pop_front()
+    }
+
+    fn interrupt_when_room(&mut self, _: bool) {}
+}
+
+pub(crate) struct Simulated;
+
+impl Platform for Simulated {
+    type Uart = Wire;
+    type Relax = spin::relax::Spin;
+}
+
+#[derive(Debug)]
+struct Vcpu {
+    vm: usize,
+    cpu: usize,
+    state: VcpuState,
+    /// A wake-up event is pending.
+    wake: bool,
+    /// Its VM is being stopped while it runs.
+    leave: bool,
+    /// When it wakes from WFI.
+    wake_at: u64,
+    /// When it does something by itself.
+    acts_at: u64,
+    used: u64,
+    /// What it asked is to be answered with.
+    expected: Option<(Reply, Option<u64>)>,
+}
+
+#[derive(Debug)]
+struct Vm {
+    guest: Guest,
+    first: usize,
+    state: VmState,
+    left: u64,
+    starts: u64,
+    irq: bool,
+    /// The line it sends, and how much of it was sent.
+    line: u64,
+    sent: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cpu {
+    runs: Option<usize>,
+    deadline: u64,
+    trap_wfe: bool,
+    poked: bool,
+    irq: bool,
+}
+
+/// The state of the simulated machine.
+pub(crate) struct World {
+    now: u64,
+    random: u64,
+    cpus: Vec<Cpu>,
+    vcpus: Vec<Vcpu>,
+    vms: Vec<Vm>,
+    wire: Wire,
+    irq_open: bool,
+    pub(crate) refused: u64,
+    pub(crate) powered_off: bool,
+    /// Ends of VMs happen only while this is set.
+    pub(crate) disorder: bool,
+    /// A VM whose last vCPU left is stopped without being asked again.
+    stops_by_itself: bool,
+}
+
+impl World {
+    fn below(&mut self, limit: u64) -> u64 {
+        // xorshift64*
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+
+    fn call(&mut self, call: u16, args: Regs, cpu: usize) -> Regs {
+        let index = usize::try_from(args[0]).unwrap_or(usize::MAX);
+        let mut results = [0; 8];
+        let status = match call {
+            number::VERSION => {
+                results[2] = self.now;
+                Status::Ok
+            }
+            number::VCPU_STATE => {
+                results[1] = self.vcpus[index].state as u64;
+                Status::Ok
+            }
+            number::VCPU_ASSIGN => {
+                assert_eq!(self.vcpus[index].cpu, usize::try_from(args[1]).unwrap());
+                Status::Ok
+            }
+            number::VCPU_REPLY => self.reply(index, Reply::from_reg(args[2]).unwrap(), args[1]),
+            number::VM_STATE => {
+                results[1] = self.vms[index].state as u64;
+                Status::Ok
+            }
+            number::VM_STOP => self.stop(index, cpu),
+            number::VM_LOAD => {
+                let vm = &mut self.vms[index];
+                assert!(
+                    matches!(vm.state, VmState::Stopped | VmState::Loading),
+                    "{vm:?}"
+                );
+                vm.left = if vm.state == VmState::Stopped {
+                    LOAD_PIECES
+                } else {
+                    vm.left
+                } - 1;
+                vm.state = if vm.left == 0 {
+                    VmState::Loaded
+                } else {
+                    VmState::Loading
+                };
+                results[1] = vm.left;
+                self.now += LOAD_TICKS;
+                Status::Ok
+            }
+            number::VM_START => {
+                assert_eq!(self.vms[index].state, VmState::Loaded);
+                self.vms[index].state = VmState::Running;
+                self.vms[index].starts += 1;
+                let boot = self.vms[index].first;
+                self.make_ready(boot);
+                Status::Ok
+            }
+            number::IRQ_SET => {
+                assert_eq!(args[1], u64::from(CONSOLE.intid));
+                let vm = &mut self.vms[index];
+                assert_ne!(vm.irq, args[2] == 1, "a level that is already so");
+                vm.irq = args[2] == 1;
+                let boot = vm.first;
+                if vm.irq && self.vcpus[boot].state == VcpuState::Wfi {
+                    self.make_ready(boot);
+                }
+                Status::Ok
+            }
+            number::IRQ_DONE => {
+                assert_eq!(args[0], u64::from(UART_INTID));
+                assert!(
+                    core::mem::take(&mut self.irq_open),
+                    "ends an interrupt twice"
+                );
+                Status::Ok
+            }
+            number::POKE => {
+                self.cpus[index].poked = true;
+                Status::Ok
+            }
+            number::EXIT_STATS => Status::Ok,
+            number::LOG_READ => Status::NotFound,
+            number::SYSTEM => {
+                self.powered_off = true;
+                Status::Ok
+            }
+            other => panic!("call {other} in a simulation"),
+        };
+        results[0] = status as u64;
+        results
+    }
+
+    fn reply(&mut self, index: usize, reply: Reply, value: u64) -> Status {
+        let vcpu = &mut self.vcpus[index];
+        match vcpu.state {
+            VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall => {
+                let (kind, expected) = vcpu.expected.take().expect("one answer to one question");
+                assert_eq!(reply, kind);
+                assert!(expected.is_none_or(|expected| expected == value));
+                vcpu.state = VcpuState::Ready;
+                Status::Ok
+            }
+            // Its VM was stopped since.
+            VcpuState::Off => Status::WrongState,
+            VcpuState::Ready | VcpuState::Running | VcpuState::Wfi => {
+                panic!("vCPU {index} asked nothing: {vcpu:?}")
+            }
+        }
+    }
+
+    fn make_ready(&mut self, index: usize) {
+        self.vcpus[index].state = VcpuState::Ready;
+        self.vcpus[index].wake = true;
+    }
+
+    /// Stops what does not run, and tells what does to leave.
+    fn stop(&mut self, vm: usize, cpu: usize) -> Status {
+        let state = self.vms[vm].state;
+        assert!(
+            matches!(state, VmState::Running | VmState::Stopping),
+            "{state:?}"
+        );
+        self.vms[vm].state = VmState::Stopping;
+        for vcpu in self.vcpus.iter_mut().filter(|vcpu| vcpu.vm == vm) {
+            assert!(
+                vcpu.state != VcpuState::Running || vcpu.cpu != cpu,
+                "runs under its loop"
+            );
+            vcpu.wake = false;
+            if vcpu.state == VcpuState::Running {
+                vcpu.leave = true;
+            } else {
+                vcpu.state = VcpuState::Off;
+                vcpu.expected = None;
+            }
+        }
+        if self.is_empty(vm) {
+            self.vms[vm].state = VmState::Stopped;
+            return Status::Ok;
+        }
+        Status::Busy
+    }
+
+    fn is_empty(&self, vm: usize) -> bool {
+        self.vcpus
+            .iter()
+            .all(|vcpu| vcpu.vm != vm || vcpu.state == VcpuState::Off)
+    }
+
+    fn turn_off(&mut self, index: usize) {
+        let vm = self.vcpus[index].vm;
+        self.vcpus[index].state = VcpuState::Off;
+        self.vcpus[index].leave = false;
+        let stopping = self.vms[vm].state == VmState::Stopping;
+        if stopping && self.stops_by_itself && self.is_empty(vm) {
+            self.vms[vm].state = VmState::Stopped;
+        }
+    }
+
+    /// Takes a decision in, and returns the refusal if it cannot be carried out.
+    fn decided(&mut self, cpu: usize, decision: Decision) -> Option<Event> {
+        let now = self.now;
+        match decision {
+            Decision::Idle { deadline } => {
+                self.cpus[cpu].deadline = deadline;
+                self.cpus[cpu].runs = None;
+            }
+            Decision::Run {
+                vcpu,
+                deadline,
+                reply,
+                value,
+                trap_wfe,
+            } => {
+                let index = vcpu.index();
+                assert_eq!(self.vcpus[index].cpu, cpu, "runs on the wrong CPU");
+                assert!(deadline > now, "no time to run");
+                if reply != Reply::None {
+                    // The VM may have been stopped in between.
+                    self.reply(index, reply, value);
+                }
+                match self.vcpus[index].state {
+                    VcpuState::Ready => {}
+                    VcpuState::Off | VcpuState::Wfi => {
+                        self.refused += 1;
+                        return Some(Event::Refused(Status::WrongState as u64));
+                    }
+                    VcpuState::Running | VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall => {
+                        panic!("cannot be run: {:?}", self.vcpus[index])
+                    }
+                }
+                let acts_in = match self.vms[self.vcpus[index].vm].guest {
+                    Guest::Spins => NO_DEADLINE,
+                    Guest::Works | Guest::WorksAndEnds => 1 + self.below(300),
+                };
+                let vcpu = &mut self.vcpus[index];
+                vcpu.state = VcpuState::Running;
+                vcpu.wake = false;
+                vcpu.acts_at = now.saturating_add(acts_in);
+                self.cpus[cpu] = Cpu {
+                    runs: Some(index),
+                    deadline,
+                    trap_wfe,
+                    ..self.cpus[cpu]
+                };
+            }
+        }
+        self.check_others(cpu);
+        None
+    }
+
+    /// No vCPU of the CPU is forgotten: what does not run is off, waits, or is behind another one.
+    fn check_others(&self, cpu: usize) {
+        let idle = self.cpus[cpu].runs.is_none();
+        for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
+            let open = matches!(
+                vcpu.state,
+                VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall
+            );
+            assert!(!open, "not answered: {vcpu:?}");
+            let ready = vcpu.state == VcpuState::Ready && !vcpu.wake;
+            assert!(!(idle && ready), "a lost wake-up: {vcpu:?}");
+        }
+    }
+
+    /// Returns when the next event for the CPU is due.
+    fn due(&self, cpu: usize) -> u64 {
+        let here = &self.cpus[cpu];
+        let mut due = here.deadline.max(self.now);
+        if here.poked || here.irq {
+            return self.now;
+        }
+        for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
+            due = due.min(match vcpu.state {
+                VcpuState::Ready if vcpu.wake => self.now,
+                VcpuState::Wfi => vcpu.wake_at.max(self.now),
+                VcpuState::Running if vcpu.leave => self.now,
+                VcpuState::Running => vcpu.acts_at.max(self.now),
+                VcpuState::Off
+                | VcpuState::Ready
+                | VcpuState::AwaitsMmio
+                | VcpuState::AwaitsHypercall => continue,
+            });
+        }
+        due
+    }
+
+    /// Returns the event that is due on the CPU now.
+    fn event(&mut self, cpu: usize) -> Event {
+        let now = self.now;
+        let runs = self.cpus[cpu].runs.take();
+        let id = runs.and_then(VcpuId::new);
+        if let Some(index) = runs {
+            self.vcpus[index].state = VcpuState::Ready;
+            if self.vcpus[index].leave {
+                self.turn_off(index);
+                return Event::Off(id.unwrap());
+            }
+            if self.vcpus[index].acts_at <= now {
+                return self.act(index, id.unwrap());
+            }
+        }
+        if core::mem::take(&mut self.cpus[cpu].poked) {
+            return Event::Poke(id);
+        }
+        if core::mem::take(&mut self.cpus[cpu].irq) {
+            self.irq_open = true;
+            return Event::Irq(id, UART_INTID);
+        }
+        for vcpu in self.vcpus.iter_mut().filter(|vcpu| vcpu.cpu == cpu) {
+            if vcpu.state == VcpuState::Wfi && vcpu.wake_at <= now {
+                vcpu.state = VcpuState::Ready;
+                vcpu.wake = true;
+            }
+        }
+        let woken = |vcpu: &Vcpu| vcpu.cpu == cpu && vcpu.wake;
+        if let Some(index) = self.vcpus.iter().position(woken) {
+            self.vcpus[index].wake = false;
+            return Event::Wake(VcpuId::new(index).unwrap());
+        }
+        assert!(now >= self.cpus[cpu].deadline, "an event without a cause");
+        Event::Deadline(id)
+    }
+
+    /// Does something on behalf of a guest.
+    fn act(&mut self, index: usize, id: VcpuId) -> Event {
+        let vm = self.vcpus[index].vm;
+        let ends = self.disorder && self.vms[vm].guest == Guest::WorksAndEnds;
+        match self.below(if ends { 1010 } else { 1000 }) {
+            0..400 => self.use_console(index, id),
+            400..450 => self.ask(
+                index,
+                id,
+                VcpuState::AwaitsMmio,
+                (Reply::Abort, None),
+                |id| {
+                    Event::Mmio(
+                        id,
+                        Mmio {
+                            ipa: 0x0a00_0000,
+                            size_log2: 2,
+                            store: Some(1),
+                        },
+                    )
+                },
+            ),
+            450..600 => {
+                let expected = (Reply::Value, Some(0));
+                self.ask(index, id, VcpuState::AwaitsHypercall, expected, |id| {
+                    Event::Hypercall(id, [u64::from(GEAR2_NOP), 0, 0, 0, 0])
+                })
+            }
+            600..620 => {
+                let expected = (Reply::Value, Some(u64::MAX));
+                self.ask(index, id, VcpuState::AwaitsHypercall, expected, |id| {
+                    Event::Hypercall(id, [0x8600_0abc, 0, 0, 0, 0])
+                })
+            }
+            620..900 => {
+                let wake_in = 1 + self.below(3000);
+                let vcpu = &mut self.vcpus[index];
+                vcpu.state = VcpuState::Wfi;
+                vcpu.wake_at = self.now + wake_in;
+                Event::Wfi(id)
+            }
+            900..940 if self.cpus[self.vcpus[index].cpu].trap_wfe => Event::Wfe(id),
+            900..940 => Event::Deadline(Some(id)),
+            940..980 => {
+                // CPU_ON of a sibling. The caller goes on; Gear1 says something else meanwhile.
+                let off = |vcpu: &Vcpu| vcpu.vm == vm && vcpu.state == VcpuState::Off;
+                if let Some(sibling) = self.vcpus.iter().position(off) {
+                    self.make_ready(sibling);
+                }
+                Event::Poke(Some(id))
+            }
+            980..1000 if index == self.vms[vm].first => Event::Deadline(Some(id)),
+            980..1000 => {
+                self.turn_off(index);
+                Event::Off(id)
+            }
+            kind => {
+                self.vms[vm].state = VmState::Stopping;
+                let running = |vcpu: &&mut Vcpu| vcpu.vm == vm;
+                for vcpu in self.vcpus.iter_mut().filter(running) {
+                    vcpu.wake = false;
+                    vcpu.leave = vcpu.state == VcpuState::Running;
+                    if !vcpu.leave {
+                        vcpu.state = VcpuState::Off;
+                    }
+                }
+                self.turn_off(index);
+                match kind {
+                    1000..1004 => Event::VmEnd(id, VmEnd::Reset),
+                    1004..1007 => Event::VmEnd(id, VmEnd::Off),
+                    _ => Event::Fault(id, [0x9200_0000, 1, 2]),
+                }
+            }
+        }
+    }
+
+    fn ask(
+        &mut self,
+        index: usize,
+        id: VcpuId,
+        state: VcpuState,
+        expected: (Reply, Option<u64>),
+        event: impl FnOnce(VcpuId) -> Event,
+    ) -> Event {
+        self.vcpus[index].state = state;
+        self.vcpus[index].expected = Some(expected);
+        event(id)
+    }
+
+    /// The boot vCPU sends the next byte of the numbers 0, 1, 2, a line each; the others read.
+    fn use_console(&mut self, index: usize, id: VcpuId) -> Event {
+        let vm = &mut self.vms[self.vcpus[index].vm];
+        let access = if index == vm.first {
+            let line = format!("{}\n", vm.line);
+            let byte = line.as_bytes()[vm.sent];
+            vm.sent += 1;
+            if vm.sent == line.len() {
+                vm.line += 1;
+                vm.sent = 0;
+            }
+            Mmio {
+                ipa: CONSOLE.ipa,
+                size_log2: 0,
+                store: Some(byte.into()),
+            }
+        } else {
+            Mmio {
+                ipa: CONSOLE.ipa + 0x18,
+                size_log2: 2,
+                store: None,
+            }
+        };
+        let expected = (Reply::Value, None);
+        self.ask(index, id, VcpuState::AwaitsMmio, expected, |id| {
+            Event::Mmio(id, access)
+        })
+    }
+}
+
+/// One CPU's way into the world.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    world: Rc<RefCell<World>>,
+    cpu: usize,
+}
+
+impl Conduit for Handle {
+    fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
+        assert_ne!(NUMBER, number::NEXT, "the simulation makes this call");
+        self.world.borrow_mut().call(NUMBER, arguments, self.cpu)
+    }
+}
+
+/// A simulated machine with Gear2 on it.
+pub(crate) struct Simulation {
+    pub(crate) world: Rc<RefCell<World>>,
+    loops: Vec<CpuLoop<'static, Simulated>>,
+    /// A refusal that the CPU gets before anything else.
+    refusals: Vec<Option<Event>>,
+}
+
+impl Simulation {
+    pub(crate) fn new(cpu_count: usize, plans: &[Plan], seed: u64) -> Self {
+        let wire = Wire::default();
+        let config = config(cpu_count, plans);
+        let world = Rc::new(RefCell::new(World {
+            now: 1_000,
+            random: seed | 1,
+            cpus: (0..cpu_count).map(|_| Cpu::default()).collect(),
+            vcpus: config.vcpus().map(|(_, vcpu)| new_vcpu(&vcpu)).collect(),
+            vms: plans.iter().map(new_vm).collect(),
+            wire: wire.clone(),
+            irq_open: false,
+            refused: 0,
+            powered_off: false,
+            disorder: true,
+            stops_by_itself: seed & 2 != 0,
+        }));
+        let mut first = 0;
+        for (vm, plan) in world.borrow_mut().vms.iter_mut().zip(plans) {
+            vm.first = first;
+            first += plan.cpus.len();
+        }
+        let machine = Box::leak(Box::new(Machine::<Simulated>::new(config, wire)));
+        let mut loops = Vec::new();
+        for cpu in 0..cpu_count {
+            loops.push(CpuLoop::new(machine, CpuIndex::new(cpu).unwrap()));
+        }
+        let mut simulation = Self {
+            world,
+            loops,
+            refusals: vec![None; cpu_count],
+        };
+        for cpu in 0..cpu_count {
+            let mut handle = simulation.handle(cpu);
+            let decision = simulation.loops[cpu].start(&mut handle, cpu == 0);
+            simulation.decided(cpu, decision);
+        }
+        simulation
+    }
+
+    fn handle(&self, cpu: usize) -> Handle {
+        Handle {
+            world: Rc::clone(&self.world),
+            cpu,
+        }
+    }
+
+    fn decided(&mut self, cpu: usize, decision: Decision) {
+        // Through the registers, as on the target.
+        let decision = Decision::decode(&decision.encode()).unwrap();
+        self.refusals[cpu] = self.world.borrow_mut().decided(cpu, decision);
+    }
+
+    /// Delivers one event, the one that is due next. Returns whether one is.
+    pub(crate) fn step(&mut self) -> bool {
+        let mut world = self.world.borrow_mut();
+        let turn = usize::try_from(world.below(64)).unwrap();
+        let cpu_count = self.loops.len();
+        let dues = (0..cpu_count)
+            .map(|offset| (turn + offset) % cpu_count)
+            .map(|cpu| {
+                (
+                    if self.refusals[cpu].is_some() {
+                        world.now
+                    } else {
+                        world.due(cpu)
+                    },
+                    cpu,
+                )
+            });
+        let Some((due, cpu)) = dues.min_by_key(|(due, _)| *due) else {
+            return false;
+        };
+        if due == NO_DEADLINE {
+            return false;
+        }
+        let elapsed = due - world.now;
+        let running: Vec<_> = world.cpus.iter().filter_map(|cpu| cpu.runs).collect();
+        running
+            .into_iter()
+            .for_each(|index| world.vcpus[index].used += elapsed);
+        world.now = due;
+        let event = self.refusals[cpu]
+            .take()
+            .unwrap_or_else(|| world.event(cpu));
+        let now = world.now;
+        drop(world);
+        let event = Event::decode(&event.encode()).unwrap();
+        let mut handle = self.handle(cpu);
+        let decision = self.loops[cpu].on_event(&mut handle, event, now);
+        self.decided(cpu, decision);
+        true
+    }
+
+    pub(crate) fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            if !self.step() {
+                return;
+            }
+        }
+    }
+
+    /// Types at the terminal; the interrupt goes to CPU 0.
+    pub(crate) fn type_keys(&mut self, keys: &[u8]) {
+        let mut world = self.world.borrow_mut();
+        world.wire.0.borrow_mut().1.extend(keys);
+        world.cpus[0].irq = true;
+    }
+
+    /// Returns what the terminal has shown since the last call.
+    pub(crate) fn shown(&self) -> String {
+        let world = self.world.borrow();
+        let shown = core::mem::take(&mut world.wire.0.borrow_mut().0);
+        String::from_utf8(shown).unwrap()
+    }
+
+    /// Returns the time that each vCPU has had.
+    pub(crate) fn used(&self) -> Vec<u64> {
+        self.world
+            .borrow()
+            .vcpus
+            .iter()
+            .map(|vcpu| vcpu.used)
+            .collect()
+    }
+
+    pub(crate) fn vm_states(&self) -> Vec<VmState> {
+        self.world.borrow().vms.iter().map(|vm| vm.state).collect()
+    }
+
+    pub(crate) fn starts(&self) -> Vec<u64> {
+        self.world.borrow().vms.iter().map(|vm| vm.starts).collect()
+    }
+
+    /// Tells whether every CPU is idle for good.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let world = self.world.borrow();
+        (0..world.cpus.len()).all(|cpu| world.due(cpu) == NO_DEADLINE)
+    }
+}
+
+fn new_vcpu(config: &VcpuConfig) -> Vcpu {
+    Vcpu {
+        vm: config.vm.index(),
+        cpu: config.cpu.index(),
+        state: VcpuState::Off,
+        wake: false,
+        leave: false,
+        wake_at: 0,
+        acts_at: 0,
+        used: 0,
+        expected: None,
+    }
+}
+
+fn new_vm(plan: &Plan) -> Vm {
+    Vm {
+        guest: plan.guest,
+        first: 0,
+        state: VmState::Stopped,
+        left: 0,
+        starts: 0,
+        irq: false,
+        line: 0,
+        sent: 0,
+    }
+}

@@ -1,1 +1,224 @@
-//! Tests.
+//! Loops on a simulated machine: fairness, wake-ups, answers, lifecycles, consoles.
+
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use gear1_abi::call::VmState;
+use gearv_manifest::Restart;
+use proptest::prelude::*;
+
+use crate::console::tests::separate;
+use crate::simulator::{Guest, Plan, SLICE, Simulation};
+
+fn plan(guest: Guest, cpus: &[usize]) -> Plan {
+    Plan {
+        guest,
+        cpus: cpus.into(),
+        restart: Restart::OnFailure,
+    }
+}
+
+fn assert_shares(simulation: &Simulation, before: &[u64], vcpus: &[usize], per_cent: u64) {
+    let used: Vec<_> = simulation
+        .used()
+        .iter()
+        .zip(before)
+        .map(|(a, b)| a - b)
+        .collect();
+    let total: u64 = vcpus.iter().map(|&vcpu| used[vcpu]).sum();
+    for &vcpu in vcpus {
+        let share = used[vcpu] * 1000 / total;
+        assert!(
+            share.abs_diff(per_cent * 10) <= 50,
+            "{share} per mille of {used:?}"
+        );
+    }
+}
+
+#[test]
+fn spinning_vcpus_share_their_cpu_evenly() {
+    for count in 2..=4_u64 {
+        let plans: Vec<_> = (0..count).map(|_| plan(Guest::Spins, &[0])).collect();
+        let mut simulation = Simulation::new(1, &plans, 7);
+        simulation.steps(500);
+        let before = simulation.used();
+        simulation.steps(400);
+        let all: Vec<_> = (0..plans.len()).collect();
+        assert_shares(&simulation, &before, &all, 100 / count);
+    }
+}
+
+#[test]
+fn a_vcpu_that_is_alone_is_not_disturbed() {
+    let mut simulation =
+        Simulation::new(2, &[plan(Guest::Spins, &[0]), plan(Guest::Spins, &[1])], 7);
+    simulation.steps(1000);
+    assert_eq!(simulation.vm_states(), [VmState::Running; 2]);
+    assert!(simulation.is_quiet(), "no deadline, no event");
+}
+
+#[test]
+fn a_worker_beside_a_spinner_gets_its_turn() {
+    let mut simulation =
+        Simulation::new(1, &[plan(Guest::Spins, &[0]), plan(Guest::Works, &[0])], 7);
+    simulation.steps(20_000);
+    let used = simulation.used();
+    assert!(used[0] >= used[1], "{used:?}");
+    assert!(used[1] > used[0] / 100, "{used:?}");
+}
+
+#[test]
+fn loading_a_vm_leaves_most_of_the_cpu_to_the_others() {
+    let mut simulation =
+        Simulation::new(1, &[plan(Guest::Spins, &[0]), plan(Guest::Spins, &[0])], 7);
+    simulation.steps(1000);
+    let (before, start) = (simulation.used(), simulation.starts());
+    simulation.type_keys(b"\x071\x07r");
+    while simulation.starts() == start {
+        assert!(simulation.step());
+    }
+    let used = simulation.used()[0] - before[0];
+    // 20 pieces with a pause after each.
+    assert!(
+        used >= 19 * 200,
+        "{used} ticks while the other VM was loaded"
+    );
+    let text = simulation.shown();
+    assert!(text.contains("gear2: guest1 restarted\r\n"), "{text}");
+}
+
+#[test]
+fn announces_itself_and_what_happens() {
+    let mut simulation = Simulation::new(1, &[plan(Guest::Spins, &[0])], 7);
+    simulation.steps(100);
+    simulation.type_keys(b"\x07s");
+    simulation.steps(100);
+    simulation.type_keys(b"\x07t");
+    simulation.steps(100);
+    simulation.type_keys(b"\x07l\x07p\x07L");
+    simulation.steps(10);
+    let version = env!("CARGO_PKG_VERSION");
+    let mut expected = String::from("gear2: ") + version;
+    expected += ", ABI 1.0, 1 CPUs, scheduler round-robin\r\n\
+        gear2: guest0 started\r\ngear2: guest0 stopped\r\ngear2: guest0 restarted\r\n\
+        gear2: 0 guest0 running, vCPU 0 on CPU 0: ready\r\n\
+        gear2: guest0 vCPU 0:\r\n";
+    assert_eq!(simulation.shown(), expected);
+}
+
+#[test]
+fn powers_off_on_demand() {
+    let mut simulation = Simulation::new(1, &[plan(Guest::Spins, &[0])], 7);
+    simulation.steps(100);
+    simulation.type_keys(b"\x07q");
+    simulation.steps(10);
+    assert!(simulation.world.borrow().powered_off);
+}
+
+#[test]
+fn guests_reboot_again_and_again() {
+    let plans = [Plan {
+        restart: Restart::Always,
+        ..plan(Guest::WorksAndEnds, &[0, 1])
+    }];
+    let mut simulation = Simulation::new(2, &plans, 11);
+    let mut steps = 0;
+    while simulation.starts()[0] < 6 {
+        assert!(simulation.step(), "it stopped for good");
+        steps += 1;
+        assert!(steps < 1_000_000);
+    }
+}
+
+fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
+    (1..4_usize).prop_flat_map(|cpu_count| {
+        let guest = prop_oneof![
+            1 => Just(Guest::Spins),
+            2 => Just(Guest::Works),
+            3 => Just(Guest::WorksAndEnds),
+        ];
+        let restart = prop_oneof![
+            Just(Restart::Never),
+            Just(Restart::OnFailure),
+            Just(Restart::Always),
+        ];
+        let cpus = proptest::collection::vec(0..cpu_count, 1..4);
+        let plan = (guest, cpus, restart).prop_map(|(guest, cpus, restart)| Plan {
+            guest,
+            cpus,
+            restart,
+        });
+        (Just(cpu_count), proptest::collection::vec(plan, 1..5))
+    })
+}
+
+/// Lets the machine live, with somebody at the keyboard.
+fn live(simulation: &mut Simulation, vm_count: usize, keys: &[(u8, u8)]) {
+    for &(vm, key) in keys {
+        let digit = b'0' + vm % u8::try_from(vm_count).unwrap();
+        simulation.type_keys(&[7, digit, b'x', 7, key]);
+        simulation.steps(2_000);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// The simulator checks the contract at every one of about 600,000 events. In the end, order
+    /// returns: every VM can be started, and stopped for good.
+    #[test]
+    fn a_random_machine_keeps_the_contract(
+        (cpu_count, plans) in plans(),
+        seed in any::<u64>(),
+        keys in proptest::collection::vec((any::<u8>(), proptest::sample::select(b"srtlna".to_vec())), 10),
+    ) {
+        let mut simulation = Simulation::new(cpu_count, &plans, seed);
+        simulation.steps(5_000);
+        live(&mut simulation, plans.len(), &keys);
+        simulation.world.borrow_mut().disorder = false;
+        let wake_all: Vec<_> = (0..plans.len()).map(|vm| (u8::try_from(vm).unwrap(), b't')).collect();
+        live(&mut simulation, plans.len(), &wake_all);
+        simulation.steps(3_000);
+        prop_assert_eq!(simulation.vm_states(), vec![VmState::Running; plans.len()]);
+        let stop_all: Vec<_> = wake_all.iter().map(|&(vm, _)| (vm, b's')).collect();
+        live(&mut simulation, plans.len(), &stop_all);
+        prop_assert_eq!(simulation.vm_states(), vec![VmState::Stopped; plans.len()]);
+        prop_assert!(simulation.is_quiet());
+        let (refused, starts) = (simulation.world.borrow().refused, simulation.starts());
+        // A refusal is the price of a stop by another loop, at most one per vCPU.
+        prop_assert!(refused <= (starts.iter().sum::<u64>() + 10) * 4, "{} refusals", refused);
+    }
+
+    /// What guests send reaches the terminal whole and in order, over restarts.
+    #[test]
+    fn console_lines_arrive_whole((cpu_count, plans) in plans(), seed in any::<u64>()) {
+        prop_assume!(plans.len() > 1);
+        let mut simulation = Simulation::new(cpu_count, &plans, seed);
+        simulation.steps(20_000);
+        let names: Vec<_> = (0..plans.len()).map(|vm| alloc::format!("guest{vm}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        for stream in separate(&simulation.shown(), &names) {
+            let whole = stream.rfind('\n').map_or("", |end| &stream[..end]);
+            let lines: Vec<_> = whole.split_terminator('\n').collect();
+            for (expected, line) in lines.iter().enumerate() {
+                prop_assert_eq!(line.parse::<usize>().ok(), Some(expected));
+            }
+        }
+    }
+}
+
+#[test]
+fn slices_are_not_shortened_by_exits() {
+    // A worker's exits do not end its slice: two of them share evenly although both exit often.
+    let mut simulation = Simulation::new(
+        1,
+        &[plan(Guest::Spins, &[0, 0]), plan(Guest::Spins, &[0])],
+        3,
+    );
+    simulation.steps(1000);
+    let before = simulation.used();
+    simulation.steps(200);
+    assert_shares(&simulation, &before, &[0, 2], 50);
+    assert!(simulation.used()[0] - before[0] >= 90 * SLICE);
+}

@@ -1,1 +1,151 @@
-//! Tests.
+//! Every state against every goal.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use gear1_abi::call::number;
+use gear1_abi::id::VmId;
+use gear1_abi::regs::Regs;
+
+use super::*;
+use crate::gear1::Conduit;
+
+/// A Gear1 with one VM in a state; notes the calls and refuses on demand.
+struct OneVm {
+    state: VmState,
+    outcome: Status,
+    calls: Vec<u16>,
+}
+
+impl Conduit for OneVm {
+    fn svc<const NUMBER: u16>(&mut self, _: Regs) -> Regs {
+        if NUMBER == number::VM_STATE {
+            return [0, self.state as u64, 0, 0, 0, 0, 0, 0];
+        }
+        self.calls.push(NUMBER);
+        [self.outcome as u64, 0, 0, 0, 0, 0, 0, 0]
+    }
+}
+
+fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
+    VmConfig {
+        id: VmId::new(0).unwrap(),
+        name: "vm".into(),
+        console: None,
+        may_power_off,
+        restart,
+        autostart: true,
+        scheduled: true,
+    }
+}
+
+fn step(state: VmState, goal: Goal, outcome: Status) -> (Step, Vec<u16>) {
+    let mut gear1 = OneVm {
+        state,
+        outcome,
+        calls: vec![],
+    };
+    let mut lifecycle = Lifecycle::default();
+    lifecycle.ask(goal);
+    let step = lifecycle.step(&vm(Restart::Never, false), &mut gear1);
+    (step, gear1.calls)
+}
+
+#[test]
+fn steps_are_those_of_the_table() {
+    use Goal::{PowerOff, Restart, Run, Stop};
+    use VmState::{Loaded, Loading, Running, Stopped, Stopping};
+    use number::{VM_LOAD, VM_STOP};
+    let table: &[(VmState, Goal, Step, &[u16])] = &[
+        (Stopped, Run, Step::More, &[VM_LOAD]),
+        (Stopped, Restart, Step::More, &[VM_LOAD]),
+        (Stopped, Stop, Step::Stopped, &[]),
+        (Loading, Run, Step::More, &[VM_LOAD]),
+        (Loading, Restart, Step::More, &[VM_LOAD]),
+        (Loading, Stop, Step::Stopped, &[]),
+        (Loaded, Run, Step::Reset, &[]),
+        (Loaded, Restart, Step::Reset, &[]),
+        (Loaded, Stop, Step::Stopped, &[]),
+        (Running, Run, Step::Done, &[]),
+        (Running, Restart, Step::More, &[VM_STOP]),
+        (Running, Stop, Step::Stopped, &[VM_STOP]),
+        (Stopping, Run, Step::More, &[VM_STOP]),
+        (Stopping, Restart, Step::More, &[VM_STOP]),
+        (Stopping, Stop, Step::Stopped, &[VM_STOP]),
+        (Running, PowerOff, Step::PowerOff, &[]),
+        (Stopped, PowerOff, Step::PowerOff, &[]),
+    ];
+    for &(state, goal, expected, calls) in table {
+        let done = step(state, goal, Status::Ok);
+        assert_eq!(done, (expected, calls.to_vec()), "{state:?} {goal:?}");
+    }
+}
+
+#[test]
+fn busy_waits_and_other_refusals_end_it() {
+    use VmState::{Running, Stopped};
+    assert_eq!(step(Running, Goal::Stop, Status::Busy).0, Step::Wait);
+    assert_eq!(step(Running, Goal::Restart, Status::Busy).0, Step::Wait);
+    let refused = Step::Refused(Status::WrongState);
+    assert_eq!(step(Running, Goal::Stop, Status::WrongState).0, refused);
+    assert_eq!(step(Stopped, Goal::Run, Status::WrongState).0, refused);
+}
+
+#[test]
+fn a_loaded_vm_starts_after_its_devices_were_reset() {
+    let mut gear1 = OneVm {
+        state: VmState::Loaded,
+        outcome: Status::Ok,
+        calls: vec![],
+    };
+    let mut lifecycle = Lifecycle::default();
+    lifecycle.ask(Goal::Run);
+    let vm = vm(Restart::Never, false);
+    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Reset);
+    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Started);
+    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Done);
+    assert_eq!(
+        (gear1.calls, lifecycle.starts()),
+        (vec![number::VM_START], 1)
+    );
+}
+
+#[test]
+fn the_later_wish_wins_unless_it_would_skip_a_stop() {
+    let after = |first, second| {
+        let mut lifecycle = Lifecycle::default();
+        lifecycle.ask(first);
+        lifecycle.ask(second);
+        lifecycle.goal
+    };
+    assert_eq!(after(Goal::Stop, Goal::Run), Some(Goal::Restart));
+    assert_eq!(after(Goal::Restart, Goal::Run), Some(Goal::Restart));
+    assert_eq!(after(Goal::Restart, Goal::Stop), Some(Goal::Stop));
+    assert_eq!(after(Goal::Run, Goal::Stop), Some(Goal::Stop));
+    assert_eq!(after(Goal::PowerOff, Goal::Run), Some(Goal::PowerOff));
+}
+
+#[test]
+fn what_somebody_asked_for_outlives_the_vms_own_end() {
+    let mut lifecycle = Lifecycle::default();
+    lifecycle.ask(Goal::Stop);
+    lifecycle.ended(Goal::Restart);
+    assert_eq!(lifecycle.goal, Some(Goal::Stop));
+}
+
+#[test]
+fn ends_follow_the_manifest() {
+    use Restart::{Always, Never, OnFailure};
+    let off = |restart, power| goal_after_end(&vm(restart, power), VmEnd::Off);
+    assert_eq!(off(Never, false), Goal::Stop);
+    assert_eq!(off(OnFailure, false), Goal::Stop);
+    assert_eq!(off(Always, false), Goal::Restart);
+    assert_eq!(off(Always, true), Goal::PowerOff);
+    assert_eq!(
+        goal_after_end(&vm(Never, true), VmEnd::Reset),
+        Goal::Restart
+    );
+    assert_eq!(goal_after_fault(&vm(Never, true)), Goal::Stop);
+    assert_eq!(goal_after_fault(&vm(OnFailure, false)), Goal::Restart);
+    assert_eq!(goal_after_fault(&vm(Always, false)), Goal::Restart);
+}

@@ -58,7 +58,8 @@ impl Scheduler for RoundRobin {
     }
 
     fn give_way(&mut self, vcpu: VcpuId, _now: u64) {
-        if self.queue.front() == Some(&vcpu) && self.queue.len() > 1 {
+        let runs = self.since.is_some() && self.queue.front() == Some(&vcpu);
+        if runs && self.queue.len() > 1 {
             self.rotate();
         }
     }
