@@ -61,7 +61,7 @@ pub fn place<'a>(vm: &Vm<'a>, archive: &Archive<'a>) -> Result<Placed<'a>, Refus
                 let name = vm.name;
                 return Err(refusal!(
                     Archive,
-                    "dtb/{name}: missing: build the image again"
+                    "dtb/{name}: missing in the boot archive: build the image again"
                 ));
             }
             let file = find(archive, vm, "kernel", kernel)?;
@@ -149,7 +149,7 @@ fn find<'a>(
 ) -> Result<Member<'a>, Refusal> {
     archive
         .find(name)
-        .ok_or_else(|| refusal!(Archive, "/vms/{}: {property}: no file \"{name}\"", vm.name))
+        .ok_or_else(|| refusal!(Archive, "/vms/{}: {property}: no file \"{name}\" in the boot archive", vm.name))
 }
 
 fn check_room(vm: &Vm<'_>, property: &str, end: u64, room: u64) -> Result<(), Refusal> {

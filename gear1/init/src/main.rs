@@ -120,7 +120,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 }
 
 fn stop() -> ! {
-    log::error!("the machine is stopped; no guest was started");
+    log::info!("the machine is stopped; no guest was started");
     loop {
         gear1_arch::barrier::wfi();
     }

@@ -79,7 +79,7 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let archive = Archive::new(given.archive).map_err(|error| refusal!(Archive, "{error}"))?;
     let member = |name: &str| {
         let found = archive.find(name);
-        found.ok_or_else(|| refusal!(Archive, "{name}: missing: build the image again"))
+        found.ok_or_else(|| refusal!(Archive, "{name}: missing in the boot archive: build the image again"))
     };
     let blob = member(MANIFEST_MEMBER)?.data;
     let taken = taken(given);

@@ -19,10 +19,11 @@ pub enum Culprit {
 impl Culprit {
     const fn text(self) -> &'static str {
         match self {
-            Self::Board => "device tree",
-            Self::Manifest => "manifest",
-            Self::Archive => "boot archive",
-            Self::Machine => "machine",
+            Self::Board => "device tree: ",
+            Self::Manifest => "manifest: ",
+            // Its messages name the file.
+            Self::Archive => "",
+            Self::Machine => "machine: ",
         }
     }
 }
@@ -38,7 +39,7 @@ pub struct Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.culprit.text(), self.message)
+        write!(f, "{}{}", self.culprit.text(), self.message)
     }
 }
 
