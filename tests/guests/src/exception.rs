@@ -27,6 +27,10 @@ pub mod esr {
     pub const CM: u64 = 1 << 8;
     /// Write, not read.
     pub const WNR: u64 = 1 << 6;
+    /// Fault status.
+    pub const STATUS: u64 = 0x3f;
+    /// Fault status: alignment.
+    pub const ALIGNMENT: u64 = 0x21;
     /// Fault status: synchronous external abort, not on a table walk.
     pub const EXTERNAL: u64 = 0x10;
 }
@@ -57,6 +61,11 @@ impl Caught {
     /// Returns the exception class.
     pub const fn class(&self) -> u64 {
         self.esr >> esr::EC_SHIFT
+    }
+
+    /// Tells whether it is an alignment fault.
+    pub const fn is_alignment(&self) -> bool {
+        self.class() == esr::EC_DATA_ABORT && self.esr & esr::STATUS == esr::ALIGNMENT
     }
 }
 
