@@ -26,8 +26,10 @@ pub(crate) struct Images {
     pub(crate) manifest: Compiled,
 }
 
-/// What Gear1 prints before the dump that ends it.
+/// What the runtime prints before the dump that ends it.
 const HALT: &str = "gear1: HALT";
+/// What Gear1 never recovers from: a halt, and init's last words after a refusal.
+const FATAL: &[&str] = &[HALT, "no guest was started"];
 /// How much of a failed machine's output is shown.
 const TAIL_LINES: usize = 60;
 
@@ -36,7 +38,7 @@ impl Images {
     pub(crate) fn start(&self, qemu: &Qemu, machine: &Machine, log: &Path) -> Result<Session> {
         let command = qemu.command(machine, &self.boot(), Console::Pipes);
         let mut session = Session::start(command, log)?;
-        session.give_up_on(HALT);
+        session.give_up_on(FATAL);
         Ok(session)
     }
 
@@ -74,22 +76,52 @@ pub(crate) fn default_manifest() -> PathBuf {
     workspace::root().join("manifests/minimal.dts")
 }
 
+/// What goes into an archive.
+pub(crate) struct Parts {
+    /// The manifest and the files it names.
+    pub(crate) manifest: Compiled,
+    /// Gear2's flat image.
+    pub(crate) gear2: PathBuf,
+    /// Where to put files of one's own.
+    pub(crate) out_dir: PathBuf,
+}
+
 /// Builds everything that `manifest` needs.
 pub(crate) fn build(manifest: &Path) -> Result<Images> {
-    let tools = Tools::prepare()?;
     let stem = manifest
         .file_stem()
         .context("the manifest has no file name")?;
-    let out_dir = workspace::output_dir().join(stem);
+    build_edited(manifest, Path::new(stem), |_, _| Ok(()))
+}
+
+/// Builds what `manifest` needs into the directory `name`, after `edit` has had its way with it.
+pub(crate) fn build_edited(
+    manifest: &Path,
+    name: &Path,
+    edit: impl FnOnce(&mut Parts, &Tools) -> Result<()>,
+) -> Result<Images> {
+    let tools = Tools::prepare()?;
+    let out_dir = workspace::output_dir().join(name);
     fs::create_dir_all(&out_dir)?;
-    let compiled = manifest::compile(manifest, &tools, &out_dir)?;
+    let manifest = manifest::compile(manifest, &tools, &out_dir)?;
     let (gear1, gear2) = build_gears()?;
     let archive = out_dir.join("archive.cpio");
-    let archive = build_archive(&compiled, &gear2, &resolve, &tools, &archive)?;
+    let mut parts = Parts {
+        manifest,
+        gear2,
+        out_dir,
+    };
+    edit(&mut parts, &tools)?;
+    let Parts {
+        manifest,
+        gear2,
+        out_dir: _,
+    } = parts;
+    let archive = build_archive(&manifest, &gear2, &resolve, &tools, &archive)?;
     Ok(Images {
         gear1,
         archive,
-        manifest: compiled,
+        manifest,
     })
 }
 

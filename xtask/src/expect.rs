@@ -26,7 +26,7 @@ pub(crate) struct Session {
     /// How much of the transcript was consumed.
     consumed: usize,
     /// What the child never recovers from.
-    fatal: Option<&'static str>,
+    fatal: &'static [&'static str],
     log: File,
     log_path: PathBuf,
     started: Instant,
@@ -60,16 +60,16 @@ impl Session {
             output,
             transcript: String::new(),
             consumed: 0,
-            fatal: None,
+            fatal: &[],
             log,
             log_path: log_path.to_owned(),
             started: Instant::now(),
         })
     }
 
-    /// Names a text after which nothing is worth waiting for.
-    pub(crate) fn give_up_on(&mut self, fatal: &'static str) {
-        self.fatal = Some(fatal);
+    /// Names the texts after which nothing is worth waiting for.
+    pub(crate) fn give_up_on(&mut self, fatal: &'static [&'static str]) {
+        self.fatal = fatal;
     }
 
     /// Waits until `text` is printed and returns what came before it.
@@ -96,7 +96,7 @@ impl Session {
                 self.consumed += at + texts[which].len();
                 return Ok((before, which));
             }
-            if let Some(fatal) = self.fatal.filter(|fatal| fresh.contains(fatal)) {
+            if let Some(fatal) = self.fatal.iter().find(|fatal| fresh.contains(**fatal)) {
                 self.receive_rest();
                 bail!("it says {fatal:?}");
             }

@@ -46,7 +46,7 @@ fn an_ended_child_is_not_waited_for() {
 #[test]
 fn a_fatal_text_ends_the_wait() {
     let mut session = shell("echo HALT; echo why; exec sleep 30", "fatal");
-    session.give_up_on("HALT");
+    session.give_up_on(&["HALT"]);
     let error = session.expect("more", SOON).unwrap_err();
     assert!(error.to_string().contains("HALT"), "{error}");
     assert!(session.transcript().contains("why"));

@@ -24,7 +24,7 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("format", |tally| {
             tally.check(
                 "cargo fmt",
-                run(workspace::cargo().args(["fmt", "--all", "--check"])),
+                run(workspace::cargo().args(["fmt", "--all", "--", "--check", "-l"])),
             );
             Ok(())
         }),
