@@ -63,12 +63,11 @@ struct Smoke<'a> {
 
 impl Smoke<'_> {
     fn all(&mut self, vms: &[VmSummary]) -> Result<()> {
-        self.check("Gear1 reports its version", |s| {
-            s.expect("Gear1 ", BOOT).map(drop)
-        })?;
-        self.check("Gear2 reports its version", |s| {
-            s.expect("Gear2 ", BOOT).map(drop)
-        })?;
+        for (gear, hello) in [("Gear1", "Gear1 "), ("Gear2", "gear2: ")] {
+            let hello = format!("{hello}{}", env!("CARGO_PKG_VERSION"));
+            let what = format!("{gear} reports its version");
+            self.check(&what, |s| s.expect(&hello, BOOT).map(drop))?;
+        }
         self.check("all guests reach their shells", |s| reach_shells(s, vms))?;
         for (index, vm) in vms.iter().enumerate() {
             let name = &vm.name;

@@ -8,6 +8,7 @@ mod guests;
 mod host;
 mod images;
 mod linux;
+mod refusals;
 mod table;
 
 use std::io::Write as _;
@@ -125,6 +126,7 @@ impl Part {
 fn parts() -> Vec<Part> {
     let mut parts = host::parts();
     parts.extend(images::parts());
+    parts.extend(refusals::parts());
     parts.extend(guests::parts());
     parts.extend(linux::parts());
     parts

@@ -34,17 +34,91 @@ const DEFAULT: TargetTest = TargetTest {
     cpus: 2,
     icount: false,
     timeout_s: 60,
-    expected: Expected::Done {
-        guests: 1,
-        passes: 1,
-    },
+    guests: 1,
+    passes: 1,
     slow: false,
 };
 
+/// The CPU models that what depends on the model runs on.
+const MODELS: &[&str] = &["cortex-a57", "cortex-a72", "max"];
+
 /// All rows.
-pub(super) const TARGET_TESTS: &[TargetTest] = &[TargetTest {
-    manifest: "bench",
-    native: Some("bench"),
-    icount: true,
-    ..DEFAULT
-}];
+pub(super) const TARGET_TESTS: &[TargetTest] = &[
+    TargetTest {
+        manifest: "psci",
+        native: Some("psci"),
+        models: MODELS,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "gic",
+        native: Some("gic"),
+        models: MODELS,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "isolation",
+        native: Some("isolation"),
+        models: MODELS,
+        guests: 2,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "debug",
+        native: Some("debug"),
+        models: MODELS,
+        cpus: 1,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "registers",
+        native: Some("registers"),
+        cpus: 1,
+        guests: 2,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "fp",
+        native: Some("fp"),
+        models: MODELS,
+        cpus: 1,
+        guests: 2,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "wfi-smp",
+        native: Some("wfi_smp"),
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "wfi-smp-shared",
+        cpus: 1,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "spin",
+        cpus: 1,
+        icount: true,
+        guests: 2,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "counters",
+        cpus: 1,
+        icount: true,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "reboot",
+        native: Some("reboot"),
+        cpus: 1,
+        passes: 6,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "bench",
+        native: Some("bench"),
+        icount: true,
+        ..DEFAULT
+    },
+];
