@@ -14,6 +14,9 @@ use gearv_manifest::{Console, CpuSet, Manifest, Restart, Vm, VmKind};
 
 use crate::scheduler::{Parameters, Policy};
 
+#[cfg(test)]
+mod tests;
+
 /// Why Gear2 does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartError {

@@ -62,28 +62,25 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    /// Takes over the vCPUs of this CPU, and on the CPU with `starts_vms` starts the VMs that run
-    /// from boot on. Returns the first decision.
-    pub fn start(&mut self, gear1: &mut impl Gear1, starts_vms: bool) -> Decision {
+    /// Takes over the vCPUs of this CPU, and starts the VMs that run from boot on and whose first
+    /// vCPU is one of them. Returns the first decision.
+    pub fn start(&mut self, gear1: &mut impl Gear1) -> Decision {
         let now = gear1.now();
-        for (vcpu, config) in self.machine.config.vcpus() {
-            if config.cpu == self.cpu && gear1.vcpu_assign(vcpu, self.cpu).is_err() {
-                self.machine
-                    .say(format_args!("vCPU {} is unknown to Gear1", vcpu.index()));
-            }
-        }
         self.look_again(gear1, now);
-        if starts_vms {
-            for vm in self.machine.config.vms.iter().filter(|vm| vm.autostart) {
-                self.ask(vm.id, Goal::Run);
+        let machine = self.machine;
+        let boot_vcpus = machine.config.vcpus().filter(|(_, vcpu)| vcpu.index == 0);
+        for (_, vcpu) in boot_vcpus {
+            let autostart = machine.config.vm(vcpu.vm).is_some_and(|vm| vm.autostart);
+            if autostart && vcpu.cpu == self.cpu {
+                self.ask(vcpu.vm, Goal::Run);
             }
         }
         self.decide(gear1, None, now)
     }
 
     /// Runs the loop for good.
-    pub fn run(&mut self, gear1: &mut impl Gear1, starts_vms: bool) -> ! {
-        let mut decision = self.start(gear1, starts_vms);
+    pub fn run(&mut self, gear1: &mut impl Gear1) -> ! {
+        let mut decision = self.start(gear1);
         loop {
             let (event, now) = gear1.next(decision);
             decision = self.on_event(gear1, event, now);
@@ -162,7 +159,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         match self.machine.config.vcpu(vcpu) {
             Some(config) if config.cpu == self.cpu => self.scheduler.wake(vcpu, now),
             Some(config) => {
-                // It came here from the time before its own loop took it over.
+                // Gear1 does not know yet where it belongs.
                 let _ = gear1.vcpu_assign(vcpu, config.cpu);
                 let _ = gear1.poke(config.cpu);
             }
@@ -303,7 +300,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         now
     }
 
-    fn step(&mut self, gear1: &mut impl Gear1, vm: Option<VmId>) -> Step {
+    fn step(&self, gear1: &mut impl Gear1, vm: Option<VmId>) -> Step {
         let Some((config, shared)) = vm.and_then(|vm| self.machine.vm(vm)) else {
             return Step::Done;
         };
@@ -320,7 +317,6 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
                     "started"
                 };
                 self.machine.say(format_args!("{name} {verb}"));
-                self.look_at_new_vm(gear1, config.id);
             }
             Step::Stopped => self.machine.say(format_args!("{name} stopped")),
             Step::PowerOff => {
@@ -334,23 +330,6 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             }
         }
         step
-    }
-
-    /// Makes the loops that have a vCPU of the VM look at it: its boot vCPU is ready.
-    fn look_at_new_vm(&mut self, gear1: &mut impl Gear1, vm: VmId) {
-        let now = gear1.now();
-        let boot = self
-            .machine
-            .config
-            .vcpus()
-            .find(|(_, c)| c.vm == vm && c.index == 0);
-        match boot {
-            Some((vcpu, config)) if config.cpu == self.cpu => self.scheduler.wake(vcpu, now),
-            Some((_, config)) => {
-                let _ = gear1.poke(config.cpu);
-            }
-            None => {}
-        }
     }
 
     /// Compares with Gear1 which vCPUs of this CPU are ready. Between two events no vCPU of this

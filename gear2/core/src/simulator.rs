@@ -29,7 +29,7 @@ use crate::gear1::Conduit;
 use crate::machine::{Machine, Platform};
 use crate::scheduler::{Parameters, Policy};
 
-pub(crate) const SLICE: u64 = 5_000;
+pub(crate) const SLICE: u64 = 500;
 pub(crate) const UART_INTID: u32 = 33;
 const CONSOLE: Console = Console::DEFAULT;
 const LOAD_PIECES: u64 = 20;
@@ -141,6 +141,10 @@ struct Vm {
     left: u64,
     starts: u64,
     irq: bool,
+    /// Its UART's receive interrupts are enabled.
+    listens: bool,
+    /// How many bytes it read.
+    read: u64,
     /// The line it sends, and how much of it was sent.
     line: u64,
     sent: usize,
@@ -227,6 +231,8 @@ impl World {
                 assert_eq!(self.vms[index].state, VmState::Loaded);
                 self.vms[index].state = VmState::Running;
                 self.vms[index].starts += 1;
+                self.vms[index].listens = false;
+                assert!(!self.vms[index].irq, "a device was not reset");
                 let boot = self.vms[index].first;
                 self.make_ready(boot);
                 Status::Ok
@@ -381,6 +387,7 @@ impl World {
                 };
             }
         }
+        assert!(cpu != 0 || !self.irq_open, "an interrupt is left active");
         self.check_others(cpu);
         None
     }
@@ -547,33 +554,44 @@ impl World {
         event(id)
     }
 
-    /// The boot vCPU sends the next byte of the numbers 0, 1, 2, a line each; the others read.
+    /// The boot vCPU sends the next byte of the numbers 0, 1, 2, a line each, and reads what was
+    /// typed, which is always an `x`, on its interrupt; the others look at the flags.
     fn use_console(&mut self, index: usize, id: VcpuId) -> Event {
         let vm = &mut self.vms[self.vcpus[index].vm];
-        let access = if index == vm.first {
-            let line = format!("{}\n", vm.line);
-            let byte = line.as_bytes()[vm.sent];
-            vm.sent += 1;
-            if vm.sent == line.len() {
-                vm.line += 1;
-                vm.sent = 0;
-            }
-            Mmio {
-                ipa: CONSOLE.ipa,
-                size_log2: 0,
-                store: Some(byte.into()),
-            }
+        let mut value = None;
+        let (offset, store) = if index != vm.first {
+            (0x18, None)
+        } else if !core::mem::replace(&mut vm.listens, true) {
+            (0x38, Some(0x50))
+        } else if vm.irq {
+            value = Some(u64::from(b'x'));
+            vm.read += 1;
+            (0x00, None)
         } else {
-            Mmio {
-                ipa: CONSOLE.ipa + 0x18,
-                size_log2: 2,
-                store: None,
-            }
+            (0x00, Some(vm.next_byte()))
         };
-        let expected = (Reply::Value, None);
-        self.ask(index, id, VcpuState::AwaitsMmio, expected, |id| {
+        let access = Mmio {
+            ipa: CONSOLE.ipa + offset,
+            size_log2: 0,
+            store,
+        };
+        let state = VcpuState::AwaitsMmio;
+        self.ask(index, id, state, (Reply::Value, value), |id| {
             Event::Mmio(id, access)
         })
+    }
+}
+
+impl Vm {
+    fn next_byte(&mut self) -> u64 {
+        let line = format!("{}\n", self.line);
+        let byte = line.as_bytes()[self.sent];
+        self.sent += 1;
+        if self.sent == line.len() {
+            self.line += 1;
+            self.sent = 0;
+        }
+        byte.into()
     }
 }
 
@@ -633,7 +651,7 @@ impl Simulation {
         };
         for cpu in 0..cpu_count {
             let mut handle = simulation.handle(cpu);
-            let decision = simulation.loops[cpu].start(&mut handle, cpu == 0);
+            let decision = simulation.loops[cpu].start(&mut handle);
             simulation.decided(cpu, decision);
         }
         simulation
@@ -684,6 +702,9 @@ impl Simulation {
         let event = self.refusals[cpu]
             .take()
             .unwrap_or_else(|| world.event(cpu));
+        // The way to Gear2 takes time, too: a deadline may be over when an exit arrives.
+        let delay = world.below(20);
+        world.now += delay;
         let now = world.now;
         drop(world);
         let event = Event::decode(&event.encode()).unwrap();
@@ -702,7 +723,7 @@ impl Simulation {
     }
 
     /// Types at the terminal; the interrupt goes to CPU 0.
-    pub(crate) fn type_keys(&mut self, keys: &[u8]) {
+    pub(crate) fn type_keys(&self, keys: &[u8]) {
         let mut world = self.world.borrow_mut();
         world.wire.0.borrow_mut().1.extend(keys);
         world.cpus[0].irq = true;
@@ -731,6 +752,11 @@ impl Simulation {
 
     pub(crate) fn starts(&self) -> Vec<u64> {
         self.world.borrow().vms.iter().map(|vm| vm.starts).collect()
+    }
+
+    /// Returns how many bytes each VM read from its console.
+    pub(crate) fn read(&self) -> Vec<u64> {
+        self.world.borrow().vms.iter().map(|vm| vm.read).collect()
     }
 
     /// Tells whether every CPU is idle for good.
@@ -762,6 +788,8 @@ fn new_vm(plan: &Plan) -> Vm {
         left: 0,
         starts: 0,
         irq: false,
+        listens: false,
+        read: 0,
         line: 0,
         sent: 0,
     }

@@ -40,13 +40,8 @@ static MACHINE: Once<Machine<Target>, Yield> = Once::new();
 
 /// Runs the loop of a CPU; [`entry`] comes here.
 extern "C" fn main(cpu: u64) -> ! {
-    let mut first = false;
-    let machine = MACHINE.try_call_once(|| {
-        first = true;
-        machine()
-    });
-    match (machine, CpuIndex::from_reg(cpu)) {
-        (Ok(machine), Some(cpu)) => CpuLoop::new(machine, cpu).run(&mut Supervisor, first),
+    match (MACHINE.try_call_once(machine), CpuIndex::from_reg(cpu)) {
+        (Ok(machine), Some(cpu)) => CpuLoop::new(machine, cpu).run(&mut Supervisor),
         (Ok(_), None) => panic!("CPU {cpu} is beyond what the ABI allows"),
         (Err(error), _) => {
             say(format_args!("cannot start: {error}"));

@@ -221,9 +221,9 @@ proptest! {
             }
             sent[vm] += &text;
         }
-        for vm in 0..names.len() {
+        for (vm, sent) in sent.iter_mut().enumerate() {
             send(&mut console, vm, "\n");
-            sent[vm] += "\n";
+            *sent += "\n";
         }
         wire.0.borrow_mut().room = None;
         console.drain();

@@ -108,6 +108,17 @@ fn announces_itself_and_what_happens() {
 }
 
 #[test]
+fn what_is_typed_reaches_the_guest() {
+    let plans = [plan(Guest::Works, &[0, 1]), plan(Guest::Works, &[1, 0])];
+    let mut simulation = Simulation::new(2, &plans, 5);
+    simulation.steps(1000);
+    simulation.type_keys(&[b'x'; 100]);
+    simulation.type_keys(b"\x071xxx");
+    simulation.steps(10_000);
+    assert_eq!(simulation.read(), [100, 3]);
+}
+
+#[test]
 fn powers_off_on_demand() {
     let mut simulation = Simulation::new(1, &[plan(Guest::Spins, &[0])], 7);
     simulation.steps(100);

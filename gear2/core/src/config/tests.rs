@@ -1,0 +1,148 @@
+//! What the manifest says against what Gear1 says.
+
+use gear1_abi::id::MAX_CPUS;
+use gearv_manifest::{BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Payload, Vm};
+
+use super::*;
+
+fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm<'static> {
+    let mut list = CpuList::default();
+    cpus.iter()
+        .for_each(|&cpu| assert!(list.push(CpuIndex::new(cpu).unwrap())));
+    Vm {
+        name,
+        id: VmId::new(place).unwrap(),
+        kind: VmKind::Guest,
+        vcpu_count,
+        cpus: list,
+        memory: Memory {
+            bytes: 2 << 20,
+            address: None,
+            ipa: None,
+        },
+        payload: Payload::Flat {
+            image: "test",
+            load_offset: 0,
+            entry_offset: 0,
+        },
+        console: Some(Console::DEFAULT),
+        may_power_off: true,
+        autostart: true,
+        restart: Restart::Never,
+        gic: GicMode::Emulated,
+    }
+}
+
+fn manifest(vms: &[Vm<'static>]) -> Manifest<'static> {
+    let mut list = List::new();
+    vms.iter().for_each(|vm| assert!(list.push(*vm).is_ok()));
+    Manifest {
+        version: BINDING_VERSION,
+        gear2: Gear2Config::DEFAULT,
+        vms: list,
+    }
+}
+
+fn info(vcpu_counts: &[u16]) -> Gear2Info {
+    let mut info = Gear2Info {
+        magic: INFO_MAGIC,
+        abi_version: ABI_VERSION,
+        cpu_count: 4,
+        vm_count: u32::try_from(vcpu_counts.len()).unwrap(),
+        counter_hz: 62_500_000,
+        manifest_size: 0,
+        heap_size: 0,
+        uart_kind: 1,
+        uart_intid: 33,
+        cpu_mask: 0b1111,
+        mpidr: [0; MAX_CPUS],
+        first_vcpu: [0; _],
+        vcpu_count: [0; _],
+    };
+    let mut first = 0;
+    for (place, &count) in vcpu_counts.iter().enumerate() {
+        info.first_vcpu[place] = first;
+        info.vcpu_count[place] = count;
+        first += count;
+    }
+    info
+}
+
+fn cpus_of(config: &Config) -> Vec<(usize, usize)> {
+    config
+        .vcpus()
+        .map(|(_, vcpu)| (vcpu.vm.index(), vcpu.cpu.index()))
+        .collect()
+}
+
+#[test]
+fn vcpus_go_where_the_manifest_says() {
+    let vms = [vm(0, "a", 2, &[3, 1]), vm(1, "b", 5, &[])];
+    let config = Config::from_manifest(&info(&[2, 5]), &manifest(&vms)).unwrap();
+    let expected = [(0, 3), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3), (1, 0)];
+    assert_eq!(cpus_of(&config), expected);
+    assert_eq!(config.parameters.slice, 312_500, "5 ms at 62.5 MHz");
+}
+
+#[test]
+fn real_time_vms_are_listed_and_left_alone() {
+    let real_time = Vm {
+        kind: VmKind::RealTime,
+        ..vm(0, "rt", 1, &[0])
+    };
+    let vms = [real_time, vm(1, "b", 2, &[])];
+    let config = Config::from_manifest(&info(&[1, 2]), &manifest(&vms)).unwrap();
+    assert_eq!(cpus_of(&config), [(1, 1), (1, 2)]);
+    assert!(!config.vms[0].autostart && !config.vms[0].scheduled);
+    assert!(config.vcpu(VcpuId::new(0).unwrap()).is_none());
+}
+
+fn refused(info: &Gear2Info, manifest: &Manifest<'static>) -> String {
+    Config::from_manifest(info, manifest)
+        .map(drop)
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn disagreements_are_named() {
+    let one = manifest(&[vm(0, "a", 2, &[])]);
+    assert_eq!(
+        refused(&info(&[2, 2]), &one),
+        "Gear1 and the manifest differ in VM 1"
+    );
+    assert_eq!(
+        refused(&info(&[1]), &one),
+        "Gear1 and the manifest differ in VM 0"
+    );
+    let mut few = info(&[2]);
+    few.cpu_mask = 0b0001;
+    assert_eq!(refused(&few, &one), "Gear1 and the manifest differ in VM 0");
+}
+
+#[test]
+fn an_unknown_scheduler_is_refused_by_name() {
+    let mut manifest = manifest(&[]);
+    manifest.gear2.scheduler = "lottery";
+    let text = "manifest: /gear2: scheduler: there is no \"lottery\", there are \"round-robin\"";
+    assert_eq!(refused(&info(&[]), &manifest), text);
+}
+
+#[test]
+fn another_abi_is_a_clear_error() {
+    let mut other = info(&[]);
+    other.abi_version = 0x0007_0002;
+    let [major, minor] = version(ABI_VERSION);
+    let text = alloc::format!("Gear1 has ABI 7.2, Gear2 was built for ABI {major}.{minor}");
+    assert_eq!(check_abi(&other).unwrap_err().to_string(), text);
+    other.magic = 0;
+    assert_eq!(check_abi(&other), Err(StartError::NoInfo));
+}
+
+#[test]
+fn a_damaged_manifest_says_why() {
+    let Err(StartError::Manifest(text)) = Config::new(&info(&[]), b"not a manifest") else {
+        panic!("taken");
+    };
+    assert!(!text.is_empty());
+}
