@@ -42,6 +42,8 @@ macro_rules! records {
 records! {
     /// A CPU entered its loop.
     CpuUp = "CPU up, MPIDR {0}",
+    /// A CPU could not be turned on.
+    CpuFailed = "CPU {0} did not start, PSCI error {1}",
     /// A VM's boot vCPU was made runnable.
     VmStart = "VM {0} started at {1}",
     /// A VM was asked to stop.

@@ -187,12 +187,14 @@ fatal:
     adrp x1, halt_taken
     add x1, x1, :lo12:halt_taken
     str x2, [x1, #16]
+    str x3, [x1, #24]
 2:  ldaxr w2, [x1]
     cbnz w2, 3f
     mov w2, #1
-    stlxr w2, w2, [x1]
-    cbnz w2, 2b
+    stlxr w3, w2, [x1]
+    cbnz w3, 2b
     ldr x2, [x1, #16]
+    ldr x3, [x1, #24]
     adrp x1, halt_stack_top
     add x1, x1, :lo12:halt_stack_top
     sub x1, x1, #{halt_size}

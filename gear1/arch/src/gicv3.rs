@@ -8,6 +8,7 @@
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::el2;
 use gear1_core::context::GicCpuState;
+use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
 
 use crate::barrier;
 use crate::mmio::Mmio;
@@ -58,7 +59,8 @@ const HCR_EN: u64 = 1;
 const HCR_UIE: u64 = 1 << 1;
 /// ICH_HCR_EL2.NPIE: no pending.
 const HCR_NPIE: u64 = 1 << 3;
-/// ICH_HCR_EL2.LRENPIE is left out: EOI of an interrupt that is in no list register is ignored.
+/// ICH_HCR_EL2.TDIR: trap ICC_DIR_EL1.
+const HCR_TDIR: u64 = 1 << 14;
 const SRE_ALL: u64 = 0xf;
 
 /// The distributor, shared by all CPUs.
@@ -186,40 +188,22 @@ pub fn set_virtual_interface(on: bool) {
     barrier::isb();
 }
 
-/// Asks for a maintenance interrupt when list registers run empty.
-pub fn set_maintenance(underflow: bool, no_pending: bool) {
-    let mut hcr = IchHcrEl2.get() & !(HCR_UIE | HCR_NPIE);
-    if underflow {
-        hcr |= HCR_UIE;
-    }
-    if no_pending {
-        hcr |= HCR_NPIE;
-    }
-    IchHcrEl2.set(hcr);
-}
-
 /// Returns how many list registers there are, at most 16.
 pub fn list_register_count() -> usize {
     (IchVtrEl2.get() & 0x1f).wrapping_add(1).min(16) as usize
-}
-
-/// Returns which list registers hold nothing.
-#[inline(always)]
-pub fn empty_list_registers() -> u32 {
-    IchElrsrEl2.get() as u32
 }
 
 macro_rules! list_registers {
     ($($index:literal: $reg:ident),+ $(,)?) => {
         /// Reads a list register; one that does not exist reads as empty.
         #[inline]
-        pub fn list_register(index: usize) -> u64 {
+        fn list_register(index: usize) -> u64 {
             match index { $($index => $reg.get(),)+ _ => 0 }
         }
 
         /// Writes a list register.
         #[inline]
-        pub fn set_list_register(index: usize, value: u64) {
+        fn set_list_register(index: usize, value: u64) {
             match index { $($index => $reg.set(value),)+ _ => {} }
         }
     };
@@ -229,6 +213,14 @@ list_registers! {
     0: IchLr0El2, 1: IchLr1El2, 2: IchLr2El2, 3: IchLr3El2, 4: IchLr4El2, 5: IchLr5El2, 6: IchLr6El2, 7: IchLr7El2,
     8: IchLr8El2, 9: IchLr9El2, 10: IchLr10El2, 11: IchLr11El2, 12: IchLr12El2, 13: IchLr13El2, 14: IchLr14El2,
     15: IchLr15El2,
+}
+
+/// Empties all list registers and asks for no maintenance.
+pub fn clear_list_registers(count: usize) {
+    for index in 0..count {
+        set_list_register(index, 0);
+    }
+    IchHcrEl2.set(HCR_EN);
 }
 
 /// Returns the guest's priority mask.
@@ -273,5 +265,98 @@ pub fn restore_cpu_interface(state: &GicCpuState) {
         IchAp0r3El2.set(a3);
         IchAp1r2El2.set(b2);
         IchAp1r3El2.set(b3);
+    }
+}
+
+/// The list registers of this CPU, as the virtual GIC's core sees them.
+#[derive(Clone, Copy, Debug)]
+pub struct PhysicalListRegisters {
+    count: usize,
+}
+
+impl PhysicalListRegisters {
+    /// Names this CPU's list registers; `count` is [`list_register_count`].
+    #[inline(always)]
+    pub const fn new(count: usize) -> Self {
+        Self { count }
+    }
+}
+
+/// Fields of ICH_LR<n>_EL2 (Arm IHI 0069, 12.4.7).
+mod lr {
+    pub(super) const STATE: u32 = 62;
+    pub(super) const HW: u64 = 1 << 61;
+    pub(super) const GROUP1: u64 = 1 << 60;
+    pub(super) const PRIORITY: u32 = 48;
+    pub(super) const EOI: u64 = 1 << 41;
+    pub(super) const PHYSICAL: u32 = 32;
+}
+
+impl ListRegisters for PhysicalListRegisters {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn read(&self, index: usize) -> Lr {
+        let raw = list_register(index);
+        let state = match raw >> lr::STATE {
+            0 => LrState::Invalid,
+            1 => LrState::Pending,
+            2 => LrState::Active,
+            _ => LrState::PendingActive,
+        };
+        let hw = raw & lr::HW != 0;
+        Lr {
+            // Only INTIDs that `write` took stand here, so the fallback is never used.
+            intid: IntId::new(raw as u32 & 0x3ff).unwrap_or(IntId::VIRTUAL_TIMER),
+            priority: (raw >> lr::PRIORITY) as u8,
+            state,
+            hw,
+            eoi: !hw && raw & lr::EOI != 0,
+            group1: raw & lr::GROUP1 != 0,
+            source: 0,
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, index: usize, value: Lr) {
+        let state = match value.state {
+            LrState::Invalid => 0,
+            LrState::Pending => 1,
+            LrState::Active => 2,
+            LrState::PendingActive => 3_u64,
+        };
+        let intid = u64::from(value.intid.number());
+        let link = if value.hw {
+            lr::HW | intid << lr::PHYSICAL
+        } else if value.eoi {
+            lr::EOI
+        } else {
+            0
+        };
+        let group = if value.group1 { lr::GROUP1 } else { 0 };
+        let priority = u64::from(value.priority) << lr::PRIORITY;
+        set_list_register(index, state << lr::STATE | link | group | priority | intid);
+    }
+
+    #[inline(always)]
+    fn empty_mask(&self) -> u32 {
+        IchElrsrEl2.get() as u32
+    }
+
+    fn set_maintenance(&mut self, wanted: Maintenance) {
+        let mut hcr = IchHcrEl2.get() & !(HCR_UIE | HCR_NPIE | HCR_TDIR);
+        if wanted.underflow {
+            hcr |= HCR_UIE;
+        }
+        if wanted.no_pending {
+            hcr |= HCR_NPIE;
+        }
+        if wanted.deactivate {
+            hcr |= HCR_TDIR;
+        }
+        IchHcrEl2.set(hcr);
     }
 }

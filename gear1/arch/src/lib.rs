@@ -9,8 +9,13 @@
 //! the functions it defines for [`entry`].
 #![no_std]
 
+#[cfg(feature = "boot")]
+extern crate alloc;
+
 #[cfg(target_arch = "aarch64")]
 pub mod barrier;
+#[cfg(all(target_arch = "aarch64", feature = "boot"))]
+pub mod boot;
 #[cfg(target_arch = "aarch64")]
 pub mod cache;
 #[cfg(target_arch = "aarch64")]
@@ -32,7 +37,11 @@ pub mod regs;
 #[cfg(target_arch = "aarch64")]
 pub mod sync;
 #[cfg(target_arch = "aarch64")]
+pub mod stack;
+#[cfg(target_arch = "aarch64")]
 pub mod start;
+#[cfg(target_arch = "aarch64")]
+pub mod stop;
 #[cfg(target_arch = "aarch64")]
 pub mod this_cpu;
 #[cfg(target_arch = "aarch64")]

@@ -1,6 +1,6 @@
 //! The runtime image's header, its first instructions, and the boot page.
 //!
-//! The image defines `gear1_main(index: u64, stack_top: u64) -> !`, which every
+//! The image defines `gear1_main(index: u64) -> !`, which every
 //! CPU reaches on its own stack: the boot CPU from init, with index 0, the
 //! others from the boot page.
 
@@ -74,7 +74,6 @@ gear1_boot_page:
     isb
     mov sp, x5
     mov x0, x6
-    mov x1, x5
     mov x29, #0
     mov x30, #0
     br x7
@@ -110,7 +109,7 @@ static SECONDARY: [SecondaryArgs; gear1_abi::id::MAX_CPUS] = [const {
 }; gear1_abi::id::MAX_CPUS];
 
 unsafe extern "C" {
-    fn gear1_main(index: u64, stack_top: u64) -> !;
+    fn gear1_main(index: u64) -> !;
 }
 
 /// Why the hand-over cannot be used.

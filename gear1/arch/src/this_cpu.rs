@@ -7,9 +7,13 @@
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use gear1_abi::id::{CpuIndex, MAX_CPUS};
-use gear1_core::context::Frame;
+use gear1_abi::layout::el2;
+use gear1_core::context::{Frame, VcpuContext};
+
+use crate::sync::Claim;
 
 /// One physical CPU. `T` is what the image keeps per CPU.
 #[repr(C)]
@@ -23,6 +27,8 @@ pub struct ThisCpu<T> {
     index: CpuIndex,
     /// Gear2's loop on this CPU.
     gear2: Frame,
+    /// The vCPU loaded on this CPU; the guest frame that `current` may point at is in it.
+    context: Option<Claim<'static, VcpuContext>>,
     /// What the image keeps.
     pub data: T,
 }
@@ -45,6 +51,7 @@ impl<T> ThisCpu<T> {
                 None => unreachable!(),
             },
             gear2: Frame { x: [0; 31], pc: 0, pstate: 0, sp_el0: 0 },
+            context: None,
             data,
         }
     }
@@ -58,9 +65,9 @@ impl<T> ThisCpu<T> {
     /// Returns the frame of whoever trapped, or runs next.
     #[inline(always)]
     pub fn frame(&mut self) -> &mut Frame {
-        // SAFETY: `current` points at this CPU's `gear2` or at the frame of the
-        // vCPU context whose claim this CPU holds while it is current (`set_guest`);
-        // `&mut self` makes the reference unique among safe users.
+        // SAFETY: `current` points at this CPU's `gear2` or into the context whose
+        // claim it holds (`install` and `remove` point it away first); `&mut self`
+        // covers both, so the reference is unique.
         unsafe { &mut *self.current }
     }
 
@@ -82,46 +89,66 @@ impl<T> ThisCpu<T> {
         self.current = &raw mut self.gear2;
     }
 
-    /// Makes a guest run next.
-    ///
-    /// # Safety
-    ///
-    /// `frame` lies in a context that this CPU has claimed and keeps claimed
-    /// until it makes another one current.
+    /// Makes the loaded guest run next, if there is one.
     #[inline(always)]
-    pub unsafe fn set_guest(&mut self, frame: *mut Frame) {
-        self.current = frame;
+    pub fn set_guest(&mut self) {
+        if let Some(context) = self.context.as_mut() {
+            self.current = &raw mut context.frame;
+        }
+    }
+
+    /// Takes over the registers of the vCPU that is loaded from now on.
+    pub fn install(&mut self, context: Claim<'static, VcpuContext>) {
+        self.set_gear2();
+        self.context = Some(context);
+    }
+
+    /// Gives the loaded vCPU's registers back.
+    pub fn remove(&mut self) {
+        self.set_gear2();
+        self.context = None;
+    }
+
+    /// Returns the parts: the loaded vCPU's registers, Gear2's frame, the image's data.
+    #[inline(always)]
+    pub fn parts(&mut self) -> (Option<&mut VcpuContext>, &mut Frame, &mut T) {
+        (self.context.as_deref_mut(), &mut self.gear2, &mut self.data)
+    }
+
+    /// Returns the loaded vCPU's registers.
+    #[inline(always)]
+    pub fn context(&mut self) -> Option<&mut VcpuContext> {
+        self.context.as_deref_mut()
     }
 }
 
 /// All CPUs' states, in a static.
 pub struct Cpus<T> {
+    taken: [AtomicBool; MAX_CPUS],
     slots: [UnsafeCell<ThisCpu<T>>; MAX_CPUS],
 }
 
-// SAFETY: each slot is reached only by the CPU that attached to it: `attach` is
-// called once by each CPU with its own index, and later accesses go through that
-// CPU's TPIDR_EL2.
+// SAFETY: `attach` hands each slot out once, to the CPU that then owns it; the
+// raw pointers in it point into the slot itself or into what it claimed.
 unsafe impl<T: Send> Sync for Cpus<T> {}
 
 impl<T> Cpus<T> {
     /// Wraps the initial states.
     pub const fn new(slots: [UnsafeCell<ThisCpu<T>>; MAX_CPUS]) -> Self {
-        Self { slots }
+        Self { taken: [const { AtomicBool::new(false) }; MAX_CPUS], slots }
     }
 
-    /// Makes the calling CPU the one with `index`, with Gear2 as current.
-    ///
-    /// # Safety
-    ///
-    /// Called once by each CPU, at its start, with an index no other CPU has;
-    /// `stack_top` is the top of its own stack, on which it runs now.
-    pub unsafe fn attach(&self, index: CpuIndex, stack_top: u64) -> Option<&mut ThisCpu<T>> {
+    /// Makes the calling CPU the one with `index`, whose stack it runs on, with
+    /// Gear2 as current. Succeeds once for each index.
+    pub fn attach(&'static self, index: CpuIndex) -> Option<&'static mut ThisCpu<T>> {
         let slot = self.slots.get(index.index())?;
-        // SAFETY: the caller is the only user of this slot.
+        if self.taken.get(index.index())?.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        // SAFETY: `taken` was false, so nobody got this slot before.
         let cpu = unsafe { &mut *slot.get() };
         cpu.index = index;
-        cpu.stack_top = stack_top;
+        cpu.stack_top = el2::STACKS.wrapping_add(index.reg().wrapping_add(1).wrapping_mul(el2::STACK_STRIDE));
         cpu.current = &raw mut cpu.gear2;
         cpu.entered = cpu.current;
         crate::cpu::set_thread_pointer(ptr::from_mut(cpu).addr() as u64);

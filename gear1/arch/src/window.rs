@@ -1,9 +1,10 @@
-//! Windows: the only way the runtime reaches a guest's memory. Each CPU has two
+//! Loading a VM through windows, the only way the runtime reaches a guest's memory. Each CPU has two
 //! (source and destination) of 64 KiB; what they map changes, and is nothing
 //! between two uses.
 
 use core::ptr;
 
+use gear1_abi::boot::BootVm;
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
@@ -18,7 +19,7 @@ const READ_ONLY: u64 = 1 << 7;
 
 /// Which of a CPU's two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+enum Side {
     /// Read-only.
     Source = 0,
     /// Read-write.
@@ -27,7 +28,7 @@ pub enum Side {
 
 /// A window that maps physical memory until it is dropped.
 #[derive(Debug)]
-pub struct Window {
+struct Window {
     cpu: CpuIndex,
     side: Side,
     /// Offset of the first byte in the window.
@@ -42,13 +43,9 @@ fn entry(cpu: CpuIndex, side: Side, page: u64) -> *mut u64 {
 }
 
 impl Window {
-    /// Maps `size` bytes at the physical address `pa`, as far as they fit.
-    ///
-    /// # Safety
-    ///
-    /// The caller runs on `cpu`, has no other window on this side, and the memory
-    /// belongs to a VM none of whose vCPUs runs, or to the archive.
-    pub unsafe fn map(cpu: CpuIndex, side: Side, pa: u64, size: u64) -> Self {
+    /// Maps `size` bytes at the physical address `pa`, as far as they fit. The
+    /// caller runs on `cpu` and has no other window on this side.
+    fn map(cpu: CpuIndex, side: Side, pa: u64, size: u64) -> Self {
         let offset = pa % PAGE_SIZE;
         let size = size.min(WINDOW_SIZE.wrapping_sub(offset));
         let base = pa.wrapping_sub(offset);
@@ -76,18 +73,18 @@ impl Window {
     }
 
     /// Returns the bytes mapped.
-    pub fn size(&self) -> u64 {
+    fn size(&self) -> u64 {
         self.size
     }
 
     /// Fills the window with zeroes.
-    pub fn zero(&mut self) {
+    fn zero(&mut self) {
         // SAFETY: `size` bytes from `address` are mapped writable for this window.
         unsafe { ptr::write_bytes(self.address() as *mut u8, 0, self.size as usize) };
     }
 
     /// Copies the source window to `offset` of this one, as far as both reach.
-    pub fn copy_from(&mut self, source: &Window, offset: u64) {
+    fn copy_from(&mut self, source: &Window, offset: u64) {
         let room = self.size.saturating_sub(offset);
         let count = source.size.min(room);
         let to = self.address().wrapping_add(offset) as *mut u8;
@@ -98,7 +95,7 @@ impl Window {
 
     /// Cleans and invalidates the window's lines to the point of coherency: the
     /// guest starts with its caches off and must find what was written.
-    pub fn clean(&self) {
+    fn clean(&self) {
         cache::clean_invalidate_range(self.address(), self.size);
     }
 }
@@ -113,3 +110,39 @@ impl Drop for Window {
     }
 }
 
+
+/// Returns the physical address of the byte `progress` of the VM's memory.
+fn place(vm: &BootVm, progress: u64) -> Option<u64> {
+    let mut rest = progress;
+    for region in &vm.regions {
+        if rest < region.size {
+            return Some(region.pa.wrapping_add(rest));
+        }
+        rest = rest.wrapping_sub(region.size);
+    }
+    None
+}
+
+/// Wipes one window of the VM's memory, `progress` bytes from its start (a
+/// multiple of [`WINDOW_SIZE`]), and copies what the load table puts there.
+///
+/// The VM must be stopped. What is reached is what init wrote down for it:
+/// never memory of Gear1, so that Rust's view of memory is kept whatever it holds.
+pub fn load_piece(cpu: CpuIndex, vm: &'static BootVm, progress: u64) {
+    let Some(pa) = place(vm, progress) else { return };
+    let mut destination = Window::map(cpu, Side::Destination, pa, WINDOW_SIZE);
+    destination.zero();
+    let end = pa.wrapping_add(destination.size());
+    for item in &vm.loads {
+        let to = end.min(item.destination.wrapping_add(item.size));
+        let mut at = pa.max(item.destination);
+        // Bound: one destination window needs at most two source windows.
+        while at < to {
+            let source = item.source.wrapping_add(at.wrapping_sub(item.destination));
+            let window = Window::map(cpu, Side::Source, source, to.wrapping_sub(at));
+            destination.copy_from(&window, at.wrapping_sub(pa));
+            at = at.wrapping_add(window.size());
+        }
+    }
+    destination.clean();
+}

@@ -111,6 +111,10 @@ pub struct VcpuContext {
     pub el1: El1State,
     /// Virtual CPU interface.
     pub gic: GicCpuState,
+    /// ESR_EL2 of the access that waits for Gear2's reply.
+    pub awaited_esr: u64,
+    /// FAR_EL2 of that access.
+    pub awaited_far: u64,
     /// FP and SIMD registers, unless a CPU still holds them.
     pub fp: FpState,
 }
@@ -157,6 +161,8 @@ impl VcpuContext {
             cntv_cval: 0,
         },
         gic: GicCpuState { vmcr: 0, ap0r: [0; MAX_APR], ap1r: [0; MAX_APR] },
+        awaited_esr: 0,
+        awaited_far: 0,
         fp: FpState::ZERO,
     };
 

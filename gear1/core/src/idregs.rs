@@ -60,11 +60,11 @@ pub fn lookup(reg: SysregId) -> Option<IdReg> {
 
 /// A 4-bit field of an ID register.
 const fn field(value: u64, shift: u32) -> u64 {
-    (value >> shift) & 0xf
+    value.wrapping_shr(shift) & 0xf
 }
 
 const fn set(value: u64, shift: u32, new: u64) -> u64 {
-    value & !(0xf << shift) | new << shift
+    value & !0xf_u64.wrapping_shl(shift) | new.wrapping_shl(shift)
 }
 
 /// Returns `value` with every field outside `keep` (shifts of the fields) zeroed.
@@ -72,7 +72,7 @@ const fn only(value: u64, keep: &[u32]) -> u64 {
     let mut mask = 0_u64;
     let mut rest = keep;
     while let [shift, tail @ ..] = rest {
-        mask |= 0xf << *shift;
+        mask |= 0xf_u64.wrapping_shl(*shift);
         rest = tail;
     }
     value & mask

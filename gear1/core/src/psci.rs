@@ -41,15 +41,8 @@ pub const SMCCC_VERSION: u64 = 0x1_0001;
 pub enum Call {
     /// Answered with a constant, in X0.
     Constant(u64),
-    /// CPU_SUSPEND: like WFI (standby), or a power-down that resumes at the entry point.
-    Suspend {
-        /// Bit 16 of the power state: resumes at `entry` with `context` in X0.
-        power_down: bool,
-        /// Entry point (IPA).
-        entry: u64,
-        /// X0 after the resume.
-        context: u64,
-    },
+    /// CPU_SUSPEND with a well-formed power state.
+    Suspend,
     /// CPU_OFF.
     Off,
     /// CPU_ON.
@@ -106,8 +99,7 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
     let low = |value: u64| value & 0xffff_ffff;
     match id {
         function::PSCI_VERSION => Call::Constant(PSCI_VERSION),
-        function::CPU_SUSPEND => suspend(x1, low(x2), low(x3)),
-        function::CPU_SUSPEND_64 => suspend(x1, x2, x3),
+        function::CPU_SUSPEND | function::CPU_SUSPEND_64 => suspend(x1),
         function::CPU_OFF => Call::Off,
         function::CPU_ON => Call::On { target: low(x1), entry: low(x2), context: low(x3) },
         function::CPU_ON_64 => Call::On { target: x1, entry: x2, context: x3 },
@@ -130,13 +122,12 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
     }
 }
 
-const fn suspend(state: u64, entry: u64, context: u64) -> Call {
-    const POWER_DOWN: u64 = 1 << 16;
+const fn suspend(state: u64) -> Call {
     // Original format: StateID 15:0, StateType 16, PowerLevel 25:24; the rest is reserved.
     if state & 0xfcfe_0000 != 0 {
         return Call::Constant(ret::INVALID_PARAMETERS);
     }
-    Call::Suspend { power_down: state & POWER_DOWN != 0, entry, context }
+    Call::Suspend
 }
 
 const fn features(id: u32) -> u64 {

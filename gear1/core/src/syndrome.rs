@@ -129,6 +129,18 @@ impl DataAbort {
         ((self.0 >> 16) & 31) as u8
     }
 
+    /// Returns the whole syndrome.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the bytes that a store of `value` writes.
+    #[inline]
+    pub const fn truncate(self, value: u64) -> u64 {
+        let unused = 64_u32.saturating_sub(8 << self.size_log2());
+        (value << unused) >> unused
+    }
+
     /// Returns what a load puts into its register when memory holds `value`:
     /// truncated to the access size, sign-extended (SSE) to the register's width (SF).
     #[inline]

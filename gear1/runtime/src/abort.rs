@@ -1,0 +1,198 @@
+//! Memory aborts of guests: emulated devices, or an abort inside the guest.
+
+use gear1_abi::call::{Reply, Status, VcpuState};
+use gear1_abi::event::{Event, Mmio};
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::VcpuId;
+use gear1_abi::record::RecordId;
+use gear1_arch::entry::Resume;
+use gear1_arch::regs::{
+    ElrEl1, ElrEl2, EsrEl1, EsrEl2, FarEl1, FarEl2, HpfarEl2, SctlrEl1, SpsrEl1, SpsrEl2, VbarEl1,
+};
+use gear1_core::syndrome::{DataAbort, Entry, FaultKind, Syndrome};
+use gear1_core::vgic::{self, Kicks, VcpuIndex};
+
+use crate::machine::{self, Cpu, Machine};
+use crate::{irq, log, vcpu};
+
+/// Size of a distributor's registers.
+const GICD_SIZE: u64 = 0x1_0000;
+/// Size of a vCPU's redistributor frames.
+const GICR_SIZE: u64 = 0x2_0000;
+
+/// A data abort of a guest.
+pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+    let abort = syndrome.data_abort();
+    // HPFAR_EL2 is valid for translation faults and for faults on a walk; a
+    // guest's memory has no permission faults, since all of it is RWX.
+    let ipa = (HpfarEl2.get() & 0xfff_ffff_fff0) << 8 | FarEl2.get() & 0xfff;
+    let emulated = abort.kind() == FaultKind::Translation && !abort.on_table_walk();
+    if !emulated || !abort.is_decoded() {
+        return reflect(cpu, syndrome, ipa);
+    }
+    let Some(loaded) = cpu.data.loaded.as_ref() else { return Resume::Same };
+    let boot = machine::boot_vm(machine, loaded.vm);
+    let distributor = ipa.wrapping_sub(boot.gicd_ipa);
+    if distributor < GICD_SIZE {
+        return gic(cpu, machine, abort, GicFrame::Distributor, distributor);
+    }
+    let redistributor = ipa.wrapping_sub(boot.gicr_ipa);
+    if redistributor < GICR_SIZE.wrapping_mul(u64::from(boot.vcpu_count)) {
+        let target = vcpu::gic_index((redistributor / GICR_SIZE) as usize);
+        return gic(cpu, machine, abort, GicFrame::Redistributor(target), redistributor % GICR_SIZE);
+    }
+    forward(cpu, abort, ipa)
+}
+
+/// Which part of the virtual GIC an access reaches.
+#[derive(Clone, Copy)]
+enum GicFrame {
+    Distributor,
+    Redistributor(VcpuIndex),
+}
+
+/// Emulates an access to the virtual GIC.
+#[inline]
+fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offset: u64) -> Resume {
+    let size = abort.size_log2();
+    let register = abort.register();
+    vcpu::skip_instruction();
+    if abort.is_write() {
+        let value = abort.truncate(cpu.frame().reg(register));
+        return gic_write(cpu, machine, frame, offset, size, value);
+    }
+    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    loaded.shared.count(ExitReason::MmioGic);
+    if vgic::shows_list_registers(offset) {
+        vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| gic.sync(index, lrs));
+    }
+    let value = loaded.look_at_gic(cpu.data.list_registers, |gic, index, _| match frame {
+        GicFrame::Distributor => gic.distributor_read(index, offset, size),
+        GicFrame::Redistributor(target) => gic.redistributor_read(target, offset, size),
+    });
+    cpu.frame().set_reg(register, abort.extend(value));
+    Resume::Same
+}
+
+fn gic_write(cpu: &mut Cpu, machine: &Machine, frame: GicFrame, offset: u64, size: u8, value: u64) -> Resume {
+    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    loaded.shared.count(ExitReason::MmioGic);
+    vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+        let synced = if vgic::shows_list_registers(offset) { gic.sync(index, lrs) } else { Kicks::NONE };
+        synced.and(match frame {
+            GicFrame::Distributor => gic.distributor_write(index, offset, size, value),
+            GicFrame::Redistributor(target) => gic.redistributor_write(target, offset, size, value),
+        })
+    });
+    woke_somebody(cpu, machine, ExitReason::MmioGic)
+}
+
+/// After a change that may have woken a vCPU of this very CPU: Gear2 hears of it now.
+pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+    if !machine::cpu_shared(cpu.index()).is_pending() {
+        return Resume::Same;
+    }
+    irq::after_interrupt(cpu, machine, reason)
+}
+
+/// Hands an access to Gear2 and waits for its reply.
+fn forward(cpu: &mut Cpu, abort: DataAbort, ipa: u64) -> Resume {
+    let store = abort.is_write().then(|| abort.truncate(cpu.frame().reg(abort.register())));
+    let mmio = Mmio { ipa, size_log2: abort.size_log2(), store };
+    let (Some(context), _, data) = cpu.parts() else { return Resume::Same };
+    context.awaited_esr = abort.raw();
+    context.awaited_far = FarEl2.get();
+    let Some(loaded) = data.loaded.as_ref() else { return Resume::Same };
+    loaded.shared.count(ExitReason::MmioGear2);
+    let id = loaded.id;
+    vcpu::leave(cpu, VcpuState::AwaitsMmio, ExitReason::MmioGear2, Event::Mmio(id, mmio))
+}
+
+/// Completes what a vCPU of this CPU's waits for.
+pub(crate) fn reply(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> Result<(), Status> {
+    let shared = machine::vcpu(id);
+    let waits = match shared.state() {
+        VcpuState::AwaitsMmio => VcpuState::AwaitsMmio,
+        VcpuState::AwaitsHypercall => VcpuState::AwaitsHypercall,
+        VcpuState::Off | VcpuState::Ready | VcpuState::Running | VcpuState::Wfi => return Err(Status::WrongState),
+    };
+    let hypercall = if waits == VcpuState::AwaitsHypercall { HYPERCALL } else { 0 };
+    let word = reply as u64 | hypercall;
+    let here = cpu.data.loaded.as_ref().is_some_and(|loaded| loaded.id == id);
+    if here {
+        apply_reply(cpu, word, value);
+    } else {
+        shared.post_reply(word, value);
+    }
+    // Fails only when the VM was stopped meanwhile; then nobody wants the reply.
+    if shared.transition(waits, VcpuState::Ready) { Ok(()) } else { Err(Status::WrongState) }
+}
+
+/// In a reply's word: it answers a hypercall.
+const HYPERCALL: u64 = 1 << 8;
+
+/// Puts a reply into the loaded vCPU's registers. It is not running: PC and
+/// PSTATE are in its context.
+pub(crate) fn apply_reply(cpu: &mut Cpu, word: u64, value: u64) {
+    let has_pan = cpu.data.has_pan;
+    let Some(context) = cpu.context() else { return };
+    let abort = Syndrome(context.awaited_esr).data_abort();
+    if word & HYPERCALL != 0 {
+        context.frame.set_reg(0, value);
+        return;
+    }
+    match Reply::from_reg(word & 0xff) {
+        Some(Reply::Value) => {
+            if !abort.is_write() {
+                context.frame.set_reg(abort.register(), abort.extend(value));
+            }
+            context.frame.pc = context.frame.pc.wrapping_add(4);
+        }
+        Some(Reply::Abort) => {
+            let entry = Entry::synchronous(context.frame.pstate, context.el1.sctlr, has_pan);
+            EsrEl1.set(entry.external_abort(Syndrome(abort.raw())));
+            FarEl1.set(context.awaited_far);
+            ElrEl1.set(context.frame.pc);
+            SpsrEl1.set(context.frame.pstate);
+            context.frame.pc = VbarEl1.get().wrapping_add(entry.vector_offset);
+            context.frame.pstate = entry.pstate;
+        }
+        Some(Reply::None) | None => {}
+    }
+}
+
+/// An instruction fetch from where nothing is.
+pub(crate) fn instruction(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
+    let ipa = (HpfarEl2.get() & 0xfff_ffff_fff0) << 8 | FarEl2.get() & 0xfff;
+    reflect(cpu, syndrome, ipa)
+}
+
+/// Reflects a fault as an external abort inside the guest.
+fn reflect(cpu: &mut Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
+    let undecoded = syndrome.data_abort().kind() == FaultKind::Translation;
+    let id = if undecoded { RecordId::NoSyndrome } else { RecordId::GuestAbort };
+    if let Some(loaded) = cpu.data.loaded.as_ref() {
+        loaded.shared.count(ExitReason::Abort);
+        log::log(cpu.index(), id, [loaded.id.reg(), syndrome.0, ipa]);
+    }
+    let entry = Entry::synchronous(SpsrEl2.get(), SctlrEl1.get(), cpu.data.has_pan);
+    FarEl1.set(FarEl2.get());
+    inject(entry, entry.external_abort(Syndrome(EsrEl2.get())));
+    Resume::Same
+}
+
+/// Makes the guest take an undefined-instruction exception.
+pub(crate) fn inject_undefined(cpu: &mut Cpu) -> Resume {
+    let entry = Entry::synchronous(SpsrEl2.get(), SctlrEl1.get(), cpu.data.has_pan);
+    inject(entry, Entry::undefined());
+    Resume::Same
+}
+
+/// Enters EL1 of the running guest at its synchronous vector.
+fn inject(entry: Entry, esr: u64) {
+    EsrEl1.set(esr);
+    ElrEl1.set(ElrEl2.get());
+    SpsrEl1.set(SpsrEl2.get());
+    ElrEl2.set(VbarEl1.get().wrapping_add(entry.vector_offset));
+    SpsrEl2.set(entry.pstate);
+}

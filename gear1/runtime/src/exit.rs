@@ -1,0 +1,50 @@
+//! Synchronous exceptions from guests and from Gear2: decode, dispatch.
+
+use gear1_abi::exit::ExitReason;
+use gear1_arch::cpu::hcr;
+use gear1_arch::entry::Resume;
+use gear1_arch::regs::HcrEl2;
+use gear1_core::syndrome::{Syndrome, ec};
+
+use crate::halt::{HaltReason, halt};
+use crate::machine::{Cpu, MACHINE};
+use crate::{abort, gear2_call, guest_call, sysreg, vcpu};
+
+/// Entry from the synchronous vectors.
+#[unsafe(no_mangle)]
+extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
+    let Some(machine) = MACHINE.get() else { halt(cpu, HaltReason::Inconsistent) };
+    let syndrome = Syndrome(esr);
+    match syndrome.class() {
+        ec::SVC64 => gear2_call::dispatch(cpu, machine, syndrome.immediate()),
+        ec::HVC64 => guest_call::hvc(cpu, machine),
+        _ if cpu.is_gear2_current() => halt(cpu, HaltReason::Gear2Fault),
+        ec::DATA_ABORT => abort::data(cpu, machine, syndrome),
+        ec::SYSREG => sysreg::access(cpu, machine, syndrome),
+        ec::SMC64 => guest_call::smc(cpu, machine),
+        ec::WFX => guest_call::wait(cpu, machine, syndrome),
+        ec::FP => vcpu::take_fp(cpu),
+        ec::INSTRUCTION_ABORT => abort::instruction(cpu, syndrome),
+        _ => undefined(cpu),
+    }
+}
+
+/// What a guest's CPU does not have: AArch32 traps, pointer authentication,
+/// SVE, SME, MTE and everything later.
+fn undefined(cpu: &mut Cpu) -> Resume {
+    if let Some(loaded) = cpu.data.loaded.as_ref() {
+        loaded.shared.count(ExitReason::Undefined);
+    }
+    abort::inject_undefined(cpu)
+}
+
+/// Entry from the SError vectors: reflected to the guest that runs, since an
+/// asynchronous error cannot be told apart from one it caused.
+#[unsafe(no_mangle)]
+extern "C" fn gear1_serror(cpu: &mut Cpu) -> Resume {
+    if cpu.is_gear2_current() {
+        halt(cpu, HaltReason::Gear2Fault);
+    }
+    HcrEl2.set(HcrEl2.get() | hcr::VSE);
+    Resume::Same
+}

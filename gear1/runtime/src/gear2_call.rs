@@ -1,0 +1,155 @@
+//! Gear2's calls: `SVC #number`. See `docs/abi.md`.
+
+use gear1_abi::ABI_VERSION;
+use gear1_abi::call::{Reply, Status, VmState, number};
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::{CpuIndex, VcpuId};
+use gear1_abi::regs::Regs;
+use gear1_arch::entry::Resume;
+use gear1_arch::{cpu, firmware, gicv3};
+use gear1_core::vgic::IntId;
+
+use crate::halt::{HaltReason, halt};
+use crate::machine::{self, Cpu, Machine, RINGS};
+use crate::{abort, lifecycle, next, vcpu};
+
+/// Outcome of a call and what X1 to X6 hold beside it.
+type Answer = Result<[u64; 6], Status>;
+
+const NOTHING: [u64; 6] = [0; 6];
+
+/// Handles `SVC #immediate` of Gear2.
+#[inline]
+pub(crate) fn dispatch(cpu: &mut Cpu, machine: &Machine, immediate: u16) -> Resume {
+    if immediate == number::NEXT {
+        return next::next(cpu, machine);
+    }
+    let regs = next::arguments(cpu);
+    let answer = call(cpu, machine, immediate, &regs);
+    let (status, [a, b, c, d, e, f]) = match answer {
+        Ok(values) => (Status::Ok, values),
+        Err(status) => (status, NOTHING),
+    };
+    let [x0, x1, x2, x3, x4, x5, x6, ..] = &mut cpu.gear2().x;
+    (*x0, *x1, *x2, *x3, *x4, *x5, *x6) = (status as u64, a, b, c, d, e, f);
+    Resume::Same
+}
+
+fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer {
+    let [a, b, c, ..] = *regs;
+    let vm = || machine::vm_from_reg(machine, a).ok_or(Status::NotFound);
+    let id = || machine::vcpu_from_reg(machine, a).ok_or(Status::NotFound);
+    match immediate {
+        number::VERSION => Ok([u64::from(ABI_VERSION), cpu::now(), 0, 0, 0, 0]),
+        number::VCPU_STATE => vcpu_state(id()?),
+        number::VCPU_ASSIGN => assign(cpu, machine, id()?, b),
+        number::VCPU_REPLY => {
+            let reply = Reply::from_reg(c).ok_or(Status::Invalid)?;
+            abort::reply(cpu, id()?, reply, b).map(|()| NOTHING)
+        }
+        number::VM_STATE => lifecycle::state(machine, vm()?),
+        number::VM_STOP => lifecycle::stop(cpu, machine, vm()?),
+        number::VM_LOAD => lifecycle::load(cpu, machine, vm()?),
+        number::VM_START => lifecycle::start(cpu, machine, vm()?),
+        number::IRQ_SET => irq_set(cpu, machine, regs),
+        number::IRQ_DONE => irq_done(machine, a),
+        number::POKE => poke(cpu, machine, a),
+        number::EXIT_STATS => exit_stats(id()?, b),
+        number::LOG_READ => log_read(machine, a),
+        number::SYSTEM => firmware::system(machine.boot.enable_method, a != 0),
+        number::FATAL => halt(cpu, HaltReason::Gear2Fatal),
+        _ => Err(Status::NoSuchCall),
+    }
+}
+
+fn vcpu_state(id: VcpuId) -> Answer {
+    let shared = machine::vcpu(id);
+    Ok([shared.state() as u64, 0, 0, shared.home().reg(), 0, 0])
+}
+
+/// Gives a vCPU of this CPU's to another CPU: its registers leave this one.
+fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
+    let target = CpuIndex::from_reg(target).ok_or(Status::NotFound)?;
+    let known = machine.boot.cpus.get(target.index()).is_some_and(|cpu| cpu.gear2);
+    if !known {
+        return Err(Status::NotFound);
+    }
+    let shared = machine::vcpu(id);
+    if shared.home() != cpu.index() {
+        return Err(Status::WrongState);
+    }
+    vcpu::release_fp(cpu, id);
+    if cpu.data.loaded.as_ref().is_some_and(|loaded| loaded.id == id) {
+        vcpu::unload(cpu, machine);
+    }
+    shared.set_home(target);
+    // Its running timer is watched by the new home from its next load on; until
+    // then it counts as due, so that it is not forgotten.
+    crate::timer::hand_over(cpu, machine, id);
+    Ok(NOTHING)
+}
+
+fn irq_set(cpu: &mut Cpu, machine: &Machine, regs: &Regs) -> Answer {
+    let [vm, intid, level, ..] = *regs;
+    let vm_id = machine::vm_from_reg(machine, vm).ok_or(Status::NotFound)?;
+    let intid = u32::try_from(intid).ok().and_then(IntId::new).ok_or(Status::Invalid)?;
+    if intid.number() < 32 || level > 1 {
+        return Err(Status::Invalid);
+    }
+    let here = cpu.data.loaded.filter(|loaded| loaded.vm == vm_id);
+    let mut vm = machine::vm(vm_id).lock();
+    if vm.state != VmState::Running {
+        return Err(Status::WrongState);
+    }
+    let kicks = vm.gic.set_line(vcpu::gic_index(0), intid, level != 0);
+    drop(vm);
+    match here {
+        Some(loaded) => vcpu::change_gic(cpu, machine, &loaded, |_, _, _| kicks),
+        None => vcpu::notify(cpu, machine, vm_id, kicks),
+    }
+    Ok(NOTHING)
+}
+
+fn irq_done(machine: &Machine, intid: u64) -> Answer {
+    let owner = machine.boot.irq_owner.get(intid as usize).copied();
+    if owner != Some(gear1_abi::boot::IrqOwner::GEAR2) {
+        return Err(Status::NotFound);
+    }
+    gicv3::deactivate(intid as u32);
+    Ok(NOTHING)
+}
+
+fn poke(cpu: &mut Cpu, machine: &Machine, target: u64) -> Answer {
+    let target = CpuIndex::from_reg(target).ok_or(Status::NotFound)?;
+    let managed = machine.boot.cpus.get(target.index()).is_some_and(|cpu| cpu.gear2);
+    if !managed {
+        return Err(Status::NotFound);
+    }
+    machine::cpu_shared(target).poke();
+    vcpu::kick(cpu, machine, target);
+    Ok(NOTHING)
+}
+
+fn exit_stats(id: VcpuId, reason: u64) -> Answer {
+    let reason = usize::try_from(reason).ok().and_then(ExitReason::from_index).ok_or(Status::NotFound)?;
+    let (count, ticks) = machine::vcpu(id).stats(reason);
+    Ok([count, ticks, 0, 0, 0, 0])
+}
+
+/// The cursor holds the CPU in its upper byte and the sequence number below.
+fn log_read(machine: &Machine, cursor: u64) -> Answer {
+    const CPU_SHIFT: u32 = 56;
+    let first = cursor >> CPU_SHIFT;
+    // Bound: the number of CPUs, at most 8.
+    for index in first..u64::from(machine.boot.cpu_count) {
+        let sequence = if index == first { cursor & ((1 << CPU_SHIFT) - 1) } else { 0 };
+        let Some(ring) = RINGS.get(index as usize) else { break };
+        if let Some((found, record)) = ring.read(sequence) {
+            let next = index << CPU_SHIFT | found.wrapping_add(1);
+            let [x, y, z] = record.values;
+            return Ok([next, record.time, record.id_and_cpu, x, y, z]);
+        }
+    }
+    Err(Status::NotFound)
+}
+

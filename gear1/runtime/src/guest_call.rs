@@ -1,0 +1,197 @@
+//! Calls and waits of guests: HVC, SMC, WFI and WFE.
+
+use gear1_abi::ABI_VERSION;
+use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::event::{Event, VmEnd};
+use gear1_abi::exit::ExitReason;
+use gear1_abi::guest::{self, NOT_SUPPORTED};
+use gear1_abi::id::VmId;
+use gear1_arch::entry::Resume;
+use gear1_arch::gicv3;
+use gear1_core::psci::{self, Call, affinity, ret};
+use gear1_core::syndrome::Syndrome;
+
+use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::{abort, lifecycle, vcpu};
+
+/// HVC: the PC is behind the instruction already.
+#[inline]
+pub(crate) fn hvc(cpu: &mut Cpu, machine: &Machine) -> Resume {
+    call(cpu, machine, ExitReason::Hvc)
+}
+
+/// SMC: trapped, so the PC is still at the instruction.
+pub(crate) fn smc(cpu: &mut Cpu, machine: &Machine) -> Resume {
+    vcpu::skip_instruction();
+    call(cpu, machine, ExitReason::Smc)
+}
+
+/// Answers a call by SMCCC: the function in W0, arguments in X1 and on, the result in X0.
+#[inline]
+fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+    let [x0, x1, x2, x3, ..] = cpu.frame().x;
+    let decoded = psci::decode(x0, x1, x2, x3);
+    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    if !matches!(decoded, Call::Other | Call::Suspend) {
+        loaded.shared.count(reason);
+    }
+    let result = match decoded {
+        Call::Constant(value) => value,
+        Call::Other => return vendor(cpu, reason),
+        Call::On { target, entry, context } => {
+            let result = cpu_on(cpu, machine, &loaded, target, (entry, context));
+            cpu.frame().set_reg(0, result);
+            return abort::woke_somebody(cpu, machine, reason);
+        }
+        Call::AffinityInfo { target, level } => affinity_info(machine, &loaded, target, level),
+        Call::Off => return cpu_off(cpu, reason),
+        Call::Suspend => return suspend(cpu, machine),
+        Call::SystemOff => return lifecycle::end(cpu, machine, reason, VmEnd::Off),
+        Call::SystemReset => return lifecycle::end(cpu, machine, reason, VmEnd::Reset),
+    };
+    cpu.frame().set_reg(0, result);
+    Resume::Same
+}
+
+/// Tells whether `ipa` lies in the VM's memory.
+fn is_memory(machine: &Machine, vm: VmId, ipa: u64) -> bool {
+    let regions = &machine::boot_vm(machine, vm).regions;
+    regions.iter().any(|region| ipa.wrapping_sub(region.ipa) < region.size)
+}
+
+fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u64, u64)) -> u64 {
+    let count = usize::from(machine::boot_vm(machine, caller.vm).vcpu_count);
+    let Some(id) = psci::target_index(target, count).and_then(|i| machine::vcpu_of(machine, caller.vm, i)) else {
+        return ret::INVALID_PARAMETERS;
+    };
+    let (entry, context) = start;
+    if !is_memory(machine, caller.vm, entry) {
+        return ret::INVALID_ADDRESS;
+    }
+    let vm = machine::vm(caller.vm).lock();
+    if vm.state != VmState::Running {
+        return ret::DENIED;
+    }
+    let shared = machine::vcpu(id);
+    if shared.state() != VcpuState::Off {
+        return ret::ALREADY_ON;
+    }
+    shared.request_reset(entry, context);
+    shared.set_state(VcpuState::Ready);
+    vcpu::wake(cpu, machine, id);
+    ret::SUCCESS
+}
+
+fn affinity_info(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u64 {
+    let count = usize::from(machine::boot_vm(machine, caller.vm).vcpu_count);
+    let index = psci::target_index(target, count);
+    let (Some(id), 0) = (index.and_then(|i| machine::vcpu_of(machine, caller.vm, i)), level) else {
+        return ret::INVALID_PARAMETERS;
+    };
+    match machine::vcpu(id).state() {
+        VcpuState::Off => affinity::OFF,
+        VcpuState::Ready
+        | VcpuState::Running
+        | VcpuState::Wfi
+        | VcpuState::AwaitsMmio
+        | VcpuState::AwaitsHypercall => affinity::ON,
+    }
+}
+
+fn cpu_off(cpu: &mut Cpu, reason: ExitReason) -> Resume {
+    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    let id = loaded.id;
+    // Under the VM's lock, so that a CPU_ON for it comes wholly before or after.
+    let vm = machine::vm(loaded.vm).lock();
+    loaded.shared.set_state(VcpuState::Off);
+    drop(vm);
+    vcpu::leave_as_is(cpu, reason, Event::Off(id))
+}
+
+/// CPU_SUSPEND: every state is entered as standby, which is WFI. PSCI lets an
+/// implementation answer a power-down request so (Arm DEN 0022, 5.4.3): the call returns.
+fn suspend(cpu: &mut Cpu, machine: &Machine) -> Resume {
+    cpu.frame().set_reg(0, ret::SUCCESS);
+    if let Some(loaded) = cpu.data.loaded.as_ref() {
+        loaded.shared.count(ExitReason::Hvc);
+    }
+    block(cpu, machine, ExitReason::Hvc)
+}
+
+/// The vendor-specific hypervisor services of [`guest`], and what does not exist.
+fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
+    let [x0, x1, x2, x3, x4, ..] = cpu.frame().x;
+    let function = x0 as u32;
+    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    let to_gear2 = matches!(function & 0xffff_0000, guest::VENDOR_HYP_32 | guest::VENDOR_HYP_64);
+    let mut results = None;
+    match function {
+        guest::EXIT_STATS => {
+            let stats = ExitReason::from_index(x1 as usize).map(|reason| loaded.shared.stats(reason));
+            results = Some(stats.map_or([guest::INVALID_PARAMETERS, 0], |(count, ticks)| [count, ticks]));
+        }
+        guest::GEARV_VERSION => results = Some([u64::from(ABI_VERSION), 0]),
+        guest::CALL_UID => {
+            loaded.shared.count(reason);
+            let [a, b, c, d] = guest::UID.map(u64::from);
+            let frame = cpu.frame();
+            frame.set_reg(0, a);
+            frame.set_reg(1, b);
+            frame.set_reg(2, c);
+            frame.set_reg(3, d);
+            return Resume::Same;
+        }
+        _ if to_gear2 => {}
+        _ => results = Some([NOT_SUPPORTED, x1]),
+    }
+    match results {
+        Some([value, second]) => {
+            loaded.shared.count(reason);
+            cpu.frame().set_reg(0, value);
+            if function == guest::EXIT_STATS {
+                cpu.frame().set_reg(1, second);
+            }
+            Resume::Same
+        }
+        None => {
+            let id = loaded.id;
+            loaded.shared.count(ExitReason::HypercallGear2);
+            let event = Event::Hypercall(id, [x0, x1, x2, x3, x4]);
+            vcpu::leave(cpu, VcpuState::AwaitsHypercall, ExitReason::HypercallGear2, event)
+        }
+    }
+}
+
+/// WFI and WFE.
+pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+    vcpu::skip_instruction();
+    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    if syndrome.is_wfe() {
+        let id = loaded.id;
+        loaded.shared.count(ExitReason::Wfe);
+        return vcpu::leave(cpu, VcpuState::Ready, ExitReason::Wfe, Event::Wfe(id));
+    }
+    loaded.shared.count(ExitReason::Wfi);
+    block(cpu, machine, ExitReason::Wfi)
+}
+
+/// Blocks the running vCPU until something wakes it, unless something is due.
+/// Under the VM's lock, so that a waker sees either what it left or `Wfi` (G1-VCPU-001).
+fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    let shared = loaded.shared;
+    let mut due = true;
+    vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+        let kicks = gic.sync(index, lrs);
+        due = !shared.attention().is_none() || gic.deliverable(index, gicv3::guest_priority_mask());
+        if !due {
+            shared.set_state(VcpuState::Wfi);
+        }
+        kicks
+    });
+    if due {
+        vcpu::flush_gic(cpu, machine, &loaded);
+        return Resume::Same;
+    }
+    vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
+}

@@ -1,0 +1,154 @@
+//! The end: Gear1 cannot go on. Prints what a person needs and stops the machine.
+//!
+//! Never reachable by a guest. `cargo xtask symbolize` turns the addresses into
+//! functions and lines.
+
+use gear1_abi::info::uart;
+use gear1_abi::layout::{PAGE_SIZE, el2};
+use gear1_arch::entry::HaltFrame;
+use gear1_arch::gicv3;
+use gear1_arch::mmio::Mmio;
+use gear1_arch::regs::{ElrEl2, EsrEl2, FarEl2, HpfarEl2, SpsrEl2};
+use gear1_arch::uart::Pl011;
+use gear1_arch::{cpu, stack};
+
+use crate::machine::{Cpu, MACHINE};
+
+/// Why Gear1 halts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HaltReason {
+    /// An exception inside EL2.
+    Exception,
+    /// The hand-over structure is not ours.
+    BootInfo,
+    /// A table that init filled does not fit together.
+    Inconsistent,
+    /// Gear2 did something that no page or register of its own allows.
+    Gear2Fault,
+    /// Gear2 says that it cannot go on.
+    Gear2Fatal,
+}
+
+impl HaltReason {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Exception => "exception inside EL2",
+            Self::BootInfo => "init and runtime do not match (BootInfo magic or ABI version)",
+            Self::Inconsistent => "boot tables are inconsistent",
+            Self::Gear2Fault => "fault in Gear2",
+            Self::Gear2Fatal => "Gear2 cannot go on",
+        }
+    }
+}
+
+/// The UART, as far as there is one.
+fn console() -> Pl011 {
+    let pl011 = MACHINE.get().is_none_or(|m| m.boot.uart_kind == uart::PL011);
+    if !pl011 {
+        return Pl011::take_over(Mmio::NONE);
+    }
+    gear1_arch::uart::boot(el2::UART, PAGE_SIZE)
+}
+
+fn line(out: Pl011, name: &str, value: u64) {
+    out.text(" ");
+    out.text(name);
+    out.text("=");
+    out.hex(value);
+}
+
+fn header(out: Pl011, reason: HaltReason) {
+    out.text("\ngear1: HALT: ");
+    out.text(reason.text());
+    out.text("\ngear1:");
+    line(out, "mpidr", cpu::affinity());
+    line(out, "counter", cpu::now());
+    out.text("\n");
+}
+
+fn registers(out: Pl011, x: &[u64; 31]) {
+    for (index, value) in (0_u8..31).zip(x) {
+        if index.is_multiple_of(4) {
+            out.text("gear1:");
+        }
+        out.text(" x");
+        let digits = [b'0'.wrapping_add(index / 10), b'0'.wrapping_add(index % 10)];
+        out.text(core::str::from_utf8(&digits).unwrap_or("??"));
+        out.text("=");
+        out.hex(*value);
+        if index % 4 == 3 {
+            out.text("\n");
+        }
+    }
+    out.text("\n");
+}
+
+/// Halts from a handler: `cpu` is the CPU that found the reason.
+pub(crate) fn halt(cpu: &mut Cpu, reason: HaltReason) -> ! {
+    let out = console();
+    header(out, reason);
+    out.text("gear1:");
+    line(out, "cpu", cpu.index().reg());
+    match cpu.data.loaded.as_ref() {
+        Some(loaded) => {
+            line(out, "vm", loaded.vm.reg());
+            line(out, "vcpu", loaded.index as u64);
+        }
+        None => out.text(" vm=none"),
+    }
+    line(out, "gear2", u64::from(cpu.is_gear2_current()));
+    out.text("\ngear1:");
+    line(out, "esr", EsrEl2.get());
+    line(out, "elr", ElrEl2.get());
+    line(out, "far", FarEl2.get());
+    line(out, "hpfar", HpfarEl2.get());
+    line(out, "spsr", SpsrEl2.get());
+    out.text("\n");
+    let x = cpu.frame().x;
+    registers(out, &x);
+    finish(out)
+}
+
+/// Halts before a CPU has its state.
+pub(crate) fn halt_early(reason: HaltReason) -> ! {
+    let out = console();
+    header(out, reason);
+    finish(out)
+}
+
+/// Stops the other CPUs and this one.
+fn finish(out: Pl011) -> ! {
+    out.text("gear1: machine stopped\n");
+    if let Some(machine) = MACHINE.get() {
+        gear1_arch::stop::request();
+        for other in machine.boot.cpus.iter().take(machine.boot.cpu_count as usize) {
+            if other.mpidr != cpu::affinity() {
+                gicv3::kick(other.mpidr);
+            }
+        }
+    }
+    cpu::park()
+}
+
+/// Called by the vectors for an exception inside EL2.
+#[unsafe(no_mangle)]
+extern "C" fn gear1_halted(frame: &HaltFrame) -> ! {
+    let out = console();
+    header(out, HaltReason::Exception);
+    out.text("gear1:");
+    line(out, "esr", frame.esr);
+    line(out, "elr", frame.elr);
+    line(out, "far", frame.far);
+    line(out, "spsr", frame.spsr);
+    line(out, "sp", frame.sp);
+    line(out, "vector", frame.vector);
+    out.text("\n");
+    registers(out, &frame.x);
+    out.text("gear1: stack:");
+    for word in stack::words(frame.sp, 32) {
+        out.text(" ");
+        out.hex(word);
+    }
+    out.text("\n");
+    finish(out)
+}

@@ -1,0 +1,128 @@
+//! Physical interrupts: acknowledged here, then somebody's.
+//!
+//! For the loaded vCPU they go into its list registers; for Gear2 into a bitmap
+//! that `NEXT` empties; Gear1's own are kicks, its timer and maintenance.
+
+use gear1_abi::boot::IrqOwner;
+use gear1_abi::call::VcpuState;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::record::RecordId;
+use gear1_arch::entry::Resume;
+use gear1_arch::regs::CntvCtlEl0;
+use gear1_arch::{gicv3, stop};
+use gear1_core::vgic::IntId;
+
+use crate::machine::{Cpu, CpuData, MACHINE, Machine};
+use crate::{log, next, timer, vcpu};
+
+/// Entry from the IRQ vectors.
+#[unsafe(no_mangle)]
+extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
+    let Some(intid) = gicv3::acknowledge() else { return Resume::Same };
+    let Some(machine) = MACHINE.get() else { return Resume::Same };
+    let reason = handle(cpu, machine, intid);
+    if cpu.is_gear2_current() {
+        return Resume::Same;
+    }
+    let Some(loaded) = cpu.data.loaded.as_ref() else { return Resume::Same };
+    loaded.shared.count(reason);
+    if reason == ExitReason::Timer {
+        return Resume::Same;
+    }
+    after_interrupt(cpu, machine, reason)
+}
+
+/// A guest was stopped by an interrupt that was not simply its own: goes on
+/// with it, or tells Gear2.
+pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+    if let Some(event) = vcpu::prepare_entry(cpu, machine) {
+        return vcpu::leave_as_is(cpu, reason, event);
+    }
+    let running = cpu.data.loaded.as_ref().map(|loaded| loaded.id);
+    match next::pending_event(cpu, running) {
+        Some(event) => vcpu::leave(cpu, VcpuState::Ready, reason, event),
+        None => Resume::Same,
+    }
+}
+
+/// Handles what is pending while this CPU idles.
+pub(crate) fn handle_pending(cpu: &mut Cpu, machine: &Machine) {
+    if let Some(intid) = gicv3::acknowledge() {
+        handle(cpu, machine, intid);
+    }
+}
+
+/// Handles an acknowledged interrupt and tells what it was.
+fn handle(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
+    gicv3::drop_priority(intid);
+    match intid {
+        gicv3::VIRTUAL_TIMER => {
+            virtual_timer(cpu, machine);
+            ExitReason::Timer
+        }
+        gicv3::KICK => {
+            gicv3::deactivate(intid);
+            stop::obey();
+            ExitReason::Kick
+        }
+        gicv3::HYP_TIMER => {
+            timer::expired(cpu, machine);
+            gicv3::deactivate(intid);
+            ExitReason::Deadline
+        }
+        gicv3::MAINTENANCE => {
+            if let Some(loaded) = cpu.data.loaded {
+                vcpu::flush_gic(cpu, machine, &loaded);
+            }
+            gicv3::deactivate(intid);
+            ExitReason::Maintenance
+        }
+        _ => {
+            external(cpu, machine, intid);
+            ExitReason::IrqOther
+        }
+    }
+}
+
+/// The loaded vCPU's virtual timer: stays active until the guest ends it.
+fn virtual_timer(cpu: &mut Cpu, machine: &Machine) {
+    let Some(loaded) = cpu.data.loaded else {
+        // Nobody's: a timer left running by what was here before.
+        CntvCtlEl0.set(0);
+        gicv3::deactivate(gicv3::VIRTUAL_TIMER);
+        return;
+    };
+    vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+        gic.inject_loaded(index, IntId::VIRTUAL_TIMER, true, lrs)
+    });
+    if loaded.shared.state() == VcpuState::Wfi && loaded.shared.transition(VcpuState::Wfi, VcpuState::Ready) {
+        vcpu::wake(cpu, machine, loaded.id);
+    }
+}
+
+/// A device's interrupt, to its owner.
+fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) {
+    let owner = machine.boot.irq_owner.get(intid as usize).copied().unwrap_or(IrqOwner::NONE);
+    if owner == IrqOwner::GEAR2 {
+        if let Some(word) = cpu.data.gear2_irqs.get_mut(intid as usize / 64) {
+            *word |= 1_u64.wrapping_shl(intid % 64);
+            cpu.data.has_gear2_irq = true;
+        }
+        return;
+    }
+    gicv3::deactivate(intid);
+    log::log(cpu.index(), RecordId::SpuriousIrq, [u64::from(intid), 0, 0]);
+}
+
+/// Takes the lowest physical interrupt that waits for Gear2 on this CPU.
+pub(crate) fn take_gear2_irq(data: &mut CpuData) -> Option<u32> {
+    for (index, word) in (0_u32..16).zip(data.gear2_irqs.iter_mut()) {
+        if *word != 0 {
+            let bit = word.trailing_zeros();
+            *word &= word.wrapping_sub(1);
+            return Some(index.wrapping_mul(64).wrapping_add(bit));
+        }
+    }
+    data.has_gear2_irq = false;
+    None
+}

@@ -1,0 +1,137 @@
+//! A VM's life: stopped, loaded, running, stopping.
+//!
+//! | call | Stopped | Loading | Loaded | Running | Stopping |
+//! |---|---|---|---|---|---|
+//! | load | Loading | Loading or Loaded | Loading (from the start) | refused | refused |
+//! | start | refused | refused | Running | refused | refused |
+//! | stop | done | done | done | Stopping, then Stopped | until Stopped |
+//!
+//! Loading wipes all of the VM's memory and copies its images from the archive,
+//! at most one window a call, so that no deadline waits for it.
+
+use gear1_abi::call::{Status, VcpuState, VmState};
+use gear1_abi::event::{Event, VmEnd};
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::VmId;
+use gear1_abi::layout::el2::WINDOW_SIZE;
+use gear1_abi::record::RecordId;
+use gear1_arch::entry::Resume;
+use gear1_arch::tlb;
+use gear1_arch::window::load_piece;
+use gear1_core::vcpu::Attention;
+
+use crate::machine::{self, Cpu, Machine, VmInner};
+use crate::{log, vcpu};
+
+/// Result of a call: X1 to X6.
+type Answer = Result<[u64; 6], Status>;
+
+/// Counts the VM's vCPUs that are not off.
+fn alive(machine: &Machine, vm: VmId) -> u64 {
+    let count = usize::from(machine::boot_vm(machine, vm).vcpu_count);
+    let ids = (0..count).filter_map(|index| machine::vcpu_of(machine, vm, index));
+    ids.filter(|id| machine::vcpu(*id).state() != VcpuState::Off).fold(0, |count: u64, _| count.wrapping_add(1))
+}
+
+/// Ends the stop when the last vCPU has left. The VM's lock is held.
+fn settle(machine: &Machine, id: VmId, vm: &mut VmInner) {
+    if vm.state == VmState::Stopping && alive(machine, id) == 0 {
+        vm.state = VmState::Stopped;
+    }
+}
+
+/// Returns the VM's state and how many of its vCPUs are not off.
+pub(crate) fn state(machine: &Machine, id: VmId) -> Answer {
+    let mut vm = machine::vm(id).lock();
+    settle(machine, id, &mut vm);
+    Ok([vm.state as u64, alive(machine, id), 0, 0, 0, 0])
+}
+
+/// Turns off what does not run, asks the rest to leave. The VM's lock is held.
+fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
+    vm.state = VmState::Stopping;
+    let count = usize::from(machine::boot_vm(machine, id).vcpu_count);
+    for index in 0..count {
+        let Some(vcpu_id) = machine::vcpu_of(machine, id, index) else { continue };
+        let shared = machine::vcpu(vcpu_id);
+        let off = [VcpuState::Ready, VcpuState::Wfi, VcpuState::AwaitsMmio, VcpuState::AwaitsHypercall]
+            .into_iter()
+            .any(|state| shared.transition(state, VcpuState::Off));
+        if !off && shared.state() == VcpuState::Running {
+            vcpu::attention(cpu, machine, vcpu_id, Attention::STOP);
+        }
+    }
+}
+
+/// Asks a VM to stop; `Busy` while a vCPU is still inside.
+pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
+    let mut vm = machine::vm(id).lock();
+    match vm.state {
+        VmState::Running => {
+            log::log(cpu.index(), RecordId::VmStop, [id.reg(), 0, 0]);
+            stop_vcpus(cpu, machine, id, &mut vm);
+        }
+        VmState::Stopped | VmState::Loading | VmState::Loaded | VmState::Stopping => {}
+    }
+    settle(machine, id, &mut vm);
+    if vm.state == VmState::Stopping { Err(Status::Busy) } else { Ok([0; 6]) }
+}
+
+/// A running guest asks for the end of its VM (PSCI SYSTEM_OFF or SYSTEM_RESET).
+pub(crate) fn end(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, how: VmEnd) -> Resume {
+    let Some(loaded) = cpu.data.loaded.as_ref() else { return Resume::Same };
+    let (id, vm_id) = (loaded.id, loaded.vm);
+    loaded.shared.set_state(VcpuState::Off);
+    let mut vm = machine::vm(vm_id).lock();
+    stop_vcpus(cpu, machine, vm_id, &mut vm);
+    drop(vm);
+    vcpu::leave_as_is(cpu, reason, Event::VmEnd(id, how))
+}
+
+/// Loads the next piece of a stopped VM; X1 = bytes left.
+pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
+    let boot = machine::boot_vm(machine, id);
+    let mut vm = machine::vm(id).lock();
+    settle(machine, id, &mut vm);
+    match vm.state {
+        VmState::Stopped | VmState::Loaded => {
+            vm.state = VmState::Loading;
+            vm.progress = 0;
+        }
+        VmState::Loading => {}
+        VmState::Running | VmState::Stopping => return Err(Status::WrongState),
+    }
+    let total = boot.regions.iter().fold(0_u64, |sum, region| sum.wrapping_add(region.size));
+    let start = vm.progress;
+    load_piece(cpu.index(), boot, start);
+    vm.progress = start.saturating_add(WINDOW_SIZE).min(total);
+    let left = total.wrapping_sub(vm.progress);
+    if left == 0 {
+        vm.gic.reset();
+        vcpu::deactivate_ended(&mut vm.gic, vcpu::gic_index(0));
+        vm.state = VmState::Loaded;
+        tlb::invalidate_instruction_caches();
+        let vttbr = machine.vttbr(boot);
+        // The old guest's translations must not outlive it (stage-1 entries are
+        // tagged with the VMID as well).
+        cpu.data.world.with_stage2(vttbr, tlb::invalidate_current_vmid);
+    }
+    Ok([left, 0, 0, 0, 0, 0])
+}
+
+/// Makes the boot vCPU of a loaded VM runnable.
+pub(crate) fn start(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
+    let boot = machine::boot_vm(machine, id);
+    let first = machine::vcpu_of(machine, id, 0).ok_or(Status::NotFound)?;
+    let mut vm = machine::vm(id).lock();
+    if vm.state != VmState::Loaded {
+        return Err(Status::WrongState);
+    }
+    vm.state = VmState::Running;
+    let shared = machine::vcpu(first);
+    shared.request_reset(boot.entry, boot.argument);
+    shared.set_state(VcpuState::Ready);
+    vcpu::wake(cpu, machine, first);
+    log::log(cpu.index(), RecordId::VmStart, [id.reg(), boot.entry, 0]);
+    Ok([0; 6])
+}

@@ -1,0 +1,159 @@
+//! The machine's state: what all CPUs share, and what each keeps for itself.
+
+use core::cell::UnsafeCell;
+
+use gear1_abi::boot::BootInfo;
+use gear1_abi::call::VmState;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
+use gear1_abi::regs::NO_DEADLINE;
+use gear1_arch::sync::{Claim, ClaimCell, Once, TicketLock};
+use gear1_arch::this_cpu::{Cpus, ThisCpu};
+use gear1_arch::world::World;
+use gear1_core::context::VcpuContext;
+use gear1_core::ring::LogRing;
+use gear1_core::vcpu::{CpuShared, VcpuShared};
+use gear1_core::vgic::VmGic;
+
+/// A physical CPU as handlers get it.
+pub(crate) type Cpu = ThisCpu<CpuData>;
+
+/// A VM: what its CPUs change together.
+pub(crate) struct VmInner {
+    /// Its interrupt controller.
+    pub(crate) gic: VmGic,
+    /// Where it is in its life.
+    pub(crate) state: VmState,
+    /// While it loads: bytes of its memory that are done.
+    pub(crate) progress: u64,
+}
+
+/// The vCPU whose EL1 state and list registers a CPU holds. Its registers are in [`Cpu`].
+#[derive(Clone, Copy)]
+pub(crate) struct Loaded {
+    /// Which vCPU.
+    pub(crate) id: VcpuId,
+    /// Its VM.
+    pub(crate) vm: VmId,
+    /// Its index in the VM.
+    pub(crate) index: usize,
+    /// Its state, known to all.
+    pub(crate) shared: &'static VcpuShared,
+}
+
+/// What a CPU keeps for itself.
+pub(crate) struct CpuData {
+    /// The vCPU loaded, whether it runs or not.
+    pub(crate) loaded: Option<Loaded>,
+    /// Constants of the world switch.
+    pub(crate) world: World,
+    /// Whose values the FP registers hold.
+    pub(crate) fp_owner: Option<VcpuId>,
+    /// When Gear2 wants to be back.
+    pub(crate) deadline: u64,
+    /// What the EL2 timer is set to.
+    pub(crate) armed: u64,
+    /// vCPUs of this CPU that are not loaded and have a timer running: bit per `VcpuId`.
+    pub(crate) offline: u32,
+    /// Their deadlines.
+    pub(crate) offline_deadlines: [u64; MAX_VCPUS],
+    /// Physical interrupts that wait for Gear2: bit per INTID.
+    pub(crate) gear2_irqs: [u64; 16],
+    /// Some bit is set in `gear2_irqs`.
+    pub(crate) has_gear2_irq: bool,
+    /// The exit that Gear2 is working on, and when it began.
+    pub(crate) exit: Option<(VcpuId, ExitReason, u64)>,
+    /// FEAT_PAN, for exceptions that are injected.
+    pub(crate) has_pan: bool,
+    /// List registers of this CPU.
+    pub(crate) list_registers: usize,
+}
+
+impl CpuData {
+    const fn new() -> Self {
+        Self {
+            loaded: None,
+            world: World { gear2_vttbr: 0, null_vttbr: 0, null_step: false },
+            fp_owner: None,
+            deadline: NO_DEADLINE,
+            armed: NO_DEADLINE,
+            offline: 0,
+            offline_deadlines: [NO_DEADLINE; MAX_VCPUS],
+            gear2_irqs: [0; 16],
+            has_gear2_irq: false,
+            exit: None,
+            has_pan: false,
+            list_registers: 0,
+        }
+    }
+}
+
+/// What does not change after boot.
+pub(crate) struct Machine {
+    /// What init handed over.
+    pub(crate) boot: &'static BootInfo,
+    /// Each vCPU's VM and its index in it.
+    pub(crate) vcpus: [(VmId, usize); MAX_VCPUS],
+    /// PARange that stage 2 is limited to.
+    pub(crate) pa_range: u64,
+}
+
+pub(crate) static CPUS: Cpus<CpuData> =
+    Cpus::new([const { UnsafeCell::new(ThisCpu::new(CpuData::new())) }; MAX_CPUS]);
+pub(crate) static CPU_SHARED: [CpuShared; MAX_CPUS] = [const { CpuShared::new() }; MAX_CPUS];
+pub(crate) static RINGS: [LogRing; MAX_CPUS] = [const { LogRing::new() }; MAX_CPUS];
+static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
+    TicketLock::new(VmInner { gic: VmGic::new(), state: VmState::Stopped, progress: 0 })
+}; MAX_VMS];
+static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS];
+static CONTEXTS: [ClaimCell<VcpuContext>; MAX_VCPUS] = [const { ClaimCell::new(VcpuContext::EMPTY) }; MAX_VCPUS];
+pub(crate) static MACHINE: Once<Machine> = Once::new();
+
+/// Returns a VM's lock.
+#[inline]
+pub(crate) fn vm(id: VmId) -> &'static TicketLock<VmInner> {
+    // The index type is bounded by the array's length, which the optimizer sees.
+    VMS.get(id.index()).unwrap_or(&VMS[0])
+}
+
+/// Returns a vCPU's shared part.
+#[inline]
+pub(crate) fn vcpu(id: VcpuId) -> &'static VcpuShared {
+    VCPUS.get(id.index()).unwrap_or(&VCPUS[0])
+}
+
+/// Claims a vCPU's registers.
+pub(crate) fn claim_context(id: VcpuId) -> Option<Claim<'static, VcpuContext>> {
+    CONTEXTS.get(id.index())?.claim()
+}
+
+/// Returns a CPU's shared part.
+#[inline]
+pub(crate) fn cpu_shared(id: CpuIndex) -> &'static CpuShared {
+    CPU_SHARED.get(id.index()).unwrap_or(&CPU_SHARED[0])
+}
+
+/// Returns what init handed over about a VM.
+#[inline]
+pub(crate) fn boot_vm(machine: &Machine, id: VmId) -> &'static gear1_abi::boot::BootVm {
+    machine.boot.vms.get(id.index()).unwrap_or(&machine.boot.vms[0])
+}
+
+/// Returns the vCPU with `index` of a VM, if it has one.
+pub(crate) fn vcpu_of(machine: &Machine, vm: VmId, index: usize) -> Option<VcpuId> {
+    let boot = boot_vm(machine, vm);
+    if index >= usize::from(boot.vcpu_count) {
+        return None;
+    }
+    VcpuId::new(usize::from(boot.first_vcpu).wrapping_add(index))
+}
+
+/// Reads a VM identifier of the manifest from a register.
+pub(crate) fn vm_from_reg(machine: &Machine, reg: u64) -> Option<VmId> {
+    VmId::from_reg(reg).filter(|vm| vm.reg() < u64::from(machine.boot.vm_count))
+}
+
+/// Reads a vCPU identifier in use from a register.
+pub(crate) fn vcpu_from_reg(machine: &Machine, reg: u64) -> Option<VcpuId> {
+    VcpuId::from_reg(reg).filter(|vcpu| vcpu.reg() < u64::from(machine.boot.vcpu_count))
+}

@@ -1,0 +1,99 @@
+//! Trapped system registers of guests.
+//!
+//! Identification is filtered; SGIs are generated in the virtual GIC; debug and
+//! OS-lock registers read as zero and ignore writes; set/way maintenance is
+//! done by address range elsewhere or not needed; the rest is UNDEFINED.
+
+use gear1_abi::exit::ExitReason;
+use gear1_abi::record::RecordId;
+use gear1_arch::cpu;
+use gear1_arch::entry::Resume;
+use gear1_arch::regs::ElrEl2;
+use gear1_core::idregs;
+use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
+use gear1_core::vgic::IntId;
+
+use crate::machine::{Cpu, Machine};
+use crate::{abort, log, vcpu};
+
+const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
+const ICC_ASGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 6);
+const ICC_SGI0R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 7);
+const ICC_DIR_EL1: SysregId = SysregId::new(3, 0, 12, 11, 1);
+const ACTLR_EL1: SysregId = SysregId::new(3, 0, 1, 0, 1);
+const DC_ISW: SysregId = SysregId::new(1, 0, 7, 6, 2);
+const DC_CSW: SysregId = SysregId::new(1, 0, 7, 10, 2);
+const DC_CISW: SysregId = SysregId::new(1, 0, 7, 14, 2);
+
+/// A trapped MSR, MRS or system instruction.
+pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+    let access = syndrome.sysreg();
+    let id = access.id();
+    if matches!(id, ICC_SGI1R_EL1 | ICC_ASGI1R_EL1 | ICC_SGI0R_EL1) && !access.is_read() {
+        return sgi(cpu, machine, access, id);
+    }
+    if let Some(reg) = idregs::lookup(id)
+        && access.is_read()
+    {
+        let value = idregs::filter(reg, cpu::id_register(reg), machine.pa_range, machine.boot.gic.version == 3);
+        return answer(cpu, access, value);
+    }
+    if id == ICC_DIR_EL1 && !access.is_read() {
+        return deactivate(cpu, machine, access);
+    }
+    if is_zero(id) {
+        return answer(cpu, access, 0);
+    }
+    if let Some(loaded) = cpu.data.loaded.as_ref() {
+        loaded.shared.count(ExitReason::Undefined);
+        log::log(cpu.index(), RecordId::UnknownSysreg, [loaded.id.reg(), u64::from(id.0), ElrEl2.get()]);
+    }
+    abort::inject_undefined(cpu)
+}
+
+/// Reads as zero, ignores writes: debug registers (Op0 = 2, but not the trace
+/// registers, Op1 = 1), ACTLR_EL1, and set/way maintenance, which a guest
+/// cannot rely on across CPUs (Arm ARM D7.5.9.6): Gear1 cleans by address when
+/// a VM is loaded.
+fn is_zero(id: SysregId) -> bool {
+    let (op0, op1, ..) = id.fields();
+    (op0 == 2 && op1 != 1) || matches!(id, ACTLR_EL1 | DC_ISW | DC_CSW | DC_CISW)
+}
+
+/// Completes an access with `value` for a read; a write is ignored.
+fn answer(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
+    if let Some(loaded) = cpu.data.loaded.as_ref() {
+        loaded.shared.count(ExitReason::Sysreg);
+    }
+    if access.is_read() {
+        cpu.frame().set_reg(access.register(), value);
+    }
+    vcpu::skip_instruction();
+    Resume::Same
+}
+
+/// Sends SGIs inside the VM.
+fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> Resume {
+    let value = cpu.frame().reg(access.register());
+    vcpu::skip_instruction();
+    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    loaded.shared.count(ExitReason::Sgi);
+    vcpu::change_gic(cpu, machine, &loaded, |gic, index, _| match id {
+        ICC_SGI1R_EL1 => gic.sgi1r(index, value),
+        // One security state: both name Group 0.
+        _ => gic.sgi0r(index, value),
+    });
+    abort::woke_somebody(cpu, machine, ExitReason::Sgi)
+}
+
+/// ICC_DIR_EL1, trapped while an active interrupt is in no list register.
+fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
+    let intid = cpu.frame().reg(access.register()) as u32 & 0xff_ffff;
+    vcpu::skip_instruction();
+    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    loaded.shared.count(ExitReason::Sysreg);
+    if let Some(intid) = IntId::new(intid) {
+        vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| gic.sync(index, lrs).and(gic.deactivate(index, intid)));
+    }
+    Resume::Same
+}
