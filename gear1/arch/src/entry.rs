@@ -1,10 +1,11 @@
 //! Exception vectors of EL2, and the way back.
 //!
 //! While a guest or Gear2 runs, SP_EL2 points at its [`Frame`], so that entry
-//! needs no scratch register. An exception stores X0 to X18 and X30 there (X19
-//! to X29 survive the handler by AAPCS64), moves to the CPU's stack and calls the
-//! image's handler, which answers whether to go on with the same context
-//! ([`Resume::Same`]) or whether `current` is another one ([`Resume::Switch`]).
+//! needs no scratch register. A synchronous exception stores X0 to X30 there; an
+//! interrupt X0 to X18 and X30 only (its handler looks at no register, and X19
+//! to X29 survive it by AAPCS64) and the rest when it switches. Then the image's
+//! handler runs on the CPU's stack and answers what is restored: X0 to X18 and
+//! X30 ([`Resume::Same`]) or everything, from `current` ([`Resume::Switch`]).
 //!
 //! The image defines, with C linkage: `gear1_sync`, `gear1_irq`, `gear1_serror`
 //! (`extern "C" fn(&mut ThisCpu<T>, esr: u64) -> Resume`) and
@@ -21,10 +22,19 @@ use crate::this_cpu::{CURRENT, ENTERED, STACK_TOP};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Resume {
-    /// The context that trapped: X0 to X18 and X30 from its frame.
+    /// X0 to X18 and X30 of the context that trapped; the rest did not change.
     Same = 0,
-    /// Another context, or all registers of this one changed.
+    /// All registers of the current context, which may be another one.
     Switch = 1,
+}
+
+impl Resume {
+    /// Returns what restores a general register that the handler of a
+    /// synchronous exception changed.
+    #[inline(always)]
+    pub const fn with_register(number: u8) -> Self {
+        if matches!(number, 19..=29) { Self::Switch } else { Self::Same }
+    }
 }
 
 /// Registers at an exception inside EL2, as `gear1_halted` gets them.
@@ -68,6 +78,16 @@ global_asm!(
     str x30, [sp, #240]
     .endm
 
+    // X2 = frame. The handler has left X19 to X29 as they were.
+    .macro SAVE_CALLEE_SAVED base
+    stp x19, x20, [\base, #152]
+    stp x21, x22, [\base, #168]
+    stp x23, x24, [\base, #184]
+    stp x25, x26, [\base, #200]
+    stp x27, x28, [\base, #216]
+    str x29, [\base, #232]
+    .endm
+
     // X0 = &mut ThisCpu, X1 = ESR_EL2, SP = the CPU's stack.
     .macro CALL handler
     mrs x0, tpidr_el2
@@ -75,7 +95,6 @@ global_asm!(
     ldr x2, [x0, #{stack_top}]
     mov sp, x2
     bl \handler
-    b resume
     .endm
 
     // An exception inside EL2 ends in a halt: nothing is resumed, so TPIDR_EL0
@@ -101,32 +120,47 @@ gear1_vectors:
     FATAL 7
     .balign 128
     SAVE_CALLER_SAVED
+    SAVE_CALLEE_SAVED sp
     CALL gear1_sync
+    b resume
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_irq
+    b resume_irq
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_irq
+    b resume_irq
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_serror
+    b resume_irq
     // AArch32 EL0 of a guest: the same, its registers are X0 to X14.
     .balign 128
     SAVE_CALLER_SAVED
+    SAVE_CALLEE_SAVED sp
     CALL gear1_sync
+    b resume
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_irq
+    b resume_irq
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_irq
+    b resume_irq
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_serror
+    b resume_irq
     .balign 128
 
     // X0 = Resume.
+resume_irq:
+    cbz x0, resume
+    mrs x1, tpidr_el2
+    ldr x2, [x1, #{entered}]
+    SAVE_CALLEE_SAVED x2
     .global gear1_resume
 gear1_resume:
 resume:
@@ -149,14 +183,7 @@ resume:
     // Speculation past ERET is stopped (Spectre variant, Arm advisory on straight-line speculation).
     dsb nsh
     isb
-1:  ldr x2, [x1, #{entered}]
-    ldr x3, [x1, #{current}]
-    stp x19, x20, [x2, #152]
-    stp x21, x22, [x2, #168]
-    stp x23, x24, [x2, #184]
-    stp x25, x26, [x2, #200]
-    stp x27, x28, [x2, #216]
-    str x29, [x2, #232]
+1:  ldr x3, [x1, #{current}]
     str x3, [x1, #{entered}]
     mov sp, x3
     ldp x2, x3, [sp, #16]

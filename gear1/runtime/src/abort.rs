@@ -71,7 +71,7 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
         GicFrame::Redistributor(target) => gic.redistributor_read(target, offset, size),
     });
     cpu.frame().set_reg(register, abort.extend(value));
-    Resume::Same
+    Resume::with_register(register)
 }
 
 fn gic_write(cpu: &mut Cpu, machine: &Machine, frame: GicFrame, offset: u64, size: u8, value: u64) -> Resume {

@@ -65,11 +65,12 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         loaded.shared.count(ExitReason::Sysreg);
     }
-    if access.is_read() {
-        cpu.frame().set_reg(access.register(), value);
-    }
     vcpu::skip_instruction();
-    Resume::Same
+    if !access.is_read() {
+        return Resume::Same;
+    }
+    cpu.frame().set_reg(access.register(), value);
+    Resume::with_register(access.register())
 }
 
 /// Sends SGIs inside the VM.
