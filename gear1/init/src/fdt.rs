@@ -70,6 +70,8 @@ pub struct Board {
     pub seed: Vec<u8>,
     /// The counter's frequency, where firmware does not set it.
     pub counter_hz: Option<u32>,
+    /// CPUs beyond those that are supported.
+    pub unused_cpu_count: usize,
 }
 
 /// What a tree says.
@@ -111,7 +113,9 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
         return Err(refusal);
     }
     let chosen = child(root, "chosen")?;
-    let (cpus, enable_method) = read_cpus(&child(root, "cpus")?, seen.psci)?;
+    let (mut cpus, enable_method) = read_cpus(&child(root, "cpus")?, seen.psci)?;
+    let unused_cpu_count = cpus.len().saturating_sub(MAX_CPUS);
+    cpus.truncate(MAX_CPUS);
     let (gic, gicr_size) = seen.gic.ok_or_else(|| {
         refusal!(
             Board,
@@ -133,6 +137,7 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
         archive: archive(&chosen)?,
         seed: seed(&chosen),
         counter_hz: seen.counter_hz,
+        unused_cpu_count,
     })
 }
 
@@ -393,10 +398,6 @@ fn read_cpus(
                     "{path}: enable-method: \"{other}\" is not known"
                 ));
             }
-        }
-        if list.len() == MAX_CPUS {
-            log::warn!("{path} and those behind it are not used: {MAX_CPUS} CPUs are supported");
-            break;
         }
         list.push(Cpu {
             mpidr,

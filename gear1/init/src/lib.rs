@@ -26,3 +26,9 @@ pub mod refusal;
 pub mod region;
 pub mod table_memory;
 pub mod vm;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+#[path = "../../../manifests/src/testing.rs"]
+mod trees;

@@ -147,9 +147,13 @@ fn find<'a>(
     property: &str,
     name: &str,
 ) -> Result<Member<'a>, Refusal> {
-    archive
-        .find(name)
-        .ok_or_else(|| refusal!(Archive, "/vms/{}: {property}: no file \"{name}\" in the boot archive", vm.name))
+    archive.find(name).ok_or_else(|| {
+        refusal!(
+            Archive,
+            "/vms/{}: {property}: no file \"{name}\" in the boot archive",
+            vm.name
+        )
+    })
 }
 
 fn check_room(vm: &Vm<'_>, property: &str, end: u64, room: u64) -> Result<(), Refusal> {

@@ -38,7 +38,9 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     let (tree, device_tree) = share_device_tree(machine)?;
     let found = fdt::read(tree);
     if let Some(uart) = found.console {
-        let registers = machine.console(uart.base).map_err(|error| refuse_map(&error))?;
+        let registers = machine
+            .console(uart.base)
+            .map_err(|error| refuse_map(&error))?;
         console::set(registers);
     }
     let board = found.board?;
@@ -46,7 +48,10 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     map_memory(machine, &board)?;
     let archive = board.archive.start..board.archive.end;
     let archive = machine.share(archive).ok_or_else(|| {
-        refuse(Culprit::Board, "/chosen: linux,initrd-start: the initrd is not in memory")
+        refuse(
+            Culprit::Board,
+            "/chosen: linux,initrd-start: the initrd is not in memory",
+        )
     })?;
     let init = machine.image();
     let given = Given {
@@ -67,12 +72,16 @@ fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), R
     let start = machine.device_tree().get();
     let missing = || refuse(Culprit::Board, "there is none at the address in X0");
     let header = machine.share(start..start + 8).ok_or_else(missing)?;
-    let size = header.last_chunk::<4>().map_or(0, |size| u32::from_be_bytes(*size));
+    let size = header
+        .last_chunk::<4>()
+        .map_or(0, |size| u32::from_be_bytes(*size));
     if u64::from(size) > MAX_DEVICE_TREE {
         return Err(refuse(Culprit::Board, "larger than 2 MiB"));
     }
     let region = Region::new(start, start + u64::from(size));
-    let tree = machine.share(region.start..region.end).ok_or_else(missing)?;
+    let tree = machine
+        .share(region.start..region.end)
+        .ok_or_else(missing)?;
     Ok((tree, region))
 }
 
@@ -86,11 +95,16 @@ fn greet(board: &Board) {
         board.gic.version,
         memory >> 20
     );
+    if board.unused_cpu_count != 0 {
+        log::warn!("{} more CPUs are not used", board.unused_cpu_count);
+    }
 }
 
 fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     for region in subtract(&board.memory, &board.no_map) {
-        machine.map_ram(region.start..region.end).map_err(|error| refuse_map(&error))?;
+        machine
+            .map_ram(region.start..region.end)
+            .map_err(|error| refuse_map(&error))?;
     }
     let redistributors = board.gic.gicr..board.gic.gicr + board.gicr_size;
     let mapped = machine.map_device(redistributors);
@@ -98,12 +112,18 @@ fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
 }
 
 fn refuse(culprit: Culprit, message: &str) -> Refusal {
-    Refusal { culprit, message: message.into() }
+    Refusal {
+        culprit,
+        message: message.into(),
+    }
 }
 
 fn refuse_map(error: &gear1_core::table::MapError) -> Refusal {
     let message = alloc::format!("memory or a device of the board cannot be mapped: {error:?}");
-    Refusal { culprit: Culprit::Board, message }
+    Refusal {
+        culprit: Culprit::Board,
+        message,
+    }
 }
 
 /// Reached from init's exception vectors.

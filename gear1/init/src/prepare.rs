@@ -39,6 +39,7 @@ const GEAR2_TABLES: u64 = 16;
 /// Tables for each VM beside its memory's: what later sharing splits.
 const SPARE_TABLES: u64 = 8;
 /// What this build runs.
+const GIC_VERSIONS: &[u32] = &[3];
 const KINDS: &[VmKind] = &[VmKind::Guest];
 const PRIVILEGES: &[Privilege] = &[Privilege::El0];
 
@@ -75,11 +76,16 @@ pub struct HandOver {
 /// Prepares everything, in memory that nobody else has.
 pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<HandOver, Refusal> {
     let board = given.board;
-    check_boot_cpu(given)?;
+    check_board(given)?;
     let archive = Archive::new(given.archive).map_err(|error| refusal!(Archive, "{error}"))?;
     let member = |name: &str| {
         let found = archive.find(name);
-        found.ok_or_else(|| refusal!(Archive, "{name}: missing in the boot archive: build the image again"))
+        found.ok_or_else(|| {
+            refusal!(
+                Archive,
+                "{name}: missing in the boot archive: build the image again"
+            )
+        })
     };
     let blob = member(MANIFEST_MEMBER)?.data;
     let taken = taken(given);
@@ -155,15 +161,23 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     })
 }
 
-fn check_boot_cpu(given: &Given<'_>) -> Result<(), Refusal> {
-    match given.board.cpus.first() {
-        Some(cpu) if cpu.mpidr == given.boot_cpu => Ok(()),
-        _ => Err(refusal!(
+fn check_board(given: &Given<'_>) -> Result<(), Refusal> {
+    let board = given.board;
+    let affinity = given.boot_cpu;
+    if board.cpus.first().map(|cpu| cpu.mpidr) != Some(affinity) {
+        return Err(refusal!(
             Board,
-            "/cpus: reg: the first CPU is not the one that boots, whose affinity is {:#x}",
-            given.boot_cpu
-        )),
+            "/cpus: reg: the first CPU is not the one that boots, whose affinity is {affinity:#x}"
+        ));
     }
+    if !GIC_VERSIONS.contains(&board.gic.version) {
+        let version = board.gic.version;
+        return Err(refusal!(
+            Board,
+            "this build does not drive the interrupt controller: it is a GICv{version}"
+        ));
+    }
+    Ok(())
 }
 
 /// Returns the memory that is not free.

@@ -1,1 +1,409 @@
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use std::collections::HashMap;
 
+use gear1_abi::boot::{BootInfo, EnableMethod, IrqOwner};
+use gear1_abi::image::{GEAR2_MAGIC, RUNTIME_MAGIC};
+use gear1_abi::layout::{PAGE_SIZE, el2, gear2};
+
+use super::{Given, HandOver, prepare};
+use crate::fdt;
+use crate::region::Region;
+use crate::testing::{
+    FakeMemory, Files, Mapping, POISON, VIRT_GICV2, VIRT_GICV3, flat_image, guest_tree, kernel,
+    mappings, tree,
+};
+use crate::trees::{Aligned, Tree, cells, smallest, text};
+
+const MIB: u64 = 1 << 20;
+const KERNEL: &str = "artifact:debian-kernel";
+const INIT: Region = Region::new(0x4020_0000, 0x4030_0000);
+const DEVICE_TREE: Region = Region::new(0x4a00_0000, 0x4a00_2000);
+const WRITE: u64 = 1 << 7;
+const NEVER_EXECUTE: u64 = 1 << 54;
+
+/// What a boot starts from.
+struct Case {
+    board: Tree,
+    manifest: Tree,
+    files: Files,
+    runtime: Vec<u8>,
+    boot_cpu: u64,
+}
+
+impl Case {
+    /// Two guests: one Linux, one flat with an address of its own and without autostart.
+    fn new() -> Self {
+        let guest = guest_tree().flatten();
+        Self {
+            board: tree(VIRT_GICV3),
+            manifest: smallest()
+                .set("/vms/linux", "memory-mib", cells(&[4]))
+                .set("/vms/linux", "vcpus", cells(&[2]))
+                .set("/vms/flat", "memory-mib", cells(&[4]))
+                .set("/vms/flat", "memory-address", cells(&[0, 0x6000_0000]))
+                .set("/vms/flat", "image", text("guest.bin")),
+            files: Files::default()
+                .with("gear2.bin", &flat_image(GEAR2_MAGIC, gear2::IMAGE))
+                .with(KERNEL, &kernel(0, 2 * MIB, 5000))
+                .with("guest.bin", &[0x33; 100])
+                .with("dtb/linux", guest.as_slice())
+                .with("dtb/flat", guest.as_slice()),
+            runtime: flat_image(RUNTIME_MAGIC, el2::RUNTIME),
+            boot_cpu: 0,
+        }
+    }
+
+    fn run(&self) -> (Result<HandOver, String>, FakeMemory, Vec<u8>) {
+        let files = self
+            .files
+            .clone()
+            .with("manifest.dtb", self.manifest.flatten().as_slice());
+        let archive = Aligned::new(&files.pack());
+        let blob = self.board.flatten();
+        let mut board = fdt::read(blob.as_slice()).board.unwrap();
+        board.archive.end = board.archive.start + archive.as_slice().len() as u64;
+        let mut memory = FakeMemory::new(board.gic.gicr, &[0, 1]);
+        let given = Given {
+            board: &board,
+            archive: archive.as_slice(),
+            runtime: &self.runtime,
+            init: INIT,
+            device_tree: DEVICE_TREE,
+            boot_cpu: self.boot_cpu,
+            pa_range: 4,
+            counter_hz: 62_500_000,
+        };
+        let prepared = prepare(&given, &mut memory).map_err(|refusal| refusal.to_string());
+        (prepared, memory, archive.as_slice().to_vec())
+    }
+
+    fn refused(&self) -> String {
+        self.run().0.unwrap_err()
+    }
+}
+
+fn booted() -> (HandOver, FakeMemory, BootInfo) {
+    let (prepared, memory, _) = Case::new().run();
+    let info = *memory.boot_info.as_ref().unwrap().1;
+    (prepared.unwrap(), memory, info)
+}
+
+fn stage2(memory: &FakeMemory, root: u64) -> Vec<Mapping> {
+    mappings(memory, root, 1024, 30)
+}
+
+fn pages(mappings: &[Mapping]) -> impl Iterator<Item = u64> {
+    mappings
+        .iter()
+        .flat_map(|leaf| (leaf.output.start..leaf.output.end).step_by(PAGE_SIZE as usize))
+}
+
+#[test]
+fn the_boot_information_is_complete() {
+    let (hand_over, _, info) = booted();
+    assert_eq!((info.cpu_count, info.vm_count, info.vcpu_count), (2, 2, 3));
+    assert_eq!(info.enable_method, EnableMethod::PsciSmc);
+    assert!(info.cpus[0].gear2 && info.cpus[1].gear2 && info.cpus[1].mpidr == 1);
+    assert_eq!(
+        (info.ttbr0_el2, hand_over.entry.get()),
+        (hand_over.root.get(), el2::RUNTIME + 0x100)
+    );
+    assert_eq!((info.tcr_el2, info.vtcr_el2), (0x8084_3510, 0x8002_3558));
+    assert_eq!(info.boot_page, info.image + PAGE_SIZE);
+    assert_eq!((info.init, info.init_size), (INIT.start, INIT.bytes()));
+    assert!(info.pool_used <= info.pool_size && info.pool_used != 0);
+    assert_eq!(info.irq_owner[33], IrqOwner::GEAR2);
+    assert_eq!(
+        info.irq_owner
+            .iter()
+            .filter(|owner| **owner != IrqOwner::NONE)
+            .count(),
+        1
+    );
+    assert_eq!(info.home_cpu[..3], [0, 1, 0]);
+    let [linux, flat, ..] = info.vms;
+    assert_eq!(
+        (linux.first_vcpu, linux.vcpu_count, flat.first_vcpu),
+        (0, 2, 2)
+    );
+    assert_eq!(
+        (info.gear2.vmid, linux.vmid, flat.vmid, info.null_vmid),
+        (1, 2, 3, 255)
+    );
+    assert_eq!((linux.gicd_ipa, linux.gicr_ipa), (0x800_0000, 0x80a_0000));
+    assert_eq!(flat.regions[0].pa, 0x6000_0000);
+    assert_eq!(linux.argument, linux.regions[0].ipa + 4 * MIB - 0x1_0000);
+}
+
+/// G1-MEM-001, G1-MEM-003: EL2 maps nothing writable and executable, and no guest's memory.
+#[test]
+fn the_runtime_maps_only_its_own() {
+    let (hand_over, memory, info) = booted();
+    let mapped = mappings(&memory, hand_over.root.get(), 512, 39);
+    for leaf in &mapped {
+        let executable = leaf.descriptor & NEVER_EXECUTE == 0;
+        assert!(!executable || leaf.descriptor & WRITE != 0, "{leaf:x?}");
+        let in_image =
+            leaf.output.start >= info.image && leaf.output.end <= info.image + 2 * PAGE_SIZE;
+        assert!(!executable || in_image, "{leaf:x?}");
+        for vm in &info.vms[..2] {
+            let region = Region::new(vm.regions[0].pa, vm.regions[0].pa + vm.regions[0].size);
+            assert!(!region.overlaps(&leaf.output), "{leaf:x?}");
+        }
+    }
+    let at = |va: u64| {
+        mapped
+            .iter()
+            .find(|leaf| leaf.input == va)
+            .map(|leaf| leaf.output.start)
+    };
+    assert_eq!(
+        at(el2::BOOT_INFO),
+        Some(memory.boot_info.as_ref().unwrap().0)
+    );
+    assert_eq!(at(info.boot_page), Some(info.boot_page));
+    assert_eq!(at(el2::GICD), Some(0x800_0000));
+    assert_eq!(at(el2::GICR + 0x2_0000), Some(0x80c_0000));
+    assert_eq!(at(el2::GICR + 0x4_0000), None);
+    assert_eq!(at(el2::UART), Some(0x900_0000));
+    for cpu in 0..2 {
+        let top = el2::STACKS + (cpu + 1) * el2::STACK_STRIDE;
+        assert!(at(top - PAGE_SIZE).is_some() && at(top - el2::STACK_SIZE).is_some());
+        assert_eq!(
+            (at(top - el2::STACK_SIZE - PAGE_SIZE), at(top)),
+            (None, None)
+        );
+        assert!(at(el2::WINDOW_TABLES + cpu * PAGE_SIZE).is_some());
+        assert_eq!(at(el2::WINDOWS + cpu * el2::WINDOW_STRIDE), None);
+    }
+}
+
+/// G1-MEM-004: no page is mapped by two stage 2 trees, or by one of them and Gear1.
+#[test]
+fn every_page_has_one_owner() {
+    let (hand_over, memory, info) = booted();
+    let roots = [info.gear2.root, info.vms[0].root, info.vms[1].root];
+    let mut owners: HashMap<u64, usize> = HashMap::new();
+    let uart = 0x900_0000;
+    for (owner, root) in roots.into_iter().enumerate() {
+        for page in pages(&stage2(&memory, root)) {
+            assert_eq!(owners.insert(page, owner), None, "page {page:#x}");
+        }
+    }
+    for page in
+        pages(&mappings(&memory, hand_over.root.get(), 512, 39)).filter(|page| *page != uart)
+    {
+        assert!(!owners.contains_key(&page), "page {page:#x} is Gear1's");
+    }
+    for reserved in [INIT, DEVICE_TREE] {
+        assert!(
+            !owners
+                .keys()
+                .any(|page| reserved.start <= *page && *page < reserved.end)
+        );
+    }
+    assert!(stage2(&memory, info.null_root).is_empty());
+}
+
+#[test]
+fn gear2_sees_what_its_layout_says() {
+    let (_, memory, info) = booted();
+    let mapped = stage2(&memory, info.gear2.root);
+    let rights = |ipa: u64| {
+        let leaf = mapped.iter().find(|leaf| leaf.input == ipa)?;
+        Some((
+            leaf.descriptor & WRITE != 0,
+            leaf.descriptor & NEVER_EXECUTE == 0,
+        ))
+    };
+    assert_eq!(rights(gear2::IMAGE), Some((false, true)));
+    assert_eq!(rights(gear2::IMAGE + 2 * PAGE_SIZE), Some((false, false)));
+    assert_eq!(rights(gear2::IMAGE + 3 * PAGE_SIZE), Some((true, false)));
+    assert_eq!(rights(gear2::IMAGE + 4 * PAGE_SIZE), Some((true, false)));
+    assert_eq!(rights(gear2::IMAGE + 5 * PAGE_SIZE), None);
+    assert_eq!(rights(gear2::INFO), Some((false, false)));
+    assert_eq!(rights(gear2::MANIFEST), Some((false, false)));
+    assert_eq!(rights(gear2::HEAP), Some((true, false)));
+    assert_eq!(rights(gear2::UART), Some((true, false)));
+    assert_eq!(
+        rights(gear2::STACKS + gear2::STACK_STRIDE - PAGE_SIZE),
+        Some((true, false))
+    );
+    assert_eq!(
+        rights(gear2::STACKS + gear2::STACK_STRIDE - gear2::STACK_SIZE - PAGE_SIZE),
+        None
+    );
+    let found = memory.gear2_info.unwrap().1;
+    assert_eq!(
+        (found.cpu_mask, found.vm_count, found.counter_hz),
+        (3, 2, 62_500_000)
+    );
+    assert_eq!(
+        (found.first_vcpu[..2].to_vec(), found.heap_size),
+        ([0, 2].to_vec(), 4 * MIB)
+    );
+}
+
+#[test]
+fn a_guest_finds_its_payload_and_zeroes_and_nothing_in_caches() {
+    let (prepared, memory, archive) = Case::new().run();
+    prepared.unwrap();
+    let info = *memory.boot_info.as_ref().unwrap().1;
+    let vm = info.vms[0];
+    let [region, ..] = vm.regions;
+    assert!(vm.loaded && region.size == 4 * MIB && region.ipa == region.pa);
+    let bytes = memory.read(region.pa, region.size as usize);
+    let mut expected = std::vec![0; region.size as usize];
+    for load in vm.loads.iter().filter(|load| load.size != 0) {
+        let at = (load.destination - region.pa) as usize;
+        let end = at + load.size as usize;
+        expected[at..end].copy_from_slice(&bytes[at..end]);
+        let from_archive = load.source.wrapping_sub(0x4800_0000) as usize;
+        if let Some(source) = archive.get(from_archive..from_archive + load.size as usize) {
+            assert_eq!(&bytes[at..end], source);
+        } else {
+            assert_eq!(bytes[at..end], memory.read(load.source, load.size as usize));
+            assert_eq!(bytes[at..at + 4], [0xd0, 0x0d, 0xfe, 0xed]);
+        }
+    }
+    assert!(bytes == expected);
+    let first = region.pa / PAGE_SIZE;
+    assert!(
+        !memory
+            .dirty
+            .iter()
+            .any(|page| (first..first + region.size / PAGE_SIZE).contains(page))
+    );
+}
+
+#[test]
+fn a_guest_without_autostart_is_left_to_the_runtime() {
+    let mut case = Case::new();
+    case.manifest = case.manifest.set("/vms/flat", "no-autostart", Vec::new());
+    let (prepared, memory, _) = case.run();
+    prepared.unwrap();
+    let vm = memory.boot_info.as_ref().unwrap().1.vms[1];
+    assert!(!vm.loaded);
+    assert_eq!(memory.read(vm.regions[0].pa, 1), [POISON]);
+}
+
+#[test]
+fn another_guest_address_is_mapped_there() {
+    let mut case = Case::new();
+    case.manifest = case
+        .manifest
+        .set("/vms/linux", "memory-ipa", cells(&[0, 0x8000_0000]));
+    let (prepared, memory, _) = case.run();
+    prepared.unwrap();
+    let vm = memory.boot_info.as_ref().unwrap().1.vms[0];
+    assert_eq!((vm.regions[0].ipa, vm.entry), (0x8000_0000, 0x8000_0000));
+    assert_ne!(vm.regions[0].pa, 0x8000_0000);
+    let mapped = stage2(&memory, vm.root);
+    assert_eq!(mapped[0].input, 0x8000_0000);
+    assert_eq!(mapped[0].output.start, vm.regions[0].pa);
+}
+
+/// Everything that is wrong ends in one message, and never in a hand-over.
+#[test]
+fn refusals() {
+    let with = |change: &dyn Fn(&mut Case)| {
+        let mut case = Case::new();
+        change(&mut case);
+        case
+    };
+    let manifest = |name: &str, value: &[u32]| {
+        with(&|case| case.manifest = case.manifest.clone().set("/vms/linux", name, cells(value)))
+    };
+    let file =
+        |name: &str, data: &[u8]| with(&|case| case.files = case.files.clone().with(name, data));
+    let mut old = flat_image(GEAR2_MAGIC, gear2::IMAGE);
+    old[10] = 9;
+    let cases = [
+        (
+            with(&|case| case.boot_cpu = 1),
+            "device tree: /cpus: reg: the first CPU is not the one that boots",
+        ),
+        (
+            with(&|case| case.board = tree(VIRT_GICV2)),
+            "device tree: this build does not drive",
+        ),
+        (
+            with(&|case| case.files = case.files.clone().without("gear2.bin")),
+            "gear2.bin: missing",
+        ),
+        (file("gear2.bin", &old), "gear2.bin: built for ABI 9.0"),
+        (file("gear2.bin", &[0; 20]), "gear2.bin: not the image"),
+        (
+            file("gear2.bin", &flat_image(GEAR2_MAGIC, 0)),
+            "gear2.bin: its segments",
+        ),
+        (
+            with(&|case| case.runtime.truncate(80)),
+            "the Gear1 runtime: shorter",
+        ),
+        (
+            file("dtb/linux", &[0; 64]),
+            "dtb/linux: no device tree magic",
+        ),
+        (
+            manifest("memory-mib", &[2000]),
+            "manifest: M-MEM-007: /vms/",
+        ),
+        (
+            manifest("memory-mib", &[1000]),
+            "manifest: /vms/linux: memory-mib: no 1000 MiB in one piece",
+        ),
+        (
+            manifest("memory-address", &[0, 0x6000_0000]),
+            "manifest: M-MEM-003: /vms/",
+        ),
+        (
+            manifest("memory-address", &[0, 0x4020_0000]),
+            "manifest: M-MEM-006: /vms/linux: memory-address",
+        ),
+        (
+            manifest("cpus", &[0, 7]),
+            "manifest: M-CPU-003: /vms/linux: cpus",
+        ),
+        (
+            manifest("memory-ipa", &[0x1000, 0]),
+            "manifest: addresses up to",
+        ),
+        (
+            with(&|case| case.manifest = Tree::default().set("/", "x", Vec::new())),
+            "manifest: M-BLB-002: /",
+        ),
+    ];
+    for (case, message) in cases {
+        let refused = case.refused();
+        assert!(
+            refused.starts_with(message),
+            "{refused:?} is not {message:?}"
+        );
+    }
+}
+
+#[test]
+fn a_damaged_archive_is_refused() {
+    let case = Case::new();
+    let blob = case.board.flatten();
+    let board = fdt::read(blob.as_slice()).board.unwrap();
+    let mut memory = FakeMemory::new(board.gic.gicr, &[0, 1]);
+    let given = Given {
+        board: &board,
+        archive: b"070701 what?",
+        runtime: &case.runtime,
+        init: INIT,
+        device_tree: DEVICE_TREE,
+        boot_cpu: 0,
+        pa_range: 4,
+        counter_hz: 1,
+    };
+    let refused = prepare(&given, &mut memory).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("the boot archive ends too early"),
+        "{refused}"
+    );
+    assert!(memory.boot_info.is_none());
+}

@@ -1,0 +1,274 @@
+//! A machine for tests: QEMU's `virt` as it describes itself, its memory as pages, and an archive.
+
+use std::borrow::ToOwned;
+use std::boxed::Box;
+use std::collections::{HashMap, HashSet};
+use std::string::{String, ToString};
+use std::vec;
+use std::vec::Vec;
+
+use gear1_abi::boot::BootInfo;
+use gear1_abi::info::Gear2Info;
+use gear1_core::addr::Pa;
+use gear1_core::physical::PhysicalMemory;
+use gearv_manifest::blob::{Blob, Node};
+
+use crate::region::Region;
+use crate::trees::{Aligned, Tree, cells, text};
+
+const PAGE: u64 = 4096;
+/// What memory holds before anybody writes it.
+pub(crate) const POISON: u8 = 0xa5;
+/// QEMU's `virt`, two CPUs, 1 GiB; `-M virt,virtualization=on,gic-version=3,dumpdtb=FILE`.
+pub(crate) const VIRT_GICV3: &[u8] = include_bytes!("fdt/virt-gicv3.dtb");
+/// The same with GICv2.
+pub(crate) const VIRT_GICV2: &[u8] = include_bytes!("fdt/virt-gicv2.dtb");
+
+/// Returns the tree in a blob, to be changed.
+pub(crate) fn tree(blob: &[u8]) -> Tree {
+    let bytes = Aligned::new(blob);
+    from_node(&Blob::new(bytes.as_slice()).unwrap().root())
+}
+
+fn from_node(node: &Node<'_>) -> Tree {
+    let property = |property: gearv_manifest::blob::Property<'_>| {
+        (property.name.to_string(), property.value.to_vec())
+    };
+    Tree {
+        properties: node.properties().map(property).collect(),
+        children: node
+            .children()
+            .map(|child| (child.name().to_owned(), from_node(&child)))
+            .collect(),
+    }
+}
+
+/// Physical memory, one page at a time, as it is touched.
+#[derive(Default)]
+pub(crate) struct FakeMemory {
+    pages: HashMap<u64, Box<[u8; PAGE as usize]>>,
+    pub(crate) dirty: HashSet<u64>,
+    pub(crate) registers: HashMap<u64, u64>,
+    pub(crate) boot_info: Option<(u64, Box<BootInfo>)>,
+    pub(crate) gear2_info: Option<(u64, Gear2Info)>,
+}
+
+impl FakeMemory {
+    /// Returns the memory of a machine with these GICv3 redistributors.
+    pub(crate) fn new(gicr: u64, affinities: &[u64]) -> Self {
+        let mut memory = Self::default();
+        for (index, affinity) in affinities.iter().enumerate() {
+            let last = u64::from(index + 1 == affinities.len()) << 4;
+            let typer = gicr + index as u64 * 0x2_0000 + 8;
+            memory.registers.insert(typer, affinity << 32 | last);
+        }
+        memory
+    }
+
+    pub(crate) fn read(&self, start: u64, size: usize) -> Vec<u8> {
+        let mut bytes = vec![POISON; size];
+        for (at, part) in parts(start, size) {
+            if let Some(page) = self.pages.get(&(at / PAGE)) {
+                let from = (at % PAGE) as usize;
+                bytes[part.clone()].copy_from_slice(&page[from..from + part.len()]);
+            }
+        }
+        bytes
+    }
+
+    fn put(&mut self, start: u64, bytes: &[u8]) {
+        for (at, part) in parts(start, bytes.len()) {
+            let from = (at % PAGE) as usize;
+            self.page(at)[from..from + part.len()].copy_from_slice(&bytes[part]);
+        }
+    }
+
+    fn page(&mut self, at: u64) -> &mut [u8; PAGE as usize] {
+        self.dirty.insert(at / PAGE);
+        let poison = || Box::new([POISON; PAGE as usize]);
+        self.pages.entry(at / PAGE).or_insert_with(poison)
+    }
+}
+
+/// Cuts `size` bytes at `start` where pages end: where each part lies, and which bytes it is.
+fn parts(start: u64, size: usize) -> impl Iterator<Item = (u64, core::ops::Range<usize>)> {
+    let mut done = 0;
+    core::iter::from_fn(move || {
+        let at = start + done as u64;
+        let count = ((PAGE - at % PAGE) as usize).min(size - done);
+        done += count;
+        (count != 0).then_some((at, done - count..done))
+    })
+}
+
+impl PhysicalMemory for FakeMemory {
+    fn read_word(&self, pa: Pa) -> u64 {
+        assert!(pa.is_aligned(8));
+        u64::from_le_bytes(self.read(pa.get(), 8).try_into().unwrap())
+    }
+
+    fn write_word(&mut self, pa: Pa, value: u64) {
+        assert!(pa.is_aligned(8));
+        self.put(pa.get(), &value.to_le_bytes());
+    }
+
+    fn write(&mut self, pa: Pa, bytes: &[u8]) {
+        self.put(pa.get(), bytes);
+    }
+
+    fn zero(&mut self, pa: Pa, size: u64) {
+        for (at, part) in parts(pa.get(), size as usize) {
+            let from = (at % PAGE) as usize;
+            self.page(at)[from..from + part.len()].fill(0);
+        }
+    }
+
+    fn write_boot_info(&mut self, pa: Pa, info: &BootInfo) {
+        self.boot_info = Some((pa.get(), Box::new(*info)));
+    }
+
+    fn write_gear2_info(&mut self, pa: Pa, info: &Gear2Info) {
+        self.gear2_info = Some((pa.get(), *info));
+    }
+
+    fn clean(&mut self, pa: Pa, size: u64) {
+        for page in pa.get() / PAGE..(pa.get() + size).div_ceil(PAGE) {
+            self.dirty.remove(&page);
+        }
+    }
+
+    fn read_register(&self, pa: Pa) -> u64 {
+        self.registers[&pa.get()]
+    }
+}
+
+/// What a leaf of a table tree maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub(crate) input: u64,
+    pub(crate) output: Region,
+    pub(crate) descriptor: u64,
+}
+
+/// Returns all leaves of a tree whose root's entries map 2^`shift` bytes each.
+pub(crate) fn mappings(memory: &FakeMemory, root: u64, entries: u64, shift: u32) -> Vec<Mapping> {
+    let mut list = Vec::new();
+    for index in 0..entries {
+        let descriptor = memory.read_word(Pa::new(root + index * 8));
+        let output = descriptor & 0x0000_ffff_ffff_f000;
+        let below = match descriptor & 3 {
+            3 if shift > 12 => mappings(memory, output, 512, shift - 9),
+            0 => vec![],
+            _ => vec![Mapping {
+                input: 0,
+                output: Region::new(output, output + (1 << shift)),
+                descriptor,
+            }],
+        };
+        let input = index << shift;
+        list.extend(below.into_iter().map(|leaf| Mapping {
+            input: input + leaf.input,
+            ..leaf
+        }));
+    }
+    list
+}
+
+/// Returns a flat image with one page each of text, constants, data and bss.
+pub(crate) fn flat_image(magic: u64, base: u64) -> Vec<u8> {
+    let abi = u64::from(gear1_abi::ABI_VERSION);
+    let page = |count: u64| base + count * PAGE;
+    let boot_page = if magic == gear1_abi::image::RUNTIME_MAGIC {
+        page(1)
+    } else {
+        0
+    };
+    let header = [
+        magic,
+        abi,
+        base,
+        base + 0x100,
+        page(2),
+        page(3),
+        page(4),
+        page(5),
+        boot_page,
+    ];
+    let mut file: Vec<u8> = header.into_iter().flat_map(u64::to_le_bytes).collect();
+    file.resize(4 * PAGE as usize, 0x11);
+    file
+}
+
+/// Returns a Linux `Image` with this header and `size` bytes of file.
+pub(crate) fn kernel(text_offset: u64, image_size: u64, size: usize) -> Vec<u8> {
+    let mut file = vec![0x22; size];
+    file[8..16].copy_from_slice(&text_offset.to_le_bytes());
+    file[16..24].copy_from_slice(&image_size.to_le_bytes());
+    file[56..60].copy_from_slice(b"ARM\x64");
+    file
+}
+
+/// Returns a guest's device tree as xtask makes it, as far as init is concerned.
+pub(crate) fn guest_tree() -> Tree {
+    Tree::default()
+        .set("/", "interrupt-parent", cells(&[0]))
+        .set("/chosen", "linux,initrd-start", cells(&[0, 0]))
+        .set("/chosen", "linux,initrd-end", cells(&[0, 0]))
+        .set("/chosen", "rng-seed", vec![0; 32])
+        .set("/chosen", "kaslr-seed", cells(&[0, 0]))
+        .set("/memory@0", "device_type", text("memory"))
+        .set("/memory@0", "reg", cells(&[0, 0, 0, 0]))
+        .set("/interrupt-controller-v3", "phandle", cells(&[1]))
+        .set("/interrupt-controller-v3", "status", b"disabled\0".to_vec())
+        .set("/interrupt-controller-v3", "reg", cells(&[0; 8]))
+        .set("/interrupt-controller-v2", "phandle", cells(&[2]))
+        .set("/interrupt-controller-v2", "status", b"disabled\0".to_vec())
+        .set("/interrupt-controller-v2", "reg", cells(&[0; 8]))
+}
+
+/// The files of a boot archive.
+#[derive(Clone, Default)]
+pub(crate) struct Files(Vec<(String, Vec<u8>)>);
+
+impl Files {
+    /// Adds a file, or replaces it.
+    pub(crate) fn with(mut self, name: &str, data: &[u8]) -> Self {
+        self = self.without(name);
+        self.0.push((name.to_owned(), data.to_vec()));
+        self
+    }
+
+    /// Removes a file.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.0.retain(|(known, _)| known != name);
+        self
+    }
+
+    /// Returns the archive: cpio newc, data on pages.
+    pub(crate) fn pack(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (name, data) in &self.0 {
+            let name_size = (bytes.len() + 111 + name.len()).next_multiple_of(PAGE as usize)
+                - bytes.len()
+                - 110;
+            member(&mut bytes, name, name_size, data);
+        }
+        member(&mut bytes, "TRAILER!!!", 11, &[]);
+        bytes
+    }
+}
+
+fn member(bytes: &mut Vec<u8>, name: &str, name_size: usize, data: &[u8]) {
+    let mut fields = [0; 13];
+    fields[6] = data.len();
+    fields[11] = name_size;
+    bytes.extend(b"070701");
+    fields
+        .iter()
+        .for_each(|field| bytes.extend(std::format!("{field:08x}").bytes()));
+    bytes.extend(name.bytes());
+    bytes.extend(core::iter::repeat_n(0, name_size - name.len()));
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(data);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
