@@ -43,8 +43,8 @@ pub struct CpuLoop<'m, P: Platform> {
     jobs: u32,
     /// When it does so at the latest.
     job_deadline: u64,
-    /// The vCPU of the last decision.
-    last: Option<VcpuId>,
+    /// What runs, and until when nothing but an event that wakes or stops a vCPU changes that.
+    last: Option<Choice>,
 }
 
 impl<'m, P: Platform> CpuLoop<'m, P> {
@@ -88,16 +88,19 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 
     /// Takes in an event and decides what the CPU does next.
+    #[inline]
     pub fn on_event(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Decision {
         let due = self.take_in(gear1, event, now);
-        let now = if self.jobs == 0 {
-            now
-        } else {
-            self.work(gear1, now)
-        };
-        self.decide(gear1, due, now)
+        match (due, self.last) {
+            // An answer alone changes nothing: the short way back for accesses and calls.
+            (Some((vcpu, answer)), Some(last)) if vcpu == last.vcpu && now < last.deadline => {
+                run(last, answer.words())
+            }
+            (due, _) => self.decide(gear1, due, now),
+        }
     }
 
+    #[inline]
     fn take_in(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Due {
         match event {
             Event::Mmio(vcpu, access) => {
@@ -120,35 +123,31 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 
     fn decide(&mut self, gear1: &mut impl Gear1, due: Due, now: u64) -> Decision {
-        let choice = self.scheduler.pick(now);
-        self.last = choice.map(|choice| choice.vcpu);
-        let job_deadline = if self.jobs == 0 {
-            NO_DEADLINE
-        } else {
-            self.job_deadline
-        };
-        let (reply, value) = match due {
-            Some((vcpu, answer)) if self.last == Some(vcpu) => answer.words(),
+        let mut now = now;
+        let mut job_deadline = NO_DEADLINE;
+        if self.jobs != 0 {
+            now = self.work(gear1, now);
+        }
+        if self.jobs != 0 {
+            job_deadline = self.job_deadline;
+        }
+        self.last = self.scheduler.pick(now).map(|choice| Choice {
+            deadline: choice.deadline.min(job_deadline),
+            ..choice
+        });
+        let runs = self.last.map(|choice| choice.vcpu);
+        let mut words = (Reply::None, 0);
+        match due {
+            Some((vcpu, answer)) if runs == Some(vcpu) => words = answer.words(),
             Some((vcpu, answer)) => {
                 let (reply, value) = answer.words();
                 // A refusal means that the vCPU's VM is being stopped: nobody waits any more.
                 let _ = gear1.vcpu_reply(vcpu, reply, value);
-                (Reply::None, 0)
             }
-            None => (Reply::None, 0),
-        };
-        match choice {
-            Some(Choice {
-                vcpu,
-                deadline,
-                contended,
-            }) => Decision::Run {
-                vcpu,
-                deadline: deadline.min(job_deadline),
-                reply,
-                value,
-                trap_wfe: contended,
-            },
+            None => {}
+        }
+        match self.last {
+            Some(choice) => run(choice, words),
             None => Decision::Idle {
                 deadline: job_deadline,
             },
@@ -354,7 +353,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// by another loop; one that Gear1 refuses without that reason is left alone.
     fn refused(&mut self, gear1: &mut impl Gear1, status: u64, now: u64) {
         self.look_again(gear1, now);
-        let Some(vcpu) = self.last else {
+        let Some(vcpu) = self.last.map(|choice| choice.vcpu) else {
             return;
         };
         if gear1.vcpu_state(vcpu) != Ok(VcpuState::Ready) {
@@ -374,6 +373,17 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 }
 
+const fn run(choice: Choice, (reply, value): (Reply, u64)) -> Decision {
+    Decision::Run {
+        vcpu: choice.vcpu,
+        deadline: choice.deadline,
+        reply,
+        value,
+        trap_wfe: choice.contended,
+    }
+}
+
+#[inline]
 fn hypercall(function: u64) -> Answer {
     // SMCCC: the function identifier is a 32-bit value.
     if function & 0xffff_ffff == u64::from(GEAR2_NOP) {

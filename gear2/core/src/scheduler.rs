@@ -35,7 +35,8 @@ pub trait Scheduler: Send {
     /// Notes that a vCPU offers the rest of its time to the others.
     fn give_way(&mut self, vcpu: VcpuId, now: u64);
 
-    /// Chooses what runs from `now` on, `None` if no vCPU is ready.
+    /// Chooses what runs from `now` on, `None` if no vCPU is ready. The choice holds until its
+    /// deadline or until one of the other methods is called.
     fn pick(&mut self, now: u64) -> Option<Choice>;
 }
 
