@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
 
@@ -104,7 +105,7 @@ pub(crate) fn build_edited(
     let out_dir = workspace::output_dir().join(name);
     fs::create_dir_all(&out_dir)?;
     let manifest = manifest::compile(manifest, &tools, &out_dir)?;
-    let (gear1, gear2) = build_gears()?;
+    let (gear1, gear2) = gears()?;
     let archive = out_dir.join("archive.cpio");
     let mut parts = Parts {
         manifest,
@@ -125,8 +126,17 @@ pub(crate) fn build_edited(
     })
 }
 
-/// Builds Gear1 and Gear2 and returns their flat images.
-pub(crate) fn build_gears() -> Result<(PathBuf, PathBuf)> {
+/// Returns the flat images of Gear1 and Gear2, which are built once a run.
+pub(crate) fn gears() -> Result<(PathBuf, PathBuf)> {
+    static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    if let Some(gears) = BUILT.get() {
+        return Ok(gears.clone());
+    }
+    let gears = build_gears()?;
+    Ok(BUILT.get_or_init(|| gears).clone())
+}
+
+fn build_gears() -> Result<(PathBuf, PathBuf)> {
     let out_dir = workspace::output_dir();
     fs::create_dir_all(&out_dir)?;
     let step = Step::start("building Gear1 and Gear2");

@@ -115,8 +115,8 @@ fn greet(machine: &Machine, images: &Images) {
         eprintln!("  VM {index}  {name} ({kind:?}), {vcpus} vCPUs, {mib} MiB");
     }
     eprintln!(
-        "keys: Ctrl-G, then 0-9 console of that VM, l list, r restart, s stop, t start, q power off,\n\
-         \x20     Ctrl-G itself; Ctrl-A x ends QEMU at once"
+        "keys: Ctrl-G, then 0-9 = console of that VM, l = list VMs, r = restart, s = stop, t = start,\n\
+         \x20     q = power off, h = all keys; Ctrl-A, then x = end QEMU at once"
     );
     if machine.gdb {
         let images = workspace::target_dir()

@@ -18,7 +18,7 @@ pub(super) fn parts() -> Vec<Part> {
 
 /// The runtime links only if no panic survives in it; that its symbols hold none is seen too.
 fn images(tally: &mut Tally) -> Result<()> {
-    build_images::build_gears()?;
+    build_images::gears()?;
     tally.pass(1);
     let runtime = workspace::output_dir().join("gear1-runtime.bin");
     tally.check("size of the runtime", within(&runtime, RUNTIME_LIMIT));
