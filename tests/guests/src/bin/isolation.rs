@@ -9,14 +9,14 @@
 use core::arch::asm;
 
 use test_guests::exception::{Caught, catch, esr};
-use test_guests::{Machine, check, cpu, fp, guest, read_sysreg, say};
+use test_guests::{Machine, check, cpu, fp, guest, read_sysreg, say, timer};
 
 guest!(main);
 
 /// The board's memory begins here and is swept up to there, whether there is any or not.
 const SWEPT: core::ops::Range<u64> = 0x4000_0000..0x1_0000_0000;
 /// Distance of the addresses that are loaded from and stored to, with a random offset in between.
-const FINE: u64 = 16 << 10;
+const FINE: u64 = 64 << 10;
 /// Distance of the addresses that are attacked in every way.
 const COARSE: u64 = 4 << 20;
 const RANDOM: usize = 500;
@@ -151,6 +151,7 @@ struct Tally {
 }
 
 fn main(machine: &Machine) {
+    let start = timer::now();
     fp::enable();
     let has_atomics = read_sysreg!("id_aa64isar0_el1") >> 20 & 0xf >= 2;
     let attacks = || ATTACKS.iter().chain(ATOMICS.iter().filter(|_| has_atomics));
@@ -169,6 +170,10 @@ fn main(machine: &Machine) {
         }
     });
     tally.verdict("mmu-off");
+    say!(
+        "attacked for {} ms",
+        timer::to_ns(timer::now() - start) / 1_000_000
+    );
 }
 
 /// Loads from and stores to all memory that is not the VM's.

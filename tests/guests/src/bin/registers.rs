@@ -49,7 +49,6 @@ system_registers! {
     "par_el1" & 0x0000_ffff_ffff_f001,
     "csselr_el1" & 0xe,
     "cntv_cval_el0" & 0xffff_ffff_ffff_ffff,
-    "cntp_cval_el0" & 0xffff_ffff_ffff_ffff,
 }
 
 fn main(machine: &Machine) {
