@@ -40,30 +40,66 @@ use word::{Gate, Spi, Word};
 /// Most SPIs of one VM: INTIDs 32 to 511.
 pub const MAX_SPIS: usize = 480;
 const SPI_WORDS: usize = MAX_SPIS / 32;
+/// Bit n for each SPI word n.
+const ALL_SPI_WORDS: u32 = (1 << (SPI_WORDS + 1)) - 2;
 /// Most list registers that the architecture allows.
 const MAX_LRS: usize = 16;
 
-/// What a list register in use holds: INTID (9:0), sender of a GICv2 SGI (12:10), HW link (13).
+/// What was written to a list register in use: INTID (9:0), sender of a GICv2 SGI (12:10),
+/// HW link (13), EOI flag (14), Group 1 (15), priority (23:16).
 #[derive(Clone, Copy)]
-struct Slot(u16);
+struct Slot(u32);
 
 impl Slot {
     const FREE: Self = Self(0);
+    const SOURCE: u32 = 10;
+    const HW: u32 = 13;
+    const EOI: u32 = 14;
+    const GROUP1: u32 = 15;
+    const PRIORITY: u32 = 16;
 
-    const fn new(intid: IntId, source: u8, linked: bool) -> Self {
-        Self(intid.low_bits() | (source as u16 & 7) << 10 | (linked as u16) << 13)
+    #[inline]
+    const fn new(lr: &Lr) -> Self {
+        let flags = (lr.hw as u32) << Self::HW
+            | (lr.eoi as u32) << Self::EOI
+            | (lr.group1 as u32) << Self::GROUP1;
+        let source = (lr.source as u32 & 7) << Self::SOURCE;
+        Self(lr.intid.number() | source | flags | (lr.priority as u32) << Self::PRIORITY)
     }
 
+    #[inline]
     const fn intid(self) -> IntId {
-        IntId::from_low_bits(self.0)
+        IntId::from_low_bits(self.0 as u16)
     }
 
     const fn source(self) -> u8 {
-        (self.0 >> 10 & 7) as u8
+        (self.0 >> Self::SOURCE & 7) as u8
     }
 
+    #[inline]
     const fn linked(self) -> bool {
-        self.0 >> 13 & 1 != 0
+        self.0 >> Self::HW & 1 != 0
+    }
+
+    /// Its end shows in the list register's state only, not in the mask of empty ones.
+    const fn ends_silently(self) -> bool {
+        self.0 >> Self::EOI & 1 != 0
+    }
+
+    /// Tells whether it holds this interrupt, linked or not as given, and neither EOI flag nor sender.
+    #[inline]
+    const fn is_plain(self, intid: IntId, hw: bool) -> bool {
+        self.0 & 0x7fff == intid.number() | (hw as u32) << Self::HW
+    }
+
+    #[inline]
+    const fn priority(self) -> u8 {
+        (self.0 >> Self::PRIORITY) as u8
+    }
+
+    #[inline]
+    const fn group1(self) -> bool {
+        self.0 >> Self::GROUP1 & 1 != 0
     }
 }
 
@@ -73,8 +109,13 @@ struct Vcpu {
     word: Word,
     /// Words (0: private, n: SPIs from 32 n) in which something may wait for a list register.
     hint: u32,
+    /// Words of which something in a list register was changed since.
+    stale: u32,
     /// List registers in use.
     used: u32,
+    /// Those of them, with private interrupts, in which nothing happened but what the guest did:
+    /// once empty they can be filled with the same again without a look at anything else.
+    repeatable: u32,
     slots: [Slot; MAX_LRS],
     maintenance: Maintenance,
     /// GICR_WAKER.ProcessorSleep.
@@ -88,7 +129,9 @@ impl Vcpu {
         // SGIs are edge-triggered; PPIs start as level-sensitive.
         word: Word::new(0xffff),
         hint: 0,
+        stale: 0,
         used: 0,
+        repeatable: 0,
         slots: [Slot::FREE; MAX_LRS],
         maintenance: Maintenance {
             underflow: false,
@@ -99,9 +142,10 @@ impl Vcpu {
         sgi_sources: [0; 16],
     };
 
+    #[inline]
     fn slot(&self, index: u32) -> Slot {
         self.slots
-            .get(index as usize)
+            .get(index as usize & 15)
             .copied()
             .unwrap_or(Slot::FREE)
     }
@@ -162,13 +206,12 @@ impl VmGic {
         self.gate = Gate::SHUT;
         self.vcpus.fill(Vcpu::NEW);
         let all_to_first = self.version == GicVersion::V3 || self.vcpu_count == 1;
-        for (index, spi) in self.spis.iter_mut().enumerate() {
+        // Any word may have some; the summary is made exact by taking them.
+        self.ended_spis = ALL_SPI_WORDS;
+        for spi in &mut self.spis {
             let physical = spi.word.hw | spi.word.ended;
             *spi = Spi::NEW;
             spi.word.ended = physical;
-            if physical != 0 {
-                self.ended_spis |= 2 << (index & 15);
-            }
             if let ([first, ..], true) = (&mut spi.targets, all_to_first) {
                 *first = u32::MAX;
             }
@@ -336,16 +379,27 @@ impl VmGic {
     /// can be delivered now, and in whose list registers one stands.
     #[inline]
     fn touch(&mut self, vcpu: VcpuIndex, index: usize, changed: u32) -> Kicks {
-        if index != 0 {
-            return self.touch_spis(index, changed);
+        if index == 0 {
+            self.touch_private(vcpu, changed)
+        } else {
+            self.touch_spis(index, changed)
         }
+    }
+
+    #[inline(always)]
+    fn touch_private(&mut self, vcpu: VcpuIndex, changed: u32) -> Kicks {
         let gate = self.gate;
         let state = self.vcpu_mut(vcpu);
         let waiting = state.word.waiting(gate) & changed;
+        let listed = state.word.listed & changed;
         if (waiting | state.word.orphans() & changed) != 0 {
             state.hint |= 1;
         }
-        if (waiting | state.word.listed & changed) != 0 {
+        if listed != 0 {
+            state.stale |= 1;
+            state.repeatable = 0;
+        }
+        if (waiting | listed) != 0 {
             Kicks::from_mask(vcpu.bit())
         } else {
             Kicks::NONE
@@ -353,24 +407,29 @@ impl VmGic {
     }
 
     fn touch_spis(&mut self, index: usize, changed: u32) -> Kicks {
-        let gate = self.gate;
-        let everybody = self.everybody();
         let [rest @ .., last] = &self.spis;
         let spi = rest.get(index.wrapping_sub(1)).unwrap_or(last);
-        let waiting = spi.word.waiting(gate) & changed;
+        let waiting = spi.word.waiting(self.gate) & changed;
         let orphans = spi.word.orphans() & changed;
         let listed = spi.word.listed & changed;
-        let mut kicks = 0;
-        let routes = spi.targets.iter().zip(spi.held.iter());
-        for (number, (state, (targets, held))) in self.vcpus.iter_mut().zip(routes).enumerate() {
+        let place = 1 << (index & 31);
+        let mut kicks = Kicks::NONE;
+        let vcpus = VcpuIndex::ALL.into_iter().zip(&mut self.vcpus);
+        for ((vcpu, state), (targets, held)) in vcpus
+            .zip(spi.targets.iter().zip(&spi.held))
+            .take(usize::from(self.vcpu_count))
+        {
             if (waiting & targets | orphans & held) != 0 {
-                state.hint |= 1 << (index & 31);
+                state.hint |= place;
+            }
+            if listed & held != 0 {
+                state.stale |= place;
             }
             if (waiting & targets | listed & held) != 0 {
-                kicks |= 1 << (number & 7);
+                kicks = kicks.and(Kicks::from_mask(vcpu.bit()));
             }
         }
-        Kicks::from_mask(kicks & everybody)
+        kicks
     }
 
     /// Touches everything of everybody: a group was enabled or disabled.

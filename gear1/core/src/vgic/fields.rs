@@ -193,11 +193,7 @@ pub(super) fn pack(size_log2: u8, byte_at: impl Fn(usize) -> u8) -> u32 {
 
 /// Returns the one-byte fields of an access.
 pub(super) fn unpack(size_log2: u8, value: u32) -> impl Iterator<Item = (usize, u8)> {
-    value
-        .to_le_bytes()
-        .into_iter()
-        .enumerate()
-        .take(byte_count(size_log2))
+    (0..byte_count(size_log2)).zip(value.to_le_bytes())
 }
 
 /// Moves bit n of the lower half to bit 2n.

@@ -12,7 +12,11 @@
 use super::types::{
     Bits, GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex,
 };
-use super::{MAX_LRS, Slot, VmGic};
+use super::word::Gate;
+use super::{MAX_LRS, Slot, Vcpu, VmGic};
+
+/// SGIs in the word of private interrupts.
+const SGIS: u32 = 0xffff;
 
 /// Pending or active: what a candidate wants a list register for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,6 +39,16 @@ impl Rank {
     }
 }
 
+/// What waits for a list register of a vCPU.
+#[derive(Default)]
+struct Candidates {
+    /// The best active one.
+    orphan: Option<Rank>,
+    /// The best pending one.
+    pending: Option<Rank>,
+    count: u32,
+}
+
 impl VmGic {
     /// Brings the loaded vCPU's list registers up to date: after a kick, on the maintenance
     /// interrupt, after loading, and after a call that kicked the vCPU itself.
@@ -42,11 +56,17 @@ impl VmGic {
     /// Returns kicks for others only: an interrupt that left this vCPU may be due elsewhere.
     pub fn flush(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let mut kicks = self.reap(vcpu, lrs);
-        for index in Bits(self.vcpu(vcpu).used) {
-            kicks = kicks.and(self.refresh(vcpu, index, lrs));
+        if self.vcpu(vcpu).used != 0 {
+            kicks = kicks.and(self.refresh_stale(vcpu, lrs));
         }
-        let state = self.vcpu(vcpu);
-        if state.hint != 0 || state.maintenance != Maintenance::default() {
+        let plain = match self.version {
+            GicVersion::V2 => !SGIS,
+            GicVersion::V3 => u32::MAX,
+        };
+        let gate = self.gate;
+        let state = self.vcpu_mut(vcpu);
+        let has_work = state.hint != 0 || state.is_overflowing();
+        if has_work && !state.list_plain(plain, gate, lrs) {
             kicks = kicks.and(self.fill(vcpu, lrs));
         }
         kicks.without(vcpu)
@@ -57,9 +77,7 @@ impl VmGic {
     /// that [`shows_list_registers`](super::shows_list_registers).
     pub fn sync(&mut self, vcpu: VcpuIndex, lrs: &impl ListRegisters) -> Kicks {
         let kicks = self.reap(vcpu, lrs);
-        for index in Bits(self.vcpu(vcpu).used) {
-            self.fold(vcpu, index, lrs.read(index as usize).state);
-        }
+        self.fold_all(vcpu, lrs);
         kicks.without(vcpu)
     }
 
@@ -73,15 +91,17 @@ impl VmGic {
             lrs.write(index as usize, Lr::EMPTY);
             kicks = kicks.and(self.unlist(vcpu, index));
         }
+        let state = self.vcpu_mut(vcpu);
         // The caller takes the physical PPIs' active states away with the vCPU.
-        self.vcpu_mut(vcpu).word.ended = 0;
-        self.set_maintenance(vcpu, Maintenance::default(), lrs);
+        state.word.ended = 0;
+        state.stale = 0;
+        state.set_maintenance(Maintenance::default(), lrs);
         kicks.without(vcpu)
     }
 
     /// Makes a private interrupt of the loaded vCPU pending (`hw`: as
-    /// [`inject_hw`](Self::inject_hw) does) and flushes, by the shortest way when a list register
-    /// is free and nothing else waits.
+    /// [`inject_hw`](Self::inject_hw) does) and flushes, by the shortest way there is. Not for
+    /// SGIs of a GICv2.
     #[inline]
     pub fn inject_loaded(
         &mut self,
@@ -90,42 +110,33 @@ impl VmGic {
         hw: bool,
         lrs: &mut impl ListRegisters,
     ) -> Kicks {
-        let kicks = self.reap(vcpu, lrs);
-        let (index, bit) = intid.place();
-        let gate = self.gate;
-        let is_plain = self.version == GicVersion::V3 || !intid.is_sgi();
-        let all = all_lists(lrs);
-        let state = self.vcpu_mut(vcpu);
-        let word = &mut state.word;
-        let ready = word.open(gate) & !word.active & !word.listed & bit;
-        let free = all & !state.used;
-        if index != 0 || !is_plain || ready == 0 || free == 0 || state.hint != 0 {
-            return kicks.and(self.inject_slowly(vcpu, intid, hw, lrs));
+        if let Some(state) = self.vcpus.get(vcpu.index())
+            && state.repeat(intid, hw, lrs)
+        {
+            return Kicks::NONE;
         }
-        word.latch &= !bit;
-        word.in_list |= bit;
-        word.listed |= bit;
-        if hw {
-            word.hw |= bit;
-            word.ended &= !bit;
+        self.inject_slowly(vcpu, intid, hw, lrs)
+    }
+
+    /// Emulates a write to ICC_SGI1R_EL1 by the loaded vCPU and flushes it if it is among the
+    /// targets.
+    #[inline]
+    pub fn sgi1r_loaded(
+        &mut self,
+        from: VcpuIndex,
+        value: u64,
+        lrs: &mut impl ListRegisters,
+    ) -> Kicks {
+        let (targets, intid) = self.sgi_targets(from, value);
+        if targets == from.bit() {
+            return self.inject_loaded(from, intid, false, lrs);
         }
-        let linked = word.hw & bit != 0;
-        let lr = Lr {
-            intid,
-            priority: word.priority_at(intid.number()),
-            state: LrState::Pending,
-            hw: linked,
-            eoi: !linked && word.edge & bit == 0,
-            group1: word.group1 & bit != 0,
-            source: 0,
-        };
-        let slot = free.trailing_zeros();
-        state.used |= 1 << (slot & 31);
-        if let Some(entry) = state.slots.get_mut(slot as usize) {
-            *entry = Slot::new(intid, 0, linked);
+        let kicks = self.sgi1r(from, value);
+        if kicks.contains(from) {
+            kicks.and(self.flush(from, lrs)).without(from)
+        } else {
+            kicks
         }
-        lrs.write(slot as usize, lr);
-        kicks
     }
 
     #[inline(never)]
@@ -148,29 +159,84 @@ impl VmGic {
     /// Takes over what ended in list registers that the hardware reports empty.
     #[inline]
     fn reap(&mut self, vcpu: VcpuIndex, lrs: &impl ListRegisters) -> Kicks {
-        let used = self.vcpu(vcpu).used;
+        let state = self.vcpu_mut(vcpu);
+        if state.used == 0 {
+            return Kicks::NONE;
+        }
+        let ended = state.used & lrs.empty_mask();
+        let mut spis = 0;
+        for index in Bits(ended) {
+            let slot = state.slot(index);
+            let (place, bit) = slot.intid().place();
+            if place != 0 {
+                spis |= 1 << (index & 31);
+            } else if state.word.end(bit, slot.linked()) {
+                state.hint |= 1;
+            }
+        }
+        state.used &= !ended | spis;
+        state.repeatable &= !ended;
+        if spis == 0 {
+            Kicks::NONE
+        } else {
+            self.reap_spis(vcpu, spis)
+        }
+    }
+
+    #[inline(never)]
+    fn reap_spis(&mut self, vcpu: VcpuIndex, ended: u32) -> Kicks {
         let mut kicks = Kicks::NONE;
-        if used != 0 {
-            for index in Bits(used & lrs.empty_mask()) {
-                self.fold(vcpu, index, LrState::Invalid);
-                kicks = kicks.and(self.unlist(vcpu, index));
+        for index in Bits(ended) {
+            let state = self.vcpu_mut(vcpu);
+            state.used &= !(1 << (index & 31));
+            let slot = state.slot(index);
+            let (place, bit) = slot.intid().place();
+            let spi = self.spi_mut(place);
+            let is_due = spi.word.end(bit, slot.linked());
+            spi.set_held(vcpu, bit, spi.word.active & bit != 0);
+            self.note_ended(vcpu, place);
+            if is_due {
+                kicks = kicks.and(self.touch_spis(place, bit));
             }
         }
         kicks
     }
 
+    /// Refreshes the list registers of interrupts that were changed, or whose end shows nowhere
+    /// else.
+    fn refresh_stale(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
+        let mut kicks = Kicks::NONE;
+        let state = self.vcpu_mut(vcpu);
+        let stale = core::mem::take(&mut state.stale);
+        for index in Bits(state.used) {
+            let slot = self.vcpu(vcpu).slot(index);
+            let (place, _) = slot.intid().place();
+            if stale >> (place & 31) & 1 != 0 || slot.ends_silently() {
+                kicks = kicks.and(self.refresh(vcpu, index, lrs));
+            }
+        }
+        kicks
+    }
+
+    /// Takes over the state of every list register in use.
+    fn fold_all(&mut self, vcpu: VcpuIndex, lrs: &impl ListRegisters) {
+        for index in Bits(self.vcpu(vcpu).used) {
+            self.fold(vcpu, index, lrs.read(index as usize).state);
+        }
+    }
+
     /// Takes over the state of list register `index`.
-    #[inline]
     fn fold(&mut self, vcpu: VcpuIndex, index: u32, state: LrState) {
-        let slot = self.vcpu(vcpu).slot(index);
-        let (word, bit) = slot.intid().place();
-        self.word_mut(vcpu, word)
-            .fold(bit, state.is_pending(), state.is_active(), slot.linked());
-        self.note_ended(vcpu, word);
+        let own = self.vcpu_mut(vcpu);
+        own.repeatable &= !(1 << (index & 31));
+        let slot = own.slot(index);
+        let (place, bit) = slot.intid().place();
+        let word = self.word_mut(vcpu, place);
+        word.fold(bit, state.is_pending(), state.is_active(), slot.linked());
+        self.note_ended(vcpu, place);
     }
 
     /// Forgets list register `index`; says who may get what is left of its interrupt.
-    #[inline]
     fn unlist(&mut self, vcpu: VcpuIndex, index: u32) -> Kicks {
         let state = self.vcpu_mut(vcpu);
         let slot = state.slot(index);
@@ -181,11 +247,11 @@ impl VmGic {
         let word = self.word_mut(vcpu, place);
         word.listed &= !bit;
         let is_active = word.active & bit != 0;
-        let is_left = is_active || (word.latch | word.raised()) & bit != 0;
+        let is_due = is_active || (word.latch | word.raised()) & bit != 0;
         if place != 0 {
             self.spi_mut(place).set_held(vcpu, bit, is_active);
         }
-        if is_left {
+        if is_due {
             self.touch(vcpu, place, bit)
         } else {
             Kicks::NONE
@@ -193,7 +259,6 @@ impl VmGic {
     }
 
     /// Moves a pending state that was in a list register back into the latch.
-    #[inline]
     fn return_latch(&mut self, vcpu: VcpuIndex, intid: IntId, source: u8) {
         let (place, bit) = intid.place();
         let word = self.word_mut(vcpu, place);
@@ -217,14 +282,14 @@ impl VmGic {
             return self.unlist(vcpu, index);
         }
         if wanted != held {
-            self.put(vcpu, index, wanted, lrs);
+            self.vcpu_mut(vcpu).put(index, wanted, lrs);
         }
         Kicks::NONE
     }
 
     /// Returns what a list register of `vcpu` shall hold for the interrupt, and moves the latch
     /// there. `source` is the sender of the GICv2 SGI that is in the list register already.
-    fn compose(&mut self, vcpu: VcpuIndex, intid: IntId, source: u8) -> Lr {
+    fn compose(&mut self, vcpu: VcpuIndex, intid: IntId, mut source: u8) -> Lr {
         let (place, bit) = intid.place();
         let gate = self.gate;
         let by_sender = self.is_v2() && intid.is_sgi();
@@ -233,41 +298,35 @@ impl VmGic {
         let is_open = word.open(gate) & routed & bit != 0;
         let is_active = word.active & bit != 0;
         let was_in_list = word.in_list & bit != 0;
-        let mut source = source;
+        // SGIs of several senders follow one another.
+        let must_follow = by_sender && is_active;
         if !is_open && was_in_list {
             self.return_latch(vcpu, intid, source);
-        } else if is_open && word.latch & bit != 0 && !(by_sender && (is_active || was_in_list)) {
-            // SGIs of several senders follow one another.
+        } else if by_sender && was_in_list {
+            self.drop_sgi_source(vcpu, intid.number() as usize, source);
+        } else if is_open && word.latch & bit != 0 && !must_follow {
             word.latch &= !bit;
             word.in_list |= bit;
             if by_sender {
                 source = self.take_sgi_source(vcpu, intid.number() as usize);
             }
         }
-        let word = self.word_mut(vcpu, place);
+        let word = self.word(vcpu, place);
         let is_raised = word.raised() & bit != 0 && !is_active;
         let is_pending = is_open && (word.in_list & bit != 0 || is_raised);
         // A list register with HW = 1 cannot be pending and active.
         let is_hw = word.hw & bit != 0;
-        let linked = is_hw && !(is_pending && is_active);
+        let hw = is_hw && !(is_pending && is_active);
+        let comes_again = is_hw || (word.latch | !word.edge) & bit != 0;
         Lr {
             intid,
             priority: word.priority_at(intid.number() & 31),
             state: LrState::new(is_pending, is_active),
-            hw: linked,
-            eoi: !linked && (is_hw || word.edge & bit == 0 || word.latch & bit != 0),
+            hw,
+            eoi: !hw && comes_again,
             group1: word.group1 & bit != 0,
             source: if by_sender { source } else { 0 },
         }
-    }
-
-    fn put(&mut self, vcpu: VcpuIndex, index: u32, lr: Lr, lrs: &mut impl ListRegisters) {
-        let state = self.vcpu_mut(vcpu);
-        state.used |= 1 << (index & 31);
-        if let Some(slot) = state.slots.get_mut(index as usize) {
-            *slot = Slot::new(lr.intid, lr.source, lr.hw);
-        }
-        lrs.write(index as usize, lr);
     }
 
     /// Puts a candidate into the free list register `index`.
@@ -278,78 +337,96 @@ impl VmGic {
         if place != 0 {
             self.spi_mut(place).set_held(vcpu, bit, true);
         }
-        self.put(vcpu, index, lr, lrs);
+        self.vcpu_mut(vcpu).put(index, lr, lrs);
     }
 
-    /// Gives list registers to what waits for one.
+    /// Gives list registers to what waits for one: first to active, then to pending interrupts.
     fn fill(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
-        let (orphans_left, kicks) = self.fill_with(Want::Active, vcpu, lrs);
-        let (pending_left, more) = self.fill_with(Want::Pending, vcpu, lrs);
-        // The second pass may have displaced an active one.
-        let orphans_left = orphans_left || pending_left && self.best(vcpu, Want::Active).is_some();
-        let is_full = orphans_left || pending_left;
-        let has_pending = is_full && self.worst(vcpu, Want::Pending).is_some();
-        let wanted = Maintenance {
-            underflow: is_full,
-            no_pending: has_pending,
-            deactivate: orphans_left,
-        };
-        self.set_maintenance(vcpu, wanted, lrs);
-        kicks.and(more)
-    }
-
-    /// Lists candidates of one kind; tells whether some are left without a list register.
-    fn fill_with(
-        &mut self,
-        want: Want,
-        vcpu: VcpuIndex,
-        lrs: &mut impl ListRegisters,
-    ) -> (bool, Kicks) {
         let mut kicks = Kicks::NONE;
-        // Each round fills a free list register or replaces a worse entry by a better one.
-        for _ in 0..2 * MAX_LRS {
-            let Some(best) = self.best(vcpu, want) else {
-                return (false, kicks);
+        let mut orphans_left = false;
+        let mut pending_left = false;
+        let mut is_folded = false;
+        // Each round fills a free list register, or replaces a worse entry by a better one, or
+        // ends one kind.
+        for _ in 0..4 * MAX_LRS {
+            let candidates = self.candidates(vcpu);
+            let (want, best) = match candidates {
+                Candidates {
+                    orphan: Some(best), ..
+                } if !orphans_left => (Want::Active, best),
+                Candidates {
+                    pending: Some(best),
+                    ..
+                } if !pending_left => (Want::Pending, best),
+                Candidates { .. } => break,
             };
             let free = all_lists(lrs) & !self.vcpu(vcpu).used;
-            let index = if free != 0 {
-                free.trailing_zeros()
-            } else {
-                let Some(victim) = self.victim(vcpu, want, best) else {
-                    return (true, kicks);
-                };
+            if free != 0 {
+                self.list(vcpu, free.trailing_zeros(), best.intid(), lrs);
+                if candidates.count == 1 {
+                    self.vcpu_mut(vcpu).hint = 0;
+                    break;
+                }
+                continue;
+            }
+            if !is_folded {
+                self.fold_all(vcpu, lrs);
+                is_folded = true;
+            }
+            if let Some(victim) = self.victim(vcpu, want, best) {
                 kicks = kicks.and(self.unlist(vcpu, victim));
-                victim
-            };
-            self.list(vcpu, index, best.intid(), lrs);
+                self.list(vcpu, victim, best.intid(), lrs);
+                // What was displaced last is not looked for again.
+                orphans_left |= want == Want::Pending;
+            } else {
+                match want {
+                    Want::Active => orphans_left = true,
+                    Want::Pending => pending_left = true,
+                }
+            }
         }
-        (true, kicks)
+        self.wait_for_room(vcpu, lrs);
+        kicks
     }
 
-    /// Returns the best candidate; forgets hints that led nowhere.
-    fn best(&mut self, vcpu: VcpuIndex, want: Want) -> Option<Rank> {
-        let mut best: Option<Rank> = None;
+    /// Asks for the maintenance interrupt if some have no list register.
+    fn wait_for_room(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) {
+        let mut wanted = Maintenance::default();
+        if self.vcpu(vcpu).hint != 0 {
+            let candidates = self.candidates(vcpu);
+            wanted.underflow = candidates.count != 0;
+            wanted.no_pending = wanted.underflow && self.worst(vcpu, Want::Pending).is_some();
+            wanted.deactivate = candidates.orphan.is_some();
+        }
+        self.vcpu_mut(vcpu).set_maintenance(wanted, lrs);
+    }
+
+    /// Returns what waits for a list register; forgets hints that led nowhere.
+    fn candidates(&mut self, vcpu: VcpuIndex) -> Candidates {
+        let mut found = Candidates::default();
         for index in Bits(self.vcpu(vcpu).hint) {
             let place = index as usize;
             let word = self.word(vcpu, place);
             let (routed, held) = self.relation(vcpu, place);
             let waiting = word.waiting(self.gate) & routed;
             let orphans = word.orphans() & held;
-            let candidates = match want {
-                Want::Active => orphans,
-                Want::Pending => waiting,
-            };
-            for bit in Bits(candidates) {
+            for bit in Bits(waiting | orphans) {
                 let rank = Rank::new(word.priority_at(bit), IntId::at(place, bit));
+                let best = if orphans >> (bit & 31) & 1 != 0 {
+                    &mut found.orphan
+                } else {
+                    &mut found.pending
+                };
                 if best.is_none_or(|best| rank < best) {
-                    best = Some(rank);
+                    *best = Some(rank);
                 }
+                found.count = found.count.wrapping_add(1);
             }
             if waiting | orphans == 0 {
                 self.vcpu_mut(vcpu).hint &= !(1 << (index & 31));
             }
         }
-        best
+        found
     }
 
     /// Returns the list register that gives way to a candidate of rank `best`.
@@ -364,7 +441,7 @@ impl VmGic {
             Want::Active => match (pending, active) {
                 (Some((_, index, count)), _) if count > 1 => Some(index),
                 (_, Some((rank, index, _))) => (rank > best).then_some(index),
-                (Some(_) | None, None) => None,
+                (_, None) => None,
             },
         }
     }
@@ -372,7 +449,8 @@ impl VmGic {
     /// Returns rank and index of the worst list register of a kind, and how many there are.
     fn worst(&self, vcpu: VcpuIndex, kind: Want) -> Option<(Rank, u32, u32)> {
         let state = self.vcpu(vcpu);
-        let mut worst: Option<(Rank, u32, u32)> = None;
+        let mut worst: Option<(Rank, u32)> = None;
+        let mut count = 0_u32;
         for index in Bits(state.used) {
             let intid = state.slot(index).intid();
             let (place, bit) = intid.place();
@@ -381,33 +459,106 @@ impl VmGic {
             if is_active != (kind == Want::Active) {
                 continue;
             }
+            count = count.wrapping_add(1);
             let rank = Rank::new(word.priority_at(intid.number() & 31), intid);
-            worst = match worst {
-                Some((other, at, count)) if other > rank => {
-                    Some((other, at, count.wrapping_add(1)))
-                }
-                Some((_, _, count)) => Some((rank, index, count.wrapping_add(1))),
-                None => Some((rank, index, 1)),
-            };
+            if worst.is_none_or(|(other, _)| rank > other) {
+                worst = Some((rank, index));
+            }
         }
-        worst
-    }
-
-    fn set_maintenance(
-        &mut self,
-        vcpu: VcpuIndex,
-        wanted: Maintenance,
-        lrs: &mut impl ListRegisters,
-    ) {
-        let state = self.vcpu_mut(vcpu);
-        if state.maintenance != wanted {
-            state.maintenance = wanted;
-            lrs.set_maintenance(wanted);
-        }
+        worst.map(|(rank, index)| (rank, index, count))
     }
 
     pub(super) fn is_v2(&self) -> bool {
         self.version == GicVersion::V2
+    }
+}
+
+impl Vcpu {
+    /// Fills a list register and remembers with what.
+    #[inline]
+    fn put(&mut self, index: u32, lr: Lr, lrs: &mut impl ListRegisters) {
+        self.used |= 1 << (index & 31);
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            *slot = Slot::new(&lr);
+        }
+        lrs.write(index as usize, lr);
+    }
+
+    /// Returns the list register for a private interrupt that is pending and not active.
+    #[inline(always)]
+    fn pending_lr(&self, intid: IntId) -> Lr {
+        let word = &self.word;
+        let (_, bit) = intid.place();
+        let hw = word.hw & bit != 0;
+        Lr {
+            intid,
+            priority: word.priority_at(intid.number() & 31),
+            state: LrState::Pending,
+            hw,
+            eoi: !hw && word.edge & bit == 0,
+            group1: word.group1 & bit != 0,
+            source: 0,
+        }
+    }
+
+    /// Puts an only waiting interrupt, if it is a private one, into a free list register.
+    #[inline]
+    fn list_plain(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> bool {
+        let free = all_lists(lrs) & !self.used;
+        let bit = self.word.waiting(gate);
+        let is_only = self.hint == 1 && bit.is_power_of_two() && self.word.orphans() == 0;
+        let is_only = is_only && bit & plain != 0;
+        if !is_only || free == 0 || self.is_overflowing() {
+            return false;
+        }
+        let word = &mut self.word;
+        word.listed |= bit;
+        word.in_list |= word.latch & bit;
+        word.latch &= !bit;
+        self.hint = 0;
+        let index = free.trailing_zeros();
+        self.repeatable |= 1 << (index & 31);
+        let lr = self.pending_lr(IntId::at(0, bit.trailing_zeros()));
+        self.put(index, lr, lrs);
+        true
+    }
+
+    /// Fills the empty list register that held the same interrupt last: the usual way of timer
+    /// ticks and SGIs, which changes nothing but the list register.
+    #[inline(always)]
+    fn repeat(&self, intid: IntId, hw: bool, lrs: &mut impl ListRegisters) -> bool {
+        if self.hint != 0 {
+            return false;
+        }
+        for index in Bits(self.repeatable & lrs.empty_mask()) {
+            let slot = self.slot(index);
+            if slot.is_plain(intid, hw) {
+                let lr = Lr {
+                    intid,
+                    priority: slot.priority(),
+                    state: LrState::Pending,
+                    hw,
+                    eoi: false,
+                    group1: slot.group1(),
+                    source: 0,
+                };
+                lrs.write(index as usize, lr);
+                return true;
+            }
+        }
+        false
+    }
+
+    #[inline]
+    fn is_overflowing(&self) -> bool {
+        self.maintenance.underflow
+    }
+
+    fn set_maintenance(&mut self, wanted: Maintenance, lrs: &mut impl ListRegisters) {
+        if self.maintenance != wanted {
+            self.maintenance = wanted;
+            lrs.set_maintenance(wanted);
+        }
     }
 }
 

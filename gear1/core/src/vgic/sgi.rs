@@ -1,7 +1,7 @@
 //! Software-generated interrupts of a GICv3 (IHI 0069, 12.2.17 to 12.2.20).
 
-use super::types::{Kicks, VcpuIndex};
-use super::{Bits, VmGic};
+use super::VmGic;
+use super::types::{IntId, Kicks, VcpuIndex};
 
 const IRM: u64 = 1 << 40;
 /// Aff3, Aff2 and Aff1: vCPUs have affinities 0.0.0.n.
@@ -21,8 +21,10 @@ impl VmGic {
         self.send_sgi(from, value, false)
     }
 
-    /// RS is not implemented (GICD_TYPER.RSS = 0) and ignored.
-    fn send_sgi(&mut self, from: VcpuIndex, value: u64, group1: bool) -> Kicks {
+    /// Returns a mask over the vCPUs that a write addresses, and the SGI. RS is not implemented
+    /// (GICD_TYPER.RSS = 0) and ignored.
+    #[inline]
+    pub(super) fn sgi_targets(&self, from: VcpuIndex, value: u64) -> (u8, IntId) {
         let everybody = self.everybody();
         let targets = if value & IRM != 0 {
             everybody & !from.bit()
@@ -31,9 +33,14 @@ impl VmGic {
         } else {
             everybody & value as u8
         };
-        let bit = 1_u32 << (value >> 24 & 15);
+        (targets, IntId::at(0, (value >> 24) as u32 & 15))
+    }
+
+    fn send_sgi(&mut self, from: VcpuIndex, value: u64, group1: bool) -> Kicks {
+        let (targets, intid) = self.sgi_targets(from, value);
+        let (_, bit) = intid.place();
         let mut kicks = Kicks::NONE;
-        for target in Bits(targets.into()).filter_map(|index| VcpuIndex::new(index as usize)) {
+        for target in Kicks::from_mask(targets).iter() {
             if group1 || self.vcpu(target).word.group1 & bit == 0 {
                 kicks = kicks.and(self.set_pending(target, 0, bit));
             }

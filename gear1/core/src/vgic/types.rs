@@ -9,6 +9,18 @@ use gear1_abi::id::MAX_VCPUS_PER_VM;
 pub struct VcpuIndex(u8);
 
 impl VcpuIndex {
+    /// Every vCPU that a VM can have.
+    pub(super) const ALL: [Self; MAX_VCPUS_PER_VM] = [
+        Self(0),
+        Self(1),
+        Self(2),
+        Self(3),
+        Self(4),
+        Self(5),
+        Self(6),
+        Self(7),
+    ];
+
     /// Returns the index, or `None` beyond [`MAX_VCPUS_PER_VM`].
     pub const fn new(index: usize) -> Option<Self> {
         if index < MAX_VCPUS_PER_VM {
@@ -19,11 +31,13 @@ impl VcpuIndex {
     }
 
     /// Returns the plain index.
+    #[inline]
     pub const fn index(self) -> usize {
         (self.0 & 7) as usize
     }
 
     /// Returns the vCPU's bit in a mask over the VM.
+    #[inline]
     pub(super) const fn bit(self) -> u8 {
         1 << (self.0 & 7)
     }
@@ -49,29 +63,30 @@ impl IntId {
     }
 
     /// Returns the plain number.
+    #[inline]
     pub const fn number(self) -> u32 {
         self.0 as u32
     }
 
     /// Returns the INTID at `bit` of word `word`; both come from a [`Place`] or a loop over words.
+    #[inline]
     pub(super) const fn at(word: usize, bit: u32) -> Self {
         Self((word as u16 & 31) << 5 | bit as u16 & 31)
     }
 
     /// Returns the INTID in the low ten bits.
+    #[inline]
     pub(super) const fn from_low_bits(bits: u16) -> Self {
         Self(bits & 0x3ff)
     }
 
-    pub(super) const fn low_bits(self) -> u16 {
-        self.0
-    }
-
     /// Returns in which word of 32 interrupts it stands, and at which bit.
+    #[inline]
     pub(super) const fn place(self) -> (usize, u32) {
         ((self.0 >> 5) as usize, 1 << (self.0 & 31))
     }
 
+    #[inline]
     pub(super) const fn is_sgi(self) -> bool {
         self.0 < 16
     }
@@ -103,16 +118,19 @@ impl Kicks {
     }
 
     /// Tells whether `vcpu` is kicked.
+    #[inline]
     pub const fn contains(self, vcpu: VcpuIndex) -> bool {
         self.0 & vcpu.bit() != 0
     }
 
     /// Returns these kicks and `other`'s.
+    #[inline]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Returns the kicks less `vcpu`'s.
+    #[inline]
     pub const fn without(self, vcpu: VcpuIndex) -> Self {
         Self(self.0 & !vcpu.bit())
     }
@@ -163,6 +181,7 @@ pub enum LrState {
 }
 
 impl LrState {
+    #[inline]
     pub(super) const fn new(pending: bool, active: bool) -> Self {
         match (pending, active) {
             (false, false) => Self::Invalid,
@@ -173,11 +192,13 @@ impl LrState {
     }
 
     /// Tells whether the guest has still to acknowledge it.
+    #[inline]
     pub const fn is_pending(self) -> bool {
         matches!(self, Self::Pending | Self::PendingActive)
     }
 
     /// Tells whether the guest has acknowledged and not yet ended it.
+    #[inline]
     pub const fn is_active(self) -> bool {
         matches!(self, Self::Active | Self::PendingActive)
     }

@@ -112,7 +112,7 @@ impl VmGic {
         };
         let sgi = value as usize & 15;
         let mut kicks = Kicks::NONE;
-        for target in Bits(targets.into()).filter_map(|index| VcpuIndex::new(index as usize)) {
+        for target in Kicks::from_mask(targets).iter() {
             kicks = kicks.and(self.add_sgi(target, sgi, from.bit()));
         }
         kicks
@@ -160,6 +160,11 @@ impl VmGic {
         let sources = self.vcpu(vcpu).sgi_sources.get(sgi).copied().unwrap_or(0);
         self.change_sources(vcpu, sgi, |waiting| waiting & waiting.wrapping_sub(1));
         sources.trailing_zeros() as u8 & 7
+    }
+
+    /// Forgets a request whose like stands pending in a list register already.
+    pub(super) fn drop_sgi_source(&mut self, vcpu: VcpuIndex, sgi: usize, source: u8) {
+        self.change_sources(vcpu, sgi, |waiting| waiting & !(1 << (source & 7)));
     }
 
     /// Puts a request back that stood in a list register.

@@ -101,12 +101,13 @@ impl Word {
         self.active & !self.listed
     }
 
+    #[inline]
     pub(super) fn priority_at(&self, bit: u32) -> u8 {
         self.priority.get(bit as usize).copied().unwrap_or(0)
     }
 
     /// Takes over what a list register says about the interrupt at `bit`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fold(&mut self, bit: u32, pending: bool, active: bool, linked: bool) {
         if !pending {
             self.in_list &= !bit;
@@ -130,6 +131,20 @@ impl Word {
                 self.hw &= !bit;
             }
         }
+    }
+
+    /// Takes the interrupt at `bit` out of its list register, which became empty; tells whether it
+    /// is due again.
+    #[inline(always)]
+    pub(super) fn end(&mut self, bit: u32, linked: bool) -> bool {
+        self.listed &= !bit;
+        if (self.forced | self.hw) & bit == 0 {
+            self.in_list &= !bit;
+            self.active &= !bit;
+        } else {
+            self.fold(bit, false, false, linked);
+        }
+        (self.active | self.latch | self.raised()) & bit != 0
     }
 
     /// Ends physical interrupts that register writes left without a virtual one.
@@ -183,16 +198,18 @@ impl Spi {
     /// Returns a mask over the vCPUs to which the SPI at `bit` is routed.
     pub(super) fn target_mask(&self, bit: u32) -> u8 {
         let mut mask = 0;
-        for (vcpu, targets) in self.targets.iter().enumerate() {
-            mask |= u8::from(targets & bit != 0) << (vcpu & 7);
+        for (vcpu, targets) in VcpuIndex::ALL.into_iter().zip(&self.targets) {
+            if targets & bit != 0 {
+                mask |= vcpu.bit();
+            }
         }
         mask
     }
 
     /// Routes the SPI at `bit` to the vCPUs in `mask`.
     pub(super) fn set_target_mask(&mut self, bit: u32, mask: u8) {
-        for (vcpu, targets) in self.targets.iter_mut().enumerate() {
-            *targets = if mask >> (vcpu & 7) & 1 != 0 {
+        for (vcpu, targets) in VcpuIndex::ALL.into_iter().zip(&mut self.targets) {
+            *targets = if mask & vcpu.bit() != 0 {
                 *targets | bit
             } else {
                 *targets & !bit
