@@ -180,8 +180,8 @@ impl Tables {
         let mut rest = Some(span);
         // Bounded: each round maps at least one page of the span.
         while let Some(span) = rest {
-            let level = self.map_first(memory, span, attributes)?;
-            rest = after(span, level);
+            let bytes = self.map_first(memory, span, attributes)?;
+            rest = after(span, bytes);
         }
         Ok(())
     }
@@ -251,28 +251,34 @@ impl Tables {
                 tables = tables.saturating_add(usize::from(first_in(parent)));
                 parent = level;
             }
-            rest = after(left, leaf);
+            rest = after(left, run(memory, &slot, left, leaf).bytes);
         }
         Ok(tables)
     }
 
-    /// Maps the first leaf of `span`, which was checked, and returns its level.
+    /// Maps the first leaves of `span`, which was checked, and returns how many bytes they map.
     fn map_first<T: TableMemory>(
         &self,
         memory: &mut T,
         span: Span,
         attributes: u64,
-    ) -> Result<Level, MapError> {
+    ) -> Result<u64, MapError> {
         let slot = self.slot(memory, span.input);
         let leaf = leaf_level(span, slot.level);
+        let run = run(memory, &slot, span, leaf);
         let slot = descend(memory, slot, span.input, leaf)?;
         let kind = if leaf == Level::L3 {
             TABLE_OR_PAGE
         } else {
             BLOCK
         };
-        memory.write(slot.table, slot.index, span.output | attributes | kind);
-        Ok(leaf)
+        let mut output = span.output;
+        // Bounded by the table's size.
+        for index in slot.index..slot.index.saturating_add(run.count) {
+            memory.write(slot.table, index, output | attributes | kind);
+            output = output.wrapping_add(leaf.size());
+        }
+        Ok(run.bytes)
     }
 
     /// Walks towards `input` until a descriptor is no table.
@@ -331,15 +337,37 @@ fn leaf_level(span: Span, existing: Level) -> Level {
     Level::of_largest_leaf(span.input, span.output, span.size).max(existing)
 }
 
-/// Returns what is left of `span` behind a first leaf of `level`.
-fn after(span: Span, level: Level) -> Option<Span> {
-    let size = span
-        .size
-        .checked_sub(level.size())
-        .filter(|size| *size != 0)?;
+/// Leaves of one level that follow one another in one table.
+struct Run {
+    count: usize,
+    bytes: u64,
+}
+
+/// Returns the leaves of `level` that `span` begins with: those that go into one table, up to the
+/// first descriptor that is not empty. `slot` is the span's first, and is empty.
+fn run<T: TableMemory>(memory: &T, slot: &Slot, span: Span, level: Level) -> Run {
+    let first = index(level.entry(span.input));
+    let in_span = usize::try_from(level.entry(span.size)).unwrap_or(ENTRIES);
+    let end = first.saturating_add(in_span).min(ENTRIES);
+    let is_empty = |index: &usize| memory.read(slot.table, *index) == 0;
+    // A table that is missing is all empty.
+    let count = if slot.level == level {
+        (first..end).take_while(is_empty).count()
+    } else {
+        end.saturating_sub(first)
+    };
+    Run {
+        count,
+        bytes: level.size().wrapping_mul(count as u64),
+    }
+}
+
+/// Returns what is left of `span` behind its first `bytes`.
+fn after(span: Span, bytes: u64) -> Option<Span> {
+    let size = span.size.checked_sub(bytes).filter(|size| *size != 0)?;
     Some(Span {
-        input: span.input.checked_add(level.size())?,
-        output: span.output.checked_add(level.size())?,
+        input: span.input.checked_add(bytes)?,
+        output: span.output.checked_add(bytes)?,
         size,
     })
 }

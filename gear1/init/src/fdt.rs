@@ -171,16 +171,14 @@ impl<'b, 'a> Bus<'b, 'a> {
         })
     }
 
-    /// Returns the bus below `node`; `None` if the CPU cannot reach it.
-    fn below(&'b self, node: &Node<'a>, path: &str) -> Result<Option<Self>, Refusal> {
+    /// Returns the bus below `node`, whose `ranges` these are.
+    fn below(&'b self, node: &Node<'a>, ranges: Property<'a>, path: &str) -> Result<Self, Refusal> {
         let (address_cells, size_cells) = cell_counts(node, path)?;
-        let ranges = node.property("ranges").map(|ranges| (ranges, self));
-        let reached = ranges.is_some();
-        Ok(reached.then_some(Self {
+        Ok(Self {
             address_cells,
             size_cells,
-            ranges,
-        }))
+            ranges: Some((ranges, self)),
+        })
     }
 
     /// Returns the CPU's address for `address` on this bus.
@@ -226,73 +224,132 @@ impl<'b, 'a> Bus<'b, 'a> {
     }
 }
 
-/// Looks at the node and at all below it; the blob's reader has bounded how deep they nest.
+/// What tells whether a node is of interest, read in one pass.
+#[derive(Default)]
+struct Traits<'a> {
+    is_disabled: bool,
+    is_memory: bool,
+    compatible: &'a [u8],
+    ranges: Option<Property<'a>>,
+}
+
+impl<'a> Traits<'a> {
+    fn of(node: &Node<'a>) -> Self {
+        let mut traits = Self::default();
+        for property in node.properties() {
+            match property.name {
+                "status" => traits.is_disabled = !matches!(property.text(), Some("okay" | "ok")),
+                "device_type" => traits.is_memory = property.text() == Some("memory"),
+                "compatible" => traits.compatible = property.value,
+                "ranges" => traits.ranges = Some(property),
+                _ => {}
+            }
+        }
+        traits
+    }
+}
+
+/// Looks at all nodes below this one; the blob's reader has bounded how deep they nest.
 fn visit(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) {
-    for child in node.children().filter(is_enabled) {
+    for child in node.children() {
+        let traits = Traits::of(&child);
+        if traits.is_disabled {
+            continue;
+        }
         let separator = if path == "/" { "" } else { "/" };
         let path = alloc::format!("{path}{separator}{}", child.name());
-        let looked = look_at(&child, &path, bus, seen);
-        let below = looked.and_then(|()| bus.below(&child, &path));
-        match below {
-            Ok(Some(below)) if path == "/reserved-memory" => {
-                read_reserved(&child, &path, &below, seen)
-            }
-            Ok(Some(below)) => visit(&child, &path, &below, seen),
-            Ok(None) => {}
+        if let Err(refusal) = visit_one(&child, &traits, &path, bus, seen) {
             // The walk goes on: somewhere there is a console to say it on.
-            Err(refusal) => {
-                seen.refused.get_or_insert(refusal);
-            }
+            seen.refused.get_or_insert(refusal);
         }
     }
 }
 
-fn look_at(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) -> Result<(), Refusal> {
-    if text(node, "device_type") == Some("memory") {
+fn visit_one<'a>(
+    node: &Node<'a>,
+    traits: &Traits<'a>,
+    path: &str,
+    bus: &Bus<'_, 'a>,
+    seen: &mut Seen,
+) -> Result<(), Refusal> {
+    if traits.is_memory {
         let banks = bus.regions(node, path)?;
         seen.memory
             .extend(banks.into_iter().filter(|bank| bank.bytes() != 0));
-    } else if is_compatible(node, &["arm,gic-v3"]) {
-        seen.gic = Some(read_gicv3(node, path, bus)?);
-    } else if is_compatible(node, &["arm,gic-400", "arm,cortex-a15-gic"]) {
-        seen.gic = Some(read_gicv2(node, path, bus)?);
-    } else if is_compatible(node, &["arm,pl011"]) {
-        let regions = bus.regions(node, path)?;
-        let base = regions.first().map(|region| region.start);
-        let base = base.ok_or_else(|| refusal!(Board, "{path}: reg: empty"))?;
-        let intid = shared_interrupt(node, path)?;
-        let kind = uart::PL011;
-        seen.uarts
-            .push((path.to_string(), Uart { kind, base, intid }));
-    } else if is_compatible(node, &["arm,psci-1.0", "arm,psci-0.2", "arm,psci"]) {
-        seen.psci = Some(match text(node, "method") {
-            Some("smc") => EnableMethod::PsciSmc,
-            Some("hvc") => EnableMethod::PsciHvc,
-            _ => return Err(refusal!(Board, "{path}: method: not \"smc\" or \"hvc\"")),
-        });
-    } else if is_compatible(node, &["arm,armv8-timer"]) {
-        let frequency = node.property("clock-frequency");
-        seen.counter_hz = frequency.and_then(|property| property.cells()?.next());
     }
-    Ok(())
-}
-
-fn read_reserved(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) {
-    // Without `reg` a node asks Linux to choose a place.
-    let placed = |child: &Node<'_>| is_enabled(child) && child.property("reg").is_some();
-    for child in node.children().filter(placed) {
-        match bus.regions(&child, &alloc::format!("{path}/{}", child.name())) {
-            Ok(regions) => {
-                if child.property("no-map").is_some() {
-                    seen.no_map.extend(regions.iter().copied());
-                }
-                seen.reserved.extend(regions);
-            }
-            Err(refusal) => {
-                seen.refused.get_or_insert(refusal);
-            }
+    let names = traits.compatible.split(|byte| *byte == 0);
+    for name in names {
+        if look_at(node, name, path, bus, seen)? {
+            break;
         }
     }
+    // Without `ranges`, the CPU reaches nothing below.
+    let Some(ranges) = traits.ranges else {
+        return Ok(());
+    };
+    let below = bus.below(node, ranges, path)?;
+    if path == "/reserved-memory" {
+        read_reserved(node, path, &below, seen)
+    } else {
+        visit(node, path, &below, seen);
+        Ok(())
+    }
+}
+
+/// Reads what a node compatible with `name` says, and tells whether that is of interest.
+fn look_at(
+    node: &Node<'_>,
+    name: &[u8],
+    path: &str,
+    bus: &Bus<'_, '_>,
+    seen: &mut Seen,
+) -> Result<bool, Refusal> {
+    match name {
+        b"arm,gic-v3" => seen.gic = Some(read_gicv3(node, path, bus)?),
+        b"arm,gic-400" | b"arm,cortex-a15-gic" => seen.gic = Some(read_gicv2(node, path, bus)?),
+        b"arm,pl011" => {
+            let regions = bus.regions(node, path)?;
+            let base = regions.first().map(|region| region.start);
+            let uart = Uart {
+                kind: uart::PL011,
+                base: base.ok_or_else(|| refusal!(Board, "{path}: reg: empty"))?,
+                intid: shared_interrupt(node, path)?,
+            };
+            seen.uarts.push((path.to_string(), uart));
+        }
+        b"arm,psci-1.0" | b"arm,psci-0.2" | b"arm,psci" => {
+            seen.psci = Some(match text(node, "method") {
+                Some("smc") => EnableMethod::PsciSmc,
+                Some("hvc") => EnableMethod::PsciHvc,
+                _ => return Err(refusal!(Board, "{path}: method: not \"smc\" or \"hvc\"")),
+            });
+        }
+        b"arm,armv8-timer" => {
+            let frequency = node.property("clock-frequency");
+            seen.counter_hz = frequency.and_then(|property| property.cells()?.next());
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn read_reserved(
+    node: &Node<'_>,
+    path: &str,
+    bus: &Bus<'_, '_>,
+    seen: &mut Seen,
+) -> Result<(), Refusal> {
+    // Without `reg` a node asks Linux to choose a place.
+    let placed =
+        |child: &Node<'_>| !Traits::of(child).is_disabled && child.property("reg").is_some();
+    for child in node.children().filter(placed) {
+        let regions = bus.regions(&child, &alloc::format!("{path}/{}", child.name()))?;
+        if child.property("no-map").is_some() {
+            seen.no_map.extend(regions.iter().copied());
+        }
+        seen.reserved.extend(regions);
+    }
+    Ok(())
 }
 
 fn read_gicv3(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>) -> Result<(BootGic, u64), Refusal> {
@@ -520,16 +577,4 @@ fn child<'a>(root: &Node<'a>, name: &str) -> Result<Node<'a>, Refusal> {
 
 fn text<'a>(node: &Node<'a>, name: &str) -> Option<&'a str> {
     node.property(name)?.text()
-}
-
-fn is_enabled(node: &Node<'_>) -> bool {
-    matches!(text(node, "status"), None | Some("okay" | "ok"))
-}
-
-fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
-    let Some(compatible) = node.property("compatible") else {
-        return false;
-    };
-    let mut entries = compatible.value.split(|byte| *byte == 0);
-    entries.any(|entry| names.iter().any(|name| name.as_bytes() == entry))
 }

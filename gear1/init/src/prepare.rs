@@ -183,7 +183,12 @@ fn check_board(given: &Given<'_>) -> Result<(), Refusal> {
 /// Returns the memory that is not free.
 fn taken(given: &Given<'_>) -> Vec<Region> {
     let board = given.board;
-    let own = [given.init, given.device_tree, board.archive];
+    let own = [
+        Region::new(0, PAGE_SIZE),
+        given.init,
+        given.device_tree,
+        board.archive,
+    ];
     board.reserved.iter().copied().chain(own).collect()
 }
 
