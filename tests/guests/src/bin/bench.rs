@@ -3,8 +3,9 @@
 //! Two CPUs, each a vCPU's own. Every figure is the distribution of 1,000 iterations after a
 //! discarded warm-up, in nanoseconds of the virtual counter. Two adjacent counter reads are
 //! subtracted from what is measured between two reads; a latency ends with the counter read that is
-//! the handler's first instruction. A CPU that waits executes YIELD, or WFI where the name says so:
-//! under QEMU's `icount` all CPUs' instructions count, so `ipi*` is the sum of both.
+//! the handler's first instruction. A CPU that waits for the other one executes YIELD, or WFI where
+//! the name says so: under QEMU's `icount` all CPUs' instructions count, so `ipi*` is the sum of
+//! both.
 //!
 //! The measured sequences are single pieces of assembly, with interrupts unmasked nowhere else.
 //! They and the handler share X9 (time of the handler, 0 until then), X10 (scratch) and X11 (where
@@ -28,8 +29,10 @@ guest!(
 const ITERATIONS: usize = 1000;
 const WARM_UP: usize = 100;
 const SGI: u32 = 5;
-/// The other CPU has long fallen asleep, or back into its loop, after so long.
-const SETTLE_US: u64 = 20;
+/// The other CPU has fallen asleep, or is back in its loop, after so long: many times its path.
+const SETTLE_US: u64 = 5;
+/// How far ahead the timer is set: long enough for a WFI to begin.
+const DEADLINE_US: u64 = 20;
 
 /// Where the other CPU's handler stores its time.
 static ANSWER: AtomicU64 = AtomicU64::new(0);
@@ -174,7 +177,7 @@ fn id_register() -> u64 {
 
 fn acknowledge_and_end() -> u64 {
     gic::send_sgi(cpu::index(), SGI);
-    timer::delay_us(SETTLE_US);
+    timer::delay_us(1);
     between_reads!(
         "isb",
         "mrs x0, s3_0_c12_c12_0",
@@ -221,23 +224,23 @@ fn sgi_to_self() -> u64 {
     )
 }
 
+/// Spins without YIELD: nobody else runs yet, and QEMU is much faster so.
 fn timer_spinning() -> u64 {
-    let deadline = timer::now() + timer::from_us(SETTLE_US);
+    let deadline = timer::now() + timer::from_us(DEADLINE_US);
     until_handler!(
         "mov x20, x1",
         "msr cntv_cval_el0, x20",
         "msr cntv_ctl_el0, x2",
         "isb",
         "msr daifclr, #2",
-        "2: yield",
-        "cbz x9, 2b"
+        "2: cbz x9, 2b"
         ; in("x1") deadline, in("x2") 1_u64,
     )
 }
 
 /// WFI with interrupts masked, as operating systems do it: nothing is missed between check and WFI.
 fn timer_asleep() -> u64 {
-    let deadline = timer::now() + timer::from_us(SETTLE_US);
+    let deadline = timer::now() + timer::from_us(DEADLINE_US);
     until_handler!(
         "mov x20, x1",
         "msr cntv_cval_el0, x20",

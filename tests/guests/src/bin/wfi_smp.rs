@@ -10,7 +10,10 @@ use test_guests::{Machine, check, cpu, gic, guest, psci, report, timer};
 guest!(main, irq = on_interrupt, other_cpu = other);
 
 const ROUNDS: u64 = 10_000;
+const CROSSINGS: u64 = 2_000;
 const SLEEPS: u64 = 1_000;
+/// The step behind all rounds.
+const LAST: u64 = ROUNDS + CROSSINGS + 1;
 const SGI: u32 = 7;
 /// A wake-up that is not there after so long is lost.
 const LOST_US: u64 = 2_000_000;
@@ -73,7 +76,7 @@ fn ping_pong(me: usize) {
 
 /// Both step, then wait for the other: SGI and WFI cross.
 fn crossing(me: usize) {
-    for round in ROUNDS + 1..=2 * ROUNDS {
+    for round in ROUNDS + 1..=ROUNDS + CROSSINGS {
         step(me, round);
         sleep_until_other(me, round);
     }
@@ -84,8 +87,8 @@ fn sleeps(me: usize) {
     for round in 0..SLEEPS {
         timer::sleep_us(1 + round * (7 + 4 * me as u64) % 50);
     }
-    step(me, 3 * ROUNDS);
-    sleep_until_other(me, 3 * ROUNDS);
+    step(me, LAST);
+    sleep_until_other(me, LAST);
 }
 
 fn step(me: usize, to: u64) {
