@@ -1,0 +1,217 @@
+//! What Gear2 and the device model (GDM) share: one region of memory, mapped
+//! write-back on both sides, and two doorbells.
+//!
+//! Owns: the layout of that region and the states of what is in it. Plain data:
+//! every word is an atomic that either side may change at any time, so a reader
+//! copies a word once, checks it, and trusts nothing else.
+//!
+//! Who wakes whom: Gear2 raises line [`LINE_REQUEST`] of the first emulated PL061
+//! of the device VM; GDM stores to [`DOORBELL_GEAR2`] in its doorbell page. Both
+//! are levels in memory first (a posted slot, a ring's index), so a wake-up that
+//! comes twice or early costs nothing, and one that a restart swallowed is made
+//! up by looking.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Version of this layout. GDM refuses another major one (upper half).
+pub const PROTOCOL_VERSION: u32 = 0x0001_0000;
+/// `Header::magic`.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
+/// Bytes of the region.
+pub const REGION_SIZE: usize = 0x20_0000;
+
+/// Line of the first PL061 that Gear2 raises for requests, control answers and console input.
+pub const LINE_REQUEST: u32 = 0;
+/// Offset in the device VM's doorbell page of the store that reaches Gear2.
+pub const DOORBELL_GEAR2: usize = 0x800;
+/// Offset in the doorbell page of the store that interrupts the guest of virtio device `channel`.
+pub const fn doorbell_device(channel: usize) -> usize {
+    channel * 8
+}
+/// PL061 and line that a guest's queue notification of virtio device `channel` raises:
+/// the first PL061 is Gear2's, the devices follow, eight a PL061.
+pub const fn line_of_channel(channel: usize) -> (usize, u32) {
+    (1 + channel / 8, (channel % 8) as u32)
+}
+
+/// Most virtio devices of all guests.
+pub const MAX_DEVICES: usize = 32;
+/// Most VMs with a console ring, in the order of `VmId`.
+pub const MAX_CONSOLES: usize = 8;
+/// Offset of the virtio-mmio QueueNotify register, which is a channel and never forwarded.
+pub const VIRTIO_QUEUE_NOTIFY: u64 = 0x50;
+/// Offset of the virtio-mmio InterruptACK register: a store of 1 ends in Gear1,
+/// because the interrupt is edge-triggered and InterruptStatus always shows bit 0.
+pub const VIRTIO_INTERRUPT_ACK: u64 = 0x64;
+/// Bytes between two virtio-mmio devices of a guest, in its register page.
+pub const VIRTIO_STRIDE: u64 = 0x200;
+
+/// Offsets of the parts in the region.
+pub mod offset {
+    /// [`Header`](super::Header).
+    pub const HEADER: usize = 0;
+    /// [`MmioSlot`](super::MmioSlot) of each vCPU.
+    pub const MMIO: usize = 0x1000;
+    /// [`Control`](super::Control).
+    pub const CONTROL: usize = 0x2000;
+    /// One [`DEVICE_SIZE`] page for each virtio device, GDM's alone: what it must
+    /// not forget when it is restarted.
+    pub const DEVICES: usize = 0x1_0000;
+    /// Bytes of a device's page.
+    pub const DEVICE_SIZE: usize = 0x1000;
+    /// One [`CONSOLE_SIZE`] block for each VM.
+    pub const CONSOLES: usize = 0x10_0000;
+    /// Bytes of a console's block: [`ConsoleRing`](super::ConsoleRing), then output, then input bytes.
+    pub const CONSOLE_SIZE: usize = 0x2_0000;
+    /// Offset in a console's block of the output ring (guest to GDM).
+    pub const OUTPUT: usize = 0x1_0000;
+    /// Bytes of the output ring; a power of two.
+    pub const OUTPUT_SIZE: usize = 0x1_0000;
+    /// Offset in a console's block of the input ring (GDM to guest).
+    pub const INPUT: usize = 0x1000;
+    /// Bytes of the input ring; a power of two.
+    pub const INPUT_SIZE: usize = 0x1000;
+}
+
+const _: () = assert!(offset::CONSOLES + MAX_CONSOLES * offset::CONSOLE_SIZE <= REGION_SIZE);
+const _: () = assert!(offset::DEVICES + MAX_DEVICES * offset::DEVICE_SIZE <= offset::CONSOLES);
+
+/// Start of the region, written by Gear2 before the device VM starts.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`], stored last.
+    pub magic: AtomicU64,
+    /// [`PROTOCOL_VERSION`] of Gear2.
+    pub version: AtomicU32,
+    /// vCPUs of all VMs, so [`MmioSlot`]s in use.
+    pub vcpu_count: AtomicU32,
+    /// VMs, so consoles in use (at most [`MAX_CONSOLES`]).
+    pub vm_count: AtomicU32,
+    /// Counts GDM's starts; GDM adds 1 when it has mapped the region.
+    pub gdm_starts: AtomicU32,
+    /// GDM adds 1 at least once a second while it lives (heartbeat).
+    pub gdm_beats: AtomicU32,
+    /// Counter frequency in Hz.
+    pub counter_hz: AtomicU32,
+}
+
+/// States of an [`MmioSlot`].
+pub mod slot {
+    /// Nothing asked.
+    pub const IDLE: u32 = 0;
+    /// Gear2 has filled it in; GDM's turn.
+    pub const POSTED: u32 = 1;
+    /// GDM has put the result into `value`; Gear2's turn.
+    pub const DONE: u32 = 2;
+    /// GDM knows no such register: the guest gets an external abort.
+    pub const ABORT: u32 = 3;
+}
+
+/// One forwarded access. Gear2 owns it while `state` is IDLE, DONE or ABORT, GDM while it is POSTED.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct MmioSlot {
+    /// One of [`slot`]; stored last by whoever hands over.
+    pub state: AtomicU32,
+    /// Virtio device (channel number), as Gear2 found it in the manifest.
+    pub device: AtomicU32,
+    /// Offset of the register in the device's 512 bytes.
+    pub register: AtomicU32,
+    /// log2 of the access size in bits 1:0, write in bit 2.
+    pub access: AtomicU32,
+    /// Value stored, or read.
+    pub value: AtomicU64,
+    /// Counts accesses of this vCPU.
+    pub sequence: AtomicU64,
+}
+
+impl MmioSlot {
+    /// Hands the slot to the other side.
+    pub fn set_state(&self, state: u32) {
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// Returns whose turn it is; what the other side wrote before is visible.
+    pub fn state(&self) -> u32 {
+        self.state.load(Ordering::Acquire)
+    }
+}
+
+/// Operations that GDM asks Gear2 for on behalf of `gearctl`.
+pub mod op {
+    /// Nothing.
+    pub const NONE: u32 = 0;
+    /// `(vm)`: result words: state, vCPUs, first vCPU, restarts, flags (bit 0 may power off, bit 1 paused).
+    pub const VM_INFO: u32 = 1;
+    /// `(vm)`: starts a stopped VM.
+    pub const VM_START: u32 = 2;
+    /// `(vm)`: stops a VM.
+    pub const VM_STOP: u32 = 3;
+    /// `(vm)`: stops, loads and starts a VM.
+    pub const VM_RESTART: u32 = 4;
+    /// `(vm)`: its vCPUs run no more until resumed.
+    pub const VM_PAUSE: u32 = 5;
+    /// `(vm)`: the reverse.
+    pub const VM_RESUME: u32 = 6;
+    /// `(vcpu, reason)`: result words: exits, counter ticks in Gear2.
+    pub const EXIT_STATS: u32 = 7;
+    /// `(vcpu)`: result words: ticks it ran, CPU, state.
+    pub const VCPU_INFO: u32 = 8;
+    /// `(cursor)`: result words: next cursor and a record's five words; `NOT_FOUND` at the end.
+    pub const LOG_READ: u32 = 9;
+    /// `()`: result words: ABI version of Gear1, protocol version, counter, CPUs, MMIO events forwarded so far.
+    pub const VERSION: u32 = 10;
+    /// `(vm)`: result words: the VM's name, up to 48 bytes, zero-padded.
+    pub const VM_NAME: u32 = 11;
+}
+
+/// Outcome of an operation.
+pub mod outcome {
+    /// Done.
+    pub const OK: u32 = 0;
+    /// Names nothing that exists.
+    pub const NOT_FOUND: u32 = 1;
+    /// The state does not allow it.
+    pub const WRONG_STATE: u32 = 2;
+    /// No such operation.
+    pub const UNKNOWN: u32 = 3;
+    /// Begun; it completes by itself (stop, restart).
+    pub const STARTED: u32 = 4;
+}
+
+/// The control mailbox: one operation at a time; GDM serializes its users.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Control {
+    /// GDM adds 1 when the request is filled in, then rings.
+    pub asked: AtomicU32,
+    /// Gear2 stores `asked` here when the answer is filled in, then raises the line.
+    pub answered: AtomicU32,
+    /// One of [`op`].
+    pub op: AtomicU32,
+    /// One of [`outcome`].
+    pub outcome: AtomicU32,
+    /// Arguments.
+    pub arguments: [AtomicU64; 4],
+    /// Result words.
+    pub results: [AtomicU64; 6],
+}
+
+/// Indices of a VM's console rings. They count bytes and wrap at 2^32; the byte
+/// `i` stands at `i % size`. The writer owns its ring's `*_written`, the reader `*_read`.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct ConsoleRing {
+    /// Output bytes the guest wrote. The ring keeps the newest [`offset::OUTPUT_SIZE`]:
+    /// a reader that is further behind has lost what is older.
+    pub output_written: AtomicU32,
+    /// Reserved for GDM: how far it read.
+    pub output_read: AtomicU32,
+    /// Input bytes GDM wrote; never more than the ring's size ahead of `input_read`.
+    pub input_written: AtomicU32,
+    /// Input bytes Gear2 took.
+    pub input_read: AtomicU32,
+}
