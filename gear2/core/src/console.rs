@@ -7,6 +7,8 @@
 //! - **Several VMs**: all are shown. The VM with the *focus* (at first the
 //!   first one) is shown byte by byte, the others line by line; each line
 //!   begins with a label, `[name] `. What is typed goes to the VM with the focus.
+//!   A line that was begun is interrupted only if it is not finished within 0.1 s,
+//!   as prompts are.
 //! - `Ctrl-G` and a digit give a VM the focus and show it alone, without
 //!   labels; `Ctrl-G a` shows all again. Output that was not shown
 //!   meanwhile is shown first, as far as it is among the VM's last 64 KiB.
@@ -123,11 +125,19 @@ pub(crate) struct Console<U> {
     waiting: u32,
     command_key: bool,
     coloured: bool,
+    now: u64,
+    /// How long an unfinished line is not interrupted.
+    patience: u64,
+    /// When the terminal's current line was begun.
+    line_since: u64,
+    /// Something waits for the end of the current line.
+    held: bool,
 }
 
 impl<U: Uart> Console<U> {
-    /// Makes the multiplexer for VMs with these names.
-    pub(crate) fn new<'n>(uart: U, names: impl Iterator<Item = &'n str>) -> Self {
+    /// Makes the multiplexer for VMs with these names. Times are in ticks of the same clock as
+    /// `patience`, which is how long an unfinished line is not interrupted.
+    pub(crate) fn new<'n>(uart: U, names: impl Iterator<Item = &'n str>, patience: u64) -> Self {
         let channels: Vec<_> = names
             .map(|name| Channel {
                 name: name.into(),
@@ -149,16 +159,24 @@ impl<U: Uart> Console<U> {
             waiting: 0,
             command_key: false,
             coloured: false,
+            now: 0,
+            patience,
+            line_since: 0,
+            held: false,
         }
     }
 
     /// Takes a byte that a VM sends.
-    pub(crate) fn send(&mut self, vm: usize, byte: u8) -> Flow {
+    pub(crate) fn send(&mut self, vm: usize, byte: u8, now: u64) -> Flow {
+        self.now = now;
         let Some(channel) = self.channels.get_mut(vm) else {
             return Flow::Open;
         };
         channel.ring.push(byte);
         self.show(vm);
+        if self.line.is_none() && self.held {
+            self.show_all();
+        }
         if !self.flush() {
             self.uart.interrupt_when_room(true);
         }
@@ -173,11 +191,25 @@ impl<U: Uart> Console<U> {
     pub(crate) fn say(&mut self, text: fmt::Arguments<'_>) {
         self.end_line();
         self.put(format!("gear2: {text}\r\n").as_bytes());
-        self.service();
+        self.send_all();
+    }
+
+    /// Returns when [`Self::service`] is to be called for what waits for the end of a line.
+    pub(crate) const fn held_until(&self) -> Option<u64> {
+        if self.held {
+            Some(self.line_since.saturating_add(self.patience))
+        } else {
+            None
+        }
     }
 
     /// Sends what can be sent, and returns the VMs, a bit each, that need not wait any more.
-    pub(crate) fn service(&mut self) -> u32 {
+    pub(crate) fn service(&mut self, now: u64) -> u32 {
+        self.now = now;
+        self.send_all()
+    }
+
+    fn send_all(&mut self) -> u32 {
         while self.flush() && self.show_all() {}
         self.uart.interrupt_when_room(!self.queue.is_empty());
         let waiting = self.waiting;
@@ -188,9 +220,10 @@ impl<U: Uart> Console<U> {
 
     /// Sends all that waits, however long the UART takes. For the machine's last words.
     pub(crate) fn drain(&mut self) {
+        self.patience = 0;
         // Bounded by what is queued: a UART that sends nothing is broken hardware.
         for _ in 0..u32::MAX {
-            self.service();
+            self.send_all();
             if self.queue.is_empty() {
                 return;
             }
@@ -225,7 +258,7 @@ impl<U: Uart> Console<U> {
             b'a' => {
                 self.view = View::All;
                 self.end_line();
-                self.service();
+                self.send_all();
                 return Input::Done;
             }
             b'l' => Command::List,
@@ -273,24 +306,20 @@ impl<U: Uart> Console<U> {
 
     /// Shows what is to be shown of all VMs, and tells whether that was anything.
     fn show_all(&mut self) -> bool {
+        self.held = false;
         let shown = (0..self.channels.len()).filter(|&vm| self.show(vm));
         shown.count() > 0
     }
 
     /// Moves bytes of a VM from its ring to the terminal, and tells whether it did.
     fn show(&mut self, vm: usize) -> bool {
-        if !self.is_shown(vm) {
-            return false;
-        }
         let mut any = false;
-        while self.queue.len() < QUEUE_BYTES {
-            let may_share_line = vm == self.focus || self.line == Some(vm);
-            let ring = &mut self.channels[vm].ring;
-            let whole_line = ring.has_line() || ring.unseen() >= LONGEST_LINE;
-            if !may_share_line && !whole_line {
+        while self.queue.len() < QUEUE_BYTES && self.is_due(vm) {
+            if self.is_line_of_another(vm) {
+                self.held = true;
                 break;
             }
-            let Some(byte) = ring.take() else {
+            let Some(byte) = self.channels[vm].ring.take() else {
                 break;
             };
             self.begin_line(vm);
@@ -301,12 +330,27 @@ impl<U: Uart> Console<U> {
         any
     }
 
+    /// Tells whether a VM has something that is to be shown now.
+    fn is_due(&self, vm: usize) -> bool {
+        let ring = &self.channels[vm].ring;
+        let byte_by_byte = vm == self.focus || self.line == Some(vm);
+        let due = byte_by_byte || ring.has_line() || ring.unseen() >= LONGEST_LINE;
+        due && ring.unseen() > 0 && self.is_shown(vm)
+    }
+
+    /// Tells whether the terminal's current line is another VM's and must not be interrupted.
+    fn is_line_of_another(&self, vm: usize) -> bool {
+        let young = self.now.saturating_sub(self.line_since) < self.patience;
+        young && self.line.is_some_and(|owner| owner != vm)
+    }
+
     /// Puts the label before the first byte of a line.
     fn begin_line(&mut self, vm: usize) {
         if self.line == Some(vm) {
             return;
         }
         self.end_line();
+        self.line_since = self.now;
         if self.view == View::All {
             let name = &self.channels[vm].name;
             let label = if self.coloured {

@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState};
 use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::guest::{GEAR2_NOP, NOT_SUPPORTED};
-use gear1_abi::id::{CpuIndex, VcpuId, VmId};
+use gear1_abi::id::{CpuIndex, MAX_VMS, VcpuId, VmId};
 use gear1_abi::regs::NO_DEADLINE;
 
 use crate::console::Command;
@@ -31,6 +31,13 @@ const LOAD_PAUSE_US: u64 = 200;
 /// How soon a VM that could not be stopped yet is asked again at the latest.
 const STOP_PAUSE_US: u64 = 1000;
 
+/// The job of sending console output that is held back. The other bits are VMs'.
+const CONSOLE_JOB: u32 = 1 << MAX_VMS;
+
+const fn vm_job(vm: VmId) -> u32 {
+    1 << vm.index()
+}
+
 /// An answer that a vCPU waits for.
 type Due = Option<(VcpuId, Answer)>;
 
@@ -39,9 +46,10 @@ pub struct CpuLoop<'m, P: Platform> {
     machine: &'m Machine<P>,
     cpu: CpuIndex,
     scheduler: Box<dyn Scheduler>,
-    /// VMs, a bit each, that this loop brings further.
+    /// What this loop has to do beside running vCPUs: VMs, a bit each, that it brings further, and
+    /// [`CONSOLE_JOB`].
     jobs: u32,
-    /// When it does so at the latest.
+    /// When it does so at the latest, if there are any.
     job_deadline: u64,
     /// What runs, and until when nothing but an event that wakes or stops a vCPU changes that.
     last: Option<Choice>,
@@ -104,8 +112,12 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     fn take_in(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Due {
         match event {
             Event::Mmio(vcpu, access) => {
-                let config = self.machine.config.vcpu(vcpu)?;
-                return Some((vcpu, self.machine.access(gear1, config.vm, access)));
+                let vm = self.machine.config.vcpu(vcpu)?.vm;
+                let (answer, console_due) = self.machine.access(gear1, vm, access, now);
+                if let Some(due) = console_due {
+                    self.take_job(CONSOLE_JOB, due);
+                }
+                return Some((vcpu, answer));
             }
             Event::Hypercall(vcpu, [function, ..]) => return Some((vcpu, hypercall(function))),
             Event::Wfi(vcpu) => self.scheduler.block(vcpu, now),
@@ -114,7 +126,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Event::Off(vcpu) => self.off(vcpu, now),
             Event::VmEnd(vcpu, end) => self.vm_end(vcpu, end, now),
             Event::Fault(vcpu, syndrome) => self.fault(vcpu, syndrome, now),
-            Event::Irq(_, intid) => self.interrupt(gear1, intid),
+            Event::Irq(_, intid) => self.interrupt(gear1, intid, now),
             Event::Poke(_) => self.look_again(gear1, now),
             Event::Refused(status) => self.refused(gear1, status, now),
             Event::Deadline(_) => {}
@@ -170,7 +182,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     fn off(&mut self, vcpu: VcpuId, now: u64) {
         self.scheduler.block(vcpu, now);
         if let Some(config) = self.machine.config.vcpu(vcpu) {
-            self.take_job(config.vm, now);
+            self.take_job(vm_job(config.vm), now);
         }
     }
 
@@ -185,7 +197,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         self.machine.say(format_args!("{name} {what}"));
         if let Some((config, shared)) = self.machine.vm(vm) {
             shared.lifecycle.lock().ended(goal_after_end(config, end));
-            self.take_job(vm, now);
+            self.take_job(vm_job(vm), now);
         }
     }
 
@@ -203,7 +215,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         ));
         if let Some((config, shared)) = self.machine.vm(vm) {
             shared.lifecycle.lock().ended(goal_after_fault(config));
-            self.take_job(vm, now);
+            self.take_job(vm_job(vm), now);
         }
     }
 
@@ -219,9 +231,12 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         Some((vm, machine.config.vm(vm)?.name.as_str()))
     }
 
-    fn interrupt(&mut self, gear1: &mut impl Gear1, intid: u32) {
+    fn interrupt(&mut self, gear1: &mut impl Gear1, intid: u32, now: u64) {
         if intid == self.machine.config.uart_intid {
-            while let Some((command, vm)) = self.machine.serve_console(gear1) {
+            if let Some(due) = self.machine.settle_console(gear1, now) {
+                self.take_job(CONSOLE_JOB, due);
+            }
+            while let Some((command, vm)) = self.machine.take_input(gear1) {
                 self.command(gear1, command, vm);
             }
         } else {
@@ -253,7 +268,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         };
         if config.scheduled || goal == Goal::PowerOff {
             shared.lifecycle.lock().ask(goal);
-            self.take_job(vm, 0);
+            self.take_job(vm_job(vm), 0);
         } else {
             self.machine.say(format_args!(
                 "{} is not Gear2's to start or stop",
@@ -262,45 +277,69 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    const fn take_job(&mut self, vm: VmId, due: u64) {
-        self.jobs |= 1 << vm.index();
-        self.job_deadline = due;
+    /// Takes a job, due at a time; the turn of the vCPU that runs ends then at the latest.
+    fn take_job(&mut self, job: u32, due: u64) {
+        self.job_deadline = if self.jobs == 0 {
+            due
+        } else {
+            self.job_deadline.min(due)
+        };
+        self.jobs |= job;
+        if let Some(last) = &mut self.last {
+            last.deadline = last.deadline.min(due);
+        }
     }
 
-    /// Brings a VM further if it is time to, and returns the time after that.
+    /// Does the jobs if it is time to, and returns the time after that.
     fn work(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
         if now < self.job_deadline {
             return now;
         }
-        let mut pause = STOP_PAUSE_US;
-        let jobs = self.jobs;
-        for vm in (0..self.machine.config.vms.len()).filter(|vm| jobs >> vm & 1 != 0) {
-            match self.step(gear1, VmId::new(vm)) {
-                Step::More | Step::Reset => {
-                    pause = LOAD_PAUSE_US;
-                    // One piece between two events; the VMs are loaded one after the other.
-                    break;
-                }
-                Step::Wait => {}
-                Step::Done | Step::Started | Step::Stopped | Step::PowerOff | Step::Refused(_) => {
-                    self.jobs &= !(1 << vm)
-                }
+        let mut due = NO_DEADLINE;
+        if self.jobs & CONSOLE_JOB != 0 {
+            match self.machine.settle_console(gear1, now) {
+                Some(held_until) => due = held_until,
+                None => self.jobs &= !CONSOLE_JOB,
             }
         }
+        let pause = self.bring_vms_further(gear1);
         let now = gear1.now();
-        // Nothing to pause for if no vCPU is ready.
-        let idle = pause == LOAD_PAUSE_US && self.scheduler.pick(now).is_none();
-        let pause = if idle {
-            0
-        } else {
-            self.machine.config.ticks(pause)
-        };
-        self.job_deadline = now.saturating_add(pause);
+        if let Some(pause) = pause {
+            // Nothing to pause for if no vCPU is ready.
+            let idle = pause == LOAD_PAUSE_US && self.scheduler.pick(now).is_none();
+            let ticks = if idle {
+                0
+            } else {
+                self.machine.config.ticks(pause)
+            };
+            due = due.min(now.saturating_add(ticks));
+        }
+        self.job_deadline = due;
         now
     }
 
-    fn step(&self, gear1: &mut impl Gear1, vm: Option<VmId>) -> Step {
-        let Some((config, shared)) = vm.and_then(|vm| self.machine.vm(vm)) else {
+    /// Brings VMs further, and returns the pause in microseconds before the next time, if one is
+    /// needed.
+    fn bring_vms_further(&mut self, gear1: &mut impl Gear1) -> Option<u64> {
+        let mut pause = None;
+        for vm in self.machine.config.vms.iter().map(|vm| vm.id) {
+            if self.jobs & vm_job(vm) == 0 {
+                continue;
+            }
+            match self.step(gear1, vm) {
+                // One piece between two events; VMs are loaded one after the other.
+                Step::More | Step::Reset => return Some(LOAD_PAUSE_US),
+                Step::Wait => pause = Some(STOP_PAUSE_US),
+                Step::Done | Step::Started | Step::Stopped | Step::PowerOff | Step::Refused(_) => {
+                    self.jobs &= !vm_job(vm)
+                }
+            }
+        }
+        pause
+    }
+
+    fn step(&self, gear1: &mut impl Gear1, vm: VmId) -> Step {
+        let Some((config, shared)) = self.machine.vm(vm) else {
             return Step::Done;
         };
         let name = &config.name;

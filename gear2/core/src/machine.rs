@@ -28,6 +28,9 @@ pub trait Platform {
     type Relax: RelaxStrategy;
 }
 
+/// How long a line on the console is not interrupted.
+const LINE_PATIENCE_US: u64 = 100_000;
+
 type Lock<T, P> = TicketMutex<T, <P as Platform>::Relax>;
 
 /// How a vCPU's access or call is completed.
@@ -65,7 +68,8 @@ impl<P: Platform> Machine<P> {
     /// Makes what the loops share, and announces Gear2 on the console.
     #[must_use]
     pub fn new(config: Config, uart: P::Uart) -> Self {
-        let console = Console::new(uart, config.vms.iter().map(|vm| vm.name.as_str()));
+        let names = config.vms.iter().map(|vm| vm.name.as_str());
+        let console = Console::new(uart, names, config.ticks(LINE_PATIENCE_US));
         let vms = config.vms.iter().map(|_| SharedVm {
             uart: TicketMutex::new(Pl011::new()),
             lifecycle: TicketMutex::new(Lifecycle::default()),
@@ -103,42 +107,41 @@ impl<P: Platform> Machine<P> {
         Some((self.config.vm(vm)?, self.vms.get(vm.index())?))
     }
 
-    /// Carries out a guest's access to an emulated device.
-    pub(crate) fn access(&self, gear1: &mut impl Gear1, vm: VmId, access: Mmio) -> Answer {
+    /// Carries out a guest's access to an emulated device. Returns the answer and, if the console
+    /// holds something back, when [`Self::settle_console`] is to be called.
+    pub(crate) fn access(
+        &self,
+        gear1: &mut impl Gear1,
+        vm: VmId,
+        access: Mmio,
+        now: u64,
+    ) -> (Answer, Option<u64>) {
         let Some((config, shared)) = self.vm(vm) else {
-            return Answer::Abort;
+            return (Answer::Abort, None);
         };
         let offset = config
             .console
             .and_then(|console| access.ipa.checked_sub(console.ipa));
-        match offset {
-            Some(offset) if offset < PAGE_BYTES && access.size_log2 <= 2 => {
-                self.access_uart(gear1, (config, shared), offset, access)
-            }
-            Some(_) | None => Answer::Abort,
-        }
-    }
-
-    fn access_uart(
-        &self,
-        gear1: &mut impl Gear1,
-        (config, shared): (&VmConfig, &SharedVm<P>),
-        offset: u64,
-        access: Mmio,
-    ) -> Answer {
-        let mut uart = shared.uart.lock();
-        let value = match access.store {
-            None => uart.read(offset, access.size_log2),
-            Some(value) => {
-                if let Some(byte) = uart.write(offset, value) {
-                    let flow = self.console.lock().send(config.id.index(), byte);
-                    uart.set_transmit_full(flow == Flow::Full);
-                }
-                0
-            }
+        let offset = match offset {
+            Some(offset) if offset < PAGE_BYTES && access.size_log2 <= 2 => offset,
+            Some(_) | None => return (Answer::Abort, None),
         };
+        let mut uart = shared.uart.lock();
+        let mut value = 0;
+        let mut console_due = None;
+        match access.store {
+            None => value = uart.read(offset, access.size_log2),
+            Some(stored) => {
+                if let Some(byte) = uart.write(offset, stored) {
+                    let mut console = self.console.lock();
+                    let flow = console.send(config.id.index(), byte, now);
+                    uart.set_transmit_full(flow == Flow::Full);
+                    console_due = console.held_until();
+                }
+            }
+        }
         update_line(gear1, config, &mut uart);
-        Answer::Value(value)
+        (Answer::Value(value), console_due)
     }
 
     /// Brings the devices of a VM to their reset state.
@@ -151,10 +154,12 @@ impl<P: Platform> Machine<P> {
         update_line(gear1, config, &mut uart);
     }
 
-    /// Serves the physical UART's interrupt, and returns the first command typed, if there is
-    /// one; the caller carries it out and calls again.
-    pub(crate) fn serve_console(&self, gear1: &mut impl Gear1) -> Option<(Command, Option<VmId>)> {
-        let room = self.console.lock().service();
+    /// Sends console output that waits, and returns when to call again if some still does.
+    pub(crate) fn settle_console(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
+        let (room, due) = {
+            let mut console = self.console.lock();
+            (console.service(now), console.held_until())
+        };
         for (config, shared) in self.config.vms.iter().zip(&self.vms) {
             if room >> config.id.index() & 1 != 0 {
                 let mut uart = shared.uart.lock();
@@ -162,6 +167,12 @@ impl<P: Platform> Machine<P> {
                 update_line(gear1, config, &mut uart);
             }
         }
+        due
+    }
+
+    /// Passes on what was typed up to the first command, if there is one; the caller carries it
+    /// out and calls again.
+    pub(crate) fn take_input(&self, gear1: &mut impl Gear1) -> Option<(Command, Option<VmId>)> {
         loop {
             // The guard ends with the statement: the UART's lock comes before the console's.
             let input = self.console.lock().input();

@@ -172,6 +172,8 @@ pub(crate) struct World {
     pub(crate) powered_off: bool,
     /// Ends of VMs happen only while this is set.
     pub(crate) disorder: bool,
+    /// Guests only spin from now on.
+    pub(crate) frozen: bool,
     /// A VM whose last vCPU left is stopped without being asked again.
     stops_by_itself: bool,
 }
@@ -372,6 +374,7 @@ impl World {
                     }
                 }
                 let acts_in = match self.vms[self.vcpus[index].vm].guest {
+                    _ if self.frozen => NO_DEADLINE,
                     Guest::Spins => NO_DEADLINE,
                     Guest::Works | Guest::WorksAndEnds => 1 + self.below(300),
                 };
@@ -632,6 +635,7 @@ impl Simulation {
             refused: 0,
             powered_off: false,
             disorder: true,
+            frozen: false,
             stops_by_itself: seed & 2 != 0,
         }));
         let mut first = 0;
@@ -752,6 +756,11 @@ impl Simulation {
 
     pub(crate) fn starts(&self) -> Vec<u64> {
         self.world.borrow().vms.iter().map(|vm| vm.starts).collect()
+    }
+
+    /// Returns how many whole lines each VM sent.
+    pub(crate) fn lines(&self) -> Vec<u64> {
+        self.world.borrow().vms.iter().map(|vm| vm.line).collect()
     }
 
     /// Returns how many bytes each VM read from its console.

@@ -49,14 +49,23 @@ impl Wire {
     }
 }
 
+const PATIENCE: u64 = 100;
+
 fn console(names: &[&str]) -> (Console<Wire>, Wire) {
     let wire = Wire::default();
-    (Console::new(wire.clone(), names.iter().copied()), wire)
+    (
+        Console::new(wire.clone(), names.iter().copied(), PATIENCE),
+        wire,
+    )
 }
 
 fn send(console: &mut Console<Wire>, vm: usize, text: &str) {
     text.bytes()
-        .for_each(|byte| assert_eq!(console.send(vm, byte), Flow::Open));
+        .for_each(|byte| assert_eq!(console.send(vm, byte, console.now), Flow::Open));
+}
+
+fn let_time_pass(console: &mut Console<Wire>) {
+    console.service(console.now + PATIENCE);
 }
 
 fn type_keys(console: &mut Console<Wire>, wire: &Wire, keys: &str) -> Vec<Input> {
@@ -99,14 +108,40 @@ fn several_vms_are_labelled_line_by_line() {
     let (mut console, wire) = console(&["a", "b"]);
     send(&mut console, 0, "~ # ");
     assert_eq!(wire.shown(), "[a] ~ # ", "the focus byte by byte");
+    let_time_pass(&mut console);
     send(&mut console, 1, "boot");
     assert_eq!(wire.shown(), "", "the other line by line");
     send(&mut console, 1, "ing\n");
-    assert_eq!(wire.shown(), "\r\n[b] booting\n");
+    assert_eq!(wire.shown(), "\r\n[b] booting\n", "a prompt is interrupted");
     send(&mut console, 0, "ls");
     assert_eq!(wire.shown(), "[a] ls");
     console.say(format_args!("b stopped"));
     assert_eq!(wire.shown(), "\r\ngear2: b stopped\r\n");
+}
+
+#[test]
+fn a_line_that_is_being_written_is_not_interrupted() {
+    let (mut console, wire) = console(&["a", "b"]);
+    send(&mut console, 0, "one ");
+    send(&mut console, 1, "two\n");
+    assert_eq!(wire.shown(), "[a] one ");
+    assert_eq!(console.held_until(), Some(PATIENCE));
+    send(&mut console, 0, "line\n");
+    assert_eq!(wire.shown(), "line\n[b] two\n");
+    assert_eq!(console.held_until(), None);
+}
+
+#[test]
+fn a_line_that_is_not_finished_in_time_is_interrupted() {
+    let (mut console, wire) = console(&["a", "b"]);
+    send(&mut console, 0, "~ # ");
+    send(&mut console, 1, "two\n");
+    console.service(PATIENCE - 1);
+    assert_eq!(wire.shown(), "[a] ~ # ");
+    assert_eq!(console.held_until(), Some(PATIENCE));
+    console.service(PATIENCE);
+    assert_eq!(wire.shown(), "\r\n[b] two\n");
+    assert_eq!(console.held_until(), None);
 }
 
 #[test]
@@ -191,14 +226,14 @@ fn a_slow_uart_makes_the_vm_wait_and_loses_nothing() {
     let (mut console, wire) = console(&["a"]);
     wire.0.borrow_mut().room = Some(0);
     let mut sent = String::new();
-    while console.send(0, b'.') == Flow::Open {
+    while console.send(0, b'.', 0) == Flow::Open {
         sent.push('.');
     }
     sent.push('.');
     assert!(wire.0.borrow().wants_room);
-    assert_eq!(console.service(), 0);
+    assert_eq!(console.service(0), 0);
     wire.0.borrow_mut().room = None;
-    assert_eq!(console.service(), 1, "the VM may go on");
+    assert_eq!(console.service(0), 1, "the VM may go on");
     assert!(!wire.0.borrow().wants_room);
     assert_eq!(wire.shown(), sent);
 }
@@ -208,16 +243,19 @@ proptest! {
     /// each VM's order once the lines are complete.
     #[test]
     fn bytes_are_neither_lost_nor_reordered(
-        steps in proptest::collection::vec((0..3_usize, "[a-z]{0,20}\n?", 0..60_usize), 0..200)
+        steps in proptest::collection::vec(
+            (0..3_usize, "[a-z]{0,20}\n?", 0..60_usize, 0..PATIENCE), 0..200)
     ) {
         let names = ["red", "green", "blue"];
         let (mut console, wire) = console(&names);
         let mut sent = vec![String::new(); names.len()];
-        for (vm, text, room) in steps {
+        let mut now = 0;
+        for (vm, text, room, elapsed) in steps {
             wire.0.borrow_mut().room = Some(room);
-            console.service();
+            now += elapsed;
+            console.service(now);
             for byte in text.bytes() {
-                prop_assert_eq!(console.send(vm, byte), Flow::Open);
+                prop_assert_eq!(console.send(vm, byte, now), Flow::Open);
             }
             sent[vm] += &text;
         }

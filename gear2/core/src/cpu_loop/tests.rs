@@ -207,14 +207,17 @@ proptest! {
         prop_assume!(plans.len() > 1);
         let mut simulation = Simulation::new(cpu_count, &plans, seed);
         simulation.steps(20_000);
+        simulation.world.borrow_mut().frozen = true;
+        simulation.steps(5_000);
         let names: Vec<_> = (0..plans.len()).map(|vm| alloc::format!("guest{vm}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        for stream in separate(&simulation.shown(), &names) {
-            let whole = stream.rfind('\n').map_or("", |end| &stream[..end]);
-            let lines: Vec<_> = whole.split_terminator('\n').collect();
-            for (expected, line) in lines.iter().enumerate() {
-                prop_assert_eq!(line.parse::<usize>().ok(), Some(expected));
-            }
+        let streams = separate(&simulation.shown(), &names);
+        for (stream, line_count) in streams.iter().zip(simulation.lines()) {
+            let expected: String = (0..line_count).map(|line| alloc::format!("{line}\n")).collect();
+            let (whole, begun) = stream.split_at(stream.rfind('\n').map_or(0, |end| end + 1));
+            prop_assert_eq!(whole, expected);
+            let next = alloc::format!("{line_count}\n");
+            prop_assert!(next.starts_with(begun));
         }
     }
 }
