@@ -54,7 +54,7 @@ fn unit_tests(tally: &mut Tally) -> Result<()> {
         ));
     }
     if !tally.failures.is_empty() {
-        println!("{}", tail(&printed));
+        println!("{}", tail(&details(&printed)));
     }
     Ok(())
 }
@@ -74,6 +74,16 @@ fn count(printed: &str) -> Tally {
         }
     }
     tally
+}
+
+/// Returns what the failed tests printed.
+fn details(printed: &str) -> String {
+    let mut inside = false;
+    let lines = printed.lines().filter(|line| {
+        inside = (inside || line.starts_with("---- ")) && !line.starts_with("failures:");
+        inside
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn number_before(text: &str, word: &str) -> usize {

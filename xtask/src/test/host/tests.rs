@@ -10,3 +10,10 @@ fn cargo_test_is_counted() {
     assert_eq!((tally.passed, tally.skipped), (15, 1));
     assert_eq!(tally.failures, ["b::c"]);
 }
+
+#[test]
+fn details_are_those_of_failed_tests() {
+    let printed = "test b::c ... FAILED\n\nfailures:\n\n---- b::c stdout ----\nwhy\n\n\
+                   failures:\n    b::c\n\ntest result: FAILED.\ntest d ... ok\n";
+    assert_eq!(details(printed), "---- b::c stdout ----\nwhy\n");
+}
