@@ -4,12 +4,18 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use gear1_abi::call::VmState;
+use gear1_abi::call::{Decision, VmState};
+use gear1_abi::event::{Event, Mmio};
+use gear1_abi::id::{CpuIndex, VcpuId};
+use gear1_abi::regs::{NO_DEADLINE, Regs};
 use gearv_manifest::Restart;
 use proptest::prelude::*;
 
 use crate::console::tests::separate;
-use crate::simulator::{Guest, Plan, SLICE, Simulation};
+use crate::cpu_loop::CpuLoop;
+use crate::gear1::Conduit;
+use crate::machine::Machine;
+use crate::simulator::{Guest, Plan, SLICE, Simulated, Simulation, Wire, config};
 
 fn plan(guest: Guest, cpus: &[usize]) -> Plan {
     Plan {
@@ -235,4 +241,42 @@ fn slices_are_not_shortened_by_exits() {
     simulation.steps(200);
     assert_shares(&simulation, &before, &[0, 2], 50);
     assert!(simulation.used()[0] - before[0] >= 90 * SLICE);
+}
+
+/// A Gear1 that agrees with everything.
+struct Agrees;
+
+impl Conduit for Agrees {
+    fn svc<const NUMBER: u16>(&mut self, _: Regs) -> Regs {
+        [0; 8]
+    }
+}
+
+#[test]
+fn what_the_console_holds_back_ends_the_turn_in_time() {
+    let plans = [plan(Guest::Works, &[0]), plan(Guest::Works, &[1])];
+    let machine = Machine::<Simulated>::new(config(2, &plans), Wire::default());
+    let mut last = None;
+    for (vcpu, text) in [(0, "~ #"), (1, "x\n")] {
+        let vcpu = VcpuId::new(vcpu).unwrap();
+        let mut cpu_loop = CpuLoop::new(&machine, CpuIndex::new(vcpu.index()).unwrap());
+        let decision = cpu_loop.on_event(&mut Agrees, Event::Wake(vcpu), 1000);
+        assert_eq!(deadline(decision), NO_DEADLINE);
+        for byte in text.bytes() {
+            let store = Some(u64::from(byte));
+            let access = Mmio {
+                ipa: 0x0900_0000,
+                size_log2: 0,
+                store,
+            };
+            last = Some(cpu_loop.on_event(&mut Agrees, Event::Mmio(vcpu, access), 1000));
+        }
+    }
+    assert_eq!(last.map(deadline), Some(1000 + 100_000));
+}
+
+fn deadline(decision: Decision) -> u64 {
+    match decision {
+        Decision::Run { deadline, .. } | Decision::Idle { deadline } => deadline,
+    }
 }
