@@ -5,6 +5,7 @@
 //! failure. The last line is always `N passed, N failed`, and the exit code tells the same.
 
 mod guests;
+mod halt;
 mod host;
 mod images;
 mod linux;
@@ -127,6 +128,7 @@ fn parts() -> Vec<Part> {
     let mut parts = host::parts();
     parts.extend(images::parts());
     parts.extend(refusals::parts());
+    parts.extend(halt::parts());
     parts.extend(guests::parts());
     parts.extend(linux::parts());
     parts
