@@ -15,6 +15,54 @@ pub const MAX_REGIONS: usize = 4;
 /// Most pieces that are copied when a VM is loaded.
 pub const MAX_LOADS: usize = 4;
 
+/// Most channels of the machine.
+pub const MAX_CHANNELS: usize = 128;
+/// Most emulated PL061 blocks.
+pub const MAX_PL061: usize = 5;
+
+/// What a store to a channel's address does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ChannelKind {
+    /// Unused entry.
+    #[default]
+    None = 0,
+    /// Raises line `number` of the emulated PL061 numbered `target`.
+    Pl061 = 1,
+    /// Pulses the edge-triggered interrupt `number` of the VM `target`.
+    Interrupt = 2,
+    /// Nothing, if the value stored is 1 (virtio InterruptACK); any other store goes to Gear2.
+    Acknowledge = 3,
+    /// `Event::Doorbell` for the loop of the CPU that the store comes from.
+    Gear2 = 4,
+}
+
+/// A store that Gear1 turns into an interrupt by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BootChannel {
+    /// Address in the storing VM (IPA), a multiple of 4.
+    pub ipa: u64,
+    /// What happens.
+    pub kind: ChannelKind,
+    /// PL061 index or `VmId`.
+    pub target: u32,
+    /// Line or INTID.
+    pub number: u32,
+}
+
+/// An emulated PL061 of the device VM: how a channel reaches its userspace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BootPl061 {
+    /// Its registers (IPA), one page.
+    pub ipa: u64,
+    /// Its level-sensitive interrupt in that VM.
+    pub intid: u32,
+    /// The VM (`VmId`).
+    pub vm: u32,
+}
+
 /// How secondary CPUs are turned on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
@@ -106,6 +154,10 @@ pub struct BootVm {
     pub gicd_ipa: u64,
     /// The guest sees its redistributors here (IPA), 128 KiB a vCPU (GICv3).
     pub gicr_ipa: u64,
+    /// Its channels: the first of them in `BootInfo::channels`, and how many there are.
+    pub first_channel: u16,
+    /// Number of channels.
+    pub channel_count: u16,
     /// Already loaded by init.
     pub loaded: bool,
 }
@@ -181,6 +233,12 @@ pub struct BootInfo {
     pub gear2: BootGear2,
     /// For each physical INTID its owner.
     pub irq_owner: [IrqOwner; MAX_INTIDS],
+    /// For each physical INTID whether it is edge-triggered: bit `n % 32` of word `n / 32`.
+    pub irq_edge: [u32; 32],
+    /// Channels, those of one VM together.
+    pub channels: [BootChannel; MAX_CHANNELS],
+    /// Emulated PL061 blocks; unused entries have `ipa` 0.
+    pub pl061: [BootPl061; MAX_PL061],
 }
 
 /// Who gets a physical interrupt.

@@ -77,6 +77,8 @@ pub enum Event {
     Irq(Option<VcpuId>, u32),
     /// Another loop asked for attention. The vCPU that ran, if one did, stays runnable.
     Poke(Option<VcpuId>),
+    /// A VM stored to a channel that leads to Gear2. The vCPU that ran, if one did, stays runnable.
+    Doorbell(Option<VcpuId>),
     /// The decision was refused with the [`Status`](crate::call::Status) given.
     Refused(u64),
 }
@@ -95,6 +97,7 @@ mod kind {
     pub(super) const IRQ: u64 = 9;
     pub(super) const POKE: u64 = 10;
     pub(super) const REFUSED: u64 = 11;
+    pub(super) const DOORBELL: u64 = 12;
 }
 
 const fn reg_of(vcpu: Option<VcpuId>) -> u64 {
@@ -141,6 +144,7 @@ impl Event {
                 [kind::IRQ, reg_of(vcpu)]
             }
             Self::Poke(vcpu) => [kind::POKE, reg_of(vcpu)],
+            Self::Doorbell(vcpu) => [kind::DOORBELL, reg_of(vcpu)],
             Self::Refused(status) => {
                 regs[2] = status;
                 [kind::REFUSED, NO_VCPU]
@@ -166,6 +170,7 @@ impl Event {
             kind::IRQ => Self::Irq(some, u32::try_from(a).ok()?),
             kind::POKE => Self::Poke(some),
             kind::REFUSED => Self::Refused(a),
+            kind::DOORBELL => Self::Doorbell(some),
             _ => return None,
         })
     }

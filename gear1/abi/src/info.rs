@@ -35,6 +35,9 @@ pub struct Gear2Info {
     pub uart_kind: u32,
     /// INTID of the boot UART.
     pub uart_intid: u32,
+    /// Bytes of the region shared with the device model at
+    /// [`layout::gear2::SHARED`](crate::layout::gear2::SHARED); 0 without a device VM.
+    pub shared_size: u64,
     /// Physical CPUs that have a Gear2 loop: bit *i* for CPU *i*.
     pub cpu_mask: u64,
     /// MPIDR_EL1 affinity of each CPU.

@@ -55,6 +55,8 @@ pub mod gear2 {
     pub const STACK_SIZE: u64 = 0x8000;
     /// Boot UART registers (Device-nGnRE), one page, while Gear2 owns it.
     pub const UART: u64 = 0x4000_0000;
+    /// The region shared with the device model (`gear2-protocol`), if there is a device VM.
+    pub const SHARED: u64 = 0x5000_0000;
     /// Heap, read-write, as large as the manifest says.
     pub const HEAP: u64 = 0x6000_0000;
 }

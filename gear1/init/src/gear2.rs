@@ -151,6 +151,7 @@ fn information(sources: &Sources<'_>) -> Gear2Info {
         heap_size: manifest.gear2.memory_bytes,
         uart_kind: board.uart.map_or(uart::NONE, |uart| uart.kind),
         uart_intid: board.uart.map_or(0, |uart| uart.intid),
+        shared_size: 0,
         cpu_mask: manifest.gear2_cpus(cpu_count).mask(),
         mpidr: [0; MAX_CPUS],
         first_vcpu: [0; MAX_VMS],

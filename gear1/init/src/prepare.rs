@@ -8,7 +8,9 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use gear1_abi::boot::{BOOT_MAGIC, BootCpu, BootInfo, BootVm, IrqOwner, MAX_INTIDS};
+use gear1_abi::boot::{
+    BOOT_MAGIC, BootChannel, BootCpu, BootInfo, BootVm, IrqOwner, MAX_CHANNELS, MAX_INTIDS,
+};
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
 use gear1_abi::{ABI_VERSION, info::uart};
@@ -340,5 +342,8 @@ fn blank_boot_info() -> Box<BootInfo> {
         home_cpu: [0; MAX_VCPUS],
         gear2: Default::default(),
         irq_owner: [IrqOwner::NONE; MAX_INTIDS],
+        irq_edge: [0; 32],
+        channels: [BootChannel::default(); MAX_CHANNELS],
+        pl061: Default::default(),
     })
 }

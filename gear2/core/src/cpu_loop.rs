@@ -127,7 +127,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Event::VmEnd(vcpu, end) => self.vm_end(vcpu, end, now),
             Event::Fault(vcpu, syndrome) => self.fault(vcpu, syndrome, now),
             Event::Irq(_, intid) => self.interrupt(gear1, intid, now),
-            Event::Poke(_) => self.look_again(gear1, now),
+            Event::Poke(_) | Event::Doorbell(_) => self.look_again(gear1, now),
             Event::Refused(status) => self.refused(gear1, status, now),
             Event::Deadline(_) => {}
         }

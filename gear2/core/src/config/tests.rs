@@ -54,6 +54,7 @@ fn info(vcpu_counts: &[u16]) -> Gear2Info {
         heap_size: 0,
         uart_kind: 1,
         uart_intid: 33,
+        shared_size: 0,
         cpu_mask: 0b1111,
         mpidr: [0; MAX_CPUS],
         first_vcpu: [0; _],
