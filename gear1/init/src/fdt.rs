@@ -19,6 +19,8 @@ use crate::region::Region;
 mod tests;
 
 const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
+/// Where init is linked: memory is mapped at its physical address below.
+const ADDRESS_LIMIT: u64 = 0x7000_0000_0000;
 /// Interrupt specifier of the GIC: a shared interrupt.
 const SPI: u32 = 0;
 const FIRST_SPI: u32 = 32;
@@ -124,6 +126,13 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
     })?;
     if seen.memory.is_empty() {
         return Err(refusal!(Board, "/: no node with device_type \"memory\""));
+    }
+    if let Some(bank) = seen.memory.iter().find(|bank| bank.end > ADDRESS_LIMIT) {
+        let end = bank.end;
+        return Err(refusal!(
+            Board,
+            "memory: reg: memory up to {end:#x}; none above {ADDRESS_LIMIT:#x} is supported"
+        ));
     }
     Ok(Board {
         memory: seen.memory,

@@ -173,6 +173,10 @@ fn refusals_name_node_and_property() {
             "/: no node with device_type \"memory\"",
         ),
         (
+            virt().set("/memory@40000000", "reg", cells(&[0x7000, 0, 0, 0x1000])),
+            "memory: reg: memory up to 0x700000001000; none above 0x700000000000 is supported",
+        ),
+        (
             without(virt(), "psci"),
             "/cpus/cpu@0: enable-method: \"psci\" without a PSCI node",
         ),
