@@ -93,7 +93,7 @@ fn concatenated_roots_follow_one_another() {
     tables
         .map(&mut memory, span(512 * GIB, 7 * GIB, 2 * GIB), RAW)
         .unwrap();
-    assert_eq!(memory.read(Pa::new(4096), 1), 8 * GIB | RAW | 1);
+    assert_eq!(memory.read(Pa::new(4096), 1), (8 * GIB) | RAW | 1);
     assert_eq!(
         tables.walk(&memory, 513 * GIB).unwrap().output,
         Pa::new(8 * GIB)
