@@ -81,11 +81,6 @@ impl Slot {
         self.0 >> Self::HW & 1 != 0
     }
 
-    /// Its end shows in the list register's state only, not in the mask of empty ones.
-    const fn ends_silently(self) -> bool {
-        self.0 >> Self::EOI & 1 != 0
-    }
-
     /// Tells whether it holds this interrupt, linked or not as given, and neither EOI flag nor sender.
     #[inline]
     const fn is_plain(self, intid: IntId, hw: bool) -> bool {
@@ -116,6 +111,8 @@ struct Vcpu {
     /// Those of them, with private interrupts, in which nothing happened but what the guest did:
     /// once empty they can be filled with the same again without a look at anything else.
     repeatable: u32,
+    /// Those of them whose end shows in their state only, not in the mask of empty ones: EOI flag.
+    silent: u32,
     slots: [Slot; MAX_LRS],
     maintenance: Maintenance,
     /// GICR_WAKER.ProcessorSleep.
@@ -132,6 +129,7 @@ impl Vcpu {
         stale: 0,
         used: 0,
         repeatable: 0,
+        silent: 0,
         slots: [Slot::FREE; MAX_LRS],
         maintenance: Maintenance {
             underflow: false,
@@ -141,6 +139,21 @@ impl Vcpu {
         asleep: true,
         sgi_sources: [0; 16],
     };
+
+    /// Notes a change of the private interrupts `changed`; tells whether it concerns the vCPU now.
+    #[inline]
+    fn touch(&mut self, gate: Gate, changed: u32) -> bool {
+        let due = (self.word.waiting(gate) | self.word.orphans()) & changed;
+        let listed = self.word.listed & changed;
+        if due != 0 {
+            self.hint |= 1;
+        }
+        if listed != 0 {
+            self.stale |= 1;
+            self.repeatable = 0;
+        }
+        (due | listed) != 0
+    }
 
     #[inline]
     fn slot(&self, index: u32) -> Slot {
@@ -248,8 +261,8 @@ impl VmGic {
         }
         let word = self.word_mut(vcpu, index);
         word.latch |= bit;
+        word.again |= word.listed & word.hw & bit;
         word.hw |= bit;
-        word.again |= word.listed & bit;
         word.ended &= !bit;
         self.touch(vcpu, index, bit)
     }
@@ -379,27 +392,10 @@ impl VmGic {
     /// can be delivered now, and in whose list registers one stands.
     #[inline]
     fn touch(&mut self, vcpu: VcpuIndex, index: usize, changed: u32) -> Kicks {
-        if index == 0 {
-            self.touch_private(vcpu, changed)
-        } else {
-            self.touch_spis(index, changed)
-        }
-    }
-
-    #[inline(always)]
-    fn touch_private(&mut self, vcpu: VcpuIndex, changed: u32) -> Kicks {
         let gate = self.gate;
-        let state = self.vcpu_mut(vcpu);
-        let waiting = state.word.waiting(gate) & changed;
-        let listed = state.word.listed & changed;
-        if (waiting | state.word.orphans() & changed) != 0 {
-            state.hint |= 1;
-        }
-        if listed != 0 {
-            state.stale |= 1;
-            state.repeatable = 0;
-        }
-        if (waiting | listed) != 0 {
+        if index != 0 {
+            self.touch_spis(index, changed)
+        } else if self.vcpu_mut(vcpu).touch(gate, changed) {
             Kicks::from_mask(vcpu.bit())
         } else {
             Kicks::NONE
@@ -419,13 +415,14 @@ impl VmGic {
             .zip(spi.targets.iter().zip(&spi.held))
             .take(usize::from(self.vcpu_count))
         {
-            if (waiting & targets | orphans & held) != 0 {
+            let due = waiting & targets | orphans & held;
+            if due != 0 {
                 state.hint |= place;
             }
             if listed & held != 0 {
                 state.stale |= place;
             }
-            if (waiting & targets | listed & held) != 0 {
+            if (due | listed & held) != 0 {
                 kicks = kicks.and(Kicks::from_mask(vcpu.bit()));
             }
         }

@@ -54,19 +54,27 @@ impl VmGic {
     /// interrupt, after loading, and after a call that kicked the vCPU itself.
     ///
     /// Returns kicks for others only: an interrupt that left this vCPU may be due elsewhere.
+    #[inline]
     pub fn flush(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
-        let mut kicks = self.reap(vcpu, lrs);
-        if self.vcpu(vcpu).used != 0 {
-            kicks = kicks.and(self.refresh_stale(vcpu, lrs));
-        }
+        let gate = self.gate;
         let plain = match self.version {
             GicVersion::V2 => !SGIS,
             GicVersion::V3 => u32::MAX,
         };
-        let gate = self.gate;
-        let state = self.vcpu_mut(vcpu);
-        let has_work = state.hint != 0 || state.is_overflowing();
-        if has_work && !state.list_plain(plain, gate, lrs) {
+        if let Some(state) = self.vcpus.get_mut(vcpu.index())
+            && state.flush_plainly(plain, gate, lrs)
+        {
+            return Kicks::NONE;
+        }
+        self.flush_slowly(vcpu, lrs)
+    }
+
+    #[inline(never)]
+    fn flush_slowly(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
+        let mut kicks = self.reap(vcpu, lrs);
+        kicks = kicks.and(self.refresh_stale(vcpu, lrs));
+        let state = self.vcpu(vcpu);
+        if state.hint != 0 || state.is_overflowing() {
             kicks = kicks.and(self.fill(vcpu, lrs));
         }
         kicks.without(vcpu)
@@ -75,7 +83,7 @@ impl VmGic {
     /// Learns from the loaded vCPU's list registers what the guest acknowledged and ended; changes
     /// none. Comes before [`deliverable`](Self::deliverable), and before an access to a register
     /// that [`shows_list_registers`](super::shows_list_registers).
-    pub fn sync(&mut self, vcpu: VcpuIndex, lrs: &impl ListRegisters) -> Kicks {
+    pub fn sync(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let kicks = self.reap(vcpu, lrs);
         self.fold_all(vcpu, lrs);
         kicks.without(vcpu)
@@ -131,7 +139,7 @@ impl VmGic {
         if targets == from.bit() {
             return self.inject_loaded(from, intid, false, lrs);
         }
-        let kicks = self.sgi1r(from, value);
+        let kicks = self.post_sgi(targets, intid);
         if kicks.contains(from) {
             kicks.and(self.flush(from, lrs)).without(from)
         } else {
@@ -157,30 +165,22 @@ impl VmGic {
     }
 
     /// Takes over what ended in list registers that the hardware reports empty.
-    #[inline]
-    fn reap(&mut self, vcpu: VcpuIndex, lrs: &impl ListRegisters) -> Kicks {
+    fn reap(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let state = self.vcpu_mut(vcpu);
-        if state.used == 0 {
-            return Kicks::NONE;
-        }
-        let ended = state.used & lrs.empty_mask();
-        let mut spis = 0;
-        for index in Bits(ended) {
-            let slot = state.slot(index);
-            let (place, bit) = slot.intid().place();
-            if place != 0 {
-                spis |= 1 << (index & 31);
-            } else if state.word.end(bit, slot.linked()) {
-                state.hint |= 1;
+        let has_orphans = state.maintenance.deactivate;
+        let mut kicks = match state.reap_private(lrs) {
+            0 => Kicks::NONE,
+            spis => self.reap_spis(vcpu, spis),
+        };
+        if has_orphans {
+            // The guest ends the interrupts of the highest priority first; the counter has five bits.
+            for _ in 0..lrs.take_lost_ends().min(31) {
+                if let Some(rank) = self.candidates(vcpu).orphan {
+                    kicks = kicks.and(self.deactivate(vcpu, rank.intid()));
+                }
             }
         }
-        state.used &= !ended | spis;
-        state.repeatable &= !ended;
-        if spis == 0 {
-            Kicks::NONE
-        } else {
-            self.reap_spis(vcpu, spis)
-        }
+        kicks
     }
 
     #[inline(never)]
@@ -208,10 +208,10 @@ impl VmGic {
         let mut kicks = Kicks::NONE;
         let state = self.vcpu_mut(vcpu);
         let stale = core::mem::take(&mut state.stale);
+        let silent = state.silent;
         for index in Bits(state.used) {
-            let slot = self.vcpu(vcpu).slot(index);
-            let (place, _) = slot.intid().place();
-            if stale >> (place & 31) & 1 != 0 || slot.ends_silently() {
+            let (place, _) = self.vcpu(vcpu).slot(index).intid().place();
+            if (stale >> (place & 31) | silent >> (index & 31)) & 1 != 0 {
                 kicks = kicks.and(self.refresh(vcpu, index, lrs));
             }
         }
@@ -314,9 +314,10 @@ impl VmGic {
         let word = self.word(vcpu, place);
         let is_raised = word.raised() & bit != 0 && !is_active;
         let is_pending = is_open && (word.in_list & bit != 0 || is_raised);
-        // A list register with HW = 1 cannot be pending and active.
+        // A list register with HW = 1 can neither be pending and active, nor tell of its end.
         let is_hw = word.hw & bit != 0;
-        let hw = is_hw && !(is_pending && is_active);
+        let has_more = is_pending || word.latch & bit != 0;
+        let hw = is_hw && !(is_active && has_more);
         let comes_again = is_hw || (word.latch | !word.edge) & bit != 0;
         Lr {
             intid,
@@ -398,7 +399,12 @@ impl VmGic {
             wanted.no_pending = wanted.underflow && self.worst(vcpu, Want::Pending).is_some();
             wanted.deactivate = candidates.orphan.is_some();
         }
-        self.vcpu_mut(vcpu).set_maintenance(wanted, lrs);
+        let state = self.vcpu_mut(vcpu);
+        if wanted.deactivate && !state.maintenance.deactivate {
+            // What was counted before concerns none of these.
+            lrs.take_lost_ends();
+        }
+        state.set_maintenance(wanted, lrs);
     }
 
     /// Returns what waits for a list register; forgets hints that led nowhere.
@@ -474,11 +480,55 @@ impl VmGic {
 }
 
 impl Vcpu {
+    /// Does the whole of a flush if that takes no more than private interrupts that ended and one
+    /// that came.
+    #[inline]
+    fn flush_plainly(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> bool {
+        if self.reap_private(lrs) != 0 || self.used & self.silent != 0 || self.is_overflowing() {
+            return false;
+        }
+        if self.used == 0 {
+            self.stale = 0;
+        }
+        self.stale == 0 && (self.hint == 0 || self.list_plain(plain, gate, lrs))
+    }
+
+    /// Takes over the private interrupts that ended in list registers that the hardware reports
+    /// empty; returns those with SPIs.
+    #[inline]
+    fn reap_private(&mut self, lrs: &impl ListRegisters) -> u32 {
+        if self.used == 0 {
+            return 0;
+        }
+        let mut spis = 0;
+        for index in Bits(self.used & lrs.empty_mask()) {
+            let slot = self.slot(index);
+            let (place, bit) = slot.intid().place();
+            let this = 1 << (index & 31);
+            if place != 0 {
+                spis |= this;
+                continue;
+            }
+            self.used &= !this;
+            self.repeatable &= !this;
+            if self.word.end(bit, slot.linked()) {
+                self.hint |= 1;
+            }
+        }
+        spis
+    }
+
     /// Fills a list register and remembers with what.
     #[inline]
     fn put(&mut self, index: u32, lr: Lr, lrs: &mut impl ListRegisters) {
-        self.used |= 1 << (index & 31);
-        if let Some(slot) = self.slots.get_mut(index as usize) {
+        let this = 1 << (index & 31);
+        self.used |= this;
+        if lr.eoi {
+            self.silent |= this;
+        } else {
+            self.silent &= !this;
+        }
+        if let Some(slot) = self.slots.get_mut(index as usize & 15) {
             *slot = Slot::new(&lr);
         }
         lrs.write(index as usize, lr);
@@ -507,8 +557,7 @@ impl Vcpu {
         let free = all_lists(lrs) & !self.used;
         let bit = self.word.waiting(gate);
         let is_only = self.hint == 1 && bit.is_power_of_two() && self.word.orphans() == 0;
-        let is_only = is_only && bit & plain != 0;
-        if !is_only || free == 0 || self.is_overflowing() {
+        if !is_only || bit & plain == 0 || free == 0 {
             return false;
         }
         let word = &mut self.word;

@@ -1,7 +1,7 @@
 //! Software-generated interrupts of a GICv3 (IHI 0069, 12.2.17 to 12.2.20).
 
 use super::VmGic;
-use super::types::{IntId, Kicks, VcpuIndex};
+use super::types::{Bits, IntId, Kicks, VcpuIndex};
 
 const IRM: u64 = 1 << 40;
 /// Aff3, Aff2 and Aff1: vCPUs have affinities 0.0.0.n.
@@ -12,13 +12,38 @@ impl VmGic {
     ///
     /// G1-GIC-004: an SGI reaches vCPUs of the sender's own VM only.
     pub fn sgi1r(&mut self, from: VcpuIndex, value: u64) -> Kicks {
-        self.send_sgi(from, value, true)
+        let (targets, intid) = self.sgi_targets(from, value);
+        self.post_sgi(targets, intid)
     }
 
     /// Emulates a write to ICC_SGI0R_EL1 or, the same with one security state, ICC_ASGI1R_EL1:
     /// only SGIs that their target has configured as Group 0 become pending.
     pub fn sgi0r(&mut self, from: VcpuIndex, value: u64) -> Kicks {
-        self.send_sgi(from, value, false)
+        let (mut targets, intid) = self.sgi_targets(from, value);
+        let (_, bit) = intid.place();
+        for target in Kicks::from_mask(targets).iter() {
+            if self.vcpu(target).word.group1 & bit != 0 {
+                targets &= !target.bit();
+            }
+        }
+        self.post_sgi(targets, intid)
+    }
+
+    /// Makes an SGI pending on the vCPUs of a mask.
+    #[inline]
+    pub(super) fn post_sgi(&mut self, targets: u8, intid: IntId) -> Kicks {
+        let (_, bit) = intid.place();
+        let gate = self.gate;
+        let mut kicks = 0;
+        for index in Bits(targets.into()) {
+            if let Some(state) = self.vcpus.get_mut(index as usize & 7) {
+                state.word.latch |= bit;
+                if state.touch(gate, bit) {
+                    kicks |= 1 << (index & 7);
+                }
+            }
+        }
+        Kicks::from_mask(kicks)
     }
 
     /// Returns a mask over the vCPUs that a write addresses, and the SGI. RS is not implemented
@@ -34,17 +59,5 @@ impl VmGic {
             everybody & value as u8
         };
         (targets, IntId::at(0, (value >> 24) as u32 & 15))
-    }
-
-    fn send_sgi(&mut self, from: VcpuIndex, value: u64, group1: bool) -> Kicks {
-        let (targets, intid) = self.sgi_targets(from, value);
-        let (_, bit) = intid.place();
-        let mut kicks = Kicks::NONE;
-        for target in Kicks::from_mask(targets).iter() {
-            if group1 || self.vcpu(target).word.group1 & bit == 0 {
-                kicks = kicks.and(self.set_pending(target, 0, bit));
-            }
-        }
-        kicks
     }
 }

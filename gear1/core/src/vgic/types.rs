@@ -243,8 +243,9 @@ pub struct Maintenance {
     pub underflow: bool,
     /// No list register is pending (NPIE).
     pub no_pending: bool,
-    /// An active interrupt is in no list register: with EOImode 1 the guest's ICC_DIR_EL1 must
-    /// trap (ICH_HCR_EL2.TDIR) into [`VmGic::deactivate`](super::VmGic::deactivate).
+    /// Active interrupts are in no list register: the guest's end of one shall come
+    /// (ICH_HCR_EL2.LRENPIE), and its ICC_DIR_EL1 shall trap (TDIR) into
+    /// [`VmGic::deactivate`](super::VmGic::deactivate).
     pub deactivate: bool,
 }
 
@@ -258,6 +259,11 @@ pub trait ListRegisters {
     fn write(&mut self, index: usize, lr: Lr);
     /// Returns a bit for each that is invalid and holds no EOI maintenance interrupt (ELRSR).
     fn empty_mask(&self) -> u32;
+    /// Returns how many interrupts the guest ended since the last call that were in no list
+    /// register (EOIcount), and starts again from 0.
+    fn take_lost_ends(&mut self) -> u32 {
+        0
+    }
     /// Says when the maintenance interrupt shall come. Called on changes only.
     fn set_maintenance(&mut self, wanted: Maintenance);
 }

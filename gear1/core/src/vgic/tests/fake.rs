@@ -16,6 +16,8 @@ pub(super) struct Fake {
     /// Physical interrupts that the guest's EOI deactivated.
     pub(super) deactivated: Vec<IntId>,
     pub(super) write_count: usize,
+    /// Ended without a list register.
+    lost_ends: u32,
 }
 
 impl Fake {
@@ -27,6 +29,7 @@ impl Fake {
             running: Vec::new(),
             deactivated: Vec::new(),
             write_count: 0,
+            lost_ends: 0,
         }
     }
 
@@ -41,6 +44,7 @@ impl Fake {
             .count();
         self.wanted.underflow && valid <= 1
             || self.wanted.no_pending && pending == 0
+            || self.wanted.deactivate && self.lost_ends != 0
             || self.eoi_raised.contains(&true)
     }
 
@@ -75,6 +79,7 @@ impl Fake {
         let holds =
             |lr: &Option<Lr>| lr.is_some_and(|lr| lr.intid == intid && lr.state.is_active());
         let Some(index) = self.lists.iter().position(holds) else {
+            self.lost_ends += 1;
             return Some((intid, false));
         };
         let lr = self.lists[index].as_mut().unwrap();
@@ -127,6 +132,10 @@ impl ListRegisters for Fake {
             .filter(is_empty)
             .map(|index| 1 << index)
             .sum()
+    }
+
+    fn take_lost_ends(&mut self) -> u32 {
+        core::mem::take(&mut self.lost_ends)
     }
 
     fn set_maintenance(&mut self, wanted: Maintenance) {

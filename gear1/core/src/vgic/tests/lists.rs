@@ -43,7 +43,7 @@ fn an_sgi_sent_while_the_last_one_is_active_makes_it_pending_and_active() {
     cpu.end();
     assert_eq!(cpu.acknowledge(), Some((id(5), 0)));
     cpu.end();
-    let _ = gic.sync(v(0), &cpu);
+    let _ = gic.sync(v(0), &mut cpu);
     assert_eq!(field_read(&gic, v(0), SET_PENDING, 0), 0);
     assert_eq!(field_read(&gic, v(0), SET_ACTIVE, 0), 0);
 }
@@ -153,7 +153,7 @@ fn a_hardware_interrupt_is_linked_and_ended_by_the_guest() {
         cpu.end();
         assert_eq!(cpu.deactivated.pop(), Some(id(27)));
     }
-    let _ = gic.sync(v(0), &cpu);
+    let _ = gic.sync(v(0), &mut cpu);
     assert!(!gic.hw_active(v(0), id(27)));
     assert_eq!(cpu.write_count, 3);
     assert_eq!(gic.take_ended(v(0)), None);
@@ -190,7 +190,7 @@ fn register_writes_end_hardware_interrupts() {
             if acknowledged {
                 cpu.acknowledge();
             }
-            let _ = gic.sync(v(0), &cpu);
+            let _ = gic.sync(v(0), &mut cpu);
             let bit = 1 << (intid & 31);
             assert!(field_write(&mut gic, v(0), register, intid as usize / 32, bit).contains(v(0)));
             let _ = gic.flush(v(0), &mut cpu);
@@ -286,7 +286,7 @@ fn more_active_than_list_registers_end_in_order() {
             Some(intid)
         );
     }
-    let _ = gic.sync(v(0), &cpu);
+    let _ = gic.sync(v(0), &mut cpu);
     assert_eq!(field_read(&gic, v(0), SET_ACTIVE, 1), 0xff);
     for expected in (32..40).rev() {
         assert_eq!(cpu.end(), Some((id(expected), true)));
@@ -335,7 +335,7 @@ fn wfi_wakes_for_what_could_be_delivered() {
     let _ = gic.flush(v(0), &mut cpu);
     assert!(gic.deliverable(v(0), 0xff));
     cpu.acknowledge();
-    let _ = gic.sync(v(0), &cpu);
+    let _ = gic.sync(v(0), &mut cpu);
     assert!(!gic.deliverable(v(0), 0xff));
     cpu.end();
     let _ = gic.set_line(v(0), id(40), true);
@@ -399,7 +399,7 @@ fn sgis_of_several_gicv2_senders_arrive_one_after_the_other() {
     for expected in 0..3 {
         let _ = gic.flush(v(0), &mut cpu);
         assert_eq!(cpu.acknowledge(), Some((id(7), expected)));
-        let _ = gic.sync(v(0), &cpu);
+        let _ = gic.sync(v(0), &mut cpu);
         assert_eq!(
             gic.distributor_read(v(0), 0xf14 + 3, 0),
             0b110 << expected & 0b111

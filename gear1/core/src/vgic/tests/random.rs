@@ -35,11 +35,19 @@ struct Interrupt {
     /// Senders of a GICv2 SGI; else only 0.
     latch: BTreeSet<u8>,
     active: bool,
+    /// Who acknowledged it last.
+    taken_by: usize,
     /// Taken from an outdated list register while more came: one delivery or two are both right.
     unsure: bool,
     /// The physical interrupt is active for it.
     physical: bool,
     route: usize,
+}
+
+impl Interrupt {
+    fn is_active_on(&self, vcpu: usize) -> bool {
+        self.active && self.taken_by == vcpu
+    }
 }
 
 /// What the architecture says.
@@ -252,7 +260,7 @@ impl World {
     fn sync(&mut self) {
         for vcpu in 0..VCPUS {
             if self.loaded[vcpu] {
-                let kicks = self.gic.sync(v(vcpu), &self.cpus[vcpu]);
+                let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
                 self.kick(kicks);
                 self.take_physical(vcpu);
             }
@@ -293,6 +301,7 @@ impl World {
                         .distributor_write(v(vcpu), offset, BYTE, priority.into())
                 };
                 self.kick(kicks);
+                self.settle();
             }
             Op::Config(vcpu, intid, edge) if intid >= 16 => {
                 self.reference.at(vcpu, intid).edge = edge;
@@ -326,7 +335,11 @@ impl World {
                 // Made exact for all, as the guest that asks for it must do.
                 self.settle();
                 self.sync();
-                self.reference.at(vcpu, intid).active = on;
+                let interrupt = self.reference.at(vcpu, intid);
+                if on && !interrupt.active {
+                    interrupt.taken_by = if intid < 32 { vcpu } else { interrupt.route };
+                }
+                interrupt.active = on;
                 self.write_bit(vcpu, if on { 0x300 } else { 0x380 }, intid);
                 self.settle();
             }
@@ -481,12 +494,13 @@ impl World {
             let kicked = self.kicked[vcpu];
             let interrupt = self.reference.at(vcpu, intid);
             assert!(
-                kicked || Reference::is_pending(interrupt),
+                kicked || interrupt.unsure || Reference::is_pending(interrupt),
                 "{intid} was not pending"
             );
             interrupt.unsure |= kicked;
             interrupt.latch.remove(&source);
             interrupt.active = true;
+            interrupt.taken_by = vcpu;
         }
     }
 
@@ -499,6 +513,19 @@ impl World {
             self.trap_deactivate(vcpu);
             return;
         }
+        // An end of what is not active here any more (ICACTIVER) would be counted for another.
+        let running = self.cpus[vcpu]
+            .running
+            .last()
+            .map(|(intid, _)| intid.number());
+        if let Some(intid) = running
+            && !self.reference.at(vcpu, intid).is_active_on(vcpu)
+            && self.cpus[vcpu].wanted.deactivate
+        {
+            self.cpus[vcpu].running.pop();
+            return;
+        }
+        let counts_ends = self.cpus[vcpu].wanted.deactivate;
         let Some((intid, was_listed)) = self.cpus[vcpu].end() else {
             return;
         };
@@ -509,12 +536,13 @@ impl World {
         }
         let interrupt = self.reference.at(vcpu, intid.number());
         assert!(
-            was_listed || !interrupt.active,
+            was_listed || counts_ends || !interrupt.is_active_on(vcpu),
             "{intid:?} was active in no list register"
         );
-        if was_listed {
+        if was_listed || counts_ends {
             interrupt.active = false;
         }
+        self.maintain(vcpu);
     }
 
     /// The guest's ICC_DIR_EL1 traps.
@@ -522,7 +550,7 @@ impl World {
         let Some((intid, _)) = self.cpus[vcpu].running.pop() else {
             return;
         };
-        let kicks = self.gic.sync(v(vcpu), &self.cpus[vcpu]);
+        let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
         self.kick(kicks);
         self.reference.at(vcpu, intid.number()).active = false;
         let kicks = self.gic.deactivate(v(vcpu), intid);
@@ -558,8 +586,10 @@ impl World {
                     )
                 };
                 let interrupt = self.reference.at(vcpu, intid);
-                let is_raised = interrupt.line && !interrupt.edge;
-                if !is_raised {
+                if interrupt.line && !interrupt.edge {
+                    // The line hides it for now.
+                    interrupt.unsure = true;
+                } else {
                     interrupt.latch = (0..8).filter(|sender| senders >> sender & 1 != 0).collect();
                 }
             }
