@@ -64,4 +64,8 @@ exit_reasons! {
     Maintenance = "maintenance",
     /// Instruction that this CPU model does not have; UNDEF reflected to the guest.
     Undefined = "undefined",
+    /// Store to a channel, answered in Gear1.
+    Channel = "channel",
+    /// Access to an emulated PL061, answered in Gear1.
+    MmioPl061 = "mmio-pl061",
 }

@@ -6,8 +6,9 @@ use gear1_core::idregs::IdReg;
 
 use crate::barrier;
 use crate::regs::{
-    CnthctlEl2, CntpctEl0, CptrEl2, HcrxEl2, HdfgrtrEl2, HdfgwtrEl2, HfgitrEl2, HfgrtrEl2, HfgwtrEl2, HstrEl2,
-    IdDfr0, IdIsar0, IdIsar1, IdMmfr0, IdMmfr1, IdMmfr2, IdPfr0, IdPfr1, MdcrEl2, MidrEl1, MpidrEl1, PmcrEl0, VtcrEl2,
+    CnthctlEl2, CntpctEl0, CptrEl2, HcrxEl2, HdfgrtrEl2, HdfgwtrEl2, HfgitrEl2, HfgrtrEl2,
+    HfgwtrEl2, HstrEl2, IdDfr0, IdIsar0, IdIsar1, IdMmfr0, IdMmfr1, IdMmfr2, IdPfr0, IdPfr1,
+    MdcrEl2, MidrEl1, MpidrEl1, PmcrEl0, VtcrEl2,
 };
 
 /// HCR_EL2 bits (Arm ARM D24.2.57).
@@ -146,7 +147,11 @@ pub fn init_traps(vtcr: u64) {
 /// Traps FP and SIMD use below EL2, and in EL2, or opens it.
 #[inline(always)]
 pub fn set_fp_trap(trap: bool) {
-    CptrEl2.set(if trap { CPTR_BASE | CPTR_TFP } else { CPTR_BASE });
+    CptrEl2.set(if trap {
+        CPTR_BASE | CPTR_TFP
+    } else {
+        CPTR_BASE
+    });
 }
 
 /// Stops this CPU for good.

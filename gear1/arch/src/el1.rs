@@ -7,8 +7,9 @@
 use gear1_core::context::El1State;
 
 use crate::regs::{
-    Afsr0El1, Afsr1El1, AmairEl1, CntvCtlEl0, CntvCvalEl0, ContextidrEl1, CpacrEl1, CsselrEl1, ElrEl1, EsrEl1,
-    FarEl1, MairEl1, ParEl1, SpEl1, SpsrEl1, TcrEl1, TpidrEl1, Ttbr0El1, Ttbr1El1, VbarEl1,
+    Afsr0El1, Afsr1El1, AmairEl1, CntvCtlEl0, CntvCvalEl0, ContextidrEl1, CpacrEl1, CsselrEl1,
+    ElrEl1, EsrEl1, FarEl1, MairEl1, ParEl1, SpEl1, SpsrEl1, TcrEl1, TpidrEl1, Ttbr0El1, Ttbr1El1,
+    VbarEl1,
 };
 
 macro_rules! el1_registers {

@@ -33,7 +33,11 @@ impl Resume {
     /// synchronous exception changed.
     #[inline(always)]
     pub const fn with_register(number: u8) -> Self {
-        if matches!(number, 19..=29) { Self::Switch } else { Self::Same }
+        if matches!(number, 19..=29) {
+            Self::Switch
+        } else {
+            Self::Same
+        }
     }
 }
 
@@ -288,7 +292,9 @@ pub fn install_vectors() {
     let address = (&raw const gear1_vectors).addr() as u64;
     // SAFETY: the table above is 2 KiB aligned, mapped executable for good, and
     // holds a handler for every vector.
-    unsafe { core::arch::asm!("msr vbar_el2, {}", "isb", in(reg) address, options(nostack, preserves_flags)) };
+    unsafe {
+        core::arch::asm!("msr vbar_el2, {}", "isb", in(reg) address, options(nostack, preserves_flags))
+    };
 }
 
 /// Leaves EL2 for the first time on this CPU, into the current context.

@@ -45,6 +45,12 @@ pub fn cpu_off(method: EnableMethod) -> ! {
 
 /// Powers the machine off, or resets it.
 pub fn system(method: EnableMethod, reset: bool) -> ! {
-    call(method, if reset { SYSTEM_RESET } else { SYSTEM_OFF }, 0, 0, 0);
+    call(
+        method,
+        if reset { SYSTEM_RESET } else { SYSTEM_OFF },
+        0,
+        0,
+        0,
+    );
     crate::cpu::park()
 }

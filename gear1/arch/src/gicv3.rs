@@ -13,11 +13,12 @@ use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
 use crate::barrier;
 use crate::mmio::Mmio;
 use crate::regs::{
-    IccBpr1El1, IccCtlrEl1, IccDirEl1, IccEoir1El1, IccIar1El1, IccIgrpen1El1, IccPmrEl1, IccSgi1rEl1, IccSreEl1,
-    IccSreEl2, IchAp0r0El2, IchAp0r1El2, IchAp0r2El2, IchAp0r3El2, IchAp1r0El2, IchAp1r1El2, IchAp1r2El2,
-    IchAp1r3El2, IchElrsrEl2, IchHcrEl2, IchLr0El2, IchLr1El2, IchLr2El2, IchLr3El2, IchLr4El2, IchLr5El2,
-    IchLr6El2, IchLr7El2, IchLr8El2, IchLr9El2, IchLr10El2, IchLr11El2, IchLr12El2, IchLr13El2, IchLr14El2,
-    IchLr15El2, IchVmcrEl2, IchVtrEl2,
+    IccBpr1El1, IccCtlrEl1, IccDirEl1, IccEoir1El1, IccIar1El1, IccIgrpen1El1, IccPmrEl1,
+    IccSgi1rEl1, IccSreEl1, IccSreEl2, IchAp0r0El2, IchAp0r1El2, IchAp0r2El2, IchAp0r3El2,
+    IchAp1r0El2, IchAp1r1El2, IchAp1r2El2, IchAp1r3El2, IchElrsrEl2, IchHcrEl2, IchLr0El2,
+    IchLr1El2, IchLr2El2, IchLr3El2, IchLr4El2, IchLr5El2, IchLr6El2, IchLr7El2, IchLr8El2,
+    IchLr9El2, IchLr10El2, IchLr11El2, IchLr12El2, IchLr13El2, IchLr14El2, IchLr15El2, IchVmcrEl2,
+    IchVtrEl2,
 };
 
 /// PPI of the list registers' maintenance.
@@ -39,6 +40,7 @@ const GICD_IGROUPR: usize = 0x80;
 const GICD_ISENABLER: usize = 0x100;
 const GICD_ICENABLER: usize = 0x180;
 const GICD_IPRIORITYR: usize = 0x400;
+const GICD_ICFGR: usize = 0xc00;
 const GICD_IROUTER: usize = 0x6000;
 const GICR_WAKER: usize = 0x14;
 const SGI_FRAME: usize = 0x1_0000;
@@ -73,7 +75,12 @@ fn distributor() -> Mmio {
 /// The redistributor of a CPU. Its own CPU is its user.
 fn redistributor(cpu: CpuIndex) -> Mmio {
     // SAFETY: init maps each CPU's two frames at this address for good.
-    unsafe { Mmio::new(el2::GICR.wrapping_add(cpu.reg().wrapping_mul(GICR_SIZE)), GICR_SIZE) }
+    unsafe {
+        Mmio::new(
+            el2::GICR.wrapping_add(cpu.reg().wrapping_mul(GICR_SIZE)),
+            GICR_SIZE,
+        )
+    }
 }
 
 fn poll(registers: Mmio, offset: usize, busy: u32) {
@@ -117,7 +124,10 @@ pub fn init_cpu(cpu: CpuIndex) {
     gicr.write32(GICR_ICACTIVER0, u32::MAX);
     gicr.write32(SGI_FRAME + GICD_IGROUPR, u32::MAX);
     for byte in 0..8_usize {
-        gicr.write32((SGI_FRAME + GICD_IPRIORITYR).wrapping_add(byte.wrapping_mul(4)), PRIORITY);
+        gicr.write32(
+            (SGI_FRAME + GICD_IPRIORITYR).wrapping_add(byte.wrapping_mul(4)),
+            PRIORITY,
+        );
     }
     let used = 1 << KICK | 1 << MAINTENANCE | 1 << HYP_TIMER | 1 << VIRTUAL_TIMER;
     gicr.write32(SGI_FRAME + GICD_ISENABLER, used);
@@ -133,11 +143,19 @@ pub fn init_cpu(cpu: CpuIndex) {
 }
 
 /// Enables a shared interrupt and routes it to the CPU with `affinity`.
-pub fn enable_spi(intid: u32, affinity: u64) {
+/// Called by the boot CPU before any guest runs.
+pub fn enable_spi(intid: u32, edge: bool, affinity: u64) {
     let gicd = distributor();
     let index = intid as usize;
+    let config = GICD_ICFGR.wrapping_add((index / 16).wrapping_mul(4));
+    let bit = 2_u32.wrapping_shl(intid % 16 * 2);
+    let old = gicd.read32(config);
+    gicd.write32(config, if edge { old | bit } else { old & !bit });
     gicd.write64(GICD_IROUTER.wrapping_add(index.wrapping_mul(8)), affinity);
-    gicd.write32(GICD_ISENABLER.wrapping_add((index / 32).wrapping_mul(4)), 1_u32.wrapping_shl(intid));
+    gicd.write32(
+        GICD_ISENABLER.wrapping_add((index / 32).wrapping_mul(4)),
+        1_u32.wrapping_shl(intid),
+    );
 }
 
 /// Acknowledges the highest pending interrupt.
@@ -176,7 +194,11 @@ pub fn kick(affinity: u64) {
 /// Makes the physical virtual-timer interrupt active or inactive on this CPU:
 /// the active state belongs to the vCPU whose list register is linked to it.
 pub fn set_timer_active(cpu: CpuIndex, active: bool) {
-    let offset = if active { GICR_ISACTIVER0 } else { GICR_ICACTIVER0 };
+    let offset = if active {
+        GICR_ISACTIVER0
+    } else {
+        GICR_ICACTIVER0
+    };
     redistributor(cpu).write32(offset, 1 << VIRTUAL_TIMER);
 }
 
@@ -253,7 +275,8 @@ pub fn save_cpu_interface(state: &mut GicCpuState) {
 pub fn restore_cpu_interface(state: &GicCpuState) {
     IchVmcrEl2.set(state.vmcr);
     let bits = preemption_bits();
-    let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (state.ap0r.map(u64::from), state.ap1r.map(u64::from));
+    let ([a0, a1, a2, a3], [b0, b1, b2, b3]) =
+        (state.ap0r.map(u64::from), state.ap1r.map(u64::from));
     IchAp0r0El2.set(a0);
     IchAp1r0El2.set(b0);
     if bits > 5 {

@@ -20,7 +20,10 @@ impl Mmio {
     /// `base..base + size` is mapped as Device memory in EL2 for as long as the
     /// image runs, holds registers of one device, and is reached by nothing else.
     pub const unsafe fn new(base: u64, size: u64) -> Self {
-        Self { base: base as usize, size: size as usize }
+        Self {
+            base: base as usize,
+            size: size as usize,
+        }
     }
 
     /// Returns the address of the register at `offset`, if it is aligned and inside.
@@ -37,7 +40,8 @@ impl Mmio {
     pub fn read32(self, offset: usize) -> u32 {
         // SAFETY: `at` gives an aligned address inside the region that `new`'s
         // caller vouched for.
-        self.at::<u32>(offset).map_or(0, |p| unsafe { ptr::read_volatile(p) })
+        self.at::<u32>(offset)
+            .map_or(0, |p| unsafe { ptr::read_volatile(p) })
     }
 
     /// Writes a 32-bit register.
@@ -52,7 +56,8 @@ impl Mmio {
     /// Reads a 64-bit register.
     pub fn read64(self, offset: usize) -> u64 {
         // SAFETY: as for `read32`.
-        self.at::<u64>(offset).map_or(0, |p| unsafe { ptr::read_volatile(p) })
+        self.at::<u64>(offset)
+            .map_or(0, |p| unsafe { ptr::read_volatile(p) })
     }
 
     /// Writes a 64-bit register.

@@ -142,17 +142,23 @@ pub fn boot_info() -> Result<&'static BootInfo, BootError> {
 
 /// Turns on the CPU with `index`. It reaches `gear1_main` on its own stack.
 pub fn start_secondary(info: &BootInfo, index: CpuIndex) -> Result<(), i64> {
-    let (Some(cpu), Some(args)) = (info.cpus.get(index.index()), SECONDARY.get(index.index())) else {
+    let (Some(cpu), Some(args)) = (info.cpus.get(index.index()), SECONDARY.get(index.index()))
+    else {
         return Err(-1);
     };
-    let stack_top = el2::STACKS.wrapping_add(index.reg().wrapping_add(1).wrapping_mul(el2::STACK_STRIDE));
+    let stack_top =
+        el2::STACKS.wrapping_add(index.reg().wrapping_add(1).wrapping_mul(el2::STACK_STRIDE));
     args.ttbr0.store(info.ttbr0_el2, Ordering::Relaxed);
     args.mair.store(info.mair_el2, Ordering::Relaxed);
     args.tcr.store(info.tcr_el2, Ordering::Relaxed);
-    args.sctlr.store(aarch64_cpu::registers::Readable::get(&aarch64_cpu::registers::SCTLR_EL2), Ordering::Relaxed);
+    args.sctlr.store(
+        aarch64_cpu::registers::Readable::get(&aarch64_cpu::registers::SCTLR_EL2),
+        Ordering::Relaxed,
+    );
     args.stack_top.store(stack_top, Ordering::Relaxed);
     args.index.store(index.reg(), Ordering::Relaxed);
-    args.entry.store((gear1_main as *const ()).addr() as u64, Ordering::Relaxed);
+    args.entry
+        .store((gear1_main as *const ()).addr() as u64, Ordering::Relaxed);
     let va = core::ptr::from_ref(args).addr() as u64;
     // The CPU reads it with caches off.
     cache::clean_invalidate_range(va, size_of::<SecondaryArgs>() as u64);

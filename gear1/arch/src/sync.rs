@@ -36,7 +36,10 @@ unsafe impl<T: Send> Sync for ClaimCell<T> {}
 impl<T> ClaimCell<T> {
     /// An unclaimed value.
     pub const fn new(value: T) -> Self {
-        Self { claimed: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self {
+            claimed: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Claims the value, or returns `None` while somebody else has it.
@@ -95,7 +98,10 @@ impl<T> Default for Once<T> {
 impl<T> Once<T> {
     /// An empty cell.
     pub const fn new() -> Self {
-        Self { set: AtomicBool::new(false), value: UnsafeCell::new(None) }
+        Self {
+            set: AtomicBool::new(false),
+            value: UnsafeCell::new(None),
+        }
     }
 
     /// Stores the value. Called by the boot CPU before any other is on; a

@@ -50,7 +50,12 @@ impl<T> ThisCpu<T> {
                 Some(index) => index,
                 None => unreachable!(),
             },
-            gear2: Frame { x: [0; 31], pc: 0, pstate: 0, sp_el0: 0 },
+            gear2: Frame {
+                x: [0; 31],
+                pc: 0,
+                pstate: 0,
+                sp_el0: 0,
+            },
             context: None,
             data,
         }
@@ -135,7 +140,10 @@ unsafe impl<T: Send> Sync for Cpus<T> {}
 impl<T> Cpus<T> {
     /// Wraps the initial states.
     pub const fn new(slots: [UnsafeCell<ThisCpu<T>>; MAX_CPUS]) -> Self {
-        Self { taken: [const { AtomicBool::new(false) }; MAX_CPUS], slots }
+        Self {
+            taken: [const { AtomicBool::new(false) }; MAX_CPUS],
+            slots,
+        }
     }
 
     /// Makes the calling CPU the one with `index`, whose stack it runs on, with
@@ -148,7 +156,8 @@ impl<T> Cpus<T> {
         // SAFETY: `taken` was false, so nobody got this slot before.
         let cpu = unsafe { &mut *slot.get() };
         cpu.index = index;
-        cpu.stack_top = el2::STACKS.wrapping_add(index.reg().wrapping_add(1).wrapping_mul(el2::STACK_STRIDE));
+        cpu.stack_top =
+            el2::STACKS.wrapping_add(index.reg().wrapping_add(1).wrapping_mul(el2::STACK_STRIDE));
         cpu.current = &raw mut cpu.gear2;
         cpu.entered = cpu.current;
         crate::cpu::set_thread_pointer(ptr::from_mut(cpu).addr() as u64);

@@ -46,7 +46,11 @@ impl Pl011 {
         self.text("0x");
         for shift in (0..64).step_by(4).rev() {
             let digit = (value >> shift) as u8 & 0xf;
-            self.byte(if digit < 10 { b'0' + digit } else { b'a' + digit - 10 });
+            self.byte(if digit < 10 {
+                b'0' + digit
+            } else {
+                b'a' + digit - 10
+            });
         }
     }
 }

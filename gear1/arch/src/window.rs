@@ -4,7 +4,7 @@
 
 use core::ptr;
 
-use gear1_abi::boot::BootVm;
+use gear1_abi::boot::{BootInfo, BootVm};
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
@@ -49,23 +49,37 @@ impl Window {
         let offset = pa % PAGE_SIZE;
         let size = size.min(WINDOW_SIZE.wrapping_sub(offset));
         let base = pa.wrapping_sub(offset);
-        let attributes = if side == Side::Source { PAGE | READ_ONLY } else { PAGE };
+        let attributes = if side == Side::Source {
+            PAGE | READ_ONLY
+        } else {
+            PAGE
+        };
         for page in 0..PAGES {
             let descriptor = base.wrapping_add(page.wrapping_mul(PAGE_SIZE)) | attributes;
             let used = page.wrapping_mul(PAGE_SIZE) < offset.wrapping_add(size);
             // SAFETY: the entry lies in this CPU's window table, which init mapped.
-            unsafe { ptr::write_volatile(entry(cpu, side, page), if used { descriptor } else { 0 }) };
+            unsafe {
+                ptr::write_volatile(entry(cpu, side, page), if used { descriptor } else { 0 })
+            };
         }
         // The entries were invalid before: no break-before-make is due, only visibility.
         barrier::dsb_ishst();
         barrier::isb();
-        Self { cpu, side, offset, size }
+        Self {
+            cpu,
+            side,
+            offset,
+            size,
+        }
     }
 
     fn page_address(&self, page: u64) -> u64 {
         let cpu = self.cpu.reg().wrapping_mul(WINDOW_STRIDE);
         let side = (self.side as u64).wrapping_mul(WINDOW_SIZE);
-        WINDOWS.wrapping_add(cpu).wrapping_add(side).wrapping_add(page.wrapping_mul(PAGE_SIZE))
+        WINDOWS
+            .wrapping_add(cpu)
+            .wrapping_add(side)
+            .wrapping_add(page.wrapping_mul(PAGE_SIZE))
     }
 
     fn address(&self) -> u64 {
@@ -110,7 +124,6 @@ impl Drop for Window {
     }
 }
 
-
 /// Returns the physical address of the byte `progress` of the VM's memory.
 fn place(vm: &BootVm, progress: u64) -> Option<u64> {
     let mut rest = progress;
@@ -129,7 +142,9 @@ fn place(vm: &BootVm, progress: u64) -> Option<u64> {
 /// The VM must be stopped. What is reached is what init wrote down for it:
 /// never memory of Gear1, so that Rust's view of memory is kept whatever it holds.
 pub fn load_piece(cpu: CpuIndex, vm: &'static BootVm, progress: u64) {
-    let Some(pa) = place(vm, progress) else { return };
+    let Some(pa) = place(vm, progress) else {
+        return;
+    };
     let mut destination = Window::map(cpu, Side::Destination, pa, WINDOW_SIZE);
     destination.zero();
     let end = pa.wrapping_add(destination.size());
@@ -145,4 +160,19 @@ pub fn load_piece(cpu: CpuIndex, vm: &'static BootVm, progress: u64) {
         }
     }
     destination.clean();
+}
+
+/// Wipes what init was: its code, data and heap. Called once by the boot CPU,
+/// before any other CPU is on.
+pub fn wipe_init(boot: &'static BootInfo) {
+    let cpu = CpuIndex::default();
+    let end = boot.init.saturating_add(boot.init_size);
+    let mut at = boot.init;
+    // Bound: init's size / window size.
+    while at < end {
+        let mut window = Window::map(cpu, Side::Destination, at, end.wrapping_sub(at));
+        window.zero();
+        window.clean();
+        at = at.wrapping_add(window.size());
+    }
 }

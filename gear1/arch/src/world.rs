@@ -61,11 +61,21 @@ impl World {
 
     /// Stores Gear2's return state and sets the guest's part.
     #[inline(always)]
-    pub fn enter_guest(&self, gear2: &mut Frame, guest: &VcpuContext, trap_wfe: bool, fp_trap: bool) {
+    pub fn enter_guest(
+        &self,
+        gear2: &mut Frame,
+        guest: &VcpuContext,
+        trap_wfe: bool,
+        fp_trap: bool,
+    ) {
         gear2.pc = ElrEl2.get();
         gear2.pstate = SpsrEl2.get();
         gear2.sp_el0 = SpEl0.get();
-        let hcr = if trap_wfe { guest.hcr | hcr::TWE } else { guest.hcr };
+        let hcr = if trap_wfe {
+            guest.hcr | hcr::TWE
+        } else {
+            guest.hcr
+        };
         self.switch_stage2(guest.vttbr, hcr, guest.el1.sctlr);
         CntkctlEl1.set(guest.el1.cntkctl);
         TpidrEl0.set(guest.el1.tpidr_el0);

@@ -25,6 +25,7 @@ pub mod addr;
 pub mod context;
 pub mod idregs;
 pub mod physical;
+pub mod pl061;
 pub mod psci;
 pub mod ring;
 pub mod stage1;

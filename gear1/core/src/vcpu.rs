@@ -135,11 +135,12 @@ impl VcpuShared {
         self.attention.fetch_and(!attention.0, Ordering::SeqCst) & attention.0 != 0
     }
 
-    /// Asks for a start at `pc` with `argument` in X0.
+    /// Asks for a start at `pc` with `argument` in X0, of a vCPU that is off. What
+    /// was asked of its former life (a stop, a reply) is void.
     pub fn request_reset(&self, pc: u64, argument: u64) {
         self.reset_pc.store(pc, Ordering::Relaxed);
         self.reset_argument.store(argument, Ordering::Relaxed);
-        self.raise(Attention::RESET);
+        self.attention.store(Attention::RESET.0 | Attention::IRQ.0, Ordering::SeqCst);
     }
 
     /// Returns the start requested, once.
@@ -196,6 +197,7 @@ fn add(cell: Option<&AtomicU64>, amount: u64) {
 pub struct CpuShared {
     wakes: AtomicU32,
     poked: AtomicU8,
+    rung: AtomicU8,
 }
 
 impl Default for CpuShared {
@@ -207,7 +209,7 @@ impl Default for CpuShared {
 impl CpuShared {
     /// Nothing pending.
     pub const fn new() -> Self {
-        Self { wakes: AtomicU32::new(0), poked: AtomicU8::new(0) }
+        Self { wakes: AtomicU32::new(0), poked: AtomicU8::new(0), rung: AtomicU8::new(0) }
     }
 
     /// Leaves a wake-up of the vCPU with this index for the CPU's loop.
@@ -218,7 +220,9 @@ impl CpuShared {
     /// Tells whether anything is pending.
     #[inline]
     pub fn is_pending(&self) -> bool {
-        self.wakes.load(Ordering::SeqCst) != 0 || self.poked.load(Ordering::SeqCst) != 0
+        self.wakes.load(Ordering::SeqCst) != 0
+            || self.poked.load(Ordering::SeqCst) != 0
+            || self.rung.load(Ordering::SeqCst) != 0
     }
 
     /// Takes the wake-up of the lowest vCPU.
@@ -240,5 +244,15 @@ impl CpuShared {
     /// Takes a poke, and tells whether there was one.
     pub fn take_poke(&self) -> bool {
         self.poked.swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// A VM rang the doorbell that leads to Gear2.
+    pub fn ring(&self) {
+        self.rung.store(1, Ordering::SeqCst);
+    }
+
+    /// Takes a ring, and tells whether there was one.
+    pub fn take_ring(&self) -> bool {
+        self.rung.swap(0, Ordering::SeqCst) != 0
     }
 }

@@ -9,28 +9,33 @@ use gear1_arch::entry::Resume;
 use gear1_arch::regs::{
     ElrEl1, ElrEl2, EsrEl1, EsrEl2, FarEl1, FarEl2, HpfarEl2, SctlrEl1, SpsrEl1, SpsrEl2, VbarEl1,
 };
+use gear1_arch::translate;
 use gear1_core::syndrome::{DataAbort, Entry, FaultKind, Syndrome};
 use gear1_core::vgic::{self, Kicks, VcpuIndex};
 
 use crate::machine::{self, Cpu, Machine};
-use crate::{irq, log, vcpu};
+use crate::{channel, irq, log, vcpu};
 
 /// Size of a distributor's registers.
 const GICD_SIZE: u64 = 0x1_0000;
 /// Size of a vCPU's redistributor frames.
 const GICR_SIZE: u64 = 0x2_0000;
+/// PSTATE.EL and, with AArch32, a mode that is EL0's only when zero below.
+const PSTATE_EL: u64 = 0xc;
 
 /// A data abort of a guest.
 pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
     let abort = syndrome.data_abort();
-    // HPFAR_EL2 is valid for translation faults and for faults on a walk; a
-    // guest's memory has no permission faults, since all of it is RWX.
-    let ipa = (HpfarEl2.get() & 0xfff_ffff_fff0) << 8 | FarEl2.get() & 0xfff;
-    let emulated = abort.kind() == FaultKind::Translation && !abort.on_table_walk();
+    let Some(ipa) = faulting_ipa(abort) else {
+        return Resume::Same;
+    };
+    let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
     if !emulated || !abort.is_decoded() {
         return reflect(cpu, syndrome, ipa);
     }
-    let Some(loaded) = cpu.data.loaded.as_ref() else { return Resume::Same };
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
     let boot = machine::boot_vm(machine, loaded.vm);
     let distributor = ipa.wrapping_sub(boot.gicd_ipa);
     if distributor < GICD_SIZE {
@@ -39,9 +44,37 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
     let redistributor = ipa.wrapping_sub(boot.gicr_ipa);
     if redistributor < GICR_SIZE.wrapping_mul(u64::from(boot.vcpu_count)) {
         let target = vcpu::gic_index((redistributor / GICR_SIZE) as usize);
-        return gic(cpu, machine, abort, GicFrame::Redistributor(target), redistributor % GICR_SIZE);
+        return gic(
+            cpu,
+            machine,
+            abort,
+            GicFrame::Redistributor(target),
+            redistributor % GICR_SIZE,
+        );
+    }
+    if abort.is_write() {
+        let value = abort.truncate(cpu.frame().reg(abort.register()));
+        if let Some(resume) = channel::store(cpu, machine, &loaded, ipa, value) {
+            return resume;
+        }
+    }
+    if let Some(resume) = channel::pl061(cpu, machine, &loaded, abort, ipa) {
+        return resume;
     }
     forward(cpu, abort, ipa)
+}
+
+/// Returns the address that faulted at stage 2. HPFAR_EL2 holds it after a
+/// translation fault and after a fault on a walk; after a permission fault the
+/// guest's own translation is asked, and `None` says that the guest changed it
+/// meanwhile: the access runs again.
+fn faulting_ipa(abort: DataAbort) -> Option<u64> {
+    let far = FarEl2.get();
+    if abort.kind() == FaultKind::Permission && !abort.on_table_walk() {
+        let from_el0 = SpsrEl2.get() & PSTATE_EL == 0;
+        return translate::stage1(far, from_el0);
+    }
+    Some((HpfarEl2.get() & 0xfff_ffff_fff0) << 8 | far & 0xfff)
 }
 
 /// Which part of the virtual GIC an access reaches.
@@ -61,10 +94,14 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
         let value = abort.truncate(cpu.frame().reg(register));
         return gic_write(cpu, machine, frame, offset, size, value);
     }
-    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
     loaded.shared.count(ExitReason::MmioGic);
     if vgic::shows_list_registers(offset) {
-        vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| gic.sync(index, lrs));
+        vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+            gic.sync(index, lrs)
+        });
     }
     let value = loaded.look_at_gic(cpu.data.list_registers, |gic, index, _| match frame {
         GicFrame::Distributor => gic.distributor_read(index, offset, size),
@@ -74,11 +111,24 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
     Resume::with_register(register)
 }
 
-fn gic_write(cpu: &mut Cpu, machine: &Machine, frame: GicFrame, offset: u64, size: u8, value: u64) -> Resume {
-    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+fn gic_write(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    frame: GicFrame,
+    offset: u64,
+    size: u8,
+    value: u64,
+) -> Resume {
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
     loaded.shared.count(ExitReason::MmioGic);
     vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
-        let synced = if vgic::shows_list_registers(offset) { gic.sync(index, lrs) } else { Kicks::NONE };
+        let synced = if vgic::shows_list_registers(offset) {
+            gic.sync(index, lrs)
+        } else {
+            Kicks::NONE
+        };
         synced.and(match frame {
             GicFrame::Distributor => gic.distributor_write(index, offset, size, value),
             GicFrame::Redistributor(target) => gic.redistributor_write(target, offset, size, value),
@@ -97,15 +147,30 @@ pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason
 
 /// Hands an access to Gear2 and waits for its reply.
 fn forward(cpu: &mut Cpu, abort: DataAbort, ipa: u64) -> Resume {
-    let store = abort.is_write().then(|| abort.truncate(cpu.frame().reg(abort.register())));
-    let mmio = Mmio { ipa, size_log2: abort.size_log2(), store };
-    let (Some(context), _, data) = cpu.parts() else { return Resume::Same };
+    let store = abort
+        .is_write()
+        .then(|| abort.truncate(cpu.frame().reg(abort.register())));
+    let mmio = Mmio {
+        ipa,
+        size_log2: abort.size_log2(),
+        store,
+    };
+    let (Some(context), _, data) = cpu.parts() else {
+        return Resume::Same;
+    };
     context.awaited_esr = abort.raw();
     context.awaited_far = FarEl2.get();
-    let Some(loaded) = data.loaded.as_ref() else { return Resume::Same };
+    let Some(loaded) = data.loaded.as_ref() else {
+        return Resume::Same;
+    };
     loaded.shared.count(ExitReason::MmioGear2);
     let id = loaded.id;
-    vcpu::leave(cpu, VcpuState::AwaitsMmio, ExitReason::MmioGear2, Event::Mmio(id, mmio))
+    vcpu::leave(
+        cpu,
+        VcpuState::AwaitsMmio,
+        ExitReason::MmioGear2,
+        Event::Mmio(id, mmio),
+    )
 }
 
 /// Completes what a vCPU of this CPU's waits for.
@@ -114,18 +179,47 @@ pub(crate) fn reply(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> Resu
     let waits = match shared.state() {
         VcpuState::AwaitsMmio => VcpuState::AwaitsMmio,
         VcpuState::AwaitsHypercall => VcpuState::AwaitsHypercall,
-        VcpuState::Off | VcpuState::Ready | VcpuState::Running | VcpuState::Wfi => return Err(Status::WrongState),
+        VcpuState::Off | VcpuState::Ready | VcpuState::Running | VcpuState::Wfi => {
+            return Err(Status::WrongState);
+        }
     };
-    let hypercall = if waits == VcpuState::AwaitsHypercall { HYPERCALL } else { 0 };
+    let hypercall = if waits == VcpuState::AwaitsHypercall {
+        HYPERCALL
+    } else {
+        0
+    };
     let word = reply as u64 | hypercall;
-    let here = cpu.data.loaded.as_ref().is_some_and(|loaded| loaded.id == id);
+    let here = cpu
+        .data
+        .loaded
+        .as_ref()
+        .is_some_and(|loaded| loaded.id == id);
     if here {
         apply_reply(cpu, word, value);
     } else {
         shared.post_reply(word, value);
     }
     // Fails only when the VM was stopped meanwhile; then nobody wants the reply.
-    if shared.transition(waits, VcpuState::Ready) { Ok(()) } else { Err(Status::WrongState) }
+    if shared.transition(waits, VcpuState::Ready) {
+        Ok(())
+    } else {
+        Err(Status::WrongState)
+    }
+}
+
+/// The same for Gear2's call that runs nothing: another CPU's loop hears of it.
+pub(crate) fn reply_and_wake(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    id: VcpuId,
+    how: Reply,
+    value: u64,
+) -> Result<(), Status> {
+    reply(cpu, id, how, value)?;
+    if machine::vcpu(id).home() != cpu.index() {
+        vcpu::wake(cpu, machine, id);
+    }
+    Ok(())
 }
 
 /// In a reply's word: it answers a hypercall.
@@ -170,7 +264,11 @@ pub(crate) fn instruction(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
 /// Reflects a fault as an external abort inside the guest.
 fn reflect(cpu: &mut Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
     let undecoded = syndrome.data_abort().kind() == FaultKind::Translation;
-    let id = if undecoded { RecordId::NoSyndrome } else { RecordId::GuestAbort };
+    let id = if undecoded {
+        RecordId::NoSyndrome
+    } else {
+        RecordId::GuestAbort
+    };
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         loaded.shared.count(ExitReason::Abort);
         log::log(cpu.index(), id, [loaded.id.reg(), syndrome.0, ipa]);

@@ -13,7 +13,9 @@ use crate::{abort, gear2_call, guest_call, sysreg, vcpu};
 /// Entry from the synchronous vectors.
 #[unsafe(no_mangle)]
 extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
-    let Some(machine) = MACHINE.get() else { halt(cpu, HaltReason::Inconsistent) };
+    let Some(machine) = MACHINE.get() else {
+        halt(cpu, HaltReason::Inconsistent)
+    };
     let syndrome = Syndrome(esr);
     match syndrome.class() {
         ec::SVC64 => gear2_call::dispatch(cpu, machine, syndrome.immediate()),

@@ -1,17 +1,17 @@
 //! Gear2's calls: `SVC #number`. See `docs/abi.md`.
 
 use gear1_abi::ABI_VERSION;
-use gear1_abi::call::{Reply, Status, VmState, number};
+use gear1_abi::call::{Reply, Status, number};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId};
 use gear1_abi::regs::Regs;
 use gear1_arch::entry::Resume;
 use gear1_arch::{cpu, firmware, gicv3};
-use gear1_core::vgic::IntId;
+use gear1_core::vgic::{IntId, VmGic};
 
 use crate::halt::{HaltReason, halt};
 use crate::machine::{self, Cpu, Machine, RINGS};
-use crate::{abort, lifecycle, next, vcpu};
+use crate::{abort, channel, lifecycle, next, vcpu};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
@@ -45,7 +45,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
         number::VCPU_ASSIGN => assign(cpu, machine, id()?, b),
         number::VCPU_REPLY => {
             let reply = Reply::from_reg(c).ok_or(Status::Invalid)?;
-            abort::reply(cpu, id()?, reply, b).map(|()| NOTHING)
+            abort::reply_and_wake(cpu, machine, id()?, reply, b).map(|()| NOTHING)
         }
         number::VM_STATE => lifecycle::state(machine, vm()?),
         number::VM_STOP => lifecycle::stop(cpu, machine, vm()?),
@@ -54,6 +54,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
         number::IRQ_SET => irq_set(cpu, machine, regs),
         number::IRQ_DONE => irq_done(machine, a),
         number::POKE => poke(cpu, machine, a),
+        number::PL061_RAISE => raise(cpu, machine, a, b),
         number::EXIT_STATS => exit_stats(id()?, b),
         number::LOG_READ => log_read(machine, a),
         number::SYSTEM => firmware::system(machine.boot.enable_method, a != 0),
@@ -70,7 +71,11 @@ fn vcpu_state(id: VcpuId) -> Answer {
 /// Gives a vCPU of this CPU's to another CPU: its registers leave this one.
 fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
     let target = CpuIndex::from_reg(target).ok_or(Status::NotFound)?;
-    let known = machine.boot.cpus.get(target.index()).is_some_and(|cpu| cpu.gear2);
+    let known = machine
+        .boot
+        .cpus
+        .get(target.index())
+        .is_some_and(|cpu| cpu.gear2);
     if !known {
         return Err(Status::NotFound);
     }
@@ -79,7 +84,12 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
         return Err(Status::WrongState);
     }
     vcpu::release_fp(cpu, id);
-    if cpu.data.loaded.as_ref().is_some_and(|loaded| loaded.id == id) {
+    if cpu
+        .data
+        .loaded
+        .as_ref()
+        .is_some_and(|loaded| loaded.id == id)
+    {
         vcpu::unload(cpu, machine);
     }
     shared.set_home(target);
@@ -92,21 +102,31 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
 fn irq_set(cpu: &mut Cpu, machine: &Machine, regs: &Regs) -> Answer {
     let [vm, intid, level, ..] = *regs;
     let vm_id = machine::vm_from_reg(machine, vm).ok_or(Status::NotFound)?;
-    let intid = u32::try_from(intid).ok().and_then(IntId::new).ok_or(Status::Invalid)?;
+    let intid = u32::try_from(intid)
+        .ok()
+        .and_then(IntId::new)
+        .ok_or(Status::Invalid)?;
     if intid.number() < 32 || level > 1 {
         return Err(Status::Invalid);
     }
-    let here = cpu.data.loaded.filter(|loaded| loaded.vm == vm_id);
-    let mut vm = machine::vm(vm_id).lock();
-    if vm.state != VmState::Running {
-        return Err(Status::WrongState);
+    let set = |gic: &mut VmGic| gic.set_line(vcpu::gic_index(0), intid, level != 0);
+    if vcpu::change_vm_gic(cpu, machine, vm_id, set) {
+        Ok(NOTHING)
+    } else {
+        Err(Status::WrongState)
     }
-    let kicks = vm.gic.set_line(vcpu::gic_index(0), intid, level != 0);
-    drop(vm);
-    match here {
-        Some(loaded) => vcpu::change_gic(cpu, machine, &loaded, |_, _, _| kicks),
-        None => vcpu::notify(cpu, machine, vm_id, kicks),
+}
+
+/// Raises a line of an emulated PL061.
+fn raise(cpu: &Cpu, machine: &Machine, index: u64, line: u64) -> Answer {
+    let (index, line) = (
+        index as usize,
+        u32::try_from(line).map_err(|_| Status::NotFound)?,
+    );
+    if !channel::exists(machine, index, line) {
+        return Err(Status::NotFound);
     }
+    channel::raise(cpu, machine, index, line);
     Ok(NOTHING)
 }
 
@@ -121,7 +141,11 @@ fn irq_done(machine: &Machine, intid: u64) -> Answer {
 
 fn poke(cpu: &mut Cpu, machine: &Machine, target: u64) -> Answer {
     let target = CpuIndex::from_reg(target).ok_or(Status::NotFound)?;
-    let managed = machine.boot.cpus.get(target.index()).is_some_and(|cpu| cpu.gear2);
+    let managed = machine
+        .boot
+        .cpus
+        .get(target.index())
+        .is_some_and(|cpu| cpu.gear2);
     if !managed {
         return Err(Status::NotFound);
     }
@@ -131,7 +155,10 @@ fn poke(cpu: &mut Cpu, machine: &Machine, target: u64) -> Answer {
 }
 
 fn exit_stats(id: VcpuId, reason: u64) -> Answer {
-    let reason = usize::try_from(reason).ok().and_then(ExitReason::from_index).ok_or(Status::NotFound)?;
+    let reason = usize::try_from(reason)
+        .ok()
+        .and_then(ExitReason::from_index)
+        .ok_or(Status::NotFound)?;
     let (count, ticks) = machine::vcpu(id).stats(reason);
     Ok([count, ticks, 0, 0, 0, 0])
 }
@@ -142,8 +169,14 @@ fn log_read(machine: &Machine, cursor: u64) -> Answer {
     let first = cursor >> CPU_SHIFT;
     // Bound: the number of CPUs, at most 8.
     for index in first..u64::from(machine.boot.cpu_count) {
-        let sequence = if index == first { cursor & ((1 << CPU_SHIFT) - 1) } else { 0 };
-        let Some(ring) = RINGS.get(index as usize) else { break };
+        let sequence = if index == first {
+            cursor & ((1 << CPU_SHIFT) - 1)
+        } else {
+            0
+        };
+        let Some(ring) = RINGS.get(index as usize) else {
+            break;
+        };
         if let Some((found, record)) = ring.read(sequence) {
             let next = index << CPU_SHIFT | found.wrapping_add(1);
             let [x, y, z] = record.values;
@@ -152,4 +185,3 @@ fn log_read(machine: &Machine, cursor: u64) -> Answer {
     }
     Err(Status::NotFound)
 }
-

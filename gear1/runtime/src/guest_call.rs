@@ -31,14 +31,20 @@ pub(crate) fn smc(cpu: &mut Cpu, machine: &Machine) -> Resume {
 fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     let [x0, x1, x2, x3, ..] = cpu.frame().x;
     let decoded = psci::decode(x0, x1, x2, x3);
-    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
     if !matches!(decoded, Call::Other | Call::Suspend) {
         loaded.shared.count(reason);
     }
     let result = match decoded {
         Call::Constant(value) => value,
         Call::Other => return vendor(cpu, reason),
-        Call::On { target, entry, context } => {
+        Call::On {
+            target,
+            entry,
+            context,
+        } => {
             let result = cpu_on(cpu, machine, &loaded, target, (entry, context));
             cpu.frame().set_reg(0, result);
             return abort::woke_somebody(cpu, machine, reason);
@@ -56,12 +62,16 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
 /// Tells whether `ipa` lies in the VM's memory.
 fn is_memory(machine: &Machine, vm: VmId, ipa: u64) -> bool {
     let regions = &machine::boot_vm(machine, vm).regions;
-    regions.iter().any(|region| ipa.wrapping_sub(region.ipa) < region.size)
+    regions
+        .iter()
+        .any(|region| ipa.wrapping_sub(region.ipa) < region.size)
 }
 
 fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u64, u64)) -> u64 {
     let count = usize::from(machine::boot_vm(machine, caller.vm).vcpu_count);
-    let Some(id) = psci::target_index(target, count).and_then(|i| machine::vcpu_of(machine, caller.vm, i)) else {
+    let Some(id) =
+        psci::target_index(target, count).and_then(|i| machine::vcpu_of(machine, caller.vm, i))
+    else {
         return ret::INVALID_PARAMETERS;
     };
     let (entry, context) = start;
@@ -85,7 +95,10 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
 fn affinity_info(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u64 {
     let count = usize::from(machine::boot_vm(machine, caller.vm).vcpu_count);
     let index = psci::target_index(target, count);
-    let (Some(id), 0) = (index.and_then(|i| machine::vcpu_of(machine, caller.vm, i)), level) else {
+    let (Some(id), 0) = (
+        index.and_then(|i| machine::vcpu_of(machine, caller.vm, i)),
+        level,
+    ) else {
         return ret::INVALID_PARAMETERS;
     };
     match machine::vcpu(id).state() {
@@ -99,7 +112,9 @@ fn affinity_info(machine: &Machine, caller: &Loaded, target: u64, level: u64) ->
 }
 
 fn cpu_off(cpu: &mut Cpu, reason: ExitReason) -> Resume {
-    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
     let id = loaded.id;
     // Under the VM's lock, so that a CPU_ON for it comes wholly before or after.
     let vm = machine::vm(loaded.vm).lock();
@@ -122,13 +137,23 @@ fn suspend(cpu: &mut Cpu, machine: &Machine) -> Resume {
 fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
     let [x0, x1, x2, x3, x4, ..] = cpu.frame().x;
     let function = x0 as u32;
-    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
-    let to_gear2 = matches!(function & 0xffff_0000, guest::VENDOR_HYP_32 | guest::VENDOR_HYP_64);
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
+    let to_gear2 = matches!(
+        function & 0xffff_0000,
+        guest::VENDOR_HYP_32 | guest::VENDOR_HYP_64
+    );
     let mut results = None;
     match function {
         guest::EXIT_STATS => {
-            let stats = ExitReason::from_index(x1 as usize).map(|reason| loaded.shared.stats(reason));
-            results = Some(stats.map_or([guest::INVALID_PARAMETERS, 0], |(count, ticks)| [count, ticks]));
+            let stats =
+                ExitReason::from_index(x1 as usize).map(|reason| loaded.shared.stats(reason));
+            results = Some(
+                stats.map_or([guest::INVALID_PARAMETERS, 0], |(count, ticks)| {
+                    [count, ticks]
+                }),
+            );
         }
         guest::GEARV_VERSION => results = Some([u64::from(ABI_VERSION), 0]),
         guest::CALL_UID => {
@@ -157,7 +182,12 @@ fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
             let id = loaded.id;
             loaded.shared.count(ExitReason::HypercallGear2);
             let event = Event::Hypercall(id, [x0, x1, x2, x3, x4]);
-            vcpu::leave(cpu, VcpuState::AwaitsHypercall, ExitReason::HypercallGear2, event)
+            vcpu::leave(
+                cpu,
+                VcpuState::AwaitsHypercall,
+                ExitReason::HypercallGear2,
+                event,
+            )
         }
     }
 }
@@ -165,7 +195,9 @@ fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
 /// WFI and WFE.
 pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
     vcpu::skip_instruction();
-    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
     if syndrome.is_wfe() {
         let id = loaded.id;
         loaded.shared.count(ExitReason::Wfe);
@@ -178,7 +210,9 @@ pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
 /// Blocks the running vCPU until something wakes it, unless something is due.
 /// Under the VM's lock, so that a waker sees either what it left or `Wfi` (G1-VCPU-001).
 fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
-    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
     let shared = loaded.shared;
     let mut due = true;
     vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {

@@ -43,7 +43,9 @@ impl HaltReason {
 
 /// The UART, as far as there is one.
 fn console() -> Pl011 {
-    let pl011 = MACHINE.get().is_none_or(|m| m.boot.uart_kind == uart::PL011);
+    let pl011 = MACHINE
+        .get()
+        .is_none_or(|m| m.boot.uart_kind == uart::PL011);
     if !pl011 {
         return Pl011::take_over(Mmio::NONE);
     }
@@ -121,7 +123,12 @@ fn finish(out: Pl011) -> ! {
     out.text("gear1: machine stopped\n");
     if let Some(machine) = MACHINE.get() {
         gear1_arch::stop::request();
-        for other in machine.boot.cpus.iter().take(machine.boot.cpu_count as usize) {
+        for other in machine
+            .boot
+            .cpus
+            .iter()
+            .take(machine.boot.cpu_count as usize)
+        {
             if other.mpidr != cpu::affinity() {
                 gicv3::kick(other.mpidr);
             }

@@ -6,6 +6,7 @@
 use gear1_abi::boot::IrqOwner;
 use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
+use gear1_abi::id::VmId;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::CntvCtlEl0;
@@ -18,13 +19,19 @@ use crate::{log, next, timer, vcpu};
 /// Entry from the IRQ vectors.
 #[unsafe(no_mangle)]
 extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
-    let Some(intid) = gicv3::acknowledge() else { return Resume::Same };
-    let Some(machine) = MACHINE.get() else { return Resume::Same };
+    let Some(intid) = gicv3::acknowledge() else {
+        return Resume::Same;
+    };
+    let Some(machine) = MACHINE.get() else {
+        return Resume::Same;
+    };
     let reason = handle(cpu, machine, intid);
     if cpu.is_gear2_current() {
         return Resume::Same;
     }
-    let Some(loaded) = cpu.data.loaded.as_ref() else { return Resume::Same };
+    let Some(loaded) = cpu.data.loaded.as_ref() else {
+        return Resume::Same;
+    };
     loaded.shared.count(reason);
     if reason == ExitReason::Timer {
         return Resume::Same;
@@ -95,20 +102,36 @@ fn virtual_timer(cpu: &mut Cpu, machine: &Machine) {
     vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         gic.inject_loaded(index, IntId::VIRTUAL_TIMER, true, lrs)
     });
-    if loaded.shared.state() == VcpuState::Wfi && loaded.shared.transition(VcpuState::Wfi, VcpuState::Ready) {
+    if loaded.shared.state() == VcpuState::Wfi
+        && loaded.shared.transition(VcpuState::Wfi, VcpuState::Ready)
+    {
         vcpu::wake(cpu, machine, loaded.id);
     }
 }
 
 /// A device's interrupt, to its owner.
 fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) {
-    let owner = machine.boot.irq_owner.get(intid as usize).copied().unwrap_or(IrqOwner::NONE);
+    let owner = machine
+        .boot
+        .irq_owner
+        .get(intid as usize)
+        .copied()
+        .unwrap_or(IrqOwner::NONE);
     if owner == IrqOwner::GEAR2 {
         if let Some(word) = cpu.data.gear2_irqs.get_mut(intid as usize / 64) {
             *word |= 1_u64.wrapping_shl(intid % 64);
             cpu.data.has_gear2_irq = true;
         }
         return;
+    }
+    let vm = owner.vm_index().and_then(VmId::new).zip(IntId::new(intid));
+    if let Some((vm, virtual_id)) = vm {
+        // It stays active until the guest ends it; a stopped VM's until it is loaded again.
+        if vcpu::change_vm_gic(cpu, machine, vm, |gic| {
+            gic.inject_hw(vcpu::gic_index(0), virtual_id)
+        }) {
+            return;
+        }
     }
     gicv3::deactivate(intid);
     log::log(cpu.index(), RecordId::SpuriousIrq, [u64::from(intid), 0, 0]);

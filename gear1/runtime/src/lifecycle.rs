@@ -21,7 +21,7 @@ use gear1_arch::window::load_piece;
 use gear1_core::vcpu::Attention;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
-use crate::{log, vcpu};
+use crate::{channel, log, vcpu};
 
 /// Result of a call: X1 to X6.
 type Answer = Result<[u64; 6], Status>;
@@ -30,7 +30,8 @@ type Answer = Result<[u64; 6], Status>;
 fn alive(machine: &Machine, vm: VmId) -> u64 {
     let count = usize::from(machine::boot_vm(machine, vm).vcpu_count);
     let ids = (0..count).filter_map(|index| machine::vcpu_of(machine, vm, index));
-    ids.filter(|id| machine::vcpu(*id).state() != VcpuState::Off).fold(0, |count: u64, _| count.wrapping_add(1))
+    ids.filter(|id| machine::vcpu(*id).state() != VcpuState::Off)
+        .fold(0, |count: u64, _| count.wrapping_add(1))
 }
 
 /// Ends the stop when the last vCPU has left. The VM's lock is held.
@@ -52,11 +53,18 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
     vm.state = VmState::Stopping;
     let count = usize::from(machine::boot_vm(machine, id).vcpu_count);
     for index in 0..count {
-        let Some(vcpu_id) = machine::vcpu_of(machine, id, index) else { continue };
+        let Some(vcpu_id) = machine::vcpu_of(machine, id, index) else {
+            continue;
+        };
         let shared = machine::vcpu(vcpu_id);
-        let off = [VcpuState::Ready, VcpuState::Wfi, VcpuState::AwaitsMmio, VcpuState::AwaitsHypercall]
-            .into_iter()
-            .any(|state| shared.transition(state, VcpuState::Off));
+        let off = [
+            VcpuState::Ready,
+            VcpuState::Wfi,
+            VcpuState::AwaitsMmio,
+            VcpuState::AwaitsHypercall,
+        ]
+        .into_iter()
+        .any(|state| shared.transition(state, VcpuState::Off));
         if !off && shared.state() == VcpuState::Running {
             vcpu::attention(cpu, machine, vcpu_id, Attention::STOP);
         }
@@ -71,15 +79,23 @@ pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
             log::log(cpu.index(), RecordId::VmStop, [id.reg(), 0, 0]);
             stop_vcpus(cpu, machine, id, &mut vm);
         }
-        VmState::Stopped | VmState::Loading | VmState::Loaded | VmState::Stopping => {}
+        // Again: a vCPU that was running may have left its guest by itself meanwhile.
+        VmState::Stopping => stop_vcpus(cpu, machine, id, &mut vm),
+        VmState::Stopped | VmState::Loading | VmState::Loaded => {}
     }
     settle(machine, id, &mut vm);
-    if vm.state == VmState::Stopping { Err(Status::Busy) } else { Ok([0; 6]) }
+    if vm.state == VmState::Stopping {
+        Err(Status::Busy)
+    } else {
+        Ok([0; 6])
+    }
 }
 
 /// A running guest asks for the end of its VM (PSCI SYSTEM_OFF or SYSTEM_RESET).
 pub(crate) fn end(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, how: VmEnd) -> Resume {
-    let Some(loaded) = cpu.data.loaded.as_ref() else { return Resume::Same };
+    let Some(loaded) = cpu.data.loaded.as_ref() else {
+        return Resume::Same;
+    };
     let (id, vm_id) = (loaded.id, loaded.vm);
     loaded.shared.set_state(VcpuState::Off);
     let mut vm = machine::vm(vm_id).lock();
@@ -101,7 +117,10 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
         VmState::Loading => {}
         VmState::Running | VmState::Stopping => return Err(Status::WrongState),
     }
-    let total = boot.regions.iter().fold(0_u64, |sum, region| sum.wrapping_add(region.size));
+    let total = boot
+        .regions
+        .iter()
+        .fold(0_u64, |sum, region| sum.wrapping_add(region.size));
     let start = vm.progress;
     load_piece(cpu.index(), boot, start);
     vm.progress = start.saturating_add(WINDOW_SIZE).min(total);
@@ -110,11 +129,14 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
         vm.gic.reset();
         vcpu::deactivate_ended(&mut vm.gic, vcpu::gic_index(0));
         vm.state = VmState::Loaded;
+        channel::reset(machine, id);
         tlb::invalidate_instruction_caches();
         let vttbr = machine.vttbr(boot);
         // The old guest's translations must not outlive it (stage-1 entries are
         // tagged with the VMID as well).
-        cpu.data.world.with_stage2(vttbr, tlb::invalidate_current_vmid);
+        cpu.data
+            .world
+            .with_stage2(vttbr, tlb::invalidate_current_vmid);
     }
     Ok([left, 0, 0, 0, 0, 0])
 }

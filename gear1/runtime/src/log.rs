@@ -8,7 +8,11 @@ use crate::machine::RINGS;
 
 /// Logs a record on behalf of `cpu`, the CPU that runs this.
 pub(crate) fn log(cpu: CpuIndex, id: RecordId, values: [u64; 3]) {
-    let record = Record { time: cpu::now(), id_and_cpu: cpu.reg() << 32 | id as u64, values };
+    let record = Record {
+        time: cpu::now(),
+        id_and_cpu: cpu.reg() << 32 | id as u64,
+        values,
+    };
     if let Some(ring) = RINGS.get(cpu.index()) {
         ring.push(&record);
     }

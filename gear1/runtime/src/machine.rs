@@ -6,7 +6,6 @@ use gear1_abi::boot::BootInfo;
 use gear1_abi::call::VmState;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
-use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::sync::{Claim, ClaimCell, Once, TicketLock};
 use gear1_arch::this_cpu::{Cpus, ThisCpu};
 use gear1_arch::world::World;
@@ -73,12 +72,17 @@ impl CpuData {
     const fn new() -> Self {
         Self {
             loaded: None,
-            world: World { gear2_vttbr: 0, null_vttbr: 0, null_step: false },
+            world: World {
+                gear2_vttbr: 0,
+                null_vttbr: 0,
+                null_step: false,
+            },
             fp_owner: None,
-            deadline: NO_DEADLINE,
-            armed: NO_DEADLINE,
+            // All zero, so that it takes no room in the image; `start_cpu` sets these two.
+            deadline: 0,
+            armed: 0,
             offline: 0,
-            offline_deadlines: [NO_DEADLINE; MAX_VCPUS],
+            offline_deadlines: [0; MAX_VCPUS],
             gear2_irqs: [0; 16],
             has_gear2_irq: false,
             exit: None,
@@ -103,10 +107,15 @@ pub(crate) static CPUS: Cpus<CpuData> =
 pub(crate) static CPU_SHARED: [CpuShared; MAX_CPUS] = [const { CpuShared::new() }; MAX_CPUS];
 pub(crate) static RINGS: [LogRing; MAX_CPUS] = [const { LogRing::new() }; MAX_CPUS];
 static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
-    TicketLock::new(VmInner { gic: VmGic::new(), state: VmState::Stopped, progress: 0 })
+    TicketLock::new(VmInner {
+        gic: VmGic::new(),
+        state: VmState::Stopped,
+        progress: 0,
+    })
 }; MAX_VMS];
 static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS];
-static CONTEXTS: [ClaimCell<VcpuContext>; MAX_VCPUS] = [const { ClaimCell::new(VcpuContext::EMPTY) }; MAX_VCPUS];
+static CONTEXTS: [ClaimCell<VcpuContext>; MAX_VCPUS] =
+    [const { ClaimCell::new(VcpuContext::EMPTY) }; MAX_VCPUS];
 pub(crate) static MACHINE: Once<Machine> = Once::new();
 
 /// Returns a VM's lock.
@@ -136,7 +145,11 @@ pub(crate) fn cpu_shared(id: CpuIndex) -> &'static CpuShared {
 /// Returns what init handed over about a VM.
 #[inline]
 pub(crate) fn boot_vm(machine: &Machine, id: VmId) -> &'static gear1_abi::boot::BootVm {
-    machine.boot.vms.get(id.index()).unwrap_or(&machine.boot.vms[0])
+    machine
+        .boot
+        .vms
+        .get(id.index())
+        .unwrap_or(&machine.boot.vms[0])
 }
 
 /// Returns the vCPU with `index` of a VM, if it has one.

@@ -14,6 +14,7 @@
 
 mod abort;
 mod boot;
+mod channel;
 mod exit;
 mod gear2_call;
 mod guest_call;

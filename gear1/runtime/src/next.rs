@@ -2,7 +2,7 @@
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState};
 use gear1_abi::event::Event;
-use gear1_abi::id::{VcpuId, MAX_VCPUS};
+use gear1_abi::id::VcpuId;
 use gear1_abi::regs::Regs;
 use gear1_arch::entry::Resume;
 use gear1_arch::{barrier, cpu, gicv3};
@@ -46,10 +46,11 @@ pub(crate) fn pending_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Ev
     }
     let shared = machine::cpu_shared(cpu.index());
     if shared.is_pending() {
-        // Bound: each turn takes one of the pending wake-ups.
-        for _ in 0..MAX_VCPUS {
-            let Some(id) = shared.take_wake().and_then(VcpuId::new) else { break };
+        if let Some(id) = shared.take_wake().and_then(VcpuId::new) {
             return Some(Event::Wake(id));
+        }
+        if shared.take_ring() {
+            return Some(Event::Doorbell(running));
         }
         if shared.take_poke() {
             return Some(Event::Poke(running));
@@ -61,9 +62,23 @@ pub(crate) fn pending_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Ev
 /// Handles `SVC #NEXT`.
 pub(crate) fn next(cpu: &mut Cpu, machine: &Machine) -> Resume {
     match Decision::decode(&arguments(cpu)) {
-        Some(Decision::Run { vcpu, deadline, reply, value, trap_wfe }) => {
-            run(cpu, machine, Run { id: vcpu, deadline, reply, value, trap_wfe })
-        }
+        Some(Decision::Run {
+            vcpu,
+            deadline,
+            reply,
+            value,
+            trap_wfe,
+        }) => run(
+            cpu,
+            machine,
+            Run {
+                id: vcpu,
+                deadline,
+                reply,
+                value,
+                trap_wfe,
+            },
+        ),
         Some(Decision::Idle { deadline }) => idle(cpu, machine, deadline),
         None => refuse(cpu, Status::Invalid),
     }
@@ -125,4 +140,3 @@ fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
     gicv3::set_virtual_interface(true);
     answer(cpu, event)
 }
-

@@ -35,7 +35,12 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
     if let Some(reg) = idregs::lookup(id)
         && access.is_read()
     {
-        let value = idregs::filter(reg, cpu::id_register(reg), machine.pa_range, machine.boot.gic.version == 3);
+        let value = idregs::filter(
+            reg,
+            cpu::id_register(reg),
+            machine.pa_range,
+            machine.boot.gic.version == 3,
+        );
         return answer(cpu, access, value);
     }
     if id == ICC_DIR_EL1 && !access.is_read() {
@@ -46,7 +51,11 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
     }
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         loaded.shared.count(ExitReason::Undefined);
-        log::log(cpu.index(), RecordId::UnknownSysreg, [loaded.id.reg(), u64::from(id.0), ElrEl2.get()]);
+        log::log(
+            cpu.index(),
+            RecordId::UnknownSysreg,
+            [loaded.id.reg(), u64::from(id.0), ElrEl2.get()],
+        );
     }
     abort::inject_undefined(cpu)
 }
@@ -77,7 +86,9 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
 fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> Resume {
     let value = cpu.frame().reg(access.register());
     vcpu::skip_instruction();
-    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
     loaded.shared.count(ExitReason::Sgi);
     vcpu::change_gic(cpu, machine, &loaded, |gic, index, _| match id {
         ICC_SGI1R_EL1 => gic.sgi1r(index, value),
@@ -91,10 +102,14 @@ fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> 
 fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
     let intid = cpu.frame().reg(access.register()) as u32 & 0xff_ffff;
     vcpu::skip_instruction();
-    let Some(loaded) = cpu.data.loaded else { return Resume::Same };
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
     loaded.shared.count(ExitReason::Sysreg);
     if let Some(intid) = IntId::new(intid) {
-        vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| gic.sync(index, lrs).and(gic.deactivate(index, intid)));
+        vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+            gic.sync(index, lrs).and(gic.deactivate(index, intid))
+        });
     }
     Resume::Same
 }

@@ -38,7 +38,12 @@ fn arm(data: &mut CpuData) {
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
-        first = first.min(data.offline_deadlines.get(index).copied().unwrap_or(NO_DEADLINE));
+        first = first.min(
+            data.offline_deadlines
+                .get(index)
+                .copied()
+                .unwrap_or(NO_DEADLINE),
+        );
     }
     if first == data.armed {
         return;
@@ -105,7 +110,12 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
-        let due = cpu.data.offline_deadlines.get(index).copied().unwrap_or(NO_DEADLINE);
+        let due = cpu
+            .data
+            .offline_deadlines
+            .get(index)
+            .copied()
+            .unwrap_or(NO_DEADLINE);
         if due <= now
             && let Some(id) = VcpuId::new(index)
         {

@@ -4,7 +4,7 @@
 //! loaded while Gear2 runs, and moves only when another vCPU is run here.
 //! *Running*: it executes.
 
-use gear1_abi::call::VcpuState;
+use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{VcpuId, VmId};
@@ -51,7 +51,11 @@ impl Loaded {
         look: impl FnOnce(&mut VmGic, VcpuIndex, &mut PhysicalListRegisters) -> R,
     ) -> R {
         let mut vm = machine::vm(self.vm).lock();
-        look(&mut vm.gic, gic_index(self.index), &mut PhysicalListRegisters::new(registers))
+        look(
+            &mut vm.gic,
+            gic_index(self.index),
+            &mut PhysicalListRegisters::new(registers),
+        )
     }
 }
 
@@ -78,10 +82,39 @@ pub(crate) fn change_gic(
     }
 }
 
+/// Changes the virtual GIC of a VM that may or may not be loaded on `cpu`, and
+/// carries out what follows. Tells whether the VM runs; if not, nothing is done.
+pub(crate) fn change_vm_gic(
+    cpu: &Cpu,
+    machine: &Machine,
+    id: VmId,
+    change: impl FnOnce(&mut VmGic) -> Kicks,
+) -> bool {
+    let mut vm = machine::vm(id).lock();
+    if vm.state != VmState::Running {
+        return false;
+    }
+    let mut kicks = change(&mut vm.gic);
+    if let Some(loaded) = cpu.data.loaded.filter(|loaded| loaded.vm == id) {
+        let index = gic_index(loaded.index);
+        if kicks.contains(index) {
+            kicks = kicks.and(vm.gic.flush(
+                index,
+                &mut PhysicalListRegisters::new(cpu.data.list_registers),
+            ));
+        }
+        kicks = without_awake(kicks, &loaded);
+    }
+    notify(cpu, machine, id, kicks);
+    true
+}
+
 /// Fills the list registers of the loaded vCPU with what became pending.
 pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     loaded.shared.take(Attention::IRQ);
-    change_gic(cpu, machine, loaded, |gic, index, lrs| gic.flush(index, lrs));
+    change_gic(cpu, machine, loaded, |gic, index, lrs| {
+        gic.flush(index, lrs)
+    });
 }
 
 /// Deactivates the physical interrupts whose virtual ones the guest ended by register writes.
@@ -105,7 +138,11 @@ pub(crate) fn notify(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
 /// Returns the kicks without the one for the loaded vCPU, whose list registers
 /// were filled here, unless it waits in WFI and must be woken.
 pub(crate) fn without_awake(kicks: Kicks, loaded: &Loaded) -> Kicks {
-    if loaded.shared.state() == VcpuState::Wfi { kicks } else { kicks.without(gic_index(loaded.index)) }
+    if loaded.shared.state() == VcpuState::Wfi {
+        kicks
+    } else {
+        kicks.without(gic_index(loaded.index))
+    }
 }
 
 /// Asks a vCPU for attention, and wakes or kicks what must hear it.
@@ -145,13 +182,23 @@ pub(crate) fn kick(cpu: &Cpu, machine: &Machine, target: gear1_abi::id::CpuIndex
 
 /// Makes the vCPU the one loaded on this CPU. `None`: another CPU still holds its registers.
 pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
-    if cpu.data.loaded.as_ref().is_some_and(|loaded| loaded.id == id) {
+    if cpu
+        .data
+        .loaded
+        .as_ref()
+        .is_some_and(|loaded| loaded.id == id)
+    {
         return Some(());
     }
     let context = machine::claim_context(id)?;
     unload(cpu, machine);
     let (vm, index) = machine.vcpus.get(id.index()).copied()?;
-    let loaded = Loaded { id, vm, index, shared: machine::vcpu(id) };
+    let loaded = Loaded {
+        id,
+        vm,
+        index,
+        shared: machine::vcpu(id),
+    };
     timer::cancel_offline(&mut cpu.data, id);
     el1::restore(&context.el1);
     VmpidrEl2.set(context.vmpidr);
@@ -180,7 +227,9 @@ fn empty_list_registers(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
 
 /// Takes the loaded vCPU off this CPU: its registers go to its context.
 pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
-    let Some(loaded) = cpu.data.loaded.take() else { return };
+    let Some(loaded) = cpu.data.loaded.take() else {
+        return;
+    };
     if let Some(context) = cpu.context() {
         el1::save(&mut context.el1);
         gicv3::save_cpu_interface(&mut context.gic);
@@ -201,7 +250,11 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
     cpu.data.fp_owner = None;
     cpu::set_fp_trap(false);
     gear1_arch::barrier::isb();
-    let is_loaded = cpu.data.loaded.as_ref().is_some_and(|loaded| loaded.id == id);
+    let is_loaded = cpu
+        .data
+        .loaded
+        .as_ref()
+        .is_some_and(|loaded| loaded.id == id);
     if is_loaded {
         if let Some(context) = cpu.context() {
             fp::save(&mut context.fp);
@@ -233,10 +286,16 @@ pub(crate) fn take_fp(cpu: &mut Cpu) -> Resume {
 /// Puts the loaded vCPU into its reset state, to start as was requested.
 fn apply_reset(cpu: &mut Cpu, machine: &Machine, pc: u64, argument: u64) {
     let index = cpu.index();
-    let Some(loaded) = cpu.data.loaded else { return };
-    change_gic(cpu, machine, &loaded, |gic, index, lrs| gic.save(index, lrs));
+    let Some(loaded) = cpu.data.loaded else {
+        return;
+    };
+    change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+        gic.save(index, lrs)
+    });
     gicv3::clear_list_registers(cpu.data.list_registers);
-    let (Some(context), _, data) = cpu.parts() else { return };
+    let (Some(context), _, data) = cpu.parts() else {
+        return;
+    };
     context.reset(pc, argument);
     context.gic.vmcr = VMCR_RESET;
     context.fp = FpState::ZERO;
@@ -283,7 +342,9 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
         if let Some((id, reason, since)) = data.exit.take()
             && id == loaded.id
         {
-            loaded.shared.add_ticks(reason, cpu::now().wrapping_sub(since));
+            loaded
+                .shared
+                .add_ticks(reason, cpu::now().wrapping_sub(since));
         }
         let fp_trap = data.fp_owner != Some(loaded.id);
         data.world.enter_guest(gear2, context, trap_wfe, fp_trap);

@@ -1,0 +1,141 @@
+//! Channels: stores of one VM that become an interrupt of another without Gear2,
+//! and the emulated PL061 blocks by which the device VM's userspace hears of them.
+//!
+//! Lock order: a PL061's lock, then its VM's. No lock of the storing VM is held.
+//!
+//! Requirements: G1-CHN-001 (only the addresses of the manifest), G1-CHN-002.
+
+use gear1_abi::boot::{BootChannel, BootPl061, ChannelKind, MAX_PL061};
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::VmId;
+use gear1_arch::entry::Resume;
+use gear1_arch::sync::TicketLock;
+use gear1_core::pl061::Pl061;
+use gear1_core::syndrome::DataAbort;
+use gear1_core::vgic::IntId;
+
+use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::{abort, vcpu};
+
+const PAGE: u64 = 0x1000;
+
+static PL061: [TicketLock<Pl061>; MAX_PL061] = [const { TicketLock::new(Pl061::new()) }; MAX_PL061];
+
+/// Handles a store of `value` at `ipa` if a channel of the VM's begins there.
+pub(crate) fn store(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    loaded: &Loaded,
+    ipa: u64,
+    value: u64,
+) -> Option<Resume> {
+    let boot = machine::boot_vm(machine, loaded.vm);
+    let first = usize::from(boot.first_channel);
+    let own = machine
+        .boot
+        .channels
+        .get(first..first.wrapping_add(usize::from(boot.channel_count)))?;
+    // Bound: the VM's channels, at most `MAX_CHANNELS`.
+    let channel = own.iter().find(|channel| channel.ipa == ipa)?;
+    if channel.kind == ChannelKind::Acknowledge && value != 1 {
+        return None;
+    }
+    loaded.shared.count(ExitReason::Channel);
+    fire(cpu, machine, channel);
+    vcpu::skip_instruction();
+    Some(abort::woke_somebody(cpu, machine, ExitReason::Channel))
+}
+
+fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel) {
+    match channel.kind {
+        ChannelKind::None | ChannelKind::Acknowledge => {}
+        ChannelKind::Pl061 => raise(cpu, machine, channel.target as usize, channel.number),
+        ChannelKind::Interrupt => {
+            let (Some(vm), Some(intid)) = (
+                VmId::from_reg(u64::from(channel.target)),
+                IntId::new(channel.number),
+            ) else {
+                return;
+            };
+            let first = vcpu::gic_index(0);
+            vcpu::change_vm_gic(cpu, machine, vm, |gic| {
+                gic.set_line(first, intid, true)
+                    .and(gic.set_line(first, intid, false))
+            });
+        }
+        ChannelKind::Gear2 => machine::cpu_shared(cpu.index()).ring(),
+    }
+}
+
+/// Raises a line of a PL061.
+pub(crate) fn raise(cpu: &Cpu, machine: &Machine, index: usize, line: u32) {
+    let (Some(block), Some(lock)) = (machine.boot.pl061.get(index), PL061.get(index)) else {
+        return;
+    };
+    let mut state = lock.lock();
+    state.raise(line);
+    drive(cpu, machine, block, state.interrupt());
+}
+
+/// Tells whether there is a PL061 with this index and line.
+pub(crate) fn exists(machine: &Machine, index: usize, line: u32) -> bool {
+    machine
+        .boot
+        .pl061
+        .get(index)
+        .is_some_and(|block| block.ipa != 0)
+        && line < gear1_core::pl061::LINES
+}
+
+/// Sets the level of a PL061's interrupt in its VM. The block's lock is held, so
+/// that two changes arrive in the order they were made.
+fn drive(cpu: &Cpu, machine: &Machine, block: &BootPl061, level: bool) {
+    let (Some(vm), Some(intid)) = (VmId::from_reg(u64::from(block.vm)), IntId::new(block.intid))
+    else {
+        return;
+    };
+    vcpu::change_vm_gic(cpu, machine, vm, |gic| {
+        gic.set_line(vcpu::gic_index(0), intid, level)
+    });
+}
+
+/// Handles an access at `ipa` if one of the VM's PL061 blocks is there.
+pub(crate) fn pl061(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    loaded: &Loaded,
+    abort: DataAbort,
+    ipa: u64,
+) -> Option<Resume> {
+    // Bound: `MAX_PL061`.
+    let index = machine.boot.pl061.iter().position(|block| {
+        block.ipa != 0
+            && u64::from(block.vm) == loaded.vm.reg()
+            && ipa.wrapping_sub(block.ipa) < PAGE
+    })?;
+    let (block, lock) = (machine.boot.pl061.get(index)?, PL061.get(index)?);
+    let (offset, register) = (ipa.wrapping_sub(block.ipa), abort.register());
+    loaded.shared.count(ExitReason::MmioPl061);
+    vcpu::skip_instruction();
+    if abort.is_write() {
+        let value = abort.truncate(cpu.frame().reg(register));
+        let mut state = lock.lock();
+        state.write(offset, value as u32);
+        drive(cpu, machine, block, state.interrupt());
+        drop(state);
+        return Some(abort::woke_somebody(cpu, machine, ExitReason::MmioPl061));
+    }
+    let value = lock.lock().read(offset);
+    cpu.frame()
+        .set_reg(register, abort.extend(u64::from(value)));
+    Some(Resume::with_register(register))
+}
+
+/// Puts the PL061 blocks of a VM into their reset state: the VM is loaded anew.
+pub(crate) fn reset(machine: &Machine, vm: VmId) {
+    for (block, lock) in machine.boot.pl061.iter().zip(&PL061) {
+        if block.ipa != 0 && u64::from(block.vm) == vm.reg() {
+            *lock.lock() = Pl061::new();
+        }
+    }
+}
