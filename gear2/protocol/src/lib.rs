@@ -13,7 +13,11 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+mod region;
+
+pub use region::{ConsoleBlock, Page, Region};
 
 /// Version of this layout. GDM refuses another major one (upper half).
 pub const PROTOCOL_VERSION: u32 = 0x0001_0000;
@@ -90,7 +94,7 @@ pub struct Header {
     pub vcpu_count: AtomicU32,
     /// VMs, so consoles in use (at most [`MAX_CONSOLES`]).
     pub vm_count: AtomicU32,
-    /// Counts GDM's starts; GDM adds 1 when it has mapped the region.
+    /// Counts GDM's starts; GDM adds 1 when it has mapped the region, and rings.
     pub gdm_starts: AtomicU32,
     /// GDM adds 1 at least once a second while it lives (heartbeat).
     pub gdm_beats: AtomicU32,
@@ -110,7 +114,9 @@ pub mod slot {
     pub const ABORT: u32 = 3;
 }
 
-/// One forwarded access. Gear2 owns it while `state` is IDLE, DONE or ABORT, GDM while it is POSTED.
+/// One forwarded access. Gear2 owns it while `state` is IDLE, DONE or ABORT, GDM while it is POSTED:
+/// Gear2 posts nothing else there before GDM has answered, not even when the VM was stopped meanwhile.
+/// GDM looks at all slots when it starts, and each time [`LINE_REQUEST`] rises.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct MmioSlot {
@@ -205,7 +211,7 @@ pub struct Control {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct ConsoleRing {
-    /// Output bytes the guest wrote. The ring keeps the newest [`offset::OUTPUT_SIZE`]:
+    /// Output bytes the guest wrote, and Gear2's messages about the VM. The ring keeps the newest [`offset::OUTPUT_SIZE`]:
     /// a reader that is further behind has lost what is older.
     pub output_written: AtomicU32,
     /// Reserved for GDM: how far it read.
