@@ -24,6 +24,7 @@ const GICR_SIZE: u64 = 0x2_0000;
 const PSTATE_EL: u64 = 0xc;
 
 /// A data abort of a guest.
+#[inline(never)]
 pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
     let abort = syndrome.data_abort();
     let Some(ipa) = faulting_ipa(abort) else {
@@ -111,6 +112,7 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
     Resume::with_register(register)
 }
 
+#[inline(never)]
 fn gic_write(
     cpu: &mut Cpu,
     machine: &Machine,
@@ -146,6 +148,7 @@ pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason
 }
 
 /// Hands an access to Gear2 and waits for its reply.
+#[inline(never)]
 fn forward(cpu: &mut Cpu, abort: DataAbort, ipa: u64) -> Resume {
     let store = abort
         .is_write()
@@ -256,12 +259,14 @@ pub(crate) fn apply_reply(cpu: &mut Cpu, word: u64, value: u64) {
 }
 
 /// An instruction fetch from where nothing is.
+#[inline(never)]
 pub(crate) fn instruction(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let ipa = (HpfarEl2.get() & 0xfff_ffff_fff0) << 8 | FarEl2.get() & 0xfff;
     reflect(cpu, syndrome, ipa)
 }
 
 /// Reflects a fault as an external abort inside the guest.
+#[inline(never)]
 fn reflect(cpu: &mut Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
     let undecoded = syndrome.data_abort().kind() == FaultKind::Translation;
     let id = if undecoded {
@@ -280,6 +285,7 @@ fn reflect(cpu: &mut Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
 }
 
 /// Makes the guest take an undefined-instruction exception.
+#[inline(never)]
 pub(crate) fn inject_undefined(cpu: &mut Cpu) -> Resume {
     let entry = Entry::synchronous(SpsrEl2.get(), SctlrEl1.get(), cpu.data.has_pan);
     inject(entry, Entry::undefined());

@@ -113,7 +113,7 @@ const FIRST_SPI: u32 = 32;
 const GUEST_SPIS: usize = 256;
 
 /// What every CPU does for itself.
-fn start_cpu(cpu: &mut Cpu, machine: &Machine) {
+fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
     cpu::init_traps(boot.vtcr_el2);
     VpidrEl2.set(MidrEl1.get());
@@ -122,6 +122,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &Machine) {
     // No guest can change it (trapped), so no debug exception ever fires in Gear2.
     MdscrEl1.set(0);
     gicv3::init_cpu(cpu.index());
+    cpu.data.machine = Some(machine);
     (cpu.data.deadline, cpu.data.armed) = (NO_DEADLINE, NO_DEADLINE);
     cpu.data.list_registers = gicv3::list_register_count();
     cpu.data.has_pan = cpu::has_pan();

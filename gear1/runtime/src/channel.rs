@@ -22,6 +22,7 @@ const PAGE: u64 = 0x1000;
 static PL061: [TicketLock<Pl061>; MAX_PL061] = [const { TicketLock::new(Pl061::new()) }; MAX_PL061];
 
 /// Handles a store of `value` at `ipa` if a channel of the VM's begins there.
+#[inline(never)]
 pub(crate) fn store(
     cpu: &mut Cpu,
     machine: &Machine,
@@ -100,6 +101,7 @@ fn drive(cpu: &Cpu, machine: &Machine, block: &BootPl061, level: bool) {
 }
 
 /// Handles an access at `ipa` if one of the VM's PL061 blocks is there.
+#[inline(never)]
 pub(crate) fn pl061(
     cpu: &mut Cpu,
     machine: &Machine,

@@ -7,13 +7,13 @@ use gear1_arch::regs::HcrEl2;
 use gear1_core::syndrome::{Syndrome, ec};
 
 use crate::halt::{HaltReason, halt};
-use crate::machine::{Cpu, MACHINE};
+use crate::machine::Cpu;
 use crate::{abort, gear2_call, guest_call, sysreg, vcpu};
 
 /// Entry from the synchronous vectors.
 #[unsafe(no_mangle)]
 extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
-    let Some(machine) = MACHINE.get() else {
+    let Some(machine) = cpu.data.machine else {
         halt(cpu, HaltReason::Inconsistent)
     };
     let syndrome = Syndrome(esr);
@@ -33,6 +33,7 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
 
 /// What a guest's CPU does not have: AArch32 traps, pointer authentication,
 /// SVE, SME, MTE and everything later.
+#[inline(never)]
 fn undefined(cpu: &mut Cpu) -> Resume {
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         loaded.shared.count(ExitReason::Undefined);

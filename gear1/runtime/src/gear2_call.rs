@@ -19,7 +19,7 @@ type Answer = Result<[u64; 6], Status>;
 const NOTHING: [u64; 6] = [0; 6];
 
 /// Handles `SVC #immediate` of Gear2.
-#[inline]
+#[inline(never)]
 pub(crate) fn dispatch(cpu: &mut Cpu, machine: &Machine, immediate: u16) -> Resume {
     if immediate == number::NEXT {
         return next::next(cpu, machine);
@@ -35,6 +35,7 @@ pub(crate) fn dispatch(cpu: &mut Cpu, machine: &Machine, immediate: u16) -> Resu
     Resume::Same
 }
 
+#[inline(never)]
 fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer {
     let [a, b, c, ..] = *regs;
     let vm = || machine::vm_from_reg(machine, a).ok_or(Status::NotFound);

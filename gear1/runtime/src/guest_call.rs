@@ -15,12 +15,13 @@ use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::{abort, lifecycle, vcpu};
 
 /// HVC: the PC is behind the instruction already.
-#[inline]
+#[inline(never)]
 pub(crate) fn hvc(cpu: &mut Cpu, machine: &Machine) -> Resume {
     call(cpu, machine, ExitReason::Hvc)
 }
 
 /// SMC: trapped, so the PC is still at the instruction.
+#[inline(never)]
 pub(crate) fn smc(cpu: &mut Cpu, machine: &Machine) -> Resume {
     vcpu::skip_instruction();
     call(cpu, machine, ExitReason::Smc)
@@ -67,6 +68,7 @@ fn is_memory(machine: &Machine, vm: VmId, ipa: u64) -> bool {
         .any(|region| ipa.wrapping_sub(region.ipa) < region.size)
 }
 
+#[inline(never)]
 fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u64, u64)) -> u64 {
     let count = usize::from(machine::boot_vm(machine, caller.vm).vcpu_count);
     let Some(id) =
@@ -92,6 +94,7 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
     ret::SUCCESS
 }
 
+#[inline(never)]
 fn affinity_info(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u64 {
     let count = usize::from(machine::boot_vm(machine, caller.vm).vcpu_count);
     let index = psci::target_index(target, count);
@@ -111,6 +114,7 @@ fn affinity_info(machine: &Machine, caller: &Loaded, target: u64, level: u64) ->
     }
 }
 
+#[inline(never)]
 fn cpu_off(cpu: &mut Cpu, reason: ExitReason) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
@@ -125,6 +129,7 @@ fn cpu_off(cpu: &mut Cpu, reason: ExitReason) -> Resume {
 
 /// CPU_SUSPEND: every state is entered as standby, which is WFI. PSCI lets an
 /// implementation answer a power-down request so (Arm DEN 0022, 5.4.3): the call returns.
+#[inline(never)]
 fn suspend(cpu: &mut Cpu, machine: &Machine) -> Resume {
     cpu.frame().set_reg(0, ret::SUCCESS);
     if let Some(loaded) = cpu.data.loaded.as_ref() {
@@ -134,6 +139,7 @@ fn suspend(cpu: &mut Cpu, machine: &Machine) -> Resume {
 }
 
 /// The vendor-specific hypervisor services of [`guest`], and what does not exist.
+#[inline(never)]
 fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
     let [x0, x1, x2, x3, x4, ..] = cpu.frame().x;
     let function = x0 as u32;
@@ -193,6 +199,7 @@ fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
 }
 
 /// WFI and WFE.
+#[inline(never)]
 pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
     vcpu::skip_instruction();
     let Some(loaded) = cpu.data.loaded else {
@@ -209,6 +216,7 @@ pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
 
 /// Blocks the running vCPU until something wakes it, unless something is due.
 /// Under the VM's lock, so that a waker sees either what it left or `Wfi` (G1-VCPU-001).
+#[inline(never)]
 fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;

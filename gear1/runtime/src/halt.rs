@@ -86,6 +86,8 @@ fn registers(out: Pl011, x: &[u64; 31]) {
 }
 
 /// Halts from a handler: `cpu` is the CPU that found the reason.
+#[cold]
+#[inline(never)]
 pub(crate) fn halt(cpu: &mut Cpu, reason: HaltReason) -> ! {
     let out = console();
     header(out, reason);

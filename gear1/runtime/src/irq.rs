@@ -13,7 +13,7 @@ use gear1_arch::regs::CntvCtlEl0;
 use gear1_arch::{gicv3, stop};
 use gear1_core::vgic::IntId;
 
-use crate::machine::{Cpu, CpuData, MACHINE, Machine};
+use crate::machine::{Cpu, CpuData, Machine};
 use crate::{log, next, timer, vcpu};
 
 /// Entry from the IRQ vectors.
@@ -22,7 +22,7 @@ extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
     let Some(intid) = gicv3::acknowledge() else {
         return Resume::Same;
     };
-    let Some(machine) = MACHINE.get() else {
+    let Some(machine) = cpu.data.machine else {
         return Resume::Same;
     };
     let reason = handle(cpu, machine, intid);

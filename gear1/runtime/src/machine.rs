@@ -42,6 +42,8 @@ pub(crate) struct Loaded {
 
 /// What a CPU keeps for itself.
 pub(crate) struct CpuData {
+    /// What does not change after boot.
+    pub(crate) machine: Option<&'static Machine>,
     /// The vCPU loaded, whether it runs or not.
     pub(crate) loaded: Option<Loaded>,
     /// Constants of the world switch.
@@ -71,6 +73,7 @@ pub(crate) struct CpuData {
 impl CpuData {
     const fn new() -> Self {
         Self {
+            machine: None,
             loaded: None,
             world: World {
                 gear2_vttbr: 0,

@@ -124,6 +124,7 @@ fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
     vcpu::enter(cpu, what.trap_wfe)
 }
 
+#[inline(never)]
 fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
     timer::set_deadline(&mut cpu.data, deadline);
     // A pending list register would keep this CPU out of WFI.

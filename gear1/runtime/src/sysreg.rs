@@ -26,6 +26,7 @@ const DC_CSW: SysregId = SysregId::new(1, 0, 7, 10, 2);
 const DC_CISW: SysregId = SysregId::new(1, 0, 7, 14, 2);
 
 /// A trapped MSR, MRS or system instruction.
+#[inline(never)]
 pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
     let access = syndrome.sysreg();
     let id = access.id();
@@ -83,6 +84,7 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
 }
 
 /// Sends SGIs inside the VM.
+#[inline(never)]
 fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> Resume {
     let value = cpu.frame().reg(access.register());
     vcpu::skip_instruction();
@@ -99,6 +101,7 @@ fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> 
 }
 
 /// ICC_DIR_EL1, trapped while an active interrupt is in no list register.
+#[inline(never)]
 fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
     let intid = cpu.frame().reg(access.register()) as u32 & 0xff_ffff;
     vcpu::skip_instruction();

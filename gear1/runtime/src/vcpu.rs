@@ -267,6 +267,7 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
 
 /// A guest's first FP use since another's: moves the registers. The trapped
 /// instruction runs again.
+#[inline(never)]
 pub(crate) fn take_fp(cpu: &mut Cpu) -> Resume {
     if let Some(owner) = cpu.data.fp_owner {
         release_fp(cpu, owner);
