@@ -484,6 +484,9 @@ impl Vcpu {
     /// that came.
     #[inline]
     fn flush_plainly(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> bool {
+        if self.repeat_posted(lrs) {
+            return true;
+        }
         if self.reap_private(lrs) != 0 || self.used & self.silent != 0 || self.is_overflowing() {
             return false;
         }
@@ -495,7 +498,7 @@ impl Vcpu {
 
     /// Takes over the private interrupts that ended in list registers that the hardware reports
     /// empty; returns those with SPIs.
-    #[inline]
+    #[inline(always)]
     fn reap_private(&mut self, lrs: &impl ListRegisters) -> u32 {
         if self.used == 0 {
             return 0;
@@ -527,6 +530,9 @@ impl Vcpu {
             self.silent |= this;
         } else {
             self.silent &= !this;
+            if lr.state == LrState::Pending && lr.intid.is_private() {
+                self.repeatable |= this;
+            }
         }
         if let Some(slot) = self.slots.get_mut(index as usize & 15) {
             *slot = Slot::new(&lr);
@@ -566,7 +572,6 @@ impl Vcpu {
         word.latch &= !bit;
         self.hint = 0;
         let index = free.trailing_zeros();
-        self.repeatable |= 1 << (index & 31);
         let lr = self.pending_lr(IntId::at(0, bit.trailing_zeros()));
         self.put(index, lr, lrs);
         true
@@ -596,6 +601,22 @@ impl Vcpu {
             }
         }
         false
+    }
+
+    /// Does the same for an SGI that another vCPU sent, if that is all that happened.
+    #[inline(always)]
+    fn repeat_posted(&mut self, lrs: &mut impl ListRegisters) -> bool {
+        let posted = self.word.latch & self.word.listed;
+        if self.repeatable == 0 || !posted.is_power_of_two() {
+            return false;
+        }
+        // With something repeatable, nothing but posted SGIs is stale.
+        let is_done = self.repeat(IntId::at(0, posted.trailing_zeros()), false, lrs);
+        if is_done {
+            self.word.latch &= !posted;
+            self.stale = 0;
+        }
+        is_done
     }
 
     #[inline]

@@ -1,7 +1,8 @@
 //! Software-generated interrupts of a GICv3 (IHI 0069, 12.2.17 to 12.2.20).
 
-use super::VmGic;
 use super::types::{Bits, IntId, Kicks, VcpuIndex};
+use super::word::Gate;
+use super::{Vcpu, VmGic};
 
 const IRM: u64 = 1 << 40;
 /// Aff3, Aff2 and Aff1: vCPUs have affinities 0.0.0.n.
@@ -36,11 +37,10 @@ impl VmGic {
         let gate = self.gate;
         let mut kicks = 0;
         for index in Bits(targets.into()) {
-            if let Some(state) = self.vcpus.get_mut(index as usize & 7) {
-                state.word.latch |= bit;
-                if state.touch(gate, bit) {
-                    kicks |= 1 << (index & 7);
-                }
+            if let Some(state) = self.vcpus.get_mut(index as usize & 7)
+                && state.post(gate, bit)
+            {
+                kicks |= 1 << (index & 7);
             }
         }
         Kicks::from_mask(kicks)
@@ -59,5 +59,23 @@ impl VmGic {
             everybody & value as u8
         };
         (targets, IntId::at(0, (value >> 24) as u32 & 15))
+    }
+}
+
+impl Vcpu {
+    /// Makes an SGI pending; tells whether the vCPU must look at it.
+    #[inline]
+    fn post(&mut self, gate: Gate, bit: u32) -> bool {
+        self.word.latch |= bit;
+        if self.word.listed & bit != 0 {
+            // What its list register holds can still be repeated: `repeatable` stays.
+            self.stale |= 1;
+            return true;
+        }
+        let is_waiting = self.word.waiting(gate) & bit != 0;
+        if is_waiting {
+            self.hint |= 1;
+        }
+        is_waiting
     }
 }

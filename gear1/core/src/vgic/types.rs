@@ -87,6 +87,11 @@ impl IntId {
     }
 
     #[inline]
+    pub(super) const fn is_private(self) -> bool {
+        self.0 < 32
+    }
+
+    #[inline]
     pub(super) const fn is_sgi(self) -> bool {
         self.0 < 16
     }
