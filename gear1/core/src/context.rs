@@ -36,7 +36,10 @@ impl Frame {
 
 /// EL1 and EL0 system registers of a guest, saved when another guest is loaded.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "each field has the name of the register it holds")]
+#[expect(
+    missing_docs,
+    reason = "each field has the name of the register it holds"
+)]
 pub struct El1State {
     pub sctlr: u64,
     pub cpacr: u64,
@@ -92,7 +95,11 @@ pub struct FpState {
 
 impl FpState {
     /// Registers as at a vCPU's reset.
-    pub const ZERO: Self = Self { v: [[0; 2]; 32], fpsr: 0, fpcr: 0 };
+    pub const ZERO: Self = Self {
+        v: [[0; 2]; 32],
+        fpsr: 0,
+        fpcr: 0,
+    };
 }
 
 /// All of a vCPU.
@@ -130,7 +137,12 @@ pub const SCTLR_EL1_RESET: u64 = 0x30d0_0800;
 impl VcpuContext {
     /// A context that has never run.
     pub const EMPTY: Self = Self {
-        frame: Frame { x: [0; 31], pc: 0, pstate: 0, sp_el0: 0 },
+        frame: Frame {
+            x: [0; 31],
+            pc: 0,
+            pstate: 0,
+            sp_el0: 0,
+        },
         hcr: 0,
         vttbr: 0,
         vmpidr: 0,
@@ -160,7 +172,11 @@ impl VcpuContext {
             cntv_ctl: 0,
             cntv_cval: 0,
         },
-        gic: GicCpuState { vmcr: 0, ap0r: [0; MAX_APR], ap1r: [0; MAX_APR] },
+        gic: GicCpuState {
+            vmcr: 0,
+            ap0r: [0; MAX_APR],
+            ap1r: [0; MAX_APR],
+        },
         awaited_esr: 0,
         awaited_far: 0,
         fp: FpState::ZERO,
@@ -178,3 +194,6 @@ impl VcpuContext {
         self.el1.sctlr = SCTLR_EL1_RESET;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,7 +79,11 @@ const fn only(value: u64, keep: &[u32]) -> u64 {
 }
 
 const fn at_most(value: u64, shift: u32, limit: u64) -> u64 {
-    if field(value, shift) > limit { set(value, shift, limit) } else { value }
+    if field(value, shift) > limit {
+        set(value, shift, limit)
+    } else {
+        value
+    }
 }
 
 /// Returns what the guest reads from `reg` when the CPU has `hardware`.
@@ -114,3 +118,6 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool) -> u6
         IdReg::Zero => 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,10 +101,24 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
         function::PSCI_VERSION => Call::Constant(PSCI_VERSION),
         function::CPU_SUSPEND | function::CPU_SUSPEND_64 => suspend(x1),
         function::CPU_OFF => Call::Off,
-        function::CPU_ON => Call::On { target: low(x1), entry: low(x2), context: low(x3) },
-        function::CPU_ON_64 => Call::On { target: x1, entry: x2, context: x3 },
-        function::AFFINITY_INFO => Call::AffinityInfo { target: low(x1), level: low(x2) },
-        function::AFFINITY_INFO_64 => Call::AffinityInfo { target: x1, level: x2 },
+        function::CPU_ON => Call::On {
+            target: low(x1),
+            entry: low(x2),
+            context: low(x3),
+        },
+        function::CPU_ON_64 => Call::On {
+            target: x1,
+            entry: x2,
+            context: x3,
+        },
+        function::AFFINITY_INFO => Call::AffinityInfo {
+            target: low(x1),
+            level: low(x2),
+        },
+        function::AFFINITY_INFO_64 => Call::AffinityInfo {
+            target: x1,
+            level: x2,
+        },
         function::MIGRATE_INFO_TYPE => Call::Constant(NO_TRUSTED_OS),
         function::SYSTEM_OFF => Call::SystemOff,
         function::SYSTEM_RESET => Call::SystemReset,
@@ -162,3 +176,6 @@ pub fn target_index(mpidr: u64, vcpu_count: usize) -> Option<usize> {
 pub const fn vmpidr(index: usize) -> u64 {
     1 << 31 | index as u64
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,8 @@ use gear1_abi::record::{RECORD_WORDS, Record};
 
 /// Records one ring keeps.
 pub const RING_RECORDS: usize = 32;
+/// Records that can be read while one more is being written.
+const KEPT: u64 = RING_RECORDS as u64 - 1;
 const WORDS: usize = RING_RECORDS * RECORD_WORDS;
 
 /// A ring of the newest [`RING_RECORDS`] records with one writer.
@@ -26,12 +28,17 @@ impl Default for LogRing {
 impl LogRing {
     /// An empty ring.
     pub const fn new() -> Self {
-        Self { written: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; WORDS] }
+        Self {
+            written: AtomicU64::new(0),
+            words: [const { AtomicU64::new(0) }; WORDS],
+        }
     }
 
     fn slot(&self, sequence: u64) -> &[AtomicU64] {
         let start = (sequence as usize % RING_RECORDS).wrapping_mul(RECORD_WORDS);
-        self.words.get(start..start.wrapping_add(RECORD_WORDS)).unwrap_or(&[])
+        self.words
+            .get(start..start.wrapping_add(RECORD_WORDS))
+            .unwrap_or(&[])
     }
 
     /// Adds a record. Called by the ring's one writer only.
@@ -42,7 +49,8 @@ impl LogRing {
         for (cell, word) in self.slot(sequence).iter().zip(words) {
             cell.store(word, Ordering::Relaxed);
         }
-        self.written.store(sequence.wrapping_add(1), Ordering::Release);
+        self.written
+            .store(sequence.wrapping_add(1), Ordering::Release);
     }
 
     /// Returns the oldest record that is kept and not older than `sequence`,
@@ -50,7 +58,7 @@ impl LogRing {
     pub fn read(&self, sequence: u64) -> Option<(u64, Record)> {
         let written = self.written.load(Ordering::Acquire);
         // The slot of the record `RING_RECORDS` back may be being overwritten.
-        let oldest = written.saturating_sub(RING_RECORDS as u64 - 1);
+        let oldest = written.saturating_sub(KEPT);
         let sequence = sequence.max(oldest);
         if sequence >= written {
             return None;
@@ -59,11 +67,22 @@ impl LogRing {
         for (word, cell) in words.iter_mut().zip(self.slot(sequence)) {
             *word = cell.load(Ordering::Acquire);
         }
-        let overtaken = self.written.load(Ordering::Acquire).wrapping_sub(sequence) >= RING_RECORDS as u64;
+        let overtaken =
+            self.written.load(Ordering::Acquire).wrapping_sub(sequence) >= RING_RECORDS as u64;
         if overtaken {
             return None;
         }
         let [time, id_and_cpu, a, b, c] = words;
-        Some((sequence, Record { time, id_and_cpu, values: [a, b, c] }))
+        Some((
+            sequence,
+            Record {
+                time,
+                id_and_cpu,
+                values: [a, b, c],
+            },
+        ))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -151,7 +151,11 @@ impl DataAbort {
             return zeroed;
         }
         let signed = (((value << unused) as i64) >> unused) as u64;
-        if self.0 & 1 << 15 != 0 { signed } else { signed & 0xffff_ffff }
+        if self.0 & 1 << 15 != 0 {
+            signed
+        } else {
+            signed & 0xffff_ffff
+        }
     }
 }
 
@@ -174,7 +178,13 @@ impl SysregId {
     /// Returns (op0, op1, CRn, CRm, op2).
     pub const fn fields(self) -> (u32, u32, u32, u32, u32) {
         let id = self.0;
-        ((id >> 20) & 3, (id >> 14) & 7, (id >> 10) & 15, (id >> 1) & 15, (id >> 17) & 7)
+        (
+            (id >> 20) & 3,
+            (id >> 14) & 7,
+            (id >> 10) & 15,
+            (id >> 1) & 15,
+            (id >> 17) & 7,
+        )
     }
 }
 
@@ -235,9 +245,21 @@ impl Entry {
         } else {
             (0x200, false)
         };
-        let pan = if has_pan && sctlr & SCTLR_SPAN == 0 { PSTATE_PAN } else { 0 };
-        let inherited = if mode & PSTATE_AARCH32 != 0 { pstate & 0xf << 28 } else { pstate & PSTATE_INHERITED };
-        Self { vector_offset, pstate: inherited | pan | PSTATE_DAIF | PSTATE_EL1H, from_el0 }
+        let pan = if has_pan && sctlr & SCTLR_SPAN == 0 {
+            PSTATE_PAN
+        } else {
+            0
+        };
+        let inherited = if mode & PSTATE_AARCH32 != 0 {
+            pstate & 0xf << 28
+        } else {
+            pstate & PSTATE_INHERITED
+        };
+        Self {
+            vector_offset,
+            pstate: inherited | pan | PSTATE_DAIF | PSTATE_EL1H,
+            from_el0,
+        }
     }
 
     /// Returns ESR_EL1 for an undefined instruction.
@@ -255,7 +277,14 @@ impl Entry {
             (false, false) => ec::DATA_ABORT_SAME,
         };
         // WnR and CM describe the guest's own instruction; the rest would describe stage 2.
-        let kept = if fetch { 0 } else { taken.0 & (1 << 6 | 1 << 8) };
+        let kept = if fetch {
+            0
+        } else {
+            taken.0 & (1 << 6 | 1 << 8)
+        };
         class << EC_SHIFT | taken.0 & IL | kept | FSC_EXTERNAL
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,7 +103,9 @@ impl VcpuShared {
     /// Moves from one state to another, and tells whether it was in the first.
     #[inline]
     pub fn transition(&self, from: VcpuState, to: VcpuState) -> bool {
-        self.state.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.state
+            .compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
     }
 
     /// Returns the CPU whose loop owns the vCPU.
@@ -140,7 +142,8 @@ impl VcpuShared {
     pub fn request_reset(&self, pc: u64, argument: u64) {
         self.reset_pc.store(pc, Ordering::Relaxed);
         self.reset_argument.store(argument, Ordering::Relaxed);
-        self.attention.store(Attention::RESET.0 | Attention::IRQ.0, Ordering::SeqCst);
+        self.attention
+            .store(Attention::RESET.0 | Attention::IRQ.0, Ordering::SeqCst);
     }
 
     /// Returns the start requested, once.
@@ -148,7 +151,10 @@ impl VcpuShared {
         if !self.take(Attention::RESET) {
             return None;
         }
-        Some((self.reset_pc.load(Ordering::Relaxed), self.reset_argument.load(Ordering::Relaxed)))
+        Some((
+            self.reset_pc.load(Ordering::Relaxed),
+            self.reset_argument.load(Ordering::Relaxed),
+        ))
     }
 
     /// Leaves a reply for the vCPU's next entry.
@@ -163,7 +169,10 @@ impl VcpuShared {
         if !self.take(Attention::REPLY) {
             return None;
         }
-        Some((self.reply_word.load(Ordering::Relaxed), self.reply_value.load(Ordering::Relaxed)))
+        Some((
+            self.reply_word.load(Ordering::Relaxed),
+            self.reply_value.load(Ordering::Relaxed),
+        ))
     }
 
     /// Counts an exit. Called by the home CPU only.
@@ -180,7 +189,11 @@ impl VcpuShared {
 
     /// Returns the exits counted and the ticks spent for a reason.
     pub fn stats(&self, reason: ExitReason) -> (u64, u64) {
-        let read = |cells: &[AtomicU64]| cells.get(reason as usize).map_or(0, |c| c.load(Ordering::Relaxed));
+        let read = |cells: &[AtomicU64]| {
+            cells
+                .get(reason as usize)
+                .map_or(0, |c| c.load(Ordering::Relaxed))
+        };
         (read(&self.exits), read(&self.ticks))
     }
 }
@@ -189,7 +202,10 @@ impl VcpuShared {
 #[inline]
 fn add(cell: Option<&AtomicU64>, amount: u64) {
     if let Some(cell) = cell {
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+        cell.store(
+            cell.load(Ordering::Relaxed).wrapping_add(amount),
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -209,12 +225,17 @@ impl Default for CpuShared {
 impl CpuShared {
     /// Nothing pending.
     pub const fn new() -> Self {
-        Self { wakes: AtomicU32::new(0), poked: AtomicU8::new(0), rung: AtomicU8::new(0) }
+        Self {
+            wakes: AtomicU32::new(0),
+            poked: AtomicU8::new(0),
+            rung: AtomicU8::new(0),
+        }
     }
 
     /// Leaves a wake-up of the vCPU with this index for the CPU's loop.
     pub fn wake(&self, vcpu: usize) {
-        self.wakes.fetch_or(1_u32.wrapping_shl(vcpu as u32), Ordering::SeqCst);
+        self.wakes
+            .fetch_or(1_u32.wrapping_shl(vcpu as u32), Ordering::SeqCst);
     }
 
     /// Tells whether anything is pending.
@@ -232,7 +253,8 @@ impl CpuShared {
         if wakes == 0 {
             return None;
         }
-        self.wakes.fetch_and(!1_u32.wrapping_shl(lowest), Ordering::SeqCst);
+        self.wakes
+            .fetch_and(!1_u32.wrapping_shl(lowest), Ordering::SeqCst);
         Some(lowest as usize)
     }
 
@@ -256,3 +278,6 @@ impl CpuShared {
         self.rung.swap(0, Ordering::SeqCst) != 0
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+use super::{IdReg, filter, lookup};
+use crate::syndrome::SysregId;
+
+const ALL: [IdReg; 8] = [
+    IdReg::Pfr0,
+    IdReg::Pfr1,
+    IdReg::Dfr0,
+    IdReg::Isar0,
+    IdReg::Isar1,
+    IdReg::Mmfr0,
+    IdReg::Mmfr1,
+    IdReg::Mmfr2,
+];
+
+fn field(value: u64, shift: u32) -> u64 {
+    value >> shift & 0xf
+}
+
+#[test]
+fn registers_are_found_by_encoding() {
+    let id = |crm, op2| lookup(SysregId::new(3, 0, 0, crm, op2));
+    assert_eq!(id(4, 0), Some(IdReg::Pfr0));
+    assert_eq!(id(7, 0), Some(IdReg::Mmfr0));
+    assert_eq!(id(4, 4), Some(IdReg::Zero), "ID_AA64ZFR0_EL1");
+    assert_eq!(id(7, 3), Some(IdReg::Zero), "ID_AA64MMFR3_EL1");
+    assert_eq!(id(1, 0), Some(IdReg::AArch32));
+    assert_eq!(id(0, 0), None, "MIDR_EL1");
+    assert_eq!(lookup(SysregId::new(3, 1, 0, 4, 0)), None);
+    assert_eq!(lookup(SysregId::new(3, 0, 12, 4, 0)), None);
+}
+
+/// Nothing is shown that the CPU does not have, whatever it has.
+#[test]
+fn a_filter_never_adds_a_feature() {
+    for reg in ALL {
+        let shown = filter(reg, 0, 5, false);
+        let allowed = match reg {
+            // EL1 is AArch64 by construction; the fewest breakpoints the architecture allows.
+            IdReg::Pfr0 => 0x10,
+            IdReg::Dfr0 => 1 << 12 | 1 << 20,
+            _ => 0,
+        };
+        assert_eq!(shown, allowed, "{reg:?}");
+    }
+}
+
+#[test]
+fn what_is_not_virtualized_is_hidden_from_a_cpu_that_has_everything() {
+    let all = 0x1111_1111_1111_1111;
+    let shown = |reg| filter(reg, all, 5, true);
+    let pfr0 = shown(IdReg::Pfr0);
+    for (shift, name) in [
+        (8, "EL2"),
+        (12, "EL3"),
+        (28, "RAS"),
+        (32, "SVE"),
+        (36, "SEL2"),
+        (40, "MPAM"),
+        (44, "AMU"),
+        (52, "RME"),
+    ] {
+        assert_eq!(field(pfr0, shift), 0, "{name}");
+    }
+    assert_eq!(field(pfr0, 24), 1, "GIC system registers");
+    let pfr1 = shown(IdReg::Pfr1);
+    for (shift, name) in [(8, "MTE"), (16, "MPAM_frac"), (24, "SME"), (36, "NMI")] {
+        assert_eq!(field(pfr1, shift), 0, "{name}");
+    }
+    let dfr0 = shown(IdReg::Dfr0);
+    for (shift, name) in [
+        (4, "TraceVer"),
+        (8, "PMUVer"),
+        (32, "PMSVer"),
+        (40, "TraceFilt"),
+        (44, "TraceBuffer"),
+        (52, "BRBE"),
+    ] {
+        assert_eq!(field(dfr0, shift), 0, "{name}");
+    }
+    let isar1 = shown(IdReg::Isar1);
+    for (shift, name) in [
+        (4, "APA"),
+        (8, "API"),
+        (24, "GPA"),
+        (28, "GPI"),
+        (60, "LS64"),
+    ] {
+        assert_eq!(field(isar1, shift), 0, "{name}");
+    }
+    assert_eq!(field(shown(IdReg::Isar0), 24), 0, "TME");
+    assert_eq!(field(shown(IdReg::Mmfr1), 8), 0, "VH");
+    assert_eq!(field(shown(IdReg::Mmfr1), 40), 0, "HCX");
+    assert_eq!(field(shown(IdReg::Mmfr2), 24), 0, "NV");
+    assert_eq!(field(shown(IdReg::Mmfr2), 40), 0, "FWB");
+    assert_eq!(filter(IdReg::Zero, all, 5, true), 0);
+}
+
+/// Two peers read past a table on a CPU with 52-bit addresses.
+#[test]
+fn the_physical_address_range_is_that_of_stage_2() {
+    for hardware in 0..16 {
+        for limit in 0..6 {
+            assert_eq!(
+                field(filter(IdReg::Mmfr0, hardware, limit, true), 0),
+                hardware.min(limit)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_gicv2_guest_sees_no_gic_system_registers() {
+    assert_eq!(field(filter(IdReg::Pfr0, u64::MAX, 5, false), 24), 0);
+}

@@ -1,0 +1,126 @@
+use gear1_abi::call::VcpuState;
+use gear1_abi::exit::ExitReason;
+
+use super::{Attention, CpuShared, VcpuShared};
+
+#[test]
+fn a_transition_needs_its_origin() {
+    let vcpu = VcpuShared::new();
+    assert!(!vcpu.transition(VcpuState::Ready, VcpuState::Running));
+    vcpu.set_state(VcpuState::Ready);
+    assert!(vcpu.transition(VcpuState::Ready, VcpuState::Running));
+    assert!(
+        !vcpu.transition(VcpuState::Ready, VcpuState::Running),
+        "runs on one CPU only"
+    );
+    assert_eq!(vcpu.state(), VcpuState::Running);
+}
+
+#[test]
+fn attention_is_taken_once() {
+    let vcpu = VcpuShared::new();
+    vcpu.raise(Attention::IRQ);
+    vcpu.raise(Attention::STOP);
+    assert!(vcpu.attention().has(Attention::IRQ) && vcpu.attention().has(Attention::STOP));
+    assert!(vcpu.take(Attention::STOP));
+    assert!(!vcpu.take(Attention::STOP));
+    assert!(vcpu.attention().has(Attention::IRQ));
+}
+
+#[test]
+fn a_start_voids_what_was_asked_of_the_former_life() {
+    let vcpu = VcpuShared::new();
+    vcpu.raise(Attention::STOP);
+    vcpu.post_reply(1, 42);
+    vcpu.request_reset(0x4000_0000, 7);
+    assert_eq!(vcpu.take_reply(), None);
+    assert!(!vcpu.take(Attention::STOP));
+    assert_eq!(vcpu.take_reset(), Some((0x4000_0000, 7)));
+    assert_eq!(vcpu.take_reset(), None);
+}
+
+#[test]
+fn a_reply_arrives_once_and_whole() {
+    let vcpu = VcpuShared::new();
+    vcpu.post_reply(1, u64::MAX);
+    assert_eq!(vcpu.take_reply(), Some((1, u64::MAX)));
+    assert_eq!(vcpu.take_reply(), None);
+}
+
+#[test]
+fn exits_are_counted_by_reason() {
+    let vcpu = VcpuShared::new();
+    vcpu.count(ExitReason::Hvc);
+    vcpu.count(ExitReason::Hvc);
+    vcpu.add_ticks(ExitReason::Wfi, 10);
+    assert_eq!(vcpu.stats(ExitReason::Hvc), (2, 0));
+    assert_eq!(vcpu.stats(ExitReason::Wfi), (0, 10));
+}
+
+#[test]
+fn wakes_pokes_and_rings_stay_until_taken() {
+    let cpu = CpuShared::new();
+    assert!(!cpu.is_pending());
+    cpu.wake(31);
+    cpu.wake(3);
+    cpu.wake(3);
+    assert_eq!(
+        [cpu.take_wake(), cpu.take_wake(), cpu.take_wake()],
+        [Some(3), Some(31), None]
+    );
+    cpu.poke();
+    assert!(cpu.is_pending() && cpu.take_poke() && !cpu.take_poke());
+    cpu.ring();
+    assert!(cpu.is_pending() && cpu.take_ring() && !cpu.take_ring());
+    assert!(!cpu.is_pending());
+}
+
+/// G1-VCPU-001: a waker and a CPU that blocks, as the table in `vcpu.rs` has
+/// them (attention first, then state; state first, then attention), never miss
+/// each other.
+#[test]
+fn no_wake_up_is_lost_between_two_cpus() {
+    use std::sync::Arc;
+    let vcpu = Arc::new(VcpuShared::new());
+    let cpu = Arc::new(CpuShared::new());
+    const ROUNDS: usize = 20_000;
+    vcpu.set_state(VcpuState::Running);
+    let waker = {
+        let (vcpu, cpu) = (vcpu.clone(), cpu.clone());
+        std::thread::spawn(move || {
+            for _ in 0..ROUNDS {
+                vcpu.raise(Attention::IRQ);
+                if vcpu.transition(VcpuState::Wfi, VcpuState::Ready) {
+                    cpu.wake(0);
+                }
+                while vcpu.attention().has(Attention::IRQ) {
+                    std::thread::yield_now();
+                }
+            }
+        })
+    };
+    for _ in 0..ROUNDS {
+        // The home CPU: takes an interrupt, or blocks until it is woken.
+        loop {
+            if vcpu.take(Attention::IRQ) {
+                break;
+            }
+            vcpu.set_state(VcpuState::Wfi);
+            if vcpu.attention().has(Attention::IRQ)
+                && vcpu.transition(VcpuState::Wfi, VcpuState::Running)
+            {
+                continue;
+            }
+            while cpu.take_wake().is_none() {
+                if vcpu.attention().has(Attention::IRQ)
+                    && vcpu.transition(VcpuState::Wfi, VcpuState::Running)
+                {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            vcpu.set_state(VcpuState::Running);
+        }
+    }
+    waker.join().unwrap();
+}
