@@ -69,7 +69,7 @@ rules! {
     SecondPowerOff = "M-VM-005", "two VMs may power the machine off",
         "leave may-power-off to one of them";
     KindNotSupported = "M-VM-006", "this build of GearV does not run VMs of this kind",
-        "use kind = \"guest\"";
+        "use kind = \"guest\" or \"device\"";
 
     VcpuCount = "M-CPU-001", "a VM has 1 to 8 vCPUs", "write vcpus = <1> to <8>";
     TooManyVcpus = "M-CPU-002", "all VMs together have more than 32 vCPUs", "remove vCPUs";
@@ -124,10 +124,43 @@ rules! {
     PassThroughGic = "M-GIC-001",
         "only a real-time VM can have the physical interrupt controller",
         "write gic = \"emulated\" or leave it out";
+
+    NotTheDeviceVm = "M-DEV-001", "the property belongs to the VM that owns the devices",
+        "remove it, or write kind = \"device\"";
+    SecondDeviceVm = "M-DEV-002", "two VMs own the devices", "make one of them a guest";
+    DevicePath = "M-DEV-003", "this is no path of a device in the board's device tree",
+        "write \"/node/node@address\"; a * is allowed at the end";
+    DeviceVmIpa = "M-DEV-004", "the VM that owns the devices must see its memory where it is",
+        "remove memory-ipa: devices use physical addresses";
+    WindowAddress = "M-DEV-005", "the window is no multiple of 1 MiB below 2^48",
+        "choose one, or leave it out";
+    WindowOverMemory = "M-DEV-006", "the window lies over memory, the console or a device",
+        "choose a window-address where the machine has nothing";
+
+    VirtioWithoutServer = "M-VIO-001", "virtio devices need a VM that serves them",
+        "add a VM of kind = \"device\"";
+    VirtioNotGuest = "M-VIO-002", "only a guest can have virtio devices",
+        "remove the virtio node";
+    TooManyVirtioOfVm = "M-VIO-003", "a VM has more than 8 virtio devices", "remove some";
+    TooManyVirtio = "M-VIO-004", "all VMs together have more than 32 virtio devices",
+        "remove some";
+    VirtioType = "M-VIO-005", "a virtio device has no type",
+        "write type = \"block\", \"net\", \"console\" or \"rng\"";
+    VirtioBackend = "M-VIO-006", "a virtio device has nothing that serves it",
+        "write backend = \"...\": a file or device, a tap device, or \"pty\"";
+    VirtioOtherType = "M-VIO-007", "the property belongs to another type of virtio device",
+        "read-only goes with block; rng has no backend";
+    VirtioAddress = "M-VIO-008", "the virtio registers are no multiple of 4 KiB below 2^48",
+        "choose one, or leave it out";
+    VirtioOverMemory = "M-VIO-009",
+        "the virtio registers lie in the VM's memory, or over its console or a device",
+        "choose another virtio-address";
+    VirtioInterrupt = "M-VIO-010", "the console has the interrupt of a virtio device",
+        "choose another one: those from 48 on are the virtio devices'";
 }
 
 /// Nodes of a manifest are at most this deep.
-const MAX_DEPTH: usize = 4;
+const MAX_DEPTH: usize = 5;
 
 /// The path of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

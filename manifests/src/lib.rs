@@ -32,8 +32,8 @@ pub use error::{Found, ManifestError, NodePath, Refused, Rule};
 pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
 pub use list::List;
 pub use model::{
-    Console, CpuList, CpuSet, Gear2Config, GicMode, Manifest, Memory, Payload, Privilege, Region,
-    Restart, Vm, VmKind,
+    Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Payload,
+    Privilege, Region, Restart, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 pub use read::read;
 pub use rules::{Board, check_board, validate};
@@ -47,6 +47,11 @@ pub const COMPATIBLE: &str = "gearv,manifest";
 pub const MEMORY_ALIGN: u64 = 2 << 20;
 /// No memory lies at or above this address.
 pub const ADDRESS_LIMIT: u64 = 1 << 48;
+
+/// The most virtio devices of one VM: their registers share a page.
+pub const MAX_VIRTIO_PER_VM: usize = 8;
+/// The most virtio devices of all VMs.
+pub const MAX_VIRTIO: usize = 32;
 
 /// The name of the compiled manifest in the boot archive.
 pub const MANIFEST_MEMBER: &str = "manifest.dtb";

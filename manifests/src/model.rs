@@ -4,7 +4,7 @@
 //! rules judge it.
 
 use crate::list::List;
-use crate::{CpuIndex, GEAR2_MEMBER, MAX_CPUS, MAX_VMS, VmId};
+use crate::{CpuIndex, GEAR2_MEMBER, MAX_CPUS, MAX_VIRTIO, MAX_VMS, VmId};
 
 /// A whole manifest.
 #[derive(Clone, Copy, Debug)]
@@ -15,9 +15,29 @@ pub struct Manifest<'a> {
     pub gear2: Gear2Config<'a>,
     /// All other VMs, in the order of the file.
     pub vms: List<Vm<'a>, MAX_VMS>,
+    /// The virtio devices of all VMs in the order of the file: a device's place is its channel.
+    pub virtio: List<VirtioDevice<'a>, MAX_VIRTIO>,
 }
 
-impl Manifest<'_> {
+impl<'a> Manifest<'a> {
+    /// Returns the VM that owns the devices.
+    #[must_use]
+    pub fn device_vm(&self) -> Option<&Vm<'a>> {
+        self.vms.iter().find(|vm| vm.kind == VmKind::Device)
+    }
+
+    /// Iterates over the virtio devices of a VM with their channels.
+    pub fn virtio_of(&self, vm: VmId) -> impl Iterator<Item = (usize, &VirtioDevice<'a>)> {
+        let devices = self.virtio.iter().enumerate();
+        devices.filter(move |(_, device)| device.vm == vm)
+    }
+
+    /// Iterates over the VMs that have virtio devices: a VM's place is the number of its register page.
+    pub fn virtio_vms(&self) -> impl Iterator<Item = &Vm<'a>> {
+        let has_any = |vm: &&Vm<'_>| self.virtio_of(vm.id).next().is_some();
+        self.vms.iter().filter(has_any)
+    }
+
     /// Returns the CPUs that Gear2 runs on: those that `/gear2` names, else all of the machine's
     /// that no real-time VM owns.
     #[must_use]
@@ -117,6 +137,118 @@ pub struct Vm<'a> {
     pub restart: Restart,
     /// How it gets its interrupts.
     pub gic: GicMode,
+    /// Which of the board's devices it owns.
+    pub devices: DevicePatterns<'a>,
+    /// Where the device VM sees what is its alone: 1 MiB of its addresses.
+    pub window_ipa: u64,
+    /// Where the VM sees the registers of its virtio devices: one page.
+    pub virtio_ipa: u64,
+}
+
+impl Vm<'_> {
+    /// Bytes of a device VM's window.
+    pub const WINDOW_SIZE: u64 = 1 << 20;
+    /// A device VM's window where the manifest says nothing.
+    pub const DEFAULT_WINDOW: u64 = 0x0c00_0000;
+    /// The registers of the virtio devices where the manifest says nothing.
+    pub const DEFAULT_VIRTIO: u64 = 0x0a00_0000;
+
+    /// Returns where the VM sees the device VM's window, should it be that.
+    #[must_use]
+    pub const fn window(&self) -> Region {
+        let start = self.window_ipa;
+        Region::new(start, start.saturating_add(Self::WINDOW_SIZE))
+    }
+}
+
+/// Paths of nodes in the board's device tree; a `*` at the end stands for the rest of a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DevicePatterns<'a>(pub(crate) &'a [u8]);
+
+impl<'a> DevicePatterns<'a> {
+    /// Iterates over the patterns.
+    pub fn iter(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let text = core::str::from_utf8(self.0).unwrap_or("");
+        text.split_terminator('\0')
+    }
+
+    /// Tells whether there is no pattern.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Tells whether `pattern` stands for the node at `path`.
+    #[must_use]
+    pub fn matches(pattern: &str, path: &str) -> bool {
+        match pattern.strip_suffix('*') {
+            Some(start) => path
+                .strip_prefix(start)
+                .is_some_and(|rest| !rest.contains('/')),
+            None => path == pattern,
+        }
+    }
+}
+
+/// A virtio device of a VM, served by the device VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VirtioDevice<'a> {
+    /// The VM that uses it.
+    pub vm: VmId,
+    /// Its place among that VM's virtio devices.
+    pub index: usize,
+    /// Its node's name.
+    pub name: &'a str,
+    /// What it is; `None` only until the rules have judged it.
+    pub kind: Option<VirtioKind>,
+    /// What serves it, in the device VM's words.
+    pub backend: Option<&'a str>,
+    /// Whether a block device cannot be written.
+    pub read_only: bool,
+}
+
+impl VirtioDevice<'_> {
+    /// Bytes between two devices in the VM's register page.
+    pub const STRIDE: u64 = 0x200;
+    const FIRST_INTID: u32 = 48;
+
+    /// Returns where its registers lie in the VM's register page.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        Self::STRIDE * self.index as u64
+    }
+
+    /// Returns its edge-triggered interrupt in the VM.
+    #[must_use]
+    pub const fn intid(&self) -> u32 {
+        Self::FIRST_INTID + self.index as u32
+    }
+}
+
+/// What a virtio device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VirtioKind {
+    /// A disk.
+    Block,
+    /// A network card.
+    Net,
+    /// A console.
+    Console,
+    /// A source of random numbers.
+    Random,
+}
+
+impl VirtioKind {
+    /// Returns its name in a manifest.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Net => "net",
+            Self::Console => "console",
+            Self::Random => "rng",
+        }
+    }
 }
 
 /// What a VM is for.

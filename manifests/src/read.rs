@@ -7,12 +7,12 @@ use crate::blob::{Blob, Node, Property};
 use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
-    Console, CpuList, Gear2Config, GicMode, Manifest, Memory, Payload, Privilege, Restart, Vm,
-    VmKind,
+    Console, CpuList, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Payload, Privilege,
+    Restart, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::rules;
-use crate::{BINDING_VERSION, COMPATIBLE, CpuIndex, MAX_VMS, VmId};
+use crate::{BINDING_VERSION, COMPATIBLE, CpuIndex, MAX_VIRTIO, MAX_VIRTIO_PER_VM, VmId};
 
 #[cfg(test)]
 mod tests;
@@ -45,8 +45,12 @@ const VM_PROPERTIES: &[&str] = &[
     "no-autostart",
     "restart",
     "gic",
+    "devices",
+    "window-address",
+    "virtio-address",
 ];
-const VM_NODES: &[&str] = &["console"];
+const VM_NODES: &[&str] = &["console", "virtio"];
+const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only"];
 const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
 
 const SCHEDULERS: &[(&str, &str)] = &[("round-robin", "round-robin")];
@@ -60,6 +64,12 @@ const RESTARTS: &[(&str, Restart)] = &[
     ("never", Restart::Never),
     ("on-failure", Restart::OnFailure),
     ("always", Restart::Always),
+];
+const VIRTIO_KINDS: &[(&str, VirtioKind)] = &[
+    (VirtioKind::Block.name(), VirtioKind::Block),
+    (VirtioKind::Net.name(), VirtioKind::Net),
+    (VirtioKind::Console.name(), VirtioKind::Console),
+    (VirtioKind::Random.name(), VirtioKind::Random),
 ];
 const GIC_MODES: &[(&str, GicMode)] = &[
     ("emulated", GicMode::Emulated),
@@ -99,14 +109,15 @@ fn read_blob<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Option<Manifest
         .child("gear2")
         .map_or(Gear2Config::DEFAULT, |node| read_gear2(&node, report));
     let before = report.error_count;
-    let vms = root
-        .child("vms")
-        .map_or_else(List::new, |node| read_vms(&node, report));
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         version,
         gear2,
-        vms,
+        vms: List::new(),
+        virtio: List::new(),
     };
+    if let Some(vms) = root.child("vms") {
+        read_vms(&vms, &mut manifest, report);
+    }
     rules::check(&manifest, before == report.error_count, report);
     Some(manifest)
 }
@@ -157,23 +168,56 @@ fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Conf
     }
 }
 
-fn read_vms<'a>(vms: &Section<'a>, report: &mut Report<'_, 'a>) -> List<Vm<'a>, MAX_VMS> {
+fn read_vms<'a>(vms: &Section<'a>, manifest: &mut Manifest<'a>, report: &mut Report<'_, 'a>) {
     vms.check_properties(&[], report);
-    let mut list = List::new();
     for (index, vm) in vms.children().enumerate() {
         let Some(id) = VmId::new(index) else {
             report.error(ManifestError::at(Rule::TooManyVms, vm.path));
             break;
         };
         let before = report.error_count;
-        if let Some(read) = read_vm(id, &vm, report)
+        let read = read_vm(id, &vm, report);
+        if let Some(virtio) = vm.child("virtio") {
+            read_virtio(id, &virtio, &mut manifest.virtio, report);
+        }
+        if let Some(read) = read
             && before == report.error_count
-            && list.push(read).is_err()
+            && manifest.vms.push(read).is_err()
         {
             report.error(ManifestError::at(Rule::TooManyVms, vm.path));
         }
     }
-    list
+}
+
+fn read_virtio<'a>(
+    vm: VmId,
+    virtio: &Section<'a>,
+    list: &mut List<VirtioDevice<'a>, MAX_VIRTIO>,
+    report: &mut Report<'_, 'a>,
+) {
+    virtio.check_properties(&[], report);
+    for (index, device) in virtio.children().enumerate() {
+        device.check_names(VIRTIO_PROPERTIES, &[], report);
+        if virtio.repeats(index, device.node.name()) {
+            report.error(ManifestError::at(Rule::DuplicateName, device.path));
+        }
+        let read = VirtioDevice {
+            vm,
+            index,
+            name: device.node.name(),
+            kind: device.choice("type", VIRTIO_KINDS, report),
+            backend: device.text("backend", report),
+            read_only: device.switch("read-only", report),
+        };
+        if index >= MAX_VIRTIO_PER_VM {
+            report.error(ManifestError::at(Rule::TooManyVirtioOfVm, device.path));
+            break;
+        }
+        if list.push(read).is_err() {
+            report.error(ManifestError::at(Rule::TooManyVirtio, device.path));
+            break;
+        }
+    }
 }
 
 fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Vm<'a>> {
@@ -202,6 +246,13 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         gic: vm
             .choice("gic", GIC_MODES, report)
             .unwrap_or(GicMode::Emulated),
+        devices: vm.patterns("devices", report).unwrap_or_default(),
+        window_ipa: vm
+            .long("window-address", report)
+            .unwrap_or(Vm::DEFAULT_WINDOW),
+        virtio_ipa: vm
+            .long("virtio-address", report)
+            .unwrap_or(Vm::DEFAULT_VIRTIO),
         payload: read_payload(vm, report)?,
     })
 }
@@ -290,14 +341,16 @@ impl<'a> Section<'a> {
                     nearest: nearest(name, nodes),
                     ..error
                 });
-            } else if self
-                .children()
-                .take(index)
-                .any(|other| other.node.name() == name)
-            {
+            } else if self.repeats(index, name) {
                 report.error(ManifestError::at(Rule::DuplicateName, child.path));
             }
         }
+    }
+
+    /// Tells whether one of the first `index` nodes has this name.
+    fn repeats(&self, index: usize, name: &str) -> bool {
+        let mut before = self.children().take(index);
+        before.any(|other| other.node.name() == name)
     }
 
     fn check_properties(&self, known: &[&'static str], report: &mut Report<'_, 'a>) {
@@ -367,6 +420,15 @@ impl<'a> Section<'a> {
 
     fn text(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<&'a str> {
         self.typed(name, report, Property::text)
+    }
+
+    /// Reads one or more strings.
+    fn patterns(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<DevicePatterns<'a>> {
+        self.typed(name, report, |property| {
+            let text = core::str::from_utf8(property.value).ok()?;
+            text.ends_with('\0')
+                .then_some(DevicePatterns(property.value))
+        })
     }
 
     /// Reads a property that is either there, without a value, or not.

@@ -7,7 +7,9 @@ use core::ops::Range;
 
 use crate::archive::TRAILER;
 use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
-use crate::model::{CpuSet, GicMode, Manifest, Payload, Privilege, Region, Vm, VmKind};
+use crate::model::{
+    CpuSet, GicMode, Manifest, Payload, Privilege, Region, VirtioDevice, VirtioKind, Vm, VmKind,
+};
 use crate::{
     ADDRESS_LIMIT, CpuIndex, GEAR2_MEMBER, GUEST_DTB_PREFIX, MANIFEST_MEMBER, MAX_CPUS, MAX_VCPUS,
     MAX_VCPUS_PER_VM, MEMORY_ALIGN, read,
@@ -59,6 +61,7 @@ pub fn check_board<'a>(
     check_gear2_on(manifest, board, &mut report);
     for vm in manifest.vms.iter() {
         check_vm_on(vm, board, &mut report);
+        check_registers_on(manifest, vm, board, &mut report);
     }
     check_total_memory(manifest, board, &mut report);
     report.outcome()
@@ -77,6 +80,8 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
         check_memory(vm, report);
         check_payload(vm, report);
         check_console(vm, report);
+        check_device_vm(vm, report);
+        check_virtio(manifest, vm, complete, report);
         for other in manifest.vms.iter().take(index) {
             check_pair(vm, other, report);
         }
@@ -258,6 +263,120 @@ fn check_console<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
+/// Judges what makes a VM the owner of the devices.
+fn check_device_vm<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    if vm.kind != VmKind::Device {
+        if !vm.devices.is_empty() {
+            report.error(error(Rule::NotTheDeviceVm, vm, "devices"));
+        }
+        if vm.window_ipa != Vm::DEFAULT_WINDOW {
+            report.error(error(Rule::NotTheDeviceVm, vm, "window-address"));
+        }
+        return;
+    }
+    if let Some(pattern) = vm.devices.iter().find(|pattern| !is_device_path(pattern)) {
+        report.error(error(Rule::DevicePath, vm, "devices").found(Found::Text(pattern)));
+    }
+    if let Some(ipa) = vm.memory.ipa {
+        report.error(error(Rule::DeviceVmIpa, vm, "memory-ipa").found(Found::Number(ipa)));
+    }
+    let window = error(Rule::WindowAddress, vm, "window-address");
+    let window = window.found(Found::Number(vm.window_ipa));
+    let memory = vm.memory.physical();
+    let console = vm.console.map(|console| page(console.ipa));
+    if !vm.window_ipa.is_multiple_of(Vm::WINDOW_SIZE) || vm.window_ipa >= ADDRESS_LIMIT {
+        report.error(window);
+    } else if memory
+        .into_iter()
+        .chain(console)
+        .any(|taken| taken.overlaps(&vm.window()))
+    {
+        report.error(ManifestError {
+            rule: Rule::WindowOverMemory,
+            ..window
+        });
+    }
+}
+
+/// Tells whether this is the absolute path of a node, with a `*` nowhere but at its end.
+fn is_device_path(pattern: &str) -> bool {
+    let path = pattern.strip_suffix('*').unwrap_or(pattern);
+    let Some(path) = path.strip_prefix('/') else {
+        return false;
+    };
+    let mut names = path.split('/');
+    let last = names.next_back().unwrap_or("");
+    let named = pattern.ends_with('*') || !last.is_empty();
+    named && names.all(|name| !name.is_empty()) && !path.contains('*')
+}
+
+fn check_virtio<'a>(
+    manifest: &Manifest<'a>,
+    vm: &Vm<'a>,
+    complete: bool,
+    report: &mut Report<'_, 'a>,
+) {
+    let at_address = error(Rule::VirtioAddress, vm, "virtio-address");
+    let at_address = at_address.found(Found::Number(vm.virtio_ipa));
+    let path = NodePath::vm(vm.name).child("virtio");
+    let console = vm.console.map(|console| page(console.ipa));
+    let mut taken = vm.memory.guest().into_iter().chain(console);
+    if !vm.virtio_ipa.is_multiple_of(PAGE) || vm.virtio_ipa >= ADDRESS_LIMIT {
+        report.error(at_address);
+    }
+    if manifest.virtio_of(vm.id).next().is_none() {
+        return;
+    }
+    if vm.kind != VmKind::Guest {
+        report.error(ManifestError::at(Rule::VirtioNotGuest, path));
+    } else if complete && manifest.device_vm().is_none() {
+        report.error(ManifestError::at(Rule::VirtioWithoutServer, path));
+    }
+    if taken.any(|taken| taken.overlaps(&page(vm.virtio_ipa))) {
+        report.error(ManifestError {
+            rule: Rule::VirtioOverMemory,
+            ..at_address
+        });
+    }
+    for (_, device) in manifest.virtio_of(vm.id) {
+        check_virtio_device(device, path.child(device.name), report);
+        if vm
+            .console
+            .is_some_and(|console| console.intid == device.intid())
+        {
+            let console = NodePath::vm(vm.name).child("console");
+            let place = ManifestError::at_property(Rule::VirtioInterrupt, console, "interrupt");
+            let place = place.found(Found::Number(device.intid().into()));
+            report.error(place.conflicts(path.child(device.name)));
+        }
+    }
+}
+
+fn check_virtio_device<'a>(
+    device: &VirtioDevice<'a>,
+    path: NodePath<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let error = |rule, property| ManifestError::at_property(rule, path, property);
+    let (needs_backend, takes_read_only) = match device.kind {
+        None => {
+            report.error(error(Rule::VirtioType, "type"));
+            return;
+        }
+        Some(VirtioKind::Block) => (true, true),
+        Some(VirtioKind::Net | VirtioKind::Console) => (true, false),
+        Some(VirtioKind::Random) => (false, false),
+    };
+    match device.backend {
+        None | Some("") if needs_backend => report.error(error(Rule::VirtioBackend, "backend")),
+        Some(_) if !needs_backend => report.error(error(Rule::VirtioOtherType, "backend")),
+        Some(_) | None => {}
+    }
+    if device.read_only && !takes_read_only {
+        report.error(error(Rule::VirtioOtherType, "read-only"));
+    }
+}
+
 /// Judges what one VM must not have when another one, earlier in the file, has it.
 fn check_pair<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let path = NodePath::vm(vm.name);
@@ -267,6 +386,9 @@ fn check_pair<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
     if vm.may_power_off && other.may_power_off {
         report.error(error(Rule::SecondPowerOff, vm, "may-power-off").conflicts(other_path));
+    }
+    if vm.kind == VmKind::Device && other.kind == VmKind::Device {
+        report.error(error(Rule::SecondDeviceVm, vm, "kind").conflicts(other_path));
     }
     if let (Some(mine), Some(theirs)) = (vm.memory.physical(), other.memory.physical())
         && mine.overlaps(&theirs)
@@ -339,22 +461,38 @@ fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) 
         let place = error(Rule::MemoryOverDevice, vm, "memory-ipa");
         report.error(place.found(Found::Number(ipa)));
     }
-    check_console_on(vm, board, report);
 }
 
-fn check_console_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
-    let Some(console) = vm.console else { return };
+/// Judges where the VM is to see registers that the board does not have.
+fn check_registers_on<'a>(
+    manifest: &Manifest<'a>,
+    vm: &Vm<'a>,
+    board: &Board<'_>,
+    report: &mut Report<'_, 'a>,
+) {
     // Without an address of its own, the VM's memory is somewhere in the machine's.
     let memory = if vm.memory.guest().is_none() {
         board.memory
     } else {
         &[]
     };
-    let taken = |region: &Region| region.overlaps(&page(console.ipa));
-    if board.devices.iter().chain(memory).any(taken) {
+    let taken = |range: Region| {
+        let mut regions = board.devices.iter().chain(memory);
+        regions.any(|region| region.overlaps(&range))
+    };
+    let found = |place: ManifestError<'a>, ipa| place.found(Found::Number(ipa));
+    if let Some(console) = vm.console.filter(|console| taken(page(console.ipa))) {
         let path = NodePath::vm(vm.name).child("console");
         let place = ManifestError::at_property(Rule::ConsoleOverMemory, path, "address");
-        report.error(place.found(Found::Number(console.ipa)));
+        report.error(found(place, console.ipa));
+    }
+    if manifest.virtio_of(vm.id).next().is_some() && taken(page(vm.virtio_ipa)) {
+        let place = error(Rule::VirtioOverMemory, vm, "virtio-address");
+        report.error(found(place, vm.virtio_ipa));
+    }
+    if vm.kind == VmKind::Device && taken(vm.window()) {
+        let place = error(Rule::WindowOverMemory, vm, "window-address");
+        report.error(found(place, vm.window_ipa));
     }
 }
 

@@ -36,8 +36,11 @@ pub(crate) fn build_archive(
         writer.add(&file.name_in_archive, &payload(file, resolve)?)?;
     }
     for vm in &compiled.vms {
+        let Some(source) = &vm.device_tree else {
+            continue;
+        };
         let scratch = out.with_file_name(format!("guest-{}.dtb", vm.name));
-        let dtb = compile_text(&vm.device_tree, tools, &scratch)?;
+        let dtb = compile_text(source, tools, &scratch)?;
         writer.add(&format!("{GUEST_DTB_PREFIX}{}", vm.name), &dtb)?;
     }
     fs::write(out, writer.finish()?).with_context(|| format!("cannot write {}", out.display()))?;

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use gearv_manifest::{Console, Payload, Vm};
+use gearv_manifest::{Console, Manifest, Payload, VirtioDevice, Vm};
 
 #[cfg(test)]
 mod tests;
@@ -17,8 +17,8 @@ const PHANDLE_GICV2: u32 = 2;
 const PHANDLE_CLOCK: u32 = 3;
 const GICR_STRIDE: usize = 0x2_0000;
 
-/// Returns the source of the device tree for `vm`.
-pub(crate) fn source(vm: &Vm<'_>) -> String {
+/// Returns the source of the device tree for `vm`, which is not the device VM: init makes that one's.
+pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     let bootargs = match vm.payload {
         Payload::Linux {
             kernel: _,
@@ -32,6 +32,8 @@ pub(crate) fn source(vm: &Vm<'_>) -> String {
         format!("\t\tstdout-path = \"{}\";\n", uart_path(console))
     });
     let uart = vm.console.map_or_else(String::new, uart);
+    let devices = manifest.virtio_of(vm.id);
+    let virtio: String = devices.map(|(_, device)| virtio(vm, device)).collect();
     format!(
         "/dts-v1/;
 
@@ -90,7 +92,7 @@ pub(crate) fn source(vm: &Vm<'_>) -> String {
 		interrupt-controller;
 		reg = <0 0 0 0x1000>, <0 0 0 0x2000>;
 	}};
-{uart}}};
+{uart}{virtio}}};
 ",
         name = vm.name,
         bootargs = escape(bootargs),
@@ -137,6 +139,24 @@ fn uart(console: Console) -> String {
 		interrupts = <0 {shared} 4>;
 		clocks = <{PHANDLE_CLOCK}>, <{PHANDLE_CLOCK}>;
 		clock-names = \"uartclk\", \"apb_pclk\";
+	}};
+"
+    )
+}
+
+/// Returns the node of a virtio device. Coherent: GDM reads the rings through its caches.
+fn virtio(vm: &Vm<'_>, device: &VirtioDevice<'_>) -> String {
+    let address = vm.virtio_ipa + device.offset();
+    let (high, low) = (address >> 32, address & 0xffff_ffff);
+    let shared = device.intid().saturating_sub(FIRST_SHARED_INTID);
+    let size = VirtioDevice::STRIDE;
+    format!(
+        "
+	virtio_mmio@{address:x} {{
+		compatible = \"virtio,mmio\";
+		reg = <{high:#x} {low:#x} 0 {size:#x}>;
+		interrupts = <0 {shared} 1>;
+		dma-coherent;
 	}};
 "
     )

@@ -46,8 +46,8 @@ pub(crate) struct VmSummary {
     pub(crate) memory_bytes: u64,
     /// Whether its SYSTEM_OFF powers the machine off.
     pub(crate) may_power_off: bool,
-    /// Its device tree, to be compiled.
-    pub(crate) device_tree: String,
+    /// Its device tree, to be compiled; none for the device VM, whose tree init makes.
+    pub(crate) device_tree: Option<String>,
 }
 
 /// A file that goes into the archive.
@@ -156,7 +156,10 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
         vcpus: vm.vcpu_count,
         memory_bytes: vm.memory.bytes,
         may_power_off: vm.may_power_off,
-        device_tree: guest_dt::source(vm),
+        device_tree: match vm.kind {
+            VmKind::Guest | VmKind::RealTime => Some(guest_dt::source(manifest, vm)),
+            VmKind::Device => None,
+        },
     });
     let mut files: Vec<FileRef> = Vec::new();
     let gear2 = Some(manifest.gear2.image).filter(|image| *image != GEAR2_MEMBER);

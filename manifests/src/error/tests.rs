@@ -34,11 +34,11 @@ fn messages_name_rule_node_property_value_conflict_and_repair() {
 
 #[test]
 fn paths_too_deep_are_cut() {
-    let path = ["a", "b", "c", "d", "e"]
+    let path = ["a", "b", "c", "d", "e", "f"]
         .iter()
         .fold(NodePath::ROOT, |path, name| path.child(name));
     assert_eq!(
         (path.to_string(), NodePath::ROOT.to_string()),
-        ("/a/b/c/d".into(), "/".into())
+        ("/a/b/c/d/e".into(), "/".into())
     );
 }

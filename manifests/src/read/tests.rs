@@ -1,7 +1,10 @@
 //! Tests of what a good manifest becomes; `rules/tests.rs` has the refusals.
 
 use crate::testing::{Tree, cells, smallest, text};
-use crate::{Console, GicMode, Manifest, Payload, Privilege, Region, Restart, Vm, VmKind, read};
+use crate::{
+    Console, DevicePatterns, GicMode, Manifest, Payload, Privilege, Region, Restart, VirtioDevice,
+    VirtioKind, Vm, VmKind, read,
+};
 
 #[track_caller]
 fn accepts(tree: &Tree, check: impl FnOnce(&Manifest<'_>)) {
@@ -122,6 +125,68 @@ fn reads_a_flat_payload() {
         assert_eq!(vm.payload, flat);
         assert!(vm.payload.files().eq([image]));
     });
+}
+
+#[test]
+fn reads_the_device_vm_and_whom_it_serves() {
+    let tree = smallest()
+        .set("/vms/linux/virtio/disk", "type", text("block"))
+        .set("/vms/linux/virtio/disk", "backend", text("/dev/vda"))
+        .set("/vms/linux/virtio/disk", "read-only", std::vec![])
+        .set("/vms/linux/virtio/random", "type", text("rng"))
+        .set("/vms/device", "kind", text("device"))
+        .set(
+            "/vms/device",
+            "devices",
+            b"/pl011@9000000\0/soc/x@*\0".to_vec(),
+        )
+        .set("/vms/device", "window-address", cells(&[0x1000_0000]))
+        .set("/vms/device", "memory-mib", cells(&[2]))
+        .set("/vms/device", "image", text("flat"));
+    accepts(&tree, |manifest| {
+        let device = manifest.device_vm().unwrap();
+        assert_eq!((device.id.index(), device.window().start), (1, 0x1000_0000));
+        assert!(device.devices.iter().eq(["/pl011@9000000", "/soc/x@*"]));
+        let linux = manifest.vms.get(0).unwrap();
+        assert!(manifest.virtio_vms().eq([linux]));
+        let random = VirtioDevice {
+            vm: linux.id,
+            index: 1,
+            name: "random",
+            kind: Some(VirtioKind::Random),
+            backend: None,
+            read_only: false,
+        };
+        let disk = VirtioDevice {
+            index: 0,
+            name: "disk",
+            kind: Some(VirtioKind::Block),
+            backend: Some("/dev/vda"),
+            read_only: true,
+            ..random
+        };
+        assert!(manifest.virtio_of(linux.id).eq([(0, &disk), (1, &random)]));
+        assert_eq!((random.offset(), random.intid()), (0x200, 49));
+    });
+}
+
+#[test]
+fn stars_stand_for_the_rest_of_a_name() {
+    let cases = [
+        ("/a@1", "/a@1", true),
+        ("/a@1", "/a@10", false),
+        ("/a@*", "/a@10", true),
+        ("/a@*", "/a@10/b", false),
+        ("/soc/*", "/soc/b", true),
+        ("/soc/*", "/soc2/b", false),
+    ];
+    for (pattern, path, expected) in cases {
+        assert_eq!(
+            DevicePatterns::matches(pattern, path),
+            expected,
+            "{pattern} {path}"
+        );
+    }
 }
 
 #[test]

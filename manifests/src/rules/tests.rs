@@ -10,6 +10,8 @@ use crate::testing::{Aligned, Tree, cells, smallest, text};
 use crate::{Privilege, Region, Rule, VmKind};
 
 const VM: &str = "/vms/linux";
+const DEVICE: &str = "/vms/device";
+const DISK: &str = "/vms/linux/virtio/disk";
 const BOARD: Board<'_> = Board {
     cpu_count: 4,
     memory: &[
@@ -18,16 +20,26 @@ const BOARD: Board<'_> = Board {
     ],
     reserved: &[Region::new(0x4000_0000, 0x4020_0000)],
     devices: &[Region::new(0x0800_0000, 0x0900_0000)],
-    kinds: &[VmKind::Guest, VmKind::RealTime],
+    kinds: &[VmKind::Guest, VmKind::Device, VmKind::RealTime],
     privileges: &[Privilege::El0],
 };
 
 /// A manifest and the beginning of the only message that it must give.
 type Case = (Tree, &'static str);
 
+/// The same with a build that runs nothing but guests.
+const GUESTS_ONLY: Board<'_> = Board {
+    kinds: &[VmKind::Guest],
+    ..BOARD
+};
+
 fn errors(blob: &Aligned) -> Vec<(Rule, String)> {
+    errors_on(&BOARD, blob)
+}
+
+fn errors_on(board: &Board<'_>, blob: &Aligned) -> Vec<(Rule, String)> {
     let mut errors = Vec::new();
-    let outcome = validate(blob.as_slice(), &BOARD, &mut |error| {
+    let outcome = validate(blob.as_slice(), board, &mut |error| {
         errors.push((error.rule, error.to_string()))
     });
     assert_eq!(
@@ -136,8 +148,8 @@ fn syntax_cases() -> Vec<Case> {
             you mean gear2?"
         ),
         (
-            smallest().node("/vms/linux/virtio"),
-            "M-SYN-002: /vms/linux/virtio: "
+            smallest().node("/vms/linux/uart"),
+            "M-SYN-002: /vms/linux/uart: "
         ),
         (smallest().node("/gear2/cpus"), "M-SYN-002: /gear2/cpus: "),
         (
@@ -238,10 +250,7 @@ fn vm_cases() -> Vec<Case> {
             "M-VM-005: /vms/other: \
             may-power-off: two VMs may power the machine off, in conflict with /vms/linux; "
         ),
-        (
-            smallest().set(VM, "kind", text("device")),
-            "M-VM-006: /vms/linux: kind: "
-        ),
+        (real_time(), "M-VM-006: /vms/rt: kind: "),
         (
             smallest().set("/gear2", "privilege", text("el1")),
             "M-GR2-001: /gear2: privilege: "
@@ -496,6 +505,161 @@ fn console_cases() -> Vec<Case> {
     ]
 }
 
+/// Returns a manifest with a device VM and a guest that has a disk.
+fn served() -> Tree {
+    flat(smallest(), DEVICE)
+        .set(DEVICE, "kind", text("device"))
+        .set(DEVICE, "devices", text("/virtio_mmio@*"))
+        .set(DISK, "type", text("block"))
+        .set(DISK, "backend", text("/dev/vda"))
+}
+
+fn device_vm_cases() -> Vec<Case> {
+    let devices = |pattern: &str| served().set(DEVICE, "devices", text(pattern));
+    let window = |cells: Vec<u8>| served().set(DEVICE, "window-address", cells);
+    std::vec![
+        (
+            smallest().set(VM, "devices", text("/pl011@9000000")),
+            "M-DEV-001: /vms/linux: devices: "
+        ),
+        (
+            smallest().set(VM, "window-address", cells(&[0x1000_0000])),
+            "M-DEV-001: /vms/linux: window-address: "
+        ),
+        (
+            flat(served(), "/vms/second").set("/vms/second", "kind", text("device")),
+            "M-DEV-002: /vms/second: kind: two VMs own the devices, in conflict with /vms/device; "
+        ),
+        (
+            devices("pl011@9000000"),
+            "M-DEV-003: /vms/device: devices: "
+        ),
+        (
+            devices("/soc/*/uart"),
+            "M-DEV-003: /vms/device: devices: this is no path of a device in the board's device \
+            tree (\"/soc/*/uart\"); "
+        ),
+        (devices("/"), "M-DEV-003: /vms/device: devices: "),
+        (devices("//a"), "M-DEV-003: /vms/device: devices: "),
+        (devices(""), "M-DEV-003: /vms/device: devices: "),
+        (
+            served().set(DEVICE, "devices", b"/a".to_vec()),
+            "M-SYN-003: /vms/device: devices: "
+        ),
+        (
+            served().set(DEVICE, "memory-ipa", cells(&[0x1_0000_0000_u64 as u32])),
+            "M-DEV-004: /vms/device: memory-ipa: "
+        ),
+        (
+            window(cells(&[0x0c01_0000])),
+            "M-DEV-005: /vms/device: window-address: "
+        ),
+        (
+            window(cells(&[0x1_0000, 0])),
+            "M-DEV-005: /vms/device: window-address: "
+        ),
+        (
+            window(cells(&[0x5000_0000])),
+            "M-DEV-006: /vms/device: window-address: "
+        ),
+        (
+            window(cells(&[0x0800_0000])),
+            "M-DEV-006: /vms/device: window-address: "
+        ),
+        (
+            served().set("/vms/device/console", "address", cells(&[0x0c00_1000])),
+            "M-DEV-006: /vms/device: window-address: "
+        ),
+    ]
+}
+
+fn virtio_cases() -> Vec<Case> {
+    let disks = |tree: Tree, vm: &str, count: usize| {
+        (0..count).fold(tree, |tree, index| {
+            let path = format!("{vm}/virtio/disk{index}");
+            tree.set(&path, "type", text("rng"))
+        })
+    };
+    let served = served();
+    let guests = (0..4).fold(served.clone(), |tree, index| {
+        let path = format!("/vms/g{index}");
+        disks(flat(tree, &path), &path, 8)
+    });
+    std::vec![
+        (
+            smallest().set(DISK, "type", text("rng")),
+            "M-VIO-001: /vms/linux/virtio: "
+        ),
+        (
+            served
+                .clone()
+                .set("/vms/device/virtio/a", "type", text("rng")),
+            "M-VIO-002: /vms/device/virtio: "
+        ),
+        (
+            disks(served.clone(), VM, 8),
+            "M-VIO-003: /vms/linux/virtio/disk7: "
+        ),
+        (guests, "M-VIO-004: /vms/g3/virtio/disk7: "),
+        (
+            served.clone().unset(DISK, "type"),
+            "M-VIO-005: /vms/linux/virtio/disk: type: "
+        ),
+        (
+            served.clone().set(DISK, "type", text("blk")),
+            "M-SYN-005: /vms/linux/virtio/disk: type: "
+        ),
+        (
+            served.clone().unset(DISK, "backend"),
+            "M-VIO-006: /vms/linux/virtio/disk: backend: "
+        ),
+        (
+            served.clone().set(DISK, "type", text("rng")),
+            "M-VIO-007: /vms/linux/virtio/disk: backend: "
+        ),
+        (
+            served
+                .clone()
+                .set(DISK, "type", text("net"))
+                .set(DISK, "read-only", std::vec![]),
+            "M-VIO-007: /vms/linux/virtio/disk: read-only: "
+        ),
+        (
+            served.clone().set(DISK, "size", cells(&[1])),
+            "M-SYN-001: /vms/linux/virtio/disk: size: "
+        ),
+        (
+            served.clone().set("/vms/linux/virtio", "x", cells(&[1])),
+            "M-SYN-001: /vms/linux/virtio: x: "
+        ),
+        (
+            served.clone().node("/vms/linux/virtio/disk/part"),
+            "M-SYN-002: /vms/linux/virtio/disk/"
+        ),
+        (
+            served.clone().set(VM, "virtio-address", cells(&[0x200])),
+            "M-VIO-008: /vms/linux: virtio-address: "
+        ),
+        (
+            served
+                .clone()
+                .set(VM, "virtio-address", cells(&[0x0900_0000]))
+                .node("/vms/linux/console"),
+            "M-VIO-009: /vms/linux: virtio-address: "
+        ),
+        (
+            served
+                .clone()
+                .set(VM, "virtio-address", cells(&[0x5000_0000])),
+            "M-VIO-009: /vms/linux: virtio-address: "
+        ),
+        (
+            served.set("/vms/linux/console", "interrupt", cells(&[48])),
+            "M-VIO-010: /vms/linux/console: interrupt: "
+        ),
+    ]
+}
+
 fn cases() -> Vec<Case> {
     let parts = [
         syntax_cases(),
@@ -504,6 +668,8 @@ fn cases() -> Vec<Case> {
         memory_cases(),
         payload_cases(),
         console_cases(),
+        device_vm_cases(),
+        virtio_cases(),
     ];
     parts.into_iter().flatten().collect()
 }
@@ -511,7 +677,13 @@ fn cases() -> Vec<Case> {
 #[test]
 fn refuses_with_one_message_naming_node_and_property() {
     for (tree, expected) in cases() {
-        let errors = errors(&tree.flatten());
+        let rule = Rule::KindNotSupported.id();
+        let board = if expected.starts_with(rule) {
+            &GUESTS_ONLY
+        } else {
+            &BOARD
+        };
+        let errors = errors_on(board, &tree.flatten());
         let messages: Vec<_> = errors.iter().map(|(_, message)| message.as_str()).collect();
         assert!(
             matches!(messages[..], [one] if one.starts_with(expected)),
@@ -560,6 +732,7 @@ fn accepts_the_limits() {
         many(16, 2),
         many(4, 8),
         largest,
+        served(),
     ] {
         assert_eq!(errors(&tree.flatten()), []);
     }

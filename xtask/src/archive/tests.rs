@@ -44,7 +44,7 @@ fn build(test: &str, path: &str, artifact: &str) -> anyhow::Result<Vec<u8>> {
         vcpus: 1,
         memory_bytes: 2 << 20,
         may_power_off: false,
-        device_tree: "/dts-v1/; / { };".into(),
+        device_tree: Some("/dts-v1/; / { };".into()),
     };
     let file = |name_in_archive: String, source| FileRef {
         name_in_archive,

@@ -3,7 +3,8 @@
 use std::fs;
 
 use gearv_manifest::{
-    Blob, Console, CpuList, GicMode, Memory, Node, Payload, Restart, Vm, VmId, VmKind,
+    BINDING_VERSION, Blob, Console, CpuList, Gear2Config, GicMode, List, Manifest, Memory, Node,
+    Payload, Restart, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
 };
 
 use super::{escape, source};
@@ -33,14 +34,40 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         autostart: true,
         restart: Restart::Never,
         gic: GicMode::Emulated,
+        devices: Default::default(),
+        window_ipa: Vm::DEFAULT_WINDOW,
+        virtio_ipa: Vm::DEFAULT_VIRTIO,
     }
 }
 
+/// Returns a manifest of the guest with two virtio devices, and one of another VM before.
+fn manifest(vm: Vm<'static>) -> Manifest<'static> {
+    let mut manifest = Manifest {
+        version: BINDING_VERSION,
+        gear2: Gear2Config::DEFAULT,
+        vms: List::new(),
+        virtio: List::new(),
+    };
+    manifest.vms.push(vm).unwrap();
+    for (id, index) in [(1, 0), (0, 0), (0, 1)] {
+        let device = VirtioDevice {
+            vm: VmId::new(id).unwrap(),
+            index,
+            name: "random",
+            kind: Some(VirtioKind::Random),
+            backend: None,
+            read_only: false,
+        };
+        manifest.virtio.push(device).unwrap();
+    }
+    manifest
+}
+
 /// Compiles the guest's tree and looks at its root.
-fn look(test: &str, vm: &Vm<'_>, check: impl FnOnce(Node<'_>)) {
+fn look(test: &str, vm: Vm<'static>, check: impl FnOnce(Node<'_>)) {
     let folder = scratch(test);
     let dtb = compile_text(
-        &source(vm),
+        &source(&manifest(vm), &vm),
         &Tools::prepare().unwrap(),
         &folder.join("g.dtb"),
     )
@@ -58,7 +85,7 @@ fn bytes<'a>(node: Node<'a>, path: &str, property: &str) -> &'a [u8] {
 
 #[test]
 fn slots_have_their_final_size() {
-    look("slots", &guest(Some(Console::DEFAULT)), |root| {
+    look("slots", guest(Some(Console::DEFAULT)), |root| {
         let slots = [
             ("", "interrupt-parent", 4),
             ("chosen", "linux,initrd-start", 8),
@@ -91,7 +118,7 @@ fn has_the_vms_cpus_command_line_and_console() {
         ipa: 0x1_1000_0000,
         intid: 40,
     };
-    look("content", &guest(Some(console)), |root| {
+    look("content", guest(Some(console)), |root| {
         let cpus = root.child("cpus").unwrap();
         assert!(
             cpus.children()
@@ -126,8 +153,27 @@ fn has_the_vms_cpus_command_line_and_console() {
 }
 
 #[test]
+fn has_the_vms_virtio_devices() {
+    look("virtio", guest(None), |root| {
+        let virtio = root
+            .children()
+            .filter(|node| node.name().starts_with("virtio"));
+        assert!(
+            virtio
+                .map(|node| node.name())
+                .eq(["virtio_mmio@a000000", "virtio_mmio@a000200"])
+        );
+        let second = root.child("virtio_mmio@a000200").unwrap();
+        let cells = |name: &str| second.property(name).unwrap().cells().unwrap();
+        assert!(cells("reg").eq([0, 0x0a00_0200, 0, 0x200]));
+        assert!(cells("interrupts").eq([0, 17, 1]));
+        assert!(second.property("dma-coherent").unwrap().value.is_empty());
+    });
+}
+
+#[test]
 fn without_console_there_is_no_uart() {
-    look("silent", &guest(None), |root| {
+    look("silent", guest(None), |root| {
         assert!(root.children().all(|node| !node.name().starts_with("uart")));
         assert!(
             root.child("chosen")

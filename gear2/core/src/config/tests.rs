@@ -30,6 +30,9 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         autostart: true,
         restart: Restart::Never,
         gic: GicMode::Emulated,
+        devices: Default::default(),
+        window_ipa: Vm::DEFAULT_WINDOW,
+        virtio_ipa: Vm::DEFAULT_VIRTIO,
     }
 }
 
@@ -40,6 +43,7 @@ fn manifest(vms: &[Vm<'static>]) -> Manifest<'static> {
         version: BINDING_VERSION,
         gear2: Gear2Config::DEFAULT,
         vms: list,
+        virtio: List::new(),
     }
 }
 
