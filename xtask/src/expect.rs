@@ -96,13 +96,33 @@ impl Session {
                 self.consumed += at + texts[which].len();
                 return Ok((before, which));
             }
-            if let Some(fatal) = self.fatal.iter().find(|fatal| fresh.contains(**fatal)) {
-                self.receive_rest();
-                bail!("it says {fatal:?}");
-            }
+            self.check_fatal()?;
             if !self.receive(deadline)? {
                 let waited = timeout.as_secs();
                 bail!("no {} within {waited} s", quoted(texts));
+            }
+        }
+    }
+
+    /// Waits until what was printed so far, looked at line by line, is `done`; consumes nothing.
+    pub(crate) fn wait_until(
+        &mut self,
+        what: &str,
+        timeout: Duration,
+        done: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let mut looked_at = 0;
+        loop {
+            if self.transcript[looked_at..].contains('\n') {
+                looked_at = self.transcript.len();
+                if done(&self.transcript) {
+                    return Ok(());
+                }
+            }
+            self.check_fatal()?;
+            if !self.receive(deadline)? {
+                bail!("no {what} within {} s", timeout.as_secs());
             }
         }
     }
@@ -149,6 +169,16 @@ impl Session {
                 bail!("it ended ({status})");
             }
         }
+    }
+
+    /// Fails if the child has said that it never recovers.
+    fn check_fatal(&mut self) -> Result<()> {
+        let fresh = &self.transcript[self.consumed..];
+        if let Some(fatal) = self.fatal.iter().find(|fatal| fresh.contains(**fatal)) {
+            self.receive_rest();
+            bail!("it says {fatal:?}");
+        }
+        Ok(())
     }
 
     /// Receives what is still being printed, for a dump is more than its first line.

@@ -1,7 +1,8 @@
 //! The bare-metal guests under GearV: builds, boots and judges each row of the table.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 
@@ -14,6 +15,8 @@ use crate::{run, workspace};
 
 /// The QEMU that the guests run on; the Debian guests run on all that are supported.
 const QEMU: u32 = 10;
+/// A guest's last line.
+const DONE: &str = "DONE";
 
 pub(super) fn parts() -> Vec<Part> {
     TARGET_TESTS.iter().flat_map(parts_of).collect()
@@ -34,7 +37,9 @@ fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
 /// Runs a guest on the bare machine.
 fn boot_native(row: &TargetTest, bin: &str, tally: &mut Tally) -> Result<()> {
     let guest = build_images::build_guest(bin)?;
+    let default = Machine::default();
     let machine = Machine {
+        cpu: default.cpu + row.cpu_properties,
         cpus: row.cpus,
         icount: row.icount,
         ..Machine::default()
@@ -54,7 +59,7 @@ fn boot(row: &TargetTest, model: &str, tally: &mut Tally) -> Result<()> {
     let manifest = format!("tests/manifests/{}.dts", row.manifest);
     let images = build_images::build(&workspace::root().join(manifest))?;
     let machine = Machine {
-        cpu: model.to_owned(),
+        cpu: format!("{model}{}", row.cpu_properties),
         cpus: row.cpus,
         memory_mib: run::memory_for(&images)?,
         icount: row.icount,
@@ -88,22 +93,16 @@ fn judge(session: &mut Session, row: &TargetTest, tally: &mut Tally) -> Result<(
 
 /// Waits until so many guests are done.
 fn wait_for_done(session: &mut Session, guests: usize, timeout: Duration) -> Result<()> {
-    let deadline = Instant::now() + timeout;
-    let mut done = 0;
-    while done < guests {
-        let rest = deadline.saturating_duration_since(Instant::now());
-        let before = session.expect("DONE\n", rest)?;
-        // A label may stand before it, other words may not.
-        let line = before.lines().last().unwrap_or_default();
-        done += usize::from(before.ends_with('\n') || without_label(line).is_empty());
-    }
-    Ok(())
+    session.wait_until("DONE of all guests", timeout, |transcript| {
+        let lines = whole_lines(transcript);
+        lines.iter().filter(|line| *line == DONE).count() >= guests
+    })
 }
 
 /// Tallies the guests' verdicts and returns how many checks passed.
 fn count_verdicts(transcript: &str, tally: &mut Tally) -> usize {
     let mut passed = 0;
-    for line in transcript.lines().map(without_label) {
+    for line in whole_lines(transcript) {
         if line.starts_with("PASS ") {
             passed += 1;
         } else if let Some(failure) = line.strip_prefix("FAIL ") {
@@ -114,12 +113,41 @@ fn count_verdicts(transcript: &str, tally: &mut Tally) -> usize {
     passed
 }
 
-/// Removes the `[name] ` that the console puts before the lines of one VM among several.
-fn without_label(line: &str) -> &str {
-    let after = line
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once("] "));
-    after.map_or(line, |(_, rest)| rest)
+/// Returns the guests' lines without labels, each at the place where it begins.
+///
+/// The line of the VM in focus is shown byte by byte, so another VM's may have torn it: what does
+/// not begin as a report does, and follows another VM's line, goes on with the VM's last one.
+fn whole_lines(transcript: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut last_of: HashMap<&str, usize> = HashMap::new();
+    let mut previous = "";
+    for line in transcript.lines() {
+        let (label, text) = label_and_text(line);
+        let torn = !label.is_empty() && label != previous && !begins_a_line(text);
+        match last_of.get(label) {
+            Some(&last) if torn && lines[last] != DONE => lines[last] += text,
+            _ => {
+                last_of.insert(label, lines.len());
+                lines.push(text.to_owned());
+            }
+        }
+        previous = label;
+    }
+    lines
+}
+
+/// Tells whether a guest's report may begin like this, be it with part of a word.
+fn begins_a_line(text: &str) -> bool {
+    let mut words = ["PASS ", "FAIL ", "BENCH", DONE].into_iter();
+    !text.is_empty() && words.any(|word| text.starts_with(word) || word.starts_with(text))
+}
+
+/// Splits off the name in the `[name] ` that the console puts before the lines of one VM among
+/// several.
+fn label_and_text(line: &str) -> (&str, &str) {
+    line.strip_prefix('[')
+        .and_then(|rest| rest.split_once("] "))
+        .unwrap_or(("", line))
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub(super) struct TargetTest {
     pub(super) cpus: u32,
     /// Whether time is counted in instructions, for tests that measure.
     pub(super) icount: bool,
+    /// Properties of the CPU model, each with a comma before it.
+    pub(super) cpu_properties: &'static str,
     /// The most seconds that a run takes.
     pub(super) timeout_s: u64,
     /// How many guests print `DONE`.
@@ -33,6 +35,7 @@ const DEFAULT: TargetTest = TargetTest {
     models: &["cortex-a57"],
     cpus: 2,
     icount: false,
+    cpu_properties: "",
     timeout_s: 60,
     guests: 1,
     passes: 1,
@@ -88,11 +91,13 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
     TargetTest {
         manifest: "wfi-smp",
         native: Some("wfi_smp"),
+        timeout_s: 180,
         ..DEFAULT
     },
     TargetTest {
         manifest: "wfi-smp-shared",
         cpus: 1,
+        timeout_s: 180,
         ..DEFAULT
     },
     TargetTest {
@@ -112,6 +117,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         manifest: "reboot",
         native: Some("reboot"),
         cpus: 1,
+        icount: true,
         passes: 6,
         ..DEFAULT
     },
@@ -119,6 +125,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         manifest: "bench",
         native: Some("bench"),
         icount: true,
+        cpu_properties: ",cntfrq=1000000000",
         ..DEFAULT
     },
 ];

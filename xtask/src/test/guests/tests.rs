@@ -7,3 +7,22 @@ fn verdicts_are_counted_with_and_without_labels() {
     assert_eq!(count_verdicts(transcript, &mut tally), 2);
     assert_eq!(tally.failures, ["c: because"]);
 }
+
+#[test]
+fn a_line_that_another_guest_tore_is_whole_again() {
+    let transcript = "[x] PA\n[y] PASS b\n[x] SS a\n[x] FAI\n[y] DO\ngear2: y stopped\n[y] NE\n\
+                      [x] L c: why\n[x] DONE\n[y] noise\n";
+    let lines = whole_lines(transcript);
+    assert_eq!(
+        lines,
+        [
+            "PASS a",
+            "PASS b",
+            "FAIL c: why",
+            "DONE",
+            "gear2: y stopped",
+            "DONE",
+            "noise"
+        ]
+    );
+}
