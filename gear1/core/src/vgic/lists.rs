@@ -377,8 +377,6 @@ impl VmGic {
             if let Some(victim) = self.victim(vcpu, want, best) {
                 kicks = kicks.and(self.unlist(vcpu, victim));
                 self.list(vcpu, victim, best.intid(), lrs);
-                // What was displaced last is not looked for again.
-                orphans_left |= want == Want::Pending;
             } else {
                 match want {
                     Want::Active => orphans_left = true,

@@ -384,6 +384,27 @@ fn the_other_cpus_changes_win_over_its_list_register() {
     assert_eq!(cpu.find(5).map(|lr| lr.state), Some(LrState::Active));
 }
 
+/// G1-GIC-003: the short way of an SGI does not hide what else has changed.
+#[test]
+fn a_repeated_sgi_does_not_keep_a_disabled_one_in_its_list_register() {
+    let mut gic = ready(GicVersion::V3, 2, 32);
+    let mut cpu = Fake::new(4);
+    let _ = gic.sgi1r_loaded(v(0), sgi1r(5, 1), &mut cpu);
+    cpu.acknowledge();
+    cpu.end();
+    let _ = gic.sgi1r_loaded(v(0), sgi1r(6, 1), &mut cpu);
+    let _ = gic.redistributor_write(v(0), SGI + CLEAR_ENABLE, WORD, 1 << 6);
+    assert!(gic.sgi1r(v(1), sgi1r(5, 1)).contains(v(0)));
+    let _ = gic.flush(v(0), &mut cpu);
+    assert_eq!(cpu.acknowledge(), Some((id(5), 0)));
+    cpu.end();
+    assert_eq!(cpu.acknowledge(), None);
+    // And the short way itself is not taken for a disabled one.
+    let _ = gic.redistributor_write(v(0), SGI + CLEAR_ENABLE, WORD, 1 << 5);
+    let _ = gic.sgi1r_loaded(v(0), sgi1r(5, 1), &mut cpu);
+    assert_eq!(cpu.acknowledge(), None);
+}
+
 #[test]
 fn sgis_of_several_gicv2_senders_arrive_one_after_the_other() {
     let mut gic = ready(GicVersion::V2, 3, 32);
