@@ -6,10 +6,13 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
+use gear1_abi::event::Mmio;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::info::{Gear2Info, INFO_MAGIC};
 use gear1_abi::{ABI_VERSION, abi_compatible};
+use gear2_protocol::VIRTIO_STRIDE;
 use gearv_manifest::{Console, CpuSet, Manifest, Restart, Vm, VmKind};
 
 use crate::scheduler::{Parameters, Policy};
@@ -80,6 +83,8 @@ pub struct Config {
     pub(crate) policy: &'static Policy,
     pub(crate) parameters: Parameters,
     pub(crate) vms: Vec<VmConfig>,
+    /// The VM whose userspace serves the others' virtio devices.
+    pub(crate) device_vm: Option<VmId>,
     /// For each vCPU its VM and its CPU.
     pub(crate) vcpus: [Option<VcpuConfig>; MAX_VCPUS],
 }
@@ -106,6 +111,55 @@ pub(crate) struct VmConfig {
     pub(crate) autostart: bool,
     /// Gear2 schedules it and may start and stop it.
     pub(crate) scheduled: bool,
+    /// Its virtio devices, if it has any.
+    pub(crate) virtio: Option<VirtioPage>,
+    /// Its vCPUs, those that Gear2 does not schedule too.
+    pub(crate) vcpus: Range<usize>,
+}
+
+impl VmConfig {
+    /// Returns its first vCPU, which is the one that boots it.
+    pub(crate) const fn boot_vcpu(&self) -> Option<VcpuId> {
+        VcpuId::new(self.vcpus.start)
+    }
+}
+
+/// The page of a guest's virtio-mmio registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VirtioPage {
+    /// Where the guest sees it.
+    pub(crate) ipa: u64,
+    /// Channel of its first device.
+    pub(crate) first_channel: u32,
+    /// Number of its devices.
+    pub(crate) count: u32,
+}
+
+impl VirtioPage {
+    fn new(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<Self> {
+        let (first, _) = manifest.virtio_of(vm.id).next()?;
+        Some(Self {
+            ipa: vm.virtio_ipa,
+            first_channel: u32::try_from(first).ok()?,
+            count: u32::try_from(manifest.virtio_of(vm.id).count()).ok()?,
+        })
+    }
+
+    /// Returns channel and register offset of an access, `None` if no device is there or the
+    /// access is not aligned.
+    pub(crate) fn locate(&self, access: Mmio) -> Option<(u32, u32)> {
+        let offset = access.ipa.checked_sub(self.ipa)?;
+        let device = u32::try_from(offset / VIRTIO_STRIDE).ok()?;
+        let register = u32::try_from(offset % VIRTIO_STRIDE).ok()?;
+        let aligned = access.ipa.trailing_zeros() >= u32::from(access.size_log2);
+        let there = device < self.count && aligned;
+        there.then_some((self.first_channel + device, register))
+    }
+
+    /// Iterates over its devices' channels.
+    pub(crate) const fn channels(&self) -> Range<u32> {
+        self.first_channel..self.first_channel + self.count
+    }
 }
 
 impl Config {
@@ -126,13 +180,16 @@ impl Config {
         let policy = Policy::named(name).ok_or_else(|| StartError::Scheduler(name.into()))?;
         let counter_hz = u64::from(info.counter_hz);
         let slice = u64::from(manifest.gear2.slice_us).saturating_mul(counter_hz) / 1_000_000;
+        let vms = manifest.vms.iter();
+        let vms = vms.map(|vm| VmConfig::new(info, manifest, vm));
         let mut config = Self {
             cpus: cpu_set(info.cpu_mask),
             counter_hz,
             uart_intid: info.uart_intid,
             policy,
             parameters: Parameters { slice },
-            vms: manifest.vms.iter().map(VmConfig::new).collect(),
+            vms: vms.collect(),
+            device_vm: manifest.device_vm().map(|vm| vm.id),
             vcpus: [None; MAX_VCPUS],
         };
         if usize::try_from(info.vm_count) != Ok(config.vms.len()) {
@@ -182,6 +239,11 @@ impl Config {
         self.vcpus[vcpu.index()]
     }
 
+    /// Returns the number of all VMs' vCPUs.
+    pub(crate) fn vcpu_count(&self) -> usize {
+        self.vms.iter().map(|vm| vm.vcpus.end).max().unwrap_or(0)
+    }
+
     pub(crate) fn vm(&self, vm: VmId) -> Option<&VmConfig> {
         self.vms.get(vm.index())
     }
@@ -193,8 +255,9 @@ impl Config {
 }
 
 impl VmConfig {
-    fn new(vm: &Vm<'_>) -> Self {
+    fn new(info: &Gear2Info, manifest: &Manifest<'_>, vm: &Vm<'_>) -> Self {
         let scheduled = vm.kind != VmKind::RealTime;
+        let first = usize::from(info.first_vcpu[vm.id.index()]);
         Self {
             id: vm.id,
             name: vm.name.into(),
@@ -203,6 +266,8 @@ impl VmConfig {
             restart: vm.restart,
             autostart: vm.autostart && scheduled,
             scheduled,
+            virtio: VirtioPage::new(manifest, vm),
+            vcpus: first..first + vm.vcpu_count,
         }
     }
 }

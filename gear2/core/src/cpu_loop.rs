@@ -5,18 +5,21 @@
 //! one that runs it.
 //!
 //! Invariants: an access or call that an event brings is answered before the
-//! next event, once; a loop is idle only when none of its vCPUs is ready;
+//! next event, once, or it is the device model's and whichever loop gets the
+//! doorbell passes the answer on; a loop is idle only when none of its vCPUs is ready;
 //! loading a VM takes no more than every other moment from vCPUs that are ready.
 
 use alloc::boxed::Box;
+use core::fmt;
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState};
-use gear1_abi::event::{Event, VmEnd};
+use gear1_abi::event::{Event, Mmio, VmEnd};
 use gear1_abi::guest::{GEAR2_NOP, NOT_SUPPORTED};
 use gear1_abi::id::{CpuIndex, MAX_VMS, VcpuId, VmId};
 use gear1_abi::regs::NO_DEADLINE;
 
 use crate::console::Command;
+use crate::control::{self, Task};
 use crate::gear1::Gear1;
 use crate::lifecycle::{Goal, Step, goal_after_end, goal_after_fault};
 use crate::machine::{Answer, Machine, Platform};
@@ -31,7 +34,7 @@ const LOAD_PAUSE_US: u64 = 200;
 /// How soon a VM that could not be stopped yet is asked again at the latest.
 const STOP_PAUSE_US: u64 = 1000;
 
-/// The job of sending console output that is held back. The other bits are VMs'.
+/// The job of sending console output that is held back, or telling the device model of it. The other bits are VMs'.
 const CONSOLE_JOB: u32 = 1 << MAX_VMS;
 
 const fn vm_job(vm: VmId) -> u32 {
@@ -53,6 +56,8 @@ pub struct CpuLoop<'m, P: Platform> {
     job_deadline: u64,
     /// What runs, and until when nothing but an event that wakes or stops a vCPU changes that.
     last: Option<Choice>,
+    /// When what runs began to.
+    since: u64,
 }
 
 impl<'m, P: Platform> CpuLoop<'m, P> {
@@ -67,6 +72,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             jobs: 0,
             job_deadline: NO_DEADLINE,
             last: None,
+            since: 0,
         }
     }
 
@@ -98,6 +104,11 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// Takes in an event and decides what the CPU does next.
     #[inline]
     pub fn on_event(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Decision {
+        if let Some(last) = self.last {
+            let ticks = now.saturating_sub(self.since);
+            self.machine.account(last.vcpu, ticks);
+        }
+        self.since = now;
         let due = self.take_in(gear1, event, now);
         match (due, self.last) {
             // An answer alone changes nothing: the short way back for accesses and calls.
@@ -111,14 +122,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     #[inline]
     fn take_in(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Due {
         match event {
-            Event::Mmio(vcpu, access) => {
-                let vm = self.machine.config.vcpu(vcpu)?.vm;
-                let (answer, console_due) = self.machine.access(gear1, vm, access, now);
-                if let Some(due) = console_due {
-                    self.take_job(CONSOLE_JOB, due);
-                }
-                return Some((vcpu, answer));
-            }
+            Event::Mmio(vcpu, access) => return self.access(gear1, vcpu, access, now),
             Event::Hypercall(vcpu, [function, ..]) => return Some((vcpu, hypercall(function))),
             Event::Wfi(vcpu) => self.scheduler.block(vcpu, now),
             Event::Wfe(vcpu) => self.scheduler.give_way(vcpu, now),
@@ -127,11 +131,68 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Event::VmEnd(vcpu, end) => self.vm_end(vcpu, end, now),
             Event::Fault(vcpu, syndrome) => self.fault(vcpu, syndrome, now),
             Event::Irq(_, intid) => self.interrupt(gear1, intid, now),
-            Event::Poke(_) | Event::Doorbell(_) => self.look_again(gear1, now),
+            Event::Poke(_) => {
+                self.look_again(gear1, now);
+                self.serve(gear1, now);
+            }
+            Event::Doorbell(_) => self.serve(gear1, now),
             Event::Refused(status) => self.refused(gear1, status, now),
             Event::Deadline(_) => {}
         }
         None
+    }
+
+    #[inline]
+    fn access(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, access: Mmio, now: u64) -> Due {
+        let (answer, console_due) = self.machine.access(gear1, vcpu, access, now);
+        if let Some(due) = console_due {
+            self.take_job(CONSOLE_JOB, due);
+        }
+        if answer.is_none() {
+            self.scheduler.block(vcpu, now);
+        }
+        Some((vcpu, answer?))
+    }
+
+    /// Does what the device model asks for, and passes on what it answers.
+    fn serve(&mut self, gear1: &mut impl Gear1, now: u64) {
+        let machine = self.machine;
+        let Some(model) = &machine.device_model else {
+            return;
+        };
+        // Gear1 wakes a vCPU of another loop there.
+        model.collect(gear1, |vcpu| {
+            if let Some(home) = machine.config.vcpu(vcpu)
+                && home.cpu == self.cpu
+            {
+                self.make_ready(vcpu, home.vm, now);
+            }
+        });
+        machine.take_ring_input(gear1);
+        match control::serve(machine, gear1) {
+            Task::None => {}
+            Task::Ask(vm, goal) => self.ask(vm, goal),
+            Task::LookAgain(vm) => self.have_all_look_again(gear1, vm, now),
+        }
+        model.greet(gear1);
+    }
+
+    /// Has all loops that run a VM's vCPUs look again, this one at once.
+    fn have_all_look_again(&mut self, gear1: &mut impl Gear1, vm: VmId, now: u64) {
+        for (_, vcpu) in self.machine.config.vcpus() {
+            if vcpu.vm == vm && vcpu.cpu != self.cpu {
+                let _ = gear1.poke(vcpu.cpu);
+            }
+        }
+        self.look_again(gear1, now);
+    }
+
+    /// Shows a line about a VM, or about Gear2.
+    fn say(&mut self, vm: Option<VmId>, text: fmt::Arguments<'_>) {
+        self.machine.say(vm, text);
+        if self.machine.device_model.is_some() {
+            self.take_job(CONSOLE_JOB, 0);
+        }
     }
 
     fn decide(&mut self, gear1: &mut impl Gear1, due: Due, now: u64) -> Decision {
@@ -139,6 +200,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let mut job_deadline = NO_DEADLINE;
         if self.jobs != 0 {
             now = self.work(gear1, now);
+            self.since = now;
         }
         if self.jobs != 0 {
             job_deadline = self.job_deadline;
@@ -166,9 +228,18 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
+    /// Takes in a vCPU that can go on, unless its VM is paused: a resumed VM's are looked for.
+    fn make_ready(&mut self, vcpu: VcpuId, vm: VmId, now: u64) {
+        if !self.machine.is_paused(vm) {
+            self.scheduler.wake(vcpu, now);
+        }
+    }
+
     fn wake(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, now: u64) {
         match self.machine.config.vcpu(vcpu) {
-            Some(config) if config.cpu == self.cpu => self.scheduler.wake(vcpu, now),
+            Some(config) if config.cpu == self.cpu => {
+                self.make_ready(vcpu, config.vm, now);
+            }
             Some(config) => {
                 // Gear1 does not know yet where it belongs.
                 let _ = gear1.vcpu_assign(vcpu, config.cpu);
@@ -194,7 +265,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             VmEnd::Off => "turned itself off",
             VmEnd::Reset => "resets itself",
         };
-        self.machine.say(format_args!("{name} {what}"));
+        self.say(Some(vm), format_args!("{name} {what}"));
         if let Some((config, shared)) = self.machine.vm(vm) {
             shared.lifecycle.lock().ended(goal_after_end(config, end));
             self.take_job(vm_job(vm), now);
@@ -210,9 +281,12 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             .config
             .vcpu(vcpu)
             .map_or(0, |config| config.index);
-        self.machine.say(format_args!(
-            "{name} vCPU {index} cannot go on: ESR {esr:#x}, FAR {far:#x}, IPA {ipa:#x}"
-        ));
+        self.say(
+            Some(vm),
+            format_args!(
+                "{name} vCPU {index} cannot go on: ESR {esr:#x}, FAR {far:#x}, IPA {ipa:#x}"
+            ),
+        );
         if let Some((config, shared)) = self.machine.vm(vm) {
             shared.lifecycle.lock().ended(goal_after_fault(config));
             self.take_job(vm_job(vm), now);
@@ -240,8 +314,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
                 self.command(gear1, command, vm);
             }
         } else {
-            self.machine
-                .say(format_args!("interrupt {intid} is not expected"));
+            self.say(None, format_args!("interrupt {intid} is not expected"));
         }
         let _ = gear1.irq_done(intid);
     }
@@ -270,10 +343,11 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             shared.lifecycle.lock().ask(goal);
             self.take_job(vm_job(vm), 0);
         } else {
-            self.machine.say(format_args!(
-                "{} is not Gear2's to start or stop",
-                config.name
-            ));
+            let name = &config.name;
+            self.say(
+                Some(vm),
+                format_args!("{name} is not Gear2's to start or stop"),
+            );
         }
     }
 
@@ -296,12 +370,6 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             return now;
         }
         let mut due = NO_DEADLINE;
-        if self.jobs & CONSOLE_JOB != 0 {
-            match self.machine.settle_console(gear1, now) {
-                Some(held_until) => due = held_until,
-                None => self.jobs &= !CONSOLE_JOB,
-            }
-        }
         let pause = self.bring_vms_further(gear1);
         let now = gear1.now();
         if let Some(pause) = pause {
@@ -312,7 +380,14 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             } else {
                 self.machine.config.ticks(pause)
             };
-            due = due.min(now.saturating_add(ticks));
+            due = now.saturating_add(ticks);
+        }
+        // Last, as bringing VMs further says something.
+        if self.jobs & CONSOLE_JOB != 0 {
+            match self.machine.settle_console(gear1, now) {
+                Some(held_until) => due = due.min(held_until),
+                None => self.jobs &= !CONSOLE_JOB,
+            }
         }
         self.job_deadline = due;
         now
@@ -328,7 +403,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             }
             match self.step(gear1, vm) {
                 // One piece between two events; VMs are loaded one after the other.
-                Step::More | Step::Reset => return Some(LOAD_PAUSE_US),
+                Step::More | Step::Quiesce | Step::Reset => return Some(LOAD_PAUSE_US),
                 Step::Wait => pause = Some(STOP_PAUSE_US),
                 Step::Done | Step::Started | Step::Stopped | Step::PowerOff | Step::Refused(_) => {
                     self.jobs &= !vm_job(vm)
@@ -338,8 +413,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         pause
     }
 
-    fn step(&self, gear1: &mut impl Gear1, vm: VmId) -> Step {
-        let Some((config, shared)) = self.machine.vm(vm) else {
+    fn step(&mut self, gear1: &mut impl Gear1, vm: VmId) -> Step {
+        let machine = self.machine;
+        let Some((config, shared)) = machine.vm(vm) else {
             return Step::Done;
         };
         let name = &config.name;
@@ -347,43 +423,53 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let step = lifecycle.step(config, gear1);
         match step {
             Step::Done | Step::More | Step::Wait => {}
-            Step::Reset => self.machine.reset_devices(gear1, config.id),
+            Step::Quiesce => {
+                if !machine.quiesce(gear1, config, &mut lifecycle.quiescing) {
+                    return Step::Wait;
+                }
+                lifecycle.set_quiet();
+            }
+            Step::Reset => machine.reset(gear1, vm),
             Step::Started => {
+                machine.on_start(gear1, vm);
                 let verb = if lifecycle.starts() > 1 {
                     "restarted"
                 } else {
                     "started"
                 };
-                self.machine.say(format_args!("{name} {verb}"));
+                self.say(Some(vm), format_args!("{name} {verb}"));
             }
-            Step::Stopped => self.machine.say(format_args!("{name} stopped")),
+            Step::Stopped => self.say(Some(vm), format_args!("{name} stopped")),
             Step::PowerOff => {
-                self.machine.say(format_args!("power off"));
-                self.machine.drain_console();
+                self.say(Some(vm), format_args!("power off"));
+                machine.drain_console();
                 gear1.power_off();
             }
             Step::Refused(status) => {
-                self.machine
-                    .say(format_args!("{name}: Gear1 refuses: {status:?}"));
+                self.say(Some(vm), format_args!("{name}: Gear1 refuses: {status:?}"));
             }
         }
         step
     }
 
     /// Compares with Gear1 which vCPUs of this CPU are ready. Between two events no vCPU of this
-    /// CPU waits for an answer of this Gear2, so one that does was left behind by an earlier one.
+    /// CPU waits for an answer of this loop's.
     fn look_again(&mut self, gear1: &mut impl Gear1, now: u64) {
         for (vcpu, config) in self.machine.config.vcpus() {
             if config.cpu != self.cpu {
                 continue;
             }
-            match gear1.vcpu_state(vcpu) {
-                Ok(VcpuState::Ready | VcpuState::Running) => self.scheduler.wake(vcpu, now),
+            let ready = match gear1.vcpu_state(vcpu) {
+                Ok(VcpuState::Ready | VcpuState::Running) => true,
                 Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall) => {
-                    let _ = gear1.vcpu_reply(vcpu, Reply::Value, 0);
-                    self.scheduler.wake(vcpu, now);
+                    self.machine.can_go_on(gear1, vcpu)
                 }
-                Ok(VcpuState::Off | VcpuState::Wfi) | Err(_) => self.scheduler.block(vcpu, now),
+                Ok(VcpuState::Off | VcpuState::Wfi) | Err(_) => false,
+            };
+            if ready && !self.machine.is_paused(config.vm) {
+                self.scheduler.wake(vcpu, now);
+            } else {
+                self.scheduler.block(vcpu, now);
             }
         }
     }
@@ -404,10 +490,11 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         };
         if gear1.vm_state(config.vm) == Ok(VmState::Running) {
             let status = Status::from_reg(status);
-            self.machine.say(format_args!(
-                "vCPU {} was refused: {status:?}",
-                vcpu.index()
-            ));
+            let index = vcpu.index();
+            self.say(
+                Some(config.vm),
+                format_args!("vCPU {index} was refused: {status:?}"),
+            );
         }
     }
 }

@@ -31,6 +31,17 @@ pub trait Gear1: Conduit {
         self.svc::<{ number::VERSION }>([0; 8])[2]
     }
 
+    /// Returns Gear1's ABI version.
+    fn abi_version(&mut self) -> u64 {
+        self.svc::<{ number::VERSION }>([0; 8])[1]
+    }
+
+    /// Returns the state of a vCPU and the CPU that it belongs to, as numbers.
+    fn vcpu_info(&mut self, vcpu: VcpuId) -> Result<(u64, u64), Status> {
+        outcome(self.svc::<{ number::VCPU_STATE }>(args([vcpu.reg()])))
+            .map(|regs| (regs[1], regs[4]))
+    }
+
     /// Returns the state of a vCPU.
     fn vcpu_state(&mut self, vcpu: VcpuId) -> Result<VcpuState, Status> {
         let regs = outcome(self.svc::<{ number::VCPU_STATE }>(args([vcpu.reg()])))?;
@@ -83,6 +94,12 @@ pub trait Gear1: Conduit {
     /// Makes the loop on `cpu` look at its vCPUs again.
     fn poke(&mut self, cpu: CpuIndex) -> Result<(), Status> {
         outcome(self.svc::<{ number::POKE }>(args([cpu.reg()]))).map(drop)
+    }
+
+    /// Raises a line of an emulated PL061 of the device VM.
+    fn pl061_raise(&mut self, pl061: usize, line: u32) -> Result<(), Status> {
+        let arguments = args([pl061 as u64, u64::from(line)]);
+        outcome(self.svc::<{ number::PL061_RAISE }>(arguments)).map(drop)
     }
 
     /// Returns how often a vCPU exited for a reason, and the ticks that took.

@@ -4,7 +4,8 @@
 //! from Gear1, a decision goes back, and in between stands an ordinary function.
 //!
 //! Owns: the scheduling policies, waking and blocking of vCPUs, the lifecycle
-//! of VMs, the emulated PL011 of each guest, the console multiplexer.
+//! of VMs, the emulated PL011 of each guest, the console multiplexer, and what Gear2
+//! shares with the device model in the device VM.
 //!
 //! Invariants: no access to guest memory or to registers other than those in
 //! events; nothing about a VM stands in code, only in the manifest; it never
@@ -19,7 +20,9 @@ extern crate std;
 
 pub mod config;
 pub mod console;
+mod control;
 mod cpu_loop;
+mod device_model;
 pub mod gear1;
 mod lifecycle;
 mod machine;

@@ -8,7 +8,7 @@
 //!
 //! | state   | Run          | Restart               | Stop             | PowerOff |
 //! |---------|--------------|-----------------------|------------------|----------|
-//! | Stopped | load         | as Run, from now on   | done             | power off |
+//! | Stopped | quiesce, load | as Run, from now on   | done             | power off |
 //! | Loading | load         | as Run, from now on   | done             | power off |
 //! | Loaded  | start; done  | as Run, from now on   | done             | power off |
 //! | Running | done         | stop                  | stop; then done  | power off |
@@ -46,6 +46,9 @@ pub(crate) enum Step {
     More,
     /// There is more to do when a vCPU of the VM has left.
     Wait,
+    /// The VM is stopped, and ran before: when nobody uses its memory any more, call
+    /// [`Lifecycle::set_quiet`]; call again.
+    Quiesce,
     /// The VM is loaded: bring its devices to their reset state and call again.
     Reset,
     /// The VM was started; nothing is left to do.
@@ -64,6 +67,18 @@ pub(crate) struct Lifecycle {
     goal: Option<Goal>,
     devices_reset: bool,
     starts: u32,
+    /// Nobody uses the stopped VM's memory.
+    quiet: bool,
+    pub(crate) quiescing: Quiescing,
+}
+
+/// How far the devices of a stopped VM have been reset.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Quiescing {
+    /// When that was begun.
+    pub(crate) since: Option<u64>,
+    /// Devices that were told to.
+    pub(crate) devices: usize,
 }
 
 /// Returns what follows when a VM asks to end.
@@ -102,6 +117,12 @@ impl Lifecycle {
         }
     }
 
+    /// Notes that nobody uses the stopped VM's memory any more.
+    pub(crate) fn set_quiet(&mut self) {
+        self.quiet = true;
+        self.quiescing = Quiescing::default();
+    }
+
     /// Returns how often the VM was started.
     pub(crate) const fn starts(&self) -> u32 {
         self.starts
@@ -121,7 +142,7 @@ impl Lifecycle {
         };
         match step {
             Step::Done | Step::Started | Step::Stopped | Step::Refused(_) => self.goal = None,
-            Step::More | Step::Wait | Step::Reset | Step::PowerOff => {}
+            Step::More | Step::Wait | Step::Quiesce | Step::Reset | Step::PowerOff => {}
         }
         step
     }
@@ -151,6 +172,9 @@ impl Lifecycle {
             (VmState::Stopped | VmState::Loading | VmState::Loaded, Goal::Stop) => Step::Stopped,
             (VmState::Stopped | VmState::Loading, Goal::Run | Goal::Restart) => {
                 self.goal = Some(Goal::Run);
+                if self.starts > 0 && !self.quiet {
+                    return Step::Quiesce;
+                }
                 match gear1.vm_load(vm.id) {
                     Ok(_) => Step::More,
                     Err(refusal) => busy_or(refusal),
@@ -168,6 +192,7 @@ impl Lifecycle {
             return Step::Reset;
         }
         self.devices_reset = false;
+        self.quiet = false;
         match gear1.vm_start(vm.id) {
             Ok(()) => {
                 self.starts += 1;

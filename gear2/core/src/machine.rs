@@ -1,23 +1,29 @@
 //! What all loops share: the configuration, the console, each VM's devices and life.
 //!
 //! Owns every lock of Gear2. They are taken in this order: a VM's lifecycle, a
-//! VM's UART, the console. Each is held for the work on one event at most, so
-//! that another loop waits no longer than that.
+//! VM's UART, the console; the control mailbox before all of them, the slots of
+//! forwarded accesses and the console rings behind them. Each is held for the work on one event at
+//! most, so that another loop waits no longer than that.
 
+use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use gear1_abi::ABI_VERSION;
-use gear1_abi::call::Reply;
+use gear1_abi::call::{Reply, VcpuState, VmState};
 use gear1_abi::event::Mmio;
-use gear1_abi::id::VmId;
+use gear1_abi::id::{MAX_VCPUS, VcpuId, VmId};
+use gear2_protocol::Region;
 use spin::RelaxStrategy;
 use spin::mutex::TicketMutex;
 
 use crate::config::{Config, VmConfig, version};
 use crate::console::{Command, Console, Flow, Input, Uart};
+use crate::device_model::{DeviceModel, Request};
 use crate::gear1::Gear1;
-use crate::lifecycle::Lifecycle;
+use crate::lifecycle::{Lifecycle, Quiescing};
 use crate::pl011::{PAGE_BYTES, Pl011};
 
 /// What the machine layer supplies.
@@ -31,7 +37,10 @@ pub trait Platform {
 /// How long a line on the console is not interrupted.
 const LINE_PATIENCE_US: u64 = 100_000;
 
-type Lock<T, P> = TicketMutex<T, <P as Platform>::Relax>;
+/// How long the device model may take to reset the devices of a VM that is stopped.
+const QUIESCE_US: u64 = 2_000_000;
+
+pub(crate) type Lock<T, P> = TicketMutex<T, <P as Platform>::Relax>;
 
 /// How a vCPU's access or call is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,29 +63,40 @@ impl Answer {
 /// What all loops share.
 pub struct Machine<P: Platform> {
     pub(crate) config: Config,
-    console: Lock<Console<P::Uart>, P>,
+    /// The consoles of all VMs on one UART, if Gear2 owns one.
+    console: Option<Lock<Console<P::Uart>, P>>,
+    pub(crate) device_model: Option<DeviceModel<P>>,
     vms: Vec<SharedVm<P>>,
+    /// Ticks that each vCPU ran. Only its own loop writes them.
+    ran: [AtomicU64; MAX_VCPUS],
 }
 
 /// What all loops share of a VM.
 pub(crate) struct SharedVm<P: Platform> {
     uart: Lock<Pl011, P>,
     pub(crate) lifecycle: Lock<Lifecycle, P>,
+    /// Its vCPUs are not to run, whatever they wait for. Changes under the lifecycle's lock.
+    pub(crate) paused: AtomicBool,
 }
 
 impl<P: Platform> Machine<P> {
-    /// Makes what the loops share, and announces Gear2 on the console.
+    /// Makes what the loops share, and announces Gear2 on the console. `uart` is the boot UART, if
+    /// it is Gear2's, and `region` the one shared with the device model, if there is a device VM.
     #[must_use]
-    pub fn new(config: Config, uart: P::Uart) -> Self {
+    pub fn new(config: Config, uart: Option<P::Uart>, region: Option<&'static Region>) -> Self {
         let names = config.vms.iter().map(|vm| vm.name.as_str());
-        let console = Console::new(uart, names, config.ticks(LINE_PATIENCE_US));
+        let patience = config.ticks(LINE_PATIENCE_US);
+        let console = uart.map(|uart| TicketMutex::new(Console::new(uart, names, patience)));
         let vms = config.vms.iter().map(|_| SharedVm {
             uart: TicketMutex::new(Pl011::new()),
             lifecycle: TicketMutex::new(Lifecycle::default()),
+            paused: AtomicBool::new(false),
         });
         let machine = Self {
             vms: vms.collect(),
-            console: TicketMutex::new(console),
+            console,
+            device_model: region.map(|region| DeviceModel::new(&config, region)),
+            ran: [const { AtomicU64::new(0) }; MAX_VCPUS],
             config,
         };
         machine.say_hello();
@@ -85,79 +105,254 @@ impl<P: Platform> Machine<P> {
 
     fn say_hello(&self) {
         let [major, minor] = version(ABI_VERSION);
-        self.say(format_args!(
-            "{}, ABI {major}.{minor}, {} CPUs, scheduler {}",
-            env!("CARGO_PKG_VERSION"),
-            self.config.cpus.len(),
-            self.config.policy.name,
-        ));
+        self.say(
+            None,
+            format_args!(
+                "{}, ABI {major}.{minor}, {} CPUs, scheduler {}",
+                env!("CARGO_PKG_VERSION"),
+                self.config.cpus.len(),
+                self.config.policy.name,
+            ),
+        );
     }
 
-    /// Shows a line on the console.
-    pub(crate) fn say(&self, text: fmt::Arguments<'_>) {
-        self.console.lock().say(text);
+    /// Shows a line on the terminal, and in the console ring of the VM that it is about: without
+    /// one, in the device VM's. [`Self::settle_console`] tells GDM of it.
+    pub(crate) fn say(&self, vm: Option<VmId>, text: fmt::Arguments<'_>) {
+        if let Some(console) = &self.console {
+            console.lock().say(text);
+        }
+        if let (Some(model), Some(vm)) = (&self.device_model, vm.or(self.config.device_vm)) {
+            model.write(vm.index(), format!("gear2: {text}\r\n").as_bytes());
+        }
     }
 
     /// Sends all console output that waits.
     pub(crate) fn drain_console(&self) {
-        self.console.lock().drain();
+        if let Some(console) = &self.console {
+            console.lock().drain();
+        }
+    }
+
+    /// Adds to the time that a vCPU ran.
+    #[inline]
+    pub(crate) fn account(&self, vcpu: VcpuId, ticks: u64) {
+        let ran = &self.ran[vcpu.index()];
+        ran.store(ran.load(Relaxed).wrapping_add(ticks), Relaxed);
+    }
+
+    /// Returns the ticks that a vCPU ran.
+    pub(crate) fn ran(&self, vcpu: VcpuId) -> u64 {
+        self.ran[vcpu.index()].load(Relaxed)
+    }
+
+    /// Tells whether a VM's vCPUs are not to run.
+    pub(crate) fn is_paused(&self, vm: VmId) -> bool {
+        let shared = self.vms.get(vm.index());
+        shared.is_some_and(|shared| shared.paused.load(Relaxed))
     }
 
     pub(crate) fn vm(&self, vm: VmId) -> Option<(&VmConfig, &SharedVm<P>)> {
         Some((self.config.vm(vm)?, self.vms.get(vm.index())?))
     }
 
-    /// Carries out a guest's access to an emulated device. Returns the answer and, if the console
-    /// holds something back, when [`Self::settle_console`] is to be called.
+    /// Carries out a guest's access to an emulated device. Returns the answer, `None` if the device
+    /// model gives it later, and when [`Self::settle_console`] is to be called, if it is.
     pub(crate) fn access(
         &self,
         gear1: &mut impl Gear1,
-        vm: VmId,
+        vcpu: VcpuId,
         access: Mmio,
         now: u64,
-    ) -> (Answer, Option<u64>) {
-        let Some((config, shared)) = self.vm(vm) else {
-            return (Answer::Abort, None);
+    ) -> (Option<Answer>, Option<u64>) {
+        let vm = self.config.vcpu(vcpu).map(|vcpu| vcpu.vm);
+        let Some((config, shared)) = vm.and_then(|vm| self.vm(vm)) else {
+            return (Some(Answer::Abort), None);
         };
         let offset = config
             .console
             .and_then(|console| access.ipa.checked_sub(console.ipa));
         let offset = match offset {
             Some(offset) if offset < PAGE_BYTES && access.size_log2 <= 2 => offset,
-            Some(_) | None => return (Answer::Abort, None),
+            Some(_) | None => return (self.forward(gear1, config, vcpu, access), None),
         };
         let mut uart = shared.uart.lock();
         let mut value = 0;
         let mut console_due = None;
         match access.store {
-            None => value = uart.read(offset, access.size_log2),
+            None => {
+                value = uart.read(offset, access.size_log2);
+                self.fill(gear1, config, &mut uart);
+            }
             Some(stored) => {
                 if let Some(byte) = uart.write(offset, stored) {
-                    let mut console = self.console.lock();
-                    let flow = console.send(config.id.index(), byte, now);
+                    let (flow, due) = self.send(gear1, config, byte, now);
                     uart.set_transmit_full(flow == Flow::Full);
-                    console_due = console.held_until();
+                    console_due = due;
                 }
             }
         }
         update_line(gear1, config, &mut uart);
-        (Answer::Value(value), console_due)
+        (Some(Answer::Value(value)), console_due)
     }
 
-    /// Brings the devices of a VM to their reset state.
-    pub(crate) fn reset_devices(&self, gear1: &mut impl Gear1, vm: VmId) {
+    /// Has the device model perform an access, if it is to one of the VM's virtio devices.
+    fn forward(
+        &self,
+        gear1: &mut impl Gear1,
+        vm: &VmConfig,
+        vcpu: VcpuId,
+        access: Mmio,
+    ) -> Option<Answer> {
+        let place = vm.virtio.and_then(|page| page.locate(access));
+        let (Some(model), Some((device, register))) = (&self.device_model, place) else {
+            return Some(Answer::Abort);
+        };
+        let request = Request {
+            device,
+            register,
+            access: access.access_word() as u32,
+            value: access.store.unwrap_or(0),
+        };
+        model.forward(gear1, vcpu, request);
+        None
+    }
+
+    /// Sends a byte of a VM to whatever shows its console.
+    fn send(
+        &self,
+        gear1: &mut impl Gear1,
+        vm: &VmConfig,
+        byte: u8,
+        now: u64,
+    ) -> (Flow, Option<u64>) {
+        let mut outcome = (Flow::Open, None);
+        if let Some(console) = &self.console {
+            let mut console = console.lock();
+            outcome = (console.send(vm.id.index(), byte, now), console.held_until());
+        }
+        if let Some(model) = &self.device_model {
+            model.write(vm.id.index(), &[byte]);
+            outcome.1 = earlier(outcome.1, model.settle(gear1, now));
+        }
+        outcome
+    }
+
+    /// Gives a UART what was typed into its ring, as far as there is room.
+    fn fill(&self, gear1: &mut impl Gear1, vm: &VmConfig, uart: &mut Pl011) {
+        let Some(model) = &self.device_model else {
+            return;
+        };
+        while uart.wants_input()
+            && let Some(byte) = model.take_input(gear1, vm.id.index())
+        {
+            uart.receive(byte);
+        }
+    }
+
+    /// Gives all UARTs what was typed into their rings.
+    pub(crate) fn take_ring_input(&self, gear1: &mut impl Gear1) {
+        for (config, shared) in self.config.vms.iter().zip(&self.vms) {
+            if config.console.is_some() {
+                let mut uart = shared.uart.lock();
+                self.fill(gear1, config, &mut uart);
+                update_line(gear1, config, &mut uart);
+            }
+        }
+    }
+
+    /// Tells whether a vCPU that waits for an answer can go on: at the latest now, if nobody is
+    /// going to give one, since an earlier Gear2 took the question with it.
+    pub(crate) fn can_go_on(&self, gear1: &mut impl Gear1, vcpu: VcpuId) -> bool {
+        let slots = self.device_model.as_ref().map(|model| model.slots.lock());
+        if slots.as_ref().is_some_and(|slots| slots.awaits(vcpu)) {
+            return false;
+        }
+        match gear1.vcpu_state(vcpu) {
+            Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall) => {
+                gear1.vcpu_reply(vcpu, Reply::Value, 0).is_ok()
+            }
+            Ok(VcpuState::Ready | VcpuState::Running) => true,
+            Ok(VcpuState::Off | VcpuState::Wfi) | Err(_) => false,
+        }
+    }
+
+    /// Brings a loaded VM to its reset state: devices, accesses of its former life, pauses.
+    pub(crate) fn reset(&self, gear1: &mut impl Gear1, vm: VmId) {
         let Some((config, shared)) = self.vm(vm) else {
             return;
         };
         let mut uart = shared.uart.lock();
         uart.reset();
         update_line(gear1, config, &mut uart);
+        drop(uart);
+        shared.paused.store(false, Relaxed);
+        if let Some(model) = &self.device_model {
+            let mut slots = model.slots.lock();
+            let vcpus = config.vcpus.clone().filter_map(VcpuId::new);
+            vcpus.for_each(|vcpu| slots.abandon(vcpu));
+        }
+    }
+
+    /// Has the device model reset the devices of a stopped VM, so that none of them writes to its
+    /// memory any more; to be called until it tells that they are, or that nobody answers.
+    pub(crate) fn quiesce(
+        &self,
+        gear1: &mut impl Gear1,
+        vm: &VmConfig,
+        progress: &mut Quiescing,
+    ) -> bool {
+        let (Some(page), Some(boot)) = (vm.virtio, vm.boot_vcpu()) else {
+            return true;
+        };
+        let Some(model) = self.served_by(gear1) else {
+            return true;
+        };
+        let now = gear1.now();
+        let since = *progress.since.get_or_insert(now);
+        if now.saturating_sub(since) > self.config.ticks(QUIESCE_US) {
+            return true;
+        }
+        let mut slots = model.slots.lock();
+        let mut vcpus = vm.vcpus.clone().filter_map(VcpuId::new);
+        if !vcpus.all(|vcpu| slots.is_free(vcpu)) {
+            return false;
+        }
+        let Some(device) = page.channels().nth(progress.devices) else {
+            return true;
+        };
+        if slots.post_own(boot, Request::reset(device)) {
+            progress.devices += 1;
+            model.raise(gear1);
+        }
+        false
+    }
+
+    /// Tells the device model of what it missed, if it is this VM that was started.
+    pub(crate) fn on_start(&self, gear1: &mut impl Gear1, vm: VmId) {
+        if let Some(model) = &self.device_model
+            && self.config.device_vm == Some(vm)
+        {
+            model.raise(gear1);
+        }
+    }
+
+    /// Returns the device model if it can be expected to answer.
+    fn served_by(&self, gear1: &mut impl Gear1) -> Option<&DeviceModel<P>> {
+        let running = gear1.vm_state(self.config.device_vm?) == Ok(VmState::Running);
+        self.device_model.as_ref().filter(|_| running)
     }
 
     /// Sends console output that waits, and returns when to call again if some still does.
     pub(crate) fn settle_console(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
+        let model = self.device_model.as_ref();
+        let told = model.and_then(|model| model.settle(gear1, now));
+        earlier(told, self.settle_terminal(gear1, now))
+    }
+
+    fn settle_terminal(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
         let (room, due) = {
-            let mut console = self.console.lock();
+            let mut console = self.console.as_ref()?.lock();
             (console.service(now), console.held_until())
         };
         for (config, shared) in self.config.vms.iter().zip(&self.vms) {
@@ -175,7 +370,7 @@ impl<P: Platform> Machine<P> {
     pub(crate) fn take_input(&self, gear1: &mut impl Gear1) -> Option<(Command, Option<VmId>)> {
         loop {
             // The guard ends with the statement: the UART's lock comes before the console's.
-            let input = self.console.lock().input();
+            let input = self.console.as_ref()?.lock().input();
             match input? {
                 Input::Done => {}
                 Input::Byte(vm, byte) => self.type_to(gear1, vm, byte),
@@ -193,6 +388,13 @@ impl<P: Platform> Machine<P> {
             uart.receive(byte);
             update_line(gear1, config, &mut uart);
         }
+    }
+}
+
+fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
     }
 }
 

@@ -134,6 +134,11 @@ impl Pl011 {
         }
     }
 
+    /// Tells whether the FIFO has room, so that none of the input is dropped.
+    pub(crate) fn wants_input(&self) -> bool {
+        self.received.len() < FIFO_DEPTH
+    }
+
     /// Says whether the console can take no more at present.
     pub(crate) const fn set_transmit_full(&mut self, full: bool) {
         if full {

@@ -30,7 +30,10 @@ pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
                 format_args!(", vCPU {index} on CPU {cpu}: {state}"),
             );
         }
-        machine.say(format_args!("{} {} {state}{line}", vm.id.index(), vm.name));
+        machine.say(
+            None,
+            format_args!("{} {} {state}{line}", vm.id.index(), vm.name),
+        );
     }
 }
 
@@ -50,7 +53,7 @@ pub(crate) fn statistics<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gea
             }
         }
         let name = machine.config.vm(config.vm).map_or("", |vm| &vm.name);
-        machine.say(format_args!("{name} vCPU {}:{line}", config.index));
+        machine.say(None, format_args!("{name} vCPU {}:{line}", config.index));
     }
 }
 
@@ -63,10 +66,10 @@ pub(crate) fn log<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
             return;
         };
         cursor = next;
-        machine.say(format_args!(
-            "{}",
-            record_text(&record, machine.config.counter_hz)
-        ));
+        machine.say(
+            None,
+            format_args!("{}", record_text(&record, machine.config.counter_hz)),
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! A Gear1 with guests, for tests: it checks that Gear2 keeps the contract of `gear1-abi`.
 //!
 //! Owns virtual time, vCPUs whose guests act at random, VMs that take a while
-//! to load, and the far end of the UART. It delivers events one at a time to
+//! to load, the far end of the UART, and a device model. It delivers events one at a time to
 //! the loops of several CPUs, in the order of time, and panics when a loop
 //! runs a vCPU twice, leaves a ready one alone, answers not at all, twice or to nobody,
 //! or calls what the state does not allow.
@@ -14,24 +14,32 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use core::sync::atomic::Ordering::Relaxed;
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState, number};
 use gear1_abi::event::{Event, Mmio, VmEnd};
 use gear1_abi::guest::GEAR2_NOP;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::regs::{NO_DEADLINE, Regs};
+use gear2_protocol::Region;
 use gearv_manifest::{Console, CpuSet, Restart};
 
-use crate::config::{Config, VcpuConfig, VmConfig};
+use crate::config::{Config, VcpuConfig, VirtioPage, VmConfig};
 use crate::console::Uart;
 use crate::cpu_loop::CpuLoop;
 use crate::gear1::Conduit;
 use crate::machine::{Machine, Platform};
 use crate::scheduler::{Parameters, Policy};
 
+pub(crate) mod gdm;
+
+use gdm::Gdm;
+
 pub(crate) const SLICE: u64 = 500;
 pub(crate) const UART_INTID: u32 = 33;
 const CONSOLE: Console = Console::DEFAULT;
+const VIRTIO_IPA: u64 = 0x0a00_0000;
+const NOTHING_IPA: u64 = 0x0b00_0000;
 const LOAD_PIECES: u64 = 20;
 const LOAD_TICKS: u64 = 50;
 
@@ -53,6 +61,8 @@ pub(crate) struct Plan {
     /// The CPU of each vCPU.
     pub(crate) cpus: Vec<usize>,
     pub(crate) restart: Restart,
+    /// Number of its virtio devices.
+    pub(crate) devices: u32,
 }
 
 /// Makes Gear2's configuration for a plan. Time is in microseconds.
@@ -60,8 +70,10 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
     let mut vcpus = [None; MAX_VCPUS];
     let mut next = 0;
     let mut vms = Vec::new();
+    let mut first_channel = 0;
     for (place, plan) in plans.iter().enumerate() {
         let id = VmId::new(place).unwrap();
+        let first = next;
         for (index, &cpu) in plan.cpus.iter().enumerate() {
             vcpus[next] = Some(VcpuConfig {
                 vm: id,
@@ -78,7 +90,14 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             restart: plan.restart,
             autostart: true,
             scheduled: true,
+            virtio: (plan.devices > 0).then_some(VirtioPage {
+                ipa: VIRTIO_IPA,
+                first_channel,
+                count: plan.devices,
+            }),
+            vcpus: first..next,
         });
+        first_channel += plan.devices;
     }
     Config {
         cpus: CpuSet::first(cpu_count),
@@ -87,6 +106,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
         policy: Policy::named("round-robin").unwrap(),
         parameters: Parameters { slice: SLICE },
         vms,
+        device_vm: None,
         vcpus,
     }
 }
@@ -129,6 +149,8 @@ struct Vcpu {
     /// When it does something by itself.
     acts_at: u64,
     used: u64,
+    /// What it waits for is the device model's to answer.
+    forwarded: bool,
     /// What it asked is to be answered with.
     expected: Option<(Reply, Option<u64>)>,
 }
@@ -140,6 +162,8 @@ struct Vm {
     state: VmState,
     left: u64,
     starts: u64,
+    devices: u32,
+    first_channel: u32,
     irq: bool,
     /// Its UART's receive interrupts are enabled.
     listens: bool,
@@ -156,6 +180,7 @@ struct Cpu {
     deadline: u64,
     trap_wfe: bool,
     poked: bool,
+    doorbell: bool,
     irq: bool,
 }
 
@@ -168,6 +193,16 @@ pub(crate) struct World {
     vms: Vec<Vm>,
     wire: Wire,
     irq_open: bool,
+    /// The device VM runs.
+    gdm_runs: bool,
+    /// When it was started.
+    gdm_since: u64,
+    /// The device model; the device VM is VM 0.
+    pub(crate) gdm: Option<Gdm>,
+    /// Accesses for the device model.
+    pub(crate) forwarded: u64,
+    /// VMs, a bit each, that do not run.
+    pub(crate) paused: u32,
     pub(crate) refused: u64,
     pub(crate) powered_off: bool,
     /// Ends of VMs happen only while this is set.
@@ -179,6 +214,25 @@ pub(crate) struct World {
 }
 
 impl World {
+    fn gdm_due(&self) -> u64 {
+        let at = self.gdm.as_ref().map_or(NO_DEADLINE, |gdm| gdm.at);
+        at.max(self.now)
+    }
+
+    fn gdm_acts(&mut self) {
+        let mishap = (self.disorder && self.below(20) == 0).then(|| self.below(3) as usize);
+        let now = self.now;
+        if self.gdm.as_mut().is_some_and(|gdm| gdm.act(now, mishap)) {
+            self.ring();
+        }
+    }
+
+    /// Rings Gear2's doorbell, on any CPU.
+    fn ring(&mut self) {
+        let cpu = self.below(self.cpus.len() as u64) as usize;
+        self.cpus[cpu].doorbell = true;
+    }
+
     fn below(&mut self, limit: u64) -> u64 {
         // xorshift64*
         self.random ^= self.random >> 12;
@@ -192,18 +246,27 @@ impl World {
         let mut results = [0; 8];
         let status = match call {
             number::VERSION => {
+                results[1] = u64::from(gear1_abi::ABI_VERSION);
                 results[2] = self.now;
                 Status::Ok
             }
             number::VCPU_STATE => {
-                results[1] = self.vcpus[index].state as u64;
+                let Some(vcpu) = self.vcpus.get(index) else {
+                    results[0] = Status::NotFound as u64;
+                    return results;
+                };
+                results[1] = vcpu.state as u64;
+                results[4] = vcpu.cpu as u64;
                 Status::Ok
             }
             number::VCPU_ASSIGN => {
                 assert_eq!(self.vcpus[index].cpu, usize::try_from(args[1]).unwrap());
                 Status::Ok
             }
-            number::VCPU_REPLY => self.reply(index, Reply::from_reg(args[2]).unwrap(), args[1]),
+            number::VCPU_REPLY => {
+                let reply = Reply::from_reg(args[2]).unwrap();
+                self.reply(index, reply, args[1], cpu)
+            }
             number::VM_STATE => {
                 results[1] = self.vms[index].state as u64;
                 Status::Ok
@@ -215,6 +278,16 @@ impl World {
                     matches!(vm.state, VmState::Stopped | VmState::Loading),
                     "{vm:?}"
                 );
+                let channels = vm.first_channel..vm.first_channel + vm.devices;
+                if let Some(gdm) = &self.gdm
+                    && vm.state == VmState::Stopped
+                    && vm.starts > 0
+                    && self.gdm_runs
+                    && self.now > self.gdm_since + 10 * LOAD_TICKS
+                {
+                    let resets = channels.map(|device| gdm.resets[device as usize]);
+                    assert!(resets.min().unwrap_or(1) > 0, "a device uses the memory");
+                }
                 vm.left = if vm.state == VmState::Stopped {
                     LOAD_PIECES
                 } else {
@@ -234,6 +307,15 @@ impl World {
                 self.vms[index].state = VmState::Running;
                 self.vms[index].starts += 1;
                 self.vms[index].listens = false;
+                if let Some(gdm) = &mut self.gdm {
+                    let first = self.vms[index].first_channel as usize;
+                    gdm.resets[first..][..self.vms[index].devices as usize].fill(0);
+                    if index == 0 {
+                        gdm.boots(self.now);
+                        self.gdm_runs = true;
+                        self.gdm_since = self.now;
+                    }
+                }
                 assert!(!self.vms[index].irq, "a device was not reset");
                 let boot = self.vms[index].first;
                 self.make_ready(boot);
@@ -262,7 +344,26 @@ impl World {
                 self.cpus[index].poked = true;
                 Status::Ok
             }
-            number::EXIT_STATS => Status::Ok,
+            number::PL061_RAISE => {
+                assert_eq!([args[0], args[1]], [0, 0]);
+                let delay = self.below(300);
+                match &mut self.gdm {
+                    Some(gdm) if self.gdm_runs => {
+                        gdm.raised(self.now, delay);
+                        Status::Ok
+                    }
+                    _ => Status::WrongState,
+                }
+            }
+            number::EXIT_STATS if self.gdm.is_none() => Status::Ok,
+            number::EXIT_STATS => {
+                [results[1], results[2]] = [7, 8];
+                Status::Ok
+            }
+            number::LOG_READ if self.gdm.is_some() && args[0] == 3 => {
+                results[1..7].copy_from_slice(&[4, 5, 6, 7, 8, 9]);
+                Status::Ok
+            }
             number::LOG_READ => Status::NotFound,
             number::SYSTEM => {
                 self.powered_off = true;
@@ -274,7 +375,7 @@ impl World {
         results
     }
 
-    fn reply(&mut self, index: usize, reply: Reply, value: u64) -> Status {
+    fn reply(&mut self, index: usize, reply: Reply, value: u64, cpu: usize) -> Status {
         let vcpu = &mut self.vcpus[index];
         match vcpu.state {
             VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall => {
@@ -282,6 +383,8 @@ impl World {
                 assert_eq!(reply, kind);
                 assert!(expected.is_none_or(|expected| expected == value));
                 vcpu.state = VcpuState::Ready;
+                vcpu.forwarded = false;
+                vcpu.wake = vcpu.cpu != cpu;
                 Status::Ok
             }
             // Its VM was stopped since.
@@ -305,6 +408,7 @@ impl World {
             "{state:?}"
         );
         self.vms[vm].state = VmState::Stopping;
+        self.gdm_ends(vm);
         for vcpu in self.vcpus.iter_mut().filter(|vcpu| vcpu.vm == vm) {
             assert!(
                 vcpu.state != VcpuState::Running || vcpu.cpu != cpu,
@@ -323,6 +427,15 @@ impl World {
             return Status::Ok;
         }
         Status::Busy
+    }
+
+    fn gdm_ends(&mut self, vm: usize) {
+        if let Some(gdm) = &mut self.gdm
+            && vm == 0
+        {
+            gdm.ends();
+            self.gdm_runs = false;
+        }
     }
 
     fn is_empty(&self, vm: usize) -> bool {
@@ -361,7 +474,7 @@ impl World {
                 assert!(deadline > now, "no time to run");
                 if reply != Reply::None {
                     // The VM may have been stopped in between.
-                    self.reply(index, reply, value);
+                    self.reply(index, reply, value, cpu);
                 }
                 match self.vcpus[index].state {
                     VcpuState::Ready => {}
@@ -403,8 +516,9 @@ impl World {
                 vcpu.state,
                 VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall
             );
-            assert!(!open, "not answered: {vcpu:?}");
-            let ready = vcpu.state == VcpuState::Ready && !vcpu.wake;
+            assert!(!open || vcpu.forwarded, "not answered: {vcpu:?}");
+            let paused = self.paused >> vcpu.vm & 1 != 0;
+            let ready = vcpu.state == VcpuState::Ready && !vcpu.wake && !paused;
             assert!(!(idle && ready), "a lost wake-up: {vcpu:?}");
         }
     }
@@ -413,7 +527,7 @@ impl World {
     fn due(&self, cpu: usize) -> u64 {
         let here = &self.cpus[cpu];
         let mut due = here.deadline.max(self.now);
-        if here.poked || here.irq {
+        if here.poked || here.irq || here.doorbell {
             return self.now;
         }
         for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
@@ -449,6 +563,9 @@ impl World {
         if core::mem::take(&mut self.cpus[cpu].poked) {
             return Event::Poke(id);
         }
+        if core::mem::take(&mut self.cpus[cpu].doorbell) {
+            return Event::Doorbell(id);
+        }
         if core::mem::take(&mut self.cpus[cpu].irq) {
             self.irq_open = true;
             return Event::Irq(id, UART_INTID);
@@ -474,6 +591,9 @@ impl World {
         let ends = self.disorder && self.vms[vm].guest == Guest::WorksAndEnds;
         match self.below(if ends { 1010 } else { 1000 }) {
             0..400 => self.use_console(index, id),
+            400..450 if self.vms[vm].devices > 0 && self.gdm.is_some() => {
+                self.use_device(index, id)
+            }
             400..450 => self.ask(
                 index,
                 id,
@@ -483,7 +603,7 @@ impl World {
                     Event::Mmio(
                         id,
                         Mmio {
-                            ipa: 0x0a00_0000,
+                            ipa: NOTHING_IPA,
                             size_log2: 2,
                             store: Some(1),
                         },
@@ -526,12 +646,14 @@ impl World {
             }
             kind => {
                 self.vms[vm].state = VmState::Stopping;
+                self.gdm_ends(vm);
                 let running = |vcpu: &&mut Vcpu| vcpu.vm == vm;
                 for vcpu in self.vcpus.iter_mut().filter(running) {
                     vcpu.wake = false;
                     vcpu.leave = vcpu.state == VcpuState::Running;
                     if !vcpu.leave {
                         vcpu.state = VcpuState::Off;
+                        vcpu.expected = None;
                     }
                 }
                 self.turn_off(index);
@@ -553,12 +675,36 @@ impl World {
         event: impl FnOnce(VcpuId) -> Event,
     ) -> Event {
         self.vcpus[index].state = state;
+        self.vcpus[index].forwarded = false;
         self.vcpus[index].expected = Some(expected);
         event(id)
     }
 
+    /// Loads or stores a register of a virtio device.
+    fn use_device(&mut self, index: usize, id: VcpuId) -> Event {
+        let vm = &self.vms[self.vcpus[index].vm];
+        let (first, count) = (vm.first_channel, u64::from(vm.devices));
+        let device = u32::try_from(self.below(count)).unwrap();
+        let register = u32::try_from(self.below(0x80)).unwrap() * 4;
+        let store = (self.below(2) == 1).then_some(1 + self.below(1 << 20));
+        let access = Mmio {
+            ipa: VIRTIO_IPA + u64::from(device) * 0x200 + u64::from(register),
+            size_log2: 2,
+            store,
+        };
+        let word = u32::try_from(access.access_word()).unwrap();
+        let (reply, value) = gdm::answer(first + device, register, word, store.unwrap_or(0));
+        let state = VcpuState::AwaitsMmio;
+        let event = self.ask(index, id, state, (reply, Some(value)), |id| {
+            Event::Mmio(id, access)
+        });
+        self.vcpus[index].forwarded = true;
+        self.forwarded += 1;
+        event
+    }
+
     /// The boot vCPU sends the next byte of the numbers 0, 1, 2, a line each, and reads what was
-    /// typed, which is always an `x`, on its interrupt; the others look at the flags.
+    /// typed, `x` or with a device model the alphabet, on its interrupt; the others look at the flags.
     fn use_console(&mut self, index: usize, id: VcpuId) -> Event {
         let vm = &mut self.vms[self.vcpus[index].vm];
         let mut value = None;
@@ -567,7 +713,10 @@ impl World {
         } else if !core::mem::replace(&mut vm.listens, true) {
             (0x38, Some(0x50))
         } else if vm.irq {
-            value = Some(u64::from(b'x'));
+            value = Some(u64::from(match self.gdm {
+                Some(_) => gdm::typed_byte(u32::try_from(vm.read).unwrap()),
+                None => b'x',
+            }));
             vm.read += 1;
             (0x00, None)
         } else {
@@ -622,8 +771,19 @@ pub(crate) struct Simulation {
 
 impl Simulation {
     pub(crate) fn new(cpu_count: usize, plans: &[Plan], seed: u64) -> Self {
+        Self::make(cpu_count, plans, seed, None)
+    }
+
+    /// Makes a machine whose VM 0 is the device VM, which has the UART too.
+    pub(crate) fn with_device_model(cpu_count: usize, plans: &[Plan], seed: u64) -> Self {
+        Self::make(cpu_count, plans, seed, Some(Gdm::new(plans.len())))
+    }
+
+    fn make(cpu_count: usize, plans: &[Plan], seed: u64, gdm: Option<Gdm>) -> Self {
         let wire = Wire::default();
-        let config = config(cpu_count, plans);
+        let mut config = config(cpu_count, plans);
+        let region = gdm.as_ref().map(|gdm| gdm.region);
+        config.device_vm = region.and(VmId::new(0));
         let world = Rc::new(RefCell::new(World {
             now: 1_000,
             random: seed | 1,
@@ -632,18 +792,26 @@ impl Simulation {
             vms: plans.iter().map(new_vm).collect(),
             wire: wire.clone(),
             irq_open: false,
+            gdm_runs: false,
+            gdm_since: 0,
+            gdm,
+            forwarded: 0,
+            paused: 0,
             refused: 0,
             powered_off: false,
             disorder: true,
             frozen: false,
             stops_by_itself: seed & 2 != 0,
         }));
-        let mut first = 0;
+        let (mut first, mut first_channel) = (0, 0);
         for (vm, plan) in world.borrow_mut().vms.iter_mut().zip(plans) {
             vm.first = first;
             first += plan.cpus.len();
+            vm.first_channel = first_channel;
+            first_channel += plan.devices;
         }
-        let machine = Box::leak(Box::new(Machine::<Simulated>::new(config, wire)));
+        let uart = region.is_none().then_some(wire);
+        let machine = Box::leak(Box::new(Machine::<Simulated>::new(config, uart, region)));
         let mut loops = Vec::new();
         for cpu in 0..cpu_count {
             loops.push(CpuLoop::new(machine, CpuIndex::new(cpu).unwrap()));
@@ -694,6 +862,8 @@ impl Simulation {
         let Some((due, cpu)) = dues.min_by_key(|(due, _)| *due) else {
             return false;
         };
+        let gdm_due = world.gdm_due();
+        let due = due.min(gdm_due);
         if due == NO_DEADLINE {
             return false;
         }
@@ -703,6 +873,10 @@ impl Simulation {
             .into_iter()
             .for_each(|index| world.vcpus[index].used += elapsed);
         world.now = due;
+        if due == gdm_due {
+            world.gdm_acts();
+            return true;
+        }
         let event = self.refusals[cpu]
             .take()
             .unwrap_or_else(|| world.event(cpu));
@@ -771,7 +945,36 @@ impl Simulation {
     /// Tells whether every CPU is idle for good.
     pub(crate) fn is_quiet(&self) -> bool {
         let world = self.world.borrow();
-        (0..world.cpus.len()).all(|cpu| world.due(cpu) == NO_DEADLINE)
+        let cpus = (0..world.cpus.len()).all(|cpu| world.due(cpu) == NO_DEADLINE);
+        cpus && world.gdm_due() == NO_DEADLINE
+    }
+
+    /// Returns how many vCPUs wait for the device model.
+    pub(crate) fn unanswered(&self) -> usize {
+        let world = self.world.borrow();
+        let waits = |vcpu: &&Vcpu| vcpu.state == VcpuState::AwaitsMmio;
+        world.vcpus.iter().filter(waits).count()
+    }
+
+    /// Asks for an operation by the mailbox, and returns the outcome and the result words.
+    pub(crate) fn control(&mut self, op: u32, arguments: [u64; 2]) -> (u32, [u64; 6]) {
+        let mailbox = {
+            let mut world = self.world.borrow_mut();
+            let mailbox = &world.gdm.as_ref().unwrap().region.control;
+            for (word, argument) in mailbox.arguments.iter().zip(arguments) {
+                word.store(argument, Relaxed);
+            }
+            mailbox.op.store(op, Relaxed);
+            mailbox.asked.fetch_add(1, Relaxed);
+            world.ring();
+            mailbox
+        };
+        let asked = mailbox.asked.load(Relaxed);
+        while mailbox.answered.load(Relaxed) != asked {
+            assert!(self.step(), "nothing happens");
+        }
+        let results = core::array::from_fn(|word| mailbox.results[word].load(Relaxed));
+        (mailbox.outcome.load(Relaxed), results)
     }
 }
 
@@ -785,6 +988,7 @@ fn new_vcpu(config: &VcpuConfig) -> Vcpu {
         wake_at: 0,
         acts_at: 0,
         used: 0,
+        forwarded: false,
         expected: None,
     }
 }
@@ -796,6 +1000,8 @@ fn new_vm(plan: &Plan) -> Vm {
         state: VmState::Stopped,
         left: 0,
         starts: 0,
+        devices: plan.devices,
+        first_channel: 0,
         irq: false,
         listens: false,
         read: 0,

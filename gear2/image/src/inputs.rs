@@ -1,7 +1,9 @@
-//! What Gear1 left in memory: the description of the machine and the manifest.
+//! What Gear1 left in memory: the description of the machine, the manifest, and the region shared
+//! with the device model.
 
 use gear1_abi::info::Gear2Info;
-use gear1_abi::layout::gear2::{INFO, MANIFEST};
+use gear1_abi::layout::gear2::{INFO, MANIFEST, SHARED};
+use gear2_protocol::{REGION_SIZE, Region};
 
 /// Returns the description of the machine. Only its first two fields mean anything
 /// before [`gear2_core::config::check_abi`] has accepted them.
@@ -16,6 +18,19 @@ pub(crate) fn manifest(info: &Gear2Info) -> &'static [u8] {
     // SAFETY: Gear1 maps `manifest_size` bytes at `MANIFEST` for good, readable and never written
     // again, and says so in an `info` of our ABI version.
     unsafe { core::slice::from_raw_parts(MANIFEST as *const u8, info.manifest_size as usize) }
+}
+
+/// Returns the region shared with the device model, if there is one of the size that this build
+/// knows.
+pub(crate) fn shared(info: &Gear2Info) -> Option<&'static Region> {
+    if info.shared_size != REGION_SIZE as u64 {
+        return None;
+    }
+    // SAFETY: Gear1 maps `shared_size` bytes at `SHARED` for good, read-write and write-back, and
+    // says so in an `info` of our ABI version; it is page aligned, as `Region` demands. The region
+    // consists of atomics only, of which any bits are valid, so that what the device VM stores there
+    // meanwhile is no data race.
+    Some(unsafe { &*(SHARED as *const Region) })
 }
 
 const _: () = assert!(size_of::<Gear2Info>() <= 4096);

@@ -55,7 +55,8 @@ fn machine() -> Result<Machine<Target>, StartError> {
     gear2_core::config::check_abi(info)?;
     heap::give(info.heap_size);
     let config = Config::new(info, inputs::manifest(info))?;
-    Ok(Machine::new(config, BootUart::take(info.uart_kind)))
+    let uart = BootUart::take(info.uart_kind);
+    Ok(Machine::new(config, uart, inputs::shared(info)))
 }
 
 /// Prints a line past the console, when there is none or it cannot be trusted any more.

@@ -30,19 +30,18 @@ pub(crate) struct BootUart {
 }
 
 impl BootUart {
-    /// Takes the UART over for good and lets it interrupt when something was received. The baud
-    /// rate stays what it is.
-    pub(crate) fn take(kind: u32) -> Self {
-        let mut uart = Self {
-            present: kind == PL011,
-        };
-        if uart.present {
-            uart.write(CR, CR_ENABLED);
-            uart.write(LCR_H, LCR_H_8BIT_FIFO);
-            uart.write(ICR, INT_ALL);
-            uart.interrupt_when_room(false);
+    /// Takes the UART over for good, if there is one, and lets it interrupt when something was
+    /// received. The baud rate stays what it is.
+    pub(crate) fn take(kind: u32) -> Option<Self> {
+        if kind != PL011 {
+            return None;
         }
-        uart
+        let mut uart = Self { present: true };
+        uart.write(CR, CR_ENABLED);
+        uart.write(LCR_H, LCR_H_8BIT_FIFO);
+        uart.write(ICR, INT_ALL);
+        uart.interrupt_when_room(false);
+        Some(uart)
     }
 
     /// Returns the UART for a last message, whoever has it.

@@ -22,6 +22,7 @@ fn plan(guest: Guest, cpus: &[usize]) -> Plan {
         guest,
         cpus: cpus.into(),
         restart: Restart::OnFailure,
+        devices: 0,
     }
 }
 
@@ -165,6 +166,7 @@ fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
             guest,
             cpus,
             restart,
+            devices: 0,
         });
         (Just(cpu_count), proptest::collection::vec(plan, 1..5))
     })
@@ -255,7 +257,7 @@ impl Conduit for Agrees {
 #[test]
 fn what_the_console_holds_back_ends_the_turn_in_time() {
     let plans = [plan(Guest::Works, &[0]), plan(Guest::Works, &[1])];
-    let machine = Machine::<Simulated>::new(config(2, &plans), Wire::default());
+    let machine = Machine::<Simulated>::new(config(2, &plans), Some(Wire::default()), None);
     let mut last = None;
     for (vcpu, text) in [(0, "~ #"), (1, "x\n")] {
         let vcpu = VcpuId::new(vcpu).unwrap();
@@ -280,3 +282,5 @@ fn deadline(decision: Decision) -> u64 {
         Decision::Run { deadline, .. } | Decision::Idle { deadline } => deadline,
     }
 }
+
+mod device_model;

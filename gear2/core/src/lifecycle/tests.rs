@@ -36,6 +36,8 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         restart,
         autostart: true,
         scheduled: true,
+        virtio: None,
+        vcpus: 0..1,
     }
 }
 
@@ -148,4 +150,24 @@ fn ends_follow_the_manifest() {
     assert_eq!(goal_after_fault(&vm(Never, true)), Goal::Stop);
     assert_eq!(goal_after_fault(&vm(OnFailure, false)), Goal::Restart);
     assert_eq!(goal_after_fault(&vm(Always, false)), Goal::Restart);
+}
+
+#[test]
+fn what_ran_before_is_loaded_when_nobody_uses_its_memory() {
+    let mut gear1 = OneVm {
+        state: VmState::Stopped,
+        outcome: Status::Ok,
+        calls: vec![],
+    };
+    let vm = vm(Restart::Never, false);
+    let mut lifecycle = Lifecycle {
+        starts: 1,
+        ..Lifecycle::default()
+    };
+    lifecycle.ask(Goal::Run);
+    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Quiesce);
+    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Quiesce);
+    lifecycle.set_quiet();
+    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::More);
+    assert_eq!(gear1.calls, [number::VM_LOAD]);
 }

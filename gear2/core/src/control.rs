@@ -1,0 +1,178 @@
+//! The control mailbox: what `gearctl` asks for, through the device model.
+//!
+//! Owns the meaning of each operation of [`gear2_protocol::op`]. It answers what can be answered at
+//! once; what changes a VM's life is begun here and left to the loop that got the doorbell.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use gear1_abi::call::VmState;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::{VcpuId, VmId};
+use gear2_protocol::{Control, PROTOCOL_VERSION, op, outcome};
+
+use crate::config::VmConfig;
+use crate::gear1::Gear1;
+use crate::lifecycle::Goal;
+use crate::machine::{Machine, Platform};
+
+/// What is left for the loop to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Nothing.
+    None,
+    /// See to what is wanted of the VM.
+    Ask(VmId, Goal),
+    /// The VM was paused or resumed: all its loops are to look again.
+    LookAgain(VmId),
+}
+
+type Words = [u64; 6];
+/// The outcome, one of [`outcome`], with the result words and what is left to do.
+type Answer = Result<(u32, Words, Task), u32>;
+
+const NOTHING: Words = [0; 6];
+const FLAG_MAY_POWER_OFF: u64 = 1 << 0;
+const FLAG_PAUSED: u64 = 1 << 1;
+
+/// Answers what stands in the mailbox, if it is new.
+pub(crate) fn serve<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) -> Task {
+    let Some(model) = &machine.device_model else {
+        return Task::None;
+    };
+    let mailbox = model.control();
+    let mut answered = model.answered.lock();
+    let asked = mailbox.asked.load(Acquire);
+    if asked == *answered {
+        return Task::None;
+    }
+    *answered = asked;
+    let (outcome, words, task) = match perform(machine, gear1, mailbox) {
+        Ok(answer) => answer,
+        Err(outcome) => (outcome, NOTHING, Task::None),
+    };
+    for (result, word) in mailbox.results.iter().zip(words) {
+        result.store(word, Relaxed);
+    }
+    mailbox.outcome.store(outcome, Relaxed);
+    mailbox.answered.store(asked, Release);
+    drop(answered);
+    model.raise(gear1);
+    task
+}
+
+fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &Control) -> Answer {
+    let [first, second, ..] = &mailbox.arguments;
+    let (first, second) = (first.load(Relaxed), second.load(Relaxed));
+    let vm = || find_vm(machine, first);
+    let vcpu = || VcpuId::from_reg(first).ok_or(outcome::NOT_FOUND);
+    match mailbox.op.load(Relaxed) {
+        op::NONE => done(NOTHING),
+        op::VM_INFO => vm_info(machine, gear1, vm()?),
+        op::VM_START => ask(gear1, vm()?, Goal::Run),
+        op::VM_STOP => ask(gear1, vm()?, Goal::Stop),
+        op::VM_RESTART => ask(gear1, vm()?, Goal::Restart),
+        op::VM_PAUSE => pause(machine, gear1, vm()?, true),
+        op::VM_RESUME => pause(machine, gear1, vm()?, false),
+        op::EXIT_STATS => exit_stats(gear1, vcpu()?, second),
+        op::VCPU_INFO => vcpu_info(machine, gear1, vcpu()?),
+        op::LOG_READ => log_read(gear1, first),
+        op::VERSION => version(machine, gear1),
+        op::VM_NAME => done(name_words(&vm()?.name)),
+        _ => Err(outcome::UNKNOWN),
+    }
+}
+
+const fn done(words: Words) -> Answer {
+    Ok((outcome::OK, words, Task::None))
+}
+
+fn find_vm<P: Platform>(machine: &Machine<P>, vm: u64) -> Result<&VmConfig, u32> {
+    let config = VmId::from_reg(vm).and_then(|vm| machine.config.vm(vm));
+    config.ok_or(outcome::NOT_FOUND)
+}
+
+fn vm_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vm: &VmConfig) -> Answer {
+    let state = gear1.vm_state(vm.id).map_err(|_| outcome::NOT_FOUND)?;
+    let (_, shared) = machine.vm(vm.id).ok_or(outcome::NOT_FOUND)?;
+    let restarts = shared.lifecycle.lock().starts().saturating_sub(1);
+    let flag = |set: bool, flag: u64| if set { flag } else { 0 };
+    let flags =
+        flag(vm.may_power_off, FLAG_MAY_POWER_OFF) | flag(machine.is_paused(vm.id), FLAG_PAUSED);
+    let (first, count) = (vm.vcpus.start as u64, vm.vcpus.len() as u64);
+    done([state as u64, count, first, restarts.into(), flags, 0])
+}
+
+/// Begins a change of a VM's life, if its state has a use for it.
+fn ask(gear1: &mut impl Gear1, vm: &VmConfig, goal: Goal) -> Answer {
+    let state = gear1.vm_state(vm.id).map_err(|_| outcome::NOT_FOUND)?;
+    let sensible = match goal {
+        Goal::Run => state != VmState::Running,
+        Goal::Stop => state != VmState::Stopped,
+        Goal::Restart | Goal::PowerOff => true,
+    };
+    if sensible && vm.scheduled {
+        Ok((outcome::STARTED, NOTHING, Task::Ask(vm.id, goal)))
+    } else {
+        Err(outcome::WRONG_STATE)
+    }
+}
+
+/// Pauses or resumes a running VM. The device VM is not paused: nobody could resume it.
+fn pause<P: Platform>(
+    machine: &Machine<P>,
+    gear1: &mut impl Gear1,
+    vm: &VmConfig,
+    paused: bool,
+) -> Answer {
+    let (_, shared) = machine.vm(vm.id).ok_or(outcome::NOT_FOUND)?;
+    let lifecycle = shared.lifecycle.lock();
+    let running = gear1.vm_state(vm.id) == Ok(VmState::Running);
+    let mine = vm.scheduled && machine.config.device_vm != Some(vm.id);
+    if !mine || !running || shared.paused.load(Relaxed) == paused {
+        return Err(outcome::WRONG_STATE);
+    }
+    shared.paused.store(paused, Relaxed);
+    drop(lifecycle);
+    Ok((outcome::OK, NOTHING, Task::LookAgain(vm.id)))
+}
+
+fn exit_stats(gear1: &mut impl Gear1, vcpu: VcpuId, reason: u64) -> Answer {
+    let reason = usize::try_from(reason)
+        .ok()
+        .and_then(ExitReason::from_index);
+    let reason = reason.ok_or(outcome::NOT_FOUND)?;
+    let (count, ticks) = gear1
+        .exit_stats(vcpu, reason)
+        .map_err(|_| outcome::NOT_FOUND)?;
+    done([count, ticks, 0, 0, 0, 0])
+}
+
+fn vcpu_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vcpu: VcpuId) -> Answer {
+    let (state, cpu) = gear1.vcpu_info(vcpu).map_err(|_| outcome::NOT_FOUND)?;
+    done([machine.ran(vcpu), cpu, state, 0, 0, 0])
+}
+
+fn log_read(gear1: &mut impl Gear1, cursor: u64) -> Answer {
+    let (next, record) = gear1.log_read(cursor).ok_or(outcome::NOT_FOUND)?;
+    let [a, b, c] = record.values;
+    done([next, record.time, record.id_and_cpu, a, b, c])
+}
+
+fn version<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) -> Answer {
+    let model = machine.device_model.as_ref();
+    let forwarded = model.map_or(0, |model| model.slots.lock().forwarded());
+    let cpus = machine.config.cpus.len() as u64;
+    let (abi, now) = (gear1.abi_version(), gear1.now());
+    done([abi, PROTOCOL_VERSION.into(), now, cpus, forwarded, 0])
+}
+
+/// Returns a name's bytes as words, cut or padded with zeroes.
+fn name_words(name: &str) -> Words {
+    let mut words = NOTHING;
+    for (word, bytes) in words.iter_mut().zip(name.as_bytes().chunks(8)) {
+        let mut padded = [0; 8];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(padded);
+    }
+    words
+}

@@ -1,0 +1,189 @@
+//! Gear2's side of the region that it shares with the device model (GDM) in the device VM.
+//!
+//! Owns the region's header, the slots of forwarded accesses, the console rings, the answered
+//! count of the control mailbox, and the line that tells GDM to look.
+//!
+//! Whoever controls the device VM can write anything into the region at any time. So Gear2 keeps
+//! its own indices and states and only ever publishes them; what it reads, it reads once. The worst
+//! that GDM can do is to answer its guests wrongly, late or never.
+
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+use gear1_abi::id::VcpuId;
+use gear2_protocol::{Control, LINE_REQUEST, MAGIC, PROTOCOL_VERSION, Region};
+use spin::mutex::TicketMutex;
+
+use crate::config::Config;
+use crate::gear1::Gear1;
+use crate::machine::{Answer, Lock, Platform};
+
+mod ring;
+mod slots;
+
+pub(crate) use ring::{InputRing, OutputRing};
+pub(crate) use slots::{Request, Slots};
+
+/// The emulated PL061 whose line is Gear2's.
+const PL061: usize = 0;
+/// At most this often is GDM told to look at the consoles.
+const BELL_PAUSE_US: u64 = 1000;
+
+/// What all loops share with GDM.
+pub(crate) struct DeviceModel<P: Platform> {
+    region: &'static Region,
+    pub(crate) slots: Lock<Slots, P>,
+    /// Count of the last operation in the mailbox that was answered.
+    pub(crate) answered: Lock<u32, P>,
+    consoles: Vec<Rings<P>>,
+    bell: Bell,
+    gdm_starts: AtomicU32,
+}
+
+/// The rings of a VM's console.
+struct Rings<P: Platform> {
+    output: Lock<OutputRing, P>,
+    input: Lock<InputRing, P>,
+}
+
+impl<P: Platform> DeviceModel<P> {
+    /// Clears the region and writes its header: GDM may look from now on.
+    pub(crate) fn new(config: &Config, region: &'static Region) -> Self {
+        region.clear();
+        let header = &region.header;
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        header.version.store(PROTOCOL_VERSION, Relaxed);
+        header.vcpu_count.store(count(config.vcpu_count()), Relaxed);
+        header.vm_count.store(count(config.vms.len()), Relaxed);
+        let hz = u32::try_from(config.counter_hz).unwrap_or(u32::MAX);
+        header.counter_hz.store(hz, Relaxed);
+        header.magic.store(MAGIC, Release);
+        let blocks = region.consoles.iter().take(config.vms.len());
+        let consoles = blocks.map(|block| Rings {
+            output: TicketMutex::new(OutputRing::new(block)),
+            input: TicketMutex::new(InputRing::new(block)),
+        });
+        Self {
+            region,
+            slots: TicketMutex::new(Slots::new(&*region.slots)),
+            answered: TicketMutex::new(0),
+            consoles: consoles.collect(),
+            bell: Bell::new(config.ticks(BELL_PAUSE_US)),
+            gdm_starts: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn control(&self) -> &'static Control {
+        &self.region.control
+    }
+
+    /// Has GDM asked to perform an access of a vCPU, which waits for the answer.
+    pub(crate) fn forward(&self, gear1: &mut impl Gear1, vcpu: VcpuId, request: Request) {
+        if self.slots.lock().post(vcpu, request) {
+            self.raise(gear1);
+        }
+    }
+
+    /// Passes on what GDM has answered, and names the vCPUs that are ready now. The slots stay
+    /// locked meanwhile, so that nobody else takes such a vCPU for one that nobody answers.
+    pub(crate) fn collect(&self, gear1: &mut impl Gear1, mut ready: impl FnMut(VcpuId)) {
+        let posted_again = self.slots.lock().collect(|vcpu, answer: Answer| {
+            let (reply, value) = answer.words();
+            // A refusal means that the vCPU's VM was stopped.
+            if gear1.vcpu_reply(vcpu, reply, value).is_ok() {
+                ready(vcpu);
+            }
+        });
+        if posted_again {
+            self.raise(gear1);
+        }
+    }
+
+    /// Tells GDM to look again if it was started since the last time.
+    pub(crate) fn greet(&self, gear1: &mut impl Gear1) {
+        let starts = self.region.header.gdm_starts.load(Relaxed);
+        if self.gdm_starts.swap(starts, Relaxed) != starts {
+            self.raise(gear1);
+        }
+    }
+
+    /// Appends to a VM's console output; GDM is told when [`Self::settle`] is called.
+    pub(crate) fn write(&self, vm: usize, bytes: &[u8]) {
+        if let Some(rings) = self.consoles.get(vm) {
+            rings.output.lock().push(bytes);
+            self.bell.owe();
+        }
+    }
+
+    /// Takes the next byte typed at a VM's console.
+    pub(crate) fn take_input(&self, gear1: &mut impl Gear1, vm: usize) -> Option<u8> {
+        let mut input = self.consoles.get(vm)?.input.lock();
+        let byte = input.take();
+        if input.take_was_full() {
+            self.raise(gear1);
+        }
+        byte
+    }
+
+    /// Tells GDM about console output unless it was told just now; returns when to call again then.
+    pub(crate) fn settle(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
+        match self.bell.due(now) {
+            Ring::Nothing => None,
+            Ring::Later(due) => Some(due),
+            Ring::Now => {
+                self.raise(gear1);
+                None
+            }
+        }
+    }
+
+    /// Tells GDM to look.
+    pub(crate) fn raise(&self, gear1: &mut impl Gear1) {
+        // A refusal means that the device VM does not run: it is told when it starts.
+        let _ = gear1.pl061_raise(PL061, LINE_REQUEST);
+    }
+}
+
+/// Sees to it that GDM is told of console output soon, but not for each byte.
+#[derive(Debug)]
+struct Bell {
+    owed: AtomicBool,
+    last: AtomicU64,
+    pause: u64,
+}
+
+enum Ring {
+    Nothing,
+    Later(u64),
+    Now,
+}
+
+impl Bell {
+    const fn new(pause: u64) -> Self {
+        Self {
+            owed: AtomicBool::new(false),
+            last: AtomicU64::new(0),
+            pause,
+        }
+    }
+
+    /// Notes that there is something to tell. Comes after the writing of it.
+    fn owe(&self) {
+        self.owed.store(true, SeqCst);
+    }
+
+    fn due(&self, now: u64) -> Ring {
+        if !self.owed.load(SeqCst) {
+            return Ring::Nothing;
+        }
+        let due = self.last.load(Relaxed).saturating_add(self.pause);
+        if now < due {
+            return Ring::Later(due);
+        }
+        self.last.store(now, Relaxed);
+        // What is written from here on is owed anew.
+        self.owed.store(false, SeqCst);
+        Ring::Now
+    }
+}

@@ -1,0 +1,77 @@
+//! A VM's console as two rings of bytes that GDM sees.
+//!
+//! Owns the index that is Gear2's in each: the output's end and the input's beginning. Their copies
+//! in the region are for GDM to read. Indices count bytes and wrap at 2^32.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use gear2_protocol::ConsoleBlock;
+use gear2_protocol::offset::{INPUT_SIZE, OUTPUT_SIZE};
+
+/// The end of the output ring. It takes everything: the newest bytes replace the oldest.
+#[derive(Debug)]
+pub(crate) struct OutputRing {
+    block: &'static ConsoleBlock,
+    written: u32,
+}
+
+impl OutputRing {
+    pub(crate) const fn new(block: &'static ConsoleBlock) -> Self {
+        Self { block, written: 0 }
+    }
+
+    /// Appends bytes.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.block.output[place(self.written, OUTPUT_SIZE)].store(byte, Relaxed);
+            self.written = self.written.wrapping_add(1);
+            self.block.ring.output_written.store(self.written, Release);
+        }
+    }
+}
+
+/// The beginning of the input ring.
+#[derive(Debug)]
+pub(crate) struct InputRing {
+    block: &'static ConsoleBlock,
+    read: u32,
+    was_full: bool,
+}
+
+impl InputRing {
+    pub(crate) const fn new(block: &'static ConsoleBlock) -> Self {
+        Self {
+            block,
+            read: 0,
+            was_full: false,
+        }
+    }
+
+    /// Takes the next byte. A writer that is further ahead than the ring is long has overwritten
+    /// its own bytes: only what is still there is taken.
+    pub(crate) fn take(&mut self) -> Option<u8> {
+        let written = self.block.ring.input_written.load(Acquire);
+        let length = INPUT_SIZE as u32;
+        let waiting = written.wrapping_sub(self.read);
+        if waiting == 0 {
+            return None;
+        }
+        if waiting >= length {
+            self.was_full = true;
+            self.read = written.wrapping_sub(length);
+        }
+        let byte = self.block.input[place(self.read, INPUT_SIZE)].load(Relaxed);
+        self.read = self.read.wrapping_add(1);
+        self.block.ring.input_read.store(self.read, Release);
+        Some(byte)
+    }
+
+    /// Tells whether the ring was full since the last call: its writer may wait for room.
+    pub(crate) const fn take_was_full(&mut self) -> bool {
+        core::mem::replace(&mut self.was_full, false)
+    }
+}
+
+const fn place(index: u32, length: usize) -> usize {
+    index as usize % length
+}

@@ -1,0 +1,191 @@
+//! Accesses of vCPUs that GDM performs: one slot a vCPU.
+//!
+//! Owns what each slot is used for. A slot that is posted is GDM's until it answers, also when the
+//! VM is stopped meanwhile: then the answer is dropped, and what the VM asks in its next life waits
+//! until the slot is free. So every access is answered once, by its own answer.
+//!
+//! | use       | post              | abandon   | GDM answers                        |
+//! |-----------|-------------------|-----------|------------------------------------|
+//! | Free      | Asked             | Free      | nothing                            |
+//! | Asked     | cannot be         | Abandoned | Free, passed on                    |
+//! | Abandoned | Abandoned, waits  | Abandoned, nothing waits | Free; or Asked, by what waits |
+//! | Own       | Abandoned, waits  | Abandoned | Free                               |
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use gear1_abi::id::{MAX_VCPUS, VcpuId};
+use gear2_protocol::{MmioSlot, slot};
+
+use crate::machine::Answer;
+
+/// An access to a device's register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// The device's channel.
+    pub(crate) device: u32,
+    /// Offset of the register.
+    pub(crate) register: u32,
+    /// log2 of the size in bits 1:0, write in bit 2.
+    pub(crate) access: u32,
+    /// The value stored.
+    pub(crate) value: u64,
+}
+
+impl Request {
+    /// Offset of virtio-mmio's Status register.
+    const STATUS: u32 = 0x70;
+    /// A store of four bytes.
+    const STORE_WORD: u32 = 0b110;
+
+    /// Returns the store that resets a device.
+    pub(crate) const fn reset(device: u32) -> Self {
+        Self {
+            device,
+            register: Self::STATUS,
+            access: Self::STORE_WORD,
+            value: 0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Use {
+    #[default]
+    Free,
+    /// The vCPU waits for the answer.
+    Asked,
+    /// Nobody waits for the answer.
+    Abandoned,
+    /// Gear2 itself waits for the answer.
+    Own,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    used: Use,
+    /// The access that is posted when the slot is free.
+    waiting: Option<Request>,
+    sequence: u64,
+}
+
+/// The slots of all vCPUs.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    slots: &'static [MmioSlot],
+    entries: [Entry; MAX_VCPUS],
+    forwarded: u64,
+}
+
+impl Slots {
+    pub(crate) fn new(slots: &'static [MmioSlot]) -> Self {
+        Self {
+            slots,
+            entries: [Entry::default(); MAX_VCPUS],
+            forwarded: 0,
+        }
+    }
+
+    /// Returns how many accesses of guests were forwarded.
+    pub(crate) const fn forwarded(&self) -> u64 {
+        self.forwarded
+    }
+
+    /// Asks GDM to perform an access of a vCPU, or notes it until the slot is free. Tells whether
+    /// GDM is to be told.
+    pub(crate) fn post(&mut self, vcpu: VcpuId, request: Request) -> bool {
+        self.forwarded += 1;
+        let entry = &mut self.entries[vcpu.index()];
+        match entry.used {
+            Use::Free => {
+                self.fill(vcpu.index(), Use::Asked, request);
+                true
+            }
+            Use::Asked | Use::Abandoned | Use::Own => {
+                entry.used = Use::Abandoned;
+                entry.waiting = Some(request);
+                false
+            }
+        }
+    }
+
+    /// Tells whether a vCPU waits for GDM.
+    pub(crate) const fn awaits(&self, vcpu: VcpuId) -> bool {
+        let entry = &self.entries[vcpu.index()];
+        matches!(entry.used, Use::Asked) || entry.waiting.is_some()
+    }
+
+    /// Notes that a vCPU waits for nothing any more.
+    pub(crate) fn abandon(&mut self, vcpu: VcpuId) {
+        let entry = &mut self.entries[vcpu.index()];
+        entry.waiting = None;
+        if entry.used != Use::Free {
+            entry.used = Use::Abandoned;
+        }
+    }
+
+    /// Asks GDM to perform an access of Gear2's own in the slot of a vCPU that is off, if that is
+    /// free, and tells whether it was.
+    pub(crate) fn post_own(&mut self, vcpu: VcpuId, request: Request) -> bool {
+        let free = self.is_free(vcpu);
+        if free {
+            self.fill(vcpu.index(), Use::Own, request);
+        }
+        free
+    }
+
+    /// Tells whether GDM owes no answer in a vCPU's slot.
+    pub(crate) fn is_free(&self, vcpu: VcpuId) -> bool {
+        self.entries[vcpu.index()].used == Use::Free
+    }
+
+    /// Takes GDM's answers in and passes them on. Tells whether something was posted meanwhile, so
+    /// that GDM is to be told.
+    pub(crate) fn collect(&mut self, mut answered: impl FnMut(VcpuId, Answer)) -> bool {
+        let mut posted = false;
+        for index in 0..MAX_VCPUS {
+            let used = self.entries[index].used;
+            let (Some(answer), Some(vcpu)) = (self.answer(index), VcpuId::new(index)) else {
+                continue;
+            };
+            self.entries[index].used = Use::Free;
+            if used == Use::Asked {
+                answered(vcpu, answer);
+            }
+            if let Some(request) = self.entries[index].waiting.take() {
+                self.fill(index, Use::Asked, request);
+                posted = true;
+            }
+        }
+        posted
+    }
+
+    /// Takes GDM's answer out of a slot. What is no state of the protocol is an abort.
+    fn answer(&self, index: usize) -> Option<Answer> {
+        let slot = self.slots.get(index)?;
+        if self.entries[index].used == Use::Free {
+            return None;
+        }
+        let answer = match slot.state() {
+            slot::POSTED => return None,
+            slot::DONE => Answer::Value(slot.value.load(Relaxed)),
+            _ => Answer::Abort,
+        };
+        slot.set_state(slot::IDLE);
+        Some(answer)
+    }
+
+    fn fill(&mut self, index: usize, used: Use, request: Request) {
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        let entry = &mut self.entries[index];
+        entry.used = used;
+        entry.sequence += 1;
+        slot.device.store(request.device, Relaxed);
+        slot.register.store(request.register, Relaxed);
+        slot.access.store(request.access, Relaxed);
+        slot.value.store(request.value, Relaxed);
+        slot.sequence.store(entry.sequence, Relaxed);
+        slot.set_state(slot::POSTED);
+    }
+}

@@ -1,0 +1,183 @@
+//! The other side of the shared region: a device model that answers in its own time, dies and comes back.
+//!
+//! Owns what GDM would. What it does with an access is a function of the access, so that the vCPU's
+//! side knows the answer to expect. It looks at the region only when its line rose, except for what
+//! a start brings.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::thread;
+use std::thread_local;
+
+use gear2_protocol::offset::{INPUT_SIZE, OUTPUT_SIZE};
+use gear2_protocol::{ConsoleBlock, MmioSlot, slot};
+
+use super::*;
+
+/// A register from here on is one that GDM does not know.
+const UNKNOWN: u32 = 0x180;
+const STATUS: u32 = 0x70;
+const DOWN_TICKS: u64 = 2_000;
+
+/// What GDM answers to an access.
+pub(crate) fn answer(device: u32, register: u32, access: u32, value: u64) -> (Reply, u64) {
+    if register >= UNKNOWN {
+        return (Reply::Abort, 0);
+    }
+    let words = [device, register, access].map(u64::from);
+    let mixed = words.iter().fold(value, |mixed, word| {
+        mixed.wrapping_mul(31).wrapping_add(*word)
+    });
+    (Reply::Value, mixed)
+}
+
+/// The byte typed at a console after so many others.
+pub(crate) const fn typed_byte(index: u32) -> u8 {
+    b'a' + (index % 26) as u8
+}
+
+thread_local! {
+    /// The region of this test's simulations, one after the other.
+    static REGION: &'static Region = {
+        // A test's own stack cannot hold it on its way to the heap.
+        let builder = thread::Builder::new().stack_size(32 << 20);
+        let made = builder.spawn(|| &*Box::leak(Box::new(Region::new())));
+        made.unwrap().join().unwrap()
+    };
+}
+
+/// A device model.
+#[derive(Debug)]
+pub(crate) struct Gdm {
+    pub(crate) region: &'static Region,
+    up: bool,
+    line: bool,
+    /// When it does something.
+    pub(crate) at: u64,
+    /// What each VM's console showed.
+    pub(crate) shown: Vec<Vec<u8>>,
+    /// It does not look at consoles.
+    pub(crate) deaf: bool,
+    /// How many bytes are to be typed at each VM's console yet.
+    pub(crate) to_type: Vec<u32>,
+    /// Resets of each device since its VM was loaded.
+    pub(crate) resets: [u32; 32],
+}
+
+impl Gdm {
+    pub(crate) fn new(vm_count: usize) -> Self {
+        let region = REGION.with(|region| *region);
+        region.header.gdm_starts.store(77, Relaxed);
+        Self {
+            region,
+            up: false,
+            line: false,
+            at: NO_DEADLINE,
+            shown: vec![Vec::new(); vm_count],
+            deaf: false,
+            to_type: vec![0; vm_count],
+            resets: [0; 32],
+        }
+    }
+
+    /// The device VM starts, and so will GDM.
+    pub(crate) fn boots(&mut self, now: u64) {
+        self.dies(now);
+    }
+
+    /// The device VM ends.
+    pub(crate) fn ends(&mut self) {
+        self.up = false;
+        self.line = false;
+        self.at = NO_DEADLINE;
+    }
+
+    /// GDM dies, and is started again.
+    fn dies(&mut self, now: u64) {
+        self.ends();
+        self.at = now + DOWN_TICKS;
+    }
+
+    pub(crate) fn raised(&mut self, now: u64, delay: u64) {
+        self.line = true;
+        if self.up {
+            self.at = self.at.min(now + delay);
+        }
+    }
+
+    /// Does what is due, and tells whether it rings. A mishap kills it in the middle of that.
+    pub(crate) fn act(&mut self, now: u64, mishap: Option<usize>) -> bool {
+        self.at = NO_DEADLINE;
+        if !self.up {
+            // It leaves the looking to Gear2's telling it to.
+            self.up = true;
+            self.line = false;
+            self.region.header.gdm_starts.fetch_add(1, Relaxed);
+            return true;
+        }
+        if !core::mem::take(&mut self.line) {
+            return false;
+        }
+        let mut rings = self.consoles();
+        let posted = |slot: &&MmioSlot| slot.state() == slot::POSTED;
+        let region = self.region;
+        for (count, slot) in region.slots.iter().filter(posted).enumerate() {
+            if mishap == Some(count) {
+                self.dies(now);
+                return false;
+            }
+            self.perform(slot);
+            rings = true;
+        }
+        rings
+    }
+
+    fn perform(&mut self, slot: &MmioSlot) {
+        let words = [&slot.device, &slot.register, &slot.access];
+        let [device, register, access] = words.map(|word| word.load(Relaxed));
+        let stored = slot.value.load(Relaxed);
+        if (register, access, stored) == (STATUS, 0b110, 0) {
+            self.resets[device as usize] += 1;
+        }
+        let (reply, value) = answer(device, register, access, stored);
+        slot.value.store(value, Relaxed);
+        slot.set_state(match reply {
+            Reply::Abort => slot::ABORT,
+            Reply::Value | Reply::None => slot::DONE,
+        });
+    }
+
+    fn consoles(&mut self) -> bool {
+        let mut typed = false;
+        if self.deaf {
+            return false;
+        }
+        for (vm, shown) in self.shown.iter_mut().enumerate() {
+            let block = &self.region.consoles[vm];
+            show(block, shown);
+            typed |= type_keys(block, &mut self.to_type[vm]);
+        }
+        typed
+    }
+}
+
+fn show(block: &ConsoleBlock, shown: &mut Vec<u8>) {
+    let written = block.ring.output_written.load(Acquire);
+    let oldest = written.saturating_sub(OUTPUT_SIZE as u32);
+    let read = block.ring.output_read.load(Relaxed).max(oldest);
+    for index in read..written {
+        shown.push(block.output[index as usize % OUTPUT_SIZE].load(Relaxed));
+    }
+    block.ring.output_read.store(written, Release);
+}
+
+fn type_keys(block: &ConsoleBlock, to_type: &mut u32) -> bool {
+    let mut written = block.ring.input_written.load(Relaxed);
+    let before = written;
+    while *to_type > 0 && written - block.ring.input_read.load(Acquire) < INPUT_SIZE as u32 {
+        block.input[written as usize % INPUT_SIZE].store(typed_byte(written), Relaxed);
+        written += 1;
+        *to_type -= 1;
+    }
+    block.ring.input_written.store(written, Release);
+    written != before
+}
