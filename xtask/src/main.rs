@@ -12,13 +12,18 @@ mod archive;
 mod bench;
 mod build_images;
 mod cache;
+mod device_userland;
 mod expect;
+mod ext4;
 mod fetch;
 mod flatten;
 mod guest_dt;
+mod guest_userland;
 mod initramfs;
+mod kernel_modules;
 mod manifest;
 mod payloads;
+mod programs;
 mod progress;
 mod qemu;
 mod run;
@@ -26,6 +31,7 @@ mod smoke;
 mod symbolize;
 mod test;
 mod tools;
+mod tree;
 mod workspace;
 
 /// Builds, runs, tests and measures GearV.

@@ -1,4 +1,4 @@
-//! What guests boot from that GearV does not build itself: Debian's arm64 kernel and busybox.
+//! What guests boot from that GearV does not build itself: Debian's arm64 kernel and programs.
 
 use std::fs;
 use std::io::Read as _;
@@ -26,6 +26,13 @@ const BUSYBOX: PackageSet = PackageSet {
     by_hand: "apt-get download busybox-static:arm64",
 };
 
+const PROGRAMS: PackageSet = PackageSet {
+    name: "guest-programs",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Closure(&["fio", "stress-ng", "rt-tests", "iperf3", "e2fsprogs"]),
+    by_hand: "apt-get download fio:arm64 stress-ng:arm64 … and all that they depend on",
+};
+
 /// Where an arm64 `Image` carries its magic, and the magic.
 const IMAGE_MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
@@ -46,6 +53,21 @@ pub(crate) fn debian_kernel() -> Result<PathBuf> {
         kernel.display()
     );
     Ok(kernel)
+}
+
+/// Returns the directory of that kernel's modules.
+pub(crate) fn debian_modules() -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, &KERNEL)?;
+    ["usr/lib/modules", "lib/modules"]
+        .map(|path| root.join(path))
+        .into_iter()
+        .find(|path| path.is_dir())
+        .with_context(|| format!("{} holds no modules", root.display()))
+}
+
+/// Returns where Debian's benchmarks for arm64 and all their libraries are unpacked.
+pub(crate) fn programs() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &PROGRAMS)
 }
 
 fn is_arm64_image(kernel: &Path) -> Result<bool> {

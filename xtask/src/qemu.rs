@@ -1,6 +1,6 @@
 //! QEMU command lines, and QEMU as a child that does not outlive this program.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
@@ -20,6 +20,9 @@ pub(crate) struct Machine {
     pub(crate) icount: bool,
     /// Whether QEMU waits for a debugger on port 1234.
     pub(crate) gdb: bool,
+    /// The image behind the machine's disk, which is written to; with a disk comes a network card,
+    /// on a network that leads nowhere.
+    pub(crate) disk: Option<PathBuf>,
 }
 
 impl Default for Machine {
@@ -32,6 +35,7 @@ impl Default for Machine {
             virtualization: true,
             icount: false,
             gdb: false,
+            disk: None,
         }
     }
 }
@@ -125,6 +129,14 @@ impl Machine {
             "-M", &machine, "-cpu", &self.cpu, "-smp", &cpus, "-m", &memory,
         ];
         arguments.extend(["-nic", "none"]);
+        let drive = self.disk.as_deref().map(drive);
+        if let Some(drive) = &drive {
+            arguments.extend(["-drive", drive]);
+            arguments.extend(["-global", "virtio-mmio.force-legacy=false"]);
+            arguments.extend(["-device", "virtio-blk-device,drive=d0"]);
+            arguments.extend(["-netdev", "user,id=n0,restrict=on"]);
+            arguments.extend(["-device", "virtio-net-device,netdev=n0"]);
+        }
         if self.icount {
             arguments.extend(["-icount", "shift=0,sleep=off", "-seed", "1"]);
             arguments.extend(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
@@ -134,4 +146,10 @@ impl Machine {
         }
         arguments.into_iter().map(str::to_owned).collect()
     }
+}
+
+/// Describes a disk to QEMU, which takes a doubled comma for one.
+fn drive(image: &Path) -> String {
+    let image = image.display().to_string().replace(',', ",,");
+    format!("file={image},if=none,id=d0,format=raw")
 }

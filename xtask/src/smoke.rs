@@ -132,7 +132,7 @@ fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
 }
 
 /// Types a command into the shell in focus; returns what it printed, if it succeeded.
-fn shell(session: &mut Session, command: &str) -> Result<String> {
+pub(crate) fn shell(session: &mut Session, command: &str) -> Result<String> {
     // The shell computes the end mark, so that the echo of the typed line is not taken for it;
     // it differs each time, for the console repeats earlier output when the focus moves.
     let mark = session.transcript().len();

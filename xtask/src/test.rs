@@ -11,6 +11,7 @@ mod images;
 mod linux;
 mod refusals;
 mod table;
+mod userlands;
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -130,6 +131,7 @@ fn parts() -> Vec<Part> {
     parts.extend(refusals::parts());
     parts.extend(halt::parts());
     parts.extend(guests::parts());
+    parts.extend(userlands::parts());
     parts.extend(linux::parts());
     parts
 }

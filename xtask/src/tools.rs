@@ -20,6 +20,13 @@ const DTC: PackageSet = PackageSet {
     by_hand: "sudo apt-get install device-tree-compiler",
 };
 
+const E2FSPROGS: PackageSet = PackageSet {
+    name: "e2fsprogs",
+    architecture: Architecture::Host,
+    wanted: Wanted::Closure(&["e2fsprogs"]),
+    by_hand: "sudo apt-get install e2fsprogs",
+};
+
 const QEMU_10: PackageSet = PackageSet {
     name: "qemu-10",
     architecture: Architecture::Host,
@@ -37,6 +44,9 @@ const QEMU_7: PackageSet = PackageSet {
     by_hand: "sudo apt-get install qemu-system-arm, on Debian 12",
 };
 
+/// Where packages put programs, from the root.
+const DIRECTORIES: [&str; 4] = ["usr/bin", "usr/sbin", "bin", "sbin"];
+
 /// A program and the libraries it needs, installed or unpacked in the cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
@@ -50,12 +60,10 @@ impl Program {
     fn find(cache: &Cache, set: &PackageSet, name: &str) -> Result<Program> {
         let unpacked = fetch::unpacked(cache, set);
         if let Ok(root) = &unpacked {
-            let path = root.join("usr/bin").join(name);
-            if path.is_file() {
-                return Ok(Program {
-                    path,
-                    root: Some(root.clone()),
-                });
+            let mut paths = DIRECTORIES.iter().map(|dir| root.join(dir).join(name));
+            if let Some(path) = paths.find(|path| path.is_file()) {
+                let root = Some(root.clone());
+                return Ok(Program { path, root });
             }
         }
         match (on_path(name), unpacked) {
@@ -105,9 +113,12 @@ fn library_path(root: &Path) -> OsString {
     env::join_paths(directories).unwrap_or_default()
 }
 
+/// Finds a program of the system, also where only root looks for one.
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
+    let system = DIRECTORIES.iter().map(|dir| Path::new("/").join(dir));
     env::split_paths(&path)
+        .chain(system)
         .map(|directory| directory.join(name))
         .find(|file| file.is_file())
 }
@@ -131,6 +142,14 @@ impl Tools {
     /// Returns the device tree compiler.
     pub(crate) fn dtc(&self) -> Command {
         self.dtc.command()
+    }
+}
+
+/// Finds a program of e2fsprogs, which every Debian has unless somebody took it away.
+pub(crate) fn e2fsprogs(name: &str) -> Result<Program> {
+    match on_path(name) {
+        Some(path) => Ok(Program { path, root: None }),
+        None => Program::find(&Cache::open()?, &E2FSPROGS, name),
     }
 }
 

@@ -9,6 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 /// The target of everything that runs on the machine itself.
 pub(crate) const BARE_TARGET: &str = "aarch64-unknown-none-softfloat";
 
+/// The target of what runs in the device VM, on any kernel and without a file system.
+const STATIC_TARGET: &str = "aarch64-unknown-linux-musl";
+
 /// Returns the workspace's root.
 pub(crate) fn root() -> &'static Path {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -74,14 +77,41 @@ pub(crate) fn build_bare(package: &str, bin: &str, env: &[(&str, &Path)]) -> Res
         BARE_TARGET,
     ]);
     command.args(["--package", package, "--bin", bin, "--features", "image"]);
-    command.envs(env.iter().copied()).stdin(Stdio::null());
-    let output = command.output().context("cargo cannot be run")?;
+    command.envs(env.iter().copied());
+    run_build(command, bin)?;
+    Ok(bare_elf(bin))
+}
+
+/// Tells whether the workspace has a package of this name.
+pub(crate) fn has_package(name: &str) -> bool {
+    let output = cargo().args(["pkgid", "--package", name]).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// Builds static Linux programs and returns them in the order of `bins`.
+pub(crate) fn build_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
+    ensure_targets(&[STATIC_TARGET])?;
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--release", "--target", STATIC_TARGET]);
+    command.args(["--package", package]);
+    command.args(bins.iter().flat_map(|bin| ["--bin", bin]));
+    // No cross compiler is needed: the toolchain's own linker does.
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
+    run_build(command, package)?;
+    let directory = target_dir().join(STATIC_TARGET).join("release");
+    Ok(bins.iter().map(|bin| directory.join(bin)).collect())
+}
+
+/// Runs a build quietly; its complaint is the error.
+fn run_build(mut command: Command, what: &str) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.context("cargo cannot be run")?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        bail!("building {bin} failed:\n{complaint}");
+        bail!("building {what} failed:\n{complaint}");
     }
     eprint!("{complaint}");
-    Ok(bare_elf(bin))
+    Ok(())
 }
 
 /// Returns where the ELF of a binary for the bare target is once it is built.

@@ -1,0 +1,53 @@
+#!/bin/sh
+# The init of GearV's device VM: the devices' modules, the guests' network, the device model for as
+# long as the machine runs, and a shell on the console.
+/bin/busybox --install -s 2>/dev/null
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root TERM=vt100 ENV=/etc/profile
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+mkdir -p /dev/pts
+mount -t devpts devpts /dev/pts
+mount -t tmpfs run /run
+# Kernel messages below warnings would tear the lines of whoever types.
+dmesg -n 4
+hostname device
+while read -r module; do
+    insmod "$module" || echo "$module cannot be loaded"
+done < /etc/modules
+
+# One network for all: the board's card and a tap device for each guest's, on one bridge.
+ip link set lo up
+brctl addbr br0
+echo 0 > /sys/class/net/br0/bridge/forward_delay
+join() {
+    ip link set "$1" up && brctl addif br0 "$1"
+}
+for card in /sys/class/net/*/device; do
+    [ -e "$card" ] && join "$(basename "$(dirname "$card")")"
+done
+text() {
+    tr -d '\0' < "$1"
+}
+for device in /proc/device-tree/gearv/device@*; do
+    [ -e "$device/type" ] && [ "$(text "$device/type")" = net ] || continue
+    tap=$(text "$device/backend")
+    tunctl -t "$tap" > /dev/null && join "$tap"
+done
+ip address add 10.0.2.100/24 dev br0
+ip link set br0 up
+
+# The device model is started again whenever it ends; guests wait for it meanwhile.
+if [ -x /usr/bin/gdm ]; then
+    while :; do
+        gdm
+        echo "init: gdm ended with status $?"
+        sleep 0.2
+    done >> /run/gdm.log 2>&1 < /dev/null &
+fi
+
+cd /root
+echo "GearV device VM: shell ready"
+while :; do
+    setsid cttyhack sh
+done

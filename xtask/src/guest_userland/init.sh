@@ -1,0 +1,23 @@
+#!/bin/sh
+# The initramfs of a guest with a disk: loads what reaches it, and goes there.
+/bin/busybox --install -s 2>/dev/null
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+dmesg -n 4
+while read -r module; do
+    insmod "$module" || echo "$module cannot be loaded"
+done < /etc/modules
+root=$(sed -n 's/.*\broot=\([^ ]*\).*/\1/p' /proc/cmdline)
+root=${root:-/dev/vda}
+mkdir -p /mnt
+# Whoever serves the disk may come up later than this guest.
+while ! mount -t ext4 "$root" /mnt 2>/dev/null; do
+    count=$((count + 1))
+    [ $((count % 20)) = 0 ] && echo "still no file system on $root"
+    [ "$count" = 600 ] && exec setsid cttyhack sh
+    sleep 0.1
+done
+umount /proc /sys
+exec switch_root /mnt /sbin/init
