@@ -15,6 +15,7 @@ const READ: u64 = 1 << 6;
 const WRITE: u64 = 1 << 7;
 const MEMORY_TYPE: u64 = 0b1111 << 2;
 const NORMAL: u64 = 0b1111 << 2;
+const NORMAL_UNCACHED: u64 = 0b0101 << 2;
 const DEVICE_NGNRE: u64 = 0b0001 << 2;
 const INNER_SHAREABLE: u64 = 0b11 << 8;
 const ACCESSED: u64 = 1 << 10;
@@ -115,6 +116,8 @@ impl Geometry {
 pub enum Memory {
     /// Write-back memory; the VM's stage 1 may make it less.
     Normal,
+    /// Memory that no alias caches: what one VM sees as registers, and another fills in.
+    Uncached,
     /// Device-nGnRE registers.
     Device,
 }
@@ -125,12 +128,18 @@ pub enum Memory {
 pub enum PageState {
     /// Only the VM that it is mapped in.
     Owned = 1,
+    /// The VM that it is mapped in, its owner, has shared it.
+    SharedOwned = 2,
+    /// Its owner has shared it with the VM that it is mapped in.
+    SharedBorrowed = 3,
 }
 
 impl PageState {
     const fn from_bits(bits: u64) -> Option<Self> {
         match bits {
             1 => Some(Self::Owned),
+            2 => Some(Self::SharedOwned),
+            3 => Some(Self::SharedBorrowed),
             _ => None,
         }
     }
@@ -172,6 +181,12 @@ impl Attributes {
         execute: false,
         ..Self::RAM
     };
+    /// Registers that are memory: the VM reads what its device model filled in.
+    pub const REGISTERS: Self = Self {
+        memory: Memory::Uncached,
+        state: Some(PageState::SharedBorrowed),
+        ..Self::CONSTANTS
+    };
     /// Registers of a device.
     pub const DEVICE: Self = Self {
         memory: Memory::Device,
@@ -180,9 +195,19 @@ impl Attributes {
         state: None,
     };
 
+    /// Returns the same with another sharing state.
+    #[must_use]
+    pub const fn with_state(self, state: PageState) -> Self {
+        Self {
+            state: Some(state),
+            ..self
+        }
+    }
+
     const fn bits(self) -> u64 {
         let memory = match self.memory {
             Memory::Normal => NORMAL | INNER_SHAREABLE,
+            Memory::Uncached => NORMAL_UNCACHED | INNER_SHAREABLE,
             Memory::Device => DEVICE_NGNRE,
         };
         let write = if self.write { WRITE } else { 0 };
@@ -196,10 +221,10 @@ impl Attributes {
 
     const fn from_bits(bits: u64) -> Self {
         Self {
-            memory: if bits & MEMORY_TYPE == NORMAL {
-                Memory::Normal
-            } else {
-                Memory::Device
+            memory: match bits & MEMORY_TYPE {
+                NORMAL => Memory::Normal,
+                NORMAL_UNCACHED => Memory::Uncached,
+                _ => Memory::Device,
             },
             write: bits & WRITE != 0,
             execute: bits & NEVER_EXECUTE == 0,

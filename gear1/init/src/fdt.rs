@@ -5,16 +5,17 @@
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use gear1_abi::boot::{BootGic, EnableMethod};
 use gear1_abi::id::MAX_CPUS;
 use gear1_abi::info::uart;
 use gearv_manifest::blob::{Blob, Node, Property};
 
+use self::bus::{Bus, cell_counts, number};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
+pub(crate) mod bus;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +23,8 @@ const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
 /// Where init is linked: memory is mapped at its physical address below.
 const ADDRESS_LIMIT: u64 = 0x7000_0000_0000;
 /// Interrupt specifier of the GIC: a shared interrupt.
-const SPI: u32 = 0;
-const FIRST_SPI: u32 = 32;
+pub(crate) const SPI: u32 = 0;
+pub(crate) const FIRST_SPI: u32 = 32;
 /// Distance between two redistributors of a GICv3.
 const GICR_STRIDE: u64 = 0x2_0000;
 
@@ -161,76 +162,6 @@ struct Seen {
     gic: Option<(BootGic, u64)>,
     uarts: Vec<(String, Uart)>,
     psci: Option<EnableMethod>,
-}
-
-/// How addresses below a node are written, and translated to the CPU's.
-struct Bus<'b, 'a> {
-    address_cells: u32,
-    size_cells: u32,
-    ranges: Option<(Property<'a>, &'b Bus<'b, 'a>)>,
-}
-
-impl<'b, 'a> Bus<'b, 'a> {
-    fn root(node: &Node<'a>) -> Result<Self, Refusal> {
-        let (address_cells, size_cells) = cell_counts(node, "/")?;
-        Ok(Self {
-            address_cells,
-            size_cells,
-            ranges: None,
-        })
-    }
-
-    /// Returns the bus below `node`, whose `ranges` these are.
-    fn below(&'b self, node: &Node<'a>, ranges: Property<'a>, path: &str) -> Result<Self, Refusal> {
-        let (address_cells, size_cells) = cell_counts(node, path)?;
-        Ok(Self {
-            address_cells,
-            size_cells,
-            ranges: Some((ranges, self)),
-        })
-    }
-
-    /// Returns the CPU's address for `address` on this bus.
-    fn translate(&self, address: u64) -> Option<u64> {
-        let Some((ranges, parent)) = self.ranges else {
-            return Some(address);
-        };
-        if ranges.value.is_empty() {
-            return parent.translate(address);
-        }
-        let mut cells = ranges.cells()?;
-        loop {
-            let start = number(&mut cells, self.address_cells)?;
-            let target = number(&mut cells, parent.address_cells)?;
-            let size = number(&mut cells, self.size_cells)?;
-            if let Some(offset) = address.checked_sub(start).filter(|offset| *offset < size) {
-                return parent.translate(target.checked_add(offset)?);
-            }
-        }
-    }
-
-    /// Returns the regions that the node's `reg` names, as the CPU sees them.
-    fn regions(&self, node: &Node<'_>, path: &str) -> Result<Vec<Region>, Refusal> {
-        let wrong = || {
-            refusal!(
-                Board,
-                "{path}: reg: missing, or not whole addresses and sizes"
-            )
-        };
-        let mut cells = node
-            .property("reg")
-            .and_then(|reg| reg.cells())
-            .ok_or_else(wrong)?;
-        let mut regions = Vec::new();
-        while cells.len() != 0 {
-            let address = number(&mut cells, self.address_cells).ok_or_else(wrong)?;
-            let size = number(&mut cells, self.size_cells).ok_or_else(wrong)?;
-            let start = self.translate(address).ok_or_else(wrong)?;
-            let end = start.checked_add(size).ok_or_else(wrong)?;
-            regions.push(Region::new(start, end));
-        }
-        Ok(regions)
-    }
 }
 
 /// What tells whether a node is of interest, read in one pass.
@@ -478,19 +409,19 @@ fn read_cpus(
 
 /// Returns the PL011 that `stdout-path` names, or else the first one.
 fn console(root: &Node<'_>, uarts: &[(String, Uart)]) -> Option<Uart> {
-    let chosen = root.child("chosen");
-    let path = chosen
-        .as_ref()
-        .and_then(|chosen| text(chosen, "stdout-path"));
-    let path = match path.and_then(|path| path.split(':').next()) {
-        Some(path) if path.starts_with('/') => Some(path),
-        Some(alias) => root
-            .child("aliases")
-            .and_then(|aliases| text(&aliases, alias)),
-        None => None,
-    };
+    let path = stdout_path(root);
     let named = uarts.iter().find(|(uart, _)| Some(uart.as_str()) == path);
     named.or(uarts.first()).map(|(_, uart)| *uart)
+}
+
+/// Returns the path of the node that `stdout-path` names.
+pub(crate) fn stdout_path<'a>(root: &Node<'a>) -> Option<&'a str> {
+    let path = text(&root.child("chosen")?, "stdout-path")?;
+    let path = path.split(':').next()?;
+    if path.starts_with('/') {
+        return Some(path);
+    }
+    text(&root.child("aliases")?, path)
 }
 
 fn archive(chosen: &Node<'_>) -> Result<Region, Refusal> {
@@ -555,35 +486,11 @@ fn memory_reservations(bytes: &[u8]) -> impl Iterator<Item = Region> {
         .map(|(address, size)| Region::new(address, address.saturating_add(size)))
 }
 
-fn cell_counts(node: &Node<'_>, path: &str) -> Result<(u32, u32), Refusal> {
-    let count = |name: &str, default: u32, allowed: Range<u32>| {
-        let value = node
-            .property(name)
-            .map_or(Some(default), |property| property.cells()?.next());
-        value
-            .filter(|value| allowed.contains(value))
-            .ok_or_else(|| refusal!(Board, "{path}: {name}: not a number that is supported"))
-    };
-    // PCI nodes have three address cells; nothing below them is of interest, but it is visited.
-    Ok((
-        count("#address-cells", 2, 0..4)?,
-        count("#size-cells", 1, 0..3)?,
-    ))
-}
-
-/// Takes a number of `count` cells; `None` if there are fewer, or if it has more than 64 bits.
-fn number(cells: &mut impl Iterator<Item = u32>, count: u32) -> Option<u64> {
-    (0..count).try_fold(0_u64, |value, _| {
-        let high = value.checked_mul(1 << 32)?;
-        Some(high | u64::from(cells.next()?))
-    })
-}
-
 fn child<'a>(root: &Node<'a>, name: &str) -> Result<Node<'a>, Refusal> {
     root.child(name)
         .ok_or_else(|| refusal!(Board, "/: no node \"{name}\""))
 }
 
-fn text<'a>(node: &Node<'a>, name: &str) -> Option<&'a str> {
+pub(crate) fn text<'a>(node: &Node<'a>, name: &str) -> Option<&'a str> {
     node.property(name)?.text()
 }

@@ -11,13 +11,14 @@ use gear1_abi::info::{Gear2Info, INFO_MAGIC, uart};
 use gear1_abi::layout::{PAGE_SIZE, gear2};
 use gear1_core::addr::{Ipa, Pa};
 use gear1_core::physical::PhysicalMemory;
-use gear1_core::stage2::{Attributes, Stage2};
+use gear1_core::stage2::{Attributes, PageState, Stage2};
 use gearv_manifest::{MEMORY_ALIGN, Manifest};
 
-use crate::fdt::Board;
+use crate::fdt::{Board, Uart};
 use crate::flat::{self, Flat};
 use crate::layout::FreeMemory;
 use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
 use crate::table_memory::BootTables;
 
 /// VMID of Gear2.
@@ -34,6 +35,10 @@ pub struct Sources<'s> {
     pub blob: &'s [u8],
     /// The machine.
     pub board: &'s Board,
+    /// The boot UART, unless a VM has it.
+    pub uart: Option<Uart>,
+    /// The region shared with the device model, if there is one.
+    pub shared: Option<Region>,
     /// Frequency of the counter.
     pub counter_hz: u32,
 }
@@ -95,7 +100,12 @@ pub fn load<M: PhysicalMemory>(
     memory.zero(heap, heap_size);
     memory.clean(heap, heap_size);
     pieces.push((gear2::HEAP, heap, heap_size, Attributes::DATA));
-    if let Some(uart) = sources.board.uart {
+    if let Some(shared) = sources.shared {
+        let attributes = Attributes::DATA.with_state(PageState::SharedOwned);
+        let start = Pa::new(shared.start);
+        pieces.push((gear2::SHARED, start, shared.bytes(), attributes));
+    }
+    if let Some(uart) = sources.uart {
         pieces.push((
             gear2::UART,
             Pa::new(uart.base),
@@ -149,9 +159,9 @@ fn information(sources: &Sources<'_>) -> Gear2Info {
         counter_hz: sources.counter_hz,
         manifest_size: sources.blob.len() as u64,
         heap_size: manifest.gear2.memory_bytes,
-        uart_kind: board.uart.map_or(uart::NONE, |uart| uart.kind),
-        uart_intid: board.uart.map_or(0, |uart| uart.intid),
-        shared_size: 0,
+        uart_kind: sources.uart.map_or(uart::NONE, |uart| uart.kind),
+        uart_intid: sources.uart.map_or(0, |uart| uart.intid),
+        shared_size: sources.shared.map_or(0, |region| region.bytes()),
         cpu_mask: manifest.gear2_cpus(cpu_count).mask(),
         mpidr: [0; MAX_CPUS],
         first_vcpu: [0; MAX_VMS],

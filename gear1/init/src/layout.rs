@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 use gear1_core::addr::Pa;
 use gearv_manifest::{MEMORY_ALIGN, Manifest, Vm};
 
+use crate::dax;
+
 use crate::refusal::{Refusal, refusal};
 use crate::region::{Region, subtract};
 
@@ -90,16 +92,23 @@ fn place(region: &Region, size: u64, align: u64) -> Option<u64> {
     (start.checked_add(size.next_multiple_of(PAGE))? <= region.end).then_some(start)
 }
 
+/// Returns the bytes before the VM's memory that describe it to the device VM.
+fn lead(manifest: &Manifest<'_>, vm: &Vm<'_>) -> u64 {
+    let is_served = manifest.virtio_of(vm.id).next().is_some();
+    if is_served { dax::DATA_OFFSET } else { 0 }
+}
+
 /// Takes the memory of those VMs whose address the manifest fixes, at their place in the result.
 pub fn take_fixed(
     free: &mut FreeMemory,
     manifest: &Manifest<'_>,
 ) -> Result<Vec<Option<Pa>>, Refusal> {
     let take = |vm: &Vm<'_>| {
-        let Some(region) = vm.memory.physical() else {
+        let Some(mut region) = vm.memory.physical() else {
             return Ok(None);
         };
         let start = Pa::new(region.start);
+        region.start = region.start.saturating_sub(lead(manifest, vm));
         let text = alloc::format!("{:#x} to {:#x}", region.start, region.end);
         if free.take_at(region) {
             return Ok(Some(start));
@@ -124,9 +133,15 @@ pub fn take_rest(
     order.sort_by_key(|((vm, _), _)| core::cmp::Reverse(vm.memory.bytes));
     for ((vm, fixed), start) in order {
         let size = vm.memory.bytes;
-        let in_gib_blocks = || (size >= GIB).then(|| free.take_lowest(size, GIB)).flatten();
+        let lead = lead(manifest, vm);
+        let in_blocks = size >= GIB && lead == 0;
+        let in_gib_blocks = || in_blocks.then(|| free.take_lowest(size, GIB)).flatten();
         let found = fixed.or_else(in_gib_blocks);
-        let found = found.or_else(|| free.take_lowest(size, MEMORY_ALIGN));
+        let anywhere = || {
+            free.take_lowest(size + lead, MEMORY_ALIGN)?
+                .checked_add(lead)
+        };
+        let found = found.or_else(anywhere);
         *start = found.ok_or_else(|| {
             let (name, mib, left) = (vm.name, size >> 20, free.total() >> 20);
             refusal!(

@@ -13,6 +13,10 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod dax;
+pub mod device_tree;
+pub mod device_vm;
+pub mod devices;
 pub mod el2;
 pub mod fdt;
 pub mod flat;

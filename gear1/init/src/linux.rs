@@ -35,21 +35,24 @@ pub struct Placed<'a> {
     pub pieces: Vec<Piece<'a>>,
     /// The initrd; empty if there is none.
     pub initrd: Range<u64>,
-    /// The device tree, if the archive has one for this VM.
-    pub device_tree: Option<Piece<'a>>,
+    /// Where the device tree goes, if there is one.
+    pub device_tree: Option<u64>,
     /// The first instruction.
     pub entry: u64,
 }
 
-/// Finds room for the VM's payload.
-pub fn place<'a>(vm: &Vm<'a>, archive: &Archive<'a>) -> Result<Placed<'a>, Refusal> {
+/// Finds room for the VM's payload and for a device tree of `tree_size` bytes, if it has one.
+pub fn place<'a>(
+    vm: &Vm<'a>,
+    archive: &Archive<'a>,
+    tree_size: Option<u64>,
+) -> Result<Placed<'a>, Refusal> {
     let size = vm.memory.bytes;
-    let tree = archive.guest_dtb(vm.name);
     // The device tree lies at the end, where no payload's bss reaches it.
-    let room = tree.map_or(Some(size), |tree| {
-        Some(size.checked_sub(length(&tree))? & !(GAP - 1))
+    let room = tree_size.map_or(Some(size), |tree| {
+        Some(size.checked_sub(tree)? & !(GAP - 1))
     });
-    let device_tree = tree.zip(room).map(|(file, offset)| Piece { file, offset });
+    let device_tree = tree_size.and(room);
     let room = room.unwrap_or(0);
     match vm.payload {
         Payload::Linux {

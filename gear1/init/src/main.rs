@@ -60,6 +60,7 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
         runtime: RUNTIME,
         init: Region::new(init.start, init.end),
         device_tree,
+        tree,
         boot_cpu: machine.affinity(),
         pa_range: machine.pa_range(),
         counter_hz: board.counter_hz.unwrap_or(machine.counter_hz() as u32),

@@ -20,8 +20,9 @@ use gear1_core::stage1;
 use gear1_core::stage2::Geometry;
 use gearv_manifest::{Archive, CpuIndex, MANIFEST_MEMBER, Manifest, Privilege, VmKind};
 
+use crate::device_vm::{DeviceVm, memory_attributes};
 use crate::el2::{self, Runtime};
-use crate::fdt::Board;
+use crate::fdt::{Board, Uart};
 use crate::gear2;
 use crate::layout::{self, FreeMemory};
 use crate::refusal::{Refusal, refusal};
@@ -42,7 +43,7 @@ const GEAR2_TABLES: u64 = 16;
 const SPARE_TABLES: u64 = 8;
 /// What this build runs.
 const GIC_VERSIONS: &[u32] = &[3];
-const KINDS: &[VmKind] = &[VmKind::Guest];
+const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device];
 const PRIVILEGES: &[Privilege] = &[Privilege::El0];
 
 /// What init starts from.
@@ -58,6 +59,8 @@ pub struct Given<'a> {
     pub init: Region,
     /// Where the board's device tree lies.
     pub device_tree: Region,
+    /// The same as bytes.
+    pub tree: &'a [u8],
     /// Affinity of this CPU.
     pub boot_cpu: u64,
     /// ID_AA64MMFR0_EL1.PARange.
@@ -92,14 +95,19 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let blob = member(MANIFEST_MEMBER)?.data;
     let taken = taken(given);
     let manifest = read_manifest(blob, board, &taken)?;
-    let geometry = geometry(given, &manifest)?;
+    let device_vm = DeviceVm::find(&manifest, given.tree, board)?;
+    let geometry = geometry(given, &manifest, device_vm.as_ref())?;
 
     let mut free = FreeMemory::new(&board.memory, &taken);
     let fixed = layout::take_fixed(&mut free, &manifest)?;
-    let pool_size = pool_size(&manifest, &geometry);
+    let pool_size = pool_size(&manifest, &geometry, device_vm.as_ref());
     let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
     let pool = Region::new(pool, pool + pool_size);
     let runtime = el2::load(given.runtime, board, pool, &mut free, memory)?;
+    let shared = device_vm.as_ref().map(|vm| vm.take(&mut free, memory));
+    let shared = shared.transpose()?;
+    let device_vm = device_vm.as_ref().zip(shared.as_ref());
+    let uart = gear2_uart(board, device_vm.map(|(vm, _)| vm));
     let image = member(manifest.gear2.image)?.data;
     let counter_hz = given.counter_hz;
     let sources = gear2::Sources {
@@ -107,13 +115,22 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
         manifest: &manifest,
         blob,
         board,
+        uart,
+        shared: shared.as_ref().map(|shared| shared.control),
         counter_hz,
     };
     let gear2 = gear2::load(&sources, &mut free, memory)?;
     let starts = layout::take_rest(&mut free, &manifest, &fixed)?;
-    let vms = manifest.vms.iter().zip(&starts);
-    let prepared = vms.map(|(vm, start)| vm::prepare(vm, *start, &archive, board, &mut free));
-    let prepared: Vec<_> = prepared.collect::<Result<_, _>>()?;
+    let mut prepared = Vec::new();
+    for (vm, start) in manifest.vms.iter().zip(&starts) {
+        let device_vm = device_vm.filter(|(device_vm, _)| device_vm.vm.id == vm.id);
+        let make = device_vm.map(|(device_vm, shared)| {
+            let starts = &starts;
+            move |memory, initrd| device_vm.device_tree(shared, starts, board, [memory, initrd])
+        });
+        let make = make.as_ref().map(|make| make as &vm::MakeTree<'_>);
+        prepared.push(vm::prepare(vm, *start, make, &archive, board, &mut free)?);
+    }
 
     let mut pool_free = FreeMemory::new(&[pool], &[]);
     let mut tables = BootTables {
@@ -143,17 +160,25 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
         .zip(&mut boot_vms);
     for (((vm, prepared), root), slot) in vms {
         let archive_pa = Pa::new(board.archive.start);
-        *slot = prepared.load(vm, archive_pa, root, &mut tables)?;
+        let attributes = memory_attributes(&manifest, vm);
+        *slot = prepared.load(vm, archive_pa, attributes, root, &mut tables)?;
         let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
         log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
     }
+    if let Some((device_vm, shared)) = device_vm {
+        device_vm.map(shared, &starts, &roots, &mut tables)?;
+        device_vm.describe(shared, &starts, tables.memory);
+    }
     let mut info = blank_boot_info();
-    fill_machine(&mut info, given, &runtime, &manifest);
+    fill_machine(&mut info, given, uart, &runtime, &manifest);
     info.vtcr_el2 = geometry.vtcr();
     info.null_root = null.root().get();
     info.gear2 = gear2;
     info.vms = boot_vms;
     fill_vms(&mut info, board, &manifest);
+    if let Some((device_vm, _)) = device_vm {
+        device_vm.fill(&mut info);
+    }
     info.pool_used = pool_size - tables.free.total();
     memory.write_boot_info(runtime.boot_info, &info);
     memory.clean(runtime.boot_info, size_of::<BootInfo>() as u64);
@@ -222,7 +247,18 @@ fn read_manifest<'a>(
     })
 }
 
-fn geometry(given: &Given<'_>, manifest: &Manifest<'_>) -> Result<Geometry, Refusal> {
+/// Returns the boot UART, unless the device VM has it.
+fn gear2_uart(board: &Board, device_vm: Option<&DeviceVm<'_, '_>>) -> Option<Uart> {
+    board
+        .uart
+        .filter(|uart| device_vm.is_none_or(|vm| !vm.has_uart(uart)))
+}
+
+fn geometry(
+    given: &Given<'_>,
+    manifest: &Manifest<'_>,
+    device_vm: Option<&DeviceVm<'_, '_>>,
+) -> Result<Geometry, Refusal> {
     let board = given.board;
     let gear2_end = gear2_layout::HEAP + manifest.gear2.memory_bytes;
     let memory = board.memory.iter().map(|bank| bank.end);
@@ -235,7 +271,10 @@ fn geometry(given: &Given<'_>, manifest: &Manifest<'_>) -> Result<Geometry, Refu
         .iter()
         .filter_map(|vm| Some(vm.console?.ipa + PAGE_SIZE));
     let devices = vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM).map(|region| region.end);
+    let virtio = manifest.virtio_vms().map(|vm| vm.virtio_ipa + PAGE_SIZE);
+    let owned = device_vm.map(DeviceVm::limit);
     let ends = memory.chain(guests).chain(consoles).chain(devices);
+    let ends = ends.chain(virtio).chain(owned);
     let limit = ends.fold(gear2_end, u64::max);
     Geometry::choose(given.pa_range, limit).ok_or_else(|| {
         refusal!(
@@ -245,7 +284,11 @@ fn geometry(given: &Given<'_>, manifest: &Manifest<'_>) -> Result<Geometry, Refu
     })
 }
 
-fn pool_size(manifest: &Manifest<'_>, geometry: &Geometry) -> u64 {
+fn pool_size(
+    manifest: &Manifest<'_>,
+    geometry: &Geometry,
+    device_vm: Option<&DeviceVm<'_, '_>>,
+) -> u64 {
     // Level 2 tables of a range that begins anywhere, and a level 1 table.
     let tables = |bytes: u64| (bytes >> 30) + 3;
     let roots = (manifest.vms.len() as u64 + 2) * geometry.root_size();
@@ -254,12 +297,14 @@ fn pool_size(manifest: &Manifest<'_>, geometry: &Geometry) -> u64 {
         .vms
         .iter()
         .map(|vm| tables(vm.memory.bytes) + SPARE_TABLES);
-    roots + (gear2 + vms.sum::<u64>()) * PAGE_SIZE
+    let shared = device_vm.map_or(0, DeviceVm::table_count);
+    roots + (gear2 + vms.sum::<u64>() + shared) * PAGE_SIZE
 }
 
 fn fill_machine(
     info: &mut BootInfo,
     given: &Given<'_>,
+    gear2_uart: Option<Uart>,
     runtime: &Runtime,
     manifest: &Manifest<'_>,
 ) {
@@ -285,8 +330,9 @@ fn fill_machine(
     info.init = given.init.start;
     info.init_size = given.init.bytes();
     info.gic = board.gic;
-    if let Some(uart) = board.uart {
-        info.uart_kind = uart.kind;
+    // Gear1 says on it why it halts, whoever has it.
+    info.uart_kind = board.uart.map_or(uart::NONE, |uart| uart.kind);
+    if let Some(uart) = gear2_uart {
         info.uart_intid = uart.intid;
         if let Some(owner) = info.irq_owner.get_mut(uart.intid as usize) {
             *owner = IrqOwner::GEAR2;

@@ -28,6 +28,9 @@ const GICD_SIZE: [u64; 2] = [0x1000, 0x1_0000];
 const GICR_SIZE: u64 = 0x2_0000;
 const GICC_SIZE: u64 = 0x2000;
 
+/// Makes the device tree of a VM whose memory and initial RAM disk lie there.
+pub type MakeTree<'t> = dyn Fn(Region, Region) -> Result<Vec<u8>, Refusal> + 't;
+
 /// A VM's payload with its place found and its device tree finished.
 #[derive(Debug)]
 pub struct Prepared<'a> {
@@ -51,40 +54,49 @@ pub fn gic_regions(board: &Board, vcpu_count: usize) -> [Region; 2] {
     ]
 }
 
-/// Finds a place for the VM's payload and finishes its device tree. `start` is where its memory
-/// lies.
+/// Finds a place for the VM's payload and finishes its device tree: the archive's, unless `make`
+/// makes it. `start` is where its memory lies.
 pub fn prepare<'a>(
     vm: &Vm<'a>,
     start: Pa,
+    make: Option<&MakeTree<'_>>,
     archive: &Archive<'a>,
     board: &Board,
     free: &mut FreeMemory,
 ) -> Result<Prepared<'a>, Refusal> {
-    let placed = linux::place(vm, archive)?;
     let memory = BootRegion {
         ipa: vm.memory.ipa.unwrap_or(start.get()),
         pa: start.get(),
         size: vm.memory.bytes,
     };
-    let finish = |piece: &linux::Piece<'_>| -> Result<(Vec<u8>, Pa), Refusal> {
-        let initrd = &placed.initrd;
-        let start = if initrd.is_empty() { 0 } else { memory.ipa };
-        let facts = GuestFacts {
-            memory: Region::new(memory.ipa, memory.ipa + memory.size),
-            initrd: Region::new(start + initrd.start, start + initrd.end),
-            seed: guest_seed(&board.seed, vm.id.reg() as u32),
-            gic_version: board.gic.version,
-            gic: gic_regions(board, vm.vcpu_count),
-        };
-        let tree = guest_dt::patch(piece.file.data, piece.file.name, &facts)?;
-        let kept = free.take(
-            tree.len() as u64,
-            gear1_abi::layout::PAGE_SIZE,
-            "device trees",
-        )?;
+    let all = Region::new(memory.ipa, memory.ipa + memory.size);
+    let template = archive.guest_dtb(vm.name);
+    let patch = |memory: Region, initrd: Region| match template {
+        Some(file) => {
+            let facts = GuestFacts {
+                memory,
+                initrd,
+                seed: guest_seed(&board.seed, vm.id.reg() as u32),
+                gic_version: board.gic.version,
+                gic: gic_regions(board, vm.vcpu_count),
+            };
+            guest_dt::patch(file.data, file.name, &facts)
+        }
+        None => Ok(Vec::new()),
+    };
+    let make = make.unwrap_or(&patch);
+    // How large it is does not depend on where the initial RAM disk lies.
+    let size = make(all, Region::new(0, 0))?.len() as u64;
+    let placed = linux::place(vm, archive, (size != 0).then_some(size))?;
+    let initrd = &placed.initrd;
+    let start = if initrd.is_empty() { 0 } else { memory.ipa };
+    let initrd = Region::new(start + initrd.start, start + initrd.end);
+    let finish = |_| {
+        let tree = make(all, initrd)?;
+        let kept = free.take(size, gear1_abi::layout::PAGE_SIZE, "device trees")?;
         Ok((tree, kept))
     };
-    let tree = placed.device_tree.as_ref().map(finish).transpose()?;
+    let tree = placed.device_tree.map(finish).transpose()?;
     Ok(Prepared {
         placed,
         tree,
@@ -99,6 +111,7 @@ impl Prepared<'_> {
         &self,
         vm: &Vm<'_>,
         archive_pa: Pa,
+        attributes: Attributes,
         stage2: &Stage2,
         tables: &mut BootTables<'_, M>,
     ) -> Result<BootVm, Refusal> {
@@ -108,11 +121,7 @@ impl Prepared<'_> {
             root: stage2.root().get(),
             vmid: FIRST_VMID + vm.id.reg() as u16,
             entry: ipa + self.placed.entry,
-            argument: self
-                .placed
-                .device_tree
-                .as_ref()
-                .map_or(0, |tree| ipa + tree.offset),
+            argument: self.placed.device_tree.map_or(0, |offset| ipa + offset),
             loaded: vm.autostart,
             ..BootVm::default()
         };
@@ -123,9 +132,9 @@ impl Prepared<'_> {
             size: piece.file.data.len() as u64,
         });
         let trees = self.placed.device_tree.iter().zip(&self.tree);
-        let trees = trees.map(|(piece, (bytes, kept))| BootLoad {
+        let trees = trees.map(|(offset, (bytes, kept))| BootLoad {
             source: kept.get(),
-            destination: pa + piece.offset,
+            destination: pa + offset,
             size: bytes.len() as u64,
         });
         boot.loads
@@ -139,7 +148,7 @@ impl Prepared<'_> {
         if vm.autostart {
             self.fill(tables.memory);
         }
-        let mapped = stage2.map(tables, Ipa::new(ipa), Pa::new(pa), size, Attributes::RAM);
+        let mapped = stage2.map(tables, Ipa::new(ipa), Pa::new(pa), size, attributes);
         mapped.map_err(|error| {
             refusal!(
                 Machine,
@@ -160,7 +169,7 @@ impl Prepared<'_> {
             .iter()
             .map(|piece| (start + piece.offset, piece.file.data));
         let trees = self.placed.device_tree.iter().zip(&self.tree);
-        let trees = trees.map(|(piece, (bytes, _))| (start + piece.offset, &bytes[..]));
+        let trees = trees.map(|(offset, (bytes, _))| (start + offset, &bytes[..]));
         let mut behind = start;
         // In ascending order, without overlap: `linux::place` saw to it.
         for (at, bytes) in files.chain(trees) {

@@ -19,7 +19,10 @@ fn with_placed<R>(
     let bytes = files.pack();
     let archive = Archive::new(&bytes).unwrap();
     let vm = manifest.vms.get(0).unwrap();
-    then(place(vm, &archive).map_err(|refusal| refusal.to_string()))
+    let tree_size = archive
+        .guest_dtb(vm.name)
+        .map(|tree| tree.data.len() as u64);
+    then(place(vm, &archive, tree_size).map_err(|refusal| refusal.to_string()))
 }
 
 fn linux() -> Files {
@@ -44,7 +47,7 @@ fn kernel_initrd_and_tree_do_not_overlap() {
         assert_eq!((placed.entry, placed.pieces[0].offset), (0, 0));
         assert_eq!(placed.initrd, 3 * MIB..3 * MIB + 70_000);
         assert_eq!(placed.pieces[1].offset, 3 * MIB);
-        assert_eq!(placed.device_tree.unwrap().offset, 256 * MIB - 0x1_0000);
+        assert_eq!(placed.device_tree.unwrap(), 256 * MIB - 0x1_0000);
     });
 }
 

@@ -1,0 +1,59 @@
+//! The block that makes Linux offer a `pmem-region` to userspace as a device-dax (Linux,
+//! `drivers/nvdimm/pfn.h`: `struct nd_pfn_sb`, version 1.4, signature `NVDIMM_DAX_INFO`).
+//!
+//! Invariant: what the block describes begins [`DATA_OFFSET`] behind the region's start; Linux keeps
+//! what is before it for itself.
+
+use gear1_abi::layout::PAGE_SIZE;
+
+#[cfg(test)]
+mod tests;
+
+/// Where the block lies in the region.
+pub const BLOCK_OFFSET: u64 = 0x1000;
+/// Bytes of the block.
+pub const BLOCK_SIZE: usize = 4096;
+/// Where the data begin, and their alignment.
+pub const DATA_OFFSET: u64 = 2 << 20;
+
+const SIGNATURE: &[u8] = b"NVDIMM_DAX_INFO\0";
+const CHECKSUM: usize = 0xff8;
+const MODE_RAM: u32 = 1;
+/// Bytes that Linux keeps for each page, in its own memory.
+const PAGE_STRUCT_SIZE: u16 = 64;
+
+/// Returns the block for a region whose data have `data_size` bytes.
+#[must_use]
+pub fn block(data_size: u64, uuid: [u8; 16]) -> [u8; BLOCK_SIZE] {
+    let mut block = [0; BLOCK_SIZE];
+    let mut put = |at: usize, bytes: &[u8]| {
+        if let Some(place) = block.get_mut(at..at + bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    };
+    put(0, SIGNATURE);
+    put(0x10, &uuid);
+    put(0x34, &1_u16.to_le_bytes());
+    put(0x36, &4_u16.to_le_bytes());
+    put(0x38, &DATA_OFFSET.to_le_bytes());
+    put(0x40, &(data_size / PAGE_SIZE).to_le_bytes());
+    put(0x48, &MODE_RAM.to_le_bytes());
+    put(0x54, &(DATA_OFFSET as u32).to_le_bytes());
+    put(0x58, &(PAGE_SIZE as u32).to_le_bytes());
+    put(0x5c, &PAGE_STRUCT_SIZE.to_le_bytes());
+    let checksum = fletcher64(&block);
+    if let Some(place) = block.get_mut(CHECKSUM..) {
+        place.copy_from_slice(&checksum.to_le_bytes());
+    }
+    block
+}
+
+/// Returns the checksum that Linux calls `nd_fletcher64`.
+fn fletcher64(bytes: &[u8]) -> u64 {
+    let words = bytes.as_chunks::<4>().0.iter();
+    let sums = words.fold((0_u32, 0_u64), |(low, high), word| {
+        let low = low.wrapping_add(u32::from_le_bytes(*word));
+        (low, high.wrapping_add(low.into()))
+    });
+    sums.1 << 32 | u64::from(sums.0)
+}

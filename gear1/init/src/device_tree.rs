@@ -1,0 +1,359 @@
+//! The device VM's device tree: the board's own, as firmware left it, with what is not the VM's
+//! disabled and what Gear1 adds.
+//!
+//! Nodes are copied in their order, phandles and all; memory, CPUs, PSCI and `/chosen` are the VM's.
+//! Invariant: a device that the VM does not own is disabled; what stays enabled without being owned
+//! is the interrupt controller, the timer and clocks that are fixed.
+
+use alloc::vec::Vec;
+
+use gear1_abi::boot::BootPl061;
+use gearv_manifest::blob::{Blob, Node};
+use gearv_manifest::{Console, VirtioDevice, Vm};
+
+use crate::devices::{self, Owned};
+use crate::fdt::bus::cell_counts;
+use crate::fdt::{FIRST_SPI, stdout_path, text};
+use crate::random::SEED_SIZE;
+use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
+
+mod writer;
+use writer::Writer;
+
+#[cfg(test)]
+mod tests;
+
+/// What runs without an owner, beside the interrupt controller.
+const ENABLED: &[&str] = &["arm,armv8-timer", "arm,armv7-timer", "fixed-clock"];
+const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
+/// Nodes of the root that are written anew.
+const REPLACED: &[&str] = &["chosen", "cpus", "gearv"];
+/// Nodes of the root that say nothing of devices.
+const COPIED: &[&str] = &["aliases", "reserved-memory"];
+/// What a CPU's node says of the physical CPU alone.
+const CPU_DROPPED: &[&str] = &[
+    "reg",
+    "enable-method",
+    "cpu-release-addr",
+    "cpu-idle-states",
+    "clocks",
+    "cpu-supply",
+    "operating-points",
+    "operating-points-v2",
+    "power-domains",
+    "power-domain-names",
+    "status",
+];
+const RNG_SEED_SIZE: usize = 32;
+const CLOCK_HZ: u32 = 24_000_000;
+const LEVEL_HIGH: u32 = 4;
+/// PrimeCell identification of a PL061 and of a PL011.
+const PL061_ID: u32 = 0x0004_1061;
+const PL011_ID: u32 = 0x0024_1011;
+
+/// A virtio device, as the device model sees it.
+#[derive(Clone, Debug)]
+pub struct Served<'a> {
+    /// Its channel.
+    pub channel: u32,
+    /// The name of the VM that uses it.
+    pub vm: &'a str,
+    /// What the manifest says of it.
+    pub device: VirtioDevice<'a>,
+    /// That VM's memory, as it sees it.
+    pub guest_ipa: u64,
+    /// The same, as the device VM sees it.
+    pub guest: Region,
+    /// The number of that VM's register page.
+    pub page: u32,
+}
+
+/// What the boot knows of the device VM.
+#[derive(Clone, Debug)]
+pub struct Facts<'f, 'a> {
+    /// The VM.
+    pub vm: &'f Vm<'a>,
+    /// What it owns.
+    pub owned: &'f Owned<'a>,
+    /// Its memory.
+    pub memory: Region,
+    /// Its initial RAM disk; empty if there is none.
+    pub initrd: Region,
+    /// Its command line.
+    pub bootargs: &'a str,
+    /// `rng-seed`, then `kaslr-seed`.
+    pub seed: [u8; SEED_SIZE],
+    /// Emulated PL061 blocks.
+    pub pl061: &'f [BootPl061],
+    /// Memory that device-dax offers to userspace, what describes it included.
+    pub slices: &'f [Region],
+    /// The region shared with Gear2.
+    pub control: Region,
+    /// What the device model serves.
+    pub served: &'f [Served<'a>],
+}
+
+/// Returns the device VM's tree, made from the board's.
+pub fn make(board: &Blob<'_>, facts: &Facts<'_, '_>) -> Result<Vec<u8>, Refusal> {
+    let root = board.root();
+    let gic = devices::find(&root, &devices::is_gic);
+    let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
+    let mut maker = Maker {
+        facts,
+        out: Writer::default(),
+        cells: cell_counts(&root, "/")?,
+        gic_phandle: devices::phandle(&gic),
+        interrupt_cells: devices::cell(&gic, "#interrupt-cells")
+            .map_or(3, |count| count.clamp(3, 4)),
+        next_phandle: highest_phandle(&root).saturating_add(1),
+    };
+    maker.out.begin("");
+    maker.out.properties(&root, &[]);
+    maker.chosen(&root);
+    maker.memory()?;
+    maker.cpus(&root)?;
+    maker.psci();
+    maker.additions()?;
+    maker.gearv();
+    maker.copy(&root, "");
+    maker.out.end();
+    Ok(maker.out.finish())
+}
+
+struct Maker<'f, 'a> {
+    facts: &'f Facts<'f, 'a>,
+    out: Writer,
+    /// `#address-cells` and `#size-cells` of the root.
+    cells: (u32, u32),
+    gic_phandle: Option<u32>,
+    interrupt_cells: u32,
+    next_phandle: u32,
+}
+
+impl Maker<'_, '_> {
+    /// Copies the nodes below `node`; those that are not the VM's are disabled.
+    fn copy(&mut self, node: &Node<'_>, path: &str) {
+        for child in node.children() {
+            let name = child.name();
+            let is_memory = text(&child, "device_type") == Some("memory");
+            let replaced = path.is_empty() && (REPLACED.contains(&name) || is_memory);
+            if replaced || devices::is_compatible(&child, PSCI) {
+                continue;
+            }
+            let copied = path.is_empty() && COPIED.contains(&name);
+            let path = alloc::format!("{path}/{name}");
+            self.out.begin(name);
+            if copied || self.facts.owned.has(&path) {
+                self.out.properties(&child, &[]);
+                self.out.children(&child);
+            } else if self.stays(&child, &path) {
+                self.out.properties(&child, &[]);
+                self.copy(&child, &path);
+            } else {
+                self.out.properties(&child, &["status"]);
+                self.out.text("status", "disabled");
+                self.out.children(&child);
+            }
+            self.out.end();
+        }
+    }
+
+    /// Tells whether a node that is not the VM's stays enabled.
+    fn stays(&self, node: &Node<'_>, path: &str) -> bool {
+        let is_device = node.property("compatible").is_some() || node.property("reg").is_some();
+        !is_device
+            || self.facts.owned.has_below(path)
+            || devices::is_gic(node)
+            || devices::is_compatible(node, ENABLED)
+    }
+
+    fn chosen(&mut self, root: &Node<'_>) {
+        let facts = self.facts;
+        self.out.begin("chosen");
+        self.out.text("bootargs", facts.bootargs);
+        let uart = facts.vm.console.map(uart_name);
+        let board_uart = stdout_path(root).filter(|path| facts.owned.has(path));
+        if let Some(uart) = uart {
+            self.out.text("stdout-path", &alloc::format!("/{uart}"));
+        } else if let Some(path) = board_uart {
+            self.out.text("stdout-path", path);
+        }
+        if facts.initrd.bytes() != 0 {
+            self.out.longs("linux,initrd-start", &[facts.initrd.start]);
+            self.out.longs("linux,initrd-end", &[facts.initrd.end]);
+        }
+        let (rng, kaslr) = facts.seed.split_at(RNG_SEED_SIZE);
+        self.out.property("rng-seed", rng);
+        self.out.property("kaslr-seed", kaslr);
+        self.out.end();
+    }
+
+    fn memory(&mut self) -> Result<(), Refusal> {
+        let memory = self.facts.memory;
+        self.out.begin(&alloc::format!("memory@{:x}", memory.start));
+        self.out.text("device_type", "memory");
+        self.reg(memory)?;
+        self.out.end();
+        Ok(())
+    }
+
+    /// Writes as many CPUs as the VM has, each after the board's CPU in its place.
+    fn cpus(&mut self, root: &Node<'_>) -> Result<(), Refusal> {
+        let Some(cpus) = root.child("cpus") else {
+            return Err(refusal!(Board, "/: no node \"cpus\""));
+        };
+        let (address_cells, _) = cell_counts(&cpus, "/cpus")?;
+        let is_cpu = |node: &Node<'_>| text(node, "device_type") == Some("cpu");
+        let models: Vec<Node<'_>> = cpus.children().filter(is_cpu).collect();
+        self.out.begin("cpus");
+        self.out.properties(&cpus, &[]);
+        for index in 0..self.facts.vm.vcpu_count {
+            let Some(model) = models.get(index).or(models.last()) else {
+                break;
+            };
+            self.out.begin(&alloc::format!("cpu@{index:x}"));
+            // A CPU that stands for two is nobody's phandle the second time.
+            let again: &[&str] = match index < models.len() {
+                true => &[],
+                false => &["phandle", "linux,phandle"],
+            };
+            self.out.properties(model, &[CPU_DROPPED, again].concat());
+            let reg = [0, index as u32];
+            let reg = if address_cells == 2 { &reg } else { &reg[1..] };
+            self.out.cells("reg", reg);
+            self.out.text("enable-method", "psci");
+            self.out.end();
+        }
+        // Caches, which CPUs name; not idle states and the map of all CPUs.
+        let kept = |node: &Node<'_>| node.property("compatible").is_some() && !is_cpu(node);
+        for child in cpus.children().filter(kept) {
+            self.out.begin(child.name());
+            self.out.properties(&child, &[]);
+            self.out.children(&child);
+            self.out.end();
+        }
+        self.out.end();
+        Ok(())
+    }
+
+    fn psci(&mut self) {
+        self.out.begin("psci");
+        self.out.text("compatible", "arm,psci-1.0\0arm,psci-0.2");
+        self.out.text("method", "hvc");
+        self.out.end();
+    }
+
+    /// Writes what Gear1 adds to the machine: PL061 blocks, a console, memory of others.
+    fn additions(&mut self) -> Result<(), Refusal> {
+        let facts = self.facts;
+        let clock = self.next_phandle;
+        self.out.begin("gearv-clock");
+        self.out.text("compatible", "fixed-clock");
+        self.out.cells("#clock-cells", &[0]);
+        self.out.cells("clock-frequency", &[CLOCK_HZ]);
+        self.out.cells("phandle", &[clock]);
+        self.out.end();
+        for pl061 in facts.pl061 {
+            self.out.begin(&alloc::format!("pl061@{:x}", pl061.ipa));
+            self.out.text("compatible", "arm,pl061\0arm,primecell");
+            self.out.cells("arm,primecell-periphid", &[PL061_ID]);
+            self.registers(pl061.ipa, pl061.intid)?;
+            self.out.property("gpio-controller", &[]);
+            self.out.cells("#gpio-cells", &[2]);
+            self.out.cells("clocks", &[clock]);
+            self.out.text("clock-names", "apb_pclk");
+            self.out.end();
+        }
+        if let Some(console) = facts.vm.console {
+            self.out.begin(&uart_name(console));
+            self.out.text("compatible", "arm,pl011\0arm,primecell");
+            self.out.cells("arm,primecell-periphid", &[PL011_ID]);
+            self.registers(console.ipa, console.intid)?;
+            self.out.cells("clocks", &[clock, clock]);
+            self.out.text("clock-names", "uartclk\0apb_pclk");
+            self.out.end();
+        }
+        for slice in facts.slices {
+            self.out
+                .begin(&alloc::format!("pmem-region@{:x}", slice.start));
+            self.out.text("compatible", "pmem-region");
+            self.reg(*slice)?;
+            self.out.property("volatile", &[]);
+            self.out.end();
+        }
+        Ok(())
+    }
+
+    /// Writes `reg` and the interrupt of a device that Gear1 emulates.
+    fn registers(&mut self, ipa: u64, intid: u32) -> Result<(), Refusal> {
+        self.reg(Region::new(ipa, ipa + gear1_abi::layout::PAGE_SIZE))?;
+        let mut interrupt = alloc::vec![0, intid.saturating_sub(FIRST_SPI), LEVEL_HIGH];
+        interrupt.resize(self.interrupt_cells as usize, 0);
+        self.out.cells("interrupts", &interrupt);
+        if let Some(gic) = self.gic_phandle {
+            self.out.cells("interrupt-parent", &[gic]);
+        }
+        Ok(())
+    }
+
+    /// Writes what the device model reads.
+    fn gearv(&mut self) {
+        let facts = self.facts;
+        let both = |region: &Region| [region.start, region.bytes()];
+        self.out.begin("gearv");
+        self.out.text("compatible", "gearv,device-vm");
+        self.out.longs("control", &both(&facts.control));
+        self.out.longs("window", &both(&facts.vm.window()));
+        for served in facts.served {
+            let device = &served.device;
+            self.out
+                .begin(&alloc::format!("device@{:x}", served.channel));
+            self.out.cells("channel", &[served.channel]);
+            self.out.text("vm", served.vm);
+            self.out.cells("vm-id", &[device.vm.reg() as u32]);
+            let kind = device.kind.map_or("", gearv_manifest::VirtioKind::name);
+            self.out.text("type", kind);
+            if let Some(backend) = device.backend {
+                self.out.text("backend", backend);
+            }
+            if device.read_only {
+                self.out.property("read-only", &[]);
+            }
+            let [pa, size] = both(&served.guest);
+            self.out
+                .longs("guest-memory", &[served.guest_ipa, pa, size]);
+            self.out.cells("register-page", &[served.page]);
+            self.out.cells("register-offset", &[device.offset() as u32]);
+            self.out.end();
+        }
+        self.out.end();
+    }
+
+    /// Writes a `reg` below the root.
+    fn reg(&mut self, region: Region) -> Result<(), Refusal> {
+        let mut cells = Vec::new();
+        for (number, count) in [(region.start, self.cells.0), (region.bytes(), self.cells.1)] {
+            let words = [0, (number >> 32) as u32, number as u32];
+            let left_out = words.len() - (count as usize).min(words.len());
+            if words.iter().take(left_out).any(|word| *word != 0) {
+                return Err(refusal!(
+                    Board,
+                    "/: #address-cells: {number:#x} has no room in {count} cells"
+                ));
+            }
+            cells.extend(words.iter().skip(left_out));
+        }
+        self.out.cells("reg", &cells);
+        Ok(())
+    }
+}
+
+fn uart_name(console: Console) -> alloc::string::String {
+    alloc::format!("uart@{:x}", console.ipa)
+}
+
+fn highest_phandle(node: &Node<'_>) -> u32 {
+    let below = node.children().map(|child| highest_phandle(&child)).max();
+    devices::phandle(node).max(below).unwrap_or(0)
+}

@@ -1,0 +1,356 @@
+//! The device VM: what it owns of the board, what it shares with the guests that it serves and
+//! with Gear2, and the channels between them.
+//!
+//! Owns the layout of its window, its stage 2 beyond its own memory, and the first contents of all
+//! that is shared. Invariants: a served guest's register page can be written by the device VM
+//! alone, and no alias of it is cached; every channel has its own address, and ends in its own line
+//! or interrupt.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use gear1_abi::boot::{BootChannel, BootInfo, BootPl061, ChannelKind, IrqOwner, MAX_PL061};
+use gear1_abi::layout::PAGE_SIZE;
+use gear1_core::addr::{Ipa, Pa};
+use gear1_core::physical::PhysicalMemory;
+use gear1_core::stage2::{Attributes, PageState, Stage2};
+use gear2_protocol::{
+    DOORBELL_GEAR2, MAX_DEVICES, REGION_SIZE, VIRTIO_INTERRUPT_ACK, VIRTIO_QUEUE_NOTIFY,
+    VIRTIO_STRIDE, doorbell_device, line_of_channel,
+};
+use gearv_manifest::blob::Blob;
+use gearv_manifest::{MAX_VIRTIO, MEMORY_ALIGN, Manifest, Payload, VirtioDevice, Vm};
+
+use crate::dax;
+use crate::device_tree::{self, Facts, Served};
+use crate::devices::{self, Owned};
+use crate::fdt::{Board, Uart};
+use crate::flat;
+use crate::layout::FreeMemory;
+use crate::random::guest_seed;
+use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
+use crate::table_memory::BootTables;
+
+const _: () = assert!(MAX_VIRTIO == MAX_DEVICES && VirtioDevice::STRIDE == VIRTIO_STRIDE);
+const _: () = assert!(line_of_channel(MAX_DEVICES - 1).0 < MAX_PL061);
+
+/// The interrupt of the first emulated PL061; the others follow.
+const FIRST_INTID: u32 = 232;
+/// Where in the window the doorbell page and the register pages lie.
+const DOORBELLS: u64 = 0x8_0000;
+const REGISTERS: u64 = 0x9_0000;
+/// Tables that a mapping takes at most, beside those of its GiBs.
+const MAPPING_TABLES: u64 = 5;
+/// Identifies Gear1's regions among all of the device VM's; the last byte counts them.
+const UUID: [u8; 16] = *b"GearV shared\0\0\0\0";
+
+/// The device VM and what it owns.
+#[derive(Clone, Debug)]
+pub struct DeviceVm<'m, 'a> {
+    manifest: &'m Manifest<'a>,
+    /// The VM.
+    pub vm: &'m Vm<'a>,
+    owned: Owned<'a>,
+    tree: Blob<'m>,
+}
+
+/// Memory that the device VM shares.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// The region shared with Gear2.
+    pub control: Region,
+    /// The register page of each VM that is served.
+    pages: Vec<Pa>,
+}
+
+impl<'m, 'a> DeviceVm<'m, 'a> {
+    /// Finds the manifest's device VM, if it has one, and what it owns of the board in `tree`.
+    pub fn find(
+        manifest: &'m Manifest<'a>,
+        tree: &'m [u8],
+        board: &Board,
+    ) -> Result<Option<Self>, Refusal> {
+        let Some(vm) = manifest.device_vm() else {
+            return Ok(None);
+        };
+        let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
+        let owned = devices::resolve(vm, intids(manifest), &tree, board)?;
+        Ok(Some(Self {
+            manifest,
+            vm,
+            owned,
+            tree,
+        }))
+    }
+
+    /// Tells whether the VM has this UART.
+    #[must_use]
+    pub fn has_uart(&self, uart: &Uart) -> bool {
+        let page = Region::new(uart.base, uart.base + 1);
+        self.owned.contains(&page)
+    }
+
+    /// Returns the first address behind all that the VM sees beside memory.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        let pages = self.owned.pages.iter().map(|page| page.end);
+        pages.fold(self.vm.window().end, u64::max)
+    }
+
+    /// Returns how many tables all mappings take at most, in all trees.
+    #[must_use]
+    pub fn table_count(&self) -> u64 {
+        let tables = |bytes: u64| (bytes >> 30) + MAPPING_TABLES;
+        let owned = self.owned.pages.iter().map(|page| tables(page.bytes()));
+        let guests = self.manifest.virtio_vms().map(|vm| {
+            // Its memory and what is before it, its register page in both trees.
+            tables(vm.memory.bytes) + 3 * MAPPING_TABLES
+        });
+        // The control region in both trees.
+        owned.chain(guests).sum::<u64>() + 3 * MAPPING_TABLES
+    }
+
+    /// Takes the memory that is shared, zero but for what makes Linux offer it to the device model.
+    pub fn take<M: PhysicalMemory>(
+        &self,
+        free: &mut FreeMemory,
+        memory: &mut M,
+    ) -> Result<Shared, Refusal> {
+        let size = REGION_SIZE as u64;
+        let what = "the device VM's control region";
+        let slice = free.take(dax::DATA_OFFSET + size, MEMORY_ALIGN, what)?;
+        let start = slice.get() + dax::DATA_OFFSET;
+        memory.zero(Pa::new(start), size);
+        memory.clean(Pa::new(start), size);
+        let mut page = |_| flat::zeroed(free, memory, PAGE_SIZE, "virtio registers");
+        Ok(Shared {
+            control: Region::new(start, start + size),
+            pages: self
+                .manifest
+                .virtio_vms()
+                .map(&mut page)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Makes the VM's device tree; `starts` is where each VM's memory lies.
+    pub fn device_tree(
+        &self,
+        shared: &Shared,
+        starts: &[Pa],
+        board: &Board,
+        [memory, initrd]: [Region; 2],
+    ) -> Result<Vec<u8>, Refusal> {
+        let guests: Vec<(&Vm<'a>, Region)> = self.guests(starts).collect();
+        let slices = core::iter::once(shared.control).chain(guests.iter().map(|(_, all)| *all));
+        let slices: Vec<Region> = slices.map(with_description).collect();
+        let guests = guests.iter().zip(0..);
+        let served = guests.flat_map(|((vm, guest), page)| {
+            let devices = self.manifest.virtio_of(vm.id);
+            devices.map(move |(channel, device)| Served {
+                channel: channel as u32,
+                vm: vm.name,
+                device: *device,
+                guest_ipa: vm.memory.ipa.unwrap_or(guest.start),
+                guest: *guest,
+                page,
+            })
+        });
+        let facts = Facts {
+            vm: self.vm,
+            owned: &self.owned,
+            memory,
+            initrd,
+            bootargs: match self.vm.payload {
+                Payload::Linux {
+                    cmdline,
+                    kernel: _,
+                    initrd: _,
+                } => cmdline,
+                Payload::Flat { .. } => "",
+            },
+            seed: guest_seed(&board.seed, self.vm.id.reg() as u32),
+            pl061: &self.pl061(),
+            slices: &slices,
+            control: shared.control,
+            served: &served.collect::<Vec<_>>(),
+        };
+        device_tree::make(&self.tree, &facts)
+    }
+
+    /// Maps all that the VM sees beside its own memory, and the register pages in the guests.
+    /// `roots` are the trees of all VMs.
+    pub fn map<M: PhysicalMemory>(
+        &self,
+        shared: &Shared,
+        starts: &[Pa],
+        roots: &[Stage2],
+        tables: &mut BootTables<'_, M>,
+    ) -> Result<(), Refusal> {
+        let Some(own) = roots.get(self.vm.id.index()) else {
+            return Ok(());
+        };
+        let mut map = |tree: &Stage2, ipa: u64, region: Region, attributes: Attributes| {
+            let (start, size) = (Pa::new(region.start), region.bytes());
+            let mapped = tree.map(tables, Ipa::new(ipa), start, size, attributes);
+            mapped.map_err(|error| {
+                let name = self.vm.name;
+                refusal!(Machine, "/vms/{name}: {ipa:#x} cannot be mapped: {error:?}")
+            })
+        };
+        for page in &self.owned.pages {
+            map(
+                own,
+                page.start,
+                *page,
+                Attributes::DEVICE.with_state(PageState::Owned),
+            )?;
+        }
+        let borrowed = Attributes::DATA.with_state(PageState::SharedBorrowed);
+        let guests: Vec<(&Vm<'a>, Region)> = self.guests(starts).collect();
+        for region in core::iter::once(shared.control).chain(guests.iter().map(|(_, all)| *all)) {
+            let description = Region::new(region.start - dax::DATA_OFFSET, region.start);
+            map(own, description.start, description, Attributes::DATA)?;
+            map(own, region.start, region, borrowed)?;
+        }
+        let registers = self.vm.window_ipa + REGISTERS;
+        let written = Attributes {
+            write: true,
+            ..Attributes::REGISTERS
+        };
+        let pages = shared
+            .pages
+            .iter()
+            .zip((registers..).step_by(PAGE_SIZE as usize));
+        for ((vm, _), (page, ipa)) in guests.iter().zip(pages) {
+            let page = Region::new(page.get(), page.get() + PAGE_SIZE);
+            map(own, ipa, page, written.with_state(PageState::SharedOwned))?;
+            if let Some(guest) = roots.get(vm.id.index()) {
+                map(guest, vm.virtio_ipa, page, Attributes::REGISTERS)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what describes each shared region to Linux.
+    pub fn describe<M: PhysicalMemory>(&self, shared: &Shared, starts: &[Pa], memory: &mut M) {
+        let guests = self.guests(starts).map(|(_, all)| all);
+        for (region, number) in core::iter::once(shared.control).chain(guests).zip(1..) {
+            let start = Pa::new(region.start - dax::DATA_OFFSET);
+            let mut uuid = UUID;
+            if let Some(last) = uuid.last_mut() {
+                *last = number;
+            }
+            memory.zero(start, dax::DATA_OFFSET);
+            let block = Pa::new(start.get() + dax::BLOCK_OFFSET);
+            memory.write(block, &dax::block(region.bytes(), uuid));
+            memory.clean(start, dax::DATA_OFFSET);
+        }
+    }
+
+    /// Tells the runtime what the VM owns, and which channels there are.
+    pub fn fill(&self, info: &mut BootInfo) {
+        let owner = IrqOwner::vm(self.vm.id.index()).unwrap_or_default();
+        for interrupt in &self.owned.interrupts {
+            let at = interrupt.intid as usize;
+            if let Some(slot) = info.irq_owner.get_mut(at) {
+                *slot = owner;
+            }
+            if let Some(word) = info.irq_edge.get_mut(at / 32) {
+                *word |= u32::from(interrupt.is_edge) << (at % 32);
+            }
+        }
+        for (slot, pl061) in info.pl061.iter_mut().zip(self.pl061()) {
+            *slot = pl061;
+        }
+        let mut next = 0_u16;
+        for (vm, boot) in self.manifest.vms.iter().zip(&mut info.vms) {
+            let channels = self.channels(vm);
+            boot.first_channel = next;
+            boot.channel_count = channels.len() as u16;
+            let free = info.channels.iter_mut().skip(next.into());
+            free.zip(&channels)
+                .for_each(|(slot, channel)| *slot = *channel);
+            next += channels.len() as u16;
+        }
+    }
+
+    /// Returns the channels that `vm` stores to.
+    fn channels(&self, vm: &Vm<'a>) -> Vec<BootChannel> {
+        let mut list = Vec::new();
+        for (channel, device) in self.manifest.virtio_of(vm.id) {
+            let registers = vm.virtio_ipa + device.offset();
+            let (pl061, line) = line_of_channel(channel);
+            list.push(BootChannel {
+                ipa: registers + VIRTIO_QUEUE_NOTIFY,
+                kind: ChannelKind::Pl061,
+                target: pl061 as u32,
+                number: line,
+            });
+            list.push(BootChannel {
+                ipa: registers + VIRTIO_INTERRUPT_ACK,
+                kind: ChannelKind::Acknowledge,
+                target: 0,
+                number: 0,
+            });
+        }
+        if vm.id != self.vm.id {
+            return list;
+        }
+        let doorbells = vm.window_ipa + DOORBELLS;
+        let devices = self.manifest.virtio.iter().enumerate();
+        list.extend(devices.map(|(channel, device)| BootChannel {
+            ipa: doorbells + doorbell_device(channel) as u64,
+            kind: ChannelKind::Interrupt,
+            target: device.vm.reg() as u32,
+            number: device.intid(),
+        }));
+        list.push(BootChannel {
+            ipa: doorbells + DOORBELL_GEAR2 as u64,
+            kind: ChannelKind::Gear2,
+            target: 0,
+            number: 0,
+        });
+        list
+    }
+
+    fn pl061(&self) -> Vec<BootPl061> {
+        let window = (self.vm.window_ipa..).step_by(PAGE_SIZE as usize);
+        let blocks = intids(self.manifest).zip(window);
+        let blocks = blocks.map(|(intid, ipa)| BootPl061 {
+            ipa,
+            intid,
+            vm: self.vm.id.reg() as u32,
+        });
+        blocks.collect()
+    }
+
+    /// Iterates over the VMs that are served, with their memory.
+    fn guests<'s>(&'s self, starts: &'s [Pa]) -> impl Iterator<Item = (&'m Vm<'a>, Region)> + 's {
+        self.manifest.virtio_vms().filter_map(|vm| {
+            let start = starts.get(vm.id.index())?.get();
+            Some((vm, Region::new(start, start + vm.memory.bytes)))
+        })
+    }
+}
+
+/// Returns a guest's memory as its own tree maps it: shared if the device VM serves it.
+#[must_use]
+pub fn memory_attributes(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Attributes {
+    match manifest.virtio_of(vm.id).next() {
+        Some(_) => Attributes::RAM.with_state(PageState::SharedOwned),
+        None => Attributes::RAM,
+    }
+}
+
+/// Returns the region with what describes it.
+fn with_description(region: Region) -> Region {
+    Region::new(region.start - dax::DATA_OFFSET, region.end)
+}
+
+/// Returns the interrupts of the PL061 blocks: Gear2's, and one for eight channels.
+fn intids(manifest: &Manifest<'_>) -> Range<u32> {
+    let last = manifest.virtio.len().checked_sub(1).map(line_of_channel);
+    FIRST_INTID..FIRST_INTID + 1 + last.map_or(0, |(pl061, _)| pl061 as u32)
+}

@@ -1,0 +1,391 @@
+//! Pass-through: which of the board's devices a VM owns, and with them which pages and interrupts.
+//!
+//! Owns the meaning of the manifest's `devices`. Invariants: no page and no interrupt that is given
+//! away has another owner, nor is it memory or the interrupt controller's; only shared interrupts of
+//! the GIC are given away. A device that is disabled in the tree is not there.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use gearv_manifest::blob::{Blob, Node};
+use gearv_manifest::{DevicePatterns, Vm};
+
+use crate::fdt::bus::Bus;
+use crate::fdt::{Board, FIRST_SPI, SPI, text};
+use crate::refusal::{Refusal, refusal};
+use crate::region::{Region, pages};
+
+#[cfg(test)]
+mod tests;
+
+/// What a GIC is compatible with.
+pub(crate) const GIC: &[&str] = &["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"];
+/// Nodes of the root whose `reg` is no register.
+const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
+/// Trigger types of an interrupt that are edges.
+const EDGES: u32 = 0b11;
+
+/// A shared interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupt {
+    /// Its number.
+    pub intid: u32,
+    /// Whether it is edge-triggered.
+    pub is_edge: bool,
+}
+
+/// What a VM owns of the board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned<'a> {
+    patterns: DevicePatterns<'a>,
+    /// Registers, as whole pages, in order and without overlap.
+    pub pages: Vec<Region>,
+    /// Interrupts.
+    pub interrupts: Vec<Interrupt>,
+}
+
+impl Owned<'_> {
+    /// Tells whether the node at `path`, or one above it, is the VM's.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        owns(self.patterns, path)
+    }
+
+    /// Tells whether a node below the one at `path` is the VM's.
+    #[must_use]
+    pub fn has_below(&self, path: &str) -> bool {
+        let below = |pattern: &str| {
+            let rest = pattern.strip_prefix(path);
+            rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        self.patterns.iter().any(below)
+    }
+
+    /// Tells whether all of `region` is the VM's.
+    #[must_use]
+    pub fn contains(&self, region: &Region) -> bool {
+        self.pages.iter().any(|page| page.contains(region))
+    }
+}
+
+/// Finds what `vm` owns of the board that `tree` describes. `virtual_intids` are those of what
+/// Gear1 emulates for it.
+pub fn resolve<'a>(
+    vm: &Vm<'a>,
+    virtual_intids: Range<u32>,
+    tree: &Blob<'_>,
+    board: &Board,
+) -> Result<Owned<'a>, Refusal> {
+    let root = tree.root();
+    let mut walk = Walk {
+        vm,
+        root,
+        virtual_intids,
+        gic: find(&root, &is_gic),
+        given: Vec::new(),
+        interrupts: Vec::new(),
+        matched: Vec::new(),
+    };
+    let bus = Bus::root(&root)?;
+    walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
+    let missing = |pattern: &&str| !walk.matched.iter().any(|matched| matched == pattern);
+    if let Some(pattern) = vm.devices.iter().find(missing) {
+        let name = vm.name;
+        return Err(refusal!(
+            Manifest,
+            "/vms/{name}: devices: the machine has no enabled device \"{pattern}\""
+        ));
+    }
+    walk.check(board)?;
+    let mut regions: Vec<Region> = walk.given.iter().map(|(_, region)| pages(region)).collect();
+    regions.sort_by_key(|region| region.start);
+    Ok(Owned {
+        patterns: vm.devices,
+        pages: merged(&regions),
+        interrupts: walk.interrupts,
+    })
+}
+
+struct Walk<'w, 'a, 't> {
+    vm: &'w Vm<'a>,
+    root: Node<'t>,
+    virtual_intids: Range<u32>,
+    gic: Option<Node<'t>>,
+    /// The registers that are given away, with the path of their node.
+    given: Vec<(String, Region)>,
+    interrupts: Vec<Interrupt>,
+    /// The patterns that stand for a node.
+    matched: Vec<&'a str>,
+}
+
+impl<'a, 't> Walk<'_, 'a, 't> {
+    /// Looks at all nodes below this one; the blob's reader has bounded how deep they nest. Without
+    /// a bus, `reg` below it is no address of the CPU's.
+    fn visit(
+        &mut self,
+        node: &Node<'t>,
+        path: &str,
+        bus: Option<&Bus<'_, 't>>,
+        parent: Option<u32>,
+    ) -> Result<(), Refusal> {
+        for child in node.children() {
+            let skipped = path.is_empty() && NOT_DEVICES.contains(&child.name());
+            if skipped || is_disabled(&child) {
+                continue;
+            }
+            let path = alloc::format!("{path}/{}", child.name());
+            let parent = cell(&child, "interrupt-parent").or(parent);
+            self.look_at(&child, &path, bus, parent)?;
+            let ranges = child.property("ranges").zip(bus);
+            match ranges {
+                Some((ranges, bus)) => {
+                    let below = bus.below(&child, ranges, &path)?;
+                    self.visit(&child, &path, Some(&below), parent)?;
+                }
+                None => self.visit(&child, &path, None, parent)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at(
+        &mut self,
+        node: &Node<'t>,
+        path: &str,
+        bus: Option<&Bus<'_, 't>>,
+        parent: Option<u32>,
+    ) -> Result<(), Refusal> {
+        let regions = match bus {
+            Some(bus) if node.property("reg").is_some() => bus.regions(node, path),
+            Some(_) | None => Ok(Vec::new()),
+        };
+        let interrupts = self.interrupts(node, path, parent);
+        self.check_hole(path, regions.as_deref().unwrap_or(&[]))?;
+        self.check_virtual(path, interrupts.as_deref().unwrap_or(&[]))?;
+        let patterns = self.vm.devices.iter();
+        let matched = patterns.filter(|pattern| DevicePatterns::matches(pattern, path));
+        self.matched.extend(matched);
+        if !owns(self.vm.devices, path) {
+            return Ok(());
+        }
+        if text(node, "device_type") == Some("pci") {
+            return Err(self.refuse(path, "a PCI host bridge cannot be passed through"));
+        }
+        let regions = regions?.into_iter().filter(|region| region.bytes() != 0);
+        self.given
+            .extend(regions.map(|region| (path.to_string(), region)));
+        for interrupt in interrupts? {
+            if !self.interrupts.contains(&interrupt) {
+                self.interrupts.push(interrupt);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the node's shared interrupts.
+    fn interrupts(
+        &self,
+        node: &Node<'_>,
+        path: &str,
+        parent: Option<u32>,
+    ) -> Result<Vec<Interrupt>, Refusal> {
+        let extended = node.property("interrupts-extended");
+        let Some(property) = extended.or_else(|| node.property("interrupts")) else {
+            return Ok(Vec::new());
+        };
+        let wrong = |what: &str| refusal!(Board, "{path}: {}: {what}", property.name);
+        let mut cells = property
+            .cells()
+            .ok_or_else(|| wrong("not whole interrupts"))?;
+        let mut list = Vec::new();
+        while cells.len() != 0 {
+            let parent = match extended {
+                Some(_) => cells.next(),
+                None => parent,
+            };
+            let gic = self.gic.filter(|gic| phandle(gic) == parent);
+            let controller = match gic {
+                Some(gic) => gic,
+                // Looking one up is slow, and what others have is nobody's concern.
+                None if !owns(self.vm.devices, path) => return Ok(list),
+                None => self
+                    .own_controller(parent)
+                    .ok_or_else(|| wrong("goes neither to the GIC nor to a device of this VM"))?,
+            };
+            let count = cell(&controller, "#interrupt-cells").unwrap_or(0);
+            let specifier: Vec<u32> = cells.by_ref().take(count as usize).collect();
+            if specifier.is_empty() || specifier.len() != count as usize {
+                return Err(wrong("not whole interrupts"));
+            }
+            if gic.is_some() {
+                list.push(shared(&specifier).ok_or_else(|| wrong("not a shared interrupt"))?);
+            }
+        }
+        Ok(list)
+    }
+
+    /// Returns the interrupt controller with this phandle, if it is the VM's too.
+    fn own_controller(&self, phandle: Option<u32>) -> Option<Node<'t>> {
+        let (node, path) = find_path(&self.root, "", phandle?)?;
+        owns(self.vm.devices, &path).then_some(node)
+    }
+
+    /// Refuses a window that is no hole of the board's addresses.
+    fn check_hole(&self, path: &str, regions: &[Region]) -> Result<(), Refusal> {
+        let window = self.vm.window();
+        if regions.iter().any(|region| region.overlaps(&window)) {
+            let (name, start) = (self.vm.name, window.start);
+            return Err(refusal!(
+                Manifest,
+                "/vms/{name}: window-address: {start:#x} lies over {path}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses a board that has the interrupts of what Gear1 emulates.
+    fn check_virtual(&self, path: &str, interrupts: &[Interrupt]) -> Result<(), Refusal> {
+        let taken = |interrupt: &&Interrupt| self.virtual_intids.contains(&interrupt.intid);
+        match interrupts.iter().find(taken) {
+            Some(Interrupt { intid, is_edge: _ }) => Err(refusal!(
+                Board,
+                "{path}: interrupts: {intid} is needed for the device VM's emulated PL061"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what is given away and has another owner.
+    fn check(&self, board: &Board) -> Result<(), Refusal> {
+        let gic = [
+            Region::new(board.gic.gicd, board.gic.gicd + 0x1_0000),
+            Region::new(board.gic.gicr, board.gic.gicr + board.gicr_size),
+        ];
+        // Gear2 keeps the boot UART unless the VM owns all of it.
+        let uart = board.uart.map(|uart| uart_page(uart.base));
+        let gives = |region: &Region| self.given.iter().any(|(_, given)| given.contains(region));
+        let uart = uart.filter(|page| !gives(&Region::new(page.start, page.start + 0x48)));
+        let console = self.vm.console.map(|console| uart_page(console.ipa));
+        for (path, region) in &self.given {
+            let page = pages(region);
+            let over = |taken: &[Region]| taken.iter().any(|taken| taken.overlaps(&page));
+            let conflict = if over(&gic) {
+                "it lies in a page of the interrupt controller"
+            } else if over(&board.memory) {
+                "it lies in memory"
+            } else if over(uart.as_slice()) {
+                "it shares a page with the boot UART, which is Gear2's"
+            } else if over(console.as_slice()) {
+                "it shares a page with this VM's emulated console"
+            } else {
+                continue;
+            };
+            return Err(self.refuse(path, conflict));
+        }
+        let shared = uart.and(board.uart).map(|uart| uart.intid);
+        let taken = self
+            .interrupts
+            .iter()
+            .find(|interrupt| Some(interrupt.intid) == shared);
+        match taken {
+            Some(Interrupt { intid, is_edge: _ }) => Err(refusal!(
+                Manifest,
+                "/vms/{}: devices: interrupt {intid} is also the boot UART's, which is Gear2's",
+                self.vm.name
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse(&self, path: &str, what: &str) -> Refusal {
+        refusal!(Manifest, "/vms/{}: devices: {path}: {what}", self.vm.name)
+    }
+}
+
+fn uart_page(start: u64) -> Region {
+    Region::new(start, start + gear1_abi::layout::PAGE_SIZE)
+}
+
+fn owns(patterns: DevicePatterns<'_>, path: &str) -> bool {
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
+    let above = ends.filter_map(|end| path.get(..end));
+    let mut nodes = above.chain([path]);
+    nodes.any(|node| {
+        patterns
+            .iter()
+            .any(|pattern| DevicePatterns::matches(pattern, node))
+    })
+}
+
+/// Returns the GIC's shared interrupt with this specifier.
+fn shared(specifier: &[u32]) -> Option<Interrupt> {
+    let [SPI, number, flags, ..] = specifier else {
+        return None;
+    };
+    let intid = number.checked_add(FIRST_SPI)?;
+    ((intid as usize) < gear1_abi::boot::MAX_INTIDS).then_some(Interrupt {
+        intid,
+        is_edge: flags & EDGES != 0,
+    })
+}
+
+/// Joins regions, which are in order, where they touch.
+fn merged(regions: &[Region]) -> Vec<Region> {
+    let mut list: Vec<Region> = Vec::new();
+    for region in regions {
+        match list.last_mut() {
+            Some(last) if region.start <= last.end => last.end = last.end.max(region.end),
+            Some(_) | None => list.push(*region),
+        }
+    }
+    list
+}
+
+/// Returns the first node below `node`, itself included, that is one.
+pub(crate) fn find<'t>(node: &Node<'t>, is_it: &dyn Fn(&Node<'t>) -> bool) -> Option<Node<'t>> {
+    if is_it(node) {
+        return Some(*node);
+    }
+    node.children().find_map(|child| find(&child, is_it))
+}
+
+/// Returns the node with this phandle, and its path.
+fn find_path<'t>(node: &Node<'t>, path: &str, wanted: u32) -> Option<(Node<'t>, String)> {
+    if phandle(node) == Some(wanted) {
+        return Some((*node, path.to_string()));
+    }
+    node.children().find_map(|child| {
+        let path = alloc::format!("{path}/{}", child.name());
+        find_path(&child, &path, wanted)
+    })
+}
+
+/// Tells whether the node is the interrupt controller.
+pub(crate) fn is_gic(node: &Node<'_>) -> bool {
+    is_compatible(node, GIC) && !is_disabled(node)
+}
+
+/// Tells whether the node is compatible with one of `names`.
+pub(crate) fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
+    let value = node
+        .property("compatible")
+        .map_or(&[][..], |property| property.value);
+    let mut known = value.split(|byte| *byte == 0);
+    known.any(|known| names.iter().any(|name| name.as_bytes() == known))
+}
+
+pub(crate) fn is_disabled(node: &Node<'_>) -> bool {
+    let status = node.property("status");
+    status.is_some_and(|status| !matches!(status.text(), Some("okay" | "ok")))
+}
+
+/// Returns the node's phandle.
+pub(crate) fn phandle(node: &Node<'_>) -> Option<u32> {
+    cell(node, "phandle").or_else(|| cell(node, "linux,phandle"))
+}
+
+/// Returns a property of one cell.
+pub(crate) fn cell(node: &Node<'_>, name: &str) -> Option<u32> {
+    node.property(name)?.cells()?.next()
+}

@@ -1,0 +1,108 @@
+//! Addresses in a device tree: `reg`, `ranges` and the cells that they are written with.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use gearv_manifest::blob::{Node, Property};
+
+use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
+
+/// How addresses below a node are written, and translated to the CPU's.
+pub(crate) struct Bus<'b, 'a> {
+    address_cells: u32,
+    size_cells: u32,
+    ranges: Option<(Property<'a>, &'b Bus<'b, 'a>)>,
+}
+
+impl<'b, 'a> Bus<'b, 'a> {
+    pub(crate) fn root(node: &Node<'a>) -> Result<Self, Refusal> {
+        let (address_cells, size_cells) = cell_counts(node, "/")?;
+        Ok(Self {
+            address_cells,
+            size_cells,
+            ranges: None,
+        })
+    }
+
+    /// Returns the bus below `node`, whose `ranges` these are.
+    pub(crate) fn below(
+        &'b self,
+        node: &Node<'a>,
+        ranges: Property<'a>,
+        path: &str,
+    ) -> Result<Self, Refusal> {
+        let (address_cells, size_cells) = cell_counts(node, path)?;
+        Ok(Self {
+            address_cells,
+            size_cells,
+            ranges: Some((ranges, self)),
+        })
+    }
+
+    /// Returns the CPU's address for `address` on this bus.
+    fn translate(&self, address: u64) -> Option<u64> {
+        let Some((ranges, parent)) = self.ranges else {
+            return Some(address);
+        };
+        if ranges.value.is_empty() {
+            return parent.translate(address);
+        }
+        let mut cells = ranges.cells()?;
+        loop {
+            let start = number(&mut cells, self.address_cells)?;
+            let target = number(&mut cells, parent.address_cells)?;
+            let size = number(&mut cells, self.size_cells)?;
+            if let Some(offset) = address.checked_sub(start).filter(|offset| *offset < size) {
+                return parent.translate(target.checked_add(offset)?);
+            }
+        }
+    }
+
+    /// Returns the regions that the node's `reg` names, as the CPU sees them.
+    pub(crate) fn regions(&self, node: &Node<'_>, path: &str) -> Result<Vec<Region>, Refusal> {
+        let wrong = || {
+            refusal!(
+                Board,
+                "{path}: reg: missing, or not whole addresses and sizes"
+            )
+        };
+        let mut cells = node
+            .property("reg")
+            .and_then(|reg| reg.cells())
+            .ok_or_else(wrong)?;
+        let mut regions = Vec::new();
+        while cells.len() != 0 {
+            let address = number(&mut cells, self.address_cells).ok_or_else(wrong)?;
+            let size = number(&mut cells, self.size_cells).ok_or_else(wrong)?;
+            let start = self.translate(address).ok_or_else(wrong)?;
+            let end = start.checked_add(size).ok_or_else(wrong)?;
+            regions.push(Region::new(start, end));
+        }
+        Ok(regions)
+    }
+}
+
+pub(crate) fn cell_counts(node: &Node<'_>, path: &str) -> Result<(u32, u32), Refusal> {
+    let count = |name: &str, default: u32, allowed: Range<u32>| {
+        let value = node
+            .property(name)
+            .map_or(Some(default), |property| property.cells()?.next());
+        value
+            .filter(|value| allowed.contains(value))
+            .ok_or_else(|| refusal!(Board, "{path}: {name}: not a number that is supported"))
+    };
+    // PCI nodes have three address cells; nothing below them is of interest, but it is visited.
+    Ok((
+        count("#address-cells", 2, 0..4)?,
+        count("#size-cells", 1, 0..3)?,
+    ))
+}
+
+/// Takes a number of `count` cells; `None` if there are fewer, or if it has more than 64 bits.
+pub(crate) fn number(cells: &mut impl Iterator<Item = u32>, count: u32) -> Option<u64> {
+    (0..count).try_fold(0_u64, |value, _| {
+        let high = value.checked_mul(1 << 32)?;
+        Some(high | u64::from(cells.next()?))
+    })
+}
