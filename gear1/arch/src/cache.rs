@@ -3,11 +3,11 @@
 use core::arch::asm;
 
 use crate::barrier;
-use crate::regs::CtrEl0;
+use crate::regs::{CTR_EL0, Readable as _};
 
 /// Returns the smallest data cache line of this CPU in bytes (CTR_EL0.DminLine).
 fn line_size() -> u64 {
-    4_u64.wrapping_shl((CtrEl0.get() >> 16) as u32 & 0xf)
+    4_u64.wrapping_shl((CTR_EL0.get() >> 16) as u32 & 0xf)
 }
 
 macro_rules! by_line {

@@ -6,9 +6,10 @@ use gear1_core::idregs::IdReg;
 
 use crate::barrier;
 use crate::regs::{
-    CnthctlEl2, CntpctEl0, CptrEl2, HcrxEl2, HdfgrtrEl2, HdfgwtrEl2, HfgitrEl2, HfgrtrEl2,
-    HfgwtrEl2, HstrEl2, IdDfr0, IdIsar0, IdIsar1, IdMmfr0, IdMmfr1, IdMmfr2, IdPfr0, IdPfr1,
-    MdcrEl2, MidrEl1, MpidrEl1, PmcrEl0, VtcrEl2,
+    CNTHCTL_EL2, CNTPCT_EL0, CPTR_EL2, HCRX_EL2, HDFGRTR_EL2, HDFGWTR_EL2, HFGITR_EL2, HFGRTR_EL2,
+    HFGWTR_EL2, HSTR_EL2, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1, ID_AA64MMFR0_EL1,
+    ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1, ID_AA64PFR1_EL1, MDCR_EL2, MIDR_EL1,
+    MPIDR_EL1, PMCR_EL0, Readable as _, VTCR_EL2, Writeable as _,
 };
 
 /// HCR_EL2 bits (Arm ARM D24.2.57).
@@ -69,37 +70,37 @@ const fn id_field(value: u64, shift: u32) -> u64 {
 /// Returns the physical counter, without waiting for earlier instructions.
 #[inline(always)]
 pub fn now() -> u64 {
-    CntpctEl0.get()
+    CNTPCT_EL0.get()
 }
 
 /// Returns the affinity fields of MPIDR_EL1.
 pub fn affinity() -> u64 {
-    MpidrEl1.get() & 0xff_00ff_ffff
+    MPIDR_EL1.get() & 0xff_00ff_ffff
 }
 
 /// Returns MIDR_EL1.
 pub fn midr() -> u64 {
-    MidrEl1.get()
+    MIDR_EL1.get()
 }
 
 /// Returns the hardware's value of an ID register that is filtered by field.
 pub fn id_register(reg: IdReg) -> u64 {
     match reg {
-        IdReg::Pfr0 => IdPfr0.get(),
-        IdReg::Pfr1 => IdPfr1.get(),
-        IdReg::Dfr0 => IdDfr0.get(),
-        IdReg::Isar0 => IdIsar0.get(),
-        IdReg::Isar1 => IdIsar1.get(),
-        IdReg::Mmfr0 => IdMmfr0.get(),
-        IdReg::Mmfr1 => IdMmfr1.get(),
-        IdReg::Mmfr2 => IdMmfr2.get(),
+        IdReg::Pfr0 => ID_AA64PFR0_EL1.get(),
+        IdReg::Pfr1 => ID_AA64PFR1_EL1.get(),
+        IdReg::Dfr0 => ID_AA64DFR0_EL1.get(),
+        IdReg::Isar0 => ID_AA64ISAR0_EL1.get(),
+        IdReg::Isar1 => ID_AA64ISAR1_EL1.get(),
+        IdReg::Mmfr0 => ID_AA64MMFR0_EL1.get(),
+        IdReg::Mmfr1 => ID_AA64MMFR1_EL1.get(),
+        IdReg::Mmfr2 => ID_AA64MMFR2_EL1.get(),
         IdReg::AArch32 | IdReg::Zero => 0,
     }
 }
 
 /// Tells whether the CPU has FEAT_PAN.
 pub fn has_pan() -> bool {
-    id_field(IdMmfr1.get(), 20) != 0
+    id_field(ID_AA64MMFR1_EL1.get(), 20) != 0
 }
 
 /// Tells whether the core needs an empty stage 2 in between when VTTBR_EL2 and
@@ -109,7 +110,7 @@ pub fn needs_null_stage2() -> bool {
     const A57: u64 = 0xd07;
     const A72: u64 = 0xd08;
     const ARM: u64 = 0x41;
-    let midr = MidrEl1.get();
+    let midr = MIDR_EL1.get();
     let part = (midr >> 4) & 0xfff;
     midr >> 24 == ARM && (part == A57 || part == A72)
 }
@@ -122,24 +123,24 @@ pub(crate) fn set_thread_pointer(address: u64) {
 
 /// Sets the registers that are the same for all guests and Gear2.
 pub fn init_traps(vtcr: u64) {
-    VtcrEl2.set(vtcr);
-    HstrEl2.set(0);
+    VTCR_EL2.set(vtcr);
+    HSTR_EL2.set(0);
     // HPMN: all counters; with 0 counters the field must be 0 too.
-    MdcrEl2.set(MDCR_TRAPS | (PmcrEl0.get() >> 11) & 0x1f);
+    MDCR_EL2.set(MDCR_TRAPS | (PMCR_EL0.get() >> 11) & 0x1f);
     set_fp_trap(true);
     // EL1 reads the physical counter; its physical timer traps.
-    CnthctlEl2.set(1);
+    CNTHCTL_EL2.set(1);
     // Registers that firmware may have left open.
-    let mmfr0 = IdMmfr0.get();
+    let mmfr0 = ID_AA64MMFR0_EL1.get();
     if id_field(mmfr0, 56) != 0 {
-        HfgrtrEl2.set(0);
-        HfgwtrEl2.set(0);
-        HfgitrEl2.set(0);
-        HdfgrtrEl2.set(0);
-        HdfgwtrEl2.set(0);
+        HFGRTR_EL2.set(0);
+        HFGWTR_EL2.set(0);
+        HFGITR_EL2.set(0);
+        HDFGRTR_EL2.set(0);
+        HDFGWTR_EL2.set(0);
     }
-    if id_field(IdMmfr1.get(), 40) != 0 {
-        HcrxEl2.set(0);
+    if id_field(ID_AA64MMFR1_EL1.get(), 40) != 0 {
+        HCRX_EL2.set(0);
     }
     barrier::isb();
 }
@@ -147,7 +148,7 @@ pub fn init_traps(vtcr: u64) {
 /// Traps FP and SIMD use below EL2, and in EL2, or opens it.
 #[inline(always)]
 pub fn set_fp_trap(trap: bool) {
-    CptrEl2.set(if trap {
+    CPTR_EL2.set(if trap {
         CPTR_BASE | CPTR_TFP
     } else {
         CPTR_BASE

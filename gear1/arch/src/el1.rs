@@ -7,9 +7,9 @@
 use gear1_core::context::El1State;
 
 use crate::regs::{
-    Afsr0El1, Afsr1El1, AmairEl1, CntvCtlEl0, CntvCvalEl0, ContextidrEl1, CpacrEl1, CsselrEl1,
-    ElrEl1, EsrEl1, FarEl1, MairEl1, ParEl1, SpEl1, SpsrEl1, TcrEl1, TpidrEl1, Ttbr0El1, Ttbr1El1,
-    VbarEl1,
+    AFSR0_EL1, AFSR1_EL1, AMAIR_EL1, CNTV_CTL_EL0, CNTV_CVAL_EL0, CONTEXTIDR_EL1, CPACR_EL1,
+    CSSELR_EL1, ELR_EL1, ESR_EL1, FAR_EL1, MAIR_EL1, PAR_EL1, Readable as _, SP_EL1, SPSR_EL1,
+    TCR_EL1, TPIDR_EL1, TTBR0_EL1, TTBR1_EL1, VBAR_EL1, Writeable as _,
 };
 
 macro_rules! el1_registers {
@@ -28,24 +28,24 @@ macro_rules! el1_registers {
 }
 
 el1_registers! {
-    cpacr: CpacrEl1,
-    ttbr0: Ttbr0El1,
-    ttbr1: Ttbr1El1,
-    tcr: TcrEl1,
-    esr: EsrEl1,
-    far: FarEl1,
-    afsr0: Afsr0El1,
-    afsr1: Afsr1El1,
-    mair: MairEl1,
-    amair: AmairEl1,
-    vbar: VbarEl1,
-    contextidr: ContextidrEl1,
-    tpidr_el1: TpidrEl1,
-    sp_el1: SpEl1,
-    elr: ElrEl1,
-    spsr: SpsrEl1,
-    par: ParEl1,
-    csselr: CsselrEl1,
-    cntv_cval: CntvCvalEl0,
-    cntv_ctl: CntvCtlEl0,
+    cpacr: CPACR_EL1,
+    ttbr0: TTBR0_EL1,
+    ttbr1: TTBR1_EL1,
+    tcr: TCR_EL1,
+    esr: ESR_EL1,
+    far: FAR_EL1,
+    afsr0: AFSR0_EL1,
+    afsr1: AFSR1_EL1,
+    mair: MAIR_EL1,
+    amair: AMAIR_EL1,
+    vbar: VBAR_EL1,
+    contextidr: CONTEXTIDR_EL1,
+    tpidr_el1: TPIDR_EL1,
+    sp_el1: SP_EL1,
+    elr: ELR_EL1,
+    spsr: SPSR_EL1,
+    par: PAR_EL1,
+    csselr: CSSELR_EL1,
+    cntv_cval: CNTV_CVAL_EL0,
+    cntv_ctl: CNTV_CTL_EL0,
 }

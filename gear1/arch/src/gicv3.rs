@@ -1,9 +1,5 @@
-//! The physical GICv3 and its virtual CPU interface (Arm IHI 0069).
-//!
-//! EOImode is 1 on every CPU that Gear2 has: EOIR drops the priority, and the
-//! interrupt stays active until the guest's own EOI (list register with HW = 1)
-//! or [`deactivate`]. All interrupts are Group 1 with one priority; a guest's
-//! priorities exist only in its virtual GIC.
+//! The physical GICv3 and its virtual CPU interface (Arm IHI 0069). All
+//! interrupts are Group 1.
 
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::el2;
@@ -11,29 +7,19 @@ use gear1_core::context::GicCpuState;
 use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
 
 use crate::barrier;
+use crate::gic::{
+    Acknowledged, HYP_TIMER, HostGic, KICK, MAINTENANCE, PATIENCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
+};
 use crate::mmio::Mmio;
 use crate::regs::{
-    IccBpr1El1, IccCtlrEl1, IccDirEl1, IccEoir1El1, IccIar1El1, IccIgrpen1El1, IccPmrEl1,
-    IccSgi1rEl1, IccSreEl1, IccSreEl2, IchAp0r0El2, IchAp0r1El2, IchAp0r2El2, IchAp0r3El2,
-    IchAp1r0El2, IchAp1r1El2, IchAp1r2El2, IchAp1r3El2, IchElrsrEl2, IchHcrEl2, IchLr0El2,
-    IchLr1El2, IchLr2El2, IchLr3El2, IchLr4El2, IchLr5El2, IchLr6El2, IchLr7El2, IchLr8El2,
-    IchLr9El2, IchLr10El2, IchLr11El2, IchLr12El2, IchLr13El2, IchLr14El2, IchLr15El2, IchVmcrEl2,
-    IchVtrEl2,
+    ICC_BPR1_EL1, ICC_CTLR_EL1, ICC_DIR_EL1, ICC_EOIR1_EL1, ICC_IAR1_EL1, ICC_IGRPEN1_EL1,
+    ICC_PMR_EL1, ICC_SGI1R_EL1, ICC_SRE_EL1, ICC_SRE_EL2, ICH_AP0R0_EL2, ICH_AP0R1_EL2,
+    ICH_AP0R2_EL2, ICH_AP0R3_EL2, ICH_AP1R0_EL2, ICH_AP1R1_EL2, ICH_AP1R2_EL2, ICH_AP1R3_EL2,
+    ICH_ELRSR_EL2, ICH_HCR_EL2, ICH_LR0_EL2, ICH_LR1_EL2, ICH_LR2_EL2, ICH_LR3_EL2, ICH_LR4_EL2,
+    ICH_LR5_EL2, ICH_LR6_EL2, ICH_LR7_EL2, ICH_LR8_EL2, ICH_LR9_EL2, ICH_LR10_EL2, ICH_LR11_EL2,
+    ICH_LR12_EL2, ICH_LR13_EL2, ICH_LR14_EL2, ICH_LR15_EL2, ICH_VMCR_EL2, ICH_VTR_EL2,
+    Readable as _, Writeable as _,
 };
-
-/// PPI of the list registers' maintenance.
-pub const MAINTENANCE: u32 = 25;
-/// PPI of the EL2 physical timer.
-pub const HYP_TIMER: u32 = 26;
-/// PPI of the virtual timer.
-pub const VIRTUAL_TIMER: u32 = 27;
-/// SGI by which Gear1's CPUs kick one another.
-pub const KICK: u32 = 0;
-
-/// INTIDs from here on are special: nothing pending.
-const SPECIAL: u32 = 1020;
-/// One priority for all: below PMR, above nothing.
-const PRIORITY: u32 = 0x8080_8080;
 
 const GICD_CTLR: usize = 0x0;
 const GICD_IGROUPR: usize = 0x80;
@@ -52,13 +38,15 @@ const CTLR_RWP: u32 = 1 << 31;
 const CTLR_ARE_GRP1: u32 = 0x12;
 const WAKER_SLEEP: u32 = 1 << 1;
 const WAKER_ASLEEP: u32 = 1 << 2;
-/// Polls of a register that the GIC changes by itself before it is taken as done.
-const PATIENCE: u32 = 100_000;
 
 /// ICH_HCR_EL2.En.
 const HCR_EN: u64 = 1;
 /// ICH_HCR_EL2.UIE: underflow.
 const HCR_UIE: u64 = 1 << 1;
+/// ICH_HCR_EL2.LRENPIE: an end of an interrupt that is in no list register.
+const HCR_LRENPIE: u64 = 1 << 2;
+/// ICH_HCR_EL2.EOIcount: how many such ends there were.
+const HCR_EOI_COUNT: u64 = 0x1f << 27;
 /// ICH_HCR_EL2.NPIE: no pending.
 const HCR_NPIE: u64 = 1 << 3;
 /// ICH_HCR_EL2.TDIR: trap ICC_DIR_EL1.
@@ -92,127 +80,191 @@ fn poll(registers: Mmio, offset: usize, busy: u32) {
     }
 }
 
-/// Sets the distributor up: everything off but affinity routing and Group 1.
-/// Called once, by the boot CPU.
-pub fn init_distributor() {
-    let gicd = distributor();
-    gicd.write32(GICD_CTLR, 0);
-    poll(gicd, GICD_CTLR, CTLR_RWP);
-    let lines = (gicd.read32(4) & 0x1f) as usize;
-    for word in 1..=lines {
-        let at = word.wrapping_mul(4);
-        gicd.write32(GICD_ICENABLER.wrapping_add(at), u32::MAX);
-        gicd.write32(GICD_IGROUPR.wrapping_add(at), u32::MAX);
-        for byte in 0..8_usize {
-            let priority = word.wrapping_mul(32).wrapping_add(byte.wrapping_mul(4));
-            gicd.write32(GICD_IPRIORITYR.wrapping_add(priority), PRIORITY);
-        }
-    }
-    poll(gicd, GICD_CTLR, CTLR_RWP);
-    gicd.write32(GICD_CTLR, CTLR_ARE_GRP1);
-    poll(gicd, GICD_CTLR, CTLR_RWP);
-}
+/// GICv3.
+#[derive(Clone, Copy, Debug)]
+pub struct GicV3;
 
-/// Sets up this CPU's redistributor, CPU interface and virtual CPU interface.
-pub fn init_cpu(cpu: CpuIndex) {
-    IccSreEl2.set(SRE_ALL);
-    barrier::isb();
-    let gicr = redistributor(cpu);
-    gicr.write32(GICR_WAKER, gicr.read32(GICR_WAKER) & !WAKER_SLEEP);
-    poll(gicr, GICR_WAKER, WAKER_ASLEEP);
-    gicr.write32(SGI_FRAME + GICD_ICENABLER, u32::MAX);
-    gicr.write32(GICR_ICACTIVER0, u32::MAX);
-    gicr.write32(SGI_FRAME + GICD_IGROUPR, u32::MAX);
-    for byte in 0..8_usize {
-        gicr.write32(
-            (SGI_FRAME + GICD_IPRIORITYR).wrapping_add(byte.wrapping_mul(4)),
-            PRIORITY,
+impl HostGic for GicV3 {
+    type ListRegisters = PhysicalListRegisters;
+    // Everything masked, groups off, EOImode 0; VFIQEn is RES1.
+    const VMCR_RESET: u64 = 1 << 3;
+    const VERSION: u32 = 3;
+
+    fn init_distributor() {
+        let gicd = distributor();
+        gicd.write32(GICD_CTLR, 0);
+        poll(gicd, GICD_CTLR, CTLR_RWP);
+        let lines = (gicd.read32(4) & 0x1f) as usize;
+        for word in 1..=lines {
+            let at = word.wrapping_mul(4);
+            gicd.write32(GICD_ICENABLER.wrapping_add(at), u32::MAX);
+            gicd.write32(GICD_IGROUPR.wrapping_add(at), u32::MAX);
+            for byte in 0..8_usize {
+                let priority = word.wrapping_mul(32).wrapping_add(byte.wrapping_mul(4));
+                gicd.write32(GICD_IPRIORITYR.wrapping_add(priority), PRIORITY);
+            }
+        }
+        poll(gicd, GICD_CTLR, CTLR_RWP);
+        gicd.write32(GICD_CTLR, CTLR_ARE_GRP1);
+        poll(gicd, GICD_CTLR, CTLR_RWP);
+    }
+
+    fn init_cpu(cpu: CpuIndex) {
+        ICC_SRE_EL2.set(SRE_ALL);
+        barrier::isb();
+        let gicr = redistributor(cpu);
+        gicr.write32(GICR_WAKER, gicr.read32(GICR_WAKER) & !WAKER_SLEEP);
+        poll(gicr, GICR_WAKER, WAKER_ASLEEP);
+        gicr.write32(SGI_FRAME + GICD_ICENABLER, u32::MAX);
+        gicr.write32(GICR_ICACTIVER0, u32::MAX);
+        gicr.write32(SGI_FRAME + GICD_IGROUPR, u32::MAX);
+        for byte in 0..8_usize {
+            gicr.write32(
+                (SGI_FRAME + GICD_IPRIORITYR).wrapping_add(byte.wrapping_mul(4)),
+                PRIORITY,
+            );
+        }
+        let used = 1 << KICK | 1 << MAINTENANCE | 1 << HYP_TIMER | 1 << VIRTUAL_TIMER;
+        gicr.write32(SGI_FRAME + GICD_ISENABLER, used);
+        poll(gicr, 0, 1 << 3);
+        ICC_PMR_EL1.set(0xff);
+        ICC_BPR1_EL1.set(0);
+        // EOImode = 1.
+        ICC_CTLR_EL1.set(1 << 1);
+        ICC_IGRPEN1_EL1.set(1);
+        ICC_SRE_EL1.set(7);
+        ICH_HCR_EL2.set(HCR_EN);
+        barrier::isb();
+    }
+
+    fn configure_spi(intid: u32, edge: bool) {
+        let gicd = distributor();
+        let config = GICD_ICFGR.wrapping_add((intid as usize / 16).wrapping_mul(4));
+        let bit = 2_u32.wrapping_shl(intid % 16 * 2);
+        let old = gicd.read32(config);
+        gicd.write32(config, if edge { old | bit } else { old & !bit });
+    }
+
+    fn enable_spi(_cpu: CpuIndex, intid: u32) {
+        let gicd = distributor();
+        let index = intid as usize;
+        gicd.write64(
+            GICD_IROUTER.wrapping_add(index.wrapping_mul(8)),
+            crate::cpu::affinity(),
+        );
+        gicd.write32(
+            GICD_ISENABLER.wrapping_add((index / 32).wrapping_mul(4)),
+            1_u32.wrapping_shl(intid),
         );
     }
-    let used = 1 << KICK | 1 << MAINTENANCE | 1 << HYP_TIMER | 1 << VIRTUAL_TIMER;
-    gicr.write32(SGI_FRAME + GICD_ISENABLER, used);
-    poll(gicr, 0, 1 << 3);
-    IccPmrEl1.set(0xff);
-    IccBpr1El1.set(0);
-    // EOImode = 1.
-    IccCtlrEl1.set(1 << 1);
-    IccIgrpen1El1.set(1);
-    IccSreEl1.set(7);
-    IchHcrEl2.set(HCR_EN);
-    barrier::isb();
-}
 
-/// Enables a shared interrupt and routes it to the CPU with `affinity`.
-/// Called by the boot CPU before any guest runs.
-pub fn enable_spi(intid: u32, edge: bool, affinity: u64) {
-    let gicd = distributor();
-    let index = intid as usize;
-    let config = GICD_ICFGR.wrapping_add((index / 16).wrapping_mul(4));
-    let bit = 2_u32.wrapping_shl(intid % 16 * 2);
-    let old = gicd.read32(config);
-    gicd.write32(config, if edge { old | bit } else { old & !bit });
-    gicd.write64(GICD_IROUTER.wrapping_add(index.wrapping_mul(8)), affinity);
-    gicd.write32(
-        GICD_ISENABLER.wrapping_add((index / 32).wrapping_mul(4)),
-        1_u32.wrapping_shl(intid),
-    );
-}
+    #[inline(always)]
+    fn acknowledge() -> Option<Acknowledged> {
+        let intid = ICC_IAR1_EL1.get() as u32 & 0xff_ffff;
+        (intid < SPECIAL).then_some(Acknowledged(intid))
+    }
 
-/// Acknowledges the highest pending interrupt.
-#[inline(always)]
-pub fn acknowledge() -> Option<u32> {
-    let intid = IccIar1El1.get() as u32 & 0xff_ffff;
-    (intid < SPECIAL).then_some(intid)
-}
+    #[inline(always)]
+    fn intid(irq: Acknowledged) -> u32 {
+        irq.0
+    }
 
-/// Drops the running priority; the interrupt stays active.
-#[inline(always)]
-pub fn drop_priority(intid: u32) {
-    IccEoir1El1.set(u64::from(intid));
-}
+    #[inline(always)]
+    fn drop_priority(irq: Acknowledged) {
+        ICC_EOIR1_EL1.set(u64::from(irq.0));
+    }
 
-/// Ends an interrupt whose priority was dropped.
-#[inline(always)]
-pub fn deactivate(intid: u32) {
-    IccDirEl1.set(u64::from(intid));
-}
+    #[inline(always)]
+    fn end(irq: Acknowledged) {
+        Self::deactivate(irq.0);
+    }
 
-/// Interrupts the CPU with `affinity` with [`KICK`].
-pub fn kick(affinity: u64) {
-    let aff0 = affinity & 0xff;
-    let list = 1_u64.wrapping_shl((aff0 & 0xf) as u32);
-    let range = (aff0 >> 4) << 44;
-    let aff1 = ((affinity >> 8) & 0xff) << 16;
-    let aff2 = ((affinity >> 16) & 0xff) << 32;
-    let aff3 = ((affinity >> 32) & 0xff) << 48;
-    // What the target is to see must be visible before the interrupt is (Arm ARM B2.3).
-    barrier::dsb_ishst();
-    IccSgi1rEl1.set(aff3 | range | aff2 | u64::from(KICK) << 24 | aff1 | list);
-    barrier::isb();
-}
+    #[inline(always)]
+    fn deactivate(intid: u32) {
+        ICC_DIR_EL1.set(u64::from(intid));
+    }
 
-/// Makes the physical virtual-timer interrupt active or inactive on this CPU:
-/// the active state belongs to the vCPU whose list register is linked to it.
-pub fn set_timer_active(cpu: CpuIndex, active: bool) {
-    let offset = if active {
-        GICR_ISACTIVER0
-    } else {
-        GICR_ICACTIVER0
-    };
-    redistributor(cpu).write32(offset, 1 << VIRTUAL_TIMER);
-}
+    fn kick(_target: CpuIndex, affinity: u64) {
+        let aff0 = affinity & 0xff;
+        let list = 1_u64.wrapping_shl((aff0 & 0xf) as u32);
+        let range = (aff0 >> 4) << 44;
+        let aff1 = ((affinity >> 8) & 0xff) << 16;
+        let aff2 = ((affinity >> 16) & 0xff) << 32;
+        let aff3 = ((affinity >> 32) & 0xff) << 48;
+        // What the target is to see must be visible before the interrupt is (Arm ARM B2.3).
+        barrier::dsb_ishst();
+        ICC_SGI1R_EL1.set(aff3 | range | aff2 | u64::from(KICK) << 24 | aff1 | list);
+        barrier::isb();
+    }
 
-/// Turns the virtual CPU interface off, so that pending list registers do not
-/// keep this CPU out of WFI, or on again.
-pub fn set_virtual_interface(on: bool) {
-    let hcr = IchHcrEl2.get();
-    IchHcrEl2.set(if on { hcr | HCR_EN } else { hcr & !HCR_EN });
-    barrier::isb();
-}
+    fn set_timer_active(cpu: CpuIndex, active: bool) {
+        let offset = if active {
+            GICR_ISACTIVER0
+        } else {
+            GICR_ICACTIVER0
+        };
+        redistributor(cpu).write32(offset, 1 << VIRTUAL_TIMER);
+    }
 
-/// Returns how many list registers there are, at most 16.
-pub fn list_register_count() -> usize {
-    (IchVtrEl2.get() & 0x1f).wrapping_add(1).min(16) as usize
+    fn set_virtual_interface(on: bool) {
+        let hcr = ICH_HCR_EL2.get();
+        ICH_HCR_EL2.set(if on { hcr | HCR_EN } else { hcr & !HCR_EN });
+        barrier::isb();
+    }
+
+    fn list_register_count() -> usize {
+        (ICH_VTR_EL2.get() & 0x1f).wrapping_add(1).min(16) as usize
+    }
+
+    fn clear_list_registers(count: usize) {
+        for index in 0..count {
+            set_list_register(index, 0);
+        }
+        ICH_HCR_EL2.set(HCR_EN);
+    }
+
+    #[inline(always)]
+    fn list_registers(count: usize) -> PhysicalListRegisters {
+        PhysicalListRegisters { count }
+    }
+
+    fn guest_priority_mask() -> u8 {
+        (ICH_VMCR_EL2.get() >> 24) as u8
+    }
+
+    fn save_cpu_interface(state: &mut GicCpuState) {
+        state.vmcr = ICH_VMCR_EL2.get();
+        let bits = preemption_bits();
+        state.ap0r = [ICH_AP0R0_EL2.get() as u32, 0, 0, 0];
+        state.ap1r = [ICH_AP1R0_EL2.get() as u32, 0, 0, 0];
+        let ([_, a1, a2, a3], [_, b1, b2, b3]) = (&mut state.ap0r, &mut state.ap1r);
+        if bits > 5 {
+            (*a1, *b1) = (ICH_AP0R1_EL2.get() as u32, ICH_AP1R1_EL2.get() as u32);
+        }
+        if bits > 6 {
+            (*a2, *b2) = (ICH_AP0R2_EL2.get() as u32, ICH_AP1R2_EL2.get() as u32);
+            (*a3, *b3) = (ICH_AP0R3_EL2.get() as u32, ICH_AP1R3_EL2.get() as u32);
+        }
+    }
+
+    fn restore_cpu_interface(state: &GicCpuState) {
+        ICH_VMCR_EL2.set(state.vmcr);
+        let bits = preemption_bits();
+        let ([a0, a1, a2, a3], [b0, b1, b2, b3]) =
+            (state.ap0r.map(u64::from), state.ap1r.map(u64::from));
+        ICH_AP0R0_EL2.set(a0);
+        ICH_AP1R0_EL2.set(b0);
+        if bits > 5 {
+            ICH_AP0R1_EL2.set(a1);
+            ICH_AP1R1_EL2.set(b1);
+        }
+        if bits > 6 {
+            ICH_AP0R2_EL2.set(a2);
+            ICH_AP0R3_EL2.set(a3);
+            ICH_AP1R2_EL2.set(b2);
+            ICH_AP1R3_EL2.set(b3);
+        }
+    }
 }
 
 macro_rules! list_registers {
@@ -232,77 +284,20 @@ macro_rules! list_registers {
 }
 
 list_registers! {
-    0: IchLr0El2, 1: IchLr1El2, 2: IchLr2El2, 3: IchLr3El2, 4: IchLr4El2, 5: IchLr5El2, 6: IchLr6El2, 7: IchLr7El2,
-    8: IchLr8El2, 9: IchLr9El2, 10: IchLr10El2, 11: IchLr11El2, 12: IchLr12El2, 13: IchLr13El2, 14: IchLr14El2,
-    15: IchLr15El2,
-}
-
-/// Empties all list registers and asks for no maintenance.
-pub fn clear_list_registers(count: usize) {
-    for index in 0..count {
-        set_list_register(index, 0);
-    }
-    IchHcrEl2.set(HCR_EN);
-}
-
-/// Returns the guest's priority mask.
-pub fn guest_priority_mask() -> u8 {
-    (IchVmcrEl2.get() >> 24) as u8
+    0: ICH_LR0_EL2, 1: ICH_LR1_EL2, 2: ICH_LR2_EL2, 3: ICH_LR3_EL2, 4: ICH_LR4_EL2, 5: ICH_LR5_EL2, 6: ICH_LR6_EL2, 7: ICH_LR7_EL2,
+    8: ICH_LR8_EL2, 9: ICH_LR9_EL2, 10: ICH_LR10_EL2, 11: ICH_LR11_EL2, 12: ICH_LR12_EL2, 13: ICH_LR13_EL2, 14: ICH_LR14_EL2,
+    15: ICH_LR15_EL2,
 }
 
 /// Priority bits of the virtual interface, which say how many active-priority registers exist.
 fn preemption_bits() -> u64 {
-    ((IchVtrEl2.get() >> 26) & 7).wrapping_add(1)
-}
-
-/// Stores the virtual CPU interface beside its list registers.
-pub fn save_cpu_interface(state: &mut GicCpuState) {
-    state.vmcr = IchVmcrEl2.get();
-    let bits = preemption_bits();
-    state.ap0r = [IchAp0r0El2.get() as u32, 0, 0, 0];
-    state.ap1r = [IchAp1r0El2.get() as u32, 0, 0, 0];
-    let ([_, a1, a2, a3], [_, b1, b2, b3]) = (&mut state.ap0r, &mut state.ap1r);
-    if bits > 5 {
-        (*a1, *b1) = (IchAp0r1El2.get() as u32, IchAp1r1El2.get() as u32);
-    }
-    if bits > 6 {
-        (*a2, *b2) = (IchAp0r2El2.get() as u32, IchAp1r2El2.get() as u32);
-        (*a3, *b3) = (IchAp0r3El2.get() as u32, IchAp1r3El2.get() as u32);
-    }
-}
-
-/// Loads it.
-pub fn restore_cpu_interface(state: &GicCpuState) {
-    IchVmcrEl2.set(state.vmcr);
-    let bits = preemption_bits();
-    let ([a0, a1, a2, a3], [b0, b1, b2, b3]) =
-        (state.ap0r.map(u64::from), state.ap1r.map(u64::from));
-    IchAp0r0El2.set(a0);
-    IchAp1r0El2.set(b0);
-    if bits > 5 {
-        IchAp0r1El2.set(a1);
-        IchAp1r1El2.set(b1);
-    }
-    if bits > 6 {
-        IchAp0r2El2.set(a2);
-        IchAp0r3El2.set(a3);
-        IchAp1r2El2.set(b2);
-        IchAp1r3El2.set(b3);
-    }
+    ((ICH_VTR_EL2.get() >> 26) & 7).wrapping_add(1)
 }
 
 /// The list registers of this CPU, as the virtual GIC's core sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct PhysicalListRegisters {
     count: usize,
-}
-
-impl PhysicalListRegisters {
-    /// Names this CPU's list registers; `count` is [`list_register_count`].
-    #[inline(always)]
-    pub const fn new(count: usize) -> Self {
-        Self { count }
-    }
 }
 
 /// Fields of ICH_LR<n>_EL2 (Arm IHI 0069, 12.4.7).
@@ -366,11 +361,17 @@ impl ListRegisters for PhysicalListRegisters {
 
     #[inline(always)]
     fn empty_mask(&self) -> u32 {
-        IchElrsrEl2.get() as u32
+        ICH_ELRSR_EL2.get() as u32
+    }
+
+    fn take_lost_ends(&mut self) -> u32 {
+        let hcr = ICH_HCR_EL2.get();
+        ICH_HCR_EL2.set(hcr & !HCR_EOI_COUNT);
+        ((hcr & HCR_EOI_COUNT) >> 27) as u32
     }
 
     fn set_maintenance(&mut self, wanted: Maintenance) {
-        let mut hcr = IchHcrEl2.get() & !(HCR_UIE | HCR_NPIE | HCR_TDIR);
+        let mut hcr = ICH_HCR_EL2.get() & !(HCR_UIE | HCR_LRENPIE | HCR_NPIE | HCR_TDIR);
         if wanted.underflow {
             hcr |= HCR_UIE;
         }
@@ -378,8 +379,8 @@ impl ListRegisters for PhysicalListRegisters {
             hcr |= HCR_NPIE;
         }
         if wanted.deactivate {
-            hcr |= HCR_TDIR;
+            hcr |= HCR_TDIR | HCR_LRENPIE;
         }
-        IchHcrEl2.set(hcr);
+        ICH_HCR_EL2.set(hcr);
     }
 }

@@ -29,6 +29,10 @@ pub mod firmware;
 #[cfg(target_arch = "aarch64")]
 pub mod fp;
 #[cfg(target_arch = "aarch64")]
+pub mod gic;
+#[cfg(target_arch = "aarch64")]
+pub mod gicv2;
+#[cfg(target_arch = "aarch64")]
 pub mod gicv3;
 #[cfg(target_arch = "aarch64")]
 pub mod mmio;

@@ -53,6 +53,14 @@ impl Mmio {
         }
     }
 
+    /// Writes an 8-bit register.
+    pub fn write8(self, offset: usize, value: u8) {
+        if let Some(p) = self.at::<u8>(offset) {
+            // SAFETY: as for `read32`.
+            unsafe { ptr::write_volatile(p, value) };
+        }
+    }
+
     /// Reads a 64-bit register.
     pub fn read64(self, offset: usize) -> u64 {
         // SAFETY: as for `read32`.

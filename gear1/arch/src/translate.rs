@@ -5,7 +5,7 @@
 use core::arch::asm;
 
 use crate::barrier;
-use crate::regs::ParEl1;
+use crate::regs::{PAR_EL1, Readable as _, Writeable as _};
 
 /// PAR_EL1.F: the translation faulted.
 const FAULT: u64 = 1;
@@ -14,7 +14,7 @@ const ADDRESS: u64 = 0xffff_ffff_f000;
 /// Returns the IPA to which stage 1 of the guest that trapped maps `va`, or
 /// `None` when it maps it no more. The guest's PAR_EL1 is kept.
 pub fn stage1(va: u64, from_el0: bool) -> Option<u64> {
-    let kept = ParEl1.get();
+    let kept = PAR_EL1.get();
     if from_el0 {
         // SAFETY: AT changes nothing but PAR_EL1, which is put back below.
         unsafe { asm!("at s1e0r, {}", in(reg) va, options(nostack, preserves_flags)) };
@@ -23,7 +23,7 @@ pub fn stage1(va: u64, from_el0: bool) -> Option<u64> {
         unsafe { asm!("at s1e1r, {}", in(reg) va, options(nostack, preserves_flags)) };
     }
     barrier::isb();
-    let par = ParEl1.get();
-    ParEl1.set(kept);
+    let par = PAR_EL1.get();
+    PAR_EL1.set(kept);
     (par & FAULT == 0).then_some(par & ADDRESS | va & 0xfff)
 }

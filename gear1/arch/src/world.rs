@@ -8,7 +8,8 @@ use gear1_core::context::{Frame, SCTLR_EL1_RESET, VcpuContext};
 
 use crate::cpu::{hcr, set_fp_trap};
 use crate::regs::{
-    CntkctlEl1, ElrEl2, HcrEl2, SctlrEl1, SpEl0, SpsrEl2, TpidrEl0, TpidrroEl0, VttbrEl2,
+    CNTKCTL_EL1, ELR_EL2, HCR_EL2, Readable as _, SCTLR_EL1, SP_EL0, SPSR_EL2, TPIDR_EL0,
+    TPIDRRO_EL0, VTTBR_EL2, Writeable as _,
 };
 use crate::{barrier, tlb};
 
@@ -27,34 +28,45 @@ impl World {
     #[inline(always)]
     fn switch_stage2(&self, vttbr: u64, hcr: u64, sctlr: u64) {
         if self.null_step {
-            VttbrEl2.set(self.null_vttbr);
+            VTTBR_EL2.set(self.null_vttbr);
             barrier::isb();
-            HcrEl2.set(hcr);
-            SctlrEl1.set(sctlr);
+            HCR_EL2.set(hcr);
+            SCTLR_EL1.set(sctlr);
             barrier::isb();
-            VttbrEl2.set(vttbr);
+            VTTBR_EL2.set(vttbr);
         } else {
-            VttbrEl2.set(vttbr);
-            HcrEl2.set(hcr);
-            SctlrEl1.set(sctlr);
+            VTTBR_EL2.set(vttbr);
+            HCR_EL2.set(hcr);
+            SCTLR_EL1.set(sctlr);
         }
+    }
+
+    fn switch_vttbr(&self, vttbr: u64) {
+        if self.null_step {
+            VTTBR_EL2.set(self.null_vttbr);
+            barrier::isb();
+        }
+        VTTBR_EL2.set(vttbr);
+        barrier::isb();
     }
 
     /// Stores the guest's part and sets Gear2's constants. The ERET synchronizes.
     #[inline(always)]
     pub fn leave_guest(&self, guest: &mut VcpuContext, gear2: &Frame) {
-        guest.frame.pc = ElrEl2.get();
-        guest.frame.pstate = SpsrEl2.get();
-        guest.frame.sp_el0 = SpEl0.get();
-        guest.el1.sctlr = SctlrEl1.get();
-        guest.el1.cntkctl = CntkctlEl1.get();
-        guest.el1.tpidr_el0 = TpidrEl0.get();
-        guest.el1.tpidrro_el0 = TpidrroEl0.get();
+        // A virtual SError that the guest has not taken yet stays its own.
+        guest.hcr = guest.hcr & !hcr::VSE | HCR_EL2.get() & hcr::VSE;
+        guest.frame.pc = ELR_EL2.get();
+        guest.frame.pstate = SPSR_EL2.get();
+        guest.frame.sp_el0 = SP_EL0.get();
+        guest.el1.sctlr = SCTLR_EL1.get();
+        guest.el1.cntkctl = CNTKCTL_EL1.get();
+        guest.el1.tpidr_el0 = TPIDR_EL0.get();
+        guest.el1.tpidrro_el0 = TPIDRRO_EL0.get();
         self.switch_stage2(self.gear2_vttbr, hcr::GEAR2, SCTLR_EL1_RESET);
         // A guest's value would make its timer writable at EL0.
-        CntkctlEl1.set(0);
-        TpidrEl0.set(0);
-        TpidrroEl0.set(0);
+        CNTKCTL_EL1.set(0);
+        TPIDR_EL0.set(0);
+        TPIDRRO_EL0.set(0);
         set_fp_trap(true);
         load_return_state(gear2);
     }
@@ -68,18 +80,18 @@ impl World {
         trap_wfe: bool,
         fp_trap: bool,
     ) {
-        gear2.pc = ElrEl2.get();
-        gear2.pstate = SpsrEl2.get();
-        gear2.sp_el0 = SpEl0.get();
+        gear2.pc = ELR_EL2.get();
+        gear2.pstate = SPSR_EL2.get();
+        gear2.sp_el0 = SP_EL0.get();
         let hcr = if trap_wfe {
             guest.hcr | hcr::TWE
         } else {
             guest.hcr
         };
         self.switch_stage2(guest.vttbr, hcr, guest.el1.sctlr);
-        CntkctlEl1.set(guest.el1.cntkctl);
-        TpidrEl0.set(guest.el1.tpidr_el0);
-        TpidrroEl0.set(guest.el1.tpidrro_el0);
+        CNTKCTL_EL1.set(guest.el1.cntkctl);
+        TPIDR_EL0.set(guest.el1.tpidr_el0);
+        TPIDRRO_EL0.set(guest.el1.tpidrro_el0);
         set_fp_trap(fp_trap);
         load_return_state(&guest.frame);
     }
@@ -88,26 +100,24 @@ impl World {
     pub fn start_gear2(&self, gear2: &Frame) {
         self.switch_stage2(self.gear2_vttbr, hcr::GEAR2, SCTLR_EL1_RESET);
         tlb::invalidate_guests_local();
-        CntkctlEl1.set(0);
-        TpidrEl0.set(0);
-        TpidrroEl0.set(0);
+        CNTKCTL_EL1.set(0);
+        TPIDR_EL0.set(0);
+        TPIDRRO_EL0.set(0);
         load_return_state(gear2);
     }
 
     /// Runs `change` with `vttbr` installed, then puts Gear2's stage 2 back: for
     /// TLB maintenance of a VM that is not loaded. Called on behalf of Gear2.
     pub fn with_stage2(&self, vttbr: u64, change: impl FnOnce()) {
-        VttbrEl2.set(vttbr);
-        barrier::isb();
+        self.switch_vttbr(vttbr);
         change();
-        VttbrEl2.set(self.gear2_vttbr);
-        barrier::isb();
+        self.switch_vttbr(self.gear2_vttbr);
     }
 }
 
 #[inline(always)]
 fn load_return_state(frame: &Frame) {
-    ElrEl2.set(frame.pc);
-    SpsrEl2.set(frame.pstate);
-    SpEl0.set(frame.sp_el0);
+    ELR_EL2.set(frame.pc);
+    SPSR_EL2.set(frame.pstate);
+    SP_EL0.set(frame.sp_el0);
 }

@@ -22,7 +22,7 @@ pub enum IdReg {
     Mmfr0,
     Mmfr1,
     Mmfr2,
-    /// An AArch32 ID register: shown as it is (op2 and CRm kept), since EL0 may be AArch32.
+    /// An AArch32 ID register: zero, since guests are shown a CPU without AArch32.
     AArch32,
     /// Reserved, or of a feature that is hidden.
     Zero,
@@ -90,11 +90,11 @@ const fn at_most(value: u64, shift: u32, limit: u64) -> u64 {
 /// `pa_range`: the PARange field that stage 2 is limited to; `gicv3`: the guest has GIC system registers.
 pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool) -> u64 {
     match reg {
-        // EL0, EL1 (AArch64 only), FP, AdvSIMD, GIC, DIT, CSV2 (without CSV2_2's registers), CSV3.
+        // EL0, EL1 (both AArch64 only), FP, AdvSIMD, GIC, DIT, CSV2 (without CSV2_2's registers), CSV3.
         IdReg::Pfr0 => {
             let kept = only(hardware, &[0, 16, 20, 48, 56, 60]);
             let gic = if gicv3 { 1 } else { 0 };
-            at_most(set(set(kept, 4, 1), 24, gic), 56, 1)
+            at_most(set(set(set(kept, 0, 1), 4, 1), 24, gic), 56, 1)
         }
         // BT and SSBS.
         IdReg::Pfr1 => only(hardware, &[0, 4]),
@@ -114,8 +114,7 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool) -> u6
         IdReg::Mmfr1 => only(hardware, &[0, 4, 12, 20, 24, 28, 36, 44]),
         // CnP, UAO, IESB, VARange, CCIDX, ST, AT, IDS, TTL, BBM, E0PD; not LSM, NV, FWB, EVT.
         IdReg::Mmfr2 => only(hardware, &[0, 4, 12, 16, 20, 28, 32, 36, 48, 52, 60]),
-        IdReg::AArch32 => hardware,
-        IdReg::Zero => 0,
+        IdReg::AArch32 | IdReg::Zero => 0,
     }
 }
 

@@ -39,7 +39,15 @@ pub struct Pl061 {
 impl Pl061 {
     /// The state after reset.
     pub const fn new() -> Self {
-        Self { direction: 0, sense: 0, both_edges: 0, event: 0, enabled: 0, raised: 0, alternate: 0 }
+        Self {
+            direction: 0,
+            sense: 0,
+            both_edges: 0,
+            event: 0,
+            enabled: 0,
+            raised: 0,
+            alternate: 0,
+        }
     }
 
     /// Latches an edge on a line.

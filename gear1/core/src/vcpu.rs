@@ -9,7 +9,7 @@
 //! | Ready → Running | home | compare-exchange, then look at [`Attention`] |
 //! | Running → Ready, AwaitsMmio, AwaitsHypercall | home | store |
 //! | Running → Wfi | home, under the VM lock | after it saw nothing deliverable |
-//! | Wfi → Ready | anybody, under the VM lock | then the home CPU gets a wake-up |
+//! | Wfi → Ready | anybody | compare-exchange, then the home CPU gets a wake-up |
 //! | AwaitsMmio, AwaitsHypercall → Ready | the loop that replies | compare-exchange |
 //! | Off → Ready | anybody, under the VM lock (CPU_ON, start) | after `request_reset` |
 //! | any but Running → Off | anybody, under the VM lock (stop) | compare-exchange |
@@ -62,6 +62,8 @@ pub struct VcpuShared {
     reset_argument: AtomicU64,
     reply_word: AtomicU64,
     reply_value: AtomicU64,
+    awaited_ipa: AtomicU64,
+    awaited_access: AtomicU64,
     exits: [AtomicU64; ExitReason::COUNT],
     ticks: [AtomicU64; ExitReason::COUNT],
 }
@@ -83,6 +85,8 @@ impl VcpuShared {
             reset_argument: AtomicU64::new(0),
             reply_word: AtomicU64::new(0),
             reply_value: AtomicU64::new(0),
+            awaited_ipa: AtomicU64::new(0),
+            awaited_access: AtomicU64::new(0),
             exits: [const { AtomicU64::new(0) }; ExitReason::COUNT],
             ticks: [const { AtomicU64::new(0) }; ExitReason::COUNT],
         }
@@ -173,6 +177,21 @@ impl VcpuShared {
             self.reply_word.load(Ordering::Relaxed),
             self.reply_value.load(Ordering::Relaxed),
         ))
+    }
+
+    /// Notes the access that Gear2 is asked for. Called by the home CPU only.
+    #[inline]
+    pub fn set_awaited(&self, ipa: u64, access: u64) {
+        self.awaited_ipa.store(ipa, Ordering::Relaxed);
+        self.awaited_access.store(access, Ordering::Relaxed);
+    }
+
+    /// Returns the address and the access word of what it waits for in `AwaitsMmio`.
+    pub fn awaited(&self) -> (u64, u64) {
+        (
+            self.awaited_ipa.load(Ordering::Relaxed),
+            self.awaited_access.load(Ordering::Relaxed),
+        )
     }
 
     /// Counts an exit. Called by the home CPU only.

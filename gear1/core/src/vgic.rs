@@ -125,6 +125,13 @@ impl Vcpu {
     const NEW: Self = Self {
         // SGIs are edge-triggered; PPIs start as level-sensitive.
         word: Word::new(0xffff),
+        asleep: true,
+        ..Self::ZERO
+    };
+
+    /// All bits zero, so that VMs that do not exist take no room in the image.
+    const ZERO: Self = Self {
+        word: Word::new(0),
         hint: 0,
         stale: 0,
         used: 0,
@@ -136,7 +143,7 @@ impl Vcpu {
             no_pending: false,
             deactivate: false,
         },
-        asleep: true,
+        asleep: false,
         sgi_sources: [0; 16],
     };
 
@@ -190,14 +197,14 @@ impl VmGic {
     /// Creates the GIC of a VM that does not exist yet.
     pub const fn new() -> Self {
         Self {
-            version: GicVersion::V3,
+            version: GicVersion::V2,
             vcpu_count: 0,
             spi_words: 0,
             typer: 0,
             enables: 0,
             gate: Gate::SHUT,
             ended_spis: 0,
-            vcpus: [Vcpu::NEW; MAX_VCPUS_PER_VM],
+            vcpus: [Vcpu::ZERO; MAX_VCPUS_PER_VM],
             spis: [Spi::NEW; SPI_WORDS],
         }
     }

@@ -7,10 +7,11 @@ use gear1_abi::id::VcpuId;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{
-    ElrEl1, ElrEl2, EsrEl1, EsrEl2, FarEl1, FarEl2, HpfarEl2, SctlrEl1, SpsrEl1, SpsrEl2, VbarEl1,
+    ELR_EL1, ELR_EL2, ESR_EL1, ESR_EL2, FAR_EL1, FAR_EL2, HPFAR_EL2, Readable as _, SCTLR_EL1,
+    SPSR_EL1, SPSR_EL2, VBAR_EL1, Writeable as _,
 };
 use gear1_arch::translate;
-use gear1_core::syndrome::{DataAbort, Entry, FaultKind, Syndrome};
+use gear1_core::syndrome::{DataAbort, Entry, FaultKind, Syndrome, ec};
 use gear1_core::vgic::{self, Kicks, VcpuIndex};
 
 use crate::machine::{self, Cpu, Machine};
@@ -70,12 +71,12 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
 /// guest's own translation is asked, and `None` says that the guest changed it
 /// meanwhile: the access runs again.
 fn faulting_ipa(abort: DataAbort) -> Option<u64> {
-    let far = FarEl2.get();
+    let far = FAR_EL2.get();
     if abort.kind() == FaultKind::Permission && !abort.on_table_walk() {
-        let from_el0 = SpsrEl2.get() & PSTATE_EL == 0;
+        let from_el0 = SPSR_EL2.get() & PSTATE_EL == 0;
         return translate::stage1(far, from_el0);
     }
-    Some((HpfarEl2.get() & 0xfff_ffff_fff0) << 8 | far & 0xfff)
+    Some((HPFAR_EL2.get() & 0xfff_ffff_fff0) << 8 | far & 0xfff)
 }
 
 /// Which part of the virtual GIC an access reaches.
@@ -162,11 +163,12 @@ fn forward(cpu: &mut Cpu, abort: DataAbort, ipa: u64) -> Resume {
         return Resume::Same;
     };
     context.awaited_esr = abort.raw();
-    context.awaited_far = FarEl2.get();
+    context.awaited_far = FAR_EL2.get();
     let Some(loaded) = data.loaded.as_ref() else {
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::MmioGear2);
+    loaded.shared.set_awaited(ipa, mmio.access_word());
     let id = loaded.id;
     vcpu::leave(
         cpu,
@@ -247,11 +249,11 @@ pub(crate) fn apply_reply(cpu: &mut Cpu, word: u64, value: u64) {
         }
         Some(Reply::Abort) => {
             let entry = Entry::synchronous(context.frame.pstate, context.el1.sctlr, has_pan);
-            EsrEl1.set(entry.external_abort(Syndrome(abort.raw())));
-            FarEl1.set(context.awaited_far);
-            ElrEl1.set(context.frame.pc);
-            SpsrEl1.set(context.frame.pstate);
-            context.frame.pc = VbarEl1.get().wrapping_add(entry.vector_offset);
+            ESR_EL1.set(entry.external_abort(Syndrome(abort.raw())));
+            FAR_EL1.set(context.awaited_far);
+            ELR_EL1.set(context.frame.pc);
+            SPSR_EL1.set(context.frame.pstate);
+            context.frame.pc = VBAR_EL1.get().wrapping_add(entry.vector_offset);
             context.frame.pstate = entry.pstate;
         }
         Some(Reply::None) | None => {}
@@ -261,14 +263,16 @@ pub(crate) fn apply_reply(cpu: &mut Cpu, word: u64, value: u64) {
 /// An instruction fetch from where nothing is.
 #[inline(never)]
 pub(crate) fn instruction(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
-    let ipa = (HpfarEl2.get() & 0xfff_ffff_fff0) << 8 | FarEl2.get() & 0xfff;
+    let ipa = (HPFAR_EL2.get() & 0xfff_ffff_fff0) << 8 | FAR_EL2.get() & 0xfff;
     reflect(cpu, syndrome, ipa)
 }
 
 /// Reflects a fault as an external abort inside the guest.
 #[inline(never)]
 fn reflect(cpu: &mut Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
-    let undecoded = syndrome.data_abort().kind() == FaultKind::Translation;
+    let abort = syndrome.data_abort();
+    let is_access = syndrome.class() == ec::DATA_ABORT && abort.kind() == FaultKind::Translation;
+    let undecoded = is_access && !abort.on_table_walk();
     let id = if undecoded {
         RecordId::NoSyndrome
     } else {
@@ -278,25 +282,25 @@ fn reflect(cpu: &mut Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
         loaded.shared.count(ExitReason::Abort);
         log::log(cpu.index(), id, [loaded.id.reg(), syndrome.0, ipa]);
     }
-    let entry = Entry::synchronous(SpsrEl2.get(), SctlrEl1.get(), cpu.data.has_pan);
-    FarEl1.set(FarEl2.get());
-    inject(entry, entry.external_abort(Syndrome(EsrEl2.get())));
+    let entry = Entry::synchronous(SPSR_EL2.get(), SCTLR_EL1.get(), cpu.data.has_pan);
+    FAR_EL1.set(FAR_EL2.get());
+    inject(entry, entry.external_abort(Syndrome(ESR_EL2.get())));
     Resume::Same
 }
 
 /// Makes the guest take an undefined-instruction exception.
 #[inline(never)]
 pub(crate) fn inject_undefined(cpu: &mut Cpu) -> Resume {
-    let entry = Entry::synchronous(SpsrEl2.get(), SctlrEl1.get(), cpu.data.has_pan);
+    let entry = Entry::synchronous(SPSR_EL2.get(), SCTLR_EL1.get(), cpu.data.has_pan);
     inject(entry, Entry::undefined());
     Resume::Same
 }
 
 /// Enters EL1 of the running guest at its synchronous vector.
 fn inject(entry: Entry, esr: u64) {
-    EsrEl1.set(esr);
-    ElrEl1.set(ElrEl2.get());
-    SpsrEl1.set(SpsrEl2.get());
-    ElrEl2.set(VbarEl1.get().wrapping_add(entry.vector_offset));
-    SpsrEl2.set(entry.pstate);
+    ESR_EL1.set(esr);
+    ELR_EL1.set(ELR_EL2.get());
+    SPSR_EL1.set(SPSR_EL2.get());
+    ELR_EL2.set(VBAR_EL1.get().wrapping_add(entry.vector_offset));
+    SPSR_EL2.set(entry.pstate);
 }

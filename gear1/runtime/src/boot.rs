@@ -7,14 +7,17 @@ use gear1_abi::layout::gear2;
 use gear1_abi::record::RecordId;
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::cpu::hcr;
-use gear1_arch::regs::{CntvCtlEl0, CntvoffEl2, MdscrEl1, MidrEl1, VpidrEl2};
+use gear1_arch::regs::{
+    CNTV_CTL_EL0, CNTVOFF_EL2, MDSCR_EL1, MIDR_EL1, Readable as _, VPIDR_EL2, Writeable as _,
+};
 use gear1_arch::window::wipe_init;
 use gear1_arch::world::World;
-use gear1_arch::{cpu, entry, gicv3, start};
+use gear1_arch::{cpu, entry, firmware, start};
 use gear1_core::context::PSTATE_EL0_MASKED;
 use gear1_core::psci;
 use gear1_core::vgic::GicVersion;
 
+use crate::gic::{Gic, HostGic};
 use crate::halt::{HaltReason, halt_early};
 use crate::log;
 use crate::machine::{self, CPUS, Cpu, MACHINE, Machine};
@@ -74,7 +77,7 @@ fn start_machine() {
         start_vm(boot, id, vm);
     }
     MACHINE.init(machine);
-    gicv3::init_distributor();
+    Gic::init_distributor();
 }
 
 fn start_vm(boot: &BootInfo, id: VmId, vm: &gear1_abi::boot::BootVm) {
@@ -109,22 +112,22 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &gear1_abi::boot::BootVm) {
 
 /// First INTID that all CPUs share.
 const FIRST_SPI: u32 = 32;
-/// SPIs that a guest's distributor has.
-const GUEST_SPIS: usize = 256;
+/// SPIs that a guest's distributor has: INTIDs up to 511.
+pub(crate) const GUEST_SPIS: usize = gear1_core::vgic::MAX_SPIS;
 
 /// What every CPU does for itself.
 fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
     cpu::init_traps(boot.vtcr_el2);
-    VpidrEl2.set(MidrEl1.get());
-    CntvoffEl2.set(0);
-    CntvCtlEl0.set(0);
+    VPIDR_EL2.set(MIDR_EL1.get());
+    CNTVOFF_EL2.set(0);
+    CNTV_CTL_EL0.set(0);
     // No guest can change it (trapped), so no debug exception ever fires in Gear2.
-    MdscrEl1.set(0);
-    gicv3::init_cpu(cpu.index());
+    MDSCR_EL1.set(0);
+    Gic::init_cpu(cpu.index());
     cpu.data.machine = Some(machine);
     (cpu.data.deadline, cpu.data.armed) = (NO_DEADLINE, NO_DEADLINE);
-    cpu.data.list_registers = gicv3::list_register_count();
+    cpu.data.list_registers = Gic::list_register_count();
     cpu.data.has_pan = cpu::has_pan();
     cpu.data.world = World {
         gear2_vttbr: vttbr(boot.gear2.root, boot.gear2.vmid),
@@ -136,12 +139,29 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
         start_others(cpu, machine);
     }
     log::log(cpu.index(), RecordId::CpuUp, [cpu::affinity(), 0, 0]);
+    if !boot
+        .cpus
+        .get(cpu.index().index())
+        .is_some_and(|cpu| cpu.gear2)
+    {
+        // The boot CPU may be none of Gear2's: its work is done.
+        firmware::cpu_off(boot.enable_method);
+    }
+    enable_interrupts(boot, cpu.index());
     enter_gear2(cpu, boot);
 }
 
-/// Turns on the other CPUs that Gear2 manages, and routes the interrupts that have an owner.
+/// Says how the interrupts that have an owner trigger, and turns on the other
+/// CPUs that Gear2 manages.
 fn start_others(cpu: &Cpu, machine: &Machine) {
     let boot = machine.boot;
+    for (intid, owner) in (0..MAX_INTIDS as u32).zip(&boot.irq_owner) {
+        if intid >= FIRST_SPI && *owner != IrqOwner::NONE {
+            let word = boot.irq_edge.get(intid as usize / 32).copied().unwrap_or(0);
+            let edge = word.wrapping_shr(intid % 32) & 1 != 0;
+            Gic::configure_spi(intid, edge);
+        }
+    }
     for (number, other) in (0..boot.cpu_count as usize).zip(&boot.cpus) {
         if number != 0
             && other.gear2
@@ -155,21 +175,28 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
             );
         }
     }
+}
+
+/// Routes the interrupts to this CPU whose owners live here.
+fn enable_interrupts(boot: &BootInfo, index: CpuIndex) {
     for (intid, owner) in (0..MAX_INTIDS as u32).zip(&boot.irq_owner) {
-        if intid >= FIRST_SPI && *owner != IrqOwner::NONE {
-            let word = boot.irq_edge.get(intid as usize / 32).copied().unwrap_or(0);
-            let edge = word.wrapping_shr(intid % 32) & 1 != 0;
-            gicv3::enable_spi(intid, edge, home_affinity(boot, *owner));
+        if intid >= FIRST_SPI && *owner != IrqOwner::NONE && home(boot, *owner) == index.index() {
+            Gic::enable_spi(index, intid);
         }
     }
 }
 
-/// Returns where an owner's interrupts go: a VM's to its first vCPU's home, Gear2's here.
-fn home_affinity(boot: &BootInfo, owner: IrqOwner) -> u64 {
-    let vm = owner.vm_index().and_then(|index| boot.vms.get(index));
-    let home = vm.and_then(|vm| boot.home_cpu.get(usize::from(vm.first_vcpu)));
-    let target = home.and_then(|home| boot.cpus.get(usize::from(*home)));
-    target.map_or_else(cpu::affinity, |target| target.mpidr)
+/// Returns the CPU that an owner's interrupts go to: a VM's first vCPU's home,
+/// and for Gear2 the lowest CPU that has a loop.
+fn home(boot: &BootInfo, owner: IrqOwner) -> usize {
+    match owner.vm_index().and_then(|index| boot.vms.get(index)) {
+        Some(vm) => boot
+            .home_cpu
+            .get(usize::from(vm.first_vcpu))
+            .copied()
+            .map_or(0, usize::from),
+        None => boot.cpus.iter().position(|cpu| cpu.gear2).unwrap_or(0),
+    }
 }
 
 /// Makes this CPU's Gear2 loop what runs first.

@@ -3,7 +3,7 @@
 use gear1_abi::exit::ExitReason;
 use gear1_arch::cpu::hcr;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::HcrEl2;
+use gear1_arch::regs::{HCR_EL2, Readable as _, Writeable as _};
 use gear1_core::syndrome::{Syndrome, ec};
 
 use crate::halt::{HaltReason, halt};
@@ -48,6 +48,6 @@ extern "C" fn gear1_serror(cpu: &mut Cpu) -> Resume {
     if cpu.is_gear2_current() {
         halt(cpu, HaltReason::Gear2Fault);
     }
-    HcrEl2.set(HcrEl2.get() | hcr::VSE);
+    HCR_EL2.set(HCR_EL2.get() | hcr::VSE);
     Resume::Same
 }

@@ -6,9 +6,11 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId};
 use gear1_abi::regs::Regs;
 use gear1_arch::entry::Resume;
-use gear1_arch::{cpu, firmware, gicv3};
+use gear1_arch::{cpu, firmware};
 use gear1_core::vgic::{IntId, VmGic};
 
+use crate::boot::GUEST_SPIS;
+use crate::gic::{Gic, HostGic};
 use crate::halt::{HaltReason, halt};
 use crate::machine::{self, Cpu, Machine, RINGS};
 use crate::{abort, channel, lifecycle, next, vcpu};
@@ -66,7 +68,15 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
 
 fn vcpu_state(id: VcpuId) -> Answer {
     let shared = machine::vcpu(id);
-    Ok([shared.state() as u64, 0, 0, shared.home().reg(), 0, 0])
+    let (ipa, access) = shared.awaited();
+    Ok([
+        shared.state() as u64,
+        ipa,
+        access,
+        shared.home().reg(),
+        0,
+        0,
+    ])
 }
 
 /// Gives a vCPU of this CPU's to another CPU: its registers leave this one.
@@ -107,7 +117,7 @@ fn irq_set(cpu: &mut Cpu, machine: &Machine, regs: &Regs) -> Answer {
         .ok()
         .and_then(IntId::new)
         .ok_or(Status::Invalid)?;
-    if intid.number() < 32 || level > 1 {
+    if !(32..32 + GUEST_SPIS as u32).contains(&intid.number()) || level > 1 {
         return Err(Status::Invalid);
     }
     let set = |gic: &mut VmGic| gic.set_line(vcpu::gic_index(0), intid, level != 0);
@@ -136,7 +146,7 @@ fn irq_done(machine: &Machine, intid: u64) -> Answer {
     if owner != Some(gear1_abi::boot::IrqOwner::GEAR2) {
         return Err(Status::NotFound);
     }
-    gicv3::deactivate(intid as u32);
+    Gic::deactivate(intid as u32);
     Ok(NOTHING)
 }
 

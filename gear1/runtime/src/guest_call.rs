@@ -7,10 +7,10 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::{self, NOT_SUPPORTED};
 use gear1_abi::id::VmId;
 use gear1_arch::entry::Resume;
-use gear1_arch::gicv3;
 use gear1_core::psci::{self, Call, affinity, ret};
 use gear1_core::syndrome::Syndrome;
 
+use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::{abort, lifecycle, vcpu};
 
@@ -52,7 +52,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
         }
         Call::AffinityInfo { target, level } => affinity_info(machine, &loaded, target, level),
         Call::Off => return cpu_off(cpu, reason),
-        Call::Suspend => return suspend(cpu, machine),
+        Call::Suspend => return suspend(cpu, machine, reason),
         Call::SystemOff => return lifecycle::end(cpu, machine, reason, VmEnd::Off),
         Call::SystemReset => return lifecycle::end(cpu, machine, reason, VmEnd::Reset),
     };
@@ -130,12 +130,12 @@ fn cpu_off(cpu: &mut Cpu, reason: ExitReason) -> Resume {
 /// CPU_SUSPEND: every state is entered as standby, which is WFI. PSCI lets an
 /// implementation answer a power-down request so (Arm DEN 0022, 5.4.3): the call returns.
 #[inline(never)]
-fn suspend(cpu: &mut Cpu, machine: &Machine) -> Resume {
+fn suspend(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     cpu.frame().set_reg(0, ret::SUCCESS);
     if let Some(loaded) = cpu.data.loaded.as_ref() {
-        loaded.shared.count(ExitReason::Hvc);
+        loaded.shared.count(reason);
     }
-    block(cpu, machine, ExitReason::Hvc)
+    block(cpu, machine, reason)
 }
 
 /// The vendor-specific hypervisor services of [`guest`], and what does not exist.
@@ -225,7 +225,7 @@ fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     let mut due = true;
     vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         let kicks = gic.sync(index, lrs);
-        due = !shared.attention().is_none() || gic.deliverable(index, gicv3::guest_priority_mask());
+        due = !shared.attention().is_none() || gic.deliverable(index, Gic::guest_priority_mask());
         if !due {
             shared.set_state(VcpuState::Wfi);
         }

@@ -3,15 +3,16 @@
 //! Never reachable by a guest. `cargo xtask symbolize` turns the addresses into
 //! functions and lines.
 
+use gear1_abi::id::CpuIndex;
 use gear1_abi::info::uart;
 use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_arch::entry::HaltFrame;
-use gear1_arch::gicv3;
 use gear1_arch::mmio::Mmio;
-use gear1_arch::regs::{ElrEl2, EsrEl2, FarEl2, HpfarEl2, SpsrEl2};
+use gear1_arch::regs::{ELR_EL2, ESR_EL2, FAR_EL2, HPFAR_EL2, Readable as _, SPSR_EL2};
 use gear1_arch::uart::Pl011;
 use gear1_arch::{cpu, stack};
 
+use crate::gic::{Gic, HostGic};
 use crate::machine::{Cpu, MACHINE};
 
 /// Why Gear1 halts.
@@ -102,11 +103,11 @@ pub(crate) fn halt(cpu: &mut Cpu, reason: HaltReason) -> ! {
     }
     line(out, "gear2", u64::from(cpu.is_gear2_current()));
     out.text("\ngear1:");
-    line(out, "esr", EsrEl2.get());
-    line(out, "elr", ElrEl2.get());
-    line(out, "far", FarEl2.get());
-    line(out, "hpfar", HpfarEl2.get());
-    line(out, "spsr", SpsrEl2.get());
+    line(out, "esr", ESR_EL2.get());
+    line(out, "elr", ELR_EL2.get());
+    line(out, "far", FAR_EL2.get());
+    line(out, "hpfar", HPFAR_EL2.get());
+    line(out, "spsr", SPSR_EL2.get());
     out.text("\n");
     let x = cpu.frame().x;
     registers(out, &x);
@@ -125,14 +126,11 @@ fn finish(out: Pl011) -> ! {
     out.text("gear1: machine stopped\n");
     if let Some(machine) = MACHINE.get() {
         gear1_arch::stop::request();
-        for other in machine
-            .boot
-            .cpus
-            .iter()
-            .take(machine.boot.cpu_count as usize)
-        {
-            if other.mpidr != cpu::affinity() {
-                gicv3::kick(other.mpidr);
+        for (number, other) in (0..machine.boot.cpu_count as usize).zip(&machine.boot.cpus) {
+            if other.mpidr != cpu::affinity()
+                && let Some(target) = CpuIndex::new(number)
+            {
+                Gic::kick(target, other.mpidr);
             }
         }
     }

@@ -9,23 +9,25 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VmId;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::CntvCtlEl0;
-use gear1_arch::{gicv3, stop};
+use gear1_arch::gic::Acknowledged;
+use gear1_arch::regs::{CNTV_CTL_EL0, Writeable as _};
+use gear1_arch::stop;
 use gear1_core::vgic::IntId;
 
+use crate::gic::{self, Gic, HostGic};
 use crate::machine::{Cpu, CpuData, Machine};
 use crate::{log, next, timer, vcpu};
 
 /// Entry from the IRQ vectors.
 #[unsafe(no_mangle)]
 extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
-    let Some(intid) = gicv3::acknowledge() else {
+    let Some(irq) = Gic::acknowledge() else {
         return Resume::Same;
     };
     let Some(machine) = cpu.data.machine else {
         return Resume::Same;
     };
-    let reason = handle(cpu, machine, intid);
+    let reason = handle(cpu, machine, irq);
     if cpu.is_gear2_current() {
         return Resume::Same;
     }
@@ -54,37 +56,37 @@ pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReas
 
 /// Handles what is pending while this CPU idles.
 pub(crate) fn handle_pending(cpu: &mut Cpu, machine: &Machine) {
-    if let Some(intid) = gicv3::acknowledge() {
-        handle(cpu, machine, intid);
+    if let Some(irq) = Gic::acknowledge() {
+        handle(cpu, machine, irq);
     }
 }
 
 /// Handles an acknowledged interrupt and tells what it was.
-fn handle(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
-    gicv3::drop_priority(intid);
-    match intid {
-        gicv3::VIRTUAL_TIMER => {
+fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
+    Gic::drop_priority(irq);
+    match Gic::intid(irq) {
+        gic::VIRTUAL_TIMER => {
             virtual_timer(cpu, machine);
             ExitReason::Timer
         }
-        gicv3::KICK => {
-            gicv3::deactivate(intid);
+        gic::KICK => {
+            Gic::end(irq);
             stop::obey();
             ExitReason::Kick
         }
-        gicv3::HYP_TIMER => {
+        gic::HYP_TIMER => {
             timer::expired(cpu, machine);
-            gicv3::deactivate(intid);
+            Gic::end(irq);
             ExitReason::Deadline
         }
-        gicv3::MAINTENANCE => {
+        gic::MAINTENANCE => {
             if let Some(loaded) = cpu.data.loaded {
                 vcpu::flush_gic(cpu, machine, &loaded);
             }
-            gicv3::deactivate(intid);
+            Gic::end(irq);
             ExitReason::Maintenance
         }
-        _ => {
+        intid => {
             external(cpu, machine, intid);
             ExitReason::IrqOther
         }
@@ -95,8 +97,8 @@ fn handle(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
 fn virtual_timer(cpu: &mut Cpu, machine: &Machine) {
     let Some(loaded) = cpu.data.loaded else {
         // Nobody's: a timer left running by what was here before.
-        CntvCtlEl0.set(0);
-        gicv3::deactivate(gicv3::VIRTUAL_TIMER);
+        CNTV_CTL_EL0.set(0);
+        Gic::deactivate(gic::VIRTUAL_TIMER);
         return;
     };
     vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
@@ -126,14 +128,12 @@ fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) {
     }
     let vm = owner.vm_index().and_then(VmId::new).zip(IntId::new(intid));
     if let Some((vm, virtual_id)) = vm {
-        // It stays active until the guest ends it; a stopped VM's until it is loaded again.
-        if vcpu::change_vm_gic(cpu, machine, vm, |gic| {
-            gic.inject_hw(vcpu::gic_index(0), virtual_id)
-        }) {
-            return;
-        }
+        // It stays active until the guest ends it; a stopped VM's until it is loaded
+        // again, so that a level that nobody serves does not come again and again.
+        vcpu::inject_external(cpu, machine, vm, virtual_id);
+        return;
     }
-    gicv3::deactivate(intid);
+    Gic::deactivate(intid);
     log::log(cpu.index(), RecordId::SpuriousIrq, [u64::from(intid), 0, 0]);
 }
 

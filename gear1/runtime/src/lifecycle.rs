@@ -129,7 +129,6 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
         vm.gic.reset();
         vcpu::deactivate_ended(&mut vm.gic, vcpu::gic_index(0));
         vm.state = VmState::Loaded;
-        channel::reset(machine, id);
         tlb::invalidate_instruction_caches();
         let vttbr = machine.vttbr(boot);
         // The old guest's translations must not outlive it (stage-1 entries are
@@ -137,6 +136,9 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
         cpu.data
             .world
             .with_stage2(vttbr, tlb::invalidate_current_vmid);
+        // Not under the VM's lock: a PL061's lock comes before its VM's.
+        drop(vm);
+        channel::reset(machine, id);
     }
     Ok([left, 0, 0, 0, 0, 0])
 }

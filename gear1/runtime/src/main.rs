@@ -17,6 +17,7 @@ mod boot;
 mod channel;
 mod exit;
 mod gear2_call;
+mod gic;
 mod guest_call;
 mod halt;
 mod irq;

@@ -5,8 +5,9 @@ use gear1_abi::event::Event;
 use gear1_abi::id::VcpuId;
 use gear1_abi::regs::Regs;
 use gear1_arch::entry::Resume;
-use gear1_arch::{barrier, cpu, gicv3};
+use gear1_arch::{barrier, cpu};
 
+use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
 use crate::{abort, irq, timer, vcpu};
 
@@ -128,7 +129,7 @@ fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
 fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
     timer::set_deadline(&mut cpu.data, deadline);
     // A pending list register would keep this CPU out of WFI.
-    gicv3::set_virtual_interface(false);
+    Gic::set_virtual_interface(false);
     // Unbounded by design: the CPU has nothing to do until an event comes.
     let event = loop {
         if let Some(event) = pending_event(cpu, None) {
@@ -138,6 +139,6 @@ fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
         barrier::wfi();
         irq::handle_pending(cpu, machine);
     };
-    gicv3::set_virtual_interface(true);
+    Gic::set_virtual_interface(true);
     answer(cpu, event)
 }

@@ -8,7 +8,7 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::record::RecordId;
 use gear1_arch::cpu;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::ElrEl2;
+use gear1_arch::regs::{ELR_EL2, Readable as _};
 use gear1_core::idregs;
 use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
 use gear1_core::vgic::IntId;
@@ -55,7 +55,7 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
         log::log(
             cpu.index(),
             RecordId::UnknownSysreg,
-            [loaded.id.reg(), u64::from(id.0), ElrEl2.get()],
+            [loaded.id.reg(), u64::from(id.0), ELR_EL2.get()],
         );
     }
     abort::inject_undefined(cpu)
@@ -92,8 +92,8 @@ fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> 
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::Sgi);
-    vcpu::change_gic(cpu, machine, &loaded, |gic, index, _| match id {
-        ICC_SGI1R_EL1 => gic.sgi1r(index, value),
+    vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| match id {
+        ICC_SGI1R_EL1 => gic.sgi1r_loaded(index, value, lrs),
         // One security state: both name Group 0.
         _ => gic.sgi0r(index, value),
     });

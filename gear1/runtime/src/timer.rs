@@ -8,7 +8,7 @@ use gear1_abi::call::VcpuState;
 use gear1_abi::id::VcpuId;
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::cpu;
-use gear1_arch::regs::{CnthpCtlEl2, CnthpCvalEl2};
+use gear1_arch::regs::{CNTHP_CTL_EL2, CNTHP_CVAL_EL2, Writeable as _};
 
 use crate::machine::{self, Cpu, CpuData, Machine};
 use crate::vcpu;
@@ -50,10 +50,10 @@ fn arm(data: &mut CpuData) {
     }
     data.armed = first;
     if first == NO_DEADLINE {
-        CnthpCtlEl2.set(0);
+        CNTHP_CTL_EL2.set(0);
     } else {
-        CnthpCvalEl2.set(first);
-        CnthpCtlEl2.set(TIMER_ON);
+        CNTHP_CVAL_EL2.set(first);
+        CNTHP_CTL_EL2.set(TIMER_ON);
     }
 }
 
@@ -102,7 +102,7 @@ fn wake_if_waiting(cpu: &Cpu, machine: &Machine, id: VcpuId) {
 /// The EL2 timer fired: wakes the vCPUs that are due. The timer interrupts
 /// again by itself once loaded.
 pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
-    CnthpCtlEl2.set(0);
+    CNTHP_CTL_EL2.set(0);
     cpu.data.armed = NO_DEADLINE;
     let now = cpu::now();
     let mut rest = cpu.data.offline;

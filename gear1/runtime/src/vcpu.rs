@@ -9,13 +9,13 @@ use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{VcpuId, VmId};
 use gear1_arch::entry::Resume;
-use gear1_arch::gicv3::{self, PhysicalListRegisters};
-use gear1_arch::regs::{CntvCtlEl0, ElrEl2, VmpidrEl2};
+use gear1_arch::regs::{CNTV_CTL_EL0, ELR_EL2, Readable as _, VMPIDR_EL2, Writeable as _};
 use gear1_arch::{cpu, el1, fp};
 use gear1_core::context::FpState;
 use gear1_core::vcpu::Attention;
 use gear1_core::vgic::{IntId, Kicks, VcpuIndex, VmGic};
 
+use crate::gic::{Gic, HostGic, ListRegisters};
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::{abort, timer};
 
@@ -27,9 +27,6 @@ const FIRST: VcpuIndex = match VcpuIndex::new(0) {
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
 
-/// ICH_VMCR_EL2 at a vCPU's reset: everything masked, groups off, EOImode 0, VFIQEn RES1.
-const VMCR_RESET: u64 = 1 << 3;
-
 /// Returns the vCPU's index as the virtual GIC has it.
 #[inline(always)]
 pub(crate) fn gic_index(index: usize) -> VcpuIndex {
@@ -39,7 +36,7 @@ pub(crate) fn gic_index(index: usize) -> VcpuIndex {
 /// Steps over the instruction that trapped.
 #[inline(always)]
 pub(crate) fn skip_instruction() {
-    ElrEl2.set(ElrEl2.get().wrapping_add(INSTRUCTION));
+    ELR_EL2.set(ELR_EL2.get().wrapping_add(INSTRUCTION));
 }
 
 impl Loaded {
@@ -48,13 +45,13 @@ impl Loaded {
     pub(crate) fn look_at_gic<R>(
         &self,
         registers: usize,
-        look: impl FnOnce(&mut VmGic, VcpuIndex, &mut PhysicalListRegisters) -> R,
+        look: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> R,
     ) -> R {
         let mut vm = machine::vm(self.vm).lock();
         look(
             &mut vm.gic,
             gic_index(self.index),
-            &mut PhysicalListRegisters::new(registers),
+            &mut Gic::list_registers(registers),
         )
     }
 }
@@ -66,11 +63,11 @@ pub(crate) fn change_gic(
     cpu: &Cpu,
     machine: &Machine,
     loaded: &Loaded,
-    change: impl FnOnce(&mut VmGic, VcpuIndex, &mut PhysicalListRegisters) -> Kicks,
+    change: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> Kicks,
 ) {
     let mut vm = machine::vm(loaded.vm).lock();
     let index = gic_index(loaded.index);
-    let mut lrs = PhysicalListRegisters::new(cpu.data.list_registers);
+    let mut lrs = Gic::list_registers(cpu.data.list_registers);
     let mut kicks = change(&mut vm.gic, index, &mut lrs);
     if kicks.contains(index) {
         kicks = kicks.and(vm.gic.flush(index, &mut lrs));
@@ -91,22 +88,39 @@ pub(crate) fn change_vm_gic(
     change: impl FnOnce(&mut VmGic) -> Kicks,
 ) -> bool {
     let mut vm = machine::vm(id).lock();
-    if vm.state != VmState::Running {
-        return false;
+    let runs = vm.state == VmState::Running;
+    if runs {
+        change_locked(cpu, machine, id, &mut vm.gic, change);
     }
-    let mut kicks = change(&mut vm.gic);
+    runs
+}
+
+/// Makes a physical interrupt pending in the VM that owns its device, whether it runs or not.
+pub(crate) fn inject_external(cpu: &Cpu, machine: &Machine, id: VmId, intid: IntId) {
+    let mut vm = machine::vm(id).lock();
+    change_locked(cpu, machine, id, &mut vm.gic, |gic| {
+        gic.inject_hw(gic_index(0), intid)
+    });
+}
+
+/// Changes a virtual GIC whose VM's lock is held, and carries out what follows.
+fn change_locked(
+    cpu: &Cpu,
+    machine: &Machine,
+    id: VmId,
+    gic: &mut VmGic,
+    change: impl FnOnce(&mut VmGic) -> Kicks,
+) {
+    let mut kicks = change(gic);
     if let Some(loaded) = cpu.data.loaded.filter(|loaded| loaded.vm == id) {
         let index = gic_index(loaded.index);
         if kicks.contains(index) {
-            kicks = kicks.and(vm.gic.flush(
-                index,
-                &mut PhysicalListRegisters::new(cpu.data.list_registers),
-            ));
+            kicks = kicks.and(gic.flush(index, &mut Gic::list_registers(cpu.data.list_registers)));
+            deactivate_ended(gic, index);
         }
         kicks = without_awake(kicks, &loaded);
     }
     notify(cpu, machine, id, kicks);
-    true
 }
 
 /// Fills the list registers of the loaded vCPU with what became pending.
@@ -121,7 +135,7 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
 pub(crate) fn deactivate_ended(gic: &mut VmGic, index: VcpuIndex) {
     // Bound: each call takes one of at most 512 interrupts out.
     while let Some(intid) = gic.take_ended(index) {
-        gicv3::deactivate(intid.number());
+        Gic::deactivate(intid.number());
     }
 }
 
@@ -175,8 +189,8 @@ pub(crate) fn kick(cpu: &Cpu, machine: &Machine, target: gear1_abi::id::CpuIndex
     if target == cpu.index() {
         return;
     }
-    if let Some(target) = machine.boot.cpus.get(target.index()) {
-        gicv3::kick(target.mpidr);
+    if let Some(other) = machine.boot.cpus.get(target.index()) {
+        Gic::kick(target, other.mpidr);
     }
 }
 
@@ -201,14 +215,14 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     };
     timer::cancel_offline(&mut cpu.data, id);
     el1::restore(&context.el1);
-    VmpidrEl2.set(context.vmpidr);
-    gicv3::restore_cpu_interface(&context.gic);
+    VMPIDR_EL2.set(context.vmpidr);
+    Gic::restore_cpu_interface(&context.gic);
     cpu.install(context);
     loaded.shared.take(Attention::IRQ);
     let this = cpu.index();
     change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         // The physical timer interrupt is active exactly while the vCPU owes its end.
-        gicv3::set_timer_active(this, gic.hw_active(index, IntId::VIRTUAL_TIMER));
+        Gic::set_timer_active(this, gic.hw_active(index, IntId::VIRTUAL_TIMER));
         gic.flush(index, lrs)
     });
     cpu.data.loaded = Some(loaded);
@@ -221,7 +235,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
 fn empty_list_registers(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     change_gic(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
     if loaded.shared.state() == VcpuState::Off || loaded.shared.attention().has(Attention::RESET) {
-        gicv3::clear_list_registers(cpu.data.list_registers);
+        Gic::clear_list_registers(cpu.data.list_registers);
     }
 }
 
@@ -232,11 +246,11 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
     };
     if let Some(context) = cpu.context() {
         el1::save(&mut context.el1);
-        gicv3::save_cpu_interface(&mut context.gic);
-        CntvCtlEl0.set(0);
+        Gic::save_cpu_interface(&mut context.gic);
+        CNTV_CTL_EL0.set(0);
         let timer = (context.el1.cntv_ctl, context.el1.cntv_cval);
         empty_list_registers(cpu, machine, &loaded);
-        gicv3::set_timer_active(cpu.index(), false);
+        Gic::set_timer_active(cpu.index(), false);
         timer::watch_offline(cpu, machine, loaded.id, timer);
     }
     cpu.remove();
@@ -293,19 +307,19 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, pc: u64, argument: u64) {
     change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         gic.save(index, lrs)
     });
-    gicv3::clear_list_registers(cpu.data.list_registers);
+    Gic::clear_list_registers(cpu.data.list_registers);
     let (Some(context), _, data) = cpu.parts() else {
         return;
     };
     context.reset(pc, argument);
-    context.gic.vmcr = VMCR_RESET;
+    context.gic.vmcr = Gic::VMCR_RESET;
     context.fp = FpState::ZERO;
     if data.fp_owner == Some(loaded.id) {
         data.fp_owner = None;
     }
     el1::restore(&context.el1);
-    gicv3::restore_cpu_interface(&context.gic);
-    gicv3::set_timer_active(index, false);
+    Gic::restore_cpu_interface(&context.gic);
+    Gic::set_timer_active(index, false);
     flush_gic(cpu, machine, &loaded);
 }
 

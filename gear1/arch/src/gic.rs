@@ -1,0 +1,81 @@
+//! The seam to the physical interrupt controller: what GICv2 and GICv3 both do
+//! for Gear1. A runtime image is built for one of them, so that every call is
+//! direct; init picks the image that fits the board.
+
+use gear1_abi::id::CpuIndex;
+use gear1_core::context::GicCpuState;
+use gear1_core::vgic::ListRegisters;
+
+/// PPI of the list registers' maintenance.
+pub const MAINTENANCE: u32 = 25;
+/// PPI of the EL2 physical timer.
+pub const HYP_TIMER: u32 = 26;
+/// PPI of the virtual timer.
+pub const VIRTUAL_TIMER: u32 = 27;
+/// SGI by which Gear1's CPUs kick one another.
+pub const KICK: u32 = 0;
+
+/// One priority for all physical interrupts, in each byte: a guest's priorities
+/// exist only in its virtual GIC.
+pub(crate) const PRIORITY: u32 = 0x8080_8080;
+/// Polls of a register that the GIC changes by itself before it is taken as done.
+pub(crate) const PATIENCE: u32 = 100_000;
+/// INTIDs from here on are special: nothing pending.
+pub(crate) const SPECIAL: u32 = 1020;
+
+/// An interrupt as it was acknowledged: the INTID, and for a GICv2 SGI its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledged(pub(crate) u32);
+
+/// A physical GIC with its virtual CPU interface.
+///
+/// EOImode is 1 on every CPU that Gear2 has: dropping the priority leaves the
+/// interrupt active until the guest's own EOI (a list register with HW = 1) or
+/// `deactivate`.
+pub trait HostGic {
+    /// This CPU's list registers.
+    type ListRegisters: ListRegisters;
+    /// The virtual CPU interface's control register at a vCPU's reset.
+    const VMCR_RESET: u64;
+    /// Version, as `BootGic::version` has it.
+    const VERSION: u32;
+
+    /// Sets the distributor up: everything off. Called once, by the boot CPU.
+    fn init_distributor();
+    /// Sets up this CPU's part, and its virtual CPU interface.
+    fn init_cpu(cpu: CpuIndex);
+    /// Says how a shared interrupt triggers. Called by the boot CPU before any other is on.
+    fn configure_spi(intid: u32, edge: bool);
+    /// Enables a shared interrupt and routes it to this CPU.
+    fn enable_spi(cpu: CpuIndex, intid: u32);
+    /// Acknowledges the highest pending interrupt.
+    fn acknowledge() -> Option<Acknowledged>;
+    /// Returns the INTID of an acknowledged interrupt.
+    fn intid(irq: Acknowledged) -> u32;
+    /// Drops the running priority; the interrupt stays active.
+    fn drop_priority(irq: Acknowledged);
+    /// Ends an acknowledged interrupt whose priority was dropped.
+    fn end(irq: Acknowledged);
+    /// Ends a PPI of this CPU, or an SPI, whose priority was dropped.
+    fn deactivate(intid: u32);
+    /// Interrupts another CPU with [`KICK`]. `affinity`: its MPIDR fields.
+    fn kick(target: CpuIndex, affinity: u64);
+    /// Makes the physical virtual-timer interrupt active or inactive on this CPU:
+    /// the active state belongs to the vCPU whose list register is linked to it.
+    fn set_timer_active(cpu: CpuIndex, active: bool);
+    /// Turns the virtual CPU interface off, so that pending list registers do not
+    /// keep this CPU out of WFI, or on again.
+    fn set_virtual_interface(on: bool);
+    /// Returns how many list registers there are, at most 16.
+    fn list_register_count() -> usize;
+    /// Names this CPU's list registers; `count` is `list_register_count`.
+    fn list_registers(count: usize) -> Self::ListRegisters;
+    /// Empties all list registers and asks for no maintenance.
+    fn clear_list_registers(count: usize);
+    /// Returns the guest's priority mask.
+    fn guest_priority_mask() -> u8;
+    /// Stores the virtual CPU interface beside its list registers.
+    fn save_cpu_interface(state: &mut GicCpuState);
+    /// Loads it.
+    fn restore_cpu_interface(state: &GicCpuState);
+}

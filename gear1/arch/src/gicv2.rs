@@ -1,0 +1,318 @@
+//! The physical GICv2 (GIC-400) and its hypervisor interface (Arm IHI 0048).
+//!
+//! Groups are left alone: on boards with security extensions bit 0 of the
+//! control registers means Group 1 here and IGROUPR is RAZ/WI, on QEMU there are
+//! none. So list registers are Group 0, which a guest gets as IRQ.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use gear1_abi::id::{CpuIndex, MAX_CPUS};
+use gear1_abi::layout::el2;
+use gear1_core::context::GicCpuState;
+use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
+
+use crate::barrier;
+use crate::gic::{
+    Acknowledged, HYP_TIMER, HostGic, KICK, MAINTENANCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
+};
+use crate::mmio::Mmio;
+
+const GICD_CTLR: usize = 0x0;
+const GICD_TYPER: usize = 0x4;
+const GICD_ISENABLER: usize = 0x100;
+const GICD_ICENABLER: usize = 0x180;
+const GICD_ISACTIVER: usize = 0x300;
+const GICD_ICACTIVER: usize = 0x380;
+const GICD_IPRIORITYR: usize = 0x400;
+const GICD_ITARGETSR: usize = 0x800;
+const GICD_ICFGR: usize = 0xc00;
+const GICD_SGIR: usize = 0xf00;
+
+const GICC_CTLR: usize = 0x0;
+const GICC_PMR: usize = 0x4;
+const GICC_IAR: usize = 0xc;
+const GICC_EOIR: usize = 0x10;
+const GICC_DIR: usize = 0x1000;
+/// Enable, and EOImode 1.
+const GICC_CTLR_ON: u32 = 1 | 1 << 9;
+
+const GICH_HCR: usize = 0x0;
+const GICH_VTR: usize = 0x4;
+const GICH_VMCR: usize = 0x8;
+const GICH_ELRSR0: usize = 0x30;
+const GICH_APR: usize = 0xf0;
+const GICH_LR: usize = 0x100;
+const HCR_EN: u32 = 1;
+const HCR_UIE: u32 = 1 << 1;
+const HCR_LRENPIE: u32 = 1 << 2;
+const HCR_NPIE: u32 = 1 << 3;
+const HCR_EOI_COUNT: u32 = 0x1f << 27;
+
+/// Each CPU's bit in GICD_ITARGETSR and GICD_SGIR, which only it can read.
+static INTERFACES: [AtomicU8; MAX_CPUS] = [const { AtomicU8::new(0) }; MAX_CPUS];
+
+fn distributor() -> Mmio {
+    // SAFETY: init maps the distributor at this address for good, and this module
+    // is its only user.
+    unsafe { Mmio::new(el2::GICD, 0x1000) }
+}
+
+/// This CPU's interface: banked, so the same address on each.
+fn cpu_interface() -> Mmio {
+    // SAFETY: init maps GICC (8 KiB) at this address for good.
+    unsafe { Mmio::new(el2::GICR, 0x2000) }
+}
+
+/// This CPU's hypervisor interface, banked too.
+fn hypervisor_interface() -> Mmio {
+    // SAFETY: init maps GICH (4 KiB) at this address for good.
+    unsafe { Mmio::new(el2::GICR.wrapping_add(0x2_0000), 0x1000) }
+}
+
+fn interface(cpu: CpuIndex) -> u8 {
+    INTERFACES
+        .get(cpu.index())
+        .map_or(0, |mask| mask.load(Ordering::Relaxed))
+}
+
+/// GICv2.
+#[derive(Clone, Copy, Debug)]
+pub struct GicV2;
+
+impl HostGic for GicV2 {
+    type ListRegisters = PhysicalListRegisters;
+    const VMCR_RESET: u64 = 0;
+    const VERSION: u32 = 2;
+
+    fn init_distributor() {
+        let gicd = distributor();
+        gicd.write32(GICD_CTLR, 0);
+        let lines = (gicd.read32(GICD_TYPER) & 0x1f) as usize;
+        for word in 1..=lines {
+            gicd.write32(GICD_ICENABLER.wrapping_add(word.wrapping_mul(4)), u32::MAX);
+            gicd.write32(GICD_ICACTIVER.wrapping_add(word.wrapping_mul(4)), u32::MAX);
+            for byte in 0..8_usize {
+                let priority = word.wrapping_mul(32).wrapping_add(byte.wrapping_mul(4));
+                gicd.write32(GICD_IPRIORITYR.wrapping_add(priority), PRIORITY);
+            }
+        }
+        gicd.write32(GICD_CTLR, 1);
+    }
+
+    fn init_cpu(cpu: CpuIndex) {
+        let gicd = distributor();
+        if let Some(mask) = INTERFACES.get(cpu.index()) {
+            mask.store(gicd.read32(GICD_ITARGETSR) as u8, Ordering::Relaxed);
+        }
+        gicd.write32(GICD_ICENABLER, 0xffff_0000);
+        gicd.write32(GICD_ICACTIVER, u32::MAX);
+        for byte in 0..8_usize {
+            gicd.write32(GICD_IPRIORITYR.wrapping_add(byte.wrapping_mul(4)), PRIORITY);
+        }
+        gicd.write32(
+            GICD_ISENABLER,
+            1 << KICK | 1 << MAINTENANCE | 1 << HYP_TIMER | 1 << VIRTUAL_TIMER,
+        );
+        let gicc = cpu_interface();
+        gicc.write32(GICC_PMR, 0xff);
+        gicc.write32(GICC_CTLR, GICC_CTLR_ON);
+        hypervisor_interface().write32(GICH_HCR, HCR_EN);
+        barrier::dsb_sy();
+    }
+
+    fn configure_spi(intid: u32, edge: bool) {
+        let gicd = distributor();
+        let config = GICD_ICFGR.wrapping_add((intid as usize / 16).wrapping_mul(4));
+        let bit = 2_u32.wrapping_shl(intid % 16 * 2);
+        let old = gicd.read32(config);
+        gicd.write32(config, if edge { old | bit } else { old & !bit });
+    }
+
+    fn enable_spi(cpu: CpuIndex, intid: u32) {
+        let gicd = distributor();
+        let index = intid as usize;
+        gicd.write8(GICD_ITARGETSR.wrapping_add(index), interface(cpu));
+        gicd.write32(
+            GICD_ISENABLER.wrapping_add((index / 32).wrapping_mul(4)),
+            1_u32.wrapping_shl(intid),
+        );
+    }
+
+    #[inline(always)]
+    fn acknowledge() -> Option<Acknowledged> {
+        let raw = cpu_interface().read32(GICC_IAR);
+        (raw & 0x3ff < SPECIAL).then_some(Acknowledged(raw))
+    }
+
+    #[inline(always)]
+    fn intid(irq: Acknowledged) -> u32 {
+        irq.0 & 0x3ff
+    }
+
+    #[inline(always)]
+    fn drop_priority(irq: Acknowledged) {
+        cpu_interface().write32(GICC_EOIR, irq.0);
+    }
+
+    #[inline(always)]
+    fn end(irq: Acknowledged) {
+        // With an SGI's sender: DIR must match IAR (IHI 0048, 4.4.15).
+        cpu_interface().write32(GICC_DIR, irq.0);
+    }
+
+    #[inline(always)]
+    fn deactivate(intid: u32) {
+        cpu_interface().write32(GICC_DIR, intid);
+    }
+
+    fn kick(target: CpuIndex, _affinity: u64) {
+        // What the target is to see must be visible before the interrupt is (Arm ARM B2.3).
+        barrier::dsb_ishst();
+        distributor().write32(GICD_SGIR, u32::from(interface(target)) << 16 | KICK);
+    }
+
+    fn set_timer_active(_cpu: CpuIndex, active: bool) {
+        let offset = if active {
+            GICD_ISACTIVER
+        } else {
+            GICD_ICACTIVER
+        };
+        distributor().write32(offset, 1 << VIRTUAL_TIMER);
+    }
+
+    fn set_virtual_interface(on: bool) {
+        let gich = hypervisor_interface();
+        let hcr = gich.read32(GICH_HCR);
+        gich.write32(GICH_HCR, if on { hcr | HCR_EN } else { hcr & !HCR_EN });
+    }
+
+    fn list_register_count() -> usize {
+        (hypervisor_interface().read32(GICH_VTR) & 0x3f)
+            .wrapping_add(1)
+            .min(16) as usize
+    }
+
+    #[inline(always)]
+    fn list_registers(count: usize) -> PhysicalListRegisters {
+        PhysicalListRegisters { count }
+    }
+
+    fn clear_list_registers(count: usize) {
+        let gich = hypervisor_interface();
+        for index in 0..count {
+            gich.write32(GICH_LR.wrapping_add(index.wrapping_mul(4)), 0);
+        }
+        gich.write32(GICH_HCR, HCR_EN);
+    }
+
+    fn guest_priority_mask() -> u8 {
+        (hypervisor_interface().read32(GICH_VMCR) >> 27 << 3) as u8
+    }
+
+    fn save_cpu_interface(state: &mut GicCpuState) {
+        let gich = hypervisor_interface();
+        state.vmcr = u64::from(gich.read32(GICH_VMCR));
+        let [first, ..] = &mut state.ap0r;
+        *first = gich.read32(GICH_APR);
+    }
+
+    fn restore_cpu_interface(state: &GicCpuState) {
+        let gich = hypervisor_interface();
+        gich.write32(GICH_VMCR, state.vmcr as u32);
+        let [first, ..] = state.ap0r;
+        gich.write32(GICH_APR, first);
+    }
+}
+
+/// Fields of GICH_LR<n> (IHI 0048, 5.3.11).
+mod lr {
+    pub(super) const STATE: u32 = 28;
+    pub(super) const HW: u32 = 1 << 31;
+    pub(super) const PRIORITY: u32 = 23;
+    pub(super) const EOI: u32 = 1 << 19;
+    pub(super) const PHYSICAL: u32 = 10;
+}
+
+/// The list registers of this CPU, as the virtual GIC's core sees them.
+#[derive(Clone, Copy, Debug)]
+pub struct PhysicalListRegisters {
+    count: usize,
+}
+
+impl ListRegisters for PhysicalListRegisters {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn read(&self, index: usize) -> Lr {
+        let raw = hypervisor_interface().read32(GICH_LR.wrapping_add(index.wrapping_mul(4)));
+        let state = match raw >> lr::STATE & 3 {
+            0 => LrState::Invalid,
+            1 => LrState::Pending,
+            2 => LrState::Active,
+            _ => LrState::PendingActive,
+        };
+        let hw = raw & lr::HW != 0;
+        Lr {
+            // Only INTIDs that `write` took stand here, so the fallback is never used.
+            intid: IntId::new(raw & 0x3ff).unwrap_or(IntId::VIRTUAL_TIMER),
+            priority: (raw >> lr::PRIORITY << 3) as u8,
+            state,
+            hw,
+            eoi: !hw && raw & lr::EOI != 0,
+            group1: false,
+            source: if hw {
+                0
+            } else {
+                (raw >> lr::PHYSICAL) as u8 & 7
+            },
+        }
+    }
+
+    fn write(&mut self, index: usize, value: Lr) {
+        let state = match value.state {
+            LrState::Invalid => 0,
+            LrState::Pending => 1,
+            LrState::Active => 2,
+            LrState::PendingActive => 3_u32,
+        };
+        let intid = value.intid.number();
+        let link = if value.hw {
+            lr::HW | intid << lr::PHYSICAL
+        } else {
+            let eoi = if value.eoi { lr::EOI } else { 0 };
+            eoi | u32::from(value.source & 7) << lr::PHYSICAL
+        };
+        let priority = u32::from(value.priority >> 3) << lr::PRIORITY;
+        let raw = state << lr::STATE | link | priority | intid;
+        hypervisor_interface().write32(GICH_LR.wrapping_add(index.wrapping_mul(4)), raw);
+    }
+
+    fn empty_mask(&self) -> u32 {
+        hypervisor_interface().read32(GICH_ELRSR0)
+    }
+
+    fn take_lost_ends(&mut self) -> u32 {
+        let gich = hypervisor_interface();
+        let hcr = gich.read32(GICH_HCR);
+        gich.write32(GICH_HCR, hcr & !HCR_EOI_COUNT);
+        (hcr & HCR_EOI_COUNT) >> 27
+    }
+
+    fn set_maintenance(&mut self, wanted: Maintenance) {
+        let gich = hypervisor_interface();
+        let mut hcr = gich.read32(GICH_HCR) & !(HCR_UIE | HCR_LRENPIE | HCR_NPIE);
+        if wanted.underflow {
+            hcr |= HCR_UIE;
+        }
+        if wanted.no_pending {
+            hcr |= HCR_NPIE;
+        }
+        // Nothing traps GICV_DIR: the count of ends is all that tells.
+        if wanted.deactivate {
+            hcr |= HCR_LRENPIE;
+        }
+        gich.write32(GICH_HCR, hcr);
+    }
+}
