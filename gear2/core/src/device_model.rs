@@ -21,6 +21,8 @@ use crate::machine::{Answer, Lock, Platform};
 
 mod ring;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use ring::{InputRing, OutputRing};
 pub(crate) use slots::{Request, Slots};

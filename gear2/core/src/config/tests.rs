@@ -1,7 +1,9 @@
 //! What the manifest says against what Gear1 says.
 
 use gear1_abi::id::MAX_CPUS;
-use gearv_manifest::{BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Payload, Vm};
+use gearv_manifest::{
+    BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Payload, VirtioDevice, Vm,
+};
 
 use super::*;
 
@@ -150,4 +152,54 @@ fn a_damaged_manifest_says_why() {
         panic!("taken");
     };
     assert!(!text.is_empty());
+}
+
+fn device(vm: usize, index: usize) -> VirtioDevice<'static> {
+    VirtioDevice {
+        vm: VmId::new(vm).unwrap(),
+        index,
+        name: "disk",
+        kind: None,
+        backend: None,
+        read_only: false,
+    }
+}
+
+#[test]
+fn virtio_devices_are_numbered_over_all_vms() {
+    let device_vm = Vm {
+        kind: VmKind::Device,
+        ..vm(1, "device", 1, &[])
+    };
+    let moved = Vm {
+        virtio_ipa: 0x1000_0000,
+        ..vm(2, "b", 1, &[])
+    };
+    let mut manifest = manifest(&[vm(0, "a", 1, &[]), device_vm, moved]);
+    for device in [device(0, 0), device(0, 1), device(2, 0)] {
+        assert!(manifest.virtio.push(device).is_ok());
+    }
+    let config = Config::from_manifest(&info(&[1, 1, 1]), &manifest).unwrap();
+    assert_eq!(config.device_vm, VmId::new(1));
+    assert_eq!(
+        (config.vcpu_count(), config.vms[2].boot_vcpu()),
+        (3, VcpuId::new(2))
+    );
+    assert_eq!(config.vms[1].virtio, None);
+    let [first, second] = [0, 2].map(|vm: usize| config.vms[vm].virtio.unwrap());
+    assert_eq!((first.channels(), second.channels()), (0..2, 2..3));
+    let at = |page: VirtioPage, ipa, size_log2| {
+        page.locate(Mmio {
+            ipa,
+            size_log2,
+            store: None,
+        })
+    };
+    assert_eq!(at(first, 0x0a00_0000, 2), Some((0, 0)));
+    assert_eq!(at(first, 0x0a00_0370, 2), Some((1, 0x170)));
+    assert_eq!(at(second, 0x1000_0101, 0), Some((2, 0x101)));
+    assert_eq!(at(first, 0x0a00_0102, 2), None, "not aligned");
+    assert_eq!(at(first, 0x0a00_0400, 2), None, "no such device");
+    assert_eq!(at(first, 0x09ff_fffc, 2), None, "below the page");
+    assert_eq!(at(second, u64::MAX - 7, 3), None);
 }

@@ -8,6 +8,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use gear2_protocol::ConsoleBlock;
 use gear2_protocol::offset::{INPUT_SIZE, OUTPUT_SIZE};
 
+#[cfg(test)]
+mod tests;
+
 /// The end of the output ring. It takes everything: the newest bytes replace the oldest.
 #[derive(Debug)]
 pub(crate) struct OutputRing {

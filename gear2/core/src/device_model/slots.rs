@@ -18,6 +18,9 @@ use gear2_protocol::{MmioSlot, slot};
 
 use crate::machine::Answer;
 
+#[cfg(test)]
+mod tests;
+
 /// An access to a device's register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {

@@ -45,6 +45,11 @@ thread_local! {
     };
 }
 
+/// Returns this test's region.
+pub(crate) fn region() -> &'static Region {
+    REGION.with(|region| *region)
+}
+
 /// A device model.
 #[derive(Debug)]
 pub(crate) struct Gdm {
@@ -65,7 +70,7 @@ pub(crate) struct Gdm {
 
 impl Gdm {
     pub(crate) fn new(vm_count: usize) -> Self {
-        let region = REGION.with(|region| *region);
+        let region = region();
         region.header.gdm_starts.store(77, Relaxed);
         Self {
             region,

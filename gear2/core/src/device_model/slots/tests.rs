@@ -1,0 +1,112 @@
+//! Each use of a slot against each thing that happens to it.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+
+fn slots() -> (Slots, &'static [MmioSlot]) {
+    let region: &'static [MmioSlot] = Vec::leak((0..32).map(|_| MmioSlot::default()).collect());
+    (Slots::new(region), region)
+}
+
+fn request(value: u64) -> Request {
+    Request {
+        device: 3,
+        register: 0x30,
+        access: 0b110,
+        value,
+    }
+}
+
+fn vcpu(index: usize) -> VcpuId {
+    VcpuId::new(index).unwrap()
+}
+
+fn answer(slot: &MmioSlot, state: u32, value: u64) {
+    assert_eq!(slot.state(), slot::POSTED);
+    slot.value.store(value, Relaxed);
+    slot.set_state(state);
+}
+
+fn collect(slots: &mut Slots) -> (Vec<(usize, Answer)>, bool) {
+    let mut answers = vec![];
+    let posted = slots.collect(|vcpu, answer| answers.push((vcpu.index(), answer)));
+    (answers, posted)
+}
+
+#[test]
+fn an_access_is_posted_and_its_answer_passed_on_once() {
+    let (mut slots, shared) = slots();
+    assert!(slots.post(vcpu(5), request(9)));
+    assert!(slots.awaits(vcpu(5)) && !slots.awaits(vcpu(4)));
+    let words = [&shared[5].device, &shared[5].register, &shared[5].access];
+    assert_eq!(words.map(|word| word.load(Relaxed)), [3, 0x30, 0b110]);
+    assert_eq!(collect(&mut slots), (vec![], false));
+    answer(&shared[5], slot::DONE, 77);
+    assert_eq!(collect(&mut slots), (vec![(5, Answer::Value(77))], false));
+    assert_eq!(collect(&mut slots), (vec![], false));
+    assert!(!slots.awaits(vcpu(5)));
+    assert!(slots.post(vcpu(5), request(10)));
+    assert_eq!(shared[5].sequence.load(Relaxed), 2);
+    assert_eq!(slots.forwarded(), 2);
+}
+
+#[test]
+fn whatever_is_no_answer_is_an_abort() {
+    for state in [slot::ABORT, slot::IDLE, 4, u32::MAX] {
+        let (mut slots, shared) = slots();
+        slots.post(vcpu(0), request(9));
+        answer(&shared[0], state, 1);
+        assert_eq!(collect(&mut slots), (vec![(0, Answer::Abort)], false));
+        assert_eq!(shared[0].state(), slot::IDLE);
+    }
+}
+
+#[test]
+fn what_was_not_asked_is_not_answered() {
+    let (mut slots, shared) = slots();
+    shared[1].set_state(slot::DONE);
+    assert_eq!(collect(&mut slots), (vec![], false));
+}
+
+#[test]
+fn a_late_answer_is_dropped_and_the_next_access_waits_for_it() {
+    let (mut slots, shared) = slots();
+    slots.post(vcpu(2), request(1));
+    slots.abandon(vcpu(2));
+    assert!(!slots.awaits(vcpu(2)) && !slots.is_free(vcpu(2)));
+    assert!(!slots.post(vcpu(2), request(2)), "the slot is GDM's yet");
+    assert!(slots.awaits(vcpu(2)));
+    assert_eq!(shared[2].value.load(Relaxed), 1);
+    answer(&shared[2], slot::DONE, 100);
+    assert_eq!(collect(&mut slots), (vec![], true));
+    assert_eq!(shared[2].value.load(Relaxed), 2);
+    answer(&shared[2], slot::DONE, 200);
+    assert_eq!(collect(&mut slots), (vec![(2, Answer::Value(200))], false));
+}
+
+#[test]
+fn what_waits_is_abandoned_too() {
+    let (mut slots, shared) = slots();
+    slots.post(vcpu(2), request(1));
+    slots.abandon(vcpu(2));
+    slots.post(vcpu(2), request(2));
+    slots.abandon(vcpu(2));
+    answer(&shared[2], slot::DONE, 100);
+    assert_eq!(collect(&mut slots), (vec![], false));
+    assert!(slots.is_free(vcpu(2)));
+}
+
+#[test]
+fn an_access_of_gear2_s_own_is_nobody_s_answer() {
+    let (mut slots, shared) = slots();
+    assert!(slots.post_own(vcpu(2), Request::reset(6)));
+    assert!(!slots.post_own(vcpu(2), Request::reset(7)));
+    assert!(!slots.awaits(vcpu(2)));
+    assert_eq!(shared[2].register.load(Relaxed), 0x70);
+    answer(&shared[2], slot::ABORT, 0);
+    assert_eq!(collect(&mut slots), (vec![], false));
+    assert!(slots.is_free(vcpu(2)));
+    assert_eq!(slots.forwarded(), 0, "not a guest's");
+}

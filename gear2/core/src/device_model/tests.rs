@@ -1,0 +1,115 @@
+//! When the device model is told to look.
+
+use gear1_abi::call::number;
+use gear1_abi::regs::Regs;
+use gear2_protocol::offset::INPUT_SIZE;
+use gear2_protocol::slot;
+
+use super::*;
+use crate::gear1::Conduit;
+use crate::simulator::{Simulated, config, gdm};
+
+/// A Gear1 that agrees with everything and counts raises of the line.
+#[derive(Default)]
+struct Counts(u32);
+
+impl Conduit for Counts {
+    fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
+        if NUMBER == number::PL061_RAISE {
+            assert_eq!(arguments, [0; 8], "the first line of the first PL061");
+            self.0 += 1;
+        }
+        [0; 8]
+    }
+}
+
+impl Counts {
+    fn take(&mut self) -> u32 {
+        core::mem::take(&mut self.0)
+    }
+}
+
+fn model() -> (DeviceModel<Simulated>, &'static Region, Counts) {
+    let plan = crate::simulator::Plan {
+        guest: crate::simulator::Guest::Spins,
+        cpus: [0].into(),
+        restart: gearv_manifest::Restart::Never,
+        devices: 1,
+    };
+    let region = gdm::region();
+    let config = config(1, &[plan.clone(), plan]);
+    (DeviceModel::new(&config, region), region, Counts::default())
+}
+
+const REQUEST: Request = Request::reset(0);
+
+#[test]
+fn the_header_describes_the_machine() {
+    let (_, region, _) = model();
+    let header = &region.header;
+    assert_eq!(header.magic.load(Relaxed), MAGIC);
+    let words = [
+        &header.version,
+        &header.vcpu_count,
+        &header.vm_count,
+        &header.gdm_starts,
+        &header.counter_hz,
+    ];
+    let words = words.map(|word| word.load(Relaxed));
+    assert_eq!(words, [PROTOCOL_VERSION, 2, 2, 0, 1_000_000]);
+}
+
+#[test]
+fn each_request_is_told_of() {
+    let (model, region, mut gear1) = model();
+    let vcpu = VcpuId::new(1).unwrap();
+    model.forward(&mut gear1, vcpu, REQUEST);
+    assert_eq!(gear1.take(), 1);
+    model.slots.lock().abandon(vcpu);
+    model.forward(&mut gear1, vcpu, REQUEST);
+    assert_eq!(gear1.take(), 0, "it waits");
+    region.slots[1].set_state(slot::DONE);
+    model.collect(&mut gear1, |_| panic!("nobody asked"));
+    assert_eq!(gear1.take(), 1, "it is posted now");
+}
+
+#[test]
+fn a_new_gdm_is_told_once() {
+    let (model, region, mut gear1) = model();
+    model.greet(&mut gear1);
+    assert_eq!(gear1.take(), 0);
+    region.header.gdm_starts.store(1, Relaxed);
+    model.greet(&mut gear1);
+    model.greet(&mut gear1);
+    assert_eq!(gear1.take(), 1);
+}
+
+#[test]
+fn output_is_told_of_soon_but_not_byte_by_byte() {
+    let (model, _, mut gear1) = model();
+    assert_eq!(model.settle(&mut gear1, 5_000), None);
+    assert_eq!(gear1.take(), 0, "nothing to tell");
+    model.write(1, b"a");
+    assert_eq!(model.settle(&mut gear1, 5_000), None);
+    assert_eq!(gear1.take(), 1);
+    model.write(1, b"b");
+    assert_eq!(model.settle(&mut gear1, 5_001), Some(6_000));
+    model.write(1, b"c");
+    assert_eq!(model.settle(&mut gear1, 5_999), Some(6_000));
+    assert_eq!(gear1.take(), 0);
+    assert_eq!(model.settle(&mut gear1, 6_000), None);
+    assert_eq!(model.settle(&mut gear1, 9_000), None);
+    assert_eq!(gear1.take(), 1);
+}
+
+#[test]
+fn room_in_a_full_ring_is_told_of() {
+    let (model, region, mut gear1) = model();
+    let written = &region.consoles[1].ring.input_written;
+    written.store(INPUT_SIZE as u32 - 1, Relaxed);
+    assert!(model.take_input(&mut gear1, 1).is_some());
+    assert_eq!(gear1.take(), 0);
+    written.store(INPUT_SIZE as u32 + 1, Relaxed);
+    while model.take_input(&mut gear1, 1).is_some() {}
+    assert_eq!(gear1.take(), 1);
+}
