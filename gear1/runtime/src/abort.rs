@@ -54,13 +54,9 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
             redistributor % GICR_SIZE,
         );
     }
-    if abort.is_write() {
-        let value = abort.truncate(cpu.frame().reg(abort.register()));
-        if let Some(resume) = channel::store(cpu, machine, &loaded, ipa, value) {
-            return resume;
-        }
-    }
-    if let Some(resume) = channel::pl061(cpu, machine, &loaded, abort, ipa) {
+    if loaded.has_channels
+        && let Some(resume) = channel::access(cpu, machine, &loaded, abort, ipa)
+    {
         return resume;
     }
     forward(cpu, abort, ipa)

@@ -21,9 +21,37 @@ const PAGE: u64 = 0x1000;
 
 static PL061: [TicketLock<Pl061>; MAX_PL061] = [const { TicketLock::new(Pl061::new()) }; MAX_PL061];
 
-/// Handles a store of `value` at `ipa` if a channel of the VM's begins there.
+/// Tells whether a VM has channels or PL061 blocks.
+pub(crate) fn has_any(machine: &Machine, vm: VmId) -> bool {
+    let channels = machine::boot_vm(machine, vm).channel_count != 0;
+    channels
+        || machine
+            .boot
+            .pl061
+            .iter()
+            .any(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg())
+}
+
+/// Handles an access to a channel or to a PL061 of the VM's; `None`: it is neither.
 #[inline(never)]
-pub(crate) fn store(
+pub(crate) fn access(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    loaded: &Loaded,
+    abort: DataAbort,
+    ipa: u64,
+) -> Option<Resume> {
+    if abort.is_write() {
+        let value = abort.truncate(cpu.frame().reg(abort.register()));
+        if let Some(resume) = store(cpu, machine, loaded, ipa, value) {
+            return Some(resume);
+        }
+    }
+    pl061(cpu, machine, loaded, abort, ipa)
+}
+
+/// Handles a store of `value` at `ipa` if a channel of the VM's begins there.
+fn store(
     cpu: &mut Cpu,
     machine: &Machine,
     loaded: &Loaded,
@@ -101,8 +129,7 @@ fn drive(cpu: &Cpu, machine: &Machine, block: &BootPl061, level: bool) {
 }
 
 /// Handles an access at `ipa` if one of the VM's PL061 blocks is there.
-#[inline(never)]
-pub(crate) fn pl061(
+fn pl061(
     cpu: &mut Cpu,
     machine: &Machine,
     loaded: &Loaded,

@@ -38,6 +38,8 @@ pub(crate) struct Loaded {
     pub(crate) index: usize,
     /// Its state, known to all.
     pub(crate) shared: &'static VcpuShared,
+    /// Its VM has channels or emulated PL061 blocks.
+    pub(crate) has_channels: bool,
 }
 
 /// What a CPU keeps for itself.

@@ -17,7 +17,7 @@ use gear1_core::vgic::{IntId, Kicks, VcpuIndex, VmGic};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{abort, timer};
+use crate::{abort, channel, timer};
 
 const FIRST: VcpuIndex = match VcpuIndex::new(0) {
     Some(first) => first,
@@ -212,6 +212,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
         vm,
         index,
         shared: machine::vcpu(id),
+        has_channels: channel::has_any(machine, vm),
     };
     timer::cancel_offline(&mut cpu.data, id);
     el1::restore(&context.el1);
