@@ -32,6 +32,9 @@ use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 use crate::table_memory::BootTables;
 
+#[cfg(test)]
+mod tests;
+
 const _: () = assert!(MAX_VIRTIO == MAX_DEVICES && VirtioDevice::STRIDE == VIRTIO_STRIDE);
 const _: () = assert!(line_of_channel(MAX_DEVICES - 1).0 < MAX_PL061);
 

@@ -21,6 +21,8 @@ mod tests;
 
 /// What a GIC is compatible with.
 pub(crate) const GIC: &[&str] = &["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"];
+/// What of it has nodes of its own.
+const GIC_PARTS: &[&str] = &["arm,gic-v3-its", "arm,gic-v2m-frame"];
 /// Nodes of the root whose `reg` is no register.
 const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
 /// Trigger types of an interrupt that are edges.
@@ -168,6 +170,9 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         self.matched.extend(matched);
         if !owns(self.vm.devices, path) {
             return Ok(());
+        }
+        if is_gic(node) || is_compatible(node, GIC_PARTS) {
+            return Err(self.refuse(path, "it is the interrupt controller's"));
         }
         if text(node, "device_type") == Some("pci") {
             return Err(self.refuse(path, "a PCI host bridge cannot be passed through"));

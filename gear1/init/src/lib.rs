@@ -34,6 +34,5 @@ pub mod vm;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
-#[expect(dead_code, reason = "the manifests' tests need more of it")]
 #[path = "../../../manifests/src/testing.rs"]
 mod trees;

@@ -31,7 +31,7 @@ use crate::table_memory::BootTables;
 use crate::vm;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// VMID of the empty stage 2.
 const NULL_VMID: u16 = 0xff;

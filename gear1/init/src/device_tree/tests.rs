@@ -1,1 +1,339 @@
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use std::borrow::ToOwned;
 
+use gear1_abi::boot::BootPl061;
+use gearv_manifest::blob::Blob;
+use proptest::prelude::{any, prop, proptest};
+
+use super::{Facts, Served, make};
+use crate::devices;
+use crate::fdt;
+use crate::region::Region;
+use crate::testing::{VIRT_GICV2, VIRT_GICV3, tree};
+use crate::trees::{Aligned, Tree, cells, smallest, text};
+
+const DEVICE: &str = "/vms/device";
+
+fn manifest() -> Tree {
+    let devices = b"/pl011@9000000\0/virtio_mmio@a003e00\0".to_vec();
+    smallest()
+        .set("/vms/linux/virtio/disk", "type", text("block"))
+        .set("/vms/linux/virtio/disk", "backend", text("/dev/vda"))
+        .set("/vms/linux/virtio/disk", "read-only", Vec::new())
+        .set(DEVICE, "kind", text("device"))
+        .set(DEVICE, "memory-mib", cells(&[2]))
+        .set(DEVICE, "image", text("flat"))
+        .set(DEVICE, "devices", devices)
+}
+
+/// Makes the tree of the manifest's device VM from the board's tree in `blob`.
+fn made(manifest: &Tree, blob: &[u8]) -> Result<Vec<u8>, String> {
+    let manifest = manifest.flatten();
+    let manifest = gearv_manifest::read(manifest.as_slice(), &mut |error| panic!("{error}"));
+    let manifest = manifest.unwrap();
+    let vm = manifest.device_vm().unwrap();
+    let board = fdt::read(blob)
+        .board
+        .map_err(|refusal| refusal.to_string())?;
+    let blob = Blob::new(blob).map_err(|error| error.to_string())?;
+    let refused = |refusal: crate::refusal::Refusal| refusal.to_string();
+    let owned = devices::resolve(vm, 232..234, &blob, &board).map_err(refused)?;
+    let served = manifest.virtio.iter().map(|device| Served {
+        channel: 3,
+        vm: "linux",
+        device: *device,
+        guest_ipa: 0x8000_0000,
+        guest: Region::new(0x5020_0000, 0x6020_0000),
+        page: 1,
+    });
+    let facts = Facts {
+        vm,
+        owned: &owned,
+        memory: Region::new(0x4400_0000, 0x4420_0000),
+        initrd: Region::new(0x4410_0000, 0x4411_0000),
+        bootargs: "console=ttyAMA0",
+        seed: core::array::from_fn(|at| at as u8),
+        pl061: &[BootPl061 {
+            ipa: 0xc00_0000,
+            intid: 232,
+            vm: 1,
+        }],
+        slices: &[Region::new(0x5000_0000, 0x6020_0000)],
+        control: Region::new(0x7020_0000, 0x7040_0000),
+        served: &served.collect::<Vec<_>>(),
+    };
+    make(&blob, &facts).map_err(refused)
+}
+
+fn made_from(board: &Tree) -> Tree {
+    tree(&made(&manifest(), board.flatten().as_slice()).unwrap())
+}
+
+fn node<'t>(tree: &'t Tree, path: &str) -> Option<&'t Tree> {
+    let mut names = path.split('/').filter(|name| !name.is_empty());
+    names.try_fold(tree, |node, name| {
+        let (_, child) = node.children.iter().find(|(child, _)| child == name)?;
+        Some(child)
+    })
+}
+
+fn value(tree: &Tree, path: &str, name: &str) -> Option<Vec<u8>> {
+    let mut properties = node(tree, path)?.properties.iter();
+    let found = properties.find(|(known, _)| known == name);
+    found.map(|(_, value)| value.clone())
+}
+
+fn is_there(tree: &Tree, path: &str) -> bool {
+    node(tree, path).is_some()
+}
+
+fn is_disabled(tree: &Tree, path: &str) -> bool {
+    value(tree, path, "status") == Some(text("disabled"))
+}
+
+#[test]
+fn what_is_not_the_vms_is_disabled() {
+    let made = made_from(&tree(VIRT_GICV3));
+    for path in [
+        "/pl031@9010000",
+        "/virtio_mmio@a003c00",
+        "/pcie@10000000",
+        "/flash@0",
+    ] {
+        assert!(is_disabled(&made, path), "{path}");
+    }
+    for path in [
+        "/pmu",
+        "/gpio-keys",
+        "/intc@8000000/its@8080000",
+        "/fw-cfg@9020000",
+    ] {
+        assert!(is_disabled(&made, path) || !is_there(&made, path), "{path}");
+    }
+    let enabled = [
+        "/pl011@9000000",
+        "/virtio_mmio@a003e00",
+        "/intc@8000000",
+        "/timer",
+        "/apb-pclk",
+    ];
+    for path in enabled {
+        assert!(
+            is_there(&made, path) && value(&made, path, "status").is_none(),
+            "{path}"
+        );
+    }
+    // What is disabled keeps its phandle and all else.
+    let virt = tree(VIRT_GICV3);
+    let phandle = value(&virt, "/pl061@9030000", "phandle");
+    assert!(phandle.is_some());
+    assert_eq!(value(&made, "/pl061@9030000", "phandle"), phandle);
+    assert_eq!(
+        value(&made, "/", "interrupt-parent"),
+        value(&virt, "/", "interrupt-parent")
+    );
+}
+
+#[test]
+fn memory_cpus_and_firmware_are_the_vms() {
+    let board = tree(VIRT_GICV3)
+        .set("/cpus/cpu@0", "cpu-idle-states", cells(&[1]))
+        .set("/cpus/cpu@0", "reg", cells(&[0x100]))
+        .set(
+            "/cpus/idle-states/deep",
+            "compatible",
+            text("arm,idle-state"),
+        )
+        .node("/cpus/cpu-map/cluster0")
+        .set("/reserved-memory", "#address-cells", cells(&[2]))
+        .set("/reserved-memory", "#size-cells", cells(&[2]))
+        .set("/reserved-memory", "ranges", Vec::new())
+        .set(
+            "/reserved-memory/a",
+            "reg",
+            cells(&[0, 0x4100_0000, 0, 0x1000]),
+        );
+    let made = made_from(&board);
+    let memory = made
+        .children
+        .iter()
+        .filter(|(name, _)| name.starts_with("memory"));
+    assert_eq!(memory.count(), 1);
+    assert_eq!(
+        value(&made, "/memory@44000000", "reg"),
+        Some(cells(&[0, 0x4400_0000, 0, 0x20_0000]))
+    );
+    assert_eq!(value(&made, "/cpus/cpu@0", "reg"), Some(cells(&[0])));
+    assert_eq!(
+        value(&made, "/cpus/cpu@0", "enable-method"),
+        Some(text("psci"))
+    );
+    assert_eq!(value(&made, "/cpus/cpu@0", "cpu-idle-states"), None);
+    assert!(value(&made, "/cpus/cpu@0", "phandle").is_some());
+    for path in ["/cpus/cpu@1", "/cpus/cpu-map"] {
+        assert!(!is_there(&made, path), "{path}");
+    }
+    assert_eq!(value(&made, "/psci", "method"), Some(text("hvc")));
+    assert_eq!(value(&made, "/psci", "cpu_on"), None);
+    assert!(is_there(&made, "/reserved-memory/a"));
+}
+
+#[test]
+fn more_vcpus_than_cpus_have_no_phandle() {
+    let board = tree(VIRT_GICV3);
+    let manifest = manifest().set(DEVICE, "vcpus", cells(&[3]));
+    let made = tree(&made(&manifest, board.flatten().as_slice()).unwrap());
+    assert!(value(&made, "/cpus/cpu@1", "phandle").is_some());
+    assert_eq!(value(&made, "/cpus/cpu@2", "reg"), Some(cells(&[2])));
+    assert_eq!(value(&made, "/cpus/cpu@2", "phandle"), None);
+}
+
+#[test]
+fn the_boot_says_what_only_it_knows() {
+    let made = made_from(&tree(VIRT_GICV3));
+    let chosen = |name: &str| value(&made, "/chosen", name);
+    assert_eq!(chosen("bootargs"), Some(text("console=ttyAMA0")));
+    assert_eq!(chosen("stdout-path"), Some(text("/pl011@9000000")));
+    assert_eq!(chosen("linux,initrd-start"), Some(cells(&[0, 0x4410_0000])));
+    assert_eq!(chosen("linux,initrd-end"), Some(cells(&[0, 0x4411_0000])));
+    assert_eq!(chosen("rng-seed").unwrap(), (0..32).collect::<Vec<u8>>());
+    assert_eq!(chosen("kaslr-seed").unwrap(), (32..40).collect::<Vec<u8>>());
+}
+
+#[test]
+fn what_gear1_adds_is_described() {
+    let made = made_from(&tree(VIRT_GICV3));
+    let pl061 = |name: &str| value(&made, "/pl061@c000000", name);
+    assert_eq!(pl061("reg"), Some(cells(&[0, 0xc00_0000, 0, 0x1000])));
+    assert_eq!(pl061("interrupts"), Some(cells(&[0, 200, 4])));
+    assert_eq!(
+        pl061("interrupt-parent"),
+        value(&made, "/intc@8000000", "phandle")
+    );
+    assert_eq!(pl061("clocks"), value(&made, "/gearv-clock", "phandle"));
+    let pmem = |name: &str| value(&made, "/pmem-region@50000000", name);
+    assert_eq!(pmem("reg"), Some(cells(&[0, 0x5000_0000, 0, 0x1020_0000])));
+    assert_eq!(pmem("volatile"), Some(Vec::new()));
+    let gearv = |name: &str| value(&made, "/gearv", name);
+    assert_eq!(
+        gearv("control"),
+        Some(cells(&[0, 0x7020_0000, 0, 0x20_0000]))
+    );
+    assert_eq!(gearv("window"), Some(cells(&[0, 0xc00_0000, 0, 0x10_0000])));
+    let device = |name: &str| value(&made, "/gearv/device@3", name);
+    assert_eq!(device("channel"), Some(cells(&[3])));
+    assert_eq!(device("vm"), Some(text("linux")));
+    assert_eq!(device("vm-id"), Some(cells(&[0])));
+    assert_eq!(device("type"), Some(text("block")));
+    assert_eq!(device("backend"), Some(text("/dev/vda")));
+    assert_eq!(device("read-only"), Some(Vec::new()));
+    let memory = cells(&[0, 0x8000_0000, 0, 0x5020_0000, 0, 0x1000_0000]);
+    assert_eq!(device("guest-memory"), Some(memory));
+    assert_eq!(device("register-page"), Some(cells(&[1])));
+    assert_eq!(device("register-offset"), Some(cells(&[0])));
+}
+
+#[test]
+fn phandles_stay_unique() {
+    fn phandles(tree: &Tree, list: &mut Vec<Vec<u8>>) {
+        list.extend(value(tree, "", "phandle"));
+        tree.children
+            .iter()
+            .for_each(|(_, child)| phandles(child, list));
+    }
+    let mut list = Vec::new();
+    phandles(&made_from(&tree(VIRT_GICV2)), &mut list);
+    let count = list.len();
+    list.sort();
+    list.dedup();
+    assert!(count > 3 && list.len() == count);
+}
+
+#[test]
+fn an_emulated_console_is_the_vms_console() {
+    let manifest = manifest()
+        .set(DEVICE, "devices", text("/virtio_mmio@a003e00"))
+        .node("/vms/device/console");
+    let made = tree(&made(&manifest, tree(VIRT_GICV3).flatten().as_slice()).unwrap());
+    assert_eq!(
+        value(&made, "/chosen", "stdout-path"),
+        Some(text("/uart@9000000"))
+    );
+    assert_eq!(
+        value(&made, "/uart@9000000", "interrupts"),
+        Some(cells(&[0, 1, 4]))
+    );
+    assert!(is_disabled(&made, "/pl011@9000000"));
+}
+
+#[test]
+fn devices_on_a_bus_keep_the_bus_alive() {
+    let board = tree(VIRT_GICV3)
+        .set("/soc", "compatible", text("simple-bus"))
+        .set("/soc", "#address-cells", cells(&[2]))
+        .set("/soc", "#size-cells", cells(&[2]))
+        .set("/soc", "ranges", Vec::new())
+        .set(
+            "/soc/net@fe000000",
+            "reg",
+            cells(&[0, 0xfe00_0000, 0, 0x1000]),
+        )
+        .set("/soc/net@fe000000/phy", "reg", cells(&[1]))
+        .set(
+            "/soc/gpu@fe100000",
+            "reg",
+            cells(&[0, 0xfe10_0000, 0, 0x1000]),
+        );
+    let manifest = manifest().set(DEVICE, "devices", text("/soc/net@*"));
+    let made = tree(&made(&manifest, board.flatten().as_slice()).unwrap());
+    for path in ["/soc", "/soc/net@fe000000", "/soc/net@fe000000/phy"] {
+        assert_eq!(value(&made, path, "status"), None, "{path}");
+    }
+    assert!(is_disabled(&made, "/soc/gpu@fe100000") && is_disabled(&made, "/pl011@9000000"));
+    assert_eq!(value(&made, "/chosen", "stdout-path"), None);
+}
+
+#[test]
+fn addresses_without_room_are_refused() {
+    let board = tree(VIRT_GICV3).set("/", "#size-cells", cells(&[0]));
+    let blob = board.flatten();
+    let refused = made(&manifest(), blob.as_slice()).unwrap_err();
+    assert!(refused.starts_with("device tree: "), "{refused}");
+}
+
+/// dtc, where there is one, finds nothing wrong with the tree that it would not find in the board's.
+#[test]
+fn dtc_reads_it() {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    let made = made(&manifest(), tree(VIRT_GICV3).flatten().as_slice()).unwrap();
+    let dtc = Command::new("dtc")
+        .args(["-q", "-I", "dtb", "-O", "dts"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut dtc) = dtc else {
+        return;
+    };
+    dtc.stdin.take().unwrap().write_all(&made).unwrap();
+    let output = dtc.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let source = String::from_utf8(output.stdout).unwrap();
+    assert!(source.contains("gearv,device-vm") && source.contains("volatile;"));
+}
+
+proptest! {
+    /// No tree panics, and what comes out can be read.
+    #[test]
+    fn damage_never_panics(damage in prop::collection::vec((0..VIRT_GICV3.len(), any::<u8>()), 1..6)) {
+        let mut bytes: Vec<u8> = VIRT_GICV3.to_owned();
+        for (at, value) in damage {
+            bytes[at] = value;
+        }
+        if let Ok(made) = made(&manifest(), Aligned::new(&bytes).as_slice()) {
+            assert!(Blob::new(Aligned::new(&made).as_slice()).is_ok());
+        }
+    }
+}

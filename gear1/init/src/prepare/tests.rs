@@ -23,9 +23,9 @@ const WRITE: u64 = 1 << 7;
 const NEVER_EXECUTE: u64 = 1 << 54;
 
 /// What a boot starts from.
-struct Case {
+pub(crate) struct Case {
     board: Tree,
-    manifest: Tree,
+    pub(crate) manifest: Tree,
     files: Files,
     runtime: Vec<u8>,
     boot_cpu: u64,
@@ -33,7 +33,7 @@ struct Case {
 
 impl Case {
     /// Two guests: one Linux, one flat with an address of its own and without autostart.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let guest = guest_tree().flatten();
         Self {
             board: tree(VIRT_GICV3),
@@ -54,7 +54,7 @@ impl Case {
         }
     }
 
-    fn run(&self) -> (Result<HandOver, String>, FakeMemory, Vec<u8>) {
+    pub(crate) fn run(&self) -> (Result<HandOver, String>, FakeMemory, Vec<u8>) {
         let files = self
             .files
             .clone()
@@ -79,7 +79,7 @@ impl Case {
         (prepared, memory, archive.as_slice().to_vec())
     }
 
-    fn refused(&self) -> String {
+    pub(crate) fn refused(&self) -> String {
         self.run().0.unwrap_err()
     }
 }
@@ -90,7 +90,7 @@ fn booted() -> (HandOver, FakeMemory, BootInfo) {
     (prepared.unwrap(), memory, info)
 }
 
-fn stage2(memory: &FakeMemory, root: u64) -> Vec<Mapping> {
+pub(crate) fn stage2(memory: &FakeMemory, root: u64) -> Vec<Mapping> {
     mappings(memory, root, 1024, 30)
 }
 
