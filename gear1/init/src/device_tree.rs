@@ -323,8 +323,8 @@ impl Maker<'_, '_> {
             let [pa, size] = both(&served.guest);
             self.out
                 .longs("guest-memory", &[served.guest_ipa, pa, size]);
-            self.out.cells("register-page", &[served.page]);
-            self.out.cells("register-offset", &[device.offset() as u32]);
+            let registers = [served.page, device.offset() as u32];
+            self.out.cells("register-page", &registers);
             self.out.end();
         }
         self.out.end();
