@@ -1,0 +1,94 @@
+//! What makes a device a disk, a network card, a console: the backends.
+//!
+//! A backend is added by a type that implements [`Backend`] and a line in
+//! [`open`]; `docs/device-model.md` walks through one.
+
+use std::os::fd::RawFd;
+
+use crate::board::{DeviceKind, DeviceNode};
+use crate::transport::Identity;
+use crate::vring::{Broken, Vring};
+
+pub mod block;
+pub mod console;
+pub mod net;
+pub mod rng;
+
+/// How far a queue got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All requests are completed: the guest shall notify the next one.
+    Drained,
+    /// Requests are left until something happens on the host's side.
+    Waits,
+    /// The turn is over; there is more to do at once.
+    More,
+}
+
+/// Requests that a backend completes in a turn, so that queues share a device's thread.
+pub const TURN: usize = 32;
+
+/// A device behind the transport. All calls come from its own thread.
+pub trait Backend: Send {
+    /// Tells what the guest sees. Asked once.
+    fn identity(&self) -> Identity;
+
+    /// The driver is ready and accepted `features`.
+    fn activate(&mut self, features: u64) {
+        let _ = features;
+    }
+
+    /// The driver reset the device: nothing of its memory is used from here on.
+    fn reset(&mut self) {}
+
+    /// The guest wrote `bytes` of the configuration at `offset`.
+    fn write_config(&mut self, offset: usize, bytes: &[u8]) {
+        let _ = (offset, bytes);
+    }
+
+    /// Descriptors that the thread watches, edge-triggered: when one is ready, all
+    /// queues get a turn. Asked again after each turn in which [`Self::watch_changed`].
+    fn watch(&self) -> Vec<RawFd> {
+        Vec::new()
+    }
+
+    /// Tells whether [`Self::watch`] has something new, and forgets that it has.
+    fn watch_changed(&mut self) -> bool {
+        false
+    }
+
+    /// Something may have happened on the host's side; called before each turn.
+    fn poll(&mut self) {}
+
+    /// Serves queue `queue`, for at most [`TURN`] requests.
+    fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken>;
+}
+
+/// The device that is shown where the backend cannot be opened: type 0, which drivers pass over.
+#[derive(Debug)]
+pub struct Absent;
+
+impl Backend for Absent {
+    fn identity(&self) -> Identity {
+        Identity {
+            device_id: 0,
+            features: 0,
+            queue_sizes: Vec::new(),
+            config: Vec::new(),
+        }
+    }
+
+    fn process(&mut self, _queue: usize, _ring: &mut Vring) -> Result<Progress, Broken> {
+        Ok(Progress::Waits)
+    }
+}
+
+/// Opens the backend that the manifest names. The error is a sentence for the log.
+pub fn open(node: &DeviceNode, run_directory: &str) -> Result<Box<dyn Backend>, String> {
+    Ok(match node.kind {
+        DeviceKind::Block => Box::new(block::Block::open(&node.backend, node.read_only)?),
+        DeviceKind::Rng => Box::new(rng::Rng),
+        DeviceKind::Console => Box::new(console::Console::open(node, run_directory)?),
+        DeviceKind::Net => Box::new(net::Net::open(&node.backend, node.channel)?),
+    })
+}

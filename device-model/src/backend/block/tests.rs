@@ -1,0 +1,321 @@
+//! Tests of the disk on temporary files: each request type, refusals, hostile rings, resumption.
+
+use std::fs;
+
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any, prop_oneof, proptest};
+use proptest::sample::select;
+
+use super::Block;
+use crate::testing::{DATA, Directory, Guest, INDIRECT, NEXT, RAM, RAM_SIZE, WRITE};
+use crate::transport::register;
+
+const SECTORS: usize = 64;
+const HEADER: u64 = DATA;
+const STATUS: u64 = DATA + 0x800;
+const BUFFER: u64 = DATA + 0x1000;
+const FLUSH: u64 = 1 << 9;
+const NEEDS_RESET: u32 = 0x40;
+
+struct Disk {
+    // Removed last.
+    guest: Guest,
+    path: String,
+    _directory: Directory,
+}
+
+impl Disk {
+    fn new() -> Self {
+        Self::with(false)
+    }
+
+    fn with(read_only: bool) -> Self {
+        let directory = Directory::new("disk");
+        let content: Vec<u8> = (0..SECTORS * 512).map(|i| (i / 512) as u8).collect();
+        let path = directory.file("disk", &content);
+        let block = Block::open(&path, read_only).unwrap();
+        let mut guest = Guest::new(Box::new(block));
+        guest.initialise(FLUSH, 1);
+        Self {
+            guest,
+            path,
+            _directory: directory,
+        }
+    }
+
+    /// Does a request with these pieces between header and status; returns the status.
+    fn request(&mut self, kind: u32, sector: u64, pieces: &[(u64, u32, bool)]) -> u8 {
+        let before = self.guest.used_index(0);
+        self.offer(kind, sector, pieces);
+        self.guest.work();
+        assert_eq!(self.guest.used_index(0), before.wrapping_add(1));
+        self.guest.get(STATUS, 1)[0]
+    }
+
+    fn offer(&mut self, kind: u32, sector: u64, pieces: &[(u64, u32, bool)]) {
+        self.guest.put(HEADER, &u64::from(kind).to_le_bytes());
+        self.guest.put(HEADER + 8, &sector.to_le_bytes());
+        self.guest.put(STATUS, &[0xff]);
+        let mut all = vec![(HEADER, 16, false)];
+        all.extend(pieces);
+        all.push((STATUS, 1, true));
+        self.guest.request(0, 0, &all);
+    }
+
+    fn file(&self) -> Vec<u8> {
+        fs::read(&self.path).unwrap()
+    }
+}
+
+#[test]
+fn capacity_and_features_show() {
+    let disk = Disk::new();
+    assert_eq!(disk.guest.read(register::DEVICE_ID), 2);
+    assert_eq!(disk.guest.read(register::CONFIG), SECTORS as u32);
+    assert_eq!(disk.guest.read(register::CONFIG + 12), 254);
+    assert_eq!(disk.guest.read(register::CONFIG + 20), 512);
+}
+
+#[test]
+fn a_read_fills_all_segments() {
+    let mut disk = Disk::new();
+    let pieces = [
+        (BUFFER, 512, true),
+        (BUFFER + 0x2004, 100, true),
+        (BUFFER + 0x4000, 412, true),
+    ];
+    assert_eq!(disk.request(0, 7, &pieces), 0);
+    assert_eq!(disk.guest.get(BUFFER, 512), [7; 512]);
+    assert_eq!(disk.guest.get(BUFFER + 0x2004, 100), [8; 100]);
+    assert_eq!(disk.guest.get(BUFFER + 0x4000, 413)[411..], [8, 0]);
+    assert_eq!(disk.guest.used(0, 0), (0, 1025));
+}
+
+#[test]
+fn a_write_reaches_the_file_and_a_flush_succeeds() {
+    let mut disk = Disk::new();
+    disk.guest.put(BUFFER, &[0xaa; 1024]);
+    assert_eq!(
+        disk.request(1, 3, &[(BUFFER, 1000, false), (BUFFER + 1000, 24, false)]),
+        0
+    );
+    assert_eq!(disk.guest.used(0, 0), (0, 1));
+    assert_eq!(disk.request(4, 0, &[]), 0);
+    let file = disk.file();
+    assert_eq!(file[3 * 512..5 * 512], [0xaa; 1024]);
+    assert_eq!((file[3 * 512 - 1], file[5 * 512]), (2, 5));
+}
+
+#[test]
+fn a_read_only_disk_is_not_written() {
+    let mut disk = Disk::with(true);
+    let before = disk.file();
+    assert_eq!(disk.guest.read(register::DEVICE_FEATURES) & 1 << 5, 1 << 5);
+    assert_eq!(disk.request(1, 0, &[(BUFFER, 512, false)]), 1);
+    assert_eq!(disk.request(13, 0, &[(BUFFER, 16, false)]), 1);
+    assert_eq!(disk.file(), before);
+}
+
+#[test]
+fn what_lies_beyond_the_disk_is_an_error_and_nothing_else() {
+    let mut disk = Disk::new();
+    let before = disk.file();
+    for sector in [SECTORS as u64 - 1, SECTORS as u64, 1 << 55, u64::MAX] {
+        assert_eq!(disk.request(0, sector, &[(BUFFER, 1024, true)]), 1);
+        assert_eq!(disk.request(1, sector, &[(BUFFER, 1024, false)]), 1);
+    }
+    assert_eq!(disk.request(1, 0, &[(BUFFER, 511, false)]), 1);
+    assert_eq!(disk.file(), before);
+}
+
+#[test]
+fn the_id_is_the_end_of_the_path() {
+    let mut disk = Disk::new();
+    assert_eq!(disk.request(8, 0, &[(BUFFER, 20, true)]), 0);
+    assert!(disk.path.as_bytes().ends_with(&disk.guest.get(BUFFER, 20)));
+}
+
+#[test]
+fn discarded_and_zeroed_ranges_read_as_zero() {
+    let mut disk = Disk::new();
+    let ranges: Vec<u8> = [(1_u64, 2_u32, 0_u32), (8, 1, 0)]
+        .iter()
+        .flat_map(|(sector, count, flags)| {
+            [
+                sector.to_le_bytes().to_vec(),
+                count.to_le_bytes().to_vec(),
+                flags.to_le_bytes().to_vec(),
+            ]
+        })
+        .flatten()
+        .collect();
+    disk.guest.put(BUFFER, &ranges);
+    assert_eq!(disk.request(13, 0, &[(BUFFER, 32, false)]), 0);
+    let file = disk.file();
+    assert_eq!(file[512..3 * 512], [0; 1024]);
+    assert_eq!(
+        (file[511], file[3 * 512], file[8 * 512], file[9 * 512]),
+        (0, 3, 0, 9)
+    );
+    assert_eq!(disk.request(11, 0, &[(BUFFER, 32, false)]), 0);
+    // Half a range; a range beyond the end; flags that do not exist.
+    assert_eq!(disk.request(13, 0, &[(BUFFER, 24, false)]), 1);
+    disk.guest.put(BUFFER, &(SECTORS as u64).to_le_bytes());
+    assert_eq!(disk.request(11, 0, &[(BUFFER, 16, false)]), 1);
+    disk.guest.put(BUFFER + 12, &1_u32.to_le_bytes());
+    assert_eq!(disk.request(11, 0, &[(BUFFER, 16, false)]), 2);
+}
+
+#[test]
+fn unknown_requests_are_unsupported() {
+    let mut disk = Disk::new();
+    assert_eq!(disk.request(77, 0, &[]), 2);
+}
+
+#[test]
+fn indirect_descriptors_work() {
+    let mut disk = Disk::new();
+    let table = DATA + 0x8000;
+    disk.guest.put(HEADER, &[0; 16]);
+    disk.guest.put(HEADER + 8, &[5]);
+    disk.guest.describe(table, 0, (HEADER, 16, NEXT, 1));
+    disk.guest
+        .describe(table, 1, (BUFFER, 512, NEXT | WRITE, 2));
+    disk.guest.describe(table, 2, (STATUS, 1, WRITE, 0));
+    let descriptors = disk.guest.rings[0].descriptors();
+    disk.guest
+        .describe(descriptors, 9, (table, 48, INDIRECT, 0));
+    disk.guest.offer(0, 9);
+    disk.guest.work();
+    assert_eq!(disk.guest.used(0, 0), (9, 513));
+    assert_eq!(disk.guest.get(BUFFER, 512), [5; 512]);
+}
+
+#[test]
+fn a_chain_that_breaks_a_rule_breaks_the_device_until_its_reset() {
+    let end = RAM + RAM_SIZE as u64;
+    let chains: &[&[(u64, u32, u16, u16)]] = &[
+        // A loop; a next outside the table; memory outside the guest's, by a byte and by much.
+        &[(HEADER, 16, NEXT, 0)],
+        &[(HEADER, 16, NEXT, 16)],
+        &[(end - 15, 16, NEXT, 1), (STATUS, 1, WRITE, 0)],
+        &[(u64::MAX - 3, 16, NEXT, 1), (STATUS, 1, WRITE, 0)],
+        &[(HEADER, 16, NEXT, 1), (BUFFER, u32::MAX, WRITE, 0)],
+        // Readable behind writable; no header; no status; an indirect table of odd size.
+        &[(STATUS, 1, WRITE | NEXT, 1), (HEADER, 16, 0, 0)],
+        &[(STATUS, 1, WRITE, 0)],
+        &[(HEADER, 16, 0, 0)],
+        &[(HEADER, 15, INDIRECT, 0)],
+        &[(HEADER, 0, INDIRECT, 0)],
+        &[(end, 32, INDIRECT, 0)],
+    ];
+    let mut disk = Disk::new();
+    for chain in chains {
+        let table = disk.guest.rings[0].descriptors();
+        for (index, descriptor) in chain.iter().enumerate() {
+            disk.guest.describe(table, index as u16, *descriptor);
+        }
+        let used = disk.guest.used_index(0);
+        disk.guest.offer(0, 0);
+        disk.guest.work();
+        assert_eq!(disk.guest.used_index(0), used, "{chain:?}");
+        assert_eq!(disk.guest.status() & NEEDS_RESET, NEEDS_RESET, "{chain:?}");
+        disk.guest.put(disk.guest.rings[0].available(), &[0; 4]);
+        disk.guest.put(disk.guest.rings[0].used(), &[0; 4]);
+        disk.guest.rings[0].added = 0;
+        disk.guest.initialise(FLUSH, 1);
+        assert_eq!(disk.request(0, 1, &[(BUFFER, 512, true)]), 0);
+    }
+}
+
+#[test]
+fn a_new_gdm_goes_on_where_the_old_one_died() {
+    let mut disk = Disk::new();
+    disk.guest.put(BUFFER, &[0xbb; 512]);
+    assert_eq!(disk.request(1, 1, &[(BUFFER, 512, false)]), 0);
+    disk.guest.kill_gdm();
+    disk.guest.interrupted();
+    disk.offer(1, 2, &[(BUFFER, 512, false)]);
+    disk.guest.work();
+    assert_eq!(disk.guest.used_index(0), 1);
+    disk.guest
+        .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
+    assert!(disk.guest.interrupted());
+    assert_eq!(disk.guest.status(), 0xf);
+    disk.guest.work();
+    assert_eq!(disk.guest.used_index(0), 2);
+    assert_eq!(disk.guest.get(STATUS, 1), [0]);
+    assert_eq!(disk.file()[512..3 * 512], [0xbb; 1024]);
+    assert_eq!(disk.request(0, 5, &[(BUFFER, 512, true)]), 0);
+}
+
+#[test]
+fn a_register_write_posted_while_gdm_was_away_is_answered() {
+    let mut disk = Disk::new();
+    disk.guest.kill_gdm();
+    let slot = &disk.guest.region.slots[0];
+    let posted = disk.guest.access(register::STATUS, 6, 0);
+    assert_eq!(posted, gear2_protocol::slot::POSTED);
+    slot.set_state(posted);
+    disk.guest
+        .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
+    disk.guest.work();
+    assert_eq!(slot.state(), gear2_protocol::slot::DONE);
+    assert_eq!(disk.guest.status(), 0);
+}
+
+#[test]
+fn a_device_of_a_vm_that_was_stopped_is_reset() {
+    let mut disk = Disk::new();
+    let page = &disk.guest.region.devices[crate::testing::CHANNEL];
+    page[crate::state::RESET_ASKED].store(1, std::sync::atomic::Ordering::Relaxed);
+    disk.offer(1, 2, &[(BUFFER, 512, false)]);
+    disk.guest.work();
+    assert_eq!((disk.guest.used_index(0), disk.guest.status()), (0, 0));
+    assert_eq!(disk.guest.state().reset_asked(), None);
+}
+
+fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
+    let address = prop_oneof![
+        6 => select(vec![HEADER, STATUS, BUFFER, RAM, RAM + 0x4000, RAM + 0x8000]),
+        1 => RAM..RAM + RAM_SIZE as u64,
+        1 => any::<u64>(),
+    ];
+    let length = prop_oneof![
+        6 => select(vec![0, 1, 16, 48, 256, 512, 4096]),
+        1 => any::<u32>(),
+    ];
+    (address, length, 0..8_u16, 0..18_u16)
+}
+
+proptest! {
+    /// Random tables, heads and indices: the device serves, or breaks and can be reset; and the
+    /// memory behind the guest's stays what it was (its end is the end of a mapping).
+    #[test]
+    fn hostile_rings_harm_nobody(
+        table in vec(descriptor(), 16),
+        heads in vec(0..20_u16, 1..24),
+        kind in select(vec![0, 1, 4, 8, 11, 13, 99]),
+        jump in prop_oneof![3 => select(vec![0_u16]), 1 => any::<u16>()],
+    ) {
+        let mut disk = Disk::new();
+        let ring = disk.guest.rings[0];
+        disk.guest.put(HEADER, &u64::from(kind as u32).to_le_bytes());
+        for (index, descriptor) in table.iter().enumerate() {
+            disk.guest.describe(ring.descriptors(), index as u16, *descriptor);
+        }
+        for head in heads {
+            disk.guest.offer(0, head);
+            disk.guest.work();
+        }
+        disk.guest.rings[0].added = disk.guest.rings[0].added.wrapping_add(jump);
+        disk.guest.offer(0, 0);
+        disk.guest.work();
+        assert_eq!(disk.file().len(), SECTORS * 512);
+        disk.guest.put(ring.available(), &[0; 4]);
+        disk.guest.put(ring.used(), &[0; 4]);
+        disk.guest.rings[0].added = 0;
+        disk.guest.initialise(FLUSH, 1);
+        assert_eq!(disk.request(0, 1, &[(BUFFER, 512, true)]), 0);
+    }
+}

@@ -1,0 +1,211 @@
+//! virtio-console (virtio 1.2, 5.3), one port, on a unix socket `<run>/<vm>.console`
+//! and, with the backend `pty`, also on a pseudo-terminal `<run>/<vm>.pty`.
+//!
+//! The newest 64 KiB of output are kept and replayed to who connects to the socket.
+//! Output is never waited for: a guest does not hang on its reader.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+
+use virtio_bindings::virtio_ids::VIRTIO_ID_CONSOLE;
+
+use super::{Backend, Progress, TURN};
+use crate::board::DeviceNode;
+use crate::socket::{Feed, Port};
+use crate::state::Word;
+use crate::sys;
+use crate::transport::Identity;
+use crate::vring::{Broken, Chain, Vring};
+
+#[cfg(test)]
+mod tests;
+
+const RECEIVE: usize = 0;
+const HISTORY: usize = 0x1_0000;
+/// VIRTIO_CONSOLE_F_EMERG_WRITE, and the offset of that field.
+const EMERGENCY_WRITE: u64 = 1 << 2;
+const EMERGENCY_OFFSET: usize = 8;
+/// Most bytes taken from one request; a console's are far shorter.
+const MOST: u64 = 0x1_0000;
+
+/// A console.
+#[derive(Debug)]
+pub struct Console {
+    port: Port,
+    feed: Feed,
+    /// Our end of the pseudo-terminal, and the other, which is kept open so that ours works.
+    terminal: Option<(File, File)>,
+    history: Box<[u8; HISTORY]>,
+    written: u32,
+    input: Vec<u8>,
+    changed: bool,
+}
+
+impl Console {
+    /// Makes the socket, and the pseudo-terminal if the manifest wants one.
+    pub fn open(node: &DeviceNode, run_directory: &str) -> Result<Self, String> {
+        let path = format!(
+            "{run_directory}/{}.console",
+            crate::serial::file_name(&node.vm)
+        );
+        let port = Port::bind(&path).map_err(|error| format!("{path}: {error}"))?;
+        let mut terminal = None;
+        if node.backend == "pty" {
+            let link = format!("{run_directory}/{}.pty", crate::serial::file_name(&node.vm));
+            terminal = Some(open_terminal(&link).map_err(|error| format!("{link}: {error}"))?);
+        }
+        Ok(Self {
+            port,
+            feed: Feed::default(),
+            terminal,
+            history: Box::new([0; HISTORY]),
+            written: 0,
+            input: Vec::new(),
+            changed: false,
+        })
+    }
+
+    fn print(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            let place = self.history.get_mut(self.written as usize % HISTORY);
+            if let Some(place) = place {
+                *place = *byte;
+            }
+            self.written = self.written.wrapping_add(1);
+        }
+        if let Some((terminal, _)) = &mut self.terminal {
+            // A full terminal has no reader that could miss something.
+            let _ = terminal.write(bytes);
+        }
+    }
+
+    fn flush(&mut self) {
+        let written = self.written;
+        let history = &self.history;
+        self.feed.send(
+            &mut self.port,
+            HISTORY as u32,
+            || written,
+            |start, bytes| {
+                let from = history.iter().cycle().skip(start as usize % HISTORY);
+                bytes
+                    .iter_mut()
+                    .zip(from)
+                    .for_each(|(to, from)| *to = *from);
+            },
+        );
+    }
+
+    /// Gets more input if all of the last is used; false if there is none.
+    fn fill(&mut self) -> bool {
+        if !self.input.is_empty() {
+            return true;
+        }
+        let mut bytes = [0; 1024];
+        let mut length = self.port.read(&mut bytes);
+        if length == 0
+            && let Some((terminal, _)) = &mut self.terminal
+        {
+            length = terminal.read(&mut bytes).unwrap_or(0);
+        }
+        self.input.extend(bytes.iter().take(length));
+        length > 0
+    }
+
+    fn receive(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
+        let mut chain = Chain::default();
+        for _ in 0..TURN {
+            if !self.fill() {
+                return Ok(Progress::Waits);
+            }
+            if !ring.take(&mut chain)? {
+                return Ok(Progress::Drained);
+            }
+            let length = chain.writable.write(ring.memory(), 0, &self.input);
+            self.input.drain(..length);
+            ring.state().count(Word::BytesIn, length as u64);
+            ring.complete(chain.head, length as u64)?;
+        }
+        Ok(Progress::More)
+    }
+
+    fn transmit(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
+        let mut chain = Chain::default();
+        for _ in 0..TURN {
+            if !ring.take(&mut chain)? {
+                self.flush();
+                return Ok(Progress::Drained);
+            }
+            let length = chain.readable.length().min(MOST);
+            let mut bytes = vec![0; length as usize];
+            chain.readable.read(ring.memory(), 0, &mut bytes);
+            self.print(&bytes);
+            ring.state().count(Word::BytesOut, length);
+            ring.complete(chain.head, 0)?;
+        }
+        self.flush();
+        Ok(Progress::More)
+    }
+}
+
+fn open_terminal(link: &str) -> std::io::Result<(File, File)> {
+    let (ours, name) = sys::open_pty()?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOCTTY);
+    let other = options.open(&name)?;
+    sys::set_raw(&other)?;
+    let _ = fs::remove_file(link);
+    symlink(name, link)?;
+    Ok((ours, other))
+}
+
+impl Backend for Console {
+    fn identity(&self) -> Identity {
+        Identity {
+            device_id: VIRTIO_ID_CONSOLE,
+            features: EMERGENCY_WRITE,
+            queue_sizes: vec![64, 64],
+            config: vec![0; 12],
+        }
+    }
+
+    fn write_config(&mut self, offset: usize, bytes: &[u8]) {
+        if offset == EMERGENCY_OFFSET
+            && let Some(byte) = bytes.first()
+        {
+            self.print(&[*byte]);
+            self.flush();
+        }
+    }
+
+    fn watch(&self) -> Vec<RawFd> {
+        let (listener, client) = self.port.descriptors();
+        let terminal = self.terminal.as_ref().map(|(ours, _)| ours.as_raw_fd());
+        [Some(listener), client, terminal]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
+    fn watch_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn poll(&mut self) {
+        if self.port.accept() {
+            self.changed = true;
+            self.feed = Feed::from_oldest(self.written, HISTORY as u32);
+        }
+        self.flush();
+    }
+
+    fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
+        if queue == RECEIVE {
+            self.receive(ring)
+        } else {
+            self.transmit(ring)
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! virtio-net (virtio 1.2, 5.1) on a tap device, which the init script bridges.
+//!
+//! Frames leave the guest without a copy and enter it with one. Checksum and
+//! segmentation offloads are the tap device's, which checks the headers that come
+//! from the guest as it checks those of any process.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use virtio_bindings::bindings::virtio_net::{
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
+    VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MAC, VIRTIO_NET_F_MRG_RXBUF,
+};
+use virtio_bindings::virtio_ids::VIRTIO_ID_NET;
+
+use super::{Backend, Progress, TURN};
+use crate::state::Word;
+use crate::sys::{self, Direction};
+use crate::transport::Identity;
+use crate::vring::{Broken, Chain, Vring};
+
+const RECEIVE: usize = 0;
+const TUN_F_CSUM: u32 = 1;
+const TUN_F_TSO4: u32 = 2;
+const TUN_F_TSO6: u32 = 4;
+/// `struct virtio_net_hdr_mrg_rxbuf`.
+const HEADER: usize = 12;
+/// Offset of the number of buffers in it.
+const BUFFERS_AT: usize = 10;
+/// Longest frame with its header: a segmented packet of 64 KiB.
+const MOST: usize = HEADER + 14 + 4 + 0x1_0000;
+/// Most requests that one frame is spread over.
+const MOST_CHAINS: usize = 64;
+
+/// A network card.
+#[derive(Debug)]
+pub struct Net {
+    tap: File,
+    mac: [u8; 6],
+    merge: bool,
+    frame: Vec<u8>,
+    frame_length: usize,
+    /// Taken for receiving, and not completed yet.
+    chains: Vec<Chain>,
+    vectors: Vec<libc::iovec>,
+}
+
+// SAFETY: the vectors are filled and used within one request; between requests they mean nothing.
+unsafe impl Send for Net {}
+
+impl Net {
+    /// Attaches to the tap device `name`.
+    pub fn open(name: &str, channel: usize) -> Result<Self, String> {
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK);
+        let tap = options
+            .open("/dev/net/tun")
+            .map_err(|error| format!("/dev/net/tun: {error}"))?;
+        sys::open_tap(&tap, name, HEADER).map_err(|error| format!("tap device {name}: {error}"))?;
+        Ok(Self {
+            tap,
+            // Locally administered.
+            mac: [0x02, b'G', b'V', 0, 0, channel as u8],
+            merge: false,
+            frame: vec![0; MOST],
+            frame_length: 0,
+            chains: Vec::new(),
+            vectors: Vec::new(),
+        })
+    }
+
+    fn receive(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
+        for _ in 0..TURN {
+            if self.frame_length == 0 {
+                self.frame_length = self.tap.read(&mut self.frame).unwrap_or(0);
+            }
+            if self.frame_length < HEADER {
+                self.frame_length = 0;
+                return Ok(Progress::Waits);
+            }
+            if !self.deliver(ring)? {
+                return Ok(Progress::Drained);
+            }
+            self.frame_length = 0;
+        }
+        Ok(Progress::More)
+    }
+
+    /// Gives the frame to the guest; false if it has too few buffers now.
+    fn deliver(&mut self, ring: &mut Vring) -> Result<bool, Broken> {
+        let Some(count) = self.take_room(ring)? else {
+            return Ok(false);
+        };
+        if count == 0 {
+            return Ok(true);
+        }
+        let header = self.frame.get_mut(BUFFERS_AT..HEADER).unwrap_or_default();
+        let bytes = (count as u16).to_le_bytes();
+        header
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, from)| *to = from);
+        let mut rest = self.frame.get(..self.frame_length).unwrap_or_default();
+        for chain in self.chains.drain(..count.min(self.chains.len())) {
+            let written = chain.writable.write(ring.memory(), 0, rest);
+            rest = rest.get(written..).unwrap_or_default();
+            ring.state().count(Word::BytesIn, written as u64);
+            ring.complete(chain.head, written as u64)?;
+        }
+        Ok(true)
+    }
+
+    /// Returns how many requests the frame needs, all taken. `None`: there are too few yet;
+    /// those taken are kept. 0: they will never be enough, the frame is dropped.
+    fn take_room(&mut self, ring: &mut Vring) -> Result<Option<usize>, Broken> {
+        let most = if self.merge { MOST_CHAINS } else { 1 };
+        let mut room = 0;
+        for index in 0..most {
+            if self.chains.len() <= index {
+                let mut chain = Chain::default();
+                if !ring.take(&mut chain)? {
+                    return Ok(None);
+                }
+                if chain.writable.length() < HEADER as u64 {
+                    return Err(Broken::Request);
+                }
+                self.chains.push(chain);
+            }
+            let chain = self.chains.get(index);
+            room += chain.map_or(0, |chain| chain.writable.length());
+            if room >= self.frame_length as u64 {
+                return Ok(Some(index + 1));
+            }
+        }
+        Ok(Some(0))
+    }
+
+    fn transmit(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
+        let mut chain = Chain::default();
+        for _ in 0..TURN {
+            if !ring.take(&mut chain)? {
+                return Ok(Progress::Drained);
+            }
+            let length = chain.readable.length();
+            let mut sent = false;
+            if length <= MOST as u64 {
+                let vectors = &mut self.vectors;
+                chain.readable.vectors(ring.memory(), 0, length, vectors);
+                sent = sys::stream(&self.tap, Direction::Write, vectors).is_ok();
+            }
+            // A frame that the tap device does not take is lost, as on any wire.
+            let (word, count) = if sent {
+                (Word::BytesOut, length)
+            } else {
+                (Word::Errors, 1)
+            };
+            ring.state().count(word, count);
+            ring.complete(chain.head, 0)?;
+        }
+        Ok(Progress::More)
+    }
+}
+
+const fn bit(feature: u32) -> u64 {
+    1 << feature
+}
+
+impl Backend for Net {
+    fn identity(&self) -> Identity {
+        Identity {
+            device_id: VIRTIO_ID_NET,
+            features: bit(VIRTIO_NET_F_MAC)
+                | bit(VIRTIO_NET_F_MRG_RXBUF)
+                | bit(VIRTIO_NET_F_CSUM)
+                | bit(VIRTIO_NET_F_GUEST_CSUM)
+                | bit(VIRTIO_NET_F_HOST_TSO4)
+                | bit(VIRTIO_NET_F_HOST_TSO6)
+                | bit(VIRTIO_NET_F_GUEST_TSO4)
+                | bit(VIRTIO_NET_F_GUEST_TSO6),
+            queue_sizes: vec![256, 256],
+            config: [self.mac.as_slice(), &[0; 6]].concat(),
+        }
+    }
+
+    fn activate(&mut self, features: u64) {
+        self.merge = features & bit(VIRTIO_NET_F_MRG_RXBUF) != 0;
+        let pairs = [
+            (VIRTIO_NET_F_GUEST_CSUM, TUN_F_CSUM),
+            (VIRTIO_NET_F_GUEST_TSO4, TUN_F_TSO4),
+            (VIRTIO_NET_F_GUEST_TSO6, TUN_F_TSO6),
+        ];
+        let accepted = pairs
+            .iter()
+            .filter(|(feature, _)| features & bit(*feature) != 0);
+        let flags = accepted.fold(0, |flags, (_, flag)| flags | flag);
+        if let Err(error) = sys::set_offload(&self.tap, flags) {
+            eprintln!("gdm: tap device: offloads {flags:#x} refused: {error}");
+        }
+    }
+
+    fn reset(&mut self) {
+        self.frame_length = 0;
+        self.chains.clear();
+    }
+
+    fn watch(&self) -> Vec<RawFd> {
+        vec![self.tap.as_raw_fd()]
+    }
+
+    fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
+        if queue == RECEIVE {
+            self.receive(ring)
+        } else {
+            self.transmit(ring)
+        }
+    }
+}

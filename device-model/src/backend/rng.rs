@@ -1,0 +1,47 @@
+//! virtio-rng (virtio 1.2, 5.4): random bytes of the device VM's kernel.
+
+use virtio_bindings::virtio_ids::VIRTIO_ID_RNG;
+
+use super::{Backend, Progress, TURN};
+use crate::state::Word;
+use crate::sys;
+use crate::transport::Identity;
+use crate::vring::{Broken, Chain, Vring};
+
+/// Most bytes given for one request; a guest that wants more asks again.
+const MOST: usize = 4096;
+
+/// The entropy device.
+#[derive(Debug)]
+pub struct Rng;
+
+impl Backend for Rng {
+    fn identity(&self) -> Identity {
+        Identity {
+            device_id: VIRTIO_ID_RNG,
+            features: 0,
+            queue_sizes: vec![64],
+            config: Vec::new(),
+        }
+    }
+
+    fn process(&mut self, _queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
+        let mut chain = Chain::default();
+        let mut bytes = [0; MOST];
+        for _ in 0..TURN {
+            if !ring.take(&mut chain)? {
+                return Ok(Progress::Drained);
+            }
+            let wanted = chain.writable.length().min(MOST as u64) as usize;
+            let bytes = bytes.get_mut(..wanted).unwrap_or_default();
+            let got = sys::random(bytes);
+            let written =
+                chain
+                    .writable
+                    .write(ring.memory(), 0, bytes.get(..got).unwrap_or_default());
+            ring.state().count(Word::BytesIn, written as u64);
+            ring.complete(chain.head, written as u64)?;
+        }
+        Ok(Progress::More)
+    }
+}

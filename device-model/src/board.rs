@@ -1,0 +1,165 @@
+//! What Gear1's init tells the device model: `/gearv` of the device VM's device tree.
+//!
+//! Owns: reading those properties, and where things lie in the window.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[cfg(test)]
+mod tests;
+
+/// Offset of the doorbell page in the window.
+pub const DOORBELLS: u64 = 0x8_0000;
+/// Offset of the first register page in the window.
+pub const REGISTER_PAGES: u64 = 0x9_0000;
+/// Bytes of a page of the window.
+pub const PAGE: u64 = 0x1000;
+
+/// Type of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// Disk.
+    Block,
+    /// Network card.
+    Net,
+    /// Console.
+    Console,
+    /// Entropy.
+    Rng,
+}
+
+/// A virtio device of a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceNode {
+    /// Number over all VMs.
+    pub channel: usize,
+    /// Name of its VM.
+    pub vm: String,
+    /// Type.
+    pub kind: DeviceKind,
+    /// What serves it: a path, a name.
+    pub backend: String,
+    /// A disk that the guest must not write.
+    pub read_only: bool,
+    /// The guest's RAM: its own address, physical address, bytes.
+    pub memory: [u64; 3],
+    /// Its register page, and the offset of its registers in it.
+    pub registers: [u32; 2],
+}
+
+/// All that GDM serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Board {
+    /// Physical address of the region shared with Gear2.
+    pub control: u64,
+    /// Start of the window.
+    pub window: u64,
+    /// The devices, by channel.
+    pub devices: Vec<DeviceNode>,
+}
+
+impl DeviceKind {
+    fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "block" => Self::Block,
+            "net" => Self::Net,
+            "console" => Self::Console,
+            "rng" => Self::Rng,
+            _ => return None,
+        })
+    }
+
+    /// Returns the manifest's name of the type.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Net => "net",
+            Self::Console => "console",
+            Self::Rng => "rng",
+        }
+    }
+}
+
+impl Board {
+    /// Reads the board from a device-tree directory (`/proc/device-tree`). The error names the property.
+    pub fn read(tree: &Path) -> Result<Self, String> {
+        let node = Node(tree.join("gearv"));
+        if !node.0.is_dir() {
+            let path = node.0.display();
+            return Err(format!(
+                "{path} does not exist: this is not a GearV device VM"
+            ));
+        }
+        let [control, _] = node.wide("control")?;
+        let [window, _] = node.wide("window")?;
+        let mut devices = Vec::new();
+        let entries = fs::read_dir(&node.0).map_err(|error| node.error("", &error))?;
+        for entry in entries.flatten() {
+            if entry.path().is_dir() {
+                devices.push(read_device(&Node(entry.path()))?);
+            }
+        }
+        devices.sort_by_key(|device| device.channel);
+        Ok(Self {
+            control,
+            window,
+            devices,
+        })
+    }
+}
+
+fn read_device(node: &Node) -> Result<DeviceNode, String> {
+    let kind = node.text("type")?;
+    let kind = DeviceKind::from_name(&kind)
+        .ok_or_else(|| node.error("type", &format!("no backend for `{kind}`")))?;
+    let [channel] = node.cells("channel")?;
+    Ok(DeviceNode {
+        channel: channel as usize,
+        vm: node.text("vm")?,
+        kind,
+        backend: node.text("backend").unwrap_or_default(),
+        read_only: node.0.join("read-only").exists(),
+        memory: node.wide("guest-memory")?,
+        registers: node.cells("register-page")?,
+    })
+}
+
+struct Node(PathBuf);
+
+impl Node {
+    fn error(&self, property: &str, error: &dyn std::fmt::Display) -> String {
+        format!("{}: {error}", self.0.join(property).display())
+    }
+
+    fn bytes(&self, property: &str) -> Result<Vec<u8>, String> {
+        fs::read(self.0.join(property)).map_err(|error| self.error(property, &error))
+    }
+
+    fn text(&self, property: &str) -> Result<String, String> {
+        let bytes = self.bytes(property)?;
+        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// Reads exactly `N` cells of 32 bits.
+    fn cells<const N: usize>(&self, property: &str) -> Result<[u32; N], String> {
+        let bytes = self.bytes(property)?;
+        let (cells, rest) = bytes.as_chunks::<4>();
+        let cells = <[[u8; 4]; N]>::try_from(cells);
+        match (cells, rest) {
+            (Ok(cells), []) => Ok(cells.map(u32::from_be_bytes)),
+            (Ok(_) | Err(_), _) => Err(self.error(property, &format!("is not {N} cells"))),
+        }
+    }
+
+    /// Reads exactly `N` numbers of two cells.
+    fn wide<const N: usize>(&self, property: &str) -> Result<[u64; N], String> {
+        let bytes = self.bytes(property)?;
+        let (cells, rest) = bytes.as_chunks::<8>();
+        let cells = <[[u8; 8]; N]>::try_from(cells);
+        match (cells, rest) {
+            (Ok(cells), []) => Ok(cells.map(u64::from_be_bytes)),
+            (Ok(_) | Err(_), _) => Err(self.error(property, &format!("is not {N} pairs of cells"))),
+        }
+    }
+}

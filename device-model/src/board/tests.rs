@@ -1,0 +1,64 @@
+//! Tests of reading the device tree.
+
+use std::fs;
+
+use super::{Board, DeviceKind};
+use crate::testing::Directory;
+
+fn tree() -> Directory {
+    let tree = Directory::new("tree");
+    let device = tree.path().join("gearv/device@3");
+    fs::create_dir_all(&device).unwrap();
+    let wide = |numbers: &[u64]| {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_be_bytes()).collect();
+        bytes
+    };
+    let gearv = tree.path().join("gearv");
+    fs::write(gearv.join("compatible"), "gearv,device-vm\0").unwrap();
+    fs::write(gearv.join("control"), wide(&[0x8020_0000, 0x20_0000])).unwrap();
+    fs::write(gearv.join("window"), wide(&[0xc00_0000, 0x10_0000])).unwrap();
+    fs::write(device.join("channel"), [0, 0, 0, 3]).unwrap();
+    fs::write(device.join("vm"), "linux\0").unwrap();
+    fs::write(device.join("type"), "block\0").unwrap();
+    fs::write(device.join("backend"), "/dev/vda\0").unwrap();
+    let memory = [0x4000_0000, 0x9000_0000, 0x2000_0000];
+    fs::write(device.join("guest-memory"), wide(&memory)).unwrap();
+    fs::write(device.join("register-page"), [0, 0, 0, 1, 0, 0, 2, 0]).unwrap();
+    tree
+}
+
+#[test]
+fn a_device_is_read() {
+    let tree = tree();
+    let board = Board::read(tree.path()).unwrap();
+    assert_eq!((board.control, board.window), (0x8020_0000, 0xc00_0000));
+    let device = &board.devices[0];
+    assert_eq!((device.channel, device.kind), (3, DeviceKind::Block));
+    assert_eq!(
+        (device.vm.as_str(), device.backend.as_str()),
+        ("linux", "/dev/vda")
+    );
+    assert_eq!(device.memory, [0x4000_0000, 0x9000_0000, 0x2000_0000]);
+    assert_eq!(device.registers, [1, 0x200]);
+    assert!(!device.read_only);
+}
+
+#[test]
+fn what_is_missing_or_short_is_named() {
+    let tree = tree();
+    let memory = tree.path().join("gearv/device@3/guest-memory");
+    fs::write(&memory, [0; 12]).unwrap();
+    let error = Board::read(tree.path()).unwrap_err();
+    assert!(
+        error.contains("guest-memory: is not 3 pairs of cells"),
+        "{error}"
+    );
+    fs::remove_file(&memory).unwrap();
+    assert!(
+        Board::read(tree.path())
+            .unwrap_err()
+            .contains("guest-memory")
+    );
+    let error = Board::read(std::path::Path::new("/nonexistent")).unwrap_err();
+    assert!(error.contains("not a GearV device VM"), "{error}");
+}

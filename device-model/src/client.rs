@@ -1,0 +1,234 @@
+//! gearctl's side of the control socket: typed questions about VMs, vCPUs, devices.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use gear1_abi::record::Record;
+use gear2_protocol::{op, outcome};
+
+use crate::control::{Answer, DeviceLine, name_of, numbers};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection to GDM.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+/// A VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vm {
+    /// Number.
+    pub id: u64,
+    /// Name.
+    pub name: String,
+    /// [`VmState`](gear1_abi::call::VmState) as a number.
+    pub state: u64,
+    /// vCPUs.
+    pub vcpus: u64,
+    /// Number of the first vCPU.
+    pub first_vcpu: u64,
+    /// Times it was started again.
+    pub restarts: u64,
+    /// It may power the machine off.
+    pub powers_off: bool,
+    /// Its vCPUs are held.
+    pub paused: bool,
+}
+
+/// What GDM says of itself and the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct About {
+    /// Protocol version of Gear2.
+    pub protocol: u64,
+    /// vCPUs of all VMs.
+    pub vcpus: u64,
+    /// VMs.
+    pub vms: u64,
+    /// Starts of GDM.
+    pub starts: u64,
+    /// Heartbeats of GDM.
+    pub beats: u64,
+    /// Counter frequency.
+    pub hz: u64,
+}
+
+impl Client {
+    /// Connects to the GDM whose sockets are in `run_directory`.
+    pub fn connect(run_directory: &str) -> Result<Self, String> {
+        let path = format!("{run_directory}/control");
+        let stream = UnixStream::connect(&path)
+            .map_err(|error| format!("no gdm answers at {path}: {error}"))?;
+        Self::over(stream)
+    }
+
+    /// Speaks over a stream that is connected.
+    pub fn over(stream: UnixStream) -> Result<Self, String> {
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .map_err(|error| error.to_string())?;
+        let stream = BufReader::new(stream);
+        Ok(Self { stream })
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line) {
+            Ok(0) => Err("gdm closed the connection".into()),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) => Err(format!("gdm does not answer: {error}")),
+        }
+    }
+
+    fn ask(&mut self, request: &str) -> Result<String, String> {
+        let sent = self
+            .stream
+            .get_mut()
+            .write_all(format!("{request}\n").as_bytes());
+        sent.map_err(|error| format!("gdm closed the connection: {error}"))?;
+        let line = self.line()?;
+        match line.split_once(' ') {
+            Some(("ok", rest)) => Ok(rest.to_owned()),
+            Some(("error", sentence)) => Err(sentence.to_owned()),
+            Some(_) | None => Err(garbled(&line)),
+        }
+    }
+
+    /// Asks Gear2 for an operation.
+    pub fn call(&mut self, op: u32, arguments: &[u64]) -> Result<Answer, String> {
+        let mut request = format!("call {op}");
+        for index in 0..4 {
+            let argument = arguments.get(index).copied().unwrap_or(0);
+            request.push_str(&format!(" {argument}"));
+        }
+        let answer = self.ask(&request)?;
+        let words: [u64; 7] = numbers(answer.split(' ')).ok_or_else(|| garbled(&answer))?;
+        let [outcome, results @ ..] = words;
+        let outcome = u32::try_from(outcome).unwrap_or(outcome::UNKNOWN);
+        Ok(Answer { outcome, results })
+    }
+
+    /// Asks for something that must succeed.
+    fn fetch(&mut self, op: u32, arguments: &[u64]) -> Result<[u64; 6], String> {
+        let answer = self.call(op, arguments)?;
+        match answer.outcome {
+            outcome::OK => Ok(answer.results),
+            other => Err(format!(
+                "Gear2 refuses operation {op} with {arguments:?}: {}",
+                describe(other)
+            )),
+        }
+    }
+
+    /// Returns what GDM says of itself.
+    pub fn about(&mut self) -> Result<About, String> {
+        let answer = self.ask("about")?;
+        let [protocol, vcpus, vms, starts, beats, hz] =
+            numbers(answer.split(' ')).ok_or_else(|| garbled(&answer))?;
+        Ok(About {
+            protocol,
+            vcpus,
+            vms,
+            starts,
+            beats,
+            hz,
+        })
+    }
+
+    /// Returns all VMs.
+    pub fn vms(&mut self) -> Result<Vec<Vm>, String> {
+        let count = self.about()?.vms;
+        (0..count).map(|id| self.vm(id)).collect()
+    }
+
+    fn vm(&mut self, id: u64) -> Result<Vm, String> {
+        let [state, vcpus, first_vcpu, restarts, flags, _] = self.fetch(op::VM_INFO, &[id])?;
+        Ok(Vm {
+            id,
+            name: name_of(&self.fetch(op::VM_NAME, &[id])?),
+            state,
+            vcpus,
+            first_vcpu,
+            restarts,
+            powers_off: flags & 1 != 0,
+            paused: flags & 2 != 0,
+        })
+    }
+
+    /// Finds a VM by name or number.
+    pub fn find(&mut self, name: &str) -> Result<Vm, String> {
+        let vms = self.vms()?;
+        let number = name.parse().ok();
+        let found = vms.iter().find(|vm| vm.name == name);
+        let found = found.or_else(|| vms.iter().find(|vm| Some(vm.id) == number));
+        found.cloned().ok_or_else(|| {
+            let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
+            format!("there is no VM `{name}`; there are: {}", names.join(", "))
+        })
+    }
+
+    /// Returns a vCPU's ticks run, CPU and state.
+    pub fn vcpu(&mut self, vcpu: u64) -> Result<[u64; 3], String> {
+        let [ran, cpu, state, ..] = self.fetch(op::VCPU_INFO, &[vcpu])?;
+        Ok([ran, cpu, state])
+    }
+
+    /// Returns how often a vCPU exited for a reason, and the ticks spent on it in Gear2.
+    pub fn exits(&mut self, vcpu: u64, reason: u64) -> Result<[u64; 2], String> {
+        let [exits, ticks, ..] = self.fetch(op::EXIT_STATS, &[vcpu, reason])?;
+        Ok([exits, ticks])
+    }
+
+    /// Returns Gear1's ABI version, the protocol version, the counter, CPUs, and forwarded MMIO accesses.
+    pub fn version(&mut self) -> Result<[u64; 5], String> {
+        let [abi, protocol, counter, cpus, forwarded, _] = self.fetch(op::VERSION, &[])?;
+        Ok([abi, protocol, counter, cpus, forwarded])
+    }
+
+    /// Returns the log record at a cursor and the next cursor.
+    pub fn log(&mut self, cursor: u64) -> Result<Option<(u64, Record)>, String> {
+        let answer = self.call(op::LOG_READ, &[cursor])?;
+        if answer.outcome != outcome::OK {
+            return Ok(None);
+        }
+        let [next, time, id_and_cpu, values @ ..] = answer.results;
+        let record = Record {
+            time,
+            id_and_cpu,
+            values,
+        };
+        Ok(Some((next, record)))
+    }
+
+    /// Returns the devices' figures.
+    pub fn devices(&mut self) -> Result<Vec<DeviceLine>, String> {
+        let answer = self.ask("devices")?;
+        let count: usize = answer.parse().map_err(|_| garbled(&answer))?;
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            let line = self.line()?;
+            lines.push(DeviceLine::parse(&line).ok_or_else(|| garbled(&line))?);
+        }
+        Ok(lines)
+    }
+}
+
+fn garbled(line: &str) -> String {
+    format!(
+        "gdm answers `{line}`, which this gearctl does not understand: take both from the same GearV"
+    )
+}
+
+/// Says what an outcome means.
+pub fn describe(outcome: u32) -> String {
+    match outcome {
+        outcome::OK => "done".into(),
+        outcome::STARTED => "begun".into(),
+        outcome::NOT_FOUND => "it does not exist".into(),
+        outcome::WRONG_STATE => "its state does not allow it".into(),
+        outcome::UNKNOWN => "it knows no such operation".into(),
+        other => format!("outcome {other}"),
+    }
+}

@@ -1,0 +1,508 @@
+//! The commands of `gearctl`.
+//!
+//! Owns: reading the command line, and the form of the answers: each is one JSON
+//! value, printed as it is with `--json` and as tables without.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::exit::ExitReason;
+use gear1_abi::record::{Record, RecordId};
+use gear2_protocol::{PROTOCOL_VERSION, op, outcome};
+
+use crate::client::{Client, Vm, describe};
+use crate::control::{DEVICE_NUMBERS, DeviceLine};
+use crate::hub::RUN_DIRECTORY;
+use crate::json::Json;
+use crate::serial::file_name;
+use crate::sys::{self, Wait};
+
+#[cfg(test)]
+mod tests;
+
+/// How `gearctl` is used.
+pub const USAGE: &str = "\
+usage: gearctl [--json] [--run DIR] COMMAND
+
+  list                    the VMs
+  start|stop|restart VM   change a VM's life
+  pause|resume VM         hold its vCPUs, let them go on
+  console VM [--virtio]   its serial console, or its virtio console; Ctrl-] leaves
+  stats [VM]              vCPUs, exits by reason, devices
+  top [COUNT]             CPU share and exits, each second
+  log [-f]                Gear1's records; -f waits for more
+  version                 versions of all parts";
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Show the VMs.
+    List,
+    /// Ask for an operation of [`op`] on a VM.
+    Change(u32, String),
+    /// Connect to a VM's console.
+    Console {
+        /// The VM.
+        vm: String,
+        /// The virtio console, not the serial one.
+        virtio: bool,
+    },
+    /// Show figures of a VM, or all.
+    Stats(Option<String>),
+    /// Show figures each second, so many times.
+    Top(u64),
+    /// Show the log, and wait for more.
+    Log(bool),
+    /// Show versions.
+    Version,
+}
+
+/// A command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Print JSON.
+    pub json: bool,
+    /// Where GDM's sockets are.
+    pub run_directory: String,
+    /// What to do.
+    pub command: Command,
+}
+
+/// Reads a command line.
+pub fn parse(words: &[&str]) -> Result<Line, String> {
+    let mut json = false;
+    let mut run_directory = RUN_DIRECTORY.to_owned();
+    let mut rest = Vec::new();
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        match word {
+            "--json" => json = true,
+            "--run" => words
+                .next()
+                .ok_or("--run takes a directory")?
+                .clone_into(&mut run_directory),
+            _ => rest.push(word),
+        }
+    }
+    Ok(Line {
+        json,
+        run_directory,
+        command: parse_command(&rest)?,
+    })
+}
+
+fn parse_command(words: &[&str]) -> Result<Command, String> {
+    Ok(match words {
+        ["list"] => Command::List,
+        ["start", vm] => Command::Change(op::VM_START, (*vm).into()),
+        ["stop", vm] => Command::Change(op::VM_STOP, (*vm).into()),
+        ["restart", vm] => Command::Change(op::VM_RESTART, (*vm).into()),
+        ["pause", vm] => Command::Change(op::VM_PAUSE, (*vm).into()),
+        ["resume", vm] => Command::Change(op::VM_RESUME, (*vm).into()),
+        ["console", vm] => console_command(vm, false),
+        ["console", "--virtio", vm] | ["console", vm, "--virtio"] => console_command(vm, true),
+        ["stats"] => Command::Stats(None),
+        ["stats", vm] => Command::Stats(Some((*vm).into())),
+        ["top"] => Command::Top(u64::MAX),
+        ["top", count] => Command::Top(
+            count
+                .parse()
+                .map_err(|_| format!("`{count}` is not a number of times"))?,
+        ),
+        ["log"] => Command::Log(false),
+        ["log", "-f"] => Command::Log(true),
+        ["version"] => Command::Version,
+        [] => return Err(USAGE.into()),
+        [word, ..] => return Err(format!("cannot do `{word}` like this\n{USAGE}")),
+    })
+}
+
+fn console_command(vm: &str, virtio: bool) -> Command {
+    let vm = vm.to_owned();
+    Command::Console { vm, virtio }
+}
+
+/// Does what a command line says, and prints to `out`. The error is a sentence.
+pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), String> {
+    let mut client = Client::connect(&line.run_directory)?;
+    let mut print = |json: &Json| -> Result<(), String> {
+        let text = if line.json {
+            format!("{json}\n")
+        } else {
+            as_text(json)
+        };
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(|error| format!("cannot print: {error}"))
+    };
+    match &line.command {
+        Command::List => print(&list(&mut client)?),
+        Command::Change(op, vm) => print(&change(&mut client, *op, vm)?),
+        Command::Console { vm, virtio } => {
+            let vm = client.find(vm)?;
+            console(&line.run_directory, &vm.name, *virtio)
+        }
+        Command::Stats(vm) => print(&stats(&mut client, vm.as_deref())?),
+        Command::Top(count) => top(&mut client, *count, !line.json, &mut print),
+        Command::Log(follow) => log(&mut client, *follow, &mut print),
+        Command::Version => print(&version(&mut client)?),
+    }
+}
+
+fn vm_state(vm: &Vm) -> String {
+    let state = match VmState::from_reg(vm.state) {
+        Some(state) => format!("{state:?}").to_lowercase(),
+        None => format!("state {}", vm.state),
+    };
+    if vm.paused {
+        format!("{state}, paused")
+    } else {
+        state
+    }
+}
+
+fn list(client: &mut Client) -> Result<Json, String> {
+    let rows = client.vms()?.into_iter().map(|vm| {
+        Json::Object(vec![
+            ("id", vm.id.into()),
+            ("name", vm.name.as_str().into()),
+            ("state", vm_state(&vm).as_str().into()),
+            ("vcpus", vm.vcpus.into()),
+            ("restarts", vm.restarts.into()),
+            ("powers_off", Json::Bool(vm.powers_off)),
+        ])
+    });
+    Ok(Json::List(rows.collect()))
+}
+
+fn change(client: &mut Client, op: u32, name: &str) -> Result<Json, String> {
+    let vm = client.find(name)?;
+    let outcome = client.call(op, &[vm.id])?.outcome;
+    match outcome {
+        outcome::OK | outcome::STARTED => Ok(Json::Object(vec![
+            ("vm", vm.name.as_str().into()),
+            ("outcome", describe(outcome).as_str().into()),
+        ])),
+        other => Err(format!(
+            "VM {} is {}: {}",
+            vm.name,
+            vm_state(&vm),
+            describe(other)
+        )),
+    }
+}
+
+fn stats(client: &mut Client, name: Option<&str>) -> Result<Json, String> {
+    let vms = match name {
+        Some(name) => vec![client.find(name)?],
+        None => client.vms()?,
+    };
+    let [_, _, counter, _, forwarded] = client.version()?;
+    let mut vcpus = Vec::new();
+    let mut exits = Vec::new();
+    for vm in &vms {
+        for vcpu in vm.first_vcpu..vm.first_vcpu + vm.vcpus {
+            let [ran, cpu, state] = client.vcpu(vcpu)?;
+            let total = exit_rows(client, vm, vcpu, &mut exits)?;
+            vcpus.push(Json::Object(vec![
+                ("vcpu", vcpu.into()),
+                ("vm", vm.name.as_str().into()),
+                ("cpu", cpu.into()),
+                ("state", vcpu_state(state).as_str().into()),
+                ("ran_ticks", ran.into()),
+                ("share", share(ran, counter).as_str().into()),
+                ("exits", total.into()),
+            ]));
+        }
+    }
+    let devices = client.devices()?.into_iter();
+    let devices = devices.filter(|line| vms.iter().any(|vm| line.texts.first() == Some(&vm.name)));
+    Ok(Json::Object(vec![
+        ("vcpus", Json::List(vcpus)),
+        ("exits", Json::List(exits)),
+        ("devices", Json::List(devices.map(device_row).collect())),
+        ("mmio_events", forwarded.into()),
+        ("counter", counter.into()),
+    ]))
+}
+
+fn exit_rows(client: &mut Client, vm: &Vm, vcpu: u64, rows: &mut Vec<Json>) -> Result<u64, String> {
+    let mut total = 0;
+    for reason in ExitReason::ALL {
+        let [exits, ticks] = client.exits(vcpu, *reason as u64)?;
+        total += exits;
+        if exits > 0 {
+            rows.push(Json::Object(vec![
+                ("vcpu", vcpu.into()),
+                ("vm", vm.name.as_str().into()),
+                ("reason", reason.label().into()),
+                ("exits", exits.into()),
+                ("ticks", ticks.into()),
+            ]));
+        }
+    }
+    Ok(total)
+}
+
+fn device_row(line: DeviceLine) -> Json {
+    let names = ["vm", "type", "backend"];
+    let texts = names.into_iter().zip(&line.texts);
+    let texts = texts.map(|(name, text)| (name, text.as_str().into()));
+    let numbers = DEVICE_NUMBERS.into_iter().zip(line.numbers);
+    let numbers = numbers.map(|(name, number)| (name, number.into()));
+    Json::Object(texts.chain(numbers).collect())
+}
+
+fn vcpu_state(state: u64) -> String {
+    match VcpuState::from_reg(state) {
+        Some(state) => format!("{state:?}").to_lowercase(),
+        None => format!("state {state}"),
+    }
+}
+
+/// Returns a part of a time as a percentage.
+fn share(part: u64, whole: u64) -> String {
+    let tenths = u128::from(part) * 1000 / u128::from(whole.max(1));
+    format!("{}.{} %", tenths / 10, tenths % 10)
+}
+
+/// Counter, then for each vCPU the ticks it ran and its exits.
+type Sample = (u64, BTreeMap<u64, [u64; 2]>);
+
+fn sample(client: &mut Client, vms: &[Vm]) -> Result<Sample, String> {
+    let [_, _, counter, ..] = client.version()?;
+    let mut vcpus = BTreeMap::new();
+    for vm in vms {
+        for vcpu in vm.first_vcpu..vm.first_vcpu + vm.vcpus {
+            let [ran, ..] = client.vcpu(vcpu)?;
+            let mut exits = 0;
+            for reason in ExitReason::ALL {
+                exits += client.exits(vcpu, *reason as u64)?[0];
+            }
+            vcpus.insert(vcpu, [ran, exits]);
+        }
+    }
+    Ok((counter, vcpus))
+}
+
+fn top(
+    client: &mut Client,
+    count: u64,
+    clear: bool,
+    print: &mut dyn FnMut(&Json) -> Result<(), String>,
+) -> Result<(), String> {
+    let vms = client.vms()?;
+    let (mut time, mut old) = sample(client, &vms)?;
+    for _ in 0..count {
+        std::thread::sleep(Duration::from_secs(1));
+        let (now, new) = sample(client, &vms)?;
+        if clear {
+            // Home, and clear the screen.
+            print!("\x1b[H\x1b[2J");
+        }
+        print(&top_rows(&vms, now.wrapping_sub(time), &old, &new))?;
+        (time, old) = (now, new);
+    }
+    Ok(())
+}
+
+fn top_rows(
+    vms: &[Vm],
+    ticks: u64,
+    old: &BTreeMap<u64, [u64; 2]>,
+    new: &BTreeMap<u64, [u64; 2]>,
+) -> Json {
+    let mut rows = Vec::new();
+    for vm in vms {
+        for vcpu in vm.first_vcpu..vm.first_vcpu + vm.vcpus {
+            let [ran_before, exits_before] = old.get(&vcpu).copied().unwrap_or_default();
+            let [ran, exits] = new.get(&vcpu).copied().unwrap_or_default();
+            rows.push(Json::Object(vec![
+                ("vcpu", vcpu.into()),
+                ("vm", vm.name.as_str().into()),
+                (
+                    "share",
+                    share(ran.saturating_sub(ran_before), ticks).as_str().into(),
+                ),
+                ("exits", exits.saturating_sub(exits_before).into()),
+            ]));
+        }
+    }
+    Json::List(rows)
+}
+
+fn log(
+    client: &mut Client,
+    follow: bool,
+    print: &mut dyn FnMut(&Json) -> Result<(), String>,
+) -> Result<(), String> {
+    let hz = client.about()?.hz.max(1);
+    let mut cursor = 0;
+    loop {
+        let mut rows = Vec::new();
+        while let Some((next, record)) = client.log(cursor)? {
+            if next == cursor {
+                break;
+            }
+            cursor = next;
+            rows.push(record_row(&record, hz));
+        }
+        if !rows.is_empty() || !follow {
+            print(&Json::List(rows))?;
+        }
+        if !follow {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+fn record_row(record: &Record, hz: u64) -> Json {
+    let id = record.id_and_cpu & 0xffff_ffff;
+    let mut text = match RecordId::from_index(id) {
+        Some(id) => id.text().to_owned(),
+        None => format!("record {id}: {{0}} {{1}} {{2}}"),
+    };
+    for (index, value) in record.values.iter().enumerate() {
+        text = text.replace(&format!("{{{index}}}"), &format!("{value:#x}"));
+    }
+    let microseconds = u128::from(record.time) * 1_000_000 / u128::from(hz);
+    let time = format!(
+        "{}.{:06}",
+        microseconds / 1_000_000,
+        microseconds % 1_000_000
+    );
+    Json::Object(vec![
+        ("time", time.as_str().into()),
+        ("cpu", (record.id_and_cpu >> 32).into()),
+        ("message", text.as_str().into()),
+    ])
+}
+
+fn version(client: &mut Client) -> Result<Json, String> {
+    let about = client.about()?;
+    let [abi, protocol, _, cpus, _] = client.version()?;
+    let pair = |version: u64| format!("{}.{}", version >> 16, version & 0xffff);
+    Ok(Json::Object(vec![
+        ("gearctl", env!("CARGO_PKG_VERSION").into()),
+        (
+            "protocol",
+            pair(u64::from(PROTOCOL_VERSION)).as_str().into(),
+        ),
+        ("gear1_abi", pair(abi).as_str().into()),
+        ("gear2_protocol", pair(protocol).as_str().into()),
+        ("cpus", cpus.into()),
+        ("gdm_starts", about.starts.into()),
+    ]))
+}
+
+/// Connects the terminal with a console until Ctrl-] is typed or either side ends.
+fn console(run_directory: &str, vm: &str, virtio: bool) -> Result<(), String> {
+    const ESCAPE: u8 = 0x1d;
+    let kind = if virtio { "console" } else { "serial" };
+    let path = format!("{run_directory}/{}.{kind}", file_name(vm));
+    let mut socket = UnixStream::connect(&path)
+        .map_err(|error| format!("VM {vm} has no {kind} at {path}: {error}"))?;
+    let (mut input, mut output) = (std::io::stdin(), std::io::stdout());
+    let old = sys::set_raw(&input).ok();
+    let mut bytes = [0; 1024];
+    let mut typed = true;
+    let read = |fd| Wait {
+        fd,
+        read: true,
+        write: false,
+    };
+    let ended = loop {
+        let keyboard = if typed { input.as_raw_fd() } else { -1 };
+        let ready = sys::wait(&[read(keyboard), read(socket.as_raw_fd())], -1);
+        if ready.first() == Some(&true) {
+            let length = input.read(&mut bytes).unwrap_or(0);
+            typed = length > 0;
+            let bytes = bytes.get(..length).unwrap_or_default();
+            if bytes.contains(&ESCAPE) {
+                break Ok(());
+            }
+            if socket.write_all(bytes).is_err() {
+                break Err(());
+            }
+        }
+        if ready.get(1) == Some(&true) {
+            let length = socket.read(&mut bytes).unwrap_or(0);
+            let bytes = bytes.get(..length).unwrap_or_default();
+            if length == 0
+                || output
+                    .write_all(bytes)
+                    .and_then(|()| output.flush())
+                    .is_err()
+            {
+                break Err(());
+            }
+        }
+    };
+    if let Some(old) = old {
+        let _ = sys::set_mode(&input, &old);
+        let _ = output.write_all(b"\r\n");
+    }
+    ended.map_err(|()| format!("the console of VM {vm} was closed"))
+}
+
+/// Prints lists of objects as tables, and an object's numbers and texts as lines.
+fn as_text(json: &Json) -> String {
+    match json {
+        Json::List(rows) => table(rows),
+        Json::Object(fields) => {
+            let mut text = String::new();
+            for (name, value) in fields {
+                let _ = match value {
+                    Json::List(rows) => writeln!(text, "{name}:\n{}", table(rows)),
+                    other => writeln!(text, "{name}: {}", cell(other)),
+                };
+            }
+            text
+        }
+        other => format!("{}\n", cell(other)),
+    }
+}
+
+fn cell(json: &Json) -> String {
+    match json {
+        Json::Text(text) if text.is_empty() => "-".into(),
+        Json::Text(text) => text.clone(),
+        Json::Bool(value) => (if *value { "yes" } else { "no" }).into(),
+        Json::Number(_) | Json::List(_) | Json::Object(_) => json.to_string(),
+    }
+}
+
+fn table(rows: &[Json]) -> String {
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for row in rows {
+        let Json::Object(fields) = row else {
+            continue;
+        };
+        if lines.is_empty() {
+            lines.push(fields.iter().map(|(name, _)| name.to_uppercase()).collect());
+        }
+        lines.push(fields.iter().map(|(_, value)| cell(value)).collect());
+    }
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths);
+        let cells: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,325 @@
+//! The control mailbox in the shared region, and the unix socket by which `gearctl` uses it.
+//!
+//! Owns: the order of users: one operation is in the mailbox at a time. The socket
+//! speaks lines of text:
+//!
+//! | request | answer |
+//! |---|---|
+//! | `call OP A0 A1 A2 A3` | `ok OUTCOME R0 R1 R2 R3 R4 R5` |
+//! | `about` | `ok PROTOCOL VCPUS VMS STARTS BEATS HZ` |
+//! | `devices` | `ok COUNT`, then a line for each device (see [`DeviceLine`]) |
+//! | anything else | `error SENTENCE` |
+
+use std::fmt;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gear2_protocol::{Region, op};
+
+use crate::board::DeviceNode;
+use crate::mapping::{Doorbell, finish_stores};
+use crate::state::{DeviceState, Word};
+use crate::sys::{self, Wait};
+
+#[cfg(test)]
+mod tests;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+const STEP: Duration = Duration::from_micros(200);
+const MOST_CLIENTS: usize = 16;
+const LONGEST_LINE: usize = 256;
+
+/// What Gear2 answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// One of [`gear2_protocol::outcome`].
+    pub outcome: u32,
+    /// Result words.
+    pub results: [u64; 6],
+}
+
+/// Gear2 did not answer in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silent;
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gear2 does not answer")
+    }
+}
+
+/// The mailbox.
+#[derive(Debug)]
+pub struct Mailbox {
+    region: &'static Region,
+    doorbell: Mutex<Doorbell>,
+}
+
+impl Mailbox {
+    /// Takes the mailbox of a region.
+    pub fn new(region: &'static Region, doorbell: Doorbell) -> Self {
+        let doorbell = Mutex::new(doorbell);
+        Self { region, doorbell }
+    }
+
+    /// Asks Gear2 for an operation and waits for its answer.
+    pub fn call(&self, op: u32, arguments: [u64; 4]) -> Result<Answer, Silent> {
+        let doorbell = self.doorbell.lock();
+        let doorbell = doorbell.unwrap_or_else(PoisonError::into_inner);
+        let control = &self.region.control;
+        control.op.store(op, Ordering::Relaxed);
+        for (word, value) in control.arguments.iter().zip(arguments) {
+            word.store(value, Ordering::Relaxed);
+        }
+        let number = control.asked.load(Ordering::Relaxed).wrapping_add(1);
+        finish_stores();
+        control.asked.store(number, Ordering::Release);
+        doorbell.ring();
+        let start = Instant::now();
+        while control.answered.load(Ordering::Acquire) != number {
+            if start.elapsed() > PATIENCE {
+                return Err(Silent);
+            }
+            std::thread::sleep(STEP);
+        }
+        let mut results = [0; 6];
+        for (result, word) in results.iter_mut().zip(&control.results) {
+            *result = word.load(Ordering::Relaxed);
+        }
+        let outcome = control.outcome.load(Ordering::Relaxed);
+        Ok(Answer { outcome, results })
+    }
+
+    /// Returns a VM's name, or one made of its number if Gear2 tells none.
+    pub fn vm_name(&self, vm: usize) -> String {
+        let answer = self.call(op::VM_NAME, [vm as u64, 0, 0, 0]);
+        let name = answer.ok().map(|answer| name_of(&answer.results));
+        name.filter(|name| !name.is_empty())
+            .unwrap_or_else(|| format!("vm{vm}"))
+    }
+}
+
+/// Returns the text in result words: bytes in memory order, up to a zero.
+pub fn name_of(words: &[u64]) -> String {
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    let text: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// A device's figures, as a line of the `devices` answer: the numbers in this order, then the texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceLine {
+    /// Channel, status register, then the counters of the device's page.
+    pub numbers: [u64; 10],
+    /// VM, type, backend.
+    pub texts: [String; 3],
+}
+
+/// Names of [`DeviceLine::numbers`].
+pub const DEVICE_NUMBERS: [&str; 10] = [
+    "channel",
+    "status",
+    "requests",
+    "errors",
+    "bytes_out",
+    "bytes_in",
+    "wakeups",
+    "interrupts",
+    "breaks",
+    "registers",
+];
+
+impl DeviceLine {
+    fn of(region: &'static Region, node: &DeviceNode) -> Option<Self> {
+        let state = DeviceState::new(region.devices.get(node.channel)?);
+        let words = [
+            Word::Status,
+            Word::Requests,
+            Word::Errors,
+            Word::BytesOut,
+            Word::BytesIn,
+            Word::Wakeups,
+            Word::Interrupts,
+            Word::Breaks,
+            Word::Registers,
+        ];
+        let mut numbers = [node.channel as u64; 10];
+        for (number, word) in numbers.iter_mut().skip(1).zip(words) {
+            *number = state.get(word);
+        }
+        let kind = node.kind.name().to_owned();
+        let texts = [node.vm.clone(), kind, node.backend.clone()];
+        Some(Self { numbers, texts })
+    }
+
+    /// Reads a line.
+    pub fn parse(line: &str) -> Option<Self> {
+        let mut words = line.splitn(13, ' ');
+        let mut result = Self::default();
+        for number in &mut result.numbers {
+            *number = words.next()?.parse().ok()?;
+        }
+        for text in &mut result.texts {
+            words.next()?.clone_into(text);
+        }
+        Some(result)
+    }
+}
+
+impl fmt::Display for DeviceLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for number in self.numbers {
+            write!(f, "{number} ")?;
+        }
+        write!(f, "{}", self.texts.join(" "))
+    }
+}
+
+/// The server of the control socket.
+#[derive(Debug)]
+pub struct Server<'m> {
+    listener: UnixListener,
+    clients: Vec<Client>,
+    region: &'static Region,
+    mailbox: &'m Mailbox,
+    devices: Vec<DeviceNode>,
+}
+
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    line: Vec<u8>,
+}
+
+impl<'m> Server<'m> {
+    /// Makes the socket at `path`.
+    pub fn bind(
+        path: &str,
+        region: &'static Region,
+        mailbox: &'m Mailbox,
+        devices: Vec<DeviceNode>,
+    ) -> std::io::Result<Self> {
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            clients: Vec::new(),
+            region,
+            mailbox,
+            devices,
+        })
+    }
+
+    /// Serves for ever.
+    pub fn run(&mut self) {
+        loop {
+            self.turn(1000);
+        }
+    }
+
+    /// Waits for requests, and answers them.
+    pub fn turn(&mut self, milliseconds: i32) {
+        let clients = self.clients.iter().map(|client| client.stream.as_raw_fd());
+        let fds = std::iter::once(self.listener.as_raw_fd()).chain(clients);
+        let waits: Vec<Wait> = fds
+            .map(|fd| Wait {
+                fd,
+                read: true,
+                write: false,
+            })
+            .collect();
+        let ready = sys::wait(&waits, milliseconds);
+        let mut ready = ready.into_iter().skip(1);
+        let mut clients = std::mem::take(&mut self.clients);
+        clients.retain_mut(|client| !ready.next().unwrap_or(false) || self.serve(client));
+        self.clients = clients;
+        self.accept();
+    }
+
+    fn accept(&mut self) {
+        while self.clients.len() < MOST_CLIENTS
+            && let Ok((stream, _)) = self.listener.accept()
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                let line = Vec::new();
+                self.clients.push(Client { stream, line });
+            }
+        }
+    }
+
+    /// Reads what a client sent and answers whole lines; false when it is to be dropped.
+    fn serve(&self, client: &mut Client) -> bool {
+        let mut bytes = [0; LONGEST_LINE];
+        let length = match client.stream.read(&mut bytes) {
+            Ok(0) => return false,
+            Ok(length) => length,
+            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+        };
+        client.line.extend(bytes.iter().take(length));
+        while let Some(end) = client.line.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = client.line.drain(..=end).collect();
+            let answer = self.answer(String::from_utf8_lossy(&line).trim());
+            // A client that does not take its answer is not waited for.
+            if client.stream.write_all(answer.as_bytes()).is_err() {
+                return false;
+            }
+        }
+        client.line.len() <= LONGEST_LINE
+    }
+
+    fn answer(&self, line: &str) -> String {
+        let mut words = line.split(' ');
+        match words.next() {
+            Some("about") => self.about(),
+            Some("devices") => self.device_lines(),
+            Some("call") => match numbers::<5>(words) {
+                Some([op, arguments @ ..]) => self.call(op, arguments),
+                None => "error call takes an operation and four arguments, all numbers\n".into(),
+            },
+            Some(_) | None => format!("error there is no request `{line}`\n"),
+        }
+    }
+
+    fn call(&self, op: u64, arguments: [u64; 4]) -> String {
+        let op = u32::try_from(op).unwrap_or(op::NONE);
+        match self.mailbox.call(op, arguments) {
+            Ok(answer) => {
+                let results: Vec<String> = answer.results.iter().map(u64::to_string).collect();
+                format!("ok {} {}\n", answer.outcome, results.join(" "))
+            }
+            Err(silent) => format!("error {silent}\n"),
+        }
+    }
+
+    fn about(&self) -> String {
+        let header = &self.region.header;
+        let words = [
+            &header.version,
+            &header.vcpu_count,
+            &header.vm_count,
+            &header.gdm_starts,
+            &header.gdm_beats,
+            &header.counter_hz,
+        ];
+        let words = words.map(|word| word.load(Ordering::Relaxed).to_string());
+        format!("ok {}\n", words.join(" "))
+    }
+
+    fn device_lines(&self) -> String {
+        let lines = self.devices.iter();
+        let lines = lines.filter_map(|node| DeviceLine::of(self.region, node));
+        let lines: Vec<String> = lines.map(|line| format!("{line}\n")).collect();
+        format!("ok {}\n{}", lines.len(), lines.concat())
+    }
+}
+
+/// Reads exactly `N` numbers.
+pub fn numbers<'t, const N: usize>(words: impl Iterator<Item = &'t str>) -> Option<[u64; N]> {
+    let numbers: Option<Vec<u64>> = words.map(|word| word.parse().ok()).collect();
+    numbers?.try_into().ok()
+}

@@ -1,0 +1,62 @@
+//! Interrupts for userspace: line events of the emulated PL061s.
+//!
+//! Owns: finding the GPIO chip of a PL061 by its address, and its lines.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::sys;
+
+/// A line whose rising edges wake this process.
+#[derive(Debug)]
+pub struct Line(File);
+
+impl Line {
+    /// Takes the line `line` of the PL061 at physical address `address`.
+    pub fn open(address: u64, line: u32) -> io::Result<Self> {
+        let chip = find(address)?;
+        Ok(Self(sys::gpio_line(&chip, line)?))
+    }
+
+    /// Takes any descriptor that becomes readable (tests).
+    pub fn of_file(file: File) -> Self {
+        Self(file)
+    }
+
+    /// Returns the descriptor to wait for.
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+
+    /// Throws the events away: they only say "look".
+    pub fn drain(&self) {
+        // Sixteen events of 48 bytes.
+        let mut events = [0; 768];
+        while matches!((&self.0).read(&mut events), Ok(length) if length > 0) {}
+    }
+}
+
+/// Finds the chip whose device node has `address` as its first register, or whose
+/// label is the node's name on the bus (`c000000.pl061`).
+fn find(address: u64) -> io::Result<File> {
+    let prefix = format!("{address:x}.");
+    for entry in fs::read_dir("/sys/bus/gpio/devices")?.flatten() {
+        let name = entry.file_name();
+        let Ok(chip) = File::open(Path::new("/dev").join(&name)) else {
+            continue;
+        };
+        let register = [
+            entry.path().join("of_node/reg"),
+            entry.path().join("device/of_node/reg"),
+        ]
+        .iter()
+        .find_map(|path| fs::read(path).ok());
+        let here = register.is_some_and(|bytes| bytes.starts_with(&address.to_be_bytes()));
+        if here || sys::gpio_label(&chip)?.starts_with(&prefix) {
+            return Ok(chip);
+        }
+    }
+    let message = format!("no GPIO chip at {address:#x}");
+    Err(io::Error::new(io::ErrorKind::NotFound, message))
+}

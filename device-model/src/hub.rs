@@ -1,0 +1,398 @@
+//! Start of GDM, and the thread that wakes the others.
+//!
+//! Owns: finding and mapping what `/gearv` of the device tree names, the version
+//! handshake, the threads, the heartbeat.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gear2_protocol::{
+    DOORBELL_GEAR2, LINE_REQUEST, MAGIC, PROTOCOL_VERSION, REGION_SIZE, Region, VIRTIO_STRIDE,
+    doorbell_device, line_of_channel, slot,
+};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use crate::backend::{self, Absent, Backend};
+use crate::board::{Board, DOORBELLS, DeviceNode, PAGE, REGISTER_PAGES};
+use crate::control::{Mailbox, Server};
+use crate::gpio::Line;
+use crate::mapping::{self, Doorbell, Memory, Registers};
+use crate::sandbox::{self, Role};
+use crate::serial::Serials;
+use crate::state::DeviceState;
+use crate::sys::{self, Wait};
+use crate::worker::{Wiring, Worker};
+
+#[cfg(test)]
+mod tests;
+
+/// Where GDM and gearctl meet.
+pub const RUN_DIRECTORY: &str = "/run/gearv";
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The device tree.
+    pub tree: PathBuf,
+    /// Directory of the sockets.
+    pub run_directory: String,
+    /// Look all the time instead of waiting for interrupts.
+    pub spin: bool,
+    /// Restrict the threads' system calls.
+    pub sandbox: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            tree: "/proc/device-tree".into(),
+            run_directory: RUN_DIRECTORY.into(),
+            spin: false,
+            sandbox: true,
+        }
+    }
+}
+
+/// How long Gear2 is given to set up the region, and a backend to appear.
+const PATIENCE: Duration = Duration::from_secs(10);
+const STEP: Duration = Duration::from_millis(100);
+const BEAT: Duration = Duration::from_millis(500);
+
+/// Everything mapped.
+struct Machine {
+    region: &'static Region,
+    doorbells: Registers,
+    window: u64,
+    memories: BTreeMap<u64, Memory>,
+    pages: BTreeMap<u32, mapping::Mapping>,
+}
+
+/// Serves all devices; returns only when that cannot be begun.
+pub fn run(options: &Options) -> Result<std::convert::Infallible, String> {
+    let board = Board::read(&options.tree)?;
+    fs::create_dir_all(&options.run_directory)
+        .map_err(|error| format!("{}: {error}", options.run_directory))?;
+    let lock = lock(&options.run_directory)?;
+    let machine = Machine::map(&board)?;
+    handshake(machine.region)?;
+    let hub = Hub::start(options, board, &machine)?;
+    // Held until GDM ends.
+    std::mem::forget(lock);
+    enter(options.sandbox, Role::Hub);
+    hub.run()
+}
+
+/// Two device models would serve the same queues.
+fn lock(run_directory: &str) -> Result<File, String> {
+    let path = format!("{run_directory}/gdm.lock");
+    let file = File::create(&path).map_err(|error| format!("{path}: {error}"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(_) => Err(format!("{path} is locked: another gdm runs")),
+    }
+}
+
+/// Waits for Gear2's header, compares versions and announces this start.
+fn handshake(region: &Region) -> Result<(), String> {
+    let header = &region.header;
+    let start = Instant::now();
+    while header.magic.load(Ordering::Acquire) != MAGIC {
+        if start.elapsed() > PATIENCE {
+            return Err("Gear2 has not set up the shared region".into());
+        }
+        thread::sleep(STEP);
+    }
+    let version = header.version.load(Ordering::Relaxed);
+    if version >> 16 != PROTOCOL_VERSION >> 16 {
+        return Err(format!(
+            "Gear2 speaks protocol version {}.{}, this gdm {}.{}: take both from the same GearV",
+            version >> 16,
+            version & 0xffff,
+            PROTOCOL_VERSION >> 16,
+            PROTOCOL_VERSION & 0xffff
+        ));
+    }
+    header.gdm_starts.fetch_add(1, Ordering::AcqRel);
+    header.gdm_beats.fetch_add(1, Ordering::AcqRel);
+    Ok(())
+}
+
+fn enter(wanted: bool, role: Role) {
+    if !wanted {
+        return;
+    }
+    if let Err(error) = sandbox::enter(role) {
+        eprintln!("gdm: no seccomp filter: {error}");
+    }
+}
+
+fn eventfd() -> Result<EventFd, String> {
+    EventFd::new(EFD_NONBLOCK).map_err(|error| format!("eventfd: {error}"))
+}
+
+impl Machine {
+    fn map(board: &Board) -> Result<Self, String> {
+        let named = |what: &str, error: io::Error| format!("{what}: {error}");
+        let region = mapping::map_dax(board.control, REGION_SIZE)
+            .map_err(|error| named("shared region", error))?
+            .region()
+            .ok_or("shared region: not aligned")?;
+        let doorbells = mapping::map_physical(board.window + DOORBELLS, PAGE as usize)
+            .map_err(|error| named("doorbell page", error))?
+            .registers(0, PAGE as usize)
+            .ok_or("doorbell page: not aligned")?;
+        let mut machine = Self {
+            region,
+            doorbells,
+            window: board.window,
+            memories: BTreeMap::new(),
+            pages: BTreeMap::new(),
+        };
+        for device in &board.devices {
+            let [ipa, pa, size] = device.memory;
+            if !machine.memories.contains_key(&pa) {
+                let what = format!("RAM of VM {}", device.vm);
+                let memory = mapping::map_dax(pa, size as usize)
+                    .map_err(|error| named(&what, error))?
+                    .memory(ipa);
+                let memory = memory.ok_or(format!("{what}: out of range"))?;
+                machine.memories.insert(pa, memory);
+            }
+            let [page, _] = device.registers;
+            if !machine.pages.contains_key(&page) {
+                let address = board.window + REGISTER_PAGES + u64::from(page) * PAGE;
+                let mapping = mapping::map_physical(address, PAGE as usize)
+                    .map_err(|error| named("register page", error))?;
+                machine.pages.insert(page, mapping);
+            }
+        }
+        Ok(machine)
+    }
+
+    fn line(&self, pl061: usize, line: u32) -> Result<Line, String> {
+        let address = self.window + pl061 as u64 * PAGE;
+        Line::open(address, line)
+            .map_err(|error| format!("line {line} of the PL061 at {address:#x}: {error}"))
+    }
+
+    fn doorbell(&self, offset: usize) -> Doorbell {
+        let page = self.doorbells;
+        Doorbell { page, offset }
+    }
+
+    fn wiring(&self, device: &DeviceNode, spin: bool) -> Result<Wiring, String> {
+        let name = format!("{}/{}{}", device.vm, device.kind.name(), device.channel);
+        let [page, offset] = device.registers;
+        let [_, pa, _] = device.memory;
+        let page = self.pages.get(&page);
+        let registers =
+            page.and_then(|page| page.registers(offset as usize, VIRTIO_STRIDE as usize));
+        let (pl061, line) = line_of_channel(device.channel);
+        Ok(Wiring {
+            channel: device.channel,
+            region: self.region,
+            page: registers.ok_or(format!("{name}: no such register page"))?,
+            memory: self.memories.get(&pa).cloned().ok_or("no such RAM")?,
+            interrupt: self.doorbell(doorbell_device(device.channel)),
+            answer: self.doorbell(DOORBELL_GEAR2),
+            line: self.line(pl061, line)?,
+            kick: eventfd()?,
+            spin,
+            name,
+        })
+    }
+}
+
+/// The thread that Gear2's line wakes.
+struct Hub {
+    region: &'static Region,
+    line: Line,
+    answer: Doorbell,
+    devices: BTreeMap<usize, EventFd>,
+    serials: EventFd,
+    spin: bool,
+}
+
+impl Hub {
+    fn start(options: &Options, board: Board, machine: &Machine) -> Result<Self, String> {
+        let serials = eventfd()?;
+        let mut hub = Self {
+            region: machine.region,
+            line: machine.line(0, LINE_REQUEST)?,
+            answer: machine.doorbell(DOORBELL_GEAR2),
+            devices: BTreeMap::new(),
+            serials: serials.try_clone().map_err(|error| error.to_string())?,
+            spin: options.spin,
+        };
+        for device in &board.devices {
+            let wiring = machine.wiring(device, options.spin)?;
+            let kick = wiring.kick.try_clone().map_err(|error| error.to_string())?;
+            hub.devices.insert(device.channel, kick);
+            start_device(options, device.clone(), wiring)?;
+        }
+        start_sockets(options, board.devices, machine, serials)?;
+        eprintln!(
+            "gdm: serves {} devices{}",
+            hub.devices.len(),
+            if options.spin { ", polling" } else { "" }
+        );
+        Ok(hub)
+    }
+
+    fn run(self) -> ! {
+        let mut beat = Instant::now();
+        loop {
+            self.turn();
+            if beat.elapsed() >= BEAT {
+                beat = Instant::now();
+                self.region.header.gdm_beats.fetch_add(1, Ordering::AcqRel);
+            }
+            let wait = Wait {
+                fd: self.line.file().as_raw_fd(),
+                read: true,
+                write: false,
+            };
+            let milliseconds = if self.spin {
+                0
+            } else {
+                BEAT.as_millis() as i32
+            };
+            if sys::wait(&[wait], milliseconds).contains(&true) {
+                self.line.drain();
+                // More output, or the answer to a request: the sockets' threads look.
+                let _ = self.serials.write(1);
+            } else if self.spin {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Wakes the threads of the devices that Gear2 wants something of.
+    fn turn(&self) {
+        let region = self.region;
+        let count = region.header.vcpu_count.load(Ordering::Relaxed) as usize;
+        let mut refused = false;
+        for slot in region.slots.iter().take(count) {
+            if slot.state() != slot::POSTED {
+                continue;
+            }
+            let device = slot.device.load(Ordering::Relaxed) as usize;
+            match self.devices.get(&device) {
+                Some(kick) => {
+                    let _ = kick.write(1);
+                }
+                None => {
+                    slot.set_state(slot::ABORT);
+                    refused = true;
+                }
+            }
+        }
+        if refused {
+            self.answer.ring();
+        }
+        for (channel, kick) in &self.devices {
+            let page = region.devices.get(*channel).map(DeviceState::new);
+            if page.is_some_and(|state| state.reset_asked().is_some()) {
+                let _ = kick.write(1);
+            }
+        }
+    }
+}
+
+fn start_device(options: &Options, node: DeviceNode, wiring: Wiring) -> Result<(), String> {
+    let options = options.clone();
+    let name = wiring.name.clone();
+    let body = move || serve_device(&options, &node, wiring);
+    let builder = thread::Builder::new().name(name.clone());
+    builder
+        .spawn(body)
+        .map(drop)
+        .map_err(|error| format!("{name}: {error}"))
+}
+
+/// Serves a device for ever. A fault of ours in it breaks this device only.
+fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring) {
+    let name = wiring.name.clone();
+    let backend = open_patiently(node, &options.run_directory, &name);
+    let mut worker = match Worker::new(wiring, backend) {
+        Ok(worker) => worker,
+        Err(error) => {
+            eprintln!("gdm: {name}: {error}");
+            return;
+        }
+    };
+    enter(options.sandbox, Role::Device);
+    loop {
+        match catch_unwind(AssertUnwindSafe(|| worker.run())) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => eprintln!("gdm: {name}: {error}"),
+            Err(_) => eprintln!("gdm: {name}: this is a bug in gdm; the device needs a reset"),
+        }
+        worker.break_down();
+        thread::sleep(STEP);
+    }
+}
+
+/// Opens the backend, which may still be about to appear.
+fn open_patiently(node: &DeviceNode, run_directory: &str, name: &str) -> Box<dyn Backend> {
+    let start = Instant::now();
+    loop {
+        match backend::open(node, run_directory) {
+            Ok(backend) => return backend,
+            Err(error) if start.elapsed() > PATIENCE => {
+                eprintln!("gdm: {name}: {error}; the guest sees no such device");
+                return Box::new(Absent);
+            }
+            Err(_) => thread::sleep(STEP),
+        }
+    }
+}
+
+fn start_sockets(
+    options: &Options,
+    devices: Vec<DeviceNode>,
+    machine: &Machine,
+    kick: EventFd,
+) -> Result<(), String> {
+    let region = machine.region;
+    let doorbell = machine.doorbell(DOORBELL_GEAR2);
+    // It lives as long as GDM.
+    let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new(region, doorbell)));
+    let path = format!("{}/control", options.run_directory);
+    let mut server = Server::bind(&path, region, mailbox, devices)
+        .map_err(|error| format!("{path}: {error}"))?;
+    let run_directory = options.run_directory.clone();
+    let sandbox = options.sandbox;
+    spawn("control", move || {
+        enter(sandbox, Role::Sockets);
+        server.run();
+    })?;
+    spawn("serial", move || {
+        let count = region.header.vm_count.load(Ordering::Relaxed) as usize;
+        let names: Vec<String> = (0..count.min(region.consoles.len()))
+            .map(|vm| mailbox.vm_name(vm))
+            .collect();
+        match Serials::open(region, &names, &run_directory, kick, doorbell) {
+            Ok(mut serials) => {
+                enter(sandbox, Role::Sockets);
+                serials.run();
+            }
+            Err(error) => eprintln!("gdm: serial consoles: {error}"),
+        }
+    })
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let builder = thread::Builder::new().name(name.into());
+    builder
+        .spawn(body)
+        .map(drop)
+        .map_err(|error| format!("thread {name}: {error}"))
+}

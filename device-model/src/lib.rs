@@ -1,0 +1,44 @@
+//! GDM, the GearV device model: a userspace program of the device VM that serves
+//! the virtio devices and consoles of all guests, and `gearctl`, which controls VMs.
+//!
+//! Owns: the virtio-mmio transport, the backends, the consoles' sockets, the users
+//! of the control mailbox. One thread a device, so that a guest which keeps its own
+//! device busy, or breaks it, costs nobody else anything.
+//!
+//! Invariants: whatever a guest says (a register, a ring, a descriptor) is an
+//! allegation: it is copied once, checked, and bounded; no path from it panics or
+//! reaches memory outside that guest's. What a restarted GDM needs stands in the
+//! device's page of the shared region before the guest can see its effect.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![deny(clippy::indexing_slicing)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        reason = "tests fail by panicking"
+    )
+)]
+
+pub mod backend;
+pub mod board;
+pub mod buffers;
+pub mod client;
+pub mod command;
+pub mod control;
+pub mod gpio;
+pub mod hub;
+pub mod json;
+pub mod mapping;
+pub mod sandbox;
+pub mod serial;
+pub mod socket;
+pub mod state;
+mod sys;
+#[cfg(test)]
+mod testing;
+pub mod transport;
+pub mod vring;
+pub mod worker;

@@ -1,0 +1,183 @@
+//! Physical memory and registers in this process: the shared region and guest RAM
+//! through device-dax (write-back), the window's pages through `/dev/mem`.
+//!
+//! Owns: all raw addresses of mappings. A mapping is never undone, so references
+//! into it live as long as the process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use gear2_protocol::{REGION_SIZE, Region};
+use vm_memory::mmap::MmapRegion;
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap};
+
+/// A guest's RAM at its guest addresses.
+pub type Memory = Arc<GuestMemoryMmap<()>>;
+
+const PROTECTION: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// A range of addresses that this process has mapped for good.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping {
+    base: *mut u8,
+    size: usize,
+}
+
+impl Mapping {
+    /// Maps `size` bytes of a file or device from `offset`.
+    pub fn of_file(file: &File, offset: u64, size: usize) -> io::Result<Self> {
+        Self::map(file.as_raw_fd(), offset, size, libc::MAP_SHARED)
+    }
+
+    /// Maps zeroes (tests).
+    pub fn of_zeroes(size: usize) -> io::Result<Self> {
+        Self::map(-1, 0, size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
+    }
+
+    fn map(fd: i32, offset: u64, size: usize, flags: i32) -> io::Result<Self> {
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        // SAFETY: no address is asked for, so no existing mapping is replaced; the kernel
+        // checks the descriptor and the range.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), size, PROTECTION, flags, fd, offset) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = base.cast();
+        Ok(Self { base, size })
+    }
+
+    /// Returns the registers in `offset..offset + size` of the mapping.
+    pub fn registers(&self, offset: usize, size: usize) -> Option<Registers> {
+        let end = offset.checked_add(size)?;
+        if !offset.is_multiple_of(4) || end > self.size {
+            return None;
+        }
+        let base = self.base.wrapping_add(offset).cast();
+        Some(Registers { base, size })
+    }
+
+    /// Returns the mapping as the region shared with Gear2.
+    pub fn region(&self) -> Option<&'static Region> {
+        if self.size < REGION_SIZE || !self.base.addr().is_multiple_of(align_of::<Region>()) {
+            return None;
+        }
+        // SAFETY: the mapping is as large and as aligned as checked above, and is never undone.
+        // `Region` is atomics only, for which every content is valid, and which may change at any time.
+        Some(unsafe { &*self.base.cast::<Region>() })
+    }
+
+    /// Returns the mapping as a guest's RAM at guest address `ipa`.
+    pub fn memory(&self, ipa: u64) -> Option<Memory> {
+        // SAFETY: the mapping is as large as it says and is never undone.
+        let region = unsafe {
+            MmapRegion::<()>::build_raw(self.base, self.size, PROTECTION, libc::MAP_SHARED)
+        };
+        let region = GuestRegionMmap::new(region.ok()?, GuestAddress(ipa))?;
+        let memory = GuestMemoryMmap::from_regions(vec![region]).ok()?;
+        Some(Arc::new(memory))
+    }
+}
+
+/// Device registers: only whole aligned 32-bit accesses, in program order.
+#[derive(Clone, Copy, Debug)]
+pub struct Registers {
+    base: *mut u32,
+    size: usize,
+}
+
+// SAFETY: the addresses are valid in every thread, and each access is one volatile 32-bit one.
+unsafe impl Send for Registers {}
+
+impl Registers {
+    fn at(&self, offset: usize) -> Option<*mut u32> {
+        (offset.is_multiple_of(4) && offset < self.size).then(|| self.base.wrapping_add(offset / 4))
+    }
+
+    /// Reads the register at byte `offset`; one that does not exist is 0.
+    pub fn load(&self, offset: usize) -> u32 {
+        // SAFETY: `at` returns only aligned addresses inside a mapping that is never undone.
+        self.at(offset)
+            .map_or(0, |at| unsafe { at.read_volatile() })
+    }
+
+    /// Writes the register at byte `offset`, if it exists.
+    pub fn store(&self, offset: usize, value: u32) {
+        if let Some(at) = self.at(offset) {
+            // SAFETY: as in `load`.
+            unsafe { at.write_volatile(value) }
+        }
+    }
+}
+
+/// A register whose store is a signal.
+#[derive(Clone, Copy, Debug)]
+pub struct Doorbell {
+    /// The doorbell page.
+    pub page: Registers,
+    /// Offset in it.
+    pub offset: usize,
+}
+
+impl Doorbell {
+    /// Rings, after everything stored before is visible to all CPUs.
+    pub fn ring(&self) {
+        finish_stores();
+        self.page.store(self.offset, 1);
+    }
+}
+
+/// Waits until all CPUs see what this thread stored, registers included. A doorbell's
+/// store traps and is no memory access: a mere ordering of accesses would not hold it back.
+pub fn finish_stores() {
+    fence(Ordering::SeqCst);
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier; it changes no register and no memory.
+    unsafe {
+        core::arch::asm!("dsb sy", options(nostack, preserves_flags));
+    }
+}
+
+/// Maps physical memory that a device-dax device offers.
+pub fn map_dax(address: u64, size: usize) -> io::Result<Mapping> {
+    map_dax_in(Path::new("/sys/bus/dax/devices"), address, size)
+}
+
+fn map_dax_in(devices: &Path, address: u64, size: usize) -> io::Result<Mapping> {
+    for entry in fs::read_dir(devices)? {
+        let entry = entry?;
+        let start = read_number(&entry.path().join("resource"))?;
+        let length = read_number(&entry.path().join("size"))?;
+        let Some(offset) = address.checked_sub(start) else {
+            continue;
+        };
+        if offset.saturating_add(size as u64) <= length {
+            let path = Path::new("/dev").join(entry.file_name());
+            let file = OpenOptions::new().read(true).write(true).open(&path)?;
+            return Mapping::of_file(&file, offset, size);
+        }
+    }
+    let message = format!("no dax device holds {size:#x} bytes at {address:#x}");
+    Err(io::Error::new(io::ErrorKind::NotFound, message))
+}
+
+/// Maps pages that no driver claims, as Device memory.
+pub fn map_physical(address: u64, size: usize) -> io::Result<Mapping> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_SYNC);
+    Mapping::of_file(&options.open("/dev/mem")?, address, size)
+}
+
+fn read_number(path: &Path) -> io::Result<u64> {
+    let text = fs::read_to_string(path)?;
+    let text = text.trim();
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,173 @@
+//! The consoles of the guests' emulated serial ports: the rings in the shared region,
+//! each on a unix socket `<run>/<vm>.serial`.
+//!
+//! Who connects is sent what the ring still holds, then what comes. Input goes to
+//! the input ring as far as it has room; the rest stays in the socket.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+
+use gear2_protocol::{ConsoleBlock, Region, offset};
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::mapping::Doorbell;
+use crate::socket::{Feed, Port};
+use crate::sys::{self, Wait};
+
+#[cfg(test)]
+mod tests;
+
+const OUTPUT: u32 = offset::OUTPUT_SIZE as u32;
+const INPUT: u32 = offset::INPUT_SIZE as u32;
+/// While the input ring is full, nobody tells when it has room again.
+const FULL_WAIT: i32 = 20;
+
+/// Returns a VM's name as a file name.
+pub fn file_name(vm: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    vm.chars().map(|c| if fits(c) { c } else { '_' }).collect()
+}
+
+/// A guest's serial console.
+#[derive(Debug)]
+struct Serial {
+    port: Port,
+    feed: Feed,
+    block: &'static ConsoleBlock,
+}
+
+impl Serial {
+    fn written(&self) -> u32 {
+        self.block.ring.output_written.load(Ordering::Acquire)
+    }
+
+    fn room(&self) -> u32 {
+        let ring = &self.block.ring;
+        let read = ring.input_read.load(Ordering::Acquire);
+        let used = ring
+            .input_written
+            .load(Ordering::Relaxed)
+            .wrapping_sub(read);
+        INPUT.saturating_sub(used)
+    }
+
+    fn waits(&self) -> [Wait; 2] {
+        let (listener, client) = self.port.descriptors();
+        [
+            Wait {
+                fd: listener,
+                read: true,
+                write: false,
+            },
+            Wait {
+                fd: client.unwrap_or(-1),
+                read: self.room() > 0,
+                write: self.feed.behind(self.written()),
+            },
+        ]
+    }
+
+    fn blocked(&self) -> bool {
+        self.port.connected() && self.room() == 0
+    }
+
+    /// Moves bytes both ways; true if the guest has new input.
+    fn turn(&mut self) -> bool {
+        if self.port.accept() {
+            self.feed = Feed::from_oldest(self.written(), OUTPUT);
+        }
+        self.output();
+        self.input()
+    }
+
+    fn output(&mut self) {
+        let block = self.block;
+        let written = || block.ring.output_written.load(Ordering::Acquire);
+        self.feed
+            .send(&mut self.port, OUTPUT, written, |start, bytes| {
+                let start = (start % OUTPUT) as usize;
+                let from = block.output.iter().cycle().skip(start);
+                for (to, from) in bytes.iter_mut().zip(from) {
+                    *to = from.load(Ordering::Relaxed);
+                }
+            });
+        block.ring.output_read.store(written(), Ordering::Relaxed);
+    }
+
+    fn input(&mut self) -> bool {
+        let mut bytes = [0; offset::INPUT_SIZE];
+        let room = (self.room() as usize).min(bytes.len());
+        let Some(bytes) = bytes.get_mut(..room).filter(|bytes| !bytes.is_empty()) else {
+            return false;
+        };
+        let length = self.port.read(bytes);
+        let ring = &self.block.ring;
+        let mut written = ring.input_written.load(Ordering::Relaxed);
+        for byte in bytes.iter().take(length) {
+            if let Some(place) = self.block.input.get((written % INPUT) as usize) {
+                place.store(*byte, Ordering::Relaxed);
+            }
+            written = written.wrapping_add(1);
+        }
+        ring.input_written.store(written, Ordering::Release);
+        length > 0
+    }
+}
+
+/// All serial consoles.
+#[derive(Debug)]
+pub struct Serials {
+    serials: Vec<Serial>,
+    kick: EventFd,
+    doorbell: Doorbell,
+}
+
+impl Serials {
+    /// Makes a socket for each VM. `kick` is written when there may be output.
+    pub fn open(
+        region: &'static Region,
+        names: &[String],
+        run_directory: &str,
+        kick: EventFd,
+        doorbell: Doorbell,
+    ) -> io::Result<Self> {
+        let mut serials = Vec::new();
+        for (name, block) in names.iter().zip(&region.consoles) {
+            let port = Port::bind(&format!("{run_directory}/{}.serial", file_name(name)))?;
+            let feed = Feed::default();
+            serials.push(Serial { port, feed, block });
+        }
+        Ok(Self {
+            serials,
+            kick,
+            doorbell,
+        })
+    }
+
+    /// Serves for ever.
+    pub fn run(&mut self) {
+        loop {
+            let full = self.serials.iter().any(Serial::blocked);
+            self.turn(if full { FULL_WAIT } else { 1000 });
+        }
+    }
+
+    /// Waits for something to do, and does it.
+    pub fn turn(&mut self, milliseconds: i32) {
+        let kick = Wait {
+            fd: self.kick.as_raw_fd(),
+            read: true,
+            write: false,
+        };
+        let waits = self.serials.iter().flat_map(Serial::waits);
+        let waits: Vec<Wait> = std::iter::once(kick).chain(waits).collect();
+        if sys::wait(&waits, milliseconds).first() == Some(&true) {
+            let _ = self.kick.read();
+        }
+        let turns = self.serials.iter_mut().map(Serial::turn);
+        if turns.fold(false, |any, new| any | new) {
+            self.doorbell.ring();
+        }
+    }
+}

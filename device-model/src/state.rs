@@ -1,0 +1,182 @@
+//! What GDM must not forget about a device when it is killed: the device's page in
+//! the shared region, a word for each value.
+//!
+//! Owns: the layout of that page, which only GDM reads and writes, except for the
+//! two words by which Gear2 asks for a reset. A restarted GDM takes the queues'
+//! positions from the used rings, where the guest sees them too: requests are
+//! completed in order, so what is not in the used ring is not done.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gear2_protocol::offset::DEVICE_SIZE;
+
+/// Words of the page.
+pub const WORDS: usize = DEVICE_SIZE / 8;
+/// Most queues of a device.
+pub const MAX_QUEUES: usize = 4;
+/// Changes when the meaning of a word changes: another layout is not resumed from.
+const LAYOUT: u64 = 0x4744_4d00_0000_0001;
+
+/// Words of the page, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Word {
+    /// Layout of the rest, stored last.
+    Layout,
+    /// Virtio device type.
+    DeviceId,
+    /// Status register.
+    Status,
+    /// DeviceFeaturesSel.
+    DeviceFeaturesSel,
+    /// DriverFeaturesSel.
+    DriverFeaturesSel,
+    /// QueueSel.
+    QueueSel,
+    /// A configuration change was signalled and is not acknowledged.
+    ConfigPending,
+    /// Features the driver accepted.
+    DriverFeatures,
+    /// Requests completed.
+    Requests,
+    /// Requests completed with an error.
+    Errors,
+    /// Bytes moved from the guest.
+    BytesOut,
+    /// Bytes moved to the guest.
+    BytesIn,
+    /// Times the device's thread was woken by the guest.
+    Wakeups,
+    /// Interrupts sent to the guest.
+    Interrupts,
+    /// Times the device needed a reset because the guest broke a rule.
+    Breaks,
+    /// Register writes that came through Gear2.
+    Registers,
+}
+
+/// Words of a queue, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum QueueWord {
+    /// QueueNum.
+    Size,
+    /// QueueReady.
+    Ready,
+    /// QueueDesc.
+    Descriptors,
+    /// QueueDriver.
+    Available,
+    /// QueueDevice.
+    Used,
+}
+
+const QUEUES: usize = 16;
+const QUEUE_WORDS: usize = 8;
+/// Gear2 adds 1 to this word of a device's page when its VM was stopped, before it is loaded anew.
+pub const RESET_ASKED: usize = 510;
+/// GDM copies [`RESET_ASKED`] to here when it has reset the device and touches the VM's memory no more.
+pub const RESET_SEEN: usize = 511;
+
+const _: () = assert!(QUEUES + MAX_QUEUES * QUEUE_WORDS < RESET_ASKED && RESET_SEEN < WORDS);
+
+/// A device's page.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceState(&'static [AtomicU64; WORDS]);
+
+impl DeviceState {
+    /// Takes the page as it is.
+    pub const fn new(page: &'static [AtomicU64; WORDS]) -> Self {
+        Self(page)
+    }
+
+    fn word(&self, index: usize) -> &'static AtomicU64 {
+        // Every index is a constant of this file, or bounded by `MAX_QUEUES`.
+        self.0.get(index).unwrap_or(&self.0[WORDS - 1])
+    }
+
+    /// Reads a word.
+    pub fn get(&self, word: Word) -> u64 {
+        self.word(word as usize).load(Ordering::Relaxed)
+    }
+
+    /// Writes a word.
+    pub fn set(&self, word: Word, value: u64) {
+        self.word(word as usize).store(value, Ordering::Relaxed);
+    }
+
+    /// Adds to a counter.
+    pub fn count(&self, word: Word, add: u64) {
+        self.word(word as usize).fetch_add(add, Ordering::Relaxed);
+    }
+
+    fn queue_word(&self, queue: usize, word: QueueWord) -> &'static AtomicU64 {
+        let queue = queue.min(MAX_QUEUES - 1);
+        self.word(QUEUES + queue * QUEUE_WORDS + word as usize)
+    }
+
+    /// Reads a word of a queue.
+    pub fn queue(&self, queue: usize, word: QueueWord) -> u64 {
+        self.queue_word(queue, word).load(Ordering::Relaxed)
+    }
+
+    /// Writes a word of a queue.
+    pub fn set_queue(&self, queue: usize, word: QueueWord, value: u64) {
+        self.queue_word(queue, word).store(value, Ordering::Relaxed);
+    }
+
+    /// Writes one half of an address of a queue.
+    pub fn set_queue_half(&self, queue: usize, word: QueueWord, high: bool, half: u32) {
+        let old = self.queue(queue, word);
+        let value = if high {
+            (old & 0xffff_ffff) | u64::from(half) << 32
+        } else {
+            (old & !0xffff_ffff) | u64::from(half)
+        };
+        self.set_queue(queue, word, value);
+    }
+
+    /// Forgets what the driver set up (a reset); counters stay.
+    pub fn reset(&self) {
+        let words = [
+            Word::Status,
+            Word::DeviceFeaturesSel,
+            Word::DriverFeaturesSel,
+            Word::QueueSel,
+            Word::ConfigPending,
+            Word::DriverFeatures,
+        ];
+        for word in words {
+            self.set(word, 0);
+        }
+        for index in QUEUES..QUEUES + MAX_QUEUES * QUEUE_WORDS {
+            self.word(index).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells whether the page holds what an earlier GDM left about a device of this type.
+    pub fn resumable(&self, device_id: u32) -> bool {
+        self.word(Word::Layout as usize).load(Ordering::Acquire) == LAYOUT
+            && self.get(Word::DeviceId) == u64::from(device_id)
+    }
+
+    /// Makes the page an empty one for a device of this type.
+    pub fn start_anew(&self, device_id: u32) {
+        self.set(Word::Layout, 0);
+        self.reset();
+        self.set(Word::DeviceId, u64::from(device_id));
+        self.word(Word::Layout as usize)
+            .store(LAYOUT, Ordering::Release);
+    }
+
+    /// Tells whether Gear2 asked for a reset that is not answered yet.
+    pub fn reset_asked(&self) -> Option<u64> {
+        let asked = self.word(RESET_ASKED).load(Ordering::Acquire);
+        (asked != self.word(RESET_SEEN).load(Ordering::Relaxed)).then_some(asked)
+    }
+
+    /// Answers [`Self::reset_asked`].
+    pub fn reset_seen(&self, asked: u64) {
+        self.word(RESET_SEEN).store(asked, Ordering::Release);
+    }
+}

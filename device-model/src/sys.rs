@@ -1,0 +1,299 @@
+//! System calls that the standard library has no safe form of.
+//!
+//! Owns: this crate's `unsafe` besides the mappings.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use vmm_sys_util::ioctl::{ioctl_with_mut_ref, ioctl_with_ref};
+use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iow_nr, ioctl_iowr_nr};
+
+/// Which way a vectored transfer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// File to memory.
+    Read,
+    /// Memory to file.
+    Write,
+}
+
+fn result(value: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(value).map_err(|_| io::Error::last_os_error())
+}
+
+fn checked(value: libc::c_int) -> io::Result<libc::c_int> {
+    if value < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(value)
+}
+
+/// Moves bytes between a file at `offset` and guest RAM, once; may move fewer.
+///
+/// The vectors must come from [`Buffers::vectors`](crate::buffers::Buffers::vectors).
+pub(crate) fn transfer(
+    file: &File,
+    direction: Direction,
+    vectors: &[libc::iovec],
+    offset: u64,
+) -> io::Result<usize> {
+    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    let count = vectors.len() as libc::c_int;
+    let (fd, vectors) = (file.as_raw_fd(), vectors.as_ptr());
+    result(match direction {
+        // SAFETY: the vectors lie in a guest's RAM, which stays mapped and which Rust holds no reference to.
+        Direction::Read => unsafe { libc::preadv(fd, vectors, count, offset) },
+        // SAFETY: as above.
+        Direction::Write => unsafe { libc::pwritev(fd, vectors, count, offset) },
+    })
+}
+
+/// Moves bytes between a tap device or the like and guest RAM, once.
+///
+/// The vectors must come from [`Buffers::vectors`](crate::buffers::Buffers::vectors).
+pub(crate) fn stream(
+    file: &File,
+    direction: Direction,
+    vectors: &[libc::iovec],
+) -> io::Result<usize> {
+    let count = vectors.len() as libc::c_int;
+    let (fd, vectors) = (file.as_raw_fd(), vectors.as_ptr());
+    result(match direction {
+        // SAFETY: the vectors lie in a guest's RAM, which stays mapped and which Rust holds no reference to.
+        Direction::Read => unsafe { libc::readv(fd, vectors, count) },
+        // SAFETY: as above.
+        Direction::Write => unsafe { libc::writev(fd, vectors, count) },
+    })
+}
+
+/// Fills `bytes` with random ones; returns how many.
+pub(crate) fn random(bytes: &mut [u8]) -> usize {
+    // SAFETY: the pointer and the length are those of an exclusive slice.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    result(got).unwrap_or(0)
+}
+
+/// Makes a range of a file zero, or gives it back.
+pub(crate) fn allocate(file: &File, mode: i32, offset: u64, length: u64) -> io::Result<()> {
+    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    let length = libc::off_t::try_from(length).map_err(io::Error::other)?;
+    // SAFETY: no memory is involved.
+    checked(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, length) })?;
+    Ok(())
+}
+
+const BLK: u32 = 0x12;
+ioctl_io_nr!(BLKSSZGET, BLK, 104);
+ioctl_io_nr!(BLKDISCARD, BLK, 119);
+ioctl_io_nr!(BLKZEROOUT, BLK, 127);
+
+/// Returns the logical block size of a block device.
+pub(crate) fn block_size(file: &File) -> io::Result<u32> {
+    let mut size: libc::c_int = 0;
+    // SAFETY: the kernel writes one `int`.
+    checked(unsafe { ioctl_with_mut_ref(file, BLKSSZGET(), &mut size) })?;
+    u32::try_from(size).map_err(io::Error::other)
+}
+
+/// Discards, or zeroes, a range of a block device.
+pub(crate) fn block_range(file: &File, zero: bool, offset: u64, length: u64) -> io::Result<()> {
+    let request = if zero { BLKZEROOUT() } else { BLKDISCARD() };
+    let range: [u64; 2] = [offset, length];
+    // SAFETY: the kernel reads two `u64`.
+    checked(unsafe { ioctl_with_ref(file, request, &range) })?;
+    Ok(())
+}
+
+const GPIO: u32 = 0xb4;
+const GPIO_NAME: usize = 32;
+/// `GPIO_V2_LINES_MAX`.
+const LINES: usize = 64;
+/// `GPIO_V2_LINE_FLAG_INPUT | GPIO_V2_LINE_FLAG_EDGE_RISING`.
+const RISING: u64 = 1 << 2 | 1 << 4;
+
+/// `struct gpiochip_info`.
+#[repr(C)]
+struct ChipInfo {
+    name: [u8; GPIO_NAME],
+    label: [u8; GPIO_NAME],
+    lines: u32,
+}
+
+/// `struct gpio_v2_line_request`, with `struct gpio_v2_line_config` in it.
+#[repr(C)]
+struct LineRequest {
+    offsets: [u32; LINES],
+    consumer: [u8; GPIO_NAME],
+    flags: u64,
+    attribute_count: u32,
+    padding: [u32; 5],
+    attributes: [[u64; 3]; 10],
+    line_count: u32,
+    event_buffer_size: u32,
+    padding_last: [u32; 5],
+    fd: i32,
+}
+
+const _: () = assert!(size_of::<ChipInfo>() == 68 && size_of::<LineRequest>() == 592);
+
+ioctl_ior_nr!(GPIO_GET_CHIPINFO, GPIO, 0x01, ChipInfo);
+ioctl_iowr_nr!(GPIO_V2_GET_LINE, GPIO, 0x07, LineRequest);
+
+/// Returns the label of a GPIO chip.
+pub(crate) fn gpio_label(chip: &File) -> io::Result<String> {
+    let mut info = ChipInfo {
+        name: [0; GPIO_NAME],
+        label: [0; GPIO_NAME],
+        lines: 0,
+    };
+    // SAFETY: the structure is the kernel's.
+    checked(unsafe { ioctl_with_mut_ref(chip, GPIO_GET_CHIPINFO(), &mut info) })?;
+    let end = info.label.iter().position(|byte| *byte == 0);
+    let label = info.label.get(..end.unwrap_or(GPIO_NAME));
+    Ok(String::from_utf8_lossy(label.unwrap_or_default()).into_owned())
+}
+
+/// Asks for the rising edges of a line; each is an event to be read from the result.
+pub(crate) fn gpio_line(chip: &File, line: u32) -> io::Result<File> {
+    let mut request = LineRequest {
+        offsets: [0; LINES],
+        consumer: [0; GPIO_NAME],
+        flags: RISING,
+        attribute_count: 0,
+        padding: [0; 5],
+        attributes: [[0; 3]; 10],
+        line_count: 1,
+        event_buffer_size: 0,
+        padding_last: [0; 5],
+        fd: -1,
+    };
+    if let Some(offset) = request.offsets.first_mut() {
+        *offset = line;
+    }
+    for (to, from) in request.consumer.iter_mut().zip(b"gdm") {
+        *to = *from;
+    }
+    // SAFETY: the structure is the kernel's.
+    checked(unsafe { ioctl_with_mut_ref(chip, GPIO_V2_GET_LINE(), &mut request) })?;
+    // SAFETY: the kernel made this descriptor for us, and nobody else knows it.
+    let fd = unsafe { OwnedFd::from_raw_fd(request.fd) };
+    let file = File::from(fd);
+    set_nonblocking(&file)?;
+    Ok(file)
+}
+
+/// Makes reads and writes return at once.
+pub(crate) fn set_nonblocking(file: &File) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    let flags = checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) })?;
+    let flags = flags | libc::O_NONBLOCK;
+    // SAFETY: no memory is involved.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) })?;
+    Ok(())
+}
+
+const TUN: u32 = b'T' as u32;
+ioctl_iow_nr!(TUNSETIFF, TUN, 202, libc::c_int);
+ioctl_iow_nr!(TUNSETOFFLOAD, TUN, 208, libc::c_uint);
+ioctl_iow_nr!(TUNSETVNETHDRSZ, TUN, 216, libc::c_int);
+
+/// Attaches `file` (`/dev/net/tun`) to the tap device `name`, making it if need be; each
+/// frame is preceded by a virtio-net header of `header` bytes.
+pub(crate) fn open_tap(file: &File, name: &str, header: usize) -> io::Result<()> {
+    // `struct ifreq`: the name, then the flags.
+    let mut request = [0_u8; 40];
+    let flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as u16;
+    for (to, from) in request.iter_mut().take(15).zip(name.bytes()) {
+        *to = from;
+    }
+    let tail = request.iter_mut().skip(16);
+    for (to, from) in tail.zip(flags.to_ne_bytes()) {
+        *to = from;
+    }
+    // SAFETY: the kernel reads and writes a `struct ifreq`, which is not larger.
+    checked(unsafe { ioctl_with_mut_ref(file, TUNSETIFF(), &mut request) })?;
+    let header = header as libc::c_int;
+    // SAFETY: the kernel reads one `int`.
+    checked(unsafe { ioctl_with_ref(file, TUNSETVNETHDRSZ(), &header) })?;
+    Ok(())
+}
+
+/// Tells a tap device which offloads the guest accepts in what it receives.
+pub(crate) fn set_offload(file: &File, flags: u32) -> io::Result<()> {
+    let flags = flags as libc::c_ulong;
+    // SAFETY: the argument is a number, not an address.
+    checked(unsafe { vmm_sys_util::ioctl::ioctl_with_val(file, TUNSETOFFLOAD(), flags) })?;
+    Ok(())
+}
+
+/// Makes a pseudo-terminal; returns our end and the path of the other.
+pub(crate) fn open_pty() -> io::Result<(File, String)> {
+    // SAFETY: no memory is involved.
+    let fd = checked(unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY) })?;
+    // SAFETY: the descriptor was made just now, and nobody else knows it.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    // SAFETY: no memory is involved.
+    checked(unsafe { libc::unlockpt(fd) })?;
+    let mut name = [0_u8; 64];
+    // SAFETY: the pointer and the length are those of an exclusive array.
+    let error = unsafe { libc::ptsname_r(fd, name.as_mut_ptr().cast(), name.len()) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    set_nonblocking(&file)?;
+    let length = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+    let name = name.get(..length).unwrap_or_default();
+    Ok((file, String::from_utf8_lossy(name).into_owned()))
+}
+
+/// Puts a terminal into raw mode; returns the mode it was in.
+pub(crate) fn set_raw(terminal: &impl AsRawFd) -> io::Result<libc::termios> {
+    // SAFETY: all fields are numbers.
+    let mut old: libc::termios = unsafe { std::mem::zeroed() };
+    // SAFETY: the library writes one `termios`.
+    checked(unsafe { libc::tcgetattr(terminal.as_raw_fd(), &mut old) })?;
+    let mut raw = old;
+    // SAFETY: changes one `termios`.
+    unsafe { libc::cfmakeraw(&mut raw) };
+    set_mode(terminal, &raw)?;
+    Ok(old)
+}
+
+/// Puts a terminal into a mode.
+pub(crate) fn set_mode(terminal: &impl AsRawFd, mode: &libc::termios) -> io::Result<()> {
+    // SAFETY: the library reads one `termios`.
+    checked(unsafe { libc::tcsetattr(terminal.as_raw_fd(), libc::TCSANOW, mode) })?;
+    Ok(())
+}
+
+/// What to wait for.
+pub(crate) struct Wait {
+    /// Descriptor; -1 is none.
+    pub(crate) fd: i32,
+    /// Wait until it can be written, too.
+    pub(crate) write: bool,
+    /// Wait until it can be read.
+    pub(crate) read: bool,
+}
+
+/// Waits until one of the descriptors is ready, or the time is over; tells which are.
+pub(crate) fn wait(waits: &[Wait], milliseconds: i32) -> Vec<bool> {
+    let mut polls = Vec::with_capacity(waits.len());
+    for wait in waits {
+        let read = if wait.read { libc::POLLIN } else { 0 };
+        let write = if wait.write { libc::POLLOUT } else { 0 };
+        polls.push(libc::pollfd {
+            fd: wait.fd,
+            events: read | write,
+            revents: 0,
+        });
+    }
+    let count = polls.len() as libc::nfds_t;
+    // SAFETY: the pointer and the count are those of an exclusive vector.
+    let ready = unsafe { libc::poll(polls.as_mut_ptr(), count, milliseconds) };
+    polls
+        .iter()
+        .map(|poll| ready > 0 && poll.revents != 0)
+        .collect()
+}

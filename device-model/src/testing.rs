@@ -1,0 +1,309 @@
+//! What the tests share: a directory of their own, and a guest made of plain memory
+//! that drives one device through its slot and rings, as a guest's driver does.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use gear2_protocol::{DOORBELL_GEAR2, REGION_SIZE, Region, doorbell_device, slot};
+use vm_memory::{Bytes, GuestAddress};
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::backend::Backend;
+use crate::gpio::Line;
+use crate::mapping::{Doorbell, Mapping, Memory, Registers};
+use crate::state::DeviceState;
+use crate::transport::{COMMON_FEATURES, register};
+use crate::worker::{Wiring, Worker};
+
+/// Guest address of the RAM.
+pub(crate) const RAM: u64 = 0x4000_0000;
+pub(crate) const RAM_SIZE: usize = 0x40_0000;
+/// Where tests put data.
+pub(crate) const DATA: u64 = RAM + 0x10_0000;
+pub(crate) const CHANNEL: usize = 2;
+pub(crate) const NEXT: u16 = 1;
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const INDIRECT: u16 = 4;
+
+/// A directory that goes away.
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    pub(crate) fn new(name: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("gdm-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    /// Makes a file of this content; returns its path.
+    pub(crate) fn file(&self, name: &str, content: &[u8]) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn region() -> &'static Region {
+    let region = Mapping::of_zeroes(REGION_SIZE).unwrap().region().unwrap();
+    region.header.vcpu_count.store(1, Ordering::Relaxed);
+    region
+}
+
+pub(crate) fn page() -> Registers {
+    let mapping = Mapping::of_zeroes(0x1000).unwrap();
+    mapping.registers(0, 0x1000).unwrap()
+}
+
+pub(crate) fn memory() -> Memory {
+    Mapping::of_zeroes(RAM_SIZE).unwrap().memory(RAM).unwrap()
+}
+
+/// Where a queue's parts lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ring {
+    pub(crate) size: u16,
+    pub(crate) base: u64,
+    pub(crate) added: u16,
+}
+
+impl Ring {
+    pub(crate) fn descriptors(&self) -> u64 {
+        self.base
+    }
+
+    pub(crate) fn available(&self) -> u64 {
+        self.base + 0x4000
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.base + 0x8000
+    }
+}
+
+/// A guest with one device.
+pub(crate) struct Guest {
+    pub(crate) region: &'static Region,
+    pub(crate) page: Registers,
+    pub(crate) doorbells: Registers,
+    pub(crate) memory: Memory,
+    pub(crate) rings: Vec<Ring>,
+    worker: Option<Worker>,
+}
+
+impl Guest {
+    /// Makes a guest whose driver has done nothing yet.
+    pub(crate) fn new(backend: Box<dyn Backend>) -> Self {
+        let rings = (0..4).map(|queue| Ring {
+            size: 16,
+            base: RAM + 0x1_0000 * queue,
+            added: 0,
+        });
+        let mut guest = Self {
+            region: region(),
+            page: page(),
+            doorbells: page(),
+            memory: memory(),
+            rings: rings.collect(),
+            worker: None,
+        };
+        guest.start_gdm(backend);
+        guest
+    }
+
+    /// Starts a GDM on what there is: another than the first finds the earlier one's device.
+    pub(crate) fn start_gdm(&mut self, backend: Box<dyn Backend>) {
+        let doorbell = |offset| Doorbell {
+            page: self.doorbells,
+            offset,
+        };
+        let wiring = Wiring {
+            channel: CHANNEL,
+            name: "test".into(),
+            region: self.region,
+            page: self.page,
+            memory: self.memory.clone(),
+            interrupt: doorbell(doorbell_device(CHANNEL)),
+            answer: doorbell(DOORBELL_GEAR2),
+            line: Line::of_file(pipe()),
+            kick: EventFd::new(0).unwrap(),
+            spin: false,
+        };
+        self.worker = Some(Worker::new(wiring, backend).unwrap());
+    }
+
+    pub(crate) fn kill_gdm(&mut self) {
+        self.worker = None;
+    }
+
+    pub(crate) fn state(&self) -> DeviceState {
+        DeviceState::new(&self.region.devices[CHANNEL])
+    }
+
+    /// Posts an access and lets the device work; returns the slot's state.
+    pub(crate) fn access(&mut self, register: usize, access: u32, value: u64) -> u32 {
+        let slot = &self.region.slots[0];
+        slot.device.store(CHANNEL as u32, Ordering::Relaxed);
+        slot.register.store(register as u32, Ordering::Relaxed);
+        slot.access.store(access, Ordering::Relaxed);
+        slot.value.store(value, Ordering::Relaxed);
+        slot.set_state(slot::POSTED);
+        self.work();
+        let state = slot.state();
+        slot.set_state(slot::IDLE);
+        state
+    }
+
+    /// Writes a 32-bit register.
+    pub(crate) fn write(&mut self, register: usize, value: u32) {
+        assert_eq!(self.access(register, 6, value.into()), slot::DONE);
+    }
+
+    pub(crate) fn read(&self, register: usize) -> u32 {
+        self.page.load(register)
+    }
+
+    /// Lets the device work until it has nothing to do; bounded, since a guest must not keep it busy alone.
+    pub(crate) fn work(&mut self) {
+        if let Some(worker) = &mut self.worker {
+            for _ in 0..1000 {
+                if !worker.turn() {
+                    return;
+                }
+            }
+            panic!("the device never comes to rest");
+        }
+    }
+
+    pub(crate) fn status(&self) -> u32 {
+        self.read(register::STATUS)
+    }
+
+    /// Initialises the device as the specification says, with `queues` queues.
+    pub(crate) fn initialise(&mut self, features: u64, queues: usize) {
+        self.write(register::STATUS, 0);
+        self.write(register::STATUS, 1);
+        self.write(register::STATUS, 3);
+        let features = features | COMMON_FEATURES & !(1 << 29);
+        for half in 0..2 {
+            self.write(register::DRIVER_FEATURES_SEL, half);
+            self.write(register::DRIVER_FEATURES, (features >> (32 * half)) as u32);
+        }
+        self.write(register::STATUS, 0xb);
+        assert_eq!(self.status(), 0xb);
+        for queue in 0..queues {
+            self.set_up(queue);
+        }
+        self.write(register::STATUS, 0xf);
+    }
+
+    pub(crate) fn set_up(&mut self, queue: usize) {
+        let ring = self.rings[queue];
+        self.write(register::QUEUE_SEL, queue as u32);
+        self.write(register::QUEUE_NUM, ring.size.into());
+        let parts = [
+            (register::QUEUE_DESC, ring.descriptors()),
+            (register::QUEUE_DRIVER, ring.available()),
+            (register::QUEUE_DEVICE, ring.used()),
+        ];
+        for (register, address) in parts {
+            self.write(register, address as u32);
+            self.write(register + 4, (address >> 32) as u32);
+        }
+        self.write(register::QUEUE_READY, 1);
+    }
+
+    pub(crate) fn describe(&self, table: u64, index: u16, descriptor: (u64, u32, u16, u16)) {
+        let (address, length, flags, next) = descriptor;
+        let at = table + 16 * u64::from(index);
+        self.put(at, &address.to_le_bytes());
+        self.put(at + 8, &length.to_le_bytes());
+        self.put(at + 12, &flags.to_le_bytes());
+        self.put(at + 14, &next.to_le_bytes());
+    }
+
+    /// Makes the chain that starts at descriptor `head` available.
+    pub(crate) fn offer(&mut self, queue: usize, head: u16) {
+        let ring = &mut self.rings[queue];
+        let place = ring.available() + 4 + 2 * u64::from(ring.added % ring.size);
+        ring.added = ring.added.wrapping_add(1);
+        let (index, added) = (ring.available() + 2, ring.added);
+        self.put(place, &head.to_le_bytes());
+        self.put(index, &added.to_le_bytes());
+    }
+
+    /// Chains `pieces` (address, length, device-writable) from descriptor `head` on and offers them.
+    pub(crate) fn request(&mut self, queue: usize, head: u16, pieces: &[(u64, u32, bool)]) {
+        let table = self.rings[queue].descriptors();
+        for (index, (address, length, writable)) in pieces.iter().enumerate() {
+            let last = index + 1 == pieces.len();
+            let flags = if *writable { WRITE } else { 0 } | if last { 0 } else { NEXT };
+            let index = head + index as u16;
+            self.describe(table, index, (*address, *length, flags, index + 1));
+        }
+        self.offer(queue, head);
+    }
+
+    pub(crate) fn used_index(&self, queue: usize) -> u16 {
+        self.memory
+            .read_obj(GuestAddress(self.rings[queue].used() + 2))
+            .unwrap()
+    }
+
+    /// Returns entry `index` of the used ring: head and bytes written.
+    pub(crate) fn used(&self, queue: usize, index: u16) -> (u32, u32) {
+        let ring = &self.rings[queue];
+        let at = ring.used() + 4 + 8 * u64::from(index % ring.size);
+        let read = |at| self.memory.read_obj(GuestAddress(at)).unwrap();
+        (read(at), read(at + 4))
+    }
+
+    pub(crate) fn put(&self, address: u64, bytes: &[u8]) {
+        self.memory
+            .write_slice(bytes, GuestAddress(address))
+            .unwrap();
+    }
+
+    pub(crate) fn get(&self, address: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.memory
+            .read_slice(&mut bytes, GuestAddress(address))
+            .unwrap();
+        bytes
+    }
+
+    /// Tells whether the guest was interrupted since the last call.
+    pub(crate) fn interrupted(&self) -> bool {
+        let at = doorbell_device(CHANNEL);
+        let rung = self.doorbells.load(at) != 0;
+        self.doorbells.store(at, 0);
+        rung
+    }
+}
+
+/// Returns an end of a pipe that never becomes readable.
+fn pipe() -> File {
+    static WRITERS: std::sync::Mutex<Vec<std::io::PipeWriter>> = std::sync::Mutex::new(Vec::new());
+    let (reader, writer) = std::io::pipe().unwrap();
+    WRITERS.lock().unwrap().push(writer);
+    let file = File::from(std::os::fd::OwnedFd::from(reader));
+    crate::sys::set_nonblocking(&file).unwrap();
+    file
+}

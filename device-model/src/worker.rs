@@ -1,0 +1,290 @@
+//! The thread of one device: register writes, queue turns, waiting.
+//!
+//! Owns: the device's transport and backend, which no other thread touches. It is
+//! woken by the device's line (the guest's notification), by the hub (a register
+//! write, a reset), by the backend's descriptors, and once a second by the clock,
+//! which makes up for a wake-up that was lost while GDM was away.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::Ordering;
+
+use gear2_protocol::{MmioSlot, Region, slot};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::backend::{Backend, Progress};
+use crate::gpio::Line;
+use crate::mapping::{Doorbell, Memory, Registers, finish_stores};
+use crate::state::{DeviceState, Word};
+use crate::transport::{Effect, Transport, Write};
+use crate::vring::Broken;
+
+#[cfg(test)]
+mod tests;
+
+/// Messages about a device's guest, after which it is silent: a guest must not fill the log.
+const MESSAGES: u64 = 16;
+
+/// What the device's thread works with.
+#[derive(Debug)]
+pub struct Wiring {
+    /// Channel number.
+    pub channel: usize,
+    /// Name for the log.
+    pub name: String,
+    /// The shared region.
+    pub region: &'static Region,
+    /// The device's registers.
+    pub page: Registers,
+    /// The guest's RAM.
+    pub memory: Memory,
+    /// Interrupts the guest.
+    pub interrupt: Doorbell,
+    /// Tells Gear2 to look at the slots.
+    pub answer: Doorbell,
+    /// The guest's notifications.
+    pub line: Line,
+    /// The hub's.
+    pub kick: EventFd,
+    /// Look instead of waiting.
+    pub spin: bool,
+}
+
+/// A device at work.
+pub struct Worker {
+    wiring: Wiring,
+    state: DeviceState,
+    transport: Transport,
+    backend: Box<dyn Backend>,
+    epoll: Epoll,
+    watched: BTreeSet<RawFd>,
+}
+
+impl Worker {
+    /// Takes over the device. One that an earlier GDM left active goes on.
+    pub fn new(wiring: Wiring, backend: Box<dyn Backend>) -> io::Result<Self> {
+        let page = wiring
+            .region
+            .devices
+            .get(wiring.channel)
+            .ok_or_else(|| io::Error::other("channel number out of range"))?;
+        let state = DeviceState::new(page);
+        let identity = backend.identity();
+        let (transport, active) =
+            Transport::new(wiring.page, state, wiring.memory.clone(), identity);
+        let epoll = Epoll::new()?;
+        let mut worker = Self {
+            wiring,
+            state,
+            transport,
+            backend,
+            epoll,
+            watched: BTreeSet::new(),
+        };
+        worker.watch(worker.wiring.line.file().as_raw_fd(), EventSet::IN)?;
+        worker.watch(worker.wiring.kick.as_raw_fd(), EventSet::IN)?;
+        worker.watch_backend();
+        if active {
+            worker.backend.activate(worker.transport.features());
+        }
+        // An earlier GDM may have died between a completion and its interrupt.
+        worker.interrupt();
+        Ok(worker)
+    }
+
+    /// Serves the device for ever.
+    pub fn run(&mut self) -> io::Result<()> {
+        loop {
+            let more = self.turn();
+            let timeout = if more || self.wiring.spin { 0 } else { 1000 };
+            if !more && self.wiring.spin {
+                std::thread::yield_now();
+            }
+            self.wait(timeout)?;
+        }
+    }
+
+    /// Looks at everything once; true if there is more to do at once.
+    pub fn turn(&mut self) -> bool {
+        if self.transport.answer_reset() {
+            self.backend.reset();
+        }
+        self.serve_slots();
+        self.backend.poll();
+        if self.backend.watch_changed() {
+            self.watch_backend();
+        }
+        self.serve_queues()
+    }
+
+    /// Stops the device until its driver resets it.
+    pub fn break_down(&mut self) {
+        if self.transport.break_down() {
+            self.interrupt();
+        }
+    }
+
+    fn interrupt(&self) {
+        self.state.count(Word::Interrupts, 1);
+        self.wiring.interrupt.ring();
+    }
+
+    fn serve_queues(&mut self) -> bool {
+        let mut more = false;
+        let mut interrupt = false;
+        let mut broken = None;
+        for (index, ring) in self.transport.rings().iter_mut().enumerate() {
+            let Some(ring) = ring else {
+                continue;
+            };
+            let turn = serve_queue(self.backend.as_mut(), index, ring, self.wiring.spin);
+            match turn {
+                Ok((again, wanted)) => {
+                    more |= again;
+                    interrupt |= wanted;
+                }
+                Err(reason) => {
+                    broken = Some((index, reason));
+                    break;
+                }
+            }
+        }
+        if let Some((queue, reason)) = broken {
+            interrupt |= self.transport.break_down();
+            self.complain(&format!(
+                "queue {queue}: {reason:?}; the device needs a reset"
+            ));
+            more = false;
+        }
+        if interrupt {
+            self.interrupt();
+        }
+        more
+    }
+
+    fn complain(&self, message: &str) {
+        let breaks = self.state.get(Word::Breaks);
+        if breaks <= MESSAGES {
+            eprintln!("gdm: {}: {message}", self.wiring.name);
+        }
+        if breaks == MESSAGES {
+            eprintln!("gdm: {}: says no more about its guest", self.wiring.name);
+        }
+    }
+
+    fn serve_slots(&mut self) {
+        let region = self.wiring.region;
+        let count = region.header.vcpu_count.load(Ordering::Relaxed) as usize;
+        let mut answered = false;
+        for slot in region.slots.iter().take(count) {
+            let ours = slot.state() == slot::POSTED
+                && slot.device.load(Ordering::Relaxed) as usize == self.wiring.channel;
+            if ours {
+                let state = self.access(slot);
+                finish_stores();
+                slot.set_state(state);
+                answered = true;
+            }
+        }
+        if answered {
+            self.wiring.answer.ring();
+        }
+    }
+
+    /// Does what a slot asks for; returns the slot's next state.
+    fn access(&mut self, slot: &MmioSlot) -> u32 {
+        let access = slot.access.load(Ordering::Relaxed);
+        let register = slot.register.load(Ordering::Relaxed) as usize;
+        let size = 1 << (access & 3);
+        if access & 4 == 0 {
+            let value = self.transport.read(register, size);
+            slot.value.store(value.unwrap_or(0), Ordering::Relaxed);
+            return value.map_or(slot::ABORT, |_| slot::DONE);
+        }
+        let value = slot.value.load(Ordering::Relaxed);
+        let breaks = self.state.get(Word::Breaks);
+        let effect = self.transport.write(Write {
+            register,
+            size,
+            value,
+        });
+        if self.state.get(Word::Breaks) != breaks {
+            self.complain(&format!(
+                "{value:#x} in register {register:#x} breaks the rules"
+            ));
+            self.interrupt();
+        }
+        match effect {
+            Effect::Abort => return slot::ABORT,
+            Effect::Activated => self.backend.activate(self.transport.features()),
+            Effect::Reset => self.backend.reset(),
+            Effect::Config(offset) => {
+                let bytes = value.to_le_bytes();
+                let bytes = bytes.get(..size).unwrap_or_default();
+                self.backend.write_config(offset, bytes);
+            }
+            Effect::None | Effect::Notified => {}
+        }
+        slot::DONE
+    }
+
+    fn watch(&mut self, fd: RawFd, events: EventSet) -> io::Result<()> {
+        let event = EpollEvent::new(events, fd as u64);
+        self.epoll.ctl(ControlOperation::Add, fd, event)
+    }
+
+    fn watch_backend(&mut self) {
+        let wanted: BTreeSet<RawFd> = self.backend.watch().into_iter().collect();
+        for fd in self.watched.difference(&wanted) {
+            // It may be closed already, which removed it.
+            let _ = self
+                .epoll
+                .ctl(ControlOperation::Delete, *fd, EpollEvent::default());
+        }
+        let events = EventSet::IN | EventSet::OUT | EventSet::EDGE_TRIGGERED;
+        for fd in &wanted {
+            // One that is watched already says so; a number that was used again is added anew.
+            let event = EpollEvent::new(events, *fd as u64);
+            let _ = self.epoll.ctl(ControlOperation::Add, *fd, event);
+        }
+        self.watched = wanted;
+    }
+
+    fn wait(&self, milliseconds: i32) -> io::Result<()> {
+        let mut events = [EpollEvent::default(); 8];
+        let count = match self.epoll.wait(milliseconds, &mut events) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error),
+        };
+        for event in events.iter().take(count) {
+            if event.fd() == self.wiring.line.file().as_raw_fd() {
+                self.state.count(Word::Wakeups, 1);
+                self.wiring.line.drain();
+            } else if event.fd() == self.wiring.kick.as_raw_fd() {
+                let _ = self.wiring.kick.read();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives a queue its turn. Returns whether it has more to do at once, and whether to interrupt the guest.
+fn serve_queue(
+    backend: &mut dyn Backend,
+    index: usize,
+    ring: &mut crate::vring::Vring,
+    spin: bool,
+) -> Result<(bool, bool), Broken> {
+    ring.silence()?;
+    let progress = backend.process(index, ring)?;
+    let more = match progress {
+        Progress::More => true,
+        Progress::Waits => false,
+        Progress::Drained => !spin && ring.listen()?,
+    };
+    let interrupt = ring.wants_interrupt()?;
+    Ok((more, interrupt))
+}
