@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use crate::cache::sha256;
 use crate::progress::Step;
 use crate::tools;
-use crate::tree::Tree;
+use crate::tree::{Tree, partial};
 
 /// What would differ from one image to the next: the time, and what is drawn by lot.
 const TIME: &str = "1767225600";
@@ -23,12 +23,14 @@ const HASH_SEED: &str = "67656172-5620-4000-8000-686173687365";
 /// Writes an image of the tree; all is root's, and the same tree gives the same bytes.
 pub(crate) fn write(tree: &Tree, mib: u64, image: &Path) -> Result<PathBuf> {
     let step = Step::start("making the guest's disk");
-    let staging = image.with_extension("tree");
+    let partial = partial(image)?;
+    let staging = partial.with_added_extension("tree");
     tree.write_directory(&staging)?;
-    let made = make(&staging, mib, image).and_then(|()| give_to_root(tree, image));
+    let made = make(&staging, mib, &partial).and_then(|()| give_to_root(tree, &partial));
     fs::remove_dir_all(&staging)?;
     step.clear();
     made.with_context(|| format!("{} cannot be made", image.display()))?;
+    fs::rename(partial, image)?;
     Ok(image.to_owned())
 }
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, bail};
-use gearv_manifest::{GEAR2_MEMBER, Manifest, ManifestError, VmKind};
+use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, ManifestError, VmKind};
 
 use crate::guest_dt;
 use crate::tools::Tools;
@@ -31,6 +31,16 @@ pub(crate) struct Compiled {
     pub(crate) vms: Vec<VmSummary>,
     /// The files that it names, each once.
     pub(crate) files: Vec<FileRef>,
+    /// How many CPUs a machine must have for all that it names.
+    pub(crate) cpu_count: usize,
+}
+
+impl Compiled {
+    /// Returns the VM that owns the machine's devices, if there is one, and its number.
+    pub(crate) fn device_vm(&self) -> Option<(usize, &VmSummary)> {
+        let mut vms = self.vms.iter().enumerate();
+        vms.find(|(_, vm)| vm.kind == VmKind::Device)
+    }
 }
 
 /// What xtask shows of a VM, and the source of the device tree that it gets.
@@ -48,6 +58,19 @@ pub(crate) struct VmSummary {
     pub(crate) may_power_off: bool,
     /// Its device tree, to be compiled; none for the device VM, whose tree init makes.
     pub(crate) device_tree: Option<String>,
+}
+
+impl VmSummary {
+    /// Returns what connects a terminal of the device VM with this VM's console: the emulated
+    /// UART's, or the virtio console's if there is no other.
+    pub(crate) fn console_command(&self) -> String {
+        let uart = self
+            .device_tree
+            .as_deref()
+            .is_some_and(|tree| tree.contains("arm,pl011"));
+        let option = if uart { "" } else { " --virtio" };
+        format!("gearctl console {}{option}", self.name)
+    }
 }
 
 /// A file that goes into the archive.
@@ -172,10 +195,16 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
             });
         }
     }
+    let cpus = manifest.gear2.cpus.map_or(CpuSet::EMPTY, CpuList::set);
+    let cpus = manifest
+        .vms
+        .iter()
+        .fold(cpus, |cpus, vm| cpus.with_all(vm.cpus.set()));
     Compiled {
         blob,
         vms: vms.collect(),
         files,
+        cpu_count: cpus.iter().last().map_or(1, |cpu| cpu.index() + 1),
     }
 }
 

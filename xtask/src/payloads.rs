@@ -65,6 +65,13 @@ pub(crate) fn debian_modules() -> Result<PathBuf> {
         .with_context(|| format!("{} holds no modules", root.display()))
 }
 
+/// Returns what that kernel calls itself.
+pub(crate) fn kernel_release() -> Result<String> {
+    let mut entries = fs::read_dir(debian_modules()?)?;
+    let entry = entries.next().context("the kernel has no modules")??;
+    Ok(entry.file_name().to_string_lossy().into_owned())
+}
+
 /// Returns where Debian's benchmarks for arm64 and all their libraries are unpacked.
 pub(crate) fn programs() -> Result<PathBuf> {
     fetch::unpacked(&Cache::open()?, &PROGRAMS)

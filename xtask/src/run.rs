@@ -10,7 +10,7 @@ use rustix::termios::{self, OptionalActions, Termios};
 use crate::build_images::{self, Images};
 use crate::manifest::VmSummary;
 use crate::qemu::{Console, Machine, Qemu};
-use crate::{smoke, workspace};
+use crate::{ext4, guest_userland, smoke, workspace};
 
 /// What GearV and QEMU need beside the VMs' memory.
 const OVERHEAD_MIB: u64 = 256;
@@ -28,9 +28,9 @@ pub(crate) struct Options {
     /// The version of the interrupt controller
     #[arg(long, value_name = "VERSION", default_value_t = 3)]
     gic: u32,
-    /// The number of CPUs
-    #[arg(long, value_name = "COUNT", default_value_t = 2)]
-    cpus: u32,
+    /// The number of CPUs [default: as many as the manifest names, at least 2]
+    #[arg(long, value_name = "COUNT")]
+    cpus: Option<u32>,
     /// The machine's memory [default: enough for the VMs, at least 1024]
     #[arg(long, value_name = "MIB")]
     memory: Option<u32>,
@@ -62,19 +62,38 @@ impl Options {
     }
 
     fn machine(&self, images: &Images) -> Result<Machine> {
-        let memory_mib = match self.memory {
-            Some(mib) => mib,
-            None => memory_for(images)?,
-        };
+        let needed = machine_for(images)?;
         Ok(Machine {
             cpu: self.cpu.clone(),
             gic: self.gic,
-            cpus: self.cpus,
-            memory_mib,
+            cpus: self.cpus.unwrap_or(needed.cpus),
+            memory_mib: self.memory.unwrap_or(needed.memory_mib),
             gdb: self.gdb,
-            ..Machine::default()
+            ..needed
         })
     }
+}
+
+/// Returns the least machine that the manifest can run on; a disk is made for it here.
+pub(crate) fn machine_for(images: &Images) -> Result<Machine> {
+    let default = Machine::default();
+    let disk = match images.manifest.device_vm() {
+        Some(_) => Some(new_disk(images)?),
+        None => None,
+    };
+    Ok(Machine {
+        cpus: default.cpus.max(u32::try_from(images.manifest.cpu_count)?),
+        memory_mib: memory_for(images)?,
+        disk,
+        ..default
+    })
+}
+
+/// Returns a disk as it is before the first boot.
+fn new_disk(images: &Images) -> Result<PathBuf> {
+    let disk = images.archive.with_file_name("disk.img");
+    ext4::copy(&guest_userland::disk(&workspace::output_dir())?, &disk)?;
+    Ok(disk)
 }
 
 /// Returns how many MiB a machine needs for the VMs, the archive and GearV.
@@ -114,10 +133,7 @@ fn greet(machine: &Machine, images: &Images) {
         } = vm;
         eprintln!("  VM {index}  {name} ({kind:?}), {vcpus} vCPUs, {mib} MiB");
     }
-    eprintln!(
-        "keys: Ctrl-G, then 0-9 = console of that VM, l = list VMs, r = restart, s = stop, t = start,\n\
-         \x20     q = power off, h = all keys; Ctrl-A, then x = end QEMU at once"
-    );
+    eprintln!("{}", keys(images));
     if machine.gdb {
         let images = workspace::target_dir()
             .join(workspace::BARE_TARGET)
@@ -127,6 +143,28 @@ fn greet(machine: &Machine, images: &Images) {
             images.display()
         );
     }
+}
+
+/// Says what leads to the VMs' consoles, and out.
+fn keys(images: &Images) -> String {
+    let vms = &images.manifest.vms;
+    let Some((device, vm)) = images.manifest.device_vm() else {
+        return "keys: Ctrl-G, then 0-9 = console of that VM, l = list VMs, r = restart, s = stop, \
+                t = start,\n      q = power off, h = all keys; Ctrl-A, then x = end QEMU at once"
+            .to_owned();
+    };
+    let mut text = format!("this terminal is the console of {}; type there\n", vm.name);
+    for (index, guest) in vms.iter().enumerate() {
+        if index != device {
+            let command = guest.console_command();
+            text += &format!(
+                "  {command:32} for the console of {}, Ctrl-] leaves it\n",
+                guest.name
+            );
+        }
+    }
+    text + "  gearctl help                     for what else there is\n\
+            keys: Ctrl-A, then x = end QEMU at once"
 }
 
 /// The settings of this terminal, restored when QEMU did not get to it.

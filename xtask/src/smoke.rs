@@ -3,6 +3,8 @@
 //! Prints one line a check. A check that fails ends the run, since the next ones would only
 //! fail for the same reason; the end of the transcript then shows why.
 
+mod device_vm;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -23,9 +25,35 @@ const COMMAND: Duration = Duration::from_secs(60);
 /// The SHA-256 of 8 MiB of zeroes.
 const ZEROES: &str = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3053e74";
 
+/// How much is checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// How often a guest is rebooted.
+    pub(crate) reboots: usize,
+    /// How much is written to a guest's disk and read back.
+    pub(crate) disk_mib: u32,
+    /// How much goes over a guest's network.
+    pub(crate) network_mib: u32,
+}
+
+impl Extent {
+    /// As much as shows that it works.
+    pub(crate) const SHORT: Extent = Extent {
+        reboots: 1,
+        disk_mib: 8,
+        network_mib: 16,
+    };
+    /// As much as shows that it lasts.
+    pub(crate) const FULL: Extent = Extent {
+        reboots: 5,
+        disk_mib: 64,
+        network_mib: 256,
+    };
+}
+
 /// Boots the machine, runs all checks and ends it.
 pub(crate) fn run(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
-    let checks = check_all(qemu, machine, images, "smoke.log", 1, &|line| {
+    let checks = check_all(qemu, machine, images, "smoke.log", Extent::FULL, &|line| {
         println!("{line}")
     })?;
     println!("{checks} checks passed");
@@ -38,25 +66,27 @@ pub(crate) fn check_all(
     machine: &Machine,
     images: &Images,
     log: &str,
-    reboots: usize,
+    extent: Extent,
     report: &dyn Fn(&str),
 ) -> Result<usize> {
     let session = images.start(qemu, machine, &workspace::output_dir().join(log))?;
     let mut smoke = Smoke {
         session,
-        reboots,
+        extent,
         report,
         checks: 0,
     };
-    smoke.all(&images.manifest.vms)?;
+    match &machine.disk {
+        Some(disk) => smoke.all_of_device_vm(&images.manifest, disk)?,
+        None => smoke.all(&images.manifest.vms)?,
+    }
     Ok(smoke.checks)
 }
 
 /// A booting machine and how to report on it.
 struct Smoke<'a> {
     session: Session,
-    /// How often a guest is rebooted.
-    reboots: usize,
+    extent: Extent,
     report: &'a dyn Fn(&str),
     checks: usize,
 }
@@ -81,21 +111,37 @@ impl Smoke<'_> {
         }
         if let Some((index, vm)) = vms.iter().enumerate().find(|(_, vm)| vm.may_power_off) {
             let name = &vm.name;
-            for count in 1..=self.reboots {
-                let what = format!("{name} reboots, {count} of {}", self.reboots);
+            for count in 1..=self.extent.reboots {
+                let what = format!("{name} reboots, {count} of {}", self.extent.reboots);
                 self.check(&what, |s| reboot(s, index, name))?;
             }
-            self.check(&format!("{name} powers the machine off"), power_off)?;
+            self.check(&format!("{name} powers the machine off"), |s| {
+                power_off(s, "poweroff -f")
+            })?;
         }
         Ok(())
     }
 
     /// Runs one check and reports it.
     fn check(&mut self, what: &str, body: impl FnOnce(&mut Session) -> Result<()>) -> Result<()> {
+        self.check_and_say(what, |session| body(session).map(|()| String::new()))
+    }
+
+    /// Runs one check and reports it, with what it found.
+    fn check_and_say(
+        &mut self,
+        what: &str,
+        body: impl FnOnce(&mut Session) -> Result<String>,
+    ) -> Result<()> {
         match body(&mut self.session) {
-            Ok(()) => {
+            Ok(found) => {
+                let found = if found.is_empty() {
+                    found
+                } else {
+                    format!(": {found}")
+                };
                 let seconds = self.session.elapsed().as_secs_f32();
-                (self.report)(&format!("ok   {what} ({seconds:.1} s)"));
+                (self.report)(&format!("ok   {what}{found} ({seconds:.1} s)"));
                 self.checks += 1;
                 Ok(())
             }
@@ -133,14 +179,20 @@ fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
 
 /// Types a command into the shell in focus; returns what it printed, if it succeeded.
 pub(crate) fn shell(session: &mut Session, command: &str) -> Result<String> {
+    shell_within(session, command, COMMAND)
+}
+
+/// The same for a command that takes its time.
+fn shell_within(session: &mut Session, command: &str, timeout: Duration) -> Result<String> {
     // The shell computes the end mark, so that the echo of the typed line is not taken for it;
     // it differs each time, for the console repeats earlier output when the focus moves.
     let mark = session.transcript().len();
     session.send(&format!("{command}; echo \"<$?>-$(({mark}+1))\"\n"))?;
-    let printed = session.expect(&format!(">-{}", mark + 1), COMMAND)?;
+    let printed = session.expect(&format!(">-{}", mark + 1), timeout)?;
     let (output, status) = printed.rsplit_once('<').context("no status was printed")?;
     ensure!(status == "0", "`{command}` ended with {status}");
-    let (_, output) = output.split_once('\n').unwrap_or(("", output));
+    // What was typed may stand there twice: the terminal shows it, then the shell when it reads it.
+    let (_, output) = output.rsplit_once("+1))\"\n").unwrap_or(("", output));
     Ok(output.to_owned())
 }
 
@@ -178,8 +230,9 @@ fn reboot(session: &mut Session, index: usize, name: &str) -> Result<()> {
     focus(session, index, name)
 }
 
-fn power_off(session: &mut Session) -> Result<()> {
-    session.send("poweroff -f\n")?;
+/// Types what turns the machine off.
+fn power_off(session: &mut Session, command: &str) -> Result<()> {
+    session.send(&format!("{command}\n"))?;
     let status = session.expect_end(COMMAND)?;
     ensure!(status.success(), "QEMU ended with {status}");
     Ok(())

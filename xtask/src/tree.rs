@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::process;
 
 use anyhow::{Context, Result};
 use cpio::newc::{Builder, trailer};
@@ -98,7 +99,8 @@ impl Tree {
     /// Writes the tree as an initramfs: not compressed, for a machine that is emulated copies
     /// faster than it unpacks.
     pub(crate) fn write_initramfs(&self, path: PathBuf) -> Result<PathBuf> {
-        let mut writer = BufWriter::new(create(&path)?);
+        let partial = partial(&path)?;
+        let mut writer = BufWriter::new(File::create(&partial)?);
         for (inode, (name, node)) in (1..).zip(&self.nodes) {
             let builder = Builder::new(name).ino(inode).nlink(1);
             let (builder, content) = match node {
@@ -115,6 +117,7 @@ impl Tree {
             file.finish()?;
         }
         trailer(writer)?.flush()?;
+        fs::rename(partial, &path)?;
         Ok(path)
     }
 
@@ -140,11 +143,11 @@ impl Tree {
     }
 }
 
-fn create(path: &Path) -> Result<File> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    File::create(path).with_context(|| path.display().to_string())
+/// Returns where to write a file that is not to be seen, by another xtask, before it is whole.
+pub(crate) fn partial(path: &Path) -> Result<PathBuf> {
+    let directory = path.parent().context("a file lies in a directory")?;
+    fs::create_dir_all(directory)?;
+    Ok(path.with_added_extension(format!("partial-{}", process::id())))
 }
 
 #[cfg(test)]

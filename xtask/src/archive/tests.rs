@@ -60,6 +60,7 @@ fn build(test: &str, path: &str, artifact: &str) -> anyhow::Result<Vec<u8>> {
                 Source::Artifact(artifact.into()),
             ),
         ],
+        cpu_count: 1,
     };
     let resolve = |name: &str| -> anyhow::Result<PathBuf> {
         if name != "guest:x" {

@@ -7,25 +7,65 @@ use anyhow::{Context, Result};
 use super::{Part, Tally};
 use crate::expect::Session;
 use crate::qemu::{Boot, Console, Machine, Qemu};
+use crate::smoke::Extent;
 use crate::{build_images, initramfs, payloads, run, smoke, workspace};
 
-/// Manifest, CPU model, QEMU, reboots.
-const RUNS: [(&str, &str, u32, usize); 6] = [
-    ("minimal", "cortex-a57", 10, 5),
-    ("minimal", "cortex-a72", 10, 1),
-    ("minimal", "max", 10, 1),
-    ("two-guests", "cortex-a57", 10, 1),
-    ("minimal", "cortex-a57", 7, 1),
-    ("two-guests", "max", 7, 1),
+/// One boot.
+struct Run {
+    manifest: &'static str,
+    model: &'static str,
+    qemu: u32,
+    extent: Extent,
+    slow: bool,
+}
+
+impl Run {
+    const fn short(manifest: &'static str, model: &'static str, qemu: u32) -> Run {
+        Run {
+            manifest,
+            model,
+            qemu,
+            extent: Extent::SHORT,
+            slow: false,
+        }
+    }
+
+    const fn full(manifest: &'static str, model: &'static str, qemu: u32) -> Run {
+        Run {
+            extent: Extent::FULL,
+            ..Run::short(manifest, model, qemu)
+        }
+    }
+
+    const fn slow(self) -> Run {
+        Run { slow: true, ..self }
+    }
+}
+
+const RUNS: &[Run] = &[
+    Run::full("minimal", "cortex-a57", 10),
+    Run::short("minimal", "cortex-a72", 10),
+    Run::short("minimal", "max", 10),
+    Run::short("two-guests", "cortex-a57", 10),
+    Run::short("minimal", "cortex-a57", 7),
+    Run::short("two-guests", "max", 7),
+    Run::short("qemu-virt", "cortex-a57", 10),
+    Run::full("qemu-virt", "cortex-a72", 10).slow(),
+    Run::short("qemu-virt", "cortex-a57", 7).slow(),
 ];
 
 pub(super) fn parts() -> Vec<Part> {
     let native = Part::new("linux without GearV", without_gearv);
-    let runs = RUNS.into_iter().map(|(manifest, model, qemu, reboots)| {
+    let runs = RUNS.iter().map(|run| {
+        let Run {
+            manifest,
+            model,
+            qemu,
+            extent: _,
+            slow,
+        } = run;
         let name = format!("linux {manifest} on {model}, QEMU {qemu}");
-        Part::new(name, move |tally| {
-            smoke(manifest, model, qemu, reboots, tally)
-        })
+        Part::new(name, |tally| smoke(run, tally)).slow(*slow)
     });
     std::iter::once(native).chain(runs).collect()
 }
@@ -53,19 +93,17 @@ fn without_gearv(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-fn smoke(manifest: &str, model: &str, qemu: u32, reboots: usize, tally: &mut Tally) -> Result<()> {
-    let path = workspace::root().join(format!("manifests/{manifest}.dts"));
+fn smoke(run: &Run, tally: &mut Tally) -> Result<()> {
+    let path = workspace::root().join(format!("manifests/{}.dts", run.manifest));
     let images = build_images::build(&path)?;
     let machine = Machine {
-        cpu: model.to_owned(),
-        memory_mib: run::memory_for(&images)?,
-        ..Machine::default()
+        cpu: run.model.to_owned(),
+        ..run::machine_for(&images)?
     };
-    let qemu = Qemu::prepare(qemu)?;
-    let log = format!("smoke-{manifest}-{model}.log");
-    let checks = smoke::check_all(&qemu, &machine, &images, &log, reboots, &|line| {
-        println!("{line}")
-    })?;
+    let qemu = Qemu::prepare(run.qemu)?;
+    let log = format!("smoke-{}-{}.log", run.manifest, run.model);
+    let report = |line: &str| println!("{line}");
+    let checks = smoke::check_all(&qemu, &machine, &images, &log, run.extent, &report)?;
     tally.pass(checks);
     Ok(())
 }

@@ -1,0 +1,367 @@
+//! The checks of a manifest with a device VM.
+//!
+//! The terminal is the device VM's console; the guest's is reached from there with `gearctl`, as a
+//! person does it. What went over the guest's disk is looked at from outside in the end.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within};
+use crate::expect::Session;
+use crate::manifest::{Compiled, VmSummary};
+use crate::{device_userland, ext4, payloads};
+
+/// How long the disk's and the network's work may take.
+const LONG: Duration = Duration::from_secs(600);
+/// How soon a device model that was killed is back.
+const BACK_SECONDS: f64 = 5.0;
+/// What leaves the guest's console.
+const LEAVE: &str = "\x1d";
+/// The file that fio writes.
+const FILE: &str = "/root/verify";
+/// The I/Os whose exits are counted.
+const COUNTED: u64 = 1000;
+/// The device VM's address on the bridge.
+const ADDRESS: &str = "10.0.2.100";
+
+impl Smoke<'_> {
+    /// Runs all checks of a manifest with a device VM and, after the machine's end, of the disk.
+    pub(super) fn all_of_device_vm(&mut self, manifest: &Compiled, disk: &Path) -> Result<()> {
+        let guest = manifest.vms.iter().find(|vm| vm.may_power_off);
+        let guest = guest.context("no guest may power the machine off")?;
+        self.device_vm(manifest)?;
+        self.guest(guest)?;
+        self.exits(guest)?;
+        self.network()?;
+        self.reboots(guest)?;
+        self.killed_device_model(guest)?;
+        self.end(disk)
+    }
+
+    fn device_vm(&mut self, manifest: &Compiled) -> Result<()> {
+        let hello = format!("Gear1 {}", env!("CARGO_PKG_VERSION"));
+        self.check("Gear1 reports its version", |s| {
+            s.expect(&hello, BOOT).map(drop)
+        })?;
+        self.check("the device VM reaches its shell", |s| {
+            s.expect(device_userland::READY, BOOT)?;
+            widen(s)
+        })?;
+        self.check_and_say("its kernel is Debian's own", stock_kernel)?;
+        self.check("its modules are that kernel's own", own_modules)?;
+        self.check("GDM answers", |s| {
+            shell(s, "until gearctl version; do sleep 0.2; done")?;
+            shell(s, "iperf3 -s -D").map(drop)
+        })?;
+        self.check("gearctl list names all VMs", |s| {
+            let list = shell(s, "gearctl list")?;
+            let missing = manifest.vms.iter().find(|vm| !list.contains(&vm.name));
+            ensure!(missing.is_none(), "{missing:?} is not in\n{list}");
+            Ok(())
+        })?;
+        for command in ["gearctl stats", "gearctl log", "gearctl list --json"] {
+            self.check(command, |s| {
+                let printed = shell(s, command)?;
+                ensure!(!printed.trim().is_empty(), "it prints nothing");
+                Ok(())
+            })?;
+        }
+        self.check("gearctl refuses what does not exist", |s| {
+            ensure!(shell(s, "gearctl stop nobody").is_err(), "it does not");
+            Ok(())
+        })
+    }
+
+    fn guest(&mut self, guest: &VmSummary) -> Result<()> {
+        let name = &guest.name;
+        self.check(&format!("{name} reaches its shell from its disk"), |s| {
+            s.send(&format!("{}\n", guest.console_command()))?;
+            s.expect(&ready(name), BOOT)?;
+            answers(s, name)?;
+            shell(s, "grep '^/dev/vda / ext4' /proc/mounts").map(drop)
+        })?;
+        self.check_and_say(&format!("{name} runs uname"), stock_kernel)?;
+        let what = format!("{name} has {} CPUs", guest.vcpus);
+        self.check(&what, |s| check_cpu_count(s, guest.vcpus))?;
+        let mib = self.extent.disk_mib;
+        let what = format!("fio writes and verifies {mib} MiB, 4 KiB at random, 16 at a time");
+        self.check_and_say(&what, |s| {
+            shell_within(s, &format!("{} > /run/fio", fio(mib)), LONG)?;
+            fio_result(&shell(s, "cat /run/fio")?)
+        })
+    }
+
+    /// Counts what 1,000 I/Os cost.
+    fn exits(&mut self, guest: &VmSummary) -> Result<()> {
+        let mut counted = (Value::Null, Value::Null);
+        let what = format!("{COUNTED} I/Os of {} pass Gear2 by", guest.name);
+        self.check(&what, |s| {
+            counted.0 = stats_outside(s, guest)?;
+            let reads = format!(
+                "fio --name=reads --filename=/dev/vda --readonly --rw=randread --bs=4k --direct=1 \
+                 --ioengine=libaio --iodepth=1 --number_ios={COUNTED} --minimal > /run/fio"
+            );
+            shell_within(s, &reads, LONG)?;
+            counted.1 = stats_outside(s, guest)?;
+            let forwarded = number(&counted.1["mmio_events"])? - number(&counted.0["mmio_events"])?;
+            ensure!(forwarded == 0, "{forwarded} accesses were forwarded");
+            Ok(())
+        })?;
+        for vm in names_of(&counted.1) {
+            let line = exits_each(&counted.0, &counted.1, &vm);
+            (self.report)(&format!("     exits of {vm} an I/O: {line}"));
+        }
+        Ok(())
+    }
+
+    fn network(&mut self) -> Result<()> {
+        let mib = self.extent.network_mib;
+        for (what, option) in [("to", ""), ("from", " -R")] {
+            self.check_and_say(
+                &format!("iperf3 moves {mib} MiB {what} the device VM"),
+                |s| {
+                    let client =
+                        format!("iperf3 -c {ADDRESS} -n {mib}M -f m{option} > /run/iperf3");
+                    shell_within(s, &client, LONG)?;
+                    let summary = shell(s, "grep receiver /run/iperf3")?;
+                    let words: Vec<&str> = summary.split_whitespace().collect();
+                    let at = words.iter().position(|word| word.ends_with("bits/sec"));
+                    let at = at.with_context(|| format!("iperf3 says {summary:?}"))?;
+                    Ok(format!("{} {}", words[at.saturating_sub(1)], words[at]))
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    fn reboots(&mut self, guest: &VmSummary) -> Result<()> {
+        let name = &guest.name;
+        for count in 1..=self.extent.reboots {
+            let what = format!("{name} reboots, {count} of {}", self.extent.reboots);
+            self.check(&what, |s| {
+                s.send("reboot\n")?;
+                s.expect(&ready(name), BOOT)?;
+                answers(s, name)
+            })?;
+        }
+        self.check("the device VM did not notice", |s| {
+            leave(s)?;
+            let version = json(s, "gearctl version --json")?;
+            let starts = number(&version["gdm_starts"])?;
+            ensure!(starts == 1, "GDM was started {starts} times");
+            let list = json(s, "gearctl list --json")?;
+            let device = list
+                .as_array()
+                .and_then(|vms| vms.iter().find(|vm| vm["name"] != **name));
+            let restarts = number(&device.context("there is no other VM")?["restarts"])?;
+            ensure!(restarts == 0, "it was restarted {restarts} times");
+            enter(s, guest)
+        })
+    }
+
+    /// Kills GDM while the guest writes.
+    fn killed_device_model(&mut self, guest: &VmSummary) -> Result<()> {
+        let what = format!("GDM, killed, is back within {BACK_SECONDS} s");
+        self.check_and_say(&what, |s| {
+            // At this rate the guest cannot be done before GDM is killed.
+            let fio = format!("{} --rate_iops=300", fio(8));
+            shell(s, &format!("({fio} > /run/fio; echo $? > /run/status) &"))?;
+            leave(s)?;
+            let printed = shell_within(s, KILL, LONG)?;
+            enter(s, guest)?;
+            let times = printed
+                .lines()
+                .find_map(|line| line.strip_prefix("killed "));
+            let times: Vec<f64> = times
+                .unwrap_or_default()
+                .split(' ')
+                .filter_map(|time| time.parse().ok())
+                .collect();
+            ensure!(times.len() == 2, "the device VM says {printed:?}");
+            let seconds = times[1] - times[0];
+            ensure!(seconds <= BACK_SECONDS, "it took {seconds:.1} s");
+            Ok(format!("{seconds:.1} s"))
+        })?;
+        self.check_and_say("fio noticed nothing", |s| {
+            let wait = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; [ $(cat /run/status) = 0 ]";
+            fio_result(&shell_within(s, wait, LONG)?)
+        })
+    }
+
+    fn end(&mut self, disk: &Path) -> Result<()> {
+        let mut inside = String::new();
+        self.check("the guest hashes its file", |s| {
+            inside = shell(s, &format!("sha256sum {FILE}"))?;
+            Ok(())
+        })?;
+        self.check("the guest powers the machine off", |s| {
+            power_off(s, "poweroff")
+        })?;
+        self.check("its file system is clean from outside", |_| {
+            ext4::check(disk)
+        })?;
+        self.check("its file has the same hash from outside", |_| {
+            let outside = ext4::hash_of(disk, FILE)?;
+            ensure!(inside.contains(&outside), "{outside}, but inside {inside}");
+            Ok(())
+        })
+    }
+}
+
+/// Kills GDM, waits until the next one answers, and prints the times of both.
+const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); kill -9 $old; \
+    until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
+    do sleep 0.1; done; echo killed $killed $(cut -d' ' -f1 /proc/uptime)";
+
+/// Returns the fio that writes so many MiB and verifies them.
+fn fio(mib: u32) -> String {
+    format!(
+        "fio --name=verify --filename={FILE} --size={mib}M --rw=randwrite --bs=4k --iodepth=16 \
+         --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --minimal"
+    )
+}
+
+/// Reads fio's terse line: no error, and how fast it was.
+fn fio_result(printed: &str) -> Result<String> {
+    /// The fields of version 3 of the format.
+    const ERROR: usize = 4;
+    const READ_IOPS: usize = 7;
+    const WRITE_IOPS: usize = 48;
+    let line = printed.lines().find(|line| line.starts_with("3;"));
+    let fields: Vec<&str> = line.unwrap_or_default().split(';').collect();
+    ensure!(fields.len() > WRITE_IOPS, "fio says {printed:?}");
+    ensure!(
+        fields[ERROR] == "0",
+        "fio ends with error {}",
+        fields[ERROR]
+    );
+    let (writes, reads) = (fields[WRITE_IOPS], fields[READ_IOPS]);
+    Ok(format!("{writes} writes/s, {reads} reads/s"))
+}
+
+/// Shows all that is typed in one line.
+fn widen(session: &mut Session) -> Result<()> {
+    shell(session, "stty cols 1000").map(drop)
+}
+
+/// Checks that the kernel is the one of the package, and that nothing foreign was loaded into it.
+fn stock_kernel(session: &mut Session) -> Result<String> {
+    let name = shell(session, "uname -a")?;
+    let release = payloads::kernel_release()?;
+    ensure!(
+        name.contains(&release) && name.contains("Debian") && name.contains("aarch64"),
+        "uname says {name:?}, but the package is of {release}"
+    );
+    let tainted = shell(session, "cat /proc/sys/kernel/tainted")?;
+    ensure!(tainted.trim() == "0", "it is tainted: {tainted}");
+    Ok(release)
+}
+
+fn own_modules(session: &mut Session) -> Result<()> {
+    let mut loaded: Vec<String> = shell(session, "cut -d' ' -f1 /proc/modules")?
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    let mut own = device_userland::modules()?;
+    loaded.sort();
+    own.sort();
+    ensure!(loaded == own, "{loaded:?} instead of {own:?}");
+    Ok(())
+}
+
+/// Makes sure that the guest answers to what is typed.
+fn answers(session: &mut Session, name: &str) -> Result<()> {
+    // Its shell comes up a moment after it says so.
+    thread::sleep(Duration::from_secs(1));
+    let host = shell(session, "hostname")?;
+    ensure!(host.contains(name), "{host:?} answers");
+    widen(session)
+}
+
+/// Goes from the device VM's shell to the guest's.
+fn enter(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    session.send(&format!("{}\n", guest.console_command()))?;
+    answers(session, &guest.name)
+}
+
+/// Goes from the guest's shell to the device VM's.
+fn leave(session: &mut Session) -> Result<()> {
+    session.send(LEAVE)?;
+    // The terminal's settings change before the shell reads on.
+    thread::sleep(Duration::from_millis(500));
+    let host = shell(session, "hostname")?;
+    ensure!(host.contains("device"), "{host:?} answers");
+    Ok(())
+}
+
+/// Leaves the guest for a look at the counters.
+fn stats_outside(session: &mut Session, guest: &VmSummary) -> Result<Value> {
+    leave(session)?;
+    let stats = json(session, "gearctl stats --json")?;
+    enter(session, guest)?;
+    Ok(stats)
+}
+
+/// Runs a command that prints one JSON value.
+fn json(session: &mut Session, command: &str) -> Result<Value> {
+    let printed = shell_within(session, command, COMMAND)?;
+    let line = printed.lines().find(|line| line.starts_with(['{', '[']));
+    let line = line.with_context(|| format!("{command} prints {printed:?}"))?;
+    serde_json::from_str(line).with_context(|| format!("{command} prints {line}"))
+}
+
+fn number(value: &Value) -> Result<u64> {
+    value
+        .as_u64()
+        .with_context(|| format!("{value} is no number"))
+}
+
+/// Returns the names of the VMs that have exits.
+fn names_of(stats: &Value) -> Vec<String> {
+    let vcpus = stats["vcpus"].as_array().into_iter().flatten();
+    let mut names: Vec<String> = vcpus
+        .filter_map(|vcpu| Some(vcpu["vm"].as_str()?.to_owned()))
+        .collect();
+    names.dedup();
+    names
+}
+
+/// Says how often a VM left for what reason, an I/O.
+fn exits_each(before: &Value, after: &Value, vm: &str) -> String {
+    let (before, after) = (exits_by_reason(before, vm), exits_by_reason(after, vm));
+    let each = |count: u64| count as f64 / COUNTED as f64;
+    let mut reasons: Vec<(u64, &str)> = after
+        .iter()
+        .map(|(reason, count)| (count - before.get(reason).unwrap_or(&0), reason.as_str()))
+        .filter(|(count, _)| each(*count) >= 0.01)
+        .collect();
+    reasons.sort_unstable_by(|a, b| b.cmp(a));
+    let total: u64 = reasons.iter().map(|(count, _)| count).sum();
+    let parts: Vec<String> = reasons
+        .iter()
+        .map(|(count, reason)| format!("{reason} {:.2}", each(*count)))
+        .collect();
+    format!("{:.2} ({})", each(total), parts.join(", "))
+}
+
+fn exits_by_reason(stats: &Value, vm: &str) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for row in stats["exits"].as_array().into_iter().flatten() {
+        if let (true, Some(reason), Some(exits)) = (
+            row["vm"] == vm,
+            row["reason"].as_str(),
+            row["exits"].as_u64(),
+        ) {
+            *counts.entry(reason.to_owned()).or_default() += exits;
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests;
