@@ -77,7 +77,7 @@ impl Client {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
             Ok(0) => Err("gdm closed the connection".into()),
-            Ok(_) => Ok(line.trim_end().to_owned()),
+            Ok(_) => Ok(line.trim_end_matches(['\r', '\n']).to_owned()),
             Err(error) => Err(format!("gdm does not answer: {error}")),
         }
     }

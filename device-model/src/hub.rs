@@ -99,7 +99,7 @@ fn lock(run_directory: &str) -> Result<File, String> {
     }
 }
 
-/// Waits for Gear2's header, compares versions and announces this start.
+/// Waits for Gear2's header and compares versions.
 fn handshake(region: &Region) -> Result<(), String> {
     let header = &region.header;
     let start = Instant::now();
@@ -119,8 +119,6 @@ fn handshake(region: &Region) -> Result<(), String> {
             PROTOCOL_VERSION & 0xffff
         ));
     }
-    header.gdm_starts.fetch_add(1, Ordering::AcqRel);
-    header.gdm_beats.fetch_add(1, Ordering::AcqRel);
     Ok(())
 }
 
@@ -237,6 +235,9 @@ impl Hub {
             hub.devices.insert(device.channel, kick);
             start_device(options, device.clone(), wiring)?;
         }
+        let header = &machine.region.header;
+        header.gdm_starts.fetch_add(1, Ordering::AcqRel);
+        hub.answer.ring();
         start_sockets(options, board.devices, machine, serials)?;
         eprintln!(
             "gdm: serves {} devices{}",

@@ -2,10 +2,14 @@
 //! that drives one device through its slot and rings, as a guest's driver does.
 
 use std::fs::File;
+use std::io::PipeWriter;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
-use gear2_protocol::{DOORBELL_GEAR2, REGION_SIZE, Region, doorbell_device, slot};
+use gear2_protocol::{DOORBELL_GEAR2, REGION_SIZE, Region, doorbell_device, op, outcome, slot};
 use vm_memory::{Bytes, GuestAddress};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -142,7 +146,7 @@ impl Guest {
             memory: self.memory.clone(),
             interrupt: doorbell(doorbell_device(CHANNEL)),
             answer: doorbell(DOORBELL_GEAR2),
-            line: Line::of_file(pipe()),
+            line: line(),
             kick: EventFd::new(0).unwrap(),
             spin: false,
         };
@@ -298,12 +302,58 @@ impl Guest {
     }
 }
 
-/// Returns an end of a pipe that never becomes readable.
-fn pipe() -> File {
-    static WRITERS: std::sync::Mutex<Vec<std::io::PipeWriter>> = std::sync::Mutex::new(Vec::new());
+/// Returns a line that never rises.
+pub(crate) fn line() -> Line {
+    static WRITERS: Mutex<Vec<PipeWriter>> = Mutex::new(Vec::new());
     let (reader, writer) = std::io::pipe().unwrap();
     WRITERS.lock().unwrap().push(writer);
-    let file = File::from(std::os::fd::OwnedFd::from(reader));
+    let file = File::from(OwnedFd::from(reader));
     crate::sys::set_nonblocking(&file).unwrap();
-    file
+    Line::of_file(file)
+}
+
+/// Returns a doorbell that nobody hears.
+pub(crate) fn doorbell() -> Doorbell {
+    Doorbell {
+        page: page(),
+        offset: DOORBELL_GEAR2,
+    }
+}
+
+/// Answers the mailbox as Gear2 does, for two VMs of two vCPUs, until told to stop.
+pub(crate) fn fake_gear2(region: &Region, stop: &AtomicBool) {
+    let control = &region.control;
+    while !stop.load(Ordering::Relaxed) {
+        let asked = control.asked.load(Ordering::Acquire);
+        if asked == control.answered.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_micros(50));
+            continue;
+        }
+        let [first, second, ..] = [0, 1].map(|i| control.arguments[i].load(Ordering::Relaxed));
+        let (outcome, results) = fake_answer(control.op.load(Ordering::Relaxed), first, second);
+        for (word, result) in control.results.iter().zip(results) {
+            word.store(result, Ordering::Relaxed);
+        }
+        control.outcome.store(outcome, Ordering::Relaxed);
+        control.answered.store(asked, Ordering::Release);
+    }
+}
+
+fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
+    let name = |name: &[u8; 8]| [u64::from_le_bytes(*name), 0, 0, 0, 0, 0];
+    match (op, first) {
+        (op::VM_INFO, 0) => (outcome::OK, [3, 2, 0, 0, 0, 0]),
+        (op::VM_INFO, 1) => (outcome::OK, [3, 2, 2, 5, 3, 0]),
+        (op::VM_NAME, 0) => (outcome::OK, name(b"device\0\0")),
+        (op::VM_NAME, 1) => (outcome::OK, name(b"linux\0\0\0")),
+        (op::VM_START, 1) => (outcome::WRONG_STATE, [0; 6]),
+        (op::VM_PAUSE, 1) => (outcome::OK, [0; 6]),
+        (op::VM_RESTART, 1) => (outcome::STARTED, [0; 6]),
+        (op::EXIT_STATS, vcpu) if second % 8 == 0 => (outcome::OK, [vcpu, 10 * vcpu, 0, 0, 0, 0]),
+        (op::EXIT_STATS, _) => (outcome::OK, [0; 6]),
+        (op::VCPU_INFO, vcpu) => (outcome::OK, [50 * vcpu, vcpu, 3, 0, 0, 0]),
+        (op::LOG_READ, 0) => (outcome::OK, [1, 1500, 2 | 1 << 32, 2, 0x80, 0]),
+        (op::VERSION, _) => (outcome::OK, [0x1_0000, 0x1_0002, 1000, 4, 77, 0]),
+        _ => (outcome::NOT_FOUND, [0; 6]),
+    }
 }

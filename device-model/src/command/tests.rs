@@ -1,1 +1,142 @@
-//! Tests.
+//! Tests of gearctl, from the command line to the text, over a socket of GDM's server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Command, parse, run, share};
+use crate::control::{Mailbox, Server};
+use crate::testing::{Directory, doorbell, fake_gear2, region};
+
+/// Runs `gearctl` with these words; returns what it prints, or its sentence.
+fn gearctl(words: &[&str]) -> Result<String, String> {
+    let directory = Directory::new("gearctl");
+    let region = region();
+    region.header.vm_count.store(2, Ordering::Relaxed);
+    region.header.counter_hz.store(1000, Ordering::Relaxed);
+    let path = format!("{}/control", directory.text());
+    let mailbox = Mailbox::new(region, doorbell());
+    let mut server = Server::bind(&path, region, &mailbox, Vec::new()).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| fake_gear2(region, &stop));
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                server.turn(10);
+            }
+        });
+        let words = [&["--run", directory.text()], words].concat();
+        let mut out = Vec::new();
+        let done = parse(&words).and_then(|line| run(&line, &mut out));
+        stop.store(true, Ordering::Relaxed);
+        done.map(|()| String::from_utf8(out).unwrap())
+    })
+}
+
+#[test]
+fn list_shows_all_vms() {
+    let text = gearctl(&["list"]).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[0],
+        "ID  NAME    STATE            VCPUS  RESTARTS  POWERS_OFF"
+    );
+    assert_eq!(lines[1], "0   device  running          2      0         no");
+    assert_eq!(
+        lines[2],
+        "1   linux   running, paused  2      5         yes"
+    );
+}
+
+#[test]
+fn json_is_one_line() {
+    let text = gearctl(&["list", "--json"]).unwrap();
+    assert!(text.starts_with(r#"[{"id":0,"name":"device","state":"running","vcpus":2,"#));
+    assert_eq!(text.lines().count(), 1);
+}
+
+#[test]
+fn stats_count_exits_by_reason() {
+    let text = gearctl(&["stats", "linux", "--json"]).unwrap();
+    let row = r#"{"vcpu":3,"vm":"linux","reason":"hvc","exits":3,"ticks":30}"#;
+    assert!(text.contains(row), "{text}");
+    assert!(!text.contains(r#""vm":"device""#), "{text}");
+    assert!(text.contains(r#""mmio_events":77"#), "{text}");
+    assert!(gearctl(&["stats"]).unwrap().contains("wfi"));
+}
+
+#[test]
+fn changes_succeed_or_say_why_not() {
+    let text = gearctl(&["restart", "linux"]).unwrap();
+    assert_eq!(text, "vm: linux\noutcome: begun\n");
+    assert!(gearctl(&["pause", "1"]).is_ok());
+    let error = gearctl(&["start", "linux"]).unwrap_err();
+    assert_eq!(
+        error,
+        "VM linux is running, paused: its state does not allow it"
+    );
+    let error = gearctl(&["stop", "nobody"]).unwrap_err();
+    assert_eq!(error, "there is no VM `nobody`; there are: device, linux");
+}
+
+#[test]
+fn the_log_is_text_with_values() {
+    let text = gearctl(&["log"]).unwrap();
+    assert!(
+        text.contains("1.500000  1    VM 0x2 started at 0x80"),
+        "{text}"
+    );
+}
+
+#[test]
+fn top_compares_two_moments() {
+    let text = gearctl(&["--json", "top", "1"]).unwrap();
+    assert!(
+        text.contains(r#""vcpu":0,"vm":"device","share":"0.0 %","exits":0"#),
+        "{text}"
+    );
+}
+
+#[test]
+fn version_names_all_parts() {
+    let text = gearctl(&["version"]).unwrap();
+    assert!(
+        text.contains("gear1_abi: 1.0\ngear2_protocol: 1.2\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn without_gdm_there_is_a_sentence() {
+    let line = parse(&["--run", "/nonexistent", "list"]).unwrap();
+    let error = run(&line, &mut Vec::new()).unwrap_err();
+    assert!(
+        error.starts_with("no gdm answers at /nonexistent/control: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn command_lines_are_read() {
+    let console = |virtio| Command::Console {
+        vm: "a".into(),
+        virtio,
+    };
+    assert_eq!(parse(&["console", "a"]).unwrap().command, console(false));
+    assert_eq!(
+        parse(&["console", "--virtio", "a"]).unwrap().command,
+        console(true)
+    );
+    assert_eq!(parse(&["log", "-f"]).unwrap().command, Command::Log(true));
+    assert!(parse(&[]).unwrap_err().starts_with("usage:"));
+    assert!(
+        parse(&["stop"])
+            .unwrap_err()
+            .starts_with("cannot do `stop`")
+    );
+    assert!(parse(&["top", "x"]).is_err());
+}
+
+#[test]
+fn shares_have_a_tenth() {
+    assert_eq!(share(1, 3), "33.3 %");
+    assert_eq!(share(u64::MAX, u64::MAX), "100.0 %");
+}

@@ -1,1 +1,69 @@
-//! Tests.
+//! Tests of the mailbox and its socket against a Gear2 that is a thread.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gear2_protocol::op;
+
+use super::{DeviceLine, Mailbox, Server};
+use crate::testing::{Directory, doorbell, fake_gear2, region};
+
+#[test]
+fn an_operation_goes_to_gear2_and_its_answer_comes_back() {
+    let region = region();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| fake_gear2(region, &stop));
+        let mailbox = Mailbox::new(region, doorbell());
+        let answer = mailbox.call(op::VCPU_INFO, [3, 0, 0, 0]).unwrap();
+        assert_eq!((answer.outcome, answer.results[1]), (0, 3));
+        assert_eq!(mailbox.vm_name(1), "linux");
+        assert_eq!(mailbox.vm_name(9), "vm9");
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_silent_gear2_is_said_to_be_silent() {
+    let mailbox = Mailbox::new(region(), doorbell());
+    assert_eq!(
+        mailbox.call(op::VERSION, [0; 4]).unwrap_err().to_string(),
+        "Gear2 does not answer"
+    );
+}
+
+#[test]
+fn requests_that_make_no_sense_get_a_sentence() {
+    let directory = Directory::new("control");
+    let path = directory.path().join("control");
+    let region = region();
+    let mailbox = Mailbox::new(region, doorbell());
+    let mut server = Server::bind(path.to_str().unwrap(), region, &mailbox, Vec::new()).unwrap();
+    let mut client = UnixStream::connect(&path).unwrap();
+    client.write_all(b"call 1 2\nnonsense\nabout\n").unwrap();
+    server.turn(100);
+    server.turn(100);
+    let lines: Vec<String> = BufReader::new(&client)
+        .lines()
+        .take(3)
+        .map(Result::unwrap)
+        .collect();
+    assert!(lines[0].starts_with("error call takes"), "{lines:?}");
+    assert_eq!(lines[1], "error there is no request `nonsense`");
+    assert_eq!(lines[2], "ok 0 1 0 0 0 0");
+    // A line without an end is not kept for ever.
+    client.write_all(&[b'x'; 600]).unwrap();
+    (0..4).for_each(|_| server.turn(100));
+    assert!(server.clients.is_empty());
+}
+
+#[test]
+fn a_device_line_is_read_as_it_was_written() {
+    let line = DeviceLine {
+        numbers: [1, 15, 3, 4, 5, 6, 7, 8, 9, 10],
+        texts: ["linux".into(), "block".into(), "/dev/my disk".into()],
+    };
+    assert_eq!(DeviceLine::parse(&line.to_string()), Some(line));
+    assert_eq!(DeviceLine::parse("1 2 3"), None);
+}

@@ -1,1 +1,119 @@
-//! Tests.
+//! Tests of the serial consoles on rings that a test writes as Gear2 does.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering::Relaxed;
+
+use gear2_protocol::{ConsoleBlock, DOORBELL_GEAR2, offset};
+use vmm_sys_util::eventfd::EventFd;
+
+use super::{Serials, file_name};
+use crate::mapping::{Doorbell, Registers};
+use crate::testing::{Directory, page, region};
+
+struct Setup {
+    serials: Serials,
+    block: &'static ConsoleBlock,
+    doorbells: Registers,
+    directory: Directory,
+}
+
+fn setup() -> Setup {
+    let directory = Directory::new("serial");
+    let region = region();
+    let doorbells = page();
+    let doorbell = Doorbell {
+        page: doorbells,
+        offset: DOORBELL_GEAR2,
+    };
+    let names = ["linux".to_owned(), "../evil".to_owned()];
+    let kick = EventFd::new(0).unwrap();
+    let serials = Serials::open(region, &names, directory.text(), kick, doorbell).unwrap();
+    Setup {
+        serials,
+        block: &region.consoles[0],
+        doorbells,
+        directory,
+    }
+}
+
+impl Setup {
+    fn connect(&mut self) -> UnixStream {
+        let client = UnixStream::connect(self.directory.path().join("linux.serial")).unwrap();
+        self.serials.turn(0);
+        client
+    }
+
+    fn print(&self, bytes: &[u8]) {
+        let ring = &self.block.ring;
+        for byte in bytes {
+            let at = ring.output_written.load(Relaxed);
+            self.block.output[at as usize % offset::OUTPUT_SIZE].store(*byte, Relaxed);
+            ring.output_written.store(at.wrapping_add(1), Relaxed);
+        }
+    }
+}
+
+fn read(client: &mut UnixStream, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    client.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_the_ring_holds_is_replayed_and_the_rest_follows() {
+    let mut setup = setup();
+    setup.print(b"boot\n");
+    let mut client = setup.connect();
+    assert_eq!(read(&mut client, 5), b"boot\n");
+    setup.print(b"login:");
+    setup.serials.turn(0);
+    assert_eq!(read(&mut client, 6), b"login:");
+}
+
+#[test]
+fn only_the_newest_bytes_are_kept_and_indices_wrap() {
+    let mut setup = setup();
+    let start = u32::MAX - 100;
+    setup.block.ring.output_written.store(start, Relaxed);
+    let text: Vec<u8> = (0..offset::OUTPUT_SIZE + 1000).map(|i| i as u8).collect();
+    setup.print(&text);
+    let mut client = UnixStream::connect(setup.directory.path().join("linux.serial")).unwrap();
+    let mut got = Vec::new();
+    while got.len() < offset::OUTPUT_SIZE {
+        setup.serials.turn(0);
+        // After the wrap the number of bytes ever written is not known; at least the newest come.
+        let mut bytes = vec![0; 0x8000];
+        client.set_nonblocking(true).unwrap();
+        match client.read(&mut bytes) {
+            Ok(length) => got.extend(&bytes[..length]),
+            Err(_) => break,
+        }
+    }
+    assert!(text.ends_with(&got) && got.len() > 1000, "{}", got.len());
+}
+
+#[test]
+fn input_goes_as_far_as_there_is_room_and_rings() {
+    let mut setup = setup();
+    let mut client = setup.connect();
+    setup.doorbells.store(DOORBELL_GEAR2, 0);
+    client.write_all(&[b'x'; 5000]).unwrap();
+    setup.serials.turn(0);
+    let ring = &setup.block.ring;
+    assert_eq!(ring.input_written.load(Relaxed), 4096);
+    assert_eq!(setup.doorbells.load(DOORBELL_GEAR2), 1);
+    setup.serials.turn(0);
+    assert_eq!(ring.input_written.load(Relaxed), 4096);
+    ring.input_read.store(4000, Relaxed);
+    setup.serials.turn(0);
+    assert_eq!(ring.input_written.load(Relaxed), 5000);
+    assert_eq!(setup.block.input[0].load(Relaxed), b'x');
+}
+
+#[test]
+fn a_name_stays_in_the_directory() {
+    assert_eq!(file_name("../e vil"), "___e_vil");
+    let setup = setup();
+    assert!(setup.directory.path().join("___evil.serial").exists());
+}
