@@ -1,6 +1,6 @@
 //! The region as one structure, so that a mapping of it is one reference.
 //!
-//! Owns nothing but the places: they are those of [`offset`](crate::offset), which is asserted.
+//! Owns nothing but the places: they are those of [`offset`], which is asserted.
 
 use core::mem::offset_of;
 use core::ops::Deref;
