@@ -41,6 +41,12 @@ pub trait Backend: Send {
     /// The driver reset the device: nothing of its memory is used from here on.
     fn reset(&mut self) {}
 
+    /// GDM was away for longer than a guest should wait: the oldest `pending` requests of a
+    /// queue are to fail.
+    fn expire(&mut self, queue: usize, pending: u16) {
+        let _ = (queue, pending);
+    }
+
     /// The guest wrote `bytes` of the configuration at `offset`.
     fn write_config(&mut self, offset: usize, bytes: &[u8]) {
         let _ = (offset, bytes);

@@ -4,6 +4,7 @@
 //! handshake, the threads, the heartbeat.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -155,20 +156,19 @@ impl Machine {
         };
         for device in &board.devices {
             let [ipa, pa, size] = device.memory;
-            if !machine.memories.contains_key(&pa) {
+            if let Entry::Vacant(place) = machine.memories.entry(pa) {
                 let what = format!("RAM of VM {}", device.vm);
                 let memory = mapping::map_dax(pa, size as usize)
                     .map_err(|error| named(&what, error))?
                     .memory(ipa);
-                let memory = memory.ok_or(format!("{what}: out of range"))?;
-                machine.memories.insert(pa, memory);
+                place.insert(memory.ok_or(format!("{what}: out of range"))?);
             }
             let [page, _] = device.registers;
-            if !machine.pages.contains_key(&page) {
+            if let Entry::Vacant(place) = machine.pages.entry(page) {
                 let address = board.window + REGISTER_PAGES + u64::from(page) * PAGE;
                 let mapping = mapping::map_physical(address, PAGE as usize)
                     .map_err(|error| named("register page", error))?;
-                machine.pages.insert(page, mapping);
+                place.insert(mapping);
             }
         }
         Ok(machine)

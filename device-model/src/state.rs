@@ -53,6 +53,8 @@ pub enum Word {
     Breaks,
     /// Register writes that came through Gear2.
     Registers,
+    /// Counter when the device's thread last looked.
+    LastSeen,
 }
 
 /// Words of a queue, by number.
@@ -71,7 +73,7 @@ pub enum QueueWord {
     Used,
 }
 
-const QUEUES: usize = 16;
+const QUEUES: usize = 32;
 const QUEUE_WORDS: usize = 8;
 /// Gear2 adds 1 to this word of a device's page when its VM was stopped, before it is loaded anew.
 pub const RESET_ASKED: usize = 510;

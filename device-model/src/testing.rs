@@ -69,6 +69,10 @@ pub(crate) fn region() -> &'static Region {
     let region = Mapping::of_zeroes(REGION_SIZE).unwrap().region().unwrap();
     region.header.vcpu_count.store(1, Ordering::Relaxed);
     region
+        .header
+        .counter_hz
+        .store(1_000_000_000, Ordering::Relaxed);
+    region
 }
 
 pub(crate) fn page() -> Registers {
@@ -349,7 +353,9 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
         (op::VM_START, 1) => (outcome::WRONG_STATE, [0; 6]),
         (op::VM_PAUSE, 1) => (outcome::OK, [0; 6]),
         (op::VM_RESTART, 1) => (outcome::STARTED, [0; 6]),
-        (op::EXIT_STATS, vcpu) if second % 8 == 0 => (outcome::OK, [vcpu, 10 * vcpu, 0, 0, 0, 0]),
+        (op::EXIT_STATS, vcpu) if second.is_multiple_of(8) => {
+            (outcome::OK, [vcpu, 10 * vcpu, 0, 0, 0, 0])
+        }
         (op::EXIT_STATS, _) => (outcome::OK, [0; 6]),
         (op::VCPU_INFO, vcpu) => (outcome::OK, [50 * vcpu, vcpu, 3, 0, 0, 0]),
         (op::LOG_READ, 0) => (outcome::OK, [1, 1500, 2 | 1 << 32, 2, 0x80, 0]),

@@ -265,10 +265,8 @@ impl Transport {
             register::QUEUE_NUM => self.set_queue(QueueWord::Size, None, value),
             register::QUEUE_READY => self.set_ready(value),
             register::QUEUE_NOTIFY => return Effect::Notified,
-            register::INTERRUPT_ACK => {
-                if value & INTERRUPT_CONFIG != 0 {
-                    self.state.set(Word::ConfigPending, 0);
-                }
+            register::INTERRUPT_ACK if value & INTERRUPT_CONFIG != 0 => {
+                self.state.set(Word::ConfigPending, 0);
             }
             register::STATUS => return self.set_status(wide),
             register::QUEUE_DESC => self.set_queue(QueueWord::Descriptors, Some(false), value),

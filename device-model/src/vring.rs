@@ -108,12 +108,12 @@ impl Vring {
         self.state
     }
 
-    /// Tells whether the guest has made a request available.
-    pub fn pending(&self) -> bool {
+    /// Returns how many requests the guest has made available that were not taken.
+    pub fn pending(&self) -> u16 {
         let index = self
             .queue
             .avail_idx(self.memory.as_ref(), Ordering::Acquire);
-        index.is_ok_and(|index| index.0 != self.queue.next_avail())
+        index.map_or(0, |index| index.0.wrapping_sub(self.queue.next_avail()))
     }
 
     /// Takes the next request; false if there is none.

@@ -16,7 +16,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::backend::{Backend, Progress};
 use crate::gpio::Line;
-use crate::mapping::{Doorbell, Memory, Registers, finish_stores};
+use crate::mapping::{Doorbell, Memory, Registers, counter, finish_stores};
 use crate::state::{DeviceState, Word};
 use crate::transport::{Effect, Transport, Write};
 use crate::vring::Broken;
@@ -26,6 +26,8 @@ mod tests;
 
 /// Messages about a device's guest, after which it is silent: a guest must not fill the log.
 const MESSAGES: u64 = 16;
+/// A request that waited longer than this because no GDM was there fails.
+const AWAY_SECONDS: u64 = 30;
 
 /// What the device's thread works with.
 #[derive(Debug)]
@@ -88,10 +90,25 @@ impl Worker {
         worker.watch_backend();
         if active {
             worker.backend.activate(worker.transport.features());
+            worker.expire();
         }
         // An earlier GDM may have died between a completion and its interrupt.
         worker.interrupt();
         Ok(worker)
+    }
+
+    /// Fails what has waited, if GDM was away for too long.
+    fn expire(&mut self) {
+        let hz = u64::from(self.wiring.region.header.counter_hz.load(Ordering::Relaxed));
+        let away = counter().saturating_sub(self.state.get(Word::LastSeen));
+        if away < AWAY_SECONDS * hz.max(1) {
+            return;
+        }
+        for (index, ring) in self.transport.rings().iter().enumerate() {
+            if let Some(ring) = ring {
+                self.backend.expire(index, ring.pending());
+            }
+        }
     }
 
     /// Serves the device for ever.
@@ -108,6 +125,7 @@ impl Worker {
 
     /// Looks at everything once; true if there is more to do at once.
     pub fn turn(&mut self) -> bool {
+        self.state.set(Word::LastSeen, counter());
         if self.transport.answer_reset() {
             self.backend.reset();
         }
@@ -230,7 +248,7 @@ impl Worker {
         slot::DONE
     }
 
-    fn watch(&mut self, fd: RawFd, events: EventSet) -> io::Result<()> {
+    fn watch(&self, fd: RawFd, events: EventSet) -> io::Result<()> {
         let event = EpollEvent::new(events, fd as u64);
         self.epoll.ctl(ControlOperation::Add, fd, event)
     }

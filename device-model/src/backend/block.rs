@@ -68,6 +68,8 @@ pub struct Block {
     block_size: u32,
     /// The driver did not take FLUSH: each write is made durable.
     write_through: bool,
+    /// So many of the next requests fail: they waited too long.
+    expired: u16,
     id: [u8; ID_LENGTH],
     chain: Chain,
     vectors: Vec<libc::iovec>,
@@ -109,6 +111,7 @@ impl Block {
             bytes,
             block_size,
             write_through: false,
+            expired: 0,
             id,
             chain: Chain::default(),
             vectors: Vec::new(),
@@ -158,6 +161,10 @@ impl Block {
         sector: u64,
         room: u64,
     ) -> (Status, u64) {
+        if let Some(left) = self.expired.checked_sub(1) {
+            self.expired = left;
+            return (Status::IoError, 0);
+        }
         let outcome = match kind {
             VIRTIO_BLK_T_IN => self.transfer(ring, chain, Direction::Read, sector, room),
             VIRTIO_BLK_T_OUT => {
@@ -370,6 +377,14 @@ impl Backend for Block {
 
     fn activate(&mut self, features: u64) {
         self.write_through = features & 1 << VIRTIO_BLK_F_FLUSH == 0;
+    }
+
+    fn reset(&mut self) {
+        self.expired = 0;
+    }
+
+    fn expire(&mut self, _queue: usize, pending: u16) {
+        self.expired = pending;
     }
 
     fn process(&mut self, _queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {

@@ -7,6 +7,7 @@ use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 use proptest::sample::select;
 
 use super::Block;
+use crate::state::Word;
 use crate::testing::{DATA, Directory, Guest, INDIRECT, NEXT, RAM, RAM_SIZE, WRITE};
 use crate::transport::register;
 
@@ -247,6 +248,27 @@ fn a_new_gdm_goes_on_where_the_old_one_died() {
     assert_eq!(disk.guest.get(STATUS, 1), [0]);
     assert_eq!(disk.file()[512..3 * 512], [0xbb; 1024]);
     assert_eq!(disk.request(0, 5, &[(BUFFER, 512, true)]), 0);
+}
+
+#[test]
+fn what_waited_for_half_a_minute_fails_and_the_next_request_does_not() {
+    let mut disk = Disk::new();
+    let before = disk.file();
+    disk.guest.put(BUFFER, &[0xbb; 512]);
+    disk.guest.kill_gdm();
+    disk.offer(1, 2, &[(BUFFER, 512, false)]);
+    let long_ago = crate::mapping::counter() - 31_000_000_000;
+    disk.guest.state().set(Word::LastSeen, long_ago);
+    disk.guest
+        .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
+    disk.guest.work();
+    assert_eq!(
+        (disk.guest.used_index(0), disk.guest.get(STATUS, 1)),
+        (1, vec![1])
+    );
+    assert_eq!(disk.file(), before);
+    assert_eq!(disk.request(1, 2, &[(BUFFER, 512, false)]), 0);
+    assert_ne!(disk.file(), before);
 }
 
 #[test]
