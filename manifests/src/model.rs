@@ -249,6 +249,17 @@ impl VirtioKind {
             Self::Random => "rng",
         }
     }
+
+    /// Returns its device type (virtio 1.2, chapter 5).
+    #[must_use]
+    pub const fn device_id(self) -> u32 {
+        match self {
+            Self::Net => 1,
+            Self::Block => 2,
+            Self::Console => 3,
+            Self::Random => 4,
+        }
+    }
 }
 
 /// What a VM is for.

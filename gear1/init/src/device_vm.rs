@@ -19,7 +19,7 @@ use gear2_protocol::{
     VIRTIO_STRIDE, doorbell_device, line_of_channel,
 };
 use gearv_manifest::blob::Blob;
-use gearv_manifest::{MAX_VIRTIO, MEMORY_ALIGN, Manifest, Payload, VirtioDevice, Vm};
+use gearv_manifest::{MAX_VIRTIO, MEMORY_ALIGN, Manifest, Payload, VirtioDevice, VirtioKind, Vm};
 
 use crate::dax;
 use crate::device_tree::{self, Facts, Served};
@@ -45,6 +45,11 @@ const DOORBELLS: u64 = 0x8_0000;
 const REGISTERS: u64 = 0x9_0000;
 /// Tables that a mapping takes at most, beside those of its GiBs.
 const MAPPING_TABLES: u64 = 5;
+/// The first registers of a virtio-mmio device (virtio 1.2, 4.2.2): magic, version, device type and
+/// vendor, which is the device model's.
+const VIRTIO_MAGIC: u32 = u32::from_le_bytes(*b"virt");
+const VIRTIO_VERSION: u32 = 2;
+const VENDOR: u32 = u32::from_le_bytes(*b"GEAR");
 /// Identifies Gear1's regions among all of the device VM's; the last byte counts them.
 const UUID: [u8; 16] = *b"GearV shared\0\0\0\0";
 
@@ -126,15 +131,31 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         let start = slice.get() + dax::DATA_OFFSET;
         memory.zero(Pa::new(start), size);
         memory.clean(Pa::new(start), size);
-        let mut page = |_| flat::zeroed(free, memory, PAGE_SIZE, "virtio registers");
+        let mut pages = Vec::new();
+        for vm in self.manifest.virtio_vms() {
+            let page = flat::zeroed(free, memory, PAGE_SIZE, "virtio registers")?;
+            self.identify(vm, page, memory);
+            pages.push(page);
+        }
         Ok(Shared {
             control: Region::new(start, start + size),
-            pages: self
-                .manifest
-                .virtio_vms()
-                .map(&mut page)
-                .collect::<Result<_, _>>()?,
+            pages,
         })
+    }
+
+    /// Fills in what a driver reads before its first write. The write waits for the device model;
+    /// a guest that is up before that would find no device otherwise.
+    fn identify<M: PhysicalMemory>(&self, vm: &Vm<'_>, page: Pa, memory: &mut M) {
+        for (_, device) in self.manifest.virtio_of(vm.id) {
+            let kind = device.kind.map_or(0, VirtioKind::device_id);
+            let registers = [VIRTIO_MAGIC, VIRTIO_VERSION, kind, VENDOR];
+            let bytes: Vec<u8> = registers
+                .iter()
+                .flat_map(|word| word.to_le_bytes())
+                .collect();
+            memory.write(Pa::new(page.get() + device.offset()), &bytes);
+        }
+        memory.clean(page, PAGE_SIZE);
     }
 
     /// Makes the VM's device tree; `starts` is where each VM's memory lies.
