@@ -108,9 +108,26 @@ pub(crate) fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Resu
     let bytes = Aligned::new(&blob);
     let mut errors = Vec::new();
     match gearv_manifest::read(bytes.as_slice(), &mut |error| errors.push(error)) {
-        Ok(manifest) => Ok(summarize(&manifest, &dts, blob.clone())),
+        Ok(manifest) => {
+            if let Some(warning) = trust(&manifest, || annotate(&dts, tools)) {
+                eprintln!("{warning}");
+            }
+            Ok(summarize(&manifest, &dts, blob.clone()))
+        }
         Err(_) => bail!(explain(&errors, &dts, &annotate(&dts, tools))),
     }
+}
+
+/// Says whom the manifest trusts with all memory (DESIGN 6).
+fn trust(manifest: &Manifest<'_>, spans: impl FnOnce() -> Spans) -> Option<String> {
+    let vm = manifest.device_vm().filter(|vm| !vm.devices.is_empty())?;
+    let node = format!("/vms/{}", vm.name);
+    let spans = spans();
+    let place = spans.find(&node, Some("devices"))?;
+    Some(format!(
+        "{place}: warning: {node}: devices: without an SMMU, who controls a device that masters the bus \
+         reaches all memory"
+    ))
 }
 
 /// Returns the path as a person would write it here, so that messages are short.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
-use super::{Compiled, Source, compile};
+use super::{Aligned, Compiled, Source, annotate, compile, trust};
 use crate::tools::Tools;
 
 fn repository(path: &str) -> PathBuf {
@@ -128,6 +128,27 @@ fn conflicts_name_both_places() {
         "{message}"
     );
     assert!(lines[1].contains(":6:9: note: "), "{message}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn whom_all_memory_is_trusted_to_is_said() {
+    let folder = scratch("trust");
+    let tools = Tools::prepare().unwrap();
+    let said = |name: &str| {
+        let dts = repository(&format!("manifests/{name}.dts"));
+        let blob = compile(&dts, &tools, &folder).unwrap().blob;
+        let bytes = Aligned::new(&blob);
+        let manifest = gearv_manifest::read(bytes.as_slice(), &mut |_| {}).unwrap();
+        trust(&manifest, || annotate(&dts, &tools))
+    };
+    let warning = said("qemu-virt").unwrap();
+    assert!(
+        warning.contains("qemu-virt.dts:2")
+            && warning.contains(": warning: /vms/device: devices: "),
+        "{warning}"
+    );
+    assert_eq!(said("minimal"), None);
     fs::remove_dir_all(folder).unwrap();
 }
 
