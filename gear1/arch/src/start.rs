@@ -123,12 +123,12 @@ pub enum BootError {
 
 /// Returns what init handed over.
 pub fn boot_info() -> Result<&'static BootInfo, BootError> {
-    let words = el2::BOOT_INFO as *const u64;
-    // SAFETY: init maps the structure read-only at this address for good; its
-    // first word is the magic number whatever the version.
-    let magic = unsafe { words.read() };
-    // SAFETY: the second word holds the version in its low half.
-    let version = unsafe { words.add(1).read() } as u32;
+    let words = el2::BOOT_INFO as *const [u64; 2];
+    // SAFETY: init maps the structure read-only at this address for good; its first
+    // word is the magic number and the second holds the version in its low half,
+    // whatever the version.
+    let [magic, version] = unsafe { words.read() };
+    let version = version as u32;
     if magic != BOOT_MAGIC {
         return Err(BootError::Magic);
     }

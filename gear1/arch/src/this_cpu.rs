@@ -148,6 +148,7 @@ impl<T> Cpus<T> {
 
     /// Makes the calling CPU the one with `index`, whose stack it runs on, with
     /// Gear2 as current. Succeeds once for each index.
+    #[expect(clippy::mut_from_ref, reason = "each slot is handed out once")]
     pub fn attach(&'static self, index: CpuIndex) -> Option<&'static mut ThisCpu<T>> {
         let slot = self.slots.get(index.index())?;
         if self.taken.get(index.index())?.swap(true, Ordering::SeqCst) {

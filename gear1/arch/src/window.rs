@@ -92,13 +92,13 @@ impl Window {
     }
 
     /// Fills the window with zeroes.
-    fn zero(&mut self) {
+    fn zero(&self) {
         // SAFETY: `size` bytes from `address` are mapped writable for this window.
         unsafe { ptr::write_bytes(self.address() as *mut u8, 0, self.size as usize) };
     }
 
     /// Copies the source window to `offset` of this one, as far as both reach.
-    fn copy_from(&mut self, source: &Window, offset: u64) {
+    fn copy_from(&self, source: &Window, offset: u64) {
         let room = self.size.saturating_sub(offset);
         let count = source.size.min(room);
         let to = self.address().wrapping_add(offset) as *mut u8;
@@ -145,7 +145,7 @@ pub fn load_piece(cpu: CpuIndex, vm: &'static BootVm, progress: u64) {
     let Some(pa) = place(vm, progress) else {
         return;
     };
-    let mut destination = Window::map(cpu, Side::Destination, pa, WINDOW_SIZE);
+    let destination = Window::map(cpu, Side::Destination, pa, WINDOW_SIZE);
     destination.zero();
     let end = pa.wrapping_add(destination.size());
     for item in &vm.loads {
@@ -170,7 +170,7 @@ pub fn wipe_init(boot: &'static BootInfo) {
     let mut at = boot.init;
     // Bound: init's size / window size.
     while at < end {
-        let mut window = Window::map(cpu, Side::Destination, at, end.wrapping_sub(at));
+        let window = Window::map(cpu, Side::Destination, at, end.wrapping_sub(at));
         window.zero();
         window.clean();
         at = at.wrapping_add(window.size());

@@ -258,14 +258,14 @@ pub(crate) fn apply_reply(cpu: &mut Cpu, word: u64, value: u64) {
 
 /// An instruction fetch from where nothing is.
 #[inline(never)]
-pub(crate) fn instruction(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
+pub(crate) fn instruction(cpu: &Cpu, syndrome: Syndrome) -> Resume {
     let ipa = (HPFAR_EL2.get() & 0xfff_ffff_fff0) << 8 | FAR_EL2.get() & 0xfff;
     reflect(cpu, syndrome, ipa)
 }
 
 /// Reflects a fault as an external abort inside the guest.
 #[inline(never)]
-fn reflect(cpu: &mut Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
+fn reflect(cpu: &Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
     let abort = syndrome.data_abort();
     let is_access = syndrome.class() == ec::DATA_ABORT && abort.kind() == FaultKind::Translation;
     let undecoded = is_access && !abort.on_table_walk();
@@ -286,7 +286,7 @@ fn reflect(cpu: &mut Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
 
 /// Makes the guest take an undefined-instruction exception.
 #[inline(never)]
-pub(crate) fn inject_undefined(cpu: &mut Cpu) -> Resume {
+pub(crate) fn inject_undefined(cpu: &Cpu) -> Resume {
     let entry = Entry::synchronous(SPSR_EL2.get(), SCTLR_EL1.get(), cpu.data.has_pan);
     inject(entry, Entry::undefined());
     Resume::Same

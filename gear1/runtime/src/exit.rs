@@ -34,7 +34,7 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
 /// What a guest's CPU does not have: AArch32 traps, pointer authentication,
 /// SVE, SME, MTE and everything later.
 #[inline(never)]
-fn undefined(cpu: &mut Cpu) -> Resume {
+fn undefined(cpu: &Cpu) -> Resume {
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         loaded.shared.count(ExitReason::Undefined);
     }

@@ -110,7 +110,7 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
     Ok(NOTHING)
 }
 
-fn irq_set(cpu: &mut Cpu, machine: &Machine, regs: &Regs) -> Answer {
+fn irq_set(cpu: &Cpu, machine: &Machine, regs: &Regs) -> Answer {
     let [vm, intid, level, ..] = *regs;
     let vm_id = machine::vm_from_reg(machine, vm).ok_or(Status::NotFound)?;
     let intid = u32::try_from(intid)
@@ -150,7 +150,7 @@ fn irq_done(machine: &Machine, intid: u64) -> Answer {
     Ok(NOTHING)
 }
 
-fn poke(cpu: &mut Cpu, machine: &Machine, target: u64) -> Answer {
+fn poke(cpu: &Cpu, machine: &Machine, target: u64) -> Answer {
     let target = CpuIndex::from_reg(target).ok_or(Status::NotFound)?;
     let managed = machine
         .boot

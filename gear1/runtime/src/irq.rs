@@ -94,7 +94,7 @@ fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
 }
 
 /// The loaded vCPU's virtual timer: stays active until the guest ends it.
-fn virtual_timer(cpu: &mut Cpu, machine: &Machine) {
+fn virtual_timer(cpu: &Cpu, machine: &Machine) {
     let Some(loaded) = cpu.data.loaded else {
         // Nobody's: a timer left running by what was here before.
         CNTV_CTL_EL0.set(0);

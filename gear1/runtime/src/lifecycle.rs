@@ -72,7 +72,7 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
 }
 
 /// Asks a VM to stop; `Busy` while a vCPU is still inside.
-pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
+pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let mut vm = machine::vm(id).lock();
     match vm.state {
         VmState::Running => {
@@ -105,7 +105,7 @@ pub(crate) fn end(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, how: VmE
 }
 
 /// Loads the next piece of a stopped VM; X1 = bytes left.
-pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
+pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let boot = machine::boot_vm(machine, id);
     let mut vm = machine::vm(id).lock();
     settle(machine, id, &mut vm);
@@ -144,7 +144,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
 }
 
 /// Makes the boot vCPU of a loaded VM runnable.
-pub(crate) fn start(cpu: &mut Cpu, machine: &Machine, id: VmId) -> Answer {
+pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let boot = machine::boot_vm(machine, id);
     let first = machine::vcpu_of(machine, id, 0).ok_or(Status::NotFound)?;
     let mut vm = machine::vm(id).lock();
