@@ -6,6 +6,8 @@ use gear1_abi::id::CpuIndex;
 use gear1_core::context::GicCpuState;
 use gear1_core::vgic::ListRegisters;
 
+use crate::mmio::Mmio;
+
 /// PPI of the list registers' maintenance.
 pub const MAINTENANCE: u32 = 25;
 /// PPI of the EL2 physical timer.
@@ -26,6 +28,16 @@ pub(crate) const SPECIAL: u32 = 1020;
 /// An interrupt as it was acknowledged: the INTID, and for a GICv2 SGI its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged(pub(crate) u32);
+
+const GICD_ICFGR: usize = 0xc00;
+
+/// Says how a shared interrupt triggers: the register is the same in both versions.
+pub(crate) fn configure_spi(gicd: Mmio, intid: u32, edge: bool) {
+    let config = GICD_ICFGR.wrapping_add((intid as usize / 16).wrapping_mul(4));
+    let bit = 2_u32.wrapping_shl(intid % 16 * 2);
+    let old = gicd.read32(config);
+    gicd.write32(config, if edge { old | bit } else { old & !bit });
+}
 
 /// A physical GIC with its virtual CPU interface.
 ///

@@ -13,7 +13,7 @@ use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
 
 use crate::barrier;
 use crate::gic::{
-    Acknowledged, HYP_TIMER, HostGic, KICK, MAINTENANCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
+    self, Acknowledged, HYP_TIMER, HostGic, KICK, MAINTENANCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
 };
 use crate::mmio::Mmio;
 
@@ -25,7 +25,6 @@ const GICD_ISACTIVER: usize = 0x300;
 const GICD_ICACTIVER: usize = 0x380;
 const GICD_IPRIORITYR: usize = 0x400;
 const GICD_ITARGETSR: usize = 0x800;
-const GICD_ICFGR: usize = 0xc00;
 const GICD_SGIR: usize = 0xf00;
 
 const GICC_CTLR: usize = 0x0;
@@ -121,11 +120,7 @@ impl HostGic for GicV2 {
     }
 
     fn configure_spi(intid: u32, edge: bool) {
-        let gicd = distributor();
-        let config = GICD_ICFGR.wrapping_add((intid as usize / 16).wrapping_mul(4));
-        let bit = 2_u32.wrapping_shl(intid % 16 * 2);
-        let old = gicd.read32(config);
-        gicd.write32(config, if edge { old | bit } else { old & !bit });
+        gic::configure_spi(distributor(), intid, edge);
     }
 
     fn enable_spi(cpu: CpuIndex, intid: u32) {

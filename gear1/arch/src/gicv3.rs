@@ -8,7 +8,8 @@ use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
 
 use crate::barrier;
 use crate::gic::{
-    Acknowledged, HYP_TIMER, HostGic, KICK, MAINTENANCE, PATIENCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
+    self, Acknowledged, HYP_TIMER, HostGic, KICK, MAINTENANCE, PATIENCE, PRIORITY, SPECIAL,
+    VIRTUAL_TIMER,
 };
 use crate::mmio::Mmio;
 use crate::regs::{
@@ -26,7 +27,6 @@ const GICD_IGROUPR: usize = 0x80;
 const GICD_ISENABLER: usize = 0x100;
 const GICD_ICENABLER: usize = 0x180;
 const GICD_IPRIORITYR: usize = 0x400;
-const GICD_ICFGR: usize = 0xc00;
 const GICD_IROUTER: usize = 0x6000;
 const GICR_WAKER: usize = 0x14;
 const SGI_FRAME: usize = 0x1_0000;
@@ -138,11 +138,7 @@ impl HostGic for GicV3 {
     }
 
     fn configure_spi(intid: u32, edge: bool) {
-        let gicd = distributor();
-        let config = GICD_ICFGR.wrapping_add((intid as usize / 16).wrapping_mul(4));
-        let bit = 2_u32.wrapping_shl(intid % 16 * 2);
-        let old = gicd.read32(config);
-        gicd.write32(config, if edge { old | bit } else { old & !bit });
+        gic::configure_spi(distributor(), intid, edge);
     }
 
     fn enable_spi(_cpu: CpuIndex, intid: u32) {

@@ -1,9 +1,8 @@
 //! Memory aborts of guests: emulated devices, or an abort inside the guest.
 
-use gear1_abi::call::{Reply, Status, VcpuState};
+use gear1_abi::call::VcpuState;
 use gear1_abi::event::{Event, Mmio};
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::VcpuId;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{
@@ -12,10 +11,10 @@ use gear1_arch::regs::{
 };
 use gear1_arch::translate;
 use gear1_core::syndrome::{DataAbort, Entry, FaultKind, Syndrome, ec};
-use gear1_core::vgic::{self, Kicks, VcpuIndex};
+use gear1_core::vgic::{Kicks, VcpuIndex, shows_list_registers};
 
 use crate::machine::{self, Cpu, Machine};
-use crate::{channel, irq, log, vcpu};
+use crate::{channel, log, vcpu, vgic};
 
 /// Size of a distributor's registers.
 const GICD_SIZE: u64 = 0x1_0000;
@@ -45,7 +44,7 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
     }
     let redistributor = ipa.wrapping_sub(boot.gicr_ipa);
     if redistributor < GICR_SIZE.wrapping_mul(u64::from(boot.vcpu_count)) {
-        let target = vcpu::gic_index((redistributor / GICR_SIZE) as usize);
+        let target = vgic::gic_index((redistributor / GICR_SIZE) as usize);
         return gic(
             cpu,
             machine,
@@ -96,8 +95,8 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::MmioGic);
-    if vgic::shows_list_registers(offset) {
-        vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+    if shows_list_registers(offset) {
+        vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
             gic.sync(index, lrs)
         });
     }
@@ -122,8 +121,8 @@ fn gic_write(
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::MmioGic);
-    vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
-        let synced = if vgic::shows_list_registers(offset) {
+    vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+        let synced = if shows_list_registers(offset) {
             gic.sync(index, lrs)
         } else {
             Kicks::NONE
@@ -133,15 +132,7 @@ fn gic_write(
             GicFrame::Redistributor(target) => gic.redistributor_write(target, offset, size, value),
         })
     });
-    woke_somebody(cpu, machine, ExitReason::MmioGic)
-}
-
-/// After a change that may have woken a vCPU of this very CPU: Gear2 hears of it now.
-pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
-    if !machine::cpu_shared(cpu.index()).is_pending() {
-        return Resume::Same;
-    }
-    irq::after_interrupt(cpu, machine, reason)
+    vcpu::woke_somebody(cpu, machine, ExitReason::MmioGic)
 }
 
 /// Hands an access to Gear2 and waits for its reply.
@@ -172,88 +163,6 @@ fn forward(cpu: &mut Cpu, abort: DataAbort, ipa: u64) -> Resume {
         ExitReason::MmioGear2,
         Event::Mmio(id, mmio),
     )
-}
-
-/// Completes what a vCPU of this CPU's waits for.
-pub(crate) fn reply(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> Result<(), Status> {
-    let shared = machine::vcpu(id);
-    let waits = match shared.state() {
-        VcpuState::AwaitsMmio => VcpuState::AwaitsMmio,
-        VcpuState::AwaitsHypercall => VcpuState::AwaitsHypercall,
-        VcpuState::Off | VcpuState::Ready | VcpuState::Running | VcpuState::Wfi => {
-            return Err(Status::WrongState);
-        }
-    };
-    let hypercall = if waits == VcpuState::AwaitsHypercall {
-        HYPERCALL
-    } else {
-        0
-    };
-    let word = reply as u64 | hypercall;
-    let here = cpu
-        .data
-        .loaded
-        .as_ref()
-        .is_some_and(|loaded| loaded.id == id);
-    if here {
-        apply_reply(cpu, word, value);
-    } else {
-        shared.post_reply(word, value);
-    }
-    // Fails only when the VM was stopped meanwhile; then nobody wants the reply.
-    if shared.transition(waits, VcpuState::Ready) {
-        Ok(())
-    } else {
-        Err(Status::WrongState)
-    }
-}
-
-/// The same for Gear2's call that runs nothing: another CPU's loop hears of it.
-pub(crate) fn reply_and_wake(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    id: VcpuId,
-    how: Reply,
-    value: u64,
-) -> Result<(), Status> {
-    reply(cpu, id, how, value)?;
-    if machine::vcpu(id).home() != cpu.index() {
-        vcpu::wake(cpu, machine, id);
-    }
-    Ok(())
-}
-
-/// In a reply's word: it answers a hypercall.
-const HYPERCALL: u64 = 1 << 8;
-
-/// Puts a reply into the loaded vCPU's registers. It is not running: PC and
-/// PSTATE are in its context.
-pub(crate) fn apply_reply(cpu: &mut Cpu, word: u64, value: u64) {
-    let has_pan = cpu.data.has_pan;
-    let Some(context) = cpu.context() else { return };
-    let abort = Syndrome(context.awaited_esr).data_abort();
-    if word & HYPERCALL != 0 {
-        context.frame.set_reg(0, value);
-        return;
-    }
-    match Reply::from_reg(word & 0xff) {
-        Some(Reply::Value) => {
-            if !abort.is_write() {
-                context.frame.set_reg(abort.register(), abort.extend(value));
-            }
-            context.frame.pc = context.frame.pc.wrapping_add(4);
-        }
-        Some(Reply::Abort) => {
-            let entry = Entry::synchronous(context.frame.pstate, context.el1.sctlr, has_pan);
-            ESR_EL1.set(entry.external_abort(Syndrome(abort.raw())));
-            FAR_EL1.set(context.awaited_far);
-            ELR_EL1.set(context.frame.pc);
-            SPSR_EL1.set(context.frame.pstate);
-            context.frame.pc = VBAR_EL1.get().wrapping_add(entry.vector_offset);
-            context.frame.pstate = entry.pstate;
-        }
-        Some(Reply::None) | None => {}
-    }
 }
 
 /// An instruction fetch from where nothing is.

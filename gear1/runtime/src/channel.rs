@@ -15,22 +15,11 @@ use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::IntId;
 
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{abort, vcpu};
+use crate::{vcpu, vgic};
 
 const PAGE: u64 = 0x1000;
 
 static PL061: [TicketLock<Pl061>; MAX_PL061] = [const { TicketLock::new(Pl061::new()) }; MAX_PL061];
-
-/// Tells whether a VM has channels or PL061 blocks.
-pub(crate) fn has_any(machine: &Machine, vm: VmId) -> bool {
-    let channels = machine::boot_vm(machine, vm).channel_count != 0;
-    channels
-        || machine
-            .boot
-            .pl061
-            .iter()
-            .any(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg())
-}
 
 /// Handles an access to a channel or to a PL061 of the VM's; `None`: it is neither.
 #[inline(never)]
@@ -72,7 +61,7 @@ fn store(
     loaded.shared.count(ExitReason::Channel);
     fire(cpu, machine, channel);
     vcpu::skip_instruction();
-    Some(abort::woke_somebody(cpu, machine, ExitReason::Channel))
+    Some(vcpu::woke_somebody(cpu, machine, ExitReason::Channel))
 }
 
 fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel) {
@@ -86,8 +75,8 @@ fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel) {
             ) else {
                 return;
             };
-            let first = vcpu::gic_index(0);
-            vcpu::change_vm_gic(cpu, machine, vm, |gic| {
+            let first = vgic::gic_index(0);
+            vgic::change_vm_gic(cpu, machine, vm, |gic| {
                 gic.set_line(first, intid, true)
                     .and(gic.set_line(first, intid, false))
             });
@@ -123,8 +112,8 @@ fn drive(cpu: &Cpu, machine: &Machine, block: &BootPl061, level: bool) {
     else {
         return;
     };
-    vcpu::change_vm_gic(cpu, machine, vm, |gic| {
-        gic.set_line(vcpu::gic_index(0), intid, level)
+    vgic::change_vm_gic(cpu, machine, vm, |gic| {
+        gic.set_line(vgic::gic_index(0), intid, level)
     });
 }
 
@@ -152,7 +141,7 @@ fn pl061(
         state.write(offset, value as u32);
         drive(cpu, machine, block, state.interrupt());
         drop(state);
-        return Some(abort::woke_somebody(cpu, machine, ExitReason::MmioPl061));
+        return Some(vcpu::woke_somebody(cpu, machine, ExitReason::MmioPl061));
     }
     let value = lock.lock().read(offset);
     cpu.frame()

@@ -13,7 +13,7 @@ use crate::boot::GUEST_SPIS;
 use crate::gic::{Gic, HostGic};
 use crate::halt::{HaltReason, halt};
 use crate::machine::{self, Cpu, Machine, RINGS};
-use crate::{abort, channel, lifecycle, next, vcpu};
+use crate::{channel, lifecycle, next, reply, signal, vcpu, vgic};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
@@ -48,7 +48,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
         number::VCPU_ASSIGN => assign(cpu, machine, id()?, b),
         number::VCPU_REPLY => {
             let reply = Reply::from_reg(c).ok_or(Status::Invalid)?;
-            abort::reply_and_wake(cpu, machine, id()?, reply, b).map(|()| NOTHING)
+            reply::complete_and_wake(cpu, machine, id()?, reply, b).map(|()| NOTHING)
         }
         number::VM_STATE => lifecycle::state(machine, vm()?),
         number::VM_STOP => lifecycle::stop(cpu, machine, vm()?),
@@ -120,8 +120,8 @@ fn irq_set(cpu: &Cpu, machine: &Machine, regs: &Regs) -> Answer {
     if !(32..32 + GUEST_SPIS as u32).contains(&intid.number()) || level > 1 {
         return Err(Status::Invalid);
     }
-    let set = |gic: &mut VmGic| gic.set_line(vcpu::gic_index(0), intid, level != 0);
-    if vcpu::change_vm_gic(cpu, machine, vm_id, set) {
+    let set = |gic: &mut VmGic| gic.set_line(vgic::gic_index(0), intid, level != 0);
+    if vgic::change_vm_gic(cpu, machine, vm_id, set) {
         Ok(NOTHING)
     } else {
         Err(Status::WrongState)
@@ -161,7 +161,7 @@ fn poke(cpu: &Cpu, machine: &Machine, target: u64) -> Answer {
         return Err(Status::NotFound);
     }
     machine::cpu_shared(target).poke();
-    vcpu::kick(cpu, machine, target);
+    signal::kick(cpu, machine, target);
     Ok(NOTHING)
 }
 

@@ -12,7 +12,7 @@ use gear1_core::syndrome::Syndrome;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{abort, lifecycle, vcpu};
+use crate::{lifecycle, signal, vcpu, vgic};
 
 /// HVC: the PC is behind the instruction already.
 #[inline(never)]
@@ -48,7 +48,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
         } => {
             let result = cpu_on(cpu, machine, &loaded, target, (entry, context));
             cpu.frame().set_reg(0, result);
-            return abort::woke_somebody(cpu, machine, reason);
+            return vcpu::woke_somebody(cpu, machine, reason);
         }
         Call::AffinityInfo { target, level } => affinity_info(machine, &loaded, target, level),
         Call::Off => return cpu_off(cpu, reason),
@@ -90,7 +90,7 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
     }
     shared.request_reset(entry, context);
     shared.set_state(VcpuState::Ready);
-    vcpu::wake(cpu, machine, id);
+    signal::wake(cpu, machine, id);
     ret::SUCCESS
 }
 
@@ -223,7 +223,7 @@ fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     };
     let shared = loaded.shared;
     let mut due = true;
-    vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+    vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         let kicks = gic.sync(index, lrs);
         due = !shared.attention().is_none() || gic.deliverable(index, Gic::guest_priority_mask());
         if !due {
@@ -232,7 +232,7 @@ fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
         kicks
     });
     if due {
-        vcpu::flush_gic(cpu, machine, &loaded);
+        vgic::flush_gic(cpu, machine, &loaded);
         return Resume::Same;
     }
     vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))

@@ -15,8 +15,8 @@ use gear1_arch::stop;
 use gear1_core::vgic::IntId;
 
 use crate::gic::{self, Gic, HostGic};
-use crate::machine::{Cpu, CpuData, Machine};
-use crate::{log, next, timer, vcpu};
+use crate::machine::{Cpu, Machine};
+use crate::{log, signal, timer, vcpu, vgic};
 
 /// Entry from the IRQ vectors.
 #[unsafe(no_mangle)]
@@ -38,20 +38,7 @@ extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
     if reason == ExitReason::Timer {
         return Resume::Same;
     }
-    after_interrupt(cpu, machine, reason)
-}
-
-/// A guest was stopped by an interrupt that was not simply its own: goes on
-/// with it, or tells Gear2.
-pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
-    if let Some(event) = vcpu::prepare_entry(cpu, machine) {
-        return vcpu::leave_as_is(cpu, reason, event);
-    }
-    let running = cpu.data.loaded.as_ref().map(|loaded| loaded.id);
-    match next::pending_event(cpu, running) {
-        Some(event) => vcpu::leave(cpu, VcpuState::Ready, reason, event),
-        None => Resume::Same,
-    }
+    vcpu::after_interrupt(cpu, machine, reason)
 }
 
 /// Handles what is pending while this CPU idles.
@@ -81,7 +68,7 @@ fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
         }
         gic::MAINTENANCE => {
             if let Some(loaded) = cpu.data.loaded {
-                vcpu::flush_gic(cpu, machine, &loaded);
+                vgic::flush_gic(cpu, machine, &loaded);
             }
             Gic::end(irq);
             ExitReason::Maintenance
@@ -101,13 +88,13 @@ fn virtual_timer(cpu: &Cpu, machine: &Machine) {
         Gic::deactivate(gic::VIRTUAL_TIMER);
         return;
     };
-    vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+    vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         gic.inject_loaded(index, IntId::VIRTUAL_TIMER, true, lrs)
     });
     if loaded.shared.state() == VcpuState::Wfi
         && loaded.shared.transition(VcpuState::Wfi, VcpuState::Ready)
     {
-        vcpu::wake(cpu, machine, loaded.id);
+        signal::wake(cpu, machine, loaded.id);
     }
 }
 
@@ -130,22 +117,9 @@ fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) {
     if let Some((vm, virtual_id)) = vm {
         // It stays active until the guest ends it; a stopped VM's until it is loaded
         // again, so that a level that nobody serves does not come again and again.
-        vcpu::inject_external(cpu, machine, vm, virtual_id);
+        vgic::inject_external(cpu, machine, vm, virtual_id);
         return;
     }
     Gic::deactivate(intid);
     log::log(cpu.index(), RecordId::SpuriousIrq, [u64::from(intid), 0, 0]);
-}
-
-/// Takes the lowest physical interrupt that waits for Gear2 on this CPU.
-pub(crate) fn take_gear2_irq(data: &mut CpuData) -> Option<u32> {
-    for (index, word) in (0_u32..16).zip(data.gear2_irqs.iter_mut()) {
-        if *word != 0 {
-            let bit = word.trailing_zeros();
-            *word &= word.wrapping_sub(1);
-            return Some(index.wrapping_mul(64).wrapping_add(bit));
-        }
-    }
-    data.has_gear2_irq = false;
-    None
 }

@@ -21,7 +21,7 @@ use gear1_arch::window::load_piece;
 use gear1_core::vcpu::Attention;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
-use crate::{channel, log, vcpu};
+use crate::{channel, log, signal, vcpu, vgic};
 
 /// Result of a call: X1 to X6.
 type Answer = Result<[u64; 6], Status>;
@@ -66,7 +66,7 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
         .into_iter()
         .any(|state| shared.transition(state, VcpuState::Off));
         if !off && shared.state() == VcpuState::Running {
-            vcpu::attention(cpu, machine, vcpu_id, Attention::STOP);
+            signal::attention(cpu, machine, vcpu_id, Attention::STOP);
         }
     }
 }
@@ -127,7 +127,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let left = total.wrapping_sub(vm.progress);
     if left == 0 {
         vm.gic.reset();
-        vcpu::deactivate_ended(&mut vm.gic, vcpu::gic_index(0));
+        vgic::deactivate_ended(&mut vm.gic, vgic::gic_index(0));
         vm.state = VmState::Loaded;
         tlb::invalidate_instruction_caches();
         let vttbr = machine.vttbr(boot);
@@ -155,7 +155,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let shared = machine::vcpu(first);
     shared.request_reset(boot.entry, boot.argument);
     shared.set_state(VcpuState::Ready);
-    vcpu::wake(cpu, machine, first);
+    signal::wake(cpu, machine, first);
     log::log(cpu.index(), RecordId::VmStart, [id.reg(), boot.entry, 0]);
     Ok([0; 6])
 }

@@ -175,3 +175,14 @@ pub(crate) fn vm_from_reg(machine: &Machine, reg: u64) -> Option<VmId> {
 pub(crate) fn vcpu_from_reg(machine: &Machine, reg: u64) -> Option<VcpuId> {
     VcpuId::from_reg(reg).filter(|vcpu| vcpu.reg() < u64::from(machine.boot.vcpu_count))
 }
+
+/// Tells whether a VM has channels or PL061 blocks.
+pub(crate) fn has_channels(machine: &Machine, vm: VmId) -> bool {
+    let channels = boot_vm(machine, vm).channel_count != 0;
+    channels
+        || machine
+            .boot
+            .pl061
+            .iter()
+            .any(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg())
+}

@@ -15,6 +15,7 @@
 mod abort;
 mod boot;
 mod channel;
+mod event;
 mod exit;
 mod gear2_call;
 mod gic;
@@ -25,9 +26,12 @@ mod lifecycle;
 mod log;
 mod machine;
 mod next;
+mod reply;
+mod signal;
 mod sysreg;
 mod timer;
 mod vcpu;
+mod vgic;
 
 use core::panic::PanicInfo;
 

@@ -4,21 +4,12 @@ use gear1_abi::call::{Decision, Reply, Status, VcpuState};
 use gear1_abi::event::Event;
 use gear1_abi::id::VcpuId;
 use gear1_abi::regs::Regs;
+use gear1_arch::barrier;
 use gear1_arch::entry::Resume;
-use gear1_arch::{barrier, cpu};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
-use crate::{abort, irq, timer, vcpu};
-
-/// Puts the event into the registers that Gear2's loop returns with.
-pub(crate) fn deliver(cpu: &mut Cpu, event: Event) {
-    let regs = event.encode();
-    let now = cpu::now();
-    let frame = cpu.gear2();
-    let ([x0, x1, x2, x3, x4, x5, x6, x7, ..], [a, b, c, d, e, f, g, _]) = (&mut frame.x, regs);
-    (*x0, *x1, *x2, *x3, *x4, *x5, *x6, *x7) = (a, b, c, d, e, f, g, now);
-}
+use crate::{event, irq, reply, timer, vcpu};
 
 /// Returns X0 to X7 of Gear2's call.
 #[inline]
@@ -29,35 +20,12 @@ pub(crate) fn arguments(cpu: &mut Cpu) -> Regs {
 
 /// Answers the call with an event.
 fn answer(cpu: &mut Cpu, event: Event) -> Resume {
-    deliver(cpu, event);
+    event::deliver(cpu, event);
     Resume::Same
 }
 
 fn refuse(cpu: &mut Cpu, status: Status) -> Resume {
     answer(cpu, Event::Refused(status as u64))
-}
-
-/// Returns what this CPU's loop has not heard yet. `running`: the vCPU that an
-/// interrupt stopped, for events that tell it.
-pub(crate) fn pending_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Event> {
-    if cpu.data.has_gear2_irq
-        && let Some(intid) = irq::take_gear2_irq(&mut cpu.data)
-    {
-        return Some(Event::Irq(running, intid));
-    }
-    let shared = machine::cpu_shared(cpu.index());
-    if shared.is_pending() {
-        if let Some(id) = shared.take_wake().and_then(VcpuId::new) {
-            return Some(Event::Wake(id));
-        }
-        if shared.take_ring() {
-            return Some(Event::Doorbell(running));
-        }
-        if shared.take_poke() {
-            return Some(Event::Poke(running));
-        }
-    }
-    timer::take_deadline(&mut cpu.data).then_some(Event::Deadline(running))
 }
 
 /// Handles `SVC #NEXT`.
@@ -102,12 +70,12 @@ fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
         return refuse(cpu, Status::WrongState);
     }
     if what.reply != Reply::None
-        && let Err(status) = abort::reply(cpu, what.id, what.reply, what.value)
+        && let Err(status) = reply::complete(cpu, what.id, what.reply, what.value)
     {
         return refuse(cpu, status);
     }
     timer::set_deadline(&mut cpu.data, what.deadline);
-    if let Some(event) = pending_event(cpu, None) {
+    if let Some(event) = event::pending_event(cpu, None) {
         return answer(cpu, event);
     }
     let claimed = shared.transition(VcpuState::Ready, VcpuState::Running)
@@ -132,7 +100,7 @@ fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
     Gic::set_virtual_interface(false);
     // Unbounded by design: the CPU has nothing to do until an event comes.
     let event = loop {
-        if let Some(event) = pending_event(cpu, None) {
+        if let Some(event) = event::pending_event(cpu, None) {
             break event;
         }
         barrier::dsb_sy();

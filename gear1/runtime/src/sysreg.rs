@@ -14,7 +14,7 @@ use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
 use gear1_core::vgic::IntId;
 
 use crate::machine::{Cpu, Machine};
-use crate::{abort, log, vcpu};
+use crate::{abort, log, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
 const ICC_ASGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 6);
@@ -92,12 +92,12 @@ fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> 
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::Sgi);
-    vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| match id {
+    vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| match id {
         ICC_SGI1R_EL1 => gic.sgi1r_loaded(index, value, lrs),
         // One security state: both name Group 0.
         _ => gic.sgi0r(index, value),
     });
-    abort::woke_somebody(cpu, machine, ExitReason::Sgi)
+    vcpu::woke_somebody(cpu, machine, ExitReason::Sgi)
 }
 
 /// ICC_DIR_EL1, trapped while an active interrupt is in no list register.
@@ -110,7 +110,7 @@ fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume 
     };
     loaded.shared.count(ExitReason::Sysreg);
     if let Some(intid) = IntId::new(intid) {
-        vcpu::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+        vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
             gic.sync(index, lrs).and(gic.deactivate(index, intid))
         });
     }

@@ -11,7 +11,7 @@ use gear1_arch::cpu;
 use gear1_arch::regs::{CNTHP_CTL_EL2, CNTHP_CVAL_EL2, Writeable as _};
 
 use crate::machine::{self, Cpu, CpuData, Machine};
-use crate::vcpu;
+use crate::signal;
 
 /// CNTV_CTL_EL0: enabled and not masked.
 const TIMER_ON: u64 = 1;
@@ -95,7 +95,7 @@ pub(crate) fn hand_over(cpu: &mut Cpu, machine: &Machine, id: VcpuId) {
 
 fn wake_if_waiting(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     if machine::vcpu(id).transition(VcpuState::Wfi, VcpuState::Ready) {
-        vcpu::wake(cpu, machine, id);
+        signal::wake(cpu, machine, id);
     }
 }
 

@@ -4,194 +4,29 @@
 //! loaded while Gear2 runs, and moves only when another vCPU is run here.
 //! *Running*: it executes.
 
-use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::call::VcpuState;
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::{VcpuId, VmId};
+use gear1_abi::id::VcpuId;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{CNTV_CTL_EL0, ELR_EL2, Readable as _, VMPIDR_EL2, Writeable as _};
 use gear1_arch::{cpu, el1, fp};
 use gear1_core::context::FpState;
 use gear1_core::vcpu::Attention;
-use gear1_core::vgic::{IntId, Kicks, VcpuIndex, VmGic};
+use gear1_core::vgic::IntId;
 
-use crate::gic::{Gic, HostGic, ListRegisters};
+use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{abort, channel, timer};
-
-const FIRST: VcpuIndex = match VcpuIndex::new(0) {
-    Some(first) => first,
-    None => panic!("a VM has a vCPU"),
-};
+use crate::vgic::{change_gic, flush_gic};
+use crate::{event, reply, timer};
 
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
-
-/// Returns the vCPU's index as the virtual GIC has it.
-#[inline(always)]
-pub(crate) fn gic_index(index: usize) -> VcpuIndex {
-    VcpuIndex::new(index & 7).unwrap_or(FIRST)
-}
 
 /// Steps over the instruction that trapped.
 #[inline(always)]
 pub(crate) fn skip_instruction() {
     ELR_EL2.set(ELR_EL2.get().wrapping_add(INSTRUCTION));
-}
-
-impl Loaded {
-    /// Runs `look` on the VM's virtual GIC; nothing pending changes.
-    #[inline(always)]
-    pub(crate) fn look_at_gic<R>(
-        &self,
-        registers: usize,
-        look: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> R,
-    ) -> R {
-        let mut vm = machine::vm(self.vm).lock();
-        look(
-            &mut vm.gic,
-            gic_index(self.index),
-            &mut Gic::list_registers(registers),
-        )
-    }
-}
-
-/// Changes the virtual GIC of the vCPU loaded on `cpu`, and carries out what
-/// follows: physical interrupts that ended, other vCPUs that must hear of it.
-#[inline]
-pub(crate) fn change_gic(
-    cpu: &Cpu,
-    machine: &Machine,
-    loaded: &Loaded,
-    change: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> Kicks,
-) {
-    let mut vm = machine::vm(loaded.vm).lock();
-    let index = gic_index(loaded.index);
-    let mut lrs = Gic::list_registers(cpu.data.list_registers);
-    let mut kicks = change(&mut vm.gic, index, &mut lrs);
-    if kicks.contains(index) {
-        kicks = kicks.and(vm.gic.flush(index, &mut lrs));
-    }
-    deactivate_ended(&mut vm.gic, index);
-    let others = without_awake(kicks, loaded);
-    if !others.is_empty() {
-        notify(cpu, machine, loaded.vm, others);
-    }
-}
-
-/// Changes the virtual GIC of a VM that may or may not be loaded on `cpu`, and
-/// carries out what follows. Tells whether the VM runs; if not, nothing is done.
-pub(crate) fn change_vm_gic(
-    cpu: &Cpu,
-    machine: &Machine,
-    id: VmId,
-    change: impl FnOnce(&mut VmGic) -> Kicks,
-) -> bool {
-    let mut vm = machine::vm(id).lock();
-    let runs = vm.state == VmState::Running;
-    if runs {
-        change_locked(cpu, machine, id, &mut vm.gic, change);
-    }
-    runs
-}
-
-/// Makes a physical interrupt pending in the VM that owns its device, whether it runs or not.
-pub(crate) fn inject_external(cpu: &Cpu, machine: &Machine, id: VmId, intid: IntId) {
-    let mut vm = machine::vm(id).lock();
-    change_locked(cpu, machine, id, &mut vm.gic, |gic| {
-        gic.inject_hw(gic_index(0), intid)
-    });
-}
-
-/// Changes a virtual GIC whose VM's lock is held, and carries out what follows.
-fn change_locked(
-    cpu: &Cpu,
-    machine: &Machine,
-    id: VmId,
-    gic: &mut VmGic,
-    change: impl FnOnce(&mut VmGic) -> Kicks,
-) {
-    let mut kicks = change(gic);
-    if let Some(loaded) = cpu.data.loaded.filter(|loaded| loaded.vm == id) {
-        let index = gic_index(loaded.index);
-        if kicks.contains(index) {
-            kicks = kicks.and(gic.flush(index, &mut Gic::list_registers(cpu.data.list_registers)));
-            deactivate_ended(gic, index);
-        }
-        kicks = without_awake(kicks, &loaded);
-    }
-    notify(cpu, machine, id, kicks);
-}
-
-/// Fills the list registers of the loaded vCPU with what became pending.
-pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
-    loaded.shared.take(Attention::IRQ);
-    change_gic(cpu, machine, loaded, |gic, index, lrs| {
-        gic.flush(index, lrs)
-    });
-}
-
-/// Deactivates the physical interrupts whose virtual ones the guest ended by register writes.
-pub(crate) fn deactivate_ended(gic: &mut VmGic, index: VcpuIndex) {
-    // Bound: each call takes one of at most 512 interrupts out.
-    while let Some(intid) = gic.take_ended(index) {
-        Gic::deactivate(intid.number());
-    }
-}
-
-/// Carries out what a change of the virtual GIC asks for. The VM's lock is held.
-/// `cpu` is the one that runs this; its own running vCPU is flushed by the caller.
-pub(crate) fn notify(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
-    for index in kicks.iter() {
-        if let Some(id) = machine::vcpu_of(machine, vm, index.index()) {
-            attention(cpu, machine, id, Attention::IRQ);
-        }
-    }
-}
-
-/// Returns the kicks without the one for the loaded vCPU, whose list registers
-/// were filled here, unless it waits in WFI and must be woken.
-pub(crate) fn without_awake(kicks: Kicks, loaded: &Loaded) -> Kicks {
-    if loaded.shared.state() == VcpuState::Wfi {
-        kicks
-    } else {
-        kicks.without(gic_index(loaded.index))
-    }
-}
-
-/// Asks a vCPU for attention, and wakes or kicks what must hear it.
-pub(crate) fn attention(cpu: &Cpu, machine: &Machine, id: VcpuId, what: Attention) {
-    let shared = machine::vcpu(id);
-    shared.raise(what);
-    match shared.state() {
-        VcpuState::Running => kick_home(cpu, machine, id),
-        VcpuState::Wfi => {
-            if shared.transition(VcpuState::Wfi, VcpuState::Ready) {
-                wake(cpu, machine, id);
-            }
-        }
-        VcpuState::Off | VcpuState::Ready | VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall => {}
-    }
-}
-
-/// Tells the loop of the vCPU's home that it became runnable.
-pub(crate) fn wake(cpu: &Cpu, machine: &Machine, id: VcpuId) {
-    machine::cpu_shared(machine::vcpu(id).home()).wake(id.index());
-    kick_home(cpu, machine, id);
-}
-
-fn kick_home(cpu: &Cpu, machine: &Machine, id: VcpuId) {
-    kick(cpu, machine, machine::vcpu(id).home());
-}
-
-/// Interrupts another CPU so that it looks at what was left for it.
-pub(crate) fn kick(cpu: &Cpu, machine: &Machine, target: gear1_abi::id::CpuIndex) {
-    if target == cpu.index() {
-        return;
-    }
-    if let Some(other) = machine.boot.cpus.get(target.index()) {
-        Gic::kick(target, other.mpidr);
-    }
 }
 
 /// Makes the vCPU the one loaded on this CPU. `None`: another CPU still holds its registers.
@@ -212,7 +47,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
         vm,
         index,
         shared: machine::vcpu(id),
-        has_channels: channel::has_any(machine, vm),
+        has_channels: machine::has_channels(machine, vm),
     };
     timer::cancel_offline(&mut cpu.data, id);
     el1::restore(&context.el1);
@@ -342,7 +177,7 @@ pub(crate) fn prepare_entry(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
         apply_reset(cpu, machine, pc, argument);
     }
     if let Some((word, value)) = shared.take_reply() {
-        abort::apply_reply(cpu, word, value);
+        reply::apply(cpu, word, value);
     }
     if wanted.has(Attention::IRQ) {
         flush_gic(cpu, machine, &loaded);
@@ -385,7 +220,28 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Re
         data.exit = Some((loaded.id, reason, cpu::now()));
         data.world.leave_guest(context, gear2);
     }
-    crate::next::deliver(cpu, event);
+    event::deliver(cpu, event);
     cpu.set_gear2();
     Resume::Switch
+}
+
+/// A guest was stopped by an interrupt that was not simply its own: goes on
+/// with it, or tells Gear2.
+pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+    if let Some(event) = prepare_entry(cpu, machine) {
+        return leave_as_is(cpu, reason, event);
+    }
+    let running = cpu.data.loaded.as_ref().map(|loaded| loaded.id);
+    match event::pending_event(cpu, running) {
+        Some(event) => leave(cpu, VcpuState::Ready, reason, event),
+        None => Resume::Same,
+    }
+}
+
+/// After a change that may have woken a vCPU of this very CPU: Gear2 hears of it now.
+pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+    if !machine::cpu_shared(cpu.index()).is_pending() {
+        return Resume::Same;
+    }
+    after_interrupt(cpu, machine, reason)
 }

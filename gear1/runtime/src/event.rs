@@ -1,0 +1,53 @@
+//! Events for Gear2's loop on a CPU: what it has not heard yet.
+
+use gear1_abi::event::Event;
+use gear1_abi::id::VcpuId;
+use gear1_arch::cpu;
+
+use crate::machine::{self, Cpu, CpuData};
+use crate::timer;
+
+/// Puts the event into the registers that Gear2's loop returns with.
+pub(crate) fn deliver(cpu: &mut Cpu, event: Event) {
+    let regs = event.encode();
+    let now = cpu::now();
+    let frame = cpu.gear2();
+    let ([x0, x1, x2, x3, x4, x5, x6, x7, ..], [a, b, c, d, e, f, g, _]) = (&mut frame.x, regs);
+    (*x0, *x1, *x2, *x3, *x4, *x5, *x6, *x7) = (a, b, c, d, e, f, g, now);
+}
+
+/// Returns what this CPU's loop has not heard yet. `running`: the vCPU that an
+/// interrupt stopped, for events that tell it.
+pub(crate) fn pending_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Event> {
+    if cpu.data.has_gear2_irq
+        && let Some(intid) = take_gear2_irq(&mut cpu.data)
+    {
+        return Some(Event::Irq(running, intid));
+    }
+    let shared = machine::cpu_shared(cpu.index());
+    if shared.is_pending() {
+        if let Some(id) = shared.take_wake().and_then(VcpuId::new) {
+            return Some(Event::Wake(id));
+        }
+        if shared.take_ring() {
+            return Some(Event::Doorbell(running));
+        }
+        if shared.take_poke() {
+            return Some(Event::Poke(running));
+        }
+    }
+    timer::take_deadline(&mut cpu.data).then_some(Event::Deadline(running))
+}
+
+/// Takes the lowest physical interrupt that waits for Gear2 on this CPU.
+fn take_gear2_irq(data: &mut CpuData) -> Option<u32> {
+    for (index, word) in (0_u32..16).zip(data.gear2_irqs.iter_mut()) {
+        if *word != 0 {
+            let bit = word.trailing_zeros();
+            *word &= word.wrapping_sub(1);
+            return Some(index.wrapping_mul(64).wrapping_add(bit));
+        }
+    }
+    data.has_gear2_irq = false;
+    None
+}

@@ -1,0 +1,93 @@
+//! Gear2's replies to vCPUs that wait for one.
+
+use gear1_abi::call::{Reply, Status, VcpuState};
+use gear1_abi::id::VcpuId;
+use gear1_arch::regs::{
+    ELR_EL1, ESR_EL1, FAR_EL1, Readable as _, SPSR_EL1, VBAR_EL1, Writeable as _,
+};
+use gear1_core::syndrome::{Entry, Syndrome};
+
+use crate::machine::{self, Cpu, Machine};
+use crate::signal;
+
+/// Completes what a vCPU of this CPU's waits for.
+pub(crate) fn complete(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> Result<(), Status> {
+    let shared = machine::vcpu(id);
+    let waits = match shared.state() {
+        VcpuState::AwaitsMmio => VcpuState::AwaitsMmio,
+        VcpuState::AwaitsHypercall => VcpuState::AwaitsHypercall,
+        VcpuState::Off | VcpuState::Ready | VcpuState::Running | VcpuState::Wfi => {
+            return Err(Status::WrongState);
+        }
+    };
+    let hypercall = if waits == VcpuState::AwaitsHypercall {
+        HYPERCALL
+    } else {
+        0
+    };
+    let word = reply as u64 | hypercall;
+    let here = cpu
+        .data
+        .loaded
+        .as_ref()
+        .is_some_and(|loaded| loaded.id == id);
+    if here {
+        apply(cpu, word, value);
+    } else {
+        shared.post_reply(word, value);
+    }
+    // Fails only when the VM was stopped meanwhile; then nobody wants the reply.
+    if shared.transition(waits, VcpuState::Ready) {
+        Ok(())
+    } else {
+        Err(Status::WrongState)
+    }
+}
+
+/// The same for Gear2's call that runs nothing: another CPU's loop hears of it.
+pub(crate) fn complete_and_wake(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    id: VcpuId,
+    how: Reply,
+    value: u64,
+) -> Result<(), Status> {
+    complete(cpu, id, how, value)?;
+    if machine::vcpu(id).home() != cpu.index() {
+        signal::wake(cpu, machine, id);
+    }
+    Ok(())
+}
+
+/// In a reply's word: it answers a hypercall.
+const HYPERCALL: u64 = 1 << 8;
+
+/// Puts a reply into the loaded vCPU's registers. It is not running: PC and
+/// PSTATE are in its context.
+pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
+    let has_pan = cpu.data.has_pan;
+    let Some(context) = cpu.context() else { return };
+    let abort = Syndrome(context.awaited_esr).data_abort();
+    if word & HYPERCALL != 0 {
+        context.frame.set_reg(0, value);
+        return;
+    }
+    match Reply::from_reg(word & 0xff) {
+        Some(Reply::Value) => {
+            if !abort.is_write() {
+                context.frame.set_reg(abort.register(), abort.extend(value));
+            }
+            context.frame.pc = context.frame.pc.wrapping_add(4);
+        }
+        Some(Reply::Abort) => {
+            let entry = Entry::synchronous(context.frame.pstate, context.el1.sctlr, has_pan);
+            ESR_EL1.set(entry.external_abort(Syndrome(abort.raw())));
+            FAR_EL1.set(context.awaited_far);
+            ELR_EL1.set(context.frame.pc);
+            SPSR_EL1.set(context.frame.pstate);
+            context.frame.pc = VBAR_EL1.get().wrapping_add(entry.vector_offset);
+            context.frame.pstate = entry.pstate;
+        }
+        Some(Reply::None) | None => {}
+    }
+}

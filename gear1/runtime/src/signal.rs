@@ -1,0 +1,54 @@
+//! How one CPU tells another: attention bits, wake-ups for a loop, kicks.
+
+use gear1_abi::call::VcpuState;
+use gear1_abi::id::{CpuIndex, VcpuId, VmId};
+use gear1_core::vcpu::Attention;
+use gear1_core::vgic::Kicks;
+
+use crate::gic::{Gic, HostGic};
+use crate::machine::{self, Cpu, Machine};
+
+/// Carries out what a change of the virtual GIC asks for. The VM's lock is held.
+/// `cpu` is the one that runs this; its own running vCPU is flushed by the caller.
+pub(crate) fn notify(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
+    for index in kicks.iter() {
+        if let Some(id) = machine::vcpu_of(machine, vm, index.index()) {
+            attention(cpu, machine, id, Attention::IRQ);
+        }
+    }
+}
+
+/// Asks a vCPU for attention, and wakes or kicks what must hear it.
+pub(crate) fn attention(cpu: &Cpu, machine: &Machine, id: VcpuId, what: Attention) {
+    let shared = machine::vcpu(id);
+    shared.raise(what);
+    match shared.state() {
+        VcpuState::Running => kick_home(cpu, machine, id),
+        VcpuState::Wfi => {
+            if shared.transition(VcpuState::Wfi, VcpuState::Ready) {
+                wake(cpu, machine, id);
+            }
+        }
+        VcpuState::Off | VcpuState::Ready | VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall => {}
+    }
+}
+
+/// Tells the loop of the vCPU's home that it became runnable.
+pub(crate) fn wake(cpu: &Cpu, machine: &Machine, id: VcpuId) {
+    machine::cpu_shared(machine::vcpu(id).home()).wake(id.index());
+    kick_home(cpu, machine, id);
+}
+
+fn kick_home(cpu: &Cpu, machine: &Machine, id: VcpuId) {
+    kick(cpu, machine, machine::vcpu(id).home());
+}
+
+/// Interrupts another CPU so that it looks at what was left for it.
+pub(crate) fn kick(cpu: &Cpu, machine: &Machine, target: CpuIndex) {
+    if target == cpu.index() {
+        return;
+    }
+    if let Some(other) = machine.boot.cpus.get(target.index()) {
+        Gic::kick(target, other.mpidr);
+    }
+}

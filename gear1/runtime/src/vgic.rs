@@ -1,0 +1,132 @@
+//! The virtual GICs of VMs, loaded here or not: every change, and what follows
+//! from it (list registers, physical interrupts that ended, other vCPUs).
+
+use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::id::VmId;
+use gear1_core::vcpu::Attention;
+use gear1_core::vgic::{IntId, Kicks, VcpuIndex, VmGic};
+
+use crate::gic::{Gic, HostGic, ListRegisters};
+use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::signal;
+
+const FIRST: VcpuIndex = match VcpuIndex::new(0) {
+    Some(first) => first,
+    None => panic!("a VM has a vCPU"),
+};
+
+/// Returns the vCPU's index as the virtual GIC has it.
+#[inline(always)]
+pub(crate) fn gic_index(index: usize) -> VcpuIndex {
+    VcpuIndex::new(index & 7).unwrap_or(FIRST)
+}
+
+impl Loaded {
+    /// Runs `look` on the VM's virtual GIC; nothing pending changes.
+    #[inline(always)]
+    pub(crate) fn look_at_gic<R>(
+        &self,
+        registers: usize,
+        look: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> R,
+    ) -> R {
+        let mut vm = machine::vm(self.vm).lock();
+        look(
+            &mut vm.gic,
+            gic_index(self.index),
+            &mut Gic::list_registers(registers),
+        )
+    }
+}
+
+/// Changes the virtual GIC of the vCPU loaded on `cpu`, and carries out what
+/// follows: physical interrupts that ended, other vCPUs that must hear of it.
+#[inline]
+pub(crate) fn change_gic(
+    cpu: &Cpu,
+    machine: &Machine,
+    loaded: &Loaded,
+    change: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> Kicks,
+) {
+    let mut vm = machine::vm(loaded.vm).lock();
+    let index = gic_index(loaded.index);
+    let mut lrs = Gic::list_registers(cpu.data.list_registers);
+    let mut kicks = change(&mut vm.gic, index, &mut lrs);
+    if kicks.contains(index) {
+        kicks = kicks.and(vm.gic.flush(index, &mut lrs));
+    }
+    deactivate_ended(&mut vm.gic, index);
+    let others = without_awake(kicks, loaded);
+    if !others.is_empty() {
+        signal::notify(cpu, machine, loaded.vm, others);
+    }
+}
+
+/// Changes the virtual GIC of a VM that may or may not be loaded on `cpu`, and
+/// carries out what follows. Tells whether the VM runs; if not, nothing is done.
+pub(crate) fn change_vm_gic(
+    cpu: &Cpu,
+    machine: &Machine,
+    id: VmId,
+    change: impl FnOnce(&mut VmGic) -> Kicks,
+) -> bool {
+    let mut vm = machine::vm(id).lock();
+    let runs = vm.state == VmState::Running;
+    if runs {
+        change_locked(cpu, machine, id, &mut vm.gic, change);
+    }
+    runs
+}
+
+/// Makes a physical interrupt pending in the VM that owns its device, whether it runs or not.
+pub(crate) fn inject_external(cpu: &Cpu, machine: &Machine, id: VmId, intid: IntId) {
+    let mut vm = machine::vm(id).lock();
+    change_locked(cpu, machine, id, &mut vm.gic, |gic| {
+        gic.inject_hw(gic_index(0), intid)
+    });
+}
+
+/// Changes a virtual GIC whose VM's lock is held, and carries out what follows.
+fn change_locked(
+    cpu: &Cpu,
+    machine: &Machine,
+    id: VmId,
+    gic: &mut VmGic,
+    change: impl FnOnce(&mut VmGic) -> Kicks,
+) {
+    let mut kicks = change(gic);
+    if let Some(loaded) = cpu.data.loaded.filter(|loaded| loaded.vm == id) {
+        let index = gic_index(loaded.index);
+        if kicks.contains(index) {
+            kicks = kicks.and(gic.flush(index, &mut Gic::list_registers(cpu.data.list_registers)));
+            deactivate_ended(gic, index);
+        }
+        kicks = without_awake(kicks, &loaded);
+    }
+    signal::notify(cpu, machine, id, kicks);
+}
+
+/// Fills the list registers of the loaded vCPU with what became pending.
+pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
+    loaded.shared.take(Attention::IRQ);
+    change_gic(cpu, machine, loaded, |gic, index, lrs| {
+        gic.flush(index, lrs)
+    });
+}
+
+/// Deactivates the physical interrupts whose virtual ones the guest ended by register writes.
+pub(crate) fn deactivate_ended(gic: &mut VmGic, index: VcpuIndex) {
+    // Bound: each call takes one of at most 512 interrupts out.
+    while let Some(intid) = gic.take_ended(index) {
+        Gic::deactivate(intid.number());
+    }
+}
+
+/// Returns the kicks without the one for the loaded vCPU, whose list registers
+/// were filled here, unless it waits in WFI and must be woken.
+pub(crate) fn without_awake(kicks: Kicks, loaded: &Loaded) -> Kicks {
+    if loaded.shared.state() == VcpuState::Wfi {
+        kicks
+    } else {
+        kicks.without(gic_index(loaded.index))
+    }
+}
