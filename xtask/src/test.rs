@@ -4,6 +4,8 @@
 //! the order in which they run, cheap ones first. A part that cannot run at all counts as one
 //! failure. The last line is always `N passed, N failed`, and the exit code tells the same.
 
+mod gdb;
+mod gear2_registers;
 mod guests;
 mod halt;
 mod host;
@@ -131,6 +133,7 @@ fn parts() -> Vec<Part> {
     parts.extend(refusals::parts());
     parts.extend(halt::parts());
     parts.extend(guests::parts());
+    parts.extend(gear2_registers::parts());
     parts.extend(userlands::parts());
     parts.extend(linux::parts());
     parts

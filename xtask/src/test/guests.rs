@@ -74,7 +74,7 @@ fn log(row: &TargetTest, what: &str) -> PathBuf {
 }
 
 /// Judges a running machine and, if it failed, shows its last words.
-fn conclude(mut session: Session, row: &TargetTest, tally: &mut Tally) -> Result<()> {
+pub(super) fn conclude(mut session: Session, row: &TargetTest, tally: &mut Tally) -> Result<()> {
     judge(&mut session, row, tally)
         .map_err(|error| anyhow!("{error:#}\n{}", build_images::last_words(&session)))
 }

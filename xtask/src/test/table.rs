@@ -81,6 +81,14 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "secrets",
+        native: Some("secrets"),
+        cpus: 1,
+        guests: 2,
+        passes: 2,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "fp",
         native: Some("fp"),
         models: MODELS,
