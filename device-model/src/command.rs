@@ -411,20 +411,17 @@ fn console(run_directory: &str, vm: &str, virtio: bool) -> Result<(), String> {
     let (mut input, mut output) = (std::io::stdin(), std::io::stdout());
     let old = sys::set_raw(&input).ok();
     let mut bytes = [0; 1024];
-    let mut typed = true;
     let read = |fd| Wait {
         fd,
         read: true,
         write: false,
     };
     let ended = loop {
-        let keyboard = if typed { input.as_raw_fd() } else { -1 };
-        let ready = sys::wait(&[read(keyboard), read(socket.as_raw_fd())], -1);
+        let ready = sys::wait(&[read(input.as_raw_fd()), read(socket.as_raw_fd())], -1);
         if ready.first() == Some(&true) {
             let length = input.read(&mut bytes).unwrap_or(0);
-            typed = length > 0;
             let bytes = bytes.get(..length).unwrap_or_default();
-            if bytes.contains(&ESCAPE) {
+            if length == 0 || bytes.contains(&ESCAPE) {
                 break Ok(());
             }
             if socket.write_all(bytes).is_err() {

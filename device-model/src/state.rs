@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gear2_protocol::device_word::{RESET_ASKED, RESET_SEEN};
 use gear2_protocol::offset::DEVICE_SIZE;
 
 /// Words of the page.
@@ -75,11 +76,6 @@ pub enum QueueWord {
 
 const QUEUES: usize = 32;
 const QUEUE_WORDS: usize = 8;
-/// Gear2 adds 1 to this word of a device's page when its VM was stopped, before it is loaded anew.
-pub const RESET_ASKED: usize = 510;
-/// GDM copies [`RESET_ASKED`] to here when it has reset the device and touches the VM's memory no more.
-pub const RESET_SEEN: usize = 511;
-
 const _: () = assert!(QUEUES + MAX_QUEUES * QUEUE_WORDS < RESET_ASKED && RESET_SEEN < WORDS);
 
 /// A device's page.

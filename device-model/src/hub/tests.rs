@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use gear2_protocol::device_word::RESET_ASKED;
 use gear2_protocol::{DOORBELL_GEAR2, MAGIC, PROTOCOL_VERSION, slot};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{EFD_NONBLOCK, Hub, handshake, lock};
 use crate::mapping::Doorbell;
-use crate::state::RESET_ASKED;
 use crate::testing::{Directory, line, page, region};
 
 #[test]

@@ -52,6 +52,15 @@ pub const VIRTIO_INTERRUPT_ACK: u64 = 0x64;
 /// Bytes between two virtio-mmio devices of a guest, in its register page.
 pub const VIRTIO_STRIDE: u64 = 0x200;
 
+/// Words of 64 bits in a device's page that Gear2 and GDM share.
+pub mod device_word {
+    /// Gear2 adds 1 when it has stopped the device's VM, before that VM is loaded anew, and raises the line.
+    pub const RESET_ASKED: usize = 510;
+    /// GDM copies `RESET_ASKED` to here when it has reset the device and touches the VM's memory no
+    /// more, until its driver sets the device up again.
+    pub const RESET_SEEN: usize = 511;
+}
+
 /// Offsets of the parts in the region.
 pub mod offset {
     /// [`Header`](super::Header).
@@ -60,8 +69,8 @@ pub mod offset {
     pub const MMIO: usize = 0x1000;
     /// [`Control`](super::Control).
     pub const CONTROL: usize = 0x2000;
-    /// One [`DEVICE_SIZE`] page for each virtio device, GDM's alone: what it must
-    /// not forget when it is restarted.
+    /// One [`DEVICE_SIZE`] page for each virtio device, GDM's alone but for the words in
+    /// [`device_word`](super::device_word): what it must not forget when it is restarted.
     pub const DEVICES: usize = 0x1_0000;
     /// Bytes of a device's page.
     pub const DEVICE_SIZE: usize = 0x1000;

@@ -290,7 +290,7 @@ fn a_register_write_posted_while_gdm_was_away_is_answered() {
 fn a_device_of_a_vm_that_was_stopped_is_reset() {
     let mut disk = Disk::new();
     let page = &disk.guest.region.devices[crate::testing::CHANNEL];
-    page[crate::state::RESET_ASKED].store(1, std::sync::atomic::Ordering::Relaxed);
+    page[gear2_protocol::device_word::RESET_ASKED].store(1, std::sync::atomic::Ordering::Relaxed);
     disk.offer(1, 2, &[(BUFFER, 512, false)]);
     disk.guest.work();
     assert_eq!((disk.guest.used_index(0), disk.guest.status()), (0, 0));
