@@ -4,4 +4,5 @@ fn main() {
     println!("cargo:rerun-if-changed={script}");
     println!("cargo:rustc-link-arg-bins=-T{script}");
     println!("cargo:rerun-if-env-changed=GEAR1_RUNTIME_BIN");
+    println!("cargo:rerun-if-env-changed=GEAR1_RUNTIME_GICV2_BIN");
 }

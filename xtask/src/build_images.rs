@@ -141,7 +141,11 @@ fn build_gears() -> Result<(PathBuf, PathBuf)> {
     fs::create_dir_all(&out_dir)?;
     let step = Step::start("building Gear1 and Gear2");
     let runtime = build_runtime()?;
-    let init = [("GEAR1_RUNTIME_BIN", runtime.as_path())];
+    let runtime_gicv2 = build_runtime_gicv2()?;
+    let init = [
+        ("GEAR1_RUNTIME_BIN", runtime.as_path()),
+        ("GEAR1_RUNTIME_GICV2_BIN", runtime_gicv2.as_path()),
+    ];
     let gear1 = flat_bare("gear1-init", "gear1-init", &init)?;
     let image = out_dir.join("gear1.img");
     fs::copy(gear1, &image)?;
@@ -157,6 +161,21 @@ fn build_gears() -> Result<(PathBuf, PathBuf)> {
 /// Builds Gear1's runtime and returns its flat image, which init embeds.
 pub(crate) fn build_runtime() -> Result<PathBuf> {
     flat_bare("gear1-runtime", "gear1-runtime", &[])
+}
+
+/// Builds Gear1's runtime for boards with a GICv2.
+pub(crate) fn build_runtime_gicv2() -> Result<PathBuf> {
+    let target_dir = workspace::target_dir().join("gicv2");
+    let elf = workspace::build_bare_in(
+        &target_dir,
+        "gear1-runtime",
+        "gear1-runtime",
+        "image,gicv2",
+        &[],
+    )?;
+    let flat = workspace::output_dir().join("gear1-runtime-gicv2.bin");
+    flatten(&elf, &flat)?;
+    Ok(flat)
 }
 
 /// Builds a bare-metal test guest and returns its flat image.

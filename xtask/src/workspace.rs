@@ -66,6 +66,17 @@ pub(crate) fn ensure_targets(targets: &[&str]) -> Result<()> {
 
 /// Builds one binary for the bare target and returns its ELF.
 pub(crate) fn build_bare(package: &str, bin: &str, env: &[(&str, &Path)]) -> Result<PathBuf> {
+    build_bare_in(&target_dir(), package, bin, "image", env)
+}
+
+/// The same in a target directory of its own, for another set of features.
+pub(crate) fn build_bare_in(
+    target_dir: &Path,
+    package: &str,
+    bin: &str,
+    features: &str,
+    env: &[(&str, &Path)],
+) -> Result<PathBuf> {
     ensure_targets(&[BARE_TARGET])?;
     let mut command = cargo();
     command.args([
@@ -76,10 +87,11 @@ pub(crate) fn build_bare(package: &str, bin: &str, env: &[(&str, &Path)]) -> Res
         "--target",
         BARE_TARGET,
     ]);
-    command.args(["--package", package, "--bin", bin, "--features", "image"]);
+    command.args(["--package", package, "--bin", bin, "--features", features]);
+    command.arg("--target-dir").arg(target_dir);
     command.envs(env.iter().copied());
     run_build(command, bin)?;
-    Ok(bare_elf(bin))
+    Ok(target_dir.join(BARE_TARGET).join("image").join(bin))
 }
 
 /// Tells whether the workspace has a package of this name.

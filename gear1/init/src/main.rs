@@ -17,8 +17,10 @@ use gear1_init::region::{Region, subtract};
 
 mod console;
 
-/// The runtime's flat image, built before init.
+/// The runtime's flat image for a GICv3, built before init.
 static RUNTIME: &[u8] = include_bytes!(env!("GEAR1_RUNTIME_BIN"));
+/// The runtime's flat image for a GICv2.
+static RUNTIME_GICV2: &[u8] = include_bytes!(env!("GEAR1_RUNTIME_GICV2_BIN"));
 /// The boot protocol's limit for a device tree.
 const MAX_DEVICE_TREE: u64 = 2 << 20;
 
@@ -57,7 +59,11 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     let given = Given {
         board: &board,
         archive,
-        runtime: RUNTIME,
+        runtime: if board.gic.version == 2 {
+            RUNTIME_GICV2
+        } else {
+            RUNTIME
+        },
         init: Region::new(init.start, init.end),
         device_tree,
         tree,

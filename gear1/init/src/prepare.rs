@@ -14,10 +14,10 @@ use gear1_abi::boot::{
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
 use gear1_abi::{ABI_VERSION, info::uart};
-use gear1_core::addr::{Pa, Va};
+use gear1_core::addr::{Ipa, Pa, Va};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage1;
-use gear1_core::stage2::Geometry;
+use gear1_core::stage2::{Attributes, Geometry, Stage2};
 use gearv_manifest::{Archive, CpuIndex, MANIFEST_MEMBER, Manifest, Privilege, VmKind};
 
 use crate::device_vm::{DeviceVm, memory_attributes};
@@ -42,7 +42,9 @@ const GEAR2_TABLES: u64 = 16;
 /// Tables for each VM beside its memory's: what later sharing splits.
 const SPARE_TABLES: u64 = 8;
 /// What this build runs.
-const GIC_VERSIONS: &[u32] = &[3];
+const GIC_VERSIONS: &[u32] = &[2, 3];
+/// Bytes of GICV, which a guest finds where GICC is.
+const GICV_SIZE: u64 = 0x2000;
 const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device];
 const PRIVILEGES: &[Privilege] = &[Privilege::El0];
 
@@ -162,6 +164,9 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
         let archive_pa = Pa::new(board.archive.start);
         let attributes = memory_attributes(&manifest, vm);
         *slot = prepared.load(vm, archive_pa, attributes, root, &mut tables)?;
+        if board.gic.version == 2 {
+            map_gicv(board, root, &mut tables)?;
+        }
         let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
         log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
     }
@@ -205,6 +210,17 @@ fn check_board(given: &Given<'_>) -> Result<(), Refusal> {
         ));
     }
     Ok(())
+}
+
+/// Gives a VM the virtual CPU interface as its GICC (Arm IHI 0048, 5.5).
+fn map_gicv<M: PhysicalMemory>(
+    board: &Board,
+    stage2: &Stage2,
+    tables: &mut BootTables<'_, M>,
+) -> Result<(), Refusal> {
+    let (ipa, pa) = (Ipa::new(board.gic.gicr), Pa::new(board.gic.gicv));
+    let mapped = stage2.map(tables, ipa, pa, GICV_SIZE, Attributes::DEVICE);
+    mapped.map_err(|error| refusal!(Machine, "GICV cannot be mapped: {error:?}"))
 }
 
 /// Returns the memory that is not free.

@@ -13,11 +13,12 @@ use gear1_arch::translate;
 use gear1_core::syndrome::{DataAbort, Entry, FaultKind, Syndrome, ec};
 use gear1_core::vgic::{Kicks, VcpuIndex, shows_list_registers};
 
+use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
 use crate::{channel, log, vcpu, vgic};
 
-/// Size of a distributor's registers.
-const GICD_SIZE: u64 = 0x1_0000;
+/// Size of a distributor's registers: GICv2's has one page, and other devices follow.
+const GICD_SIZE: u64 = if Gic::VERSION == 2 { 0x1000 } else { 0x1_0000 };
 /// Size of a vCPU's redistributor frames.
 const GICR_SIZE: u64 = 0x2_0000;
 /// PSTATE.EL and, with AArch32, a mode that is EL0's only when zero below.
@@ -43,7 +44,8 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
         return gic(cpu, machine, abort, GicFrame::Distributor, distributor);
     }
     let redistributor = ipa.wrapping_sub(boot.gicr_ipa);
-    if redistributor < GICR_SIZE.wrapping_mul(u64::from(boot.vcpu_count)) {
+    let frames = GICR_SIZE.wrapping_mul(u64::from(boot.vcpu_count));
+    if Gic::VERSION == 3 && redistributor < frames {
         let target = vgic::gic_index((redistributor / GICR_SIZE) as usize);
         return gic(
             cpu,

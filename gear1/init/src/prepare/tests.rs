@@ -326,10 +326,6 @@ fn refusals() {
             "device tree: /cpus: reg: the first CPU is not the one that boots",
         ),
         (
-            with(&|case| case.board = tree(VIRT_GICV2)),
-            "device tree: this build does not drive",
-        ),
-        (
             with(&|case| case.files = case.files.clone().without("gear2.bin")),
             "gear2.bin: missing",
         ),
@@ -408,4 +404,29 @@ fn a_damaged_archive_is_refused() {
         "{refused}"
     );
     assert!(memory.boot_info.is_none());
+}
+
+/// A guest on a GICv2 board finds the virtual CPU interface where GICC is.
+#[test]
+fn gicv2_guests_get_gicv_as_their_cpu_interface() {
+    let mut case = Case::new();
+    case.board = tree(VIRT_GICV2);
+    let (prepared, memory, _) = case.run();
+    prepared.unwrap();
+    let info = *memory.boot_info.as_ref().unwrap().1;
+    assert_eq!(
+        (info.gic.version, info.gic.gicr, info.gic.gicv),
+        (2, 0x801_0000, 0x804_0000)
+    );
+    for vm in &info.vms[..2] {
+        let mapped = stage2(&memory, vm.root);
+        let gicc = mapped
+            .iter()
+            .filter(|leaf| (0x801_0000..0x801_2000).contains(&leaf.input));
+        let at: Vec<_> = gicc.map(|leaf| leaf.output.start - leaf.input).collect();
+        assert!(
+            !at.is_empty() && at.iter().all(|distance| *distance == 0x3_0000),
+            "{at:x?}"
+        );
+    }
 }
