@@ -114,7 +114,7 @@ rules! {
     ConsoleAddress = "M-CON-001", "the console's address is no multiple of 4 KiB below 2^48",
         "choose one, or leave it out";
     ConsoleInterrupt = "M-CON-002", "the console's interrupt is not a shared one",
-        "choose an INTID from 32 to 1019, or leave it out";
+        "choose an INTID from 32 to 511, or leave it out";
     ConsoleOverMemory = "M-CON-003", "the console lies in the VM's memory or over a device",
         "choose another address";
 

@@ -19,7 +19,7 @@ use crate::{
 mod tests;
 
 const PAGE: u64 = 4096;
-const SHARED_INTIDS: Range<u32> = 32..1020;
+const SHARED_INTIDS: Range<u32> = 32..512;
 const SLICE_US: core::ops::RangeInclusive<u32> = 100..=1_000_000;
 const MAX_VM_NAME: usize = 20;
 

@@ -329,7 +329,8 @@ fn shared(specifier: &[u32]) -> Option<Interrupt> {
         return None;
     };
     let intid = number.checked_add(FIRST_SPI)?;
-    ((intid as usize) < gear1_abi::boot::MAX_INTIDS).then_some(Interrupt {
+    // What a guest's distributor has, since the virtual interrupt has the same number.
+    (intid < FIRST_SPI + gear1_core::vgic::MAX_SPIS as u32).then_some(Interrupt {
         intid,
         is_edge: flags & EDGES != 0,
     })

@@ -487,7 +487,7 @@ fn console_cases() -> Vec<Case> {
         ),
         (interrupt(31), "M-CON-002: /vms/linux/console: interrupt: "),
         (
-            interrupt(1020),
+            interrupt(512),
             "M-CON-002: /vms/linux/console: interrupt: "
         ),
         (
@@ -724,7 +724,7 @@ fn accepts_the_limits() {
         .set(VM, "memory-mib", cells(&[1022]))
         .set(VM, "memory-address", cells(&[0x4020_0000]))
         .set(VM, "vcpus", cells(&[8]))
-        .set("/vms/linux/console", "interrupt", cells(&[1019]));
+        .set("/vms/linux/console", "interrupt", cells(&[511]));
     for tree in [
         smallest(),
         two(),
