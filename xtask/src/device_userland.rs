@@ -13,8 +13,6 @@ use crate::{kernel_modules, payloads, programs, workspace};
 
 /// What init prints when the shell is there.
 pub(crate) const READY: &str = "GearV device VM: shell ready";
-/// Where GDM's messages go.
-pub(crate) const GDM_LOG: &str = "/run/gdm.log";
 
 const INIT: &str = include_str!("device_userland/init.sh");
 

@@ -1,7 +1,9 @@
 //! `cargo xtask run`: builds what a manifest describes and starts it on QEMU.
 
+use std::fs;
 use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -89,9 +91,19 @@ pub(crate) fn machine_for(images: &Images) -> Result<Machine> {
     })
 }
 
-/// Returns a disk as it is before the first boot.
+/// Returns a disk as it is before the first boot, and this run's own; those of runs that have ended
+/// are removed.
 fn new_disk(images: &Images) -> Result<PathBuf> {
-    let disk = images.archive.with_file_name("disk.img");
+    let directory = images.archive.with_file_name("disks");
+    fs::create_dir_all(&directory)?;
+    for disk in fs::read_dir(&directory)?.flatten() {
+        let disk = disk.path();
+        let run = disk.file_stem().unwrap_or_default();
+        if !Path::new("/proc").join(run).exists() {
+            fs::remove_file(disk)?;
+        }
+    }
+    let disk = directory.join(format!("{}.img", process::id()));
     ext4::copy(&guest_userland::disk(&workspace::output_dir())?, &disk)?;
     Ok(disk)
 }

@@ -47,7 +47,7 @@ impl Extent {
     pub(crate) const FULL: Extent = Extent {
         reboots: 5,
         disk_mib: 64,
-        network_mib: 256,
+        network_mib: 64,
     };
 }
 

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within};
@@ -96,24 +96,26 @@ impl Smoke<'_> {
         })
     }
 
-    /// Counts what 1,000 I/Os cost.
+    /// Counts what I/Os cost; nobody uses the guest's console meanwhile, which costs exits too.
     fn exits(&mut self, guest: &VmSummary) -> Result<()> {
         let mut counted = (Value::Null, Value::Null);
         let what = format!("{COUNTED} I/Os of {} pass Gear2 by", guest.name);
         self.check(&what, |s| {
-            counted.0 = stats_outside(s, guest)?;
-            let reads = format!(
-                "fio --name=reads --filename=/dev/vda --readonly --rw=randread --bs=4k --direct=1 \
-                 --ioengine=libaio --iodepth=1 --number_ios={COUNTED} --minimal > /run/fio"
-            );
-            shell_within(s, &reads, LONG)?;
-            counted.1 = stats_outside(s, guest)?;
+            shell(
+                s,
+                &format!("(sleep 5; {READS} > /run/fio; echo $? > /run/status) & :"),
+            )?;
+            leave(s)?;
+            counted.0 = json(s, "gearctl stats --json")?;
+            counted.1 = after_ios(s, &counted.0)?;
+            enter(s, guest)?;
+            shell(s, FINISH)?;
             let forwarded = number(&counted.1["mmio_events"])? - number(&counted.0["mmio_events"])?;
             ensure!(forwarded == 0, "{forwarded} accesses were forwarded");
             Ok(())
         })?;
         for vm in names_of(&counted.1) {
-            let line = exits_each(&counted.0, &counted.1, &vm);
+            let line = exits_each(&counted.0, &counted.1, &vm)?;
             (self.report)(&format!("     exits of {vm} an I/O: {line}"));
         }
         Ok(())
@@ -170,7 +172,7 @@ impl Smoke<'_> {
         self.check_and_say(&what, |s| {
             // At this rate the guest cannot be done before GDM is killed.
             let fio = format!("{} --rate_iops=300", fio(8));
-            shell(s, &format!("({fio} > /run/fio; echo $? > /run/status) &"))?;
+            shell(s, &format!("({fio} > /run/fio; echo $? > /run/status) & :"))?;
             leave(s)?;
             let printed = shell_within(s, KILL, LONG)?;
             enter(s, guest)?;
@@ -188,8 +190,7 @@ impl Smoke<'_> {
             Ok(format!("{seconds:.1} s"))
         })?;
         self.check_and_say("fio noticed nothing", |s| {
-            let wait = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; [ $(cat /run/status) = 0 ]";
-            fio_result(&shell_within(s, wait, LONG)?)
+            fio_result(&shell_within(s, FINISH, LONG)?)
         })
     }
 
@@ -217,6 +218,13 @@ impl Smoke<'_> {
 const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); kill -9 $old; \
     until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
     do sleep 0.1; done; echo killed $killed $(cut -d' ' -f1 /proc/uptime)";
+
+/// The fio that makes the I/Os to be counted, from the disk as it is.
+const READS: &str = "fio --name=reads --filename=/dev/vda --readonly --rw=randread --bs=4k --direct=1 \
+    --ioengine=libaio --iodepth=1 --number_ios=1000 --minimal";
+/// Waits in the guest for a program in the background, and prints what it printed.
+const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
+    read -r status < /run/status; rm /run/status; [ \"$status\" = 0 ]";
 
 /// Returns the fio that writes so many MiB and verifies them.
 fn fio(mib: u32) -> String {
@@ -299,12 +307,24 @@ fn leave(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Leaves the guest for a look at the counters.
-fn stats_outside(session: &mut Session, guest: &VmSummary) -> Result<Value> {
-    leave(session)?;
-    let stats = json(session, "gearctl stats --json")?;
-    enter(session, guest)?;
-    Ok(stats)
+/// Returns the counters when the guest's disk has served so many I/Os more.
+fn after_ios(session: &mut Session, before: &Value) -> Result<Value> {
+    let deadline = Instant::now() + LONG;
+    while Instant::now() < deadline {
+        let after = json(session, "gearctl stats --json")?;
+        if ios(&after)? >= ios(before)? + COUNTED {
+            return Ok(after);
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+    bail!("the guest's disk did not serve {COUNTED} I/Os")
+}
+
+/// Returns how many requests the guests' disks have served.
+fn ios(stats: &Value) -> Result<u64> {
+    let devices = stats["devices"].as_array().into_iter().flatten();
+    let disks = devices.filter(|device| device["type"] == "block");
+    disks.map(|disk| number(&disk["requests"])).sum()
 }
 
 /// Runs a command that prints one JSON value.
@@ -332,9 +352,10 @@ fn names_of(stats: &Value) -> Vec<String> {
 }
 
 /// Says how often a VM left for what reason, an I/O.
-fn exits_each(before: &Value, after: &Value, vm: &str) -> String {
+fn exits_each(before: &Value, after: &Value, vm: &str) -> Result<String> {
+    let ios = (ios(after)? - ios(before)?) as f64;
     let (before, after) = (exits_by_reason(before, vm), exits_by_reason(after, vm));
-    let each = |count: u64| count as f64 / COUNTED as f64;
+    let each = |count: u64| count as f64 / ios;
     let mut reasons: Vec<(u64, &str)> = after
         .iter()
         .map(|(reason, count)| (count - before.get(reason).unwrap_or(&0), reason.as_str()))
@@ -346,7 +367,7 @@ fn exits_each(before: &Value, after: &Value, vm: &str) -> String {
         .iter()
         .map(|(count, reason)| format!("{reason} {:.2}", each(*count)))
         .collect();
-    format!("{:.2} ({})", each(total), parts.join(", "))
+    Ok(format!("{:.2} ({})", each(total), parts.join(", ")))
 }
 
 fn exits_by_reason(stats: &Value, vm: &str) -> BTreeMap<String, u64> {
