@@ -15,6 +15,7 @@ struct Run {
     manifest: &'static str,
     model: &'static str,
     qemu: u32,
+    gic: u32,
     extent: Extent,
     slow: bool,
 }
@@ -25,6 +26,7 @@ impl Run {
             manifest,
             model,
             qemu,
+            gic: 3,
             extent: Extent::SHORT,
             slow: false,
         }
@@ -37,6 +39,10 @@ impl Run {
         }
     }
 
+    const fn on_gicv2(self) -> Run {
+        Run { gic: 2, ..self }
+    }
+
     const fn slow(self) -> Run {
         Run { slow: true, ..self }
     }
@@ -47,11 +53,13 @@ const RUNS: &[Run] = &[
     Run::short("minimal", "cortex-a72", 10),
     Run::short("minimal", "max", 10),
     Run::short("two-guests", "cortex-a57", 10),
+    Run::short("minimal", "cortex-a72", 10).on_gicv2(),
     Run::short("minimal", "cortex-a57", 7),
     Run::short("two-guests", "max", 7),
     Run::short("qemu-virt", "cortex-a57", 10),
     Run::full("qemu-virt", "cortex-a72", 10).slow(),
     Run::short("qemu-virt", "cortex-a57", 7).slow(),
+    Run::short("two-guests", "cortex-a57", 10).on_gicv2().slow(),
 ];
 
 pub(super) fn parts() -> Vec<Part> {
@@ -61,10 +69,11 @@ pub(super) fn parts() -> Vec<Part> {
             manifest,
             model,
             qemu,
+            gic,
             extent: _,
             slow,
         } = run;
-        let name = format!("linux {manifest} on {model}, QEMU {qemu}");
+        let name = format!("linux {manifest} on {model}, GICv{gic}, QEMU {qemu}");
         Part::new(name, |tally| smoke(run, tally)).slow(*slow)
     });
     std::iter::once(native).chain(runs).collect()
@@ -98,10 +107,11 @@ fn smoke(run: &Run, tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&path)?;
     let machine = Machine {
         cpu: run.model.to_owned(),
+        gic: run.gic,
         ..run::machine_for(&images)?
     };
     let qemu = Qemu::prepare(run.qemu)?;
-    let log = format!("smoke-{}-{}.log", run.manifest, run.model);
+    let log = format!("smoke-{}-{}-gicv{}.log", run.manifest, run.model, run.gic);
     let report = |line: &str| println!("{line}");
     let checks = smoke::check_all(&qemu, &machine, &images, &log, run.extent, &report)?;
     tally.pass(checks);
