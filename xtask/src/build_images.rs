@@ -65,15 +65,20 @@ pub(crate) fn last_words(session: &Session) -> String {
 /// The images with symbols, in the order in which `symbolize` looks an address up.
 pub(crate) const BARE_BINS: [&str; 3] = ["gear1-runtime", "gear1-init", "gear2"];
 
-/// Builds the images of a manifest, by default the smallest.
+/// Builds the images of a manifest.
 pub(crate) fn command(manifest: Option<PathBuf>) -> Result<()> {
     let images = build(&manifest.unwrap_or_else(default_manifest))?;
     println!("{}\n{}", images.gear1.display(), images.archive.display());
     Ok(())
 }
 
-/// Returns the manifest that is taken when none is named.
+/// Returns the manifest that is taken when none is named: the whole system.
 pub(crate) fn default_manifest() -> PathBuf {
+    workspace::root().join("manifests/qemu-virt.dts")
+}
+
+/// Returns the manifest of the smallest system.
+pub(crate) fn smallest_manifest() -> PathBuf {
     workspace::root().join("manifests/minimal.dts")
 }
 

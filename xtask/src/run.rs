@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 /// The options of `run`.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// What to run [default: manifests/minimal.dts]
+    /// What to run [default: manifests/qemu-virt.dts]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// The CPU model: cortex-a57, cortex-a72, max, ...

@@ -26,7 +26,7 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 fn halt(tally: &mut Tally) -> Result<()> {
-    let mut images = build_images::build(&build_images::default_manifest())?;
+    let mut images = build_images::build(&build_images::smallest_manifest())?;
     let spoilt = workspace::output_dir().join("halt.img");
     spoil(&images.gear1, &spoilt)?;
     images.gear1 = spoilt;
