@@ -486,10 +486,7 @@ fn console_cases() -> Vec<Case> {
             "M-CON-001: /vms/linux/console: "
         ),
         (interrupt(31), "M-CON-002: /vms/linux/console: interrupt: "),
-        (
-            interrupt(512),
-            "M-CON-002: /vms/linux/console: interrupt: "
-        ),
+        (interrupt(512), "M-CON-002: /vms/linux/console: interrupt: "),
         (
             address(0x5fff_f000).set(VM, "memory-address", cells(&[0x5000_0000])),
             "M-CON-003: /vms/linux/console: address: ",

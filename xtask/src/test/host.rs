@@ -97,6 +97,7 @@ fn number_before(text: &str, word: &str) -> usize {
 fn bare_lints(tally: &mut Tally) -> Result<()> {
     workspace::ensure_targets(&[workspace::BARE_TARGET])?;
     let runtime = build_images::build_runtime()?;
+    let runtime_gicv2 = build_images::build_runtime_gicv2()?;
     let mut clippy = workspace::cargo();
     clippy.args([
         "clippy",
@@ -113,8 +114,14 @@ fn bare_lints(tally: &mut Tally) -> Result<()> {
     );
     clippy
         .args(["--", "-D", "warnings"])
-        .env("GEAR1_RUNTIME_BIN", runtime);
+        .env("GEAR1_RUNTIME_BIN", runtime)
+        .env("GEAR1_RUNTIME_GICV2_BIN", runtime_gicv2);
     tally.check("clippy", run(&mut clippy));
+    let mut gicv2 = workspace::cargo();
+    gicv2.args(["clippy", "--quiet", "--target", workspace::BARE_TARGET]);
+    gicv2.args(["--package", "gear1-runtime", "--features", "image,gicv2"]);
+    gicv2.args(["--", "-D", "warnings"]);
+    tally.check("clippy of the runtime for GICv2", run(&mut gicv2));
     Ok(())
 }
 
