@@ -56,7 +56,7 @@ const RUNS: &[Run] = &[
     Run::short("minimal", "cortex-a72", 10).on_gicv2(),
     Run::short("minimal", "cortex-a57", 7),
     Run::short("two-guests", "max", 7),
-    Run::short("qemu-virt", "cortex-a57", 10),
+    Run::short("qemu-virt", "cortex-a57", 10).slow(),
     Run::full("qemu-virt", "cortex-a72", 10).slow(),
     Run::short("qemu-virt", "cortex-a57", 7).slow(),
     Run::short("two-guests", "cortex-a57", 10).on_gicv2().slow(),
