@@ -43,15 +43,11 @@ pub(crate) fn build(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     kernel_modules::add(&mut tree, MODULES)?;
     programs::add(&mut tree, &payloads::programs()?, &["iperf3"])?;
-    if workspace::has_package(PACKAGE) {
-        for (name, path) in PROGRAMS
-            .iter()
-            .zip(workspace::build_static(PACKAGE, &PROGRAMS)?)
-        {
-            tree.program(&format!("usr/bin/{name}"), fs::read(path)?);
-        }
-    } else {
-        eprintln!("there is no {PACKAGE}: the device VM gets none");
+    for (name, path) in PROGRAMS
+        .iter()
+        .zip(workspace::build_static(PACKAGE, &PROGRAMS)?)
+    {
+        tree.program(&format!("usr/bin/{name}"), fs::read(path)?);
     }
     tree.program("init", INIT);
     tree.write_initramfs(out_dir.join("device-initramfs.cpio"))

@@ -94,12 +94,6 @@ pub(crate) fn build_bare_in(
     Ok(target_dir.join(BARE_TARGET).join("image").join(bin))
 }
 
-/// Tells whether the workspace has a package of this name.
-pub(crate) fn has_package(name: &str) -> bool {
-    let output = cargo().args(["pkgid", "--package", name]).output();
-    output.is_ok_and(|output| output.status.success())
-}
-
 /// Builds static Linux programs and returns them in the order of `bins`.
 pub(crate) fn build_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
     ensure_targets(&[STATIC_TARGET])?;
