@@ -3,7 +3,7 @@
 //! A packet is `$data#checksum`, answered by `+` and a packet; a resumed machine answers when it
 //! stops. Register values are hexadecimal, lowest byte first.
 
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::sleep;
@@ -153,12 +153,6 @@ impl Gdb {
         self.stub.get_mut().write_all(b"+")?;
         Ok(String::from_utf8(data)?)
     }
-}
-
-/// Tells whether an error is that the stub did not answer in time.
-pub(super) fn is_silence(error: &anyhow::Error) -> bool {
-    let cause = error.root_cause().downcast_ref::<std::io::Error>();
-    cause.is_some_and(|cause| matches!(cause.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
 }
 
 fn checksum(data: &[u8]) -> u8 {

@@ -14,7 +14,7 @@ use gear1_abi::event::{Event, Mmio};
 use gear1_abi::guest::GEAR2_NOP;
 use object::{Object as _, ObjectSection as _, SectionKind};
 
-use super::gdb::{self, Gdb, General};
+use super::gdb::{Gdb, General};
 use super::table::TARGET_TESTS;
 use super::{Part, Tally, guests};
 use crate::build_images::{self, Images};
@@ -57,31 +57,19 @@ struct System {
     cptr: u32,
 }
 
-/// How often a stub that says nothing is started.
-const ATTEMPTS: u32 = 3;
-
 fn gear2_registers(tally: &mut Tally) -> Result<()> {
     let row = TARGET_TESTS.iter().find(|row| row.manifest == MANIFEST);
     let row = row.with_context(|| format!("the table has no {MANIFEST}"))?;
     let manifest = workspace::root().join(format!("tests/manifests/{MANIFEST}.dts"));
     let images = build_images::build(&manifest)?;
-    for attempt in 1.. {
-        let (session, gdb) = start(&images)?;
-        match watch(gdb, returns_of_next()?) {
-            Ok(()) => {
-                tally.pass(1);
-                return guests::conclude(session, row, tally);
-            }
-            // QEMU's stub, not GearV: seen once, before the machine's first instruction.
-            Err(error) if attempt < ATTEMPTS && gdb::is_silence(&error) => {
-                println!("     {error:#}; once more");
-            }
-            Err(error) => {
-                return Err(anyhow!("{error:#}\n{}", build_images::last_words(&session)));
-            }
+    let (session, gdb) = start(&images)?;
+    match watch(gdb, returns_of_next()?) {
+        Ok(()) => {
+            tally.pass(1);
+            guests::conclude(session, row, tally)
         }
+        Err(error) => Err(anyhow!("{error:#}\n{}", build_images::last_words(&session))),
     }
-    Ok(())
 }
 
 /// Starts the machine, which waits for the debugger.
@@ -135,7 +123,8 @@ fn watch(mut gdb: Gdb, returns: Vec<u64>) -> Result<()> {
     let mut seen = Seen::default();
     let mut stops = 0;
     while stops < STOPS || seen.least() < LEAST && stops < MOST_STOPS {
-        gdb.resume()?;
+        gdb.resume()
+            .with_context(|| format!("after {stops} returns of NEXT, {seen:?}"))?;
         stops += 1;
         let general = gdb.general()?;
         ensure!(

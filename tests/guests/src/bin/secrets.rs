@@ -15,7 +15,8 @@ guest!(main);
 const ROUNDS: u64 = 100;
 /// Turns of a loop of two instructions: some of them take longer than the rest of a time slice.
 const TURNS: u64 = 1 << 21;
-const SLEEP_US: u64 = 50;
+/// Longer than a stop at a breakpoint, so that the timer is still to come at the WFI.
+const SLEEP_US: u64 = 5_000;
 /// PL011: integer divisor, which nothing depends on.
 const IBRD: u64 = 0x24;
 /// Numbers of secrets beyond those of X0 to X30.
