@@ -73,10 +73,7 @@ fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
             Gic::end(irq);
             ExitReason::Maintenance
         }
-        intid => {
-            external(cpu, machine, intid);
-            ExitReason::IrqOther
-        }
+        intid => external(cpu, machine, intid),
     }
 }
 
@@ -98,8 +95,8 @@ fn virtual_timer(cpu: &Cpu, machine: &Machine) {
     }
 }
 
-/// A device's interrupt, to its owner.
-fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) {
+/// A device's interrupt, to its owner. Tells whether the loaded vCPU got it at once.
+fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
     let owner = machine
         .boot
         .irq_owner
@@ -111,15 +108,19 @@ fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) {
             *word |= 1_u64.wrapping_shl(intid % 64);
             cpu.data.has_gear2_irq = true;
         }
-        return;
+        return ExitReason::IrqOther;
     }
     let vm = owner.vm_index().and_then(VmId::new).zip(IntId::new(intid));
     if let Some((vm, virtual_id)) = vm {
         // It stays active until the guest ends it; a stopped VM's until it is loaded
         // again, so that a level that nobody serves does not come again and again.
-        vgic::inject_external(cpu, machine, vm, virtual_id);
-        return;
+        let direct = vgic::inject_external(cpu, machine, vm, virtual_id);
+        return match direct {
+            true => ExitReason::IrqDirect,
+            false => ExitReason::IrqOther,
+        };
     }
     Gic::deactivate(intid);
     log::log(cpu.index(), RecordId::SpuriousIrq, [u64::from(intid), 0, 0]);
+    ExitReason::IrqOther
 }

@@ -78,31 +78,36 @@ pub(crate) fn change_vm_gic(
 }
 
 /// Makes a physical interrupt pending in the VM that owns its device, whether it runs or not.
-pub(crate) fn inject_external(cpu: &Cpu, machine: &Machine, id: VmId, intid: IntId) {
+/// Tells whether it went to the vCPU that is loaded on `cpu`.
+pub(crate) fn inject_external(cpu: &Cpu, machine: &Machine, id: VmId, intid: IntId) -> bool {
     let mut vm = machine::vm(id).lock();
     change_locked(cpu, machine, id, &mut vm.gic, |gic| {
         gic.inject_hw(gic_index(0), intid)
-    });
+    })
 }
 
-/// Changes a virtual GIC whose VM's lock is held, and carries out what follows.
+/// Changes a virtual GIC whose VM's lock is held, and carries out what follows. Tells whether
+/// the vCPU that is loaded on `cpu` has something new in its list registers.
 fn change_locked(
     cpu: &Cpu,
     machine: &Machine,
     id: VmId,
     gic: &mut VmGic,
     change: impl FnOnce(&mut VmGic) -> Kicks,
-) {
+) -> bool {
     let mut kicks = change(gic);
+    let mut direct = false;
     if let Some(loaded) = cpu.data.loaded.filter(|loaded| loaded.vm == id) {
         let index = gic_index(loaded.index);
-        if kicks.contains(index) {
+        direct = kicks.contains(index);
+        if direct {
             kicks = kicks.and(gic.flush(index, &mut Gic::list_registers(cpu.data.list_registers)));
             deactivate_ended(gic, index);
         }
         kicks = without_awake(kicks, &loaded);
     }
     signal::notify(cpu, machine, id, kicks);
+    direct
 }
 
 /// Fills the list registers of the loaded vCPU with what became pending.

@@ -59,6 +59,7 @@ const RUNS: &[Run] = &[
     Run::short("qemu-virt", "cortex-a57", 10).slow(),
     Run::full("qemu-virt", "cortex-a72", 10).slow(),
     Run::short("qemu-virt", "cortex-a57", 7).slow(),
+    Run::short("qemu-virt", "cortex-a57", 10).on_gicv2().slow(),
     Run::short("two-guests", "cortex-a57", 10).on_gicv2().slow(),
 ];
 

@@ -124,7 +124,7 @@ fn what_is_not_the_vms_is_disabled() {
             "{path}"
         );
     }
-    // What is disabled keeps its phandle and all else.
+    // What is disabled keeps its phandle and nearly all else.
     let virt = tree(VIRT_GICV3);
     let phandle = value(&virt, "/pl061@9030000", "phandle");
     assert!(phandle.is_some());
@@ -133,6 +133,16 @@ fn what_is_not_the_vms_is_disabled() {
         value(&made, "/", "interrupt-parent"),
         value(&virt, "/", "interrupt-parent")
     );
+}
+
+/// Linux asks a GICv2m frame for this property and not for its status.
+#[test]
+fn a_disabled_msi_controller_is_none() {
+    let frame = "/intc@8000000/v2m@8020000";
+    assert!(value(&tree(VIRT_GICV2), frame, "msi-controller").is_some());
+    let made = made_from(&tree(VIRT_GICV2));
+    assert!(is_disabled(&made, frame));
+    assert_eq!(value(&made, frame, "msi-controller"), None);
 }
 
 #[test]
