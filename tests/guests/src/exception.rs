@@ -129,10 +129,10 @@ fn record(frame: &mut Frame) {
 }
 
 fn interrupt() {
-    let intid = gic::acknowledge();
-    if gic::is_real(intid) {
-        guest_irq(intid);
-        gic::end(intid);
+    let acknowledged = gic::acknowledge();
+    if gic::is_real(acknowledged) {
+        guest_irq(gic::intid(acknowledged));
+        gic::end(acknowledged);
     }
 }
 

@@ -5,17 +5,19 @@ use core::ops::Range;
 use gearv_manifest::blob::{Blob, Node};
 
 use crate::mmio::read32;
-use crate::psci;
+use crate::{gic, psci};
 
 /// What a guest needs to know of its machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Its memory: one range.
     pub ram: Range<u64>,
-    /// GICv3 distributor.
+    /// Its interrupt controller's architecture.
+    pub gic: gic::Version,
+    /// GIC distributor.
     pub gicd: Range<u64>,
-    /// GICv3 redistributors.
-    pub gicr: Range<u64>,
+    /// Redistributors (GICv3), or the CPU interface (GICv2).
+    pub gic_cpus: Range<u64>,
     /// PL011.
     pub uart: u64,
     /// The PL011's INTID.
@@ -36,7 +38,9 @@ impl Machine {
         let memory = root
             .children()
             .find(|node| is(node, "device_type", "memory"))?;
-        let gic = find(&root, "arm,gic-v3")?;
+        let v3 = find(&root, "arm,gic-v3").map(|node| (gic::Version::V3, node));
+        let v2 = || find(&root, "arm,cortex-a15-gic").map(|node| (gic::Version::V2, node));
+        let (version, gic) = v3.or_else(v2)?;
         let uart = find(&root, "arm,pl011")?;
         let cpus = root
             .child("cpus")?
@@ -44,8 +48,9 @@ impl Machine {
             .filter(|node| is(node, "device_type", "cpu"));
         Some(Self {
             ram: range(&memory, 0)?,
+            gic: version,
             gicd: range(&gic, 0)?,
-            gicr: range(&gic, 1)?,
+            gic_cpus: range(&gic, 1)?,
             uart: range(&uart, 0)?.start,
             uart_intid: 32 + uart.property("interrupts")?.cells()?.nth(1)?,
             cpus: cpus.count(),

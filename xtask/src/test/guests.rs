@@ -23,23 +23,37 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
-    let native = row.native.map(|bin| {
-        let name = format!("guest {bin} without GearV");
-        Part::new(name, move |tally| boot_native(row, bin, tally)).slow(row.slow)
+    let gics: &[u32] = if row.gicv2 { &[3, 2] } else { &[3] };
+    let native = gics.iter().filter_map(move |&gic| {
+        let bin = row.native?;
+        let name = format!("guest {bin} without GearV{}", with(gic));
+        Some(Part::new(name, move |tally| boot_native(row, bin, gic, tally)).slow(row.slow))
     });
-    let models = row.models.iter().map(move |model| {
-        let name = format!("guest {} on {model}", row.manifest);
-        Part::new(name, move |tally| boot(row, model, tally)).slow(row.slow)
+    let models = row.models.iter().map(|&model| (model, 3));
+    let gicv2 = row
+        .models
+        .first()
+        .filter(|_| row.gicv2)
+        .map(|&model| (model, 2));
+    let under = models.chain(gicv2).map(move |(model, gic)| {
+        let name = format!("guest {} on {model}{}", row.manifest, with(gic));
+        Part::new(name, move |tally| boot(row, model, gic, tally)).slow(row.slow)
     });
-    native.into_iter().chain(models)
+    native.chain(under)
+}
+
+/// Names the interrupt controller if it is not the usual one.
+fn with(gic: u32) -> &'static str {
+    if gic == 2 { " with GICv2" } else { "" }
 }
 
 /// Runs a guest on the bare machine.
-fn boot_native(row: &TargetTest, bin: &str, tally: &mut Tally) -> Result<()> {
+fn boot_native(row: &TargetTest, bin: &str, gic: u32, tally: &mut Tally) -> Result<()> {
     let guest = build_images::build_guest(bin)?;
     let default = Machine::default();
     let machine = Machine {
         cpu: default.cpu + row.cpu_properties,
+        gic,
         cpus: row.cpus,
         icount: row.icount,
         ..Machine::default()
@@ -51,21 +65,24 @@ fn boot_native(row: &TargetTest, bin: &str, tally: &mut Tally) -> Result<()> {
         passes: 1,
         ..*row
     };
-    conclude(Session::start(command, &log(row, "native"))?, &alone, tally)
+    let log = log(row, &format!("native-gicv{gic}"));
+    conclude(Session::start(command, &log)?, &alone, tally)
 }
 
 /// Runs a row under GearV.
-fn boot(row: &TargetTest, model: &str, tally: &mut Tally) -> Result<()> {
+fn boot(row: &TargetTest, model: &str, gic: u32, tally: &mut Tally) -> Result<()> {
     let manifest = format!("tests/manifests/{}.dts", row.manifest);
     let images = build_images::build(&workspace::root().join(manifest))?;
     let machine = Machine {
         cpu: format!("{model}{}", row.cpu_properties),
+        gic,
         cpus: row.cpus,
         memory_mib: run::memory_for(&images)?,
         icount: row.icount,
         ..Machine::default()
     };
-    let session = images.start(&Qemu::prepare(QEMU)?, &machine, &log(row, model))?;
+    let log = log(row, &format!("{model}-gicv{gic}"));
+    let session = images.start(&Qemu::prepare(QEMU)?, &machine, &log)?;
     conclude(session, row, tally)
 }
 

@@ -12,6 +12,8 @@ pub(super) struct TargetTest {
     pub(super) native: Option<&'static str>,
     /// The CPU models that it runs on, one run each.
     pub(super) models: &'static [&'static str],
+    /// Whether it runs with a GICv2 too, on the first of the models.
+    pub(super) gicv2: bool,
     /// The number of the machine's CPUs.
     pub(super) cpus: u32,
     /// Whether time is counted in instructions, for tests that measure.
@@ -33,6 +35,7 @@ const DEFAULT: TargetTest = TargetTest {
     manifest: "",
     native: None,
     models: &["cortex-a57"],
+    gicv2: false,
     cpus: 2,
     icount: false,
     cpu_properties: "",
@@ -49,18 +52,21 @@ const MODELS: &[&str] = &["cortex-a57", "cortex-a72", "max"];
 pub(super) const TARGET_TESTS: &[TargetTest] = &[
     TargetTest {
         manifest: "psci",
+        gicv2: true,
         native: Some("psci"),
         models: MODELS,
         ..DEFAULT
     },
     TargetTest {
         manifest: "gic",
+        gicv2: true,
         native: Some("gic"),
         models: MODELS,
         ..DEFAULT
     },
     TargetTest {
         manifest: "isolation",
+        gicv2: true,
         native: Some("isolation"),
         models: MODELS,
         guests: 2,
@@ -82,6 +88,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
     },
     TargetTest {
         manifest: "secrets",
+        gicv2: true,
         native: Some("secrets"),
         cpus: 1,
         guests: 2,
@@ -90,6 +97,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
     },
     TargetTest {
         manifest: "fp",
+        gicv2: true,
         native: Some("fp"),
         models: MODELS,
         cpus: 1,
@@ -98,12 +106,14 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
     },
     TargetTest {
         manifest: "wfi-smp",
+        gicv2: true,
         native: Some("wfi_smp"),
         timeout_s: 180,
         ..DEFAULT
     },
     TargetTest {
         manifest: "wfi-smp-shared",
+        gicv2: true,
         cpus: 1,
         timeout_s: 180,
         ..DEFAULT
@@ -117,12 +127,14 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
     },
     TargetTest {
         manifest: "counters",
+        gicv2: true,
         cpus: 1,
         icount: true,
         ..DEFAULT
     },
     TargetTest {
         manifest: "reboot",
+        gicv2: true,
         native: Some("reboot"),
         cpus: 1,
         icount: true,

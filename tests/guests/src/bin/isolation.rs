@@ -215,7 +215,7 @@ fn coarse(machine: &Machine, mut attempt: impl FnMut(u64)) {
         .step_by(COARSE as usize)
         .filter(|at| !machine.ram.contains(at));
     let fixed = DEVICES.into_iter().chain(HIGH);
-    let own = |at: &u64| machine.gicd.contains(at) || machine.gicr.contains(at);
+    let own = |at: &u64| machine.gicd.contains(at) || machine.gic_cpus.contains(at);
     for address in memory.chain(fixed.filter(|at| machine.gearv && !own(at))) {
         attempt(address);
     }

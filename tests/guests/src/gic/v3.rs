@@ -1,0 +1,109 @@
+//! GICv3 (Arm IHI 0069): redistributors, CPU interface by system registers.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::init_word;
+use crate::mmio::{read32, read64, write32};
+use crate::{MAX_CPUS, cpu, read_sysreg, write_sysreg};
+
+/// GICD_CTLR: affinity routing, Group 1.
+pub(super) const ENABLE: u32 = 0x12;
+const WAKER: u64 = 0x14;
+const SLEEPS: u32 = 1 << 1;
+const CHILDREN_ASLEEP: u32 = 1 << 2;
+const SGI_FRAME: u64 = 0x1_0000;
+/// Size of a redistributor's frames.
+pub const FRAMES: u64 = 0x2_0000;
+const TYPER_LAST: u64 = 1 << 4;
+
+static FIRST_REDISTRIBUTOR: AtomicU64 = AtomicU64::new(0);
+static REDISTRIBUTORS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
+
+pub(super) fn init(first_redistributor: u64) {
+    FIRST_REDISTRIBUTOR.store(first_redistributor, Relaxed);
+}
+
+/// Returns the address of this CPU's redistributor.
+pub fn redistributor() -> u64 {
+    REDISTRIBUTORS[cpu::index()].load(Relaxed)
+}
+
+/// Returns the address of this CPU's frame for SGIs and PPIs.
+pub fn sgi_frame() -> u64 {
+    redistributor() + SGI_FRAME
+}
+
+pub(super) fn init_cpu() {
+    let base = find_redistributor();
+    REDISTRIBUTORS[cpu::index()].store(base, Relaxed);
+    write32(base + WAKER, read32(base + WAKER) & !SLEEPS);
+    cpu::wait_until(|| read32(base + WAKER) & CHILDREN_ASLEEP == 0);
+    init_word(base + SGI_FRAME, 0, !0);
+    write_sysreg!("icc_sre_el1", 7);
+    write_sysreg!("icc_pmr_el1", 0xff);
+    write_sysreg!("icc_bpr1_el1", 0);
+    write_sysreg!("icc_ctlr_el1", 0);
+    write_sysreg!("icc_igrpen1_el1", 1);
+}
+
+/// Finds the redistributor whose affinity is this CPU's, or the last.
+fn find_redistributor() -> u64 {
+    let mpidr = read_sysreg!("mpidr_el1");
+    let affinity = mpidr >> 8 & 0xff00_0000 | mpidr & 0xff_ffff;
+    let mut base = FIRST_REDISTRIBUTOR.load(Relaxed);
+    loop {
+        let typer = read64(base + 8);
+        if typer >> 32 == affinity || typer & TYPER_LAST != 0 {
+            return base;
+        }
+        base += FRAMES;
+    }
+}
+
+pub(super) fn set_mask(priority: u8) {
+    write_sysreg!("icc_pmr_el1", priority.into());
+}
+
+pub(super) fn set_preemption(lowest: u8) {
+    write_sysreg!("icc_bpr1_el1", lowest.into());
+}
+
+pub(super) fn set_two_step(on: bool) {
+    write_sysreg!("icc_ctlr_el1", u64::from(on) << 1);
+}
+
+pub(super) fn send_sgi(cpu: usize, intid: u32) {
+    send_sgi_to(1 << cpu, intid);
+}
+
+pub(super) fn send_sgi_to(cpus: u8, intid: u32) {
+    cpu::dsb();
+    write_sysreg!("icc_sgi1r_el1", u64::from(intid) << 24 | u64::from(cpus));
+}
+
+pub(super) fn send_sgi_to_others(intid: u32) {
+    cpu::dsb();
+    write_sysreg!("icc_sgi1r_el1", 1 << 40 | u64::from(intid) << 24);
+}
+
+pub(super) fn acknowledge() -> u32 {
+    let intid = read_sysreg!("icc_iar1_el1") as u32;
+    cpu::dsb();
+    intid
+}
+
+pub(super) fn end(intid: u32) {
+    write_sysreg!("icc_eoir1_el1", intid.into());
+}
+
+pub(super) fn deactivate(intid: u32) {
+    write_sysreg!("icc_dir_el1", intid.into());
+}
+
+pub(super) fn highest_pending() -> u32 {
+    read_sysreg!("icc_hppir1_el1") as u32
+}
+
+pub(super) fn running_priority() -> u8 {
+    read_sysreg!("icc_rpr_el1") as u8
+}
