@@ -35,6 +35,13 @@ access!(
     "strb {value:w}, [{at}]"
 );
 access!(
+    read16,
+    write16,
+    u16,
+    "ldrh {value:w}, [{at}]",
+    "strh {value:w}, [{at}]"
+);
+access!(
     read32,
     write32,
     u32,

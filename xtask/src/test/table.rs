@@ -65,6 +65,13 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "gic-registers",
+        gicv2: true,
+        native: Some("gic_registers"),
+        passes: 50,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "isolation",
         gicv2: true,
         native: Some("isolation"),
