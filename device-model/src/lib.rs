@@ -32,6 +32,7 @@ pub mod gpio;
 pub mod hub;
 pub mod json;
 pub mod mapping;
+pub mod measure;
 pub mod sandbox;
 pub mod serial;
 pub mod socket;

@@ -142,6 +142,17 @@ pub fn finish_stores() {
     }
 }
 
+/// Lets another CPU of an emulator, or another hardware thread, go on.
+pub fn relax() {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a hint; it changes no register and no memory.
+    unsafe {
+        core::arch::asm!("yield", options(nostack, nomem, preserves_flags));
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    std::hint::spin_loop();
+}
+
 /// Returns the counter that all VMs share, at `Header::counter_hz`; on a host, nanoseconds.
 pub fn counter() -> u64 {
     #[cfg(target_arch = "aarch64")]

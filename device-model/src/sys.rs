@@ -267,6 +267,17 @@ pub(crate) fn set_mode(terminal: &impl AsRawFd, mode: &libc::termios) -> io::Res
     Ok(())
 }
 
+/// Keeps the calling thread on one CPU.
+pub(crate) fn pin(cpu: usize) -> io::Result<()> {
+    // SAFETY: all fields are numbers.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: changes one `cpu_set_t`; a CPU beyond it is left out.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the kernel reads one `cpu_set_t`.
+    checked(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) })?;
+    Ok(())
+}
+
 /// What to wait for.
 pub(crate) struct Wait {
     /// Descriptor; -1 is none.

@@ -15,6 +15,8 @@ use crate::expect::Session;
 use crate::qemu::{Boot, Console, Machine, Qemu};
 use crate::{run, workspace};
 
+pub(crate) mod wake;
+
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// A counter tick an instruction: most models' own frequency cannot show short paths.
 const COUNTER: &str = "cntfrq=1000000000";
@@ -49,6 +51,9 @@ pub(crate) struct Options {
     /// Measure wall time instead of instructions
     #[arg(long)]
     wall: bool,
+    /// Measure how long a signal takes to a program of the device VM, and natively
+    #[arg(long)]
+    wake: bool,
 }
 
 /// The distribution of one figure, in nanoseconds.
@@ -66,6 +71,9 @@ type Figures = BTreeMap<String, Figure>;
 impl Options {
     /// Measures both and prints the table.
     pub(crate) fn run(self) -> Result<()> {
+        if self.wake {
+            return self.run_wake();
+        }
         let images = build_images::build(&workspace::root().join("tests/manifests/bench.dts"))?;
         let guest = build_images::build_guest("bench")?;
         let qemu = Qemu::prepare(self.qemu)?;
@@ -82,6 +90,27 @@ impl Options {
         let native = measure(Session::start(command, &log("native"))?)?;
         let gearv = measure(images.start(&qemu, &machine, &log("gearv"))?)?;
         print!("{}", table(&native, &gearv));
+        Ok(())
+    }
+
+    fn run_wake(&self) -> Result<()> {
+        let images = build_images::build(&workspace::root().join("tests/manifests/wake.dts"))?;
+        let qemu = Qemu::prepare(self.qemu)?;
+        let machine = Machine {
+            cpu: format!("{},{COUNTER}", self.cpu),
+            gic: self.gic,
+            memory_mib: run::memory_for(&images)?,
+            icount: !self.wall,
+            ..Machine::default()
+        };
+        let command = wake::natively(&qemu, &machine)?;
+        let native = measure(Session::start(command, &log("wake-native"))?)?;
+        let machine = Machine {
+            cpus: u32::try_from(images.manifest.cpu_count)?,
+            ..machine
+        };
+        let gearv = measure(images.start(&qemu, &machine, &log("wake-gearv"))?)?;
+        print!("{}", table_of(&wake::ROWS, &native, &gearv));
         Ok(())
     }
 }
@@ -126,12 +155,14 @@ fn parse_line(line: &str) -> Option<(String, Figure)> {
 
 /// Formats both runs side by side; the order is that of the goals, then by name.
 fn table(native: &Figures, gearv: &Figures) -> String {
-    let order = GOALS
-        .iter()
-        .chain([&ROUND_TRIP])
-        .map(|(name, _)| (*name).to_owned());
+    let order = GOALS.iter().chain([&ROUND_TRIP]).map(|(name, _)| *name);
+    table_of(&order.collect::<Vec<_>>(), native, gearv)
+}
+
+/// The same, with these names first.
+fn table_of(order: &[&str], native: &Figures, gearv: &Figures) -> String {
     let others = gearv.keys().chain(native.keys());
-    let mut names: Vec<String> = order.collect();
+    let mut names: Vec<String> = order.iter().map(|name| (*name).to_owned()).collect();
     for name in others {
         if !names.contains(name) {
             names.push(name.clone());

@@ -16,7 +16,7 @@ use crate::manifest::{self, Compiled};
 use crate::progress::Step;
 use crate::qemu::{Boot, Console, Machine, Qemu};
 use crate::tools::Tools;
-use crate::{device_userland, guest_userland, initramfs, payloads, symbolize, workspace};
+use crate::{bench, device_userland, guest_userland, initramfs, payloads, symbolize, workspace};
 
 /// What a machine is started with, and what it was made from.
 pub(crate) struct Images {
@@ -205,11 +205,12 @@ fn resolve(artifact: &str) -> Result<PathBuf> {
         "busybox-initramfs" => initramfs::build(&workspace::output_dir()),
         "device-initramfs" => device_userland::build(&workspace::output_dir()),
         "guest-initramfs" => guest_userland::initramfs(&workspace::output_dir()),
+        "wake-initramfs" => bench::wake::initramfs(&workspace::output_dir()),
         _ => match artifact.strip_prefix("guest:") {
             Some(bin) => build_guest(bin),
             None => bail!(
                 "there is no artifact {artifact:?}: debian-kernel, busybox-initramfs, \
-                 device-initramfs, guest-initramfs, guest:<bin>"
+                 device-initramfs, guest-initramfs, wake-initramfs, guest:<bin>"
             ),
         },
     }

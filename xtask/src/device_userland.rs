@@ -33,9 +33,18 @@ const MODULES: &[&str] = &[
     "device_dax",
     "dax_pmem",
 ];
+/// What of that the guests' memory needs.
+pub(crate) const MEMORY_MODULES: &[&str] = &[
+    "libnvdimm",
+    "of_pmem",
+    "nd_btt",
+    "nd_pmem",
+    "device_dax",
+    "dax_pmem",
+];
 
 /// The package of the device model.
-const PACKAGE: &str = "device-model";
+pub(crate) const PACKAGE: &str = "device-model";
 const PROGRAMS: [&str; 2] = ["gdm", "gearctl"];
 
 /// Builds the initramfs below `out_dir` and returns its path.

@@ -19,8 +19,8 @@ use crate::workspace;
 /// What Gear2's console takes as the start of a command to itself.
 pub(crate) const ESCAPE: char = '\x07';
 
-const BOOT: Duration = Duration::from_secs(180);
-const COMMAND: Duration = Duration::from_secs(60);
+const BOOT: Duration = Duration::from_secs(300);
+const COMMAND: Duration = Duration::from_secs(120);
 
 /// The SHA-256 of 8 MiB of zeroes.
 const ZEROES: &str = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3053e74";
@@ -34,20 +34,36 @@ pub(crate) struct Extent {
     pub(crate) disk_mib: u32,
     /// How much goes over a guest's network.
     pub(crate) network_mib: u32,
+    /// The I/Os whose exits are counted.
+    pub(crate) counted_ios: u64,
+    /// Whether times are checked, which says something on a machine that has nothing else to do.
+    pub(crate) timed: bool,
 }
 
 impl Extent {
-    /// As much as shows that it works.
+    /// As much as shows that it works, on a busy machine too.
+    pub(crate) const BRIEF: Extent = Extent {
+        reboots: 1,
+        disk_mib: 2,
+        network_mib: 4,
+        counted_ios: 200,
+        timed: false,
+    };
+    /// More of it.
     pub(crate) const SHORT: Extent = Extent {
         reboots: 1,
         disk_mib: 8,
         network_mib: 16,
+        counted_ios: 1000,
+        timed: true,
     };
     /// As much as shows that it lasts.
     pub(crate) const FULL: Extent = Extent {
         reboots: 5,
         disk_mib: 64,
         network_mib: 64,
+        counted_ios: 1000,
+        timed: true,
     };
 }
 

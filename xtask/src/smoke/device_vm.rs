@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use super::{BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within};
@@ -24,10 +24,15 @@ const BACK_SECONDS: f64 = 5.0;
 const LEAVE: &str = "\x1d";
 /// The file that fio writes.
 const FILE: &str = "/root/verify";
-/// The I/Os whose exits are counted.
-const COUNTED: u64 = 1000;
-/// The device VM's address on the bridge.
+/// The device VM's address on the bridge, the guest's, and a port there.
 const ADDRESS: &str = "10.0.2.100";
+const GUEST_ADDRESS: &str = "10.0.2.101";
+const START_PORT: u16 = 7000;
+/// What the device VM's shell shows when it waits for a command.
+const PROMPT: &str = "device:";
+/// How long a shell may need to answer, and how often it is asked.
+const ANSWER: Duration = Duration::from_secs(20);
+const ANSWERS: usize = 6;
 
 impl Smoke<'_> {
     /// Runs all checks of a manifest with a device VM and, after the machine's end, of the disk.
@@ -99,15 +104,20 @@ impl Smoke<'_> {
     /// Counts what I/Os cost; nobody uses the guest's console meanwhile, which costs exits too.
     fn exits(&mut self, guest: &VmSummary) -> Result<()> {
         let mut counted = (Value::Null, Value::Null);
-        let what = format!("{COUNTED} I/Os of {} pass Gear2 by", guest.name);
+        let count = self.extent.counted_ios;
+        let what = format!("{count} I/Os of {} pass Gear2 by", guest.name);
         self.check(&what, |s| {
+            let wait = format!("nc -l -p {START_PORT} < /dev/null > /dev/null");
+            let reads = reads(count);
             shell(
                 s,
-                &format!("(sleep 5; {READS} > /run/fio; echo $? > /run/status) & :"),
+                &format!("({wait}; {reads} > /run/fio; echo $? > /run/status) & :"),
             )?;
             leave(s)?;
             counted.0 = json(s, "gearctl stats --json")?;
-            counted.1 = after_ios(s, &counted.0)?;
+            let start = format!("nc {GUEST_ADDRESS} {START_PORT} < /dev/null");
+            shell(s, &format!("until {start}; do sleep 0.2; done"))?;
+            counted.1 = after_ios(s, &counted.0, count)?;
             enter(s, guest)?;
             shell(s, FINISH)?;
             let forwarded = number(&counted.1["mmio_events"])? - number(&counted.0["mmio_events"])?;
@@ -168,10 +178,15 @@ impl Smoke<'_> {
 
     /// Kills GDM while the guest writes.
     fn killed_device_model(&mut self, guest: &VmSummary) -> Result<()> {
-        let what = format!("GDM, killed, is back within {BACK_SECONDS} s");
+        let timed = self.extent.timed;
+        let what = match timed {
+            true => format!("GDM, killed, is back within {BACK_SECONDS} s"),
+            false => "GDM, killed, is back".to_owned(),
+        };
+        let (mib, rate) = if timed { (8, 300) } else { (2, 100) };
         self.check_and_say(&what, |s| {
             // At this rate the guest cannot be done before GDM is killed.
-            let fio = format!("{} --rate_iops=300", fio(8));
+            let fio = format!("{} --rate_iops=,{rate}", fio(mib));
             shell(s, &format!("({fio} > /run/fio; echo $? > /run/status) & :"))?;
             leave(s)?;
             let printed = shell_within(s, KILL, LONG)?;
@@ -186,7 +201,7 @@ impl Smoke<'_> {
                 .collect();
             ensure!(times.len() == 2, "the device VM says {printed:?}");
             let seconds = times[1] - times[0];
-            ensure!(seconds <= BACK_SECONDS, "it took {seconds:.1} s");
+            ensure!(!timed || seconds <= BACK_SECONDS, "it took {seconds:.1} s");
             Ok(format!("{seconds:.1} s"))
         })?;
         self.check_and_say("fio noticed nothing", |s| {
@@ -219,12 +234,17 @@ const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); kill
     until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
     do sleep 0.1; done; echo killed $killed $(cut -d' ' -f1 /proc/uptime)";
 
-/// The fio that makes the I/Os to be counted, from the disk as it is.
-const READS: &str = "fio --name=reads --filename=/dev/vda --readonly --rw=randread --bs=4k --direct=1 \
-    --ioengine=libaio --iodepth=1 --number_ios=1000 --minimal";
 /// Waits in the guest for a program in the background, and prints what it printed.
 const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
     read -r status < /run/status; rm /run/status; [ \"$status\" = 0 ]";
+
+/// Returns the fio that makes so many I/Os to be counted, from the disk as it is.
+fn reads(count: u64) -> String {
+    format!(
+        "fio --name=reads --filename=/dev/vda --readonly --rw=randread --bs=4k --direct=1 \
+         --ioengine=libaio --iodepth=1 --number_ios={count} --minimal"
+    )
+}
 
 /// Returns the fio that writes so many MiB and verifies them.
 fn fio(mib: u32) -> String {
@@ -284,9 +304,16 @@ fn own_modules(session: &mut Session) -> Result<()> {
 
 /// Makes sure that the guest answers to what is typed.
 fn answers(session: &mut Session, name: &str) -> Result<()> {
-    // Its shell comes up a moment after it says so.
-    thread::sleep(Duration::from_secs(1));
-    let host = shell(session, "hostname")?;
+    // Its shell comes up a moment after it says so: what is typed before that may be lost.
+    let mut host = Err(anyhow!("it was not asked"));
+    for _ in 0..ANSWERS {
+        thread::sleep(Duration::from_secs(1));
+        host = shell_within(session, "hostname", ANSWER);
+        if host.is_ok() {
+            break;
+        }
+    }
+    let host = host?;
     ensure!(host.contains(name), "{host:?} answers");
     widen(session)
 }
@@ -300,24 +327,24 @@ fn enter(session: &mut Session, guest: &VmSummary) -> Result<()> {
 /// Goes from the guest's shell to the device VM's.
 fn leave(session: &mut Session) -> Result<()> {
     session.send(LEAVE)?;
-    // The terminal's settings change before the shell reads on.
-    thread::sleep(Duration::from_millis(500));
+    // What is typed before the shell has the terminal again is lost.
+    session.expect(PROMPT, COMMAND)?;
     let host = shell(session, "hostname")?;
     ensure!(host.contains("device"), "{host:?} answers");
     Ok(())
 }
 
 /// Returns the counters when the guest's disk has served so many I/Os more.
-fn after_ios(session: &mut Session, before: &Value) -> Result<Value> {
+fn after_ios(session: &mut Session, before: &Value, count: u64) -> Result<Value> {
     let deadline = Instant::now() + LONG;
     while Instant::now() < deadline {
         let after = json(session, "gearctl stats --json")?;
-        if ios(&after)? >= ios(before)? + COUNTED {
+        if ios(&after)? >= ios(before)? + count {
             return Ok(after);
         }
         thread::sleep(Duration::from_secs(1));
     }
-    bail!("the guest's disk did not serve {COUNTED} I/Os")
+    bail!("the guest's disk did not serve {count} I/Os")
 }
 
 /// Returns how many requests the guests' disks have served.

@@ -32,6 +32,13 @@ impl Run {
         }
     }
 
+    const fn brief(manifest: &'static str, model: &'static str, qemu: u32) -> Run {
+        Run {
+            extent: Extent::BRIEF,
+            ..Run::short(manifest, model, qemu)
+        }
+    }
+
     const fn full(manifest: &'static str, model: &'static str, qemu: u32) -> Run {
         Run {
             extent: Extent::FULL,
@@ -56,10 +63,10 @@ const RUNS: &[Run] = &[
     Run::short("minimal", "cortex-a72", 10).on_gicv2(),
     Run::short("minimal", "cortex-a57", 7),
     Run::short("two-guests", "max", 7),
-    Run::short("qemu-virt", "cortex-a57", 10).slow(),
+    Run::brief("qemu-virt", "cortex-a57", 10),
     Run::full("qemu-virt", "cortex-a72", 10).slow(),
     Run::short("qemu-virt", "cortex-a57", 7).slow(),
-    Run::short("qemu-virt", "cortex-a57", 10).on_gicv2().slow(),
+    Run::brief("qemu-virt", "cortex-a57", 10).on_gicv2().slow(),
     Run::short("two-guests", "cortex-a57", 10).on_gicv2().slow(),
 ];
 

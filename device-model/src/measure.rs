@@ -1,0 +1,270 @@
+//! How long an interrupt takes to a program: what `cargo xtask bench --wake` runs in the device VM,
+//! and on the same kernel without GearV.
+//!
+//! Owns: the layout of what is shared with the guest `wake` (`tests/guests/src/bin/wake.rs`), and how
+//! an interrupt is caused natively: by a register of a PL061, by one of QEMU's PCI device `edu`.
+//!
+//! A sample ends when `poll` has returned. Its unit is the counter's tick.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use gear2_protocol::{doorbell_device, line_of_channel};
+
+use crate::board::{Board, DOORBELLS, DeviceNode, PAGE};
+use crate::gpio::Line;
+use crate::mapping::{self, Doorbell, Registers, counter, finish_stores};
+use crate::sys::{self, Wait};
+
+/// Where what is shared begins in the guest's memory, and its words.
+const SHARED: usize = 8 << 20;
+const READY: usize = 0;
+const COMMAND: usize = 4;
+const DONE: usize = 8;
+const KICKED: usize = 12;
+const WOKEN: usize = 16;
+const SAMPLES: usize = 64;
+/// What `READY` holds.
+const MAGIC: u32 = u32::from_le_bytes(*b"wake");
+
+const ITERATIONS: usize = 200;
+const PATIENCE_MS: i32 = 20_000;
+const PAUSE: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// QEMU virt's own PL061, and registers of one (Arm DDI 0190).
+const PL061: u64 = 0x0903_0000;
+const LINE: u32 = 0;
+const GPIO_IS: usize = 0x404;
+const GPIO_IEV: usize = 0x40c;
+
+/// Registers of `edu`: raising and acknowledging its interrupt.
+const EDU_RAISE: usize = 0x60;
+const EDU_ACKNOWLEDGE: usize = 0x64;
+/// PCI configuration: the command register (PCI 3.0, 6.2.2).
+const PCI_COMMAND: u64 = 4;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A guest's notification to this program, by a line of an emulated PL061.
+    Line,
+    /// A guest's store to a device register that GDM answers.
+    Register,
+    /// A guest's request to GDM, until its interrupt.
+    Request,
+    /// Without GearV: a line of the board's PL061.
+    NativeLine,
+    /// Without GearV: INTx of a PCI device, by `uio_pci_generic`.
+    NativeUio,
+}
+
+impl What {
+    /// Returns what is called so.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "line" => Self::Line,
+            "register" => Self::Register,
+            "request" => Self::Request,
+            "native-line" => Self::NativeLine,
+            "native-uio" => Self::NativeUio,
+            _ => return None,
+        })
+    }
+}
+
+/// Returns the samples, in ticks.
+pub fn measure(what: What) -> Result<Vec<u64>, String> {
+    let done = match what {
+        What::Line => line(),
+        What::Register => ask(2),
+        What::Request => ask(3),
+        What::NativeLine => native_line(),
+        What::NativeUio => native_uio(),
+    };
+    done.map_err(|error| format!("{what:?}: {error}"))
+}
+
+/// Returns the name, minimum, median, mean, 99th percentile and maximum, as `bench` prints them.
+pub fn report(name: &str, samples: &mut [u64]) -> String {
+    samples.sort_unstable();
+    let at = |index: usize| samples.get(index).copied().unwrap_or(0);
+    let count = samples.len().max(1);
+    let mean = samples.iter().sum::<u64>() / count as u64;
+    let [min, median, p99, max] = [0, count / 2, count * 99 / 100, count - 1].map(at);
+    format!("BENCH {name} {min} {median} {mean} {p99} {max}")
+}
+
+/// The memory of the guest that takes part, its device, and the window.
+struct Guest {
+    shared: Registers,
+    device: DeviceNode,
+    window: u64,
+}
+
+impl Guest {
+    fn find() -> io::Result<Self> {
+        let board = Board::read(Path::new("/proc/device-tree")).map_err(io::Error::other)?;
+        let device = board.devices.first().cloned();
+        let device = device.ok_or_else(|| io::Error::other("no guest is served"))?;
+        let [_, address, size] = device.memory;
+        let memory = mapping::map_dax(address, size as usize)?;
+        let shared = memory.registers(SHARED, SAMPLES + 4 * ITERATIONS);
+        let shared = shared.ok_or_else(|| io::Error::other("the guest's memory is too small"))?;
+        while shared.load(READY) != MAGIC {
+            thread::sleep(LOOK);
+        }
+        Ok(Self {
+            shared,
+            device,
+            window: board.window,
+        })
+    }
+
+    /// Tells the guest what to do.
+    fn command(&self, kind: u32) -> u32 {
+        let command = (self.shared.load(COMMAND) & !0xff) + 0x100 + kind;
+        self.shared.store(COMMAND, command);
+        command
+    }
+}
+
+fn wait_for(file: &File) -> io::Result<()> {
+    let wait = Wait {
+        fd: file.as_raw_fd(),
+        write: false,
+        read: true,
+    };
+    match sys::wait(&[wait], PATIENCE_MS).first() {
+        Some(true) => Ok(()),
+        Some(false) | None => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "no interrupt comes",
+        )),
+    }
+}
+
+fn line() -> io::Result<Vec<u64>> {
+    sys::pin(0)?;
+    let guest = Guest::find()?;
+    let (block, number) = line_of_channel(guest.device.channel);
+    let line = Line::open(guest.window + PAGE * block as u64, number)?;
+    // Nobody answers this interrupt; it ends the guest's sleep and shows the way back.
+    let doorbells = mapping::map_physical(guest.window + DOORBELLS, PAGE as usize)?;
+    let doorbell = doorbells.registers(0, PAGE as usize).map(|page| Doorbell {
+        page,
+        offset: doorbell_device(guest.device.channel),
+    });
+    guest.command(1);
+    let mut samples = Vec::with_capacity(ITERATIONS);
+    for count in 1..=ITERATIONS {
+        wait_for(line.file())?;
+        let woken = counter() as u32;
+        samples.push(woken.wrapping_sub(guest.shared.load(KICKED)).into());
+        line.drain();
+        guest.shared.store(WOKEN, count as u32);
+        if let Some(doorbell) = doorbell {
+            doorbell.ring();
+        }
+    }
+    Ok(samples)
+}
+
+/// Asks the guest for samples that it takes.
+fn ask(kind: u32) -> io::Result<Vec<u64>> {
+    let guest = Guest::find()?;
+    let command = guest.command(kind);
+    while guest.shared.load(DONE) != command {
+        thread::sleep(LOOK);
+    }
+    finish_stores();
+    let sample = |index| guest.shared.load(SAMPLES + 4 * index).into();
+    Ok((0..ITERATIONS).map(sample).collect())
+}
+
+/// Measures natively: `kick` on CPU 1 causes what CPU 0 waits for in `file`, and `handle` ends.
+fn native(
+    file: &File,
+    kick: impl Fn() + Send,
+    handle: impl Fn() -> io::Result<()>,
+) -> io::Result<Vec<u64>> {
+    sys::pin(0)?;
+    let (kicked, woken) = (&AtomicU64::new(0), &AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if sys::pin(1).is_err() {
+                return;
+            }
+            for count in 1..=ITERATIONS as u64 {
+                thread::sleep(PAUSE);
+                kicked.store(counter(), Ordering::SeqCst);
+                kick();
+                while woken.load(Ordering::SeqCst) < count {
+                    mapping::relax();
+                }
+            }
+        });
+        let mut samples = Vec::with_capacity(ITERATIONS);
+        for count in 1..=ITERATIONS as u64 {
+            let waited = wait_for(file);
+            let now = counter();
+            samples.push(now.wrapping_sub(kicked.load(Ordering::SeqCst)));
+            let handled = waited.and_then(|()| handle());
+            // The other thread must end, whatever happened.
+            let next = if handled.is_ok() { count } else { u64::MAX };
+            woken.store(next, Ordering::SeqCst);
+            handled?;
+        }
+        Ok(samples)
+    })
+}
+
+/// The line is low, so that a level-sensitive low interrupt is there at once. The kernel's driver,
+/// which wants rising edges, does not know.
+fn native_line() -> io::Result<Vec<u64>> {
+    let line = Line::open(PL061, LINE)?;
+    let registers = mapping::map_physical(PL061, PAGE as usize)?;
+    let registers = registers.registers(0, PAGE as usize);
+    let registers = registers.ok_or_else(|| io::Error::other("no registers"))?;
+    let bit = 1 << LINE;
+    let kick = move || {
+        registers.store(GPIO_IEV, registers.load(GPIO_IEV) & !bit);
+        let sense = registers.load(GPIO_IS);
+        registers.store(GPIO_IS, sense | bit);
+        registers.store(GPIO_IS, sense);
+        registers.store(GPIO_IEV, registers.load(GPIO_IEV) | bit);
+    };
+    native(line.file(), kick, || {
+        line.drain();
+        Ok(())
+    })
+}
+
+fn native_uio() -> io::Result<Vec<u64>> {
+    let device = Path::new("/sys/class/uio/uio0/device");
+    let open = |path: &Path| OpenOptions::new().read(true).write(true).open(path);
+    let uio = open(Path::new("/dev/uio0"))?;
+    let config = open(&device.join("config"))?;
+    let size = fs::metadata(device.join("resource0"))?.len() as usize;
+    let registers = mapping::Mapping::of_file(&open(&device.join("resource0"))?, 0, size)?;
+    let registers = registers.registers(0, PAGE as usize);
+    let registers = registers.ok_or_else(|| io::Error::other("no registers"))?;
+    let mut command = [0; 2];
+    config.read_exact_at(&mut command, PCI_COMMAND)?;
+    let kick = move || registers.store(EDU_RAISE, 1);
+    native(&uio, kick, || {
+        registers.store(EDU_ACKNOWLEDGE, 1);
+        io::Read::read_exact(&mut &uio, &mut [0; 4])?;
+        // The kernel's driver masked it: Interrupt Disable of the command register.
+        config.write_all_at(&command, PCI_COMMAND)
+    })
+}
+
+#[cfg(test)]
+mod tests;

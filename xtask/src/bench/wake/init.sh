@@ -1,0 +1,37 @@
+#!/bin/sh
+# The init of `cargo xtask bench --wake`: measures, prints a line a figure, and is done. In a device VM
+# it measures what a guest causes, elsewhere what the machine does by itself.
+/bin/busybox --install -s 2>/dev/null
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+mount -t tmpfs run /run
+dmesg -n 4
+while read -r module; do
+    insmod "$module" || echo "$module cannot be loaded"
+done < /etc/modules
+
+served() {
+    gdm "$@" > /run/gdm.log 2>&1 &
+    until gearctl version > /dev/null 2>&1; do sleep 0.2; done
+    sleep 1
+}
+if [ -d /proc/device-tree/gearv ]; then
+    wake line wake_line
+    served
+    wake register mmio_gdm
+    wake request request_gdm
+    kill -9 $!
+    sleep 1
+    served --poll
+    wake register mmio_gdm_poll
+    wake request request_gdm_poll
+else
+    # QEMU's device for exercises; its driver is told, since nobody else asks for it.
+    echo 1234 11e8 > /sys/bus/pci/drivers/uio_pci_generic/new_id
+    wake native-line wake_line
+    wake native-uio wake_uio
+fi
+echo DONE
+sleep 1000000
