@@ -369,7 +369,7 @@ fn twin(set: u64, clear: u64) -> Verdict {
     both(0x80f1_f00f)?;
     write32(clear, 0x80f0_000f);
     both(0x0001_f000)?;
-    write32(clear, !0 & mask);
+    write32(clear, mask);
     both(0)
 }
 
