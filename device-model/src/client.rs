@@ -32,6 +32,10 @@ pub struct Vm {
     pub first_vcpu: u64,
     /// Times it was started again.
     pub restarts: u64,
+    /// How often a vCPU of it could not go on.
+    pub faults: u64,
+    /// The last time: the vCPU's index, ESR, FAR, IPA, PC, SPSR.
+    pub last_fault: Option<[u64; 6]>,
     /// It may power the machine off.
     pub powers_off: bool,
     /// Its vCPUs are held.
@@ -144,7 +148,11 @@ impl Client {
     }
 
     fn vm(&mut self, id: u64) -> Result<Vm, String> {
-        let [state, vcpus, first_vcpu, restarts, flags, _] = self.fetch(op::VM_INFO, &[id])?;
+        let [state, vcpus, first_vcpu, restarts, flags, faults] = self.fetch(op::VM_INFO, &[id])?;
+        let last_fault = match faults {
+            0 => None,
+            _ => Some(self.fetch(op::VM_FAULT, &[id])?),
+        };
         Ok(Vm {
             id,
             name: name_of(&self.fetch(op::VM_NAME, &[id])?),
@@ -152,6 +160,8 @@ impl Client {
             vcpus,
             first_vcpu,
             restarts,
+            faults,
+            last_fault,
             powers_off: flags & 1 != 0,
             paused: flags & 2 != 0,
         })

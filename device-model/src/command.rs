@@ -175,9 +175,21 @@ fn list(client: &mut Client) -> Result<Json, String> {
             ("vcpus", vm.vcpus.into()),
             ("restarts", vm.restarts.into()),
             ("powers_off", Json::Bool(vm.powers_off)),
+            ("faults", vm.faults.into()),
+            ("last_fault", fault_text(vm.last_fault).as_str().into()),
         ])
     });
     Ok(Json::List(rows.collect()))
+}
+
+/// Says with which registers a vCPU could not go on.
+fn fault_text(fault: Option<[u64; 6]>) -> String {
+    match fault {
+        Some([vcpu, esr, far, ipa, pc, spsr]) => format!(
+            "vCPU {vcpu}: PC {pc:#x}, SPSR {spsr:#x}, ESR {esr:#x}, FAR {far:#x}, IPA {ipa:#x}"
+        ),
+        None => "none".into(),
+    }
 }
 
 fn change(client: &mut Client, op: u32, name: &str) -> Result<Json, String> {

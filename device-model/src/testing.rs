@@ -347,7 +347,8 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
     let name = |name: &[u8; 8]| [u64::from_le_bytes(*name), 0, 0, 0, 0, 0];
     match (op, first) {
         (op::VM_INFO, 0) => (outcome::OK, [3, 2, 0, 0, 0, 0]),
-        (op::VM_INFO, 1) => (outcome::OK, [3, 2, 2, 5, 3, 0]),
+        (op::VM_INFO, 1) => (outcome::OK, [3, 2, 2, 5, 3, 1]),
+        (op::VM_FAULT, 1) => (outcome::OK, [1, 0x8200_0007, 0x200, 0x300, 0x400, 0x3c5]),
         (op::VM_NAME, 0) => (outcome::OK, name(b"device\0\0")),
         (op::VM_NAME, 1) => (outcome::OK, name(b"linux\0\0\0")),
         (op::VM_START, 1) => (outcome::WRONG_STATE, [0; 6]),

@@ -37,12 +37,16 @@ fn list_shows_all_vms() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0],
-        "ID  NAME    STATE            VCPUS  RESTARTS  POWERS_OFF"
+        "ID  NAME    STATE            VCPUS  RESTARTS  POWERS_OFF  FAULTS  LAST_FAULT"
     );
-    assert_eq!(lines[1], "0   device  running          2      0         no");
+    assert_eq!(
+        lines[1],
+        "0   device  running          2      0         no          0       none"
+    );
     assert_eq!(
         lines[2],
-        "1   linux   running, paused  2      5         yes"
+        "1   linux   running, paused  2      5         yes         1       \
+         vCPU 1: PC 0x400, SPSR 0x3c5, ESR 0x82000007, FAR 0x200, IPA 0x300"
     );
 }
 

@@ -51,6 +51,21 @@ pub enum VmEnd {
     Reset = 1,
 }
 
+/// The exception with which a guest cannot go on, as EL2 took it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fault {
+    /// ESR_EL2.
+    pub esr: u64,
+    /// FAR_EL2.
+    pub far: u64,
+    /// The guest's physical address, if the exception has one, else zero.
+    pub ipa: u64,
+    /// ELR_EL2.
+    pub pc: u64,
+    /// SPSR_EL2.
+    pub pstate: u64,
+}
+
 /// What happened on this CPU, or to a vCPU whose wake-ups come here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -68,8 +83,8 @@ pub enum Event {
     Off(VcpuId),
     /// The vCPU's VM asks to end; all its vCPUs are being stopped.
     VmEnd(VcpuId, VmEnd),
-    /// The vCPU cannot go on (ESR_EL2, FAR_EL2, IPA); its VM is being stopped.
-    Fault(VcpuId, [u64; 3]),
+    /// The vCPU cannot go on; its VM is being stopped.
+    Fault(VcpuId, Fault),
     /// A vCPU that was not running became runnable (interrupt, timer, CPU_ON).
     Wake(VcpuId),
     /// A physical interrupt of Gear2's, acknowledged; `IRQ_DONE` ends it. The
@@ -134,8 +149,9 @@ impl Event {
                 regs[2] = end as u64;
                 [kind::VM_END, vcpu.reg()]
             }
-            Self::Fault(vcpu, syndrome) => {
-                [regs[2], regs[3], regs[4]] = syndrome;
+            Self::Fault(vcpu, fault) => {
+                [regs[2], regs[3], regs[4]] = [fault.esr, fault.far, fault.ipa];
+                [regs[5], regs[6]] = [fault.pc, fault.pstate];
                 [kind::FAULT, vcpu.reg()]
             }
             Self::Wake(vcpu) => [kind::WAKE, vcpu.reg()],
@@ -165,7 +181,16 @@ impl Event {
             kind::WFE => Self::Wfe(some?),
             kind::OFF => Self::Off(some?),
             kind::VM_END => Self::VmEnd(some?, if a == 0 { VmEnd::Off } else { VmEnd::Reset }),
-            kind::FAULT => Self::Fault(some?, [a, b, c]),
+            kind::FAULT => Self::Fault(
+                some?,
+                Fault {
+                    esr: a,
+                    far: b,
+                    ipa: c,
+                    pc: d,
+                    pstate: e,
+                },
+            ),
             kind::WAKE => Self::Wake(some?),
             kind::IRQ => Self::Irq(some, u32::try_from(a).ok()?),
             kind::POKE => Self::Poke(some),

@@ -57,5 +57,5 @@ records! {
     /// A physical interrupt that nobody owns.
     SpuriousIrq = "interrupt {0} has no owner",
     /// A vCPU cannot go on.
-    VcpuFault = "vCPU {0} stopped: ESR {1}, FAR {2}",
+    VcpuFault = "vCPU {0} cannot go on: ESR {1}, PC {2}",
 }

@@ -4,6 +4,8 @@
 //! `offset_of!`; they come first so that SP_EL2 can point at them while the
 //! context runs.
 
+use crate::fault::Nesting;
+
 /// State that every context has: general registers and the return state.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(16))]
@@ -122,6 +124,8 @@ pub struct VcpuContext {
     pub awaited_esr: u64,
     /// FAR_EL2 of that access.
     pub awaited_far: u64,
+    /// Whether it runs into the same exception again and again.
+    pub nesting: Nesting,
     /// FP and SIMD registers, unless a CPU still holds them.
     pub fp: FpState,
 }
@@ -179,6 +183,7 @@ impl VcpuContext {
         },
         awaited_esr: 0,
         awaited_far: 0,
+        nesting: Nesting::NONE,
         fp: FpState::ZERO,
     };
 

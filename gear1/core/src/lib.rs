@@ -26,6 +26,7 @@ extern crate std;
 
 pub mod addr;
 pub mod context;
+pub mod fault;
 pub mod idregs;
 pub mod physical;
 pub mod pl061;

@@ -31,6 +31,8 @@ pub const IL: u64 = 1 << 25;
 const EC_SHIFT: u32 = 26;
 /// Synchronous external abort, not on a table walk.
 const FSC_EXTERNAL: u64 = 0x10;
+/// The same on a table walk, plus the level.
+const FSC_EXTERNAL_WALK: u64 = 0x14;
 
 /// A syndrome register's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,7 +231,9 @@ const PSTATE_EL1H: u64 = 0x5;
 /// Bits a handler inherits: NZCV, DIT, PAN (raised below), UAO cleared.
 const PSTATE_INHERITED: u64 = 0xf << 28 | 1 << 24 | 1 << 22;
 const PSTATE_PAN: u64 = 1 << 22;
+const PSTATE_SSBS: u64 = 1 << 12;
 const SCTLR_SPAN: u64 = 1 << 23;
+const SCTLR_DSSBS: u64 = 1 << 44;
 
 impl Entry {
     /// Returns how a synchronous exception enters EL1 of a guest whose PSTATE is
@@ -250,6 +254,12 @@ impl Entry {
         } else {
             0
         };
+        // Both bits are RES0 without FEAT_SSBS.
+        let ssbs = if sctlr & SCTLR_DSSBS != 0 {
+            PSTATE_SSBS
+        } else {
+            0
+        };
         let inherited = if mode & PSTATE_AARCH32 != 0 {
             pstate & 0xf << 28
         } else {
@@ -257,7 +267,7 @@ impl Entry {
         };
         Self {
             vector_offset,
-            pstate: inherited | pan | PSTATE_DAIF | PSTATE_EL1H,
+            pstate: inherited | pan | ssbs | PSTATE_DAIF | PSTATE_EL1H,
             from_el0,
         }
     }
@@ -268,7 +278,9 @@ impl Entry {
     }
 
     /// Returns ESR_EL1 for the external abort that stands for an access nobody answers.
-    pub const fn external_abort(self, taken: Syndrome) -> u64 {
+    /// `walk_level`: it was the guest's own table walk that nobody answered, at this level.
+    /// EA, FnV and SET are zero: the kind is unspecified, FAR_EL1 valid, the abort recoverable (G1-FLT-001).
+    pub const fn external_abort(self, taken: Syndrome, walk_level: Option<u8>) -> u64 {
         let fetch = taken.class() == ec::INSTRUCTION_ABORT;
         let class = match (fetch, self.from_el0) {
             (true, true) => ec::INSTRUCTION_ABORT,
@@ -282,7 +294,11 @@ impl Entry {
         } else {
             taken.0 & (1 << 6 | 1 << 8)
         };
-        class << EC_SHIFT | taken.0 & IL | kept | FSC_EXTERNAL
+        let status = match walk_level {
+            Some(level) => FSC_EXTERNAL_WALK | level as u64 & 3,
+            None => FSC_EXTERNAL,
+        };
+        class << EC_SHIFT | taken.0 & IL | kept | status
     }
 }
 

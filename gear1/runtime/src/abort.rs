@@ -1,21 +1,25 @@
-//! Memory aborts of guests: emulated devices, or an abort inside the guest.
+//! Memory aborts of guests: emulated devices, or an abort inside the guest; and the guest that
+//! cannot go on.
+//!
+//! Requirements: G1-FLT-001 to G1-FLT-005.
 
 use gear1_abi::call::VcpuState;
-use gear1_abi::event::{Event, Mmio};
+use gear1_abi::event::{Event, Fault, Mmio};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{
     ELR_EL1, ELR_EL2, ESR_EL1, ESR_EL2, FAR_EL1, FAR_EL2, HPFAR_EL2, Readable as _, SCTLR_EL1,
-    SPSR_EL1, SPSR_EL2, VBAR_EL1, Writeable as _,
+    SPSR_EL1, SPSR_EL2, TCR_EL1, TTBR0_EL1, TTBR1_EL1, VBAR_EL1, Writeable as _,
 };
 use gear1_arch::translate;
+use gear1_core::fault::walk_level;
 use gear1_core::syndrome::{DataAbort, Entry, FaultKind, Syndrome, ec};
 use gear1_core::vgic::{Kicks, VcpuIndex, shows_list_registers};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
-use crate::{channel, log, vcpu, vgic};
+use crate::{channel, lifecycle, log, vcpu, vgic};
 
 /// Size of a distributor's registers: GICv2's has one page, and other devices follow.
 const GICD_SIZE: u64 = if Gic::VERSION == 2 { 0x1000 } else { 0x1_0000 };
@@ -33,7 +37,7 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
     };
     let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
     if !emulated || !abort.is_decoded() {
-        return reflect(cpu, syndrome, ipa);
+        return reflect(cpu, machine, syndrome, ipa);
     }
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
@@ -60,7 +64,7 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
     {
         return resume;
     }
-    forward(cpu, abort, ipa)
+    forward(cpu, machine, abort, ipa)
 }
 
 /// Returns the address that faulted at stage 2. HPFAR_EL2 holds it after a
@@ -139,7 +143,7 @@ fn gic_write(
 
 /// Hands an access to Gear2 and waits for its reply.
 #[inline(never)]
-fn forward(cpu: &mut Cpu, abort: DataAbort, ipa: u64) -> Resume {
+fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Resume {
     let store = abort
         .is_write()
         .then(|| abort.truncate(cpu.frame().reg(abort.register())));
@@ -151,6 +155,10 @@ fn forward(cpu: &mut Cpu, abort: DataAbort, ipa: u64) -> Resume {
     let (Some(context), _, data) = cpu.parts() else {
         return Resume::Same;
     };
+    // Gear2 has answered this very access of the handler with an abort again and again.
+    if context.nesting.is_stuck(ELR_EL2.get()) {
+        return stop(cpu, machine, ExitReason::MmioGear2, ipa);
+    }
     context.awaited_esr = abort.raw();
     context.awaited_far = FAR_EL2.get();
     let Some(loaded) = data.loaded.as_ref() else {
@@ -169,17 +177,19 @@ fn forward(cpu: &mut Cpu, abort: DataAbort, ipa: u64) -> Resume {
 
 /// An instruction fetch from where nothing is.
 #[inline(never)]
-pub(crate) fn instruction(cpu: &Cpu, syndrome: Syndrome) -> Resume {
-    let ipa = (HPFAR_EL2.get() & 0xfff_ffff_fff0) << 8 | FAR_EL2.get() & 0xfff;
-    reflect(cpu, syndrome, ipa)
+pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+    match faulting_ipa(syndrome.data_abort()) {
+        Some(ipa) => reflect(cpu, machine, syndrome, ipa),
+        None => Resume::Same,
+    }
 }
 
-/// Reflects a fault as an external abort inside the guest.
+/// Reflects a fault as an external abort inside the guest (G1-FLT-001).
 #[inline(never)]
-fn reflect(cpu: &Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
+fn reflect(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome, ipa: u64) -> Resume {
     let abort = syndrome.data_abort();
-    let is_access = syndrome.class() == ec::DATA_ABORT && abort.kind() == FaultKind::Translation;
-    let undecoded = is_access && !abort.on_table_walk();
+    let fetch = syndrome.class() == ec::INSTRUCTION_ABORT;
+    let undecoded = !fetch && abort.kind() == FaultKind::Translation && !abort.on_table_walk();
     let id = if undecoded {
         RecordId::NoSyndrome
     } else {
@@ -190,17 +200,57 @@ fn reflect(cpu: &Cpu, syndrome: Syndrome, ipa: u64) -> Resume {
         log::log(cpu.index(), id, [loaded.id.reg(), syndrome.0, ipa]);
     }
     let entry = Entry::synchronous(SPSR_EL2.get(), SCTLR_EL1.get(), cpu.data.has_pan);
-    FAR_EL1.set(FAR_EL2.get());
-    inject(entry, entry.external_abort(Syndrome(ESR_EL2.get())));
+    let far = FAR_EL2.get();
+    let level = abort.on_table_walk().then(|| {
+        let ttbr = [TTBR0_EL1.get(), TTBR1_EL1.get()];
+        walk_level(TCR_EL1.get(), ttbr, far, ipa)
+    });
+    if is_stuck(cpu, entry, fetch) {
+        return stop(cpu, machine, ExitReason::Abort, ipa);
+    }
+    FAR_EL1.set(far);
+    inject(entry, entry.external_abort(syndrome, level));
     Resume::Same
 }
 
-/// Makes the guest take an undefined-instruction exception.
+/// What a guest's CPU does not have: AArch32 traps, pointer authentication, SVE, SME, MTE and
+/// everything later. The guest takes an undefined-instruction exception.
 #[inline(never)]
-pub(crate) fn inject_undefined(cpu: &Cpu) -> Resume {
+pub(crate) fn undefined(cpu: &mut Cpu, machine: &Machine) -> Resume {
+    if let Some(loaded) = cpu.data.loaded.as_ref() {
+        loaded.shared.count(ExitReason::Undefined);
+    }
     let entry = Entry::synchronous(SPSR_EL2.get(), SCTLR_EL1.get(), cpu.data.has_pan);
+    if is_stuck(cpu, entry, false) {
+        return stop(cpu, machine, ExitReason::Undefined, 0);
+    }
     inject(entry, Entry::undefined());
     Resume::Same
+}
+
+/// Notes an exception that the running guest is about to be given, and tells whether it cannot go on.
+fn is_stuck(cpu: &mut Cpu, entry: Entry, fetch: bool) -> bool {
+    let (pc, vbar) = (ELR_EL2.get(), VBAR_EL1.get());
+    cpu.context()
+        .is_some_and(|context| context.nesting.note(pc, vbar, entry, fetch))
+}
+
+/// Ends the VM of a guest that cannot go on (G1-FLT-004).
+#[inline(never)]
+fn stop(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, ipa: u64) -> Resume {
+    let fault = Fault {
+        esr: ESR_EL2.get(),
+        far: FAR_EL2.get(),
+        ipa,
+        pc: ELR_EL2.get(),
+        pstate: SPSR_EL2.get(),
+    };
+    let Some(id) = cpu.data.loaded.as_ref().map(|loaded| loaded.id) else {
+        return Resume::Same;
+    };
+    let values = [id.reg(), fault.esr, fault.pc];
+    log::log(cpu.index(), RecordId::VcpuFault, values);
+    lifecycle::end_with(cpu, machine, reason, Event::Fault(id, fault))
 }
 
 /// Enters EL1 of the running guest at its synchronous vector.

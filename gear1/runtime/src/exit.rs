@@ -1,6 +1,5 @@
 //! Synchronous exceptions from guests and from Gear2: decode, dispatch.
 
-use gear1_abi::exit::ExitReason;
 use gear1_arch::cpu::hcr;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{HCR_EL2, Readable as _, Writeable as _};
@@ -26,19 +25,9 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
         ec::SMC64 => guest_call::smc(cpu, machine),
         ec::WFX => guest_call::wait(cpu, machine, syndrome),
         ec::FP => vcpu::take_fp(cpu),
-        ec::INSTRUCTION_ABORT => abort::instruction(cpu, syndrome),
-        _ => undefined(cpu),
+        ec::INSTRUCTION_ABORT => abort::instruction(cpu, machine, syndrome),
+        _ => abort::undefined(cpu, machine),
     }
-}
-
-/// What a guest's CPU does not have: AArch32 traps, pointer authentication,
-/// SVE, SME, MTE and everything later.
-#[inline(never)]
-fn undefined(cpu: &Cpu) -> Resume {
-    if let Some(loaded) = cpu.data.loaded.as_ref() {
-        loaded.shared.count(ExitReason::Undefined);
-    }
-    abort::inject_undefined(cpu)
 }
 
 /// Entry from the SError vectors: reflected to the guest that runs, since an

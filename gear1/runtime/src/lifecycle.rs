@@ -93,15 +93,29 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
 
 /// A running guest asks for the end of its VM (PSCI SYSTEM_OFF or SYSTEM_RESET).
 pub(crate) fn end(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, how: VmEnd) -> Resume {
+    match cpu.data.loaded.as_ref().map(|loaded| loaded.id) {
+        Some(id) => end_with(cpu, machine, reason, Event::VmEnd(id, how)),
+        None => Resume::Same,
+    }
+}
+
+/// The running vCPU, or its VM, does not go on: stops the VM and tells Gear2 why.
+#[inline(never)]
+pub(crate) fn end_with(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    reason: ExitReason,
+    event: Event,
+) -> Resume {
     let Some(loaded) = cpu.data.loaded.as_ref() else {
         return Resume::Same;
     };
-    let (id, vm_id) = (loaded.id, loaded.vm);
+    let vm_id = loaded.vm;
     loaded.shared.set_state(VcpuState::Off);
     let mut vm = machine::vm(vm_id).lock();
     stop_vcpus(cpu, machine, vm_id, &mut vm);
     drop(vm);
-    vcpu::leave_as_is(cpu, reason, Event::VmEnd(id, how))
+    vcpu::leave_as_is(cpu, reason, event)
 }
 
 /// Loads the next piece of a stopped VM; X1 = bytes left.

@@ -81,11 +81,14 @@ pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
         }
         Some(Reply::Abort) => {
             let entry = Entry::synchronous(context.frame.pstate, context.el1.sctlr, has_pan);
-            ESR_EL1.set(entry.external_abort(Syndrome(abort.raw())));
+            // The next time that it comes here, `abort::forward` looks at it.
+            let vbar = VBAR_EL1.get();
+            context.nesting.note(context.frame.pc, vbar, entry, false);
+            ESR_EL1.set(entry.external_abort(Syndrome(abort.raw()), None));
             FAR_EL1.set(context.awaited_far);
             ELR_EL1.set(context.frame.pc);
             SPSR_EL1.set(context.frame.pstate);
-            context.frame.pc = VBAR_EL1.get().wrapping_add(entry.vector_offset);
+            context.frame.pc = vbar.wrapping_add(entry.vector_offset);
             context.frame.pstate = entry.pstate;
         }
         Some(Reply::None) | None => {}

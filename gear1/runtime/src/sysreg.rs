@@ -51,14 +51,13 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
         return answer(cpu, access, 0);
     }
     if let Some(loaded) = cpu.data.loaded.as_ref() {
-        loaded.shared.count(ExitReason::Undefined);
         log::log(
             cpu.index(),
             RecordId::UnknownSysreg,
             [loaded.id.reg(), u64::from(id.0), ELR_EL2.get()],
         );
     }
-    abort::inject_undefined(cpu)
+    abort::undefined(cpu, machine)
 }
 
 /// Reads as zero, ignores writes: debug registers (Op0 = 2, but not the trace

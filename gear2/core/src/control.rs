@@ -6,6 +6,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use gear1_abi::call::VmState;
+use gear1_abi::event::Fault;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{VcpuId, VmId};
 use gear2_protocol::{Control, PROTOCOL_VERSION, op, outcome};
@@ -77,6 +78,7 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::VCPU_INFO => vcpu_info(machine, gear1, vcpu()?),
         op::LOG_READ => log_read(gear1, first),
         op::VERSION => version(machine, gear1),
+        op::VM_FAULT => vm_fault(machine, vm()?),
         op::VM_NAME => done(name_words(&vm()?.name)),
         _ => Err(outcome::UNKNOWN),
     }
@@ -94,12 +96,29 @@ fn find_vm<P: Platform>(machine: &Machine<P>, vm: u64) -> Result<&VmConfig, u32>
 fn vm_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vm: &VmConfig) -> Answer {
     let state = gear1.vm_state(vm.id).map_err(|_| outcome::NOT_FOUND)?;
     let (_, shared) = machine.vm(vm.id).ok_or(outcome::NOT_FOUND)?;
-    let restarts = shared.lifecycle.lock().starts().saturating_sub(1);
+    let lifecycle = *shared.lifecycle.lock();
+    let restarts = lifecycle.starts().saturating_sub(1);
+    let faults = lifecycle.faults().into();
     let flag = |set: bool, flag: u64| if set { flag } else { 0 };
     let flags =
         flag(vm.may_power_off, FLAG_MAY_POWER_OFF) | flag(machine.is_paused(vm.id), FLAG_PAUSED);
     let (first, count) = (vm.vcpus.start as u64, vm.vcpus.len() as u64);
-    done([state as u64, count, first, restarts.into(), flags, 0])
+    done([state as u64, count, first, restarts.into(), flags, faults])
+}
+
+/// Returns why a vCPU of the VM could not go on the last time.
+fn vm_fault<P: Platform>(machine: &Machine<P>, vm: &VmConfig) -> Answer {
+    let (_, shared) = machine.vm(vm.id).ok_or(outcome::NOT_FOUND)?;
+    let last = shared.lifecycle.lock().last_fault();
+    let (vcpu, fault) = last.ok_or(outcome::NOT_FOUND)?;
+    let Fault {
+        esr,
+        far,
+        ipa,
+        pc,
+        pstate,
+    } = fault;
+    done([vcpu as u64, esr, far, ipa, pc, pstate])
 }
 
 /// Begins a change of a VM's life, if its state has a use for it.

@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState};
-use gear1_abi::event::{Event, Mmio, VmEnd};
+use gear1_abi::event::{Event, Fault, Mmio, VmEnd};
 use gear1_abi::guest::{GEAR2_NOP, NOT_SUPPORTED};
 use gear1_abi::id::{CpuIndex, MAX_VMS, VcpuId, VmId};
 use gear1_abi::regs::NO_DEADLINE;
@@ -129,7 +129,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Event::Wake(vcpu) => self.wake(gear1, vcpu, now),
             Event::Off(vcpu) => self.off(vcpu, now),
             Event::VmEnd(vcpu, end) => self.vm_end(vcpu, end, now),
-            Event::Fault(vcpu, syndrome) => self.fault(vcpu, syndrome, now),
+            Event::Fault(vcpu, fault) => self.fault(vcpu, fault, now),
             Event::Irq(_, intid) => self.interrupt(gear1, intid, now),
             Event::Poke(_) => {
                 self.look_again(gear1, now);
@@ -272,23 +272,19 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    fn fault(&mut self, vcpu: VcpuId, [esr, far, ipa]: [u64; 3], now: u64) {
+    /// Reports a vCPU that cannot go on, and does what the manifest says of its VM.
+    fn fault(&mut self, vcpu: VcpuId, fault: Fault, now: u64) {
         let Some((vm, name)) = self.let_go_of_vm(vcpu, now) else {
             return;
         };
-        let index = self
-            .machine
-            .config
-            .vcpu(vcpu)
-            .map_or(0, |config| config.index);
-        self.say(
-            Some(vm),
-            format_args!(
-                "{name} vCPU {index} cannot go on: ESR {esr:#x}, FAR {far:#x}, IPA {ipa:#x}"
-            ),
-        );
+        let config = self.machine.config.vcpu(vcpu);
+        let index = config.map_or(0, |config| config.index);
+        let text = report::fault_text(&fault);
+        let line = format_args!("{name} vCPU {index} cannot go on: {text}");
+        self.say(Some(vm), line);
         if let Some((config, shared)) = self.machine.vm(vm) {
-            shared.lifecycle.lock().ended(goal_after_fault(config));
+            let goal = goal_after_fault(config);
+            shared.lifecycle.lock().faulted(index, fault, goal);
             self.take_job(vm_job(vm), now);
         }
     }

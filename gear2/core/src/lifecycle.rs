@@ -15,7 +15,7 @@
 //! | Stopping| as Restart   | stop (again)          | stop; then done  | power off |
 
 use gear1_abi::call::{Status, VmState};
-use gear1_abi::event::VmEnd;
+use gear1_abi::event::{Fault, VmEnd};
 use gearv_manifest::Restart;
 
 use crate::config::VmConfig;
@@ -67,6 +67,9 @@ pub(crate) struct Lifecycle {
     goal: Option<Goal>,
     devices_reset: bool,
     starts: u32,
+    faults: u32,
+    /// The vCPU that could not go on, as an index in the VM, and why.
+    last_fault: Option<(usize, Fault)>,
     /// Nobody uses the stopped VM's memory.
     quiet: bool,
     pub(crate) quiescing: Quiescing,
@@ -126,6 +129,23 @@ impl Lifecycle {
     /// Returns how often the VM was started.
     pub(crate) const fn starts(&self) -> u32 {
         self.starts
+    }
+
+    /// Notes that a vCPU of the VM cannot go on, and what follows.
+    pub(crate) fn faulted(&mut self, vcpu: usize, fault: Fault, goal: Goal) {
+        self.faults = self.faults.saturating_add(1);
+        self.last_fault = Some((vcpu, fault));
+        self.ended(goal);
+    }
+
+    /// Returns how often a vCPU of the VM could not go on.
+    pub(crate) const fn faults(&self) -> u32 {
+        self.faults
+    }
+
+    /// Returns which vCPU could not go on the last time, and why.
+    pub(crate) const fn last_fault(&self) -> Option<(usize, Fault)> {
+        self.last_fault
     }
 
     /// Brings the VM nearer to what is wanted.

@@ -1,9 +1,11 @@
 //! What the console's keys show: VMs and vCPUs, exit counts, Gear1's log.
 
+use alloc::format;
 use alloc::string::String;
 use core::fmt::Write as _;
 
 use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::event::Fault;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::record::{Record, RecordId};
 
@@ -28,6 +30,15 @@ pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
             add(
                 &mut line,
                 format_args!(", vCPU {index} on CPU {cpu}: {state}"),
+            );
+        }
+        let shared = machine.vm(vm.id).map(|(_, shared)| shared);
+        let lifecycle = shared.map(|shared| *shared.lifecycle.lock());
+        if let Some((index, fault)) = lifecycle.and_then(|lifecycle| lifecycle.last_fault()) {
+            let text = fault_text(&fault);
+            add(
+                &mut line,
+                format_args!("; its last fault was vCPU {index}'s: {text}"),
             );
         }
         machine.say(
@@ -97,6 +108,28 @@ fn record_text(record: &Record, counter_hz: u64) -> String {
     line.push_str(rest);
     line
 }
+
+/// Returns why a guest cannot go on: reason, then registers.
+pub(crate) fn fault_text(fault: &Fault) -> String {
+    let Fault {
+        esr,
+        far,
+        ipa,
+        pc,
+        pstate,
+    } = fault;
+    let what = match esr >> ESR_CLASS {
+        INSTRUCTION_ABORT => "its exception handler cannot be fetched",
+        DATA_ABORT => "its exception handler accesses what is not there",
+        _ => "its exception handler uses what its CPU does not have",
+    };
+    format!("{what}; PC {pc:#x}, SPSR {pstate:#x}, ESR {esr:#x}, FAR {far:#x}, IPA {ipa:#x}")
+}
+
+/// Where ESR_EL2 has the exception class, and two classes (Arm ARM D24.2.40).
+const ESR_CLASS: u32 = 26;
+const INSTRUCTION_ABORT: u64 = 0x20;
+const DATA_ABORT: u64 = 0x24;
 
 /// Appends to a string, which cannot fail.
 fn add(line: &mut String, text: core::fmt::Arguments<'_>) {

@@ -17,7 +17,7 @@ use core::cell::RefCell;
 use core::sync::atomic::Ordering::Relaxed;
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState, number};
-use gear1_abi::event::{Event, Mmio, VmEnd};
+use gear1_abi::event::{Event, Fault, Mmio, VmEnd};
 use gear1_abi::guest::GEAR2_NOP;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::regs::{NO_DEADLINE, Regs};
@@ -660,7 +660,7 @@ impl World {
                 match kind {
                     1000..1004 => Event::VmEnd(id, VmEnd::Reset),
                     1004..1007 => Event::VmEnd(id, VmEnd::Off),
-                    _ => Event::Fault(id, [0x9200_0000, 1, 2]),
+                    _ => Event::Fault(id, Fault::default()),
                 }
             }
         }

@@ -159,7 +159,7 @@ impl MmioSlot {
 pub mod op {
     /// Nothing.
     pub const NONE: u32 = 0;
-    /// `(vm)`: result words: state, vCPUs, first vCPU, restarts, flags (bit 0 may power off, bit 1 paused).
+    /// `(vm)`: result words: state, vCPUs, first vCPU, restarts, flags (bit 0 may power off, bit 1 paused), faults.
     pub const VM_INFO: u32 = 1;
     /// `(vm)`: starts a stopped VM.
     pub const VM_START: u32 = 2;
@@ -181,6 +181,8 @@ pub mod op {
     pub const VERSION: u32 = 10;
     /// `(vm)`: result words: the VM's name, up to 48 bytes, zero-padded.
     pub const VM_NAME: u32 = 11;
+    /// `(vm)`: result words of the VM's last fault: vCPU's index, ESR, FAR, IPA, PC, SPSR; `NOT_FOUND` if it had none.
+    pub const VM_FAULT: u32 = 12;
 }
 
 /// Outcome of an operation.

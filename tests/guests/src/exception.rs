@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::{MAX_CPUS, boot, cpu, gic, report};
+use crate::{MAX_CPUS, boot, cpu, gic, read_sysreg, report};
 
 unsafe extern "Rust" {
     safe fn guest_irq(intid: u32);
@@ -15,6 +15,12 @@ pub mod esr {
     pub const EC_SHIFT: u32 = 26;
     /// Class: unknown reason, which is what an undefined instruction has.
     pub const EC_UNKNOWN: u64 = 0x00;
+    /// Class: SVC.
+    pub const EC_SVC: u64 = 0x15;
+    /// Class: instruction abort from EL0.
+    pub const EC_INSTRUCTION_ABORT_EL0: u64 = 0x20;
+    /// Class: data abort from EL0.
+    pub const EC_DATA_ABORT_EL0: u64 = 0x24;
     /// Class: instruction abort without a change of level.
     pub const EC_INSTRUCTION_ABORT: u64 = 0x21;
     /// Class: data abort without a change of level.
@@ -33,6 +39,8 @@ pub mod esr {
     pub const ALIGNMENT: u64 = 0x21;
     /// Fault status: synchronous external abort, not on a table walk.
     pub const EXTERNAL: u64 = 0x10;
+    /// Fault status: the same on a table walk, plus the level.
+    pub const EXTERNAL_WALK: u64 = 0x14;
 }
 
 /// What `boot.s` saves; 288 bytes.
@@ -55,6 +63,10 @@ pub struct Caught {
     pub far: u64,
     /// ELR_EL1.
     pub elr: u64,
+    /// SPSR_EL1.
+    pub spsr: u64,
+    /// The vector, and what the handler had in DAIF.
+    pub entry: (u64, u64),
 }
 
 impl Caught {
@@ -75,6 +87,9 @@ struct Trap {
     esr: AtomicU64,
     far: AtomicU64,
     elr: AtomicU64,
+    spsr: AtomicU64,
+    vector: AtomicU64,
+    daif: AtomicU64,
 }
 
 static TRAPS: [Trap; MAX_CPUS] = [const {
@@ -84,12 +99,16 @@ static TRAPS: [Trap; MAX_CPUS] = [const {
         esr: AtomicU64::new(0),
         far: AtomicU64::new(0),
         elr: AtomicU64::new(0),
+        spsr: AtomicU64::new(0),
+        vector: AtomicU64::new(0),
+        daif: AtomicU64::new(0),
     }
 }; MAX_CPUS];
 
 /// Runs `body`; an exception in it is recorded, and the instruction skipped. Returns the first.
 ///
-/// A fetch that aborts goes on at X30: fetch by `blr` only.
+/// A fetch that aborts goes on at X30: fetch by `blr` only. What runs at EL0 comes back to EL1 by
+/// SVC, to the address in X2.
 pub fn catch(body: impl FnOnce()) -> Option<Caught> {
     let trap = &TRAPS[cpu::index()];
     trap.count.store(0, Relaxed);
@@ -100,6 +119,8 @@ pub fn catch(body: impl FnOnce()) -> Option<Caught> {
         esr: trap.esr.load(Relaxed),
         far: trap.far.load(Relaxed),
         elr: trap.elr.load(Relaxed),
+        spsr: trap.spsr.load(Relaxed),
+        entry: (trap.vector.load(Relaxed), trap.daif.load(Relaxed)),
     })
 }
 
@@ -108,14 +129,25 @@ pub fn ignore(_intid: u32) {}
 
 #[unsafe(no_mangle)]
 extern "C" fn exception(vector: u64, frame: &mut Frame) {
+    let armed = TRAPS[cpu::index()].armed.load(Relaxed);
     match vector {
-        4 if TRAPS[cpu::index()].armed.load(Relaxed) => record(frame),
+        SYNC_EL0 if armed && frame.esr >> esr::EC_SHIFT == esr::EC_SVC => {
+            (frame.elr, frame.spsr) = (frame.x[2], PSTATE_EL1H);
+        }
+        SYNC_SP0 | SYNC_SP1 | SYNC_EL0 if armed => record(vector, frame),
         5 => interrupt(),
         _ => fatal(vector, frame),
     }
 }
 
-fn record(frame: &mut Frame) {
+/// Vectors: from EL1 with SP_EL0, from EL1 with SP_EL1, from EL0.
+const SYNC_SP0: u64 = 0;
+const SYNC_SP1: u64 = 4;
+const SYNC_EL0: u64 = 8;
+/// PSTATE of all code but what a test runs at EL0.
+const PSTATE_EL1H: u64 = 0x3c5;
+
+fn record(vector: u64, frame: &mut Frame) {
     let trap = &TRAPS[cpu::index()];
     let count = trap.count.load(Relaxed);
     trap.count.store(count + 1, Relaxed);
@@ -123,8 +155,12 @@ fn record(frame: &mut Frame) {
         trap.esr.store(frame.esr, Relaxed);
         trap.far.store(frame.far, Relaxed);
         trap.elr.store(frame.elr, Relaxed);
+        trap.spsr.store(frame.spsr, Relaxed);
+        trap.vector.store(vector, Relaxed);
+        trap.daif.store(read_sysreg!("daif"), Relaxed);
     }
-    let fetch = frame.esr >> esr::EC_SHIFT == esr::EC_INSTRUCTION_ABORT;
+    let class = frame.esr >> esr::EC_SHIFT;
+    let fetch = class == esr::EC_INSTRUCTION_ABORT || class == esr::EC_INSTRUCTION_ABORT_EL0;
     frame.elr = if fetch { frame.x[30] } else { frame.elr + 4 };
 }
 

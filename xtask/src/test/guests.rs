@@ -63,6 +63,7 @@ fn boot_native(row: &TargetTest, bin: &str, gic: u32, tally: &mut Tally) -> Resu
     let alone = TargetTest {
         guests: 1,
         passes: 1,
+        says: &[],
         ..*row
     };
     let log = log(row, &format!("native-gicv{gic}"));
@@ -100,6 +101,11 @@ fn judge(session: &mut Session, row: &TargetTest, tally: &mut Tally) -> Result<(
     let end = wait_for_done(session, row.guests, Duration::from_secs(row.timeout_s));
     let passed = count_verdicts(session.transcript(), tally);
     end?;
+    for text in row.says {
+        let name = format!("it says {text:?}");
+        let said = session.transcript().contains(text);
+        tally.check(&name, said.then_some(()).ok_or(anyhow!("it does not")));
+    }
     let expected = row.passes;
     ensure!(
         passed >= expected,

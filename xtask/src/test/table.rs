@@ -26,6 +26,8 @@ pub(super) struct TargetTest {
     pub(super) guests: usize,
     /// How many checks they make at least.
     pub(super) passes: usize,
+    /// What else must stand on the terminal in the end.
+    pub(super) says: &'static [&'static str],
     /// Whether only `--slow` runs it.
     pub(super) slow: bool,
 }
@@ -42,6 +44,7 @@ const DEFAULT: TargetTest = TargetTest {
     timeout_s: 60,
     guests: 1,
     passes: 1,
+    says: &[],
     slow: false,
 };
 
@@ -77,6 +80,21 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         native: Some("isolation"),
         models: MODELS,
         guests: 2,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "faults",
+        native: Some("faults"),
+        models: MODELS,
+        passes: 12,
+        says: &[
+            "faults vCPU 0 cannot go on: its exception handler cannot be fetched; PC 0xf0000200, SPSR 0x",
+            "faults vCPU 0 cannot go on: its exception handler accesses what is not there",
+            "faults vCPU 0 cannot go on: its exception handler uses what its CPU does not have",
+            "faults restarted",
+            "stuck vCPU 0 cannot go on: its exception handler cannot be fetched; PC 0xf0000200",
+            "stuck stopped",
+        ],
         ..DEFAULT
     },
     TargetTest {

@@ -113,11 +113,33 @@ fn a_handler_is_masked_and_keeps_the_flags() {
 #[test]
 fn an_external_abort_says_at_which_level_and_whether_it_was_a_write() {
     let store = Syndrome(ec::DATA_ABORT << 26 | IL | ISV | 1 << 6 | 0x07);
-    let from_el1 = Entry::synchronous(0x3c5, 0, false).external_abort(store);
+    let from_el1 = Entry::synchronous(0x3c5, 0, false).external_abort(store, None);
     assert_eq!(from_el1, ec::DATA_ABORT_SAME << 26 | IL | 1 << 6 | 0x10);
-    let from_el0 = Entry::synchronous(0, 0, false).external_abort(store);
+    let from_el0 = Entry::synchronous(0, 0, false).external_abort(store, None);
     assert_eq!(from_el0 >> 26, ec::DATA_ABORT);
     let fetch = Syndrome(ec::INSTRUCTION_ABORT << 26 | IL | 0x07);
-    let fetched = Entry::synchronous(0x3c5, 0, false).external_abort(fetch);
+    let fetched = Entry::synchronous(0x3c5, 0, false).external_abort(fetch, None);
     assert_eq!(fetched, ec::INSTRUCTION_ABORT_SAME << 26 | IL | 0x10);
+}
+
+/// G1-FLT-002.
+#[test]
+fn an_abort_on_a_walk_names_the_level_and_nothing_of_stage_2() {
+    let s1ptw = 1 << 7;
+    let walk = Syndrome(ec::DATA_ABORT << 26 | IL | s1ptw | 0x07);
+    let entry = Entry::synchronous(0x3c5, 0, false);
+    for level in 0..4 {
+        assert_eq!(
+            entry.external_abort(walk, Some(level)),
+            ec::DATA_ABORT_SAME << 26 | IL | 0x14 | u64::from(level)
+        );
+    }
+}
+
+/// G1-FLT-003.
+#[test]
+fn a_handler_gets_the_speculation_that_sctlr_gives_it() {
+    let (ssbs, dssbs) = (1 << 12, 1 << 44);
+    assert_eq!(Entry::synchronous(0, dssbs, false).pstate & ssbs, ssbs);
+    assert_eq!(Entry::synchronous(ssbs, 0, false).pstate & ssbs, 0);
 }

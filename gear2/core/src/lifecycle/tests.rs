@@ -171,3 +171,20 @@ fn what_ran_before_is_loaded_when_nobody_uses_its_memory() {
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::More);
     assert_eq!(gear1.calls, [number::VM_LOAD]);
 }
+
+#[test]
+fn a_fault_is_kept_and_does_not_undo_what_somebody_asked_for() {
+    let mut lifecycle = Lifecycle::default();
+    assert_eq!((lifecycle.faults(), lifecycle.last_fault()), (0, None));
+    let fault = Fault {
+        esr: 0x8200_0007,
+        ..Fault::default()
+    };
+    lifecycle.faulted(3, fault, Goal::Restart);
+    assert_eq!(lifecycle.goal, Some(Goal::Restart));
+    lifecycle.ask(Goal::Stop);
+    lifecycle.faulted(1, fault, Goal::Restart);
+    assert_eq!(lifecycle.goal, Some(Goal::Stop));
+    assert_eq!(lifecycle.faults(), 2);
+    assert_eq!(lifecycle.last_fault(), Some((1, fault)));
+}

@@ -1,0 +1,227 @@
+//! Accesses what is not there from every exception level and stack, and walks tables that are not
+//! there: each ends in a synchronous external abort with the right syndrome. Natively the same.
+//!
+//! Then, in a VM, it brings itself into states in which it cannot go on. It is started again after
+//! each; which life it is, it learns from the number of hypercalls that GearV has counted.
+#![no_std]
+#![no_main]
+
+use core::arch::{asm, global_asm};
+
+use gear1_abi::exit::ExitReason;
+use test_guests::exception::{Caught, catch, esr};
+use test_guests::{
+    Machine, check, cpu, guest, mmio, psci, read_sysreg, report, say, stats, write_sysreg,
+};
+
+guest!(main);
+
+/// Nobody's, in every machine of the tests.
+const NOWHERE: u64 = 0xf000_0000;
+/// The last of the blocks that the identity map has, of 1 GiB.
+const LAST_BLOCK: u64 = 511;
+/// In the upper half, of 39 bits.
+const HIGH: u64 = 0xffff_ff80_0000_1000;
+/// TCR_EL1 of the library with a walk for the upper half: no EPD1, T1SZ 25, 4 KiB.
+const TCR_BOTH: u64 = 0x2_0000_3519 | 25 << 16 | 2 << 30;
+
+fn main(machine: &Machine) {
+    let life = if machine.gearv {
+        let life = stats::exits(ExitReason::HypercallGear2);
+        psci::gear2_nop();
+        life
+    } else {
+        0
+    };
+    if life == 0 {
+        aborts();
+        walks();
+        if machine.gearv {
+            counted();
+        }
+    } else {
+        report::pass("started-again");
+    }
+    if machine.gearv {
+        die(life);
+    }
+}
+
+/// How an access is made; the address is in X0.
+#[derive(Clone, Copy)]
+enum From {
+    El0,
+    El1t,
+    El1h,
+}
+
+macro_rules! access {
+    ($from:expr, $instruction:literal) => {
+        catch(|| match $from {
+            // SAFETY: the access aborts; at EL0 nothing but it runs, with the MMU off.
+            From::El0 => unsafe {
+                asm!(
+                    "adr x2, 2f", "msr elr_el1, x2", "mov x2, #0x3c0", "msr spsr_el1, x2",
+                    "adr x2, 3f", "eret",
+                    "2:", $instruction, "svc #0", "3:",
+                    in("x0") NOWHERE, out("x2") _, out("x4") _, out("x5") _, out("x30") _,
+                )
+            },
+            // SAFETY: as above; nothing but it runs on the other stack.
+            From::El1t => unsafe {
+                asm!(
+                    "msr spsel, #0", $instruction, "msr spsel, #1",
+                    in("x0") NOWHERE, out("x4") _, out("x5") _, out("x30") _,
+                )
+            },
+            // SAFETY: as above.
+            From::El1h => unsafe {
+                asm!($instruction, in("x0") NOWHERE, out("x4") _, out("x5") _, out("x30") _)
+            },
+        })
+    };
+}
+
+/// External aborts from everywhere: class by level, vector by level and stack, address, flags.
+fn aborts() {
+    for (name, from, vector, pstate) in [
+        ("abort-from-el0", From::El0, 8, 0x3c0),
+        ("abort-from-el1t", From::El1t, 0, 0x3c4),
+        ("abort-from-el1h", From::El1h, 4, 0x3c5),
+    ] {
+        let (load, store, pair, fetch) = cpu::without_mmu(|| {
+            (
+                access!(from, "ldr x4, [x0]"),
+                access!(from, "str w4, [x0]"),
+                access!(from, "ldp x4, x5, [x0]"),
+                access!(from, "blr x0"),
+            )
+        });
+        let el0 = matches!(from, From::El0);
+        let data = if el0 {
+            esr::EC_DATA_ABORT_EL0
+        } else {
+            esr::EC_DATA_ABORT
+        };
+        let code = if el0 {
+            esr::EC_INSTRUCTION_ABORT_EL0
+        } else {
+            esr::EC_INSTRUCTION_ABORT
+        };
+        let status = esr::EXTERNAL;
+        let right = [
+            (load, data, 0),
+            (store, data, esr::WNR),
+            (pair, data, 0),
+            (fetch, code, 0),
+        ];
+        let wrong = right.into_iter().find(|(caught, class, flags)| {
+            !is_abort(*caught, *class, status | flags, NOWHERE)
+                || caught.is_none_or(|caught| {
+                    caught.entry != (vector, 0x3c0) || caught.spsr & 0x3df != pstate
+                })
+        });
+        check!(name, wrong.is_none(), "{:x?}", wrong);
+    }
+}
+
+/// An abort that Gear1 gives by itself is counted.
+fn counted() {
+    let before = stats::exits(ExitReason::Abort);
+    _ = access!(From::El1h, "ldp x4, x5, [x0]");
+    let after = stats::exits(ExitReason::Abort);
+    report::equal("abort-is-counted", after, before + 1);
+}
+
+/// Tells whether it is an abort with this class, syndrome and address. Which kind of external
+/// abort it is (EA) the implementation says.
+fn is_abort(caught: Option<Caught>, class: u64, syndrome: u64, far: u64) -> bool {
+    let expected = class << esr::EC_SHIFT | esr::IL | syndrome;
+    caught.is_some_and(|caught| caught.esr & !esr::EA == expected && caught.far == far)
+}
+
+/// Tables that are not there: an abort on the walk, with the level.
+fn walks() {
+    let tcr = read_sysreg!("tcr_el1");
+    write_sysreg!("ttbr1_el1", NOWHERE);
+    write_sysreg!("tcr_el1", TCR_BOTH);
+    let caught = catch(|| _ = mmio::read32(HIGH));
+    let syndrome = esr::EXTERNAL_WALK | 1;
+    check!(
+        "walk-of-the-first-table",
+        is_abort(caught, esr::EC_DATA_ABORT, syndrome, HIGH),
+        "{caught:x?}"
+    );
+    write_sysreg!("tcr_el1", tcr);
+    let entry = read_sysreg!("ttbr0_el1") + 8 * LAST_BLOCK;
+    let block = mmio::read64(entry);
+    let address = LAST_BLOCK << 30 | 0x123_4568;
+    set_entry(entry, NOWHERE | 0b11);
+    let caught = catch(|| _ = mmio::read32(address));
+    set_entry(entry, block);
+    let syndrome = esr::EXTERNAL_WALK | 2;
+    check!(
+        "walk-of-the-second-table",
+        is_abort(caught, esr::EC_DATA_ABORT, syndrome, address),
+        "{caught:x?}"
+    );
+}
+
+/// Replaces an entry of the identity map, break before make.
+fn set_entry(entry: u64, value: u64) {
+    mmio::write64(entry, 0);
+    forget_translations();
+    mmio::write64(entry, value);
+    forget_translations();
+}
+
+fn forget_translations() {
+    // SAFETY: what the tables say is still true.
+    unsafe { asm!("dsb sy", "tlbi vmalle1", "dsb sy", "isb", options(nostack)) };
+}
+
+// Vectors whose handlers do again what they are entered for, each table for one way.
+global_asm!(
+    ".macro handler name, instruction:vararg",
+    ".balign 2048",
+    "\\name: .skip 0x200",
+    "\\instruction",
+    "b .",
+    ".balign 2048",
+    ".endm",
+    ".section .text.handlers, \"ax\"",
+    "handler handler_pair, ldp x4, x5, [x0]",
+    "handler handler_load, ldr x4, [x0]",
+    "handler handler_undefined, mrs x4, pmccntr_el0",
+);
+
+unsafe extern "C" {
+    static handler_pair: u8;
+    static handler_load: u8;
+    static handler_undefined: u8;
+}
+
+/// Goes where no guest can go on; a different way in each life, the last of which ends well.
+fn die(life: u64) {
+    say!("life {life}");
+    let vectors = match life {
+        0 => NOWHERE,
+        1 => (&raw const handler_pair).addr() as u64,
+        2 => (&raw const handler_load).addr() as u64,
+        3 => (&raw const handler_undefined).addr() as u64,
+        4 => lose_tables(),
+        _ => return report::pass("lives-on"),
+    };
+    write_sysreg!("vbar_el1", vectors);
+    _ = access!(From::El1h, "ldr x4, [x0]");
+    report::fail("die", format_args!("life {life} goes on"));
+}
+
+/// Puts the tables where nothing is; not even the next instruction is found.
+fn lose_tables() -> u64 {
+    // SAFETY: nothing runs afterwards.
+    unsafe {
+        asm!("msr ttbr0_el1, {}", "isb", "tlbi vmalle1", "dsb sy", "isb", in(reg) NOWHERE);
+    }
+    0
+}
