@@ -128,7 +128,8 @@ pub fn init_traps(vtcr: u64) {
     // HPMN: all counters; with 0 counters the field must be 0 too.
     MDCR_EL2.set(MDCR_TRAPS | (PMCR_EL0.get() >> 11) & 0x1f);
     set_fp_trap(true);
-    // EL1 reads the physical counter; its physical timer traps.
+    // EL1PCTEN alone: EL1 and, as far as CNTKCTL_EL1 lets it, EL0 read the physical counter
+    // (G1-TIM-001); the EL1 physical timer traps; CNTPOFF_EL2 (FEAT_ECV) has no effect.
     CNTHCTL_EL2.set(1);
     // Registers that firmware may have left open.
     let mmfr0 = ID_AA64MMFR0_EL1.get();

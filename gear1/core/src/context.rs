@@ -5,6 +5,8 @@
 //! context runs.
 
 use crate::fault::Nesting;
+use crate::timer::PhysicalTimer;
+use crate::vcpu::Start;
 
 /// State that every context has: general registers and the return state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,6 +120,10 @@ pub struct VcpuContext {
     pub vmpidr: u64,
     /// System registers.
     pub el1: El1State,
+    /// CNTVOFF_EL2: when its VM was started, in ticks of the physical counter.
+    pub cntvoff: u64,
+    /// The EL1 physical timer.
+    pub physical_timer: PhysicalTimer,
     /// Virtual CPU interface.
     pub gic: GicCpuState,
     /// ESR_EL2 of the access that waits for Gear2's reply.
@@ -176,6 +182,8 @@ impl VcpuContext {
             cntv_ctl: 0,
             cntv_cval: 0,
         },
+        cntvoff: 0,
+        physical_timer: PhysicalTimer::OFF,
         gic: GicCpuState {
             vmcr: 0,
             ap0r: [0; MAX_APR],
@@ -187,15 +195,23 @@ impl VcpuContext {
         fp: FpState::ZERO,
     };
 
-    /// Puts the vCPU into its reset state, to start at `pc` with `argument` in X0
-    /// (PSCI, Arm DEN 0022, 6.4: MMU and caches off, EL1, interrupts masked).
-    pub fn reset(&mut self, pc: u64, argument: u64) {
-        let (hcr, vttbr, vmpidr) = (self.hcr, self.vttbr, self.vmpidr);
+    /// Puts the vCPU into its reset state, to start as `start` says (PSCI, Arm DEN 0022, 6.4: MMU
+    /// and caches off, EL1, interrupts masked). Timers run on when it wakes from power-down
+    /// (G1-TIM-009), and are off otherwise; `cntvoff` is for the latter.
+    pub fn reset(&mut self, start: Start, cntvoff: u64) {
+        let old = *self;
         *self = Self::EMPTY;
-        (self.hcr, self.vttbr, self.vmpidr) = (hcr, vttbr, vmpidr);
-        self.frame.pc = pc;
+        (self.hcr, self.vttbr, self.vmpidr) = (old.hcr, old.vttbr, old.vmpidr);
+        self.cntvoff = cntvoff;
+        if start.warm {
+            self.el1.cntv_ctl = old.el1.cntv_ctl;
+            self.el1.cntv_cval = old.el1.cntv_cval;
+            self.cntvoff = old.cntvoff;
+            self.physical_timer = old.physical_timer;
+        }
+        self.frame.pc = start.pc;
         self.frame.pstate = PSTATE_EL1H_MASKED;
-        self.frame.set_reg(0, argument);
+        self.frame.set_reg(0, start.argument);
         self.el1.sctlr = SCTLR_EL1_RESET;
     }
 }

@@ -36,5 +36,6 @@ pub mod stage1;
 pub mod stage2;
 pub mod syndrome;
 pub mod table;
+pub mod timer;
 pub mod vcpu;
 pub mod vgic;

@@ -1,7 +1,7 @@
 //! PSCI 1.1 (Arm DEN 0022D) and SMCCC 1.1 (Arm DEN 0028) as guests see them:
 //! decoding of calls, and the values that need no state.
 //!
-//! Requirements: G1-PSCI-001 to G1-PSCI-004.
+//! Requirements: `docs/requirements/psci.md`.
 
 use gear1_abi::id::MAX_VCPUS_PER_VM;
 
@@ -29,6 +29,16 @@ pub mod affinity {
     pub const ON: u64 = 0;
     /// Off.
     pub const OFF: u64 = 1;
+    /// Turned on, and has not begun to run.
+    pub const ON_PENDING: u64 = 2;
+}
+
+/// Answers of NODE_HW_STATE.
+pub mod node {
+    /// The node has power.
+    pub const HW_ON: u64 = 0;
+    /// It has none.
+    pub const HW_OFF: u64 = 1;
 }
 
 /// PSCI version answered: 1.1.
@@ -41,8 +51,18 @@ pub const SMCCC_VERSION: u64 = 0x1_0001;
 pub enum Call {
     /// Answered with a constant, in X0.
     Constant(u64),
-    /// CPU_SUSPEND with a well-formed power state.
-    Suspend,
+    /// CPU_SUSPEND of a standby state: waits and returns.
+    Standby,
+    /// CPU_SUSPEND of a power-down state, CPU_DEFAULT_SUSPEND, SYSTEM_SUSPEND: waits, then
+    /// starts anew.
+    PowerDown {
+        /// Entry point (IPA).
+        entry: u64,
+        /// X0 afterwards.
+        context: u64,
+        /// Only if all other vCPUs are off.
+        system: bool,
+    },
     /// CPU_OFF.
     Off,
     /// CPU_ON.
@@ -54,11 +74,16 @@ pub enum Call {
         /// X0 of the target.
         context: u64,
     },
-    /// AFFINITY_INFO.
+    /// AFFINITY_INFO of level 0.
     AffinityInfo {
         /// MPIDR of the target.
         target: u64,
-        /// Lowest affinity level.
+    },
+    /// NODE_HW_STATE.
+    NodeState {
+        /// MPIDR of the node.
+        target: u64,
+        /// Power level.
         level: u64,
     },
     /// SYSTEM_OFF.
@@ -79,14 +104,25 @@ mod function {
     pub(super) const SYSTEM_OFF: u32 = 0x8400_0008;
     pub(super) const SYSTEM_RESET: u32 = 0x8400_0009;
     pub(super) const PSCI_FEATURES: u32 = 0x8400_000a;
+    pub(super) const CPU_DEFAULT_SUSPEND: u32 = 0x8400_000c;
+    pub(super) const NODE_HW_STATE: u32 = 0x8400_000d;
+    pub(super) const SYSTEM_SUSPEND: u32 = 0x8400_000e;
     pub(super) const SYSTEM_RESET2: u32 = 0x8400_0012;
     pub(super) const CPU_SUSPEND_64: u32 = 0xc400_0001;
     pub(super) const CPU_ON_64: u32 = 0xc400_0003;
     pub(super) const AFFINITY_INFO_64: u32 = 0xc400_0004;
+    pub(super) const CPU_DEFAULT_SUSPEND_64: u32 = 0xc400_000c;
+    pub(super) const NODE_HW_STATE_64: u32 = 0xc400_000d;
+    pub(super) const SYSTEM_SUSPEND_64: u32 = 0xc400_000e;
     pub(super) const SYSTEM_RESET2_64: u32 = 0xc400_0012;
     pub(super) const SMCCC_VERSION: u32 = 0x8000_0000;
     pub(super) const SMCCC_ARCH_FEATURES: u32 = 0x8000_0001;
 }
+
+/// In a function identifier: the 64-bit calling convention.
+const SMC64: u32 = 1 << 30;
+/// Bits of an MPIDR argument that are no affinity field.
+const RESERVED_AFFINITY: u64 = 0xffff_ff00_ff00_0000;
 
 /// MIGRATE_INFO_TYPE: no trusted OS that would need migration.
 const NO_TRUSTED_OS: u64 = 2;
@@ -96,39 +132,44 @@ const NO_TRUSTED_OS: u64 = 2;
 pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
     // Only W0 is the function identifier (SMCCC 2.7).
     let id = x0 as u32;
-    let low = |value: u64| value & 0xffff_ffff;
+    // The 32-bit convention passes W1 to W3 (SMCCC 2.6).
+    let width = if id & SMC64 != 0 {
+        u64::MAX
+    } else {
+        0xffff_ffff
+    };
+    let [a, b, c] = [x1 & width, x2 & width, x3 & width];
+    let power_down = |entry, context, system| Call::PowerDown {
+        entry,
+        context,
+        system,
+    };
     match id {
         function::PSCI_VERSION => Call::Constant(PSCI_VERSION),
-        function::CPU_SUSPEND | function::CPU_SUSPEND_64 => suspend(x1),
+        function::CPU_SUSPEND | function::CPU_SUSPEND_64 => suspend(a, b, c),
+        function::CPU_DEFAULT_SUSPEND | function::CPU_DEFAULT_SUSPEND_64 => power_down(a, b, false),
+        function::SYSTEM_SUSPEND | function::SYSTEM_SUSPEND_64 => power_down(a, b, true),
         function::CPU_OFF => Call::Off,
-        function::CPU_ON => Call::On {
-            target: low(x1),
-            entry: low(x2),
-            context: low(x3),
+        function::CPU_ON | function::CPU_ON_64 => Call::On {
+            target: a,
+            entry: b,
+            context: c,
         },
-        function::CPU_ON_64 => Call::On {
-            target: x1,
-            entry: x2,
-            context: x3,
-        },
-        function::AFFINITY_INFO => Call::AffinityInfo {
-            target: low(x1),
-            level: low(x2),
-        },
-        function::AFFINITY_INFO_64 => Call::AffinityInfo {
-            target: x1,
-            level: x2,
+        function::AFFINITY_INFO | function::AFFINITY_INFO_64 => affinity_info(a, b),
+        function::NODE_HW_STATE | function::NODE_HW_STATE_64 => Call::NodeState {
+            target: a,
+            level: b,
         },
         function::MIGRATE_INFO_TYPE => Call::Constant(NO_TRUSTED_OS),
         function::SYSTEM_OFF => Call::SystemOff,
         function::SYSTEM_RESET => Call::SystemReset,
-        function::SYSTEM_RESET2 | function::SYSTEM_RESET2_64 => match low(x1) {
+        function::SYSTEM_RESET2 | function::SYSTEM_RESET2_64 => match a {
             0 => Call::SystemReset,
             _ => Call::Constant(ret::INVALID_PARAMETERS),
         },
-        function::PSCI_FEATURES => Call::Constant(features(x1 as u32)),
+        function::PSCI_FEATURES => Call::Constant(features(a as u32)),
         function::SMCCC_VERSION => Call::Constant(SMCCC_VERSION),
-        function::SMCCC_ARCH_FEATURES => Call::Constant(match x1 as u32 {
+        function::SMCCC_ARCH_FEATURES => Call::Constant(match a as u32 {
             function::SMCCC_VERSION | function::SMCCC_ARCH_FEATURES => ret::SUCCESS,
             _ => ret::NOT_SUPPORTED,
         }),
@@ -136,17 +177,43 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
     }
 }
 
-const fn suspend(state: u64) -> Call {
-    // Original format: StateID 15:0, StateType 16, PowerLevel 25:24; the rest is reserved.
+/// Original format: StateID 15:0, StateType 16, PowerLevel 25:24; the rest is reserved.
+const fn suspend(state: u64, entry: u64, context: u64) -> Call {
+    const POWER_DOWN: u64 = 1 << 16;
     if state & 0xfcfe_0000 != 0 {
-        return Call::Constant(ret::INVALID_PARAMETERS);
+        Call::Constant(ret::INVALID_PARAMETERS)
+    } else if state & POWER_DOWN == 0 {
+        Call::Standby
+    } else {
+        Call::PowerDown {
+            entry,
+            context,
+            system: false,
+        }
     }
-    Call::Suspend
+}
+
+/// All vCPUs of a VM share Aff1 to Aff3, which are 0, and the caller is one that is on.
+const fn affinity_info(target: u64, level: u64) -> Call {
+    let above = match level {
+        0 => return Call::AffinityInfo { target },
+        1 => 0xff_00ff_ff00,
+        2 => 0xff_00ff_0000,
+        3 => 0xff_0000_0000,
+        _ => return Call::Constant(ret::INVALID_PARAMETERS),
+    };
+    let is_node = target & above == 0 && target & RESERVED_AFFINITY == 0;
+    Call::Constant(if is_node {
+        affinity::ON
+    } else {
+        ret::INVALID_PARAMETERS
+    })
 }
 
 const fn features(id: u32) -> u64 {
     match id {
         function::PSCI_VERSION
+        // Its flags are 0: original format of the power state, platform-coordinated mode only.
         | function::CPU_SUSPEND
         | function::CPU_OFF
         | function::CPU_ON
@@ -155,10 +222,16 @@ const fn features(id: u32) -> u64 {
         | function::SYSTEM_OFF
         | function::SYSTEM_RESET
         | function::PSCI_FEATURES
+        | function::CPU_DEFAULT_SUSPEND
+        | function::NODE_HW_STATE
+        | function::SYSTEM_SUSPEND
         | function::SYSTEM_RESET2
         | function::CPU_SUSPEND_64
         | function::CPU_ON_64
         | function::AFFINITY_INFO_64
+        | function::CPU_DEFAULT_SUSPEND_64
+        | function::NODE_HW_STATE_64
+        | function::SYSTEM_SUSPEND_64
         | function::SYSTEM_RESET2_64
         | function::SMCCC_VERSION => ret::SUCCESS,
         _ => ret::NOT_SUPPORTED,

@@ -41,16 +41,39 @@ impl Attention {
     pub const RESET: Self = Self(4);
     /// A reply lies in the mailbox.
     pub const REPLY: Self = Self(8);
+    /// Beside `RESET`: it wakes from power-down, its timers ran on.
+    pub const WARM: Self = Self(16);
 
     /// Tells whether nothing is asked for.
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
+    /// Returns both.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns what is not part of `other`.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Tells whether `other` is part of it.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
+}
+
+/// A start that was requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// First instruction (IPA).
+    pub pc: u64,
+    /// X0.
+    pub argument: u64,
+    /// It wakes from power-down.
+    pub warm: bool,
 }
 
 /// The shared part of a vCPU.
@@ -150,15 +173,29 @@ impl VcpuShared {
             .store(Attention::RESET.0 | Attention::IRQ.0, Ordering::SeqCst);
     }
 
+    /// Lets a running vCPU start anew once it wakes. Called by the home CPU only.
+    pub fn request_resume(&self, pc: u64, argument: u64) {
+        self.reset_pc.store(pc, Ordering::Relaxed);
+        self.reset_argument.store(argument, Ordering::Relaxed);
+        self.raise(Attention::RESET.and(Attention::WARM));
+    }
+
+    /// Tells whether it was turned on and has not begun to run.
+    pub fn is_start_pending(&self) -> bool {
+        let attention = self.attention();
+        attention.has(Attention::RESET) && !attention.has(Attention::WARM)
+    }
+
     /// Returns the start requested, once.
-    pub fn take_reset(&self) -> Option<(u64, u64)> {
+    pub fn take_reset(&self) -> Option<Start> {
         if !self.take(Attention::RESET) {
             return None;
         }
-        Some((
-            self.reset_pc.load(Ordering::Relaxed),
-            self.reset_argument.load(Ordering::Relaxed),
-        ))
+        Some(Start {
+            pc: self.reset_pc.load(Ordering::Relaxed),
+            argument: self.reset_argument.load(Ordering::Relaxed),
+            warm: self.take(Attention::WARM),
+        })
     }
 
     /// Leaves a reply for the vCPU's next entry.

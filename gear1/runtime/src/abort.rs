@@ -103,7 +103,7 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
     loaded.shared.count(ExitReason::MmioGic);
     if shows_list_registers(offset) {
         vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
-            gic.sync(index, lrs)
+            gic.sync(index, lrs).and(vgic::sample_timer(gic, index))
         });
     }
     let value = loaded.look_at_gic(cpu.data.list_registers, |gic, index, _| match frame {
@@ -133,7 +133,8 @@ fn gic_write(
         } else {
             Kicks::NONE
         };
-        synced.and(match frame {
+        let sampled = vgic::sample_timer(gic, index);
+        synced.and(sampled).and(match frame {
             GicFrame::Distributor => gic.distributor_write(index, offset, size, value),
             GicFrame::Redistributor(target) => gic.redistributor_write(target, offset, size, value),
         })

@@ -8,7 +8,7 @@ use gear1_abi::record::RecordId;
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::cpu::hcr;
 use gear1_arch::regs::{
-    CNTV_CTL_EL0, CNTVOFF_EL2, MDSCR_EL1, MIDR_EL1, Readable as _, VPIDR_EL2, Writeable as _,
+    CNTV_CTL_EL0, MDSCR_EL1, MIDR_EL1, Readable as _, VPIDR_EL2, Writeable as _,
 };
 use gear1_arch::window::wipe_init;
 use gear1_arch::world::World;
@@ -120,7 +120,6 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
     cpu::init_traps(boot.vtcr_el2);
     VPIDR_EL2.set(MIDR_EL1.get());
-    CNTVOFF_EL2.set(0);
     CNTV_CTL_EL0.set(0);
     // No guest can change it (trapped), so no debug exception ever fires in Gear2.
     MDSCR_EL1.set(0);

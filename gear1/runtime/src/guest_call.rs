@@ -1,14 +1,16 @@
 //! Calls and waits of guests: HVC, SMC, WFI and WFE.
 
 use gear1_abi::ABI_VERSION;
+use gear1_abi::boot::BootRegion;
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::{self, NOT_SUPPORTED};
-use gear1_abi::id::VmId;
+use gear1_abi::id::{VcpuId, VmId};
 use gear1_arch::entry::Resume;
 use gear1_core::psci::{self, Call, affinity, ret};
 use gear1_core::syndrome::Syndrome;
+use gear1_core::vcpu::Attention;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
@@ -35,7 +37,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
-    if !matches!(decoded, Call::Other | Call::Suspend) {
+    if decoded != Call::Other {
         loaded.shared.count(reason);
     }
     let result = match decoded {
@@ -50,9 +52,24 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
             cpu.frame().set_reg(0, result);
             return vcpu::woke_somebody(cpu, machine, reason);
         }
-        Call::AffinityInfo { target, level } => affinity_info(machine, &loaded, target, level),
+        Call::AffinityInfo { target } => affinity_info(machine, &loaded, target),
+        Call::NodeState { target, level } => node_state(machine, &loaded, target, level),
         Call::Off => return cpu_off(cpu, reason),
-        Call::Suspend => return suspend(cpu, machine, reason),
+        Call::Standby => {
+            cpu.frame().set_reg(0, ret::SUCCESS);
+            return block(cpu, machine, reason);
+        }
+        Call::PowerDown {
+            entry,
+            context,
+            system,
+        } => match may_power_down(machine, &loaded, entry, system) {
+            Ok(()) => {
+                loaded.shared.request_resume(entry, context);
+                return power_down(cpu, machine, reason);
+            }
+            Err(error) => error,
+        },
         Call::SystemOff => return lifecycle::end(cpu, machine, reason, VmEnd::Off),
         Call::SystemReset => return lifecycle::end(cpu, machine, reason, VmEnd::Reset),
     };
@@ -60,24 +77,26 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     Resume::Same
 }
 
-/// Tells whether `ipa` lies in the VM's memory.
-fn is_memory(machine: &Machine, vm: VmId, ipa: u64) -> bool {
+/// Tells whether a vCPU can start at `ipa`: an instruction in the VM's memory.
+fn is_entry(machine: &Machine, vm: VmId, ipa: u64) -> bool {
     let regions = &machine::boot_vm(machine, vm).regions;
-    regions
-        .iter()
-        .any(|region| ipa.wrapping_sub(region.ipa) < region.size)
+    let inside = |region: &BootRegion| ipa.wrapping_sub(region.ipa) < region.size;
+    ipa & 3 == 0 && regions.iter().any(inside)
+}
+
+/// Returns the vCPU of the caller's VM that `mpidr` names.
+fn target_of(machine: &Machine, caller: &Loaded, mpidr: u64) -> Option<VcpuId> {
+    let count = usize::from(machine::boot_vm(machine, caller.vm).vcpu_count);
+    psci::target_index(mpidr, count).and_then(|index| machine::vcpu_of(machine, caller.vm, index))
 }
 
 #[inline(never)]
 fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u64, u64)) -> u64 {
-    let count = usize::from(machine::boot_vm(machine, caller.vm).vcpu_count);
-    let Some(id) =
-        psci::target_index(target, count).and_then(|i| machine::vcpu_of(machine, caller.vm, i))
-    else {
+    let Some(id) = target_of(machine, caller, target) else {
         return ret::INVALID_PARAMETERS;
     };
     let (entry, context) = start;
-    if !is_memory(machine, caller.vm, entry) {
+    if !is_entry(machine, caller.vm, entry) {
         return ret::INVALID_ADDRESS;
     }
     let vm = machine::vm(caller.vm).lock();
@@ -86,7 +105,12 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
     }
     let shared = machine::vcpu(id);
     if shared.state() != VcpuState::Off {
-        return ret::ALREADY_ON;
+        // G1-PSCI-004.
+        return if shared.is_start_pending() {
+            ret::ON_PENDING
+        } else {
+            ret::ALREADY_ON
+        };
     }
     shared.request_reset(entry, context);
     shared.set_state(VcpuState::Ready);
@@ -95,23 +119,45 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
 }
 
 #[inline(never)]
-fn affinity_info(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u64 {
-    let count = usize::from(machine::boot_vm(machine, caller.vm).vcpu_count);
-    let index = psci::target_index(target, count);
-    let (Some(id), 0) = (
-        index.and_then(|i| machine::vcpu_of(machine, caller.vm, i)),
-        level,
-    ) else {
+fn affinity_info(machine: &Machine, caller: &Loaded, target: u64) -> u64 {
+    let Some(id) = target_of(machine, caller, target) else {
         return ret::INVALID_PARAMETERS;
     };
-    match machine::vcpu(id).state() {
+    let shared = machine::vcpu(id);
+    match shared.state() {
         VcpuState::Off => affinity::OFF,
         VcpuState::Ready
         | VcpuState::Running
         | VcpuState::Wfi
         | VcpuState::AwaitsMmio
-        | VcpuState::AwaitsHypercall => affinity::ON,
+        | VcpuState::AwaitsHypercall => {
+            if shared.is_start_pending() {
+                affinity::ON_PENDING
+            } else {
+                affinity::ON
+            }
+        }
     }
+}
+
+/// NODE_HW_STATE. The one power domain with a state of its own is a vCPU.
+fn node_state(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u64 {
+    match (target_of(machine, caller, target), level) {
+        (Some(id), 0) if machine::vcpu(id).state() == VcpuState::Off => psci::node::HW_OFF,
+        (Some(_), 0) => psci::node::HW_ON,
+        (Some(_) | None, _) => ret::INVALID_PARAMETERS,
+    }
+}
+
+/// Checks a power-down request (G1-PSCI-006, G1-PSCI-007).
+fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) -> Result<(), u64> {
+    if !is_entry(machine, caller.vm, entry) {
+        return Err(ret::INVALID_ADDRESS);
+    }
+    if system && lifecycle::alive(machine, caller.vm) > 1 {
+        return Err(ret::DENIED);
+    }
+    Ok(())
 }
 
 #[inline(never)]
@@ -125,17 +171,6 @@ fn cpu_off(cpu: &mut Cpu, reason: ExitReason) -> Resume {
     loaded.shared.set_state(VcpuState::Off);
     drop(vm);
     vcpu::leave_as_is(cpu, reason, Event::Off(id))
-}
-
-/// CPU_SUSPEND: every state is entered as standby, which is WFI. PSCI lets an
-/// implementation answer a power-down request so (Arm DEN 0022, 5.4.3): the call returns.
-#[inline(never)]
-fn suspend(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
-    cpu.frame().set_reg(0, ret::SUCCESS);
-    if let Some(loaded) = cpu.data.loaded.as_ref() {
-        loaded.shared.count(reason);
-    }
-    block(cpu, machine, reason)
 }
 
 /// The vendor-specific hypervisor services of [`guest`], and what does not exist.
@@ -215,25 +250,48 @@ pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
 }
 
 /// Blocks the running vCPU until something wakes it, unless something is due.
-/// Under the VM's lock, so that a waker sees either what it left or `Wfi` (G1-VCPU-001).
 #[inline(never)]
 fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
+    if is_due(cpu, machine, &loaded, Attention::NONE) {
+        vgic::flush_gic(cpu, machine, &loaded);
+        return Resume::Same;
+    }
+    vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
+}
+
+/// Blocks the running vCPU likewise; it starts anew as was requested once it wakes, which is at
+/// once if something is due.
+#[inline(never)]
+fn power_down(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
+    let asked = Attention::RESET.and(Attention::WARM);
+    if is_due(cpu, machine, &loaded, asked) {
+        // Nobody but this CPU takes it out of Running.
+        loaded.shared.set_state(VcpuState::Ready);
+        signal::wake(cpu, machine, loaded.id);
+    }
+    vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
+}
+
+/// Tells whether something is due for the running vCPU: an interrupt, or attention to more than
+/// `expected`. If not, it is in `Wfi` now: under the VM's lock, so that a waker sees either what
+/// it left or `Wfi` (G1-VCPU-001).
+fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
     let shared = loaded.shared;
     let mut due = true;
-    vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+    vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
         let kicks = gic.sync(index, lrs);
-        due = !shared.attention().is_none() || gic.deliverable(index, Gic::guest_priority_mask());
+        due = !shared.attention().without(expected).is_none()
+            || gic.deliverable(index, Gic::guest_priority_mask());
         if !due {
             shared.set_state(VcpuState::Wfi);
         }
         kicks
     });
-    if due {
-        vgic::flush_gic(cpu, machine, &loaded);
-        return Resume::Same;
-    }
-    vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
+    due
 }

@@ -27,7 +27,7 @@ use crate::{channel, log, signal, vcpu, vgic};
 type Answer = Result<[u64; 6], Status>;
 
 /// Counts the VM's vCPUs that are not off.
-fn alive(machine: &Machine, vm: VmId) -> u64 {
+pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
     let count = usize::from(machine::boot_vm(machine, vm).vcpu_count);
     let ids = (0..count).filter_map(|index| machine::vcpu_of(machine, vm, index));
     ids.filter(|id| machine::vcpu(*id).state() != VcpuState::Off)
@@ -166,6 +166,8 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         return Err(Status::WrongState);
     }
     vm.state = VmState::Running;
+    // G1-TIM-005: its virtual count begins at 0.
+    vm.started = gear1_arch::cpu::now();
     let shared = machine::vcpu(first);
     shared.request_reset(boot.entry, boot.argument);
     shared.set_state(VcpuState::Ready);

@@ -25,6 +25,8 @@ pub(crate) struct VmInner {
     pub(crate) state: VmState,
     /// While it loads: bytes of its memory that are done.
     pub(crate) progress: u64,
+    /// When it was started: 0 of its virtual count.
+    pub(crate) started: u64,
 }
 
 /// The vCPU whose EL1 state and list registers a CPU holds. Its registers are in [`Cpu`].
@@ -56,10 +58,10 @@ pub(crate) struct CpuData {
     pub(crate) deadline: u64,
     /// What the EL2 timer is set to.
     pub(crate) armed: u64,
-    /// vCPUs of this CPU that are not loaded and have a timer running: bit per `VcpuId`.
-    pub(crate) offline: u32,
+    /// vCPUs of this CPU with a timer that is watched in software: bit per `VcpuId`.
+    pub(crate) watched: u32,
     /// Their deadlines.
-    pub(crate) offline_deadlines: [u64; MAX_VCPUS],
+    pub(crate) watched_deadlines: [u64; MAX_VCPUS],
     /// Physical interrupts that wait for Gear2: bit per INTID.
     pub(crate) gear2_irqs: [u64; 16],
     /// Some bit is set in `gear2_irqs`.
@@ -86,8 +88,8 @@ impl CpuData {
             // All zero, so that it takes no room in the image; `start_cpu` sets these two.
             deadline: 0,
             armed: 0,
-            offline: 0,
-            offline_deadlines: [0; MAX_VCPUS],
+            watched: 0,
+            watched_deadlines: [0; MAX_VCPUS],
             gear2_irqs: [0; 16],
             has_gear2_irq: false,
             exit: None,
@@ -116,6 +118,7 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
         gic: VmGic::new(),
         state: VmState::Stopped,
         progress: 0,
+        started: 0,
     })
 }; MAX_VMS];
 static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS];

@@ -1,6 +1,6 @@
 //! Trapped system registers of guests.
 //!
-//! Identification is filtered; SGIs are generated in the virtual GIC; debug and
+//! Identification is filtered; the EL1 physical timer is emulated; SGIs are generated in the virtual GIC; debug and
 //! OS-lock registers read as zero and ignore writes; set/way maintenance is
 //! done by address range elsewhere or not needed; the rest is UNDEFINED.
 
@@ -11,10 +11,11 @@ use gear1_arch::entry::Resume;
 use gear1_arch::regs::{ELR_EL2, Readable as _};
 use gear1_core::idregs;
 use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
+use gear1_core::timer::PhysicalReg;
 use gear1_core::vgic::IntId;
 
 use crate::machine::{Cpu, Machine};
-use crate::{abort, log, vcpu, vgic};
+use crate::{abort, log, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
 const ICC_ASGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 6);
@@ -46,6 +47,9 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
     }
     if id == ICC_DIR_EL1 && !access.is_read() {
         return deactivate(cpu, machine, access);
+    }
+    if let Some(reg) = PhysicalReg::from_id(id) {
+        return physical_timer(cpu, machine, access, reg);
     }
     if is_zero(id) {
         return answer(cpu, access, 0);
@@ -80,6 +84,19 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
     }
     cpu.frame().set_reg(access.register(), value);
     Resume::with_register(access.register())
+}
+
+/// The EL1 physical timer. EL0 gets here as far as CNTKCTL_EL1 lets it.
+#[inline(never)]
+fn physical_timer(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    access: SysregAccess,
+    reg: PhysicalReg,
+) -> Resume {
+    let written = (!access.is_read()).then(|| cpu.frame().reg(access.register()));
+    let value = timer::access_physical(cpu, machine, reg, written);
+    answer(cpu, access, value)
 }
 
 /// Sends SGIs inside the VM.

@@ -1,21 +1,24 @@
-//! Timers of a CPU: Gear2's deadline, and the virtual timers of its vCPUs that
-//! are not loaded. The nearest of them is what the EL2 physical timer is set to.
+//! Timers of a CPU: Gear2's deadline, and those of its vCPUs' timers that are watched in
+//! software. The nearest of them is what the EL2 physical timer is set to.
 //!
 //! A loaded vCPU's virtual timer is in hardware, whether it runs or not, and
-//! interrupts by itself. Requirements: G1-TIME-001, G1-TIME-002.
+//! interrupts by itself. Watched are the EL1 physical timer of the loaded vCPU, and the
+//! earlier one of both timers of each vCPU that is not loaded.
+//! Requirements: `docs/requirements/timers.md`.
 
 use gear1_abi::call::VcpuState;
 use gear1_abi::id::VcpuId;
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::cpu;
 use gear1_arch::regs::{CNTHP_CTL_EL2, CNTHP_CVAL_EL2, Writeable as _};
+use gear1_core::timer::PhysicalReg;
+use gear1_core::vgic::IntId;
 
-use crate::machine::{self, Cpu, CpuData, Machine};
-use crate::signal;
+use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
+use crate::{signal, vgic};
 
-/// CNTV_CTL_EL0: enabled and not masked.
+/// CNTHP_CTL_EL2: enabled and not masked.
 const TIMER_ON: u64 = 1;
-const TIMER_CONTROL: u64 = 3;
 
 fn bit(id: VcpuId) -> u32 {
     1_u32.wrapping_shl(id.index() as u32)
@@ -33,13 +36,13 @@ pub(crate) fn set_deadline(data: &mut CpuData, deadline: u64) {
 /// Sets the EL2 timer to what is due first.
 fn arm(data: &mut CpuData) {
     let mut first = data.deadline;
-    let mut rest = data.offline;
+    let mut rest = data.watched;
     // Bound: one bit of 32 is cleared each time.
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
         first = first.min(
-            data.offline_deadlines
+            data.watched_deadlines
                 .get(index)
                 .copied()
                 .unwrap_or(NO_DEADLINE),
@@ -57,38 +60,81 @@ fn arm(data: &mut CpuData) {
     }
 }
 
-/// A vCPU was unloaded: watches its timer if it runs.
-/// `timer`: its CNTV_CTL_EL0 and CNTV_CVAL_EL0.
-pub(crate) fn watch_offline(cpu: &mut Cpu, machine: &Machine, id: VcpuId, timer: (u64, u64)) {
-    // CNTVOFF_EL2 is 0: virtual and physical count are the same.
-    let (control, due) = timer;
-    if control & TIMER_CONTROL != TIMER_ON {
-        return;
-    }
-    if due <= cpu::now() {
-        wake_if_waiting(cpu, machine, id);
-        return;
-    }
-    cpu.data.offline |= bit(id);
-    if let Some(deadline) = cpu.data.offline_deadlines.get_mut(id.index()) {
+/// Watches a vCPU's timer that is due at `due` (G1-TIM-004).
+fn watch(data: &mut CpuData, id: VcpuId, due: u64) {
+    data.watched |= bit(id);
+    if let Some(deadline) = data.watched_deadlines.get_mut(id.index()) {
         *deadline = due;
     }
-    arm(&mut cpu.data);
+    arm(data);
 }
 
-/// A vCPU is being loaded: its timer is in hardware again.
-pub(crate) fn cancel_offline(data: &mut CpuData, id: VcpuId) {
-    if data.offline & bit(id) != 0 {
-        data.offline &= !bit(id);
+/// A vCPU was unloaded: watches its timers. `due`: the earlier one.
+pub(crate) fn watch_unloaded(cpu: &mut Cpu, machine: &Machine, id: VcpuId, due: u64) {
+    if due == NO_DEADLINE {
+        unwatch(&mut cpu.data, id);
+    } else if due <= cpu::now() {
+        unwatch(&mut cpu.data, id);
+        wake_if_waiting(cpu, machine, id);
+    } else {
+        watch(&mut cpu.data, id, due);
+    }
+}
+
+/// Forgets a vCPU's timer: it is off, or in hardware again.
+pub(crate) fn unwatch(data: &mut CpuData, id: VcpuId) {
+    if data.watched & bit(id) != 0 {
+        data.watched &= !bit(id);
         arm(data);
     }
+}
+
+/// Brings the line of the loaded vCPU's physical timer up to date, and watches it until it
+/// changes by itself (G1-TIM-003, G1-TIM-004).
+pub(crate) fn refresh_physical(cpu: &mut Cpu, machine: &Machine) {
+    let now = cpu::now();
+    let (Some(context), _, data) = cpu.parts() else {
+        return;
+    };
+    let Some(loaded) = data.loaded else {
+        return;
+    };
+    let timer = context.physical_timer;
+    let (high, due) = (timer.is_high(now), timer.deadline());
+    if high || due == NO_DEADLINE {
+        unwatch(data, loaded.id);
+    } else {
+        watch(data, loaded.id, due);
+    }
+    vgic::change_gic(cpu, machine, &loaded, |gic, index, _| {
+        gic.set_line(index, IntId::PHYSICAL_TIMER, high)
+    });
+}
+
+/// The guest's access to its physical timer: returns what it reads (G1-TIM-002).
+pub(crate) fn access_physical(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    reg: PhysicalReg,
+    written: Option<u64>,
+) -> u64 {
+    let now = cpu::now();
+    let Some(context) = cpu.context() else {
+        return 0;
+    };
+    let Some(value) = written else {
+        return context.physical_timer.read(reg, now);
+    };
+    context.physical_timer.write(reg, value, now);
+    refresh_physical(cpu, machine);
+    0
 }
 
 /// The vCPU was given to another CPU: a timer watched here counts as due, so
 /// that it is not forgotten; the new home's hardware decides once it is loaded.
 pub(crate) fn hand_over(cpu: &mut Cpu, machine: &Machine, id: VcpuId) {
-    if cpu.data.offline & bit(id) != 0 {
-        cancel_offline(&mut cpu.data, id);
+    if cpu.data.watched & bit(id) != 0 {
+        unwatch(&mut cpu.data, id);
         wake_if_waiting(cpu, machine, id);
     }
 }
@@ -99,31 +145,44 @@ fn wake_if_waiting(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     }
 }
 
-/// The EL2 timer fired: wakes the vCPUs that are due. The timer interrupts
-/// again by itself once loaded.
+/// The EL2 timer fired: wakes the vCPUs that are due. A vCPU's virtual timer interrupts by
+/// itself once it is loaded.
 pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
     CNTHP_CTL_EL2.set(0);
     cpu.data.armed = NO_DEADLINE;
     let now = cpu::now();
-    let mut rest = cpu.data.offline;
+    let mut rest = cpu.data.watched;
     // Bound: one bit of 32 is cleared each time.
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
         let due = cpu
             .data
-            .offline_deadlines
+            .watched_deadlines
             .get(index)
             .copied()
             .unwrap_or(NO_DEADLINE);
         if due <= now
             && let Some(id) = VcpuId::new(index)
         {
-            cpu.data.offline &= !bit(id);
-            wake_if_waiting(cpu, machine, id);
+            cpu.data.watched &= !bit(id);
+            match cpu.data.loaded {
+                Some(loaded) if loaded.id == id => raise_physical(cpu, machine, &loaded),
+                Some(_) | None => wake_if_waiting(cpu, machine, id),
+            }
         }
     }
     arm_unless_due(&mut cpu.data, now);
+}
+
+/// The loaded vCPU's physical timer is due. A vCPU that is off has none: its VM may be
+/// stopped, and is loaded anew with all lines low.
+fn raise_physical(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
+    if loaded.shared.state() != VcpuState::Off {
+        vgic::change_gic(cpu, machine, loaded, |gic, index, _| {
+            gic.set_line(index, IntId::PHYSICAL_TIMER, true)
+        });
+    }
 }
 
 /// Arms the timer, but not for a deadline that has passed: that one is an event

@@ -9,10 +9,13 @@ use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VcpuId;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::{CNTV_CTL_EL0, ELR_EL2, Readable as _, VMPIDR_EL2, Writeable as _};
+use gear1_arch::regs::{
+    CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, VMPIDR_EL2, Writeable as _,
+};
 use gear1_arch::{cpu, el1, fp};
 use gear1_core::context::FpState;
-use gear1_core::vcpu::Attention;
+use gear1_core::timer::PhysicalTimer;
+use gear1_core::vcpu::{Attention, Start};
 use gear1_core::vgic::IntId;
 
 use crate::gic::{Gic, HostGic};
@@ -49,9 +52,12 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
         shared: machine::vcpu(id),
         has_channels: machine::has_channels(machine, vm),
     };
-    timer::cancel_offline(&mut cpu.data, id);
+    timer::unwatch(&mut cpu.data, id);
+    // Before the virtual timer is on again.
+    CNTVOFF_EL2.set(context.cntvoff);
     el1::restore(&context.el1);
     VMPIDR_EL2.set(context.vmpidr);
+    let has_physical_timer = context.physical_timer != PhysicalTimer::OFF;
     Gic::restore_cpu_interface(&context.gic);
     cpu.install(context);
     loaded.shared.take(Attention::IRQ);
@@ -62,6 +68,9 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
         gic.flush(index, lrs)
     });
     cpu.data.loaded = Some(loaded);
+    if has_physical_timer {
+        timer::refresh_physical(cpu, machine);
+    }
     Some(())
 }
 
@@ -84,10 +93,12 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
         el1::save(&mut context.el1);
         Gic::save_cpu_interface(&mut context.gic);
         CNTV_CTL_EL0.set(0);
-        let timer = (context.el1.cntv_ctl, context.el1.cntv_cval);
+        let el1 = &context.el1;
+        let due = gear1_core::timer::deadline(el1.cntv_ctl, el1.cntv_cval, context.cntvoff)
+            .min(context.physical_timer.deadline());
         empty_list_registers(cpu, machine, &loaded);
         Gic::set_timer_active(cpu.index(), false);
-        timer::watch_offline(cpu, machine, loaded.id, timer);
+        timer::watch_unloaded(cpu, machine, loaded.id, due);
     }
     cpu.remove();
 }
@@ -135,8 +146,8 @@ pub(crate) fn take_fp(cpu: &mut Cpu) -> Resume {
 }
 
 /// Puts the loaded vCPU into its reset state, to start as was requested.
-fn apply_reset(cpu: &mut Cpu, machine: &Machine, pc: u64, argument: u64) {
-    let index = cpu.index();
+fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
+    let this = cpu.index();
     let Some(loaded) = cpu.data.loaded else {
         return;
     };
@@ -144,18 +155,24 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, pc: u64, argument: u64) {
         gic.save(index, lrs)
     });
     Gic::clear_list_registers(cpu.data.list_registers);
+    let started = machine::vm(loaded.vm).lock().started;
     let (Some(context), _, data) = cpu.parts() else {
         return;
     };
-    context.reset(pc, argument);
+    el1::save(&mut context.el1);
+    context.reset(start, started);
     context.gic.vmcr = Gic::VMCR_RESET;
     context.fp = FpState::ZERO;
     if data.fp_owner == Some(loaded.id) {
         data.fp_owner = None;
     }
+    CNTVOFF_EL2.set(context.cntvoff);
     el1::restore(&context.el1);
     Gic::restore_cpu_interface(&context.gic);
-    Gic::set_timer_active(index, false);
+    if !start.warm {
+        Gic::set_timer_active(this, false);
+    }
+    timer::refresh_physical(cpu, machine);
     flush_gic(cpu, machine, &loaded);
 }
 
@@ -173,8 +190,8 @@ pub(crate) fn prepare_entry(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
         shared.set_state(VcpuState::Off);
         return Some(Event::Off(id));
     }
-    if let Some((pc, argument)) = shared.take_reset() {
-        apply_reset(cpu, machine, pc, argument);
+    if let Some(start) = shared.take_reset() {
+        apply_reset(cpu, machine, start);
     }
     if let Some((word, value)) = shared.take_reply() {
         reply::apply(cpu, word, value);

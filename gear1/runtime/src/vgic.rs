@@ -3,6 +3,7 @@
 
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::id::VmId;
+use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
 use gear1_core::vcpu::Attention;
 use gear1_core::vgic::{IntId, Kicks, VcpuIndex, VmGic};
 
@@ -116,6 +117,20 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     change_gic(cpu, machine, loaded, |gic, index, lrs| {
         gic.flush(index, lrs)
     });
+}
+
+/// Takes back the loaded vCPU's virtual timer interrupt that it has not acknowledged, if the timer's
+/// line is low again: the guest turns its timer off without an exit (G1-TIM-003).
+#[inline]
+pub(crate) fn sample_timer(gic: &mut VmGic, index: VcpuIndex) -> Kicks {
+    // ENABLE and ISTATUS, but not IMASK.
+    const HIGH: u64 = 5;
+    let timer = IntId::VIRTUAL_TIMER;
+    if gic.hw_active(index, timer) && CNTV_CTL_EL0.get() & 7 != HIGH {
+        gic.retract_hw(index, timer)
+    } else {
+        Kicks::NONE
+    }
 }
 
 /// Deactivates the physical interrupts whose virtual ones the guest ended by register writes.

@@ -35,7 +35,7 @@ extern "C" fn other_cpu_main(index: u64) -> ! {
 }
 
 /// Ends the report and turns the machine off.
-pub(crate) fn finish() -> ! {
+pub fn finish() -> ! {
     say!("DONE");
     psci::system_off();
     cpu::halt()

@@ -24,6 +24,7 @@ pub mod stats;
 pub mod timer;
 pub mod uart;
 
+pub use boot::finish;
 pub use machine::Machine;
 
 /// Most CPUs a guest uses; `boot.s` has as many stacks.

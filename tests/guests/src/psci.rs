@@ -10,6 +10,16 @@ use crate::cpu;
 pub mod function {
     /// PSCI_VERSION.
     pub const VERSION: u32 = 0x8400_0000;
+    /// CPU_SUSPEND, SMC64.
+    pub const CPU_SUSPEND: u32 = 0xC400_0001;
+    /// CPU_DEFAULT_SUSPEND, SMC64.
+    pub const CPU_DEFAULT_SUSPEND: u32 = 0xC400_000C;
+    /// NODE_HW_STATE, SMC64.
+    pub const NODE_HW_STATE: u32 = 0xC400_000D;
+    /// SYSTEM_SUSPEND, SMC64.
+    pub const SYSTEM_SUSPEND: u32 = 0xC400_000E;
+    /// SYSTEM_RESET2, SMC64.
+    pub const SYSTEM_RESET2: u32 = 0xC400_0012;
     /// CPU_OFF.
     pub const CPU_OFF: u32 = 0x8400_0002;
     /// CPU_ON, SMC64.
@@ -36,8 +46,12 @@ pub mod result {
     pub const NOT_SUPPORTED: i32 = -1;
     /// An argument makes no sense.
     pub const INVALID_PARAMETERS: i32 = -2;
+    /// The state does not allow it.
+    pub const DENIED: i32 = -3;
     /// The CPU is on.
     pub const ALREADY_ON: i32 = -4;
+    /// The CPU is being turned on.
+    pub const ON_PENDING: i32 = -5;
     /// The entry point is not memory of the caller's.
     pub const INVALID_ADDRESS: i32 = -9;
 }
@@ -48,6 +62,8 @@ pub mod affinity {
     pub const ON: i32 = 0;
     /// The CPU is off.
     pub const OFF: i32 = 1;
+    /// The CPU is being turned on.
+    pub const ON_PENDING: i32 = 2;
 }
 
 macro_rules! conduit {

@@ -1,4 +1,4 @@
-//! The virtual timer.
+//! The virtual timer, and registers of both timers of EL1.
 
 use crate::{cpu, gic, read_sysreg, write_sysreg};
 
@@ -57,5 +57,63 @@ pub fn sleep_us(us: u64) {
     let intid = gic::acknowledge();
     if gic::is_real(intid) {
         gic::end(intid);
+    }
+}
+
+/// A timer of EL1, register by register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The virtual one.
+    Virtual = 0,
+    /// The physical one.
+    Physical = 1,
+}
+
+macro_rules! registers {
+    ($($get:ident, $set:ident: $virtual:literal, $physical:literal;)+) => {
+        impl Kind {
+            $(
+                #[doc = concat!("Reads ", $virtual, " or ", $physical, ".")]
+                pub fn $get(self) -> u64 {
+                    match self {
+                        Self::Virtual => read_sysreg!($virtual),
+                        Self::Physical => read_sysreg!($physical),
+                    }
+                }
+
+                #[doc = concat!("Writes ", $virtual, " or ", $physical, ".")]
+                pub fn $set(self, value: u64) {
+                    match self {
+                        Self::Virtual => write_sysreg!($virtual, value),
+                        Self::Physical => write_sysreg!($physical, value),
+                    }
+                }
+            )+
+        }
+    };
+}
+
+registers! {
+    control, set_control: "cntv_ctl_el0", "cntp_ctl_el0";
+    compare, set_compare: "cntv_cval_el0", "cntp_cval_el0";
+    value, set_value: "cntv_tval_el0", "cntp_tval_el0";
+}
+
+impl Kind {
+    /// Returns its INTID.
+    pub const fn intid(self) -> u32 {
+        match self {
+            Self::Virtual => INTID,
+            Self::Physical => 30,
+        }
+    }
+
+    /// Returns its count.
+    pub fn now(self) -> u64 {
+        cpu::isb();
+        match self {
+            Self::Virtual => read_sysreg!("cntvct_el0"),
+            Self::Physical => read_sysreg!("cntpct_el0"),
+        }
     }
 }

@@ -61,6 +61,25 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "psci-shared",
+        cpus: 1,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "timers",
+        native: Some("timers"),
+        models: MODELS,
+        gicv2: true,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "timers-shared",
+        gicv2: true,
+        models: &["cortex-a57", "max"],
+        cpus: 1,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "gic",
         gicv2: true,
         native: Some("gic"),

@@ -1,4 +1,12 @@
 use super::{Frame, PSTATE_EL1H_MASKED, SCTLR_EL1_RESET, VcpuContext};
+use crate::timer::PhysicalTimer;
+use crate::vcpu::Start;
+
+const START: Start = Start {
+    pc: 0x4008_0000,
+    argument: 0x4800_0000,
+    warm: false,
+};
 
 #[test]
 fn register_31_is_zero_and_takes_nothing() {
@@ -19,7 +27,8 @@ fn a_reset_forgets_everything_but_whose_vcpu_it_is() {
     context.el1.ttbr0 = 4;
     context.el1.cntv_ctl = 1;
     context.fp.v[7] = [1, 2];
-    context.reset(0x4008_0000, 0x4800_0000);
+    context.physical_timer = PhysicalTimer::new(1, 5);
+    context.reset(START, 77);
     assert_eq!((context.hcr, context.vttbr, context.vmpidr), (1, 2, 3));
     assert_eq!(
         (context.frame.pc, context.frame.pstate),
@@ -34,4 +43,25 @@ fn a_reset_forgets_everything_but_whose_vcpu_it_is() {
         (SCTLR_EL1_RESET, 0, 0)
     );
     assert_eq!(context.fp.v[7], [0, 0]);
+    assert_eq!(
+        (context.cntvoff, context.physical_timer),
+        (77, PhysicalTimer::OFF)
+    );
+}
+
+/// G1-TIM-009.
+#[test]
+fn timers_run_on_through_power_down() {
+    let mut context = VcpuContext::EMPTY;
+    (context.el1.cntv_ctl, context.el1.cntv_cval) = (1, 1000);
+    (context.el1.ttbr0, context.cntvoff) = (4, 33);
+    context.physical_timer = PhysicalTimer::new(1, 5);
+    let start = Start {
+        warm: true,
+        ..START
+    };
+    context.reset(start, 77);
+    assert_eq!((context.el1.ttbr0, context.cntvoff), (0, 33));
+    assert_eq!((context.el1.cntv_ctl, context.el1.cntv_cval), (1, 1000));
+    assert_eq!(context.physical_timer, PhysicalTimer::new(1, 5));
 }

@@ -1,4 +1,4 @@
-use super::{Call, PSCI_VERSION, SMCCC_VERSION, decode, ret, target_index, vmpidr};
+use super::{Call, PSCI_VERSION, SMCCC_VERSION, affinity, decode, ret, target_index, vmpidr};
 
 fn constant(call: Call) -> u64 {
     match call {
@@ -39,14 +39,21 @@ fn the_32_bit_convention_drops_the_upper_halves() {
         }
     );
     assert_eq!(
-        decode(0x8400_0004, wide, wide, 0),
-        Call::AffinityInfo {
-            target: 1,
-            level: 1
+        decode(0x8400_0004, wide & !1, wide, 0),
+        // Level 0xffff_ffff_0000_0001 would be refused.
+        Call::Constant(affinity::ON)
+    );
+    assert_eq!(
+        decode(0x8400_000c, wide, wide, 0),
+        Call::PowerDown {
+            entry: 1,
+            context: 1,
+            system: false
         }
     );
 }
 
+/// G1-PSCI-003.
 #[test]
 fn every_function_answered_is_announced_and_no_other() {
     let announced = |id: u64| constant(decode(0x8400_000a, id, 0, 0)) == ret::SUCCESS;
@@ -60,12 +67,56 @@ fn every_function_answered_is_announced_and_no_other() {
     assert!(!announced(0x8600_0001));
 }
 
+/// G1-PSCI-003: what DEN 0022 lets an implementation leave out, and this one does.
 #[test]
-fn reserved_bits_of_a_power_state_are_refused() {
-    assert_eq!(decode(0x8400_0001, 0, 0, 0), Call::Suspend);
+fn what_is_left_out_is_not_answered() {
+    let out = [
+        0x8400_0005_u64, // MIGRATE
+        0xc400_0005,
+        0x8400_0007, // MIGRATE_INFO_UP_CPU
+        0xc400_0007,
+        0x8400_000b, // CPU_FREEZE
+        0x8400_000f, // PSCI_SET_SUSPEND_MODE
+        0x8400_0010, // PSCI_STAT_RESIDENCY
+        0xc400_0010,
+        0x8400_0011, // PSCI_STAT_COUNT
+        0xc400_0011,
+        0x8400_0013, // MEM_PROTECT
+        0x8400_0014, // MEM_PROTECT_CHECK_RANGE
+        0xc400_0014,
+        0xc400_0000, // no 64-bit form exists
+        0xc400_0002,
+        0xc400_0006,
+        0xc400_0008,
+        0xc400_0009,
+        0xc400_000a,
+    ];
+    for id in out {
+        assert_eq!(decode(id, 0, 0, 0), Call::Other, "{id:#x}");
+        assert_eq!(constant(decode(0x8400_000a, id, 0, 0)), ret::NOT_SUPPORTED);
+    }
+}
+
+/// G1-PSCI-006.
+#[test]
+fn a_power_state_is_standby_or_power_down() {
+    assert_eq!(decode(0x8400_0001, 0, 0, 0), Call::Standby);
+    assert_eq!(decode(0xc400_0001, 0x0300_ffff, 5, 6), Call::Standby);
     assert_eq!(
         decode(0xc400_0001, 0x0301_ffff, 0x4000_0000, 7),
-        Call::Suspend
+        Call::PowerDown {
+            entry: 0x4000_0000,
+            context: 7,
+            system: false
+        }
+    );
+    assert_eq!(
+        decode(0xc400_000e, 0x4000_0000, 7, 9),
+        Call::PowerDown {
+            entry: 0x4000_0000,
+            context: 7,
+            system: true
+        }
     );
     for bit in [17, 23, 26, 31] {
         assert_eq!(
@@ -73,6 +124,33 @@ fn reserved_bits_of_a_power_state_are_refused() {
             ret::INVALID_PARAMETERS,
             "bit {bit}"
         );
+    }
+}
+
+/// G1-PSCI-005.
+#[test]
+fn affinity_info_knows_the_levels_above_a_cpu() {
+    assert_eq!(
+        decode(0xc400_0004, 7, 0, 0),
+        Call::AffinityInfo { target: 7 }
+    );
+    // (level, target, answer): fields below the level are ignored.
+    let cases = [
+        (1, 0, affinity::ON),
+        (1, 0xff, affinity::ON),
+        (1, 0x100, ret::INVALID_PARAMETERS),
+        (2, 0xffff, affinity::ON),
+        (2, 0x1_0000, ret::INVALID_PARAMETERS),
+        (3, 0xff_ffff, affinity::ON),
+        (3, 1 << 32, ret::INVALID_PARAMETERS),
+        (3, 1 << 24, ret::INVALID_PARAMETERS),
+        (3, 1 << 63, ret::INVALID_PARAMETERS),
+        (4, 0, ret::INVALID_PARAMETERS),
+        (u64::MAX, 0, ret::INVALID_PARAMETERS),
+    ];
+    for (level, target, answer) in cases {
+        let got = constant(decode(0xc400_0004, target, level, 0));
+        assert_eq!(got, answer, "{target:#x} at level {level}");
     }
 }
 

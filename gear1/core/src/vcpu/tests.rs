@@ -1,7 +1,7 @@
 use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
 
-use super::{Attention, CpuShared, VcpuShared};
+use super::{Attention, CpuShared, Start, VcpuShared};
 
 #[test]
 fn a_transition_needs_its_origin() {
@@ -35,7 +35,14 @@ fn a_start_voids_what_was_asked_of_the_former_life() {
     vcpu.request_reset(0x4000_0000, 7);
     assert_eq!(vcpu.take_reply(), None);
     assert!(!vcpu.take(Attention::STOP));
-    assert_eq!(vcpu.take_reset(), Some((0x4000_0000, 7)));
+    let start = Start {
+        pc: 0x4000_0000,
+        argument: 7,
+        warm: false,
+    };
+    assert!(vcpu.is_start_pending());
+    assert_eq!(vcpu.take_reset(), Some(start));
+    assert!(!vcpu.is_start_pending());
     assert_eq!(vcpu.take_reset(), None);
 }
 
@@ -123,4 +130,21 @@ fn no_wake_up_is_lost_between_two_cpus() {
         }
     }
     waker.join().unwrap();
+}
+
+/// G1-PSCI-006: a vCPU in power-down is on, and what was asked of it meanwhile stays asked.
+#[test]
+fn a_resume_keeps_other_requests_and_is_no_pending_start() {
+    let vcpu = VcpuShared::new();
+    vcpu.raise(Attention::STOP);
+    vcpu.request_resume(0x4000_0000, 7);
+    assert!(!vcpu.is_start_pending());
+    assert!(vcpu.attention().has(Attention::STOP));
+    let start = vcpu.take_reset();
+    assert!(start.is_some_and(|start| start.warm && start.pc == 0x4000_0000));
+    // The next life of the same vCPU is a cold one.
+    vcpu.request_resume(1, 2);
+    vcpu.request_reset(3, 4);
+    assert!(vcpu.is_start_pending());
+    assert!(vcpu.take_reset().is_some_and(|start| !start.warm));
 }

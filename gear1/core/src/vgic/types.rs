@@ -52,6 +52,8 @@ pub struct IntId(u16);
 impl IntId {
     /// The EL1 virtual timer's PPI.
     pub const VIRTUAL_TIMER: Self = Self(27);
+    /// PPI of the EL1 physical timer.
+    pub const PHYSICAL_TIMER: Self = Self(30);
 
     /// Returns the INTID, or `None` for special and locality-specific ones (1020 and above).
     pub const fn new(intid: u32) -> Option<Self> {

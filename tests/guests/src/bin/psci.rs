@@ -1,4 +1,6 @@
-//! PSCI and SMCCC as a guest may use them: answers, refusals, and CPUs that go on and off.
+//! PSCI and SMCCC as a guest may use them: answers, refusals, CPUs that go on and off, and
+//! suspension. Runs with the vCPUs on two CPUs and on one.
+//! Requirements: G1-PSCI-001 to G1-PSCI-008.
 #![no_std]
 #![no_main]
 
@@ -6,7 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gear1_abi::{ABI_VERSION, guest as abi};
 use test_guests::psci::{self, affinity, function, hvc, result, smc};
-use test_guests::{Machine, check, cpu, guest, read_sysreg, report, say};
+use test_guests::timer::{self, Kind};
+use test_guests::{Machine, check, cpu, finish, gic, guest, read_sysreg, report, say};
 
 guest!(
     main,
@@ -29,6 +32,22 @@ static STARTS: AtomicU64 = AtomicU64::new(0);
 static MAY_STOP: AtomicBool = AtomicBool::new(false);
 static AFFINITY: AtomicU64 = AtomicU64::new(0);
 
+/// What the other CPU, or this one after its machine slept, is to do.
+static PHASE: AtomicU64 = AtomicU64::new(phase::ON);
+mod phase {
+    /// Count its start and wait.
+    pub(super) const ON: u64 = 0;
+    /// CPU 1: suspend, several times.
+    pub(super) const SUSPEND: u64 = 1;
+    /// CPU 0: it was woken with the machine.
+    pub(super) const SYSTEM: u64 = 2;
+}
+/// Times that CPU 1 was woken, and checks of it that failed.
+static WOKEN: AtomicU64 = AtomicU64::new(0);
+static WRONG: AtomicU64 = AtomicU64::new(0);
+static STARTED: AtomicBool = AtomicBool::new(false);
+static DEADLINE: AtomicU64 = AtomicU64::new(0);
+
 type Call = fn(u32, [u64; 3]) -> [u64; 4];
 
 fn main(machine: &Machine) {
@@ -43,6 +62,15 @@ fn main(machine: &Machine) {
     } else {
         turn_on_and_off(function::CPU_ON, "cpu-on");
         turn_on_and_off(CPU_ON_32, "cpu-on-32");
+    }
+    if machine.gearv && machine.cpus > 1 {
+        levels();
+        optional();
+        suspend_refusals(machine);
+        standby();
+        suspends();
+        // Goes on in `other`.
+        suspend_system();
     }
 }
 
@@ -176,11 +204,217 @@ fn turn_on_and_off(function: u32, name: &str) {
     }
 }
 
-fn other(_index: usize) {
+fn other(index: usize) {
+    match (index, PHASE.load(Ordering::Acquire)) {
+        (1, phase::SUSPEND) => return suspend_cpu(),
+        (0, phase::SYSTEM) => return after_system_suspend(),
+        _ => {}
+    }
     AFFINITY.store(
         read_sysreg!("mpidr_el1") & 0xff_00ff_ffff,
         Ordering::Relaxed,
     );
     STARTS.fetch_add(1, Ordering::Release);
     cpu::wait_until(|| MAY_STOP.load(Ordering::Acquire));
+}
+
+const STANDBY: u64 = 0;
+const POWER_DOWN: u64 = 1 << 16;
+const SGI: u32 = 5;
+const SLEEP_US: u64 = 3000;
+
+fn features(function: u32) -> i32 {
+    status(hvc, function::FEATURES, [function.into(), 0, 0])
+}
+
+/// AFFINITY_INFO and NODE_HW_STATE above a CPU (G1-PSCI-005).
+fn levels() {
+    let info = |target: u64, level: u64| status(hvc, function::AFFINITY_INFO, [target, level, 0]);
+    let cases = [
+        (0, 1, affinity::ON),
+        (0xff, 1, affinity::ON),
+        (0xff_ffff, 3, affinity::ON),
+        (0x100, 1, result::INVALID_PARAMETERS),
+        (0x100, 0, result::INVALID_PARAMETERS),
+        (0, 4, result::INVALID_PARAMETERS),
+    ];
+    let wrong = cases
+        .into_iter()
+        .find(|&(target, level, expected)| info(target, level) != expected);
+    check!("affinity-levels", wrong.is_none(), "{wrong:x?}");
+    let node = |target: u64, level: u64| status(hvc, function::NODE_HW_STATE, [target, level, 0]);
+    let states = (node(0, 0), node(1, 0), node(2, 0), node(0, 1));
+    let expected = (0, 1, result::INVALID_PARAMETERS, result::INVALID_PARAMETERS);
+    report::equal("node-hw-state", states, expected);
+}
+
+/// What is announced is answered, and what is not is not (G1-PSCI-003).
+fn optional() {
+    let there = [
+        function::CPU_SUSPEND,
+        function::CPU_DEFAULT_SUSPEND,
+        function::NODE_HW_STATE,
+        function::SYSTEM_SUSPEND,
+        function::SYSTEM_RESET2,
+    ];
+    // Their 32-bit forms as well; flags of CPU_SUSPEND are 0.
+    let missing = there
+        .into_iter()
+        .find(|&f| features(f) != 0 || features(f & !0x4000_0000) != 0);
+    check!("optional-there", missing.is_none(), "lacks {missing:x?}");
+    // Migration, freezing, OS-initiated mode, statistics, memory protection.
+    let absent = [5, 7, 0xb, 0xf, 0x10, 0x11, 0x13, 0x14];
+    let odd = absent
+        .into_iter()
+        .flat_map(|number| [0x8400_0000 + number, 0xc400_0000 + number])
+        .find(|&f| {
+            features(f) != result::NOT_SUPPORTED || status(hvc, f, [0; 3]) != result::NOT_SUPPORTED
+        });
+    check!("optional-absent", odd.is_none(), "{odd:x?} is there");
+    let vendor = status(hvc, function::SYSTEM_RESET2, [1 << 31, 0, 0]);
+    report::equal("reset2-type", vendor, result::INVALID_PARAMETERS);
+}
+
+fn suspend_refusals(machine: &Machine) {
+    let entry = psci::entry();
+    let suspend = |state: u64, entry: u64| status(hvc, function::CPU_SUSPEND, [state, entry, 0]);
+    let bad_state = suspend(POWER_DOWN | 1 << 31, entry);
+    report::equal("suspend-state", bad_state, result::INVALID_PARAMETERS);
+    for wrong in [machine.ram.end, 0x1000, 1 << 52, entry + 2] {
+        let refused = [
+            suspend(POWER_DOWN, wrong),
+            status(hvc, function::CPU_DEFAULT_SUSPEND, [wrong, 0, 0]),
+            status(hvc, function::SYSTEM_SUSPEND, [wrong, 0, 0]),
+            status(hvc, function::CPU_ON, [1, wrong, 0]),
+        ];
+        report::equal("entry-refused", refused, [result::INVALID_ADDRESS; 4]);
+    }
+}
+
+/// CPU_SUSPEND of a standby state returns once an interrupt is due, of either timer.
+fn standby() {
+    for kind in [Kind::Virtual, Kind::Physical] {
+        gic::enable(kind.intid());
+        let deadline = kind.now() + timer::from_us(SLEEP_US);
+        kind.set_compare(deadline);
+        kind.set_control(1);
+        let result = status(hvc, function::CPU_SUSPEND, [STANDBY, 0, 0]);
+        let woken = kind.now();
+        // Due still: it does not wait again.
+        let again = status(hvc, 0x8400_0001, [STANDBY, 0, 0]);
+        kind.set_control(0);
+        take_pending();
+        report::equal("standby", [result, again], [result::SUCCESS; 2]);
+        check!(
+            "standby-waits",
+            woken >= deadline,
+            "{woken} before {deadline}"
+        );
+    }
+}
+
+/// Takes and ends the interrupt that is pending, if one is.
+fn take_pending() {
+    let intid = gic::acknowledge();
+    if gic::is_real(intid) {
+        gic::end(intid);
+    }
+}
+
+/// CPU 1 powers down, and is on all the while (G1-PSCI-006).
+fn suspends() {
+    PHASE.store(phase::SUSPEND, Ordering::Release);
+    let on = || psci::cpu_on(1);
+    let first = on();
+    // On one CPU, the other vCPU has not run yet; on two it may have.
+    let states = (psci::affinity_info(1), on());
+    let pending = (affinity::ON_PENDING, result::ON_PENDING);
+    let running = (affinity::ON, result::ALREADY_ON);
+    let legal = states == pending
+        || states == running
+        || states == (affinity::ON_PENDING, result::ALREADY_ON);
+    say!("just turned on: {states:?}");
+    check!("just-turned-on", first == 0 && legal, "{first}, {states:?}");
+    // Its timers wake it twice; then it waits for an SGI.
+    wait_for(|| WOKEN.load(Ordering::Acquire) == 2);
+    timer::sleep_us(SLEEP_US);
+    let suspended = (psci::affinity_info(1), on());
+    report::equal("suspended-is-on", suspended, running);
+    let system = status(hvc, function::SYSTEM_SUSPEND, [psci::entry(), 0, 0]);
+    report::equal("system-suspend-denied", system, result::DENIED);
+    report::equal("sleeps", WOKEN.load(Ordering::Acquire), 2);
+    gic::send_sgi(1, SGI);
+    wait_for(|| psci::affinity_info(1) == affinity::OFF);
+    let seen = (WOKEN.load(Ordering::Acquire), WRONG.load(Ordering::Acquire));
+    report::equal("power-down", seen, (3, 0));
+}
+
+/// Waits in WFI, which lets the other one run where both share a CPU.
+fn wait_for(condition: impl Fn() -> bool) {
+    while !condition() {
+        timer::sleep_us(100);
+    }
+}
+
+/// CPU 1: powers down until its virtual timer, then its physical timer, then an SGI wakes it.
+fn suspend_cpu() {
+    let round = WOKEN.load(Ordering::Acquire);
+    let kind = match STARTED.swap(true, Ordering::AcqRel) {
+        false => Kind::Virtual,
+        true => {
+            // Woken: by what it waited for, with the timers as they were.
+            let kind = if round == 0 {
+                Kind::Virtual
+            } else {
+                Kind::Physical
+            };
+            if round < 2 && kind.control() != 5 || read_sysreg!("sctlr_el1") & 1 == 0 {
+                WRONG.fetch_add(1, Ordering::Relaxed);
+            }
+            kind.set_control(0);
+            // Back from `gic::init_cpu`: nothing is enabled, what is pending stays.
+            gic::write_bit(gic::register::ICPENDR, kind.intid());
+            WOKEN.store(round + 1, Ordering::Release);
+            match round {
+                0 => Kind::Physical,
+                1 => {
+                    gic::enable(SGI);
+                    let _ = hvc(function::CPU_DEFAULT_SUSPEND, [psci::entry(), 1, 0]);
+                    return refused();
+                }
+                _ => return,
+            }
+        }
+    };
+    gic::enable(kind.intid());
+    kind.set_compare(kind.now() + timer::from_us(SLEEP_US));
+    kind.set_control(1);
+    let _ = hvc(function::CPU_SUSPEND, [POWER_DOWN, psci::entry(), 1]);
+    refused();
+}
+
+fn refused() {
+    WRONG.fetch_add(100, Ordering::Relaxed);
+}
+
+/// The last CPU that is on suspends the machine until its timer wakes it (G1-PSCI-007).
+fn suspend_system() {
+    PHASE.store(phase::SYSTEM, Ordering::Release);
+    gic::enable(timer::INTID);
+    let deadline = timer::now() + timer::from_us(SLEEP_US);
+    DEADLINE.store(deadline, Ordering::Relaxed);
+    timer::arm(deadline);
+    let result = status(hvc, function::SYSTEM_SUSPEND, [psci::entry(), 0, 0]);
+    report::equal("system-suspend", result, result::SUCCESS);
+}
+
+fn after_system_suspend() {
+    let deadline = DEADLINE.load(Ordering::Relaxed);
+    check!(
+        "system-suspend",
+        timer::now() >= deadline,
+        "woken too early"
+    );
+    timer::disarm();
+    finish()
 }

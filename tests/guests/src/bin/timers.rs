@@ -1,0 +1,418 @@
+//! Both timers of EL1 as Arm ARM D12.2 has them: registers, interrupts, waits, and the counts that
+//! all vCPUs of a VM share. Runs with the vCPUs on two CPUs and on one.
+//! Requirements: G1-TIM-001 to G1-TIM-008.
+#![no_std]
+#![no_main]
+
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use test_guests::timer::{self, Kind};
+use test_guests::{Machine, check, cpu, gic, guest, psci, report, say, write_sysreg};
+
+guest!(main, irq = on_interrupt, other_cpu = other);
+
+const KINDS: [Kind; 2] = [Kind::Virtual, Kind::Physical];
+/// CNTx_CTL_EL0.
+const ENABLE: u64 = 1;
+const IMASK: u64 = 2;
+const ISTATUS: u64 = 4;
+/// How much later than asked something may be: QEMU's own CPUs share the host's.
+const LATE_US: u64 = 500_000;
+/// Interrupts that a line gives which nobody lowers.
+const REPEATS: u64 = 5;
+const EXCHANGES: u64 = 500;
+const SLEEPS: u64 = 100;
+
+/// Interrupts taken of each kind, when the last one was, and after how many the timer goes off.
+static TAKEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static STAYS: AtomicU64 = AtomicU64::new(0);
+/// The last count that anybody read of each kind, and whose turn it is to read.
+static COUNT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static TURN: AtomicU64 = AtomicU64::new(0);
+static BACKWARDS: AtomicU64 = AtomicU64::new(0);
+/// Bounds of CPU 1's offset.
+static OFFSET: [AtomicI64; 2] = [const { AtomicI64::new(0) }; 2];
+static HAS_OFFSET: AtomicBool = AtomicBool::new(false);
+static LATE: AtomicU64 = AtomicU64::new(0);
+static HAS_SLEPT: AtomicBool = AtomicBool::new(false);
+
+fn main(machine: &Machine) {
+    counts(machine);
+    for kind in KINDS {
+        say!("{kind:?} timer");
+        registers(kind);
+        status(kind);
+        interrupts(kind);
+        waits(kind);
+    }
+    at_el0();
+    if machine.cpus < 2 {
+        report::fail("timers", format_args!("needs two CPUs"));
+        return;
+    }
+    report::equal("cpu-on", psci::cpu_on(1), psci::result::SUCCESS);
+    exchange(0);
+    let backwards = BACKWARDS.load(Ordering::Relaxed);
+    check!("monotonic", backwards == 0, "{backwards} counts went back");
+    one_offset();
+    sleeps();
+    wait_in_wfi(|| HAS_SLEPT.load(Ordering::Acquire));
+    let late = LATE.load(Ordering::Relaxed);
+    check!("sleeps", late == 0, "{late} sleeps took too long");
+}
+
+fn other(_index: usize) {
+    exchange(1);
+    let [low, high] = offset();
+    OFFSET[0].store(low, Ordering::Relaxed);
+    OFFSET[1].store(high, Ordering::Relaxed);
+    HAS_OFFSET.store(true, Ordering::Release);
+    sleeps();
+    HAS_SLEPT.store(true, Ordering::Release);
+}
+
+fn on_interrupt(intid: u32) {
+    for kind in KINDS {
+        if kind.intid() == intid {
+            let taken = TAKEN[kind as usize].fetch_add(1, Ordering::Relaxed) + 1;
+            LAST[kind as usize].store(kind.now(), Ordering::Relaxed);
+            if taken >= STAYS.load(Ordering::Relaxed) {
+                kind.set_control(0);
+            }
+        }
+    }
+}
+
+/// The virtual count is the physical one since the VM's start (G1-TIM-005).
+fn counts(machine: &Machine) {
+    let [low, high] = offset();
+    check!("one-offset", low <= high, "{low} to {high}");
+    if machine.gearv {
+        check!("offset", low > 0, "the VM started with the machine");
+        let since = timer::now();
+        check!(
+            "from-start",
+            since < timer::from_us(60_000_000),
+            "{since} ticks after it"
+        );
+    }
+}
+
+/// Returns bounds of what the virtual count lags behind the physical one.
+fn offset() -> [i64; 2] {
+    let mut best = [i64::MIN, i64::MAX];
+    for _ in 0..100 {
+        let before = Kind::Virtual.now();
+        let physical = Kind::Physical.now();
+        let after = Kind::Virtual.now();
+        best[0] = best[0].max(physical.wrapping_sub(after) as i64);
+        best[1] = best[1].min(physical.wrapping_sub(before) as i64);
+    }
+    best
+}
+
+/// CVAL, TVAL and what the one makes of the other (G1-TIM-002).
+fn registers(kind: Kind) {
+    kind.set_control(0);
+    kind.set_compare(0x0123_4567_89ab_cdef);
+    report::equal("cval", kind.compare(), 0x0123_4567_89ab_cdef);
+    for value in [1_000_000_u64, 0x7fff_ffff, 0xffff_ffff, 0x8000_0000] {
+        let distance = value as u32 as i32 as i64 as u64;
+        let before = kind.now();
+        kind.set_value(value | 0xdead_0000_0000_0000);
+        let after = kind.now();
+        let set = kind.compare().wrapping_sub(distance);
+        check!(
+            "tval-sets-cval",
+            (before..=after).contains(&set),
+            "{value:#x}: {set} is not from {before} to {after}"
+        );
+    }
+    kind.set_control(ENABLE | IMASK);
+    for ahead in [1_u64 << 20, 1 << 33, 0_u64.wrapping_sub(1 << 20)] {
+        let compare = kind.now().wrapping_add(ahead);
+        kind.set_compare(compare);
+        let before = kind.now();
+        let value = kind.value();
+        let after = kind.now();
+        let elapsed = (compare.wrapping_sub(before) as u32).wrapping_sub(value as u32);
+        check!(
+            "tval",
+            value >> 32 == 0 && u64::from(elapsed) <= after - before,
+            "{value:#x} with {ahead:#x} to go"
+        );
+    }
+    kind.set_control(!0);
+    report::equal("control-bits", kind.control() & !ISTATUS, ENABLE | IMASK);
+    kind.set_control(0);
+}
+
+/// ISTATUS and the line, which IMASK holds down (G1-TIM-002, G1-TIM-003).
+fn status(kind: Kind) {
+    let control = |compare: u64, control: u64| {
+        kind.set_compare(compare);
+        kind.set_control(control);
+        kind.control()
+    };
+    let (far, past) = (kind.now() + timer::from_us(60_000_000), kind.now());
+    report::equal("not-due", control(far, ENABLE), ENABLE);
+    check!("not-pending", !is_pending(kind), "the line is high");
+    let masked = control(past, ENABLE | IMASK);
+    report::equal("due-masked", masked, ENABLE | IMASK | ISTATUS);
+    check!("masked-not-pending", !is_pending(kind), "the line is high");
+    report::equal("due-at-once", control(0, ENABLE), ENABLE | ISTATUS);
+    // Its interrupt is disabled, and pending all the same.
+    cpu::wait_until(|| is_pending(kind));
+    kind.set_control(ENABLE | IMASK);
+    check!("mask-lowers", !is_pending(kind), "the line is high");
+    kind.set_control(ENABLE);
+    cpu::wait_until(|| is_pending(kind));
+    kind.set_value(1 << 30);
+    check!("tval-lowers", !is_pending(kind), "the line is high");
+    report::equal("never", control(u64::MAX, ENABLE), ENABLE);
+    let soon = kind.now() + timer::from_us(1000);
+    report::equal("due-soon", control(soon, ENABLE) & ENABLE, ENABLE);
+    cpu::wait_until(|| kind.control() == ENABLE | ISTATUS);
+    check!("not-early", kind.now() >= soon, "before its time");
+    cpu::wait_until(|| is_pending(kind));
+    kind.set_control(0);
+    check!("off-not-pending", !is_pending(kind), "the line is high");
+}
+
+/// Tells whether the timer's line is high or latched.
+fn is_pending(kind: Kind) -> bool {
+    gic::read_bit(gic::register::ISPENDR, kind.intid())
+}
+
+/// Interrupts come when they are due, as long as they are due, and else not (G1-TIM-003).
+fn interrupts(kind: Kind) {
+    let (count, last) = (&TAKEN[kind as usize], &LAST[kind as usize]);
+    let taken = || count.load(Ordering::Relaxed);
+    gic::enable(kind.intid());
+    cpu::unmask_irqs();
+    STAYS.store(0, Ordering::Relaxed);
+    count.store(0, Ordering::Relaxed);
+    kind.set_compare(kind.now());
+    kind.set_control(ENABLE | IMASK);
+    timer::delay_us(2000);
+    report::equal("masked-is-silent", taken(), 0);
+    kind.set_control(ENABLE);
+    cpu::wait_until(|| taken() != 0);
+    report::equal("unmasked-comes", taken(), 1);
+    let deadline = kind.now() + timer::from_us(2000);
+    kind.set_compare(deadline);
+    kind.set_control(ENABLE);
+    cpu::wait_until(|| taken() != 1);
+    let late = last.load(Ordering::Relaxed).wrapping_sub(deadline);
+    check!(
+        "in-time",
+        late < timer::from_us(LATE_US),
+        "{} ticks late",
+        late as i64
+    );
+    // High still after its end: it comes again.
+    count.store(0, Ordering::Relaxed);
+    STAYS.store(REPEATS, Ordering::Relaxed);
+    kind.set_compare(0);
+    kind.set_control(ENABLE);
+    cpu::wait_until(|| {
+        stir(kind);
+        taken() >= REPEATS
+    });
+    Kind::Physical.set_control(0);
+    timer::delay_us(2000);
+    report::equal("comes-again", taken(), REPEATS);
+    STAYS.store(0, Ordering::Relaxed);
+    // Turned off in time, it never comes.
+    count.store(0, Ordering::Relaxed);
+    kind.set_value(timer::from_us(100_000));
+    kind.set_control(ENABLE);
+    kind.set_control(0);
+    timer::delay_us(2000);
+    report::equal("turned-off", taken(), 0);
+    cpu::mask_irqs();
+}
+
+/// Makes an interrupt go to EL2: QEMU's GICv2 looks at a line that stayed high when the virtual
+/// interrupt behind it ended only once some other physical interrupt comes.
+fn stir(kind: Kind) {
+    if kind == Kind::Virtual && Kind::Physical.control() != ENABLE {
+        // Its interrupt is not enabled yet.
+        Kind::Physical.set_value(timer::from_us(100));
+        Kind::Physical.set_control(ENABLE);
+    }
+}
+
+/// WFI with the interrupt masked at the CPU, as operating systems idle (G1-TIM-004).
+fn waits(kind: Kind) {
+    let mut latest = 0;
+    for round in 0..SLEEPS {
+        latest = latest.max(sleep(kind, 1 + round * 37 % 1000));
+    }
+    check!(
+        "wfi",
+        latest < timer::from_us(LATE_US),
+        "{latest} ticks late"
+    );
+}
+
+/// Sleeps, and returns how many ticks too long.
+fn sleep(kind: Kind, us: u64) -> u64 {
+    gic::enable(kind.intid());
+    let deadline = kind.now() + timer::from_us(us);
+    kind.set_compare(deadline);
+    kind.set_control(ENABLE);
+    while kind.now() < deadline {
+        cpu::wfi();
+    }
+    let late = kind.now() - deadline;
+    kind.set_control(0);
+    let intid = gic::acknowledge();
+    if gic::is_real(intid) {
+        gic::end(intid);
+    }
+    late
+}
+
+/// Both CPUs sleep on both timers, for times that drift against each other: where they share a CPU,
+/// the timer of one goes off while the other one is loaded (G1-TIM-004).
+fn sleeps() {
+    let me = cpu::index() as u64;
+    for round in 0..SLEEPS {
+        let kind = KINDS[(round + me) as usize % 2];
+        if sleep(kind, 100 + round * (37 + 4 * me) % 900) >= timer::from_us(LATE_US) {
+            LATE.fetch_add(1, Ordering::Relaxed);
+        }
+        timer::delay_us(500);
+    }
+}
+
+/// Each reads both counts in turn: none is below what the other one read before (G1-TIM-001).
+fn exchange(me: u64) {
+    for round in 0..EXCHANGES {
+        wait_in_wfi(|| TURN.load(Ordering::Acquire) == 2 * round + me);
+        for kind in KINDS {
+            let count = kind.now();
+            if count < COUNT[kind as usize].swap(count, Ordering::AcqRel) {
+                BACKWARDS.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        TURN.store(2 * round + me + 1, Ordering::Release);
+    }
+}
+
+/// Waits in WFI, which lets the other one run where both share a CPU.
+fn wait_in_wfi(condition: impl Fn() -> bool) {
+    while !condition() {
+        timer::sleep_us(20);
+    }
+}
+
+/// Both vCPUs have the same offset (G1-TIM-005).
+fn one_offset() {
+    wait_in_wfi(|| HAS_OFFSET.load(Ordering::Acquire));
+    let [low, high] = offset();
+    let other = [0, 1].map(|bound: usize| OFFSET[bound].load(Ordering::Relaxed));
+    check!(
+        "same-offset",
+        low <= other[1] && other[0] <= high,
+        "{low} to {high} here, {} to {} there",
+        other[0],
+        other[1]
+    );
+}
+
+global_asm!(
+    r#"
+    .section .text.el0, "ax"
+    .balign 2048
+el0_vectors:
+    .space  0x400
+    mrs     x0, esr_el1                 // synchronous, from EL0
+    msr     vbar_el1, x10
+    isb
+    ret
+
+    // In: x0 = code, which ends with SVC and uses x1 only. Returns ESR_EL1. Clobbers x10, x11.
+    .global el0_call
+el0_call:
+    mrs     x10, vbar_el1
+    adrp    x11, el0_vectors
+    add     x11, x11, :lo12:el0_vectors
+    msr     vbar_el1, x11
+    msr     elr_el1, x0
+    mov     x11, #0x3c0                 // EL0, everything masked
+    msr     spsr_el1, x11
+    isb
+    eret
+
+    .global el0_probes
+el0_probes:
+    .irp register, cntpct_el0, cntvct_el0, cntv_ctl_el0, cntv_cval_el0, cntv_tval_el0, cntp_ctl_el0, cntp_cval_el0, cntp_tval_el0
+    mrs     x1, \register
+    svc     #0
+    .endr
+    msr     cntv_ctl_el0, xzr
+    svc     #0
+    msr     cntp_ctl_el0, xzr
+    svc     #0
+    "#
+);
+
+unsafe extern "C" {
+    static el0_probes: [[u32; 2]; PROBES];
+}
+
+const PROBES: usize = 10;
+/// CNTKCTL_EL1 with EL0PCTEN, EL0VCTEN, EL0VTEN, EL0PTEN, and the probes that it opens.
+const OPENS: [(u64, u32); 6] = [
+    (0, 0),
+    (1, 0b1),
+    (1 << 1, 0b10),
+    (1 << 8, 0b01_0001_1100),
+    (1 << 9, 0b10_1110_0000),
+    (1 << 9 | 1 << 8 | 3, 0b11_1111_1111),
+];
+const EC_SYSREG: u64 = 0x18;
+const EC_SVC: u64 = 0x15;
+
+/// CNTKCTL_EL1 says what EL0 may reach; what it may not is EL1's to hear of (G1-TIM-006).
+fn at_el0() {
+    for (access, opened) in OPENS {
+        write_sysreg!("cntkctl_el1", access);
+        // With stage 1 off, EL0 may execute what EL1 may.
+        let classes = cpu::without_mmu(|| {
+            let mut classes = [0; PROBES];
+            for (class, probe) in classes.iter_mut().zip(0..) {
+                *class = el0_call(probe) >> 26;
+            }
+            classes
+        });
+        write_sysreg!("cntkctl_el1", 0);
+        let expected = |probe: usize| {
+            let open = opened >> probe & 1 != 0;
+            if open { EC_SVC } else { EC_SYSREG }
+        };
+        let wrong = (0..PROBES).find(|&probe| classes[probe] != expected(probe));
+        check!(
+            "el0",
+            wrong.is_none(),
+            "{access:#x}: probe {wrong:?}: {classes:x?}"
+        );
+    }
+}
+
+/// Runs a probe at EL0 and returns ESR_EL1.
+fn el0_call(probe: u64) -> u64 {
+    let mut x0 = (&raw const el0_probes).addr() as u64 + 8 * probe;
+    // SAFETY: what runs at EL0 reads or writes one timer register, and uses the registers given.
+    unsafe {
+        asm!(
+            "bl el0_call",
+            inout("x0") x0, out("x1") _, out("x10") _, out("x11") _, out("x30") _,
+        );
+    }
+    x0
+}
