@@ -19,6 +19,7 @@ pub mod gic;
 pub mod machine;
 pub mod mmio;
 pub mod psci;
+pub mod realtime;
 pub mod report;
 pub mod stats;
 pub mod timer;
