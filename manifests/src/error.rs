@@ -105,7 +105,7 @@ rules! {
         "write kernel = \"FILE\" for a Linux Image, or image = \"FILE\" for a flat binary";
     TwoPayloads = "M-PAY-002", "a VM has both a kernel and an image", "remove one of the two";
     OtherPayload = "M-PAY-003", "the property belongs to the other kind of payload",
-        "initrd and cmdline go with kernel; load-offset and entry-offset go with image";
+        "initrd goes with kernel; load-offset and entry-offset go with image";
     FileName = "M-PAY-004", "this is no file name",
         "write a path relative to the manifest, or \"artifact:NAME\"";
     LoadOffset = "M-PAY-005", "the offset is outside of the VM's memory or no multiple of 4",

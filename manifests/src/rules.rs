@@ -213,6 +213,7 @@ fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
             image,
             load_offset,
             entry_offset,
+            cmdline: _,
         } => {
             check_file(vm, "image", image, report);
             [("load-offset", load_offset), ("entry-offset", entry_offset)]
