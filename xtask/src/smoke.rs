@@ -3,7 +3,7 @@
 //! Prints one line a check. A check that fails ends the run, since the next ones would only
 //! fail for the same reason; the end of the transcript then shows why.
 
-mod device_vm;
+pub(crate) mod device_vm;
 
 use std::time::Duration;
 
@@ -199,7 +199,11 @@ pub(crate) fn shell(session: &mut Session, command: &str) -> Result<String> {
 }
 
 /// The same for a command that takes its time.
-fn shell_within(session: &mut Session, command: &str, timeout: Duration) -> Result<String> {
+pub(crate) fn shell_within(
+    session: &mut Session,
+    command: &str,
+    timeout: Duration,
+) -> Result<String> {
     // The shell computes the end mark, so that the echo of the typed line is not taken for it;
     // it differs each time, for the console repeats earlier output when the focus moves.
     let mark = session.transcript().len();

@@ -17,7 +17,7 @@ const FOREIGN: [u64; 8] = [
 ];
 /// The board's memory: Gear1's, Gear2's, the device VM's and the other guests' is somewhere in it.
 const BOARD: core::ops::Range<u64> = 0x4000_0000..0xc000_0000;
-const STEP: usize = 16 << 20;
+const STEP: usize = 128 << 20;
 
 /// Makes all of them.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
@@ -26,7 +26,7 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     order(device);
     tables(device);
     indices(device);
-    device.recover("attacks with chains");
+    device.recover_all("attacks with chains");
     device.look_at_memory("attacks with chains");
 }
 
@@ -179,6 +179,8 @@ fn too_many<P: Platform>(device: &mut Device<'_, P>) {
         let link = link(data + u64::from(index) * 16, 16, NEXT | WRITE, index + 1);
         device.describe(table(0), index, link);
     }
+    let last = link(data, 1, WRITE, 0);
+    device.describe(table(0), ENTRIES - 1, last);
     let place = device.at(table(0));
     let chain = [link(place, 16 * u32::from(ENTRIES), INDIRECT, 0)];
     refused(device, "2000 segments", &chain);

@@ -17,6 +17,7 @@
 mod arena;
 mod chains;
 mod device;
+pub mod pattern;
 mod random;
 mod registers;
 mod requests;
@@ -28,6 +29,7 @@ use core::ops::Range;
 pub use arena::ARENA_SIZE;
 use device::Device;
 use random::Random;
+pub use requests::ARP;
 
 /// Bytes of a sector, which is also what [`sector_byte`] is about.
 pub const SECTOR: u64 = 512;
@@ -104,6 +106,8 @@ pub struct Layout {
 /// How many attacks there are to be, beside the listed ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    /// Make also those listed attacks that are the same for every kind of device.
+    pub common: bool,
     /// Random attacks.
     pub operations: u64,
     /// Where their randomness begins.
@@ -139,9 +143,11 @@ pub fn attack(
     let mut device = Device::new(platform, layout, kind);
     device.initialise();
     device.honest_request("before the attacks");
-    chains::all(&mut device);
-    rings::all(&mut device);
-    registers::all(&mut device);
+    if options.common {
+        chains::all(&mut device);
+        rings::all(&mut device);
+        registers::all(&mut device);
+    }
     requests::all(&mut device);
     random::all(&mut device, Random::new(options.seed), options.operations);
     device.reset();

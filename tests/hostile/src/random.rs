@@ -4,9 +4,9 @@ use crate::arena::{self, BUFFER_SIZE, buffer, table};
 use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE, register, status};
 use crate::{Kind, Platform};
 
-/// How often, in attacks, all memory is looked at, and an honest request is made.
+/// How often, in attacks, all memory is looked at, and a device that still works is reset.
 const LOOK: u64 = 64;
-const HONEST: u64 = 8;
+const FRESH: u64 = 8;
 /// Entries of a random indirect table, which lies behind those of the lists.
 const ENTRIES: u64 = 16;
 const TABLE: u64 = table(0x4_0000);
@@ -43,7 +43,7 @@ impl Random {
 
 /// Makes so many attacks.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>, mut random: Random, operations: u64) {
-    device.recover(NAME);
+    device.recover_all(NAME);
     for number in 1..=operations {
         match random.below(100) {
             0..65 => chain(device, &mut random),
@@ -52,17 +52,15 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>, mut random: Random, o
             95..98 => storm(device, &mut random),
             _ => interrupted(device, &mut random),
         }
-        if device.read(register::STATUS) != status::DRIVER_OK {
-            device.recover(NAME);
-        } else if number % HONEST == 0 {
-            // What a random attack leaves in the rings may be more than a queue of requests.
+        // What a random attack leaves in the rings may be more than a queue of requests.
+        if device.read(register::STATUS) != status::DRIVER_OK || number.is_multiple_of(FRESH) {
             device.recover(NAME);
         }
-        if number % LOOK == 0 {
+        if number.is_multiple_of(LOOK) {
             device.look_at_memory(NAME);
         }
     }
-    device.recover(NAME);
+    device.recover_all(NAME);
 }
 
 /// Offers random chains, of which some lead through a random table.

@@ -15,7 +15,7 @@ const DATA: u64 = buffer(0x1000);
 /// Bytes before and behind the data that must not change.
 const GUARD: u64 = 64;
 /// An address resolution request for the device VM's address on the bridge, behind an empty header.
-const ARP: [u8; 72] = {
+pub const ARP: [u8; 72] = {
     let mut frame = [0; 72];
     let parts: [(usize, &[u8]); 5] = [
         (12, &[0xff; 6]),
@@ -56,14 +56,14 @@ const UNSUPPORTED: u8 = 2;
 
 /// Makes all attacks.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
-    device.recover("before attacks with requests");
+    device.recover_all("before attacks with requests");
     match device.kind {
         Kind::Block => block(device),
         Kind::Net => net(device),
         Kind::Console => console(device),
         Kind::Rng => rng(device),
     }
-    device.recover("attacks with requests");
+    device.recover_all("attacks with requests");
     device.look_at_memory("attacks with requests");
 }
 
@@ -456,7 +456,7 @@ fn small_receive_buffers<P: Platform>(device: &mut Device<'_, P>) {
         for _ in 0..4 {
             device.conclude(name, before, Expect::Any);
         }
-        device.recover(name);
+        device.recover_all(name);
     }
 }
 

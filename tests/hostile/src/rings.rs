@@ -10,7 +10,7 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     places(device);
     overlaps(device);
     moments(device);
-    device.recover("attacks with rings");
+    device.recover_all("attacks with rings");
     device.look_at_memory("attacks with rings");
 }
 
@@ -183,7 +183,7 @@ fn random_rings<P: Platform>(device: &mut Device<'_, P>) {
 
 /// Changes of a queue while it is in use.
 fn moments<P: Platform>(device: &mut Device<'_, P>) {
-    device.recover("before a queue is changed");
+    device.recover_all("before a queue is changed");
     device.write(register::QUEUE_READY, 0);
     let before = device.used();
     device.offer(0);

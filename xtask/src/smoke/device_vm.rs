@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// How soon a device model that was killed is back.
 const BACK_SECONDS: f64 = 5.0;
 /// What leaves the guest's console.
-const LEAVE: &str = "\x1d";
+pub(crate) const LEAVE: &str = "\x1d";
 /// The file that fio writes.
 const FILE: &str = "/root/verify";
 /// The device VM's address on the bridge, the guest's, and a port there.
@@ -277,7 +277,7 @@ fn fio_result(printed: &str) -> Result<String> {
 }
 
 /// Shows all that is typed in one line.
-fn widen(session: &mut Session) -> Result<()> {
+pub(crate) fn widen(session: &mut Session) -> Result<()> {
     shell(session, "stty cols 1000").map(drop)
 }
 
@@ -346,14 +346,14 @@ fn ios(stats: &Value) -> Result<u64> {
 }
 
 /// Runs a command that prints one JSON value.
-fn json(session: &mut Session, command: &str) -> Result<Value> {
+pub(crate) fn json(session: &mut Session, command: &str) -> Result<Value> {
     let printed = shell_within(session, command, COMMAND)?;
     let line = printed.lines().find(|line| line.starts_with(['{', '[']));
     let line = line.with_context(|| format!("{command} prints {printed:?}"))?;
     serde_json::from_str(line).with_context(|| format!("{command} prints {line}"))
 }
 
-fn number(value: &Value) -> Result<u64> {
+pub(crate) fn number(value: &Value) -> Result<u64> {
     value
         .as_u64()
         .with_context(|| format!("{value} is no number"))

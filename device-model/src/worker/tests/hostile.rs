@@ -63,7 +63,12 @@ impl Attacked {
             arena: ARENA,
             registers: 0x0a00_0000,
         };
-        attack(self, layout, kind, Options { operations, seed })
+        let options = Options {
+            common: true,
+            operations,
+            seed,
+        };
+        attack(self, layout, kind, options)
     }
 }
 
