@@ -3,4 +3,6 @@ fn main() {
     let script = format!("{}/gear1-runtime.ld", env!("CARGO_MANIFEST_DIR"));
     println!("cargo:rerun-if-changed={script}");
     println!("cargo:rustc-link-arg-bins=-T{script}");
+    // An ADRP at the end of a page may give a wrong address on the Cortex-A53 (docs/errata.md).
+    println!("cargo:rustc-link-arg-bins=--fix-cortex-a53-843419");
 }

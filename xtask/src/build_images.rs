@@ -202,15 +202,17 @@ fn flat_bare(package: &str, bin: &str, env: &[(&str, &Path)]) -> Result<PathBuf>
 fn resolve(artifact: &str) -> Result<PathBuf> {
     match artifact {
         "debian-kernel" => payloads::debian_kernel(),
+        "debian-kernel-6.1" => payloads::debian_kernel_6_1(),
         "busybox-initramfs" => initramfs::build(&workspace::output_dir()),
+        "stress-initramfs" => initramfs::with_stress(&workspace::output_dir()),
         "device-initramfs" => device_userland::build(&workspace::output_dir()),
         "guest-initramfs" => guest_userland::initramfs(&workspace::output_dir()),
         "wake-initramfs" => bench::wake::initramfs(&workspace::output_dir()),
         _ => match artifact.strip_prefix("guest:") {
             Some(bin) => build_guest(bin),
             None => bail!(
-                "there is no artifact {artifact:?}: debian-kernel, busybox-initramfs, \
-                 device-initramfs, guest-initramfs, wake-initramfs, guest:<bin>"
+                "there is no artifact {artifact:?}: debian-kernel, debian-kernel-6.1, \
+                 busybox-initramfs, stress-initramfs, device-initramfs, guest-initramfs, wake-initramfs, guest:<bin>"
             ),
         },
     }

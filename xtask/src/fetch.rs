@@ -425,7 +425,11 @@ fn newest_kernel<'a>(names: &'a str, prefix: &str, flavour: &str) -> Option<&'a 
             .strip_prefix(prefix)?
             .strip_suffix(flavour)?
             .strip_suffix('-')?;
-        (!version.contains('-')).then(|| numbers(version))
+        // An ABI number (`6.1.0-54`) is no variant.
+        let mut variants = version.split('-').skip(1);
+        variants
+            .all(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
+            .then(|| numbers(version))
     };
     let candidates = names
         .lines()

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::payloads;
 use crate::tree::Tree;
+use crate::{payloads, programs};
 
 /// What init prints when the shell is there; the guest's name stands in between.
 pub(crate) const READY: (&str, &str) = ("GearV guest ", ": shell ready");
@@ -20,6 +20,14 @@ pub(crate) fn build(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     tree.program("init", INIT);
     tree.write_initramfs(out_dir.join("busybox-initramfs.cpio"))
+}
+
+/// Builds the same with stress-ng in it.
+pub(crate) fn with_stress(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = with_busybox()?;
+    programs::add(&mut tree, &payloads::programs()?, &["stress-ng"])?;
+    tree.program("init", INIT);
+    tree.write_initramfs(out_dir.join("stress-initramfs.cpio"))
 }
 
 /// Returns a userland of which every part is busybox; what it boots into is still missing.

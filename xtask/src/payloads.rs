@@ -19,6 +19,17 @@ const KERNEL: PackageSet = PackageSet {
     by_hand: "apt-get download linux-image-6.12…-arm64 on a Debian whose sources carry arm64",
 };
 
+/// The kernel that Debian 12 itself has.
+const KERNEL_6_1: PackageSet = PackageSet {
+    name: "debian-kernel-6.1",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Kernel {
+        series: "6.1",
+        flavour: "arm64",
+    },
+    by_hand: "apt-get download linux-image-6.1…-arm64 on a Debian 12 whose sources carry arm64",
+};
+
 const BUSYBOX: PackageSet = PackageSet {
     name: "busybox-static",
     architecture: Architecture::Arm64,
@@ -38,7 +49,17 @@ const IMAGE_MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
 /// Returns Debian's 6.12 kernel for arm64, an `Image`.
 pub(crate) fn debian_kernel() -> Result<PathBuf> {
-    let root = fetch::unpacked(&Cache::open()?, &KERNEL)?;
+    image(&KERNEL)
+}
+
+/// Returns Debian's 6.1 kernel for arm64.
+pub(crate) fn debian_kernel_6_1() -> Result<PathBuf> {
+    image(&KERNEL_6_1)
+}
+
+/// Returns the kernel in a set, an `Image`.
+fn image(set: &PackageSet) -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, set)?;
     let kernel = fs::read_dir(root.join("boot"))?
         .flatten()
         .map(|entry| entry.path())

@@ -58,4 +58,6 @@ records! {
     SpuriousIrq = "interrupt {0} has no owner",
     /// A vCPU cannot go on.
     VcpuFault = "vCPU {0} cannot go on: ESR {1}, PC {2}",
+    /// A CPU cannot use the stage-2 tables.
+    CpuUnfit = "CPU {0} stays off: stage 2 needs PARange {2}, it has {1}",
 }

@@ -9,7 +9,7 @@ use crate::regs::{
     CNTHCTL_EL2, CNTPCT_EL0, CPTR_EL2, HCRX_EL2, HDFGRTR_EL2, HDFGWTR_EL2, HFGITR_EL2, HFGRTR_EL2,
     HFGWTR_EL2, HSTR_EL2, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1, ID_AA64MMFR0_EL1,
     ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1, ID_AA64PFR1_EL1, MDCR_EL2, MIDR_EL1,
-    MPIDR_EL1, PMCR_EL0, Readable as _, VTCR_EL2, Writeable as _,
+    MPIDR_EL1, PMCR_EL0, Readable as _, VSESR_EL2, VTCR_EL2, Writeable as _,
 };
 
 /// HCR_EL2 bits (Arm ARM D24.2.57).
@@ -20,8 +20,6 @@ pub mod hcr {
     pub const SWIO: u64 = 1 << 1;
     /// Physical FIQ, IRQ and SError to EL2.
     pub const ROUTE: u64 = 0b111 << 3;
-    /// Physical IRQ to EL2.
-    pub const IMO: u64 = 1 << 4;
     /// Virtual SError pending.
     pub const VSE: u64 = 1 << 8;
     /// Broadcast of TLB and cache maintenance to the inner shareable domain at least.
@@ -34,7 +32,9 @@ pub mod hcr {
     pub const TWI: u64 = 1 << 13;
     /// Trap WFE.
     pub const TWE: u64 = 1 << 14;
-    /// Trap the ID registers' groups 0 and 3.
+    /// Trap ID group 1: REVIDR_EL1, AIDR_EL1 and, with SME, SMIDR_EL1.
+    pub const TID1: u64 = 1 << 16;
+    /// Trap the ID registers' group 3.
     pub const TID3: u64 = 1 << 18;
     /// Trap SMC.
     pub const TSC: u64 = 1 << 19;
@@ -50,10 +50,29 @@ pub mod hcr {
     pub const RW: u64 = 1 << 31;
     /// Trap LORegion registers.
     pub const TLOR: u64 = 1 << 35;
+    /// Trap RAS error records.
+    pub const TERR: u64 = 1 << 36;
+    /// Trap GMID_EL1 (MTE).
+    pub const TID5: u64 = 1 << 58;
 
-    /// For a guest.
-    pub const GUEST: u64 =
-        VM | SWIO | ROUTE | FB | BSU_INNER | TWI | TID3 | TSC | TIDCP | TACR | TSW | RW | TLOR;
+    /// For a guest. APK, API, ATA, EnSCXT, FIEN, NV and TME stay 0: what they would allow traps.
+    /// Bits of a later version than the core's are RES0 there.
+    pub const GUEST: u64 = VM
+        | SWIO
+        | ROUTE
+        | FB
+        | BSU_INNER
+        | TWI
+        | TID1
+        | TID3
+        | TSC
+        | TIDCP
+        | TACR
+        | TSW
+        | RW
+        | TLOR
+        | TERR
+        | TID5;
     /// For Gear2: flat, at EL0, exceptions to EL2.
     pub const GEAR2: u64 = VM | SWIO | ROUTE | FB | BSU_INNER | DC | TWI | TWE | TIDCP | TGE | RW;
 }
@@ -100,21 +119,48 @@ pub fn id_register(reg: IdReg) -> u64 {
     }
 }
 
+/// Tells whether the CPU has FEAT_RAS.
+pub fn has_ras() -> bool {
+    id_field(ID_AA64PFR0_EL1.get(), 28) != 0
+}
+
+/// Returns ID_AA64MMFR0_EL1.PARange.
+pub fn pa_range() -> u64 {
+    id_field(ID_AA64MMFR0_EL1.get(), 0)
+}
+
 /// Tells whether the CPU has FEAT_PAN.
 pub fn has_pan() -> bool {
     id_field(ID_AA64MMFR1_EL1.get(), 20) != 0
 }
 
-/// Tells whether the core needs an empty stage 2 in between when VTTBR_EL2 and
-/// HCR_EL2 change: errata 1319367 (Cortex-A57) and 1319537 (Cortex-A72), where a
-/// speculative AT or walk may mix the two regimes.
-pub fn needs_null_stage2() -> bool {
-    const A57: u64 = 0xd07;
-    const A72: u64 = 0xd08;
-    const ARM: u64 = 0x41;
+/// Returns the part number of a core of Arm's design, and its variant and revision as one number
+/// that grows with them.
+fn arm_core() -> Option<(u64, u64)> {
     let midr = MIDR_EL1.get();
-    let part = (midr >> 4) & 0xfff;
-    midr >> 24 == ARM && (part == A57 || part == A72)
+    let release = (midr >> 16) & 0xf0 | midr & 0xf;
+    (midr >> 24 == ARM).then_some(((midr >> 4) & 0xfff, release))
+}
+
+const ARM: u64 = 0x41;
+const A55: u64 = 0xd05;
+const A57: u64 = 0xd07;
+const A72: u64 = 0xd08;
+const A76: u64 = 0xd0b;
+/// Release r1p2.
+const R1P2: u64 = 0x12;
+
+/// Tells whether the core needs an empty stage 2 in between when VTTBR_EL2 and
+/// HCR_EL2 change, since a speculative AT or walk may mix the two regimes: errata 1319537
+/// (Cortex-A57), 1319367 (Cortex-A72), 1530923 (Cortex-A55) and 1165522 (Cortex-A76).
+pub fn needs_null_stage2() -> bool {
+    matches!(arm_core(), Some((A55 | A57 | A72 | A76, _)))
+}
+
+/// Tells whether the core may report a stage-2 fault where stage 1 faults as well, with a wrong
+/// address: erratum 834220 (Cortex-A57 up to r1p2).
+pub fn misreports_stage2_faults() -> bool {
+    matches!(arm_core(), Some((A57, ..=R1P2)))
 }
 
 /// Stores the pointer that exception entry finds the CPU's state by.
@@ -144,6 +190,10 @@ pub fn init_traps(vtcr: u64) {
     }
     if id_field(ID_AA64MMFR1_EL1.get(), 40) != 0 {
         HCRX_EL2.set(0);
+    }
+    if has_ras() {
+        // The syndrome of virtual SErrors: none.
+        VSESR_EL2.set(0);
     }
     barrier::isb();
 }

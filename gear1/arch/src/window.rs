@@ -162,6 +162,14 @@ pub fn load_piece(cpu: CpuIndex, vm: &'static BootVm, progress: u64) {
     destination.clean();
 }
 
+/// Cleans and invalidates one window of the VM's memory, `progress` bytes from its start (a
+/// multiple of [`WINDOW_SIZE`]), for all CPUs. The VM may run: no byte is read or written.
+pub fn clean_piece(cpu: CpuIndex, vm: &'static BootVm, progress: u64) {
+    if let Some(pa) = place(vm, progress) {
+        Window::map(cpu, Side::Destination, pa, WINDOW_SIZE).clean();
+    }
+}
+
 /// Wipes what init was: its code, data and heap. Called once by the boot CPU,
 /// before any other CPU is on.
 pub fn wipe_init(boot: &'static BootInfo) {

@@ -1,7 +1,7 @@
 //! The world switch: registers that act on EL0 as well as on EL1, and so move
 //! at every change between a guest and Gear2 (see `el1` for the rest).
 //!
-//! Order on Cortex-A57 and A72 (errata 1319367, 1319537): an empty stage 2
+//! Order on Cortex-A57 and A72 (errata 1319537, 1319367): an empty stage 2
 //! first, then HCR_EL2 and SCTLR_EL1, then the target's stage 2.
 
 use gear1_core::context::{Frame, SCTLR_EL1_RESET, VcpuContext};

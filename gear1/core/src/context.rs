@@ -5,6 +5,7 @@
 //! context runs.
 
 use crate::fault::Nesting;
+use crate::set_way::SetWay;
 use crate::timer::PhysicalTimer;
 use crate::vcpu::Start;
 
@@ -69,6 +70,7 @@ pub struct El1State {
     pub cntkctl: u64,
     pub cntv_ctl: u64,
     pub cntv_cval: u64,
+    pub disr: u64,
 }
 
 /// Most active-priority registers of a virtual CPU interface, per group.
@@ -132,6 +134,8 @@ pub struct VcpuContext {
     pub awaited_far: u64,
     /// Whether it runs into the same exception again and again.
     pub nesting: Nesting,
+    /// Its set/way cache maintenance.
+    pub set_way: SetWay,
     /// FP and SIMD registers, unless a CPU still holds them.
     pub fp: FpState,
 }
@@ -181,6 +185,7 @@ impl VcpuContext {
             cntkctl: 0,
             cntv_ctl: 0,
             cntv_cval: 0,
+            disr: 0,
         },
         cntvoff: 0,
         physical_timer: PhysicalTimer::OFF,
@@ -192,6 +197,7 @@ impl VcpuContext {
         awaited_esr: 0,
         awaited_far: 0,
         nesting: Nesting::NONE,
+        set_way: SetWay::NONE,
         fp: FpState::ZERO,
     };
 

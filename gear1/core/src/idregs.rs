@@ -1,7 +1,8 @@
 //! The CPU that a guest is shown: ID registers with everything taken out that
 //! Gear1 does not virtualize (DESIGN 3). What is hidden traps to UNDEF.
 //!
-//! Requirements: G1-CPU-001 (consistent, filtered identification).
+//! Requirements: G1-CPU-001 (consistent, filtered identification), G1-CPU-002 (what is hidden is
+//! UNDEFINED).
 
 use crate::syndrome::SysregId;
 
@@ -86,6 +87,9 @@ const fn at_most(value: u64, shift: u32, limit: u64) -> u64 {
     }
 }
 
+/// DebugVer: the debug architecture of Armv8.0.
+const DEBUG_V8: u64 = 6;
+
 /// Returns what the guest reads from `reg` when the CPU has `hardware`.
 /// `pa_range`: the PARange field that stage 2 is limited to; `gicv3`: the guest has GIC system registers.
 pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool) -> u64 {
@@ -98,22 +102,31 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool) -> u6
         }
         // BT and SSBS.
         IdReg::Pfr1 => only(hardware, &[0, 4]),
-        // DebugVer, two breakpoints and two watchpoints, the fewest the architecture
+        // DebugVer of Armv8.0, two breakpoints and two watchpoints, the fewest the architecture
         // allows; they read as zero and ignore writes. No PMU, trace or profiling.
-        IdReg::Dfr0 => set(set(only(hardware, &[0]), 12, 1), 20, 1),
+        IdReg::Dfr0 => set(
+            set(at_most(only(hardware, &[0]), 0, DEBUG_V8), 12, 1),
+            20,
+            1,
+        ),
         // All: no EL2 or EL1 state behind them, but TME (24).
         IdReg::Isar0 => set(hardware, 24, 0),
         // All but pointer authentication (4, 8, 24, 28: keys are not switched), LS64 (60), XS (56).
         IdReg::Isar1 => only(hardware, &[0, 12, 16, 20, 32, 36, 40, 44, 48, 52]),
-        // PARange, ASIDBits, BigEnd, SNSMem, TGran*; not ECV, FGT, ExS.
+        // PARange, ASIDBits, BigEnd, SNSMem, TGran* without LPA2; not ECV, FGT, ExS.
         IdReg::Mmfr0 => {
             let kept = only(hardware, &[0, 4, 8, 12, 16, 20, 24, 28]);
-            at_most(kept, 0, pa_range)
+            let pages = if field(kept, 28) == 1 {
+                set(kept, 28, 0)
+            } else {
+                kept
+            };
+            at_most(at_most(pages, 20, 1), 0, pa_range)
         }
         // HAFDBS, VMIDBits, HPDS, PAN, SpecSEI, XNX, ETS, AFP; not VH, LO, TWED, HCX.
         IdReg::Mmfr1 => only(hardware, &[0, 4, 12, 20, 24, 28, 36, 44]),
-        // CnP, UAO, IESB, VARange, CCIDX, ST, AT, IDS, TTL, BBM, E0PD; not LSM, NV, FWB, EVT.
-        IdReg::Mmfr2 => only(hardware, &[0, 4, 12, 16, 20, 28, 32, 36, 48, 52, 60]),
+        // CnP, UAO, VARange, CCIDX, ST, AT, IDS, TTL, BBM, E0PD; not LSM, IESB (no RAS), NV, FWB, EVT.
+        IdReg::Mmfr2 => only(hardware, &[0, 4, 16, 20, 28, 32, 36, 48, 52, 60]),
         IdReg::AArch32 | IdReg::Zero => 0,
     }
 }

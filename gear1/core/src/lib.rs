@@ -32,6 +32,7 @@ pub mod physical;
 pub mod pl061;
 pub mod psci;
 pub mod ring;
+pub mod set_way;
 pub mod stage1;
 pub mod stage2;
 pub mod syndrome;

@@ -56,6 +56,11 @@ impl Syndrome {
         self.0 & 1 != 0
     }
 
+    /// Tells whether a trapped WFx was one with a timeout (FEAT_WFxT), which guests do not have.
+    pub const fn is_wfxt(self) -> bool {
+        self.0 & 2 != 0
+    }
+
     /// Reads the syndrome as that of a data abort.
     #[inline]
     pub const fn data_abort(self) -> DataAbort {

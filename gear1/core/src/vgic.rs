@@ -20,7 +20,6 @@
 mod distributor;
 mod fields;
 mod lists;
-pub mod passthrough;
 mod redistributor;
 mod sgi;
 mod types;

@@ -3,7 +3,6 @@
 //!
 //! Requirements: G1-FLT-001 to G1-FLT-005.
 
-use gear1_abi::boot::RealTime;
 use gear1_abi::call::VcpuState;
 use gear1_abi::event::{Event, Fault, Mmio};
 use gear1_abi::exit::ExitReason;
@@ -20,7 +19,7 @@ use gear1_core::vgic::{Kicks, VcpuIndex, shows_list_registers};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
-use crate::{channel, lifecycle, log, passthrough, realtime, vcpu, vgic};
+use crate::{channel, lifecycle, log, vcpu, vgic};
 
 /// Size of a distributor's registers: GICv2's has one page, and other devices follow.
 const GICD_SIZE: u64 = if Gic::VERSION == 2 { 0x1000 } else { 0x1_0000 };
@@ -32,11 +31,8 @@ const PSTATE_EL: u64 = 0xc;
 /// A data abort of a guest.
 #[inline(never)]
 pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
-    if realtime::is_stopping(cpu) {
-        return vcpu::after_interrupt(cpu, machine, realtime::STOPPED);
-    }
     let abort = syndrome.data_abort();
-    let Some(ipa) = faulting_ipa(abort) else {
+    let Some(ipa) = faulting_ipa(cpu, abort) else {
         return Resume::Same;
     };
     let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
@@ -68,20 +64,17 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
     {
         return resume;
     }
-    if cpu.data.real_time != RealTime::No {
-        // Nobody emulates devices for it.
-        return reflect(cpu, machine, syndrome, ipa);
-    }
     forward(cpu, machine, abort, ipa)
 }
 
 /// Returns the address that faulted at stage 2. HPFAR_EL2 holds it after a
-/// translation fault and after a fault on a walk; after a permission fault the
-/// guest's own translation is asked, and `None` says that the guest changed it
-/// meanwhile: the access runs again.
-fn faulting_ipa(abort: DataAbort) -> Option<u64> {
+/// translation fault and after a fault on a walk; after a permission fault (and, with erratum 834220,
+/// after every fault that is not on a walk) the guest's own translation is asked, and `None` says
+/// that it has none, or none any more: the access runs again.
+fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
     let far = FAR_EL2.get();
-    if abort.kind() == FaultKind::Permission && !abort.on_table_walk() {
+    let unsure = abort.kind() == FaultKind::Permission || cpu.data.misreports_stage2;
+    if unsure && !abort.on_table_walk() {
         let from_el0 = SPSR_EL2.get() & PSTATE_EL == 0;
         return translate::stage1(far, from_el0);
     }
@@ -90,7 +83,7 @@ fn faulting_ipa(abort: DataAbort) -> Option<u64> {
 
 /// Which part of the virtual GIC an access reaches.
 #[derive(Clone, Copy)]
-pub(crate) enum GicFrame {
+enum GicFrame {
     Distributor,
     Redistributor(VcpuIndex),
 }
@@ -98,9 +91,6 @@ pub(crate) enum GicFrame {
 /// Emulates an access to the virtual GIC.
 #[inline]
 fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offset: u64) -> Resume {
-    if cpu.data.real_time == RealTime::PassThrough {
-        return passthrough::access(cpu, machine, abort, frame, offset);
-    }
     let size = abort.size_log2();
     let register = abort.register();
     vcpu::skip_instruction();
@@ -190,10 +180,7 @@ fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Resu
 /// An instruction fetch from where nothing is.
 #[inline(never)]
 pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
-    if realtime::is_stopping(cpu) {
-        return vcpu::after_interrupt(cpu, machine, realtime::STOPPED);
-    }
-    match faulting_ipa(syndrome.data_abort()) {
+    match faulting_ipa(cpu, syndrome.data_abort()) {
         Some(ipa) => reflect(cpu, machine, syndrome, ipa),
         None => Resume::Same,
     }

@@ -23,7 +23,7 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
         ec::DATA_ABORT => abort::data(cpu, machine, syndrome),
         ec::SYSREG => sysreg::access(cpu, machine, syndrome),
         ec::SMC64 => guest_call::smc(cpu, machine),
-        ec::WFX => guest_call::wait(cpu, machine, syndrome),
+        ec::WFX if !syndrome.is_wfxt() => guest_call::wait(cpu, machine, syndrome),
         ec::FP => vcpu::take_fp(cpu),
         ec::INSTRUCTION_ABORT => abort::instruction(cpu, machine, syndrome),
         _ => abort::undefined(cpu, machine),

@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 
-use gear1_abi::boot::{BootInfo, RealTime};
+use gear1_abi::boot::BootInfo;
 use gear1_abi::call::VmState;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
@@ -70,14 +70,12 @@ pub(crate) struct CpuData {
     pub(crate) exit: Option<(VcpuId, ExitReason, u64)>,
     /// FEAT_PAN, for exceptions that are injected.
     pub(crate) has_pan: bool,
+    /// A stage-2 fault may be none, and HPFAR_EL2 wrong (erratum 834220).
+    pub(crate) misreports_stage2: bool,
+    /// FEAT_RAS: a guest has DISR_EL1.
+    pub(crate) has_ras: bool,
     /// List registers of this CPU.
     pub(crate) list_registers: usize,
-    /// Whether it is a real-time VM's CPU, and how.
-    pub(crate) real_time: RealTime,
-    /// The real-time vCPU that is all it runs.
-    pub(crate) own: Option<VcpuId>,
-    /// That vCPU's VM asked to be loaded anew.
-    pub(crate) restart: bool,
 }
 
 impl CpuData {
@@ -100,10 +98,9 @@ impl CpuData {
             has_gear2_irq: false,
             exit: None,
             has_pan: false,
+            misreports_stage2: false,
+            has_ras: false,
             list_registers: 0,
-            real_time: RealTime::No,
-            own: None,
-            restart: false,
         }
     }
 }

@@ -26,8 +26,6 @@ mod lifecycle;
 mod log;
 mod machine;
 mod next;
-mod passthrough;
-mod realtime;
 mod reply;
 mod signal;
 mod sysreg;

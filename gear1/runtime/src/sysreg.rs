@@ -2,26 +2,30 @@
 //!
 //! Identification is filtered; the EL1 physical timer is emulated; SGIs are generated in the virtual GIC; debug and
 //! OS-lock registers read as zero and ignore writes; set/way maintenance is
-//! done by address range elsewhere or not needed; the rest is UNDEFINED.
+//! done by address; the rest is UNDEFINED.
 
-use gear1_abi::boot::RealTime;
 use gear1_abi::exit::ExitReason;
+use gear1_abi::layout::el2::WINDOW_SIZE;
 use gear1_abi::record::RecordId;
 use gear1_arch::cpu;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::{ELR_EL2, Readable as _};
+use gear1_arch::regs::{self, ELR_EL2, Readable as _};
+use gear1_arch::window::clean_piece;
 use gear1_core::idregs;
+use gear1_core::set_way::Step;
 use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
 use gear1_core::timer::PhysicalReg;
 use gear1_core::vgic::IntId;
 
-use crate::machine::{Cpu, Machine};
-use crate::{abort, log, passthrough, timer, vcpu, vgic};
+use crate::machine::{self, Cpu, Machine};
+use crate::{abort, log, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
 const ICC_ASGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 6);
 const ICC_SGI0R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 7);
 const ICC_DIR_EL1: SysregId = SysregId::new(3, 0, 12, 11, 1);
+const REVIDR_EL1: SysregId = SysregId::new(3, 0, 0, 0, 6);
+const AIDR_EL1: SysregId = SysregId::new(3, 1, 0, 0, 7);
 const ACTLR_EL1: SysregId = SysregId::new(3, 0, 1, 0, 1);
 const DC_ISW: SysregId = SysregId::new(1, 0, 7, 6, 2);
 const DC_CSW: SysregId = SysregId::new(1, 0, 7, 10, 2);
@@ -52,6 +56,17 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
     if let Some(reg) = PhysicalReg::from_id(id) {
         return physical_timer(cpu, machine, access, reg);
     }
+    if access.is_read() && matches!(id, REVIDR_EL1 | AIDR_EL1) {
+        let value = if id == AIDR_EL1 {
+            regs::AIDR_EL1.get()
+        } else {
+            regs::REVIDR_EL1.get()
+        };
+        return answer(cpu, access, value);
+    }
+    if matches!(id, DC_ISW | DC_CSW | DC_CISW) && !access.is_read() {
+        return set_way(cpu, machine, access);
+    }
     if is_zero(id) {
         return answer(cpu, access, 0);
     }
@@ -66,12 +81,31 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
 }
 
 /// Reads as zero, ignores writes: debug registers (Op0 = 2, but not the trace
-/// registers, Op1 = 1), ACTLR_EL1, and set/way maintenance, which a guest
-/// cannot rely on across CPUs (Arm ARM D7.5.9.6): Gear1 cleans by address when
-/// a VM is loaded.
+/// registers, Op1 = 1) and ACTLR_EL1.
 fn is_zero(id: SysregId) -> bool {
     let (op0, op1, ..) = id.fields();
-    (op0 == 2 && op1 != 1) || matches!(id, ACTLR_EL1 | DC_ISW | DC_CSW | DC_CISW)
+    (op0 == 2 && op1 != 1) || id == ACTLR_EL1
+}
+
+/// Set/way cache maintenance: the VM's memory by address, a piece each time.
+#[inline(never)]
+fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
+    let operand = cpu.frame().reg(access.register());
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
+    loaded.shared.count(ExitReason::Sysreg);
+    let boot = machine::boot_vm(machine, loaded.vm);
+    let sizes = boot.regions.iter().map(|region| region.size);
+    let total = sizes.fold(0_u64, u64::wrapping_add);
+    let step = cpu
+        .context()
+        .map(|context| context.set_way.step(operand, total, WINDOW_SIZE));
+    match step {
+        Some(Step::Piece(progress)) => clean_piece(cpu.index(), boot, progress),
+        Some(Step::Done) | None => vcpu::skip_instruction(),
+    }
+    Resume::Same
 }
 
 /// Completes an access with `value` for a read; a write is ignored.
@@ -109,12 +143,6 @@ fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> 
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::Sgi);
-    if cpu.data.real_time == RealTime::PassThrough {
-        if id == ICC_SGI1R_EL1 {
-            passthrough::sgi1r(machine, &loaded, value);
-        }
-        return Resume::Same;
-    }
     vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| match id {
         ICC_SGI1R_EL1 => gic.sgi1r_loaded(index, value, lrs),
         // One security state: both name Group 0.

@@ -4,14 +4,13 @@
 //! loaded while Gear2 runs, and moves only when another vCPU is run here.
 //! *Running*: it executes.
 
-use gear1_abi::boot::RealTime;
 use gear1_abi::call::VcpuState;
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VcpuId;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{
-    CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, VMPIDR_EL2, Writeable as _,
+    CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, VDISR_EL2, VMPIDR_EL2, Writeable as _,
 };
 use gear1_arch::{cpu, el1, fp};
 use gear1_core::context::FpState;
@@ -22,7 +21,7 @@ use gear1_core::vgic::IntId;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::vgic::{change_gic, flush_gic};
-use crate::{event, realtime, reply, timer};
+use crate::{event, reply, timer};
 
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
@@ -57,6 +56,9 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     // Before the virtual timer is on again.
     CNTVOFF_EL2.set(context.cntvoff);
     el1::restore(&context.el1);
+    if cpu.data.has_ras {
+        VDISR_EL2.set(context.el1.disr);
+    }
     VMPIDR_EL2.set(context.vmpidr);
     let has_physical_timer = context.physical_timer != PhysicalTimer::OFF;
     Gic::restore_cpu_interface(&context.gic);
@@ -90,8 +92,11 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
     let Some(loaded) = cpu.data.loaded.take() else {
         return;
     };
-    if let Some(context) = cpu.context() {
+    if let (Some(context), _, data) = cpu.parts() {
         el1::save(&mut context.el1);
+        if data.has_ras {
+            context.el1.disr = VDISR_EL2.get();
+        }
         Gic::save_cpu_interface(&mut context.gic);
         CNTV_CTL_EL0.set(0);
         let el1 = &context.el1;
@@ -167,6 +172,9 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     if data.fp_owner == Some(loaded.id) {
         data.fp_owner = None;
     }
+    if data.has_ras {
+        VDISR_EL2.set(0);
+    }
     CNTVOFF_EL2.set(context.cntvoff);
     el1::restore(&context.el1);
     Gic::restore_cpu_interface(&context.gic);
@@ -238,11 +246,6 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Re
         data.exit = Some((loaded.id, reason, cpu::now()));
         data.world.leave_guest(context, gear2);
     }
-    if cpu.data.real_time != RealTime::No
-        && let Some(machine) = cpu.data.machine
-    {
-        return realtime::left(cpu, machine, event);
-    }
     event::deliver(cpu, event);
     cpu.set_gear2();
     Resume::Switch
@@ -253,10 +256,6 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Re
 pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     if let Some(event) = prepare_entry(cpu, machine) {
         return leave_as_is(cpu, reason, event);
-    }
-    if cpu.data.real_time != RealTime::No {
-        machine::cpu_shared(cpu.index()).take_wake();
-        return Resume::Same;
     }
     let running = cpu.data.loaded.as_ref().map(|loaded| loaded.id);
     match event::pending_event(cpu, running) {

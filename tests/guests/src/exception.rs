@@ -17,6 +17,8 @@ pub mod esr {
     pub const EC_UNKNOWN: u64 = 0x00;
     /// Class: SVC.
     pub const EC_SVC: u64 = 0x15;
+    /// Class: trapped system register.
+    pub const EC_SYSREG: u64 = 0x18;
     /// Class: instruction abort from EL0.
     pub const EC_INSTRUCTION_ABORT_EL0: u64 = 0x20;
     /// Class: data abort from EL0.

@@ -19,15 +19,13 @@ pub mod gic;
 pub mod machine;
 pub mod mmio;
 pub mod psci;
-pub mod realtime;
 pub mod report;
 pub mod stats;
 pub mod timer;
 pub mod uart;
-pub mod virtio;
 
 pub use boot::finish;
-pub use machine::{Machine, VirtioNode};
+pub use machine::Machine;
 
 /// Most CPUs a guest uses; `boot.s` has as many stacks.
 pub const MAX_CPUS: usize = 8;

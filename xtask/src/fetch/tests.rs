@@ -23,6 +23,11 @@ fn newest_kernel_is_no_variant() {
     let realtime = newest_kernel(names, "linux-image-6.12.", "rt-arm64");
     assert_eq!(realtime, Some("linux-image-6.12.95+deb12-rt-arm64"));
     assert_eq!(newest_kernel(names, "linux-image-7.", "arm64"), None);
+    let numbered = "linux-image-6.1.0-9-arm64\nlinux-image-6.1.0-47-arm64\n\
+        linux-image-6.1.0-54-rt-arm64\nlinux-image-6.1.0-49-cloud-arm64\n\
+        linux-image-6.1.0-54-arm64-dbg";
+    let newest = newest_kernel(numbered, "linux-image-6.1.", "arm64");
+    assert_eq!(newest, Some("linux-image-6.1.0-47-arm64"));
 }
 
 #[test]

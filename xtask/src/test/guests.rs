@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::table::{TARGET_TESTS, TargetTest};
 use super::{Part, Tally};
@@ -50,9 +50,9 @@ fn with(gic: u32) -> &'static str {
 /// Runs a guest on the bare machine.
 fn boot_native(row: &TargetTest, bin: &str, gic: u32, tally: &mut Tally) -> Result<()> {
     let guest = build_images::build_guest(bin)?;
-    let default = Machine::default();
+    let model = row.models.first().context("a row names a model")?;
     let machine = Machine {
-        cpu: default.cpu + row.cpu_properties,
+        cpu: format!("{model}{}", row.cpu_properties),
         gic,
         cpus: row.cpus,
         icount: row.icount,
@@ -123,7 +123,7 @@ fn wait_for_done(session: &mut Session, guests: usize, timeout: Duration) -> Res
 }
 
 /// Tallies the guests' verdicts and returns how many checks passed.
-pub(super) fn count_verdicts(transcript: &str, tally: &mut Tally) -> usize {
+fn count_verdicts(transcript: &str, tally: &mut Tally) -> usize {
     let mut passed = 0;
     for line in whole_lines(transcript) {
         if line.starts_with("PASS ") {

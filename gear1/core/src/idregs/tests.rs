@@ -108,6 +108,31 @@ fn the_physical_address_range_is_that_of_stage_2() {
     }
 }
 
+/// G1-CPU-001: stage 2 has no LPA2, so a guest is not shown it; whether a granule is there stays.
+#[test]
+fn granules_are_shown_without_their_52_bit_forms() {
+    let shown = |hardware| filter(IdReg::Mmfr0, hardware, 5, true);
+    for (hardware, guest) in [(0, 0), (1, 0), (0xf, 0xf)] {
+        assert_eq!(field(shown(hardware << 28), 28), guest, "4 KiB");
+    }
+    for (hardware, guest) in [(0, 0), (1, 1), (2, 1)] {
+        assert_eq!(field(shown(hardware << 20), 20), guest, "16 KiB");
+    }
+}
+
+/// G1-CPU-001.
+#[test]
+fn the_debug_architecture_is_the_oldest() {
+    for hardware in 6..16 {
+        assert_eq!(field(filter(IdReg::Dfr0, hardware, 5, true), 0), 6);
+    }
+    assert_eq!(
+        field(filter(IdReg::Mmfr2, u64::MAX, 5, true), 12),
+        0,
+        "IESB"
+    );
+}
+
 #[test]
 fn a_gicv2_guest_sees_no_gic_system_registers() {
     assert_eq!(field(filter(IdReg::Pfr0, u64::MAX, 5, false), 24), 0);

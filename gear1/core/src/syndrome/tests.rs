@@ -143,3 +143,17 @@ fn a_handler_gets_the_speculation_that_sctlr_gives_it() {
     assert_eq!(Entry::synchronous(0, dssbs, false).pstate & ssbs, ssbs);
     assert_eq!(Entry::synchronous(ssbs, 0, false).pstate & ssbs, 0);
 }
+
+/// G1-CPU-002: TI of a trapped WFx (QEMU 10 reports WFIT as WFI).
+#[test]
+fn a_wait_with_a_timeout_is_told_from_one_without() {
+    let wfx = |ti| Syndrome(ec::WFX << 26 | IL | ti);
+    assert_eq!(
+        [0, 1, 2, 3].map(|ti| wfx(ti).is_wfe()),
+        [false, true, false, true]
+    );
+    assert_eq!(
+        [0, 1, 2, 3].map(|ti| wfx(ti).is_wfxt()),
+        [false, false, true, true]
+    );
+}

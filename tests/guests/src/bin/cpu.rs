@@ -1,0 +1,208 @@
+//! Compares what the CPU says that it has with what it has: a register of a feature that is not
+//! announced is UNDEFINED, one of a feature that is announced can be read. Natively the same; in a
+//! VM, what GearV does not virtualize is not announced either.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use test_guests::exception::{Caught, catch, esr, ignore};
+use test_guests::{Machine, check, cpu, guest, psci, read_sysreg, report, write_sysreg};
+
+guest!(main, irq = ignore, other_cpu = other);
+
+/// A 4-bit field of an ID register.
+struct Field {
+    register: fn() -> u64,
+    shift: u32,
+    /// The feature is there from this value on.
+    from: u64,
+}
+
+impl Field {
+    fn says_yes(&self) -> bool {
+        let value = (self.register)() >> self.shift & 0xf;
+        value >= self.from && value != 0xf
+    }
+}
+
+/// A feature, where it is announced, and one of its registers.
+struct Feature {
+    name: &'static str,
+    fields: &'static [Field],
+    read: fn(),
+    /// Guests have it, if the CPU has.
+    shown: bool,
+}
+
+macro_rules! feature {
+    ($shown:literal, $name:literal, $read:literal, $($id:literal $shift:literal $from:literal),*) => {
+        Feature {
+            name: $name,
+            fields: &[$(Field { register: || read_sysreg!($id), shift: $shift, from: $from }),*],
+            read: || _ = read_sysreg!($read),
+            shown: $shown,
+        }
+    };
+}
+
+/// What GearV hides, then what it shows.
+const FEATURES: &[Feature] = &[
+    feature!(false, "sve-zcr", "S3_0_C1_C2_0", "id_aa64pfr0_el1" 32 1),
+    feature!(false, "sme-smcr", "S3_0_C1_C2_6", "id_aa64pfr1_el1" 24 1),
+    feature!(false, "sme-smidr", "S3_1_C0_C0_6", "id_aa64pfr1_el1" 24 1),
+    feature!(false, "sme-tpidr2", "S3_3_C13_C0_5", "id_aa64pfr1_el1" 24 1),
+    feature!(false, "mte-gmid", "S3_1_C0_C0_4", "id_aa64pfr1_el1" 8 2),
+    feature!(false, "mte-gcr", "S3_0_C1_C0_6", "id_aa64pfr1_el1" 8 2),
+    feature!(false, "mte-tfsr", "S3_0_C5_C6_0", "id_aa64pfr1_el1" 8 2),
+    feature!(
+        false, "pac-key", "S3_0_C2_C1_0",
+        "id_aa64isar1_el1" 4 1, "id_aa64isar1_el1" 8 1, "S3_0_C0_C6_2" 12 1
+    ),
+    feature!(false, "ras-erridr", "S3_0_C5_C3_0", "id_aa64pfr0_el1" 28 1),
+    feature!(false, "amu", "S3_3_C13_C2_0", "id_aa64pfr0_el1" 44 1),
+    feature!(false, "mpam", "S3_0_C10_C5_0", "id_aa64pfr0_el1" 40 1),
+    feature!(false, "spe", "S3_0_C9_C9_0", "id_aa64dfr0_el1" 32 1),
+    feature!(false, "spe-buffer", "S3_0_C9_C10_0", "id_aa64dfr0_el1" 32 1),
+    feature!(false, "trbe", "S3_0_C9_C11_0", "id_aa64dfr0_el1" 44 1),
+    feature!(false, "trace-filter", "S3_0_C1_C2_1", "id_aa64dfr0_el1" 40 1),
+    feature!(false, "trace", "S2_1_C0_C0_0", "id_aa64dfr0_el1" 4 1),
+    feature!(false, "brbe", "S2_1_C9_C0_0", "id_aa64dfr0_el1" 52 1),
+    feature!(false, "pmu-pmcr", "pmcr_el0", "id_aa64dfr0_el1" 8 1),
+    feature!(false, "pmu-counter", "pmccntr_el0", "id_aa64dfr0_el1" 8 1),
+    feature!(false, "pmu-pmintenset", "pmintenset_el1", "id_aa64dfr0_el1" 8 1),
+    feature!(false, "lor", "S3_0_C10_C4_0", "id_aa64mmfr1_el1" 16 1),
+    feature!(false, "lor-id", "S3_0_C10_C4_7", "id_aa64mmfr1_el1" 16 1),
+    feature!(false, "csv2-scxtnum", "S3_0_C13_C0_7", "id_aa64pfr0_el1" 56 2),
+    feature!(false, "tcr2", "S3_0_C2_C0_3", "S3_0_C0_C7_3" 0 1),
+    feature!(false, "sctlr2", "S3_0_C1_C0_3", "S3_0_C0_C7_3" 4 1),
+    feature!(false, "pie", "S3_0_C10_C2_3", "S3_0_C0_C7_3" 8 1),
+    feature!(false, "poe", "S3_0_C10_C2_4", "S3_0_C0_C7_3" 16 1),
+    feature!(false, "mair2", "S3_0_C10_C2_1", "S3_0_C0_C7_3" 24 1),
+    feature!(false, "gcs", "S3_0_C2_C5_0", "id_aa64pfr1_el1" 44 1),
+    feature!(false, "el2-hcr", "S3_4_C1_C1_0",),
+    feature!(false, "vhe-sctlr_el12", "S3_5_C1_C0_0",),
+    feature!(true, "pan", "S3_0_C4_C2_3", "id_aa64mmfr1_el1" 20 1),
+    feature!(true, "uao", "S3_0_C4_C2_4", "id_aa64mmfr2_el1" 4 1),
+    feature!(true, "dit", "S3_3_C4_C2_5", "id_aa64pfr0_el1" 48 1),
+    feature!(true, "ssbs", "S3_3_C4_C2_6", "id_aa64pfr1_el1" 4 2),
+    feature!(true, "random", "S3_3_C2_C4_0", "id_aa64isar0_el1" 60 1),
+    feature!(true, "debug-mdscr", "mdscr_el1", "id_aa64dfr0_el1" 0 6),
+    feature!(true, "revidr", "revidr_el1", "id_aa64pfr0_el1" 4 1),
+    feature!(true, "aidr", "aidr_el1", "id_aa64pfr0_el1" 4 1),
+];
+
+fn main(machine: &Machine) {
+    // Neither FP, SVE nor SME trap to EL1.
+    let cpacr = read_sysreg!("cpacr_el1");
+    write_sysreg!("cpacr_el1", 3 << 24 | 3 << 20 | 3 << 16);
+    for feature in FEATURES {
+        look_at(feature, machine.gearv);
+    }
+    write_sysreg!("cpacr_el1", cpacr);
+    sizes(machine.gearv);
+    if machine.gearv {
+        limits();
+    }
+    set_way(machine);
+    others(machine);
+}
+
+fn look_at(feature: &Feature, gearv: bool) {
+    let announced = feature.fields.iter().any(Field::says_yes);
+    let caught = catch(feature.read);
+    let name = feature.name;
+    check!(
+        name,
+        is_undefined(caught) != announced
+            && (caught.is_none() || is_undefined(caught))
+            && (feature.shown || !gearv || !announced),
+        "announced: {announced}, {caught:x?}"
+    );
+}
+
+/// Tells whether it was UNDEFINED. With FEAT_IDST the identification of features that are not there
+/// is reported as a trapped access.
+fn is_undefined(caught: Option<Caught>) -> bool {
+    caught.is_some_and(|caught| caught.esr == esr::IL || caught.class() == esr::EC_SYSREG)
+}
+
+/// Sizes that a guest may rely upon.
+fn sizes(gearv: bool) {
+    let mmfr0 = read_sysreg!("id_aa64mmfr0_el1");
+    let (range, pages_4k, pages_16k) = (mmfr0 & 0xf, mmfr0 >> 28 & 0xf, mmfr0 >> 20 & 0xf);
+    check!("4k-pages", pages_4k != 0xf, "{mmfr0:#x}");
+    if gearv {
+        check!(
+            "no-52-bits",
+            range <= 5 && pages_4k == 0 && pages_16k <= 1,
+            "{mmfr0:#x}"
+        );
+    }
+}
+
+/// What is the same for all guests, whatever the CPU.
+fn limits() {
+    let pfr0 = read_sysreg!("id_aa64pfr0_el1");
+    check!("aarch64-only", pfr0 & 0xffff == 0x0011, "{pfr0:#x}");
+    let old = [
+        read_sysreg!("id_pfr0_el1"),
+        read_sysreg!("id_isar0_el1"),
+        read_sysreg!("id_mmfr0_el1"),
+        read_sysreg!("mvfr0_el1"),
+        read_sysreg!("S3_0_C0_C7_7"),
+    ];
+    report::equal("aarch32-and-reserved-read-as-zero", old, [0; 5]);
+    // CPUECTLR_EL1 of the Cortex-A53, A57 and A72.
+    let own = catch(|| _ = read_sysreg!("S3_1_C15_C2_1"));
+    check!("implementation-defined", is_undefined(own), "{own:x?}");
+    let write = catch(|| write_sysreg!("S3_0_C0_C4_0", 0));
+    check!("write-to-an-id-register", is_undefined(write), "{write:x?}");
+    report::equal("actlr", read_sysreg!("actlr_el1"), 0);
+}
+
+/// Cleans and invalidates all sets and ways of a small cache, twice: whatever that does, memory
+/// keeps what was written.
+fn set_way(machine: &Machine) {
+    let place = machine.ram.end - 64;
+    test_guests::mmio::write64(place, machine.ram.start);
+    for operand in (0..2).flat_map(|_| 0..256_u64) {
+        let (set, way) = (operand % 64, operand / 64);
+        // SAFETY: all of this guest's data is clean or is cleaned by it.
+        unsafe { asm!("dc cisw, {}", in(reg) way << 30 | set << 6, options(nostack)) };
+    }
+    cpu::dsb();
+    let read = test_guests::mmio::read64(place);
+    report::equal("set-way", read, machine.ram.start);
+}
+
+/// What the second CPU finds.
+static OTHER: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+
+fn identity() -> [u64; 4] {
+    [
+        read_sysreg!("id_aa64pfr0_el1"),
+        read_sysreg!("id_aa64mmfr0_el1"),
+        read_sysreg!("id_aa64isar0_el1"),
+        read_sysreg!("midr_el1"),
+    ]
+}
+
+fn others(machine: &Machine) {
+    if machine.cpus < 2 {
+        return;
+    }
+    psci::cpu_on(1);
+    cpu::wait_until(|| OTHER[4].load(Ordering::Acquire) != 0);
+    let [a, b, c, d, _] = &OTHER;
+    let theirs = [a, b, c, d].map(|word| word.load(Ordering::Relaxed));
+    report::equal("all-cpus-are-alike", theirs, identity());
+}
+
+fn other(_cpu: usize) {
+    for (word, value) in OTHER.iter().zip(identity()) {
+        word.store(value, Ordering::Relaxed);
+    }
+    OTHER[4].store(1, Ordering::Release);
+}
