@@ -33,6 +33,7 @@ pub mod hub;
 pub mod json;
 pub mod mapping;
 pub mod measure;
+mod overlap;
 pub mod sandbox;
 pub mod serial;
 pub mod socket;

@@ -72,6 +72,7 @@ const DEVICE: &[libc::c_long] = &[
     libc::SYS_pwritev,
     libc::SYS_pwrite64,
     libc::SYS_fdatasync,
+    libc::SYS_io_uring_enter,
     libc::SYS_fallocate,
     libc::SYS_getrandom,
 ];

@@ -69,7 +69,7 @@ rules! {
     SecondPowerOff = "M-VM-005", "two VMs may power the machine off",
         "leave may-power-off to one of them";
     KindNotSupported = "M-VM-006", "this build of GearV does not run VMs of this kind",
-        "use kind = \"guest\" or \"device\"";
+        "use another kind";
 
     VcpuCount = "M-CPU-001", "a VM has 1 to 8 vCPUs", "write vcpus = <1> to <8>";
     TooManyVcpus = "M-CPU-002", "all VMs together have more than 32 vCPUs", "remove vCPUs";
@@ -105,7 +105,7 @@ rules! {
         "write kernel = \"FILE\" for a Linux Image, or image = \"FILE\" for a flat binary";
     TwoPayloads = "M-PAY-002", "a VM has both a kernel and an image", "remove one of the two";
     OtherPayload = "M-PAY-003", "the property belongs to the other kind of payload",
-        "initrd and cmdline go with kernel; load-offset and entry-offset go with image";
+        "initrd goes with kernel; load-offset and entry-offset go with image";
     FileName = "M-PAY-004", "this is no file name",
         "write a path relative to the manifest, or \"artifact:NAME\"";
     LoadOffset = "M-PAY-005", "the offset is outside of the VM's memory or no multiple of 4",
@@ -115,6 +115,8 @@ rules! {
         "choose one, or leave it out";
     ConsoleInterrupt = "M-CON-002", "the console's interrupt is not a shared one",
         "choose an INTID from 32 to 511, or leave it out";
+    RealTimeConsole = "M-CON-004", "a real-time VM has no emulated console",
+        "remove the console node; give it a UART with devices";
     ConsoleOverMemory = "M-CON-003", "the console lies in the VM's memory or over a device",
         "choose another address";
 
@@ -125,8 +127,8 @@ rules! {
         "only a real-time VM can have the physical interrupt controller",
         "write gic = \"emulated\" or leave it out";
 
-    NotTheDeviceVm = "M-DEV-001", "the property belongs to the VM that owns the devices",
-        "remove it, or write kind = \"device\"";
+    NotTheDeviceVm = "M-DEV-001", "the property belongs to a VM that owns devices",
+        "remove it, or write kind = \"device\" or \"real-time\"";
     SecondDeviceVm = "M-DEV-002", "two VMs own the devices", "make one of them a guest";
     DevicePath = "M-DEV-003", "this is no path of a device in the board's device tree",
         "write \"/node/node@address\"; a * is allowed at the end";

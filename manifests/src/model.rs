@@ -357,6 +357,8 @@ pub enum Payload<'a> {
         load_offset: u64,
         /// Its first instruction, from its own start.
         entry_offset: u64,
+        /// Its command line.
+        cmdline: &'a str,
     },
 }
 
@@ -373,6 +375,7 @@ impl<'a> Payload<'a> {
                 image,
                 load_offset: _,
                 entry_offset: _,
+                cmdline: _,
             } => (image, None),
         };
         core::iter::once(first).chain(second)

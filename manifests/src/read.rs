@@ -282,13 +282,15 @@ fn read_payload<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Pay
             })
         }
         (None, Some(_)) => {
-            vm.refuse(&["initrd", "cmdline"], Rule::OtherPayload, report);
+            vm.refuse(&["initrd"], Rule::OtherPayload, report);
+            let cmdline = vm.text("cmdline", report).unwrap_or("");
             let load_offset = vm.long("load-offset", report).unwrap_or(0);
             let entry_offset = vm.long("entry-offset", report).unwrap_or(0);
             Some(Payload::Flat {
                 image: vm.text("image", report)?,
                 load_offset,
                 entry_offset,
+                cmdline,
             })
         }
         (Some(_), Some(_)) => {

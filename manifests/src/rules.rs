@@ -142,6 +142,9 @@ fn check_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 
     let gear2 = manifest.gear2_cpus(MAX_CPUS);
     match vm.kind {
         VmKind::RealTime => {
+            if vm.console.is_some() {
+                report.error(error(Rule::RealTimeConsole, vm, "console"));
+            }
             if vm.cpus.len() != vm.vcpu_count {
                 report.error(error(Rule::RealTimeCpus, vm, "cpus"));
             }
@@ -210,6 +213,7 @@ fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
             image,
             load_offset,
             entry_offset,
+            cmdline: _,
         } => {
             check_file(vm, "image", image, report);
             [("load-offset", load_offset), ("entry-offset", entry_offset)]
@@ -263,10 +267,24 @@ fn check_console<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
+/// Judges which devices a VM owns, and that they find its memory.
+fn check_devices<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    if let Some(pattern) = vm.devices.iter().find(|pattern| !is_device_path(pattern)) {
+        report.error(error(Rule::DevicePath, vm, "devices").found(Found::Text(pattern)));
+    }
+    if let Some(ipa) = vm.memory.ipa
+        && (vm.kind == VmKind::Device || !vm.devices.is_empty())
+    {
+        report.error(error(Rule::DeviceVmIpa, vm, "memory-ipa").found(Found::Number(ipa)));
+    }
+}
+
 /// Judges what makes a VM the owner of the devices.
 fn check_device_vm<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     if vm.kind != VmKind::Device {
-        if !vm.devices.is_empty() {
+        if vm.kind == VmKind::RealTime {
+            check_devices(vm, report);
+        } else if !vm.devices.is_empty() {
             report.error(error(Rule::NotTheDeviceVm, vm, "devices"));
         }
         if vm.window_ipa != Vm::DEFAULT_WINDOW {
@@ -274,12 +292,7 @@ fn check_device_vm<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
         }
         return;
     }
-    if let Some(pattern) = vm.devices.iter().find(|pattern| !is_device_path(pattern)) {
-        report.error(error(Rule::DevicePath, vm, "devices").found(Found::Text(pattern)));
-    }
-    if let Some(ipa) = vm.memory.ipa {
-        report.error(error(Rule::DeviceVmIpa, vm, "memory-ipa").found(Found::Number(ipa)));
-    }
+    check_devices(vm, report);
     let window = error(Rule::WindowAddress, vm, "window-address");
     let window = window.found(Found::Number(vm.window_ipa));
     let memory = vm.memory.physical();

@@ -19,14 +19,12 @@ const GICR_STRIDE: usize = 0x2_0000;
 
 /// Returns the source of the device tree for `vm`, which is not the device VM: init makes that one's.
 pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
-    let bootargs = match vm.payload {
-        Payload::Linux {
-            kernel: _,
-            initrd: _,
-            cmdline,
-        } => cmdline,
-        Payload::Flat { .. } => "",
-    };
+    let (Payload::Linux {
+        cmdline: bootargs, ..
+    }
+    | Payload::Flat {
+        cmdline: bootargs, ..
+    }) = vm.payload;
     let cpus: String = (0..vm.vcpu_count).map(cpu).collect();
     let stdout = vm.console.map_or_else(String::new, |console| {
         format!("\t\tstdout-path = \"{}\";\n", uart_path(console))

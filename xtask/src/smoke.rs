@@ -3,7 +3,7 @@
 //! Prints one line a check. A check that fails ends the run, since the next ones would only
 //! fail for the same reason; the end of the transcript then shows why.
 
-mod device_vm;
+pub(crate) mod device_vm;
 
 use std::time::Duration;
 

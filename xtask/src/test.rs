@@ -9,8 +9,10 @@ mod gear2_registers;
 mod guests;
 mod halt;
 mod host;
+mod hostile;
 mod images;
 mod linux;
+mod planted;
 mod refusals;
 mod table;
 mod userlands;
@@ -135,6 +137,8 @@ fn parts() -> Vec<Part> {
     parts.extend(guests::parts());
     parts.extend(gear2_registers::parts());
     parts.extend(userlands::parts());
+    parts.extend(hostile::parts());
+    parts.extend(planted::parts());
     parts.extend(linux::parts());
     parts
 }

@@ -1,8 +1,11 @@
 //! virtio-blk (virtio 1.2, 5.2) on a file or a block device of the device VM.
 //!
-//! Requests are done one after the other and completed in order. Data goes between
-//! the file and guest RAM without a copy, and past the page cache (`O_DIRECT`) where
-//! the request's alignment allows it.
+//! Reads and writes that are there together are done together, everything else alone;
+//! all are completed in order. Data goes between the file and guest RAM without a copy,
+//! and past the page cache (`O_DIRECT`) where the request's alignment allows it.
+//!
+//! Invariant: a turn that has ended has nothing under way, so a reset finds the device idle,
+//! and a flush covers whatever was taken before it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
@@ -17,6 +20,8 @@ use virtio_bindings::bindings::virtio_blk::{
 use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 
 use super::{Backend, Progress};
+use crate::mapping::Memory;
+use crate::overlap::{Overlap, Transfer};
 use crate::state::Word;
 use crate::sys::{self, Direction};
 use crate::transport::Identity;
@@ -30,8 +35,8 @@ const HEADER: u64 = 16;
 const QUEUE_SIZE: u16 = 256;
 /// Header and status take two of the queue's descriptors.
 const SEGMENTS: u32 = 254;
-/// Requests between two interrupts at most: each may take long.
-const TURN: usize = 8;
+/// Requests that are under way at once, and between two interrupts.
+const TURN: usize = Overlap::MOST;
 const ID_LENGTH: usize = 20;
 const RANGE: usize = 16;
 /// Most ranges of a discard, and sectors of one: bounds what a request costs.
@@ -56,6 +61,61 @@ impl Status {
     }
 }
 
+/// A request on its way. Its memory is used again.
+#[derive(Debug, Default)]
+struct Request {
+    chain: Chain,
+    kind: u32,
+    sector: u64,
+    /// Bytes for the guest before the status.
+    room: u64,
+    vectors: Vec<libc::iovec>,
+    /// Bytes of data that were moved together with other requests.
+    moved: u64,
+}
+
+impl Request {
+    /// Takes the next one; false if there is none.
+    fn take(&mut self, ring: &mut Vring) -> Result<bool, Broken> {
+        if !ring.take(&mut self.chain)? {
+            return Ok(false);
+        }
+        let mut header = [0; HEADER as usize];
+        let complete = self.chain.readable.read(ring.memory(), 0, &mut header) == header.len();
+        let Some(room) = self.chain.writable.length().checked_sub(1) else {
+            return Err(Broken::Request);
+        };
+        if !complete {
+            return Err(Broken::Request);
+        }
+        let (words, _) = header.as_chunks::<8>();
+        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        self.kind = words.next().unwrap_or(0) as u32;
+        self.sector = words.next().unwrap_or(0);
+        self.room = room;
+        self.moved = 0;
+        Ok(true)
+    }
+
+    /// Returns which way data goes, if it does, and how much.
+    fn transfer(&self) -> Option<(Direction, u64)> {
+        match self.kind {
+            VIRTIO_BLK_T_IN => Some((Direction::Read, self.room)),
+            VIRTIO_BLK_T_OUT => Some((Direction::Write, self.chain.readable.length() - HEADER)),
+            _ => None,
+        }
+    }
+
+    /// Finds the memory of the data from byte `done` on.
+    fn find(&mut self, memory: &Memory, direction: Direction, done: u64, length: u64) {
+        let (buffers, skip) = match direction {
+            Direction::Read => (&self.chain.writable, 0),
+            Direction::Write => (&self.chain.readable, HEADER),
+        };
+        buffers.vectors(memory, skip + done, length - done, &mut self.vectors);
+    }
+}
+
 /// A disk.
 #[derive(Debug)]
 pub struct Block {
@@ -71,11 +131,13 @@ pub struct Block {
     /// So many of the next requests fail: they waited too long.
     expired: u16,
     id: [u8; ID_LENGTH],
-    chain: Chain,
-    vectors: Vec<libc::iovec>,
+    /// As many as one turn needs; bounds what a guest can have under way.
+    requests: Vec<Request>,
+    /// `None` where the kernel has no io_uring for us: one after the other then.
+    overlap: Option<Overlap>,
 }
 
-// SAFETY: the vectors are filled and used within one request; between requests they mean nothing.
+// SAFETY: the vectors are filled and used within one turn; between turns they mean nothing.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -113,73 +175,108 @@ impl Block {
             write_through: false,
             expired: 0,
             id,
-            chain: Chain::default(),
-            vectors: Vec::new(),
+            requests: Vec::new(),
+            overlap: Overlap::new().ok(),
         })
     }
 
-    fn serve(&mut self, ring: &mut Vring) -> Result<bool, Broken> {
-        let mut chain = std::mem::take(&mut self.chain);
-        let found = ring.take(&mut chain);
-        let done = match found {
-            Ok(true) => self.request(ring, &chain),
-            other => other,
-        };
-        self.chain = chain;
-        done
+    /// Takes what is there, up to the first request that moves no data, and does it.
+    fn turn(&mut self, ring: &mut Vring, requests: &mut [Request]) -> Result<Progress, Broken> {
+        let mut count = 0;
+        let mut end = Ok(Progress::More);
+        for request in requests.iter_mut() {
+            match request.take(ring) {
+                Ok(true) => count += 1,
+                Ok(false) => end = Ok(Progress::Drained),
+                Err(broken) => end = Err(broken),
+            }
+            if end != Ok(Progress::More) || request.transfer().is_none() {
+                break;
+            }
+        }
+        let taken = requests.get_mut(..count).unwrap_or_default();
+        let transfers = taken.iter().take_while(|one| one.transfer().is_some());
+        let (together, alone) = taken.split_at_mut(transfers.count());
+        self.move_together(ring.memory(), together);
+        for request in together.iter_mut().chain(alone) {
+            self.finish(ring, request)?;
+        }
+        end
     }
 
-    fn request(&mut self, ring: &mut Vring, chain: &Chain) -> Result<bool, Broken> {
-        let mut header = [0; HEADER as usize];
-        let memory = ring.memory().clone();
-        let complete = chain.readable.read(&memory, 0, &mut header) == header.len();
-        let Some(status_at) = chain.writable.length().checked_sub(1) else {
-            return Err(Broken::Request);
-        };
-        if !complete {
-            return Err(Broken::Request);
+    /// Moves data of several requests at once. What this leaves undone, for whatever reason, is done
+    /// when the request is finished.
+    fn move_together(&mut self, memory: &Memory, requests: &mut [Request]) {
+        if requests.len() < 2 || self.expired > 0 {
+            return;
         }
-        let (words, _) = header.as_chunks::<8>();
-        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let kind = words.next().unwrap_or(0) as u32;
-        let sector = words.next().unwrap_or(0);
-        let (status, written) = self.perform(ring, chain, kind, sector, status_at);
+        let (Some(mut overlap), Some(file)) = (self.overlap.take(), self.direct.as_ref()) else {
+            return;
+        };
+        let mut ready = Vec::with_capacity(requests.len());
+        for request in requests {
+            if let Some(offset) = self.find_aligned(memory, request) {
+                ready.push((request, offset));
+            }
+        }
+        let transfers = ready.iter().filter_map(|(request, offset)| {
+            let (direction, _) = request.transfer()?;
+            Some(Transfer {
+                file,
+                direction,
+                vectors: &request.vectors,
+                offset: *offset,
+            })
+        });
+        match overlap.run(&transfers.collect::<Vec<_>>()) {
+            Ok(moved) => {
+                for ((request, _), moved) in ready.iter_mut().zip(moved) {
+                    request.moved = moved;
+                }
+                self.overlap = Some(overlap);
+            }
+            Err(error) => eprintln!("gdm: requests are done one by one: {error}"),
+        }
+    }
+
+    /// Returns where in the file a request goes that can pass the page cache by as a whole.
+    fn find_aligned(&self, memory: &Memory, request: &mut Request) -> Option<u64> {
+        let (direction, length) = request.transfer()?;
+        let start = self.place(request.sector, length).ok()?;
+        if direction == Direction::Write {
+            self.writable().ok()?;
+        }
+        request.find(memory, direction, 0, length);
+        (length > 0 && self.is_aligned(&request.vectors, start)).then_some(start)
+    }
+
+    fn finish(&mut self, ring: &mut Vring, request: &mut Request) -> Result<(), Broken> {
+        let (status, written) = self.perform(ring, request);
         if status != Status::Ok {
             ring.state().count(Word::Errors, 1);
         }
-        chain.writable.write(&memory, status_at, &[status.byte()]);
-        ring.complete(chain.head, written + 1)?;
-        Ok(true)
+        let Request { chain, room, .. } = request;
+        chain.writable.write(ring.memory(), *room, &[status.byte()]);
+        ring.complete(chain.head, written + 1)
     }
 
     /// Does the request; returns its outcome and how many bytes of data were written to the guest.
-    fn perform(
-        &mut self,
-        ring: &Vring,
-        chain: &Chain,
-        kind: u32,
-        sector: u64,
-        room: u64,
-    ) -> (Status, u64) {
+    fn perform(&mut self, ring: &Vring, request: &mut Request) -> (Status, u64) {
         if let Some(left) = self.expired.checked_sub(1) {
             self.expired = left;
             return (Status::IoError, 0);
         }
-        let outcome = match kind {
-            VIRTIO_BLK_T_IN => self.transfer(ring, chain, Direction::Read, sector, room),
-            VIRTIO_BLK_T_OUT => {
-                let length = chain.readable.length() - HEADER;
-                let done = self.transfer(ring, chain, Direction::Write, sector, length);
-                done.map(|_| 0)
-            }
+        let outcome = match request.kind {
+            VIRTIO_BLK_T_IN => self.transfer(ring, request),
+            VIRTIO_BLK_T_OUT => self.transfer(ring, request).map(|_| 0),
             VIRTIO_BLK_T_FLUSH => self.flush(),
             VIRTIO_BLK_T_GET_ID => {
-                let id = self.id.get(..ID_LENGTH.min(room as usize));
+                let id = self.id.get(..ID_LENGTH.min(request.room as usize));
                 let id = id.unwrap_or_default();
-                Ok(chain.writable.write(ring.memory(), 0, id) as u64)
+                Ok(request.chain.writable.write(ring.memory(), 0, id) as u64)
             }
-            VIRTIO_BLK_T_DISCARD => self.ranges(ring, chain, false),
-            VIRTIO_BLK_T_WRITE_ZEROES => self.ranges(ring, chain, true),
+            VIRTIO_BLK_T_DISCARD => self.ranges(ring, &request.chain, false),
+            VIRTIO_BLK_T_WRITE_ZEROES => self.ranges(ring, &request.chain, true),
             _ => Err(ErrorKind::Unsupported.into()),
         };
         match outcome {
@@ -208,27 +305,22 @@ impl Block {
         Ok(())
     }
 
-    fn transfer(
-        &mut self,
-        ring: &Vring,
-        chain: &Chain,
-        direction: Direction,
-        sector: u64,
-        length: u64,
-    ) -> io::Result<u64> {
-        let start = self.place(sector, length)?;
-        let (buffers, skip, word) = match direction {
-            Direction::Read => (&chain.writable, 0, Word::BytesIn),
+    fn transfer(&self, ring: &Vring, request: &mut Request) -> io::Result<u64> {
+        let Some((direction, length)) = request.transfer() else {
+            return Err(ErrorKind::Unsupported.into());
+        };
+        let start = self.place(request.sector, length)?;
+        let word = match direction {
+            Direction::Read => Word::BytesIn,
             Direction::Write => {
                 self.writable()?;
-                (&chain.readable, HEADER, Word::BytesOut)
+                Word::BytesOut
             }
         };
-        let mut done = 0;
+        let mut done = request.moved;
         while done < length {
-            let left = length - done;
-            buffers.vectors(ring.memory(), skip + done, left, &mut self.vectors);
-            done += self.transfer_once(direction, start + done)? as u64;
+            request.find(ring.memory(), direction, done, length);
+            done += self.transfer_once(&request.vectors, direction, start + done)? as u64;
         }
         ring.state().count(word, length);
         if direction == Direction::Write && self.write_through {
@@ -237,24 +329,28 @@ impl Block {
         Ok(length)
     }
 
-    fn transfer_once(&self, direction: Direction, offset: u64) -> io::Result<usize> {
+    /// Tells whether the transfer may pass the page cache by.
+    fn is_aligned(&self, vectors: &[libc::iovec], offset: u64) -> bool {
         let mask = u64::from(self.block_size.max(1)) - 1;
         let aligned = |number: u64| number & mask == 0;
-        let all_aligned = aligned(offset)
-            && self
-                .vectors
-                .iter()
-                .all(|v| aligned(v.iov_base.addr() as u64) && aligned(v.iov_len as u64));
-        let direct = self.direct.as_ref().filter(|_| all_aligned);
-        let mut result = sys::transfer(
-            direct.unwrap_or(&self.file),
-            direction,
-            &self.vectors,
-            offset,
-        );
+        let mut all = vectors.iter();
+        aligned(offset)
+            && all.all(|v| aligned(v.iov_base.addr() as u64) && aligned(v.iov_len as u64))
+    }
+
+    fn transfer_once(
+        &self,
+        vectors: &[libc::iovec],
+        direction: Direction,
+        offset: u64,
+    ) -> io::Result<usize> {
+        let aligned = self.is_aligned(vectors, offset);
+        let direct = self.direct.as_ref().filter(|_| aligned);
+        let file = direct.unwrap_or(&self.file);
+        let mut result = sys::transfer(file, direction, vectors, offset);
         // A file system may want more alignment than it says.
         if direct.is_some() && matches!(&result, Err(e) if e.kind() == ErrorKind::InvalidInput) {
-            result = sys::transfer(&self.file, direction, &self.vectors, offset);
+            result = sys::transfer(&self.file, direction, vectors, offset);
         }
         match result {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
@@ -388,11 +484,10 @@ impl Backend for Block {
     }
 
     fn process(&mut self, _queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
-        for _ in 0..TURN {
-            if !self.serve(ring)? {
-                return Ok(Progress::Drained);
-            }
-        }
-        Ok(Progress::More)
+        let mut requests = std::mem::take(&mut self.requests);
+        requests.resize_with(TURN, Request::default);
+        let done = self.turn(ring, &mut requests);
+        self.requests = requests;
+        done
     }
 }

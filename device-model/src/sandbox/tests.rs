@@ -52,6 +52,25 @@ fn a_device_reads_writes_and_allocates() {
 }
 
 #[test]
+fn a_device_moves_several_pieces_at_once() {
+    let Ok(mut overlap) = crate::overlap::Overlap::new() else {
+        return;
+    };
+    let directory = Directory::new("sandbox");
+    let file = File::open(directory.file("disk", &[1; 4096])).unwrap();
+    let moved = inside(Role::Device, || {
+        let transfer = || crate::overlap::Transfer {
+            file: &file,
+            direction: crate::sys::Direction::Read,
+            vectors: &[],
+            offset: 0,
+        };
+        overlap.run(&[transfer(), transfer()]).unwrap()
+    });
+    assert_eq!(moved, [0, 0]);
+}
+
+#[test]
 fn sockets_are_accepted_and_used() {
     let directory = Directory::new("sandbox");
     let path = directory.path().join("socket");

@@ -1,6 +1,8 @@
 //! Tests of a device's turns: a queue that waits for the host does not spin, one that breaks
 //! leaves the rest alone.
 
+mod hostile;
+
 use gear2_protocol::slot;
 
 use crate::backend::{Absent, Backend, Progress};

@@ -76,6 +76,19 @@ pub enum EnableMethod {
     SpinTable = 2,
 }
 
+/// Whether a VM is real-time: Gear1 alone runs it, each vCPU on a CPU of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum RealTime {
+    /// Gear2 schedules it.
+    #[default]
+    No = 0,
+    /// Real-time, with the virtual interrupt controller.
+    Emulated = 1,
+    /// Real-time, with its CPUs' own interrupt controller interface and timers.
+    PassThrough = 2,
+}
+
 /// A physical CPU.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -86,6 +99,8 @@ pub struct BootCpu {
     pub release_addr: u64,
     /// Is one of Gear2's CPUs.
     pub gear2: bool,
+    /// Is a real-time VM's.
+    pub real_time: bool,
 }
 
 /// The interrupt controller.
@@ -160,6 +175,10 @@ pub struct BootVm {
     pub channel_count: u16,
     /// Already loaded by init.
     pub loaded: bool,
+    /// Real-time VMs only: its SYSTEM_OFF powers the machine off.
+    pub powers_machine: bool,
+    /// Whether it is real-time.
+    pub real_time: RealTime,
 }
 
 /// Gear2 in memory.
@@ -196,6 +215,8 @@ pub struct BootInfo {
     pub tcr_el2: u64,
     /// VTCR_EL2 for all VMs and Gear2.
     pub vtcr_el2: u64,
+    /// Bytes of a stage-2 root table.
+    pub root_size: u64,
     /// An empty stage-2 table with a VMID of its own, for VTTBR_EL2 between two VMs
     /// (errata 1319367 and 1319537 of Cortex-A57 and A72).
     pub null_root: u64,

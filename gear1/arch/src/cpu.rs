@@ -20,6 +20,8 @@ pub mod hcr {
     pub const SWIO: u64 = 1 << 1;
     /// Physical FIQ, IRQ and SError to EL2.
     pub const ROUTE: u64 = 0b111 << 3;
+    /// Physical IRQ to EL2.
+    pub const IMO: u64 = 1 << 4;
     /// Virtual SError pending.
     pub const VSE: u64 = 1 << 8;
     /// Broadcast of TLB and cache maintenance to the inner shareable domain at least.

@@ -5,6 +5,7 @@
 use gear1_abi::id::CpuIndex;
 use gear1_core::context::GicCpuState;
 use gear1_core::vgic::ListRegisters;
+use gear1_core::vgic::passthrough::Fields;
 
 use crate::mmio::Mmio;
 
@@ -29,6 +30,9 @@ pub(crate) const SPECIAL: u32 = 1020;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged(pub(crate) u32);
 
+pub(crate) const GICD_ICENABLER: usize = 0x180;
+pub(crate) const GICD_ICPENDR: usize = 0x280;
+pub(crate) const GICD_ICACTIVER: usize = 0x380;
 const GICD_ICFGR: usize = 0xc00;
 
 /// Says how a shared interrupt triggers: the register is the same in both versions.
@@ -37,6 +41,44 @@ pub(crate) fn configure_spi(gicd: Mmio, intid: u32, edge: bool) {
     let bit = 2_u32.wrapping_shl(intid % 16 * 2);
     let old = gicd.read32(config);
     gicd.write32(config, if edge { old | bit } else { old & !bit });
+}
+
+/// Makes a shared interrupt disabled and neither pending nor active, in either version.
+pub(crate) fn silence_spi(gicd: Mmio, intid: u32) {
+    let word = (intid as usize / 32).wrapping_mul(4);
+    for clear in [GICD_ICENABLER, GICD_ICPENDR, GICD_ICACTIVER] {
+        gicd.write32(clear.wrapping_add(word), 1_u32.wrapping_shl(intid));
+    }
+}
+
+/// Reads a register of fields in a frame.
+pub(crate) fn read_fields(frame: Mmio, fields: &Fields) -> u32 {
+    let offset = fields.offset as usize;
+    if fields.count == 1 {
+        u32::from(frame.read8(offset))
+    } else {
+        frame.read32(offset)
+    }
+}
+
+/// Writes the fields in `mask`. Set and clear registers ignore zeroes; priorities are written one by
+/// one, so that no other field is written at all.
+pub(crate) fn write_fields(frame: Mmio, fields: &Fields, value: u32, mask: u32) {
+    let offset = fields.offset as usize;
+    if fields.bits == 1 {
+        frame.write32(offset, value & mask);
+        return;
+    }
+    // Bound: four fields.
+    for number in 0..fields.count.min(4) {
+        let shift = number.wrapping_mul(8);
+        if mask.wrapping_shr(shift) & 0xff != 0 {
+            frame.write8(
+                offset.wrapping_add(number as usize),
+                value.wrapping_shr(shift) as u8,
+            );
+        }
+    }
 }
 
 /// A physical GIC with its virtual CPU interface.
@@ -72,6 +114,22 @@ pub trait HostGic {
     fn deactivate(intid: u32);
     /// Interrupts another CPU with [`KICK`]. `affinity`: its MPIDR fields.
     fn kick(target: CpuIndex, affinity: u64);
+    /// Makes an SGI pending on another CPU, or on this one.
+    fn send_sgi(target: CpuIndex, affinity: u64, sgi: u32);
+    /// Wakes a CPU whose interface is a guest's, which it interrupts if it takes interrupts.
+    fn disturb(target: CpuIndex, affinity: u64);
+    /// Makes this CPU's interface, SGIs and PPIs as after a reset, for a guest that has them.
+    fn give_interface(cpu: CpuIndex);
+    /// Makes them Gear1's again, whatever the guest left.
+    fn take_interface_back(cpu: CpuIndex);
+    /// Reads fields of shared interrupts, or of the private ones of `cpu`.
+    fn read_own(cpu: CpuIndex, fields: &Fields) -> u32;
+    /// Writes those of the fields that are in `mask`.
+    fn write_own(cpu: CpuIndex, fields: &Fields, value: u32, mask: u32);
+    /// Routes a shared interrupt to one CPU.
+    fn route_spi(target: CpuIndex, affinity: u64, intid: u32);
+    /// Makes a shared interrupt disabled and neither pending nor active.
+    fn silence_spi(intid: u32);
     /// Makes the physical virtual-timer interrupt active or inactive on this CPU:
     /// the active state belongs to the vCPU whose list register is linked to it.
     fn set_timer_active(cpu: CpuIndex, active: bool);

@@ -9,20 +9,20 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use gear1_abi::id::{CpuIndex, MAX_CPUS};
 use gear1_abi::layout::el2;
 use gear1_core::context::GicCpuState;
+use gear1_core::vgic::passthrough::Fields;
 use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
 
 use crate::barrier;
 use crate::gic::{
-    self, Acknowledged, HYP_TIMER, HostGic, KICK, MAINTENANCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
+    self, Acknowledged, GICD_ICACTIVER, GICD_ICENABLER, GICD_ICPENDR, HYP_TIMER, HostGic, KICK,
+    MAINTENANCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
 };
 use crate::mmio::Mmio;
 
 const GICD_CTLR: usize = 0x0;
 const GICD_TYPER: usize = 0x4;
 const GICD_ISENABLER: usize = 0x100;
-const GICD_ICENABLER: usize = 0x180;
 const GICD_ISACTIVER: usize = 0x300;
-const GICD_ICACTIVER: usize = 0x380;
 const GICD_IPRIORITYR: usize = 0x400;
 const GICD_ITARGETSR: usize = 0x800;
 const GICD_SGIR: usize = 0xf00;
@@ -31,6 +31,7 @@ const GICC_CTLR: usize = 0x0;
 const GICC_PMR: usize = 0x4;
 const GICC_IAR: usize = 0xc;
 const GICC_EOIR: usize = 0x10;
+const GICC_APR: usize = 0xd0;
 const GICC_DIR: usize = 0x1000;
 /// Enable, and EOImode 1.
 const GICC_CTLR_ON: u32 = 1 | 1 << 9;
@@ -160,10 +161,58 @@ impl HostGic for GicV2 {
         cpu_interface().write32(GICC_DIR, intid);
     }
 
-    fn kick(target: CpuIndex, _affinity: u64) {
+    fn kick(target: CpuIndex, affinity: u64) {
+        Self::send_sgi(target, affinity, KICK);
+    }
+
+    fn send_sgi(target: CpuIndex, _affinity: u64, sgi: u32) {
         // What the target is to see must be visible before the interrupt is (Arm ARM B2.3).
         barrier::dsb_ishst();
-        distributor().write32(GICD_SGIR, u32::from(interface(target)) << 16 | KICK);
+        distributor().write32(GICD_SGIR, u32::from(interface(target)) << 16 | sgi & 15);
+    }
+
+    fn disturb(target: CpuIndex, affinity: u64) {
+        Self::kick(target, affinity);
+    }
+
+    fn give_interface(_cpu: CpuIndex) {
+        let gicd = distributor();
+        gicd.write32(GICD_ICENABLER, u32::MAX);
+        gicd.write32(GICD_ICPENDR, u32::MAX);
+        gicd.write32(GICD_ICACTIVER, u32::MAX);
+        let gicc = cpu_interface();
+        gicc.write32(GICC_CTLR, 0);
+        gicc.write32(GICC_PMR, 0);
+        hypervisor_interface().write32(GICH_HCR, 0);
+        barrier::dsb_sy();
+    }
+
+    fn take_interface_back(cpu: CpuIndex) {
+        // What the guest was in the middle of.
+        for word in 0..4_usize {
+            cpu_interface().write32(GICC_APR.wrapping_add(word.wrapping_mul(4)), 0);
+        }
+        distributor().write32(GICD_ICPENDR, u32::MAX);
+        Self::init_cpu(cpu);
+    }
+
+    fn read_own(_cpu: CpuIndex, fields: &Fields) -> u32 {
+        gic::read_fields(distributor(), fields)
+    }
+
+    fn write_own(_cpu: CpuIndex, fields: &Fields, value: u32, mask: u32) {
+        gic::write_fields(distributor(), fields, value, mask);
+    }
+
+    fn route_spi(target: CpuIndex, _affinity: u64, intid: u32) {
+        distributor().write8(
+            GICD_ITARGETSR.wrapping_add(intid as usize),
+            interface(target),
+        );
+    }
+
+    fn silence_spi(intid: u32) {
+        gic::silence_spi(distributor(), intid);
     }
 
     fn set_timer_active(_cpu: CpuIndex, active: bool) {

@@ -4,28 +4,28 @@
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::el2;
 use gear1_core::context::GicCpuState;
+use gear1_core::vgic::passthrough::Fields;
 use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
 
 use crate::barrier;
 use crate::gic::{
-    self, Acknowledged, HYP_TIMER, HostGic, KICK, MAINTENANCE, PATIENCE, PRIORITY, SPECIAL,
-    VIRTUAL_TIMER,
+    self, Acknowledged, GICD_ICENABLER, GICD_ICPENDR, HYP_TIMER, HostGic, KICK, MAINTENANCE,
+    PATIENCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
 };
 use crate::mmio::Mmio;
 use crate::regs::{
-    ICC_BPR1_EL1, ICC_CTLR_EL1, ICC_DIR_EL1, ICC_EOIR1_EL1, ICC_IAR1_EL1, ICC_IGRPEN1_EL1,
-    ICC_PMR_EL1, ICC_SGI1R_EL1, ICC_SRE_EL1, ICC_SRE_EL2, ICH_AP0R0_EL2, ICH_AP0R1_EL2,
-    ICH_AP0R2_EL2, ICH_AP0R3_EL2, ICH_AP1R0_EL2, ICH_AP1R1_EL2, ICH_AP1R2_EL2, ICH_AP1R3_EL2,
-    ICH_ELRSR_EL2, ICH_HCR_EL2, ICH_LR0_EL2, ICH_LR1_EL2, ICH_LR2_EL2, ICH_LR3_EL2, ICH_LR4_EL2,
-    ICH_LR5_EL2, ICH_LR6_EL2, ICH_LR7_EL2, ICH_LR8_EL2, ICH_LR9_EL2, ICH_LR10_EL2, ICH_LR11_EL2,
-    ICH_LR12_EL2, ICH_LR13_EL2, ICH_LR14_EL2, ICH_LR15_EL2, ICH_VMCR_EL2, ICH_VTR_EL2,
-    Readable as _, Writeable as _,
+    ICC_AP1R0_EL1, ICC_AP1R1_EL1, ICC_AP1R2_EL1, ICC_AP1R3_EL1, ICC_BPR1_EL1, ICC_CTLR_EL1,
+    ICC_DIR_EL1, ICC_EOIR1_EL1, ICC_IAR1_EL1, ICC_IGRPEN1_EL1, ICC_PMR_EL1, ICC_SGI1R_EL1,
+    ICC_SRE_EL1, ICC_SRE_EL2, ICH_AP0R0_EL2, ICH_AP0R1_EL2, ICH_AP0R2_EL2, ICH_AP0R3_EL2,
+    ICH_AP1R0_EL2, ICH_AP1R1_EL2, ICH_AP1R2_EL2, ICH_AP1R3_EL2, ICH_ELRSR_EL2, ICH_HCR_EL2,
+    ICH_LR0_EL2, ICH_LR1_EL2, ICH_LR2_EL2, ICH_LR3_EL2, ICH_LR4_EL2, ICH_LR5_EL2, ICH_LR6_EL2,
+    ICH_LR7_EL2, ICH_LR8_EL2, ICH_LR9_EL2, ICH_LR10_EL2, ICH_LR11_EL2, ICH_LR12_EL2, ICH_LR13_EL2,
+    ICH_LR14_EL2, ICH_LR15_EL2, ICH_VMCR_EL2, ICH_VTR_EL2, Readable as _, Writeable as _,
 };
 
 const GICD_CTLR: usize = 0x0;
 const GICD_IGROUPR: usize = 0x80;
 const GICD_ISENABLER: usize = 0x100;
-const GICD_ICENABLER: usize = 0x180;
 const GICD_IPRIORITYR: usize = 0x400;
 const GICD_IROUTER: usize = 0x6000;
 const GICR_WAKER: usize = 0x14;
@@ -69,6 +69,22 @@ fn redistributor(cpu: CpuIndex) -> Mmio {
             GICR_SIZE,
         )
     }
+}
+
+/// Returns the SGI frame of a CPU for its private interrupts, the distributor for shared ones.
+fn frame_of(cpu: CpuIndex, fields: &Fields) -> Mmio {
+    if fields.first < 32 {
+        sgi_frame(cpu)
+    } else {
+        distributor()
+    }
+}
+
+/// The SGI frame of a CPU: any CPU of the VM that owns it is its user.
+fn sgi_frame(cpu: CpuIndex) -> Mmio {
+    let frames = el2::GICR.wrapping_add(cpu.reg().wrapping_mul(GICR_SIZE));
+    // SAFETY: as for `redistributor`; the frame is its upper half.
+    unsafe { Mmio::new(frames.wrapping_add(SGI_FRAME as u64), SGI_FRAME as u64) }
 }
 
 fn poll(registers: Mmio, offset: usize, busy: u32) {
@@ -180,7 +196,11 @@ impl HostGic for GicV3 {
         ICC_DIR_EL1.set(u64::from(intid));
     }
 
-    fn kick(_target: CpuIndex, affinity: u64) {
+    fn kick(target: CpuIndex, affinity: u64) {
+        Self::send_sgi(target, affinity, KICK);
+    }
+
+    fn send_sgi(_target: CpuIndex, affinity: u64, sgi: u32) {
         let aff0 = affinity & 0xff;
         let list = 1_u64.wrapping_shl((aff0 & 0xf) as u32);
         let range = (aff0 >> 4) << 44;
@@ -189,8 +209,58 @@ impl HostGic for GicV3 {
         let aff3 = ((affinity >> 32) & 0xff) << 48;
         // What the target is to see must be visible before the interrupt is (Arm ARM B2.3).
         barrier::dsb_ishst();
-        ICC_SGI1R_EL1.set(aff3 | range | aff2 | u64::from(KICK) << 24 | aff1 | list);
+        ICC_SGI1R_EL1.set(aff3 | range | aff2 | u64::from(sgi & 15) << 24 | aff1 | list);
         barrier::isb();
+    }
+
+    fn disturb(target: CpuIndex, affinity: u64) {
+        redistributor(target).write32(SGI_FRAME + GICD_ISENABLER, 1 << KICK);
+        Self::kick(target, affinity);
+    }
+
+    fn give_interface(cpu: CpuIndex) {
+        let gicr = redistributor(cpu);
+        gicr.write32(SGI_FRAME + GICD_ICENABLER, u32::MAX);
+        gicr.write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);
+        gicr.write32(GICR_ICACTIVER0, u32::MAX);
+        poll(gicr, 0, 1 << 3);
+        ICH_HCR_EL2.set(0);
+        // EOImode = 0: the guest writes the virtual register, which changes nothing.
+        ICC_CTLR_EL1.set(0);
+        ICC_IGRPEN1_EL1.set(0);
+        barrier::isb();
+    }
+
+    fn take_interface_back(cpu: CpuIndex) {
+        // What the guest was in the middle of (IHI 0069, 4.8.6: zero is always allowed).
+        let bits = ((ICC_CTLR_EL1.get() >> 8) & 7).wrapping_add(1);
+        ICC_AP1R0_EL1.set(0);
+        if bits > 5 {
+            ICC_AP1R1_EL1.set(0);
+        }
+        if bits > 6 {
+            ICC_AP1R2_EL1.set(0);
+            ICC_AP1R3_EL1.set(0);
+        }
+        redistributor(cpu).write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);
+        Self::init_cpu(cpu);
+    }
+
+    fn read_own(cpu: CpuIndex, fields: &Fields) -> u32 {
+        gic::read_fields(frame_of(cpu, fields), fields)
+    }
+
+    fn write_own(cpu: CpuIndex, fields: &Fields, value: u32, mask: u32) {
+        gic::write_fields(frame_of(cpu, fields), fields, value, mask);
+    }
+
+    fn route_spi(_target: CpuIndex, affinity: u64, intid: u32) {
+        let offset = GICD_IROUTER.wrapping_add((intid as usize).wrapping_mul(8));
+        distributor().write64(offset, affinity);
+    }
+
+    fn silence_spi(intid: u32) {
+        gic::silence_spi(distributor(), intid);
     }
 
     fn set_timer_active(cpu: CpuIndex, active: bool) {

@@ -39,6 +39,8 @@ pub mod mmio;
 #[cfg(target_arch = "aarch64")]
 pub mod regs;
 #[cfg(target_arch = "aarch64")]
+pub mod root;
+#[cfg(target_arch = "aarch64")]
 pub mod stack;
 #[cfg(target_arch = "aarch64")]
 pub mod start;

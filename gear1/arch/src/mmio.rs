@@ -53,6 +53,13 @@ impl Mmio {
         }
     }
 
+    /// Reads an 8-bit register.
+    pub fn read8(self, offset: usize) -> u8 {
+        // SAFETY: as for `read32`.
+        self.at::<u8>(offset)
+            .map_or(0, |p| unsafe { ptr::read_volatile(p) })
+    }
+
     /// Writes an 8-bit register.
     pub fn write8(self, offset: usize, value: u8) {
         if let Some(p) = self.at::<u8>(offset) {

@@ -20,6 +20,7 @@
 mod distributor;
 mod fields;
 mod lists;
+pub mod passthrough;
 mod redistributor;
 mod sgi;
 mod types;

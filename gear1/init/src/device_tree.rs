@@ -1,4 +1,4 @@
-//! The device VM's device tree: the board's own, as firmware left it, with what is not the VM's
+//! The device tree of a VM that owns devices: the board's own, as firmware left it, with what is not the VM's
 //! disabled and what Gear1 adds.
 //!
 //! Nodes are copied in their order, phandles and all; memory, CPUs, PSCI and `/chosen` are the VM's.
@@ -72,7 +72,7 @@ pub struct Served<'a> {
     pub page: u32,
 }
 
-/// What the boot knows of the device VM.
+/// What the boot knows of the VM.
 #[derive(Clone, Debug)]
 pub struct Facts<'f, 'a> {
     /// The VM.
@@ -91,8 +91,8 @@ pub struct Facts<'f, 'a> {
     pub pl061: &'f [BootPl061],
     /// Memory that device-dax offers to userspace, what describes it included.
     pub slices: &'f [Region],
-    /// The region shared with Gear2.
-    pub control: Region,
+    /// The region shared with Gear2; without, the VM is no device VM.
+    pub control: Option<Region>,
     /// What the device model serves.
     pub served: &'f [Served<'a>],
 }
@@ -304,9 +304,12 @@ impl Maker<'_, '_> {
     fn gearv(&mut self) {
         let facts = self.facts;
         let both = |region: &Region| [region.start, region.bytes()];
+        let Some(control) = facts.control else {
+            return;
+        };
         self.out.begin("gearv");
         self.out.text("compatible", "gearv,device-vm");
-        self.out.longs("control", &both(&facts.control));
+        self.out.longs("control", &both(&control));
         self.out.longs("window", &both(&facts.vm.window()));
         for served in facts.served {
             let device = &served.device;

@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use gear1_abi::boot::{BootChannel, BootInfo, BootPl061, ChannelKind, IrqOwner, MAX_PL061};
+use gear1_abi::boot::{BootChannel, BootInfo, BootPl061, ChannelKind, MAX_PL061};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::{Ipa, Pa};
 use gear1_core::physical::PhysicalMemory;
@@ -18,16 +18,14 @@ use gear2_protocol::{
     DOORBELL_GEAR2, MAX_DEVICES, REGION_SIZE, VIRTIO_INTERRUPT_ACK, VIRTIO_QUEUE_NOTIFY,
     VIRTIO_STRIDE, doorbell_device, line_of_channel,
 };
-use gearv_manifest::blob::Blob;
-use gearv_manifest::{MAX_VIRTIO, MEMORY_ALIGN, Manifest, Payload, VirtioDevice, VirtioKind, Vm};
+use gearv_manifest::{MAX_VIRTIO, MEMORY_ALIGN, Manifest, VirtioDevice, VirtioKind, Vm};
 
 use crate::dax;
 use crate::device_tree::{self, Facts, Served};
-use crate::devices::{self, Owned};
-use crate::fdt::{Board, Uart};
+use crate::fdt::Board;
 use crate::flat;
 use crate::layout::FreeMemory;
-use crate::random::guest_seed;
+use crate::passed::{MAPPING_TABLES, Passed};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 use crate::table_memory::BootTables;
@@ -43,8 +41,6 @@ const FIRST_INTID: u32 = 232;
 /// Where in the window the doorbell page and the register pages lie.
 const DOORBELLS: u64 = 0x8_0000;
 const REGISTERS: u64 = 0x9_0000;
-/// Tables that a mapping takes at most, beside those of its GiBs.
-const MAPPING_TABLES: u64 = 5;
 /// The first registers of a virtio-mmio device (virtio 1.2, 4.2.2): magic, version, device type and
 /// vendor, which is the device model's.
 const VIRTIO_MAGIC: u32 = u32::from_le_bytes(*b"virt");
@@ -57,10 +53,8 @@ const UUID: [u8; 16] = *b"GearV shared\0\0\0\0";
 #[derive(Clone, Debug)]
 pub struct DeviceVm<'m, 'a> {
     manifest: &'m Manifest<'a>,
-    /// The VM.
-    pub vm: &'m Vm<'a>,
-    owned: Owned<'a>,
-    tree: Blob<'m>,
+    /// The VM, with the devices that it owns.
+    pub own: Passed<'m, 'a>,
 }
 
 /// Memory that the device VM shares.
@@ -82,41 +76,26 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         let Some(vm) = manifest.device_vm() else {
             return Ok(None);
         };
-        let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
-        let owned = devices::resolve(vm, intids(manifest), &tree, board)?;
-        Ok(Some(Self {
-            manifest,
-            vm,
-            owned,
-            tree,
-        }))
-    }
-
-    /// Tells whether the VM has this UART.
-    #[must_use]
-    pub fn has_uart(&self, uart: &Uart) -> bool {
-        let page = Region::new(uart.base, uart.base + 1);
-        self.owned.contains(&page)
+        let own = Passed::find(vm, intids(manifest), tree, board)?;
+        Ok(Some(Self { manifest, own }))
     }
 
     /// Returns the first address behind all that the VM sees beside memory.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        let pages = self.owned.pages.iter().map(|page| page.end);
-        pages.fold(self.vm.window().end, u64::max)
+        self.own.limit().max(self.own.vm.window().end)
     }
 
     /// Returns how many tables all mappings take at most, in all trees.
     #[must_use]
     pub fn table_count(&self) -> u64 {
         let tables = |bytes: u64| (bytes >> 30) + MAPPING_TABLES;
-        let owned = self.owned.pages.iter().map(|page| tables(page.bytes()));
         let guests = self.manifest.virtio_vms().map(|vm| {
             // Its memory and what is before it, its register page in both trees.
             tables(vm.memory.bytes) + 3 * MAPPING_TABLES
         });
         // The control region in both trees.
-        owned.chain(guests).sum::<u64>() + 3 * MAPPING_TABLES
+        self.own.table_count() + guests.sum::<u64>() + 3 * MAPPING_TABLES
     }
 
     /// Takes the memory that is shared, zero but for what makes Linux offer it to the device model.
@@ -164,7 +143,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         shared: &Shared,
         starts: &[Pa],
         board: &Board,
-        [memory, initrd]: [Region; 2],
+        regions: [Region; 2],
     ) -> Result<Vec<u8>, Refusal> {
         let guests: Vec<(&Vm<'a>, Region)> = self.guests(starts).collect();
         let slices = core::iter::once(shared.control).chain(guests.iter().map(|(_, all)| *all));
@@ -182,25 +161,13 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
             })
         });
         let facts = Facts {
-            vm: self.vm,
-            owned: &self.owned,
-            memory,
-            initrd,
-            bootargs: match self.vm.payload {
-                Payload::Linux {
-                    cmdline,
-                    kernel: _,
-                    initrd: _,
-                } => cmdline,
-                Payload::Flat { .. } => "",
-            },
-            seed: guest_seed(&board.seed, self.vm.id.reg() as u32),
             pl061: &self.pl061(),
             slices: &slices,
-            control: shared.control,
+            control: Some(shared.control),
             served: &served.collect::<Vec<_>>(),
+            ..self.own.facts(board, regions)
         };
-        device_tree::make(&self.tree, &facts)
+        device_tree::make(&self.own.tree, &facts)
     }
 
     /// Maps all that the VM sees beside its own memory, and the register pages in the guests.
@@ -212,25 +179,18 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         roots: &[Stage2],
         tables: &mut BootTables<'_, M>,
     ) -> Result<(), Refusal> {
-        let Some(own) = roots.get(self.vm.id.index()) else {
+        let Some(own) = roots.get(self.own.vm.id.index()) else {
             return Ok(());
         };
+        self.own.map(own, tables)?;
         let mut map = |tree: &Stage2, ipa: u64, region: Region, attributes: Attributes| {
             let (start, size) = (Pa::new(region.start), region.bytes());
             let mapped = tree.map(tables, Ipa::new(ipa), start, size, attributes);
             mapped.map_err(|error| {
-                let name = self.vm.name;
+                let name = self.own.vm.name;
                 refusal!(Machine, "/vms/{name}: {ipa:#x} cannot be mapped: {error:?}")
             })
         };
-        for page in &self.owned.pages {
-            map(
-                own,
-                page.start,
-                *page,
-                Attributes::DEVICE.with_state(PageState::Owned),
-            )?;
-        }
         let borrowed = Attributes::DATA.with_state(PageState::SharedBorrowed);
         let guests: Vec<(&Vm<'a>, Region)> = self.guests(starts).collect();
         for region in core::iter::once(shared.control).chain(guests.iter().map(|(_, all)| *all)) {
@@ -238,7 +198,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
             map(own, description.start, description, Attributes::DATA)?;
             map(own, region.start, region, borrowed)?;
         }
-        let registers = self.vm.window_ipa + REGISTERS;
+        let registers = self.own.vm.window_ipa + REGISTERS;
         let written = Attributes {
             write: true,
             ..Attributes::REGISTERS
@@ -275,16 +235,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
 
     /// Tells the runtime what the VM owns, and which channels there are.
     pub fn fill(&self, info: &mut BootInfo) {
-        let owner = IrqOwner::vm(self.vm.id.index()).unwrap_or_default();
-        for interrupt in &self.owned.interrupts {
-            let at = interrupt.intid as usize;
-            if let Some(slot) = info.irq_owner.get_mut(at) {
-                *slot = owner;
-            }
-            if let Some(word) = info.irq_edge.get_mut(at / 32) {
-                *word |= u32::from(interrupt.is_edge) << (at % 32);
-            }
-        }
+        self.own.fill(info);
         for (slot, pl061) in info.pl061.iter_mut().zip(self.pl061()) {
             *slot = pl061;
         }
@@ -319,7 +270,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
                 number: 0,
             });
         }
-        if vm.id != self.vm.id {
+        if vm.id != self.own.vm.id {
             return list;
         }
         let doorbells = vm.window_ipa + DOORBELLS;
@@ -340,12 +291,12 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     }
 
     fn pl061(&self) -> Vec<BootPl061> {
-        let window = (self.vm.window_ipa..).step_by(PAGE_SIZE as usize);
+        let window = (self.own.vm.window_ipa..).step_by(PAGE_SIZE as usize);
         let blocks = intids(self.manifest).zip(window);
         let blocks = blocks.map(|(intid, ipa)| BootPl061 {
             ipa,
             intid,
-            vm: self.vm.id.reg() as u32,
+            vm: self.own.vm.id.reg() as u32,
         });
         blocks.collect()
     }

@@ -24,6 +24,7 @@ pub mod gear2;
 pub mod guest_dt;
 pub mod layout;
 pub mod linux;
+pub mod passed;
 pub mod prepare;
 pub mod random;
 pub mod refusal;

@@ -93,6 +93,7 @@ pub fn place<'a>(
             image,
             load_offset,
             entry_offset,
+            cmdline: _,
         } => {
             let file = find(archive, vm, "image", image)?;
             check_room(vm, "image", load_offset.saturating_add(length(&file)), room)?;

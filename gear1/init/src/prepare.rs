@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use gear1_abi::boot::{
     BOOT_MAGIC, BootChannel, BootCpu, BootInfo, BootVm, IrqOwner, MAX_CHANNELS, MAX_INTIDS,
+    RealTime,
 };
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
@@ -18,13 +19,16 @@ use gear1_core::addr::{Ipa, Pa, Va};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage1;
 use gear1_core::stage2::{Attributes, Geometry, Stage2};
-use gearv_manifest::{Archive, CpuIndex, MANIFEST_MEMBER, Manifest, Privilege, VmKind};
+use gearv_manifest::{
+    Archive, CpuIndex, GicMode, MANIFEST_MEMBER, Manifest, Privilege, Vm, VmKind,
+};
 
 use crate::device_vm::{DeviceVm, memory_attributes};
 use crate::el2::{self, Runtime};
 use crate::fdt::{Board, Uart};
 use crate::gear2;
 use crate::layout::{self, FreeMemory};
+use crate::passed::{Passed, check_owners};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 use crate::table_memory::BootTables;
@@ -45,7 +49,7 @@ const SPARE_TABLES: u64 = 8;
 const GIC_VERSIONS: &[u32] = &[2, 3];
 /// Bytes of GICV, which a guest finds where GICC is.
 const GICV_SIZE: u64 = 0x2000;
-const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device];
+const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device, VmKind::RealTime];
 const PRIVILEGES: &[Privilege] = &[Privilege::El0];
 
 /// What init starts from.
@@ -98,18 +102,23 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let taken = taken(given);
     let manifest = read_manifest(blob, board, &taken)?;
     let device_vm = DeviceVm::find(&manifest, given.tree, board)?;
-    let geometry = geometry(given, &manifest, device_vm.as_ref())?;
+    let real_time = Passed::find_real_time(&manifest, given.tree, board)?;
+    let passed = real_time.iter().chain(device_vm.as_ref().map(|vm| &vm.own));
+    check_owners(passed.clone())?;
+    let has_uart = |uart: &Uart| passed.clone().any(|vm| vm.has_uart(uart));
+    let geometry = geometry(given, &manifest, device_vm.as_ref(), &real_time)?;
 
     let mut free = FreeMemory::new(&board.memory, &taken);
     let fixed = layout::take_fixed(&mut free, &manifest)?;
-    let pool_size = pool_size(&manifest, &geometry, device_vm.as_ref());
+    let pool_size = pool_size(&manifest, &geometry, device_vm.as_ref(), &real_time);
     let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
     let pool = Region::new(pool, pool + pool_size);
     let runtime = el2::load(given.runtime, board, pool, &mut free, memory)?;
     let shared = device_vm.as_ref().map(|vm| vm.take(&mut free, memory));
     let shared = shared.transpose()?;
     let device_vm = device_vm.as_ref().zip(shared.as_ref());
-    let uart = gear2_uart(board, device_vm.map(|(vm, _)| vm));
+    // Unless a VM has it.
+    let uart = board.uart.filter(|uart| !has_uart(uart));
     let image = member(manifest.gear2.image)?.data;
     let counter_hz = given.counter_hz;
     let sources = gear2::Sources {
@@ -125,12 +134,17 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let starts = layout::take_rest(&mut free, &manifest, &fixed)?;
     let mut prepared = Vec::new();
     for (vm, start) in manifest.vms.iter().zip(&starts) {
-        let device_vm = device_vm.filter(|(device_vm, _)| device_vm.vm.id == vm.id);
+        let device_vm = device_vm.filter(|(device_vm, _)| device_vm.own.vm.id == vm.id);
+        let owner = real_time.iter().find(|owner| owner.vm.id == vm.id);
+        let own_tree =
+            owner.map(|owner| move |memory, initrd| owner.device_tree(board, [memory, initrd]));
         let make = device_vm.map(|(device_vm, shared)| {
             let starts = &starts;
             move |memory, initrd| device_vm.device_tree(shared, starts, board, [memory, initrd])
         });
         let make = make.as_ref().map(|make| make as &vm::MakeTree<'_>);
+        let own_tree = own_tree.as_ref().map(|make| make as &vm::MakeTree<'_>);
+        let make = make.or(own_tree);
         prepared.push(vm::prepare(vm, *start, make, &archive, board, &mut free)?);
     }
 
@@ -165,10 +179,15 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
         let attributes = memory_attributes(&manifest, vm);
         *slot = prepared.load(vm, archive_pa, attributes, root, &mut tables)?;
         if board.gic.version == 2 {
-            map_gicv(board, root, &mut tables)?;
+            map_cpu_interface(board, vm, root, &mut tables)?;
         }
         let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
         log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
+    }
+    for vm in &real_time {
+        if let Some(root) = roots.get(vm.vm.id.index()) {
+            vm.map(root, &mut tables)?;
+        }
     }
     if let Some((device_vm, shared)) = device_vm {
         device_vm.map(shared, &starts, &roots, &mut tables)?;
@@ -177,10 +196,12 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let mut info = blank_boot_info();
     fill_machine(&mut info, given, uart, &runtime, &manifest);
     info.vtcr_el2 = geometry.vtcr();
+    info.root_size = geometry.root_size();
     info.null_root = null.root().get();
     info.gear2 = gear2;
     info.vms = boot_vms;
     fill_vms(&mut info, board, &manifest);
+    real_time.iter().for_each(|vm| vm.fill(&mut info));
     if let Some((device_vm, _)) = device_vm {
         device_vm.fill(&mut info);
     }
@@ -212,15 +233,26 @@ fn check_board(given: &Given<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Gives a VM the virtual CPU interface as its GICC (Arm IHI 0048, 5.5).
-fn map_gicv<M: PhysicalMemory>(
+/// Gives a VM the virtual CPU interface as its GICC (Arm IHI 0048, 5.5), or the real one.
+fn map_cpu_interface<M: PhysicalMemory>(
     board: &Board,
+    vm: &Vm<'_>,
     stage2: &Stage2,
     tables: &mut BootTables<'_, M>,
 ) -> Result<(), Refusal> {
-    let (ipa, pa) = (Ipa::new(board.gic.gicr), Pa::new(board.gic.gicv));
+    let interface = match vm.gic {
+        GicMode::PassThrough => board.gic.gicr,
+        GicMode::Emulated => board.gic.gicv,
+    };
+    let (ipa, pa) = (Ipa::new(board.gic.gicr), Pa::new(interface));
     let mapped = stage2.map(tables, ipa, pa, GICV_SIZE, Attributes::DEVICE);
-    mapped.map_err(|error| refusal!(Machine, "GICV cannot be mapped: {error:?}"))
+    let name = vm.name;
+    mapped.map_err(|error| {
+        refusal!(
+            Machine,
+            "/vms/{name}: its CPU interface cannot be mapped: {error:?}"
+        )
+    })
 }
 
 /// Returns the memory that is not free.
@@ -263,17 +295,11 @@ fn read_manifest<'a>(
     })
 }
 
-/// Returns the boot UART, unless the device VM has it.
-fn gear2_uart(board: &Board, device_vm: Option<&DeviceVm<'_, '_>>) -> Option<Uart> {
-    board
-        .uart
-        .filter(|uart| device_vm.is_none_or(|vm| !vm.has_uart(uart)))
-}
-
 fn geometry(
     given: &Given<'_>,
     manifest: &Manifest<'_>,
     device_vm: Option<&DeviceVm<'_, '_>>,
+    real_time: &[Passed<'_, '_>],
 ) -> Result<Geometry, Refusal> {
     let board = given.board;
     let gear2_end = gear2_layout::HEAP + manifest.gear2.memory_bytes;
@@ -291,6 +317,7 @@ fn geometry(
     let owned = device_vm.map(DeviceVm::limit);
     let ends = memory.chain(guests).chain(consoles).chain(devices);
     let ends = ends.chain(virtio).chain(owned);
+    let ends = ends.chain(real_time.iter().map(Passed::limit));
     let limit = ends.fold(gear2_end, u64::max);
     Geometry::choose(given.pa_range, limit).ok_or_else(|| {
         refusal!(
@@ -304,6 +331,7 @@ fn pool_size(
     manifest: &Manifest<'_>,
     geometry: &Geometry,
     device_vm: Option<&DeviceVm<'_, '_>>,
+    real_time: &[Passed<'_, '_>],
 ) -> u64 {
     // Level 2 tables of a range that begins anywhere, and a level 1 table.
     let tables = |bytes: u64| (bytes >> 30) + 3;
@@ -314,7 +342,8 @@ fn pool_size(
         .iter()
         .map(|vm| tables(vm.memory.bytes) + SPARE_TABLES);
     let shared = device_vm.map_or(0, DeviceVm::table_count);
-    roots + (gear2 + vms.sum::<u64>() + shared) * PAGE_SIZE
+    let passed: u64 = real_time.iter().map(Passed::table_count).sum();
+    roots + (gear2 + vms.sum::<u64>() + shared + passed) * PAGE_SIZE
 }
 
 fn fill_machine(
@@ -326,12 +355,14 @@ fn fill_machine(
 ) {
     let board = given.board;
     let gear2_cpus = manifest.gear2_cpus(board.cpus.len());
+    let real_time = manifest.real_time_cpus();
     info.cpu_count = board.cpus.len() as u32;
     for (index, (slot, cpu)) in info.cpus.iter_mut().zip(&board.cpus).enumerate() {
         *slot = BootCpu {
             mpidr: cpu.mpidr,
             release_addr: cpu.release_addr,
             gear2: CpuIndex::new(index).is_some_and(|cpu| gear2_cpus.contains(cpu)),
+            real_time: CpuIndex::new(index).is_some_and(|cpu| real_time.contains(cpu)),
         };
     }
     info.enable_method = board.enable_method;
@@ -363,6 +394,8 @@ fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
         slot.first_vcpu = next;
         slot.gicd_ipa = board.gic.gicd;
         slot.gicr_ipa = board.gic.gicr;
+        slot.powers_machine = vm.may_power_off;
+        slot.real_time = real_time(vm);
         for vcpu in 0..vm.vcpu_count {
             let cpu = manifest.start_cpu(vm, vcpu, board.cpus.len());
             let home = info.home_cpu.get_mut(next as usize + vcpu).zip(cpu);
@@ -373,6 +406,15 @@ fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
         next += vm.vcpu_count as u16;
     }
     info.vcpu_count = next.into();
+}
+
+/// Returns how Gear1 is to run a VM.
+fn real_time(vm: &Vm<'_>) -> RealTime {
+    match (vm.kind, vm.gic) {
+        (VmKind::RealTime, GicMode::PassThrough) => RealTime::PassThrough,
+        (VmKind::RealTime, GicMode::Emulated) => RealTime::Emulated,
+        (VmKind::Guest | VmKind::Device, GicMode::PassThrough | GicMode::Emulated) => RealTime::No,
+    }
 }
 
 fn blank_boot_info() -> Box<BootInfo> {
@@ -386,6 +428,7 @@ fn blank_boot_info() -> Box<BootInfo> {
         mair_el2: 0,
         tcr_el2: 0,
         vtcr_el2: 0,
+        root_size: 0,
         null_root: 0,
         null_vmid: 0,
         boot_page: 0,

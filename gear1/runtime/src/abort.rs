@@ -3,6 +3,7 @@
 //!
 //! Requirements: G1-FLT-001 to G1-FLT-005.
 
+use gear1_abi::boot::RealTime;
 use gear1_abi::call::VcpuState;
 use gear1_abi::event::{Event, Fault, Mmio};
 use gear1_abi::exit::ExitReason;
@@ -19,7 +20,7 @@ use gear1_core::vgic::{Kicks, VcpuIndex, shows_list_registers};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
-use crate::{channel, lifecycle, log, vcpu, vgic};
+use crate::{channel, lifecycle, log, passthrough, realtime, vcpu, vgic};
 
 /// Size of a distributor's registers: GICv2's has one page, and other devices follow.
 const GICD_SIZE: u64 = if Gic::VERSION == 2 { 0x1000 } else { 0x1_0000 };
@@ -31,6 +32,9 @@ const PSTATE_EL: u64 = 0xc;
 /// A data abort of a guest.
 #[inline(never)]
 pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+    if realtime::is_stopping(cpu) {
+        return vcpu::after_interrupt(cpu, machine, realtime::STOPPED);
+    }
     let abort = syndrome.data_abort();
     let Some(ipa) = faulting_ipa(cpu, abort) else {
         return Resume::Same;
@@ -64,6 +68,10 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
     {
         return resume;
     }
+    if cpu.data.real_time != RealTime::No {
+        // Nobody emulates devices for it.
+        return reflect(cpu, machine, syndrome, ipa);
+    }
     forward(cpu, machine, abort, ipa)
 }
 
@@ -83,7 +91,7 @@ fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
 
 /// Which part of the virtual GIC an access reaches.
 #[derive(Clone, Copy)]
-enum GicFrame {
+pub(crate) enum GicFrame {
     Distributor,
     Redistributor(VcpuIndex),
 }
@@ -91,6 +99,9 @@ enum GicFrame {
 /// Emulates an access to the virtual GIC.
 #[inline]
 fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offset: u64) -> Resume {
+    if cpu.data.real_time == RealTime::PassThrough {
+        return passthrough::access(cpu, machine, abort, frame, offset);
+    }
     let size = abort.size_log2();
     let register = abort.register();
     vcpu::skip_instruction();
@@ -180,6 +191,9 @@ fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Resu
 /// An instruction fetch from where nothing is.
 #[inline(never)]
 pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+    if realtime::is_stopping(cpu) {
+        return vcpu::after_interrupt(cpu, machine, realtime::STOPPED);
+    }
     match faulting_ipa(cpu, syndrome.data_abort()) {
         Some(ipa) => reflect(cpu, machine, syndrome, ipa),
         None => Resume::Same,

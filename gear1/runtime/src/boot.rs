@@ -1,6 +1,6 @@
 //! From init's hand-over to the first entry of Gear2, on every CPU.
 
-use gear1_abi::boot::{BootInfo, IrqOwner, MAX_INTIDS};
+use gear1_abi::boot::{BootCpu, BootInfo, IrqOwner, MAX_INTIDS, RealTime};
 use gear1_abi::call::VmState;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VmId};
 use gear1_abi::layout::gear2;
@@ -21,6 +21,7 @@ use crate::gic::{Gic, HostGic};
 use crate::halt::{HaltReason, halt_early};
 use crate::log;
 use crate::machine::{self, CPUS, Cpu, MACHINE, Machine};
+use crate::realtime;
 
 const VMID_SHIFT: u32 = 48;
 
@@ -101,12 +102,22 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &gear1_abi::boot::BootVm) {
             continue;
         };
         if let Some(mut context) = machine::claim_context(vcpu) {
-            context.hcr = hcr::GUEST;
+            context.hcr = guest_hcr(vm.real_time);
             context.vttbr = vttbr(vm.root, vm.vmid);
             context.vmpidr = psci::vmpidr(index);
         }
         let home = boot.home_cpu.get(vcpu.index()).copied().unwrap_or(0);
         machine::vcpu(vcpu).set_home(CpuIndex::new(usize::from(home)).unwrap_or_default());
+    }
+}
+
+/// Returns HCR_EL2 for a guest. A real-time one waits on its own CPU, and with pass-through takes
+/// its IRQs itself; FMO alone traps its SGIs (Arm IHI 0069, 12.2.17).
+fn guest_hcr(real_time: RealTime) -> u64 {
+    match real_time {
+        RealTime::No => hcr::GUEST,
+        RealTime::Emulated => hcr::GUEST & !hcr::TWI,
+        RealTime::PassThrough => hcr::GUEST & !hcr::TWI & !hcr::IMO,
     }
 }
 
@@ -146,16 +157,17 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
         firmware::cpu_off(boot.enable_method);
     }
     log::log(cpu.index(), RecordId::CpuUp, [cpu::affinity(), 0, 0]);
-    if !boot
-        .cpus
-        .get(cpu.index().index())
-        .is_some_and(|cpu| cpu.gear2)
-    {
-        // The boot CPU may be none of Gear2's: its work is done.
+    let here = boot.cpus.get(cpu.index().index());
+    if here.is_some_and(|cpu| cpu.real_time) {
+        enable_interrupts(boot, cpu.index());
+        realtime::start(cpu, machine);
+    } else if here.is_some_and(|cpu| cpu.gear2) {
+        enable_interrupts(boot, cpu.index());
+        enter_gear2(cpu, boot);
+    } else {
+        // The boot CPU may be nobody's: its work is done.
         firmware::cpu_off(boot.enable_method);
     }
-    enable_interrupts(boot, cpu.index());
-    enter_gear2(cpu, boot);
 }
 
 /// Says how the interrupts that have an owner trigger, and turns on the other
@@ -169,9 +181,15 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
             Gic::configure_spi(intid, edge);
         }
     }
+    // Real-time VMs first: they wait for nobody.
+    start_cpus(cpu, boot, |other| other.real_time);
+    start_cpus(cpu, boot, |other| other.gear2);
+}
+
+fn start_cpus(cpu: &Cpu, boot: &'static BootInfo, wanted: impl Fn(&BootCpu) -> bool) {
     for (number, other) in (0..boot.cpu_count as usize).zip(&boot.cpus) {
         if number != 0
-            && other.gear2
+            && wanted(other)
             && let Some(index) = CpuIndex::new(number)
             && let Err(error) = start::start_secondary(boot, index)
         {
@@ -187,10 +205,17 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
 /// Routes the interrupts to this CPU whose owners live here.
 fn enable_interrupts(boot: &BootInfo, index: CpuIndex) {
     for (intid, owner) in (0..MAX_INTIDS as u32).zip(&boot.irq_owner) {
-        if intid >= FIRST_SPI && *owner != IrqOwner::NONE && home(boot, *owner) == index.index() {
+        let here = *owner != IrqOwner::NONE && home(boot, *owner) == index.index();
+        if intid >= FIRST_SPI && here && !is_passed_through(boot, *owner) {
             Gic::enable_spi(index, intid);
         }
     }
+}
+
+/// Tells whether an owner enables its interrupts itself.
+fn is_passed_through(boot: &BootInfo, owner: IrqOwner) -> bool {
+    let vm = owner.vm_index().and_then(|index| boot.vms.get(index));
+    vm.is_some_and(|vm| vm.real_time == RealTime::PassThrough)
 }
 
 /// Returns the CPU that an owner's interrupts go to: a VM's first vCPU's home,

@@ -13,7 +13,7 @@ use crate::boot::GUEST_SPIS;
 use crate::gic::{Gic, HostGic};
 use crate::halt::{HaltReason, halt};
 use crate::machine::{self, Cpu, Machine, RINGS};
-use crate::{channel, lifecycle, next, reply, signal, vcpu, vgic};
+use crate::{channel, lifecycle, next, realtime, reply, signal, vcpu, vgic};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
@@ -120,6 +120,7 @@ fn irq_set(cpu: &Cpu, machine: &Machine, regs: &Regs) -> Answer {
     if !(32..32 + GUEST_SPIS as u32).contains(&intid.number()) || level > 1 {
         return Err(Status::Invalid);
     }
+    realtime::refuse(machine, vm_id)?;
     let set = |gic: &mut VmGic| gic.set_line(vgic::gic_index(0), intid, level != 0);
     if vgic::change_vm_gic(cpu, machine, vm_id, set) {
         Ok(NOTHING)

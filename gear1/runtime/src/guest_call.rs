@@ -1,7 +1,7 @@
 //! Calls and waits of guests: HVC, SMC, WFI and WFE.
 
 use gear1_abi::ABI_VERSION;
-use gear1_abi::boot::BootRegion;
+use gear1_abi::boot::{BootRegion, RealTime};
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::exit::ExitReason;
@@ -14,7 +14,7 @@ use gear1_core::vcpu::Attention;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{lifecycle, signal, vcpu, vgic};
+use crate::{lifecycle, realtime, signal, vcpu, vgic};
 
 /// HVC: the PC is behind the instruction already.
 #[inline(never)]
@@ -57,19 +57,23 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
         Call::Off => return cpu_off(cpu, reason),
         Call::Standby => {
             cpu.frame().set_reg(0, ret::SUCCESS);
-            return block(cpu, machine, reason);
+            return realtime::suspend(cpu).unwrap_or_else(|| block(cpu, machine, reason));
         }
         Call::PowerDown {
             entry,
             context,
             system,
-        } => match may_power_down(machine, &loaded, entry, system) {
-            Ok(()) => {
-                loaded.shared.request_resume(entry, context);
-                return power_down(cpu, machine, reason);
+        } if cpu.data.real_time != RealTime::PassThrough => {
+            match may_power_down(machine, &loaded, entry, system) {
+                Ok(()) => {
+                    loaded.shared.request_resume(entry, context);
+                    return power_down(cpu, machine, reason);
+                }
+                Err(error) => error,
             }
-            Err(error) => error,
-        },
+        }
+        // The interface's state would be lost: only standby is offered.
+        Call::PowerDown { .. } => ret::DENIED,
         Call::SystemOff => return lifecycle::end(cpu, machine, reason, VmEnd::Off),
         Call::SystemReset => return lifecycle::end(cpu, machine, reason, VmEnd::Reset),
     };
@@ -184,7 +188,7 @@ fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
     let to_gear2 = matches!(
         function & 0xffff_0000,
         guest::VENDOR_HYP_32 | guest::VENDOR_HYP_64
-    );
+    ) && cpu.data.real_time == RealTime::No;
     let mut results = None;
     match function {
         guest::EXIT_STATS => {

@@ -9,10 +9,11 @@
 //! Loading wipes all of the VM's memory and copies its images from the archive,
 //! at most one window a call, so that no deadline waits for it.
 
+use gear1_abi::boot::RealTime;
 use gear1_abi::call::{Status, VcpuState, VmState};
 use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::VmId;
+use gear1_abi::id::{VcpuId, VmId};
 use gear1_abi::layout::el2::WINDOW_SIZE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
@@ -21,7 +22,7 @@ use gear1_arch::window::load_piece;
 use gear1_core::vcpu::Attention;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
-use crate::{channel, log, signal, vcpu, vgic};
+use crate::{channel, log, realtime, signal, vcpu, vgic};
 
 /// Result of a call: X1 to X6.
 type Answer = Result<[u64; 6], Status>;
@@ -66,7 +67,19 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
         .into_iter()
         .any(|state| shared.transition(state, VcpuState::Off));
         if !off && shared.state() == VcpuState::Running {
-            signal::attention(cpu, machine, vcpu_id, Attention::STOP);
+            stop_running(cpu, machine, id, vcpu_id);
+        }
+    }
+    realtime::freeze(cpu, machine, id);
+}
+
+/// Asks a vCPU inside its guest to leave. With pass-through a kick would be the guest's own interrupt:
+/// `realtime::freeze` follows.
+fn stop_running(cpu: &Cpu, machine: &Machine, vm: VmId, id: VcpuId) {
+    match machine::boot_vm(machine, vm).real_time {
+        RealTime::PassThrough => machine::vcpu(id).raise(Attention::STOP),
+        RealTime::No | RealTime::Emulated => {
+            signal::attention(cpu, machine, id, Attention::STOP);
         }
     }
 }
@@ -165,6 +178,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     if vm.state != VmState::Loaded {
         return Err(Status::WrongState);
     }
+    realtime::thaw(machine, id);
     vm.state = VmState::Running;
     // G1-TIM-005: its virtual count begins at 0.
     vm.started = gear1_arch::cpu::now();

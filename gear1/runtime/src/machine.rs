@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 
-use gear1_abi::boot::BootInfo;
+use gear1_abi::boot::{BootInfo, RealTime};
 use gear1_abi::call::VmState;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
@@ -76,6 +76,12 @@ pub(crate) struct CpuData {
     pub(crate) has_ras: bool,
     /// List registers of this CPU.
     pub(crate) list_registers: usize,
+    /// Whether it is a real-time VM's CPU, and how.
+    pub(crate) real_time: RealTime,
+    /// The real-time vCPU that is all it runs.
+    pub(crate) own: Option<VcpuId>,
+    /// That vCPU's VM asked to be loaded anew.
+    pub(crate) restart: bool,
 }
 
 impl CpuData {
@@ -101,6 +107,9 @@ impl CpuData {
             misreports_stage2: false,
             has_ras: false,
             list_registers: 0,
+            real_time: RealTime::No,
+            own: None,
+            restart: false,
         }
     }
 }

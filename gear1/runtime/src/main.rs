@@ -26,6 +26,8 @@ mod lifecycle;
 mod log;
 mod machine;
 mod next;
+mod passthrough;
+mod realtime;
 mod reply;
 mod signal;
 mod sysreg;

@@ -4,6 +4,7 @@
 //! OS-lock registers read as zero and ignore writes; set/way maintenance is
 //! done by address; the rest is UNDEFINED.
 
+use gear1_abi::boot::RealTime;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::layout::el2::WINDOW_SIZE;
 use gear1_abi::record::RecordId;
@@ -18,7 +19,7 @@ use gear1_core::timer::PhysicalReg;
 use gear1_core::vgic::IntId;
 
 use crate::machine::{self, Cpu, Machine};
-use crate::{abort, log, timer, vcpu, vgic};
+use crate::{abort, log, passthrough, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
 const ICC_ASGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 6);
@@ -143,6 +144,12 @@ fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> 
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::Sgi);
+    if cpu.data.real_time == RealTime::PassThrough {
+        if id == ICC_SGI1R_EL1 {
+            passthrough::sgi1r(machine, &loaded, value);
+        }
+        return Resume::Same;
+    }
     vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| match id {
         ICC_SGI1R_EL1 => gic.sgi1r_loaded(index, value, lrs),
         // One security state: both name Group 0.

@@ -4,6 +4,7 @@
 //! loaded while Gear2 runs, and moves only when another vCPU is run here.
 //! *Running*: it executes.
 
+use gear1_abi::boot::RealTime;
 use gear1_abi::call::VcpuState;
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
@@ -21,7 +22,7 @@ use gear1_core::vgic::IntId;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::vgic::{change_gic, flush_gic};
-use crate::{event, reply, timer};
+use crate::{event, realtime, reply, timer};
 
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
@@ -246,6 +247,11 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Re
         data.exit = Some((loaded.id, reason, cpu::now()));
         data.world.leave_guest(context, gear2);
     }
+    if cpu.data.real_time != RealTime::No
+        && let Some(machine) = cpu.data.machine
+    {
+        return realtime::left(cpu, machine, event);
+    }
     event::deliver(cpu, event);
     cpu.set_gear2();
     Resume::Switch
@@ -256,6 +262,10 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Re
 pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     if let Some(event) = prepare_entry(cpu, machine) {
         return leave_as_is(cpu, reason, event);
+    }
+    if cpu.data.real_time != RealTime::No {
+        machine::cpu_shared(cpu.index()).take_wake();
+        return Resume::Same;
     }
     let running = cpu.data.loaded.as_ref().map(|loaded| loaded.id);
     match event::pending_event(cpu, running) {

@@ -114,13 +114,15 @@ fn reads_a_flat_payload() {
         .unset("/vms/linux", "kernel")
         .set("/vms/linux", "image", text("artifact:guest:bench"))
         .set("/vms/linux", "load-offset", cells(&[0x8_0000]))
-        .set("/vms/linux", "entry-offset", cells(&[64]));
+        .set("/vms/linux", "entry-offset", cells(&[64]))
+        .set("/vms/linux", "cmdline", text("seed=1"));
     accepts_vm(&tree, |vm| {
         let image = "artifact:guest:bench";
         let flat = Payload::Flat {
             image,
             load_offset: 0x8_0000,
             entry_offset: 64,
+            cmdline: "seed=1",
         };
         assert_eq!(vm.payload, flat);
         assert!(vm.payload.files().eq([image]));

@@ -426,10 +426,6 @@ fn payload_cases() -> Vec<Case> {
             two().set(other, "initrd", text("x")),
             "M-PAY-003: /vms/other: initrd: "
         ),
-        (
-            two().set(other, "cmdline", text("x")),
-            "M-PAY-003: /vms/other: cmdline: "
-        ),
         (file(""), "M-PAY-004: /vms/linux: kernel: "),
         (file("artifact:"), "M-PAY-004: /vms/linux: kernel: "),
         (file("manifest.dtb"), "M-PAY-004: /vms/linux: kernel: "),

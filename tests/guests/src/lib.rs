@@ -19,13 +19,15 @@ pub mod gic;
 pub mod machine;
 pub mod mmio;
 pub mod psci;
+pub mod realtime;
 pub mod report;
 pub mod stats;
 pub mod timer;
 pub mod uart;
+pub mod virtio;
 
 pub use boot::finish;
-pub use machine::Machine;
+pub use machine::{Machine, VirtioNode};
 
 /// Most CPUs a guest uses; `boot.s` has as many stacks.
 pub const MAX_CPUS: usize = 8;

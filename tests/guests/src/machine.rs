@@ -26,6 +26,24 @@ pub struct Machine {
     pub cpus: usize,
     /// Runs in a VM of GearV.
     pub gearv: bool,
+    /// Where its device tree lies.
+    pub tree: Range<u64>,
+    /// What the manifest says to the guest.
+    pub command_line: &'static str,
+    /// Virtio devices, in the order of their addresses.
+    pub virtio: [Option<VirtioNode>; MAX_VIRTIO],
+}
+
+/// Most virtio devices that a guest uses.
+const MAX_VIRTIO: usize = 8;
+
+/// A virtio device with registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VirtioNode {
+    /// Its registers.
+    pub registers: u64,
+    /// Its INTID.
+    pub intid: u32,
 }
 
 impl Machine {
@@ -33,7 +51,8 @@ impl Machine {
     pub(crate) fn from_dtb(address: u64) -> Option<Self> {
         let size = u32::from_be(read32(address + 4)) as usize;
         // SAFETY: the boot protocol puts the tree there; nothing writes to it.
-        let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, size) };
+        let bytes: &'static [u8] =
+            unsafe { core::slice::from_raw_parts(address as *const u8, size) };
         let root = Blob::new(bytes).ok()?.root();
         let memory = root
             .children()
@@ -55,8 +74,41 @@ impl Machine {
             uart_intid: 32 + uart.property("interrupts")?.cells()?.nth(1)?,
             cpus: cpus.count(),
             gearv: psci::is_gearv(),
+            tree: address..address + size as u64,
+            command_line: command_line(&root),
+            virtio: virtio(&root),
         })
     }
+
+    /// Returns the number that the command line gives for `name`, as in `name=7`.
+    pub fn option(&self, name: &str) -> Option<u64> {
+        let words = self.command_line.split(' ');
+        let mut values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        values.next()?.parse().ok()
+    }
+}
+
+fn command_line(root: &Node<'static>) -> &'static str {
+    let text = || root.child("chosen")?.property("bootargs")?.text();
+    text().unwrap_or("")
+}
+
+/// Returns the virtio devices; natively there are more than a guest uses, and none is looked at.
+fn virtio(root: &Node<'_>) -> [Option<VirtioNode>; MAX_VIRTIO] {
+    let mut found = [None; MAX_VIRTIO];
+    let nodes = root
+        .children()
+        .filter(|node| is(node, "compatible", "virtio,mmio"));
+    for (place, node) in found.iter_mut().zip(nodes) {
+        let intid = || Some(32 + node.property("interrupts")?.cells()?.nth(1)?);
+        *place = range(&node, 0)
+            .zip(intid())
+            .map(|(registers, intid)| VirtioNode {
+                registers: registers.start,
+                intid,
+            });
+    }
+    found
 }
 
 /// Finds a child that is not disabled and compatible with `device`.

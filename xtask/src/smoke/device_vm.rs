@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
 use super::{BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within};
@@ -21,13 +21,13 @@ const LONG: Duration = Duration::from_secs(600);
 /// How soon a device model that was killed is back.
 const BACK_SECONDS: f64 = 5.0;
 /// What leaves the guest's console.
-const LEAVE: &str = "\x1d";
+pub(crate) const LEAVE: &str = "\x1d";
 /// The file that fio writes.
 const FILE: &str = "/root/verify";
 /// The device VM's address on the bridge, the guest's, and a port there.
 const ADDRESS: &str = "10.0.2.100";
 const GUEST_ADDRESS: &str = "10.0.2.101";
-const START_PORT: u16 = 7000;
+const PORT: u16 = 7000;
 /// What the device VM's shell shows when it waits for a command.
 const PROMPT: &str = "device:";
 /// How long a shell may need to answer, and how often it is asked.
@@ -107,17 +107,21 @@ impl Smoke<'_> {
         let count = self.extent.counted_ios;
         let what = format!("{count} I/Os of {} pass Gear2 by", guest.name);
         self.check(&what, |s| {
-            let wait = format!("nc -l -p {START_PORT} < /dev/null > /dev/null");
-            let reads = reads(count);
+            // Each side waits for the other's word: to look at the counters costs exits too.
+            let wait = format!("nc -l -p {PORT} < /dev/null > /dev/null");
+            let tell =
+                |address| format!("until nc {address} {PORT} < /dev/null; do sleep 0.2; done");
+            let (reads, told) = (reads(count), tell(ADDRESS));
             shell(
                 s,
-                &format!("({wait}; {reads} > /run/fio; echo $? > /run/status) & :"),
+                &format!("({wait}; {reads} > /run/fio; echo $? > /run/status; {told}) & :"),
             )?;
             leave(s)?;
             counted.0 = json(s, "gearctl stats --json")?;
-            let start = format!("nc {GUEST_ADDRESS} {START_PORT} < /dev/null");
-            shell(s, &format!("until {start}; do sleep 0.2; done"))?;
-            counted.1 = after_ios(s, &counted.0, count)?;
+            shell_within(s, &format!("{}; {wait}", tell(GUEST_ADDRESS)), LONG)?;
+            counted.1 = json(s, "gearctl stats --json")?;
+            let served = ios(&counted.1)? - ios(&counted.0)?;
+            ensure!(served >= count, "the guest's disk served {served} I/Os");
             enter(s, guest)?;
             shell(s, FINISH)?;
             let forwarded = number(&counted.1["mmio_events"])? - number(&counted.0["mmio_events"])?;
@@ -273,7 +277,7 @@ fn fio_result(printed: &str) -> Result<String> {
 }
 
 /// Shows all that is typed in one line.
-fn widen(session: &mut Session) -> Result<()> {
+pub(crate) fn widen(session: &mut Session) -> Result<()> {
     shell(session, "stty cols 1000").map(drop)
 }
 
@@ -334,19 +338,6 @@ fn leave(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Returns the counters when the guest's disk has served so many I/Os more.
-fn after_ios(session: &mut Session, before: &Value, count: u64) -> Result<Value> {
-    let deadline = Instant::now() + LONG;
-    while Instant::now() < deadline {
-        let after = json(session, "gearctl stats --json")?;
-        if ios(&after)? >= ios(before)? + count {
-            return Ok(after);
-        }
-        thread::sleep(Duration::from_secs(1));
-    }
-    bail!("the guest's disk did not serve {count} I/Os")
-}
-
 /// Returns how many requests the guests' disks have served.
 fn ios(stats: &Value) -> Result<u64> {
     let devices = stats["devices"].as_array().into_iter().flatten();
@@ -355,14 +346,14 @@ fn ios(stats: &Value) -> Result<u64> {
 }
 
 /// Runs a command that prints one JSON value.
-fn json(session: &mut Session, command: &str) -> Result<Value> {
+pub(crate) fn json(session: &mut Session, command: &str) -> Result<Value> {
     let printed = shell_within(session, command, COMMAND)?;
     let line = printed.lines().find(|line| line.starts_with(['{', '[']));
     let line = line.with_context(|| format!("{command} prints {printed:?}"))?;
     serde_json::from_str(line).with_context(|| format!("{command} prints {line}"))
 }
 
-fn number(value: &Value) -> Result<u64> {
+pub(crate) fn number(value: &Value) -> Result<u64> {
     value
         .as_u64()
         .with_context(|| format!("{value} is no number"))

@@ -123,7 +123,7 @@ fn wait_for_done(session: &mut Session, guests: usize, timeout: Duration) -> Res
 }
 
 /// Tallies the guests' verdicts and returns how many checks passed.
-fn count_verdicts(transcript: &str, tally: &mut Tally) -> usize {
+pub(super) fn count_verdicts(transcript: &str, tally: &mut Tally) -> usize {
     let mut passed = 0;
     for line in whole_lines(transcript) {
         if line.starts_with("PASS ") {

@@ -211,4 +211,21 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         cpu_properties: ",cntfrq=1000000000",
         ..DEFAULT
     },
+    TargetTest {
+        manifest: "rt-passthrough",
+        gicv2: true,
+        native: Some("realtime"),
+        models: MODELS,
+        cpus: 3,
+        passes: 10,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "rt-emulated",
+        gicv2: true,
+        models: MODELS,
+        cpus: 3,
+        passes: 7,
+        ..DEFAULT
+    },
 ];

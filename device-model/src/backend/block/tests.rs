@@ -229,6 +229,73 @@ fn a_chain_that_breaks_a_rule_breaks_the_device_until_its_reset() {
     }
 }
 
+/// Offers request number `number` beside others: a kind, a sector, and 512 bytes for `kind` 0 and 1.
+fn offer_one_of_many(disk: &mut Disk, number: u16, kind: u32, sector: u64) {
+    let at = u64::from(number);
+    let header = HEADER + 16 * at;
+    disk.guest.put(header, &u64::from(kind).to_le_bytes());
+    disk.guest.put(header + 8, &sector.to_le_bytes());
+    disk.guest.put(STATUS + at, &[0xff]);
+    let mut pieces = vec![(header, 16, false)];
+    if kind < 2 {
+        pieces.push((BUFFER + 512 * at, 512, kind == 0));
+    }
+    pieces.push((STATUS + at, 1, true));
+    disk.guest.request(0, 3 * number, &pieces);
+}
+
+#[test]
+fn requests_that_are_there_together_are_all_done_and_completed_in_order() {
+    let mut disk = Disk::new();
+    let content = disk.file();
+    for number in [0_u64, 2] {
+        let bytes = [0xa0 + number as u8; 512];
+        disk.guest.put(BUFFER + 512 * number, &bytes);
+    }
+    // Two writes, two reads of other sectors, a flush between them.
+    for (number, kind, sector) in [(0, 1, 1), (1, 0, 5), (2, 1, 2), (3, 4, 0), (4, 0, 6)] {
+        offer_one_of_many(&mut disk, number, kind, sector);
+    }
+    disk.guest.work();
+    assert_eq!(disk.guest.used_index(0), 5);
+    let heads: Vec<u32> = (0..5).map(|index| disk.guest.used(0, index).0).collect();
+    assert_eq!(heads, [0, 3, 6, 9, 12]);
+    assert_eq!(disk.guest.get(STATUS, 5), [0; 5]);
+    assert_eq!(disk.guest.get(BUFFER + 512, 512), content[5 * 512..6 * 512]);
+    let last = disk.guest.get(BUFFER + 4 * 512, 512);
+    assert_eq!(last, content[6 * 512..7 * 512]);
+    let file = disk.file();
+    assert_eq!(file[512..1024], [0xa0; 512]);
+    assert_eq!(file[1024..1536], [0xa2; 512]);
+    assert_eq!(file[1536..], content[1536..]);
+}
+
+#[test]
+fn what_fails_among_others_fails_alone() {
+    let mut disk = Disk::new();
+    for (number, sector) in [(0, 1), (1, SECTORS as u64), (2, 2), (3, u64::MAX)] {
+        offer_one_of_many(&mut disk, number, 0, sector);
+    }
+    disk.guest.work();
+    assert_eq!(disk.guest.get(STATUS, 4), [0, 1, 0, 1]);
+    assert_eq!(disk.guest.get(BUFFER, 1), [1]);
+    assert_eq!(disk.guest.get(BUFFER + 1024, 1), [2]);
+}
+
+#[test]
+fn a_broken_chain_leaves_those_before_it_done() {
+    let mut disk = Disk::new();
+    offer_one_of_many(&mut disk, 0, 0, 1);
+    offer_one_of_many(&mut disk, 1, 0, 2);
+    let table = disk.guest.rings[0].descriptors();
+    disk.guest.describe(table, 6, (HEADER, 16, NEXT, 6));
+    disk.guest.offer(0, 6);
+    disk.guest.work();
+    assert_eq!(disk.guest.used_index(0), 2);
+    assert_eq!(disk.guest.get(STATUS, 2), [0; 2]);
+    assert_eq!(disk.guest.status() & NEEDS_RESET, NEEDS_RESET);
+}
+
 #[test]
 fn a_new_gdm_goes_on_where_the_old_one_died() {
     let mut disk = Disk::new();

@@ -26,6 +26,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
             image: "test",
             load_offset: 0,
             entry_offset: 0,
+            cmdline: "",
         },
         console: Some(Console::DEFAULT),
         may_power_off: true,

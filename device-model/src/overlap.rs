@@ -1,0 +1,94 @@
+//! Several transfers at once: an io_uring whose thread waits until all that it gave are done.
+//!
+//! Owns: the ring. Invariant: when [`Overlap::run`] has returned `Ok`, the kernel works on nothing,
+//! so that a device that is reset or broken touches its guest's memory no more.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, opcode, register::Restriction, squeue, types};
+
+use crate::sys::Direction;
+
+#[cfg(test)]
+mod tests;
+
+/// A transfer between a file at `offset` and guest RAM.
+pub(crate) struct Transfer<'a> {
+    /// The file.
+    pub(crate) file: &'a File,
+    /// Which way.
+    pub(crate) direction: Direction,
+    /// From [`Buffers::vectors`](crate::buffers::Buffers::vectors).
+    pub(crate) vectors: &'a [libc::iovec],
+    /// Place in the file.
+    pub(crate) offset: u64,
+}
+
+/// A ring that is good for reads and writes, and for nothing else.
+pub(crate) struct Overlap(IoUring);
+
+impl std::fmt::Debug for Overlap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Overlap")
+    }
+}
+
+impl Overlap {
+    /// Most transfers at once.
+    pub(crate) const MOST: usize = 32;
+
+    /// Makes a ring; a kernel may have none, or not let this process have one.
+    pub(crate) fn new() -> io::Result<Self> {
+        let mut builder = IoUring::builder();
+        let ring = builder.setup_r_disabled().build(Self::MOST as u32)?;
+        let allowed = [opcode::Readv::CODE, opcode::Writev::CODE];
+        let submitter = ring.submitter();
+        submitter.register_restrictions(&mut allowed.map(Restriction::sqe_op))?;
+        submitter.register_enable_rings()?;
+        Ok(Self(ring))
+    }
+
+    /// Does the transfers, at most [`Self::MOST`]; tells how many bytes of each were moved, 0 of one
+    /// that failed. After an error the ring is not to be used any more.
+    pub(crate) fn run(&mut self, transfers: &[Transfer<'_>]) -> io::Result<Vec<u64>> {
+        let mut moved = vec![0; transfers.len()];
+        for (transfer, number) in transfers.iter().zip(0..) {
+            let entry = entry(transfer).user_data(number);
+            // SAFETY: the vectors outlive the wait below, and the kernel has copied them when it
+            // takes the entry; what they point to is a guest's RAM, which stays mapped and which
+            // Rust holds no reference to. The descriptor is open.
+            let pushed = unsafe { self.0.submission().push(&entry) };
+            pushed.map_err(io::Error::other)?;
+        }
+        let mut left = transfers.len();
+        while left > 0 {
+            match self.0.submit_and_wait(left) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            for done in self.0.completion() {
+                if let Some(bytes) = moved.get_mut(done.user_data() as usize) {
+                    *bytes = u64::try_from(done.result()).unwrap_or(0);
+                }
+                left = left.saturating_sub(1);
+            }
+        }
+        Ok(moved)
+    }
+}
+
+fn entry(transfer: &Transfer<'_>) -> squeue::Entry {
+    let fd = types::Fd(transfer.file.as_raw_fd());
+    let (vectors, count) = (transfer.vectors.as_ptr(), transfer.vectors.len() as u32);
+    match transfer.direction {
+        Direction::Read => opcode::Readv::new(fd, vectors, count)
+            .offset(transfer.offset)
+            .build(),
+        Direction::Write => opcode::Writev::new(fd, vectors, count)
+            .offset(transfer.offset)
+            .build(),
+    }
+}

@@ -1,0 +1,169 @@
+//! The hostile driver's attacks (`tests/hostile`), which a bare-metal guest makes on the target,
+//! on devices whose guest is made of plain memory.
+
+use std::fmt;
+
+use gear2_protocol::slot;
+use hostile_driver::{
+    ARENA_SIZE, Counts, Kind, Layout, Options, Platform, SECTOR, WRITTEN_SECTORS, attack,
+    sector_byte,
+};
+
+use crate::backend::Backend;
+use crate::backend::block::Block;
+use crate::backend::console::Console;
+use crate::backend::rng::Rng;
+use crate::board::{DeviceKind, DeviceNode};
+use crate::mapping::Mapping;
+use crate::testing::{Directory, Guest, RAM, RAM_SIZE};
+
+const ARENA: u64 = RAM + 0x10_0000;
+const SECTORS: u64 = 2 * WRITTEN_SECTORS;
+const CANARY: u8 = 0xc9;
+/// Memory behind the guest's, of somebody else.
+const BEHIND: usize = 0x20_0000;
+
+/// The attacked guest, and all that was not as it should be.
+struct Attacked {
+    guest: Guest,
+    violations: Vec<String>,
+}
+
+impl Attacked {
+    /// Makes a guest whose device model believes that it has `size` bytes of memory.
+    fn new(backend: Box<dyn Backend>, again: Box<dyn Backend>, size: usize) -> Self {
+        let mut guest = Guest::new(backend);
+        guest.kill_gdm();
+        guest.memory = Mapping::of_zeroes(size).unwrap().memory(RAM).unwrap();
+        guest.start_gdm(again);
+        let attacked = Self {
+            guest,
+            violations: Vec::new(),
+        };
+        for (address, length) in attacked.canaries() {
+            attacked.guest.put(address, &vec![CANARY; length]);
+        }
+        attacked
+    }
+
+    /// Returns what the arena is not.
+    fn canaries(&self) -> [(u64, usize); 2] {
+        use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
+        let size: u64 = self.guest.memory.iter().map(|region| region.len()).sum();
+        let behind = ARENA + ARENA_SIZE;
+        [
+            (RAM, (ARENA - RAM) as usize),
+            (behind, (RAM + size - behind) as usize),
+        ]
+    }
+
+    fn attack(&mut self, kind: Kind, operations: u64, seed: u64) -> Counts {
+        let layout = Layout {
+            ram: RAM..RAM + RAM_SIZE as u64,
+            arena: ARENA,
+            registers: 0x0a00_0000,
+        };
+        let options = Options {
+            common: true,
+            operations,
+            seed,
+        };
+        attack(self, layout, kind, options)
+    }
+}
+
+impl Platform for Attacked {
+    fn read(&mut self, register: u64) -> u32 {
+        self.guest.read(register as usize)
+    }
+
+    fn write(&mut self, register: u64, size: u64, value: u64) -> bool {
+        let access = 4 | size.ilog2();
+        let value = value & (u64::MAX >> (64 - 8 * size));
+        self.guest.access(register as usize, access, value) == slot::DONE
+    }
+
+    fn load(&mut self, address: u64, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.guest.get(address, bytes.len()));
+    }
+
+    fn store(&mut self, address: u64, bytes: &[u8]) {
+        self.guest.put(address, bytes);
+    }
+
+    fn changed(&mut self) -> Option<u64> {
+        self.canaries().into_iter().find_map(|(address, length)| {
+            let bytes = self.guest.get(address, length);
+            let at = bytes.iter().position(|byte| *byte != CANARY)?;
+            Some(address + at as u64)
+        })
+    }
+
+    fn violation(&mut self, what: fmt::Arguments<'_>) {
+        self.violations.push(what.to_string());
+    }
+}
+
+fn disk(directory: &Directory) -> [Box<dyn Backend>; 2] {
+    let content: Vec<u8> = (0..SECTORS * SECTOR)
+        .map(|at| sector_byte(at / SECTOR))
+        .collect();
+    let path = directory.file("disk", &content);
+    [0, 1].map(|_| -> Box<dyn Backend> { Box::new(Block::open(&path, false).unwrap()) })
+}
+
+fn console(directory: &Directory) -> Box<dyn Backend> {
+    let node = DeviceNode {
+        channel: 0,
+        vm: "hostile".into(),
+        kind: DeviceKind::Console,
+        backend: String::new(),
+        read_only: false,
+        memory: [0; 3],
+        registers: [0; 2],
+    };
+    Box::new(Console::open(&node, directory.text()).unwrap())
+}
+
+#[test]
+fn a_disk_withstands_all_attacks() {
+    let directory = Directory::new("hostile-disk");
+    let [first, second] = disk(&directory);
+    let mut attacked = Attacked::new(first, second, RAM_SIZE);
+    let counts = attacked.attack(Kind::Block, 400, 1);
+    assert_eq!(attacked.violations, [""; 0], "{counts:?}");
+    assert!(counts.broken > 100 && counts.honest > 100, "{counts:?}");
+    let content = std::fs::read(directory.path().join("disk")).unwrap();
+    assert_eq!(content.len() as u64, SECTORS * SECTOR);
+    let kept = (WRITTEN_SECTORS * SECTOR) as usize;
+    let mut bytes = (kept as u64..).zip(&content[kept..]);
+    assert!(bytes.all(|(at, byte)| *byte == sector_byte(at / SECTOR)));
+}
+
+#[test]
+fn a_console_withstands_all_attacks() {
+    let directory = Directory::new("hostile-console");
+    let [first, second] = [0, 1].map(|_| console(&directory));
+    let mut attacked = Attacked::new(first, second, RAM_SIZE);
+    let counts = attacked.attack(Kind::Console, 400, 2);
+    assert_eq!(attacked.violations, [""; 0], "{counts:?}");
+}
+
+#[test]
+fn entropy_withstands_all_attacks() {
+    let mut attacked = Attacked::new(Box::new(Rng), Box::new(Rng), RAM_SIZE);
+    let counts = attacked.attack(Kind::Rng, 400, 3);
+    assert_eq!(attacked.violations, [""; 0], "{counts:?}");
+}
+
+/// Shows that the attacks find what they look for.
+#[test]
+fn a_device_model_that_is_wrong_about_the_memory_is_found_out() {
+    let directory = Directory::new("hostile-planted");
+    let [first, second] = disk(&directory);
+    let mut attacked = Attacked::new(first, second, RAM_SIZE + BEHIND);
+    let counts = attacked.attack(Kind::Block, 10, 4);
+    assert!(counts.violations > 10, "{counts:?}");
+    let changed = attacked.violations.iter();
+    assert!(changed.filter(|text| text.contains("has changed")).count() > 0);
+}

@@ -1,0 +1,57 @@
+//! Taking a VM's memory away, all at once: the entries of its stage-2 root become invalid, and valid
+//! again. For a guest that has no other reason to leave (Arm ARM D8.14: break, then TLBI).
+//!
+//! Invariant: a frozen entry keeps all its bits but the valid one, and a mark that hardware ignores
+//! in an invalid descriptor.
+
+use core::ptr;
+
+use gear1_abi::boot::BootInfo;
+use gear1_abi::layout::el2;
+
+use crate::barrier;
+
+const VALID: u64 = 1;
+const FROZEN: u64 = 1 << 63;
+
+/// Makes all entries of the root at the PA `root` invalid. The caller invalidates the TLBs.
+pub fn freeze(boot: &BootInfo, root: u64) {
+    change(boot, root, |entry| {
+        if entry & VALID != 0 {
+            entry & !VALID | FROZEN
+        } else {
+            entry
+        }
+    });
+}
+
+/// Makes them valid again.
+pub fn thaw(boot: &BootInfo, root: u64) {
+    change(boot, root, |entry| {
+        if entry & FROZEN != 0 {
+            entry & !FROZEN | VALID
+        } else {
+            entry
+        }
+    });
+}
+
+/// Rewrites a root. The VM's lock is held, so nobody else does.
+fn change(boot: &BootInfo, root: u64, new: impl Fn(u64) -> u64) {
+    let offset = root.wrapping_sub(boot.pool);
+    if offset >= boot.pool_size || boot.root_size > boot.pool_size.wrapping_sub(offset) {
+        return;
+    }
+    let table = el2::POOL.wrapping_add(offset);
+    // Bound: a root has at most 16 tables.
+    for index in 0..boot.root_size / 8 {
+        let entry = table.wrapping_add(index.wrapping_mul(8)) as *mut u64;
+        // SAFETY: init maps the pool read-write at `POOL`; the entry lies in it and is aligned, as
+        // roots are.
+        let old = unsafe { ptr::read_volatile(entry) };
+        // SAFETY: as above. Hardware may walk it meanwhile: the store is one word.
+        unsafe { ptr::write_volatile(entry, new(old)) };
+    }
+    barrier::dsb_ishst();
+    barrier::isb();
+}

@@ -1,0 +1,181 @@
+//! A VM that owns devices of the board: their registers in its stage 2, their interrupts, and the
+//! device tree in which they are enabled.
+//!
+//! Invariant: a device has one owner ([`check_owners`]).
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use gear1_abi::boot::{BootInfo, IrqOwner};
+use gear1_core::addr::{Ipa, Pa};
+use gear1_core::physical::PhysicalMemory;
+use gear1_core::stage2::{Attributes, PageState, Stage2};
+use gearv_manifest::blob::Blob;
+use gearv_manifest::{Manifest, Payload, Vm, VmKind};
+
+use crate::device_tree::{self, Facts};
+use crate::devices::{self, Owned};
+use crate::fdt::{Board, Uart};
+use crate::random::guest_seed;
+use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
+use crate::table_memory::BootTables;
+
+#[cfg(test)]
+mod tests;
+
+/// Tables that a mapping takes at most, beside those of its GiBs.
+pub(crate) const MAPPING_TABLES: u64 = 5;
+
+/// A VM with devices.
+#[derive(Clone, Debug)]
+pub struct Passed<'m, 'a> {
+    /// The VM.
+    pub vm: &'m Vm<'a>,
+    pub(crate) owned: Owned<'a>,
+    pub(crate) tree: Blob<'m>,
+}
+
+impl<'m, 'a> Passed<'m, 'a> {
+    /// Finds what `vm` owns of the board in `tree`. `virtual_intids` are those that Gear1 emulates
+    /// devices with.
+    pub fn find(
+        vm: &'m Vm<'a>,
+        virtual_intids: Range<u32>,
+        tree: &'m [u8],
+        board: &Board,
+    ) -> Result<Self, Refusal> {
+        let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
+        let owned = devices::resolve(vm, virtual_intids, &tree, board)?;
+        Ok(Self { vm, owned, tree })
+    }
+
+    /// Finds the real-time VMs that own devices.
+    pub fn find_real_time(
+        manifest: &'m Manifest<'a>,
+        tree: &'m [u8],
+        board: &Board,
+    ) -> Result<Vec<Self>, Refusal> {
+        let vms = manifest.vms.iter();
+        let vms = vms.filter(|vm| vm.kind == VmKind::RealTime && !vm.devices.is_empty());
+        vms.map(|vm| Self::find(vm, 0..0, tree, board)).collect()
+    }
+
+    /// Tells whether the VM has this UART.
+    #[must_use]
+    pub fn has_uart(&self, uart: &Uart) -> bool {
+        let page = Region::new(uart.base, uart.base + 1);
+        self.owned.contains(&page)
+    }
+
+    /// Returns the first address behind all devices.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        let pages = self.owned.pages.iter().map(|page| page.end);
+        pages.fold(0, u64::max)
+    }
+
+    /// Returns how many tables the devices take at most.
+    #[must_use]
+    pub fn table_count(&self) -> u64 {
+        let tables = |page: &Region| (page.bytes() >> 30) + MAPPING_TABLES;
+        self.owned.pages.iter().map(tables).sum()
+    }
+
+    /// Maps the devices.
+    pub fn map<M: PhysicalMemory>(
+        &self,
+        own: &Stage2,
+        tables: &mut BootTables<'_, M>,
+    ) -> Result<(), Refusal> {
+        let attributes = Attributes::DEVICE.with_state(PageState::Owned);
+        for page in &self.owned.pages {
+            let (ipa, pa) = (Ipa::new(page.start), Pa::new(page.start));
+            let mapped = own.map(tables, ipa, pa, page.bytes(), attributes);
+            mapped.map_err(|error| {
+                let (name, start) = (self.vm.name, page.start);
+                refusal!(
+                    Machine,
+                    "/vms/{name}: {start:#x} cannot be mapped: {error:?}"
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Tells the runtime whose the devices' interrupts are.
+    pub fn fill(&self, info: &mut BootInfo) {
+        let owner = IrqOwner::vm(self.vm.id.index()).unwrap_or_default();
+        for interrupt in &self.owned.interrupts {
+            let at = interrupt.intid as usize;
+            if let Some(slot) = info.irq_owner.get_mut(at) {
+                *slot = owner;
+            }
+            if let Some(word) = info.irq_edge.get_mut(at / 32) {
+                *word |= u32::from(interrupt.is_edge) << (at % 32);
+            }
+        }
+    }
+
+    /// Returns what the VM's device tree is made from, without anything that Gear1 adds.
+    #[must_use]
+    pub fn facts(&self, board: &Board, [memory, initrd]: [Region; 2]) -> Facts<'_, 'a> {
+        Facts {
+            vm: self.vm,
+            owned: &self.owned,
+            memory,
+            initrd,
+            bootargs: match self.vm.payload {
+                Payload::Linux {
+                    cmdline,
+                    kernel: _,
+                    initrd: _,
+                } => cmdline,
+                Payload::Flat { .. } => "",
+            },
+            seed: guest_seed(&board.seed, self.vm.id.reg() as u32),
+            pl061: &[],
+            slices: &[],
+            control: None,
+            served: &[],
+        }
+    }
+
+    /// Makes the VM's device tree.
+    pub fn device_tree(&self, board: &Board, regions: [Region; 2]) -> Result<Vec<u8>, Refusal> {
+        device_tree::make(&self.tree, &self.facts(board, regions))
+    }
+}
+
+/// Refuses a device, or an interrupt, that two VMs would own.
+pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
+    owners: impl Iterator<Item = &'p Passed<'m, 'a>> + Clone,
+) -> Result<(), Refusal> {
+    for (number, one) in owners.clone().enumerate() {
+        for other in owners.clone().skip(number + 1) {
+            let overlaps = |page: &&Region| other.owned.pages.iter().any(|p| p.overlaps(page));
+            if let Some(page) = one.owned.pages.iter().find(overlaps) {
+                return Err(refusal!(
+                    Manifest,
+                    "/vms/{}: devices: the device at {:#x} is /vms/{}'s too",
+                    other.vm.name,
+                    page.start,
+                    one.vm.name
+                ));
+            }
+            let shared = |of: &&devices::Interrupt| {
+                other.owned.interrupts.iter().any(|i| i.intid == of.intid)
+            };
+            if let Some(interrupt) = one.owned.interrupts.iter().find(shared) {
+                return Err(refusal!(
+                    Manifest,
+                    "/vms/{}: devices: INTID {} is /vms/{}'s too",
+                    other.vm.name,
+                    interrupt.intid,
+                    one.vm.name
+                ));
+            }
+        }
+    }
+    Ok(())
+}

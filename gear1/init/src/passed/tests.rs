@@ -1,0 +1,69 @@
+//! Real-time VMs and their devices, through the whole of init.
+
+use gear1_abi::boot::{BootInfo, IrqOwner, RealTime};
+
+use crate::prepare::tests::{Case, stage2};
+use crate::trees::{cells, text};
+
+const RT: &str = "/vms/rt";
+const CLOCK: &[u8] = b"/pl031@9010000\0";
+
+/// A machine whose CPU 1 is a real-time VM's that owns the clock.
+fn case(gic: &str) -> Case {
+    let mut case = Case::new();
+    case.manifest = case
+        .manifest
+        .set("/vms/linux", "vcpus", cells(&[1]))
+        .set(RT, "kind", text("real-time"))
+        .set(RT, "cpus", cells(&[1]))
+        .set(RT, "memory-mib", cells(&[4]))
+        .set(RT, "image", text("guest.bin"))
+        .set(RT, "gic", text(gic))
+        .set(RT, "devices", CLOCK.to_vec());
+    case
+}
+
+fn booted(case: &Case) -> (BootInfo, crate::testing::FakeMemory) {
+    let (prepared, memory, _) = case.run();
+    prepared.unwrap();
+    (*memory.boot_info.as_ref().unwrap().1, memory)
+}
+
+#[test]
+fn a_real_time_vm_has_its_cpu_and_its_device_alone() {
+    let (info, memory) = booted(&case("pass-through"));
+    let rt = &info.vms[2];
+    assert_eq!(rt.real_time, RealTime::PassThrough);
+    assert!(info.cpus[1].real_time && !info.cpus[1].gear2 && !info.cpus[0].real_time);
+    assert_eq!(info.home_cpu[usize::from(rt.first_vcpu)], 1);
+    assert_eq!(info.irq_owner[34], IrqOwner::vm(2).unwrap());
+    let own = stage2(&memory, rt.root);
+    assert!(own.iter().any(|leaf| leaf.output.start == 0x901_0000));
+    for vm in &info.vms[..2] {
+        assert_eq!(vm.real_time, RealTime::No);
+        let others = stage2(&memory, vm.root);
+        assert!(!others.iter().any(|leaf| leaf.output.start == 0x901_0000));
+    }
+}
+
+#[test]
+fn the_virtual_interrupt_controller_is_the_default() {
+    assert_eq!(
+        booted(&case("emulated")).0.vms[2].real_time,
+        RealTime::Emulated
+    );
+}
+
+#[test]
+fn a_device_has_one_owner() {
+    let mut case = case("emulated");
+    case.manifest = case.manifest.set("/vms/linux", "kind", text("device")).set(
+        "/vms/linux",
+        "devices",
+        CLOCK.to_vec(),
+    );
+    assert_eq!(
+        case.refused(),
+        "manifest: /vms/linux: devices: the device at 0x9010000 is /vms/rt's too"
+    );
+}

@@ -1,0 +1,174 @@
+//! A real-time VM's accesses to the physical interrupt controller: cut to what is its own.
+
+use gear1_abi::boot::IrqOwner;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::CpuIndex;
+use gear1_arch::entry::Resume;
+use gear1_core::syndrome::DataAbort;
+use gear1_core::vgic::passthrough::{self, Behind, Fields};
+use gear1_core::vgic::{IntId, Kicks, VcpuIndex};
+
+use crate::abort::GicFrame;
+use crate::gic::{Gic, HostGic};
+use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::{vcpu, vgic};
+
+/// Carries out an access to the distributor or to a redistributor of the VM's.
+pub(crate) fn access(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    abort: DataAbort,
+    frame: GicFrame,
+    offset: u64,
+) -> Resume {
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
+    let size = abort.size_log2();
+    let version = machine::vm(loaded.vm).lock().gic.version();
+    let (behind, owner) = match frame {
+        GicFrame::Distributor => (
+            passthrough::distributor(version, offset, size),
+            loaded.index,
+        ),
+        GicFrame::Redistributor(target) => {
+            (passthrough::redistributor(offset, size), target.index())
+        }
+    };
+    vcpu::skip_instruction();
+    let is_sgi = behind == Behind::SendSgi;
+    let reason = if is_sgi {
+        ExitReason::Sgi
+    } else {
+        ExitReason::MmioGic
+    };
+    loaded.shared.count(reason);
+    let access = Access {
+        machine,
+        loaded: &loaded,
+        cpu: home(machine, &loaded, owner).unwrap_or(cpu.index()),
+    };
+    if abort.is_write() {
+        let value = abort.truncate(cpu.frame().reg(abort.register()));
+        match behind {
+            Behind::Nothing => {}
+            Behind::Virtual => access.write_virtual(frame, offset, size, value),
+            Behind::Physical(fields) => access.write_physical(&fields, value as u32),
+            Behind::SendSgi => {
+                let index = vgic::gic_index(loaded.index);
+                let vm = machine::vm(loaded.vm).lock();
+                let (targets, sgi) = vm.gic.addressed_v2(index, value as u32);
+                drop(vm);
+                access.send(targets, sgi);
+            }
+        }
+        return Resume::Same;
+    }
+    let value = match behind {
+        Behind::Nothing | Behind::SendSgi => 0,
+        Behind::Virtual => access.read_virtual(frame, offset, size),
+        Behind::Physical(fields) => {
+            let mask = access.mask(&fields);
+            u64::from(Gic::read_own(access.cpu, &fields) & mask)
+        }
+    };
+    cpu.frame().set_reg(abort.register(), abort.extend(value));
+    Resume::with_register(abort.register())
+}
+
+/// Replays a write to ICC_SGI1R_EL1 on the VM's own CPUs.
+pub(crate) fn sgi1r(machine: &Machine, loaded: &Loaded, value: u64) {
+    let index = vgic::gic_index(loaded.index);
+    let vm = machine::vm(loaded.vm).lock();
+    let (targets, sgi) = vm.gic.addressed(index, value);
+    drop(vm);
+    send(machine, loaded, targets, sgi);
+}
+
+fn home(machine: &Machine, loaded: &Loaded, index: usize) -> Option<CpuIndex> {
+    machine::vcpu_of(machine, loaded.vm, index).map(|id| machine::vcpu(id).home())
+}
+
+fn send(machine: &Machine, loaded: &Loaded, targets: Kicks, sgi: u32) {
+    for target in targets.iter() {
+        if let Some(home) = home(machine, loaded, target.index())
+            && let Some(other) = machine.boot.cpus.get(home.index())
+        {
+            Gic::send_sgi(home, other.mpidr, sgi);
+        }
+    }
+}
+
+/// Who accesses, and which CPU's private interrupts are meant.
+struct Access<'a> {
+    machine: &'a Machine,
+    loaded: &'a Loaded,
+    cpu: CpuIndex,
+}
+
+impl Access<'_> {
+    /// G1-RT-003: of the fields, those of the VM's own interrupts.
+    fn mask(&self, fields: &Fields) -> u32 {
+        let owner = IrqOwner::vm(self.loaded.vm.index());
+        let owners = &self.machine.boot.irq_owner;
+        fields.mask(|intid| owners.get(intid as usize).copied() == owner)
+    }
+
+    fn write_physical(&self, fields: &Fields, value: u32) {
+        if fields.writable {
+            Gic::write_own(self.cpu, fields, value, self.mask(fields));
+        }
+    }
+
+    fn read_virtual(&self, frame: GicFrame, offset: u64, size: u8) -> u64 {
+        let vm = machine::vm(self.loaded.vm).lock();
+        match frame {
+            GicFrame::Distributor => {
+                let index = vgic::gic_index(self.loaded.index);
+                vm.gic.distributor_read(index, offset, size)
+            }
+            GicFrame::Redistributor(target) => vm.gic.redistributor_read(target, offset, size),
+        }
+    }
+
+    /// Nobody is to be kicked: no virtual interrupt is ever pending.
+    fn write_virtual(&self, frame: GicFrame, offset: u64, size: u8, value: u64) {
+        let mut vm = machine::vm(self.loaded.vm).lock();
+        let _nobody = match frame {
+            GicFrame::Distributor => {
+                let index = vgic::gic_index(self.loaded.index);
+                vm.gic.distributor_write(index, offset, size, value)
+            }
+            GicFrame::Redistributor(target) => {
+                vm.gic.redistributor_write(target, offset, size, value)
+            }
+        };
+        let routed = passthrough::routed(vm.gic.version(), offset, size);
+        let (first, count) = match (frame, routed) {
+            (GicFrame::Distributor, Some(routed)) => routed,
+            (GicFrame::Distributor | GicFrame::Redistributor(_), _) => return,
+        };
+        // Bound: four fields.
+        for intid in first..first.wrapping_add(count) {
+            let target = IntId::new(intid).and_then(|intid| vm.gic.route(intid));
+            self.route(intid, target);
+        }
+    }
+
+    /// G1-RT-004: a route leads to one of the VM's own CPUs, or stays as it was.
+    fn route(&self, intid: u32, target: Option<VcpuIndex>) {
+        let owners = &self.machine.boot.irq_owner;
+        let own = owners.get(intid as usize).copied() == IrqOwner::vm(self.loaded.vm.index());
+        if own
+            && let Some(target) = target
+            && let Some(home) = home(self.machine, self.loaded, target.index())
+            && let Some(cpu) = self.machine.boot.cpus.get(home.index())
+        {
+            Gic::route_spi(home, cpu.mpidr, intid);
+        }
+    }
+
+    fn send(&self, targets: Kicks, sgi: u32) {
+        send(self.machine, self.loaded, targets, sgi);
+    }
+}

@@ -1,0 +1,216 @@
+//! Real-time VMs: each of their vCPUs has a CPU that runs nothing else, neither Gear2 nor another VM.
+//!
+//! Where other CPUs hand an event to Gear2, such a CPU settles it here: it waits at EL2 until its
+//! vCPU is to run, and loads its VM anew after SYSTEM_RESET.
+//!
+//! Invariants: a path of these CPUs takes no lock but their own VM's (G1-RT-001). With pass-through,
+//! the physical CPU interface, SGIs and timers are the guest's from a vCPU's start to its end, and
+//! Gear1 has no interrupt of its own there (G1-RT-002); a stop takes the guest's memory away instead.
+
+use gear1_abi::boot::{IrqOwner, MAX_INTIDS, RealTime};
+use gear1_abi::call::{Status, VcpuState, VmState};
+use gear1_abi::event::{Event, VmEnd};
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::{CpuIndex, VcpuId, VmId};
+use gear1_arch::entry::Resume;
+use gear1_arch::regs::{CNTHCTL_EL2, CNTP_CTL_EL0, CNTV_CTL_EL0, Writeable as _};
+use gear1_arch::{barrier, firmware, root, tlb};
+use gear1_core::vcpu::Attention;
+
+use crate::gic::{Gic, HostGic};
+use crate::machine::{self, Cpu, Machine};
+use crate::{irq, lifecycle, vcpu};
+
+/// CNTHCTL_EL2: EL1 has the physical counter and the physical timer.
+const EL1_PHYSICAL_TIMER: u64 = 0b11;
+/// The first INTID that all CPUs share.
+const FIRST_SPI: u32 = 32;
+
+/// Returns the real-time vCPU whose home this CPU is.
+fn own_vcpu(machine: &Machine, cpu: CpuIndex) -> Option<(VcpuId, VmId, usize)> {
+    let count = machine.boot.vcpu_count as usize;
+    let vcpus = (0..count).zip(&machine.vcpus);
+    vcpus
+        .filter_map(|(number, (vm, index))| Some((VcpuId::new(number)?, *vm, *index)))
+        .find(|(id, vm, _)| {
+            machine::boot_vm(machine, *vm).real_time != RealTime::No
+                && machine::vcpu(*id).home() == cpu
+        })
+}
+
+/// Makes this CPU a real-time VM's: starts the VM on its first vCPU's CPU. Returns when there is a
+/// vCPU to enter; on a CPU without one, never.
+pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
+    let Some((id, vm, index)) = own_vcpu(machine, cpu.index()) else {
+        firmware::cpu_off(machine.boot.enable_method)
+    };
+    let boot = machine::boot_vm(machine, vm);
+    cpu.data.own = Some(id);
+    cpu.data.real_time = boot.real_time;
+    // What others switch to for Gear2 is empty here.
+    cpu.data.world.gear2_vttbr = cpu.data.world.null_vttbr;
+    let world = cpu.data.world;
+    world.start_gear2(cpu.gear2());
+    if boot.real_time == RealTime::PassThrough {
+        CNTHCTL_EL2.set(EL1_PHYSICAL_TIMER);
+        CNTP_CTL_EL0.set(0);
+    }
+    if index == 0 && boot.loaded {
+        // It cannot fail: nobody else knows of the VM yet.
+        let _ = lifecycle::start(cpu, machine, vm);
+    }
+    settle(cpu, machine, vm);
+}
+
+/// The vCPU has left its guest: what Gear2 does elsewhere.
+pub(crate) fn left(cpu: &mut Cpu, machine: &Machine, event: Event) -> Resume {
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
+    if cpu.data.real_time == RealTime::PassThrough {
+        CNTV_CTL_EL0.set(0);
+        CNTP_CTL_EL0.set(0);
+        Gic::take_interface_back(cpu.index());
+    }
+    match event {
+        Event::VmEnd(_, VmEnd::Reset) => cpu.data.restart = true,
+        Event::VmEnd(_, VmEnd::Off) if machine::boot_vm(machine, loaded.vm).powers_machine => {
+            firmware::system(machine.boot.enable_method, false)
+        }
+        Event::VmEnd(_, VmEnd::Off)
+        | Event::Off(_)
+        | Event::Wfi(_)
+        | Event::Wfe(_)
+        | Event::Deadline(_)
+        | Event::Hypercall(..)
+        | Event::Mmio(..)
+        | Event::Fault(..)
+        | Event::Wake(_)
+        | Event::Irq(..)
+        | Event::Poke(_)
+        | Event::Doorbell(_)
+        | Event::Refused(_) => {}
+    }
+    settle(cpu, machine, loaded.vm);
+    Resume::Switch
+}
+
+/// Waits until this CPU's vCPU is to run, and makes it what runs next. Unbounded by design: the CPU
+/// has nothing else to do.
+fn settle(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
+    let Some(id) = cpu.data.own else {
+        return;
+    };
+    let shared = machine::vcpu(id);
+    loop {
+        machine::cpu_shared(cpu.index()).take_wake();
+        if cpu.data.restart {
+            restart(cpu, machine, vm);
+        } else if shared.transition(VcpuState::Ready, VcpuState::Running) {
+            let loaded = vcpu::load(cpu, machine, id).is_some();
+            if loaded && vcpu::prepare_entry(cpu, machine).is_none() {
+                break;
+            }
+        } else {
+            barrier::dsb_sy();
+            barrier::wfi();
+            irq::handle_pending(cpu, machine);
+        }
+    }
+    if cpu.data.real_time == RealTime::PassThrough {
+        Gic::give_interface(cpu.index());
+    }
+    vcpu::enter(cpu, false);
+}
+
+/// One step of a restart that the guest asked for: it has to wait for the VM's other vCPUs first.
+fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
+    match lifecycle::load(cpu, machine, vm) {
+        Ok([0, ..]) => {
+            cpu.data.restart = false;
+            let _ = lifecycle::start(cpu, machine, vm);
+        }
+        Ok(_) => {}
+        // Another vCPU is inside its guest still, or Gear2 has restarted the VM meanwhile.
+        Err(_) => {
+            cpu.data.restart = machine::vm(vm).lock().state == VmState::Stopping;
+            barrier::yield_hint();
+        }
+    }
+}
+
+/// Refuses what would let Gear2 reach into a real-time VM while it runs.
+pub(crate) fn refuse(machine: &Machine, vm: VmId) -> Result<(), Status> {
+    match machine::boot_vm(machine, vm).real_time {
+        RealTime::No => Ok(()),
+        RealTime::Emulated | RealTime::PassThrough => Err(Status::WrongState),
+    }
+}
+
+/// Takes the memory of a VM with pass-through away, so that its vCPUs fault into Gear1, and wakes
+/// those that wait. The VM's lock is held; its vCPUs have been asked to stop (G1-RT-005).
+pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
+    let boot = machine::boot_vm(machine, vm);
+    if boot.real_time != RealTime::PassThrough {
+        return;
+    }
+    root::freeze(machine.boot, boot.root);
+    let world = cpu.data.world;
+    world.with_stage2(machine.vttbr(boot), tlb::invalidate_current_vmid);
+    for index in 0..usize::from(boot.vcpu_count) {
+        let id = machine::vcpu_of(machine, vm, index);
+        let home = id.map(|id| (id, machine::vcpu(id).home()));
+        if let Some((id, home)) = home
+            && home != cpu.index()
+            && machine::vcpu(id).state() == VcpuState::Running
+            && let Some(other) = machine.boot.cpus.get(home.index())
+        {
+            Gic::disturb(home, other.mpidr);
+        }
+    }
+}
+
+/// Gives a VM its memory back before it starts, and makes its interrupts as after a reset.
+pub(crate) fn thaw(machine: &Machine, vm: VmId) {
+    let boot = machine::boot_vm(machine, vm);
+    if boot.real_time != RealTime::PassThrough {
+        return;
+    }
+    root::thaw(machine.boot, boot.root);
+    let owner = IrqOwner::vm(vm.index());
+    let home = machine::vcpu_of(machine, vm, 0).map(|id| machine::vcpu(id).home());
+    let Some((home, cpu)) =
+        home.and_then(|home| Some((home, machine.boot.cpus.get(home.index())?)))
+    else {
+        return;
+    };
+    // Bound: MAX_INTIDS.
+    for (intid, of) in (0..MAX_INTIDS as u32).zip(&machine.boot.irq_owner) {
+        if intid >= FIRST_SPI && Some(*of) == owner {
+            Gic::silence_spi(intid);
+            Gic::route_spi(home, cpu.mpidr, intid);
+        }
+    }
+}
+
+/// A fault of a vCPU that is to stop is no fault: its memory was taken away.
+pub(crate) fn is_stopping(cpu: &Cpu) -> bool {
+    cpu.data.real_time == RealTime::PassThrough
+        && cpu
+            .data
+            .loaded
+            .is_some_and(|loaded| loaded.shared.attention().has(Attention::STOP))
+}
+
+/// CPU_SUSPEND with pass-through: any interrupt that the guest would wake for wakes the CPU.
+pub(crate) fn suspend(cpu: &Cpu) -> Option<Resume> {
+    if cpu.data.real_time != RealTime::PassThrough {
+        return None;
+    }
+    barrier::dsb_sy();
+    barrier::wfi();
+    Some(Resume::Same)
+}
+
+/// The reason that a stop is counted as.
+pub(crate) const STOPPED: ExitReason = ExitReason::Kick;

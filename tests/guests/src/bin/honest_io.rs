@@ -1,0 +1,136 @@
+//! A driver that keeps to all rules, beside one that breaks them: it writes its disk at random and
+//! verifies what it reads, until somebody types `q`, and then all of it.
+#![no_std]
+#![no_main]
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use hostile_driver::pattern::{self, BLOCK, WORDS};
+use test_guests::virtio::{self, GuestHal};
+use test_guests::{Machine, VirtioNode, check, guest, report, say, timer, uart};
+use virtio_drivers::device::blk::{BlkReq, BlkResp, VirtIOBlk};
+use virtio_drivers::transport::mmio::MmioTransport;
+
+guest!(main);
+
+const BLOCKS: usize = 2048;
+const SECTORS: usize = (BLOCK / hostile_driver::SECTOR) as usize;
+const PATIENCE_S: u64 = 120;
+/// The device rings when it is done; this is how soon a lost interrupt is made up for.
+const LOOK_US: u64 = 100_000;
+
+/// How often each block was written; too large for a stack.
+static WRITES: [AtomicU32; BLOCKS] = [const { AtomicU32::new(0) }; BLOCKS];
+
+struct Disk<'a> {
+    node: &'a VirtioNode,
+    driver: VirtIOBlk<GuestHal, MmioTransport<'static>>,
+    /// Requests done, and those that went wrong.
+    done: u64,
+    wrong: u64,
+    /// The longest that one took, in ticks.
+    longest: u64,
+}
+
+fn main(machine: &Machine) {
+    let Some(node) = &machine.virtio[0] else {
+        return report::fail("honest", format_args!("there is no device"));
+    };
+    let shown = virtio::wait_for_device(node, PATIENCE_S);
+    if shown != Some(2) {
+        return report::fail("honest", format_args!("device type {shown:?}, not a disk"));
+    }
+    let driver = match VirtIOBlk::new(virtio::transport(node)) {
+        Ok(driver) => driver,
+        Err(error) => return report::fail("honest", format_args!("{error:?}")),
+    };
+    let mut disk = Disk {
+        node,
+        driver,
+        done: 0,
+        wrong: 0,
+        longest: 0,
+    };
+    say!("honest: begins");
+    let mut random = 1_u64;
+    while uart::receive() != Some(b'q') {
+        for _ in 0..8 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            disk.exercise((random >> 33) as usize % BLOCKS);
+        }
+    }
+    for block in 0..BLOCKS {
+        disk.verify(block);
+    }
+    let milliseconds = timer::to_ns(disk.longest) / 1_000_000;
+    let (done, wrong) = (disk.done, disk.wrong);
+    say!("honest: {done} requests, the longest took {milliseconds} ms");
+    check!(
+        "honest-io",
+        wrong == 0 && done > 0,
+        "{wrong} of {done} went wrong"
+    );
+}
+
+impl Disk<'_> {
+    fn exercise(&mut self, block: usize) {
+        self.verify(block);
+        let writes = WRITES[block].fetch_add(1, Relaxed) + 1;
+        let first = pattern::first_word(block as u64, writes);
+        let mut data = core::array::from_fn(|index| pattern::word(first, index));
+        self.transfer(block, &mut data, true);
+        self.verify(block);
+    }
+
+    /// Reads a block; one that nobody has written holds what the disk held before.
+    fn verify(&mut self, block: usize) {
+        let mut data = [0; WORDS];
+        self.transfer(block, &mut data, false);
+        let writes = WRITES[block].load(Relaxed);
+        let first = pattern::first_word(block as u64, writes);
+        let mut words = data.iter().enumerate();
+        let wrong = words.find(|(index, word)| **word != pattern::word(first, *index));
+        if let Some((index, word)) = wrong.filter(|_| writes != 0) {
+            self.wrong += 1;
+            say!("honest: block {block}, written {writes} times, has {word:#x} at {index}");
+        }
+    }
+
+    /// Does one request and waits for it.
+    fn transfer(&mut self, block: usize, data: &mut [u64; WORDS], write: bool) {
+        let start = timer::now();
+        let (mut request, mut response) = (BlkReq::default(), BlkResp::default());
+        // SAFETY: any bytes are words, and nothing else refers to them.
+        let bytes = unsafe {
+            core::slice::from_raw_parts_mut(data.as_mut_ptr().cast::<u8>(), BLOCK as usize)
+        };
+        let sector = block * SECTORS;
+        let (request, response) = (&mut request, &mut response);
+        let driver = &mut self.driver;
+        let token = if write {
+            // SAFETY: the three live until the request is complete, and are not touched before.
+            unsafe { driver.write_blocks_nb(sector, request, bytes, response) }
+        } else {
+            // SAFETY: as above.
+            unsafe { driver.read_blocks_nb(sector, request, bytes, response) }
+        };
+        let Ok(token) = token else {
+            self.wrong += 1;
+            return;
+        };
+        while driver.peek_used() != Some(token) {
+            virtio::wait_for_interrupt(self.node, LOOK_US);
+        }
+        driver.ack_interrupt();
+        let result = if write {
+            // SAFETY: they are the three that the request was made with.
+            unsafe { driver.complete_write_blocks(token, request, bytes, response) }
+        } else {
+            // SAFETY: as above.
+            unsafe { driver.complete_read_blocks(token, request, bytes, response) }
+        };
+        self.done += 1;
+        self.wrong += u64::from(result.is_err());
+        self.longest = self.longest.max(timer::now() - start);
+    }
+}

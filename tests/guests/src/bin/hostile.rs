@@ -1,0 +1,303 @@
+//! A guest that attacks the device model through each of its virtio devices, by the attacks of
+//! `tests/hostile`; before and after, an honest driver of `virtio-drivers` does real I/O with the
+//! same device. `operations` and `seed` on the command line say how many random attacks there are; what
+//! is the same for every kind of device only the disk suffers, unless there is `everywhere=1`.
+//!
+//! Memory that is not handed over is filled with a pattern and looked at again and again.
+#![no_std]
+#![no_main]
+
+use core::fmt;
+use core::ops::Range;
+
+use hostile_driver::{
+    ARENA_SIZE, Counts, Kind, Layout, Options, Platform, SECTOR, WRITTEN_SECTORS, sector_byte,
+};
+use test_guests::exception::catch;
+use test_guests::mmio::{read32, write8, write16, write32, write64};
+use test_guests::virtio::{self, GuestHal};
+use test_guests::{Machine, VirtioNode, check, cpu, guest, report, say, timer};
+use virtio_drivers::device::blk::VirtIOBlk;
+use virtio_drivers::device::console::VirtIOConsole;
+use virtio_drivers::device::net::VirtIONetRaw;
+use virtio_drivers::device::rng::VirtIORng;
+
+guest!(main);
+
+/// Where the arena lies in the guest's memory.
+const ARENA: u64 = 2 << 20;
+const PATIENCE_S: u64 = 120;
+/// At most so many violations are told in detail.
+const TOLD: u64 = 10;
+/// How long the device VM is given to answer a frame.
+const ANSWER_MS: u64 = 10_000;
+/// Longest frame, with its header.
+const FRAME: usize = 2048;
+
+unsafe extern "C" {
+    static _bss_end: u8;
+}
+
+fn main(machine: &Machine) {
+    let arena = machine.ram.start + ARENA;
+    let mut bench = Bench {
+        registers: 0,
+        canaries: [
+            (&raw const _bss_end as u64..arena),
+            (arena + ARENA_SIZE..machine.tree.start & !7),
+            (machine.tree.end.next_multiple_of(8)..machine.ram.end),
+        ],
+        told: 0,
+    };
+    bench.fill();
+    let mut total = Counts::default();
+    for node in machine.virtio.iter().flatten() {
+        let shown = virtio::wait_for_device(node, PATIENCE_S);
+        let Some(kind) = shown.and_then(Kind::of) else {
+            report::fail("hostile", format_args!("device type {shown:?}"));
+            continue;
+        };
+        honest(kind, "before", node);
+        bench.registers = node.registers;
+        let counts = attack(machine, &mut bench, kind);
+        total.operations += counts.operations;
+        total.violations += counts.violations;
+        honest(kind, "after", node);
+    }
+    let Counts {
+        operations,
+        violations,
+        ..
+    } = total;
+    say!("hostile: {operations} operations in all, {violations} violations");
+    let changed = bench.changed();
+    check!(
+        "canaries",
+        changed.is_none(),
+        "memory at {changed:x?} has changed"
+    );
+    check!(
+        "hostile",
+        operations > 0 && violations == 0,
+        "{violations} violations"
+    );
+}
+
+fn attack(machine: &Machine, bench: &mut Bench, kind: Kind) -> Counts {
+    let layout = Layout {
+        ram: machine.ram.clone(),
+        arena: machine.ram.start + ARENA,
+        registers: bench.registers,
+    };
+    let everywhere = machine.option("everywhere") == Some(1);
+    let options = Options {
+        common: kind == Kind::Block || everywhere,
+        operations: machine.option("operations").unwrap_or(100),
+        seed: machine.option("seed").unwrap_or(1),
+    };
+    let start = timer::now();
+    let counts = hostile_driver::attack(bench, layout, kind, options);
+    let milliseconds = timer::to_ns(timer::now() - start) / 1_000_000;
+    let Counts {
+        operations,
+        broken,
+        honest,
+        violations,
+    } = counts;
+    say!(
+        "hostile: {kind:?}: {operations} operations, {broken} broke the device, {honest} honest \
+         requests between, {violations} violations, {milliseconds} ms"
+    );
+    counts
+}
+
+/// Does real I/O with the device, as a good driver.
+fn honest(kind: Kind, when: &str, node: &VirtioNode) {
+    let result = match kind {
+        Kind::Block => honest_disk(node),
+        Kind::Net => honest_net(node),
+        Kind::Console => honest_console(when, node),
+        Kind::Rng => honest_entropy(node),
+    };
+    match result {
+        Ok(()) => say!("PASS honest-{kind:?}-{when}"),
+        Err(why) => say!("FAIL honest-{kind:?}-{when}: {why}"),
+    }
+}
+
+/// What went wrong with an honest driver.
+struct Wrong(&'static str, Option<virtio_drivers::Error>);
+
+impl From<virtio_drivers::Error> for Wrong {
+    fn from(error: virtio_drivers::Error) -> Wrong {
+        Wrong("error", Some(error))
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Wrong(what, error) = self;
+        write!(f, "{what} {error:?}")
+    }
+}
+
+fn ensure(condition: bool, what: &'static str) -> Result<(), Wrong> {
+    condition.then_some(()).ok_or(Wrong(what, None))
+}
+
+fn honest_disk(node: &VirtioNode) -> Result<(), Wrong> {
+    let mut disk = VirtIOBlk::<GuestHal, _>::new(virtio::transport(node))?;
+    let capacity = disk.capacity();
+    ensure(
+        capacity == 2 * WRITTEN_SECTORS,
+        "the disk is of another size",
+    )?;
+    let (mut data, mut back) = ([0; 4 * SECTOR as usize], [0; 4 * SECTOR as usize]);
+    for (index, byte) in data.iter_mut().enumerate() {
+        *byte = (index * 31) as u8;
+    }
+    disk.write_blocks(100, &data)?;
+    disk.flush()?;
+    disk.read_blocks(100, &mut back)?;
+    ensure(data == back, "what was written is not read")?;
+    for sector in [WRITTEN_SECTORS, WRITTEN_SECTORS + 4321, capacity - 4] {
+        disk.read_blocks(sector as usize, &mut back)?;
+        let expected = |index: usize| sector_byte(sector + index as u64 / SECTOR);
+        let good = back
+            .iter()
+            .enumerate()
+            .all(|(i, byte)| *byte == expected(i));
+        ensure(good, "the disk has changed")?;
+    }
+    Ok(())
+}
+
+fn honest_entropy(node: &VirtioNode) -> Result<(), Wrong> {
+    let mut entropy = VirtIORng::<GuestHal, _>::new(virtio::transport(node))?;
+    let (mut first, mut second) = ([0; 64], [0; 64]);
+    let lengths = [
+        entropy.request_entropy(&mut first)?,
+        entropy.request_entropy(&mut second)?,
+    ];
+    ensure(lengths == [64; 2] && first != second, "no entropy")
+}
+
+fn honest_console(when: &str, node: &VirtioNode) -> Result<(), Wrong> {
+    let mut console = VirtIOConsole::<GuestHal, _>::new(virtio::transport(node))?;
+    for text in ["the honest driver ", when, " the attacks\n"] {
+        console.send_bytes(text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Asks for the device VM's hardware address and waits for the answer.
+fn honest_net(node: &VirtioNode) -> Result<(), Wrong> {
+    let mut buffer = [0; FRAME];
+    let mut net = VirtIONetRaw::<GuestHal, _, 16>::new(virtio::transport(node))?;
+    let mut frame = [0; 60];
+    frame.copy_from_slice(&hostile_driver::ARP[12..]);
+    let mac = net.mac_address();
+    frame[6..12].copy_from_slice(&mac);
+    frame[22..28].copy_from_slice(&mac);
+    let start = timer::now();
+    let late = || timer::to_ns(timer::now() - start) > ANSWER_MS * 1_000_000;
+    while !late() {
+        // SAFETY: the buffer outlives the driver, which resets the device's queues at its end, and
+        // is not touched before the request is complete.
+        let token = unsafe { net.receive_begin(&mut buffer) }?;
+        net.send(&frame)?;
+        while net.poll_receive().is_none() {
+            virtio::wait_for_interrupt(node, 10_000);
+            ensure(!late(), "nothing arrives")?;
+        }
+        // SAFETY: it is the buffer that the request was made with.
+        let (header, length) = unsafe { net.receive_complete(token, &mut buffer) }?;
+        let packet = &buffer[header..header + length];
+        // An answer (2) to the address resolution protocol, from the address asked for.
+        if packet.get(12..14) == Some(&[8, 6])
+            && packet.get(20..22) == Some(&[0, 2])
+            && packet.get(28..32) == Some(&[10, 0, 2, 100])
+        {
+            return Ok(());
+        }
+    }
+    Err(Wrong("no answer to the address resolution protocol", None))
+}
+
+/// The guest as the attacks see it.
+struct Bench {
+    /// Of the device under attack.
+    registers: u64,
+    /// Memory that is nobody's.
+    canaries: [Range<u64>; 3],
+    told: u64,
+}
+
+/// Returns what a canary holds.
+const fn canary(address: u64) -> u64 {
+    address.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6a09_e667_f3bc_c908
+}
+
+impl Bench {
+    fn words(&self) -> impl Iterator<Item = u64> {
+        self.canaries
+            .iter()
+            .flat_map(|range| range.clone().step_by(8))
+    }
+
+    fn fill(&self) {
+        for address in self.words() {
+            // SAFETY: the memory is the guest's, and nothing of Rust's lies in it.
+            unsafe { (address as *mut u64).write_volatile(canary(address)) };
+        }
+    }
+}
+
+impl Platform for Bench {
+    fn read(&mut self, register: u64) -> u32 {
+        read32(self.registers + register)
+    }
+
+    fn write(&mut self, register: u64, size: u64, value: u64) -> bool {
+        let at = self.registers + register;
+        // What was stored before must be seen before the store to the register is.
+        cpu::dsb();
+        let caught = catch(|| match size {
+            1 => write8(at, value as u8),
+            2 => write16(at, value as u16),
+            4 => write32(at, value as u32),
+            _ => write64(at, value),
+        });
+        cpu::dsb();
+        caught.is_none()
+    }
+
+    fn load(&mut self, address: u64, bytes: &mut [u8]) {
+        for (at, byte) in (address..).zip(bytes) {
+            // SAFETY: the attacks read in their arena only, where nothing of Rust's lies.
+            *byte = unsafe { (at as *const u8).read_volatile() };
+        }
+    }
+
+    fn store(&mut self, address: u64, bytes: &[u8]) {
+        for (at, byte) in (address..).zip(bytes) {
+            // SAFETY: the attacks write to their arena only, where nothing of Rust's lies.
+            unsafe { (at as *mut u8).write_volatile(*byte) };
+        }
+    }
+
+    fn changed(&mut self) -> Option<u64> {
+        self.words().find(|address| {
+            // SAFETY: as in `fill`.
+            let word = unsafe { (*address as *const u64).read_volatile() };
+            word != canary(*address)
+        })
+    }
+
+    fn violation(&mut self, what: fmt::Arguments<'_>) {
+        self.told += 1;
+        if self.told <= TOLD {
+            report::fail("violation", what);
+        }
+    }
+}

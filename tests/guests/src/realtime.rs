@@ -1,0 +1,181 @@
+//! What a real-time VM of two CPUs that owns a UART shows: it counts its exits from what it does,
+//! measures how late its timer is, tries to reach what is not its own, and restarts once.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use gear1_abi::exit::ExitReason;
+
+use crate::gic::{self, register};
+use crate::mmio::{read32, write32};
+use crate::{Machine, check, cpu, psci, report, say, stats, timer, uart};
+
+const SGI: u32 = 7;
+const CALLS: u64 = 500;
+const SGIS: u64 = 500;
+const PERIODS: u64 = 1000;
+const PERIOD_US: u64 = 500;
+/// PL011: fractional divisor, which a restart of the VM does not touch.
+const FBRD: u64 = 0x28;
+const RESTARTED: u32 = 0x2a;
+/// The EL2 timer's interrupt, the maintenance interrupt, an SPI of nobody's.
+const FOREIGN: [u32; 3] = [26, 25, 200];
+
+/// SGIs taken by the second CPU.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+/// When the timer was due, and how late it was taken.
+static DUE: AtomicU64 = AtomicU64::new(0);
+static LATE: AtomicU64 = AtomicU64::new(0);
+static TICKS: AtomicU64 = AtomicU64::new(0);
+/// Questions for a counter so far, each a hypercall.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+/// How the VM gets its interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// From the machine: a timer interrupt costs no exit.
+    PassThrough,
+    /// From the virtual interrupt controller: one each.
+    Emulated,
+}
+
+/// The first CPU.
+pub fn main(machine: &Machine, mode: Mode) {
+    // Without GearV, the UART is as new at each start of the machine.
+    if read32(uart::base() + FBRD) == RESTARTED {
+        report::pass("restarted");
+        write32(uart::base() + FBRD, 0);
+        return;
+    }
+    if machine.gearv {
+        check!("boot-exits", exits() > 0, "none is counted");
+        calls();
+    }
+    let started = psci::cpu_on(1);
+    check!("cpu-on", started == psci::result::SUCCESS, "{started}");
+    sgis(machine);
+    latency(machine, mode);
+    if machine.gearv {
+        if mode == Mode::PassThrough {
+            foreign_interrupts();
+        }
+        foreign_cpus();
+        write32(uart::base() + FBRD, RESTARTED);
+        psci::system_reset();
+    }
+}
+
+/// The second CPU.
+pub fn other(_index: usize) {
+    gic::enable(SGI);
+    cpu::unmask_irqs();
+    loop {
+        cpu::wfi();
+    }
+}
+
+/// Both CPUs' interrupts.
+pub fn on_interrupt(intid: u32) {
+    match intid {
+        SGI => {
+            TAKEN.fetch_add(1, Ordering::Release);
+        }
+        timer::INTID => {
+            let late = timer::now() - DUE.load(Ordering::Relaxed);
+            LATE.store(late, Ordering::Relaxed);
+            TICKS.fetch_add(1, Ordering::Relaxed);
+            timer::disarm();
+        }
+        _ => say!("FAIL interrupt {intid}"),
+    }
+}
+
+/// Returns all exits of this vCPU so far but those of asking for them.
+fn exits() -> u64 {
+    let asked = ExitReason::COUNT as u64;
+    let sum: u64 = ExitReason::ALL
+        .iter()
+        .map(|&reason| stats::exits(reason))
+        .sum();
+    // The questions before the one for `Hvc` are in its answer already.
+    sum - ASKED.fetch_add(asked, Ordering::Relaxed) - ExitReason::Hvc as u64
+}
+
+fn calls() {
+    let before = exits();
+    for _ in 0..CALLS {
+        psci::hvc(psci::function::VERSION, [0; 3]);
+    }
+    report::equal("calls-counted", exits() - before, CALLS);
+}
+
+/// The second CPU takes each SGI, and each costs its sender one exit.
+fn sgis(machine: &Machine) {
+    // It is in WFI, with its interrupt enabled, when the first one has arrived.
+    while TAKEN.load(Ordering::Acquire) == 0 {
+        gic::send_sgi(1, SGI);
+        timer::delay_us(100);
+    }
+    timer::delay_us(1000);
+    TAKEN.store(0, Ordering::Relaxed);
+    let before = if machine.gearv { exits() } else { 0 };
+    for sent in 1..=SGIS {
+        gic::send_sgi(1, SGI);
+        cpu::wait_until(|| TAKEN.load(Ordering::Acquire) >= sent);
+    }
+    if machine.gearv {
+        report::equal("sgis-counted", exits() - before, SGIS);
+    }
+    report::equal("sgis-taken", TAKEN.load(Ordering::Acquire), SGIS);
+}
+
+/// How late the timer interrupt is, in nanoseconds, and what it cost in exits.
+fn latency(machine: &Machine, mode: Mode) {
+    gic::enable(timer::INTID);
+    let (mut least, mut most, mut sum) = (u64::MAX, 0, 0);
+    let before = if machine.gearv { exits() } else { 0 };
+    for _ in 0..PERIODS {
+        let ticks = TICKS.load(Ordering::Relaxed);
+        let due = timer::now() + timer::from_us(PERIOD_US);
+        DUE.store(due, Ordering::Relaxed);
+        timer::arm(due);
+        cpu::unmask_irqs();
+        while TICKS.load(Ordering::Relaxed) == ticks {
+            cpu::wfi();
+        }
+        cpu::mask_irqs();
+        let late = timer::to_ns(LATE.load(Ordering::Relaxed));
+        (least, most, sum) = (least.min(late), most.max(late), sum + late);
+    }
+    let average = sum / PERIODS;
+    say!("LATENCY min {least} avg {average} max {most} ns over {PERIODS} periods");
+    if !machine.gearv {
+        return;
+    }
+    let expected = match mode {
+        Mode::PassThrough => 0,
+        Mode::Emulated => PERIODS,
+    };
+    report::equal("timer-exits", exits() - before, expected);
+}
+
+/// G1-RT-003.
+fn foreign_interrupts() {
+    let registers = [register::ISENABLER, register::ISPENDR, register::ISACTIVER];
+    for intid in FOREIGN {
+        for set in registers {
+            gic::write_bit(set, intid);
+        }
+        let changed = registers.iter().any(|set| gic::read_bit(*set, intid));
+        check!("foreign-interrupt", !changed, "{intid} changed");
+    }
+}
+
+/// G1-RT-004: the guest on the machine's first CPU has SGI 7 enabled and fails if one comes.
+fn foreign_cpus() {
+    for target in 2..8 {
+        gic::send_sgi(target, SGI);
+    }
+    gic::send_sgi_to_others(SGI);
+    timer::delay_us(1000);
+    report::pass("foreign-sgis-sent");
+}

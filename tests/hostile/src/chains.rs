@@ -1,0 +1,240 @@
+//! Attacks with descriptor chains and with the indices of the rings.
+
+use crate::Platform;
+use crate::arena::{BUFFER_SIZE, buffer, table};
+use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE};
+
+/// Where device registers, the device VM's window, the device model's pages and Gear2 may lie.
+const FOREIGN: [u64; 8] = [
+    0,
+    0x0800_0000,
+    0x0900_0000,
+    0x0c00_0000,
+    0x0c08_0000,
+    0x0c09_0000,
+    0x1000_0000,
+    0x3000_0000,
+];
+/// The board's memory: Gear1's, Gear2's, the device VM's and the other guests' is somewhere in it.
+const BOARD: core::ops::Range<u64> = 0x4000_0000..0xc000_0000;
+const STEP: usize = 128 << 20;
+
+/// Makes all of them.
+pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
+    loops(device);
+    addresses(device);
+    order(device);
+    tables(device);
+    indices(device);
+    device.recover_all("attacks with chains");
+    device.look_at_memory("attacks with chains");
+}
+
+fn link(address: u64, length: u32, flags: u16, next: u16) -> Link {
+    Link {
+        address,
+        length,
+        flags,
+        next,
+    }
+}
+
+/// Offers a chain that breaks a rule.
+fn refused<P: Platform>(device: &mut Device<'_, P>, name: &str, links: &[Link]) {
+    device.describe_all(links);
+    offered(device, name, 0);
+}
+
+/// Offers a head that leads to what breaks a rule.
+fn offered<P: Platform>(device: &mut Device<'_, P>, name: &str, head: u16) {
+    let before = device.used();
+    device.offer(head);
+    device.conclude(name, before, Expect::Broken);
+    device.recover(name);
+}
+
+fn loops<P: Platform>(device: &mut Device<'_, P>) {
+    let data = device.at(buffer(0));
+    for flags in [NEXT, NEXT | WRITE] {
+        refused(device, "a loop of one", &[link(data, 16, flags, 0)]);
+        let two = [link(data, 16, flags, 1), link(data, 16, flags, 0)];
+        refused(device, "a loop of two", &two);
+        let all: [Link; QUEUE_SIZE as usize] =
+            core::array::from_fn(|i| link(data, 16, flags, (i as u16 + 1) % QUEUE_SIZE));
+        refused(device, "a loop of the whole table", &all);
+        let empty = [link(data, 0, flags, 0)];
+        refused(device, "a loop without a byte", &empty);
+        for next in [QUEUE_SIZE, 0x7fff, u16::MAX] {
+            let out = [link(data, 16, flags, next)];
+            refused(device, "a next outside of the table", &out);
+        }
+    }
+}
+
+/// Memory that is not the guest's, wholly or by a byte.
+fn addresses<P: Platform>(device: &mut Device<'_, P>) {
+    let (start, end) = (device.layout.ram.start, device.layout.ram.end);
+    let edges = [
+        (end - 15, 16),
+        (end - 1, 2),
+        (end, 1),
+        (end - 0x1000, 0x1001),
+        (end - 0x1000, u32::MAX),
+        (start - 1, 1),
+        (start - 1, 2),
+        (start - 16, 32),
+        (start, u32::MAX),
+        (u64::MAX, 1),
+        (u64::MAX, 2),
+        (u64::MAX - 3, 16),
+        (0_u64.wrapping_sub(0x1000), 0x1000),
+        (u64::MAX - 0xffff_ffff + start, u32::MAX),
+        (1 << 48, 16),
+        (1 << 63 | start, 16),
+    ];
+    for (address, length) in edges {
+        both_ways(device, "the edge of memory", address, length);
+    }
+    let registers = device.layout.registers;
+    for address in FOREIGN.into_iter().chain([registers, registers & !0xfff]) {
+        both_ways(device, "what is no memory", address, 16);
+    }
+    for address in BOARD.step_by(STEP) {
+        let other = address + 0x20_0000;
+        if !device.layout.ram.contains(&address) && !device.layout.ram.contains(&other) {
+            refused(device, "memory of others", &[link(address, 64, WRITE, 0)]);
+            both_ways(device, "memory of others", other, 4096);
+        }
+    }
+}
+
+/// Names an address for reading and, behind a good header, for writing.
+fn both_ways<P: Platform>(device: &mut Device<'_, P>, name: &str, address: u64, length: u32) {
+    let data = device.at(buffer(0));
+    refused(device, name, &[link(address, length, 0, 0)]);
+    let chain = [
+        link(data, 16, NEXT, 1),
+        link(address, length, NEXT | WRITE, 2),
+        link(data, 1, WRITE, 0),
+    ];
+    refused(device, name, &chain);
+}
+
+fn order<P: Platform>(device: &mut Device<'_, P>) {
+    let data = device.at(buffer(0));
+    let chain = [link(data, 512, WRITE | NEXT, 1), link(data, 16, 0, 0)];
+    refused(device, "readable behind writable", &chain);
+    let half = 0x8000_0000;
+    let long = [link(data, half, NEXT, 1), link(data, half, 0, 0)];
+    refused(device, "4 GiB in one chain", &long);
+    refused(
+        device,
+        "an endless buffer",
+        &[link(data, u32::MAX, WRITE, 0)],
+    );
+}
+
+/// Attacks with indirect tables.
+fn tables<P: Platform>(device: &mut Device<'_, P>) {
+    let data = device.at(buffer(0));
+    let place = device.at(table(0));
+    let end = device.layout.ram.end;
+    // Garbage in the table that a length of another size would reach.
+    device.describe(table(0), 0, link(data, 16, NEXT, 1));
+    device.describe(table(0), 1, link(data, 1, WRITE, 0));
+    for length in [0, 1, 15, 17, 31, 0x10_0000, 0xffff_fff0, u32::MAX] {
+        let chain = [link(place, length, INDIRECT, 0)];
+        refused(device, "an indirect table of no length", &chain);
+    }
+    let outside = [
+        (end, 32),
+        (0, 32),
+        (u64::MAX - 15, 32),
+        (!15, 32),
+        (device.layout.registers, 32),
+    ];
+    for (address, length) in outside {
+        let chain = [link(address, length, INDIRECT, 0)];
+        refused(device, "an indirect table outside of memory", &chain);
+    }
+    device.describe(table(0), 0, link(place, 32, INDIRECT, 0));
+    let chain = [link(place, 16, INDIRECT, 0)];
+    refused(device, "an indirect table in itself", &chain);
+    let behind = [link(data, 16, NEXT, 1), link(place, 16, INDIRECT, 0)];
+    refused(device, "nested tables behind a buffer", &behind);
+    device.describe(table(0), 0, link(data, 16, NEXT, 0));
+    refused(device, "a loop in an indirect table", &chain);
+    device.describe(table(0), 0, link(data, 16, NEXT, 1));
+    refused(device, "a next outside of an indirect table", &chain);
+    device.describe(table(0), 0, link(end - 1, 2, 0, 0));
+    refused(device, "an indirect buffer outside of memory", &chain);
+    too_many(device);
+}
+
+/// More segments than a request may have, and a table of as many entries as can be.
+fn too_many<P: Platform>(device: &mut Device<'_, P>) {
+    const ENTRIES: u16 = 2000;
+    let data = device.at(buffer(0));
+    for index in 0..ENTRIES {
+        let link = link(data + u64::from(index) * 16, 16, NEXT | WRITE, index + 1);
+        device.describe(table(0), index, link);
+    }
+    let last = link(data, 1, WRITE, 0);
+    device.describe(table(0), ENTRIES - 1, last);
+    let place = device.at(table(0));
+    let chain = [link(place, 16 * u32::from(ENTRIES), INDIRECT, 0)];
+    refused(device, "2000 segments", &chain);
+    device.describe(table(0), ENTRIES - 1, link(data, 0, NEXT | WRITE, 0));
+    for index in 0..ENTRIES - 1 {
+        let link = link(data, 0, NEXT | WRITE, index + 1);
+        device.describe(table(0), index, link);
+    }
+    refused(device, "2000 segments without a byte", &chain);
+}
+
+fn indices<P: Platform>(device: &mut Device<'_, P>) {
+    let data = device.at(buffer(0));
+    device.describe_all(&[link(data, 16, 0, 0)]);
+    for head in [QUEUE_SIZE, QUEUE_SIZE + 1, 0x7fff, u16::MAX] {
+        offered(device, "a head outside of the table", head);
+    }
+    for jump in [QUEUE_SIZE + 1, 0x100, 0x7fff, 0x8000, u16::MAX] {
+        let before = device.used();
+        let added = device.added().wrapping_add(jump);
+        device.set_added(added);
+        device.conclude("an index that jumps", before, Expect::Broken);
+        device.recover("an index that jumps");
+    }
+    back_and_forth(device);
+    same_head(device);
+}
+
+/// Takes back what was offered, before and after the device has looked.
+fn back_and_forth<P: Platform>(device: &mut Device<'_, P>) {
+    let before = device.used();
+    let added = device.added();
+    device.offer(0);
+    device.set_added(added);
+    device.conclude("an offer taken back", before, Expect::Served(0));
+    device.honest_request("an offer taken back");
+    let added = device.added().wrapping_sub(1);
+    let before = device.used();
+    device.set_added(added);
+    device.conclude("an index that goes back", before, Expect::Broken);
+    device.recover("an index that goes back");
+}
+
+/// Offers the same request as often as the ring has entries.
+fn same_head<P: Platform>(device: &mut Device<'_, P>) {
+    let place = device.at(buffer(0));
+    device.describe_all(&[
+        link(place, BUFFER_SIZE as u32, NEXT, 1),
+        link(place, 1, WRITE, 0),
+    ]);
+    let before = device.used();
+    for _ in 0..QUEUE_SIZE {
+        device.offer(0);
+    }
+    let expect = Expect::Served(QUEUE_SIZE);
+    device.conclude("one head many times", before, expect);
+}

@@ -1,0 +1,324 @@
+//! The device under attack: registers, rings made by hand, and the verdict after each attack.
+
+use crate::arena::{self, BUFFER_SIZE};
+use crate::{Counts, Kind, Layout, Platform};
+
+/// Offsets of registers (virtio 1.2, table 4.1).
+pub(crate) mod register {
+    pub(crate) const MAGIC: u64 = 0x000;
+    pub(crate) const DEVICE_FEATURES_SEL: u64 = 0x014;
+    pub(crate) const DRIVER_FEATURES: u64 = 0x020;
+    pub(crate) const DRIVER_FEATURES_SEL: u64 = 0x024;
+    pub(crate) const QUEUE_SEL: u64 = 0x030;
+    pub(crate) const QUEUE_NUM_MAX: u64 = 0x034;
+    pub(crate) const QUEUE_NUM: u64 = 0x038;
+    pub(crate) const QUEUE_READY: u64 = 0x044;
+    pub(crate) const QUEUE_NOTIFY: u64 = 0x050;
+    pub(crate) const INTERRUPT_STATUS: u64 = 0x060;
+    pub(crate) const INTERRUPT_ACK: u64 = 0x064;
+    pub(crate) const STATUS: u64 = 0x070;
+    pub(crate) const DESCRIPTORS: u64 = 0x080;
+    pub(crate) const AVAILABLE: u64 = 0x090;
+    pub(crate) const USED: u64 = 0x0a0;
+    pub(crate) const CONFIG: u64 = 0x100;
+    pub(crate) const END: u64 = 0x200;
+}
+
+/// Bits of the status register (virtio 1.2, 2.1).
+pub(crate) mod status {
+    pub(crate) const DRIVER: u32 = 3;
+    pub(crate) const FEATURES_OK: u32 = 0xb;
+    pub(crate) const DRIVER_OK: u32 = 0xf;
+    pub(crate) const NEEDS_RESET: u32 = 0x40;
+}
+
+/// Flags of a descriptor (virtio 1.2, 2.7.5).
+pub(crate) const NEXT: u16 = 1;
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const INDIRECT: u16 = 4;
+
+/// Entries of the queues, if an attack does not say otherwise.
+pub(crate) const QUEUE_SIZE: u16 = 16;
+
+/// A descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) flags: u16,
+    pub(crate) next: u16,
+}
+
+/// What must come of an attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// The device needs a reset, and has completed nothing.
+    Broken,
+    /// So many requests are completed, and the device goes on.
+    Served(u16),
+    /// Nothing in particular.
+    Any,
+}
+
+/// A device and its driver's view of it.
+pub(crate) struct Device<'a, P> {
+    pub(crate) platform: &'a mut P,
+    pub(crate) layout: Layout,
+    pub(crate) kind: Kind,
+    pub(crate) counts: Counts,
+    /// Entries made available, by queue.
+    added: [u16; 2],
+}
+
+impl<'a, P: Platform> Device<'a, P> {
+    pub(crate) fn new(platform: &'a mut P, layout: Layout, kind: Kind) -> Self {
+        Self {
+            platform,
+            layout,
+            kind,
+            counts: Counts::default(),
+            added: [0; 2],
+        }
+    }
+
+    /// Returns the address of a place in the arena.
+    pub(crate) fn at(&self, place: u64) -> u64 {
+        self.layout.arena + place
+    }
+
+    pub(crate) fn queue(&self) -> u16 {
+        self.kind.request_queue()
+    }
+
+    pub(crate) fn read(&mut self, register: u64) -> u32 {
+        self.platform.read(register)
+    }
+
+    /// Writes a 32-bit register, which must not abort.
+    pub(crate) fn write(&mut self, register: u64, value: u32) {
+        if !self.platform.write(register, 4, value.into()) {
+            self.violation("a write", format_args!("{register:#x} aborts"));
+        }
+    }
+
+    pub(crate) fn store(&mut self, place: u64, bytes: &[u8]) {
+        let address = self.at(place);
+        self.platform.store(address, bytes);
+    }
+
+    pub(crate) fn load<const N: usize>(&mut self, place: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        let address = self.at(place);
+        self.platform.load(address, &mut bytes);
+        bytes
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.write(register::STATUS, 0);
+        if self.read(register::STATUS) != 0 {
+            self.violation("reset", format_args!("it does not take effect"));
+        }
+    }
+
+    /// Does the first steps of an initialisation, until features are agreed on.
+    pub(crate) fn negotiate(&mut self) {
+        self.reset();
+        for queue in 0..self.kind.queues() {
+            self.store(arena::available(queue), &[0; 4]);
+            self.store(arena::used(queue), &[0; 4]);
+        }
+        self.added = [0; 2];
+        self.write(register::STATUS, status::DRIVER);
+        // VIRTIO_F_VERSION_1 and nothing else.
+        self.write(register::DRIVER_FEATURES_SEL, 1);
+        self.write(register::DRIVER_FEATURES, 1);
+        self.write(register::STATUS, status::FEATURES_OK);
+    }
+
+    /// Names the size and the rings of a queue, whose addresses have no upper halves as a rule.
+    pub(crate) fn set_up(&mut self, queue: u16, size: u32, rings: [u64; 3]) {
+        self.write(register::QUEUE_SEL, queue.into());
+        self.write(register::QUEUE_NUM, size);
+        let registers = [register::DESCRIPTORS, register::AVAILABLE, register::USED];
+        for (register, address) in registers.into_iter().zip(rings) {
+            self.write(register, address as u32);
+            if address >> 32 != 0 {
+                self.write(register + 4, (address >> 32) as u32);
+            }
+        }
+    }
+
+    /// Returns where the rings of a queue lie.
+    pub(crate) fn rings(&self, queue: u16) -> [u64; 3] {
+        [
+            self.at(arena::descriptors(queue)),
+            self.at(arena::available(queue)),
+            self.at(arena::used(queue)),
+        ]
+    }
+
+    /// Initialises the device as the specification says, with all queues.
+    pub(crate) fn initialise(&mut self) {
+        self.initialise_from(0);
+    }
+
+    /// Initialises the device with the queues from `first` on: each register write takes long.
+    fn initialise_from(&mut self, first: u16) {
+        self.negotiate();
+        for queue in first..self.kind.queues() {
+            self.set_up(queue, QUEUE_SIZE.into(), self.rings(queue));
+            self.write(register::QUEUE_READY, 1);
+        }
+        self.write(register::STATUS, status::DRIVER_OK);
+        let now = self.read(register::STATUS);
+        if now != status::DRIVER_OK {
+            self.violation("initialisation", format_args!("ends with status {now:#x}"));
+        }
+    }
+
+    /// Writes a descriptor into the table at a place of the arena.
+    pub(crate) fn describe(&mut self, table: u64, index: u16, link: Link) {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&link.address.to_le_bytes());
+        bytes[8..12].copy_from_slice(&link.length.to_le_bytes());
+        bytes[12..14].copy_from_slice(&link.flags.to_le_bytes());
+        bytes[14..].copy_from_slice(&link.next.to_le_bytes());
+        self.store(table + 16 * u64::from(index), &bytes);
+    }
+
+    /// Writes the first descriptors of the request queue.
+    pub(crate) fn describe_all(&mut self, links: &[Link]) {
+        let table = arena::descriptors(self.queue());
+        for (index, link) in links.iter().enumerate() {
+            self.describe(table, index as u16, *link);
+        }
+    }
+
+    /// Makes a head available in the request queue, without a notification.
+    pub(crate) fn offer(&mut self, head: u16) {
+        let ring = arena::available(self.queue());
+        let added = self.added[usize::from(self.queue())];
+        let entry = ring + 4 + 2 * u64::from(added % QUEUE_SIZE);
+        self.store(entry, &head.to_le_bytes());
+        self.set_added(added.wrapping_add(1));
+    }
+
+    /// Sets the available index of the request queue.
+    pub(crate) fn set_added(&mut self, index: u16) {
+        let queue = self.queue();
+        self.added[usize::from(queue)] = index;
+        self.store(arena::available(queue) + 2, &index.to_le_bytes());
+    }
+
+    pub(crate) fn added(&self) -> u16 {
+        self.added[usize::from(self.queue())]
+    }
+
+    /// Returns the used index of the request queue.
+    pub(crate) fn used(&mut self) -> u16 {
+        u16::from_le_bytes(self.load(arena::used(self.queue()) + 2))
+    }
+
+    pub(crate) fn notify(&mut self) {
+        let queue = self.queue();
+        self.write(register::QUEUE_NOTIFY, queue.into());
+    }
+
+    /// Returns when the device has looked at its queues since the call: it answers register
+    /// writes in order, and looks at all queues between two of them.
+    pub(crate) fn wait(&mut self) {
+        let queue = self.queue();
+        for _ in 0..2 {
+            self.write(register::QUEUE_SEL, queue.into());
+        }
+    }
+
+    /// Notifies, waits and judges what was offered since the used index was `before`.
+    pub(crate) fn conclude(&mut self, name: &str, before: u16, expect: Expect) {
+        self.notify();
+        self.wait();
+        // A device may leave some for its next turn.
+        if let Expect::Served(2..) = expect {
+            self.wait();
+            self.wait();
+        }
+        self.judge(name, before, expect);
+    }
+
+    /// Judges an attack, and makes the device work again.
+    pub(crate) fn judge(&mut self, name: &str, before: u16, expect: Expect) {
+        self.counts.operations += 1;
+        let now = self.read(register::STATUS);
+        let broken = now & status::NEEDS_RESET != 0;
+        self.counts.broken += u64::from(broken);
+        let done = self.used().wrapping_sub(before);
+        let fits = match expect {
+            Expect::Any => true,
+            Expect::Broken => broken && done == 0,
+            Expect::Served(count) => !broken && done == count,
+        };
+        if !fits {
+            self.violation(
+                name,
+                format_args!("status {now:#x}, {done} completed, not {expect:?}"),
+            );
+        }
+        if broken {
+            self.stays_broken(name);
+        }
+    }
+
+    /// Checks that a broken device says so, and that it does nothing until its reset.
+    fn stays_broken(&mut self, name: &str) {
+        let ok = self.read(register::STATUS) & 4 != 0;
+        if ok && self.read(register::INTERRUPT_STATUS) & 2 == 0 {
+            self.violation(name, format_args!("no configuration interrupt"));
+        }
+        self.write(register::STATUS, status::DRIVER_OK);
+        if self.read(register::STATUS) & status::NEEDS_RESET == 0 {
+            self.violation(name, format_args!("it is well without a reset"));
+        }
+    }
+
+    /// Makes the device work again and, often, shows that it does.
+    pub(crate) fn recover(&mut self, name: &str) {
+        /// How often that is shown: register writes are what the time goes to.
+        const HONEST: u64 = 3;
+        self.initialise_from(self.queue());
+        if self.counts.operations.is_multiple_of(HONEST) {
+            self.honest_request(name);
+        }
+    }
+
+    /// Makes the device work again with all queues, and shows that it does.
+    pub(crate) fn recover_all(&mut self, name: &str) {
+        self.initialise();
+        self.honest_request(name);
+    }
+
+    /// Checks that nothing outside of the arena has changed.
+    pub(crate) fn look_at_memory(&mut self, name: &str) {
+        if let Some(address) = self.platform.changed() {
+            self.violation(name, format_args!("memory at {address:#x} has changed"));
+        }
+    }
+
+    /// Fills the buffers, and tells whether they are still the same when the device has looked.
+    pub(crate) fn buffers_rest(&mut self, body: impl FnOnce(&mut Self)) -> bool {
+        const STEP: u64 = 0x1000;
+        let marks = || (0..BUFFER_SIZE / STEP).map(|index| arena::buffer(STEP * index));
+        for place in marks() {
+            self.store(place, &[0x5a; 64]);
+        }
+        body(self);
+        marks().all(|place| self.load::<64>(place) == [0x5a; 64])
+    }
+
+    pub(crate) fn violation(&mut self, name: &str, why: core::fmt::Arguments<'_>) {
+        self.counts.violations += 1;
+        let kind = self.kind;
+        let number = self.counts.operations;
+        self.platform
+            .violation(format_args!("{kind:?}, operation {number}, {name}: {why}"));
+    }
+}

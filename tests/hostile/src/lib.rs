@@ -1,0 +1,156 @@
+//! A virtio driver that breaks every rule: the same attacks for a bare-metal guest under GearV
+//! and for the device model's own tests on the host.
+//!
+//! An attack writes something hostile into rings or registers, notifies, waits until the device
+//! has looked, and judges: was the device broken where a rule was, did it serve what is odd but
+//! allowed, and did all memory keep that was not handed over? After each attack the device is
+//! reset and must do an honest request. The listed attacks come first, then random ones from a
+//! seed, so that a failure can be repeated.
+//!
+//! Invariant: of the guest's own memory, the attacks hand over the *arena* and nothing else; all
+//! other addresses that they name lie, wholly or with their last byte, outside of the guest's
+//! memory. So any change of the rest is the device's fault. What a device may write and what it
+//! may take for a structure are different parts of the arena, but where an attack says otherwise.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod arena;
+mod chains;
+mod device;
+pub mod pattern;
+mod random;
+mod registers;
+mod requests;
+mod rings;
+
+use core::fmt;
+use core::ops::Range;
+
+pub use arena::ARENA_SIZE;
+use device::Device;
+use random::Random;
+pub use requests::ARP;
+
+/// Bytes of a sector, which is also what [`sector_byte`] is about.
+pub const SECTOR: u64 = 512;
+/// The hostile driver writes to sectors below this one only.
+pub const WRITTEN_SECTORS: u64 = 8192;
+
+/// The machine that the attacks run on, with one device.
+pub trait Platform {
+    /// Reads a 32-bit register of the device.
+    fn read(&mut self, register: u64) -> u32;
+    /// Writes a register of the device with an access of `size` bytes; false if that ended in
+    /// an abort.
+    fn write(&mut self, register: u64, size: u64, value: u64) -> bool;
+    /// Reads the guest's memory.
+    fn load(&mut self, address: u64, bytes: &mut [u8]);
+    /// Writes the guest's memory.
+    fn store(&mut self, address: u64, bytes: &[u8]);
+    /// Returns a byte of the guest's memory outside of the arena that has changed, if there is one.
+    fn changed(&mut self) -> Option<u64>;
+    /// Takes notice of what should not be.
+    fn violation(&mut self, what: fmt::Arguments<'_>);
+}
+
+/// What the device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A disk, whose sectors from [`WRITTEN_SECTORS`] on hold [`sector_byte`] all over.
+    Block,
+    /// A network card.
+    Net,
+    /// A console.
+    Console,
+    /// A source of entropy.
+    Rng,
+}
+
+impl Kind {
+    /// Returns the kind of a virtio device type.
+    #[must_use]
+    pub const fn of(device_id: u32) -> Option<Kind> {
+        Some(match device_id {
+            1 => Kind::Net,
+            2 => Kind::Block,
+            3 => Kind::Console,
+            4 => Kind::Rng,
+            _ => return None,
+        })
+    }
+
+    /// Returns the queue by which the guest asks for something.
+    const fn request_queue(self) -> u16 {
+        match self {
+            Kind::Block | Kind::Rng => 0,
+            Kind::Net | Kind::Console => 1,
+        }
+    }
+
+    const fn queues(self) -> u16 {
+        self.request_queue() + 1
+    }
+}
+
+/// Where things lie in the guest's address space.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The guest's memory.
+    pub ram: Range<u64>,
+    /// What is handed over to the device: [`ARENA_SIZE`] bytes of it from here on, on a page.
+    pub arena: u64,
+    /// The device's registers.
+    pub registers: u64,
+}
+
+/// How many attacks there are to be, beside the listed ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Make also those listed attacks that are the same for every kind of device.
+    pub common: bool,
+    /// Random attacks.
+    pub operations: u64,
+    /// Where their randomness begins.
+    pub seed: u64,
+}
+
+/// What came of the attacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Attacks made.
+    pub operations: u64,
+    /// Of these, those after which the device asked for a reset.
+    pub broken: u64,
+    /// Honest requests done in between.
+    pub honest: u64,
+    /// What should not have been.
+    pub violations: u64,
+}
+
+/// Returns what each byte of a sector is before the first attack.
+#[must_use]
+pub const fn sector_byte(sector: u64) -> u8 {
+    (sector % 251) as u8 + 1
+}
+
+/// Attacks the device in all ways, and leaves it reset.
+pub fn attack(
+    platform: &mut impl Platform,
+    layout: Layout,
+    kind: Kind,
+    options: Options,
+) -> Counts {
+    let mut device = Device::new(platform, layout, kind);
+    device.initialise();
+    device.honest_request("before the attacks");
+    if options.common {
+        chains::all(&mut device);
+        rings::all(&mut device);
+        registers::all(&mut device);
+    }
+    requests::all(&mut device);
+    random::all(&mut device, Random::new(options.seed), options.operations);
+    device.reset();
+    device.look_at_memory("all attacks");
+    device.counts
+}

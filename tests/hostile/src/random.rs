@@ -1,0 +1,214 @@
+//! Random attacks: chains, indices and registers made up from a seed.
+
+use crate::arena::{self, BUFFER_SIZE, buffer, table};
+use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE, register, status};
+use crate::{Kind, Platform};
+
+/// How often, in attacks, all memory is looked at, and a device that still works is reset.
+const LOOK: u64 = 64;
+const FRESH: u64 = 8;
+/// Entries of a random indirect table, which lies behind those of the lists.
+const ENTRIES: u64 = 16;
+const TABLE: u64 = table(0x4_0000);
+/// How far from its start a device may be told that the table begins. With other distances parts
+/// of two fields could make up an address of the guest's own memory.
+const SHIFTS: [u64; 8] = [0, 0, 0, 0, 1, 2, 8, 12];
+const NAME: &str = "a random attack";
+
+/// A linear congruential generator.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed ^ 0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// Returns a number below `limit`, which is not 0.
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 >> 33) % limit
+    }
+
+    fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len() as u64) as usize]
+    }
+}
+
+/// Makes so many attacks.
+pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>, mut random: Random, operations: u64) {
+    device.recover_all(NAME);
+    for number in 1..=operations {
+        match random.below(100) {
+            0..65 => chain(device, &mut random),
+            65..75 => index(device, &mut random),
+            75..95 => write(device, &mut random),
+            95..98 => storm(device, &mut random),
+            _ => interrupted(device, &mut random),
+        }
+        // What a random attack leaves in the rings may be more than a queue of requests.
+        if device.read(register::STATUS) != status::DRIVER_OK || number.is_multiple_of(FRESH) {
+            device.recover(NAME);
+        }
+        if number.is_multiple_of(LOOK) {
+            device.look_at_memory(NAME);
+        }
+    }
+    device.recover_all(NAME);
+}
+
+/// Offers random chains, of which some lead through a random table.
+fn chain<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
+    let sectors = device.sectors();
+    let kind = random.of(&[0, 0, 0, 1, 4, 8, 11, 13, 99]);
+    // A write of the length that a random chain may have stays in front of what is checked.
+    let sector = match kind {
+        0 => random.of(&[0, 7, sectors.wrapping_sub(1), sectors, u64::MAX]),
+        _ => random.of(&[0, 7, sectors, u64::MAX]),
+    };
+    device.header(kind, sector);
+    let main = arena::descriptors(device.queue());
+    for index in 0..QUEUE_SIZE {
+        let first = device.kind == Kind::Block && index == 0 && random.percent(80);
+        let link = if first {
+            Link {
+                address: device.header_address(),
+                length: 16,
+                flags: NEXT,
+                next: 1,
+            }
+        } else {
+            link(device, random, index)
+        };
+        device.describe(main, index, link);
+    }
+    for index in 0..ENTRIES as u16 {
+        let link = link(device, random, index);
+        device.describe(TABLE, index, link);
+    }
+    for _ in 0..1 + random.below(4) {
+        let head = random.below(u64::from(QUEUE_SIZE)) as u16;
+        let head = if random.percent(50) { 0 } else { head };
+        device.offer(head);
+    }
+    device.conclude(NAME, 0, Expect::Any);
+}
+
+/// Makes up a descriptor: what is writable is in the buffers, or not all in the guest's memory.
+fn link<P: Platform>(device: &Device<'_, P>, random: &mut Random, index: u16) -> Link {
+    let mut flags = 0;
+    for (flag, chance) in [(NEXT, 65), (WRITE, 50), (INDIRECT, 12)] {
+        flags |= if random.percent(chance) { flag } else { 0 };
+    }
+    let next = match random.below(8) {
+        0 => random.of(&[QUEUE_SIZE, u16::MAX]),
+        1 => random.below(18) as u16,
+        _ => index + 1,
+    };
+    let (address, length) = if random.percent(8) {
+        outside(device, random)
+    } else if flags & INDIRECT != 0 {
+        let length = random.of(&[0, 15, 16, 48, 16 * ENTRIES, 16 * ENTRIES, 0x1000]);
+        (device.at(TABLE + random.of(&SHIFTS)), length)
+    } else {
+        let length = random.of(&[0, 1, 16, 511, 512, 513, 4096, 0x4000]);
+        let start = random.below(BUFFER_SIZE - length);
+        (
+            device.at(buffer(start & !random.of(&[0, 511, 4095]))),
+            length,
+        )
+    };
+    Link {
+        address,
+        length: length as u32,
+        flags,
+        next,
+    }
+}
+
+/// Returns an address and a length that are not all in the guest's memory.
+fn outside<P: Platform>(device: &Device<'_, P>, random: &mut Random) -> (u64, u64) {
+    let (start, end) = (device.layout.ram.start, device.layout.ram.end);
+    let small = 1 + random.below(4096);
+    match random.below(8) {
+        0 => (end - small, small + 1 + random.below(4096)),
+        1 => (start - small, small + random.below(4096)),
+        2 => (end + random.below(1 << 30), small),
+        3 => (start - 1 - random.below(1 << 30), 1),
+        4 => (0_u64.wrapping_sub(small), small + random.below(4096)),
+        5 => (1 << (32 + random.below(32)) | start, small),
+        6 => (device.at(buffer(0)), u64::from(u32::MAX)),
+        _ => (device.layout.registers & !0xfff, small),
+    }
+}
+
+/// Moves the available index anywhere.
+fn index<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
+    let jump = random.of(&[1, 2, 15, 16, 17, 0x100, 0x7fff, 0x8000, 0xfffe, 0xffff]);
+    let added = device.added().wrapping_add(jump);
+    device.set_added(added);
+    device.conclude(NAME, 0, Expect::Any);
+}
+
+/// Writes anything into any register.
+fn write<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
+    let at = match random.below(4) {
+        0 => random.below(register::END / 8) * 8,
+        _ => random.of(&[
+            register::STATUS,
+            register::QUEUE_READY,
+            register::QUEUE_SEL,
+            register::QUEUE_NUM,
+            register::DESCRIPTORS,
+            register::AVAILABLE,
+            register::USED,
+            register::DRIVER_FEATURES,
+            register::QUEUE_NOTIFY,
+            register::INTERRUPT_ACK,
+        ]),
+    };
+    let size = random.of(&[4, 4, 4, 4, 1, 2, 8]);
+    let value = match random.below(3) {
+        0 => random.below(256),
+        1 => device.at(arena::descriptors(0)),
+        _ => random.below(1 << 31) << 33 | random.below(1 << 31),
+    };
+    device.platform.write(at & !(size - 1), size, value);
+    device.judge(NAME, 0, Expect::Any);
+}
+
+/// Notifies more often than the device looks, with a ring that changes meanwhile.
+fn storm<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
+    for _ in 0..200 {
+        if random.percent(10) {
+            device.offer(random.below(u64::from(QUEUE_SIZE)) as u16);
+        }
+        device.notify();
+    }
+    device.wait();
+    device.judge(NAME, 0, Expect::Any);
+}
+
+/// Resets the device, or takes its queue away, while it works; a reset device leaves memory alone.
+fn interrupted<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
+    device.initialise();
+    device.long_requests();
+    device.notify();
+    if random.percent(50) {
+        device.write(register::QUEUE_SEL, 0);
+        device.write(register::QUEUE_READY, random.below(2) as u32);
+        device.wait();
+    } else {
+        device.reset();
+        if !device.buffers_rest(Device::wait) {
+            device.violation(NAME, format_args!("memory was written after a reset"));
+        }
+    }
+    device.judge(NAME, 0, Expect::Any);
+}

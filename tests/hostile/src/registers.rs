@@ -1,0 +1,197 @@
+//! Attacks with registers: status, features, configuration, what cannot be written.
+
+use crate::device::{Device, Expect, register, status};
+use crate::{Kind, Platform};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"virt");
+
+/// Makes all of them.
+pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
+    statuses(device);
+    features(device);
+    sizes(device);
+    selectors(device);
+    read_only(device);
+    notifications(device);
+    device.recover_all("attacks with registers");
+    device.look_at_memory("attacks with registers");
+}
+
+/// Every combination of the status's bits, from each state that a driver passes.
+fn statuses<P: Platform>(device: &mut Device<'_, P>) {
+    for value in (1..64).chain([0x40, 0x4f, 0x7f, 0x80, 0x8f, 0xc0, 0xff, 0x100, u32::MAX]) {
+        for from in [0, 1, status::DRIVER] {
+            if value % 16 != 0xf && from != 0 {
+                continue;
+            }
+            device.reset();
+            device.write(register::STATUS, from);
+            device.write(register::STATUS, value);
+            device.judge("any status", 0, Expect::Any);
+            no_queues(device);
+        }
+    }
+    device.initialise();
+    for value in [1, 3, 0xb, 7, 0x40, 0x80] {
+        device.write(register::STATUS, value);
+        device.counts.operations += 1;
+    }
+    let known = status::DRIVER_OK | 0x80;
+    let now = device.read(register::STATUS);
+    if now & status::NEEDS_RESET != 0 || now & !known != 0 {
+        device.violation("bits taken back", format_args!("status {now:#x}"));
+    }
+    device.recover("any status");
+}
+
+/// Whatever the driver says, a device without queues does nothing.
+fn no_queues<P: Platform>(device: &mut Device<'_, P>) {
+    let before = device.used();
+    device.notify();
+    if device.used() != before {
+        device.violation("a device without queues", format_args!("it works"));
+    }
+}
+
+fn features<P: Platform>(device: &mut Device<'_, P>) {
+    let nonsense = [
+        [0, 0],
+        [u32::MAX, 0],
+        [0, u32::MAX],
+        [u32::MAX, u32::MAX],
+        [1 << 31, 1],
+        [0, 3],
+        [0, 1 << 31 | 1],
+    ];
+    for halves in nonsense {
+        device.reset();
+        device.write(register::STATUS, status::DRIVER);
+        for (half, value) in (0..).zip(halves) {
+            device.write(register::DRIVER_FEATURES_SEL, half);
+            device.write(register::DRIVER_FEATURES, value);
+        }
+        device.write(register::STATUS, status::FEATURES_OK);
+        if device.read(register::STATUS) & 8 != 0 {
+            device.violation("features", format_args!("{halves:x?} are accepted"));
+        }
+        device.write(register::STATUS, status::DRIVER_OK);
+        device.judge("features that are not there", 0, Expect::Any);
+    }
+    device.negotiate();
+    for selector in [2, 3, 0x8000_0000, u32::MAX] {
+        device.write(register::DRIVER_FEATURES_SEL, selector);
+        device.write(register::DRIVER_FEATURES, u32::MAX);
+        device.write(register::DEVICE_FEATURES_SEL, selector);
+        if device.read(0x10) != 0 {
+            device.violation("features", format_args!("half {selector} has some"));
+        }
+        device.counts.operations += 1;
+    }
+    device.recover("features that are not there");
+}
+
+/// Accesses of all sizes everywhere; only whole registers are ones.
+fn sizes<P: Platform>(device: &mut Device<'_, P>) {
+    device.initialise();
+    for at in (0..register::CONFIG).step_by(8) {
+        for size in [1, 2, 8] {
+            // A notification is a channel, and taken at its address.
+            let done = device.platform.write(at, size, 0xffff_ffff_ffff_ffff);
+            if done && at != register::QUEUE_NOTIFY {
+                device.violation(
+                    "a size",
+                    format_args!("{size} bytes at {at:#x} are written"),
+                );
+            }
+            device.counts.operations += 1;
+        }
+    }
+    for at in (register::CONFIG..register::END).step_by(8) {
+        for size in [1, 2, 4, 8] {
+            device.platform.write(at, size, 0xffff_ffff_ffff_ffff);
+            device.counts.operations += 1;
+        }
+    }
+    device.honest_request("accesses of all sizes");
+}
+
+fn selectors<P: Platform>(device: &mut Device<'_, P>) {
+    for queue in [
+        u32::from(device.queue()) + 1,
+        4,
+        0xff,
+        0x1_0000,
+        1 << 31,
+        u32::MAX,
+    ] {
+        device.write(register::QUEUE_SEL, queue);
+        let most = device.read(register::QUEUE_NUM_MAX);
+        if most != 0 {
+            device.violation("a queue", format_args!("{queue} has {most} entries"));
+        }
+        for (at, value) in [
+            (register::QUEUE_NUM, 16),
+            (register::DESCRIPTORS, u32::MAX),
+            (register::AVAILABLE + 4, u32::MAX),
+            (register::USED, 1),
+            (register::QUEUE_READY, 1),
+        ] {
+            device.write(at, value);
+        }
+        if device.read(register::QUEUE_READY) != 0 {
+            device.violation("a queue", format_args!("{queue} is ready"));
+        }
+        device.honest_request("a queue that is not there");
+        device.counts.operations += 1;
+    }
+}
+
+/// Registers that only the device writes, and those that do not exist.
+fn read_only<P: Platform>(device: &mut Device<'_, P>) {
+    let before: [u32; 8] = core::array::from_fn(|i| device.read(4 * i as u64));
+    let written = [
+        register::DEVICE_FEATURES_SEL,
+        register::DRIVER_FEATURES,
+        register::DRIVER_FEATURES_SEL,
+        register::STATUS,
+        register::QUEUE_SEL,
+        register::QUEUE_READY,
+    ];
+    for at in (0..register::CONFIG).step_by(4) {
+        if !written.contains(&at) {
+            device.write(at, u32::MAX);
+            device.counts.operations += 1;
+        }
+    }
+    let after: [u32; 8] = core::array::from_fn(|i| device.read(4 * i as u64));
+    if before != after || device.read(register::MAGIC) != MAGIC {
+        device.violation(
+            "read-only registers",
+            format_args!("{before:x?}, {after:x?}"),
+        );
+    }
+    device.honest_request("read-only registers");
+}
+
+/// Notifications of all kinds, and more than can be looked at.
+fn notifications<P: Platform>(device: &mut Device<'_, P>) {
+    for value in [0, 1, 2, 63, 0xffff, 0x1_0000, u32::MAX] {
+        device.write(register::QUEUE_NOTIFY, value);
+        device.counts.operations += 1;
+    }
+    device.honest_request("notifications of no queue");
+    for _ in 0..2000 {
+        device.write(register::QUEUE_NOTIFY, 0);
+        device.write(register::INTERRUPT_ACK, 1);
+    }
+    device.counts.operations += 1;
+    device.honest_request("a storm of notifications");
+    device.write(register::INTERRUPT_ACK, u32::MAX);
+    device.reset();
+    device.notify();
+    device.wait();
+    device.judge("notifications of a device that was reset", 0, Expect::Any);
+    if device.kind == Kind::Block && device.read(register::CONFIG) == 0 {
+        device.violation("a reset", format_args!("the configuration is gone"));
+    }
+}

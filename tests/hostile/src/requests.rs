@@ -1,0 +1,498 @@
+//! Honest requests by hand, and attacks with what a request says rather than with its rings.
+
+use crate::arena::{self, BUFFER_SIZE, buffer, table};
+use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE, register};
+use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, sector_byte};
+
+/// Where the header of a request lies, behind all indirect tables.
+const HEADER: u64 = table(0x6_0000);
+/// Where a range of a discard lies.
+const RANGE: u64 = table(0x6_1000);
+/// Where a disk puts its verdict.
+const STATUS: u64 = buffer(0x7_f000);
+/// Where data goes, with room before it.
+const DATA: u64 = buffer(0x1000);
+/// Bytes before and behind the data that must not change.
+const GUARD: u64 = 64;
+/// An address resolution request for the device VM's address on the bridge, behind an empty header.
+pub const ARP: [u8; 72] = {
+    let mut frame = [0; 72];
+    let parts: [(usize, &[u8]); 5] = [
+        (12, &[0xff; 6]),
+        (18, &[2, b'G', b'V', 0, 0xff, 1, 8, 6]),
+        (26, &[0, 1, 8, 0, 6, 4, 0, 1, 2, b'G', b'V', 0, 0xff, 1]),
+        (40, &[10, 0, 2, 77]),
+        (50, &[10, 0, 2, 100]),
+    ];
+    let mut part = 0;
+    while part < parts.len() {
+        let (at, bytes) = parts[part];
+        let mut index = 0;
+        while index < bytes.len() {
+            frame[at + index] = bytes[index];
+            index += 1;
+        }
+        part += 1;
+    }
+    frame
+};
+
+/// Types of a disk's requests (virtio 1.2, 5.2.6).
+mod request {
+    pub(super) const IN: u32 = 0;
+    pub(super) const OUT: u32 = 1;
+    pub(super) const FLUSH: u32 = 4;
+    pub(super) const GET_ID: u32 = 8;
+    pub(super) const DISCARD: u32 = 11;
+    pub(super) const WRITE_ZEROES: u32 = 13;
+}
+
+/// A piece of a request: its place, its bytes, whether the device writes it.
+type Piece = (u64, u32, bool);
+
+const OK: u8 = 0;
+const IO_ERROR: u8 = 1;
+const UNSUPPORTED: u8 = 2;
+
+/// Makes all attacks.
+pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
+    device.recover_all("before attacks with requests");
+    match device.kind {
+        Kind::Block => block(device),
+        Kind::Net => net(device),
+        Kind::Console => console(device),
+        Kind::Rng => rng(device),
+    }
+    device.recover_all("attacks with requests");
+    device.look_at_memory("attacks with requests");
+}
+
+impl<P: Platform> Device<'_, P> {
+    /// Does a request as a good driver would, and checks all that came of it.
+    pub(crate) fn honest_request(&mut self, name: &str) {
+        self.counts.honest += 1;
+        let before = self.used();
+        let (guard, length) = ([0xa5; GUARD as usize], self.honest_length());
+        for place in [DATA - GUARD, DATA + length] {
+            self.store(place, &guard);
+        }
+        let written = self.offer_honest();
+        self.notify();
+        self.wait();
+        let done = self.used().wrapping_sub(before);
+        if done != 1 {
+            let now = self.read(register::STATUS);
+            self.violation(
+                name,
+                format_args!("then an honest request: {done} completed, status {now:#x}"),
+            );
+            return;
+        }
+        let entry = arena::used(self.queue()) + 4;
+        // Only queues of the usual size tell where the entry is.
+        let entry = entry + 8 * u64::from(before % QUEUE_SIZE);
+        let [head, told] = [0, 4].map(|at| u32::from_le_bytes(self.load(entry + at)));
+        if before < QUEUE_SIZE && (head != 0 || told != written) {
+            self.violation(
+                name,
+                format_args!("then an honest request: {told} bytes of {written}, head {head}"),
+            );
+        }
+        let guarded = [DATA - GUARD, DATA + length]
+            .into_iter()
+            .all(|place| self.load::<{ GUARD as usize }>(place) == guard);
+        if !guarded {
+            self.violation(name, format_args!("more than the buffer was written"));
+        }
+        self.look_at_data(name);
+    }
+
+    fn honest_length(&self) -> u64 {
+        match self.kind {
+            Kind::Block => SECTOR,
+            Kind::Rng => 100,
+            Kind::Net | Kind::Console => 0,
+        }
+    }
+
+    /// Offers an honest request; returns how many bytes the device is to write.
+    fn offer_honest(&mut self) -> u32 {
+        let out = |device: &mut Self, bytes: &[u8]| {
+            device.store(HEADER, bytes);
+            device.offer_pieces(&[(HEADER, bytes.len() as u32, false)]);
+            0
+        };
+        match self.kind {
+            Kind::Block => {
+                let sector = self.honest_sector();
+                self.store(DATA, &[0; SECTOR as usize]);
+                self.offer_block(request::IN, sector, &[(DATA, SECTOR as u32, true)]);
+                SECTOR as u32 + 1
+            }
+            Kind::Rng => {
+                self.store(DATA, &[0; 100]);
+                self.offer_pieces(&[(DATA, 100, true)]);
+                100
+            }
+            Kind::Net => out(self, &ARP),
+            Kind::Console => out(self, b"an honest line\n"),
+        }
+    }
+
+    fn look_at_data(&mut self, name: &str) {
+        let good = match self.kind {
+            Kind::Block => {
+                let byte = sector_byte(self.honest_sector());
+                let data: [u8; SECTOR as usize] = self.load(DATA);
+                self.load::<1>(STATUS) == [OK] && data == [byte; SECTOR as usize]
+            }
+            Kind::Rng => self.load::<100>(DATA) != [0; 100],
+            Kind::Net | Kind::Console => true,
+        };
+        if !good {
+            self.violation(name, format_args!("then an honest request: wrong data"));
+        }
+    }
+
+    /// Returns the sector of this honest request: over time all that the attacks must not write.
+    fn honest_sector(&mut self) -> u64 {
+        let sectors = self.sectors();
+        let rest = sectors.saturating_sub(WRITTEN_SECTORS).max(1);
+        sectors - 1 - self.counts.honest * 7919 % rest
+    }
+
+    /// Returns the sectors of the disk.
+    pub(crate) fn sectors(&mut self) -> u64 {
+        let low = self.read(register::CONFIG);
+        u64::from(self.read(register::CONFIG + 4)) << 32 | u64::from(low)
+    }
+
+    /// Offers a chain of pieces.
+    fn offer_pieces(&mut self, pieces: &[Piece]) {
+        let table = arena::descriptors(self.queue());
+        for (index, (place, length, writable)) in pieces.iter().enumerate() {
+            let index = index as u16;
+            let last = usize::from(index) + 1 == pieces.len();
+            let link = Link {
+                address: self.at(*place),
+                length: *length,
+                flags: if *writable { WRITE } else { 0 } | if last { 0 } else { NEXT },
+                next: index + 1,
+            };
+            self.describe(table, index, link);
+        }
+        self.offer(0);
+    }
+
+    /// Writes a disk's header into the tables.
+    pub(crate) fn header(&mut self, kind: u32, sector: u64) {
+        let mut header = [0; 16];
+        header[..4].copy_from_slice(&kind.to_le_bytes());
+        header[8..].copy_from_slice(&sector.to_le_bytes());
+        self.store(HEADER, &header);
+    }
+
+    /// Returns where [`Self::header`] puts it.
+    pub(crate) fn header_address(&self) -> u64 {
+        self.at(HEADER)
+    }
+
+    fn offer_block(&mut self, kind: u32, sector: u64, pieces: &[Piece]) {
+        self.header(kind, sector);
+        self.store(STATUS, &[0xff]);
+        let mut all = [(STATUS, 1, true); 6];
+        all[0] = (HEADER, 16, false);
+        all[1..=pieces.len()].copy_from_slice(pieces);
+        self.offer_pieces(&all[..pieces.len() + 2]);
+    }
+
+    /// Offers some requests that take their time, without a notification.
+    pub(crate) fn long_requests(&mut self) {
+        for _ in 0..8 {
+            match self.kind {
+                Kind::Block => self.offer_block(request::IN, 0, &[(DATA, 0x4_0000, true)]),
+                Kind::Rng => self.offer_pieces(&[(DATA, 0x4_0000, true)]),
+                Kind::Net | Kind::Console => self.offer_pieces(&[(DATA, 0x4_0000, false)]),
+            }
+        }
+    }
+
+    /// Makes a request that the rings allow.
+    fn odd(&mut self, name: &str, pieces: &[Piece], expect: Expect) {
+        let before = self.used();
+        self.offer_pieces(pieces);
+        self.conclude(name, before, expect);
+        if expect != Expect::Served(1) {
+            self.recover(name);
+        }
+    }
+}
+
+/// Offers a disk's request and checks its status.
+fn verdict<P: Platform>(
+    device: &mut Device<'_, P>,
+    name: &str,
+    (kind, sector): (u32, u64),
+    pieces: &[Piece],
+    expected: u8,
+) {
+    let before = device.used();
+    device.offer_block(kind, sector, pieces);
+    device.conclude(name, before, Expect::Served(1));
+    let [status] = device.load(STATUS);
+    if status != expected {
+        device.violation(name, format_args!("status {status}, not {expected}"));
+    }
+}
+
+fn block<P: Platform>(device: &mut Device<'_, P>) {
+    let sectors = device.sectors();
+    let one = |write| [(DATA, SECTOR as u32, write)];
+    let two = |write| [(DATA, 2 * SECTOR as u32, write)];
+    for kind in [2, 3, 5, 6, 7, 9, 10, 12, 14, 0x8000_0000, u32::MAX] {
+        verdict(
+            device,
+            "an unknown type",
+            (kind, 0),
+            &one(true),
+            UNSUPPORTED,
+        );
+    }
+    let beyond = [
+        sectors - 1,
+        sectors,
+        1 << 55,
+        (1 << 55) - 1,
+        u64::MAX / 512,
+        u64::MAX,
+    ];
+    for sector in beyond {
+        for (kind, write) in [(request::IN, true), (request::OUT, false)] {
+            verdict(
+                device,
+                "sectors beyond",
+                (kind, sector),
+                &two(write),
+                IO_ERROR,
+            );
+        }
+    }
+    for length in [1, 511, 513, 1023] {
+        for (kind, write) in [(request::IN, true), (request::OUT, false)] {
+            let pieces = [(DATA, length, write)];
+            verdict(device, "part of a sector", (kind, 0), &pieces, IO_ERROR);
+        }
+    }
+    verdict(device, "no data to read", (request::IN, 0), &[], OK);
+    verdict(device, "no data to write", (request::OUT, 0), &[], OK);
+    verdict(device, "the wrong way", (request::OUT, 0), &one(true), OK);
+    verdict(device, "the wrong way", (request::IN, 0), &one(false), OK);
+    verdict(
+        device,
+        "a flush with data",
+        (request::FLUSH, 7),
+        &one(true),
+        OK,
+    );
+    verdict(
+        device,
+        "a short identity",
+        (request::GET_ID, 0),
+        &[(DATA, 3, true)],
+        OK,
+    );
+    verdict(device, "no identity", (request::GET_ID, 0), &[], OK);
+    verdict(device, "a good write", (request::OUT, 5), &one(false), OK);
+    ranges(device, sectors);
+    shapes(device);
+}
+
+fn ranges<P: Platform>(device: &mut Device<'_, P>, sectors: u64) {
+    let cases = [
+        (sectors, 1, 0, IO_ERROR),
+        (sectors - 1, 2, 0, IO_ERROR),
+        (u64::MAX, 1, 0, IO_ERROR),
+        (1 << 55, 1, 0, IO_ERROR),
+        (0, u32::MAX, 0, IO_ERROR),
+        (0, 1, 2, UNSUPPORTED),
+        (0, 1, u32::MAX, UNSUPPORTED),
+        (8, 0, 0, OK),
+        (8, 8, 0, OK),
+    ];
+    for (sector, count, flags, expected) in cases {
+        let mut range = [0; 16];
+        range[..8].copy_from_slice(&u64::to_le_bytes(sector));
+        range[8..12].copy_from_slice(&u32::to_le_bytes(count));
+        range[12..].copy_from_slice(&u32::to_le_bytes(flags));
+        device.store(RANGE, &range);
+        for kind in [request::DISCARD, request::WRITE_ZEROES] {
+            let pieces = [(RANGE, 16, false)];
+            verdict(device, "a range", (kind, 0), &pieces, expected);
+        }
+    }
+    for length in [0, 1, 15, 17, 0x1000] {
+        for kind in [request::DISCARD, request::WRITE_ZEROES] {
+            let pieces = [(RANGE, length, false)];
+            verdict(device, "ranges of no length", (kind, 0), &pieces, IO_ERROR);
+        }
+    }
+}
+
+/// Requests that are cut in odd places, or have not all that they must have.
+fn shapes<P: Platform>(device: &mut Device<'_, P>) {
+    device.header(request::IN, 0);
+    let broken: [(&str, &[Piece]); 5] = [
+        ("no room for a status", &[(HEADER, 16, false)]),
+        ("only a status", &[(STATUS, 1, true)]),
+        (
+            "a read-only status",
+            &[(HEADER, 16, false), (STATUS, 1, false)],
+        ),
+        ("a short header", &[(HEADER, 15, false), (STATUS, 1, true)]),
+        ("an empty status", &[(HEADER, 16, false), (STATUS, 0, true)]),
+    ];
+    for (name, pieces) in broken {
+        device.header(request::IN, 0);
+        device.odd(name, pieces, Expect::Broken);
+    }
+    device.header(request::IN, 0);
+    let crumbs: [Piece; QUEUE_SIZE as usize] = core::array::from_fn(|i| match i {
+        0..8 => (HEADER + 2 * i as u64, 2, false),
+        8..15 => (DATA + i as u64, 73, true),
+        _ => (STATUS, 2, true),
+    });
+    device.odd("a request in crumbs", &crumbs, Expect::Served(1));
+    // Both readable and writable, and the status over the data.
+    device.header(request::IN, 0);
+    let over = [
+        (HEADER, 16, false),
+        (DATA, 512, true),
+        (DATA, 512, true),
+        (DATA, 1, true),
+    ];
+    device.odd("a status over the data", &over, Expect::Served(1));
+    let itself = [(DATA, 512 + 16, false), (DATA, 513, true)];
+    device.store(DATA, &[0; 16]);
+    device.odd("a request over itself", &itself, Expect::Served(1));
+}
+
+fn net<P: Platform>(device: &mut Device<'_, P>) {
+    device.store(DATA, &ARP);
+    for length in [
+        0, 1, 11, 12, 13, 25, 26, 0x1_0000, 0x1_001d, 0x1_0020, 0x4_0000,
+    ] {
+        let pieces = [(DATA, length, false)];
+        device.odd("a frame of any length", &pieces, Expect::Served(1));
+    }
+    // Segmentation and checksums of what is not there (virtio 1.2, 5.1.6).
+    for (flags, kind) in [(1, 0), (1, 1), (0, 1), (1, 4), (3, 0x81), (0xff, 0xff)] {
+        for words in [
+            [0, 0, 0, 0],
+            [0xffff; 4],
+            [12, 1, 60, 70],
+            [54, 0xffff, 0xfffe, 0],
+        ] {
+            let mut header = [flags, kind, 0, 0, 0, 0, 0, 0, 0, 0];
+            for (bytes, word) in header[2..].chunks_mut(2).zip(words) {
+                bytes.copy_from_slice(&u16::to_le_bytes(word));
+            }
+            device.store(DATA, &header);
+            let pieces = [(DATA, 72, false)];
+            device.odd("a header of nonsense", &pieces, Expect::Served(1));
+        }
+    }
+    device.odd("a writable frame", &[(DATA, 72, true)], Expect::Served(1));
+    segments(device);
+    small_receive_buffers(device);
+}
+
+/// A request of as many pieces as a request may have.
+fn segments<P: Platform>(device: &mut Device<'_, P>) {
+    const ENTRIES: u16 = 1024;
+    for index in 0..ENTRIES {
+        let link = Link {
+            address: device.at(buffer(u64::from(index) * 8)),
+            length: 8,
+            flags: if index + 1 == ENTRIES { 0 } else { NEXT },
+            next: index + 1,
+        };
+        device.describe(table(0), index, link);
+    }
+    let chain = Link {
+        address: device.at(table(0)),
+        length: 16 * u32::from(ENTRIES),
+        flags: INDIRECT,
+        next: 0,
+    };
+    let before = device.used();
+    device.describe_all(&[chain]);
+    device.offer(0);
+    device.conclude("1024 pieces", before, Expect::Served(1));
+}
+
+/// Buffers that no frame, and not even its header, has room in; the answer to an honest request
+/// is what arrives.
+fn small_receive_buffers<P: Platform>(device: &mut Device<'_, P>) {
+    for (length, flags) in [(0, WRITE), (1, WRITE), (11, WRITE), (12, WRITE), (2000, 0)] {
+        let name = "a receive buffer without room";
+        let link = Link {
+            address: device.at(DATA),
+            length,
+            flags,
+            next: 0,
+        };
+        for index in 0..4_u16 {
+            device.describe(arena::descriptors(0), index, link);
+            device.store(
+                arena::available(0) + 4 + 2 * u64::from(index),
+                &index.to_le_bytes(),
+            );
+        }
+        device.store(arena::available(0) + 2, &4_u16.to_le_bytes());
+        device.write(register::QUEUE_NOTIFY, 0);
+        let before = device.used();
+        device.store(HEADER, &ARP);
+        device.offer_pieces(&[(HEADER, ARP.len() as u32, false)]);
+        for _ in 0..4 {
+            device.conclude(name, before, Expect::Any);
+        }
+        device.recover_all(name);
+    }
+}
+
+fn console<P: Platform>(device: &mut Device<'_, P>) {
+    for length in [0, 1, 0x1_0000, 0x1_0001, BUFFER_SIZE as u32 - 0x1000] {
+        let pieces = [(DATA, length, false)];
+        device.odd("output of any length", &pieces, Expect::Served(1));
+    }
+    device.odd("writable output", &[(DATA, 72, true)], Expect::Served(1));
+    segments(device);
+    // Control messages (virtio 1.2, 5.3.6) to queues that there are only with more ports.
+    device.store(HEADER, &[0xff; 8]);
+    for queue in [2, 3, 4, 5, 64, 0xffff] {
+        device.set_up(queue, QUEUE_SIZE.into(), device.rings(0));
+        device.write(register::QUEUE_READY, 1);
+        device.write(register::QUEUE_NOTIFY, queue.into());
+        if device.read(register::QUEUE_READY) != 0 {
+            device.violation("a control queue", format_args!("{queue} is ready"));
+        }
+        device.honest_request("a control queue");
+    }
+    for size in [1, 2, 4, 8] {
+        device
+            .platform
+            .write(register::CONFIG + 8, size, 0x4141_4141_4141_4141);
+        device.honest_request("an emergency write");
+    }
+}
+
+fn rng<P: Platform>(device: &mut Device<'_, P>) {
+    for length in [0, 1, 4095, 4096, 4097, BUFFER_SIZE as u32 - 0x1000] {
+        let pieces = [(DATA, length, true)];
+        device.odd("entropy of any length", &pieces, Expect::Served(1));
+    }
+    device.odd("readable entropy", &[(DATA, 72, false)], Expect::Served(1));
+    let pieces = [(DATA, 16, false), (DATA, 16, true), (DATA, 16, true)];
+    device.odd("entropy over itself", &pieces, Expect::Served(1));
+    segments(device);
+}

@@ -1,0 +1,234 @@
+//! Attacks with queues themselves: their size, where their rings lie, when they are ready.
+
+use crate::arena::{self, buffer, table};
+use crate::device::{Device, Expect, Link, NEXT, QUEUE_SIZE, WRITE, register, status};
+use crate::{Kind, Platform};
+
+/// Makes all of them.
+pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
+    sizes(device);
+    places(device);
+    overlaps(device);
+    moments(device);
+    device.recover_all("attacks with rings");
+    device.look_at_memory("attacks with rings");
+}
+
+/// Makes a queue ready that cannot be one.
+fn refused<P: Platform>(device: &mut Device<'_, P>, name: &str, size: u32, rings: [u64; 3]) {
+    device.negotiate();
+    let queue = device.queue();
+    device.set_up(queue, size, rings);
+    device.write(register::QUEUE_READY, 1);
+    if device.read(register::QUEUE_READY) != 0 {
+        device.violation(name, format_args!("the queue is ready"));
+    }
+    device.write(register::STATUS, status::DRIVER_OK);
+    device.conclude(name, 0, Expect::Broken);
+}
+
+fn sizes<P: Platform>(device: &mut Device<'_, P>) {
+    let most = device.read(register::QUEUE_NUM_MAX);
+    let rings = device.rings(device.queue());
+    for size in [
+        0,
+        3,
+        15,
+        2 * most,
+        0x8000,
+        65535,
+        0x1_0000,
+        0x1_0010,
+        u32::MAX,
+    ] {
+        refused(device, "a size that no queue has", size, rings);
+    }
+    for size in [1, most] {
+        served(device, size);
+    }
+}
+
+/// A queue of this size works.
+fn served<P: Platform>(device: &mut Device<'_, P>, size: u32) {
+    device.negotiate();
+    for queue in 0..device.queue() + 1 {
+        device.set_up(queue, size, device.rings(queue));
+        device.write(register::QUEUE_READY, 1);
+    }
+    device.write(register::STATUS, status::DRIVER_OK);
+    let now = device.read(register::STATUS);
+    if now != status::DRIVER_OK {
+        device.violation("a size that a queue may have", format_args!("{now:#x}"));
+    }
+    device.counts.operations += 1;
+    if size >= 2 {
+        device.honest_request("a size that a queue may have");
+    }
+}
+
+fn places<P: Platform>(device: &mut Device<'_, P>) {
+    let good = device.rings(device.queue());
+    let (start, end) = (device.layout.ram.start, device.layout.ram.end);
+    let bad = [
+        0,
+        start - 0x1000,
+        start - 16,
+        end - 16,
+        end,
+        end + 0x1000,
+        !15,
+        !0xfff - 0x1000,
+        1 << 48,
+        device.layout.registers & !0xfff,
+        0x1000_0000,
+        0x0c08_0000,
+    ];
+    for ring in 0..3 {
+        for address in bad {
+            let mut rings = good;
+            rings[ring] = address;
+            refused(device, "a ring outside of memory", QUEUE_SIZE.into(), rings);
+        }
+    }
+    for (ring, odd) in [(0, 8), (0, 1), (1, 1), (2, 2), (2, 1)] {
+        let mut rings = good;
+        rings[ring] += odd;
+        refused(device, "a ring out of line", QUEUE_SIZE.into(), rings);
+    }
+    // The last descriptor, the last entries, lie behind the end.
+    let most = device.read(register::QUEUE_NUM_MAX);
+    for (ring, room) in [(0, 16 * most - 16), (1, 2 * most), (2, 8 * most)] {
+        let mut rings = good;
+        rings[ring] = (end - u64::from(room)) & !15;
+        refused(device, "a ring across the end of memory", most, rings);
+    }
+}
+
+/// Rings over each other and over buffers. What the device makes of it is its own affair, as long
+/// as it stays in the arena.
+fn overlaps<P: Platform>(device: &mut Device<'_, P>) {
+    let queue = device.queue();
+    let [descriptors, available, used] = device.rings(queue);
+    let data = device.at(buffer(0));
+    let cases = [
+        [descriptors, available, descriptors],
+        [descriptors, available, available],
+        [descriptors, available, available & !3],
+        [descriptors, available, descriptors + 16],
+        [descriptors, descriptors, used],
+        [descriptors, descriptors + 2, used],
+        [descriptors, descriptors, descriptors],
+        [descriptors, available, data & !3],
+    ];
+    for rings in cases {
+        overlap(device, rings);
+    }
+}
+
+fn overlap<P: Platform>(device: &mut Device<'_, P>, rings: [u64; 3]) {
+    device.negotiate();
+    let queue = device.queue();
+    let name = "rings over each other";
+    for queue in 0..queue {
+        device.set_up(queue, QUEUE_SIZE.into(), device.rings(queue));
+        device.write(register::QUEUE_READY, 1);
+    }
+    device.set_up(queue, QUEUE_SIZE.into(), rings);
+    device.write(register::QUEUE_READY, 1);
+    device.write(register::STATUS, status::DRIVER_OK);
+    let data = device.at(buffer(0));
+    device.store(buffer(0), &[0; 16]);
+    let links = [
+        Link {
+            address: data,
+            length: 16,
+            flags: NEXT,
+            next: 1,
+        },
+        Link {
+            address: data + 0x1000,
+            length: 513,
+            flags: WRITE,
+            next: 0,
+        },
+    ];
+    device.describe_all(&links);
+    for _ in 0..4 {
+        device.offer(0);
+        device.conclude(name, 0, Expect::Any);
+    }
+    if device.kind == Kind::Rng {
+        random_rings(device);
+    }
+    device.recover(name);
+}
+
+/// Random bytes as descriptors and indices: the device writes them there itself.
+fn random_rings<P: Platform>(device: &mut Device<'_, P>) {
+    device.initialise();
+    for place in [arena::descriptors(0), arena::available(0), arena::used(0)] {
+        let into = Link {
+            address: device.at(place),
+            length: 0x200,
+            flags: WRITE,
+            next: 0,
+        };
+        device.describe_all(&[into]);
+        for _ in 0..4 {
+            device.offer(0);
+            device.conclude("rings as buffers", 0, Expect::Any);
+        }
+    }
+}
+
+/// Changes of a queue while it is in use.
+fn moments<P: Platform>(device: &mut Device<'_, P>) {
+    device.recover_all("before a queue is changed");
+    device.write(register::QUEUE_READY, 0);
+    let before = device.used();
+    device.offer(0);
+    device.conclude("a queue that is not ready", before, Expect::Served(0));
+    device.write(register::QUEUE_READY, 1);
+    device.conclude("a queue made ready too late", before, Expect::Any);
+    device.recover("a queue made ready too late");
+
+    let elsewhere = [device.at(table(0)); 3];
+    let queue = device.queue();
+    device.set_up(queue, 1, elsewhere);
+    device.honest_request("rings changed while in use");
+    device.write(register::QUEUE_READY, 1);
+    device.honest_request("ready said twice");
+    toggles(device);
+    resets(device);
+}
+
+/// A queue switched off and on while requests wait.
+fn toggles<P: Platform>(device: &mut Device<'_, P>) {
+    for ready in [0, 1, 0, 2, u32::MAX, 0] {
+        device.offer(0);
+        device.notify();
+        device.write(register::QUEUE_READY, ready);
+        device.judge("ready in mid-flight", 0, Expect::Any);
+    }
+    device.recover("ready in mid-flight");
+}
+
+/// Resets in the middle of requests, after which the device leaves all memory alone.
+fn resets<P: Platform>(device: &mut Device<'_, P>) {
+    let name = "a reset in mid-request";
+    for _ in 0..8 {
+        device.recover(name);
+        device.long_requests();
+        device.notify();
+        device.reset();
+        let rests = device.buffers_rest(|device| {
+            device.notify();
+            device.wait();
+        });
+        if !rests {
+            device.violation(name, format_args!("memory was written after it"));
+        }
+        device.judge(name, 0, Expect::Any);
+    }
+    device.recover(name);
+}
