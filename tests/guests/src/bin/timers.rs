@@ -21,7 +21,7 @@ const ISTATUS: u64 = 4;
 const LATE_US: u64 = 500_000;
 /// Interrupts that a line gives which nobody lowers.
 const REPEATS: u64 = 5;
-const EXCHANGES: u64 = 500;
+const EXCHANGES: u64 = 200;
 const SLEEPS: u64 = 100;
 
 /// Interrupts taken of each kind, when the last one was, and after how many the timer goes off.
@@ -303,10 +303,11 @@ fn exchange(me: u64) {
     }
 }
 
-/// Waits in WFI, which lets the other one run where both share a CPU.
+/// Waits in WFI, which lets the other one run where both share a CPU, and for long enough that it
+/// gets on: QEMU's time passes also while it does not execute.
 fn wait_in_wfi(condition: impl Fn() -> bool) {
     while !condition() {
-        timer::sleep_us(20);
+        timer::sleep_us(500);
     }
 }
 
