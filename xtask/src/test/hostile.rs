@@ -43,7 +43,7 @@ const NOBODYS: u8 = 0xee;
 
 pub(super) fn parts() -> Vec<Part> {
     vec![
-        Part::new("hostile driver", |tally| attacked(None, tally)).slow(true),
+        Part::new("hostile driver", |tally| attacked(None, tally)),
         Part::new("device model under long attack", |tally| {
             attacked(Some(LONG), tally)
         })
