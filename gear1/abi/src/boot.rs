@@ -63,6 +63,24 @@ pub struct BootPl061 {
     pub vm: u32,
 }
 
+/// Most bus masters that VMs own.
+pub const MAX_MASTERS: usize = 64;
+
+/// A device that reads and writes memory by itself, and how Gear1 ends that when its VM has
+/// stopped: it stores `value`, and the device has stopped when all bits of `busy` read as zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BootMaster {
+    /// The 32-bit register that is stored to and read, a multiple of 4; 0: unused entry.
+    pub register: u64,
+    /// What is stored.
+    pub value: u32,
+    /// Bits that read as zero when the device has stopped.
+    pub busy: u32,
+    /// The VM that owns the device (`VmId`).
+    pub vm: u32,
+}
+
 /// How secondary CPUs are turned on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
@@ -260,6 +278,8 @@ pub struct BootInfo {
     pub channels: [BootChannel; MAX_CHANNELS],
     /// Emulated PL061 blocks; unused entries have `ipa` 0.
     pub pl061: [BootPl061; MAX_PL061],
+    /// Bus masters; unused entries have `register` 0.
+    pub masters: [BootMaster; MAX_MASTERS],
 }
 
 /// Who gets a physical interrupt.

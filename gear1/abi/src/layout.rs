@@ -52,7 +52,7 @@ pub mod gear2 {
     /// Distance between two stack slots, in bytes.
     pub const STACK_STRIDE: u64 = 0x1_0000;
     /// Size of one loop's stack in bytes.
-    pub const STACK_SIZE: u64 = 0x8000;
+    pub const STACK_SIZE: u64 = 0xc000;
     /// Boot UART registers (Device-nGnRE), one page, while Gear2 owns it.
     pub const UART: u64 = 0x4000_0000;
     /// The region shared with the device model (`gear2-protocol`), if there is a device VM.

@@ -1,10 +1,10 @@
-//! Loading a VM through windows, the only way the runtime reaches a guest's memory. Each CPU has two
-//! (source and destination) of 64 KiB; what they map changes, and is nothing
-//! between two uses.
+//! Loading a VM through windows, the only way the runtime reaches a guest's memory and a guest's
+//! devices. Each CPU has two (source and destination) of 64 KiB; what they map changes, and is
+//! nothing between two uses.
 
 use core::ptr;
 
-use gear1_abi::boot::{BootInfo, BootVm};
+use gear1_abi::boot::{BootInfo, BootMaster, BootVm};
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
@@ -16,6 +16,8 @@ const PAGES: u64 = WINDOW_SIZE / PAGE_SIZE;
 /// shareable, accessed, XN (Arm ARM D8.3.1, one VA range).
 const PAGE: u64 = 0b11 | 1 << 6 | 0b11 << 8 | 1 << 10 | 1 << 54;
 const READ_ONLY: u64 = 1 << 7;
+/// AttrIndx 1: Device-nGnRE.
+const DEVICE: u64 = 1 << 2;
 
 /// Which of a CPU's two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,23 @@ impl Window {
         }
     }
 
+    /// Maps the page of the device register at the physical address `pa`, on the destination's
+    /// side. The caller runs on `cpu` and has no other window there.
+    fn map_register(cpu: CpuIndex, pa: u64) -> Self {
+        let (side, offset) = (Side::Destination, pa % PAGE_SIZE);
+        let descriptor = pa.wrapping_sub(offset) | PAGE | DEVICE;
+        // SAFETY: as in `map`.
+        unsafe { ptr::write_volatile(entry(cpu, side, 0), descriptor) };
+        barrier::dsb_ishst();
+        barrier::isb();
+        Self {
+            cpu,
+            side,
+            offset,
+            size: 4,
+        }
+    }
+
     fn page_address(&self, page: u64) -> u64 {
         let cpu = self.cpu.reg().wrapping_mul(WINDOW_STRIDE);
         let side = (self.side as u64).wrapping_mul(WINDOW_SIZE);
@@ -116,7 +135,8 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        for page in 0..PAGES {
+        let used = self.offset.wrapping_add(self.size).div_ceil(PAGE_SIZE);
+        for page in 0..used.min(PAGES) {
             // SAFETY: as in `map`.
             unsafe { ptr::write_volatile(entry(self.cpu, self.side, page), 0) };
             tlb::invalidate_el2_page(self.page_address(page));
@@ -183,4 +203,18 @@ pub fn wipe_init(boot: &'static BootInfo) {
         window.clean();
         at = at.wrapping_add(window.size());
     }
+}
+
+/// Tells a bus master to stop, and returns whether it has.
+///
+/// Its VM must be stopped. What is reached is what init found to be a device of that VM: never
+/// memory, and nothing that Gear1 uses.
+pub fn stop_master(cpu: CpuIndex, master: &'static BootMaster) -> bool {
+    let window = Window::map_register(cpu, master.register);
+    let register = window.address() as *mut u32;
+    // SAFETY: `register` is an aligned device register that is mapped for this window.
+    unsafe { ptr::write_volatile(register, master.value) };
+    // SAFETY: as above. Accesses to one device stay in order (Device-nGnRE).
+    let state = unsafe { ptr::read_volatile(register) };
+    state & master.busy == 0
 }

@@ -3,11 +3,14 @@
 //! Owns the meaning of the manifest's `devices`. Invariants: no page and no interrupt that is given
 //! away has another owner, nor is it memory or the interrupt controller's; only shared interrupts of
 //! the GIC are given away. A device that is disabled in the tree is not there.
+//!
+//! Also owns how a device that masters the bus is stopped when its VM has: see [`MASTERS`].
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use gear1_abi::boot::BootMaster;
 use gearv_manifest::blob::{Blob, Node};
 use gearv_manifest::{DevicePatterns, Vm};
 
@@ -28,6 +31,27 @@ const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
 /// Trigger types of an interrupt that are edges.
 const EDGES: u32 = 0b11;
 
+/// How a kind of device that masters the bus is stopped.
+struct Stop {
+    compatible: &'static str,
+    /// Offset of the register in the node's first registers.
+    offset: u64,
+    value: u32,
+    busy: u32,
+}
+
+/// The devices that reach memory by themselves, as far as they can be stopped by a register. One that is
+/// not here keeps on until its next driver finds it.
+const MASTERS: &[Stop] = &[
+    // A device is reset by 0 in Status, which reads as 0 when that is done (virtio 1.2, 2.4.2 and 4.2.2).
+    Stop {
+        compatible: "virtio,mmio",
+        offset: 0x70,
+        value: 0,
+        busy: u32::MAX,
+    },
+];
+
 /// A shared interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupt {
@@ -45,6 +69,8 @@ pub struct Owned<'a> {
     pub pages: Vec<Region>,
     /// Interrupts.
     pub interrupts: Vec<Interrupt>,
+    /// Bus masters, as its VM's.
+    pub masters: Vec<BootMaster>,
 }
 
 impl Owned<'_> {
@@ -87,6 +113,7 @@ pub fn resolve<'a>(
         gic: find(&root, &is_gic),
         given: Vec::new(),
         interrupts: Vec::new(),
+        masters: Vec::new(),
         matched: Vec::new(),
     };
     let bus = Bus::root(&root)?;
@@ -106,6 +133,7 @@ pub fn resolve<'a>(
         patterns: vm.devices,
         pages: merged(&regions),
         interrupts: walk.interrupts,
+        masters: walk.masters,
     })
 }
 
@@ -117,6 +145,7 @@ struct Walk<'w, 'a, 't> {
     /// The registers that are given away, with the path of their node.
     given: Vec<(String, Region)>,
     interrupts: Vec<Interrupt>,
+    masters: Vec<BootMaster>,
     /// The patterns that stand for a node.
     matched: Vec<&'a str>,
 }
@@ -178,13 +207,40 @@ impl<'a, 't> Walk<'_, 'a, 't> {
             return Err(self.refuse(path, "a PCI host bridge cannot be passed through"));
         }
         let regions = regions?.into_iter().filter(|region| region.bytes() != 0);
+        let regions: Vec<Region> = regions.collect();
+        self.note_master(node, path, regions.first())?;
         self.given
-            .extend(regions.map(|region| (path.to_string(), region)));
+            .extend(regions.into_iter().map(|region| (path.to_string(), region)));
         for interrupt in interrupts? {
             if !self.interrupts.contains(&interrupt) {
                 self.interrupts.push(interrupt);
             }
         }
+        Ok(())
+    }
+
+    /// Notes how the device at `path` is stopped, if it masters the bus.
+    fn note_master(
+        &mut self,
+        node: &Node<'_>,
+        path: &str,
+        registers: Option<&Region>,
+    ) -> Result<(), Refusal> {
+        let mut kinds = MASTERS.iter();
+        let kind = kinds.find(|kind| is_compatible(node, &[kind.compatible]));
+        let (Some(kind), Some(registers)) = (kind, registers) else {
+            return Ok(());
+        };
+        let register = registers.start + kind.offset;
+        if !register.is_multiple_of(4) || register + 4 > registers.end {
+            return Err(self.refuse(path, "it has no register to stop it by"));
+        }
+        self.masters.push(BootMaster {
+            register,
+            value: kind.value,
+            busy: kind.busy,
+            vm: self.vm.id.reg() as u32,
+        });
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use gear1_abi::boot::{BootInfo, IrqOwner};
+use gear1_abi::boot::{BootInfo, IrqOwner, MAX_MASTERS};
 use gear1_core::addr::{Ipa, Pa};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::{Attributes, PageState, Stage2};
@@ -103,7 +103,7 @@ impl<'m, 'a> Passed<'m, 'a> {
         Ok(())
     }
 
-    /// Tells the runtime whose the devices' interrupts are.
+    /// Tells the runtime whose the devices' interrupts are, and which of them master the bus.
     pub fn fill(&self, info: &mut BootInfo) {
         let owner = IrqOwner::vm(self.vm.id.index()).unwrap_or_default();
         for interrupt in &self.owned.interrupts {
@@ -115,6 +115,9 @@ impl<'m, 'a> Passed<'m, 'a> {
                 *word |= u32::from(interrupt.is_edge) << (at % 32);
             }
         }
+        let free = info.masters.iter_mut().filter(|slot| slot.register == 0);
+        free.zip(&self.owned.masters)
+            .for_each(|(slot, master)| *slot = *master);
     }
 
     /// Returns what the VM's device tree is made from, without anything that Gear1 adds.
@@ -147,7 +150,7 @@ impl<'m, 'a> Passed<'m, 'a> {
     }
 }
 
-/// Refuses a device, or an interrupt, that two VMs would own.
+/// Refuses a device, or an interrupt, that two VMs would own, and more bus masters than can be stopped.
 pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
     owners: impl Iterator<Item = &'p Passed<'m, 'a>> + Clone,
 ) -> Result<(), Refusal> {
@@ -176,6 +179,13 @@ pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
                 ));
             }
         }
+    }
+    let masters: usize = owners.map(|one| one.owned.masters.len()).sum();
+    if masters > MAX_MASTERS {
+        return Err(refusal!(
+            Manifest,
+            "/vms: devices: {masters} of them master the bus, but only {MAX_MASTERS} can be stopped"
+        ));
     }
     Ok(())
 }

@@ -9,8 +9,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use gear1_abi::boot::{
-    BOOT_MAGIC, BootChannel, BootCpu, BootInfo, BootVm, IrqOwner, MAX_CHANNELS, MAX_INTIDS,
-    RealTime,
+    BOOT_MAGIC, BootChannel, BootCpu, BootInfo, BootMaster, BootVm, IrqOwner, MAX_CHANNELS,
+    MAX_INTIDS, MAX_MASTERS, RealTime,
 };
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
@@ -450,5 +450,6 @@ fn blank_boot_info() -> Box<BootInfo> {
         irq_edge: [0; 32],
         channels: [BootChannel::default(); MAX_CHANNELS],
         pl061: Default::default(),
+        masters: [BootMaster::default(); MAX_MASTERS],
     })
 }

@@ -50,7 +50,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
             let reply = Reply::from_reg(c).ok_or(Status::Invalid)?;
             reply::complete_and_wake(cpu, machine, id()?, reply, b).map(|()| NOTHING)
         }
-        number::VM_STATE => lifecycle::state(machine, vm()?),
+        number::VM_STATE => lifecycle::state(cpu, machine, vm()?),
         number::VM_STOP => lifecycle::stop(cpu, machine, vm()?),
         number::VM_LOAD => lifecycle::load(cpu, machine, vm()?),
         number::VM_START => lifecycle::start(cpu, machine, vm()?),

@@ -6,6 +6,10 @@
 //! | start | refused | refused | Running | refused | refused |
 //! | stop | done | done | done | Stopping, then Stopped | until Stopped |
 //!
+//! A VM is not stopped before its bus masters are: what they were told to read and write would
+//! else go on in memory that is somebody's next. The VM's lock is held for one store to and one load
+//! from each of them, at most [`MAX_MASTERS`](gear1_abi::boot::MAX_MASTERS), less than for a piece of loading.
+//!
 //! Loading wipes all of the VM's memory and copies its images from the archive,
 //! at most one window a call, so that no deadline waits for it.
 
@@ -18,7 +22,7 @@ use gear1_abi::layout::el2::WINDOW_SIZE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
 use gear1_arch::tlb;
-use gear1_arch::window::load_piece;
+use gear1_arch::window::{load_piece, stop_master};
 use gear1_core::vcpu::Attention;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
@@ -35,17 +39,29 @@ pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
         .fold(0, |count: u64, _| count.wrapping_add(1))
 }
 
-/// Ends the stop when the last vCPU has left. The VM's lock is held.
-fn settle(machine: &Machine, id: VmId, vm: &mut VmInner) {
-    if vm.state == VmState::Stopping && alive(machine, id) == 0 {
+/// Ends the stop when the last vCPU has left and no device of the VM's reaches memory by itself
+/// any more. The VM's lock is held.
+fn settle(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
+    if vm.state == VmState::Stopping && alive(machine, id) == 0 && masters_stop(cpu, machine, id) {
         vm.state = VmState::Stopped;
     }
 }
 
+/// Tells the VM's bus masters to stop, and returns whether all have.
+fn masters_stop(cpu: &Cpu, machine: &Machine, id: VmId) -> bool {
+    let masters = machine.boot.masters.iter();
+    let own = masters.filter(|master| master.register != 0 && u64::from(master.vm) == id.reg());
+    let mut stopped = true;
+    for master in own {
+        stopped &= stop_master(cpu.index(), master);
+    }
+    stopped
+}
+
 /// Returns the VM's state and how many of its vCPUs are not off.
-pub(crate) fn state(machine: &Machine, id: VmId) -> Answer {
+pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let mut vm = machine::vm(id).lock();
-    settle(machine, id, &mut vm);
+    settle(cpu, machine, id, &mut vm);
     Ok([vm.state as u64, alive(machine, id), 0, 0, 0, 0])
 }
 
@@ -84,7 +100,7 @@ fn stop_running(cpu: &Cpu, machine: &Machine, vm: VmId, id: VcpuId) {
     }
 }
 
-/// Asks a VM to stop; `Busy` while a vCPU is still inside.
+/// Asks a VM to stop; `Busy` while a vCPU is still inside, or a device of its is not still.
 pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let mut vm = machine::vm(id).lock();
     match vm.state {
@@ -96,7 +112,7 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         VmState::Stopping => stop_vcpus(cpu, machine, id, &mut vm),
         VmState::Stopped | VmState::Loading | VmState::Loaded => {}
     }
-    settle(machine, id, &mut vm);
+    settle(cpu, machine, id, &mut vm);
     if vm.state == VmState::Stopping {
         Err(Status::Busy)
     } else {
@@ -135,7 +151,7 @@ pub(crate) fn end_with(
 pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let boot = machine::boot_vm(machine, id);
     let mut vm = machine::vm(id).lock();
-    settle(machine, id, &mut vm);
+    settle(cpu, machine, id, &mut vm);
     match vm.state {
         VmState::Stopped | VmState::Loaded => {
             vm.state = VmState::Loading;

@@ -2,6 +2,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use gear1_abi::boot::BootMaster;
 use gearv_manifest::blob::Blob;
 
 use super::{Interrupt, Owned, resolve};
@@ -48,6 +49,14 @@ fn devices_pages_and_interrupts_are_found() {
         let uart = Region::new(0x900_0000, 0x900_1000);
         assert_eq!(owned.pages, [uart, Region::new(0xa00_0000, 0xa00_4000)]);
         assert_eq!(owned.interrupts.len(), 33);
+        assert_eq!(owned.masters.len(), 32);
+        let registers = owned.masters.iter().map(|master| master.register);
+        let mut registers: Vec<u64> = registers.collect();
+        registers.sort_unstable();
+        let expected: Vec<u64> = (0..32).map(|n| 0xa00_0070 + 0x200 * n).collect();
+        assert_eq!(registers, expected);
+        let virtio = |master: &BootMaster| (master.value, master.busy, master.vm) == (0, !0, 1);
+        assert!(owned.masters.iter().all(virtio));
         let uart = Interrupt {
             intid: 33,
             is_edge: false,
