@@ -135,6 +135,8 @@ pub struct Vm<'a> {
     pub autostart: bool,
     /// When it is started again.
     pub restart: Restart,
+    /// How long the device model in it may show no sign of life, in milliseconds; 0: for ever.
+    pub watchdog_ms: u32,
     /// How it gets its interrupts.
     pub gic: GicMode,
     /// Which of the board's devices it owns.

@@ -44,6 +44,7 @@ const VM_PROPERTIES: &[&str] = &[
     "may-power-off",
     "no-autostart",
     "restart",
+    "watchdog-ms",
     "gic",
     "devices",
     "window-address",
@@ -243,6 +244,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         restart: vm
             .choice("restart", RESTARTS, report)
             .unwrap_or(Restart::Never),
+        watchdog_ms: vm.number("watchdog-ms", report).unwrap_or(0),
         gic: vm
             .choice("gic", GIC_MODES, report)
             .unwrap_or(GicMode::Emulated),

@@ -290,6 +290,9 @@ fn check_device_vm<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
         if vm.window_ipa != Vm::DEFAULT_WINDOW {
             report.error(error(Rule::NotTheDeviceVm, vm, "window-address"));
         }
+        if vm.watchdog_ms != 0 {
+            report.error(error(Rule::NotTheDeviceVm, vm, "watchdog-ms"));
+        }
         return;
     }
     check_devices(vm, report);

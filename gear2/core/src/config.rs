@@ -107,6 +107,8 @@ pub(crate) struct VmConfig {
     pub(crate) console: Option<Console>,
     pub(crate) may_power_off: bool,
     pub(crate) restart: Restart,
+    /// How long the device model in it may show no sign of life, in ticks; 0: for ever.
+    pub(crate) watchdog: u64,
     /// Gear2 starts it at boot.
     pub(crate) autostart: bool,
     /// Gear2 schedules it and may start and stop it.
@@ -115,13 +117,6 @@ pub(crate) struct VmConfig {
     pub(crate) virtio: Option<VirtioPage>,
     /// Its vCPUs, those that Gear2 does not schedule too.
     pub(crate) vcpus: Range<usize>,
-}
-
-impl VmConfig {
-    /// Returns its first vCPU, which is the one that boots it.
-    pub(crate) const fn boot_vcpu(&self) -> Option<VcpuId> {
-        VcpuId::new(self.vcpus.start)
-    }
 }
 
 /// The page of a guest's virtio-mmio registers.
@@ -264,6 +259,7 @@ impl VmConfig {
             console: vm.console,
             may_power_off: vm.may_power_off,
             restart: vm.restart,
+            watchdog: u64::from(vm.watchdog_ms) * u64::from(info.counter_hz) / 1000,
             autostart: vm.autostart && scheduled,
             scheduled,
             virtio: VirtioPage::new(manifest, vm),

@@ -20,6 +20,7 @@ use gear1_abi::regs::NO_DEADLINE;
 
 use crate::console::Command;
 use crate::control::{self, Task};
+use crate::device_model::Pulse;
 use crate::gear1::Gear1;
 use crate::lifecycle::{Goal, Step, goal_after_end, goal_after_fault};
 use crate::machine::{Answer, Machine, Platform};
@@ -33,9 +34,14 @@ mod tests;
 const LOAD_PAUSE_US: u64 = 200;
 /// How soon a VM that could not be stopped yet is asked again at the latest.
 const STOP_PAUSE_US: u64 = 1000;
+/// After so long somebody is told that a VM does not stop.
+const STOP_PATIENCE_US: u64 = 2_000_000;
 
 /// The job of sending console output that is held back, or telling the device model of it. The other bits are VMs'.
 const CONSOLE_JOB: u32 = 1 << MAX_VMS;
+
+/// The job of looking whether the device model is alive.
+const WATCH_JOB: u32 = 2 << MAX_VMS;
 
 const fn vm_job(vm: VmId) -> u32 {
     1 << vm.index()
@@ -49,8 +55,8 @@ pub struct CpuLoop<'m, P: Platform> {
     machine: &'m Machine<P>,
     cpu: CpuIndex,
     scheduler: Box<dyn Scheduler>,
-    /// What this loop has to do beside running vCPUs: VMs, a bit each, that it brings further, and
-    /// [`CONSOLE_JOB`].
+    /// What this loop has to do beside running vCPUs: VMs, a bit each, that it brings further,
+    /// [`CONSOLE_JOB`] and [`WATCH_JOB`].
     jobs: u32,
     /// When it does so at the latest, if there are any.
     job_deadline: u64,
@@ -378,7 +384,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             };
             due = now.saturating_add(ticks);
         }
-        // Last, as bringing VMs further says something.
+        if self.jobs & WATCH_JOB != 0 {
+            due = due.min(self.watch(gear1, now));
+        }
+        // Last, as the other jobs say something.
         if self.jobs & CONSOLE_JOB != 0 {
             match self.machine.settle_console(gear1, now) {
                 Some(held_until) => due = due.min(held_until),
@@ -387,6 +396,32 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
         self.job_deadline = due;
         now
+    }
+
+    /// Looks whether the device model is alive, and returns when to do what follows.
+    fn watch(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
+        let machine = self.machine;
+        let vm = machine.config.device_vm.and_then(|vm| machine.vm(vm));
+        let (Some((config, shared)), Some(model)) = (vm, &machine.device_model) else {
+            return NO_DEADLINE;
+        };
+        let runs = gear1.vm_state(config.id) == Ok(VmState::Running);
+        let pulse = model.watch(self.cpu, now, config.watchdog);
+        if let (Some(Pulse::Lives(again)), true) = (pulse, runs) {
+            return again;
+        }
+        self.jobs &= !WATCH_JOB;
+        if pulse != Some(Pulse::Gone) || !runs {
+            return NO_DEADLINE;
+        }
+        let name = &config.name;
+        self.say(
+            Some(config.id),
+            format_args!("{name}: the device model shows no sign of life"),
+        );
+        shared.lifecycle.lock().ended(goal_after_fault(config));
+        self.jobs |= vm_job(config.id);
+        now.saturating_add(machine.config.ticks(STOP_PAUSE_US))
     }
 
     /// Brings VMs further, and returns the pause in microseconds before the next time, if one is
@@ -418,16 +453,29 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let mut lifecycle = shared.lifecycle.lock();
         let step = lifecycle.step(config, gear1);
         match step {
-            Step::Done | Step::More | Step::Wait => {}
+            Step::Done | Step::More => {}
+            Step::Wait => {
+                let patience = machine.config.ticks(STOP_PATIENCE_US);
+                if lifecycle.waits_too_long(gear1.now(), patience) {
+                    self.say(
+                        Some(vm),
+                        format_args!(
+                            "{name} does not stop: a vCPU or a bus master of its is at work"
+                        ),
+                    );
+                }
+            }
             Step::Quiesce => {
-                if !machine.quiesce(gear1, config, &mut lifecycle.quiescing) {
+                if !machine.quiesce(gear1, config, &mut lifecycle.quiesces_since) {
                     return Step::Wait;
                 }
                 lifecycle.set_quiet();
             }
             Step::Reset => machine.reset(gear1, vm),
             Step::Started => {
-                machine.on_start(gear1, vm);
+                if machine.on_start(gear1, config, self.cpu) {
+                    self.jobs |= WATCH_JOB;
+                }
                 let verb = if lifecycle.starts() > 1 {
                     "restarted"
                 } else {

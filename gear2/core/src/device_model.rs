@@ -8,10 +8,12 @@
 //! that GDM can do is to answer its guests wrongly, late or never.
 
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use core::ops::Range;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use gear1_abi::id::VcpuId;
+use gear1_abi::id::{CpuIndex, VcpuId};
+use gear2_protocol::device_word::{RESET_ASKED, RESET_SEEN};
 use gear2_protocol::{Control, LINE_REQUEST, MAGIC, PROTOCOL_VERSION, Region};
 use spin::mutex::TicketMutex;
 
@@ -19,11 +21,13 @@ use crate::config::Config;
 use crate::gear1::Gear1;
 use crate::machine::{Answer, Lock, Platform};
 
+mod heartbeat;
 mod ring;
 mod slots;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use heartbeat::{Heartbeat, Pulse};
 pub(crate) use ring::{InputRing, OutputRing};
 pub(crate) use slots::{Request, Slots};
 
@@ -41,6 +45,8 @@ pub(crate) struct DeviceModel<P: Platform> {
     consoles: Vec<Rings<P>>,
     bell: Bell,
     gdm_starts: AtomicU32,
+    /// Its signs of life, and the loop that looks for them.
+    heartbeat: Lock<(Heartbeat, CpuIndex), P>,
 }
 
 /// The rings of a VM's console.
@@ -73,6 +79,7 @@ impl<P: Platform> DeviceModel<P> {
             consoles: consoles.collect(),
             bell: Bell::new(config.ticks(BELL_PAUSE_US)),
             gdm_starts: AtomicU32::new(0),
+            heartbeat: TicketMutex::default(),
         }
     }
 
@@ -100,6 +107,41 @@ impl<P: Platform> DeviceModel<P> {
         if posted_again {
             self.raise(gear1);
         }
+    }
+
+    /// Has GDM reset the devices of a VM that has stopped. A GDM that is away does so when it comes back,
+    /// before it does anything else.
+    pub(crate) fn ask_reset(&self, gear1: &mut impl Gear1, channels: Range<u32>) {
+        for words in self.device_words(channels) {
+            words[RESET_ASKED].fetch_add(1, AcqRel);
+        }
+        self.raise(gear1);
+    }
+
+    /// Tells whether GDM uses nothing of the memory behind these devices any more.
+    pub(crate) fn has_reset(&self, channels: Range<u32>) -> bool {
+        self.device_words(channels)
+            .all(|words| words[RESET_SEEN].load(Acquire) == words[RESET_ASKED].load(Relaxed))
+    }
+
+    fn device_words(&self, channels: Range<u32>) -> impl Iterator<Item = &'static [AtomicU64]> {
+        let devices = self.region.devices.iter();
+        let devices = devices.skip(channels.start as usize).take(channels.len());
+        devices.map(|words| words.as_slice())
+    }
+
+    /// Begins to look for GDM's signs of life, as the device VM starts; `cpu`'s loop does.
+    pub(crate) fn watch_begins(&self, cpu: CpuIndex, now: u64) {
+        let beats = self.region.header.gdm_beats.load(Relaxed);
+        *self.heartbeat.lock() = (Heartbeat::begin(beats, now), cpu);
+    }
+
+    /// Looks for one; `None` if another loop does.
+    pub(crate) fn watch(&self, cpu: CpuIndex, now: u64, patience: u64) -> Option<Pulse> {
+        let beats = self.region.header.gdm_beats.load(Relaxed);
+        let mut heartbeat = self.heartbeat.lock();
+        let (heartbeat, watcher) = &mut *heartbeat;
+        (*watcher == cpu).then(|| heartbeat.look(beats, now, patience))
     }
 
     /// Tells GDM to look again if it was started since the last time.

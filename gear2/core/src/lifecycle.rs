@@ -44,7 +44,7 @@ pub(crate) enum Step {
     Done,
     /// There is more to do at once.
     More,
-    /// There is more to do when a vCPU of the VM has left.
+    /// There is more to do when a vCPU of the VM has left, or a device of its has become still.
     Wait,
     /// The VM is stopped, and ran before: when nobody uses its memory any more, call
     /// [`Lifecycle::set_quiet`]; call again.
@@ -72,16 +72,10 @@ pub(crate) struct Lifecycle {
     last_fault: Option<(usize, Fault)>,
     /// Nobody uses the stopped VM's memory.
     quiet: bool,
-    pub(crate) quiescing: Quiescing,
-}
-
-/// How far the devices of a stopped VM have been reset.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Quiescing {
-    /// When that was begun.
-    pub(crate) since: Option<u64>,
-    /// Devices that were told to.
-    pub(crate) devices: usize,
+    /// When its devices were told to leave the stopped VM's memory alone.
+    pub(crate) quiesces_since: Option<u64>,
+    /// When Gear1 was first asked in vain for what is wanted, and whether somebody was told.
+    waits_since: Option<(u64, bool)>,
 }
 
 /// Returns what follows when a VM asks to end.
@@ -123,7 +117,15 @@ impl Lifecycle {
     /// Notes that nobody uses the stopped VM's memory any more.
     pub(crate) fn set_quiet(&mut self) {
         self.quiet = true;
-        self.quiescing = Quiescing::default();
+        self.quiesces_since = None;
+    }
+
+    /// Tells, once, that Gear1 has been asked in vain for longer than `patience` (ticks).
+    pub(crate) fn waits_too_long(&mut self, now: u64, patience: u64) -> bool {
+        let (since, told) = *self.waits_since.get_or_insert((now, false));
+        let too_long = now.saturating_sub(since) > patience;
+        self.waits_since = Some((since, told || too_long));
+        too_long && !told
     }
 
     /// Returns how often the VM was started.
@@ -160,6 +162,9 @@ impl Lifecycle {
             Ok(state) => self.step_from(state, goal, vm, gear1),
             Err(refusal) => Step::Refused(refusal),
         };
+        if step != Step::Wait {
+            self.waits_since = None;
+        }
         match step {
             Step::Done | Step::Started | Step::Stopped | Step::Refused(_) => self.goal = None,
             Step::More | Step::Wait | Step::Quiesce | Step::Reset | Step::PowerOff => {}

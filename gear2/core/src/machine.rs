@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use gear1_abi::ABI_VERSION;
 use gear1_abi::call::{Reply, VcpuState, VmState};
 use gear1_abi::event::Mmio;
-use gear1_abi::id::{MAX_VCPUS, VcpuId, VmId};
+use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
 use gear2_protocol::Region;
 use spin::RelaxStrategy;
 use spin::mutex::TicketMutex;
@@ -23,7 +23,7 @@ use crate::config::{Config, VmConfig, version};
 use crate::console::{Command, Console, Flow, Input, Uart};
 use crate::device_model::{DeviceModel, Request};
 use crate::gear1::Gear1;
-use crate::lifecycle::{Lifecycle, Quiescing};
+use crate::lifecycle::Lifecycle;
 use crate::pl011::{PAGE_BYTES, Pl011};
 
 /// What the machine layer supplies.
@@ -295,52 +295,49 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Has the device model reset the devices of a stopped VM, so that none of them writes to its
-    /// memory any more; to be called until it tells that they are, or that nobody answers.
+    /// memory any more; to be called until it tells that they are, or that nobody answers. `since` is
+    /// when that was begun.
     pub(crate) fn quiesce(
         &self,
         gear1: &mut impl Gear1,
         vm: &VmConfig,
-        progress: &mut Quiescing,
+        since: &mut Option<u64>,
     ) -> bool {
-        let (Some(page), Some(boot)) = (vm.virtio, vm.boot_vcpu()) else {
-            return true;
-        };
-        let Some(model) = self.served_by(gear1) else {
+        let (Some(page), Some(model)) = (vm.virtio, &self.device_model) else {
             return true;
         };
         let now = gear1.now();
-        let since = *progress.since.get_or_insert(now);
+        if since.is_none() {
+            model.ask_reset(gear1, page.channels());
+        }
+        let since = *since.get_or_insert(now);
         if now.saturating_sub(since) > self.config.ticks(QUIESCE_US) {
             return true;
         }
-        let mut slots = model.slots.lock();
-        let mut vcpus = vm.vcpus.clone().filter_map(VcpuId::new);
-        if !vcpus.all(|vcpu| slots.is_free(vcpu)) {
+        match self.config.device_vm.map(|vm| gear1.vm_state(vm)) {
+            Some(Ok(VmState::Running)) => {
+                let slots = model.slots.lock();
+                let mut vcpus = vm.vcpus.clone().filter_map(VcpuId::new);
+                vcpus.all(|vcpu| slots.is_free(vcpu)) && model.has_reset(page.channels())
+            }
+            // What its devices were told to write still comes.
+            Some(Ok(VmState::Stopping)) => false,
+            Some(Ok(VmState::Stopped | VmState::Loading | VmState::Loaded) | Err(_)) | None => true,
+        }
+    }
+
+    /// Tells the device model of what it missed, if it is this VM that was started, and whether
+    /// `cpu`'s loop is to look for its signs of life.
+    pub(crate) fn on_start(&self, gear1: &mut impl Gear1, vm: &VmConfig, cpu: CpuIndex) -> bool {
+        let Some(model) = &self.device_model else {
+            return false;
+        };
+        if self.config.device_vm != Some(vm.id) {
             return false;
         }
-        let Some(device) = page.channels().nth(progress.devices) else {
-            return true;
-        };
-        if slots.post_own(boot, Request::reset(device)) {
-            progress.devices += 1;
-            model.raise(gear1);
-        }
-        false
-    }
-
-    /// Tells the device model of what it missed, if it is this VM that was started.
-    pub(crate) fn on_start(&self, gear1: &mut impl Gear1, vm: VmId) {
-        if let Some(model) = &self.device_model
-            && self.config.device_vm == Some(vm)
-        {
-            model.raise(gear1);
-        }
-    }
-
-    /// Returns the device model if it can be expected to answer.
-    fn served_by(&self, gear1: &mut impl Gear1) -> Option<&DeviceModel<P>> {
-        let running = gear1.vm_state(self.config.device_vm?) == Ok(VmState::Running);
-        self.device_model.as_ref().filter(|_| running)
+        model.raise(gear1);
+        model.watch_begins(cpu, gear1.now());
+        vm.watchdog != 0
     }
 
     /// Sends console output that waits, and returns when to call again if some still does.

@@ -88,6 +88,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             console: Some(CONSOLE),
             may_power_off: false,
             restart: plan.restart,
+            watchdog: 0,
             autostart: true,
             scheduled: true,
             virtio: (plan.devices > 0).then_some(VirtioPage {
@@ -186,7 +187,7 @@ struct Cpu {
 
 /// The state of the simulated machine.
 pub(crate) struct World {
-    now: u64,
+    pub(crate) now: u64,
     random: u64,
     cpus: Vec<Cpu>,
     vcpus: Vec<Vcpu>,
@@ -195,8 +196,9 @@ pub(crate) struct World {
     irq_open: bool,
     /// The device VM runs.
     gdm_runs: bool,
-    /// When it was started.
-    gdm_since: u64,
+    /// How often the device VM is to be stopped before its bus masters have, and whether they never do.
+    masters: u32,
+    pub(crate) masters_stuck: bool,
     /// The device model; the device VM is VM 0.
     pub(crate) gdm: Option<Gdm>,
     /// Accesses for the device model.
@@ -282,11 +284,14 @@ impl World {
                 if let Some(gdm) = &self.gdm
                     && vm.state == VmState::Stopped
                     && vm.starts > 0
-                    && self.gdm_runs
-                    && self.now > self.gdm_since + 10 * LOAD_TICKS
                 {
-                    let resets = channels.map(|device| gdm.resets[device as usize]);
-                    assert!(resets.min().unwrap_or(1) > 0, "a device uses the memory");
+                    let still = self.gdm_runs || self.masters == 0 || self.masters_stuck;
+                    for device in channels {
+                        let (asked, done) = gdm.reset(device as usize);
+                        assert!(asked, "the next GDM would use the memory");
+                        assert!(done || !gdm.up, "a device uses the memory");
+                        assert!(done || still, "a bus master uses the memory");
+                    }
                 }
                 vm.left = if vm.state == VmState::Stopped {
                     LOAD_PIECES
@@ -309,11 +314,11 @@ impl World {
                 self.vms[index].listens = false;
                 if let Some(gdm) = &mut self.gdm {
                     let first = self.vms[index].first_channel as usize;
-                    gdm.resets[first..][..self.vms[index].devices as usize].fill(0);
+                    gdm.vm_starts(first..first + self.vms[index].devices as usize);
                     if index == 0 {
+                        self.masters = self.random as u32 % 4;
                         gdm.boots(self.now);
                         self.gdm_runs = true;
-                        self.gdm_since = self.now;
                     }
                 }
                 assert!(!self.vms[index].irq, "a device was not reset");
@@ -422,11 +427,22 @@ impl World {
                 vcpu.expected = None;
             }
         }
-        if self.is_empty(vm) {
+        if self.is_empty(vm) && self.masters_stop(vm) {
             self.vms[vm].state = VmState::Stopped;
             return Status::Ok;
         }
         Status::Busy
+    }
+
+    /// Tells the bus masters of a VM whose vCPUs are off to stop, and returns whether they have.
+    fn masters_stop(&mut self, vm: usize) -> bool {
+        if vm != 0 || self.gdm.is_none() {
+            return true;
+        }
+        if !self.masters_stuck {
+            self.masters = self.masters.saturating_sub(1);
+        }
+        self.masters == 0 && !self.masters_stuck
     }
 
     fn gdm_ends(&mut self, vm: usize) {
@@ -449,7 +465,7 @@ impl World {
         self.vcpus[index].state = VcpuState::Off;
         self.vcpus[index].leave = false;
         let stopping = self.vms[vm].state == VmState::Stopping;
-        if stopping && self.stops_by_itself && self.is_empty(vm) {
+        if stopping && self.stops_by_itself && self.is_empty(vm) && self.masters_stop(vm) {
             self.vms[vm].state = VmState::Stopped;
         }
     }
@@ -771,19 +787,27 @@ pub(crate) struct Simulation {
 
 impl Simulation {
     pub(crate) fn new(cpu_count: usize, plans: &[Plan], seed: u64) -> Self {
-        Self::make(cpu_count, plans, seed, None)
+        Self::make(cpu_count, plans, seed, None, 0)
     }
 
     /// Makes a machine whose VM 0 is the device VM, which has the UART too.
     pub(crate) fn with_device_model(cpu_count: usize, plans: &[Plan], seed: u64) -> Self {
-        Self::make(cpu_count, plans, seed, Some(Gdm::new(plans.len())))
+        Self::watched(cpu_count, plans, seed, 0)
     }
 
-    fn make(cpu_count: usize, plans: &[Plan], seed: u64, gdm: Option<Gdm>) -> Self {
+    /// The same with a device model that shows signs of life at least so often, which is expected of it.
+    pub(crate) fn watched(cpu_count: usize, plans: &[Plan], seed: u64, watchdog: u64) -> Self {
+        let mut gdm = Gdm::new(plans.len());
+        gdm.beats = (watchdog != 0).then_some((watchdog / 2, 0));
+        Self::make(cpu_count, plans, seed, Some(gdm), watchdog)
+    }
+
+    fn make(cpu_count: usize, plans: &[Plan], seed: u64, gdm: Option<Gdm>, watchdog: u64) -> Self {
         let wire = Wire::default();
         let mut config = config(cpu_count, plans);
         let region = gdm.as_ref().map(|gdm| gdm.region);
         config.device_vm = region.and(VmId::new(0));
+        config.vms[0].watchdog = watchdog;
         let world = Rc::new(RefCell::new(World {
             now: 1_000,
             random: seed | 1,
@@ -793,7 +817,8 @@ impl Simulation {
             wire: wire.clone(),
             irq_open: false,
             gdm_runs: false,
-            gdm_since: 0,
+            masters: 0,
+            masters_stuck: false,
             gdm,
             forwarded: 0,
             paused: 0,

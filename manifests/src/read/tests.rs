@@ -143,11 +143,13 @@ fn reads_the_device_vm_and_whom_it_serves() {
             b"/pl011@9000000\0/soc/x@*\0".to_vec(),
         )
         .set("/vms/device", "window-address", cells(&[0x1000_0000]))
+        .set("/vms/device", "watchdog-ms", cells(&[60000]))
         .set("/vms/device", "memory-mib", cells(&[2]))
         .set("/vms/device", "image", text("flat"));
     accepts(&tree, |manifest| {
         let device = manifest.device_vm().unwrap();
         assert_eq!((device.id.index(), device.window().start), (1, 0x1000_0000));
+        assert_eq!(device.watchdog_ms, 60000);
         assert!(device.devices.iter().eq(["/pl011@9000000", "/soc/x@*"]));
         let linux = manifest.vms.get(0).unwrap();
         assert!(manifest.virtio_vms().eq([linux]));

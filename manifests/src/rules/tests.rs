@@ -520,6 +520,10 @@ fn device_vm_cases() -> Vec<Case> {
             "M-DEV-001: /vms/linux: window-address: "
         ),
         (
+            smallest().set(VM, "watchdog-ms", cells(&[1000])),
+            "M-DEV-001: /vms/linux: watchdog-ms: "
+        ),
+        (
             flat(served(), "/vms/second").set("/vms/second", "kind", text("device")),
             "M-DEV-002: /vms/second: kind: two VMs own the devices, in conflict with /vms/device; "
         ),

@@ -33,6 +33,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         may_power_off: false,
         autostart: true,
         restart: Restart::Never,
+        watchdog_ms: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),
         window_ipa: Vm::DEFAULT_WINDOW,

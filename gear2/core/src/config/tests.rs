@@ -32,6 +32,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         may_power_off: true,
         autostart: true,
         restart: Restart::Never,
+        watchdog_ms: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),
         window_ipa: Vm::DEFAULT_WINDOW,
@@ -183,8 +184,8 @@ fn virtio_devices_are_numbered_over_all_vms() {
     let config = Config::from_manifest(&info(&[1, 1, 1]), &manifest).unwrap();
     assert_eq!(config.device_vm, VmId::new(1));
     assert_eq!(
-        (config.vcpu_count(), config.vms[2].boot_vcpu()),
-        (3, VcpuId::new(2))
+        (config.vcpu_count(), config.vms[2].vcpus.clone()),
+        (3, 2..3)
     );
     assert_eq!(config.vms[1].virtio, None);
     let [first, second] = [0, 2].map(|vm: usize| config.vms[vm].virtio.unwrap());

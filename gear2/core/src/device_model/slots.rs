@@ -9,7 +9,6 @@
 //! | Free      | Asked             | Free      | nothing                            |
 //! | Asked     | cannot be         | Abandoned | Free, passed on                    |
 //! | Abandoned | Abandoned, waits  | Abandoned, nothing waits | Free; or Asked, by what waits |
-//! | Own       | Abandoned, waits  | Abandoned | Free                               |
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -34,23 +33,6 @@ pub(crate) struct Request {
     pub(crate) value: u64,
 }
 
-impl Request {
-    /// Offset of virtio-mmio's Status register.
-    const STATUS: u32 = 0x70;
-    /// A store of four bytes.
-    const STORE_WORD: u32 = 0b110;
-
-    /// Returns the store that resets a device.
-    pub(crate) const fn reset(device: u32) -> Self {
-        Self {
-            device,
-            register: Self::STATUS,
-            access: Self::STORE_WORD,
-            value: 0,
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Use {
     #[default]
@@ -59,8 +41,6 @@ enum Use {
     Asked,
     /// Nobody waits for the answer.
     Abandoned,
-    /// Gear2 itself waits for the answer.
-    Own,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,7 +83,7 @@ impl Slots {
                 self.fill(vcpu.index(), Use::Asked, request);
                 true
             }
-            Use::Asked | Use::Abandoned | Use::Own => {
+            Use::Asked | Use::Abandoned => {
                 entry.used = Use::Abandoned;
                 entry.waiting = Some(request);
                 false
@@ -124,16 +104,6 @@ impl Slots {
         if entry.used != Use::Free {
             entry.used = Use::Abandoned;
         }
-    }
-
-    /// Asks GDM to perform an access of Gear2's own in the slot of a vCPU that is off, if that is
-    /// free, and tells whether it was.
-    pub(crate) fn post_own(&mut self, vcpu: VcpuId, request: Request) -> bool {
-        let free = self.is_free(vcpu);
-        if free {
-            self.fill(vcpu.index(), Use::Own, request);
-        }
-        free
     }
 
     /// Tells whether GDM owes no answer in a vCPU's slot.

@@ -41,7 +41,12 @@ fn model() -> (DeviceModel<Simulated>, &'static Region, Counts) {
     (DeviceModel::new(&config, region), region, Counts::default())
 }
 
-const REQUEST: Request = Request::reset(0);
+const REQUEST: Request = Request {
+    device: 0,
+    register: 0x70,
+    access: 0b110,
+    value: 0,
+};
 
 #[test]
 fn the_header_describes_the_machine() {

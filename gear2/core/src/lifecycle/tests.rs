@@ -34,6 +34,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         console: None,
         may_power_off,
         restart,
+        watchdog: 0,
         autostart: true,
         scheduled: true,
         virtio: None,

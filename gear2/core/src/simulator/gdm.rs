@@ -4,10 +4,12 @@
 //! side knows the answer to expect. It looks at the region only when its line rose, except for what
 //! a start brings.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
 use std::thread_local;
 
+use gear2_protocol::device_word::{RESET_ASKED, RESET_SEEN};
 use gear2_protocol::offset::{INPUT_SIZE, OUTPUT_SIZE};
 use gear2_protocol::{ConsoleBlock, MmioSlot, slot};
 
@@ -15,7 +17,6 @@ use super::*;
 
 /// A register from here on is one that GDM does not know.
 const UNKNOWN: u32 = 0x180;
-const STATUS: u32 = 0x70;
 const DOWN_TICKS: u64 = 2_000;
 
 /// What GDM answers to an access.
@@ -54,7 +55,7 @@ pub(crate) fn region() -> &'static Region {
 #[derive(Debug)]
 pub(crate) struct Gdm {
     pub(crate) region: &'static Region,
-    up: bool,
+    pub(crate) up: bool,
     line: bool,
     /// When it does something.
     pub(crate) at: u64,
@@ -64,8 +65,10 @@ pub(crate) struct Gdm {
     pub(crate) deaf: bool,
     /// How many bytes are to be typed at each VM's console yet.
     pub(crate) to_type: Vec<u32>,
-    /// Resets of each device since its VM was loaded.
-    pub(crate) resets: [u32; 32],
+    /// How often it shows a sign of life, and when next.
+    pub(crate) beats: Option<(u64, u64)>,
+    /// What each device was asked for by resets when its VM was started.
+    pub(crate) asked: [u64; 32],
 }
 
 impl Gdm {
@@ -80,7 +83,8 @@ impl Gdm {
             shown: vec![Vec::new(); vm_count],
             deaf: false,
             to_type: vec![0; vm_count],
-            resets: [0; 32],
+            beats: None,
+            asked: [0; 32],
         }
     }
 
@@ -116,12 +120,16 @@ impl Gdm {
             // It leaves the looking to Gear2's telling it to.
             self.up = true;
             self.line = false;
+            self.reset_devices();
             self.region.header.gdm_starts.fetch_add(1, Relaxed);
+            self.beat(now);
             return true;
         }
+        self.beat(now);
         if !core::mem::take(&mut self.line) {
             return false;
         }
+        self.reset_devices();
         let mut rings = self.consoles();
         let posted = |slot: &&MmioSlot| slot.state() == slot::POSTED;
         let region = self.region;
@@ -136,13 +144,41 @@ impl Gdm {
         rings
     }
 
-    fn perform(&mut self, slot: &MmioSlot) {
+    fn beat(&mut self, now: u64) {
+        if let Some((period, next)) = &mut self.beats {
+            if *next <= now {
+                self.region.header.gdm_beats.fetch_add(1, Relaxed);
+                *next = now + *period;
+            }
+            self.at = self.at.min(*next);
+        }
+    }
+
+    /// Leaves the memory alone that Gear2 says is nobody's.
+    fn reset_devices(&self) {
+        for words in &self.region.devices {
+            words[RESET_SEEN].store(words[RESET_ASKED].load(Acquire), Release);
+        }
+    }
+
+    /// Notes that the VM of these devices starts.
+    pub(crate) fn vm_starts(&mut self, devices: Range<usize>) {
+        for device in devices {
+            self.asked[device] = self.region.devices[device][RESET_ASKED].load(Acquire);
+        }
+    }
+
+    /// Tells whether a device was asked for a reset since its VM started, and whether it was reset.
+    pub(crate) fn reset(&self, device: usize) -> (bool, bool) {
+        let words = &self.region.devices[device];
+        let [asked, seen] = [RESET_ASKED, RESET_SEEN].map(|word| words[word].load(Acquire));
+        (asked != self.asked[device], asked == seen)
+    }
+
+    fn perform(&self, slot: &MmioSlot) {
         let words = [&slot.device, &slot.register, &slot.access];
         let [device, register, access] = words.map(|word| word.load(Relaxed));
         let stored = slot.value.load(Relaxed);
-        if (register, access, stored) == (STATUS, 0b110, 0) {
-            self.resets[device as usize] += 1;
-        }
         let (reply, value) = answer(device, register, access, stored);
         slot.value.store(value, Relaxed);
         slot.set_state(match reply {

@@ -97,16 +97,3 @@ fn what_waits_is_abandoned_too() {
     assert_eq!(collect(&mut slots), (vec![], false));
     assert!(slots.is_free(vcpu(2)));
 }
-
-#[test]
-fn an_access_of_gear2_s_own_is_nobody_s_answer() {
-    let (mut slots, shared) = slots();
-    assert!(slots.post_own(vcpu(2), Request::reset(6)));
-    assert!(!slots.post_own(vcpu(2), Request::reset(7)));
-    assert!(!slots.awaits(vcpu(2)));
-    assert_eq!(shared[2].register.load(Relaxed), 0x70);
-    answer(&shared[2], slot::ABORT, 0);
-    assert_eq!(collect(&mut slots), (vec![], false));
-    assert!(slots.is_free(vcpu(2)));
-    assert_eq!(slots.forwarded(), 0, "not a guest's");
-}

@@ -1,0 +1,58 @@
+//! Watch over the device model: whether it still shows signs of life.
+//!
+//! Owns when the last sign came. What counts is that the word in the shared region changes; whoever
+//! controls the device VM can do that without serving anybody, as it can serve wrongly.
+
+#[cfg(test)]
+mod tests;
+
+/// The first sign comes when the device VM has booted: that takes longer.
+const BOOT_FACTOR: u64 = 4;
+/// Looks in the time that no sign may come for.
+const LOOKS: u64 = 8;
+
+/// What is known of the device model's heartbeat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heartbeat {
+    beats: u32,
+    /// When the last one was seen, or the watch begun.
+    since: u64,
+    /// One was seen since.
+    seen: bool,
+}
+
+/// What a look shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pulse {
+    /// It lives, as far as one can tell; look again at this time.
+    Lives(u64),
+    /// No sign came for so long that none is expected.
+    Gone,
+}
+
+impl Heartbeat {
+    /// Begins to watch, when the device VM starts.
+    pub(crate) const fn begin(beats: u32, now: u64) -> Self {
+        Self {
+            beats,
+            since: now,
+            seen: false,
+        }
+    }
+
+    /// Looks whether there was one since the last time.
+    pub(crate) fn look(&mut self, beats: u32, now: u64, patience: u64) -> Pulse {
+        if beats != self.beats {
+            *self = Self {
+                beats,
+                since: now,
+                seen: true,
+            };
+        }
+        let factor = if self.seen { 1 } else { BOOT_FACTOR };
+        if now.saturating_sub(self.since) > patience.saturating_mul(factor) {
+            return Pulse::Gone;
+        }
+        Pulse::Lives(now.saturating_add((patience / LOOKS).max(1)))
+    }
+}
