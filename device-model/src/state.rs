@@ -56,6 +56,10 @@ pub enum Word {
     Registers,
     /// Counter when the device's thread last looked.
     LastSeen,
+    /// [`Self::Requests`] when the device was last taken over.
+    RequestsBefore,
+    /// How often in a row it was taken over with none completed in between.
+    BarrenStarts,
 }
 
 /// Words of a queue, by number.

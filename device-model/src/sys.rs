@@ -29,6 +29,13 @@ fn checked(value: libc::c_int) -> io::Result<libc::c_int> {
     Ok(value)
 }
 
+/// Returns how many seconds ago this kernel was started; one that does not tell was always there.
+pub(crate) fn uptime() -> u64 {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let seconds = text.split('.').next().unwrap_or_default();
+    seconds.parse().unwrap_or(u64::MAX)
+}
+
 /// Moves bytes between a file at `offset` and guest RAM, once; may move fewer.
 ///
 /// The vectors must come from [`Buffers::vectors`](crate::buffers::Buffers::vectors).

@@ -18,6 +18,7 @@ use crate::backend::{Backend, Progress};
 use crate::gpio::Line;
 use crate::mapping::{Doorbell, Memory, Registers, counter, finish_stores};
 use crate::state::{DeviceState, Word};
+use crate::sys;
 use crate::transport::{Effect, Transport, Write};
 use crate::vring::Broken;
 
@@ -26,8 +27,11 @@ mod tests;
 
 /// Messages about a device's guest, after which it is silent: a guest must not fill the log.
 const MESSAGES: u64 = 16;
-/// A request that waited longer than this because no GDM was there fails.
+/// A request that waited longer than this because no GDM was there, in a device VM that was, fails.
 const AWAY_SECONDS: u64 = 30;
+
+/// After so many starts of GDM in which a device completed nothing, its requests are taken for what ends GDM.
+const BARREN_STARTS: u64 = 8;
 
 /// What the device's thread works with.
 #[derive(Debug)]
@@ -97,11 +101,11 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Fails what has waited, if GDM was away for too long.
+    /// Fails what has waited, if GDM was away for too long, or died of it again and again.
     fn expire(&mut self) {
         let hz = u64::from(self.wiring.region.header.counter_hz.load(Ordering::Relaxed));
-        let away = counter().saturating_sub(self.state.get(Word::LastSeen));
-        if away < AWAY_SECONDS * hz.max(1) {
+        let away = counter().saturating_sub(self.state.get(Word::LastSeen)) / hz.max(1);
+        if !is_too_long(away, sys::uptime()) && self.barren_starts() < BARREN_STARTS {
             return;
         }
         for (index, ring) in self.transport.rings().iter().enumerate() {
@@ -109,6 +113,19 @@ impl Worker {
                 self.backend.expire(index, ring.pending());
             }
         }
+    }
+
+    /// Counts the starts since a request was completed.
+    fn barren_starts(&self) -> u64 {
+        let requests = self.state.get(Word::Requests);
+        let barren = if requests == self.state.get(Word::RequestsBefore) {
+            self.state.get(Word::BarrenStarts).saturating_add(1)
+        } else {
+            0
+        };
+        self.state.set(Word::RequestsBefore, requests);
+        self.state.set(Word::BarrenStarts, barren);
+        barren
     }
 
     /// Serves the device for ever.
@@ -126,8 +143,10 @@ impl Worker {
     /// Looks at everything once; true if there is more to do at once.
     pub fn turn(&mut self) -> bool {
         self.state.set(Word::LastSeen, counter());
-        if self.transport.answer_reset() {
+        if self.state.reset_asked().is_some() {
+            // The backend first: who asked uses the memory for something else once it is answered.
             self.backend.reset();
+            self.transport.answer_reset();
         }
         self.serve_slots();
         self.backend.poll();
@@ -287,6 +306,12 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+/// Tells whether what waited for so many seconds while nobody served the device is to fail. It is
+/// not if the device VM itself was away: whoever is as patient as a board's boot is served then.
+const fn is_too_long(away: u64, uptime: u64) -> bool {
+    away >= AWAY_SECONDS && away <= uptime
 }
 
 /// Gives a queue its turn. Returns whether it has more to do at once, and whether to interrupt the guest.

@@ -7,6 +7,7 @@
 //! Invariant: a turn that has ended has nothing under way, so a reset finds the device idle,
 //! and a flush covers whatever was taken before it.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -128,6 +129,9 @@ pub struct Block {
     block_size: u32,
     /// The driver did not take FLUSH: each write is made durable.
     write_through: bool,
+    /// Something of the request went through this kernel's page cache. A disk's cache outlives a
+    /// crash of the device VM, that one does not, and the guest would never know.
+    buffered: Cell<bool>,
     /// So many of the next requests fail: they waited too long.
     expired: u16,
     id: [u8; ID_LENGTH],
@@ -173,6 +177,7 @@ impl Block {
             bytes,
             block_size,
             write_through: false,
+            buffered: Cell::new(false),
             expired: 0,
             id,
             requests: Vec::new(),
@@ -323,7 +328,8 @@ impl Block {
             done += self.transfer_once(&request.vectors, direction, start + done)? as u64;
         }
         ring.state().count(word, length);
-        if direction == Direction::Write && self.write_through {
+        let buffered = self.buffered.take();
+        if direction == Direction::Write && (self.write_through || buffered) {
             self.file.sync_data()?;
         }
         Ok(length)
@@ -346,11 +352,16 @@ impl Block {
     ) -> io::Result<usize> {
         let aligned = self.is_aligned(vectors, offset);
         let direct = self.direct.as_ref().filter(|_| aligned);
+        let mut is_direct = direct.is_some();
         let file = direct.unwrap_or(&self.file);
         let mut result = sys::transfer(file, direction, vectors, offset);
         // A file system may want more alignment than it says.
-        if direct.is_some() && matches!(&result, Err(e) if e.kind() == ErrorKind::InvalidInput) {
+        if is_direct && matches!(&result, Err(e) if e.kind() == ErrorKind::InvalidInput) {
+            is_direct = false;
             result = sys::transfer(&self.file, direction, vectors, offset);
+        }
+        if self.is_device && !is_direct {
+            self.buffered.set(true);
         }
         match result {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
@@ -430,6 +441,9 @@ impl Block {
             let piece = zeroes.get(..size).unwrap_or_default();
             self.file.write_all_at(piece, start + done)?;
             done += size as u64;
+        }
+        if self.is_device {
+            self.file.sync_data()?;
         }
         Ok(())
     }

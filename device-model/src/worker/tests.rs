@@ -85,3 +85,12 @@ fn slots_of_other_devices_are_left_alone() {
     guest.work();
     assert_eq!(slot.state(), slot::POSTED);
 }
+
+#[test]
+fn what_waited_fails_unless_the_device_vm_was_away_too() {
+    use super::is_too_long;
+    assert!(!is_too_long(29, 1000));
+    assert!(is_too_long(30, 1000) && is_too_long(40, 40));
+    assert!(!is_too_long(40, 39), "it was booted meanwhile");
+    assert!(crate::sys::uptime() > 0);
+}

@@ -339,6 +339,28 @@ fn what_waited_for_half_a_minute_fails_and_the_next_request_does_not() {
 }
 
 #[test]
+fn a_request_that_gdm_dies_of_again_and_again_fails() {
+    let mut disk = Disk::new();
+    disk.guest.put(BUFFER, &[0xbb; 512]);
+    disk.guest.kill_gdm();
+    disk.offer(1, 2, &[(BUFFER, 512, false)]);
+    for _ in 0..8 {
+        disk.guest
+            .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
+        assert_eq!(disk.guest.used_index(0), 0);
+        disk.guest.kill_gdm();
+    }
+    disk.guest
+        .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
+    disk.guest.work();
+    assert_eq!(
+        (disk.guest.used_index(0), disk.guest.get(STATUS, 1)),
+        (1, vec![1])
+    );
+    assert_eq!(disk.request(1, 2, &[(BUFFER, 512, false)]), 0);
+}
+
+#[test]
 fn a_register_write_posted_while_gdm_was_away_is_answered() {
     let mut disk = Disk::new();
     disk.guest.kill_gdm();
