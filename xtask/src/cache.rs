@@ -48,9 +48,14 @@ impl Cache {
 
 /// Returns the SHA-256 of a file in hexadecimal.
 pub(crate) fn sha256(path: &Path) -> Result<String> {
-    let mut file = File::open(path).with_context(|| path.display().to_string())?;
+    let file = File::open(path).with_context(|| path.display().to_string())?;
+    sha256_of(file)
+}
+
+/// Returns the SHA-256 of all that can be read in hexadecimal.
+pub(crate) fn sha256_of(mut reader: impl io::Read) -> Result<String> {
     let mut hasher = Sha256::new();
-    io::copy(&mut file, &mut HashWriter(&mut hasher))?;
+    io::copy(&mut reader, &mut HashWriter(&mut hasher))?;
     Ok(hasher
         .finalize()
         .iter()

@@ -3,6 +3,7 @@
 //! Prints one line a check. A check that fails ends the run, since the next ones would only
 //! fail for the same reason; the end of the transcript then shows why.
 
+mod absence;
 pub(crate) mod device_vm;
 
 use std::time::Duration;
@@ -30,6 +31,10 @@ const ZEROES: &str = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3
 pub(crate) struct Extent {
     /// How often a guest is rebooted.
     pub(crate) reboots: usize,
+    /// In how many ways the device VM is restarted.
+    pub(crate) restarts: usize,
+    /// Whether the device model is kept away until guests get I/O errors.
+    pub(crate) away: bool,
     /// How much is written to a guest's disk and read back.
     pub(crate) disk_mib: u32,
     /// How much goes over a guest's network.
@@ -44,6 +49,8 @@ impl Extent {
     /// As much as shows that it works, on a busy machine too.
     pub(crate) const BRIEF: Extent = Extent {
         reboots: 1,
+        restarts: 1,
+        away: false,
         disk_mib: 2,
         network_mib: 4,
         counted_ios: 200,
@@ -52,6 +59,8 @@ impl Extent {
     /// More of it.
     pub(crate) const SHORT: Extent = Extent {
         reboots: 1,
+        restarts: 1,
+        away: true,
         disk_mib: 8,
         network_mib: 16,
         counted_ios: 1000,
@@ -60,6 +69,8 @@ impl Extent {
     /// As much as shows that it lasts.
     pub(crate) const FULL: Extent = Extent {
         reboots: 5,
+        restarts: 4,
+        away: true,
         disk_mib: 64,
         network_mib: 64,
         counted_ios: 1000,

@@ -37,8 +37,12 @@ done
 ip address add 10.0.2.100/24 dev br0
 ip link set br0 up
 
-# The device model is started again whenever it ends; guests wait for it meanwhile.
+# The device model is started again whenever it ends, and /run/gdm.hold is not there; guests wait for
+# it meanwhile.
 while :; do
+    while [ -e /run/gdm.hold ]; do
+        sleep 0.2
+    done
     gdm
     echo "init: gdm ended with status $?"
     sleep 0.2

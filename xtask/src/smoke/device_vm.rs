@@ -11,13 +11,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
+use super::absence::FLUSHED;
 use super::{BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within};
 use crate::expect::Session;
 use crate::manifest::{Compiled, VmSummary};
 use crate::{device_userland, ext4, payloads};
 
 /// How long the disk's and the network's work may take.
-const LONG: Duration = Duration::from_secs(600);
+pub(super) const LONG: Duration = Duration::from_secs(600);
 /// How soon a device model that was killed is back.
 const BACK_SECONDS: f64 = 5.0;
 /// What leaves the guest's console.
@@ -45,6 +46,7 @@ impl Smoke<'_> {
         self.network()?;
         self.reboots(guest)?;
         self.killed_device_model(guest)?;
+        self.absence(guest)?;
         self.end(disk)
     }
 
@@ -215,8 +217,13 @@ impl Smoke<'_> {
 
     fn end(&mut self, disk: &Path) -> Result<()> {
         let mut inside = String::new();
-        self.check("the guest hashes its file", |s| {
-            inside = shell(s, &format!("sha256sum {FILE}"))?;
+        let files = if self.extent.away {
+            &[FILE, FLUSHED][..]
+        } else {
+            &[FILE]
+        };
+        self.check("the guest hashes its files", |s| {
+            inside = shell(s, &format!("sha256sum {}", files.join(" ")))?;
             Ok(())
         })?;
         self.check("the guest powers the machine off", |s| {
@@ -225,9 +232,11 @@ impl Smoke<'_> {
         self.check("its file system is clean from outside", |_| {
             ext4::check(disk)
         })?;
-        self.check("its file has the same hash from outside", |_| {
-            let outside = ext4::hash_of(disk, FILE)?;
-            ensure!(inside.contains(&outside), "{outside}, but inside {inside}");
+        self.check("its files have the same hashes from outside", |_| {
+            for file in files {
+                let outside = ext4::hash_of(disk, file)?;
+                ensure!(inside.contains(&outside), "{outside}, but inside {inside}");
+            }
             Ok(())
         })
     }
@@ -239,7 +248,7 @@ const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); kill
     do sleep 0.1; done; echo killed $killed $(cut -d' ' -f1 /proc/uptime)";
 
 /// Waits in the guest for a program in the background, and prints what it printed.
-const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
+pub(super) const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
     read -r status < /run/status; rm /run/status; [ \"$status\" = 0 ]";
 
 /// Returns the fio that makes so many I/Os to be counted, from the disk as it is.
@@ -251,7 +260,7 @@ fn reads(count: u64) -> String {
 }
 
 /// Returns the fio that writes so many MiB and verifies them.
-fn fio(mib: u32) -> String {
+pub(super) fn fio(mib: u32) -> String {
     format!(
         "fio --name=verify --filename={FILE} --size={mib}M --rw=randwrite --bs=4k --iodepth=16 \
          --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --minimal"
@@ -259,7 +268,7 @@ fn fio(mib: u32) -> String {
 }
 
 /// Reads fio's terse line: no error, and how fast it was.
-fn fio_result(printed: &str) -> Result<String> {
+pub(super) fn fio_result(printed: &str) -> Result<String> {
     /// The fields of version 3 of the format.
     const ERROR: usize = 4;
     const READ_IOPS: usize = 7;
@@ -307,7 +316,7 @@ fn own_modules(session: &mut Session) -> Result<()> {
 }
 
 /// Makes sure that the guest answers to what is typed.
-fn answers(session: &mut Session, name: &str) -> Result<()> {
+pub(super) fn answers(session: &mut Session, name: &str) -> Result<()> {
     // Its shell comes up a moment after it says so: what is typed before that may be lost.
     let mut host = Err(anyhow!("it was not asked"));
     for _ in 0..ANSWERS {
@@ -323,13 +332,13 @@ fn answers(session: &mut Session, name: &str) -> Result<()> {
 }
 
 /// Goes from the device VM's shell to the guest's.
-fn enter(session: &mut Session, guest: &VmSummary) -> Result<()> {
+pub(super) fn enter(session: &mut Session, guest: &VmSummary) -> Result<()> {
     session.send(&format!("{}\n", guest.console_command()))?;
     answers(session, &guest.name)
 }
 
 /// Goes from the guest's shell to the device VM's.
-fn leave(session: &mut Session) -> Result<()> {
+pub(super) fn leave(session: &mut Session) -> Result<()> {
     session.send(LEAVE)?;
     // What is typed before the shell has the terminal again is lost.
     session.expect(PROMPT, COMMAND)?;

@@ -1,0 +1,208 @@
+//! The checks of a device VM that is away for a while: what its guests notice.
+//!
+//! The device VM is restarted in each way there is, while a guest writes to its disk and computes. What
+//! the guest writes waits; what it computes does not: it stamps its progress with its own uptime,
+//! which shows afterwards whether it was held up.
+//!
+//! Then the device model is kept away for longer than a guest's request waits. The guest reads its
+//! disk, and writes a file block by block and flushes each, until that fails. Its file system is made
+//! not to note times of access and of change for so long: a journal that gets an I/O error is what
+//! ends the writing otherwise, and takes the file system with it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::device_vm::{FINISH, LONG, answers, enter, fio, fio_result, json, leave, number, widen};
+use super::{BOOT, Smoke, shell, shell_within};
+use crate::cache::sha256_of;
+use crate::device_userland;
+use crate::expect::Session;
+use crate::manifest::VmSummary;
+
+/// The ways in which the device VM begins anew.
+const RESTARTS: [(&str, &str); 4] = [
+    ("crashes", "echo b > /proc/sysrq-trigger"),
+    ("reboots", "reboot -f"),
+    ("is restarted by gearctl", "gearctl restart device"),
+    // Its kernel panics and stays there: Gear2 misses the device model's heartbeat.
+    ("hangs", "echo c > /proc/sysrq-trigger"),
+];
+
+/// What a guest computes: a checksum, in a shell that does nothing else, so that it needs no disk. It
+/// notes the number of steps, the sum and the uptime every so many steps.
+const COMPUTE: &str = "(i=0; c=1; while :; do i=$((i+1)); c=$(((c*31+i)%65521)); \
+    if [ $((i%5000)) = 0 ]; then read -r up rest < /proc/uptime; echo $i $c $up >> /run/sums; fi; \
+    done) & echo $! > /run/computer";
+/// Ends that, and prints the last note and the longest time between two.
+const COMPUTED: &str = "kill $(cat /run/computer); awk 'NR > 1 && $3 - last > gap { gap = $3 - last } \
+    { last = $3 } END { print \"computed\", $1, $2, gap }' /run/sums; rm /run/sums";
+
+/// What programs of the guest say when the disk fails.
+const ERROR: &str = "Input/output error";
+/// How long GDM is kept away, in seconds: longer than a request waits for it.
+const AWAY_SECONDS: u64 = 32;
+/// The file whose blocks are flushed, and how many it has: more than are written by then.
+pub(super) const FLUSHED: &str = "/root/flushed";
+const BLOCKS: u64 = 512;
+const BLOCK: usize = 4096;
+
+/// Makes the file, and begins to read the disk and to write the file, a block after the other. What
+/// was flushed is noted only then.
+fn use_disk() -> String {
+    format!(
+        "dd if=/dev/zero of={FLUSHED} bs={BLOCK} count={BLOCKS} 2> /run/made; \
+         mount -o remount,noatime,lazytime /; sync; \
+         (while dd if=/dev/vda of=/dev/null bs=4k count=1 iflag=direct; do sleep 0.1; done \
+         2> /run/read; echo read >> /run/status) & \
+         (n=0; while [ $n -lt {BLOCKS} ] && printf '%0{digits}d\\n' $n > /run/block && \
+         dd if=/run/block of={FLUSHED} bs={BLOCK} seek=$n count=1 oflag=direct conv=notrunc && \
+         sync -d {FLUSHED}; do n=$((n+1)); echo $n > /run/flushed; sleep 0.1; done \
+         2> /run/written; echo written >> /run/status) & :",
+        digits = BLOCK - 1
+    )
+}
+
+/// Waits until both have failed, and prints how, and how many blocks were flushed.
+fn failures() -> String {
+    format!(
+        "until grep -q read /run/status && grep -q written /run/status; do sleep 0.2; done; \
+         rm /run/status; mount -o remount,relatime,nolazytime /; \
+         for log in /run/read /run/written; do grep -m 1 '{ERROR}' $log; done; \
+         echo flushed $(cat /run/flushed)"
+    )
+}
+
+/// Kills GDM and lets it come back so much later.
+fn keep_away() -> String {
+    format!(
+        "touch /run/gdm.hold; kill -9 $(pidof gdm); sleep {AWAY_SECONDS}; rm /run/gdm.hold; \
+         until gearctl list > /dev/null 2>&1; do sleep 0.1; done"
+    )
+}
+
+impl Smoke<'_> {
+    /// Restarts the device VM under a guest that writes and computes.
+    pub(super) fn absence(&mut self, guest: &VmSummary) -> Result<()> {
+        let restarts = RESTARTS.iter().take(self.extent.restarts);
+        for (what, command) in restarts {
+            self.restart(guest, what, command)?;
+        }
+        if self.extent.away {
+            self.away(guest)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps GDM away for longer than a request waits.
+    fn away(&mut self, guest: &VmSummary) -> Result<()> {
+        let name = &guest.name;
+        let mut flushed = 0;
+        let title = format!("GDM is away for {AWAY_SECONDS} s: {name} gets I/O errors");
+        self.check_and_say(&title, |s| {
+            shell(s, &use_disk())?;
+            leave(s)?;
+            shell_within(s, &keep_away(), LONG)?;
+            enter(s, guest)?;
+            let printed = shell_within(s, &failures(), LONG)?;
+            let errors = printed.matches(ERROR).count();
+            ensure!(errors == 2, "the guest says {printed:?}");
+            let count = printed
+                .lines()
+                .find_map(|line| line.strip_prefix("flushed "));
+            flushed = count.context("nothing was flushed")?.trim().parse()?;
+            ensure!(flushed > 0, "nothing was flushed");
+            Ok(format!("{flushed} blocks were flushed before"))
+        })?;
+        self.check("its disk is served again, and has what was flushed", |s| {
+            let printed = shell(
+                s,
+                &format!("sync; echo 3 > /proc/sys/vm/drop_caches; sha256sum {FLUSHED}"),
+            )?;
+            // The write that failed may have been done, but for its flush.
+            let hashes = [flushed_hash(flushed)?, flushed_hash(flushed + 1)?];
+            let good = hashes.iter().any(|hash| printed.contains(hash));
+            ensure!(good, "after {flushed} blocks the file is {printed}");
+            Ok(())
+        })
+    }
+
+    fn restart(&mut self, guest: &VmSummary, what: &str, command: &str) -> Result<()> {
+        let name = &guest.name;
+        let mut away = Duration::ZERO;
+        let title = format!("the device VM {what}, and serves again");
+        self.check_and_say(&title, |s| {
+            // At this rate the guest cannot be done before.
+            let fio = format!("{} --rate_iops=100", fio(4));
+            shell(s, &format!("({fio} > /run/fio; echo $? > /run/status) & :"))?;
+            shell(s, COMPUTE)?;
+            leave(s)?;
+            let before = restarts_of(s, name)?;
+            let gone = Instant::now();
+            s.send(&format!("{command}\n"))?;
+            s.expect(device_userland::READY, BOOT)?;
+            widen(s)?;
+            shell(
+                s,
+                "until gearctl version > /dev/null 2>&1; do sleep 0.2; done",
+            )?;
+            away = gone.elapsed();
+            let after = restarts_of(s, name)?;
+            ensure!(after == before, "{name} was restarted, too");
+            enter(s, guest)?;
+            answers(s, name)?;
+            Ok(format!("{:.1} s", away.as_secs_f64()))
+        })?;
+        self.check_and_say(&format!("{name} computed on"), |s| {
+            computed(&shell(s, COMPUTED)?, away)
+        })?;
+        self.check_and_say(&format!("{name}'s writes went on"), |s| {
+            fio_result(&shell_within(s, FINISH, LONG)?)
+        })
+    }
+}
+
+/// Returns the SHA-256 of the file when so many of its blocks were written.
+fn flushed_hash(blocks: u64) -> Result<String> {
+    let mut file = Vec::new();
+    for block in 0..blocks {
+        file.extend(format!("{block:0digits$}\n", digits = BLOCK - 1).bytes());
+    }
+    file.resize(BLOCKS as usize * BLOCK, 0);
+    sha256_of(file.as_slice())
+}
+
+/// Returns how often Gear2 has restarted a VM.
+fn restarts_of(session: &mut Session, name: &str) -> Result<u64> {
+    let list = json(session, "gearctl list --json")?;
+    let vms = list["vms"].as_array().or_else(|| list.as_array());
+    let mut vms = vms.into_iter().flatten();
+    let vm = vms.find(|vm| vm["name"] == name);
+    number(&vm.with_context(|| format!("{name} is not listed"))?["restarts"])
+}
+
+/// Checks what the guest computed while the device VM was away for so long.
+fn computed(printed: &str, away: Duration) -> Result<String> {
+    let line = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("computed "));
+    let words: Vec<&str> = line.unwrap_or_default().split(' ').collect();
+    let [steps, sum, gap] = words[..] else {
+        anyhow::bail!("the guest says {printed:?}");
+    };
+    let (steps, sum, gap): (u64, u64, f64) = (steps.parse()?, sum.parse()?, gap.parse()?);
+    ensure!(sum == checksum(steps), "after {steps} steps it has {sum}");
+    let limit = away.as_secs_f64() / 2.0;
+    ensure!(gap < limit, "it stood still for {gap} s");
+    Ok(format!(
+        "{steps} steps, never held up for more than {gap:.2} s"
+    ))
+}
+
+/// Returns what the guest computes in so many steps.
+fn checksum(steps: u64) -> u64 {
+    (1..=steps).fold(1, |sum, step| (sum * 31 + step) % 65521)
+}
+
+#[cfg(test)]
+mod tests;
