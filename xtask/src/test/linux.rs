@@ -102,8 +102,8 @@ impl Stress {
 
 /// GIC, number of vCPUs, CPU model and kernel.
 const STRESS: &[Stress] = &[
-    Stress::short("linux-4", "cortex-a72", 3).seconds(30),
-    Stress::short("linux-4", "cortex-a53", 2),
+    Stress::short("linux-4", "cortex-a72", 3).seconds(30).slow(),
+    Stress::short("linux-4", "cortex-a53", 2).slow(),
     Stress::short("linux-6.1", "neoverse-n1", 3),
     Stress::short("linux-8", "max", 3).slow(),
     Stress::short("linux-4", "cortex-a57", 3)
