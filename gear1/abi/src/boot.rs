@@ -209,7 +209,21 @@ pub struct BootGear2 {
     pub vmid: u16,
     /// First instruction (IPA); X0 = loop's CPU index, SP = its stack.
     pub entry: u64,
+    /// Its image in memory, bss included: what a restart renews.
+    pub image: BootRegion,
+    /// Its file in the archive, and where it is copied to.
+    pub load: BootLoad,
+    /// The longest that a loop may take from an event to its next decision, in counter ticks; 0:
+    /// Gear2 is not supervised.
+    pub period: u64,
+    /// Within so many counter ticks it may be restarted [`RESTARTS`] times.
+    pub window: u64,
 }
+
+/// Restarts of Gear2 within [`RESTART_WINDOW_S`]; the next one halts the machine.
+pub const RESTARTS: u32 = 8;
+/// Seconds within which restarts of Gear2 are counted.
+pub const RESTART_WINDOW_S: u64 = 60;
 
 /// Everything the runtime knows when it starts.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,9 @@ use crate::regs::{NO_VCPU, Regs};
 pub mod number {
     /// Takes a [`Decision`](super::Decision), returns an [`Event`](crate::event::Event).
     pub const NEXT: u16 = 0;
-    /// `()`: returns [`ABI_VERSION`](crate::ABI_VERSION) in X1 and the counter in X2.
+    /// `()`: returns [`ABI_VERSION`](crate::ABI_VERSION) in X1, the counter in X2, how often Gear2 was
+    /// restarted in X3; of the last restart the [`Failure`](super::Failure) in X4, Gear2's PC in X5
+    /// and the CPU whose loop failed in X6.
     pub const VERSION: u16 = 1;
     /// `(vcpu)`: returns in X1 its [`VcpuState`](super::VcpuState), in X2 and X3 the detail: for
     /// `AwaitsMmio` the IPA and the access word of [`Mmio`](crate::event::Mmio); in X4 the CPU it runs on.
@@ -22,7 +24,10 @@ pub mod number {
     pub const VCPU_ASSIGN: u16 = 3;
     /// `(vcpu, value, how)`: completes what the vCPU waits for ([`Reply`](super::Reply) in X2) without running it.
     pub const VCPU_REPLY: u16 = 4;
-    /// `(vm)`: returns in X1 its [`VmState`](super::VmState), in X2 how many of its vCPUs are not off.
+    /// `(vm)`: returns in X1 its [`VmState`](super::VmState), in X2 how many of its vCPUs are not off,
+    /// in X3 how often it was started, in X4 how it ended, if it did so by itself: 1 for
+    /// [`VmEnd::Off`](crate::event::VmEnd), 2 for `VmEnd::Reset`, 3 for a fault. `VM_STOP` and
+    /// `VM_LOAD` make that 0.
     pub const VM_STATE: u16 = 8;
     /// `(vm)`: asks all vCPUs of the VM to stop. `Busy` until the last has left; ask again after its event.
     pub const VM_STOP: u16 = 9;
@@ -45,7 +50,7 @@ pub mod number {
     pub const LOG_READ: u16 = 25;
     /// `(op)`: powers the machine off (0) or resets it (1). Does not return.
     pub const SYSTEM: u16 = 32;
-    /// `(pc, detail)`: Gear2 cannot go on (its panic). Does not return.
+    /// `(pc, detail)`: Gear2 cannot go on (its panic) and is restarted. Does not return.
     pub const FATAL: u16 = 33;
 }
 
@@ -176,6 +181,30 @@ impl Decision {
             IDLE => Some(Self::Idle { deadline }),
             _ => None,
         }
+    }
+}
+
+/// Why Gear2 was restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Failure {
+    /// A loop did not come back in time.
+    Hang = 1,
+    /// A loop did what no page or register of Gear2's allows.
+    Fault = 2,
+    /// A loop said that it cannot go on.
+    Fatal = 3,
+}
+
+impl Failure {
+    /// Returns the failure for its register value.
+    pub const fn from_reg(reg: u64) -> Option<Self> {
+        Some(match reg {
+            1 => Self::Hang,
+            2 => Self::Fault,
+            3 => Self::Fatal,
+            _ => return None,
+        })
     }
 }
 

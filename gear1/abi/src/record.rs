@@ -60,4 +60,6 @@ records! {
     VcpuFault = "vCPU {0} cannot go on: ESR {1}, PC {2}",
     /// A CPU cannot use the stage-2 tables.
     CpuUnfit = "CPU {0} stays off: stage 2 needs PARange {2}, it has {1}",
+    /// Gear2 was restarted; 1: a loop hung, 2: it faulted, 3: it gave up.
+    Gear2Restart = "Gear2 restarted: failure {0}, PC {1}, ESR {2}",
 }

@@ -4,7 +4,7 @@
 
 use core::ptr;
 
-use gear1_abi::boot::{BootInfo, BootMaster, BootVm};
+use gear1_abi::boot::{BootInfo, BootLoad, BootMaster, BootRegion};
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
@@ -144,31 +144,37 @@ impl Drop for Window {
     }
 }
 
-/// Returns the physical address of the byte `progress` of the VM's memory.
-fn place(vm: &BootVm, progress: u64) -> Option<u64> {
+/// Returns the physical address of the byte `progress` of the regions, and how many bytes of its
+/// region begin there.
+fn place(regions: &[BootRegion], progress: u64) -> Option<(u64, u64)> {
     let mut rest = progress;
-    for region in &vm.regions {
+    for region in regions {
         if rest < region.size {
-            return Some(region.pa.wrapping_add(rest));
+            return Some((region.pa.wrapping_add(rest), region.size.wrapping_sub(rest)));
         }
         rest = rest.wrapping_sub(region.size);
     }
     None
 }
 
-/// Wipes one window of the VM's memory, `progress` bytes from its start (a
+/// Wipes one window of the regions, `progress` bytes from their start (a
 /// multiple of [`WINDOW_SIZE`]), and copies what the load table puts there.
 ///
-/// The VM must be stopped. What is reached is what init wrote down for it:
+/// Whose memory it is must be stopped. What is reached is what init wrote down for it:
 /// never memory of Gear1, so that Rust's view of memory is kept whatever it holds.
-pub fn load_piece(cpu: CpuIndex, vm: &'static BootVm, progress: u64) {
-    let Some(pa) = place(vm, progress) else {
+pub fn load_piece(
+    cpu: CpuIndex,
+    regions: &'static [BootRegion],
+    loads: &'static [BootLoad],
+    progress: u64,
+) {
+    let Some((pa, rest)) = place(regions, progress) else {
         return;
     };
-    let destination = Window::map(cpu, Side::Destination, pa, WINDOW_SIZE);
+    let destination = Window::map(cpu, Side::Destination, pa, rest.min(WINDOW_SIZE));
     destination.zero();
     let end = pa.wrapping_add(destination.size());
-    for item in &vm.loads {
+    for item in loads {
         let to = end.min(item.destination.wrapping_add(item.size));
         let mut at = pa.max(item.destination);
         // Bound: one destination window needs at most two source windows.

@@ -31,6 +31,7 @@ pub mod idregs;
 pub mod physical;
 pub mod pl061;
 pub mod psci;
+pub mod restart;
 pub mod ring;
 pub mod set_way;
 pub mod stage1;

@@ -4,7 +4,7 @@
 //! unmapped page; it sees nothing of Gear1 and of no VM.
 
 use gear1_abi::ABI_VERSION;
-use gear1_abi::boot::BootGear2;
+use gear1_abi::boot::{BootGear2, BootLoad, BootRegion, RESTART_WINDOW_S};
 use gear1_abi::id::{MAX_CPUS, MAX_VMS};
 use gear1_abi::image::GEAR2_MAGIC;
 use gear1_abi::info::{Gear2Info, INFO_MAGIC, uart};
@@ -29,6 +29,8 @@ pub const VMID: u16 = 1;
 pub struct Sources<'s> {
     /// Its flat image.
     pub image: &'s [u8],
+    /// Where that lies in the archive, which stays.
+    pub image_at: Pa,
     /// The manifest.
     pub manifest: &'s Manifest<'s>,
     /// The manifest's blob.
@@ -50,7 +52,7 @@ type Piece = (u64, Pa, u64, Attributes);
 #[derive(Debug)]
 pub struct Loaded {
     pieces: alloc::vec::Vec<Piece>,
-    entry: u64,
+    boot: BootGear2,
 }
 
 /// Loads Gear2 and all that it reads.
@@ -113,10 +115,25 @@ pub fn load<M: PhysicalMemory>(
             Attributes::DEVICE,
         ));
     }
-    Ok(Loaded {
-        pieces,
+    let hz = u64::from(sources.counter_hz);
+    let boot = BootGear2 {
+        vmid: VMID,
         entry: header.entry,
-    })
+        image: BootRegion {
+            ipa: header.base,
+            pa: image.get(),
+            size: header.bss_end - header.base,
+        },
+        load: BootLoad {
+            source: sources.image_at.get(),
+            destination: image.get(),
+            size: header.data_end - header.base,
+        },
+        period: u64::from(sources.manifest.gear2.watchdog_ms) * hz / 1000,
+        window: RESTART_WINDOW_S * hz,
+        ..BootGear2::default()
+    };
+    Ok(Loaded { pieces, boot })
 }
 
 impl Loaded {
@@ -140,8 +157,7 @@ impl Loaded {
         }
         Ok(BootGear2 {
             root: stage2.root().get(),
-            vmid: VMID,
-            entry: self.entry,
+            ..self.boot
         })
     }
 }

@@ -119,10 +119,12 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let device_vm = device_vm.as_ref().zip(shared.as_ref());
     // Unless a VM has it.
     let uart = board.uart.filter(|uart| !has_uart(uart));
-    let image = member(manifest.gear2.image)?.data;
+    let image = member(manifest.gear2.image)?;
+    let image_at = Pa::new(board.archive.start + image.offset as u64);
     let counter_hz = given.counter_hz;
     let sources = gear2::Sources {
-        image,
+        image: image.data,
+        image_at,
         manifest: &manifest,
         blob,
         board,

@@ -3,7 +3,6 @@
 use gear1_abi::boot::{BootCpu, BootInfo, IrqOwner, MAX_INTIDS, RealTime};
 use gear1_abi::call::VmState;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VmId};
-use gear1_abi::layout::gear2;
 use gear1_abi::record::RecordId;
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::cpu::hcr;
@@ -13,15 +12,13 @@ use gear1_arch::regs::{
 use gear1_arch::window::wipe_init;
 use gear1_arch::world::World;
 use gear1_arch::{cpu, entry, firmware, start};
-use gear1_core::context::PSTATE_EL0_MASKED;
 use gear1_core::psci;
 use gear1_core::vgic::GicVersion;
 
 use crate::gic::{Gic, HostGic};
 use crate::halt::{HaltReason, halt_early};
-use crate::log;
 use crate::machine::{self, CPUS, Cpu, MACHINE, Machine};
-use crate::realtime;
+use crate::{log, realtime, supervise, timer};
 
 const VMID_SHIFT: u32 = 48;
 
@@ -137,6 +134,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     Gic::init_cpu(cpu.index());
     cpu.data.machine = Some(machine);
     (cpu.data.deadline, cpu.data.armed) = (NO_DEADLINE, NO_DEADLINE);
+    (cpu.data.look, cpu.data.period) = (NO_DEADLINE, timer::period(boot.gear2.period));
     cpu.data.list_registers = Gic::list_register_count();
     cpu.data.has_pan = cpu::has_pan();
     cpu.data.has_ras = cpu::has_ras();
@@ -163,7 +161,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
         realtime::start(cpu, machine);
     } else if here.is_some_and(|cpu| cpu.gear2) {
         enable_interrupts(boot, cpu.index());
-        enter_gear2(cpu, boot);
+        supervise::start(cpu, machine);
     } else {
         // The boot CPU may be nobody's: its work is done.
         firmware::cpu_off(boot.enable_method);
@@ -220,7 +218,7 @@ fn is_passed_through(boot: &BootInfo, owner: IrqOwner) -> bool {
 
 /// Returns the CPU that an owner's interrupts go to: a VM's first vCPU's home,
 /// and for Gear2 the lowest CPU that has a loop.
-fn home(boot: &BootInfo, owner: IrqOwner) -> usize {
+pub(crate) fn home(boot: &BootInfo, owner: IrqOwner) -> usize {
     match owner.vm_index().and_then(|index| boot.vms.get(index)) {
         Some(vm) => boot
             .home_cpu
@@ -229,17 +227,4 @@ fn home(boot: &BootInfo, owner: IrqOwner) -> usize {
             .map_or(0, usize::from),
         None => boot.cpus.iter().position(|cpu| cpu.gear2).unwrap_or(0),
     }
-}
-
-/// Makes this CPU's Gear2 loop what runs first.
-fn enter_gear2(cpu: &mut Cpu, boot: &BootInfo) {
-    let index = cpu.index().reg();
-    let world = cpu.data.world;
-    let frame = cpu.gear2();
-    frame.set_reg(0, index);
-    frame.pc = boot.gear2.entry;
-    frame.pstate = PSTATE_EL0_MASKED;
-    frame.sp_el0 =
-        gear2::STACKS.wrapping_add(index.wrapping_add(1).wrapping_mul(gear2::STACK_STRIDE));
-    world.start_gear2(frame);
 }

@@ -14,6 +14,8 @@ pub(crate) fn deliver(cpu: &mut Cpu, event: Event) {
     let frame = cpu.gear2();
     let ([x0, x1, x2, x3, x4, x5, x6, x7, ..], [a, b, c, d, e, f, g, _]) = (&mut frame.x, regs);
     (*x0, *x1, *x2, *x3, *x4, *x5, *x6, *x7) = (a, b, c, d, e, f, g, now);
+    // Last, so that nothing has to outlive the call that it may make.
+    timer::watch_gear2(&mut cpu.data, now);
 }
 
 /// Returns what this CPU's loop has not heard yet. `running`: the vCPU that an

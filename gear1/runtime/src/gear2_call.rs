@@ -1,7 +1,7 @@
 //! Gear2's calls: `SVC #number`. See `docs/abi.md`.
 
 use gear1_abi::ABI_VERSION;
-use gear1_abi::call::{Reply, Status, number};
+use gear1_abi::call::{Failure, Reply, Status, number};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId};
 use gear1_abi::regs::Regs;
@@ -11,9 +11,8 @@ use gear1_core::vgic::{IntId, VmGic};
 
 use crate::boot::GUEST_SPIS;
 use crate::gic::{Gic, HostGic};
-use crate::halt::{HaltReason, halt};
 use crate::machine::{self, Cpu, Machine, RINGS};
-use crate::{channel, lifecycle, next, realtime, reply, signal, vcpu, vgic};
+use crate::{channel, lifecycle, next, realtime, reply, signal, supervise, vcpu, vgic};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
@@ -25,6 +24,9 @@ const NOTHING: [u64; 6] = [0; 6];
 pub(crate) fn dispatch(cpu: &mut Cpu, machine: &Machine, immediate: u16) -> Resume {
     if immediate == number::NEXT {
         return next::next(cpu, machine);
+    }
+    if immediate == number::FATAL {
+        return supervise::failed(cpu, machine, Failure::Fatal);
     }
     let regs = next::arguments(cpu);
     let answer = call(cpu, machine, immediate, &regs);
@@ -43,7 +45,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
     let vm = || machine::vm_from_reg(machine, a).ok_or(Status::NotFound);
     let id = || machine::vcpu_from_reg(machine, a).ok_or(Status::NotFound);
     match immediate {
-        number::VERSION => Ok([u64::from(ABI_VERSION), cpu::now(), 0, 0, 0, 0]),
+        number::VERSION => Ok(version()),
         number::VCPU_STATE => vcpu_state(id()?),
         number::VCPU_ASSIGN => assign(cpu, machine, id()?, b),
         number::VCPU_REPLY => {
@@ -61,9 +63,20 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
         number::EXIT_STATS => exit_stats(id()?, b),
         number::LOG_READ => log_read(machine, a),
         number::SYSTEM => firmware::system(machine.boot.enable_method, a != 0),
-        number::FATAL => halt(cpu, HaltReason::Gear2Fatal),
         _ => Err(Status::NoSuchCall),
     }
+}
+
+fn version() -> [u64; 6] {
+    let [count, failure, pc, index] = supervise::restarts();
+    [
+        u64::from(ABI_VERSION),
+        cpu::now(),
+        count,
+        failure,
+        pc,
+        index,
+    ]
 }
 
 fn vcpu_state(id: VcpuId) -> Answer {

@@ -3,6 +3,7 @@
 //! Never reachable by a guest. `cargo xtask symbolize` turns the addresses into
 //! functions and lines.
 
+use gear1_abi::call::Failure;
 use gear1_abi::id::CpuIndex;
 use gear1_abi::info::uart;
 use gear1_abi::layout::{PAGE_SIZE, el2};
@@ -14,6 +15,7 @@ use gear1_arch::{cpu, stack};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{Cpu, MACHINE};
+use crate::supervise;
 
 /// Why Gear1 halts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +26,24 @@ pub(crate) enum HaltReason {
     BootInfo,
     /// A table that init filled does not fit together.
     Inconsistent,
-    /// Gear2 did something that no page or register of its own allows.
+    /// Gear2 did something that no page or register of its own allows, and is not restarted.
     Gear2Fault,
-    /// Gear2 says that it cannot go on.
+    /// Gear2 says that it cannot go on, and is not restarted.
     Gear2Fatal,
+    /// Gear2 does not come back, and is not restarted.
+    Gear2Hang,
 }
 
 impl HaltReason {
+    /// Returns the reason that a failure of Gear2's is if it is not restarted.
+    pub(crate) const fn of(failure: Failure) -> Self {
+        match failure {
+            Failure::Hang => Self::Gear2Hang,
+            Failure::Fault => Self::Gear2Fault,
+            Failure::Fatal => Self::Gear2Fatal,
+        }
+    }
+
     const fn text(self) -> &'static str {
         match self {
             Self::Exception => "exception inside EL2",
@@ -38,6 +51,7 @@ impl HaltReason {
             Self::Inconsistent => "boot tables are inconsistent",
             Self::Gear2Fault => "fault in Gear2",
             Self::Gear2Fatal => "Gear2 cannot go on",
+            Self::Gear2Hang => "Gear2 does not come back",
         }
     }
 }
@@ -102,6 +116,7 @@ pub(crate) fn halt(cpu: &mut Cpu, reason: HaltReason) -> ! {
         None => out.text(" vm=none"),
     }
     line(out, "gear2", u64::from(cpu.is_gear2_current()));
+    line(out, "gear2-restarts", supervise::restarts()[0]);
     out.text("\ngear1:");
     line(out, "esr", ESR_EL2.get());
     line(out, "elr", ELR_EL2.get());

@@ -16,7 +16,7 @@ use gear1_core::vgic::IntId;
 
 use crate::gic::{self, Gic, HostGic};
 use crate::machine::{Cpu, Machine};
-use crate::{log, signal, timer, vcpu, vgic};
+use crate::{log, signal, supervise, timer, vcpu, vgic};
 
 /// Entry from the IRQ vectors.
 #[unsafe(no_mangle)]
@@ -29,7 +29,7 @@ extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
     };
     let reason = handle(cpu, machine, irq);
     if cpu.is_gear2_current() {
-        return Resume::Same;
+        return supervise::interrupted(cpu, machine);
     }
     let Some(loaded) = cpu.data.loaded.as_ref() else {
         return Resume::Same;
@@ -38,14 +38,15 @@ extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
     if reason == ExitReason::Timer {
         return Resume::Same;
     }
+    if reason == ExitReason::Kick && supervise::is_called(cpu) {
+        return supervise::leave_and_rejoin(cpu, machine);
+    }
     vcpu::after_interrupt(cpu, machine, reason)
 }
 
-/// Handles what is pending while this CPU idles.
-pub(crate) fn handle_pending(cpu: &mut Cpu, machine: &Machine) {
-    if let Some(irq) = Gic::acknowledge() {
-        handle(cpu, machine, irq);
-    }
+/// Handles what is pending while this CPU idles, and tells whether it was a kick.
+pub(crate) fn handle_pending(cpu: &mut Cpu, machine: &Machine) -> bool {
+    Gic::acknowledge().is_some_and(|irq| handle(cpu, machine, irq) == ExitReason::Kick)
 }
 
 /// Handles an acknowledged interrupt and tells what it was.
@@ -104,10 +105,7 @@ fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
         .copied()
         .unwrap_or(IrqOwner::NONE);
     if owner == IrqOwner::GEAR2 {
-        if let Some(word) = cpu.data.gear2_irqs.get_mut(intid as usize / 64) {
-            *word |= 1_u64.wrapping_shl(intid % 64);
-            cpu.data.has_gear2_irq = true;
-        }
+        cpu.data.add_gear2_irq(intid);
         return ExitReason::IrqOther;
     }
     let vm = owner.vm_index().and_then(VmId::new).zip(IntId::new(intid));

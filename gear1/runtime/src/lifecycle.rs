@@ -62,7 +62,8 @@ fn masters_stop(cpu: &Cpu, machine: &Machine, id: VmId) -> bool {
 pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let mut vm = machine::vm(id).lock();
     settle(cpu, machine, id, &mut vm);
-    Ok([vm.state as u64, alive(machine, id), 0, 0, 0, 0])
+    let (starts, end) = (u64::from(vm.starts), vm.end);
+    Ok([vm.state as u64, alive(machine, id), starts, end, 0, 0])
 }
 
 /// Turns off what does not run, asks the rest to leave. The VM's lock is held.
@@ -103,6 +104,7 @@ fn stop_running(cpu: &Cpu, machine: &Machine, vm: VmId, id: VcpuId) {
 /// Asks a VM to stop; `Busy` while a vCPU is still inside, or a device of its is not still.
 pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let mut vm = machine::vm(id).lock();
+    vm.end = 0;
     match vm.state {
         VmState::Running => {
             log::log(cpu.index(), RecordId::VmStop, [id.reg(), 0, 0]);
@@ -142,6 +144,11 @@ pub(crate) fn end_with(
     let vm_id = loaded.vm;
     loaded.shared.set_state(VcpuState::Off);
     let mut vm = machine::vm(vm_id).lock();
+    vm.end = if let Event::VmEnd(_, how) = event {
+        (how as u64).wrapping_add(1)
+    } else {
+        3
+    };
     stop_vcpus(cpu, machine, vm_id, &mut vm);
     drop(vm);
     vcpu::leave_as_is(cpu, reason, event)
@@ -155,7 +162,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     match vm.state {
         VmState::Stopped | VmState::Loaded => {
             vm.state = VmState::Loading;
-            vm.progress = 0;
+            (vm.progress, vm.end) = (0, 0);
         }
         VmState::Loading => {}
         VmState::Running | VmState::Stopping => return Err(Status::WrongState),
@@ -165,7 +172,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         .iter()
         .fold(0_u64, |sum, region| sum.wrapping_add(region.size));
     let start = vm.progress;
-    load_piece(cpu.index(), boot, start);
+    load_piece(cpu.index(), &boot.regions, &boot.loads, start);
     vm.progress = start.saturating_add(WINDOW_SIZE).min(total);
     let left = total.wrapping_sub(vm.progress);
     if left == 0 {
@@ -196,6 +203,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     }
     realtime::thaw(machine, id);
     vm.state = VmState::Running;
+    vm.starts = vm.starts.wrapping_add(1);
     // G1-TIM-005: its virtual count begins at 0.
     vm.started = gear1_arch::cpu::now();
     let shared = machine::vcpu(first);

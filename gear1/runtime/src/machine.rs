@@ -27,6 +27,10 @@ pub(crate) struct VmInner {
     pub(crate) progress: u64,
     /// When it was started: 0 of its virtual count.
     pub(crate) started: u64,
+    /// How often it was started.
+    pub(crate) starts: u32,
+    /// How it ended by itself, as `VM_STATE` tells it; 0 if it did not.
+    pub(crate) end: u64,
 }
 
 /// The vCPU whose EL1 state and list registers a CPU holds. Its registers are in [`Cpu`].
@@ -58,6 +62,12 @@ pub(crate) struct CpuData {
     pub(crate) deadline: u64,
     /// What the EL2 timer is set to.
     pub(crate) armed: u64,
+    /// When the EL2 timer is to look whether Gear2 came back.
+    pub(crate) look: u64,
+    /// When Gear2 got its last event.
+    pub(crate) entered: u64,
+    /// How long Gear2 may take from an event to its next decision.
+    pub(crate) period: u64,
     /// vCPUs of this CPU with a timer that is watched in software: bit per `VcpuId`.
     pub(crate) watched: u32,
     /// Their deadlines.
@@ -95,9 +105,12 @@ impl CpuData {
                 null_step: false,
             },
             fp_owner: None,
-            // All zero, so that it takes no room in the image; `start_cpu` sets these two.
+            // All zero, so that it takes no room in the image; `start_cpu` sets what is not.
             deadline: 0,
             armed: 0,
+            look: 0,
+            entered: 0,
+            period: 0,
             watched: 0,
             watched_deadlines: [0; MAX_VCPUS],
             gear2_irqs: [0; 16],
@@ -110,6 +123,14 @@ impl CpuData {
             real_time: RealTime::No,
             own: None,
             restart: false,
+        }
+    }
+
+    /// Notes a physical interrupt that waits for Gear2.
+    pub(crate) fn add_gear2_irq(&mut self, intid: u32) {
+        if let Some(word) = self.gear2_irqs.get_mut(intid as usize / 64) {
+            *word |= 1_u64.wrapping_shl(intid % 64);
+            self.has_gear2_irq = true;
         }
     }
 }
@@ -134,6 +155,8 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
         state: VmState::Stopped,
         progress: 0,
         started: 0,
+        starts: 0,
+        end: 0,
     })
 }; MAX_VMS];
 static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS];

@@ -30,6 +30,7 @@ mod passthrough;
 mod realtime;
 mod reply;
 mod signal;
+mod supervise;
 mod sysreg;
 mod timer;
 mod vcpu;

@@ -9,7 +9,7 @@ use gear1_arch::entry::Resume;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
-use crate::{event, irq, reply, timer, vcpu};
+use crate::{event, irq, reply, supervise, timer, vcpu};
 
 /// Returns X0 to X7 of Gear2's call.
 #[inline]
@@ -105,7 +105,10 @@ fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
         }
         barrier::dsb_sy();
         barrier::wfi();
-        irq::handle_pending(cpu, machine);
+        if irq::handle_pending(cpu, machine) && supervise::is_called(cpu) {
+            Gic::set_virtual_interface(true);
+            return supervise::rejoin(cpu, machine);
+        }
     };
     Gic::set_virtual_interface(true);
     answer(cpu, event)

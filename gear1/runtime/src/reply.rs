@@ -69,7 +69,12 @@ pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
     let Some(context) = cpu.context() else { return };
     let abort = Syndrome(context.awaited_esr).data_abort();
     if word & HYPERCALL != 0 {
-        context.frame.set_reg(0, value);
+        if word & 0xff == Reply::None as u64 {
+            // The call is made again.
+            context.frame.pc = context.frame.pc.wrapping_sub(4);
+        } else {
+            context.frame.set_reg(0, value);
+        }
         return;
     }
     match Reply::from_reg(word & 0xff) {

@@ -1,6 +1,9 @@
 //! Timers of a CPU: Gear2's deadline, and those of its vCPUs' timers that are watched in
 //! software. The nearest of them is what the EL2 physical timer is set to.
 //!
+//! While Gear2 runs it is set to the time at which its loop is overdue, at the latest. It is not put
+//! back when Gear2 returns: a look too early, at most one a period, costs less.
+//!
 //! A loaded vCPU's virtual timer is in hardware, whether it runs or not, and
 //! interrupts by itself. Watched are the EL1 physical timer of the loaded vCPU, and the
 //! earlier one of both timers of each vCPU that is not loaded.
@@ -33,9 +36,34 @@ pub(crate) fn set_deadline(data: &mut CpuData, deadline: u64) {
     }
 }
 
+/// Returns the period that the manifest gives: without one, Gear2 is never overdue.
+pub(crate) fn period(ticks: u64) -> u64 {
+    if ticks == 0 { u64::MAX / 2 } else { ticks }
+}
+
+/// Gear2 gets an event now: it is to be back within its period.
+#[inline(always)]
+pub(crate) fn watch_gear2(data: &mut CpuData, now: u64) {
+    let due = now.wrapping_add(data.period);
+    (data.entered, data.look) = (now, due);
+    if data.armed > due {
+        arm(data);
+    }
+}
+
+/// Tells whether the loop of this CPU, which Gear2 executes, should have been back.
+pub(crate) fn is_overdue(data: &CpuData) -> bool {
+    cpu::now().wrapping_sub(data.entered) >= data.period
+}
+
 /// Sets the EL2 timer to what is due first.
 fn arm(data: &mut CpuData) {
-    let mut first = data.deadline;
+    arm_from(data, data.deadline);
+}
+
+/// The same, with this as Gear2's deadline.
+fn arm_from(data: &mut CpuData, deadline: u64) {
+    let mut first = data.look.min(deadline);
     let mut rest = data.watched;
     // Bound: one bit of 32 is cleared each time.
     while rest != 0 {
@@ -151,6 +179,10 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
     CNTHP_CTL_EL2.set(0);
     cpu.data.armed = NO_DEADLINE;
     let now = cpu::now();
+    if cpu.data.look <= now {
+        // Gear2 is back, or its loop is overdue: `is_overdue` tells.
+        cpu.data.look = NO_DEADLINE;
+    }
     let mut rest = cpu.data.watched;
     // Bound: one bit of 32 is cleared each time.
     while rest != 0 {
@@ -188,9 +220,8 @@ fn raise_physical(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
 /// Arms the timer, but not for a deadline that has passed: that one is an event
 /// already, and its interrupt would keep coming.
 fn arm_unless_due(data: &mut CpuData, now: u64) {
-    if data.deadline > now {
-        arm(data);
-    }
+    let is_due = data.deadline <= now;
+    arm_from(data, if is_due { NO_DEADLINE } else { data.deadline });
 }
 
 /// Takes Gear2's deadline if it has passed.

@@ -1,0 +1,194 @@
+//! Supervision of Gear2 (L3): a loop that hangs, faults or gives up has Gear2 restarted.
+//!
+//! A restart brings all CPUs that have a loop together here ([`Meeting`]), renews Gear2's image from
+//! the archive, and enters every loop anew. VMs and vCPUs stay what they are; what a loop
+//! was told and may not have acted on is pending again: interrupts and the doorbell by
+//! [`enter_anew`], wake-ups, accesses and calls by the states of vCPUs, ends by those of VMs.
+//!
+//! A CPU waits in a meeting, holding no lock, for the others to come out of Gear1: as long as its
+//! longest way through a handler. Then it waits for the copying of the image.
+//!
+//! Requirements: G1-SUP-001 (a hang is noticed within the period), G1-SUP-002, G1-SUP-003.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use gear1_abi::boot::{BootInfo, IrqOwner, RESTARTS};
+use gear1_abi::call::{Failure, VcpuState};
+use gear1_abi::id::CpuIndex;
+use gear1_abi::layout::el2::WINDOW_SIZE;
+use gear1_abi::layout::gear2;
+use gear1_abi::record::RecordId;
+use gear1_abi::regs::NO_DEADLINE;
+use gear1_arch::entry::Resume;
+use gear1_arch::regs::{ELR_EL2, ESR_EL2, Readable as _};
+use gear1_arch::sync::TicketLock;
+use gear1_arch::window::load_piece;
+use gear1_arch::{barrier, cpu, stop, tlb};
+use gear1_core::context::PSTATE_EL0_MASKED;
+use gear1_core::restart::{Budget, Meeting};
+
+use crate::halt::{HaltReason, halt};
+use crate::machine::{self, Cpu, Machine};
+use crate::{boot, log, signal, timer};
+
+static MEETING: Meeting = Meeting::new();
+/// Held for one look. Nobody waits: only who called a meeting takes it.
+static BUDGET: TicketLock<Budget> = TicketLock::new(Budget::new());
+static COUNT: AtomicU64 = AtomicU64::new(0);
+/// Of the last restart: failure, PC, CPU.
+static LAST: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+/// Returns how often Gear2 was restarted, and of the last time the failure, its PC and the CPU.
+pub(crate) fn restarts() -> [u64; 4] {
+    let [failure, pc, index] = &LAST;
+    [&COUNT, failure, pc, index].map(|word| word.load(Ordering::SeqCst))
+}
+
+/// Makes Gear2's loop what runs next on this CPU, for the first time.
+pub(crate) fn start(cpu: &mut Cpu, machine: &Machine) {
+    // Bound: the length of a restart.
+    while !MEETING.join(cpu.index()) {
+        barrier::yield_hint();
+    }
+    enter_anew(cpu, machine);
+}
+
+/// Gear2's loop on this CPU failed and is not resumed: restarts Gear2, or halts if it is not
+/// supervised or fails too often.
+#[cold]
+#[inline(never)]
+pub(crate) fn failed(cpu: &mut Cpu, machine: &Machine, failure: Failure) -> Resume {
+    let boot = machine.boot;
+    if boot.gear2.period == 0 {
+        halt(cpu, HaltReason::of(failure));
+    }
+    if !MEETING.call() {
+        return rejoin(cpu, machine);
+    }
+    let now = cpu::now();
+    if !BUDGET.lock().spend(now, RESTARTS, boot.gear2.window) {
+        halt(cpu, HaltReason::of(failure));
+    }
+    let (pc, index) = (ELR_EL2.get(), cpu.index());
+    let values = [failure as u64, pc, ESR_EL2.get()];
+    log::log(index, RecordId::Gear2Restart, values);
+    gather(cpu, machine);
+    renew(index, boot);
+    COUNT.fetch_add(1, Ordering::SeqCst);
+    for (word, value) in LAST.iter().zip([failure as u64, pc, index.reg()]) {
+        word.store(value, Ordering::SeqCst);
+    }
+    MEETING.end();
+    enter_anew(cpu, machine);
+    Resume::Switch
+}
+
+/// Waits until all CPUs with a loop are here.
+fn gather(cpu: &Cpu, machine: &Machine) {
+    // Bound: the number of CPUs, at most 8.
+    for number in 0..machine.boot.cpu_count as usize {
+        if let Some(other) = CpuIndex::new(number)
+            && MEETING.has(other)
+        {
+            signal::kick(cpu, machine, other);
+        }
+    }
+    MEETING.arrive(cpu.index());
+    // Bound: the longest way through a handler.
+    while !MEETING.is_complete() {
+        stop::obey();
+        barrier::yield_hint();
+    }
+}
+
+/// Copies Gear2's image anew and zeroes its bss. Nobody executes it meanwhile.
+fn renew(index: CpuIndex, boot: &'static BootInfo) {
+    let (image, load) = (&boot.gear2.image, &boot.gear2.load);
+    let (regions, loads) = (core::slice::from_ref(image), core::slice::from_ref(load));
+    let mut done = 0;
+    // Bound: the size of the image / the size of a window.
+    while done < image.size {
+        load_piece(index, regions, loads, done);
+        done = done.saturating_add(WINDOW_SIZE);
+    }
+    tlb::invalidate_instruction_caches();
+}
+
+/// Tells whether Gear2 is being restarted and this CPU is to come: not if it has no loop.
+pub(crate) fn is_called(cpu: &Cpu) -> bool {
+    MEETING.is_called() && MEETING.has(cpu.index())
+}
+
+/// Takes part in a restart that another CPU called: this CPU's loop is not resumed.
+#[cold]
+#[inline(never)]
+pub(crate) fn rejoin(cpu: &mut Cpu, machine: &Machine) -> Resume {
+    let meeting = MEETING.arrive(cpu.index());
+    // Bound: the length of a restart.
+    while !MEETING.is_over(meeting) {
+        stop::obey();
+        barrier::yield_hint();
+    }
+    enter_anew(cpu, machine);
+    Resume::Switch
+}
+
+/// The same while a guest runs: it is ready from now on.
+#[cold]
+#[inline(never)]
+pub(crate) fn leave_and_rejoin(cpu: &mut Cpu, machine: &Machine) -> Resume {
+    if let (Some(context), gear2, data) = cpu.parts()
+        && let Some(loaded) = data.loaded.as_ref()
+    {
+        loaded.shared.set_state(VcpuState::Ready);
+        data.world.leave_guest(context, gear2);
+    }
+    rejoin(cpu, machine)
+}
+
+/// Gear2 was interrupted on this CPU: goes on with it if it may.
+#[inline(never)]
+pub(crate) fn interrupted(cpu: &mut Cpu, machine: &Machine) -> Resume {
+    if MEETING.is_called() {
+        return rejoin(cpu, machine);
+    }
+    if timer::is_overdue(&cpu.data) {
+        return failed(cpu, machine, Failure::Hang);
+    }
+    Resume::Same
+}
+
+/// Makes this CPU's loop, from its beginning, what runs next.
+fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
+    let boot = machine.boot;
+    let index = cpu.index();
+    (cpu.data.exit, cpu.data.deadline) = (None, NO_DEADLINE);
+    machine::cpu_shared(index).ring();
+    if boot::home(boot, IrqOwner::GEAR2) == index.index() {
+        replay_interrupts(cpu, boot);
+    }
+    timer::watch_gear2(&mut cpu.data, cpu::now());
+    let world = cpu.data.world;
+    let frame = cpu.gear2();
+    frame.set_reg(0, index.reg());
+    frame.pc = boot.gear2.entry;
+    frame.pstate = PSTATE_EL0_MASKED;
+    frame.sp_el0 = gear2::STACKS.wrapping_add(
+        index
+            .reg()
+            .wrapping_add(1)
+            .wrapping_mul(gear2::STACK_STRIDE),
+    );
+    world.start_gear2(frame);
+    cpu.set_gear2();
+}
+
+/// Makes all physical interrupts of Gear2's pending: one that it was told of may be active still. It
+/// ends those that are not in vain.
+fn replay_interrupts(cpu: &mut Cpu, boot: &BootInfo) {
+    for (intid, owner) in (0_u32..).zip(&boot.irq_owner) {
+        if *owner == IrqOwner::GEAR2 {
+            cpu.data.add_gear2_irq(intid);
+        }
+    }
+}
