@@ -191,10 +191,10 @@ impl Client {
         Ok([exits, ticks])
     }
 
-    /// Returns Gear1's ABI version, the protocol version, the counter, CPUs, and forwarded MMIO accesses.
-    pub fn version(&mut self) -> Result<[u64; 5], String> {
-        let [abi, protocol, counter, cpus, forwarded, _] = self.fetch(op::VERSION, &[])?;
-        Ok([abi, protocol, counter, cpus, forwarded])
+    /// Returns Gear1's ABI version, the protocol version, the counter, CPUs, forwarded MMIO accesses, and
+    /// restarts of Gear2.
+    pub fn version(&mut self) -> Result<[u64; 6], String> {
+        self.fetch(op::VERSION, &[])
     }
 
     /// Returns the log record at a cursor and the next cursor.

@@ -214,7 +214,7 @@ fn stats(client: &mut Client, name: Option<&str>) -> Result<Json, String> {
         Some(name) => vec![client.find(name)?],
         None => client.vms()?,
     };
-    let [_, _, counter, _, forwarded] = client.version()?;
+    let [_, _, counter, _, forwarded, _] = client.version()?;
     let mut vcpus = Vec::new();
     let mut exits = Vec::new();
     for vm in &vms {
@@ -398,7 +398,7 @@ fn record_row(record: &Record, hz: u64) -> Json {
 
 fn version(client: &mut Client) -> Result<Json, String> {
     let about = client.about()?;
-    let [abi, protocol, _, cpus, _] = client.version()?;
+    let [abi, protocol, _, cpus, _, restarts] = client.version()?;
     let pair = |version: u64| format!("{}.{}", version >> 16, version & 0xffff);
     Ok(Json::Object(vec![
         ("gearctl", env!("CARGO_PKG_VERSION").into()),
@@ -409,6 +409,7 @@ fn version(client: &mut Client) -> Result<Json, String> {
         ("gear1_abi", pair(abi).as_str().into()),
         ("gear2_protocol", pair(protocol).as_str().into()),
         ("cpus", cpus.into()),
+        ("gear2_restarts", restarts.into()),
         ("gdm_starts", about.starts.into()),
     ]))
 }

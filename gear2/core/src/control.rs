@@ -147,10 +147,10 @@ fn pause<P: Platform>(
     let lifecycle = shared.lifecycle.lock();
     let running = gear1.vm_state(vm.id) == Ok(VmState::Running);
     let mine = vm.scheduled && machine.config.device_vm != Some(vm.id);
-    if !mine || !running || shared.paused.load(Relaxed) == paused {
+    if !mine || !running || machine.is_paused(vm.id) == paused {
         return Err(outcome::WRONG_STATE);
     }
-    shared.paused.store(paused, Relaxed);
+    machine.set_paused(vm.id, paused);
     drop(lifecycle);
     Ok((outcome::OK, NOTHING, Task::LookAgain(vm.id)))
 }
@@ -182,7 +182,8 @@ fn version<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) -> Answer 
     let forwarded = model.map_or(0, |model| model.slots.lock().forwarded());
     let cpus = machine.config.cpus.len() as u64;
     let (abi, now) = (gear1.abi_version(), gear1.now());
-    done([abi, PROTOCOL_VERSION.into(), now, cpus, forwarded, 0])
+    let protocol = PROTOCOL_VERSION.into();
+    done([abi, protocol, now, cpus, forwarded, machine.restarts])
 }
 
 /// Returns a name's bytes as words, cut or padded with zeroes.

@@ -90,12 +90,25 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let machine = self.machine;
         let boot_vcpus = machine.config.vcpus().filter(|(_, vcpu)| vcpu.index == 0);
         for (_, vcpu) in boot_vcpus {
-            let autostart = machine.config.vm(vcpu.vm).is_some_and(|vm| vm.autostart);
-            if autostart && vcpu.cpu == self.cpu {
-                self.ask(vcpu.vm, Goal::Run);
+            if vcpu.cpu == self.cpu {
+                self.begin(vcpu.vm);
             }
         }
         self.decide(gear1, None, now)
+    }
+
+    /// Starts a VM that runs from boot on; after a restart of Gear2 goes on with what was begun.
+    fn begin(&mut self, vm: VmId) {
+        let Some((config, shared)) = self.machine.vm(vm) else {
+            return;
+        };
+        if self.machine.restarts == 0 {
+            if config.autostart {
+                self.ask(vm, Goal::Run);
+            }
+        } else if shared.lifecycle.lock().goal().is_some() {
+            self.take_job(vm_job(vm), 0);
+        }
     }
 
     /// Runs the loop for good.
@@ -129,7 +142,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     fn take_in(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Due {
         match event {
             Event::Mmio(vcpu, access) => return self.access(gear1, vcpu, access, now),
-            Event::Hypercall(vcpu, [function, ..]) => return Some((vcpu, hypercall(function))),
+            Event::Hypercall(vcpu, call) => return Some((vcpu, hypercall::<P>(call))),
             Event::Wfi(vcpu) => self.scheduler.block(vcpu, now),
             Event::Wfe(vcpu) => self.scheduler.give_way(vcpu, now),
             Event::Wake(vcpu) => self.wake(gear1, vcpu, now),
@@ -273,7 +286,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         };
         self.say(Some(vm), format_args!("{name} {what}"));
         if let Some((config, shared)) = self.machine.vm(vm) {
-            shared.lifecycle.lock().ended(goal_after_end(config, end));
+            let mut lifecycle = shared.lifecycle.lock();
+            lifecycle.ended(goal_after_end(config, end));
+            self.machine.keep_goal(vm, &lifecycle);
+            drop(lifecycle);
             self.take_job(vm_job(vm), now);
         }
     }
@@ -290,7 +306,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         self.say(Some(vm), line);
         if let Some((config, shared)) = self.machine.vm(vm) {
             let goal = goal_after_fault(config);
-            shared.lifecycle.lock().faulted(index, fault, goal);
+            let mut lifecycle = shared.lifecycle.lock();
+            lifecycle.faulted(index, fault, goal);
+            self.machine.keep_goal(vm, &lifecycle);
+            drop(lifecycle);
             self.take_job(vm_job(vm), now);
         }
     }
@@ -342,7 +361,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             return;
         };
         if config.scheduled || goal == Goal::PowerOff {
-            shared.lifecycle.lock().ask(goal);
+            let mut lifecycle = shared.lifecycle.lock();
+            lifecycle.ask(goal);
+            self.machine.keep_goal(vm, &lifecycle);
+            drop(lifecycle);
             self.take_job(vm_job(vm), 0);
         } else {
             let name = &config.name;
@@ -452,6 +474,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let name = &config.name;
         let mut lifecycle = shared.lifecycle.lock();
         let step = lifecycle.step(config, gear1);
+        machine.keep_goal(vm, &lifecycle);
         match step {
             Step::Done | Step::More => {}
             Step::Wait => {
@@ -554,11 +577,11 @@ const fn run(choice: Choice, (reply, value): (Reply, u64)) -> Decision {
 }
 
 #[inline]
-fn hypercall(function: u64) -> Answer {
+fn hypercall<P: Platform>(call: [u64; 5]) -> Answer {
     // SMCCC: the function identifier is a 32-bit value.
-    if function & 0xffff_ffff == u64::from(GEAR2_NOP) {
+    if call[0] & 0xffff_ffff == u64::from(GEAR2_NOP) {
         Answer::Value(0)
     } else {
-        Answer::Value(NOT_SUPPORTED)
+        Answer::Value(P::call(call).unwrap_or(NOT_SUPPORTED))
     }
 }

@@ -56,9 +56,16 @@ struct Rings<P: Platform> {
 }
 
 impl<P: Platform> DeviceModel<P> {
-    /// Clears the region and writes its header: GDM may look from now on.
-    pub(crate) fn new(config: &Config, region: &'static Region) -> Self {
-        region.clear();
+    /// Clears the region and writes its header: GDM may look from now on. With `resumes` the
+    /// region is taken over from an earlier Gear2 as it is, if it is one.
+    pub(crate) fn new(config: &Config, region: &'static Region, resumes: bool) -> Self {
+        let found = [
+            region.header.magic.load(Relaxed),
+            region.header.version.load(Relaxed).into(),
+        ];
+        if !resumes || found != [MAGIC, PROTOCOL_VERSION.into()] {
+            region.clear();
+        }
         let header = &region.header;
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         header.version.store(PROTOCOL_VERSION, Relaxed);
@@ -75,7 +82,7 @@ impl<P: Platform> DeviceModel<P> {
         Self {
             region,
             slots: TicketMutex::new(Slots::new(&*region.slots)),
-            answered: TicketMutex::new(0),
+            answered: TicketMutex::new(region.control.answered.load(Relaxed)),
             consoles: consoles.collect(),
             bell: Bell::new(config.ticks(BELL_PAUSE_US)),
             gdm_starts: AtomicU32::new(0),

@@ -4,12 +4,43 @@
 //! target supplies the `SVC` instruction as a [`Conduit`], the tests a fake
 //! that checks the contract.
 
-use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState, number};
-use gear1_abi::event::Event;
+use gear1_abi::call::{Decision, Failure, Reply, Status, VcpuState, VmState, number};
+use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_abi::record::Record;
 use gear1_abi::regs::Regs;
+
+/// The last restart of Gear2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastRestart {
+    /// How often Gear2 was restarted.
+    pub count: u64,
+    /// Why; `None` if this Gear2 does not know the reason.
+    pub failure: Option<Failure>,
+    /// Where Gear2 was.
+    pub pc: u64,
+    /// The CPU whose loop failed.
+    pub cpu: u64,
+}
+
+/// How a VM ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It asked for it.
+    By(VmEnd),
+    /// It could not go on.
+    Fault,
+}
+
+/// What became of a VM without this Gear2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VmHistory {
+    /// How often it was started.
+    pub starts: u32,
+    /// How it ended, if it did so by itself and nobody has seen to it.
+    pub end: Option<Ended>,
+}
 
 /// The way of a call to Gear1.
 pub trait Conduit {
@@ -34,6 +65,37 @@ pub trait Gear1: Conduit {
     /// Returns Gear1's ABI version.
     fn abi_version(&mut self) -> u64 {
         self.svc::<{ number::VERSION }>([0; 8])[1]
+    }
+
+    /// Returns what is known of the last restart of Gear2, if there was one.
+    fn last_restart(&mut self) -> Option<LastRestart> {
+        let [_, _, _, count, failure, pc, cpu, _] = self.svc::<{ number::VERSION }>([0; 8]);
+        (count != 0).then_some(LastRestart {
+            count,
+            failure: Failure::from_reg(failure),
+            pc,
+            cpu,
+        })
+    }
+
+    /// Returns what became of a VM.
+    fn vm_history(&mut self, vm: VmId) -> Result<VmHistory, Status> {
+        let regs = outcome(self.svc::<{ number::VM_STATE }>(args([vm.reg()])))?;
+        let end = match regs[4] {
+            1 => Some(Ended::By(VmEnd::Off)),
+            2 => Some(Ended::By(VmEnd::Reset)),
+            3 => Some(Ended::Fault),
+            _ => None,
+        };
+        let starts = u32::try_from(regs[3]).unwrap_or(u32::MAX);
+        Ok(VmHistory { starts, end })
+    }
+
+    /// Returns address and access word of what a vCPU waits for, if it waits for an access.
+    fn vcpu_awaits(&mut self, vcpu: VcpuId) -> Option<(u64, u64)> {
+        let regs = outcome(self.svc::<{ number::VCPU_STATE }>(args([vcpu.reg()]))).ok()?;
+        let waits = VcpuState::from_reg(regs[1]) == Some(VcpuState::AwaitsMmio);
+        waits.then_some((regs[2], regs[3]))
     }
 
     /// Returns the state of a vCPU and the CPU that it belongs to, as numbers.
@@ -125,7 +187,7 @@ pub trait Gear1: Conduit {
         self.svc::<{ number::SYSTEM }>([0; 8]);
     }
 
-    /// Tells Gear1 that Gear2 cannot go on. Does not return on the target.
+    /// Tells Gear1 that Gear2 cannot go on: it is restarted. Does not return on the target.
     fn fatal(&mut self, pc: u64, detail: u64) {
         self.svc::<{ number::FATAL }>(args([pc, detail]));
     }

@@ -97,6 +97,20 @@ pub(crate) const fn goal_after_fault(vm: &VmConfig) -> Goal {
 }
 
 impl Lifecycle {
+    /// Goes on where an earlier Gear2 was.
+    pub(crate) fn resumed(goal: Option<Goal>, starts: u32) -> Self {
+        Self {
+            goal,
+            starts,
+            ..Self::default()
+        }
+    }
+
+    /// Returns what is wanted.
+    pub(crate) const fn goal(&self) -> Option<Goal> {
+        self.goal
+    }
+
     /// Notes what is asked for. The last one to ask wins, but a VM that is on its way down goes
     /// all the way before it is started again, and nothing stops the machine's powering off.
     pub(crate) fn ask(&mut self, goal: Goal) {

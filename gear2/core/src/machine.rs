@@ -9,11 +9,13 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use gear1_abi::ABI_VERSION;
-use gear1_abi::call::{Reply, VcpuState, VmState};
+use gear1_abi::call::{Failure, Reply, VcpuState, VmState};
 use gear1_abi::event::Mmio;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::guest::NOT_SUPPORTED;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
 use gear2_protocol::Region;
 use spin::RelaxStrategy;
@@ -22,8 +24,9 @@ use spin::mutex::TicketMutex;
 use crate::config::{Config, VmConfig, version};
 use crate::console::{Command, Console, Flow, Input, Uart};
 use crate::device_model::{DeviceModel, Request};
-use crate::gear1::Gear1;
-use crate::lifecycle::Lifecycle;
+use crate::gear1::{Ended, Gear1, LastRestart};
+use crate::kept::{self, Kept};
+use crate::lifecycle::{Lifecycle, goal_after_end, goal_after_fault};
 use crate::pl011::{PAGE_BYTES, Pl011};
 
 /// What the machine layer supplies.
@@ -32,6 +35,12 @@ pub trait Platform {
     type Uart: Uart;
     /// What a loop does while it waits for a lock: on the target it must yield.
     type Relax: RelaxStrategy;
+
+    /// Answers a guest's call (function and X1 to X4) that Gear2 does not know, if it is the
+    /// machine layer's.
+    fn call(_call: [u64; 5]) -> Option<u64> {
+        None
+    }
 }
 
 /// How long a line on the console is not interrupted.
@@ -69,38 +78,123 @@ pub struct Machine<P: Platform> {
     vms: Vec<SharedVm<P>>,
     /// Ticks that each vCPU ran. Only its own loop writes them.
     ran: [AtomicU64; MAX_VCPUS],
+    kept: &'static Kept,
+    /// How often Gear2 was restarted.
+    pub(crate) restarts: u64,
+    /// vCPUs whose accesses are not made again, a bit each: Gear2 may have failed at them twice.
+    blamed: AtomicU32,
 }
 
 /// What all loops share of a VM.
 pub(crate) struct SharedVm<P: Platform> {
     uart: Lock<Pl011, P>,
     pub(crate) lifecycle: Lock<Lifecycle, P>,
-    /// Its vCPUs are not to run, whatever they wait for. Changes under the lifecycle's lock.
-    pub(crate) paused: AtomicBool,
 }
 
 impl<P: Platform> Machine<P> {
     /// Makes what the loops share, and announces Gear2 on the console. `uart` is the boot UART, if
     /// it is Gear2's, and `region` the one shared with the device model, if there is a device VM.
-    #[must_use]
-    pub fn new(config: Config, uart: Option<P::Uart>, region: Option<&'static Region>) -> Self {
+    /// After a restart it goes on where the Gear2 before was, with what that left in `kept`.
+    pub fn new(
+        config: Config,
+        uart: Option<P::Uart>,
+        region: Option<&'static Region>,
+        kept: &'static Kept,
+        gear1: &mut impl Gear1,
+    ) -> Self {
+        let last = gear1.last_restart();
         let names = config.vms.iter().map(|vm| vm.name.as_str());
         let patience = config.ticks(LINE_PATIENCE_US);
         let console = uart.map(|uart| TicketMutex::new(Console::new(uart, names, patience)));
         let vms = config.vms.iter().map(|_| SharedVm {
             uart: TicketMutex::new(Pl011::new()),
             lifecycle: TicketMutex::new(Lifecycle::default()),
-            paused: AtomicBool::new(false),
         });
         let machine = Self {
             vms: vms.collect(),
             console,
-            device_model: region.map(|region| DeviceModel::new(&config, region)),
+            device_model: region.map(|region| DeviceModel::new(&config, region, last.is_some())),
             ran: [const { AtomicU64::new(0) }; MAX_VCPUS],
+            kept,
+            restarts: last.map_or(0, |last| last.count),
+            blamed: AtomicU32::new(0),
             config,
         };
-        machine.say_hello();
+        match last {
+            None => machine.say_hello(),
+            Some(last) => machine.take_over(gear1, last),
+        }
         machine
+    }
+
+    /// Goes on where the Gear2 that failed was. No loop runs yet.
+    fn take_over(&self, gear1: &mut impl Gear1, last: LastRestart) {
+        for (config, shared) in self.config.vms.iter().zip(&self.vms) {
+            let (mut uart, mut lifecycle) = (shared.uart.lock(), shared.lifecycle.lock());
+            *uart = Pl011::with(self.kept.uart(config.id));
+            if let Some(console) = config.console {
+                // A refusal means that the VM does not run.
+                let _ = gear1.irq_set(config.id, console.intid, uart.level());
+            }
+            let Ok(history) = gear1.vm_history(config.id) else {
+                continue;
+            };
+            *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), history.starts);
+            match history.end {
+                Some(Ended::By(end)) => lifecycle.ended(goal_after_end(config, end)),
+                Some(Ended::Fault) => lifecycle.ended(goal_after_fault(config)),
+                None => {}
+            }
+        }
+        self.take_over_accesses(gear1, last);
+        let why = match last.failure {
+            Some(Failure::Hang) => "did not come back",
+            Some(Failure::Fault) => "made a fault",
+            Some(Failure::Fatal) => "gave up",
+            None => "failed",
+        };
+        let LastRestart { count, pc, cpu, .. } = last;
+        let text = format_args!("restarted, {count} in all: CPU {cpu} {why} at {pc:#x}");
+        self.say(None, text);
+    }
+
+    /// Takes over the slots of accesses that the device model has, and finds out which vCPU's access
+    /// Gear2 may have failed at twice: it is one of the CPU that failed, and waits for Gear2 itself.
+    fn take_over_accesses(&self, gear1: &mut impl Gear1, last: LastRestart) {
+        for (vcpu, config) in self.config.vcpus() {
+            let vm = self.config.vm(config.vm);
+            let place = gear1.vcpu_awaits(vcpu).and_then(|(ipa, access)| {
+                let mmio = Mmio::from_words(ipa, access, 0);
+                let (device, register) = vm?.virtio?.locate(mmio)?;
+                Some([device, register, mmio.access_word() as u32])
+            });
+            let slots = self.device_model.as_ref().map(|model| model.slots.lock());
+            let forwarded = slots.is_some_and(|mut slots| {
+                slots.take_over(vcpu, place);
+                slots.awaits(vcpu)
+            });
+            let waits = matches!(
+                gear1.vcpu_state(vcpu),
+                Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall)
+            );
+            let is_suspect = waits && !forwarded && config.cpu.reg() == last.cpu;
+            if is_suspect && self.kept.repeat(vcpu, asked(gear1, vcpu)) {
+                self.blamed.fetch_or(kept::bit(vcpu), Relaxed);
+            }
+        }
+        if let Some(model) = &self.device_model {
+            model.raise(gear1);
+        }
+    }
+
+    /// Notes what is wanted of a VM for a Gear2 after this one. The lifecycle is locked.
+    pub(crate) fn keep_goal(&self, vm: VmId, lifecycle: &Lifecycle) {
+        self.kept.set_goal(vm, lifecycle.goal());
+    }
+
+    /// Says that a VM's vCPUs are not to run, whatever they wait for, or are. Its lifecycle is locked.
+    pub(crate) fn set_paused(&self, vm: VmId, paused: bool) {
+        self.kept.set_paused(vm, paused);
     }
 
     fn say_hello(&self) {
@@ -148,8 +242,7 @@ impl<P: Platform> Machine<P> {
 
     /// Tells whether a VM's vCPUs are not to run.
     pub(crate) fn is_paused(&self, vm: VmId) -> bool {
-        let shared = self.vms.get(vm.index());
-        shared.is_some_and(|shared| shared.paused.load(Relaxed))
+        self.kept.is_paused(vm)
     }
 
     pub(crate) fn vm(&self, vm: VmId) -> Option<(&VmConfig, &SharedVm<P>)> {
@@ -189,6 +282,8 @@ impl<P: Platform> Machine<P> {
                     let (flow, due) = self.send(gear1, config, byte, now);
                     uart.set_transmit_full(flow == Flow::Full);
                     console_due = due;
+                } else {
+                    self.kept.set_uart(config.id, uart.settings());
                 }
             }
         }
@@ -261,8 +356,9 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Tells whether a vCPU that waits for an answer can go on: at the latest now, if nobody is
-    /// going to give one, since an earlier Gear2 took the question with it.
+    /// Tells whether a vCPU that waits for an answer can go on: if nobody is going to give one, since
+    /// an earlier Gear2 took the question with it, it asks again. If that is what Gear2 failed at, and
+    /// not for the first time, it is refused instead.
     pub(crate) fn can_go_on(&self, gear1: &mut impl Gear1, vcpu: VcpuId) -> bool {
         let slots = self.device_model.as_ref().map(|model| model.slots.lock());
         if slots.as_ref().is_some_and(|slots| slots.awaits(vcpu)) {
@@ -270,7 +366,13 @@ impl<P: Platform> Machine<P> {
         }
         match gear1.vcpu_state(vcpu) {
             Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall) => {
-                gear1.vcpu_reply(vcpu, Reply::Value, 0).is_ok()
+                let bit = kept::bit(vcpu);
+                let (reply, value) = if self.blamed.fetch_and(!bit, Relaxed) & bit != 0 {
+                    (Reply::Abort, NOT_SUPPORTED)
+                } else {
+                    (Reply::None, 0)
+                };
+                gear1.vcpu_reply(vcpu, reply, value).is_ok()
             }
             Ok(VcpuState::Ready | VcpuState::Running) => true,
             Ok(VcpuState::Off | VcpuState::Wfi) | Err(_) => false,
@@ -284,9 +386,10 @@ impl<P: Platform> Machine<P> {
         };
         let mut uart = shared.uart.lock();
         uart.reset();
+        self.kept.set_uart(vm, uart.settings());
         update_line(gear1, config, &mut uart);
         drop(uart);
-        shared.paused.store(false, Relaxed);
+        self.set_paused(vm, false);
         if let Some(model) = &self.device_model {
             let mut slots = model.slots.lock();
             let vcpus = config.vcpus.clone().filter_map(VcpuId::new);
@@ -386,6 +489,13 @@ impl<P: Platform> Machine<P> {
             update_line(gear1, config, &mut uart);
         }
     }
+}
+
+/// Returns how often a vCPU has asked Gear2 for something.
+fn asked(gear1: &mut impl Gear1, vcpu: VcpuId) -> u64 {
+    let reasons = [ExitReason::MmioGear2, ExitReason::HypercallGear2];
+    let counts = reasons.map(|reason| gear1.exit_stats(vcpu, reason).map_or(0, |(count, _)| count));
+    counts.iter().sum()
 }
 
 fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {

@@ -56,6 +56,14 @@ const FIFO_DEPTH: usize = 16;
 /// Input that a guest has not read is kept up to this many bytes, then dropped.
 const BACKLOG_BYTES: usize = 4096;
 
+/// What software sets once: IMSC, CR, LCR_H and IFLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings(pub(crate) [u32; Self::COUNT]);
+
+impl Settings {
+    pub(crate) const COUNT: usize = 4;
+}
+
 /// A PL011.
 #[derive(Debug)]
 pub(crate) struct Pl011 {
@@ -86,6 +94,24 @@ impl Pl011 {
             inert: [0; 4],
             level: false,
         }
+    }
+
+    /// Returns a device with these settings. Its input is lost; a transmit interrupt that may have
+    /// been lost is made up.
+    pub(crate) fn with(Settings([mask, control, line_control, fifo_levels]): Settings) -> Self {
+        Self {
+            raw: INT_TX,
+            mask: mask & INT_ALL,
+            control: control & 0xffff,
+            line_control: line_control & 0xff,
+            fifo_levels: fifo_levels & 0x3f,
+            ..Self::new()
+        }
+    }
+
+    /// Returns its settings.
+    pub(crate) const fn settings(&self) -> Settings {
+        Settings([self.mask, self.control, self.line_control, self.fifo_levels])
     }
 
     /// Brings the registers to their reset state and drops the input.
@@ -147,6 +173,12 @@ impl Pl011 {
             self.raw |= INT_TX;
         }
         self.transmit_full = full;
+    }
+
+    /// Returns the level of the interrupt line.
+    pub(crate) const fn level(&mut self) -> bool {
+        self.level = self.raw & self.mask != 0;
+        self.level
     }
 
     /// Returns the level of the interrupt line if it changed since the last call.

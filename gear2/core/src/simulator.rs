@@ -28,6 +28,7 @@ use crate::config::{Config, VcpuConfig, VirtioPage, VmConfig};
 use crate::console::Uart;
 use crate::cpu_loop::CpuLoop;
 use crate::gear1::Conduit;
+use crate::kept::Kept;
 use crate::machine::{Machine, Platform};
 use crate::scheduler::{Parameters, Policy};
 
@@ -154,6 +155,12 @@ struct Vcpu {
     forwarded: bool,
     /// What it asked is to be answered with.
     expected: Option<(Reply, Option<u64>)>,
+    /// What it asked.
+    asked: Option<Event>,
+    /// How often it asked.
+    questions: u64,
+    /// It asks that again when it runs.
+    again: bool,
 }
 
 #[derive(Debug)]
@@ -163,6 +170,8 @@ struct Vm {
     state: VmState,
     left: u64,
     starts: u64,
+    /// How it ended by itself.
+    end: u64,
     devices: u32,
     first_channel: u32,
     irq: bool,
@@ -213,6 +222,13 @@ pub(crate) struct World {
     pub(crate) frozen: bool,
     /// A VM whose last vCPU left is stopped without being asked again.
     stops_by_itself: bool,
+    /// How often Gear2 was restarted, and the CPU whose loop failed last.
+    restarts: u64,
+    failed: usize,
+    /// Gear2 fails at the call that makes this zero.
+    pub(crate) fails_in: Option<u64>,
+    /// Answers that were refusals of what Gear2 may have failed at.
+    blamed: u64,
 }
 
 impl World {
@@ -244,12 +260,17 @@ impl World {
     }
 
     fn call(&mut self, call: u16, args: Regs, cpu: usize) -> Regs {
+        if let Some(left) = &mut self.fails_in {
+            *left = left.saturating_sub(1);
+        }
         let index = usize::try_from(args[0]).unwrap_or(usize::MAX);
         let mut results = [0; 8];
         let status = match call {
             number::VERSION => {
                 results[1] = u64::from(gear1_abi::ABI_VERSION);
                 results[2] = self.now;
+                let last = [self.restarts, 1, 0x1000_0000, self.failed as u64];
+                results[3..7].copy_from_slice(&last);
                 Status::Ok
             }
             number::VCPU_STATE => {
@@ -258,6 +279,9 @@ impl World {
                     return results;
                 };
                 results[1] = vcpu.state as u64;
+                if let Some(Event::Mmio(_, access)) = vcpu.asked {
+                    (results[2], results[3]) = (access.ipa, access.access_word());
+                }
                 results[4] = vcpu.cpu as u64;
                 Status::Ok
             }
@@ -271,6 +295,7 @@ impl World {
             }
             number::VM_STATE => {
                 results[1] = self.vms[index].state as u64;
+                (results[3], results[4]) = (self.vms[index].starts, self.vms[index].end);
                 Status::Ok
             }
             number::VM_STOP => self.stop(index, cpu),
@@ -293,6 +318,7 @@ impl World {
                         assert!(done || still, "a bus master uses the memory");
                     }
                 }
+                vm.end = 0;
                 vm.left = if vm.state == VmState::Stopped {
                     LOAD_PIECES
                 } else {
@@ -329,7 +355,8 @@ impl World {
             number::IRQ_SET => {
                 assert_eq!(args[1], u64::from(CONSOLE.intid));
                 let vm = &mut self.vms[index];
-                assert_ne!(vm.irq, args[2] == 1, "a level that is already so");
+                let changes = vm.irq != (args[2] == 1);
+                assert!(changes || self.restarts > 0, "a level that is already so");
                 vm.irq = args[2] == 1;
                 let boot = vm.first;
                 if vm.irq && self.vcpus[boot].state == VcpuState::Wfi {
@@ -339,10 +366,8 @@ impl World {
             }
             number::IRQ_DONE => {
                 assert_eq!(args[0], u64::from(UART_INTID));
-                assert!(
-                    core::mem::take(&mut self.irq_open),
-                    "ends an interrupt twice"
-                );
+                let open = core::mem::take(&mut self.irq_open);
+                assert!(open || self.restarts > 0, "ends an interrupt twice");
                 Status::Ok
             }
             number::POKE => {
@@ -360,7 +385,15 @@ impl World {
                     _ => Status::WrongState,
                 }
             }
-            number::EXIT_STATS if self.gdm.is_none() => Status::Ok,
+            number::EXIT_STATS if self.gdm.is_none() => {
+                let mmio = args[1] == gear1_abi::exit::ExitReason::MmioGear2 as u64;
+                results[1] = if mmio && self.restarts > 0 {
+                    self.vcpus[index].questions
+                } else {
+                    0
+                };
+                Status::Ok
+            }
             number::EXIT_STATS => {
                 [results[1], results[2]] = [7, 8];
                 Status::Ok
@@ -384,9 +417,20 @@ impl World {
         let vcpu = &mut self.vcpus[index];
         match vcpu.state {
             VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall => {
+                let question = vcpu.expected;
                 let (kind, expected) = vcpu.expected.take().expect("one answer to one question");
-                assert_eq!(reply, kind);
-                assert!(expected.is_none_or(|expected| expected == value));
+                if reply == Reply::None {
+                    assert!(self.restarts > 0 && !vcpu.has_slot(&self.gdm), "{vcpu:?}");
+                    vcpu.expected = question;
+                    vcpu.again = true;
+                } else if self.restarts > 0 && reply == Reply::Abort && kind != Reply::Abort {
+                    self.blamed += 1;
+                } else {
+                    assert_eq!(reply, kind);
+                    // What was typed and not read is lost at a restart.
+                    let input_is_lost = self.restarts > 0 && vcpu.reads_input() && value == 0;
+                    assert!(expected.is_none_or(|expected| expected == value) || input_is_lost);
+                }
                 vcpu.state = VcpuState::Ready;
                 vcpu.forwarded = false;
                 vcpu.wake = vcpu.cpu != cpu;
@@ -413,6 +457,7 @@ impl World {
             "{state:?}"
         );
         self.vms[vm].state = VmState::Stopping;
+        self.vms[vm].end = 0;
         self.gdm_ends(vm);
         for vcpu in self.vcpus.iter_mut().filter(|vcpu| vcpu.vm == vm) {
             assert!(
@@ -424,7 +469,7 @@ impl World {
                 vcpu.leave = true;
             } else {
                 vcpu.state = VcpuState::Off;
-                vcpu.expected = None;
+                (vcpu.expected, vcpu.again) = (None, false);
             }
         }
         if self.is_empty(vm) && self.masters_stop(vm) {
@@ -464,6 +509,7 @@ impl World {
         let vm = self.vcpus[index].vm;
         self.vcpus[index].state = VcpuState::Off;
         self.vcpus[index].leave = false;
+        self.vcpus[index].again = false;
         let stopping = self.vms[vm].state == VmState::Stopping;
         if stopping && self.stops_by_itself && self.is_empty(vm) && self.masters_stop(vm) {
             self.vms[vm].state = VmState::Stopped;
@@ -503,6 +549,7 @@ impl World {
                     }
                 }
                 let acts_in = match self.vms[self.vcpus[index].vm].guest {
+                    _ if self.vcpus[index].again => 0,
                     _ if self.frozen => NO_DEADLINE,
                     Guest::Spins => NO_DEADLINE,
                     Guest::Works | Guest::WorksAndEnds => 1 + self.below(300),
@@ -604,6 +651,11 @@ impl World {
     /// Does something on behalf of a guest.
     fn act(&mut self, index: usize, id: VcpuId) -> Event {
         let vm = self.vcpus[index].vm;
+        if core::mem::take(&mut self.vcpus[index].again)
+            && let Some(event) = self.vcpus[index].asked
+        {
+            return self.ask_again(index, event);
+        }
         let ends = self.disorder && self.vms[vm].guest == Guest::WorksAndEnds;
         match self.below(if ends { 1010 } else { 1000 }) {
             0..400 => self.use_console(index, id),
@@ -662,6 +714,11 @@ impl World {
             }
             kind => {
                 self.vms[vm].state = VmState::Stopping;
+                self.vms[vm].end = match kind {
+                    1000..1004 => 2,
+                    1004..1007 => 1,
+                    _ => 3,
+                };
                 self.gdm_ends(vm);
                 let running = |vcpu: &&mut Vcpu| vcpu.vm == vm;
                 for vcpu in self.vcpus.iter_mut().filter(running) {
@@ -669,7 +726,7 @@ impl World {
                     vcpu.leave = vcpu.state == VcpuState::Running;
                     if !vcpu.leave {
                         vcpu.state = VcpuState::Off;
-                        vcpu.expected = None;
+                        (vcpu.expected, vcpu.again) = (None, false);
                     }
                 }
                 self.turn_off(index);
@@ -680,6 +737,19 @@ impl World {
                 }
             }
         }
+    }
+
+    fn ask_again(&mut self, index: usize, event: Event) -> Event {
+        let served = |mmio: Mmio| self.gdm.is_some() && mmio.ipa & !0xfff == VIRTIO_IPA;
+        let forwarded = matches!(event, Event::Mmio(_, mmio) if served(mmio));
+        let vcpu = &mut self.vcpus[index];
+        vcpu.state = match event {
+            Event::Hypercall(..) => VcpuState::AwaitsHypercall,
+            _ => VcpuState::AwaitsMmio,
+        };
+        vcpu.questions += 1;
+        vcpu.forwarded = forwarded;
+        event
     }
 
     fn ask(
@@ -693,7 +763,10 @@ impl World {
         self.vcpus[index].state = state;
         self.vcpus[index].forwarded = false;
         self.vcpus[index].expected = Some(expected);
-        event(id)
+        let event = event(id);
+        self.vcpus[index].asked = Some(event);
+        self.vcpus[index].questions += 1;
+        event
     }
 
     /// Loads or stores a register of a virtio device.
@@ -750,6 +823,24 @@ impl World {
     }
 }
 
+impl Vcpu {
+    /// Tells whether it asked for a byte of its console.
+    fn reads_input(&self) -> bool {
+        let mmio = |mmio: &Mmio| mmio.ipa == CONSOLE.ipa && mmio.store.is_none();
+        matches!(&self.asked, Some(Event::Mmio(_, access)) if mmio(access))
+    }
+
+    /// Tells whether the device model has what it asks.
+    fn has_slot(&self, gdm: &Option<Gdm>) -> bool {
+        let Some(Event::Mmio(id, access)) = self.asked else {
+            return false;
+        };
+        let slot = gdm.as_ref().map(|gdm| &gdm.region.slots[id.index()]);
+        let virtio = access.ipa & !0xfff == VIRTIO_IPA;
+        virtio && slot.is_some_and(|slot| slot.state() != gear2_protocol::slot::IDLE)
+    }
+}
+
 impl Vm {
     fn next_byte(&mut self) -> u64 {
         let line = format!("{}\n", self.line);
@@ -773,12 +864,20 @@ pub(crate) struct Handle {
 impl Conduit for Handle {
     fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
         assert_ne!(NUMBER, number::NEXT, "the simulation makes this call");
+        if self.world.borrow().fails_in == Some(0) {
+            std::panic::resume_unwind(Box::new(Failed));
+        }
         self.world.borrow_mut().call(NUMBER, arguments, self.cpu)
     }
 }
 
+/// Gear2 failed in the middle of something.
+struct Failed;
+
 /// A simulated machine with Gear2 on it.
 pub(crate) struct Simulation {
+    config: Config,
+    kept: &'static Kept,
     pub(crate) world: Rc<RefCell<World>>,
     loops: Vec<CpuLoop<'static, Simulated>>,
     /// A refusal that the CPU gets before anything else.
@@ -827,6 +926,10 @@ impl Simulation {
             disorder: true,
             frozen: false,
             stops_by_itself: seed & 2 != 0,
+            restarts: 0,
+            failed: 0,
+            fails_in: None,
+            blamed: 0,
         }));
         let (mut first, mut first_channel) = (0, 0);
         for (vm, plan) in world.borrow_mut().vms.iter_mut().zip(plans) {
@@ -835,23 +938,97 @@ impl Simulation {
             vm.first_channel = first_channel;
             first_channel += plan.devices;
         }
-        let uart = region.is_none().then_some(wire);
-        let machine = Box::leak(Box::new(Machine::<Simulated>::new(config, uart, region)));
-        let mut loops = Vec::new();
-        for cpu in 0..cpu_count {
-            loops.push(CpuLoop::new(machine, CpuIndex::new(cpu).unwrap()));
-        }
         let mut simulation = Self {
+            config,
+            kept: Box::leak(Box::new(Kept::new())),
             world,
-            loops,
+            loops: Vec::new(),
             refusals: vec![None; cpu_count],
         };
-        for cpu in 0..cpu_count {
-            let mut handle = simulation.handle(cpu);
-            let decision = simulation.loops[cpu].start(&mut handle);
-            simulation.decided(cpu, decision);
-        }
+        simulation.enter();
         simulation
+    }
+
+    /// Enters all loops from their beginning.
+    fn enter(&mut self) {
+        let cpu_count = self.refusals.len();
+        self.refusals = vec![None; cpu_count];
+        let region = self.world.borrow().gdm.as_ref().map(|gdm| gdm.region);
+        let wire = self.world.borrow().wire.clone();
+        let uart = region.is_none().then_some(wire);
+        let (config, kept) = (self.config.clone(), self.kept);
+        let mut handle = self.handle(0);
+        let machine = Machine::<Simulated>::new(config, uart, region, kept, &mut handle);
+        let machine = Box::leak(Box::new(machine));
+        self.loops = (0..cpu_count)
+            .map(|cpu| CpuLoop::new(machine, CpuIndex::new(cpu).unwrap()))
+            .collect();
+        for cpu in 0..cpu_count {
+            let mut handle = self.handle(cpu);
+            let decision = self.loops[cpu].start(&mut handle);
+            self.decided(cpu, decision);
+        }
+    }
+
+    /// Restarts Gear2 as Gear1 does: the loop on `cpu` failed.
+    pub(crate) fn restart(&mut self, cpu: usize) {
+        {
+            let mut world = self.world.borrow_mut();
+            let world = &mut *world;
+            (world.restarts, world.failed) = (world.restarts + 1, cpu);
+            (world.fails_in, world.irq_open) = (None, false);
+            for here in &mut world.cpus {
+                if let Some(index) = here.runs.take() {
+                    let vcpu = &mut world.vcpus[index];
+                    // One that is to leave does so when it is run next.
+                    let leaves = core::mem::take(&mut vcpu.leave);
+                    vcpu.state = if leaves {
+                        VcpuState::Off
+                    } else {
+                        VcpuState::Ready
+                    };
+                }
+                here.deadline = NO_DEADLINE;
+                here.doorbell = true;
+            }
+            world.cpus[0].irq = true;
+        }
+        self.enter();
+    }
+
+    /// Delivers the event that is due next on CPU 0, but a call of a guest to a loop that fails at once.
+    pub(crate) fn lose_call(&mut self) -> bool {
+        let due = self.world.borrow().due(0);
+        if due == NO_DEADLINE {
+            return false;
+        }
+        let mut world = self.world.borrow_mut();
+        world.now = due;
+        let event = world.event(0);
+        let now = world.now;
+        drop(world);
+        if !matches!(event, Event::Hypercall(..)) {
+            let mut handle = self.handle(0);
+            let decision = self.loops[0].on_event(&mut handle, event, now);
+            self.decided(0, decision);
+        }
+        true
+    }
+
+    /// Tells whether a vCPU is in a state.
+    pub(crate) fn is_in(&self, vcpu: usize, state: VcpuState) -> bool {
+        self.world.borrow().vcpus[vcpu].state == state
+    }
+
+    /// Lets Gear2 fail at the call to Gear1 after this many.
+    pub(crate) fn fail_in(&self, calls: u64) {
+        self.world.borrow_mut().fails_in = Some(calls);
+    }
+
+    /// Returns how often Gear2 was restarted, and how many accesses were refused for it.
+    pub(crate) fn restarts(&self) -> (u64, u64) {
+        let world = self.world.borrow();
+        (world.restarts, world.blamed)
     }
 
     fn handle(&self, cpu: usize) -> Handle {
@@ -912,8 +1089,14 @@ impl Simulation {
         drop(world);
         let event = Event::decode(&event.encode()).unwrap();
         let mut handle = self.handle(cpu);
-        let decision = self.loops[cpu].on_event(&mut handle, event, now);
-        self.decided(cpu, decision);
+        let this = &mut self.loops[cpu];
+        let decide = || this.on_event(&mut handle, event, now);
+        // What failed is never used again.
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decide)) {
+            Ok(decision) => self.decided(cpu, decision),
+            Err(panic) if panic.is::<Failed>() => self.restart(cpu),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
         true
     }
 
@@ -1015,6 +1198,9 @@ fn new_vcpu(config: &VcpuConfig) -> Vcpu {
         used: 0,
         forwarded: false,
         expected: None,
+        asked: None,
+        questions: 0,
+        again: false,
     }
 }
 
@@ -1025,6 +1211,7 @@ fn new_vm(plan: &Plan) -> Vm {
         state: VmState::Stopped,
         left: 0,
         starts: 0,
+        end: 0,
         devices: plan.devices,
         first_channel: 0,
         irq: false,

@@ -1,10 +1,12 @@
-//! The heap, at the address that the ABI fixes, as large as the manifest says.
+//! The heap, at the address that the ABI fixes, as large as the manifest says. Its first page is not
+//! part of it: what outlives a restart of Gear2 is there (`inputs::kept`).
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
 
 use buddy_system_allocator::Heap;
 use gear1_abi::layout::gear2::HEAP;
+use gear2_core::Kept;
 use spin::mutex::TicketMutex;
 
 use crate::svc::Yield;
@@ -19,9 +21,10 @@ static ALLOCATOR: SharedHeap = SharedHeap(TicketMutex::new(Heap::new()));
 
 /// Gives the allocator its memory. Called once, before anything is allocated.
 pub(crate) fn give(size: u64) {
-    let (start, size) = (HEAP as usize, size as usize);
-    // SAFETY: Gear1 maps `heap_size` bytes at `HEAP` read-write for Gear2 alone, and this is the
-    // only place that uses the address; it is called from the one `try_call_once` of `main`.
+    let kept = size_of::<Kept>();
+    let (start, size) = (HEAP as usize + kept, size as usize - kept);
+    // SAFETY: Gear1 maps `heap_size` bytes at `HEAP` read-write for Gear2 alone, and what is behind the
+    // first page is used here only; it is called from the one `try_call_once` of `main`.
     unsafe { ALLOCATOR.0.lock().init(start, size) }
 }
 

@@ -2,7 +2,8 @@
 //! with the device model.
 
 use gear1_abi::info::Gear2Info;
-use gear1_abi::layout::gear2::{INFO, MANIFEST, SHARED};
+use gear1_abi::layout::gear2::{HEAP, INFO, MANIFEST, SHARED};
+use gear2_core::Kept;
 use gear2_protocol::{REGION_SIZE, Region};
 
 /// Returns the description of the machine. Only its first two fields mean anything
@@ -31,6 +32,13 @@ pub(crate) fn shared(info: &Gear2Info) -> Option<&'static Region> {
     // consists of atomics only, of which any bits are valid, so that what the device VM stores there
     // meanwhile is no data race.
     Some(unsafe { &*(SHARED as *const Region) })
+}
+
+/// Returns what outlives a restart: the first page of the memory for the heap.
+pub(crate) fn kept() -> &'static Kept {
+    // SAFETY: Gear1 maps the heap read-write for Gear2 alone, aligned to 2 MiB and at least that large;
+    // `heap::give` leaves the first page out. It consists of atomics, of which any bits are valid.
+    unsafe { &*(HEAP as *const Kept) }
 }
 
 const _: () = assert!(size_of::<Gear2Info>() <= 4096);

@@ -12,6 +12,8 @@
 extern crate alloc;
 
 mod entry;
+#[cfg(feature = "fault-injection")]
+mod fault_injection;
 mod heap;
 mod inputs;
 mod svc;
@@ -33,6 +35,11 @@ struct Target;
 impl Platform for Target {
     type Uart = BootUart;
     type Relax = Yield;
+
+    #[cfg(feature = "fault-injection")]
+    fn call(call: [u64; 5]) -> Option<u64> {
+        fault_injection::call(call)
+    }
 }
 
 /// What all loops share. The first CPU to arrive makes it, the others wait.
@@ -56,7 +63,8 @@ fn machine() -> Result<Machine<Target>, StartError> {
     heap::give(info.heap_size);
     let config = Config::new(info, inputs::manifest(info))?;
     let uart = BootUart::take(info.uart_kind);
-    Ok(Machine::new(config, uart, inputs::shared(info)))
+    let (region, kept) = (inputs::shared(info), inputs::kept());
+    Ok(Machine::new(config, uart, region, kept, &mut Supervisor))
 }
 
 /// Prints a line past the console, when there is none or it cannot be trusted any more.

@@ -177,7 +177,8 @@ pub mod op {
     pub const VCPU_INFO: u32 = 8;
     /// `(cursor)`: result words: next cursor and a record's five words; `NOT_FOUND` at the end.
     pub const LOG_READ: u32 = 9;
-    /// `()`: result words: ABI version of Gear1, protocol version, counter, CPUs, MMIO events forwarded so far.
+    /// `()`: result words: ABI version of Gear1, protocol version, counter, CPUs, MMIO events forwarded so far, restarts
+    /// of Gear2.
     pub const VERSION: u32 = 10;
     /// `(vm)`: result words: the VM's name, up to 48 bytes, zero-padded.
     pub const VM_NAME: u32 = 11;

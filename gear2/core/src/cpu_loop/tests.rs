@@ -1,5 +1,6 @@
 //! Loops on a simulated machine: fairness, wake-ups, answers, lifecycles, consoles.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,6 +12,7 @@ use gear1_abi::regs::{NO_DEADLINE, Regs};
 use gearv_manifest::Restart;
 use proptest::prelude::*;
 
+use crate::Kept;
 use crate::console::tests::separate;
 use crate::cpu_loop::CpuLoop;
 use crate::gear1::Conduit;
@@ -257,7 +259,9 @@ impl Conduit for Agrees {
 #[test]
 fn what_the_console_holds_back_ends_the_turn_in_time() {
     let plans = [plan(Guest::Works, &[0]), plan(Guest::Works, &[1])];
-    let machine = Machine::<Simulated>::new(config(2, &plans), Some(Wire::default()), None);
+    let kept = Box::leak(Box::new(Kept::new()));
+    let wire = Some(Wire::default());
+    let machine = Machine::<Simulated>::new(config(2, &plans), wire, None, kept, &mut Agrees);
     let mut last = None;
     for (vcpu, text) in [(0, "~ #"), (1, "x\n")] {
         let vcpu = VcpuId::new(vcpu).unwrap();
@@ -284,3 +288,4 @@ fn deadline(decision: Decision) -> u64 {
 }
 
 mod device_model;
+mod restart;

@@ -19,8 +19,10 @@ pub(crate) struct OutputRing {
 }
 
 impl OutputRing {
-    pub(crate) const fn new(block: &'static ConsoleBlock) -> Self {
-        Self { block, written: 0 }
+    /// Goes on where the region says that it ends, which is anywhere.
+    pub(crate) fn new(block: &'static ConsoleBlock) -> Self {
+        let written = block.ring.output_written.load(Relaxed);
+        Self { block, written }
     }
 
     /// Appends bytes.
@@ -42,10 +44,11 @@ pub(crate) struct InputRing {
 }
 
 impl InputRing {
-    pub(crate) const fn new(block: &'static ConsoleBlock) -> Self {
+    /// Goes on where the region says that it begins, which is anywhere.
+    pub(crate) fn new(block: &'static ConsoleBlock) -> Self {
         Self {
             block,
-            read: 0,
+            read: block.ring.input_read.load(Relaxed),
             was_full: false,
         }
     }

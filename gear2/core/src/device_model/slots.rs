@@ -68,6 +68,24 @@ impl Slots {
         }
     }
 
+    /// Takes over the slot that an earlier Gear2 used. `awaited`: device, register and access word
+    /// of what the vCPU waits for, if it is the device model's to answer. What stands in the slot is
+    /// the same, or nobody waits for it.
+    pub(crate) fn take_over(&mut self, vcpu: VcpuId, awaited: Option<[u32; 3]>) {
+        let index = vcpu.index();
+        let Some(slot) = self.slots.get(index) else {
+            return;
+        };
+        let held = [&slot.device, &slot.register, &slot.access].map(|word| word.load(Relaxed));
+        let entry = &mut self.entries[index];
+        entry.sequence = slot.sequence.load(Relaxed);
+        entry.used = match slot.state() {
+            slot::IDLE => Use::Free,
+            _ if awaited == Some(held) => Use::Asked,
+            _ => Use::Abandoned,
+        };
+    }
+
     /// Returns how many accesses of guests were forwarded.
     pub(crate) const fn forwarded(&self) -> u64 {
         self.forwarded
@@ -153,7 +171,7 @@ impl Slots {
         };
         let entry = &mut self.entries[index];
         entry.used = used;
-        entry.sequence += 1;
+        entry.sequence = entry.sequence.wrapping_add(1);
         slot.device.store(request.device, Relaxed);
         slot.register.store(request.register, Relaxed);
         slot.access.store(request.access, Relaxed);

@@ -38,7 +38,11 @@ fn model() -> (DeviceModel<Simulated>, &'static Region, Counts) {
     };
     let region = gdm::region();
     let config = config(1, &[plan.clone(), plan]);
-    (DeviceModel::new(&config, region), region, Counts::default())
+    (
+        DeviceModel::new(&config, region, false),
+        region,
+        Counts::default(),
+    )
 }
 
 const REQUEST: Request = Request {

@@ -1,0 +1,109 @@
+//! What outlives a restart of Gear2: one page that Gear1 does not renew.
+//!
+//! Owns the words that a new Gear2 goes on with where Gear1 keeps nothing: the emulated UARTs'
+//! settings, what is wanted of each VM, which VMs are paused. A Gear2 that failed wrote them, so each
+//! may hold anything: what is read is cut to what it can mean, and no value leads to a failure.
+//! Invariant: all of it is zero when Gear2 is entered for the first time.
+
+use core::array;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use gear1_abi::id::{MAX_VCPUS, MAX_VMS, VcpuId, VmId};
+
+use crate::lifecycle::Goal;
+use crate::pl011::Settings;
+
+/// Goals, in the order of their numbers from 1 on.
+const GOALS: [Goal; 4] = [Goal::Run, Goal::Restart, Goal::Stop, Goal::PowerOff];
+
+/// The page.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct Kept {
+    uarts: [[AtomicU32; Settings::COUNT]; MAX_VMS],
+    goals: [AtomicU32; MAX_VMS],
+    paused: AtomicU32,
+    /// The number that each vCPU's access has when it is made again after a restart.
+    repeated: [AtomicU64; MAX_VCPUS],
+}
+
+const fn word() -> AtomicU32 {
+    AtomicU32::new(0)
+}
+
+impl Kept {
+    /// Makes a page of zeroes.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            uarts: [const { [const { word() }; Settings::COUNT] }; MAX_VMS],
+            goals: [const { word() }; MAX_VMS],
+            paused: word(),
+            repeated: [const { AtomicU64::new(0) }; MAX_VCPUS],
+        }
+    }
+
+    /// Notes the settings of a VM's UART.
+    pub(crate) fn set_uart(&self, vm: VmId, settings: Settings) {
+        for (word, value) in self.uarts[vm.index()].iter().zip(settings.0) {
+            word.store(value, Relaxed);
+        }
+    }
+
+    /// Returns the settings of a VM's UART.
+    pub(crate) fn uart(&self, vm: VmId) -> Settings {
+        let words = &self.uarts[vm.index()];
+        Settings(array::from_fn(|word| words[word].load(Relaxed)))
+    }
+
+    /// Notes what is wanted of a VM.
+    pub(crate) fn set_goal(&self, vm: VmId, goal: Option<Goal>) {
+        let place = goal.and_then(|goal| GOALS.iter().position(|known| *known == goal));
+        let number = place.map_or(0, |place| place + 1);
+        self.goals[vm.index()].store(u32::try_from(number).unwrap_or(0), Relaxed);
+    }
+
+    /// Returns what is wanted of a VM.
+    pub(crate) fn goal(&self, vm: VmId) -> Option<Goal> {
+        let number = usize::try_from(self.goals[vm.index()].load(Relaxed)).ok()?;
+        GOALS.get(number.checked_sub(1)?).copied()
+    }
+
+    /// Says that a VM's vCPUs are not to run, or are.
+    pub(crate) fn set_paused(&self, vm: VmId, paused: bool) {
+        let bit = 1 << vm.index();
+        if paused {
+            self.paused.fetch_or(bit, Relaxed);
+        } else {
+            self.paused.fetch_and(!bit, Relaxed);
+        }
+    }
+
+    /// Tells whether a VM's vCPUs are not to run.
+    pub(crate) fn is_paused(&self, vm: VmId) -> bool {
+        self.paused.load(Relaxed) >> vm.index() & 1 != 0
+    }
+
+    /// Notes at a restart that a vCPU's access, its `number`th (from 1 on), is made again. Tells
+    /// whether it already was: then it may be what Gear2 fails at.
+    pub(crate) fn repeat(&self, vcpu: VcpuId, number: u64) -> bool {
+        self.repeated[vcpu.index()].swap(number.wrapping_add(1), Relaxed) == number
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns the bit of a vCPU.
+pub(crate) const fn bit(vcpu: VcpuId) -> u32 {
+    1 << vcpu.index()
+}
+
+const _: () = assert!(size_of::<Kept>() == 4096);
+
+#[cfg(test)]
+mod tests;

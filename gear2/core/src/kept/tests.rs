@@ -1,0 +1,45 @@
+//! What is kept is found again, and whatever stands there is taken.
+
+use super::*;
+
+fn vm(index: usize) -> VmId {
+    VmId::new(index).unwrap()
+}
+
+#[test]
+fn all_is_found_again() {
+    let kept = Kept::new();
+    assert_eq!(kept.goal(vm(3)), None);
+    for goal in GOALS {
+        kept.set_goal(vm(3), Some(goal));
+        assert_eq!(kept.goal(vm(3)), Some(goal));
+    }
+    kept.set_goal(vm(3), None);
+    assert_eq!(kept.goal(vm(3)), None);
+    kept.set_uart(vm(15), Settings([1, 2, 3, 4]));
+    assert_eq!(kept.uart(vm(15)), Settings([1, 2, 3, 4]));
+    assert_eq!(kept.uart(vm(0)), Settings([0; 4]));
+    kept.set_paused(vm(2), true);
+    assert!(kept.is_paused(vm(2)) && !kept.is_paused(vm(1)));
+    kept.set_paused(vm(2), false);
+    assert!(!kept.is_paused(vm(2)));
+}
+
+#[test]
+fn rubbish_is_no_goal() {
+    let kept = Kept::new();
+    for rubbish in [5, u32::MAX] {
+        kept.goals[0].store(rubbish, Relaxed);
+        assert_eq!(kept.goal(vm(0)), None);
+    }
+}
+
+#[test]
+fn an_access_is_blamed_the_second_time() {
+    let kept = Kept::new();
+    let vcpu = |index| VcpuId::new(index).unwrap();
+    assert!(!kept.repeat(vcpu(0), 1));
+    assert!(kept.repeat(vcpu(0), 2), "made again at once");
+    assert!(!kept.repeat(vcpu(0), 4), "one was answered in between");
+    assert!(!kept.repeat(vcpu(1), 5), "another vCPU");
+}
