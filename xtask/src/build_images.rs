@@ -183,6 +183,16 @@ pub(crate) fn build_runtime_gicv2() -> Result<PathBuf> {
     Ok(flat)
 }
 
+/// Builds the Gear2 that fails when a guest wants it to.
+fn build_failing_gear2() -> Result<PathBuf> {
+    let target_dir = workspace::target_dir().join("fault-injection");
+    let features = "image,fault-injection";
+    let elf = workspace::build_bare_in(&target_dir, "gear2", "gear2", features, &[])?;
+    let flat = workspace::output_dir().join("failing-gear2.bin");
+    flatten(&elf, &flat)?;
+    Ok(flat)
+}
+
 /// Builds a bare-metal test guest and returns its flat image.
 pub(crate) fn build_guest(bin: &str) -> Result<PathBuf> {
     flat_bare("test-guests", bin, &[])
@@ -208,11 +218,13 @@ fn resolve(artifact: &str) -> Result<PathBuf> {
         "device-initramfs" => device_userland::build(&workspace::output_dir()),
         "guest-initramfs" => guest_userland::initramfs(&workspace::output_dir()),
         "wake-initramfs" => bench::wake::initramfs(&workspace::output_dir()),
+        "failing-gear2" => build_failing_gear2(),
         _ => match artifact.strip_prefix("guest:") {
             Some(bin) => build_guest(bin),
             None => bail!(
                 "there is no artifact {artifact:?}: debian-kernel, debian-kernel-6.1, \
-                 busybox-initramfs, stress-initramfs, device-initramfs, guest-initramfs, wake-initramfs, guest:<bin>"
+                 busybox-initramfs, stress-initramfs, device-initramfs, guest-initramfs, wake-initramfs, \
+                 failing-gear2, guest:<bin>"
             ),
         },
     }

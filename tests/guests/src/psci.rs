@@ -136,6 +136,12 @@ pub(crate) fn is_gearv() -> bool {
     hvc(guest::CALL_UID, [0; 3]) == guest::UID.map(u64::from)
 }
 
+/// Has a Gear2 built for it fail in some way if it was restarted so often, and returns how often it
+/// was then.
+pub fn fail_gear2(way: u64, restarts: u64) -> u64 {
+    hvc(guest::GEAR2_FAIL, [way, restarts, 0])[0]
+}
+
 /// Goes to Gear2 and back.
 pub fn gear2_nop() -> u64 {
     hvc(guest::GEAR2_NOP, [0; 3])[0]

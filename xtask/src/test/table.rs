@@ -205,6 +205,20 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "gear2-fails",
+        gicv2: true,
+        models: MODELS,
+        icount: true,
+        guests: 3,
+        passes: 2 + 2 + 5 * 3,
+        says: &[
+            "gear2: restarted, 1 in all: CPU 0 did not come back",
+            "gear2: restarted, 2 in all: CPU 0 made a fault",
+            "gear2: restarted, 5 in all: CPU 0 gave up",
+        ],
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "bench",
         native: Some("bench"),
         icount: true,

@@ -1,0 +1,75 @@
+//! Computes the same checksum again and again, and sees how long it stood still.
+#![no_std]
+#![no_main]
+
+use test_guests::{Machine, check, guest, mmio, say, timer};
+
+guest!(main);
+
+const MEASURED_US: u64 = 400_000;
+/// `watchdog-ms` of the manifest; the restart, a time slice of another VM on this CPU, and the turns
+/// in which QEMU runs CPUs under icount.
+const LONGEST_US: u64 = 100_000 + 30_000;
+/// Into the memory that nothing of the image lies in.
+const BEHIND_IMAGE: u64 = 8 << 20;
+const WORDS: u64 = 512;
+const ROUNDS: u64 = 20;
+
+/// Fills a table, mixes it, and returns its sum.
+fn checksum(table: u64, gap: &mut Gap) -> u64 {
+    let place = |word: u64| table + word % WORDS * 8;
+    for word in 0..WORDS {
+        mmio::write64(place(word), word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+    let mut sum = 0_u64;
+    for word in 0..WORDS * ROUNDS {
+        let value = mmio::read64(place(word)) ^ sum;
+        sum = sum.rotate_left(7).wrapping_add(value);
+        mmio::write64(place(word.wrapping_mul(31)), sum);
+        if word % 64 == 0 {
+            gap.look();
+        }
+    }
+    sum
+}
+
+/// The longest time between two looks at the counter.
+struct Gap {
+    last: u64,
+    longest: u64,
+}
+
+impl Gap {
+    fn look(&mut self) {
+        let now = timer::now();
+        self.longest = self.longest.max(now - self.last);
+        self.last = now;
+    }
+}
+
+fn main(machine: &Machine) {
+    let table = machine.ram.start + BEHIND_IMAGE;
+    let start = timer::now();
+    let mut gap = Gap {
+        last: start,
+        longest: 0,
+    };
+    let first = checksum(table, &mut gap);
+    let (mut count, mut wrong) = (1_u64, 0_u64);
+    while gap.last - start < timer::from_us(MEASURED_US) {
+        count += 1;
+        wrong += u64::from(checksum(table, &mut gap) != first);
+    }
+    check!(
+        "sums-stay-right",
+        wrong == 0 && count > 1,
+        "{wrong} of {count} are wrong"
+    );
+    let longest = timer::to_ns(gap.longest) / 1000;
+    check!(
+        "time-stands-still-for-a-period-at-most",
+        longest <= LONGEST_US,
+        "{longest} us"
+    );
+    say!("{count} sums, {longest} us without a look");
+}

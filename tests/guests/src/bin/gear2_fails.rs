@@ -1,0 +1,39 @@
+//! Makes Gear2 fail in every way there is, and goes on each time.
+#![no_std]
+#![no_main]
+
+use test_guests::{Machine, check, guest, psci, report, say, timer};
+
+guest!(main);
+
+/// `watchdog-ms` of the manifest.
+const PERIOD_US: u64 = 100_000;
+/// What comes to it: the restart, time slices of another VM on this CPU, and the turns in which QEMU
+/// runs CPUs under icount.
+const MORE_US: u64 = 30_000;
+/// Between two failures, to let others compute.
+const PAUSE_US: u64 = 20_000;
+const WAYS: [(&str, u64); 5] = [
+    ("hangs", 0),
+    ("touches-nothing", 1),
+    ("writes-its-code", 2),
+    ("executes-nothing", 3),
+    ("panics", 4),
+];
+
+fn main(_machine: &Machine) {
+    let never = u64::MAX;
+    for (name, way) in WAYS {
+        timer::sleep_us(PAUSE_US);
+        let before = psci::fail_gear2(way, never);
+        let start = timer::now();
+        let after = psci::fail_gear2(way, before);
+        let us = timer::to_ns(timer::now() - start) / 1000;
+        say!("{name}: {us} us");
+        report::equal(name, after, before + 1);
+        let least = if way == 0 { PERIOD_US } else { 0 };
+        let in_time = (least..least + MORE_US).contains(&us);
+        check!("time-of-restart", in_time, "{name}: {us} us");
+        report::equal("gear2-answers", psci::gear2_nop(), 0);
+    }
+}
