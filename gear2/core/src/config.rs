@@ -159,6 +159,8 @@ impl VirtioPage {
 
 impl Config {
     /// Reads the manifest in `blob` for the machine that `info` describes.
+    // A frame of its own: the manifest is large, and the caller's stack small.
+    #[inline(never)]
     pub fn new(info: &Gear2Info, blob: &[u8]) -> Result<Self, StartError> {
         check_abi(info)?;
         let mut reasons = Vec::new();

@@ -95,6 +95,8 @@ impl<P: Platform> Machine<P> {
     /// Makes what the loops share, and announces Gear2 on the console. `uart` is the boot UART, if
     /// it is Gear2's, and `region` the one shared with the device model, if there is a device VM.
     /// After a restart it goes on where the Gear2 before was, with what that left in `kept`.
+    // A frame of its own: the caller has room for one machine, not for two.
+    #[inline(never)]
     pub fn new(
         config: Config,
         uart: Option<P::Uart>,
