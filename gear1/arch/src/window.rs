@@ -4,7 +4,7 @@
 
 use core::ptr;
 
-use gear1_abi::boot::{BootInfo, BootLoad, BootMaster, BootRegion};
+use gear1_abi::boot::{BootInfo, BootLoad, BootMaster, BootRegion, BootVm};
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
@@ -191,8 +191,8 @@ pub fn load_piece(
 /// Cleans and invalidates one window of the VM's memory, `progress` bytes from its start (a
 /// multiple of [`WINDOW_SIZE`]), for all CPUs. The VM may run: no byte is read or written.
 pub fn clean_piece(cpu: CpuIndex, vm: &'static BootVm, progress: u64) {
-    if let Some(pa) = place(vm, progress) {
-        Window::map(cpu, Side::Destination, pa, WINDOW_SIZE).clean();
+    if let Some((pa, rest)) = place(&vm.regions, progress) {
+        Window::map(cpu, Side::Destination, pa, rest.min(WINDOW_SIZE)).clean();
     }
 }
 
