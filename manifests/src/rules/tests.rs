@@ -495,6 +495,10 @@ fn console_cases() -> Vec<Case> {
             address(0x4800_0000),
             "M-CON-003: /vms/linux/console: address: "
         ),
+        (
+            real_time().set("/vms/rt/console", "interrupt", cells(&[33])),
+            "M-CON-004: /vms/rt: console: "
+        ),
     ]
 }
 
