@@ -1,8 +1,8 @@
 //! The physical GICv2 (GIC-400) and its hypervisor interface (Arm IHI 0048).
 //!
-//! Groups are left alone: on boards with security extensions bit 0 of the
+//! Physical groups are left alone: on boards with security extensions bit 0 of the
 //! control registers means Group 1 here and IGROUPR is RAZ/WI, on QEMU there are
-//! none. So list registers are Group 0, which a guest gets as IRQ.
+//! none. A guest has both groups.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -47,6 +47,8 @@ const HCR_UIE: u32 = 1 << 1;
 const HCR_LRENPIE: u32 = 1 << 2;
 const HCR_NPIE: u32 = 1 << 3;
 const HCR_EOI_COUNT: u32 = 0x1f << 27;
+/// GICH_VMCR.VEM: the guest's EOImode.
+const VMCR_TWO_STEPS: u32 = 1 << 9;
 
 /// Each CPU's bit in GICD_ITARGETSR and GICD_SGIR, which only it can read.
 static INTERFACES: [AtomicU8; MAX_CPUS] = [const { AtomicU8::new(0) }; MAX_CPUS];
@@ -272,6 +274,7 @@ impl HostGic for GicV2 {
 mod lr {
     pub(super) const STATE: u32 = 28;
     pub(super) const HW: u32 = 1 << 31;
+    pub(super) const GROUP1: u32 = 1 << 30;
     pub(super) const PRIORITY: u32 = 23;
     pub(super) const EOI: u32 = 1 << 19;
     pub(super) const PHYSICAL: u32 = 10;
@@ -305,7 +308,7 @@ impl ListRegisters for PhysicalListRegisters {
             state,
             hw,
             eoi: !hw && raw & lr::EOI != 0,
-            group1: false,
+            group1: raw & lr::GROUP1 != 0,
             source: if hw {
                 0
             } else {
@@ -328,8 +331,9 @@ impl ListRegisters for PhysicalListRegisters {
             let eoi = if value.eoi { lr::EOI } else { 0 };
             eoi | u32::from(value.source & 7) << lr::PHYSICAL
         };
+        let group = if value.group1 { lr::GROUP1 } else { 0 };
         let priority = u32::from(value.priority >> 3) << lr::PRIORITY;
-        let raw = state << lr::STATE | link | priority | intid;
+        let raw = state << lr::STATE | link | group | priority | intid;
         hypervisor_interface().write32(GICH_LR.wrapping_add(index.wrapping_mul(4)), raw);
     }
 
@@ -341,6 +345,10 @@ impl ListRegisters for PhysicalListRegisters {
         let gich = hypervisor_interface();
         let hcr = gich.read32(GICH_HCR);
         gich.write32(GICH_HCR, hcr & !HCR_EOI_COUNT);
+        // In two steps GICC_EOIR ends nothing, and GICC_DIR is not in the page that a guest has.
+        if gich.read32(GICH_VMCR) & VMCR_TWO_STEPS != 0 {
+            return 0;
+        }
         (hcr & HCR_EOI_COUNT) >> 27
     }
 
@@ -353,7 +361,6 @@ impl ListRegisters for PhysicalListRegisters {
         if wanted.no_pending {
             hcr |= HCR_NPIE;
         }
-        // Nothing traps GICV_DIR: the count of ends is all that tells.
         if wanted.deactivate {
             hcr |= HCR_LRENPIE;
         }

@@ -47,6 +47,8 @@ const HCR_UIE: u64 = 1 << 1;
 const HCR_LRENPIE: u64 = 1 << 2;
 /// ICH_HCR_EL2.EOIcount: how many such ends there were.
 const HCR_EOI_COUNT: u64 = 0x1f << 27;
+/// ICH_VMCR_EL2.VEOIM: the guest's EOImode.
+const VMCR_TWO_STEPS: u64 = 1 << 9;
 /// ICH_HCR_EL2.NPIE: no pending.
 const HCR_NPIE: u64 = 1 << 3;
 /// ICH_HCR_EL2.TDIR: trap ICC_DIR_EL1.
@@ -433,6 +435,10 @@ impl ListRegisters for PhysicalListRegisters {
     fn take_lost_ends(&mut self) -> u32 {
         let hcr = ICH_HCR_EL2.get();
         ICH_HCR_EL2.set(hcr & !HCR_EOI_COUNT);
+        // In two steps ICC_EOIR1_EL1 ends nothing, whatever was counted, and ICC_DIR_EL1 is trapped.
+        if ICH_VMCR_EL2.get() & VMCR_TWO_STEPS != 0 {
+            return 0;
+        }
         ((hcr & HCR_EOI_COUNT) >> 27) as u32
     }
 

@@ -47,8 +47,11 @@ const GEAR2_TABLES: u64 = 16;
 const SPARE_TABLES: u64 = 8;
 /// What this build runs.
 const GIC_VERSIONS: &[u32] = &[2, 3];
-/// Bytes of GICV, which a guest finds where GICC is.
-const GICV_SIZE: u64 = 0x2000;
+/// Bytes of GICV that a guest finds where GICC is: all but the page of GICC_DIR, which Gear1
+/// emulates, since nothing else tells of the end of an interrupt that is in no list register.
+const GICV_SIZE: u64 = 0x1000;
+/// Bytes of GICC, for a VM that has the interrupt controller passed through.
+const GICC_SIZE: u64 = 0x2000;
 const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device, VmKind::RealTime];
 const PRIVILEGES: &[Privilege] = &[Privilege::El0];
 
@@ -242,12 +245,12 @@ fn map_cpu_interface<M: PhysicalMemory>(
     stage2: &Stage2,
     tables: &mut BootTables<'_, M>,
 ) -> Result<(), Refusal> {
-    let interface = match vm.gic {
-        GicMode::PassThrough => board.gic.gicr,
-        GicMode::Emulated => board.gic.gicv,
+    let (interface, size) = match vm.gic {
+        GicMode::PassThrough => (board.gic.gicr, GICC_SIZE),
+        GicMode::Emulated => (board.gic.gicv, GICV_SIZE),
     };
     let (ipa, pa) = (Ipa::new(board.gic.gicr), Pa::new(interface));
-    let mapped = stage2.map(tables, ipa, pa, GICV_SIZE, Attributes::DEVICE);
+    let mapped = stage2.map(tables, ipa, pa, size, Attributes::DEVICE);
     let name = vm.name;
     mapped.map_err(|error| {
         refusal!(

@@ -3,7 +3,7 @@
 //!
 //! Requirements: G1-FLT-001 to G1-FLT-005.
 
-use gear1_abi::boot::RealTime;
+use gear1_abi::boot::{BootVm, RealTime};
 use gear1_abi::call::VcpuState;
 use gear1_abi::event::{Event, Fault, Mmio};
 use gear1_abi::exit::ExitReason;
@@ -26,6 +26,11 @@ use crate::{channel, lifecycle, log, passthrough, realtime, vcpu, vgic};
 const GICD_SIZE: u64 = if Gic::VERSION == 2 { 0x1000 } else { 0x1_0000 };
 /// Size of a vCPU's redistributor frames.
 const GICR_SIZE: u64 = 0x2_0000;
+/// Offset of GICC_DIR, and size of its page.
+const GICC_DIR: u64 = 0x1000;
+const GICC_DIR_SIZE: u64 = 0x1000;
+/// INTID in GICC_DIR.
+const GICC_DIR_INTID: u32 = 0x3ff;
 /// PSTATE.EL and, with AArch32, a mode that is EL0's only when zero below.
 const PSTATE_EL: u64 = 0xc;
 
@@ -47,21 +52,8 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
         return Resume::Same;
     };
     let boot = machine::boot_vm(machine, loaded.vm);
-    let distributor = ipa.wrapping_sub(boot.gicd_ipa);
-    if distributor < GICD_SIZE {
-        return gic(cpu, machine, abort, GicFrame::Distributor, distributor);
-    }
-    let redistributor = ipa.wrapping_sub(boot.gicr_ipa);
-    let frames = GICR_SIZE.wrapping_mul(u64::from(boot.vcpu_count));
-    if Gic::VERSION == 3 && redistributor < frames {
-        let target = vgic::gic_index((redistributor / GICR_SIZE) as usize);
-        return gic(
-            cpu,
-            machine,
-            abort,
-            GicFrame::Redistributor(target),
-            redistributor % GICR_SIZE,
-        );
+    if let Some((frame, offset)) = gic_frame(boot, ipa) {
+        return gic(cpu, machine, abort, frame, offset);
     }
     if loaded.has_channels
         && let Some(resume) = channel::access(cpu, machine, &loaded, abort, ipa)
@@ -94,6 +86,25 @@ fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
 pub(crate) enum GicFrame {
     Distributor,
     Redistributor(VcpuIndex),
+    /// The page of GICC_DIR, the only register there (Arm IHI 0048, 4.4.15).
+    Deactivate,
+}
+
+/// Finds the part of the virtual GIC at `ipa`, and the offset there.
+#[inline]
+fn gic_frame(boot: &BootVm, ipa: u64) -> Option<(GicFrame, u64)> {
+    let distributor = ipa.wrapping_sub(boot.gicd_ipa);
+    if distributor < GICD_SIZE {
+        return Some((GicFrame::Distributor, distributor));
+    }
+    let other = ipa.wrapping_sub(boot.gicr_ipa);
+    if Gic::VERSION == 2 {
+        let offset = other.wrapping_sub(GICC_DIR);
+        return (offset < GICC_DIR_SIZE).then_some((GicFrame::Deactivate, offset));
+    }
+    let target = vgic::gic_index((other / GICR_SIZE) as usize);
+    let frames = GICR_SIZE.wrapping_mul(u64::from(boot.vcpu_count));
+    (other < frames).then_some((GicFrame::Redistributor(target), other % GICR_SIZE))
 }
 
 /// Emulates an access to the virtual GIC.
@@ -121,6 +132,7 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
     let value = loaded.look_at_gic(cpu.data.list_registers, |gic, index, _| match frame {
         GicFrame::Distributor => gic.distributor_read(index, offset, size),
         GicFrame::Redistributor(target) => gic.redistributor_read(target, offset, size),
+        GicFrame::Deactivate => 0,
     });
     cpu.frame().set_reg(register, abort.extend(value));
     Resume::with_register(register)
@@ -139,6 +151,9 @@ fn gic_write(
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::MmioGic);
+    if let (GicFrame::Deactivate, 0) = (frame, offset) {
+        vgic::deactivate(cpu, machine, &loaded, value as u32 & GICC_DIR_INTID);
+    }
     vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         let synced = if shows_list_registers(offset) {
             gic.sync(index, lrs)
@@ -149,6 +164,7 @@ fn gic_write(
         synced.and(sampled).and(match frame {
             GicFrame::Distributor => gic.distributor_write(index, offset, size, value),
             GicFrame::Redistributor(target) => gic.redistributor_write(target, offset, size, value),
+            GicFrame::Deactivate => Kicks::NONE,
         })
     });
     vcpu::woke_somebody(cpu, machine, ExitReason::MmioGic)

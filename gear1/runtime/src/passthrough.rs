@@ -34,6 +34,8 @@ pub(crate) fn access(
         GicFrame::Redistributor(target) => {
             (passthrough::redistributor(offset, size), target.index())
         }
+        // All of its CPU interface is mapped.
+        GicFrame::Deactivate => (Behind::Nothing, loaded.index),
     };
     vcpu::skip_instruction();
     let is_sgi = behind == Behind::SendSgi;
@@ -128,6 +130,7 @@ impl Access<'_> {
                 vm.gic.distributor_read(index, offset, size)
             }
             GicFrame::Redistributor(target) => vm.gic.redistributor_read(target, offset, size),
+            GicFrame::Deactivate => 0,
         }
     }
 
@@ -142,11 +145,14 @@ impl Access<'_> {
             GicFrame::Redistributor(target) => {
                 vm.gic.redistributor_write(target, offset, size, value)
             }
+            GicFrame::Deactivate => return,
         };
         let routed = passthrough::routed(vm.gic.version(), offset, size);
         let (first, count) = match (frame, routed) {
             (GicFrame::Distributor, Some(routed)) => routed,
-            (GicFrame::Distributor | GicFrame::Redistributor(_), _) => return,
+            (GicFrame::Distributor | GicFrame::Redistributor(_) | GicFrame::Deactivate, _) => {
+                return;
+            }
         };
         // Bound: four fields.
         for intid in first..first.wrapping_add(count) {

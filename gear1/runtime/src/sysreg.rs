@@ -16,7 +16,6 @@ use gear1_core::idregs;
 use gear1_core::set_way::Step;
 use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
 use gear1_core::timer::PhysicalReg;
-use gear1_core::vgic::IntId;
 
 use crate::machine::{self, Cpu, Machine};
 use crate::{abort, log, passthrough, timer, vcpu, vgic};
@@ -167,10 +166,6 @@ fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume 
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::Sysreg);
-    if let Some(intid) = IntId::new(intid) {
-        vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
-            gic.sync(index, lrs).and(gic.deactivate(index, intid))
-        });
-    }
+    vgic::deactivate(cpu, machine, &loaded, intid);
     Resume::Same
 }

@@ -133,6 +133,15 @@ pub(crate) fn sample_timer(gic: &mut VmGic, index: VcpuIndex) -> Kicks {
     }
 }
 
+/// Ends the active state of an interrupt: the trapped ICC_DIR_EL1 or GICC_DIR of the loaded vCPU.
+pub(crate) fn deactivate(cpu: &Cpu, machine: &Machine, loaded: &Loaded, intid: u32) {
+    if let Some(intid) = IntId::new(intid) {
+        change_gic(cpu, machine, loaded, |gic, index, lrs| {
+            gic.sync(index, lrs).and(gic.deactivate(index, intid))
+        });
+    }
+}
+
 /// Deactivates the physical interrupts whose virtual ones the guest ended by register writes.
 pub(crate) fn deactivate_ended(gic: &mut VmGic, index: VcpuIndex) {
     // Bound: each call takes one of at most 512 interrupts out.

@@ -89,8 +89,8 @@ pub fn line_count() -> u32 {
     32 * ((read32(distributor() + register::TYPER) & 0x1f) + 1)
 }
 
-/// Sets up the distributor: all SPIs disabled.
-pub(crate) fn init(machine: &Machine) {
+/// Sets up the distributor, from whatever state: all SPIs disabled and idle.
+pub fn init(machine: &Machine) {
     let base = machine.gicd.start;
     DISTRIBUTOR.store(base, Relaxed);
     match machine.gic {
@@ -108,8 +108,8 @@ pub(crate) fn init(machine: &Machine) {
     cpu::wait_until(|| version() == Version::V2 || read32(base + register::CTLR) & RWP == 0);
 }
 
-/// Sets up this CPU's interrupts and interface: all disabled, no mask.
-pub(crate) fn init_cpu() {
+/// Sets up this CPU's interrupts and interface, from whatever state: all disabled and idle, no mask.
+pub fn init_cpu() {
     match version() {
         Version::V2 => {
             init_word(distributor(), 0, 0);
@@ -119,9 +119,11 @@ pub(crate) fn init_cpu() {
     }
 }
 
-/// Disables 32 interrupts, and gives them their group and priority.
+/// Disables 32 interrupts, makes them idle, and gives them their group and priority.
 fn init_word(frame: u64, word: u64, group: u32) {
-    write32(frame + register::ICENABLER + 4 * word, !0);
+    for clear in [register::ICENABLER, register::ICPENDR, register::ICACTIVER] {
+        write32(frame + clear + 4 * word, !0);
+    }
     write32(frame + register::IGROUPR + 4 * word, group);
     for four in 8 * word..8 * (word + 1) {
         write32(
@@ -157,6 +159,11 @@ pub fn enable(intid: u32) {
     if intid >= 32 {
         route(intid, cpu::index());
     }
+    enable_as_routed(intid);
+}
+
+/// Enables an interrupt; an SPI goes where it was sent before.
+pub fn enable_as_routed(intid: u32) {
     write_bit(register::ISENABLER, intid);
 }
 

@@ -104,6 +104,13 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "gic-states",
+        gicv2: true,
+        native: Some("gic_states"),
+        passes: 50,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "isolation",
         gicv2: true,
         native: Some("isolation"),

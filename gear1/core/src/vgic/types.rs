@@ -251,7 +251,7 @@ pub struct Maintenance {
     /// No list register is pending (NPIE).
     pub no_pending: bool,
     /// Active interrupts are in no list register: the guest's end of one shall come
-    /// (ICH_HCR_EL2.LRENPIE), and its ICC_DIR_EL1 shall trap (TDIR) into
+    /// (ICH_HCR_EL2.LRENPIE), and its ICC_DIR_EL1 shall trap (TDIR; GICC_DIR always does) into
     /// [`VmGic::deactivate`](super::VmGic::deactivate).
     pub deactivate: bool,
 }
@@ -267,7 +267,8 @@ pub trait ListRegisters {
     /// Returns a bit for each that is invalid and holds no EOI maintenance interrupt (ELRSR).
     fn empty_mask(&self) -> u32;
     /// Returns how many interrupts the guest ended since the last call that were in no list
-    /// register (EOIcount), and starts again from 0.
+    /// register (EOIcount), and starts again from 0. None in EOImode 1, where
+    /// [`VmGic::deactivate`](super::VmGic::deactivate) says so.
     fn take_lost_ends(&mut self) -> u32 {
         0
     }

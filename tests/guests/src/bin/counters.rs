@@ -69,6 +69,17 @@ fn main(machine: &Machine) {
         gic::Version::V3 => ExitReason::Sgi,
     };
     expect("sgi", sgi, COUNT, || repeat(send_and_end));
+    let before = stats::exits(ExitReason::Timer);
+    expect("timer", ExitReason::Timer, COUNT, || repeat(let_timer_fire));
+    let fired = stats::exits(ExitReason::Timer) - before;
+    report::equal("timer-exits", fired, COUNT);
+    for (name, reason) in [
+        ("sgi-without-gear2", sgi),
+        ("timer-without-gear2", ExitReason::Timer),
+        ("sysreg-without-gear2", ExitReason::Sysreg),
+    ] {
+        report::equal(name, stats::ticks_in_gear2(reason), 0);
+    }
     expect("wfi", ExitReason::Wfi, COUNT, || repeat(sleep));
     fp::enable();
     expect("fp-of-a-lone-user", ExitReason::Fp, 1, use_fp);
@@ -83,6 +94,17 @@ fn repeat(mut deed: impl FnMut()) {
 fn send_and_end() {
     gic::send_sgi(0, SGI);
     gic::end(gic::acknowledge());
+}
+
+/// One interrupt of the timer, acknowledged and ended.
+fn let_timer_fire() {
+    timer::arm(timer::now());
+    let mut acknowledged = gic::acknowledge();
+    while !gic::is_real(acknowledged) {
+        acknowledged = gic::acknowledge();
+    }
+    timer::disarm();
+    gic::end(acknowledged);
 }
 
 /// One WFI, whose wake-up is the timer.

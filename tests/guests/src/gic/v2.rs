@@ -59,6 +59,10 @@ pub fn write(register: u64, value: u32) {
 }
 
 pub(super) fn init_cpu() {
+    for four in 0..4 {
+        write32(distributor() + super::register::CPENDSGIR + 4 * four, !0);
+    }
+    write(register::APR0, 0);
     write(register::PMR, 0xff);
     write(register::BPR, 0);
     write(register::CTLR, ENABLE);

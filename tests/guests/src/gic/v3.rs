@@ -40,9 +40,18 @@ pub(super) fn init_cpu() {
     cpu::wait_until(|| read32(base + WAKER) & CHILDREN_ASLEEP == 0);
     init_word(base + SGI_FRAME, 0, !0);
     write_sysreg!("icc_sre_el1", 7);
+    write_sysreg!("icc_ap0r0_el1", 0);
+    write_sysreg!("icc_ap1r0_el1", 0);
+    write_sysreg!("icc_igrpen0_el1", 0);
     write_sysreg!("icc_pmr_el1", 0xff);
     write_sysreg!("icc_bpr1_el1", 0);
     write_sysreg!("icc_ctlr_el1", 0);
+    write_sysreg!("icc_igrpen1_el1", 1);
+}
+
+/// Lets both groups of interrupts through to this CPU.
+pub fn enable_groups() {
+    write_sysreg!("icc_igrpen0_el1", 1);
     write_sysreg!("icc_igrpen1_el1", 1);
 }
 

@@ -159,7 +159,7 @@ fn a_hardware_interrupt_is_linked_and_ended_by_the_guest() {
     assert_eq!(gic.take_ended(v(0)), None);
 }
 
-/// G1-GIC-006: the pending state of a masked timer is visible.
+/// G1-GIC-006, G1-GIC-011: the pending state of a masked timer is visible.
 #[test]
 fn a_disabled_hardware_interrupt_is_pending_and_keeps_its_link() {
     let mut gic = ready(GicVersion::V3, 1, 32);
@@ -176,6 +176,45 @@ fn a_disabled_hardware_interrupt_is_pending_and_keeps_its_link() {
     assert_eq!(gic.take_ended(v(0)), Some(id(27)));
     assert_eq!(gic.take_ended(v(0)), None);
     assert!(!gic.hw_active(v(0), id(27)));
+}
+
+/// G1-GIC-012: with ends in two steps, more active than list registers end in any order.
+#[test]
+fn ends_in_two_steps() {
+    for version in [GicVersion::V2, GicVersion::V3] {
+        let mut gic = ready(version, 1, 32);
+        let mut cpu = Fake::new(2);
+        for bit in 0..6 {
+            let _ = field_write(&mut gic, v(0), SET_PENDING, 1, 1 << bit);
+        }
+        let _ = gic.flush(v(0), &mut cpu);
+        for bit in 0..6 {
+            assert_eq!(cpu.acknowledge(), Some((id(32 + bit), 0)));
+            // The priority drops, the interrupt stays active.
+            cpu.running.pop();
+            let _ = gic.flush(v(0), &mut cpu);
+        }
+        for bit in [3, 0, 5, 1, 4, 2] {
+            let _ = gic.sync(v(0), &mut cpu);
+            let _ = gic.deactivate(v(0), id(32 + bit));
+            let _ = gic.flush(v(0), &mut cpu);
+            assert_eq!(field_read(&gic, v(0), SET_ACTIVE, 1) >> bit & 1, 0);
+        }
+        assert_eq!(field_read(&gic, v(0), SET_ACTIVE, 1), 0);
+        assert_eq!(cpu.listed().count(), 0);
+    }
+}
+
+/// G1-GIC-013: a GICv2 guest's Group 1 is in the list register.
+#[test]
+fn both_groups_of_a_gicv2() {
+    let mut gic = ready(GicVersion::V2, 1, 32);
+    let mut cpu = Fake::new(4);
+    let _ = field_write(&mut gic, v(0), 0x80, 1, 0b10);
+    let _ = field_write(&mut gic, v(0), SET_PENDING, 1, 0b11);
+    let _ = gic.flush(v(0), &mut cpu);
+    let group1 = |number: u32| cpu.find(number).map(|lr| lr.group1);
+    assert_eq!((group1(32), group1(33)), (Some(false), Some(true)));
 }
 
 /// G1-GIC-006: writing ICACTIVER or ICPENDR ends the physical interrupt as well.
