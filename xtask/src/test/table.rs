@@ -111,6 +111,30 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "gic-smp",
+        gicv2: true,
+        native: Some("gic_smp"),
+        cpus: 4,
+        timeout_s: 120,
+        passes: 8,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "gic-smp-8",
+        gicv2: true,
+        timeout_s: 120,
+        passes: 8,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "gic-stress",
+        gicv2: true,
+        timeout_s: 120,
+        guests: 2,
+        passes: 30,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "isolation",
         gicv2: true,
         native: Some("isolation"),

@@ -1,0 +1,313 @@
+//! Interrupts among all CPUs of a machine with one to eight: SGIs in every form from each to each,
+//! rounds in which all send to all, a token that goes round, shared interrupts routed to each.
+//!
+//! CPU 0 gives the orders and checks. Interrupts stay masked: each CPU acknowledges by hand and
+//! sleeps in WFI, so a lost one is seen as such.
+#![no_std]
+#![no_main]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use test_guests::gic::{self, Version, register};
+use test_guests::mmio::write8;
+use test_guests::{MAX_CPUS, Machine, check, cpu, guest, psci, report, say, timer};
+
+guest!(
+    main,
+    irq = test_guests::exception::ignore,
+    other_cpu = other
+);
+
+/// SGI by which CPU 0 gives orders, and the others tell it that they did something.
+const ORDER: u32 = 15;
+/// SGI that goes round.
+const TOKEN: u32 = 14;
+const LAPS: u32 = 20;
+/// SGI of the rounds in which all send to all.
+const ROUND: u32 = 13;
+const ROUNDS: u64 = 50;
+/// SGIs that are counted.
+const COUNTED: u32 = 13;
+const SPI: u32 = 130;
+/// After so long something is lost.
+const LOST_US: u64 = 20_000_000;
+/// How long what must not come is waited for.
+const PATIENCE_US: u64 = 20;
+
+/// What a CPU is told to do: the lower byte of an order; above it an SGI, and a mask of targets.
+mod order {
+    pub(super) const SEND: u64 = 1;
+    pub(super) const SEND_TO_OTHERS: u64 = 2;
+    pub(super) const ROUNDS: u64 = 3;
+    pub(super) const SGI: u32 = 8;
+    pub(super) const TARGETS: u32 = 16;
+}
+
+struct Cpu {
+    order: AtomicU64,
+    /// How often each SGI came; and behind them `SPI`.
+    counts: [AtomicU32; COUNTED as usize + 1],
+    /// Who sent the last SGI, as GICC_IAR tells.
+    sender: AtomicU32,
+    /// The last round that this CPU has begun.
+    round: AtomicU64,
+}
+
+static CPUS: [Cpu; MAX_CPUS] = [const {
+    Cpu {
+        order: AtomicU64::new(0),
+        counts: [const { AtomicU32::new(0) }; COUNTED as usize + 1],
+        sender: AtomicU32::new(0),
+        round: AtomicU64::new(0),
+    }
+}; MAX_CPUS];
+static CPU_COUNT: AtomicU32 = AtomicU32::new(0);
+static ON: AtomicU32 = AtomicU32::new(1);
+static LAPS_DONE: AtomicU32 = AtomicU32::new(0);
+static ROUNDS_DONE: AtomicU32 = AtomicU32::new(0);
+static LOST: AtomicU32 = AtomicU32::new(0);
+
+fn main(machine: &Machine) {
+    let cpus = machine.cpus;
+    say!("{cpus} CPUs");
+    CPU_COUNT.store(cpus as u32, Ordering::Relaxed);
+    prepare();
+    (1..cpus).for_each(|cpu| _ = psci::cpu_on(cpu));
+    let all_on = wait_for(|| ON.load(Ordering::Acquire) as usize == cpus);
+    check!("all-on", all_on, "{ON:?}");
+    each_to_each(cpus);
+    each_to_others(cpus);
+    lists(cpus);
+    token(cpus);
+    rounds(cpus);
+    routes(machine);
+    let lost = LOST.load(Ordering::Relaxed);
+    check!("no-wake-up-lost", lost == 0, "{lost}");
+}
+
+fn prepare() {
+    (0..16).for_each(gic::enable);
+    gic::enable(timer::INTID);
+    gic::set_edge(SPI, true);
+}
+
+fn other(me: usize) {
+    prepare();
+    ON.fetch_add(1, Ordering::Release);
+    tell(me);
+    loop {
+        poll(me);
+        match CPUS[me].order.swap(0, Ordering::Acquire) {
+            0 => cpu::wfi(),
+            order => obey(me, order),
+        }
+    }
+}
+
+/// Wakes CPU 0, which waits for what `me` has done.
+fn tell(me: usize) {
+    if me != 0 {
+        gic::send_sgi(0, ORDER);
+    }
+}
+
+fn next(me: usize) -> usize {
+    (me + 1) % CPU_COUNT.load(Ordering::Relaxed) as usize
+}
+
+/// Takes all that is due.
+fn poll(me: usize) {
+    loop {
+        let acknowledged = gic::acknowledge();
+        if !gic::is_real(acknowledged) {
+            return;
+        }
+        let intid = gic::intid(acknowledged);
+        match intid {
+            timer::INTID => {
+                timer::disarm();
+                LOST.fetch_add(1, Ordering::Relaxed);
+            }
+            SPI => _ = CPUS[me].counts[COUNTED as usize].fetch_add(1, Ordering::Release),
+            sgi if sgi < COUNTED => {
+                CPUS[me].sender.store(acknowledged >> 10, Ordering::Relaxed);
+                CPUS[me].counts[intid as usize].fetch_add(1, Ordering::Release);
+            }
+            TOKEN => pass_on(me),
+            _ => {}
+        }
+        gic::end(acknowledged);
+        tell(me);
+    }
+}
+
+fn pass_on(me: usize) {
+    if me != 0 || LAPS_DONE.fetch_add(1, Ordering::Relaxed) + 1 < LAPS {
+        gic::send_sgi(next(me), TOKEN);
+    }
+}
+
+fn obey(me: usize, order: u64) {
+    let sgi = (order >> order::SGI & 0xff) as u32;
+    match order & 0xff {
+        order::SEND => gic::send_sgi_to((order >> order::TARGETS) as u8, sgi),
+        order::SEND_TO_OTHERS => gic::send_sgi_to_others(sgi),
+        _ => meet(me),
+    }
+}
+
+/// Begins each round, tells all others, and sleeps until all have begun it.
+fn meet(me: usize) {
+    let cpus = &CPUS[..CPU_COUNT.load(Ordering::Relaxed) as usize];
+    for round in 1..=ROUNDS {
+        CPUS[me].round.store(round, Ordering::Release);
+        gic::send_sgi_to_others(ROUND);
+        let all_there = || {
+            cpus.iter()
+                .all(|cpu| cpu.round.load(Ordering::Acquire) >= round)
+        };
+        timer::arm(timer::now() + timer::from_us(LOST_US));
+        while !all_there() {
+            cpu::wfi();
+            poll(me);
+        }
+        timer::disarm();
+    }
+    ROUNDS_DONE.fetch_add(1, Ordering::Release);
+    tell(me);
+}
+
+/// Makes a CPU do something.
+fn give(to: usize, order: u64) {
+    if to == 0 {
+        return obey(0, order);
+    }
+    CPUS[to].order.store(order, Ordering::Release);
+    gic::send_sgi(to, ORDER);
+}
+
+/// Waits until `condition` holds, but not for ever; takes what comes to CPU 0.
+fn wait_for(condition: impl Fn() -> bool) -> bool {
+    let end = timer::now() + timer::from_us(LOST_US);
+    loop {
+        poll(0);
+        if condition() {
+            return true;
+        }
+        if timer::now() >= end {
+            return false;
+        }
+        timer::arm(end);
+        cpu::wfi();
+        timer::disarm();
+    }
+}
+
+/// Tells whether interrupt `index` of those that are counted comes once to each CPU of `mask`, and to
+/// no other.
+fn arrives(index: u32, mask: u8) -> bool {
+    let count = |cpu: &Cpu| cpu.counts[index as usize].load(Ordering::Acquire);
+    let has_come = wait_for(|| {
+        let mut targets = CPUS.iter().enumerate();
+        targets.all(|(cpu, state)| mask >> cpu & 1 == 0 || count(state) != 0)
+    });
+    timer::delay_us(PATIENCE_US);
+    poll(0);
+    let mut exact = has_come;
+    for (cpu, state) in CPUS.iter().enumerate() {
+        let taken = state.counts[index as usize].swap(0, Ordering::Acquire);
+        exact &= taken == u32::from(mask >> cpu & 1);
+    }
+    exact
+}
+
+fn everybody(cpus: usize) -> u8 {
+    (0xff_u16 >> (8 - cpus)) as u8
+}
+
+fn each_to_each(cpus: usize) {
+    let mut wrong = 0;
+    let mut wrong_sender = 0;
+    for from in 0..cpus {
+        for (to, target) in CPUS.iter().enumerate().take(cpus) {
+            let sgi = (from * cpus + to) as u32 % COUNTED;
+            let list = 1 << (to as u32 + order::TARGETS);
+            give(from, order::SEND | u64::from(sgi) << order::SGI | list);
+            wrong += u32::from(!arrives(sgi, 1 << to));
+            let sender = target.sender.load(Ordering::Relaxed) as usize;
+            let expected = if gic::version() == Version::V2 {
+                from
+            } else {
+                0
+            };
+            wrong_sender += u32::from(sender != expected);
+        }
+    }
+    report::equal("each-to-each", (wrong, wrong_sender), (0, 0));
+}
+
+fn each_to_others(cpus: usize) {
+    let wrong = (0..cpus).filter(|&from| {
+        let sgi = from as u32;
+        give(from, order::SEND_TO_OTHERS | u64::from(sgi) << order::SGI);
+        !arrives(sgi, everybody(cpus) & !(1 << from))
+    });
+    report::equal("each-to-others", wrong.count(), 0);
+}
+
+/// Lists of targets, those with absent CPUs included.
+fn lists(cpus: usize) {
+    let wrong = (0..=255_u8).step_by(7).filter(|&mask| {
+        let from = usize::from(mask) % cpus;
+        let sgi = u32::from(mask) % COUNTED;
+        let list = u64::from(mask) << order::TARGETS;
+        give(from, order::SEND | u64::from(sgi) << order::SGI | list);
+        !arrives(sgi, mask & everybody(cpus))
+    });
+    report::equal("lists", wrong.count(), 0);
+}
+
+fn token(cpus: usize) {
+    gic::send_sgi(next(0), TOKEN);
+    let is_round = wait_for(|| LAPS_DONE.load(Ordering::Relaxed) >= LAPS);
+    check!("token", is_round, "{LAPS_DONE:?} laps of {cpus} CPUs");
+}
+
+fn rounds(cpus: usize) {
+    (0..cpus).rev().for_each(|cpu| give(cpu, order::ROUNDS));
+    let all_done = wait_for(|| ROUNDS_DONE.load(Ordering::Acquire) as usize == cpus);
+    check!("rounds", all_done, "{ROUNDS_DONE:?} CPUs got through");
+}
+
+/// A shared interrupt goes to the CPU that it is routed to, also while it is pending; with several
+/// targets (GICv2) to one of them.
+fn routes(machine: &Machine) {
+    let cpus = machine.cpus;
+    gic::enable(SPI);
+    let mut wrong = 0;
+    for to in (0..cpus).chain((0..cpus).rev()) {
+        gic::route(SPI, to);
+        gic::set_pending(SPI, true);
+        wrong += u32::from(!arrives(COUNTED, 1 << to));
+        gic::disable(SPI);
+        gic::set_pending(SPI, true);
+        gic::route(SPI, cpus - 1 - to);
+        gic::enable_as_routed(SPI);
+        wrong += u32::from(!arrives(COUNTED, 1 << (cpus - 1 - to)));
+    }
+    report::equal("routes", wrong, 0);
+    if gic::version() == Version::V2 && machine.gearv {
+        // QEMU's delivers it to each.
+        let targets = gic::distributor() + register::ITARGETSR + u64::from(SPI);
+        write8(targets, everybody(cpus));
+        let spi = |cpu: &Cpu| cpu.counts[COUNTED as usize].load(Ordering::Acquire);
+        let sum = || CPUS.iter().map(spi).sum::<u32>();
+        let once_each = (1..=20).all(|count| {
+            gic::set_pending(SPI, true);
+            let came = wait_for(|| sum() >= count);
+            timer::delay_us(PATIENCE_US);
+            came && sum() == count
+        });
+        check!("one-of-many", once_each, "{}", sum());
+    }
+}
