@@ -482,6 +482,10 @@ fn console_cases() -> Vec<Case> {
             "M-CON-001: /vms/linux/console: "
         ),
         (interrupt(31), "M-CON-002: /vms/linux/console: interrupt: "),
+        (
+            real_time().set("/vms/rt/console", "interrupt", cells(&[40])),
+            "M-CON-004: /vms/rt: console: "
+        ),
         (interrupt(512), "M-CON-002: /vms/linux/console: interrupt: "),
         (
             address(0x5fff_f000).set(VM, "memory-address", cells(&[0x5000_0000])),
