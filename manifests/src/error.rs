@@ -159,6 +159,15 @@ rules! {
         "choose another virtio-address";
     VirtioInterrupt = "M-VIO-010", "the console has the interrupt of a virtio device",
         "choose another one: those from 48 on are the virtio devices'";
+
+    UnknownPeer = "M-FFA-001", "this is no other VM of the manifest",
+        "write the name of a VM that this one may share memory with";
+    PeerIsServed = "M-FFA-002",
+        "a VM with virtio devices cannot share memory: the device VM sees all of it",
+        "take it out of ffa-peers, or remove its virtio devices";
+    PeerIsRealTime = "M-FFA-003",
+        "a real-time VM cannot share memory: it would wait for the other VM",
+        "take it out of ffa-peers";
 }
 
 /// Nodes of a manifest are at most this deep.

@@ -32,8 +32,8 @@ pub use error::{Found, ManifestError, NodePath, Refused, Rule};
 pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
 pub use list::List;
 pub use model::{
-    Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Payload,
-    Privilege, Region, Restart, VirtioDevice, VirtioKind, Vm, VmKind,
+    Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names,
+    Payload, Privilege, Region, Restart, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 pub use read::read;
 pub use rules::{Board, check_board, validate};

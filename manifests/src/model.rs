@@ -38,6 +38,14 @@ impl<'a> Manifest<'a> {
         self.vms.iter().filter(has_any)
     }
 
+    /// Returns the VMs that `vm` may share memory with: those that it names, and those that name it.
+    pub fn peers(&self, vm: &Vm<'a>) -> impl Iterator<Item = &Vm<'a>> {
+        let names = |one: &Vm<'_>, other: &Vm<'_>| one.peers.iter().any(|name| name == other.name);
+        self.vms
+            .iter()
+            .filter(move |other| other.id != vm.id && (names(vm, other) || names(other, vm)))
+    }
+
     /// Returns the CPUs that Gear2 runs on: those that `/gear2` names, else all of the machine's
     /// that no real-time VM owns.
     #[must_use]
@@ -145,6 +153,8 @@ pub struct Vm<'a> {
     pub window_ipa: u64,
     /// Where the VM sees the registers of its virtio devices: one page.
     pub virtio_ipa: u64,
+    /// The VMs that it names as those it may share memory with; see [`Manifest::peers`].
+    pub peers: Names<'a>,
 }
 
 impl Vm<'_> {
@@ -160,6 +170,18 @@ impl Vm<'_> {
     pub const fn window(&self) -> Region {
         let start = self.window_ipa;
         Region::new(start, start.saturating_add(Self::WINDOW_SIZE))
+    }
+}
+
+/// Names, one behind the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Names<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Names<'a> {
+    /// Iterates over the names.
+    pub fn iter(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let text = core::str::from_utf8(self.0).unwrap_or("");
+        text.split_terminator('\0')
     }
 }
 

@@ -7,8 +7,8 @@ use crate::blob::{Blob, Node, Property};
 use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
-    Console, CpuList, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Payload, Privilege,
-    Restart, VirtioDevice, VirtioKind, Vm, VmKind,
+    Console, CpuList, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload,
+    Privilege, Restart, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::rules;
@@ -49,6 +49,7 @@ const VM_PROPERTIES: &[&str] = &[
     "devices",
     "window-address",
     "virtio-address",
+    "ffa-peers",
 ];
 const VM_NODES: &[&str] = &["console", "virtio"];
 const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only"];
@@ -248,7 +249,8 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         gic: vm
             .choice("gic", GIC_MODES, report)
             .unwrap_or(GicMode::Emulated),
-        devices: vm.patterns("devices", report).unwrap_or_default(),
+        devices: DevicePatterns(vm.texts("devices", report)),
+        peers: Names(vm.texts("ffa-peers", report)),
         window_ipa: vm
             .long("window-address", report)
             .unwrap_or(Vm::DEFAULT_WINDOW),
@@ -426,13 +428,13 @@ impl<'a> Section<'a> {
         self.typed(name, report, Property::text)
     }
 
-    /// Reads one or more strings.
-    fn patterns(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<DevicePatterns<'a>> {
-        self.typed(name, report, |property| {
+    /// Reads one or more strings, each with its end.
+    fn texts(&self, name: &str, report: &mut Report<'_, 'a>) -> &'a [u8] {
+        let value = self.typed(name, report, |property| {
             let text = core::str::from_utf8(property.value).ok()?;
-            text.ends_with('\0')
-                .then_some(DevicePatterns(property.value))
-        })
+            text.ends_with('\0').then_some(property.value)
+        });
+        value.unwrap_or_default()
     }
 
     /// Reads a property that is either there, without a value, or not.

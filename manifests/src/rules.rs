@@ -82,6 +82,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
         check_console(vm, report);
         check_device_vm(vm, report);
         check_virtio(manifest, vm, complete, report);
+        check_peers(manifest, vm, complete, report);
         for other in manifest.vms.iter().take(index) {
             check_pair(vm, other, report);
         }
@@ -90,6 +91,31 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
 
 fn error<'a>(rule: Rule, vm: &Vm<'a>, property: &'static str) -> ManifestError<'a> {
     ManifestError::at_property(rule, NodePath::vm(vm.name), property)
+}
+
+/// Judges whom a VM names as its peers; a VM that was left out may be one of them.
+fn check_peers<'a>(
+    manifest: &Manifest<'a>,
+    vm: &Vm<'a>,
+    complete: bool,
+    report: &mut Report<'_, 'a>,
+) {
+    let is_served = |vm: &Vm<'_>| manifest.virtio_of(vm.id).next().is_some();
+    let is_real_time = |vm: &Vm<'_>| vm.kind == VmKind::RealTime;
+    for name in vm.peers.iter() {
+        let place = |rule| error(rule, vm, "ffa-peers").found(Found::Text(name));
+        let mut others = manifest.vms.iter().filter(|other| other.id != vm.id);
+        match others.find(|other| other.name == name) {
+            Some(other) if is_served(other) || is_served(vm) => {
+                report.error(place(Rule::PeerIsServed).conflicts(NodePath::vm(other.name)));
+            }
+            Some(other) if is_real_time(other) || is_real_time(vm) => {
+                report.error(place(Rule::PeerIsRealTime).conflicts(NodePath::vm(other.name)));
+            }
+            None if complete || name == vm.name => report.error(place(Rule::UnknownPeer)),
+            Some(_) | None => {}
+        }
+    }
 }
 
 fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {

@@ -20,6 +20,9 @@ pub const MAX_CHANNELS: usize = 128;
 /// Most emulated PL061 blocks.
 pub const MAX_PL061: usize = 5;
 
+/// Stage-2 tables, and lists of ranges, that a VM which may share memory can take after boot.
+pub const SHARING_TABLES: u64 = 32;
+
 /// What a store to a channel's address does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
@@ -191,6 +194,8 @@ pub struct BootVm {
     pub first_channel: u16,
     /// Number of channels.
     pub channel_count: u16,
+    /// VMs that it may share memory with by FF-A calls: bit per `VmId`.
+    pub peers: u16,
     /// Already loaded by init.
     pub loaded: bool,
     /// Real-time VMs only: its SYSTEM_OFF powers the machine off.

@@ -17,6 +17,9 @@ macro_rules! index_type {
         pub struct $name(u16);
 
         impl $name {
+            /// The one with index 0.
+            pub const FIRST: Self = Self(0);
+
             /// Returns the identifier for `index`, or `None` when it is beyond
             /// the fixed limit.
             pub const fn new(index: usize) -> Option<Self> {

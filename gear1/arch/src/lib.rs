@@ -37,6 +37,8 @@ pub mod gicv3;
 #[cfg(target_arch = "aarch64")]
 pub mod mmio;
 #[cfg(target_arch = "aarch64")]
+pub mod pool;
+#[cfg(target_arch = "aarch64")]
 pub mod regs;
 #[cfg(target_arch = "aarch64")]
 pub mod root;

@@ -1,6 +1,6 @@
 //! Locks and cells for state that several CPUs reach.
 //!
-//! Lock order: an emulated PL061's lock, then its VM's; never two VMs'.
+//! Lock order: that over shared memory, or an emulated PL061's; then a VM's; never two VMs'.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

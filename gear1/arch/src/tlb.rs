@@ -15,6 +15,16 @@ pub fn invalidate_current_vmid() {
     barrier::isb();
 }
 
+/// The same for every VMID: for a VM whose VMID is not in VTTBR_EL2, where installing it would let
+/// another VM's stage 1 be walked under it (errata 1319367, 1319537).
+pub fn invalidate_all_vmids() {
+    barrier::dsb_ishst();
+    // SAFETY: as above.
+    unsafe { asm!("tlbi alle1is", options(nostack, preserves_flags)) };
+    barrier::dsb_ish();
+    barrier::isb();
+}
+
 /// Invalidates all stage-1 and stage-2 entries of EL1 and EL0 on this CPU.
 pub fn invalidate_guests_local() {
     barrier::dsb_nsh();

@@ -1,5 +1,5 @@
-//! Loading a VM through windows, the only way the runtime reaches a guest's memory and a guest's
-//! devices. Each CPU has two (source and destination) of 64 KiB; what they map changes, and is
+//! Windows, the only way the runtime reaches a guest's memory and a guest's devices: to load a VM,
+//! and for what changes hands. Each CPU has two (source and destination) of 64 KiB; what they map changes, and is
 //! nothing between two uses.
 
 use core::ptr;
@@ -44,6 +44,11 @@ fn entry(cpu: CpuIndex, side: Side, page: u64) -> *mut u64 {
     table.wrapping_add(index.wrapping_mul(8)) as *mut u64
 }
 
+/// Returns how many pages a window maps.
+fn pages(offset: u64, size: u64) -> u64 {
+    offset.wrapping_add(size).div_ceil(PAGE_SIZE).min(PAGES)
+}
+
 impl Window {
     /// Maps `size` bytes at the physical address `pa`, as far as they fit. The
     /// caller runs on `cpu` and has no other window on this side.
@@ -56,13 +61,10 @@ impl Window {
         } else {
             PAGE
         };
-        for page in 0..PAGES {
+        for page in 0..pages(offset, size) {
             let descriptor = base.wrapping_add(page.wrapping_mul(PAGE_SIZE)) | attributes;
-            let used = page.wrapping_mul(PAGE_SIZE) < offset.wrapping_add(size);
             // SAFETY: the entry lies in this CPU's window table, which init mapped.
-            unsafe {
-                ptr::write_volatile(entry(cpu, side, page), if used { descriptor } else { 0 })
-            };
+            unsafe { ptr::write_volatile(entry(cpu, side, page), descriptor) };
         }
         // The entries were invalid before: no break-before-make is due, only visibility.
         barrier::dsb_ishst();
@@ -135,13 +137,69 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        let used = self.offset.wrapping_add(self.size).div_ceil(PAGE_SIZE);
-        for page in 0..used.min(PAGES) {
+        for page in 0..pages(self.offset, self.size) {
             // SAFETY: as in `map`.
             unsafe { ptr::write_volatile(entry(self.cpu, self.side, page), 0) };
             tlb::invalidate_el2_page(self.page_address(page));
         }
     }
+}
+
+/// A page of a VM's memory, which its guest may be changing.
+#[derive(Debug)]
+pub struct GuestPage(Window);
+
+impl GuestPage {
+    /// Maps the page at `pa` on `cpu`, which runs this, if it is memory of a VM.
+    #[must_use]
+    pub fn map(cpu: CpuIndex, boot: &BootInfo, pa: u64) -> Option<Self> {
+        is_guest_memory(boot, pa, PAGE_SIZE)
+            .then(|| Self(Window::map(cpu, Side::Destination, pa, PAGE_SIZE)))
+    }
+
+    fn byte(&self, offset: u64) -> *mut u8 {
+        self.0.address().wrapping_add(offset % PAGE_SIZE) as *mut u8
+    }
+
+    /// Copies bytes out, from `offset` on.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) {
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            let at = self.byte(offset.wrapping_add(at as u64));
+            // SAFETY: the offset lies in the page, which is mapped; volatile, for a guest may be
+            // writing.
+            *byte = unsafe { at.read_volatile() };
+        }
+    }
+
+    /// Copies bytes in, from `offset` on.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        for (at, byte) in bytes.iter().enumerate() {
+            let at = self.byte(offset.wrapping_add(at as u64));
+            // SAFETY: as in `read`; the page is mapped writable.
+            unsafe { at.write_volatile(*byte) };
+        }
+    }
+}
+
+/// Tells whether all of the range is memory of one VM.
+fn is_guest_memory(boot: &BootInfo, pa: u64, size: u64) -> bool {
+    let mut regions = boot.vms.iter().flat_map(|vm| &vm.regions);
+    regions.any(|region| {
+        let offset = pa.wrapping_sub(region.pa);
+        offset < region.size && size <= region.size.wrapping_sub(offset)
+    })
+}
+
+/// Wipes, if `zero`, and cleans memory of a VM, at most a window's size.
+pub fn clean_guest_memory(cpu: CpuIndex, boot: &BootInfo, pa: u64, size: u64, zero: bool) {
+    if !is_guest_memory(boot, pa, size) {
+        return;
+    }
+    let window = Window::map(cpu, Side::Destination, pa, size);
+    if zero {
+        window.zero();
+    }
+    window.clean();
 }
 
 /// Returns the physical address of the byte `progress` of the regions, and how many bytes of its

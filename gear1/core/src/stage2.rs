@@ -6,7 +6,7 @@
 //! inner-shareable, so that Gear2 with `HCR_EL2.DC` is coherent with its owner.
 
 use crate::addr::{Ipa, Pa};
-use crate::table::{Level, MapError, Span, TABLE_SIZE, TableMemory, Tables};
+use crate::table::{Level, LiveTables, MapError, Slot, Span, TABLE_SIZE, TableMemory, Tables};
 
 /// The largest PARange that is used: 48 bits.
 const PA_RANGE_48: u64 = 5;
@@ -22,6 +22,13 @@ const ACCESSED: u64 = 1 << 10;
 const NEVER_EXECUTE: u64 = 1 << 54;
 const STATE_SHIFT: u32 = 55;
 const STATE_MASK: u64 = 0xf;
+/// In descriptors that are not valid: which transaction the page belongs to.
+const TAG_SHIFT: u32 = 59;
+const VALID: u64 = 1;
+const PAGE: u64 = 0b11;
+const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+/// What an edit keeps of a descriptor.
+const ADDRESS_AND_RIGHTS: u64 = !(STATE_MASK << STATE_SHIFT | 0x1f << TAG_SHIFT | VALID);
 
 /// VTCR_EL2 beside T0SZ, SL0 and PS: RES1, write-back inner-shareable walks, 4 KiB granule, 8-bit
 /// VMIDs.
@@ -80,6 +87,25 @@ impl Geometry {
         (limit <= geometry.limit()).then_some(geometry)
     }
 
+    /// Returns the shape that this VTCR_EL2, which [`vtcr`](Self::vtcr) returned, describes.
+    #[must_use]
+    pub const fn from_vtcr(vtcr: u64) -> Self {
+        let bits = 64_u64.wrapping_sub(vtcr & 0x3f);
+        let (start, root_tables) = if vtcr >> 6 & 0b11 == 2 {
+            (Level::L0, 1)
+        } else {
+            // 39 bits are one table at level 1.
+            let roots = 1_u64.wrapping_shl(bits.saturating_sub(39) as u32);
+            (Level::L1, roots)
+        };
+        Self {
+            pa_range: vtcr >> 16 & 7,
+            bits,
+            start,
+            root_tables,
+        }
+    }
+
     /// Returns VTCR_EL2.
     #[must_use]
     pub const fn vtcr(&self) -> u64 {
@@ -122,7 +148,8 @@ pub enum Memory {
     Device,
 }
 
-/// Who else may use a page (DESIGN 4). Kept in bits 58:55 of its descriptor.
+/// Whose a page is and who may use it (DESIGN 4), from the view of the VM whose descriptor says
+/// it. Kept in bits 58:55 of the descriptor. Who changes it, and when: [`crate::ownership`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum PageState {
@@ -130,8 +157,16 @@ pub enum PageState {
     Owned = 1,
     /// The VM that it is mapped in, its owner, has shared it.
     SharedOwned = 2,
-    /// Its owner has shared it with the VM that it is mapped in.
+    /// Its owner has shared it with, or lent it to, the VM that it is mapped in.
     SharedBorrowed = 3,
+    /// The VM owns it and has lent it: not mapped.
+    Lent = 4,
+    /// The VM has donated it: not mapped.
+    Donated = 5,
+    /// It was donated to the VM that it is mapped in.
+    Received = 6,
+    /// Owned by the VM that it is mapped in, and one of its two FF-A buffers.
+    Buffer = 7,
 }
 
 impl PageState {
@@ -140,8 +175,97 @@ impl PageState {
             1 => Some(Self::Owned),
             2 => Some(Self::SharedOwned),
             3 => Some(Self::SharedBorrowed),
+            4 => Some(Self::Lent),
+            5 => Some(Self::Donated),
+            6 => Some(Self::Received),
+            7 => Some(Self::Buffer),
             _ => None,
         }
+    }
+
+    /// Returns the state that a descriptor says.
+    #[cfg(test)]
+    pub(crate) const fn of(descriptor: u64) -> Option<Self> {
+        Self::from_bits(descriptor >> STATE_SHIFT & STATE_MASK)
+    }
+
+    /// Tells whether the VM can use the page.
+    const fn is_mapped(self) -> bool {
+        match self {
+            Self::Lent | Self::Donated => false,
+            Self::Owned
+            | Self::SharedOwned
+            | Self::SharedBorrowed
+            | Self::Received
+            | Self::Buffer => true,
+        }
+    }
+
+    /// Tells whether this is the state of the page `descriptor`, and if it is not mapped, whether
+    /// it belongs to the transaction `tag`.
+    const fn describes(self, descriptor: u64, tag: u8) -> bool {
+        let state = descriptor >> STATE_SHIFT & STATE_MASK;
+        let valid = descriptor & VALID != 0;
+        state == self as u64
+            && valid == self.is_mapped()
+            && (valid || descriptor >> TAG_SHIFT == tag as u64)
+    }
+}
+
+/// A change of one page's descriptor: what it must be, and what it becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The state that the page must be in; `None`: nothing is there.
+    pub from: Option<PageState>,
+    /// The state that it gets; `None`: nothing is there any more.
+    pub to: Option<PageState>,
+    /// What may be done with a page that is mapped where nothing was.
+    pub rights: Attributes,
+    /// Which transaction a page that is not mapped belongs to, below 32.
+    pub tag: u8,
+}
+
+impl Edit {
+    /// Returns the edit that undoes this one.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            from: self.to,
+            to: self.from,
+            ..self
+        }
+    }
+
+    /// Tells whether the edit leaves what may be cached in TLBs.
+    #[must_use]
+    pub const fn takes_rights(&self) -> bool {
+        let was = match self.from {
+            Some(from) => from.is_mapped(),
+            None => false,
+        };
+        let is = match self.to {
+            Some(to) => to.is_mapped(),
+            None => false,
+        };
+        was && !is
+    }
+
+    /// Returns the new descriptor of the page at `pa`, or `None` if `old` is not what it must be.
+    fn apply(&self, old: u64, pa: Pa) -> Option<u64> {
+        let base = match self.from {
+            None if old == 0 => pa.get() | self.rights.bits() | PAGE,
+            Some(from) if old & ADDRESS == pa.get() && from.describes(old, self.tag) => old,
+            None | Some(_) => return None,
+        };
+        let Some(to) = self.to else {
+            return Some(0);
+        };
+        let base = base & ADDRESS_AND_RIGHTS | (to as u64) << STATE_SHIFT;
+        Some(if to.is_mapped() {
+            base | VALID
+        } else {
+            base | u64::from(self.tag) << TAG_SHIFT
+        })
     }
 }
 
@@ -270,6 +394,53 @@ impl Stage2 {
             size,
         };
         self.0.map(memory, span, attributes.bits())
+    }
+
+    /// Changes the page at `ipa`, which is `pa`. `false`: it is not as it must be. What is refused
+    /// changes no page, but may leave tables that [`tidy`](Self::tidy) takes away.
+    pub fn edit<T: LiveTables>(
+        &self,
+        memory: &mut T,
+        ipa: Ipa,
+        pa: Pa,
+        edit: &Edit,
+    ) -> Result<bool, MapError> {
+        // What is not there needs no table to be refused.
+        if edit.from.is_some() && self.0.slot(memory, ipa.get()).descriptor == 0 {
+            return Ok(false);
+        }
+        let Slot {
+            table,
+            index,
+            descriptor,
+            ..
+        } = self.0.page(memory, ipa.get())?;
+        let Some(new) = edit.apply(descriptor, pa) else {
+            return Ok(false);
+        };
+        memory.write(table, index, new);
+        Ok(true)
+    }
+
+    /// Returns the level of what stands for `ipa`, and its descriptor.
+    #[cfg(test)]
+    pub(crate) fn descriptor<T: TableMemory>(&self, memory: &T, ipa: Ipa) -> (u64, u64) {
+        let slot = self.0.slot(memory, ipa.get());
+        (slot.level.size(), slot.descriptor)
+    }
+
+    /// Takes tables away around `ipa` that are not needed any more.
+    pub fn tidy<T: LiveTables>(&self, memory: &mut T, ipa: Ipa) {
+        self.0.tidy(memory, ipa.get());
+    }
+
+    /// Returns the transaction that the page at `ipa` belongs to, if it is in `state`, which is
+    /// one of those that are not mapped.
+    #[must_use]
+    pub fn tag<T: TableMemory>(&self, memory: &T, ipa: Ipa, state: PageState) -> Option<u8> {
+        let descriptor = self.0.slot(memory, ipa.get()).descriptor;
+        let tag = (descriptor >> TAG_SHIFT) as u8;
+        (descriptor & VALID == 0 && state.describes(descriptor, tag)).then_some(tag)
     }
 
     /// Returns what maps `ipa`.

@@ -37,6 +37,15 @@ pub trait TableMemory {
     fn available(&self) -> usize;
 }
 
+/// Tables that some CPU may be walking, or hold cached translations of.
+pub trait LiveTables: TableMemory {
+    /// Takes back a table that no descriptor points to and no CPU has cached.
+    fn free(&mut self, table: Pa);
+    /// Makes the writes so far seen by every walk, and forgets, on every CPU, what was cached of
+    /// this tree before them.
+    fn invalidate(&mut self);
+}
+
 /// A level of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -140,12 +149,16 @@ pub struct Tables {
 }
 
 /// A descriptor's place, and what it holds.
-#[derive(Clone, Copy)]
-struct Slot {
-    table: Pa,
-    index: usize,
-    level: Level,
-    descriptor: u64,
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// The table it is in.
+    pub table: Pa,
+    /// Its index there.
+    pub index: usize,
+    /// The table's level.
+    pub level: Level,
+    /// What it holds.
+    pub descriptor: u64,
 }
 
 impl Tables {
@@ -201,6 +214,56 @@ impl Tables {
             return Err(MapError::NoTables);
         }
         descend(memory, slot, input, Level::L3).map(|slot| slot.table)
+    }
+
+    /// Returns the level 3 descriptor of `input`; splits the block that maps it, and makes the
+    /// tables that are missing.
+    pub fn page<T: LiveTables>(&self, memory: &mut T, input: u64) -> Result<Slot, MapError> {
+        if input >= self.input_limit {
+            return Err(MapError::OutOfRange);
+        }
+        let mut slot = self.slot(memory, input);
+        // At most three rounds: each goes one level down.
+        while let Some(level) = slot.level.next() {
+            slot = match slot.descriptor {
+                0 => descend(memory, slot, input, level)?,
+                block if block & VALID != 0 => split(memory, slot, input, level)?,
+                _ => return Err(MapError::Occupied(input)),
+            };
+        }
+        Ok(slot)
+    }
+
+    /// Takes tables away around `input` that say no more than one descriptor could: those that are
+    /// empty, and those that map what a block maps.
+    pub fn tidy<T: LiveTables>(&self, memory: &mut T, input: u64) {
+        // At most three rounds: each takes one table away.
+        while let Some(parent) = self.last_table(memory, input) {
+            let table = Pa::new(parent.descriptor & ADDRESS);
+            let Some(descriptor) = merged(memory, table, parent.level) else {
+                return;
+            };
+            // Break before make (Arm ARM D8).
+            memory.write(parent.table, parent.index, 0);
+            memory.invalidate();
+            memory.write(parent.table, parent.index, descriptor);
+            memory.free(table);
+        }
+    }
+
+    /// Returns the descriptor of the last table on the way to `input`.
+    fn last_table<T: TableMemory>(&self, memory: &T, input: u64) -> Option<Slot> {
+        let leaf = self.slot(memory, input);
+        let mut last = None;
+        let mut slot = self.root_slot(memory, input);
+        // At most three rounds.
+        while slot.level < leaf.level {
+            let table = Pa::new(slot.descriptor & ADDRESS);
+            let level = slot.level.next()?;
+            last = Some(slot);
+            slot = Slot::read(memory, table, level, input);
+        }
+        last
     }
 
     /// Returns what maps `input`.
@@ -282,32 +345,89 @@ impl Tables {
     }
 
     /// Walks towards `input` until a descriptor is no table.
-    fn slot<T: TableMemory>(&self, memory: &T, input: u64) -> Slot {
+    pub(crate) fn slot<T: TableMemory>(&self, memory: &T, input: u64) -> Slot {
+        let mut slot = self.root_slot(memory, input);
+        // At most three rounds: each goes one level down.
+        while let Some(next) = slot.level.next() {
+            if slot.descriptor & TABLE_OR_PAGE != TABLE_OR_PAGE {
+                break;
+            }
+            slot = Slot::read(memory, Pa::new(slot.descriptor & ADDRESS), next, input);
+        }
+        slot
+    }
+
+    fn root_slot<T: TableMemory>(&self, memory: &T, input: u64) -> Slot {
         let entry = self.start.entry(input);
         // Concatenated tables follow one another.
         let offset = (entry & !ENTRY_MASK).wrapping_mul(DESCRIPTOR_SIZE);
-        let mut table = Pa::new(self.root.get().wrapping_add(offset));
-        let mut level = self.start;
-        // At most four rounds: each goes one level down.
-        loop {
-            let index = index(level.entry(input));
-            let descriptor = memory.read(table, index);
-            match level.next() {
-                Some(next) if descriptor & TABLE_OR_PAGE == TABLE_OR_PAGE => {
-                    table = Pa::new(descriptor & ADDRESS);
-                    level = next;
-                }
-                Some(_) | None => {
-                    return Slot {
-                        table,
-                        index,
-                        level,
-                        descriptor,
-                    };
-                }
-            }
+        let table = Pa::new(self.root.get().wrapping_add(offset));
+        Slot::read(memory, table, self.start, input)
+    }
+}
+
+impl Slot {
+    fn read<T: TableMemory>(memory: &T, table: Pa, level: Level, input: u64) -> Self {
+        let index = index(level.entry(input));
+        Self {
+            table,
+            index,
+            level,
+            descriptor: memory.read(table, index),
         }
     }
+}
+
+/// Replaces the block at `slot` by a table of `level` that maps the same, and returns its
+/// descriptor of `input`.
+fn split<T: LiveTables>(
+    memory: &mut T,
+    slot: Slot,
+    input: u64,
+    level: Level,
+) -> Result<Slot, MapError> {
+    let table = memory.alloc().ok_or(MapError::NoTables)?;
+    let kind = if level == Level::L3 {
+        TABLE_OR_PAGE
+    } else {
+        BLOCK
+    };
+    let mut leaf = slot.descriptor & !TABLE_OR_PAGE | kind;
+    for index in 0..ENTRIES {
+        memory.write(table, index, leaf);
+        leaf = leaf.wrapping_add(level.size());
+    }
+    // Break before make (Arm ARM D8): who walks meanwhile faults, and tries again.
+    memory.write(slot.table, slot.index, 0);
+    memory.invalidate();
+    memory.write(slot.table, slot.index, table.get() | TABLE_OR_PAGE);
+    Ok(Slot::read(memory, table, level, input))
+}
+
+/// Returns the descriptor for a table's place, of level `parent`, that says the same as the table.
+fn merged<T: TableMemory>(memory: &T, table: Pa, parent: Level) -> Option<u64> {
+    let level = parent.next()?;
+    let first = memory.read(table, 0);
+    let kind = first & TABLE_OR_PAGE;
+    let is_leaf = kind & VALID != 0 && (level == Level::L3) == (kind == TABLE_OR_PAGE);
+    // A block of the parent's size: level 0 has none.
+    let fits = parent != Level::L0 && first & ADDRESS & parent.size().wrapping_sub(1) == 0;
+    let step = match first {
+        0 => 0,
+        _ if is_leaf && fits => level.size(),
+        _ => return None,
+    };
+    let mut expected = first;
+    for index in 0..ENTRIES {
+        if memory.read(table, index) != expected {
+            return None;
+        }
+        expected = expected.wrapping_add(step);
+    }
+    Some(match first {
+        0 => 0,
+        first => first & !TABLE_OR_PAGE | BLOCK,
+    })
 }
 
 /// Makes the tables from `slot`, which is empty, down to the slot of `level` for `input`.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use gear1_abi::boot::{
     BOOT_MAGIC, BootChannel, BootCpu, BootInfo, BootMaster, BootVm, IrqOwner, MAX_CHANNELS,
-    MAX_INTIDS, MAX_MASTERS, RealTime,
+    MAX_INTIDS, MAX_MASTERS, RealTime, SHARING_TABLES,
 };
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
@@ -43,7 +43,7 @@ const NULL_VMID: u16 = 0xff;
 const POOL_ALIGN: u64 = 0x8000;
 /// Tables that Gear2's pieces take at most, beside its heap's.
 const GEAR2_TABLES: u64 = 16;
-/// Tables for each VM beside its memory's: what later sharing splits.
+/// Tables for each VM beside its memory's: for GICV and register pages.
 const SPARE_TABLES: u64 = 8;
 /// What this build runs.
 const GIC_VERSIONS: &[u32] = &[2, 3];
@@ -345,10 +345,18 @@ fn pool_size(
     let vms = manifest
         .vms
         .iter()
-        .map(|vm| tables(vm.memory.bytes) + SPARE_TABLES);
+        .map(|vm| tables(vm.memory.bytes) + SPARE_TABLES + sharing_tables(manifest, vm));
     let shared = device_vm.map_or(0, DeviceVm::table_count);
     let passed: u64 = real_time.iter().map(Passed::table_count).sum();
     roots + (gear2 + vms.sum::<u64>() + shared + passed) * PAGE_SIZE
+}
+
+/// Returns how many tables a VM may take after boot, to share memory.
+fn sharing_tables(manifest: &Manifest<'_>, vm: &Vm<'_>) -> u64 {
+    match manifest.peers(vm).next() {
+        Some(_) => SHARING_TABLES,
+        None => 0,
+    }
 }
 
 fn fill_machine(
@@ -401,6 +409,9 @@ fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
         slot.gicr_ipa = board.gic.gicr;
         slot.powers_machine = vm.may_power_off;
         slot.real_time = real_time(vm);
+        slot.peers = manifest
+            .peers(vm)
+            .fold(0, |peers, peer| peers | 1 << peer.id.index());
         for vcpu in 0..vm.vcpu_count {
             let cpu = manifest.start_cpu(vm, vcpu, board.cpus.len());
             let home = info.home_cpu.get_mut(next as usize + vcpu).zip(cpu);

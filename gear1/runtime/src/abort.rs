@@ -20,7 +20,7 @@ use gear1_core::vgic::{Kicks, VcpuIndex, shows_list_registers};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
-use crate::{channel, lifecycle, log, passthrough, realtime, vcpu, vgic};
+use crate::{channel, ffa, lifecycle, log, passthrough, realtime, vcpu, vgic};
 
 /// Size of a distributor's registers: GICv2's has one page, and other devices follow.
 const GICD_SIZE: u64 = if Gic::VERSION == 2 { 0x1000 } else { 0x1_0000 };
@@ -44,6 +44,9 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
     let Some(ipa) = faulting_ipa(cpu, abort) else {
         return Resume::Same;
     };
+    if is_allowed_now(cpu, machine, abort, ipa) {
+        return Resume::Same;
+    }
     let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
     if !emulated || !abort.is_decoded() {
         return reflect(cpu, machine, syndrome, ipa);
@@ -55,7 +58,7 @@ pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
     if let Some((frame, offset)) = gic_frame(boot, ipa) {
         return gic(cpu, machine, abort, frame, offset);
     }
-    if loaded.has_channels
+    if loaded.channels != 0
         && let Some(resume) = channel::access(cpu, machine, &loaded, abort, ipa)
     {
         return resume;
@@ -211,9 +214,17 @@ pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) 
         return vcpu::after_interrupt(cpu, machine, realtime::STOPPED);
     }
     match faulting_ipa(cpu, syndrome.data_abort()) {
-        Some(ipa) => reflect(cpu, machine, syndrome, ipa),
-        None => Resume::Same,
+        Some(ipa) if !is_allowed_now(cpu, machine, syndrome.data_abort(), ipa) => {
+            reflect(cpu, machine, syndrome, ipa)
+        }
+        Some(_) | None => Resume::Same,
     }
+}
+
+/// Tells whether the access that faulted is allowed by now, and is to be made again.
+fn is_allowed_now(cpu: &Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> bool {
+    let vm = cpu.data.loaded.map(|loaded| loaded.vm);
+    vm.is_some_and(|vm| ffa::is_allowed_now(machine, vm, abort, ipa))
 }
 
 /// Reflects a fault as an external abort inside the guest (G1-FLT-001).

@@ -18,7 +18,7 @@ use gear1_core::vgic::GicVersion;
 use crate::gic::{Gic, HostGic};
 use crate::halt::{HaltReason, halt_early};
 use crate::machine::{self, CPUS, Cpu, MACHINE, Machine};
-use crate::{log, realtime, supervise, timer};
+use crate::{ffa, log, realtime, supervise, timer};
 
 const VMID_SHIFT: u32 = 48;
 
@@ -74,6 +74,7 @@ fn start_machine() {
         }
         start_vm(boot, id, vm);
     }
+    ffa::init(boot);
     MACHINE.init(machine);
     Gic::init_distributor();
 }

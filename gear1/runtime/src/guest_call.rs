@@ -8,13 +8,14 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::{self, NOT_SUPPORTED};
 use gear1_abi::id::{VcpuId, VmId};
 use gear1_arch::entry::Resume;
+use gear1_core::ffa::is_ffa;
 use gear1_core::psci::{self, Call, affinity, ret};
 use gear1_core::syndrome::Syndrome;
 use gear1_core::vcpu::Attention;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{lifecycle, realtime, signal, vcpu, vgic};
+use crate::{ffa, lifecycle, realtime, signal, vcpu, vgic};
 
 /// HVC: the PC is behind the instruction already.
 #[inline(never)]
@@ -42,6 +43,13 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     }
     let result = match decoded {
         Call::Constant(value) => value,
+        Call::Other if is_ffa(x0 as u32) => {
+            loaded.shared.count(reason);
+            match ffa::call(cpu, machine, loaded.vm) {
+                Some(resume) => return resume,
+                None => NOT_SUPPORTED,
+            }
+        }
         Call::Other => return vendor(cpu, reason),
         Call::On {
             target,

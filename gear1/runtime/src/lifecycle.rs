@@ -17,7 +17,7 @@ use gear1_abi::boot::RealTime;
 use gear1_abi::call::{Status, VcpuState, VmState};
 use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::{VcpuId, VmId};
+use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_abi::layout::el2::WINDOW_SIZE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
@@ -26,7 +26,7 @@ use gear1_arch::window::{load_piece, stop_master};
 use gear1_core::vcpu::Attention;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
-use crate::{channel, log, realtime, signal, vcpu, vgic};
+use crate::{channel, ffa, log, realtime, signal, vcpu, vgic};
 
 /// Result of a call: X1 to X6.
 type Answer = Result<[u64; 6], Status>;
@@ -41,19 +41,26 @@ pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
 
 /// Ends the stop when the last vCPU has left and no device of the VM's reaches memory by itself
 /// any more. The VM's lock is held.
-fn settle(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
+fn settle(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
     if vm.state == VmState::Stopping && alive(machine, id) == 0 && masters_stop(cpu, machine, id) {
         vm.state = VmState::Stopped;
     }
 }
 
+/// Returns the VM's state.
+pub(crate) fn settled(cpu: CpuIndex, machine: &Machine, id: VmId) -> VmState {
+    let mut vm = machine::vm(id).lock();
+    settle(cpu, machine, id, &mut vm);
+    vm.state
+}
+
 /// Tells the VM's bus masters to stop, and returns whether all have.
-fn masters_stop(cpu: &Cpu, machine: &Machine, id: VmId) -> bool {
+fn masters_stop(cpu: CpuIndex, machine: &Machine, id: VmId) -> bool {
     let masters = machine.boot.masters.iter();
     let own = masters.filter(|master| master.register != 0 && u64::from(master.vm) == id.reg());
     let mut stopped = true;
     for master in own {
-        stopped &= stop_master(cpu.index(), master);
+        stopped &= stop_master(cpu, master);
     }
     stopped
 }
@@ -61,7 +68,7 @@ fn masters_stop(cpu: &Cpu, machine: &Machine, id: VmId) -> bool {
 /// Returns the VM's state and how many of its vCPUs are not off.
 pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let mut vm = machine::vm(id).lock();
-    settle(cpu, machine, id, &mut vm);
+    settle(cpu.index(), machine, id, &mut vm);
     let (starts, end) = (u64::from(vm.starts), vm.end);
     Ok([vm.state as u64, alive(machine, id), starts, end, 0, 0])
 }
@@ -114,7 +121,7 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         VmState::Stopping => stop_vcpus(cpu, machine, id, &mut vm),
         VmState::Stopped | VmState::Loading | VmState::Loaded => {}
     }
-    settle(cpu, machine, id, &mut vm);
+    settle(cpu.index(), machine, id, &mut vm);
     if vm.state == VmState::Stopping {
         Err(Status::Busy)
     } else {
@@ -158,7 +165,7 @@ pub(crate) fn end_with(
 pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let boot = machine::boot_vm(machine, id);
     let mut vm = machine::vm(id).lock();
-    settle(cpu, machine, id, &mut vm);
+    settle(cpu.index(), machine, id, &mut vm);
     match vm.state {
         VmState::Stopped | VmState::Loaded => {
             vm.state = VmState::Loading;
@@ -171,6 +178,15 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         .regions
         .iter()
         .fold(0_u64, |sum, region| sum.wrapping_add(region.size));
+    if vm.progress == 0 {
+        // Not under the VM's lock: the one over shared memory comes before it. The VM stays
+        // Loading, which only another of these calls changes.
+        drop(vm);
+        if !ffa::release(cpu, machine, id) {
+            return Ok([total, 0, 0, 0, 0, 0]);
+        }
+        vm = machine::vm(id).lock();
+    }
     let start = vm.progress;
     load_piece(cpu.index(), &boot.regions, &boot.loads, start);
     vm.progress = start.saturating_add(WINDOW_SIZE).min(total);

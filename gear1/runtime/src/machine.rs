@@ -44,8 +44,9 @@ pub(crate) struct Loaded {
     pub(crate) index: usize,
     /// Its state, known to all.
     pub(crate) shared: &'static VcpuShared,
-    /// Its VM has channels or emulated PL061 blocks.
-    pub(crate) has_channels: bool,
+    /// How many channels and emulated PL061 blocks its VM has. No flag: an `Option` of this type
+    /// would use it as its tag, and `CPUS` would not be all zero.
+    pub(crate) channels: usize,
 }
 
 /// What a CPU keeps for itself.
@@ -77,7 +78,7 @@ pub(crate) struct CpuData {
     /// Some bit is set in `gear2_irqs`.
     pub(crate) has_gear2_irq: bool,
     /// The exit that Gear2 is working on, and when it began.
-    pub(crate) exit: Option<(VcpuId, ExitReason, u64)>,
+    pub(crate) exit: (Option<VcpuId>, ExitReason, u64),
     /// FEAT_PAN, for exceptions that are injected.
     pub(crate) has_pan: bool,
     /// A stage-2 fault may be none, and HPFAR_EL2 wrong (erratum 834220).
@@ -115,7 +116,7 @@ impl CpuData {
             watched_deadlines: [0; MAX_VCPUS],
             gear2_irqs: [0; 16],
             has_gear2_irq: false,
-            exit: None,
+            exit: (None, ExitReason::Hvc, 0),
             has_pan: false,
             misreports_stage2: false,
             has_ras: false,
@@ -217,13 +218,10 @@ pub(crate) fn vcpu_from_reg(machine: &Machine, reg: u64) -> Option<VcpuId> {
     VcpuId::from_reg(reg).filter(|vcpu| vcpu.reg() < u64::from(machine.boot.vcpu_count))
 }
 
-/// Tells whether a VM has channels or PL061 blocks.
-pub(crate) fn has_channels(machine: &Machine, vm: VmId) -> bool {
-    let channels = boot_vm(machine, vm).channel_count != 0;
-    channels
-        || machine
-            .boot
-            .pl061
-            .iter()
-            .any(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg())
+/// Counts a VM's channels and PL061 blocks.
+pub(crate) fn channels(machine: &Machine, vm: VmId) -> usize {
+    let blocks = machine.boot.pl061.iter();
+    let own = blocks.filter(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg());
+    let channels = usize::from(boot_vm(machine, vm).channel_count);
+    own.fold(channels, |sum, _| sum.wrapping_add(1))
 }

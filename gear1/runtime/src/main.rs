@@ -17,6 +17,7 @@ mod boot;
 mod channel;
 mod event;
 mod exit;
+mod ffa;
 mod gear2_call;
 mod gic;
 mod guest_call;

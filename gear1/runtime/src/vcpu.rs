@@ -33,6 +33,11 @@ pub(crate) fn skip_instruction() {
     ELR_EL2.set(ELR_EL2.get().wrapping_add(INSTRUCTION));
 }
 
+/// Goes back to the call, HVC or SMC, that the PC has left behind: it is executed once more.
+pub(crate) fn repeat_instruction() {
+    ELR_EL2.set(ELR_EL2.get().wrapping_sub(INSTRUCTION));
+}
+
 /// Makes the vCPU the one loaded on this CPU. `None`: another CPU still holds its registers.
 pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     if cpu
@@ -51,7 +56,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
         vm,
         index,
         shared: machine::vcpu(id),
-        has_channels: machine::has_channels(machine, vm),
+        channels: machine::channels(machine, vm),
     };
     timer::unwatch(&mut cpu.data, id);
     // Before the virtual timer is on again.
@@ -217,7 +222,8 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded.as_ref()
     {
-        if let Some((id, reason, since)) = data.exit.take()
+        let (_, reason, since) = data.exit;
+        if let Some(id) = data.exit.0.take()
             && id == loaded.id
         {
             loaded
@@ -244,7 +250,7 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Re
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded.as_ref()
     {
-        data.exit = Some((loaded.id, reason, cpu::now()));
+        data.exit = (Some(loaded.id), reason, cpu::now());
         data.world.leave_guest(context, gear2);
     }
     if cpu.data.real_time != RealTime::No

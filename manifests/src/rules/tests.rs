@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::format;
 use std::string::{String, ToString};
+use std::vec;
 use std::vec::Vec;
 
 use super::{Board, validate};
@@ -665,6 +666,45 @@ fn virtio_cases() -> Vec<Case> {
     ]
 }
 
+fn peer_cases() -> Vec<Case> {
+    vec![
+        (
+            two().set(VM, "ffa-peers", text("stranger")),
+            "M-FFA-001: /vms/linux: ffa-peers: ",
+        ),
+        (
+            two().set(VM, "ffa-peers", text("linux")),
+            "M-FFA-001: /vms/linux: ffa-peers: ",
+        ),
+        (
+            flat(served(), "/vms/other").set("/vms/other", "ffa-peers", text("linux")),
+            "M-FFA-002: /vms/other: ffa-peers: ",
+        ),
+        (
+            flat(served(), "/vms/other").set(VM, "ffa-peers", text("other")),
+            "M-FFA-002: /vms/linux: ffa-peers: ",
+        ),
+        (
+            real_time().set(VM, "ffa-peers", text("rt")),
+            "M-FFA-003: /vms/linux: ffa-peers: ",
+        ),
+    ]
+}
+
+/// Naming a peer in one of the two nodes is enough, and says nothing about a third.
+#[test]
+fn peers_are_each_others() {
+    let tree = flat(two(), "/vms/third").set("/vms/other", "ffa-peers", text("linux"));
+    let blob = tree.flatten();
+    let manifest = validate(blob.as_slice(), &BOARD, &mut |error| panic!("{error}")).unwrap();
+    let peers = |vm: &crate::Vm<'_>| -> Vec<String> {
+        let peers = manifest.peers(vm);
+        peers.map(|peer| peer.name.to_string()).collect()
+    };
+    let all: Vec<_> = manifest.vms.iter().map(peers).collect();
+    assert_eq!(all, [vec!["other"], vec!["linux"], vec![]]);
+}
+
 fn cases() -> Vec<Case> {
     let parts = [
         syntax_cases(),
@@ -675,6 +715,7 @@ fn cases() -> Vec<Case> {
         console_cases(),
         device_vm_cases(),
         virtio_cases(),
+        peer_cases(),
     ];
     parts.into_iter().flatten().collect()
 }

@@ -14,6 +14,7 @@
 mod boot;
 pub mod cpu;
 pub mod exception;
+pub mod ffa;
 pub mod fp;
 pub mod gic;
 pub mod machine;

@@ -36,6 +36,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         watchdog_ms: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),
+        peers: Default::default(),
         window_ipa: Vm::DEFAULT_WINDOW,
         virtio_ipa: Vm::DEFAULT_VIRTIO,
     }

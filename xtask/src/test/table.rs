@@ -190,6 +190,13 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "ffa",
+        models: MODELS,
+        guests: 2,
+        passes: 500,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "fp",
         gicv2: true,
         native: Some("fp"),

@@ -29,6 +29,7 @@ fn every_pa_range_has_a_shape() {
             "PARange {pa_range}"
         );
         assert_eq!((geometry.limit(), geometry.root_size()), (1 << bits, root));
+        assert_eq!(Geometry::from_vtcr(geometry.vtcr()), geometry);
         assert_eq!(Geometry::choose(pa_range, (1 << bits) + 1), None);
     }
 }

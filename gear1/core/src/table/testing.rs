@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::vec;
 use std::vec::Vec;
 
-use super::{ENTRIES, TableMemory};
+use super::{ENTRIES, LiveTables, TableMemory};
 use crate::addr::Pa;
 
 /// The first table that [`FakeTables`] gives out; the pages below are for roots.
@@ -29,6 +29,11 @@ impl FakeTables {
             next: FIRST,
             available,
         }
+    }
+
+    /// Returns every table that is there, by its address.
+    pub(crate) fn walk_all(&self) -> HashMap<u64, Vec<u64>> {
+        self.tables.clone()
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -58,4 +63,14 @@ impl TableMemory for FakeTables {
     fn available(&self) -> usize {
         self.available
     }
+}
+
+impl LiveTables for FakeTables {
+    fn free(&mut self, table: Pa) {
+        let freed = self.tables.remove(&table.get());
+        freed.expect("a table that exists");
+        self.available += 1;
+    }
+
+    fn invalidate(&mut self) {}
 }

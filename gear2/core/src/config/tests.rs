@@ -35,6 +35,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         watchdog_ms: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),
+        peers: Default::default(),
         window_ipa: Vm::DEFAULT_WINDOW,
         virtio_ipa: Vm::DEFAULT_VIRTIO,
     }

@@ -1,0 +1,130 @@
+//! VMs whose tables are maps, for tests.
+
+use std::boxed::Box;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+use gear1_abi::boot::BootRegion;
+use gear1_abi::id::VmId;
+
+use super::Vms;
+use crate::addr::{Ipa, Pa};
+use crate::stage2::{Attributes, Geometry, Stage2};
+use crate::table::testing::FakeTables;
+use crate::table::{LiveTables, TableMemory};
+
+/// What one VM has: 4 MiB.
+pub(crate) const SIZE: u64 = 4 << 20;
+const COUNT: usize = 3;
+
+/// Three VMs, of which the last sees its memory elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) struct FakeVms {
+    tables: Vec<FakeTables>,
+    regions: [&'static [BootRegion]; COUNT],
+    /// How often TLBs were invalidated.
+    pub(crate) invalidated: usize,
+}
+
+/// One VM's tables.
+pub(crate) struct VmTables<'a>(&'a mut FakeTables, &'a mut usize);
+
+/// What all VMs see: each page's descriptor, by VM and address, and how many tables that takes.
+pub(crate) type Snapshot = (BTreeMap<(usize, u64), (u64, u64)>, Vec<usize>);
+
+pub(crate) fn vm(index: usize) -> VmId {
+    VmId::new(index).unwrap()
+}
+
+/// Returns where a VM's memory begins.
+pub(crate) fn start(index: usize) -> u64 {
+    (16 << 20) + index as u64 * SIZE
+}
+
+impl FakeVms {
+    /// Makes the VMs, each of which may take so many tables.
+    pub(crate) fn new(budget: usize) -> Self {
+        let mut vms = Self {
+            tables: Vec::new(),
+            regions: [&[]; COUNT],
+            invalidated: 0,
+        };
+        for index in 0..COUNT {
+            let region = BootRegion {
+                ipa: start(index) + if index == 2 { 64 << 20 } else { 0 },
+                pa: start(index),
+                size: SIZE,
+            };
+            // One table maps its memory.
+            let mut tables = FakeTables::new(2, budget + 1);
+            let (ipa, pa) = (Ipa::new(region.ipa), Pa::new(region.pa));
+            vms.stage2(vm(index))
+                .map(&mut tables, ipa, pa, SIZE, Attributes::RAM)
+                .unwrap();
+            vms.tables.push(tables);
+            vms.regions[index] = Box::leak(Box::new([region]));
+        }
+        vms
+    }
+
+    pub(crate) fn snapshot(&mut self) -> Snapshot {
+        let mut pages = BTreeMap::new();
+        for index in 0..COUNT {
+            let places =
+                (start(0)..start(COUNT)).chain(start(2) + (64 << 20)..start(3) + (64 << 20));
+            for ipa in places.step_by(4096) {
+                let stage2 = self.stage2(vm(index));
+                let found = stage2.descriptor(&self.tables(vm(index)), Ipa::new(ipa));
+                if found.1 != 0 {
+                    pages.insert((index, ipa), found);
+                }
+            }
+        }
+        let count = |tables: &FakeTables| tables.walk_all().len();
+        (pages, self.tables.iter().map(count).collect())
+    }
+}
+
+impl Vms for FakeVms {
+    type Tables<'a> = VmTables<'a>;
+
+    fn tables(&mut self, vm: VmId) -> VmTables<'_> {
+        VmTables(&mut self.tables[vm.index()], &mut self.invalidated)
+    }
+
+    fn stage2(&self, _vm: VmId) -> Stage2 {
+        Geometry::choose(2, 1 << 32).unwrap().stage2(Pa::new(0))
+    }
+
+    fn regions(&self, vm: VmId) -> &'static [BootRegion] {
+        self.regions[vm.index()]
+    }
+}
+
+impl TableMemory for VmTables<'_> {
+    fn read(&self, table: Pa, index: usize) -> u64 {
+        self.0.read(table, index)
+    }
+
+    fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
+        self.0.write(table, index, descriptor);
+    }
+
+    fn alloc(&mut self) -> Option<Pa> {
+        self.0.alloc()
+    }
+
+    fn available(&self) -> usize {
+        self.0.available()
+    }
+}
+
+impl LiveTables for VmTables<'_> {
+    fn free(&mut self, table: Pa) {
+        self.0.free(table);
+    }
+
+    fn invalidate(&mut self) {
+        *self.1 += 1;
+    }
+}

@@ -1,0 +1,286 @@
+//! FF-A calls, and memory that changes hands: the machine behind `gear1_core::ffa`.
+//!
+//! Owns the one lock over all memory that VMs share, which covers the transactions and the stage-2
+//! tables of those VMs. It is taken before a VM's lock, and by nobody who holds one. Its longest
+//! hold is one call: each page of one transaction (at most 512) looked at a few times, and one
+//! window wiped or cleaned. VMs that may not share memory never wait for it.
+
+use gear1_abi::boot::{BootInfo, BootRegion, SHARING_TABLES};
+use gear1_abi::call::VmState;
+use gear1_abi::id::{CpuIndex, MAX_VMS, VmId};
+use gear1_abi::layout::PAGE_SIZE;
+use gear1_arch::entry::Resume;
+use gear1_arch::pool::Pool;
+use gear1_arch::sync::TicketLock;
+use gear1_arch::window::{self, GuestPage};
+use gear1_arch::{barrier, tlb};
+use gear1_core::addr::{Ipa, Pa};
+use gear1_core::ffa::{self, Outcome, Platform};
+use gear1_core::ownership::{Ledger, Piece, Release, Vms};
+use gear1_core::stage2::{Geometry, Stage2};
+use gear1_core::syndrome::{DataAbort, FaultKind};
+use gear1_core::table::{ENTRIES, LiveTables, TableMemory};
+
+use crate::machine::{self, Cpu, Machine};
+use crate::{lifecycle, vcpu};
+
+/// All memory that changes hands.
+struct Shared {
+    ledger: Ledger,
+    free: FreeTables,
+}
+
+/// Tables of the pool that nobody uses.
+struct FreeTables {
+    /// The first that was taken and given back; its first word is the next one's address.
+    given_back: u64,
+    /// Where those that were never taken begin.
+    untouched: u64,
+    /// How many each VM has taken.
+    taken: [u8; MAX_VMS],
+}
+
+static SHARED: TicketLock<Shared> = TicketLock::new(Shared {
+    ledger: Ledger::new(),
+    free: FreeTables {
+        given_back: 0,
+        untouched: 0,
+        taken: [0; MAX_VMS],
+    },
+});
+
+/// Says who may share memory. Called once, by the boot CPU.
+pub(crate) fn init(boot: &BootInfo) {
+    let mut shared = SHARED.lock();
+    let members = (0_u32..)
+        .zip(&boot.vms)
+        .filter(|(_, vm)| vm.peers != 0)
+        .fold(0, |mask, (index, _)| mask | 1_u16.wrapping_shl(index));
+    shared.ledger.configure(members);
+    shared.free.untouched = boot.pool.wrapping_add(boot.pool_used);
+}
+
+/// The machine as one CPU sees it while it holds the lock.
+struct Host<'a> {
+    cpu: CpuIndex,
+    machine: &'a Machine,
+    /// The VM whose guest called.
+    current: Option<VmId>,
+    free: &'a mut FreeTables,
+}
+
+/// A VM's tables.
+struct Tables<'a> {
+    pool: Pool,
+    vm: VmId,
+    is_current: bool,
+    free: &'a mut FreeTables,
+}
+
+impl FreeTables {
+    fn count(&mut self, vm: VmId, change: impl FnOnce(u8) -> u8) {
+        if let Some(taken) = self.taken.get_mut(vm.index()) {
+            *taken = change(*taken);
+        }
+    }
+}
+
+impl TableMemory for Tables<'_> {
+    fn read(&self, table: Pa, index: usize) -> u64 {
+        self.pool.read(table, index)
+    }
+
+    fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
+        self.pool.write(table, index, descriptor);
+    }
+
+    fn alloc(&mut self) -> Option<Pa> {
+        if self.available() == 0 {
+            return None;
+        }
+        // Init made the pool large enough for what all VMs may take.
+        let table = match self.free.given_back {
+            0 => {
+                let table = self.free.untouched;
+                self.free.untouched = table.wrapping_add(PAGE_SIZE);
+                Pa::new(table)
+            }
+            table => {
+                let table = Pa::new(table);
+                self.free.given_back = self.pool.read(table, 0);
+                table
+            }
+        };
+        self.free.count(self.vm, |taken| taken.wrapping_add(1));
+        for index in 0..ENTRIES {
+            self.pool.write(table, index, 0);
+        }
+        barrier::dsb_ishst();
+        Some(table)
+    }
+
+    fn available(&self) -> usize {
+        let taken = self.free.taken.get(self.vm.index()).copied();
+        SHARING_TABLES.saturating_sub(taken.unwrap_or(u8::MAX).into()) as usize
+    }
+}
+
+impl LiveTables for Tables<'_> {
+    fn free(&mut self, table: Pa) {
+        self.free.count(self.vm, |taken| taken.saturating_sub(1));
+        self.pool.write(table, 0, self.free.given_back);
+        self.free.given_back = table.get();
+    }
+
+    fn invalidate(&mut self) {
+        if self.is_current {
+            tlb::invalidate_current_vmid();
+        } else {
+            tlb::invalidate_all_vmids();
+        }
+    }
+}
+
+impl Vms for Host<'_> {
+    type Tables<'a>
+        = Tables<'a>
+    where
+        Self: 'a;
+
+    fn tables(&mut self, vm: VmId) -> Tables<'_> {
+        Tables {
+            pool: Pool::new(self.machine.boot),
+            vm,
+            is_current: self.current == Some(vm),
+            free: self.free,
+        }
+    }
+
+    fn stage2(&self, vm: VmId) -> Stage2 {
+        stage2(self.machine, vm)
+    }
+
+    fn regions(&self, vm: VmId) -> &'static [BootRegion] {
+        &machine::boot_vm(self.machine, vm).regions
+    }
+}
+
+fn stage2(machine: &Machine, vm: VmId) -> Stage2 {
+    let root = Pa::new(machine::boot_vm(machine, vm).root);
+    Geometry::from_vtcr(machine.boot.vtcr_el2).stage2(root)
+}
+
+impl Platform for Host<'_> {
+    fn read_page(&mut self, page: Pa, offset: u64, bytes: &mut [u8]) {
+        if let Some(page) = GuestPage::map(self.cpu, self.machine.boot, page.get()) {
+            page.read(offset, bytes);
+        }
+    }
+
+    fn write_page(&mut self, page: Pa, offset: u64, bytes: &[u8]) {
+        if let Some(page) = GuestPage::map(self.cpu, self.machine.boot, page.get()) {
+            page.write(offset, bytes);
+        }
+    }
+
+    fn clean(&mut self, piece: Piece) {
+        let size = u64::from(piece.pages).wrapping_mul(PAGE_SIZE);
+        let boot = self.machine.boot;
+        window::clean_guest_memory(self.cpu, boot, piece.pa.get(), size, piece.zero);
+    }
+
+    fn is_running(&self, vm: VmId) -> bool {
+        match lifecycle::settled(self.cpu, self.machine, vm) {
+            VmState::Running | VmState::Stopping => true,
+            VmState::Stopped | VmState::Loading | VmState::Loaded => false,
+        }
+    }
+
+    fn peers(&self, vm: VmId) -> u16 {
+        machine::boot_vm(self.machine, vm).peers
+    }
+
+    fn vcpu_count(&self, vm: VmId) -> u16 {
+        machine::boot_vm(self.machine, vm).vcpu_count
+    }
+}
+
+/// Answers a call of the FF-A range, if the VM may share memory with anybody.
+#[inline(never)]
+pub(crate) fn call(cpu: &mut Cpu, machine: &Machine, vm: VmId) -> Option<Resume> {
+    if machine::boot_vm(machine, vm).peers == 0 {
+        return None;
+    }
+    let [a, b, c, d, e, f, g, h, ..] = cpu.frame().x;
+    let mut shared = SHARED.lock();
+    let Shared { ledger, free } = &mut *shared;
+    let mut host = Host {
+        cpu: cpu.index(),
+        machine,
+        current: Some(vm),
+        free,
+    };
+    let outcome = ffa::call(ledger, &mut host, vm, &[a, b, c, d, e, f, g, h]);
+    // What was mapped is seen by the walks that follow.
+    barrier::dsb_ishst();
+    drop(shared);
+    match outcome {
+        Outcome::Return(regs) => {
+            for (x, value) in cpu.frame().x.iter_mut().zip(regs) {
+                *x = value;
+            }
+        }
+        Outcome::Again => vcpu::repeat_instruction(),
+    }
+    Some(Resume::Same)
+}
+
+/// Undoes one step of what a VM that does not run has shared. Tells whether nothing is left.
+pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> bool {
+    if machine::boot_vm(machine, vm).peers == 0 {
+        return true;
+    }
+    let mut shared = SHARED.lock();
+    let Shared { ledger, free } = &mut *shared;
+    let mut host = Host {
+        cpu: cpu.index(),
+        machine,
+        current: None,
+        free,
+    };
+    match ledger.release(&mut host, vm) {
+        Release::Done => return true,
+        Release::More => {}
+        Release::Wipe(index) => {
+            let piece = ledger.piece(&mut host, index);
+            if let Some(piece) = piece {
+                host.clean(piece);
+            }
+            ledger.advance(&mut host, index, piece);
+        }
+    }
+    barrier::dsb_ishst();
+    false
+}
+
+/// Tells whether an access that faulted at stage 2 is allowed by now: while tables change, what
+/// they map is not there for a moment.
+#[inline(never)]
+pub(crate) fn is_allowed_now(machine: &Machine, vm: VmId, abort: DataAbort, ipa: u64) -> bool {
+    if machine::boot_vm(machine, vm).peers == 0 {
+        return false;
+    }
+    let mut shared = SHARED.lock();
+    let tables = Tables {
+        pool: Pool::new(machine.boot),
+        vm,
+        is_current: true,
+        free: &mut shared.free,
+    };
+    let leaf = stage2(machine, vm).walk(&tables, Ipa::new(ipa));
+    match abort.kind() {
+        FaultKind::Translation => leaf.is_some(),
+        FaultKind::Permission => abort.is_write() && leaf.is_some_and(|leaf| leaf.attributes.write),
+        FaultKind::Other => false,
+    }
+}

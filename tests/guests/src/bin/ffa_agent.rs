@@ -1,0 +1,107 @@
+//! The other side of the `ffa` guest: retrieves the page that it is commanded through, and then
+//! makes calls and accesses as it is told, and says what came of them.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+
+use test_guests::exception::catch;
+use test_guests::ffa::{self, Descriptor, function};
+use test_guests::mmio::{read64, write64};
+use test_guests::{Machine, cpu, guest, psci, say};
+
+guest!(main);
+
+/// Where its buffers are, from the start of its memory; the commander knows it.
+const TX: u64 = 8 << 20;
+const RX: u64 = TX + 4096;
+/// It looks for the commander's page among so many handles.
+const SERIALS: u64 = 400;
+
+fn main(machine: &Machine) {
+    let (tx, rx) = (machine.ram.start + TX, machine.ram.start + RX);
+    ffa::hvc([function::RXTX_MAP, tx, rx, 1, 0, 0, 0, 0]);
+    let control = find_control(tx, rx);
+    say!("commanded at {control:#x}");
+    let mut done = read64(control + 8);
+    loop {
+        cpu::wait_until(|| read64(control) != done);
+        cpu::dsb();
+        let command = read64(control);
+        let mut x = [0; 8];
+        for (index, value) in (0..).zip(&mut x) {
+            *value = read64(control + 64 + 8 * index);
+        }
+        match read64(control + 16) {
+            0 => break,
+            1 => call(control, tx, rx, x),
+            2 => answer(control, || [0, read64(x[0])]),
+            3 => answer(control, || {
+                write64(x[0], x[1]);
+                [0, 0]
+            }),
+            4 => answer(control, || {
+                fetch(x[0]);
+                [0, 0]
+            }),
+            _ => psci::system_reset(),
+        }
+        cpu::dsb();
+        done = command;
+        write64(control + 8, done);
+    }
+    write64(control + 8, read64(control));
+}
+
+/// Retrieves what the first peer shares with the tag of the commander's page. Which handle it has
+/// depends on what came before.
+fn find_control(tx: u64, rx: u64) -> u64 {
+    loop {
+        for serial in 1..SERIALS {
+            Descriptor {
+                handle: 1 << 63 | serial << 8,
+                composite: 0,
+                tag: 0x0063_6f6e_7472_6f6c,
+                ..Descriptor::new(1, 2)
+            }
+            .write(tx);
+            let x = ffa::hvc([function::RETRIEVE_REQ, 64, 64, 0, 0, 0, 0, 0]);
+            if x[0] == function::RETRIEVE_RESP {
+                let (control, _) = ffa::read_range(rx + ffa::HEADER);
+                ffa::hvc([function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0]);
+                return control;
+            }
+        }
+    }
+}
+
+/// Calls with what the second page holds as descriptor; the third gets what the call left in RX.
+fn call(control: u64, tx: u64, rx: u64, x: ffa::Regs) {
+    copy(control + 4096, tx);
+    let x = ffa::hvc(x);
+    copy(rx, control + 8192);
+    for (index, value) in (0..).zip(x) {
+        write64(control + 64 + 8 * index, value);
+    }
+}
+
+fn copy(from: u64, to: u64) {
+    for offset in (0..4096).step_by(8) {
+        write64(to + offset, read64(from + offset));
+    }
+}
+
+/// Says whether an access aborts, and what it got.
+fn answer(control: u64, access: impl FnOnce() -> [u64; 2]) {
+    let mut result = [0; 2];
+    let caught = catch(|| result = access());
+    write64(control + 64, caught.map_or(0, |caught| caught.esr));
+    write64(control + 72, result[1]);
+}
+
+fn fetch(address: u64) {
+    // SAFETY: what is there is RET, or nothing that can be executed.
+    unsafe {
+        asm!("dsb sy", "ic ivau, x9", "dsb sy", "isb", "blr x9", in("x9") address, out("x30") _);
+    }
+}

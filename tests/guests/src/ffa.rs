@@ -1,0 +1,200 @@
+//! FF-A 1.1 (Arm DEN0077A) as a caller sees it: calls, and descriptors in a TX buffer.
+
+use core::arch::asm;
+
+use crate::mmio::{read64, write64};
+
+/// Function identifiers.
+pub mod function {
+    /// FFA_ERROR.
+    pub const ERROR: u64 = 0x8400_0060;
+    /// FFA_SUCCESS.
+    pub const SUCCESS: u64 = 0x8400_0061;
+    /// FFA_VERSION.
+    pub const VERSION: u64 = 0x8400_0063;
+    /// FFA_FEATURES.
+    pub const FEATURES: u64 = 0x8400_0064;
+    /// FFA_RX_RELEASE.
+    pub const RX_RELEASE: u64 = 0x8400_0065;
+    /// FFA_RXTX_MAP, SMC64.
+    pub const RXTX_MAP: u64 = 0xC400_0066;
+    /// FFA_RXTX_UNMAP.
+    pub const RXTX_UNMAP: u64 = 0x8400_0067;
+    /// FFA_PARTITION_INFO_GET.
+    pub const PARTITION_INFO_GET: u64 = 0x8400_0068;
+    /// FFA_ID_GET.
+    pub const ID_GET: u64 = 0x8400_0069;
+    /// FFA_RUN.
+    pub const RUN: u64 = 0x8400_006D;
+    /// FFA_MSG_SEND_DIRECT_REQ.
+    pub const DIRECT_REQ: u64 = 0x8400_006F;
+    /// FFA_MEM_DONATE, SMC64.
+    pub const DONATE: u64 = 0xC400_0071;
+    /// FFA_MEM_LEND, SMC64.
+    pub const LEND: u64 = 0xC400_0072;
+    /// FFA_MEM_SHARE, SMC64.
+    pub const SHARE: u64 = 0xC400_0073;
+    /// FFA_MEM_RETRIEVE_REQ, SMC64.
+    pub const RETRIEVE_REQ: u64 = 0xC400_0074;
+    /// FFA_MEM_RETRIEVE_RESP.
+    pub const RETRIEVE_RESP: u64 = 0x8400_0075;
+    /// FFA_MEM_RELINQUISH.
+    pub const RELINQUISH: u64 = 0x8400_0076;
+    /// FFA_MEM_RECLAIM.
+    pub const RECLAIM: u64 = 0x8400_0077;
+    /// FFA_MEM_FRAG_RX.
+    pub const FRAG_RX: u64 = 0x8400_007A;
+    /// FFA_MEM_FRAG_TX.
+    pub const FRAG_TX: u64 = 0x8400_007B;
+}
+
+/// Status codes.
+pub mod status {
+    /// The function is not there.
+    pub const NOT_SUPPORTED: i32 = -1;
+    /// An argument makes no sense.
+    pub const INVALID: i32 = -2;
+    /// Nothing is left to do it with.
+    pub const NO_MEMORY: i32 = -3;
+    /// Somebody still uses what is needed.
+    pub const BUSY: i32 = -4;
+    /// The caller may not.
+    pub const DENIED: i32 = -6;
+}
+
+/// Bytes of a descriptor before its ranges.
+pub const HEADER: u64 = 80;
+/// Permissions: read only.
+pub const READ_ONLY: u64 = 1;
+/// Permissions: read and write.
+pub const READ_WRITE: u64 = 2;
+/// Permissions: execute.
+pub const EXECUTE: u64 = 2 << 2;
+/// Attributes of Normal write-back inner shareable memory.
+pub const WRITE_BACK: u64 = 0x2f;
+/// Flag: wipe it before it is retrieved.
+pub const ZERO: u64 = 1;
+/// Flag of a retrieval: wipe it when it is relinquished.
+pub const ZERO_AFTER: u64 = 1 << 2;
+
+/// Registers of a call or an answer.
+pub type Regs = [u64; 8];
+
+macro_rules! conduit {
+    ($(#[$doc:meta])* $name:ident, $instruction:literal) => {
+        $(#[$doc])*
+        pub fn $name(mut x: Regs) -> Regs {
+            // SAFETY: by the calling convention, X0 to X17 may change; memory that the call takes
+            // away is none that Rust knows of.
+            unsafe {
+                asm!(
+                    $instruction,
+                    inout("x0") x[0], inout("x1") x[1], inout("x2") x[2], inout("x3") x[3],
+                    inout("x4") x[4], inout("x5") x[5], inout("x6") x[6], inout("x7") x[7],
+                    out("x8") _, out("x9") _, out("x10") _, out("x11") _, out("x12") _,
+                    out("x13") _, out("x14") _, out("x15") _, out("x16") _, out("x17") _,
+                );
+            }
+            x
+        }
+    };
+}
+
+conduit!(
+    /// Calls by HVC.
+    hvc, "hvc #0"
+);
+conduit!(
+    /// Calls by SMC.
+    smc, "smc #0"
+);
+
+/// Returns the status of an answer: 0, or what FFA_ERROR says.
+pub fn status_of(answer: &Regs) -> i32 {
+    if answer[0] == function::ERROR {
+        answer[2] as i32
+    } else {
+        0
+    }
+}
+
+/// A memory transaction descriptor with one endpoint, in the words that a test may want wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor {
+    /// Who sends.
+    pub sender: u64,
+    /// Memory region attributes.
+    pub attributes: u64,
+    /// Flags.
+    pub flags: u64,
+    /// Handle.
+    pub handle: u64,
+    /// The sender's number.
+    pub tag: u64,
+    /// Bytes of an access descriptor.
+    pub access_size: u64,
+    /// How many of them.
+    pub access_count: u64,
+    /// Where the first is.
+    pub access_offset: u64,
+    /// Who receives.
+    pub receiver: u64,
+    /// Its permissions.
+    pub permissions: u64,
+    /// Where the ranges' description is, or 0.
+    pub composite: u64,
+    /// Pages that it says.
+    pub pages: u64,
+    /// Ranges that it says.
+    pub ranges: u64,
+}
+
+impl Descriptor {
+    /// One that nothing is wrong with.
+    pub const fn new(sender: u64, receiver: u64) -> Self {
+        Self {
+            sender,
+            attributes: 0,
+            flags: 0,
+            handle: 0,
+            tag: 0x1122_3344_5566_7788,
+            access_size: 16,
+            access_count: 1,
+            access_offset: 48,
+            receiver,
+            permissions: 0,
+            composite: 64,
+            pages: 0,
+            ranges: 0,
+        }
+    }
+
+    /// Writes it to `buffer`.
+    pub fn write(&self, buffer: u64) {
+        let word = |offset: u64, value: u64| write64(buffer + offset, value);
+        word(0, self.sender | self.attributes << 16 | self.flags << 32);
+        word(8, self.handle);
+        word(16, self.tag);
+        word(24, self.access_size | self.access_count << 32);
+        word(32, self.access_offset);
+        word(40, 0);
+        word(
+            48,
+            self.receiver | self.permissions << 16 | self.composite << 32,
+        );
+        word(56, 0);
+        word(64, self.pages | self.ranges << 32);
+        word(72, 0);
+    }
+}
+
+/// Writes a range to `buffer`.
+pub fn write_range(buffer: u64, address: u64, pages: u64) {
+    write64(buffer, address);
+    write64(buffer + 8, pages);
+}
+
+/// Reads a range from `buffer`.
+pub fn read_range(buffer: u64) -> (u64, u64) {
+    (read64(buffer), read64(buffer + 8) & 0xffff_ffff)
+}
