@@ -51,6 +51,9 @@ pub(crate) struct Options {
     /// Measure wall time instead of instructions
     #[arg(long)]
     wall: bool,
+    /// Measure with Gear2 at EL1 instead of EL0
+    #[arg(long)]
+    el1: bool,
     /// Measure how long a signal takes to a program of the device VM, and natively
     #[arg(long)]
     wake: bool,
@@ -74,7 +77,12 @@ impl Options {
         if self.wake {
             return self.run_wake();
         }
-        let images = build_images::build(&workspace::root().join("tests/manifests/bench.dts"))?;
+        let manifest = if self.el1 {
+            "tests/manifests/bench-el1.dts"
+        } else {
+            "tests/manifests/bench.dts"
+        };
+        let images = build_images::build(&workspace::root().join(manifest))?;
         let guest = build_images::build_guest("bench")?;
         let qemu = Qemu::prepare(self.qemu)?;
         let memory_mib = run::memory_for(&images)?;

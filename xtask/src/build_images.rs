@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
+use gearv_manifest::Privilege;
 
 use crate::archive::build_archive;
 use crate::expect::Session;
@@ -117,6 +118,9 @@ pub(crate) fn build_edited(
         gear2,
         out_dir,
     };
+    if parts.manifest.privilege == Privilege::El1 {
+        parts.gear2 = build_gear2("el1")?;
+    }
     edit(&mut parts, &tools)?;
     let Parts {
         manifest,
@@ -183,12 +187,12 @@ pub(crate) fn build_runtime_gicv2() -> Result<PathBuf> {
     Ok(flat)
 }
 
-/// Builds the Gear2 that fails when a guest wants it to.
-fn build_failing_gear2() -> Result<PathBuf> {
-    let target_dir = workspace::target_dir().join("fault-injection");
-    let features = "image,fault-injection";
-    let elf = workspace::build_bare_in(&target_dir, "gear2", "gear2", features, &[])?;
-    let flat = workspace::output_dir().join("failing-gear2.bin");
+/// Builds Gear2 with a feature of it.
+fn build_gear2(feature: &str) -> Result<PathBuf> {
+    let target_dir = workspace::target_dir().join(feature);
+    let features = format!("image,{feature}");
+    let elf = workspace::build_bare_in(&target_dir, "gear2", "gear2", &features, &[])?;
+    let flat = workspace::output_dir().join(format!("gear2-{feature}.bin"));
     flatten(&elf, &flat)?;
     Ok(flat)
 }
@@ -218,7 +222,7 @@ fn resolve(artifact: &str) -> Result<PathBuf> {
         "device-initramfs" => device_userland::build(&workspace::output_dir()),
         "guest-initramfs" => guest_userland::initramfs(&workspace::output_dir()),
         "wake-initramfs" => bench::wake::initramfs(&workspace::output_dir()),
-        "failing-gear2" => build_failing_gear2(),
+        "failing-gear2" => build_gear2("fault-injection"),
         _ => match artifact.strip_prefix("guest:") {
             Some(bin) => build_guest(bin),
             None => bail!(

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, bail};
-use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, ManifestError, VmKind};
+use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, ManifestError, Privilege, VmKind};
 
 use crate::guest_dt;
 use crate::tools::Tools;
@@ -25,6 +25,8 @@ const ARTIFACT_PREFIX: &str = "artifact:";
 /// A manifest that keeps all rules that need no machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Compiled {
+    /// Where Gear2 runs.
+    pub(crate) privilege: Privilege,
     /// The manifest as a device tree blob.
     pub(crate) blob: Vec<u8>,
     /// Its VMs, in the order of the file.
@@ -218,6 +220,7 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
         .iter()
         .fold(cpus, |cpus, vm| cpus.with_all(vm.cpus.set()));
     Compiled {
+        privilege: manifest.gear2.privilege,
         blob,
         vms: vms.collect(),
         files,

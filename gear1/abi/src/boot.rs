@@ -221,6 +221,8 @@ pub struct BootGear2 {
     /// The longest that a loop may take from an event to its next decision, in counter ticks; 0:
     /// Gear2 is not supervised.
     pub period: u64,
+    /// It runs at EL1 instead of EL0.
+    pub el1: bool,
     /// Within so many counter ticks it may be restarted [`RESTARTS`] times.
     pub window: u64,
 }

@@ -1,4 +1,4 @@
-//! Calls from Gear2 to Gear1: `SVC #number` from EL0, arguments in X0 to X7.
+//! Calls from Gear2 to Gear1: `SVC #number` from EL0, or `HVC #number` from EL1, arguments in X0 to X7.
 //!
 //! A call keeps X19 to X30, SP and the flags' owner conventions of a function
 //! call (AAPCS64); every other register is lost. Results arrive in X0 to X7.

@@ -42,6 +42,8 @@ pub mod el2 {
 pub mod gear2 {
     /// Link address of the Gear2 image.
     pub const IMAGE: u64 = 0x1000_0000;
+    /// Exception vectors of an image for EL1.
+    pub const VECTORS: u64 = IMAGE + 0x800;
     /// [`crate::info::Gear2Info`], read-only.
     pub const INFO: u64 = 0x2000_0000;
     /// The manifest blob, read-only.

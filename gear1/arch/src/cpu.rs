@@ -46,6 +46,8 @@ pub mod hcr {
     pub const TACR: u64 = 1 << 21;
     /// Trap set/way cache maintenance.
     pub const TSW: u64 = 1 << 22;
+    /// Trap writes of the registers that control stage 1.
+    pub const TVM: u64 = 1 << 26;
     /// Trap general exceptions: EL0's go to EL2.
     pub const TGE: u64 = 1 << 27;
     /// EL1 is AArch64.
@@ -77,6 +79,8 @@ pub mod hcr {
         | TID5;
     /// For Gear2: flat, at EL0, exceptions to EL2.
     pub const GEAR2: u64 = VM | SWIO | ROUTE | FB | BSU_INNER | DC | TWI | TWE | TIDCP | TGE | RW;
+    /// For Gear2 at EL1: flat, and it cannot change that.
+    pub const GEAR2_EL1: u64 = GEAR2 & !TGE | TSC | TACR | TSW | TVM | TLOR;
 }
 
 /// CPTR_EL2 (E2H = 0): RES1 bits; SVE, SME, AMU and trace trapped.

@@ -1,7 +1,7 @@
 //! EL1 and EL0 system registers of the loaded guest.
 //!
-//! They stay loaded while Gear2 runs and move only between two guests. The few
-//! that act on EL0, and so on Gear2, move at every entry of Gear2 instead
+//! They stay loaded while Gear2 runs at EL0 and move only between two guests; for a Gear2 at
+//! EL1 they move at every entry of it (`world`), the timer's excepted. The few that act on EL0, and so on Gear2, move at every entry of Gear2 instead
 //! (`world`): SCTLR_EL1, CNTKCTL_EL1, TPIDR_EL0, TPIDRRO_EL0 and SP_EL0.
 
 use gear1_core::context::El1State;
@@ -13,21 +13,22 @@ use crate::regs::{
 };
 
 macro_rules! el1_registers {
-    ($($field:ident: $reg:ident),+ $(,)?) => {
-        /// Stores the registers that stay loaded while Gear2 runs.
-        pub fn save(state: &mut El1State) {
+    ($save:ident, $restore:ident: $($field:ident: $reg:ident),+ $(,)?) => {
+        /// Stores them.
+        pub fn $save(state: &mut El1State) {
             $(state.$field = $reg.get();)+
         }
 
         /// Loads them. A context synchronization event (the ERET) must come
         /// before the guest's first instruction.
-        pub fn restore(state: &El1State) {
+        pub fn $restore(state: &El1State) {
             $($reg.set(state.$field);)+
         }
     };
 }
 
 el1_registers! {
+    save, restore:
     cpacr: CPACR_EL1,
     ttbr0: TTBR0_EL1,
     ttbr1: TTBR1_EL1,
@@ -46,6 +47,10 @@ el1_registers! {
     spsr: SPSR_EL1,
     par: PAR_EL1,
     csselr: CSSELR_EL1,
+}
+
+el1_registers! {
+    save_timer, restore_timer:
     cntv_cval: CNTV_CVAL_EL0,
     cntv_ctl: CNTV_CTL_EL0,
 }

@@ -4,14 +4,15 @@
 //! Order on Cortex-A57 and A72 (errata 1319537, 1319367): an empty stage 2
 //! first, then HCR_EL2 and SCTLR_EL1, then the target's stage 2.
 
-use gear1_core::context::{Frame, SCTLR_EL1_RESET, VcpuContext};
+use gear1_abi::layout::gear2;
+use gear1_core::context::{El1State, Frame, SCTLR_EL1_RESET, VcpuContext};
 
 use crate::cpu::{hcr, set_fp_trap};
 use crate::regs::{
     CNTKCTL_EL1, ELR_EL2, HCR_EL2, Readable as _, SCTLR_EL1, SP_EL0, SPSR_EL2, TPIDR_EL0,
     TPIDRRO_EL0, VTTBR_EL2, Writeable as _,
 };
-use crate::{barrier, tlb};
+use crate::{barrier, el1, tlb};
 
 /// What the switch needs to know of the machine and of Gear2.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,25 +21,73 @@ pub struct World {
     pub gear2_vttbr: u64,
     /// VTTBR_EL2 of the empty stage 2.
     pub null_vttbr: u64,
-    /// The CPU has one of the errata above.
+    /// The empty stage 2 is to stand in between: the CPU has one of the errata above, or Gear2 runs at
+    /// EL1.
     pub null_step: bool,
+    /// Gear2 runs at EL1: all of a guest's EL1 registers leave when it is entered.
+    pub el1: bool,
 }
 
+/// EL1 registers for a Gear2 at EL1.
+const GEAR2_EL1: El1State = El1State {
+    vbar: gear2::VECTORS,
+    ..El1State::ZERO
+};
+
 impl World {
+    /// Changes to Gear2's stage 2 and what goes with it.
     #[inline(always)]
-    fn switch_stage2(&self, vttbr: u64, hcr: u64, sctlr: u64) {
+    fn switch_to_gear2(&self, guest: Option<&mut VcpuContext>) {
         if self.null_step {
-            VTTBR_EL2.set(self.null_vttbr);
-            barrier::isb();
-            HCR_EL2.set(hcr);
-            SCTLR_EL1.set(sctlr);
-            barrier::isb();
-            VTTBR_EL2.set(vttbr);
+            self.switch_slowly_to_gear2(guest);
         } else {
-            VTTBR_EL2.set(vttbr);
-            HCR_EL2.set(hcr);
-            SCTLR_EL1.set(sctlr);
+            VTTBR_EL2.set(self.gear2_vttbr);
+            HCR_EL2.set(hcr::GEAR2);
+            SCTLR_EL1.set(SCTLR_EL1_RESET);
         }
+    }
+
+    fn switch_slowly_to_gear2(&self, guest: Option<&mut VcpuContext>) {
+        if let Some(guest) = guest
+            && self.el1
+        {
+            el1::save(&mut guest.el1);
+        }
+        VTTBR_EL2.set(self.null_vttbr);
+        barrier::isb();
+        SCTLR_EL1.set(SCTLR_EL1_RESET);
+        if self.el1 {
+            HCR_EL2.set(hcr::GEAR2_EL1);
+            el1::restore(&GEAR2_EL1);
+        } else {
+            HCR_EL2.set(hcr::GEAR2);
+        }
+        barrier::isb();
+        VTTBR_EL2.set(self.gear2_vttbr);
+    }
+
+    /// Changes to a guest's stage 2 and what goes with it.
+    #[inline(always)]
+    fn switch_to_guest(&self, guest: &VcpuContext, hcr: u64) {
+        if self.null_step {
+            self.switch_slowly_to_guest(guest, hcr);
+        } else {
+            VTTBR_EL2.set(guest.vttbr);
+            HCR_EL2.set(hcr);
+            SCTLR_EL1.set(guest.el1.sctlr);
+        }
+    }
+
+    fn switch_slowly_to_guest(&self, guest: &VcpuContext, hcr: u64) {
+        VTTBR_EL2.set(self.null_vttbr);
+        barrier::isb();
+        HCR_EL2.set(hcr);
+        SCTLR_EL1.set(guest.el1.sctlr);
+        if self.el1 {
+            el1::restore(&guest.el1);
+        }
+        barrier::isb();
+        VTTBR_EL2.set(guest.vttbr);
     }
 
     fn switch_vttbr(&self, vttbr: u64) {
@@ -62,7 +111,7 @@ impl World {
         guest.el1.cntkctl = CNTKCTL_EL1.get();
         guest.el1.tpidr_el0 = TPIDR_EL0.get();
         guest.el1.tpidrro_el0 = TPIDRRO_EL0.get();
-        self.switch_stage2(self.gear2_vttbr, hcr::GEAR2, SCTLR_EL1_RESET);
+        self.switch_to_gear2(Some(guest));
         // A guest's value would make its timer writable at EL0.
         CNTKCTL_EL1.set(0);
         TPIDR_EL0.set(0);
@@ -88,7 +137,7 @@ impl World {
         } else {
             guest.hcr
         };
-        self.switch_stage2(guest.vttbr, hcr, guest.el1.sctlr);
+        self.switch_to_guest(guest, hcr);
         CNTKCTL_EL1.set(guest.el1.cntkctl);
         TPIDR_EL0.set(guest.el1.tpidr_el0);
         TPIDRRO_EL0.set(guest.el1.tpidrro_el0);
@@ -98,7 +147,7 @@ impl World {
 
     /// Prepares the CPU to enter Gear2's loop for the first time.
     pub fn start_gear2(&self, gear2: &Frame) {
-        self.switch_stage2(self.gear2_vttbr, hcr::GEAR2, SCTLR_EL1_RESET);
+        self.switch_to_gear2(None);
         tlb::invalidate_guests_local();
         CNTKCTL_EL1.set(0);
         TPIDR_EL0.set(0);

@@ -73,6 +73,37 @@ pub struct El1State {
     pub disr: u64,
 }
 
+impl El1State {
+    /// All zero: stage 1 off, nothing enabled.
+    pub const ZERO: Self = Self {
+        sctlr: 0,
+        cpacr: 0,
+        ttbr0: 0,
+        ttbr1: 0,
+        tcr: 0,
+        esr: 0,
+        far: 0,
+        afsr0: 0,
+        afsr1: 0,
+        mair: 0,
+        amair: 0,
+        vbar: 0,
+        contextidr: 0,
+        tpidr_el1: 0,
+        tpidr_el0: 0,
+        tpidrro_el0: 0,
+        sp_el1: 0,
+        elr: 0,
+        spsr: 0,
+        par: 0,
+        csselr: 0,
+        cntkctl: 0,
+        cntv_ctl: 0,
+        cntv_cval: 0,
+        disr: 0,
+    };
+}
+
 /// Most active-priority registers of a virtual CPU interface, per group.
 pub const MAX_APR: usize = 4;
 
@@ -144,6 +175,8 @@ pub struct VcpuContext {
 pub const PSTATE_EL1H_MASKED: u64 = 0x3c5;
 /// PSTATE of Gear2: EL0, everything masked.
 pub const PSTATE_EL0_MASKED: u64 = 0x3c0;
+/// PSTATE of Gear2 at EL1: EL1t, so that its stack pointer is SP_EL0 as at EL0, everything masked.
+pub const PSTATE_EL1T_MASKED: u64 = 0x3c4;
 /// SCTLR_EL1 at a vCPU's reset and for Gear2: RES1 bits of Armv8.0, MMU and
 /// caches off, little-endian (Arm ARM D19.2.118).
 pub const SCTLR_EL1_RESET: u64 = 0x30d0_0800;
@@ -160,33 +193,7 @@ impl VcpuContext {
         hcr: 0,
         vttbr: 0,
         vmpidr: 0,
-        el1: El1State {
-            sctlr: 0,
-            cpacr: 0,
-            ttbr0: 0,
-            ttbr1: 0,
-            tcr: 0,
-            esr: 0,
-            far: 0,
-            afsr0: 0,
-            afsr1: 0,
-            mair: 0,
-            amair: 0,
-            vbar: 0,
-            contextidr: 0,
-            tpidr_el1: 0,
-            tpidr_el0: 0,
-            tpidrro_el0: 0,
-            sp_el1: 0,
-            elr: 0,
-            spsr: 0,
-            par: 0,
-            csselr: 0,
-            cntkctl: 0,
-            cntv_ctl: 0,
-            cntv_cval: 0,
-            disr: 0,
-        },
+        el1: El1State::ZERO,
         cntvoff: 0,
         physical_timer: PhysicalTimer::OFF,
         gic: GicCpuState {

@@ -12,7 +12,7 @@ use gear1_abi::layout::{PAGE_SIZE, gear2};
 use gear1_core::addr::{Ipa, Pa};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::{Attributes, PageState, Stage2};
-use gearv_manifest::{MEMORY_ALIGN, Manifest};
+use gearv_manifest::{MEMORY_ALIGN, Manifest, Privilege};
 
 use crate::fdt::{Board, Uart};
 use crate::flat::{self, Flat};
@@ -130,6 +130,7 @@ pub fn load<M: PhysicalMemory>(
             size: header.data_end - header.base,
         },
         period: u64::from(sources.manifest.gear2.watchdog_ms) * hz / 1000,
+        el1: sources.manifest.gear2.privilege == Privilege::El1,
         window: RESTART_WINDOW_S * hz,
         ..BootGear2::default()
     };

@@ -53,7 +53,7 @@ const GICV_SIZE: u64 = 0x1000;
 /// Bytes of GICC, for a VM that has the interrupt controller passed through.
 const GICC_SIZE: u64 = 0x2000;
 const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device, VmKind::RealTime];
-const PRIVILEGES: &[Privilege] = &[Privilege::El0];
+const PRIVILEGES: &[Privilege] = &[Privilege::El0, Privilege::El1];
 
 /// What init starts from.
 #[derive(Debug)]

@@ -143,7 +143,8 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.world = World {
         gear2_vttbr: vttbr(boot.gear2.root, boot.gear2.vmid),
         null_vttbr: vttbr(boot.null_root, boot.null_vmid),
-        null_step: cpu::needs_null_stage2(),
+        null_step: boot.gear2.el1 || cpu::needs_null_stage2(),
+        el1: boot.gear2.el1,
     };
     if cpu.index().index() == 0 {
         wipe_init(boot);

@@ -18,8 +18,9 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
     };
     let syndrome = Syndrome(esr);
     match syndrome.class() {
+        // A guest's SVC stays in it: this is Gear2 at EL0.
         ec::SVC64 => gear2_call::dispatch(cpu, machine, syndrome.immediate()),
-        ec::HVC64 => guest_call::hvc(cpu, machine),
+        ec::HVC64 => guest_call::hvc(cpu, machine, syndrome),
         _ if cpu.is_gear2_current() => supervise::failed(cpu, machine, Failure::Fault),
         ec::DATA_ABORT => abort::data(cpu, machine, syndrome),
         ec::SYSREG => sysreg::access(cpu, machine, syndrome),

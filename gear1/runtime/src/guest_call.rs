@@ -15,11 +15,22 @@ use gear1_core::vcpu::Attention;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{ffa, lifecycle, realtime, signal, vcpu, vgic};
+use crate::{ffa, gear2_call, lifecycle, realtime, signal, vcpu, vgic};
 
-/// HVC: the PC is behind the instruction already.
+/// HVC: the PC is behind the instruction already. A Gear2 at EL1 calls so, too.
 #[inline(never)]
-pub(crate) fn hvc(cpu: &mut Cpu, machine: &Machine) -> Resume {
+pub(crate) fn hvc(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+    if cpu.data.world.el1 {
+        return hvc_from_either(cpu, machine, syndrome);
+    }
+    call(cpu, machine, ExitReason::Hvc)
+}
+
+#[inline(never)]
+fn hvc_from_either(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+    if cpu.is_gear2_current() {
+        return gear2_call::dispatch(cpu, machine, syndrome.immediate());
+    }
     call(cpu, machine, ExitReason::Hvc)
 }
 

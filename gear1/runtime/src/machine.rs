@@ -104,6 +104,7 @@ impl CpuData {
                 gear2_vttbr: 0,
                 null_vttbr: 0,
                 null_step: false,
+                el1: false,
             },
             fp_owner: None,
             // All zero, so that it takes no room in the image; `start_cpu` sets what is not.

@@ -65,7 +65,7 @@ const HYPERCALL: u64 = 1 << 8;
 /// Puts a reply into the loaded vCPU's registers. It is not running: PC and
 /// PSTATE are in its context.
 pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
-    let has_pan = cpu.data.has_pan;
+    let (has_pan, el1) = (cpu.data.has_pan, cpu.data.world.el1);
     let Some(context) = cpu.context() else { return };
     let abort = Syndrome(context.awaited_esr).data_abort();
     if word & HYPERCALL != 0 {
@@ -87,12 +87,24 @@ pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
         Some(Reply::Abort) => {
             let entry = Entry::synchronous(context.frame.pstate, context.el1.sctlr, has_pan);
             // The next time that it comes here, `abort::forward` looks at it.
-            let vbar = VBAR_EL1.get();
+            let vbar = if el1 {
+                context.el1.vbar
+            } else {
+                VBAR_EL1.get()
+            };
             context.nesting.note(context.frame.pc, vbar, entry, false);
-            ESR_EL1.set(entry.external_abort(Syndrome(abort.raw()), None));
-            FAR_EL1.set(context.awaited_far);
-            ELR_EL1.set(context.frame.pc);
-            SPSR_EL1.set(context.frame.pstate);
+            let esr = entry.external_abort(Syndrome(abort.raw()), None);
+            let (far, pc, pstate) = (context.awaited_far, context.frame.pc, context.frame.pstate);
+            if el1 {
+                // The guest's own are in its context.
+                let state = &mut context.el1;
+                (state.esr, state.far, state.elr, state.spsr) = (esr, far, pc, pstate);
+            } else {
+                ESR_EL1.set(esr);
+                FAR_EL1.set(far);
+                ELR_EL1.set(pc);
+                SPSR_EL1.set(pstate);
+            }
             context.frame.pc = vbar.wrapping_add(entry.vector_offset);
             context.frame.pstate = entry.pstate;
         }

@@ -24,7 +24,7 @@ use gear1_arch::regs::{ELR_EL2, ESR_EL2, Readable as _};
 use gear1_arch::sync::TicketLock;
 use gear1_arch::window::load_piece;
 use gear1_arch::{barrier, cpu, stop, tlb};
-use gear1_core::context::PSTATE_EL0_MASKED;
+use gear1_core::context::{PSTATE_EL0_MASKED, PSTATE_EL1T_MASKED};
 use gear1_core::restart::{Budget, Meeting};
 
 use crate::halt::{HaltReason, halt};
@@ -172,7 +172,11 @@ fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
     let frame = cpu.gear2();
     frame.set_reg(0, index.reg());
     frame.pc = boot.gear2.entry;
-    frame.pstate = PSTATE_EL0_MASKED;
+    frame.pstate = if world.el1 {
+        PSTATE_EL1T_MASKED
+    } else {
+        PSTATE_EL0_MASKED
+    };
     frame.sp_el0 = gear2::STACKS.wrapping_add(
         index
             .reg()

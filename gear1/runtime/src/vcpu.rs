@@ -14,13 +14,14 @@ use gear1_arch::regs::{
     CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, VDISR_EL2, VMPIDR_EL2, Writeable as _,
 };
 use gear1_arch::{cpu, el1, fp};
+use gear1_core::context::El1State;
 use gear1_core::context::FpState;
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Attention, Start};
 use gear1_core::vgic::IntId;
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
 use crate::vgic::{change_gic, flush_gic};
 use crate::{event, realtime, reply, timer};
 
@@ -61,7 +62,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     timer::unwatch(&mut cpu.data, id);
     // Before the virtual timer is on again.
     CNTVOFF_EL2.set(context.cntvoff);
-    el1::restore(&context.el1);
+    restore_el1(&cpu.data, &context.el1);
     if cpu.data.has_ras {
         VDISR_EL2.set(context.el1.disr);
     }
@@ -83,6 +84,14 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     Some(())
 }
 
+/// Loads a vCPU's EL1 registers; with Gear2 at EL1, only those that do not leave when it is entered.
+fn restore_el1(data: &CpuData, state: &El1State) {
+    if !data.world.el1 {
+        el1::restore(state);
+    }
+    el1::restore_timer(state);
+}
+
 /// Takes what the list registers hold into the virtual GIC and empties them.
 /// After a restart of the VM its GIC knows nothing of them, so they are cleared
 /// whatever it says.
@@ -99,7 +108,10 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
         return;
     };
     if let (Some(context), _, data) = cpu.parts() {
-        el1::save(&mut context.el1);
+        if !data.world.el1 {
+            el1::save(&mut context.el1);
+        }
+        el1::save_timer(&mut context.el1);
         if data.has_ras {
             context.el1.disr = VDISR_EL2.get();
         }
@@ -171,7 +183,7 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     let (Some(context), _, data) = cpu.parts() else {
         return;
     };
-    el1::save(&mut context.el1);
+    el1::save_timer(&mut context.el1);
     context.reset(start, started);
     context.gic.vmcr = Gic::VMCR_RESET;
     context.fp = FpState::ZERO;
@@ -182,7 +194,7 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
         VDISR_EL2.set(0);
     }
     CNTVOFF_EL2.set(context.cntvoff);
-    el1::restore(&context.el1);
+    restore_el1(data, &context.el1);
     Gic::restore_cpu_interface(&context.gic);
     if !start.warm {
         Gic::set_timer_active(this, false);

@@ -1,6 +1,6 @@
 //! Gear2's image: what of Gear2 touches the machine.
 //!
-//! Gear1 enters it once per CPU, at EL0 with stage 1 off and a stack, and it
+//! Gear1 enters it once per CPU, at EL0 (with the feature `el1` at EL1) with stage 1 off and a stack, and it
 //! runs that CPU's loop of `gear2-core` for good. There are no interrupts, no
 //! exception vectors and no floating point.
 //!
@@ -18,6 +18,8 @@ mod heap;
 mod inputs;
 mod svc;
 mod uart;
+#[cfg(feature = "el1")]
+mod vectors;
 
 use core::fmt::Write as _;
 use core::panic::PanicInfo;

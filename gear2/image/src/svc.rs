@@ -1,10 +1,23 @@
-//! The two instructions that Gear2 needs beyond Rust: `SVC` and `YIELD`.
+//! The two instructions that Gear2 needs beyond Rust: `SVC`, at EL1 `HVC`, and `YIELD`.
 
 use core::arch::asm;
 
 use gear1_abi::regs::Regs;
 use gear2_core::Conduit;
 use spin::RelaxStrategy;
+
+#[cfg(not(feature = "el1"))]
+macro_rules! call {
+    () => {
+        "svc #{number}"
+    };
+}
+#[cfg(feature = "el1")]
+macro_rules! call {
+    () => {
+        "hvc #{number}"
+    };
+}
 
 /// The way to Gear1 on the target.
 pub(crate) struct Supervisor;
@@ -26,7 +39,7 @@ impl Conduit for Supervisor {
         // that Gear2 can see and keeps X19 to X30 and SP. What it may lose is declared lost.
         unsafe {
             asm!(
-                "svc #{number}",
+                call!(),
                 number = const NUMBER,
                 inout("x0") x0,
                 inout("x1") x1,

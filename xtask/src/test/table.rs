@@ -257,6 +257,25 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "faults-el1",
+        gicv2: true,
+        models: MODELS,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "fp-el1",
+        models: MODELS,
+        cpus: 1,
+        guests: 2,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "bench-el1",
+        icount: true,
+        cpu_properties: ",cntfrq=1000000000",
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "bench",
         native: Some("bench"),
         icount: true,
