@@ -196,6 +196,8 @@ pub struct BootVm {
     pub channel_count: u16,
     /// VMs that it may share memory with by FF-A calls: bit per `VmId`.
     pub peers: u16,
+    /// Where its first vCPU's stolen time is (IPA), the others' behind it; 0: it has none.
+    pub stolen_ipa: u64,
     /// Already loaded by init.
     pub loaded: bool,
     /// Real-time VMs only: its SYSTEM_OFF powers the machine off.

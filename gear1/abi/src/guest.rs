@@ -27,3 +27,18 @@ pub const CALL_UID: u32 = 0x8600_FF01;
 
 /// The UID that [`CALL_UID`] returns in W0 to W3.
 pub const UID: [u32; 4] = [0x6765_6172, 0x4d0f_4b76, 0x9a31_c2f1, 0x0d5b_7e55];
+
+/// Stolen time of one vCPU (Arm DEN 0057, table 3): 64 bytes, read by the guest.
+#[derive(Debug)]
+#[repr(C)]
+pub struct StolenTime {
+    /// 0.
+    pub revision: u32,
+    /// 0.
+    pub attributes: u32,
+    /// Nanoseconds in which it was kept from running.
+    pub nanoseconds: core::sync::atomic::AtomicU64,
+    /// 0.
+    pub reserved: [u64; 6],
+}
+const _: () = assert!(size_of::<StolenTime>() == 64);

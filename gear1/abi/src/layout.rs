@@ -36,6 +36,9 @@ pub mod el2 {
     /// The level-3 table that maps the windows of CPU *i*, one page a CPU, at
     /// `WINDOW_TABLES + i * 4096`, read-write.
     pub const WINDOW_TABLES: u64 = 0x8006_0000_0000;
+    /// Stolen time of VM *i* ([`crate::guest::StolenTime`] of each vCPU): one page a VM at
+    /// `STOLEN_TIME + i * 4096`, read-write; its VM reads it.
+    pub const STOLEN_TIME: u64 = 0x8007_0000_0000;
 }
 
 /// Layout of Gear2's intermediate physical address space (flat: its addresses are IPAs).

@@ -47,6 +47,8 @@ pub mod stack;
 #[cfg(target_arch = "aarch64")]
 pub mod start;
 #[cfg(target_arch = "aarch64")]
+pub mod stolen;
+#[cfg(target_arch = "aarch64")]
 pub mod stop;
 #[cfg(target_arch = "aarch64")]
 pub mod sync;

@@ -1,4 +1,4 @@
-//! PSCI 1.1 (Arm DEN 0022D) and SMCCC 1.1 (Arm DEN 0028) as guests see them:
+//! PSCI 1.1 (Arm DEN 0022D), SMCCC 1.1 (Arm DEN 0028) and stolen time (Arm DEN 0057) as guests see them:
 //! decoding of calls, and the values that need no state.
 //!
 //! Requirements: `docs/requirements/psci.md`.
@@ -79,6 +79,11 @@ pub enum Call {
         /// MPIDR of the target.
         target: u64,
     },
+    /// PV_TIME_ST, or PV_TIME_FEATURES of it.
+    StolenTime {
+        /// Where it is, not whether.
+        address: bool,
+    },
     /// NODE_HW_STATE.
     NodeState {
         /// MPIDR of the node.
@@ -117,6 +122,12 @@ mod function {
     pub(super) const SYSTEM_RESET2_64: u32 = 0xc400_0012;
     pub(super) const SMCCC_VERSION: u32 = 0x8000_0000;
     pub(super) const SMCCC_ARCH_FEATURES: u32 = 0x8000_0001;
+}
+
+/// Paravirtualized time (Arm DEN 0057): the features call and the one feature.
+mod time {
+    pub(super) const FEATURES: u32 = 0xc500_0020;
+    pub(super) const STOLEN: u32 = 0xc500_0021;
 }
 
 /// In a function identifier: the 64-bit calling convention.
@@ -170,9 +181,17 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
         function::PSCI_FEATURES => Call::Constant(features(a as u32)),
         function::SMCCC_VERSION => Call::Constant(SMCCC_VERSION),
         function::SMCCC_ARCH_FEATURES => Call::Constant(match a as u32 {
-            function::SMCCC_VERSION | function::SMCCC_ARCH_FEATURES => ret::SUCCESS,
+            function::SMCCC_VERSION | function::SMCCC_ARCH_FEATURES | time::FEATURES => {
+                ret::SUCCESS
+            }
             _ => ret::NOT_SUPPORTED,
         }),
+        time::FEATURES => match a as u32 {
+            time::FEATURES => Call::Constant(ret::SUCCESS),
+            time::STOLEN => Call::StolenTime { address: false },
+            _ => Call::Constant(ret::NOT_SUPPORTED),
+        },
+        time::STOLEN => Call::StolenTime { address: true },
         _ => Call::Other,
     }
 }

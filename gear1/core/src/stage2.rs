@@ -311,6 +311,11 @@ impl Attributes {
         state: Some(PageState::SharedBorrowed),
         ..Self::CONSTANTS
     };
+    /// What Gear1 tells a VM in a page of its own.
+    pub const TOLD: Self = Self {
+        state: None,
+        ..Self::CONSTANTS
+    };
     /// Registers of a device.
     pub const DEVICE: Self = Self {
         memory: Memory::Device,

@@ -111,5 +111,19 @@ pub const fn deadline(control: u64, compare: u64, offset: u64) -> u64 {
     }
 }
 
+/// Returns nanoseconds, rounded down, without overflow below 584 years.
+pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
+    const SECOND: u64 = 1_000_000_000;
+    let (Some(seconds), Some(rest)) = (ticks.checked_div(frequency), ticks.checked_rem(frequency))
+    else {
+        return 0;
+    };
+    // The frequency is below 2^32 Hz (CNTFRQ_EL0), and so is the rest.
+    let Some(part) = rest.wrapping_mul(SECOND).checked_div(frequency) else {
+        return 0;
+    };
+    seconds.wrapping_mul(SECOND).wrapping_add(part)
+}
+
 #[cfg(test)]
 mod tests;

@@ -87,6 +87,10 @@ pub struct VcpuShared {
     reply_value: AtomicU64,
     awaited_ipa: AtomicU64,
     awaited_access: AtomicU64,
+    /// Since when it could run and was not loaded; 0: it could not.
+    ready_since: AtomicU64,
+    /// Ticks for which it could run and was not loaded.
+    stolen: AtomicU64,
     exits: [AtomicU64; ExitReason::COUNT],
     ticks: [AtomicU64; ExitReason::COUNT],
 }
@@ -110,6 +114,8 @@ impl VcpuShared {
             reply_value: AtomicU64::new(0),
             awaited_ipa: AtomicU64::new(0),
             awaited_access: AtomicU64::new(0),
+            ready_since: AtomicU64::new(0),
+            stolen: AtomicU64::new(0),
             exits: [const { AtomicU64::new(0) }; ExitReason::COUNT],
             ticks: [const { AtomicU64::new(0) }; ExitReason::COUNT],
         }
@@ -214,6 +220,41 @@ impl VcpuShared {
             self.reply_word.load(Ordering::Relaxed),
             self.reply_value.load(Ordering::Relaxed),
         ))
+    }
+
+    /// It became able to run: time counts as stolen until it is loaded (G1-TIM-007). A waker calls
+    /// this after the vCPU left its state of waiting.
+    pub fn begin_stolen(&self, now: u64) {
+        self.ready_since.store(now, Ordering::SeqCst);
+    }
+
+    /// It is unloaded at `now`, ready or not. Called by the home CPU only.
+    pub fn unload(&self, now: u64) {
+        // In this order, so that the store of a waker in between is not lost.
+        self.begin_stolen(0);
+        if self.state() == VcpuState::Ready {
+            self.begin_stolen(now);
+        }
+    }
+
+    /// It is loaded at `now`: returns all ticks stolen, if there are more now. Called by the home
+    /// CPU only.
+    pub fn end_stolen(&self, now: u64) -> Option<u64> {
+        let since = self.ready_since.load(Ordering::SeqCst);
+        if since == 0 {
+            return None;
+        }
+        self.begin_stolen(0);
+        let stolen = self.stolen.load(Ordering::Relaxed);
+        let stolen = stolen.wrapping_add(now.saturating_sub(since));
+        self.stolen.store(stolen, Ordering::Relaxed);
+        Some(stolen)
+    }
+
+    /// Its VM starts: nothing was stolen yet.
+    pub fn forget_stolen(&self) {
+        self.begin_stolen(0);
+        self.stolen.store(0, Ordering::Relaxed);
     }
 
     /// Notes the access that Gear2 is asked for. Called by the home CPU only.

@@ -41,6 +41,8 @@ pub struct Runtime {
     pub pool: Region,
     /// Root of its tables.
     pub root: Pa,
+    /// Stolen time, a page a VM.
+    pub stolen_time: Pa,
 }
 
 /// Loads the runtime from its flat image `file` and builds its tables.
@@ -48,6 +50,7 @@ pub fn load<M: PhysicalMemory>(
     file: &[u8],
     board: &Board,
     pool: Region,
+    vm_count: usize,
     free: &mut FreeMemory,
     memory: &mut M,
 ) -> Result<Runtime, Refusal> {
@@ -74,6 +77,8 @@ pub fn load<M: PhysicalMemory>(
         "Gear1's boot information",
     )?;
     let stacks = flat::zeroed(free, memory, stacks_size(board), "Gear1's stacks")?;
+    let stolen_size = vm_count as u64 * PAGE_SIZE;
+    let stolen_time = flat::zeroed(free, memory, stolen_size, "stolen time")?;
     let mut tables = BootTables { memory, free };
     let root = tables.alloc().ok_or_else(flat::no_tables)?;
     let tree = stage1::tables(root);
@@ -105,6 +110,8 @@ pub fn load<M: PhysicalMemory>(
     )?;
     let info_size = (size_of::<BootInfo>() as u64).next_multiple_of(PAGE_SIZE);
     map(el2::BOOT_INFO, boot_info.get(), info_size, Rights::Read)?;
+    let told = stolen_time.get();
+    map(el2::STOLEN_TIME, told, stolen_size, Rights::ReadWrite)?;
     map(el2::POOL, pool.start, pool.bytes(), Rights::ReadWrite)?;
     if let Some(uart) = board.uart {
         map(el2::UART, uart.base, PAGE_SIZE, Rights::Device)?;
@@ -118,6 +125,7 @@ pub fn load<M: PhysicalMemory>(
         boot_info,
         pool,
         root,
+        stolen_time,
     })
 }
 

@@ -9,8 +9,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use gear1_abi::boot::{
-    BOOT_MAGIC, BootChannel, BootCpu, BootInfo, BootMaster, BootVm, IrqOwner, MAX_CHANNELS,
-    MAX_INTIDS, MAX_MASTERS, RealTime, SHARING_TABLES,
+    BOOT_MAGIC, BootChannel, BootCpu, BootInfo, BootMaster, BootRegion, BootVm, IrqOwner,
+    MAX_CHANNELS, MAX_INTIDS, MAX_MASTERS, RealTime, SHARING_TABLES,
 };
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
@@ -45,6 +45,8 @@ const POOL_ALIGN: u64 = 0x8000;
 const GEAR2_TABLES: u64 = 16;
 /// Tables for each VM beside its memory's: for GICV and register pages.
 const SPARE_TABLES: u64 = 8;
+/// Tables for each VM's page of stolen time.
+const STOLEN_TIME_TABLES: u64 = 2;
 /// What this build runs.
 const GIC_VERSIONS: &[u32] = &[2, 3];
 /// Bytes of GICV that a guest finds where GICC is: all but the page of GICC_DIR, which Gear1
@@ -116,7 +118,8 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let pool_size = pool_size(&manifest, &geometry, device_vm.as_ref(), &real_time);
     let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
     let pool = Region::new(pool, pool + pool_size);
-    let runtime = el2::load(given.runtime, board, pool, &mut free, memory)?;
+    let vm_count = manifest.vms.len();
+    let runtime = el2::load(given.runtime, board, pool, vm_count, &mut free, memory)?;
     let shared = device_vm.as_ref().map(|vm| vm.take(&mut free, memory));
     let shared = shared.transpose()?;
     let device_vm = device_vm.as_ref().zip(shared.as_ref());
@@ -186,6 +189,8 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
         if board.gic.version == 2 {
             map_cpu_interface(board, vm, root, &mut tables)?;
         }
+        let told = runtime.stolen_time.get() + vm.id.reg() * PAGE_SIZE;
+        slot.stolen_ipa = map_stolen_time(vm, &slot.regions[0], told, root, &mut tables)?;
         let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
         log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
     }
@@ -258,6 +263,31 @@ fn map_cpu_interface<M: PhysicalMemory>(
             "/vms/{name}: its CPU interface cannot be mapped: {error:?}"
         )
     })
+}
+
+/// Shows a VM its page of stolen time, at the page's physical address; returns that, or 0 where the
+/// VM has something else. From a real-time VM, whose CPU is its own, nothing is stolen.
+fn map_stolen_time<M: PhysicalMemory>(
+    vm: &Vm<'_>,
+    memory: &BootRegion,
+    page: u64,
+    stage2: &Stage2,
+    tables: &mut BootTables<'_, M>,
+) -> Result<u64, Refusal> {
+    let console = vm.console.map_or(0, |console| console.ipa);
+    let is_taken = page.wrapping_sub(memory.ipa) < memory.size || console == page;
+    if is_taken || vm.virtio_ipa == page || vm.kind == VmKind::RealTime {
+        return Ok(0);
+    }
+    let mapped = stage2.map(
+        tables,
+        Ipa::new(page),
+        Pa::new(page),
+        PAGE_SIZE,
+        Attributes::TOLD,
+    );
+    mapped.map_err(|error| refusal!(Machine, "stolen time cannot be mapped: {error:?}"))?;
+    Ok(page)
 }
 
 /// Returns the memory that is not free.
@@ -342,10 +372,9 @@ fn pool_size(
     let tables = |bytes: u64| (bytes >> 30) + 3;
     let roots = (manifest.vms.len() as u64 + 2) * geometry.root_size();
     let gear2 = GEAR2_TABLES + tables(manifest.gear2.memory_bytes);
-    let vms = manifest
-        .vms
-        .iter()
-        .map(|vm| tables(vm.memory.bytes) + SPARE_TABLES + sharing_tables(manifest, vm));
+    let vms = manifest.vms.iter().map(|vm| {
+        tables(vm.memory.bytes) + SPARE_TABLES + STOLEN_TIME_TABLES + sharing_tables(manifest, vm)
+    });
     let shared = device_vm.map_or(0, DeviceVm::table_count);
     let passed: u64 = real_time.iter().map(Passed::table_count).sum();
     roots + (gear2 + vms.sum::<u64>() + shared + passed) * PAGE_SIZE

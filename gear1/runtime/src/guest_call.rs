@@ -17,6 +17,8 @@ use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::{ffa, gear2_call, lifecycle, realtime, signal, vcpu, vgic};
 
+const STOLEN_TIME_SIZE: u64 = size_of::<guest::StolenTime>() as u64;
+
 /// HVC: the PC is behind the instruction already. A Gear2 at EL1 calls so, too.
 #[inline(never)]
 pub(crate) fn hvc(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
@@ -73,6 +75,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
         }
         Call::AffinityInfo { target } => affinity_info(machine, &loaded, target),
         Call::NodeState { target, level } => node_state(machine, &loaded, target, level),
+        Call::StolenTime { address } => stolen_time(machine, &loaded, address),
         Call::Off => return cpu_off(cpu, reason),
         Call::Standby => {
             cpu.frame().set_reg(0, ret::SUCCESS);
@@ -83,13 +86,13 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
             context,
             system,
         } if cpu.data.real_time != RealTime::PassThrough => {
-            match may_power_down(machine, &loaded, entry, system) {
-                Ok(()) => {
-                    loaded.shared.request_resume(entry, context);
-                    return power_down(cpu, machine, reason);
+            return match may_power_down(machine, &loaded, entry, system) {
+                ret::SUCCESS => power_down(cpu, machine, reason, (entry, context)),
+                error => {
+                    cpu.frame().set_reg(0, error);
+                    Resume::Same
                 }
-                Err(error) => error,
-            }
+            };
         }
         // The interface's state would be lost: only standby is offered.
         Call::PowerDown { .. } => ret::DENIED,
@@ -163,7 +166,19 @@ fn affinity_info(machine: &Machine, caller: &Loaded, target: u64) -> u64 {
     }
 }
 
+/// PV_TIME_ST, or whether it is there (G1-TIM-007).
+#[inline(never)]
+fn stolen_time(machine: &Machine, caller: &Loaded, address: bool) -> u64 {
+    let ipa = machine::boot_vm(machine, caller.vm).stolen_ipa;
+    match (ipa, address) {
+        (0, _) => ret::NOT_SUPPORTED,
+        (_, false) => ret::SUCCESS,
+        (_, true) => ipa.wrapping_add(STOLEN_TIME_SIZE.wrapping_mul(caller.index as u64)),
+    }
+}
+
 /// NODE_HW_STATE. The one power domain with a state of its own is a vCPU.
+#[inline(never)]
 fn node_state(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u64 {
     match (target_of(machine, caller, target), level) {
         (Some(id), 0) if machine::vcpu(id).state() == VcpuState::Off => psci::node::HW_OFF,
@@ -173,14 +188,15 @@ fn node_state(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u6
 }
 
 /// Checks a power-down request (G1-PSCI-006, G1-PSCI-007).
-fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) -> Result<(), u64> {
+#[inline(never)]
+fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) -> u64 {
     if !is_entry(machine, caller.vm, entry) {
-        return Err(ret::INVALID_ADDRESS);
+        ret::INVALID_ADDRESS
+    } else if system && lifecycle::alive(machine, caller.vm) > 1 {
+        ret::DENIED
+    } else {
+        ret::SUCCESS
     }
-    if system && lifecycle::alive(machine, caller.vm) > 1 {
-        return Err(ret::DENIED);
-    }
-    Ok(())
 }
 
 #[inline(never)]
@@ -288,10 +304,16 @@ fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
 /// Blocks the running vCPU likewise; it starts anew as was requested once it wakes, which is at
 /// once if something is due.
 #[inline(never)]
-fn power_down(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+fn power_down(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    reason: ExitReason,
+    (entry, context): (u64, u64),
+) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
+    loaded.shared.request_resume(entry, context);
     let asked = Attention::RESET.and(Attention::WARM);
     if is_due(cpu, machine, &loaded, asked) {
         // Nobody but this CPU takes it out of Running.

@@ -21,8 +21,8 @@ use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_abi::layout::el2::WINDOW_SIZE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
-use gear1_arch::tlb;
 use gear1_arch::window::{load_piece, stop_master};
+use gear1_arch::{cpu, stolen, tlb};
 use gear1_core::vcpu::Attention;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
@@ -221,7 +221,13 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     vm.state = VmState::Running;
     vm.starts = vm.starts.wrapping_add(1);
     // G1-TIM-005: its virtual count begins at 0.
-    vm.started = gear1_arch::cpu::now();
+    vm.started = cpu::now();
+    for index in 0..usize::from(boot.vcpu_count) {
+        if let Some(vcpu) = machine::vcpu_of(machine, id, index) {
+            machine::vcpu(vcpu).forget_stolen();
+        }
+        stolen::tell(id, index, 0);
+    }
     let shared = machine::vcpu(first);
     shared.request_reset(boot.entry, boot.argument);
     shared.set_state(VcpuState::Ready);

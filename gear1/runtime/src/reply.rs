@@ -2,6 +2,7 @@
 
 use gear1_abi::call::{Reply, Status, VcpuState};
 use gear1_abi::id::VcpuId;
+use gear1_arch::cpu;
 use gear1_arch::regs::{
     ELR_EL1, ESR_EL1, FAR_EL1, Readable as _, SPSR_EL1, VBAR_EL1, Writeable as _,
 };
@@ -38,6 +39,9 @@ pub(crate) fn complete(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> R
     }
     // Fails only when the VM was stopped meanwhile; then nobody wants the reply.
     if shared.transition(waits, VcpuState::Ready) {
+        if !here {
+            shared.begin_stolen(cpu::now());
+        }
         Ok(())
     } else {
         Err(Status::WrongState)

@@ -2,6 +2,7 @@
 
 use gear1_abi::call::VcpuState;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
+use gear1_arch::cpu;
 use gear1_core::vcpu::Attention;
 use gear1_core::vgic::Kicks;
 
@@ -35,6 +36,7 @@ pub(crate) fn attention(cpu: &Cpu, machine: &Machine, id: VcpuId, what: Attentio
 
 /// Tells the loop of the vCPU's home that it became runnable.
 pub(crate) fn wake(cpu: &Cpu, machine: &Machine, id: VcpuId) {
+    machine::vcpu(id).begin_stolen(cpu::now());
     machine::cpu_shared(machine::vcpu(id).home()).wake(id.index());
     kick_home(cpu, machine, id);
 }

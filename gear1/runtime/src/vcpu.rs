@@ -13,7 +13,7 @@ use gear1_arch::entry::Resume;
 use gear1_arch::regs::{
     CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, VDISR_EL2, VMPIDR_EL2, Writeable as _,
 };
-use gear1_arch::{cpu, el1, fp};
+use gear1_arch::{cpu, el1, fp, stolen};
 use gear1_core::context::El1State;
 use gear1_core::context::FpState;
 use gear1_core::timer::PhysicalTimer;
@@ -78,6 +78,10 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
         gic.flush(index, lrs)
     });
     cpu.data.loaded = Some(loaded);
+    // A vCPU whose VM has none is told as well: nobody reads it.
+    if let Some(ticks) = loaded.shared.end_stolen(cpu::now()) {
+        stolen::tell(vm, index, ticks);
+    }
     if has_physical_timer {
         timer::refresh_physical(cpu, machine);
     }
@@ -122,6 +126,7 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
             .min(context.physical_timer.deadline());
         empty_list_registers(cpu, machine, &loaded);
         Gic::set_timer_active(cpu.index(), false);
+        loaded.shared.unload(cpu::now());
         timer::watch_unloaded(cpu, machine, loaded.id, due);
     }
     cpu.remove();

@@ -38,6 +38,14 @@ pub mod function {
     pub const ARCH_FEATURES: u32 = 0x8000_0001;
 }
 
+/// Paravirtualized time (Arm DEN 0057).
+pub mod time {
+    /// PV_TIME_FEATURES.
+    pub const FEATURES: u32 = 0xC500_0020;
+    /// PV_TIME_ST.
+    pub const STOLEN: u32 = 0xC500_0021;
+}
+
 /// Results of PSCI calls, as 32-bit numbers.
 pub mod result {
     /// Success.

@@ -182,3 +182,22 @@ fn a_target_is_an_exact_affinity() {
     }
     assert_eq!(target_index(vmpidr(1) & !(1 << 31), 2), Some(1));
 }
+
+/// G1-TIM-007.
+#[test]
+fn stolen_time_is_found_by_discovery() {
+    let answer = |id: u64, of: u64| constant(decode(id, of, 0, 0));
+    assert_eq!(answer(0x8000_0001, 0xc500_0020), ret::SUCCESS);
+    assert_eq!(answer(0xc500_0020, 0xc500_0020), ret::SUCCESS);
+    assert_eq!(answer(0xc500_0020, 0xc500_0022), ret::NOT_SUPPORTED);
+    assert_eq!(
+        decode(0xc500_0020, 0xc500_0021, 0, 0),
+        Call::StolenTime { address: false }
+    );
+    assert_eq!(
+        decode(0xc500_0021, 0, 0, 0),
+        Call::StolenTime { address: true }
+    );
+    // There is no 32-bit form.
+    assert_eq!(decode(0x8500_0021, 0, 0, 0), Call::Other);
+}

@@ -1,6 +1,6 @@
 use gear1_abi::regs::NO_DEADLINE;
 
-use super::{PhysicalReg, PhysicalTimer, deadline};
+use super::{PhysicalReg, PhysicalTimer, deadline, nanoseconds};
 use crate::syndrome::SysregId;
 
 use PhysicalReg::{CompareValue, Control, TimerValue};
@@ -69,4 +69,22 @@ fn deadlines() {
         assert_eq!(deadline(control, 7, 0), NO_DEADLINE);
     }
     assert_eq!(deadline(1, u64::MAX - 1, 2), NO_DEADLINE);
+}
+
+/// G1-TIM-007.
+#[test]
+fn nanoseconds_of_ticks() {
+    assert_eq!(nanoseconds(62_500_000, 62_500_000), 1_000_000_000);
+    assert_eq!(nanoseconds(1, 62_500_000), 16);
+    assert_eq!(nanoseconds(2, 3), 666_666_666);
+    assert_eq!(
+        nanoseconds(u64::from(u32::MAX), u64::from(u32::MAX)),
+        1_000_000_000
+    );
+    let century = 100 * 365 * 86_400_u64;
+    assert_eq!(
+        nanoseconds(century * 1_000_000_000, 1_000_000_000),
+        century * 1_000_000_000
+    );
+    assert_eq!(nanoseconds(5, 0), 0);
 }

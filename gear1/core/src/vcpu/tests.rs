@@ -148,3 +148,31 @@ fn a_resume_keeps_other_requests_and_is_no_pending_start() {
     assert!(vcpu.is_start_pending());
     assert!(vcpu.take_reset().is_some_and(|start| !start.warm));
 }
+
+/// G1-TIM-007.
+#[test]
+fn time_is_stolen_from_who_could_run() {
+    let vcpu = VcpuShared::new();
+    assert_eq!(vcpu.end_stolen(100), None);
+    // Preempted.
+    vcpu.set_state(VcpuState::Ready);
+    vcpu.unload(100);
+    assert_eq!(vcpu.end_stolen(130), Some(30));
+    assert_eq!(vcpu.end_stolen(140), None);
+    // Waiting is not stolen, from the wake-up on it is.
+    vcpu.set_state(VcpuState::Wfi);
+    vcpu.unload(200);
+    assert_eq!(vcpu.end_stolen(300), None);
+    vcpu.unload(400);
+    vcpu.set_state(VcpuState::Ready);
+    vcpu.begin_stolen(450);
+    assert_eq!(vcpu.end_stolen(460), Some(40));
+    // Woken while loaded: the wait for its own CPU ends with its unloading.
+    vcpu.begin_stolen(500);
+    vcpu.set_state(VcpuState::Wfi);
+    vcpu.unload(600);
+    assert_eq!(vcpu.end_stolen(700), None);
+    vcpu.forget_stolen();
+    vcpu.begin_stolen(800);
+    assert_eq!(vcpu.end_stolen(801), Some(1));
+}

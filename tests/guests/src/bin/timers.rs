@@ -8,7 +8,9 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use test_guests::timer::{self, Kind};
-use test_guests::{Machine, check, cpu, gic, guest, psci, report, say, write_sysreg};
+use test_guests::{
+    Machine, check, cpu, exception, gic, guest, mmio, psci, report, say, write_sysreg,
+};
 
 guest!(main, irq = on_interrupt, other_cpu = other);
 
@@ -35,6 +37,8 @@ static BACKWARDS: AtomicU64 = AtomicU64::new(0);
 /// Bounds of CPU 1's offset.
 static OFFSET: [AtomicI64; 2] = [const { AtomicI64::new(0) }; 2];
 static HAS_OFFSET: AtomicBool = AtomicBool::new(false);
+/// CPU 1 computes, until CPU 0 has measured what that costs it.
+static SPINS: AtomicBool = AtomicBool::new(true);
 static LATE: AtomicU64 = AtomicU64::new(0);
 static HAS_SLEPT: AtomicBool = AtomicBool::new(false);
 
@@ -57,6 +61,10 @@ fn main(machine: &Machine) {
     let backwards = BACKWARDS.load(Ordering::Relaxed);
     check!("monotonic", backwards == 0, "{backwards} counts went back");
     one_offset();
+    if machine.gearv {
+        stolen_time(machine);
+    }
+    SPINS.store(false, Ordering::Release);
     sleeps();
     wait_in_wfi(|| HAS_SLEPT.load(Ordering::Acquire));
     let late = LATE.load(Ordering::Relaxed);
@@ -69,6 +77,10 @@ fn other(_index: usize) {
     OFFSET[0].store(low, Ordering::Relaxed);
     OFFSET[1].store(high, Ordering::Relaxed);
     HAS_OFFSET.store(true, Ordering::Release);
+    // Keeps the CPU, if it is shared, from the one that measures.
+    while SPINS.load(Ordering::Acquire) {
+        cpu::relax();
+    }
     sleeps();
     HAS_SLEPT.store(true, Ordering::Release);
 }
@@ -323,6 +335,44 @@ fn one_offset() {
         other[0],
         other[1]
     );
+}
+
+/// Stolen time as Arm DEN 0057 has it (G1-TIM-007): found by discovery, not writable, never less
+/// than before, and as much as a second vCPU takes where both share a CPU.
+fn stolen_time(machine: &Machine) {
+    let call = |function: u32, of: u32| psci::hvc(function, [of.into(), 0, 0])[0];
+    let found = [
+        call(psci::function::ARCH_FEATURES, psci::time::FEATURES),
+        call(psci::time::FEATURES, psci::time::FEATURES),
+        call(psci::time::FEATURES, psci::time::STOLEN),
+    ];
+    report::equal("stolen-time-found", found, [0; 3]);
+    let place = call(psci::time::STOLEN, 0);
+    check!(
+        "stolen-time-place",
+        place % 64 == 0 && !machine.ram.contains(&place),
+        "{place:#x}"
+    );
+    report::equal("stolen-time-revision", mmio::read64(place), 0);
+    let stolen = || mmio::read64(place + 8);
+    let caught = exception::catch(|| mmio::write64(place + 8, 0));
+    let class = caught.map(|caught| caught.class());
+    report::equal(
+        "stolen-time-read-only",
+        class,
+        Some(exception::esr::EC_DATA_ABORT),
+    );
+    let (before, begin) = (stolen(), timer::now());
+    while timer::now() < begin + timer::from_us(100_000) {
+        cpu::relax();
+    }
+    let (lost, all) = (stolen() - before, timer::to_ns(timer::now() - begin));
+    say!("lost {lost} of {all} ns");
+    check!("stolen-time", lost <= all, "{lost} of {all} ns");
+    // Where both share a CPU, the other one has about half of it.
+    if lost > all / 10 {
+        say!("the other vCPU took its time");
+    }
 }
 
 global_asm!(
