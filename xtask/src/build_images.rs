@@ -188,7 +188,7 @@ pub(crate) fn build_runtime_gicv2() -> Result<PathBuf> {
 }
 
 /// Builds Gear2 with a feature of it.
-fn build_gear2(feature: &str) -> Result<PathBuf> {
+pub(crate) fn build_gear2(feature: &str) -> Result<PathBuf> {
     let target_dir = workspace::target_dir().join(feature);
     let features = format!("image,{feature}");
     let elf = workspace::build_bare_in(&target_dir, "gear2", "gear2", &features, &[])?;

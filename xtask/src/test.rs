@@ -4,6 +4,7 @@
 //! the order in which they run, cheap ones first. A part that cannot run at all counts as one
 //! failure. The last line is always `N passed, N failed`, and the exit code tells the same.
 
+mod errata;
 mod gdb;
 mod gear2_registers;
 mod guests;

@@ -9,6 +9,15 @@ use anyhow::{Context, Result, bail, ensure};
 /// The target of everything that runs on the machine itself.
 pub(crate) const BARE_TARGET: &str = "aarch64-unknown-none-softfloat";
 
+/// What Rust's compiler is told for it: no 64-bit multiply-accumulate right behind a memory access,
+/// which may give a wrong result on the Cortex-A53 (docs/errata.md).
+const BARE_FLAGS: (&str, &str) = (
+    "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS",
+    "-Ctarget-feature=+fix-cortex-a53-835769",
+);
+/// What stands in the compiler's complaint about this target feature, which LLVM knows and it does not.
+const KNOWN_COMPLAINT: &str = "for `-Ctarget-feature`: `fix-cortex-a53-835769`";
+
 /// The target of what runs in the device VM, on any kernel and without a file system.
 const STATIC_TARGET: &str = "aarch64-unknown-linux-musl";
 
@@ -90,6 +99,7 @@ pub(crate) fn build_bare_in(
     command.args(["--package", package, "--bin", bin, "--features", features]);
     command.arg("--target-dir").arg(target_dir);
     command.envs(env.iter().copied());
+    command.env(BARE_FLAGS.0, BARE_FLAGS.1);
     run_build(command, bin)?;
     Ok(target_dir.join(BARE_TARGET).join("image").join(bin))
 }
@@ -116,11 +126,21 @@ fn run_build(mut command: Command, what: &str) -> Result<()> {
     if !output.status.success() {
         bail!("building {what} failed:\n{complaint}");
     }
-    eprint!("{complaint}");
+    for paragraph in complaint.split_inclusive("\n\n") {
+        if !paragraph.contains(KNOWN_COMPLAINT) {
+            eprint!("{paragraph}");
+        }
+    }
     Ok(())
 }
 
 /// Returns where the ELF of a binary for the bare target is once it is built.
 pub(crate) fn bare_elf(bin: &str) -> PathBuf {
-    target_dir().join(BARE_TARGET).join("image").join(bin)
+    bare_elf_in("", bin)
+}
+
+/// The same of a build in a target directory of its own, below the usual one.
+pub(crate) fn bare_elf_in(directory: &str, bin: &str) -> PathBuf {
+    let target_dir = target_dir().join(directory);
+    target_dir.join(BARE_TARGET).join("image").join(bin)
 }

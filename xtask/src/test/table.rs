@@ -128,6 +128,14 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "gic-smp-odd",
+        gicv2: true,
+        timeout_s: 180,
+        guests: 4,
+        passes: 32,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "gic-stress",
         gicv2: true,
         timeout_s: 120,
