@@ -1,0 +1,195 @@
+//! Exchanges memory with the agent in another VM by FF-A 1.1: shares, lends and donates it, and
+//! gets it back. At each step both sides' contents and access rights are looked at, by accesses
+//! that are right and by accesses that must abort; every refusal is provoked, and must change
+//! nothing (G1-MEM-011 to G1-MEM-020).
+#![no_std]
+#![no_main]
+
+mod agent;
+mod exchange;
+mod limits;
+mod refusals;
+mod restarts;
+
+use test_guests::exception::catch;
+use test_guests::ffa::{self, Descriptor, Regs, function, status};
+use test_guests::mmio::read64;
+use test_guests::report::equal;
+use test_guests::{Machine, guest};
+
+guest!(main);
+
+const PAGE: u64 = 4096;
+/// This VM, the agent's, and one that is no peer.
+const OWN: u64 = 1;
+const AGENT: u64 = 2;
+const STRANGER: u64 = 3;
+/// In the VM's memory: the pages that the agent is commanded through, the buffers, what is shared.
+const CONTROL: u64 = 4 << 20;
+const TX: u64 = 6 << 20;
+const ARENA: u64 = 8 << 20;
+/// Words that the contents are told apart by.
+const OURS: u64 = 0x6f75_7273;
+const THEIRS: u64 = 0x7468_6569_7273;
+/// `RET`.
+const RET: u64 = 0xd65f_03c0;
+
+fn main(machine: &Machine) {
+    let test = Test {
+        control: machine.ram.start + CONTROL,
+        tx: machine.ram.start + TX,
+        rx: machine.ram.start + TX + PAGE,
+        arena: machine.ram.start + ARENA,
+        conduit: ffa::hvc,
+    };
+    test.setup(machine);
+    test.find_agent();
+    for smc in [false, true] {
+        let conduit = if smc { ffa::smc } else { ffa::hvc };
+        let test = Test { conduit, ..test };
+        test.share();
+        test.lend();
+        test.donate();
+    }
+    test.send_refusals();
+    test.retrieve_refusals();
+    test.fragments();
+    test.exhaustion();
+    test.agent_restarts();
+    test.command(0, [0; 8]);
+}
+
+struct Test {
+    control: u64,
+    tx: u64,
+    rx: u64,
+    arena: u64,
+    conduit: fn(Regs) -> Regs,
+}
+
+fn word(address: u64) -> Option<u64> {
+    let mut value = 0;
+    let caught = catch(|| value = read64(address));
+    caught.is_none().then_some(value)
+}
+
+fn handle_of(answer: &Regs, first: usize) -> u64 {
+    answer[first + 1] << 32 | answer[first]
+}
+
+/// Calls of this VM.
+impl Test {
+    fn call(&self, x: Regs) -> Regs {
+        (self.conduit)(x)
+    }
+
+    fn status(&self, name: &str, expected: i32, x: Regs) {
+        equal(name, ffa::status_of(&self.call(x)), expected);
+    }
+
+    /// Sends ranges, with `change` made to a right descriptor.
+    fn send(
+        &self,
+        id: u64,
+        ranges: &[(u64, u64)],
+        change: impl FnOnce(&mut Descriptor),
+    ) -> Result<u64, i32> {
+        let mut descriptor = Descriptor::new(OWN, AGENT);
+        if id == function::SHARE {
+            descriptor.attributes = ffa::WRITE_BACK;
+        }
+        if id != function::DONATE {
+            descriptor.permissions = ffa::READ_WRITE;
+        }
+        descriptor.ranges = ranges.len() as u64;
+        descriptor.pages = ranges.iter().map(|(_, pages)| pages).sum();
+        change(&mut descriptor);
+        descriptor.write(self.tx);
+        for (index, (address, pages)) in (0..).zip(ranges) {
+            ffa::write_range(self.tx + ffa::HEADER + 16 * index, *address, *pages);
+        }
+        let size = ffa::HEADER + 16 * ranges.len() as u64;
+        let x = self.call([id, size, size, 0, 0, 0, 0, 0]);
+        match ffa::status_of(&x) {
+            0 => Ok(handle_of(&x, 2)),
+            status => Err(status),
+        }
+    }
+
+    fn reclaim(&self, handle: u64, flags: u64) -> i32 {
+        let (low, high) = (handle & 0xffff_ffff, handle >> 32);
+        ffa::status_of(&self.call([function::RECLAIM, low, high, flags, 0, 0, 0, 0]))
+    }
+
+    fn setup(&self, machine: &Machine) {
+        let version = |asked| self.call([function::VERSION, asked, 0, 0, 0, 0, 0, 0])[0];
+        equal("version", version(0x1_0001), 0x1_0001);
+        equal("version-later", version(0x1_0002), 0x1_0001);
+        equal(
+            "version-1.0",
+            version(0x1_0000) as i32,
+            status::NOT_SUPPORTED,
+        );
+        equal(
+            "version-2.0",
+            version(0x2_0000) as i32,
+            status::NOT_SUPPORTED,
+        );
+        for id in [function::SHARE, function::FRAG_RX, function::RXTX_MAP] {
+            self.status("features", 0, [function::FEATURES, id, 0, 0, 0, 0, 0, 0]);
+        }
+        for id in [1, function::RUN, function::DIRECT_REQ, 0xC400_0077] {
+            let x = [function::FEATURES, id, 0, 0, 0, 0, 0, 0];
+            self.status("features-absent", status::NOT_SUPPORTED, x);
+        }
+        self.status(
+            "run",
+            status::NOT_SUPPORTED,
+            [function::RUN, 0, 0, 0, 0, 0, 0, 0],
+        );
+        let id = self.call([function::ID_GET, 0, 0, 0, 0, 0, 0, 0]);
+        equal("id", (id[0], id[2]), (function::SUCCESS, OWN));
+        let no_buffer = self.send(function::SHARE, &[(self.arena, 1)], |_| ());
+        equal("send-without-buffers", no_buffer, Err(status::INVALID));
+        self.buffers(machine);
+    }
+
+    fn buffers(&self, machine: &Machine) {
+        let map = |tx, rx, pages| [function::RXTX_MAP, tx, rx, pages, 0, 0, 0, 0];
+        let (tx, rx) = (self.tx, self.rx);
+        let unmap = [function::RXTX_UNMAP, 0, 0, 0, 0, 0, 0, 0];
+        self.status("unmap-nothing", status::INVALID, unmap);
+        self.status("map-unaligned", status::INVALID, map(tx + 8, rx, 1));
+        self.status("map-same", status::INVALID, map(tx, tx, 1));
+        self.status("map-two-pages", status::INVALID, map(tx, rx, 2));
+        self.status("map-not-own", status::INVALID, map(tx, machine.ram.end, 1));
+        self.status("map-device", status::INVALID, map(machine.uart, rx, 1));
+        self.status("map", 0, map(tx, rx, 1));
+        self.status("map-twice", status::DENIED, map(tx, rx, 1));
+        let sent = self.send(function::SHARE, &[(tx, 1)], |_| ());
+        equal("share-a-buffer", sent, Err(status::DENIED));
+        let info = [function::PARTITION_INFO_GET, 0, 0, 0, 0, 0, 0, 0];
+        let x = self.call(info);
+        equal("partitions", (x[0], x[2], x[3]), (function::SUCCESS, 2, 24));
+        let ids = [read64(self.rx) & 0xffff, read64(self.rx + 24) & 0xffff];
+        equal("partition-ids", ids, [OWN, AGENT]);
+        self.status("partitions-rx-taken", status::BUSY, info);
+        let release = [function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0];
+        self.status("rx-release", 0, release);
+        self.status("rx-release-twice", status::DENIED, release);
+    }
+}
+
+const NO: [Option<u64>; 2] = [None, None];
+
+fn rw(value: u64) -> [Option<u64>; 2] {
+    [Some(value), Some(0)]
+}
+
+fn ro(value: u64) -> [Option<u64>; 2] {
+    [Some(value), None]
+}
+
+fn word_or(address: u64) -> u64 {
+    word(address).unwrap_or_default()
+}
