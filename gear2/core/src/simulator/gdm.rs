@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
 use std::thread_local;
 
+use gear1_abi::call::Reply;
 use gear2_protocol::device_word::{RESET_ASKED, RESET_SEEN};
 use gear2_protocol::offset::{INPUT_SIZE, OUTPUT_SIZE};
 use gear2_protocol::{ConsoleBlock, MmioSlot, slot};
