@@ -21,6 +21,7 @@ mod guest_dt;
 mod guest_userland;
 mod initramfs;
 mod kernel_modules;
+mod kvm_host;
 mod manifest;
 mod payloads;
 mod programs;

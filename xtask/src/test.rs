@@ -12,6 +12,7 @@ mod halt;
 mod host;
 mod hostile;
 mod images;
+mod kvm;
 mod linux;
 mod planted;
 mod refusals;
@@ -141,6 +142,7 @@ fn parts() -> Vec<Part> {
     parts.extend(hostile::parts());
     parts.extend(planted::parts());
     parts.extend(linux::parts());
+    parts.extend(kvm::parts());
     parts
 }
 

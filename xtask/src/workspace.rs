@@ -18,8 +18,8 @@ const BARE_FLAGS: (&str, &str) = (
 /// What stands in the compiler's complaint about this target feature, which LLVM knows and it does not.
 const KNOWN_COMPLAINT: &str = "for `-Ctarget-feature`: `fix-cortex-a53-835769`";
 
-/// The target of what runs in the device VM, on any kernel and without a file system.
-const STATIC_TARGET: &str = "aarch64-unknown-linux-musl";
+/// The target of what runs on Linux in the machine, on any kernel and without a file system.
+pub(crate) const STATIC_TARGET: &str = "aarch64-unknown-linux-musl";
 
 /// Returns the workspace's root.
 pub(crate) fn root() -> &'static Path {

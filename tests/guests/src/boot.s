@@ -11,7 +11,7 @@ _head:                                  // Linux arm64 Image header: QEMU's -ker
     b       _entry
     .word   0
     .quad   0                           // text offset
-    .quad   _image_size
+    .quad   _image_size - _head
     .quad   0xa                         // little endian, 4 KiB pages, anywhere in memory
     .quad   0, 0, 0
     .ascii  "ARM\x64"

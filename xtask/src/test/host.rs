@@ -122,6 +122,11 @@ fn bare_lints(tally: &mut Tally) -> Result<()> {
     gicv2.args(["--package", "gear1-runtime", "--features", "image,gicv2"]);
     gicv2.args(["--", "-D", "warnings"]);
     tally.check("clippy of the runtime for GICv2", run(&mut gicv2));
+    workspace::ensure_targets(&[workspace::STATIC_TARGET])?;
+    let mut vmm = workspace::cargo();
+    vmm.args(["clippy", "--quiet", "--release", "--package", "kvm-vmm"]);
+    vmm.args(["--target", workspace::STATIC_TARGET, "--", "-D", "warnings"]);
+    tally.check("clippy of the VMM on KVM", run(&mut vmm));
     Ok(())
 }
 

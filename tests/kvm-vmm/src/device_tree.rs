@@ -1,0 +1,171 @@
+//! The guest's device tree.
+
+use std::ops::Range;
+
+use dtoolkit::ToPropertyValue;
+use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
+
+use crate::layout;
+use crate::options::{Gic, Options};
+
+#[cfg(test)]
+mod tests;
+
+const PHANDLE_GIC: u32 = 1;
+const PHANDLE_CLOCK: u32 = 2;
+const SPI: u32 = 0;
+const PPI: u32 = 1;
+const FIRST_SPI: u32 = 32;
+const EDGE: u32 = 1;
+const LEVEL: u32 = 4;
+
+/// Returns the blob that describes the VM to its kernel; `initrd` is where the RAM disk lies.
+pub fn blob(options: &Options, initrd: Option<Range<u64>>) -> Vec<u8> {
+    let mut tree = DeviceTree::new();
+    let root = node("")
+        .with("#address-cells", 2_u32)
+        .with("#size-cells", 2_u32)
+        .with("compatible", "linux,dummy-virt")
+        .with("model", "KVM guest")
+        .with("interrupt-parent", PHANDLE_GIC)
+        .child(chosen(options, initrd))
+        .child(memory(options))
+        .child(cpus(options.cpus.len()))
+        .child(psci())
+        .child(timer())
+        .child(gic(options))
+        .child(clock())
+        .child(uart())
+        .child(device())
+        .child(doorbell());
+    tree.root = root.0;
+    tree.to_dtb()
+}
+
+fn chosen(options: &Options, initrd: Option<Range<u64>>) -> Node {
+    let chosen = node("chosen")
+        .with("bootargs", options.cmdline.as_str())
+        .with("stdout-path", format!("/uart@{:x}", layout::UART))
+        .with("rng-seed", options.seed)
+        .with("kaslr-seed", 0_u64);
+    match initrd {
+        Some(initrd) => chosen
+            .with("linux,initrd-start", initrd.start)
+            .with("linux,initrd-end", initrd.end),
+        None => chosen,
+    }
+}
+
+fn memory(options: &Options) -> Node {
+    node(format!("memory@{:x}", layout::RAM))
+        .with("device_type", "memory")
+        .with("reg", reg(&[(layout::RAM, options.memory_mib << 20)]))
+}
+
+fn cpus(count: usize) -> Node {
+    let cpus = node("cpus")
+        .with("#address-cells", 1_u32)
+        .with("#size-cells", 0_u32);
+    (0..count as u32).fold(cpus, |cpus, index| {
+        let cpu = node(format!("cpu@{index:x}"))
+            .with("device_type", "cpu")
+            .with("compatible", "arm,armv8")
+            .with("reg", index)
+            .with("enable-method", "psci");
+        cpus.child(cpu)
+    })
+}
+
+fn psci() -> Node {
+    node("psci")
+        .with("compatible", vec!["arm,psci-1.0", "arm,psci-0.2"])
+        .with("method", "hvc")
+}
+
+fn timer() -> Node {
+    let interrupts = [13, 14, 11, 10].map(|ppi| [PPI, ppi, LEVEL]);
+    node("timer")
+        .with("compatible", "arm,armv8-timer")
+        .with("interrupts", interrupts.concat())
+        .with("always-on", [0_u8; 0])
+}
+
+fn gic(options: &Options) -> Node {
+    let frames = options.cpus.len() as u64 * layout::GICR_STRIDE;
+    let (compatible, registers) = match options.gic {
+        Gic::V2 => (
+            "arm,cortex-a15-gic",
+            [(layout::GICD, 0x1000), (layout::GICC, 0x2000)],
+        ),
+        Gic::V3 => (
+            "arm,gic-v3",
+            [(layout::GICD, 0x1_0000), (layout::GICR, frames)],
+        ),
+    };
+    node(format!("interrupt-controller@{:x}", layout::GICD))
+        .with("compatible", compatible)
+        .with("reg", reg(&registers))
+        .with("#interrupt-cells", 3_u32)
+        .with("#address-cells", 0_u32)
+        .with("interrupt-controller", [0_u8; 0])
+        .with("phandle", PHANDLE_GIC)
+}
+
+fn clock() -> Node {
+    node("clock")
+        .with("compatible", "fixed-clock")
+        .with("#clock-cells", 0_u32)
+        .with("clock-frequency", 24_000_000_u32)
+        .with("phandle", PHANDLE_CLOCK)
+}
+
+fn uart() -> Node {
+    node(format!("uart@{:x}", layout::UART))
+        .with("compatible", vec!["arm,pl011", "arm,primecell"])
+        .with("reg", reg(&[(layout::UART, layout::PAGE)]))
+        .with("interrupts", [SPI, layout::UART_INTID - FIRST_SPI, LEVEL])
+        .with("clocks", [PHANDLE_CLOCK; 2])
+        .with("clock-names", vec!["uartclk", "apb_pclk"])
+}
+
+/// The device that the VMM answers, for the benchmark.
+fn device() -> Node {
+    node(format!("device@{:x}", layout::DEVICE))
+        .with("compatible", "gearv,bench-device")
+        .with("reg", reg(&[(layout::DEVICE, layout::PAGE)]))
+}
+
+/// The doorbell to the other VM, and the interrupt that the other VM's causes.
+fn doorbell() -> Node {
+    let intid = layout::DOORBELL_INTID - FIRST_SPI;
+    node(format!("doorbell@{:x}", layout::DOORBELL))
+        .with("compatible", "gearv,bench-doorbell")
+        .with("reg", reg(&[(layout::DOORBELL, layout::PAGE)]))
+        .with("interrupts", [SPI, intid, EDGE])
+}
+
+/// Returns addresses and sizes as cells, two each.
+fn reg(ranges: &[(u64, u64)]) -> Vec<u8> {
+    let words = ranges.iter().flat_map(|&(start, size)| [start, size]);
+    words.flat_map(u64::to_be_bytes).collect()
+}
+
+/// A node in the making.
+struct Node(DeviceTreeNode);
+
+fn node(name: impl Into<String>) -> Node {
+    Node(DeviceTreeNode::new_unchecked(name))
+}
+
+impl Node {
+    fn with(mut self, name: &str, value: impl ToPropertyValue) -> Node {
+        self.0
+            .add_property(DeviceTreeProperty::new_unchecked(name, value));
+        self
+    }
+
+    fn child(mut self, child: Node) -> Node {
+        self.0.add_child(child.0);
+        self
+    }
+}

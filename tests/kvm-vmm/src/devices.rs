@@ -1,0 +1,108 @@
+//! What the VMM itself answers of a VM: the PL011 and one register.
+
+use std::io::{self, Write as _};
+use std::sync::Mutex;
+
+use kvm_bindings::{KVM_ARM_IRQ_TYPE_SHIFT, KVM_ARM_IRQ_TYPE_SPI};
+use kvm_ioctls::VmFd;
+use kvm_vmm::layout;
+use kvm_vmm::pl011::Pl011;
+
+use crate::vm::Failure;
+
+/// A console line is written whole, or when it has become this long.
+const LONGEST_LINE: usize = 256;
+
+/// The devices of a VM; its vCPUs' threads share them.
+pub(crate) struct Devices {
+    /// What stands before each line of the console.
+    prefix: &'static str,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    uart: Pl011,
+    line: bool,
+    printed: Vec<u8>,
+    register: u32,
+}
+
+impl Devices {
+    pub(crate) fn new(prefix: &'static str) -> Devices {
+        let state = Mutex::new(State::default());
+        Devices { prefix, state }
+    }
+
+    /// Answers a load of `data.len()` bytes; where nothing is, zeroes are read.
+    pub(crate) fn read(&self, address: u64, data: &mut [u8]) {
+        let state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        let value = match address & !(layout::PAGE - 1) {
+            layout::UART => state.uart.read(address - layout::UART),
+            layout::DEVICE => state.register,
+            _ => 0,
+        };
+        let bytes = value.to_le_bytes();
+        data.fill(0);
+        let length = data.len().min(bytes.len());
+        data[..length].copy_from_slice(&bytes[..length]);
+    }
+
+    /// Takes a store; where nothing is, it is ignored.
+    pub(crate) fn write(&self, vm: &VmFd, address: u64, data: &[u8]) -> Result<(), Failure> {
+        let mut bytes = [0; 4];
+        let length = data.len().min(bytes.len());
+        bytes[..length].copy_from_slice(&data[..length]);
+        let value = u32::from_le_bytes(bytes);
+        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        match address & !(layout::PAGE - 1) {
+            layout::UART => {
+                let sent = state.uart.write(address - layout::UART, value);
+                if let Some(byte) = sent {
+                    state.print(self.prefix, byte)?;
+                }
+                state.update_line(vm)?;
+            }
+            layout::DEVICE => state.register = value,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes what stands on an unfinished line.
+    pub(crate) fn flush(&self) -> Result<(), Failure> {
+        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        state.flush(self.prefix)
+    }
+}
+
+impl State {
+    fn print(&mut self, prefix: &str, byte: u8) -> Result<(), Failure> {
+        self.printed.push(byte);
+        if byte == b'\n' || self.printed.len() >= LONGEST_LINE {
+            self.flush(prefix)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, prefix: &str) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        let written = out
+            .write_all(prefix.as_bytes())
+            .and_then(|()| out.write_all(&self.printed))
+            .and_then(|()| out.flush());
+        self.printed.clear();
+        written.map_err(|error| Failure::new("standard output", error))
+    }
+
+    fn update_line(&mut self, vm: &VmFd) -> Result<(), Failure> {
+        let line = self.uart.line();
+        if line == self.line {
+            return Ok(());
+        }
+        self.line = line;
+        let irq = KVM_ARM_IRQ_TYPE_SPI << KVM_ARM_IRQ_TYPE_SHIFT | layout::UART_INTID;
+        vm.set_irq_line(irq, line)
+            .map_err(|error| Failure::new("the PL011's interrupt", error))
+    }
+}

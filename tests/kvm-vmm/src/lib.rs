@@ -1,0 +1,8 @@
+//! What of the VMM needs no KVM: its options, the guest's memory layout, image headers, the device
+//! tree and the PL011.
+
+pub mod device_tree;
+pub mod image;
+pub mod layout;
+pub mod options;
+pub mod pl011;

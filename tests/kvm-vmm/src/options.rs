@@ -1,0 +1,149 @@
+//! The command line: `kvm-vmm OPTION=VALUE ... [and OPTION=VALUE ...]`, one group a VM.
+
+use std::path::PathBuf;
+
+#[cfg(test)]
+mod tests;
+
+/// What is printed when the command line is wrong.
+pub const USAGE: &str = "\
+usage: kvm-vmm OPTION=VALUE ... [and OPTION=VALUE ...]
+Each group is a VM; two VMs have a doorbell each that interrupts the other one. Options:
+  kernel=FILE       an arm64 Image
+  initrd=FILE       its initial RAM disk [none]
+  cmdline=TEXT      its command line [empty]
+  memory=MIB        its RAM [512]
+  cpus=N,N,...      a vCPU each, pinned to that CPU of the host [0]
+  gic=2|3           its interrupt controller [3]
+  seed=HEX          the rng-seed in its device tree, 32 bytes [0]
+  fifo=PRIORITY     its vCPUs' threads run with SCHED_FIFO [no]";
+
+/// How the group of a VM ends.
+const SEPARATOR: &str = "and";
+/// Most VMs of a process: a doorbell leads to the other one.
+const MAX_VMS: usize = 2;
+/// Most vCPUs of a VM: a GICv2 has no more.
+const MAX_VCPUS: usize = 8;
+
+/// The interrupt controller of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gic {
+    /// GICv2.
+    V2,
+    /// GICv3.
+    V3,
+}
+
+/// One VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// An arm64 Image.
+    pub kernel: PathBuf,
+    /// The initial RAM disk.
+    pub initrd: Option<PathBuf>,
+    /// The kernel's command line.
+    pub cmdline: String,
+    /// RAM in MiB.
+    pub memory_mib: u64,
+    /// The host's CPU of each vCPU.
+    pub cpus: Vec<usize>,
+    /// The interrupt controller.
+    pub gic: Gic,
+    /// What the guest's kernel seeds its random numbers from.
+    pub seed: [u8; 32],
+    /// The real-time priority of the vCPUs' threads.
+    pub fifo: Option<i32>,
+}
+
+impl Options {
+    /// Parses the words behind the program's name, a group a VM.
+    ///
+    /// # Errors
+    ///
+    /// Says which option is wrong, and why.
+    pub fn parse(words: &[String]) -> Result<Vec<Options>, String> {
+        let groups = words.split(|word| word == SEPARATOR);
+        let vms: Vec<Options> = groups.map(Options::parse_one).collect::<Result<_, _>>()?;
+        if vms.len() > MAX_VMS {
+            return Err(format!("{} VMs: at most {MAX_VMS}", vms.len()));
+        }
+        Ok(vms)
+    }
+
+    fn parse_one(words: &[String]) -> Result<Options, String> {
+        let mut options = Options {
+            kernel: PathBuf::new(),
+            initrd: None,
+            cmdline: String::new(),
+            memory_mib: 512,
+            cpus: vec![0],
+            gic: Gic::V3,
+            seed: [0; 32],
+            fifo: None,
+        };
+        for word in words {
+            let (name, value) = word
+                .split_once('=')
+                .ok_or_else(|| format!("{word:?} is not OPTION=VALUE"))?;
+            options
+                .set(name, value)
+                .map_err(|why| format!("{name}={value}: {why}"))?;
+        }
+        if options.kernel.as_os_str().is_empty() {
+            return Err("a VM has no kernel=".to_owned());
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "kernel" => self.kernel = value.into(),
+            "initrd" => self.initrd = Some(value.into()),
+            "cmdline" => value.clone_into(&mut self.cmdline),
+            "memory" => self.memory_mib = between(value, 16, 1 << 20)?,
+            "cpus" => self.cpus = cpus(value)?,
+            "gic" => {
+                self.gic = match value {
+                    "2" => Gic::V2,
+                    "3" => Gic::V3,
+                    _ => return Err("2 or 3".to_owned()),
+                }
+            }
+            "seed" => self.seed = seed(value)?,
+            "fifo" => self.fifo = Some(between(value, 1, 99)? as i32),
+            _ => return Err("there is no such option".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+fn between(value: &str, least: u64, most: u64) -> Result<u64, String> {
+    let number = value.parse().ok();
+    number
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| format!("a number from {least} to {most}"))
+}
+
+fn cpus(value: &str) -> Result<Vec<usize>, String> {
+    let cpus: Vec<usize> = value
+        .split(',')
+        .map(|cpu| Ok(between(cpu, 0, 1023)? as usize))
+        .collect::<Result<_, String>>()?;
+    if cpus.len() > MAX_VCPUS {
+        return Err(format!("at most {MAX_VCPUS} vCPUs"));
+    }
+    Ok(cpus)
+}
+
+fn seed(value: &str) -> Result<[u8; 32], String> {
+    let wrong = || "64 hexadecimal digits".to_owned();
+    if value.len() != 64 || !value.is_ascii() {
+        return Err(wrong());
+    }
+    let mut seed = [0; 32];
+    for (at, byte) in seed.iter_mut().enumerate() {
+        let digits = &value[2 * at..2 * at + 2];
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+    }
+    Ok(seed)
+}

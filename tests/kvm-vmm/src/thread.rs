@@ -1,0 +1,43 @@
+//! The calling thread's CPU and scheduling class.
+
+use std::io;
+use std::mem;
+
+/// Binds the thread to one CPU.
+pub(crate) fn pin(cpu: usize) -> io::Result<()> {
+    // SAFETY: a `cpu_set_t` is a bit mask, for which all zeroes is a value.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: `CPU_SET` checks the index against the set's size.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the set lives for the call, and its size is given.
+    checked(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) })
+}
+
+/// Gives the thread SCHED_FIFO with this priority.
+pub(crate) fn run_with_fifo(priority: i32) -> io::Result<()> {
+    // SAFETY: a `sched_param` is integers, for which all zeroes is a value.
+    let mut parameters: libc::sched_param = unsafe { mem::zeroed() };
+    parameters.sched_priority = priority;
+    // SAFETY: names the calling thread.
+    let this = unsafe { libc::pthread_self() };
+    // SAFETY: `this` is alive, and the parameters live for the call.
+    let error =
+        unsafe { libc::pthread_setschedparam(this, libc::SCHED_FIFO, &raw const parameters) };
+    match error {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Keeps all memory of the process, present and future, in RAM.
+pub(crate) fn lock_memory() -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    checked(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) })
+}
+
+fn checked(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

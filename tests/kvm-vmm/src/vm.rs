@@ -1,0 +1,309 @@
+//! VMs: made, loaded and run.
+
+use std::convert::Infallible;
+use std::fmt::{self, Display};
+use std::fs;
+use std::path::Path;
+use std::process;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread as threads;
+
+use kvm_bindings::{
+    KVM_ARM_VCPU_POWER_OFF, KVM_ARM_VCPU_PSCI_0_2, KVM_DEV_ARM_VGIC_CTRL_INIT,
+    KVM_DEV_ARM_VGIC_GRP_ADDR, KVM_DEV_ARM_VGIC_GRP_CTRL, KVM_DEV_ARM_VGIC_GRP_NR_IRQS,
+    KVM_REG_ARM_CORE, KVM_REG_ARM64, KVM_REG_SIZE_U64, KVM_SYSTEM_EVENT_RESET,
+    KVM_SYSTEM_EVENT_SHUTDOWN, KVM_VGIC_V2_ADDR_TYPE_CPU, KVM_VGIC_V2_ADDR_TYPE_DIST,
+    KVM_VGIC_V3_ADDR_TYPE_DIST, KVM_VGIC_V3_ADDR_TYPE_REDIST, kvm_create_device, kvm_device_attr,
+    kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V2, kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V3,
+    kvm_userspace_memory_region, kvm_vcpu_init,
+};
+use kvm_ioctls::{DeviceFd, IoEventAddress, Kvm, NoDatamatch, VcpuExit, VcpuFd, VmFd};
+use kvm_vmm::image::Image;
+use kvm_vmm::options::{Gic, Options};
+use kvm_vmm::{device_tree, layout};
+use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use crate::devices::Devices;
+use crate::thread;
+
+/// What is aligned to 2 MiB: the kernel, and what lies behind it.
+const ALIGNMENT: u64 = 2 << 20;
+/// Room for the device tree, in bytes.
+const TREE_BYTES: u64 = 64 << 10;
+/// What stands before each console line of the second VM.
+const PREFIXES: [&str; 2] = ["", "vm1: "];
+
+/// Where something failed, and what it says.
+pub(crate) struct Failure {
+    place: String,
+    why: String,
+}
+
+impl Failure {
+    pub(crate) fn new(place: impl Into<String>, why: impl Display) -> Failure {
+        Failure {
+            place: place.into(),
+            why: why.to_string(),
+        }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.why)
+    }
+}
+
+/// A VM that can run.
+struct Vm {
+    fd: VmFd,
+    devices: Devices,
+    /// Unmapped last: KVM maps it for the guest.
+    _memory: GuestMemoryMmap,
+    /// Alive as long as the VM: KVM's interrupt controller.
+    _gic: DeviceFd,
+}
+
+/// Runs the VMs. Ends the process when the first one turns off, and returns only what failed.
+pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
+    let kvm = Kvm::new().map_err(|error| Failure::new("/dev/kvm", error))?;
+    let mut made = Vec::new();
+    for (index, options) in options.iter().enumerate() {
+        made.push(make(&kvm, options, PREFIXES[index])?);
+    }
+    if let [(first, _), (second, _)] = &made[..] {
+        connect(&first.fd, &second.fd)?;
+        connect(&second.fd, &first.fd)?;
+    }
+    thread::lock_memory().map_err(|error| Failure::new("mlockall", error))?;
+    let (failed, failures) = mpsc::channel();
+    for (index, ((vm, vcpus), options)) in made.into_iter().zip(options).enumerate() {
+        let vm = Arc::new(vm);
+        for (vcpu, (fd, &cpu)) in vcpus.into_iter().zip(&options.cpus).enumerate() {
+            let place = format!("vCPU {vcpu} of VM {index}");
+            let (vm, fifo, failed) = (Arc::clone(&vm), options.fifo, failed.clone());
+            threads::spawn(move || {
+                let Err(failure) = prepare_thread(cpu, fifo).and_then(|()| run_vcpu(fd, &vm));
+                // If nobody listens, another vCPU's failure has ended the process.
+                let _ = failed.send(Failure::new(place, failure));
+            });
+        }
+    }
+    drop(failed);
+    Err(failures
+        .recv()
+        .unwrap_or_else(|_| Failure::new("vCPUs", "there are none")))
+}
+
+/// Makes a VM with its memory loaded and its vCPUs reset.
+fn make(kvm: &Kvm, options: &Options, prefix: &'static str) -> Result<(Vm, Vec<VcpuFd>), Failure> {
+    let fd = kvm
+        .create_vm()
+        .map_err(|error| Failure::new("KVM_CREATE_VM", error))?;
+    let memory = map_memory(&fd, options)?;
+    let start = load(&memory, options)?;
+    let vcpus: Vec<VcpuFd> = (0..options.cpus.len())
+        .map(|index| make_vcpu(&fd, index))
+        .collect::<Result<_, _>>()?;
+    let gic = make_gic(&fd, options.gic)?;
+    if let Some(boot) = vcpus.first() {
+        set_register(boot, 0, start.tree)?;
+        set_register(boot, PC, start.entry)?;
+    }
+    let vm = Vm {
+        fd,
+        devices: Devices::new(prefix),
+        _memory: memory,
+        _gic: gic,
+    };
+    Ok((vm, vcpus))
+}
+
+fn map_memory(vm: &VmFd, options: &Options) -> Result<GuestMemoryMmap, Failure> {
+    let place = || format!("the guest's {} MiB", options.memory_mib);
+    let size = options.memory_mib << 20;
+    let ranges = [(GuestAddress(layout::RAM), size as usize)];
+    let memory =
+        GuestMemoryMmap::from_ranges(&ranges).map_err(|error| Failure::new(place(), error))?;
+    let host = memory
+        .get_host_address(GuestAddress(layout::RAM))
+        .map_err(|error| Failure::new(place(), error))?;
+    let region = kvm_userspace_memory_region {
+        slot: 0,
+        guest_phys_addr: layout::RAM,
+        memory_size: size,
+        userspace_addr: host as u64,
+        flags: 0,
+    };
+    // SAFETY: the region is a mapping of this size, which `Vm` keeps until after its VM is gone.
+    unsafe { vm.set_user_memory_region(region) }.map_err(|error| Failure::new(place(), error))?;
+    Ok(memory)
+}
+
+/// What the boot vCPU is started with, guest-physical.
+struct Start {
+    entry: u64,
+    tree: u64,
+}
+
+/// Places the kernel, the device tree behind it and the RAM disk behind that.
+fn load(memory: &GuestMemoryMmap, options: &Options) -> Result<Start, Failure> {
+    let kernel = read(&options.kernel)?;
+    let place = options.kernel.display().to_string();
+    let image = Image::read(&kernel).map_err(|why| Failure::new(&place, why))?;
+    let entry = layout::RAM + image.text_offset;
+    store(memory, &place, entry, &kernel)?;
+    let tree = (entry + image.size).next_multiple_of(ALIGNMENT);
+    let initrd = match &options.initrd {
+        Some(path) => {
+            let content = read(path)?;
+            let start = tree + TREE_BYTES;
+            store(memory, &path.display().to_string(), start, &content)?;
+            Some(start..start + content.len() as u64)
+        }
+        None => None,
+    };
+    let blob = device_tree::blob(options, initrd);
+    if blob.len() as u64 > TREE_BYTES {
+        return Err(Failure::new("the device tree", "is longer than 64 KiB"));
+    }
+    store(memory, "the device tree", tree, &blob)?;
+    Ok(Start { entry, tree })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| Failure::new(path.display().to_string(), error))
+}
+
+fn store(memory: &GuestMemoryMmap, what: &str, at: u64, bytes: &[u8]) -> Result<(), Failure> {
+    memory
+        .write_slice(bytes, GuestAddress(at))
+        .map_err(|error| {
+            let length = bytes.len();
+            Failure::new(
+                what,
+                format!("{length} bytes do not fit into the guest's memory at {at:#x}: {error}"),
+            )
+        })
+}
+
+/// Makes a vCPU as a PSCI CPU that is off, or, the first one, on.
+fn make_vcpu(vm: &VmFd, index: usize) -> Result<VcpuFd, Failure> {
+    let failure = |call, error| Failure::new(format!("{call} of vCPU {index}"), error);
+    let vcpu = vm
+        .create_vcpu(index as u64)
+        .map_err(|error| failure("KVM_CREATE_VCPU", error))?;
+    let mut init = kvm_vcpu_init::default();
+    vm.get_preferred_target(&mut init)
+        .map_err(|error| failure("KVM_ARM_PREFERRED_TARGET", error))?;
+    init.features[0] |= 1 << KVM_ARM_VCPU_PSCI_0_2;
+    if index > 0 {
+        init.features[0] |= 1 << KVM_ARM_VCPU_POWER_OFF;
+    }
+    vcpu.vcpu_init(&init)
+        .map_err(|error| failure("KVM_ARM_VCPU_INIT", error))?;
+    Ok(vcpu)
+}
+
+/// The program counter as a core register: X0 to X30 and SP come first.
+const PC: u64 = 32;
+
+/// Sets a core register by its number, of 64 bits each.
+fn set_register(vcpu: &VcpuFd, number: u64, value: u64) -> Result<(), Failure> {
+    // KVM counts the offset in 32-bit words.
+    let id = KVM_REG_ARM64 | KVM_REG_SIZE_U64 | u64::from(KVM_REG_ARM_CORE) | (number * 2);
+    vcpu.set_one_reg(id, &value.to_le_bytes())
+        .map_err(|error| Failure::new(format!("core register {number}"), error))?;
+    Ok(())
+}
+
+/// Makes the interrupt controller; the vCPUs must be there.
+fn make_gic(vm: &VmFd, gic: Gic) -> Result<DeviceFd, Failure> {
+    let (name, kind, addresses) = match gic {
+        Gic::V2 => (
+            "KVM's GICv2",
+            kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V2,
+            [
+                (KVM_VGIC_V2_ADDR_TYPE_DIST, layout::GICD),
+                (KVM_VGIC_V2_ADDR_TYPE_CPU, layout::GICC),
+            ],
+        ),
+        Gic::V3 => (
+            "KVM's GICv3",
+            kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V3,
+            [
+                (KVM_VGIC_V3_ADDR_TYPE_DIST, layout::GICD),
+                (KVM_VGIC_V3_ADDR_TYPE_REDIST, layout::GICR),
+            ],
+        ),
+    };
+    let mut create = kvm_create_device {
+        type_: kind,
+        ..Default::default()
+    };
+    let device = vm
+        .create_device(&mut create)
+        .map_err(|error| Failure::new(name, error))?;
+    let set = |group, attribute, value: Option<&u64>| {
+        let attribute = kvm_device_attr {
+            group,
+            attr: u64::from(attribute),
+            addr: value.map_or(0, |value| (&raw const *value) as u64),
+            flags: 0,
+        };
+        device
+            .set_device_attr(&attribute)
+            .map_err(|error| Failure::new(format!("{name}, group {group}"), error))
+    };
+    for (attribute, address) in addresses {
+        set(KVM_DEV_ARM_VGIC_GRP_ADDR, attribute, Some(&address))?;
+    }
+    // 32 bits are read, which come first.
+    let intids = u64::from(layout::INTIDS);
+    set(KVM_DEV_ARM_VGIC_GRP_NR_IRQS, 0, Some(&intids))?;
+    set(KVM_DEV_ARM_VGIC_GRP_CTRL, KVM_DEV_ARM_VGIC_CTRL_INIT, None)?;
+    Ok(device)
+}
+
+/// Makes the doorbell of `from` an interrupt of `to`, without leaving the host's kernel.
+fn connect(from: &VmFd, to: &VmFd) -> Result<(), Failure> {
+    let doorbell = EventFd::new(EFD_NONBLOCK).map_err(|error| Failure::new("eventfd", error))?;
+    let address = IoEventAddress::Mmio(layout::DOORBELL);
+    from.register_ioevent(&doorbell, &address, NoDatamatch)
+        .map_err(|error| Failure::new("the doorbell", error))?;
+    // KVM holds on to the eventfd, and counts SPIs from 0.
+    to.register_irqfd(&doorbell, layout::DOORBELL_INTID - 32)
+        .map_err(|error| Failure::new("the doorbell's interrupt", error))
+}
+
+fn prepare_thread(cpu: usize, fifo: Option<i32>) -> Result<(), Failure> {
+    thread::pin(cpu).map_err(|error| Failure::new(format!("pinning it to CPU {cpu}"), error))?;
+    match fifo {
+        Some(priority) => thread::run_with_fifo(priority)
+            .map_err(|error| Failure::new(format!("SCHED_FIFO {priority}"), error)),
+        None => Ok(()),
+    }
+}
+
+/// Runs a vCPU until the VM turns off, which ends the process.
+fn run_vcpu(mut vcpu: VcpuFd, vm: &Vm) -> Result<Infallible, Failure> {
+    loop {
+        match vcpu.run() {
+            Ok(VcpuExit::MmioRead(address, data)) => vm.devices.read(address, data),
+            Ok(VcpuExit::MmioWrite(address, data)) => vm.devices.write(&vm.fd, address, data)?,
+            Ok(VcpuExit::SystemEvent(event, _)) => {
+                vm.devices.flush()?;
+                match event {
+                    KVM_SYSTEM_EVENT_SHUTDOWN | KVM_SYSTEM_EVENT_RESET => process::exit(0),
+                    _ => return Err(Failure::new("system event", event)),
+                }
+            }
+            Ok(VcpuExit::Intr) => {}
+            Ok(exit) => return Err(Failure::new("KVM_RUN", format!("it ends with {exit:?}"))),
+            Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => {}
+            Err(error) => return Err(Failure::new("KVM_RUN", error)),
+        }
+    }
+}

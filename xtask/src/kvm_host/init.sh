@@ -1,0 +1,28 @@
+#!/bin/sh
+# The init of the KVM host: runs the VMM with the arguments it finds, says how that ended and turns
+# the machine off.
+/bin/busybox --install -s 2>/dev/null
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+dmesg -n 4
+# Threads of a real-time class may take all of a CPU that nothing else runs on.
+echo -1 > /proc/sys/kernel/sched_rt_runtime_us
+if [ -s /guest/halt-poll ]; then
+    cat /guest/halt-poll > /sys/module/kvm/parameters/halt_poll_ns
+fi
+# The guest's interrupt controller is of the machine's version.
+gic=2
+if grep -q GICv3 /proc/interrupts; then gic=3; fi
+set --
+while read -r argument; do
+    [ "$argument" = gic=GIC ] && argument=gic=$gic
+    set -- "$@" "$argument"
+done < /guest/arguments
+/guest/background > /dev/null 2>&1 &
+sleep 1
+echo "KVM host: guest starts"
+kvm-vmm "$@"
+echo "KVM host: guest ended $?"
+poweroff -f
