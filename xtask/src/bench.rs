@@ -1,130 +1,246 @@
-//! `cargo xtask bench`: the benchmark guest's figures, native and under GearV, side by side.
+//! `cargo xtask bench`: one benchmark guest natively, under GearV and under KVM, side by side.
 //!
 //! By default one instruction is one nanosecond of virtual time, so that figures are path
-//! lengths and repeat exactly.
+//! lengths and repeat exactly. The guest's bytes are the same in all columns.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
 use crate::build_images;
+use crate::cache::sha256;
 use crate::expect::Session;
+use crate::kvm_host::KvmHost;
+use crate::progress::Step;
 use crate::qemu::{Boot, Console, Machine, Qemu};
 use crate::{run, workspace};
 
+pub(crate) mod baseline;
+mod figures;
+mod table;
 pub(crate) mod wake;
+
+use figures::{Figures, Results};
 
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// A counter tick an instruction: most models' own frequency cannot show short paths.
 const COUNTER: &str = "cntfrq=1000000000";
-
-/// The goals, in instructions; what has none is only watched.
-const GOALS: [(&str, u64); 9] = [
-    ("hypercall", 60),
-    ("mmio_gicd", 100),
-    ("sysreg", 80),
-    ("eoi", 7),
-    ("sgi_self_entry", 140),
-    ("timer", 95),
-    ("timer_wfi", 380),
-    ("ipi_entry", 260),
-    ("ipi_wfi_entry", 500),
-];
-/// The round trip from a guest through Gear2, which exists only under GearV.
-const ROUND_TRIP: (&str, u64) = ("gear2_roundtrip", 220);
+const QEMU: u32 = 10;
 
 /// The options of `bench`.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// The CPU model
-    #[arg(long, value_name = "MODEL", default_value = "max")]
-    cpu: String,
-    /// The version of the interrupt controller
-    #[arg(long, value_name = "VERSION", default_value_t = 3)]
-    gic: u32,
+    /// Only the columns whose names contain this: native, GearV, KVM, max, GICv2, ...
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
     /// The major version of QEMU: 10, or Debian 12's 7
-    #[arg(long, value_name = "VERSION", default_value_t = 10)]
+    #[arg(long, value_name = "VERSION", default_value_t = QEMU)]
     qemu: u32,
     /// Measure wall time instead of instructions
     #[arg(long)]
     wall: bool,
-    /// Measure with Gear2 at EL1 instead of EL0
+    /// Also write all figures and samples to this file, instead of target/bench/bench.json
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Show what has changed since a run whose JSON this is
+    #[arg(long, value_name = "OLD.json")]
+    compare: Option<PathBuf>,
+    /// Write GearV's figures into the baseline that `test` compares with
     #[arg(long)]
-    el1: bool,
+    accept: bool,
     /// Measure how long a signal takes to a program of the device VM, and natively
-    #[arg(long)]
+    #[arg(long, exclusive = true)]
     wake: bool,
 }
 
-/// The distribution of one figure, in nanoseconds.
+/// Under what the guest runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Figure {
-    min: u64,
-    median: u64,
-    mean: u64,
-    p99: u64,
-    max: u64,
+pub(crate) enum Under {
+    /// Nothing.
+    Native,
+    /// GearV, with Gear2 at EL0 or at EL1.
+    GearV { el1: bool },
+    /// KVM on Debian's kernel, with its default halt polling or none.
+    Kvm { polls: bool },
 }
 
-type Figures = BTreeMap<String, Figure>;
+/// One run of the guest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    pub(crate) under: Under,
+    cpu: &'static str,
+    gic: u32,
+}
+
+/// All columns, in the order in which they are shown.
+pub(crate) const COLUMNS: [Column; 16] = {
+    const fn column(under: Under, cpu: &'static str, gic: u32) -> Column {
+        Column { under, cpu, gic }
+    }
+    const EL0: Under = Under::GearV { el1: false };
+    const EL1: Under = Under::GearV { el1: true };
+    const POLLS: Under = Under::Kvm { polls: true };
+    const BLOCKS: Under = Under::Kvm { polls: false };
+    [
+        column(Under::Native, "max", 3),
+        column(Under::Native, "max", 2),
+        column(Under::Native, "cortex-a57", 3),
+        column(Under::Native, "cortex-a57", 2),
+        column(EL0, "max", 3),
+        column(EL0, "max", 2),
+        column(EL0, "cortex-a57", 3),
+        column(EL0, "cortex-a57", 2),
+        column(EL1, "max", 3),
+        column(EL1, "max", 2),
+        column(EL1, "cortex-a57", 3),
+        column(EL1, "cortex-a57", 2),
+        column(POLLS, "cortex-a57", 3),
+        column(BLOCKS, "cortex-a57", 3),
+        column(POLLS, "neoverse-n1", 3),
+        column(BLOCKS, "neoverse-n1", 3),
+    ]
+};
+
+impl Column {
+    /// Returns the column's name; it is one in JSON and in the baseline, too.
+    pub(crate) fn name(&self) -> String {
+        let under = match self.under {
+            Under::Native => "native",
+            Under::GearV { el1: false } => "GearV EL0",
+            Under::GearV { el1: true } => "GearV EL1",
+            Under::Kvm { polls: true } => "KVM polling",
+            Under::Kvm { polls: false } => "KVM blocking",
+        };
+        let cpu = self.cpu.rsplit('-').next().unwrap_or(self.cpu);
+        format!("{under} {cpu} GICv{}", self.gic)
+    }
+
+    /// Runs the guest and returns its figures.
+    pub(crate) fn measure(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
+        let guest = build_images::build_guest("bench")?;
+        let machine = Machine {
+            cpu: format!("{},{COUNTER}", self.cpu),
+            gic: self.gic,
+            icount: !wall,
+            ..Machine::default()
+        };
+        let log = log(&self.name().replace(' ', "-"));
+        let session = match self.under {
+            Under::Native => {
+                let machine = machine.without_el2();
+                let command = qemu.command(&machine, &Boot::bare(&guest), Console::Pipes);
+                Session::start(command, &log)?
+            }
+            Under::GearV { el1 } => {
+                let manifest = if el1 { "bench-el1" } else { "bench" };
+                let manifest = format!("tests/manifests/{manifest}.dts");
+                let images = build_images::build(&workspace::root().join(manifest))?;
+                ensure_holds(&images.archive, &guest)?;
+                let memory_mib = run::memory_for(&images)?;
+                let machine = Machine {
+                    memory_mib,
+                    ..machine
+                };
+                images.start(qemu, &machine, &log)?
+            }
+            Under::Kvm { polls } => {
+                let host = KvmHost {
+                    kernel: guest.clone(),
+                    cpus: vec![0, 1],
+                    memory_mib: 32,
+                    halt_poll_ns: (!polls).then_some(0),
+                    ..KvmHost::default()
+                };
+                let directory = if polls { "kvm-polling" } else { "kvm-blocking" };
+                let host = host.build(&workspace::output_dir().join(directory))?;
+                ensure_holds(host.initramfs(), &guest)?;
+                host.start(qemu, &machine, &log)?
+            }
+        };
+        measure(session)
+    }
+}
 
 impl Options {
-    /// Measures both and prints the table.
+    /// Measures all chosen columns, prints the table and writes the JSON.
     pub(crate) fn run(self) -> Result<()> {
-        if self.wake {
-            return self.run_wake();
-        }
-        let manifest = if self.el1 {
-            "tests/manifests/bench-el1.dts"
-        } else {
-            "tests/manifests/bench.dts"
-        };
-        let images = build_images::build(&workspace::root().join(manifest))?;
-        let guest = build_images::build_guest("bench")?;
         let qemu = Qemu::prepare(self.qemu)?;
-        let memory_mib = run::memory_for(&images)?;
-        let machine = Machine {
-            cpu: format!("{},{COUNTER}", self.cpu),
-            gic: self.gic,
-            memory_mib,
-            icount: !self.wall,
-            ..Machine::default()
-        };
-        let boot = Boot::bare(&guest);
-        let command = qemu.command(&machine.clone().without_el2(), &boot, Console::Pipes);
-        let native = measure(Session::start(command, &log("native"))?)?;
-        let gearv = measure(images.start(&qemu, &machine, &log("gearv"))?)?;
-        print!("{}", table(&native, &gearv));
+        if self.wake {
+            return run_wake(&qemu);
+        }
+        let old = self.compare.as_deref().map(Results::load).transpose()?;
+        let results = self.measure_all(&qemu)?;
+        print!("{}", table::all(&results));
+        if let Some(old) = &old {
+            print!("\n{}", table::changes(old, &results));
+        }
+        let json = self.json.clone();
+        let json = json.unwrap_or_else(|| workspace::target_dir().join("bench/bench.json"));
+        results.save(&json)?;
+        println!("\nall samples: {}", json.display());
+        if self.accept {
+            baseline::accept(&results)?;
+        }
         Ok(())
     }
 
-    fn run_wake(&self) -> Result<()> {
-        let images = build_images::build(&workspace::root().join("tests/manifests/wake.dts"))?;
-        let qemu = Qemu::prepare(self.qemu)?;
-        let machine = Machine {
-            cpu: format!("{},{COUNTER}", self.cpu),
-            gic: self.gic,
-            memory_mib: run::memory_for(&images)?,
-            icount: !self.wall,
-            ..Machine::default()
-        };
-        let command = wake::natively(&qemu, &machine)?;
-        let native = measure(Session::start(command, &log("wake-native"))?)?;
-        let machine = Machine {
-            cpus: u32::try_from(images.manifest.cpu_count)?,
-            ..machine
-        };
-        let gearv = measure(images.start(&qemu, &machine, &log("wake-gearv"))?)?;
-        print!("{}", table_of(&wake::ROWS, &native, &gearv));
-        Ok(())
+    fn measure_all(&self, qemu: &Qemu) -> Result<Results> {
+        let mut columns = Vec::new();
+        for column in COLUMNS {
+            let name = column.name();
+            if !name.contains(&self.only) {
+                continue;
+            }
+            let step = Step::start(&name);
+            let figures = column.measure(qemu, self.wall);
+            columns.push((name.clone(), figures.with_context(|| name.clone())?));
+            step.done(&name);
+        }
+        ensure!(
+            !columns.is_empty(),
+            "no column is named {:?}; the names: {}",
+            self.only,
+            COLUMNS.map(|column| column.name()).join(", ")
+        );
+        let guest = sha256(&build_images::build_guest("bench")?)?;
+        Ok(Results { guest, columns })
     }
+}
+
+fn run_wake(qemu: &Qemu) -> Result<()> {
+    let images = build_images::build(&workspace::root().join("tests/manifests/wake.dts"))?;
+    let machine = Machine {
+        cpu: format!("max,{COUNTER}"),
+        memory_mib: run::memory_for(&images)?,
+        icount: true,
+        ..Machine::default()
+    };
+    let command = wake::natively(qemu, &machine)?;
+    let native = measure(Session::start(command, &log("wake-native"))?)?;
+    let machine = Machine {
+        cpus: u32::try_from(images.manifest.cpu_count)?,
+        ..machine
+    };
+    let gearv = measure(images.start(qemu, &machine, &log("wake-gearv"))?)?;
+    print!("{}", table::wake(&wake::ROWS, &native, &gearv));
+    Ok(())
 }
 
 fn log(what: &str) -> PathBuf {
     workspace::output_dir().join(format!("bench/{what}.log"))
+}
+
+/// Refuses a file that does not hold the guest byte by byte: all columns measure the same program.
+fn ensure_holds(container: &Path, guest: &Path) -> Result<()> {
+    let (content, guest) = (fs::read(container)?, fs::read(guest)?);
+    let holds = content
+        .windows(guest.len())
+        .any(|window| window == guest.as_slice());
+    ensure!(holds, "{} holds another guest", container.display());
+    Ok(())
 }
 
 /// Waits for the benchmark's end and reads its figures.
@@ -132,90 +248,11 @@ fn measure(mut session: Session) -> Result<Figures> {
     let printed = session.expect("DONE\n", TIMEOUT);
     let last_words = || build_images::last_words(&session);
     let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", last_words()))?;
-    let figures = parse(&printed);
+    let figures = figures::parse(&printed);
     ensure!(
-        !figures.is_empty(),
-        "nothing was measured:\n{}",
+        !figures.is_empty() && !printed.contains("FAIL "),
+        "it was not measured:\n{}",
         last_words()
     );
     Ok(figures)
 }
-
-/// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>`.
-fn parse(printed: &str) -> Figures {
-    printed.lines().filter_map(parse_line).collect()
-}
-
-fn parse_line(line: &str) -> Option<(String, Figure)> {
-    let (_, rest) = line.split_once("BENCH ")?;
-    let mut words = rest.split_whitespace();
-    let name = words.next()?.to_owned();
-    let mut next = || words.next()?.parse().ok();
-    let figure = Figure {
-        min: next()?,
-        median: next()?,
-        mean: next()?,
-        p99: next()?,
-        max: next()?,
-    };
-    Some((name, figure))
-}
-
-/// Formats both runs side by side; the order is that of the goals, then by name.
-fn table(native: &Figures, gearv: &Figures) -> String {
-    let order = GOALS.iter().chain([&ROUND_TRIP]).map(|(name, _)| *name);
-    table_of(&order.collect::<Vec<_>>(), native, gearv)
-}
-
-/// The same, with these names first.
-fn table_of(order: &[&str], native: &Figures, gearv: &Figures) -> String {
-    let others = gearv.keys().chain(native.keys());
-    let mut names: Vec<String> = order.iter().map(|name| (*name).to_owned()).collect();
-    for name in others {
-        if !names.contains(name) {
-            names.push(name.clone());
-        }
-    }
-    let mut text = format!(
-        "{:16} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {:>7} {:>6}\n",
-        "median, ns", "native", "GearV", "min", "mean", "p99", "max", "ratio", "goal"
-    );
-    for name in names {
-        text += &row(&name, native.get(&name), gearv.get(&name));
-    }
-    text
-}
-
-fn row(name: &str, native: Option<&Figure>, gearv: Option<&Figure>) -> String {
-    let cell = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |v| v.to_string());
-    let of = |get: fn(&Figure) -> u64| cell(gearv.map(get));
-    let ratio = match (native, gearv) {
-        (Some(native), Some(gearv)) if native.median > 0 => {
-            format!("{:.1}", gearv.median as f64 / native.median as f64)
-        }
-        _ => "-".to_owned(),
-    };
-    let goal = GOALS
-        .iter()
-        .chain([&ROUND_TRIP])
-        .find(|(goal, _)| *goal == name);
-    let goal = goal.map(|(_, goal)| *goal);
-    let met = match (goal, gearv) {
-        (Some(goal), Some(gearv)) if gearv.median <= goal => " met",
-        (Some(_), Some(_)) => " over",
-        _ => "",
-    };
-    format!(
-        "{name:16} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {ratio:>7} {:>6}{met}\n",
-        cell(native.map(|figure| figure.median)),
-        of(|f| f.median),
-        of(|f| f.min),
-        of(|f| f.mean),
-        of(|f| f.p99),
-        of(|f| f.max),
-        cell(goal),
-    )
-}
-
-#[cfg(test)]
-mod tests;

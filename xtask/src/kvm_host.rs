@@ -187,6 +187,11 @@ impl KvmHost {
 }
 
 impl BuiltHost {
+    /// Returns the host's initramfs, which holds the payload, uncompressed.
+    pub(crate) fn initramfs(&self) -> &Path {
+        &self.initramfs
+    }
+
     /// Starts it. Of the machine, memory, number of CPUs and EL2 are as the host needs them.
     pub(crate) fn start(&self, qemu: &Qemu, machine: &Machine, log: &Path) -> Result<Session> {
         let boot = Boot {

@@ -4,6 +4,7 @@
 //! the order in which they run, cheap ones first. A part that cannot run at all counts as one
 //! failure. The last line is always `N passed, N failed`, and the exit code tells the same.
 
+mod bench;
 mod errata;
 mod gdb;
 mod gear2_registers;
@@ -143,6 +144,7 @@ fn parts() -> Vec<Part> {
     parts.extend(planted::parts());
     parts.extend(linux::parts());
     parts.extend(kvm::parts());
+    parts.extend(bench::parts());
     parts
 }
 

@@ -30,6 +30,8 @@ pub struct Machine {
     pub tree: Range<u64>,
     /// What the manifest says to the guest.
     pub command_line: &'static str,
+    /// The register that the VMM of a KVM guest answers.
+    pub bench_device: Option<u64>,
     /// Virtio devices, in the order of their addresses.
     pub virtio: [Option<VirtioNode>; MAX_VIRTIO],
 }
@@ -76,6 +78,8 @@ impl Machine {
             gearv: psci::is_gearv(),
             tree: address..address + size as u64,
             command_line: command_line(&root),
+            bench_device: find(&root, "gearv,bench-device")
+                .and_then(|node| Some(range(&node, 0)?.start)),
             virtio: virtio(&root),
         })
     }

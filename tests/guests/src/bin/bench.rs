@@ -8,16 +8,22 @@
 //! both.
 //!
 //! The measured sequences are single pieces of assembly, with interrupts unmasked nowhere else.
-//! They and the handler share X9 (time of the handler, 0 until then), X10 (scratch) and X11 (where
-//! the time is stored for the other CPU).
+//! They and the handler share X9 (time of the handler, 0 until then), X10 (scratch), X11 (where
+//! the time is stored for the other CPU) and X14 (GICv2's CPU interface).
+//!
+//! `BENCH <name> <min> <median> <mean> <p99> <max>` is followed by all samples in the order in which
+//! they were taken, `RAW <name> <ns>x<count> ...`: runs of equal ones are counted.
 #![no_std]
 #![no_main]
 
 use core::arch::{asm, global_asm};
+use core::fmt::Write as _;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gear1_abi::guest::GEAR2_NOP;
+use test_guests::gic::Version;
 use test_guests::psci::{self, affinity, function};
+use test_guests::uart::Console;
 use test_guests::{Machine, cpu, gic, guest, report, say, timer, write_sysreg};
 
 guest!(
@@ -42,32 +48,52 @@ static TARGET_STOPS: AtomicBool = AtomicBool::new(false);
 
 global_asm!(
     ".section .text.bench, \"ax\"",
+    ".macro bench_vectors name, acknowledge:vararg",
     ".balign 2048",
-    "bench_vectors:",
+    "\\name:",
     ".set slot, 0",
     ".rept 16",
     ".if slot != 0x280", // IRQ at the current level, with its own stack
     "  b vectors + slot",
     ".else",
     "  mrs x9, cntvct_el0",
-    "  mrs x10, s3_0_c12_c12_0", // ICC_IAR1_EL1
-    "  msr cntv_ctl_el0, xzr",
-    "  msr s3_0_c12_c12_1, x10", // ICC_EOIR1_EL1
-    "  str x9, [x11]",
-    "  eret",
+    "  \\acknowledge",
+    "  b \\name\\()_end",
     ".endif",
     "  .balign 128",
     "  .set slot, slot + 128",
     ".endr",
+    ".endm",
+    "bench_vectors bench_vectors_v2, ldr w10, [x14, #0xc]", // GICC_IAR
+    "bench_vectors bench_vectors_v3, mrs x10, s3_0_c12_c12_0", // ICC_IAR1_EL1
+    "bench_vectors_v2_end:",
+    "  msr cntv_ctl_el0, xzr",
+    "  str w10, [x14, #0x10]", // GICC_EOIR
+    "  str x9, [x11]",
+    "  eret",
+    "bench_vectors_v3_end:",
+    "  msr cntv_ctl_el0, xzr",
+    "  msr s3_0_c12_c12_1, x10", // ICC_EOIR1_EL1
+    "  str x9, [x11]",
+    "  eret",
 );
 
 unsafe extern "C" {
-    static bench_vectors: [u8; 2048];
+    static bench_vectors_v2: [u8; 2048];
+    static bench_vectors_v3: [u8; 2048];
+}
+
+fn set_vectors() {
+    let vectors = match gic::version() {
+        Version::V2 => &raw const bench_vectors_v2,
+        Version::V3 => &raw const bench_vectors_v3,
+    };
+    write_sysreg!("vbar_el1", vectors as u64);
 }
 
 fn main(machine: &Machine) {
     say!("counter {} Hz", timer::frequency());
-    write_sysreg!("vbar_el1", (&raw const bench_vectors) as u64);
+    set_vectors();
     gic::enable(SGI);
     gic::enable(timer::INTID);
     let read_twice = median_of(read_twice);
@@ -80,6 +106,7 @@ fn main(machine: &Machine) {
     measure("sgi_self_entry", sgi_to_self);
     measure("timer", timer_spinning);
     measure("timer_wfi", timer_asleep);
+    device(machine, read_twice);
     if machine.gearv {
         measure("gear2_roundtrip", between(gear2_round_trip));
     } else {
@@ -87,6 +114,19 @@ fn main(machine: &Machine) {
     }
     between_cpus(machine);
     report::pass("bench");
+}
+
+/// A register of a device that a program answers, and one that it is told of.
+fn device(machine: &Machine, read_twice: u64) {
+    let Some(device) = machine.bench_device else {
+        say!("BENCH-SKIP mmio_user_read no such device");
+        say!("BENCH-SKIP mmio_user_write no such device");
+        return;
+    };
+    measure("mmio_user_read", || load(device).saturating_sub(read_twice));
+    measure("mmio_user_write", || {
+        store(device).saturating_sub(read_twice)
+    });
 }
 
 fn between_cpus(machine: &Machine) {
@@ -114,12 +154,24 @@ fn between_cpus(machine: &Machine) {
 
 /// Prints the distribution of `sample`, in ticks, as nanoseconds.
 fn measure(name: &str, sample: impl FnMut() -> u64) {
-    let mut samples = collect(sample);
+    let in_order = collect(sample);
+    let mut samples = in_order;
     samples.sort_unstable();
     let [min, median, p99, max] = [0, ITERATIONS / 2, ITERATIONS * 99 / 100, ITERATIONS - 1]
         .map(|at| timer::to_ns(samples[at]));
     let mean = timer::to_ns(samples.iter().sum()) / ITERATIONS as u64;
     say!("BENCH {name} {min} {median} {mean} {p99} {max}");
+    print_raw(name, &in_order);
+}
+
+/// Prints the samples in order, equal ones in a row as one with their number.
+fn print_raw(name: &str, samples: &[u64]) {
+    // The console does not fail.
+    let _ = write!(Console, "RAW {name}");
+    for run in samples.chunk_by(|a, b| a == b) {
+        let _ = write!(Console, " {}x{}", timer::to_ns(run[0]), run.len());
+    }
+    say!("");
 }
 
 fn collect(mut sample: impl FnMut() -> u64) -> [u64; ITERATIONS] {
@@ -171,6 +223,10 @@ fn load(address: u64) -> u64 {
     between_reads!("isb", "ldr w0, [x1]", "isb",; out("x0") _, in("x1") address,)
 }
 
+fn store(address: u64) -> u64 {
+    between_reads!("isb", "str wzr, [x1]", "isb",; in("x1") address,)
+}
+
 fn id_register() -> u64 {
     between_reads!("isb", "mrs x0, id_aa64mmfr0_el1", "isb",; out("x0") _,)
 }
@@ -178,14 +234,24 @@ fn id_register() -> u64 {
 fn acknowledge_and_end() -> u64 {
     gic::send_sgi(cpu::index(), SGI);
     timer::delay_us(1);
-    between_reads!(
-        "isb",
-        "mrs x0, s3_0_c12_c12_0",
-        "dsb sy",
-        "msr s3_0_c12_c12_1, x0",
-        "isb",
-        ; out("x0") _,
-    )
+    match gic::version() {
+        Version::V2 => between_reads!(
+            "isb",
+            "ldr w0, [x1, #0xc]",
+            "dsb sy",
+            "str w0, [x1, #0x10]",
+            "isb",
+            ; out("x0") _, in("x1") gic::v2::cpu_interface(),
+        ),
+        Version::V3 => between_reads!(
+            "isb",
+            "mrs x0, s3_0_c12_c12_0",
+            "dsb sy",
+            "msr s3_0_c12_c12_1, x0",
+            "isb",
+            ; out("x0") _,
+        ),
+    }
 }
 
 /// Runs a sequence, which sets X20 to its start, with interrupts unmasked; returns the time from
@@ -202,6 +268,7 @@ macro_rules! until_handler {
                 $($line,)+
                 "msr daifset, #2",
                 out("x20") start, out("x9") handler, out("x10") _, in("x11") &raw mut unread,
+                in("x14") gic::v2::cpu_interface(),
                 $($operand)*
                 options(nostack),
             );
@@ -210,18 +277,45 @@ macro_rules! until_handler {
     }};
 }
 
+/// Where an SGI is written, and what, for a target.
+#[derive(Clone, Copy)]
+struct Sgi {
+    value: u64,
+    /// GICD_SGIR; a GICv3 has ICC_SGI1R_EL1.
+    register: u64,
+}
+
+impl Sgi {
+    fn to(cpu: usize) -> Sgi {
+        let value = match gic::version() {
+            Version::V2 => 1 << cpu << 16 | u64::from(SGI),
+            Version::V3 => u64::from(SGI) << 24 | 1 << cpu,
+        };
+        let register = gic::distributor() + gic::register::SGIR;
+        Sgi { value, register }
+    }
+}
+
 fn sgi_to_self() -> u64 {
-    let sgi = u64::from(SGI) << 24 | 1 << cpu::index();
-    until_handler!(
-        "msr daifclr, #2",
-        "isb",
-        "mrs x20, cntvct_el0",
-        "msr s3_0_c12_c11_5, x1", // ICC_SGI1R_EL1
-        "isb",
-        "2: yield",
-        "cbz x9, 2b"
-        ; in("x1") sgi,
-    )
+    macro_rules! by {
+        ($send:literal, $sgi:expr) => {
+            until_handler!(
+                "msr daifclr, #2",
+                "isb",
+                "mrs x20, cntvct_el0",
+                $send,
+                "isb",
+                "2: yield",
+                "cbz x9, 2b"
+                ; in("x1") $sgi.value, in("x2") $sgi.register,
+            )
+        };
+    }
+    let sgi = Sgi::to(cpu::index());
+    match gic::version() {
+        Version::V2 => by!("str w1, [x2]", sgi),
+        Version::V3 => by!("msr s3_0_c12_c11_5, x1", sgi),
+    }
 }
 
 /// Spins without YIELD: nobody else runs yet, and QEMU is much faster so.
@@ -256,31 +350,41 @@ fn timer_asleep() -> u64 {
 }
 
 fn sgi_to_other() -> u64 {
-    let sgi = u64::from(SGI) << 24 | 1 << 1;
+    macro_rules! by {
+        ($send:literal, $sgi:expr) => {{
+            let (start, handler): (u64, u64);
+            // SAFETY: writes the SGI register; reads `ANSWER`, which the other CPU writes, as an
+            // aligned load.
+            unsafe {
+                asm!(
+                    "dsb sy",
+                    "isb",
+                    "mrs x20, cntvct_el0",
+                    $send,
+                    "isb",
+                    "2: yield",
+                    "ldr x9, [x3]",
+                    "cbz x9, 2b",
+                    in("x1") $sgi.value, in("x2") $sgi.register, in("x3") ANSWER.as_ptr(),
+                    out("x20") start, out("x9") handler,
+                    options(nostack),
+                );
+            }
+            handler - start
+        }};
+    }
+    let sgi = Sgi::to(1);
     timer::delay_us(SETTLE_US);
     ANSWER.store(0, Ordering::Release);
-    let (start, handler): (u64, u64);
-    // SAFETY: reads `ANSWER`, which the other CPU writes, as an aligned load.
-    unsafe {
-        asm!(
-            "dsb sy",
-            "isb",
-            "mrs x20, cntvct_el0",
-            "msr s3_0_c12_c11_5, x1", // ICC_SGI1R_EL1
-            "isb",
-            "2: yield",
-            "ldr x9, [x2]",
-            "cbz x9, 2b",
-            in("x1") sgi, in("x2") ANSWER.as_ptr(), out("x20") start, out("x9") handler,
-            options(nostack),
-        );
+    match gic::version() {
+        Version::V2 => by!("str w1, [x2]", sgi),
+        Version::V3 => by!("msr s3_0_c12_c11_5, x1", sgi),
     }
-    handler - start
 }
 
 /// What the other CPU does: its handler stores its time to `ANSWER`, until it is to stop.
 fn target(_cpu: usize) {
-    write_sysreg!("vbar_el1", (&raw const bench_vectors) as u64);
+    set_vectors();
     gic::enable(SGI);
     let sleeps = TARGET_SLEEPS.load(Ordering::Acquire);
     TARGET_READY.store(true, Ordering::Release);
@@ -302,6 +406,7 @@ macro_rules! handle_until_stopped {
                 "msr daifset, #2",
                 out("x9") _, out("x10") _, out("x12") _,
                 in("x11") ANSWER.as_ptr(), in("x13") TARGET_STOPS.as_ptr(),
+                in("x14") gic::v2::cpu_interface(),
                 options(nostack),
             )
         }

@@ -1,0 +1,161 @@
+//! What a run of the benchmark guest says, and a run of all columns as JSON.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+/// The distribution of one figure, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figure {
+    pub(super) min: u64,
+    pub(super) median: u64,
+    pub(super) mean: u64,
+    pub(super) p99: u64,
+    pub(super) max: u64,
+    /// All samples in order, as runs of equal ones: value and number.
+    pub(super) samples: Vec<(u64, u64)>,
+}
+
+/// Figures by their rows' names.
+pub(crate) type Figures = BTreeMap<String, Figure>;
+
+/// All columns of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Results {
+    /// SHA-256 of the guest, the same in all columns.
+    pub(super) guest: String,
+    /// In the order in which they are shown.
+    pub(super) columns: Vec<(String, Figures)>,
+}
+
+/// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>` and `RAW <name> <ns>x<count> ...`.
+pub(super) fn parse(printed: &str) -> Figures {
+    let mut figures: Figures = printed.lines().filter_map(parse_line).collect();
+    for (name, samples) in printed.lines().filter_map(parse_raw) {
+        if let Some(figure) = figures.get_mut(name) {
+            figure.samples = samples;
+        }
+    }
+    figures
+}
+
+fn parse_line(line: &str) -> Option<(String, Figure)> {
+    let (_, rest) = line.split_once("BENCH ")?;
+    let mut words = rest.split_whitespace();
+    let name = words.next()?.to_owned();
+    let mut next = || words.next()?.parse().ok();
+    let figure = Figure {
+        min: next()?,
+        median: next()?,
+        mean: next()?,
+        p99: next()?,
+        max: next()?,
+        samples: Vec::new(),
+    };
+    Some((name, figure))
+}
+
+fn parse_raw(line: &str) -> Option<(&str, Vec<(u64, u64)>)> {
+    let (_, rest) = line.split_once("RAW ")?;
+    let mut words = rest.split_whitespace();
+    let name = words.next()?;
+    let runs = words.map(|word| {
+        let (value, count) = word.split_once('x')?;
+        Some((value.parse().ok()?, count.parse().ok()?))
+    });
+    Some((name, runs.collect::<Option<_>>()?))
+}
+
+impl Results {
+    /// Returns a column's figures.
+    pub(super) fn column(&self, name: &str) -> Option<&Figures> {
+        let mut columns = self.columns.iter();
+        columns.find(|(n, _)| n == name).map(|(_, figures)| figures)
+    }
+
+    /// Writes all of it as JSON.
+    pub(super) fn save(&self, path: &Path) -> Result<()> {
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        let text = serde_json::to_string_pretty(&self.to_json())?;
+        fs::write(path, text + "\n").with_context(|| path.display().to_string())
+    }
+
+    /// Reads what was saved.
+    pub(super) fn load(path: &Path) -> Result<Results> {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let json = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+        Results::from_json(&json).with_context(|| format!("{} is no benchmark", path.display()))
+    }
+
+    /// Returns it as JSON.
+    pub(super) fn to_json(&self) -> Value {
+        let columns = self.columns.iter().map(|(name, figures)| {
+            let rows: Map<String, Value> = figures
+                .iter()
+                .map(|(row, figure)| (row.clone(), figure.to_json()))
+                .collect();
+            json!({ "name": name, "rows": rows })
+        });
+        json!({
+            "unit": "ns",
+            "guest-sha256": self.guest,
+            "columns": columns.collect::<Vec<_>>(),
+        })
+    }
+
+    fn from_json(json: &Value) -> Option<Results> {
+        let column = |column: &Value| {
+            let rows = column["rows"].as_object()?.iter();
+            let figures = rows.map(|(row, figure)| Some((row.clone(), Figure::from_json(figure)?)));
+            Some((
+                column["name"].as_str()?.to_owned(),
+                figures.collect::<Option<_>>()?,
+            ))
+        };
+        Some(Results {
+            guest: json["guest-sha256"].as_str()?.to_owned(),
+            columns: json["columns"]
+                .as_array()?
+                .iter()
+                .map(column)
+                .collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl Figure {
+    fn to_json(&self) -> Value {
+        json!({
+            "min": self.min,
+            "median": self.median,
+            "mean": self.mean,
+            "p99": self.p99,
+            "max": self.max,
+            "samples": self.samples,
+        })
+    }
+
+    fn from_json(json: &Value) -> Option<Figure> {
+        let run = |run: &Value| Some((run[0].as_u64()?, run[1].as_u64()?));
+        Some(Figure {
+            min: json["min"].as_u64()?,
+            median: json["median"].as_u64()?,
+            mean: json["mean"].as_u64()?,
+            p99: json["p99"].as_u64()?,
+            max: json["max"].as_u64()?,
+            samples: json["samples"]
+                .as_array()?
+                .iter()
+                .map(run)
+                .collect::<Option<_>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

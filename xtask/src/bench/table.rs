@@ -1,0 +1,166 @@
+//! The benchmark's figures as text.
+
+use std::fmt::Write as _;
+
+use super::figures::{Figure, Figures, Results};
+
+/// The rows in order, with their goals in instructions; what has none is only watched.
+const ROWS: [(&str, Option<u64>); 12] = [
+    ("hypercall", Some(60)),
+    ("mmio_gicd", Some(100)),
+    ("sysreg", Some(80)),
+    ("eoi", Some(7)),
+    ("sgi_self_entry", Some(140)),
+    ("timer", Some(95)),
+    ("timer_wfi", Some(380)),
+    ("ipi_entry", Some(260)),
+    ("ipi_wfi_entry", Some(500)),
+    ("gear2_roundtrip", Some(220)),
+    ("mmio_user_read", None),
+    ("mmio_user_write", None),
+];
+/// The column that has to meet the goals.
+const JUDGED: &str = "GearV EL0 max GICv3";
+/// Whose ratio is shown: the second by the first.
+const RATIOS: [(&str, &str, &str); 3] = [
+    ("GearV/nat.", "native max GICv3", JUDGED),
+    (
+        "nVHE/GearV",
+        "GearV EL0 a57 GICv3",
+        "KVM blocking a57 GICv3",
+    ),
+    ("VHE/GearV", JUDGED, "KVM blocking n1 GICv3"),
+];
+
+/// Returns the medians of all columns, the goals and the ratios.
+pub(super) fn all(results: &Results) -> String {
+    let mut text = format!("guest {}\nmedians, ns\n", results.guest);
+    let names: Vec<&str> = results
+        .columns
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    text += &heading(&names);
+    for (row, goal) in ROWS {
+        let cells = results
+            .columns
+            .iter()
+            .map(|(_, figures)| median(figures, row));
+        text += &line(results, row, goal, &cells.collect::<Vec<_>>());
+    }
+    text
+}
+
+/// Returns the columns' names, a word a line.
+fn heading(names: &[&str]) -> String {
+    let words: Vec<Vec<&str>> = names.iter().map(|name| name.split(' ').collect()).collect();
+    let depth = words.iter().map(Vec::len).max().unwrap_or(0);
+    let mut text = String::new();
+    for level in 0..depth {
+        let _ = write!(text, "{:16}", "");
+        for words in &words {
+            // The shorter names have nothing in their second line.
+            let word = match (words.len() < depth, level) {
+                (true, 1) => "",
+                (true, 2..) => words[level - 1],
+                _ => words[level],
+            };
+            let _ = write!(text, "{word:>9}");
+        }
+        if level + 1 == depth {
+            let _ = write!(text, " | {:>4}     ", "goal");
+            for (name, _, _) in RATIOS {
+                let _ = write!(text, " {name:>10}");
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn line(results: &Results, row: &str, goal: Option<u64>, cells: &[Option<u64>]) -> String {
+    let mut text = format!("{row:16}");
+    for cell in cells {
+        let _ = write!(text, "{:>9}", shown(*cell));
+    }
+    let of = |column: &str| median(results.column(column)?, row);
+    let met = match (goal, of(JUDGED)) {
+        (Some(goal), Some(value)) if value <= goal => "met",
+        (Some(_), Some(_)) => "over",
+        _ => "",
+    };
+    let _ = write!(text, " | {:>4} {met:4}", shown(goal));
+    for (_, by, column) in RATIOS {
+        let ratio = match (of(by), of(column)) {
+            (Some(by), Some(value)) if by > 0 => format!("{:.1}", value as f64 / by as f64),
+            _ => "-".to_owned(),
+        };
+        let _ = write!(text, " {ratio:>10}");
+    }
+    text.push('\n');
+    text
+}
+
+fn median(figures: &Figures, row: &str) -> Option<u64> {
+    figures.get(row).map(|figure| figure.median)
+}
+
+fn shown(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// Returns the medians that differ from those of an older run.
+pub(super) fn changes(old: &Results, new: &Results) -> String {
+    let mut text = format!(
+        "{:24} {:16} {:>8} {:>8} {:>8}\n",
+        "since", "", "then", "now", ""
+    );
+    for (column, figures) in &new.columns {
+        let Some(before) = old.column(column) else {
+            continue;
+        };
+        for (row, figure) in figures {
+            match median(before, row) {
+                Some(then) if then != figure.median => {
+                    let now = figure.median;
+                    let change = 100.0 * (now as f64 / then.max(1) as f64 - 1.0);
+                    let _ = writeln!(text, "{column:24} {row:16} {then:8} {now:8} {change:+7.1}%");
+                }
+                _ => {}
+            }
+        }
+    }
+    text
+}
+
+/// Returns the figures of `rows` natively and under GearV.
+pub(super) fn wake(rows: &[&str], native: &Figures, gearv: &Figures) -> String {
+    let mut text = format!(
+        "{:16} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {:>7}\n",
+        "median, ns", "native", "GearV", "min", "mean", "p99", "max", "ratio"
+    );
+    for row in rows {
+        let cell = |get: fn(&Figure) -> u64| shown(gearv.get(*row).map(get));
+        let natively = median(native, row);
+        let ratio = match (natively, median(gearv, row)) {
+            (Some(native), Some(gearv)) if native > 0 => {
+                format!("{:.1}", gearv as f64 / native as f64)
+            }
+            _ => "-".to_owned(),
+        };
+        let _ = writeln!(
+            text,
+            "{row:16} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {ratio:>7}",
+            shown(natively),
+            cell(|f| f.median),
+            cell(|f| f.min),
+            cell(|f| f.mean),
+            cell(|f| f.p99),
+            cell(|f| f.max),
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
