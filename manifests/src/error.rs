@@ -7,7 +7,10 @@
 
 use core::fmt;
 
+use crate::MAX_VMS;
 use crate::blob::BlobError;
+use crate::list::List;
+use crate::model::Vm;
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $what:literal, $repair:literal;)+) => {
@@ -40,6 +43,30 @@ macro_rules! rules {
             }
         }
     };
+}
+
+/// How much a rule matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The manifest is refused.
+    Error,
+    /// The manifest runs, and exposes more than it might.
+    Warning,
+}
+
+impl Rule {
+    /// Returns how much the rule matters.
+    #[must_use]
+    pub const fn severity(self) -> Severity {
+        if matches!(
+            self,
+            Self::DmaUnchecked | Self::ServedForLittle | Self::ManyPeers
+        ) {
+            Severity::Warning
+        } else {
+            Severity::Error
+        }
+    }
 }
 
 rules! {
@@ -100,6 +127,8 @@ rules! {
     MemoryOverDevice = "M-MEM-008",
         "the memory that the guest sees covers the interrupt controller or a device",
         "choose another memory-ipa";
+    NotInOnePiece = "M-MEM-009", "the machine has no free memory of this size in one piece",
+        "give it less with memory-mib";
 
     NoPayload = "M-PAY-001", "a VM has nothing to run",
         "write kernel = \"FILE\" for a Linux Image, or image = \"FILE\" for a flat binary";
@@ -139,6 +168,14 @@ rules! {
     WindowOverMemory = "M-DEV-006", "the window lies over memory, the console or a device",
         "choose a window-address where the machine has nothing";
 
+    NoSuchDevice = "M-DEV-007", "the machine has no such enabled device",
+        "write the path of an enabled node in the board's device tree";
+    DeviceStays = "M-DEV-008", "this device cannot be given away", "take it out of devices";
+    DeviceTaken = "M-DEV-009", "the device has another owner too",
+        "give all devices of one page, or of one interrupt, to one VM";
+    TooManyMasters = "M-DEV-010", "more devices master the bus than Gear1 can stop",
+        "give away fewer of them";
+
     VirtioWithoutServer = "M-VIO-001", "virtio devices need a VM that serves them",
         "add a VM of kind = \"device\"";
     VirtioNotGuest = "M-VIO-002", "only a guest can have virtio devices",
@@ -159,6 +196,15 @@ rules! {
         "choose another virtio-address";
     VirtioInterrupt = "M-VIO-010", "the console has the interrupt of a virtio device",
         "choose another one: those from 48 on are the virtio devices'";
+
+    DmaUnchecked = "M-WRN-001",
+        "a device that masters the bus reaches all memory, as there is no SMMU to stop it",
+        "give such devices to VMs that may be trusted with everything";
+    ServedForLittle = "M-WRN-002",
+        "the device VM can write all of this VM's memory for the sake of random numbers",
+        "remove the virtio node: a guest's device tree has an rng-seed";
+    ManyPeers = "M-WRN-003", "this VM may share memory with three or more others",
+        "name only those that must see it in ffa-peers";
 
     UnknownPeer = "M-FFA-001", "this is no other VM of the manifest",
         "write the name of a VM that this one may share memory with";
@@ -222,6 +268,8 @@ pub enum Found<'a> {
     Number(u64),
     /// A text.
     Text(&'a str),
+    /// What of it, or why.
+    Reason(&'a str),
     /// Addresses from the first up to, but without, the second.
     Range(u64, u64),
     /// A damaged blob.
@@ -235,6 +283,7 @@ impl fmt::Display for Found<'_> {
             Self::Number(number @ 0..=9999) => write!(f, " ({number})"),
             Self::Number(number) => write!(f, " ({number:#x})"),
             Self::Text(text) => write!(f, " (\"{}\")", text.escape_debug()),
+            Self::Reason(reason) => write!(f, " ({reason})"),
             Self::Range(start, end) => write!(f, " ({start:#x} to {end:#x})"),
             Self::Blob(error) => write!(f, " ({error})"),
         }
@@ -255,7 +304,7 @@ pub struct ManifestError<'a> {
     /// The other node that this one conflicts with.
     pub other: Option<NodePath<'a>>,
     /// The known name that was probably meant.
-    pub nearest: Option<&'static str>,
+    pub nearest: Option<&'a str>,
 }
 
 impl<'a> ManifestError<'a> {
@@ -285,6 +334,12 @@ impl<'a> ManifestError<'a> {
     #[must_use]
     pub const fn found(self, found: Found<'a>) -> Self {
         Self { found, ..self }
+    }
+
+    /// Adds the known name that was probably meant.
+    #[must_use]
+    pub const fn near(self, nearest: Option<&'a str>) -> Self {
+        Self { nearest, ..self }
     }
 
     /// Adds the other node in the conflict.
@@ -334,10 +389,14 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// Counts errors on their way to whoever asked for them.
+/// Counts errors on their way to whoever asked for them, and remembers where they were.
 pub(crate) struct Report<'r, 'a> {
     sink: &'r mut dyn FnMut(ManifestError<'a>),
     pub(crate) error_count: usize,
+    /// Whether an error was at `/gear2`.
+    pub(crate) gear2_is_faulty: bool,
+    /// The VMs with errors.
+    faulty: List<&'a str, MAX_VMS>,
 }
 
 impl<'r, 'a> Report<'r, 'a> {
@@ -345,12 +404,28 @@ impl<'r, 'a> Report<'r, 'a> {
         Self {
             sink,
             error_count: 0,
+            gear2_is_faulty: false,
+            faulty: List::new(),
         }
     }
 
+    /// Passes an error, or a warning, on.
     pub(crate) fn error(&mut self, error: ManifestError<'a>) {
-        self.error_count += 1;
+        if error.rule.severity() == Severity::Error {
+            self.error_count += 1;
+            match error.node.names {
+                [Some("gear2"), ..] => self.gear2_is_faulty = true,
+                // One more than there can be VMs is reported by a rule of its own.
+                [Some("vms"), Some(vm), ..] => _ = self.faulty.push(vm),
+                _ => {}
+            }
+        }
         (self.sink)(error);
+    }
+
+    /// Tells whether no error was at the VM.
+    pub(crate) fn is_sound(&self, vm: &Vm<'_>) -> bool {
+        !self.faulty.iter().any(|faulty| *faulty == vm.name)
     }
 
     pub(crate) fn outcome(&self) -> Result<(), Refused> {

@@ -28,15 +28,16 @@ mod testing;
 
 pub use archive::{Archive, ArchiveError, Member};
 pub use blob::{Blob, BlobError, Node, Property};
-pub use error::{Found, ManifestError, NodePath, Refused, Rule};
+pub use error::{Found, ManifestError, NodePath, Refused, Rule, Severity};
 pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
 pub use list::List;
 pub use model::{
     Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names,
     Payload, Privilege, Region, Restart, VirtioDevice, VirtioKind, Vm, VmKind,
 };
+pub use nearest::nearest;
 pub use read::read;
-pub use rules::{Board, check_board, validate};
+pub use rules::{Board, Judged, judge, validate};
 
 /// The version of the binding that this crate reads.
 pub const BINDING_VERSION: u32 = 1;

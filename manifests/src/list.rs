@@ -27,6 +27,15 @@ impl<T: Copy, const N: usize> List<T, N> {
         Ok(())
     }
 
+    /// Removes the items that `keep` does not want.
+    pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        let all = core::mem::take(self);
+        for item in all.iter().filter(|item| keep(item)) {
+            // There is room: it was in the list before.
+            let _ = self.push(*item);
+        }
+    }
+
     /// Returns the number of items.
     #[must_use]
     pub const fn len(&self) -> usize {

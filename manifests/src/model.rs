@@ -202,6 +202,15 @@ impl<'a> DevicePatterns<'a> {
         self.0.is_empty()
     }
 
+    /// Tells whether the node at `path`, or one above it, is named.
+    #[must_use]
+    pub fn owns(&self, path: &str) -> bool {
+        let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
+        let above = ends.filter_map(|end| path.get(..end));
+        let mut nodes = above.chain([path]);
+        nodes.any(|node| self.iter().any(|pattern| Self::matches(pattern, node)))
+    }
+
     /// Tells whether `pattern` stands for the node at `path`.
     #[must_use]
     pub fn matches(pattern: &str, path: &str) -> bool {

@@ -1,14 +1,15 @@
 //! The nearest known name to a misspelled one.
 
 /// Longer names are not compared.
-const LONGEST: usize = 32;
+const LONGEST: usize = 64;
 
 /// Returns the candidate that takes the fewest edits to become `name`, if these are few enough for
 /// a typo: about a third of the name, and at least one is allowed.
-pub(crate) fn nearest(name: &str, candidates: &[&'static str]) -> Option<&'static str> {
-    let distances = candidates.iter().filter_map(|candidate| {
+#[must_use]
+pub fn nearest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let distances = candidates.into_iter().filter_map(|candidate| {
         let edits = distance(name.as_bytes(), candidate.as_bytes())?;
-        (edits <= ((name.len() + 1) / 3).max(1)).then_some((edits, *candidate))
+        (edits <= ((name.len() + 1) / 3).max(1)).then_some((edits, candidate))
     });
     distances
         .min_by_key(|(edits, _)| *edits)

@@ -92,7 +92,8 @@ pub fn read<'a>(
     manifest.ok_or(Refused { error_count: 0 })
 }
 
-fn read_blob<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Option<Manifest<'a>> {
+/// The same; what is returned lacks what could not be read.
+pub(crate) fn read_blob<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Option<Manifest<'a>> {
     let blob = match Blob::new(blob) {
         Ok(blob) => blob,
         Err(error) => {
@@ -344,7 +345,7 @@ impl<'a> Section<'a> {
             if !nodes.contains(&name) {
                 let error = ManifestError::at(Rule::UnknownNode, child.path);
                 report.error(ManifestError {
-                    nearest: nearest(name, nodes),
+                    nearest: nearest(name, nodes.iter().copied()),
                     ..error
                 });
             } else if self.repeats(index, name) {
@@ -365,7 +366,7 @@ impl<'a> Section<'a> {
             if !known.contains(&name) {
                 let error = self.error(Rule::UnknownProperty, &property);
                 report.error(ManifestError {
-                    nearest: nearest(name, known),
+                    nearest: nearest(name, known.iter().copied()),
                     ..error
                 });
             } else if self.node.property(name) != Some(property) {
@@ -459,13 +460,8 @@ impl<'a> Section<'a> {
             let error = self
                 .error(Rule::UnknownValue, &property)
                 .found(Found::Text(text));
-            let near = choices
-                .iter()
-                .find_map(|(choice, _)| nearest(text, &[*choice]));
-            report.error(ManifestError {
-                nearest: near,
-                ..error
-            });
+            let names = choices.iter().map(|(choice, _)| *choice);
+            report.error(error.near(nearest(text, names)));
         }
         choice.map(|(_, value)| *value)
     }
@@ -475,6 +471,7 @@ impl<'a> Section<'a> {
         let cells = self.typed("cpus", report, |property| {
             property.cells().filter(|cells| cells.len() > 0)
         })?;
+        let before = report.error_count;
         let mut list = CpuList::default();
         for cell in cells {
             let error = |rule| {
@@ -488,6 +485,6 @@ impl<'a> Section<'a> {
                 Some(cpu) => drop(list.push(cpu)),
             }
         }
-        Some(list)
+        (before == report.error_count).then_some(list)
     }
 }

@@ -1,71 +1,31 @@
 //! The rules: what a well-formed manifest must keep to be one that can run.
 //!
-//! Static rules need the manifest alone; board rules need the machine's facts, which come from its
-//! own device tree, never from the manifest.
+//! These rules need the manifest alone; those of [`board`] need the machine's facts too.
 
 use core::ops::Range;
 
 use crate::archive::TRAILER;
-use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
+use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{
-    CpuSet, GicMode, Manifest, Payload, Privilege, Region, VirtioDevice, VirtioKind, Vm, VmKind,
+    CpuSet, GicMode, Manifest, Payload, Region, VirtioDevice, VirtioKind, Vm, VmKind,
 };
+use crate::nearest::nearest;
 use crate::{
     ADDRESS_LIMIT, CpuIndex, GEAR2_MEMBER, GUEST_DTB_PREFIX, MANIFEST_MEMBER, MAX_CPUS, MAX_VCPUS,
-    MAX_VCPUS_PER_VM, MEMORY_ALIGN, read,
+    MAX_VCPUS_PER_VM, MEMORY_ALIGN,
 };
 
+mod board;
+mod exposure;
 #[cfg(test)]
 mod tests;
+
+pub use board::{Board, Judged, judge, validate};
 
 const PAGE: u64 = 4096;
 const SHARED_INTIDS: Range<u32> = 32..512;
 const SLICE_US: core::ops::RangeInclusive<u32> = 100..=1_000_000;
 const MAX_VM_NAME: usize = 20;
-
-/// What the rules need to know of a machine.
-#[derive(Clone, Copy, Debug)]
-pub struct Board<'b> {
-    /// The number of its CPUs.
-    pub cpu_count: usize,
-    /// Its memory.
-    pub memory: &'b [Region],
-    /// Memory that no VM can have: Gear1's own, the archive, what firmware reserves.
-    pub reserved: &'b [Region],
-    /// Where guests see what Gear1 emulates or maps at fixed addresses: the interrupt controller.
-    pub devices: &'b [Region],
-    /// The kinds of VM that this build runs.
-    pub kinds: &'b [VmKind],
-    /// Where this build can run Gear2.
-    pub privileges: &'b [Privilege],
-}
-
-/// Reads a compiled manifest and judges it by all rules, those of the board included.
-pub fn validate<'a>(
-    blob: &'a [u8],
-    board: &Board<'_>,
-    sink: &mut dyn FnMut(ManifestError<'a>),
-) -> Result<Manifest<'a>, Refused> {
-    let manifest = read(blob, sink)?;
-    check_board(&manifest, board, sink)?;
-    Ok(manifest)
-}
-
-/// Judges a manifest by the rules that need the machine.
-pub fn check_board<'a>(
-    manifest: &Manifest<'a>,
-    board: &Board<'_>,
-    sink: &mut dyn FnMut(ManifestError<'a>),
-) -> Result<(), Refused> {
-    let mut report = Report::new(sink);
-    check_gear2_on(manifest, board, &mut report);
-    for vm in manifest.vms.iter() {
-        check_vm_on(vm, board, &mut report);
-        check_registers_on(manifest, vm, board, &mut report);
-    }
-    check_total_memory(manifest, board, &mut report);
-    report.outcome()
-}
 
 /// Judges a manifest by the rules that need no machine; `complete` says that no VM was left out.
 pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Report<'_, 'a>) {
@@ -112,7 +72,11 @@ fn check_peers<'a>(
             Some(other) if is_real_time(other) || is_real_time(vm) => {
                 report.error(place(Rule::PeerIsRealTime).conflicts(NodePath::vm(other.name)));
             }
-            None if complete || name == vm.name => report.error(place(Rule::UnknownPeer)),
+            None if complete || name == vm.name => {
+                let names = manifest.vms.iter().map(|other| other.name);
+                let names = names.filter(|other| *other != vm.name);
+                report.error(place(Rule::UnknownPeer).near(nearest(name, names)));
+            }
             Some(_) | None => {}
         }
     }
@@ -444,115 +408,6 @@ fn check_pair<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_, 'a>) {
     {
         let place = error(Rule::CpuTaken, vm, "cpus").conflicts(other_path);
         report.error(place.found(number(cpu)));
-    }
-}
-
-fn check_gear2_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
-    let path = NodePath::ROOT.child("gear2");
-    let cpus = manifest.gear2_cpus(board.cpu_count);
-    if cpus.is_empty() {
-        report.error(ManifestError::at_property(
-            Rule::Gear2WithoutCpu,
-            path,
-            "cpus",
-        ));
-    }
-    if let Some(cpu) = cpus.without(CpuSet::first(board.cpu_count)).iter().next() {
-        let place = ManifestError::at_property(Rule::UnknownCpu, path, "cpus");
-        report.error(place.found(number(cpu)));
-    }
-    if !board.privileges.contains(&manifest.gear2.privilege) {
-        let rule = Rule::PrivilegeNotSupported;
-        report.error(ManifestError::at_property(rule, path, "privilege"));
-    }
-}
-
-fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
-    if !board.kinds.contains(&vm.kind) {
-        report.error(error(Rule::KindNotSupported, vm, "kind"));
-    }
-    if let Some(cpu) = vm
-        .cpus
-        .set()
-        .without(CpuSet::first(board.cpu_count))
-        .iter()
-        .next()
-    {
-        report.error(error(Rule::UnknownCpu, vm, "cpus").found(number(cpu)));
-    }
-    if let Some(memory) = vm.memory.physical() {
-        let place = error(Rule::NotMemory, vm, "memory-address")
-            .found(Found::Range(memory.start, memory.end));
-        if !board.memory.iter().any(|bank| bank.contains(&memory)) {
-            report.error(place);
-        } else if board
-            .reserved
-            .iter()
-            .any(|reserved| reserved.overlaps(&memory))
-        {
-            report.error(ManifestError {
-                rule: Rule::MemoryReserved,
-                ..place
-            });
-        }
-    }
-    if let Some(ipa) = vm.memory.ipa
-        && let Some(memory) = vm.memory.guest()
-        && board.devices.iter().any(|device| device.overlaps(&memory))
-    {
-        let place = error(Rule::MemoryOverDevice, vm, "memory-ipa");
-        report.error(place.found(Found::Number(ipa)));
-    }
-}
-
-/// Judges where the VM is to see registers that the board does not have.
-fn check_registers_on<'a>(
-    manifest: &Manifest<'a>,
-    vm: &Vm<'a>,
-    board: &Board<'_>,
-    report: &mut Report<'_, 'a>,
-) {
-    // Without an address of its own, the VM's memory is somewhere in the machine's.
-    let memory = if vm.memory.guest().is_none() {
-        board.memory
-    } else {
-        &[]
-    };
-    let taken = |range: Region| {
-        let mut regions = board.devices.iter().chain(memory);
-        regions.any(|region| region.overlaps(&range))
-    };
-    let found = |place: ManifestError<'a>, ipa| place.found(Found::Number(ipa));
-    if let Some(console) = vm.console.filter(|console| taken(page(console.ipa))) {
-        let path = NodePath::vm(vm.name).child("console");
-        let place = ManifestError::at_property(Rule::ConsoleOverMemory, path, "address");
-        report.error(found(place, console.ipa));
-    }
-    if manifest.virtio_of(vm.id).next().is_some() && taken(page(vm.virtio_ipa)) {
-        let place = error(Rule::VirtioOverMemory, vm, "virtio-address");
-        report.error(found(place, vm.virtio_ipa));
-    }
-    if vm.kind == VmKind::Device && taken(vm.window()) {
-        let place = error(Rule::WindowOverMemory, vm, "window-address");
-        report.error(found(place, vm.window_ipa));
-    }
-}
-
-fn check_total_memory<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
-    let mut left = board
-        .memory
-        .iter()
-        .map(Region::bytes)
-        .fold(0, u64::saturating_add);
-    for vm in manifest.vms.iter() {
-        match left.checked_sub(vm.memory.bytes) {
-            Some(rest) => left = rest,
-            None => {
-                let place = error(Rule::OutOfMemory, vm, "memory-mib");
-                report.error(place.found(Found::Number(vm.memory.bytes)));
-                return;
-            }
-        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::fdt::Board;
 use crate::flat;
 use crate::layout::FreeMemory;
 use crate::passed::{MAPPING_TABLES, Passed};
-use crate::refusal::{Refusal, refusal};
+use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::Region;
 use crate::table_memory::BootTables;
 
@@ -72,11 +72,12 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         manifest: &'m Manifest<'a>,
         tree: &'m [u8],
         board: &Board,
+        faults: &mut Vec<Fault>,
     ) -> Result<Option<Self>, Refusal> {
         let Some(vm) = manifest.device_vm() else {
             return Ok(None);
         };
-        let own = Passed::find(vm, intids(manifest), tree, board)?;
+        let own = Passed::find(vm, intids(manifest), tree, board, faults)?;
         Ok(Some(Self { manifest, own }))
     }
 

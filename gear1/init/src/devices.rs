@@ -12,11 +12,11 @@ use core::ops::Range;
 
 use gear1_abi::boot::BootMaster;
 use gearv_manifest::blob::{Blob, Node};
-use gearv_manifest::{DevicePatterns, Vm};
+use gearv_manifest::{DevicePatterns, Rule, Vm, VmKind, nearest};
 
 use crate::fdt::bus::Bus;
 use crate::fdt::{Board, FIRST_SPI, SPI, text};
-use crate::refusal::{Refusal, refusal};
+use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, pages};
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ impl Owned<'_> {
     /// Tells whether the node at `path`, or one above it, is the VM's.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
-        owns(self.patterns, path)
+        self.patterns.owns(path)
     }
 
     /// Tells whether a node below the one at `path` is the VM's.
@@ -98,12 +98,13 @@ impl Owned<'_> {
 }
 
 /// Finds what `vm` owns of the board that `tree` describes. `virtual_intids` are those of what
-/// Gear1 emulates for it.
+/// Gear1 emulates for it. What the manifest does wrong goes to `faults`, all of it.
 pub fn resolve<'a>(
     vm: &Vm<'a>,
     virtual_intids: Range<u32>,
     tree: &Blob<'_>,
     board: &Board,
+    faults: &mut Vec<Fault>,
 ) -> Result<Owned<'a>, Refusal> {
     let root = tree.root();
     let mut walk = Walk {
@@ -115,18 +116,13 @@ pub fn resolve<'a>(
         interrupts: Vec::new(),
         masters: Vec::new(),
         matched: Vec::new(),
+        seen: Vec::new(),
+        faults,
     };
     let bus = Bus::root(&root)?;
     walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
-    let missing = |pattern: &&str| !walk.matched.iter().any(|matched| matched == pattern);
-    if let Some(pattern) = vm.devices.iter().find(missing) {
-        let name = vm.name;
-        return Err(refusal!(
-            Manifest,
-            "/vms/{name}: devices: the machine has no enabled device \"{pattern}\""
-        ));
-    }
-    walk.check(board)?;
+    walk.check_patterns();
+    walk.check(board);
     let mut regions: Vec<Region> = walk.given.iter().map(|(_, region)| pages(region)).collect();
     regions.sort_by_key(|region| region.start);
     Ok(Owned {
@@ -148,6 +144,9 @@ struct Walk<'w, 'a, 't> {
     masters: Vec<BootMaster>,
     /// The patterns that stand for a node.
     matched: Vec<&'a str>,
+    /// The paths of all nodes, while a pattern may be a misspelled one.
+    seen: Vec<String>,
+    faults: &'w mut Vec<Fault>,
 }
 
 impl<'a, 't> Walk<'_, 'a, 't> {
@@ -192,23 +191,26 @@ impl<'a, 't> Walk<'_, 'a, 't> {
             Some(_) | None => Ok(Vec::new()),
         };
         let interrupts = self.interrupts(node, path, parent);
-        self.check_hole(path, regions.as_deref().unwrap_or(&[]))?;
+        self.check_hole(path, regions.as_deref().unwrap_or(&[]));
+        self.seen.push(path.to_string());
         self.check_virtual(path, interrupts.as_deref().unwrap_or(&[]))?;
         let patterns = self.vm.devices.iter();
         let matched = patterns.filter(|pattern| DevicePatterns::matches(pattern, path));
         self.matched.extend(matched);
-        if !owns(self.vm.devices, path) {
+        if !self.vm.devices.owns(path) {
             return Ok(());
         }
         if is_gic(node) || is_compatible(node, GIC_PARTS) {
-            return Err(self.refuse(path, "it is the interrupt controller's"));
+            self.refuse(path, "it is the interrupt controller's");
+            return Ok(());
         }
         if text(node, "device_type") == Some("pci") {
-            return Err(self.refuse(path, "a PCI host bridge cannot be passed through"));
+            self.refuse(path, "a PCI host bridge cannot be passed through");
+            return Ok(());
         }
         let regions = regions?.into_iter().filter(|region| region.bytes() != 0);
         let regions: Vec<Region> = regions.collect();
-        self.note_master(node, path, regions.first())?;
+        self.note_master(node, path, regions.first());
         self.given
             .extend(regions.into_iter().map(|region| (path.to_string(), region)));
         for interrupt in interrupts? {
@@ -220,20 +222,16 @@ impl<'a, 't> Walk<'_, 'a, 't> {
     }
 
     /// Notes how the device at `path` is stopped, if it masters the bus.
-    fn note_master(
-        &mut self,
-        node: &Node<'_>,
-        path: &str,
-        registers: Option<&Region>,
-    ) -> Result<(), Refusal> {
+    fn note_master(&mut self, node: &Node<'_>, path: &str, registers: Option<&Region>) {
         let mut kinds = MASTERS.iter();
         let kind = kinds.find(|kind| is_compatible(node, &[kind.compatible]));
         let (Some(kind), Some(registers)) = (kind, registers) else {
-            return Ok(());
+            return;
         };
         let register = registers.start + kind.offset;
         if !register.is_multiple_of(4) || register + 4 > registers.end {
-            return Err(self.refuse(path, "it has no register to stop it by"));
+            self.refuse(path, "it has no register to stop it by");
+            return;
         }
         self.masters.push(BootMaster {
             register,
@@ -241,7 +239,6 @@ impl<'a, 't> Walk<'_, 'a, 't> {
             busy: kind.busy,
             vm: self.vm.id.reg() as u32,
         });
-        Ok(())
     }
 
     /// Returns the node's shared interrupts.
@@ -269,7 +266,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
             let controller = match gic {
                 Some(gic) => gic,
                 // Looking one up is slow, and what others have is nobody's concern.
-                None if !owns(self.vm.devices, path) => return Ok(list),
+                None if !self.vm.devices.owns(path) => return Ok(list),
                 None => self
                     .own_controller(parent)
                     .ok_or_else(|| wrong("goes neither to the GIC nor to a device of this VM"))?,
@@ -289,20 +286,34 @@ impl<'a, 't> Walk<'_, 'a, 't> {
     /// Returns the interrupt controller with this phandle, if it is the VM's too.
     fn own_controller(&self, phandle: Option<u32>) -> Option<Node<'t>> {
         let (node, path) = find_path(&self.root, "", phandle?)?;
-        owns(self.vm.devices, &path).then_some(node)
+        self.vm.devices.owns(&path).then_some(node)
+    }
+
+    /// Refuses patterns that stand for no device.
+    fn check_patterns(&mut self) {
+        let matched = &self.matched;
+        let missing = self.vm.devices.iter().filter(|one| !matched.contains(one));
+        for pattern in missing {
+            let fault = Fault::new(Rule::NoSuchDevice, self.vm.name, "devices", pattern);
+            let near = nearest(pattern, self.seen.iter().map(String::as_str));
+            self.faults.push(Fault {
+                nearest: near.map(str::to_string),
+                ..fault
+            });
+        }
     }
 
     /// Refuses a window that is no hole of the board's addresses.
-    fn check_hole(&self, path: &str, regions: &[Region]) -> Result<(), Refusal> {
+    fn check_hole(&mut self, path: &str, regions: &[Region]) {
         let window = self.vm.window();
-        if regions.iter().any(|region| region.overlaps(&window)) {
-            let (name, start) = (self.vm.name, window.start);
-            return Err(refusal!(
-                Manifest,
-                "/vms/{name}: window-address: {start:#x} lies over {path}"
-            ));
+        // There is one device VM, and one device is enough to see what is wrong.
+        let is_known = |fault: &Fault| fault.rule == Rule::WindowOverMemory;
+        let judged = self.vm.kind != VmKind::Device || self.faults.iter().any(is_known);
+        if !judged && regions.iter().any(|region| region.overlaps(&window)) {
+            let (rule, name) = (Rule::WindowOverMemory, self.vm.name);
+            let fault = Fault::new(rule, name, "window-address", path);
+            self.faults.push(fault);
         }
-        Ok(())
     }
 
     /// Refuses a board that has the interrupts of what Gear1 emulates.
@@ -318,7 +329,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
     }
 
     /// Refuses what is given away and has another owner.
-    fn check(&self, board: &Board) -> Result<(), Refusal> {
+    fn check(&mut self, board: &Board) {
         let gic = [
             Region::new(board.gic.gicd, board.gic.gicd + 0x1_0000),
             Region::new(board.gic.gicr, board.gic.gicr + board.gicr_size),
@@ -328,55 +339,74 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         let gives = |region: &Region| self.given.iter().any(|(_, given)| given.contains(region));
         let uart = uart.filter(|page| !gives(&Region::new(page.start, page.start + 0x48)));
         let console = self.vm.console.map(|console| uart_page(console.ipa));
-        for (path, region) in &self.given {
+        let conflict = |region: &Region| {
             let page = pages(region);
             let over = |taken: &[Region]| taken.iter().any(|taken| taken.overlaps(&page));
-            let conflict = if over(&gic) {
-                "it lies in a page of the interrupt controller"
+            if over(&gic) {
+                Some("it lies in a page of the interrupt controller")
             } else if over(&board.memory) {
-                "it lies in memory"
+                Some("it lies in memory")
             } else if over(uart.as_slice()) {
-                "it shares a page with the boot UART, which is Gear2's"
+                Some("it shares a page with the boot UART, which is Gear2's")
             } else if over(console.as_slice()) {
-                "it shares a page with this VM's emulated console"
+                Some("it shares a page with this VM's emulated console")
             } else {
-                continue;
-            };
-            return Err(self.refuse(path, conflict));
+                None
+            }
+        };
+        let given = self.given.iter();
+        let conflicts = given.filter_map(|(path, region)| Some((path, conflict(region)?)));
+        for (path, what) in conflicts
+            .map(|(path, what)| (path.clone(), what))
+            .collect::<Vec<_>>()
+        {
+            self.refuse(&path, what);
         }
         let shared = uart.and(board.uart).map(|uart| uart.intid);
-        let taken = self
-            .interrupts
-            .iter()
-            .find(|interrupt| Some(interrupt.intid) == shared);
-        match taken {
-            Some(Interrupt { intid, is_edge: _ }) => Err(refusal!(
-                Manifest,
-                "/vms/{}: devices: interrupt {intid} is also the boot UART's, which is Gear2's",
-                self.vm.name
-            )),
-            None => Ok(()),
+        let mut interrupts = self.interrupts.iter();
+        let taken = interrupts.find(|interrupt| Some(interrupt.intid) == shared);
+        if let Some(Interrupt { intid, is_edge: _ }) = taken {
+            let why = alloc::format!("interrupt {intid} is also the boot UART's, which is Gear2's");
+            let fault = Fault::new(Rule::DeviceTaken, self.vm.name, "devices", why);
+            self.faults.push(fault);
         }
     }
 
-    fn refuse(&self, path: &str, what: &str) -> Refusal {
-        refusal!(Manifest, "/vms/{}: devices: {path}: {what}", self.vm.name)
+    fn refuse(&mut self, path: &str, what: &str) {
+        let why = alloc::format!("{path}: {what}");
+        let fault = Fault::new(Rule::DeviceStays, self.vm.name, "devices", why);
+        self.faults.push(fault);
+    }
+}
+
+/// Returns the paths of the enabled devices that master the bus: those that can be stopped, and those
+/// whose nodes tell of DMA (Devicetree Specification 2.3.10; the kernel's `dma` and `iommu` bindings).
+#[must_use]
+pub fn bus_masters(tree: &Blob<'_>) -> Vec<String> {
+    let mut list = Vec::new();
+    add_masters(&tree.root(), "", &mut list);
+    list
+}
+
+/// What a node of a bus master has.
+const DMA: &[&str] = &["dma-coherent", "dma-noncoherent", "iommus", "dmas"];
+
+fn add_masters(node: &Node<'_>, path: &str, list: &mut Vec<String>) {
+    for child in node.children().filter(|child| !is_disabled(child)) {
+        let path = alloc::format!("{path}/{}", child.name());
+        let stops = MASTERS
+            .iter()
+            .any(|kind| is_compatible(&child, &[kind.compatible]));
+        let tells = DMA.iter().any(|name| child.property(name).is_some());
+        add_masters(&child, &path, list);
+        if stops || tells {
+            list.push(path);
+        }
     }
 }
 
 fn uart_page(start: u64) -> Region {
     Region::new(start, start + gear1_abi::layout::PAGE_SIZE)
-}
-
-fn owns(patterns: DevicePatterns<'_>, path: &str) -> bool {
-    let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
-    let above = ends.filter_map(|end| path.get(..end));
-    let mut nodes = above.chain([path]);
-    nodes.any(|node| {
-        patterns
-            .iter()
-            .any(|pattern| DevicePatterns::matches(pattern, node))
-    })
 }
 
 /// Returns the GIC's shared interrupt with this specifier.

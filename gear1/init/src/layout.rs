@@ -8,11 +8,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use gear1_core::addr::Pa;
-use gearv_manifest::{MEMORY_ALIGN, Manifest, Vm};
+use gearv_manifest::{MEMORY_ALIGN, Manifest, Rule, Vm};
 
 use crate::dax;
 
-use crate::refusal::{Refusal, refusal};
+use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, subtract};
 
 #[cfg(test)]
@@ -109,15 +109,12 @@ pub fn take_fixed(
         };
         let start = Pa::new(region.start);
         region.start = region.start.saturating_sub(lead(manifest, vm));
-        let text = alloc::format!("{:#x} to {:#x}", region.start, region.end);
         if free.take_at(region) {
             return Ok(Some(start));
         }
-        let name = vm.name;
-        Err(refusal!(
-            Manifest,
-            "/vms/{name}: memory-address: {text} is not free memory of this machine"
-        ))
+        let text = alloc::format!("{:#x} to {:#x}", region.start, region.end);
+        let rule = Rule::MemoryReserved;
+        Err(Fault::new(rule, vm.name, "memory-address", text).into())
     };
     manifest.vms.iter().map(take).collect()
 }
@@ -143,11 +140,9 @@ pub fn take_rest(
         };
         let found = found.or_else(anywhere);
         *start = found.ok_or_else(|| {
-            let (name, mib, left) = (vm.name, size >> 20, free.total() >> 20);
-            refusal!(
-                Manifest,
-                "/vms/{name}: memory-mib: no {mib} MiB in one piece; {left} MiB are left in all"
-            )
+            let (mib, left) = (size >> 20, free.total() >> 20);
+            let text = alloc::format!("{mib} MiB, where {left} MiB are left in all");
+            Fault::new(Rule::NotInOnePiece, vm.name, "memory-mib", text)
         })?;
     }
     Ok(starts)

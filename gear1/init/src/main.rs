@@ -122,6 +122,7 @@ fn refuse(culprit: Culprit, message: &str) -> Refusal {
     Refusal {
         culprit,
         message: message.into(),
+        fault: None,
     }
 }
 
@@ -130,6 +131,7 @@ fn refuse_map(error: &gear1_core::table::MapError) -> Refusal {
     Refusal {
         culprit: Culprit::Board,
         message,
+        fault: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Invariant: a device has one owner ([`check_owners`]).
 
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -11,13 +12,13 @@ use gear1_core::addr::{Ipa, Pa};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::{Attributes, PageState, Stage2};
 use gearv_manifest::blob::Blob;
-use gearv_manifest::{Manifest, Payload, Vm, VmKind};
+use gearv_manifest::{Manifest, Payload, Rule, Vm, VmKind};
 
 use crate::device_tree::{self, Facts};
 use crate::devices::{self, Owned};
 use crate::fdt::{Board, Uart};
 use crate::random::guest_seed;
-use crate::refusal::{Refusal, refusal};
+use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::Region;
 use crate::table_memory::BootTables;
 
@@ -44,9 +45,10 @@ impl<'m, 'a> Passed<'m, 'a> {
         virtual_intids: Range<u32>,
         tree: &'m [u8],
         board: &Board,
+        faults: &mut Vec<Fault>,
     ) -> Result<Self, Refusal> {
         let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
-        let owned = devices::resolve(vm, virtual_intids, &tree, board)?;
+        let owned = devices::resolve(vm, virtual_intids, &tree, board, faults)?;
         Ok(Self { vm, owned, tree })
     }
 
@@ -55,10 +57,12 @@ impl<'m, 'a> Passed<'m, 'a> {
         manifest: &'m Manifest<'a>,
         tree: &'m [u8],
         board: &Board,
+        faults: &mut Vec<Fault>,
     ) -> Result<Vec<Self>, Refusal> {
         let vms = manifest.vms.iter();
         let vms = vms.filter(|vm| vm.kind == VmKind::RealTime && !vm.devices.is_empty());
-        vms.map(|vm| Self::find(vm, 0..0, tree, board)).collect()
+        vms.map(|vm| Self::find(vm, 0..0, tree, board, faults))
+            .collect()
     }
 
     /// Tells whether the VM has this UART.
@@ -153,39 +157,38 @@ impl<'m, 'a> Passed<'m, 'a> {
 /// Refuses a device, or an interrupt, that two VMs would own, and more bus masters than can be stopped.
 pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
     owners: impl Iterator<Item = &'p Passed<'m, 'a>> + Clone,
-) -> Result<(), Refusal> {
+    faults: &mut Vec<Fault>,
+) {
     for (number, one) in owners.clone().enumerate() {
         for other in owners.clone().skip(number + 1) {
-            let overlaps = |page: &&Region| other.owned.pages.iter().any(|p| p.overlaps(page));
-            if let Some(page) = one.owned.pages.iter().find(overlaps) {
-                return Err(refusal!(
-                    Manifest,
-                    "/vms/{}: devices: the device at {:#x} is /vms/{}'s too",
-                    other.vm.name,
-                    page.start,
-                    one.vm.name
-                ));
-            }
-            let shared = |of: &&devices::Interrupt| {
-                other.owned.interrupts.iter().any(|i| i.intid == of.intid)
-            };
-            if let Some(interrupt) = one.owned.interrupts.iter().find(shared) {
-                return Err(refusal!(
-                    Manifest,
-                    "/vms/{}: devices: INTID {} is /vms/{}'s too",
-                    other.vm.name,
-                    interrupt.intid,
-                    one.vm.name
-                ));
+            if let Some(what) = common(&one.owned, &other.owned) {
+                let fault = Fault::new(Rule::DeviceTaken, other.vm.name, "devices", what);
+                faults.push(Fault {
+                    other: Some(one.vm.name.to_string()),
+                    ..fault
+                });
             }
         }
     }
-    let masters: usize = owners.map(|one| one.owned.masters.len()).sum();
-    if masters > MAX_MASTERS {
-        return Err(refusal!(
-            Manifest,
-            "/vms: devices: {masters} of them master the bus, but only {MAX_MASTERS} can be stopped"
-        ));
+    let mut masters = 0;
+    for one in owners {
+        masters += one.owned.masters.len();
+        if masters > MAX_MASTERS {
+            let what = alloc::format!("{masters}, of which {MAX_MASTERS} can be stopped");
+            let fault = Fault::new(Rule::TooManyMasters, one.vm.name, "devices", what);
+            faults.push(fault);
+            return;
+        }
     }
-    Ok(())
+}
+
+/// Says what two VMs would both own.
+fn common(one: &Owned<'_>, other: &Owned<'_>) -> Option<String> {
+    let overlaps = |page: &&Region| other.pages.iter().any(|p| p.overlaps(page));
+    if let Some(page) = one.pages.iter().find(overlaps) {
+        return Some(alloc::format!("the device at {:#x}", page.start));
+    }
+    let shared = |of: &&devices::Interrupt| other.interrupts.iter().any(|i| i.intid == of.intid);
+    let interrupt = one.interrupts.iter().find(shared)?;
+    Some(alloc::format!("INTID {}", interrupt.intid))
 }

@@ -19,17 +19,20 @@ use gear1_core::addr::{Ipa, Pa, Va};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage1;
 use gear1_core::stage2::{Attributes, Geometry, Stage2};
+use gearv_manifest::blob::Blob;
 use gearv_manifest::{
-    Archive, CpuIndex, GicMode, MANIFEST_MEMBER, Manifest, Privilege, Vm, VmKind,
+    Archive, CpuIndex, GicMode, MANIFEST_MEMBER, Manifest, ManifestError, Privilege, Severity, Vm,
+    VmKind,
 };
 
 use crate::device_vm::{DeviceVm, memory_attributes};
+use crate::devices;
 use crate::el2::{self, Runtime};
 use crate::fdt::{Board, Uart};
 use crate::gear2;
 use crate::layout::{self, FreeMemory};
 use crate::passed::{Passed, check_owners};
-use crate::refusal::{Refusal, refusal};
+use crate::refusal::{Refusal, none_of, refusal};
 use crate::region::Region;
 use crate::table_memory::BootTables;
 use crate::vm;
@@ -105,11 +108,13 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     };
     let blob = member(MANIFEST_MEMBER)?.data;
     let taken = taken(given);
-    let manifest = read_manifest(blob, board, &taken)?;
-    let device_vm = DeviceVm::find(&manifest, given.tree, board)?;
-    let real_time = Passed::find_real_time(&manifest, given.tree, board)?;
+    let manifest = read_manifest(blob, given, &taken)?;
+    let mut faults = Vec::new();
+    let device_vm = DeviceVm::find(&manifest, given.tree, board, &mut faults)?;
+    let real_time = Passed::find_real_time(&manifest, given.tree, board, &mut faults)?;
     let passed = real_time.iter().chain(device_vm.as_ref().map(|vm| &vm.own));
-    check_owners(passed.clone())?;
+    check_owners(passed.clone(), &mut faults);
+    none_of(&faults)?;
     let has_uart = |uart: &Uart| passed.clone().any(|vm| vm.has_uart(uart));
     let geometry = geometry(given, &manifest, device_vm.as_ref(), &real_time)?;
 
@@ -304,23 +309,17 @@ fn taken(given: &Given<'_>) -> Vec<Region> {
 
 fn read_manifest<'a>(
     blob: &'a [u8],
-    board: &Board,
+    given: &Given<'_>,
     taken: &[Region],
 ) -> Result<Manifest<'a>, Refusal> {
-    let devices = vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM);
-    let facts = gearv_manifest::Board {
-        cpu_count: board.cpus.len(),
-        memory: &board.memory,
-        reserved: taken,
-        devices: &devices,
-        kinds: KINDS,
-        privileges: PRIVILEGES,
-    };
     let mut first: Option<String> = None;
-    let mut sink = |error: gearv_manifest::ManifestError<'_>| {
-        first.get_or_insert_with(|| error.to_string());
+    let mut sink = |error: ManifestError<'_>| match error.rule.severity() {
+        Severity::Warning => log::warn!("manifest: {error}"),
+        Severity::Error => drop(first.get_or_insert_with(|| error.to_string())),
     };
-    let read = gearv_manifest::validate(blob, &facts, &mut sink);
+    let read = with_facts(given.board, given.tree, taken, |facts| {
+        gearv_manifest::validate(blob, facts, &mut sink)
+    })?;
     read.map_err(|refused| {
         let first = first.unwrap_or_default();
         match refused.error_count {
@@ -328,6 +327,60 @@ fn read_manifest<'a>(
             count => refusal!(Manifest, "{first} (the first of {count} errors)"),
         }
     })
+}
+
+/// Gives `judge` the board's facts; `taken` is memory that no VM can have.
+fn with_facts<T>(
+    board: &Board,
+    tree: &[u8],
+    taken: &[Region],
+    judge: impl FnOnce(&gearv_manifest::Board<'_>) -> T,
+) -> Result<T, Refusal> {
+    let devices = vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM);
+    let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
+    let masters = devices::bus_masters(&tree);
+    let masters: Vec<&str> = masters.iter().map(String::as_str).collect();
+    Ok(judge(&gearv_manifest::Board {
+        cpu_count: board.cpus.len(),
+        memory: &board.memory,
+        reserved: taken,
+        devices: &devices,
+        kinds: KINDS,
+        privileges: PRIVILEGES,
+        masters: &masters,
+    }))
+}
+
+/// Judges a manifest for a board before there are images: by all rules, those on devices and on the
+/// place of memory included. Errors and warnings go to `sink`; an error is returned if the board
+/// itself will not do.
+pub fn judge(
+    blob: &[u8],
+    board: &Board,
+    tree: &[u8],
+    sink: &mut dyn FnMut(&ManifestError<'_>),
+) -> Result<usize, Refusal> {
+    let judged = with_facts(board, tree, &board.reserved, |facts| {
+        gearv_manifest::judge(blob, Some(facts), &mut |error| sink(&error))
+    })?;
+    let Some(manifest) = judged.manifest else {
+        return Ok(judged.error_count);
+    };
+    let mut faults = Vec::new();
+    let device_vm = DeviceVm::find(&manifest, tree, board, &mut faults)?;
+    let real_time = Passed::find_real_time(&manifest, tree, board, &mut faults)?;
+    let owners = real_time.iter().chain(device_vm.as_ref().map(|vm| &vm.own));
+    check_owners(owners, &mut faults);
+    let mut free = FreeMemory::new(&board.memory, &board.reserved);
+    let placed = layout::take_fixed(&mut free, &manifest)
+        .and_then(|fixed| layout::take_rest(&mut free, &manifest, &fixed));
+    if let Err(refusal) = placed
+        && judged.error_count == 0
+    {
+        faults.extend(refusal.fault.map(|fault| *fault));
+    }
+    faults.iter().for_each(|fault| sink(&fault.error()));
+    Ok(judged.error_count + faults.len())
 }
 
 fn geometry(

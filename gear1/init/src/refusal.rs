@@ -1,7 +1,10 @@
 //! Why the machine does not start: one message, printed before any guest runs.
 
-use alloc::string::String;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
 use core::fmt;
+
+use gearv_manifest::{Found, ManifestError, NodePath, Rule};
 
 /// Whose fault a refusal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,82 @@ pub struct Refusal {
     pub culprit: Culprit,
     /// What is wrong, with the node and property or the file where it is.
     pub message: String,
+    /// The rule of the manifest that is broken, and where, if it is one.
+    pub fault: Option<Box<Fault>>,
+}
+
+/// A broken rule of the manifest, for whoever shows it in the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The rule.
+    pub rule: Rule,
+    /// The VM.
+    pub vm: String,
+    /// The property.
+    pub property: &'static str,
+    /// What of the property, or why.
+    pub found: String,
+    /// The other VM in the conflict.
+    pub other: Option<String>,
+    /// What was probably meant.
+    pub nearest: Option<String>,
+}
+
+impl Fault {
+    /// Makes a fault of a VM's property.
+    #[must_use]
+    pub fn new(rule: Rule, vm: &str, property: &'static str, found: impl ToString) -> Self {
+        Self {
+            rule,
+            vm: vm.to_string(),
+            property,
+            found: found.to_string(),
+            other: None,
+            nearest: None,
+        }
+    }
+
+    /// Returns it as the manifest's reader says such things.
+    #[must_use]
+    pub fn error(&self) -> ManifestError<'_> {
+        let place = ManifestError::at_property(self.rule, NodePath::vm(&self.vm), self.property);
+        let found = if self.rule == Rule::NoSuchDevice {
+            Found::Text(&self.found)
+        } else {
+            Found::Reason(&self.found)
+        };
+        ManifestError {
+            other: self.other.as_deref().map(NodePath::vm),
+            nearest: self.nearest.as_deref(),
+            ..place.found(found)
+        }
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self {
+            culprit: Culprit::Manifest,
+            message: fault.error().to_string(),
+            fault: Some(Box::new(fault)),
+        }
+    }
+}
+
+/// Returns the first of the faults, if there is one.
+pub(crate) fn none_of(faults: &[Fault]) -> Result<(), Refusal> {
+    match faults {
+        [] => Ok(()),
+        [fault] => Err(fault.clone().into()),
+        [fault, ..] => {
+            let refusal = Refusal::from(fault.clone());
+            let (message, count) = (&refusal.message, faults.len());
+            Err(Refusal {
+                message: alloc::format!("{message} (the first of {count} errors)"),
+                ..refusal
+            })
+        }
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -51,6 +130,7 @@ macro_rules! refusal {
         $crate::refusal::Refusal {
             culprit: $crate::refusal::Culprit::$culprit,
             message: alloc::format!($($message)+),
+            fault: None,
         }
     };
 }

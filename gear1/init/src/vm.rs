@@ -94,7 +94,7 @@ pub fn prepare<'a>(
     let finish = |_| {
         let tree = make(all, initrd)?;
         let kept = free.take(size, gear1_abi::layout::PAGE_SIZE, "device trees")?;
-        Ok((tree, kept))
+        Ok::<_, Refusal>((tree, kept))
     };
     let tree = placed.device_tree.map(finish).transpose()?;
     Ok(Prepared {

@@ -9,6 +9,7 @@ use proptest::prelude::{any, prop, proptest};
 use super::{Facts, Served, make};
 use crate::devices;
 use crate::fdt;
+use crate::refusal::none_of;
 use crate::region::Region;
 use crate::testing::{VIRT_GICV2, VIRT_GICV3, tree};
 use crate::trees::{Aligned, Tree, cells, smallest, text};
@@ -38,7 +39,9 @@ fn made(manifest: &Tree, blob: &[u8]) -> Result<Vec<u8>, String> {
         .map_err(|refusal| refusal.to_string())?;
     let blob = Blob::new(blob).map_err(|error| error.to_string())?;
     let refused = |refusal: crate::refusal::Refusal| refusal.to_string();
-    let owned = devices::resolve(vm, 232..234, &blob, &board).map_err(refused)?;
+    let mut faults = Vec::new();
+    let owned = devices::resolve(vm, 232..234, &blob, &board, &mut faults).map_err(refused)?;
+    none_of(&faults).map_err(refused)?;
     let served = manifest.virtio.iter().map(|device| Served {
         channel: 3,
         vm: "linux",

@@ -327,13 +327,14 @@ fn refusals() {
     };
     let refused = with(DEVICE, "devices", text("/nothing"));
     assert!(
-        refused.starts_with("manifest: /vms/device: devices: the machine has no"),
+        refused.starts_with("manifest: M-DEV-007: /vms/device: devices: "),
         "{refused}"
     );
     let refused = with(DEVICE, "window-address", cells(&[0x0a00_0000]));
     assert!(
         refused.starts_with(
-            "manifest: /vms/device: window-address: 0xa000000 lies over /virtio_mmio@"
+            "manifest: M-DEV-006: /vms/device: window-address: the window lies over memory, the \
+            console or a device (/virtio_mmio@"
         ),
         "{refused}"
     );

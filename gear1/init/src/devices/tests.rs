@@ -7,6 +7,7 @@ use gearv_manifest::blob::Blob;
 
 use super::{Interrupt, Owned, resolve};
 use crate::fdt;
+use crate::refusal::none_of;
 use crate::region::Region;
 use crate::testing::{VIRT_GICV3, tree};
 use crate::trees::{Tree, cells, smallest, text};
@@ -29,7 +30,10 @@ fn resolved<R>(manifest: &Tree, board: &Tree, then: impl Fn(Result<Owned<'_>, St
     let bytes = board.flatten();
     let found = fdt::read(bytes.as_slice()).board.unwrap();
     let blob = Blob::new(bytes.as_slice()).unwrap();
-    let owned = resolve(manifest.device_vm().unwrap(), 232..234, &blob, &found);
+    let vm = manifest.device_vm().unwrap();
+    let mut faults = Vec::new();
+    let owned = resolve(vm, 232..234, &blob, &found, &mut faults);
+    let owned = owned.and_then(|owned| none_of(&faults).map(|()| owned));
     then(owned.map_err(|refusal| refusal.to_string()))
 }
 
@@ -143,52 +147,52 @@ fn refusals_name_the_device() {
         (
             "/uart@1\0",
             virt(),
-            "manifest: /vms/device: devices: the machine has no enabled device \"/uart@1\"",
+            "manifest: M-DEV-007: /vms/device: devices: the machine has no such enabled device (\"/uart@1\")",
         ),
         (
             "/pl011@9000000\0/nothing@*\0",
             virt(),
-            "manifest: /vms/device: devices: the machine has no enabled device \"/nothing@*\"",
+            "manifest: M-DEV-007: /vms/device: devices: the machine has no such enabled device (\"/nothing@*\")",
         ),
         (
             "/pl031@9010000\0",
             at("/pl031@9010000", "status", text("disabled")),
-            "manifest: /vms/device: devices: the machine has no enabled device \"/pl031@9010000\"",
+            "manifest: M-DEV-007: /vms/device: devices: the machine has no such enabled device (\"/pl031@9010000\")",
         ),
         (
             "/intc@8000000\0",
             virt(),
-            "manifest: /vms/device: devices: /intc@8000000: it is the interrupt controller's",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/intc@8000000: it is the interrupt controller's",
         ),
         (
             "/intc@8000000/its@*\0",
             virt(),
-            "manifest: /vms/device: devices: /intc@8000000/its@8080000: it is the interrupt",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/intc@8000000/its@8080000: it is the interrupt",
         ),
         (
             "/pl031@9010000\0",
             at("/pl031@9010000", "reg", cells(&[0, 0x80a_0000, 0, 0x100])),
-            "manifest: /vms/device: devices: /pl031@9010000: it lies in a page of the interrupt",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pl031@9010000: it lies in a page of the interrupt",
         ),
         (
             "/memory@40000000\0",
             virt(),
-            "manifest: /vms/device: devices: /memory@40000000: it lies in memory",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/memory@40000000: it lies in memory",
         ),
         (
             "/pcie@10000000\0",
             virt(),
-            "manifest: /vms/device: devices: /pcie@10000000: a PCI host bridge",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pcie@10000000: a PCI host bridge",
         ),
         (
             "/pl031@9010000\0",
             at("/pl031@9010000", "reg", cells(&[0, 0x900_0800, 0, 0x100])),
-            "manifest: /vms/device: devices: /pl031@9010000: it shares a page with the boot UART",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pl031@9010000: it shares a page with the boot UART",
         ),
         (
             "/pl031@9010000\0",
             at("/pl031@9010000", "interrupts", cells(&[0, 1, 4])),
-            "manifest: /vms/device: devices: interrupt 33 is also the boot UART's",
+            "manifest: M-DEV-009: /vms/device: devices: the device has another owner too (interrupt 33 is also the boot UART's",
         ),
         (
             "/pl031@9010000\0",
@@ -223,7 +227,7 @@ fn refusals_name_the_device() {
         (
             "/pl011@9000000\0",
             at("/new@c080000", "reg", cells(&[0, 0xc08_0000, 0, 4])),
-            "manifest: /vms/device: window-address: 0xc000000 lies over /new@c080000",
+            "manifest: M-DEV-006: /vms/device: window-address: the window lies over memory, the console or a device (/new@c080000)",
         ),
         (
             "/pl011@9000000\0",
@@ -244,8 +248,9 @@ fn refusals_name_the_device() {
         assert_eq!(
             owned.err().as_deref(),
             Some(
-                "manifest: /vms/device: devices: /pl011@9000000: it shares a page with this VM's \
-                emulated console"
+                "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away \
+                (/pl011@9000000: it shares a page with this VM's emulated console); take it out \
+                of devices"
             )
         );
     });

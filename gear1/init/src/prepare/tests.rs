@@ -380,7 +380,7 @@ fn refusals() {
         ),
         (
             manifest("memory-mib", &[1000]),
-            "manifest: /vms/linux: memory-mib: no 1000 MiB in one piece",
+            "manifest: M-MEM-009: /vms/linux: memory-mib: ",
         ),
         (
             manifest("memory-address", &[0, 0x6000_0000]),

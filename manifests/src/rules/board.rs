@@ -1,0 +1,194 @@
+//! Board rules: whether a machine has what a manifest asks for.
+//!
+//! The machine's facts come from its own device tree, never from the manifest.
+
+use super::{error, exposure, number, page};
+use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
+use crate::model::{CpuSet, Manifest, Privilege, Region, Vm, VmKind};
+use crate::read::read_blob;
+
+/// What the rules need to know of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Board<'b> {
+    /// The number of its CPUs.
+    pub cpu_count: usize,
+    /// Its memory.
+    pub memory: &'b [Region],
+    /// Memory that no VM can have: Gear1's own, the archive, what firmware reserves.
+    pub reserved: &'b [Region],
+    /// Where guests see what Gear1 emulates or maps at fixed addresses: the interrupt controller.
+    pub devices: &'b [Region],
+    /// The kinds of VM that this build runs.
+    pub kinds: &'b [VmKind],
+    /// Where this build can run Gear2.
+    pub privileges: &'b [Privilege],
+    /// Paths of the enabled devices that master the bus.
+    pub masters: &'b [&'b str],
+}
+
+/// What is left of a manifest when it has been judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'a> {
+    /// The manifest without the VMs that have errors; none if it is no manifest at all.
+    pub manifest: Option<Manifest<'a>>,
+    /// The number of errors.
+    pub error_count: usize,
+}
+
+/// Reads a compiled manifest and judges it by all rules, those of the board, if there is one,
+/// included. Where an error was found, no other rule of the same VM is tried.
+pub fn judge<'a>(
+    blob: &'a [u8],
+    board: Option<&Board<'_>>,
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> Judged<'a> {
+    let mut report = Report::new(sink);
+    let mut manifest = read_blob(blob, &mut report);
+    if let Some(manifest) = &mut manifest {
+        manifest.vms.retain(|vm| report.is_sound(vm));
+        if let Some(board) = board {
+            check_on(manifest, board, &mut report);
+            manifest.vms.retain(|vm| report.is_sound(vm));
+        }
+        exposure::check(manifest, board, &mut report);
+    }
+    Judged {
+        manifest,
+        error_count: report.error_count,
+    }
+}
+
+/// The same with a board; gives the manifest only if it keeps all rules.
+pub fn validate<'a>(
+    blob: &'a [u8],
+    board: &Board<'_>,
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> Result<Manifest<'a>, Refused> {
+    let judged = judge(blob, Some(board), sink);
+    let error_count = judged.error_count;
+    let manifest = judged.manifest.filter(|_| error_count == 0);
+    manifest.ok_or(Refused { error_count })
+}
+
+fn check_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+    let complete = report.error_count == 0;
+    if !report.gear2_is_faulty {
+        check_gear2_on(manifest, board, report);
+    }
+    for vm in manifest.vms.iter() {
+        check_vm_on(vm, board, report);
+        check_registers_on(manifest, vm, board, report);
+    }
+    if complete {
+        check_total_memory(manifest, board, report);
+    }
+}
+
+fn check_gear2_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+    let path = NodePath::ROOT.child("gear2");
+    let cpus = manifest.gear2_cpus(board.cpu_count);
+    if cpus.is_empty() {
+        report.error(ManifestError::at_property(
+            Rule::Gear2WithoutCpu,
+            path,
+            "cpus",
+        ));
+    }
+    if let Some(cpu) = cpus.without(CpuSet::first(board.cpu_count)).iter().next() {
+        let place = ManifestError::at_property(Rule::UnknownCpu, path, "cpus");
+        report.error(place.found(number(cpu)));
+    }
+    if !board.privileges.contains(&manifest.gear2.privilege) {
+        let rule = Rule::PrivilegeNotSupported;
+        report.error(ManifestError::at_property(rule, path, "privilege"));
+    }
+}
+
+fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+    if !board.kinds.contains(&vm.kind) {
+        report.error(error(Rule::KindNotSupported, vm, "kind"));
+    }
+    if let Some(cpu) = vm
+        .cpus
+        .set()
+        .without(CpuSet::first(board.cpu_count))
+        .iter()
+        .next()
+    {
+        report.error(error(Rule::UnknownCpu, vm, "cpus").found(number(cpu)));
+    }
+    if let Some(memory) = vm.memory.physical() {
+        let place = error(Rule::NotMemory, vm, "memory-address")
+            .found(Found::Range(memory.start, memory.end));
+        if !board.memory.iter().any(|bank| bank.contains(&memory)) {
+            report.error(place);
+        } else if board
+            .reserved
+            .iter()
+            .any(|reserved| reserved.overlaps(&memory))
+        {
+            report.error(ManifestError {
+                rule: Rule::MemoryReserved,
+                ..place
+            });
+        }
+    }
+    if let Some(ipa) = vm.memory.ipa
+        && let Some(memory) = vm.memory.guest()
+        && board.devices.iter().any(|device| device.overlaps(&memory))
+    {
+        let place = error(Rule::MemoryOverDevice, vm, "memory-ipa");
+        report.error(place.found(Found::Number(ipa)));
+    }
+}
+
+/// Judges where the VM is to see registers that the board does not have.
+fn check_registers_on<'a>(
+    manifest: &Manifest<'a>,
+    vm: &Vm<'a>,
+    board: &Board<'_>,
+    report: &mut Report<'_, 'a>,
+) {
+    // Without an address of its own, the VM's memory is somewhere in the machine's.
+    let memory = if vm.memory.guest().is_none() {
+        board.memory
+    } else {
+        &[]
+    };
+    let taken = |range: Region| {
+        let mut regions = board.devices.iter().chain(memory);
+        regions.any(|region| region.overlaps(&range))
+    };
+    let found = |place: ManifestError<'a>, ipa| place.found(Found::Number(ipa));
+    if let Some(console) = vm.console.filter(|console| taken(page(console.ipa))) {
+        let path = NodePath::vm(vm.name).child("console");
+        let place = ManifestError::at_property(Rule::ConsoleOverMemory, path, "address");
+        report.error(found(place, console.ipa));
+    }
+    if manifest.virtio_of(vm.id).next().is_some() && taken(page(vm.virtio_ipa)) {
+        let place = error(Rule::VirtioOverMemory, vm, "virtio-address");
+        report.error(found(place, vm.virtio_ipa));
+    }
+    if vm.kind == VmKind::Device && taken(vm.window()) {
+        let place = error(Rule::WindowOverMemory, vm, "window-address");
+        report.error(found(place, vm.window_ipa));
+    }
+}
+
+fn check_total_memory<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+    let mut left = board
+        .memory
+        .iter()
+        .map(Region::bytes)
+        .fold(0, u64::saturating_add);
+    for vm in manifest.vms.iter() {
+        match left.checked_sub(vm.memory.bytes) {
+            Some(rest) => left = rest,
+            None => {
+                let place = error(Rule::OutOfMemory, vm, "memory-mib");
+                report.error(place.found(Found::Number(vm.memory.bytes)));
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Warnings of over-exposure: what runs, and lets one VM reach more of another than it might.
+
+use super::{Board, error};
+use crate::error::{Found, ManifestError, NodePath, Report, Rule};
+use crate::model::{Manifest, VirtioKind, Vm, VmKind};
+
+/// With so many peers, it is asked whether all of them must be.
+const MANY_PEERS: usize = 3;
+
+/// Warns of every VM that exposes more than it might.
+pub(super) fn check<'a>(
+    manifest: &Manifest<'a>,
+    board: Option<&Board<'_>>,
+    report: &mut Report<'_, 'a>,
+) {
+    for vm in manifest.vms.iter() {
+        if masters_the_bus(vm, board) {
+            report.error(error(Rule::DmaUnchecked, vm, "devices"));
+        }
+        let mut served = manifest.virtio_of(vm.id).map(|(_, device)| device.kind);
+        if served.next().is_some() && is_served_for_little(manifest, vm) {
+            let path = NodePath::vm(vm.name).child("virtio");
+            report.error(ManifestError::at(Rule::ServedForLittle, path));
+        }
+        let peer_count = manifest.peers(vm).count();
+        if peer_count >= MANY_PEERS {
+            let place = error(Rule::ManyPeers, vm, "ffa-peers");
+            report.error(place.found(Found::Number(peer_count as u64)));
+        }
+    }
+}
+
+/// Tells whether the VM owns a device that masters the bus; without a board, any device of the device
+/// VM may be one.
+fn masters_the_bus(vm: &Vm<'_>, board: Option<&Board<'_>>) -> bool {
+    match board {
+        Some(board) => board.masters.iter().any(|path| vm.devices.owns(path)),
+        None => vm.kind == VmKind::Device && !vm.devices.is_empty(),
+    }
+}
+
+fn is_served_for_little(manifest: &Manifest<'_>, vm: &Vm<'_>) -> bool {
+    let mut devices = manifest.virtio_of(vm.id);
+    devices.all(|(_, device)| device.kind == Some(VirtioKind::Random))
+}
