@@ -70,14 +70,14 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// An archive in the making.
 #[derive(Clone, Debug, Default)]
-struct Writer {
+pub(crate) struct Writer {
     bytes: Vec<u8>,
     member_count: u32,
 }
 
 impl Writer {
     /// Appends a file whose data begins on a page.
-    fn add(&mut self, name: &str, data: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn add(&mut self, name: &str, data: &[u8]) -> anyhow::Result<()> {
         let name_start = self.bytes.len() + HEADER_BYTES;
         let data_start = (name_start + name.len() + 1).next_multiple_of(PAGE);
         self.header(name, data_start - name_start, MODE, data)?;
@@ -87,7 +87,7 @@ impl Writer {
     }
 
     /// Ends the archive and returns its bytes.
-    fn finish(mut self) -> anyhow::Result<Vec<u8>> {
+    pub(crate) fn finish(mut self) -> anyhow::Result<Vec<u8>> {
         self.header(TRAILER, TRAILER.len() + 1, 0, &[])?;
         self.pad();
         Ok(self.bytes)

@@ -145,6 +145,16 @@ pub(crate) fn gears() -> Result<(PathBuf, PathBuf)> {
     Ok(BUILT.get_or_init(|| gears).clone())
 }
 
+/// Returns the flat image of the runtime that init takes for a GIC of this version.
+pub(crate) fn runtime(gic_version: u32) -> Result<PathBuf> {
+    gears()?;
+    let name = match gic_version {
+        2 => "gear1-runtime-gicv2.bin",
+        _ => "gear1-runtime.bin",
+    };
+    Ok(workspace::output_dir().join(name))
+}
+
 fn build_gears() -> Result<(PathBuf, PathBuf)> {
     let out_dir = workspace::output_dir();
     fs::create_dir_all(&out_dir)?;

@@ -10,8 +10,10 @@ use clap::{Parser, Subcommand};
 mod apt_sources;
 mod archive;
 mod bench;
+mod board;
 mod build_images;
 mod cache;
+mod check;
 mod device_userland;
 mod expect;
 mod ext4;
@@ -19,11 +21,13 @@ mod fetch;
 mod flatten;
 mod guest_dt;
 mod guest_userland;
+mod host_memory;
 mod initramfs;
 mod kernel_modules;
 mod kvm_host;
 mod manifest;
 mod payloads;
+mod placement;
 mod programs;
 mod progress;
 mod qemu;
@@ -51,6 +55,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         manifest: Option<PathBuf>,
     },
+    /// Judge manifests as Gear1 would on a board
+    Check(check::Options),
     /// Build and start a manifest on QEMU
     Run(run::Options),
     /// Run the tests, one part after another
@@ -78,6 +84,7 @@ impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
             Command::Build { manifest } => build_images::command(manifest),
+            Command::Check(options) => options.run(),
             Command::Run(options) => options.run(),
             Command::Test(options) => options.run(),
             Command::Bench(options) => options.run(),

@@ -2,18 +2,20 @@
 //!
 //! dtc compiles, `gearv-manifest` judges; this file adds where in the source each error is.
 
+pub(crate) mod diagnostic;
 mod spans;
 
-use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, bail};
-use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, ManifestError, Privilege, VmKind};
+use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, Privilege, VmKind};
 
 use crate::guest_dt;
 use crate::tools::Tools;
+use diagnostic::{Diagnostic, Sources};
 use spans::Spans;
 
 #[cfg(test)]
@@ -95,6 +97,41 @@ pub(crate) enum Source {
 
 /// Compiles the manifest `dts` into `out_dir`, and refuses it with all errors if there are any.
 pub(crate) fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Compiled> {
+    let (dts, blob) = compile_source(dts, tools, out_dir)?;
+    let bytes = Aligned::new(&blob);
+    let mut list = Vec::new();
+    let mut sink = |error: gearv_manifest::ManifestError<'_>| list.push(Diagnostic::new(&error));
+    let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut sink);
+    if list.is_empty()
+        && let Some(manifest) = &judged.manifest
+    {
+        return Ok(summarize(manifest, &dts, blob.clone()));
+    }
+    let drawn = sources(&dts, tools).draw(&list, io::stderr().is_terminal());
+    match &judged.manifest {
+        Some(manifest) if judged.error_count == 0 => {
+            eprintln!("{drawn}");
+            Ok(summarize(manifest, &dts, blob.clone()))
+        }
+        Some(_) | None => bail!("{}\n\n{drawn}", refusal(&dts, judged.error_count)),
+    }
+}
+
+/// Says that a manifest is refused.
+pub(crate) fn refusal(dts: &Path, count: usize) -> String {
+    format!(
+        "{} is refused: {count} error{}",
+        dts.display(),
+        plural(count)
+    )
+}
+
+/// Compiles without judging; returns the path as messages show it, and the blob.
+pub(crate) fn compile_source(
+    dts: &Path,
+    tools: &Tools,
+    out_dir: &Path,
+) -> anyhow::Result<(PathBuf, Vec<u8>)> {
     let dtb = out_dir.join("manifest.dtb");
     fs::create_dir_all(out_dir).with_context(|| format!("cannot make {}", out_dir.display()))?;
     if !dts.is_file() {
@@ -107,29 +144,14 @@ pub(crate) fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Resu
         &[&dtb, &dts],
     )?;
     let blob = fs::read(&dtb).with_context(|| format!("cannot read {}", dtb.display()))?;
-    let bytes = Aligned::new(&blob);
-    let mut errors = Vec::new();
-    match gearv_manifest::read(bytes.as_slice(), &mut |error| errors.push(error)) {
-        Ok(manifest) => {
-            if let Some(warning) = trust(&manifest, || annotate(&dts, tools)) {
-                eprintln!("{warning}");
-            }
-            Ok(summarize(&manifest, &dts, blob.clone()))
-        }
-        Err(_) => bail!(explain(&errors, &dts, &annotate(&dts, tools))),
-    }
+    Ok((dts, blob))
 }
 
-/// Says whom the manifest trusts with all memory (DESIGN 6).
-fn trust(manifest: &Manifest<'_>, spans: impl FnOnce() -> Spans) -> Option<String> {
-    let vm = manifest.device_vm().filter(|vm| !vm.devices.is_empty())?;
-    let node = format!("/vms/{}", vm.name);
-    let spans = spans();
-    let place = spans.find(&node, Some("devices"))?;
-    Some(format!(
-        "{place}: warning: {node}: devices: without an SMMU, who controls a device that masters the bus \
-         reaches all memory"
-    ))
+/// Returns the source, and where its nodes and properties are as far as dtc can say.
+pub(crate) fn sources(dts: &Path, tools: &Tools) -> Sources {
+    let text = run_dtc(tools, &["-q", "-T", "-T", "-I", "dts", "-O", "dts"], &[dts]);
+    let spans = Spans::parse(&String::from_utf8_lossy(&text.unwrap_or_default()));
+    Sources::new(&dts.display().to_string(), spans)
 }
 
 /// Returns the path as a person would write it here, so that messages are short.
@@ -151,40 +173,14 @@ fn run_dtc(tools: &Tools, options: &[&str], paths: &[&Path]) -> anyhow::Result<V
             .map(|path| path.display().to_string())
             .collect();
         let message = String::from_utf8_lossy(&output.stderr);
+        let drawn = diagnostic::refused_by_dtc(&message);
         bail!(
             "dtc refuses {}:\n{}",
             paths.last().map_or("", |p| p),
-            message.trim_end()
+            drawn.as_deref().unwrap_or(message.trim_end())
         );
     }
     Ok(output.stdout)
-}
-
-/// Returns where the nodes and properties of `dts` are; nothing if dtc cannot say.
-fn annotate(dts: &Path, tools: &Tools) -> Spans {
-    let text = run_dtc(tools, &["-q", "-T", "-T", "-I", "dts", "-O", "dts"], &[dts]);
-    Spans::parse(&String::from_utf8_lossy(&text.unwrap_or_default()))
-}
-
-fn explain(errors: &[ManifestError<'_>], dts: &Path, spans: &Spans) -> String {
-    let mut text = String::new();
-    for error in errors {
-        let place = spans.find(&error.node.to_string(), error.property);
-        let place = place.map_or_else(|| dts.display().to_string(), ToString::to_string);
-        writeln!(text, "{place}: {error}").expect("writing to a String does not fail");
-        if let Some(other) = error
-            .other
-            .and_then(|node| spans.find(&node.to_string(), None))
-        {
-            writeln!(text, "{other}: note: this is the other one").expect("as above");
-        }
-    }
-    let count = errors.len();
-    text + &format!(
-        "{} is refused: {count} error{}",
-        dts.display(),
-        plural(count)
-    )
 }
 
 const fn plural(count: usize) -> &'static str {
@@ -240,6 +236,13 @@ pub(crate) fn compile_text(source: &str, tools: &Tools, out: &Path) -> anyhow::R
     let dts = out.with_extension("dts");
     fs::write(&dts, source).with_context(|| format!("cannot write {}", dts.display()))?;
     run_dtc(tools, &["-q", "-I", "dts", "-O", "dtb"], &[&dts])
+}
+
+/// Returns the source of a device tree blob.
+pub(crate) fn decompile(blob: &[u8], tools: &Tools, scratch: &Path) -> anyhow::Result<String> {
+    fs::write(scratch, blob).with_context(|| format!("cannot write {}", scratch.display()))?;
+    let text = run_dtc(tools, &["-q", "-I", "dtb", "-O", "dts"], &[scratch])?;
+    String::from_utf8(text).context("the device tree holds what is no text")
 }
 
 /// Bytes on a multiple of four, where the reader wants them.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
 use crate::tools::{self, Program};
 
@@ -93,6 +93,25 @@ impl Qemu {
             command.args(["-append", command_line]);
         }
         command
+    }
+}
+
+impl Qemu {
+    /// Writes the device tree that the machine passes to what it boots.
+    pub(crate) fn dump_tree(&self, machine: &Machine, file: &Path) -> Result<()> {
+        let mut command = self.program.command();
+        if let Some(data) = self.program.data("qemu") {
+            command.arg("-L").arg(data);
+        }
+        let file = file.display().to_string().replace(',', ",,");
+        let output = command
+            .args(machine.arguments())
+            .args(["-machine", &format!("dumpdtb={file}"), "-display", "none"])
+            .output()
+            .context("QEMU cannot be started")?;
+        let message = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "QEMU: {}", message.trim_end());
+        Ok(())
     }
 }
 

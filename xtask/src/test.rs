@@ -13,6 +13,7 @@ mod halt;
 mod host;
 mod hostile;
 mod images;
+mod invalid;
 mod kvm;
 mod linux;
 mod planted;
@@ -135,6 +136,7 @@ impl Part {
 fn parts() -> Vec<Part> {
     let mut parts = host::parts();
     parts.extend(images::parts());
+    parts.extend(invalid::parts());
     parts.extend(refusals::parts());
     parts.extend(halt::parts());
     parts.extend(guests::parts());

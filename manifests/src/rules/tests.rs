@@ -1,6 +1,8 @@
-//! Tests of the refusals: for each rule, manifests that break it and nothing else.
+//! Tests of the refusals: manifests that break a rule and nothing else.
+//!
+//! Each rule has one in `manifests/invalid` too, which `cargo xtask test` judges; what stands here are
+//! the other ways to break it, and what dtc cannot write.
 
-use std::collections::BTreeSet;
 use std::format;
 use std::string::{String, ToString};
 use std::vec;
@@ -107,27 +109,13 @@ fn syntax_cases() -> Vec<Case> {
     };
     std::vec![
         (
-            smallest().unset("/", "compatible"),
-            "M-BLB-002: /: compatible: "
-        ),
-        (
             smallest().set("/", "compatible", text("linux,dummy-virt")),
             "M-BLB-002: /: compatible: "
         ),
-        (smallest().unset("/", "version"), "M-BLB-003: /: version: "),
         (
             smallest().set("/", "version", cells(&[2])),
             "M-BLB-003: /: version: this version of the \
             binding is not known here (2); "
-        ),
-        (
-            smallest().set("/", "version", text("1")),
-            "M-SYN-003: /: version: "
-        ),
-        (
-            smallest().set("/", "versoin", cells(&[1])),
-            "M-SYN-001: /: versoin: the binding has no \
-            such property here; did you mean version?"
         ),
         (
             smallest().set(VM, "vcpu", cells(&[1])),
@@ -145,11 +133,6 @@ fn syntax_cases() -> Vec<Case> {
         (
             smallest().set("/vms/linux/console", "reg", cells(&[1])),
             "M-SYN-001: /vms/linux/console: "
-        ),
-        (
-            smallest().node("/gear-2"),
-            "M-SYN-002: /gear-2: the binding has no such node here; did \
-            you mean gear2?"
         ),
         (
             smallest().node("/vms/linux/uart"),
@@ -206,11 +189,6 @@ fn syntax_cases() -> Vec<Case> {
         ),
         (two_consoles, "M-SYN-004: /vms/linux/console: "),
         (
-            smallest().set(VM, "kind", text("guset")),
-            "M-SYN-005: /vms/linux: kind: this is not one \
-            of the property's values (\"guset\"); did you mean guest?"
-        ),
-        (
             smallest().set(VM, "restart", text("sometimes")),
             "M-SYN-005: /vms/linux: restart: "
         ),
@@ -227,10 +205,6 @@ fn syntax_cases() -> Vec<Case> {
             "M-SYN-005: /gear2: privilege: "
         ),
         (
-            smallest().set("/gear2", "slice-us", cells(&[99])),
-            "M-SYN-006: /gear2: slice-us: "
-        ),
-        (
             smallest().set("/gear2", "slice-us", cells(&[1_000_001])),
             "M-SYN-006: /gear2: slice-us: "
         ),
@@ -240,28 +214,15 @@ fn syntax_cases() -> Vec<Case> {
 fn vm_cases() -> Vec<Case> {
     let mut same_name = two();
     same_name.at("/vms").children[1].0 = "linux".to_string();
-    let power_off = two().set(VM, "may-power-off", std::vec![]);
     std::vec![
-        (many(0, 1), "M-VM-001: /vms: "),
-        (many(17, 1), "M-VM-002: /vms/vm-16: "),
         (same_name, "M-VM-003: /vms/linux: "),
-        (named("Linux"), "M-VM-004: /vms/Linux: "),
         (named("0linux"), "M-VM-004: /vms/0linux: "),
         (named("linux@0"), "M-VM-004: /vms/linux@0: "),
         (named("a-name-that-is-a-bit-long"), "M-VM-004: "),
-        (
-            power_off.set("/vms/other", "may-power-off", std::vec![]),
-            "M-VM-005: /vms/other: \
-            may-power-off: two VMs may power the machine off, in conflict with /vms/linux; "
-        ),
         (real_time(), "M-VM-006: /vms/rt: kind: "),
         (
             smallest().set("/gear2", "privilege", text("el1")),
             "M-GR2-001: /gear2: privilege: "
-        ),
-        (
-            smallest().set(VM, "gic", text("pass-through")),
-            "M-GIC-001: /vms/linux: gic: "
         ),
     ]
 }
@@ -270,22 +231,12 @@ fn cpu_cases() -> Vec<Case> {
     let rt = "/vms/rt";
     std::vec![
         (
-            smallest().set(VM, "vcpus", cells(&[0])),
-            "M-CPU-001: /vms/linux: vcpus: "
-        ),
-        (
             smallest().set(VM, "vcpus", cells(&[9])),
             "M-CPU-001: /vms/linux: vcpus: "
         ),
         (
             smallest().set(VM, "vcpus", cells(&[u32::MAX])),
             "M-CPU-001: /vms/linux: vcpus: "
-        ),
-        (many(5, 8), "M-CPU-002: /vms/vm-4: vcpus: "),
-        (
-            smallest().set(VM, "cpus", cells(&[0, 4])),
-            "M-CPU-003: /vms/linux: cpus: the machine \
-            has no such CPU (4); "
         ),
         (
             smallest().set(VM, "cpus", cells(&[8])),
@@ -300,18 +251,8 @@ fn cpu_cases() -> Vec<Case> {
             "M-CPU-003: /gear2: cpus: "
         ),
         (
-            smallest().set(VM, "cpus", cells(&[1, 0, 1])),
-            "M-CPU-004: /vms/linux: cpus: "
-        ),
-        (real_time().unset(rt, "cpus"), "M-CPU-005: /vms/rt: cpus: "),
-        (
             real_time().set(rt, "vcpus", cells(&[2])),
             "M-CPU-005: /vms/rt: cpus: "
-        ),
-        (
-            real_time().set("/gear2", "cpus", cells(&[0, 1])),
-            "M-CPU-006: /vms/rt: cpus: a CPU of a \
-            real-time VM is used elsewhere too (1), in conflict with /gear2; "
         ),
         (
             real_time().set(VM, "cpus", cells(&[0, 1])),
@@ -323,40 +264,15 @@ fn cpu_cases() -> Vec<Case> {
                 .set("/vms/rt2", "cpus", cells(&[1])),
             "M-CPU-006: /vms/rt2: cpus: ",
         ),
-        (
-            smallest()
-                .set("/gear2", "cpus", cells(&[0]))
-                .set(VM, "cpus", cells(&[0, 1])),
-            "M-CPU-007: /vms/linux: cpus: a VM that Gear2 schedules names a CPU that is not Gear2's (1)",
-        ),
-        (
-            real_time()
-                .set(rt, "vcpus", cells(&[4]))
-                .set(rt, "cpus", cells(&[0, 1, 2, 3])),
-            "M-CPU-008: /gear2: cpus: ",
-        ),
     ]
 }
 
 fn memory_cases() -> Vec<Case> {
     let at = |low: u32| smallest().set(VM, "memory-address", cells(&[low]));
-    let overlap = two().set(VM, "memory-address", cells(&[0x5000_0000])).set(
-        "/vms/other",
-        "memory-address",
-        cells(&[0x5fe0_0000]),
-    );
     std::vec![
-        (
-            smallest().unset(VM, "memory-mib"),
-            "M-MEM-001: /vms/linux: memory-mib: "
-        ),
         (
             smallest().set(VM, "memory-mib", cells(&[0])),
             "M-MEM-001: /vms/linux: memory-mib: "
-        ),
-        (
-            smallest().set(VM, "memory-mib", cells(&[255])),
-            "M-MEM-002: /vms/linux: memory-mib: "
         ),
         (at(0x5010_0000), "M-MEM-002: /vms/linux: memory-address: "),
         (
@@ -372,15 +288,6 @@ fn memory_cases() -> Vec<Case> {
             "M-MEM-002: /gear2: memory-mib: "
         ),
         (
-            overlap,
-            "M-MEM-003: /vms/other: memory-address: the memory of two VMs overlaps \
-            (0x5fe00000 to 0x60000000), in conflict with /vms/linux; "
-        ),
-        (
-            smallest().set(VM, "memory-mib", cells(&[0x1000_0002])),
-            "M-MEM-004: /vms/linux: memory-mib: "
-        ),
-        (
             smallest().set(VM, "memory-address", cells(&[0xffff, 0xffe0_0000])),
             "M-MEM-004: /vms/linux: memory-address: "
         ),
@@ -388,20 +295,10 @@ fn memory_cases() -> Vec<Case> {
             smallest().set(VM, "memory-ipa", cells(&[u32::MAX, 0xffe0_0000])),
             "M-MEM-004: /vms/linux: memory-ipa: "
         ),
-        (at(0x8000_0000), "M-MEM-005: /vms/linux: memory-address: "),
         (at(0x7800_0000), "M-MEM-005: /vms/linux: memory-address: "),
-        (at(0x4000_0000), "M-MEM-006: /vms/linux: memory-address: "),
-        (
-            smallest().set(VM, "memory-mib", cells(&[2050])),
-            "M-MEM-007: /vms/linux: memory-mib: "
-        ),
         (
             two().set("/vms/other", "memory-mib", cells(&[2048 - 254])),
             "M-MEM-007: /vms/other: memory-mib: ",
-        ),
-        (
-            smallest().set(VM, "memory-ipa", cells(&[0])),
-            "M-MEM-008: /vms/linux: memory-ipa: "
         ),
     ]
 }
@@ -411,18 +308,6 @@ fn payload_cases() -> Vec<Case> {
     let other = "/vms/other";
     std::vec![
         (
-            smallest().unset(VM, "kernel"),
-            "M-PAY-001: /vms/linux: kernel: a VM has nothing to run; "
-        ),
-        (
-            smallest().set(VM, "image", text("x")),
-            "M-PAY-002: /vms/linux: image: "
-        ),
-        (
-            smallest().set(VM, "load-offset", cells(&[0])),
-            "M-PAY-003: /vms/linux: load-offset: "
-        ),
-        (
             smallest().set(VM, "entry-offset", cells(&[0])),
             "M-PAY-003: /vms/linux: entry-offset: "
         ),
@@ -430,7 +315,6 @@ fn payload_cases() -> Vec<Case> {
             two().set(other, "initrd", text("x")),
             "M-PAY-003: /vms/other: initrd: "
         ),
-        (file(""), "M-PAY-004: /vms/linux: kernel: "),
         (file("artifact:"), "M-PAY-004: /vms/linux: kernel: "),
         (file("manifest.dtb"), "M-PAY-004: /vms/linux: kernel: "),
         (file("gear2.bin"), "M-PAY-004: /vms/linux: kernel: "),
@@ -454,10 +338,6 @@ fn payload_cases() -> Vec<Case> {
             "M-PAY-004: /gear2: image: "
         ),
         (
-            two().set(other, "load-offset", cells(&[2 << 20])),
-            "M-PAY-005: /vms/other: load-offset: "
-        ),
-        (
             two().set(other, "load-offset", cells(&[2])),
             "M-PAY-005: /vms/other: load-offset: "
         ),
@@ -478,23 +358,10 @@ fn console_cases() -> Vec<Case> {
     let interrupt = |cell: u32| smallest().set(console, "interrupt", cells(&[cell]));
     std::vec![
         (
-            address(0x0900_0100),
-            "M-CON-001: /vms/linux/console: address: "
-        ),
-        (
             smallest().set(console, "address", cells(&[0x1_0000, 0])),
             "M-CON-001: /vms/linux/console: "
         ),
-        (interrupt(31), "M-CON-002: /vms/linux/console: interrupt: "),
-        (
-            real_time().set("/vms/rt/console", "interrupt", cells(&[40])),
-            "M-CON-004: /vms/rt: console: "
-        ),
         (interrupt(512), "M-CON-002: /vms/linux/console: interrupt: "),
-        (
-            address(0x5fff_f000).set(VM, "memory-address", cells(&[0x5000_0000])),
-            "M-CON-003: /vms/linux/console: address: ",
-        ),
         (
             address(0x0800_0000),
             "M-CON-003: /vms/linux/console: address: "
@@ -502,10 +369,6 @@ fn console_cases() -> Vec<Case> {
         (
             address(0x4800_0000),
             "M-CON-003: /vms/linux/console: address: "
-        ),
-        (
-            real_time().set("/vms/rt/console", "interrupt", cells(&[33])),
-            "M-CON-004: /vms/rt: console: "
         ),
     ]
 }
@@ -524,24 +387,12 @@ fn device_vm_cases() -> Vec<Case> {
     let window = |cells: Vec<u8>| served().set(DEVICE, "window-address", cells);
     std::vec![
         (
-            smallest().set(VM, "devices", text("/pl011@9000000")),
-            "M-DEV-001: /vms/linux: devices: "
-        ),
-        (
             smallest().set(VM, "window-address", cells(&[0x1000_0000])),
             "M-DEV-001: /vms/linux: window-address: "
         ),
         (
             smallest().set(VM, "watchdog-ms", cells(&[1000])),
             "M-DEV-001: /vms/linux: watchdog-ms: "
-        ),
-        (
-            flat(served(), "/vms/second").set("/vms/second", "kind", text("device")),
-            "M-DEV-002: /vms/second: kind: two VMs own the devices, in conflict with /vms/device; "
-        ),
-        (
-            devices("pl011@9000000"),
-            "M-DEV-003: /vms/device: devices: "
         ),
         (
             devices("/soc/*/uart"),
@@ -556,20 +407,8 @@ fn device_vm_cases() -> Vec<Case> {
             "M-SYN-003: /vms/device: devices: "
         ),
         (
-            served().set(DEVICE, "memory-ipa", cells(&[0x1_0000_0000_u64 as u32])),
-            "M-DEV-004: /vms/device: memory-ipa: "
-        ),
-        (
-            window(cells(&[0x0c01_0000])),
-            "M-DEV-005: /vms/device: window-address: "
-        ),
-        (
             window(cells(&[0x1_0000, 0])),
             "M-DEV-005: /vms/device: window-address: "
-        ),
-        (
-            window(cells(&[0x5000_0000])),
-            "M-DEV-006: /vms/device: window-address: "
         ),
         (
             window(cells(&[0x0800_0000])),
@@ -583,48 +422,11 @@ fn device_vm_cases() -> Vec<Case> {
 }
 
 fn virtio_cases() -> Vec<Case> {
-    let disks = |tree: Tree, vm: &str, count: usize| {
-        (0..count).fold(tree, |tree, index| {
-            let path = format!("{vm}/virtio/disk{index}");
-            tree.set(&path, "type", text("rng"))
-        })
-    };
     let served = served();
-    let guests = (0..4).fold(served.clone(), |tree, index| {
-        let path = format!("/vms/g{index}");
-        disks(flat(tree, &path), &path, 8)
-    });
     std::vec![
-        (
-            smallest().set(DISK, "type", text("rng")),
-            "M-VIO-001: /vms/linux/virtio: "
-        ),
-        (
-            served
-                .clone()
-                .set("/vms/device/virtio/a", "type", text("rng")),
-            "M-VIO-002: /vms/device/virtio: "
-        ),
-        (
-            disks(served.clone(), VM, 8),
-            "M-VIO-003: /vms/linux/virtio/disk7: "
-        ),
-        (guests, "M-VIO-004: /vms/g3/virtio/disk7: "),
-        (
-            served.clone().unset(DISK, "type"),
-            "M-VIO-005: /vms/linux/virtio/disk: type: "
-        ),
         (
             served.clone().set(DISK, "type", text("blk")),
             "M-SYN-005: /vms/linux/virtio/disk: type: "
-        ),
-        (
-            served.clone().unset(DISK, "backend"),
-            "M-VIO-006: /vms/linux/virtio/disk: backend: "
-        ),
-        (
-            served.clone().set(DISK, "type", text("rng")),
-            "M-VIO-007: /vms/linux/virtio/disk: backend: "
         ),
         (
             served
@@ -646,25 +448,10 @@ fn virtio_cases() -> Vec<Case> {
             "M-SYN-002: /vms/linux/virtio/disk/"
         ),
         (
-            served.clone().set(VM, "virtio-address", cells(&[0x200])),
-            "M-VIO-008: /vms/linux: virtio-address: "
-        ),
-        (
-            served
-                .clone()
-                .set(VM, "virtio-address", cells(&[0x0900_0000]))
-                .node("/vms/linux/console"),
-            "M-VIO-009: /vms/linux: virtio-address: "
-        ),
-        (
             served
                 .clone()
                 .set(VM, "virtio-address", cells(&[0x5000_0000])),
             "M-VIO-009: /vms/linux: virtio-address: "
-        ),
-        (
-            served.set("/vms/linux/console", "interrupt", cells(&[48])),
-            "M-VIO-010: /vms/linux/console: interrupt: "
         ),
     ]
 }
@@ -672,24 +459,12 @@ fn virtio_cases() -> Vec<Case> {
 fn peer_cases() -> Vec<Case> {
     vec![
         (
-            two().set(VM, "ffa-peers", text("stranger")),
-            "M-FFA-001: /vms/linux: ffa-peers: ",
-        ),
-        (
             two().set(VM, "ffa-peers", text("linux")),
             "M-FFA-001: /vms/linux: ffa-peers: ",
         ),
         (
-            flat(served(), "/vms/other").set("/vms/other", "ffa-peers", text("linux")),
-            "M-FFA-002: /vms/other: ffa-peers: ",
-        ),
-        (
             flat(served(), "/vms/other").set(VM, "ffa-peers", text("other")),
             "M-FFA-002: /vms/linux: ffa-peers: ",
-        ),
-        (
-            real_time().set(VM, "ffa-peers", text("rt")),
-            "M-FFA-003: /vms/linux: ffa-peers: ",
         ),
     ]
 }
@@ -742,20 +517,6 @@ fn refuses_with_one_message_naming_node_and_property() {
 }
 
 #[test]
-fn every_rule_has_a_manifest_that_breaks_it() {
-    let broken: BTreeSet<_> = cases()
-        .iter()
-        .filter_map(|(_, message)| message.split(':').next())
-        .collect();
-    // `refuses_what_is_no_device_tree` breaks the first rule.
-    let untested: Vec<_> = Rule::ALL[1..]
-        .iter()
-        .filter(|rule| !broken.contains(rule.id()))
-        .collect();
-    assert!(untested.is_empty(), "{untested:?}");
-}
-
-#[test]
 fn refuses_what_is_no_device_tree() {
     let good = smallest().flatten();
     for count in [0, 4, 39, good.as_slice().len() - 1] {
@@ -785,29 +546,4 @@ fn accepts_the_limits() {
     ] {
         assert_eq!(errors(&tree.flatten()), []);
     }
-}
-
-#[test]
-fn reports_five_unrelated_mistakes_in_one_run() {
-    let tree = two()
-        .set(VM, "memory-mib", cells(&[3]))
-        .set(VM, "cpus", cells(&[9]))
-        .set("/vms/other", "vcpus", cells(&[0]))
-        .set("/vms/other", "load-offset", cells(&[1]))
-        .set("/gear2", "slice-us", cells(&[0]))
-        .set("/", "author", text("me"));
-    let ids: Vec<_> = errors(&tree.flatten())
-        .iter()
-        .map(|(rule, _)| rule.id())
-        .collect();
-    assert_eq!(
-        ids,
-        [
-            "M-SYN-001",
-            "M-CPU-003",
-            "M-SYN-006",
-            "M-CPU-001",
-            "M-PAY-005"
-        ]
-    );
 }

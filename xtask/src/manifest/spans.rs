@@ -6,10 +6,34 @@
 
 use std::collections::HashMap;
 
+/// A piece of a source file; lines and columns count from 1, a tab is one column, and the end lies
+/// behind the last character.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) file: String,
+    pub(crate) start: (usize, usize),
+    pub(crate) end: (usize, usize),
+}
+
+impl Place {
+    /// Reads `FILE:LINE:COLUMN-LINE:COLUMN`.
+    fn parse(text: &str) -> Option<Self> {
+        let (start, end) = text.rsplit_once('-')?;
+        let (start, column) = start.rsplit_once(':')?;
+        let (file, line) = start.rsplit_once(':')?;
+        let (end_line, end_column) = end.split_once(':')?;
+        Some(Self {
+            file: file.to_owned(),
+            start: (line.parse().ok()?, column.parse().ok()?),
+            end: (end_line.parse().ok()?, end_column.parse().ok()?),
+        })
+    }
+}
+
 /// Places by node path and property.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Spans {
-    places: HashMap<(String, Option<String>), String>,
+pub(crate) struct Spans {
+    places: HashMap<(String, Option<String>), Place>,
 }
 
 impl Spans {
@@ -34,19 +58,23 @@ impl Spans {
         spans
     }
 
-    /// Returns `FILE:LINE:COLUMN` of a property, or of its node if it is not there itself.
-    pub(super) fn find(&self, node: &str, property: Option<&str>) -> Option<&str> {
-        let at = |property: Option<&str>| {
-            self.places
-                .get(&(node.to_owned(), property.map(str::to_owned)))
-        };
-        property
-            .and_then(|name| at(Some(name)))
-            .or_else(|| at(None))
-            .map(String::as_str)
+    /// Returns where a property is.
+    pub(crate) fn property(&self, node: &str, property: &str) -> Option<&Place> {
+        let key = (node.to_owned(), Some(property.to_owned()));
+        self.places.get(&key)
     }
 
-    fn add(&mut self, path: &[&str], property: Option<&str>, place: String) {
+    /// Returns where a node's braces are.
+    pub(crate) fn node(&self, node: &str) -> Option<&Place> {
+        self.places.get(&(node.to_owned(), None))
+    }
+
+    /// Iterates over the files that something stands in, more than once each.
+    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
+        self.places.values().map(|place| place.file.as_str())
+    }
+
+    fn add(&mut self, path: &[&str], property: Option<&str>, place: Place) {
         let names = path.iter().filter(|name| **name != "/");
         let node: String = names.map(|name| format!("/{name}")).collect();
         let node = if node.is_empty() {
@@ -59,12 +87,11 @@ impl Spans {
     }
 }
 
-/// Splits a line into its code and the start of the first place behind it.
-fn split(line: &str) -> Option<(&str, String)> {
+/// Splits a line into its code and the first place behind it.
+fn split(line: &str) -> Option<(&str, Place)> {
     let (code, comment) = line.trim().rsplit_once(" /* ")?;
     let first = comment.strip_suffix(" */")?.split(", ").next()?;
-    let (start, _) = first.rsplit_once('-')?;
-    Some((code, start.to_owned()))
+    Some((code, Place::parse(first)?))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
-use super::{Aligned, Compiled, Source, annotate, compile, trust};
+use super::{Compiled, Source, compile};
 use crate::tools::Tools;
 
 fn repository(path: &str) -> PathBuf {
@@ -98,19 +98,16 @@ fn errors_name_file_line_and_column() {
         compile_source("place", &vm("\t\t\tmemory-mib = <3>;\n\t\t\tvcpu = <1>;"));
     let message = compiled.unwrap_err().to_string();
     let dts = folder.join("system.dts");
-    let lines: Vec<_> = message.lines().collect();
-    let starts = [
-        "8:4: M-SYN-001: /vms/linux: vcpu: ",
-        "6:9: M-PAY-001: /vms/linux: kernel: ",
-    ];
-    assert_eq!(lines.len(), 3, "{message}");
-    for (line, start) in lines.iter().zip(starts) {
-        assert!(
-            line.starts_with(&format!("{}:{start}", dts.display())),
-            "{message}"
-        );
+    assert!(message.starts_with(&format!("{} is refused: 2 errors", dts.display())));
+    for expected in [
+        "error[M-SYN-001]: the binding has no such property here",
+        "error[M-PAY-001]: a VM has nothing to run",
+        "help: did you mean vcpus?",
+        &format!("{}:8:4\n", dts.display()),
+        &format!("{}:6:3\n", dts.display()),
+    ] {
+        assert!(message.contains(expected), "{expected}:\n{message}");
     }
-    assert!(lines[2].ends_with("is refused: 2 errors"), "{message}");
     fs::remove_dir_all(folder).unwrap();
 }
 
@@ -122,33 +119,15 @@ fn conflicts_name_both_places() {
     );
     let (compiled, folder) = compile_source("conflict", &text);
     let message = compiled.unwrap_err().to_string();
-    let lines: Vec<_> = message.lines().collect();
-    assert!(
-        lines[0].contains(":9:38: M-VM-005: /vms/b: may-power-off: "),
-        "{message}"
-    );
-    assert!(lines[1].contains(":6:9: note: "), "{message}");
-    fs::remove_dir_all(folder).unwrap();
-}
-
-#[test]
-fn whom_all_memory_is_trusted_to_is_said() {
-    let folder = scratch("trust");
-    let tools = Tools::prepare().unwrap();
-    let said = |name: &str| {
-        let dts = repository(&format!("manifests/{name}.dts"));
-        let blob = compile(&dts, &tools, &folder).unwrap().blob;
-        let bytes = Aligned::new(&blob);
-        let manifest = gearv_manifest::read(bytes.as_slice(), &mut |_| {}).unwrap();
-        trust(&manifest, || annotate(&dts, &tools))
-    };
-    let warning = said("qemu-virt").unwrap();
-    assert!(
-        warning.contains("qemu-virt.dts:2")
-            && warning.contains(": warning: /vms/device: devices: "),
-        "{warning}"
-    );
-    assert_eq!(said("minimal"), None);
+    let expected = [
+        "error[M-VM-005]",
+        "system.dts:9:38\n",
+        "may-power-off of /vms/b",
+        "in conflict with this",
+    ];
+    for expected in expected {
+        assert!(message.contains(expected), "{expected}:\n{message}");
+    }
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::{Part, Tally};
+use super::{Part, Tally, invalid};
 use crate::build_images::{self, Parts};
 use crate::manifest;
 use crate::qemu::{Machine, Qemu};
@@ -23,38 +23,29 @@ const STOPPED: &str = "no guest was started";
 struct Refusal {
     /// What is wrong.
     name: &'static str,
-    /// The manifest that is spoilt.
-    manifest: &'static str,
     spoil: fn(&mut Parts, &Tools) -> Result<()>,
     /// What the message must name.
     says: &'static [&'static str],
 }
 
-/// The line of the example manifests that others are put after.
-const MEMORY: &str = "memory-mib = <256>;";
-
 const REFUSALS: &[Refusal] = &[
     Refusal {
         name: "overlapping memory",
-        manifest: "two-guests",
-        spoil: |parts, tools| add(parts, tools, "memory-address = <0x60000000>;"),
-        says: &["M-MEM-003", "/vms/guest1"],
-    },
-    Refusal {
-        name: "memory that the machine lacks",
-        manifest: "minimal",
-        spoil: |parts, tools| add(parts, tools, "memory-address = <0x1 0x0>;"),
-        says: &["M-MEM-005", "/vms/linux", "memory-address"],
+        spoil: |parts, tools| replace(parts, tools, "M-MEM-003"),
+        says: &["M-MEM-003", "/vms/other"],
     },
     Refusal {
         name: "an unknown CPU",
-        manifest: "minimal",
-        spoil: |parts, tools| add(parts, tools, "cpus = <0 6>;"),
+        spoil: |parts, tools| replace(parts, tools, "M-CPU-003"),
         says: &["M-CPU-003", "/vms/linux", "cpus"],
     },
     Refusal {
+        name: "a device that the machine lacks",
+        spoil: |parts, tools| replace(parts, tools, "M-DEV-007"),
+        says: &["M-DEV-007", "/vms/device", "devices"],
+    },
+    Refusal {
         name: "a missing payload",
-        manifest: "minimal",
         spoil: |parts, _| {
             parts
                 .manifest
@@ -66,7 +57,6 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         name: "a truncated manifest",
-        manifest: "minimal",
         spoil: |parts, _| {
             parts.manifest.blob.truncate(32);
             Ok(())
@@ -75,7 +65,6 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         name: "another ABI",
-        manifest: "minimal",
         spoil: another_abi,
         says: &["gear2.bin", "ABI"],
     },
@@ -90,18 +79,13 @@ pub(super) fn parts() -> Vec<Part> {
     parts.collect()
 }
 
-/// Adds a property to every VM in the manifest's source, and compiles it without judging it.
-fn add(parts: &mut Parts, tools: &Tools, property: &str) -> Result<()> {
-    let text = fs::read_to_string(parts.out_dir.join(SOURCE))?;
-    ensure!(text.contains(MEMORY), "no VM has {MEMORY}");
-    let text = text.replace(MEMORY, &format!("{MEMORY} {property}"));
-    let scratch = parts.out_dir.join("spoilt.dtb");
-    parts.manifest.blob = manifest::compile_text(&text, tools, &scratch)?;
+/// Puts one of the invalid manifests in the place of the one that was judged.
+fn replace(parts: &mut Parts, tools: &Tools, name: &str) -> Result<()> {
+    let dts = invalid::folder().join(name).with_extension("dts");
+    let scratch = parts.out_dir.join("spoilt");
+    (_, parts.manifest.blob) = manifest::compile_source(&dts, tools, &scratch)?;
     Ok(())
 }
-
-/// Where the manifest's source is copied to.
-const SOURCE: &str = "source.dts";
 
 /// Makes Gear2 claim the next major version of the ABI.
 fn another_abi(parts: &mut Parts, _: &Tools) -> Result<()> {
@@ -118,11 +102,8 @@ fn another_abi(parts: &mut Parts, _: &Tools) -> Result<()> {
 
 fn boot(refusal: &Refusal, tally: &mut Tally) -> Result<()> {
     let name = refusal.name.replace(' ', "-");
-    let manifest = workspace::root().join(format!("manifests/{}.dts", refusal.manifest));
-    let images = build_images::build_edited(&manifest, name.as_ref(), |parts, tools| {
-        fs::copy(&manifest, parts.out_dir.join(SOURCE))?;
-        (refusal.spoil)(parts, tools)
-    })?;
+    let manifest = build_images::smallest_manifest();
+    let images = build_images::build_edited(&manifest, name.as_ref(), refusal.spoil)?;
     let log = workspace::output_dir().join(format!("{name}/boot.log"));
     let mut session = images.start(&Qemu::prepare(10)?, &Machine::default(), &log)?;
     let message = session.expect(STOPPED, TIMEOUT);

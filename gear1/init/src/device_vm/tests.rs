@@ -346,7 +346,7 @@ fn refusals() {
     // There is no room for what describes the memory of a guest that is served.
     let refused = with("/vms/linux", "memory-address", cells(&[0, 0x4040_0000]));
     assert!(
-        refused.starts_with("manifest: /vms/linux: memory-address"),
+        refused.starts_with("manifest: M-MEM-006: /vms/linux: memory-address"),
         "{refused}"
     );
 }

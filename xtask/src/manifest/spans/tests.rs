@@ -1,6 +1,6 @@
 //! Tests of places in the source.
 
-use super::Spans;
+use super::{Place, Spans};
 
 const ANNOTATED: &str = r#"/dts-v1/;
 
@@ -21,27 +21,24 @@ const ANNOTATED: &str = r#"/dts-v1/;
 #[test]
 fn finds_nodes_and_properties() {
     let spans = Spans::parse(ANNOTATED);
-    let cases = [
-        ("/", None, Some("my manifests/a.dts:3:3")),
-        ("/", Some("version"), Some("my manifests/a.dts:4:2")),
-        ("/vms", None, Some("my manifests/a.dts:5:6")),
-        ("/vms/linux", None, Some("my manifests/a.dts:6:9")),
-        (
-            "/vms/linux",
-            Some("cmdline"),
-            Some("my manifests/a.dts:7:4"),
-        ),
-        (
-            "/vms/linux",
-            Some("may-power-off"),
-            Some("my manifests/a.dts:8:4"),
-        ),
-        ("/vms/linux", Some("kernel"), Some("my manifests/a.dts:6:9")),
-        ("/gear2", Some("cpus"), None),
+    let place = |start, end| Place {
+        file: "my manifests/a.dts".to_owned(),
+        start,
+        end,
+    };
+    let properties = [
+        ("/", "version", Some(place((4, 2), (4, 16)))),
+        ("/vms/linux", "cmdline", Some(place((7, 4), (7, 30)))),
+        ("/vms/linux", "may-power-off", Some(place((8, 4), (8, 18)))),
+        ("/vms/linux", "kernel", None),
+        ("/gear2", "cpus", None),
     ];
-    for (node, property, place) in cases {
-        assert_eq!(spans.find(node, property), place, "{node} {property:?}");
+    for (node, property, place) in properties {
+        assert_eq!(spans.property(node, property), place.as_ref(), "{property}");
     }
+    assert_eq!(spans.node("/"), Some(&place((3, 3), (20, 3))));
+    assert_eq!(spans.node("/vms"), Some(&place((5, 6), (19, 4))));
+    assert_eq!(spans.node("/vms/linux"), Some(&place((6, 9), (18, 5))));
 }
 
 #[test]
@@ -51,7 +48,9 @@ fn takes_any_text() {
         "}; /* x */",
         "{ /* */",
         "a /* b:1:1-2:2 */\n}; /* b:1:1-2:2 */",
+        "a /* b:1:1-2 */",
+        "a /* b:99999999999999999999:1-2:2 */",
     ] {
-        let _ = Spans::parse(text).find("/", None);
+        let _ = Spans::parse(text).node("/");
     }
 }

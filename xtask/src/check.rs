@@ -1,0 +1,123 @@
+//! `cargo xtask check`: judges manifests as Gear1 would on a board, and reports like a compiler.
+
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use gear1_init::prepare;
+
+use crate::board::{self, BoardTree};
+use crate::manifest::diagnostic::{Diagnostic, Sources, error_count};
+use crate::manifest::{self, Aligned};
+use crate::tools::Tools;
+use crate::workspace;
+
+/// The options of `check`.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// The manifests
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The board that they are for
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = board::Name::QemuVirt)]
+    board: board::Name,
+    /// The device tree blob of the board that they are for, instead of a name
+    #[arg(long, value_name = "FILE", conflicts_with = "board")]
+    dtb: Option<PathBuf>,
+    /// For a person or for a program
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// All that was found in one manifest.
+pub(crate) struct Findings {
+    pub(crate) sources: Sources,
+    pub(crate) list: Vec<Diagnostic>,
+    /// The manifest as a blob.
+    pub(crate) blob: Vec<u8>,
+}
+
+impl Options {
+    /// Checks all files, then fails if one has an error.
+    pub(crate) fn run(self) -> Result<()> {
+        let tools = Tools::prepare()?;
+        let board = match &self.dtb {
+            Some(dtb) => BoardTree::from_file(dtb, &tools)?,
+            None => BoardTree::named(self.board, &tools)?,
+        };
+        let mut json = Vec::new();
+        let mut refused = 0;
+        for file in &self.files {
+            // dtc's refusal is one of the manifest too: the others are still checked.
+            let findings = match check(file, &board, &tools) {
+                Ok(findings) => findings,
+                Err(error) if self.files.len() > 1 => {
+                    eprintln!("{error:#}\n");
+                    refused += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let errors = error_count(&findings.list);
+            refused += usize::from(errors != 0);
+            match self.format {
+                Format::Json => json.extend(findings.sources.json(&findings.list)),
+                Format::Text => print(file, &board, &findings, errors),
+            }
+        }
+        if self.format == Format::Json {
+            println!("{}", serde_json::to_string_pretty(&json)?);
+        }
+        match (refused, self.files.len()) {
+            (0, _) => Ok(()),
+            (1, 1) => bail!("the manifest is refused"),
+            (refused, all) => bail!("{refused} of {all} manifests are refused"),
+        }
+    }
+}
+
+fn print(file: &Path, board: &BoardTree, findings: &Findings, errors: usize) {
+    if !findings.list.is_empty() {
+        let styled = io::stderr().is_terminal();
+        eprintln!("{}\n", findings.sources.draw(&findings.list, styled));
+    }
+    let (file, board) = (file.display(), &board.name);
+    let count = |count: usize, what: &str| match count {
+        0 => String::new(),
+        1 => format!(", 1 {what}"),
+        count => format!(", {count} {what}s"),
+    };
+    let verdict = if errors == 0 { "good" } else { "refused" };
+    let errors_text = count(errors, "error");
+    let warnings = count(findings.list.len() - errors, "warning");
+    println!("{file}: {verdict} for {board}{errors_text}{warnings}");
+}
+
+/// Judges a manifest for a board.
+pub(crate) fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> {
+    let out_dir = workspace::output_dir().join(format!("check-{}", std::process::id()));
+    let compiled = manifest::compile_source(file, tools, &out_dir);
+    // Only scratch files lie there.
+    let _ = std::fs::remove_dir_all(&out_dir);
+    let (dts, blob) = compiled?;
+    let facts = board.read()?;
+    let bytes = Aligned::new(&blob);
+    let mut list = Vec::new();
+    let mut sink = |error: &gearv_manifest::ManifestError<'_>| list.push(Diagnostic::new(error));
+    let judged = prepare::judge(bytes.as_slice(), &facts, board.bytes(), &mut sink);
+    if let Err(refusal) = judged {
+        bail!("{}: {refusal}", board.name);
+    }
+    Ok(Findings {
+        sources: manifest::sources(&dts, tools),
+        list,
+        blob,
+    })
+}

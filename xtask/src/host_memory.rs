@@ -1,0 +1,105 @@
+//! A board's memory on this machine, so that Gear1's init can run here: pages as they are written.
+
+use std::collections::HashMap;
+
+use gear1_abi::boot::BootInfo;
+use gear1_abi::info::Gear2Info;
+use gear1_core::addr::Pa;
+use gear1_core::physical::PhysicalMemory;
+use gear1_init::fdt::Board;
+
+const PAGE: u64 = 4096;
+/// Offset of GICR_TYPER, and its bit of the last redistributor (Arm IHI 0069, 12.11.35).
+const TYPER: u64 = 8;
+const LAST: u64 = 1 << 4;
+
+/// Memory that reads as zero where nothing was written.
+pub(crate) struct HostMemory {
+    pages: HashMap<u64, Box<[u8; PAGE as usize]>>,
+    /// What init reads of devices: the redistributors' types.
+    registers: HashMap<u64, u64>,
+    /// What init hands over.
+    pub(crate) boot_info: Option<Box<BootInfo>>,
+}
+
+impl HostMemory {
+    /// Returns the memory of a board before boot.
+    pub(crate) fn new(board: &Board) -> HostMemory {
+        let count = board.cpus.len() as u64;
+        let typer = |(index, cpu): (u64, &gear1_init::fdt::Cpu)| {
+            let last = if index + 1 == count { LAST } else { 0 };
+            let at = board.gic.gicr + index * board.gic.gicr_stride + TYPER;
+            (at, affinity(cpu.mpidr) << 32 | last)
+        };
+        HostMemory {
+            pages: HashMap::new(),
+            registers: (0..).zip(&board.cpus).map(typer).collect(),
+            boot_info: None,
+        }
+    }
+
+    /// Does `each` with every page that the bytes at `start` lie in: the offset in the page and the
+    /// range of the bytes.
+    fn by_page(start: u64, size: u64, mut each: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+        let mut done = 0;
+        while done < size {
+            let at = start + done;
+            let count = (PAGE - at % PAGE).min(size - done);
+            let range = done as usize..(done + count) as usize;
+            each(at / PAGE, (at % PAGE) as usize, range);
+            done += count;
+        }
+    }
+}
+
+/// Packs an affinity as GICR_TYPER has it.
+fn affinity(mpidr: u64) -> u64 {
+    mpidr & 0xff_ffff | (mpidr >> 32 & 0xff) << 24
+}
+
+impl PhysicalMemory for HostMemory {
+    fn read_word(&self, pa: Pa) -> u64 {
+        let page = self.pages.get(&(pa.get() / PAGE));
+        let at = (pa.get() % PAGE) as usize;
+        let word = page.and_then(|page| page[at..].first_chunk());
+        word.map_or(0, |word| u64::from_le_bytes(*word))
+    }
+
+    fn write_word(&mut self, pa: Pa, value: u64) {
+        self.write(pa, &value.to_le_bytes());
+    }
+
+    fn write(&mut self, pa: Pa, bytes: &[u8]) {
+        HostMemory::by_page(pa.get(), bytes.len() as u64, |page, at, range| {
+            let blank = || Box::new([0; PAGE as usize]);
+            let page = self.pages.entry(page).or_insert_with(blank);
+            page[at..at + range.len()].copy_from_slice(&bytes[range]);
+        });
+    }
+
+    fn zero(&mut self, pa: Pa, size: u64) {
+        let (first, last) = (pa.get() / PAGE, (pa.get() + size).div_ceil(PAGE));
+        // All that is zeroed is forgotten; init zeroes whole pages, and ends of the last one.
+        if pa.get().is_multiple_of(PAGE) && size.is_multiple_of(PAGE) {
+            self.pages.retain(|page, _| !(first..last).contains(page));
+            return;
+        }
+        HostMemory::by_page(pa.get(), size, |page, at, range| {
+            if let Some(page) = self.pages.get_mut(&page) {
+                page[at..at + range.len()].fill(0);
+            }
+        });
+    }
+
+    fn write_boot_info(&mut self, _: Pa, info: &BootInfo) {
+        self.boot_info = Some(Box::new(*info));
+    }
+
+    fn write_gear2_info(&mut self, _: Pa, _: &Gear2Info) {}
+
+    fn clean(&mut self, _: Pa, _: u64) {}
+
+    fn read_register(&self, pa: Pa) -> u64 {
+        self.registers.get(&pa.get()).copied().unwrap_or(0)
+    }
+}

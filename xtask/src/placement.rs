@@ -1,0 +1,83 @@
+//! Where everything goes on a board: Gear1's own init, run on this machine.
+//!
+//! Owns only what a boot loader decides: where it puts Gear1, the archive and the device tree. All
+//! else is `gear1_init`'s.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use gear1_abi::boot::BootInfo;
+use gear1_init::fdt::Board;
+use gear1_init::prepare::{Given, prepare};
+use gear1_init::refusal::Refusal;
+use gear1_init::region::Region;
+
+use crate::board::BoardTree;
+use crate::build_images;
+use crate::host_memory::HostMemory;
+use crate::tools::Tools;
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+/// Addresses of 44 bits, as Cortex-A57 and A72 have them (ID_AA64MMFR0_EL1.PARange).
+const PA_RANGE: u64 = 0b0100;
+/// A counter's frequency; no place depends on it.
+const COUNTER_HZ: u32 = 62_500_000;
+/// How far the archive lies behind Gear1.
+const ARCHIVE_OFFSET: u64 = 128 * MIB;
+
+/// A booted board, as far as init's work goes.
+#[expect(dead_code, reason = "the report is made of it")]
+pub(crate) struct Placement {
+    pub(crate) board: Board,
+    /// Gear1's init while it runs, the archive, and the device tree.
+    pub(crate) init: Region,
+    pub(crate) device_tree: Region,
+    pub(crate) archive: Region,
+    pub(crate) info: Box<BootInfo>,
+}
+
+/// Runs init on `archive` for `board`; what it refuses is no error of this function.
+pub(crate) fn place(
+    board: BoardTree,
+    archive: &[u8],
+    tools: &Tools,
+) -> Result<Result<Placement, Refusal>> {
+    let (gear1, _) = build_images::gears()?;
+    let image = fs::read(gear1)?;
+    let size = image.get(16..24).and_then(|size| size.try_into().ok());
+    let size = size.map_or(image.len() as u64, u64::from_le_bytes);
+    let bank = board.read()?.memory.first().map_or(0, |bank| bank.start);
+    let init = Region::new(bank + 2 * MIB, bank + 2 * MIB + size);
+    let start = bank + ARCHIVE_OFFSET;
+    let end = start + archive.len() as u64;
+    let board = board.with_archive(start..end, tools)?;
+    let tree_start = end.next_multiple_of(PAGE);
+    let device_tree = Region::new(tree_start, tree_start + board.bytes().len() as u64);
+    let facts = board.read()?;
+    let runtime = fs::read(build_images::runtime(facts.gic.version)?)?;
+    let given = Given {
+        board: &facts,
+        archive,
+        runtime: &runtime,
+        init,
+        device_tree,
+        tree: board.bytes(),
+        boot_cpu: facts.cpus.first().map_or(0, |cpu| cpu.mpidr),
+        pa_range: PA_RANGE,
+        counter_hz: COUNTER_HZ,
+    };
+    let mut memory = HostMemory::new(&facts);
+    if let Err(refusal) = prepare(&given, &mut memory) {
+        return Ok(Err(refusal));
+    }
+    let info = memory.boot_info.context("init handed nothing over")?;
+    let archive = facts.archive;
+    Ok(Ok(Placement {
+        board: facts,
+        init,
+        device_tree,
+        archive,
+        info,
+    }))
+}
