@@ -202,6 +202,10 @@ pub struct BootVm {
     pub loaded: bool,
     /// Real-time VMs only: its SYSTEM_OFF powers the machine off.
     pub powers_machine: bool,
+    /// Real-time VMs only: Gear1 loads and starts it anew after a fault.
+    pub restarts_after_fault: bool,
+    /// The same after SYSTEM_OFF.
+    pub restarts_after_off: bool,
     /// Whether it is real-time.
     pub real_time: RealTime,
 }

@@ -25,9 +25,8 @@ pub mod number {
     /// `(vcpu, value, how)`: completes what the vCPU waits for ([`Reply`](super::Reply) in X2) without running it.
     pub const VCPU_REPLY: u16 = 4;
     /// `(vm)`: returns in X1 its [`VmState`](super::VmState), in X2 how many of its vCPUs are not off,
-    /// in X3 how often it was started, in X4 how it ended, if it did so by itself: 1 for
-    /// [`VmEnd::Off`](crate::event::VmEnd), 2 for `VmEnd::Reset`, 3 for a fault. `VM_STOP` and
-    /// `VM_LOAD` make that 0.
+    /// in X3 how often it was started, in X4 how it [`Ended`](crate::event::Ended), if it did so by
+    /// itself. `VM_STOP` and `VM_LOAD` make that `No`.
     pub const VM_STATE: u16 = 8;
     /// `(vm)`: asks all vCPUs of the VM to stop. `Busy` until the last has left; ask again after its event.
     pub const VM_STOP: u16 = 9;

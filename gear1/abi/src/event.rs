@@ -51,6 +51,42 @@ pub enum VmEnd {
     Reset = 1,
 }
 
+/// How a VM ended by itself, as `VM_STATE` tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Ended {
+    /// It did not.
+    #[default]
+    No = 0,
+    /// By PSCI SYSTEM_OFF.
+    Off = 1,
+    /// By PSCI SYSTEM_RESET or SYSTEM_RESET2.
+    Reset = 2,
+    /// By a fault with which it could not go on.
+    Fault = 3,
+}
+
+impl Ended {
+    /// Reads the value of X4; one of a later version is taken as `No`.
+    pub const fn from_reg(reg: u64) -> Self {
+        match reg {
+            1 => Self::Off,
+            2 => Self::Reset,
+            3 => Self::Fault,
+            _ => Self::No,
+        }
+    }
+}
+
+impl From<VmEnd> for Ended {
+    fn from(end: VmEnd) -> Self {
+        match end {
+            VmEnd::Off => Self::Off,
+            VmEnd::Reset => Self::Reset,
+        }
+    }
+}
+
 /// The exception with which a guest cannot go on, as EL2 took it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fault {

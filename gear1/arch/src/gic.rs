@@ -31,6 +31,7 @@ pub(crate) const SPECIAL: u32 = 1020;
 pub struct Acknowledged(pub(crate) u32);
 
 pub(crate) const GICD_ICENABLER: usize = 0x180;
+pub(crate) const GICD_ISPENDR: usize = 0x200;
 pub(crate) const GICD_ICPENDR: usize = 0x280;
 pub(crate) const GICD_ICACTIVER: usize = 0x380;
 const GICD_ICFGR: usize = 0xc00;
@@ -116,7 +117,8 @@ pub trait HostGic {
     fn kick(target: CpuIndex, affinity: u64);
     /// Makes an SGI pending on another CPU, or on this one.
     fn send_sgi(target: CpuIndex, affinity: u64, sgi: u32);
-    /// Wakes a CPU whose interface is a guest's, which it interrupts if it takes interrupts.
+    /// Makes [`KICK`] pending on a CPU whose interface is, or soon will be, a guest's: it ends a WFI.
+    /// It is pending when this returns, so that whoever clears it later leaves nothing on its way.
     fn disturb(target: CpuIndex, affinity: u64);
     /// Makes this CPU's interface, SGIs and PPIs as after a reset, for a guest that has them.
     fn give_interface(cpu: CpuIndex);

@@ -26,6 +26,7 @@ const GICD_ISACTIVER: usize = 0x300;
 const GICD_IPRIORITYR: usize = 0x400;
 const GICD_ITARGETSR: usize = 0x800;
 const GICD_SGIR: usize = 0xf00;
+const GICD_CPENDSGIR: usize = 0xf10;
 
 const GICC_CTLR: usize = 0x0;
 const GICC_PMR: usize = 0x4;
@@ -75,6 +76,14 @@ fn interface(cpu: CpuIndex) -> u8 {
     INTERFACES
         .get(cpu.index())
         .map_or(0, |mask| mask.load(Ordering::Relaxed))
+}
+
+/// Makes nothing private to this CPU pending: SGIs have registers of their own (IHI 0048, 4.3.8).
+fn clear_pending(gicd: Mmio) {
+    gicd.write32(GICD_ICPENDR, u32::MAX);
+    for word in 0..4_usize {
+        gicd.write32(GICD_CPENDSGIR.wrapping_add(word.wrapping_mul(4)), u32::MAX);
+    }
 }
 
 /// GICv2.
@@ -175,12 +184,15 @@ impl HostGic for GicV2 {
 
     fn disturb(target: CpuIndex, affinity: u64) {
         Self::kick(target, affinity);
+        // The distributor holds what is pending for all CPUs: a load from it waits for the store.
+        distributor().read32(GICD_CTLR);
+        barrier::dsb_sy();
     }
 
     fn give_interface(_cpu: CpuIndex) {
         let gicd = distributor();
         gicd.write32(GICD_ICENABLER, u32::MAX);
-        gicd.write32(GICD_ICPENDR, u32::MAX);
+        clear_pending(gicd);
         gicd.write32(GICD_ICACTIVER, u32::MAX);
         let gicc = cpu_interface();
         gicc.write32(GICC_CTLR, 0);
@@ -194,7 +206,7 @@ impl HostGic for GicV2 {
         for word in 0..4_usize {
             cpu_interface().write32(GICC_APR.wrapping_add(word.wrapping_mul(4)), 0);
         }
-        distributor().write32(GICD_ICPENDR, u32::MAX);
+        clear_pending(distributor());
         Self::init_cpu(cpu);
     }
 

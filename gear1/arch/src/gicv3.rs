@@ -9,7 +9,7 @@ use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
 
 use crate::barrier;
 use crate::gic::{
-    self, Acknowledged, GICD_ICENABLER, GICD_ICPENDR, HYP_TIMER, HostGic, KICK, MAINTENANCE,
+    self, Acknowledged, GICD_ICENABLER, GICD_ICPENDR, GICD_ISPENDR, HYP_TIMER, HostGic, KICK, MAINTENANCE,
     PATIENCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
 };
 use crate::mmio::Mmio;
@@ -215,9 +215,13 @@ impl HostGic for GicV3 {
         barrier::isb();
     }
 
-    fn disturb(target: CpuIndex, affinity: u64) {
-        redistributor(target).write32(SGI_FRAME + GICD_ISENABLER, 1 << KICK);
-        Self::kick(target, affinity);
+    fn disturb(target: CpuIndex, _affinity: u64) {
+        let gicr = redistributor(target);
+        barrier::dsb_ishst();
+        gicr.write32(SGI_FRAME + GICD_ISENABLER, 1 << KICK);
+        gicr.write32(SGI_FRAME + GICD_ISPENDR, 1 << KICK);
+        // A load from Device memory waits for the stores to it (Arm ARM B2.3.10).
+        gicr.read32(SGI_FRAME + GICD_ISPENDR);
     }
 
     fn give_interface(cpu: CpuIndex) {

@@ -21,8 +21,8 @@ use gear1_core::stage1;
 use gear1_core::stage2::{Attributes, Geometry, Stage2};
 use gearv_manifest::blob::Blob;
 use gearv_manifest::{
-    Archive, CpuIndex, GicMode, MANIFEST_MEMBER, Manifest, ManifestError, Privilege, Severity, Vm,
-    VmKind,
+    Archive, CpuIndex, GicMode, MANIFEST_MEMBER, Manifest, ManifestError, Privilege, Restart,
+    Severity, Vm, VmKind,
 };
 
 use crate::device_vm::{DeviceVm, memory_attributes};
@@ -490,6 +490,8 @@ fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
         slot.gicd_ipa = board.gic.gicd;
         slot.gicr_ipa = board.gic.gicr;
         slot.powers_machine = vm.may_power_off;
+        slot.restarts_after_fault = vm.restart != Restart::Never;
+        slot.restarts_after_off = vm.restart == Restart::Always;
         slot.real_time = real_time(vm);
         slot.peers = manifest
             .peers(vm)

@@ -37,8 +37,8 @@ const PSTATE_EL: u64 = 0xc;
 /// A data abort of a guest.
 #[inline(never)]
 pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
-    if realtime::is_stopping(cpu) {
-        return vcpu::after_interrupt(cpu, machine, realtime::STOPPED);
+    if let Some(resume) = realtime::stop(cpu, machine) {
+        return resume;
     }
     let abort = syndrome.data_abort();
     let Some(ipa) = faulting_ipa(cpu, abort) else {
@@ -210,8 +210,8 @@ fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Resu
 /// An instruction fetch from where nothing is.
 #[inline(never)]
 pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
-    if realtime::is_stopping(cpu) {
-        return vcpu::after_interrupt(cpu, machine, realtime::STOPPED);
+    if let Some(resume) = realtime::stop(cpu, machine) {
+        return resume;
     }
     match faulting_ipa(cpu, syndrome.data_abort()) {
         Some(ipa) if !is_allowed_now(cpu, machine, syndrome.data_abort(), ipa) => {

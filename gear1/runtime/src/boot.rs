@@ -120,7 +120,7 @@ fn guest_hcr(real_time: RealTime) -> u64 {
 }
 
 /// First INTID that all CPUs share.
-const FIRST_SPI: u32 = 32;
+pub(crate) const FIRST_SPI: u32 = 32;
 /// SPIs that a guest's distributor has: INTIDs up to 511.
 pub(crate) const GUEST_SPIS: usize = gear1_core::vgic::MAX_SPIS;
 

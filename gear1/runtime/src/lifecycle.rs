@@ -15,7 +15,7 @@
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::call::{Status, VcpuState, VmState};
-use gear1_abi::event::{Event, VmEnd};
+use gear1_abi::event::{Ended, Event, VmEnd};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_abi::layout::el2::WINDOW_SIZE;
@@ -69,7 +69,7 @@ fn masters_stop(cpu: CpuIndex, machine: &Machine, id: VmId) -> bool {
 pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let mut vm = machine::vm(id).lock();
     settle(cpu.index(), machine, id, &mut vm);
-    let (starts, end) = (u64::from(vm.starts), vm.end);
+    let (starts, end) = (u64::from(vm.starts), vm.end as u64);
     Ok([vm.state as u64, alive(machine, id), starts, end, 0, 0])
 }
 
@@ -111,7 +111,7 @@ fn stop_running(cpu: &Cpu, machine: &Machine, vm: VmId, id: VcpuId) {
 /// Asks a VM to stop; `Busy` while a vCPU is still inside, or a device of its is not still.
 pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let mut vm = machine::vm(id).lock();
-    vm.end = 0;
+    (vm.end, vm.restarts) = (Ended::No, false);
     match vm.state {
         VmState::Running => {
             log::log(cpu.index(), RecordId::VmStop, [id.reg(), 0, 0]);
@@ -148,16 +148,24 @@ pub(crate) fn end_with(
     let Some(loaded) = cpu.data.loaded.as_ref() else {
         return Resume::Same;
     };
-    let vm_id = loaded.vm;
+    let (vm_id, id) = (loaded.vm, loaded.id);
     loaded.shared.set_state(VcpuState::Off);
     let mut vm = machine::vm(vm_id).lock();
-    vm.end = if let Event::VmEnd(_, how) = event {
-        (how as u64).wrapping_add(1)
-    } else {
-        3
-    };
+    // Gear2, or another vCPU, may have ended it already.
+    if vm.state == VmState::Running {
+        vm.end = if let Event::VmEnd(_, how) = event {
+            how.into()
+        } else {
+            Ended::Fault
+        };
+        vm.restarts = realtime::restarts(machine, vm_id, vm.end);
+    }
+    cpu.data.restart = vm.restarts;
     stop_vcpus(cpu, machine, vm_id, &mut vm);
     drop(vm);
+    if cpu.data.real_time != RealTime::No {
+        signal::tell_gear2(cpu, machine, id);
+    }
     vcpu::leave_as_is(cpu, reason, event)
 }
 
@@ -169,7 +177,10 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     match vm.state {
         VmState::Stopped | VmState::Loaded => {
             vm.state = VmState::Loading;
-            (vm.progress, vm.end) = (0, 0);
+            vm.progress = 0;
+            if !vm.restarts {
+                vm.end = Ended::No;
+            }
         }
         VmState::Loading => {}
         VmState::Running | VmState::Stopping => return Err(Status::WrongState),
@@ -218,7 +229,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         return Err(Status::WrongState);
     }
     realtime::thaw(machine, id);
-    vm.state = VmState::Running;
+    (vm.state, vm.restarts) = (VmState::Running, false);
     vm.starts = vm.starts.wrapping_add(1);
     // G1-TIM-005: its virtual count begins at 0.
     vm.started = cpu::now();

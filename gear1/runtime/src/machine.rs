@@ -4,6 +4,7 @@ use core::cell::UnsafeCell;
 
 use gear1_abi::boot::{BootInfo, RealTime};
 use gear1_abi::call::VmState;
+use gear1_abi::event::Ended;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
 use gear1_arch::sync::{Claim, ClaimCell, Once, TicketLock};
@@ -29,8 +30,10 @@ pub(crate) struct VmInner {
     pub(crate) started: u64,
     /// How often it was started.
     pub(crate) starts: u32,
-    /// How it ended by itself, as `VM_STATE` tells it; 0 if it did not.
-    pub(crate) end: u64,
+    /// How it ended by itself.
+    pub(crate) end: Ended,
+    /// A real-time VM's own CPU loads and starts it anew, unless Gear2 stops it first.
+    pub(crate) restarts: bool,
 }
 
 /// The vCPU whose EL1 state and list registers a CPU holds. Its registers are in [`Cpu`].
@@ -91,7 +94,7 @@ pub(crate) struct CpuData {
     pub(crate) real_time: RealTime,
     /// The real-time vCPU that is all it runs.
     pub(crate) own: Option<VcpuId>,
-    /// That vCPU's VM asked to be loaded anew.
+    /// It is this CPU that loads that vCPU's VM anew.
     pub(crate) restart: bool,
 }
 
@@ -158,7 +161,8 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
         progress: 0,
         started: 0,
         starts: 0,
-        end: 0,
+        end: Ended::No,
+        restarts: false,
     })
 }; MAX_VMS];
 static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS];

@@ -8,8 +8,8 @@
 //! Gear1 has no interrupt of its own there (G1-RT-002); a stop takes the guest's memory away instead.
 
 use gear1_abi::boot::{IrqOwner, MAX_INTIDS, RealTime};
-use gear1_abi::call::{Status, VcpuState, VmState};
-use gear1_abi::event::{Event, VmEnd};
+use gear1_abi::call::{Status, VcpuState};
+use gear1_abi::event::{Ended, Event, VmEnd};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::entry::Resume;
@@ -17,14 +17,13 @@ use gear1_arch::regs::{CNTHCTL_EL2, CNTP_CTL_EL0, CNTV_CTL_EL0, Writeable as _};
 use gear1_arch::{barrier, firmware, root, tlb};
 use gear1_core::vcpu::Attention;
 
+use crate::boot::FIRST_SPI;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
-use crate::{irq, lifecycle, vcpu};
+use crate::{irq, lifecycle, signal, vcpu};
 
 /// CNTHCTL_EL2: EL1 has the physical counter and the physical timer.
 const EL1_PHYSICAL_TIMER: u64 = 0b11;
-/// The first INTID that all CPUs share.
-const FIRST_SPI: u32 = 32;
 
 /// Returns the real-time vCPU whose home this CPU is.
 fn own_vcpu(machine: &Machine, cpu: CpuIndex) -> Option<(VcpuId, VmId, usize)> {
@@ -72,24 +71,9 @@ pub(crate) fn left(cpu: &mut Cpu, machine: &Machine, event: Event) -> Resume {
         CNTP_CTL_EL0.set(0);
         Gic::take_interface_back(cpu.index());
     }
-    match event {
-        Event::VmEnd(_, VmEnd::Reset) => cpu.data.restart = true,
-        Event::VmEnd(_, VmEnd::Off) if machine::boot_vm(machine, loaded.vm).powers_machine => {
-            firmware::system(machine.boot.enable_method, false)
-        }
-        Event::VmEnd(_, VmEnd::Off)
-        | Event::Off(_)
-        | Event::Wfi(_)
-        | Event::Wfe(_)
-        | Event::Deadline(_)
-        | Event::Hypercall(..)
-        | Event::Mmio(..)
-        | Event::Fault(..)
-        | Event::Wake(_)
-        | Event::Irq(..)
-        | Event::Poke(_)
-        | Event::Doorbell(_)
-        | Event::Refused(_) => {}
+    let powers_machine = machine::boot_vm(machine, loaded.vm).powers_machine;
+    if powers_machine && matches!(event, Event::VmEnd(_, VmEnd::Off)) {
+        firmware::system(machine.boot.enable_method, false);
     }
     settle(cpu, machine, loaded.vm);
     Resume::Switch
@@ -118,24 +102,44 @@ fn settle(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
         }
     }
     if cpu.data.real_time == RealTime::PassThrough {
+        // Who made the vCPU ready did so, and kicked this CPU, under its VM's lock: behind it, no
+        // kick is on its way any more that would be the guest's interrupt (G1-RT-002).
+        drop(machine::vm(vm).lock());
         Gic::give_interface(cpu.index());
     }
     vcpu::enter(cpu, false);
 }
 
-/// One step of a restart that the guest asked for: it has to wait for the VM's other vCPUs first.
+/// Tells whether Gear1 starts a VM anew that ended so, without Gear2 (G1-RT-006).
+pub(crate) fn restarts(machine: &Machine, vm: VmId, end: Ended) -> bool {
+    let boot = machine::boot_vm(machine, vm);
+    boot.real_time != RealTime::No
+        && match end {
+            Ended::No => false,
+            Ended::Reset => true,
+            Ended::Off => boot.restarts_after_off,
+            Ended::Fault => boot.restarts_after_fault,
+        }
+}
+
+/// One step of a restart without Gear2: it has to wait for the VM's other vCPUs first.
 fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
+    if !machine::vm(vm).lock().restarts {
+        // Gear2 has stopped or started it meanwhile.
+        cpu.data.restart = false;
+        return;
+    }
     match lifecycle::load(cpu, machine, vm) {
         Ok([0, ..]) => {
             cpu.data.restart = false;
             let _ = lifecycle::start(cpu, machine, vm);
+            if let Some(id) = cpu.data.own {
+                signal::tell_gear2(cpu, machine, id);
+            }
         }
         Ok(_) => {}
-        // Another vCPU is inside its guest still, or Gear2 has restarted the VM meanwhile.
-        Err(_) => {
-            cpu.data.restart = machine::vm(vm).lock().state == VmState::Stopping;
-            barrier::yield_hint();
-        }
+        // Another vCPU is inside its guest still.
+        Err(_) => barrier::yield_hint(),
     }
 }
 
@@ -158,14 +162,10 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
     let world = cpu.data.world;
     world.with_stage2(machine.vttbr(boot), tlb::invalidate_current_vmid);
     for index in 0..usize::from(boot.vcpu_count) {
-        let id = machine::vcpu_of(machine, vm, index);
-        let home = id.map(|id| (id, machine::vcpu(id).home()));
-        if let Some((id, home)) = home
-            && home != cpu.index()
+        if let Some(id) = machine::vcpu_of(machine, vm, index)
             && machine::vcpu(id).state() == VcpuState::Running
-            && let Some(other) = machine.boot.cpus.get(home.index())
         {
-            Gic::disturb(home, other.mpidr);
+            signal::kick(cpu, machine, machine::vcpu(id).home());
         }
     }
 }
@@ -193,13 +193,13 @@ pub(crate) fn thaw(machine: &Machine, vm: VmId) {
     }
 }
 
-/// A fault of a vCPU that is to stop is no fault: its memory was taken away.
-pub(crate) fn is_stopping(cpu: &Cpu) -> bool {
-    cpu.data.real_time == RealTime::PassThrough
-        && cpu
-            .data
-            .loaded
-            .is_some_and(|loaded| loaded.shared.attention().has(Attention::STOP))
+/// A fault of a vCPU that is to stop is no fault: its memory was taken away. It leaves as if it
+/// had been kicked, which is what stops others.
+pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine) -> Option<Resume> {
+    let loaded = cpu.data.loaded?;
+    let frozen = cpu.data.real_time == RealTime::PassThrough;
+    (frozen && loaded.shared.attention().has(Attention::STOP))
+        .then(|| vcpu::after_interrupt(cpu, machine, ExitReason::Kick))
 }
 
 /// CPU_SUSPEND with pass-through: any interrupt that the guest would wake for wakes the CPU.
@@ -211,6 +211,3 @@ pub(crate) fn suspend(cpu: &Cpu) -> Option<Resume> {
     barrier::wfi();
     Some(Resume::Same)
 }
-
-/// The reason that a stop is counted as.
-pub(crate) const STOPPED: ExitReason = ExitReason::Kick;

@@ -1,11 +1,13 @@
 //! How one CPU tells another: attention bits, wake-ups for a loop, kicks.
 
+use gear1_abi::boot::IrqOwner;
 use gear1_abi::call::VcpuState;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::cpu;
 use gear1_core::vcpu::Attention;
 use gear1_core::vgic::Kicks;
 
+use crate::boot;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
 
@@ -45,12 +47,24 @@ fn kick_home(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     kick(cpu, machine, machine::vcpu(id).home());
 }
 
+/// Tells Gear2's first loop that a real-time vCPU's VM has ended, or was started anew.
+pub(crate) fn tell_gear2(cpu: &Cpu, machine: &Machine, id: VcpuId) {
+    if let Some(home) = CpuIndex::new(boot::home(machine.boot, IrqOwner::GEAR2)) {
+        machine::cpu_shared(home).wake(id.index());
+        kick(cpu, machine, home);
+    }
+}
+
 /// Interrupts another CPU so that it looks at what was left for it.
 pub(crate) fn kick(cpu: &Cpu, machine: &Machine, target: CpuIndex) {
     if target == cpu.index() {
         return;
     }
     if let Some(other) = machine.boot.cpus.get(target.index()) {
-        Gic::kick(target, other.mpidr);
+        if other.real_time {
+            Gic::disturb(target, other.mpidr);
+        } else {
+            Gic::kick(target, other.mpidr);
+        }
     }
 }

@@ -111,7 +111,7 @@ pub(crate) struct VmConfig {
     pub(crate) watchdog: u64,
     /// Gear2 starts it at boot.
     pub(crate) autostart: bool,
-    /// Gear2 schedules it and may start and stop it.
+    /// Gear2 schedules it; else it is a real-time VM, which Gear1 runs, and Gear2 may start and stop.
     pub(crate) scheduled: bool,
     /// Its virtio devices, if it has any.
     pub(crate) virtio: Option<VirtioPage>,
@@ -230,6 +230,12 @@ impl Config {
     /// Iterates over the vCPUs that are scheduled.
     pub(crate) fn vcpus(&self) -> impl Iterator<Item = (VcpuId, VcpuConfig)> {
         (0..MAX_VCPUS).filter_map(|index| Some((VcpuId::new(index)?, self.vcpus[index]?)))
+    }
+
+    /// Returns the real-time VM whose vCPU this is.
+    pub(crate) fn real_time_vm(&self, vcpu: VcpuId) -> Option<&VmConfig> {
+        let mut vms = self.vms.iter().filter(|vm| !vm.scheduled);
+        vms.find(|vm| vm.vcpus.contains(&vcpu.index()))
     }
 
     pub(crate) const fn vcpu(&self, vcpu: VcpuId) -> Option<VcpuConfig> {

@@ -129,7 +129,7 @@ fn ask(gear1: &mut impl Gear1, vm: &VmConfig, goal: Goal) -> Answer {
         Goal::Stop => state != VmState::Stopped,
         Goal::Restart | Goal::PowerOff => true,
     };
-    if sensible && vm.scheduled {
+    if sensible {
         Ok((outcome::STARTED, NOTHING, Task::Ask(vm.id, goal)))
     } else {
         Err(outcome::WRONG_STATE)

@@ -5,7 +5,7 @@
 //! that checks the contract.
 
 use gear1_abi::call::{Decision, Failure, Reply, Status, VcpuState, VmState, number};
-use gear1_abi::event::{Event, VmEnd};
+use gear1_abi::event::{Ended, Event};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_abi::record::Record;
@@ -24,22 +24,13 @@ pub struct LastRestart {
     pub cpu: u64,
 }
 
-/// How a VM ended by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It asked for it.
-    By(VmEnd),
-    /// It could not go on.
-    Fault,
-}
-
 /// What became of a VM without this Gear2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmHistory {
     /// How often it was started.
     pub starts: u32,
-    /// How it ended, if it did so by itself and nobody has seen to it.
-    pub end: Option<Ended>,
+    /// How it ended by itself, if nobody has seen to that.
+    pub end: Ended,
 }
 
 /// The way of a call to Gear1.
@@ -81,12 +72,7 @@ pub trait Gear1: Conduit {
     /// Returns what became of a VM.
     fn vm_history(&mut self, vm: VmId) -> Result<VmHistory, Status> {
         let regs = outcome(self.svc::<{ number::VM_STATE }>(args([vm.reg()])))?;
-        let end = match regs[4] {
-            1 => Some(Ended::By(VmEnd::Off)),
-            2 => Some(Ended::By(VmEnd::Reset)),
-            3 => Some(Ended::Fault),
-            _ => None,
-        };
+        let end = Ended::from_reg(regs[4]);
         let starts = u32::try_from(regs[3]).unwrap_or(u32::MAX);
         Ok(VmHistory { starts, end })
     }

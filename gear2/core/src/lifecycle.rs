@@ -142,6 +142,13 @@ impl Lifecycle {
         too_long && !told
     }
 
+    /// Takes over how often Gear1 says that the VM was started; tells whether that is news.
+    pub(crate) const fn has_restarted(&mut self, starts: u32) -> bool {
+        let news = starts > 1 && starts > self.starts;
+        self.starts = starts;
+        news
+    }
+
     /// Returns how often the VM was started.
     pub(crate) const fn starts(&self) -> u32 {
         self.starts
@@ -232,6 +239,11 @@ impl Lifecycle {
         }
         self.devices_reset = false;
         self.quiet = false;
+        if !vm.scheduled
+            && let Ok(history) = gear1.vm_history(vm.id)
+        {
+            self.starts = history.starts;
+        }
         match gear1.vm_start(vm.id) {
             Ok(()) => {
                 self.starts += 1;

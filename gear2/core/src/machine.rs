@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use gear1_abi::ABI_VERSION;
 use gear1_abi::call::{Failure, Reply, VcpuState, VmState};
-use gear1_abi::event::Mmio;
+use gear1_abi::event::{Ended, Mmio, VmEnd};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::NOT_SUPPORTED;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
@@ -24,7 +24,7 @@ use spin::mutex::TicketMutex;
 use crate::config::{Config, VmConfig, version};
 use crate::console::{Command, Console, Flow, Input, Uart};
 use crate::device_model::{DeviceModel, Request};
-use crate::gear1::{Ended, Gear1, LastRestart};
+use crate::gear1::{Gear1, LastRestart};
 use crate::kept::{self, Kept};
 use crate::lifecycle::{Lifecycle, goal_after_end, goal_after_fault};
 use crate::pl011::{PAGE_BYTES, Pl011};
@@ -143,9 +143,12 @@ impl<P: Platform> Machine<P> {
             };
             *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), history.starts);
             match history.end {
-                Some(Ended::By(end)) => lifecycle.ended(goal_after_end(config, end)),
-                Some(Ended::Fault) => lifecycle.ended(goal_after_fault(config)),
-                None => {}
+                // Gear1 has seen to it.
+                _ if !config.scheduled => {}
+                Ended::Off => lifecycle.ended(goal_after_end(config, VmEnd::Off)),
+                Ended::Reset => lifecycle.ended(goal_after_end(config, VmEnd::Reset)),
+                Ended::Fault => lifecycle.ended(goal_after_fault(config)),
+                Ended::No => {}
             }
         }
         self.take_over_accesses(gear1, last);

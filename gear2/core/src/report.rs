@@ -7,8 +7,10 @@ use core::fmt::Write as _;
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::event::Fault;
 use gear1_abi::exit::ExitReason;
+use gear1_abi::id::VcpuId;
 use gear1_abi::record::{Record, RecordId};
 
+use crate::config::VmConfig;
 use crate::gear1::Gear1;
 use crate::machine::{Machine, Platform};
 
@@ -20,13 +22,11 @@ pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
     for vm in &machine.config.vms {
         let state = gear1.vm_state(vm.id).map_or("unknown", vm_state_text);
         let mut line = String::new();
-        for (vcpu, config) in machine
-            .config
-            .vcpus()
-            .filter(|(_, config)| config.vm == vm.id)
-        {
-            let state = gear1.vcpu_state(vcpu).map_or("unknown", vcpu_state_text);
-            let (index, cpu) = (config.index, config.cpu.index());
+        for (index, vcpu) in vcpus_of(vm) {
+            let Ok((state, cpu)) = gear1.vcpu_info(vcpu) else {
+                continue;
+            };
+            let state = VcpuState::from_reg(state).map_or("unknown", vcpu_state_text);
             add(
                 &mut line,
                 format_args!(", vCPU {index} on CPU {cpu}: {state}"),
@@ -50,7 +50,8 @@ pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
 
 /// Shows for each vCPU the exits that occurred: how often, and the mean time of those timed.
 pub(crate) fn statistics<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
-    for (vcpu, config) in machine.config.vcpus() {
+    let vms = machine.config.vms.iter();
+    for (vm, (index, vcpu)) in vms.flat_map(|vm| vcpus_of(vm).map(move |vcpu| (vm, vcpu))) {
         let mut line = String::new();
         for &reason in ExitReason::ALL {
             let Ok((count @ 1.., ticks)) = gear1.exit_stats(vcpu, reason) else {
@@ -63,9 +64,14 @@ pub(crate) fn statistics<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gea
                 add(&mut line, format_args!(" ({nanoseconds} ns)"));
             }
         }
-        let name = machine.config.vm(config.vm).map_or("", |vm| &vm.name);
-        machine.say(None, format_args!("{name} vCPU {}:{line}", config.index));
+        machine.say(None, format_args!("{} vCPU {index}:{line}", vm.name));
     }
+}
+
+/// Iterates over a VM's vCPUs with their indices in it.
+fn vcpus_of(vm: &VmConfig) -> impl Iterator<Item = (usize, VcpuId)> {
+    let vcpus = vm.vcpus.clone().filter_map(VcpuId::new);
+    vcpus.enumerate()
 }
 
 /// Shows Gear1's log records as text.
