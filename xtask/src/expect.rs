@@ -127,6 +127,14 @@ impl Session {
         }
     }
 
+    /// Takes in what the child prints meanwhile.
+    pub(crate) fn listen(&mut self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        self.check_fatal()?;
+        while self.receive(end)? {}
+        self.check_fatal()
+    }
+
     /// Waits until the child ends by itself.
     pub(crate) fn expect_end(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + timeout;

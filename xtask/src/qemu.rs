@@ -23,6 +23,8 @@ pub(crate) struct Machine {
     /// The image behind the machine's disk, which is written to; with a disk comes a network card,
     /// on a network that leads nowhere.
     pub(crate) disk: Option<PathBuf>,
+    /// The file that a second serial port writes to: QEMU 10's `virt` has one then.
+    pub(crate) second_serial: Option<PathBuf>,
 }
 
 impl Default for Machine {
@@ -36,6 +38,7 @@ impl Default for Machine {
             icount: false,
             gdb: false,
             disk: None,
+            second_serial: None,
         }
     }
 }
@@ -85,6 +88,11 @@ impl Qemu {
             Console::Terminal => &["-nographic", "-serial", "mon:stdio"][..],
             Console::Pipes => &["-display", "none", "-monitor", "none", "-serial", "stdio"],
         });
+        if let Some(file) = &machine.second_serial {
+            command
+                .arg("-serial")
+                .arg(format!("file:{}", file.display()));
+        }
         command.arg("-kernel").arg(boot.kernel);
         if let Some(initrd) = boot.initrd {
             command.arg("-initrd").arg(initrd);

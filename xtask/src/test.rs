@@ -17,6 +17,7 @@ mod invalid;
 mod kvm;
 mod linux;
 mod planted;
+mod realtime;
 mod refusals;
 mod table;
 mod userlands;
@@ -140,6 +141,7 @@ fn parts() -> Vec<Part> {
     parts.extend(refusals::parts());
     parts.extend(halt::parts());
     parts.extend(guests::parts());
+    parts.extend(realtime::parts());
     parts.extend(gear2_registers::parts());
     parts.extend(userlands::parts());
     parts.extend(hostile::parts());

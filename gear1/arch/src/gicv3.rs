@@ -9,8 +9,8 @@ use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
 
 use crate::barrier;
 use crate::gic::{
-    self, Acknowledged, GICD_ICENABLER, GICD_ICPENDR, GICD_ISPENDR, HYP_TIMER, HostGic, KICK, MAINTENANCE,
-    PATIENCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
+    self, Acknowledged, GICD_ICENABLER, GICD_ICPENDR, GICD_ISPENDR, HYP_TIMER, HostGic, KICK,
+    MAINTENANCE, PATIENCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
 };
 use crate::mmio::Mmio;
 use crate::regs::{

@@ -28,6 +28,7 @@ extern "C" fn boot_cpu_main(dtb: u64) -> ! {
 
 #[unsafe(no_mangle)]
 extern "C" fn other_cpu_main(index: u64) -> ! {
+    gic::note_pending_sgis();
     gic::init_cpu();
     guest_other_cpu(index as usize);
     psci::cpu_off();

@@ -120,6 +120,24 @@ pub fn init_cpu() {
 }
 
 /// Disables 32 interrupts, makes them idle, and gives them their group and priority.
+/// SGIs that were found pending.
+static PENDING_SGIS: AtomicU64 = AtomicU64::new(0);
+
+/// Notes which SGIs are pending on this CPU. Each CPU that is turned on does so before anything is set up.
+pub fn note_pending_sgis() {
+    let frame = match version() {
+        Version::V2 => distributor(),
+        Version::V3 => v3::start_frame(),
+    };
+    let pending = read32(frame + register::ISPENDR) & 0xffff;
+    PENDING_SGIS.fetch_or(pending.into(), Relaxed);
+}
+
+/// Returns the SGIs that were found pending.
+pub fn pending_sgis() -> u64 {
+    PENDING_SGIS.load(Relaxed)
+}
+
 fn init_word(frame: u64, word: u64, group: u32) {
     for clear in [register::ICENABLER, register::ICPENDR, register::ICACTIVER] {
         write32(frame + clear + 4 * word, !0);
@@ -250,6 +268,8 @@ either! {
     set_preemption(lowest: u8);
     /// Says whether ends are two steps (EOImode 1): [`end`] drops the priority, [`deactivate`] ends.
     set_two_step(on: bool);
+    /// Lets this CPU's interrupts through, or none.
+    set_delivery(on: bool);
     /// Sends an SGI to the CPU whose Aff0 is `cpu` and whose other fields are 0.
     send_sgi(cpu: usize, intid: u32);
     /// Sends an SGI to the CPUs whose bits are set.

@@ -129,7 +129,7 @@ pub fn cpu_off() {
 }
 
 /// Turns the machine off.
-pub(crate) fn system_off() {
+pub fn system_off() {
     hvc(function::SYSTEM_OFF, [0; 3]);
 }
 

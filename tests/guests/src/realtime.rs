@@ -1,7 +1,7 @@
 //! What a real-time VM of two CPUs that owns a UART shows: it counts its exits from what it does,
 //! measures how late its timer is, tries to reach what is not its own, and restarts once.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gear1_abi::exit::ExitReason;
 
@@ -12,6 +12,7 @@ use crate::{Machine, check, cpu, psci, report, say, stats, timer, uart};
 const SGI: u32 = 7;
 const CALLS: u64 = 500;
 const SGIS: u64 = 500;
+const STARTS: u64 = 300;
 const PERIODS: u64 = 1000;
 const PERIOD_US: u64 = 500;
 /// PL011: fractional divisor, which a restart of the VM does not touch.
@@ -20,6 +21,10 @@ const RESTARTED: u32 = 0x2a;
 /// The EL2 timer's interrupt, the maintenance interrupt, an SPI of nobody's.
 const FOREIGN: [u32; 3] = [26, 25, 200];
 
+/// How often the second CPU was turned on.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+/// The second CPU turns itself off.
+static OFF_AGAIN: AtomicBool = AtomicBool::new(true);
 /// SGIs taken by the second CPU.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// When the timer was due, and how late it was taken.
@@ -50,6 +55,7 @@ pub fn main(machine: &Machine, mode: Mode) {
         check!("boot-exits", exits() > 0, "none is counted");
         calls();
     }
+    starts();
     let started = psci::cpu_on(1);
     check!("cpu-on", started == psci::result::SUCCESS, "{started}");
     sgis(machine);
@@ -64,8 +70,33 @@ pub fn main(machine: &Machine, mode: Mode) {
     }
 }
 
+/// The second CPU is turned on and off again and again: no interrupt of anybody's waits for it.
+fn starts() {
+    for start in 1..=STARTS {
+        let started = psci::cpu_on(1);
+        check_start(started);
+        // QEMU's own firmware says that it is off until it is on.
+        cpu::wait_until(|| STARTED.load(Ordering::Relaxed) == start);
+        cpu::wait_until(|| psci::affinity_info(1) == psci::affinity::OFF);
+    }
+    OFF_AGAIN.store(false, Ordering::Relaxed);
+    report::equal("starts-with-nothing-pending", gic::pending_sgis(), 0);
+}
+
+fn check_start(started: i32) {
+    if started != psci::result::SUCCESS {
+        report::fail("starts", format_args!("{started}"));
+    }
+}
+
 /// The second CPU.
 pub fn other(_index: usize) {
+    if OFF_AGAIN.load(Ordering::Relaxed) {
+        timer::delay_us(50);
+        gic::note_pending_sgis();
+        STARTED.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
     gic::enable(SGI);
     cpu::unmask_irqs();
     loop {

@@ -81,6 +81,10 @@ pub(super) fn set_two_step(on: bool) {
     write(register::CTLR, if on { ENABLE | TWO_STEP } else { ENABLE });
 }
 
+pub(super) fn set_delivery(on: bool) {
+    write(register::CTLR, if on { ENABLE } else { 0 });
+}
+
 pub(super) fn send_sgi(cpu: usize, intid: u32) {
     send_sgi_to(1 << cpu, intid);
 }

@@ -49,6 +49,15 @@ pub(super) fn init_cpu() {
     write_sysreg!("icc_igrpen1_el1", 1);
 }
 
+/// Returns the frame of this CPU, which has not been set up yet.
+pub(super) fn start_frame() -> u64 {
+    find_redistributor() + SGI_FRAME
+}
+
+pub(super) fn set_delivery(on: bool) {
+    write_sysreg!("icc_igrpen1_el1", on.into());
+}
+
 /// Lets both groups of interrupts through to this CPU.
 pub fn enable_groups() {
     write_sysreg!("icc_igrpen0_el1", 1);

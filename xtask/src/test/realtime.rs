@@ -1,0 +1,116 @@
+//! Real-time VMs beside what Gear2 does: it stops and starts them, and Gear1 restarts them by itself.
+//!
+//! The VM under test owns the second serial port, whose output goes to a file; the terminal is
+//! Gear2's console.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
+
+use super::guests::count_verdicts;
+use super::{Part, Tally};
+use crate::build_images::{self, last_words};
+use crate::expect::Session;
+use crate::qemu::{Machine, Qemu};
+use crate::smoke::ESCAPE;
+use crate::workspace;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(super) fn parts() -> Vec<Part> {
+    let stops = [3, 2].map(|gic| {
+        let name = format!("real-time VM stops and starts with GICv{gic}");
+        Part::new(name, move |tally| stop(gic, tally))
+    });
+    stops.into()
+}
+
+/// What a serial port has written.
+struct Serial {
+    file: PathBuf,
+}
+
+impl Serial {
+    /// Makes the file for a machine to write to.
+    fn new(directory: &Path) -> Result<Serial> {
+        fs::create_dir_all(directory)?;
+        let file = directory.join("second-serial.log");
+        fs::write(&file, "")?;
+        Ok(Serial { file })
+    }
+
+    fn text(&self) -> Result<String> {
+        let text = String::from_utf8_lossy(&fs::read(&self.file)?).into_owned();
+        Ok(text.replace('\r', ""))
+    }
+
+    /// Waits until a line stands there.
+    fn wait_for(&self, line: &str, session: &mut Session) -> Result<()> {
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            let text = self.text()?;
+            if text.lines().any(|found| found == line) {
+                return Ok(());
+            }
+            let in_time = Instant::now() < end;
+            ensure!(in_time, "no {line:?} on the second serial port:\n{text}");
+            session.listen(Duration::from_millis(20))?;
+        }
+    }
+}
+
+/// Stops and starts a VM that spins, waits or is half on, and that ends in each way by itself.
+fn stop(gic: u32, tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&workspace::root().join("tests/manifests/rt-stop.dts"))?;
+    let directory = workspace::output_dir().join(format!("rt-stop/gicv{gic}"));
+    let serial = Serial::new(&directory)?;
+    let machine = Machine {
+        cpus: 3,
+        gic,
+        second_serial: Some(serial.file.clone()),
+        ..Machine::default()
+    };
+    let qemu = Qemu::prepare(10)?;
+    let mut session = images.start(&qemu, &machine, &directory.join("console.log"))?;
+    let result = stops(&mut session, &serial, tally);
+    count_verdicts(&serial.text()?, tally);
+    result.map_err(|error| anyhow!("{error:#}\n{}", last_words(&session)))
+}
+
+fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()> {
+    for (start, who) in [(0, "both"), (1, "both"), (2, "one")] {
+        serial.wait_for(&format!("start {start}"), session)?;
+        serial.wait_for(&format!("ready {who}"), session)?;
+        key(session, 's')?;
+        session.expect("gear2: rt stopped", TIMEOUT)?;
+        key(session, 't')?;
+        session.expect("gear2: rt restarted", TIMEOUT)?;
+        tally.pass(1);
+    }
+    // It faults, resets itself, and then turns itself off.
+    serial.wait_for("start 4", session)?;
+    serial.wait_for("start 5", session)?;
+    session.expect("gear2: rt restarted by Gear1", TIMEOUT)?;
+    session.expect("gear2: rt turned itself off", TIMEOUT)?;
+    key(session, 'l')?;
+    session.expect("gear2: 0 rt stopped", TIMEOUT)?;
+    tally.pass(1);
+    key(session, 't')?;
+    serial.wait_for("start 6", session)?;
+    key(session, 'r')?;
+    serial.wait_for("start 7", session)?;
+    serial.wait_for("ready deaf", session)?;
+    tally.pass(1);
+    // No interrupt reaches a CPU whose interface is off, and nothing else ends a WFI.
+    key(session, 's')?;
+    session.expect("gear2: rt does not stop", TIMEOUT)?;
+    tally.pass(1);
+    Ok(())
+}
+
+/// Gives Gear2 a command about the first VM.
+fn key(session: &mut Session, key: char) -> Result<()> {
+    session.send(&format!("{ESCAPE}0{ESCAPE}{key}"))
+}
