@@ -38,6 +38,7 @@ impl Name {
 }
 
 /// A board's device tree, as a boot loader passes it to Gear1.
+#[derive(Clone)]
 pub(crate) struct BoardTree {
     /// What it is called in messages.
     pub(crate) name: String,

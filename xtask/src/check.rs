@@ -1,9 +1,10 @@
 //! `cargo xtask check`: judges manifests as Gear1 would on a board, and reports like a compiler.
 
+use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use gear1_init::prepare;
 
@@ -11,7 +12,10 @@ use crate::board::{self, BoardTree};
 use crate::manifest::diagnostic::{Diagnostic, Sources, error_count};
 use crate::manifest::{self, Aligned};
 use crate::tools::Tools;
-use crate::workspace;
+use crate::{build_images, placement, workspace};
+use report::Report;
+
+mod report;
 
 /// The options of `check`.
 #[derive(Args, Debug)]
@@ -28,6 +32,12 @@ pub(crate) struct Options {
     /// For a person or for a program
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     format: Format,
+    /// Build each manifest and say who has what of the board, and what is left
+    #[arg(long, conflicts_with = "format")]
+    report: bool,
+    /// Draw the same
+    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    svg: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,10 +76,14 @@ impl Options {
                 Err(error) => return Err(error),
             };
             let errors = error_count(&findings.list);
+            let wants_report = errors == 0 && (self.report || self.svg.is_some());
             refused += usize::from(errors != 0);
             match self.format {
                 Format::Json => json.extend(findings.sources.json(&findings.list)),
                 Format::Text => print(file, &board, &findings, errors),
+            }
+            if wants_report {
+                self.report(file, &board, &tools)?;
             }
         }
         if self.format == Format::Json {
@@ -80,6 +94,32 @@ impl Options {
             (1, 1) => bail!("the manifest is refused"),
             (refused, all) => bail!("{refused} of {all} manifests are refused"),
         }
+    }
+}
+
+impl Options {
+    /// Builds the manifest's archive, has init place it, and shows where everything is.
+    fn report(&self, file: &Path, board: &BoardTree, tools: &Tools) -> Result<()> {
+        let images = build_images::build(file)?;
+        let archive = fs::read(&images.archive)?;
+        let placed = placement::place(board.clone(), &archive, tools)?;
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(refusal) => bail!("{}: {refusal}", file.display()),
+        };
+        let bytes = Aligned::new(&images.manifest.blob);
+        let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
+        let manifest = judged.manifest.context("the manifest was judged before")?;
+        let title = format!("{} on {}", file.display(), board.name);
+        let report = Report::new(&title, &manifest, &placed);
+        if self.report {
+            println!("\n{}", report.text());
+        }
+        if let Some(svg) = &self.svg {
+            fs::write(svg, report.svg())
+                .with_context(|| format!("cannot write {}", svg.display()))?;
+        }
+        Ok(())
     }
 }
 

@@ -246,10 +246,17 @@ pub(crate) fn decompile(blob: &[u8], tools: &Tools, scratch: &Path) -> anyhow::R
 }
 
 /// Bytes on a multiple of four, where the reader wants them.
+#[derive(Debug)]
 pub(crate) struct Aligned {
     bytes: Vec<u8>,
     start: usize,
     count: usize,
+}
+
+impl Clone for Aligned {
+    fn clone(&self) -> Self {
+        Self::new(self.as_slice())
+    }
 }
 
 impl Aligned {

@@ -5,12 +5,14 @@
 
 use std::fs;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use gear1_abi::boot::BootInfo;
+use gear1_init::devices::{self, Device};
 use gear1_init::fdt::Board;
 use gear1_init::prepare::{Given, prepare};
 use gear1_init::refusal::Refusal;
 use gear1_init::region::Region;
+use gearv_manifest::blob::Blob;
 
 use crate::board::BoardTree;
 use crate::build_images;
@@ -27,13 +29,16 @@ const COUNTER_HZ: u32 = 62_500_000;
 const ARCHIVE_OFFSET: u64 = 128 * MIB;
 
 /// A booted board, as far as init's work goes.
-#[expect(dead_code, reason = "the report is made of it")]
 pub(crate) struct Placement {
     pub(crate) board: Board,
     /// Gear1's init while it runs, the archive, and the device tree.
     pub(crate) init: Region,
     pub(crate) device_tree: Region,
     pub(crate) archive: Region,
+    /// Memory that nobody has.
+    pub(crate) left: Vec<Region>,
+    /// All devices of the board.
+    pub(crate) devices: Vec<Device>,
     pub(crate) info: Box<BootInfo>,
 }
 
@@ -68,9 +73,12 @@ pub(crate) fn place(
         counter_hz: COUNTER_HZ,
     };
     let mut memory = HostMemory::new(&facts);
-    if let Err(refusal) = prepare(&given, &mut memory) {
-        return Ok(Err(refusal));
-    }
+    let left = match prepare(&given, &mut memory) {
+        Ok(hand_over) => hand_over.left,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let blob = Blob::new(board.bytes()).map_err(|error| anyhow!("{}: {error}", board.name))?;
+    let devices = devices::inventory(&blob).map_err(|refusal| anyhow!("{refusal}"))?;
     let info = memory.boot_info.context("init handed nothing over")?;
     let archive = facts.archive;
     Ok(Ok(Placement {
@@ -78,6 +86,8 @@ pub(crate) fn place(
         init,
         device_tree,
         archive,
+        left,
+        devices,
         info,
     }))
 }

@@ -19,8 +19,11 @@ use crate::fdt::{Board, FIRST_SPI, SPI, text};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, pages};
 
+mod inventory;
 #[cfg(test)]
 mod tests;
+
+pub use inventory::{Device, bus_masters, inventory};
 
 /// What a GIC is compatible with.
 pub(crate) const GIC: &[&str] = &["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"];
@@ -376,32 +379,6 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         let why = alloc::format!("{path}: {what}");
         let fault = Fault::new(Rule::DeviceStays, self.vm.name, "devices", why);
         self.faults.push(fault);
-    }
-}
-
-/// Returns the paths of the enabled devices that master the bus: those that can be stopped, and those
-/// whose nodes tell of DMA (Devicetree Specification 2.3.10; the kernel's `dma` and `iommu` bindings).
-#[must_use]
-pub fn bus_masters(tree: &Blob<'_>) -> Vec<String> {
-    let mut list = Vec::new();
-    add_masters(&tree.root(), "", &mut list);
-    list
-}
-
-/// What a node of a bus master has.
-const DMA: &[&str] = &["dma-coherent", "dma-noncoherent", "iommus", "dmas"];
-
-fn add_masters(node: &Node<'_>, path: &str, list: &mut Vec<String>) {
-    for child in node.children().filter(|child| !is_disabled(child)) {
-        let path = alloc::format!("{path}/{}", child.name());
-        let stops = MASTERS
-            .iter()
-            .any(|kind| is_compatible(&child, &[kind.compatible]));
-        let tells = DMA.iter().any(|name| child.property(name).is_some());
-        add_masters(&child, &path, list);
-        if stops || tells {
-            list.push(path);
-        }
     }
 }
 

@@ -68,6 +68,12 @@ impl FreeMemory {
         free
     }
 
+    /// Returns what is free.
+    #[must_use]
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
     /// Returns how many bytes are free.
     #[must_use]
     pub fn total(&self) -> u64 {

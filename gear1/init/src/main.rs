@@ -28,7 +28,11 @@ const MAX_DEVICE_TREE: u64 = 2 << 20;
 #[unsafe(no_mangle)]
 fn gear1_init_main(mut machine: Machine) -> ! {
     match start(&mut machine) {
-        Ok(HandOver { entry, root }) => machine.enter(entry, root),
+        Ok(HandOver {
+            entry,
+            root,
+            left: _,
+        }) => machine.enter(entry, root),
         Err(refusal) => {
             log::error!("{refusal}");
             stop()

@@ -83,13 +83,15 @@ pub struct Given<'a> {
     pub counter_hz: u32,
 }
 
-/// How to enter the runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How to enter the runtime, and what is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandOver {
     /// Its first instruction.
     pub entry: Va,
     /// Root of its tables, for TTBR0_EL2.
     pub root: Pa,
+    /// Memory that nobody has.
+    pub left: Vec<Region>,
 }
 
 /// Prepares everything, in memory that nobody else has.
@@ -226,6 +228,7 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     Ok(HandOver {
         entry: runtime.entry,
         root: runtime.root,
+        left: free.regions().to_vec(),
     })
 }
 

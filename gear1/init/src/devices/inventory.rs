@@ -1,0 +1,103 @@
+//! All devices of a board: what may be given away, and what then reaches memory by itself.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use gearv_manifest::blob::{Blob, Node};
+
+use super::{GIC_PARTS, MASTERS, NOT_DEVICES, cell, find, is_compatible, is_disabled, is_gic};
+use super::{phandle, shared};
+use crate::fdt::bus::Bus;
+use crate::refusal::Refusal;
+use crate::region::Region;
+
+/// What a node of a bus master has (Devicetree Specification 0.4, 2.3.10; the kernel's `dma` and `iommu`
+/// bindings).
+const DMA: &[&str] = &["dma-coherent", "dma-noncoherent", "iommus", "dmas"];
+
+/// A device with registers that the CPU reaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its node.
+    pub path: String,
+    /// Its registers.
+    pub registers: Vec<Region>,
+    /// Its shared interrupts at the GIC, as far as it names them simply.
+    pub intids: Vec<u32>,
+    /// Whether it is, or belongs to, the interrupt controller.
+    pub is_gic: bool,
+}
+
+/// Returns the enabled devices of the board that `tree` describes, in the tree's order.
+pub fn inventory(tree: &Blob<'_>) -> Result<Vec<Device>, Refusal> {
+    let root = tree.root();
+    let mut list = Vec::new();
+    let gic = find(&root, &is_gic);
+    let parent = cell(&root, "interrupt-parent");
+    let bus = Bus::root(&root)?;
+    add_devices(&root, "", &bus, (gic.as_ref(), parent), &mut list)?;
+    Ok(list)
+}
+
+fn add_devices<'t>(
+    node: &Node<'t>,
+    path: &str,
+    bus: &Bus<'_, 't>,
+    (gic, parent): (Option<&Node<'t>>, Option<u32>),
+    list: &mut Vec<Device>,
+) -> Result<(), Refusal> {
+    let is_there = |child: &Node<'_>| {
+        let other = path.is_empty() && NOT_DEVICES.contains(&child.name());
+        let kind = child.property("device_type").and_then(|kind| kind.text());
+        !other && !is_disabled(child) && !matches!(kind, Some("cpu" | "memory"))
+    };
+    for child in node.children().filter(is_there) {
+        let path = alloc::format!("{path}/{}", child.name());
+        let parent = cell(&child, "interrupt-parent").or(parent);
+        if child.property("reg").is_some() {
+            let at_gic = gic.is_some_and(|gic| phandle(gic) == parent && parent.is_some());
+            list.push(Device {
+                registers: bus.regions(&child, &path)?,
+                intids: if at_gic { intids(&child) } else { Vec::new() },
+                is_gic: is_gic(&child) || is_compatible(&child, GIC_PARTS),
+                path: path.clone(),
+            });
+        }
+        if let Some(ranges) = child.property("ranges") {
+            let below = bus.below(&child, ranges, &path)?;
+            add_devices(&child, &path, &below, (gic, parent), list)?;
+        }
+    }
+    Ok(())
+}
+
+fn intids(node: &Node<'_>) -> Vec<u32> {
+    let cells = node
+        .property("interrupts")
+        .and_then(|property| property.cells());
+    let cells: Vec<u32> = cells.into_iter().flatten().collect();
+    let interrupts = cells.chunks(3).filter_map(shared);
+    interrupts.map(|interrupt| interrupt.intid).collect()
+}
+
+/// Returns the paths of the enabled devices that master the bus: those that can be stopped, and those
+/// whose nodes tell of DMA.
+#[must_use]
+pub fn bus_masters(tree: &Blob<'_>) -> Vec<String> {
+    let mut list = Vec::new();
+    add_masters(&tree.root(), "", &mut list);
+    list
+}
+
+fn add_masters(node: &Node<'_>, path: &str, list: &mut Vec<String>) {
+    for child in node.children().filter(|child| !is_disabled(child)) {
+        let path = alloc::format!("{path}/{}", child.name());
+        let mut kinds = MASTERS.iter();
+        let stops = kinds.any(|kind| is_compatible(&child, &[kind.compatible]));
+        let tells = DMA.iter().any(|name| child.property(name).is_some());
+        add_masters(&child, &path, list);
+        if stops || tells {
+            list.push(path);
+        }
+    }
+}
