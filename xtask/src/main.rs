@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod apt_sources;
 mod archive;
+mod audit;
 mod bench;
 mod board;
 mod build_images;
@@ -63,6 +64,8 @@ enum Command {
     Test(test::Options),
     /// Measure path lengths, native and under GearV
     Bench(bench::Options),
+    /// Check what Gear1's runtime image promises
+    Audit,
     /// Turn the addresses of a halt dump into functions and lines
     Symbolize {
         /// The dump [default: standard input]
@@ -88,6 +91,7 @@ impl Command {
             Command::Run(options) => options.run(),
             Command::Test(options) => options.run(),
             Command::Bench(options) => options.run(),
+            Command::Audit => audit::command(),
             Command::Symbolize { file } => symbolize::command(file),
         }
     }

@@ -9,11 +9,14 @@ use anyhow::{Context, Result, bail, ensure};
 /// The target of everything that runs on the machine itself.
 pub(crate) const BARE_TARGET: &str = "aarch64-unknown-none-softfloat";
 
-/// What Rust's compiler is told for it: no 64-bit multiply-accumulate right behind a memory access,
-/// which may give a wrong result on the Cortex-A53 (docs/errata.md).
+/// What Rust's compiler is told for it. No 64-bit multiply-accumulate right behind a memory access,
+/// which may give a wrong result on the Cortex-A53 (docs/errata.md). No jump tables: without an
+/// indirect branch at EL2 there is none whose target a guest could make a CPU guess, and `audit` sees
+/// all ways through the code.
 const BARE_FLAGS: (&str, &str) = (
     "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS",
-    "-Ctarget-feature=+fix-cortex-a53-835769",
+    "-Ctarget-feature=+fix-cortex-a53-835769 -Cllvm-args=-aarch64-min-jump-table-entries=1000000 \
+     -Cllvm-args=-min-jump-table-entries=1000000",
 );
 /// What stands in the compiler's complaint about this target feature, which LLVM knows and it does not.
 const KNOWN_COMPLAINT: &str = "for `-Ctarget-feature`: `fix-cortex-a53-835769`";

@@ -269,6 +269,9 @@ halt_taken:
     .skip 2048
     .balign 16
 halt_stack_top:
+    // For `cargo xtask audit`.
+    .global halt_stack_size
+    .set halt_stack_size, 2048 - {halt_size}
     "#,
     stack_top = const STACK_TOP,
     current = const CURRENT,

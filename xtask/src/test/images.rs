@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use object::{Object as _, ObjectSymbol as _};
 
 use super::{Part, Tally, errata};
-use crate::{build_images, workspace};
+use crate::{audit, build_images, workspace};
 
 /// The limit of the runtime image (docs: budgets); its goal is 64 KiB.
 const RUNTIME_LIMIT: u64 = 96 << 10;
@@ -22,7 +22,15 @@ const IMAGES: [(&str, &str); 5] = [
 ];
 
 pub(super) fn parts() -> Vec<Part> {
-    vec![Part::new("images", images)]
+    vec![Part::new("images", images), Part::new("audit", audit)]
+}
+
+/// What `cargo xtask audit` says.
+fn audit(tally: &mut Tally) -> Result<()> {
+    let findings = audit::run()?;
+    tally.pass(findings.holds.len());
+    findings.fails.into_iter().for_each(|why| tally.fail(why));
+    Ok(())
 }
 
 /// The runtime links only if no panic survives in it; that its symbols hold none is seen too.

@@ -91,12 +91,12 @@ impl VmGic {
         let mut kicks = Kicks::NONE;
         for (at, sources) in unpack(size_log2, value) {
             let sgi = first.wrapping_add(at) & 15;
-            let change = if offset < SPENDSGIR {
-                Self::clear_sgi
+            let sources = sources & self.everybody();
+            kicks = kicks.and(if offset < SPENDSGIR {
+                self.clear_sgi(vcpu, sgi, sources)
             } else {
-                Self::add_sgi
-            };
-            kicks = kicks.and(change(self, vcpu, sgi, sources & self.everybody()));
+                self.add_sgi(vcpu, sgi, sources)
+            });
         }
         kicks
     }

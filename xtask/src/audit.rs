@@ -1,0 +1,230 @@
+//! `cargo xtask audit`: what Gear1's runtime images promise, read off what was linked.
+//!
+//! Owns the findings: panics, indirect branches, recursion, the worst case of each stack, the bound
+//! of each loop, sizes against the budgets of `gear1/audit.toml`.
+//!
+//! Invariant: what is not understood is a finding, never passed over.
+
+mod code;
+mod decode;
+mod loops;
+mod rules;
+mod source;
+mod stack;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use gear1_abi::id::MAX_CPUS;
+use gear1_abi::layout::el2;
+
+use self::code::Program;
+use self::loops::Owner;
+use self::rules::{Rules, Size};
+use self::stack::Stacks;
+use crate::{build_images, workspace};
+
+/// The runtime for each interrupt controller: the directory below the target directory, the flat file.
+const IMAGES: [(&str, &str, &str); 2] = [
+    ("GICv3", "", "gear1-runtime.bin"),
+    ("GICv2", "gicv2", "gear1-runtime-gicv2.bin"),
+];
+/// The papers' table 4: lines of whole hypervisors, in thousands.
+const OTHERS: &str =
+    "Xen 309, KVM 17,000 (with Linux), Xvisor 356, OKL4 393, ACRN 30, the paper's Gear1 18";
+
+/// What was found: figures, and what is wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// One statement that holds a line.
+    pub(crate) holds: Vec<String>,
+    pub(crate) fails: Vec<String>,
+}
+
+/// Prints what was found, and fails if something is wrong.
+pub(crate) fn command() -> Result<()> {
+    let findings = run()?;
+    for line in &findings.holds {
+        println!("{line}");
+    }
+    for line in &findings.fails {
+        println!("FAIL {line}");
+    }
+    let count = findings.fails.len();
+    ensure!(
+        count == 0,
+        "{count} findings: what each rule wants stands in gear1/audit.toml"
+    );
+    Ok(())
+}
+
+/// Builds the images and looks at them.
+pub(crate) fn run() -> Result<Findings> {
+    build_images::gears()?;
+    let rules = Rules::read()?;
+    let mut findings = Findings::default();
+    let mut seen = BTreeSet::new();
+    for (name, directory, flat) in IMAGES {
+        let elf = workspace::bare_elf_in(directory, "gear1-runtime");
+        let program = Program::read(&elf)?;
+        findings.calls(name, &program, &rules)?;
+        findings.loops(name, &program, &rules, &mut seen)?;
+        let flat = workspace::output_dir().join(flat);
+        let bytes = fs::metadata(&flat).with_context(|| flat.display().to_string())?;
+        findings.budget(name, "image-bytes", bytes.len(), &rules)?;
+        let stacks = el2::STACK_SIZE * MAX_CPUS as u64;
+        findings.budget(name, "ram-bytes", program.memory_bytes + stacks, &rules)?;
+    }
+    findings.unused_bounds(&rules, &seen);
+    findings.source(&rules)?;
+    Ok(findings)
+}
+
+impl Findings {
+    fn check(&mut self, holds: bool, what: String) {
+        let list = if holds {
+            &mut self.holds
+        } else {
+            &mut self.fails
+        };
+        list.push(what);
+    }
+
+    /// Stacks, recursion and indirect branches, all along the calls of every entry.
+    fn calls(&mut self, image: &str, program: &Program, rules: &Rules) -> Result<()> {
+        let mut stacks = Stacks::new(&program.functions);
+        for (entry, size) in &rules.stack {
+            let start = program.functions.named(entry);
+            let start = start.with_context(|| format!("{image}: no function {entry}"))?;
+            let size = match size {
+                Size::Bytes(bytes) => *bytes,
+                Size::Symbol(name) => {
+                    let value = program.absolute.get(name);
+                    *value.with_context(|| format!("{image}: no symbol {name}"))?
+                }
+            };
+            match stacks.worst(start) {
+                Err(error) => self.fails.push(format!("{image}: {error:#}")),
+                Ok(worst) => {
+                    let chain = worst.chain.join(" > ");
+                    let text = format!(
+                        "{image}: stack of {entry}: {} of {size} bytes: {chain}",
+                        worst.bytes
+                    );
+                    self.check(worst.bytes.unsigned_abs() <= size, text);
+                }
+            }
+        }
+        let panics: Vec<&str> = program
+            .functions
+            .names()
+            .filter(|name| is_panic(name))
+            .collect();
+        let text = format!("{image}: functions that panic, format or allocate: {panics:?}");
+        self.check(panics.is_empty(), text);
+        let indirect = program.functions.indirect_branches();
+        let text = format!("{image}: indirect calls and jumps in compiled code: {indirect:?}");
+        self.check(indirect.is_empty(), text);
+        Ok(())
+    }
+
+    fn loops(
+        &mut self,
+        image: &str,
+        program: &Program,
+        rules: &Rules,
+        seen: &mut BTreeSet<Owner>,
+    ) -> Result<()> {
+        let found = loops::find(program)?;
+        let mut count = 0;
+        for (owner, lines) in found {
+            let bounds = rules.loops.get(&owner.file);
+            let bounds = bounds.and_then(|file| file.get(&owner.function));
+            let bounds = bounds.map_or(0, Vec::len);
+            let Owner { file, function } = &owner;
+            if lines.len() > bounds {
+                let text = format!(
+                    "{image}: {file}: {function}: {bounds} bounds for the loops that close on lines {lines:?}"
+                );
+                self.fails.push(text);
+            }
+            count += lines.len();
+            seen.insert(owner);
+        }
+        self.holds.push(format!(
+            "{image}: {count} loops, each with its bound in gear1/audit.toml"
+        ));
+        Ok(())
+    }
+
+    fn unused_bounds(&mut self, rules: &Rules, seen: &BTreeSet<Owner>) {
+        for (file, functions) in &rules.loops {
+            for function in functions.keys() {
+                let owner = Owner::of(file, function);
+                if !seen.contains(&owner) {
+                    self.fails
+                        .push(format!("{file}: {function}: a bound, and no loop"));
+                }
+            }
+        }
+    }
+
+    fn source(&mut self, rules: &Rules) -> Result<()> {
+        let (packages, holders) = source::count()?;
+        for (package, counts) in &packages {
+            let source::Counts {
+                lines,
+                test_lines,
+                unsafe_blocks,
+                argued,
+            } = counts;
+            self.holds.push(format!(
+                "gear1/{package}: {lines} lines, {test_lines} of tests, {unsafe_blocks} unsafe blocks, {argued} with a SAFETY comment"
+            ));
+        }
+        let sum = |of: fn(&source::Counts) -> u64| packages.values().map(of).sum::<u64>();
+        let (blocks, argued) = (sum(|c| c.unsafe_blocks), sum(|c| c.argued));
+        self.budget("gear1", "lines", sum(|c| c.lines), rules)?;
+        self.holds
+            .push(format!("others' lines, in thousands: {OTHERS}"));
+        self.budget("gear1", "unsafe-blocks", blocks, rules)?;
+        let text = format!(
+            "gear1: {argued} of {blocks} unsafe blocks with a SAFETY comment, in {holders:?}"
+        );
+        self.check(argued == blocks, text);
+        self.holds.push(format!(
+            "crates in the runtime: {}",
+            source::crates()?.join(", ")
+        ));
+        Ok(())
+    }
+
+    fn budget(&mut self, of: &str, what: &str, value: u64, rules: &Rules) -> Result<()> {
+        let budget = rules.budget.get(what);
+        let budget = budget.with_context(|| format!("gear1/audit.toml has no budget {what}"))?;
+        let goal = match value <= budget.goal {
+            true => "",
+            false => ", over the goal: docs/budgets.md",
+        };
+        let text = format!(
+            "{of}: {what} {value} (goal {}, limit {}){goal}",
+            budget.goal, budget.limit
+        );
+        self.check(value <= budget.limit, text);
+        Ok(())
+    }
+}
+
+/// Tells whether a function can only be there to panic, to format text or to allocate.
+fn is_panic(name: &str) -> bool {
+    [
+        "panic",
+        "core::fmt",
+        "alloc::",
+        "__rust_alloc",
+        "unwrap_failed",
+    ]
+    .iter()
+    .any(|part| name.contains(part))
+}

@@ -1,0 +1,207 @@
+//! The functions of a linked image, and how control goes within and between them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use addr2line::{Loader, demangle, gimli};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, SymbolKind};
+
+use super::decode::{Flow, Stack, flow, is_exclusive_store, stack};
+
+/// The code of an image.
+pub(super) struct Program {
+    pub(super) functions: Functions,
+    /// Symbols that are values.
+    pub(super) absolute: BTreeMap<String, u64>,
+    /// Bytes of memory: code, constants, variables, as linked.
+    pub(super) memory_bytes: u64,
+    pub(super) lines: Loader,
+}
+
+/// Functions, by the address of their first instruction.
+#[derive(Default)]
+pub(super) struct Functions(pub(super) BTreeMap<u64, Function>);
+
+/// What lies between a symbol and the end of the function that it begins.
+pub(super) struct Function {
+    pub(super) name: String,
+    /// Whether a compiler made it.
+    pub(super) is_compiled: bool,
+    pub(super) instructions: BTreeMap<u64, Instruction>,
+}
+
+/// One instruction.
+#[derive(Clone, Copy)]
+pub(super) struct Instruction {
+    pub(super) flow: Flow,
+    pub(super) stack: Stack,
+    pub(super) is_exclusive_store: bool,
+}
+
+impl Program {
+    /// Reads an ELF file with symbols.
+    pub(super) fn read(elf: &Path) -> Result<Program> {
+        let bytes = std::fs::read(elf).with_context(|| elf.display().to_string())?;
+        let file = object::File::parse(&*bytes)?;
+        let text = file
+            .sections()
+            .find(|section| section.kind() == SectionKind::Text)
+            .context("no code")?;
+        let data = text.data()?;
+        let code = text.address()..text.address() + data.len() as u64;
+        let word = |address: u64| {
+            let at = usize::try_from(address - code.start).ok()?;
+            Some(u32::from_le_bytes(*data.get(at..)?.first_chunk()?))
+        };
+        let mut functions = Functions::default();
+        for (name, range, is_compiled) in extents(&file, &code)? {
+            let addresses = range.clone().step_by(4);
+            let words = addresses.filter_map(|address| Some((address, word(address)?)));
+            let function = Function::new(name, is_compiled, words);
+            functions.0.insert(range.start, function);
+        }
+        let absolute = file
+            .symbols()
+            .filter(|s| s.section() == object::SymbolSection::Absolute)
+            .filter_map(|s| Some((s.name().ok()?.to_owned(), s.address())));
+        let lines = Loader::new(elf).map_err(|error| anyhow!("{}: {error}", elf.display()))?;
+        let memory_bytes = file.segments().map(|s| object::ObjectSegment::size(&s));
+        Ok(Program {
+            absolute: absolute.collect(),
+            memory_bytes: memory_bytes.sum(),
+            functions,
+            lines,
+        })
+    }
+}
+
+impl Functions {
+    /// Returns the address of the function with this name.
+    pub(super) fn named(&self, name: &str) -> Option<u64> {
+        let found = self.0.iter().find(|(_, f)| f.name == name);
+        found.map(|(address, _)| *address)
+    }
+
+    /// Returns the names of all functions.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.values().map(|function| &*function.name)
+    }
+
+    /// Returns where compiled code branches to what a register says.
+    pub(super) fn indirect_branches(&self) -> Vec<String> {
+        let compiled = self.0.values().filter(|f| f.is_compiled);
+        let branches = compiled.flat_map(|f| f.instructions.iter().map(move |i| (f, i)));
+        let is_indirect = |flow| matches!(flow, Flow::IndirectCall | Flow::IndirectJump);
+        let branches = branches.filter(|(_, (_, i))| is_indirect(i.flow));
+        branches
+            .map(|(f, (at, _))| format!("{} at {at:#x}", f.name))
+            .collect()
+    }
+
+    /// Returns the function that holds an address.
+    pub(super) fn holder(&self, address: u64) -> Option<u64> {
+        let (start, function) = self.0.range(..=address).next_back()?;
+        function
+            .instructions
+            .contains_key(&address)
+            .then_some(*start)
+    }
+}
+
+impl Function {
+    /// Makes a function of words as they stand in memory.
+    pub(super) fn new(
+        name: String,
+        is_compiled: bool,
+        words: impl Iterator<Item = (u64, u32)>,
+    ) -> Function {
+        let instructions = words.map(|(address, word)| {
+            let instruction = Instruction {
+                flow: flow(address, word),
+                stack: stack(word),
+                is_exclusive_store: is_exclusive_store(word),
+            };
+            (address, instruction)
+        });
+        Function {
+            name,
+            is_compiled,
+            instructions: instructions.collect(),
+        }
+    }
+
+    /// Returns where control goes from an instruction without leaving the function.
+    pub(super) fn successors(&self, address: u64) -> Vec<u64> {
+        let Some(instruction) = self.instructions.get(&address) else {
+            return Vec::new();
+        };
+        let next = address + 4;
+        let all = match instruction.flow {
+            Flow::Next | Flow::Call(_) | Flow::IndirectCall => vec![next],
+            Flow::Branch(to) => vec![next, to],
+            Flow::Jump(to) => vec![to],
+            Flow::IndirectJump | Flow::End => vec![],
+        };
+        let inside = |to: &u64| self.instructions.contains_key(to);
+        all.into_iter().filter(inside).collect()
+    }
+
+    /// Returns the functions that an instruction enters: by a call, by a jump behind the last one,
+    /// or by running on into the next.
+    pub(super) fn enters(&self, address: u64) -> Option<u64> {
+        let to = match self.instructions.get(&address)?.flow {
+            Flow::Call(to) => return Some(to),
+            Flow::Jump(to) | Flow::Branch(to) => to,
+            Flow::Next => address + 4,
+            Flow::IndirectCall | Flow::IndirectJump | Flow::End => return None,
+        };
+        (!self.instructions.contains_key(&to)).then_some(to)
+    }
+}
+
+/// Returns name and addresses of each function, and whether a compiler made it. What assembly
+/// defines has no size in its symbol and ends at the next one.
+fn extents(file: &object::File<'_>, code: &Range<u64>) -> Result<Vec<(String, Range<u64>, bool)>> {
+    let mut starts: BTreeMap<u64, (String, u64)> = BTreeMap::new();
+    let mut data = Vec::new();
+    for symbol in file.symbols().filter(|s| code.contains(&s.address())) {
+        let name = symbol.name()?;
+        let is_function = symbol.kind() == SymbolKind::Text && symbol.size() > 0;
+        if name.starts_with("$d") {
+            data.push(symbol.address());
+        }
+        if name.is_empty() || name.starts_with('$') || name.starts_with("__") {
+            continue;
+        }
+        let entry = starts.entry(symbol.address()).or_default();
+        if is_function || entry.0.is_empty() {
+            let name = demangle(name, gimli::DW_LANG_Rust).map_or_else(|| name.to_owned(), plain);
+            *entry = (name, symbol.size());
+        }
+    }
+    ensure!(!starts.is_empty(), "there are no symbols to look at");
+    let addresses: Vec<u64> = starts.keys().copied().chain([code.end]).collect();
+    let ends = addresses.iter().skip(1);
+    let functions = starts.into_iter().zip(ends);
+    let extents = functions.map(|((start, (name, size)), next)| {
+        let end = match size {
+            0 => {
+                let literal = data.iter().copied().find(|at| (start..*next).contains(at));
+                literal.filter(|at| *at > start).unwrap_or(*next)
+            }
+            size => start + size,
+        };
+        (name, start..end, size > 0)
+    });
+    Ok(extents.collect())
+}
+
+/// Returns a demangled name without the hash at its end.
+fn plain(name: String) -> String {
+    match name.rsplit_once("::h") {
+        Some((path, hash)) if hash.len() == 16 => path.to_owned(),
+        _ => name,
+    }
+}

@@ -1,0 +1,116 @@
+//! What the source of Gear1 is made of: lines, `unsafe` blocks, tests, crates.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::workspace;
+
+/// Counts of one package of Gear1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Lines that are neither blank nor only a comment, without tests.
+    pub(super) lines: u64,
+    /// The same of tests.
+    pub(super) test_lines: u64,
+    pub(super) unsafe_blocks: u64,
+    /// Those with a SAFETY comment above.
+    pub(super) argued: u64,
+}
+
+/// Returns the counts by package, and the files that hold `unsafe` blocks.
+pub(super) fn count() -> Result<(BTreeMap<String, Counts>, BTreeSet<String>)> {
+    let mut packages: BTreeMap<String, Counts> = BTreeMap::new();
+    let mut holders = BTreeSet::new();
+    for file in files()? {
+        let text = fs::read_to_string(workspace::root().join(&file)).context(file.clone())?;
+        let package = file.split('/').nth(1).unwrap_or(&file).to_owned();
+        let counts = packages.entry(package).or_default();
+        if is_test(&file) {
+            counts.test_lines += lines(&text);
+            continue;
+        }
+        counts.lines += lines(&text);
+        let (blocks, argued) = unsafe_blocks(&text);
+        counts.unsafe_blocks += blocks;
+        counts.argued += argued;
+        if blocks > 0 {
+            holders.insert(file);
+        }
+    }
+    Ok((packages, holders))
+}
+
+/// Returns the crates that are linked into the runtime.
+pub(super) fn crates() -> Result<Vec<String>> {
+    let mut cargo = workspace::cargo();
+    cargo.args(["tree", "--package", "gear1-runtime", "--features", "image"]);
+    cargo.args(["--target", workspace::BARE_TARGET, "--edges", "normal"]);
+    cargo.args(["--prefix", "none", "--no-dedupe"]);
+    let output = cargo.output().context("cargo cannot be run")?;
+    ensure!(output.status.success(), "cargo tree failed");
+    let text = String::from_utf8(output.stdout)?;
+    let others = text.lines().filter(|line| !line.contains("gear1-"));
+    let names: BTreeSet<String> = others.map(|line| line.trim().to_owned()).collect();
+    Ok(names.into_iter().collect())
+}
+
+/// Returns Gear1's source files, relative to the workspace.
+fn files() -> Result<Vec<String>> {
+    let root = workspace::root();
+    let mut open = vec![root.join("gear1")];
+    let mut files = Vec::new();
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).context(directory.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(relative(root, &path)?);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn relative(root: &Path, path: &Path) -> Result<String> {
+    let relative = path.strip_prefix(root)?.to_str();
+    Ok(relative.context("a path that is not UTF-8")?.to_owned())
+}
+
+fn is_test(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let helpers = ["tests.rs", "test.rs", "testing.rs", "build.rs"];
+    helpers.contains(&name) || file.contains("/tests/")
+}
+
+fn lines(text: &str) -> u64 {
+    let code = text.lines().map(str::trim_start);
+    let code = code.filter(|line| !line.is_empty() && !line.starts_with("//"));
+    code.count() as u64
+}
+
+/// Returns how many `unsafe` blocks a text has, and how many have a SAFETY comment above their
+/// statement.
+fn unsafe_blocks(text: &str) -> (u64, u64) {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let (mut blocks, mut argued) = (0, 0);
+    for (number, line) in lines.iter().enumerate() {
+        if line.starts_with("//") || !line.contains("unsafe {") {
+            continue;
+        }
+        blocks += 1;
+        let above = lines[..number].iter().rev();
+        let comment =
+            above.skip_while(|line| !line.starts_with("//") && !line.ends_with([';', '}']));
+        let mut comment = comment.take_while(|line| line.starts_with("//"));
+        argued += u64::from(comment.any(|line| line.contains("SAFETY:")));
+    }
+    (blocks, argued)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! How deep the stack of an entry gets, and that nothing calls itself.
+//!
+//! The depth before each instruction is followed through a function's code. A function whose depth
+//! is not the same on all ways to an instruction, or which sets SP to something unknown, is refused.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::code::{Function, Functions};
+use super::decode::Stack;
+
+/// The worst case of an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Worst {
+    /// Bytes.
+    pub(super) bytes: i64,
+    /// The functions of the deepest chain of calls, the entry first.
+    pub(super) chain: Vec<String>,
+}
+
+/// Stack use of all functions that are reached from some entry.
+pub(super) struct Stacks<'a> {
+    functions: &'a Functions,
+    known: BTreeMap<u64, Worst>,
+    open: Vec<u64>,
+}
+
+impl<'a> Stacks<'a> {
+    pub(super) fn new(functions: &'a Functions) -> Stacks<'a> {
+        Stacks {
+            functions,
+            known: BTreeMap::new(),
+            open: Vec::new(),
+        }
+    }
+
+    /// Returns the worst case of the function at an address, and fails if it may call itself.
+    pub(super) fn worst(&mut self, start: u64) -> Result<Worst> {
+        if let Some(worst) = self.known.get(&start) {
+            return Ok(worst.clone());
+        }
+        let function = self.functions.0.get(&start);
+        let function = function.with_context(|| format!("no function at {start:#x}"))?;
+        if self.open.contains(&start) {
+            bail!("recursion: {} calls itself", function.name);
+        }
+        self.open.push(start);
+        let depths = depths(start, function)?;
+        let mut deepest = Worst {
+            bytes: depths.values().copied().max().unwrap_or(0),
+            chain: Vec::new(),
+        };
+        for (address, depth) in depths {
+            let Some(callee) = function.enters(address) else {
+                continue;
+            };
+            let callee = self.entered(callee)?;
+            let worst = self.worst(callee);
+            let worst = worst.with_context(|| format!("called by {}", function.name))?;
+            // The callee of a jump out takes this function's place.
+            if depth + worst.bytes > deepest.bytes {
+                deepest.bytes = depth + worst.bytes;
+                deepest.chain = worst.chain;
+            }
+        }
+        deepest.chain.insert(0, function.name.clone());
+        self.open.pop();
+        self.known.insert(start, deepest.clone());
+        Ok(deepest)
+    }
+
+    /// Returns the function that is entered at an address, which must be its first instruction
+    /// unless it is assembly.
+    fn entered(&self, address: u64) -> Result<u64> {
+        let start = self.functions.holder(address);
+        let start = start.with_context(|| format!("a call to {address:#x}, where no code is"))?;
+        let is_inside = self.functions.0[&start].is_compiled && start != address;
+        ensure!(
+            !is_inside,
+            "a call into the middle of a function: {address:#x}"
+        );
+        Ok(start)
+    }
+}
+
+/// Returns how many bytes of stack a function has taken before each instruction that it reaches.
+fn depths(start: u64, function: &Function) -> Result<BTreeMap<u64, i64>> {
+    let mut depths = BTreeMap::from([(start, 0)]);
+    let mut open = vec![start];
+    while let Some(address) = open.pop() {
+        let instruction = function.instructions[&address];
+        let place = || format!("{} at {address:#x}", function.name);
+        let depth = match instruction.stack {
+            Stack::Keeps => depths[&address],
+            Stack::Moves(bytes) => depths[&address] - bytes,
+            // Assembly enters Rust on a stack of which nothing is in use.
+            Stack::Replaces if !function.is_compiled => 0,
+            Stack::Replaces => bail!("SP is set to something unknown by {}", place()),
+        };
+        ensure!(depth >= 0, "more is popped than was pushed by {}", place());
+        for next in function.successors(address) {
+            match depths.insert(next, depth) {
+                None => open.push(next),
+                Some(other) => ensure!(
+                    other == depth || !function.is_compiled,
+                    "two depths, {other} and {depth}: {}",
+                    place()
+                ),
+            }
+        }
+    }
+    Ok(depths)
+}
+
+#[cfg(test)]
+mod tests;
