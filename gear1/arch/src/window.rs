@@ -157,26 +157,27 @@ impl GuestPage {
             .then(|| Self(Window::map(cpu, Side::Destination, pa, PAGE_SIZE)))
     }
 
-    fn byte(&self, offset: u64) -> *mut u8 {
-        self.0.address().wrapping_add(offset % PAGE_SIZE) as *mut u8
+    /// Returns word `index` behind the word at `offset`, which is in the page and aligned.
+    fn word(&self, offset: u64, index: usize) -> *mut u64 {
+        let offset = offset.wrapping_add((index as u64).wrapping_mul(8));
+        let offset = (offset % PAGE_SIZE) & !7;
+        self.0.address().wrapping_add(offset) as *mut u64
     }
 
-    /// Copies bytes out, from `offset` on.
-    pub fn read(&self, offset: u64, bytes: &mut [u8]) {
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            let at = self.byte(offset.wrapping_add(at as u64));
-            // SAFETY: the offset lies in the page, which is mapped; volatile, for a guest may be
+    /// Copies words out, from `offset` on, a multiple of 8.
+    pub fn read(&self, offset: u64, words: &mut [u64]) {
+        for (index, word) in words.iter_mut().enumerate() {
+            // SAFETY: an aligned word of the page, which is mapped; volatile, for a guest may be
             // writing.
-            *byte = unsafe { at.read_volatile() };
+            *word = unsafe { self.word(offset, index).read_volatile() };
         }
     }
 
-    /// Copies bytes in, from `offset` on.
-    pub fn write(&self, offset: u64, bytes: &[u8]) {
-        for (at, byte) in bytes.iter().enumerate() {
-            let at = self.byte(offset.wrapping_add(at as u64));
+    /// Copies words in, likewise.
+    pub fn write(&self, offset: u64, words: &[u64]) {
+        for (index, word) in words.iter().enumerate() {
             // SAFETY: as in `read`; the page is mapped writable.
-            unsafe { at.write_volatile(*byte) };
+            unsafe { self.word(offset, index).write_volatile(*word) };
         }
     }
 }

@@ -4,6 +4,8 @@
 //! `offset_of!`; they come first so that SP_EL2 can point at them while the
 //! context runs.
 
+use gear1_abi::regs::Regs;
+
 use crate::fault::Nesting;
 use crate::set_way::SetWay;
 use crate::timer::PhysicalTimer;
@@ -35,6 +37,14 @@ impl Frame {
     pub fn set_reg(&mut self, number: u8, value: u64) {
         if let Some(reg) = self.x.get_mut(usize::from(number)) {
             *reg = value;
+        }
+    }
+
+    /// Sets X0 to X7.
+    #[inline]
+    pub fn set_result(&mut self, regs: Regs) {
+        for (x, value) in self.x.iter_mut().zip(regs) {
+            *x = value;
         }
     }
 }

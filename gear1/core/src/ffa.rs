@@ -4,19 +4,20 @@
 //! [`crate::ownership`]'s; how descriptors look is [`descriptor`]'s. Every register and every byte
 //! of a TX buffer is an allegation of the caller's: each is copied once, and judged.
 //!
-//! Limits: one receiver a transaction; [`MAX_PAGES`](crate::ownership::MAX_PAGES) pages; buffers
+//! Limits: [`MAX_RECEIVERS`](descriptor::MAX_RECEIVERS) receivers and [`MAX_PAGES`](crate::ownership::MAX_PAGES) pages; buffers
 //! of one page. A call whose wiping and cleaning takes long is left with [`Outcome::Again`] after
 //! each piece: the caller executes the same instruction once more, so its interrupts are taken in
 //! between.
 
 pub mod descriptor;
+pub mod message;
 
 use gear1_abi::id::VmId;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::regs::Regs;
 
 use crate::addr::{Ipa, Pa};
-use crate::ownership::{Error, Kind, Ledger, Offer, Phase, Piece, Vms};
+use crate::ownership::{Error, Kind, Ledger, Offer, Phase, Piece, Vms, bit, each_vm};
 use descriptor::{Header, RANGE_SIZE, RESPONSE_HEADER};
 
 /// Function identifiers, SMC32 convention.
@@ -25,6 +26,8 @@ pub mod function {
     pub const ERROR: u32 = 0x8400_0060;
     /// A call was done.
     pub const SUCCESS: u32 = 0x8400_0061;
+    /// A blocked call was interrupted.
+    pub const INTERRUPT: u32 = 0x8400_0062;
     /// FFA_VERSION.
     pub const VERSION: u32 = 0x8400_0063;
     /// FFA_FEATURES.
@@ -39,6 +42,16 @@ pub mod function {
     pub const PARTITION_INFO_GET: u32 = 0x8400_0068;
     /// FFA_ID_GET.
     pub const ID_GET: u32 = 0x8400_0069;
+    /// FFA_MSG_WAIT.
+    pub const MSG_WAIT: u32 = 0x8400_006b;
+    /// FFA_YIELD.
+    pub const YIELD: u32 = 0x8400_006c;
+    /// FFA_RUN.
+    pub const RUN: u32 = 0x8400_006d;
+    /// FFA_MSG_SEND_DIRECT_REQ.
+    pub const DIRECT_REQ: u32 = 0x8400_006f;
+    /// FFA_MSG_SEND_DIRECT_RESP.
+    pub const DIRECT_RESP: u32 = 0x8400_0070;
     /// FFA_MEM_DONATE.
     pub const MEM_DONATE: u32 = 0x8400_0071;
     /// FFA_MEM_LEND.
@@ -81,10 +94,10 @@ impl Error {
 
 /// What the calls need of the machine.
 pub trait Platform: Vms {
-    /// Reads bytes of a guest's page, which it may be writing.
-    fn read_page(&mut self, page: Pa, offset: u64, bytes: &mut [u8]);
-    /// Writes bytes of a guest's page.
-    fn write_page(&mut self, page: Pa, offset: u64, bytes: &[u8]);
+    /// Reads words of a guest's page, which it may be writing. The offset is a multiple of 8.
+    fn read_page(&mut self, page: Pa, offset: u64, words: &mut [u64]);
+    /// Writes words of a guest's page likewise.
+    fn write_page(&mut self, page: Pa, offset: u64, words: &[u64]);
     /// Wipes or only cleans a piece, so that whoever gets it finds it in memory.
     fn clean(&mut self, piece: Piece);
     /// Tells whether a VM runs.
@@ -104,6 +117,20 @@ pub enum Outcome {
     Again,
 }
 
+/// Tells whether `id` is one of the direct messages' calls ([`message`]).
+#[must_use]
+pub const fn is_message(id: u32) -> bool {
+    is_known(id)
+        && matches!(
+            id & !function::SMC64,
+            function::MSG_WAIT
+                | function::YIELD
+                | function::RUN
+                | function::DIRECT_REQ
+                | function::DIRECT_RESP
+        )
+}
+
 /// Tells whether `id` is in the range of FF-A.
 #[must_use]
 pub fn is_ffa(id: u32) -> bool {
@@ -116,16 +143,12 @@ pub const fn endpoint(vm: VmId) -> u16 {
     (vm.reg() as u16).wrapping_add(1)
 }
 
-/// Returns the VM with this identifier, if `vm` may share memory with it.
-fn peer<P: Platform>(platform: &P, vm: VmId, endpoint: u16) -> Option<VmId> {
-    let index = endpoint.checked_sub(1)?;
-    let mask = 1_u16.checked_shl(index.into())?;
-    (platform.peers(vm) & mask != 0).then(|| VmId::from_reg(index.into()))?
-}
-
 const fn success(w2: u64, w3: u64) -> Regs {
     [function::SUCCESS as u64, 0, w2, w3, 0, 0, 0, 0]
 }
+
+/// What a call without results returns.
+pub const DONE: Regs = success(0, 0);
 
 const fn error(status: i32) -> Regs {
     let status = status as u32;
@@ -188,12 +211,18 @@ const fn goes_on(phase: Phase, id: u32) -> bool {
 const fn is_known(id: u32) -> bool {
     match id & !function::SMC64 {
         function::RXTX_MAP
+        | function::DIRECT_REQ
+        | function::DIRECT_RESP
         | function::MEM_DONATE
         | function::MEM_LEND
         | function::MEM_SHARE
         | function::MEM_RETRIEVE_REQ => true,
         function::ERROR
         | function::SUCCESS
+        | function::INTERRUPT
+        | function::MSG_WAIT
+        | function::YIELD
+        | function::RUN
         | function::VERSION
         | function::FEATURES
         | function::RX_RELEASE
@@ -232,11 +261,11 @@ impl<P: Platform> Call<'_, P> {
             function::RXTX_MAP => self.map(address(x1), address(x2), low(x3)),
             function::RXTX_UNMAP => {
                 self.ledger.unmap_buffers(self.platform, self.vm)?;
-                done(success(0, 0))
+                done(DONE)
             }
             function::RX_RELEASE => {
                 self.ledger.release_rx(self.vm)?;
-                done(success(0, 0))
+                done(DONE)
             }
             function::PARTITION_INFO_GET => self.partition_info(regs),
             function::MEM_SHARE => self.send(Kind::Share, regs, address(x3)),
@@ -258,7 +287,7 @@ impl<P: Platform> Call<'_, P> {
         }
         let (tx, rx) = (Ipa::new(tx), Ipa::new(rx));
         self.ledger.map_buffers(self.platform, self.vm, tx, rx)?;
-        done(success(0, 0))
+        done(DONE)
     }
 
     /// FFA_PARTITION_INFO_GET: the caller and its peers, which have no UUIDs.
@@ -267,7 +296,7 @@ impl<P: Platform> Call<'_, P> {
         if low(a | b | c | d) != 0 || low(flags) > 1 {
             return Err(Error::Invalid);
         }
-        let mask = self.platform.peers(self.vm) | 1_u16.wrapping_shl(self.vm.reg() as u32);
+        let mask = self.platform.peers(self.vm) | bit(self.vm);
         let count = u64::from(mask.count_ones());
         if low(flags) == 1 {
             return done(success(count, 0));
@@ -275,14 +304,10 @@ impl<P: Platform> Call<'_, P> {
         let rx = self.ledger.rx(self.vm)?;
         let mut offset = 0;
         // Bound: MAX_VMS.
-        for index in 0..u16::BITS {
-            if mask.wrapping_shr(index) & 1 != 0
-                && let Some(vm) = VmId::from_reg(index.into())
-            {
-                let bytes = descriptor::partition(endpoint(vm), self.platform.vcpu_count(vm));
-                self.platform.write_page(rx, offset, &bytes);
-                offset = offset.wrapping_add(descriptor::PARTITION_SIZE);
-            }
+        for vm in each_vm(mask) {
+            let words = descriptor::partition(endpoint(vm), self.platform.vcpu_count(vm));
+            self.platform.write_page(rx, offset, &words);
+            offset = offset.wrapping_add(descriptor::PARTITION_SIZE);
         }
         self.ledger.give_rx(self.vm);
         done(success(count, descriptor::PARTITION_SIZE))
@@ -307,11 +332,11 @@ impl<P: Platform> Call<'_, P> {
             return Err(Error::Invalid);
         }
         let tx = self.tx(size)?;
-        let mut read = |offset: u64, bytes: &mut [u8]| {
-            if offset.saturating_add(bytes.len() as u64) > size {
+        let mut read = |offset: u64, words: &mut [u64]| {
+            if offset.saturating_add(size_of_val(words) as u64) > size {
                 return Err(Error::Invalid);
             }
-            self.platform.read_page(tx, offset, bytes);
+            self.platform.read_page(tx, offset, words);
             Ok(())
         };
         Ok((Header::read(&mut read)?, tx, size))
@@ -328,7 +353,6 @@ impl<P: Platform> Call<'_, P> {
     /// Judges what the sender says.
     fn offer(&self, kind: Kind, header: &Header, total: u64) -> Result<Offer, Error> {
         let composite = header.composite.ok_or(Error::Invalid)?;
-        let (write, zero) = header.offered(kind)?;
         let size = u64::from(composite.ranges).saturating_mul(RANGE_SIZE);
         if header.sender != endpoint(self.vm)
             || header.handle != 0
@@ -336,15 +360,15 @@ impl<P: Platform> Call<'_, P> {
         {
             return Err(Error::Invalid);
         }
-        let receiver = peer(self.platform, self.vm, header.receiver).ok_or(Error::Denied)?;
+        let offered = header.offered(kind, self.platform.peers(self.vm))?;
         let small = |count: u32| u16::try_from(count).map_err(|_| Error::NoMemory);
         Ok(Offer {
             kind,
             sender: self.vm,
-            receiver,
+            receivers: offered.receivers,
+            writers: offered.writers,
+            zero: offered.zero,
             tag: header.tag,
-            write,
-            zero,
             ranges: small(composite.ranges)?,
             pages: small(composite.pages)?,
             // It was read from one page.
@@ -377,17 +401,13 @@ impl<P: Platform> Call<'_, P> {
             return Err(Error::Invalid);
         }
         let mut at = offset;
-        // Bound: a page's ranges, in pieces.
+        // Bound: a page's ranges.
         while at < size {
-            let mut piece = [0_u8; descriptor::PIECE];
-            let count = size.wrapping_sub(at).min(descriptor::PIECE as u64);
-            let part = piece.get_mut(..count as usize).ok_or(Error::Invalid)?;
-            self.platform.read_page(tx, at, part);
-            for range in part.chunks_exact(RANGE_SIZE as usize) {
-                let (ipa, pages) = descriptor::range(range)?;
-                self.ledger.push(self.platform, index, ipa, pages)?;
-            }
-            at = at.wrapping_add(count);
+            let mut range = [0_u64; RANGE_SIZE as usize / 8];
+            self.platform.read_page(tx, at, &mut range);
+            let (ipa, pages) = descriptor::range(range)?;
+            self.ledger.push(self.platform, index, ipa, pages)?;
+            at = at.wrapping_add(RANGE_SIZE);
         }
         Ok(())
     }
@@ -417,7 +437,7 @@ impl<P: Platform> Call<'_, P> {
         done(if is_sent {
             success(low(handle), handle >> 32)
         } else {
-            success(0, 0)
+            DONE
         })
     }
 
@@ -435,24 +455,23 @@ impl<P: Platform> Call<'_, P> {
         let index = self.ledger.find(header.handle).ok_or(Error::Invalid)?;
         let transaction = self.ledger.transaction(index);
         let offer = transaction.offer;
-        if header.receiver != endpoint(self.vm)
-            || offer.receiver != self.vm
-            || header.sender != endpoint(offer.sender)
+        if header.sender != endpoint(offer.sender)
             || header.tag != offer.tag
             || header.composite.is_some()
         {
             return Err(Error::Invalid);
         }
-        let request = header.requested(&offer)?;
-        if transaction.phase != Phase::Sent {
+        let request = header.requested(&offer, self.vm)?;
+        if !transaction.may_retrieve(self.vm) {
             return Err(Error::Denied);
         }
         // The answer tells only what the receiver may know, so it can be written first.
         let rx = self.ledger.rx(self.vm)?;
-        let first = descriptor::response(&offer, header.handle, request);
+        let first = descriptor::response(&offer, header.handle, self.vm, request);
         self.platform.write_page(rx, 0, &first);
         let size = self.write_ranges(index, rx, RESPONSE_HEADER, 0);
-        self.ledger.retrieve(self.platform, index, request)?;
+        self.ledger
+            .retrieve(self.platform, index, self.vm, request)?;
         self.ledger.give_rx(self.vm);
         let ranges = u64::from(offer.ranges).wrapping_mul(RANGE_SIZE);
         let total = ranges.wrapping_add(RESPONSE_HEADER);
@@ -472,8 +491,8 @@ impl<P: Platform> Call<'_, P> {
                 break;
             }
             let (ipa, pages) = self.ledger.range_for(self.platform, index, self.vm, place);
-            let bytes = descriptor::range_bytes(ipa, pages);
-            self.platform.write_page(rx, at, &bytes);
+            let words = [ipa.get(), pages.into()];
+            self.platform.write_page(rx, at, &words);
             at = at.wrapping_add(RANGE_SIZE);
         }
         at
@@ -486,7 +505,7 @@ impl<P: Platform> Call<'_, P> {
         let is_retrieved = matches!(transaction.phase, Phase::Retrieved | Phase::Given(_));
         let behind = offset.checked_sub(RESPONSE_HEADER).ok_or(Error::Invalid)?;
         let first = behind / RANGE_SIZE;
-        if transaction.offer.receiver != self.vm
+        if !transaction.is_held_by(self.vm)
             || !is_retrieved
             || !behind.is_multiple_of(RANGE_SIZE)
             || first >= transaction.filled.into()
@@ -500,17 +519,26 @@ impl<P: Platform> Call<'_, P> {
     }
 
     fn relinquish(&mut self) -> Answer {
-        let tx = self.tx(descriptor::RELINQUISH_SIZE as u64)?;
-        let mut bytes = [0_u8; descriptor::RELINQUISH_SIZE];
-        self.platform.read_page(tx, 0, &mut bytes);
-        let said = descriptor::relinquished(&bytes)?;
+        let tx = self.tx(descriptor::RELINQUISH_SIZE)?;
+        let mut words = [0; 3];
+        self.platform.read_page(tx, 0, &mut words);
+        let said = descriptor::relinquished(words)?;
         let index = self.ledger.find(said.handle).ok_or(Error::Invalid)?;
         let offer = self.ledger.transaction(index).offer;
-        if said.endpoint != endpoint(self.vm) || offer.receiver != self.vm {
+        if said.endpoint != endpoint(self.vm) || !offer.is_for(self.vm) {
             return Err(Error::Invalid);
         }
-        self.ledger.relinquish(self.platform, index, said.zero)?;
+        self.ledger
+            .relinquish(self.platform, index, self.vm, said.zero)?;
         self.proceed(index)
+    }
+
+    /// Returns those of the VMs, bit per VM, that run.
+    fn running(&self, vms: u16) -> u16 {
+        // Bound: MAX_VMS.
+        each_vm(vms)
+            .filter(|vm| self.platform.is_running(*vm))
+            .fold(0, |all, vm| all | bit(vm))
     }
 
     fn reclaim(&mut self, handle: u64, flags: u64) -> Answer {
@@ -519,9 +547,9 @@ impl<P: Platform> Call<'_, P> {
         if offer.sender != self.vm || flags > 1 {
             return Err(Error::Invalid);
         }
-        let runs = self.platform.is_running(offer.receiver);
+        let running = self.running(offer.receivers);
         self.ledger
-            .reclaim(self.platform, index, flags == 1, runs)?;
+            .reclaim(self.platform, index, flags == 1, running)?;
         self.proceed(index)
     }
 }
@@ -541,7 +569,7 @@ const fn version(asked: u64) -> Regs {
 /// There is none of the features that are no functions.
 const fn features(id: u32) -> Regs {
     if is_known(id) {
-        success(0, 0)
+        DONE
     } else {
         error(NOT_SUPPORTED)
     }

@@ -9,7 +9,7 @@
 //! | what happens | sender's page | receiver's page |
 //! |---|---|---|
 //! | share, lend, donate | Owned → SharedOwned, Lent, Donated | |
-//! | retrieve what is shared or lent | | none → SharedBorrowed |
+//! | retrieve what is shared or lent | | none → SharedBorrowed, in each receiver |
 //! | relinquish | | SharedBorrowed → none |
 //! | reclaim | SharedOwned, Lent, Donated → Owned | |
 //! | retrieve what is donated | (stays Donated) | none → Received |
@@ -120,8 +120,19 @@ pub struct Ledger {
     rx_taken: u16,
 }
 
-const fn bit(vm: VmId) -> u16 {
+/// Returns a VM's bit in a set of them.
+#[must_use]
+pub const fn bit(vm: VmId) -> u16 {
     1_u16.wrapping_shl(vm.index() as u32)
+}
+
+/// Returns the VMs of a set. Bound: [`MAX_VMS`].
+pub fn each_vm(mut set: u16) -> impl Iterator<Item = VmId> {
+    core::iter::from_fn(move || {
+        let vm = VmId::from_reg(set.trailing_zeros().into())?;
+        set &= set.wrapping_sub(1);
+        Some(vm)
+    })
 }
 
 impl Ledger {
@@ -179,7 +190,7 @@ impl Ledger {
         self.transactions.iter().position(|transaction| {
             let by = match transaction.phase {
                 Phase::Sending(_) | Phase::Reclaiming(_) => transaction.offer.sender,
-                Phase::Relinquishing(_) => transaction.offer.receiver,
+                Phase::Relinquishing(_) => transaction.last,
                 Phase::Free
                 | Phase::Filling
                 | Phase::Sent
@@ -243,7 +254,7 @@ impl Ledger {
         };
         let returning = own.is_none();
         let mixed = transaction.filled != 0 && transaction.returning != returning;
-        let homes = vms.regions(offer.receiver);
+        let homes = vms.regions(offer.receiver());
         let comes_home =
             offer.kind == Kind::Donate && region_of(homes, pa, size, |region| region.pa).is_some();
         if mixed || (returning && !comes_home) {
@@ -288,32 +299,29 @@ impl Ledger {
         result
     }
 
-    /// Maps what was sent in the receiver. What comes home ends its transaction.
+    /// Maps what was sent in `vm`. What comes home ends its transaction.
     pub fn retrieve<V: Vms>(
         &mut self,
         vms: &mut V,
         index: usize,
+        vm: VmId,
         request: Request,
     ) -> Result<(), Error> {
-        let transaction = Transaction {
-            request,
-            ..self.transaction(index)
-        };
+        let mut transaction = self.transaction(index);
         let offer = transaction.offer;
-        if transaction.phase != Phase::Sent {
+        if !transaction.may_retrieve(vm) {
             return Err(Error::Denied);
         }
         if transaction.returning {
             return self.come_home(vms, index, &transaction);
         }
-        change(vms, offer.receiver, &transaction, &transaction.retrieving())?;
-        *self.slot(index) = Transaction {
-            phase: match offer.kind {
-                Kind::Share | Kind::Lend => Phase::Retrieved,
-                Kind::Donate => Phase::Given(offer.pages),
-            },
-            ..transaction
+        transaction.hold(vm, request);
+        change(vms, vm, &transaction, &transaction.retrieving(vm))?;
+        transaction.phase = match offer.kind {
+            Kind::Share | Kind::Lend => Phase::Retrieved,
+            Kind::Donate => Phase::Given(offer.pages),
         };
+        *self.slot(index) = transaction;
         Ok(())
     }
 
@@ -325,7 +333,7 @@ impl Ledger {
         transaction: &Transaction,
     ) -> Result<(), Error> {
         let offer = transaction.offer;
-        let home = offer.receiver;
+        let home = offer.receiver();
         // The sender's pages were Received, so their home's are Donated: none is refused.
         each_page(vms, transaction, |vms, pa, _| {
             let tag = donated_by(vms, home, pa).ok_or(Error::Denied)?;
@@ -348,48 +356,66 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes what the receiver borrowed out of its stage 2.
+    /// Takes what `vm` borrowed out of its stage 2. It is wiped or cleaned when the last receiver
+    /// has given it back.
     pub fn relinquish<V: Vms>(
         &mut self,
         vms: &mut V,
         index: usize,
+        vm: VmId,
         zero: bool,
     ) -> Result<(), Error> {
         let transaction = self.transaction(index);
-        if transaction.phase != Phase::Retrieved {
+        if transaction.phase != Phase::Retrieved || !transaction.is_held_by(vm) {
             return Err(Error::Denied);
         }
-        if zero && (transaction.offer.kind == Kind::Share || !transaction.request.write) {
+        if zero && (transaction.offer.kind == Kind::Share || transaction.writing & bit(vm) == 0) {
             return Err(Error::Invalid);
         }
-        unmap(vms, &transaction)?;
-        let slot = self.slot(index);
-        slot.request.zero_after |= zero;
-        slot.phase = Phase::Relinquishing(0);
+        self.unmap(vms, index, vm)?;
+        self.slot(index).zero_after |= zero;
         Ok(())
     }
 
-    /// Gives the sender back what nobody has retrieved, or what a receiver has that does not run.
-    /// It is wiped first, if `zero`.
+    /// Takes what `vm` borrowed, and its pages are in, out of its stage 2.
+    fn unmap<V: Vms>(&mut self, vms: &mut V, index: usize, vm: VmId) -> Result<(), Error> {
+        let transaction = self.transaction(index);
+        let gone = transaction.retrieving(vm).reversed();
+        change(vms, vm, &transaction, &gone)?;
+        let slot = self.slot(index);
+        slot.holders &= !bit(vm);
+        if slot.holders == 0 {
+            (slot.phase, slot.last) = (Phase::Relinquishing(0), vm);
+        }
+        Ok(())
+    }
+
+    /// The same for all that have it.
+    fn unmap_all<V: Vms>(&mut self, vms: &mut V, index: usize) -> Result<(), Error> {
+        // Bound: MAX_VMS.
+        each_vm(self.transaction(index).holders).try_for_each(|vm| self.unmap(vms, index, vm))
+    }
+
+    /// Gives the sender back what nobody has retrieved, or what only receivers have that are not
+    /// among those `running`, bit per VM. It is wiped first, if `zero`.
     pub fn reclaim<V: Vms>(
         &mut self,
         vms: &mut V,
         index: usize,
         zero: bool,
-        receiver_runs: bool,
+        running: u16,
     ) -> Result<(), Error> {
         let transaction = self.transaction(index);
         if zero && transaction.offer.kind == Kind::Share {
             return Err(Error::Invalid);
         }
-        let zero_after = match transaction.phase {
-            Phase::Sent if zero => true,
+        match transaction.phase {
+            Phase::Sent if zero => {}
             Phase::Sent => return self.give_back(vms, index),
-            Phase::Retrieved if !receiver_runs => {
-                unmap(vms, &transaction)?;
-                transaction.request.zero_after || zero
+            Phase::Retrieved if transaction.holders & running == 0 => {
+                self.unmap_all(vms, index)?;
             }
-            Phase::Relinquishing(_) if !receiver_runs => transaction.request.zero_after || zero,
+            Phase::Relinquishing(_) if bit(transaction.last) & running == 0 => {}
             Phase::Free
             | Phase::Filling
             | Phase::Sending(_)
@@ -398,9 +424,10 @@ impl Ledger {
             | Phase::Reclaiming(_)
             | Phase::Given(_)
             | Phase::Returning(_) => return Err(Error::Denied),
-        };
+        }
         let slot = self.slot(index);
-        slot.request.zero_after = zero_after;
+        // What was asked of it before is void if nobody has retrieved it since.
+        slot.zero_after = zero || (slot.zero_after && transaction.phase != Phase::Sent);
         slot.phase = Phase::Reclaiming(0);
         Ok(())
     }
@@ -419,12 +446,6 @@ impl Ledger {
         let (pa, count) = range(vms, &self.transaction(index), place);
         (ipa_of(vms, vm, pa), count)
     }
-}
-
-/// Takes what was borrowed out of the receiver's stage 2.
-fn unmap<V: Vms>(vms: &mut V, transaction: &Transaction) -> Result<(), Error> {
-    let gone = transaction.retrieving().reversed();
-    change(vms, transaction.offer.receiver, transaction, &gone)
 }
 
 #[cfg(test)]

@@ -43,6 +43,10 @@ impl Attention {
     pub const REPLY: Self = Self(8);
     /// Beside `RESET`: it wakes from power-down, its timers ran on.
     pub const WARM: Self = Self(16);
+    /// It is blocked in a call that a message ends, or an interrupt.
+    pub const AWAITS: Self = Self(32);
+    /// It got a message.
+    pub const MESSAGE: Self = Self(64);
 
     /// Tells whether nothing is asked for.
     pub const fn is_none(self) -> bool {

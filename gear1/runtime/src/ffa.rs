@@ -1,28 +1,34 @@
-//! FF-A calls, and memory that changes hands: the machine behind `gear1_core::ffa`.
+//! FF-A calls, memory that changes hands, and messages: the machine behind `gear1_core::ffa`.
 //!
-//! Owns the one lock over all memory that VMs share, which covers the transactions and the stage-2
+//! Owns two locks. [`MESSAGES`] is taken after a VM's lock, and its longest hold is a look at all
+//! vCPUs. The other is the one lock over all memory that VMs share, which covers the transactions and the stage-2
 //! tables of those VMs. It is taken before a VM's lock, and by nobody who holds one. Its longest
 //! hold is one call: each page of one transaction (at most 512) looked at a few times, and one
 //! window wiped or cleaned. VMs that may not share memory never wait for it.
 
 use gear1_abi::boot::{BootInfo, BootRegion, SHARING_TABLES};
-use gear1_abi::call::VmState;
-use gear1_abi::id::{CpuIndex, MAX_VMS, VmId};
+use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::event::Event;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::{CpuIndex, MAX_VMS, VcpuId, VmId};
 use gear1_abi::layout::PAGE_SIZE;
+use gear1_abi::regs::Regs;
 use gear1_arch::entry::Resume;
 use gear1_arch::pool::Pool;
 use gear1_arch::sync::TicketLock;
 use gear1_arch::window::{self, GuestPage};
 use gear1_arch::{barrier, tlb};
 use gear1_core::addr::{Ipa, Pa};
+use gear1_core::ffa::message::{Messages, Next};
 use gear1_core::ffa::{self, Outcome, Platform};
 use gear1_core::ownership::{Ledger, Piece, Release, Vms};
 use gear1_core::stage2::{Geometry, Stage2};
 use gear1_core::syndrome::{DataAbort, FaultKind};
 use gear1_core::table::{ENTRIES, LiveTables, TableMemory};
+use gear1_core::vcpu::Attention;
 
-use crate::machine::{self, Cpu, Machine};
-use crate::{lifecycle, vcpu};
+use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::{guest_call, lifecycle, signal, vcpu, vgic};
 
 /// All memory that changes hands.
 struct Shared {
@@ -48,6 +54,8 @@ static SHARED: TicketLock<Shared> = TicketLock::new(Shared {
         taken: [0; MAX_VMS],
     },
 });
+
+static MESSAGES: TicketLock<Messages> = TicketLock::new(Messages::new());
 
 /// Says who may share memory. Called once, by the boot CPU.
 pub(crate) fn init(boot: &BootInfo) {
@@ -171,15 +179,15 @@ fn stage2(machine: &Machine, vm: VmId) -> Stage2 {
 }
 
 impl Platform for Host<'_> {
-    fn read_page(&mut self, page: Pa, offset: u64, bytes: &mut [u8]) {
+    fn read_page(&mut self, page: Pa, offset: u64, words: &mut [u64]) {
         if let Some(page) = GuestPage::map(self.cpu, self.machine.boot, page.get()) {
-            page.read(offset, bytes);
+            page.read(offset, words);
         }
     }
 
-    fn write_page(&mut self, page: Pa, offset: u64, bytes: &[u8]) {
+    fn write_page(&mut self, page: Pa, offset: u64, words: &[u64]) {
         if let Some(page) = GuestPage::map(self.cpu, self.machine.boot, page.get()) {
-            page.write(offset, bytes);
+            page.write(offset, words);
         }
     }
 
@@ -207,11 +215,23 @@ impl Platform for Host<'_> {
 
 /// Answers a call of the FF-A range, if the VM may share memory with anybody.
 #[inline(never)]
-pub(crate) fn call(cpu: &mut Cpu, machine: &Machine, vm: VmId) -> Option<Resume> {
-    if machine::boot_vm(machine, vm).peers == 0 {
+pub(crate) fn call(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    loaded: &Loaded,
+    reason: ExitReason,
+) -> Option<Resume> {
+    let vm = loaded.vm;
+    let peers = machine::boot_vm(machine, vm).peers;
+    if peers == 0 {
         return None;
     }
     let [a, b, c, d, e, f, g, h, ..] = cpu.frame().x;
+    let regs = [a, b, c, d, e, f, g, h];
+    if ffa::is_message(a as u32) {
+        let next = message(machine, loaded, peers, &regs);
+        return Some(go_on(cpu, machine, loaded, reason, next));
+    }
     let mut shared = SHARED.lock();
     let Shared { ledger, free } = &mut *shared;
     let mut host = Host {
@@ -220,19 +240,85 @@ pub(crate) fn call(cpu: &mut Cpu, machine: &Machine, vm: VmId) -> Option<Resume>
         current: Some(vm),
         free,
     };
-    let outcome = ffa::call(ledger, &mut host, vm, &[a, b, c, d, e, f, g, h]);
+    let outcome = ffa::call(ledger, &mut host, vm, &regs);
     // What was mapped is seen by the walks that follow.
     barrier::dsb_ishst();
     drop(shared);
     match outcome {
-        Outcome::Return(regs) => {
-            for (x, value) in cpu.frame().x.iter_mut().zip(regs) {
-                *x = value;
-            }
-        }
+        Outcome::Return(regs) => cpu.frame().set_result(regs),
         Outcome::Again => vcpu::repeat_instruction(),
     }
     Some(Resume::Same)
+}
+
+/// Makes a call about messages. Under the lock of the VM, whose end forgets what came before.
+fn message(machine: &Machine, loaded: &Loaded, peers: u16, regs: &Regs) -> Next {
+    let vm = machine::vm(loaded.vm).lock();
+    if vm.state == VmState::Running {
+        let mut messages = MESSAGES.lock();
+        messages.call(&machine.vcpus, peers, loaded.id, regs)
+    } else {
+        // It does not return from this.
+        Next::Yield
+    }
+}
+
+fn go_on(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    loaded: &Loaded,
+    reason: ExitReason,
+    next: Next,
+) -> Resume {
+    match next {
+        Next::Return(regs) => {
+            cpu.frame().set_result(regs);
+            Resume::Same
+        }
+        Next::Yield => {
+            cpu.frame().set_result(ffa::DONE);
+            vcpu::leave(cpu, VcpuState::Ready, reason, Event::Wfe(loaded.id))
+        }
+        Next::Block(told) => {
+            loaded.shared.raise(Attention::AWAITS);
+            if let Some(id) = told {
+                signal::attention(cpu, machine, id, Attention::MESSAGE);
+            }
+            if guest_call::is_due(cpu, machine, loaded, Attention::AWAITS) {
+                vgic::flush_gic(cpu, machine, loaded);
+                vcpu::after_interrupt(cpu, machine, reason)
+            } else {
+                vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
+            }
+        }
+    }
+}
+
+/// Gives the loaded vCPU, which is entered next, what ends the call that it is blocked in.
+#[inline(never)]
+pub(crate) fn resume(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded) {
+    // First, so that a message that comes now is heard of again.
+    loaded.shared.take(Attention::MESSAGE);
+    if loaded.shared.take(Attention::AWAITS) {
+        let regs = MESSAGES.lock().resume(&machine.vcpus, loaded.id);
+        if let Some(context) = cpu.context() {
+            context.frame.set_result(regs);
+        }
+    }
+}
+
+/// Ends the messages of vCPUs, bit per vCPU, that are off from now on. Their VM's lock is held.
+#[inline(never)]
+pub(crate) fn end_messages(cpu: &Cpu, machine: &Machine, vm: VmId, gone: u32) {
+    if machine::boot_vm(machine, vm).peers == 0 {
+        return;
+    }
+    let mut told = MESSAGES.lock().end(gone);
+    // Bound: MAX_VCPUS.
+    while let Some(id) = VcpuId::from_reg(told.trailing_zeros().into()) {
+        told &= told.wrapping_sub(1);
+        signal::attention(cpu, machine, id, Attention::MESSAGE);
+    }
 }
 
 /// Undoes one step of what a VM that does not run has shared. Tells whether nothing is left.

@@ -58,7 +58,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
         Call::Constant(value) => value,
         Call::Other if is_ffa(x0 as u32) => {
             loaded.shared.count(reason);
-            match ffa::call(cpu, machine, loaded.vm) {
+            match ffa::call(cpu, machine, &loaded, reason) {
                 Some(resume) => return resume,
                 None => NOT_SUPPORTED,
             }
@@ -76,7 +76,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
         Call::AffinityInfo { target } => affinity_info(machine, &loaded, target),
         Call::NodeState { target, level } => node_state(machine, &loaded, target, level),
         Call::StolenTime { address } => stolen_time(machine, &loaded, address),
-        Call::Off => return cpu_off(cpu, reason),
+        Call::Off => return cpu_off(cpu, machine, reason),
         Call::Standby => {
             cpu.frame().set_reg(0, ret::SUCCESS);
             return realtime::suspend(cpu).unwrap_or_else(|| block(cpu, machine, reason));
@@ -200,7 +200,7 @@ fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) 
 }
 
 #[inline(never)]
-fn cpu_off(cpu: &mut Cpu, reason: ExitReason) -> Resume {
+fn cpu_off(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
@@ -208,6 +208,7 @@ fn cpu_off(cpu: &mut Cpu, reason: ExitReason) -> Resume {
     // Under the VM's lock, so that a CPU_ON for it comes wholly before or after.
     let vm = machine::vm(loaded.vm).lock();
     loaded.shared.set_state(VcpuState::Off);
+    ffa::end_messages(cpu, machine, loaded.vm, 1_u32.wrapping_shl(id.reg() as u32));
     drop(vm);
     vcpu::leave_as_is(cpu, reason, Event::Off(id))
 }
@@ -325,8 +326,8 @@ fn power_down(
 
 /// Tells whether something is due for the running vCPU: an interrupt, or attention to more than
 /// `expected`. If not, it is in `Wfi` now: under the VM's lock, so that a waker sees either what
-/// it left or `Wfi` (G1-VCPU-001).
-fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
+/// it left or `Wfi` (G1-VCPU-001). Messages come without that lock, so they are looked for once more.
+pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
     let shared = loaded.shared;
     let mut due = true;
     vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
@@ -335,6 +336,9 @@ fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) ->
             || gic.deliverable(index, Gic::guest_priority_mask());
         if !due {
             shared.set_state(VcpuState::Wfi);
+            // If it is not in Wfi any more, it was woken.
+            due = shared.attention().has(Attention::MESSAGE)
+                && shared.transition(VcpuState::Wfi, VcpuState::Running);
         }
         kicks
     });

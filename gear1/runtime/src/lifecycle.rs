@@ -94,6 +94,10 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
             stop_running(cpu, machine, id, vcpu_id);
         }
     }
+    let boot = machine::boot_vm(machine, id);
+    let gone = 1_u32.wrapping_shl(boot.vcpu_count.into()).wrapping_sub(1);
+    let gone = gone.wrapping_shl(boot.first_vcpu.into());
+    ffa::end_messages(cpu, machine, id, gone);
     realtime::freeze(cpu, machine, id);
 }
 

@@ -23,7 +23,7 @@ use gear1_core::vgic::IntId;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
 use crate::vgic::{change_gic, flush_gic};
-use crate::{event, realtime, reply, timer};
+use crate::{event, ffa, realtime, reply, timer};
 
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
@@ -227,6 +227,9 @@ pub(crate) fn prepare_entry(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     }
     if let Some((word, value)) = shared.take_reply() {
         reply::apply(cpu, word, value);
+    }
+    if wanted.has(Attention::AWAITS.and(Attention::MESSAGE)) {
+        ffa::resume(cpu, machine, &loaded);
     }
     if wanted.has(Attention::IRQ) {
         flush_gic(cpu, machine, &loaded);

@@ -2,7 +2,9 @@
 
 use core::arch::asm;
 
+use crate::exception::catch;
 use crate::mmio::{read64, write64};
+use crate::{cpu, gic, psci, timer};
 
 /// Function identifiers.
 pub mod function {
@@ -10,6 +12,8 @@ pub mod function {
     pub const ERROR: u64 = 0x8400_0060;
     /// FFA_SUCCESS.
     pub const SUCCESS: u64 = 0x8400_0061;
+    /// FFA_INTERRUPT.
+    pub const INTERRUPT: u64 = 0x8400_0062;
     /// FFA_VERSION.
     pub const VERSION: u64 = 0x8400_0063;
     /// FFA_FEATURES.
@@ -24,10 +28,16 @@ pub mod function {
     pub const PARTITION_INFO_GET: u64 = 0x8400_0068;
     /// FFA_ID_GET.
     pub const ID_GET: u64 = 0x8400_0069;
+    /// FFA_MSG_WAIT.
+    pub const MSG_WAIT: u64 = 0x8400_006B;
+    /// FFA_YIELD.
+    pub const YIELD: u64 = 0x8400_006C;
     /// FFA_RUN.
     pub const RUN: u64 = 0x8400_006D;
     /// FFA_MSG_SEND_DIRECT_REQ.
     pub const DIRECT_REQ: u64 = 0x8400_006F;
+    /// FFA_MSG_SEND_DIRECT_RESP.
+    pub const DIRECT_RESP: u64 = 0x8400_0070;
     /// FFA_MEM_DONATE, SMC64.
     pub const DONATE: u64 = 0xC400_0071;
     /// FFA_MEM_LEND, SMC64.
@@ -60,6 +70,8 @@ pub mod status {
     pub const BUSY: i32 = -4;
     /// The caller may not.
     pub const DENIED: i32 = -6;
+    /// Who was asked has ended.
+    pub const ABORTED: i32 = -8;
 }
 
 /// Bytes of a descriptor before its ranges.
@@ -118,7 +130,111 @@ pub fn status_of(answer: &Regs) -> i32 {
     }
 }
 
-/// A memory transaction descriptor with one endpoint, in the words that a test may want wrong.
+/// What a direct message's X3 says to [`serve`]. X3 and X4 of the response say what came of it.
+pub mod task {
+    /// Nothing: X4 and on come back one larger.
+    pub const ECHO: u64 = 0;
+    /// Serves no more.
+    pub const LEAVE: u64 = 1;
+    /// Waits until the word at X4 is not 0.
+    pub const AWAIT: u64 = 2;
+    /// Asks the asker; what is its status?
+    pub const ASK_BACK: u64 = 3;
+    /// PSCI SYSTEM_RESET.
+    pub const RESET: u64 = 4;
+    /// PSCI CPU_OFF.
+    pub const OFF: u64 = 5;
+    /// Retrieves the transaction X4 with the tag of [`Descriptor::new`](super::Descriptor::new), and
+    /// the flags X5.
+    pub const RETRIEVE: u64 = 6;
+    /// Relinquishes it, with the flags X5.
+    pub const RELINQUISH: u64 = 7;
+    /// Reads the word at X4, into X5.
+    pub const READ: u64 = 8;
+    /// Writes X5 to the word at X4.
+    pub const WRITE: u64 = 9;
+}
+
+/// Waits for direct messages as endpoint `own` and responds to them, until one says to stop. The
+/// buffers are at `tx` and the page behind.
+pub fn serve(own: u64, tx: u64) {
+    let mut x = hvc([function::MSG_WAIT, 0, 0, 0, 0, 0, 0, 0]);
+    loop {
+        if x[0] & 0xffff_ffff_bfff_ffff != function::DIRECT_REQ {
+            // Interrupted.
+            x = hvc([function::MSG_WAIT, 0, 0, 0, 0, 0, 0, 0]);
+            continue;
+        }
+        let what = x[3];
+        let ends = own << 16 | x[1] >> 16;
+        let mut answer = x.map(|value| value.wrapping_add(1));
+        (answer[1], answer[2]) = (ends, 0);
+        answer[3] = carry_out(own, tx, x, &mut answer);
+        x = hvc(answer);
+        if what == task::LEAVE {
+            timer::disarm();
+            gic::end(gic::acknowledge());
+            return;
+        }
+    }
+}
+
+fn carry_out(own: u64, tx: u64, x: Regs, answer: &mut Regs) -> u64 {
+    let [_, ends, _, what, a, b, ..] = x;
+    let asker = ends >> 16;
+    match what {
+        task::LEAVE => {
+            // Who responds waits again: an interrupt ends that.
+            gic::enable(timer::INTID);
+            timer::arm(timer::now() + timer::from_us(1_000));
+            0
+        }
+        task::AWAIT => {
+            cpu::wait_until(|| read64(a) != 0);
+            0
+        }
+        task::ASK_BACK => {
+            let request = [function::DIRECT_REQ, own << 16 | asker, 0, 0, 0, 0, 0, 0];
+            status_of(&hvc(request)) as u64
+        }
+        task::RESET => psci::system_reset(),
+        task::OFF => {
+            psci::cpu_off();
+            0
+        }
+        task::RETRIEVE => {
+            Descriptor {
+                handle: a,
+                flags: b,
+                composite: 0,
+                ..Descriptor::new(asker, own)
+            }
+            .write(tx);
+            let x = hvc([function::RETRIEVE_REQ, 64, 64, 0, 0, 0, 0, 0]);
+            hvc([function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0]);
+            status_of(&x) as u64
+        }
+        task::RELINQUISH => {
+            write_relinquish(tx, a, b, own);
+            status_of(&hvc([function::RELINQUISH, 0, 0, 0, 0, 0, 0, 0])) as u64
+        }
+        task::READ => {
+            let caught = catch(|| answer[5] = read64(a));
+            caught.map_or(0, |caught| caught.esr)
+        }
+        task::WRITE => catch(|| write64(a, b)).map_or(0, |caught| caught.esr),
+        _ => 0,
+    }
+}
+
+/// Writes FFA_MEM_RELINQUISH's descriptor to `buffer`.
+pub fn write_relinquish(buffer: u64, handle: u64, flags: u64, endpoint: u64) {
+    write64(buffer, handle);
+    write64(buffer + 8, flags | 1 << 32);
+    write64(buffer + 16, endpoint);
+}
+
+/// A memory transaction descriptor with one endpoint, or two, in the words that a test may want wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {
     /// Who sends.
@@ -141,6 +257,8 @@ pub struct Descriptor {
     pub receiver: u64,
     /// Its permissions.
     pub permissions: u64,
+    /// Another receiver and its permissions.
+    pub second: Option<(u64, u64)>,
     /// Where the ranges' description is, or 0.
     pub composite: u64,
     /// Pages that it says.
@@ -163,6 +281,7 @@ impl Descriptor {
             access_offset: 48,
             receiver,
             permissions: 0,
+            second: None,
             composite: 64,
             pages: 0,
             ranges: 0,
@@ -183,8 +302,14 @@ impl Descriptor {
             self.receiver | self.permissions << 16 | self.composite << 32,
         );
         word(56, 0);
-        word(64, self.pages | self.ranges << 32);
-        word(72, 0);
+        let mut at = 64;
+        if let Some((receiver, permissions)) = self.second {
+            word(64, receiver | permissions << 16 | self.composite << 32);
+            word(72, 0);
+            at = 80;
+        }
+        word(at, self.pages | self.ranges << 32);
+        word(at + 8, 0);
     }
 }
 

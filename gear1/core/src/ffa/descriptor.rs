@@ -1,44 +1,48 @@
 //! The bytes of FF-A's descriptors (Arm DEN0077A 1.1: memory transactions, partition information).
 //!
 //! Owns: offsets, flags, and which values are legal by themselves. What is read was copied from
-//! the caller's buffer before, so it does not change while it is judged. All numbers are
-//! little-endian.
+//! the caller's buffer before, so it does not change while it is judged. Descriptors are words of 64
+//! bits, little-endian as the CPU is; their parts are fields of those, the first the lowest.
+
+use gear1_abi::id::VmId;
 
 use crate::addr::Ipa;
-use crate::ffa::endpoint;
-use crate::ownership::{Error, Kind, Offer, Request};
+use crate::ffa::{endpoint, low};
+use crate::ownership::{Error, Kind, Offer, Request, bit};
 
 /// Bytes of a range.
 pub const RANGE_SIZE: u64 = 16;
-/// Bytes that ranges are copied in.
-pub const PIECE: usize = 256;
+/// Most receivers of a transaction.
+pub const MAX_RECEIVERS: usize = 4;
 /// Bytes of an answer before its ranges.
 pub const RESPONSE_HEADER: u64 = 80;
 /// Bytes of FFA_MEM_RELINQUISH's descriptor for one endpoint.
-pub const RELINQUISH_SIZE: usize = 18;
+pub const RELINQUISH_SIZE: u64 = 18;
 /// Bytes of a partition's description.
 pub const PARTITION_SIZE: u64 = 24;
 
 /// Bytes of a transaction descriptor without what it points to.
-const TRANSACTION_SIZE: u32 = 48;
+const TRANSACTION_SIZE: u64 = 48;
 /// Bytes of an endpoint's memory access descriptor.
-const ACCESS_SIZE: u32 = 16;
+const ACCESS_SIZE: u64 = 16;
 /// Bytes of a composite memory region descriptor before its ranges.
-const COMPOSITE_SIZE: u32 = 16;
+const COMPOSITE_SIZE: u64 = 16;
 
 /// Memory region attributes: Normal, write-back, inner shareable.
 const WRITE_BACK: u16 = 0b10 << 4 | 0b11 << 2 | 0b11;
 const FLAG_ZERO: u32 = 1 << 0;
 const FLAG_ZERO_AFTER: u32 = 1 << 2;
 const FLAG_TYPE_SHIFT: u32 = 3;
+/// The receiver names only itself.
+const FLAG_ALONE: u32 = 1 << 10;
 const READ_ONLY: u8 = 0b01;
 const READ_WRITE: u8 = 0b10;
 const NEVER_EXECUTE: u8 = 0b01 << 2;
 const EXECUTE: u8 = 0b10 << 2;
 const DATA_MASK: u8 = 0b11;
 const CODE_MASK: u8 = 0b11 << 2;
-/// A partition that runs in AArch64 and takes no messages.
-const PARTITION_PROPERTIES: u32 = 1 << 8;
+/// A partition that runs in AArch64, and sends and receives direct requests.
+const PARTITION_PROPERTIES: u64 = 1 << 8 | 0b11;
 
 /// Where the ranges are, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +55,14 @@ pub struct Composite {
     pub start: u64,
 }
 
-/// A transaction descriptor with its one endpoint, without its ranges.
+/// What is said of one endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Access {
+    endpoint: u16,
+    permissions: u8,
+}
+
+/// A transaction descriptor with its endpoints, without its ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Who has sent, or sends, the memory.
@@ -60,44 +71,27 @@ pub struct Header {
     pub handle: u64,
     /// The sender's number.
     pub tag: u64,
-    /// Who gets the memory.
-    pub receiver: u16,
     /// The ranges, if they are said.
     pub composite: Option<Composite>,
     attributes: u16,
     flags: u32,
-    permissions: u8,
+    accesses: [Access; MAX_RECEIVERS],
+    count: usize,
 }
 
-fn bytes<const N: usize>(from: &[u8], at: usize) -> [u8; N] {
-    let mut found = [0; N];
-    let behind = from.get(at..).unwrap_or_default();
-    found
-        .iter_mut()
-        .zip(behind)
-        .for_each(|(to, byte)| *to = *byte);
-    found
+/// Who may retrieve, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offered {
+    /// Bit per VM.
+    pub receivers: u16,
+    /// Who of them may write.
+    pub writers: u16,
+    /// It is wiped before.
+    pub zero: bool,
 }
 
-fn u16_at(from: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(bytes(from, at))
-}
-
-fn u32_at(from: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes(from, at))
-}
-
-fn u64_at(from: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes(from, at))
-}
-
-fn put(to: &mut [u8], at: usize, value: &[u8]) {
-    let places = to.iter_mut().skip(at);
-    places.zip(value).for_each(|(to, byte)| *to = *byte);
-}
-
-fn is_zero(from: &[u8], at: usize, count: usize) -> bool {
-    from.iter().skip(at).take(count).all(|byte| *byte == 0)
+const fn high(word: u64) -> u64 {
+    word >> 32
 }
 
 const fn require(holds: bool) -> Result<(), Error> {
@@ -112,76 +106,129 @@ const fn type_of(kind: Kind) -> u32 {
     }
 }
 
+/// Returns the VM with this identifier, 1 to 16.
+fn vm(endpoint: u16) -> Option<VmId> {
+    VmId::from_reg(u64::from(endpoint).checked_sub(1)?)
+}
+
 impl Header {
-    /// Reads a descriptor with `read`, which copies bytes from an offset and refuses what is
-    /// outside of the descriptor.
-    pub fn read(read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), Error>) -> Result<Self, Error> {
-        let mut head = [0_u8; TRANSACTION_SIZE as usize];
+    /// Reads a descriptor with `read`, which copies words from an offset, a multiple of their size,
+    /// and refuses what is outside of the descriptor.
+    pub fn read(
+        read: &mut impl FnMut(u64, &mut [u64]) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let mut head = [0_u64; TRANSACTION_SIZE as usize / 8];
         read(0, &mut head)?;
-        let access_at = u32_at(&head, 32);
-        require(u32_at(&head, 24) == ACCESS_SIZE && u32_at(&head, 28) == 1)?;
-        require(access_at >= TRANSACTION_SIZE && access_at.is_multiple_of(ACCESS_SIZE))?;
-        let mut access = [0_u8; ACCESS_SIZE as usize];
-        read(access_at.into(), &mut access)?;
-        // No flag of an endpoint, byte 3, applies to the only one.
-        require(is_zero(&head, 36, 12) && is_zero(&access, 8, 8) && is_zero(&access, 3, 1))?;
-        let composite = match u32_at(&access, 4) {
-            0 => None,
-            at => {
-                require(at > access_at && at.is_multiple_of(ACCESS_SIZE))?;
-                Some(Composite::read(at, read)?)
-            }
-        };
-        let [permissions] = bytes(&access, 2);
+        let [first, handle, tag, sizes, first_access, reserved] = head;
+        let (count, mut at) = (high(sizes) as usize, first_access);
+        require(low(sizes) == ACCESS_SIZE && count != 0 && reserved | high(at) == 0)?;
+        require(at >= TRANSACTION_SIZE && at.is_multiple_of(ACCESS_SIZE))?;
+        if count > MAX_RECEIVERS {
+            return Err(Error::NoMemory);
+        }
+        let mut accesses = [Access::default(); MAX_RECEIVERS];
+        let mut composite = None;
+        for slot in accesses.iter_mut().take(count) {
+            let mut access = [0_u64; 2];
+            read(at, &mut access)?;
+            let [said, reserved] = access;
+            at = at.wrapping_add(ACCESS_SIZE);
+            // No flag of an endpoint, the byte below its composite, applies.
+            require(reserved | (said >> 24 & 0xff) == 0)?;
+            require(composite.is_none_or(|other| other == high(said)))?;
+            composite = Some(high(said));
+            *slot = Access {
+                endpoint: said as u16,
+                permissions: (said >> 16) as u8,
+            };
+        }
         Ok(Self {
-            sender: u16_at(&head, 0),
-            attributes: u16_at(&head, 2),
-            flags: u32_at(&head, 4),
-            handle: u64_at(&head, 8),
-            tag: u64_at(&head, 16),
-            receiver: u16_at(&access, 0),
-            permissions,
-            composite,
+            sender: first as u16,
+            attributes: (first >> 16) as u16,
+            flags: high(first) as u32,
+            handle,
+            tag,
+            accesses,
+            count,
+            composite: match composite {
+                None | Some(0) => None,
+                Some(offset) => Some(Composite::read(offset, at, read)?),
+            },
         })
     }
 
-    /// Judges flags, attributes and permissions of what is sent: whether the receiver may write,
-    /// and whether it is to be wiped.
-    pub fn offered(&self, kind: Kind) -> Result<(bool, bool), Error> {
-        let zero = self.flags == FLAG_ZERO;
-        // With one receiver, the attributes are not the sender's to say unless both use it.
-        let attributes = match kind {
-            Kind::Share => WRITE_BACK,
-            Kind::Lend | Kind::Donate => 0,
-        };
-        require(self.attributes == attributes)?;
-        let write = match (kind, self.permissions) {
-            (Kind::Share | Kind::Lend, READ_ONLY) => false,
-            (Kind::Share | Kind::Lend, READ_WRITE) | (Kind::Donate, 0) => true,
-            (Kind::Share | Kind::Lend | Kind::Donate, _) => return Err(Error::Invalid),
-        };
-        require(self.flags == 0 || (zero && kind != Kind::Share && write))?;
-        Ok((write, zero))
+    fn accesses(&self) -> impl Iterator<Item = &Access> {
+        self.accesses.iter().take(self.count)
     }
 
-    /// Judges flags, attributes and permissions of a retrieval of what was offered: what the
-    /// receiver gets.
-    pub fn requested(&self, offer: &Offer) -> Result<Request, Error> {
+    /// Judges flags, attributes and permissions of what is sent to VMs of which only `peers` may
+    /// receive.
+    pub fn offered(&self, kind: Kind, peers: u16) -> Result<Offered, Error> {
+        let zero = self.flags == FLAG_ZERO;
+        // With one receiver, the attributes are not the sender's to say unless both use it.
+        let shared = kind == Kind::Share || self.count > 1;
+        require(kind != Kind::Donate || self.count == 1)?;
+        require(self.attributes == if shared { WRITE_BACK } else { 0 })?;
+        let mut offered = Offered {
+            zero,
+            ..Offered::default()
+        };
+        for access in self.accesses() {
+            let bit = vm(access.endpoint).map_or(0, bit);
+            if bit & peers == 0 {
+                return Err(Error::Denied);
+            }
+            require(offered.receivers & bit == 0)?;
+            offered.receivers |= bit;
+            match (kind, access.permissions) {
+                (Kind::Share | Kind::Lend, READ_WRITE) | (Kind::Donate, 0) => {
+                    offered.writers |= bit;
+                }
+                (Kind::Share | Kind::Lend, READ_ONLY) => {}
+                (Kind::Share | Kind::Lend | Kind::Donate, _) => return Err(Error::Invalid),
+            }
+        }
+        let all_write = offered.writers == offered.receivers;
+        require(self.flags == 0 || (zero && kind != Kind::Share && all_write))?;
+        Ok(offered)
+    }
+
+    /// Judges what `receiver` says of itself and of the other receivers when it retrieves what was
+    /// offered: what it gets.
+    pub fn requested(&self, offer: &Offer, receiver: VmId) -> Result<Request, Error> {
+        let mut named = 0;
+        let mut permissions = 0;
+        for access in self.accesses() {
+            let bit = vm(access.endpoint).map_or(0, bit);
+            require(bit & offer.receivers & !named != 0)?;
+            named |= bit;
+            if access.endpoint == endpoint(receiver) {
+                permissions = access.permissions;
+            }
+        }
+        let all = if self.flags & FLAG_ALONE == 0 {
+            offer.receivers
+        } else {
+            bit(receiver)
+        };
+        require(named == all)?;
         let said = self.flags >> FLAG_TYPE_SHIFT & 0b11;
-        let known = FLAG_ZERO | FLAG_ZERO_AFTER | 0b11 << FLAG_TYPE_SHIFT;
+        let known = FLAG_ZERO | FLAG_ZERO_AFTER | FLAG_ALONE | 0b11 << FLAG_TYPE_SHIFT;
         require(self.flags & !known == 0 && (said == 0 || said == type_of(offer.kind)))?;
         require(self.attributes == 0 || self.attributes == WRITE_BACK)?;
-        require(self.permissions & !(DATA_MASK | CODE_MASK) == 0)?;
-        let write = match self.permissions & DATA_MASK {
-            0 => offer.write,
+        require(permissions & !(DATA_MASK | CODE_MASK) == 0)?;
+        let may_write = offer.writers & bit(receiver) != 0;
+        let write = match permissions & DATA_MASK {
+            0 => may_write,
             READ_ONLY => false,
-            READ_WRITE if offer.write => true,
+            READ_WRITE if may_write => true,
             READ_WRITE => return Err(Error::Denied),
             _ => return Err(Error::Invalid),
         };
-        let execute = match self.permissions & CODE_MASK {
+        let alone = offer.kind != Kind::Share && offer.receivers == bit(receiver);
+        let execute = match permissions & CODE_MASK {
             0 | NEVER_EXECUTE => false,
-            EXECUTE if offer.kind != Kind::Share => true,
+            EXECUTE if alone => true,
             EXECUTE => return Err(Error::Denied),
             _ => return Err(Error::Invalid),
         };
@@ -200,62 +247,62 @@ impl Header {
 }
 
 impl Composite {
+    /// Reads what is at `at`, which is behind `behind`.
     fn read(
-        at: u32,
-        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), Error>,
+        at: u64,
+        behind: u64,
+        read: &mut impl FnMut(u64, &mut [u64]) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let mut composite = [0_u8; COMPOSITE_SIZE as usize];
-        read(at.into(), &mut composite)?;
-        require(is_zero(&composite, 8, 8))?;
+        require(at >= behind && at.is_multiple_of(COMPOSITE_SIZE))?;
+        let mut composite = [0_u64; 2];
+        read(at, &mut composite)?;
+        let [counts, reserved] = composite;
+        require(reserved == 0)?;
         Ok(Self {
-            pages: u32_at(&composite, 0),
-            ranges: u32_at(&composite, 4),
-            start: u64::from(at).wrapping_add(COMPOSITE_SIZE.into()),
+            pages: counts as u32,
+            ranges: high(counts) as u32,
+            start: at.wrapping_add(COMPOSITE_SIZE),
         })
     }
 }
 
 /// Reads a range: where, and how many pages.
-pub fn range(from: &[u8]) -> Result<(Ipa, u32), Error> {
-    require(is_zero(from, 12, 4))?;
-    Ok((Ipa::new(u64_at(from, 0)), u32_at(from, 8)))
+pub fn range(from: [u64; 2]) -> Result<(Ipa, u32), Error> {
+    let [address, pages] = from;
+    require(high(pages) == 0)?;
+    Ok((Ipa::new(address), pages as u32))
 }
 
-/// Returns a range.
+/// Returns the beginning of the answer to a retrieval by `receiver`.
 #[must_use]
-pub fn range_bytes(ipa: Ipa, pages: u16) -> [u8; RANGE_SIZE as usize] {
-    let mut to = [0; RANGE_SIZE as usize];
-    put(&mut to, 0, &ipa.get().to_le_bytes());
-    put(&mut to, 8, &pages.to_le_bytes());
-    to
-}
-
-/// Returns the beginning of the answer to a retrieval.
-#[must_use]
-pub fn response(offer: &Offer, handle: u64, request: Request) -> [u8; RESPONSE_HEADER as usize] {
-    let mut to = [0; RESPONSE_HEADER as usize];
+pub fn response(
+    offer: &Offer,
+    handle: u64,
+    receiver: VmId,
+    request: Request,
+) -> [u64; RESPONSE_HEADER as usize / 8] {
     let zero = if offer.zero { FLAG_ZERO } else { 0 };
     let flags = type_of(offer.kind) << FLAG_TYPE_SHIFT | zero;
-    put(&mut to, 0, &endpoint(offer.sender).to_le_bytes());
-    put(&mut to, 2, &WRITE_BACK.to_le_bytes());
-    put(&mut to, 4, &flags.to_le_bytes());
-    put(&mut to, 8, &handle.to_le_bytes());
-    put(&mut to, 16, &offer.tag.to_le_bytes());
-    put(&mut to, 24, &ACCESS_SIZE.to_le_bytes());
-    put(&mut to, 28, &1_u32.to_le_bytes());
-    put(&mut to, 32, &TRANSACTION_SIZE.to_le_bytes());
     let data = if request.write { READ_WRITE } else { READ_ONLY };
     let code = if request.execute {
         EXECUTE
     } else {
         NEVER_EXECUTE
     };
-    put(&mut to, 48, &endpoint(offer.receiver).to_le_bytes());
-    put(&mut to, 50, &[data | code]);
-    put(&mut to, 52, &64_u32.to_le_bytes());
-    put(&mut to, 64, &u32::from(offer.pages).to_le_bytes());
-    put(&mut to, 68, &u32::from(offer.ranges).to_le_bytes());
-    to
+    let sender = u64::from(endpoint(offer.sender)) | u64::from(WRITE_BACK) << 16;
+    let permissions = u64::from(data | code) << 16;
+    [
+        sender | u64::from(flags) << 32,
+        handle,
+        offer.tag,
+        1 << 32 | ACCESS_SIZE,
+        TRANSACTION_SIZE,
+        0,
+        u64::from(endpoint(receiver)) | permissions | 64 << 32,
+        0,
+        u64::from(offer.ranges) << 32 | u64::from(offer.pages),
+        0,
+    ]
 }
 
 /// What FFA_MEM_RELINQUISH says.
@@ -270,22 +317,20 @@ pub struct Relinquished {
 }
 
 /// Reads FFA_MEM_RELINQUISH's descriptor.
-pub fn relinquished(from: &[u8; RELINQUISH_SIZE]) -> Result<Relinquished, Error> {
-    let flags = u32_at(from, 8);
-    require(flags & !FLAG_ZERO == 0 && u32_at(from, 12) == 1)?;
+pub fn relinquished(from: [u64; 3]) -> Result<Relinquished, Error> {
+    let [handle, flags_and_count, endpoints] = from;
+    let zero = u64::from(FLAG_ZERO);
+    require(flags_and_count & !zero == 1 << 32)?;
     Ok(Relinquished {
-        handle: u64_at(from, 0),
-        endpoint: u16_at(from, 16),
-        zero: flags == FLAG_ZERO,
+        handle,
+        endpoint: endpoints as u16,
+        zero: flags_and_count & zero != 0,
     })
 }
 
 /// Returns the description of a partition.
 #[must_use]
-pub fn partition(endpoint: u16, vcpus: u16) -> [u8; PARTITION_SIZE as usize] {
-    let mut to = [0; PARTITION_SIZE as usize];
-    put(&mut to, 0, &endpoint.to_le_bytes());
-    put(&mut to, 2, &vcpus.to_le_bytes());
-    put(&mut to, 4, &PARTITION_PROPERTIES.to_le_bytes());
-    to
+pub fn partition(endpoint: u16, vcpus: u16) -> [u64; PARTITION_SIZE as usize / 8] {
+    let first = u64::from(endpoint) | u64::from(vcpus) << 16;
+    [first | PARTITION_PROPERTIES << 32, 0, 0]
 }

@@ -11,9 +11,7 @@ impl Ledger {
         let transaction = self.transaction(index);
         let (done, zero) = match transaction.phase {
             Phase::Sending(done) => (done, transaction.offer.zero),
-            Phase::Relinquishing(done) | Phase::Reclaiming(done) => {
-                (done, transaction.request.zero_after)
-            }
+            Phase::Relinquishing(done) | Phase::Reclaiming(done) => (done, transaction.zero_after),
             Phase::Returning(done) => (done, true),
             Phase::Free | Phase::Filling | Phase::Sent | Phase::Retrieved | Phase::Given(_) => {
                 return None;

@@ -3,7 +3,7 @@
 use gear1_abi::id::VmId;
 
 use super::pages::{donated_by, each_page, edit, edit_page, tidy};
-use super::{Ledger, MAX_TRANSACTIONS, Offer, Phase, Release, Transaction, Vms, unmap};
+use super::{Ledger, MAX_TRANSACTIONS, Phase, Release, Transaction, Vms};
 use crate::stage2::PageState;
 use crate::table::LiveTables as _;
 
@@ -27,7 +27,7 @@ impl Ledger {
     fn release_pending<V: Vms>(&mut self, vms: &mut V, vm: VmId, index: usize) -> Option<Release> {
         let transaction = self.transaction(index);
         let sender = transaction.offer.sender == vm;
-        let receiver = transaction.offer.receiver == vm;
+        let receiver = transaction.offer.is_for(vm);
         match transaction.phase {
             Phase::Filling if sender => self.free(vms, index),
             Phase::Sending(_) | Phase::Sent | Phase::Reclaiming(_)
@@ -36,15 +36,14 @@ impl Ledger {
                 self.give_back(vms, index).ok()?;
             }
             Phase::Retrieved if sender => {
-                unmap(vms, &transaction).ok()?;
+                self.unmap_all(vms, index).ok()?;
                 self.give_back(vms, index).ok()?;
             }
             Phase::Relinquishing(_) if sender => self.give_back(vms, index).ok()?,
-            Phase::Retrieved if receiver => {
-                unmap(vms, &transaction).ok()?;
-                self.slot(index).phase = Phase::Relinquishing(0);
+            Phase::Retrieved if transaction.is_held_by(vm) => {
+                self.unmap(vms, index, vm).ok()?;
             }
-            Phase::Relinquishing(_) if receiver => return Some(Release::Wipe(index)),
+            Phase::Relinquishing(_) if transaction.last == vm => return Some(Release::Wipe(index)),
             Phase::Free
             | Phase::Filling
             | Phase::Sending(_)
@@ -61,7 +60,7 @@ impl Ledger {
     /// Takes back what was donated.
     fn release_given<V: Vms>(&mut self, vms: &mut V, vm: VmId, index: usize) -> Option<Release> {
         let transaction = self.transaction(index);
-        if transaction.offer.sender != vm && transaction.offer.receiver != vm {
+        if transaction.offer.sender != vm && !transaction.offer.is_for(vm) {
             return None;
         }
         match transaction.phase {
@@ -82,9 +81,7 @@ impl Ledger {
 
     /// Takes what is left of a donation from its receiver.
     fn take_away<V: Vms>(&mut self, vms: &mut V, index: usize, transaction: &Transaction) {
-        let Offer {
-            sender, receiver, ..
-        } = transaction.offer;
+        let (sender, receiver) = (transaction.offer.sender, transaction.offer.receiver());
         let gone = edit(Some(PageState::Received), None, 0);
         let _all = each_page(vms, transaction, |vms, pa, _| {
             if donated_by(vms, sender, pa) == Some(index) {

@@ -6,11 +6,13 @@ use gear1_abi::id::VmId;
 use proptest::prelude::{ProptestConfig, Strategy, any, prop, proptest};
 
 use super::testing::{FakeVms, start, vm};
-use super::{Error, Kind, Ledger, Offer, Phase, Release, Request, Vms as _};
+use super::{Error, Kind, Ledger, Offer, Phase, Release, Request, Vms as _, bit};
 use crate::addr::{Ipa, Pa};
 use crate::stage2::PageState;
 
 const KINDS: [Kind; 3] = [Kind::Share, Kind::Lend, Kind::Donate];
+/// All VMs run.
+const ALL: u16 = 0b111;
 const RW: Request = Request {
     write: true,
     execute: false,
@@ -21,8 +23,8 @@ fn offer(kind: Kind, sender: usize, receiver: usize, pages: u16) -> Offer {
     Offer {
         kind,
         sender: vm(sender),
-        receiver: vm(receiver),
-        write: true,
+        receivers: bit(vm(receiver)),
+        writers: bit(vm(receiver)),
         ranges: 1,
         pages,
         ..Offer::default()
@@ -102,15 +104,21 @@ impl Setup {
         }
         setup.finish(index);
         if let Phase::Reclaiming(_) = phase {
-            let wiped = setup.ledger.reclaim(&mut setup.vms, index, true, true);
+            let wiped = setup.ledger.reclaim(&mut setup.vms, index, true, ALL);
             return wiped.ok().map(|()| (setup, index));
         }
         if phase != Phase::Sent {
-            setup.ledger.retrieve(&mut setup.vms, index, RW).unwrap();
+            setup
+                .ledger
+                .retrieve(&mut setup.vms, index, vm(1), RW)
+                .unwrap();
         }
         match phase {
             Phase::Relinquishing(_) => {
-                setup.ledger.relinquish(&mut setup.vms, index, false).ok()?;
+                setup
+                    .ledger
+                    .relinquish(&mut setup.vms, index, vm(1), false)
+                    .ok()?;
             }
             Phase::Returning(_) => {
                 setup.ledger.release(&mut setup.vms, vm(1));
@@ -177,22 +185,22 @@ const CALLS: [Call; 9] = [
     ),
     (
         "retrieve",
-        |setup, index| setup.ledger.retrieve(&mut setup.vms, index, RW),
+        |setup, index| setup.ledger.retrieve(&mut setup.vms, index, vm(1), RW),
         |_, phase| phase == Phase::Sent,
     ),
     (
         "relinquish",
-        |setup, index| setup.ledger.relinquish(&mut setup.vms, index, false),
+        |setup, index| setup.ledger.relinquish(&mut setup.vms, index, vm(1), false),
         |_, phase| phase == Phase::Retrieved,
     ),
     (
         "reclaim",
-        |setup, index| setup.ledger.reclaim(&mut setup.vms, index, false, true),
+        |setup, index| setup.ledger.reclaim(&mut setup.vms, index, false, ALL),
         |_, phase| phase == Phase::Sent,
     ),
     (
         "reclaim from who does not run",
-        |setup, index| setup.ledger.reclaim(&mut setup.vms, index, false, false),
+        |setup, index| setup.ledger.reclaim(&mut setup.vms, index, false, 0),
         |_, phase| {
             matches!(
                 phase,
@@ -259,7 +267,11 @@ fn without_tables_nothing_changes() {
             Ok(index) => {
                 setup.finish(index);
                 let sent = setup.vms.snapshot();
-                if setup.ledger.retrieve(&mut setup.vms, index, RW).is_err() {
+                if setup
+                    .ledger
+                    .retrieve(&mut setup.vms, index, vm(1), RW)
+                    .is_err()
+                {
                     assert!(setup.vms.snapshot() == sent, "{budget}");
                     refused += 1;
                 }
@@ -279,11 +291,14 @@ fn who_loses_a_page_loses_its_translation() {
     // Once for the block that was split, once for the pages.
     assert_eq!(setup.vms.invalidated, 2);
     setup.finish(index);
-    setup.ledger.retrieve(&mut setup.vms, index, RW).unwrap();
+    setup
+        .ledger
+        .retrieve(&mut setup.vms, index, vm(1), RW)
+        .unwrap();
     assert_eq!(setup.vms.invalidated, 2);
     setup
         .ledger
-        .relinquish(&mut setup.vms, index, false)
+        .relinquish(&mut setup.vms, index, vm(1), false)
         .unwrap();
     // The pages, and the table that was theirs alone.
     assert_eq!(setup.vms.invalidated, 4);
@@ -312,8 +327,8 @@ fn each_vm_has_its_part() {
 enum Step {
     Send(Kind, usize, usize, u64, u16),
     Finish(usize),
-    Retrieve(usize),
-    Relinquish(usize),
+    Retrieve(usize, usize),
+    Relinquish(usize, usize),
     Reclaim(usize),
     Buffers(usize, u64),
     Unmap(usize),
@@ -337,8 +352,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     });
     let step = (0..7_u8, any::<usize>(), 0..3_usize).prop_map(|(what, index, vm)| match what {
         0 => Step::Finish(index % 32),
-        1 => Step::Retrieve(index % 32),
-        2 => Step::Relinquish(index % 32),
+        1 => Step::Retrieve(index % 32, vm),
+        2 => Step::Relinquish(index % 32, vm),
         3 => Step::Reclaim(index % 32),
         4 => Step::Buffers(vm, start(vm) + (index as u64 % 4) * 4096),
         5 => Step::Unmap(vm),
@@ -370,9 +385,9 @@ impl Setup {
                 self.finish(index);
                 Ok(())
             }
-            Step::Retrieve(index) => ledger.retrieve(vms, used(index), RW),
-            Step::Relinquish(index) => ledger.relinquish(vms, used(index), false),
-            Step::Reclaim(index) => ledger.reclaim(vms, used(index), false, true),
+            Step::Retrieve(index, who) => ledger.retrieve(vms, used(index), vm(who), RW),
+            Step::Relinquish(index, who) => ledger.relinquish(vms, used(index), vm(who), false),
+            Step::Reclaim(index) => ledger.reclaim(vms, used(index), false, ALL),
             Step::Buffers(index, at) => {
                 ledger.map_buffers(vms, vm(index), Ipa::new(at), Ipa::new(at + 4096))
             }

@@ -2,6 +2,7 @@
 
 use gear1_abi::id::VmId;
 
+use super::bit;
 use super::pages::edit;
 use crate::addr::Pa;
 use crate::stage2::{Attributes, Edit, PageState};
@@ -25,12 +26,12 @@ pub struct Offer {
     pub kind: Kind,
     /// Who sends.
     pub sender: VmId,
-    /// Who may retrieve.
-    pub receiver: VmId,
+    /// Who may retrieve: bit per VM; one, if it is donated.
+    pub receivers: u16,
+    /// Who of them may write (always, when it is donated).
+    pub writers: u16,
     /// The sender's own number for it.
     pub tag: u64,
-    /// The receiver may write (always, when it is donated).
-    pub write: bool,
     /// It is wiped before it is retrieved.
     pub zero: bool,
     /// How many ranges it has.
@@ -41,7 +42,20 @@ pub struct Offer {
     pub header: u16,
 }
 
-/// What the receiver says.
+impl Offer {
+    /// Tells whether `vm` may retrieve it.
+    #[must_use]
+    pub const fn is_for(&self, vm: VmId) -> bool {
+        self.receivers & bit(vm) != 0
+    }
+
+    /// Returns the receiver of what is donated.
+    pub(super) fn receiver(&self) -> VmId {
+        VmId::from_reg(self.receivers.trailing_zeros().into()).unwrap_or(VmId::FIRST)
+    }
+}
+
+/// What a receiver says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Wants to write.
@@ -64,9 +78,9 @@ pub enum Phase {
     Sending(u16),
     /// To be retrieved or reclaimed.
     Sent,
-    /// Mapped in the receiver.
+    /// Mapped in some of the receivers.
     Retrieved,
-    /// The receiver has it no more; being wiped or cleaned.
+    /// No receiver has it any more; being wiped or cleaned.
     Relinquishing(u16),
     /// Being wiped or cleaned for the sender.
     Reclaiming(u16),
@@ -87,8 +101,16 @@ pub struct Transaction {
     pub filled: u16,
     /// Pages known so far.
     pub(super) counted: u16,
-    /// What the receiver has said.
-    pub(super) request: Request,
+    /// Who has it: bit per VM.
+    pub(super) holders: u16,
+    /// Who of them writes.
+    pub(super) writing: u16,
+    /// It is executed; by one receiver only.
+    pub(super) execute: bool,
+    /// It is to be wiped when the last receiver has given it back.
+    pub(super) zero_after: bool,
+    /// Who was the last to give it back.
+    pub(super) last: VmId,
     /// Makes its handle differ from those before it.
     pub(super) serial: u32,
     /// It goes back to its home.
@@ -102,19 +124,19 @@ impl Transaction {
         offer: Offer {
             kind: Kind::Share,
             sender: VmId::FIRST,
-            receiver: VmId::FIRST,
+            receivers: 0,
+            writers: 0,
             tag: 0,
-            write: false,
             zero: false,
             ranges: 0,
             pages: 0,
             header: 0,
         },
-        request: Request {
-            write: false,
-            execute: false,
-            zero_after: false,
-        },
+        holders: 0,
+        writing: 0,
+        execute: false,
+        zero_after: false,
+        last: VmId::FIRST,
         serial: 0,
         returning: false,
         filled: 0,
@@ -133,16 +155,40 @@ impl Transaction {
         edit(Some(from), Some(to), index)
     }
 
-    /// Returns what retrieving does to the receiver's pages, unless they come home.
-    pub(super) const fn retrieving(&self) -> Edit {
+    /// Tells whether `vm` may retrieve it now.
+    #[must_use]
+    pub fn may_retrieve(&self, vm: VmId) -> bool {
+        let sent = matches!(self.phase, Phase::Sent | Phase::Retrieved);
+        sent && self.offer.is_for(vm) && !self.is_held_by(vm)
+    }
+
+    /// Tells whether `vm` has retrieved it.
+    #[must_use]
+    pub const fn is_held_by(&self, vm: VmId) -> bool {
+        self.holders & bit(vm) != 0
+    }
+
+    /// Notes that `vm` has it, and what it says.
+    pub(super) const fn hold(&mut self, vm: VmId, request: Request) {
+        if self.holders == 0 {
+            self.zero_after = false;
+        }
+        self.holders |= bit(vm);
+        self.writing = self.writing & !bit(vm) | if request.write { bit(vm) } else { 0 };
+        self.execute = request.execute;
+        self.zero_after |= request.zero_after;
+    }
+
+    /// Returns what retrieving does to the pages of `vm`, unless they come home.
+    pub(super) const fn retrieving(&self, vm: VmId) -> Edit {
         let to = match self.offer.kind {
             Kind::Share | Kind::Lend => PageState::SharedBorrowed,
             Kind::Donate => PageState::Received,
         };
         Edit {
             rights: Attributes {
-                write: self.request.write,
-                execute: self.request.execute,
+                write: self.writing & bit(vm) != 0,
+                execute: self.execute,
                 ..Attributes::DATA
             },
             ..edit(None, Some(to), 0)

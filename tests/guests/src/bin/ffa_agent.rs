@@ -44,6 +44,7 @@ fn main(machine: &Machine) {
                 fetch(x[0]);
                 [0, 0]
             }),
+            6 => ffa::serve(2, tx),
             _ => psci::system_reset(),
         }
         cpu::dsb();

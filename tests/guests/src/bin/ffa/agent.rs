@@ -63,8 +63,9 @@ impl Test {
             ..Descriptor::new(OWN, AGENT)
         };
         change(&mut descriptor);
+        let size = if descriptor.second.is_some() { 80 } else { 64 };
         descriptor.write(self.control + PAGE);
-        let x = self.agent_calls([function::RETRIEVE_REQ, 64, 64, 0, 0, 0, 0, 0]);
+        let x = self.agent_calls([function::RETRIEVE_REQ, size, size, 0, 0, 0, 0, 0]);
         if x[0] == function::RETRIEVE_RESP {
             self.agent_calls([function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0]);
         }
@@ -73,9 +74,7 @@ impl Test {
 
     pub(crate) fn agent_relinquishes(&self, handle: u64, flags: u64) -> i32 {
         let at = self.control + PAGE;
-        write64(at, handle);
-        write64(at + 8, flags | 1 << 32);
-        write64(at + 16, AGENT);
+        ffa::write_relinquish(at, handle, flags, AGENT);
         ffa::status_of(&self.agent_calls([function::RELINQUISH, 0, 0, 0, 0, 0, 0, 0]))
     }
 

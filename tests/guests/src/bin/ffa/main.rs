@@ -8,6 +8,8 @@
 mod agent;
 mod exchange;
 mod limits;
+mod messages;
+mod receivers;
 mod refusals;
 mod restarts;
 
@@ -24,6 +26,8 @@ const PAGE: u64 = 4096;
 const OWN: u64 = 1;
 const AGENT: u64 = 2;
 const STRANGER: u64 = 3;
+/// The one that answers messages, on this VM's CPU.
+const ECHO: u64 = 4;
 /// In the VM's memory: the pages that the agent is commanded through, the buffers, what is shared.
 const CONTROL: u64 = 4 << 20;
 const TX: u64 = 6 << 20;
@@ -55,6 +59,8 @@ fn main(machine: &Machine) {
     test.retrieve_refusals();
     test.fragments();
     test.exhaustion();
+    test.receivers();
+    test.messages();
     test.agent_restarts();
     test.command(0, [0; 8]);
 }
@@ -104,11 +110,15 @@ impl Test {
         descriptor.ranges = ranges.len() as u64;
         descriptor.pages = ranges.iter().map(|(_, pages)| pages).sum();
         change(&mut descriptor);
-        descriptor.write(self.tx);
-        for (index, (address, pages)) in (0..).zip(ranges) {
-            ffa::write_range(self.tx + ffa::HEADER + 16 * index, *address, *pages);
+        let mut size = ffa::HEADER;
+        if descriptor.second.is_some() {
+            size += 16;
         }
-        let size = ffa::HEADER + 16 * ranges.len() as u64;
+        descriptor.write(self.tx);
+        for (address, pages) in ranges {
+            ffa::write_range(self.tx + size, *address, *pages);
+            size += 16;
+        }
         let x = self.call([id, size, size, 0, 0, 0, 0, 0]);
         match ffa::status_of(&x) {
             0 => Ok(handle_of(&x, 2)),
@@ -135,18 +145,19 @@ impl Test {
             version(0x2_0000) as i32,
             status::NOT_SUPPORTED,
         );
-        for id in [function::SHARE, function::FRAG_RX, function::RXTX_MAP] {
+        for id in [
+            function::SHARE,
+            function::FRAG_RX,
+            function::RXTX_MAP,
+            function::RUN,
+            function::DIRECT_REQ,
+        ] {
             self.status("features", 0, [function::FEATURES, id, 0, 0, 0, 0, 0, 0]);
         }
-        for id in [1, function::RUN, function::DIRECT_REQ, 0xC400_0077] {
+        for id in [1, 0x8400_006E, 0x8400_0081, 0xC400_006D, 0xC400_0077] {
             let x = [function::FEATURES, id, 0, 0, 0, 0, 0, 0];
             self.status("features-absent", status::NOT_SUPPORTED, x);
         }
-        self.status(
-            "run",
-            status::NOT_SUPPORTED,
-            [function::RUN, 0, 0, 0, 0, 0, 0, 0],
-        );
         let id = self.call([function::ID_GET, 0, 0, 0, 0, 0, 0, 0]);
         equal("id", (id[0], id[2]), (function::SUCCESS, OWN));
         let no_buffer = self.send(function::SHARE, &[(self.arena, 1)], |_| ());
@@ -170,9 +181,9 @@ impl Test {
         equal("share-a-buffer", sent, Err(status::DENIED));
         let info = [function::PARTITION_INFO_GET, 0, 0, 0, 0, 0, 0, 0];
         let x = self.call(info);
-        equal("partitions", (x[0], x[2], x[3]), (function::SUCCESS, 2, 24));
-        let ids = [read64(self.rx) & 0xffff, read64(self.rx + 24) & 0xffff];
-        equal("partition-ids", ids, [OWN, AGENT]);
+        equal("partitions", (x[0], x[2], x[3]), (function::SUCCESS, 3, 24));
+        let ids = [0, 24, 48].map(|at| read64(self.rx + at) & 0xffff);
+        equal("partition-ids", ids, [OWN, AGENT, ECHO]);
         self.status("partitions-rx-taken", status::BUSY, info);
         let release = [function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0];
         self.status("rx-release", 0, release);

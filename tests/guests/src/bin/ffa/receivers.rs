@@ -1,0 +1,176 @@
+//! Transactions with two receivers, of which each retrieves by itself.
+
+use test_guests::check;
+use test_guests::ffa::{self, Descriptor, function, status, task};
+use test_guests::report::equal;
+
+use crate::{AGENT, ECHO, NO, OURS, OWN, PAGE, STRANGER, Test, ro, rw};
+
+/// Flag of a retrieval: the receiver names only itself.
+const ALONE: u64 = 1 << 10;
+
+/// Makes the echo the second receiver.
+fn and_echo(descriptor: &mut Descriptor, permissions: u64) {
+    descriptor.access_count = 2;
+    descriptor.composite = 80;
+    descriptor.second = Some((ECHO, permissions));
+    descriptor.attributes = ffa::WRITE_BACK;
+}
+
+impl Test {
+    pub(crate) fn receivers(&self) {
+        self.shared_by_two();
+        self.lent_to_two();
+        self.receiver_refusals();
+    }
+
+    /// Checks what the echo can do with a page.
+    fn echo_rights(&self, name: &str, page: u64, expected: [Option<u64>; 2]) {
+        let [read, written] = expected;
+        let (aborted, value) = self.tell(task::READ, page, 0);
+        equal(name, (aborted == 0).then_some(value), read);
+        let (aborted, _) = self.tell(task::WRITE, page + 24, 1);
+        equal(name, aborted == 0, written.is_some());
+    }
+
+    fn both_refused(&self, handle: u64) {
+        equal("two-reclaim-early", self.reclaim(handle, 0), status::DENIED);
+    }
+
+    fn shared_by_two(&self) {
+        let page = self.arena + 60 * PAGE;
+        let value = page ^ OURS;
+        self.fill(page, 1);
+        let sent = self.send(function::SHARE, &[(page, 1)], |d| {
+            and_echo(d, ffa::READ_ONLY)
+        });
+        let handle = sent.unwrap_or_default();
+        check!("two-share", sent.is_ok(), "{sent:?}");
+        // Only itself, without saying that it is all it names.
+        equal(
+            "two-names-one",
+            self.agent_retrieves(handle, |_| ()),
+            status::INVALID,
+        );
+        equal("two-echo", self.tell(task::RETRIEVE, handle, ALONE).0, 0);
+        self.rights("two-one-has-it", page, rw(value), NO);
+        self.echo_rights("two-one-reads", page, ro(value));
+        self.both_refused(handle);
+        let retrieved = self.agent_retrieves(handle, |d| {
+            and_echo(d, 0);
+            d.composite = 0;
+        });
+        equal("two-agent", retrieved, 0);
+        self.rights("two-share-it", page, rw(value), rw(value));
+        self.echo_rights("two-still-reads", page, ro(value));
+        let again = self.tell(task::RETRIEVE, handle, ALONE).0 as i32;
+        equal("two-again", again, status::DENIED);
+        equal(
+            "two-agent-gives-back",
+            self.agent_relinquishes(handle, 0),
+            0,
+        );
+        self.rights("two-agent-gone", page, rw(value), NO);
+        self.echo_rights("two-echo-still", page, ro(value));
+        self.both_refused(handle);
+        let twice = self.agent_relinquishes(handle, 0);
+        equal("two-agent-gives-back-twice", twice, status::DENIED);
+        equal(
+            "two-agent-anew",
+            self.agent_retrieves(handle, |d| d.flags = ALONE),
+            0,
+        );
+        equal(
+            "two-echo-gives-back",
+            self.tell(task::RELINQUISH, handle, 0).0,
+            0,
+        );
+        self.echo_rights("two-echo-gone", page, NO);
+        self.rights("two-agent-has-it", page, rw(value), rw(value));
+        self.both_refused(handle);
+        equal("two-agent-last", self.agent_relinquishes(handle, 0), 0);
+        equal("two-reclaim", self.reclaim(handle, 0), 0);
+        self.rights("two-reclaimed", page, rw(value), NO);
+    }
+
+    /// Who wipes it when it gives it back has it wiped when the last has.
+    fn lent_to_two(&self) {
+        let page = self.arena + 62 * PAGE;
+        let value = page ^ OURS;
+        self.fill(page, 2);
+        let sent = self.send(function::LEND, &[(page, 2)], |d| {
+            and_echo(d, ffa::READ_WRITE)
+        });
+        let handle = sent.unwrap_or_default();
+        check!("two-lend", sent.is_ok(), "{sent:?}");
+        self.rights("two-lent", page, NO, NO);
+        let executes = self.agent_retrieves(handle, |d| {
+            d.flags = ALONE;
+            d.permissions = ffa::READ_WRITE | ffa::EXECUTE;
+        });
+        equal("two-execute", executes, status::DENIED);
+        equal(
+            "two-lend-agent",
+            self.agent_retrieves(handle, |d| d.flags = ALONE),
+            0,
+        );
+        equal(
+            "two-lend-echo",
+            self.tell(task::RETRIEVE, handle, ALONE).0,
+            0,
+        );
+        self.rights("two-lend-both", page, NO, rw(value));
+        self.echo_rights("two-lend-both", page, rw(value));
+        equal("two-lend-wiped", self.agent_relinquishes(handle, 1), 0);
+        self.rights("two-lend-agent-gone", page, NO, NO);
+        self.echo_rights("two-lend-not-yet", page, rw(value));
+        equal("two-lend-last", self.tell(task::RELINQUISH, handle, 0).0, 0);
+        self.echo_rights("two-lend-echo-gone", page, NO);
+        equal("two-lend-reclaim", self.reclaim(handle, 0), 0);
+        self.rights("two-lend-home", page, rw(0), NO);
+    }
+
+    fn receiver_refusals(&self) {
+        let page = self.arena + 64 * PAGE;
+        self.fill(page, 1);
+        type Case = (&'static str, u64, i32, fn(&mut Descriptor));
+        let cases: [Case; 7] = [
+            ("two-donate", function::DONATE, status::INVALID, |d| {
+                and_echo(d, 0)
+            }),
+            ("two-same", function::SHARE, status::INVALID, |d| {
+                and_echo(d, ffa::READ_ONLY);
+                d.second = Some((AGENT, ffa::READ_ONLY));
+            }),
+            ("two-stranger", function::SHARE, status::DENIED, |d| {
+                and_echo(d, ffa::READ_ONLY);
+                d.second = Some((STRANGER, ffa::READ_ONLY));
+            }),
+            ("two-self", function::LEND, status::DENIED, |d| {
+                and_echo(d, ffa::READ_ONLY);
+                d.second = Some((OWN, ffa::READ_ONLY));
+            }),
+            ("two-attributes", function::LEND, status::INVALID, |d| {
+                and_echo(d, ffa::READ_ONLY);
+                d.attributes = 0;
+            }),
+            (
+                "two-wiped-read-only",
+                function::LEND,
+                status::INVALID,
+                |d| {
+                    and_echo(d, ffa::READ_ONLY);
+                    d.flags = ffa::ZERO;
+                },
+            ),
+            ("five", function::SHARE, status::NO_MEMORY, |d| {
+                and_echo(d, ffa::READ_ONLY);
+                d.access_count = 5;
+            }),
+        ];
+        for (name, id, expected, change) in cases {
+            equal(name, self.send(id, &[(page, 1)], change), Err(expected));
+        }
+        self.rights("two-refused", page, rw(page ^ OURS), NO);
+    }
+}

@@ -1,0 +1,17 @@
+//! A VM that waits for direct messages and does what they say (see the `ffa` guest).
+#![no_std]
+#![no_main]
+
+use test_guests::ffa::{self, function};
+use test_guests::{Machine, guest};
+
+guest!(main);
+
+/// Where its buffers are, from the start of its memory.
+const TX: u64 = 8 << 20;
+
+fn main(machine: &Machine) {
+    let tx = machine.ram.start + TX;
+    ffa::hvc([function::RXTX_MAP, tx, tx + 4096, 1, 0, 0, 0, 0]);
+    ffa::serve(4, tx);
+}
