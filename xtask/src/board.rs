@@ -18,7 +18,7 @@ use crate::workspace;
 /// A board by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Name {
-    /// QEMU's virt with 4 CPUs, 2 GiB and a GICv3
+    /// QEMU's virt with 4 CPUs, 2 GiB, a GICv3 and two serial ports
     QemuVirt,
     /// Raspberry Pi 4 with 4 GiB
     Rpi4,
@@ -111,6 +111,7 @@ impl BoardTree {
 pub(crate) fn virt() -> Machine {
     Machine {
         cpus: 4,
+        second_serial: Some("/dev/null".into()),
         ..Machine::default()
     }
 }

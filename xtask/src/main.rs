@@ -27,6 +27,7 @@ mod initramfs;
 mod kernel_modules;
 mod kvm_host;
 mod manifest;
+mod new_manifest;
 mod payloads;
 mod placement;
 mod programs;
@@ -58,6 +59,8 @@ enum Command {
     },
     /// Judge manifests as Gear1 would on a board
     Check(check::Options),
+    /// Write a commented manifest to start from
+    NewManifest(new_manifest::Options),
     /// Build and start a manifest on QEMU
     Run(run::Options),
     /// Run the tests, one part after another
@@ -88,6 +91,7 @@ impl Command {
         match self {
             Command::Build { manifest } => build_images::command(manifest),
             Command::Check(options) => options.run(),
+            Command::NewManifest(options) => options.run(),
             Command::Run(options) => options.run(),
             Command::Test(options) => options.run(),
             Command::Bench(options) => options.run(),

@@ -37,7 +37,12 @@ pub(crate) struct Compiled {
     pub(crate) files: Vec<FileRef>,
     /// How many CPUs a machine must have for all that it names.
     pub(crate) cpu_count: usize,
+    /// Whether a VM owns the second UART of QEMU's `virt`, which is there on demand.
+    pub(crate) second_uart: bool,
 }
+
+/// The second UART of QEMU's `virt`.
+pub(crate) const SECOND_UART: &str = "/pl011@9040000";
 
 impl Compiled {
     /// Returns the VM that owns the machine's devices, if there is one, and its number.
@@ -220,6 +225,7 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
         blob,
         vms: vms.collect(),
         files,
+        second_uart: manifest.vms.iter().any(|vm| vm.devices.owns(SECOND_UART)),
         cpu_count: cpus.iter().last().map_or(1, |cpu| cpu.index() + 1),
     }
 }

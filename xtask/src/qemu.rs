@@ -115,6 +115,8 @@ impl Qemu {
         let output = command
             .args(machine.arguments())
             .args(["-machine", &format!("dumpdtb={file}"), "-display", "none"])
+            .args(["-monitor", "none"])
+            .args(["-serial", "null"].repeat(1 + usize::from(machine.second_serial.is_some())))
             .output()
             .context("QEMU cannot be started")?;
         let message = String::from_utf8_lossy(&output.stderr);

@@ -87,8 +87,15 @@ pub(crate) fn machine_for(images: &Images) -> Result<Machine> {
         cpus: default.cpus.max(u32::try_from(images.manifest.cpu_count)?),
         memory_mib: memory_for(images)?,
         disk,
+        second_serial: second_serial(images),
         ..default
     })
+}
+
+/// Returns the file that the second UART writes to, if a VM owns one.
+pub(crate) fn second_serial(images: &Images) -> Option<PathBuf> {
+    let file = images.archive.with_file_name("second-serial.log");
+    images.manifest.second_uart.then_some(file)
 }
 
 /// Returns a disk as it is before the first boot, and this run's own; those of runs that have ended
@@ -144,6 +151,9 @@ fn greet(machine: &Machine, images: &Images) {
             name, kind, vcpus, ..
         } = vm;
         eprintln!("  VM {index}  {name} ({kind:?}), {vcpus} vCPUs, {mib} MiB");
+    }
+    if let Some(file) = &machine.second_serial {
+        eprintln!("the second serial port writes to {}", file.display());
     }
     eprintln!("{}", keys(images));
     if machine.gdb {

@@ -6,6 +6,7 @@
 
 mod bench;
 mod errata;
+mod examples;
 mod fuzz;
 mod gdb;
 mod gear2_registers;
@@ -139,6 +140,7 @@ fn parts() -> Vec<Part> {
     let mut parts = host::parts();
     parts.extend(images::parts());
     parts.extend(invalid::parts());
+    parts.extend(examples::parts());
     parts.extend(fuzz::parts());
     parts.extend(refusals::parts());
     parts.extend(halt::parts());

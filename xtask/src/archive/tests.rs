@@ -62,6 +62,7 @@ fn build(test: &str, path: &str, artifact: &str) -> anyhow::Result<Vec<u8>> {
             ),
         ],
         cpu_count: 1,
+        second_uart: false,
     };
     let resolve = |name: &str| -> anyhow::Result<PathBuf> {
         if name != "guest:x" {
