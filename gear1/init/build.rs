@@ -1,4 +1,6 @@
 //! Passes the link script; tracks its changes and those of the runtime that init carries.
+//!
+//! Requirements: G1-RUN-001.
 fn main() {
     let script = format!("{}/gear1-init.ld", env!("CARGO_MANIFEST_DIR"));
     println!("cargo:rerun-if-changed={script}");

@@ -33,6 +33,7 @@ mod placement;
 mod programs;
 mod progress;
 mod qemu;
+mod requirements;
 mod run;
 mod smoke;
 mod symbolize;
@@ -69,6 +70,8 @@ enum Command {
     Bench(bench::Options),
     /// Check what Gear1's runtime image promises
     Audit,
+    /// Check that requirements, code and tests name each other, and write the matrix
+    Requirements,
     /// Turn the addresses of a halt dump into functions and lines
     Symbolize {
         /// The dump [default: standard input]
@@ -96,6 +99,7 @@ impl Command {
             Command::Test(options) => options.run(),
             Command::Bench(options) => options.run(),
             Command::Audit => audit::command(),
+            Command::Requirements => requirements::command(),
             Command::Symbolize { file } => symbolize::command(file),
         }
     }

@@ -2,6 +2,8 @@
 //! read-only at [`layout::el2::BOOT_INFO`](crate::layout::el2::BOOT_INFO).
 //!
 //! All addresses are physical (PA) unless a field says otherwise.
+//!
+//! Requirements: G1-BOOT-009.
 
 use crate::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 

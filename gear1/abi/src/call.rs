@@ -5,6 +5,8 @@
 //! All calls but [`NEXT`](number::NEXT) return a [`Status`] in X0.
 //!
 //! Times are physical counter ticks (CNTPCT_EL0).
+//!
+//! Requirements: G1-RUN-005.
 
 use crate::id::VcpuId;
 use crate::regs::{NO_VCPU, Regs};

@@ -2,6 +2,8 @@
 //!
 //! X0 holds the kind, X1 the vCPU (the one that ran, or the one it is about),
 //! X2 to X6 the kind's values, X7 the counter at the time of the event.
+//!
+//! Requirements: G1-RUN-005.
 
 use crate::id::VcpuId;
 use crate::regs::{NO_VCPU, Regs};

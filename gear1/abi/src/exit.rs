@@ -1,4 +1,6 @@
 //! Reasons for which a vCPU leaves its VM. Each is counted per vCPU.
+//!
+//! Requirements: G1-RUN-007.
 
 macro_rules! exit_reasons {
     ($($(#[$doc:meta])* $name:ident = $label:literal),+ $(,)?) => {

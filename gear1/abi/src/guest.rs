@@ -1,5 +1,7 @@
 //! Function identifiers a guest may call with HVC or SMC beside the standard
 //! ones (SMCCC, Arm DEN 0028: the vendor-specific hypervisor service range).
+//!
+//! Requirements: G1-RUN-007.
 
 /// Returned for unknown functions (SMCCC 1.x `NOT_SUPPORTED`).
 pub const NOT_SUPPORTED: u64 = u64::MAX;

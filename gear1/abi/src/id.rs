@@ -1,4 +1,6 @@
 //! Identifiers of CPUs, VMs and vCPUs, and how many of each there can be.
+//!
+//! Requirements: G1-VCPU-002.
 
 /// Most physical CPUs one machine may have.
 pub const MAX_CPUS: usize = 8;

@@ -4,6 +4,8 @@
 //! binary whose first bytes are this header. Segments follow one another on
 //! page boundaries: text (header included), read-only data, data, bss; bss is
 //! not in the file.
+//!
+//! Requirements: G1-BOOT-009.
 
 /// `magic` of the Gear1 runtime.
 pub const RUNTIME_MAGIC: u64 = u64::from_le_bytes(*b"GEAR1RT\0");

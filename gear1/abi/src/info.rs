@@ -1,4 +1,6 @@
 //! What Gear2 finds at [`layout::gear2::INFO`](crate::layout::gear2::INFO).
+//!
+//! Requirements: G1-RUN-005.
 
 use crate::id::{MAX_CPUS, MAX_VMS};
 

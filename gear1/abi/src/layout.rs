@@ -1,4 +1,6 @@
 //! Address-space layouts: Gear1's runtime in EL2 VA, Gear2 in IPA.
+//!
+//! Requirements: G1-MEM-003.
 
 /// Size of a page and of the translation granule, in bytes.
 pub const PAGE_SIZE: u64 = 4096;

@@ -5,6 +5,8 @@
 //! address-space layouts, the identifiers and their limits, and the function
 //! numbers a guest may use. Plain data and encodings only: no behaviour, no
 //! dependency, no `unsafe`.
+//!
+//! Requirements: G1-BOOT-009.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,7 @@
 //! Binary log records of Gear1's runtime: an identifier and integers. gearctl,
 //! Gear2 and xtask turn them into text; Gear1 never formats.
+//!
+//! Requirements: G1-RUN-008.
 
 /// Words of a record: counter; identifier and CPU; three values.
 pub const RECORD_WORDS: usize = 5;

@@ -1,4 +1,6 @@
 //! Registers that carry a call's or an event's values, X0 first.
+//!
+//! Requirements: G1-RUN-005.
 
 /// X0 to X7 at the boundary between Gear1 and Gear2.
 pub type Regs = [u64; 8];

@@ -1,4 +1,6 @@
 //! Barriers, and the hints a CPU waits with.
+//!
+//! Requirements: G1-MEM-014.
 
 use core::arch::asm;
 

@@ -1,4 +1,6 @@
 //! Data and instruction cache maintenance by address (Arm ARM D7.5.9).
+//!
+//! Requirements: G1-RUN-009, G1-MEM-015.
 
 use core::arch::asm;
 

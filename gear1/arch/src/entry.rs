@@ -10,6 +10,8 @@
 //! The image defines, with C linkage: `gear1_sync`, `gear1_irq`, `gear1_serror`
 //! (`extern "C" fn(&mut ThisCpu<T>, esr: u64) -> Resume`) and
 //! `gear1_halted(&HaltFrame, stack: u64) -> !`.
+//!
+//! Requirements: G1-RUN-002, G1-RUN-003.
 
 use core::arch::global_asm;
 use core::mem::offset_of;

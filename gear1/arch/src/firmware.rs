@@ -1,4 +1,6 @@
 //! Calls into firmware: PSCI by SMC, and spin-table release.
+//!
+//! Requirements: G1-PSCI-003.
 
 use core::arch::asm;
 

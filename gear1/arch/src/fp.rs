@@ -1,5 +1,7 @@
 //! FP and SIMD registers. Gear1 is built without them, so they hold the last
 //! FP user's values until somebody else needs them.
+//!
+//! Requirements: G1-RUN-004.
 
 use core::arch::asm;
 use core::mem::offset_of;

@@ -1,6 +1,8 @@
 //! The seam to the physical interrupt controller: what GICv2 and GICv3 both do
 //! for Gear1. A runtime image is built for one of them, so that every call is
 //! direct; init picks the image that fits the board.
+//!
+//! Requirements: G1-GIC-006.
 
 use gear1_abi::id::CpuIndex;
 use gear1_core::context::GicCpuState;

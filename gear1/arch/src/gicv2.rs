@@ -3,6 +3,8 @@
 //! Physical groups are left alone: on boards with security extensions bit 0 of the
 //! control registers means Group 1 here and IGROUPR is RAZ/WI, on QEMU there are
 //! none. A guest has both groups.
+//!
+//! Requirements: G1-GIC-006, G1-GIC-008.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 

@@ -1,5 +1,7 @@
 //! The physical GICv3 and its virtual CPU interface (Arm IHI 0069). All
 //! interrupts are Group 1.
+//!
+//! Requirements: G1-GIC-006, G1-GIC-008.
 
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::el2;

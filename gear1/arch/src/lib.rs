@@ -7,6 +7,8 @@
 //!
 //! Must not: decide. What happens after an exception is the image's, by way of
 //! the functions it defines for [`entry`].
+//!
+//! Requirements: G1-RUN-003.
 #![no_std]
 
 #[cfg(feature = "boot")]

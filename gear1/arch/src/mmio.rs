@@ -1,4 +1,6 @@
 //! Device registers: aligned, volatile accesses inside one mapped region.
+//!
+//! Requirements: G1-GIC-006.
 
 use core::ptr;
 

@@ -2,6 +2,8 @@
 //!
 //! Invariant: an access outside of the pool does nothing. What a descriptor says is not this
 //! file's business: none in the pool maps anything of EL2's.
+//!
+//! Requirements: G1-MEM-013.
 
 use core::ptr;
 

@@ -3,6 +3,8 @@
 //!
 //! Reading or writing one of these never touches memory by itself; where a
 //! write changes what memory accesses do, its caller says which barrier follows.
+//!
+//! Requirements: G1-RUN-003.
 
 use core::arch::asm;
 

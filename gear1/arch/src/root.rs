@@ -3,6 +3,8 @@
 //!
 //! Invariant: a frozen entry keeps all its bits but the valid one, and a mark that hardware ignores
 //! in an invalid descriptor.
+//!
+//! Requirements: G1-RT-005.
 
 use core::ptr;
 

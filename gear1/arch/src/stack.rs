@@ -1,4 +1,6 @@
 //! Reads a stack for the dump of a halt.
+//!
+//! Requirements: G1-RUN-002.
 
 use gear1_abi::id::MAX_CPUS;
 use gear1_abi::layout::el2::{STACK_SIZE, STACK_STRIDE, STACKS};

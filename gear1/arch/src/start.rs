@@ -3,6 +3,8 @@
 //! The image defines `gear1_main(index: u64) -> !`, which every
 //! CPU reaches on its own stack: the boot CPU from init, with index 0, the
 //! others from the boot page.
+//!
+//! Requirements: G1-BOOT-009.
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering};

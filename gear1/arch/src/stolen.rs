@@ -1,5 +1,7 @@
 //! The pages that tell each VM how much time its vCPUs lost (Arm DEN 0057). Only Gear1 writes
 //! them, the VM reads.
+//!
+//! Requirements: G1-TIM-007.
 
 use core::sync::atomic::Ordering;
 

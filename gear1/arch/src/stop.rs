@@ -1,4 +1,6 @@
 //! The request that all CPUs stop, for a halt.
+//!
+//! Requirements: G1-RUN-002.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,6 +1,8 @@
 //! Locks and cells for state that several CPUs reach.
 //!
 //! Lock order: that over shared memory, or an emulated PL061's; then a VM's; never two VMs'.
+//!
+//! Requirements: G1-VCPU-002.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

@@ -3,6 +3,8 @@
 //! TPIDR_EL2 points at the CPU's [`ThisCpu`]. The exception entry hands it to
 //! the image's handlers as `&mut`; since EL2 runs with everything masked, and an
 //! exception inside EL2 is fatal, no second reference can come into being.
+//!
+//! Requirements: G1-RUN-003.
 
 use core::cell::UnsafeCell;
 use core::mem::offset_of;

@@ -1,4 +1,6 @@
 //! TLB maintenance, scoped to what changed (Arm ARM D8.13).
+//!
+//! Requirements: G1-MEM-014.
 
 use core::arch::asm;
 

@@ -1,6 +1,8 @@
 //! A guest's own address translation, asked of the hardware. The only place
 //! with AT instructions (errata of A57 and A72 make them dangerous elsewhere:
 //! here the guest's stage 2 is installed and stays so).
+//!
+//! Requirements: G1-FLT-001.
 
 use core::arch::asm;
 

@@ -1,4 +1,6 @@
 //! The boot UART while Gear1 has it to itself: when the machine halts.
+//!
+//! Requirements: G1-RUN-002.
 
 use crate::mmio::Mmio;
 

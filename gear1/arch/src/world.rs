@@ -3,6 +3,8 @@
 //!
 //! Order on Cortex-A57 and A72 (errata 1319537, 1319367): an empty stage 2
 //! first, then HCR_EL2 and SCTLR_EL1, then the target's stage 2.
+//!
+//! Requirements: G1-RUN-003. G1-TIM-006.
 
 use gear1_abi::layout::gear2;
 use gear1_core::context::{El1State, Frame, SCTLR_EL1_RESET, VcpuContext};

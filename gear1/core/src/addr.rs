@@ -3,6 +3,8 @@
 //! Owns the arithmetic that is allowed on them. Invariants: every sum is checked and named, so an
 //! address never wraps; there is no `+`, and no way from one kind of address to another but
 //! through its number, which shows in the code.
+//!
+//! Requirements: G1-MEM-004.
 
 use gear1_abi::layout::PAGE_SIZE;
 

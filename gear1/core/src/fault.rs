@@ -5,7 +5,7 @@
 //! for. A CPU without a hypervisor would repeat that for ever; Gear1 stops the VM and tells.
 //! What loops without Gear1 (stage-1 faults alone) is not seen here.
 //!
-//! Requirements: G1-FLT-004 (a guest that cannot go on), G1-FLT-002 (the level of a walk).
+//! Requirements: G1-FLT-004 (a guest that cannot go on), G1-FLT-002 (the level of a walk). G1-FLT-003.
 
 use crate::syndrome::Entry;
 

@@ -8,6 +8,8 @@
 //! of one page. A call whose wiping and cleaning takes long is left with [`Outcome::Again`] after
 //! each piece: the caller executes the same instruction once more, so its interrupts are taken in
 //! between.
+//!
+//! Requirements: G1-MEM-012, G1-MEM-020.
 
 pub mod descriptor;
 pub mod message;

@@ -6,6 +6,8 @@
 //!
 //! Must not: allocate, recurse, loop without a bound the reader sees, or hold a
 //! path that can panic; the runtime image links it, and its linker proves it.
+//!
+//! Requirements: G1-RUN-001.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(

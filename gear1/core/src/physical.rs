@@ -1,6 +1,8 @@
 //! Physical memory as init uses it: copies and fills by address, never references.
 //!
 //! A seam to hardware: `gear1_arch::boot` implements it on the machine, a map on the host.
+//!
+//! Requirements: G1-BOOT-003.
 
 use gear1_abi::boot::BootInfo;
 use gear1_abi::info::Gear2Info;

@@ -1,4 +1,6 @@
 //! The log ring: the newest records of one CPU, written by that CPU, read by any.
+//!
+//! Requirements: G1-RUN-008.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

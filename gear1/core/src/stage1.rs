@@ -2,6 +2,8 @@
 //! and TCR_EL2).
 //!
 //! Invariant: nothing is both writable and executable; [`Rights`] cannot say it.
+//!
+//! Requirements: G1-MEM-001.
 
 use crate::addr::Pa;
 use crate::table::{Level, Tables};

@@ -4,6 +4,8 @@
 //! software bits included (DESIGN 4). Invariants: output addresses have at most 48 bits, whatever
 //! the CPU offers; stage 2 is never laxer than what the caller named; memory is write-back
 //! inner-shareable, so that Gear2 with `HCR_EL2.DC` is coherent with its owner.
+//!
+//! Requirements: G1-MEM-002, G1-CPU-004.
 
 use crate::addr::{Ipa, Pa};
 use crate::table::{Level, LiveTables, MapError, Slot, Span, TABLE_SIZE, TableMemory, Tables};

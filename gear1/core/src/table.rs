@@ -7,6 +7,8 @@
 //! invalid descriptor that is not zero belongs to somebody and is never overwritten by a mapping;
 //! no walk takes more than four steps. Must not: touch hardware, or issue the barriers and TLB
 //! maintenance that follow a change.
+//!
+//! Requirements: G1-MEM-014, G1-MEM-018.
 
 use crate::addr::Pa;
 

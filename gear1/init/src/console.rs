@@ -1,4 +1,6 @@
 //! Init's messages, on the boot UART.
+//!
+//! Requirements: G1-BOOT-008.
 
 use core::fmt::{self, Write};
 

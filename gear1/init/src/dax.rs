@@ -3,6 +3,8 @@
 //!
 //! Invariant: what the block describes begins [`DATA_OFFSET`] behind the region's start; Linux keeps
 //! what is before it for itself.
+//!
+//! Requirements: G1-BOOT-006.
 
 use gear1_abi::layout::PAGE_SIZE;
 

@@ -4,6 +4,8 @@
 //! Nodes are copied in their order, phandles and all; memory, CPUs, PSCI and `/chosen` are the VM's.
 //! Invariant: a device that the VM does not own is disabled; what stays enabled without being owned
 //! is the interrupt controller, the timer and clocks that are fixed.
+//!
+//! Requirements: G1-BOOT-006.
 
 use alloc::vec::Vec;
 

@@ -5,6 +5,8 @@
 //! that is shared. Invariants: a served guest's register page can be written by the device VM
 //! alone, and no alias of it is cached; every channel has its own address, and ends in its own line
 //! or interrupt.
+//!
+//! Requirements: G1-MEM-004, G1-CHN-001.
 
 use alloc::vec::Vec;
 use core::ops::Range;

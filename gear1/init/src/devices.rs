@@ -5,6 +5,8 @@
 //! the GIC are given away. A device that is disabled in the tree is not there.
 //!
 //! Also owns how a device that masters the bus is stopped when its VM has: see [`MASTERS`].
+//!
+//! Requirements: G1-BOOT-005.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

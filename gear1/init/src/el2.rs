@@ -2,6 +2,8 @@
 //!
 //! Invariants: only the image's text and the boot page are executable, and neither can be written;
 //! below every stack lies an unmapped page; no VM's memory is mapped.
+//!
+//! Requirements: G1-MEM-001, G1-MEM-003.
 
 use gear1_abi::boot::BootInfo;
 use gear1_abi::image::ImageHeader;

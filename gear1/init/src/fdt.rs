@@ -2,6 +2,8 @@
 //!
 //! Owns everything that init knows of the machine. `gearv_manifest::Blob` checks the tree before it
 //! is looked at; what a node then lacks is refused by node and property. Nothing is guessed.
+//!
+//! Requirements: G1-BOOT-001.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

@@ -1,4 +1,6 @@
 //! The two flat images that init loads: the Gear1 runtime and Gear2.
+//!
+//! Requirements: G1-BOOT-009.
 
 use gear1_abi::image::{ImageError, ImageHeader};
 use gear1_abi::layout::PAGE_SIZE;

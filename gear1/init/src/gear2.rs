@@ -2,6 +2,8 @@
 //!
 //! Invariants: only its text is executable, and that cannot be written; below every stack lies an
 //! unmapped page; it sees nothing of Gear1 and of no VM.
+//!
+//! Requirements: G1-MEM-004.
 
 use gear1_abi::ABI_VERSION;
 use gear1_abi::boot::{BootGear2, BootLoad, BootRegion, RESTART_WINDOW_S};

@@ -2,6 +2,8 @@
 //!
 //! xtask makes the tree with the manifest's facts; `patch` adds addresses and seeds. Invariant: the
 //! tree keeps its size and structure.
+//!
+//! Requirements: G1-BOOT-007.
 
 use alloc::vec::Vec;
 

@@ -3,6 +3,8 @@
 //! Owns the list of free memory. Invariant: a range is given out at most once, and nothing is free
 //! that firmware reserves or that init still reads. VMs with an address of their own come first,
 //! then Gear1 and Gear2 in the smallest holes, then the other VMs, the largest first.
+//!
+//! Requirements: G1-BOOT-003.
 
 use alloc::vec;
 use alloc::vec::Vec;

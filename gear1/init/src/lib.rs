@@ -6,6 +6,8 @@
 //! machine. What touches hardware is `gear1_arch::boot`'s; everything here runs on the host too.
 //!
 //! Must not: be needed after the hand-over. The runtime wipes it.
+//!
+//! Requirements: G1-BOOT-008.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,8 @@
 //! The arm64 Linux `Image` (Linux, Documentation/arch/arm64/booting.rst) and where a payload goes.
 //!
 //! Invariant: what [`place`] returns lies inside the VM's memory and does not overlap.
+//!
+//! Requirements: G1-BOOT-004.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -1,6 +1,8 @@
 //! The init image: what `gear1_init` decides, on the machine.
 //!
 //! Whatever is wrong ends in one message on the console and a stopped machine, before a guest runs.
+//!
+//! Requirements: G1-BOOT-008.
 #![no_std]
 #![no_main]
 

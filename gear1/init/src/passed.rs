@@ -2,6 +2,8 @@
 //! device tree in which they are enabled.
 //!
 //! Invariant: a device has one owner ([`check_owners`]).
+//!
+//! Requirements: G1-BOOT-005.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

@@ -3,6 +3,8 @@
 //!
 //! Invariant: whatever is wrong is found before the first guest could run; there is no way from a
 //! [`Refusal`] on to a hand-over.
+//!
+//! Requirements: G1-BOOT-002, G1-BOOT-008.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};

@@ -1,5 +1,7 @@
 //! Seeds for guests: ChaCha20 (RFC 8439) keyed with the firmware's seed, one nonce a VM, so that no
 //! guest learns another's seed or the machine's from its own.
+//!
+//! Requirements: G1-BOOT-007.
 
 #[cfg(test)]
 mod tests;

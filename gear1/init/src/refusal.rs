@@ -1,4 +1,6 @@
 //! Why the machine does not start: one message, printed before any guest runs.
+//!
+//! Requirements: G1-BOOT-008.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};

@@ -1,4 +1,6 @@
 //! Sets of address ranges: what is left of some without others.
+//!
+//! Requirements: G1-BOOT-003.
 
 use alloc::vec::Vec;
 

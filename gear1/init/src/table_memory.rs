@@ -1,4 +1,6 @@
 //! Translation tables in free memory.
+//!
+//! Requirements: G1-BOOT-003.
 
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;

@@ -3,6 +3,8 @@
 //!
 //! Invariant: a loaded VM's memory holds what was loaded and zeroes, and lies in memory, not in
 //! caches: it starts with its caches off.
+//!
+//! Requirements: G1-RUN-009, G1-MEM-004.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,6 @@
 //! From init's hand-over to the first entry of Gear2, on every CPU.
+//!
+//! Requirements: G1-BOOT-009, G1-BOOT-011, G1-CPU-004.
 
 use gear1_abi::boot::{BootCpu, BootInfo, IrqOwner, MAX_INTIDS, RealTime};
 use gear1_abi::call::VmState;

@@ -1,4 +1,6 @@
 //! Events for Gear2's loop on a CPU: what it has not heard yet.
+//!
+//! Requirements: G1-RUN-005.
 
 use gear1_abi::event::Event;
 use gear1_abi::id::VcpuId;

@@ -1,4 +1,6 @@
 //! Synchronous exceptions from guests and from Gear2: decode, dispatch.
+//!
+//! Requirements: G1-RUN-003.
 
 use gear1_abi::call::Failure;
 use gear1_arch::cpu::hcr;

@@ -5,6 +5,8 @@
 //! tables of those VMs. It is taken before a VM's lock, and by nobody who holds one. Its longest
 //! hold is one call: each page of one transaction (at most 512) looked at a few times, and one
 //! window wiped or cleaned. VMs that may not share memory never wait for it.
+//!
+//! Requirements: G1-MEM-019, G1-MEM-020.
 
 use gear1_abi::boot::{BootInfo, BootRegion, SHARING_TABLES};
 use gear1_abi::call::{VcpuState, VmState};

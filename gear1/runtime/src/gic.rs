@@ -1,4 +1,6 @@
 //! Which physical GIC this image is built for.
+//!
+//! Requirements: G1-GIC-006.
 
 #[cfg(feature = "gicv2")]
 pub(crate) use gear1_arch::gicv2::GicV2 as Gic;

@@ -1,4 +1,6 @@
 //! Calls and waits of guests: HVC, SMC, WFI and WFE.
+//!
+//! Requirements: G1-PSCI-002, G1-PSCI-005, G1-PSCI-008.
 
 use gear1_abi::ABI_VERSION;
 use gear1_abi::boot::{BootRegion, RealTime};

@@ -2,6 +2,8 @@
 //!
 //! Never reachable by a guest. `cargo xtask symbolize` turns the addresses into
 //! functions and lines.
+//!
+//! Requirements: G1-RUN-002.
 
 use gear1_abi::call::Failure;
 use gear1_abi::id::CpuIndex;

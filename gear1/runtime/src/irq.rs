@@ -2,6 +2,8 @@
 //!
 //! For the loaded vCPU they go into its list registers; for Gear2 into a bitmap
 //! that `NEXT` empties; Gear1's own are kicks, its timer and maintenance.
+//!
+//! Requirements: G1-GIC-006, G1-FLT-006.
 
 use gear1_abi::boot::IrqOwner;
 use gear1_abi::call::VcpuState;

@@ -1,4 +1,6 @@
 //! Writes binary records to the CPU's ring.
+//!
+//! Requirements: G1-RUN-008.
 
 use gear1_abi::id::CpuIndex;
 use gear1_abi::record::{Record, RecordId};

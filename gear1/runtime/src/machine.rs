@@ -1,4 +1,6 @@
 //! The machine's state: what all CPUs share, and what each keeps for itself.
+//!
+//! Requirements: G1-VCPU-002.
 
 use core::cell::UnsafeCell;
 

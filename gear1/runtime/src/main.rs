@@ -9,6 +9,8 @@
 //!
 //! Must not: format text (it logs binary records; only a halt prints), read a
 //! manifest, or know a scheduling policy.
+//!
+//! Requirements: G1-RUN-001.
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,6 @@
 //! NEXT: Gear2 says what runs, Gear1 comes back with the next event.
+//!
+//! Requirements: G1-RUN-006, G1-VCPU-002.
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState};
 use gear1_abi::event::Event;

@@ -1,4 +1,6 @@
 //! Gear2's replies to vCPUs that wait for one.
+//!
+//! Requirements: G1-FLT-001.
 
 use gear1_abi::call::{Reply, Status, VcpuState};
 use gear1_abi::id::VcpuId;

@@ -1,4 +1,6 @@
 //! How one CPU tells another: attention bits, wake-ups for a loop, kicks.
+//!
+//! Requirements: G1-VCPU-001.
 
 use gear1_abi::boot::IrqOwner;
 use gear1_abi::call::VcpuState;

@@ -3,6 +3,8 @@
 //! Identification is filtered; the EL1 physical timer is emulated; SGIs are generated in the virtual GIC; debug and
 //! OS-lock registers read as zero and ignore writes; set/way maintenance is
 //! done by address; the rest is UNDEFINED.
+//!
+//! Requirements: G1-CPU-002, G1-CPU-003, G1-CPU-006.
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::exit::ExitReason;

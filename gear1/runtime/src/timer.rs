@@ -7,7 +7,7 @@
 //! A loaded vCPU's virtual timer is in hardware, whether it runs or not, and
 //! interrupts by itself. Watched are the EL1 physical timer of the loaded vCPU, and the
 //! earlier one of both timers of each vCPU that is not loaded.
-//! Requirements: `docs/requirements/timers.md`.
+//! Requirements: `docs/requirements/timers.md`. G1-TIM-008.
 
 use gear1_abi::call::VcpuState;
 use gear1_abi::id::VcpuId;

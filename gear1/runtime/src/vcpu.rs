@@ -3,6 +3,8 @@
 //! *Loaded*: a CPU's EL1 registers and list registers are this vCPU's. It stays
 //! loaded while Gear2 runs, and moves only when another vCPU is run here.
 //! *Running*: it executes.
+//!
+//! Requirements: G1-RUN-003, G1-TIM-005.
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::call::VcpuState;

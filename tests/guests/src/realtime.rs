@@ -1,5 +1,7 @@
 //! What a real-time VM of two CPUs that owns a UART shows: it counts its exits from what it does,
 //! measures how late its timer is, tries to reach what is not its own, and restarts once.
+//!
+//! Requirements: G1-RT-002.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

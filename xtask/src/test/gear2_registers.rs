@@ -4,6 +4,8 @@
 //! Gear2 (`tests/guests/src/bin/secrets.rs`). The machine is stopped at each return of Gear2's call
 //! `NEXT`: no register of EL0 holds a secret, the event is exactly what it says, and the FP
 //! registers, which Gear1 switches when another guest uses them, are out of Gear2's reach.
+//!
+//! Requirements: G1-RUN-003, G1-RUN-005.
 
 use std::fs;
 use std::path::PathBuf;

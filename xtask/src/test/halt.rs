@@ -2,6 +2,8 @@
 //!
 //! Nothing that a guest or Gear2 can do halts Gear1 by an exception, so its image is spoilt: the
 //! handler of synchronous exceptions begins with an undefined instruction.
+//!
+//! Requirements: G1-RUN-002.
 
 use std::fs;
 use std::path::Path;

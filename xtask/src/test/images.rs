@@ -1,4 +1,6 @@
 //! What the linked images must be: free of panics, and within their budgets.
+//!
+//! Requirements: G1-RUN-001.
 
 use std::fs;
 use std::path::Path;
@@ -7,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use object::{Object as _, ObjectSymbol as _};
 
 use super::{Part, Tally, errata};
+use crate::requirements::Requirements;
 use crate::{audit, build_images, workspace};
 
 /// The limit of the runtime image (docs: budgets); its goal is 64 KiB.
@@ -22,7 +25,11 @@ const IMAGES: [(&str, &str); 5] = [
 ];
 
 pub(super) fn parts() -> Vec<Part> {
-    vec![Part::new("images", images), Part::new("audit", audit)]
+    vec![
+        Part::new("images", images),
+        Part::new("audit", audit),
+        Part::new("requirements", requirements),
+    ]
 }
 
 /// What `cargo xtask audit` says.
@@ -54,6 +61,16 @@ fn images(tally: &mut Tally) -> Result<()> {
         let name = format!("errata of the Cortex-A53 in {}", elf.display());
         tally.check(&name, errata::check(&elf));
     }
+    Ok(())
+}
+
+/// Requirements, code and tests name each other.
+fn requirements(tally: &mut Tally) -> Result<()> {
+    let requirements = Requirements::read()?;
+    tally.pass(requirements.count());
+    let faults = requirements.faults();
+    faults.into_iter().for_each(|why| tally.fail(why));
+    tally.check("the matrix", requirements.is_written());
     Ok(())
 }
 

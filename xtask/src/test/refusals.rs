@@ -2,6 +2,8 @@
 //!
 //! What needs no machine is refused when the image is built (`manifest.rs` tests that); here the
 //! images are spoilt after that check, as a person with another tool might do.
+//!
+//! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-009.
 
 use std::fs;
 use std::time::Duration;

@@ -5,6 +5,8 @@
 //! A machine that cannot go on before it could say so stops at the label that says why:
 //! `gear1_init_needs_el2` (QEMU: `virtualization=on`), `gear1_init_e2h_is_fixed` (a CPU without
 //! nVHE), `gear1_init_misplaced` (not on 2 MiB, or in reach of the link address).
+//!
+//! Requirements: G1-BOOT-010.
 
 use core::arch::global_asm;
 

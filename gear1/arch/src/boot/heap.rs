@@ -1,4 +1,6 @@
 //! Init's heap: a fixed range of its own image.
+//!
+//! Requirements: G1-BOOT-008.
 
 use buddy_system_allocator::LockedHeap;
 

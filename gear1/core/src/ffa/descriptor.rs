@@ -3,6 +3,8 @@
 //! Owns: offsets, flags, and which values are legal by themselves. What is read was copied from
 //! the caller's buffer before, so it does not change while it is judged. Descriptors are words of 64
 //! bits, little-endian as the CPU is; their parts are fields of those, the first the lowest.
+//!
+//! Requirements: G1-MEM-012.
 
 use gear1_abi::id::VmId;
 

@@ -1,4 +1,6 @@
 //! The buffers that descriptors are passed in: each VM's TX and RX page.
+//!
+//! Requirements: G1-MEM-012.
 
 use gear1_abi::id::VmId;
 use gear1_abi::layout::PAGE_SIZE;

@@ -1,4 +1,6 @@
 //! Wiping and cleaning what changes hands, piece by piece.
+//!
+//! Requirements: G1-MEM-015.
 
 use gear1_abi::layout::{PAGE_SIZE, el2::WINDOW_SIZE};
 

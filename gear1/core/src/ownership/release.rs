@@ -1,4 +1,6 @@
 //! What the end of a VM does to memory that it shares.
+//!
+//! Requirements: G1-MEM-017.
 
 use gear1_abi::id::VmId;
 

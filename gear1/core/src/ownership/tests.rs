@@ -1,4 +1,6 @@
 //! Every call in every phase of every kind; no table left; random lives of three VMs.
+//!
+//! Requirements: G1-MEM-012, G1-MEM-017.
 
 use std::vec::Vec;
 

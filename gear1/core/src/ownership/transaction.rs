@@ -1,4 +1,6 @@
 //! What a transaction says, and what it does to pages.
+//!
+//! Requirements: G1-MEM-011, G1-MEM-016.
 
 use gear1_abi::id::VmId;
 

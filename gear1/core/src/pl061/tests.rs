@@ -1,3 +1,5 @@
+//! Requirements: G1-CHN-002.
+
 use super::{FIRST_ID, IC, IE, LINES, MIS, Pl061, RIS};
 
 #[test]

@@ -1,3 +1,5 @@
+//! Requirements: G1-RUN-008.
+
 use gear1_abi::record::Record;
 
 use super::{LogRing, RING_RECORDS};

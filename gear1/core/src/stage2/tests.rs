@@ -1,3 +1,5 @@
+//! Requirements: G1-CPU-004.
+
 use super::{Attributes, Geometry, Memory, PageState};
 use crate::addr::{Ipa, Pa};
 use crate::table::Level;

@@ -1,3 +1,5 @@
+//! Requirements: G1-VCPU-002.
+
 use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
 

@@ -8,6 +8,8 @@
 //! Nothing is lost when the guest acknowledges or ends an interrupt while
 //! another CPU changes the same one: the latch of a listed interrupt is apart
 //! from what the list register holds ([`Word`](super::word::Word)).
+//!
+//! Requirements: G1-GIC-011, G1-GIC-012.
 
 use super::types::{
     Bits, GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex,

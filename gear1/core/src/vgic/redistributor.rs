@@ -1,4 +1,6 @@
 //! A vCPU's redistributor: RD frame and SGI frame (IHI 0069, 12.10 and 12.11).
+//!
+//! Requirements: G1-GIC-002.
 
 use super::VmGic;
 use super::distributor::{IIDR_VALUE, identification};

@@ -1,6 +1,8 @@
 //! Names and small values of the virtual GIC: identifiers, kicks, list registers.
 //!
 //! Owns no state. The hardware is seen through [`ListRegisters`] only.
+//!
+//! Requirements: G1-GIC-004.
 
 use gear1_abi::id::MAX_VCPUS_PER_VM;
 

@@ -2,6 +2,8 @@
 //! (IHI 0048, 4.3.12 to 4.3.17).
 //!
 //! Invariant: an SGI's latch is set iff its `sgi_sources` is not 0.
+//!
+//! Requirements: G1-GIC-004, G1-GIC-013.
 
 use super::fields::{BYTE, View, WORD, pack, unpack};
 use super::types::{Kicks, VcpuIndex};

@@ -3,6 +3,8 @@
 //! Invariants: `in_list`, `forced` and `again` are subsets of `listed`. What a
 //! list register holds as pending through `in_list` is not in `latch` too,
 //! unless it became pending once more since.
+//!
+//! Requirements: G1-GIC-003, G1-GIC-005.
 
 use super::types::{Bits, VcpuIndex};
 

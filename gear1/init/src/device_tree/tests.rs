@@ -1,3 +1,5 @@
+//! Requirements: G1-BOOT-006.
+
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::borrow::ToOwned;

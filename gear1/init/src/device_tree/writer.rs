@@ -1,4 +1,6 @@
 //! A flattened device tree in the making (Devicetree Specification 0.4, chapter 5).
+//!
+//! Requirements: G1-BOOT-006.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};

@@ -1,4 +1,6 @@
 //! Tests of a whole boot with a device VM: `prepare/tests.rs` has the other boots.
+//!
+//! Requirements: G1-CHN-001.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,4 +1,6 @@
 //! All devices of a board: what may be given away, and what then reaches memory by itself.
+//!
+//! Requirements: G1-BOOT-005.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,4 +1,6 @@
 //! Addresses in a device tree: `reg`, `ranges` and the cells that they are written with.
+//!
+//! Requirements: G1-BOOT-001.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -1,3 +1,5 @@
+//! Requirements: G1-BOOT-001.
+
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;

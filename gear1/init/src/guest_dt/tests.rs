@@ -1,3 +1,5 @@
+//! Requirements: G1-BOOT-007.
+
 use alloc::string::ToString;
 use alloc::vec;
 

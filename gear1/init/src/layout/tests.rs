@@ -1,3 +1,5 @@
+//! Requirements: G1-BOOT-003.
+
 use alloc::string::ToString;
 
 use gear1_core::addr::Pa;

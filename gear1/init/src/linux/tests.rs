@@ -1,3 +1,5 @@
+//! Requirements: G1-BOOT-004.
+
 use alloc::string::{String, ToString};
 
 use gearv_manifest::{Archive, Manifest, read};

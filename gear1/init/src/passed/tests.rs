@@ -1,4 +1,6 @@
 //! Real-time VMs and their devices, through the whole of init.
+//!
+//! Requirements: G1-BOOT-005.
 
 use gear1_abi::boot::{BootInfo, IrqOwner, RealTime};
 

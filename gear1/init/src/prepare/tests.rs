@@ -1,3 +1,5 @@
+//! Requirements: G1-BOOT-002, G1-BOOT-008.
+
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::collections::HashMap;

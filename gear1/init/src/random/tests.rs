@@ -1,3 +1,5 @@
+//! Requirements: G1-BOOT-007.
+
 use super::{block, guest_seed};
 
 /// RFC 8439, section 2.3.2.

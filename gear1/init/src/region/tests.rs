@@ -1,3 +1,5 @@
+//! Requirements: G1-BOOT-003.
+
 use alloc::vec;
 
 use super::{Region, pages, subtract};

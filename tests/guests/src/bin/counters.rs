@@ -3,6 +3,8 @@
 //! Each deed is done 1,000 times: its reason has grown by exactly that, and no other reason that
 //! only the guest itself can cause has. A WFI is one exit: no interrupt is pending when it is
 //! executed, which holds under `icount`, where the timer cannot overtake the guest.
+//!
+//! Requirements: G1-RUN-007.
 #![no_std]
 #![no_main]
 

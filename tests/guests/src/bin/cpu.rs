@@ -1,6 +1,8 @@
 //! Compares what the CPU says that it has with what it has: a register of a feature that is not
 //! announced is UNDEFINED, one of a feature that is announced can be read. Natively the same; in a
 //! VM, what GearV does not virtualize is not announced either.
+//!
+//! Requirements: G1-CPU-002, G1-CPU-003.
 #![no_std]
 #![no_main]
 

@@ -3,6 +3,8 @@
 //!
 //! Then, in a VM, it brings itself into states in which it cannot go on. It is started again after
 //! each; which life it is, it learns from the number of hypercalls that GearV has counted.
+//!
+//! Requirements: G1-FLT-001, G1-FLT-003, G1-FLT-005.
 #![no_std]
 #![no_main]
 

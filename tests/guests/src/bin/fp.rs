@@ -1,5 +1,7 @@
 //! Keeps changing patterns in all FP/SIMD registers over 10,000 switches to another guest that
 //! does the same on the same CPU: each finds its own.
+//!
+//! Requirements: G1-RUN-004.
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,6 @@
 //! Makes Gear2 fail in every way there is, and goes on each time.
+//!
+//! Requirements: G1-SUP-001, G1-SUP-002, G1-SUP-003.
 #![no_std]
 #![no_main]
 

@@ -3,6 +3,8 @@
 //! synchronous external abort here, with the address and the syndrome of the attempt.
 //!
 //! Natively, the same is expected of addresses behind the machine's memory.
+//!
+//! Requirements: G1-FLT-001.
 #![no_std]
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! PSCI and SMCCC as a guest may use them: answers, refusals, CPUs that go on and off, and
 //! suspension. Runs with the vCPUs on two CPUs and on one.
-//! Requirements: G1-PSCI-001 to G1-PSCI-008.
+//! Requirements: G1-PSCI-001 to G1-PSCI-008. G1-PSCI-002. G1-PSCI-004.
 #![no_std]
 #![no_main]
 

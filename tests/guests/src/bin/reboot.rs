@@ -1,6 +1,8 @@
 //! Resets its machine by PSCI again and again. Nothing may survive in memory, so the count is in
 //! the physical counter, which goes on: a boot every 100 ms until 650 ms after the machine's start, which is
 //! six resets when the first boot comes before 100 ms (under `icount` it does).
+//!
+//! Requirements: G1-RUN-009.
 #![no_std]
 #![no_main]
 

@@ -2,6 +2,8 @@
 //!
 //! Time that passes between two adjacent reads of the counter beyond what an interrupt takes was
 //! somebody else's.
+//!
+//! Requirements: G1-RUN-006.
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,7 @@
 //! Two CPUs wake each other out of WFI, 10,000 times each way: no wake-up may be lost. Shown with
 //! the vCPUs on two CPUs and on one.
+//!
+//! Requirements: G1-VCPU-001.
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,6 @@
 //! Memory shared, lent and donated, and given back.
+//!
+//! Requirements: G1-MEM-015, G1-MEM-016.
 
 use test_guests::check;
 use test_guests::ffa::{self, Descriptor, function, status};

@@ -1,4 +1,6 @@
 //! Every refusal of a call that sends or retrieves, each of which changes nothing.
+//!
+//! Requirements: G1-MEM-012, G1-MEM-016.
 
 use test_guests::check;
 use test_guests::ffa::{self, Descriptor, function, status};
