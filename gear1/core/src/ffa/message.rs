@@ -16,7 +16,7 @@
 //! | Serves | Waits | its response |
 //! | Serves | None | the end of who asked |
 //!
-//! Requirements: G1-MSG-001 to G1-MSG-004.
+//! Requirements: G1-MSG-001, G1-MSG-002, G1-MSG-003, G1-MSG-004.
 
 use gear1_abi::id::{MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::regs::Regs;
