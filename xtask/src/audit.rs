@@ -21,7 +21,8 @@ use gear1_abi::layout::el2;
 
 use self::code::Program;
 use self::loops::Owner;
-use self::rules::{Rules, Size};
+pub(crate) use self::rules::Rules;
+use self::rules::Size;
 use self::stack::Stacks;
 use crate::{build_images, workspace};
 

@@ -15,6 +15,7 @@ mod board;
 mod build_images;
 mod cache;
 mod check;
+mod coverage;
 mod device_userland;
 mod expect;
 mod ext4;

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::coverage;
 use crate::tools::{self, Program};
 
 /// The `virt` machine to start.
@@ -93,6 +94,7 @@ impl Qemu {
                 .arg("-serial")
                 .arg(format!("file:{}", file.display()));
         }
+        coverage::add_to(&mut command, machine.gic);
         command.arg("-kernel").arg(boot.kernel);
         if let Some(initrd) = boot.initrd {
             command.arg("-initrd").arg(initrd);

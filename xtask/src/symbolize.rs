@@ -106,7 +106,7 @@ impl Image {
 }
 
 /// Returns a source path relative to the workspace.
-fn short(file: &str) -> &str {
+pub(crate) fn short(file: &str) -> &str {
     let relative = Path::new(file).strip_prefix(workspace::root()).ok();
     relative.and_then(Path::to_str).unwrap_or(file)
 }

@@ -28,6 +28,8 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+
+use crate::coverage;
 use clap::Args;
 
 /// How many of the slowest parts are listed at the end.
@@ -44,6 +46,9 @@ pub(crate) struct Options {
     /// Only list the parts
     #[arg(long)]
     list: bool,
+    /// Tell which lines of Gear1's runtime the chosen parts ran; a run of all parts always does
+    #[arg(long)]
+    coverage: bool,
 }
 
 /// What a part found.
@@ -160,11 +165,15 @@ impl Options {
     /// Runs the chosen parts and reports.
     pub(crate) fn run(self) -> Result<()> {
         let filter = self.filter.unwrap_or_default();
+        let is_whole = filter.is_empty();
         let mut chosen = parts();
         chosen.retain(|part| part.name.contains(&filter) && (self.slow || !part.slow));
         if self.list {
             chosen.iter().for_each(|part| println!("{}", part.name));
             return Ok(());
+        }
+        if is_whole || self.coverage {
+            coverage::watch()?;
         }
         let mut total = Tally::default();
         let mut times = Vec::new();
@@ -179,6 +188,9 @@ impl Options {
         if chosen.is_empty() {
             total.fail(format!("no part is named {filter:?}"));
         }
+        if is_whole || self.coverage {
+            total.add(covered(is_whole));
+        }
         println!("\nslowest parts:");
         times.sort_unstable_by(|a, b| b.cmp(a));
         for (time, name) in times.iter().take(SLOWEST) {
@@ -188,6 +200,22 @@ impl Options {
         std::io::stdout().flush()?;
         std::process::exit(i32::from(!total.failures.is_empty()));
     }
+}
+
+/// Reports what ran of the runtime; a run of all parts has to have run enough of it.
+fn covered(is_whole: bool) -> Tally {
+    let mut tally = Tally::default();
+    match coverage::report() {
+        Ok((text, is_enough)) => {
+            println!("\n{text}");
+            match is_enough || !is_whole {
+                true => tally.pass(usize::from(is_whole)),
+                false => tally.fail("not enough of the runtime ran"),
+            }
+        }
+        Err(error) => tally.fail(format!("coverage: {error:#}")),
+    }
+    tally
 }
 
 fn report(part: &Part, tally: &Tally, time: Duration) {
