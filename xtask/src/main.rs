@@ -17,6 +17,7 @@ mod cache;
 mod check;
 mod coverage;
 mod device_userland;
+mod evidence;
 mod expect;
 mod ext4;
 mod fetch;
@@ -71,6 +72,8 @@ enum Command {
     Bench(bench::Options),
     /// Check what Gear1's runtime image promises
     Audit,
+    /// Write the page with the figure of each piece of evidence
+    Evidence,
     /// Check that requirements, code and tests name each other, and write the matrix
     Requirements,
     /// Turn the addresses of a halt dump into functions and lines
@@ -100,6 +103,7 @@ impl Command {
             Command::Test(options) => options.run(),
             Command::Bench(options) => options.run(),
             Command::Audit => audit::command(),
+            Command::Evidence => evidence::command(),
             Command::Requirements => requirements::command(),
             Command::Symbolize { file } => symbolize::command(file),
         }

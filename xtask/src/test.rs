@@ -28,9 +28,10 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use clap::Args;
 
 use crate::coverage;
-use clap::Args;
+use crate::evidence::{PartRun, Run};
 
 /// How many of the slowest parts are listed at the end.
 const SLOWEST: usize = 10;
@@ -87,6 +88,15 @@ impl Tally {
         self.passed += other.passed;
         self.skipped += other.skipped;
         self.failures.extend(other.failures);
+    }
+
+    fn result(&self, name: &str) -> PartRun {
+        PartRun {
+            name: name.to_owned(),
+            passed: self.passed,
+            failed: self.failures.len(),
+            skipped: self.skipped,
+        }
     }
 
     /// Returns the counts in words.
@@ -177,19 +187,26 @@ impl Options {
         }
         let mut total = Tally::default();
         let mut times = Vec::new();
+        let mut run = Run::default();
         for part in &chosen {
             println!("---- {}", part.name);
             let start = Instant::now();
             let tally = part.run();
             times.push((start.elapsed(), part.name.as_str()));
             report(part, &tally, start.elapsed());
+            run.parts.push(tally.result(&part.name));
             total.add(tally);
         }
         if chosen.is_empty() {
             total.fail(format!("no part is named {filter:?}"));
         }
         if is_whole || self.coverage {
-            total.add(covered(is_whole));
+            let (text, tally) = covered(is_whole);
+            run.coverage = text;
+            total.add(tally);
+        }
+        if is_whole {
+            run.write()?;
         }
         println!("\nslowest parts:");
         times.sort_unstable_by(|a, b| b.cmp(a));
@@ -202,20 +219,17 @@ impl Options {
     }
 }
 
-/// Reports what ran of the runtime; a run of all parts has to have run enough of it.
-fn covered(is_whole: bool) -> Tally {
+/// Says what ran of the runtime; a run of all parts has to have run enough of it.
+fn covered(is_whole: bool) -> (String, Tally) {
     let mut tally = Tally::default();
-    match coverage::report() {
-        Ok((text, is_enough)) => {
-            println!("\n{text}");
-            match is_enough || !is_whole {
-                true => tally.pass(usize::from(is_whole)),
-                false => tally.fail("not enough of the runtime ran"),
-            }
-        }
-        Err(error) => tally.fail(format!("coverage: {error:#}")),
+    let (text, is_enough) =
+        coverage::report().unwrap_or_else(|e| (format!("coverage: {e:#}"), false));
+    println!("\n{text}");
+    match is_enough || !is_whole {
+        true => tally.pass(usize::from(is_whole)),
+        false => tally.fail("not enough of the runtime ran"),
     }
-    tally
+    (text, tally)
 }
 
 fn report(part: &Part, tally: &Tally, time: Duration) {
