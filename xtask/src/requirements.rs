@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::workspace;
 
 /// What stands in a requirement's row if a person has to look, and why.
-const REVIEW: &str = "By review";
+const REVIEW: &str = "By review:";
 
 /// Requirements, and who cites them.
 pub(crate) struct Requirements {

@@ -5,6 +5,7 @@
 //! failure. The last line is always `N passed, N failed`, and the exit code tells the same.
 
 mod bench;
+mod boot;
 mod errata;
 mod examples;
 mod fuzz;
@@ -157,6 +158,7 @@ fn parts() -> Vec<Part> {
     parts.extend(invalid::parts());
     parts.extend(examples::parts());
     parts.extend(fuzz::parts());
+    parts.extend(boot::parts());
     parts.extend(refusals::parts());
     parts.extend(halt::parts());
     parts.extend(guests::parts());

@@ -3,13 +3,17 @@
 //! A packet is `$data#checksum`, answered by `+` and a packet; a resumed machine answers when it
 //! stops. Register values are hexadecimal, lowest byte first.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::expect::Session;
 
 /// The stub is there as soon as QEMU has started.
 const CONNECT: Duration = Duration::from_secs(20);
@@ -17,6 +21,8 @@ const CONNECT: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(30);
 /// The bytes of a description that are asked for at once, in the protocol's hexadecimal.
 const CHUNK: &str = "800";
+/// The bytes of memory that are asked for at once.
+const MEMORY_CHUNK: usize = 2048;
 
 /// A stub that is connected.
 pub(super) struct Gdb {
@@ -34,8 +40,21 @@ pub(super) struct General {
 }
 
 impl Gdb {
+    /// Starts a machine that waits for the debugger.
+    pub(super) fn start(mut command: Command, log: &Path) -> Result<(Session, Gdb)> {
+        // The path of a socket must be short.
+        let socket = std::env::temp_dir().join(format!("gearv-gdb-{}", std::process::id()));
+        let stub = format!("unix:{},server=on,wait=off", socket.display());
+        command.args(["-S", "-gdb", &stub]);
+        let session = Session::start(command, log)?;
+        let gdb = Gdb::connect(&socket);
+        // QEMU may have removed it, or never made it.
+        let _ = fs::remove_file(&socket);
+        Ok((session, gdb?))
+    }
+
     /// Connects to a socket that is about to appear.
-    pub(super) fn connect(socket: &Path) -> Result<Gdb> {
+    fn connect(socket: &Path) -> Result<Gdb> {
         let deadline = Instant::now() + CONNECT;
         let stream = loop {
             match UnixStream::connect(socket) {
@@ -70,6 +89,23 @@ impl Gdb {
             ensure!(stop.starts_with("T05"), "the machine stopped with {stop:?}");
         }
         Ok(())
+    }
+
+    /// Reads physical memory.
+    pub(super) fn physical(&mut self, address: u64, size: usize) -> Result<Vec<u8>> {
+        self.accept("Qqemu.PhyMemMode:1")?;
+        let mut bytes = Vec::with_capacity(size);
+        while bytes.len() < size {
+            let at = address + bytes.len() as u64;
+            let count = (size - bytes.len()).min(MEMORY_CHUNK);
+            let digits = self.ask(&format!("m{at:x},{count:x}"))?;
+            ensure!(digits.len() == 2 * count, "{at:#x}: {digits:?}");
+            for byte in digits.as_bytes().chunks(2) {
+                bytes.push(u8::from_str_radix(str::from_utf8(byte)?, 16)?);
+            }
+        }
+        self.accept("Qqemu.PhyMemMode:0")?;
+        Ok(bytes)
     }
 
     /// Lets the machine run for good.

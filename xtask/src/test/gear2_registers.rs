@@ -81,21 +81,13 @@ fn start(images: &Images) -> Result<(Session, Gdb)> {
         memory_mib: run::memory_for(images)?,
         ..Machine::default()
     };
-    // The path of a socket must be short.
-    let socket = std::env::temp_dir().join(format!("gearv-gdb-{}", std::process::id()));
-    let stub = format!("unix:{},server=on,wait=off", socket.display());
-    let mut command = Qemu::prepare(10)?.command(&machine, &images.boot(), Console::Pipes);
-    command.args(["-S", "-gdb", &stub]);
+    let command = Qemu::prepare(10)?.command(&machine, &images.boot(), Console::Pipes);
     let log: PathBuf = workspace::output_dir().join(format!("{MANIFEST}/gdb.log"));
-    let session = Session::start(command, &log)?;
-    let gdb = Gdb::connect(&socket);
-    // QEMU may have removed it, or never made it.
-    let _ = fs::remove_file(&socket);
-    Ok((session, gdb?))
+    Gdb::start(command, &log)
 }
 
 /// Returns where Gear2 goes on after `SVC #NEXT`.
-fn returns_of_next() -> Result<Vec<u64>> {
+pub(super) fn returns_of_next() -> Result<Vec<u64>> {
     let elf = fs::read(workspace::bare_elf("gear2"))?;
     let file = object::File::parse(&*elf)?;
     let mut returns = Vec::new();
