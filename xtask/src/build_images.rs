@@ -17,7 +17,7 @@ use crate::manifest::{self, Compiled};
 use crate::progress::Step;
 use crate::qemu::{Boot, Console, Machine, Qemu};
 use crate::tools::Tools;
-use crate::{bench, device_userland, guest_userland, initramfs, payloads, symbolize, workspace};
+use crate::{bench, device_userland, guest_userland, initramfs, jitter, payloads, symbolize, workspace};
 
 /// What a machine is started with, and what it was made from.
 pub(crate) struct Images {
@@ -227,18 +227,20 @@ fn resolve(artifact: &str) -> Result<PathBuf> {
     match artifact {
         "debian-kernel" => payloads::debian_kernel(),
         "debian-kernel-6.1" => payloads::debian_kernel_6_1(),
+        "debian-rt-kernel" => payloads::debian_rt_kernel(),
         "busybox-initramfs" => initramfs::build(&workspace::output_dir()),
         "stress-initramfs" => initramfs::with_stress(&workspace::output_dir()),
         "device-initramfs" => device_userland::build(&workspace::output_dir()),
         "guest-initramfs" => guest_userland::initramfs(&workspace::output_dir()),
         "wake-initramfs" => bench::wake::initramfs(&workspace::output_dir()),
+        "jitter-initramfs" => jitter::userland::initramfs(&workspace::output_dir()),
         "failing-gear2" => build_gear2("fault-injection"),
         _ => match artifact.strip_prefix("guest:") {
             Some(bin) => build_guest(bin),
             None => bail!(
                 "there is no artifact {artifact:?}: debian-kernel, debian-kernel-6.1, \
-                 busybox-initramfs, stress-initramfs, device-initramfs, guest-initramfs, wake-initramfs, \
-                 failing-gear2, guest:<bin>"
+                 debian-rt-kernel, busybox-initramfs, stress-initramfs, device-initramfs, guest-initramfs, \
+                 wake-initramfs, jitter-initramfs, failing-gear2, guest:<bin>"
             ),
         },
     }

@@ -26,6 +26,7 @@ mod guest_dt;
 mod guest_userland;
 mod host_memory;
 mod initramfs;
+mod jitter;
 mod kernel_modules;
 mod kvm_host;
 mod manifest;

@@ -30,6 +30,17 @@ const KERNEL_6_1: PackageSet = PackageSet {
     by_hand: "apt-get download linux-image-6.1…-arm64 on a Debian 12 whose sources carry arm64",
 };
 
+/// The same series with PREEMPT_RT.
+const KERNEL_RT: PackageSet = PackageSet {
+    name: "debian-kernel-6.12-rt",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Kernel {
+        series: "6.12",
+        flavour: "rt-arm64",
+    },
+    by_hand: "apt-get download linux-image-6.12…-rt-arm64 on a Debian whose sources carry arm64",
+};
+
 const BUSYBOX: PackageSet = PackageSet {
     name: "busybox-static",
     architecture: Architecture::Arm64,
@@ -55,6 +66,11 @@ pub(crate) fn debian_kernel() -> Result<PathBuf> {
 /// Returns Debian's 6.1 kernel for arm64.
 pub(crate) fn debian_kernel_6_1() -> Result<PathBuf> {
     image(&KERNEL_6_1)
+}
+
+/// Returns Debian's 6.12 kernel with PREEMPT_RT for arm64.
+pub(crate) fn debian_rt_kernel() -> Result<PathBuf> {
+    image(&KERNEL_RT)
 }
 
 /// Returns the kernel in a set, an `Image`.

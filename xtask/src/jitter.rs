@@ -1,0 +1,2 @@
+//! `cargo xtask jitter`.
+pub(crate) mod userland;

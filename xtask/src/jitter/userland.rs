@@ -1,0 +1,18 @@
+//! The userland that measures, the same in every configuration: busybox, cyclictest and what makes load.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::initramfs::with_busybox;
+use crate::{payloads, programs};
+
+const INIT: &str = include_str!("init.sh");
+
+/// Builds the initramfs below `out_dir` and returns its path.
+pub(crate) fn initramfs(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = with_busybox()?;
+    programs::add(&mut tree, &payloads::programs()?, &["cyclictest", "stress-ng"])?;
+    tree.program("init", INIT);
+    tree.write_initramfs(out_dir.join("jitter-initramfs.cpio"))
+}
