@@ -16,19 +16,23 @@ use crate::expect::Session;
 use crate::kvm_host::KvmHost;
 use crate::progress::Step;
 use crate::qemu::{Boot, Console, Machine, Qemu};
+use crate::report::{self, Figures, Results};
 use crate::{run, workspace};
 
 pub(crate) mod baseline;
-mod figures;
 mod table;
 pub(crate) mod wake;
 
-use figures::{Figures, Results};
 
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// A counter tick an instruction: most models' own frequency cannot show short paths.
 const COUNTER: &str = "cntfrq=1000000000";
 const QEMU: u32 = 10;
+/// Over the page of plots, and below it.
+const TITLE: &str = "GearV: path lengths";
+const NOTES: &[&str] = &[
+    "Instructions of all CPUs together, one a nanosecond of virtual time: path lengths, which repeat exactly, and no times. Caches, TLBs and barriers cost nothing in them.",
+];
 
 /// The options of `bench`.
 #[derive(Args, Debug)]
@@ -180,7 +184,10 @@ impl Options {
         let json = self.json.clone();
         let json = json.unwrap_or_else(|| workspace::target_dir().join("bench/bench.json"));
         results.save(&json)?;
-        println!("\nall samples: {}", json.display());
+        let page = report::page(TITLE, NOTES, old.as_ref(), &results)?;
+        let html = json.with_extension("html");
+        fs::write(&html, page).with_context(|| html.display().to_string())?;
+        println!("\nall samples: {}\nplots: {}", json.display(), html.display());
         if self.accept {
             baseline::accept(&results)?;
         }
@@ -206,7 +213,11 @@ impl Options {
             COLUMNS.map(|column| column.name()).join(", ")
         );
         let guest = sha256(&build_images::build_guest("bench")?)?;
-        Ok(Results { guest, columns })
+        Ok(Results {
+            guest,
+            conditions: [("qemu".to_owned(), self.qemu.to_string())].into(),
+            columns,
+        })
     }
 }
 
@@ -248,7 +259,7 @@ fn measure(mut session: Session) -> Result<Figures> {
     let printed = session.expect("DONE\n", TIMEOUT);
     let last_words = || build_images::last_words(&session);
     let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", last_words()))?;
-    let figures = figures::parse(&printed);
+    let figures = report::parse(&printed);
     ensure!(
         !figures.is_empty() && !printed.contains("FAIL "),
         "it was not measured:\n{}",

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
@@ -38,7 +39,11 @@ const TAIL_LINES: usize = 60;
 impl Images {
     /// Starts the machine for a program to drive.
     pub(crate) fn start(&self, qemu: &Qemu, machine: &Machine, log: &Path) -> Result<Session> {
-        let command = qemu.command(machine, &self.boot(), Console::Pipes);
+        self.start_by(qemu.command(machine, &self.boot(), Console::Pipes), log)
+    }
+
+    /// The same by a command that was made from [`Images::boot`].
+    pub(crate) fn start_by(&self, command: Command, log: &Path) -> Result<Session> {
         let mut session = Session::start(command, log)?;
         session.give_up_on(FATAL);
         Ok(session)

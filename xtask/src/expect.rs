@@ -5,8 +5,9 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -15,11 +16,11 @@ use anyhow::{Context, Result, bail};
 /// A child that prints nothing for so long has printed all it had to say.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// A running child and what it has printed.
+/// A running child, or one more line to it, and what came over it.
 pub(crate) struct Session {
-    child: Child,
-    /// `None` once the child's input was closed.
-    input: Option<ChildStdin>,
+    /// `None` on a line to a child of another session.
+    child: Option<Child>,
+    input: Box<dyn Write + Send>,
     output: Receiver<Vec<u8>>,
     /// All it printed, with bytes that are no UTF-8 replaced and carriage returns removed.
     transcript: String,
@@ -52,11 +53,30 @@ impl Session {
             .stdout
             .take()
             .context("the child has no output pipe")?;
+        let stdin = child.stdin.take();
+        let stdin = stdin.context("the child has no input pipe")?;
+        let mut session = Session::over(stdout, stdin, log, log_path);
+        session.child = Some(child);
+        Ok(session)
+    }
+
+    /// Talks over a line to a child that another session has.
+    pub(crate) fn attach(line: UnixStream, log_path: &Path) -> Result<Session> {
+        let log = File::create(log_path).with_context(|| log_path.display().to_string())?;
+        Ok(Session::over(line.try_clone()?, line, log, log_path))
+    }
+
+    fn over(
+        from: impl Read + Send + 'static,
+        to: impl Write + Send + 'static,
+        log: File,
+        log_path: &Path,
+    ) -> Session {
         let (sender, output) = mpsc::channel();
-        std::thread::spawn(move || forward(stdout, &sender));
-        Ok(Session {
-            input: child.stdin.take(),
-            child,
+        std::thread::spawn(move || forward(from, &sender));
+        Session {
+            child: None,
+            input: Box::new(to),
             output,
             transcript: String::new(),
             consumed: 0,
@@ -64,7 +84,7 @@ impl Session {
             log,
             log_path: log_path.to_owned(),
             started: Instant::now(),
-        })
+        }
     }
 
     /// Names the texts after which nothing is worth waiting for.
@@ -139,7 +159,8 @@ impl Session {
     pub(crate) fn expect_end(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + timeout;
         loop {
-            if let Some(status) = self.child.try_wait()? {
+            let child = self.child.as_mut().context("the child is another session's")?;
+            if let Some(status) = child.try_wait()? {
                 return Ok(status);
             }
             if Instant::now() >= deadline {
@@ -152,10 +173,9 @@ impl Session {
 
     /// Types a text.
     pub(crate) fn send(&mut self, text: &str) -> Result<()> {
-        let input = self.input.as_mut().context("its input is closed")?;
-        input
+        self.input
             .write_all(text.as_bytes())
-            .and_then(|()| input.flush())
+            .and_then(|()| self.input.flush())
             .context("it has ended")
     }
 
@@ -173,7 +193,10 @@ impl Session {
             }
             Err(RecvTimeoutError::Timeout) => Ok(false),
             Err(RecvTimeoutError::Disconnected) => {
-                let status = self.child.wait()?;
+                let Some(child) = &mut self.child else {
+                    bail!("the line ended");
+                };
+                let status = child.wait()?;
                 bail!("it ended ({status})");
             }
         }
@@ -219,8 +242,10 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // Both fail only if the child has ended, which is what is wanted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -233,7 +258,7 @@ fn quoted(texts: &[&str]) -> String {
 }
 
 /// Sends what the child prints, until its end or until nobody listens.
-fn forward(mut stdout: ChildStdout, sender: &mpsc::Sender<Vec<u8>>) {
+fn forward(mut stdout: impl Read, sender: &mpsc::Sender<Vec<u8>>) {
     let mut buffer = [0; 4096];
     loop {
         match stdout.read(&mut buffer) {

@@ -1,2 +1,190 @@
-//! `cargo xtask jitter`.
+//! `cargo xtask jitter`: how late cyclictest wakes up natively, under KVM, and in GearV's kinds of VMs.
+//!
+//! The same kernel with PREEMPT_RT, initramfs and cyclictest run everywhere (gearv 4.5, tables 10 and 11).
+//! QEMU's virtual time is counted in instructions, so figures repeat; docs/rtvm.md says what that can tell.
+
+mod board;
+mod configuration;
+mod drive;
+mod log;
+mod table;
 pub(crate) mod userland;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+
+use crate::cache::sha256;
+use crate::progress::Step;
+use crate::qemu::{Machine, Qemu};
+use crate::report::{self, Figures, Results};
+use crate::{payloads, workspace};
+
+pub(crate) use configuration::{Configuration, Load};
+pub(crate) use table::judge;
+
+/// The one row of the results.
+pub(crate) const ROW: &str = "latency";
+/// How often the RTVM's CPUs left their guest while it measured; part of the conditions.
+const EXITS: &str = "exits while measuring";
+const TITLE: &str = "GearV: jitter";
+const NOTES: &[&str] = &[
+    "On QEMU an instruction is a nanosecond. These are path lengths: caches, TLBs, memory and buses, through which one \
+     VM delays another on real hardware, are not in them.",
+    "QEMU executes the CPUs in turns, and the instructions of all of them move the one clock. Without load the other CPUs \
+     sleep, and the figures are the measured CPU's own. With load they hold the turns of the others as well, natively as in VMs.",
+];
+
+/// The options of `jitter`.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// How many periods of a millisecond are measured
+    #[arg(long, value_name = "COUNT", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(10..))]
+    loops: u64,
+    /// The CPU model
+    #[arg(long, value_name = "MODEL", default_value = "cortex-a57")]
+    cpu: String,
+    /// The version of the interrupt controller
+    #[arg(long, value_name = "VERSION", default_value_t = 3)]
+    gic: u32,
+    /// The major version of QEMU; only 10 has the second serial port that a real-time VM needs
+    #[arg(long, value_name = "VERSION", default_value_t = 10)]
+    qemu: u32,
+    /// What the other CPU does meanwhile
+    #[arg(long, value_enum, default_value_t = Load::Off)]
+    load: Load,
+    /// What is measured
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = configuration::ALL)]
+    configurations: Vec<Configuration>,
+    /// The most that the maximum of the real-time VM with pass-through may be, native being 1
+    #[arg(long, value_name = "RATIO", default_value_t = 1.05)]
+    max_ratio: f64,
+    /// Show what has changed since a run whose JSON this is
+    #[arg(long, value_name = "OLD.json")]
+    compare: Option<PathBuf>,
+    /// Only say how it is done on a board
+    #[arg(long, value_enum, value_name = "NAME")]
+    board: Option<crate::board::Name>,
+    /// Make the report from consoles' logs, captured on a board, instead of measuring
+    #[arg(long, value_name = "LOG", num_args = 1..)]
+    from: Vec<PathBuf>,
+}
+
+/// What all configurations of a run have in common.
+pub(crate) struct Setup {
+    pub(crate) qemu: Qemu,
+    pub(crate) machine: Machine,
+    pub(crate) load: Load,
+    pub(crate) loops: u64,
+}
+
+/// What one configuration found.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) figures: Figures,
+    /// How often the vCPU left its guest meanwhile, where Gear1 counts.
+    pub(crate) exits: Option<u64>,
+}
+
+impl Options {
+    /// Measures, or reads what was measured; reports and judges.
+    pub(crate) fn run(self) -> Result<()> {
+        if let Some(board) = self.board {
+            print!("{}", board::instructions(board, self.loops, self.load)?);
+            return Ok(());
+        }
+        let old = self.compare.as_deref().map(Results::load).transpose()?;
+        let results = match self.from.as_slice() {
+            [] => self.measure_all()?,
+            logs => log::read(logs)?,
+        };
+        print!("{}", table::all(&results));
+        if let Some(old) = &old {
+            print!("\n{}", table::changes(old, &results));
+        }
+        println!();
+        for note in NOTES.iter().filter(|_| self.from.is_empty()) {
+            println!("{note}");
+        }
+        let directory = workspace::target_dir().join("jitter");
+        self.save(&directory, old.as_ref(), &results)?;
+        let faults = judge(&results, self.max_ratio);
+        ensure!(faults.is_empty(), "{}", faults.join("\n       "));
+        Ok(())
+    }
+
+    fn save(&self, directory: &Path, old: Option<&Results>, results: &Results) -> Result<()> {
+        let json = directory.join("jitter.json");
+        results.save(&json)?;
+        let notes = if self.from.is_empty() { NOTES } else { &[] };
+        let html = directory.join("jitter.html");
+        let page = report::page(TITLE, notes, old, results)?;
+        fs::write(&html, page).with_context(|| html.display().to_string())?;
+        println!("plots: {}\nsamples: {}", html.display(), json.display());
+        Ok(())
+    }
+
+    fn measure_all(&self) -> Result<Results> {
+        if self.qemu < 10 && self.configurations.iter().any(|one| one.is_real_time()) {
+            bail!(
+                "QEMU {} has no second serial port, which the real-time VM needs as its own: take --qemu 10, \
+                 or --configurations native,kvm,guest",
+                self.qemu
+            );
+        }
+        let setup = Setup {
+            qemu: Qemu::prepare(self.qemu)?,
+            machine: Machine {
+                cpu: self.cpu.clone(),
+                gic: self.gic,
+                icount: true,
+                ..Machine::default()
+            },
+            load: self.load,
+            loops: self.loops,
+        };
+        let mut measured = Vec::new();
+        for configuration in &self.configurations {
+            let name = configuration.text();
+            let step = Step::start(name);
+            let one = setup.measure(*configuration);
+            let one = one.with_context(|| format!("{name} was not measured"))?;
+            step.done(&format!("{name}: {}", table::brief(&one)));
+            measured.push((*configuration, one));
+        }
+        setup.results(measured)
+    }
+}
+
+impl Setup {
+    /// How long a machine may take for all of it.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(300 + self.loops / 100)
+    }
+
+    /// Puts together what was measured.
+    pub(crate) fn results(&self, measured: Vec<(Configuration, Measured)>) -> Result<Results> {
+        let Machine { cpu, gic, .. } = &self.machine;
+        let mut conditions = vec![
+            ("machine".to_owned(), format!("QEMU virt, {} x {cpu}, GICv{gic}, one instruction a nanosecond", configuration::CPUS)),
+            ("kernel".to_owned(), payloads::rt_kernel_release()?),
+            ("load".to_owned(), self.load.text().to_owned()),
+            ("loops".to_owned(), self.loops.to_string()),
+        ];
+        let exits = measured
+            .iter()
+            .filter_map(|(configuration, one)| Some((configuration.text(), one.exits?)));
+        conditions.extend(exits.map(|(name, exits)| (format!("{EXITS}, {name}"), exits.to_string())));
+        Ok(Results {
+            guest: sha256(&userland::initramfs(&workspace::output_dir())?)?,
+            conditions: conditions.into_iter().collect(),
+            columns: measured
+                .into_iter()
+                .map(|(configuration, one)| (configuration.text().to_owned(), one.figures))
+                .collect(),
+        })
+    }
+}

@@ -37,6 +37,7 @@ mod programs;
 mod progress;
 mod qemu;
 mod requirements;
+mod report;
 mod run;
 mod smoke;
 mod symbolize;
@@ -77,6 +78,8 @@ enum Command {
     Evidence,
     /// Check that requirements, code and tests name each other, and write the matrix
     Requirements,
+    /// Measure how late a real-time program wakes up: natively, under KVM and under GearV
+    Jitter(jitter::Options),
     /// Turn the addresses of a halt dump into functions and lines
     Symbolize {
         /// The dump [default: standard input]
@@ -106,6 +109,7 @@ impl Command {
             Command::Audit => audit::command(),
             Command::Evidence => evidence::command(),
             Command::Requirements => requirements::command(),
+            Command::Jitter(options) => options.run(),
             Command::Symbolize { file } => symbolize::command(file),
         }
     }

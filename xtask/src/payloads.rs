@@ -73,6 +73,13 @@ pub(crate) fn debian_rt_kernel() -> Result<PathBuf> {
     image(&KERNEL_RT)
 }
 
+/// Returns what the kernel with PREEMPT_RT calls itself.
+pub(crate) fn rt_kernel_release() -> Result<String> {
+    let kernel = debian_rt_kernel()?;
+    let name = kernel.file_name().unwrap_or_default().to_string_lossy();
+    Ok(name.trim_start_matches("vmlinuz-").to_owned())
+}
+
 /// Returns the kernel in a set, an `Image`.
 fn image(set: &PackageSet) -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, set)?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use super::figures::{Figures, Results};
+use crate::report::{Figures, Results};
 use crate::workspace;
 
 /// What a median may grow by: so much in a hundred, and so many instructions.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{Figure, Figures, Results};
+use crate::report::{Figure, Figures, Results};
 
 /// The rows in order, with their goals in instructions; what has none is only watched.
 const ROWS: [(&str, Option<u64>); 12] = [

@@ -1,36 +1,60 @@
 #!/bin/sh
-/bin/busybox --install -s
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root TERM=vt100
+# The init of the guest that measures, and of the one that loads the machine: what the command line says.
+#
+#   jitter.loops=N   measures so many periods, says what it found and turns itself off
+#   jitter.name=TEXT says so, for who reads the log
+#   jitter.wait      waits for a line before it measures and afterwards, so that somebody can read counters
+#   jitter.cpu=N     measures on this CPU, and keeps the load off it
+#   jitter.load=KIND works without end: cpu, disk or all
+/bin/busybox --install -s 2>/dev/null
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev 2>/dev/null
-mkdir -p /dev/shm /tmp; mount -t tmpfs tmpfs /tmp
+mount -t debugfs debug /sys/kernel/debug
+mkdir -p /tmp
+mount -t tmpfs tmpfs /tmp
 dmesg -n 4
-echo READY
-read go
-sleep 3
-echo START; cat /proc/uptime
-case $mode in
-q) cyclictest -N -m -p95 -i1000 -l$go -h60000 -q > /tmp/samples
-echo END
-awk '/^[0-9]/ && $2>0 {n=$2+0; if(!m)m=$1; last3=last2;last2=last; last=$1 "x" n; t+=n; s+=n*$1; if($1>8800)printf "%s ", last}END{print "";print "min",m,"avg",s/t,"n",t,"max",last,last2,last3}' /tmp/samples; grep '^#' /tmp/samples | head -30;;
-p) dd if=/dev/zero of=/tmp/samples bs=1M count=3 2>/dev/null
-cyclictest -N -m -p95 -i1000 -l$go -v 1<>/tmp/samples
-echo END
-tr -d '\0' < /tmp/samples > /tmp/s1
-sort -n -k3 -t: /tmp/s1 | tr -d ' ' > /tmp/s2
-tail -25 /tmp/s2 | tr '\n' ' '; grep '0:.*:' /tmp/s2 | head -12 | tr '\n' ' '; echo
-awk -F: 'NF==3{$1=$3;NN++;a[NN]=$1;s+=$1}END{NR=NN;print "min",a[1],"avg",s/NR,"p50",a[int(NR/2)],"p99",a[int(NR*.99)],"p999",a[int(NR*.999)],"max",a[NR],a[NR-1],a[NR-2],a[NR-3],a[NR-4]}' /tmp/s2;;
-s) dd if=/dev/zero of=/tmp/samples bs=1M count=3 2>/dev/null
+
+option() {
+    tr ' ' '\n' < /proc/cmdline | sed -n "s/^jitter\.$1=//p"
+}
+loops=$(option loops)
+load=$(option load)
+cpu=$(option cpu)
+wait=$(grep -o 'jitter\.wait' /proc/cmdline)
+
+if [ -n "$load" ] && [ -z "$loops" ]; then
+    echo "JITTER-LOAD $load"
+    exec load "$load"
+fi
+
+# What people set up for real-time work: no reserve of time for ordinary tasks, which costs timers of
+# its own, and ordinary timers that wait for the next interrupt instead of causing one.
+echo -1 > /proc/sys/kernel/sched_rt_runtime_us
+for server in /sys/kernel/debug/sched/fair_server/cpu*; do
+    [ -d "$server" ] && echo 0 > "$server/runtime"
+done
+echo 20000000 > /proc/$$/timerslack_ns
+
+# Memory for the samples is there before the measurement, which has no page to look for then.
+dd if=/dev/zero of=/tmp/samples bs=64k count=$((loops / 1500 + 4)) 2>/dev/null
 exec 3<>/tmp/samples
-echo ${slack:-2000000} > /proc/$$/timerslack_ns; cat /proc/self/timerslack_ns
-cyclictest -N -m -p95 -i1000 -l$go -v $xo >&3
-echo END
-tr -d '\0' < /tmp/samples | grep ' 0:.*:' > /tmp/s1
-wc -l /tmp/s1
-sort -n -k3 -t: /tmp/s1 | tr -d ' ' > /tmp/s2
-tail -25 /tmp/s2 | tr '\n' ' '; grep '0:.*:' /tmp/s2 | head -12 | tr '\n' ' '; echo
-awk -F: 'NF==3{$1=$3;NN++;a[NN]=$1;s+=$1}END{NR=NN;print "min",a[1],"avg",s/NR,"p50",a[int(NR/2)],"p99",a[int(NR*.99)],"p999",a[int(NR*.999)],"max",a[NR],a[NR-1],a[NR-2],a[NR-3],a[NR-4]}' /tmp/s2;;
-esac
-echo ALL; cat /proc/uptime
+if [ -n "$load" ]; then
+    taskset $((((1 << $(nproc)) - 1) & ~(1 << cpu))) load "$load" > /dev/null 2>&1 &
+fi
+
+echo "JITTER-READY $(uname -r) $(option name)"
+[ -n "$wait" ] && read -r line
+sleep 3
+# The periods begin half a millisecond off the kernel's tick, wherever it is turned on.
+cyclictest -N -m -p95 -i1000 -l"$loops" -v --secaligned=500 ${cpu:+-t1 -a$cpu} >&3
+echo "JITTER-MEASURED"
+[ -n "$wait" ] && read -r line
+tr -d '\0 ' < /tmp/samples | awk -F: '
+    function out() { if (n) { line = line " " last "x" n; if (++words == 24) flush() } }
+    function flush() { if (words) print "RAW latency" line; line = ""; words = 0 }
+    NF == 3 && $1 == 0 { if ($3 == last) n++; else { out(); last = $3; n = 1 } }
+    END { out(); flush() }'
+echo "JITTER-END"
 poweroff -f

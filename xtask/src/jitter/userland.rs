@@ -8,11 +8,18 @@ use crate::initramfs::with_busybox;
 use crate::{payloads, programs};
 
 const INIT: &str = include_str!("init.sh");
+const LOAD: &str = include_str!("load.sh");
 
 /// Builds the initramfs below `out_dir` and returns its path.
 pub(crate) fn initramfs(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
-    programs::add(&mut tree, &payloads::programs()?, &["cyclictest", "stress-ng"])?;
+    programs::add(&mut tree, &payloads::programs()?, &["cyclictest"])?;
+    tree.program("usr/bin/load", LOAD);
     tree.program("init", INIT);
     tree.write_initramfs(out_dir.join("jitter-initramfs.cpio"))
+}
+
+/// Returns the load as commands of a shell.
+pub(super) fn load(kind: &str) -> String {
+    format!("set -- {kind}\n{LOAD}")
 }

@@ -1,4 +1,4 @@
-use super::super::figures::parse as figures;
+use crate::report::parse as figures;
 use super::*;
 
 fn worse_than(baseline: &str, printed: &str) -> Vec<String> {

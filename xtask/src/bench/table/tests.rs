@@ -1,9 +1,10 @@
-use super::super::figures::parse;
+use crate::report::parse;
 use super::*;
 
 fn results(columns: &[(&str, &str)]) -> Results {
     Results {
         guest: "0123".to_owned(),
+        conditions: [].into(),
         columns: columns
             .iter()
             .map(|(name, printed)| ((*name).to_owned(), parse(printed)))

@@ -1,4 +1,4 @@
-//! What a run of the benchmark guest says, and a run of all columns as JSON.
+//! What a guest that measures says, and a run of all configurations as JSON.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 /// The distribution of one figure, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figure {
-    pub(super) min: u64,
-    pub(super) median: u64,
-    pub(super) mean: u64,
-    pub(super) p99: u64,
-    pub(super) max: u64,
+    pub(crate) min: u64,
+    pub(crate) median: u64,
+    pub(crate) mean: u64,
+    pub(crate) p99: u64,
+    pub(crate) max: u64,
     /// All samples in order, as runs of equal ones: value and number.
-    pub(super) samples: Vec<(u64, u64)>,
+    pub(crate) samples: Vec<(u64, u64)>,
 }
 
 /// Figures by their rows' names.
@@ -26,17 +26,27 @@ pub(crate) type Figures = BTreeMap<String, Figure>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Results {
     /// SHA-256 of the guest, the same in all columns.
-    pub(super) guest: String,
+    pub(crate) guest: String,
+    /// What else the figures depend on.
+    pub(crate) conditions: BTreeMap<String, String>,
     /// In the order in which they are shown.
-    pub(super) columns: Vec<(String, Figures)>,
+    pub(crate) columns: Vec<(String, Figures)>,
 }
 
-/// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>` and `RAW <name> <ns>x<count> ...`.
-pub(super) fn parse(printed: &str) -> Figures {
+/// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>` and `RAW <name> <ns>x<count> ...`, of which
+/// a name may have several. Without the former the latter say all.
+pub(crate) fn parse(printed: &str) -> Figures {
     let mut figures: Figures = printed.lines().filter_map(parse_line).collect();
+    let mut all: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
     for (name, samples) in printed.lines().filter_map(parse_raw) {
-        if let Some(figure) = figures.get_mut(name) {
-            figure.samples = samples;
+        all.entry(name).or_default().extend(samples);
+    }
+    for (name, samples) in all {
+        match figures.get_mut(name) {
+            Some(figure) => figure.samples = samples,
+            None => {
+                figures.extend(Figure::of(samples).map(|figure| (name.to_owned(), figure)));
+            }
         }
     }
     figures
@@ -71,13 +81,13 @@ fn parse_raw(line: &str) -> Option<(&str, Vec<(u64, u64)>)> {
 
 impl Results {
     /// Returns a column's figures.
-    pub(super) fn column(&self, name: &str) -> Option<&Figures> {
+    pub(crate) fn column(&self, name: &str) -> Option<&Figures> {
         let mut columns = self.columns.iter();
         columns.find(|(n, _)| n == name).map(|(_, figures)| figures)
     }
 
     /// Writes all of it as JSON.
-    pub(super) fn save(&self, path: &Path) -> Result<()> {
+    pub(crate) fn save(&self, path: &Path) -> Result<()> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
@@ -86,14 +96,14 @@ impl Results {
     }
 
     /// Reads what was saved.
-    pub(super) fn load(path: &Path) -> Result<Results> {
+    pub(crate) fn load(path: &Path) -> Result<Results> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let json = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-        Results::from_json(&json).with_context(|| format!("{} is no benchmark", path.display()))
+        Results::from_json(&json).with_context(|| format!("{} holds no measurement", path.display()))
     }
 
     /// Returns it as JSON.
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let columns = self.columns.iter().map(|(name, figures)| {
             let rows: Map<String, Value> = figures
                 .iter()
@@ -104,6 +114,7 @@ impl Results {
         json!({
             "unit": "ns",
             "guest-sha256": self.guest,
+            "conditions": self.conditions,
             "columns": columns.collect::<Vec<_>>(),
         })
     }
@@ -117,8 +128,11 @@ impl Results {
                 figures.collect::<Option<_>>()?,
             ))
         };
+        let conditions = json["conditions"].as_object().into_iter().flatten();
+        let conditions = conditions.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
         Some(Results {
             guest: json["guest-sha256"].as_str()?.to_owned(),
+            conditions: conditions.collect::<Option<_>>()?,
             columns: json["columns"]
                 .as_array()?
                 .iter()
@@ -129,6 +143,31 @@ impl Results {
 }
 
 impl Figure {
+    /// Returns the distribution of samples; none has none.
+    pub(crate) fn of(samples: Vec<(u64, u64)>) -> Option<Figure> {
+        let mut sorted = samples.clone();
+        sorted.sort_unstable();
+        let count: u64 = sorted.iter().map(|(_, count)| count).sum();
+        let sum: u128 = sorted
+            .iter()
+            .map(|(value, count)| u128::from(*value) * u128::from(*count))
+            .sum();
+        let figure = Figure {
+            min: sorted.first()?.0,
+            median: quantile(&sorted, count.div_ceil(2)),
+            mean: u64::try_from((sum + u128::from(count) / 2).checked_div(count.into())?).ok()?,
+            p99: quantile(&sorted, (count * 99).div_ceil(100)),
+            max: sorted.last()?.0,
+            samples,
+        };
+        Some(figure)
+    }
+
+    /// Returns how many samples there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.samples.iter().map(|(_, count)| count).sum()
+    }
+
     fn to_json(&self) -> Value {
         json!({
             "min": self.min,
@@ -155,6 +194,16 @@ impl Figure {
                 .collect::<Option<_>>()?,
         })
     }
+}
+
+/// Returns the sample of this rank, counted from 1, in sorted runs.
+fn quantile(sorted: &[(u64, u64)], rank: u64) -> u64 {
+    let mut before = 0;
+    let reaches = sorted.iter().find(|(_, count)| {
+        before += count;
+        before >= rank
+    });
+    reaches.or(sorted.last()).map_or(0, |(value, _)| *value)
 }
 
 #[cfg(test)]

@@ -13,16 +13,31 @@ fn figures_and_samples_are_parsed_behind_any_label() {
         max: 5,
         samples: vec![(2, 900), (5, 100)],
     };
-    assert_eq!(
-        figures.into_iter().collect::<Vec<_>>(),
-        [("timer".to_owned(), timer)]
-    );
+    assert_eq!(figures["timer"], timer);
+    assert!(!figures.contains_key("short"));
+}
+
+#[test]
+fn samples_without_a_line_of_figures_give_the_figures() {
+    let figures = parse("RAW latency 5x98\nnoise\nRAW latency 9x1 4x1\nRAW none\n");
+    let latency = Figure {
+        min: 4,
+        median: 5,
+        mean: 5,
+        p99: 5,
+        max: 9,
+        samples: vec![(5, 98), (9, 1), (4, 1)],
+    };
+    assert_eq!(figures["latency"], latency);
+    assert_eq!(figures["latency"].count(), 100);
+    assert!(!figures.contains_key("none"));
 }
 
 #[test]
 fn what_is_saved_is_read_back() {
     let results = Results {
         guest: "abc".to_owned(),
+        conditions: [("cpu".to_owned(), "max".to_owned())].into(),
         columns: vec![
             ("b".to_owned(), parse("BENCH x 1 2 3 4 5\nRAW x 1x10 2x20")),
             ("a".to_owned(), parse("BENCH y 5 5 5 5 5")),

@@ -1,0 +1,197 @@
+//! What is measured: the five configurations of the papers, and what the other CPU does.
+//!
+//! The machine has two CPUs in all of them. The measured system is alone on CPU 1, but for the guest that is not
+//! real-time, which shares it with the load as any guest does.
+
+use std::fmt::Write as _;
+
+use clap::ValueEnum;
+
+/// The machine's CPUs.
+pub(super) const CPUS: u32 = 2;
+
+/// Where cyclictest runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Configuration {
+    /// On the machine itself
+    Native,
+    /// In a guest of KVM on a stock Debian host, on an isolated CPU
+    Kvm,
+    /// In a guest of GearV that Gear2 schedules
+    Guest,
+    /// In a real-time VM with an emulated interrupt controller
+    Emulated,
+    /// In a real-time VM with the machine's interrupt controller
+    PassThrough,
+}
+
+/// All, in the order in which they run and are shown.
+pub(super) const ALL: [Configuration; 5] = [
+    Configuration::Native,
+    Configuration::Kvm,
+    Configuration::Guest,
+    Configuration::Emulated,
+    Configuration::PassThrough,
+];
+
+/// What the other CPU does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Load {
+    /// It sleeps
+    Off,
+    /// It computes and starts programs
+    Cpu,
+    /// It writes to a disk
+    Disk,
+    /// Both
+    All,
+}
+
+/// The serial port that a real-time VM has to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Serial {
+    /// Its path in the board's device tree.
+    pub(super) device: &'static str,
+    /// What Linux calls it.
+    pub(super) console: &'static str,
+}
+
+impl Serial {
+    /// The one that QEMU's virt has from version 10 on.
+    pub(super) const SECOND_OF_VIRT: Serial = Serial {
+        device: "/pl011@9040000",
+        console: "ttyAMA1",
+    };
+}
+
+impl Load {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Load::Off => "off",
+            Load::Cpu => "cpu",
+            Load::Disk => "disk",
+            Load::All => "all",
+        }
+    }
+
+    /// Tells whether it needs a disk, and so a VM that owns one.
+    pub(super) fn needs_disk(self) -> bool {
+        match self {
+            Load::Off | Load::Cpu => false,
+            Load::Disk | Load::All => true,
+        }
+    }
+}
+
+impl Configuration {
+    /// Returns its name in tables and files.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Configuration::Native => "native",
+            Configuration::Kvm => "KVM guest",
+            Configuration::Guest => "GearV guest",
+            Configuration::Emulated => "RTVM, emulated GIC",
+            Configuration::PassThrough => "RTVM, pass-through GIC",
+        }
+    }
+
+    /// Tells whether it is a real-time VM.
+    pub(crate) fn is_real_time(self) -> bool {
+        match self {
+            Configuration::Native | Configuration::Kvm | Configuration::Guest => false,
+            Configuration::Emulated | Configuration::PassThrough => true,
+        }
+    }
+
+    /// Returns the name of its VM, of which Gear2 says the counters.
+    pub(super) fn vm(self) -> &'static str {
+        if self.is_real_time() { "rt" } else { "guest" }
+    }
+
+    /// Returns its name on command lines, of xtask and of kernels.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Configuration::Native => "native",
+            Configuration::Kvm => "kvm",
+            Configuration::Guest => "guest",
+            Configuration::Emulated => "emulated",
+            Configuration::PassThrough => "pass-through",
+        }
+    }
+
+    /// Returns the command line of the kernel that measures.
+    pub(super) fn command_line(self, console: &str, loops: u64, more: &str) -> String {
+        let word = self.word();
+        format!("console={console} jitter.loops={loops} jitter.name={word} {more}")
+    }
+
+    /// Returns the manifest of a configuration under GearV.
+    pub(super) fn manifest(self, serial: Serial, loops: u64, load: Load) -> String {
+        let (kind, console) = match self {
+            Configuration::Emulated => (rt("emulated", serial), serial.console),
+            Configuration::PassThrough => (rt("pass-through", serial), serial.console),
+            Configuration::Native | Configuration::Kvm | Configuration::Guest => {
+                ("\t\t\tconsole { };\n".to_owned(), "ttyAMA0")
+            }
+        };
+        let vm = self.vm();
+        let mut text = format!(
+            "/dts-v1/;
+
+/* Made by cargo xtask jitter. */
+
+/ {{
+	compatible = \"gearv,manifest\";
+	version = <1>;
+
+	vms {{
+		{vm} {{
+			cpus = <1>;
+			memory-mib = <256>;
+			kernel = \"artifact:debian-rt-kernel\";
+			initrd = \"artifact:jitter-initramfs\";
+			cmdline = \"{}\";
+{kind}		}};
+",
+            self.command_line(console, loops, "jitter.wait")
+        );
+        text += &self.load_vm(load);
+        text + "\t};\n};\n"
+    }
+
+    /// Returns the VM that makes the load; a disk belongs to the device VM.
+    fn load_vm(self, load: Load) -> String {
+        if load == Load::Off {
+            return String::new();
+        }
+        let mut text = "\n\t\tload {\n".to_owned();
+        let (vcpus, cpus) = if self.is_real_time() { (1, "0") } else { (2, "0 1") };
+        let _ = writeln!(text, "\t\t\tvcpus = <{vcpus}>;\n\t\t\tcpus = <{cpus}>;");
+        if load.needs_disk() {
+            text += "\t\t\tkind = \"device\";\n\t\t\tdevices = \"/virtio_mmio@*\";\n";
+        }
+        let _ = write!(
+            text,
+            "\t\t\tmemory-mib = <256>;
+			kernel = \"artifact:debian-rt-kernel\";
+			initrd = \"artifact:jitter-initramfs\";
+			cmdline = \"console=ttyAMA0 jitter.load={}\";
+			console {{ }};
+		}};
+",
+            load.text()
+        );
+        text
+    }
+}
+
+/// Returns what makes a VM a real-time one.
+fn rt(gic: &str, serial: Serial) -> String {
+    format!(
+        "\t\t\tkind = \"real-time\";\n\t\t\tgic = \"{gic}\";\n\t\t\tdevices = \"{}\";\n",
+        serial.device
+    )
+}
+
+#[cfg(test)]
+mod tests;

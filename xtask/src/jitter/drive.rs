@@ -1,0 +1,233 @@
+//! Starts a configuration, waits for its figures, and reads Gear1's counters around the measurement.
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+
+use super::configuration::{CPUS, Serial};
+use super::log::{END, MEASURED, READY};
+use super::{Configuration, Load, Measured, ROW, Setup, userland};
+use crate::build_images::{self, Images};
+use crate::expect::Session;
+use crate::kvm_host::KvmHost;
+use crate::qemu::{Boot, Console, Machine};
+use crate::smoke::ESCAPE;
+use crate::{payloads, report, run, workspace};
+
+/// How long Gear2 takes for an answer.
+const ANSWER: Duration = Duration::from_secs(60);
+const DISK_BYTES: u64 = 64 << 20;
+
+impl Setup {
+    /// Measures one configuration.
+    pub(crate) fn measure(&self, configuration: Configuration) -> Result<Measured> {
+        match configuration {
+            Configuration::Native => self.natively(),
+            Configuration::Kvm => self.under_kvm(),
+            Configuration::Guest | Configuration::Emulated | Configuration::PassThrough => {
+                self.under_gearv(configuration)
+            }
+        }
+    }
+
+    /// With load the kernel has both CPUs, and one of them for the load; without, it has as many as a VM.
+    fn natively(&self) -> Result<Measured> {
+        let kernel = payloads::debian_rt_kernel()?;
+        let initramfs = userland::initramfs(&workspace::output_dir())?;
+        let more = match self.load {
+            Load::Off => "nr_cpus=1".to_owned(),
+            load @ (Load::Cpu | Load::Disk | Load::All) => {
+                format!("jitter.cpu=1 jitter.load={}", load.text())
+            }
+        };
+        let command_line = Configuration::Native.command_line("ttyAMA0", self.loops, &more);
+        let boot = Boot {
+            kernel: &kernel,
+            initrd: Some(&initramfs),
+            command_line: Some(&command_line),
+        };
+        let machine = Machine {
+            cpus: CPUS,
+            disk: self.disk("native")?,
+            ..self.machine.clone().without_el2()
+        };
+        let command = self.qemu.command(&machine, &boot, Console::Pipes);
+        let mut session = Session::start(command, &log("native")?)?;
+        let figures = self.figures(&mut session);
+        Ok(Measured {
+            figures: figures.map_err(|error| explain(&error, &session))?,
+            exits: None,
+        })
+    }
+
+    fn under_kvm(&self) -> Result<Measured> {
+        ensure!(
+            !self.load.needs_disk(),
+            "the KVM host has no disk: take --load cpu, or --configurations without kvm"
+        );
+        let background = match self.load {
+            Load::Off => String::new(),
+            load @ (Load::Cpu | Load::Disk | Load::All) => userland::load(load.text()),
+        };
+        let host = KvmHost {
+            kernel: payloads::debian_rt_kernel()?,
+            initrd: Some(userland::initramfs(&workspace::output_dir())?),
+            command_line: Configuration::Kvm.command_line("ttyAMA0", self.loops, ""),
+            isolate: true,
+            background,
+            ..KvmHost::default()
+        };
+        let host = host.build(&workspace::output_dir().join("jitter-kvm"))?;
+        let mut session = host.start(&self.qemu, &self.machine, &log("kvm")?)?;
+        let figures = self.figures(&mut session);
+        Ok(Measured {
+            figures: figures.map_err(|error| explain(&error, &session))?,
+            exits: None,
+        })
+    }
+
+    fn under_gearv(&self, configuration: Configuration) -> Result<Measured> {
+        let name = format!("jitter-{}", configuration.vm());
+        let directory = workspace::output_dir().join(&name);
+        fs::create_dir_all(&directory)?;
+        let source = directory.join(format!("{name}.dts"));
+        fs::write(&source, configuration.manifest(Serial::SECOND_OF_VIRT, self.loops, self.load))?;
+        let images = build_images::build(&source)?;
+        let machine = Machine {
+            cpus: CPUS,
+            memory_mib: run::memory_for(&images)?,
+            disk: self.disk("gearv")?,
+            ..self.machine.clone()
+        };
+        if configuration.is_real_time() {
+            return self.real_time(configuration, &images, &machine);
+        }
+        let mut session = images.start(&self.qemu, &machine, &log("guest")?)?;
+        let measured = self.guest(configuration, &mut session);
+        measured.map_err(|error| explain(&error, &session))
+    }
+
+    /// The guest's console and Gear2's are one.
+    fn guest(&self, configuration: Configuration, session: &mut Session) -> Result<Measured> {
+        session.expect("gear2: ", ANSWER)?;
+        // Nothing but this VM is shown from now on.
+        session.send(&format!("{ESCAPE}0"))?;
+        session.expect(READY, self.timeout())?;
+        let before = exits(session, configuration.vm())?;
+        session.send("\n")?;
+        session.expect(MEASURED, self.timeout())?;
+        let after = exits(session, configuration.vm())?;
+        session.send("\n")?;
+        let printed = session.expect(END, self.timeout())?;
+        Ok(Measured {
+            figures: self.parse(&printed)?,
+            exits: Some(after - before),
+        })
+    }
+
+    /// The guest's console is the machine's second UART, Gear2's the first.
+    fn real_time(
+        &self,
+        configuration: Configuration,
+        images: &Images,
+        machine: &Machine,
+    ) -> Result<Measured> {
+        let directory = tempdir()?;
+        let socket = directory.join("serial");
+        let listener = UnixListener::bind(&socket).with_context(|| socket.display().to_string())?;
+        let mut command = self.qemu.command(machine, &images.boot(), Console::Pipes);
+        command.args(["-serial", &format!("unix:{}", socket.display())]);
+        let mut gear2 = images.start_by(command, &log("gear2")?)?;
+        // QEMU connects before the machine starts, or ends.
+        let (line, _) = listener.accept()?;
+        fs::remove_dir_all(&directory)?;
+        let file = if configuration == Configuration::Emulated { "emulated" } else { "pass-through" };
+        let mut guest = Session::attach(line, &log(file)?)?;
+        let measured = (|| {
+            guest.expect(READY, self.timeout())?;
+            let before = exits(&mut gear2, configuration.vm())?;
+            guest.send("\n")?;
+            guest.expect(MEASURED, self.timeout())?;
+            let after = exits(&mut gear2, configuration.vm())?;
+            guest.send("\n")?;
+            let printed = guest.expect(END, self.timeout())?;
+            Ok(Measured {
+                figures: self.parse(&printed)?,
+                exits: Some(after - before),
+            })
+        })();
+        measured.map_err(|error: anyhow::Error| {
+            anyhow!("{error:#}\n{}\n{}", guest.tail(30), build_images::last_words(&gear2))
+        })
+    }
+
+    /// Waits for the end of a guest that asks for nothing, and reads what it found.
+    fn figures(&self, session: &mut Session) -> Result<report::Figures> {
+        session.expect(MEASURED, self.timeout())?;
+        let printed = session.expect(END, self.timeout())?;
+        self.parse(&printed)
+    }
+
+    fn parse(&self, printed: &str) -> Result<report::Figures> {
+        let figures = report::parse(printed);
+        let count = figures.get(ROW).map_or(0, report::Figure::count);
+        ensure!(
+            count == self.loops,
+            "{count} of {} periods were measured",
+            self.loops
+        );
+        Ok(figures)
+    }
+
+    /// Returns an empty disk, if the load wants one.
+    fn disk(&self, name: &str) -> Result<Option<PathBuf>> {
+        if !self.load.needs_disk() {
+            return Ok(None);
+        }
+        let path = log(name)?.with_extension("img");
+        fs::File::create(&path)?.set_len(DISK_BYTES)?;
+        Ok(Some(path))
+    }
+}
+
+/// Asks Gear2 how often the VM's first vCPU has left its guest, whatever for.
+fn exits(gear2: &mut Session, vm: &str) -> Result<u64> {
+    gear2.send(&format!("{ESCAPE}p"))?;
+    gear2.expect(&format!("gear2: {vm} vCPU 0:"), ANSWER)?;
+    let line = gear2.expect("\n", ANSWER)?;
+    Ok(sum_of_exits(&line))
+}
+
+/// Sums the counts in ` hvc 3 wfi 17 (250 ns)`.
+fn sum_of_exits(line: &str) -> u64 {
+    line.split_whitespace()
+        .filter_map(|word| word.parse::<u64>().ok())
+        .sum()
+}
+
+fn explain(error: &anyhow::Error, session: &Session) -> anyhow::Error {
+    anyhow!("{error:#}\n{}", build_images::last_words(session))
+}
+
+/// Returns where the log of a console goes.
+fn log(what: &str) -> Result<PathBuf> {
+    let directory = workspace::output_dir().join("jitter");
+    fs::create_dir_all(&directory)?;
+    Ok(directory.join(format!("{what}.log")))
+}
+
+/// Returns a directory of this process, with a path as short as sockets want it.
+fn tempdir() -> Result<PathBuf> {
+    let path = std::env::temp_dir().join(format!("gearv-{}", std::process::id()));
+    if Path::new(&path).exists() {
+        fs::remove_dir_all(&path)?;
+    }
+    fs::create_dir(&path).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests;

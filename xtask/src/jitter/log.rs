@@ -1,0 +1,69 @@
+//! What init says on its console, and logs of it that were captured elsewhere.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum as _;
+
+use super::{Configuration, ROW};
+use crate::report::{self, Figure, Figures, Results};
+
+/// What init says, in this order: with the first comes the kernel's release and the configuration.
+pub(super) const READY: &str = "JITTER-READY ";
+pub(super) const MEASURED: &str = "JITTER-MEASURED";
+pub(super) const END: &str = "JITTER-END";
+
+/// Reads the measurements in logs; each log may hold several.
+pub(super) fn read(logs: &[PathBuf]) -> Result<Results> {
+    let mut columns = Vec::new();
+    let mut kernels = Vec::new();
+    for log in logs {
+        let text = fs::read(log).with_context(|| log.display().to_string())?;
+        let text = String::from_utf8_lossy(&text).replace('\r', "");
+        let found = runs(&text).with_context(|| log.display().to_string())?;
+        for (name, kernel, figures) in found {
+            columns.push((name, figures));
+            kernels.push(kernel);
+        }
+    }
+    kernels.sort();
+    kernels.dedup();
+    Ok(Results {
+        guest: "not known: read from logs".to_owned(),
+        conditions: [("kernel".to_owned(), kernels.join(", "))].into(),
+        columns,
+    })
+}
+
+/// A configuration's name, its kernel's release, its figures.
+type Run = (String, String, Figures);
+
+fn runs(text: &str) -> Result<Vec<Run>> {
+    let runs = text.split(READY).skip(1).map(run);
+    let runs = runs.collect::<Result<Vec<Run>>>()?;
+    ensure!(!runs.is_empty(), "it holds no line that begins with {READY}");
+    Ok(runs)
+}
+
+fn run(text: &str) -> Result<Run> {
+    let (first, rest) = text.split_once('\n').context("it ends too early")?;
+    let mut words = first.split_whitespace();
+    let kernel = words.next().unwrap_or("unknown").to_owned();
+    let name = words.next().unwrap_or_default();
+    let configuration = Configuration::from_str(name, false).ok();
+    let name = match configuration {
+        Some(configuration) => configuration.text().to_owned(),
+        None => format!("unnamed {name}").trim_end().to_owned(),
+    };
+    let (printed, _) = rest
+        .split_once(END)
+        .with_context(|| format!("{name}: it has no {END}"))?;
+    let figures = report::parse(printed);
+    let count = figures.get(ROW).map_or(0, Figure::count);
+    ensure!(count > 0, "{name}: no sample is left of it");
+    Ok((name, kernel, figures))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+use super::super::parse;
+use super::*;
+
+fn results() -> Results {
+    Results {
+        guest: "abc".to_owned(),
+        conditions: [("load".to_owned(), "cpu & <disk>".to_owned())].into(),
+        columns: vec![
+            ("native".to_owned(), parse("RAW latency 100x5 900x1")),
+            ("other".to_owned(), parse("RAW latency 150x5")),
+            ("empty".to_owned(), parse("")),
+        ],
+    }
+}
+
+#[test]
+fn page_holds_figures_conditions_and_two_plots_a_configuration() {
+    let html = page("t", &["a note"], None, &results()).expect("it can be drawn");
+    assert_eq!(html.matches("<svg").count(), 4);
+    assert_eq!(html.matches("</svg>").count(), 4);
+    assert!(html.contains("<td>native</td><td>100</td><td>100</td><td>233</td><td>900</td><td>900</td>"));
+    assert!(html.contains("cpu &amp; &lt;disk&gt;"));
+    assert!(!html.contains("empty"));
+    // It needs no other file.
+    assert!(!html.contains("src=") && !html.contains("href="));
+}
+
+#[test]
+fn page_shows_what_was_there_before() {
+    let mut old = results();
+    old.columns[0].1 = parse("RAW latency 7777x1");
+    let html = page("t", &[], Some(&old), &results()).expect("it can be drawn");
+    assert!(html.contains("<td>7777</td>"));
+}
+
+#[test]
+fn a_plot_of_equal_samples_has_a_scale() {
+    let figure = parse("RAW latency 5x1000").remove("latency").expect("it is there");
+    let scale = Scale::of([&figure].into_iter()).expect("there is something");
+    let svg = plot::histogram(&figure, scale).expect("it can be drawn");
+    assert!(svg.contains("<rect"));
+    assert!(plot::series(&figure, scale).is_ok());
+}

@@ -1,0 +1,143 @@
+//! A figure's samples as SVG: how often each value occurred, and the values in their order.
+
+use anyhow::{Context as _, Result, anyhow};
+use plotters::chart::ChartBuilder;
+use plotters::coord::Shift;
+use plotters::coord::combinators::IntoLogRange as _;
+use plotters::drawing::{DrawingArea, IntoDrawingArea as _};
+use plotters::element::{Circle, Rectangle};
+use plotters::style::{Color as _, RGBColor, WHITE};
+use plotters::backend::SVGBackend;
+
+use super::Figure;
+
+const SIZE: (u32, u32) = (900, 260);
+const BINS: u64 = 300;
+/// The most columns of dots in a time series: of each, the least and the largest value are drawn.
+const COLUMNS: usize = 800;
+
+const COLOUR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
+
+/// The values that a set of plots is drawn for, so that they can be compared by eye.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scale {
+    low: u64,
+    high: u64,
+}
+
+impl Scale {
+    /// Returns the scale that holds all of these; none if there is nothing to draw.
+    pub(super) fn of<'a>(figures: impl Iterator<Item = &'a Figure>) -> Option<Scale> {
+        figures
+            .map(|figure| (figure.min, figure.max))
+            .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+            .map(|(min, max)| Scale {
+                low: (min - min / 10).max(1),
+                high: (max + max / 10).max(min + 10),
+            })
+    }
+
+    /// Returns the bin of a value; bins grow with the value, as the axis does.
+    fn bin(self, value: u64) -> u64 {
+        let (low, high) = ((self.low as f64).ln(), (self.high as f64).ln());
+        let place = ((value.max(1) as f64).ln() - low) / (high - low);
+        ((place * BINS as f64) as u64).min(BINS - 1)
+    }
+
+    /// Returns where a bin begins.
+    fn edge(self, bin: u64) -> f64 {
+        let (low, high) = ((self.low as f64).ln(), (self.high as f64).ln());
+        (low + (high - low) * bin as f64 / BINS as f64).exp()
+    }
+}
+
+/// Draws how often each latency occurred, both axes logarithmic.
+pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
+    let mut counts = vec![0_u64; usize::try_from(BINS)?];
+    for (value, count) in &figure.samples {
+        counts[usize::try_from(scale.bin(*value))?] += count;
+    }
+    let most = counts.iter().copied().max().unwrap_or(1).max(1);
+    draw(|area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(32)
+            .y_label_area_size(64)
+            .build_cartesian_2d(
+                (scale.low as f64..scale.high as f64).log_scale(),
+                (0.5..most as f64 * 1.5).log_scale(),
+            )
+            .map_err(failed)?;
+        let format = |value: &f64| format!("{value:.0}");
+        chart
+            .configure_mesh()
+            .x_desc("ns")
+            .y_desc("samples")
+            .x_label_formatter(&format)
+            .y_label_formatter(&format)
+            .draw()
+            .map_err(failed)?;
+        let bars = (0..BINS).zip(&counts).filter(|(_, count)| **count > 0);
+        let bars = bars.map(|(bin, count)| {
+            let corners = [(scale.edge(bin), 0.5), (scale.edge(bin + 1), *count as f64)];
+            Rectangle::new(corners, COLOUR.filled())
+        });
+        chart.draw_series(bars).map_err(failed)?;
+        Ok(())
+    })
+}
+
+/// Draws the samples in their order: where there are more than dots, the least and the largest of each group.
+pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
+    let samples: Vec<u64> = figure
+        .samples
+        .iter()
+        .flat_map(|(value, count)| std::iter::repeat_n(*value, usize::try_from(*count).unwrap_or(0)))
+        .collect();
+    let group = samples.len().div_ceil(COLUMNS).max(1);
+    let mut dots = Vec::new();
+    for (index, group_samples) in samples.chunks(group).enumerate() {
+        let at = (index * group) as f64;
+        let ends = [group_samples.iter().min(), group_samples.iter().max()];
+        dots.extend(ends.into_iter().flatten().map(|value| (at, *value as f64)));
+    }
+    draw(|area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(32)
+            .y_label_area_size(64)
+            .build_cartesian_2d(
+                0.0..samples.len().max(1) as f64,
+                (scale.low as f64..scale.high as f64).log_scale(),
+            )
+            .map_err(failed)?;
+        let format = |value: &f64| format!("{value:.0}");
+        chart
+            .configure_mesh()
+            .x_desc("sample")
+            .y_desc("ns")
+            .x_label_formatter(&format)
+            .y_label_formatter(&format)
+            .draw()
+            .map_err(failed)?;
+        let dots = dots.into_iter().map(|dot| Circle::new(dot, 1, COLOUR.filled()));
+        chart.draw_series(dots).map_err(failed)?;
+        Ok(())
+    })
+}
+
+/// Returns the SVG that `onto` draws.
+fn draw(onto: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<()>) -> Result<String> {
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+    area.fill(&WHITE).map_err(failed)?;
+    onto(&area)?;
+    area.present().map_err(failed).context("the plot")?;
+    drop(area);
+    Ok(svg)
+}
+
+/// Plotters' errors borrow, so only what they say is kept.
+fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("cannot draw: {error}")
+}
