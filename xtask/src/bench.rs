@@ -23,7 +23,6 @@ pub(crate) mod baseline;
 mod table;
 pub(crate) mod wake;
 
-
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// A counter tick an instruction: most models' own frequency cannot show short paths.
 const COUNTER: &str = "cntfrq=1000000000";
@@ -187,7 +186,11 @@ impl Options {
         let page = report::page(TITLE, NOTES, old.as_ref(), &results)?;
         let html = json.with_extension("html");
         fs::write(&html, page).with_context(|| html.display().to_string())?;
-        println!("\nall samples: {}\nplots: {}", json.display(), html.display());
+        println!(
+            "\nall samples: {}\nplots: {}",
+            json.display(),
+            html.display()
+        );
         if self.accept {
             baseline::accept(&results)?;
         }

@@ -18,7 +18,9 @@ use crate::manifest::{self, Compiled};
 use crate::progress::Step;
 use crate::qemu::{Boot, Console, Machine, Qemu};
 use crate::tools::Tools;
-use crate::{bench, device_userland, guest_userland, initramfs, jitter, payloads, symbolize, workspace};
+use crate::{
+    bench, device_userland, guest_userland, initramfs, jitter, payloads, symbolize, workspace,
+};
 
 /// What a machine is started with, and what it was made from.
 pub(crate) struct Images {

@@ -159,7 +159,10 @@ impl Session {
     pub(crate) fn expect_end(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + timeout;
         loop {
-            let child = self.child.as_mut().context("the child is another session's")?;
+            let child = self
+                .child
+                .as_mut()
+                .context("the child is another session's")?;
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
             }
@@ -177,6 +180,17 @@ impl Session {
             .write_all(text.as_bytes())
             .and_then(|()| self.input.flush())
             .context("it has ended")
+    }
+
+    /// Tells whether a text was printed that is not consumed yet.
+    pub(crate) fn has(&self, text: &str) -> bool {
+        self.transcript[self.consumed..].contains(text)
+    }
+
+    /// Takes in what has been printed by now.
+    pub(crate) fn take_in(&mut self) -> Result<()> {
+        while self.receive(Instant::now())? {}
+        Ok(())
     }
 
     /// Appends what the child prints next; false if nothing came before the deadline.

@@ -6,6 +6,7 @@
 mod board;
 mod configuration;
 mod drive;
+mod exits;
 mod log;
 mod table;
 pub(crate) mod userland;
@@ -24,12 +25,17 @@ use crate::report::{self, Figures, Results};
 use crate::{payloads, workspace};
 
 pub(crate) use configuration::{Configuration, Load};
+pub(crate) use exits::Counted;
 pub(crate) use table::judge;
 
 /// The one row of the results.
 pub(crate) const ROW: &str = "latency";
 /// How often the RTVM's CPUs left their guest while it measured; part of the conditions.
 const EXITS: &str = "exits while measuring";
+/// The same for SGIs that it sent, each of which is one exit more.
+const SGIS: &str = "SGIs sent while measuring";
+/// The same by its own kernel's count.
+const OWN: &str = "SGIs by its kernel's count";
 const TITLE: &str = "GearV: jitter";
 const NOTES: &[&str] = &[
     "On QEMU an instruction is a nanosecond. These are path lengths: caches, TLBs, memory and buses, through which one \
@@ -85,8 +91,8 @@ pub(crate) struct Setup {
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) figures: Figures,
-    /// How often the vCPU left its guest meanwhile, where Gear1 counts.
-    pub(crate) exits: Option<u64>,
+    /// What the vCPU left its guest for meanwhile, where Gear1 counts.
+    pub(crate) exits: Option<Counted>,
 }
 
 impl Options {
@@ -169,15 +175,28 @@ impl Setup {
     pub(crate) fn results(&self, measured: Vec<(Configuration, Measured)>) -> Result<Results> {
         let Machine { cpu, gic, .. } = &self.machine;
         let mut conditions = vec![
-            ("machine".to_owned(), format!("QEMU virt, {} x {cpu}, GICv{gic}, one instruction a nanosecond", configuration::CPUS)),
+            (
+                "machine".to_owned(),
+                format!(
+                    "QEMU virt, {} x {cpu}, GICv{gic}, one instruction a nanosecond",
+                    configuration::CPUS
+                ),
+            ),
             ("kernel".to_owned(), payloads::rt_kernel_release()?),
             ("load".to_owned(), self.load.text().to_owned()),
             ("loops".to_owned(), self.loops.to_string()),
         ];
-        let exits = measured
-            .iter()
-            .filter_map(|(configuration, one)| Some((configuration.text(), one.exits?)));
-        conditions.extend(exits.map(|(name, exits)| (format!("{EXITS}, {name}"), exits.to_string())));
+        for (configuration, one) in &measured {
+            let Some(Counted { others, sgis, own }) = one.exits else {
+                continue;
+            };
+            for (what, count) in [(EXITS, others), (SGIS, sgis), (OWN, own)] {
+                conditions.push((
+                    format!("{what}, {}", configuration.text()),
+                    count.to_string(),
+                ));
+            }
+        }
         Ok(Results {
             guest: sha256(&userland::initramfs(&workspace::output_dir())?)?,
             conditions: conditions.into_iter().collect(),

@@ -9,16 +9,25 @@ use super::userland;
 use crate::board::Name;
 use crate::{payloads, workspace};
 
+/// How long the guest sleeps on a board before and after it measures, for somebody to press keys.
+const SETTLE_S: u64 = 20;
+
 /// The UART that the real-time VM gets, and how it comes to be there.
 fn serial(board: Name) -> (Serial, &'static str) {
     match board {
         Name::QemuVirt => (Serial::SECOND_OF_VIRT, "a second -serial option of QEMU's"),
         Name::Rpi4 => (
-            Serial { device: "/soc/serial@7e201600", console: "ttyAMA3" },
+            Serial {
+                device: "/soc/serial@7e201600",
+                console: "ttyAMA3",
+            },
             "uart3 on GPIO 4 and 5, by dtoverlay=uart3 in config.txt",
         ),
         Name::RcarH3 => (
-            Serial { device: "/soc/serial@e6e68000", console: "ttySC1" },
+            Serial {
+                device: "/soc/serial@e6e68000",
+                console: "ttySC1",
+            },
             "SCIF1, enabled in the device tree that the boot loader passes",
         ),
     }
@@ -50,7 +59,7 @@ If its kernel does not run on this board, put the board's own into the manifests
     let real_time = [Configuration::Emulated, Configuration::PassThrough];
     for (number, configuration) in (2..).zip(real_time) {
         let file = directory.join(format!("{}-{}.dts", board.text(), configuration.word()));
-        std::fs::write(&file, configuration.manifest(serial, loops, load))?;
+        std::fs::write(&file, configuration.manifest(serial, loops, load, SETTLE_S))?;
         steps += &step(number, configuration, &file);
     }
     Ok(steps
@@ -65,8 +74,8 @@ fn step(number: u32, configuration: Configuration, manifest: &Path) -> String {
         "{number}. {}:
      cargo xtask build --manifest {}
    prints two files: boot the first as kernel and the second as initrd. Keep what the VM's serial port says in {word}.log.
-   When it says JITTER-READY, press Ctrl-G p on the boot console (exit counts), then Return on the VM's serial port;
-   after JITTER-MEASURED once more, both. With pass-through the counts of rt must not have changed.
+   Press Ctrl-G p on the boot console (exit counts) within {SETTLE_S} s after JITTER-READY, and again after JITTER-MEASURED. With
+   pass-through, rt may have had no exits in between but sgi, and as many of these as the number behind the two words grew by.
 ",
         configuration.text(),
         manifest.display()

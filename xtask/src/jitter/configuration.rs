@@ -126,7 +126,7 @@ impl Configuration {
     }
 
     /// Returns the manifest of a configuration under GearV.
-    pub(super) fn manifest(self, serial: Serial, loops: u64, load: Load) -> String {
+    pub(super) fn manifest(self, serial: Serial, loops: u64, load: Load, settle: u64) -> String {
         let (kind, console) = match self {
             Configuration::Emulated => (rt("emulated", serial), serial.console),
             Configuration::PassThrough => (rt("pass-through", serial), serial.console),
@@ -153,7 +153,7 @@ impl Configuration {
 			cmdline = \"{}\";
 {kind}		}};
 ",
-            self.command_line(console, loops, "jitter.wait")
+            self.command_line(console, loops, &format!("jitter.settle={settle}"))
         );
         text += &self.load_vm(load);
         text + "\t};\n};\n"
@@ -165,7 +165,11 @@ impl Configuration {
             return String::new();
         }
         let mut text = "\n\t\tload {\n".to_owned();
-        let (vcpus, cpus) = if self.is_real_time() { (1, "0") } else { (2, "0 1") };
+        let (vcpus, cpus) = if self.is_real_time() {
+            (1, "0")
+        } else {
+            (2, "0 1")
+        };
         let _ = writeln!(text, "\t\t\tvcpus = <{vcpus}>;\n\t\t\tcpus = <{cpus}>;");
         if load.needs_disk() {
             text += "\t\t\tkind = \"device\";\n\t\t\tdevices = \"/virtio_mmio@*\";\n";

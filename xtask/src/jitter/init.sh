@@ -3,7 +3,7 @@
 #
 #   jitter.loops=N   measures so many periods, says what it found and turns itself off
 #   jitter.name=TEXT says so, for who reads the log
-#   jitter.wait      waits for a line before it measures and afterwards, so that somebody can read counters
+#   jitter.settle=N  sleeps so many seconds before it measures and afterwards; counters can be read then
 #   jitter.cpu=N     measures on this CPU, and keeps the load off it
 #   jitter.load=KIND works without end: cpu, disk or all
 /bin/busybox --install -s 2>/dev/null
@@ -22,7 +22,7 @@ option() {
 loops=$(option loops)
 load=$(option load)
 cpu=$(option cpu)
-wait=$(grep -o 'jitter\.wait' /proc/cmdline)
+settle=$(option settle)
 
 if [ -n "$load" ] && [ -z "$loops" ]; then
     echo "JITTER-LOAD $load"
@@ -44,13 +44,18 @@ if [ -n "$load" ]; then
     taskset $((((1 << $(nproc)) - 1) & ~(1 << cpu))) load "$load" > /dev/null 2>&1 &
 fi
 
-echo "JITTER-READY $(uname -r) $(option name)"
-[ -n "$wait" ] && read -r line
-sleep 3
+# The interrupts that this system has sent itself.
+own_interrupts() {
+    awk '/^IPI/ { for (i = 2; $i ~ /^[0-9]+$/; i++) sum += $i } END { print sum + 0 }' /proc/interrupts
+}
+
+echo "JITTER-READY $(uname -r) $(option name) $(own_interrupts)"
+sleep "${settle:-3}"
+echo "JITTER-BEGINS"
 # The periods begin half a millisecond off the kernel's tick, wherever it is turned on.
 cyclictest -N -m -p95 -i1000 -l"$loops" -v --secaligned=500 ${cpu:+-t1 -a$cpu} >&3
-echo "JITTER-MEASURED"
-[ -n "$wait" ] && read -r line
+echo "JITTER-MEASURED $(own_interrupts)"
+sleep "${settle:-0}"
 tr -d '\0 ' < /tmp/samples | awk -F: '
     function out() { if (n) { line = line " " last "x" n; if (++words == 24) flush() } }
     function flush() { if (words) print "RAW latency" line; line = ""; words = 0 }

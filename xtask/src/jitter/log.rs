@@ -9,9 +9,11 @@ use clap::ValueEnum as _;
 use super::{Configuration, ROW};
 use crate::report::{self, Figure, Figures, Results};
 
-/// What init says, in this order: with the first comes the kernel's release and the configuration.
+/// What init says, in this order: with the first come the kernel's release, the configuration and the number of
+/// interrupts that the kernel has sent to its own CPUs; with the third that number.
 pub(super) const READY: &str = "JITTER-READY ";
-pub(super) const MEASURED: &str = "JITTER-MEASURED";
+pub(super) const BEGINS: &str = "JITTER-BEGINS";
+pub(super) const MEASURED: &str = "JITTER-MEASURED ";
 pub(super) const END: &str = "JITTER-END";
 
 /// Reads the measurements in logs; each log may hold several.
@@ -42,7 +44,10 @@ type Run = (String, String, Figures);
 fn runs(text: &str) -> Result<Vec<Run>> {
     let runs = text.split(READY).skip(1).map(run);
     let runs = runs.collect::<Result<Vec<Run>>>()?;
-    ensure!(!runs.is_empty(), "it holds no line that begins with {READY}");
+    ensure!(
+        !runs.is_empty(),
+        "it holds no line that begins with {READY}"
+    );
     Ok(runs)
 }
 

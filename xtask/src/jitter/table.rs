@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Configuration, EXITS, Measured, ROW};
+use super::{Configuration, EXITS, Measured, OWN, ROW, SGIS};
 use crate::report::{Figure, Results};
 
 /// The most that the emulated interrupt controller may cost, native being 1.
@@ -12,8 +12,8 @@ const EMULATED_RATIO: f64 = 1.5;
 pub(super) fn all(results: &Results) -> String {
     let native = figure(results, Configuration::Native);
     let mut text = format!(
-        "{:24} {:>8} {:>8} {:>8} {:>8} {:>9} | {:>6} {:>6} {:>8} {:>9}\n",
-        "latency, ns", "min", "median", "avg", "p99", "max", "min", "avg", "max", "exits"
+        "{:24} {:>8} {:>8} {:>8} {:>8} {:>9} | {:>6} {:>6} {:>8} {:>9} {:>6}\n",
+        "latency, ns", "min", "median", "avg", "p99", "max", "min", "avg", "max", "exits", "SGIs"
     );
     for (name, figures) in &results.columns {
         let Some(figure) = figures.get(ROW) else {
@@ -22,7 +22,7 @@ pub(super) fn all(results: &Results) -> String {
         let ratio = |get: fn(&Figure) -> u64| ratio(native.map(get), get(figure));
         let _ = writeln!(
             text,
-            "{name:24} {:>8} {:>8} {:>8} {:>8} {:>9} | {:>6} {:>6} {:>8} {:>9}",
+            "{name:24} {:>8} {:>8} {:>8} {:>8} {:>9} | {:>6} {:>6} {:>8} {:>9} {:>6}",
             figure.min,
             figure.median,
             figure.mean,
@@ -31,7 +31,8 @@ pub(super) fn all(results: &Results) -> String {
             ratio(|figure| figure.min),
             ratio(|figure| figure.mean),
             ratio(|figure| figure.max),
-            exits(results, name).unwrap_or("-"),
+            count(results, EXITS, name).unwrap_or("-"),
+            count(results, SGIS, name).unwrap_or("-"),
         );
     }
     text
@@ -55,7 +56,11 @@ pub(super) fn changes(old: &Results, new: &Results) -> String {
         let then = old.column(name).and_then(|figures| figures.get(ROW));
         if let (Some(then), Some(now)) = (then, figures.get(ROW)) {
             let change = 100.0 * (now.max as f64 / then.max.max(1) as f64 - 1.0);
-            let _ = writeln!(text, "{name:24} {:>9} {:>9} {change:+7.1}%", then.max, now.max);
+            let _ = writeln!(
+                text,
+                "{name:24} {:>9} {:>9} {change:+7.1}%",
+                then.max, now.max
+            );
         }
     }
     for (name, value) in &new.conditions {
@@ -88,8 +93,14 @@ pub(crate) fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
         }
     }
     let pass_through = Configuration::PassThrough.text();
-    if let Some(exits) = exits(results, pass_through).filter(|exits| *exits != "0") {
-        faults.push(format!("{pass_through}: {exits} exits while it measured"));
+    let count = |what| count(results, what, pass_through)?.parse::<u64>().ok();
+    if let (Some(exits), Some(sgis), Some(own)) = (count(EXITS), count(SGIS), count(OWN)) {
+        if exits > 0 {
+            faults.push(format!("{pass_through}: {exits} exits while it measured"));
+        }
+        if sgis > own {
+            faults.push(format!("{pass_through}: {sgis} exits for {own} SGIs"));
+        }
     }
     faults.extend(load_was_there(results));
     faults
@@ -113,8 +124,9 @@ fn figure(results: &Results, configuration: Configuration) -> Option<&Figure> {
     results.column(configuration.text())?.get(ROW)
 }
 
-fn exits<'a>(results: &'a Results, name: &str) -> Option<&'a str> {
-    let count = results.conditions.get(&format!("{EXITS}, {name}"));
+/// Returns what was counted in a configuration.
+fn count<'a>(results: &'a Results, what: &str, name: &str) -> Option<&'a str> {
+    let count = results.conditions.get(&format!("{what}, {name}"));
     count.map(String::as_str)
 }
 

@@ -99,7 +99,8 @@ impl Results {
     pub(crate) fn load(path: &Path) -> Result<Results> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let json = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-        Results::from_json(&json).with_context(|| format!("{} holds no measurement", path.display()))
+        Results::from_json(&json)
+            .with_context(|| format!("{} holds no measurement", path.display()))
     }
 
     /// Returns it as JSON.
@@ -129,7 +130,8 @@ impl Results {
             ))
         };
         let conditions = json["conditions"].as_object().into_iter().flatten();
-        let conditions = conditions.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+        let conditions =
+            conditions.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
         Some(Results {
             guest: json["guest-sha256"].as_str()?.to_owned(),
             conditions: conditions.collect::<Option<_>>()?,

@@ -30,7 +30,11 @@ pub(crate) fn page(
     for (name, value) in &results.conditions {
         let _ = writeln!(html, "<li>{}: {}</li>", escape(name), escape(value));
     }
-    let _ = writeln!(html, "<li>SHA-256 of what ran: {}</li>", escape(&results.guest));
+    let _ = writeln!(
+        html,
+        "<li>SHA-256 of what ran: {}</li>",
+        escape(&results.guest)
+    );
     for note in notes {
         let _ = writeln!(html, "<li>{}</li>", escape(note));
     }

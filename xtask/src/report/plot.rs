@@ -1,13 +1,13 @@
 //! A figure's samples as SVG: how often each value occurred, and the values in their order.
 
 use anyhow::{Context as _, Result, anyhow};
+use plotters::backend::SVGBackend;
 use plotters::chart::ChartBuilder;
 use plotters::coord::Shift;
 use plotters::coord::combinators::IntoLogRange as _;
 use plotters::drawing::{DrawingArea, IntoDrawingArea as _};
 use plotters::element::{Circle, Rectangle};
 use plotters::style::{Color as _, RGBColor, WHITE};
-use plotters::backend::SVGBackend;
 
 use super::Figure;
 
@@ -92,7 +92,9 @@ pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
     let samples: Vec<u64> = figure
         .samples
         .iter()
-        .flat_map(|(value, count)| std::iter::repeat_n(*value, usize::try_from(*count).unwrap_or(0)))
+        .flat_map(|(value, count)| {
+            std::iter::repeat_n(*value, usize::try_from(*count).unwrap_or(0))
+        })
         .collect();
     let group = samples.len().div_ceil(COLUMNS).max(1);
     let mut dots = Vec::new();
@@ -120,7 +122,9 @@ pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
             .y_label_formatter(&format)
             .draw()
             .map_err(failed)?;
-        let dots = dots.into_iter().map(|dot| Circle::new(dot, 1, COLOUR.filled()));
+        let dots = dots
+            .into_iter()
+            .map(|dot| Circle::new(dot, 1, COLOUR.filled()));
         chart.draw_series(dots).map_err(failed)?;
         Ok(())
     })

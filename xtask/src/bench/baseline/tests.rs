@@ -1,5 +1,5 @@
-use crate::report::parse as figures;
 use super::*;
+use crate::report::parse as figures;
 
 fn worse_than(baseline: &str, printed: &str) -> Vec<String> {
     worse(&parse(baseline).unwrap(), "c", &figures(printed))

@@ -1,5 +1,5 @@
-use crate::report::parse;
 use super::*;
+use crate::report::parse;
 
 fn results(columns: &[(&str, &str)]) -> Results {
     Results {

@@ -1,0 +1,25 @@
+use super::*;
+use crate::manifest;
+use crate::tools::Tools;
+use crate::workspace;
+
+#[test]
+fn every_manifest_keeps_the_rules() {
+    let tools = Tools::prepare().expect("dtc");
+    let directory = workspace::output_dir().join("jitter-manifests");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let under_gearv = [
+        Configuration::Guest,
+        Configuration::Emulated,
+        Configuration::PassThrough,
+    ];
+    for configuration in under_gearv {
+        for load in [Load::Off, Load::Cpu, Load::Disk, Load::All] {
+            let text = configuration.manifest(Serial::SECOND_OF_VIRT, 10, load, 3);
+            let file = directory.join("manifest.dts");
+            std::fs::write(&file, text).expect("it can be written");
+            let compiled = manifest::compile(&file, &tools, &directory).expect("it keeps them");
+            assert_eq!(compiled.vms.len(), 1 + usize::from(load != Load::Off));
+        }
+    }
+}

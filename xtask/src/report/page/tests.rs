@@ -18,7 +18,11 @@ fn page_holds_figures_conditions_and_two_plots_a_configuration() {
     let html = page("t", &["a note"], None, &results()).expect("it can be drawn");
     assert_eq!(html.matches("<svg").count(), 4);
     assert_eq!(html.matches("</svg>").count(), 4);
-    assert!(html.contains("<td>native</td><td>100</td><td>100</td><td>233</td><td>900</td><td>900</td>"));
+    assert!(
+        html.contains(
+            "<td>native</td><td>100</td><td>100</td><td>233</td><td>900</td><td>900</td>"
+        )
+    );
     assert!(html.contains("cpu &amp; &lt;disk&gt;"));
     assert!(!html.contains("empty"));
     // It needs no other file.
@@ -35,7 +39,9 @@ fn page_shows_what_was_there_before() {
 
 #[test]
 fn a_plot_of_equal_samples_has_a_scale() {
-    let figure = parse("RAW latency 5x1000").remove("latency").expect("it is there");
+    let figure = parse("RAW latency 5x1000")
+        .remove("latency")
+        .expect("it is there");
     let scale = Scale::of([&figure].into_iter()).expect("there is something");
     let svg = plot::histogram(&figure, scale).expect("it can be drawn");
     assert!(svg.contains("<rect"));
