@@ -29,6 +29,7 @@ pub(super) fn parts() -> Vec<Part> {
             Ok(())
         }),
         Part::new("unit tests", unit_tests),
+        Part::new("ownership, a million calls and three pages", long_ownership).slow(true),
         Part::new("lints of the host code", |tally| {
             let mut clippy = workspace::cargo();
             clippy.args(["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]);
@@ -55,6 +56,24 @@ fn unit_tests(tally: &mut Tally) -> Result<()> {
     }
     if !tally.failures.is_empty() {
         println!("{}", tail(&details(&printed)));
+    }
+    Ok(())
+}
+
+/// Runs the ghost specification beside a million random calls, and the model checker over all states of
+/// three VMs with three pages: 15 minutes.
+fn long_ownership(tally: &mut Tally) -> Result<()> {
+    for (test, variable, value) in [
+        ("ffa::tests::ghost", "GEARV_CALLS", "1000000"),
+        ("ownership::tests::model", "GEARV_PAGES", "3"),
+    ] {
+        let output = workspace::cargo()
+            .args(["test", "--package", "gear1-core", test])
+            .env(variable, value)
+            .output()?;
+        let printed = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "{test}:\n{}", tail(&printed));
+        tally.add(count(&printed));
     }
     Ok(())
 }

@@ -1,1 +1,6 @@
+//! FF-A's memory calls on the host, whole: registers and descriptors in, tables out. The ghost
+//! specification runs beside them.
 
+mod ghost;
+mod hostile;
+mod machine;

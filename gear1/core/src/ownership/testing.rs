@@ -7,7 +7,7 @@ use std::vec::Vec;
 use gear1_abi::boot::BootRegion;
 use gear1_abi::id::VmId;
 
-use super::Vms;
+use super::{Ledger, Vms};
 use crate::addr::{Ipa, Pa};
 use crate::stage2::{Attributes, Geometry, Stage2};
 use crate::table::testing::FakeTables;
@@ -18,16 +18,18 @@ pub(crate) const SIZE: u64 = 4 << 20;
 const COUNT: usize = 3;
 
 /// Three VMs, of which the last sees its memory elsewhere.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FakeVms {
     tables: Vec<FakeTables>,
     regions: [&'static [BootRegion]; COUNT],
     /// How often TLBs were invalidated.
     pub(crate) invalidated: usize,
+    /// How often a descriptor was written.
+    pub(crate) writes: u64,
 }
 
 /// One VM's tables.
-pub(crate) struct VmTables<'a>(&'a mut FakeTables, &'a mut usize);
+pub(crate) struct VmTables<'a>(&'a mut FakeTables, &'a mut usize, &'a mut u64);
 
 /// What all VMs see: each page's descriptor, by VM and address, and how many tables that takes.
 pub(crate) type Snapshot = (BTreeMap<(usize, u64), (u64, u64)>, Vec<usize>);
@@ -48,6 +50,7 @@ impl FakeVms {
             tables: Vec::new(),
             regions: [&[]; COUNT],
             invalidated: 0,
+            writes: 0,
         };
         for index in 0..COUNT {
             let region = BootRegion {
@@ -80,8 +83,23 @@ impl FakeVms {
                 }
             }
         }
+        (pages, self.table_counts())
+    }
+
+    /// Returns how many tables each VM has.
+    pub(crate) fn table_counts(&self) -> Vec<usize> {
         let count = |tables: &FakeTables| tables.walk_all().len();
-        (pages, self.tables.iter().map(count).collect())
+        self.tables.iter().map(count).collect()
+    }
+}
+
+impl Ledger {
+    /// Returns it without the number of transactions that were begun.
+    pub(crate) fn without_serial(&self) -> Self {
+        Self {
+            serial: 0,
+            ..self.clone()
+        }
     }
 }
 
@@ -89,7 +107,8 @@ impl Vms for FakeVms {
     type Tables<'a> = VmTables<'a>;
 
     fn tables(&mut self, vm: VmId) -> VmTables<'_> {
-        VmTables(&mut self.tables[vm.index()], &mut self.invalidated)
+        let tables = &mut self.tables[vm.index()];
+        VmTables(tables, &mut self.invalidated, &mut self.writes)
     }
 
     fn stage2(&self, _vm: VmId) -> Stage2 {
@@ -107,6 +126,7 @@ impl TableMemory for VmTables<'_> {
     }
 
     fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
+        *self.2 += 1;
         self.0.write(table, index, descriptor);
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Requirements: G1-MEM-012, G1-MEM-017.
 
+mod model;
+
 use std::vec::Vec;
 
 use gear1_abi::id::VmId;
@@ -403,7 +405,12 @@ impl Setup {
 
     /// Checks of each page that its home and everybody else agree on whose it is.
     fn check(&mut self) {
-        for page in (start(0)..start(3)).step_by(4096) {
+        self.check_pages((start(0)..start(3)).step_by(4096));
+    }
+
+    /// The same for these pages.
+    fn check_pages(&mut self, pages: impl Iterator<Item = u64>) {
+        for page in pages {
             let home = ((page - start(0)) / super::testing::SIZE) as usize;
             let state = |setup: &mut Self, index: usize| {
                 let ipa = super::ipa_of(&setup.vms, vm(index), Pa::new(page));
@@ -419,9 +426,9 @@ impl Setup {
                 .collect();
             let right = match (of_home, &others[..]) {
                 (Some(PageState::Owned | PageState::Buffer), []) => true,
-                (Some(PageState::SharedOwned | PageState::Lent), others) => {
-                    matches!(others, [] | [PageState::SharedBorrowed])
-                }
+                (Some(PageState::SharedOwned | PageState::Lent), others) => others
+                    .iter()
+                    .all(|other| *other == PageState::SharedBorrowed),
                 (Some(PageState::Donated), others) => {
                     matches!(others, [] | [PageState::Received | PageState::Donated])
                 }

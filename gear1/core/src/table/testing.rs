@@ -1,6 +1,8 @@
 //! Tables in a map, for tests.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
@@ -10,10 +12,31 @@ use crate::addr::Pa;
 /// The first table that [`FakeTables`] gives out; the pages below are for roots.
 pub(crate) const FIRST: u64 = 0x10_0000;
 
+/// Hashes a page's address: by default that takes longer than what is tested.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PageHasher(u64);
+
+impl Hasher for PageHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0 ^ (value >> 12)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Pages by their address; copies share what is the same.
+pub(crate) type Pages = HashMap<u64, Arc<Vec<u64>>, BuildHasherDefault<PageHasher>>;
+
 /// Tables that exist only as far as they were given out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FakeTables {
-    tables: HashMap<u64, Vec<u64>>,
+    tables: Pages,
     next: u64,
     available: usize,
 }
@@ -22,7 +45,7 @@ impl FakeTables {
     /// Returns `roots` root tables at address 0 and a pool of `available` more.
     pub(crate) fn new(roots: u64, available: usize) -> Self {
         let tables = (0..roots)
-            .map(|root| (root * 4096, vec![0; ENTRIES]))
+            .map(|root| (root * 4096, Arc::new(vec![0; ENTRIES])))
             .collect();
         Self {
             tables,
@@ -32,7 +55,7 @@ impl FakeTables {
     }
 
     /// Returns every table that is there, by its address.
-    pub(crate) fn walk_all(&self) -> HashMap<u64, Vec<u64>> {
+    pub(crate) fn walk_all(&self) -> Pages {
         self.tables.clone()
     }
 
@@ -47,16 +70,15 @@ impl TableMemory for FakeTables {
     }
 
     fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
-        self.tables
-            .get_mut(&table.get())
-            .expect("a table that exists")[index] = descriptor;
+        let table = self.tables.get_mut(&table.get());
+        Arc::make_mut(table.expect("a table that exists"))[index] = descriptor;
     }
 
     fn alloc(&mut self) -> Option<Pa> {
         self.available = self.available.checked_sub(1)?;
         let table = self.next;
         self.next += 4096;
-        self.tables.insert(table, vec![0; ENTRIES]);
+        self.tables.insert(table, Arc::new(vec![0; ENTRIES]));
         Some(Pa::new(table))
     }
 

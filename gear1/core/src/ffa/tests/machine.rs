@@ -1,0 +1,253 @@
+//! Three VMs that call, and the ghost that follows them.
+
+use std::boxed::Box;
+use std::sync::Arc;
+use std::vec::Vec;
+
+use gear1_abi::boot::BootRegion;
+use gear1_abi::id::VmId;
+use gear1_abi::regs::Regs;
+use gear1_ghost::walk::Tree;
+use gear1_ghost::{Ghost, Wrong};
+
+use super::super::{Outcome, Platform, call, function};
+use crate::addr::Pa;
+use crate::ownership::testing::{FakeVms, SIZE, Snapshot, start, vm};
+use crate::ownership::{Ledger, Piece, Release, Vms, bit};
+use crate::stage2::{Geometry, Stage2};
+use crate::table::TableMemory as _;
+use crate::table::testing::Pages;
+
+pub(super) const PAGE: u64 = 4096;
+pub(super) const COUNT: usize = 3;
+
+/// Random numbers, the same from the same seed.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub(super) fn of<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u64) as usize]
+    }
+}
+
+/// VMs with memory that can be read and written.
+#[derive(Clone)]
+pub(super) struct Host {
+    pub(super) vms: FakeVms,
+    memory: Pages,
+    pub(super) running: u16,
+    /// A planted bug: the tables of two VMs are taken for each other.
+    pub(super) swapped: bool,
+}
+
+impl Host {
+    fn page(&mut self, page: u64) -> &mut Vec<u64> {
+        let page = self.memory.entry(page);
+        Arc::make_mut(page.or_insert_with(|| Arc::new([0; 512].to_vec())))
+    }
+
+    pub(super) fn word(&mut self, page: u64, index: usize) -> &mut u64 {
+        &mut self.page(page)[index]
+    }
+
+    fn who(&self, vm_id: VmId) -> VmId {
+        match (self.swapped, vm_id.index()) {
+            (true, 0) => vm(1),
+            (true, 1) => vm(0),
+            _ => vm_id,
+        }
+    }
+}
+
+impl Vms for Host {
+    type Tables<'a> = <FakeVms as Vms>::Tables<'a>;
+
+    fn tables(&mut self, vm: VmId) -> Self::Tables<'_> {
+        let vm = self.who(vm);
+        self.vms.tables(vm)
+    }
+
+    fn stage2(&self, vm: VmId) -> Stage2 {
+        self.vms.stage2(vm)
+    }
+
+    fn regions(&self, vm: VmId) -> &'static [BootRegion] {
+        self.vms.regions(vm)
+    }
+}
+
+impl Platform for Host {
+    fn read_page(&mut self, page: Pa, offset: u64, words: &mut [u64]) {
+        assert_eq!(offset % 8, 0);
+        assert!(offset + 8 * words.len() as u64 <= PAGE);
+        for (index, word) in (offset as usize / 8..).zip(words) {
+            *word = *self.word(page.get(), index);
+        }
+    }
+
+    fn write_page(&mut self, page: Pa, offset: u64, words: &[u64]) {
+        assert_eq!(offset % 8, 0);
+        assert!(offset + 8 * words.len() as u64 <= PAGE);
+        for (index, word) in (offset as usize / 8..).zip(words) {
+            *self.word(page.get(), index) = *word;
+        }
+    }
+
+    fn clean(&mut self, piece: Piece) {
+        let pages = (0..u64::from(piece.pages)).map(|page| piece.pa.get() + page * PAGE);
+        if piece.zero {
+            pages.for_each(|page| drop(self.memory.remove(&page)));
+        }
+    }
+
+    fn is_running(&self, vm: VmId) -> bool {
+        self.running & bit(vm) != 0
+    }
+
+    fn peers(&self, vm: VmId) -> u16 {
+        0b111 & !bit(vm)
+    }
+
+    fn vcpu_count(&self, _vm: VmId) -> u16 {
+        1
+    }
+}
+
+/// All that is compared after a refusal.
+pub(super) type Everything = (Snapshot, Ledger);
+
+pub(super) struct Machine {
+    pub(super) host: Host,
+    pub(super) ledger: Ledger,
+    pub(super) ghost: Box<Ghost>,
+    /// A planted bug: the ghost takes two VMs for each other.
+    pub(super) ghost_swaps: bool,
+}
+
+/// Returns the address that VM `index` sees its page `number` at.
+pub(super) fn own(index: usize, number: u64) -> u64 {
+    let elsewhere = if index == 2 { 64 << 20 } else { 0 };
+    start(index) + elsewhere + number * PAGE
+}
+
+/// Returns the TX buffer (PA) of a VM; RX is behind it.
+pub(super) fn tx(index: usize) -> u64 {
+    start(index) + SIZE - 2 * PAGE
+}
+
+impl Machine {
+    pub(super) fn new(budget: usize) -> Self {
+        let vms = FakeVms::new(budget);
+        let mut ledger = Ledger::new();
+        ledger.configure(0b111);
+        let mut ghost = Box::new(Ghost::new());
+        let vtcr = Geometry::choose(2, 1 << 32).unwrap().vtcr();
+        for index in 0..COUNT {
+            let tree = Tree { vtcr, root: 0 };
+            ghost
+                .add(index, tree, own(index, 0), start(index), SIZE)
+                .unwrap();
+        }
+        let mut machine = Self {
+            host: Host {
+                vms,
+                memory: Pages::default(),
+                running: 0b111,
+                swapped: false,
+            },
+            ledger,
+            ghost,
+            ghost_swaps: false,
+        };
+        for index in 0..COUNT {
+            machine.map_buffers(index).unwrap();
+        }
+        machine
+    }
+
+    pub(super) fn map_buffers(&mut self, index: usize) -> Result<Regs, Wrong> {
+        let at = SIZE / PAGE - 2;
+        let id = u64::from(function::RXTX_MAP | function::SMC64);
+        let regs = [id, own(index, at), own(index, at + 1), 1, 0, 0, 0, 0];
+        self.call(index, &regs)
+    }
+
+    pub(super) fn everything(&mut self) -> Everything {
+        (self.host.vms.snapshot(), self.ledger.without_serial())
+    }
+
+    /// Makes a call to its end. The ghost follows it and looks at all pages after each step.
+    pub(super) fn call(&mut self, index: usize, regs: &Regs) -> Result<Regs, Wrong> {
+        let who = match (self.ghost_swaps, index) {
+            (true, 0) => 1,
+            (true, 1) => 0,
+            _ => index,
+        };
+        // Bound: as many steps as pieces.
+        for _ in 0..1000 {
+            let writes = self.host.vms.writes;
+            let said = self.host.page(tx(index)).clone();
+            let outcome = call(&mut self.ledger, &mut self.host, vm(index), regs);
+            let answer = match &outcome {
+                Outcome::Return(answer) => Some(answer),
+                Outcome::Again => None,
+            };
+            self.ghost
+                .call(who, regs, &said, answer, self.host.running)?;
+            // What was not written and is not to be otherwise need not be looked at.
+            let is_refused = answer.is_some_and(|x| x[0] == u64::from(function::ERROR));
+            if !is_refused || self.host.vms.writes != writes {
+                self.check()?;
+            }
+            if let Outcome::Return(answer) = outcome {
+                return Ok(answer);
+            }
+        }
+        panic!("no end");
+    }
+
+    pub(super) fn check(&mut self) -> Result<(), Wrong> {
+        let Self { ghost, host, .. } = self;
+        ghost.check(&mut |index, at| {
+            let tables = host.vms.tables(vm(index));
+            tables.read(Pa::new(at & !0xfff), (at & 0xfff) as usize / 8)
+        })
+    }
+
+    /// Loads a VM anew.
+    pub(super) fn reload(&mut self, index: usize) -> Result<(), Wrong> {
+        self.host.running &= !bit(vm(index));
+        self.ghost.begin_end(index);
+        // Bound: as many steps as transactions, and pieces of them.
+        for _ in 0..10_000 {
+            let release = self.ledger.release(&mut self.host, vm(index));
+            match release {
+                Release::Done => break,
+                Release::More => {}
+                Release::Wipe(slot) => {
+                    let piece = self.ledger.piece(&mut self.host, slot);
+                    if let Some(piece) = piece {
+                        self.host.clean(piece);
+                    }
+                    self.ledger.advance(&mut self.host, slot, piece);
+                }
+            }
+            self.check()?;
+        }
+        self.ghost.end(index);
+        self.check()?;
+        self.host.running |= bit(vm(index));
+        self.map_buffers(index).map(drop)
+    }
+}
