@@ -49,6 +49,8 @@ const HCR_EN: u32 = 1;
 const HCR_UIE: u32 = 1 << 1;
 const HCR_LRENPIE: u32 = 1 << 2;
 const HCR_NPIE: u32 = 1 << 3;
+/// What [`Maintenance`] turns on.
+const HCR_MAINTENANCE: u32 = HCR_UIE | HCR_LRENPIE | HCR_NPIE;
 const HCR_EOI_COUNT: u32 = 0x1f << 27;
 /// GICH_VMCR.VEM: the guest's EOImode.
 const VMCR_TWO_STEPS: u32 = 1 << 9;
@@ -355,6 +357,10 @@ impl ListRegisters for PhysicalListRegisters {
         hypervisor_interface().read32(GICH_ELRSR0)
     }
 
+    fn wants_maintenance(&self) -> bool {
+        hypervisor_interface().read32(GICH_HCR) & HCR_MAINTENANCE != 0
+    }
+
     fn take_lost_ends(&mut self) -> u32 {
         let gich = hypervisor_interface();
         let hcr = gich.read32(GICH_HCR);
@@ -368,7 +374,7 @@ impl ListRegisters for PhysicalListRegisters {
 
     fn set_maintenance(&mut self, wanted: Maintenance) {
         let gich = hypervisor_interface();
-        let mut hcr = gich.read32(GICH_HCR) & !(HCR_UIE | HCR_LRENPIE | HCR_NPIE);
+        let mut hcr = gich.read32(GICH_HCR) & !HCR_MAINTENANCE;
         if wanted.underflow {
             hcr |= HCR_UIE;
         }

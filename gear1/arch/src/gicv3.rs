@@ -55,6 +55,8 @@ const VMCR_TWO_STEPS: u64 = 1 << 9;
 const HCR_NPIE: u64 = 1 << 3;
 /// ICH_HCR_EL2.TDIR: trap ICC_DIR_EL1.
 const HCR_TDIR: u64 = 1 << 14;
+/// What [`Maintenance`] turns on.
+const HCR_MAINTENANCE: u64 = HCR_UIE | HCR_LRENPIE | HCR_NPIE | HCR_TDIR;
 const SRE_ALL: u64 = 0xf;
 
 /// The distributor, shared by all CPUs.
@@ -438,6 +440,11 @@ impl ListRegisters for PhysicalListRegisters {
         ICH_ELRSR_EL2.get() as u32
     }
 
+    #[inline]
+    fn wants_maintenance(&self) -> bool {
+        ICH_HCR_EL2.get() & HCR_MAINTENANCE != 0
+    }
+
     fn take_lost_ends(&mut self) -> u32 {
         let hcr = ICH_HCR_EL2.get();
         ICH_HCR_EL2.set(hcr & !HCR_EOI_COUNT);
@@ -449,7 +456,7 @@ impl ListRegisters for PhysicalListRegisters {
     }
 
     fn set_maintenance(&mut self, wanted: Maintenance) {
-        let mut hcr = ICH_HCR_EL2.get() & !(HCR_UIE | HCR_LRENPIE | HCR_NPIE | HCR_TDIR);
+        let mut hcr = ICH_HCR_EL2.get() & !HCR_MAINTENANCE;
         if wanted.underflow {
             hcr |= HCR_UIE;
         }

@@ -23,7 +23,7 @@ impl spin::RelaxStrategy for YieldRelax {
 /// A fair lock: CPUs get it in the order they asked.
 pub type TicketLock<T> = spin::mutex::TicketMutex<T, YieldRelax>;
 /// Holds a [`TicketLock`].
-pub type TicketGuard<'a, T> = spin::mutex::TicketMutexGuard<'a, T>;
+pub type TicketGuard<'a, T> = spin::mutex::TicketMutexGuard<'a, T, YieldRelax>;
 
 /// A value that one owner at a time claims, without waiting.
 pub struct ClaimCell<T> {

@@ -8,7 +8,8 @@
 //! |---|---|---|
 //! | Ready → Running | home | compare-exchange, then look at [`Attention`] |
 //! | Running → Ready, AwaitsMmio, AwaitsHypercall | home | store |
-//! | Running → Wfi | home, under the VM lock | after it saw nothing deliverable |
+//! | Running → Wfi | home | before it looks at [`Attention`], or under the VM lock, after it saw nothing deliverable |
+//! | Wfi → Running | home | compare-exchange, when it has seen attention after all, or runs it |
 //! | Wfi → Ready | anybody | compare-exchange, then the home CPU gets a wake-up |
 //! | AwaitsMmio, AwaitsHypercall → Ready | the loop that replies | compare-exchange |
 //! | Off → Ready | anybody, under the VM lock (CPU_ON, start) | after `request_reset` |

@@ -33,6 +33,7 @@ mod tests;
 use gear1_abi::id::MAX_VCPUS_PER_VM;
 
 pub use fields::shows_list_registers;
+pub use lists::{Repeatable, is_quiet};
 pub use types::{GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex};
 
 use types::Bits;
@@ -96,6 +97,20 @@ impl Slot {
     #[inline]
     const fn group1(self) -> bool {
         self.0 >> Self::GROUP1 & 1 != 0
+    }
+
+    /// Returns what makes the same interrupt pending again.
+    #[inline]
+    const fn pending_lr(self, hw: bool) -> Lr {
+        Lr {
+            intid: self.intid(),
+            priority: self.priority(),
+            state: LrState::Pending,
+            hw,
+            eoi: false,
+            group1: self.group1(),
+            source: 0,
+        }
     }
 }
 

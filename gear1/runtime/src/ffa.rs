@@ -255,7 +255,7 @@ pub(crate) fn call(
 
 /// Makes a call about messages. Under the lock of the VM, whose end forgets what came before.
 fn message(machine: &Machine, loaded: &Loaded, peers: u16, regs: &Regs) -> Next {
-    let vm = machine::vm(loaded.vm).lock();
+    let vm = machine::lock_vm(loaded.vm);
     if vm.state == VmState::Running {
         let mut messages = MESSAGES.lock();
         messages.call(&machine.vcpus, peers, loaded.id, regs)

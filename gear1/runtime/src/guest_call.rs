@@ -14,6 +14,7 @@ use gear1_core::ffa::is_ffa;
 use gear1_core::psci::{self, Call, affinity, ret};
 use gear1_core::syndrome::Syndrome;
 use gear1_core::vcpu::Attention;
+use gear1_core::vgic::is_quiet;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
@@ -127,7 +128,7 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
     if !is_entry(machine, caller.vm, entry) {
         return ret::INVALID_ADDRESS;
     }
-    let vm = machine::vm(caller.vm).lock();
+    let vm = machine::lock_vm(caller.vm);
     if vm.state != VmState::Running {
         return ret::DENIED;
     }
@@ -208,7 +209,7 @@ fn cpu_off(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     };
     let id = loaded.id;
     // Under the VM's lock, so that a CPU_ON for it comes wholly before or after.
-    let vm = machine::vm(loaded.vm).lock();
+    let vm = machine::lock_vm(loaded.vm);
     loaded.shared.set_state(VcpuState::Off);
     ffa::end_messages(cpu, machine, loaded.vm, 1_u32.wrapping_shl(id.reg() as u32));
     drop(vm);
@@ -327,12 +328,20 @@ fn power_down(
 }
 
 /// Tells whether something is due for the running vCPU: an interrupt, or attention to more than
-/// `expected`. If not, it is in `Wfi` now: under the VM's lock, so that a waker sees either what
-/// it left or `Wfi` (G1-VCPU-001). Messages come without that lock, so they are looked for once more.
+/// `expected`. If not, it is in `Wfi` now. A waker sees that or is seen (G1-VCPU-001): it raises the
+/// attention before it looks at the state. With something in the list registers that the VM's state
+/// tells about, both are under the VM's lock; messages come without it, so they are looked for once more.
 pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
     let shared = loaded.shared;
+    if is_quiet(&Gic::list_registers(cpu.data.list_registers)) {
+        shared.set_state(VcpuState::Wfi);
+        let is_asked = !shared.attention().without(expected).is_none();
+        if !is_asked || !shared.transition(VcpuState::Wfi, VcpuState::Running) {
+            return false;
+        }
+    }
     let mut due = true;
-    vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
+    vgic::change_gic_rarely(cpu, machine, loaded, |gic, index, lrs| {
         let kicks = gic.sync(index, lrs);
         due = !shared.attention().without(expected).is_none()
             || gic.deliverable(index, Gic::guest_priority_mask());

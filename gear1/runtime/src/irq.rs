@@ -88,9 +88,7 @@ fn virtual_timer(cpu: &Cpu, machine: &Machine) {
         Gic::deactivate(gic::VIRTUAL_TIMER);
         return;
     };
-    vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
-        gic.inject_loaded(index, IntId::VIRTUAL_TIMER, true, lrs)
-    });
+    vgic::inject_timer(cpu, machine, &loaded);
     if loaded.shared.state() == VcpuState::Wfi
         && loaded.shared.transition(VcpuState::Wfi, VcpuState::Ready)
     {

@@ -49,7 +49,7 @@ fn settle(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
 
 /// Returns the VM's state.
 pub(crate) fn settled(cpu: CpuIndex, machine: &Machine, id: VmId) -> VmState {
-    let mut vm = machine::vm(id).lock();
+    let mut vm = machine::lock_vm(id);
     settle(cpu, machine, id, &mut vm);
     vm.state
 }
@@ -67,7 +67,7 @@ fn masters_stop(cpu: CpuIndex, machine: &Machine, id: VmId) -> bool {
 
 /// Returns the VM's state and how many of its vCPUs are not off.
 pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
-    let mut vm = machine::vm(id).lock();
+    let mut vm = machine::lock_vm(id);
     settle(cpu.index(), machine, id, &mut vm);
     let (starts, end) = (u64::from(vm.starts), vm.end as u64);
     Ok([vm.state as u64, alive(machine, id), starts, end, 0, 0])
@@ -114,7 +114,7 @@ fn stop_running(cpu: &Cpu, machine: &Machine, vm: VmId, id: VcpuId) {
 
 /// Asks a VM to stop; `Busy` while a vCPU is still inside, or a device of its is not still.
 pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
-    let mut vm = machine::vm(id).lock();
+    let mut vm = machine::lock_vm(id);
     (vm.end, vm.restarts) = (Ended::No, false);
     match vm.state {
         VmState::Running => {
@@ -154,7 +154,7 @@ pub(crate) fn end_with(
     };
     let (vm_id, id) = (loaded.vm, loaded.id);
     loaded.shared.set_state(VcpuState::Off);
-    let mut vm = machine::vm(vm_id).lock();
+    let mut vm = machine::lock_vm(vm_id);
     // Gear2, or another vCPU, may have ended it already.
     if vm.state == VmState::Running {
         vm.end = if let Event::VmEnd(_, how) = event {
@@ -176,7 +176,7 @@ pub(crate) fn end_with(
 /// Loads the next piece of a stopped VM; X1 = bytes left.
 pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let boot = machine::boot_vm(machine, id);
-    let mut vm = machine::vm(id).lock();
+    let mut vm = machine::lock_vm(id);
     settle(cpu.index(), machine, id, &mut vm);
     match vm.state {
         VmState::Stopped | VmState::Loaded => {
@@ -200,7 +200,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         if !ffa::release(cpu, machine, id) {
             return Ok([total, 0, 0, 0, 0, 0]);
         }
-        vm = machine::vm(id).lock();
+        vm = machine::lock_vm(id);
     }
     let start = vm.progress;
     load_piece(cpu.index(), &boot.regions, &boot.loads, start);
@@ -228,7 +228,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
 pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let boot = machine::boot_vm(machine, id);
     let first = machine::vcpu_of(machine, id, 0).ok_or(Status::NotFound)?;
-    let mut vm = machine::vm(id).lock();
+    let mut vm = machine::lock_vm(id);
     if vm.state != VmState::Loaded {
         return Err(Status::WrongState);
     }

@@ -2,20 +2,20 @@
 //!
 //! Requirements: G1-VCPU-002.
 
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 
 use gear1_abi::boot::{BootInfo, RealTime};
 use gear1_abi::call::VmState;
 use gear1_abi::event::Ended;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
-use gear1_arch::sync::{Claim, ClaimCell, Once, TicketLock};
+use gear1_arch::sync::{Claim, ClaimCell, Once, TicketGuard, TicketLock};
 use gear1_arch::this_cpu::{Cpus, ThisCpu};
 use gear1_arch::world::World;
 use gear1_core::context::VcpuContext;
 use gear1_core::ring::LogRing;
 use gear1_core::vcpu::{CpuShared, VcpuShared};
-use gear1_core::vgic::VmGic;
+use gear1_core::vgic::{Repeatable, VmGic};
 
 /// A physical CPU as handlers get it.
 pub(crate) type Cpu = ThisCpu<CpuData>;
@@ -92,6 +92,8 @@ pub(crate) struct CpuData {
     pub(crate) has_ras: bool,
     /// List registers of this CPU.
     pub(crate) list_registers: usize,
+    /// The loaded vCPU's timer interrupt, while the next can come without its VM's lock.
+    pub(crate) timer_interrupt: Cell<Repeatable>,
     /// Whether it is a real-time VM's CPU, and how.
     pub(crate) real_time: RealTime,
     /// The real-time vCPU that is all it runs.
@@ -127,6 +129,7 @@ impl CpuData {
             misreports_stage2: false,
             has_ras: false,
             list_registers: 0,
+            timer_interrupt: Cell::new(Repeatable::NONE),
             real_time: RealTime::No,
             own: None,
             restart: false,
@@ -177,6 +180,12 @@ pub(crate) static MACHINE: Once<Machine> = Once::new();
 pub(crate) fn vm(id: VmId) -> &'static TicketLock<VmInner> {
     // The index type is bounded by the array's length, which the optimizer sees.
     VMS.get(id.index()).unwrap_or(&VMS[0])
+}
+
+/// Locks a VM where each byte counts more than each instruction.
+#[inline(never)]
+pub(crate) fn lock_vm(id: VmId) -> TicketGuard<'static, VmInner> {
+    vm(id).lock()
 }
 
 /// Returns a vCPU's shared part.

@@ -25,7 +25,7 @@ pub(crate) fn access(
         return Resume::Same;
     };
     let size = abort.size_log2();
-    let version = machine::vm(loaded.vm).lock().gic.version();
+    let version = machine::lock_vm(loaded.vm).gic.version();
     let (behind, owner) = match frame {
         GicFrame::Distributor => (
             passthrough::distributor(version, offset, size),
@@ -58,7 +58,7 @@ pub(crate) fn access(
             Behind::Physical(fields) => access.write_physical(&fields, value as u32),
             Behind::SendSgi => {
                 let index = vgic::gic_index(loaded.index);
-                let vm = machine::vm(loaded.vm).lock();
+                let vm = machine::lock_vm(loaded.vm);
                 let (targets, sgi) = vm.gic.addressed_v2(index, value as u32);
                 drop(vm);
                 access.send(targets, sgi);
@@ -81,7 +81,7 @@ pub(crate) fn access(
 /// Replays a write to ICC_SGI1R_EL1 on the VM's own CPUs.
 pub(crate) fn sgi1r(machine: &Machine, loaded: &Loaded, value: u64) {
     let index = vgic::gic_index(loaded.index);
-    let vm = machine::vm(loaded.vm).lock();
+    let vm = machine::lock_vm(loaded.vm);
     let (targets, sgi) = vm.gic.addressed(index, value);
     drop(vm);
     send(machine, loaded, targets, sgi);
@@ -123,7 +123,7 @@ impl Access<'_> {
     }
 
     fn read_virtual(&self, frame: GicFrame, offset: u64, size: u8) -> u64 {
-        let vm = machine::vm(self.loaded.vm).lock();
+        let vm = machine::lock_vm(self.loaded.vm);
         match frame {
             GicFrame::Distributor => {
                 let index = vgic::gic_index(self.loaded.index);
@@ -136,7 +136,7 @@ impl Access<'_> {
 
     /// Nobody is to be kicked: no virtual interrupt is ever pending.
     fn write_virtual(&self, frame: GicFrame, offset: u64, size: u8, value: u64) {
-        let mut vm = machine::vm(self.loaded.vm).lock();
+        let mut vm = machine::lock_vm(self.loaded.vm);
         let _nobody = match frame {
             GicFrame::Distributor => {
                 let index = vgic::gic_index(self.loaded.index);

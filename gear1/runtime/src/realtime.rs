@@ -104,7 +104,7 @@ fn settle(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
     if cpu.data.real_time == RealTime::PassThrough {
         // Who made the vCPU ready did so, and kicked this CPU, under its VM's lock: behind it, no
         // kick is on its way any more that would be the guest's interrupt (G1-RT-007).
-        drop(machine::vm(vm).lock());
+        drop(machine::lock_vm(vm));
         Gic::give_interface(cpu.index());
     }
     vcpu::enter(cpu, false);
@@ -124,7 +124,7 @@ pub(crate) fn restarts(machine: &Machine, vm: VmId, end: Ended) -> bool {
 
 /// One step of a restart without Gear2: it has to wait for the VM's other vCPUs first.
 fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
-    if !machine::vm(vm).lock().restarts {
+    if !machine::lock_vm(vm).restarts {
         // Gear2 has stopped or started it meanwhile.
         cpu.data.restart = false;
         return;

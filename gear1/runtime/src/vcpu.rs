@@ -20,11 +20,11 @@ use gear1_core::context::El1State;
 use gear1_core::context::FpState;
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Attention, Start};
-use gear1_core::vgic::IntId;
+use gear1_core::vgic::{IntId, Repeatable};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
-use crate::vgic::{change_gic, flush_gic};
+use crate::vgic::{change_gic_rarely, flush_gic};
 use crate::{event, ffa, realtime, reply, timer};
 
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
@@ -53,6 +53,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     }
     let context = machine::claim_context(id)?;
     unload(cpu, machine);
+    cpu.data.timer_interrupt.set(Repeatable::NONE);
     let (vm, index) = machine.vcpus.get(id.index()).copied()?;
     let loaded = Loaded {
         id,
@@ -74,7 +75,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     cpu.install(context);
     loaded.shared.take(Attention::IRQ);
     let this = cpu.index();
-    change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+    change_gic_rarely(cpu, machine, &loaded, |gic, index, lrs| {
         // The physical timer interrupt is active exactly while the vCPU owes its end.
         Gic::set_timer_active(this, gic.hw_active(index, IntId::VIRTUAL_TIMER));
         gic.flush(index, lrs)
@@ -102,7 +103,7 @@ fn restore_el1(data: &CpuData, state: &El1State) {
 /// After a restart of the VM its GIC knows nothing of them, so they are cleared
 /// whatever it says.
 fn empty_list_registers(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
-    change_gic(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
+    change_gic_rarely(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
     if loaded.shared.state() == VcpuState::Off || loaded.shared.attention().has(Attention::RESET) {
         Gic::clear_list_registers(cpu.data.list_registers);
     }
@@ -182,7 +183,7 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     let Some(loaded) = cpu.data.loaded else {
         return;
     };
-    change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+    change_gic_rarely(cpu, machine, &loaded, |gic, index, lrs| {
         gic.save(index, lrs)
     });
     Gic::clear_list_registers(cpu.data.list_registers);

@@ -5,7 +5,7 @@ use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::id::VmId;
 use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
 use gear1_core::vcpu::Attention;
-use gear1_core::vgic::{IntId, Kicks, VcpuIndex, VmGic};
+use gear1_core::vgic::{IntId, Kicks, Repeatable, VcpuIndex, VmGic};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
 use crate::machine::{self, Cpu, Loaded, Machine};
@@ -51,11 +51,40 @@ pub(crate) fn change_gic(
     let mut vm = machine::vm(loaded.vm).lock();
     let index = gic_index(loaded.index);
     let mut lrs = Gic::list_registers(cpu.data.list_registers);
-    let mut kicks = change(&mut vm.gic, index, &mut lrs);
+    let kicks = change(&mut vm.gic, index, &mut lrs);
+    follow(cpu, machine, loaded, &mut vm.gic, kicks);
+}
+
+/// The same where each byte counts more than each instruction.
+#[inline]
+pub(crate) fn change_gic_rarely(
+    cpu: &Cpu,
+    machine: &Machine,
+    loaded: &Loaded,
+    change: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> Kicks,
+) {
+    let mut vm = machine::lock_vm(loaded.vm);
+    let index = gic_index(loaded.index);
+    let mut lrs = Gic::list_registers(cpu.data.list_registers);
+    let kicks = change(&mut vm.gic, index, &mut lrs);
+    follow_rarely(cpu, machine, loaded, &mut vm.gic, kicks);
+}
+
+#[inline(never)]
+fn follow_rarely(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, kicks: Kicks) {
+    follow(cpu, machine, loaded, gic, kicks);
+}
+
+/// Carries out what follows from a change. The VM's lock is held.
+#[inline(always)]
+fn follow(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, mut kicks: Kicks) {
+    let index = gic_index(loaded.index);
     if kicks.contains(index) {
-        kicks = kicks.and(vm.gic.flush(index, &mut lrs));
+        let mut lrs = Gic::list_registers(cpu.data.list_registers);
+        kicks = kicks.and(gic.flush(index, &mut lrs));
     }
-    deactivate_ended(&mut vm.gic, index);
+    deactivate_ended(gic, index);
+    keep_timer(cpu, gic, index);
     let others = without_awake(kicks, loaded);
     if !others.is_empty() {
         signal::notify(cpu, machine, loaded.vm, others);
@@ -105,6 +134,7 @@ fn change_locked(
             kicks = kicks.and(gic.flush(index, &mut Gic::list_registers(cpu.data.list_registers)));
             deactivate_ended(gic, index);
         }
+        keep_timer(cpu, gic, index);
         kicks = without_awake(kicks, &loaded);
     }
     signal::notify(cpu, machine, id, kicks);
@@ -117,6 +147,37 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     change_gic(cpu, machine, loaded, |gic, index, lrs| {
         gic.flush(index, lrs)
     });
+}
+
+/// Makes the virtual timer interrupt of the loaded vCPU pending: without the VM's lock if the last
+/// change of its list registers was the same, and nobody asks for its attention. Should another CPU
+/// change its virtual GIC right now, it is kicked, and what was put here is looked at then.
+pub(crate) fn inject_timer(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
+    let is_alone = loaded.shared.attention().is_none() && loaded.shared.state() != VcpuState::Off;
+    let mut lrs = Gic::list_registers(cpu.data.list_registers);
+    if is_alone && cpu.data.timer_interrupt.get().repeat(&mut lrs) {
+        return;
+    }
+    let timer = IntId::VIRTUAL_TIMER;
+    let mut next = Repeatable::NONE;
+    change_gic(cpu, machine, loaded, |gic, index, lrs| {
+        let kicks = gic.inject_loaded(index, timer, true, lrs);
+        next = gic.repeatable(index, timer);
+        kicks
+    });
+    cpu.data.timer_interrupt.set(next);
+}
+
+/// After a change of the loaded vCPU's virtual GIC: forgets how its timer interrupt is repeated, unless
+/// that is still so.
+#[inline(always)]
+fn keep_timer(cpu: &Cpu, gic: &VmGic, index: VcpuIndex) {
+    let before = cpu.data.timer_interrupt.get();
+    if !before.is_none() {
+        cpu.data
+            .timer_interrupt
+            .set(gic.still_repeatable(index, before));
+    }
 }
 
 /// Takes back the loaded vCPU's virtual timer interrupt that it has not acknowledged, if the timer's
@@ -136,7 +197,7 @@ pub(crate) fn sample_timer(gic: &mut VmGic, index: VcpuIndex) -> Kicks {
 /// Ends the active state of an interrupt: the trapped ICC_DIR_EL1 or GICC_DIR of the loaded vCPU.
 pub(crate) fn deactivate(cpu: &Cpu, machine: &Machine, loaded: &Loaded, intid: u32) {
     if let Some(intid) = IntId::new(intid) {
-        change_gic(cpu, machine, loaded, |gic, index, lrs| {
+        change_gic_rarely(cpu, machine, loaded, |gic, index, lrs| {
             gic.sync(index, lrs).and(gic.deactivate(index, intid))
         });
     }

@@ -486,7 +486,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             return Step::Done;
         };
         let name = &config.name;
-        let mut lifecycle = shared.lifecycle.lock();
+        // Whoever has it brings the VM further just now.
+        let Some(mut lifecycle) = shared.lifecycle.try_lock() else {
+            return Step::Wait;
+        };
         let step = lifecycle.step(config, gear1);
         machine.keep_goal(vm, &lifecycle);
         match step {

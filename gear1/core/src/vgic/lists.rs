@@ -128,6 +128,33 @@ impl VmGic {
         self.inject_slowly(vcpu, intid, hw, lrs)
     }
 
+    /// Returns how an interrupt of [`inject_loaded`](Self::inject_loaded) that stands for a physical
+    /// one can be repeated.
+    pub fn repeatable(&self, vcpu: VcpuIndex, intid: IntId) -> Repeatable {
+        let state = self.vcpu(vcpu);
+        let found = Bits(state.repeatable).find(|slot| state.slot(*slot).is_plain(intid, true));
+        match found {
+            Some(slot) if state.hint == 0 => Repeatable {
+                place: 1 << (slot & 31),
+                lr: state.slot(slot).pending_lr(true),
+            },
+            Some(_) | None => Repeatable::NONE,
+        }
+    }
+
+    /// Returns what of it is left after another change of the loaded vCPU's interrupts.
+    #[inline]
+    pub fn still_repeatable(&self, vcpu: VcpuIndex, before: Repeatable) -> Repeatable {
+        let state = self.vcpu(vcpu);
+        let slot = state.slot(before.place.trailing_zeros());
+        let is_same = slot.is_plain(before.lr.intid, true);
+        if is_same && state.repeatable & before.place != 0 && state.hint == 0 {
+            before
+        } else {
+            Repeatable::NONE
+        }
+    }
+
     /// Emulates a write to ICC_SGI1R_EL1 by the loaded vCPU and flushes it if it is among the
     /// targets.
     #[inline]
@@ -587,16 +614,7 @@ impl Vcpu {
         for index in Bits(self.repeatable & lrs.empty_mask()) {
             let slot = self.slot(index);
             if slot.is_plain(intid, hw) {
-                let lr = Lr {
-                    intid,
-                    priority: slot.priority(),
-                    state: LrState::Pending,
-                    hw,
-                    eoi: false,
-                    group1: slot.group1(),
-                    source: 0,
-                };
-                lrs.write(index as usize, lr);
+                lrs.write(index as usize, slot.pending_lr(hw));
                 return true;
             }
         }
@@ -629,6 +647,45 @@ impl Vcpu {
             self.maintenance = wanted;
             lrs.set_maintenance(wanted);
         }
+    }
+}
+
+/// Tells, without a look at the VM's state, that nothing is due for the loaded vCPU that it was not
+/// kicked for: no list register holds anything, and what is in none would want maintenance.
+#[inline]
+pub fn is_quiet(lrs: &impl ListRegisters) -> bool {
+    all_lists(lrs) & !lrs.empty_mask() == 0 && !lrs.wants_maintenance()
+}
+
+/// A private interrupt in a list register that, once empty, can be filled with the same again without
+/// a look at the VM's state: until the vCPU is kicked, or its CPU changes anything else of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Repeatable {
+    /// The list register's bit; 0: none.
+    place: u32,
+    lr: Lr,
+}
+
+impl Repeatable {
+    /// Tells whether there is nothing.
+    pub const fn is_none(&self) -> bool {
+        self.place == 0
+    }
+
+    /// Nothing can be repeated.
+    pub const NONE: Self = Self {
+        place: 0,
+        lr: Lr::EMPTY,
+    };
+
+    /// Makes the interrupt pending again, and tells whether that was possible.
+    #[inline]
+    pub fn repeat(&self, lrs: &mut impl ListRegisters) -> bool {
+        let is_free = self.place & lrs.empty_mask() != 0;
+        if is_free {
+            lrs.write(self.place.trailing_zeros() as usize, self.lr);
+        }
+        is_free
     }
 }
 

@@ -268,6 +268,8 @@ pub trait ListRegisters {
     fn write(&mut self, index: usize, lr: Lr);
     /// Returns a bit for each that is invalid and holds no EOI maintenance interrupt (ELRSR).
     fn empty_mask(&self) -> u32;
+    /// Tells whether a maintenance interrupt is wanted, on another condition than an EOI flag.
+    fn wants_maintenance(&self) -> bool;
     /// Returns how many interrupts the guest ended since the last call that were in no list
     /// register (EOIcount), and starts again from 0. None in EOImode 1, where
     /// [`VmGic::deactivate`](super::VmGic::deactivate) says so.

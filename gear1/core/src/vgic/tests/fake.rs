@@ -134,6 +134,10 @@ impl ListRegisters for Fake {
             .sum()
     }
 
+    fn wants_maintenance(&self) -> bool {
+        self.wanted != Maintenance::default()
+    }
+
     fn take_lost_ends(&mut self) -> u32 {
         core::mem::take(&mut self.lost_ends)
     }

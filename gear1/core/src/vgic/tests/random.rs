@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::fake::Fake;
 use super::{BYTE, DOUBLEWORD, SGI, WORD, field_read, field_write, id, ready, v};
-use crate::vgic::{GicVersion, Kicks, ListRegisters, VmGic};
+use crate::vgic::{GicVersion, Kicks, ListRegisters, Repeatable, VmGic, is_quiet};
 
 const VCPUS: usize = 3;
 /// INTIDs that are used: some SGIs, PPIs and SPIs of two words.
@@ -172,6 +172,8 @@ struct World {
     eoi_mode: bool,
     /// Kicked and not yet flushed.
     kicked: [bool; VCPUS],
+    /// How its CPU can repeat the timer interrupt.
+    timer: [Repeatable; VCPUS],
     reference: Reference,
 }
 
@@ -183,6 +185,7 @@ impl World {
             loaded: [true; VCPUS],
             eoi_mode,
             kicked: [false; VCPUS],
+            timer: [Repeatable::NONE; VCPUS],
             reference: Reference::new(version),
         };
         for intid in INTIDS {
@@ -207,6 +210,7 @@ impl World {
         if self.loaded[vcpu] {
             self.kicked[vcpu] = false;
             let kicks = self.gic.flush(v(vcpu), &mut self.cpus[vcpu]);
+            self.keep_timer(vcpu);
             assert!(!kicks.contains(v(vcpu)));
             self.kick(kicks);
             self.take_physical(vcpu);
@@ -222,6 +226,11 @@ impl World {
                 "maintenance interrupt without end"
             );
         }
+    }
+
+    /// After a change by the vCPU's own CPU.
+    fn keep_timer(&mut self, vcpu: usize) {
+        self.timer[vcpu] = self.gic.still_repeatable(v(vcpu), self.timer[vcpu]);
     }
 
     /// Flushes until nobody is kicked.
@@ -261,6 +270,7 @@ impl World {
         for vcpu in 0..VCPUS {
             if self.loaded[vcpu] {
                 let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
+                self.keep_timer(vcpu);
                 self.kick(kicks);
                 self.take_physical(vcpu);
             }
@@ -372,9 +382,13 @@ impl World {
                 }
                 interrupt.physical = true;
                 interrupt.latch.insert(0);
+                if !self.kicked[vcpu] && self.timer[vcpu].repeat(&mut self.cpus[vcpu]) {
+                    return;
+                }
                 let kicks = self
                     .gic
                     .inject_loaded(v(vcpu), id(27), true, &mut self.cpus[vcpu]);
+                self.timer[vcpu] = self.gic.repeatable(v(vcpu), id(27));
                 self.kick(kicks);
             }
             Op::Retract(vcpu, intid) => {
@@ -395,6 +409,7 @@ impl World {
             Op::Unload(vcpu) => {
                 if self.loaded[vcpu] {
                     let kicks = self.gic.save(v(vcpu), &mut self.cpus[vcpu]);
+                    self.keep_timer(vcpu);
                     assert_eq!(self.cpus[vcpu].listed().count(), 0);
                     self.loaded[vcpu] = false;
                     self.kick(kicks);
@@ -455,7 +470,9 @@ impl World {
         } else {
             let value = u64::from(intid) << 24 | u64::from(targets);
             if loaded && self.loaded[from] {
-                self.gic.sgi1r_loaded(v(from), value, &mut self.cpus[from])
+                let kicks = self.gic.sgi1r_loaded(v(from), value, &mut self.cpus[from]);
+                self.keep_timer(from);
+                kicks
             } else {
                 self.gic.sgi1r(v(from), value)
             }
@@ -551,6 +568,7 @@ impl World {
             return;
         };
         let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
+        self.keep_timer(vcpu);
         self.kick(kicks);
         self.reference.at(vcpu, intid.number()).active = false;
         let kicks = self.gic.deactivate(v(vcpu), intid);
@@ -596,10 +614,25 @@ impl World {
         }
     }
 
+    /// A vCPU that was not kicked and whose list registers are quiet has nothing to wake for.
+    fn check_quiet(&mut self) {
+        for vcpu in 0..VCPUS {
+            if self.loaded[vcpu] && !self.kicked[vcpu] && is_quiet(&self.cpus[vcpu]) {
+                let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
+                self.kick(kicks);
+                self.keep_timer(vcpu);
+                self.take_physical(vcpu);
+                assert!(!self.gic.deliverable(v(vcpu), 0xff), "vCPU {vcpu}");
+            }
+        }
+    }
+
     /// Compares all that the guest can see, and the physical side.
     fn check(&mut self) {
         self.resolve();
+        self.check_quiet();
         self.settle();
+        self.check_quiet();
         self.sync();
         for vcpu in 0..VCPUS {
             for intid in INTIDS {
