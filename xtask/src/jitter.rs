@@ -36,20 +36,23 @@ const EXITS: &str = "exits while measuring";
 const SGIS: &str = "SGIs sent while measuring";
 /// The same by its own kernel's count.
 const OWN: &str = "SGIs by its kernel's count";
+/// How long a CPU goes on under load until it is another one's turn.
+const TURN_US: u32 = 10;
 const TITLE: &str = "GearV: jitter";
 const NOTES: &[&str] = &[
     "On QEMU an instruction is a nanosecond. These are path lengths: caches, TLBs, memory and buses, through which one \
      VM delays another on real hardware, are not in them.",
     "QEMU executes the CPUs in turns, and the instructions of all of them move the one clock. Without load the other CPUs \
-     sleep, and the figures are the measured CPU's own. With load they hold the turns of the others as well, natively as in VMs.",
+     sleep, and the figures are the measured CPU's own. With load both CPUs take turns of 10 µs: all figures, native ones too, \
+     hold the other CPU's turns, and ratios below about 1.5 say nothing.",
 ];
 
 /// The options of `jitter`.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// How many periods of a millisecond are measured
-    #[arg(long, value_name = "COUNT", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(10..))]
-    loops: u64,
+    /// How many periods of a millisecond are measured [default: 60000, with load 10000]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(10..))]
+    loops: Option<u64>,
     /// The CPU model
     #[arg(long, value_name = "MODEL", default_value = "cortex-a57")]
     cpu: String,
@@ -99,7 +102,7 @@ impl Options {
     /// Measures, or reads what was measured; reports and judges.
     pub(crate) fn run(self) -> Result<()> {
         if let Some(board) = self.board {
-            print!("{}", board::instructions(board, self.loops, self.load)?);
+            print!("{}", board::instructions(board, self.loops(), self.load)?);
             return Ok(());
         }
         let old = self.compare.as_deref().map(Results::load).transpose()?;
@@ -122,6 +125,15 @@ impl Options {
         Ok(())
     }
 
+    /// A busy machine of a nanosecond an instruction runs slower than the host, an idle one faster.
+    fn loops(&self) -> u64 {
+        let default = match self.load {
+            Load::Off => 60_000,
+            Load::Cpu | Load::Disk | Load::All => 10_000,
+        };
+        self.loops.unwrap_or(default)
+    }
+
     fn save(&self, directory: &Path, old: Option<&Results>, results: &Results) -> Result<()> {
         let json = directory.join("jitter.json");
         results.save(&json)?;
@@ -141,17 +153,7 @@ impl Options {
                 self.qemu
             );
         }
-        let setup = Setup {
-            qemu: Qemu::prepare(self.qemu)?,
-            machine: Machine {
-                cpu: self.cpu.clone(),
-                gic: self.gic,
-                icount: true,
-                ..Machine::default()
-            },
-            load: self.load,
-            loops: self.loops,
-        };
+        let setup = Setup::new(self.qemu, &self.cpu, self.gic, self.load, self.loops())?;
         let mut measured = Vec::new();
         for configuration in &self.configurations {
             let name = configuration.text();
@@ -166,6 +168,22 @@ impl Options {
 }
 
 impl Setup {
+    /// Finds QEMU and describes the machine.
+    pub(crate) fn new(qemu: u32, cpu: &str, gic: u32, load: Load, loops: u64) -> Result<Setup> {
+        Ok(Setup {
+            qemu: Qemu::prepare(qemu)?,
+            machine: Machine {
+                cpu: cpu.to_owned(),
+                gic,
+                icount: true,
+                turn_us: (load != Load::Off).then_some(TURN_US),
+                ..Machine::default()
+            },
+            load,
+            loops,
+        })
+    }
+
     /// How long a machine may take for all of it.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(300 + self.loops / 100)

@@ -17,6 +17,7 @@ mod host;
 mod hostile;
 mod images;
 mod invalid;
+mod jitter;
 mod kvm;
 mod linux;
 mod planted;
@@ -167,6 +168,7 @@ fn parts() -> Vec<Part> {
     parts.extend(userlands::parts());
     parts.extend(hostile::parts());
     parts.extend(planted::parts());
+    parts.extend(jitter::parts());
     parts.extend(linux::parts());
     parts.extend(kvm::parts());
     parts.extend(bench::parts());

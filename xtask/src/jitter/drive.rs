@@ -22,9 +22,10 @@ const TOO_SLOW: &str =
     "it began to measure before Gear2 had said its counters: this machine is too slow now";
 /// How long Gear2 takes for an answer.
 const ANSWER: Duration = Duration::from_secs(60);
-/// How long a guest under GearV sleeps before and after it measures. Virtual time runs while Gear2 is asked for its
-/// counters, and an idle machine's runs several hundred times as fast as the host's.
-const SETTLE_S: u64 = 1800;
+/// How many seconds a guest under GearV sleeps before and after it measures: virtual time goes on while Gear2 is asked
+/// for its counters. An idle machine's runs several hundred times as fast as the host's, a busy one's slower.
+const SETTLE_IDLE: u64 = 1800;
+const SETTLE_BUSY: u64 = 2;
 const DISK_BYTES: u64 = 64 << 20;
 
 impl Setup {
@@ -100,10 +101,13 @@ impl Setup {
         let directory = workspace::output_dir().join(&name);
         fs::create_dir_all(&directory)?;
         let source = directory.join(format!("{name}.dts"));
-        fs::write(
-            &source,
-            configuration.manifest(Serial::SECOND_OF_VIRT, self.loops, self.load, SETTLE_S),
-        )?;
+        let settle = match self.load {
+            Load::Off => SETTLE_IDLE,
+            Load::Cpu | Load::Disk | Load::All => SETTLE_BUSY,
+        };
+        let manifest =
+            configuration.manifest(Serial::SECOND_OF_VIRT, self.loops, self.load, settle);
+        fs::write(&source, manifest)?;
         let images = build_images::build(&source)?;
         let machine = Machine {
             cpus: CPUS,

@@ -80,16 +80,24 @@ pub(crate) fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
         (Configuration::PassThrough, max_ratio),
         (Configuration::Emulated, max_ratio.max(EMULATED_RATIO)),
     ];
+    let parts: [(&str, fn(&Figure) -> u64); 3] = [
+        ("minimum", |figure| figure.min),
+        ("average", |figure| figure.mean),
+        ("maximum", |figure| figure.max),
+    ];
     for (configuration, limit) in limits {
-        if let (Some(native), Some(figure)) = (native, figure(results, configuration))
-            && figure.max as f64 > limit * native.max as f64
-        {
-            faults.push(format!(
-                "{}: its maximum of {} ns is more than {limit} times that of the native run, {} ns",
-                configuration.text(),
-                figure.max,
-                native.max
-            ));
+        let Some((native, figure)) = native.zip(figure(results, configuration)) else {
+            continue;
+        };
+        for (part, of) in parts {
+            if of(figure) as f64 > limit * of(native) as f64 {
+                faults.push(format!(
+                    "{}: its {part} of {} ns is more than {limit} times that of the native run, {} ns",
+                    configuration.text(),
+                    of(figure),
+                    of(native)
+                ));
+            }
         }
     }
     let pass_through = Configuration::PassThrough.text();

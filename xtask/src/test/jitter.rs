@@ -1,0 +1,41 @@
+//! The jitter suite in short: real-time VMs against a native run of the same length.
+
+use anyhow::{Result, anyhow};
+
+use super::{Part, Tally};
+use crate::jitter::{self, Configuration, Load, Setup};
+
+/// Periods of a millisecond.
+const LOOPS: u64 = 2000;
+/// The most that a figure of the real-time VM with pass-through may be, native being 1.
+const RATIO: f64 = 1.05;
+const CONFIGURATIONS: [Configuration; 3] = [
+    Configuration::Native,
+    Configuration::Emulated,
+    Configuration::PassThrough,
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("jitter in short, GICv3", |tally| short(3, tally)),
+        Part::new("jitter in short, GICv2", |tally| short(2, tally)).slow(true),
+    ]
+}
+
+fn short(gic: u32, tally: &mut Tally) -> Result<()> {
+    let setup = Setup::new(10, "cortex-a57", gic, Load::Off, LOOPS)?;
+    let mut measured = Vec::new();
+    for configuration in CONFIGURATIONS {
+        measured.push((configuration, setup.measure(configuration)?));
+        tally.pass(1);
+    }
+    let results = setup.results(measured)?;
+    let faults = jitter::judge(&results, RATIO);
+    let ratios = if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(anyhow!(faults.join("; ")))
+    };
+    tally.check("ratios, exits", ratios);
+    Ok(())
+}
