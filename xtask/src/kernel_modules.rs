@@ -21,8 +21,13 @@ const DIRECTORY: &str = "usr/lib/modules";
 
 /// Adds modules and all that they need, and the list of their paths; returns their names.
 pub(crate) fn add(tree: &mut Tree, names: &[&str]) -> Result<Vec<String>> {
+    add_from(&payloads::debian_modules()?, tree, names)
+}
+
+/// The same with those of the kernel whose modules are in `directory`.
+pub(crate) fn add_from(directory: &Path, tree: &mut Tree, names: &[&str]) -> Result<Vec<String>> {
     let mut modules = Modules {
-        files: find_all(&payloads::debian_modules()?)?,
+        files: find_all(directory)?,
         loaded: Vec::new(),
         tree,
     };

@@ -101,7 +101,16 @@ fn image(set: &PackageSet) -> Result<PathBuf> {
 
 /// Returns the directory of that kernel's modules.
 pub(crate) fn debian_modules() -> Result<PathBuf> {
-    let root = fetch::unpacked(&Cache::open()?, &KERNEL)?;
+    modules(&KERNEL)
+}
+
+/// Returns the directory of the modules of the kernel with PREEMPT_RT.
+pub(crate) fn debian_rt_modules() -> Result<PathBuf> {
+    modules(&KERNEL_RT)
+}
+
+fn modules(set: &PackageSet) -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, set)?;
     ["usr/lib/modules", "lib/modules"]
         .map(|path| root.join(path))
         .into_iter()

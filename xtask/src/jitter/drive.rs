@@ -138,7 +138,7 @@ impl Setup {
         let printed = session.expect(END, self.timeout())?;
         Ok(Measured {
             figures: self.parse(&printed)?,
-            exits: Some(after.since(&before, own_after - own_before)),
+            exits: Some(after.since(&before, own_after.saturating_sub(own_before))),
         })
     }
 
@@ -176,7 +176,7 @@ impl Setup {
             let printed = guest.expect(END, self.timeout())?;
             Ok(Measured {
                 figures: self.parse(&printed)?,
-                exits: Some(after.since(&before, own_after - own_before)),
+                exits: Some(after.since(&before, own_after.saturating_sub(own_before))),
             })
         })();
         measured.map_err(|error: anyhow::Error| {

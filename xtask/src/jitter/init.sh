@@ -24,6 +24,9 @@ load=$(option load)
 cpu=$(option cpu)
 settle=$(option settle)
 
+case $load in
+disk | all) while read -r module; do insmod "$module"; done < /etc/modules ;;
+esac
 if [ -n "$load" ] && [ -z "$loops" ]; then
     echo "JITTER-LOAD $load"
     exec load "$load"

@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::initramfs::with_busybox;
-use crate::{payloads, programs};
+use crate::{kernel_modules, payloads, programs};
 
 const INIT: &str = include_str!("init.sh");
+/// The disk that the load writes to.
+const MODULES: &[&str] = &["virtio_mmio", "virtio_blk"];
 const LOAD: &str = include_str!("load.sh");
 
 /// Builds the initramfs below `out_dir` and returns its path.
 pub(crate) fn initramfs(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     programs::add(&mut tree, &payloads::programs()?, &["cyclictest"])?;
+    kernel_modules::add_from(&payloads::debian_rt_modules()?, &mut tree, MODULES)?;
     tree.program("usr/bin/load", LOAD);
     tree.program("init", INIT);
     tree.write_initramfs(out_dir.join("jitter-initramfs.cpio"))
