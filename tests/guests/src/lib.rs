@@ -11,6 +11,7 @@
 #![no_std]
 #![cfg(target_os = "none")]
 
+pub mod attack;
 mod boot;
 pub mod cpu;
 pub mod exception;

@@ -1,0 +1,336 @@
+//! Whatever a guest can do to others, at random: one step at a time, the same for the same seed.
+//!
+//! Owns the choice of steps, and memory of the VM's own that they may spoil. Invariant: a step leaves
+//! the guest able to take the next one; what would stop or reset its VM, mask its exceptions or spoil
+//! its code is left out. Interrupts stay masked.
+
+use core::arch::asm;
+
+use crate::exception::catch;
+use crate::ffa::{self, Descriptor};
+use crate::gic::{self, Version, v3::FRAMES};
+use crate::mmio::{read8, read32, read64, write8, write32, write64};
+use crate::psci::{self, function};
+use crate::{MAX_CPUS, Machine, read_sysreg, write_sysreg};
+
+/// Where QEMU's `virt` has devices: UARTs, clock, GPIO, flash, firmware configuration, virtio, SMMU,
+/// and the memory of others.
+const PLACES: [u64; 10] = [
+    0,
+    0x0802_0000,
+    0x0900_0000,
+    0x0901_0000,
+    0x0902_0000,
+    0x0903_0000,
+    0x0904_0000,
+    0x0905_0000,
+    0x0a00_0000,
+    0x4000_0000,
+];
+/// What would end the attacks: a step leaves the VM on, and awake.
+const SPARED: [u32; 10] = [
+    function::SYSTEM_OFF,
+    function::SYSTEM_RESET,
+    function::SYSTEM_RESET2,
+    function::CPU_OFF,
+    function::CPU_SUSPEND,
+    function::CPU_SUSPEND & !0x4000_0000,
+    function::CPU_DEFAULT_SUSPEND,
+    function::CPU_DEFAULT_SUSPEND & !0x4000_0000,
+    0x8400_000E,
+    0xC400_000E,
+];
+/// Services whose functions are called: architecture, PSCI, FF-A, stolen time, the hypervisor's.
+const SERVICES: [u32; 8] = [
+    0x8000_0000,
+    0x8400_0000,
+    0xC400_0000,
+    0x8400_0060,
+    0xC400_0060,
+    0xC500_0020,
+    0x8600_0000,
+    0xC600_0010,
+];
+/// FF-A functions that wait for another VM, which may not answer.
+const WAITS: [u32; 5] = [
+    ffa::function::MSG_WAIT as u32,
+    ffa::function::RUN as u32,
+    ffa::function::DIRECT_REQ as u32,
+    ffa::function::DIRECT_REQ as u32 | 0x4000_0000,
+    ffa::function::YIELD as u32,
+];
+/// The call that makes Gear2 fail, in its build for that: another guest's.
+const FAIL_GEAR2: u32 = gear1_abi::guest::GEAR2_FAIL;
+/// The kinds of steps, by name.
+pub const KINDS: [&str; 9] = [
+    "distributor",
+    "redistributors",
+    "places",
+    "SGIs",
+    "calls",
+    "interface",
+    "registers",
+    "maintenance",
+    "FF-A",
+];
+const PAGE: u64 = 0x1000;
+/// Pages that are given away, lent and shared, behind the buffers and the code page.
+const GIVEN: u64 = 64;
+/// Most VMs.
+const VMS: u64 = 16;
+
+/// Marsaglia's xorshift.
+#[derive(Clone, Copy, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Begins a stream.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.max(1))
+    }
+
+    /// Returns the next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Returns a number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// Returns one of a list.
+    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len() as u64) as usize]
+    }
+}
+
+/// One that attacks.
+#[derive(Debug)]
+pub struct Attacker {
+    random: Random,
+    /// A page whose instructions are made up, and behind it the buffers and pages of FF-A.
+    scratch: u64,
+    /// Its own number, as far as FF-A gave it one.
+    own: u64,
+    /// A handle that a transaction was given.
+    handle: u64,
+    /// How often each kind was taken.
+    pub counts: [u64; KINDS.len()],
+}
+
+impl Attacker {
+    /// Makes one with `scratch` and 1 MiB behind it to spoil, page aligned.
+    pub fn new(seed: u64, scratch: u64) -> Self {
+        let own = ffa::hvc([ffa::function::ID_GET, 0, 0, 0, 0, 0, 0, 0]);
+        Self {
+            random: Random::new(seed),
+            scratch,
+            own: own[2],
+            handle: 0,
+            counts: [0; KINDS.len()],
+        }
+    }
+
+    /// Takes a step.
+    pub fn step(&mut self, machine: &Machine) {
+        let kind = self.random.below(KINDS.len() as u64);
+        self.counts[kind as usize] += 1;
+        catch(|| match kind {
+            0 => self.access_at(machine.gicd.start, 0x1_0000),
+            1 => self.access_at(machine.gic_cpus.start, MAX_CPUS as u64 * FRAMES),
+            2 => {
+                let place = self.random.of(&PLACES);
+                self.access_at(place, PAGE);
+            }
+            3 => self.sgis(machine),
+            4 => self.call(),
+            5 => self.interface(machine),
+            6 => self.register(),
+            7 => self.maintenance(),
+            _ => self.ffa(machine),
+        });
+    }
+
+    /// A load or a store of any size, aligned.
+    fn access_at(&mut self, base: u64, size: u64) {
+        let address = base + self.random.below(size);
+        let value = self.random.next();
+        match self.random.below(6) {
+            0 => write8(address, value as u8),
+            1 | 2 => write32(address & !3, value as u32),
+            3 => write64(address & !7, value),
+            4 => drop(read32(address & !3)),
+            _ => drop((read8(address), read64(address & !7))),
+        }
+    }
+
+    fn sgis(&mut self, machine: &Machine) {
+        let value = self.random.next();
+        match (machine.gic, self.random.below(3)) {
+            (Version::V2, _) => write32(machine.gicd.start + gic::register::SGIR, value as u32),
+            // To each affinity there may be, and to all but itself.
+            (Version::V3, 0) => {
+                write_sysreg!("icc_sgi1r_el1", value & 0xf00_ffff | value & 1 << 40)
+            }
+            (Version::V3, 1) => write_sysreg!("icc_sgi1r_el1", value),
+            (Version::V3, _) => {
+                write_sysreg!("icc_sgi0r_el1", value);
+                write_sysreg!("icc_asgi1r_el1", value);
+            }
+        }
+    }
+
+    fn call(&mut self) {
+        let function = self.random.of(&SERVICES) + self.random.below(0x20) as u32;
+        if SPARED.contains(&function) || WAITS.contains(&function) || function == FAIL_GEAR2 {
+            return;
+        }
+        let arguments = [
+            self.random.next(),
+            self.random.next() >> self.random.below(64),
+            self.random.below(4),
+        ];
+        let _answer = match self.random.below(2) {
+            0 => psci::hvc(function, arguments),
+            _ => psci::smc(function, arguments),
+        };
+    }
+
+    /// The CPU interface, its end of interrupts that were never taken least of all, and the timers.
+    fn interface(&mut self, machine: &Machine) {
+        let value = self.random.next();
+        match (self.random.below(6), machine.gic) {
+            (0, _) => write_sysreg!("cntv_ctl_el0", value & 3),
+            (1, _) => write_sysreg!("cntp_tval_el0", value >> 44),
+            (2, Version::V3) => write_sysreg!("icc_eoir1_el1", value & 0x1ff),
+            (3, Version::V3) => write_sysreg!("icc_dir_el1", value & 0x1ff),
+            (4, Version::V3) => write_sysreg!("icc_pmr_el1", value & 0xff),
+            (5, Version::V3) => drop(read_sysreg!("icc_iar1_el1")),
+            (_, Version::V3) => write_sysreg!("icc_ctlr_el1", value & 3),
+            (_, Version::V2) => self.access_at(machine.gic_cpus.start, 0x2000),
+        }
+    }
+
+    /// A system register: any is read; those are written that EL1 does not live by.
+    fn register(&mut self) {
+        let fields = self.random.next() as u32 & 0x7_ffe0;
+        let (op1, crn, crm) = (fields >> 16 & 7, fields >> 12 & 15, fields >> 8 & 15);
+        // Timers, counters, the interrupt controller, debug, what is implementation defined; and all
+        // of EL2 and EL3.
+        let may_write = op1 >= 4 || matches!(crn, 9 | 11 | 14 | 15) || crn == 12 && crm != 0;
+        let op0 = 2 + self.random.below(2) as u32;
+        let is_read = self.random.below(2) == 0 || op0 == 3 && !may_write;
+        self.execute(0xd500_0000 | u32::from(is_read) << 21 | op0 << 19 | fields);
+    }
+
+    /// Caches, TLBs and address translation: by any encoding, of memory of its own and others'.
+    fn maintenance(&mut self) {
+        let fields = self.random.next() as u32 & 0x7_0fe0;
+        let crn = self.random.of(&[7, 8, 7, 8, 11, 15]);
+        let is_read = u32::from(self.random.below(8) == 0);
+        self.execute(0xd508_0000 | is_read << 21 | fields | crn << 12);
+    }
+
+    /// Executes one instruction, with an address in X0.
+    fn execute(&mut self, instruction: u32) {
+        const RET: u32 = 0xd65f_03c0;
+        let code = self.scratch;
+        write32(code, instruction);
+        write32(code + 4, RET);
+        let address = match self.random.below(3) {
+            0 => self.random.next(),
+            1 => self.random.of(&PLACES) + self.random.below(1 << 30),
+            _ => self.given(),
+        };
+        // SAFETY: the page holds the instruction and a return; nothing of Rust's is there, nor at
+        // the addresses of the VM's own that the instruction may be given.
+        unsafe {
+            asm!(
+                "dc cvau, {code}",
+                "dsb ish",
+                "ic ivau, {code}",
+                "dsb ish",
+                "isb",
+                "blr {code}",
+                "dsb sy",
+                "isb",
+                code = in(reg) code, inout("x0") address => _, out("x30") _,
+            );
+        }
+    }
+
+    /// Returns the address of one of the pages that may be lost.
+    fn given(&mut self) -> u64 {
+        self.scratch + (3 + self.random.below(GIVEN)) * PAGE
+    }
+
+    /// A transaction: a sound descriptor, often with words of it changed, of its own pages or of any.
+    fn ffa(&mut self, machine: &Machine) {
+        use ffa::function as f;
+        let (tx, rx) = (self.scratch + PAGE, self.scratch + 2 * PAGE);
+        let function = self.random.of(&[
+            f::SHARE,
+            f::SHARE,
+            f::LEND,
+            f::DONATE,
+            f::RETRIEVE_REQ,
+            f::RELINQUISH,
+            f::RECLAIM,
+            f::FRAG_TX,
+            f::FRAG_RX,
+            f::RXTX_MAP,
+            f::RXTX_UNMAP,
+            f::RX_RELEASE,
+            f::PARTITION_INFO_GET,
+        ]);
+        let mut arguments = [0; 4];
+        match function {
+            f::RXTX_MAP => arguments = [tx, rx, 1, 0],
+            f::RECLAIM => arguments = [self.handle, self.handle >> 32, 0, 0],
+            f::RELINQUISH => ffa::write_relinquish(tx, self.handle, self.random.below(2), self.own),
+            _ => {
+                self.describe(tx, machine);
+                let lengths = [(96, 96), (96, 96), (112, 96), (4096, 4096), (0, 0)];
+                (arguments[0], arguments[1]) = self.random.of(&lengths);
+            }
+        }
+        for _ in 0..self.random.below(3) {
+            let at = tx + self.random.below(20) * 8;
+            write64(at, self.random.next() >> self.random.below(64));
+        }
+        let [a, b, c, d] = arguments;
+        let x = ffa::hvc([function, a, b, c, d, 0, 0, 0]);
+        if x[0] == f::SUCCESS && matches!(function, f::SHARE | f::LEND | f::DONATE) {
+            self.handle = x[2] & 0xffff_ffff | x[3] << 32;
+        }
+    }
+
+    /// Writes a descriptor with one range.
+    fn describe(&mut self, tx: u64, machine: &Machine) {
+        let receiver = self.random.below(VMS);
+        let pages = 1 + self.random.below(4);
+        let handle = self
+            .random
+            .of(&[0, self.handle, self.random.clone().next()]);
+        let descriptor = Descriptor {
+            permissions: self.random.below(16),
+            attributes: self.random.of(&[0, ffa::WRITE_BACK]),
+            handle,
+            flags: self.random.below(8),
+            pages,
+            ranges: 1,
+            ..Descriptor::new(self.own, receiver)
+        };
+        descriptor.write(tx);
+        let outside = machine.ram.end + self.random.below(1 << 32);
+        let address = match self.random.below(4) {
+            0 => outside & !0xfff,
+            _ => self.given(),
+        };
+        ffa::write_range(tx + ffa::HEADER, address, pages);
+    }
+}

@@ -1,0 +1,48 @@
+//! Attacks everything at random, so many times, as another VM does: `seed=` and `operations=` in the
+//! command line. Then it looks whether its own machine still works.
+//!
+//! Requirements: G1-RUN-002, G1-FLT-001, G1-GIC-004, G1-MEM-012, G1-CPU-002.
+#![no_std]
+#![no_main]
+
+use test_guests::attack::{Attacker, KINDS};
+use test_guests::mmio::{read64, write64};
+use test_guests::{Machine, check, cpu, guest, say, timer};
+
+guest!(main);
+
+const OPERATIONS: u64 = 20_000;
+/// Behind the image, and what its stacks need.
+const SCRATCH: u64 = 8 << 20;
+/// A word behind what the attacks may spoil.
+const CANARY: u64 = 10 << 20;
+const WORDS: u64 = 4096;
+const REPORTS: u64 = 10;
+
+fn main(machine: &Machine) {
+    let seed = machine.option("seed").unwrap_or(1);
+    let operations = machine.option("operations").unwrap_or(OPERATIONS);
+    say!("seed {seed}, {operations} operations");
+    let canary = machine.ram.start + CANARY;
+    let pattern = |word: u64| (word + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for word in 0..WORDS {
+        write64(canary + word * 8, pattern(word));
+    }
+    let mut attacker = Attacker::new(seed, machine.ram.start + SCRATCH);
+    for count in 1..=operations {
+        attacker.step(machine);
+        if count % (operations / REPORTS).max(1) == 0 {
+            say!("OPERATIONS {count}");
+        }
+    }
+    for (kind, count) in KINDS.iter().zip(attacker.counts) {
+        say!("{count} of {kind}");
+    }
+    let wrong = (0..WORDS)
+        .filter(|word| read64(canary + word * 8) != pattern(*word))
+        .count();
+    check!("own-memory-unchanged", wrong == 0, "{wrong} words");
+    // Without an interrupt: its controller is as the attacks left it.
+    let start = timer::now();
+    cpu::wait_until(|| timer::now() - start >= timer::from_us(1000));
+}
