@@ -34,7 +34,7 @@ pub(crate) struct Images {
 /// What the runtime prints before the dump that ends it.
 const HALT: &str = "gear1: HALT";
 /// What Gear1 never recovers from: a halt, and init's last words after a refusal.
-const FATAL: &[&str] = &[HALT, "no guest was started"];
+pub(crate) const FATAL: &[&str] = &[HALT, "no guest was started"];
 /// How much of a failed machine's output is shown.
 const TAIL_LINES: usize = 60;
 

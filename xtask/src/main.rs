@@ -76,6 +76,8 @@ enum Command {
     Audit,
     /// Write the page with the figure of each piece of evidence
     Evidence,
+    /// Attack everything at random from two VMs
+    Chaos(test::chaos::Options),
     /// Check that requirements, code and tests name each other, and write the matrix
     Requirements,
     /// Measure how late a real-time program wakes up: natively, under KVM and under GearV
@@ -108,6 +110,7 @@ impl Command {
             Command::Bench(options) => options.run(),
             Command::Audit => audit::command(),
             Command::Evidence => evidence::command(),
+            Command::Chaos(options) => options.run(),
             Command::Requirements => requirements::command(),
             Command::Jitter(options) => options.run(),
             Command::Symbolize { file } => symbolize::command(file),

@@ -6,6 +6,7 @@
 
 mod bench;
 mod boot;
+pub(crate) mod chaos;
 mod errata;
 mod examples;
 mod fuzz;
@@ -164,6 +165,7 @@ fn parts() -> Vec<Part> {
     parts.extend(halt::parts());
     parts.extend(guests::parts());
     parts.extend(realtime::parts());
+    parts.extend(chaos::parts());
     parts.extend(gear2_registers::parts());
     parts.extend(userlands::parts());
     parts.extend(hostile::parts());

@@ -23,6 +23,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 const CHUNK: &str = "800";
 /// The bytes of memory that are asked for at once.
 const MEMORY_CHUNK: usize = 2048;
+/// Stops the machine, outside of any packet.
+const INTERRUPT: u8 = 3;
 
 /// A stub that is connected.
 pub(super) struct Gdb {
@@ -88,6 +90,20 @@ impl Gdb {
             let stop = self.ask(command)?;
             ensure!(stop.starts_with("T05"), "the machine stopped with {stop:?}");
         }
+        Ok(())
+    }
+
+    /// Lets the machine run until [`Gdb::interrupt`].
+    pub(super) fn let_run(&mut self) -> Result<()> {
+        let packet = format!("$c#{:02x}", checksum(b"c"));
+        Ok(self.stub.get_mut().write_all(packet.as_bytes())?)
+    }
+
+    /// Stops the machine that runs.
+    pub(super) fn interrupt(&mut self) -> Result<()> {
+        self.stub.get_mut().write_all(&[INTERRUPT])?;
+        let stop = self.receive()?;
+        ensure!(stop.starts_with('T'), "the machine answered {stop:?}");
         Ok(())
     }
 

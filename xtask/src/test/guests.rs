@@ -115,7 +115,7 @@ fn judge(session: &mut Session, row: &TargetTest, tally: &mut Tally) -> Result<(
 }
 
 /// Waits until so many guests are done.
-fn wait_for_done(session: &mut Session, guests: usize, timeout: Duration) -> Result<()> {
+pub(super) fn wait_for_done(session: &mut Session, guests: usize, timeout: Duration) -> Result<()> {
     session.wait_until("DONE of all guests", timeout, |transcript| {
         let lines = whole_lines(transcript);
         lines.iter().filter(|line| *line == DONE).count() >= guests

@@ -143,17 +143,6 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 30,
         ..DEFAULT
     },
-    // Two VMs attack everything at random, 20,000 times each.
-    TargetTest {
-        manifest: "chaos",
-        gicv2: true,
-        models: &["max", "cortex-a57"],
-        guests: 4,
-        passes: 15,
-        timeout_s: 120,
-        says: &["OPERATIONS 20000"],
-        ..DEFAULT
-    },
     TargetTest {
         manifest: "isolation",
         gicv2: true,
