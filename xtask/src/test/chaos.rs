@@ -24,14 +24,16 @@ use crate::{run, workspace};
 const MANIFEST: &str = "tests/manifests/chaos.dts";
 /// VMs of the manifest, and the checks that they make at least.
 const GUESTS: usize = 4;
-const PASSES: usize = 19;
+const PASSES: usize = 16;
+/// What an attacker says after its last attack.
+const ENDED: &str = "PASS own-memory-unchanged";
 /// Operations of each attacker in a part of the tests, and in a slow one.
 const FEW: u64 = 20_000;
 const MANY: u64 = 1_000_000;
 /// Operations a second on a slow host.
 const SLOWEST: u64 = 500;
-/// Where Gear1 and Gear2 are: below the first VM.
-const MEMORY: std::ops::Range<u64> = 0x4000_0000..0x4080_0000;
+/// Where Gear1 and Gear2 are on this machine: behind the archive, which QEMU puts there.
+const MEMORY: std::ops::Range<u64> = 0x4800_0000..0x5000_0000;
 const PAGE: usize = 4096;
 
 /// One attack.
@@ -54,8 +56,7 @@ pub(crate) struct Options {
 pub(super) fn parts() -> Vec<Part> {
     let rows = [
         ("max", 3, FEW, 1),
-        ("cortex-a57", 3, FEW, 2),
-        ("max", 2, FEW, 3),
+        ("cortex-a57", 2, FEW, 2),
         ("max", 3, MANY, 4),
         ("cortex-a72", 2, MANY, 5),
     ];
@@ -131,35 +132,39 @@ impl Options {
         let end = guests::wait_for_done(session, GUESTS, most);
         let passed = guests::count_verdicts(session.transcript(), tally);
         end?;
-        let whole = format!("OPERATIONS {}", self.operations);
-        let attackers = session.transcript().matches(&whole).count();
-        ensure!(attackers >= 2, "{attackers} attackers came to their end");
+        let lines = guests::whole_lines(session.transcript());
+        let attackers = lines.iter().filter(|line| *line == ENDED).count();
+        ensure!(attackers == 2, "{attackers} attackers came to their end");
         ensure!(passed >= PASSES, "only {passed} of {PASSES} checks passed");
         gdb.interrupt()?;
-        let memory = gdb.physical(MEMORY.start, usize::try_from(MEMORY.end - MEMORY.start)?)?;
         let gear2 = workspace::output_dir().join("gear2.bin");
         let runtime = build_images::runtime(self.gic)?;
-        tally.check("Gear1's bytes", unchanged(&memory, &runtime, RUNTIME_MAGIC));
-        tally.check("Gear2's bytes", unchanged(&memory, &gear2, GEAR2_MAGIC));
+        for (name, flat, magic) in [
+            ("Gear1's bytes", runtime, RUNTIME_MAGIC),
+            ("Gear2's bytes", gear2, GEAR2_MAGIC),
+        ] {
+            tally.check(name, unchanged(&mut gdb, &flat, magic));
+        }
         Ok(())
     }
 }
 
 /// Tells whether code and constants of a flat image are in memory as they are in its file, wherever
 /// they are.
-fn unchanged(memory: &[u8], flat: &Path, magic: u64) -> Result<()> {
+fn unchanged(gdb: &mut Gdb, flat: &Path, magic: u64) -> Result<()> {
     let file = fs::read(flat).with_context(|| flat.display().to_string())?;
     let header = ImageHeader::parse(&file, magic).map_err(|error| anyhow!("{error:?}"))?;
     let size = usize::try_from(header.rodata_end - header.base)?;
     let expected = file.get(..size).context("a file without its constants")?;
-    let begins = |page: &&[u8]| page.starts_with(&magic.to_le_bytes());
-    let pages = memory.chunks(PAGE).enumerate();
+    let magic = magic.to_le_bytes();
     let mut copies = 0;
-    for (number, _) in pages.filter(|(_, page)| begins(page)) {
-        let found = memory.get(number * PAGE..number * PAGE + size);
-        let found = found.context("an image beyond the memory that was read")?;
+    for page in MEMORY.step_by(PAGE) {
+        if gdb.physical(page, magic.len())? != magic {
+            continue;
+        }
+        let found = gdb.physical(page, size)?;
         let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
-        ensure!(wrong == 0, "{wrong} bytes were changed");
+        ensure!(wrong == 0, "{wrong} bytes at {page:#x} were changed");
         copies += 1;
     }
     ensure!(copies > 0, "it is nowhere");

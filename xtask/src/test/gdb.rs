@@ -29,6 +29,8 @@ const INTERRUPT: u8 = 3;
 /// A stub that is connected.
 pub(super) struct Gdb {
     stub: BufReader<UnixStream>,
+    /// Addresses of memory are physical.
+    is_physical: bool,
 }
 
 /// The registers of `g`.
@@ -70,6 +72,7 @@ impl Gdb {
         stream.set_read_timeout(Some(ANSWER))?;
         Ok(Gdb {
             stub: BufReader::new(stream),
+            is_physical: false,
         })
     }
 
@@ -109,7 +112,10 @@ impl Gdb {
 
     /// Reads physical memory.
     pub(super) fn physical(&mut self, address: u64, size: usize) -> Result<Vec<u8>> {
-        self.accept("Qqemu.PhyMemMode:1")?;
+        if !self.is_physical {
+            self.accept("Qqemu.PhyMemMode:1")?;
+            self.is_physical = true;
+        }
         let mut bytes = Vec::with_capacity(size);
         while bytes.len() < size {
             let at = address + bytes.len() as u64;
@@ -120,7 +126,6 @@ impl Gdb {
                 bytes.push(u8::from_str_radix(str::from_utf8(byte)?, 16)?);
             }
         }
-        self.accept("Qqemu.PhyMemMode:0")?;
         Ok(bytes)
     }
 

@@ -140,7 +140,7 @@ pub(super) fn count_verdicts(transcript: &str, tally: &mut Tally) -> usize {
 ///
 /// The line of the VM in focus is shown byte by byte, so another VM's may have torn it: what does
 /// not begin as a report does, and follows another VM's line, goes on with the VM's last one.
-fn whole_lines(transcript: &str) -> Vec<String> {
+pub(super) fn whole_lines(transcript: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut last_of: HashMap<&str, usize> = HashMap::new();
     let mut previous = "";
