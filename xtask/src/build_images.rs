@@ -33,8 +33,8 @@ pub(crate) struct Images {
 
 /// What the runtime prints before the dump that ends it.
 const HALT: &str = "gear1: HALT";
-/// What Gear1 never recovers from: a halt, and init's last words after a refusal.
-pub(crate) const FATAL: &[&str] = &[HALT, "no guest was started"];
+/// What Gear1 never recovers from: a halt, init's last words after a refusal, and U-Boot's when its script fails.
+pub(crate) const FATAL: &[&str] = &[HALT, "no guest was started", "SCRIPT FAILED"];
 /// How much of a failed machine's output is shown.
 const TAIL_LINES: usize = 60;
 

@@ -21,6 +21,7 @@ mod evidence;
 mod expect;
 mod ext4;
 mod fetch;
+mod flash;
 mod flatten;
 mod guest_dt;
 mod guest_userland;
@@ -68,6 +69,8 @@ enum Command {
     NewManifest(new_manifest::Options),
     /// Build and start a manifest on QEMU
     Run(run::Options),
+    /// Write what a board boots from: a card image, or files for its boot loader
+    Flash(flash::Options),
     /// Run the tests, one part after another
     Test(test::Options),
     /// Measure path lengths, native and under GearV
@@ -106,6 +109,7 @@ impl Command {
             Command::Check(options) => options.run(),
             Command::NewManifest(options) => options.run(),
             Command::Run(options) => options.run(),
+            Command::Flash(options) => options.run(),
             Command::Test(options) => options.run(),
             Command::Bench(options) => options.run(),
             Command::Audit => audit::command(),

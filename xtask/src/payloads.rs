@@ -41,6 +41,13 @@ const KERNEL_RT: PackageSet = PackageSet {
     by_hand: "apt-get download linux-image-6.12…-rt-arm64 on a Debian whose sources carry arm64",
 };
 
+const U_BOOT: PackageSet = PackageSet {
+    name: "u-boot-qemu",
+    architecture: Architecture::Host,
+    wanted: Wanted::Alone("u-boot-qemu"),
+    by_hand: "apt-get download u-boot-qemu",
+};
+
 const BUSYBOX: PackageSet = PackageSet {
     name: "busybox-static",
     architecture: Architecture::Arm64,
@@ -97,6 +104,25 @@ fn image(set: &PackageSet) -> Result<PathBuf> {
         kernel.display()
     );
     Ok(kernel)
+}
+
+/// Returns the Raspberry Pi 4's device tree, as that kernel's package has it.
+pub(crate) fn rpi4_device_tree() -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, &KERNEL)?;
+    let trees = root
+        .join("usr/lib")
+        .join(format!("linux-image-{}", kernel_release()?));
+    let tree = trees.join("broadcom/bcm2711-rpi-4-b.dtb");
+    ensure!(tree.is_file(), "{} does not exist", tree.display());
+    Ok(tree)
+}
+
+/// Returns Debian's U-Boot for QEMU's `virt` with 64-bit CPUs.
+pub(crate) fn u_boot_qemu() -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, &U_BOOT)?;
+    let file = root.join("usr/lib/u-boot/qemu_arm64/u-boot.bin");
+    ensure!(file.is_file(), "{} does not exist", file.display());
+    Ok(file)
 }
 
 /// Returns the directory of that kernel's modules.

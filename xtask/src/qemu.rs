@@ -29,6 +29,8 @@ pub(crate) struct Machine {
     pub(crate) disk: Option<PathBuf>,
     /// The file that a second serial port writes to: QEMU 10's `virt` has one then.
     pub(crate) second_serial: Option<PathBuf>,
+    /// What is started instead of the kernel, and finds all it needs on the machine's disk.
+    pub(crate) firmware: Option<PathBuf>,
 }
 
 impl Default for Machine {
@@ -44,6 +46,7 @@ impl Default for Machine {
             gdb: false,
             disk: None,
             second_serial: None,
+            firmware: None,
         }
     }
 }
@@ -99,6 +102,10 @@ impl Qemu {
                 .arg(format!("file:{}", file.display()));
         }
         coverage::add_to(&mut command, machine.gic);
+        if let Some(firmware) = &machine.firmware {
+            command.arg("-bios").arg(firmware);
+            return command;
+        }
         command.arg("-kernel").arg(boot.kernel);
         if let Some(initrd) = boot.initrd {
             command.arg("-initrd").arg(initrd);

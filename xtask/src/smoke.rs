@@ -96,17 +96,25 @@ pub(crate) fn check_all(
     extent: Extent,
     report: &dyn Fn(&str),
 ) -> Result<usize> {
-    let session = images.start(qemu, machine, &workspace::output_dir().join(log))?;
-    let mut smoke = Smoke {
-        session,
-        extent,
-        report,
-        checks: 0,
+    let Some(disk) = &machine.disk else {
+        return check_guests(qemu, machine, images, log, extent, report);
     };
-    match &machine.disk {
-        Some(disk) => smoke.all_of_device_vm(&images.manifest, disk)?,
-        None => smoke.all(&images.manifest.vms)?,
-    }
+    let mut smoke = Smoke::start(qemu, machine, images, log, extent, report)?;
+    smoke.all_of_device_vm(&images.manifest, disk)?;
+    Ok(smoke.checks)
+}
+
+/// The same for guests without a device VM, whatever the machine's disk is for.
+pub(crate) fn check_guests(
+    qemu: &Qemu,
+    machine: &Machine,
+    images: &Images,
+    log: &str,
+    extent: Extent,
+    report: &dyn Fn(&str),
+) -> Result<usize> {
+    let mut smoke = Smoke::start(qemu, machine, images, log, extent, report)?;
+    smoke.all(&images.manifest.vms)?;
     Ok(smoke.checks)
 }
 
@@ -118,7 +126,24 @@ struct Smoke<'a> {
     checks: usize,
 }
 
-impl Smoke<'_> {
+impl<'a> Smoke<'a> {
+    fn start(
+        qemu: &Qemu,
+        machine: &Machine,
+        images: &Images,
+        log: &str,
+        extent: Extent,
+        report: &'a dyn Fn(&str),
+    ) -> Result<Smoke<'a>> {
+        let session = images.start(qemu, machine, &workspace::output_dir().join(log))?;
+        Ok(Smoke {
+            session,
+            extent,
+            report,
+            checks: 0,
+        })
+    }
+
     fn all(&mut self, vms: &[VmSummary]) -> Result<()> {
         for (gear, hello) in [("Gear1", "Gear1 "), ("Gear2", "gear2: ")] {
             let hello = format!("{hello}{}", env!("CARGO_PKG_VERSION"));

@@ -5,6 +5,7 @@
 //! failure. The last line is always `N passed, N failed`, and the exit code tells the same.
 
 mod bench;
+mod boards;
 mod boot;
 pub(crate) mod chaos;
 mod errata;
@@ -159,6 +160,7 @@ fn parts() -> Vec<Part> {
     parts.extend(images::parts());
     parts.extend(invalid::parts());
     parts.extend(examples::parts());
+    parts.extend(boards::parts());
     parts.extend(fuzz::parts());
     parts.extend(boot::parts());
     parts.extend(refusals::parts());

@@ -1,0 +1,156 @@
+//! `cargo xtask flash`: what a board boots GearV from, a card image or a folder of files.
+//!
+//! The same input gives the same bytes: no times, no names of this machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::board::Name;
+use crate::build_images::{self, Images};
+use crate::tools::Tools;
+use crate::{payloads, workspace};
+
+mod card;
+mod device;
+mod u_boot;
+
+#[cfg(test)]
+mod tests;
+
+/// The options of `flash`.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// The board
+    #[arg(long, value_enum, value_name = "NAME")]
+    board: Name,
+    /// What it is to run [default: manifests/NAME.dts]
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// The image, or for rcar-h3 the folder, to write
+    #[arg(long, value_name = "PATH")]
+    out: PathBuf,
+    /// A folder with the board's own firmware, copied to the image (rpi4: start4.elf, fixup4.dat, overlays)
+    #[arg(long, value_name = "DIR")]
+    firmware: Option<PathBuf>,
+    /// A card to write the image to, after asking
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<PathBuf>,
+}
+
+/// A file of a card: its path there, with slashes, and its bytes.
+pub(crate) type CardFile = (String, Vec<u8>);
+
+impl Options {
+    /// Builds the manifest and writes what the board boots from.
+    pub(crate) fn run(self) -> Result<()> {
+        let manifest = self.manifest.clone().unwrap_or_else(|| {
+            let name = self.board.text();
+            workspace::root().join(format!("manifests/{name}.dts"))
+        });
+        let images = build_images::build(&manifest)?;
+        let mut files = files(self.board, &images, &Tools::prepare()?)?;
+        if let Some(folder) = &self.firmware {
+            add_folder(folder, "", &mut files)?;
+        }
+        if self.board == Name::RcarH3 {
+            ensure!(
+                self.device.is_none(),
+                "rcar-h3 boots from a folder, not from a card of its own"
+            );
+            return write_folder(&self.out, &files);
+        }
+        fs::write(&self.out, card_image(&files)?)
+            .with_context(|| format!("cannot write {}", self.out.display()))?;
+        println!("{}", self.out.display());
+        if self.board == Name::Rpi4 && self.firmware.is_none() {
+            eprintln!(
+                "without --firmware the board does not start from it: docs/boards/rpi4.md says which files are needed"
+            );
+        }
+        match &self.device {
+            Some(device) => device::write(&self.out, device),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the image of a card with these files.
+pub(crate) fn card_image(files: &[CardFile]) -> Result<Vec<u8>> {
+    card::image(files)
+}
+
+/// Returns the files that a board boots a manifest's images with.
+pub(crate) fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile>> {
+    let gear1 = fs::read(&images.gear1)?;
+    let archive = fs::read(&images.archive)?;
+    let file = |name: &str, bytes: &[u8]| (name.to_owned(), bytes.to_vec());
+    let mut files = vec![file("gear1.img", &gear1), file("archive.cpio", &archive)];
+    match board {
+        Name::Rpi4 => {
+            files.push(file("config.txt", RPI4_CONFIG.as_bytes()));
+            let tree = fs::read(payloads::rpi4_device_tree()?)?;
+            files.push(file("bcm2711-rpi-4-b.dtb", &tree));
+        }
+        Name::QemuVirt | Name::RcarH3 => {
+            let fit = u_boot::fit(&images.gear1, &images.archive, tools)?;
+            let places = u_boot::places(board, archive.len());
+            files.push(file("gearv.itb", &fit));
+            files.push(file("boot.scr", &u_boot::script(&u_boot::booti(&places))));
+            files.push(file("fit.scr", &u_boot::script(&u_boot::bootm(&places))));
+        }
+    }
+    Ok(files)
+}
+
+/// What tells the firmware of the Raspberry Pi how to start Gear1: in 64-bit state, with the archive as
+/// initial RAM disk on a page of its own, and with PL011 on the pins of the header.
+const RPI4_CONFIG: &str = "\
+# Written by GearV's `cargo xtask flash`.
+[pi4]
+arm_64bit=1
+enable_gic=1
+kernel=gear1.img
+initramfs archive.cpio 0x08000000
+device_tree=bcm2711-rpi-4-b.dtb
+enable_uart=1
+dtoverlay=disable-bt
+gpu_mem=64
+";
+
+/// Adds the files below a folder, in order of their names.
+fn add_folder(folder: &Path, below: &str, files: &mut Vec<CardFile>) -> Result<()> {
+    let entries = fs::read_dir(folder);
+    let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for entry in entries {
+        paths.push(entry?.path());
+    }
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.with_context(|| format!("{} has no name for a card", path.display()))?;
+        let name = format!("{below}{name}");
+        if path.is_dir() {
+            add_folder(&path, &format!("{name}/"), files)?;
+        } else if files.iter().any(|(known, _)| *known == name) {
+            bail!("{}: {name} is GearV's own on the card", path.display());
+        } else {
+            files.push((name, fs::read(&path)?));
+        }
+    }
+    Ok(())
+}
+
+fn write_folder(folder: &Path, files: &[CardFile]) -> Result<()> {
+    for (name, bytes) in files {
+        let path = folder.join(name);
+        let parent = path.parent().context("a file lies in a folder")?;
+        fs::create_dir_all(parent)?;
+        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}

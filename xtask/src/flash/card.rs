@@ -1,0 +1,86 @@
+//! A card's image: a partition table and one FAT32 file system.
+
+use std::io::{Cursor, Write as _};
+
+use anyhow::{Context, Result};
+use fatfs::{FatType, FileSystem, FormatVolumeOptions, FsOptions};
+
+use super::CardFile;
+
+const SECTOR: usize = 512;
+/// Where the partition begins, in sectors: 1 MiB, as everybody aligns it.
+const FIRST_SECTOR: usize = 2048;
+/// The least size of the partition: smaller ones cannot be FAT32.
+const LEAST_BYTES: usize = 64 << 20;
+/// What is left free for files that a person adds.
+const SPARE_BYTES: usize = 16 << 20;
+const MIB: usize = 1 << 20;
+/// FAT32 with LBA.
+const PARTITION_TYPE: u8 = 0x0c;
+const VOLUME_ID: u32 = u32::from_be_bytes(*b"Gear");
+const LABEL: [u8; 11] = *b"GEARV      ";
+
+/// Returns the image of a card with these files.
+pub(crate) fn image(files: &[CardFile]) -> Result<Vec<u8>> {
+    let content: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
+    // The table of clusters takes less than a hundredth.
+    let size = (content + content / 64 + SPARE_BYTES)
+        .max(LEAST_BYTES)
+        .next_multiple_of(MIB);
+    let volume = volume(files, size)?;
+    let mut image = partition_table(size)?;
+    image.resize(FIRST_SECTOR * SECTOR, 0);
+    image.extend(volume);
+    Ok(image)
+}
+
+/// Makes the master boot record with one partition.
+fn partition_table(size: usize) -> Result<Vec<u8>> {
+    let mut sector = vec![0; SECTOR];
+    let first = u32::try_from(FIRST_SECTOR)?;
+    let count = u32::try_from(size / SECTOR).context("the card would have 2 TiB or more")?;
+    // No code, an id, one entry: not bootable by BIOS, no cylinders, type, first sector, sectors.
+    sector[440..444].copy_from_slice(&VOLUME_ID.to_le_bytes());
+    sector[447..450].copy_from_slice(&[0xfe, 0xff, 0xff]);
+    sector[450] = PARTITION_TYPE;
+    sector[451..454].copy_from_slice(&[0xfe, 0xff, 0xff]);
+    sector[454..458].copy_from_slice(&first.to_le_bytes());
+    sector[458..462].copy_from_slice(&count.to_le_bytes());
+    sector[510..512].copy_from_slice(&[0x55, 0xaa]);
+    Ok(sector)
+}
+
+fn volume(files: &[CardFile], size: usize) -> Result<Vec<u8>> {
+    let mut disk = Cursor::new(vec![0; size]);
+    let options = FormatVolumeOptions::new()
+        .fat_type(FatType::Fat32)
+        .bytes_per_cluster(512)
+        .volume_id(VOLUME_ID)
+        .volume_label(LABEL);
+    fatfs::format_volume(&mut disk, options)?;
+    {
+        let system = FileSystem::new(&mut disk, FsOptions::new())?;
+        let root = system.root_dir();
+        for (name, bytes) in files {
+            let folders = name.match_indices('/').map(|(end, _)| &name[..end]);
+            for folder in folders {
+                root.create_dir(folder)?;
+            }
+            let mut file = root.create_file(name)?;
+            file.write_all(bytes)
+                .with_context(|| format!("{name} does not fit on the card"))?;
+        }
+    }
+    Ok(disk.into_inner())
+}
+
+/// Returns a file of an image, as a board's firmware would read it.
+#[cfg(test)]
+pub(super) fn read(image: &[u8], name: &str) -> Result<Vec<u8>> {
+    use std::io::Read as _;
+    let volume = image.get(FIRST_SECTOR * SECTOR..).context("no partition")?;
+    let system = FileSystem::new(Cursor::new(volume.to_vec()), FsOptions::new())?;
+    let mut bytes = Vec::new();
+    system.root_dir().open_file(name)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

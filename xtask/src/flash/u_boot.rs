@@ -1,0 +1,172 @@
+//! U-Boot's ways to Gear1: a script that uses `booti`, and a FIT that `bootm` takes.
+//!
+//! Both load from where the script was found. U-Boot passes its device tree on, with the archive in it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::board::Name;
+use crate::manifest::compile_text;
+use crate::tools::Tools;
+use crate::workspace;
+
+/// A legacy image (U-Boot's include/image.h): magic, Linux, Arm64, script, not compressed.
+const MAGIC: u32 = 0x2705_1956;
+const KIND: [u8; 4] = [5, 22, 6, 0];
+const NAME_BYTES: usize = 32;
+const HEADER_BYTES: usize = 64;
+const MIB: u64 = 1 << 20;
+
+/// Where a board's files are loaded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    kernel: u64,
+    archive: u64,
+    fit: u64,
+    /// U-Boot's variable with the address of the board's device tree.
+    tree: &'static str,
+}
+
+/// Returns where the files go on a board, if the archive has this size.
+pub(crate) fn places(board: Name, archive_bytes: usize) -> Places {
+    let (bank, tree) = match board {
+        // QEMU leaves its tree at the start of memory, and U-Boot works on a copy of it.
+        Name::QemuVirt => (0x4000_0000, "fdtcontroladdr"),
+        Name::RcarH3 => (0x4800_0000, "fdtcontroladdr"),
+        Name::Rpi4 => (0, "fdt_addr"),
+    };
+    let archive = bank + 128 * MIB;
+    Places {
+        kernel: bank + 2 * MIB,
+        archive,
+        fit: (archive + archive_bytes as u64).next_multiple_of(MIB),
+        tree,
+    }
+}
+
+/// Returns the commands that load the two files and start Gear1.
+pub(crate) fn booti(places: &Places) -> String {
+    let Places {
+        kernel,
+        archive,
+        fit: _,
+        tree,
+    } = places;
+    // The archive stays where it is loaded, on a page.
+    format!(
+        "echo GearV by booti\n\
+         setenv initrd_high 0xffffffffffffffff\n\
+         load ${{devtype}} ${{devnum}}:${{distro_bootpart}} {kernel:#x} gear1.img\n\
+         load ${{devtype}} ${{devnum}}:${{distro_bootpart}} {archive:#x} archive.cpio\n\
+         booti {kernel:#x} {archive:#x}:${{filesize}} ${{{tree}}}\n"
+    )
+}
+
+/// Returns the commands that load the FIT and start Gear1; U-Boot moves the archive to a page.
+pub(crate) fn bootm(places: &Places) -> String {
+    let Places {
+        kernel: _,
+        archive: _,
+        fit,
+        tree,
+    } = places;
+    format!(
+        "echo GearV by bootm\n\
+         load ${{devtype}} ${{devnum}}:${{distro_bootpart}} {fit:#x} gearv.itb\n\
+         bootm {fit:#x} {fit:#x} ${{{tree}}}\n"
+    )
+}
+
+/// Makes a FIT of Gear1 and the archive, with their hashes, which U-Boot checks.
+pub(crate) fn fit(gear1: &Path, archive: &Path, tools: &Tools) -> Result<Vec<u8>> {
+    let image = |node: &str, file: &Path, more: &str| -> Result<String> {
+        let hash = crc32(&fs::read(file)?);
+        let file = fs::canonicalize(file)?;
+        let file = file.display();
+        Ok(format!(
+            "\t\t{node} {{\n\t\t\tdata = /incbin/(\"{file}\");\n\t\t\tarch = \"arm64\";\n\t\t\tos = \"linux\";\n\
+             \t\t\tcompression = \"none\";\n{more}\
+             \t\t\thash-1 {{ algo = \"crc32\"; value = <{hash:#x}>; }};\n\t\t}};\n"
+        ))
+    };
+    // Where it is started from does not matter; U-Boot puts it on a multiple of 2 MiB of its choice.
+    let kernel = "\t\t\ttype = \"kernel_noload\";\n\t\t\tload = <0>;\n\t\t\tentry = <0>;\n";
+    let kernel = image("gear1", gear1, kernel)?;
+    let archive = image("archive", archive, "\t\t\ttype = \"ramdisk\";\n")?;
+    let source = format!(
+        "/dts-v1/;\n/ {{\n\tdescription = \"GearV\";\n\ttimestamp = <0>;\n\t#address-cells = <1>;\n\timages {{\n{kernel}{archive}\t}};\n\
+         \tconfigurations {{\n\t\tdefault = \"gearv\";\n\
+         \t\tgearv {{ kernel = \"gear1\"; ramdisk = \"archive\"; }};\n\t}};\n}};\n"
+    );
+    let scratch = workspace::output_dir().join(format!("fit-{}.itb", std::process::id()));
+    let fit = compile_text(&source, tools, &scratch)?;
+    fs::remove_file(scratch.with_extension("dts"))?;
+    Ok(fit)
+}
+
+/// Wraps commands as U-Boot's `source` takes them.
+pub(crate) fn script(commands: &str) -> Vec<u8> {
+    // A list of sizes that ends with 0, then the texts.
+    let mut data = (commands.len() as u32).to_be_bytes().to_vec();
+    data.extend(0_u32.to_be_bytes());
+    data.extend(commands.bytes());
+    let header = |header_crc: u32| {
+        // magic, header's CRC, time, size, load address, entry, data's CRC, kind, name.
+        let fields = [MAGIC, header_crc, 0, data.len() as u32, 0, 0, crc32(&data)];
+        let mut header: Vec<u8> = fields
+            .iter()
+            .flat_map(|field| field.to_be_bytes())
+            .collect();
+        header.extend(KIND);
+        let mut name = b"GearV".to_vec();
+        name.resize(NAME_BYTES, 0);
+        header.extend(name);
+        header
+    };
+    let mut script = header(crc32(&header(0)));
+    debug_assert_eq!(script.len(), HEADER_BYTES);
+    script.extend(&data);
+    script
+}
+
+/// Returns the CRC-32 of IEEE 802.3, bit by bit.
+fn crc32(bytes: &[u8]) -> u32 {
+    const POLYNOMIAL: u32 = 0xedb8_8320;
+    let table: [u32; 256] = std::array::from_fn(|index| {
+        (0..8).fold(index as u32, |crc, _| {
+            let mask = (crc & 1).wrapping_neg();
+            crc >> 1 ^ POLYNOMIAL & mask
+        })
+    });
+    let crc = bytes.iter().fold(u32::MAX, |crc, byte| {
+        crc >> 8 ^ table[usize::from(crc as u8 ^ byte)]
+    });
+    !crc
+}
+
+#[cfg(test)]
+mod tests {
+    //! Tests of what U-Boot takes.
+
+    use super::{HEADER_BYTES, crc32, script};
+
+    #[test]
+    fn the_sum_is_the_usual_one() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32(b""), 0);
+    }
+
+    #[test]
+    fn a_script_has_a_header_that_sums_up() {
+        let script = script("echo hello\n");
+        let field = |at: usize| u32::from_be_bytes(*script[at..].first_chunk().unwrap());
+        let mut header = script[..HEADER_BYTES].to_vec();
+        header[4..8].fill(0);
+        assert_eq!(field(4), crc32(&header));
+        assert_eq!(field(12) as usize, script.len() - HEADER_BYTES);
+        assert_eq!(field(24), crc32(&script[HEADER_BYTES..]));
+        assert!(script.ends_with(b"echo hello\n"));
+    }
+}
