@@ -13,6 +13,8 @@ pub mod uart {
     pub const NONE: u32 = 0;
     /// Arm PL011.
     pub const PL011: u32 = 1;
+    /// Renesas SCIF. Gear1's runtime does not drive it: it halts silently.
+    pub const SCIF: u32 = 2;
 }
 
 /// The machine and its VMs as Gear2 sees them. Written once by Gear1's init.

@@ -18,7 +18,7 @@ use core::ptr;
 
 use aarch64_cpu::registers::{CNTFRQ_EL0, ID_AA64MMFR0_EL1, MPIDR_EL1, Readable};
 use gear1_abi::boot::BootInfo;
-use gear1_abi::info::Gear2Info;
+use gear1_abi::info::{self, Gear2Info};
 use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
@@ -31,6 +31,9 @@ use crate::{barrier, cache};
 
 mod entry;
 mod heap;
+mod scif;
+
+pub use scif::BootUart;
 
 const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
 /// Bytes of memory that one entry of a root table maps.
@@ -145,10 +148,13 @@ impl Machine {
         Ok(unsafe { Mmio::new(registers.start, size) })
     }
 
-    /// Maps a PL011 and takes it over.
-    pub fn console(&mut self, base: u64) -> Result<Pl011, MapError> {
-        self.map_device(base..base + PAGE_SIZE)
-            .map(Pl011::take_over)
+    /// Maps a UART of one of the kinds of [`gear1_abi::info::uart`], for init's messages.
+    pub fn console(&mut self, kind: u32, base: u64) -> Result<BootUart, MapError> {
+        let registers = self.map_device(base..base + PAGE_SIZE)?;
+        Ok(match kind {
+            info::uart::SCIF => BootUart::Scif(scif::Scif::new(registers)),
+            _ => BootUart::Pl011(Pl011::take_over(registers)),
+        })
     }
 
     /// Maps memory, and gives it out to be read for as long as init runs: from now on nobody

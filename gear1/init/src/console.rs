@@ -4,15 +4,15 @@
 
 use core::fmt::{self, Write};
 
+use gear1_arch::boot::BootUart;
 use gear1_arch::sync::Once;
-use gear1_arch::uart::Pl011;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 static CONSOLE: Console = Console(Once::new());
 
-struct Console(Once<Pl011>);
+struct Console(Once<BootUart>);
 
-struct Uart(Pl011);
+struct Uart(BootUart);
 
 impl Write for Uart {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -41,7 +41,7 @@ impl Log for Console {
 }
 
 /// Sends messages to this UART from now on.
-pub(crate) fn set(uart: Pl011) {
+pub(crate) fn set(uart: BootUart) {
     CONSOLE.0.init(uart);
     if log::set_logger(&CONSOLE).is_ok() {
         log::set_max_level(LevelFilter::Info);

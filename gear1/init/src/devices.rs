@@ -33,6 +33,8 @@ pub(crate) const GIC: &[&str] = &["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-g
 const GIC_PARTS: &[&str] = &["arm,gic-v3-its", "arm,gic-v2m-frame"];
 /// Nodes of the root whose `reg` is no register.
 const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
+/// Bytes of a UART's registers that are used: all of a SCIF's, which has the fewest.
+const UART_SIZE: u64 = 0x28;
 /// Trigger types of an interrupt that are edges.
 const EDGES: u32 = 0b11;
 
@@ -342,7 +344,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         // Gear2 keeps the boot UART unless the VM owns all of it.
         let uart = board.uart.map(|uart| uart_page(uart.base));
         let gives = |region: &Region| self.given.iter().any(|(_, given)| given.contains(region));
-        let uart = uart.filter(|page| !gives(&Region::new(page.start, page.start + 0x48)));
+        let uart = uart.filter(|page| !gives(&Region::new(page.start, page.start + UART_SIZE)));
         let console = self.vm.console.map(|console| uart_page(console.ipa));
         let conflict = |region: &Region| {
             let page = pages(region);

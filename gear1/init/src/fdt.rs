@@ -249,11 +249,14 @@ fn look_at(
     match name {
         b"arm,gic-v3" => seen.gic = Some(read_gicv3(node, path, bus)?),
         b"arm,gic-400" | b"arm,cortex-a15-gic" => seen.gic = Some(read_gicv2(node, path, bus)?),
-        b"arm,pl011" => {
+        b"arm,pl011" | b"renesas,scif" => {
             let regions = bus.regions(node, path)?;
             let base = regions.first().map(|region| region.start);
             let uart = Uart {
-                kind: uart::PL011,
+                kind: match name {
+                    b"renesas,scif" => uart::SCIF,
+                    _ => uart::PL011,
+                },
                 base: base.ok_or_else(|| refusal!(Board, "{path}: reg: empty"))?,
                 intid: shared_interrupt(node, path)?,
             };
@@ -409,7 +412,7 @@ fn read_cpus(
     Ok((list, method))
 }
 
-/// Returns the PL011 that `stdout-path` names, or else the first one.
+/// Returns the UART that `stdout-path` names, or else the first one.
 fn console(root: &Node<'_>, uarts: &[(String, Uart)]) -> Option<Uart> {
     let path = stdout_path(root);
     let named = uarts.iter().find(|(uart, _)| Some(uart.as_str()) == path);

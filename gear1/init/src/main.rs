@@ -47,7 +47,7 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     let found = fdt::read(tree);
     if let Some(uart) = found.console {
         let registers = machine
-            .console(uart.base)
+            .console(uart.kind, uart.base)
             .map_err(|error| refuse_map(&error))?;
         console::set(registers);
     }

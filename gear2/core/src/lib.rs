@@ -30,6 +30,7 @@ mod machine;
 mod pl011;
 mod report;
 pub mod scheduler;
+pub mod scif;
 #[cfg(test)]
 mod simulator;
 

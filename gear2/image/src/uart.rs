@@ -1,10 +1,11 @@
-//! The boot UART, a PL011 that firmware or Gear1 has set up.
+//! The boot UART, a PL011 or a SCIF that firmware or Gear1 has set up.
 
 use core::fmt;
 
-use gear1_abi::info::uart::PL011;
+use gear1_abi::info::uart;
 use gear1_abi::layout::gear2::UART;
 use gear2_core::Uart;
+use gear2_core::scif::{Registers, Scif};
 
 const DR: usize = 0x00;
 const FR: usize = 0x18;
@@ -25,70 +26,138 @@ const INT_RT: u32 = 1 << 6;
 const INT_ALL: u32 = 0x7ff;
 
 /// The boot UART, if the machine has one that is known.
-pub(crate) struct BootUart {
-    present: bool,
+pub(crate) enum BootUart {
+    None,
+    Pl011(Pl011),
+    Scif(Scif<Page>),
 }
 
 impl BootUart {
     /// Takes the UART over for good, if there is one, and lets it interrupt when something was
     /// received. The baud rate stays what it is.
     pub(crate) fn take(kind: u32) -> Option<Self> {
-        if kind != PL011 {
-            return None;
+        match kind {
+            uart::PL011 => Some(Self::Pl011(Pl011::take(Page))),
+            uart::SCIF => Some(Self::Scif(Scif::take(Page))),
+            _ => None,
         }
-        let mut uart = Self { present: true };
-        uart.write(CR, CR_ENABLED);
-        uart.write(LCR_H, LCR_H_8BIT_FIFO);
-        uart.write(ICR, INT_ALL);
-        uart.interrupt_when_room(false);
-        Some(uart)
     }
 
     /// Returns the UART for a last message, whoever has it.
     pub(crate) fn borrow() -> Self {
-        Self {
-            present: crate::inputs::info().uart_kind == PL011,
+        match crate::inputs::info().uart_kind {
+            uart::PL011 => Self::Pl011(Pl011(Page)),
+            uart::SCIF => Self::Scif(Scif::new(Page)),
+            _ => Self::None,
         }
     }
+}
 
-    fn read(&self, offset: usize) -> u32 {
+/// The page with the boot UART's registers. It is made only where [`uart`] says that there is one.
+#[derive(Debug)]
+pub(crate) struct Page;
+
+impl Page {
+    fn read_word(&self, offset: usize) -> u32 {
         let register = (UART as usize + offset) as *const u32;
-        // SAFETY: `present` says that Gear1 maps a PL011 at `UART`; its registers are words at
-        // multiples of four below 0x1000, and those named above may be read at any time.
+        // SAFETY: whoever made a `Page` knows that Gear1 maps a UART at `UART`. Only a PL011's registers are
+        // read as words, those named above, which may be read at any time.
         unsafe { register.read_volatile() }
     }
 
-    fn write(&self, offset: usize, value: u32) {
+    fn write_word(&self, offset: usize, value: u32) {
         let register = (UART as usize + offset) as *mut u32;
-        // SAFETY: as for `read`; a PL011 cannot reach memory unless DMACR says so, which is not
+        // SAFETY: as for `read_word`; a PL011 cannot reach memory unless DMACR says so, which is not
         // written here.
         unsafe { register.write_volatile(value) }
     }
 }
 
-impl Uart for BootUart {
+impl Registers for Page {
+    fn read(&self, offset: usize) -> u16 {
+        let register = (UART as usize + offset) as *const u16;
+        // SAFETY: as for `read_word`; only a SCIF's registers are read as halfwords, at multiples of four.
+        unsafe { register.read_volatile() }
+    }
+
+    fn write(&mut self, offset: usize, value: u16) {
+        let register = (UART as usize + offset) as *mut u16;
+        // SAFETY: as for `read`; a SCIF reaches memory by the DMA controller alone, which is not Gear2's.
+        unsafe { register.write_volatile(value) }
+    }
+
+    fn read_byte(&self, offset: usize) -> u8 {
+        let register = (UART as usize + offset) as *const u8;
+        // SAFETY: as for `read`.
+        unsafe { register.read_volatile() }
+    }
+
+    fn write_byte(&mut self, offset: usize, value: u8) {
+        let register = (UART as usize + offset) as *mut u8;
+        // SAFETY: as for `write`.
+        unsafe { register.write_volatile(value) }
+    }
+}
+
+/// A PL011.
+pub(crate) struct Pl011(Page);
+
+impl Pl011 {
+    fn take(registers: Page) -> Self {
+        registers.write_word(CR, CR_ENABLED);
+        registers.write_word(LCR_H, LCR_H_8BIT_FIFO);
+        registers.write_word(ICR, INT_ALL);
+        let mut uart = Self(registers);
+        uart.interrupt_when_room(false);
+        uart
+    }
+}
+
+impl Uart for Pl011 {
     fn send(&mut self, byte: u8) -> bool {
-        if !self.present {
-            return true;
-        }
-        let room = self.read(FR) & FR_TXFF == 0;
+        let room = self.0.read_word(FR) & FR_TXFF == 0;
         if room {
-            self.write(DR, byte.into());
+            self.0.write_word(DR, byte.into());
         }
         room
     }
 
     fn receive(&mut self) -> Option<u8> {
-        if !self.present || self.read(FR) & FR_RXFE != 0 {
+        if self.0.read_word(FR) & FR_RXFE != 0 {
             return None;
         }
         // Errors in the upper bits are for people to see in what they typed.
-        Some(self.read(DR).to_le_bytes()[0])
+        Some(self.0.read_word(DR).to_le_bytes()[0])
     }
 
     fn interrupt_when_room(&mut self, enable: bool) {
-        if self.present {
-            self.write(IMSC, INT_RX | INT_RT | if enable { INT_TX } else { 0 });
+        let room = if enable { INT_TX } else { 0 };
+        self.0.write_word(IMSC, INT_RX | INT_RT | room);
+    }
+}
+
+impl Uart for BootUart {
+    fn send(&mut self, byte: u8) -> bool {
+        match self {
+            Self::None => true,
+            Self::Pl011(uart) => uart.send(byte),
+            Self::Scif(uart) => uart.send(byte),
+        }
+    }
+
+    fn receive(&mut self) -> Option<u8> {
+        match self {
+            Self::None => None,
+            Self::Pl011(uart) => uart.receive(),
+            Self::Scif(uart) => uart.receive(),
+        }
+    }
+
+    fn interrupt_when_room(&mut self, enable: bool) {
+        match self {
+            Self::None => {}
+            Self::Pl011(uart) => uart.interrupt_when_room(enable),
+            Self::Scif(uart) => uart.interrupt_when_room(enable),
         }
     }
 }

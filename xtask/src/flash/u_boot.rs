@@ -75,7 +75,7 @@ pub(crate) fn bootm(places: &Places) -> String {
     format!(
         "echo GearV by bootm\n\
          load ${{devtype}} ${{devnum}}:${{distro_bootpart}} {fit:#x} gearv.itb\n\
-         bootm {fit:#x} {fit:#x} ${{{tree}}}\n"
+         bootm {fit:#x}#gearv {fit:#x}#gearv ${{{tree}}}\n"
     )
 }
 
