@@ -101,6 +101,7 @@ pub(crate) fn check_all(
     };
     let mut smoke = Smoke::start(qemu, machine, images, log, extent, report)?;
     smoke.all_of_device_vm(&images.manifest, disk)?;
+    smoke.check("no kernel complains", no_kernel_complains)?;
     Ok(smoke.checks)
 }
 
@@ -115,6 +116,7 @@ pub(crate) fn check_guests(
 ) -> Result<usize> {
     let mut smoke = Smoke::start(qemu, machine, images, log, extent, report)?;
     smoke.all(&images.manifest.vms)?;
+    smoke.check("no kernel complains", no_kernel_complains)?;
     Ok(smoke.checks)
 }
 
@@ -202,6 +204,29 @@ impl<'a> Smoke<'a> {
                 Err(anyhow!("{what}: {error:#}\n{}", last_words(&self.session)))
             }
         }
+    }
+}
+
+/// What a kernel says of itself, or of the machine, when something is wrong that it survives.
+const COMPLAINTS: &[&str] = &[
+    "WARNING: ",
+    "BUG: ",
+    "rcu: INFO: ",
+    "soft lockup",
+    "hard LOCKUP",
+    "nexpected ",
+    "Internal error: ",
+];
+
+/// Looks for complaints in all that was said so far.
+pub(crate) fn no_kernel_complains(session: &mut Session) -> Result<()> {
+    let transcript = session.transcript();
+    let complaint = transcript
+        .lines()
+        .find(|line| COMPLAINTS.iter().any(|words| line.contains(words)));
+    match complaint {
+        Some(line) => Err(anyhow!("{line:?}")),
+        None => Ok(()),
     }
 }
 

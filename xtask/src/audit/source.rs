@@ -84,8 +84,7 @@ fn relative(root: &Path, path: &Path) -> Result<String> {
 fn is_test(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
     let helpers = ["tests.rs", "test.rs", "testing.rs", "build.rs"];
-    let is_ghost = file.starts_with("gear1/ghost/");
-    is_ghost || helpers.contains(&name) || file.contains("/tests/")
+    helpers.contains(&name) || file.contains("/tests/")
 }
 
 fn lines(text: &str) -> u64 {

@@ -1,5 +1,7 @@
 //! Debian guests: what `run --smoke` checks, on every supported QEMU and CPU model.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +18,8 @@ struct Run {
     model: &'static str,
     qemu: u32,
     gic: u32,
+    /// Whether Gear2 runs at EL1.
+    el1: bool,
     extent: Extent,
     slow: bool,
 }
@@ -27,6 +31,7 @@ impl Run {
             model,
             qemu,
             gic: 3,
+            el1: false,
             extent: Extent::SHORT,
             slow: false,
         }
@@ -50,11 +55,16 @@ impl Run {
         Run { gic: 2, ..self }
     }
 
+    const fn at_el1(self) -> Run {
+        Run { el1: true, ..self }
+    }
+
     const fn slow(self) -> Run {
         Run { slow: true, ..self }
     }
 }
 
+/// What each was seen to do: `tests/README.md`.
 const RUNS: &[Run] = &[
     Run::full("minimal", "cortex-a57", 10),
     Run::short("minimal", "cortex-a72", 10),
@@ -64,9 +74,27 @@ const RUNS: &[Run] = &[
     Run::short("minimal", "cortex-a57", 7),
     Run::short("two-guests", "max", 7),
     Run::brief("qemu-virt", "cortex-a57", 10),
+    Run::brief("minimal", "cortex-a53", 10).at_el1(),
+    Run::brief("two-guests", "neoverse-n1", 10).at_el1().slow(),
     Run::full("qemu-virt", "cortex-a72", 10).slow(),
     Run::short("qemu-virt", "cortex-a57", 7).slow(),
     Run::brief("qemu-virt", "cortex-a57", 10).on_gicv2().slow(),
+    Run::brief("qemu-virt", "cortex-a57", 10).at_el1().slow(),
+    Run::brief("qemu-virt", "neoverse-n1", 10).slow(),
+    Run::brief("qemu-virt", "neoverse-n1", 10).at_el1().slow(),
+    Run::brief("qemu-virt", "cortex-a53", 10).slow(),
+    Run::brief("qemu-virt", "cortex-a53", 10)
+        .on_gicv2()
+        .at_el1()
+        .slow(),
+    Run::brief("qemu-virt", "max", 10).on_gicv2().slow(),
+    Run::brief("minimal", "neoverse-n1", 10).slow(),
+    Run::brief("minimal", "max", 10).on_gicv2().at_el1().slow(),
+    Run::brief("two-guests", "cortex-a72", 10)
+        .on_gicv2()
+        .at_el1()
+        .slow(),
+    Run::brief("two-guests", "cortex-a53", 10).slow(),
     Run::short("two-guests", "cortex-a57", 10).on_gicv2().slow(),
 ];
 
@@ -75,24 +103,33 @@ struct Stress {
     manifest: &'static str,
     model: &'static str,
     gic: u32,
+    el1: bool,
     /// How long it works.
     seconds: u64,
     slow: bool,
 }
 
 impl Stress {
-    const fn short(manifest: &'static str, model: &'static str, gic: u32) -> Stress {
+    const fn new(manifest: &'static str, model: &'static str, gic: u32) -> Stress {
         Stress {
             manifest,
             model,
             gic,
+            el1: false,
             seconds: 5,
-            slow: false,
+            slow: true,
         }
     }
 
-    const fn slow(self) -> Stress {
-        Stress { slow: true, ..self }
+    const fn at_el1(self) -> Stress {
+        Stress { el1: true, ..self }
+    }
+
+    const fn by_default(self) -> Stress {
+        Stress {
+            slow: false,
+            ..self
+        }
     }
 
     const fn seconds(self, seconds: u64) -> Stress {
@@ -100,31 +137,30 @@ impl Stress {
     }
 }
 
-/// GIC, number of vCPUs, CPU model and kernel.
+/// GIC, number of vCPUs, CPU model, kernel and where Gear2 is.
 const STRESS: &[Stress] = &[
-    Stress::short("linux-4", "cortex-a72", 3).seconds(30).slow(),
-    Stress::short("linux-4", "cortex-a53", 2).slow(),
-    Stress::short("linux-6.1", "neoverse-n1", 3),
-    Stress::short("linux-8", "max", 3).slow(),
-    Stress::short("linux-4", "cortex-a57", 3)
-        .seconds(180)
-        .slow(),
-    Stress::short("linux-8", "cortex-a72", 2)
-        .seconds(180)
-        .slow(),
-    Stress::short("linux-8", "cortex-a53", 3).slow(),
-    Stress::short("linux-8", "cortex-a57", 2).slow(),
-    Stress::short("linux-8", "neoverse-n1", 3)
-        .seconds(180)
-        .slow(),
-    Stress::short("linux-4", "neoverse-n1", 2).slow(),
-    Stress::short("linux-4", "max", 2).slow(),
-    Stress::short("linux-6.1", "cortex-a53", 2).slow(),
-    Stress::short("linux-6.1", "cortex-a57", 3)
-        .seconds(180)
-        .slow(),
-    Stress::short("linux-6.1", "cortex-a72", 2).slow(),
-    Stress::short("linux-6.1", "max", 3).slow(),
+    Stress::new("linux-4-on-2", "cortex-a57", 3)
+        .seconds(30)
+        .by_default(),
+    Stress::new("linux-6.1", "neoverse-n1", 3).by_default(),
+    Stress::new("linux-4", "cortex-a53", 2).at_el1(),
+    Stress::new("linux-4", "cortex-a72", 3).seconds(30),
+    Stress::new("linux-4", "cortex-a57", 3).seconds(180),
+    Stress::new("linux-4", "neoverse-n1", 3).at_el1(),
+    Stress::new("linux-4", "max", 2),
+    Stress::new("linux-8", "max", 3),
+    Stress::new("linux-8", "max", 2).at_el1(),
+    Stress::new("linux-8", "cortex-a53", 3),
+    Stress::new("linux-8", "cortex-a57", 2),
+    Stress::new("linux-8", "cortex-a57", 3).at_el1(),
+    Stress::new("linux-8", "cortex-a72", 2).seconds(180),
+    Stress::new("linux-8", "neoverse-n1", 3).seconds(180),
+    Stress::new("linux-6.1", "cortex-a53", 2),
+    Stress::new("linux-6.1", "cortex-a57", 3)
+        .at_el1()
+        .seconds(180),
+    Stress::new("linux-6.1", "cortex-a72", 2).at_el1(),
+    Stress::new("linux-6.1", "max", 3),
 ];
 
 pub(super) fn parts() -> Vec<Part> {
@@ -135,10 +171,12 @@ pub(super) fn parts() -> Vec<Part> {
             model,
             qemu,
             gic,
+            el1,
             extent: _,
             slow,
         } = run;
-        let name = format!("linux {manifest} on {model}, GICv{gic}, QEMU {qemu}");
+        let place = place(*el1);
+        let name = format!("linux {manifest} on {model}, GICv{gic}, QEMU {qemu}{place}");
         Part::new(name, |tally| smoke(run, tally)).slow(*slow)
     });
     let stress = STRESS.iter().map(|run| {
@@ -146,13 +184,43 @@ pub(super) fn parts() -> Vec<Part> {
             manifest,
             model,
             gic,
+            el1,
             seconds,
             slow,
         } = run;
-        let name = format!("linux stress {manifest} on {model}, GICv{gic}, {seconds} s");
+        let place = place(*el1);
+        let name = format!("linux stress {manifest} on {model}, GICv{gic}, {seconds} s{place}");
         Part::new(name, |tally| stress(run, tally)).slow(*slow)
     });
     std::iter::once(native).chain(runs).chain(stress).collect()
+}
+
+const fn place(el1: bool) -> &'static str {
+    if el1 { ", Gear2 at EL1" } else { "" }
+}
+
+/// Returns the manifest, or a copy of it with Gear2 at EL1.
+fn manifest(name: &str, el1: bool) -> Result<PathBuf> {
+    let path = workspace::root().join(name);
+    if !el1 {
+        return Ok(path);
+    }
+    let text = with_gear2_at_el1(&fs::read_to_string(&path)?).context("no VMs")?;
+    let stem = path.file_stem().context("no name")?.display();
+    let copy = workspace::output_dir().join(format!("{stem}-el1.dts"));
+    fs::create_dir_all(workspace::output_dir())?;
+    fs::write(&copy, text)?;
+    Ok(copy)
+}
+
+/// Adds the switch to a manifest's text, whether it says anything else of Gear2 or not.
+fn with_gear2_at_el1(manifest: &str) -> Option<String> {
+    const SWITCH: &str = "gear2 {\n\t\tprivilege = \"el1\";";
+    if let Some((before, after)) = manifest.split_once("gear2 {") {
+        return Some(format!("{before}{SWITCH}{after}"));
+    }
+    let (before, after) = manifest.split_once("vms {")?;
+    Some(format!("{before}{SWITCH}\n\t}};\n\n\tvms {{{after}"))
 }
 
 /// Shows that kernel and initramfs are good by themselves, so that a failure of the others is
@@ -179,7 +247,7 @@ fn without_gearv(tally: &mut Tally) -> Result<()> {
 }
 
 fn smoke(run: &Run, tally: &mut Tally) -> Result<()> {
-    let path = workspace::root().join(format!("manifests/{}.dts", run.manifest));
+    let path = manifest(&format!("manifests/{}.dts", run.manifest), run.el1)?;
     let images = build_images::build(&path)?;
     let machine = Machine {
         cpu: run.model.to_owned(),
@@ -187,7 +255,11 @@ fn smoke(run: &Run, tally: &mut Tally) -> Result<()> {
         ..run::machine_for(&images)?
     };
     let qemu = Qemu::prepare(run.qemu)?;
-    let log = format!("smoke-{}-{}-gicv{}.log", run.manifest, run.model, run.gic);
+    let el = u32::from(run.el1);
+    let log = format!(
+        "smoke-{}-{}-gicv{}-el{el}.log",
+        run.manifest, run.model, run.gic
+    );
     let report = |line: &str| println!("{line}");
     let checks = smoke::check_all(&qemu, &machine, &images, &log, run.extent, &report)?;
     tally.pass(checks);
@@ -201,15 +273,16 @@ const STRESSORS: &str = "--cpu 2 --cpu-method crc16 --vm 1 --vm-bytes 32m --time
 
 /// Boots a guest and has it work; its kernel may not warn of anything meanwhile.
 fn stress(run: &Stress, tally: &mut Tally) -> Result<()> {
-    let path = workspace::root().join(format!("tests/manifests/{}.dts", run.manifest));
+    let path = manifest(&format!("tests/manifests/{}.dts", run.manifest), run.el1)?;
     let images = build_images::build(&path)?;
     let machine = Machine {
         cpu: run.model.to_owned(),
         gic: run.gic,
         ..run::machine_for(&images)?
     };
-    let (manifest, model, gic) = (run.manifest, run.model, run.gic);
-    let log = workspace::output_dir().join(format!("stress-{manifest}-{model}-gicv{gic}.log"));
+    let (manifest, model, gic, el) = (run.manifest, run.model, run.gic, u32::from(run.el1));
+    let log = format!("stress-{manifest}-{model}-gicv{gic}-el{el}.log");
+    let log = workspace::output_dir().join(log);
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
     let vcpus = images.manifest.vms.iter().map(|vm| vm.vcpus).sum();
     let checks = work(&mut session, run.seconds, vcpus)
@@ -243,5 +316,9 @@ fn work(session: &mut Session, seconds: u64, vcpus: usize) -> Result<usize> {
     ensure!(new == old, "the kernel warns of\n{new}");
     session.send("poweroff -f\n")?;
     session.expect_end(Duration::from_secs(60))?;
-    Ok(4)
+    smoke::no_kernel_complains(session)?;
+    Ok(5)
 }
+
+#[cfg(test)]
+mod tests;
