@@ -100,10 +100,10 @@ fn table(row: &str, old: Option<&Results>, results: &Results) -> String {
     html + "</table>\n"
 }
 
-/// Returns both plots of each configuration that has samples, all to one scale.
+/// Returns both plots of each configuration whose samples differ, all to one scale.
 fn plots(row: &str, results: &Results) -> Result<String> {
     let mut columns = having(results, row);
-    columns.retain(|(_, figure)| !figure.samples.is_empty());
+    columns.retain(|(_, figure)| !figure.samples.is_empty() && figure.min < figure.max);
     let Some(scale) = Scale::of(columns.iter().map(|(_, figure)| *figure)) else {
         return Ok(String::new());
     };

@@ -6,14 +6,15 @@ use plotters::chart::ChartBuilder;
 use plotters::coord::Shift;
 use plotters::coord::combinators::IntoLogRange as _;
 use plotters::drawing::{DrawingArea, IntoDrawingArea as _};
-use plotters::element::{Circle, Rectangle};
+use plotters::element::Rectangle;
+use plotters::series::LineSeries;
 use plotters::style::{Color as _, RGBColor, WHITE};
 
 use super::Figure;
 
 const SIZE: (u32, u32) = (900, 260);
 const BINS: u64 = 300;
-/// The most columns of dots in a time series: of each, the least and the largest value are drawn.
+/// The most columns of a time series: through each, the line goes from the least to the largest value.
 const COLUMNS: usize = 800;
 
 const COLOUR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
@@ -87,7 +88,7 @@ pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
     })
 }
 
-/// Draws the samples in their order: where there are more than dots, the least and the largest of each group.
+/// Draws the samples in their order: where there are too many to see, the least and the largest of each group.
 pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
     let samples: Vec<u64> = figure
         .samples
@@ -97,11 +98,11 @@ pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
         })
         .collect();
     let group = samples.len().div_ceil(COLUMNS).max(1);
-    let mut dots = Vec::new();
+    let mut ends = Vec::new();
     for (index, group_samples) in samples.chunks(group).enumerate() {
         let at = (index * group) as f64;
-        let ends = [group_samples.iter().min(), group_samples.iter().max()];
-        dots.extend(ends.into_iter().flatten().map(|value| (at, *value as f64)));
+        let both = [group_samples.iter().min(), group_samples.iter().max()];
+        ends.extend(both.into_iter().flatten().map(|value| (at, *value as f64)));
     }
     draw(|area| {
         let mut chart = ChartBuilder::on(area)
@@ -122,10 +123,9 @@ pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
             .y_label_formatter(&format)
             .draw()
             .map_err(failed)?;
-        let dots = dots
-            .into_iter()
-            .map(|dot| Circle::new(dot, 1, COLOUR.filled()));
-        chart.draw_series(dots).map_err(failed)?;
+        chart
+            .draw_series(LineSeries::new(ends, COLOUR))
+            .map_err(failed)?;
         Ok(())
     })
 }

@@ -7,7 +7,7 @@ fn results() -> Results {
         conditions: [("load".to_owned(), "cpu & <disk>".to_owned())].into(),
         columns: vec![
             ("native".to_owned(), parse("RAW latency 100x5 900x1")),
-            ("other".to_owned(), parse("RAW latency 150x5")),
+            ("other".to_owned(), parse("RAW latency 150x5 160x1")),
             ("empty".to_owned(), parse("")),
         ],
     }
