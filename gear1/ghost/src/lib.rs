@@ -6,6 +6,8 @@
 //! descriptors, the walker of tables, and the model: pages are in no list, each says which
 //! transaction it is in. It judges only calls that were done: a refusal must change nothing.
 //!
+//! Requirements: G1-MEM-011, G1-MEM-012, G1-MEM-016, G1-MEM-017.
+//!
 //! It has no heap, so that it can stand in Gear1's checking image; there it is Gear1 that is
 //! on trial, so this code may panic.
 #![no_std]

@@ -1,5 +1,5 @@
 //! Stage-2 tables as the architecture reads them (Arm ARM D8.3): what maps an address, and what may
-//! be done there.
+//! be done there (G1-MEM-016).
 
 /// It can be read.
 pub const READ: u8 = 1;

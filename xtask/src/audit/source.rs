@@ -84,7 +84,8 @@ fn relative(root: &Path, path: &Path) -> Result<String> {
 fn is_test(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
     let helpers = ["tests.rs", "test.rs", "testing.rs", "build.rs"];
-    helpers.contains(&name) || file.contains("/tests/")
+    let is_ghost = file.starts_with("gear1/ghost/");
+    is_ghost || helpers.contains(&name) || file.contains("/tests/")
 }
 
 fn lines(text: &str) -> u64 {

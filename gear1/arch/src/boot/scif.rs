@@ -1,5 +1,7 @@
 //! A SCIF while init has it: it is written by polling (R-Car Gen3 user's manual, "Serial Communication
 //! Interface with FIFO").
+//!
+//! Requirements: G1-BOOT-008.
 
 use crate::barrier;
 use crate::mmio::Mmio;

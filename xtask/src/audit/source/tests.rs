@@ -27,5 +27,6 @@ fn tests_are_told_from_code() {
     assert!(is_test("gear1/core/src/vgic/tests/random.rs"));
     assert!(is_test("gear1/core/src/psci/tests.rs"));
     assert!(is_test("gear1/init/src/testing.rs"));
+    assert!(is_test("gear1/ghost/src/lib.rs"));
     assert!(!is_test("gear1/core/src/psci.rs"));
 }
