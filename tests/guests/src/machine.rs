@@ -18,7 +18,7 @@ pub struct Machine {
     pub gicd: Range<u64>,
     /// Redistributors (GICv3), or the CPU interface (GICv2).
     pub gic_cpus: Range<u64>,
-    /// PL011.
+    /// PL011; 0: it has none, and says nothing.
     pub uart: u64,
     /// The PL011's INTID.
     pub uart_intid: u32,
@@ -62,7 +62,7 @@ impl Machine {
         let v3 = find(&root, "arm,gic-v3").map(|node| (gic::Version::V3, node));
         let v2 = || find(&root, "arm,cortex-a15-gic").map(|node| (gic::Version::V2, node));
         let (version, gic) = v3.or_else(v2)?;
-        let uart = find(&root, "arm,pl011")?;
+        let uart = find(&root, "arm,pl011");
         let cpus = root
             .child("cpus")?
             .children()
@@ -72,8 +72,11 @@ impl Machine {
             gic: version,
             gicd: range(&gic, 0)?,
             gic_cpus: range(&gic, 1)?,
-            uart: range(&uart, 0)?.start,
-            uart_intid: 32 + uart.property("interrupts")?.cells()?.nth(1)?,
+            uart: uart
+                .as_ref()
+                .and_then(|node| range(node, 0))
+                .map_or(0, |at| at.start),
+            uart_intid: uart.and_then(|node| intid(&node)).unwrap_or(0),
             cpus: cpus.count(),
             gearv: psci::is_gearv(),
             tree: address..address + size as u64,
@@ -104,15 +107,19 @@ fn virtio(root: &Node<'_>) -> [Option<VirtioNode>; MAX_VIRTIO] {
         .children()
         .filter(|node| is(node, "compatible", "virtio,mmio"));
     for (place, node) in found.iter_mut().zip(nodes) {
-        let intid = || Some(32 + node.property("interrupts")?.cells()?.nth(1)?);
         *place = range(&node, 0)
-            .zip(intid())
+            .zip(intid(&node))
             .map(|(registers, intid)| VirtioNode {
                 registers: registers.start,
                 intid,
             });
     }
     found
+}
+
+/// Returns a node's first shared interrupt.
+fn intid(node: &Node<'_>) -> Option<u32> {
+    Some(32 + node.property("interrupts")?.cells()?.nth(1)?)
 }
 
 /// Finds a child that is not disabled and compatible with `device`.

@@ -123,7 +123,7 @@ pub fn on_interrupt(intid: u32) {
 }
 
 /// Returns all exits of this vCPU so far but those of asking for them.
-fn exits() -> u64 {
+pub fn exits() -> u64 {
     let asked = ExitReason::COUNT as u64;
     let sum: u64 = ExitReason::ALL
         .iter()

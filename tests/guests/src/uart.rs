@@ -31,7 +31,9 @@ static BASE: AtomicU64 = AtomicU64::new(0x0900_0000);
 /// Uses the PL011 at `base`.
 pub(crate) fn init(base: u64) {
     BASE.store(base, Relaxed);
-    write32(base + register::CR, ENABLE_ALL);
+    if base != 0 {
+        write32(base + register::CR, ENABLE_ALL);
+    }
 }
 
 /// Returns the address of the UART.
@@ -42,6 +44,9 @@ pub fn base() -> u64 {
 /// Sends one byte.
 pub fn send(byte: u8) {
     let base = base();
+    if base == 0 {
+        return;
+    }
     while read32(base + register::FR) & TRANSMIT_FULL != 0 {}
     write32(base + register::DR, byte.into());
 }

@@ -3,11 +3,13 @@
 //! The VM under test owns the second serial port, whose output goes to a file; the terminal is
 //! Gear2's console.
 
+mod immunity;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::guests::count_verdicts;
 use super::{Part, Tally};
@@ -20,11 +22,13 @@ use crate::workspace;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn parts() -> Vec<Part> {
-    let stops = [3, 2].map(|gic| {
+    let mut parts = Vec::new();
+    for gic in [3, 2] {
         let name = format!("real-time VM stops and starts with GICv{gic}");
-        Part::new(name, move |tally| stop(gic, tally))
-    });
-    stops.into()
+        parts.push(Part::new(name, move |tally| stop(gic, tally)));
+    }
+    parts.extend(immunity::parts());
+    parts
 }
 
 /// What a serial port has written.
@@ -48,14 +52,28 @@ impl Serial {
 
     /// Waits until a line stands there.
     fn wait_for(&self, line: &str, session: &mut Session) -> Result<()> {
-        let end = Instant::now() + TIMEOUT;
+        self.wait_until(session, TIMEOUT, |text| {
+            text.lines().any(|found| found == line)
+        })
+        .with_context(|| format!("no {line:?}"))
+    }
+
+    /// Waits until what stands there is `done`.
+    fn wait_until(
+        &self,
+        session: &mut Session,
+        timeout: Duration,
+        done: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        let end = Instant::now() + timeout;
         loop {
             let text = self.text()?;
-            if text.lines().any(|found| found == line) {
+            if done(&text) {
                 return Ok(());
             }
+            let last = text.lines().next_back().unwrap_or("nothing");
             let in_time = Instant::now() < end;
-            ensure!(in_time, "no {line:?} on the second serial port:\n{text}");
+            ensure!(in_time, "the second serial port's last line is {last:?}");
             session.listen(Duration::from_millis(20))?;
         }
     }

@@ -1,0 +1,159 @@
+//! Does whatever a guest can, at random, for ever: registers of the interrupt controller and of every
+//! device, SGIs to everybody, calls with any argument. `seed=` in its command line says what.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+
+use test_guests::exception::{catch, ignore};
+use test_guests::gic::{Version, v3::FRAMES};
+use test_guests::mmio::{read8, read32, read64, write8, write32, write64};
+use test_guests::{MAX_CPUS, Machine, cpu, gic, guest, psci, read_sysreg, say, write_sysreg};
+
+guest!(main, irq = ignore);
+
+/// A line after so many attacks.
+const REPORT: u64 = 2000;
+/// Where QEMU's `virt` has devices: UARTs, clock, GPIO, flash, firmware configuration, virtio, SMMU,
+/// and the memory of others.
+const PLACES: [u64; 10] = [
+    0,
+    0x0802_0000,
+    0x0900_0000,
+    0x0901_0000,
+    0x0902_0000,
+    0x0903_0000,
+    0x0904_0000,
+    0x0905_0000,
+    0x0a00_0000,
+    0x4000_0000,
+];
+/// What does not end the attacks: it stays on, and awake.
+const SPARED: [u32; 10] = [
+    psci::function::SYSTEM_OFF,
+    psci::function::SYSTEM_RESET,
+    psci::function::SYSTEM_RESET2,
+    psci::function::CPU_OFF,
+    psci::function::CPU_SUSPEND,
+    psci::function::CPU_SUSPEND & !0x4000_0000,
+    psci::function::CPU_DEFAULT_SUSPEND,
+    psci::function::CPU_DEFAULT_SUSPEND & !0x4000_0000,
+    0x8400_000E,
+    0xC400_000E,
+];
+/// Services whose functions are called: architecture, PSCI, FF-A, stolen time, the hypervisor's.
+const SERVICES: [u32; 8] = [
+    0x8000_0000,
+    0x8400_0000,
+    0xC400_0000,
+    0x8400_0060,
+    0xC400_0060,
+    0xC500_0020,
+    0x8600_0000,
+    0xC600_0010,
+];
+/// The call that makes Gear2 fail, in its build for that: another guest's.
+const FAIL_GEAR2: u32 = gear1_abi::guest::GEAR2_FAIL;
+
+/// Marsaglia's xorshift.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len() as u64) as usize]
+    }
+}
+
+fn main(machine: &Machine) {
+    let mut random = Random(machine.option("seed").unwrap_or(1).max(1));
+    say!("begins");
+    for count in 1_u64.. {
+        // What is pending, even to itself, changes nothing: interrupts stay masked.
+        catch(|| attack(machine, &mut random));
+        if count % REPORT == 0 {
+            say!("ATTACKS {count}");
+        }
+    }
+}
+
+fn attack(machine: &Machine, random: &mut Random) {
+    match random.below(8) {
+        0 | 1 => access(machine.gicd.start + random.below(0x1_0000), random),
+        2 | 3 => {
+            let frames = machine.gic_cpus.start + random.below(MAX_CPUS as u64) * FRAMES;
+            access(frames + random.below(FRAMES), random);
+        }
+        4 => access(random.of(&PLACES) + random.below(0x1000), random),
+        5 => sgis(machine, random),
+        6 => call(random),
+        _ => interface(machine, random),
+    }
+}
+
+/// A load or a store of any size, aligned.
+fn access(address: u64, random: &mut Random) {
+    let value = random.next();
+    match random.below(6) {
+        0 => write8(address, value as u8),
+        1 | 2 => write32(address & !3, value as u32),
+        3 => write64(address & !7, value),
+        4 => drop(read32(address & !3)),
+        _ => drop((read8(address), read64(address & !7))),
+    }
+}
+
+fn sgis(machine: &Machine, random: &mut Random) {
+    let value = random.next();
+    match (machine.gic, random.below(3)) {
+        (Version::V2, _) => write32(machine.gicd.start + gic::register::SGIR, value as u32),
+        // To each affinity there may be, and to all but itself.
+        (Version::V3, 0) => write_sysreg!("icc_sgi1r_el1", value & 0xf00_ffff | value & 1 << 40),
+        (Version::V3, 1) => write_sysreg!("icc_sgi1r_el1", value),
+        (Version::V3, _) => {
+            write_sysreg!("icc_sgi0r_el1", value);
+            write_sysreg!("icc_asgi1r_el1", value);
+        }
+    }
+}
+
+fn call(random: &mut Random) {
+    let function = random.of(&SERVICES) + random.below(0x20) as u32;
+    if SPARED.contains(&function) || function == FAIL_GEAR2 {
+        return;
+    }
+    let arguments = [
+        random.next(),
+        random.next() >> random.below(64),
+        random.below(4),
+    ];
+    psci::hvc(function, arguments);
+}
+
+/// The CPU interface, its end of interrupts that were never taken least of all, and the timers.
+fn interface(machine: &Machine, random: &mut Random) {
+    let value = random.next();
+    match (random.below(6), machine.gic) {
+        (0, _) => write_sysreg!("cntv_ctl_el0", value & 3),
+        (1, _) => write_sysreg!("cntp_tval_el0", value >> 44),
+        (2, Version::V3) => write_sysreg!("icc_eoir1_el1", value & 0x1ff),
+        (3, Version::V3) => write_sysreg!("icc_dir_el1", value & 0x1ff),
+        (4, Version::V3) => write_sysreg!("icc_pmr_el1", value & 0xff),
+        (5, Version::V3) => drop(read_sysreg!("icc_iar1_el1")),
+        (_, Version::V3) => write_sysreg!("icc_ctlr_el1", value & 3),
+        (_, Version::V2) => access(machine.gic_cpus.start + random.below(0x2000), random),
+    }
+    // SAFETY: a hint, and a barrier for what was written.
+    unsafe { asm!("sev", "isb", options(nostack, nomem)) }
+    cpu::relax();
+}

@@ -1,0 +1,71 @@
+//! A real-time VM that measures how late its timer interrupt is, and what comes to it that is not
+//! its own, for ever: a line for each window, on a UART that it owns.
+#![no_std]
+#![no_main]
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use test_guests::realtime::exits;
+use test_guests::{Machine, cpu, gic, guest, say, timer};
+
+guest!(main, irq = on_interrupt);
+
+const PERIODS: usize = 100;
+const PERIOD_US: u64 = 50;
+/// SPIs up to this one are looked at; the machine has none behind it.
+const INTIDS: u32 = 288;
+
+static DUE: AtomicU64 = AtomicU64::new(0);
+static LATE: AtomicU64 = AtomicU64::new(0);
+static TICKS: AtomicU64 = AtomicU64::new(0);
+/// Interrupts that are nobody's here: it enables all that it can, and causes none of them.
+static FOREIGN: AtomicU64 = AtomicU64::new(0);
+
+fn main(machine: &Machine) {
+    for intid in 0..INTIDS {
+        // Its UART has nothing to say.
+        if intid != machine.uart_intid {
+            gic::enable(intid);
+        }
+    }
+    for window in 0_u64.. {
+        let before = exits();
+        let late = measure();
+        let left = exits() - before;
+        let at = |percent: usize| late[(PERIODS - 1) * percent / 100];
+        let [least, half, most, worst] = [0, 50, 95, 100].map(at);
+        let foreign = FOREIGN.load(Relaxed);
+        say!(
+            "WINDOW {window} least {least} half {half} most {most} worst {worst} exits {left} foreign {foreign}"
+        );
+    }
+}
+
+/// Returns how late the timer was, in nanoseconds, in ascending order.
+fn measure() -> [u64; PERIODS] {
+    let mut all = [0; PERIODS];
+    for place in &mut all {
+        let ticks = TICKS.load(Relaxed);
+        let due = timer::now() + timer::from_us(PERIOD_US);
+        DUE.store(due, Relaxed);
+        timer::arm(due);
+        cpu::unmask_irqs();
+        while TICKS.load(Relaxed) == ticks {
+            cpu::wfi();
+        }
+        cpu::mask_irqs();
+        *place = timer::to_ns(LATE.load(Relaxed));
+    }
+    all.sort_unstable();
+    all
+}
+
+fn on_interrupt(intid: u32) {
+    if intid == timer::INTID {
+        LATE.store(timer::now() - DUE.load(Relaxed), Relaxed);
+        TICKS.fetch_add(1, Relaxed);
+        timer::disarm();
+    } else {
+        FOREIGN.fetch_add(1, Relaxed);
+    }
+}

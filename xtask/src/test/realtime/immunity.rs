@@ -1,0 +1,248 @@
+//! What others do to a real-time VM: nothing.
+//!
+//! The VM (`tests/guests/src/bin/realtime_immune.rs`) prints for each window how late its timer was,
+//! its exits, and how many interrupts it got that are not its own. The first windows pass before any
+//! other VM runs: in all later ones exits and foreign interrupts must be 0, and least, half and 95 %
+//! of the latencies as they were. Times are instructions, under `icount`; the worst is only shown: QEMU runs
+//! CPUs in turns, and when its main loop breaks one off, CPU 0 may wait for the others' turns.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+
+use super::{Serial, TIMEOUT};
+use crate::build_images::{self, Images, last_words};
+use crate::expect::Session;
+use crate::qemu::{Machine, Qemu};
+use crate::smoke::ESCAPE;
+use crate::test::{Part, Tally};
+use crate::workspace;
+
+/// Windows before the others begin, and beside each of them.
+const WINDOWS: usize = 6;
+/// How much later than before a latency may be, in per cent.
+const TOLERANCE: u64 = 5;
+/// How often who disturbs leaves its CPU at least.
+const EXITS: u64 = 3;
+/// How long so many windows may take on a busy host.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A VM that disturbs: its number in the manifest, and what it says when it is at work.
+struct Other {
+    vm: usize,
+    name: &'static str,
+    works: &'static str,
+}
+
+const OTHERS: [Other; 5] = [
+    Other {
+        vm: 1,
+        name: "foe",
+        works: "",
+    },
+    Other {
+        vm: 2,
+        name: "attacker",
+        works: "ATTACKS 4000",
+    },
+    Other {
+        vm: 3,
+        name: "storm",
+        works: "TAKEN 1",
+    },
+    Other {
+        vm: 4,
+        name: "resets",
+        works: "gear2: resets resets itself",
+    },
+    Other {
+        vm: 5,
+        name: "saboteur",
+        works: "gear2: restarted, 1 in all",
+    },
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    let part = |gic: u32| {
+        let name = format!("real-time VM is immune with GICv{gic}");
+        Part::new(name, move |tally| immunity(gic, tally)).slow(gic == 2)
+    };
+    vec![part(3), part(2)]
+}
+
+fn immunity(gic: u32, tally: &mut Tally) -> Result<()> {
+    let manifest = workspace::root().join("tests/manifests/rt-immune.dts");
+    attack(&build_images::build(&manifest)?, gic, tally)
+}
+
+/// Has all others disturb the VM, one after the other, and judges each.
+fn attack(images: &Images, gic: u32, tally: &mut Tally) -> Result<()> {
+    let directory = workspace::output_dir().join(format!("rt-immune/gicv{gic}"));
+    let serial = Serial::new(&directory)?;
+    let machine = Machine {
+        cpu: "cortex-a57,cntfrq=1000000000".to_owned(),
+        cpus: 4,
+        gic,
+        icount: true,
+        second_serial: Some(serial.file.clone()),
+        ..Machine::default()
+    };
+    let qemu = Qemu::prepare(10)?;
+    let mut session = images.start(&qemu, &machine, &directory.join("console.log"))?;
+    run(&mut session, &serial, tally)
+        .map_err(|error| anyhow!("{error:#}\n{}", last_words(&session)))
+}
+
+fn run(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()> {
+    wait_for_windows(session, serial, 1 + WINDOWS)?;
+    // Nothing is running yet but Gear2, idle; the first window has the caches' and tables' first uses.
+    let alone = windows(&serial.text()?)?;
+    let before = Latencies::of(&alone[1..])?;
+    tally.check("alone", judge("nobody", &before, &alone[1..]));
+    for other in &OTHERS {
+        let first = windows(&serial.text()?)?.len() + 1;
+        key(session, other.vm, 't')?;
+        session.expect(&format!("gear2: {} ", other.name), TIMEOUT)?;
+        if !other.works.is_empty() {
+            session.expect(other.works, PATIENCE)?;
+        }
+        wait_for_windows(session, serial, first + WINDOWS)?;
+        let during = windows(&serial.text()?)?;
+        let during = during.get(first..).context("windows are missing")?;
+        tally.check(other.name, judge(other.name, &before, during));
+        if other.name != "saboteur" {
+            tally.check("it is at work", is_at_work(session, other));
+            key(session, other.vm, 's')?;
+            session.expect(&format!("gear2: {} stopped", other.name), TIMEOUT)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a VM has left its CPU often, as whoever attacks does.
+fn is_at_work(session: &mut Session, other: &Other) -> Result<()> {
+    key(session, other.vm, 'p')?;
+    session.expect(&format!("gear2: {} vCPU 0:", other.name), TIMEOUT)?;
+    let counts = session.expect("\n", TIMEOUT)?;
+    let numbers = counts
+        .split(' ')
+        .filter_map(|word| word.parse::<u64>().ok());
+    let exits: u64 = numbers.sum();
+    println!("{}:{counts}", other.name);
+    ensure!(
+        exits >= EXITS,
+        "{} left its CPU {exits} times:{counts}",
+        other.name
+    );
+    Ok(())
+}
+
+/// Gives Gear2 a command about a VM.
+fn key(session: &mut Session, vm: usize, key: char) -> Result<()> {
+    session.send(&format!("{ESCAPE}{vm}{ESCAPE}{key}"))
+}
+
+fn wait_for_windows(session: &mut Session, serial: &Serial, count: usize) -> Result<()> {
+    serial.wait_until(session, PATIENCE, |text| {
+        windows(text).is_ok_and(|windows| windows.len() >= count)
+    })
+}
+
+/// One line of the VM's.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    least: u64,
+    half: u64,
+    most: u64,
+    worst: u64,
+    exits: u64,
+    foreign: u64,
+}
+
+/// Reads all whole lines.
+fn windows(text: &str) -> Result<Vec<Window>> {
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let lines = whole.lines().filter(|line| line.starts_with("WINDOW "));
+    lines.map(window).collect()
+}
+
+fn window(line: &str) -> Result<Window> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let value = |name: &str| -> Result<u64> {
+        let at = words.iter().position(|word| *word == name);
+        let word = at.and_then(|at| words.get(at + 1));
+        Ok(word
+            .with_context(|| format!("{line:?} has no {name}"))?
+            .parse()?)
+    };
+    Ok(Window {
+        least: value("least")?,
+        half: value("half")?,
+        most: value("most")?,
+        worst: value("worst")?,
+        exits: value("exits")?,
+        foreign: value("foreign")?,
+    })
+}
+
+/// The latencies of several windows: the median of each figure.
+#[derive(Clone, Copy, Debug)]
+struct Latencies {
+    least: u64,
+    half: u64,
+    most: u64,
+    worst: u64,
+}
+
+impl Latencies {
+    fn of(windows: &[Window]) -> Result<Latencies> {
+        ensure!(!windows.is_empty(), "there is no window");
+        let median = |of: fn(&Window) -> u64| {
+            let mut values: Vec<u64> = windows.iter().map(of).collect();
+            values.sort_unstable();
+            values[values.len() / 2]
+        };
+        Ok(Latencies {
+            least: median(|window| window.least),
+            half: median(|window| window.half),
+            most: median(|window| window.most),
+            worst: windows.iter().map(|window| window.worst).max().unwrap_or(0),
+        })
+    }
+}
+
+impl std::fmt::Display for Latencies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Latencies {
+            least,
+            half,
+            most,
+            worst,
+        } = self;
+        write!(
+            f,
+            "latency least {least}, half {half}, 95 % {most}, worst {worst} instructions"
+        )
+    }
+}
+
+fn judge(name: &str, before: &Latencies, during: &[Window]) -> Result<()> {
+    let now = Latencies::of(during)?;
+    println!("beside {name}: {now}, {} windows", during.len());
+    let exits: u64 = during.iter().map(|window| window.exits).sum();
+    ensure!(exits == 0, "it left its CPU {exits} times");
+    let foreign = during.iter().map(|window| window.foreign).max();
+    ensure!(foreign == Some(0), "{foreign:?} interrupts are not its own");
+    for (what, then, now) in [
+        ("least", before.least, now.least),
+        ("half", before.half, now.half),
+        ("95 %", before.most, now.most),
+    ] {
+        let limit = then + then * TOLERANCE / 100;
+        ensure!(
+            now <= limit,
+            "{what} of the latencies: {now}, and {then} before"
+        );
+    }
+    Ok(())
+}
