@@ -20,6 +20,8 @@ pub mod barrier;
 pub mod boot;
 #[cfg(target_arch = "aarch64")]
 pub mod cache;
+#[cfg(all(target_arch = "aarch64", feature = "check-locks"))]
+pub mod confine;
 #[cfg(target_arch = "aarch64")]
 pub mod cpu;
 #[cfg(target_arch = "aarch64")]

@@ -21,7 +21,10 @@ impl spin::RelaxStrategy for YieldRelax {
 }
 
 /// A fair lock: CPUs get it in the order they asked.
+#[cfg(not(feature = "check-locks"))]
 pub type TicketLock<T> = spin::mutex::TicketMutex<T, YieldRelax>;
+#[cfg(feature = "check-locks")]
+pub use crate::confine::TicketLock;
 /// Holds a [`TicketLock`].
 pub type TicketGuard<'a, T> = spin::mutex::TicketMutexGuard<'a, T, YieldRelax>;
 

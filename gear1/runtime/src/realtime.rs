@@ -54,6 +54,8 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
         CNTHCTL_EL2.set(EL1_PHYSICAL_TIMER);
         CNTP_CTL_EL0.set(0);
     }
+    #[cfg(feature = "check-locks")]
+    gear1_arch::confine::confine(machine::vm(vm));
     if index == 0 && boot.loaded {
         // It cannot fail: nobody else knows of the VM yet.
         let _ = lifecycle::start(cpu, machine, vm);
