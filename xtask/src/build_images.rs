@@ -204,6 +204,27 @@ pub(crate) fn build_runtime_gicv2() -> Result<PathBuf> {
     Ok(flat)
 }
 
+/// Builds a Gear1 of its own, from another copy of the workspace or with features of the runtime:
+/// `name` is its target directory. Its runtime for a GICv2 is the usual one.
+pub(crate) fn build_gear1_of(root: &Path, name: &str, features: &str) -> Result<PathBuf> {
+    let target_dir = workspace::target_dir().join(name);
+    let out_dir = workspace::output_dir().join(name);
+    fs::create_dir_all(&out_dir)?;
+    let flat = |bin: &str, features: &str, env: &[(&str, &Path)]| -> Result<PathBuf> {
+        let elf = workspace::build_bare_of(root, &target_dir, bin, bin, features, env)?;
+        let flat = out_dir.join(format!("{bin}.bin"));
+        flatten(&elf, &flat)?;
+        Ok(flat)
+    };
+    let usual = runtime(2)?;
+    let runtime = flat("gear1-runtime", features, &[])?;
+    let init = [
+        ("GEAR1_RUNTIME_BIN", runtime.as_path()),
+        ("GEAR1_RUNTIME_GICV2_BIN", usual.as_path()),
+    ];
+    flat("gear1-init", "image", &init)
+}
+
 /// Builds Gear2 with a feature of it.
 pub(crate) fn build_gear2(feature: &str) -> Result<PathBuf> {
     let target_dir = workspace::target_dir().join(feature);

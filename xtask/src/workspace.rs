@@ -89,8 +89,21 @@ pub(crate) fn build_bare_in(
     features: &str,
     env: &[(&str, &Path)],
 ) -> Result<PathBuf> {
+    build_bare_of(root(), target_dir, package, bin, features, env)
+}
+
+/// The same of another copy of the workspace.
+pub(crate) fn build_bare_of(
+    root: &Path,
+    target_dir: &Path,
+    package: &str,
+    bin: &str,
+    features: &str,
+    env: &[(&str, &Path)],
+) -> Result<PathBuf> {
     ensure_targets(&[BARE_TARGET])?;
     let mut command = cargo();
+    command.current_dir(root);
     command.args([
         "build",
         "--quiet",

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::regs::{Readable as _, TPIDR_EL2};
-use crate::sync::{TicketGuard, YieldRelax};
+use crate::sync::YieldRelax;
 
 /// CPUs that are confined, as TPIDR_EL2 names them, and the one lock of each.
 static CONFINED: [[AtomicUsize; 2]; gear1_abi::id::MAX_CPUS] =
@@ -20,7 +20,7 @@ impl<T> TicketLock<T> {
     }
 
     /// Takes it.
-    pub fn lock(&self) -> TicketGuard<'_, T> {
+    pub fn lock(&self) -> spin::mutex::TicketMutexGuard<'_, T, YieldRelax> {
         check(self.place());
         self.0.lock()
     }
@@ -46,7 +46,7 @@ pub fn confine<T>(lock: &TicketLock<T>) {
 fn check(lock: usize) {
     let me = TPIDR_EL2.get() as usize;
     for [cpu, own] in &CONFINED {
-        if cpu.load(Ordering::SeqCst) == me && own.load(Ordering::SeqCst) != lock {
+        if me != 0 && cpu.load(Ordering::SeqCst) == me && own.load(Ordering::SeqCst) != lock {
             // SAFETY: undefined on purpose: the vector halts the machine.
             unsafe { core::arch::asm!("udf #0", options(noreturn, nostack)) };
         }

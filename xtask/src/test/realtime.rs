@@ -4,6 +4,7 @@
 //! Gear2's console.
 
 mod immunity;
+mod planted;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,15 +12,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use super::guests::count_verdicts;
+use super::guests::{conclude, count_verdicts};
+use super::table::TARGET_TESTS;
 use super::{Part, Tally};
-use crate::build_images::{self, last_words};
+use crate::build_images::{self, Images, last_words};
 use crate::expect::Session;
 use crate::qemu::{Machine, Qemu};
 use crate::smoke::ESCAPE;
 use crate::workspace;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The target directory of the checking build.
+const CHECKING: &str = "check-locks";
 
 pub(super) fn parts() -> Vec<Part> {
     let mut parts = Vec::new();
@@ -27,7 +31,9 @@ pub(super) fn parts() -> Vec<Part> {
         let name = format!("real-time VM stops and starts with GICv{gic}");
         parts.push(Part::new(name, move |tally| stop(gic, tally)));
     }
+    parts.push(Part::new("real-time VMs take only their own locks", locks));
     parts.extend(immunity::parts());
+    parts.extend(planted::parts());
     parts
 }
 
@@ -81,7 +87,40 @@ impl Serial {
 
 /// Stops and starts a VM that spins, waits or is half on, and that ends in each way by itself.
 fn stop(gic: u32, tally: &mut Tally) -> Result<()> {
-    let images = build_images::build(&workspace::root().join("tests/manifests/rt-stop.dts"))?;
+    stop_with(&images("rt-stop", None)?, gic, tally)
+}
+
+/// Builds what a manifest needs, with another Gear1.
+fn images(manifest: &str, gear1: Option<PathBuf>) -> Result<Images> {
+    let manifest = format!("tests/manifests/{manifest}.dts");
+    let mut images = build_images::build(&workspace::root().join(manifest))?;
+    images.gear1 = gear1.unwrap_or(images.gear1);
+    Ok(images)
+}
+
+/// G1-RT-001: in the checking build, a real-time VM's CPU that takes another lock halts the machine.
+fn locks(tally: &mut Tally) -> Result<()> {
+    let gear1 = build_images::build_gear1_of(workspace::root(), CHECKING, "image,check-locks")?;
+    for manifest in ["rt-passthrough", "rt-emulated"] {
+        let row = TARGET_TESTS.iter().find(|row| row.manifest == manifest);
+        let row = row.context("the manifest is in the table")?;
+        let machine = Machine {
+            cpus: row.cpus,
+            ..Machine::default()
+        };
+        let log = workspace::output_dir().join(format!("{manifest}/{CHECKING}.log"));
+        let images = images(manifest, Some(gear1.clone()))?;
+        conclude(
+            images.start(&Qemu::prepare(10)?, &machine, &log)?,
+            row,
+            tally,
+        )?;
+    }
+    stop_with(&images("rt-stop", Some(gear1.clone()))?, 3, tally)?;
+    immunity::attack(&images("rt-immune", Some(gear1))?, 3, &["foe"], tally)
+}
+
+fn stop_with(images: &Images, gic: u32, tally: &mut Tally) -> Result<()> {
     let directory = workspace::output_dir().join(format!("rt-stop/gicv{gic}"));
     let serial = Serial::new(&directory)?;
     let machine = Machine {
@@ -98,9 +137,9 @@ fn stop(gic: u32, tally: &mut Tally) -> Result<()> {
 }
 
 fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()> {
-    for (start, who) in [(0, "both"), (1, "both"), (2, "one")] {
-        serial.wait_for(&format!("start {start}"), session)?;
-        serial.wait_for(&format!("ready {who}"), session)?;
+    // Both of its CPUs spin, both wait, one is off.
+    for start in 0..3 {
+        serial.wait_for(&format!("ready {start}"), session)?;
         key(session, 's')?;
         session.expect("gear2: rt stopped", TIMEOUT)?;
         key(session, 't')?;
@@ -116,10 +155,9 @@ fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()
     session.expect("gear2: 0 rt stopped", TIMEOUT)?;
     tally.pass(1);
     key(session, 't')?;
-    serial.wait_for("start 6", session)?;
+    serial.wait_for("ready 6", session)?;
     key(session, 'r')?;
-    serial.wait_for("start 7", session)?;
-    serial.wait_for("ready deaf", session)?;
+    serial.wait_for("ready 7", session)?;
     tally.pass(1);
     // No interrupt reaches a CPU whose interface is off, and nothing else ends a WFI.
     key(session, 's')?;

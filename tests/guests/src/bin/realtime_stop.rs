@@ -32,9 +32,9 @@ fn main(machine: &Machine) {
     write64(machine.ram.start + BEHIND_IMAGE, u64::MAX);
     match start {
         // Nothing that they do traps, and no interrupt gets to them.
-        0 | 6 => both(0),
-        1 => both(1),
-        2 => stay(0, "one"),
+        0 | 6 => both(0, start),
+        1 => both(1, start),
+        2 => stay(0, start),
         3 => {
             say!("faults");
             write_sysreg!("vbar_el1", NOWHERE);
@@ -44,24 +44,23 @@ fn main(machine: &Machine) {
         5 => psci::system_off(),
         _ => {
             gic::set_delivery(false);
-            stay(1, "deaf");
+            stay(1, start);
         }
     }
 }
 
-fn both(wait: u32) {
+fn both(wait: u32, start: u32) {
     WAIT.store(wait, Relaxed);
     psci::cpu_on(1);
-    // SGI 0 is Gear1's on other CPUs. It is masked here: nobody may see it.
-    stay(wait, "both");
+    stay(wait, start);
 }
 
 fn other(_cpu: usize) {
     forever(WAIT.load(Relaxed));
 }
 
-fn stay(wait: u32, who: &str) {
-    say!("ready {who}");
+fn stay(wait: u32, start: u32) {
+    say!("ready {start}");
     forever(wait);
 }
 
