@@ -138,13 +138,14 @@ pub(crate) fn halt_early(reason: HaltReason) -> ! {
     finish(out)
 }
 
-/// Stops the other CPUs and this one.
+/// Stops the other CPUs and this one. Real-time VMs run on: what failed is not theirs.
 fn finish(out: Pl011) -> ! {
     out.text("gear1: machine stopped\n");
     if let Some(machine) = MACHINE.get() {
         gear1_arch::stop::request();
         for (number, other) in (0..machine.boot.cpu_count as usize).zip(&machine.boot.cpus) {
             if other.mpidr != cpu::affinity()
+                && !other.real_time
                 && let Some(target) = CpuIndex::new(number)
             {
                 Gic::kick(target, other.mpidr);

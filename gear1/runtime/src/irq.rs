@@ -5,7 +5,7 @@
 //!
 //! Requirements: G1-GIC-006, G1-FLT-006.
 
-use gear1_abi::boot::IrqOwner;
+use gear1_abi::boot::{IrqOwner, RealTime};
 use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VmId;
@@ -61,7 +61,9 @@ fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
         }
         gic::KICK => {
             Gic::end(irq);
-            stop::obey();
+            if cpu.data.real_time == RealTime::No {
+                stop::obey();
+            }
             ExitReason::Kick
         }
         gic::HYP_TIMER => {

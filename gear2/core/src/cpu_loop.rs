@@ -91,23 +91,31 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let boot_vcpus = machine.config.vcpus().filter(|(_, vcpu)| vcpu.index == 0);
         for (_, vcpu) in boot_vcpus {
             if vcpu.cpu == self.cpu {
-                self.begin(vcpu.vm);
+                self.begin(gear1, vcpu.vm);
             }
         }
         self.decide(gear1, None, now)
     }
 
     /// Starts a VM that runs from boot on; after a restart of Gear2 goes on with what was begun.
-    fn begin(&mut self, vm: VmId) {
-        let Some((config, shared)) = self.machine.vm(vm) else {
+    fn begin(&mut self, gear1: &mut impl Gear1, vm: VmId) {
+        let machine = self.machine;
+        let Some((config, shared)) = machine.vm(vm) else {
             return;
         };
-        if self.machine.restarts == 0 {
+        if machine.restarts == 0 {
             if config.autostart {
                 self.ask(vm, Goal::Run);
             }
-        } else if shared.lifecycle.lock().goal().is_some() {
+            return;
+        }
+        if shared.lifecycle.lock().goal().is_some() {
             self.take_job(vm_job(vm), 0);
+        }
+        // Who watched the device model is gone.
+        let runs = gear1.vm_state(vm) == Ok(VmState::Running);
+        if runs && machine.on_start(gear1, config, self.cpu) {
+            self.take_job(WATCH_JOB, 0);
         }
     }
 

@@ -1,4 +1,5 @@
-//! Makes Gear2 fail in every way there is, and goes on each time.
+//! Makes Gear2 fail in every way there is, and goes on each time; or, with `times=` in its command
+//! line, that often at once.
 //!
 //! Requirements: G1-SUP-001, G1-SUP-002, G1-SUP-003.
 #![no_std]
@@ -15,15 +16,24 @@ const PERIOD_US: u64 = 100_000;
 const MORE_US: u64 = 30_000;
 /// Between two failures, to let others compute.
 const PAUSE_US: u64 = 20_000;
+/// It touches nothing that is its own.
+const FAULT: u64 = 1;
 const WAYS: [(&str, u64); 5] = [
     ("hangs", 0),
-    ("touches-nothing", 1),
+    ("touches-nothing", FAULT),
     ("writes-its-code", 2),
     ("executes-nothing", 3),
     ("panics", 4),
 ];
 
-fn main(_machine: &Machine) {
+fn main(machine: &Machine) {
+    if let Some(times) = machine.option("times") {
+        for restarts in 0..times {
+            psci::fail_gear2(FAULT, restarts);
+        }
+        report::fail("halts", format_args!("it goes on"));
+        return;
+    }
     let never = u64::MAX;
     for (name, way) in WAYS {
         timer::sleep_us(PAUSE_US);

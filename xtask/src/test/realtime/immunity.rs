@@ -67,7 +67,46 @@ pub(super) fn parts() -> Vec<Part> {
         let name = format!("real-time VM is immune with GICv{gic}");
         Part::new(name, move |tally| immunity(gic, tally)).slow(gic == 2)
     };
-    vec![part(3), part(2)]
+    let halt = Part::new("Gear2's ninth failure halts", ninth_failure);
+    vec![halt, part(3), part(2)]
+}
+
+/// G1-SUP-003: after eight restarts Gear1 halts; the real-time VM runs on as before.
+fn ninth_failure(tally: &mut Tally) -> Result<()> {
+    let directory = workspace::output_dir().join("gear2-halts");
+    let serial = Serial::new(&directory)?;
+    let machine = Machine {
+        cpu: "cortex-a57,cntfrq=1000000000".to_owned(),
+        icount: true,
+        second_serial: Some(serial.file.clone()),
+        ..Machine::default()
+    };
+    let images = images("gear2-halts", None)?;
+    let mut session = images.start(
+        &Qemu::prepare(10)?,
+        &machine,
+        &directory.join("console.log"),
+    )?;
+    session.give_up_on(&[]);
+    for text in [
+        "gear2: restarted, 8 in all",
+        "gear1: HALT: fault in Gear2",
+        "gear2-restarts=0x0000000000000008",
+        "gear1: machine stopped",
+    ] {
+        let found = session.expect(text, TIMEOUT).map(drop);
+        tally.check(
+            text,
+            found.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20))),
+        );
+    }
+    let first = windows(&serial.text()?)?.len() + 1;
+    wait_for_windows(&mut session, &serial, first + WINDOWS)?;
+    let all = windows(&serial.text()?)?;
+    let (before, after) = all.split_at(first);
+    let before = Latencies::of(before)?;
+    tally.check("it runs on", judge("a halt", &before, after));
+    Ok(())
 }
 
 fn immunity(gic: u32, tally: &mut Tally) -> Result<()> {

@@ -222,6 +222,9 @@ fn a_device_model_without_a_sign_of_life_has_its_vm_restarted() {
         };
         simulation.world.borrow_mut().gdm.as_mut().unwrap().beats = beats;
     };
+    // A Gear2 that is started anew watches as well.
+    simulation.restart(0);
+    simulation.steps(20_000);
     silence(&simulation, true);
     let first = restarted(&mut simulation, 2);
     assert!((WATCHDOG / 2..2 * WATCHDOG).contains(&first), "{first}");
