@@ -88,7 +88,8 @@ fn main(machine: &Machine) {
 }
 
 fn attack(machine: &Machine, random: &mut Random) {
-    match random.below(8) {
+    match random.below(9) {
+        8 => steal(random),
         0 | 1 => access(machine.gicd.start + random.below(0x1_0000), random),
         2 | 3 => {
             let frames = machine.gic_cpus.start + random.below(MAX_CPUS as u64) * FRAMES;
@@ -99,6 +100,15 @@ fn attack(machine: &Machine, random: &mut Random) {
         6 => call(random),
         _ => interface(machine, random),
     }
+}
+
+/// Whoever the shared interrupt is, it is to come to one of the first CPUs, now.
+fn steal(random: &mut Random) {
+    let intid = 32 + random.below(256) as u32;
+    gic::route(intid, random.below(4) as usize);
+    gic::write_bit(gic::register::ICACTIVER, intid);
+    gic::enable_as_routed(intid);
+    gic::set_pending(intid, true);
 }
 
 /// A load or a store of any size, aligned.

@@ -14,7 +14,8 @@ use super::{Serial, TIMEOUT, images};
 use crate::build_images::{Images, last_words};
 use crate::expect::Session;
 use crate::qemu::{Machine, Qemu};
-use crate::smoke::ESCAPE;
+use crate::run;
+use crate::smoke::{self, ESCAPE, Extent};
 use crate::test::{Part, Tally};
 use crate::workspace;
 
@@ -68,7 +69,29 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new(name, move |tally| immunity(gic, tally)).slow(gic == 2)
     };
     let halt = Part::new("Gear2's ninth failure halts", ninth_failure);
-    vec![halt, part(3), part(2)]
+    let linux = Part::new("real-time VM is immune beside Linux", beside_linux).slow(true);
+    vec![halt, part(3), part(2), linux]
+}
+
+/// The device VM boots, its guest's disk and network are busy, GDM is killed and kept away, and both VMs
+/// restart; before, `gearctl` stops and starts the real-time VM itself.
+fn beside_linux(tally: &mut Tally) -> Result<()> {
+    let images = images("rt-linux", None)?;
+    let machine = Machine {
+        cpu: "cortex-a57,cntfrq=1000000000".to_owned(),
+        icount: true,
+        ..run::machine_for(&images)?
+    };
+    let report = |line: &str| println!("{line}");
+    let (qemu, log) = (Qemu::prepare(10)?, "rt-linux/console.log");
+    let checks = smoke::check_all(&qemu, &machine, &images, log, Extent::BRIEF, &report)?;
+    tally.pass(checks);
+    let file = machine.second_serial.context("the VM owns a UART")?;
+    let all = windows(&Serial { file }.text()?)?;
+    let (before, during) = all.split_at_checked(WINDOWS).context("no windows")?;
+    let before = Latencies::of(&before[1..])?;
+    tally.check("beside Linux", judge("Linux", &before, during));
+    Ok(())
 }
 
 /// G1-SUP-003: after eight restarts Gear1 halts; the real-time VM runs on as before.
@@ -127,11 +150,11 @@ pub(super) fn attack(images: &Images, gic: u32, only: &[&str], tally: &mut Tally
     };
     let qemu = Qemu::prepare(10)?;
     let mut session = images.start(&qemu, &machine, &directory.join("console.log"))?;
-    run(&mut session, &serial, only, tally)
+    attacks(&mut session, &serial, only, tally)
         .map_err(|error| anyhow!("{error:#}\n{}", last_words(&session)))
 }
 
-fn run(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Tally) -> Result<()> {
+fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Tally) -> Result<()> {
     wait_for_windows(session, serial, 1 + WINDOWS)?;
     // Nothing is running yet but Gear2, idle; the first window has the caches' and tables' first uses.
     let alone = windows(&serial.text()?)?;
@@ -201,7 +224,9 @@ struct Window {
 /// Reads all whole lines.
 fn windows(text: &str) -> Result<Vec<Window>> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let lines = whole.lines().filter(|line| line.starts_with("WINDOW "));
+    // One that a stop of the VM tore goes on with the next one.
+    let is_whole = |line: &&str| line.matches("WINDOW").count() == 1 && line.contains("foreign");
+    let lines = whole.lines().filter(is_whole);
     lines.map(window).collect()
 }
 
