@@ -168,7 +168,9 @@ fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Ta
         if !other.works.is_empty() {
             session.expect(other.works, PATIENCE)?;
         }
-        wait_for_windows(session, serial, first + WINDOWS)?;
+        // What happened just now shows in the windows to come.
+        let seen = windows(&serial.text()?)?.len();
+        wait_for_windows(session, serial, seen + WINDOWS)?;
         let during = windows(&serial.text()?)?;
         let during = during.get(first..).context("windows are missing")?;
         tally.check(other.name, judge(other.name, &before, during));
