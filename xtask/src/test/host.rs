@@ -140,11 +140,16 @@ fn bare_lints(tally: &mut Tally) -> Result<()> {
         .env("GEAR1_RUNTIME_BIN", runtime)
         .env("GEAR1_RUNTIME_GICV2_BIN", runtime_gicv2);
     tally.check("clippy", run(&mut clippy));
-    let mut gicv2 = workspace::cargo();
-    gicv2.args(["clippy", "--quiet", "--target", workspace::BARE_TARGET]);
-    gicv2.args(["--package", "gear1-runtime", "--features", "image,gicv2"]);
-    gicv2.args(["--", "-D", "warnings"]);
-    tally.check("clippy of the runtime for GICv2", run(&mut gicv2));
+    for features in ["image,gicv2", "image,check-locks"] {
+        let mut runtime = workspace::cargo();
+        runtime.args(["clippy", "--quiet", "--target", workspace::BARE_TARGET]);
+        runtime.args(["--package", "gear1-runtime", "--features", features]);
+        runtime.args(["--package", "gear1-arch", "--", "-D", "warnings"]);
+        tally.check(
+            &format!("clippy of the runtime, {features}"),
+            run(&mut runtime),
+        );
+    }
     workspace::ensure_targets(&[workspace::STATIC_TARGET])?;
     let mut vmm = workspace::cargo();
     vmm.args(["clippy", "--quiet", "--release", "--package", "kvm-vmm"]);

@@ -14,13 +14,14 @@ use crate::gear1::Conduit;
 struct OneVm {
     state: VmState,
     outcome: Status,
+    starts: u64,
     calls: Vec<u16>,
 }
 
 impl Conduit for OneVm {
     fn svc<const NUMBER: u16>(&mut self, _: Regs) -> Regs {
         if NUMBER == number::VM_STATE {
-            return [0, self.state as u64, 0, 0, 0, 0, 0, 0];
+            return [0, self.state as u64, 0, self.starts, 0, 0, 0, 0];
         }
         self.calls.push(NUMBER);
         [self.outcome as u64, 0, 0, 0, 0, 0, 0, 0]
@@ -46,6 +47,7 @@ fn step(state: VmState, goal: Goal, outcome: Status) -> (Step, Vec<u16>) {
     let mut gear1 = OneVm {
         state,
         outcome,
+        starts: 0,
         calls: vec![],
     };
     let mut lifecycle = Lifecycle::default();
@@ -98,6 +100,7 @@ fn busy_waits_and_other_refusals_end_it() {
 fn a_loaded_vm_starts_after_its_devices_were_reset() {
     let mut gear1 = OneVm {
         state: VmState::Loaded,
+        starts: 0,
         outcome: Status::Ok,
         calls: vec![],
     };
@@ -157,6 +160,7 @@ fn ends_follow_the_manifest() {
 fn what_ran_before_is_loaded_when_nobody_uses_its_memory() {
     let mut gear1 = OneVm {
         state: VmState::Stopped,
+        starts: 0,
         outcome: Status::Ok,
         calls: vec![],
     };
@@ -188,4 +192,31 @@ fn a_fault_is_kept_and_does_not_undo_what_somebody_asked_for() {
     assert_eq!(lifecycle.goal, Some(Goal::Stop));
     assert_eq!(lifecycle.faults(), 2);
     assert_eq!(lifecycle.last_fault(), Some((1, fault)));
+}
+
+#[test]
+fn starts_of_a_real_time_vm_are_what_gear1_says() {
+    let mut lifecycle = Lifecycle::default();
+    assert!(
+        !lifecycle.has_restarted(1),
+        "the first start is none of Gear1's restarts"
+    );
+    assert!(lifecycle.has_restarted(2));
+    assert!(!lifecycle.has_restarted(2), "no news");
+    let mut gear1 = OneVm {
+        state: VmState::Loaded,
+        outcome: Status::Ok,
+        starts: 4,
+        calls: vec![],
+    };
+    let vm = VmConfig {
+        scheduled: false,
+        ..vm(Restart::OnFailure, false)
+    };
+    lifecycle.ask(Goal::Run);
+    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Reset);
+    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Started);
+    assert_eq!(lifecycle.starts(), 5);
+    assert_eq!(gear1.calls, [number::VM_START]);
+    assert!(!lifecycle.has_restarted(5), "this start was Gear2's");
 }
