@@ -138,7 +138,8 @@ pub(crate) fn halt_early(reason: HaltReason) -> ! {
     finish(out)
 }
 
-/// Stops the other CPUs and this one. Real-time VMs run on: what failed is not theirs.
+/// Stops the other CPUs and this one. Real-time VMs run on: what failed is not theirs
+/// (G1-RT-008).
 fn finish(out: Pl011) -> ! {
     out.text("gear1: machine stopped\n");
     if let Some(machine) = MACHINE.get() {

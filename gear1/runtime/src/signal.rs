@@ -57,7 +57,8 @@ pub(crate) fn tell_gear2(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     }
 }
 
-/// Interrupts another CPU so that it looks at what was left for it.
+/// Interrupts another CPU so that it looks at what was left for it. Only who changes a real-time VM's
+/// own life does so to its CPU (G1-RT-008).
 pub(crate) fn kick(cpu: &Cpu, machine: &Machine, target: CpuIndex) {
     if target == cpu.index() {
         return;
