@@ -302,7 +302,7 @@ pub(crate) fn widen(session: &mut Session) -> Result<()> {
 
 /// Checks that the kernel is the one of the package, and that nothing foreign was loaded into it.
 /// Changes a VM's life, and waits for the state that it is in then.
-fn change(session: &mut Session, how: &str, vm: &str, state: &str) -> Result<()> {
+pub(crate) fn change(session: &mut Session, how: &str, vm: &str, state: &str) -> Result<()> {
     let is = format!("gearctl list | grep ' {vm} ' | grep -q {state}");
     shell(
         session,

@@ -86,10 +86,7 @@ pub(super) fn parts() -> Vec<Part> {
 
 fn all(tally: &mut Tally) -> Result<()> {
     let copy = copy()?;
-    for removed in REMOVED
-        .iter()
-        .filter(|r| r.file.contains("supervise") || r.file.contains("core"))
-    {
+    for removed in REMOVED {
         tally.check(removed.name, take_out(removed, &copy));
     }
     Ok(())
