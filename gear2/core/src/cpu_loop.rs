@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState};
-use gear1_abi::event::{Ended, Event, Fault, Mmio, VmEnd};
+use gear1_abi::event::{Event, Fault, Mmio, VmEnd};
 use gear1_abi::guest::{GEAR2_NOP, NOT_SUPPORTED};
 use gear1_abi::id::{CpuIndex, MAX_VMS, VcpuId, VmId};
 use gear1_abi::regs::NO_DEADLINE;
@@ -27,6 +27,7 @@ use crate::machine::{Answer, Machine, Platform};
 use crate::report;
 use crate::scheduler::{Choice, Scheduler};
 
+mod real_time;
 #[cfg(test)]
 mod tests;
 
@@ -274,28 +275,6 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             }
             None => self.look_at_real_time(gear1, vcpu),
         }
-    }
-
-    /// Reports what became of a real-time VM. Gear1 has seen to it already: a wake-up says only that
-    /// there is something to hear.
-    fn look_at_real_time(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId) {
-        let vm = self.machine.config.real_time_vm(vcpu);
-        let Some((config, shared)) = vm.and_then(|vm| self.machine.vm(vm.id)) else {
-            return;
-        };
-        let Ok(history) = gear1.vm_history(config.id) else {
-            return;
-        };
-        let restarted = shared.lifecycle.lock().has_restarted(history.starts);
-        let what = match history.end {
-            _ if restarted => "restarted by Gear1",
-            Ended::Off => "turned itself off",
-            Ended::Reset => "resets itself",
-            Ended::Fault => "cannot go on: its registers are in Gear1's log",
-            Ended::No => return,
-        };
-        let name = &config.name;
-        self.say(Some(config.id), format_args!("{name} {what}"));
     }
 
     /// Lets go of a vCPU that is off. If its VM is being stopped, that may have been the last one.
