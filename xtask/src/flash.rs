@@ -82,6 +82,11 @@ pub(crate) fn card_image(files: &[CardFile]) -> Result<Vec<u8>> {
     card::image(files)
 }
 
+/// Returns a file of a card's image, as a board's firmware reads it.
+pub(crate) fn read_card(image: &[u8], name: &str) -> Result<Vec<u8>> {
+    card::read(image, name)
+}
+
 /// Returns the files that a board boots a manifest's images with.
 pub(crate) fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile>> {
     let gear1 = fs::read(&images.gear1)?;

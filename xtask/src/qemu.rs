@@ -118,6 +118,20 @@ impl Qemu {
 }
 
 impl Qemu {
+    /// Returns the command that starts a Raspberry Pi 4 as its firmware would, on pipes.
+    pub(crate) fn raspi4b(&self, [kernel, initrd, tree]: [&Path; 3]) -> Command {
+        let mut command = self
+            .program
+            .command_under(&["setpriv", "--pdeathsig", "TERM", "--"]);
+        if let Some(data) = self.program.data("qemu") {
+            command.arg("-L").arg(data);
+        }
+        command.args(["-M", "raspi4b", "-display", "none", "-monitor", "none"]);
+        command.args(["-serial", "stdio", "-kernel"]).arg(kernel);
+        command.arg("-initrd").arg(initrd).arg("-dtb").arg(tree);
+        command
+    }
+
     /// Writes the device tree that the machine passes to what it boots.
     pub(crate) fn dump_tree(&self, machine: &Machine, file: &Path) -> Result<()> {
         let mut command = self.program.command();

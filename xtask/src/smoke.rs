@@ -246,6 +246,13 @@ fn reach_shells(session: &mut Session, vms: &[VmSummary]) -> Result<()> {
     Ok(())
 }
 
+/// Waits for the shell of the machine's first VM, and has it hash what it is given.
+pub(crate) fn reach_guest(session: &mut Session, name: &str) -> Result<()> {
+    session.expect(&ready(name), BOOT)?;
+    focus(session, 0, name)?;
+    check_hash(session)
+}
+
 /// Gives a VM the keyboard and makes sure that it is this VM that answers.
 fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
     session.send(&format!("{ESCAPE}{index}"))?;

@@ -1,6 +1,6 @@
 //! A card's image: a partition table and one FAT32 file system.
 
-use std::io::{Cursor, Write as _};
+use std::io::{Cursor, Read as _, Write as _};
 
 use anyhow::{Context, Result};
 use fatfs::{FatType, FileSystem, FormatVolumeOptions, FsOptions};
@@ -75,9 +75,7 @@ fn volume(files: &[CardFile], size: usize) -> Result<Vec<u8>> {
 }
 
 /// Returns a file of an image, as a board's firmware would read it.
-#[cfg(test)]
 pub(super) fn read(image: &[u8], name: &str) -> Result<Vec<u8>> {
-    use std::io::Read as _;
     let volume = image.get(FIRST_SECTOR * SECTOR..).context("no partition")?;
     let system = FileSystem::new(Cursor::new(volume.to_vec()), FsOptions::new())?;
     let mut bytes = Vec::new();

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::{Part, Tally};
 use crate::board::Name;
 use crate::build_images;
+use crate::expect::Session;
 use crate::flash;
 use crate::qemu::{Machine, Qemu};
 use crate::smoke::{self, Extent};
@@ -22,6 +23,7 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("U-Boot starts GearV by a FIT", |tally| {
             u_boot("bootm", "fit.scr", tally)
         }),
+        Part::new("the Raspberry Pi's card runs on raspi4b", raspi4b),
         Part::new("images of boards are the same twice", same),
     ]
 }
@@ -56,6 +58,27 @@ fn u_boot(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     let by = format!("GearV by {command}");
     ensure!(text.contains(&by), "U-Boot did not run {script}");
     tally.pass(checks);
+    Ok(())
+}
+
+/// Boots the files of a card on QEMU's Raspberry Pi 4 until its guest has hashed what it was given.
+fn raspi4b(tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&workspace::root().join("manifests/rpi4.dts"))?;
+    let files = flash::files(Name::Rpi4, &images, &Tools::prepare()?)?;
+    let card = flash::card_image(&files)?;
+    let folder = workspace::output_dir().join("raspi4b");
+    fs::create_dir_all(&folder)?;
+    let paths = ["gear1.img", "archive.cpio", "bcm2711-rpi-4-b.dtb"].map(|name| folder.join(name));
+    for path in &paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        fs::write(path, flash::read_card(&card, &name)?)?;
+    }
+    let [gear1, archive, tree] = &paths;
+    let command = Qemu::prepare(10)?.raspi4b([gear1, archive, tree]);
+    let mut session = Session::start(command, &folder.join("boot.log"))?;
+    session.give_up_on(build_images::FATAL);
+    smoke::reach_guest(&mut session, "linux").with_context(|| session.tail(60))?;
+    tally.pass(1);
     Ok(())
 }
 
