@@ -20,6 +20,7 @@ use crate::report::{self, Figures, Results};
 use crate::{run, workspace};
 
 pub(crate) mod baseline;
+mod breakdown;
 mod table;
 pub(crate) mod wake;
 
@@ -54,6 +55,9 @@ pub(crate) struct Options {
     /// Write GearV's figures into the baseline that `test` compares with
     #[arg(long)]
     accept: bool,
+    /// Show what Gear1 executes for this row, by function, in the first column of GearV's that `--only` leaves
+    #[arg(long, value_name = "ROW")]
+    breakdown: Option<String>,
     /// Measure how long a signal takes to a program of the device VM, and natively
     #[arg(long, exclusive = true)]
     wake: bool,
@@ -121,15 +125,20 @@ impl Column {
         format!("{under} {cpu} GICv{}", self.gic)
     }
 
-    /// Runs the guest and returns its figures.
-    pub(crate) fn measure(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
-        let guest = build_images::build_guest("bench")?;
-        let machine = Machine {
+    /// Returns the machine, whose memory is still the default.
+    fn machine(&self, wall: bool) -> Machine {
+        Machine {
             cpu: format!("{},{COUNTER}", self.cpu),
             gic: self.gic,
             icount: !wall,
             ..Machine::default()
-        };
+        }
+    }
+
+    /// Runs the guest and returns its figures.
+    pub(crate) fn measure(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
+        let guest = build_images::build_guest("bench")?;
+        let machine = self.machine(wall);
         let log = log(&self.name().replace(' ', "-"));
         let session = match self.under {
             Under::Native => {
@@ -138,8 +147,7 @@ impl Column {
                 Session::start(command, &log)?
             }
             Under::GearV { el1 } => {
-                let manifest = if el1 { "bench-el1" } else { "bench" };
-                let manifest = format!("tests/manifests/{manifest}.dts");
+                let manifest = manifest(el1);
                 let images = build_images::build(&workspace::root().join(manifest))?;
                 ensure_holds(&images.archive, &guest)?;
                 let memory_mib = run::memory_for(&images)?;
@@ -167,12 +175,27 @@ impl Column {
     }
 }
 
+/// Returns the manifest of the benchmark, from the workspace's root.
+fn manifest(el1: bool) -> &'static str {
+    match el1 {
+        true => "tests/manifests/bench-el1.dts",
+        false => "tests/manifests/bench.dts",
+    }
+}
+
 impl Options {
     /// Measures all chosen columns, prints the table and writes the JSON.
     pub(crate) fn run(self) -> Result<()> {
         let qemu = Qemu::prepare(self.qemu)?;
         if self.wake {
             return run_wake(&qemu);
+        }
+        if let Some(row) = &self.breakdown {
+            let column = COLUMNS.into_iter().find(|column| {
+                matches!(column.under, Under::GearV { .. }) && column.name().contains(&self.only)
+            });
+            let column = column.with_context(|| format!("GearV has no column {:?}", self.only))?;
+            return breakdown::run(&column, row, &qemu);
         }
         let old = self.compare.as_deref().map(Results::load).transpose()?;
         let results = self.measure_all(&qemu)?;

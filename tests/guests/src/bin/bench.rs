@@ -12,7 +12,8 @@
 //! the time is stored for the other CPU) and X14 (GICv2's CPU interface).
 //!
 //! `BENCH <name> <min> <median> <mean> <p99> <max>` is followed by all samples in the order in which
-//! they were taken, `RAW <name> <ns>x<count> ...`: runs of equal ones are counted.
+//! they were taken, `RAW <name> <ns>x<count> ...`: runs of equal ones are counted. The command line
+//! `row=<name>` measures only that row, so that a trace of the machine is of it alone.
 #![no_std]
 #![no_main]
 
@@ -98,17 +99,19 @@ fn main(machine: &Machine) {
     gic::enable(timer::INTID);
     let read_twice = median_of(read_twice);
     let between = |sample: fn() -> u64| move || sample().saturating_sub(read_twice);
-    measure("hypercall", between(hypercall));
+    measure(machine, "hypercall", between(hypercall));
     let gicd = machine.gicd.start + gic::register::TYPER;
-    measure("mmio_gicd", || load(gicd).saturating_sub(read_twice));
-    measure("sysreg", between(id_register));
-    measure("eoi", between(acknowledge_and_end));
-    measure("sgi_self_entry", sgi_to_self);
-    measure("timer", timer_spinning);
-    measure("timer_wfi", timer_asleep);
+    measure(machine, "mmio_gicd", || {
+        load(gicd).saturating_sub(read_twice)
+    });
+    measure(machine, "sysreg", between(id_register));
+    measure(machine, "eoi", between(acknowledge_and_end));
+    measure(machine, "sgi_self_entry", sgi_to_self);
+    measure(machine, "timer", timer_spinning);
+    measure(machine, "timer_wfi", timer_asleep);
     device(machine, read_twice);
     if machine.gearv {
-        measure("gear2_roundtrip", between(gear2_round_trip));
+        measure(machine, "gear2_roundtrip", between(gear2_round_trip));
     } else {
         say!("BENCH-SKIP gear2_roundtrip native");
     }
@@ -123,8 +126,10 @@ fn device(machine: &Machine, read_twice: u64) {
         say!("BENCH-SKIP mmio_user_write no such device");
         return;
     };
-    measure("mmio_user_read", || load(device).saturating_sub(read_twice));
-    measure("mmio_user_write", || {
+    measure(machine, "mmio_user_read", || {
+        load(device).saturating_sub(read_twice)
+    });
+    measure(machine, "mmio_user_write", || {
         store(device).saturating_sub(read_twice)
     });
 }
@@ -145,15 +150,25 @@ fn between_cpus(machine: &Machine) {
             return;
         }
         cpu::wait_until(|| TARGET_READY.load(Ordering::Acquire));
-        measure(name, sgi_to_other);
+        measure(machine, name, sgi_to_other);
         TARGET_STOPS.store(true, Ordering::Release);
         gic::send_sgi(1, SGI);
         cpu::wait_until(|| psci::affinity_info(1) == affinity::OFF);
     }
 }
 
+/// Tells whether a row is measured.
+fn is_chosen(machine: &Machine, name: &str) -> bool {
+    let mut words = machine.command_line.split(' ');
+    let row = words.find_map(|word| word.strip_prefix("row="));
+    row.is_none_or(|row| row == name)
+}
+
 /// Prints the distribution of `sample`, in ticks, as nanoseconds.
-fn measure(name: &str, sample: impl FnMut() -> u64) {
+fn measure(machine: &Machine, name: &str, sample: impl FnMut() -> u64) {
+    if !is_chosen(machine, name) {
+        return;
+    }
     let in_order = collect(sample);
     let mut samples = in_order;
     samples.sort_unstable();

@@ -1,0 +1,246 @@
+//! `cargo xtask bench --breakdown ROW`: what Gear1 executes for a row, by function and by kind.
+//!
+//! QEMU logs each instruction of Gear1's runtime while the guest measures that row alone, and once more
+//! while it measures nothing: the difference is the row's.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use addr2line::Loader;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use object::{Object as _, ObjectSection as _, SectionKind};
+
+use super::{Column, Under};
+use crate::build_images::{self, Images};
+use crate::expect::Session;
+use crate::qemu::{Console, Machine, Qemu};
+use crate::{run, workspace};
+
+/// Iterations of a row, the warm-up included: `tests/guests/src/bin/bench.rs`.
+const ITERATIONS: u64 = 1100;
+/// The name of no row.
+const NONE: &str = "none";
+/// No program counter: there if something was measured.
+const MEASURED: u64 = u64::MAX;
+/// Where the function that an instruction was inlined from stands, if it accesses a device's registers.
+const MMIO: &str = "mmio.rs";
+
+/// What an instruction costs that a count of instructions does not show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Register,
+    GicRegister,
+    GicMemory,
+    Barrier,
+    Return,
+    Other,
+}
+
+impl Kind {
+    /// Classifies an A64 instruction (Arm DDI 0487, C4.1.94, system instructions).
+    fn of(word: u32, in_mmio: bool) -> Kind {
+        let system_register = word & 0xffd0_0000 == 0xd510_0000;
+        // S3_*_C12_C8..C13_*: the GIC's.
+        let gic =
+            (word >> 19 & 1, word >> 12 & 0xf) == (1, 12) && matches!(word >> 8 & 0xf, 8..=13);
+        let load_or_store = word >> 25 & 0b101 == 0b100;
+        match word {
+            _ if system_register && gic => Kind::GicRegister,
+            _ if system_register => Kind::Register,
+            0xd69f_03e0 => Kind::Return,
+            _ if word & 0xffff_f01f == 0xd503_301f => Kind::Barrier,
+            _ if load_or_store && in_mmio => Kind::GicMemory,
+            _ => Kind::Other,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Kind::Register => "system register accesses",
+            Kind::GicRegister => "of the GIC's CPU interface and list registers",
+            Kind::GicMemory => "accesses of GIC memory",
+            Kind::Barrier => "barriers",
+            Kind::Return => "traps and interrupts, counted by their ERET",
+            Kind::Other => "",
+        }
+    }
+}
+
+/// Runs the row in a column of GearV's and prints what Gear1 executes.
+pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
+    let Under::GearV { el1 } = column.under else {
+        bail!("{} is not under GearV", column.name());
+    };
+    let runtime = match column.gic {
+        2 => workspace::target_dir().join("gicv2"),
+        _ => workspace::target_dir(),
+    };
+    let elf = runtime
+        .join(workspace::BARE_TARGET)
+        .join("image/gear1-runtime");
+    let program = Runtime::load(&elf)?;
+    let mut counts = trace(column, &images(el1, row)?, qemu, &program)?;
+    ensure!(
+        counts.remove(&MEASURED).is_some(),
+        "the guest has no row {row:?}"
+    );
+    for (pc, count) in trace(column, &images(el1, NONE)?, qemu, &program)? {
+        counts
+            .entry(pc)
+            .and_modify(|all| *all = all.saturating_sub(count));
+    }
+    print!("{}", program.describe(row, &counts));
+    Ok(())
+}
+
+/// Builds the benchmark with a guest that measures this row alone.
+fn images(el1: bool, row: &str) -> Result<Images> {
+    let name = super::manifest(el1);
+    let text = fs::read_to_string(workspace::root().join(name))?;
+    let guest = "image = \"artifact:guest:bench\";";
+    ensure!(text.contains(guest), "{name} does not hold {guest}");
+    let text = text.replace(guest, &format!("{guest} cmdline = \"row={row}\";"));
+    let directory = workspace::output_dir().join("breakdown");
+    fs::create_dir_all(&directory)?;
+    let manifest = directory.join("breakdown.dts");
+    fs::write(&manifest, text)?;
+    build_images::build(&manifest)
+}
+
+/// Runs the machine and counts how often each instruction of the runtime is executed.
+fn trace(
+    column: &Column,
+    images: &Images,
+    qemu: &Qemu,
+    runtime: &Runtime,
+) -> Result<BTreeMap<u64, u64>> {
+    let pipe = workspace::output_dir().join("breakdown/trace");
+    if pipe.exists() {
+        fs::remove_file(&pipe)?;
+    }
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    ensure!(made.is_ok_and(|status| status.success()), "mkfifo fails");
+    let machine = Machine {
+        memory_mib: run::memory_for(images)?,
+        ..column.machine(false)
+    };
+    let mut command = qemu.command(&machine, &images.boot(), Console::Pipes);
+    let (start, size) = (runtime.code.start, runtime.code.end - runtime.code.start);
+    command.args(["-accel", "tcg,one-insn-per-tb=on", "-d", "exec,nochain"]);
+    command.args(["-dfilter", &format!("{start:#x}+{size:#x}")]);
+    command.arg("-D").arg(&pipe);
+    let counter = thread::spawn(move || count(&pipe));
+    let mut session = Session::start(command, &super::log("breakdown"))?;
+    let printed = session.expect("DONE\n", super::TIMEOUT);
+    let status = session.expect_end(super::TIMEOUT);
+    let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)))?;
+    status?;
+    let counts = counter.join();
+    let mut counts = counts.map_err(|_| anyhow!("the trace cannot be read"))??;
+    if printed.contains("BENCH ") {
+        counts.insert(MEASURED, 1);
+    }
+    Ok(counts)
+}
+
+/// Counts the program counters in QEMU's log: `Trace <cpu>: <host> [<flags>/<pc>/...`.
+fn count(pipe: &Path) -> Result<BTreeMap<u64, u64>> {
+    let mut counts = BTreeMap::new();
+    let mut reader = BufReader::with_capacity(1 << 20, File::open(pipe)?);
+    let mut line = String::new();
+    while reader.read_line(&mut line)? > 0 {
+        let pc = line.split('/').nth(1);
+        if let Some(pc) = pc.and_then(|pc| u64::from_str_radix(pc, 16).ok()) {
+            *counts.entry(pc).or_insert(0) += 1;
+        }
+        line.clear();
+    }
+    Ok(counts)
+}
+
+/// The runtime with its symbols.
+struct Runtime {
+    loader: Loader,
+    code: std::ops::Range<u64>,
+    text: Vec<u8>,
+}
+
+impl Runtime {
+    fn load(elf: &PathBuf) -> Result<Runtime> {
+        let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
+        let file = object::File::parse(&*bytes)?;
+        let mut sections = file.sections();
+        let text = sections.find(|section| section.kind() == SectionKind::Text);
+        let text = text.with_context(|| format!("{} has no code", elf.display()))?;
+        Ok(Runtime {
+            code: text.address()..text.address() + text.size(),
+            text: text.data()?.to_vec(),
+            loader: Loader::new(elf).map_err(|error| anyhow!("{}: {error}", elf.display()))?,
+        })
+    }
+
+    fn word(&self, pc: u64) -> u32 {
+        let at = (pc - self.code.start) as usize;
+        let bytes = self.text.get(at..at + 4);
+        bytes.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    }
+
+    /// Tells whether an instruction was inlined from where device registers are accessed.
+    fn in_mmio(&self, pc: u64) -> bool {
+        let innermost = || {
+            self.loader
+                .find_frames(pc)
+                .ok()?
+                .next()
+                .ok()??
+                .location?
+                .file
+        };
+        innermost().is_some_and(|file| file.ends_with(MMIO))
+    }
+
+    fn function(&self, pc: u64) -> String {
+        let name = self.loader.find_symbol(pc).unwrap_or("?");
+        let name = rustc_demangled(name);
+        name.rsplit_once("::h")
+            .map_or(name.clone(), |(name, _)| name.to_owned())
+    }
+
+    fn describe(&self, row: &str, counts: &BTreeMap<u64, u64>) -> String {
+        let mut functions = BTreeMap::<String, u64>::new();
+        let mut kinds = BTreeMap::<Kind, u64>::new();
+        let mut all = 0;
+        for (&pc, &count) in counts {
+            let each = (count + ITERATIONS / 2) / ITERATIONS;
+            if each > 0 && self.code.contains(&pc) {
+                *functions.entry(self.function(pc)).or_default() += each;
+                *kinds
+                    .entry(Kind::of(self.word(pc), self.in_mmio(pc)))
+                    .or_default() += each;
+                all += each;
+            }
+        }
+        let mut functions: Vec<_> = functions.into_iter().collect();
+        functions.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), name.clone()));
+        let mut text = format!("{row}: {all} instructions in Gear1 an iteration\n");
+        for (name, count) in functions {
+            let _ = writeln!(text, "{count:6}  {name}");
+        }
+        for (kind, count) in kinds.into_iter().filter(|(kind, _)| *kind != Kind::Other) {
+            let _ = writeln!(text, "{count:6}  {}", kind.text());
+        }
+        text
+    }
+}
+
+fn rustc_demangled(name: &str) -> String {
+    addr2line::demangle_auto(name.into(), None).into_owned()
+}
+
+#[cfg(test)]
+mod tests;
