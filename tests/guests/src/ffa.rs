@@ -1,6 +1,7 @@
 //! FF-A 1.1 (Arm DEN0077A) as a caller sees it: calls, and descriptors in a TX buffer.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::exception::catch;
 use crate::mmio::{read64, write64};
@@ -153,7 +154,11 @@ pub mod task {
     pub const READ: u64 = 8;
     /// Writes X5 to the word at X4.
     pub const WRITE: u64 = 9;
+    /// How often was this asked, this time included?
+    pub const COUNT: u64 = 10;
 }
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// Waits for direct messages as endpoint `own` and responds to them, until one says to stop. The
 /// buffers are at `tx` and the page behind.
@@ -222,6 +227,7 @@ fn carry_out(own: u64, tx: u64, x: Regs, answer: &mut Regs) -> u64 {
             let caught = catch(|| answer[5] = read64(a));
             caught.map_or(0, |caught| caught.esr)
         }
+        task::COUNT => COUNT.fetch_add(1, Ordering::Relaxed) + 1,
         task::WRITE => catch(|| write64(a, b)).map_or(0, |caught| caught.esr),
         _ => 0,
     }

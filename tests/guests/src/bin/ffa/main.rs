@@ -7,6 +7,7 @@
 
 mod agent;
 mod exchange;
+mod hostile;
 mod limits;
 mod messages;
 mod receivers;
@@ -14,7 +15,7 @@ mod refusals;
 mod restarts;
 
 use test_guests::exception::catch;
-use test_guests::ffa::{self, Descriptor, Regs, function, status};
+use test_guests::ffa::{self, Descriptor, Regs, function, status, task};
 use test_guests::mmio::read64;
 use test_guests::report::equal;
 use test_guests::{Machine, guest};
@@ -46,6 +47,10 @@ fn main(machine: &Machine) {
         arena: machine.ram.start + ARENA,
         conduit: ffa::hvc,
     };
+    if test.tell(task::COUNT, 0, 0).0 == 2 {
+        test.after_restart(machine);
+        return;
+    }
     test.setup(machine);
     test.find_agent();
     for smc in [false, true] {
@@ -62,7 +67,9 @@ fn main(machine: &Machine) {
     test.receivers();
     test.messages();
     test.agent_restarts();
+    test.lies();
     test.command(0, [0; 8]);
+    test.restarts();
 }
 
 struct Test {
@@ -165,7 +172,7 @@ impl Test {
         self.buffers(machine);
     }
 
-    fn buffers(&self, machine: &Machine) {
+    pub(crate) fn buffers(&self, machine: &Machine) {
         let map = |tx, rx, pages| [function::RXTX_MAP, tx, rx, pages, 0, 0, 0, 0];
         let (tx, rx) = (self.tx, self.rx);
         let unmap = [function::RXTX_UNMAP, 0, 0, 0, 0, 0, 0, 0];

@@ -2,12 +2,12 @@
 
 use core::arch::asm;
 
-use test_guests::cpu;
-use test_guests::ffa::{function, status};
+use test_guests::ffa::{function, status, task};
 use test_guests::mmio::{read64, write64};
 use test_guests::report::equal;
+use test_guests::{Machine, check, cpu, psci};
 
-use crate::{NO, OURS, PAGE, Test, rw, word};
+use crate::{ECHO, NO, OURS, PAGE, Test, rw, word};
 
 impl Test {
     /// The agent's VM is reset with memory of every kind: what it borrowed can be reclaimed, and
@@ -42,6 +42,54 @@ impl Test {
         equal("restart-reclaim-lent", self.reclaim(handles[1], 0), 0);
         self.rights("restart-lent-back", lent, rw(lent ^ OURS), NO);
         fence();
+    }
+
+    /// What the echo holds when this VM is reset: shared, lent and donated.
+    fn held(&self) -> [(u64, u64); 3] {
+        [
+            (function::SHARE, self.arena),
+            (function::LEND, self.arena + 2 * PAGE),
+            (function::DONATE, self.arena + 4 * PAGE),
+        ]
+    }
+
+    /// Resets this VM while another has memory of it of every kind.
+    pub(crate) fn restarts(&self) {
+        self.fill(self.arena, 6);
+        for (id, page) in self.held() {
+            let sent = self.send(id, &[(page, 2)], |descriptor| descriptor.receiver = ECHO);
+            let retrieved = self.tell(task::RETRIEVE, sent.unwrap_or_default(), 0).0;
+            equal("owner-restarts-retrieve", retrieved, 0);
+            let seen = self.tell(task::READ, page, 0);
+            equal("owner-restarts-read", seen, (0, page ^ OURS));
+        }
+        equal("owner-restarts", self.tell(task::COUNT, 0, 0).0, 1);
+        psci::system_reset();
+    }
+
+    /// The life after: all is at home, wiped, and nobody else's; it can be shared anew.
+    pub(crate) fn after_restart(&self, machine: &Machine) {
+        for (_, page) in self.held() {
+            for page in [page, page + PAGE] {
+                equal(
+                    "owner-restarted-wiped",
+                    [word(page), word(page + 64)],
+                    [Some(0); 2],
+                );
+                let (aborted, _) = self.tell(task::READ, page, 0);
+                check!("owner-restarted-taken", aborted != 0, "it can be read");
+            }
+        }
+        self.buffers(machine);
+        self.fill(self.arena, 6);
+        for (id, page) in self.held() {
+            let sent = self.send(id, &[(page, 2)], |descriptor| descriptor.receiver = ECHO);
+            let retrieved = self.tell(task::RETRIEVE, sent.unwrap_or_default(), 0).0;
+            equal("owner-restarted-anew", retrieved, 0);
+            let seen = self.tell(task::READ, page, 0);
+            equal("owner-restarted-read", seen, (0, page ^ OURS));
+        }
+        self.echo_ends("asked-goes-off", task::OFF);
     }
 }
 
