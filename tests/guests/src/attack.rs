@@ -90,6 +90,10 @@ impl Random {
     }
 
     /// Returns the next number.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it never ends, and is no iterator"
+    )]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
