@@ -41,9 +41,9 @@ pub(crate) enum Load {
     Off,
     /// It computes and starts programs
     Cpu,
-    /// It writes to a disk
+    /// It writes to a disk (native run only, so far)
     Disk,
-    /// Both
+    /// Both (native run only, so far)
     All,
 }
 
@@ -74,7 +74,7 @@ impl Load {
         }
     }
 
-    /// Tells whether it needs a disk, and so a VM that owns one.
+    /// Tells whether it needs a disk, which only the native run has.
     pub(super) fn needs_disk(self) -> bool {
         match self {
             Load::Off | Load::Cpu => false,
@@ -159,7 +159,7 @@ impl Configuration {
         text + "\t};\n};\n"
     }
 
-    /// Returns the VM that makes the load; a disk belongs to the device VM.
+    /// Returns the VM that makes the load.
     fn load_vm(self, load: Load) -> String {
         if load == Load::Off {
             return String::new();
@@ -171,9 +171,6 @@ impl Configuration {
             (2, "0 1")
         };
         let _ = writeln!(text, "\t\t\tvcpus = <{vcpus}>;\n\t\t\tcpus = <{cpus}>;");
-        if load.needs_disk() {
-            text += "\t\t\tkind = \"device\";\n\t\t\tdevices = \"/virtio_mmio@*\";\n";
-        }
         let _ = write!(
             text,
             "\t\t\tmemory-mib = <256>;

@@ -31,6 +31,10 @@ const DISK_BYTES: u64 = 64 << 20;
 impl Setup {
     /// Measures one configuration.
     pub(crate) fn measure(&self, configuration: Configuration) -> Result<Measured> {
+        ensure!(
+            !self.load.needs_disk() || configuration == Configuration::Native,
+            "only the native run has a disk to load: take --load cpu, or --configurations native"
+        );
         match configuration {
             Configuration::Native => self.natively(),
             Configuration::Kvm => self.under_kvm(),
@@ -71,10 +75,6 @@ impl Setup {
     }
 
     fn under_kvm(&self) -> Result<Measured> {
-        ensure!(
-            !self.load.needs_disk(),
-            "the KVM host has no disk: take --load cpu, or --configurations without kvm"
-        );
         let background = match self.load {
             Load::Off => String::new(),
             load @ (Load::Cpu | Load::Disk | Load::All) => userland::load(load.text()),
@@ -112,7 +112,6 @@ impl Setup {
         let machine = Machine {
             cpus: CPUS,
             memory_mib: run::memory_for(&images)?,
-            disk: self.disk("gearv")?,
             ..self.machine.clone()
         };
         if configuration.is_real_time() {
