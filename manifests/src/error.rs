@@ -111,6 +111,8 @@ rules! {
         "add the CPU to cpus of /gear2, or take it out here";
     Gear2WithoutCpu = "M-CPU-008", "no CPU is left for Gear2",
         "leave at least one CPU of the machine to it";
+    NoPmu = "M-CPU-009", "this machine's CPUs have no PMU that interrupts by PPI 7",
+        "leave pmu out";
 
     NoMemory = "M-MEM-001", "a VM has no memory", "write memory-mib = <N>";
     MemoryAlignment = "M-MEM-002", "memory starts and ends on multiples of 2 MiB",

@@ -141,6 +141,10 @@ pub struct Vm<'a> {
     pub may_power_off: bool,
     /// Whether it runs from boot on.
     pub autostart: bool,
+    /// Whether it has the self-hosted debug registers.
+    pub debug: bool,
+    /// Whether it has the performance monitors.
+    pub pmu: bool,
     /// When it is started again.
     pub restart: Restart,
     /// How long the device model in it may show no sign of life, in milliseconds; 0: for ever.

@@ -42,6 +42,8 @@ const VM_PROPERTIES: &[&str] = &[
     "load-offset",
     "entry-offset",
     "may-power-off",
+    "debug",
+    "pmu",
     "no-autostart",
     "restart",
     "watchdog-ms",
@@ -243,6 +245,8 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
             .map(|console| read_console(&console, report)),
         may_power_off: vm.switch("may-power-off", report),
         autostart: !vm.switch("no-autostart", report),
+        debug: vm.switch("debug", report),
+        pmu: vm.switch("pmu", report),
         restart: vm
             .choice("restart", RESTARTS, report)
             .unwrap_or(Restart::Never),

@@ -30,6 +30,7 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
         format!("\t\tstdout-path = \"{}\";\n", uart_path(console))
     });
     let uart = vm.console.map_or_else(String::new, uart);
+    let pmu = if vm.pmu { PMU } else { "" };
     let devices = manifest.virtio_of(vm.id);
     let virtio: String = devices.map(|(_, device)| virtio(vm, device)).collect();
     format!(
@@ -90,7 +91,7 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
 		interrupt-controller;
 		reg = <0 0 0 0x1000>, <0 0 0 0x2000>;
 	}};
-{uart}{virtio}}};
+{pmu}{uart}{virtio}}};
 ",
         name = vm.name,
         bootargs = escape(bootargs),
@@ -98,6 +99,14 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
         redistributors = vm.vcpu_count * GICR_STRIDE,
     )
 }
+
+/// The performance monitors: PPI 7 is what Gear1 has for them, too.
+const PMU: &str = "
+	pmu {
+		compatible = \"arm,armv8-pmuv3\";
+		interrupts = <1 7 4>;
+	};
+";
 
 fn cpu(index: usize) -> String {
     format!(

@@ -10,6 +10,8 @@ use crate::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 /// `magic` of [`BootInfo`].
 pub const BOOT_MAGIC: u64 = u64::from_le_bytes(*b"G1BOOT\0\0");
 
+/// The PPI of the performance monitors, of machines and of guests (Arm DEN 0094).
+pub const PMU_INTID: u32 = 23;
 /// INTIDs below this one can be owned: SGIs, PPIs and SPIs.
 pub const MAX_INTIDS: usize = 1020;
 /// Most memory regions of one VM.
@@ -210,6 +212,10 @@ pub struct BootVm {
     pub restarts_after_off: bool,
     /// Whether it is real-time.
     pub real_time: RealTime,
+    /// It has the self-hosted debug registers.
+    pub debug: bool,
+    /// It has the performance monitors.
+    pub pmu: bool,
 }
 
 /// Gear2 in memory.

@@ -16,7 +16,7 @@ use core::arch::asm;
 use core::ops::Range;
 use core::ptr;
 
-use aarch64_cpu::registers::{CNTFRQ_EL0, ID_AA64MMFR0_EL1, MPIDR_EL1, Readable};
+use aarch64_cpu::registers::{CNTFRQ_EL0, ID_AA64DFR0_EL1, ID_AA64MMFR0_EL1, MPIDR_EL1, Readable};
 use gear1_abi::boot::BootInfo;
 use gear1_abi::info::{self, Gear2Info};
 use gear1_abi::layout::{PAGE_SIZE, el2};
@@ -120,6 +120,12 @@ impl Machine {
     #[must_use]
     pub fn pa_range(&self) -> u64 {
         ID_AA64MMFR0_EL1.get() & 0xf
+    }
+
+    /// Tells whether the CPU has a PMU of Arm's architecture (ID_AA64DFR0_EL1.PMUVer).
+    #[must_use]
+    pub fn has_pmu(&self) -> bool {
+        !matches!((ID_AA64DFR0_EL1.get() >> 8) & 0xf, 0 | 15)
     }
 
     /// Returns the counter's frequency as firmware set it.

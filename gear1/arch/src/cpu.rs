@@ -3,6 +3,7 @@
 use core::arch::asm;
 
 use gear1_core::idregs::IdReg;
+use gear1_core::monitors::{DEBUG, PMU};
 
 use crate::barrier;
 use crate::regs::{
@@ -87,8 +88,10 @@ pub mod hcr {
 const CPTR_BASE: u64 = 0x32ff | 1 << 8 | 1 << 12 | 1 << 20 | 1 << 30;
 const CPTR_TFP: u64 = 1 << 10;
 /// MDCR_EL2: PMU, debug, OS lock, ROM, statistical profiling and trace registers trapped,
-/// so MDSCR_EL1 stays 0 and no breakpoint fires in Gear2. TDE stays 0: BRK is the guest's.
-const MDCR_TRAPS: u64 = 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 14 | 1 << 19;
+/// so no breakpoint fires in Gear2 (`monitors`). TDE stays 0: debug exceptions are the guest's.
+const MDCR_TRAPS: u64 = MDCR_PMU | MDCR_TDA | 1 << 10 | 1 << 11 | 1 << 14 | 1 << 19;
+const MDCR_PMU: u64 = 1 << 5 | 1 << 6;
+const MDCR_TDA: u64 = 1 << 9;
 
 const fn id_field(value: u64, shift: u32) -> u64 {
     (value >> shift) & 0xf
@@ -175,12 +178,32 @@ pub(crate) fn set_thread_pointer(address: u64) {
     unsafe { asm!("msr tpidr_el2, {}", in(reg) address, options(nostack, preserves_flags)) };
 }
 
+/// Lets EL1 reach the monitors ([`DEBUG`], [`PMU`]) themselves, without traps: no other VM may ever
+/// run on this CPU. The OS lock and what is an external debugger's stay trapped.
+#[inline(never)]
+pub fn give_monitors(has: u64) {
+    let mut mdcr = MDCR_TRAPS;
+    if has & DEBUG != 0 {
+        mdcr &= !MDCR_TDA;
+    }
+    let version = id_field(ID_AA64DFR0_EL1.get(), 8);
+    if !matches!(version, 0 | 15) {
+        // HPMN: all counters; with 0 counters the field must be 0 too.
+        mdcr |= (PMCR_EL0.get() >> 11) & 0x1f;
+        if has & PMU != 0 {
+            mdcr &= !MDCR_PMU;
+            // HPMD and HCCD (FEAT_PMUv3p1, FEAT_PMUv3p5): EL2 does not count.
+            mdcr |= if version >= 4 { 1 << 17 } else { 0 } | if version >= 6 { 1 << 23 } else { 0 };
+        }
+    }
+    MDCR_EL2.set(mdcr);
+}
+
 /// Sets the registers that are the same for all guests and Gear2.
 pub fn init_traps(vtcr: u64) {
     VTCR_EL2.set(vtcr);
     HSTR_EL2.set(0);
-    // HPMN: all counters; with 0 counters the field must be 0 too.
-    MDCR_EL2.set(MDCR_TRAPS | (PMCR_EL0.get() >> 11) & 0x1f);
+    give_monitors(0);
     set_fp_trap(true);
     // EL1PCTEN alone: EL1 and, as far as CNTKCTL_EL1 lets it, EL0 read the physical counter
     // (G1-TIM-001); the EL1 physical timer traps; CNTPOFF_EL2 (FEAT_ECV) has no effect.

@@ -134,9 +134,11 @@ pub trait HostGic {
     fn route_spi(target: CpuIndex, affinity: u64, intid: u32);
     /// Makes a shared interrupt disabled and neither pending nor active.
     fn silence_spi(intid: u32);
-    /// Makes the physical virtual-timer interrupt active or inactive on this CPU:
-    /// the active state belongs to the vCPU whose list register is linked to it.
-    fn set_timer_active(cpu: CpuIndex, active: bool);
+    /// Makes a physical PPI active or inactive on this CPU: that of the virtual timer, for one, belongs
+    /// to the vCPU whose list register is linked to it.
+    fn set_ppi_active(cpu: CpuIndex, intid: u32, active: bool);
+    /// Enables a PPI on this CPU.
+    fn enable_ppi(cpu: CpuIndex, intid: u32);
     /// Turns the virtual CPU interface off, so that pending list registers do not
     /// keep this CPU out of WFI, or on again.
     fn set_virtual_interface(on: bool);

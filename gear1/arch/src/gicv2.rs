@@ -233,13 +233,17 @@ impl HostGic for GicV2 {
         gic::silence_spi(distributor(), intid);
     }
 
-    fn set_timer_active(_cpu: CpuIndex, active: bool) {
+    fn set_ppi_active(_cpu: CpuIndex, intid: u32, active: bool) {
         let offset = if active {
             GICD_ISACTIVER
         } else {
             GICD_ICACTIVER
         };
-        distributor().write32(offset, 1 << VIRTUAL_TIMER);
+        distributor().write32(offset, 1_u32.wrapping_shl(intid));
+    }
+
+    fn enable_ppi(_cpu: CpuIndex, intid: u32) {
+        distributor().write32(GICD_ISENABLER, 1_u32.wrapping_shl(intid));
     }
 
     fn set_virtual_interface(on: bool) {

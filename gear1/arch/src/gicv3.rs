@@ -273,13 +273,17 @@ impl HostGic for GicV3 {
         gic::silence_spi(distributor(), intid);
     }
 
-    fn set_timer_active(cpu: CpuIndex, active: bool) {
+    fn set_ppi_active(cpu: CpuIndex, intid: u32, active: bool) {
         let offset = if active {
             GICR_ISACTIVER0
         } else {
             GICR_ICACTIVER0
         };
-        redistributor(cpu).write32(offset, 1 << VIRTUAL_TIMER);
+        redistributor(cpu).write32(offset, 1_u32.wrapping_shl(intid));
+    }
+
+    fn enable_ppi(cpu: CpuIndex, intid: u32) {
+        redistributor(cpu).write32(SGI_FRAME + GICD_ISENABLER, 1_u32.wrapping_shl(intid));
     }
 
     fn set_virtual_interface(on: bool) {

@@ -72,8 +72,40 @@ system_registers! {
     CNTHP_CVAL_EL2 = "CNTHP_CVAL_EL2";
     /// HPFAR_EL2.
     HPFAR_EL2 = "HPFAR_EL2";
-    /// PMUSERENR_EL0 is trapped instead; PMCR_EL0 tells the number of counters.
+    /// PMCR_EL0.
     PMCR_EL0 = "PMCR_EL0";
+    /// PMCNTENSET_EL0.
+    PMCNTENSET_EL0 = "PMCNTENSET_EL0";
+    /// PMCNTENCLR_EL0.
+    PMCNTENCLR_EL0 = "PMCNTENCLR_EL0";
+    /// PMOVSSET_EL0.
+    PMOVSSET_EL0 = "PMOVSSET_EL0";
+    /// PMOVSCLR_EL0.
+    PMOVSCLR_EL0 = "PMOVSCLR_EL0";
+    /// PMINTENSET_EL1.
+    PMINTENSET_EL1 = "PMINTENSET_EL1";
+    /// PMINTENCLR_EL1.
+    PMINTENCLR_EL1 = "PMINTENCLR_EL1";
+    /// PMSWINC_EL0 (write-only).
+    PMSWINC_EL0 = "S3_3_C9_C12_4";
+    /// PMSELR_EL0.
+    PMSELR_EL0 = "PMSELR_EL0";
+    /// PMCEID0_EL0 (read-only).
+    PMCEID0_EL0 = "S3_3_C9_C12_6";
+    /// PMCEID1_EL0 (read-only).
+    PMCEID1_EL0 = "S3_3_C9_C12_7";
+    /// PMCCNTR_EL0.
+    PMCCNTR_EL0 = "PMCCNTR_EL0";
+    /// PMXEVTYPER_EL0: the type of the counter that PMSELR_EL0 names.
+    PMXEVTYPER_EL0 = "PMXEVTYPER_EL0";
+    /// PMXEVCNTR_EL0: that counter.
+    PMXEVCNTR_EL0 = "PMXEVCNTR_EL0";
+    /// PMUSERENR_EL0.
+    PMUSERENR_EL0 = "PMUSERENR_EL0";
+    /// OSLAR_EL1 (write-only).
+    OSLAR_EL1 = "S2_0_C1_C0_4";
+    /// OSLSR_EL1 (read-only).
+    OSLSR_EL1 = "S2_0_C1_C1_4";
     /// ICC_SRE_EL1.
     ICC_SRE_EL1 = "S3_0_C12_C12_5";
     /// ICC_PMR_EL1.

@@ -14,7 +14,7 @@ use crate::regs::{
     CNTKCTL_EL1, ELR_EL2, HCR_EL2, Readable as _, SCTLR_EL1, SP_EL0, SPSR_EL2, TPIDR_EL0,
     TPIDRRO_EL0, VTTBR_EL2, Writeable as _,
 };
-use crate::{barrier, el1, tlb};
+use crate::{barrier, el1, monitors, tlb};
 
 /// What the switch needs to know of the machine and of Gear2.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,6 +106,9 @@ impl World {
     pub fn leave_guest(&self, guest: &mut VcpuContext, gear2: &Frame) {
         // A virtual SError that the guest has not taken yet stays its own.
         guest.hcr = guest.hcr & !hcr::VSE | HCR_EL2.get() & hcr::VSE;
+        if guest.monitors.has != 0 {
+            monitors::leave(&mut guest.monitors);
+        }
         guest.frame.pc = ELR_EL2.get();
         guest.frame.pstate = SPSR_EL2.get();
         guest.frame.sp_el0 = SP_EL0.get();
@@ -144,6 +147,9 @@ impl World {
         TPIDR_EL0.set(guest.el1.tpidr_el0);
         TPIDRRO_EL0.set(guest.el1.tpidrro_el0);
         set_fp_trap(fp_trap);
+        if guest.monitors.has != 0 {
+            monitors::enter(&guest.monitors);
+        }
         load_return_state(&guest.frame);
     }
 

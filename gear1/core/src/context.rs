@@ -7,6 +7,7 @@
 use gear1_abi::regs::Regs;
 
 use crate::fault::Nesting;
+use crate::monitors::{Bank, Monitors};
 use crate::set_way::SetWay;
 use crate::timer::PhysicalTimer;
 use crate::vcpu::Start;
@@ -167,6 +168,10 @@ pub struct VcpuContext {
     pub cntvoff: u64,
     /// The EL1 physical timer.
     pub physical_timer: PhysicalTimer,
+    /// What acts of its debug and performance monitors.
+    pub monitors: Monitors,
+    /// The rest of them.
+    pub bank: Bank,
     /// Virtual CPU interface.
     pub gic: GicCpuState,
     /// ESR_EL2 of the access that waits for Gear2's reply.
@@ -206,6 +211,8 @@ impl VcpuContext {
         el1: El1State::ZERO,
         cntvoff: 0,
         physical_timer: PhysicalTimer::OFF,
+        monitors: Monitors::NONE,
+        bank: Bank::ZERO,
         gic: GicCpuState {
             vmcr: 0,
             ap0r: [0; MAX_APR],
@@ -225,6 +232,7 @@ impl VcpuContext {
         let old = *self;
         *self = Self::EMPTY;
         (self.hcr, self.vttbr, self.vmpidr) = (old.hcr, old.vttbr, old.vmpidr);
+        self.monitors.has = old.monitors.has;
         self.cntvoff = cntvoff;
         if start.warm {
             self.el1.cntv_ctl = old.el1.cntv_ctl;

@@ -4,6 +4,7 @@
 //! Requirements: G1-CPU-001 (consistent, filtered identification), G1-CPU-002 (what is hidden is
 //! UNDEFINED).
 
+use crate::monitors::{DEBUG, PMU};
 use crate::syndrome::SysregId;
 
 const fn id(crm: u32, op2: u32) -> SysregId {
@@ -89,10 +90,15 @@ const fn at_most(value: u64, shift: u32, limit: u64) -> u64 {
 
 /// DebugVer: the debug architecture of Armv8.0.
 const DEBUG_V8: u64 = 6;
+/// BRPs, WRPs.
+const POINTS: u64 = crate::monitors::MAX_POINTS as u64 - 1;
+/// PMUVer: FEAT_PMUv3p5, the last whose registers are known here.
+const PMU_V8_5: u64 = 6;
 
 /// Returns what the guest reads from `reg` when the CPU has `hardware`.
-/// `pa_range`: the PARange field that stage 2 is limited to; `gicv3`: the guest has GIC system registers.
-pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool) -> u64 {
+/// `pa_range`: the PARange field that stage 2 is limited to; `gicv3`: the guest has GIC system registers;
+/// `monitors`: what the guest has of them ([`DEBUG`], [`PMU`]).
+pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monitors: u64) -> u64 {
     match reg {
         // EL0, EL1 (both AArch64 only), FP, AdvSIMD, GIC, DIT, CSV2 (without CSV2_2's registers), CSV3.
         IdReg::Pfr0 => {
@@ -102,13 +108,25 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool) -> u6
         }
         // BT and SSBS.
         IdReg::Pfr1 => only(hardware, &[0, 4]),
-        // DebugVer of Armv8.0, two breakpoints and two watchpoints, the fewest the architecture
-        // allows; they read as zero and ignore writes. No PMU, trace or profiling.
-        IdReg::Dfr0 => set(
-            set(at_most(only(hardware, &[0]), 0, DEBUG_V8), 12, 1),
-            20,
-            1,
-        ),
+        // DebugVer of Armv8.0 and, without debug of its own, two breakpoints and two watchpoints, the
+        // fewest the architecture allows, which read as zero and ignore writes. No trace or profiling.
+        IdReg::Dfr0 => {
+            let points = if monitors & DEBUG == 0 {
+                1 << 12 | 1 << 20
+            } else {
+                at_most(
+                    at_most(only(hardware, &[12, 20, 28]), 12, POINTS),
+                    20,
+                    POINTS,
+                )
+            };
+            let pmu = if monitors & PMU == 0 || field(hardware, 8) == 15 {
+                0
+            } else {
+                at_most(only(hardware, &[8]), 8, PMU_V8_5)
+            };
+            at_most(only(hardware, &[0]), 0, DEBUG_V8) | points | pmu
+        }
         // All: no EL2 or EL1 state behind them, but TME (24).
         IdReg::Isar0 => set(hardware, 24, 0),
         // All but pointer authentication (4, 8, 24, 28: keys are not switched), LS64 (60), XS (56).

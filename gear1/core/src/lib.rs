@@ -31,6 +31,7 @@ pub mod context;
 pub mod fault;
 pub mod ffa;
 pub mod idregs;
+pub mod monitors;
 pub mod ownership;
 pub mod physical;
 pub mod pl061;

@@ -15,7 +15,7 @@ use gearv_manifest::{Console, VirtioDevice, Vm};
 
 use crate::devices::{self, Owned};
 use crate::fdt::bus::cell_counts;
-use crate::fdt::{FIRST_SPI, stdout_path, text};
+use crate::fdt::{FIRST_SPI, PMUS, stdout_path, text};
 use crate::random::SEED_SIZE;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
@@ -171,6 +171,7 @@ impl Maker<'_, '_> {
             || self.facts.owned.has_below(path)
             || devices::is_gic(node)
             || devices::is_compatible(node, ENABLED)
+            || self.facts.vm.pmu && devices::is_compatible(node, PMUS)
     }
 
     fn chosen(&mut self, root: &Node<'_>) {

@@ -8,7 +8,7 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use gear1_abi::boot::{BootGic, EnableMethod};
+use gear1_abi::boot::{BootGic, EnableMethod, PMU_INTID};
 use gear1_abi::id::MAX_CPUS;
 use gear1_abi::info::uart;
 use gearv_manifest::blob::{Blob, Node, Property};
@@ -27,6 +27,19 @@ const ADDRESS_LIMIT: u64 = 0x7000_0000_0000;
 /// Interrupt specifier of the GIC: a shared interrupt.
 pub(crate) const SPI: u32 = 0;
 pub(crate) const FIRST_SPI: u32 = 32;
+/// A private interrupt.
+const PPI: u32 = 1;
+const FIRST_PPI: u32 = 16;
+/// The PMUs of Armv8 CPUs.
+pub(crate) const PMUS: &[&str] = &[
+    "arm,armv8-pmuv3",
+    "arm,cortex-a53-pmu",
+    "arm,cortex-a55-pmu",
+    "arm,cortex-a57-pmu",
+    "arm,cortex-a72-pmu",
+    "arm,cortex-a76-pmu",
+    "arm,neoverse-n1-pmu",
+];
 /// Distance between two redistributors of a GICv3.
 const GICR_STRIDE: u64 = 0x2_0000;
 
@@ -73,6 +86,8 @@ pub struct Board {
     pub archive: Region,
     /// Random bytes from the firmware: `rng-seed`, then `kaslr-seed`.
     pub seed: Vec<u8>,
+    /// Its CPUs' PMU interrupts by the PPI that guests have.
+    pub has_pmu: bool,
     /// The counter's frequency, where firmware does not set it.
     pub counter_hz: Option<u32>,
     /// CPUs beyond those that are supported.
@@ -148,6 +163,7 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
         uart: console(root, &seen.uarts),
         archive: archive(&chosen)?,
         seed: seed(&chosen),
+        has_pmu: seen.has_pmu,
         counter_hz: seen.counter_hz,
         unused_cpu_count,
     })
@@ -158,6 +174,7 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
 struct Seen {
     refused: Option<Refusal>,
     counter_hz: Option<u32>,
+    has_pmu: bool,
     memory: Vec<Region>,
     reserved: Vec<Region>,
     no_map: Vec<Region>,
@@ -272,6 +289,11 @@ fn look_at(
         b"arm,armv8-timer" => {
             let frequency = node.property("clock-frequency");
             seen.counter_hz = frequency.and_then(|property| property.cells()?.next());
+        }
+        _ if PMUS.iter().any(|pmu| pmu.as_bytes() == name) => {
+            let cells = node.property("interrupts").and_then(|list| list.cells());
+            let cells = cells.map(|cells| cells.take(2));
+            seen.has_pmu = cells.is_some_and(|cells| cells.eq([PPI, PMU_INTID - FIRST_PPI]));
         }
         _ => return Ok(false),
     }

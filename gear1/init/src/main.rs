@@ -51,7 +51,8 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
             .map_err(|error| refuse_map(&error))?;
         console::set(registers);
     }
-    let board = found.board?;
+    let mut board = found.board?;
+    board.has_pmu &= machine.has_pmu();
     greet(&board);
     map_memory(machine, &board)?;
     let archive = board.archive.start..board.archive.end;

@@ -350,6 +350,7 @@ fn with_facts<T>(
         memory: &board.memory,
         reserved: taken,
         devices: &devices,
+        pmu: board.has_pmu,
         kinds: KINDS,
         privileges: PRIVILEGES,
         masters: &masters,
@@ -498,6 +499,7 @@ fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
         slot.restarts_after_fault = vm.restart != Restart::Never;
         slot.restarts_after_off = vm.restart == Restart::Always;
         slot.real_time = real_time(vm);
+        (slot.debug, slot.pmu) = (vm.debug, vm.pmu);
         slot.peers = manifest
             .peers(vm)
             .fold(0, |peers, peer| peers | 1 << peer.id.index());

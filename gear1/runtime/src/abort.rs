@@ -118,7 +118,7 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
     }
     let size = abort.size_log2();
     let register = abort.register();
-    vcpu::skip_instruction();
+    vcpu::skip_instruction(cpu);
     if abort.is_write() {
         let value = abort.truncate(cpu.frame().reg(register));
         return gic_write(cpu, machine, frame, offset, size, value);

@@ -2,7 +2,7 @@
 //!
 //! Requirements: G1-BOOT-009, G1-BOOT-011, G1-CPU-004.
 
-use gear1_abi::boot::{BootCpu, BootInfo, IrqOwner, MAX_INTIDS, RealTime};
+use gear1_abi::boot::{BootCpu, BootInfo, BootVm, IrqOwner, MAX_INTIDS, RealTime};
 use gear1_abi::call::VmState;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VmId};
 use gear1_abi::record::RecordId;
@@ -14,6 +14,7 @@ use gear1_arch::regs::{
 use gear1_arch::window::wipe_init;
 use gear1_arch::world::World;
 use gear1_arch::{cpu, entry, firmware, start};
+use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::psci;
 use gear1_core::vgic::GicVersion;
 
@@ -81,7 +82,7 @@ fn start_machine() {
     Gic::init_distributor();
 }
 
-fn start_vm(boot: &BootInfo, id: VmId, vm: &gear1_abi::boot::BootVm) {
+fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
     let count = usize::from(vm.vcpu_count);
     let mut inner = machine::vm(id).lock();
     let version = if boot.gic.version == 2 {
@@ -105,10 +106,17 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &gear1_abi::boot::BootVm) {
             context.hcr = guest_hcr(vm.real_time);
             context.vttbr = vttbr(vm.root, vm.vmid);
             context.vmpidr = psci::vmpidr(index);
+            context.monitors.has = monitors(vm);
         }
         let home = boot.home_cpu.get(vcpu.index()).copied().unwrap_or(0);
         machine::vcpu(vcpu).set_home(CpuIndex::new(usize::from(home)).unwrap_or_default());
     }
+}
+
+/// Returns which monitors a VM has.
+pub(crate) fn monitors(vm: &BootVm) -> u64 {
+    let has = |given: bool, what: u64| if given { what } else { 0 };
+    has(vm.debug, DEBUG) | has(vm.pmu, PMU)
 }
 
 /// Returns HCR_EL2 for a guest. A real-time one waits on its own CPU, and with pass-through takes
@@ -132,7 +140,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     cpu::init_traps(boot.vtcr_el2);
     VPIDR_EL2.set(MIDR_EL1.get());
     CNTV_CTL_EL0.set(0);
-    // No guest can change it (trapped), so no debug exception ever fires in Gear2.
+    // Not 0 only while a guest runs that has debug, so no debug exception ever fires in Gear2.
     MDSCR_EL1.set(0);
     Gic::init_cpu(cpu.index());
     cpu.data.machine = Some(machine);

@@ -42,7 +42,7 @@ fn hvc_from_either(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
 /// SMC: trapped, so the PC is still at the instruction.
 #[inline(never)]
 pub(crate) fn smc(cpu: &mut Cpu, machine: &Machine) -> Resume {
-    vcpu::skip_instruction();
+    vcpu::skip_instruction(cpu);
     call(cpu, machine, ExitReason::Smc)
 }
 
@@ -279,7 +279,7 @@ fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
 /// WFI and WFE.
 #[inline(never)]
 pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
-    vcpu::skip_instruction();
+    vcpu::skip_instruction(cpu);
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };

@@ -14,10 +14,12 @@ use gear1_arch::entry::Resume;
 use gear1_arch::gic::Acknowledged;
 use gear1_arch::regs::{CNTV_CTL_EL0, Writeable as _};
 use gear1_arch::stop;
+use gear1_core::monitors::PMU_INTID;
 use gear1_core::vgic::IntId;
 
 use crate::gic::{self, Gic, HostGic};
 use crate::machine::{Cpu, Machine};
+use crate::monitors::PMU_IRQ;
 use crate::{log, signal, supervise, timer, vcpu, vgic};
 
 /// Entry from the IRQ vectors.
@@ -100,6 +102,15 @@ fn virtual_timer(cpu: &Cpu, machine: &Machine) {
 
 /// A device's interrupt, to its owner. Tells whether the loaded vCPU got it at once.
 fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
+    if intid == PMU_INTID
+        && let Some(loaded) = &cpu.data.loaded
+    {
+        // It interrupts for the loaded vCPU only, which has the PMU.
+        vgic::change_gic_rarely(cpu, machine, loaded, |gic, index, _| {
+            gic.inject_hw(index, PMU_IRQ)
+        });
+        return ExitReason::IrqDirect;
+    }
     let owner = machine
         .boot
         .irq_owner

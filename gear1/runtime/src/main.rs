@@ -28,6 +28,7 @@ mod irq;
 mod lifecycle;
 mod log;
 mod machine;
+mod monitors;
 mod next;
 mod passthrough;
 mod realtime;

@@ -4,6 +4,7 @@ use gear1_abi::boot::IrqOwner;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::CpuIndex;
 use gear1_arch::entry::Resume;
+use gear1_core::monitors::PMU_INTID;
 use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::passthrough::{self, Behind, Fields};
 use gear1_core::vgic::{IntId, Kicks, VcpuIndex};
@@ -37,7 +38,7 @@ pub(crate) fn access(
         // All of its CPU interface is mapped.
         GicFrame::Deactivate => (Behind::Nothing, loaded.index),
     };
-    vcpu::skip_instruction();
+    vcpu::skip_instruction(cpu);
     let is_sgi = behind == Behind::SendSgi;
     let reason = if is_sgi {
         ExitReason::Sgi
@@ -113,7 +114,10 @@ impl Access<'_> {
     fn mask(&self, fields: &Fields) -> u32 {
         let owner = IrqOwner::vm(self.loaded.vm.index());
         let owners = &self.machine.boot.irq_owner;
-        fields.mask(|intid| owners.get(intid as usize).copied() == owner)
+        let has_pmu = machine::boot_vm(self.machine, self.loaded.vm).pmu;
+        fields.mask(|intid| {
+            owners.get(intid as usize).copied() == owner || has_pmu && intid == PMU_INTID
+        })
     }
 
     fn write_physical(&self, fields: &Fields, value: u32) {

@@ -14,7 +14,7 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{CNTHCTL_EL2, CNTP_CTL_EL0, CNTV_CTL_EL0, Writeable as _};
-use gear1_arch::{barrier, firmware, root, tlb};
+use gear1_arch::{barrier, cpu as this_cpu, firmware, root, tlb};
 use gear1_core::vcpu::Attention;
 
 use crate::boot::FIRST_SPI;
@@ -53,6 +53,7 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
     if boot.real_time == RealTime::PassThrough {
         CNTHCTL_EL2.set(EL1_PHYSICAL_TIMER);
         CNTP_CTL_EL0.set(0);
+        this_cpu::give_monitors(crate::boot::monitors(boot));
     }
     #[cfg(feature = "check-locks")]
     gear1_arch::confine::confine(machine::vm(vm));

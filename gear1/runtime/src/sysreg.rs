@@ -14,13 +14,13 @@ use gear1_arch::cpu;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{self, ELR_EL2, Readable as _};
 use gear1_arch::window::clean_piece;
-use gear1_core::idregs;
+use gear1_core::idregs::{self, IdReg};
 use gear1_core::set_way::Step;
 use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
 use gear1_core::timer::PhysicalReg;
 
 use crate::machine::{self, Cpu, Machine};
-use crate::{abort, log, passthrough, timer, vcpu, vgic};
+use crate::{abort, log, monitors, passthrough, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
 const ICC_ASGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 6);
@@ -49,6 +49,10 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
             cpu::id_register(reg),
             machine.pa_range,
             machine.boot.gic.version == 3,
+            match cpu.context() {
+                Some(context) if reg == IdReg::Dfr0 => context.monitors.has,
+                _ => 0,
+            },
         );
         return answer(cpu, access, value);
     }
@@ -58,19 +62,11 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
     if let Some(reg) = PhysicalReg::from_id(id) {
         return physical_timer(cpu, machine, access, reg);
     }
-    if access.is_read() && matches!(id, REVIDR_EL1 | AIDR_EL1) {
-        let value = if id == AIDR_EL1 {
-            regs::AIDR_EL1.get()
-        } else {
-            regs::REVIDR_EL1.get()
-        };
-        return answer(cpu, access, value);
-    }
     if matches!(id, DC_ISW | DC_CSW | DC_CISW) && !access.is_read() {
         return set_way(cpu, machine, access);
     }
-    if is_zero(id) {
-        return answer(cpu, access, 0);
+    if let Some(value) = other(cpu, machine, access) {
+        return answer(cpu, access, value);
     }
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         log::log(
@@ -80,6 +76,18 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
         );
     }
     abort::undefined(cpu, machine)
+}
+
+/// What is rarely accessed and simply completed: the value of a read. `None`: there is no such register.
+#[inline(never)]
+fn other(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Option<u64> {
+    match access.id() {
+        REVIDR_EL1 if access.is_read() => return Some(regs::REVIDR_EL1.get()),
+        AIDR_EL1 if access.is_read() => return Some(regs::AIDR_EL1.get()),
+        _ => {}
+    }
+    let value = monitors::access(cpu, machine, access);
+    value.or(is_zero(access.id()).then_some(0))
 }
 
 /// Reads as zero, ignores writes: debug registers (Op0 = 2, but not the trace
@@ -105,7 +113,7 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
         .map(|context| context.set_way.step(operand, total, WINDOW_SIZE));
     match step {
         Some(Step::Piece(progress)) => clean_piece(cpu.index(), boot, progress),
-        Some(Step::Done) | None => vcpu::skip_instruction(),
+        Some(Step::Done) | None => vcpu::skip_instruction(cpu),
     }
     Resume::Same
 }
@@ -115,7 +123,7 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         loaded.shared.count(ExitReason::Sysreg);
     }
-    vcpu::skip_instruction();
+    vcpu::skip_instruction(cpu);
     if !access.is_read() {
         return Resume::Same;
     }
@@ -140,7 +148,7 @@ fn physical_timer(
 #[inline(never)]
 fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> Resume {
     let value = cpu.frame().reg(access.register());
-    vcpu::skip_instruction();
+    vcpu::skip_instruction(cpu);
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
@@ -163,7 +171,7 @@ fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> 
 #[inline(never)]
 fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
     let intid = cpu.frame().reg(access.register()) as u32 & 0xff_ffff;
-    vcpu::skip_instruction();
+    vcpu::skip_instruction(cpu);
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };

@@ -13,27 +13,32 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VcpuId;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{
-    CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, VDISR_EL2, VMPIDR_EL2, Writeable as _,
+    CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, SPSR_EL2, VDISR_EL2, VMPIDR_EL2,
+    Writeable as _,
 };
 use gear1_arch::{cpu, el1, fp, stolen};
 use gear1_core::context::El1State;
 use gear1_core::context::FpState;
+use gear1_core::monitors::{DEBUG, SPSR_STEP};
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Attention, Start};
 use gear1_core::vgic::{IntId, Repeatable};
 
-use crate::gic::{Gic, HostGic};
+use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
 use crate::vgic::{change_gic_rarely, flush_gic};
-use crate::{event, ffa, realtime, reply, timer};
+use crate::{event, ffa, monitors, realtime, reply, timer};
 
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
 
 /// Steps over the instruction that trapped.
 #[inline(always)]
-pub(crate) fn skip_instruction() {
+pub(crate) fn skip_instruction(cpu: &Cpu) {
     ELR_EL2.set(ELR_EL2.get().wrapping_add(INSTRUCTION));
+    if cpu.data.debugs {
+        SPSR_EL2.set(SPSR_EL2.get() & !SPSR_STEP);
+    }
 }
 
 /// Goes back to the call, HVC or SMC, that the PC has left behind: it is executed once more.
@@ -72,15 +77,20 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     VMPIDR_EL2.set(context.vmpidr);
     let has_physical_timer = context.physical_timer != PhysicalTimer::OFF;
     Gic::restore_cpu_interface(&context.gic);
+    let monitors = context.monitors.has;
+    cpu.data.debugs = monitors & DEBUG != 0;
     cpu.install(context);
     loaded.shared.take(Attention::IRQ);
     let this = cpu.index();
     change_gic_rarely(cpu, machine, &loaded, |gic, index, lrs| {
         // The physical timer interrupt is active exactly while the vCPU owes its end.
-        Gic::set_timer_active(this, gic.hw_active(index, IntId::VIRTUAL_TIMER));
+        Gic::set_ppi_active(this, TIMER, gic.hw_active(index, IntId::VIRTUAL_TIMER));
         gic.flush(index, lrs)
     });
     cpu.data.loaded = Some(loaded);
+    if monitors != 0 {
+        monitors::load(cpu, &loaded);
+    }
     // A vCPU whose VM has none is told as well: nobody reads it.
     if let Some(ticks) = loaded.shared.end_stolen(cpu::now()) {
         stolen::tell(vm, index, ticks);
@@ -127,8 +137,12 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
         let el1 = &context.el1;
         let due = gear1_core::timer::deadline(el1.cntv_ctl, el1.cntv_cval, context.cntvoff)
             .min(context.physical_timer.deadline());
+        let monitors = context.monitors.has;
         empty_list_registers(cpu, machine, &loaded);
-        Gic::set_timer_active(cpu.index(), false);
+        Gic::set_ppi_active(cpu.index(), TIMER, false);
+        if monitors != 0 {
+            monitors::unload(cpu);
+        }
         loaded.shared.unload(cpu::now());
         timer::watch_unloaded(cpu, machine, loaded.id, due);
     }
@@ -195,6 +209,7 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     context.reset(start, started);
     context.gic.vmcr = Gic::VMCR_RESET;
     context.fp = FpState::ZERO;
+    let monitors = context.monitors.has;
     if data.fp_owner == Some(loaded.id) {
         data.fp_owner = None;
     }
@@ -205,7 +220,10 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     restore_el1(data, &context.el1);
     Gic::restore_cpu_interface(&context.gic);
     if !start.warm {
-        Gic::set_timer_active(this, false);
+        Gic::set_ppi_active(this, TIMER, false);
+    }
+    if monitors != 0 {
+        monitors::load(cpu, &loaded);
     }
     timer::refresh_physical(cpu, machine);
     flush_gic(cpu, machine, &loaded);

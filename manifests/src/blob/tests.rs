@@ -230,6 +230,7 @@ fn exercise(bytes: &[u8]) {
         memory,
         reserved: &[],
         devices: &[],
+        pmu: false,
         kinds,
         privileges,
         masters: &[],

@@ -18,6 +18,8 @@ pub struct Board<'b> {
     pub reserved: &'b [Region],
     /// Where guests see what Gear1 emulates or maps at fixed addresses: the interrupt controller.
     pub devices: &'b [Region],
+    /// Its CPUs have a PMU, and it interrupts by the PPI that guests have.
+    pub pmu: bool,
     /// The kinds of VM that this build runs.
     pub kinds: &'b [VmKind],
     /// Where this build can run Gear2.
@@ -107,6 +109,9 @@ fn check_gear2_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut R
 fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
     if !board.kinds.contains(&vm.kind) {
         report.error(error(Rule::KindNotSupported, vm, "kind"));
+    }
+    if vm.pmu && !board.pmu {
+        report.error(error(Rule::NoPmu, vm, "pmu"));
     }
     if let Some(cpu) = vm
         .cpus

@@ -23,6 +23,7 @@ const BOARD: Board<'_> = Board {
     ],
     reserved: &[Region::new(0x4000_0000, 0x4020_0000)],
     devices: &[Region::new(0x0800_0000, 0x0900_0000)],
+    pmu: true,
     kinds: &[VmKind::Guest, VmKind::Device, VmKind::RealTime],
     privileges: &[Privilege::El0],
     masters: &[],
@@ -34,6 +35,7 @@ type Case = (Tree, &'static str);
 /// The same with a build that runs nothing but guests.
 const GUESTS_ONLY: Board<'_> = Board {
     kinds: &[VmKind::Guest],
+    pmu: false,
     ..BOARD
 };
 
@@ -220,6 +222,10 @@ fn vm_cases() -> Vec<Case> {
         (named("linux@0"), "M-VM-004: /vms/linux@0: "),
         (named("a-name-that-is-a-bit-long"), "M-VM-004: "),
         (real_time(), "M-VM-006: /vms/rt: kind: "),
+        (
+            smallest().set(VM, "pmu", std::vec![]),
+            "M-CPU-009: /vms/linux: pmu: "
+        ),
         (
             smallest().set("/gear2", "privilege", text("el1")),
             "M-GR2-001: /gear2: privilege: "
@@ -501,8 +507,8 @@ fn cases() -> Vec<Case> {
 #[test]
 fn refuses_with_one_message_naming_node_and_property() {
     for (tree, expected) in cases() {
-        let rule = Rule::KindNotSupported.id();
-        let board = if expected.starts_with(rule) {
+        let rules = [Rule::KindNotSupported, Rule::NoPmu];
+        let board = if rules.iter().any(|rule| expected.starts_with(rule.id())) {
             &GUESTS_ONLY
         } else {
             &BOARD

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::{MAX_CPUS, boot, cpu, gic, read_sysreg, report};
+use crate::{MAX_CPUS, boot, cpu, gic, monitors, read_sysreg, report};
 
 unsafe extern "Rust" {
     safe fn guest_irq(intid: u32);
@@ -132,6 +132,13 @@ pub fn ignore(_intid: u32) {}
 #[unsafe(no_mangle)]
 extern "C" fn exception(vector: u64, frame: &mut Frame) {
     let armed = TRAPS[cpu::index()].armed.load(Relaxed);
+    let class = frame.esr >> esr::EC_SHIFT;
+    if vector == SYNC_SP1
+        && let Some(spsr) = monitors::taken(class, frame.elr, frame.spsr)
+    {
+        frame.spsr = spsr;
+        return;
+    }
     match vector {
         SYNC_EL0 if armed && frame.esr >> esr::EC_SHIFT == esr::EC_SVC => {
             (frame.elr, frame.spsr) = (frame.x[2], PSTATE_EL1H);

@@ -20,6 +20,7 @@ pub mod fp;
 pub mod gic;
 pub mod machine;
 pub mod mmio;
+pub mod monitors;
 pub mod psci;
 pub mod realtime;
 pub mod report;

@@ -32,6 +32,8 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         console,
         may_power_off: false,
         autostart: true,
+        debug: false,
+        pmu: false,
         restart: Restart::Never,
         watchdog_ms: 0,
         gic: GicMode::Emulated,

@@ -183,6 +183,35 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "debug-own",
+        models: MODELS,
+        cpus: 1,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "debug-own-el1",
+        cpus: 1,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "rt-monitors",
+        gicv2: true,
+        models: &["cortex-a57", "max"],
+        passes: 20,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "monitors",
+        native: Some("monitors"),
+        models: MODELS,
+        gicv2: true,
+        cpus: 1,
+        icount: true,
+        guests: 3,
+        passes: 2 * 28 + 4,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "registers",
         native: Some("registers"),
         cpus: 1,

@@ -1,4 +1,5 @@
 use super::{IdReg, filter, lookup};
+use crate::monitors::{DEBUG, PMU};
 use crate::syndrome::SysregId;
 
 const ALL: [IdReg; 8] = [
@@ -33,7 +34,7 @@ fn registers_are_found_by_encoding() {
 #[test]
 fn a_filter_never_adds_a_feature() {
     for reg in ALL {
-        let shown = filter(reg, 0, 5, false);
+        let shown = filter(reg, 0, 5, false, 0);
         let allowed = match reg {
             // AArch64 by construction; the fewest breakpoints the architecture allows.
             IdReg::Pfr0 => 0x11,
@@ -47,7 +48,7 @@ fn a_filter_never_adds_a_feature() {
 #[test]
 fn what_is_not_virtualized_is_hidden_from_a_cpu_that_has_everything() {
     let all = 0x1111_1111_1111_1111;
-    let shown = |reg| filter(reg, all, 5, true);
+    let shown = |reg| filter(reg, all, 5, true, 0);
     let pfr0 = shown(IdReg::Pfr0);
     for (shift, name) in [
         (8, "EL2"),
@@ -92,7 +93,7 @@ fn what_is_not_virtualized_is_hidden_from_a_cpu_that_has_everything() {
     assert_eq!(field(shown(IdReg::Mmfr1), 40), 0, "HCX");
     assert_eq!(field(shown(IdReg::Mmfr2), 24), 0, "NV");
     assert_eq!(field(shown(IdReg::Mmfr2), 40), 0, "FWB");
-    assert_eq!(filter(IdReg::Zero, all, 5, true), 0);
+    assert_eq!(filter(IdReg::Zero, all, 5, true, 0), 0);
 }
 
 /// Two peers read past a table on a CPU with 52-bit addresses.
@@ -101,7 +102,7 @@ fn the_physical_address_range_is_that_of_stage_2() {
     for hardware in 0..16 {
         for limit in 0..6 {
             assert_eq!(
-                field(filter(IdReg::Mmfr0, hardware, limit, true), 0),
+                field(filter(IdReg::Mmfr0, hardware, limit, true, 0), 0),
                 hardware.min(limit)
             );
         }
@@ -111,7 +112,7 @@ fn the_physical_address_range_is_that_of_stage_2() {
 /// G1-CPU-001: stage 2 has no LPA2, so a guest is not shown it; whether a granule is there stays.
 #[test]
 fn granules_are_shown_without_their_52_bit_forms() {
-    let shown = |hardware| filter(IdReg::Mmfr0, hardware, 5, true);
+    let shown = |hardware| filter(IdReg::Mmfr0, hardware, 5, true, 0);
     for (hardware, guest) in [(0, 0), (1, 0), (0xf, 0xf)] {
         assert_eq!(field(shown(hardware << 28), 28), guest, "4 KiB");
     }
@@ -124,10 +125,10 @@ fn granules_are_shown_without_their_52_bit_forms() {
 #[test]
 fn the_debug_architecture_is_the_oldest() {
     for hardware in 6..16 {
-        assert_eq!(field(filter(IdReg::Dfr0, hardware, 5, true), 0), 6);
+        assert_eq!(field(filter(IdReg::Dfr0, hardware, 5, true, 0), 0), 6);
     }
     assert_eq!(
-        field(filter(IdReg::Mmfr2, u64::MAX, 5, true), 12),
+        field(filter(IdReg::Mmfr2, u64::MAX, 5, true, 0), 12),
         0,
         "IESB"
     );
@@ -135,5 +136,19 @@ fn the_debug_architecture_is_the_oldest() {
 
 #[test]
 fn a_gicv2_guest_sees_no_gic_system_registers() {
-    assert_eq!(field(filter(IdReg::Pfr0, u64::MAX, 5, false), 24), 0);
+    assert_eq!(field(filter(IdReg::Pfr0, u64::MAX, 5, false, 0), 24), 0);
+}
+
+#[test]
+fn monitors_are_shown_to_who_has_them() {
+    // DebugVer 9, PMUVer 9, 6 breakpoints, 4 watchpoints, 2 of them context-aware; trace and SPE.
+    let hardware = 1 << 32 | 1 << 28 | 3 << 20 | 5 << 12 | 9 << 8 | 1 << 4 | 9;
+    let shown = |monitors| filter(IdReg::Dfr0, hardware, 5, true, monitors);
+    assert_eq!(shown(0), 1 << 20 | 1 << 12 | 6);
+    assert_eq!(shown(DEBUG), 1 << 28 | 3 << 20 | 5 << 12 | 6);
+    assert_eq!(shown(PMU), 1 << 20 | 1 << 12 | 6 << 8 | 6);
+    assert_eq!(shown(DEBUG | PMU), shown(DEBUG) | shown(PMU) & 0xf00);
+    // A PMU of another architecture than Arm's is none.
+    assert_eq!(field(filter(IdReg::Dfr0, 0xf06, 5, true, PMU), 8), 0);
+    assert_eq!(field(filter(IdReg::Dfr0, 0x106, 5, true, PMU), 8), 1);
 }

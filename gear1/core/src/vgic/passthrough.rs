@@ -69,7 +69,7 @@ impl Fields {
         })
     }
 
-    /// Returns a mask over the fields of INTIDs that are the VM's. `owned`: tells of an SPI.
+    /// Returns a mask over the fields of INTIDs that are the VM's. `owned`: tells of an SPI, and of the PMU's PPI.
     pub fn mask(&self, owned: impl Fn(u32) -> bool) -> u32 {
         let field = 1_u32.wrapping_shl(self.bits).wrapping_sub(1);
         let mut mask = 0;
@@ -77,7 +77,7 @@ impl Fields {
         for number in 0..self.count {
             let intid = self.first.wrapping_add(number);
             let private = SGIS.contains(&intid) || TIMERS.contains(&intid);
-            if private || intid >= 32 && owned(intid) {
+            if private || owned(intid) {
                 mask |= field.wrapping_shl(number.wrapping_mul(self.bits));
             }
         }

@@ -66,6 +66,12 @@ impl IntId {
         }
     }
 
+    /// Returns the SGI or PPI that the low five bits number.
+    #[inline]
+    pub const fn private(intid: u32) -> Self {
+        Self(intid as u16 & 31)
+    }
+
     /// Returns the plain number.
     #[inline]
     pub const fn number(self) -> u32 {

@@ -31,6 +31,8 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         console: Some(Console::DEFAULT),
         may_power_off: true,
         autostart: true,
+        debug: false,
+        pmu: false,
         restart: Restart::Never,
         watchdog_ms: 0,
         gic: GicMode::Emulated,

@@ -1,0 +1,121 @@
+//! Debug and performance monitors of VMs that the manifest gives them to: trapped accesses, loading
+//! and unloading, the PMU's interrupt.
+//!
+//! Invariant: what is not in a vCPU's context is in the hardware of the CPU that it is loaded on.
+
+use gear1_arch::monitors as hardware;
+use gear1_core::monitors::{Bank, DEBUG, DebugReg, MDSCR_GUEST, PMU, PMU_INTID, PmuReg};
+use gear1_core::syndrome::SysregAccess;
+use gear1_core::vgic::IntId;
+
+use crate::gic::{Gic, HostGic};
+use crate::machine::{Cpu, Loaded, Machine};
+use crate::{signal, vgic};
+
+const PMU_IRQ: IntId = IntId::private(PMU_INTID);
+
+/// Carries out an access of the running vCPU and returns the value read, if the register is one of
+/// these and the VM has it.
+pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Option<u64> {
+    let written = (!access.is_read()).then(|| cpu.frame().reg(access.register()));
+    let context = cpu.context()?;
+    let (has, bank) = (context.monitors.has, &mut context.bank);
+    if has & DEBUG != 0
+        && let Some(reg) = DebugReg::from_id(access.id())
+    {
+        return debug(bank, reg, written);
+    }
+    if has & PMU == 0 {
+        return None;
+    }
+    let reg = PmuReg::from_id(access.id(), bank.selected)?;
+    let Some(value) = written else {
+        return Some(hardware::read(reg, bank.selected));
+    };
+    if reg == PmuReg::Pmselr {
+        bank.selected = value as u8 & 31;
+    }
+    hardware::write(reg, value);
+    if !hardware::wants_interrupt() {
+        retract(cpu, machine);
+    }
+    Some(0)
+}
+
+/// A breakpoint or watchpoint that the CPU does not have reads as zero and ignores writes.
+fn debug(bank: &mut Bank, reg: DebugReg, written: Option<u64>) -> Option<u64> {
+    match (reg, written) {
+        (DebugReg::Control, Some(value)) => hardware::set_debug_control(value & MDSCR_GUEST),
+        (DebugReg::Control, None) => return Some(hardware::debug_control()),
+        (DebugReg::Lock, Some(value)) => hardware::lock(value),
+        (DebugReg::LockStatus, None) => return Some(hardware::lock_status()),
+        (
+            DebugReg::Point {
+                bank: which,
+                number,
+            },
+            written,
+        ) => {
+            let register = bank.points.get_mut(which)?.get_mut(number)?;
+            if number < hardware::points(which)
+                && let Some(value) = written
+            {
+                *register = value;
+                hardware::load_points(bank);
+                return Some(0);
+            }
+            return Some(*register);
+        }
+        (DebugReg::Lock, None) | (DebugReg::LockStatus, Some(_)) => {}
+    }
+    Some(0)
+}
+
+/// Takes back an interrupt that the guest has not acknowledged: the PMU's line is low again.
+#[cold]
+fn retract(cpu: &Cpu, machine: &Machine) {
+    let Some(loaded) = &cpu.data.loaded else {
+        return;
+    };
+    let pending = loaded.look_at_gic(cpu.data.list_registers, |gic, index, lrs| {
+        let is_pending = gic.hw_active(index, PMU_IRQ);
+        is_pending.then(|| gic.sync(index, lrs).and(gic.retract_hw(index, PMU_IRQ)))
+    });
+    if let Some(kicks) = pending {
+        signal::notify(cpu, machine, loaded.vm, vgic::without_awake(kicks, loaded));
+        vgic::flush_gic(cpu, machine, loaded);
+    }
+}
+
+/// Loads the hardware with a vCPU's, which has some.
+#[cold]
+#[inline(never)]
+pub(crate) fn load(cpu: &mut Cpu, loaded: &Loaded) {
+    let index = cpu.index();
+    let Some(context) = cpu.context() else { return };
+    let bank = &context.bank;
+    if context.monitors.has & DEBUG != 0 {
+        hardware::load_points(bank);
+        hardware::lock(u64::from(!bank.unlocked));
+    }
+    if context.monitors.has & PMU != 0 {
+        hardware::load_pmu(bank);
+        // The physical interrupt is active exactly while the vCPU owes its end.
+        let is_active = loaded.look_at_gic(0, |gic, index, _| gic.hw_active(index, PMU_IRQ));
+        Gic::set_ppi_active(index, PMU_INTID, is_active);
+        Gic::enable_ppi(index, PMU_INTID);
+    }
+}
+
+/// Stores the hardware, which a vCPU had that has some and is left.
+#[cold]
+#[inline(never)]
+pub(crate) fn unload(cpu: &mut Cpu) {
+    let index = cpu.index();
+    let Some(context) = cpu.context() else { return };
+    context.bank.unlocked = !hardware::is_locked();
+    if context.monitors.has & PMU != 0 {
+        hardware::save_pmu(&mut context.bank);
+        Gic::set_ppi_active(index, PMU_INTID, false);
+    }
+}

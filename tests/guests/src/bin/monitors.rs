@@ -1,0 +1,279 @@
+//! Takes a breakpoint, a watchpoint and single steps, counts cycles and instructions, and takes the PMU's
+//! interrupt; then keeps its registers while others run, who see none of it (`bystander`).
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use gear1_abi::exit::ExitReason;
+use test_guests::gic::{self, register};
+use test_guests::monitors::{
+    BCR_EL1, BREAKPOINT, KDE_MDE, PMU_INTID, STEP, WATCHPOINT, WCR_EL1, spin, watch,
+};
+use test_guests::{
+    Machine, check, cpu, guest, psci, read_sysreg, report, stats, step, timer, write_sysreg,
+};
+
+guest!(main, irq = irq);
+
+/// PMCR_EL0: E, P, C and LC.
+const START: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 6;
+const CYCLES: u64 = 1 << 31;
+/// Events.
+const SW_INCR: u64 = 0;
+const INST_RETIRED: u64 = 8;
+/// PMEVTYPER: counts at EL2.
+const NSH: u64 = 1 << 27;
+/// Long enough that others run meanwhile.
+const ROUNDS: u64 = 3_000_000;
+const OWN: u64 = 10_000;
+const SLEEPS: u64 = 20;
+
+static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
+/// How many interrupts are not answered by making the PMU's line low.
+static LEFT_HIGH: AtomicU64 = AtomicU64::new(0);
+
+fn main(machine: &Machine) {
+    write_sysreg!("oslar_el1", 0);
+    report::equal("os-unlocked", read_sysreg!("oslsr_el1") & 2, 0);
+    write_sysreg!("mdscr_el1", KDE_MDE);
+    // A real-time VM with pass-through: no Gear2, nobody else, and the registers themselves.
+    let alone = machine.command_line == "alone";
+    let exits = || {
+        if alone {
+            stats::exits(ExitReason::Sysreg)
+        } else {
+            0
+        }
+    };
+    let before = exits();
+    breakpoint();
+    watchpoint();
+    report::equal("no-exits-for-debug", exits(), before);
+    steps(machine, alone);
+    pmu(alone);
+    let before = exits();
+    overflow();
+    report::equal("no-exits-for-the-pmu", exits(), before);
+    if !alone {
+        held(machine);
+    }
+}
+
+fn irq(intid: u32) {
+    if intid == timer::INTID {
+        timer::disarm();
+    }
+    if intid != PMU_INTID {
+        return;
+    }
+    INTERRUPTS.fetch_add(1, Relaxed);
+    if LEFT_HIGH.load(Relaxed) == 0 {
+        write_sysreg!("pmovsclr_el0", CYCLES);
+    } else {
+        LEFT_HIGH.fetch_sub(1, Relaxed);
+    }
+}
+
+#[inline(never)]
+extern "C" fn target() {
+    // SAFETY: does nothing, at an address of its own.
+    unsafe { asm!("nop", "nop") };
+}
+
+/// A hardware breakpoint, whose handler steps out of it.
+fn breakpoint() {
+    let address = target as *const () as u64;
+    let arm = || {
+        write_sysreg!("dbgbvr0_el1", address);
+        write_sysreg!("dbgbcr0_el1", BCR_EL1);
+    };
+    arm();
+    let seen = watch(false, target_again);
+    report::equal(
+        "breakpoint",
+        (seen.count, seen.first),
+        (1, (BREAKPOINT, address)),
+    );
+    arm();
+    let seen = watch(true, target_again);
+    let expected = (2, (BREAKPOINT, address), (STEP, address + 4));
+    report::equal(
+        "step-out-of-a-breakpoint",
+        (seen.count, seen.first, seen.second),
+        expected,
+    );
+    let seen = watch(false, target_again);
+    report::equal("no-breakpoint", seen.count, 0);
+}
+
+fn target_again() {
+    core::hint::black_box(target as extern "C" fn())();
+}
+
+/// A watchpoint on the second of two words.
+fn watchpoint() {
+    static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(7) }; 2];
+    write_sysreg!("dbgwvr0_el1", WORDS[1].as_ptr() as u64);
+    write_sysreg!("dbgwcr0_el1", WCR_EL1 | 0xff << 5);
+    let seen = watch(false, || _ = WORDS[0].load(Relaxed));
+    report::equal("no-watchpoint", seen.count, 0);
+    let seen = watch(false, || WORDS[1].store(8, Relaxed));
+    report::equal("watchpoint", (seen.count, seen.first.0), (1, WATCHPOINT));
+    report::equal("watchpoint-goes-on", WORDS[1].load(Relaxed), 8);
+}
+
+/// Single steps: over an instruction that runs, and over those that a hypervisor emulates.
+fn steps(machine: &Machine, alone: bool) {
+    let one = |name, (seen, behind): (test_guests::monitors::Seen, u64)| {
+        report::equal(name, (seen.count, seen.first), (1, (STEP, behind)));
+    };
+    one("step", step!("nop", 0));
+    one(
+        "step-over-an-id-register",
+        step!("mrs x1, id_aa64mmfr0_el1", 0),
+    );
+    let typer = gic::distributor() + register::TYPER;
+    one("step-over-the-distributor", step!("ldr w1, [x1]", typer));
+    if machine.gearv {
+        one("step-over-a-call", step!("hvc #0", 0));
+    }
+    if machine.gearv && !alone {
+        let flags = test_guests::uart::base() + 0x18;
+        one("step-over-a-device", step!("ldr w1, [x1]", flags));
+    }
+}
+
+fn pmu(alone: bool) {
+    let version = read_sysreg!("id_aa64dfr0_el1") >> 8 & 0xf;
+    let counters = read_sysreg!("pmcr_el0") >> 11 & 31;
+    check!(
+        "pmu-is-there",
+        (1..15).contains(&version) && counters >= 2,
+        "{version}, {counters}"
+    );
+    write_sysreg!("pmccfiltr_el0", 0);
+    write_sysreg!("pmevtyper0_el0", INST_RETIRED | NSH);
+    write_sysreg!("pmevtyper1_el0", SW_INCR);
+    write_sysreg!("pmcr_el0", START);
+    write_sysreg!("pmcntenset_el0", CYCLES | 3);
+    let before = read_sysreg!("pmccntr_el0");
+    spin(1000);
+    let cycles = read_sysreg!("pmccntr_el0") - before;
+    check!("cycles", cycles > 0, "{cycles}");
+    write_sysreg!("pmswinc_el0", 2);
+    write_sysreg!("pmswinc_el0", 2);
+    report::equal("software-increments", read_sysreg!("pmevcntr1_el0"), 2);
+    write_sysreg!("pmselr_el0", 1);
+    report::equal("selected-counter", read_sysreg!("pmxevcntr_el0"), 2);
+    report::equal("selected-type", read_sysreg!("pmxevtyper_el0"), SW_INCR);
+    if read_sysreg!("pmceid0_el0") >> INST_RETIRED & 1 != 0 {
+        instructions(alone);
+    }
+}
+
+#[inline(never)]
+fn counted(rounds: u64) -> u32 {
+    let before = read_sysreg!("pmevcntr0_el0") as u32;
+    spin(rounds);
+    (read_sysreg!("pmevcntr0_el0") as u32).wrapping_sub(before)
+}
+
+/// The guest's own instructions are counted, and nobody else's.
+fn instructions(alone: bool) {
+    let short = counted(1000);
+    report::equal("instructions", counted(2000) - short, 2000);
+    report::equal(
+        "instructions-of-slices",
+        counted(ROUNDS + 1000) - short,
+        2 * ROUNDS as u32,
+    );
+    if alone {
+        return;
+    }
+    let called = |calls: u64| {
+        let before = read_sysreg!("pmevcntr0_el0") as u32;
+        (0..calls).for_each(|_| _ = psci::gear2_nop());
+        (read_sysreg!("pmevcntr0_el0") as u32).wrapping_sub(before)
+    };
+    let (one, two) = (called(100), called(200));
+    // Gear2's share of a call is some hundred instructions.
+    check!(
+        "instructions-of-calls",
+        two - one < 100 * 60,
+        "{one}, {two}"
+    );
+}
+
+/// Lets time of its own pass, whoever else runs meanwhile. The timer helps QEMU, whose GICv2 does not
+/// look at a line again when a list register ends its interrupt, but at the next change of any line.
+fn own_time() {
+    for _ in 0..5 {
+        timer::arm(timer::now() + timer::from_us(5));
+        spin(OWN);
+    }
+}
+
+/// The interrupt comes as long as the line is high, and no longer.
+fn overflow() {
+    let near = || write_sysreg!("pmccntr_el0", u64::MAX - 2000);
+    gic::enable(PMU_INTID);
+    gic::enable(timer::INTID);
+    cpu::unmask_irqs();
+    write_sysreg!("pmintenset_el1", CYCLES);
+    near();
+    own_time();
+    report::equal("overflow-interrupt", INTERRUPTS.swap(0, Relaxed), 1);
+    LEFT_HIGH.store(2, Relaxed);
+    near();
+    own_time();
+    report::equal("high-comes-again", INTERRUPTS.swap(0, Relaxed), 3);
+    cpu::mask_irqs();
+    near();
+    own_time();
+    let pending = gic::read_bit(register::ISPENDR, PMU_INTID);
+    check!("masked-is-pending", pending, "it is not");
+    write_sysreg!("pmovsclr_el0", CYCLES);
+    let pending = gic::read_bit(register::ISPENDR, PMU_INTID);
+    check!("cleared-is-not-pending", !pending, "it is");
+    cpu::unmask_irqs();
+    own_time();
+    cpu::mask_irqs();
+    report::equal("no-interrupt-left", INTERRUPTS.swap(0, Relaxed), 0);
+    write_sysreg!("pmintenclr_el1", CYCLES);
+    write_sysreg!("pmcr_el0", 0);
+}
+
+/// All registers hold what was written while others run; what is armed acts in nobody else.
+fn held(machine: &Machine) {
+    let own = machine.ram.start ^ timer::now() << 32;
+    let pattern = |number: u64| (own.wrapping_mul(2 * number + 1)) & 0x7fff_ffff_fffc;
+    write_sysreg!("dbgbvr0_el1", pattern(0));
+    write_sysreg!("dbgbvr1_el1", pattern(1));
+    write_sysreg!("dbgbcr1_el1", 0xf << 5 | 3 << 1 | 1);
+    // All bytes of 2 GiB, at EL0 and EL1: also of who runs here meanwhile.
+    write_sysreg!("dbgwvr0_el1", 0);
+    write_sysreg!("dbgwcr0_el1", 31 << 24 | 0xff << 5 | 3 << 3 | 3 << 1 | 1);
+    write_sysreg!("dbgwvr1_el1", 0x8000_0000);
+    write_sysreg!("dbgwcr1_el1", 31 << 24 | 0xff << 5 | 3 << 3 | 3 << 1 | 1);
+    write_sysreg!("mdscr_el1", KDE_MDE | 1);
+    write_sysreg!("pmccntr_el0", pattern(2));
+    write_sysreg!("pmevcntr1_el0", pattern(3) & 0xffff_ffff);
+    write_sysreg!("pmuserenr_el0", pattern(4) & 0xf);
+    let mut wrong = 0;
+    for _ in 0..SLEEPS {
+        timer::sleep_us(1000);
+        wrong += u64::from(read_sysreg!("dbgbvr0_el1") != pattern(0))
+            + u64::from(read_sysreg!("dbgbvr1_el1") != pattern(1))
+            + u64::from(read_sysreg!("dbgwvr1_el1") != 0x8000_0000)
+            + u64::from(read_sysreg!("mdscr_el1") != KDE_MDE | 1)
+            + u64::from(read_sysreg!("pmccntr_el0") != pattern(2))
+            + u64::from(read_sysreg!("pmevcntr1_el0") != pattern(3) & 0xffff_ffff)
+            + u64::from(read_sysreg!("pmuserenr_el0") != pattern(4) & 0xf)
+            + u64::from(psci::gear2_nop() != 0 && machine.gearv);
+    }
+    report::equal("registers-held", wrong, 0);
+    write_sysreg!("mdscr_el1", 0);
+    report::equal("mdscr", read_sysreg!("mdscr_el1"), 0);
+}
