@@ -31,6 +31,8 @@ instructions! {
     dsb_nsh = "dsb nsh";
     /// Waits for an interrupt.
     wfi = "wfi";
+    /// Wakes the CPUs that wait in WFE.
+    sev = "sev";
     /// Lets another hardware thread (or emulated CPU) go first.
     yield_hint = "yield";
 }

@@ -1,4 +1,4 @@
-//! Calls into firmware: PSCI by SMC, and spin-table release.
+//! Calls into firmware: PSCI by SMC. A spin-table is `window::release_cpu`.
 //!
 //! Requirements: G1-PSCI-003.
 
@@ -30,10 +30,9 @@ fn call(method: EnableMethod, function: u64, a: u64, b: u64, c: u64) -> i64 {
     result as i64
 }
 
-/// Turns on the CPU with `mpidr` at the physical address `entry`, MMU off, with
-/// `context` in X0. Returns the PSCI error.
-pub fn cpu_on(method: EnableMethod, mpidr: u64, entry: u64, context: u64) -> Result<(), i64> {
-    match call(method, CPU_ON_64, mpidr, entry, context) {
+/// Turns on the CPU with `mpidr` at the physical address `entry`, MMU off. Returns the PSCI error.
+pub fn cpu_on(method: EnableMethod, mpidr: u64, entry: u64) -> Result<(), i64> {
+    match call(method, CPU_ON_64, mpidr, entry, 0) {
         0 => Ok(()),
         error => Err(error),
     }

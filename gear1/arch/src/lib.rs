@@ -40,6 +40,7 @@ pub mod gicv2;
 pub mod gicv3;
 #[cfg(target_arch = "aarch64")]
 pub mod mmio;
+#[cfg(target_arch = "aarch64")]
 pub mod monitors;
 #[cfg(target_arch = "aarch64")]
 pub mod pool;

@@ -88,15 +88,14 @@ pub fn points(bank: usize) -> usize {
 
 macro_rules! load_pairs {
     ($values:expr, $controls:expr, $count:expr, $value:literal, $control:literal) => {
-        // SAFETY: the two arrays have 8 entries, of which the first `count` (1 to 8, as many
-        // registers as the CPU has) are read; the branch leads to the entry of the last of them.
-        // These registers act only where MDSCR_EL1 lets them, never at EL2 (MDCR_EL2.TDE is 0).
+        // SAFETY: the two arrays have 8 entries, of which the first `count` (1 to 8, no more than the
+        // CPU has registers) are read. These registers act only where MDSCR_EL1 lets them, never at
+        // EL2 (MDCR_EL2.TDE is 0).
         unsafe {
             asm!(
-                "adr {t}, 3f",
-                "sub {t}, {t}, {n}, lsl #4",
-                "br {t}",
-                ".irp i,7,6,5,4,3,2,1,0",
+                ".irp i,0,1,2,3,4,5,6,7",
+                r"cmp {n}, #\i",
+                "b.ls 3f",
                 r"ldr {t}, [{v}, #8*\i]",
                 concat!("msr ", $value, r"\i\()_el1, {t}"),
                 r"ldr {t}, [{c}, #8*\i]",
@@ -107,7 +106,7 @@ macro_rules! load_pairs {
                 n = in(reg) $count,
                 v = in(reg) $values,
                 c = in(reg) $controls,
-                options(nostack, preserves_flags, readonly),
+                options(nostack, readonly),
             );
         }
     };
@@ -210,18 +209,18 @@ fn increment(mask: u64) {
     }
 }
 
-const SETS: [PmuReg; 3] = [PmuReg::Pmcntenset, PmuReg::Pmovsset, PmuReg::Pmintenset];
-const CLEARS: [PmuReg; 3] = [PmuReg::Pmcntenclr, PmuReg::Pmovsclr, PmuReg::Pmintenclr];
-
 /// Stores what the PMU holds; it stands still, and has nothing to interrupt for from here on.
 pub fn save_pmu(bank: &mut Bank) {
-    for (set, reg) in bank.sets.iter_mut().zip(&SETS) {
-        *set = read(*reg, 0);
-    }
+    bank.sets = [
+        PMCNTENSET_EL0.get(),
+        PMOVSSET_EL0.get(),
+        PMINTENSET_EL1.get(),
+    ];
     PMINTENCLR_EL1.set(u64::MAX);
     bank.cycles = PMCCNTR_EL0.get();
     bank.user = PMUSERENR_EL0.get();
-    bank.filter = read(PmuReg::Pmevtyper(FILTER), 0);
+    select(FILTER);
+    bank.filter = PMXEVTYPER_EL0.get();
     // Bound: 31 counters.
     for (number, [kind, count]) in (0..counters()).zip(&mut bank.counters) {
         select(number);
@@ -232,13 +231,17 @@ pub fn save_pmu(bank: &mut Bank) {
 
 /// Loads it; it stands still.
 pub fn load_pmu(bank: &Bank) {
-    for ((value, set), clear) in bank.sets.iter().zip(&SETS).zip(&CLEARS) {
-        write(*clear, u64::MAX);
-        write(*set, *value);
-    }
+    PMCNTENCLR_EL0.set(u64::MAX);
+    PMOVSCLR_EL0.set(u64::MAX);
+    PMINTENCLR_EL1.set(u64::MAX);
+    let [enabled, overflown, interrupts] = bank.sets;
+    PMCNTENSET_EL0.set(enabled);
+    PMOVSSET_EL0.set(overflown);
+    PMINTENSET_EL1.set(interrupts);
     PMCCNTR_EL0.set(bank.cycles);
     PMUSERENR_EL0.set(bank.user);
-    write(PmuReg::Pmevtyper(FILTER), bank.filter);
+    select(FILTER);
+    PMXEVTYPER_EL0.set(bank.filter);
     // Bound: 31 counters.
     for (number, [kind, count]) in (0..counters()).zip(&bank.counters) {
         select(number);

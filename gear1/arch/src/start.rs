@@ -7,15 +7,17 @@
 //! Requirements: G1-BOOT-009.
 
 use core::arch::global_asm;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use gear1_abi::boot::{BOOT_MAGIC, BootInfo};
+use gear1_abi::boot::{BOOT_MAGIC, BootInfo, EnableMethod};
 use gear1_abi::id::CpuIndex;
 use gear1_abi::image::RUNTIME_MAGIC;
 use gear1_abi::layout::el2;
 use gear1_abi::{ABI_VERSION, abi_compatible};
 
 use crate::cache;
+use crate::window::release_cpu;
 
 global_asm!(
     r#"
@@ -51,9 +53,10 @@ gear1_start:
     b gear1_main
     .ltorg
 
-    // Inputs: X0 = physical address of this CPU's SecondaryArgs. MMU off. This
-    // page is mapped at its physical address too, so that turning the MMU on
-    // does not pull the ground away. HCR_EL2.E2H = 0 before anything else.
+    // MMU off. Finds this CPU's SecondaryArgs by its affinity: a spin-table has no argument. CPUs may
+    // share a release address, so one may come before it is its turn, and waits for the next SEV. This
+    // page, with what the linker puts behind, is mapped at its physical address too, so that turning
+    // the MMU on does not pull the ground away. HCR_EL2.E2H = 0 before anything else.
     .section .text.boot_page, "ax"
     .balign 4096
     .global gear1_boot_page
@@ -61,7 +64,22 @@ gear1_boot_page:
     mov x9, #(1 << 31)
     msr hcr_el2, x9
     isb
-    ldp x1, x2, [x0, #0]
+    mrs x8, mpidr_el1
+    ldr x9, ={affinity}
+    and x8, x8, x9
+    orr x8, x8, #{valid}
+1:  adrp x0, {secondary}
+    add x0, x0, :lo12:{secondary}
+    mov x9, #{cpus}
+2:  ldr x1, [x0, #56]
+    cmp x1, x8
+    b.eq 3f
+    add x0, x0, #64
+    subs x9, x9, #1
+    b.ne 2b
+    wfe
+    b 1b
+3:  ldp x1, x2, [x0, #0]
     ldp x3, x4, [x0, #16]
     ldp x5, x6, [x0, #32]
     ldr x7, [x0, #48]
@@ -79,12 +97,21 @@ gear1_boot_page:
     mov x29, #0
     mov x30, #0
     br x7
-    .balign 4096
+    .ltorg
     "#,
     magic = const RUNTIME_MAGIC,
     abi = const ABI_VERSION as u64,
     stack_top = const el2::STACKS + el2::STACK_STRIDE,
+    affinity = const AFFINITY,
+    valid = const VALID,
+    cpus = const gear1_abi::id::MAX_CPUS,
+    secondary = sym SECONDARY,
 );
+
+/// Affinity fields of MPIDR_EL1.
+const AFFINITY: u64 = 0xff_00ff_ffff;
+/// In `SecondaryArgs::owner`: the rest is there.
+const VALID: u64 = 1 << 63;
 
 /// What a secondary CPU loads with its MMU off; offsets are used above.
 #[repr(C, align(64))]
@@ -96,7 +123,11 @@ struct SecondaryArgs {
     stack_top: AtomicU64,
     index: AtomicU64,
     entry: AtomicU64,
+    /// Affinity of the CPU, and [`VALID`].
+    owner: AtomicU64,
 }
+
+const _: () = assert!(size_of::<SecondaryArgs>() == 64 && offset_of!(SecondaryArgs, owner) == 56);
 
 static SECONDARY: [SecondaryArgs; gear1_abi::id::MAX_CPUS] = [const {
     SecondaryArgs {
@@ -107,6 +138,7 @@ static SECONDARY: [SecondaryArgs; gear1_abi::id::MAX_CPUS] = [const {
         stack_top: AtomicU64::new(0),
         index: AtomicU64::new(0),
         entry: AtomicU64::new(0),
+        owner: AtomicU64::new(0),
     }
 }; gear1_abi::id::MAX_CPUS];
 
@@ -142,8 +174,8 @@ pub fn boot_info() -> Result<&'static BootInfo, BootError> {
     Ok(unsafe { &*words.cast::<BootInfo>() })
 }
 
-/// Turns on the CPU with `index`. It reaches `gear1_main` on its own stack.
-pub fn start_secondary(info: &BootInfo, index: CpuIndex) -> Result<(), i64> {
+/// Turns on the CPU with `index`; `this` is the one that runs this. It reaches `gear1_main` on its own stack.
+pub fn start_secondary(this: CpuIndex, info: &BootInfo, index: CpuIndex) -> Result<(), i64> {
     let (Some(cpu), Some(args)) = (info.cpus.get(index.index()), SECONDARY.get(index.index()))
     else {
         return Err(-1);
@@ -161,9 +193,15 @@ pub fn start_secondary(info: &BootInfo, index: CpuIndex) -> Result<(), i64> {
     args.index.store(index.reg(), Ordering::Relaxed);
     args.entry
         .store((gear1_main as *const ()).addr() as u64, Ordering::Relaxed);
+    // Last in memory, too: the CPU, which looks at it with its caches off, may be waiting for it.
     let va = core::ptr::from_ref(args).addr() as u64;
-    // The CPU reads it with caches off.
-    cache::clean_invalidate_range(va, size_of::<SecondaryArgs>() as u64);
-    let pa = va.wrapping_sub(el2::RUNTIME).wrapping_add(info.image);
-    crate::firmware::cpu_on(info.enable_method, cpu.mpidr, info.boot_page, pa)
+    let bytes = size_of::<SecondaryArgs>() as u64;
+    cache::clean_invalidate_range(va, bytes);
+    args.owner.store(cpu.mpidr | VALID, Ordering::Relaxed);
+    cache::clean_invalidate_range(va, bytes);
+    if info.enable_method == EnableMethod::SpinTable {
+        release_cpu(this, cpu.release_addr, info.boot_page);
+        return Ok(());
+    }
+    crate::firmware::cpu_on(info.enable_method, cpu.mpidr, info.boot_page)
 }

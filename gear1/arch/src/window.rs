@@ -218,6 +218,17 @@ fn place(regions: &[BootRegion], progress: u64) -> Option<(u64, u64)> {
     None
 }
 
+/// Releases a CPU that spins with its MMU off until the word at the physical address `release` says
+/// where to go (Linux's `Documentation/arch/arm64/booting.rst`). It is firmware's, and nobody's memory.
+pub fn release_cpu(cpu: CpuIndex, release: u64, entry: u64) {
+    let window = Window::map(cpu, Side::Destination, release & !7, 8);
+    // SAFETY: eight bytes from `address`, a multiple of 8, are mapped writable for this window.
+    unsafe { ptr::write_volatile(window.address() as *mut u64, entry) };
+    window.clean();
+    drop(window);
+    barrier::sev();
+}
+
 /// Wipes one window of the regions, `progress` bytes from their start (a
 /// multiple of [`WINDOW_SIZE`]), and copies what the load table puts there.
 ///

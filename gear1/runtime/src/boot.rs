@@ -201,7 +201,7 @@ fn start_cpus(cpu: &Cpu, boot: &'static BootInfo, wanted: impl Fn(&BootCpu) -> b
         if number != 0
             && wanted(other)
             && let Some(index) = CpuIndex::new(number)
-            && let Err(error) = start::start_secondary(boot, index)
+            && let Err(error) = start::start_secondary(cpu.index(), boot, index)
         {
             log::log(
                 cpu.index(),

@@ -9,14 +9,14 @@ use gear1_core::syndrome::SysregAccess;
 use gear1_core::vgic::IntId;
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{Cpu, Loaded, Machine};
-use crate::{signal, vgic};
+use crate::machine::{Cpu, Loaded};
 
-const PMU_IRQ: IntId = IntId::private(PMU_INTID);
+/// The PMU's interrupt.
+pub(crate) const PMU_IRQ: IntId = IntId::private(PMU_INTID);
 
 /// Carries out an access of the running vCPU and returns the value read, if the register is one of
 /// these and the VM has it.
-pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Option<u64> {
+pub(crate) fn access(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
     let written = (!access.is_read()).then(|| cpu.frame().reg(access.register()));
     let context = cpu.context()?;
     let (has, bank) = (context.monitors.has, &mut context.bank);
@@ -36,9 +36,6 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> 
         bank.selected = value as u8 & 31;
     }
     hardware::write(reg, value);
-    if !hardware::wants_interrupt() {
-        retract(cpu, machine);
-    }
     Some(0)
 }
 
@@ -69,22 +66,6 @@ fn debug(bank: &mut Bank, reg: DebugReg, written: Option<u64>) -> Option<u64> {
         (DebugReg::Lock, None) | (DebugReg::LockStatus, Some(_)) => {}
     }
     Some(0)
-}
-
-/// Takes back an interrupt that the guest has not acknowledged: the PMU's line is low again.
-#[cold]
-fn retract(cpu: &Cpu, machine: &Machine) {
-    let Some(loaded) = &cpu.data.loaded else {
-        return;
-    };
-    let pending = loaded.look_at_gic(cpu.data.list_registers, |gic, index, lrs| {
-        let is_pending = gic.hw_active(index, PMU_IRQ);
-        is_pending.then(|| gic.sync(index, lrs).and(gic.retract_hw(index, PMU_IRQ)))
-    });
-    if let Some(kicks) = pending {
-        signal::notify(cpu, machine, loaded.vm, vgic::without_awake(kicks, loaded));
-        vgic::flush_gic(cpu, machine, loaded);
-    }
 }
 
 /// Loads the hardware with a vCPU's, which has some.

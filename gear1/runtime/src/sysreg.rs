@@ -65,7 +65,7 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
     if matches!(id, DC_ISW | DC_CSW | DC_CISW) && !access.is_read() {
         return set_way(cpu, machine, access);
     }
-    if let Some(value) = other(cpu, machine, access) {
+    if let Some(value) = other(cpu, access) {
         return answer(cpu, access, value);
     }
     if let Some(loaded) = cpu.data.loaded.as_ref() {
@@ -80,13 +80,13 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
 
 /// What is rarely accessed and simply completed: the value of a read. `None`: there is no such register.
 #[inline(never)]
-fn other(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Option<u64> {
+fn other(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
     match access.id() {
         REVIDR_EL1 if access.is_read() => return Some(regs::REVIDR_EL1.get()),
         AIDR_EL1 if access.is_read() => return Some(regs::AIDR_EL1.get()),
         _ => {}
     }
-    let value = monitors::access(cpu, machine, access);
+    let value = monitors::access(cpu, access);
     value.or(is_zero(access.id()).then_some(0))
 }
 

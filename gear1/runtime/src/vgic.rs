@@ -3,12 +3,14 @@
 
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::id::VmId;
+use gear1_arch::monitors;
 use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
 use gear1_core::vcpu::Attention;
 use gear1_core::vgic::{IntId, Kicks, Repeatable, VcpuIndex, VmGic};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
 use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::monitors::PMU_IRQ;
 use crate::signal;
 
 const FIRST: VcpuIndex = match VcpuIndex::new(0) {
@@ -180,7 +182,7 @@ fn keep_timer(cpu: &Cpu, gic: &VmGic, index: VcpuIndex) {
     }
 }
 
-/// Takes back the loaded vCPU's virtual timer interrupt that it has not acknowledged, if the timer's
+/// Takes back the loaded vCPU's virtual timer or PMU interrupt that it has not acknowledged, if the
 /// line is low again: the guest turns its timer off without an exit (G1-TIM-003).
 #[inline]
 pub(crate) fn sample_timer(gic: &mut VmGic, index: VcpuIndex) -> Kicks {
@@ -189,6 +191,8 @@ pub(crate) fn sample_timer(gic: &mut VmGic, index: VcpuIndex) -> Kicks {
     let timer = IntId::VIRTUAL_TIMER;
     if gic.hw_active(index, timer) && CNTV_CTL_EL0.get() & 7 != HIGH {
         gic.retract_hw(index, timer)
+    } else if gic.hw_active(index, PMU_IRQ) && !monitors::wants_interrupt() {
+        gic.retract_hw(index, PMU_IRQ)
     } else {
         Kicks::NONE
     }

@@ -39,7 +39,7 @@ fn main(machine: &Machine) {
     report::equal("os-unlocked", read_sysreg!("oslsr_el1") & 2, 0);
     write_sysreg!("mdscr_el1", KDE_MDE);
     // A real-time VM with pass-through: no Gear2, nobody else, and the registers themselves.
-    let alone = machine.command_line == "alone";
+    let alone = machine.option("alone") == Some(1);
     let exits = || {
         if alone {
             stats::exits(ExitReason::Sysreg)
