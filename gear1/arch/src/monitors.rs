@@ -2,6 +2,8 @@
 //!
 //! Invariants: MDSCR_EL1 is 0 and PMCR_EL0.E clear whenever Gear2, or a guest without them, runs, so
 //! that nothing of what else is left in these registers acts; no counter counts at EL2.
+//!
+//! Requirements: G1-CPU-007, G1-CPU-008.
 
 use core::arch::asm;
 use core::mem::offset_of;

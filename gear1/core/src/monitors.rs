@@ -3,7 +3,7 @@
 //! Each access traps and is carried out here or, for counters, on the hardware that counts. Only a
 //! real-time VM with pass-through has the registers themselves, as nobody else is on its CPU.
 //!
-//! Requirements: G1-CPU-007 (debug), G1-CPU-008 (PMU).
+//! Requirements: G1-CPU-007, G1-CPU-008.
 
 use crate::syndrome::SysregId;
 

@@ -2,6 +2,8 @@
 //! and unloading, the PMU's interrupt.
 //!
 //! Invariant: what is not in a vCPU's context is in the hardware of the CPU that it is loaded on.
+//!
+//! Requirements: G1-CPU-007, G1-CPU-008.
 
 use gear1_arch::monitors as hardware;
 use gear1_core::monitors::{Bank, DEBUG, DebugReg, MDSCR_GUEST, PMU, PMU_INTID, PmuReg};

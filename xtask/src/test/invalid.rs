@@ -30,6 +30,8 @@ const ELSEWHERE: &[Rule] = &[
     // What other builds do not run: the same.
     Rule::KindNotSupported,
     Rule::PrivilegeNotSupported,
+    // `virt` has a PMU: the same.
+    Rule::NoPmu,
     // More devices than `virt` has: init's tests.
     Rule::TooManyMasters,
 ];

@@ -1,3 +1,5 @@
+//! Requirements: G1-CPU-007, G1-CPU-008.
+
 use super::*;
 
 #[test]
