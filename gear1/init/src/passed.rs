@@ -135,12 +135,7 @@ impl<'m, 'a> Passed<'m, 'a> {
             memory,
             initrd,
             bootargs: match self.vm.payload {
-                Payload::Linux {
-                    cmdline,
-                    kernel: _,
-                    initrd: _,
-                } => cmdline,
-                Payload::Flat { .. } => "",
+                Payload::Linux { cmdline, .. } | Payload::Flat { cmdline, .. } => cmdline,
             },
             seed: guest_seed(&board.seed, self.vm.id.reg() as u32),
             pl061: &[],

@@ -44,15 +44,15 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
     if let Some(reg) = idregs::lookup(id)
         && access.is_read()
     {
+        if reg == IdReg::Dfr0 {
+            return debug_features(cpu, access);
+        }
         let value = idregs::filter(
             reg,
             cpu::id_register(reg),
             machine.pa_range,
             machine.boot.gic.version == 3,
-            match cpu.context() {
-                Some(context) if reg == IdReg::Dfr0 => context.monitors.has,
-                _ => 0,
-            },
+            0,
         );
         return answer(cpu, access, value);
     }
@@ -66,7 +66,7 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
         return set_way(cpu, machine, access);
     }
     if let Some(value) = other(cpu, access) {
-        return answer(cpu, access, value);
+        return answer_rarely(cpu, access, value);
     }
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         log::log(
@@ -118,7 +118,23 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
     Resume::Same
 }
 
+/// ID_AA64DFR0_EL1, which depends on the VM.
+#[inline(never)]
+fn debug_features(cpu: &mut Cpu, access: SysregAccess) -> Resume {
+    let has = cpu.context().map_or(0, |context| context.monitors.has);
+    let hardware = cpu::id_register(IdReg::Dfr0);
+    let value = idregs::filter(IdReg::Dfr0, hardware, 0, false, has);
+    answer_rarely(cpu, access, value)
+}
+
+/// The same as `answer`, smaller.
+#[inline(never)]
+fn answer_rarely(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
+    answer(cpu, access, value)
+}
+
 /// Completes an access with `value` for a read; a write is ignored.
+#[inline(always)]
 fn answer(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         loaded.shared.count(ExitReason::Sysreg);
@@ -141,7 +157,7 @@ fn physical_timer(
 ) -> Resume {
     let written = (!access.is_read()).then(|| cpu.frame().reg(access.register()));
     let value = timer::access_physical(cpu, machine, reg, written);
-    answer(cpu, access, value)
+    answer_rarely(cpu, access, value)
 }
 
 /// Sends SGIs inside the VM.
