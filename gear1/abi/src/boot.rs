@@ -17,7 +17,9 @@ pub const MAX_INTIDS: usize = 1020;
 /// Most memory regions of one VM.
 pub const MAX_REGIONS: usize = 4;
 /// Most pieces that are copied when a VM is loaded.
-pub const MAX_LOADS: usize = 4;
+pub const MAX_LOADS: usize = 6;
+/// How many seeds init makes for each VM: with its fifth start, say, a VM gets the fifth.
+pub const FRESH_SEEDS: u64 = 64;
 
 /// Most channels of the machine.
 pub const MAX_CHANNELS: usize = 128;
@@ -168,6 +170,8 @@ pub struct BootLoad {
     pub destination: u64,
     /// Bytes.
     pub size: u64,
+    /// How much further the source lies with each start of the VM, modulo [`FRESH_SEEDS`].
+    pub stride: u64,
 }
 
 /// A VM.

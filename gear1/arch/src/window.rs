@@ -6,7 +6,7 @@
 
 use core::ptr;
 
-use gear1_abi::boot::{BootInfo, BootLoad, BootMaster, BootRegion, BootVm};
+use gear1_abi::boot::{BootInfo, BootLoad, BootMaster, BootRegion, BootVm, FRESH_SEEDS};
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
@@ -230,7 +230,8 @@ pub fn release_cpu(cpu: CpuIndex, release: u64, entry: u64) {
 }
 
 /// Wipes one window of the regions, `progress` bytes from their start (a
-/// multiple of [`WINDOW_SIZE`]), and copies what the load table puts there.
+/// multiple of [`WINDOW_SIZE`]), and copies what the load table puts there. `starts`: how often the VM
+/// was started before.
 ///
 /// Whose memory it is must be stopped. What is reached is what init wrote down for it:
 /// never memory of Gear1, so that Rust's view of memory is kept whatever it holds.
@@ -239,6 +240,7 @@ pub fn load_piece(
     regions: &'static [BootRegion],
     loads: &'static [BootLoad],
     progress: u64,
+    starts: u32,
 ) {
     let Some((pa, rest)) = place(regions, progress) else {
         return;
@@ -251,7 +253,9 @@ pub fn load_piece(
         let mut at = pa.max(item.destination);
         // Bound: one destination window needs at most two source windows.
         while at < to {
-            let source = item.source.wrapping_add(at.wrapping_sub(item.destination));
+            let fresh = item.stride.wrapping_mul(u64::from(starts) % FRESH_SEEDS);
+            let base = item.source.wrapping_add(fresh);
+            let source = base.wrapping_add(at.wrapping_sub(item.destination));
             let window = Window::map(cpu, Side::Source, source, to.wrapping_sub(at));
             destination.copy_from(&window, at.wrapping_sub(pa));
             at = at.wrapping_add(window.size());

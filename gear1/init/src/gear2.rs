@@ -130,6 +130,7 @@ pub fn load<M: PhysicalMemory>(
             source: sources.image_at.get(),
             destination: image.get(),
             size: header.data_end - header.base,
+            stride: 0,
         },
         period: u64::from(sources.manifest.gear2.watchdog_ms) * hz / 1000,
         el1: sources.manifest.gear2.privilege == Privilege::El1,

@@ -16,7 +16,8 @@ use crate::region::Region;
 #[cfg(test)]
 mod tests;
 
-const RNG_SEED_SIZE: usize = 32;
+/// Bytes of `rng-seed`; `kaslr-seed` has the rest.
+pub(crate) const RNG_SEED_SIZE: usize = 32;
 
 /// What the boot knows of a guest. Addresses are the guest's (IPA).
 #[derive(Clone, Debug)]

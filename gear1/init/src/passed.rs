@@ -137,7 +137,7 @@ impl<'m, 'a> Passed<'m, 'a> {
             bootargs: match self.vm.payload {
                 Payload::Linux { cmdline, .. } | Payload::Flat { cmdline, .. } => cmdline,
             },
-            seed: guest_seed(&board.seed, self.vm.id.reg() as u32),
+            seed: guest_seed(&board.seed, self.vm.id.reg() as u32, 0),
             pl061: &[],
             slices: &[],
             control: None,

@@ -1,5 +1,5 @@
-//! Seeds for guests: ChaCha20 (RFC 8439) keyed with the firmware's seed, one nonce a VM, so that no
-//! guest learns another's seed or the machine's from its own.
+//! Seeds for guests: ChaCha20 (RFC 8439) keyed with the firmware's seed, one nonce a VM and start, so that
+//! no guest learns another's seed, its own next one, or the machine's from its own.
 //!
 //! Requirements: G1-BOOT-007.
 
@@ -11,16 +11,16 @@ pub const SEED_SIZE: usize = 40;
 const ROUNDS: usize = 10;
 const KEY_SIZE: usize = 32;
 
-/// Returns the seed of VM `vm` on a machine with this seed.
+/// Returns the seed that VM `vm` gets with start `number`, from 0 on, on a machine with this seed.
 #[must_use]
-pub fn guest_seed(machine: &[u8], vm: u32) -> [u8; SEED_SIZE] {
+pub fn guest_seed(machine: &[u8], vm: u32, number: u32) -> [u8; SEED_SIZE] {
     let mut key = [0_u8; KEY_SIZE];
     for (at, byte) in machine.iter().enumerate() {
         if let Some(slot) = key.get_mut(at % KEY_SIZE) {
             *slot ^= byte;
         }
     }
-    let block = block(&key, 0, [vm, 0, 0]);
+    let block = block(&key, 0, [vm, number, 0]);
     let mut seed = [0; SEED_SIZE];
     for (slot, byte) in seed
         .iter_mut()

@@ -8,17 +8,17 @@
 
 use alloc::vec::Vec;
 
-use gear1_abi::boot::{BootLoad, BootRegion, BootVm};
+use gear1_abi::boot::{BootLoad, BootRegion, BootVm, FRESH_SEEDS};
 use gear1_core::addr::{Ipa, Pa};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::{Attributes, Stage2};
 use gearv_manifest::{Archive, Vm};
 
 use crate::fdt::Board;
-use crate::guest_dt::{self, GuestFacts};
+use crate::guest_dt::{self, GuestFacts, RNG_SEED_SIZE};
 use crate::layout::FreeMemory;
 use crate::linux::{self, Placed};
-use crate::random::guest_seed;
+use crate::random::{SEED_SIZE, guest_seed};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 use crate::table_memory::BootTables;
@@ -39,6 +39,8 @@ pub struct Prepared<'a> {
     placed: Placed<'a>,
     /// The finished device tree and where the runtime finds it.
     tree: Option<(Vec<u8>, Pa)>,
+    /// The seeds of all starts, and where they lie behind the tree.
+    seeds: Option<Seeds>,
     memory: BootRegion,
 }
 
@@ -78,7 +80,7 @@ pub fn prepare<'a>(
             let facts = GuestFacts {
                 memory,
                 initrd,
-                seed: guest_seed(&board.seed, vm.id.reg() as u32),
+                seed: guest_seed(&board.seed, vm.id.reg() as u32, 0),
                 gic_version: board.gic.version,
                 gic: gic_regions(board, vm.vcpu_count),
             };
@@ -93,17 +95,60 @@ pub fn prepare<'a>(
     let initrd = &placed.initrd;
     let start = if initrd.is_empty() { 0 } else { memory.ipa };
     let initrd = Region::new(start + initrd.start, start + initrd.end);
+    let mut seeds = None;
     let finish = |_| {
         let tree = make(all, initrd)?;
-        let kept = free.take(size, gear1_abi::layout::PAGE_SIZE, "device trees")?;
+        seeds = Seeds::find(&tree, &board.seed, vm.id.reg() as u32);
+        let bytes = seeds.as_ref().map_or(0, |seeds| seeds.pool.len() as u64);
+        let kept = free.take(size + bytes, gear1_abi::layout::PAGE_SIZE, "device trees")?;
         Ok::<_, Refusal>((tree, kept))
     };
     let tree = placed.device_tree.map(finish).transpose()?;
     Ok(Prepared {
         placed,
         tree,
+        seeds,
         memory,
     })
+}
+
+/// What replaces the seeds in a VM's device tree with each start (G1-BOOT-007).
+#[derive(Debug)]
+struct Seeds {
+    /// [`SEED_SIZE`] bytes for each start.
+    pool: Vec<u8>,
+    /// For `rng-seed` and `kaslr-seed`: offset in the tree, offset in a seed, bytes.
+    pieces: [(usize, usize, usize); 2],
+}
+
+impl Seeds {
+    /// Finds the first seed in a finished tree and makes those of all starts; `None`: it has no seeds.
+    fn find(tree: &[u8], machine: &[u8], vm: u32) -> Option<Self> {
+        let first = guest_seed(machine, vm, 0);
+        let (rng, kaslr) = first.split_at(RNG_SEED_SIZE);
+        let place = |seed: &[u8]| tree.windows(seed.len()).position(|bytes| bytes == seed);
+        Some(Self {
+            pieces: [
+                (place(rng)?, 0, rng.len()),
+                (place(kaslr)?, rng.len(), kaslr.len()),
+            ],
+            pool: (0..FRESH_SEEDS as u32)
+                .flat_map(|number| guest_seed(machine, vm, number))
+                .collect(),
+        })
+    }
+
+    /// Returns what loads them; `tree` is where the tree goes, `pool` where they lie.
+    fn loads(&self, tree: u64, pool: u64) -> impl Iterator<Item = BootLoad> {
+        self.pieces
+            .into_iter()
+            .map(move |(to, from, size)| BootLoad {
+                source: pool + from as u64,
+                destination: tree + to as u64,
+                size: size as u64,
+                stride: SEED_SIZE as u64,
+            })
+    }
 }
 
 impl Prepared<'_> {
@@ -132,20 +177,30 @@ impl Prepared<'_> {
             source: archive_pa.get() + piece.file.offset as u64,
             destination: pa + piece.offset,
             size: piece.file.data.len() as u64,
+            stride: 0,
         });
         let trees = self.placed.device_tree.iter().zip(&self.tree);
         let trees = trees.map(|(offset, (bytes, kept))| BootLoad {
             source: kept.get(),
             destination: pa + offset,
             size: bytes.len() as u64,
+            stride: 0,
         });
+        let behind = |(bytes, kept): &(Vec<u8>, Pa)| kept.get() + bytes.len() as u64;
+        let pool = self.tree.as_ref().map_or(0, behind);
+        let tree = pa + self.placed.device_tree.unwrap_or(0);
+        let seeds = self.seeds.iter().flat_map(|seeds| seeds.loads(tree, pool));
         boot.loads
             .iter_mut()
-            .zip(files.chain(trees))
+            .zip(files.chain(trees).chain(seeds))
             .for_each(|(slot, load)| *slot = load);
         if let Some((bytes, kept)) = &self.tree {
             tables.memory.write(*kept, bytes);
             tables.memory.clean(*kept, bytes.len() as u64);
+        }
+        if let Some(seeds) = &self.seeds {
+            tables.memory.write(Pa::new(pool), &seeds.pool);
+            tables.memory.clean(Pa::new(pool), seeds.pool.len() as u64);
         }
         if vm.autostart {
             self.fill(tables.memory);

@@ -203,7 +203,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         vm = machine::lock_vm(id);
     }
     let start = vm.progress;
-    load_piece(cpu.index(), &boot.regions, &boot.loads, start);
+    load_piece(cpu.index(), &boot.regions, &boot.loads, start, vm.starts);
     vm.progress = start.saturating_add(WINDOW_SIZE).min(total);
     let left = total.wrapping_sub(vm.progress);
     if left == 0 {

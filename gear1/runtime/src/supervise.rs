@@ -108,7 +108,7 @@ fn renew(index: CpuIndex, boot: &'static BootInfo) {
     let mut done = 0;
     // Bound: the size of the image / the size of a window.
     while done < image.size {
-        load_piece(index, regions, loads, done);
+        load_piece(index, regions, loads, done, 0);
         done = done.saturating_add(WINDOW_SIZE);
     }
     tlb::invalidate_instruction_caches();

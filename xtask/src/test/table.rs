@@ -197,6 +197,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         manifest: "rt-monitors",
         gicv2: true,
         models: &["cortex-a57", "max"],
+        icount: true,
         passes: 20,
         ..DEFAULT
     },

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::collections::HashMap;
 
-use gear1_abi::boot::{BootInfo, EnableMethod, IrqOwner};
+use gear1_abi::boot::{BootInfo, EnableMethod, FRESH_SEEDS, IrqOwner};
 use gear1_abi::image::{GEAR2_MAGIC, RUNTIME_MAGIC};
 use gear1_abi::layout::{PAGE_SIZE, el2, gear2};
 
@@ -298,7 +298,8 @@ fn a_guest_finds_its_payload_and_zeroes_and_nothing_in_caches() {
             assert_eq!(&bytes[at..end], source);
         } else {
             assert_eq!(bytes[at..end], memory.read(load.source, load.size as usize));
-            assert_eq!(bytes[at..at + 4], [0xd0, 0x0d, 0xfe, 0xed]);
+            let is_tree = bytes[at..at + 4] == [0xd0, 0x0d, 0xfe, 0xed];
+            assert!(is_tree || load.stride != 0);
         }
     }
     assert!(bytes == expected);
@@ -309,6 +310,27 @@ fn a_guest_finds_its_payload_and_zeroes_and_nothing_in_caches() {
             .iter()
             .any(|page| (first..first + region.size / PAGE_SIZE).contains(page))
     );
+}
+
+/// G1-BOOT-007: with each start the VM's device tree gets other seeds, in the same places.
+#[test]
+fn each_start_has_its_own_seeds() {
+    let (prepared, memory, _) = Case::new().run();
+    prepared.unwrap();
+    let info = *memory.boot_info.as_ref().unwrap().1;
+    let mut seen = std::collections::BTreeSet::new();
+    for vm in &info.vms[..info.vm_count as usize] {
+        let fresh = vm.loads.iter().filter(|load| load.stride != 0);
+        let sizes: Vec<u64> = fresh.clone().map(|load| load.size).collect();
+        assert_eq!(sizes, [32, 8]);
+        for load in fresh {
+            for start in 0..FRESH_SEEDS {
+                let source = load.source + start * load.stride;
+                let seed = memory.read(source, load.size as usize);
+                assert!(seen.insert(seed), "start {start}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -20,7 +20,8 @@ fn the_block_function_is_that_of_the_rfc() {
 #[test]
 fn guests_get_different_seeds() {
     let machine = [7; 40];
-    assert_ne!(guest_seed(&machine, 0), guest_seed(&machine, 1));
-    assert_ne!(guest_seed(&machine, 0), guest_seed(&[7; 39], 0));
-    assert_eq!(guest_seed(&machine, 1), guest_seed(&machine, 1));
+    assert_ne!(guest_seed(&machine, 0, 0), guest_seed(&machine, 1, 0));
+    assert_ne!(guest_seed(&machine, 0, 0), guest_seed(&[7; 39], 0, 0));
+    assert_ne!(guest_seed(&machine, 1, 0), guest_seed(&machine, 1, 1));
+    assert_eq!(guest_seed(&machine, 1, 0), guest_seed(&machine, 1, 0));
 }
