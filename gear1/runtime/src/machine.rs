@@ -96,8 +96,8 @@ pub(crate) struct CpuData {
     pub(crate) timer_interrupt: Cell<Repeatable>,
     /// Whether it is a real-time VM's CPU, and how.
     pub(crate) real_time: RealTime,
-    /// The loaded vCPU has debug registers, and may step.
-    pub(crate) debugs: bool,
+    /// What the loaded vCPU has of debug and performance monitors.
+    pub(crate) monitors: u64,
     /// The real-time vCPU that is all it runs.
     pub(crate) own: Option<VcpuId>,
     /// It is this CPU that loads that vCPU's VM anew.
@@ -133,7 +133,7 @@ impl CpuData {
             list_registers: 0,
             timer_interrupt: Cell::new(Repeatable::NONE),
             real_time: RealTime::No,
-            debugs: false,
+            monitors: 0,
             own: None,
             restart: false,
         }

@@ -14,7 +14,7 @@ use gear1_arch::cpu;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{self, ELR_EL2, Readable as _};
 use gear1_arch::window::clean_piece;
-use gear1_core::idregs::{self, IdReg};
+use gear1_core::idregs;
 use gear1_core::set_way::Step;
 use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
 use gear1_core::timer::PhysicalReg;
@@ -44,15 +44,12 @@ pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Re
     if let Some(reg) = idregs::lookup(id)
         && access.is_read()
     {
-        if reg == IdReg::Dfr0 {
-            return debug_features(cpu, access);
-        }
         let value = idregs::filter(
             reg,
             cpu::id_register(reg),
             machine.pa_range,
             machine.boot.gic.version == 3,
-            0,
+            cpu.data.monitors,
         );
         return answer(cpu, access, value);
     }
@@ -116,15 +113,6 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
         Some(Step::Done) | None => vcpu::skip_instruction(cpu),
     }
     Resume::Same
-}
-
-/// ID_AA64DFR0_EL1, which depends on the VM.
-#[inline(never)]
-fn debug_features(cpu: &mut Cpu, access: SysregAccess) -> Resume {
-    let has = cpu.context().map_or(0, |context| context.monitors.has);
-    let hardware = cpu::id_register(IdReg::Dfr0);
-    let value = idregs::filter(IdReg::Dfr0, hardware, 0, false, has);
-    answer_rarely(cpu, access, value)
 }
 
 /// The same as `answer`, smaller.

@@ -36,7 +36,7 @@ const INSTRUCTION: u64 = 4;
 #[inline(always)]
 pub(crate) fn skip_instruction(cpu: &Cpu) {
     ELR_EL2.set(ELR_EL2.get().wrapping_add(INSTRUCTION));
-    if cpu.data.debugs {
+    if cpu.data.monitors & DEBUG != 0 {
         SPSR_EL2.set(SPSR_EL2.get() & !SPSR_STEP);
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     let has_physical_timer = context.physical_timer != PhysicalTimer::OFF;
     Gic::restore_cpu_interface(&context.gic);
     let monitors = context.monitors.has;
-    cpu.data.debugs = monitors & DEBUG != 0;
+    cpu.data.monitors = monitors;
     cpu.install(context);
     loaded.shared.take(Attention::IRQ);
     let this = cpu.index();
