@@ -15,7 +15,7 @@ use crate::{MAX_CPUS, Machine, read_sysreg, write_sysreg};
 
 /// Where QEMU's `virt` has devices: UARTs, clock, GPIO, flash, firmware configuration, virtio, SMMU,
 /// and the memory of others.
-const PLACES: [u64; 10] = [
+pub const PLACES: [u64; 10] = [
     0,
     0x0802_0000,
     0x0900_0000,
@@ -28,7 +28,7 @@ const PLACES: [u64; 10] = [
     0x4000_0000,
 ];
 /// What would end the attacks: a step leaves the VM on, and awake.
-const SPARED: [u32; 10] = [
+pub const SPARED: [u32; 10] = [
     function::SYSTEM_OFF,
     function::SYSTEM_RESET,
     function::SYSTEM_RESET2,
@@ -41,7 +41,7 @@ const SPARED: [u32; 10] = [
     0xC400_000E,
 ];
 /// Services whose functions are called: architecture, PSCI, FF-A, stolen time, the hypervisor's.
-const SERVICES: [u32; 8] = [
+pub const SERVICES: [u32; 8] = [
     0x8000_0000,
     0x8400_0000,
     0xC400_0000,
@@ -60,7 +60,7 @@ const WAITS: [u32; 5] = [
     ffa::function::YIELD as u32,
 ];
 /// The call that makes Gear2 fail, in its build for that: another guest's.
-const FAIL_GEAR2: u32 = gear1_abi::guest::GEAR2_FAIL;
+pub const FAIL_GEAR2: u32 = gear1_abi::guest::GEAR2_FAIL;
 /// The kinds of steps, by name.
 pub const KINDS: [&str; 9] = [
     "distributor",

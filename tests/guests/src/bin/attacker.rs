@@ -5,6 +5,7 @@
 
 use core::arch::asm;
 
+use test_guests::attack::{FAIL_GEAR2, PLACES, Random, SERVICES, SPARED};
 use test_guests::exception::{catch, ignore};
 use test_guests::gic::{Version, v3::FRAMES};
 use test_guests::mmio::{read8, read32, read64, write8, write32, write64};
@@ -14,69 +15,9 @@ guest!(main, irq = ignore);
 
 /// A line after so many attacks.
 const REPORT: u64 = 2000;
-/// Where QEMU's `virt` has devices: UARTs, clock, GPIO, flash, firmware configuration, virtio, SMMU,
-/// and the memory of others.
-const PLACES: [u64; 10] = [
-    0,
-    0x0802_0000,
-    0x0900_0000,
-    0x0901_0000,
-    0x0902_0000,
-    0x0903_0000,
-    0x0904_0000,
-    0x0905_0000,
-    0x0a00_0000,
-    0x4000_0000,
-];
-/// What does not end the attacks: it stays on, and awake.
-const SPARED: [u32; 10] = [
-    psci::function::SYSTEM_OFF,
-    psci::function::SYSTEM_RESET,
-    psci::function::SYSTEM_RESET2,
-    psci::function::CPU_OFF,
-    psci::function::CPU_SUSPEND,
-    psci::function::CPU_SUSPEND & !0x4000_0000,
-    psci::function::CPU_DEFAULT_SUSPEND,
-    psci::function::CPU_DEFAULT_SUSPEND & !0x4000_0000,
-    0x8400_000E,
-    0xC400_000E,
-];
-/// Services whose functions are called: architecture, PSCI, FF-A, stolen time, the hypervisor's.
-const SERVICES: [u32; 8] = [
-    0x8000_0000,
-    0x8400_0000,
-    0xC400_0000,
-    0x8400_0060,
-    0xC400_0060,
-    0xC500_0020,
-    0x8600_0000,
-    0xC600_0010,
-];
-/// The call that makes Gear2 fail, in its build for that: another guest's.
-const FAIL_GEAR2: u32 = gear1_abi::guest::GEAR2_FAIL;
-
-/// Marsaglia's xorshift.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len() as u64) as usize]
-    }
-}
 
 fn main(machine: &Machine) {
-    let mut random = Random(machine.option("seed").unwrap_or(1).max(1));
+    let mut random = Random::new(machine.option("seed").unwrap_or(1));
     say!("begins");
     for count in 1_u64.. {
         // What is pending, even to itself, changes nothing: interrupts stay masked.
