@@ -1,7 +1,7 @@
 //! Boards to check manifests against: each is a device tree, read by the code that reads it at boot.
 //!
 //! No fact about a board stands here: QEMU describes its `virt` itself, and the others are in
-//! `boards/`.
+//! `manifests/boards/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ pub(crate) fn virt() -> Machine {
 
 /// Returns where a board's source is.
 pub(crate) fn source(name: Name) -> PathBuf {
-    workspace::root().join(format!("boards/{}.dts", name.text()))
+    workspace::root().join(format!("manifests/boards/{}.dts", name.text()))
 }
 
 fn scratch(name: &str) -> Result<PathBuf> {
