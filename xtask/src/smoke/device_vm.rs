@@ -14,6 +14,8 @@ use serde_json::Value;
 use super::absence::FLUSHED;
 use super::{BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within};
 use crate::expect::Session;
+use gearv_manifest::VmKind;
+
 use crate::manifest::{Compiled, VmSummary};
 use crate::{device_userland, ext4, payloads};
 
@@ -76,6 +78,14 @@ impl Smoke<'_> {
                 let printed = shell(s, command)?;
                 ensure!(!printed.trim().is_empty(), "it prints nothing");
                 Ok(())
+            })?;
+        }
+        for vm in manifest.vms.iter().filter(|vm| vm.kind == VmKind::RealTime) {
+            let name = &vm.name;
+            self.check(&format!("gearctl stops and starts {name}"), |s| {
+                change(s, "stop", name, "stopped")?;
+                change(s, "start", name, "running")?;
+                change(s, "restart", name, "running")
             })?;
         }
         self.check("gearctl refuses what does not exist", |s| {
@@ -291,6 +301,16 @@ pub(crate) fn widen(session: &mut Session) -> Result<()> {
 }
 
 /// Checks that the kernel is the one of the package, and that nothing foreign was loaded into it.
+/// Changes a VM's life, and waits for the state that it is in then.
+pub(crate) fn change(session: &mut Session, how: &str, vm: &str, state: &str) -> Result<()> {
+    let is = format!("gearctl list | grep ' {vm} ' | grep -q {state}");
+    shell(
+        session,
+        &format!("gearctl {how} {vm} && until {is}; do sleep 0.2; done"),
+    )
+    .map(drop)
+}
+
 fn stock_kernel(session: &mut Session) -> Result<String> {
     let name = shell(session, "uname -a")?;
     let release = payloads::kernel_release()?;

@@ -13,6 +13,7 @@ use crate::build_images::{self, last_words};
 use crate::expect::Session;
 use crate::manifest::diagnostic::error_count;
 use crate::qemu::Qemu;
+use crate::smoke::device_vm::change;
 use crate::smoke::{self, ESCAPE, Extent, shell};
 use crate::tools::Tools;
 use crate::{check, device_userland, initramfs, new_manifest, run, workspace};
@@ -161,6 +162,14 @@ fn mixed(tally: &mut Tally) -> Result<()> {
         ensure!(list.contains(vm), "{vm} is not in\n{list}");
     }
     tally.pass(2);
+    for (how, state) in [
+        ("stop", "stopped"),
+        ("start", "running"),
+        ("restart", "running"),
+    ] {
+        change(&mut example.session, how, "control", state)?;
+        tally.pass(1);
+    }
     example.session.send("gearctl console linux\n")?;
     let (before, after) = initramfs::READY;
     example.expect(&format!("{before}linux{after}"))?;

@@ -14,7 +14,8 @@ use super::{Serial, TIMEOUT, images};
 use crate::build_images::{Images, last_words};
 use crate::expect::Session;
 use crate::qemu::{Machine, Qemu};
-use crate::smoke::ESCAPE;
+use crate::run;
+use crate::smoke::{self, ESCAPE, Extent};
 use crate::test::{Part, Tally};
 use crate::workspace;
 
@@ -68,7 +69,29 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new(name, move |tally| immunity(gic, tally)).slow(gic == 2)
     };
     let halt = Part::new("Gear2's ninth failure halts", ninth_failure);
-    vec![halt, part(3), part(2)]
+    let linux = Part::new("real-time VM is immune beside Linux", beside_linux).slow(true);
+    vec![halt, part(3), part(2), linux]
+}
+
+/// The device VM boots, its guest's disk and network are busy, GDM is killed and kept away, and both VMs
+/// restart; before, `gearctl` stops and starts the real-time VM itself.
+fn beside_linux(tally: &mut Tally) -> Result<()> {
+    let images = images("rt-linux", None)?;
+    let machine = Machine {
+        cpu: "cortex-a57,cntfrq=1000000000".to_owned(),
+        icount: true,
+        ..run::machine_for(&images)?
+    };
+    let report = |line: &str| println!("{line}");
+    let (qemu, log) = (Qemu::prepare(10)?, "rt-linux/console.log");
+    let checks = smoke::check_all(&qemu, &machine, &images, log, Extent::BRIEF, &report)?;
+    tally.pass(checks);
+    let file = machine.second_serial.context("the VM owns a UART")?;
+    let all = windows(&Serial { file }.text()?)?;
+    let (before, during) = all.split_at_checked(WINDOWS).context("no windows")?;
+    let before = Latencies::of(&before[1..])?;
+    tally.check("beside Linux", judge("Linux", &before, during));
+    Ok(())
 }
 
 /// G1-SUP-003: after eight restarts Gear1 halts; the real-time VM runs on as before.
