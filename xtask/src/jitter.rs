@@ -65,8 +65,8 @@ pub(crate) struct Options {
     /// What the other CPU does meanwhile
     #[arg(long, value_enum, default_value_t = Load::Off)]
     load: Load,
-    /// What is measured
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = configuration::ALL)]
+    /// What is measured [default: all; with --load disk all but guest]
+    #[arg(long, value_enum, value_delimiter = ',')]
     configurations: Vec<Configuration>,
     /// The most that the maximum of the real-time VM with pass-through may be, native being 1
     #[arg(long, value_name = "RATIO", default_value_t = 1.05)]
@@ -134,6 +134,15 @@ impl Options {
         self.loops.unwrap_or(default)
     }
 
+    /// What was asked for, or all that this load can be had beside.
+    fn configurations(&self) -> Vec<Configuration> {
+        let all = || configuration::ALL.into_iter();
+        match self.configurations.as_slice() {
+            [] => all().filter(|one| one.has(self.load)).collect(),
+            some => some.to_vec(),
+        }
+    }
+
     fn save(&self, directory: &Path, old: Option<&Results>, results: &Results) -> Result<()> {
         let json = directory.join("jitter.json");
         results.save(&json)?;
@@ -146,7 +155,8 @@ impl Options {
     }
 
     fn measure_all(&self) -> Result<Results> {
-        if self.qemu < 10 && self.configurations.iter().any(|one| one.is_real_time()) {
+        let configurations = self.configurations();
+        if self.qemu < 10 && configurations.iter().any(|one| one.is_real_time()) {
             bail!(
                 "QEMU {} has no second serial port, which the real-time VM needs as its own: take --qemu 10, \
                  or --configurations native,kvm,guest",
@@ -155,7 +165,7 @@ impl Options {
         }
         let setup = Setup::new(self.qemu, &self.cpu, self.gic, self.load, self.loops())?;
         let mut measured = Vec::new();
-        for configuration in &self.configurations {
+        for configuration in &configurations {
             let name = configuration.text();
             let step = Step::start(name);
             let one = setup.measure(*configuration);

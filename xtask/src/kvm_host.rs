@@ -28,7 +28,7 @@ use anyhow::{Context, Result, ensure};
 use crate::expect::Session;
 use crate::initramfs::with_busybox;
 use crate::qemu::{Boot, Console, Machine, Qemu};
-use crate::{payloads, workspace};
+use crate::{kernel_modules, payloads, workspace};
 
 /// What the host prints before the guest's first line.
 pub(crate) const GUEST_STARTS: &str = "KVM host: guest starts";
@@ -66,6 +66,8 @@ pub(crate) struct KvmHost {
     pub(crate) host_kernel: Option<PathBuf>,
     /// More shell commands that the host runs in the background beside the guest: load.
     pub(crate) background: String,
+    /// The host's disk, /dev/vda.
+    pub(crate) disk: Option<PathBuf>,
 }
 
 /// The second VM.
@@ -88,6 +90,7 @@ impl Default for KvmHost {
             isolate: false,
             host_kernel: None,
             background: String::new(),
+            disk: None,
         }
     }
 }
@@ -100,6 +103,7 @@ pub(crate) struct BuiltHost {
     command_line: String,
     memory_mib: u32,
     cpus: u32,
+    disk: Option<PathBuf>,
 }
 
 impl KvmHost {
@@ -124,6 +128,9 @@ impl KvmHost {
             "guest/background",
             format!("#!/bin/sh\n{}\n", self.background),
         );
+        if self.disk.is_some() {
+            kernel_modules::add(&mut tree, &["virtio_mmio", "virtio_blk"])?;
+        }
         tree.program("init", INIT);
         fs::create_dir_all(out_dir)?;
         let initramfs = tree.write_initramfs(out_dir.join("kvm-host-initramfs.cpio"))?;
@@ -146,6 +153,7 @@ impl KvmHost {
             command_line: self.host_command_line(),
             memory_mib: u32::try_from(needed.next_multiple_of(256))?,
             cpus: 1 + all().copied().max().unwrap_or(0),
+            disk: self.disk.clone(),
         })
     }
 
@@ -203,7 +211,7 @@ impl BuiltHost {
             virtualization: true,
             cpus: self.cpus.max(machine.cpus),
             memory_mib: self.memory_mib,
-            disk: None,
+            disk: self.disk.clone(),
             ..machine.clone()
         };
         let mut session = Session::start(qemu.command(&machine, &boot, Console::Pipes), log)?;

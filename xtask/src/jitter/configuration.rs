@@ -3,12 +3,12 @@
 //! The machine has two CPUs in all of them. The measured system is alone on CPU 1, but for the guest that is not
 //! real-time, which shares it with the load as any guest does.
 
-use std::fmt::Write as _;
-
 use clap::ValueEnum;
 
 /// The machine's CPUs.
 pub(super) const CPUS: u32 = 2;
+/// One more under GearV if there is a disk: its owner needs a CPU of its own.
+const DISK_CPU: u32 = CPUS;
 
 /// Where cyclictest runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -41,9 +41,9 @@ pub(crate) enum Load {
     Off,
     /// It computes and starts programs
     Cpu,
-    /// It writes to a disk (native run only, so far)
+    /// It writes to a disk
     Disk,
-    /// Both (native run only, so far)
+    /// Both
     All,
 }
 
@@ -74,11 +74,19 @@ impl Load {
         }
     }
 
-    /// Tells whether it needs a disk, which only the native run has.
+    /// Tells whether something writes to a disk.
     pub(super) fn needs_disk(self) -> bool {
         match self {
             Load::Off | Load::Cpu => false,
             Load::Disk | Load::All => true,
+        }
+    }
+
+    /// Tells whether something computes.
+    fn computes(self) -> bool {
+        match self {
+            Load::Off | Load::Disk => false,
+            Load::Cpu | Load::All => true,
         }
     }
 }
@@ -93,6 +101,17 @@ impl Configuration {
             Configuration::Emulated => "RTVM, emulated GIC",
             Configuration::PassThrough => "RTVM, pass-through GIC",
         }
+    }
+
+    /// Tells whether this load can be had: beside the guest, who writes to a disk has a CPU of its own and disturbs nobody.
+    pub(super) fn has(self, load: Load) -> bool {
+        self != Configuration::Guest || load != Load::Disk
+    }
+
+    /// Returns how many CPUs the machine has.
+    pub(super) fn cpus(self, load: Load) -> u32 {
+        let under_gearv = self != Configuration::Native && self != Configuration::Kvm;
+        CPUS + u32::from(under_gearv && load.needs_disk())
     }
 
     /// Tells whether it is a real-time VM.
@@ -155,35 +174,47 @@ impl Configuration {
 ",
             self.command_line(console, loops, &format!("jitter.settle={settle}"))
         );
-        text += &self.load_vm(load);
+        text += &self.load_vms(load);
         text + "\t};\n};\n"
     }
 
-    /// Returns the VM that makes the load.
-    fn load_vm(self, load: Load) -> String {
-        if load == Load::Off {
-            return String::new();
+    /// Returns the VMs that make the load.
+    fn load_vms(self, load: Load) -> String {
+        let mut text = String::new();
+        if load.computes() {
+            let (vcpus, cpus) = if self.is_real_time() {
+                (1, "0")
+            } else {
+                (2, "0 1")
+            };
+            let own =
+                format!("\t\t\tvcpus = <{vcpus}>;\n\t\t\tcpus = <{cpus}>;\n\t\t\tconsole {{ }};\n");
+            text += &load_vm("load", &own, Load::Cpu);
         }
-        let mut text = "\n\t\tload {\n".to_owned();
-        let (vcpus, cpus) = if self.is_real_time() {
-            (1, "0")
-        } else {
-            (2, "0 1")
-        };
-        let _ = writeln!(text, "\t\t\tvcpus = <{vcpus}>;\n\t\t\tcpus = <{cpus}>;");
-        let _ = write!(
-            text,
-            "\t\t\tmemory-mib = <256>;
+        if load.needs_disk() {
+            // Nobody else may own a device but the one that serves guests. All transports of a page are its own.
+            let own = format!(
+                "\t\t\tkind = \"real-time\";\n\t\t\tcpus = <{DISK_CPU}>;\n\t\t\tdevices = \"/virtio_mmio@a003*\";\n"
+            );
+            text += &load_vm("disk", &own, Load::Disk);
+        }
+        text
+    }
+}
+
+/// Returns a VM that makes load.
+fn load_vm(name: &str, own: &str, load: Load) -> String {
+    format!(
+        "
+		{name} {{
+{own}			memory-mib = <256>;
 			kernel = \"artifact:debian-rt-kernel\";
 			initrd = \"artifact:jitter-initramfs\";
 			cmdline = \"console=ttyAMA0 jitter.load={}\";
-			console {{ }};
 		}};
 ",
-            load.text()
-        );
-        text
-    }
+        load.text()
+    )
 }
 
 /// Returns what makes a VM a real-time one.

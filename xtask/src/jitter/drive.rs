@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::configuration::{CPUS, Serial};
 use super::exits::Exits;
-use super::log::{BEGINS, END, MEASURED, READY};
+use super::log::{BEGINS, END, MEASURED, READY, samples};
 use super::{Configuration, Load, Measured, ROW, Setup, userland};
 use crate::build_images::{self, Images};
 use crate::expect::Session;
@@ -32,8 +32,8 @@ impl Setup {
     /// Measures one configuration.
     pub(crate) fn measure(&self, configuration: Configuration) -> Result<Measured> {
         ensure!(
-            !self.load.needs_disk() || configuration == Configuration::Native,
-            "only the native run has a disk to load: take --load cpu, or --configurations native"
+            configuration.has(self.load),
+            "who writes to the disk has a CPU of its own beside this guest: take --load all"
         );
         match configuration {
             Configuration::Native => self.natively(),
@@ -49,7 +49,7 @@ impl Setup {
         let kernel = payloads::debian_rt_kernel()?;
         let initramfs = userland::initramfs(&workspace::output_dir())?;
         let more = match self.load {
-            Load::Off => "nr_cpus=1".to_owned(),
+            Load::Off => format!("nr_cpus=1 jitter.settle={SETTLE_IDLE}"),
             load @ (Load::Cpu | Load::Disk | Load::All) => {
                 format!("jitter.cpu=1 jitter.load={}", load.text())
             }
@@ -85,6 +85,7 @@ impl Setup {
             command_line: Configuration::Kvm.command_line("ttyAMA0", self.loops, ""),
             isolate: true,
             background,
+            disk: self.disk("kvm")?,
             ..KvmHost::default()
         };
         let host = host.build(&workspace::output_dir().join("jitter-kvm"))?;
@@ -110,8 +111,9 @@ impl Setup {
         fs::write(&source, manifest)?;
         let images = build_images::build(&source)?;
         let machine = Machine {
-            cpus: CPUS,
+            cpus: configuration.cpus(self.load),
             memory_mib: run::memory_for(&images)?,
+            disk: self.disk(configuration.word())?,
             ..self.machine.clone()
         };
         if configuration.is_real_time() {
@@ -195,7 +197,7 @@ impl Setup {
     }
 
     fn parse(&self, printed: &str) -> Result<report::Figures> {
-        let figures = report::parse(printed);
+        let figures = samples(printed)?;
         let count = figures.get(ROW).map_or(0, report::Figure::count);
         ensure!(
             count == self.loops,

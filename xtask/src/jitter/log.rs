@@ -1,10 +1,12 @@
 //! What init says on its console, and logs of it that were captured elsewhere.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum as _;
+use flate2::read::GzDecoder;
 
 use super::{Configuration, ROW};
 use crate::report::{self, Figure, Figures, Results};
@@ -15,6 +17,36 @@ pub(super) const READY: &str = "JITTER-READY ";
 pub(super) const BEGINS: &str = "JITTER-BEGINS";
 pub(super) const MEASURED: &str = "JITTER-MEASURED ";
 pub(super) const END: &str = "JITTER-END";
+
+/// What each line of the samples begins with, which are as `report` reads them, by gzip and base64.
+const PACKED: &str = "PACKED ";
+
+/// Reads what was measured from what init printed behind [`MEASURED`].
+pub(super) fn samples(printed: &str) -> Result<Figures> {
+    let packed = printed.lines().filter_map(|line| line.split_once(PACKED));
+    let packed: String = packed.map(|(_, base64)| base64.trim()).collect();
+    let mut text = String::new();
+    GzDecoder::new(bytes(&packed)?.as_slice())
+        .read_to_string(&mut text)
+        .context("the samples cannot be unpacked")?;
+    Ok(report::parse(&text))
+}
+
+/// Reads base64 (RFC 4648, section 4).
+fn bytes(base64: &str) -> Result<Vec<u8>> {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
+    for letter in base64.trim_end_matches('=').bytes() {
+        let value = ALPHABET.iter().position(|one| *one == letter);
+        let value = value.with_context(|| format!("{:?} is no base64", char::from(letter)))?;
+        (bits, count) = (bits << 6 | value as u32, count + 6);
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    Ok(bytes)
+}
 
 /// Reads the measurements in logs; each log may hold several.
 pub(super) fn read(logs: &[PathBuf]) -> Result<Results> {
@@ -64,7 +96,7 @@ fn run(text: &str) -> Result<Run> {
     let (printed, _) = rest
         .split_once(END)
         .with_context(|| format!("{name}: it has no {END}"))?;
-    let figures = report::parse(printed);
+    let figures = samples(printed).with_context(|| name.clone())?;
     let count = figures.get(ROW).map_or(0, Figure::count);
     ensure!(count > 0, "{name}: no sample is left of it");
     Ok((name, kernel, figures))

@@ -20,6 +20,9 @@ while read -r argument; do
     [ "$argument" = gic=GIC ] && argument=gic=$gic
     set -- "$@" "$argument"
 done < /guest/arguments
+if [ -e /etc/modules ]; then
+    while read -r module; do insmod "$module"; done < /etc/modules
+fi
 /guest/background > /dev/null 2>&1 &
 sleep 1
 echo "KVM host: guest starts"

@@ -33,7 +33,7 @@ pub(crate) struct Results {
     pub(crate) columns: Vec<(String, Figures)>,
 }
 
-/// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>` and `RAW <name> <ns>x<count> ...`, of which
+/// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>` and `RAW <name> <ns>[x<count>] ...`, of which
 /// a name may have several. Without the former the latter say all.
 pub(crate) fn parse(printed: &str) -> Figures {
     let mut figures: Figures = printed.lines().filter_map(parse_line).collect();
@@ -73,7 +73,7 @@ fn parse_raw(line: &str) -> Option<(&str, Vec<(u64, u64)>)> {
     let mut words = rest.split_whitespace();
     let name = words.next()?;
     let runs = words.map(|word| {
-        let (value, count) = word.split_once('x')?;
+        let (value, count) = word.split_once('x').unwrap_or((word, "1"));
         Some((value.parse().ok()?, count.parse().ok()?))
     });
     Some((name, runs.collect::<Option<_>>()?))

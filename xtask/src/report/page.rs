@@ -67,16 +67,24 @@ fn having<'a>(results: &'a Results, row: &str) -> Vec<(&'a str, &'a Figure)> {
         .collect()
 }
 
+/// What a native run begins its name with; others are shown in relation to it.
+const NATIVE: &str = "native";
+
 fn table(row: &str, old: Option<&Results>, results: &Results) -> String {
     let mut html = format!(
         "<table><tr><th>{}, ns</th><th>min</th><th>median</th><th>avg</th><th>p99</th><th>max</th>",
         escape(row)
     );
+    let all = having(results, row);
+    let native = all.iter().find(|(name, _)| name.starts_with(NATIVE));
+    if native.is_some() {
+        html += "<th>min/nat.</th><th>avg/nat.</th><th>max/nat.</th>";
+    }
     if old.is_some() {
         html += "<th>max then</th>";
     }
     html += "</tr>\n";
-    for (name, figure) in having(results, row) {
+    for (name, figure) in &all {
         let Figure {
             min,
             median,
@@ -90,6 +98,12 @@ fn table(row: &str, old: Option<&Results>, results: &Results) -> String {
             "<tr><td>{}</td><td>{min}</td><td>{median}</td><td>{mean}</td><td>{p99}</td><td>{max}</td>",
             escape(name)
         );
+        if let Some((_, native)) = native {
+            for (own, natively) in [(min, native.min), (mean, native.mean), (max, native.max)] {
+                let ratio = *own as f64 / natively.max(1) as f64;
+                let _ = write!(html, "<td>{ratio:.2}</td>");
+            }
+        }
         if let Some(old) = old {
             let then = old.column(name).and_then(|figures| figures.get(row));
             let then = then.map_or_else(|| "-".to_owned(), |figure| figure.max.to_string());

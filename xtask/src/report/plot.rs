@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, anyhow};
 use plotters::backend::SVGBackend;
 use plotters::chart::ChartBuilder;
 use plotters::coord::Shift;
-use plotters::coord::combinators::IntoLogRange as _;
+use plotters::coord::combinators::{BindKeyPoints as _, IntoLogRange as _};
 use plotters::drawing::{DrawingArea, IntoDrawingArea as _};
 use plotters::element::Rectangle;
 use plotters::series::LineSeries;
@@ -38,6 +38,20 @@ impl Scale {
             })
     }
 
+    /// Returns the values that the axis names: 1, 2 and 5 times powers of ten, and each number between if they are few.
+    pub(super) fn ticks(self) -> Vec<f64> {
+        let steps: &[u64] = if self.high / self.low < 6 {
+            &[1, 2, 3, 4, 5, 6, 7, 8, 9]
+        } else {
+            &[1, 2, 5]
+        };
+        let powers = (0..19).map(|power| 10_u64.pow(power));
+        let all =
+            powers.flat_map(|power| steps.iter().map(move |step| power.saturating_mul(*step)));
+        let seen = all.filter(|value| (self.low..=self.high).contains(value));
+        seen.map(|value| value as f64).collect()
+    }
+
     /// Returns the bin of a value; bins grow with the value, as the axis does.
     fn bin(self, value: u64) -> u64 {
         let (low, high) = ((self.low as f64).ln(), (self.high as f64).ln());
@@ -62,10 +76,13 @@ pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
     draw(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
+            .margin_right(28)
             .x_label_area_size(32)
             .y_label_area_size(64)
             .build_cartesian_2d(
-                (scale.low as f64..scale.high as f64).log_scale(),
+                (scale.low as f64..scale.high as f64)
+                    .log_scale()
+                    .with_key_points(scale.ticks()),
                 (0.5..most as f64 * 1.5).log_scale(),
             )
             .map_err(failed)?;
@@ -88,7 +105,7 @@ pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
     })
 }
 
-/// Draws the samples in their order: where there are too many to see, the least and the largest of each group.
+/// Draws the samples in their order: where there are too many to see, a line from the least to the largest of each group.
 pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
     let samples: Vec<u64> = figure
         .samples
@@ -107,11 +124,14 @@ pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
     draw(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
+            .margin_right(28)
             .x_label_area_size(32)
             .y_label_area_size(64)
             .build_cartesian_2d(
                 0.0..samples.len().max(1) as f64,
-                (scale.low as f64..scale.high as f64).log_scale(),
+                (scale.low as f64..scale.high as f64)
+                    .log_scale()
+                    .with_key_points(scale.ticks()),
             )
             .map_err(failed)?;
         let format = |value: &f64| format!("{value:.0}");

@@ -14,12 +14,17 @@ fn every_manifest_keeps_the_rules() {
         Configuration::PassThrough,
     ];
     for configuration in under_gearv {
-        for load in [Load::Off, Load::Cpu] {
+        for load in [Load::Off, Load::Cpu, Load::Disk, Load::All] {
             let text = configuration.manifest(Serial::SECOND_OF_VIRT, 10, load, 3);
             let file = directory.join("manifest.dts");
             std::fs::write(&file, text).expect("it can be written");
             let compiled = manifest::compile(&file, &tools, &directory).expect("it keeps them");
-            assert_eq!(compiled.vms.len(), 1 + usize::from(load != Load::Off));
+            let loads = match load {
+                Load::Off => 0,
+                Load::Cpu | Load::Disk => 1,
+                Load::All => 2,
+            };
+            assert_eq!(compiled.vms.len(), 1 + loads);
         }
     }
 }

@@ -1,7 +1,8 @@
 use super::*;
 
-const LOG: &str = "noise\nJITTER-READY 6.12-rt pass-through 3\nJITTER-BEGINS\nJITTER-MEASURED 3\nRAW latency 5x3 7x1\n\
-    RAW latency 9x1\nJITTER-END\n";
+/// `RAW latency 5x3 7` and `RAW latency 9`.
+const LOG: &str = "noise\nJITTER-READY 6.12-rt pass-through 3\nJITTER-BEGINS\nJITTER-MEASURED 3\nPACKED H4sIAAAAAAACAwtyDFfISSxJzUuu\n\
+    PACKED VDCtMFYw5wpCErHkAgB99/StIAAAAA==\nJITTER-END\n";
 
 #[test]
 fn a_log_may_hold_several_runs() {
@@ -21,7 +22,7 @@ fn a_log_that_is_not_whole_is_refused() {
             LOG.split_once("JITTER-END").expect("it ends").0,
             "no JITTER-END",
         ),
-        (&LOG.replace("RAW", "raw"), "no sample"),
+        (&LOG.replace("PACKED H4sI", "PACKED "), "cannot be unpacked"),
     ] {
         let error = runs(log).expect_err("it is not whole").to_string();
         assert!(error.contains(why), "{error}");

@@ -23,6 +23,7 @@ fn page_holds_figures_conditions_and_two_plots_a_configuration() {
             "<td>native</td><td>100</td><td>100</td><td>233</td><td>900</td><td>900</td>"
         )
     );
+    assert!(html.contains("<td>1.50</td><td>0.65</td><td>0.18</td>"));
     assert!(html.contains("cpu &amp; &lt;disk&gt;"));
     assert!(!html.contains("empty"));
     // It needs no other file.
@@ -35,6 +36,23 @@ fn page_shows_what_was_there_before() {
     old.columns[0].1 = parse("RAW latency 7777x1");
     let html = page("t", &[], Some(&old), &results()).expect("it can be drawn");
     assert!(html.contains("<td>7777</td>"));
+}
+
+#[test]
+fn an_axis_names_some_values() {
+    let ticks = |text: &str| {
+        let figure = parse(text).remove("latency").expect("it is there");
+        let scale = Scale::of([&figure].into_iter());
+        scale.expect("there is something").ticks()
+    };
+    assert_eq!(
+        ticks("RAW latency 4560 9424"),
+        [5000.0, 6000.0, 7000.0, 8000.0, 9000.0, 10_000.0]
+    );
+    assert_eq!(
+        ticks("RAW latency 4560 30000"),
+        [5000.0, 10_000.0, 20_000.0]
+    );
 }
 
 #[test]
