@@ -20,7 +20,7 @@ use crate::workspace;
 /// What Gear2's console takes as the start of a command to itself.
 pub(crate) const ESCAPE: char = '\x07';
 
-const BOOT: Duration = Duration::from_secs(300);
+pub(crate) const BOOT: Duration = Duration::from_secs(300);
 const COMMAND: Duration = Duration::from_secs(120);
 
 /// The SHA-256 of 8 MiB of zeroes.
@@ -230,7 +230,7 @@ pub(crate) fn no_kernel_complains(session: &mut Session) -> Result<()> {
     }
 }
 
-fn ready(name: &str) -> String {
+pub(crate) fn ready(name: &str) -> String {
     let (before, after) = initramfs::READY;
     format!("{before}{name}{after}")
 }

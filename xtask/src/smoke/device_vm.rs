@@ -9,18 +9,17 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use gearv_manifest::VmKind;
 use serde_json::Value;
 
 use super::absence::FLUSHED;
 use super::{BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within};
 use crate::expect::Session;
-use gearv_manifest::VmKind;
-
 use crate::manifest::{Compiled, VmSummary};
 use crate::{device_userland, ext4, payloads};
 
 /// How long the disk's and the network's work may take.
-pub(super) const LONG: Duration = Duration::from_secs(600);
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 /// How soon a device model that was killed is back.
 const BACK_SECONDS: f64 = 5.0;
 /// What leaves the guest's console.
@@ -253,12 +252,12 @@ impl Smoke<'_> {
 }
 
 /// Kills GDM, waits until the next one answers, and prints the times of both.
-const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); kill -9 $old; \
+pub(crate) const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); kill -9 $old; \
     until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
     do sleep 0.1; done; echo killed $killed $(cut -d' ' -f1 /proc/uptime)";
 
 /// Waits in the guest for a program in the background, and prints what it printed.
-pub(super) const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
+pub(crate) const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
     read -r status < /run/status; rm /run/status; [ \"$status\" = 0 ]";
 
 /// Returns the fio that makes so many I/Os to be counted, from the disk as it is.
@@ -270,7 +269,7 @@ fn reads(count: u64) -> String {
 }
 
 /// Returns the fio that writes so many MiB and verifies them.
-pub(super) fn fio(mib: u32) -> String {
+pub(crate) fn fio(mib: u32) -> String {
     format!(
         "fio --name=verify --filename={FILE} --size={mib}M --rw=randwrite --bs=4k --iodepth=16 \
          --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --minimal"
@@ -278,7 +277,7 @@ pub(super) fn fio(mib: u32) -> String {
 }
 
 /// Reads fio's terse line: no error, and how fast it was.
-pub(super) fn fio_result(printed: &str) -> Result<String> {
+pub(crate) fn fio_result(printed: &str) -> Result<String> {
     /// The fields of version 3 of the format.
     const ERROR: usize = 4;
     const READ_IOPS: usize = 7;
@@ -300,7 +299,6 @@ pub(crate) fn widen(session: &mut Session) -> Result<()> {
     shell(session, "stty cols 1000").map(drop)
 }
 
-/// Checks that the kernel is the one of the package, and that nothing foreign was loaded into it.
 /// Changes a VM's life, and waits for the state that it is in then.
 pub(crate) fn change(session: &mut Session, how: &str, vm: &str, state: &str) -> Result<()> {
     let is = format!("gearctl list | grep ' {vm} ' | grep -q {state}");
@@ -311,6 +309,7 @@ pub(crate) fn change(session: &mut Session, how: &str, vm: &str, state: &str) ->
     .map(drop)
 }
 
+/// Checks that the kernel is the one of the package, and that nothing foreign was loaded into it.
 fn stock_kernel(session: &mut Session) -> Result<String> {
     let name = shell(session, "uname -a")?;
     let release = payloads::kernel_release()?;
@@ -336,7 +335,7 @@ fn own_modules(session: &mut Session) -> Result<()> {
 }
 
 /// Makes sure that the guest answers to what is typed.
-pub(super) fn answers(session: &mut Session, name: &str) -> Result<()> {
+pub(crate) fn answers(session: &mut Session, name: &str) -> Result<()> {
     // Its shell comes up a moment after it says so: what is typed before that may be lost.
     let mut host = Err(anyhow!("it was not asked"));
     for _ in 0..ANSWERS {
@@ -352,13 +351,13 @@ pub(super) fn answers(session: &mut Session, name: &str) -> Result<()> {
 }
 
 /// Goes from the device VM's shell to the guest's.
-pub(super) fn enter(session: &mut Session, guest: &VmSummary) -> Result<()> {
+pub(crate) fn enter(session: &mut Session, guest: &VmSummary) -> Result<()> {
     session.send(&format!("{}\n", guest.console_command()))?;
     answers(session, &guest.name)
 }
 
 /// Goes from the guest's shell to the device VM's.
-pub(super) fn leave(session: &mut Session) -> Result<()> {
+pub(crate) fn leave(session: &mut Session) -> Result<()> {
     session.send(LEAVE)?;
     // What is typed before the shell has the terminal again is lost.
     session.expect(PROMPT, COMMAND)?;

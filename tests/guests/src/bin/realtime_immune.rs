@@ -1,11 +1,12 @@
 //! A real-time VM that measures how late its timer interrupt is, and what comes to it that is not
-//! its own, for ever: a line for each window, on a UART that it owns.
+//! its own, for ever: a line for each window, on a UART that it owns. Between windows it causes that UART's interrupt once, which
+//! has to come.
 //!
 //! Requirements: G1-RT-001 (in the checking build), G1-RT-003, G1-RT-004, G1-RT-008.
 #![no_std]
 #![no_main]
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use test_guests::realtime::exits;
 use test_guests::{Machine, cpu, gic, guest, say, timer};
@@ -13,42 +14,60 @@ use test_guests::{Machine, cpu, gic, guest, say, timer};
 guest!(main, irq = on_interrupt);
 
 const PERIODS: usize = 100;
+/// What a period is if `period-us=` in its command line does not say.
 const PERIOD_US: u64 = 50;
+/// How long its own shared interrupt may take.
+const OWN_US: u64 = 1000;
 /// SPIs up to this one are looked at; the machine has none behind it.
 const INTIDS: u32 = 288;
 
 static DUE: AtomicU64 = AtomicU64::new(0);
 static LATE: AtomicU64 = AtomicU64::new(0);
 static TICKS: AtomicU64 = AtomicU64::new(0);
+/// The UART's shared interrupt, which the UART itself never causes, and how often it came.
+static UART: AtomicU32 = AtomicU32::new(0);
+static OWN: AtomicU64 = AtomicU64::new(0);
 /// Interrupts that are nobody's here: it enables all that it can, and causes none of them.
 static FOREIGN: AtomicU64 = AtomicU64::new(0);
 
 fn main(machine: &Machine) {
     for intid in 0..INTIDS {
-        // Its UART has nothing to say.
-        if intid != machine.uart_intid {
-            gic::enable(intid);
-        }
+        gic::enable(intid);
     }
+    UART.store(machine.uart_intid, Relaxed);
+    let period = timer::from_us(machine.option("period-us").unwrap_or(PERIOD_US));
     for window in 0_u64.. {
         let before = exits();
-        let late = measure();
+        let late = measure(period);
         let left = exits() - before;
         let at = |percent: usize| late[(PERIODS - 1) * percent / 100];
         let [least, half, most, worst] = [0, 50, 95, 100].map(at);
-        let foreign = FOREIGN.load(Relaxed);
+        let own = own_interrupts(machine.uart_intid);
+        let foreign = FOREIGN.swap(0, Relaxed);
         say!(
-            "WINDOW {window} least {least} half {half} most {most} worst {worst} exits {left} foreign {foreign}"
+            "WINDOW {window} least {least} half {half} most {most} worst {worst} exits {left} foreign {foreign} own {own}"
         );
     }
 }
 
+/// Has its shared interrupt come once, and returns how often it came.
+fn own_interrupts(intid: u32) -> u64 {
+    let end = timer::now() + timer::from_us(OWN_US);
+    cpu::unmask_irqs();
+    gic::set_pending(intid, true);
+    while OWN.load(Relaxed) == 0 && timer::now() < end {
+        cpu::relax();
+    }
+    cpu::mask_irqs();
+    OWN.swap(0, Relaxed)
+}
+
 /// Returns how late the timer was, in nanoseconds, in ascending order.
-fn measure() -> [u64; PERIODS] {
+fn measure(period: u64) -> [u64; PERIODS] {
     let mut all = [0; PERIODS];
     for place in &mut all {
         let ticks = TICKS.load(Relaxed);
-        let due = timer::now() + timer::from_us(PERIOD_US);
+        let due = timer::now() + period;
         DUE.store(due, Relaxed);
         timer::arm(due);
         cpu::unmask_irqs();
@@ -67,6 +86,8 @@ fn on_interrupt(intid: u32) {
         LATE.store(timer::now() - DUE.load(Relaxed), Relaxed);
         TICKS.fetch_add(1, Relaxed);
         timer::disarm();
+    } else if intid == UART.load(Relaxed) {
+        OWN.fetch_add(1, Relaxed);
     } else {
         FOREIGN.fetch_add(1, Relaxed);
     }

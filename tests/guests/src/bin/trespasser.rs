@@ -1,0 +1,139 @@
+//! A real-time VM that goes for what is others', for ever, another kind with each start: SGIs to others' CPUs, others' SPIs,
+//! others' redistributors and tables for LPIs, registers of devices that master the bus.
+//!
+//! It owns the board's clock (PL031), which its restarts leave alone, and counts them there. It turns itself off
+//! if what it does is not refused as far as it can see; whether others notice, they see themselves.
+//!
+//! Requirements: G1-RT-003, G1-RT-004.
+#![no_std]
+#![no_main]
+
+use core::ops::Range;
+
+use test_guests::exception::{catch, ignore};
+use test_guests::gic::{Version, register, v3::FRAMES};
+use test_guests::mmio::{read32, write32, write64};
+use test_guests::{MAX_CPUS, Machine, gic, guest, psci, timer};
+
+guest!(main, irq = ignore);
+
+/// The clock's match register, and the shared interrupt that is the VM's own.
+const STARTS: u64 = 0x0901_0004;
+const OWN: u32 = 34;
+/// SPIs up to this one are gone for; the machine has none behind it.
+const INTIDS: Range<u32> = 32..288;
+/// Between two rounds: who is attacked is to have interrupts of its own meanwhile.
+const PAUSE_US: u64 = 20;
+
+/// Registers in a redistributor that take effect on its CPU, or that make it read and write memory: control, LPI tables.
+const CTLR: u64 = 0;
+const PROPBASER: u64 = 0x70;
+const PENDBASER: u64 = 0x78;
+const ENABLE_LPIS: u32 = 1;
+const SGI_FRAME: u64 = 0x1_0000;
+
+/// Where QEMU's `virt` has what reads and writes memory by itself, and a step from one to the next: virtio transports, firmware
+/// configuration, the interrupt translation service, SMMU, PCIe.
+const MASTERS: [(Range<u64>, u64); 6] = [
+    (0x0a00_0000..0x0a00_4000, 0x200),
+    (0x0902_0010..0x0902_0018, 4),
+    (0x0808_0000..0x0809_0000, 0x80),
+    (0x0905_0000..0x0905_0100, 0x20),
+    (0x3f00_0000..0x3f10_0000, 0x8000),
+    (0x40_1000_0000..0x40_1010_0000, 0x8000),
+];
+
+fn main(machine: &Machine) {
+    let starts = read32(STARTS);
+    write32(STARTS, starts + 1);
+    loop {
+        let refused = match starts % 4 {
+            0 => sgis(machine),
+            1 => INTIDS.filter(|&intid| intid != OWN).all(spi),
+            2 => redistributors(machine),
+            _ => MASTERS
+                .iter()
+                .cloned()
+                .all(|(range, step)| master(range, step)),
+        };
+        if !refused {
+            psci::system_off();
+        }
+        timer::delay_us(PAUSE_US);
+    }
+}
+
+/// SGIs of each number, to each CPU by itself and to all. Nothing comes back from them.
+fn sgis(machine: &Machine) -> bool {
+    for intid in 0..16 {
+        for cpu in machine.cpus..MAX_CPUS {
+            gic::send_sgi(cpu, intid);
+        }
+        gic::send_sgi_to(!1, intid);
+        gic::send_sgi_to_others(intid);
+    }
+    true
+}
+
+/// It is to come to the first CPU, now; then it is not to come at all.
+fn spi(intid: u32) -> bool {
+    let set = [register::ISENABLER, register::ISPENDR, register::ISACTIVER];
+    gic::route(intid, 0);
+    gic::set_priority(intid, 0x50);
+    for register in set {
+        gic::write_bit(register, intid);
+    }
+    let read = set.iter().any(|register| gic::read_bit(*register, intid));
+    let priority = read32(gic::frame(intid) + register::IPRIORITYR + u64::from(intid & !3));
+    for register in [register::ICENABLER, register::ICPENDR] {
+        gic::write_bit(register, intid);
+    }
+    let priority = priority >> (8 * (intid % 4)) & 0xff;
+    !read && priority == 0
+}
+
+/// Frames that are not its own do not exist for it; its own has no tables. A GICv2 has none.
+fn redistributors(machine: &Machine) -> bool {
+    if machine.gic == Version::V2 {
+        return true;
+    }
+    let first = machine.gic_cpus.start;
+    let others = machine.cpus as u64..MAX_CPUS as u64;
+    let foreign = others.map(|cpu| first + cpu * FRAMES).all(|frame| {
+        let sgis = frame + SGI_FRAME;
+        refuses(frame + CTLR, ENABLE_LPIS)
+            && refuses(frame + PROPBASER, !0)
+            && refuses(sgis + register::ISENABLER, !0)
+            && refuses(sgis + register::ISPENDR, !0)
+            && refuses(sgis + register::ICENABLER, !0)
+    });
+    let tables = machine.ram.start | 0x79f;
+    write64(first + PROPBASER, tables);
+    write64(first + PENDBASER, tables & !0xffff);
+    write32(first + CTLR, ENABLE_LPIS);
+    let enabled = read32(first + CTLR) & ENABLE_LPIS != 0;
+    let set = [PROPBASER, PENDBASER]
+        .iter()
+        .any(|at| read32(first + at) != 0);
+    foreign && !enabled && !set && own_frame(first + SGI_FRAME)
+}
+
+/// Its own SGIs: it makes them pending, and sees that they are, and enables none.
+fn own_frame(frame: u64) -> bool {
+    const SGI: u32 = 9;
+    write32(frame + register::ISPENDR, 1 << SGI);
+    let pending = read32(frame + register::ISPENDR) >> SGI & 1 == 1;
+    write32(frame + register::ICPENDR, 1 << SGI);
+    pending
+}
+
+/// What masters the bus is set up by its owner only.
+fn master(range: Range<u64>, step: u64) -> bool {
+    range.step_by(step as usize).all(|at| refuses(at, !0))
+}
+
+/// Tells whether neither a store nor a load gets there.
+fn refuses(address: u64, value: u32) -> bool {
+    let store = catch(|| write32(address, value)).is_some();
+    store && catch(|| _ = read32(address)).is_some()
+}
