@@ -187,23 +187,22 @@ impl Configuration {
             } else {
                 (2, "0 1")
             };
-            let own =
-                format!("\t\t\tvcpus = <{vcpus}>;\n\t\t\tcpus = <{cpus}>;\n\t\t\tconsole {{ }};\n");
-            text += &load_vm("load", &own, Load::Cpu);
+            let own = format!("\t\t\tvcpus = <{vcpus}>;\n\t\t\tcpus = <{cpus}>;\n");
+            text += &load_vm("load", &own, "\t\t\tconsole { };\n", Load::Cpu);
         }
         if load.needs_disk() {
             // Nobody else may own a device but the one that serves guests. All transports of a page are its own.
             let own = format!(
                 "\t\t\tkind = \"real-time\";\n\t\t\tcpus = <{DISK_CPU}>;\n\t\t\tdevices = \"/virtio_mmio@a003*\";\n"
             );
-            text += &load_vm("disk", &own, Load::Disk);
+            text += &load_vm("disk", &own, "", Load::Disk);
         }
         text
     }
 }
 
 /// Returns a VM that makes load.
-fn load_vm(name: &str, own: &str, load: Load) -> String {
+fn load_vm(name: &str, own: &str, nodes: &str, load: Load) -> String {
     format!(
         "
 		{name} {{
@@ -211,7 +210,7 @@ fn load_vm(name: &str, own: &str, load: Load) -> String {
 			kernel = \"artifact:debian-rt-kernel\";
 			initrd = \"artifact:jitter-initramfs\";
 			cmdline = \"console=ttyAMA0 jitter.load={}\";
-		}};
+{nodes}		}};
 ",
         load.text()
     )

@@ -24,7 +24,7 @@ fn a_log_that_is_not_whole_is_refused() {
         ),
         (&LOG.replace("PACKED H4sI", "PACKED "), "cannot be unpacked"),
     ] {
-        let error = runs(log).expect_err("it is not whole").to_string();
+        let error = format!("{:#}", runs(log).expect_err("it is not whole"));
         assert!(error.contains(why), "{error}");
     }
 }
