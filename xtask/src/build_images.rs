@@ -32,9 +32,13 @@ pub(crate) struct Images {
 }
 
 /// What the runtime prints before the dump that ends it.
-const HALT: &str = "gear1: HALT";
+pub(crate) const HALT: &str = "gear1: HALT";
+/// Init's last words after a refusal.
+pub(crate) const STOPPED: &str = "no guest was started";
+/// The file of a Gear1 that is not the usual one.
+pub(crate) const OTHER_GEAR1: &str = "other-gear1.img";
 /// What Gear1 never recovers from: a halt, init's last words after a refusal, and U-Boot's when its script fails.
-pub(crate) const FATAL: &[&str] = &[HALT, "no guest was started", "SCRIPT FAILED"];
+pub(crate) const FATAL: &[&str] = &[HALT, STOPPED, "SCRIPT FAILED"];
 /// How much of a failed machine's output is shown.
 const TAIL_LINES: usize = 60;
 
@@ -222,7 +226,10 @@ pub(crate) fn build_gear1_of(root: &Path, name: &str, features: &str) -> Result<
         ("GEAR1_RUNTIME_BIN", runtime.as_path()),
         ("GEAR1_RUNTIME_GICV2_BIN", usual.as_path()),
     ];
-    flat("gear1-init", "image", &init)
+    let image = flat("gear1-init", "image", &init)?;
+    let other = out_dir.join(OTHER_GEAR1);
+    fs::rename(image, &other)?;
+    Ok(other)
 }
 
 /// Builds Gear2 with a feature of it.

@@ -16,7 +16,7 @@ use gear1_abi::layout::el2;
 use object::{Object as _, ObjectSection as _, SectionKind};
 
 use crate::audit::Rules;
-use crate::{symbolize, workspace};
+use crate::{build_images, symbolize, workspace};
 
 /// Where QEMU's logs go while machines are watched.
 static WATCHED: OnceLock<PathBuf> = OnceLock::new();
@@ -37,12 +37,19 @@ pub(crate) fn watch() -> Result<()> {
     Ok(())
 }
 
-/// Asks QEMU to log the runtime's code, if machines are watched.
-pub(crate) fn add_to(command: &mut Command, gic: u32) {
+/// Asks QEMU to log the runtime's code, if machines are watched and this one starts the usual image:
+/// addresses in another one mean other lines.
+pub(crate) fn add_to(command: &mut Command, gic: u32, kernel: &Path) {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let Some(directory) = WATCHED.get() else {
         return;
     };
+    if kernel
+        .file_name()
+        .is_some_and(|name| name == build_images::OTHER_GEAR1)
+    {
+        return;
+    }
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let log = directory.join(format!("{run}-gicv{gic}.log"));
     let filter = format!("{:#x}+{SPAN:#x}", el2::RUNTIME);
@@ -126,10 +133,15 @@ pub(crate) fn report() -> Result<(String, bool)> {
     let mut text = String::new();
     let mut open = 0;
     for (file, lines) in &missed {
-        let excuse = rules.coverage.excused.get(file);
-        open += if excuse.is_none() { lines.len() } else { 0 };
-        let excuse = excuse.map_or(String::new(), |why| format!(" ({why})"));
-        text += &format!("{file}{excuse}: {lines:?}\n");
+        let source = fs::read_to_string(workspace::root().join(file)).context(file.clone())?;
+        let excuses = rules.coverage.excused.get(file);
+        for line in lines {
+            let function = function_at(&source, *line).unwrap_or_default();
+            let excuse = excuses.and_then(|excuses| excuses.get(function));
+            open += usize::from(excuse.is_none());
+            let excuse = excuse.map_or(String::new(), |why| format!(" (excused: {why})"));
+            text += &format!("{file}:{line}: {function}{excuse}\n");
+        }
     }
     let path = workspace::output_dir().join("coverage/missed.txt");
     fs::write(&path, text).with_context(|| path.display().to_string())?;
@@ -139,6 +151,26 @@ pub(crate) fn report() -> Result<(String, bool)> {
         all - count_missed,
     );
     Ok((text, percent >= least))
+}
+
+/// Returns the function that a line is in: the last one that begins above it.
+fn function_at(source: &str, line: u32) -> Option<&str> {
+    const BEFORE: [&str; 7] = [
+        "pub",
+        "pub(crate)",
+        "pub(super)",
+        "const",
+        "unsafe",
+        "extern",
+        "\"C\"",
+    ];
+    let heads = source.lines().take(line as usize).filter_map(|line| {
+        let (before, after) = line.trim_start().split_once("fn ")?;
+        let is_head = before.split_whitespace().all(|word| BEFORE.contains(&word));
+        let end = after.find(['(', '<'])?;
+        is_head.then(|| after.split_at(end).0)
+    });
+    heads.last()
 }
 
 /// Returns how many lines there are.

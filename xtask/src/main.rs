@@ -23,6 +23,7 @@ mod ext4;
 mod fetch;
 mod flash;
 mod flatten;
+mod fuzz;
 mod guest_dt;
 mod guest_userland;
 mod host_memory;
@@ -75,6 +76,8 @@ enum Command {
     Test(test::Options),
     /// Measure path lengths, native and under GearV
     Bench(bench::Options),
+    /// Fuzz the parsers of bytes from outside
+    Fuzz(fuzz::Options),
     /// Check what Gear1's runtime image promises
     Audit,
     /// Write the page with the figure of each piece of evidence
@@ -112,6 +115,7 @@ impl Command {
             Command::Flash(options) => options.run(),
             Command::Test(options) => options.run(),
             Command::Bench(options) => options.run(),
+            Command::Fuzz(options) => options.run(),
             Command::Audit => audit::command(),
             Command::Evidence => evidence::command(),
             Command::Chaos(options) => options.run(),

@@ -101,7 +101,7 @@ impl Qemu {
                 .arg("-serial")
                 .arg(format!("file:{}", file.display()));
         }
-        coverage::add_to(&mut command, machine.gic);
+        coverage::add_to(&mut command, machine.gic, boot.kernel);
         if let Some(firmware) = &machine.firmware {
             command.arg("-bios").arg(firmware);
             return command;

@@ -22,7 +22,8 @@ mod invalid;
 mod jitter;
 mod kvm;
 mod linux;
-mod planted;
+mod mutants;
+pub(crate) mod planted;
 mod realtime;
 mod refusals;
 mod table;
@@ -172,6 +173,7 @@ fn parts() -> Vec<Part> {
     parts.extend(userlands::parts());
     parts.extend(hostile::parts());
     parts.extend(planted::parts());
+    parts.extend(mutants::parts());
     parts.extend(jitter::parts());
     parts.extend(linux::parts());
     parts.extend(kvm::parts());

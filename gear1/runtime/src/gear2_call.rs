@@ -1,6 +1,6 @@
 //! Gear2's calls: `SVC #number`. See `docs/abi.md`.
 //!
-//! Requirements: G1-RUN-005.
+//! Requirements: G1-RUN-005, G1-RUN-010.
 
 use gear1_abi::ABI_VERSION;
 use gear1_abi::call::{Failure, Reply, Status, number};

@@ -6,18 +6,29 @@
 
 use core::arch::asm;
 
+use gear1_abi::call::Status::{Invalid, NoSuchCall, NotFound, Ok as Done, WrongState};
+use gear1_abi::call::number;
 use gear1_abi::guest::GEAR2_FAIL;
-use gear2_core::Gear1 as _;
+use gear2_core::{Conduit as _, Gear1 as _};
 
 use crate::svc::{self, Supervisor};
 
 /// Nothing of Gear2's is here.
 const NOWHERE: usize = 0x10;
+/// The way that is no failure: calls that Gear1 must refuse.
+const MISUSE: u64 = 5;
+/// Names no VM, vCPU, CPU or reason.
+const NOTHING: u64 = 999;
+/// A CPU that there can be, and that the test's machine does not have.
+const NO_CPU: u64 = 7;
 
 /// Answers the call, if it is this one.
 pub(crate) fn call([function, way, restarts, ..]: [u64; 5]) -> Option<u64> {
     if function & 0xffff_ffff != u64::from(GEAR2_FAIL) {
         return None;
+    }
+    if way == MISUSE {
+        return Some(misuse());
     }
     let count = Supervisor.last_restart().map_or(0, |last| last.count);
     if count == restarts {
@@ -45,4 +56,65 @@ fn fail(way: u64) -> ! {
 fn touch(address: usize) {
     // SAFETY: stage 2 refuses the store, and Gear1 does not resume this loop.
     unsafe { asm!("str xzr, [{}]", in(reg) address) };
+}
+
+/// Makes calls that are wrong, while VM 0 runs and vCPU 1 is another CPU's; then some that are right. Returns
+/// those whose status is not as it must be: a bit each, in this order.
+fn misuse() -> u64 {
+    let statuses = [
+        (call_of::<{ number::VCPU_STATE }>([NOTHING, 0, 0]), NotFound),
+        (
+            call_of::<{ number::VCPU_ASSIGN }>([NOTHING, 0, 0]),
+            NotFound,
+        ),
+        (
+            call_of::<{ number::VCPU_ASSIGN }>([0, NOTHING, 0]),
+            NotFound,
+        ),
+        (call_of::<{ number::VCPU_ASSIGN }>([0, NO_CPU, 0]), NotFound),
+        (call_of::<{ number::VCPU_ASSIGN }>([1, 0, 0]), WrongState),
+        (call_of::<{ number::VCPU_REPLY }>([NOTHING, 0, 1]), NotFound),
+        (call_of::<{ number::VCPU_REPLY }>([0, 0, NOTHING]), Invalid),
+        (call_of::<{ number::VCPU_REPLY }>([0, 0, 1]), WrongState),
+        (call_of::<{ number::VM_STATE }>([NOTHING, 0, 0]), NotFound),
+        (call_of::<{ number::VM_STOP }>([NOTHING, 0, 0]), NotFound),
+        (call_of::<{ number::VM_LOAD }>([NOTHING, 0, 0]), NotFound),
+        (call_of::<{ number::VM_LOAD }>([0, 0, 0]), WrongState),
+        (call_of::<{ number::VM_START }>([NOTHING, 0, 0]), NotFound),
+        (call_of::<{ number::VM_START }>([0, 0, 0]), WrongState),
+        (call_of::<{ number::IRQ_SET }>([NOTHING, 40, 1]), NotFound),
+        (call_of::<{ number::IRQ_SET }>([0, 27, 1]), Invalid),
+        (call_of::<{ number::IRQ_SET }>([0, 512, 1]), Invalid),
+        (
+            call_of::<{ number::IRQ_SET }>([0, 1 << 32 | 40, 1]),
+            Invalid,
+        ),
+        (call_of::<{ number::IRQ_SET }>([0, 40, 2]), Invalid),
+        (call_of::<{ number::IRQ_DONE }>([27, 0, 0]), NotFound),
+        (call_of::<{ number::IRQ_DONE }>([u64::MAX, 0, 0]), NotFound),
+        (call_of::<{ number::POKE }>([NOTHING, 0, 0]), NotFound),
+        (call_of::<{ number::POKE }>([NO_CPU, 0, 0]), NotFound),
+        (call_of::<{ number::PL061_RAISE }>([0, 0, 0]), NotFound),
+        (
+            call_of::<{ number::PL061_RAISE }>([u64::MAX, 0, 0]),
+            NotFound,
+        ),
+        (call_of::<{ number::EXIT_STATS }>([NOTHING, 0, 0]), NotFound),
+        (call_of::<{ number::EXIT_STATS }>([0, NOTHING, 0]), NotFound),
+        (call_of::<{ number::LOG_READ }>([u64::MAX, 0, 0]), NotFound),
+        (call_of::<999>([0, 0, 0]), NoSuchCall),
+        // The vCPU whose call this is: it leaves this CPU's registers, and comes back to them.
+        (call_of::<{ number::VCPU_ASSIGN }>([2, 0, 0]), Done),
+        (call_of::<{ number::POKE }>([1, 0, 0]), Done),
+    ];
+    let wrong = (0..)
+        .zip(statuses)
+        .filter(|(_, (got, wanted))| *got != *wanted as u64);
+    wrong.fold(0, |mask, (number, _)| mask | 1 << number)
+}
+
+/// Makes a call and returns its status.
+fn call_of<const NUMBER: u16>([a, b, c]: [u64; 3]) -> u64 {
+    let [status, ..] = Supervisor.svc::<NUMBER>([a, b, c, 0, 0, 0, 0, 0]);
+    status
 }

@@ -25,8 +25,8 @@ pub(crate) struct Rules {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Coverage {
     pub(crate) percent: f64,
-    /// By file, what its other lines need that QEMU does not have.
-    pub(crate) excused: BTreeMap<String, String>,
+    /// By file and function, the hardware or the fault that its other lines need.
+    pub(crate) excused: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// What may be used up of something.

@@ -3,7 +3,7 @@
 //! Requirements: G1-BOOT-010, G1-BOOT-011.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use object::{Object as _, ObjectSymbol as _};
@@ -33,9 +33,18 @@ pub(super) fn parts() -> Vec<Part> {
 
 /// Started at EL1, Gear1 stops where the label says that it needs EL2.
 fn without_el2(tally: &mut Tally) -> Result<()> {
-    let images = images()?;
-    let needs_el2 = symbol("gear1_init_needs_el2")?;
-    let (_session, mut gdb) = start(&images, false)?;
+    let init = workspace::bare_elf("gear1-init");
+    stops_without_el2(&images(None)?, &init, tally)
+}
+
+/// The same with another Gear1, whose init with symbols is `init`.
+pub(super) fn stops_without_el2_of(gear1: PathBuf, init: &Path, tally: &mut Tally) -> Result<()> {
+    stops_without_el2(&images(Some(gear1))?, init, tally)
+}
+
+fn stops_without_el2(images: &Images, init: &Path, tally: &mut Tally) -> Result<()> {
+    let needs_el2 = symbol(init, "gear1_init_needs_el2")?;
+    let (_session, mut gdb) = start(images, false)?;
     for place in PLACES {
         gdb.set_breakpoint(place + needs_el2 % ALIGN)?;
     }
@@ -48,9 +57,17 @@ fn without_el2(tally: &mut Tally) -> Result<()> {
 
 /// When Gear2 begins, and no guest has run, init is wiped.
 fn leaves_nothing(tally: &mut Tally) -> Result<()> {
-    let images = images()?;
+    nothing_is_left(&images(None)?, tally)
+}
+
+/// The same with another Gear1.
+pub(super) fn leaves_nothing_of(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
+    nothing_is_left(&images(Some(gear1))?, tally)
+}
+
+fn nothing_is_left(images: &Images, tally: &mut Tally) -> Result<()> {
     let size = usize::try_from(fs::metadata(&images.gear1)?.len())?;
-    let (_session, mut gdb) = start(&images, true)?;
+    let (_session, mut gdb) = start(images, true)?;
     let mut init = None;
     for place in PLACES {
         if gdb.physical(place + MAGIC.0, MAGIC.1.len())? == MAGIC.1 {
@@ -72,8 +89,11 @@ fn leaves_nothing(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-fn images() -> Result<Images> {
-    build_images::build(&workspace::root().join(format!("tests/manifests/{MANIFEST}.dts")))
+fn images(gear1: Option<PathBuf>) -> Result<Images> {
+    let manifest = workspace::root().join(format!("tests/manifests/{MANIFEST}.dts"));
+    let mut images = build_images::build(&manifest)?;
+    images.gear1 = gear1.unwrap_or(images.gear1);
+    Ok(images)
 }
 
 fn start(images: &Images, virtualization: bool) -> Result<(Session, Gdb)> {
@@ -88,8 +108,8 @@ fn start(images: &Images, virtualization: bool) -> Result<(Session, Gdb)> {
     Gdb::start(command, &log)
 }
 
-fn symbol(name: &str) -> Result<u64> {
-    let elf = fs::read(workspace::bare_elf("gear1-init"))?;
+fn symbol(elf: &Path, name: &str) -> Result<u64> {
+    let elf = fs::read(elf)?;
     let file = object::File::parse(&*elf)?;
     let symbol = file.symbol_by_name(name);
     Ok(symbol

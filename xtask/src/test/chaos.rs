@@ -7,7 +7,7 @@
 //! Requirements: G1-RUN-002, G1-MEM-003, G1-MEM-004.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -19,7 +19,7 @@ use super::{Part, Tally, guests};
 use crate::build_images::{self, Images};
 use crate::expect::Session;
 use crate::qemu::{Console, Machine, Qemu};
-use crate::{run, workspace};
+use crate::{evidence, run, workspace};
 
 const MANIFEST: &str = "tests/manifests/chaos.dts";
 /// VMs of the manifest, and the checks that they make at least.
@@ -73,6 +73,17 @@ pub(super) fn parts() -> Vec<Part> {
     parts.into()
 }
 
+/// Attacks another Gear1 for a short time. Its bytes are not compared: they are not the usual ones.
+pub(super) fn attack_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
+    let options = Options {
+        seed: 1,
+        operations: FEW / 4,
+        cpu: "max".to_owned(),
+        gic: 3,
+    };
+    options.attack_with(Some(gear1), tally)
+}
+
 impl Options {
     /// Attacks, and says what was found.
     pub(crate) fn run(self) -> Result<()> {
@@ -84,6 +95,17 @@ impl Options {
             "{} operations, {violations} violations",
             2 * self.operations
         );
+        let Options {
+            seed,
+            operations,
+            cpu,
+            gic,
+        } = &self;
+        let figure = format!("{} operations, {violations} violations", 2 * operations);
+        let command = format!(
+            "cargo xtask chaos --operations {operations} --seed {seed} --cpu {cpu} --gic {gic}"
+        );
+        evidence::note("chaos", &figure, &command)?;
         ensure!(
             violations == 0,
             "seed {} finds {violations} violations",
@@ -93,7 +115,12 @@ impl Options {
     }
 
     fn attack(&self, tally: &mut Tally) -> Result<()> {
-        let images = self.images()?;
+        self.attack_with(None, tally)
+    }
+
+    fn attack_with(&self, gear1: Option<PathBuf>, tally: &mut Tally) -> Result<()> {
+        let mut images = self.images()?;
+        images.gear1 = gear1.unwrap_or(images.gear1);
         let machine = Machine {
             cpu: self.cpu.clone(),
             gic: self.gic,

@@ -60,10 +60,16 @@ struct System {
 }
 
 fn gear2_registers(tally: &mut Tally) -> Result<()> {
+    registers_under(None, tally)
+}
+
+/// Looks at what Gear2 sees under another Gear1, or under the usual one.
+pub(super) fn registers_under(gear1: Option<PathBuf>, tally: &mut Tally) -> Result<()> {
     let row = TARGET_TESTS.iter().find(|row| row.manifest == MANIFEST);
     let row = row.with_context(|| format!("the table has no {MANIFEST}"))?;
     let manifest = workspace::root().join(format!("tests/manifests/{MANIFEST}.dts"));
-    let images = build_images::build(&manifest)?;
+    let mut images = build_images::build(&manifest)?;
+    images.gear1 = gear1.unwrap_or(images.gear1);
     let (session, gdb) = start(&images)?;
     match watch(gdb, returns_of_next()?) {
         Ok(()) => {

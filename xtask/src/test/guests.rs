@@ -1,7 +1,7 @@
 //! The bare-metal guests under GearV: builds, boots and judges each row of the table.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -15,6 +15,8 @@ use crate::{run, workspace};
 
 /// The QEMU that the guests run on; the Debian guests run on all that are supported.
 const QEMU: u32 = 10;
+/// After what a machine with another Gear1 has failed: a guest's check, or as any machine.
+const FAILURES: &[&str] = &["FAIL ", build_images::HALT, build_images::STOPPED];
 /// A guest's last line.
 const DONE: &str = "DONE";
 
@@ -72,8 +74,37 @@ fn boot_native(row: &TargetTest, bin: &str, gic: u32, tally: &mut Tally) -> Resu
 
 /// Runs a row under GearV.
 fn boot(row: &TargetTest, model: &str, gic: u32, tally: &mut Tally) -> Result<()> {
+    let log = log(row, &format!("{model}-gicv{gic}"));
+    conclude(start(row, model, gic, None, &log)?, row, tally)
+}
+
+/// Runs a row of the table under another Gear1, up to the first check that fails.
+pub(super) fn boot_other(
+    gear1: &Path,
+    manifest: &str,
+    model: &str,
+    tally: &mut Tally,
+) -> Result<()> {
+    let row = TARGET_TESTS.iter().find(|row| row.manifest == manifest);
+    let row = row.with_context(|| format!("the table has no {manifest}"))?;
+    let mut session = start(row, model, 3, Some(gear1), &log(row, "other-gear1"))?;
+    session.give_up_on(FAILURES);
+    conclude(session, row, tally)
+}
+
+/// Starts a row, with another Gear1 if one is given.
+fn start(
+    row: &TargetTest,
+    model: &str,
+    gic: u32,
+    gear1: Option<&Path>,
+    log: &Path,
+) -> Result<Session> {
     let manifest = format!("tests/manifests/{}.dts", row.manifest);
-    let images = build_images::build(&workspace::root().join(manifest))?;
+    let mut images = build_images::build(&workspace::root().join(manifest))?;
+    if let Some(gear1) = gear1 {
+        images.gear1 = gear1.to_owned();
+    }
     let machine = Machine {
         cpu: format!("{model}{}", row.cpu_properties),
         gic,
@@ -82,9 +113,7 @@ fn boot(row: &TargetTest, model: &str, gic: u32, tally: &mut Tally) -> Result<()
         icount: row.icount,
         ..Machine::default()
     };
-    let log = log(row, &format!("{model}-gicv{gic}"));
-    let session = images.start(&Qemu::prepare(QEMU)?, &machine, &log)?;
-    conclude(session, row, tally)
+    images.start(&Qemu::prepare(QEMU)?, &machine, log)
 }
 
 fn log(row: &TargetTest, what: &str) -> PathBuf {

@@ -100,6 +100,11 @@ fn stop(gic: u32, tally: &mut Tally) -> Result<()> {
     stop_with(&images("rt-stop", None)?, gic, tally)
 }
 
+/// The same under another Gear1.
+pub(super) fn stop_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
+    stop_with(&images("rt-stop", Some(gear1))?, 3, tally)
+}
+
 /// Builds what a manifest needs, with another Gear1.
 fn images(manifest: &str, gear1: Option<PathBuf>) -> Result<Images> {
     let manifest = format!("tests/manifests/{manifest}.dts");

@@ -6,6 +6,7 @@
 //! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-009.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -18,8 +19,6 @@ use crate::tools::Tools;
 use crate::workspace;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Init's last words; the message stands before them.
-const STOPPED: &str = "no guest was started";
 
 /// One way to spoil an image.
 struct Refusal {
@@ -75,7 +74,7 @@ const REFUSALS: &[Refusal] = &[
 pub(super) fn parts() -> Vec<Part> {
     let parts = REFUSALS.iter().map(|refusal| {
         Part::new(format!("refusal of {}", refusal.name), |tally| {
-            boot(refusal, tally)
+            boot(refusal, None, tally)
         })
     });
     parts.collect()
@@ -102,13 +101,21 @@ fn another_abi(parts: &mut Parts, _: &Tools) -> Result<()> {
     Ok(())
 }
 
-fn boot(refusal: &Refusal, tally: &mut Tally) -> Result<()> {
+/// Has another Gear1 refuse what is named.
+pub(super) fn refuse_other(gear1: PathBuf, name: &str, tally: &mut Tally) -> Result<()> {
+    let refusal = REFUSALS.iter().find(|refusal| refusal.name == name);
+    let refusal = refusal.with_context(|| format!("no refusal of {name}"))?;
+    boot(refusal, Some(gear1), tally)
+}
+
+fn boot(refusal: &Refusal, gear1: Option<PathBuf>, tally: &mut Tally) -> Result<()> {
     let name = refusal.name.replace(' ', "-");
     let manifest = build_images::smallest_manifest();
-    let images = build_images::build_edited(&manifest, name.as_ref(), refusal.spoil)?;
+    let mut images = build_images::build_edited(&manifest, name.as_ref(), refusal.spoil)?;
+    images.gear1 = gear1.unwrap_or(images.gear1);
     let log = workspace::output_dir().join(format!("{name}/boot.log"));
     let mut session = images.start(&Qemu::prepare(10)?, &Machine::default(), &log)?;
-    let message = session.expect(STOPPED, TIMEOUT);
+    let message = session.expect(build_images::STOPPED, TIMEOUT);
     let last_words = || build_images::last_words(&session);
     let message = message.map_err(|error| anyhow!("{error:#}\n{}", last_words()))?;
     for expected in refusal.says {

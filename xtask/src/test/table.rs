@@ -287,7 +287,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         models: MODELS,
         icount: true,
         guests: 3,
-        passes: 2 + 2 + 5 * 3,
+        passes: 2 + 2 + 2 + 5 * 3,
         says: &[
             "gear2: restarted, 1 in all: CPU 0 did not come back",
             "gear2: restarted, 2 in all: CPU 0 made a fault",

@@ -326,6 +326,19 @@ fn each_vm_has_its_part() {
     }
 }
 
+/// G1-MEM-017: a receiver that has ended has nothing of what it borrowed, before anything else happens.
+#[test]
+fn who_ended_has_borrowed_nothing() {
+    for kind in [Kind::Share, Kind::Lend] {
+        let (mut setup, index) = Setup::at(kind, Phase::Retrieved).unwrap();
+        let borrowed = (1, start(0) + 0x6000);
+        assert!(setup.vms.snapshot().0.contains_key(&borrowed));
+        setup.release(vm(1));
+        assert!(!setup.vms.snapshot().0.contains_key(&borrowed));
+        assert_eq!(setup.ledger.transaction(index).phase, Phase::Sent);
+    }
+}
+
 /// One step of a random life.
 #[derive(Clone, Copy, Debug)]
 enum Step {

@@ -19,6 +19,7 @@ fn clearing_a_line_leaves_the_others() {
     gpio.write(IE, 0xff);
     gpio.raise(0);
     gpio.raise(7);
+    assert_eq!(gpio.read(MIS), 0x81);
     gpio.write(IC, 1);
     assert_eq!(gpio.read(MIS), 0x80);
     assert!(gpio.interrupt());

@@ -68,3 +68,22 @@ fn a_device_has_one_owner() {
         device at 0x9010000), in conflict with /vms/rt; ";
     assert!(case.refused().starts_with(expected));
 }
+
+/// Two devices of the board share an interrupt: one VM has both, or neither.
+#[test]
+fn an_interrupt_has_one_owner() {
+    let mut case = case("emulated");
+    let linux = "/vms/linux";
+    case.manifest = case.manifest.set(linux, "kind", text("device")).set(
+        linux,
+        "devices",
+        text("/pl061@9030000"),
+    );
+    let shared = cells(&[0, 2, 4]);
+    case.board = case.board.set("/pl061@9030000", "interrupts", shared);
+    let refused = case.refused();
+    assert!(
+        refused.contains("M-DEV-009") && refused.contains("(INTID 34)"),
+        "{refused}"
+    );
+}

@@ -26,7 +26,7 @@ const NEVER_EXECUTE: u64 = 1 << 54;
 
 /// What a boot starts from.
 pub(crate) struct Case {
-    board: Tree,
+    pub(crate) board: Tree,
     pub(crate) manifest: Tree,
     files: Files,
     runtime: Vec<u8>,

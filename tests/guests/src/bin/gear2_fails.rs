@@ -18,6 +18,8 @@ const MORE_US: u64 = 30_000;
 const PAUSE_US: u64 = 20_000;
 /// It touches nothing that is its own.
 const FAULT: u64 = 1;
+/// It makes calls that Gear1 must refuse.
+const MISUSE: u64 = 5;
 const WAYS: [(&str, u64); 5] = [
     ("hangs", 0),
     ("touches-nothing", FAULT),
@@ -35,6 +37,13 @@ fn main(machine: &Machine) {
         return;
     }
     let never = u64::MAX;
+    // G1-RUN-010: a bit for each call that was not answered as it must be.
+    report::equal(
+        "wrong-calls-are-refused",
+        psci::fail_gear2(MISUSE, never),
+        0,
+    );
+    report::equal("gear2-goes-on", psci::gear2_nop(), 0);
     let period_us = machine.option("watchdog-ms").unwrap_or(PERIOD_MS) * 1000;
     for (name, way) in WAYS {
         timer::sleep_us(PAUSE_US);

@@ -710,7 +710,7 @@ fn run(version: GicVersion, eoi_mode: bool, ops: Vec<Op>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// G1-GIC-003, G1-GIC-007, G1-GIC-008.
+    /// G1-GIC-003, G1-GIC-007, G1-GIC-008, G1-GIC-012.
     #[test]
     fn gicv3_is_as_the_reference(eoi_mode: bool, ops in prop::collection::vec(op(), 1..200)) {
         run(GicVersion::V3, eoi_mode, ops);

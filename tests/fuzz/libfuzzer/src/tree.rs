@@ -1,0 +1,4 @@
+//! The target `tree` for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tests_fuzz::run("tree", bytes));

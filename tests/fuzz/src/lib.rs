@@ -1,0 +1,71 @@
+//! Every parser of bytes that come from outside, as a fuzz target: a function that takes any bytes and
+//! panics if what is promised of the parser does not hold.
+//!
+//! `cargo xtask fuzz` runs them under libFuzzer (`libfuzzer/`), which starts from the files in
+//! `corpus/`; the tests here replay the corpus with seeded mutations on stable Rust. A new target is a
+//! row in [`TARGETS`], a directory in `corpus/`, and a binary in `libfuzzer/`.
+
+mod archive;
+mod ffa;
+mod manifest;
+#[cfg(test)]
+mod mutate;
+mod region;
+mod tree;
+
+/// A fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name: of the directory in `corpus/` and of the binary in `libfuzzer/`.
+    pub name: &'static str,
+    /// Takes any bytes.
+    pub run: fn(&[u8]),
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "tree",
+        run: tree::run,
+    },
+    Target {
+        name: "manifest",
+        run: manifest::run,
+    },
+    Target {
+        name: "archive",
+        run: archive::run,
+    },
+    Target {
+        name: "ffa",
+        run: ffa::run,
+    },
+    Target {
+        name: "region",
+        run: region::run,
+    },
+];
+
+/// Gives bytes to the target with this name.
+///
+/// # Panics
+///
+/// If there is none, or what is promised of the parser does not hold.
+pub fn run(name: &str, bytes: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name);
+    (target.expect("a target has this name").run)(bytes);
+}
+
+/// Copies bytes to a place on a multiple of four, as device trees lie in memory.
+fn aligned(bytes: &[u8]) -> Vec<u32> {
+    let chunks = bytes.chunks(4);
+    let words = chunks.map(|chunk| {
+        let mut word = [0; 4];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u32::from_ne_bytes(word)
+    });
+    words.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! Seeded mutations: the same in every run.
+
+/// Numbers that look random (xorshift64*).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+/// Values at which parsers change their minds.
+const EDGES: [u32; 12] = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    9,
+    0x10,
+    0x1000,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_fffc,
+    u32::MAX,
+];
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        (self.next() >> 33) as usize % limit.max(1)
+    }
+}
+
+/// Returns the bytes with a few of them changed, moved, repeated or cut off.
+pub(crate) fn mutated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..=random.below(4) {
+        let at = random.below(bytes.len());
+        match random.below(8) {
+            0 => bytes.truncate(at),
+            1 if !bytes.is_empty() => bytes[at] ^= 1 << random.below(8),
+            2 if !bytes.is_empty() => bytes[at] = random.next() as u8,
+            3 => {
+                let piece: Vec<u8> = bytes
+                    .iter()
+                    .skip(at)
+                    .take(random.below(32))
+                    .copied()
+                    .collect();
+                let to = random.below(bytes.len() + 1);
+                bytes.splice(to..to, piece);
+            }
+            4 => drop(bytes.drain(at..(at + random.below(32)).min(bytes.len()))),
+            kind => {
+                let edge = EDGES[random.below(EDGES.len())];
+                let word = match kind {
+                    5 => edge.to_be_bytes(),
+                    6 => edge.to_le_bytes(),
+                    _ => (random.next() as u32).to_le_bytes(),
+                };
+                let at = at & !3;
+                for (slot, byte) in bytes.iter_mut().skip(at).zip(word) {
+                    *slot = byte;
+                }
+            }
+        }
+    }
+    bytes
+}

@@ -1,0 +1,179 @@
+//! The region that Gear2 shares with the device model: slots, mailbox, console rings, whatever the
+//! device VM writes there.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering::Relaxed;
+
+use gear1_abi::call::{Status, number};
+use gear1_abi::event::{Event, Mmio};
+use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VMS, VcpuId};
+use gear1_abi::info::{Gear2Info, INFO_MAGIC, uart};
+use gear1_abi::regs::Regs;
+use gear2_core::{Conduit, Config, CpuLoop, Kept, Machine, Platform, Uart};
+use gear2_protocol::{MAGIC, PROTOCOL_VERSION, Region};
+
+/// The manifest of the machine: a device VM, and a guest with a disk.
+const MANIFEST: &[u8] = include_bytes!("region.dtb");
+/// VMs of it, with a vCPU each.
+const VMS: u64 = 2;
+/// Bytes of a piece.
+const PIECE: usize = 16;
+/// Slots, words and devices that are written.
+const PLACES: usize = 4;
+/// Where a guest sees its disk.
+const VIRTIO: u64 = gearv_manifest::Vm::DEFAULT_VIRTIO;
+
+struct Fuzzed;
+
+impl Platform for Fuzzed {
+    type Uart = Silent;
+    type Relax = spin::relax::Spin;
+}
+
+struct Silent;
+
+impl Uart for Silent {
+    fn send(&mut self, _: u8) -> bool {
+        true
+    }
+
+    fn receive(&mut self) -> Option<u8> {
+        None
+    }
+
+    fn interrupt_when_room(&mut self, _: bool) {}
+}
+
+/// A Gear1 that takes every call, and looks at what it says.
+struct Gear1 {
+    now: u64,
+}
+
+impl Conduit for Gear1 {
+    fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
+        let [first, second, ..] = arguments;
+        self.now += 1;
+        match NUMBER {
+            // Gear2 was restarted once: it takes over what it finds.
+            number::VERSION => return [0, 0x1_0000, self.now, 1, 0, 0, 0, 0],
+            number::LOG_READ => return [Status::NotFound as u64, 0, 0, 0, 0, 0, 0, 0],
+            number::VCPU_STATE | number::VCPU_REPLY | number::VCPU_ASSIGN | number::EXIT_STATS => {
+                assert!(first < 32, "there is no vCPU {first}");
+            }
+            number::VM_STATE | number::VM_STOP | number::VM_LOAD | number::VM_START => {
+                assert!(first < VMS, "there is no VM {first}");
+            }
+            number::IRQ_SET => assert!(first < VMS && second >= 32),
+            number::PL061_RAISE => assert!(first == 0 && second < 8),
+            number::POKE => assert_eq!(first, 0),
+            number::SYSTEM => panic!("the device VM powers the machine off"),
+            _ => {}
+        }
+        [0; 8]
+    }
+}
+
+/// Each piece says which event comes, which part of the region is written before, and what stands there
+/// then. What the first two write is there when Gear2 starts.
+pub(crate) fn run(bytes: &[u8]) {
+    static REGION: Region = Region::new();
+    static KEPT: Kept = Kept::new();
+    thread_local! {
+        static CONFIG: RefCell<Option<Config>> = const { RefCell::new(None) };
+    }
+    let config = CONFIG.with_borrow_mut(|config| config.get_or_insert_with(read_config).clone());
+    let mut gear1 = Gear1 { now: 0 };
+    clear(&REGION);
+    let (before, after) = bytes.split_at(bytes.len().min(PIECE * 2));
+    before.chunks(PIECE).for_each(|piece| fill(&REGION, piece));
+    let machine: Machine<Fuzzed> = Machine::new(config, None, Some(&REGION), &KEPT, &mut gear1);
+    let mut cpu_loop = CpuLoop::new(&machine, CpuIndex::default());
+    let _first = cpu_loop.start(&mut gear1);
+    let access = Mmio {
+        ipa: VIRTIO,
+        size_log2: 2,
+        store: None,
+    };
+    let guest = VcpuId::new(1).expect("there are two");
+    for piece in after.chunks(PIECE) {
+        fill(&REGION, piece);
+        let event = match piece.first().copied().unwrap_or(0) & 3 {
+            0 => Event::Mmio(guest, access),
+            1 => Event::Deadline(None),
+            _ => Event::Doorbell(None),
+        };
+        gear1.now += 1000;
+        let now = gear1.now;
+        let _decision = cpu_loop.on_event(&mut gear1, event, now);
+    }
+}
+
+fn read_config() -> Config {
+    let mut info = Gear2Info {
+        magic: INFO_MAGIC,
+        abi_version: gear1_abi::ABI_VERSION,
+        cpu_count: 1,
+        vm_count: VMS as u32,
+        counter_hz: 1_000_000,
+        manifest_size: MANIFEST.len() as u64,
+        heap_size: 1 << 20,
+        uart_kind: uart::NONE,
+        uart_intid: 0,
+        shared_size: gear2_protocol::REGION_SIZE as u64,
+        cpu_mask: 1,
+        mpidr: [0; MAX_CPUS],
+        first_vcpu: [0; MAX_VMS],
+        vcpu_count: [0; MAX_VMS],
+    };
+    for vm in 0..VMS as usize {
+        (info.first_vcpu[vm], info.vcpu_count[vm]) = (vm as u16, 1);
+    }
+    match Config::new(&info, MANIFEST) {
+        Ok(config) => config,
+        Err(error) => panic!("the manifest of this target: {error}"),
+    }
+}
+
+/// Puts every part that is written back; all of the region would take too long.
+fn clear(region: &Region) {
+    for place in 0..PLACES as u8 {
+        for part in 0..16 {
+            let mut piece = [0; PIECE];
+            (piece[1], piece[2]) = (part, place);
+            fill(region, &piece);
+        }
+    }
+    region.header.version.store(PROTOCOL_VERSION, Relaxed);
+    region.header.magic.store(MAGIC, Relaxed);
+}
+
+/// Writes what a piece says into one of the parts that mean something.
+fn fill(region: &Region, piece: &[u8]) {
+    let mut padded = [0_u8; PIECE];
+    padded[..piece.len()].copy_from_slice(piece);
+    let value = u64::from_le_bytes(padded[8..].try_into().unwrap_or_default());
+    let word = value as u32;
+    let [_, place, index, ..] = padded;
+    let index = usize::from(index);
+    let slot = &region.slots[index % PLACES];
+    let control = &region.control;
+    let console = &region.consoles[index % VMS as usize];
+    match place % 16 {
+        0 => region.header.gdm_starts.store(word, Relaxed),
+        1 => region.header.gdm_beats.store(word, Relaxed),
+        2 => slot.state.store(word, Relaxed),
+        3 => slot.device.store(word, Relaxed),
+        4 => slot.register.store(word, Relaxed),
+        5 => slot.access.store(word, Relaxed),
+        6 => slot.value.store(value, Relaxed),
+        7 => control.asked.store(word, Relaxed),
+        8 => control.op.store(word, Relaxed),
+        9 => control.arguments[index % PLACES].store(value, Relaxed),
+        10 => console.ring.input_written.store(word, Relaxed),
+        11 => console.ring.input_read.store(word, Relaxed),
+        12 => console.ring.output_read.store(word, Relaxed),
+        13 => console.ring.output_written.store(word, Relaxed),
+        14 => region.devices[index % PLACES][511].store(value, Relaxed),
+        _ => region.devices[index % PLACES][510].store(value, Relaxed),
+    }
+}

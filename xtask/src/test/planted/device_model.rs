@@ -1,0 +1,93 @@
+//! Bugs in the device model: the hostile driver's attacks find them.
+
+use super::Bug;
+use super::finder::Finder;
+
+/// A bug that the attacks on the host find.
+const fn bug(name: &'static str, file: &'static str, [from, to]: [&'static str; 2]) -> Bug {
+    Bug {
+        name,
+        file,
+        from,
+        to,
+        breaks: &[],
+        test: "device-model/src/worker/tests/hostile.rs",
+        finder: Finder::HostNamed("hostile"),
+    }
+}
+
+pub(super) const BUGS: &[Bug] = &[
+    bug(
+        "a buffer's end is not checked",
+        "device-model/src/buffers.rs",
+        [
+            "!memory.check_range(address, length as usize)",
+            "!memory.check_range(address, 1)",
+        ],
+    ),
+    bug(
+        "a request has as many segments as it likes",
+        "device-model/src/buffers.rs",
+        [
+            "self.segments.len() < MAX_SEGMENTS",
+            "self.segments.len() < usize::MAX",
+        ],
+    ),
+    bug(
+        "a loop or a next outside of the table ends a chain well",
+        "device-model/src/vring.rs",
+        [
+            "if more { Err(Broken::Chain) }",
+            "if more && chain.readable.is_empty() && chain.writable.is_empty() { Err(Broken::Chain) }",
+        ],
+    ),
+    bug(
+        "readable behind writable is taken",
+        "device-model/src/vring.rs",
+        ["} else if chain.writable.is_empty() {", "} else if true {"],
+    ),
+    bug(
+        "an index that jumps is nothing to do",
+        "device-model/src/vring.rs",
+        [
+            ".map_err(|_| Broken::AvailableIndex)?;",
+            ".map_err(|_| Broken::AvailableIndex);\n        let Ok(available) = &mut available else { return Ok(false) };",
+        ],
+    ),
+    bug(
+        "sectors beyond the disk are accepted",
+        "device-model/src/backend/block.rs",
+        [
+            "end <= self.bytes && length",
+            "end <= self.bytes + 512 && length",
+        ],
+    ),
+    bug(
+        "rings outside of memory are accepted",
+        "device-model/src/vring.rs",
+        ["queue.is_valid(memory.as_ref()).then(|| Self", "Some(Self"],
+    ),
+    bug(
+        "a size is cut to 16 bits",
+        "device-model/src/vring.rs",
+        ["u16::try_from(setup.size).ok()?", "setup.size as u16"],
+    ),
+    bug(
+        "a reset leaves the rings",
+        "device-model/src/transport.rs",
+        [
+            "        self.rings = [const { None }; MAX_QUEUES];\n        self.state.reset();",
+            "        self.state.reset();\n        self.state.set(Word::Status, DRIVER_OK);",
+        ],
+    ),
+    bug(
+        "a broken device is well without a reset",
+        "device-model/src/transport.rs",
+        [" || old & NEEDS_RESET != 0 {", " {"],
+    ),
+    bug(
+        "features that are not offered are accepted",
+        "device-model/src/transport.rs",
+        ["features & !self.offered() == 0 && ", ""],
+    ),
+];

@@ -1,0 +1,132 @@
+//! The tests that planted bugs are to be found by, run on the copy of the workspace.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::Bug;
+use crate::test::{Tally, boot, chaos, gear2_registers, guests, realtime, refusals};
+use crate::{build_images, workspace};
+
+/// The directory of builds of Gear1 with a bug.
+const PLANTED: &str = "planted";
+/// Seconds that tests on the host take at most, their build included.
+const HOST_SECONDS: &str = "400";
+
+/// What finds a bug.
+pub(super) enum Finder {
+    /// The host tests in the module that the test's file is.
+    Host,
+    /// The host tests of the test's package whose names contain this.
+    HostNamed(&'static str),
+    /// A row of the table of guests, on a CPU model.
+    Guest(&'static str, &'static str),
+    /// The real-time VM that is stopped and started.
+    Stops,
+    /// What the boot leaves in memory.
+    Leaves,
+    /// A machine that has to be refused.
+    Refusal(&'static str),
+    /// A machine without EL2.
+    NeedsEl2,
+    /// A debugger that looks at what Gear2 sees of guests' registers.
+    Gear2Registers,
+    /// Two VMs that attack everything.
+    Chaos,
+}
+
+impl Finder {
+    /// Tells whether it needs no image.
+    pub(super) fn is_on_host(&self) -> bool {
+        matches!(self, Finder::Host | Finder::HostNamed(_))
+    }
+
+    /// Makes sure that tests on the host pass without the bug; the parts that run on QEMU are parts of
+    /// every run.
+    pub(super) fn passes_without(&self, bug: &Bug, copy: &Path) -> Result<()> {
+        static PASSED: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
+        let Some((package, tests)) = self.host_tests(bug)? else {
+            return Ok(());
+        };
+        let mut passed = PASSED.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
+        if passed.contains(&(package.clone(), tests.clone())) {
+            return Ok(());
+        }
+        let failure = host_tests(&package, &tests, copy)?;
+        ensure!(failure.is_none(), "without a bug: {failure:?}");
+        passed.insert((package, tests));
+        Ok(())
+    }
+
+    /// Runs the test; returns what it found.
+    pub(super) fn look(&self, bug: &Bug, copy: &Path) -> Result<Option<String>> {
+        if let Some((package, tests)) = self.host_tests(bug)? {
+            return host_tests(&package, &tests, copy);
+        }
+        let gear1 = build_images::build_gear1_of(copy, PLANTED, "image")?;
+        let mut tally = Tally::default();
+        let end = match self {
+            Finder::Guest(manifest, model) => {
+                guests::boot_other(&gear1, manifest, model, &mut tally)
+            }
+            Finder::Stops => realtime::stop_other(gear1, &mut tally),
+            Finder::Leaves => boot::leaves_nothing_of(gear1, &mut tally),
+            Finder::Refusal(name) => refusals::refuse_other(gear1, name, &mut tally),
+            Finder::NeedsEl2 => {
+                let init = workspace::bare_elf_in(PLANTED, "gear1-init");
+                boot::stops_without_el2_of(gear1, &init, &mut tally)
+            }
+            Finder::Gear2Registers => gear2_registers::registers_under(Some(gear1), &mut tally),
+            Finder::Chaos => chaos::attack_other(gear1, &mut tally),
+            Finder::Host | Finder::HostNamed(_) => Ok(()),
+        };
+        let end = end.err().map(|error| format!("{error:#}"));
+        let found = end.or_else(|| tally.failures.first().cloned());
+        Ok(found.map(|found| found.lines().next().unwrap_or_default().to_owned()))
+    }
+
+    /// Returns package and names of the tests, if they run on the host.
+    fn host_tests(&self, bug: &Bug) -> Result<Option<(String, String)>> {
+        let names = match self {
+            Finder::Host => None,
+            Finder::HostNamed(names) => Some((*names).to_owned()),
+            _ => return Ok(None),
+        };
+        let (package, module) = bug
+            .test
+            .split_once("/src/")
+            .context("a test on the host is in a crate")?;
+        let module = module.trim_end_matches(".rs").replace('/', "::");
+        let package = package.replace('/', "-");
+        Ok(Some((package, names.unwrap_or(module))))
+    }
+}
+
+/// Runs tests on the host; returns what fails.
+fn host_tests(package: &str, tests: &str, copy: &Path) -> Result<Option<String>> {
+    // A bug may have a test run for ever.
+    let mut command = Command::new("timeout");
+    command.current_dir(copy).args(["-k", "5", HOST_SECONDS]);
+    command.args(["cargo", "test", "--offline", "--package", package, "--lib"]);
+    command
+        .arg("--target-dir")
+        .arg(workspace::target_dir())
+        .args(["--", tests]);
+    let output = command.output().context("cargo cannot be run")?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(!complaint.contains("could not compile"), "\n{complaint}");
+    if !output.status.success() {
+        let failed = printed.lines().find(|line| line.ends_with("... FAILED"));
+        let found = failed.map_or_else(|| format!("{tests}: {}", output.status), str::to_owned);
+        return Ok(Some(found));
+    }
+    ensure!(
+        printed.contains("test result: ok.") && !printed.contains(" 0 passed"),
+        "{package} has no test {tests}"
+    );
+    Ok(None)
+}

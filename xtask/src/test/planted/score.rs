@@ -1,0 +1,111 @@
+//! Which planted bugs were found: kept from run to run, as long as neither bug nor code nor test change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{Bug, bugs};
+use crate::requirements::Requirements;
+use crate::test::Tally;
+use crate::{cache, workspace};
+
+/// What became of each bug, by its name.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Score {
+    outcomes: BTreeMap<String, Outcome>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct Outcome {
+    is_found: bool,
+    /// Of what was planted, where, and of the test.
+    hash: String,
+}
+
+fn path() -> PathBuf {
+    workspace::output_dir().join("planted.json")
+}
+
+fn hash(bug: &Bug) -> Result<String> {
+    let read = |file: &str| fs::read(workspace::root().join(file)).with_context(|| file.to_owned());
+    let parts = [
+        bug.from.as_bytes().to_vec(),
+        bug.to.as_bytes().to_vec(),
+        read(bug.file)?,
+        read(bug.test)?,
+    ];
+    cache::sha256_of(parts.concat().as_slice())
+}
+
+/// Notes whether a bug was found.
+pub(super) fn note(bug: &Bug, is_found: bool) -> Result<()> {
+    let mut score = Score::read();
+    let hash = hash(bug)?;
+    score
+        .outcomes
+        .insert(bug.name.to_owned(), Outcome { is_found, hash });
+    fs::create_dir_all(workspace::output_dir())?;
+    fs::write(path(), serde_json::to_string_pretty(&score)?)?;
+    Ok(())
+}
+
+/// Says the score; a bug that was not found, or not looked for, is a failure.
+pub(super) fn tell(tally: &mut Tally) -> Result<()> {
+    let score = Score::read();
+    for bug in bugs() {
+        match score.is_found(bug)? {
+            true => tally.pass(1),
+            false => tally.fail(format!("not found: {}", bug.name)),
+        }
+    }
+    println!("{}", score.summary()?);
+    let without: Vec<String> = score.without()?.into_iter().collect();
+    println!("without a bug: {}", without.join(", "));
+    Ok(())
+}
+
+impl Score {
+    /// Reads what the last runs found.
+    pub(crate) fn read() -> Score {
+        let text = fs::read_to_string(path()).ok();
+        let score = text.and_then(|text| serde_json::from_str(&text).ok());
+        score.unwrap_or_default()
+    }
+
+    fn is_found(&self, bug: &Bug) -> Result<bool> {
+        let hash = hash(bug)?;
+        let outcome = self.outcomes.get(bug.name);
+        Ok(outcome.is_some_and(|outcome| outcome.is_found && outcome.hash == hash))
+    }
+
+    /// Returns the requirements that have no bug which was found.
+    fn without(&self) -> Result<BTreeSet<String>> {
+        let requirements = Requirements::read()?;
+        let mut without: BTreeSet<String> = requirements.identifiers().map(str::to_owned).collect();
+        for bug in bugs() {
+            if self.is_found(bug)? {
+                bug.breaks.iter().for_each(|id| {
+                    without.remove(*id);
+                });
+            }
+        }
+        Ok(without)
+    }
+
+    /// Returns the score in words.
+    pub(crate) fn summary(&self) -> Result<String> {
+        let all = bugs().count();
+        let mut found = 0;
+        for bug in bugs() {
+            found += usize::from(self.is_found(bug)?);
+        }
+        let requirements = Requirements::read()?.count();
+        let bitten = requirements - self.without()?.len();
+        Ok(format!(
+            "{found} of {all} planted bugs found; {bitten} of {requirements} requirements have one that a test which cites them found"
+        ))
+    }
+}

@@ -1,0 +1,37 @@
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::{SAMPLE, bugs};
+use crate::requirements::Requirements;
+use crate::workspace;
+
+#[test]
+fn every_bug_has_its_place() {
+    let mut names = BTreeSet::new();
+    let mut nowhere = Vec::new();
+    for bug in bugs() {
+        let good = fs::read_to_string(workspace::root().join(bug.file)).unwrap();
+        if let Err(error) = bug.planted_in(&good) {
+            nowhere.push(format!("{}: {error}", bug.name));
+        }
+        assert_ne!(bug.from, bug.to, "{}", bug.name);
+        assert!(names.insert(bug.name), "{} stands twice", bug.name);
+    }
+    assert!(nowhere.is_empty(), "{nowhere:#?}");
+    assert!(SAMPLE.iter().all(|name| names.contains(name)));
+}
+
+#[test]
+fn every_bug_is_found_by_a_test_that_cites_the_requirement() {
+    let requirements = Requirements::read().unwrap();
+    for bug in bugs() {
+        for id in bug.breaks {
+            assert!(
+                requirements.is_cited_by(id, bug.test),
+                "{}: {} does not cite {id}",
+                bug.name,
+                bug.test
+            );
+        }
+    }
+}
