@@ -135,12 +135,18 @@ fn device() -> Node {
         .with("reg", reg(&[(layout::DEVICE, layout::PAGE)]))
 }
 
-/// The doorbell to the other VM, and the interrupt that the other VM's causes.
+/// The doorbell to the other VM, the memory shared with it, and the interrupt that the other VM's doorbell causes.
 fn doorbell() -> Node {
     let intid = layout::DOORBELL_INTID - FIRST_SPI;
     node(format!("doorbell@{:x}", layout::DOORBELL))
         .with("compatible", "gearv,bench-doorbell")
-        .with("reg", reg(&[(layout::DOORBELL, layout::PAGE)]))
+        .with(
+            "reg",
+            reg(&[
+                (layout::DOORBELL, layout::PAGE),
+                (layout::SHARED, layout::PAGE),
+            ]),
+        )
         .with("interrupts", [SPI, intid, EDGE])
 }
 

@@ -14,6 +14,8 @@ pub const UART: u64 = 0x0900_0000;
 pub const DEVICE: u64 = 0x0a00_0000;
 /// The doorbell: a store of 32 bits to its first word is an interrupt in the other VM.
 pub const DOORBELL: u64 = 0x0a00_1000;
+/// A page of memory that two VMs of a process share.
+pub const SHARED: u64 = 0x0a01_0000;
 /// Size of a device's registers, in bytes.
 pub const PAGE: u64 = 0x1000;
 /// Size of a redistributor's frames, in bytes.

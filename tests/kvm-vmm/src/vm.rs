@@ -62,6 +62,8 @@ struct Vm {
     devices: Devices,
     /// Unmapped last: KVM maps it for the guest.
     _memory: GuestMemoryMmap,
+    /// The same, for both VMs.
+    _shared: Arc<GuestMemoryMmap>,
     /// Alive as long as the VM: KVM's interrupt controller.
     _gic: DeviceFd,
 }
@@ -69,14 +71,19 @@ struct Vm {
 /// Runs the VMs. Ends the process when the first one turns off, and returns only what failed.
 pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
     let kvm = Kvm::new().map_err(|error| Failure::new("/dev/kvm", error))?;
+    let shared = Arc::new(allocate("the shared page", layout::SHARED, layout::PAGE)?);
     let mut made = Vec::new();
     for (index, options) in options.iter().enumerate() {
-        made.push(make(&kvm, options, PREFIXES[index])?);
+        made.push(make(&kvm, options, PREFIXES[index], &shared)?);
     }
-    if let [(first, _), (second, _)] = &made[..] {
-        connect(&first.fd, &second.fd)?;
-        connect(&second.fd, &first.fd)?;
-    }
+    // As long as the VMs run: KVM forgets an interrupt whose eventfd is closed.
+    let _doorbells = match &made[..] {
+        [(first, _), (second, _)] => vec![
+            connect(&first.fd, &second.fd)?,
+            connect(&second.fd, &first.fd)?,
+        ],
+        _ => Vec::new(),
+    };
     thread::lock_memory().map_err(|error| Failure::new("mlockall", error))?;
     let (failed, failures) = mpsc::channel();
     for (index, ((vm, vcpus), options)) in made.into_iter().zip(options).enumerate() {
@@ -98,11 +105,26 @@ pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
 }
 
 /// Makes a VM with its memory loaded and its vCPUs reset.
-fn make(kvm: &Kvm, options: &Options, prefix: &'static str) -> Result<(Vm, Vec<VcpuFd>), Failure> {
+fn make(
+    kvm: &Kvm,
+    options: &Options,
+    prefix: &'static str,
+    shared: &Arc<GuestMemoryMmap>,
+) -> Result<(Vm, Vec<VcpuFd>), Failure> {
     let fd = kvm
         .create_vm()
         .map_err(|error| Failure::new("KVM_CREATE_VM", error))?;
-    let memory = map_memory(&fd, options)?;
+    let what = format!("the guest's {} MiB", options.memory_mib);
+    let size = options.memory_mib << 20;
+    let memory = allocate(&what, layout::RAM, size)?;
+    map(&fd, 0, &what, &memory, (layout::RAM, size))?;
+    map(
+        &fd,
+        1,
+        "the shared page",
+        shared,
+        (layout::SHARED, layout::PAGE),
+    )?;
     let start = load(&memory, options)?;
     let vcpus: Vec<VcpuFd> = (0..options.cpus.len())
         .map(|index| make_vcpu(&fd, index))
@@ -116,30 +138,38 @@ fn make(kvm: &Kvm, options: &Options, prefix: &'static str) -> Result<(Vm, Vec<V
         fd,
         devices: Devices::new(prefix),
         _memory: memory,
+        _shared: Arc::clone(shared),
         _gic: gic,
     };
     Ok((vm, vcpus))
 }
 
-fn map_memory(vm: &VmFd, options: &Options) -> Result<GuestMemoryMmap, Failure> {
-    let place = || format!("the guest's {} MiB", options.memory_mib);
-    let size = options.memory_mib << 20;
-    let ranges = [(GuestAddress(layout::RAM), size as usize)];
-    let memory =
-        GuestMemoryMmap::from_ranges(&ranges).map_err(|error| Failure::new(place(), error))?;
+/// Allocates memory for guests at this guest-physical address.
+fn allocate(what: &str, start: u64, size: u64) -> Result<GuestMemoryMmap, Failure> {
+    let ranges = [(GuestAddress(start), size as usize)];
+    GuestMemoryMmap::from_ranges(&ranges).map_err(|error| Failure::new(what, error))
+}
+
+/// Maps a range of it for a VM.
+fn map(
+    vm: &VmFd,
+    slot: u32,
+    what: &str,
+    memory: &GuestMemoryMmap,
+    (start, size): (u64, u64),
+) -> Result<(), Failure> {
     let host = memory
-        .get_host_address(GuestAddress(layout::RAM))
-        .map_err(|error| Failure::new(place(), error))?;
+        .get_host_address(GuestAddress(start))
+        .map_err(|error| Failure::new(what, error))?;
     let region = kvm_userspace_memory_region {
-        slot: 0,
-        guest_phys_addr: layout::RAM,
+        slot,
+        guest_phys_addr: start,
         memory_size: size,
         userspace_addr: host as u64,
         flags: 0,
     };
     // SAFETY: the region is a mapping of this size, which `Vm` keeps until after its VM is gone.
-    unsafe { vm.set_user_memory_region(region) }.map_err(|error| Failure::new(place(), error))?;
-    Ok(memory)
+    unsafe { vm.set_user_memory_region(region) }.map_err(|error| Failure::new(what, error))
 }
 
 /// What the boot vCPU is started with, guest-physical.
@@ -267,15 +297,17 @@ fn make_gic(vm: &VmFd, gic: Gic) -> Result<DeviceFd, Failure> {
     Ok(device)
 }
 
-/// Makes the doorbell of `from` an interrupt of `to`, without leaving the host's kernel.
-fn connect(from: &VmFd, to: &VmFd) -> Result<(), Failure> {
+/// Makes the doorbell of `from` an interrupt of `to`, without leaving the host's kernel, until what is returned
+/// is dropped.
+fn connect(from: &VmFd, to: &VmFd) -> Result<EventFd, Failure> {
     let doorbell = EventFd::new(EFD_NONBLOCK).map_err(|error| Failure::new("eventfd", error))?;
     let address = IoEventAddress::Mmio(layout::DOORBELL);
     from.register_ioevent(&doorbell, &address, NoDatamatch)
         .map_err(|error| Failure::new("the doorbell", error))?;
-    // KVM holds on to the eventfd, and counts SPIs from 0.
+    // KVM counts SPIs from 0.
     to.register_irqfd(&doorbell, layout::DOORBELL_INTID - 32)
-        .map_err(|error| Failure::new("the doorbell's interrupt", error))
+        .map_err(|error| Failure::new("the doorbell's interrupt", error))?;
+    Ok(doorbell)
 }
 
 fn prepare_thread(cpu: usize, fifo: Option<i32>) -> Result<(), Failure> {

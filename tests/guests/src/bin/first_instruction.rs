@@ -1,0 +1,15 @@
+//! Says when its first instruction was executed: `FIRST <ns> <address>`, of the physical counter, which starts
+//! with the machine.
+//!
+//! `cargo xtask bench --footprint` puts it in place of VMs' kernels.
+#![no_std]
+#![no_main]
+
+use test_guests::{Machine, boot, guest, say, timer};
+
+guest!(main);
+
+fn main(_machine: &Machine) {
+    let first = timer::to_ns(boot::first_count());
+    say!("FIRST {first} {:#x}", boot::first_address());
+}

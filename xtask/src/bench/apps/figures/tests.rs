@@ -1,0 +1,42 @@
+use super::*;
+
+fn counters(name: &str, guest: u64, device: u64, ticks: u64) -> String {
+    let row = |vm: &str, reason: &str, exits| {
+        format!(r#"{{"vcpu":0,"vm":"{vm}","reason":"{reason}","exits":{exits},"ticks":{ticks}}}"#)
+    };
+    let rows = [
+        row("guest", "timer", guest),
+        row("guest", "wfi", guest),
+        row("device", "wfi", device),
+    ];
+    format!("COUNTERS {name} {{\"exits\":[{}]}}\n", rows.join(","))
+}
+
+#[test]
+fn exits_are_those_between_both_counts() {
+    let printed = format!(
+        "WHERE guest\n{}{}APP fio 1000 10\n",
+        counters("fio", 5, 100, 7),
+        counters("fio", 25, 140, 57)
+    );
+    let figures = parse("GearV", &printed).expect("it is well-formed");
+    let [figure] = &figures[..] else {
+        panic!("{figures:?}")
+    };
+    assert_eq!(figure.place, "GearV guest");
+    assert_eq!((figure.ns, figure.operations), (1000, 10));
+    assert_eq!(
+        figure.exits,
+        [("device".to_owned(), 40), ("guest".to_owned(), 40)]
+    );
+    assert_eq!((figure.interrupts, figure.gear2_ns), (20, 50));
+    assert!(table(&figures, &["fio"]).contains("guest 40 (4.000)"));
+}
+
+#[test]
+fn kvm_counts_on_its_own() {
+    let printed = "EXITS 90\nEXITS 100\nSTART hackbench\nEXITS 120\nAPP hackbench 500 5\nEXITS 150\nEXITS 160\n";
+    let figures = parse("KVM", printed).expect("it is well-formed");
+    assert_eq!(figures[0].exits, [("KVM".to_owned(), 50)]);
+    assert!(parse("KVM", "APP hackbench x 5\n").is_err());
+}

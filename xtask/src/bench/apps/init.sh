@@ -1,0 +1,108 @@
+#!/bin/sh
+# The init of `cargo xtask bench --apps`, everywhere: runs each workload and prints `APP <name> <ns>`. As GearV's
+# guest it waits for a line before each; as GearV's device VM it runs them, then the guest's, with GDM's counters
+# around each. The kernel's command line has their sizes.
+/bin/busybox --install -s 2>/dev/null
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+mkdir -p /dev/shm
+mount -t tmpfs shm /dev/shm
+mount -t tmpfs run /run
+mount -t tmpfs tmp /tmp
+dmesg -n 4
+while read -r module; do
+    # What is not there: the guests' memory, but for a device VM; a disk, under KVM.
+    insmod "$module" 2> /dev/null
+done < /etc/modules
+
+option() {
+    sed -n "s/.*\bapps\.$1=\([^ ]*\).*/\1/p" /proc/cmdline
+}
+now() {
+    sed -n 's/^now at \([0-9]*\) nsecs/\1/p' /proc/timer_list
+}
+# Prints how many operations it did.
+workload() {
+    case $1 in
+    fio)
+        fio --name=test --filename=/dev/vda --size="$(option mib)M" --bs=4k --iodepth=64 --ioengine=libaio \
+            --readwrite=randrw --rwmixread=75 --direct=1 --randrepeat=1 --gtod_reduce=1 > /run/log 2>&1 || return 1
+        echo $(($(option mib) * 256))
+        ;;
+    sysbench-cpu)
+        sysbench cpu --threads=2 --cpu-max-prime=2000 --events="$(option events)" --time=0 run > /run/log 2>&1 || return 1
+        option events
+        ;;
+    sysbench-memory)
+        sysbench memory --threads=2 --memory-block-size=4K --memory-total-size="$(option mib)M" --time=0 run > /run/log 2>&1 || return 1
+        echo $(($(option mib) * 256))
+        ;;
+    hackbench)
+        hackbench -g 1 -l "$(option loops)" > /run/log 2>&1 || return 1
+        # 20 senders and 20 receivers: each sender sends each receiver so many messages.
+        echo $((400 * $(option loops)))
+        ;;
+    esac
+}
+names="sysbench-cpu sysbench-memory hackbench"
+[ -b /dev/vda ] && names="fio $names"
+run() {
+    begin=$(now)
+    if count=$(workload "$1"); then
+        echo "APP $1 $(($(now) - begin)) $count"
+    else
+        echo "FAIL $1: $(tail -n 3 /run/log | tr '\n' ' ')"
+    fi
+}
+counters() {
+    echo "COUNTERS $1 $(gearctl stats --json)"
+}
+
+if [ -d /proc/device-tree/gearv ]; then
+    gdm > /run/gdm.log 2>&1 &
+    until gearctl version > /dev/null 2>&1; do sleep 0.2; done
+    mkfifo /run/to-guest
+    sleep 1000000 > /run/to-guest &
+    gearctl console guest < /run/to-guest > /run/guest &
+    says() {
+        until grep -q "$1" /run/guest; do sleep 1; done
+    }
+    says "READY fio"
+    echo "WHERE device VM"
+    for name in $names; do
+        counters "$name"
+        run "$name"
+        counters "$name"
+    done
+    echo "WHERE guest"
+    for name in $names; do
+        says "READY $name"
+        sleep 1
+        counters "$name"
+        echo > /run/to-guest
+        says "APP $name\|FAIL $name"
+        sleep 1
+        counters "$name"
+        grep "APP $name\|FAIL $name" /run/guest
+    done
+else
+    for name in $names; do
+        case $(tr -d '\0' < /proc/device-tree/model) in
+        "GearV VM "*)
+            echo "READY $name"
+            read -r _
+            ;;
+        *)
+            sleep 4
+            echo "START $name"
+            ;;
+        esac
+        run "$name"
+    done
+fi
+sleep 4
+echo DONE
+[ -d /proc/device-tree/gearv ] || sleep 1000000
+poweroff -f

@@ -1,0 +1,20 @@
+use super::*;
+
+#[test]
+fn the_guest_says_when_and_where_it_began() {
+    let first = parse("counter\nFIRST 301 0x40200000\nDONE\n");
+    let first = first.map(|first| (first.count, first.address));
+    assert_eq!(first, Some((300, 0x4020_0000)));
+    assert!(parse("FIRST x 0x4020\n").is_none());
+}
+
+#[test]
+fn functions_are_told_apart_by_name() {
+    for (function, kind) in [
+        ("memcpy", "copying"),
+        ("gear1_init::memory::Physical::zero", "wiping"),
+        ("gear1_init::prepare::prepare", "else"),
+    ] {
+        assert_eq!(what("gear1-init", function), format!("gear1-init {kind}"));
+    }
+}

@@ -1,0 +1,90 @@
+//! The papers' micro-benchmarks beside ours (gearv tables 6 and 7), and what Gear2 costs by their formula 1.
+
+use std::fmt::Write as _;
+
+use crate::report::Results;
+
+/// A micro-benchmark: its name, the papers' nanoseconds on R-Car H3 for GearV and KVM, our row.
+struct Row {
+    name: &'static str,
+    papers: [u64; 2],
+    ours: &'static str,
+}
+
+const ROWS: [Row; 5] = [
+    Row {
+        name: "hypercall",
+        papers: [441, 3458],
+        ours: "hypercall",
+    },
+    Row {
+        name: "VM trap",
+        papers: [732, 4366],
+        ours: "mmio_gicd",
+    },
+    Row {
+        name: "world switch",
+        papers: [1485, 1729],
+        ours: "world_switch",
+    },
+    Row {
+        name: "virtual IPI",
+        papers: [9928, 9040],
+        ours: "ipi_entry",
+    },
+    Row {
+        name: "I/O out",
+        papers: [8774, 7811],
+        ours: "mmio_user_write",
+    },
+];
+/// The columns that stand for the papers' two: the same core, no VHE.
+const COLUMNS: [&str; 2] = ["GearV EL0 a57 GICv3", "KVM blocking a57 GICv3"];
+
+/// Returns both side by side, or nothing if a column was not measured.
+pub(super) fn table(results: &Results) -> String {
+    let Some([gearv, kvm]) = COLUMNS
+        .iter()
+        .map(|name| results.column(name))
+        .collect::<Option<Vec<_>>>()
+        .and_then(|columns| <[_; 2]>::try_from(columns).ok())
+    else {
+        return String::new();
+    };
+    let mut text = format!(
+        "\n{:14} {:>16} {:>8} {:>6}   {:16} {:>8} {:>8} {:>6}\n",
+        "papers, ns", "GearV", "KVM", "ratio", "here, instr.", "GearV", "KVM", "ratio"
+    );
+    for row in ROWS {
+        let [paper_gearv, paper_kvm] = row.papers;
+        let cell = |column: &crate::report::Figures| column.get(row.ours).map(|f| f.median);
+        let (ours, theirs) = (cell(gearv), cell(kvm));
+        let ratio = ours.zip(theirs).filter(|(ours, _)| *ours > 0);
+        let ratio = ratio.map_or_else(|| "-".to_owned(), |(g, k)| ratio_of(g, k));
+        let shown = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |v| v.to_string());
+        let _ = writeln!(
+            text,
+            "{:14} {paper_gearv:>16} {paper_kvm:>8} {:>6}   {:16} {:>8} {:>8} {ratio:>6}",
+            row.name,
+            ratio_of(paper_gearv, paper_kvm),
+            row.ours,
+            shown(ours),
+            shown(theirs),
+        );
+    }
+    text
+}
+
+/// Returns how many times as much KVM takes.
+fn ratio_of(gearv: u64, kvm: u64) -> String {
+    format!("{:.1}", kvm as f64 / gearv as f64)
+}
+
+/// Returns the part of the time that Gear2 costs, in percent, by the papers' formula 1: an interrupt makes
+/// two world switches more.
+pub(super) fn formula_1(interrupts_per_second: f64, world_switch_ns: f64) -> f64 {
+    interrupts_per_second * world_switch_ns * 1e-9 * 2.0 * 100.0
+}
+
+#[cfg(test)]
+mod tests;

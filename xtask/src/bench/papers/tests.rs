@@ -1,0 +1,31 @@
+use super::*;
+use crate::report::parse;
+
+#[test]
+fn formula_1_gives_what_the_papers_calculate() {
+    assert_eq!(format!("{:.1}", formula_1(12346.0, 1500.0)), "3.7");
+    assert_eq!(format!("{:.1}", formula_1(250.0, 1500.0)), "0.1");
+}
+
+#[test]
+fn both_stand_side_by_side() {
+    let columns = [
+        ("GearV EL0 a57 GICv3", 122),
+        ("KVM blocking a57 GICv3", 1734),
+    ];
+    let mut results = Results {
+        guest: String::new(),
+        conditions: Default::default(),
+        columns: columns
+            .map(|(name, ns)| (name.to_owned(), parse(&format!("RAW hypercall {ns}x10"))))
+            .into(),
+        counts: Default::default(),
+    };
+    let text = table(&results);
+    assert!(
+        text.contains("441     3458    7.8   hypercall             122     1734   14.2"),
+        "{text}"
+    );
+    results.columns.pop();
+    assert!(table(&results).is_empty());
+}
