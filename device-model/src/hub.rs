@@ -215,7 +215,6 @@ struct Hub {
     answer: Doorbell,
     devices: BTreeMap<usize, EventFd>,
     serials: EventFd,
-    spin: bool,
 }
 
 impl Hub {
@@ -227,7 +226,6 @@ impl Hub {
             answer: machine.doorbell(DOORBELL_GEAR2),
             devices: BTreeMap::new(),
             serials: serials.try_clone().map_err(|error| error.to_string())?,
-            spin: options.spin,
         };
         for device in &board.devices {
             let wiring = machine.wiring(device, options.spin)?;
@@ -260,17 +258,10 @@ impl Hub {
                 read: true,
                 write: false,
             };
-            let milliseconds = if self.spin {
-                0
-            } else {
-                BEAT.as_millis() as i32
-            };
-            if sys::wait(&[wait], milliseconds).contains(&true) {
+            if sys::wait(&[wait], BEAT.as_millis() as i32).contains(&true) {
                 self.line.drain();
                 // More output, or the answer to a request: the sockets' threads look.
                 let _ = self.serials.write(1);
-            } else if self.spin {
-                thread::yield_now();
             }
         }
     }

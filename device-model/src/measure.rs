@@ -55,8 +55,6 @@ const PCI_COMMAND: u64 = 4;
 pub enum What {
     /// A guest's notification to this program, by a line of an emulated PL061.
     Line,
-    /// A guest's store to a device register that GDM answers.
-    Register,
     /// A guest's request to GDM, until its interrupt.
     Request,
     /// Without GearV: a line of the board's PL061.
@@ -70,7 +68,6 @@ impl What {
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "line" => Self::Line,
-            "register" => Self::Register,
             "request" => Self::Request,
             "native-line" => Self::NativeLine,
             "native-uio" => Self::NativeUio,
@@ -83,8 +80,7 @@ impl What {
 pub fn measure(what: What) -> Result<Vec<u64>, String> {
     let done = match what {
         What::Line => line(),
-        What::Register => ask(2),
-        What::Request => ask(3),
+        What::Request => request(),
         What::NativeLine => native_line(),
         What::NativeUio => native_uio(),
     };
@@ -176,10 +172,10 @@ fn line() -> io::Result<Vec<u64>> {
     Ok(samples)
 }
 
-/// Asks the guest for samples that it takes.
-fn ask(kind: u32) -> io::Result<Vec<u64>> {
+/// Asks the guest for samples, which it takes itself.
+fn request() -> io::Result<Vec<u64>> {
     let guest = Guest::find()?;
-    let command = guest.command(kind);
+    let command = guest.command(2);
     while guest.shared.load(DONE) != command {
         thread::sleep(LOOK);
     }

@@ -16,7 +16,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::backend::{Backend, Progress};
 use crate::gpio::Line;
-use crate::mapping::{Doorbell, Memory, Registers, counter, finish_stores};
+use crate::mapping::{Doorbell, Memory, Registers, counter, finish_stores, relax};
 use crate::state::{DeviceState, Word};
 use crate::sys;
 use crate::transport::{Effect, Transport, Write};
@@ -57,6 +57,9 @@ pub struct Wiring {
     /// Look instead of waiting.
     pub spin: bool,
 }
+
+/// How often a thread that polls looks at memory before it asks the kernel for anything.
+const LOOKS: usize = 64;
 
 /// A device at work.
 pub struct Worker {
@@ -131,11 +134,21 @@ impl Worker {
     /// Serves the device for ever.
     pub fn run(&mut self) -> io::Result<()> {
         loop {
-            let more = self.turn();
-            let timeout = if more || self.wiring.spin { 0 } else { 1000 };
-            if !more && self.wiring.spin {
-                std::thread::yield_now();
+            let mut more = self.turn();
+            if self.wiring.spin {
+                // What is in memory is looked at most often; what takes a system call only now and then.
+                for _ in 0..LOOKS {
+                    if more {
+                        break;
+                    }
+                    relax();
+                    more = self.turn();
+                }
+                if !more {
+                    std::thread::yield_now();
+                }
             }
+            let timeout = if more || self.wiring.spin { 0 } else { 1000 };
             self.wait(timeout)?;
         }
     }

@@ -8,7 +8,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let what = words.first().and_then(|word| What::from_name(word));
     let (Some(what), Some(name)) = (what, words.get(1)) else {
-        eprintln!("usage: wake line|register|request|native-line|native-uio NAME");
+        eprintln!("usage: wake line|request|native-line|native-uio NAME");
         return ExitCode::FAILURE;
     };
     match measure(what) {

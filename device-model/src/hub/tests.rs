@@ -51,7 +51,6 @@ fn each_wish_of_gear2_wakes_whom_it_is_for() {
         },
         devices: BTreeMap::from([(0, event()), (1, event()), (2, event())]),
         serials: event(),
-        spin: false,
     };
     let woken = |hub: &Hub| -> Vec<bool> {
         hub.devices

@@ -15,14 +15,7 @@ use crate::qemu::{Boot, Console, Machine, Qemu};
 use crate::{device_userland, kernel_modules, payloads, workspace};
 
 /// The rows in order.
-pub(super) const ROWS: [&str; 6] = [
-    "wake_line",
-    "wake_uio",
-    "mmio_gdm",
-    "mmio_gdm_poll",
-    "request_gdm",
-    "request_gdm_poll",
-];
+pub(super) const ROWS: [&str; 4] = ["wake_line", "wake_uio", "request_gdm", "request_gdm_poll"];
 
 const INIT: &str = include_str!("wake/init.sh");
 const PROGRAMS: [&str; 3] = ["gdm", "gearctl", "wake"];

@@ -23,8 +23,7 @@ const SAMPLES: u64 = 64;
 const MAGIC: u32 = u32::from_le_bytes(*b"wake");
 /// The lower bits of a command; the others count.
 const LINE: u32 = 1;
-const REGISTER: u32 = 2;
-const REQUEST: u32 = 3;
+const REQUEST: u32 = 2;
 
 const ITERATIONS: u32 = 200;
 /// Long enough for all others to fall asleep.
@@ -33,7 +32,6 @@ const PAUSE_US: u64 = 2_000;
 /// The virtio device: `manifests/src/model.rs`, and registers of virtio 1.2, 4.2.2.
 const DEVICE: u64 = 0x0a00_0000;
 const DEVICE_INTID: u32 = 48;
-const DEVICE_FEATURES_SEL: u64 = 0x14;
 const DRIVER_FEATURES: u64 = 0x20;
 const DRIVER_FEATURES_SEL: u64 = 0x24;
 const QUEUE_SEL: u64 = 0x30;
@@ -74,7 +72,6 @@ fn main(machine: &Machine) {
         last = command;
         match command & 0xff {
             LINE => kick_program(shared),
-            REGISTER => sample(shared, || write32(DEVICE + DEVICE_FEATURES_SEL, 0)),
             REQUEST => {
                 let queue = queue.get_or_insert_with(|| Queue::new(shared));
                 sample(shared, || queue.request());

@@ -20,12 +20,10 @@ served() {
 if [ -d /proc/device-tree/gearv ]; then
     wake line wake_line
     served
-    wake register mmio_gdm
     wake request request_gdm
     kill -9 $!
     sleep 1
     served --poll
-    wake register mmio_gdm_poll
     wake request request_gdm_poll
 else
     # QEMU's device for exercises; its driver is told, since nobody else asks for it.
