@@ -13,18 +13,22 @@ use clap::Args;
 use crate::build_images;
 use crate::cache::sha256;
 use crate::expect::Session;
-use crate::kvm_host::KvmHost;
+use crate::kvm_host::{KvmHost, Peer};
 use crate::progress::Step;
 use crate::qemu::{Boot, Console, Machine, Qemu};
-use crate::report::{self, Figures, Results};
+use crate::report::{self, Counts, Figures, Results};
 use crate::{run, workspace};
 
+pub(crate) mod apps;
 pub(crate) mod baseline;
 mod breakdown;
+mod footprint;
+mod papers;
+pub(crate) mod served;
 mod table;
 pub(crate) mod wake;
 
-const TIMEOUT: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// A counter tick an instruction: most models' own frequency cannot show short paths.
 const COUNTER: &str = "cntfrq=1000000000";
 const QEMU: u32 = 10;
@@ -37,12 +41,15 @@ const NOTES: &[&str] = &[
 /// The options of `bench`.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Only the columns whose names contain this: native, GearV, KVM, max, GICv2, ...
+    /// Only the columns, or places of --apps, whose names contain this: native, GearV, KVM, max, GICv2, ...
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// The major version of QEMU: 10, or Debian 12's 7
     #[arg(long, value_name = "VERSION", default_value_t = QEMU)]
     qemu: u32,
+    /// Leave out the rows that need Linux in a device VM
+    #[arg(long)]
+    short: bool,
     /// Measure wall time instead of instructions
     #[arg(long)]
     wall: bool,
@@ -58,6 +65,15 @@ pub(crate) struct Options {
     /// Show what Gear1 executes for this row, by function, in the first column of GearV's that `--only` leaves
     #[arg(long, value_name = "ROW")]
     breakdown: Option<String>,
+    /// Measure only how large Gear1 is and what it does between reset and the first VM; a run of all columns does too
+    #[arg(long)]
+    footprint: bool,
+    /// Measure fio, sysbench and hackbench natively, under KVM and under GearV
+    #[arg(long)]
+    apps: bool,
+    /// With --apps, as much as the papers have, which takes long
+    #[arg(long, requires = "apps")]
+    full: bool,
     /// Measure how long a signal takes to a program of the device VM, and natively
     #[arg(long, exclusive = true)]
     wake: bool,
@@ -112,6 +128,12 @@ pub(crate) const COLUMNS: [Column; 16] = {
 };
 
 impl Column {
+    /// Returns the column of this name.
+    pub(crate) fn of(name: &str) -> Result<Column> {
+        let column = COLUMNS.into_iter().find(|column| column.name() == name);
+        column.with_context(|| format!("there is no column {name:?}"))
+    }
+
     /// Returns the column's name; it is one in JSON and in the baseline, too.
     pub(crate) fn name(&self) -> String {
         let under = match self.under {
@@ -135,11 +157,40 @@ impl Column {
         }
     }
 
-    /// Runs the guest and returns its figures.
+    /// Runs the guest alone and beside a VM that it interrupts, and returns its figures.
     pub(crate) fn measure(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
+        let mut figures = self.run(qemu, wall, "bench", None)?;
+        if self.under != Under::Native {
+            figures.extend(self.run(qemu, wall, "bench-kick", None)?);
+            figures.extend(self.run(qemu, wall, "bench-switch", None)?);
+        }
+        Ok(figures)
+    }
+
+    /// Runs the guest alone, on this Gear1 or the usual one.
+    pub(crate) fn measure_paths(&self, qemu: &Qemu, gear1: Option<PathBuf>) -> Result<Figures> {
+        self.run(qemu, false, "bench", gear1)
+    }
+
+    /// Runs it served by GDM, if this is GearV.
+    fn measure_served(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
+        match self.under {
+            Under::GearV { .. } => self.run(qemu, wall, "bench-gdm", None),
+            Under::Native | Under::Kvm { .. } => Ok(Figures::new()),
+        }
+    }
+
+    /// Runs the guest as the manifest of this name has it, or as much of that as there is without GearV.
+    fn run(
+        &self,
+        qemu: &Qemu,
+        wall: bool,
+        manifest: &str,
+        gear1: Option<PathBuf>,
+    ) -> Result<Figures> {
         let guest = build_images::build_guest("bench")?;
         let machine = self.machine(wall);
-        let log = log(&self.name().replace(' ', "-"));
+        let log = log(&format!("{}-{manifest}", self.name().replace(' ', "-")));
         let session = match self.under {
             Under::Native => {
                 let machine = machine.without_el2();
@@ -147,26 +198,21 @@ impl Column {
                 Session::start(command, &log)?
             }
             Under::GearV { el1 } => {
-                let manifest = manifest(el1);
-                let images = build_images::build(&workspace::root().join(manifest))?;
+                let mut images = build_images::build(&source(manifest, el1, "")?)?;
+                images.gear1 = gear1.unwrap_or(images.gear1);
                 ensure_holds(&images.archive, &guest)?;
-                let memory_mib = run::memory_for(&images)?;
                 let machine = Machine {
-                    memory_mib,
+                    memory_mib: run::memory_for(&images)?,
+                    cpus: u32::try_from(images.manifest.cpu_count)?,
                     ..machine
                 };
                 images.start(qemu, &machine, &log)?
             }
             Under::Kvm { polls } => {
-                let host = KvmHost {
-                    kernel: guest.clone(),
-                    cpus: vec![0, 1],
-                    memory_mib: 32,
-                    halt_poll_ns: (!polls).then_some(0),
-                    ..KvmHost::default()
-                };
                 let directory = if polls { "kvm-polling" } else { "kvm-blocking" };
-                let host = host.build(&workspace::output_dir().join(directory))?;
+                let directory = workspace::output_dir().join(directory).join(manifest);
+                let host = kvm_host(&guest, polls, manifest);
+                let host = host.build(&directory)?;
                 ensure_holds(host.initramfs(), &guest)?;
                 host.start(qemu, &machine, &log)?
             }
@@ -175,12 +221,61 @@ impl Column {
     }
 }
 
-/// Returns the manifest of the benchmark, from the workspace's root.
-fn manifest(el1: bool) -> &'static str {
-    match el1 {
-        true => "tests/manifests/bench-el1.dts",
-        false => "tests/manifests/bench.dts",
+/// Returns the host of what a manifest describes: two vCPUs, or two VMs that interrupt each other.
+fn kvm_host(guest: &Path, polls: bool, manifest: &str) -> KvmHost {
+    let host = KvmHost {
+        kernel: guest.to_owned(),
+        cpus: vec![0, 1],
+        memory_mib: 32,
+        halt_poll_ns: (!polls).then_some(0),
+        ..KvmHost::default()
+    };
+    let (command_line, cpu) = match manifest {
+        "bench-kick" => ("role=1", 1),
+        "bench-switch" => ("role=1 switch=1", 0),
+        _ => return host,
+    };
+    KvmHost {
+        command_line: command_line.to_owned(),
+        cpus: vec![0],
+        peer: Some(Peer {
+            command_line: "role=2".to_owned(),
+            cpus: vec![cpu],
+        }),
+        ..host
     }
+}
+
+/// Returns a manifest of `tests/manifests`, with Gear2 at EL1 if that is wanted and a command line for a
+/// guest that has none.
+fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBuf> {
+    let path = workspace::root().join(format!("tests/manifests/{name}.dts"));
+    if !el1 && command_line.is_empty() {
+        return Ok(path);
+    }
+    let mut text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let mut replace = |from: &str, to: &str| -> Result<()> {
+        ensure!(
+            text.contains(from),
+            "{} does not hold {from}",
+            path.display()
+        );
+        text = text.replace(from, to);
+        Ok(())
+    };
+    if el1 {
+        replace("\tvms {", "\tgear2 { privilege = \"el1\"; };\n\n\tvms {")?;
+    }
+    if !command_line.is_empty() {
+        let guest = "image = \"artifact:guest:bench\";";
+        replace(guest, &format!("{guest} cmdline = \"{command_line}\";"))?;
+    }
+    let directory = workspace::output_dir().join("bench-manifests");
+    fs::create_dir_all(&directory)?;
+    let variant = if el1 { "-el1" } else { "" };
+    let file = directory.join(format!("{name}{variant}.dts"));
+    fs::write(&file, text)?;
+    Ok(file)
 }
 
 impl Options {
@@ -189,6 +284,18 @@ impl Options {
         let qemu = Qemu::prepare(self.qemu)?;
         if self.wake {
             return run_wake(&qemu);
+        }
+        if self.apps {
+            let size = if self.full {
+                apps::Size::FULL
+            } else {
+                apps::Size::SHORT
+            };
+            return apps::run(&qemu, size, &self.only);
+        }
+        if self.footprint {
+            print!("{}", table::counts(&footprint::measure(&qemu)?));
+            return Ok(());
         }
         if let Some(row) = &self.breakdown {
             let column = COLUMNS.into_iter().find(|column| {
@@ -199,14 +306,21 @@ impl Options {
         }
         let old = self.compare.as_deref().map(Results::load).transpose()?;
         let results = self.measure_all(&qemu)?;
-        print!("{}", table::all(&results));
+        print!("{}{}", table::all(&results), papers::table(&results));
+        print!("\n{}", table::counts(&results.counts));
         if let Some(old) = &old {
             print!("\n{}", table::changes(old, &results));
         }
         let json = self.json.clone();
         let json = json.unwrap_or_else(|| workspace::target_dir().join("bench/bench.json"));
         results.save(&json)?;
-        let page = report::page(TITLE, NOTES, old.as_ref(), &results)?;
+        let page = report::Page {
+            title: TITLE,
+            notes: NOTES,
+            order: &table::ROWS.map(|(row, _)| row),
+            old: old.as_ref(),
+        };
+        let page = report::page(&page, &results)?;
         let html = json.with_extension("html");
         fs::write(&html, page).with_context(|| html.display().to_string())?;
         println!(
@@ -228,8 +342,14 @@ impl Options {
                 continue;
             }
             let step = Step::start(&name);
-            let figures = column.measure(qemu, self.wall);
-            columns.push((name.clone(), figures.with_context(|| name.clone())?));
+            let measured = || -> Result<Figures> {
+                let mut figures = column.measure(qemu, self.wall)?;
+                if !self.short {
+                    figures.extend(column.measure_served(qemu, self.wall)?);
+                }
+                Ok(figures)
+            };
+            columns.push((name.clone(), measured().with_context(|| name.clone())?));
             step.done(&name);
         }
         ensure!(
@@ -239,7 +359,13 @@ impl Options {
             COLUMNS.map(|column| column.name()).join(", ")
         );
         let guest = sha256(&build_images::build_guest("bench")?)?;
+        // What columns' names do not say is asked for by itself, or is a part of everything.
+        let counts = match self.only.is_empty() {
+            true => footprint::measure(qemu)?,
+            false => Counts::new(),
+        };
         Ok(Results {
+            counts,
             guest,
             conditions: [("qemu".to_owned(), self.qemu.to_string())].into(),
             columns,

@@ -268,6 +268,8 @@ fn resolve(artifact: &str) -> Result<PathBuf> {
         "device-initramfs" => device_userland::build(&workspace::output_dir()),
         "guest-initramfs" => guest_userland::initramfs(&workspace::output_dir()),
         "wake-initramfs" => bench::wake::initramfs(&workspace::output_dir()),
+        "bench-initramfs" => bench::served::initramfs(&workspace::output_dir()),
+        "apps-initramfs" => bench::apps::initramfs(&workspace::output_dir()),
         "jitter-initramfs" => jitter::userland::initramfs(&workspace::output_dir()),
         "failing-gear2" => build_gear2("fault-injection"),
         _ => match artifact.strip_prefix("guest:") {
@@ -275,7 +277,7 @@ fn resolve(artifact: &str) -> Result<PathBuf> {
             None => bail!(
                 "there is no artifact {artifact:?}: debian-kernel, debian-kernel-6.1, \
                  debian-rt-kernel, busybox-initramfs, stress-initramfs, device-initramfs, guest-initramfs, \
-                 wake-initramfs, jitter-initramfs, failing-gear2, guest:<bin>"
+                 wake-initramfs, bench-initramfs, apps-initramfs, jitter-initramfs, failing-gear2, guest:<bin>"
             ),
         },
     }

@@ -148,7 +148,13 @@ impl Options {
         results.save(&json)?;
         let notes = if self.from.is_empty() { NOTES } else { &[] };
         let html = directory.join("jitter.html");
-        let page = report::page(TITLE, notes, old, results)?;
+        let page = report::Page {
+            title: TITLE,
+            notes,
+            order: &[],
+            old,
+        };
+        let page = report::page(&page, results)?;
         fs::write(&html, page).with_context(|| html.display().to_string())?;
         println!("plots: {}\nsamples: {}", html.display(), json.display());
         Ok(())
@@ -226,6 +232,7 @@ impl Setup {
             }
         }
         Ok(Results {
+            counts: Default::default(),
             guest: sha256(&userland::initramfs(&workspace::output_dir())?)?,
             conditions: conditions.into_iter().collect(),
             columns: measured

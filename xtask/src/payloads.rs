@@ -62,6 +62,13 @@ const PROGRAMS: PackageSet = PackageSet {
     by_hand: "apt-get download fio:arm64 stress-ng:arm64 … and all that they depend on",
 };
 
+const SYSBENCH: PackageSet = PackageSet {
+    name: "sysbench",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Closure(&["sysbench"]),
+    by_hand: "apt-get download sysbench:arm64 and all that it depends on",
+};
+
 /// Where an arm64 `Image` carries its magic, and the magic.
 const IMAGE_MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
@@ -154,6 +161,11 @@ pub(crate) fn kernel_release() -> Result<String> {
 /// Returns where Debian's benchmarks for arm64 and all their libraries are unpacked.
 pub(crate) fn programs() -> Result<PathBuf> {
     fetch::unpacked(&Cache::open()?, &PROGRAMS)
+}
+
+/// Returns where sysbench for arm64 and all its libraries are unpacked.
+pub(crate) fn sysbench() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &SYSBENCH)
 }
 
 fn is_arm64_image(kernel: &Path) -> Result<bool> {

@@ -4,5 +4,5 @@ mod figures;
 mod page;
 mod plot;
 
-pub(crate) use figures::{Figure, Figures, Results, parse};
-pub(crate) use page::page;
+pub(crate) use figures::{Counts, Figure, Figures, Results, parse};
+pub(crate) use page::{Page, page};

@@ -2,6 +2,7 @@
 
 use core::arch::global_asm;
 use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::machine::Machine;
 use crate::{cpu, gic, psci, report, say, uart};
@@ -11,6 +12,24 @@ global_asm!(include_str!("boot.s"));
 unsafe extern "Rust" {
     safe fn guest_main(machine: &Machine);
     safe fn guest_other_cpu(cpu: usize);
+}
+
+/// The physical counter at the boot CPU's second instruction; `boot.s` writes it.
+#[unsafe(no_mangle)]
+static FIRST_COUNT: AtomicU64 = AtomicU64::new(0);
+
+unsafe extern "C" {
+    static _head: [u32; 1];
+}
+
+/// Returns the physical counter at the second instruction of the boot CPU, in ticks.
+pub fn first_count() -> u64 {
+    FIRST_COUNT.load(Ordering::Relaxed)
+}
+
+/// Returns the address of the first instruction.
+pub fn first_address() -> u64 {
+    (&raw const _head) as u64
 }
 
 #[unsafe(no_mangle)]

@@ -18,6 +18,7 @@ _head:                                  // Linux arm64 Image header: QEMU's -ker
     .word   0
 
 _entry:
+    mrs     x22, cntpct_el0             // the second instruction of all
     adr     x20, _head                  // where 0 came to lie
     adrp    x1, _rela_start
     add     x1, x1, :lo12:_rela_start
@@ -39,6 +40,9 @@ _entry:
 3:  stp     xzr, xzr, [x1], #16
     cmp     x1, x2
     b.lo    3b
+    adrp    x1, FIRST_COUNT
+    add     x1, x1, :lo12:FIRST_COUNT
+    str     x22, [x1]
     mov     x19, x0
     mov     x20, #0
     bl      cpu_setup

@@ -12,7 +12,7 @@
 #![cfg(target_os = "none")]
 
 pub mod attack;
-mod boot;
+pub mod boot;
 pub mod cpu;
 pub mod exception;
 pub mod ffa;

@@ -32,6 +32,8 @@ pub struct Machine {
     pub command_line: &'static str,
     /// The register that the VMM of a KVM guest answers.
     pub bench_device: Option<u64>,
+    /// How it and another VM interrupt each other, if they can.
+    pub peer: Option<Peer>,
     /// Virtio devices, in the order of their addresses.
     pub virtio: [Option<VirtioNode>; MAX_VIRTIO],
 }
@@ -47,6 +49,22 @@ pub struct VirtioNode {
     /// Its INTID.
     pub intid: u32,
 }
+
+/// What a VM needs to interrupt another one, or to be interrupted, and memory that both reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// A store to this register interrupts the other VM; 0: it cannot.
+    pub doorbell: u64,
+    /// The INTID of the other VM's interrupt; 0: there is none.
+    pub intid: u32,
+    /// Memory that both VMs reach, zero at first.
+    pub shared: u64,
+}
+
+/// Where in the device VM's window the doorbell of channel 0 lies.
+const DOORBELLS: u64 = 0x8_0000;
+/// Where in a served guest's memory lies what it shares with a bare-metal device VM.
+const SHARED: u64 = 8 << 20;
 
 impl Machine {
     /// Reads the device tree at `address`.
@@ -67,8 +85,10 @@ impl Machine {
             .child("cpus")?
             .children()
             .filter(|node| is(node, "device_type", "cpu"));
+        let ram = range(&memory, 0)?;
         Some(Self {
-            ram: range(&memory, 0)?,
+            peer: peer(&root, ram.start),
+            ram,
             gic: version,
             gicd: range(&gic, 0)?,
             gic_cpus: range(&gic, 1)?,
@@ -115,6 +135,38 @@ fn virtio(root: &Node<'_>) -> [Option<VirtioNode>; MAX_VIRTIO] {
             });
     }
     found
+}
+
+/// Returns how this VM and another one reach each other: two of KVM, or GearV's device VM and the guest
+/// that it serves.
+fn peer(root: &Node<'_>, ram: u64) -> Option<Peer> {
+    if let Some(node) = find(root, "gearv,bench-doorbell") {
+        return Some(Peer {
+            doorbell: range(&node, 0)?.start,
+            intid: intid(&node)?,
+            shared: range(&node, 1)?.start,
+        });
+    }
+    if let Some(served) = root.child("gearv") {
+        let guest = served.children().next()?;
+        return Some(Peer {
+            doorbell: wide(&served, "window", 0)? + DOORBELLS,
+            intid: 0,
+            shared: wide(&guest, "guest-memory", 1)? + SHARED,
+        });
+    }
+    let device = virtio(root)[0]?;
+    Some(Peer {
+        doorbell: 0,
+        intid: device.intid,
+        shared: ram + SHARED,
+    })
+}
+
+/// Returns number `index` of a property's, of two cells each.
+fn wide(node: &Node<'_>, property: &str, index: usize) -> Option<u64> {
+    let mut cells = node.property(property)?.cells()?.skip(2 * index);
+    Some(u64::from(cells.next()?) << 32 | u64::from(cells.next()?))
 }
 
 /// Returns a node's first shared interrupt.

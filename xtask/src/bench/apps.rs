@@ -28,12 +28,18 @@ use figures::{Figure, parse};
 const INIT: &str = include_str!("apps/init.sh");
 const GEARV_PROGRAMS: [&str; 2] = ["gdm", "gearctl"];
 /// The workloads, as the script calls them.
-const NAMES: [&str; 4] = ["fio", "sysbench-cpu", "sysbench-memory", "hackbench"];
+const NAMES: [&str; 5] = [
+    "fio",
+    "fio-depth-1",
+    "sysbench-cpu",
+    "sysbench-memory",
+    "hackbench",
+];
 const MANIFEST: &str = "bench-apps";
 /// What stands in the manifest for the workloads' sizes.
 const SIZES: &str = "SIZES";
 const DISK_BYTES: u64 = 128 << 20;
-const MEMORY_MIB: u32 = 1024;
+const MEMORY_MIB: u32 = 768;
 const TIMEOUT: Duration = Duration::from_secs(1800);
 /// Says KVM's count of exits on the host's console, now and then. The guest sleeps before and after it measures.
 const KVM_COUNTER: &str = "mount -t debugfs debug /sys/kernel/debug\n\
@@ -89,14 +95,17 @@ pub(crate) fn initramfs(out_dir: &Path) -> Result<PathBuf> {
     tree.write_initramfs(out_dir.join("apps-initramfs.cpio"))
 }
 
-/// Measures everywhere and prints the tables.
-pub(super) fn run(qemu: &Qemu, size: Size) -> Result<()> {
+/// Measures in all places whose names contain `only` and prints the tables.
+pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
     let mut all = Vec::new();
     for (name, measure) in [
         ("native", natively as fn(&Qemu, Size) -> Result<String>),
         ("KVM", under_kvm),
         ("GearV", under_gearv),
     ] {
+        if !name.contains(only) {
+            continue;
+        }
         let step = Step::start(name);
         let printed = measure(qemu, size).with_context(|| name.to_owned())?;
         all.extend(parse(name, &printed)?);

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -83,13 +84,22 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
     let elf = runtime
         .join(workspace::BARE_TARGET)
         .join("image/gear1-runtime");
-    let program = Runtime::load(&elf)?;
-    let mut counts = trace(column, &images(el1, row)?, qemu, &program)?;
+    let program = Program::load(&elf)?;
+    let ranges = [program.code.clone()];
+    let counted = |row: &str| {
+        let images = images(el1, row)?;
+        let machine = Machine {
+            memory_mib: run::memory_for(&images)?,
+            ..column.machine(false)
+        };
+        trace(qemu, &machine, &images, &ranges, None)
+    };
+    let mut counts = counted(row)?;
     ensure!(
         counts.remove(&MEASURED).is_some(),
         "the guest has no row {row:?}"
     );
-    for (pc, count) in trace(column, &images(el1, NONE)?, qemu, &program)? {
+    for (pc, count) in counted(NONE)? {
         counts
             .entry(pc)
             .and_modify(|all| *all = all.saturating_sub(count));
@@ -100,62 +110,66 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
 
 /// Builds the benchmark with a guest that measures this row alone.
 fn images(el1: bool, row: &str) -> Result<Images> {
-    let name = super::manifest(el1);
-    let text = fs::read_to_string(workspace::root().join(name))?;
-    let guest = "image = \"artifact:guest:bench\";";
-    ensure!(text.contains(guest), "{name} does not hold {guest}");
-    let text = text.replace(guest, &format!("{guest} cmdline = \"row={row}\";"));
-    let directory = workspace::output_dir().join("breakdown");
-    fs::create_dir_all(&directory)?;
-    let manifest = directory.join("breakdown.dts");
-    fs::write(&manifest, text)?;
-    build_images::build(&manifest)
+    build_images::build(&super::source("bench", el1, &format!("row={row}"))?)
 }
 
-/// Runs the machine and counts how often each instruction of the runtime is executed.
-fn trace(
-    column: &Column,
-    images: &Images,
+/// Runs the machine and counts how often each instruction in these ranges is executed: until the guest is
+/// done, or before the one at `end` is executed.
+pub(super) fn trace(
     qemu: &Qemu,
-    runtime: &Runtime,
+    machine: &Machine,
+    images: &Images,
+    ranges: &[Range<u64>],
+    end: Option<u64>,
 ) -> Result<BTreeMap<u64, u64>> {
-    let pipe = workspace::output_dir().join("breakdown/trace");
+    let directory = workspace::output_dir().join("breakdown");
+    fs::create_dir_all(&directory)?;
+    let pipe = directory.join("trace");
     if pipe.exists() {
         fs::remove_file(&pipe)?;
     }
     let made = Command::new("mkfifo").arg(&pipe).status();
     ensure!(made.is_ok_and(|status| status.success()), "mkfifo fails");
-    let machine = Machine {
-        memory_mib: run::memory_for(images)?,
-        ..column.machine(false)
-    };
-    let mut command = qemu.command(&machine, &images.boot(), Console::Pipes);
-    let (start, size) = (runtime.code.start, runtime.code.end - runtime.code.start);
+    let mut command = qemu.command(machine, &images.boot(), Console::Pipes);
+    let filter = ranges
+        .iter()
+        .map(|range| format!("{:#x}+{:#x}", range.start, range.end - range.start));
     command.args(["-accel", "tcg,one-insn-per-tb=on", "-d", "exec,nochain"]);
-    command.args(["-dfilter", &format!("{start:#x}+{size:#x}")]);
+    command.args(["-dfilter", &filter.collect::<Vec<_>>().join(",")]);
     command.arg("-D").arg(&pipe);
-    let counter = thread::spawn(move || count(&pipe));
+    let counter = thread::spawn(move || count(&pipe, end));
     let mut session = Session::start(command, &super::log("breakdown"))?;
-    let printed = session.expect("DONE\n", super::TIMEOUT);
-    let status = session.expect_end(super::TIMEOUT);
-    let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)))?;
-    status?;
+    let measured = match end {
+        None => {
+            let printed = session.expect("DONE\n", super::TIMEOUT);
+            let status = session.expect_end(super::TIMEOUT);
+            let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)))?;
+            status?;
+            printed.contains("BENCH ")
+        }
+        // Whoever reads no further ends QEMU, whose pipe breaks.
+        Some(_) => false,
+    };
     let counts = counter.join();
     let mut counts = counts.map_err(|_| anyhow!("the trace cannot be read"))??;
-    if printed.contains("BENCH ") {
+    if measured {
         counts.insert(MEASURED, 1);
     }
     Ok(counts)
 }
 
-/// Counts the program counters in QEMU's log: `Trace <cpu>: <host> [<flags>/<pc>/...`.
-fn count(pipe: &Path) -> Result<BTreeMap<u64, u64>> {
+/// Counts the program counters in QEMU's log, `Trace <cpu>: <host> [<flags>/<pc>/...`, before `end`.
+fn count(pipe: &Path, end: Option<u64>) -> Result<BTreeMap<u64, u64>> {
     let mut counts = BTreeMap::new();
     let mut reader = BufReader::with_capacity(1 << 20, File::open(pipe)?);
     let mut line = String::new();
     while reader.read_line(&mut line)? > 0 {
         let pc = line.split('/').nth(1);
         if let Some(pc) = pc.and_then(|pc| u64::from_str_radix(pc, 16).ok()) {
+            // The boot loader's first instruction may lie where the guest's does later.
+            if end == Some(pc) && !counts.is_empty() {
+                break;
+            }
             *counts.entry(pc).or_insert(0) += 1;
         }
         line.clear();
@@ -163,21 +177,21 @@ fn count(pipe: &Path) -> Result<BTreeMap<u64, u64>> {
     Ok(counts)
 }
 
-/// The runtime with its symbols.
-struct Runtime {
+/// An image with its symbols.
+pub(super) struct Program {
     loader: Loader,
-    code: std::ops::Range<u64>,
+    pub(super) code: Range<u64>,
     text: Vec<u8>,
 }
 
-impl Runtime {
-    fn load(elf: &PathBuf) -> Result<Runtime> {
+impl Program {
+    pub(super) fn load(elf: &Path) -> Result<Program> {
         let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
         let file = object::File::parse(&*bytes)?;
         let mut sections = file.sections();
         let text = sections.find(|section| section.kind() == SectionKind::Text);
         let text = text.with_context(|| format!("{} has no code", elf.display()))?;
-        Ok(Runtime {
+        Ok(Program {
             code: text.address()..text.address() + text.size(),
             text: text.data()?.to_vec(),
             loader: Loader::new(elf).map_err(|error| anyhow!("{}: {error}", elf.display()))?,
@@ -204,7 +218,7 @@ impl Runtime {
         innermost().is_some_and(|file| file.ends_with(MMIO))
     }
 
-    fn function(&self, pc: u64) -> String {
+    pub(super) fn function(&self, pc: u64) -> String {
         let name = self.loader.find_symbol(pc).unwrap_or("?");
         let name = rustc_demangled(name);
         name.rsplit_once("::h")

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Figure, Figures, Results};
+use super::footprint;
+use crate::report::{Counts, Figure, Figures, Results};
 
 /// The rows in order, with their goals in instructions; what has none is only watched.
-const ROWS: [(&str, Option<u64>); 12] = [
+pub(super) const ROWS: [(&str, Option<u64>); 16] = [
     ("hypercall", Some(60)),
     ("mmio_gicd", Some(100)),
     ("sysreg", Some(80)),
@@ -16,8 +17,12 @@ const ROWS: [(&str, Option<u64>); 12] = [
     ("ipi_entry", Some(260)),
     ("ipi_wfi_entry", Some(500)),
     ("gear2_roundtrip", Some(220)),
+    ("world_switch", None),
     ("mmio_user_read", None),
     ("mmio_user_write", None),
+    ("mmio_user_write_poll", Some(1100)),
+    ("channel_kick", None),
+    ("channel_kick_wfi", None),
 ];
 /// The column that has to meet the goals.
 const JUDGED: &str = "GearV EL0 max GICv3";
@@ -51,13 +56,31 @@ pub(super) fn all(results: &Results) -> String {
     text
 }
 
+/// Returns what was counted, a line each, with the goal of the one that has one.
+pub(super) fn counts(counts: &Counts) -> String {
+    let mut text = String::new();
+    for (name, count) in counts {
+        let _ = write!(text, "{name:56} {count:>12}");
+        if name == footprint::GOAL_ROW {
+            let met = if *count <= footprint::GOAL {
+                "met"
+            } else {
+                "over"
+            };
+            let _ = write!(text, " | {} {met}", footprint::GOAL);
+        }
+        text.push('\n');
+    }
+    text
+}
+
 /// Returns the columns' names, a word a line.
 fn heading(names: &[&str]) -> String {
     let words: Vec<Vec<&str>> = names.iter().map(|name| name.split(' ').collect()).collect();
     let depth = words.iter().map(Vec::len).max().unwrap_or(0);
     let mut text = String::new();
     for level in 0..depth {
-        let _ = write!(text, "{:16}", "");
+        let _ = write!(text, "{:20}", "");
         for words in &words {
             // The shorter names have nothing in their second line.
             let word = match (words.len() < depth, level) {
@@ -79,7 +102,7 @@ fn heading(names: &[&str]) -> String {
 }
 
 fn line(results: &Results, row: &str, goal: Option<u64>, cells: &[Option<u64>]) -> String {
-    let mut text = format!("{row:16}");
+    let mut text = format!("{row:20}");
     for cell in cells {
         let _ = write!(text, "{:>9}", shown(*cell));
     }
@@ -111,10 +134,7 @@ fn shown(value: Option<u64>) -> String {
 
 /// Returns the medians that differ from those of an older run.
 pub(super) fn changes(old: &Results, new: &Results) -> String {
-    let mut text = format!(
-        "{:24} {:16} {:>8} {:>8} {:>8}\n",
-        "since", "", "then", "now", ""
-    );
+    let mut text = String::new();
     for (column, figures) in &new.columns {
         let Some(before) = old.column(column) else {
             continue;
@@ -124,19 +144,24 @@ pub(super) fn changes(old: &Results, new: &Results) -> String {
                 Some(then) if then != figure.median => {
                     let now = figure.median;
                     let change = 100.0 * (now as f64 / then.max(1) as f64 - 1.0);
-                    let _ = writeln!(text, "{column:24} {row:16} {then:8} {now:8} {change:+7.1}%");
+                    let _ = writeln!(text, "{column:24} {row:20} {then:8} {now:8} {change:+7.1}%");
                 }
                 _ => {}
             }
         }
     }
-    text
+    if text.is_empty() {
+        return "no median has changed\n".to_owned();
+    }
+    let heading = ["changed since", "", "then", "now", ""];
+    let [since, row, then, now, change] = heading;
+    format!("{since:24} {row:20} {then:>8} {now:>8} {change:>8}\n{text}")
 }
 
 /// Returns the figures of `rows` natively and under GearV.
 pub(super) fn wake(rows: &[&str], native: &Figures, gearv: &Figures) -> String {
     let mut text = format!(
-        "{:16} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {:>7}\n",
+        "{:20} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {:>7}\n",
         "median, ns", "native", "GearV", "min", "mean", "p99", "max", "ratio"
     );
     for row in rows {
@@ -150,7 +175,7 @@ pub(super) fn wake(rows: &[&str], native: &Figures, gearv: &Figures) -> String {
         };
         let _ = writeln!(
             text,
-            "{row:16} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {ratio:>7}",
+            "{row:20} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {ratio:>7}",
             shown(natively),
             cell(|f| f.median),
             cell(|f| f.min),

@@ -64,6 +64,7 @@ pub(super) fn read(logs: &[PathBuf]) -> Result<Results> {
     kernels.sort();
     kernels.dedup();
     Ok(Results {
+        counts: Default::default(),
         guest: "not known: read from logs".to_owned(),
         conditions: [("kernel".to_owned(), kernels.join(", "))].into(),
         columns,

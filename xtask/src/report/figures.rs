@@ -22,6 +22,9 @@ pub(crate) struct Figure {
 /// Figures by their rows' names.
 pub(crate) type Figures = BTreeMap<String, Figure>;
 
+/// Figures that are one number each, by what they are, unit included.
+pub(crate) type Counts = BTreeMap<String, u64>;
+
 /// All columns of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Results {
@@ -31,6 +34,8 @@ pub(crate) struct Results {
     pub(crate) conditions: BTreeMap<String, String>,
     /// In the order in which they are shown.
     pub(crate) columns: Vec<(String, Figures)>,
+    /// What was counted beside them.
+    pub(crate) counts: Counts,
 }
 
 /// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>` and `RAW <name> <ns>[x<count>] ...`, of which
@@ -117,6 +122,7 @@ impl Results {
             "guest-sha256": self.guest,
             "conditions": self.conditions,
             "columns": columns.collect::<Vec<_>>(),
+            "counts": self.counts,
         })
     }
 
@@ -129,6 +135,9 @@ impl Results {
                 figures.collect::<Option<_>>()?,
             ))
         };
+        // Results of before there were any have none.
+        let counts = json["counts"].as_object().into_iter().flatten();
+        let counts = counts.map(|(name, count)| Some((name.clone(), count.as_u64()?)));
         let conditions = json["conditions"].as_object().into_iter().flatten();
         let conditions =
             conditions.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
@@ -140,6 +149,7 @@ impl Results {
                 .iter()
                 .map(column)
                 .collect::<Option<_>>()?,
+            counts: counts.collect::<Option<_>>()?,
         })
     }
 }

@@ -1,5 +1,7 @@
 //! A figure's samples as SVG: how often each value occurred, and the values in their order.
 
+use std::fmt::Write as _;
+
 use anyhow::{Context as _, Result, anyhow};
 use plotters::backend::SVGBackend;
 use plotters::chart::ChartBuilder;
@@ -11,12 +13,16 @@ use plotters::series::LineSeries;
 use plotters::style::{Color as _, RGBColor, WHITE};
 
 use super::Figure;
+use super::page::escape;
 
 const SIZE: (u32, u32) = (900, 260);
 const BINS: u64 = 300;
 /// The most columns of a time series: through each, the line goes from the least to the largest value.
 const COLUMNS: usize = 800;
 
+/// Font and size of the axes' labels.
+const LABEL: (&str, u32) = ("sans-serif", 15);
+const GRID: RGBColor = RGBColor(0xee, 0xee, 0xee);
 const COLOUR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 
 /// The values that a set of plots is drawn for, so that they can be compared by eye.
@@ -66,6 +72,35 @@ impl Scale {
     }
 }
 
+/// Draws the medians as bars of one scale; the longest is the largest.
+pub(super) fn bars(figures: &[(&str, &Figure)]) -> String {
+    const HEIGHT: usize = 22;
+    const NAMES: u64 = 200;
+    const LONGEST: u64 = 600;
+    let most = figures.iter().map(|(_, figure)| figure.median).max();
+    let most = most.unwrap_or(0).max(1);
+    let height = HEIGHT * figures.len();
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"{height}\" viewBox=\"0 0 900 {height}\" font-size=\"14\">\n"
+    );
+    for (index, (name, figure)) in figures.iter().enumerate() {
+        let (y, text_y) = (index * HEIGHT + 3, index * HEIGHT + 16);
+        let length = (figure.median * LONGEST / most).max(1);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{}\" y=\"{text_y}\" text-anchor=\"end\">{}</text>\
+             <rect x=\"{NAMES}\" y=\"{y}\" width=\"{length}\" height=\"{}\" fill=\"#1f5fa8\"/>\
+             <text x=\"{}\" y=\"{text_y}\">{}</text>",
+            NAMES - 8,
+            escape(name),
+            HEIGHT - 6,
+            NAMES + length + 6,
+            figure.median,
+        );
+    }
+    svg + "</svg>\n"
+}
+
 /// Draws how often each latency occurred, both axes logarithmic.
 pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
     let mut counts = vec![0_u64; usize::try_from(BINS)?];
@@ -76,9 +111,9 @@ pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
     draw(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
-            .margin_right(28)
-            .x_label_area_size(32)
-            .y_label_area_size(64)
+            .margin_right(40)
+            .x_label_area_size(44)
+            .y_label_area_size(80)
             .build_cartesian_2d(
                 (scale.low as f64..scale.high as f64)
                     .log_scale()
@@ -93,6 +128,8 @@ pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
             .y_desc("samples")
             .x_label_formatter(&format)
             .y_label_formatter(&format)
+            .label_style(LABEL)
+            .light_line_style(GRID)
             .draw()
             .map_err(failed)?;
         let bars = (0..BINS).zip(&counts).filter(|(_, count)| **count > 0);
@@ -124,9 +161,9 @@ pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
     draw(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
-            .margin_right(28)
-            .x_label_area_size(32)
-            .y_label_area_size(64)
+            .margin_right(40)
+            .x_label_area_size(44)
+            .y_label_area_size(80)
             .build_cartesian_2d(
                 0.0..samples.len().max(1) as f64,
                 (scale.low as f64..scale.high as f64)
@@ -141,6 +178,8 @@ pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
             .y_desc("ns")
             .x_label_formatter(&format)
             .y_label_formatter(&format)
+            .label_style(LABEL)
+            .light_line_style(GRID)
             .draw()
             .map_err(failed)?;
         chart

@@ -5,7 +5,7 @@
 
 mod immunity;
 mod linux;
-mod planted;
+pub(super) mod planted;
 mod windows;
 
 use std::fs;

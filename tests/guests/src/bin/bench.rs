@@ -27,6 +27,9 @@ use test_guests::psci::{self, affinity, function};
 use test_guests::uart::Console;
 use test_guests::{Machine, cpu, gic, guest, report, say, timer, write_sysreg};
 
+#[path = "bench/kick.rs"]
+mod kick;
+
 guest!(
     main,
     irq = test_guests::exception::ignore,
@@ -38,6 +41,14 @@ const WARM_UP: usize = 100;
 const SGI: u32 = 5;
 /// The other CPU has fallen asleep, or is back in its loop, after so long: many times its path.
 const SETTLE_US: u64 = 5;
+/// Long enough for a device VM to fall asleep.
+const PAUSE_US: u64 = 1_000;
+/// The command line's `role` of a guest that a device VM serves.
+const SERVED: u64 = 3;
+/// Registers of a virtio-mmio device (virtio 1.2, 4.2.2): one that tells its state, and one whose writes
+/// change what the device shows.
+const DEVICE_STATUS: u64 = 0x70;
+const DEVICE_FEATURES_SEL: u64 = 0x14;
 /// How far ahead the timer is set: long enough for a WFI to begin.
 const DEADLINE_US: u64 = 20;
 
@@ -49,7 +60,7 @@ static TARGET_STOPS: AtomicBool = AtomicBool::new(false);
 
 global_asm!(
     ".section .text.bench, \"ax\"",
-    ".macro bench_vectors name, acknowledge:vararg",
+    ".macro bench_vectors name, end, counter, acknowledge:vararg",
     ".balign 2048",
     "\\name:",
     ".set slot, 0",
@@ -57,22 +68,26 @@ global_asm!(
     ".if slot != 0x280", // IRQ at the current level, with its own stack
     "  b vectors + slot",
     ".else",
-    "  mrs x9, cntvct_el0",
+    "  mrs x9, \\counter",
     "  \\acknowledge",
-    "  b \\name\\()_end",
+    "  b \\end",
     ".endif",
     "  .balign 128",
     "  .set slot, slot + 128",
     ".endr",
     ".endm",
-    "bench_vectors bench_vectors_v2, ldr w10, [x14, #0xc]", // GICC_IAR
-    "bench_vectors bench_vectors_v3, mrs x10, s3_0_c12_c12_0", // ICC_IAR1_EL1
-    "bench_vectors_v2_end:",
+    // GICC_IAR, ICC_IAR1_EL1.
+    "bench_vectors bench_vectors_v2, bench_end_v2, cntvct_el0, ldr w10, [x14, #0xc]",
+    "bench_vectors bench_vectors_v3, bench_end_v3, cntvct_el0, mrs x10, s3_0_c12_c12_0",
+    // VMs have a virtual count each, and the physical one in common.
+    "bench_vectors kick_vectors_v2, bench_end_v2, cntpct_el0, ldr w10, [x14, #0xc]",
+    "bench_vectors kick_vectors_v3, bench_end_v3, cntpct_el0, mrs x10, s3_0_c12_c12_0",
+    "bench_end_v2:",
     "  msr cntv_ctl_el0, xzr",
     "  str w10, [x14, #0x10]", // GICC_EOIR
     "  str x9, [x11]",
     "  eret",
-    "bench_vectors_v3_end:",
+    "bench_end_v3:",
     "  msr cntv_ctl_el0, xzr",
     "  msr s3_0_c12_c12_1, x10", // ICC_EOIR1_EL1
     "  str x9, [x11]",
@@ -97,7 +112,16 @@ fn main(machine: &Machine) {
     set_vectors();
     gic::enable(SGI);
     gic::enable(timer::INTID);
+    match machine.option("role") {
+        Some(kick::KICKER) => return kick::send(machine),
+        Some(kick::KICKED) => kick::receive(machine),
+        _ => {}
+    }
     let read_twice = median_of(read_twice);
+    if machine.option("role") == Some(SERVED) {
+        served(machine, read_twice);
+        return report::pass("bench");
+    }
     let between = |sample: fn() -> u64| move || sample().saturating_sub(read_twice);
     measure(machine, "hypercall", between(hypercall));
     let gicd = machine.gicd.start + gic::register::TYPER;
@@ -131,6 +155,22 @@ fn device(machine: &Machine, read_twice: u64) {
     });
     measure(machine, "mmio_user_write", || {
         store(device).saturating_sub(read_twice)
+    });
+}
+
+/// The same registers, of a virtio device that the device model serves. Between two samples all sleep.
+fn served(machine: &Machine, read_twice: u64) {
+    let Some(device) = machine.virtio[0] else {
+        report::fail("served", format_args!("there is no virtio device"));
+        return;
+    };
+    measure(machine, "mmio_user_read", || {
+        timer::sleep_us(PAUSE_US);
+        load(device.registers + DEVICE_STATUS).saturating_sub(read_twice)
+    });
+    measure(machine, "mmio_user_write", || {
+        timer::sleep_us(PAUSE_US);
+        store(device.registers + DEVICE_FEATURES_SEL).saturating_sub(read_twice)
     });
 }
 
@@ -410,26 +450,29 @@ fn target(_cpu: usize) {
     }
 }
 
-/// Expands to a loop with interrupts let in, until `TARGET_STOPS`.
-macro_rules! handle_until_stopped {
-    ($($line:literal),+) => {
-        // SAFETY: reads `TARGET_STOPS` as an aligned load; the handler changes X9, X10 and
-        // `ANSWER`. Interrupts are masked again at its end.
+/// Expands to a loop with interrupts let in, whose handler stores its time to `$answer`, until the byte
+/// at `$stop` is not zero.
+macro_rules! handle_until {
+    ($answer:expr, $stop:expr; $($line:literal),+) => {
+        // SAFETY: reads `$stop` as aligned loads; the handler changes X9, X10 and `$answer`.
+        // Interrupts are masked again at its end.
         unsafe {
-            asm!(
+            core::arch::asm!(
                 $($line,)+
                 "msr daifset, #2",
                 out("x9") _, out("x10") _, out("x12") _,
-                in("x11") ANSWER.as_ptr(), in("x13") TARGET_STOPS.as_ptr(),
+                in("x11") $answer, in("x13") $stop,
                 in("x14") gic::v2::cpu_interface(),
                 options(nostack),
             )
         }
     };
 }
+use handle_until;
 
 fn spin_until_stopped() {
-    handle_until_stopped!(
+    handle_until!(
+        ANSWER.as_ptr(), TARGET_STOPS.as_ptr();
         "msr daifclr, #2",
         "2: yield",
         "ldrb w12, [x13]",
@@ -438,7 +481,8 @@ fn spin_until_stopped() {
 }
 
 fn sleep_until_stopped() {
-    handle_until_stopped!(
+    handle_until!(
+        ANSWER.as_ptr(), TARGET_STOPS.as_ptr();
         "2: wfi",
         "msr daifclr, #2",
         "isb",

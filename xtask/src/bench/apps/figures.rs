@@ -125,10 +125,11 @@ pub(super) fn table(figures: &[Figure], names: &[&str]) -> String {
             .find(|figure| figure.name == *name && figure.place == "native");
         for figure in figures.iter().filter(|figure| figure.name == *name) {
             let each = figure.ns as f64 / figure.operations.max(1) as f64;
-            let ratio = native.map_or(0.0, |native| figure.ns as f64 / native.ns as f64);
+            let ratio = native.map(|native| figure.ns as f64 / native.ns as f64);
+            let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
             let _ = write!(
                 text,
-                "{name:18} {:20} {:>10} {each:>14.0} {ratio:>9.3}  ",
+                "{name:18} {:20} {:>10} {each:>14.0} {ratio:>9}  ",
                 figure.place, figure.operations
             );
             for (vm, exits) in &figure.exits {

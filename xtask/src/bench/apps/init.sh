@@ -31,6 +31,11 @@ workload() {
             --readwrite=randrw --rwmixread=75 --direct=1 --randrepeat=1 --gtod_reduce=1 > /run/log 2>&1 || return 1
         echo $(($(option mib) * 256))
         ;;
+    fio-depth-1)
+        fio --name=test --filename=/dev/vda --bs=4k --iodepth=1 --ioengine=libaio --readwrite=randread --direct=1 \
+            --number_ios=$(($(option mib) * 64)) > /run/log 2>&1 || return 1
+        echo $(($(option mib) * 64))
+        ;;
     sysbench-cpu)
         sysbench cpu --threads=2 --cpu-max-prime=2000 --events="$(option events)" --time=0 run > /run/log 2>&1 || return 1
         option events
@@ -47,7 +52,7 @@ workload() {
     esac
 }
 names="sysbench-cpu sysbench-memory hackbench"
-[ -b /dev/vda ] && names="fio $names"
+[ -b /dev/vda ] && names="fio fio-depth-1 $names"
 run() {
     begin=$(now)
     if count=$(workload "$1"); then

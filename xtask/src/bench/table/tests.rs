@@ -3,6 +3,7 @@ use crate::report::parse;
 
 fn results(columns: &[(&str, &str)]) -> Results {
     Results {
+        counts: Default::default(),
         guest: "0123".to_owned(),
         conditions: [].into(),
         columns: columns

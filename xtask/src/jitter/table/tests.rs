@@ -20,6 +20,7 @@ fn results(maxima: [u64; 4], load: &str, exits: [u64; 3]) -> Results {
         (format!("{what}, {name}"), count.to_string())
     });
     Results {
+        counts: Default::default(),
         guest: "abc".to_owned(),
         conditions: counts
             .chain([("load".to_owned(), load.to_owned())])

@@ -36,6 +36,7 @@ fn samples_without_a_line_of_figures_give_the_figures() {
 #[test]
 fn what_is_saved_is_read_back() {
     let results = Results {
+        counts: Default::default(),
         guest: "abc".to_owned(),
         conditions: [("cpu".to_owned(), "max".to_owned())].into(),
         columns: vec![

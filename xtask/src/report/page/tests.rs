@@ -3,6 +3,7 @@ use super::*;
 
 fn results() -> Results {
     Results {
+        counts: Default::default(),
         guest: "abc".to_owned(),
         conditions: [("load".to_owned(), "cpu & <disk>".to_owned())].into(),
         columns: vec![
@@ -13,9 +14,37 @@ fn results() -> Results {
     }
 }
 
+fn of<'a>(notes: &'a [&'a str], old: Option<&'a Results>) -> Page<'a> {
+    Page {
+        title: "t",
+        notes,
+        order: &[],
+        old,
+    }
+}
+
+#[test]
+fn several_rows_have_a_table_of_all_medians_in_the_order_asked_for() {
+    let mut results = results();
+    results.columns[0].1 = parse("RAW a 5x3\nRAW b 7x3");
+    results.counts.insert("bytes <kept>".to_owned(), 98304);
+    let mut old = results.clone();
+    old.columns[0].1 = parse("RAW a 5x3\nRAW b 6x3");
+    let order = Page {
+        order: &["b", "missing", "a"],
+        ..of(&[], Some(&old))
+    };
+    let html = page(&order, &results).expect("it can be drawn");
+    let b = html.find("<tr><td>b</td><td class=\"worse\">7<small>was 6</small></td><td>-</td>");
+    let a = html.find("<tr><td>a</td><td>5</td>");
+    assert!(b.is_some() && b < a, "{html}");
+    assert!(html.contains("<td>bytes &lt;kept&gt;</td><td>98304</td>"));
+    assert!(!html.contains("missing"));
+}
+
 #[test]
 fn page_holds_figures_conditions_and_two_plots_a_configuration() {
-    let html = page("t", &["a note"], None, &results()).expect("it can be drawn");
+    let html = page(&of(&["a note"], None), &results()).expect("it can be drawn");
     assert_eq!(html.matches("<svg").count(), 4);
     assert_eq!(html.matches("</svg>").count(), 4);
     assert!(
@@ -34,7 +63,7 @@ fn page_holds_figures_conditions_and_two_plots_a_configuration() {
 fn page_shows_what_was_there_before() {
     let mut old = results();
     old.columns[0].1 = parse("RAW latency 7777x1");
-    let html = page("t", &[], Some(&old), &results()).expect("it can be drawn");
+    let html = page(&of(&[], Some(&old)), &results()).expect("it can be drawn");
     assert!(html.contains("<td>7777</td>"));
 }
 

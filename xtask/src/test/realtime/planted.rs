@@ -148,7 +148,7 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 /// Copies what Gear1 is built from.
-fn copy() -> Result<PathBuf> {
+pub(in crate::test) fn copy() -> Result<PathBuf> {
     let copy = workspace::output_dir().join("unprotected-copy");
     if copy.exists() {
         fs::remove_dir_all(&copy)?;
