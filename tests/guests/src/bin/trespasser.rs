@@ -63,13 +63,13 @@ fn main(machine: &Machine) {
     }
 }
 
-/// SGIs of each number, to each CPU by itself and to all. Nothing comes back from them.
+/// SGIs of each number, to each CPU by itself and to all, its own included: the machine numbers them otherwise. Nothing comes back from them.
 fn sgis(machine: &Machine) -> bool {
     for intid in 0..16 {
         for cpu in machine.cpus..MAX_CPUS {
             gic::send_sgi(cpu, intid);
         }
-        gic::send_sgi_to(!1, intid);
+        gic::send_sgi_to(!0, intid);
         gic::send_sgi_to_others(intid);
     }
     true
