@@ -2,9 +2,10 @@
 //! of VMs and their answers, and says of each page what each VM may do with it. Whoever runs it beside
 //! Gear1 compares that with what the stage-2 tables say.
 //!
-//! Shares nothing with the implementation but the registers of a call. Its own are the parser of
-//! descriptors, the walker of tables, and the model: pages are in no list, each says which
-//! transaction it is in. It judges only calls that were done: a refusal must change nothing.
+//! Shares nothing with the implementation but the registers of a call and what descriptors look like.
+//! Its own are the parser of FF-A's descriptors, the walker of tables, and the model: pages are in no
+//! list, each says which transaction it is in. It judges only calls that were done: a refusal must
+//! change nothing.
 //!
 //! Requirements: G1-MEM-011, G1-MEM-012, G1-MEM-016, G1-MEM-017.
 //!
@@ -13,10 +14,11 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod calls;
+mod check;
 pub mod walk;
 
-use gear1_abi::regs::Regs;
-use walk::{EXECUTE, Last, READ, Tree, WRITE};
+use walk::{EXECUTE, READ, Tree, WRITE};
 
 const PAGE: u64 = 4096;
 /// Pages that are followed.
@@ -24,6 +26,7 @@ const PAGES: usize = 13 * 1024;
 /// Pages that one block of 2 MiB has.
 const SPAN: usize = 512;
 const VMS: usize = 16;
+const REGIONS: usize = 32;
 const TRANSACTIONS: usize = 48;
 /// Ranges of a descriptor that comes in fragments.
 const RANGES: usize = 512;
@@ -36,13 +39,92 @@ pub enum Wrong {
     Done(u32, usize, u32),
     /// A VM sees a page otherwise: who, the page (PA), what it should be able to do, what it can.
     Access(usize, u64, u8, u8),
+    /// A VM's tables say something else of whose a page is: who, the page (PA), what they should say,
+    /// what they say; see [`owner`].
+    Owner(usize, u64, u8, u8),
     /// A VM sees another page in its place: who, the page (PA), what is there.
     Place(usize, u64, u64),
+    /// A VM sees a page where it must not: who ([`NOBODY`]: Gear2), the page (PA), at which IPA.
+    Alias(usize, u64, u64),
     /// The ghost has no room.
     Room,
 }
 
 type Checked = Result<(), Wrong>;
+
+/// Who is no VM.
+pub const NOBODY: usize = VMS;
+
+/// What bits 58:55 of a descriptor say of a page, from the view of the VM whose descriptor it is.
+pub mod owner {
+    /// Nothing.
+    pub const NONE: u8 = 0;
+    /// Its own, and nobody else's.
+    pub const OWNED: u8 = 1;
+    /// Its own, and shared.
+    pub const SHARED: u8 = 2;
+    /// Another's, shared with it or lent to it.
+    pub const BORROWED: u8 = 3;
+    /// Its own, and lent.
+    pub const LENT: u8 = 4;
+    /// Donated: its own before, or donated to it and on its way back.
+    pub const DONATED: u8 = 5;
+    /// Donated to it.
+    pub const RECEIVED: u8 = 6;
+    /// Its own, and one of its buffers.
+    pub const BUFFER: u8 = 7;
+}
+
+impl Wrong {
+    /// Returns what is wrong in words, and the numbers that belong to it, each with its name.
+    #[must_use]
+    pub const fn words(&self) -> (&'static str, [(&'static str, u64); 4]) {
+        const NO: (&str, u64) = ("", 0);
+        match *self {
+            Self::Done(call, vm, why) => (
+                "a call was done that must be refused",
+                [
+                    ("call", call as u64),
+                    ("vm", vm as u64),
+                    ("why", why as u64),
+                    NO,
+                ],
+            ),
+            Self::Access(vm, page, must, can) => (
+                "a VM may use a page otherwise (1: read, 2: write, 4: execute)",
+                [
+                    ("vm", vm as u64),
+                    ("page", page),
+                    ("ghost", must as u64),
+                    ("tables", can as u64),
+                ],
+            ),
+            Self::Owner(vm, page, must, is) => (
+                "a page belongs to another",
+                [
+                    ("vm", vm as u64),
+                    ("page", page),
+                    ("ghost", must as u64),
+                    ("tables", is as u64),
+                ],
+            ),
+            Self::Place(vm, page, is) => (
+                "another page is in its place",
+                [
+                    ("vm", vm as u64),
+                    ("page", page),
+                    ("ghost", page),
+                    ("tables", is),
+                ],
+            ),
+            Self::Alias(vm, page, ipa) => (
+                "a page is seen where it must not be",
+                [("vm", vm as u64), ("page", page), ("tables", ipa), NO],
+            ),
+            Self::Room => ("the ghost has no room", [NO; 4]),
+        }
+    }
+}
 
 /// A VM's memory, in one piece.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,6 +135,12 @@ struct Region {
     /// Its first page, and how many it has.
     first: usize,
     pages: usize,
+    /// Some of it may change hands: each page is followed.
+    followed: bool,
+    /// VMs, bit per VM, that see it beside its own: how is not looked at.
+    shown: u16,
+    /// All of it may be taken from its VM for a while.
+    withdrawn: bool,
 }
 
 /// Which transactions a page is in, counted from 1; 0: none.
@@ -99,9 +187,13 @@ struct Draft {
 
 /// The whole state.
 pub struct Ghost {
-    regions: [Region; VMS],
+    regions: [Region; REGIONS],
     region_count: usize,
     trees: [Tree; VMS],
+    /// One that must see none of this.
+    stranger: Option<Tree>,
+    /// The first pages of VMs' buffers, counted from 1; 0: none.
+    buffers: [[usize; 2]; VMS],
     pages: [Page; PAGES],
     page_count: usize,
     /// How many pages of a span are in a transaction.
@@ -146,6 +238,9 @@ impl Ghost {
             pa: 0,
             first: 0,
             pages: 0,
+            followed: false,
+            shown: 0,
+            withdrawn: false,
         };
         const TRANSACTION: Transaction = Transaction {
             used: false,
@@ -166,9 +261,11 @@ impl Ghost {
             sent: None,
         };
         Self {
-            regions: [REGION; VMS],
+            regions: [REGION; REGIONS],
             region_count: 0,
             trees: [Tree { vtcr: 0, root: 0 }; VMS],
+            stranger: None,
+            buffers: [[0; 2]; VMS],
             pages: [Page { out: 0, back: 0 }; PAGES],
             page_count: 0,
             busy: [0; PAGES / SPAN],
@@ -178,26 +275,65 @@ impl Ghost {
         }
     }
 
-    /// Says that a VM has memory, of whole blocks of 2 MiB, and its stage 2.
+    /// Says that a VM, which may share memory, has some, of whole blocks of 2 MiB, and its stage 2.
     pub fn add(&mut self, vm: usize, tree: Tree, ipa: u64, pa: u64, size: u64) -> Checked {
         let pages = (size / PAGE) as usize;
-        if self.region_count == VMS
-            || self.page_count + pages > PAGES
-            || !pages.is_multiple_of(SPAN)
-        {
+        if self.page_count + pages > PAGES || !pages.is_multiple_of(SPAN) {
             return Err(Wrong::Room);
         }
-        self.trees[vm] = tree;
-        self.regions[self.region_count] = Region {
+        let first = self.page_count;
+        self.page_count += pages;
+        self.push(Region {
             vm,
             ipa,
             pa,
-            first: self.page_count,
+            first,
             pages,
-        };
-        self.region_count += 1;
-        self.page_count += pages;
+            followed: true,
+            ..Region::default()
+        })?;
+        self.trees[vm] = tree;
         Ok(())
+    }
+
+    /// Says that a VM has memory that no call changes. Those `shown` to, bit per VM, see it too;
+    /// `withdrawn`: it may be taken from the VM for a while, all at once.
+    pub fn add_kept(
+        &mut self,
+        vm: usize,
+        tree: Tree,
+        (ipa, pa, size): (u64, u64, u64),
+        shown: u16,
+        withdrawn: bool,
+    ) -> Checked {
+        self.trees[vm] = tree;
+        self.push(Region {
+            vm,
+            ipa,
+            pa,
+            first: 0,
+            pages: (size / PAGE) as usize,
+            followed: false,
+            shown,
+            withdrawn,
+        })
+    }
+
+    /// Names the stage 2 of somebody who must see no VM's memory.
+    pub const fn add_stranger(&mut self, tree: Tree) {
+        self.stranger = Some(tree);
+    }
+
+    fn push(&mut self, region: Region) -> Checked {
+        let slot = self.regions.get_mut(self.region_count);
+        *slot.ok_or(Wrong::Room)? = region;
+        self.region_count += 1;
+        Ok(())
+    }
+
+    fn followed(&self) -> impl Iterator<Item = &Region> {
+        let regions = self.regions[..self.region_count].iter();
+        regions.filter(|region| region.followed)
     }
 
     fn home_region(&self, vm: usize, ipa: u64) -> Option<&Region> {
@@ -207,12 +343,13 @@ impl Ghost {
 
     /// Returns the page at a VM's address, and whether it is at home there.
     fn page_at(&self, vm: usize, ipa: u64) -> Option<(usize, bool)> {
+        let number = |r: &Region, start: u64| r.first + ((ipa - start) / PAGE) as usize;
         if let Some(r) = self.home_region(vm, ipa) {
-            return Some((r.first + ((ipa - r.ipa) / PAGE) as usize, true));
+            return r.followed.then(|| (number(r, r.ipa), true));
         }
-        let mut regions = self.regions[..self.region_count].iter();
+        let mut regions = self.followed();
         let r = regions.find(|r| ipa.wrapping_sub(r.pa) < r.pages as u64 * PAGE)?;
-        Some((r.first + ((ipa - r.pa) / PAGE) as usize, false))
+        Some((number(r, r.pa), false))
     }
 
     fn find(&self, handle: u64) -> Option<usize> {
@@ -227,6 +364,32 @@ impl Ghost {
         self.pages[page].out = out;
     }
 
+    /// Notes a VM's buffers, as pages counted from 1; 0: it has none.
+    fn set_buffers(&mut self, vm: usize, buffers: [usize; 2]) {
+        for (was, is) in self.buffers[vm].into_iter().zip(buffers) {
+            if let Some(page) = was.checked_sub(1) {
+                self.busy[page / SPAN] -= 1;
+            }
+            if let Some(page) = is.checked_sub(1) {
+                self.busy[page / SPAN] += 1;
+            }
+        }
+        self.buffers[vm] = buffers;
+    }
+
+    fn is_buffer(&self, vm: usize, page: usize) -> bool {
+        self.buffers[vm].contains(&(page + 1))
+    }
+
+    /// Somebody in the transaction is being loaded anew: who has what is not settled.
+    fn is_settling(&self, out: u8) -> bool {
+        let slot = out.checked_sub(1).map(usize::from);
+        slot.is_some_and(|slot| {
+            let t = &self.transactions[slot];
+            (t.receivers | bit(t.sender)) & self.ending != 0
+        })
+    }
+
     /// Ends a transaction: its pages are in it no more.
     fn close(&mut self, slot: usize) {
         let number = slot as u8 + 1;
@@ -239,405 +402,5 @@ impl Ghost {
             }
         }
         self.transactions[slot] = Transaction::default();
-    }
-}
-
-/// Calls.
-impl Ghost {
-    /// Follows a call of `vm` with these registers and this descriptor in its TX buffer. `answer`:
-    /// X0 to X7, or nothing if the call is going to be made again. `running`: bit per VM.
-    pub fn call(
-        &mut self,
-        vm: usize,
-        regs: &Regs,
-        tx: &[u64],
-        answer: Option<&Regs>,
-        running: u16,
-    ) -> Checked {
-        let id = regs[0] as u32 & !0x4000_0000;
-        let is_error = answer.is_some_and(|x| x[0] == 0x8400_0060);
-        let is_send = matches!(id, 0x8400_0071..=0x8400_0073);
-        if is_error {
-            if is_send || id == 0x8400_007b {
-                self.forget(vm);
-            }
-            return Ok(());
-        }
-        let wrong = |why| Err(Wrong::Done(id, vm, why));
-        match id {
-            0x8400_0071..=0x8400_0073 => self.send(id, vm, regs, &Words(tx), answer),
-            0x8400_007b => self.fragment(id, vm, regs, &Words(tx), answer),
-            0x8400_0074 => self.retrieve(id, vm, &Words(tx)),
-            0x8400_0076 => {
-                let words = Words(tx);
-                let Some(slot) = self.find(words.field(0, 8)) else {
-                    return wrong(1);
-                };
-                let t = &mut self.transactions[slot];
-                // It has lost it at the first step already.
-                if t.receivers & bit(vm) == 0 || t.kind == Kind::Donate {
-                    return wrong(2);
-                }
-                t.holders &= !bit(vm);
-                Ok(())
-            }
-            0x8400_0077 => {
-                let Some(slot) = self.find(regs[2] << 32 | regs[1] & 0xffff_ffff) else {
-                    return wrong(3);
-                };
-                let t = &mut self.transactions[slot];
-                if t.sender != vm || t.holders & running != 0 {
-                    return wrong(4);
-                }
-                if t.kind == Kind::Donate && t.holders != 0 {
-                    return wrong(5);
-                }
-                t.holders = 0;
-                if answer.is_some() {
-                    self.close(slot);
-                }
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What a VM was saying is void.
-    fn forget(&mut self, vm: usize) {
-        if let Some(slot) = self.drafts[vm].sent.take() {
-            self.close(slot);
-        }
-        self.drafts[vm].count = 0;
-        self.drafts[vm].transaction.used = false;
-    }
-
-    fn send(
-        &mut self,
-        id: u32,
-        vm: usize,
-        regs: &Regs,
-        words: &Words<'_>,
-        answer: Option<&Regs>,
-    ) -> Checked {
-        if self.drafts[vm].sent.is_some() {
-            return self.sent(vm, answer);
-        }
-        let mut transaction = Transaction {
-            used: true,
-            kind: match id {
-                0x8400_0073 => Kind::Share,
-                0x8400_0072 => Kind::Lend,
-                _ => Kind::Donate,
-            },
-            sender: vm,
-            ..Transaction::default()
-        };
-        let composite = self.receivers(words, &mut transaction);
-        let draft = &mut self.drafts[vm];
-        (draft.count, draft.transaction) = (0, transaction);
-        self.ranges(id, vm, words, composite + 16, regs[2] & 0xffff_ffff)?;
-        self.go_on(id, vm, answer)
-    }
-
-    /// Notes who receives, and returns where the ranges' description is.
-    fn receivers(&self, words: &Words<'_>, transaction: &mut Transaction) -> u64 {
-        let first = words.field(32, 4);
-        for index in 0..words.field(28, 4) {
-            let at = first + 16 * index;
-            let receiver = bit(words.field(at, 2) as usize - 1);
-            transaction.receivers |= receiver;
-            if transaction.kind == Kind::Donate || words.field(at + 2, 1) & 3 == 2 {
-                transaction.writers |= receiver;
-            }
-        }
-        words.field(first + 4, 4)
-    }
-
-    fn fragment(
-        &mut self,
-        id: u32,
-        vm: usize,
-        regs: &Regs,
-        words: &Words<'_>,
-        answer: Option<&Regs>,
-    ) -> Checked {
-        if self.drafts[vm].sent.is_some() {
-            return self.sent(vm, answer);
-        }
-        if !self.drafts[vm].transaction.used {
-            return Err(Wrong::Done(id, vm, 6));
-        }
-        self.ranges(id, vm, words, 0, regs[3] & 0xffff_ffff)?;
-        self.go_on(id, vm, answer)
-    }
-
-    /// Notes ranges from one offset to another.
-    fn ranges(&mut self, id: u32, vm: usize, words: &Words<'_>, from: u64, to: u64) -> Checked {
-        let draft = &mut self.drafts[vm];
-        for at in (from..to).step_by(16) {
-            if draft.count == RANGES {
-                return Err(Wrong::Done(id, vm, 7));
-            }
-            draft.ranges[draft.count] = (words.field(at, 8), words.field(at + 8, 4));
-            draft.count += 1;
-        }
-        Ok(())
-    }
-
-    /// A fragment was taken: the pages are out if it was the last.
-    fn go_on(&mut self, id: u32, vm: usize, answer: Option<&Regs>) -> Checked {
-        if answer.is_some_and(|x| x[0] == 0x8400_007a) {
-            return Ok(());
-        }
-        let slot = self
-            .transactions
-            .iter()
-            .position(|t| !t.used)
-            .ok_or(Wrong::Room)?;
-        let mut transaction = self.drafts[vm].transaction;
-        for index in 0..self.drafts[vm].count {
-            let (ipa, count) = self.drafts[vm].ranges[index];
-            for number in 0..count {
-                let found = self.page_at(vm, ipa + number * PAGE);
-                let Some((page, at_home)) = found else {
-                    return Err(Wrong::Done(id, vm, 8));
-                };
-                self.take_out(id, vm, page, at_home, slot, &transaction)?;
-                transaction.pages += 1;
-            }
-        }
-        self.transactions[slot] = transaction;
-        self.drafts[vm].sent = Some(slot);
-        self.sent(vm, answer)
-    }
-
-    fn take_out(
-        &mut self,
-        id: u32,
-        vm: usize,
-        page: usize,
-        at_home: bool,
-        slot: usize,
-        t: &Transaction,
-    ) -> Checked {
-        let number = slot as u8 + 1;
-        let is = self.pages[page];
-        if at_home {
-            if is.out != 0 {
-                return Err(Wrong::Done(id, vm, 9));
-            }
-            self.set_out(page, number);
-            return Ok(());
-        }
-        // Another's page: it was given it, and gives it back to its home.
-        let given = is
-            .out
-            .checked_sub(1)
-            .map(|out| self.transactions[usize::from(out)]);
-        let right = given.is_some_and(|given| {
-            given.kind == Kind::Donate
-                && given.holders == bit(vm)
-                && t.kind == Kind::Donate
-                && t.receivers == bit(given.sender)
-        });
-        if !right || is.back != 0 {
-            return Err(Wrong::Done(id, vm, 10));
-        }
-        self.pages[page].back = number;
-        Ok(())
-    }
-
-    /// The call that sent is done, if it has an answer: the transaction has a handle.
-    fn sent(&mut self, vm: usize, answer: Option<&Regs>) -> Checked {
-        if let Some(x) = answer
-            && let Some(slot) = self.drafts[vm].sent.take()
-        {
-            self.transactions[slot].handle = x[3] << 32 | x[2] & 0xffff_ffff;
-            self.drafts[vm].transaction.used = false;
-        }
-        Ok(())
-    }
-
-    fn retrieve(&mut self, id: u32, vm: usize, words: &Words<'_>) -> Checked {
-        let wrong = |why| Err(Wrong::Done(id, vm, why));
-        let Some(slot) = self.find(words.field(8, 8)) else {
-            return wrong(11);
-        };
-        let mut t = self.transactions[slot];
-        let own = bit(vm);
-        if t.receivers & own == 0 || t.holders & own != 0 {
-            return wrong(12);
-        }
-        if words.field(0, 2) as usize != t.sender + 1 {
-            return wrong(13);
-        }
-        let number = slot as u8 + 1;
-        if self.pages[..self.page_count]
-            .iter()
-            .any(|page| page.back == number)
-        {
-            return self.come_home(slot);
-        }
-        let first = words.field(32, 4);
-        let accesses = (0..words.field(28, 4)).map(|index| first + 16 * index);
-        let mut mine = accesses.filter(|at| words.field(*at, 2) == vm as u64 + 1);
-        let Some(said) = mine.next().map(|at| words.field(at + 2, 1)) else {
-            return wrong(14);
-        };
-        let may_write = t.writers & own != 0;
-        if said & 3 == 2 && !may_write {
-            return wrong(15);
-        }
-        if said >> 2 & 3 == 2 && (t.kind == Kind::Share || t.receivers != own) {
-            return wrong(16);
-        }
-        t.holders |= own;
-        t.writing &= !own;
-        t.executing &= !own;
-        if may_write && said & 3 != 1 {
-            t.writing |= own;
-        }
-        if said >> 2 & 3 == 2 {
-            t.executing |= own;
-        }
-        self.transactions[slot] = t;
-        Ok(())
-    }
-
-    /// Pages that were given away are at home again; so ends the gift when none is left of it.
-    fn come_home(&mut self, slot: usize) -> Checked {
-        let number = slot as u8 + 1;
-        for page in 0..self.page_count {
-            let Page { out, back } = self.pages[page];
-            if back == number {
-                let gift = usize::from(out) - 1;
-                self.pages[page].back = 0;
-                self.set_out(page, 0);
-                self.transactions[gift].pages -= 1;
-                if self.transactions[gift].pages == 0 {
-                    self.transactions[gift] = Transaction::default();
-                }
-            }
-        }
-        self.transactions[slot] = Transaction::default();
-        Ok(())
-    }
-
-    /// A VM that does not run begins to be loaded anew.
-    pub fn begin_end(&mut self, vm: usize) {
-        self.ending |= bit(vm);
-    }
-
-    /// All that it shared is settled.
-    pub fn end(&mut self, vm: usize) {
-        self.ending &= !bit(vm);
-        self.forget(vm);
-        // Gifts last: what goes back to its home in another transaction is part of one.
-        for gifts in [false, true] {
-            for slot in 0..TRANSACTIONS {
-                let t = self.transactions[slot];
-                let of_vm = t.sender == vm || t.receivers & bit(vm) != 0;
-                if !t.used || !of_vm {
-                    continue;
-                }
-                let number = slot as u8 + 1;
-                let is_return = self.pages[..self.page_count]
-                    .iter()
-                    .any(|page| page.back == number);
-                let is_given = t.kind == Kind::Donate && t.holders != 0;
-                if t.sender == vm || is_return || (is_given && gifts) {
-                    if is_given == gifts || is_return {
-                        self.close(slot);
-                    }
-                } else if !is_given {
-                    self.transactions[slot].holders &= !bit(vm);
-                }
-            }
-        }
-    }
-}
-
-/// What must be.
-impl Ghost {
-    /// Returns what `vm` may do with a page, or nothing if that is not settled.
-    fn expected(&self, vm: usize, home: usize, page: usize) -> Option<u8> {
-        let Page { out, back } = self.pages[page];
-        let alone = if vm == home { ALL } else { 0 };
-        let Some(slot) = out.checked_sub(1) else {
-            return Some(alone);
-        };
-        let t = &self.transactions[usize::from(slot)];
-        if (t.receivers | bit(t.sender)) & self.ending != 0 {
-            return None;
-        }
-        if vm == home {
-            return Some(if t.kind == Kind::Share { ALL } else { 0 });
-        }
-        if t.holders & bit(vm) == 0 || back != 0 {
-            return Some(0);
-        }
-        let write = if t.writing & bit(vm) != 0 { WRITE } else { 0 };
-        let execute = if t.executing & bit(vm) != 0 {
-            EXECUTE
-        } else {
-            0
-        };
-        Some(READ | write | execute)
-    }
-
-    /// Compares all pages with what the tables say. `read` reads the word at a physical address in a
-    /// table.
-    pub fn check(&self, read: &mut impl FnMut(usize, u64) -> u64) -> Checked {
-        let regions = &self.regions[..self.region_count];
-        for viewer in regions {
-            for region in regions {
-                self.check_region(viewer.vm, region, read)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn check_region(
-        &self,
-        vm: usize,
-        region: &Region,
-        read: &mut impl FnMut(usize, u64) -> u64,
-    ) -> Checked {
-        let base = if vm == region.vm {
-            region.ipa
-        } else {
-            region.pa
-        };
-        // A VM whose own memory is there does not see another's.
-        if vm != region.vm && self.home_region(vm, base).is_some() {
-            return Ok(());
-        }
-        let (mut page, mut last) = (0, Last::default());
-        while page < region.pages {
-            let offset = page as u64 * PAGE;
-            let found = self.trees[vm].walk(base + offset, &mut last, &mut |at| read(vm, at));
-            let behind = found.size - (base + offset) % found.size;
-            let count = ((behind / PAGE) as usize).min(region.pages - page);
-            let first = region.first + page;
-            if found.pa.is_some_and(|pa| pa != region.pa + offset) {
-                return Err(Wrong::Place(vm, region.pa + offset, found.pa.unwrap_or(0)));
-            }
-            let mut at = first;
-            while at < first + count {
-                // Of a span that is in no transaction, one page tells of all.
-                let idle = at.is_multiple_of(SPAN)
-                    && first + count - at >= SPAN
-                    && self.busy[at / SPAN] == 0;
-                if let Some(expected) = self.expected(vm, region.vm, at)
-                    && expected != found.access
-                {
-                    let pa = region.pa + (at - region.first) as u64 * PAGE;
-                    return Err(Wrong::Access(vm, pa, expected, found.access));
-                }
-                at += if idle { SPAN } else { 1 };
-            }
-            page += count;
-        }
-        Ok(())
     }
 }

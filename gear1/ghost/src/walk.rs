@@ -1,6 +1,9 @@
 //! Stage-2 tables as the architecture reads them (Arm ARM D8.3): what maps an address, and what may
 //! be done there (G1-MEM-016).
 
+use super::Checked;
+
+const ADDRESS: u64 = 0xffff_ffff_f000;
 /// It can be read.
 pub const READ: u8 = 1;
 /// It can be written.
@@ -24,8 +27,12 @@ pub struct Found {
     pub pa: Option<u64>,
     /// What may be done there.
     pub access: u8,
+    /// What the descriptor's software bits say, valid or not: [`crate::owner`].
+    pub owner: u8,
     /// The size of what the last descriptor stands for.
     pub size: u64,
+    /// That descriptor.
+    pub descriptor: u64,
 }
 
 /// The table of pages that the last walk came to, and which 2 MiB of addresses it maps.
@@ -36,28 +43,84 @@ pub struct Last {
     table: u64,
 }
 
+impl Last {
+    /// Returns where that table's descriptor of `ipa` is (PA), if it has one.
+    pub fn entry(&self, ipa: u64) -> Option<u64> {
+        let is_here = self.table != 0 && self.span == ipa >> shift(2);
+        is_here.then(|| self.table + 8 * (ipa >> 12 & 0x1ff))
+    }
+}
+
 impl Tree {
-    /// Walks to `ipa`. `read` reads the word at a physical address in a table, none of which changes
-    /// as long as `last` is used.
-    pub fn walk(self, ipa: u64, last: &mut Last, read: &mut impl FnMut(u64) -> u64) -> Found {
-        let span = ipa >> shift(2);
-        if last.table != 0 && last.span == span {
-            return leaf(3, ipa, read(last.table + 8 * (ipa >> 12 & 0x1ff)));
-        }
-        let mut level = match self.vtcr >> 6 & 3 {
+    /// Returns the level of the root, and its entries.
+    fn root_level(self) -> (u32, u64) {
+        let level = match self.vtcr >> 6 & 3 {
             0 => 2,
             1 => 1,
             _ => 0,
         };
         let bits = 64_u64.saturating_sub(self.vtcr & 0x3f);
-        // Tables of the root lie behind each other, so its index may have more than 9 bits.
-        let mut index = (ipa & (1_u64.wrapping_shl(bits as u32)).wrapping_sub(1)) >> shift(level);
+        // Tables of the root lie behind each other, so there may be more than 512.
+        let entries = 1_u64.wrapping_shl((bits as u32).saturating_sub(shift(level)));
+        (level, entries)
+    }
+
+    /// Calls `visit` with each address (IPA) that something is mapped at, where that is (PA), and how
+    /// large.
+    pub fn each_leaf(
+        self,
+        read: &mut impl FnMut(u64) -> u64,
+        visit: &mut impl FnMut(u64, u64, u64) -> Checked,
+    ) -> Checked {
+        let (root, entries) = self.root_level();
+        let (mut tables, mut at) = ([0; 4], [0_u64; 4]);
+        let mut level = root;
+        tables[level as usize] = self.root;
+        loop {
+            let here = level as usize;
+            if at[here] == if level == root { entries } else { 512 } {
+                if level == root {
+                    return Ok(());
+                }
+                level -= 1;
+                at[level as usize] += 1;
+                continue;
+            }
+            let descriptor = read(tables[here].wrapping_add(at[here] * 8));
+            if descriptor & 1 == 0 {
+                at[here] += 1;
+                continue;
+            }
+            if level < 3 && descriptor & 3 == 3 {
+                level += 1;
+                tables[level as usize] = descriptor & ADDRESS;
+                at[level as usize] = 0;
+                continue;
+            }
+            let ipa = (root..=level).fold(0, |ipa, level| ipa | at[level as usize] << shift(level));
+            let found = leaf(level, ipa, descriptor);
+            if let Some(pa) = found.pa {
+                visit(ipa, pa, found.size)?;
+            }
+            at[here] += 1;
+        }
+    }
+
+    /// Walks to `ipa`. `read` reads the word at a physical address in a table, none of which changes
+    /// as long as `last` is used.
+    pub fn walk(self, ipa: u64, last: &mut Last, read: &mut impl FnMut(u64) -> u64) -> Found {
+        let span = ipa >> shift(2);
+        if let Some(at) = last.entry(ipa) {
+            return leaf(3, ipa, read(at));
+        }
+        let (mut level, entries) = self.root_level();
+        let mut index = ipa >> shift(level) & entries.wrapping_sub(1);
         let mut table = self.root;
         loop {
             let descriptor = read(table.wrapping_add(index.wrapping_mul(8)));
             let is_table = level < 3 && descriptor & 3 == 3;
             if is_table {
-                table = descriptor & 0xffff_ffff_f000;
+                table = descriptor & ADDRESS;
                 level += 1;
                 index = ipa >> shift(level) & 0x1ff;
                 if level == 3 {
@@ -73,19 +136,24 @@ impl Tree {
 /// Reads a descriptor that is no table's.
 fn leaf(level: u32, ipa: u64, descriptor: u64) -> Found {
     let size = 1_u64 << shift(level);
+    let owner = (descriptor >> 55 & 0xf) as u8;
     let is_leaf = descriptor & 3 == if level == 3 { 3 } else { 1 };
     if !is_leaf {
         return Found {
             pa: None,
             access: 0,
+            owner,
             size,
+            descriptor,
         };
     }
-    let output = descriptor & 0xffff_ffff_f000 & !(size - 1);
+    let output = descriptor & ADDRESS & !(size - 1);
     Found {
         pa: Some(output | ipa & (size - 1)),
         access: access(descriptor),
+        owner,
         size,
+        descriptor,
     }
 }
 

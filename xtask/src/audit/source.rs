@@ -43,6 +43,23 @@ pub(super) fn count() -> Result<(BTreeMap<String, Counts>, BTreeSet<String>)> {
     Ok((packages, holders))
 }
 
+/// Guests that measure, or that test the device model: no tests of Gear1.
+const OTHER_GUESTS: [&str; 4] = ["bench.rs", "wake.rs", "hostile.rs", "honest_io.rs"];
+
+/// Returns the lines of the guests in `tests/guests` that test Gear1, and of what guests have in common.
+pub(super) fn guests() -> Result<(u64, u64)> {
+    let (mut tests, mut common) = (0, 0);
+    for file in files_below("tests/guests/src")? {
+        let text = fs::read_to_string(workspace::root().join(&file)).context(file.clone())?;
+        match file.strip_prefix("tests/guests/src/bin/") {
+            Some(bin) if OTHER_GUESTS.contains(&bin) => {}
+            Some(_) => tests += lines(&text),
+            None => common += lines(&text),
+        }
+    }
+    Ok((tests, common))
+}
+
 /// Returns the crates that are linked into the runtime.
 pub(super) fn crates() -> Result<Vec<String>> {
     let mut cargo = workspace::cargo();
@@ -59,8 +76,12 @@ pub(super) fn crates() -> Result<Vec<String>> {
 
 /// Returns Gear1's source files, relative to the workspace.
 fn files() -> Result<Vec<String>> {
+    files_below("gear1")
+}
+
+fn files_below(directory: &str) -> Result<Vec<String>> {
     let root = workspace::root();
-    let mut open = vec![root.join("gear1")];
+    let mut open = vec![root.join(directory)];
     let mut files = Vec::new();
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(&directory).context(directory.display().to_string())? {

@@ -1,11 +1,12 @@
 //! What runs on the host: unit tests, formatting, lints.
 
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
 use super::{Part, Tally};
-use crate::{build_images, workspace};
+use crate::{build_images, evidence, workspace};
 
 /// The packages that only build for the bare target.
 const BARE_PACKAGES: [&str; 5] = [
@@ -65,19 +66,29 @@ fn unit_tests(tally: &mut Tally) -> Result<()> {
 }
 
 /// Runs the ghost specification beside a million random calls, and the model checker over all states of
-/// three VMs with two pages and all sets of receivers: 6 minutes.
+/// three VMs with two pages and all sets of receivers, and with three pages.
 fn long_ownership(tally: &mut Tally) -> Result<()> {
     for (test, variable, value) in [
         ("ffa::tests::ghost", "GEARV_CALLS", "1000000"),
         ("ownership::tests::model", "GEARV_PAGES", "2"),
+        ("ownership::tests::model", "GEARV_PAGES", "3"),
     ] {
+        let begin = Instant::now();
+        let arguments = format!("test -p gear1-core --lib {test} -- --nocapture");
         let output = workspace::cargo()
-            .args(["test", "--package", "gear1-core", test])
+            .args(arguments.split(' '))
             .env(variable, value)
             .output()?;
         let printed = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "{test}:\n{}", tail(&printed));
         tally.add(count(&printed));
+        let lines = printed
+            .lines()
+            .filter_map(|line| line.split_once("figure: "));
+        let lines: Vec<&str> = lines.map(|(_, figure)| figure).collect();
+        let figure = format!("{}; {} s", lines.join("; "), begin.elapsed().as_secs());
+        let command = format!("{variable}={value} cargo {arguments}");
+        evidence::note(&format!("ownership {variable} {value}"), &figure, &command)?;
     }
     Ok(())
 }

@@ -26,7 +26,12 @@ impl Ledger {
     }
 
     /// Ends a transaction that is no donation for good.
-    fn release_pending<V: Vms>(&mut self, vms: &mut V, vm: VmId, index: usize) -> Option<Release> {
+    pub(super) fn release_pending<V: Vms>(
+        &mut self,
+        vms: &mut V,
+        vm: VmId,
+        index: usize,
+    ) -> Option<Release> {
         let transaction = self.transaction(index);
         let sender = transaction.offer.sender == vm;
         let receiver = transaction.offer.is_for(vm);
@@ -60,7 +65,12 @@ impl Ledger {
     }
 
     /// Takes back what was donated.
-    fn release_given<V: Vms>(&mut self, vms: &mut V, vm: VmId, index: usize) -> Option<Release> {
+    pub(super) fn release_given<V: Vms>(
+        &mut self,
+        vms: &mut V,
+        vm: VmId,
+        index: usize,
+    ) -> Option<Release> {
         let transaction = self.transaction(index);
         if transaction.offer.sender != vm && !transaction.offer.is_for(vm) {
             return None;

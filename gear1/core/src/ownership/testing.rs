@@ -88,8 +88,7 @@ impl FakeVms {
 
     /// Returns how many tables each VM has.
     pub(crate) fn table_counts(&self) -> Vec<usize> {
-        let count = |tables: &FakeTables| tables.walk_all().len();
-        self.tables.iter().map(count).collect()
+        self.tables.iter().map(FakeTables::count).collect()
     }
 }
 

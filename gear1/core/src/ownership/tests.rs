@@ -3,6 +3,7 @@
 //! Requirements: G1-MEM-012, G1-MEM-017.
 
 mod model;
+mod transitions;
 
 use std::vec::Vec;
 

@@ -59,6 +59,11 @@ impl FakeTables {
         self.tables.clone()
     }
 
+    /// Returns how many tables are there.
+    pub(crate) fn count(&self) -> usize {
+        self.tables.len()
+    }
+
     pub(crate) fn used(&self) -> u64 {
         (self.next - FIRST) / 4096
     }

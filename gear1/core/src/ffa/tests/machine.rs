@@ -49,6 +49,8 @@ pub(super) struct Host {
     pub(super) running: u16,
     /// A planted bug: the tables of two VMs are taken for each other.
     pub(super) swapped: bool,
+    /// A planted bug: the owner of what is shared is noted as its borrower, and the other way round.
+    pub(super) owners_swapped: bool,
 }
 
 impl Host {
@@ -59,6 +61,17 @@ impl Host {
 
     pub(super) fn word(&mut self, page: u64, index: usize) -> &mut u64 {
         &mut self.page(page)[index]
+    }
+
+    /// Returns the descriptor at a physical address in a VM's table.
+    fn descriptor(&mut self, index: usize, at: u64) -> u64 {
+        let tables = self.vms.tables(vm(index));
+        let descriptor = tables.read(Pa::new(at & !0xfff), (at & 0xfff) as usize / 8);
+        // SharedOwned is 2, SharedBorrowed 3.
+        match (self.owners_swapped, descriptor >> 55 & 0xf) {
+            (true, 2 | 3) => descriptor ^ 1 << 55,
+            _ => descriptor,
+        }
     }
 
     fn who(&self, vm_id: VmId) -> VmId {
@@ -165,6 +178,7 @@ impl Machine {
                 memory: Pages::default(),
                 running: 0b111,
                 swapped: false,
+                owners_swapped: false,
             },
             ledger,
             ghost,
@@ -219,10 +233,13 @@ impl Machine {
 
     pub(super) fn check(&mut self) -> Result<(), Wrong> {
         let Self { ghost, host, .. } = self;
-        ghost.check(&mut |index, at| {
-            let tables = host.vms.tables(vm(index));
-            tables.read(Pa::new(at & !0xfff), (at & 0xfff) as usize / 8)
-        })
+        ghost.check(&mut |index, at| host.descriptor(index, at))
+    }
+
+    /// Looks for pages that are mapped where they must not be.
+    pub(super) fn check_aliases(&mut self) -> Result<(), Wrong> {
+        let Self { ghost, host, .. } = self;
+        ghost.check_aliases(&mut |index, at| host.descriptor(index, at))
     }
 
     /// Loads a VM anew.
