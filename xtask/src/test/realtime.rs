@@ -24,8 +24,6 @@ use crate::smoke::ESCAPE;
 use crate::workspace;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// What the guest `realtime` says when it has turned its second CPU on and off often enough.
-const NOTHING_PENDING: &str = "starts-with-nothing-pending";
 /// The target directory of the checking build.
 const CHECKING: &str = "check-locks";
 
@@ -36,11 +34,6 @@ pub(super) fn parts() -> Vec<Part> {
         parts.push(Part::new(name, move |tally| stop(gic, tally)));
     }
     parts.push(Part::new("real-time VMs take only their own locks", locks));
-    let name = "real-time VM's CPUs start with nothing pending";
-    parts.push(Part::new(name, |tally| {
-        tally.check(NOTHING_PENDING, starts(None));
-        Ok(())
-    }));
     parts.extend(immunity::parts());
     parts.extend(linux::parts());
     parts.extend(planted::parts());
@@ -133,24 +126,6 @@ fn locks(tally: &mut Tally) -> Result<()> {
     }
     stop_with(&images("rt-stop", Some(gear1.clone()))?, 3, tally)?;
     immunity::attack(&images("rt-immune", Some(gear1))?, 3, &["foe"], tally)
-}
-
-/// G1-RT-007: a CPU of the VM's is turned on and off by another one while turns are so short that many end in the
-/// middle of that: a kick may be sent when the CPU that it is for has found its vCPU ready by itself.
-fn starts(gear1: Option<PathBuf>) -> Result<()> {
-    let machine = Machine {
-        cpus: 3,
-        icount: true,
-        turn_us: Some(1),
-        ..Machine::default()
-    };
-    let log = workspace::output_dir().join("rt-passthrough/turns.log");
-    let images = images("rt-passthrough", gear1)?;
-    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-    let [pass, fail] = ["PASS", "FAIL"].map(|word| format!("{word} {NOTHING_PENDING}"));
-    let (_, which) = session.expect_any(&[&pass, &fail], TIMEOUT)?;
-    ensure!(which == 0, "{}", session.tail(1));
-    Ok(())
 }
 
 fn stop_with(images: &Images, gic: u32, tally: &mut Tally) -> Result<()> {

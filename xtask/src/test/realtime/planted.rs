@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::linux::{self, Step};
 use super::{images, immunity};
@@ -28,8 +28,6 @@ enum By {
     Others(&'static str, &'static str),
     /// What Linux in other VMs does, all of it.
     Linux(&'static [Step]),
-    /// Its second CPU, turned on and off.
-    Starts,
 }
 
 /// The one whose removal is tried in every run.
@@ -109,22 +107,6 @@ const REMOVED: &[Removed] = &[
         features: "image",
     },
     Removed {
-        name: "nothing pends when it gets the interface",
-        file: "arch/src/gicv3.rs",
-        from: "        gicr.write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);\n        gicr.write32(GICR_ICACTIVER0, u32::MAX);\n        poll(",
-        to: "        gicr.write32(GICR_ICACTIVER0, u32::MAX);\n        poll(",
-        by: By::Starts,
-        features: "image",
-    },
-    Removed {
-        name: "a kick on its way is waited for",
-        file: "runtime/src/realtime.rs",
-        from: "        drop(machine::lock_vm(vm));\n        Gic::give_interface",
-        to: "        Gic::give_interface",
-        by: By::Starts,
-        features: "image",
-    },
-    Removed {
         name: "a real-time VM's path takes no lock of others",
         file: "runtime/src/ffa.rs",
         from: ") -> bool {\n    if machine::boot_vm(machine, vm).peers == 0 {\n        return false;",
@@ -193,10 +175,6 @@ fn take_out(removed: &Removed, copy: &Path) -> Result<()> {
     let found = match removed.by {
         By::Others(name, title) => found_beside(name, title, gear1)?,
         By::Linux(steps) => found_beside_linux(steps, gear1)?,
-        By::Starts => match super::starts(Some(gear1)) {
-            Ok(()) => bail!("nothing fails without it"),
-            Err(error) => format!("{error:#}"),
-        },
     };
     println!(
         "{}: {}",
