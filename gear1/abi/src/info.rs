@@ -13,8 +13,12 @@ pub mod uart {
     pub const NONE: u32 = 0;
     /// Arm PL011.
     pub const PL011: u32 = 1;
-    /// Renesas SCIF. Gear1's runtime does not drive it: it halts silently.
+    /// Renesas SCIF.
     pub const SCIF: u32 = 2;
+    /// The mini-UART of Broadcom's BCM2835 and later: a 16550's registers, four bytes apart.
+    pub const MINI: u32 = 3;
+    /// Where the mini-UART's registers begin in their page.
+    pub const MINI_OFFSET: u64 = 0x40;
 }
 
 /// The machine and its VMs as Gear2 sees them. Written once by Gear1's init.

@@ -18,7 +18,7 @@ use core::ptr;
 
 use aarch64_cpu::registers::{CNTFRQ_EL0, ID_AA64DFR0_EL1, ID_AA64MMFR0_EL1, MPIDR_EL1, Readable};
 use gear1_abi::boot::BootInfo;
-use gear1_abi::info::{self, Gear2Info};
+use gear1_abi::info::Gear2Info;
 use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
@@ -26,14 +26,11 @@ use gear1_core::stage1::{self, Rights};
 use gear1_core::table::{ENTRIES, MapError, Span, TABLE_SIZE, TableMemory};
 
 use crate::mmio::Mmio;
-use crate::uart::Pl011;
+use crate::uart::BootUart;
 use crate::{barrier, cache};
 
 mod entry;
 mod heap;
-mod scif;
-
-pub use scif::BootUart;
 
 const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
 /// Bytes of memory that one entry of a root table maps.
@@ -156,11 +153,9 @@ impl Machine {
 
     /// Maps a UART of one of the kinds of [`gear1_abi::info::uart`], for init's messages.
     pub fn console(&mut self, kind: u32, base: u64) -> Result<BootUart, MapError> {
-        let registers = self.map_device(base..base + PAGE_SIZE)?;
-        Ok(match kind {
-            info::uart::SCIF => BootUart::Scif(scif::Scif::new(registers)),
-            _ => BootUart::Pl011(Pl011::take_over(registers)),
-        })
+        let page = base & !(PAGE_SIZE - 1);
+        let page = self.map_device(page..page + PAGE_SIZE)?;
+        Ok(BootUart::take_over(kind, page))
     }
 
     /// Maps memory, and gives it out to be read for as long as init runs: from now on nobody

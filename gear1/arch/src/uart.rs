@@ -1,6 +1,11 @@
-//! The boot UART while Gear1 has it to itself: when the machine halts.
+//! The boot UART while Gear1 has it to itself: init's messages, and the runtime's when the machine halts.
 //!
-//! Requirements: G1-RUN-002.
+//! It is written by polling; firmware has set up rate, format and clock. PL011 (Arm DDI 0183), SCIF (R-Car Gen3
+//! user's manual, "Serial Communication Interface with FIFO"), mini-UART (BCM2711 peripherals, 2.2).
+//!
+//! Requirements: G1-RUN-002, G1-BOOT-008.
+
+use gear1_abi::info::uart;
 
 use crate::mmio::Mmio;
 
@@ -9,28 +14,69 @@ const FR: usize = 0x18;
 const CR: usize = 0x30;
 const FR_TXFF: u32 = 1 << 5;
 const CR_ENABLED: u32 = 0x301;
-/// Polls of the full flag before a byte is given up: about a second at 115200 baud.
+
+const SCSCR: usize = 0x08;
+const SCFTDR: usize = 0x0c;
+const SCFSR: usize = 0x10;
+const SCFDR: usize = 0x1c;
+const SCSCR_TE: u16 = 1 << 5;
+const SCFSR_TDFE_TEND: u16 = 0x60;
+const SCIF_FIFO: u16 = 16;
+
+/// The mini-UART's registers begin in the middle of their page.
+const MU_IO: usize = uart::MINI_OFFSET as usize;
+const MU_LSR: usize = MU_IO + 0x14;
+const MU_CNTL: usize = MU_IO + 0x20;
+const MU_LSR_EMPTY: u32 = 1 << 5;
+const MU_CNTL_ENABLED: u32 = 0b11;
+
+/// Polls of a full FIFO before a byte is given up: about a second at 115200 baud.
 const PATIENCE: u32 = 1_000_000;
 
-/// A PL011 that is written by polling.
+/// A UART that is written by polling.
 #[derive(Clone, Copy, Debug)]
-pub struct Pl011(Mmio);
+pub struct BootUart {
+    /// One of [`uart`].
+    kind: u32,
+    /// Its page.
+    page: Mmio,
+}
 
-impl Pl011 {
-    /// Takes the UART with these registers over: enables transmission.
-    pub fn take_over(registers: Mmio) -> Self {
-        registers.write32(CR, CR_ENABLED);
-        Self(registers)
+impl BootUart {
+    /// Takes the UART in this page over: enables transmission. `kind` is one of [`uart`].
+    pub fn take_over(kind: u32, page: Mmio) -> Self {
+        match kind {
+            uart::SCIF => page.write16(SCSCR, page.read16(SCSCR) | SCSCR_TE),
+            uart::MINI => page.write32(MU_CNTL, MU_CNTL_ENABLED),
+            _ => page.write32(CR, CR_ENABLED),
+        }
+        Self { kind, page }
+    }
+
+    fn is_full(self) -> bool {
+        match self.kind {
+            uart::SCIF => self.page.read16(SCFDR) >> 8 & 0x1f >= SCIF_FIFO,
+            uart::MINI => self.page.read32(MU_LSR) & MU_LSR_EMPTY == 0,
+            _ => self.page.read32(FR) & FR_TXFF != 0,
+        }
     }
 
     fn byte(self, byte: u8) {
         for _ in 0..PATIENCE {
-            if self.0.read32(FR) & FR_TXFF == 0 {
+            if !self.is_full() {
                 break;
             }
             crate::barrier::yield_hint();
         }
-        self.0.write32(DR, u32::from(byte));
+        match self.kind {
+            uart::SCIF => {
+                self.page.write8(SCFTDR, byte);
+                let status = self.page.read16(SCFSR);
+                self.page.write16(SCFSR, status & !SCFSR_TDFE_TEND);
+            }
+            uart::MINI => self.page.write32(MU_IO, byte.into()),
+            _ => self.page.write32(DR, byte.into()),
+        }
     }
 
     /// Writes text; a newline gets its carriage return.
@@ -57,9 +103,9 @@ impl Pl011 {
     }
 }
 
-/// Takes over the boot UART, which init maps at `base`.
-pub fn boot(base: u64, size: u64) -> Pl011 {
+/// Takes over the boot UART of this kind, whose page init maps at `base`.
+pub fn boot(kind: u32, base: u64, size: u64) -> BootUart {
     // SAFETY: init maps the UART's page at this address for good. Gear2 may drive
     // it too until now; it never runs again on this CPU.
-    Pl011::take_over(unsafe { Mmio::new(base, size) })
+    BootUart::take_over(kind, unsafe { Mmio::new(base, size) })
 }

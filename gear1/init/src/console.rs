@@ -4,8 +4,8 @@
 
 use core::fmt::{self, Write};
 
-use gear1_arch::boot::BootUart;
 use gear1_arch::sync::Once;
+use gear1_arch::uart::BootUart;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 static CONSOLE: Console = Console(Once::new());

@@ -116,7 +116,7 @@ pub fn load<M: PhysicalMemory>(
     map(el2::STOLEN_TIME, told, stolen_size, Rights::ReadWrite)?;
     map(el2::POOL, pool.start, pool.bytes(), Rights::ReadWrite)?;
     if let Some(uart) = board.uart {
-        map(el2::UART, uart.base, PAGE_SIZE, Rights::Device)?;
+        map(el2::UART, uart.page(), PAGE_SIZE, Rights::Device)?;
     }
     map_windows(&tree, &mut tables, board)?;
     map_gic(&tree, &mut tables, board)?;

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use gear1_abi::boot::{BootGic, EnableMethod, PMU_INTID};
 use gear1_abi::id::MAX_CPUS;
 use gear1_abi::info::uart;
+use gear1_abi::layout::PAGE_SIZE;
 use gearv_manifest::blob::{Blob, Node, Property};
 
 use self::bus::{Bus, cell_counts, number};
@@ -61,6 +62,14 @@ pub struct Uart {
     pub base: u64,
     /// Its interrupt.
     pub intid: u32,
+}
+
+impl Uart {
+    /// Returns the page that its registers are in.
+    #[must_use]
+    pub const fn page(&self) -> u64 {
+        self.base & !(PAGE_SIZE - 1)
+    }
 }
 
 /// The machine.
@@ -266,15 +275,19 @@ fn look_at(
     match name {
         b"arm,gic-v3" => seen.gic = Some(read_gicv3(node, path, bus)?),
         b"arm,gic-400" | b"arm,cortex-a15-gic" => seen.gic = Some(read_gicv2(node, path, bus)?),
-        b"arm,pl011" | b"renesas,scif" => {
+        b"arm,pl011" | b"renesas,scif" | b"brcm,bcm2835-aux-uart" => {
             let regions = bus.regions(node, path)?;
+            let (kind, offset) = match name {
+                b"renesas,scif" => (uart::SCIF, 0),
+                b"brcm,bcm2835-aux-uart" => (uart::MINI, uart::MINI_OFFSET),
+                _ => (uart::PL011, 0),
+            };
             let base = regions.first().map(|region| region.start);
+            let base = base.filter(|base| base & (PAGE_SIZE - 1) == offset);
             let uart = Uart {
-                kind: match name {
-                    b"renesas,scif" => uart::SCIF,
-                    _ => uart::PL011,
-                },
-                base: base.ok_or_else(|| refusal!(Board, "{path}: reg: empty"))?,
+                kind,
+                base: base
+                    .ok_or_else(|| refusal!(Board, "{path}: reg: not where its page has it"))?,
                 intid: shared_interrupt(node, path)?,
             };
             seen.uarts.push((path.to_string(), uart));

@@ -112,7 +112,7 @@ pub fn load<M: PhysicalMemory>(
     if let Some(uart) = sources.uart {
         pieces.push((
             gear2::UART,
-            Pa::new(uart.base),
+            Pa::new(uart.page()),
             PAGE_SIZE,
             Attributes::DEVICE,
         ));

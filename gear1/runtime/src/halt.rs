@@ -12,7 +12,7 @@ use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_arch::entry::HaltFrame;
 use gear1_arch::mmio::Mmio;
 use gear1_arch::regs::{ELR_EL2, ESR_EL2, FAR_EL2, HPFAR_EL2, Readable as _, SPSR_EL2};
-use gear1_arch::uart::Pl011;
+use gear1_arch::uart::BootUart;
 use gear1_arch::{cpu, stack};
 
 use crate::gic::{Gic, HostGic};
@@ -59,24 +59,21 @@ impl HaltReason {
 }
 
 /// The UART, as far as there is one.
-fn console() -> Pl011 {
-    let pl011 = MACHINE
-        .get()
-        .is_none_or(|m| m.boot.uart_kind == uart::PL011);
-    if !pl011 {
-        return Pl011::take_over(Mmio::NONE);
+fn console() -> BootUart {
+    match MACHINE.get().map_or(uart::PL011, |m| m.boot.uart_kind) {
+        uart::NONE => BootUart::take_over(uart::NONE, Mmio::NONE),
+        kind => gear1_arch::uart::boot(kind, el2::UART, PAGE_SIZE),
     }
-    gear1_arch::uart::boot(el2::UART, PAGE_SIZE)
 }
 
-fn line(out: Pl011, name: &str, value: u64) {
+fn line(out: BootUart, name: &str, value: u64) {
     out.text(" ");
     out.text(name);
     out.text("=");
     out.hex(value);
 }
 
-fn header(out: Pl011, reason: HaltReason) {
+fn header(out: BootUart, reason: HaltReason) {
     out.text("\ngear1: HALT: ");
     out.text(reason.text());
     out.text("\ngear1:");
@@ -85,7 +82,7 @@ fn header(out: Pl011, reason: HaltReason) {
     out.text("\n");
 }
 
-fn registers(out: Pl011, x: &[u64; 31]) {
+fn registers(out: BootUart, x: &[u64; 31]) {
     for (index, value) in (0_u8..31).zip(x) {
         if index.is_multiple_of(4) {
             out.text("gear1:");
@@ -140,7 +137,7 @@ pub(crate) fn halt_early(reason: HaltReason) -> ! {
 
 /// Stops the other CPUs and this one. Real-time VMs run on: what failed is not theirs
 /// (G1-RT-008).
-fn finish(out: Pl011) -> ! {
+fn finish(out: BootUart) -> ! {
     out.text("gear1: machine stopped\n");
     if let Some(machine) = MACHINE.get() {
         gear1_arch::stop::request();

@@ -27,6 +27,7 @@ pub mod gear1;
 mod kept;
 mod lifecycle;
 mod machine;
+pub mod mini_uart;
 mod pl011;
 mod report;
 pub mod scheduler;

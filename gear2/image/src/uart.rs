@@ -1,10 +1,11 @@
-//! The boot UART, a PL011 or a SCIF that firmware or Gear1 has set up.
+//! The boot UART, a PL011, a SCIF or a mini-UART that firmware or Gear1 has set up.
 
 use core::fmt;
 
 use gear1_abi::info::uart;
 use gear1_abi::layout::gear2::UART;
 use gear2_core::Uart;
+use gear2_core::mini_uart::{self, MiniUart};
 use gear2_core::scif::{Registers, Scif};
 
 const DR: usize = 0x00;
@@ -30,6 +31,7 @@ pub(crate) enum BootUart {
     None,
     Pl011(Pl011),
     Scif(Scif<Page>),
+    Mini(MiniUart<Page>),
 }
 
 impl BootUart {
@@ -39,6 +41,7 @@ impl BootUart {
         match kind {
             uart::PL011 => Some(Self::Pl011(Pl011::take(Page))),
             uart::SCIF => Some(Self::Scif(Scif::take(Page))),
+            uart::MINI => Some(Self::Mini(MiniUart::take(Page))),
             _ => None,
         }
     }
@@ -48,6 +51,7 @@ impl BootUart {
         match crate::inputs::info().uart_kind {
             uart::PL011 => Self::Pl011(Pl011(Page)),
             uart::SCIF => Self::Scif(Scif::new(Page)),
+            uart::MINI => Self::Mini(MiniUart::new(Page)),
             _ => Self::None,
         }
     }
@@ -60,15 +64,15 @@ pub(crate) struct Page;
 impl Page {
     fn read_word(&self, offset: usize) -> u32 {
         let register = (UART as usize + offset) as *const u32;
-        // SAFETY: whoever made a `Page` knows that Gear1 maps a UART at `UART`. Only a PL011's registers are
-        // read as words, those named above, which may be read at any time.
+        // SAFETY: whoever made a `Page` knows that Gear1 maps a UART at `UART`. Only the registers of
+        // a PL011, those named above, and of a mini-UART are read as words; they may be read at any time.
         unsafe { register.read_volatile() }
     }
 
     fn write_word(&self, offset: usize, value: u32) {
         let register = (UART as usize + offset) as *mut u32;
         // SAFETY: as for `read_word`; a PL011 cannot reach memory unless DMACR says so, which is not
-        // written here.
+        // written here, and a mini-UART never.
         unsafe { register.write_volatile(value) }
     }
 }
@@ -96,6 +100,16 @@ impl Registers for Page {
         let register = (UART as usize + offset) as *mut u8;
         // SAFETY: as for `write`.
         unsafe { register.write_volatile(value) }
+    }
+}
+
+impl mini_uart::Registers for Page {
+    fn read(&self, offset: usize) -> u32 {
+        self.read_word(uart::MINI_OFFSET as usize + offset)
+    }
+
+    fn write(&mut self, offset: usize, value: u32) {
+        self.write_word(uart::MINI_OFFSET as usize + offset, value);
     }
 }
 
@@ -142,6 +156,7 @@ impl Uart for BootUart {
             Self::None => true,
             Self::Pl011(uart) => uart.send(byte),
             Self::Scif(uart) => uart.send(byte),
+            Self::Mini(uart) => uart.send(byte),
         }
     }
 
@@ -150,6 +165,7 @@ impl Uart for BootUart {
             Self::None => None,
             Self::Pl011(uart) => uart.receive(),
             Self::Scif(uart) => uart.receive(),
+            Self::Mini(uart) => uart.receive(),
         }
     }
 
@@ -158,6 +174,7 @@ impl Uart for BootUart {
             Self::None => {}
             Self::Pl011(uart) => uart.interrupt_when_room(enable),
             Self::Scif(uart) => uart.interrupt_when_room(enable),
+            Self::Mini(uart) => uart.interrupt_when_room(enable),
         }
     }
 }

@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use gear1_abi::boot::EnableMethod;
+use gear1_abi::info::uart;
 use proptest::prelude::{any, prop, proptest};
 
 use super::{Board, Cpu, Region, Uart, read};
@@ -131,6 +132,32 @@ fn addresses_are_translated_and_aliases_followed() {
     let refused = board(&outside).unwrap_err();
     assert!(
         refused.starts_with("device tree: /soc/serial@7e201000: reg:"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn other_uarts_are_known_where_their_page_has_them() {
+    let named = |kind: &str, reg: &[u32]| {
+        virt()
+            .set("/serial", "compatible", text(kind))
+            .set("/serial", "reg", cells(reg))
+            .set("/serial", "interrupts", cells(&[0, 93, 4]))
+            .set("/chosen", "stdout-path", text("/serial"))
+    };
+    let mini = named("brcm,bcm2835-aux-uart", &[0, 0xfe21_5040, 0, 0x40]);
+    let found = board(&mini).unwrap().uart.unwrap();
+    assert_eq!(
+        (found.kind, found.base, found.page()),
+        (uart::MINI, 0xfe21_5040, 0xfe21_5000)
+    );
+    let scif = named("renesas,scif", &[0, 0xe6e8_8000, 0, 0x40]);
+    let found = board(&scif).unwrap().uart.unwrap();
+    assert_eq!((found.kind, found.page()), (uart::SCIF, 0xe6e8_8000));
+    let moved = named("brcm,bcm2835-aux-uart", &[0, 0xfe21_5000, 0, 0x40]);
+    let refused = board(&moved).unwrap_err();
+    assert!(
+        refused.starts_with("device tree: /serial: reg:"),
         "{refused}"
     );
 }
