@@ -60,7 +60,11 @@ impl Rule {
     pub const fn severity(self) -> Severity {
         if matches!(
             self,
-            Self::DmaUnchecked | Self::ServedForLittle | Self::ManyPeers
+            Self::DmaUnchecked
+                | Self::ServedForLittle
+                | Self::ManyPeers
+                | Self::TwoClusters
+                | Self::NeedsOther
         ) {
             Severity::Warning
         } else {
@@ -98,6 +102,9 @@ rules! {
     KindNotSupported = "M-VM-006", "this build of GearV does not run VMs of this kind",
         "use another kind";
 
+    RealTimeOrder = "M-VM-007", "a real-time VM starts with the machine",
+        "remove boot-order, or give one to the VMs that are to start later";
+
     VcpuCount = "M-CPU-001", "a VM has 1 to 8 vCPUs", "write vcpus = <1> to <8>";
     TooManyVcpus = "M-CPU-002", "all VMs together have more than 32 vCPUs", "remove vCPUs";
     UnknownCpu = "M-CPU-003", "the machine has no such CPU",
@@ -132,6 +139,11 @@ rules! {
     NotInOnePiece = "M-MEM-009", "the machine has no free memory of this size in one piece",
         "give it less with memory-mib";
 
+    AlignSize = "M-MEM-010", "the alignment is no power of two from 2 MiB on",
+        "write 2, 4, 8, ... for memory-align-mib, or leave it out";
+    AddressAlign = "M-MEM-011", "the address is no multiple of the VM's memory-align-mib",
+        "round it, or leave one of the two out";
+
     NoPayload = "M-PAY-001", "a VM has nothing to run",
         "write kernel = \"FILE\" for a Linux Image, or image = \"FILE\" for a flat binary";
     TwoPayloads = "M-PAY-002", "a VM has both a kernel and an image", "remove one of the two";
@@ -141,6 +153,13 @@ rules! {
         "write a path relative to the manifest, or \"artifact:NAME\"";
     LoadOffset = "M-PAY-005", "the offset is outside of the VM's memory or no multiple of 4",
         "choose a multiple of 4 below the size of the memory";
+
+    DigestText = "M-PAY-006", "this is no SHA-256",
+        "write the 64 digits that sha256sum prints for the file";
+    DigestDiffers = "M-PAY-007", "the file is another one than the manifest was written for",
+        "use the right file, or write the digest that sha256sum prints for this one";
+    DigestAlone = "M-PAY-008", "this is the digest of a file that the VM does not have",
+        "remove it, or name the file";
 
     ConsoleAddress = "M-CON-001", "the console's address is no multiple of 4 KiB below 2^48",
         "choose one, or leave it out";
@@ -207,6 +226,13 @@ rules! {
         "remove the virtio node: a guest's device tree has an rng-seed";
     ManyPeers = "M-WRN-003", "this VM may share memory with three or more others",
         "name only those that must see it in ffa-peers";
+
+    TwoClusters = "M-WRN-004",
+        "this VM's vCPUs start on CPUs of several clusters, which may differ in kind",
+        "list CPUs of one cluster in cpus";
+
+    NeedsOther = "M-WRN-005", "a device needs another one, which its VM does not have",
+        "give that one to the VM too; its driver waits for it otherwise";
 
     UnknownPeer = "M-FFA-001", "this is no other VM of the manifest",
         "write the name of a VM that this one may share memory with";
@@ -276,6 +302,8 @@ pub enum Found<'a> {
     Range(u64, u64),
     /// A damaged blob.
     Blob(BlobError),
+    /// A file with this SHA-256.
+    Digest([u8; 32]),
 }
 
 impl fmt::Display for Found<'_> {
@@ -288,6 +316,11 @@ impl fmt::Display for Found<'_> {
             Self::Reason(reason) => write!(f, " ({reason})"),
             Self::Range(start, end) => write!(f, " ({start:#x} to {end:#x})"),
             Self::Blob(error) => write!(f, " ({error})"),
+            Self::Digest(digest) => {
+                f.write_str(" (it has ")?;
+                digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+                f.write_str(")")
+            }
         }
     }
 }

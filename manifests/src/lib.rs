@@ -16,6 +16,7 @@ extern crate std;
 
 pub mod archive;
 pub mod blob;
+mod digest;
 mod error;
 mod list;
 mod model;
@@ -28,12 +29,13 @@ mod testing;
 
 pub use archive::{Archive, ArchiveError, Member};
 pub use blob::{Blob, BlobError, Node, Property};
+pub use digest::check_digests;
 pub use error::{Found, ManifestError, NodePath, Refused, Rule, Severity};
 pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
 pub use list::List;
 pub use model::{
-    Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names,
-    Payload, Privilege, Region, Restart, VirtioDevice, VirtioKind, Vm, VmKind,
+    Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, NamedFile,
+    Names, Payload, Privilege, Region, Restart, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 pub use nearest::nearest;
 pub use read::read;

@@ -3,6 +3,7 @@
 //! Strings are borrowed from the blob. Nothing here is checked: [`crate::read()`] fills it, and the
 //! rules judge it.
 
+use crate::error::NodePath;
 use crate::list::List;
 use crate::{CpuIndex, GEAR2_MEMBER, MAX_CPUS, MAX_VIRTIO, MAX_VMS, VmId};
 
@@ -44,6 +45,17 @@ impl<'a> Manifest<'a> {
         self.vms
             .iter()
             .filter(move |other| other.id != vm.id && (names(vm, other) || names(other, vm)))
+    }
+
+    /// Iterates over the files that are named, Gear2's image first.
+    pub fn files(&self) -> impl Iterator<Item = NamedFile<'a>> {
+        let gear2 = NamedFile {
+            node: NodePath::ROOT.child("gear2"),
+            property: "image-sha256",
+            name: self.gear2.image,
+            digest: self.gear2.digest,
+        };
+        core::iter::once(gear2).chain(self.vms.iter().flat_map(Vm::files))
     }
 
     /// Returns the CPUs that Gear2 runs on: those that `/gear2` names, else all of the machine's
@@ -94,6 +106,8 @@ pub struct Gear2Config<'a> {
     /// The longest that a Gear2 loop may take for one decision before Gear1 restarts Gear2, in
     /// milliseconds; 0 for no supervision.
     pub watchdog_ms: u32,
+    /// The SHA-256 of its image, in hexadecimal digits.
+    pub digest: Option<&'a str>,
 }
 
 impl Gear2Config<'_> {
@@ -106,6 +120,7 @@ impl Gear2Config<'_> {
         slice_us: 5000,
         privilege: Privilege::El0,
         watchdog_ms: 1000,
+        digest: None,
     };
 }
 
@@ -135,12 +150,16 @@ pub struct Vm<'a> {
     pub memory: Memory,
     /// What is loaded into it.
     pub payload: Payload<'a>,
+    /// The SHA-256 of each file of the payload, in hexadecimal digits.
+    pub digests: [Option<&'a str>; 2],
     /// Its emulated PL011, if it has one.
     pub console: Option<Console>,
     /// Whether its SYSTEM_OFF powers the machine off.
     pub may_power_off: bool,
     /// Whether it runs from boot on.
     pub autostart: bool,
+    /// It is started after the VMs with a smaller one.
+    pub boot_order: u32,
     /// Whether it has the self-hosted debug registers.
     pub debug: bool,
     /// Whether it has the performance monitors.
@@ -159,6 +178,38 @@ pub struct Vm<'a> {
     pub virtio_ipa: u64,
     /// The VMs that it names as those it may share memory with; see [`Manifest::peers`].
     pub peers: Names<'a>,
+}
+
+/// A file that a manifest names.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedFile<'a> {
+    /// The node that names it.
+    pub node: NodePath<'a>,
+    /// The property that its digest stands in, if it has one.
+    pub property: &'static str,
+    /// The archive member.
+    pub name: &'a str,
+    /// Its SHA-256, in hexadecimal digits.
+    pub digest: Option<&'a str>,
+}
+
+impl<'a> Vm<'a> {
+    /// Iterates over the files of the payload.
+    pub(crate) fn files(&self) -> impl Iterator<Item = NamedFile<'a>> + use<'a> {
+        let node = NodePath::vm(self.name);
+        let properties = match self.payload {
+            Payload::Linux { .. } => ["kernel-sha256", "initrd-sha256"],
+            Payload::Flat { .. } => ["image-sha256", ""],
+        };
+        let digests = properties.into_iter().zip(self.digests);
+        let files = self.payload.files().zip(digests);
+        files.map(move |(name, (property, digest))| NamedFile {
+            node,
+            property,
+            name,
+            digest,
+        })
+    }
 }
 
 impl Vm<'_> {
@@ -319,6 +370,8 @@ pub struct Memory {
     pub address: Option<u64>,
     /// The guest's address, if it is not to be the physical one.
     pub ipa: Option<u64>,
+    /// What its physical address is a multiple of.
+    pub align: u64,
 }
 
 impl Memory {
@@ -401,7 +454,7 @@ pub enum Payload<'a> {
 
 impl<'a> Payload<'a> {
     /// Iterates over the files that the payload consists of.
-    pub fn files(&self) -> impl Iterator<Item = &'a str> {
+    pub fn files(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let (first, second) = match *self {
             Self::Linux {
                 kernel,

@@ -12,7 +12,9 @@ use crate::model::{
 };
 use crate::nearest::nearest;
 use crate::rules;
-use crate::{BINDING_VERSION, COMPATIBLE, CpuIndex, MAX_VIRTIO, MAX_VIRTIO_PER_VM, VmId};
+use crate::{
+    BINDING_VERSION, COMPATIBLE, CpuIndex, MAX_VIRTIO, MAX_VIRTIO_PER_VM, MEMORY_ALIGN, VmId,
+};
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,7 @@ const GEAR2_PROPERTIES: &[&str] = &[
     "slice-us",
     "privilege",
     "watchdog-ms",
+    "image-sha256",
 ];
 const VM_PROPERTIES: &[&str] = &[
     "kind",
@@ -35,16 +38,21 @@ const VM_PROPERTIES: &[&str] = &[
     "memory-mib",
     "memory-address",
     "memory-ipa",
+    "memory-align-mib",
     "kernel",
+    "kernel-sha256",
     "initrd",
+    "initrd-sha256",
     "cmdline",
     "image",
+    "image-sha256",
     "load-offset",
     "entry-offset",
     "may-power-off",
     "debug",
     "pmu",
     "no-autostart",
+    "boot-order",
     "restart",
     "watchdog-ms",
     "gic",
@@ -170,6 +178,7 @@ fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Conf
         watchdog_ms: gear2
             .number("watchdog-ms", report)
             .unwrap_or(DEFAULT.watchdog_ms),
+        digest: gear2.digest("image", "image-sha256", report),
     }
 }
 
@@ -231,6 +240,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         bytes: vm.mib("memory-mib", report).unwrap_or(0),
         address: vm.long("memory-address", report),
         ipa: vm.long("memory-ipa", report),
+        align: vm.mib("memory-align-mib", report).unwrap_or(MEMORY_ALIGN),
     };
     let vcpu_count = vm.number("vcpus", report).unwrap_or(1);
     Some(Vm {
@@ -245,6 +255,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
             .map(|console| read_console(&console, report)),
         may_power_off: vm.switch("may-power-off", report),
         autostart: !vm.switch("no-autostart", report),
+        boot_order: vm.number("boot-order", report).unwrap_or(0),
         debug: vm.switch("debug", report),
         pmu: vm.switch("pmu", report),
         restart: vm
@@ -262,6 +273,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         virtio_ipa: vm
             .long("virtio-address", report)
             .unwrap_or(Vm::DEFAULT_VIRTIO),
+        digests: read_digests(vm, report),
         payload: read_payload(vm, report)?,
     })
 }
@@ -315,6 +327,16 @@ fn read_payload<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Pay
             None
         }
     }
+}
+
+/// Reads the digests of the payload's files, in the order of [`Payload::files`].
+fn read_digests<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> [Option<&'a str>; 2] {
+    let kernel = vm.digest("kernel", "kernel-sha256", report);
+    let image = vm.digest("image", "image-sha256", report);
+    [
+        kernel.or(image),
+        vm.digest("initrd", "initrd-sha256", report),
+    ]
 }
 
 /// A node with its path.
@@ -431,6 +453,20 @@ impl<'a> Section<'a> {
 
     fn text(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<&'a str> {
         self.typed(name, report, Property::text)
+    }
+
+    /// Reads the digest of the file that `file` names, which must be there too.
+    fn digest(
+        &self,
+        file: &str,
+        name: &'static str,
+        report: &mut Report<'_, 'a>,
+    ) -> Option<&'a str> {
+        if self.node.property(file).is_none() {
+            self.refuse(&[name], Rule::DigestAlone, report);
+            return None;
+        }
+        self.text(name, report)
     }
 
     /// Reads one or more strings, each with its end.

@@ -5,6 +5,7 @@
 use core::ops::Range;
 
 use crate::archive::TRAILER;
+use crate::digest::is_digest;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{
     CpuSet, GicMode, Manifest, Payload, Region, VirtioDevice, VirtioKind, Vm, VmKind,
@@ -26,6 +27,7 @@ const PAGE: u64 = 4096;
 const SHARED_INTIDS: Range<u32> = 32..512;
 const SLICE_US: core::ops::RangeInclusive<u32> = 100..=1_000_000;
 const MAX_VM_NAME: usize = 20;
+const MAX_BOOT_ORDER: u32 = 1000;
 
 /// Judges a manifest by the rules that need no machine; `complete` says that no VM was left out.
 pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Report<'_, 'a>) {
@@ -39,6 +41,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
         check_cpus(manifest, vm, report);
         check_memory(vm, report);
         check_payload(vm, report);
+        check_start(vm, report);
         check_console(vm, report);
         check_device_vm(vm, report);
         check_virtio(manifest, vm, complete, report);
@@ -93,6 +96,10 @@ fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     if !SLICE_US.contains(&gear2.slice_us) {
         let found = Found::Number(gear2.slice_us.into());
         report.error(error(Rule::OutOfRange, "slice-us").found(found));
+    }
+    if gear2.digest.is_some_and(|digest| !is_digest(digest)) {
+        let found = gear2.digest.map_or(Found::Nothing, Found::Text);
+        report.error(error(Rule::DigestText, "image-sha256").found(found));
     }
     if !is_file_name(gear2.image) && gear2.image != GEAR2_MEMBER {
         report.error(error(Rule::FileName, "image").found(Found::Text(gear2.image)));
@@ -160,9 +167,29 @@ fn check_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 
     }
 }
 
+/// Judges when a VM starts.
+fn check_start<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    if vm.boot_order == 0 {
+        return;
+    }
+    let place = |rule| error(rule, vm, "boot-order").found(Found::Number(vm.boot_order.into()));
+    if vm.kind == VmKind::RealTime {
+        report.error(place(Rule::RealTimeOrder));
+    } else if vm.boot_order > MAX_BOOT_ORDER {
+        report.error(place(Rule::OutOfRange));
+    }
+}
+
 fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     if vm.memory.bytes == 0 {
         report.error(error(Rule::NoMemory, vm, "memory-mib"));
+    }
+    let align = vm.memory.align;
+    let is_power = align.is_power_of_two() && align >= MEMORY_ALIGN;
+    if !is_power {
+        report.error(
+            error(Rule::AlignSize, vm, "memory-align-mib").found(Found::Number(align >> 20)),
+        );
     }
     let values = [
         ("memory-mib", Some(vm.memory.bytes)),
@@ -173,6 +200,9 @@ fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
         let Some(value) = value else { continue };
         if !value.is_multiple_of(MEMORY_ALIGN) {
             let place = error(Rule::MemoryAlignment, vm, property);
+            report.error(place.found(Found::Number(value)));
+        } else if property == "memory-address" && is_power && !value.is_multiple_of(align) {
+            let place = error(Rule::AddressAlign, vm, property);
             report.error(place.found(Found::Number(value)));
         }
         let start = if property == "memory-mib" { 0 } else { value };
@@ -187,6 +217,11 @@ fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 }
 
 fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    for file in vm.files() {
+        if let Some(digest) = file.digest.filter(|digest| !is_digest(digest)) {
+            report.error(error(Rule::DigestText, vm, file.property).found(Found::Text(digest)));
+        }
+    }
     let offsets = match vm.payload {
         Payload::Linux {
             kernel,

@@ -122,6 +122,7 @@ pub(crate) fn build_edited(
     let out_dir = workspace::output_dir().join(name);
     fs::create_dir_all(&out_dir)?;
     let manifest = manifest::compile(manifest, &tools, &out_dir)?;
+    manifest.check_digests(&tools, &resolve)?;
     let (gear1, gear2) = gears()?;
     let archive = out_dir.join("archive.cpio");
     let mut parts = Parts {

@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use gear1_init::prepare;
+use gearv_manifest::blob::Blob;
 
 use crate::board::{self, BoardTree};
 use crate::manifest::diagnostic::{Diagnostic, Sources, error_count};
@@ -15,6 +16,7 @@ use crate::tools::Tools;
 use crate::{build_images, placement, workspace};
 use report::Report;
 
+mod needs;
 mod report;
 
 /// The options of `check`.
@@ -155,6 +157,14 @@ pub(crate) fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Fin
     if let Err(refusal) = judged {
         bail!("{}: {refusal}", board.name);
     }
+    let tree = Blob::new(board.bytes()).map_err(|error| anyhow!("{}: {error}", board.name))?;
+    let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
+    let needed = judged.manifest.iter();
+    let needed = needed.flat_map(|manifest| needs::missing(manifest, &tree));
+    list.extend(needed.map(|fault| Diagnostic::new(&fault.error())));
+    // What xtask would have to make or download first is judged when the image is built.
+    let nothing = |_: &str| Ok(PathBuf::new());
+    list.extend(manifest::differing(&blob, &dts, &nothing)?);
     Ok(Findings {
         sources: manifest::sources(&dts, tools),
         list,

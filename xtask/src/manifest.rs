@@ -5,6 +5,7 @@
 pub(crate) mod diagnostic;
 mod spans;
 
+use std::collections::HashMap;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,6 +30,8 @@ const ARTIFACT_PREFIX: &str = "artifact:";
 pub(crate) struct Compiled {
     /// Where Gear2 runs.
     pub(crate) privilege: Privilege,
+    /// The source, as messages show it.
+    pub(crate) dts: PathBuf,
     /// The manifest as a device tree blob.
     pub(crate) blob: Vec<u8>,
     /// Its VMs, in the order of the file.
@@ -45,6 +48,21 @@ pub(crate) struct Compiled {
 pub(crate) const SECOND_UART: &str = "/pl011@9040000";
 
 impl Compiled {
+    /// Refuses files that are not those which the manifest was written for; `resolve` finds what
+    /// `artifact:` names.
+    pub(crate) fn check_digests(
+        &self,
+        tools: &Tools,
+        resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
+    ) -> anyhow::Result<()> {
+        let list = differing(&self.blob, &self.dts, resolve)?;
+        if list.is_empty() {
+            return Ok(());
+        }
+        let drawn = sources(&self.dts, tools).draw(&list, io::stderr().is_terminal());
+        bail!("{}\n\n{drawn}", refusal(&self.dts, list.len()))
+    }
+
     /// Returns the VM that owns the machine's devices, if there is one, and its number.
     pub(crate) fn device_vm(&self) -> Option<(usize, &VmSummary)> {
         let mut vms = self.vms.iter().enumerate();
@@ -120,6 +138,38 @@ pub(crate) fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Resu
         }
         Some(_) | None => bail!("{}\n\n{drawn}", refusal(&dts, judged.error_count)),
     }
+}
+
+/// Compares the files that have a digest with it. `resolve` finds what `artifact:` names; what it does
+/// not find is not judged, nor is a file that is not there.
+pub(crate) fn differing(
+    blob: &[u8],
+    dts: &Path,
+    resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
+) -> anyhow::Result<Vec<Diagnostic>> {
+    let bytes = Aligned::new(blob);
+    let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
+    let Some(manifest) = judged.manifest else {
+        return Ok(Vec::new());
+    };
+    let mut files: HashMap<&str, Vec<u8>> = HashMap::new();
+    for file in manifest.files().filter(|file| file.digest.is_some()) {
+        let path = match source(file.name, dts) {
+            Source::Path(path) => path,
+            Source::Artifact(name) => resolve(&name)?,
+        };
+        if path.is_file() {
+            let bytes = fs::read(&path);
+            let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
+            files.insert(file.name, bytes);
+        }
+    }
+    let mut list = Vec::new();
+    let find = |name: &str| files.get(name).map(Vec::as_slice);
+    gearv_manifest::check_digests(&manifest, find, &mut |error| {
+        list.push(Diagnostic::new(&error));
+    });
+    Ok(list)
 }
 
 /// Says that a manifest is refused.
@@ -205,9 +255,8 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
         },
     });
     let mut files: Vec<FileRef> = Vec::new();
-    let gear2 = Some(manifest.gear2.image).filter(|image| *image != GEAR2_MEMBER);
-    let payloads = manifest.vms.iter().flat_map(|vm| vm.payload.files());
-    for name in gear2.into_iter().chain(payloads) {
+    let names = manifest.files().map(|file| file.name);
+    for name in names.filter(|name| *name != GEAR2_MEMBER) {
         if !files.iter().any(|file| file.name_in_archive == name) {
             files.push(FileRef {
                 name_in_archive: name.to_owned(),
@@ -222,6 +271,7 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
         .fold(cpus, |cpus, vm| cpus.with_all(vm.cpus.set()));
     Compiled {
         privilege: manifest.gear2.privilege,
+        dts: dts.to_path_buf(),
         blob,
         vms: vms.collect(),
         files,

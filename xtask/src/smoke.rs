@@ -9,6 +9,7 @@ pub(crate) mod device_vm;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use sha2::{Digest as _, Sha256};
 
 use crate::build_images::{Images, last_words};
 use crate::expect::Session;
@@ -250,11 +251,12 @@ fn reach_shells(session: &mut Session, vms: &[VmSummary]) -> Result<()> {
 pub(crate) fn reach_guest(session: &mut Session, name: &str) -> Result<()> {
     session.expect(&ready(name), BOOT)?;
     focus(session, 0, name)?;
+    check_input(session)?;
     check_hash(session)
 }
 
 /// Gives a VM the keyboard and makes sure that it is this VM that answers.
-fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
+pub(crate) fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
     session.send(&format!("{ESCAPE}{index}"))?;
     let host = shell(session, "hostname")?;
     ensure!(host.contains(name), "{host:?} answers");
@@ -309,6 +311,22 @@ fn check_hash(session: &mut Session) -> Result<()> {
     )?;
     ensure!(answer.contains(ZEROES), "sha256sum says {answer:?}");
     Ok(())
+}
+
+/// Gives the guest whose console this is an input, and compares the hash that it prints with our own.
+pub(crate) fn check_input(session: &mut Session) -> Result<()> {
+    // Another one each time: from what was printed so far, with its times.
+    let input = hex(session.transcript().as_bytes());
+    let answer = shell(session, &format!("printf %s {input} | sha256sum"))?;
+    let expected = hex(input.as_bytes());
+    ensure!(answer.contains(&expected), "sha256sum says {answer:?}");
+    Ok(())
+}
+
+/// Returns the SHA-256 of `bytes` in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn reboot(session: &mut Session, index: usize, name: &str) -> Result<()> {

@@ -16,7 +16,7 @@ pub(crate) const BARE_TARGET: &str = "aarch64-unknown-none-softfloat";
 const BARE_FLAGS: (&str, &str) = (
     "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS",
     "-Ctarget-feature=+fix-cortex-a53-835769 -Cllvm-args=-aarch64-min-jump-table-entries=1000000 \
-     -Cllvm-args=-min-jump-table-entries=1000000",
+     -Cllvm-args=-min-jump-table-entries=1000000 --cfg sha2_backend=\"soft\"",
 );
 /// What stands in the compiler's complaint about this target feature, which LLVM knows and it does not.
 const KNOWN_COMPLAINT: &str = "for `-Ctarget-feature`: `fix-cortex-a53-835769`";

@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use gear1_core::addr::Pa;
-use gearv_manifest::{MEMORY_ALIGN, Manifest, Rule, Vm};
+use gearv_manifest::{Manifest, Rule, Vm};
 
 use crate::dax;
 
@@ -51,13 +51,14 @@ impl FreeMemory {
         self.claim(start, size, what)
     }
 
-    /// Takes `size` bytes on a multiple of `align`, from the lowest addresses that are free.
-    pub fn take_lowest(&mut self, size: u64, align: u64) -> Option<Pa> {
-        let start = self
-            .regions
-            .iter()
-            .find_map(|region| place(region, size, align))?;
-        self.take_at(Region::new(start, start + size))
+    /// Takes `size` bytes on a multiple of `align`, and `lead` bytes before them, from the lowest
+    /// addresses that are free.
+    pub fn take_lowest(&mut self, size: u64, align: u64, lead: u64) -> Option<Pa> {
+        let start = self.regions.iter().find_map(|region| {
+            let behind = Region::new(region.start.checked_add(lead)?, region.end);
+            place(&behind, size, align)
+        })?;
+        self.take_at(Region::new(start.checked_sub(lead)?, start + size))
             .then_some(Pa::new(start))
     }
 
@@ -139,14 +140,15 @@ pub fn take_rest(
     for ((vm, fixed), start) in order {
         let size = vm.memory.bytes;
         let lead = lead(manifest, vm);
+        let align = vm.memory.align;
         let in_blocks = size >= GIB && lead == 0;
-        let in_gib_blocks = || in_blocks.then(|| free.take_lowest(size, GIB)).flatten();
-        let found = fixed.or_else(in_gib_blocks);
-        let anywhere = || {
-            free.take_lowest(size + lead, MEMORY_ALIGN)?
-                .checked_add(lead)
+        let in_gib_blocks = || {
+            in_blocks
+                .then(|| free.take_lowest(size, align.max(GIB), 0))
+                .flatten()
         };
-        let found = found.or_else(anywhere);
+        let found = fixed.or_else(in_gib_blocks);
+        let found = found.or_else(|| free.take_lowest(size, align, lead));
         *start = found.ok_or_else(|| {
             let (mib, left) = (size >> 20, free.total() >> 20);
             let text = alloc::format!("{mib} MiB, where {left} MiB are left in all");

@@ -4,7 +4,7 @@
 //! Invariant: whatever is wrong is found before the first guest could run; there is no way from a
 //! [`Refusal`] on to a hand-over.
 //!
-//! Requirements: G1-BOOT-002, G1-BOOT-008.
+//! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-012.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -119,6 +119,7 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let passed = real_time.iter().chain(device_vm.as_ref().map(|vm| &vm.own));
     check_owners(passed.clone(), &mut faults);
     none_of(&faults)?;
+    check_digests(&manifest, &archive)?;
     let has_uart = |uart: &Uart| passed.clone().any(|vm| vm.has_uart(uart));
     let geometry = geometry(given, &manifest, device_vm.as_ref(), &real_time)?;
 
@@ -334,6 +335,18 @@ fn read_manifest<'a>(
     })
 }
 
+/// Refuses files that are not those which the manifest was written for.
+fn check_digests(manifest: &Manifest<'_>, archive: &Archive<'_>) -> Result<(), Refusal> {
+    let mut first = Ok(());
+    let find = |name: &str| Some(archive.find(name)?.data);
+    gearv_manifest::check_digests(manifest, find, &mut |error| {
+        if first.is_ok() {
+            first = Err(refusal!(Manifest, "{error}"));
+        }
+    });
+    first
+}
+
 /// Gives `judge` the board's facts; `taken` is memory that no VM can have.
 fn with_facts<T>(
     board: &Board,
@@ -345,8 +358,10 @@ fn with_facts<T>(
     let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
     let masters = devices::bus_masters(&tree);
     let masters: Vec<&str> = masters.iter().map(String::as_str).collect();
+    let clusters: Vec<u64> = board.cpus.iter().map(|cpu| cpu.mpidr >> 8).collect();
     Ok(judge(&gearv_manifest::Board {
         cpu_count: board.cpus.len(),
+        clusters: &clusters,
         memory: &board.memory,
         reserved: taken,
         devices: &devices,

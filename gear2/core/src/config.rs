@@ -111,6 +111,8 @@ pub(crate) struct VmConfig {
     pub(crate) watchdog: u64,
     /// Gear2 starts it at boot.
     pub(crate) autostart: bool,
+    /// At boot it is started after the VMs with a smaller one.
+    pub(crate) boot_order: u32,
     /// Gear2 schedules it; else it is a real-time VM, which Gear1 runs, and Gear2 may start and stop.
     pub(crate) scheduled: bool,
     /// Its virtio devices, if it has any.
@@ -269,6 +271,7 @@ impl VmConfig {
             restart: vm.restart,
             watchdog: u64::from(vm.watchdog_ms) * u64::from(info.counter_hz) / 1000,
             autostart: vm.autostart && scheduled,
+            boot_order: vm.boot_order,
             scheduled,
             virtio: VirtioPage::new(manifest, vm),
             vcpus: first..first + vm.vcpu_count,

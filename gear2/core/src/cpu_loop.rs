@@ -477,6 +477,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let Some(mut lifecycle) = shared.lifecycle.try_lock() else {
             return Step::Wait;
         };
+        if lifecycle.is_first_start() && !machine.are_earlier_up(config) {
+            return Step::Wait;
+        }
         let step = lifecycle.step(config, gear1);
         machine.keep_goal(vm, &lifecycle);
         match step {

@@ -90,6 +90,11 @@ impl<P: Platform> DeviceModel<P> {
         }
     }
 
+    /// Tells whether GDM has ever shown a sign of life.
+    pub(crate) fn has_shown_life(&self) -> bool {
+        self.region.header.gdm_beats.load(Relaxed) != 0
+    }
+
     pub(crate) fn control(&self) -> &'static Control {
         &self.region.control
     }

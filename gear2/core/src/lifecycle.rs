@@ -154,6 +154,11 @@ impl Lifecycle {
         self.starts
     }
 
+    /// Tells whether the VM is to run, and never did.
+    pub(crate) fn is_first_start(&self) -> bool {
+        self.goal == Some(Goal::Run) && self.starts == 0
+    }
+
     /// Notes that a vCPU of the VM cannot go on, and what follows.
     pub(crate) fn faulted(&mut self, vcpu: usize, fault: Fault, goal: Goal) {
         self.faults = self.faults.saturating_add(1);

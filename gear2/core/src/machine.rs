@@ -202,6 +202,22 @@ impl<P: Platform> Machine<P> {
         self.kept.set_paused(vm, paused);
     }
 
+    /// Tells whether all VMs are up that start before this one: each was started, and the device VM's
+    /// device model has shown a sign of life. What is locked elsewhere just now is not up.
+    pub(crate) fn are_earlier_up(&self, vm: &VmConfig) -> bool {
+        let earlier = |(other, _): &(&VmConfig, &SharedVm<P>)| {
+            other.autostart && other.boot_order < vm.boot_order
+        };
+        let all = self.config.vms.iter().zip(&self.vms);
+        all.filter(earlier).all(|(other, shared)| {
+            let started = shared.lifecycle.try_lock();
+            let model = self.device_model.as_ref();
+            let model = model.filter(|_| self.config.device_vm == Some(other.id));
+            started.is_some_and(|lifecycle| lifecycle.starts() > 0)
+                && model.is_none_or(DeviceModel::has_shown_life)
+        })
+    }
+
     fn say_hello(&self) {
         let [major, minor] = version(ABI_VERSION);
         self.say(

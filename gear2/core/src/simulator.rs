@@ -66,6 +66,7 @@ pub(crate) struct Plan {
     pub(crate) restart: Restart,
     /// Number of its virtio devices.
     pub(crate) devices: u32,
+    pub(crate) boot_order: u32,
 }
 
 /// Makes Gear2's configuration for a plan. Time is in microseconds.
@@ -93,6 +94,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             restart: plan.restart,
             watchdog: 0,
             autostart: true,
+            boot_order: plan.boot_order,
             scheduled: true,
             virtio: (plan.devices > 0).then_some(VirtioPage {
                 ipa: VIRTIO_IPA,

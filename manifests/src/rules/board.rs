@@ -12,6 +12,8 @@ use crate::read::read_blob;
 pub struct Board<'b> {
     /// The number of its CPUs.
     pub cpu_count: usize,
+    /// The cluster of each CPU: its affinity but for the lowest level.
+    pub clusters: &'b [u64],
     /// Its memory.
     pub memory: &'b [Region],
     /// Memory that no VM can have: Gear1's own, the archive, what firmware reserves.

@@ -1,4 +1,4 @@
-//! Warnings of over-exposure: what runs, and lets one VM reach more of another than it might.
+//! Warnings: what runs, and lets one VM reach more of another than it might, or slows it down.
 
 use super::{Board, error};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
@@ -16,6 +16,9 @@ pub(super) fn check<'a>(
     for vm in manifest.vms.iter() {
         if masters_the_bus(vm, board) {
             report.error(error(Rule::DmaUnchecked, vm, "devices"));
+        }
+        if board.is_some_and(|board| spans_clusters(manifest, vm, board)) {
+            report.error(error(Rule::TwoClusters, vm, "cpus"));
         }
         let mut served = manifest.virtio_of(vm.id).map(|(_, device)| device.kind);
         if served.next().is_some() && is_served_for_little(manifest, vm) {
@@ -37,6 +40,15 @@ fn masters_the_bus(vm: &Vm<'_>, board: Option<&Board<'_>>) -> bool {
         Some(board) => board.masters.iter().any(|path| vm.devices.owns(path)),
         None => vm.kind == VmKind::Device && !vm.devices.is_empty(),
     }
+}
+
+/// Tells whether the VM's vCPUs start on CPUs of several clusters.
+fn spans_clusters(manifest: &Manifest<'_>, vm: &Vm<'_>, board: &Board<'_>) -> bool {
+    let cluster = |vcpu| {
+        let cpu = manifest.start_cpu(vm, vcpu, board.cpu_count)?;
+        board.clusters.get(cpu.index())
+    };
+    (1..vm.vcpu_count).any(|vcpu| cluster(vcpu) != cluster(0))
 }
 
 fn is_served_for_little(manifest: &Manifest<'_>, vm: &Vm<'_>) -> bool {

@@ -17,6 +17,7 @@ const DEVICE: &str = "/vms/device";
 const DISK: &str = "/vms/linux/virtio/disk";
 const BOARD: Board<'_> = Board {
     cpu_count: 4,
+    clusters: &[0, 0, 1, 1],
     memory: &[
         Region::new(0x4000_0000, 0x8000_0000),
         Region::new(0x1_0000_0000, 0x1_4000_0000),
@@ -223,6 +224,10 @@ fn vm_cases() -> Vec<Case> {
         (named("a-name-that-is-a-bit-long"), "M-VM-004: "),
         (real_time(), "M-VM-006: /vms/rt: kind: "),
         (
+            smallest().set(VM, "boot-order", cells(&[1001])),
+            "M-SYN-006: /vms/linux: boot-order: "
+        ),
+        (
             smallest().set(VM, "pmu", std::vec![]),
             "M-CPU-009: /vms/linux: pmu: "
         ),
@@ -265,6 +270,10 @@ fn cpu_cases() -> Vec<Case> {
             "M-CPU-006: /vms/rt: cpus: "
         ),
         (
+            real_time().set(rt, "boot-order", cells(&[1])),
+            "M-VM-007: /vms/rt: boot-order: "
+        ),
+        (
             flat(real_time(), "/vms/rt2")
                 .set("/vms/rt2", "kind", text("real-time"))
                 .set("/vms/rt2", "cpus", cells(&[1])),
@@ -300,6 +309,22 @@ fn memory_cases() -> Vec<Case> {
         (
             smallest().set(VM, "memory-ipa", cells(&[u32::MAX, 0xffe0_0000])),
             "M-MEM-004: /vms/linux: memory-ipa: "
+        ),
+        (
+            smallest().set(VM, "memory-align-mib", cells(&[1])),
+            "M-MEM-010: /vms/linux: memory-align-mib: "
+        ),
+        (
+            smallest().set(VM, "memory-align-mib", cells(&[6])),
+            "M-MEM-010: /vms/linux: memory-align-mib: "
+        ),
+        (
+            smallest().set(VM, "memory-align-mib", cells(&[0])),
+            "M-MEM-010: /vms/linux: memory-align-mib: "
+        ),
+        (
+            at(0x5020_0000).set(VM, "memory-align-mib", cells(&[4])),
+            "M-MEM-011: /vms/linux: memory-address: "
         ),
         (at(0x7800_0000), "M-MEM-005: /vms/linux: memory-address: "),
         (
@@ -342,6 +367,28 @@ fn payload_cases() -> Vec<Case> {
         (
             smallest().set("/gear2", "image", text("")),
             "M-PAY-004: /gear2: image: "
+        ),
+        (
+            smallest().set(VM, "kernel-sha256", text("1234")),
+            "M-PAY-006: /vms/linux: kernel-sha256: this is no SHA-256 (\"1234\"); "
+        ),
+        (
+            smallest()
+                .set("/gear2", "image", text("g"))
+                .set("/gear2", "image-sha256", text("")),
+            "M-PAY-006: /gear2: image-sha256: "
+        ),
+        (
+            smallest().set(VM, "initrd-sha256", text("1234")),
+            "M-PAY-008: /vms/linux: initrd-sha256: "
+        ),
+        (
+            smallest().set(VM, "image-sha256", text("1234")),
+            "M-PAY-008: /vms/linux: image-sha256: "
+        ),
+        (
+            smallest().set("/gear2", "image-sha256", text("1234")),
+            "M-PAY-008: /gear2: image-sha256: "
         ),
         (
             two().set(other, "load-offset", cells(&[2])),

@@ -51,6 +51,7 @@ fn build(test: &str, path: &str, artifact: &str) -> anyhow::Result<Vec<u8>> {
         source,
     };
     let compiled = Compiled {
+        dts: "manifest.dts".into(),
         privilege: gearv_manifest::Privilege::El0,
         blob: b"blob".to_vec(),
         vms: vec![vm],

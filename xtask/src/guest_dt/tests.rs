@@ -23,6 +23,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
             bytes: 256 << 20,
             address: None,
             ipa: None,
+            align: gearv_manifest::MEMORY_ALIGN,
         },
         payload: Payload::Linux {
             kernel: "k",
@@ -31,7 +32,9 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         },
         console,
         may_power_off: false,
+        digests: [None; 2],
         autostart: true,
+        boot_order: 0,
         debug: false,
         pmu: false,
         restart: Restart::Never,

@@ -42,7 +42,11 @@ impl Diagnostic {
         let text = match error.found {
             Found::Text(text) => Some(text.to_owned()),
             Found::Reason(reason) => reason.split(':').next().map(str::to_owned),
-            Found::Nothing | Found::Number(_) | Found::Range(..) | Found::Blob(_) => None,
+            Found::Nothing
+            | Found::Number(_)
+            | Found::Range(..)
+            | Found::Blob(_)
+            | Found::Digest(_) => None,
         };
         Self {
             id: rule.id(),

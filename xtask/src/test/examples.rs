@@ -26,6 +26,14 @@ pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("example manifests keep the rules", judged),
         Part::new("a new manifest boots", new),
+        Part::new("the manual's third guest keeps the rules", |tally| {
+            third_guest(false, tally)
+        }),
+        Part::new("the manual's third guest boots", |tally| {
+            third_guest(true, tally)
+        })
+        .slow(true),
+        Part::new("digests, boot order and alignment", ordered),
         Part::new("example bare-metal-pair boots", pair),
         Part::new("example mixed-criticality boots", mixed),
     ]
@@ -85,6 +93,89 @@ fn new(tally: &mut Tally) -> Result<()> {
     let qemu = Qemu::prepare(10)?;
     let checks = smoke::check_all(&qemu, &machine, &images, "new.log", Extent::BRIEF, &|_| {})?;
     tally.pass(checks);
+    Ok(())
+}
+
+/// The guest that `docs/manifest.md` adds to the system of the device VM, taken from its text.
+fn third_guest(boots: bool, tally: &mut Tally) -> Result<()> {
+    let manual = fs::read_to_string(workspace::root().join("docs/manifest.md"))?;
+    let steps = manual.split("### Adding a guest").nth(1);
+    let node = steps.and_then(|steps| steps.split("```dts").nth(1)?.split("```").next());
+    let node = node.context("the manual adds no guest")?;
+    let system = fs::read_to_string(build_images::default_manifest())?;
+    // Behind the last VM: the ends of that, of /vms and of the root are left.
+    let end = system.rfind("\n\t};\n};").context("/vms has no end")?;
+    let (before, behind) = system.split_at(end);
+    let file = workspace::output_dir().join("third-guest.dts");
+    fs::write(&file, format!("{before}\n{node}{behind}"))?;
+    let tools = Tools::prepare()?;
+    let board = BoardTree::named(board::Name::QemuVirt, &tools)?;
+    keeps_rules(&file, &board, &tools)?;
+    tally.pass(1);
+    if !boots {
+        return Ok(());
+    }
+    let images = build_images::build(&file)?;
+    let machine = run::machine_for(&images)?;
+    let log = workspace::output_dir().join("third-guest.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let outcome = use_third(&mut session);
+    outcome.with_context(|| last_words(&session))?;
+    tally.pass(3);
+    Ok(())
+}
+
+fn use_third(session: &mut Session) -> Result<()> {
+    session.expect(device_userland::READY, BOOT)?;
+    session.send("stty cols 1000\n")?;
+    let list = shell(session, "until gearctl list; do sleep 0.2; done")?;
+    ensure!(list.contains("third"), "third is not in\n{list}");
+    session.send("gearctl console third\n")?;
+    let (before, after) = initramfs::READY;
+    session.expect(&format!("{before}third{after}"), BOOT)?;
+    smoke::check_input(session)
+}
+
+/// Files with the right digests boot, the VM that comes first in the file starts last, and memory lies where it was
+/// asked to.
+fn ordered(tally: &mut Tally) -> Result<()> {
+    let image = build_images::build_guest("counters")?;
+    let digest = smoke::hex(&fs::read(image)?);
+    let file = workspace::output_dir().join("ordered.dts");
+    let vm = |name: &str, order: u32, align: u32| {
+        format!(
+            "{name} {{ memory-mib = <2>; memory-align-mib = <{align}>; boot-order = <{order}>;\n\
+             image = \"artifact:guest:counters\"; image-sha256 = \"{digest}\"; console {{ }}; }};\n"
+        )
+    };
+    let vms = [("last", 2, 64), ("middle", 1, 128), ("first", 0, 2)];
+    let text: String = vms
+        .map(|(name, order, align)| vm(name, order, align))
+        .concat();
+    let text = format!(
+        "/dts-v1/;\n/ {{ compatible = \"gearv,manifest\"; version = <1>; vms {{\n{text}}}; }};\n"
+    );
+    fs::write(&file, text)?;
+    let images = build_images::build(&file)?;
+    let machine = run::machine_for(&images)?;
+    let log = workspace::output_dir().join("ordered.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    for name in ["first", "middle", "last"] {
+        let started = session.expect(&format!("gear2: {name} started"), BOOT);
+        started.with_context(|| last_words(&session))?;
+        tally.pass(1);
+    }
+    let said = session.transcript();
+    for (name, _, align) in vms {
+        let place = said
+            .split(&format!("gearv: {name}: 1 vCPUs, 2 MiB at 0x"))
+            .nth(1);
+        let place = place.and_then(|rest| rest.split_whitespace().next());
+        let place = u64::from_str_radix(place.context("init does not say where it is")?, 16)?;
+        let is_aligned = place.is_multiple_of(u64::from(align) << 20);
+        ensure!(is_aligned, "{name} lies at {place:#x}, for {align} MiB");
+        tally.pass(1);
+    }
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use gearv_manifest::{GEAR2_MEMBER, MANIFEST_MEMBER, Rule, Severity};
 use super::{Part, Tally};
 use crate::archive::Writer;
 use crate::board::{self, BoardTree};
+use crate::manifest::Aligned;
 use crate::manifest::diagnostic::error_count;
 use crate::tools::Tools;
 use crate::{build_images, check, placement, workspace};
@@ -103,6 +104,7 @@ fn judge(file: &Path, gear2: &[u8], tools: &Tools) -> Result<()> {
     let mut archive = Writer::default();
     archive.add(MANIFEST_MEMBER, &findings.blob)?;
     archive.add(GEAR2_MEMBER, gear2)?;
+    add_beside(file, &findings.blob, &mut archive)?;
     let archive = archive.finish()?;
     let placed = placement::place(board_of(file, tools)?, &archive, tools)?;
     let refusal = placed.err().context("Gear1's init takes it")?;
@@ -112,11 +114,29 @@ fn judge(file: &Path, gear2: &[u8], tools: &Tools) -> Result<()> {
     Ok(())
 }
 
+/// Adds the files beside the manifest that it names.
+fn add_beside(manifest: &Path, blob: &[u8], archive: &mut Writer) -> Result<()> {
+    let bytes = Aligned::new(blob);
+    let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
+    let Some(read) = judged.manifest else {
+        return Ok(());
+    };
+    for file in read.files() {
+        let path = manifest.with_file_name(file.name);
+        if path.is_file() {
+            archive.add(file.name, &fs::read(path)?)?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the board that a comment in the file names, or the usual one.
 fn board_of(file: &Path, tools: &Tools) -> Result<BoardTree> {
     let text = fs::read_to_string(file)?;
-    if text.contains("board: rpi4") {
-        return BoardTree::named(board::Name::Rpi4, tools);
+    for name in [board::Name::Rpi4, board::Name::RcarH3] {
+        if text.contains(&format!("board: {}", name.text())) {
+            return BoardTree::named(name, tools);
+        }
     }
     BoardTree::from_file(&workspace::root().join(BOARD), tools)
 }

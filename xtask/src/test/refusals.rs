@@ -3,7 +3,7 @@
 //! What needs no machine is refused when the image is built (`manifest.rs` tests that); here the
 //! images are spoilt after that check, as a person with another tool might do.
 //!
-//! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-009.
+//! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-009, G1-BOOT-012.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use super::{Part, Tally, invalid};
 use crate::build_images::{self, Parts};
-use crate::manifest;
+use crate::manifest::{self, FileRef, Source};
 use crate::qemu::{Machine, Qemu};
 use crate::tools::Tools;
 use crate::workspace;
@@ -55,6 +55,19 @@ const REFUSALS: &[Refusal] = &[
             Ok(())
         },
         says: &["/vms/linux", "kernel", "artifact:debian-kernel"],
+    },
+    Refusal {
+        name: "a wrong file",
+        spoil: |parts, tools| {
+            replace(parts, tools, "M-PAY-007")?;
+            let name = "M-PAY-007.bin";
+            parts.manifest.files.push(FileRef {
+                name_in_archive: name.to_owned(),
+                source: Source::Path(invalid::folder().join(name)),
+            });
+            Ok(())
+        },
+        says: &["M-PAY-007", "/vms/flat", "image-sha256"],
     },
     Refusal {
         name: "a truncated manifest",

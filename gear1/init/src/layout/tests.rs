@@ -28,12 +28,30 @@ fn nothing_is_given_out_twice() {
     assert!(free.take_at(region(2, 4)));
     assert!(!free.take_at(region(3, 5)));
     assert!(!free.take_at(region(7, 17)));
-    assert_eq!(free.take_lowest(4 * MIB, 2 * MIB), Some(Pa::new(4 * MIB)));
-    assert_eq!(free.take_lowest(4 * MIB, 2 * MIB), Some(Pa::new(16 * MIB)));
-    assert_eq!(free.take_lowest(8 * MIB, 2 * MIB), None);
+    assert_eq!(
+        free.take_lowest(4 * MIB, 2 * MIB, 0),
+        Some(Pa::new(4 * MIB))
+    );
+    assert_eq!(
+        free.take_lowest(4 * MIB, 2 * MIB, 0),
+        Some(Pa::new(16 * MIB))
+    );
+    assert_eq!(free.take_lowest(8 * MIB, 2 * MIB, 0), None);
     let refused = free.take(8 * MIB, 4096, "the heap").unwrap_err();
     assert_eq!(
         refused.to_string(),
         "machine: no 8192 KiB of free memory for the heap"
     );
+}
+
+#[test]
+fn what_is_before_memory_does_not_move_it_off_its_alignment() {
+    let mut free = FreeMemory::new(&[region(0, 8), region(18, 100)], &[]);
+    let start = free.take_lowest(8 * MIB, 16 * MIB, 2 * MIB);
+    assert_eq!(start, Some(Pa::new(32 * MIB)));
+    assert_eq!(
+        free.regions(),
+        [region(0, 8), region(18, 30), region(40, 100)]
+    );
+    assert_eq!(free.take_lowest(2 * MIB, 128 * MIB, 2 * MIB), None);
 }

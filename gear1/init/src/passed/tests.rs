@@ -2,7 +2,7 @@
 //!
 //! Requirements: G1-BOOT-005.
 
-use gear1_abi::boot::{BootInfo, IrqOwner, RealTime};
+use gear1_abi::boot::{BootInfo, IrqOwner, MAX_MASTERS, RealTime};
 
 use crate::prepare::tests::{Case, stage2};
 use crate::trees::{cells, text};
@@ -86,4 +86,31 @@ fn an_interrupt_has_one_owner() {
         refused.contains("M-DEV-009") && refused.contains("(INTID 34)"),
         "{refused}"
     );
+}
+
+#[test]
+fn every_bus_master_that_is_given_away_can_be_stopped() {
+    let with = |count: usize| {
+        let mut case = case("emulated");
+        case.manifest = case.manifest.set(RT, "devices", b"/disk@*\0".to_vec());
+        for index in 0..count as u32 {
+            let at = 0x0b00_0000 + index * 0x1000;
+            let path = alloc::format!("/disk@{at:x}");
+            case.board = case
+                .board
+                .set(&path, "compatible", text("virtio,mmio"))
+                .set(&path, "reg", cells(&[0, at, 0, 0x200]));
+        }
+        case
+    };
+    let (info, _) = booted(&with(MAX_MASTERS));
+    assert!(
+        info.masters
+            .iter()
+            .all(|master| master.vm == 2 && master.register != 0)
+    );
+    let refused = with(MAX_MASTERS + 1).refused();
+    let expected = "manifest: M-DEV-010: /vms/rt: devices: more devices master the bus than Gear1 can stop \
+        (65, of which 64 can be stopped); ";
+    assert!(refused.starts_with(expected), "{refused}");
 }

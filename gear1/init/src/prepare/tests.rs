@@ -1,4 +1,4 @@
-//! Requirements: G1-BOOT-002, G1-BOOT-008.
+//! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-012.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -434,6 +434,23 @@ fn refusals() {
             "{refused:?} is not {message:?}"
         );
     }
+}
+
+#[test]
+fn a_file_has_the_digest_that_the_manifest_gives() {
+    /// Of 100 bytes of 0x33, which `guest.bin` is, by sha256sum.
+    const GUEST: &str = "de577cc8152fad5ddc31d41026a136384d24a6e0c44f2033dc30819652b94a73";
+    let mut case = Case::new();
+    case.manifest = case.manifest.set("/vms/flat", "image-sha256", text(GUEST));
+    assert!(case.run().0.is_ok());
+    let wrong = "0".repeat(64);
+    case.manifest = case.manifest.set("/vms/flat", "image-sha256", text(&wrong));
+    let refused = case.refused();
+    let expected = "manifest: M-PAY-007: /vms/flat: image-sha256: ";
+    assert!(
+        refused.starts_with(expected) && refused.contains(GUEST),
+        "{refused}"
+    );
 }
 
 #[test]

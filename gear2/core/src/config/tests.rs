@@ -21,6 +21,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
             bytes: 2 << 20,
             address: None,
             ipa: None,
+            align: gearv_manifest::MEMORY_ALIGN,
         },
         payload: Payload::Flat {
             image: "test",
@@ -30,7 +31,9 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         },
         console: Some(Console::DEFAULT),
         may_power_off: true,
+        digests: [None; 2],
         autostart: true,
+        boot_order: 0,
         debug: false,
         pmu: false,
         restart: Restart::Never,

@@ -25,6 +25,7 @@ fn plan(guest: Guest, cpus: &[usize]) -> Plan {
         cpus: cpus.into(),
         restart: Restart::OnFailure,
         devices: 0,
+        boot_order: 0,
     }
 }
 
@@ -117,6 +118,23 @@ fn announces_itself_and_what_happens() {
 }
 
 #[test]
+fn vms_start_in_their_order() {
+    for seed in 0..20 {
+        let orders = [2, 7, 0, 1];
+        let plans = orders.map(|boot_order| Plan {
+            boot_order,
+            ..plan(Guest::Works, &[boot_order as usize % 2])
+        });
+        let mut simulation = Simulation::new(2, &plans, seed);
+        simulation.steps(3000);
+        let text = simulation.shown();
+        let place = |vm: usize| text.find(&alloc::format!("gear2: guest{vm} started"));
+        let places = [2, 3, 0, 1].map(|vm| place(vm).expect("all start"));
+        assert!(places.is_sorted(), "{text}");
+    }
+}
+
+#[test]
 fn what_is_typed_reaches_the_guest() {
     let plans = [plan(Guest::Works, &[0, 1]), plan(Guest::Works, &[1, 0])];
     let mut simulation = Simulation::new(2, &plans, 5);
@@ -169,6 +187,7 @@ fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
             cpus,
             restart,
             devices: 0,
+            boot_order: 0,
         });
         (Just(cpu_count), proptest::collection::vec(plan, 1..5))
     })

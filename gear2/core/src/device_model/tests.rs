@@ -35,6 +35,7 @@ fn model() -> (DeviceModel<Simulated>, &'static Region, Counts) {
         cpus: [0].into(),
         restart: gearv_manifest::Restart::Never,
         devices: 1,
+        boot_order: 0,
     };
     let region = gdm::region();
     let config = config(1, &[plan.clone(), plan]);

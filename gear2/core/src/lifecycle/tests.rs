@@ -37,6 +37,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         restart,
         watchdog: 0,
         autostart: true,
+        boot_order: 0,
         scheduled: true,
         virtio: None,
         vcpus: 0..1,

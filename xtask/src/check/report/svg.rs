@@ -5,11 +5,14 @@ use std::fmt::Write as _;
 
 use super::{Item, Owner, Range, Report, bytes};
 
-const WIDTH: usize = 1280;
-const MEMORY_X: usize = 200;
-const MEMORY_WIDTH: usize = 430;
-const LISTS_X: usize = 660;
+const MEMORY_X: usize = 130;
+const LEAST_WIDTH: usize = 300;
+const GAP: usize = 30;
 const TOP: usize = 70;
+/// Between two banks of memory.
+const BANK_GAP: usize = 12;
+/// Pixels of a letter, on average and a little more.
+const LETTER: usize = 7;
 const ROW: usize = 20;
 /// The height of the smallest range, and what each doubling of 2 MiB adds.
 const SMALLEST: usize = 20;
@@ -21,6 +24,9 @@ const COLOURS: [&str; 8] = [
 
 pub(super) fn draw(report: &Report) -> String {
     let memory_height: usize = report.memory.iter().map(height).sum();
+    let pairs = report.memory.windows(2);
+    let gaps = pairs.filter(|pair| pair[0].region.end < pair[1].region.start);
+    let memory_height = memory_height + BANK_GAP * gaps.count();
     let lists = [
         ("CPUs", &report.cpus),
         ("Devices", &report.devices),
@@ -28,20 +34,24 @@ pub(super) fn draw(report: &Report) -> String {
     ];
     let list_height: usize = lists.iter().map(|(_, list)| (list.len() + 2) * ROW).sum();
     let height = TOP + memory_height.max(list_height) + ROW;
+    let memory_width = widest(report.memory.iter().map(|range| range_label(report, range)));
+    let lists_x = MEMORY_X + memory_width + GAP;
+    let items = lists.iter().flat_map(|(_, list)| list.iter());
+    let width = lists_x + widest(items.map(|item| item_label(report, item))) + GAP;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     text(&mut svg, 20, 30, "18", &report.title);
     text(&mut svg, MEMORY_X, TOP - 10, "14", "Memory (not to scale)");
-    draw_memory(&mut svg, report);
+    draw_memory(&mut svg, report, memory_width);
     let mut y = TOP - 10;
     for (title, items) in lists {
-        text(&mut svg, LISTS_X, y, "14", title);
+        text(&mut svg, lists_x, y, "14", title);
         y += 10;
         for item in items {
-            draw_item(&mut svg, report, item, y);
+            draw_item(&mut svg, report, item, (lists_x, y));
             y += ROW;
         }
         y += 2 * ROW - 10;
@@ -55,47 +65,61 @@ fn height(range: &Range) -> usize {
     SMALLEST + STEP * (u64::BITS - blocks.leading_zeros()) as usize
 }
 
-fn draw_memory(svg: &mut String, report: &Report) {
+/// Returns the pixels that the longest label takes, with what is before it.
+fn widest(labels: impl Iterator<Item = String>) -> usize {
+    let longest = labels.map(|label| label.chars().count()).max();
+    LEAST_WIDTH.max(longest.unwrap_or(0) * LETTER + 2 * ROW)
+}
+
+fn draw_memory(svg: &mut String, report: &Report, width: usize) {
     let mut y = TOP;
+    let mut end = None;
     for range in &report.memory {
         let height = height(range);
-        boxed(
-            svg,
-            MEMORY_X,
-            y,
-            (MEMORY_WIDTH, height),
-            colour(range.owner),
-        );
+        // The machine has no memory between the two.
+        if end
+            .replace(range.region.end)
+            .is_some_and(|end| end < range.region.start)
+        {
+            y += BANK_GAP;
+        }
+        boxed(svg, MEMORY_X, y, (width, height), colour(range.owner));
         let start = format!("{:#012x}", range.region.start);
-        text(svg, MEMORY_X - 110, y + 12, "11", &start);
-        let size = bytes(range.region.bytes());
-        let label = match range.owner {
-            Owner::Nobody => format!("left: {size}"),
-            owner => format!("{}, {size}: {}", report.owner(owner), range.what),
-        };
+        text(svg, MEMORY_X - 100, y + 12, "11", &start);
+        let label = range_label(report, range);
         text(svg, MEMORY_X + 8, y + height / 2 + 4, "12", &label);
         y += height;
     }
 }
 
-fn draw_item(svg: &mut String, report: &Report, item: &Item, y: usize) {
-    boxed(svg, LISTS_X, y, (12, ROW - 4), colour(item.owner));
+fn range_label(report: &Report, range: &Range) -> String {
+    let size = bytes(range.region.bytes());
+    match range.owner {
+        Owner::Nobody => format!("left: {size}"),
+        owner => format!("{}, {size}: {}", report.owner(owner), range.what),
+    }
+}
+
+fn draw_item(svg: &mut String, report: &Report, item: &Item, (x, y): (usize, usize)) {
+    boxed(svg, x, y, (12, ROW - 4), colour(item.owner));
+    text(svg, x + 20, y + 12, "12", &item_label(report, item));
+}
+
+fn item_label(report: &Report, item: &Item) -> String {
     let owner = report.owner(item.owner);
-    let what = if item.what.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", item.what)
+    let what = match item.what.as_str() {
+        "" => String::new(),
+        what => format!(" ({what})"),
     };
-    let label = format!("{}: {owner}{what}", item.name);
-    text(svg, LISTS_X + 20, y + 12, "12", &label);
+    format!("{}: {owner}{what}", item.name)
 }
 
 const fn colour(owner: Owner) -> &'static str {
     match owner {
         Owner::Nobody => "#ffffff",
-        Owner::Firmware => "#bbbbbb",
-        Owner::Gear1 => "#6c757d",
-        Owner::Gear2 => "#adb5bd",
+        Owner::Firmware => "#868e96",
+        Owner::Gear1 => "#a9b1b8",
+        Owner::Gear2 => "#dee2e6",
         Owner::Vm(index) => COLOURS[index % COLOURS.len()],
     }
 }

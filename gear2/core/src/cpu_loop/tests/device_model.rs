@@ -424,3 +424,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_later_vm_waits_for_the_device_model() {
+    let later = Plan {
+        boot_order: 1,
+        ..guest(1, Guest::Works, &[1])
+    };
+    let mut simulation = machine(&[later], 5);
+    simulation.steps(3000);
+    assert_eq!(
+        simulation.vm_states(),
+        [VmState::Running, VmState::Stopped],
+        "no sign of life yet"
+    );
+    let now = simulation.world.borrow().now;
+    simulation.world.borrow_mut().gdm.as_mut().unwrap().beats = Some((1000, now + 1000));
+    simulation.steps(3000);
+    assert_eq!(simulation.vm_states(), [VmState::Running; 2]);
+}

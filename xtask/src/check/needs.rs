@@ -1,0 +1,94 @@
+//! What the devices of a VM need of others: clocks, resets, power domains and the like.
+//!
+//! A kernel's driver waits for what its node refers to, and a node that is not the VM's is disabled in its tree. A flat
+//! binary may well use a device that firmware has set up, so only VMs with a kernel are looked at.
+
+use gear1_init::refusal::Fault;
+use gearv_manifest::blob::{Blob, Node};
+use gearv_manifest::{Manifest, Payload, Rule, Vm};
+
+/// Properties that are lists of a node each with so many cells as the named property of that node says.
+const LISTS: &[(&str, &str)] = &[
+    ("clocks", "#clock-cells"),
+    ("resets", "#reset-cells"),
+    ("power-domains", "#power-domain-cells"),
+    ("phys", "#phy-cells"),
+    ("dmas", "#dma-cells"),
+    ("mboxes", "#mbox-cells"),
+];
+/// What is there for every VM.
+const FIXED: &[&str] = &["fixed-clock", "fixed-factor-clock", "regulator-fixed"];
+
+/// Returns what is needed and missing, once for each device and each node that it needs.
+pub(super) fn missing(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<Fault> {
+    let kernels = manifest.vms.iter().filter(|vm| {
+        let has_kernel = matches!(vm.payload, Payload::Linux { .. });
+        has_kernel && !vm.devices.is_empty()
+    });
+    let mut nodes = Vec::new();
+    flatten(&tree.root(), "", &mut nodes);
+    kernels.flat_map(|vm| of_vm(vm, &nodes)).collect()
+}
+
+type Found<'t> = (String, Node<'t>);
+
+fn flatten<'t>(node: &Node<'t>, path: &str, nodes: &mut Vec<Found<'t>>) {
+    for child in node.children() {
+        let path = format!("{path}/{}", child.name());
+        nodes.push((path.clone(), child));
+        flatten(&child, &path, nodes);
+    }
+}
+
+fn of_vm(vm: &Vm<'_>, nodes: &[Found<'_>]) -> Vec<Fault> {
+    let mut faults: Vec<Fault> = Vec::new();
+    for (path, node) in nodes.iter().filter(|(path, _)| vm.devices.owns(path)) {
+        for (property, cells) in LISTS {
+            for (needed, other) in targets(node, property, cells, nodes) {
+                let is_there = vm.devices.owns(needed) || is_fixed(other);
+                let why = format!("{path}: it needs {needed}");
+                if !is_there && !faults.iter().any(|known| known.found == why) {
+                    faults.push(Fault::new(Rule::NeedsOther, vm.name, "devices", why));
+                }
+            }
+        }
+    }
+    faults
+}
+
+/// Returns the nodes that a list of references names; what follows one that is not there is not understood.
+fn targets<'n, 't>(
+    node: &Node<'t>,
+    property: &str,
+    cells: &str,
+    nodes: &'n [Found<'t>],
+) -> Vec<(&'n str, &'n Node<'t>)> {
+    let list = node.property(property).and_then(|list| list.cells());
+    let Some(mut list) = list else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    while let Some(phandle) = list.next() {
+        let named = |(_, node): &&Found<'_>| cell(node, "phandle") == Some(phandle);
+        let Some((path, target)) = nodes.iter().find(named) else {
+            break;
+        };
+        found.push((path.as_str(), target));
+        for _ in 0..cell(target, cells).unwrap_or(0) {
+            list.next();
+        }
+    }
+    found
+}
+
+fn is_fixed(node: &Node<'_>) -> bool {
+    let names = node
+        .property("compatible")
+        .map_or(&[][..], |names| names.value);
+    let mut names = names.split(|byte| *byte == 0);
+    names.any(|name| FIXED.iter().any(|fixed| fixed.as_bytes() == name))
+}
+
+fn cell(node: &Node<'_>, name: &str) -> Option<u32> {
+    node.property(name)?.cells()?.next()
+}
