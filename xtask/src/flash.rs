@@ -87,6 +87,11 @@ pub(crate) fn read_card(image: &[u8], name: &str) -> Result<Vec<u8>> {
     card::read(image, name)
 }
 
+/// Returns what U-Boot does to start an archive of this size on a board.
+pub(crate) fn boot_script(board: Name, archive_bytes: usize) -> String {
+    u_boot::booti(&u_boot::places(board, archive_bytes))
+}
+
 /// Returns the files that a board boots a manifest's images with.
 pub(crate) fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile>> {
     let gear1 = fs::read(&images.gear1)?;

@@ -3,11 +3,14 @@
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::cache::Cache;
 use crate::fetch::{self, Architecture, PackageSet, Wanted};
+use crate::manifest::compile_text;
+use crate::tools::Tools;
 
 const KERNEL: PackageSet = PackageSet {
     name: "debian-kernel-6.12",
@@ -46,6 +49,13 @@ const U_BOOT: PackageSet = PackageSet {
     architecture: Architecture::Host,
     wanted: Wanted::Alone("u-boot-qemu"),
     by_hand: "apt-get download u-boot-qemu",
+};
+
+const KERNEL_SOURCE: PackageSet = PackageSet {
+    name: "linux-source-6.12",
+    architecture: Architecture::Host,
+    wanted: Wanted::Alone("linux-source-6.12"),
+    by_hand: "apt-get download linux-source-6.12",
 };
 
 const BUSYBOX: PackageSet = PackageSet {
@@ -121,6 +131,60 @@ pub(crate) fn rpi4_device_tree() -> Result<PathBuf> {
         .join(format!("linux-image-{}", kernel_release()?));
     let tree = trees.join("broadcom/bcm2711-rpi-4-b.dtb");
     ensure!(tree.is_file(), "{} does not exist", tree.display());
+    Ok(tree)
+}
+
+/// Compiles the H3ULCB's device tree from the source of Debian's kernel, a download of 150 MB; `scratch` is a folder
+/// for what is made on the way.
+pub(crate) fn rcar_h3_device_tree(tools: &Tools, scratch: &Path) -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, &KERNEL_SOURCE)?;
+    let source = scratch.join("source");
+    fs::create_dir_all(&source)?;
+    let parts = [
+        "*/arch/arm64/boot/dts/renesas",
+        "*/include/dt-bindings",
+        "*/include/uapi/linux/input-event-codes.h",
+    ];
+    let tar = Command::new("tar")
+        .args([
+            "--extract",
+            "--xz",
+            "--strip-components=1",
+            "--wildcards",
+            "--file",
+        ])
+        .arg(root.join("usr/src/linux-source-6.12.tar.xz"))
+        .arg("--directory")
+        .arg(&source)
+        .args(parts)
+        .status()
+        .context("tar cannot be run")?;
+    ensure!(tar.success(), "tar ended with {tar}");
+    let trees = source.join("arch/arm64/boot/dts/renesas");
+    // As the kernel's own build does (scripts/Makefile.lib).
+    let text = Command::new("cc")
+        .args([
+            "-E",
+            "-P",
+            "-nostdinc",
+            "-undef",
+            "-D__DTS__",
+            "-x",
+            "assembler-with-cpp",
+        ])
+        .arg("-I")
+        .arg(source.join("include"))
+        .arg(trees.join("r8a77951-ulcb.dts"))
+        .output()
+        .context("cc cannot be run")?;
+    let said = String::from_utf8_lossy(&text.stderr);
+    ensure!(text.status.success(), "cc: {}", said.trim_end());
+    let tree = scratch.join("r8a77951-ulcb.dtb");
+    let text = String::from_utf8(text.stdout)?;
+    fs::write(
+        &tree,
+        compile_text(&text, tools, &scratch.join("h3ulcb.dtb"))?,
+    )?;
     Ok(tree)
 }
 

@@ -29,8 +29,12 @@ pub(crate) struct Machine {
     pub(crate) disk: Option<PathBuf>,
     /// The file that a second serial port writes to: QEMU 10's `virt` has one then.
     pub(crate) second_serial: Option<PathBuf>,
-    /// What is started instead of the kernel, and finds all it needs on the machine's disk.
+    /// What is started instead of the kernel, and finds all it needs on the machine's disk or card.
     pub(crate) firmware: Option<PathBuf>,
+    /// In how many banks, each a node of the device tree, the memory is described.
+    pub(crate) banks: u32,
+    /// The image behind an NVMe disk, which firmware reads: no VM gets a PCI bridge.
+    pub(crate) card: Option<PathBuf>,
 }
 
 impl Default for Machine {
@@ -47,6 +51,8 @@ impl Default for Machine {
             disk: None,
             second_serial: None,
             firmware: None,
+            banks: 1,
+            card: None,
         }
     }
 }
@@ -118,8 +124,9 @@ impl Qemu {
 }
 
 impl Qemu {
-    /// Returns the command that starts a Raspberry Pi 4 as its firmware would, on pipes.
-    pub(crate) fn raspi4b(&self, [kernel, initrd, tree]: [&Path; 3]) -> Command {
+    /// Returns the command that starts a Raspberry Pi 4 as its firmware would, with its PL011 or its mini-UART on
+    /// pipes.
+    pub(crate) fn raspi4b(&self, [kernel, initrd, tree]: [&Path; 3], mini_uart: bool) -> Command {
         let mut command = self
             .program
             .command_under(&["setpriv", "--pdeathsig", "TERM", "--"]);
@@ -127,6 +134,9 @@ impl Qemu {
             command.arg("-L").arg(data);
         }
         command.args(["-M", "raspi4b", "-display", "none", "-monitor", "none"]);
+        if mini_uart {
+            command.args(["-serial", "null"]);
+        }
         command.args(["-serial", "stdio", "-kernel"]).arg(kernel);
         command.arg("-initrd").arg(initrd).arg("-dtb").arg(tree);
         command
@@ -178,6 +188,7 @@ impl Machine {
             "virt,virtualization={virtualization},gic-version={}",
             self.gic
         );
+        let mut nodes = Vec::new();
         let cpus = self.cpus.to_string();
         let memory = self.memory_mib.to_string();
         // The boot ROMs of network cards are packages that nothing here needs.
@@ -185,9 +196,22 @@ impl Machine {
             "-M", &machine, "-cpu", &self.cpu, "-smp", &cpus, "-m", &memory,
         ];
         arguments.extend(["-nic", "none"]);
-        let drive = self.disk.as_deref().map(drive);
-        if let Some(drive) = &drive {
-            arguments.extend(["-drive", drive]);
+        let disk = self.disk.as_deref().map(|disk| drive(disk, "d0"));
+        let card = self.card.as_deref().map(|card| drive(card, "card"));
+        // Each node of a NUMA machine has a bank.
+        for bank in 0..if self.banks > 1 { self.banks } else { 0 } {
+            let size = self.memory_mib / self.banks;
+            nodes.push(format!("memory-backend-ram,id=bank{bank},size={size}M"));
+            nodes.push(format!("node,memdev=bank{bank}"));
+        }
+        for pair in nodes.chunks(2) {
+            arguments.extend(["-object", &pair[0], "-numa", &pair[1]]);
+        }
+        if let Some(card) = &card {
+            arguments.extend(["-drive", card, "-device", "nvme,drive=card,serial=card"]);
+        }
+        if let Some(disk) = &disk {
+            arguments.extend(["-drive", disk]);
             arguments.extend(["-global", "virtio-mmio.force-legacy=false"]);
             arguments.extend(["-device", "virtio-blk-device,drive=d0"]);
             arguments.extend(["-netdev", "user,id=n0,restrict=on"]);
@@ -214,7 +238,7 @@ impl Machine {
 }
 
 /// Describes a disk to QEMU, which takes a doubled comma for one.
-fn drive(image: &Path) -> String {
+fn drive(image: &Path, id: &str) -> String {
     let image = image.display().to_string().replace(',', ",,");
-    format!("file={image},if=none,id=d0,format=raw")
+    format!("file={image},if=none,id={id},format=raw")
 }

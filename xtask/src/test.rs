@@ -21,6 +21,7 @@ mod images;
 mod invalid;
 mod jitter;
 mod kvm;
+mod layouts;
 mod linux;
 mod mutants;
 pub(crate) mod planted;
@@ -162,6 +163,7 @@ fn parts() -> Vec<Part> {
     parts.extend(invalid::parts());
     parts.extend(examples::parts());
     parts.extend(boards::parts());
+    parts.extend(layouts::parts());
     parts.extend(fuzz::parts());
     parts.extend(boot::parts());
     parts.extend(refusals::parts());

@@ -30,7 +30,7 @@ pub(super) fn parts() -> Vec<Part> {
 fn halt(tally: &mut Tally) -> Result<()> {
     let mut images = build_images::build(&build_images::smallest_manifest())?;
     let spoilt = workspace::output_dir().join("halt.img");
-    spoil(&images.gear1, &spoilt)?;
+    spoil(3, &images.gear1, &spoilt)?;
     images.gear1 = spoilt;
     let log = workspace::output_dir().join("halt.log");
     let mut session = images.start(&Qemu::prepare(10)?, &Machine::default(), &log)?;
@@ -51,10 +51,12 @@ fn halt(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Copies Gear1's image with the function's first instruction undefined.
-fn spoil(gear1: &Path, spoilt: &Path) -> Result<()> {
-    let offset = offset_in_runtime(FUNCTION)?;
-    let runtime = fs::read(workspace::output_dir().join("gear1-runtime.bin"))?;
+/// Copies Gear1's image with the first instruction of its handler undefined, in the runtime for this version of the GIC.
+pub(super) fn spoil(gic_version: u32, gear1: &Path, spoilt: &Path) -> Result<()> {
+    let directory = if gic_version == 2 { "gicv2" } else { "" };
+    let elf = workspace::bare_elf_in(directory, "gear1-runtime");
+    let offset = offset_in_runtime(&elf, FUNCTION)?;
+    let runtime = fs::read(build_images::runtime(gic_version)?)?;
     let mut image = fs::read(gear1)?;
     let embedded = image
         .windows(runtime.len())
@@ -69,8 +71,8 @@ fn spoil(gear1: &Path, spoilt: &Path) -> Result<()> {
 }
 
 /// Returns where a function begins in the runtime's flat image.
-fn offset_in_runtime(function: &str) -> Result<usize> {
-    let elf = fs::read(workspace::bare_elf("gear1-runtime"))?;
+fn offset_in_runtime(elf: &Path, function: &str) -> Result<usize> {
+    let elf = fs::read(elf)?;
     let file = object::File::parse(&*elf)?;
     let base = file.segments().map(|segment| segment.address()).min();
     let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
