@@ -38,6 +38,15 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Refusal("a device that the machine lacks"),
     },
     Bug {
+        name: "a file with another digest is taken",
+        file: "gear1/init/src/prepare.rs",
+        from: "    check_digests(&manifest, &archive)?;\n",
+        to: "",
+        breaks: &["G1-BOOT-012"],
+        test: PREPARE,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "memory is given out twice",
         file: "gear1/init/src/layout.rs",
         from: "            self.regions = subtract(&self.regions, &[region]);\n",
