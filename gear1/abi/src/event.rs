@@ -163,9 +163,9 @@ const fn reg_of(vcpu: Option<VcpuId>) -> u64 {
 impl Event {
     /// Returns the event as X0 to X6 (X7, the time, is zero here).
     #[inline]
-    pub const fn encode(self) -> Regs {
+    pub const fn encode(&self) -> Regs {
         let mut regs = [0; 8];
-        [regs[0], regs[1]] = match self {
+        [regs[0], regs[1]] = match *self {
             Self::Deadline(vcpu) => [kind::DEADLINE, reg_of(vcpu)],
             Self::Mmio(vcpu, mmio) => {
                 regs[2] = mmio.ipa;

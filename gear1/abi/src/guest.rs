@@ -13,6 +13,11 @@ pub const VENDOR_HYP_32: u32 = 0x8600_0000;
 /// First function of the vendor hypervisor range, SMC64 convention.
 pub const VENDOR_HYP_64: u32 = 0xC600_0000;
 
+/// Tells whether the function in W0 is in the vendor hypervisor range.
+pub const fn is_vendor(x0: u64) -> bool {
+    matches!(x0 as u32 & 0xffff_0000, VENDOR_HYP_32 | VENDOR_HYP_64)
+}
+
 /// Does nothing, in Gear2: returns 0. Measures the way to Gear2 and back.
 pub const GEAR2_NOP: u32 = 0x8600_0001;
 /// Returns in X0 how often the calling vCPU left its VM for the

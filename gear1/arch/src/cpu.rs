@@ -124,7 +124,6 @@ pub fn id_register(reg: IdReg) -> u64 {
         IdReg::Mmfr0 => ID_AA64MMFR0_EL1.get(),
         IdReg::Mmfr1 => ID_AA64MMFR1_EL1.get(),
         IdReg::Mmfr2 => ID_AA64MMFR2_EL1.get(),
-        IdReg::AArch32 | IdReg::Zero => 0,
     }
 }
 

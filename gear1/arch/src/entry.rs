@@ -1,11 +1,11 @@
 //! Exception vectors of EL2, and the way back.
 //!
 //! While a guest or Gear2 runs, SP_EL2 points at its [`Frame`], so that entry
-//! needs no scratch register. A synchronous exception stores X0 to X30 there; an
-//! interrupt X0 to X18 and X30 only (its handler looks at no register, and X19
-//! to X29 survive it by AAPCS64) and the rest when it switches. Then the image's
-//! handler runs on the CPU's stack and answers what is restored: X0 to X18 and
-//! X30 ([`Resume::Same`]) or everything, from `current` ([`Resume::Switch`]).
+//! needs no scratch register. Stored there are X0 to X18 and X30, since X19 to X29
+//! survive the handler by AAPCS64: these at entry only if the syndrome may name one
+//! of them, else when the handler switches. Then the image's handler runs on the
+//! CPU's stack and answers what is restored: X0 to X18 and X30 ([`Resume::Same`])
+//! or everything, from `current` ([`Resume::Switch`]).
 //!
 //! The image defines, with C linkage: `gear1_sync`, `gear1_irq`, `gear1_serror`
 //! (`extern "C" fn(&mut ThisCpu<T>, esr: u64) -> Resume`) and
@@ -94,10 +94,9 @@ global_asm!(
     str x29, [\base, #232]
     .endm
 
-    // X0 = &mut ThisCpu, X1 = ESR_EL2, SP = the CPU's stack.
+    // X0 = &mut ThisCpu, SP = the CPU's stack; X1 = ESR_EL2 for gear1_sync.
     .macro CALL handler
     mrs x0, tpidr_el2
-    mrs x1, esr_el2
     ldr x2, [x0, #{stack_top}]
     mov sp, x2
     bl \handler
@@ -126,45 +125,56 @@ gear1_vectors:
     FATAL 7
     .balign 128
     SAVE_CALLER_SAVED
-    SAVE_CALLEE_SAVED sp
+    mrs x1, esr_el2
+    // EC 0x10 to 0x17 are calls; 0x18 to 0x1f name a register in ISS bits 9:5, and all
+    // others that name one, in bits 20:16. Number 16 and on is stored.
+    tbz x1, #30, 1f
+    tbz x1, #29, sync_in_place
+    tbz x1, #9, sync_in_place
+    b 2f
+1:  tbz x1, #20, sync_in_place
+2:  SAVE_CALLEE_SAVED sp
     CALL gear1_sync
     b resume
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_irq
-    b resume_irq
+    b resume_in_place
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_irq
-    b resume_irq
+    b resume_in_place
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_serror
-    b resume_irq
+    b resume_in_place
     // AArch32 EL0 of a guest: the same, its registers are X0 to X14.
     .balign 128
     SAVE_CALLER_SAVED
+    mrs x1, esr_el2
     SAVE_CALLEE_SAVED sp
     CALL gear1_sync
     b resume
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_irq
-    b resume_irq
+    b resume_in_place
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_irq
-    b resume_irq
+    b resume_in_place
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_serror
-    b resume_irq
+    b resume_in_place
     .balign 128
 
-    // X0 = Resume.
-resume_irq:
-    cbz x0, resume
+sync_in_place:
+    CALL gear1_sync
+    // X0 = Resume; X19 to X29 are those of who trapped, and stored nowhere.
+resume_in_place:
     mrs x1, tpidr_el2
+    cbz x0, 2f
     ldr x2, [x1, #{entered}]
     SAVE_CALLEE_SAVED x2
     .global gear1_resume
@@ -172,7 +182,7 @@ gear1_resume:
 resume:
     mrs x1, tpidr_el2
     cbnz x0, 1f
-    ldr x2, [x1, #{current}]
+2:  ldr x2, [x1, #{current}]
     mov sp, x2
     ldp x2, x3, [sp, #16]
     ldp x4, x5, [sp, #32]
@@ -221,11 +231,11 @@ fatal:
     add x1, x1, :lo12:halt_taken
     str x2, [x1, #16]
     str x3, [x1, #24]
-2:  ldaxr w2, [x1]
+4:  ldaxr w2, [x1]
     cbnz w2, 3f
     mov w2, #1
     stlxr w3, w2, [x1]
-    cbnz w3, 2b
+    cbnz w3, 4b
     ldr x2, [x1, #16]
     ldr x3, [x1, #24]
     adrp x1, halt_stack_top

@@ -115,10 +115,11 @@ pub trait HostGic {
     fn end(irq: Acknowledged);
     /// Ends a PPI of this CPU, or an SPI, whose priority was dropped.
     fn deactivate(intid: u32);
-    /// Interrupts another CPU with [`KICK`]. `affinity`: its MPIDR fields.
-    fn kick(target: CpuIndex, affinity: u64);
+    /// Returns what makes an SGI pending on a CPU once it is [sent](Self::send_sgi). `affinity`: the CPU's
+    /// MPIDR fields.
+    fn sgi(target: CpuIndex, affinity: u64, sgi: u32) -> u64;
     /// Makes an SGI pending on another CPU, or on this one.
-    fn send_sgi(target: CpuIndex, affinity: u64, sgi: u32);
+    fn send_sgi(sgi: u64);
     /// Makes [`KICK`] pending on a CPU whose interface is, or soon will be, a guest's: it ends a WFI.
     /// It is pending when this returns, so that whoever clears it later leaves nothing on its way.
     fn disturb(target: CpuIndex, affinity: u64);

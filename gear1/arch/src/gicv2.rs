@@ -176,18 +176,22 @@ impl HostGic for GicV2 {
         cpu_interface().write32(GICC_DIR, intid);
     }
 
-    fn kick(target: CpuIndex, affinity: u64) {
-        Self::send_sgi(target, affinity, KICK);
+    fn sgi(target: CpuIndex, _affinity: u64, sgi: u32) -> u64 {
+        // Which interface the target has is known once it is up.
+        target.reg().wrapping_add(1) << 16 | u64::from(sgi & 15)
     }
 
-    fn send_sgi(target: CpuIndex, _affinity: u64, sgi: u32) {
+    #[inline(always)]
+    fn send_sgi(sgi: u64) {
         // What the target is to see must be visible before the interrupt is (Arm ARM B2.3).
         barrier::dsb_ishst();
-        distributor().write32(GICD_SGIR, u32::from(interface(target)) << 16 | sgi & 15);
+        let target = CpuIndex::from_reg((sgi >> 16).wrapping_sub(1));
+        let mask = u32::from(target.map_or(0, interface));
+        distributor().write32(GICD_SGIR, mask << 16 | sgi as u32 & 15);
     }
 
     fn disturb(target: CpuIndex, affinity: u64) {
-        Self::kick(target, affinity);
+        Self::send_sgi(Self::sgi(target, affinity, KICK));
         // The distributor holds what is pending for all CPUs: a load from it waits for the store.
         distributor().read32(GICD_CTLR);
         barrier::dsb_sy();
@@ -337,7 +341,8 @@ impl ListRegisters for PhysicalListRegisters {
         }
     }
 
-    fn write(&mut self, index: usize, value: Lr) {
+    #[inline(never)]
+    fn encode(value: Lr) -> u64 {
         let state = match value.state {
             LrState::Invalid => 0,
             LrState::Pending => 1,
@@ -353,8 +358,13 @@ impl ListRegisters for PhysicalListRegisters {
         };
         let group = if value.group1 { lr::GROUP1 } else { 0 };
         let priority = u32::from(value.priority >> 3) << lr::PRIORITY;
-        let raw = state << lr::STATE | link | group | priority | intid;
-        hypervisor_interface().write32(GICH_LR.wrapping_add(index.wrapping_mul(4)), raw);
+        (state << lr::STATE | link | group | priority | intid).into()
+    }
+
+    #[inline(always)]
+    fn write_raw(&mut self, index: usize, raw: u64) {
+        let offset = GICH_LR.wrapping_add(index.wrapping_mul(4));
+        hypervisor_interface().write32(offset, raw as u32);
     }
 
     fn empty_mask(&self) -> u32 {

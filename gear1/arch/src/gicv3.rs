@@ -202,20 +202,21 @@ impl HostGic for GicV3 {
         ICC_DIR_EL1.set(u64::from(intid));
     }
 
-    fn kick(target: CpuIndex, affinity: u64) {
-        Self::send_sgi(target, affinity, KICK);
-    }
-
-    fn send_sgi(_target: CpuIndex, affinity: u64, sgi: u32) {
+    fn sgi(_target: CpuIndex, affinity: u64, sgi: u32) -> u64 {
         let aff0 = affinity & 0xff;
         let list = 1_u64.wrapping_shl((aff0 & 0xf) as u32);
         let range = (aff0 >> 4) << 44;
         let aff1 = ((affinity >> 8) & 0xff) << 16;
         let aff2 = ((affinity >> 16) & 0xff) << 32;
         let aff3 = ((affinity >> 32) & 0xff) << 48;
+        aff3 | range | aff2 | u64::from(sgi & 15) << 24 | aff1 | list
+    }
+
+    #[inline(always)]
+    fn send_sgi(sgi: u64) {
         // What the target is to see must be visible before the interrupt is (Arm ARM B2.3).
         barrier::dsb_ishst();
-        ICC_SGI1R_EL1.set(aff3 | range | aff2 | u64::from(sgi & 15) << 24 | aff1 | list);
+        ICC_SGI1R_EL1.set(sgi);
         barrier::isb();
     }
 
@@ -356,7 +357,7 @@ macro_rules! list_registers {
         }
 
         /// Writes a list register.
-        #[inline]
+        #[inline(never)]
         fn set_list_register(index: usize, value: u64) {
             match index { $($index => $reg.set(value),)+ _ => {} }
         }
@@ -418,8 +419,8 @@ impl ListRegisters for PhysicalListRegisters {
         }
     }
 
-    #[inline]
-    fn write(&mut self, index: usize, value: Lr) {
+    #[inline(never)]
+    fn encode(value: Lr) -> u64 {
         let state = match value.state {
             LrState::Invalid => 0,
             LrState::Pending => 1,
@@ -436,7 +437,16 @@ impl ListRegisters for PhysicalListRegisters {
         };
         let group = if value.group1 { lr::GROUP1 } else { 0 };
         let priority = u64::from(value.priority) << lr::PRIORITY;
-        set_list_register(index, state << lr::STATE | link | group | priority | intid);
+        state << lr::STATE | link | group | priority | intid
+    }
+
+    #[inline(always)]
+    fn write_raw(&mut self, index: usize, raw: u64) {
+        // The first one is what is used most.
+        match index {
+            0 => ICH_LR0_EL2.set(raw),
+            _ => set_list_register(index, raw),
+        }
     }
 
     #[inline(always)]

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gear1_abi::id::{CpuIndex, MAX_CPUS};
 use gear1_abi::layout::el2;
 use gear1_core::context::{Frame, VcpuContext};
+use gear1_core::vcpu::VcpuShared;
 
 use crate::sync::Claim;
 
@@ -27,6 +28,8 @@ pub struct ThisCpu<T> {
     /// Top of this CPU's stack (EL2 VA).
     stack_top: u64,
     index: CpuIndex,
+    /// The vCPU whose frame `current` is; none: Gear2.
+    running: Option<&'static VcpuShared>,
     /// Gear2's loop on this CPU.
     gear2: Frame,
     /// The vCPU loaded on this CPU; the guest frame that `current` may point at is in it.
@@ -52,6 +55,7 @@ impl<T> ThisCpu<T> {
                 Some(index) => index,
                 None => unreachable!(),
             },
+            running: None,
             gear2: Frame {
                 x: [0; 31],
                 pc: 0,
@@ -87,21 +91,35 @@ impl<T> ThisCpu<T> {
     /// Tells whether Gear2 is what trapped, or runs next.
     #[inline(always)]
     pub fn is_gear2_current(&self) -> bool {
-        ptr::eq(self.current, &raw const self.gear2)
+        self.running.is_none()
+    }
+
+    /// Returns the vCPU that trapped, or runs next; none: Gear2.
+    #[inline(always)]
+    pub fn running(&self) -> Option<&'static VcpuShared> {
+        self.running
     }
 
     /// Makes Gear2 run next.
     #[inline(always)]
     pub fn set_gear2(&mut self) {
         self.current = &raw mut self.gear2;
+        self.running = None;
     }
 
-    /// Makes the loaded guest run next, if there is one.
+    /// Makes the loaded guest run next, if there is one: `vcpu`.
     #[inline(always)]
-    pub fn set_guest(&mut self) {
+    pub fn set_guest(&mut self, vcpu: &'static VcpuShared) {
         if let Some(context) = self.context.as_mut() {
             self.current = &raw mut context.frame;
+            self.running = Some(vcpu);
         }
+    }
+
+    /// Forgets X19 to X29 of whoever trapped: the loaded vCPU's registers were set anew, and those
+    /// are not to be stored over them.
+    pub fn forget_interrupted(&mut self) {
+        self.entered = &raw mut self.gear2;
     }
 
     /// Takes over the registers of the vCPU that is loaded from now on.

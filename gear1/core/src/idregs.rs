@@ -11,8 +11,7 @@ const fn id(crm: u32, op2: u32) -> SysregId {
     SysregId::new(3, 0, 0, crm, op2)
 }
 
-/// The ID registers that are read from the CPU and filtered. The AArch32 ones
-/// (CRm 1 to 3) and those that are not named here read as zero.
+/// The ID registers that are read from the CPU and filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant has the name of the register")]
 pub enum IdReg {
@@ -24,40 +23,43 @@ pub enum IdReg {
     Mmfr0,
     Mmfr1,
     Mmfr2,
-    /// An AArch32 ID register: zero, since guests are shown a CPU without AArch32.
-    AArch32,
-    /// Reserved, or of a feature that is hidden.
-    Zero,
 }
 
-/// Tells which ID register `reg` is, or `None` when it is not in the ID space
-/// (Op0 3, Op1 0, CRn 0, CRm 1 to 7).
-#[inline]
-pub fn lookup(reg: SysregId) -> Option<IdReg> {
-    const PFR0: SysregId = id(4, 0);
-    const PFR1: SysregId = id(4, 1);
-    const DFR0: SysregId = id(5, 0);
-    const ISAR0: SysregId = id(6, 0);
-    const ISAR1: SysregId = id(6, 1);
-    const MMFR0: SysregId = id(7, 0);
-    const MMFR1: SysregId = id(7, 1);
-    const MMFR2: SysregId = id(7, 2);
-    match reg {
-        MMFR0 => return Some(IdReg::Mmfr0),
-        PFR0 => return Some(IdReg::Pfr0),
-        PFR1 => return Some(IdReg::Pfr1),
-        DFR0 => return Some(IdReg::Dfr0),
-        ISAR0 => return Some(IdReg::Isar0),
-        ISAR1 => return Some(IdReg::Isar1),
-        MMFR1 => return Some(IdReg::Mmfr1),
-        MMFR2 => return Some(IdReg::Mmfr2),
-        _ => {}
-    }
-    match reg.fields() {
-        (3, 0, 0, 1..=3, _) => Some(IdReg::AArch32),
-        (3, 0, 0, 4..=7, _) => Some(IdReg::Zero),
-        _ => None,
-    }
+impl IdReg {
+    /// All, and the place of each among [`Values`].
+    pub const ALL: [(Self, usize); 8] = [
+        (Self::Pfr0, place(id(4, 0))),
+        (Self::Pfr1, place(id(4, 1))),
+        (Self::Dfr0, place(id(5, 0))),
+        (Self::Isar0, place(id(6, 0))),
+        (Self::Isar1, place(id(6, 1))),
+        (Self::Mmfr0, place(id(7, 0))),
+        (Self::Mmfr1, place(id(7, 1))),
+        (Self::Mmfr2, place(id(7, 2))),
+    ];
+}
+
+/// What a guest reads from the ID registers of AArch64, CRm 4 to 7, in the order of their encodings: zero
+/// from those that are reserved, or of a feature that is hidden. The others, CRm 1 to 3, are of AArch32, zero
+/// too, since guests are shown a CPU without.
+pub type Values = [u64; 32];
+
+/// Returns a register's place among [`Values`], if it is one of them.
+const fn place(reg: SysregId) -> usize {
+    (reg.0 >> 1 & 3 | (reg.0 >> 17 & 7) << 2) as usize
+}
+
+/// Returns what the guest reads, if the register is one of `values`.
+#[inline(always)]
+pub fn value_of(reg: SysregId, values: &Values) -> Option<u64> {
+    // Without Op2 and the lower bits of CRm.
+    let is_one = reg.0 & !(7 << 17 | 3 << 1) == id(4, 0).0;
+    is_one.then(|| values.get(place(reg)).copied().unwrap_or(0))
+}
+
+/// Tells whether it is in the space of ID registers (Op0 3, Op1 0, CRn 0, CRm 1 to 7).
+pub const fn is_one(reg: SysregId) -> bool {
+    matches!(reg.fields(), (3, 0, 0, 1..=7, _))
 }
 
 /// A 4-bit field of an ID register.
@@ -145,7 +147,6 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monit
         IdReg::Mmfr1 => only(hardware, &[0, 4, 12, 20, 24, 28, 36, 44]),
         // CnP, UAO, VARange, CCIDX, ST, AT, IDS, TTL, BBM, E0PD; not LSM, IESB (no RAS), NV, FWB, EVT.
         IdReg::Mmfr2 => only(hardware, &[0, 4, 16, 20, 28, 32, 36, 48, 52, 60]),
-        IdReg::AArch32 | IdReg::Zero => 0,
     }
 }
 

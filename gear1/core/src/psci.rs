@@ -138,6 +138,16 @@ const RESERVED_AFFINITY: u64 = 0xffff_ff00_ff00_0000;
 /// MIGRATE_INFO_TYPE: no trusted OS that would need migration.
 const NO_TRUSTED_OS: u64 = 2;
 
+/// Returns the answer if the call asks for a version: [`decode`] knows these too, and takes longer.
+#[inline(always)]
+pub const fn version(x0: u64) -> Option<u64> {
+    match x0 as u32 {
+        function::PSCI_VERSION => Some(PSCI_VERSION),
+        function::SMCCC_VERSION => Some(SMCCC_VERSION),
+        _ => None,
+    }
+}
+
 /// Decodes the call in X0 to X3.
 #[inline]
 pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
@@ -155,8 +165,10 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
         context,
         system,
     };
+    if let Some(value) = version(x0) {
+        return Call::Constant(value);
+    }
     match id {
-        function::PSCI_VERSION => Call::Constant(PSCI_VERSION),
         function::CPU_SUSPEND | function::CPU_SUSPEND_64 => suspend(a, b, c),
         function::CPU_DEFAULT_SUSPEND | function::CPU_DEFAULT_SUSPEND_64 => power_down(a, b, false),
         function::SYSTEM_SUSPEND | function::SYSTEM_SUSPEND_64 => power_down(a, b, true),
@@ -179,7 +191,6 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
             _ => Call::Constant(ret::INVALID_PARAMETERS),
         },
         function::PSCI_FEATURES => Call::Constant(features(a as u32)),
-        function::SMCCC_VERSION => Call::Constant(SMCCC_VERSION),
         function::SMCCC_ARCH_FEATURES => Call::Constant(match a as u32 {
             function::SMCCC_VERSION | function::SMCCC_ARCH_FEATURES | time::FEATURES => {
                 ret::SUCCESS

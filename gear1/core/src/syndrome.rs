@@ -124,6 +124,13 @@ impl DataAbort {
         self.0 & 1 << 8 != 0
     }
 
+    /// Tells whether it is a load of 32 bits, zero-extended, from where nothing is mapped.
+    #[inline]
+    pub const fn is_word_load(self) -> bool {
+        const MASK: u64 = 1 << 24 | 3 << 22 | 1 << 21 | 1 << 7 | 1 << 6 | 0x3c;
+        self.0 & MASK == 1 << 24 | 2 << 22 | 4
+    }
+
     /// Returns log2 of the access size in bytes (SAS).
     #[inline]
     pub const fn size_log2(self) -> u8 {

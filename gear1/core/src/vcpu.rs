@@ -132,6 +132,12 @@ impl VcpuShared {
         VcpuState::from_reg(u64::from(self.state.load(Ordering::SeqCst))).unwrap_or(VcpuState::Off)
     }
 
+    /// Tells whether this is the state.
+    #[inline(always)]
+    pub fn is(&self, state: VcpuState) -> bool {
+        self.state.load(Ordering::SeqCst) == state as u8
+    }
+
     /// Sets the state; see the table above for who may.
     #[inline]
     pub fn set_state(&self, state: VcpuState) {
@@ -311,12 +317,13 @@ fn add(cell: Option<&AtomicU64>, amount: u64) {
     }
 }
 
-/// What reaches a CPU's loop from other CPUs: wake-ups and pokes.
-pub struct CpuShared {
-    wakes: AtomicU32,
-    poked: AtomicU8,
-    rung: AtomicU8,
-}
+/// What reaches a CPU's loop from other CPUs: wake-ups, a bit for each vCPU, pokes and rings.
+pub struct CpuShared(AtomicU64);
+
+/// Another loop asked for attention.
+const POKE: u64 = 1 << 32;
+/// A VM rang the doorbell that leads to Gear2.
+const RING: u64 = 1 << 33;
 
 impl Default for CpuShared {
     fn default() -> Self {
@@ -327,57 +334,53 @@ impl Default for CpuShared {
 impl CpuShared {
     /// Nothing pending.
     pub const fn new() -> Self {
-        Self {
-            wakes: AtomicU32::new(0),
-            poked: AtomicU8::new(0),
-            rung: AtomicU8::new(0),
-        }
+        Self(AtomicU64::new(0))
+    }
+
+    fn add(&self, bit: u64) {
+        self.0.fetch_or(bit, Ordering::SeqCst);
+    }
+
+    fn take(&self, bit: u64) -> bool {
+        self.0.fetch_and(!bit, Ordering::SeqCst) & bit != 0
     }
 
     /// Leaves a wake-up of the vCPU with this index for the CPU's loop.
     pub fn wake(&self, vcpu: usize) {
-        self.wakes
-            .fetch_or(1_u32.wrapping_shl(vcpu as u32), Ordering::SeqCst);
+        self.add(1 << (vcpu & 31));
     }
 
     /// Tells whether anything is pending.
     #[inline]
     pub fn is_pending(&self) -> bool {
-        self.wakes.load(Ordering::SeqCst) != 0
-            || self.poked.load(Ordering::SeqCst) != 0
-            || self.rung.load(Ordering::SeqCst) != 0
+        self.0.load(Ordering::SeqCst) != 0
     }
 
     /// Takes the wake-up of the lowest vCPU.
     pub fn take_wake(&self) -> Option<usize> {
-        let wakes = self.wakes.load(Ordering::SeqCst);
-        let lowest = wakes.trailing_zeros();
-        if wakes == 0 {
-            return None;
-        }
-        self.wakes
-            .fetch_and(!1_u32.wrapping_shl(lowest), Ordering::SeqCst);
-        Some(lowest as usize)
+        let lowest = self.0.load(Ordering::SeqCst).trailing_zeros();
+        let is_wake = lowest < POKE.trailing_zeros();
+        (is_wake && self.take(1 << (lowest & 31))).then_some(lowest as usize)
     }
 
     /// Asks for the loop's attention.
     pub fn poke(&self) {
-        self.poked.store(1, Ordering::SeqCst);
+        self.add(POKE);
     }
 
     /// Takes a poke, and tells whether there was one.
     pub fn take_poke(&self) -> bool {
-        self.poked.swap(0, Ordering::SeqCst) != 0
+        self.take(POKE)
     }
 
     /// A VM rang the doorbell that leads to Gear2.
     pub fn ring(&self) {
-        self.rung.store(1, Ordering::SeqCst);
+        self.add(RING);
     }
 
     /// Takes a ring, and tells whether there was one.
     pub fn take_ring(&self) -> bool {
-        self.rung.swap(0, Ordering::SeqCst) != 0
+        self.take(RING)
     }
 }
 

@@ -49,7 +49,7 @@ const MAX_LRS: usize = 16;
 
 /// What was written to a list register in use: INTID (9:0), sender of a GICv2 SGI (12:10),
 /// HW link (13), EOI flag (14), Group 1 (15), priority (23:16).
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Slot(u32);
 
 impl Slot {
@@ -109,7 +109,7 @@ impl Slot {
             hw,
             eoi: false,
             group1: self.group1(),
-            source: 0,
+            source: self.source(),
         }
     }
 }
@@ -319,6 +319,12 @@ impl VmGic {
             self.ended_spis &= !(1 << (index & 31));
         }
         None
+    }
+
+    /// Tells whether [`take_ended`](Self::take_ended) may have one.
+    #[inline(always)]
+    pub fn has_ended(&self, vcpu: VcpuIndex) -> bool {
+        (self.vcpu(vcpu).word.ended | self.ended_spis) != 0
     }
 
     /// Ends the active state of an interrupt: the guest's trapped ICC_DIR_EL1 (EOImode 1).

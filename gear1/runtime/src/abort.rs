@@ -16,10 +16,11 @@ use gear1_arch::regs::{
 use gear1_arch::translate;
 use gear1_core::fault::walk_level;
 use gear1_core::syndrome::{DataAbort, Entry, FaultKind, Syndrome, ec};
+use gear1_core::vcpu::VcpuShared;
 use gear1_core::vgic::{Kicks, VcpuIndex, shows_list_registers};
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, Machine};
+use crate::machine::{self, Cpu, CpuData, Machine};
 use crate::{channel, ffa, lifecycle, log, passthrough, realtime, vcpu, vgic};
 
 /// Size of a distributor's registers: GICv2's has one page, and other devices follow.
@@ -36,7 +37,26 @@ const PSTATE_EL: u64 = 0xc;
 
 /// A data abort of a guest.
 #[inline(never)]
-pub(crate) fn data(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+pub(crate) fn data(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
+    let abort = syndrome.data_abort();
+    if abort.is_word_load()
+        && HPFAR_EL2.get() == cpu.data.gicd_hpfar
+        && let Some(loaded) = &cpu.data.loaded
+        && let Some(value) = loaded.inner.lock().gic.control_read(FAR_EL2.get() & 0xfff)
+    {
+        shared.count(ExitReason::MmioGic);
+        vcpu::skip_instruction(cpu);
+        cpu.frame().set_reg(abort.register(), value.into());
+        return Resume::with_register(abort.register());
+    }
+    data_other(cpu, syndrome)
+}
+
+#[inline(never)]
+fn data_other(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
+    let Some(machine) = cpu.data.machine else {
+        return Resume::Same;
+    };
     if let Some(resume) = realtime::stop(cpu, machine) {
         return resume;
     }
@@ -82,6 +102,16 @@ fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
         return translate::stage1(far, from_el0);
     }
     Some((HPFAR_EL2.get() & 0xfff_ffff_fff0) << 8 | far & 0xfff)
+}
+
+/// Returns HPFAR_EL2 after a fault in the distributor's first page, if [`data`] may take its shortest way:
+/// not where what is reported may be wrong, nor for the physical registers.
+pub(crate) fn gicd_hpfar(data: &CpuData, boot: &BootVm) -> u64 {
+    if data.misreports_stage2 || boot.real_time == RealTime::PassThrough {
+        u64::MAX
+    } else {
+        boot.gicd_ipa >> 8
+    }
 }
 
 /// Which part of the virtual GIC an access reaches.
@@ -132,7 +162,7 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
             gic.sync(index, lrs).and(vgic::sample_timer(gic, index))
         });
     }
-    let value = loaded.look_at_gic(cpu.data.list_registers, |gic, index, _| match frame {
+    let value = loaded.look_at_gic(|gic, index| match frame {
         GicFrame::Distributor => gic.distributor_read(index, offset, size),
         GicFrame::Redistributor(target) => gic.redistributor_read(target, offset, size),
         GicFrame::Deactivate => 0,

@@ -4,7 +4,7 @@
 
 use gear1_abi::boot::{BootCpu, BootInfo, BootVm, IrqOwner, MAX_INTIDS, RealTime};
 use gear1_abi::call::VmState;
-use gear1_abi::id::{CpuIndex, MAX_VCPUS, VmId};
+use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VmId};
 use gear1_abi::record::RecordId;
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::cpu::hcr;
@@ -18,10 +18,10 @@ use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::psci;
 use gear1_core::vgic::GicVersion;
 
-use crate::gic::{Gic, HostGic};
+use crate::gic::{Gic, HostGic, KICK};
 use crate::halt::{HaltReason, halt_early};
 use crate::machine::{self, CPUS, Cpu, MACHINE, Machine};
-use crate::{ffa, log, realtime, supervise, timer};
+use crate::{ffa, log, realtime, supervise, sysreg, timer};
 
 const VMID_SHIFT: u32 = 48;
 
@@ -64,8 +64,15 @@ fn start_machine() {
     let mut machine = Machine {
         boot,
         vcpus: [(VmId::default(), 0); MAX_VCPUS],
+        kicks: [0; MAX_CPUS],
         pa_range: (boot.vtcr_el2 >> 16) & 7,
     };
+    let cpus = (0..boot.cpu_count as usize).zip(&boot.cpus);
+    for ((number, cpu), kick) in cpus.zip(&mut machine.kicks) {
+        if let (Some(index), false) = (CpuIndex::new(number), cpu.real_time) {
+            *kick = Gic::sgi(index, cpu.mpidr, KICK);
+        }
+    }
     for (number, vm) in (0..boot.vm_count as usize).zip(&boot.vms) {
         let (Some(id), first) = (VmId::new(number), usize::from(vm.first_vcpu)) else {
             continue;
@@ -144,6 +151,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     MDSCR_EL1.set(0);
     Gic::init_cpu(cpu.index());
     cpu.data.machine = Some(machine);
+    sysreg::set_monitors(&mut cpu.data, machine, 0);
     (cpu.data.deadline, cpu.data.armed) = (NO_DEADLINE, NO_DEADLINE);
     (cpu.data.look, cpu.data.period) = (NO_DEADLINE, timer::period(boot.gear2.period));
     cpu.data.list_registers = Gic::list_register_count();

@@ -10,7 +10,7 @@ use crate::machine::{self, Cpu, CpuData};
 use crate::timer;
 
 /// Puts the event into the registers that Gear2's loop returns with.
-pub(crate) fn deliver(cpu: &mut Cpu, event: Event) {
+pub(crate) fn deliver(cpu: &mut Cpu, event: &Event) {
     let regs = event.encode();
     let now = cpu::now();
     let frame = cpu.gear2();
@@ -22,7 +22,20 @@ pub(crate) fn deliver(cpu: &mut Cpu, event: Event) {
 
 /// Returns what this CPU's loop has not heard yet. `running`: the vCPU that an
 /// interrupt stopped, for events that tell it.
+#[inline(always)]
 pub(crate) fn pending_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Event> {
+    let shared = machine::cpu_shared(cpu.index());
+    // Without a deadline it is at the end of time.
+    let is_any = cpu.data.has_gear2_irq || shared.is_pending() || cpu.data.deadline <= cpu::now();
+    if is_any {
+        take_event(cpu, running)
+    } else {
+        None
+    }
+}
+
+#[inline(never)]
+fn take_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Event> {
     if cpu.data.has_gear2_irq
         && let Some(intid) = take_gear2_irq(&mut cpu.data)
     {

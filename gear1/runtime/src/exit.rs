@@ -15,18 +15,40 @@ use crate::{abort, gear2_call, guest_call, supervise, sysreg, vcpu};
 /// Entry from the synchronous vectors.
 #[unsafe(no_mangle)]
 extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
+    let syndrome = Syndrome(esr);
+    let Some(shared) = cpu.running() else {
+        return of_gear2(cpu, syndrome);
+    };
+    match syndrome.class() {
+        ec::HVC64 => guest_call::hvc(cpu, shared),
+        ec::SYSREG => sysreg::access(cpu, syndrome, shared),
+        ec::DATA_ABORT => abort::data(cpu, syndrome, shared),
+        _ => other(cpu, syndrome),
+    }
+}
+
+/// What Gear2 did.
+#[inline(never)]
+fn of_gear2(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let Some(machine) = cpu.data.machine else {
         halt(cpu, HaltReason::Inconsistent)
     };
-    let syndrome = Syndrome(esr);
+    match (syndrome.class(), cpu.data.world.el1) {
+        (ec::SVC64, _) | (ec::HVC64, true) => {
+            gear2_call::dispatch(cpu, machine, syndrome.immediate())
+        }
+        _ => supervise::failed(cpu, machine, Failure::Fault),
+    }
+}
+
+/// What guests do less often.
+#[inline(never)]
+fn other(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
+    let Some(machine) = cpu.data.machine else {
+        return Resume::Same;
+    };
     match syndrome.class() {
-        // A guest's SVC stays in it: this is Gear2 at EL0.
-        ec::SVC64 => gear2_call::dispatch(cpu, machine, syndrome.immediate()),
-        ec::HVC64 => guest_call::hvc(cpu, machine, syndrome),
-        _ if cpu.is_gear2_current() => supervise::failed(cpu, machine, Failure::Fault),
-        ec::DATA_ABORT => abort::data(cpu, machine, syndrome),
-        ec::SYSREG => sysreg::access(cpu, machine, syndrome),
-        ec::SMC64 => guest_call::smc(cpu, machine),
+        ec::SMC64 => guest_call::smc(cpu),
         ec::WFX if !syndrome.is_wfxt() => guest_call::wait(cpu, machine, syndrome),
         ec::FP => vcpu::take_fp(cpu),
         ec::INSTRUCTION_ABORT => abort::instruction(cpu, machine, syndrome),

@@ -13,45 +13,43 @@ use gear1_arch::entry::Resume;
 use gear1_core::ffa::is_ffa;
 use gear1_core::psci::{self, Call, affinity, ret};
 use gear1_core::syndrome::Syndrome;
-use gear1_core::vcpu::Attention;
+use gear1_core::vcpu::{Attention, VcpuShared};
 use gear1_core::vgic::is_quiet;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{ffa, gear2_call, lifecycle, realtime, signal, vcpu, vgic};
+use crate::{ffa, lifecycle, realtime, signal, vcpu, vgic};
 
 const STOLEN_TIME_SIZE: u64 = size_of::<guest::StolenTime>() as u64;
 
-/// HVC: the PC is behind the instruction already. A Gear2 at EL1 calls so, too.
-#[inline(never)]
-pub(crate) fn hvc(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
-    if cpu.data.world.el1 {
-        return hvc_from_either(cpu, machine, syndrome);
+/// HVC: the PC is behind the instruction already.
+#[inline(always)]
+pub(crate) fn hvc(cpu: &mut Cpu, shared: &VcpuShared) -> Resume {
+    let [x0, ..] = &mut cpu.frame().x;
+    if let Some(version) = psci::version(*x0) {
+        shared.count(ExitReason::Hvc);
+        *x0 = version;
+        return Resume::Same;
     }
-    call(cpu, machine, ExitReason::Hvc)
-}
-
-#[inline(never)]
-fn hvc_from_either(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
-    if cpu.is_gear2_current() {
-        return gear2_call::dispatch(cpu, machine, syndrome.immediate());
+    if guest::is_vendor(*x0) {
+        return vendor(cpu, ExitReason::Hvc);
     }
-    call(cpu, machine, ExitReason::Hvc)
+    call(cpu, ExitReason::Hvc)
 }
 
 /// SMC: trapped, so the PC is still at the instruction.
 #[inline(never)]
-pub(crate) fn smc(cpu: &mut Cpu, machine: &Machine) -> Resume {
+pub(crate) fn smc(cpu: &mut Cpu) -> Resume {
     vcpu::skip_instruction(cpu);
-    call(cpu, machine, ExitReason::Smc)
+    call(cpu, ExitReason::Smc)
 }
 
 /// Answers a call by SMCCC: the function in W0, arguments in X1 and on, the result in X0.
-#[inline]
-fn call(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+#[inline(never)]
+fn call(cpu: &mut Cpu, reason: ExitReason) -> Resume {
     let [x0, x1, x2, x3, ..] = cpu.frame().x;
     let decoded = psci::decode(x0, x1, x2, x3);
-    let Some(loaded) = cpu.data.loaded else {
+    let (Some(loaded), Some(machine)) = (cpu.data.loaded, cpu.data.machine) else {
         return Resume::Same;
     };
     if decoded != Call::Other {
@@ -224,10 +222,7 @@ fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
-    let to_gear2 = matches!(
-        function & 0xffff_0000,
-        guest::VENDOR_HYP_32 | guest::VENDOR_HYP_64
-    ) && cpu.data.real_time == RealTime::No;
+    let to_gear2 = guest::is_vendor(x0) && cpu.data.real_time == RealTime::No;
     let mut results = None;
     match function {
         guest::EXIT_STATS => {
@@ -341,7 +336,7 @@ pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: At
         }
     }
     let mut due = true;
-    vgic::change_gic_rarely(cpu, machine, loaded, |gic, index, lrs| {
+    vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
         let kicks = gic.sync(index, lrs);
         due = !shared.attention().without(expected).is_none()
             || gic.deliverable(index, Gic::guest_priority_mask());

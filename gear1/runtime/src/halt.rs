@@ -15,7 +15,7 @@ use gear1_arch::regs::{ELR_EL2, ESR_EL2, FAR_EL2, HPFAR_EL2, Readable as _, SPSR
 use gear1_arch::uart::BootUart;
 use gear1_arch::{cpu, stack};
 
-use crate::gic::{Gic, HostGic};
+use crate::gic::{Gic, HostGic, KICK};
 use crate::machine::{Cpu, MACHINE};
 use crate::supervise;
 
@@ -146,7 +146,7 @@ fn finish(out: BootUart) -> ! {
                 && !other.real_time
                 && let Some(target) = CpuIndex::new(number)
             {
-                Gic::kick(target, other.mpidr);
+                Gic::send_sgi(Gic::sgi(target, other.mpidr, KICK));
             }
         }
     }

@@ -15,6 +15,7 @@ use gear1_arch::gic::Acknowledged;
 use gear1_arch::regs::{CNTV_CTL_EL0, Writeable as _};
 use gear1_arch::stop;
 use gear1_core::monitors::PMU_INTID;
+use gear1_core::vcpu::VcpuShared;
 use gear1_core::vgic::IntId;
 
 use crate::gic::{self, Gic, HostGic};
@@ -28,6 +29,41 @@ extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
     let Some(irq) = Gic::acknowledge() else {
         return Resume::Same;
     };
+    if Gic::intid(irq) == gic::VIRTUAL_TIMER
+        && let Some(shared) = cpu.running()
+        && vgic::repeat(cpu, shared, cpu.data.timer_interrupt.get())
+    {
+        Gic::drop_priority(irq);
+        shared.count(ExitReason::Timer);
+        return Resume::Same;
+    }
+    if Gic::intid(irq) == gic::KICK
+        && let Some(shared) = cpu.running()
+        && cpu.data.real_time == RealTime::No
+    {
+        return kicked(cpu, irq, shared);
+    }
+    other(cpu, irq)
+}
+
+/// Another CPU has something for this one, which runs a guest.
+#[inline(never)]
+fn kicked(cpu: &mut Cpu, irq: Acknowledged, shared: &VcpuShared) -> Resume {
+    Gic::drop_priority(irq);
+    Gic::end(irq);
+    stop::obey();
+    shared.count(ExitReason::Kick);
+    let Some(machine) = cpu.data.machine else {
+        return Resume::Same;
+    };
+    if supervise::is_called(cpu) {
+        return supervise::leave_and_rejoin(cpu, machine);
+    }
+    vcpu::after_interrupt(cpu, machine, ExitReason::Kick)
+}
+
+#[inline(never)]
+fn other(cpu: &mut Cpu, irq: Acknowledged) -> Resume {
     let Some(machine) = cpu.data.machine else {
         return Resume::Same;
     };
@@ -41,9 +77,6 @@ extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
     loaded.shared.count(reason);
     if reason == ExitReason::Timer {
         return Resume::Same;
-    }
-    if reason == ExitReason::Kick && supervise::is_called(cpu) {
-        return supervise::leave_and_rejoin(cpu, machine);
     }
     vcpu::after_interrupt(cpu, machine, reason)
 }
@@ -106,7 +139,7 @@ fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
         && let Some(loaded) = &cpu.data.loaded
     {
         // It interrupts for the loaded vCPU only, which has the PMU.
-        vgic::change_gic_rarely(cpu, machine, loaded, |gic, index, _| {
+        vgic::change_gic(cpu, machine, loaded, |gic, index, _| {
             gic.inject_hw(index, PMU_IRQ)
         });
         return ExitReason::IrqDirect;

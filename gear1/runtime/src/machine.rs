@@ -13,6 +13,7 @@ use gear1_arch::sync::{Claim, ClaimCell, Once, TicketGuard, TicketLock};
 use gear1_arch::this_cpu::{Cpus, ThisCpu};
 use gear1_arch::world::World;
 use gear1_core::context::VcpuContext;
+use gear1_core::idregs;
 use gear1_core::ring::LogRing;
 use gear1_core::vcpu::{CpuShared, VcpuShared};
 use gear1_core::vgic::{Repeatable, VmGic};
@@ -49,9 +50,11 @@ pub(crate) struct Loaded {
     pub(crate) index: usize,
     /// Its state, known to all.
     pub(crate) shared: &'static VcpuShared,
+    /// Its VM's state.
+    pub(crate) inner: &'static TicketLock<VmInner>,
     /// How many channels and emulated PL061 blocks its VM has. No flag: an `Option` of this type
     /// would use it as its tag, and `CPUS` would not be all zero.
-    pub(crate) channels: usize,
+    pub(crate) channels: u32,
 }
 
 /// What a CPU keeps for itself.
@@ -94,10 +97,17 @@ pub(crate) struct CpuData {
     pub(crate) list_registers: usize,
     /// The loaded vCPU's timer interrupt, while the next can come without its VM's lock.
     pub(crate) timer_interrupt: Cell<Repeatable>,
+    /// The same for the SGI that it sent to itself last, and what it wrote to do so.
+    pub(crate) own_sgi: Cell<Repeatable>,
+    pub(crate) own_sgi_value: Cell<u64>,
     /// Whether it is a real-time VM's CPU, and how.
     pub(crate) real_time: RealTime,
     /// What the loaded vCPU has of debug and performance monitors.
     pub(crate) monitors: u64,
+    /// HPFAR_EL2 if it reads its distributor by the shortest way.
+    pub(crate) gicd_hpfar: u64,
+    /// What it reads from ID registers.
+    pub(crate) id_registers: idregs::Values,
     /// The real-time vCPU that is all it runs.
     pub(crate) own: Option<VcpuId>,
     /// It is this CPU that loads that vCPU's VM anew.
@@ -132,8 +142,12 @@ impl CpuData {
             has_ras: false,
             list_registers: 0,
             timer_interrupt: Cell::new(Repeatable::NONE),
+            own_sgi: Cell::new(Repeatable::NONE),
+            own_sgi_value: Cell::new(0),
             real_time: RealTime::No,
             monitors: 0,
+            gicd_hpfar: 0,
+            id_registers: [0; 32],
             own: None,
             restart: false,
         }
@@ -154,6 +168,8 @@ pub(crate) struct Machine {
     pub(crate) boot: &'static BootInfo,
     /// Each vCPU's VM and its index in it.
     pub(crate) vcpus: [(VmId, usize); MAX_VCPUS],
+    /// The SGI that kicks each CPU; 0: it is a real-time VM's, or there is none.
+    pub(crate) kicks: [u64; MAX_CPUS],
     /// PARange that stage 2 is limited to.
     pub(crate) pa_range: u64,
 }
@@ -238,9 +254,9 @@ pub(crate) fn vcpu_from_reg(machine: &Machine, reg: u64) -> Option<VcpuId> {
 }
 
 /// Counts a VM's channels and PL061 blocks.
-pub(crate) fn channels(machine: &Machine, vm: VmId) -> usize {
+pub(crate) fn channels(machine: &Machine, vm: VmId) -> u32 {
     let blocks = machine.boot.pl061.iter();
     let own = blocks.filter(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg());
-    let channels = usize::from(boot_vm(machine, vm).channel_count);
+    let channels = u32::from(boot_vm(machine, vm).channel_count);
     own.fold(channels, |sum, _| sum.wrapping_add(1))
 }

@@ -21,13 +21,13 @@ pub(crate) fn arguments(cpu: &mut Cpu) -> Regs {
 }
 
 /// Answers the call with an event.
-fn answer(cpu: &mut Cpu, event: Event) -> Resume {
+fn answer(cpu: &mut Cpu, event: &Event) -> Resume {
     event::deliver(cpu, event);
     Resume::Same
 }
 
 fn refuse(cpu: &mut Cpu, status: Status) -> Resume {
-    answer(cpu, Event::Refused(status as u64))
+    answer(cpu, &Event::Refused(status as u64))
 }
 
 /// Handles `SVC #NEXT`.
@@ -77,7 +77,7 @@ fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
         return refuse(cpu, status);
     }
     timer::set_deadline(&mut cpu.data, what.deadline);
-    if let Some(event) = event::pending_event(cpu, None) {
+    if let Some(event) = &event::pending_event(cpu, None) {
         return answer(cpu, event);
     }
     let claimed = shared.transition(VcpuState::Ready, VcpuState::Running)
@@ -89,7 +89,7 @@ fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
         shared.set_state(VcpuState::Ready);
         return refuse(cpu, Status::Busy);
     }
-    if let Some(event) = vcpu::prepare_entry(cpu, machine) {
+    if let Some(event) = &vcpu::prepare_entry(cpu, machine) {
         return answer(cpu, event);
     }
     vcpu::enter(cpu, what.trap_wfe)
@@ -101,9 +101,10 @@ fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
     // A pending list register would keep this CPU out of WFI.
     Gic::set_virtual_interface(false);
     // Unbounded by design: the CPU has nothing to do until an event comes.
-    let event = loop {
-        if let Some(event) = event::pending_event(cpu, None) {
-            break event;
+    loop {
+        if let Some(event) = &event::pending_event(cpu, None) {
+            Gic::set_virtual_interface(true);
+            return answer(cpu, event);
         }
         barrier::dsb_sy();
         barrier::wfi();
@@ -111,7 +112,5 @@ fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
             Gic::set_virtual_interface(true);
             return supervise::rejoin(cpu, machine);
         }
-    };
-    Gic::set_virtual_interface(true);
-    answer(cpu, event)
+    }
 }

@@ -97,7 +97,7 @@ fn send(machine: &Machine, loaded: &Loaded, targets: Kicks, sgi: u32) {
         if let Some(home) = home(machine, loaded, target.index())
             && let Some(other) = machine.boot.cpus.get(home.index())
         {
-            Gic::send_sgi(home, other.mpidr, sgi);
+            Gic::send_sgi(Gic::sgi(home, other.mpidr, sgi));
         }
     }
 }

@@ -27,21 +27,18 @@ pub(crate) fn notify(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
 pub(crate) fn attention(cpu: &Cpu, machine: &Machine, id: VcpuId, what: Attention) {
     let shared = machine::vcpu(id);
     shared.raise(what);
-    match shared.state() {
-        VcpuState::Running => kick_home(cpu, machine, id),
-        VcpuState::Wfi => {
-            if shared.transition(VcpuState::Wfi, VcpuState::Ready) {
-                wake(cpu, machine, id);
-            }
-        }
-        VcpuState::Off | VcpuState::Ready | VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall => {}
+    if shared.is(VcpuState::Running) {
+        kick_home(cpu, machine, id);
+    } else if shared.transition(VcpuState::Wfi, VcpuState::Ready) {
+        wake(cpu, machine, id);
     }
 }
 
 /// Tells the loop of the vCPU's home that it became runnable.
 pub(crate) fn wake(cpu: &Cpu, machine: &Machine, id: VcpuId) {
-    machine::vcpu(id).begin_stolen(cpu::now());
-    machine::cpu_shared(machine::vcpu(id).home()).wake(id.index());
+    let shared = machine::vcpu(id);
+    shared.begin_stolen(cpu::now());
+    machine::cpu_shared(shared.home()).wake(id.index());
     kick_home(cpu, machine, id);
 }
 
@@ -63,11 +60,10 @@ pub(crate) fn kick(cpu: &Cpu, machine: &Machine, target: CpuIndex) {
     if target == cpu.index() {
         return;
     }
-    if let Some(other) = machine.boot.cpus.get(target.index()) {
-        if other.real_time {
-            Gic::disturb(target, other.mpidr);
-        } else {
-            Gic::kick(target, other.mpidr);
-        }
+    let kick = machine.kicks.get(target.index()).copied().unwrap_or(0);
+    if kick != 0 {
+        Gic::send_sgi(kick);
+    } else if let Some(other) = machine.boot.cpus.get(target.index()) {
+        Gic::disturb(target, other.mpidr);
     }
 }

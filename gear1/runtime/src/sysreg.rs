@@ -14,12 +14,14 @@ use gear1_arch::cpu;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{self, ELR_EL2, Readable as _};
 use gear1_arch::window::clean_piece;
-use gear1_core::idregs;
+use gear1_core::idregs::{self, IdReg};
 use gear1_core::set_way::Step;
 use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
 use gear1_core::timer::PhysicalReg;
+use gear1_core::vcpu::VcpuShared;
 
-use crate::machine::{self, Cpu, Machine};
+use crate::gic::{Gic, HostGic};
+use crate::machine::{self, Cpu, CpuData, Machine};
 use crate::{abort, log, monitors, passthrough, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
@@ -35,35 +37,54 @@ const DC_CISW: SysregId = SysregId::new(1, 0, 7, 14, 2);
 
 /// A trapped MSR, MRS or system instruction.
 #[inline(never)]
-pub(crate) fn access(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+pub(crate) fn access(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
     let access = syndrome.sysreg();
-    let id = access.id();
-    if matches!(id, ICC_SGI1R_EL1 | ICC_ASGI1R_EL1 | ICC_SGI0R_EL1) && !access.is_read() {
-        return sgi(cpu, machine, access, id);
-    }
-    if let Some(reg) = idregs::lookup(id)
-        && access.is_read()
+    if access.is_read()
+        && let Some(value) = idregs::value_of(access.id(), &cpu.data.id_registers)
     {
-        let value = idregs::filter(
-            reg,
-            cpu::id_register(reg),
-            machine.pa_range,
-            machine.boot.gic.version == 3,
-            cpu.data.monitors,
-        );
-        return answer(cpu, access, value);
+        return answer(cpu, access, shared, value);
+    }
+    if access.id() == ICC_SGI1R_EL1 && !access.is_read() {
+        return sgi1r(cpu, access, shared);
+    }
+    access_other(cpu, access, shared)
+}
+
+/// An SGI: the same as the last one that the vCPU sent to itself, or another.
+#[inline(never)]
+fn sgi1r(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
+    let is_last = cpu.frame().reg(access.register()) == cpu.data.own_sgi_value.get();
+    if is_last && vgic::repeat(cpu, shared, cpu.data.own_sgi.get()) {
+        shared.count(ExitReason::Sgi);
+        vcpu::skip_instruction(cpu);
+        return Resume::Same;
+    }
+    sgi(cpu, access)
+}
+
+#[inline(never)]
+fn access_other(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
+    let Some(machine) = cpu.data.machine else {
+        return Resume::Same;
+    };
+    let id = access.id();
+    if matches!(id, ICC_ASGI1R_EL1 | ICC_SGI0R_EL1) && !access.is_read() {
+        return sgi(cpu, access);
     }
     if id == ICC_DIR_EL1 && !access.is_read() {
         return deactivate(cpu, machine, access);
     }
+    // EL0 gets here as far as CNTKCTL_EL1 lets it.
     if let Some(reg) = PhysicalReg::from_id(id) {
-        return physical_timer(cpu, machine, access, reg);
+        let written = (!access.is_read()).then(|| cpu.frame().reg(access.register()));
+        let value = timer::access_physical(cpu, machine, reg, written);
+        return answer(cpu, access, shared, value);
     }
     if matches!(id, DC_ISW | DC_CSW | DC_CISW) && !access.is_read() {
         return set_way(cpu, machine, access);
     }
     if let Some(value) = other(cpu, access) {
-        return answer_rarely(cpu, access, value);
+        return answer(cpu, access, shared, value);
     }
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         log::log(
@@ -84,14 +105,26 @@ fn other(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
         _ => {}
     }
     let value = monitors::access(cpu, access);
-    value.or(is_zero(access.id()).then_some(0))
+    value.or(is_zero(access).then_some(0))
 }
 
 /// Reads as zero, ignores writes: debug registers (Op0 = 2, but not the trace
-/// registers, Op1 = 1) and ACTLR_EL1.
-fn is_zero(id: SysregId) -> bool {
+/// registers, Op1 = 1), ACTLR_EL1 and the ID registers of AArch32.
+fn is_zero(access: SysregAccess) -> bool {
+    let id = access.id();
     let (op0, op1, ..) = id.fields();
-    (op0 == 2 && op1 != 1) || id == ACTLR_EL1
+    (op0 == 2 && op1 != 1) || id == ACTLR_EL1 || (idregs::is_one(id) && access.is_read())
+}
+
+/// Sets what the loaded vCPU has of debug and performance monitors, and what it reads from ID registers.
+pub(crate) fn set_monitors(data: &mut CpuData, machine: &Machine, has: u64) {
+    data.monitors = has;
+    let (pa_range, gicv3) = (machine.pa_range, Gic::VERSION == 3);
+    for (reg, place) in IdReg::ALL {
+        if let Some(value) = data.id_registers.get_mut(place) {
+            *value = idregs::filter(reg, cpu::id_register(reg), pa_range, gicv3, has);
+        }
+    }
 }
 
 /// Set/way cache maintenance: the VM's memory by address, a piece each time.
@@ -115,18 +148,10 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
     Resume::Same
 }
 
-/// The same as `answer`, smaller.
-#[inline(never)]
-fn answer_rarely(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
-    answer(cpu, access, value)
-}
-
 /// Completes an access with `value` for a read; a write is ignored.
-#[inline(always)]
-fn answer(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
-    if let Some(loaded) = cpu.data.loaded.as_ref() {
-        loaded.shared.count(ExitReason::Sysreg);
-    }
+#[inline]
+fn answer(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared, value: u64) -> Resume {
+    shared.count(ExitReason::Sysreg);
     vcpu::skip_instruction(cpu);
     if !access.is_read() {
         return Resume::Same;
@@ -135,25 +160,13 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, value: u64) -> Resume {
     Resume::with_register(access.register())
 }
 
-/// The EL1 physical timer. EL0 gets here as far as CNTKCTL_EL1 lets it.
-#[inline(never)]
-fn physical_timer(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    access: SysregAccess,
-    reg: PhysicalReg,
-) -> Resume {
-    let written = (!access.is_read()).then(|| cpu.frame().reg(access.register()));
-    let value = timer::access_physical(cpu, machine, reg, written);
-    answer_rarely(cpu, access, value)
-}
-
 /// Sends SGIs inside the VM.
 #[inline(never)]
-fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> Resume {
+fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
+    let id = access.id();
     let value = cpu.frame().reg(access.register());
     vcpu::skip_instruction(cpu);
-    let Some(loaded) = cpu.data.loaded else {
+    let (Some(loaded), Some(machine)) = (cpu.data.loaded, cpu.data.machine) else {
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::Sgi);
@@ -163,11 +176,14 @@ fn sgi(cpu: &mut Cpu, machine: &Machine, access: SysregAccess, id: SysregId) -> 
         }
         return Resume::Same;
     }
-    vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| match id {
-        ICC_SGI1R_EL1 => gic.sgi1r_loaded(index, value, lrs),
+    if id == ICC_SGI1R_EL1 {
+        vgic::sgi1r(cpu, machine, &loaded, value);
+    } else {
         // One security state: both name Group 0.
-        _ => gic.sgi0r(index, value),
-    });
+        vgic::change_gic(cpu, machine, &loaded, |gic, index, _| {
+            gic.sgi0r(index, value)
+        });
+    }
     vcpu::woke_somebody(cpu, machine, ExitReason::Sgi)
 }
 

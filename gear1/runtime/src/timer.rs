@@ -134,7 +134,7 @@ pub(crate) fn refresh_physical(cpu: &mut Cpu, machine: &Machine) {
     } else {
         watch(data, loaded.id, due);
     }
-    vgic::change_gic_rarely(cpu, machine, &loaded, |gic, index, _| {
+    vgic::change_gic(cpu, machine, &loaded, |gic, index, _| {
         gic.set_line(index, IntId::PHYSICAL_TIMER, high)
     });
 }
@@ -211,7 +211,7 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
 /// stopped, and is loaded anew with all lines low.
 fn raise_physical(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     if loaded.shared.state() != VcpuState::Off {
-        vgic::change_gic_rarely(cpu, machine, loaded, |gic, index, _| {
+        vgic::change_gic(cpu, machine, loaded, |gic, index, _| {
             gic.set_line(index, IntId::PHYSICAL_TIMER, true)
         });
     }

@@ -26,8 +26,8 @@ use gear1_core::vgic::{IntId, Repeatable};
 
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
-use crate::vgic::{change_gic_rarely, flush_gic};
-use crate::{event, ffa, monitors, realtime, reply, timer};
+use crate::vgic::{change_gic, flush_gic};
+use crate::{abort, event, ffa, monitors, realtime, reply, sysreg, timer};
 
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
@@ -47,26 +47,30 @@ pub(crate) fn repeat_instruction() {
 }
 
 /// Makes the vCPU the one loaded on this CPU. `None`: another CPU still holds its registers.
+#[inline(always)]
 pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
-    if cpu
-        .data
-        .loaded
-        .as_ref()
-        .is_some_and(|loaded| loaded.id == id)
-    {
-        return Some(());
+    match &cpu.data.loaded {
+        Some(loaded) if loaded.id == id => Some(()),
+        Some(_) | None => load_another(cpu, machine, id),
     }
+}
+
+#[inline(never)]
+fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     let context = machine::claim_context(id)?;
     unload(cpu, machine);
     cpu.data.timer_interrupt.set(Repeatable::NONE);
+    cpu.data.own_sgi.set(Repeatable::NONE);
     let (vm, index) = machine.vcpus.get(id.index()).copied()?;
     let loaded = Loaded {
         id,
         vm,
         index,
         shared: machine::vcpu(id),
+        inner: machine::vm(vm),
         channels: machine::channels(machine, vm),
     };
+    cpu.data.gicd_hpfar = abort::gicd_hpfar(&cpu.data, machine::boot_vm(machine, vm));
     timer::unwatch(&mut cpu.data, id);
     // Before the virtual timer is on again.
     CNTVOFF_EL2.set(context.cntvoff);
@@ -78,11 +82,13 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     let has_physical_timer = context.physical_timer != PhysicalTimer::OFF;
     Gic::restore_cpu_interface(&context.gic);
     let monitors = context.monitors.has;
-    cpu.data.monitors = monitors;
+    if monitors != cpu.data.monitors {
+        sysreg::set_monitors(&mut cpu.data, machine, monitors);
+    }
     cpu.install(context);
     loaded.shared.take(Attention::IRQ);
     let this = cpu.index();
-    change_gic_rarely(cpu, machine, &loaded, |gic, index, lrs| {
+    change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         // The physical timer interrupt is active exactly while the vCPU owes its end.
         Gic::set_ppi_active(this, TIMER, gic.hw_active(index, IntId::VIRTUAL_TIMER));
         gic.flush(index, lrs)
@@ -113,7 +119,7 @@ fn restore_el1(data: &CpuData, state: &El1State) {
 /// After a restart of the VM its GIC knows nothing of them, so they are cleared
 /// whatever it says.
 fn empty_list_registers(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
-    change_gic_rarely(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
+    change_gic(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
     if loaded.shared.state() == VcpuState::Off || loaded.shared.attention().has(Attention::RESET) {
         Gic::clear_list_registers(cpu.data.list_registers);
     }
@@ -197,7 +203,7 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     let Some(loaded) = cpu.data.loaded else {
         return;
     };
-    change_gic_rarely(cpu, machine, &loaded, |gic, index, lrs| {
+    change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         gic.save(index, lrs)
     });
     Gic::clear_list_registers(cpu.data.list_registers);
@@ -227,17 +233,24 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     }
     timer::refresh_physical(cpu, machine);
     flush_gic(cpu, machine, &loaded);
+    cpu.forget_interrupted();
 }
 
 /// Runs the loaded vCPU next: it is Running already. Sees to what waits for its attention.
 /// Returns an event instead when it must not run.
+#[inline(always)]
 pub(crate) fn prepare_entry(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
+    match &cpu.data.loaded {
+        Some(loaded) if !loaded.shared.attention().is_none() => attend(cpu, machine),
+        Some(_) | None => None,
+    }
+}
+
+#[inline(never)]
+fn attend(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     let loaded = cpu.data.loaded?;
     let (shared, id) = (loaded.shared, loaded.id);
     let wanted = shared.attention();
-    if wanted.is_none() {
-        return None;
-    }
     if wanted.has(Attention::STOP) {
         shared.take(Attention::STOP);
         shared.set_state(VcpuState::Off);
@@ -261,7 +274,7 @@ pub(crate) fn prepare_entry(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
 /// Makes the loaded vCPU's context the one restored next.
 pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts()
-        && let Some(loaded) = data.loaded.as_ref()
+        && let Some(loaded) = data.loaded
     {
         let (_, reason, since) = data.exit;
         if let Some(id) = data.exit.0.take()
@@ -273,8 +286,8 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
         }
         let fp_trap = data.fp_owner != Some(loaded.id);
         data.world.enter_guest(gear2, context, trap_wfe, fp_trap);
+        cpu.set_guest(loaded.shared);
     }
-    cpu.set_guest();
     Resume::Switch
 }
 
@@ -299,7 +312,7 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Re
     {
         return realtime::left(cpu, machine, event);
     }
-    event::deliver(cpu, event);
+    event::deliver(cpu, &event);
     cpu.set_gear2();
     Resume::Switch
 }
@@ -307,7 +320,11 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Re
 /// A guest was stopped by an interrupt that was not simply its own: goes on
 /// with it, or tells Gear2.
 pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
-    if let Some(event) = prepare_entry(cpu, machine) {
+    if let Some(loaded) = cpu.data.loaded
+        && loaded.shared.attention() == Attention::IRQ
+    {
+        flush_gic(cpu, machine, &loaded);
+    } else if let Some(event) = prepare_entry(cpu, machine) {
         return leave_as_is(cpu, reason, event);
     }
     if cpu.data.real_time != RealTime::No {

@@ -1,11 +1,13 @@
 //! The virtual GICs of VMs, loaded here or not: every change, and what follows
 //! from it (list registers, physical interrupts that ended, other vCPUs).
 
+use core::cell::Cell;
+
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::id::VmId;
 use gear1_arch::monitors;
 use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
-use gear1_core::vcpu::Attention;
+use gear1_core::vcpu::{Attention, VcpuShared};
 use gear1_core::vgic::{IntId, Kicks, Repeatable, VcpuIndex, VmGic};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
@@ -26,18 +28,8 @@ pub(crate) fn gic_index(index: usize) -> VcpuIndex {
 
 impl Loaded {
     /// Runs `look` on the VM's virtual GIC; nothing pending changes.
-    #[inline(always)]
-    pub(crate) fn look_at_gic<R>(
-        &self,
-        registers: usize,
-        look: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> R,
-    ) -> R {
-        let mut vm = machine::vm(self.vm).lock();
-        look(
-            &mut vm.gic,
-            gic_index(self.index),
-            &mut Gic::list_registers(registers),
-        )
+    pub(crate) fn look_at_gic<R>(&self, look: impl FnOnce(&VmGic, VcpuIndex) -> R) -> R {
+        look(&machine::lock_vm(self.vm).gic, gic_index(self.index))
     }
 }
 
@@ -45,21 +37,6 @@ impl Loaded {
 /// follows: physical interrupts that ended, other vCPUs that must hear of it.
 #[inline]
 pub(crate) fn change_gic(
-    cpu: &Cpu,
-    machine: &Machine,
-    loaded: &Loaded,
-    change: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> Kicks,
-) {
-    let mut vm = machine::vm(loaded.vm).lock();
-    let index = gic_index(loaded.index);
-    let mut lrs = Gic::list_registers(cpu.data.list_registers);
-    let kicks = change(&mut vm.gic, index, &mut lrs);
-    follow(cpu, machine, loaded, &mut vm.gic, kicks);
-}
-
-/// The same where each byte counts more than each instruction.
-#[inline]
-pub(crate) fn change_gic_rarely(
     cpu: &Cpu,
     machine: &Machine,
     loaded: &Loaded,
@@ -85,8 +62,10 @@ fn follow(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, mut ki
         let mut lrs = Gic::list_registers(cpu.data.list_registers);
         kicks = kicks.and(gic.flush(index, &mut lrs));
     }
-    deactivate_ended(gic, index);
-    keep_timer(cpu, gic, index);
+    if gic.has_ended(index) {
+        deactivate_ended(gic, index);
+    }
+    keep_repeatable(cpu, gic, index);
     let others = without_awake(kicks, loaded);
     if !others.is_empty() {
         signal::notify(cpu, machine, loaded.vm, others);
@@ -127,59 +106,79 @@ fn change_locked(
     gic: &mut VmGic,
     change: impl FnOnce(&mut VmGic) -> Kicks,
 ) -> bool {
-    let mut kicks = change(gic);
-    let mut direct = false;
+    let kicks = change(gic);
     if let Some(loaded) = cpu.data.loaded.filter(|loaded| loaded.vm == id) {
-        let index = gic_index(loaded.index);
-        direct = kicks.contains(index);
-        if direct {
-            kicks = kicks.and(gic.flush(index, &mut Gic::list_registers(cpu.data.list_registers)));
-            deactivate_ended(gic, index);
-        }
-        keep_timer(cpu, gic, index);
-        kicks = without_awake(kicks, &loaded);
+        follow_rarely(cpu, machine, &loaded, gic, kicks);
+        kicks.contains(gic_index(loaded.index))
+    } else {
+        signal::notify(cpu, machine, id, kicks);
+        false
     }
-    signal::notify(cpu, machine, id, kicks);
-    direct
 }
 
 /// Fills the list registers of the loaded vCPU with what became pending.
 pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     loaded.shared.take(Attention::IRQ);
-    change_gic(cpu, machine, loaded, |gic, index, lrs| {
-        gic.flush(index, lrs)
-    });
+    let mut vm = loaded.inner.lock();
+    let mut lrs = Gic::list_registers(cpu.data.list_registers);
+    let kicks = vm.gic.flush(gic_index(loaded.index), &mut lrs);
+    follow(cpu, machine, loaded, &mut vm.gic, kicks);
 }
 
-/// Makes the virtual timer interrupt of the loaded vCPU pending: without the VM's lock if the last
-/// change of its list registers was the same, and nobody asks for its attention. Should another CPU
-/// change its virtual GIC right now, it is kicked, and what was put here is looked at then.
+/// Makes an interrupt of the loaded vCPU, which is not off, pending once more: without the VM's lock if
+/// the last change of its list registers was the same, and nobody asks for its attention. Should another
+/// CPU change its virtual GIC right now, it is kicked, and what was put here is looked at then.
+#[inline(always)]
+pub(crate) fn repeat(cpu: &Cpu, shared: &VcpuShared, what: Repeatable) -> bool {
+    shared.attention().is_none() && what.repeat(&mut Gic::list_registers(cpu.data.list_registers))
+}
+
+/// Makes the virtual timer interrupt of the loaded vCPU pending.
 pub(crate) fn inject_timer(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
-    let is_alone = loaded.shared.attention().is_none() && loaded.shared.state() != VcpuState::Off;
-    let mut lrs = Gic::list_registers(cpu.data.list_registers);
-    if is_alone && cpu.data.timer_interrupt.get().repeat(&mut lrs) {
+    let shared = loaded.shared;
+    if !shared.is(VcpuState::Off) && repeat(cpu, shared, cpu.data.timer_interrupt.get()) {
         return;
     }
     let timer = IntId::VIRTUAL_TIMER;
     let mut next = Repeatable::NONE;
     change_gic(cpu, machine, loaded, |gic, index, lrs| {
-        let kicks = gic.inject_loaded(index, timer, true, lrs);
-        next = gic.repeatable(index, timer);
-        kicks
+        let kicks = gic.inject_hw(index, timer).and(gic.flush(index, lrs));
+        next = gic.repeatable::<ListRegisters>(index, timer, true);
+        kicks.without(index)
     });
     cpu.data.timer_interrupt.set(next);
 }
 
-/// After a change of the loaded vCPU's virtual GIC: forgets how its timer interrupt is repeated, unless
+/// Carries out the running vCPU's write of ICC_SGI1R_EL1.
+pub(crate) fn sgi1r(cpu: &Cpu, machine: &Machine, loaded: &Loaded, value: u64) {
+    let index = gic_index(loaded.index);
+    let mut vm = loaded.inner.lock();
+    let kicks = vm.gic.sgi1r(index, value);
+    if !kicks.contains(index) {
+        // Nothing in the sender's list registers changes.
+        signal::notify(cpu, machine, loaded.vm, kicks);
+        return;
+    }
+    follow_rarely(cpu, machine, loaded, &mut vm.gic, kicks);
+    if let Some(intid) = vm.gic.own_sgi(index, value) {
+        let how = vm.gic.repeatable::<ListRegisters>(index, intid, false);
+        cpu.data.own_sgi.set(how);
+        cpu.data.own_sgi_value.set(value);
+    }
+}
+
+/// After a change of the loaded vCPU's virtual GIC: forgets how its interrupts are repeated, unless
 /// that is still so.
 #[inline(always)]
-fn keep_timer(cpu: &Cpu, gic: &VmGic, index: VcpuIndex) {
-    let before = cpu.data.timer_interrupt.get();
-    if !before.is_none() {
-        cpu.data
-            .timer_interrupt
-            .set(gic.still_repeatable(index, before));
-    }
+fn keep_repeatable(cpu: &Cpu, gic: &VmGic, index: VcpuIndex) {
+    let keep = |cell: &Cell<Repeatable>| {
+        let before = cell.get();
+        if !before.is_none() {
+            cell.set(gic.still_repeatable(index, before));
+        }
+    };
+    keep(&cpu.data.timer_interrupt);
+    keep(&cpu.data.own_sgi);
 }
 
 /// Takes back the loaded vCPU's virtual timer or PMU interrupt that it has not acknowledged, if the
@@ -201,13 +200,14 @@ pub(crate) fn sample_timer(gic: &mut VmGic, index: VcpuIndex) -> Kicks {
 /// Ends the active state of an interrupt: the trapped ICC_DIR_EL1 or GICC_DIR of the loaded vCPU.
 pub(crate) fn deactivate(cpu: &Cpu, machine: &Machine, loaded: &Loaded, intid: u32) {
     if let Some(intid) = IntId::new(intid) {
-        change_gic_rarely(cpu, machine, loaded, |gic, index, lrs| {
+        change_gic(cpu, machine, loaded, |gic, index, lrs| {
             gic.sync(index, lrs).and(gic.deactivate(index, intid))
         });
     }
 }
 
 /// Deactivates the physical interrupts whose virtual ones the guest ended by register writes.
+#[inline(never)]
 pub(crate) fn deactivate_ended(gic: &mut VmGic, index: VcpuIndex) {
     // Bound: each call takes one of at most 512 interrupts out.
     while let Some(intid) = gic.take_ended(index) {
@@ -218,7 +218,7 @@ pub(crate) fn deactivate_ended(gic: &mut VmGic, index: VcpuIndex) {
 /// Returns the kicks without the one for the loaded vCPU, whose list registers
 /// were filled here, unless it waits in WFI and must be woken.
 pub(crate) fn without_awake(kicks: Kicks, loaded: &Loaded) -> Kicks {
-    if loaded.shared.state() == VcpuState::Wfi {
+    if loaded.shared.is(VcpuState::Wfi) {
         kicks
     } else {
         kicks.without(gic_index(loaded.index))

@@ -20,6 +20,7 @@ static FIRST_COUNT: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {
     static _head: [u32; 1];
+    safe static LEFT_OVER_REGISTERS: AtomicU64;
 }
 
 /// Returns the physical counter at the second instruction of the boot CPU, in ticks.
@@ -30,6 +31,11 @@ pub fn first_count() -> u64 {
 /// Returns the address of the first instruction.
 pub fn first_address() -> u64 {
     (&raw const _head) as u64
+}
+
+/// Returns all bits that were set in X19 to X29 of a CPU when it started.
+pub fn left_over_registers() -> u64 {
+    LEFT_OVER_REGISTERS.load(Ordering::Relaxed)
 }
 
 #[unsafe(no_mangle)]

@@ -5,6 +5,14 @@
 // Both callers come with the MMU off, at EL1, with x0 = device tree (boot CPU) or = CPU index
 // (PSCI CPU_ON's context).
 
+// X18 = all bits that are set in X19 to X29: none at a CPU's start.
+    .macro LEFT_OVER
+    orr     x18, x19, x20
+    .irp    number, 21, 22, 23, 24, 25, 26, 27, 28, 29
+    orr     x18, x18, x\number
+    .endr
+    .endm
+
     .section .head, "ax"
     .global _head
 _head:                                  // Linux arm64 Image header: QEMU's -kernel wants it
@@ -18,7 +26,8 @@ _head:                                  // Linux arm64 Image header: QEMU's -ker
     .word   0
 
 _entry:
-    mrs     x22, cntpct_el0             // the second instruction of all
+    mrs     x17, cntpct_el0             // the second instruction of all
+    LEFT_OVER
     adr     x20, _head                  // where 0 came to lie
     adrp    x1, _rela_start
     add     x1, x1, :lo12:_rela_start
@@ -42,7 +51,9 @@ _entry:
     b.lo    3b
     adrp    x1, FIRST_COUNT
     add     x1, x1, :lo12:FIRST_COUNT
-    str     x22, [x1]
+    str     x17, [x1]
+    adrp    x1, LEFT_OVER_REGISTERS
+    str     x18, [x1, :lo12:LEFT_OVER_REGISTERS]
     mov     x19, x0
     mov     x20, #0
     bl      cpu_setup
@@ -51,6 +62,12 @@ _entry:
 
     .global _secondary
 _secondary:
+    LEFT_OVER
+    adrp    x1, LEFT_OVER_REGISTERS
+    add     x1, x1, :lo12:LEFT_OVER_REGISTERS
+    ldr     x2, [x1]
+    orr     x18, x18, x2
+    str     x18, [x1]
     mov     x20, x0
     bl      cpu_setup
     mov     x0, x20
@@ -188,6 +205,10 @@ IDENTITY_MAP:
     .endr
 
     .bss
+    .balign 8
+    .global LEFT_OVER_REGISTERS
+LEFT_OVER_REGISTERS:
+    .quad   0
     .balign 4096
 STACKS:
     .space  8 * 32768

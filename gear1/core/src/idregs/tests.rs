@@ -1,17 +1,6 @@
-use super::{IdReg, filter, lookup};
+use super::{IdReg, Values, filter, is_one, value_of};
 use crate::monitors::{DEBUG, PMU};
 use crate::syndrome::SysregId;
-
-const ALL: [IdReg; 8] = [
-    IdReg::Pfr0,
-    IdReg::Pfr1,
-    IdReg::Dfr0,
-    IdReg::Isar0,
-    IdReg::Isar1,
-    IdReg::Mmfr0,
-    IdReg::Mmfr1,
-    IdReg::Mmfr2,
-];
 
 fn field(value: u64, shift: u32) -> u64 {
     value >> shift & 0xf
@@ -19,21 +8,42 @@ fn field(value: u64, shift: u32) -> u64 {
 
 #[test]
 fn registers_are_found_by_encoding() {
-    let id = |crm, op2| lookup(SysregId::new(3, 0, 0, crm, op2));
-    assert_eq!(id(4, 0), Some(IdReg::Pfr0));
-    assert_eq!(id(7, 0), Some(IdReg::Mmfr0));
-    assert_eq!(id(4, 4), Some(IdReg::Zero), "ID_AA64ZFR0_EL1");
-    assert_eq!(id(7, 3), Some(IdReg::Zero), "ID_AA64MMFR3_EL1");
-    assert_eq!(id(1, 0), Some(IdReg::AArch32));
+    let mut values: Values = [0; 32];
+    for (number, (_, place)) in (1..).zip(IdReg::ALL) {
+        assert_eq!(values[place], 0, "two have the same place");
+        values[place] = number;
+    }
+    let id = |crm, op2| value_of(SysregId::new(3, 0, 0, crm, op2), &values);
+    let named = [
+        (4, 0),
+        (4, 1),
+        (5, 0),
+        (6, 0),
+        (6, 1),
+        (7, 0),
+        (7, 1),
+        (7, 2),
+    ];
+    for crm in 4..8 {
+        for op2 in 0..8 {
+            let found = named.iter().position(|one| *one == (crm, op2));
+            assert_eq!(id(crm, op2), Some(found.map_or(0, |at| at as u64 + 1)));
+            assert!(is_one(SysregId::new(3, 0, 0, crm, op2)));
+        }
+    }
+    assert_eq!(id(1, 0), None, "of AArch32");
+    assert!(is_one(SysregId::new(3, 0, 0, 1, 0)));
     assert_eq!(id(0, 0), None, "MIDR_EL1");
-    assert_eq!(lookup(SysregId::new(3, 1, 0, 4, 0)), None);
-    assert_eq!(lookup(SysregId::new(3, 0, 12, 4, 0)), None);
+    assert!(!is_one(SysregId::new(3, 0, 0, 0, 0)));
+    assert_eq!(value_of(SysregId::new(3, 1, 0, 4, 0), &values), None);
+    assert_eq!(value_of(SysregId::new(3, 0, 12, 4, 0), &values), None);
+    assert_eq!(value_of(SysregId::new(3, 0, 0, 8, 0), &values), None);
 }
 
 /// Nothing is shown that the CPU does not have, whatever it has.
 #[test]
 fn a_filter_never_adds_a_feature() {
-    for reg in ALL {
+    for (reg, _) in IdReg::ALL {
         let shown = filter(reg, 0, 5, false, 0);
         let allowed = match reg {
             // AArch64 by construction; the fewest breakpoints the architecture allows.
@@ -93,7 +103,6 @@ fn what_is_not_virtualized_is_hidden_from_a_cpu_that_has_everything() {
     assert_eq!(field(shown(IdReg::Mmfr1), 40), 0, "HCX");
     assert_eq!(field(shown(IdReg::Mmfr2), 24), 0, "NV");
     assert_eq!(field(shown(IdReg::Mmfr2), 40), 0, "FWB");
-    assert_eq!(filter(IdReg::Zero, all, 5, true, 0), 0);
 }
 
 /// Two peers read past a table on a CPU with 52-bit addresses.

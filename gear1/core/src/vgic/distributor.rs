@@ -56,11 +56,20 @@ impl VmGic {
     /// as its VM was configured with.
     #[inline]
     pub fn distributor_read(&self, vcpu: VcpuIndex, offset: u64, size_log2: u8) -> u64 {
-        match (offset, size_log2) {
-            (TYPER, WORD) => self.typer.into(),
-            (CTLR, WORD) => self.ctlr().into(),
-            (IIDR, WORD) => IIDR_VALUE.into(),
-            _ => self.distributor_read_other(vcpu, offset, size_log2),
+        match self.control_read(offset) {
+            Some(value) if size_log2 == WORD => value.into(),
+            Some(_) | None => self.distributor_read_other(vcpu, offset, size_log2),
+        }
+    }
+
+    /// Emulates the load of a word that is about the distributor as a whole; `None` for all others.
+    #[inline(always)]
+    pub fn control_read(&self, offset: u64) -> Option<u32> {
+        match offset {
+            TYPER => Some(self.typer),
+            CTLR => Some(self.ctlr()),
+            IIDR => Some(IIDR_VALUE),
+            _ => None,
         }
     }
 

@@ -109,34 +109,21 @@ impl VmGic {
         kicks.without(vcpu)
     }
 
-    /// Makes a private interrupt of the loaded vCPU pending (`hw`: as
-    /// [`inject_hw`](Self::inject_hw) does) and flushes, by the shortest way there is. Not for
-    /// SGIs of a GICv2.
-    #[inline]
-    pub fn inject_loaded(
-        &mut self,
+    /// Returns how an interrupt of the loaded vCPU, a private one, can be repeated: one that stands for a
+    /// physical interrupt, or an SGI.
+    pub fn repeatable<L: ListRegisters>(
+        &self,
         vcpu: VcpuIndex,
         intid: IntId,
         hw: bool,
-        lrs: &mut impl ListRegisters,
-    ) -> Kicks {
-        if let Some(state) = self.vcpus.get(vcpu.index())
-            && state.repeat(intid, hw, lrs)
-        {
-            return Kicks::NONE;
-        }
-        self.inject_slowly(vcpu, intid, hw, lrs)
-    }
-
-    /// Returns how an interrupt of [`inject_loaded`](Self::inject_loaded) that stands for a physical
-    /// one can be repeated.
-    pub fn repeatable(&self, vcpu: VcpuIndex, intid: IntId) -> Repeatable {
+    ) -> Repeatable {
         let state = self.vcpu(vcpu);
-        let found = Bits(state.repeatable).find(|slot| state.slot(*slot).is_plain(intid, true));
+        let found = Bits(state.repeatable).find(|slot| state.slot(*slot).is_plain(intid, hw));
         match found {
-            Some(slot) if state.hint == 0 => Repeatable {
-                place: 1 << (slot & 31),
-                lr: state.slot(slot).pending_lr(true),
+            Some(index) if state.hint == 0 => Repeatable {
+                place: 1 << (index & 31),
+                slot: state.slot(index),
+                raw: L::encode(state.slot(index).pending_lr(hw)),
             },
             Some(_) | None => Repeatable::NONE,
         }
@@ -146,51 +133,12 @@ impl VmGic {
     #[inline]
     pub fn still_repeatable(&self, vcpu: VcpuIndex, before: Repeatable) -> Repeatable {
         let state = self.vcpu(vcpu);
-        let slot = state.slot(before.place.trailing_zeros());
-        let is_same = slot.is_plain(before.lr.intid, true);
+        let is_same = state.slot(before.place.trailing_zeros()).0 == before.slot.0;
         if is_same && state.repeatable & before.place != 0 && state.hint == 0 {
             before
         } else {
             Repeatable::NONE
         }
-    }
-
-    /// Emulates a write to ICC_SGI1R_EL1 by the loaded vCPU and flushes it if it is among the
-    /// targets.
-    #[inline]
-    pub fn sgi1r_loaded(
-        &mut self,
-        from: VcpuIndex,
-        value: u64,
-        lrs: &mut impl ListRegisters,
-    ) -> Kicks {
-        let (targets, intid) = self.sgi_targets(from, value);
-        if targets == from.bit() {
-            return self.inject_loaded(from, intid, false, lrs);
-        }
-        let kicks = self.post_sgi(targets, intid);
-        if kicks.contains(from) {
-            kicks.and(self.flush(from, lrs)).without(from)
-        } else {
-            kicks
-        }
-    }
-
-    #[inline(never)]
-    fn inject_slowly(
-        &mut self,
-        vcpu: VcpuIndex,
-        intid: IntId,
-        hw: bool,
-        lrs: &mut impl ListRegisters,
-    ) -> Kicks {
-        let (index, bit) = intid.place();
-        let kicks = if hw {
-            self.inject_hw(vcpu, intid)
-        } else {
-            self.set_pending(vcpu, index, bit)
-        };
-        kicks.and(self.flush(vcpu, lrs)).without(vcpu)
     }
 
     /// Takes over what ended in list registers that the hardware reports empty.
@@ -604,17 +552,17 @@ impl Vcpu {
         true
     }
 
-    /// Fills the empty list register that held the same interrupt last: the usual way of timer
-    /// ticks and SGIs, which changes nothing but the list register.
+    /// Fills the empty list register that held the same SGI of the same sender last: the usual way of
+    /// SGIs, which changes nothing but the list register.
     #[inline(always)]
-    fn repeat(&self, intid: IntId, hw: bool, lrs: &mut impl ListRegisters) -> bool {
+    fn repeat(&self, intid: IntId, source: u32, lrs: &mut impl ListRegisters) -> bool {
         if self.hint != 0 {
             return false;
         }
         for index in Bits(self.repeatable & lrs.empty_mask()) {
             let slot = self.slot(index);
-            if slot.is_plain(intid, hw) {
-                lrs.write(index as usize, slot.pending_lr(hw));
+            if slot.0 & 0x7fff == intid.number() | source << Slot::SOURCE {
+                lrs.write(index as usize, slot.pending_lr(false));
                 return true;
             }
         }
@@ -629,10 +577,19 @@ impl Vcpu {
             return false;
         }
         // With something repeatable, nothing but posted SGIs is stale.
-        let is_done = self.repeat(IntId::at(0, posted.trailing_zeros()), false, lrs);
+        let sgi = posted.trailing_zeros();
+        // None with a GICv3.
+        let sources = self.sgi_sources.get(sgi as usize).copied().unwrap_or(0);
+        let is_done = sources & sources.wrapping_sub(1) == 0
+            && self.repeat(IntId::at(0, sgi), sources.trailing_zeros() & 7, lrs);
         if is_done {
             self.word.latch &= !posted;
             self.stale = 0;
+            if sources != 0
+                && let Some(taken) = self.sgi_sources.get_mut(sgi as usize)
+            {
+                *taken = 0;
+            }
         }
         is_done
     }
@@ -657,13 +614,14 @@ pub fn is_quiet(lrs: &impl ListRegisters) -> bool {
     all_lists(lrs) & !lrs.empty_mask() == 0 && !lrs.wants_maintenance()
 }
 
-/// A private interrupt in a list register that, once empty, can be filled with the same again without
+/// A private interrupt of the loaded vCPU in a list register that, once empty, can be filled with the same again without
 /// a look at the VM's state: until the vCPU is kicked, or its CPU changes anything else of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Repeatable {
     /// The list register's bit; 0: none.
     place: u32,
-    lr: Lr,
+    slot: Slot,
+    raw: u64,
 }
 
 impl Repeatable {
@@ -675,15 +633,16 @@ impl Repeatable {
     /// Nothing can be repeated.
     pub const NONE: Self = Self {
         place: 0,
-        lr: Lr::EMPTY,
+        slot: Slot::FREE,
+        raw: 0,
     };
 
     /// Makes the interrupt pending again, and tells whether that was possible.
-    #[inline]
+    #[inline(always)]
     pub fn repeat(&self, lrs: &mut impl ListRegisters) -> bool {
         let is_free = self.place & lrs.empty_mask() != 0;
         if is_free {
-            lrs.write(self.place.trailing_zeros() as usize, self.lr);
+            lrs.write_raw(self.place.trailing_zeros() as usize, self.raw);
         }
         is_free
     }

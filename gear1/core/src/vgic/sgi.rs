@@ -30,6 +30,13 @@ impl VmGic {
         self.post_sgi(targets, intid)
     }
 
+    /// Returns the SGI if a write to ICC_SGI1R_EL1 by `from` addresses nobody else.
+    #[inline]
+    pub fn own_sgi(&self, from: VcpuIndex, value: u64) -> Option<IntId> {
+        let (targets, intid) = self.sgi_targets(from, value);
+        (targets == from.bit()).then_some(intid)
+    }
+
     /// Makes an SGI pending on the vCPUs of a mask.
     #[inline]
     pub(super) fn post_sgi(&mut self, targets: u8, intid: IntId) -> Kicks {

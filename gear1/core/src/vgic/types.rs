@@ -270,8 +270,15 @@ pub trait ListRegisters {
     fn count(&self) -> usize;
     /// Returns the contents of list register `index`.
     fn read(&self, index: usize) -> Lr;
+    /// Returns what a list register holds for it, in the hardware's encoding.
+    fn encode(lr: Lr) -> u64;
+    /// Fills list register `index` with what [`encode`](Self::encode) returned.
+    fn write_raw(&mut self, index: usize, raw: u64);
     /// Fills list register `index`.
-    fn write(&mut self, index: usize, lr: Lr);
+    #[inline(always)]
+    fn write(&mut self, index: usize, lr: Lr) {
+        self.write_raw(index, Self::encode(lr));
+    }
     /// Returns a bit for each that is invalid and holds no EOI maintenance interrupt (ELRSR).
     fn empty_mask(&self) -> u32;
     /// Tells whether a maintenance interrupt is wanted, on another condition than an EOI flag.

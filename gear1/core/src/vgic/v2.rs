@@ -6,7 +6,7 @@
 //! Requirements: G1-GIC-004, G1-GIC-013.
 
 use super::fields::{BYTE, View, WORD, pack, unpack};
-use super::types::{Kicks, VcpuIndex};
+use super::types::{IntId, Kicks, VcpuIndex};
 use super::{Bits, VmGic};
 
 /// GICD_SGIR.
@@ -127,7 +127,8 @@ impl VmGic {
 
     fn add_sgi(&mut self, vcpu: VcpuIndex, sgi: usize, sources: u8) -> Kicks {
         self.change_sources(vcpu, sgi, |waiting| waiting | sources);
-        self.touch(vcpu, 0, 1 << (sgi & 15))
+        let waiting = if sources == 0 { 0 } else { vcpu.bit() };
+        self.post_sgi(waiting, IntId::at(0, sgi as u32 & 15))
     }
 
     fn clear_sgi(&mut self, vcpu: VcpuIndex, sgi: usize, sources: u8) -> Kicks {

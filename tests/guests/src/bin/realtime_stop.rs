@@ -5,11 +5,15 @@
 #![no_std]
 #![no_main]
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::arch::asm;
+use core::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use test_guests::exception::ignore;
 use test_guests::mmio::{read32, read64, write32, write64};
-use test_guests::{Machine, check, cpu, gic, guest, psci, say, uart, write_sysreg};
+use test_guests::{Machine, boot, check, cpu, gic, guest, psci, say, uart, write_sysreg};
 
 guest!(main, irq = ignore, other_cpu = other);
 
@@ -22,6 +26,7 @@ const BEHIND_IMAGE: u64 = 8 << 20;
 
 /// What both CPUs do: 0 spin, else wait.
 static WAIT: AtomicU32 = AtomicU32::new(0);
+static OTHER_IS_UP: AtomicBool = AtomicBool::new(false);
 
 fn main(machine: &Machine) {
     let start = read32(uart::base() + FBRD);
@@ -29,6 +34,7 @@ fn main(machine: &Machine) {
     say!("start {start}");
     let old = read64(machine.ram.start + BEHIND_IMAGE);
     check!("wiped", old == 0, "{old:#x}");
+    check_registers();
     write64(machine.ram.start + BEHIND_IMAGE, u64::MAX);
     match start {
         // Nothing that they do traps, and no interrupt gets to them.
@@ -52,10 +58,19 @@ fn main(machine: &Machine) {
 fn both(wait: u32, start: u32) {
     WAIT.store(wait, Relaxed);
     psci::cpu_on(1);
+    cpu::wait_until(|| OTHER_IS_UP.load(Acquire));
+    check_registers();
     stay(wait, start);
 }
 
+/// What the CPUs that are up by now started with.
+fn check_registers() {
+    let left_over = boot::left_over_registers();
+    check!("registers are zero", left_over == 0, "{left_over:#x}");
+}
+
 fn other(_cpu: usize) {
+    OTHER_IS_UP.store(true, Release);
     forever(WAIT.load(Relaxed));
 }
 
@@ -68,7 +83,8 @@ fn forever(wait: u32) {
     cpu::mask_irqs();
     loop {
         if wait == 0 {
-            cpu::relax();
+            // SAFETY: it changes nothing. What stands in X28 now is not to be there after the next start.
+            unsafe { asm!("yield", in("x28") u64::MAX, options(nomem, nostack)) };
         } else {
             cpu::wfi();
         }

@@ -212,8 +212,8 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "a wake-up is lost",
         file: "gear1/core/src/vcpu.rs",
-        from: "        self.wakes\n            .fetch_or(1_u32.wrapping_shl(vcpu as u32), Ordering::SeqCst);",
-        to: "        self.wakes\n            .store(1_u32.wrapping_shl(vcpu as u32), Ordering::SeqCst);",
+        from: "        self.0.fetch_or(bit, Ordering::SeqCst);",
+        to: "        self.0.store(bit, Ordering::SeqCst);",
         breaks: &["G1-VCPU-001"],
         test: VCPU,
         finder: Finder::Host,

@@ -106,7 +106,38 @@ impl ListRegisters for Fake {
         self.lists[index].unwrap_or(Lr::EMPTY)
     }
 
-    fn write(&mut self, index: usize, lr: Lr) {
+    fn encode(lr: Lr) -> u64 {
+        let state = [
+            LrState::Invalid,
+            LrState::Pending,
+            LrState::Active,
+            LrState::PendingActive,
+        ];
+        let state = state.iter().position(|one| *one == lr.state).unwrap();
+        let bytes = [
+            lr.intid.number() as u8,
+            (lr.intid.number() >> 8) as u8,
+            lr.priority,
+            state as u8,
+            lr.hw.into(),
+            lr.eoi.into(),
+            lr.group1.into(),
+            lr.source,
+        ];
+        u64::from_le_bytes(bytes)
+    }
+
+    fn write_raw(&mut self, index: usize, raw: u64) {
+        let [low, high, priority, state, hw, eoi, group1, source] = raw.to_le_bytes();
+        let lr = Lr {
+            intid: IntId::new(u32::from(high) << 8 | u32::from(low)).unwrap(),
+            priority,
+            state: LrState::new(state & 1 != 0, state & 2 != 0),
+            hw: hw != 0,
+            eoi: eoi != 0,
+            group1: group1 != 0,
+            source,
+        };
         assert!(
             !(lr.hw && (lr.eoi || lr.state == LrState::PendingActive)),
             "{lr:?}"

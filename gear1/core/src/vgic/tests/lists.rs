@@ -2,7 +2,7 @@
 
 use super::fake::Fake;
 use super::{SGI, WORD, field_read, field_write, id, ready, v};
-use crate::vgic::{GicVersion, LrState, Maintenance};
+use crate::vgic::{GicVersion, Kicks, LrState, Maintenance, VmGic};
 
 const SET_PENDING: u64 = 0x200;
 const CLEAR_PENDING: u64 = 0x280;
@@ -14,6 +14,18 @@ const CLEAR_ENABLE: u64 = 0x180;
 /// SGI to oneself: ICC_SGI1R_EL1 with the own bit in the target list.
 fn sgi1r(sgi: u64, targets: u64) -> u64 {
     sgi << 24 | targets
+}
+
+/// The virtual timer interrupt of vCPU 0, which is loaded.
+fn inject_loaded(gic: &mut VmGic, cpu: &mut Fake) -> Kicks {
+    let kicks = gic.inject_hw(v(0), id(27));
+    kicks.and(gic.flush(v(0), cpu)).without(v(0))
+}
+
+/// An SGI of vCPU 0, which is loaded, to itself.
+fn sgi1r_loaded(gic: &mut VmGic, sgi: u64, cpu: &mut Fake) -> Kicks {
+    let kicks = gic.sgi1r(v(0), sgi1r(sgi, 1));
+    kicks.and(gic.flush(v(0), cpu)).without(v(0))
 }
 
 #[test]
@@ -143,7 +155,7 @@ fn a_hardware_interrupt_is_linked_and_ended_by_the_guest() {
     let mut gic = ready(GicVersion::V3, 1, 32);
     let mut cpu = Fake::new(4);
     for _ in 0..3 {
-        assert!(gic.inject_loaded(v(0), id(27), true, &mut cpu).is_empty());
+        assert!(inject_loaded(&mut gic, &mut cpu).is_empty());
         assert!(gic.hw_active(v(0), id(27)));
         let lr = cpu.find(27).unwrap();
         assert!(
@@ -165,7 +177,7 @@ fn a_disabled_hardware_interrupt_is_pending_and_keeps_its_link() {
     let mut gic = ready(GicVersion::V3, 1, 32);
     let mut cpu = Fake::new(4);
     let _ = field_write(&mut gic, v(0), CLEAR_ENABLE, 0, 1 << 27);
-    let _ = gic.inject_loaded(v(0), id(27), true, &mut cpu);
+    let _ = inject_loaded(&mut gic, &mut cpu);
     assert_eq!(cpu.listed().count(), 0);
     assert_eq!(field_read(&gic, v(0), SET_PENDING, 0), 1 << 27);
     let _ = gic.save(v(0), &mut cpu);
@@ -343,7 +355,7 @@ fn unloading_keeps_pending_and_active() {
     let mut gic = ready(GicVersion::V3, 1, 32);
     let mut cpu = Fake::new(4);
     let _ = gic.sgi1r(v(0), sgi1r(5, 1));
-    let _ = gic.inject_loaded(v(0), id(27), true, &mut cpu);
+    let _ = inject_loaded(&mut gic, &mut cpu);
     let _ = gic.flush(v(0), &mut cpu);
     assert_eq!(cpu.acknowledge(), Some((id(5), 0)));
     let _ = gic.save(v(0), &mut cpu);
@@ -428,10 +440,10 @@ fn the_other_cpus_changes_win_over_its_list_register() {
 fn a_repeated_sgi_does_not_keep_a_disabled_one_in_its_list_register() {
     let mut gic = ready(GicVersion::V3, 2, 32);
     let mut cpu = Fake::new(4);
-    let _ = gic.sgi1r_loaded(v(0), sgi1r(5, 1), &mut cpu);
+    let _ = sgi1r_loaded(&mut gic, 5, &mut cpu);
     cpu.acknowledge();
     cpu.end();
-    let _ = gic.sgi1r_loaded(v(0), sgi1r(6, 1), &mut cpu);
+    let _ = sgi1r_loaded(&mut gic, 6, &mut cpu);
     let _ = gic.redistributor_write(v(0), SGI + CLEAR_ENABLE, WORD, 1 << 6);
     assert!(gic.sgi1r(v(1), sgi1r(5, 1)).contains(v(0)));
     let _ = gic.flush(v(0), &mut cpu);
@@ -440,7 +452,7 @@ fn a_repeated_sgi_does_not_keep_a_disabled_one_in_its_list_register() {
     assert_eq!(cpu.acknowledge(), None);
     // And the short way itself is not taken for a disabled one.
     let _ = gic.redistributor_write(v(0), SGI + CLEAR_ENABLE, WORD, 1 << 5);
-    let _ = gic.sgi1r_loaded(v(0), sgi1r(5, 1), &mut cpu);
+    let _ = sgi1r_loaded(&mut gic, 5, &mut cpu);
     assert_eq!(cpu.acknowledge(), None);
 }
 

@@ -174,6 +174,8 @@ struct World {
     kicked: [bool; VCPUS],
     /// How its CPU can repeat the timer interrupt.
     timer: [Repeatable; VCPUS],
+    /// And the SGI that the vCPU sent to itself last.
+    own_sgi: [(u32, Repeatable); VCPUS],
     reference: Reference,
 }
 
@@ -186,6 +188,7 @@ impl World {
             eoi_mode,
             kicked: [false; VCPUS],
             timer: [Repeatable::NONE; VCPUS],
+            own_sgi: [(0, Repeatable::NONE); VCPUS],
             reference: Reference::new(version),
         };
         for intid in INTIDS {
@@ -210,7 +213,7 @@ impl World {
         if self.loaded[vcpu] {
             self.kicked[vcpu] = false;
             let kicks = self.gic.flush(v(vcpu), &mut self.cpus[vcpu]);
-            self.keep_timer(vcpu);
+            self.keep_repeatable(vcpu);
             assert!(!kicks.contains(v(vcpu)));
             self.kick(kicks);
             self.take_physical(vcpu);
@@ -229,8 +232,10 @@ impl World {
     }
 
     /// After a change by the vCPU's own CPU.
-    fn keep_timer(&mut self, vcpu: usize) {
-        self.timer[vcpu] = self.gic.still_repeatable(v(vcpu), self.timer[vcpu]);
+    fn keep_repeatable(&mut self, vcpu: usize) {
+        for repeatable in [&mut self.timer[vcpu], &mut self.own_sgi[vcpu].1] {
+            *repeatable = self.gic.still_repeatable(v(vcpu), *repeatable);
+        }
     }
 
     /// Flushes until nobody is kicked.
@@ -270,7 +275,7 @@ impl World {
         for vcpu in 0..VCPUS {
             if self.loaded[vcpu] {
                 let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
-                self.keep_timer(vcpu);
+                self.keep_repeatable(vcpu);
                 self.kick(kicks);
                 self.take_physical(vcpu);
             }
@@ -385,10 +390,11 @@ impl World {
                 if !self.kicked[vcpu] && self.timer[vcpu].repeat(&mut self.cpus[vcpu]) {
                     return;
                 }
-                let kicks = self
-                    .gic
-                    .inject_loaded(v(vcpu), id(27), true, &mut self.cpus[vcpu]);
-                self.timer[vcpu] = self.gic.repeatable(v(vcpu), id(27));
+                let mut kicks = self.gic.inject_hw(v(vcpu), id(27));
+                kicks = kicks
+                    .and(self.gic.flush(v(vcpu), &mut self.cpus[vcpu]))
+                    .without(v(vcpu));
+                self.timer[vcpu] = self.gic.repeatable::<Fake>(v(vcpu), id(27), true);
                 self.kick(kicks);
             }
             Op::Retract(vcpu, intid) => {
@@ -409,7 +415,7 @@ impl World {
             Op::Unload(vcpu) => {
                 if self.loaded[vcpu] {
                     let kicks = self.gic.save(v(vcpu), &mut self.cpus[vcpu]);
-                    self.keep_timer(vcpu);
+                    self.keep_repeatable(vcpu);
                     assert_eq!(self.cpus[vcpu].listed().count(), 0);
                     self.loaded[vcpu] = false;
                     self.kick(kicks);
@@ -470,8 +476,22 @@ impl World {
         } else {
             let value = u64::from(intid) << 24 | u64::from(targets);
             if loaded && self.loaded[from] {
-                let kicks = self.gic.sgi1r_loaded(v(from), value, &mut self.cpus[from]);
-                self.keep_timer(from);
+                let (last, how) = self.own_sgi[from];
+                let is_own = self.gic.own_sgi(v(from), value).is_some();
+                let repeats = !self.kicked[from] && is_own && last == intid;
+                if repeats && how.repeat(&mut self.cpus[from]) {
+                    return;
+                }
+                let mut kicks = self.gic.sgi1r(v(from), value);
+                if kicks.contains(v(from)) {
+                    let flushed = self.gic.flush(v(from), &mut self.cpus[from]);
+                    kicks = kicks.and(flushed).without(v(from));
+                    self.keep_repeatable(from);
+                }
+                if is_own {
+                    let next = self.gic.repeatable::<Fake>(v(from), id(intid), false);
+                    self.own_sgi[from] = (intid, next);
+                }
                 kicks
             } else {
                 self.gic.sgi1r(v(from), value)
@@ -568,7 +588,7 @@ impl World {
             return;
         };
         let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
-        self.keep_timer(vcpu);
+        self.keep_repeatable(vcpu);
         self.kick(kicks);
         self.reference.at(vcpu, intid.number()).active = false;
         let kicks = self.gic.deactivate(v(vcpu), intid);
@@ -620,7 +640,7 @@ impl World {
             if self.loaded[vcpu] && !self.kicked[vcpu] && is_quiet(&self.cpus[vcpu]) {
                 let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
                 self.kick(kicks);
-                self.keep_timer(vcpu);
+                self.keep_repeatable(vcpu);
                 self.take_physical(vcpu);
                 assert!(!self.gic.deliverable(v(vcpu), 0xff), "vCPU {vcpu}");
             }
