@@ -32,7 +32,9 @@ pub(super) fn count() -> Result<(BTreeMap<String, Counts>, BTreeSet<String>)> {
             counts.test_lines += lines(&text);
             continue;
         }
-        counts.lines += lines(&text);
+        let declarations = test_declarations(&text);
+        counts.lines += lines(&text) - declarations;
+        counts.test_lines += declarations;
         let (blocks, argued) = unsafe_blocks(&text);
         counts.unsafe_blocks += blocks;
         counts.argued += argued;
@@ -113,6 +115,16 @@ fn lines(text: &str) -> u64 {
     let code = text.lines().map(str::trim_start);
     let code = code.filter(|line| !line.is_empty() && !line.starts_with("//"));
     code.count() as u64
+}
+
+/// Returns the lines that declare a module of tests: `#[cfg(test)]` and `mod tests;` below it.
+fn test_declarations(text: &str) -> u64 {
+    let mut below = text.lines().skip(1);
+    let declares = |line: &str| {
+        let next = below.next().unwrap_or_default();
+        line == "#[cfg(test)]" && next.starts_with("mod ") && next.ends_with(';')
+    };
+    2 * text.lines().map(declares).filter(|&is| is).count() as u64
 }
 
 /// Returns how many `unsafe` blocks a text has, and how many have a SAFETY comment above their

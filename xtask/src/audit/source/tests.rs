@@ -1,6 +1,6 @@
 //! Counting, on a text.
 
-use super::{is_test, lines, unsafe_blocks};
+use super::{is_test, lines, test_declarations, unsafe_blocks};
 
 const TEXT: &str = "//! A file.
 
@@ -20,6 +20,14 @@ fn f() {
 fn lines_and_blocks_are_counted() {
     assert_eq!(lines(TEXT), 6);
     assert_eq!(unsafe_blocks(TEXT), (3, 2));
+}
+
+#[test]
+fn the_declaration_of_tests_is_no_code() {
+    let text = "fn f() {}\n\n#[cfg(test)]\nmod tests;\n";
+    assert_eq!(test_declarations(text), 2);
+    let others = "#[cfg(test)]\nfn only_in_tests() {}\nmod tests;\n#[cfg(test)]\n";
+    assert_eq!(test_declarations(others), 0);
 }
 
 #[test]
