@@ -189,7 +189,8 @@ impl Requirements {
 
 fn is_test(file: &str) -> bool {
     let of_gear1 = file.ends_with("/tests.rs") || file.contains("/tests/");
-    let helpers = file.ends_with("/testing.rs") || file.starts_with("gear1/ghost/");
+    let helpers = file.ends_with("/testing.rs") || file.ends_with("/ghost.rs");
+    let helpers = helpers || file.starts_with("gear1/ghost/");
     of_gear1 || helpers || file.starts_with("tests/") || file.starts_with("xtask/src/test")
 }
 

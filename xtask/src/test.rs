@@ -13,6 +13,7 @@ mod examples;
 mod fuzz;
 mod gdb;
 mod gear2_registers;
+mod ghost;
 mod guests;
 mod halt;
 mod host;
@@ -171,6 +172,7 @@ fn parts() -> Vec<Part> {
     parts.extend(guests::parts());
     parts.extend(realtime::parts());
     parts.extend(chaos::parts());
+    parts.extend(ghost::parts());
     parts.extend(gear2_registers::parts());
     parts.extend(userlands::parts());
     parts.extend(hostile::parts());

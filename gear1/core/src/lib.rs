@@ -27,10 +27,12 @@
 extern crate std;
 
 pub mod addr;
+mod atomic;
 pub mod context;
 pub mod fault;
 pub mod ffa;
 pub mod idregs;
+pub mod life;
 pub mod monitors;
 pub mod ownership;
 pub mod physical;

@@ -9,8 +9,8 @@
 //!
 //! Requirements: G1-MEM-011, G1-MEM-012, G1-MEM-016, G1-MEM-017.
 //!
-//! It has no heap, so that it can stand in Gear1's checking image; there it is Gear1 that is
-//! on trial, so this code may panic.
+//! It has no heap, so that it can stand in Gear1's checking image (feature `check-ghost` of the
+//! runtime); there it is Gear1 that is on trial, so this code may panic.
 #![no_std]
 #![forbid(unsafe_code)]
 

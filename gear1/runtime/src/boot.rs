@@ -85,6 +85,8 @@ fn start_machine() {
         start_vm(boot, id, vm);
     }
     ffa::init(boot);
+    #[cfg(feature = "check-ghost")]
+    crate::ghost::init(boot);
     MACHINE.init(machine);
     Gic::init_distributor();
 }

@@ -29,6 +29,8 @@ use gear1_core::syndrome::{DataAbort, FaultKind};
 use gear1_core::table::{ENTRIES, LiveTables, TableMemory};
 use gear1_core::vcpu::Attention;
 
+#[cfg(feature = "check-ghost")]
+use crate::ghost;
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::{guest_call, lifecycle, signal, vcpu, vgic};
 
@@ -180,11 +182,27 @@ fn stage2(machine: &Machine, vm: VmId) -> Stage2 {
     Geometry::from_vtcr(machine.boot.vtcr_el2).stage2(root)
 }
 
-impl Platform for Host<'_> {
-    fn read_page(&mut self, page: Pa, offset: u64, words: &mut [u64]) {
+impl Host<'_> {
+    fn read(&self, page: Pa, offset: u64, words: &mut [u64]) {
         if let Some(page) = GuestPage::map(self.cpu, self.machine.boot, page.get()) {
             page.read(offset, words);
         }
+    }
+
+    /// Returns the VMs that run and may share memory: bit per VM.
+    #[cfg(feature = "check-ghost")]
+    fn running(&self) -> u16 {
+        let members = ghost::each_vm().filter(|vm| self.peers(*vm) != 0);
+        let running = members.filter(|vm| self.is_running(*vm));
+        running.fold(0, |all, vm| all | gear1_core::ownership::bit(vm))
+    }
+}
+
+impl Platform for Host<'_> {
+    fn read_page(&mut self, page: Pa, offset: u64, words: &mut [u64]) {
+        self.read(page, offset, words);
+        #[cfg(feature = "check-ghost")]
+        ghost::was_read(offset, words);
     }
 
     fn write_page(&mut self, page: Pa, offset: u64, words: &[u64]) {
@@ -242,7 +260,15 @@ pub(crate) fn call(
         current: Some(vm),
         free,
     };
+    #[cfg(feature = "check-ghost")]
+    ghost::before(machine, |said| {
+        if let Some((tx, _)) = ledger.buffers(vm) {
+            host.read(tx, 0, said);
+        }
+    });
     let outcome = ffa::call(ledger, &mut host, vm, &regs);
+    #[cfg(feature = "check-ghost")]
+    ghost::after(machine, vm, &regs, &outcome, host.running());
     // What was mapped is seen by the walks that follow.
     barrier::dsb_ishst();
     drop(shared);
@@ -323,6 +349,13 @@ pub(crate) fn end_messages(cpu: &Cpu, machine: &Machine, vm: VmId, gone: u32) {
     }
 }
 
+/// Runs `what` while nobody changes what VMs share.
+#[cfg(feature = "check-ghost")]
+pub(crate) fn locked(what: impl FnOnce()) {
+    let _held = SHARED.lock();
+    what();
+}
+
 /// Undoes one step of what a VM that does not run has shared. Tells whether nothing is left.
 pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> bool {
     if machine::boot_vm(machine, vm).peers == 0 {
@@ -336,7 +369,12 @@ pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> bool {
         current: None,
         free,
     };
-    match ledger.release(&mut host, vm) {
+    #[cfg(feature = "check-ghost")]
+    ghost::begin_end(machine, vm);
+    let release = ledger.release(&mut host, vm);
+    #[cfg(feature = "check-ghost")]
+    ghost::end(machine, vm, release == Release::Done);
+    match release {
         Release::Done => return true,
         Release::More => {}
         Release::Wipe(index) => {

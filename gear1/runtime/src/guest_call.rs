@@ -328,24 +328,15 @@ fn power_down(
 /// tells about, both are under the VM's lock; messages come without it, so they are looked for once more.
 pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
     let shared = loaded.shared;
-    if is_quiet(&Gic::list_registers(cpu.data.list_registers)) {
-        shared.set_state(VcpuState::Wfi);
-        let is_asked = !shared.attention().without(expected).is_none();
-        if !is_asked || !shared.transition(VcpuState::Wfi, VcpuState::Running) {
-            return false;
-        }
+    if is_quiet(&Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected) {
+        return false;
     }
     let mut due = true;
     vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
         let kicks = gic.sync(index, lrs);
-        due = !shared.attention().without(expected).is_none()
-            || gic.deliverable(index, Gic::guest_priority_mask());
-        if !due {
-            shared.set_state(VcpuState::Wfi);
-            // If it is not in Wfi any more, it was woken.
-            due = shared.attention().has(Attention::MESSAGE)
-                && shared.transition(VcpuState::Wfi, VcpuState::Running);
-        }
+        due = !shared.wait_locked(expected, || {
+            gic.deliverable(index, Gic::guest_priority_mask())
+        });
         kicks
     });
     due

@@ -34,6 +34,9 @@ pub(crate) enum HaltReason {
     Gear2Fatal,
     /// Gear2 does not come back, and is not restarted.
     Gear2Hang,
+    /// The ghost specification says otherwise.
+    #[cfg(feature = "check-ghost")]
+    Ghost,
 }
 
 impl HaltReason {
@@ -54,26 +57,28 @@ impl HaltReason {
             Self::Gear2Fault => "fault in Gear2",
             Self::Gear2Fatal => "Gear2 cannot go on",
             Self::Gear2Hang => "Gear2 does not come back",
+            #[cfg(feature = "check-ghost")]
+            Self::Ghost => "the ghost specification differs",
         }
     }
 }
 
 /// The UART, as far as there is one.
-fn console() -> BootUart {
+pub(crate) fn console() -> BootUart {
     match MACHINE.get().map_or(uart::PL011, |m| m.boot.uart_kind) {
         uart::NONE => BootUart::take_over(uart::NONE, Mmio::NONE),
         kind => gear1_arch::uart::boot(kind, el2::UART, PAGE_SIZE),
     }
 }
 
-fn line(out: BootUart, name: &str, value: u64) {
+pub(crate) fn line(out: BootUart, name: &str, value: u64) {
     out.text(" ");
     out.text(name);
     out.text("=");
     out.hex(value);
 }
 
-fn header(out: BootUart, reason: HaltReason) {
+pub(crate) fn header(out: BootUart, reason: HaltReason) {
     out.text("\ngear1: HALT: ");
     out.text(reason.text());
     out.text("\ngear1:");
@@ -137,7 +142,7 @@ pub(crate) fn halt_early(reason: HaltReason) -> ! {
 
 /// Stops the other CPUs and this one. Real-time VMs run on: what failed is not theirs
 /// (G1-RT-008).
-fn finish(out: BootUart) -> ! {
+pub(crate) fn finish(out: BootUart) -> ! {
     out.text("gear1: machine stopped\n");
     if let Some(machine) = MACHINE.get() {
         gear1_arch::stop::request();

@@ -126,9 +126,7 @@ fn virtual_timer(cpu: &Cpu, machine: &Machine) {
         return;
     };
     vgic::inject_timer(cpu, machine, &loaded);
-    if loaded.shared.state() == VcpuState::Wfi
-        && loaded.shared.transition(VcpuState::Wfi, VcpuState::Ready)
-    {
+    if loaded.shared.state() == VcpuState::Wfi && loaded.shared.wake_up() {
         signal::wake(cpu, machine, loaded.id);
     }
 }

@@ -1,10 +1,5 @@
-//! A VM's life: stopped, loaded, running, stopping.
-//!
-//! | call | Stopped | Loading | Loaded | Running | Stopping |
-//! |---|---|---|---|---|---|
-//! | load | Loading | Loading or Loaded | Loading (from the start) | refused | refused |
-//! | start | refused | refused | Running | refused | refused |
-//! | stop | done | done | done | Stopping, then Stopped | until Stopped |
+//! A VM's life: stopped, loaded, running, stopping. Which call may be made in which state says
+//! [`gear1_core::life`].
 //!
 //! A VM is not stopped before its bus masters are: what they were told to read and write would
 //! else go on in memory that is somebody's next. The VM's lock is held for one store to and one load
@@ -23,6 +18,7 @@ use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
 use gear1_arch::window::{load_piece, stop_master};
 use gear1_arch::{cpu, stolen, tlb};
+use gear1_core::life;
 use gear1_core::vcpu::Attention;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
@@ -42,9 +38,8 @@ pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
 /// Ends the stop when the last vCPU has left and no device of the VM's reaches memory by itself
 /// any more. The VM's lock is held.
 fn settle(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
-    if vm.state == VmState::Stopping && alive(machine, id) == 0 && masters_stop(cpu, machine, id) {
-        vm.state = VmState::Stopped;
-    }
+    let still = || alive(machine, id) != 0 || !masters_stop(cpu, machine, id);
+    vm.state = life::settled(vm.state, still);
 }
 
 /// Returns the VM's state.
@@ -114,16 +109,16 @@ fn stop_running(cpu: &Cpu, machine: &Machine, vm: VmId, id: VcpuId) {
 
 /// Asks a VM to stop; `Busy` while a vCPU is still inside, or a device of its is not still.
 pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
+    #[cfg(feature = "check-ghost")]
+    let _looking = crate::ghost::Looking::begin(machine);
     let mut vm = machine::lock_vm(id);
     (vm.end, vm.restarts) = (Ended::No, false);
-    match vm.state {
-        VmState::Running => {
-            log::log(cpu.index(), RecordId::VmStop, [id.reg(), 0, 0]);
-            stop_vcpus(cpu, machine, id, &mut vm);
-        }
-        // Again: a vCPU that was running may have left its guest by itself meanwhile.
-        VmState::Stopping => stop_vcpus(cpu, machine, id, &mut vm),
-        VmState::Stopped | VmState::Loading | VmState::Loaded => {}
+    if vm.state == VmState::Running {
+        log::log(cpu.index(), RecordId::VmStop, [id.reg(), 0, 0]);
+    }
+    if life::stop(vm.state) {
+        // Perhaps again: a vCPU that was running may have left its guest by itself meanwhile.
+        stop_vcpus(cpu, machine, id, &mut vm);
     }
     settle(cpu.index(), machine, id, &mut vm);
     if vm.state == VmState::Stopping {
@@ -153,6 +148,8 @@ pub(crate) fn end_with(
         return Resume::Same;
     };
     let (vm_id, id) = (loaded.vm, loaded.id);
+    #[cfg(feature = "check-ghost")]
+    drop(crate::ghost::Looking::begin(machine));
     loaded.shared.set_state(VcpuState::Off);
     let mut vm = machine::lock_vm(vm_id);
     // Gear2, or another vCPU, may have ended it already.
@@ -175,19 +172,17 @@ pub(crate) fn end_with(
 
 /// Loads the next piece of a stopped VM; X1 = bytes left.
 pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
+    #[cfg(feature = "check-ghost")]
+    let _looking = crate::ghost::Looking::begin(machine);
     let boot = machine::boot_vm(machine, id);
     let mut vm = machine::lock_vm(id);
     settle(cpu.index(), machine, id, &mut vm);
-    match vm.state {
-        VmState::Stopped | VmState::Loaded => {
-            vm.state = VmState::Loading;
-            vm.progress = 0;
-            if !vm.restarts {
-                vm.end = Ended::No;
-            }
+    if life::load(vm.state)? {
+        vm.state = VmState::Loading;
+        vm.progress = 0;
+        if !vm.restarts {
+            vm.end = Ended::No;
         }
-        VmState::Loading => {}
-        VmState::Running | VmState::Stopping => return Err(Status::WrongState),
     }
     let total = boot
         .regions
@@ -226,14 +221,14 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
 
 /// Makes the boot vCPU of a loaded VM runnable.
 pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
+    #[cfg(feature = "check-ghost")]
+    let _looking = crate::ghost::Looking::begin(machine);
     let boot = machine::boot_vm(machine, id);
     let first = machine::vcpu_of(machine, id, 0).ok_or(Status::NotFound)?;
     let mut vm = machine::lock_vm(id);
-    if vm.state != VmState::Loaded {
-        return Err(Status::WrongState);
-    }
+    vm.state = life::start(vm.state)?;
+    vm.restarts = false;
     realtime::thaw(machine, id);
-    (vm.state, vm.restarts) = (VmState::Running, false);
     vm.starts = vm.starts.wrapping_add(1);
     // G1-TIM-005: its virtual count begins at 0.
     vm.started = cpu::now();

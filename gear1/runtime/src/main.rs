@@ -21,6 +21,8 @@ mod event;
 mod exit;
 mod ffa;
 mod gear2_call;
+#[cfg(feature = "check-ghost")]
+mod ghost;
 mod gic;
 mod guest_call;
 mod halt;
@@ -42,12 +44,20 @@ mod vgic;
 
 use core::panic::PanicInfo;
 
+#[cfg(not(feature = "check-ghost"))]
 unsafe extern "C" {
     /// Exists nowhere: a panicking path that survives optimization fails the link.
     safe fn a_panicking_path_is_left_in_the_runtime_image() -> !;
 }
 
+#[cfg(not(feature = "check-ghost"))]
 #[panic_handler]
 fn panic(_: &PanicInfo) -> ! {
     a_panicking_path_is_left_in_the_runtime_image()
+}
+
+#[cfg(feature = "check-ghost")]
+#[panic_handler]
+fn panic(info: &PanicInfo) -> ! {
+    ghost::panicked(info)
 }

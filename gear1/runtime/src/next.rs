@@ -80,9 +80,7 @@ fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
     if let Some(event) = &event::pending_event(cpu, None) {
         return answer(cpu, event);
     }
-    let claimed = shared.transition(VcpuState::Ready, VcpuState::Running)
-        || shared.transition(VcpuState::Wfi, VcpuState::Running);
-    if !claimed {
+    if !shared.claim() {
         return refuse(cpu, Status::WrongState);
     }
     if vcpu::load(cpu, machine, what.id).is_none() {

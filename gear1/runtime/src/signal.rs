@@ -3,10 +3,9 @@
 //! Requirements: G1-VCPU-001.
 
 use gear1_abi::boot::IrqOwner;
-use gear1_abi::call::VcpuState;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::cpu;
-use gear1_core::vcpu::Attention;
+use gear1_core::vcpu::{Attention, Told};
 use gear1_core::vgic::Kicks;
 
 use crate::boot;
@@ -25,12 +24,10 @@ pub(crate) fn notify(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
 
 /// Asks a vCPU for attention, and wakes or kicks what must hear it.
 pub(crate) fn attention(cpu: &Cpu, machine: &Machine, id: VcpuId, what: Attention) {
-    let shared = machine::vcpu(id);
-    shared.raise(what);
-    if shared.is(VcpuState::Running) {
-        kick_home(cpu, machine, id);
-    } else if shared.transition(VcpuState::Wfi, VcpuState::Ready) {
-        wake(cpu, machine, id);
+    match machine::vcpu(id).ask(what) {
+        Told::Kick => kick_home(cpu, machine, id),
+        Told::Wake => wake(cpu, machine, id),
+        Told::Nobody => {}
     }
 }
 

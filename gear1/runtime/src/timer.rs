@@ -168,7 +168,7 @@ pub(crate) fn hand_over(cpu: &mut Cpu, machine: &Machine, id: VcpuId) {
 }
 
 fn wake_if_waiting(cpu: &Cpu, machine: &Machine, id: VcpuId) {
-    if machine::vcpu(id).transition(VcpuState::Wfi, VcpuState::Ready) {
+    if machine::vcpu(id).wake_up() {
         signal::wake(cpu, machine, id);
     }
 }

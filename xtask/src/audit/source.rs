@@ -11,7 +11,7 @@ use crate::workspace;
 /// Counts of one package of Gear1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Lines that are neither blank nor only a comment, without tests.
+    /// Lines that are neither blank nor only a comment, without tests and checks that no image ships with.
     pub(super) lines: u64,
     /// The same of tests.
     pub(super) test_lines: u64,
@@ -32,9 +32,9 @@ pub(super) fn count() -> Result<(BTreeMap<String, Counts>, BTreeSet<String>)> {
             counts.test_lines += lines(&text);
             continue;
         }
-        let declarations = test_declarations(&text);
-        counts.lines += lines(&text) - declarations;
-        counts.test_lines += declarations;
+        let not_shipped = not_shipped(&text);
+        counts.lines += lines(&text) - not_shipped;
+        counts.test_lines += not_shipped;
         let (blocks, argued) = unsafe_blocks(&text);
         counts.unsafe_blocks += blocks;
         counts.argued += argued;
@@ -104,9 +104,10 @@ fn relative(root: &Path, path: &Path) -> Result<String> {
     Ok(relative.context("a path that is not UTF-8")?.to_owned())
 }
 
+/// Tells whether a file is in no image that ships: tests, and what only the checking image has.
 fn is_test(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
-    let helpers = ["tests.rs", "test.rs", "testing.rs", "build.rs"];
+    let helpers = ["tests.rs", "test.rs", "testing.rs", "build.rs", "ghost.rs"];
     let is_ghost = file.starts_with("gear1/ghost/");
     is_ghost || helpers.contains(&name) || file.contains("/tests/")
 }
@@ -117,14 +118,24 @@ fn lines(text: &str) -> u64 {
     code.count() as u64
 }
 
-/// Returns the lines that declare a module of tests: `#[cfg(test)]` and `mod tests;` below it.
-fn test_declarations(text: &str) -> u64 {
-    let mut below = text.lines().skip(1);
-    let declares = |line: &str| {
-        let next = below.next().unwrap_or_default();
-        line == "#[cfg(test)]" && next.starts_with("mod ") && next.ends_with(';')
-    };
-    2 * text.lines().map(declares).filter(|&is| is).count() as u64
+/// Returns the lines of what no image that ships has: items and statements under `#[cfg(test)]` or a
+/// feature of a checking image, with that attribute.
+fn not_shipped(text: &str) -> u64 {
+    let mut count = 0;
+    let mut inside = None;
+    for line in text.lines() {
+        let code = line.trim_start();
+        let indent = line.len() - code.len();
+        if code == "#[cfg(test)]" || code.starts_with("#[cfg(feature = \"check-") {
+            inside = inside.or(Some(indent));
+        }
+        if inside.is_some() && !code.is_empty() && !code.starts_with("//") {
+            count += 1;
+            let ends = code.ends_with([';', '}', ',']);
+            inside = inside.filter(|&begin| indent != begin || !ends);
+        }
+    }
+    count
 }
 
 /// Returns how many `unsafe` blocks a text has, and how many have a SAFETY comment above their

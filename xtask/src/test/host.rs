@@ -69,12 +69,13 @@ fn unit_tests(tally: &mut Tally) -> Result<()> {
 /// three VMs with two pages and all sets of receivers, and with three pages.
 fn long_ownership(tally: &mut Tally) -> Result<()> {
     for (test, variable, value) in [
-        ("ffa::tests::ghost", "GEARV_CALLS", "1000000"),
-        ("ownership::tests::model", "GEARV_PAGES", "2"),
-        ("ownership::tests::model", "GEARV_PAGES", "3"),
+        ("--lib ffa::tests::ghost", "GEARV_CALLS", "1000000"),
+        ("--lib ownership::tests::model", "GEARV_PAGES", "2"),
+        ("--lib ownership::tests::model", "GEARV_PAGES", "3"),
+        ("--test protocol", "GEARV_ORDERS", "20000"),
     ] {
         let begin = Instant::now();
-        let arguments = format!("test -p gear1-core --lib {test} -- --nocapture");
+        let arguments = format!("test -p gear1-core {test} -- --nocapture");
         let output = workspace::cargo()
             .args(arguments.split(' '))
             .env(variable, value)
@@ -151,7 +152,7 @@ fn bare_lints(tally: &mut Tally) -> Result<()> {
         .env("GEAR1_RUNTIME_BIN", runtime)
         .env("GEAR1_RUNTIME_GICV2_BIN", runtime_gicv2);
     tally.check("clippy", run(&mut clippy));
-    for features in ["image,gicv2", "image,check-locks"] {
+    for features in ["image,gicv2", "image,check-locks", "image,check-ghost"] {
         let mut runtime = workspace::cargo();
         runtime.args(["clippy", "--quiet", "--target", workspace::BARE_TARGET]);
         runtime.args(["--package", "gear1-runtime", "--features", features]);

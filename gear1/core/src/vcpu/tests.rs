@@ -1,5 +1,7 @@
 //! Requirements: G1-VCPU-002.
 
+mod transitions;
+
 use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
 

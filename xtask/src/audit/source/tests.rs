@@ -1,6 +1,6 @@
 //! Counting, on a text.
 
-use super::{is_test, lines, test_declarations, unsafe_blocks};
+use super::{is_test, lines, not_shipped, unsafe_blocks};
 
 const TEXT: &str = "//! A file.
 
@@ -23,11 +23,21 @@ fn lines_and_blocks_are_counted() {
 }
 
 #[test]
-fn the_declaration_of_tests_is_no_code() {
-    let text = "fn f() {}\n\n#[cfg(test)]\nmod tests;\n";
-    assert_eq!(test_declarations(text), 2);
-    let others = "#[cfg(test)]\nfn only_in_tests() {}\nmod tests;\n#[cfg(test)]\n";
-    assert_eq!(test_declarations(others), 0);
+fn what_does_not_ship_is_told_from_code() {
+    let tests = "fn f() {}\n\n#[cfg(test)]\nmod tests;\n";
+    assert_eq!((lines(tests), not_shipped(tests)), (3, 2));
+    let checks = "fn f() {
+    #[cfg(feature = \"check-ghost\")]
+    ghost::before(|said| {
+        // A comment.
+        read(said);
+    });
+    g();
+    #[cfg(not(feature = \"check-ghost\"))]
+    h();
+}
+";
+    assert_eq!((lines(checks), not_shipped(checks)), (9, 4));
 }
 
 #[test]
@@ -36,5 +46,6 @@ fn tests_are_told_from_code() {
     assert!(is_test("gear1/core/src/psci/tests.rs"));
     assert!(is_test("gear1/init/src/testing.rs"));
     assert!(is_test("gear1/ghost/src/lib.rs"));
+    assert!(is_test("gear1/runtime/src/ghost.rs"));
     assert!(!is_test("gear1/core/src/psci.rs"));
 }

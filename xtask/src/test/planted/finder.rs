@@ -80,7 +80,7 @@ impl Finder {
                 boot::stops_without_el2_of(gear1, &init, &mut tally)
             }
             Finder::Gear2Registers => gear2_registers::registers_under(Some(gear1), &mut tally),
-            Finder::Chaos => chaos::attack_other(gear1, &mut tally),
+            Finder::Chaos => chaos::attack_other(gear1, None, chaos::FEW / 4, &mut tally),
             Finder::Host | Finder::HostNamed(_) => Ok(()),
         };
         let end = end.err().map(|error| format!("{error:#}"));

@@ -94,7 +94,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "stolen time counts while a vCPU waits",
-        file: "gear1/core/src/vcpu.rs",
+        file: "gear1/core/src/vcpu/shared.rs",
         from: "        if self.state() == VcpuState::Ready {\n            self.begin_stolen(now);",
         to: "        if self.state() != VcpuState::Off {\n            self.begin_stolen(now);",
         breaks: &["G1-TIM-007"],
@@ -184,7 +184,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a vCPU wakes from power-down without its context",
-        file: "gear1/core/src/vcpu.rs",
+        file: "gear1/core/src/vcpu/shared.rs",
         from: "        self.reset_argument.store(argument, Ordering::Relaxed);\n        self.raise(",
         to: "        self.reset_argument.store(argument & 0, Ordering::Relaxed);\n        self.raise(",
         breaks: &["G1-PSCI-006"],
@@ -211,7 +211,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a wake-up is lost",
-        file: "gear1/core/src/vcpu.rs",
+        file: "gear1/core/src/vcpu/shared.rs",
         from: "        self.0.fetch_or(bit, Ordering::SeqCst);",
         to: "        self.0.store(bit, Ordering::SeqCst);",
         breaks: &["G1-VCPU-001"],
@@ -220,7 +220,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a vCPU that runs is claimed again",
-        file: "gear1/core/src/vcpu.rs",
+        file: "gear1/core/src/vcpu/shared.rs",
         from: "            .compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst)\n            .is_ok()",
         to: "            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |_| Some(to as u8))\n            .is_ok_and(|_| from != to)",
         breaks: &["G1-VCPU-002"],

@@ -1,0 +1,5 @@
+//! The atomics that words shared by CPUs are made of. `tests/protocol` has others in this place.
+//!
+//! Requirements: G1-VCPU-001.
+
+pub(crate) use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};

@@ -1,0 +1,50 @@
+//! Every state of a VM against every call.
+//!
+//! Requirements: G1-RUN-009.
+
+use gear1_abi::call::Status::WrongState;
+use gear1_abi::call::VmState::{self, Loaded, Loading, Running, Stopped, Stopping};
+
+use super::*;
+
+const STATES: [VmState; 5] = [Stopped, Loading, Loaded, Running, Stopping];
+
+/// In the order of the states: load, start, stop, and settled while something is still at work or not.
+type Row = (
+    Result<bool, Status>,
+    Result<VmState, Status>,
+    bool,
+    [VmState; 2],
+);
+
+#[test]
+fn every_call_in_every_state_of_a_vm() {
+    let rows: [Row; 5] = [
+        (Ok(true), Err(WrongState), false, [Stopped, Stopped]),
+        (Ok(false), Err(WrongState), false, [Loading, Loading]),
+        (Ok(true), Ok(Running), false, [Loaded, Loaded]),
+        (Err(WrongState), Err(WrongState), true, [Running, Running]),
+        (Err(WrongState), Err(WrongState), true, [Stopping, Stopped]),
+    ];
+    for (state, row) in STATES.into_iter().zip(rows) {
+        let settles = [true, false].map(|still| settled(state, || still));
+        assert_eq!(
+            (load(state), start(state), stop(state), settles),
+            row,
+            "{state:?}"
+        );
+    }
+}
+
+/// Devices are told to stop when the VM is being stopped, and at no other time.
+#[test]
+fn only_a_stop_looks_at_what_is_at_work() {
+    for state in STATES {
+        let mut looked = false;
+        settled(state, || {
+            looked = true;
+            true
+        });
+        assert_eq!(looked, state == Stopping, "{state:?}");
+    }
+}

@@ -1,0 +1,429 @@
+//! The words that CPUs share about a vCPU, and every step of the protocol that [`super`] describes.
+//!
+//! Nothing here knows whose atomics these are: `tests/protocol` compiles this very file with those of
+//! a checker, which tries the orders that the steps of several CPUs can come in.
+//!
+//! Requirements: G1-VCPU-001, G1-VCPU-002.
+
+use gear1_abi::call::VcpuState;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::CpuIndex;
+
+use crate::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// What a vCPU must look at before its next instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attention(u32);
+
+impl Attention {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// Virtual interrupts changed: list registers must be filled.
+    pub const IRQ: Self = Self(1);
+    /// Its VM stops.
+    pub const STOP: Self = Self(2);
+    /// It starts anew at the entry point requested.
+    pub const RESET: Self = Self(4);
+    /// A reply lies in the mailbox.
+    pub const REPLY: Self = Self(8);
+    /// Beside `RESET`: it wakes from power-down, its timers ran on.
+    pub const WARM: Self = Self(16);
+    /// It is blocked in a call that a message ends, or an interrupt.
+    pub const AWAITS: Self = Self(32);
+    /// It got a message.
+    pub const MESSAGE: Self = Self(64);
+
+    /// Tells whether nothing is asked for.
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns both.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns what is not part of `other`.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Tells whether `other` is part of it.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// A start that was requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// First instruction (IPA).
+    pub pc: u64,
+    /// X0.
+    pub argument: u64,
+    /// It wakes from power-down.
+    pub warm: bool,
+}
+
+/// Whom to tell after [`VcpuShared::ask`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Nobody: it looks before it runs next.
+    Nobody,
+    /// It runs: its CPU is to be interrupted.
+    Kick,
+    /// It waited and is ready: its home is to get a wake-up.
+    Wake,
+}
+
+/// The shared part of a vCPU.
+pub struct VcpuShared {
+    state: AtomicU8,
+    home: AtomicU16,
+    attention: AtomicU32,
+    reset_pc: AtomicU64,
+    reset_argument: AtomicU64,
+    reply_word: AtomicU64,
+    reply_value: AtomicU64,
+    awaited_ipa: AtomicU64,
+    awaited_access: AtomicU64,
+    /// Since when it could run and was not loaded; 0: it could not.
+    ready_since: AtomicU64,
+    /// Ticks for which it could run and was not loaded.
+    stolen: AtomicU64,
+    exits: [AtomicU64; ExitReason::COUNT],
+    ticks: [AtomicU64; ExitReason::COUNT],
+}
+
+impl Default for VcpuShared {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl VcpuShared {
+    /// A vCPU that is off.
+    pub const fn new() -> Self {
+        Self {
+            state: AtomicU8::new(VcpuState::Off as u8),
+            home: AtomicU16::new(0),
+            attention: AtomicU32::new(0),
+            reset_pc: AtomicU64::new(0),
+            reset_argument: AtomicU64::new(0),
+            reply_word: AtomicU64::new(0),
+            reply_value: AtomicU64::new(0),
+            awaited_ipa: AtomicU64::new(0),
+            awaited_access: AtomicU64::new(0),
+            ready_since: AtomicU64::new(0),
+            stolen: AtomicU64::new(0),
+            exits: [const { AtomicU64::new(0) }; ExitReason::COUNT],
+            ticks: [const { AtomicU64::new(0) }; ExitReason::COUNT],
+        }
+    }
+
+    /// Returns the state.
+    #[inline]
+    pub fn state(&self) -> VcpuState {
+        VcpuState::from_reg(u64::from(self.state.load(Ordering::SeqCst))).unwrap_or(VcpuState::Off)
+    }
+
+    /// Tells whether this is the state.
+    #[inline(always)]
+    pub fn is(&self, state: VcpuState) -> bool {
+        self.state.load(Ordering::SeqCst) == state as u8
+    }
+
+    /// Sets the state; see the table above for who may.
+    #[inline]
+    pub fn set_state(&self, state: VcpuState) {
+        self.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    /// Moves from one state to another, and tells whether it was in the first.
+    #[inline]
+    pub fn transition(&self, from: VcpuState, to: VcpuState) -> bool {
+        self.state
+            .compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// Claims a vCPU that may run, for its home to run it.
+    #[inline(always)]
+    pub fn claim(&self) -> bool {
+        self.transition(VcpuState::Ready, VcpuState::Running)
+            || self.transition(VcpuState::Wfi, VcpuState::Running)
+    }
+
+    /// Asks for attention, and tells whom the caller has to tell. The attention is raised before the
+    /// state is looked at.
+    #[inline(always)]
+    pub fn ask(&self, what: Attention) -> Told {
+        self.raise(what);
+        if self.is(VcpuState::Running) {
+            Told::Kick
+        } else if self.wake_up() {
+            Told::Wake
+        } else {
+            Told::Nobody
+        }
+    }
+
+    /// Makes a vCPU that waits ready. `true`: its home is to get a wake-up from the caller.
+    #[inline(always)]
+    pub fn wake_up(&self) -> bool {
+        self.transition(VcpuState::Wfi, VcpuState::Ready)
+    }
+
+    /// The running vCPU, with nothing in its list registers, begins to wait, unless it is asked for
+    /// attention to more than `expected`. `true`: it waits, or was woken already. Called by its home;
+    /// all that becomes due is told by attention.
+    #[inline(always)]
+    pub fn wait_quiet(&self, expected: Attention) -> bool {
+        self.set_state(VcpuState::Wfi);
+        let is_asked = !self.attention().without(expected).is_none();
+        !is_asked || !self.transition(VcpuState::Wfi, VcpuState::Running)
+    }
+
+    /// The same under the VM's lock, where what is `due` becomes so: only messages come without it.
+    #[inline(always)]
+    pub fn wait_locked(&self, expected: Attention, due: impl FnOnce() -> bool) -> bool {
+        if !self.attention().without(expected).is_none() || due() {
+            return false;
+        }
+        self.set_state(VcpuState::Wfi);
+        // If it is not in Wfi any more, it was woken.
+        !(self.attention().has(Attention::MESSAGE)
+            && self.transition(VcpuState::Wfi, VcpuState::Running))
+    }
+
+    /// Returns the CPU whose loop owns the vCPU.
+    #[inline]
+    pub fn home(&self) -> CpuIndex {
+        CpuIndex::new(usize::from(self.home.load(Ordering::SeqCst))).unwrap_or_default()
+    }
+
+    /// Gives the vCPU to another CPU's loop. Called by its home, with the vCPU unloaded.
+    pub fn set_home(&self, cpu: CpuIndex) {
+        self.home.store(cpu.reg() as u16, Ordering::SeqCst);
+    }
+
+    /// Asks for attention.
+    #[inline]
+    pub fn raise(&self, attention: Attention) {
+        self.attention.fetch_or(attention.0, Ordering::SeqCst);
+    }
+
+    /// Returns what is asked for.
+    #[inline]
+    pub fn attention(&self) -> Attention {
+        Attention(self.attention.load(Ordering::SeqCst))
+    }
+
+    /// Takes a request back, and tells whether it was there.
+    #[inline]
+    pub fn take(&self, attention: Attention) -> bool {
+        self.attention.fetch_and(!attention.0, Ordering::SeqCst) & attention.0 != 0
+    }
+
+    /// Asks for a start at `pc` with `argument` in X0, of a vCPU that is off. What
+    /// was asked of its former life (a stop, a reply) is void.
+    pub fn request_reset(&self, pc: u64, argument: u64) {
+        self.reset_pc.store(pc, Ordering::Relaxed);
+        self.reset_argument.store(argument, Ordering::Relaxed);
+        self.attention
+            .store(Attention::RESET.0 | Attention::IRQ.0, Ordering::SeqCst);
+    }
+
+    /// Lets a running vCPU start anew once it wakes. Called by the home CPU only.
+    pub fn request_resume(&self, pc: u64, argument: u64) {
+        self.reset_pc.store(pc, Ordering::Relaxed);
+        self.reset_argument.store(argument, Ordering::Relaxed);
+        self.raise(Attention::RESET.and(Attention::WARM));
+    }
+
+    /// Tells whether it was turned on and has not begun to run.
+    pub fn is_start_pending(&self) -> bool {
+        let attention = self.attention();
+        attention.has(Attention::RESET) && !attention.has(Attention::WARM)
+    }
+
+    /// Returns the start requested, once.
+    pub fn take_reset(&self) -> Option<Start> {
+        if !self.take(Attention::RESET) {
+            return None;
+        }
+        Some(Start {
+            pc: self.reset_pc.load(Ordering::Relaxed),
+            argument: self.reset_argument.load(Ordering::Relaxed),
+            warm: self.take(Attention::WARM),
+        })
+    }
+
+    /// Leaves a reply for the vCPU's next entry.
+    pub fn post_reply(&self, word: u64, value: u64) {
+        self.reply_word.store(word, Ordering::Relaxed);
+        self.reply_value.store(value, Ordering::Relaxed);
+        self.raise(Attention::REPLY);
+    }
+
+    /// Returns the reply left, once.
+    pub fn take_reply(&self) -> Option<(u64, u64)> {
+        if !self.take(Attention::REPLY) {
+            return None;
+        }
+        Some((
+            self.reply_word.load(Ordering::Relaxed),
+            self.reply_value.load(Ordering::Relaxed),
+        ))
+    }
+
+    /// It became able to run: time counts as stolen until it is loaded (G1-TIM-007). A waker calls
+    /// this after the vCPU left its state of waiting.
+    pub fn begin_stolen(&self, now: u64) {
+        self.ready_since.store(now, Ordering::SeqCst);
+    }
+
+    /// It is unloaded at `now`, ready or not. Called by the home CPU only.
+    pub fn unload(&self, now: u64) {
+        // In this order, so that the store of a waker in between is not lost.
+        self.begin_stolen(0);
+        if self.state() == VcpuState::Ready {
+            self.begin_stolen(now);
+        }
+    }
+
+    /// It is loaded at `now`: returns all ticks stolen, if there are more now. Called by the home
+    /// CPU only.
+    pub fn end_stolen(&self, now: u64) -> Option<u64> {
+        let since = self.ready_since.load(Ordering::SeqCst);
+        if since == 0 {
+            return None;
+        }
+        self.begin_stolen(0);
+        let stolen = self.stolen.load(Ordering::Relaxed);
+        let stolen = stolen.wrapping_add(now.saturating_sub(since));
+        self.stolen.store(stolen, Ordering::Relaxed);
+        Some(stolen)
+    }
+
+    /// Its VM starts: nothing was stolen yet.
+    pub fn forget_stolen(&self) {
+        self.begin_stolen(0);
+        self.stolen.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes the access that Gear2 is asked for. Called by the home CPU only.
+    #[inline]
+    pub fn set_awaited(&self, ipa: u64, access: u64) {
+        self.awaited_ipa.store(ipa, Ordering::Relaxed);
+        self.awaited_access.store(access, Ordering::Relaxed);
+    }
+
+    /// Returns the address and the access word of what it waits for in `AwaitsMmio`.
+    pub fn awaited(&self) -> (u64, u64) {
+        (
+            self.awaited_ipa.load(Ordering::Relaxed),
+            self.awaited_access.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Counts an exit. Called by the home CPU only.
+    #[inline]
+    pub fn count(&self, reason: ExitReason) {
+        add(self.exits.get(reason as usize), 1);
+    }
+
+    /// Adds counter ticks spent on exits that went to Gear2. Called by the home CPU only.
+    #[inline]
+    pub fn add_ticks(&self, reason: ExitReason, ticks: u64) {
+        add(self.ticks.get(reason as usize), ticks);
+    }
+
+    /// Returns the exits counted and the ticks spent for a reason.
+    pub fn stats(&self, reason: ExitReason) -> (u64, u64) {
+        let read = |cells: &[AtomicU64]| {
+            cells
+                .get(reason as usize)
+                .map_or(0, |c| c.load(Ordering::Relaxed))
+        };
+        (read(&self.exits), read(&self.ticks))
+    }
+}
+
+/// Adds without a locked read-modify-write: the counters have one writer.
+#[inline]
+fn add(cell: Option<&AtomicU64>, amount: u64) {
+    if let Some(cell) = cell {
+        cell.store(
+            cell.load(Ordering::Relaxed).wrapping_add(amount),
+            Ordering::Relaxed,
+        );
+    }
+}
+
+/// What reaches a CPU's loop from other CPUs: wake-ups, a bit for each vCPU, pokes and rings.
+pub struct CpuShared(AtomicU64);
+
+/// Another loop asked for attention.
+const POKE: u64 = 1 << 32;
+/// A VM rang the doorbell that leads to Gear2.
+const RING: u64 = 1 << 33;
+
+impl Default for CpuShared {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CpuShared {
+    /// Nothing pending.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    fn add(&self, bit: u64) {
+        self.0.fetch_or(bit, Ordering::SeqCst);
+    }
+
+    fn take(&self, bit: u64) -> bool {
+        self.0.fetch_and(!bit, Ordering::SeqCst) & bit != 0
+    }
+
+    /// Leaves a wake-up of the vCPU with this index for the CPU's loop.
+    pub fn wake(&self, vcpu: usize) {
+        self.add(1 << (vcpu & 31));
+    }
+
+    /// Tells whether anything is pending.
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        self.0.load(Ordering::SeqCst) != 0
+    }
+
+    /// Takes the wake-up of the lowest vCPU.
+    pub fn take_wake(&self) -> Option<usize> {
+        let lowest = self.0.load(Ordering::SeqCst).trailing_zeros();
+        let is_wake = lowest < POKE.trailing_zeros();
+        (is_wake && self.take(1 << (lowest & 31))).then_some(lowest as usize)
+    }
+
+    /// Asks for the loop's attention.
+    pub fn poke(&self) {
+        self.add(POKE);
+    }
+
+    /// Takes a poke, and tells whether there was one.
+    pub fn take_poke(&self) -> bool {
+        self.take(POKE)
+    }
+
+    /// A VM rang the doorbell that leads to Gear2.
+    pub fn ring(&self) {
+        self.add(RING);
+    }
+
+    /// Takes a ring, and tells whether there was one.
+    pub fn take_ring(&self) -> bool {
+        self.take(RING)
+    }
+}

@@ -1,0 +1,229 @@
+//! Every state of a vCPU, with every set of what it is asked for, against every step of the protocol:
+//! the state and the attention after it are those that the table in `vcpu.rs` says; a step that does not
+//! apply changes nothing.
+
+use std::vec::Vec;
+
+use gear1_abi::call::VcpuState;
+use gear1_abi::call::VcpuState::{AwaitsHypercall, AwaitsMmio, Off, Ready, Running, Wfi};
+
+use crate::vcpu::{Attention, Told, VcpuShared};
+
+const STATES: [VcpuState; 6] = [Off, Ready, Running, Wfi, AwaitsMmio, AwaitsHypercall];
+const ASKED: [Attention; 7] = [
+    Attention::IRQ,
+    Attention::STOP,
+    Attention::RESET,
+    Attention::REPLY,
+    Attention::WARM,
+    Attention::AWAITS,
+    Attention::MESSAGE,
+];
+
+/// Returns each set of what a vCPU can be asked for.
+fn sets() -> impl Iterator<Item = Attention> {
+    (0_u32..1 << ASKED.len()).map(|set| {
+        let each = ASKED.into_iter().enumerate();
+        let asked = each.filter(|(number, _)| set >> number & 1 != 0);
+        asked.fold(Attention::NONE, |all, (_, one)| all.and(one))
+    })
+}
+
+fn vcpu(state: VcpuState, asked: Attention) -> VcpuShared {
+    let vcpu = VcpuShared::new();
+    vcpu.set_state(state);
+    vcpu.raise(asked);
+    vcpu
+}
+
+/// All that a step can change, but for words that an attention passes on.
+type Whole = (VcpuState, Attention, u16, (u64, u64));
+
+fn whole(vcpu: &VcpuShared) -> Whole {
+    let home = vcpu.home().reg() as u16;
+    (vcpu.state(), vcpu.attention(), home, vcpu.awaited())
+}
+
+/// Makes a step in each state with each set, and compares all with what must be then. `after`: the
+/// state, the attention, and what the step says.
+fn step<R: PartialEq + core::fmt::Debug>(
+    make: impl Fn(&VcpuShared) -> R,
+    after: impl Fn(VcpuState, Attention) -> (VcpuState, Attention, R),
+) {
+    for (state, asked) in STATES.into_iter().flat_map(|s| sets().map(move |a| (s, a))) {
+        let vcpu = vcpu(state, asked);
+        let said = make(&vcpu);
+        let (state_then, asked_then, says) = after(state, asked);
+        assert_eq!(said, says, "{state:?} {asked:?}");
+        let then = (state_then, asked_then, 0, (0, 0));
+        assert_eq!(whole(&vcpu), then, "{state:?} {asked:?}");
+    }
+}
+
+#[test]
+fn it_is_claimed_when_it_may_run() {
+    step(VcpuShared::claim, |state, asked| match state {
+        Ready | Wfi => (Running, asked, true),
+        Off | Running | AwaitsMmio | AwaitsHypercall => (state, asked, false),
+    });
+}
+
+#[test]
+fn only_who_waits_is_woken() {
+    step(VcpuShared::wake_up, |state, asked| match state {
+        Wfi => (Ready, asked, true),
+        Off | Ready | Running | AwaitsMmio | AwaitsHypercall => (state, asked, false),
+    });
+}
+
+#[test]
+fn who_is_asked_hears_of_it() {
+    for what in ASKED {
+        step(
+            |vcpu| vcpu.ask(what),
+            |state, asked| match state {
+                Running => (Running, asked.and(what), Told::Kick),
+                Wfi => (Ready, asked.and(what), Told::Wake),
+                Off | Ready | AwaitsMmio | AwaitsHypercall => {
+                    (state, asked.and(what), Told::Nobody)
+                }
+            },
+        );
+    }
+}
+
+/// A home makes these two steps while the vCPU is Running, and in no other state.
+#[test]
+fn it_waits_unless_it_is_asked() {
+    let expected = [
+        Attention::NONE,
+        Attention::AWAITS,
+        Attention::RESET.and(Attention::WARM),
+    ];
+    for (expected, asked) in expected
+        .into_iter()
+        .flat_map(|e| sets().map(move |a| (e, a)))
+    {
+        let is_asked = !asked.without(expected).is_none();
+        let quiet = vcpu(Running, asked);
+        assert_eq!(quiet.wait_quiet(expected), !is_asked, "{asked:?}");
+        let then = if is_asked { Running } else { Wfi };
+        assert_eq!(whole(&quiet), (then, asked, 0, (0, 0)));
+        for due in [false, true] {
+            let locked = vcpu(Running, asked);
+            let waits = !is_asked && !due;
+            assert_eq!(
+                locked.wait_locked(expected, || due),
+                waits,
+                "{asked:?} {due}"
+            );
+            let then = if waits { Wfi } else { Running };
+            assert_eq!(whole(&locked), (then, asked, 0, (0, 0)));
+        }
+    }
+}
+
+#[test]
+fn a_transition_is_made_from_its_origin_only() {
+    for (from, to) in STATES
+        .into_iter()
+        .flat_map(|from| STATES.map(|to| (from, to)))
+    {
+        step(
+            |vcpu| vcpu.transition(from, to),
+            |state, asked| match state == from {
+                true => (to, asked, true),
+                false => (state, asked, false),
+            },
+        );
+    }
+}
+
+#[test]
+fn what_is_asked_is_taken_once() {
+    for what in ASKED {
+        step(
+            |vcpu| (vcpu.take(what), vcpu.take(what)),
+            |state, asked| (state, asked.without(what), (asked.has(what), false)),
+        );
+    }
+}
+
+/// A start makes all void that was asked before; a wake from power-down does not.
+#[test]
+fn a_start_is_asked_for_and_taken() {
+    let start = Attention::RESET.and(Attention::IRQ);
+    step(
+        |vcpu| vcpu.request_reset(0x4000, 7),
+        |state, _| (state, start, ()),
+    );
+    let warm = Attention::RESET.and(Attention::WARM);
+    step(
+        |vcpu| vcpu.request_resume(0x4000, 7),
+        |state, asked| (state, asked.and(warm), ()),
+    );
+    step(VcpuShared::is_start_pending, |state, asked| {
+        let pending = asked.has(Attention::RESET) && !asked.has(Attention::WARM);
+        (state, asked, pending)
+    });
+    step(
+        |vcpu| {
+            vcpu.take_reset()
+                .map(|start| (start.pc, start.argument, start.warm))
+        },
+        |state, asked| match asked.has(Attention::RESET) {
+            true => (
+                state,
+                asked.without(warm),
+                Some((0, 0, asked.has(Attention::WARM))),
+            ),
+            false => (state, asked, None),
+        },
+    );
+}
+
+#[test]
+fn a_reply_is_left_and_taken() {
+    step(
+        |vcpu| vcpu.post_reply(1, 2),
+        |state, asked| (state, asked.and(Attention::REPLY), ()),
+    );
+    step(
+        |vcpu| {
+            let reply = vcpu.take_reply();
+            (reply, vcpu.take_reply())
+        },
+        |state, asked| {
+            let reply = asked.has(Attention::REPLY).then_some((0, 0));
+            (state, asked.without(Attention::REPLY), (reply, None))
+        },
+    );
+}
+
+/// Time begins to be stolen when it is unloaded ready, and in no other state.
+#[test]
+fn only_who_is_ready_is_stolen_from() {
+    step(
+        |vcpu| {
+            vcpu.unload(10);
+            vcpu.end_stolen(30)
+        },
+        |state, asked| (state, asked, (state == Ready).then_some(20)),
+    );
+}
+
+#[test]
+fn all_states_and_sets_were_looked_at() {
+    let sets: Vec<Attention> = sets().collect();
+    assert_eq!(sets.len(), 128);
+    assert!(
+        sets.iter()
+            .all(|set| sets.iter().filter(|other| *other == set).count() == 1)
+    );
+    assert!(
+        STATES
+            .into_iter()
+            .all(|state| VcpuState::from_reg(state as u64) == Some(state))
+    );
+    assert_eq!(VcpuState::from_reg(STATES.len() as u64), None);
+}

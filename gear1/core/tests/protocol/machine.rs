@@ -1,0 +1,259 @@
+//! What is around the protocol: a home CPU with its loop and its guest, the VM's lock, and interrupts
+//! between CPUs. Each function does what the one of the runtime does that it names.
+
+use gear1_abi::call::VcpuState;
+use shuttle::sync::{Condvar, Mutex, MutexGuard};
+
+use crate::vcpu::{Attention, CpuShared, Told, VcpuShared};
+
+/// The vCPU's number.
+const NUMBER: usize = 3;
+
+/// Something that a CPU waits for: its interrupt line, or an event for Gear2. It stays until it is
+/// taken.
+#[derive(Default)]
+pub(crate) struct Line {
+    raised: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Line {
+    pub(crate) fn raise(&self) {
+        *self.raised.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for it, and takes it: WFI, or an interrupt of the guest.
+    pub(crate) fn wait(&self) {
+        let mut raised = self.raised.lock().unwrap();
+        while !*raised {
+            raised = self.changed.wait(raised).unwrap();
+        }
+        *raised = false;
+    }
+}
+
+/// What the VM's lock covers.
+#[derive(Default)]
+pub(crate) struct Vm {
+    /// Interrupts that are pending and in no list register.
+    pub(crate) pending: u32,
+    /// The VM stops.
+    pub(crate) stopping: bool,
+}
+
+/// A vCPU, its home CPU, and what others know of them.
+pub(crate) struct Machine {
+    pub(crate) vcpu: VcpuShared,
+    pub(crate) loops: CpuShared,
+    /// Kicks of the home CPU.
+    pub(crate) kicks: Line,
+    vm: Mutex<Vm>,
+    /// Messages for the vCPU, which come without the VM's lock.
+    messages: Mutex<u32>,
+}
+
+/// How the home blocks the vCPU.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Block {
+    /// Its list registers are empty.
+    Quiet,
+    /// Something stands there that cannot be delivered.
+    Locked,
+}
+
+/// Why the guest runs no more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It saw all that it waited for.
+    Done,
+    /// Its VM stops.
+    Stopped,
+}
+
+impl Machine {
+    /// A vCPU in a state.
+    pub(crate) fn new(state: VcpuState) -> Self {
+        let vcpu = VcpuShared::new();
+        vcpu.set_state(state);
+        Self {
+            vcpu,
+            loops: CpuShared::new(),
+            kicks: Line::default(),
+            vm: Mutex::default(),
+            messages: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn vm(&self) -> MutexGuard<'_, Vm> {
+        self.vm.lock().unwrap()
+    }
+
+    /// `signal::wake`.
+    pub(crate) fn wake(&self) {
+        self.loops.wake(NUMBER);
+        self.kicks.raise();
+    }
+
+    /// `signal::attention`.
+    pub(crate) fn attention(&self, what: Attention) {
+        self.tell(self.vcpu.ask(what));
+    }
+
+    pub(crate) fn tell(&self, told: Told) {
+        match told {
+            Told::Kick => self.kicks.raise(),
+            Told::Wake => self.wake(),
+            Told::Nobody => {}
+        }
+    }
+
+    /// `vgic::change_vm_gic`: an interrupt becomes pending under the VM's lock.
+    pub(crate) fn inject(&self) {
+        let mut vm = self.vm();
+        vm.pending += 1;
+        self.attention(Attention::IRQ);
+    }
+
+    /// `Messages::call`: a message comes without the VM's lock.
+    pub(crate) fn send(&self) {
+        *self.messages.lock().unwrap() += 1;
+        self.attention(Attention::MESSAGE);
+    }
+
+    /// `lifecycle::stop`, of a VM that runs or is stopping. Tells whether the vCPU is off.
+    pub(crate) fn stop(&self) -> bool {
+        let mut vm = self.vm();
+        vm.stopping = true;
+        let waiting = [
+            VcpuState::Ready,
+            VcpuState::Wfi,
+            VcpuState::AwaitsMmio,
+            VcpuState::AwaitsHypercall,
+        ];
+        let mut waiting = waiting.into_iter();
+        let off = waiting.any(|state| self.vcpu.transition(state, VcpuState::Off));
+        if !off && self.vcpu.state() == VcpuState::Running {
+            self.attention(Attention::STOP);
+        }
+        self.vcpu.state() == VcpuState::Off
+    }
+
+    /// `vgic::flush_gic`: returns how many interrupts the guest gets.
+    fn flush(&self) -> u32 {
+        self.vcpu.take(Attention::IRQ);
+        core::mem::take(&mut self.vm().pending)
+    }
+
+    /// `vcpu::prepare_entry` and `ffa::resume`: what the guest gets, unless it stops.
+    fn prepare_entry(&self) -> Result<u32, Left> {
+        let wanted = self.vcpu.attention();
+        let mut got = 0;
+        if wanted.has(Attention::STOP) {
+            self.vcpu.take(Attention::STOP);
+            self.vcpu.set_state(VcpuState::Off);
+            return Err(Left::Stopped);
+        }
+        if wanted.has(Attention::AWAITS.and(Attention::MESSAGE)) {
+            self.vcpu.take(Attention::MESSAGE);
+            if self.vcpu.take(Attention::AWAITS) {
+                got += core::mem::take(&mut *self.messages.lock().unwrap());
+            }
+        }
+        if wanted.has(Attention::IRQ) {
+            got += self.flush();
+        }
+        Ok(got)
+    }
+
+    /// `guest_call::is_due`.
+    fn is_due(&self, how: Block, expected: Attention) -> bool {
+        if how == Block::Quiet && self.vcpu.wait_quiet(expected) {
+            return false;
+        }
+        let vm = self.vm();
+        !self.vcpu.wait_locked(expected, || vm.pending != 0)
+    }
+
+    /// The loop of Gear2 and `next::idle`: waits until the vCPU is to run, and enters it.
+    pub(crate) fn run(&self) -> Result<u32, Left> {
+        loop {
+            if self.loops.take_wake() == Some(NUMBER) && self.vcpu.claim() {
+                return self.prepare_entry();
+            }
+            if self.vcpu.state() == VcpuState::Off {
+                return Err(Left::Stopped);
+            }
+            self.kicks.wait();
+        }
+    }
+
+    /// The same of a vCPU that waits for a reply: returns it, or nothing when it is off.
+    pub(crate) fn run_or_off(&self) -> Option<(u64, u64)> {
+        loop {
+            if self.loops.take_wake() == Some(NUMBER) && self.vcpu.claim() {
+                // Whoever made it ready left the reply before.
+                return Some(self.vcpu.take_reply().unwrap());
+            }
+            if self.vcpu.state() == VcpuState::Off {
+                return None;
+            }
+            self.kicks.wait();
+        }
+    }
+
+    /// A guest that waits by WFI for so many interrupts.
+    pub(crate) fn waits(&self, how: Block, wanted: u32) -> Left {
+        let mut seen = 0;
+        while seen < wanted {
+            let got = if self.is_due(how, Attention::NONE) {
+                // `guest_call::block` goes on in the guest, where a kick that came meanwhile is taken.
+                Ok(self.flush())
+            } else {
+                self.run()
+            };
+            match got {
+                Ok(got) => seen += got,
+                Err(left) => return left,
+            }
+            if self.vcpu.attention().has(Attention::STOP) {
+                self.kicks.wait();
+                if let Err(left) = self.prepare_entry() {
+                    return left;
+                }
+            }
+        }
+        Left::Done
+    }
+
+    /// A guest that is blocked in calls that so many messages end: `ffa::go_on`.
+    pub(crate) fn receives(&self, how: Block, wanted: u32) -> Left {
+        let mut seen = 0;
+        while seen < wanted {
+            self.vcpu.raise(Attention::AWAITS);
+            let got = if self.is_due(how, Attention::AWAITS) {
+                self.prepare_entry()
+            } else {
+                self.run()
+            };
+            match got {
+                Ok(got) => seen += got,
+                Err(left) => return left,
+            }
+        }
+        Left::Done
+    }
+
+    /// A guest that computes until it has got so many interrupts.
+    pub(crate) fn computes(&self, wanted: u32) -> Left {
+        let mut seen = 0;
+        while seen < wanted {
+            self.kicks.wait();
+            match self.prepare_entry() {
+                Ok(got) => seen += got,
+                Err(left) => return left,
+            }
+        }
+        Left::Done
+    }
+}

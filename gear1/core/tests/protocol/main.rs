@@ -1,0 +1,337 @@
+//! The protocol by which CPUs wake, kick, stop and answer a vCPU, in all orders that its steps can come
+//! in: `src/vcpu/shared.rs` as it ships, with shuttle's atomics for the hardware's.
+//!
+//! A wake-up that is lost leaves a CPU waiting for ever, which shuttle finds as a deadlock. With two CPUs all
+//! orders are tried; with three, so many that were drawn from a fixed seed. The orders are those of a
+//! sequentially consistent machine, and every step of the protocol is `SeqCst`.
+//!
+//! Requirements: G1-VCPU-001, G1-VCPU-002.
+
+mod machine;
+mod vcpu;
+
+/// What `vcpu/shared.rs` calls its atomics.
+mod atomic {
+    pub(crate) use shuttle::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+}
+
+use std::sync::Arc;
+
+use gear1_abi::call::VcpuState;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::id::CpuIndex;
+use shuttle::scheduler::{DfsScheduler, PctScheduler};
+use shuttle::{Config, FailurePersistence, Runner, thread};
+
+use machine::{Block, Left, Machine};
+use vcpu::{Attention, Told};
+
+/// Orders that are drawn where there are too many; `GEARV_ORDERS` says otherwise.
+const DRAWN: usize = 3_000;
+const SEED: u64 = 0x6765_6172_7631;
+
+type Body = fn(&Machine);
+
+/// Runs a home and others beside it once.
+fn once(state: VcpuState, home: Body, others: &[Body]) {
+    let machine = Arc::new(Machine::new(state));
+    let threads: Vec<_> = others
+        .iter()
+        .map(|other| {
+            let (machine, other) = (Arc::clone(&machine), *other);
+            thread::spawn(move || other(&machine))
+        })
+        .collect();
+    home(&machine);
+    threads.into_iter().for_each(|other| other.join().unwrap());
+}
+
+/// The relaxed accesses, of which shuttle would warn, are of words that an attention passes on.
+fn config() -> Config {
+    let mut config = Config::new();
+    config.failure_persistence = FailurePersistence::None;
+    config.silence_warnings = true;
+    config
+}
+
+/// Tries all orders of two CPUs.
+fn all_orders(state: VcpuState, home: Body, other: Body) {
+    let runner = Runner::new(DfsScheduler::new(None, false), config());
+    let orders = runner.run(move || once(state, home, &[other]));
+    println!("figure: all {orders} orders of two CPUs");
+    assert!(orders > 50, "{orders} orders only");
+}
+
+/// Tries orders of more CPUs.
+fn many_orders<const OTHERS: usize>(state: VcpuState, home: Body, others: [Body; OTHERS]) {
+    let said = std::env::var("GEARV_ORDERS").ok();
+    let drawn = said.and_then(|said| said.parse().ok()).unwrap_or(DRAWN);
+    let scheduler = PctScheduler::new_from_seed(SEED, 3, drawn);
+    let runner = Runner::new(scheduler, config());
+    assert_eq!(runner.run(move || once(state, home, &others)), drawn);
+    println!("figure: {drawn} orders of {} CPUs", OTHERS + 1);
+}
+
+fn quiet(machine: &Machine) {
+    assert_eq!(machine.waits(Block::Quiet, 1), Left::Done);
+}
+
+fn locked(machine: &Machine) {
+    assert_eq!(machine.waits(Block::Locked, 1), Left::Done);
+}
+
+#[test]
+fn an_interrupt_wakes_who_waits() {
+    all_orders(VcpuState::Running, quiet, Machine::inject);
+    all_orders(VcpuState::Running, locked, Machine::inject);
+}
+
+#[test]
+fn an_interrupt_reaches_who_computes() {
+    let computes: Body = |machine| assert_eq!(machine.computes(1), Left::Done);
+    all_orders(VcpuState::Running, computes, Machine::inject);
+}
+
+#[test]
+fn a_message_wakes_who_awaits_it() {
+    let quiet: Body = |machine| assert_eq!(machine.receives(Block::Quiet, 1), Left::Done);
+    let locked: Body = |machine| assert_eq!(machine.receives(Block::Locked, 1), Left::Done);
+    all_orders(VcpuState::Running, quiet, Machine::send);
+    all_orders(VcpuState::Running, locked, Machine::send);
+}
+
+#[test]
+fn two_interrupts_and_a_message_wake() {
+    let twice: Body = |machine| assert_eq!(machine.waits(Block::Quiet, 2), Left::Done);
+    many_orders(
+        VcpuState::Running,
+        twice,
+        [Machine::inject, Machine::inject],
+    );
+    let twice: Body = |machine| assert_eq!(machine.waits(Block::Locked, 2), Left::Done);
+    many_orders(
+        VcpuState::Running,
+        twice,
+        [Machine::inject, Machine::inject],
+    );
+    let either: Body = |machine| {
+        machine.receives(Block::Quiet, 1);
+    };
+    many_orders(VcpuState::Running, either, [Machine::send, Machine::inject]);
+}
+
+/// Gear2 asks again until the vCPU is off.
+fn stop(machine: &Machine) {
+    while !machine.stop() {
+        thread::yield_now();
+    }
+    // For the home of this model, which has to end.
+    machine.kicks.raise();
+}
+
+#[test]
+fn who_computes_stops() {
+    let computes: Body = |machine| assert_eq!(machine.computes(1), Left::Stopped);
+    let stop_once: Body = |machine| {
+        machine.stop();
+    };
+    all_orders(VcpuState::Running, computes, stop_once);
+}
+
+#[test]
+fn who_waits_stops() {
+    let quiet: Body = |machine| {
+        if machine.waits(Block::Quiet, 1) == Left::Done {
+            assert_eq!(machine.computes(9), Left::Stopped);
+        }
+    };
+    let locked: Body = |machine| {
+        if machine.waits(Block::Locked, 1) == Left::Done {
+            assert_eq!(machine.computes(9), Left::Stopped);
+        }
+    };
+    for waits in [quiet, locked] {
+        many_orders(VcpuState::Running, waits, [stop, Machine::inject]);
+    }
+}
+
+/// G1-VCPU-002: of two CPUs that take a vCPU for theirs, one runs it.
+#[test]
+fn one_cpu_runs_it() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let runner = Runner::new(DfsScheduler::new(None, false), config());
+    let orders = runner.run(|| {
+        let (machine, runs) = (
+            Arc::new(Machine::new(VcpuState::Wfi)),
+            Arc::new(AtomicU32::new(0)),
+        );
+        let (beside, counts) = (Arc::clone(&machine), Arc::clone(&runs));
+        let claim = |machine: &Machine, runs: &AtomicU32| {
+            if machine.vcpu.claim() {
+                runs.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let other = thread::spawn(move || claim(&beside, &counts));
+        machine.tell(machine.vcpu.ask(Attention::IRQ));
+        claim(&machine, &runs);
+        other.join().unwrap();
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+    });
+    assert!(orders > 10, "{orders} orders only");
+}
+
+/// CPU_ON against the vCPU's own CPU_OFF: it starts if that was done, and as it was asked to.
+#[test]
+fn who_is_turned_on_starts_as_asked() {
+    let home: Body = |machine| {
+        // `guest_call::cpu_off`.
+        let vm = machine.vm();
+        machine.vcpu.set_state(VcpuState::Off);
+        drop(vm);
+        machine.kicks.wait();
+        assert!(machine.loops.take_wake().is_some() && machine.vcpu.claim());
+        let start = machine.vcpu.take_reset().unwrap();
+        assert_eq!((start.pc, start.argument, start.warm), (0x4000, 7, false));
+    };
+    let turns_on: Body = |machine| {
+        loop {
+            let _vm = machine.vm();
+            if machine.vcpu.state() == VcpuState::Off {
+                machine.vcpu.request_reset(0x4000, 7);
+                machine.vcpu.set_state(VcpuState::Ready);
+                machine.wake();
+                return;
+            }
+            drop(_vm);
+            thread::yield_now();
+        }
+    };
+    many_orders(VcpuState::Running, home, [turns_on]);
+}
+
+/// A reply comes whole, or its vCPU was stopped.
+#[test]
+fn a_reply_comes_whole() {
+    let home: Body = |machine| match machine.run_or_off() {
+        Some(reply) => assert_eq!(reply, (1, u64::MAX)),
+        None => assert_eq!(machine.vcpu.state(), VcpuState::Off),
+    };
+    // `reply::complete_and_wake`.
+    let replies: Body = |machine| {
+        machine.vcpu.post_reply(1, u64::MAX);
+        if machine
+            .vcpu
+            .transition(VcpuState::AwaitsMmio, VcpuState::Ready)
+        {
+            machine.wake();
+        }
+    };
+    let stops: Body = |machine| {
+        machine.stop();
+        machine.kicks.raise();
+    };
+    all_orders(VcpuState::AwaitsMmio, home, replies);
+    many_orders(VcpuState::AwaitsMmio, home, [replies, stops]);
+}
+
+/// What a CPU's loop is told arrives, and is told once.
+#[test]
+fn what_a_loop_is_told_arrives() {
+    let home: Body = |machine| {
+        let (mut wakes, mut pokes, mut rings) = (0, 0, 0);
+        while (wakes, pokes, rings) != (1, 1, 1) {
+            if machine.loops.is_pending() {
+                wakes += u32::from(machine.loops.take_wake().is_some());
+                pokes += u32::from(machine.loops.take_poke());
+                rings += u32::from(machine.loops.take_ring());
+            } else {
+                machine.kicks.wait();
+            }
+        }
+        assert!(!machine.loops.is_pending());
+    };
+    let tells: Body = |machine| {
+        machine.loops.poke();
+        machine.kicks.raise();
+    };
+    let rings: Body = |machine| {
+        machine.loops.ring();
+        machine.kicks.raise();
+    };
+    many_orders(VcpuState::Ready, home, [Machine::wake, tells, rings]);
+}
+
+/// Time is stolen from when it could run until it is loaded, also if it is woken while it is unloaded.
+#[test]
+fn stolen_time_begins_with_the_wake_up() {
+    let home: Body = |machine| {
+        // `vcpu::unload` at 10, and `vcpu::load` at 30.
+        machine.vcpu.unload(10);
+        while machine.loops.take_wake().is_none() {
+            machine.kicks.wait();
+        }
+        let stolen = machine.vcpu.end_stolen(30);
+        assert!(stolen == Some(20) || stolen == Some(10), "{stolen:?}");
+    };
+    let wakes: Body = |machine| {
+        if machine.vcpu.ask(Attention::IRQ) == Told::Wake {
+            // `signal::wake` at 20.
+            machine.vcpu.begin_stolen(20);
+            machine.wake();
+        }
+    };
+    all_orders(VcpuState::Wfi, home, wakes);
+}
+
+/// What the checker is for: a waker that looks at the state before it raises the attention loses one.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_waker_that_looks_too_early_is_found() {
+    all_orders(VcpuState::Running, quiet, |machine| {
+        let mut vm = machine.vm();
+        vm.pending += 1;
+        let told = match machine.vcpu.state() {
+            VcpuState::Running => Told::Kick,
+            VcpuState::Wfi if machine.vcpu.wake_up() => Told::Wake,
+            _ => Told::Nobody,
+        };
+        machine.vcpu.raise(Attention::IRQ);
+        machine.tell(told);
+    });
+}
+
+/// And so does a home that looks at the attention before it waits.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_home_that_looks_too_early_is_found() {
+    let home: Body = |machine| {
+        if machine.vcpu.attention().is_none() {
+            machine.vcpu.set_state(VcpuState::Wfi);
+            assert!(machine.run().is_ok());
+        }
+    };
+    all_orders(VcpuState::Running, home, Machine::inject);
+}
+
+/// What belongs to one CPU alone is no matter of orders: exits, the home, an access that is awaited.
+#[test]
+fn what_the_home_notes_is_read_back() {
+    shuttle::check_dfs(
+        || {
+            let machine = Machine::new(VcpuState::Running);
+            machine.vcpu.count(ExitReason::Hvc);
+            machine.vcpu.add_ticks(ExitReason::Hvc, 5);
+            assert_eq!(machine.vcpu.stats(ExitReason::Hvc), (1, 5));
+            machine.vcpu.set_home(CpuIndex::new(2).unwrap());
+            assert_eq!(machine.vcpu.home(), CpuIndex::new(2).unwrap());
+            machine.vcpu.set_awaited(0x1000, 4);
+            assert_eq!(machine.vcpu.awaited(), (0x1000, 4));
+            machine.vcpu.request_resume(8, 9);
+            assert!(!machine.vcpu.is_start_pending());
+            assert!(machine.vcpu.take_reset().is_some_and(|start| start.warm));
+            machine.vcpu.forget_stolen();
+            assert_eq!(machine.vcpu.end_stolen(1), None);
+        },
+        None,
+    );
+}

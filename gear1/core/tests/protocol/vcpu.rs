@@ -1,0 +1,7 @@
+//! The shipped words of a vCPU, with the checker's atomics.
+
+#[expect(unreachable_pub, reason = "in its crate it is public")]
+#[path = "../../src/vcpu/shared.rs"]
+mod shared;
+
+pub(crate) use shared::{Attention, CpuShared, Told, VcpuShared};
