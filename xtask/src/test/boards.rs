@@ -23,7 +23,8 @@ pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("U-Boot starts GearV by booti", |tally| {
             u_boot("booti", "boot.scr", tally)
-        }),
+        })
+        .slow(true),
         Part::new("U-Boot starts GearV by a FIT", |tally| {
             u_boot("bootm", "fit.scr", tally)
         }),
@@ -34,7 +35,7 @@ pub(super) fn parts() -> Vec<Part> {
             u_boot_system("bootm", "fit.scr", tally)
         })
         .slow(true),
-        Part::new("the R-Car H3's system runs on four banks", rcar_h3_banks),
+        Part::new("the R-Car H3's system runs on four banks", rcar_h3_banks).slow(true),
         Part::new("the R-Car H3's files run on virt by booti", |tally| {
             rcar_h3("booti", "boot.scr", tally)
         }),

@@ -20,6 +20,8 @@ const CHECKING: &str = "check-ghost";
 const FEATURES: &str = "image,check-ghost";
 /// A call takes so much longer when everything is looked at twice.
 const SLOWER: u64 = 5;
+/// Those in each run of the tests; the others are slow.
+const OFTEN: [&str; 3] = ["ffa", "reboot", "rt-passthrough"];
 /// The manifests: VMs that share memory, that attack, that end and start anew, and real-time ones.
 const MANIFESTS: [&str; 8] = [
     "ffa",
@@ -38,7 +40,8 @@ pub(super) fn parts() -> Vec<Part> {
         .filter(|row| MANIFESTS.contains(&row.manifest));
     let guests = rows.map(|row| {
         let name = format!("the ghost beside Gear1: guest {}", row.manifest);
-        Part::new(name, move |tally| boot(row, &image()?, tally))
+        let part = Part::new(name, move |tally| boot(row, &image()?, tally));
+        part.slow(!OFTEN.contains(&row.manifest))
     });
     let mut parts: Vec<Part> = guests.collect();
     parts.push(Part::new("the ghost beside Gear1: chaos", |tally| {
