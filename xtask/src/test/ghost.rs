@@ -5,11 +5,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::guests::conclude;
+use super::realtime::planted;
 use super::table::{TARGET_TESTS, TargetTest};
 use super::{Part, Tally, chaos};
 use crate::qemu::{Machine, Qemu};
@@ -133,7 +133,7 @@ const SWAPPED: [Swapped; 3] = [
 fn swapped(tally: &mut Tally) -> Result<()> {
     let row = TARGET_TESTS.iter().find(|row| row.manifest == "ffa");
     let row = row.context("the manifest is in the table")?;
-    let copy = copy()?;
+    let copy = planted::copy()?;
     for swapped in &SWAPPED {
         tally.check(swapped.name, swapped.is_found(row, &copy));
     }
@@ -165,26 +165,4 @@ impl Swapped {
         println!("{}: {}", self.name, said.context("the ghost says nothing")?);
         Ok(())
     }
-}
-
-/// Copies what Gear1 is built from.
-fn copy() -> Result<PathBuf> {
-    let copy = workspace::output_dir().join("swapped-copy");
-    if copy.exists() {
-        fs::remove_dir_all(&copy)?;
-    }
-    fs::create_dir_all(&copy)?;
-    let mut command = Command::new("cp");
-    command.current_dir(workspace::root()).arg("-r");
-    for entry in fs::read_dir(workspace::root())? {
-        let name = entry?.file_name();
-        let text = name.to_string_lossy();
-        // The target directory, in which the copy lies, and what no build needs.
-        if text != "target" && !text.starts_with('.') {
-            command.arg(&name);
-        }
-    }
-    let is_copied = command.arg(&copy).status()?.success();
-    ensure!(is_copied, "the workspace cannot be copied");
-    Ok(copy)
 }
