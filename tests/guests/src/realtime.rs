@@ -171,11 +171,7 @@ fn latency(machine: &Machine, mode: Mode) {
         let due = timer::now() + timer::from_us(PERIOD_US);
         DUE.store(due, Ordering::Relaxed);
         timer::arm(due);
-        cpu::unmask_irqs();
-        while TICKS.load(Ordering::Relaxed) == ticks {
-            cpu::wfi();
-        }
-        cpu::mask_irqs();
+        cpu::sleep_until(|| TICKS.load(Ordering::Relaxed) != ticks);
         let late = timer::to_ns(LATE.load(Ordering::Relaxed));
         (least, most, sum) = (least.min(late), most.max(late), sum + late);
     }

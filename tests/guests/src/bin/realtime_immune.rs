@@ -70,11 +70,7 @@ fn measure(period: u64) -> [u64; PERIODS] {
         let due = timer::now() + period;
         DUE.store(due, Relaxed);
         timer::arm(due);
-        cpu::unmask_irqs();
-        while TICKS.load(Relaxed) == ticks {
-            cpu::wfi();
-        }
-        cpu::mask_irqs();
+        cpu::sleep_until(|| TICKS.load(Relaxed) != ticks);
         *place = timer::to_ns(LATE.load(Relaxed));
     }
     all.sort_unstable();
