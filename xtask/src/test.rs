@@ -1,8 +1,8 @@
 //! `cargo xtask test`: all tests, part by part, one after another.
 //!
 //! A part is a name and a function that tallies what passed and failed; `parts` lists them in
-//! the order in which they run, cheap ones first. A part that cannot run at all counts as one
-//! failure. The last line is always `N passed, N failed`, and the exit code tells the same.
+//! the order in which they run, cheap ones first. In a whole run, those that need no QEMU run beside the
+//! others (`lane.rs`). A part that cannot run at all counts as one failure. The last line is always `N passed, N failed`, and the exit code tells the same.
 
 mod bench;
 mod boards;
@@ -22,6 +22,7 @@ mod images;
 mod invalid;
 mod jitter;
 mod kvm;
+mod lane;
 mod layouts;
 mod linux;
 mod mutants;
@@ -32,13 +33,16 @@ mod table;
 mod userlands;
 
 use std::io::Write as _;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 use crate::coverage;
 use crate::evidence::{PartRun, Run};
+use lane::{Lane, Ran};
 
 /// How many of the slowest parts are listed at the end.
 const SLOWEST: usize = 10;
@@ -57,10 +61,13 @@ pub(crate) struct Options {
     /// Tell which lines of Gear1's runtime the chosen parts ran; a run of all parts always does
     #[arg(long)]
     coverage: bool,
+    /// Run only the parts that need no QEMU, and write what they found to this file
+    #[arg(long, hide = true)]
+    host_lane: Option<PathBuf>,
 }
 
 /// What a part found.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Tally {
     passed: usize,
     skipped: usize,
@@ -97,6 +104,14 @@ impl Tally {
         self.failures.extend(other.failures);
     }
 
+    /// Names the part in what it found.
+    fn of(mut self, part: &str) -> Tally {
+        for why in &mut self.failures {
+            *why = format!("{part}: {}", why.lines().next().unwrap_or_default());
+        }
+        self
+    }
+
     fn result(&self, name: &str) -> PartRun {
         PartRun {
             name: name.to_owned(),
@@ -127,6 +142,8 @@ type Body = Box<dyn Fn(&mut Tally) -> Result<()>>;
 pub(crate) struct Part {
     name: String,
     slow: bool,
+    /// It needs no QEMU.
+    on_host: bool,
     body: Body,
 }
 
@@ -139,6 +156,7 @@ impl Part {
         Part {
             name: name.into(),
             slow: false,
+            on_host: false,
             body: Box::new(body),
         }
     }
@@ -146,6 +164,14 @@ impl Part {
     /// Leaves the part to `--slow` if `slow`.
     pub(crate) fn slow(self, slow: bool) -> Part {
         Part { slow, ..self }
+    }
+
+    /// Lets the part run beside those that start QEMU: it uses nothing of theirs.
+    pub(crate) fn on_host(self) -> Part {
+        Part {
+            on_host: true,
+            ..self
+        }
     }
 
     /// Runs it; whatever keeps it from running is a failure of its own.
@@ -196,23 +222,32 @@ impl Options {
             chosen.iter().for_each(|part| println!("{}", part.name));
             return Ok(());
         }
+        if let Some(file) = self.host_lane {
+            chosen.retain(|part| part.on_host);
+            return lane::write(&file, &run_all(&chosen));
+        }
+        let beside = match is_whole {
+            true => Some(Lane::start(self.slow)?),
+            false => None,
+        };
+        chosen.retain(|part| !is_whole || !part.on_host);
         if is_whole || self.coverage {
             coverage::watch()?;
         }
+        let mut ran = run_all(&chosen);
         let mut total = Tally::default();
-        let mut times = Vec::new();
-        let mut run = Run::default();
-        for part in &chosen {
-            println!("---- {}", part.name);
-            let start = Instant::now();
-            let tally = part.run();
-            times.push((start.elapsed(), part.name.as_str()));
-            report(part, &tally, start.elapsed());
-            run.parts.push(tally.result(&part.name));
-            total.add(tally);
+        if let Some(beside) = beside {
+            match beside.finish() {
+                Ok(more) => ran.splice(0..0, more).for_each(drop),
+                Err(error) => total.fail(format!("{error:#}")),
+            }
         }
-        if chosen.is_empty() {
+        if ran.is_empty() {
             total.fail(format!("no part is named {filter:?}"));
+        }
+        let mut run = Run::default();
+        for Ran { name, tally, .. } in &ran {
+            run.parts.push(tally.result(name));
         }
         if is_whole || self.coverage {
             let (text, tally) = covered(is_whole);
@@ -222,14 +257,39 @@ impl Options {
         if is_whole {
             run.write()?;
         }
-        println!("\nslowest parts:");
-        times.sort_unstable_by(|a, b| b.cmp(a));
-        for (time, name) in times.iter().take(SLOWEST) {
-            println!("{:8.1} s  {name}", time.as_secs_f32());
+        slowest(&mut ran);
+        for Ran { name, tally, .. } in ran {
+            total.add(tally.of(&name));
         }
-        println!("\n{}", total.summary());
+        println!();
+        total.failures.iter().for_each(|why| println!("FAIL {why}"));
+        println!("{}", total.summary());
         std::io::stdout().flush()?;
         std::process::exit(i32::from(!total.failures.is_empty()));
+    }
+}
+
+/// Runs parts one after another, and says of each what it found.
+fn run_all(chosen: &[Part]) -> Vec<Ran> {
+    let run = |part: &Part| {
+        println!("---- {}", part.name);
+        let start = Instant::now();
+        let ran = Ran {
+            tally: part.run(),
+            name: part.name.clone(),
+            seconds: start.elapsed().as_secs_f32(),
+        };
+        report(&ran);
+        ran
+    };
+    chosen.iter().map(run).collect()
+}
+
+fn slowest(ran: &mut [Ran]) {
+    println!("\nslowest parts:");
+    ran.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    for Ran { name, seconds, .. } in ran.iter().take(SLOWEST) {
+        println!("{seconds:8.1} s  {name}");
     }
 }
 
@@ -246,20 +306,20 @@ fn covered(is_whole: bool) -> (String, Tally) {
     (text, tally)
 }
 
-fn report(part: &Part, tally: &Tally, time: Duration) {
-    for failure in &tally.failures {
+fn report(ran: &Ran) {
+    for failure in &ran.tally.failures {
         println!("FAIL {failure}");
     }
-    let verdict = if tally.failures.is_empty() {
+    let verdict = if ran.tally.failures.is_empty() {
         "ok  "
     } else {
         "FAIL"
     };
     println!(
         "{verdict} {}: {} ({:.1} s)",
-        part.name,
-        tally.summary(),
-        time.as_secs_f32()
+        ran.name,
+        ran.tally.summary(),
+        ran.seconds
     );
 }
 

@@ -21,7 +21,7 @@ const BARE_PACKAGES: [&str; 5] = [
 const SHOWN_LINES: usize = 40;
 
 pub(super) fn parts() -> Vec<Part> {
-    vec![
+    let parts = vec![
         Part::new("format", |tally| {
             tally.check(
                 "cargo fmt",
@@ -42,7 +42,8 @@ pub(super) fn parts() -> Vec<Part> {
             Ok(())
         }),
         Part::new("lints of the target code", bare_lints),
-    ]
+    ];
+    parts.into_iter().map(Part::on_host).collect()
 }
 
 /// Runs the host tests and counts what cargo reports.
