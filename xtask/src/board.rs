@@ -1,7 +1,7 @@
 //! Boards to check manifests against: each is a device tree, read by the code that reads it at boot.
 //!
-//! No fact about a board stands here: QEMU describes its `virt` itself, and the others are in
-//! `manifests/boards/`.
+//! No fact about a board stands here: QEMU describes its `virt` itself, the kernel's package has the ZCU102's tree,
+//! and the others are in `manifests/boards/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use gear1_init::fdt::{self, Board};
 use crate::manifest::{Aligned, compile_text, decompile};
 use crate::qemu::{Machine, Qemu};
 use crate::tools::Tools;
-use crate::workspace;
+use crate::{payloads, workspace};
 
 /// A board by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,6 +24,8 @@ pub(crate) enum Name {
     Rpi4,
     /// R-Car H3 (H3ULCB) with 4 GiB
     RcarH3,
+    /// AMD ZCU102 (Zynq UltraScale+) with 4 GiB, which QEMU has as xlnx-zcu102
+    Zcu102,
 }
 
 impl Name {
@@ -33,6 +35,7 @@ impl Name {
             Name::QemuVirt => "qemu-virt",
             Name::Rpi4 => "rpi4",
             Name::RcarH3 => "rcar-h3",
+            Name::Zcu102 => "zcu102",
         }
     }
 }
@@ -54,6 +57,7 @@ impl BoardTree {
                 Qemu::prepare(10)?.dump_tree(&virt(), &file)?;
                 fs::read(file)?
             }
+            Name::Zcu102 => fs::read(payloads::zcu102_device_tree()?)?,
             Name::Rpi4 | Name::RcarH3 => {
                 let source = source(name);
                 let text = fs::read_to_string(&source);

@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// What it is to run [default: manifests/NAME.dts]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// The image, or for rcar-h3 the folder, to write
+    /// The image, or for rcar-h3 and zcu102 the folder, to write
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// A folder with the board's own firmware, copied to the image (rpi4: start4.elf, fixup4.dat, overlays)
@@ -55,10 +55,11 @@ impl Options {
         if let Some(folder) = &self.firmware {
             add_folder(folder, "", &mut files)?;
         }
-        if self.board == Name::RcarH3 {
+        if matches!(self.board, Name::RcarH3 | Name::Zcu102) {
             ensure!(
                 self.device.is_none(),
-                "rcar-h3 boots from a folder, not from a card of its own"
+                "{} boots from a folder, not from a card of its own",
+                self.board.text()
             );
             return write_folder(&self.out, &files);
         }
@@ -104,7 +105,7 @@ pub(crate) fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<C
             let tree = fs::read(payloads::rpi4_device_tree()?)?;
             files.push(file("bcm2711-rpi-4-b.dtb", &tree));
         }
-        Name::QemuVirt | Name::RcarH3 => {
+        Name::QemuVirt | Name::RcarH3 | Name::Zcu102 => {
             let fit = u_boot::fit(&images.gear1, &images.archive, tools)?;
             let places = u_boot::places(board, archive.len());
             files.push(file("gearv.itb", &fit));

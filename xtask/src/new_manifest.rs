@@ -56,6 +56,12 @@ fn facts(board: Name) -> Facts {
             cpus: "<0 1 2 3 4 5 6 7>",
             console: "console { };",
         },
+        Name::Zcu102 => Facts {
+            description: "AMD ZCU102, four Cortex-A53",
+            cpus: "<0 1 2 3>",
+            // As on the Raspberry Pi.
+            console: "console { address = <0xfe201000>; };",
+        },
     }
 }
 

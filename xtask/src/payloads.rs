@@ -125,11 +125,20 @@ fn image(set: &PackageSet) -> Result<PathBuf> {
 
 /// Returns the Raspberry Pi 4's device tree, as that kernel's package has it.
 pub(crate) fn rpi4_device_tree() -> Result<PathBuf> {
+    device_tree("broadcom/bcm2711-rpi-4-b.dtb")
+}
+
+/// Returns the ZCU102's device tree, as that kernel's package has it.
+pub(crate) fn zcu102_device_tree() -> Result<PathBuf> {
+    device_tree("xilinx/zynqmp-zcu102-rev1.0.dtb")
+}
+
+fn device_tree(name: &str) -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, &KERNEL)?;
     let trees = root
         .join("usr/lib")
         .join(format!("linux-image-{}", kernel_release()?));
-    let tree = trees.join("broadcom/bcm2711-rpi-4-b.dtb");
+    let tree = trees.join(name);
     ensure!(tree.is_file(), "{} does not exist", tree.display());
     Ok(tree)
 }

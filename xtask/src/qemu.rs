@@ -127,16 +127,30 @@ impl Qemu {
     /// Returns the command that starts a Raspberry Pi 4 as its firmware would, with its PL011 or its mini-UART on
     /// pipes.
     pub(crate) fn raspi4b(&self, [kernel, initrd, tree]: [&Path; 3], mini_uart: bool) -> Command {
+        let mut machine = vec!["raspi4b"];
+        if mini_uart {
+            machine.extend(["-serial", "null"]);
+        }
+        self.board(&machine, [kernel, initrd, tree])
+    }
+
+    /// Returns the command that starts a ZCU102 as U-Boot would, with 2 GiB: QEMU describes more as one bank.
+    pub(crate) fn zcu102(&self, files: [&Path; 3]) -> Command {
+        let machine = ["xlnx-zcu102,virtualization=on", "-smp", "4", "-m", "2048"];
+        self.board(&machine, files)
+    }
+
+    /// Returns the command that starts a kernel with its initial RAM disk and device tree on a machine with these
+    /// options, with the next serial port on pipes.
+    fn board(&self, machine: &[&str], [kernel, initrd, tree]: [&Path; 3]) -> Command {
         let mut command = self
             .program
             .command_under(&["setpriv", "--pdeathsig", "TERM", "--"]);
         if let Some(data) = self.program.data("qemu") {
             command.arg("-L").arg(data);
         }
-        command.args(["-M", "raspi4b", "-display", "none", "-monitor", "none"]);
-        if mini_uart {
-            command.args(["-serial", "null"]);
-        }
+        command.arg("-M").args(machine);
+        command.args(["-display", "none", "-monitor", "none", "-nic", "none"]);
         command.args(["-serial", "stdio", "-kernel"]).arg(kernel);
         command.arg("-initrd").arg(initrd).arg("-dtb").arg(tree);
         command

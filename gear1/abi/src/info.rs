@@ -19,6 +19,8 @@ pub mod uart {
     pub const MINI: u32 = 3;
     /// Where the mini-UART's registers begin in their page.
     pub const MINI_OFFSET: u64 = 0x40;
+    /// The UART of Cadence in Zynq SoCs.
+    pub const CADENCE: u32 = 4;
 }
 
 /// The machine and its VMs as Gear2 sees them. Written once by Gear1's init.

@@ -42,6 +42,7 @@ unsafe extern "C" {
     static __early_tables: u8;
     static __tables_start: u8;
     static __tables_end: u8;
+    static __stack_guard: [u64; 512];
 }
 
 unsafe extern "Rust" {
@@ -176,8 +177,12 @@ impl Machine {
         })
     }
 
-    /// Enters the runtime at `entry`, with `root` as the root of its tables.
+    /// Enters the runtime at `entry`, with `root` as the root of its tables, unless init's stack has been too small.
     pub fn enter(mut self, entry: Va, root: Pa) -> ! {
+        // SAFETY: the linker script has this page, zeroed at entry, at the stack's lowest end, which nothing writes
+        // on purpose.
+        let guard = unsafe { (&raw const __stack_guard).read() };
+        assert!(guard.iter().all(|word| *word == 0), "its stack overflows");
         let runtime = (el2::RUNTIME / ROOT_ENTRY_SIZE) as usize;
         let descriptor = self.read_word(Pa::new(root.get() + runtime as u64 * 8));
         self.tables.write(self.root, runtime, descriptor);

@@ -1,7 +1,8 @@
 //! The boot UART while Gear1 has it to itself: init's messages, and the runtime's when the machine halts.
 //!
 //! It is written by polling; firmware has set up rate, format and clock. PL011 (Arm DDI 0183), SCIF (R-Car Gen3
-//! user's manual, "Serial Communication Interface with FIFO"), mini-UART (BCM2711 peripherals, 2.2).
+//! user's manual, "Serial Communication Interface with FIFO"), mini-UART (BCM2711 peripherals, 2.2), Cadence's
+//! (Zynq UltraScale+ MPSoC, AMD UG1087, module UART).
 //!
 //! Requirements: G1-RUN-002, G1-BOOT-008.
 
@@ -30,6 +31,12 @@ const MU_CNTL: usize = MU_IO + 0x20;
 const MU_LSR_EMPTY: u32 = 1 << 5;
 const MU_CNTL_ENABLED: u32 = 0b11;
 
+const CDNS_CR: usize = 0x00;
+const CDNS_SR: usize = 0x2c;
+const CDNS_FIFO: usize = 0x30;
+const CDNS_CR_ENABLED: u32 = 0x14;
+const CDNS_SR_TXFULL: u32 = 1 << 4;
+
 /// Polls of a full FIFO before a byte is given up: about a second at 115200 baud.
 const PATIENCE: u32 = 1_000_000;
 
@@ -48,6 +55,7 @@ impl BootUart {
         match kind {
             uart::SCIF => page.write16(SCSCR, page.read16(SCSCR) | SCSCR_TE),
             uart::MINI => page.write32(MU_CNTL, MU_CNTL_ENABLED),
+            uart::CADENCE => page.write32(CDNS_CR, CDNS_CR_ENABLED),
             _ => page.write32(CR, CR_ENABLED),
         }
         Self { kind, page }
@@ -57,6 +65,7 @@ impl BootUart {
         match self.kind {
             uart::SCIF => self.page.read16(SCFDR) >> 8 & 0x1f >= SCIF_FIFO,
             uart::MINI => self.page.read32(MU_LSR) & MU_LSR_EMPTY == 0,
+            uart::CADENCE => self.page.read32(CDNS_SR) & CDNS_SR_TXFULL != 0,
             _ => self.page.read32(FR) & FR_TXFF != 0,
         }
     }
@@ -75,6 +84,7 @@ impl BootUart {
                 self.page.write16(SCFSR, status & !SCFSR_TDFE_TEND);
             }
             uart::MINI => self.page.write32(MU_IO, byte.into()),
+            uart::CADENCE => self.page.write32(CDNS_FIFO, byte.into()),
             _ => self.page.write32(DR, byte.into()),
         }
     }

@@ -16,6 +16,7 @@ use gear1_core::table::{Span, TableMemory, Tables};
 use crate::fdt::Board;
 use crate::flat::{self, Flat};
 use crate::layout::FreeMemory;
+use crate::prepare::GICC_SIZE;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 use crate::table_memory::BootTables;
@@ -194,12 +195,7 @@ fn map_gic<M: PhysicalMemory>(
     };
     if gic.version == 2 {
         map(tables, el2::GICD, gic.gicd, 0x1000)?;
-        map(
-            tables,
-            el2::GICR,
-            gic.gicr,
-            board.gicr_size.min(GICH_OFFSET),
-        )?;
+        map(tables, el2::GICR, board.gicc(), GICC_SIZE)?;
         return map(tables, el2::GICR + GICH_OFFSET, gic.gich, 0x1000);
     }
     map(tables, el2::GICD, gic.gicd, 0x1_0000)?;

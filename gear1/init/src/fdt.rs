@@ -41,6 +41,8 @@ pub(crate) const PMUS: &[&str] = &[
     "arm,cortex-a76-pmu",
     "arm,neoverse-n1-pmu",
 ];
+/// Bytes of GICC whose pages have 64 KiB each.
+const GICC_64K: u64 = 0x2_0000;
 /// Distance between two redistributors of a GICv3.
 const GICR_STRIDE: u64 = 0x2_0000;
 
@@ -101,6 +103,20 @@ pub struct Board {
     pub counter_hz: Option<u32>,
     /// CPUs beyond those that are supported.
     pub unused_cpu_count: usize,
+}
+
+impl Board {
+    /// Returns where GICC's two pages lie side by side. Where a page has 64 KiB, as on SoCs that may have
+    /// pages of that size, the first page's registers are there 16 times, the last time just before the second's.
+    #[must_use]
+    pub fn gicc(&self) -> u64 {
+        self.gic.gicr
+            + if self.gicr_size == GICC_64K {
+                0xf000
+            } else {
+                0
+            }
+    }
 }
 
 /// What a tree says.
@@ -275,11 +291,12 @@ fn look_at(
     match name {
         b"arm,gic-v3" => seen.gic = Some(read_gicv3(node, path, bus)?),
         b"arm,gic-400" | b"arm,cortex-a15-gic" => seen.gic = Some(read_gicv2(node, path, bus)?),
-        b"arm,pl011" | b"renesas,scif" | b"brcm,bcm2835-aux-uart" => {
+        b"arm,pl011" | b"renesas,scif" | b"brcm,bcm2835-aux-uart" | b"cdns,uart-r1p12" => {
             let regions = bus.regions(node, path)?;
             let (kind, offset) = match name {
                 b"renesas,scif" => (uart::SCIF, 0),
                 b"brcm,bcm2835-aux-uart" => (uart::MINI, uart::MINI_OFFSET),
+                b"cdns,uart-r1p12" => (uart::CADENCE, 0),
                 _ => (uart::PL011, 0),
             };
             let base = regions.first().map(|region| region.start);

@@ -58,7 +58,7 @@ const GIC_VERSIONS: &[u32] = &[2, 3];
 /// emulates, since nothing else tells of the end of an interrupt that is in no list register.
 const GICV_SIZE: u64 = 0x1000;
 /// Bytes of GICC, for a VM that has the interrupt controller passed through.
-const GICC_SIZE: u64 = 0x2000;
+pub(crate) const GICC_SIZE: u64 = 0x2000;
 const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device, VmKind::RealTime];
 const PRIVILEGES: &[Privilege] = &[Privilege::El0, Privilege::El1];
 
@@ -262,7 +262,7 @@ fn map_cpu_interface<M: PhysicalMemory>(
     tables: &mut BootTables<'_, M>,
 ) -> Result<(), Refusal> {
     let (interface, size) = match vm.gic {
-        GicMode::PassThrough => (board.gic.gicr, GICC_SIZE),
+        GicMode::PassThrough => (board.gicc(), GICC_SIZE),
         GicMode::Emulated => (board.gic.gicv, GICV_SIZE),
     };
     let (ipa, pa) = (Ipa::new(board.gic.gicr), Pa::new(interface));

@@ -18,6 +18,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod cadence;
 pub mod config;
 pub mod console;
 mod control;

@@ -1,10 +1,11 @@
-//! The boot UART, a PL011, a SCIF or a mini-UART that firmware or Gear1 has set up.
+//! The boot UART, a PL011, a SCIF, a mini-UART or Cadence's, that firmware or Gear1 has set up.
 
 use core::fmt;
 
 use gear1_abi::info::uart;
 use gear1_abi::layout::gear2::UART;
 use gear2_core::Uart;
+use gear2_core::cadence::{self, Cadence};
 use gear2_core::mini_uart::{self, MiniUart};
 use gear2_core::scif::{Registers, Scif};
 
@@ -32,6 +33,7 @@ pub(crate) enum BootUart {
     Pl011(Pl011),
     Scif(Scif<Page>),
     Mini(MiniUart<Page>),
+    Cadence(Cadence<Page>),
 }
 
 impl BootUart {
@@ -42,6 +44,7 @@ impl BootUart {
             uart::PL011 => Some(Self::Pl011(Pl011::take(Page))),
             uart::SCIF => Some(Self::Scif(Scif::take(Page))),
             uart::MINI => Some(Self::Mini(MiniUart::take(Page))),
+            uart::CADENCE => Some(Self::Cadence(Cadence::take(Page))),
             _ => None,
         }
     }
@@ -52,6 +55,7 @@ impl BootUart {
             uart::PL011 => Self::Pl011(Pl011(Page)),
             uart::SCIF => Self::Scif(Scif::new(Page)),
             uart::MINI => Self::Mini(MiniUart::new(Page)),
+            uart::CADENCE => Self::Cadence(Cadence::new(Page)),
             _ => Self::None,
         }
     }
@@ -65,14 +69,14 @@ impl Page {
     fn read_word(&self, offset: usize) -> u32 {
         let register = (UART as usize + offset) as *const u32;
         // SAFETY: whoever made a `Page` knows that Gear1 maps a UART at `UART`. Only the registers of
-        // a PL011, those named above, and of a mini-UART are read as words; they may be read at any time.
+        // a PL011, those named above, of a mini-UART and of Cadence's are read as words; they may be read at any time.
         unsafe { register.read_volatile() }
     }
 
     fn write_word(&self, offset: usize, value: u32) {
         let register = (UART as usize + offset) as *mut u32;
         // SAFETY: as for `read_word`; a PL011 cannot reach memory unless DMACR says so, which is not
-        // written here, and a mini-UART never.
+        // written here, and the others never.
         unsafe { register.write_volatile(value) }
     }
 }
@@ -110,6 +114,16 @@ impl mini_uart::Registers for Page {
 
     fn write(&mut self, offset: usize, value: u32) {
         self.write_word(uart::MINI_OFFSET as usize + offset, value);
+    }
+}
+
+impl cadence::Registers for Page {
+    fn read(&self, offset: usize) -> u32 {
+        self.read_word(offset)
+    }
+
+    fn write(&mut self, offset: usize, value: u32) {
+        self.write_word(offset, value);
     }
 }
 
@@ -157,6 +171,7 @@ impl Uart for BootUart {
             Self::Pl011(uart) => uart.send(byte),
             Self::Scif(uart) => uart.send(byte),
             Self::Mini(uart) => uart.send(byte),
+            Self::Cadence(uart) => uart.send(byte),
         }
     }
 
@@ -166,6 +181,7 @@ impl Uart for BootUart {
             Self::Pl011(uart) => uart.receive(),
             Self::Scif(uart) => uart.receive(),
             Self::Mini(uart) => uart.receive(),
+            Self::Cadence(uart) => uart.receive(),
         }
     }
 
@@ -175,6 +191,7 @@ impl Uart for BootUart {
             Self::Pl011(uart) => uart.interrupt_when_room(enable),
             Self::Scif(uart) => uart.interrupt_when_room(enable),
             Self::Mini(uart) => uart.interrupt_when_room(enable),
+            Self::Cadence(uart) => uart.interrupt_when_room(enable),
         }
     }
 }

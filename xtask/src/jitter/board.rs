@@ -30,6 +30,13 @@ fn serial(board: Name) -> (Serial, &'static str) {
             },
             "SCIF1, enabled in the device tree that the boot loader passes",
         ),
+        Name::Zcu102 => (
+            Serial {
+                device: "/axi/serial@ff010000",
+                console: "ttyPS1",
+            },
+            "UART1, the second port of the board's USB bridge",
+        ),
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) fn parts() -> Vec<Part> {
         .slow(true),
         Part::new("the Raspberry Pi's card runs on raspi4b", raspi4b),
         Part::new("the mini-UART of raspi4b", mini_uart),
+        Part::new("the ZCU102's files run on xlnx-zcu102", zcu102),
         Part::new("images of boards are the same twice", same),
     ]
 }
@@ -193,8 +194,10 @@ fn reach_both(session: &mut Session) -> Result<usize> {
 /// Boots the files of a card on QEMU's Raspberry Pi 4 until its guest has hashed what it was given.
 fn raspi4b(tally: &mut Tally) -> Result<()> {
     let mut session = start_raspi4b(false)?;
-    smoke::reach_guest(&mut session, "linux").with_context(|| session.tail(60))?;
-    tally.pass(1);
+    let reached = smoke::reach_guest(&mut session, "linux");
+    let ended = reached.and_then(|()| see_it_end(&mut session));
+    ended.with_context(|| session.tail(60))?;
+    tally.pass(2);
     Ok(())
 }
 
@@ -234,7 +237,7 @@ const DISABLE_BT: &str = "&{/soc/serial@7e215040} { status = \"disabled\"; };";
 /// with the mini-UART as the kernel's own tree has it.
 fn start_raspi4b(mini_uart: bool) -> Result<Session> {
     let tools = Tools::prepare()?;
-    let images = build_images::build(&workspace::root().join("manifests/rpi4.dts"))?;
+    let images = build_images::build(&ending("rpi4")?)?;
     let files = flash::files(Name::Rpi4, &images, &tools)?;
     let card = flash::card_image(&files)?;
     let folder = workspace::output_dir().join(if mini_uart { "raspi4b-mini" } else { "raspi4b" });
@@ -259,13 +262,56 @@ fn start_raspi4b(mini_uart: bool) -> Result<Session> {
     Ok(session)
 }
 
+/// Boots the ZCU102's system on QEMU's: the guest hashes what it is given, the other's timer ticks, and the real-time
+/// VM takes its interrupts without exits.
+fn zcu102(tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&ending("zcu102")?)?;
+    let tree = payloads::zcu102_device_tree()?;
+    let log = workspace::output_dir().join("zcu102.log");
+    let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &tree]);
+    let mut session = Session::start(command, &log)?;
+    session.give_up_on(build_images::FATAL);
+    let outcome = use_zcu102(&mut session);
+    tally.pass(outcome.with_context(|| build_images::last_words(&session))?);
+    Ok(())
+}
+
+/// Copies a board's manifest; its real-time VM, which has nothing to speak with, turns itself off when it has taken
+/// 3,000 interrupts of its timer.
+fn ending(board: &str) -> Result<PathBuf> {
+    let text = fs::read_to_string(workspace::root().join(format!("manifests/{board}.dts")))?;
+    let (before, own) = text.split_once("\t\tcontrol {\n").context("no control")?;
+    let file = workspace::output_dir().join(format!("{board}-ending.dts"));
+    let periods = "\t\tcontrol {\n\t\t\tcmdline = \"periods=3000\";\n";
+    fs::write(&file, format!("{before}{periods}{own}"))?;
+    Ok(file)
+}
+
+/// Waits until the real-time VM of [`ending`] has turned itself off, if it has not.
+fn see_it_end(session: &mut Session) -> Result<()> {
+    let end = "gear2: control turned itself off";
+    if session.transcript().contains(end) {
+        return Ok(());
+    }
+    session.expect(end, BOOT).map(drop)
+}
+
+fn use_zcu102(session: &mut Session) -> Result<usize> {
+    session.expect(" on 4 CPUs, GICv2, 2048 MiB", BOOT)?;
+    smoke::reach_guest(session, "linux")?;
+    see_it_end(session)?;
+    session.send(&format!("{ESCAPE}1"))?;
+    session.expect("control loop: 2000 periods", BOOT)?;
+    Ok(4)
+}
+
 /// Two builds of each board's files give the same bytes.
 fn same(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
-    for board in [Name::QemuVirt, Name::Rpi4, Name::RcarH3] {
+    for board in [Name::QemuVirt, Name::Rpi4, Name::RcarH3, Name::Zcu102] {
         let manifest: PathBuf = workspace::root().join(match board {
             Name::QemuVirt => "manifests/minimal.dts".to_owned(),
-            Name::Rpi4 | Name::RcarH3 => format!("manifests/{}.dts", board.text()),
+            Name::Rpi4 | Name::RcarH3 | Name::Zcu102 => format!("manifests/{}.dts", board.text()),
         });
         let make = || -> Result<Vec<u8>> {
             let images = build_images::build(&manifest)?;

@@ -71,6 +71,24 @@ fn virt_with_gicv2_is_understood() {
 }
 
 #[test]
+fn the_two_pages_of_gicc_lie_side_by_side_where_pages_have_64_kib_too() {
+    let gicc = |size: u32| {
+        let regions = [0x800_0000, 0x1_0000, 0x801_0000, size];
+        let rest = [0x803_0000, size, 0x804_0000, size];
+        let reg: Vec<u32> = regions.iter().chain(&rest).copied().collect();
+        let reg = reg.chunks(2).flat_map(|pair| [0, pair[0], 0, pair[1]]);
+        let reg: Vec<u32> = reg.collect();
+        let board = board(&tree(VIRT_GICV2).set(GIC, "reg", cells(&reg))).unwrap();
+        assert_eq!(board.gic.gicr, 0x801_0000);
+        board.gicc()
+    };
+    // GICC_DIR is 4 KiB on: at 0x8011000, and at the second page's start.
+    assert_eq!([0x2000, 0x1_0000].map(gicc), [0x801_0000; 2]);
+    assert_eq!(gicc(0x2_0000) + 0x1000, 0x802_0000);
+    assert_eq!(board(&virt()).unwrap().gicc(), 0x80a_0000);
+}
+
+#[test]
 fn reservations_are_respected() {
     let range = cells(&[0, 0x4100_0000, 0, 0x1000]);
     let tree = virt()
@@ -154,6 +172,9 @@ fn other_uarts_are_known_where_their_page_has_them() {
     let scif = named("renesas,scif", &[0, 0xe6e8_8000, 0, 0x40]);
     let found = board(&scif).unwrap().uart.unwrap();
     assert_eq!((found.kind, found.page()), (uart::SCIF, 0xe6e8_8000));
+    let cadence = named("cdns,uart-r1p12", &[0, 0xff00_0000, 0, 0x1000]);
+    let found = board(&cadence).unwrap().uart.unwrap();
+    assert_eq!((found.kind, found.base), (uart::CADENCE, 0xff00_0000));
     let moved = named("brcm,bcm2835-aux-uart", &[0, 0xfe21_5000, 0, 0x40]);
     let refused = board(&moved).unwrap_err();
     assert!(

@@ -1,5 +1,5 @@
 //! A control loop for the example manifests: woken every millisecond by its timer, it says every 1,000
-//! periods how late the latest wake-up was. It never ends.
+//! periods how late the latest wake-up was. It never ends, unless its command line says after how many: `periods=N`.
 #![no_std]
 #![no_main]
 
@@ -17,7 +17,8 @@ static DUE: AtomicU64 = AtomicU64::new(0);
 static LATEST: AtomicU64 = AtomicU64::new(0);
 static PERIODS: AtomicU64 = AtomicU64::new(0);
 
-fn main(_machine: &Machine) {
+fn main(machine: &Machine) {
+    let last = machine.option("periods").unwrap_or(u64::MAX);
     gic::enable(timer::INTID);
     next(timer::now());
     let mut reported = 0;
@@ -26,6 +27,9 @@ fn main(_machine: &Machine) {
         cpu::wfi();
         cpu::mask_irqs();
         let periods = PERIODS.load(Relaxed);
+        if periods >= last {
+            return;
+        }
         if periods >= reported + REPORTED {
             reported = periods;
             let late = timer::to_ns(LATEST.swap(0, Relaxed)) / 1_000;
