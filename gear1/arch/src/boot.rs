@@ -9,7 +9,7 @@
 //! The image defines `gear1_init_main(machine: Machine) -> !`, `gear1_init_exception(esr, elr, far)
 //! -> !`, and in its linker script the symbols that `boot/entry.rs` and this file name.
 //!
-//! Requirements: G1-BOOT-010.
+//! Requirements: G1-BOOT-010, G1-BOOT-013.
 
 use alloc::vec::Vec;
 use core::arch::asm;

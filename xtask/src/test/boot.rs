@@ -1,9 +1,10 @@
 //! What the first instructions do, and what the boot leaves behind: seen by a debugger, for no VM can.
 //!
-//! Requirements: G1-BOOT-010, G1-BOOT-011.
+//! Requirements: G1-BOOT-010, G1-BOOT-011, G1-BOOT-013.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use object::{Object as _, ObjectSymbol as _};
@@ -17,6 +18,9 @@ use crate::qemu::{Console, Machine, Qemu};
 use crate::{run, workspace};
 
 const MANIFEST: &str = "counters";
+/// Bytes of the page that init finds zeroed if its stack was large enough, and by how much less stacks shrink.
+const GUARD_SIZE: u64 = 0x1000;
+const STACK_STEP: usize = 0xc00;
 /// An arm64 image lies at a multiple of it, at an offset that the header may give.
 const ALIGN: u64 = 2 << 20;
 /// Where QEMU may load an arm64 image.
@@ -28,6 +32,7 @@ pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("boot without EL2", without_el2),
         Part::new("boot leaves nothing", leaves_nothing),
+        Part::new("boot with too small a stack", small_stack),
     ]
 }
 
@@ -86,6 +91,61 @@ fn nothing_is_left(images: &Images, tally: &mut Tally) -> Result<()> {
         "{left} of {size} bytes at {init:#x} are left of init"
     );
     tally.pass(1);
+    Ok(())
+}
+
+/// Smaller and smaller stacks: GearV starts until one is too small, which init says then.
+fn small_stack(tally: &mut Tally) -> Result<()> {
+    let elf = workspace::bare_elf("gear1-init");
+    let [top, guard] = ["__stack_top", "__stack_guard"].map(|name| symbol(&elf, name));
+    let (top, guard) = (top?, guard?);
+    let mut images = images(None)?;
+    let good = fs::read(&images.gear1)?;
+    images.gear1 = workspace::output_dir().join(format!("{MANIFEST}/small-stack.img"));
+    let mut started = 0;
+    for size in (GUARD_SIZE..top - guard).rev().step_by(STACK_STEP) {
+        let mut image = good.clone();
+        move_stack(&mut image, top, (guard + size) & !0xf)?;
+        fs::write(&images.gear1, image)?;
+        let machine = Machine {
+            memory_mib: run::memory_for(&images)?,
+            ..Machine::default()
+        };
+        let log = workspace::output_dir().join(format!("{MANIFEST}/small-stack.log"));
+        let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+        session.give_up_on(&[]);
+        let ends = [
+            "gear2: ",
+            "its stack overflows",
+            "exception in Gear1's init",
+        ];
+        let (_, end) = session.expect_any(&ends, Duration::from_secs(60))?;
+        match end {
+            0 => started += 1,
+            1 => {
+                ensure!(started > 0, "no stack is large enough");
+                session.expect(
+                    "the machine is stopped; no guest was started",
+                    Duration::from_secs(60),
+                )?;
+                tally.pass(2);
+                return Ok(());
+            }
+            _ => anyhow::bail!("{size} bytes of stack end otherwise:\n{}", session.tail(20)),
+        }
+    }
+    anyhow::bail!("every stack is large enough")
+}
+
+/// Replaces the top of init's stack in its image, where the first instructions find it.
+fn move_stack(image: &mut [u8], from: u64, to: u64) -> Result<()> {
+    let words = image.chunks_exact_mut(8);
+    let mut tops = words.filter(|word| **word == from.to_le_bytes());
+    let top = tops
+        .next()
+        .context("the image does not hold its stack's top")?;
+    top.copy_from_slice(&to.to_le_bytes());
+    ensure!(tops.next().is_none(), "the image holds it twice");
     Ok(())
 }
 
