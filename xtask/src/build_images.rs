@@ -194,6 +194,15 @@ pub(crate) fn build_runtime() -> Result<PathBuf> {
     flat_bare("gear1-runtime", "gear1-runtime", &[])
 }
 
+/// Builds Gear1's runtime with a feature in the feature's own target directory, as [`build_gear1_of`] does.
+pub(crate) fn build_runtime_with(feature: &str) -> Result<()> {
+    let target_dir = workspace::target_dir().join(feature);
+    let bin = "gear1-runtime";
+    let features = format!("image,{feature}");
+    workspace::build_bare_in(&target_dir, bin, bin, &features, &[])?;
+    Ok(())
+}
+
 /// Builds Gear1's runtime for boards with a GICv2.
 pub(crate) fn build_runtime_gicv2() -> Result<PathBuf> {
     let target_dir = workspace::target_dir().join("gicv2");

@@ -18,7 +18,10 @@ pub(crate) fn flatten(elf: &Path, out: &Path) -> Result<()> {
         // Left alone, so that cargo does not rebuild what embeds it.
         return Ok(());
     }
-    fs::write(out, flat).with_context(|| out.display().to_string())
+    // Whole at once: another xtask may read it.
+    let new = out.with_extension(format!("{}.new", std::process::id()));
+    fs::write(&new, flat).with_context(|| new.display().to_string())?;
+    fs::rename(&new, out).with_context(|| out.display().to_string())
 }
 
 fn flat_bytes(elf: &[u8]) -> Result<Vec<u8>> {

@@ -16,7 +16,7 @@ use crate::qemu::{Machine, Qemu};
 use crate::{build_images, run, workspace};
 
 /// The target directory of the checking image, and the runtime's features.
-const CHECKING: &str = "check-ghost";
+pub(super) const CHECKING: &str = "check-ghost";
 const FEATURES: &str = "image,check-ghost";
 /// A call takes so much longer when everything is looked at twice.
 const SLOWER: u64 = 5;

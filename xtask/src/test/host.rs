@@ -42,6 +42,12 @@ pub(super) fn parts() -> Vec<Part> {
             Ok(())
         }),
         Part::new("lints of the target code", bare_lints),
+        Part::new("checking images build", |tally| {
+            for variant in [super::realtime::CHECKING, super::ghost::CHECKING] {
+                tally.check(variant, build_images::build_runtime_with(variant));
+            }
+            Ok(())
+        }),
     ];
     parts.into_iter().map(Part::on_host).collect()
 }

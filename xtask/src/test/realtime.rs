@@ -25,7 +25,7 @@ use crate::workspace;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The target directory of the checking build.
-const CHECKING: &str = "check-locks";
+pub(super) const CHECKING: &str = "check-locks";
 
 pub(super) fn parts() -> Vec<Part> {
     let mut parts = Vec::new();
