@@ -221,25 +221,60 @@ pub(crate) fn build_runtime_gicv2() -> Result<PathBuf> {
 /// Builds a Gear1 of its own, from another copy of the workspace or with features of the runtime:
 /// `name` is its target directory. Its runtime for a GICv2 is the usual one.
 pub(crate) fn build_gear1_of(root: &Path, name: &str, features: &str) -> Result<PathBuf> {
-    let target_dir = workspace::target_dir().join(name);
-    let out_dir = workspace::output_dir().join(name);
-    fs::create_dir_all(&out_dir)?;
-    let flat = |bin: &str, features: &str, env: &[(&str, &Path)]| -> Result<PathBuf> {
-        let elf = workspace::build_bare_of(root, &target_dir, bin, bin, features, env)?;
-        let flat = out_dir.join(format!("{bin}.bin"));
-        flatten(&elf, &flat)?;
-        Ok(flat)
-    };
     let usual = runtime(2)?;
-    let runtime = flat("gear1-runtime", features, &[])?;
+    let runtime = flat_of(root, name, "gear1-runtime", features, &[])?;
     let init = [
         ("GEAR1_RUNTIME_BIN", runtime.as_path()),
         ("GEAR1_RUNTIME_GICV2_BIN", usual.as_path()),
     ];
-    let image = flat("gear1-init", "image", &init)?;
-    let other = out_dir.join(OTHER_GEAR1);
+    let image = flat_of(root, name, "gear1-init", "image", &init)?;
+    let other = workspace::output_dir().join(name).join(OTHER_GEAR1);
     fs::rename(image, &other)?;
     Ok(other)
+}
+
+/// The same with the usual init, which is not built again: it is given the other runtime in place of
+/// its own, if there is room.
+pub(crate) fn build_runtime_of(root: &Path, name: &str, features: &str) -> Result<PathBuf> {
+    let usual = fs::read(runtime(3)?)?;
+    let other = fs::read(flat_of(root, name, "gear1-runtime", features, &[])?)?;
+    let mut image = fs::read(gears()?.0)?;
+    if exchange(&mut image, &usual, &other).is_none() {
+        return build_gear1_of(root, name, features);
+    }
+    let path = workspace::output_dir().join(name).join(OTHER_GEAR1);
+    fs::write(&path, image)?;
+    Ok(path)
+}
+
+/// Puts `new` where `old` lies, once, in `image`, with zeros behind it.
+fn exchange(image: &mut [u8], old: &[u8], new: &[u8]) -> Option<()> {
+    let at = image.windows(old.len()).position(|part| part == old)?;
+    let place = image.get_mut(at..at + old.len())?;
+    let (start, rest) = place.split_at_mut_checked(new.len())?;
+    start.copy_from_slice(new);
+    rest.fill(0);
+    Some(())
+}
+
+/// Builds a bare-metal binary of a copy of the workspace and returns its flat image. What is for a
+/// debugger is left out: nobody looks it up there, and it is a third of the linker's work.
+fn flat_of(
+    root: &Path,
+    name: &str,
+    bin: &str,
+    features: &str,
+    env: &[(&str, &Path)],
+) -> Result<PathBuf> {
+    let target_dir = workspace::target_dir().join(name);
+    let out_dir = workspace::output_dir().join(name);
+    fs::create_dir_all(&out_dir)?;
+    let mut env = env.to_vec();
+    env.push(("CARGO_PROFILE_IMAGE_DEBUG", Path::new("0")));
+    let elf = workspace::build_bare_of(root, &target_dir, bin, bin, features, &env)?;
+    let flat = out_dir.join(format!("{bin}.bin"));
+    flatten(&elf, &flat)?;
+    Ok(flat)
 }
 
 /// Builds Gear2 with a feature of it.

@@ -1,10 +1,12 @@
 //! `cargo xtask evidence`: the page with the figure of each piece of evidence (docs/evidence.md).
 //!
-//! Figures come from the linked images, the requirements, and what the last whole run of the tests
-//! left behind. Invariant: nothing is written that was not measured.
+//! Figures come from the linked images, the requirements, what the last whole run of the tests left
+//! behind, and what longer runs found: that is kept in the repository, `docs/evidence`. Invariant:
+//! nothing is written that was not measured.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -20,6 +22,9 @@ pub(crate) struct Run {
     pub(crate) parts: Vec<PartRun>,
     /// What was said of coverage.
     pub(crate) coverage: String,
+    /// How long it took.
+    #[serde(default)]
+    pub(crate) seconds: u64,
 }
 
 /// What a part found.
@@ -29,6 +34,9 @@ pub(crate) struct PartRun {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     pub(crate) skipped: usize,
+    /// What its tests told of themselves.
+    #[serde(default)]
+    pub(crate) figures: Vec<String>,
 }
 
 impl Run {
@@ -61,6 +69,11 @@ struct Longer {
     commit: String,
 }
 
+/// The figures of longer runs in the repository: a clone has them without making the runs again.
+fn longer_kept() -> PathBuf {
+    workspace::root().join("docs/evidence/longer-runs.json")
+}
+
 fn longer_folder() -> PathBuf {
     workspace::output_dir().join("longer-runs")
 }
@@ -85,86 +98,244 @@ pub(crate) fn note(name: &str, figure: &str, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns all figures that were kept, by name.
+/// Returns all figures of longer runs, by name: those of the repository, and newer ones made here, which
+/// the repository has then.
 fn longer_runs() -> Result<Vec<Longer>> {
-    let mut runs = Vec::new();
+    let mut runs = BTreeMap::new();
+    if let Ok(text) = fs::read_to_string(longer_kept()) {
+        let kept: Vec<Longer> = serde_json::from_str(&text)?;
+        runs.extend(kept.into_iter().map(|run| (run.name.clone(), run)));
+    }
     let folder = longer_folder();
     if folder.is_dir() {
         for entry in fs::read_dir(folder)? {
             let text = fs::read_to_string(entry?.path())?;
-            runs.push(serde_json::from_str::<Longer>(&text)?);
+            let run: Longer = serde_json::from_str(&text)?;
+            runs.insert(run.name.clone(), run);
         }
     }
-    runs.sort_by(|a, b| a.name.cmp(&b.name));
+    let runs: Vec<Longer> = runs.into_values().collect();
+    keep(&longer_kept(), &runs)?;
     Ok(runs)
+}
+
+/// Writes what a run found into the repository.
+pub(crate) fn keep(path: &Path, found: &impl Serialize) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let text = serde_json::to_string_pretty(found)? + "\n";
+    fs::write(path, text).with_context(|| path.display().to_string())
 }
 
 /// Writes the page.
 pub(crate) fn command() -> Result<()> {
-    let planted = Score::read().summary()?;
-    let mut page = page(
-        &Run::read()?,
-        &audit::run()?,
-        &Requirements::read()?,
-        &planted,
-    );
-    page += "\n## Longer runs\n\n| what | figure | command | commit |\n|---|---|---|---|\n";
-    for run in longer_runs()? {
-        let Longer {
-            name,
-            figure,
-            command,
-            commit,
-        } = run;
-        page += &format!("| {name} | {figure} | `{command}` | {commit} |\n");
-    }
+    let score = Score::read();
+    score.keep()?;
+    let evidence = Evidence {
+        run: Run::read()?,
+        longer: longer_runs()?,
+        audit: audit::run()?,
+        requirements: Requirements::read()?,
+        planted: score.summary()?,
+    };
     let path = workspace::root().join("docs/evidence.md");
-    fs::write(&path, page).with_context(|| path.display().to_string())?;
+    fs::write(&path, evidence.page()).with_context(|| path.display().to_string())?;
     println!("{}", path.display());
     Ok(())
 }
 
-fn page(run: &Run, audit: &audit::Findings, requirements: &Requirements, planted: &str) -> String {
-    let sum = |of: fn(&PartRun) -> usize| run.parts.iter().map(of).sum::<usize>();
-    let mut page = String::from(
-        "# Evidence\n\nWritten by `cargo xtask evidence` after `cargo xtask test`; do not edit. What it is evidence of: \
-         [the safety manual](safety-manual.md).\n\n",
-    );
-    page += &format!(
-        "## Tests: `cargo xtask test`\n\n{} passed, {} failed, {} skipped in {} parts.\n\n| part | passed | failed | skipped |\n|---|---|---|---|\n",
-        sum(|part| part.passed),
-        sum(|part| part.failed),
-        sum(|part| part.skipped),
-        run.parts.len(),
-    );
-    for PartRun {
-        name,
-        passed,
-        failed,
-        skipped,
-    } in &run.parts
-    {
-        page += &format!("| {name} | {passed} | {failed} | {skipped} |\n");
+/// All that the page tells.
+struct Evidence {
+    run: Run,
+    longer: Vec<Longer>,
+    audit: audit::Findings,
+    requirements: Requirements,
+    planted: String,
+}
+
+/// An item of the page's first table, and what its figures are known by: a word of what the tests tell
+/// of themselves, one of the names of parts, one of the names of longer runs.
+struct Item {
+    name: &'static str,
+    told: &'static str,
+    parts: &'static str,
+    longer: &'static str,
+    command: &'static str,
+}
+
+const ITEMS: &[Item] = &[
+    Item {
+        name: "Ghost specification beside random calls, on the host",
+        told: "calls of three VMs",
+        parts: "",
+        longer: "ownership GEARV_CALLS",
+        command: "cargo test -p gear1-core ffa::tests::ghost",
+    },
+    Item {
+        name: "Ghost specification around every call, on QEMU",
+        told: "",
+        parts: "the ghost beside Gear1",
+        longer: "",
+        command: "cargo xtask test --slow \"the ghost beside Gear1\"",
+    },
+    Item {
+        name: "Model checking of the ownership of pages",
+        told: "but for names",
+        parts: "",
+        longer: "ownership GEARV_PAGES",
+        command: "cargo test -p gear1-core ownership::tests::model",
+    },
+    Item {
+        name: "Model checking of kick, inject, block and wake",
+        told: "orders of",
+        parts: "",
+        longer: "ownership GEARV_ORDERS",
+        command: "cargo test -p gear1-core --test protocol",
+    },
+    Item {
+        name: "Transition tests: every state and every call",
+        told: "states of a",
+        parts: "",
+        longer: "",
+        command: "cargo test -p gear1-core every_call_in_every_state",
+    },
+    Item {
+        name: "Hostile guests",
+        told: "violations",
+        parts: "",
+        longer: "chaos",
+        command: "cargo xtask chaos",
+    },
+    Item {
+        name: "Fuzzing of parsers of outside bytes",
+        told: "mutations",
+        parts: "fuzzed",
+        longer: "fuzz target",
+        command: "cargo test -p tests-fuzz",
+    },
+    Item {
+        name: "Changes of gear1-core that its tests find",
+        told: "",
+        parts: "",
+        longer: "mutants",
+        command: "cargo xtask test --slow \"mutants\"",
+    },
+];
+
+impl Item {
+    /// Returns all figures of it, in words.
+    fn figures(&self, run: &Run, longer: &[Longer]) -> String {
+        let has = |text: &str, word: &str| !word.is_empty() && text.contains(word);
+        let mut figures = BTreeSet::new();
+        let told = run.parts.iter().flat_map(|part| &part.figures);
+        figures.extend(told.filter(|figure| has(figure, self.told)).cloned());
+        let parts: Vec<&PartRun> = (run.parts.iter())
+            .filter(|part| has(&part.name, self.parts))
+            .collect();
+        if !parts.is_empty() {
+            let sum = |of: fn(&PartRun) -> usize| parts.iter().map(|part| of(part)).sum::<usize>();
+            let (passed, failed) = (sum(|part| part.passed), sum(|part| part.failed));
+            let count = parts.len();
+            figures.insert(format!("{count} parts, {passed} passed, {failed} failed"));
+        }
+        for run in longer.iter().filter(|run| has(&run.name, self.longer)) {
+            figures.insert(format!("{} (`{}`)", run.figure, run.command));
+        }
+        match figures.is_empty() {
+            true => "**not run**".to_owned(),
+            false => figures.into_iter().collect::<Vec<_>>().join("; "),
+        }
     }
-    page += &format!(
-        "\n## Coverage: the end of `cargo xtask test`\n\n{}\n",
-        run.coverage
-    );
-    page += &format!(
-        "\n## Requirements: `cargo xtask requirements`\n\n{} requirements, {} faults. [The matrix](requirements/matrix.md).\n",
-        requirements.count(),
-        requirements.faults().len(),
-    );
-    page += &format!(
-        "\n## Planted bugs: `cargo xtask test --slow \"planted bug\"`\n\n{}\n",
-        planted
-    );
-    page += "\n## The linked runtime images: `cargo xtask audit`\n\n";
-    for line in &audit.holds {
-        page += &format!("- {}\n", line.replace('<', "\\<"));
+}
+
+impl Evidence {
+    fn page(&self) -> String {
+        let mut page = String::from(
+            "# Evidence\n\nWritten by `cargo xtask evidence` after `cargo xtask test`; do not edit. What it is evidence of: \
+             [the safety manual](safety-manual.md). [evidence/](evidence/) keeps what longer runs found.\n\n",
+        );
+        page += &self.items();
+        page += &self.tests();
+        page += &self.images();
+        page += "\n## Longer runs\n\n| what | figure | command | commit |\n|---|---|---|---|\n";
+        for run in &self.longer {
+            let Longer {
+                name,
+                figure,
+                command,
+                commit,
+            } = run;
+            page += &format!("| {name} | {figure} | `{command}` | {commit} |\n");
+        }
+        page
     }
-    for line in &audit.fails {
-        page += &format!("- **FAIL** {line}\n");
+
+    /// One line for each kind of evidence.
+    fn items(&self) -> String {
+        let mut table = String::from("| evidence | figure | command |\n|---|---|---|\n");
+        let mut row = |name: &str, figure: &str, command: &str| {
+            table += &format!("| {name} | {figure} | `{command}` |\n");
+        };
+        let run = &self.run;
+        let sum = |of: fn(&PartRun) -> usize| run.parts.iter().map(of).sum::<usize>();
+        let figure = format!(
+            "{} passed, {} failed, {} skipped in {} parts; {} min {} s",
+            sum(|part| part.passed),
+            sum(|part| part.failed),
+            sum(|part| part.skipped),
+            run.parts.len(),
+            run.seconds / 60,
+            run.seconds % 60,
+        );
+        row("All tests", &figure, "cargo xtask test");
+        let (holds, fails) = (self.audit.holds.len(), self.audit.fails.len());
+        let figure = format!("{holds} statements hold, {fails} do not");
+        row("The linked runtime images", &figure, "cargo xtask audit");
+        for item in ITEMS {
+            row(item.name, &item.figures(run, &self.longer), item.command);
+        }
+        let command = "cargo xtask test --slow \"planted bug\"";
+        row("Planted bugs", &self.planted, command);
+        let figure = format!(
+            "{} requirements, {} faults; [the matrix](requirements/matrix.md)",
+            self.requirements.count(),
+            self.requirements.faults().len(),
+        );
+        row("Requirements", &figure, "cargo xtask requirements");
+        row(
+            "Coverage of the runtime image",
+            &run.coverage,
+            "cargo xtask test",
+        );
+        table
     }
-    page
+
+    fn tests(&self) -> String {
+        let mut table = String::from(
+            "\n## Tests: `cargo xtask test`\n\n| part | passed | failed | skipped |\n|---|---|---|---|\n",
+        );
+        for part in &self.run.parts {
+            let PartRun {
+                name,
+                passed,
+                failed,
+                skipped,
+                figures: _,
+            } = part;
+            table += &format!("| {name} | {passed} | {failed} | {skipped} |\n");
+        }
+        table
+    }
+
+    fn images(&self) -> String {
+        let mut list = String::from("\n## The linked runtime images: `cargo xtask audit`\n\n");
+        for line in &self.audit.holds {
+            list += &format!("- {}\n", line.replace('<', "\\<"));
+        }
+        for line in &self.audit.fails {
+            list += &format!("- **FAIL** {line}\n");
+        }
+        list
+    }
 }

@@ -72,6 +72,8 @@ pub(crate) struct Tally {
     passed: usize,
     skipped: usize,
     failures: Vec<String>,
+    /// What tests tell of themselves, for the page of evidence.
+    figures: Vec<String>,
 }
 
 impl Tally {
@@ -102,6 +104,7 @@ impl Tally {
         self.passed += other.passed;
         self.skipped += other.skipped;
         self.failures.extend(other.failures);
+        self.figures.extend(other.figures);
     }
 
     /// Names the part in what it found.
@@ -118,6 +121,7 @@ impl Tally {
             passed: self.passed,
             failed: self.failures.len(),
             skipped: self.skipped,
+            figures: self.figures.clone(),
         }
     }
 
@@ -226,6 +230,7 @@ impl Options {
             chosen.retain(|part| part.on_host);
             return lane::write(&file, &run_all(&chosen));
         }
+        let begin = Instant::now();
         let beside = match is_whole {
             true => Some(Lane::start(self.slow)?),
             false => None,
@@ -254,6 +259,7 @@ impl Options {
             run.coverage = text;
             total.add(tally);
         }
+        run.seconds = begin.elapsed().as_secs();
         if is_whole {
             run.write()?;
         }

@@ -6,9 +6,9 @@
 //!
 //! Requirements: G1-RUN-002, G1-MEM-003, G1-MEM-004.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
@@ -98,20 +98,8 @@ impl Options {
         self.attack(&mut tally)?;
         let violations = tally.failures.len();
         tally.failures.iter().for_each(|why| println!("FAIL {why}"));
-        println!(
-            "{} operations, {violations} violations",
-            2 * self.operations
-        );
-        let Options {
-            seed,
-            operations,
-            cpu,
-            gic,
-        } = &self;
-        let figure = format!("{} operations, {violations} violations", 2 * operations);
-        let command = format!(
-            "cargo xtask chaos --operations {operations} --seed {seed} --cpu {cpu} --gic {gic}"
-        );
+        let figure = self.figure(&tally);
+        let command = format!("cargo xtask chaos {self}");
         evidence::note("chaos", &figure, &command)?;
         ensure!(
             violations == 0,
@@ -123,7 +111,19 @@ impl Options {
 
     fn attack(&self, tally: &mut Tally) -> Result<()> {
         let runtime = build_images::runtime(self.gic)?;
-        self.attack_on(&self.images()?, Some(&runtime), tally)
+        self.attack_on(&self.images()?, Some(&runtime), tally)?;
+        let figure = self.figure(tally);
+        println!("{figure}");
+        tally.figures.push(format!("{figure} with {self}"));
+        Ok(())
+    }
+
+    fn figure(&self, tally: &Tally) -> String {
+        let violations = tally.failures.len();
+        format!(
+            "{} operations, {violations} violations",
+            2 * self.operations
+        )
     }
 
     fn attack_on(&self, images: &Images, runtime: Option<&Path>, tally: &mut Tally) -> Result<()> {
@@ -186,6 +186,22 @@ impl Options {
             }
         }
         Ok(())
+    }
+}
+
+/// As options of the command.
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options {
+            seed,
+            operations,
+            cpu,
+            gic,
+        } = self;
+        write!(
+            f,
+            "--operations {operations} --seed {seed} --cpu {cpu} --gic {gic}"
+        )
     }
 }
 

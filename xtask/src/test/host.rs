@@ -55,11 +55,12 @@ pub(super) fn parts() -> Vec<Part> {
 /// Runs the host tests and counts what cargo reports.
 fn unit_tests(tally: &mut Tally) -> Result<()> {
     let output = workspace::cargo()
-        .args(["test", "--no-fail-fast"])
+        .args(["test", "--no-fail-fast", "--", "--show-output"])
         .output()?;
     let printed = String::from_utf8_lossy(&output.stdout);
     let counted = count(&printed);
     tally.add(counted);
+    tally.figures.extend(figures(&printed));
     if !output.status.success() && tally.failures.is_empty() {
         tally.fail(format!(
             "cargo test:\n{}",
@@ -90,15 +91,20 @@ fn long_ownership(tally: &mut Tally) -> Result<()> {
         let printed = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "{test}:\n{}", tail(&printed));
         tally.add(count(&printed));
-        let lines = printed
-            .lines()
-            .filter_map(|line| line.split_once("figure: "));
-        let lines: Vec<&str> = lines.map(|(_, figure)| figure).collect();
-        let figure = format!("{}; {} s", lines.join("; "), begin.elapsed().as_secs());
+        let figures = figures(&printed).join("; ");
+        let figure = format!("{figures}; {} s", begin.elapsed().as_secs());
         let command = format!("{variable}={value} cargo {arguments}");
         evidence::note(&format!("ownership {variable} {value}"), &figure, &command)?;
     }
     Ok(())
+}
+
+/// Returns what tests tell of themselves for `cargo xtask evidence`.
+fn figures(printed: &str) -> Vec<String> {
+    let figures = printed
+        .lines()
+        .filter_map(|line| line.split_once("figure: "));
+    figures.map(|(_, figure)| figure.to_owned()).collect()
 }
 
 /// Counts the tests in what `cargo test` prints.
@@ -120,9 +126,13 @@ fn count(printed: &str) -> Tally {
 
 /// Returns what the failed tests printed.
 fn details(printed: &str) -> String {
-    let mut inside = false;
+    let (mut are_failures, mut inside) = (false, false);
     let lines = printed.lines().filter(|line| {
-        inside = (inside || line.starts_with("---- ")) && !line.starts_with("failures:");
+        if line.starts_with("---- ") {
+            inside = are_failures;
+        } else if matches!(*line, "failures:" | "successes:") {
+            (are_failures, inside) = (*line == "failures:", false);
+        }
         inside
     });
     lines.collect::<Vec<_>>().join("\n")

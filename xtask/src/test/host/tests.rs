@@ -13,7 +13,8 @@ fn cargo_test_is_counted() {
 
 #[test]
 fn details_are_those_of_failed_tests() {
-    let printed = "test b::c ... FAILED\n\nfailures:\n\n---- b::c stdout ----\nwhy\n\n\
+    let printed = "test b::c ... FAILED\n\nsuccesses:\n\n---- a stdout ----\nfigure: 3 states\n\nsuccesses:\n    a\n\nfailures:\n\n---- b::c stdout ----\nwhy\n\n\
                    failures:\n    b::c\n\ntest result: FAILED.\ntest d ... ok\n";
     assert_eq!(details(printed), "---- b::c stdout ----\nwhy\n");
+    assert_eq!(figures(printed), ["3 states"]);
 }

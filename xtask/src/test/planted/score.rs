@@ -1,4 +1,5 @@
 //! Which planted bugs were found: kept from run to run, as long as neither bug nor code nor test change.
+//! `cargo xtask evidence` writes the finds into the repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,12 +11,15 @@ use serde::{Deserialize, Serialize};
 use super::{Bug, bugs};
 use crate::requirements::Requirements;
 use crate::test::Tally;
-use crate::{cache, workspace};
+use crate::{cache, evidence, workspace};
 
 /// What became of each bug, by its name.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Score {
     outcomes: BTreeMap<String, Outcome>,
+    /// What the repository keeps.
+    #[serde(skip)]
+    kept: BTreeMap<String, Outcome>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -27,6 +31,10 @@ struct Outcome {
 
 fn path() -> PathBuf {
     workspace::output_dir().join("planted.json")
+}
+
+fn kept() -> PathBuf {
+    workspace::root().join("docs/evidence/planted.json")
 }
 
 fn hash(bug: &Bug) -> Result<String> {
@@ -68,17 +76,39 @@ pub(super) fn tell(tally: &mut Tally) -> Result<()> {
 }
 
 impl Score {
-    /// Reads what the last runs found.
+    /// Reads what the last runs found, here and in the repository.
     pub(crate) fn read() -> Score {
-        let text = fs::read_to_string(path()).ok();
-        let score = text.and_then(|text| serde_json::from_str(&text).ok());
-        score.unwrap_or_default()
+        let read = |path: PathBuf| -> Option<Score> {
+            serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+        };
+        let score = read(path()).unwrap_or_default();
+        Score {
+            kept: read(kept()).unwrap_or_default().outcomes,
+            ..score
+        }
     }
 
-    fn is_found(&self, bug: &Bug) -> Result<bool> {
+    /// Writes the finds that hold into the repository.
+    pub(crate) fn keep(&self) -> Result<()> {
+        let mut finds = Score::default();
+        for bug in bugs() {
+            if self.is_found(bug)? {
+                let found = Outcome {
+                    is_found: true,
+                    hash: hash(bug)?,
+                };
+                finds.outcomes.insert(bug.name.to_owned(), found);
+            }
+        }
+        evidence::keep(&kept(), &finds)
+    }
+
+    /// Tells whether the last run that holds found it.
+    pub(super) fn is_found(&self, bug: &Bug) -> Result<bool> {
         let hash = hash(bug)?;
-        let outcome = self.outcomes.get(bug.name);
-        Ok(outcome.is_some_and(|outcome| outcome.is_found && outcome.hash == hash))
+        let outcomes = [self.outcomes.get(bug.name), self.kept.get(bug.name)];
+        let last = outcomes.into_iter().flatten().find(|o| o.hash == hash);
+        Ok(last.is_some_and(|outcome| outcome.is_found))
     }
 
     /// Returns the requirements that have no bug which was found.

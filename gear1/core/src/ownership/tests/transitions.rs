@@ -359,6 +359,10 @@ fn every_call_in_every_state_of_a_page() {
             refused += usize::from(result.is_err());
         }
     }
+    std::println!(
+        "figure: {} states of a page, {done} calls done, {refused} refused, all else as before",
+        states.len()
+    );
     assert_eq!(
         (done, refused),
         (DONE.len(), states.len() * calls().len() - DONE.len() - 4)
