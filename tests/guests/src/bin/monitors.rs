@@ -170,9 +170,44 @@ fn pmu(alone: bool) {
     write_sysreg!("pmselr_el0", 1);
     report::equal("selected-counter", read_sysreg!("pmxevcntr_el0"), 2);
     report::equal("selected-type", read_sysreg!("pmxevtyper_el0"), SW_INCR);
+    report::equal("selected", read_sysreg!("pmselr_el0") & 31, 1);
+    sets();
     if read_sysreg!("pmceid0_el0") >> INST_RETIRED & 1 != 0 {
         instructions(alone);
     }
+}
+
+/// What one register of a pair sets the other clears, and both tell.
+fn sets() {
+    write_sysreg!("pmcntenclr_el0", 2);
+    report::equal(
+        "enabled",
+        (
+            read_sysreg!("pmcntenset_el0"),
+            read_sysreg!("pmcntenclr_el0"),
+        ),
+        (CYCLES | 1, CYCLES | 1),
+    );
+    write_sysreg!("pmcntenset_el0", 2);
+    write_sysreg!("pmovsset_el0", 2);
+    report::equal(
+        "overflowed",
+        (read_sysreg!("pmovsset_el0"), read_sysreg!("pmovsclr_el0")),
+        (2, 2),
+    );
+    write_sysreg!("pmovsclr_el0", 2);
+    report::equal("overflowed-no-more", read_sysreg!("pmovsset_el0"), 0);
+    write_sysreg!("pmintenset_el1", 2);
+    report::equal(
+        "interrupting",
+        (
+            read_sysreg!("pmintenset_el1"),
+            read_sysreg!("pmintenclr_el1"),
+        ),
+        (2, 2),
+    );
+    write_sysreg!("pmintenclr_el1", 2);
+    report::equal("interrupting-no-more", read_sysreg!("pmintenset_el1"), 0);
 }
 
 #[inline(never)]

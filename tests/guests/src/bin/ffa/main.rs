@@ -53,6 +53,7 @@ fn main(machine: &Machine) {
     }
     test.setup(machine);
     test.find_agent();
+    test.buffers_again();
     for smc in [false, true] {
         let conduit = if smc { ffa::smc } else { ffa::hvc };
         let test = Test { conduit, ..test };
@@ -186,6 +187,9 @@ impl Test {
         self.status("map-twice", status::DENIED, map(tx, rx, 1));
         let sent = self.send(function::SHARE, &[(tx, 1)], |_| ());
         equal("share-a-buffer", sent, Err(status::DENIED));
+        let count = [function::PARTITION_INFO_GET, 0, 0, 0, 0, 1, 0, 0];
+        let x = self.call(count);
+        equal("partition-count", (x[0], x[2]), (function::SUCCESS, 3));
         let info = [function::PARTITION_INFO_GET, 0, 0, 0, 0, 0, 0, 0];
         let x = self.call(info);
         equal("partitions", (x[0], x[2], x[3]), (function::SUCCESS, 3, 24));
@@ -195,6 +199,14 @@ impl Test {
         let release = [function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0];
         self.status("rx-release", 0, release);
         self.status("rx-release-twice", status::DENIED, release);
+    }
+
+    /// One buffer that is refused leaves the other as it was.
+    fn buffers_again(&self) {
+        let map = |rx| [function::RXTX_MAP, self.tx, rx, 1, 0, 0, 0, 0];
+        self.status("unmap", 0, [function::RXTX_UNMAP, 0, 0, 0, 0, 0, 0, 0]);
+        self.status("map-shared", status::DENIED, map(self.control));
+        self.status("map-again", 0, map(self.rx));
     }
 }
 

@@ -140,7 +140,8 @@ impl Test {
             self.agent_relinquishes(handle, 0),
             status::DENIED,
         );
-        equal("retrieve-right", self.agent_retrieves(handle, |_| ()), 0);
+        let reads = |d: &mut Descriptor| d.permissions = ffa::READ_ONLY;
+        equal("retrieve-right", self.agent_retrieves(handle, reads), 0);
         self.rights("lent-read-only", page, NO, ro(page ^ OURS));
         check!(
             "lent-never-executes",
