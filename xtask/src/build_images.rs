@@ -196,10 +196,8 @@ pub(crate) fn build_runtime() -> Result<PathBuf> {
 
 /// Builds Gear1's runtime with a feature in the feature's own target directory, as [`build_gear1_of`] does.
 pub(crate) fn build_runtime_with(feature: &str) -> Result<()> {
-    let target_dir = workspace::target_dir().join(feature);
-    let bin = "gear1-runtime";
     let features = format!("image,{feature}");
-    workspace::build_bare_in(&target_dir, bin, bin, &features, &[])?;
+    flat_of(workspace::root(), feature, "gear1-runtime", &features, &[])?;
     Ok(())
 }
 
