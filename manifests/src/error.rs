@@ -65,6 +65,7 @@ impl Rule {
                 | Self::ManyPeers
                 | Self::TwoClusters
                 | Self::NeedsOther
+                | Self::ManyWriters
         ) {
             Severity::Warning
         } else {
@@ -233,6 +234,19 @@ rules! {
 
     NeedsOther = "M-WRN-005", "a device needs another one, which its VM does not have",
         "give that one to the VM too; its driver waits for it otherwise";
+
+    ManyWriters = "M-WRN-006", "three or more VMs can write this memory, and none can tell who did",
+        "name those that only read it in readers, or use one memory for each pair";
+
+    SharedPlace = "M-SHM-001",
+        "shared memory has an address, from 2 MiB on, and a size, both multiples of 2 MiB",
+        "write address = <A> and size-mib = <N>";
+    SharedOverlap = "M-SHM-002", "shared memory overlaps with other memory, or with what a VM sees",
+        "move one of them; 2 MiB before it describe it to Linux";
+    SharedAlone = "M-SHM-003", "fewer than two VMs have this memory", "name another in vms or readers";
+    SharedVm = "M-SHM-004", "this is no VM of the manifest, or it is named twice here",
+        "write the name of each VM that has the memory, once";
+    TooManyShared = "M-SHM-005", "there are more than 8 shared memories", "join some";
 
     UnknownPeer = "M-FFA-001", "this is no other VM of the manifest",
         "write the name of a VM that this one may share memory with";

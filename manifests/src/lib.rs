@@ -35,7 +35,7 @@ pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS
 pub use list::List;
 pub use model::{
     Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, NamedFile,
-    Names, Payload, Privilege, Region, Restart, VirtioDevice, VirtioKind, Vm, VmKind,
+    Names, Payload, Privilege, Region, Restart, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 pub use nearest::nearest;
 pub use read::read;
@@ -55,6 +55,8 @@ pub const ADDRESS_LIMIT: u64 = 1 << 48;
 pub const MAX_VIRTIO_PER_VM: usize = 8;
 /// The most virtio devices of all VMs.
 pub const MAX_VIRTIO: usize = 32;
+/// The most nodes below `/shared-memory`.
+pub const MAX_SHARED: usize = 8;
 
 /// The name of the compiled manifest in the boot archive.
 pub const MANIFEST_MEMBER: &str = "manifest.dtb";

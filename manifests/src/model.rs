@@ -5,7 +5,10 @@
 
 use crate::error::NodePath;
 use crate::list::List;
-use crate::{CpuIndex, GEAR2_MEMBER, MAX_CPUS, MAX_VIRTIO, MAX_VMS, VmId};
+use crate::{CpuIndex, GEAR2_MEMBER, MAX_CPUS, MAX_SHARED, MAX_VIRTIO, MAX_VMS, VmId};
+
+mod shared;
+pub use shared::SharedMemory;
 
 /// A whole manifest.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +21,8 @@ pub struct Manifest<'a> {
     pub vms: List<Vm<'a>, MAX_VMS>,
     /// The virtio devices of all VMs in the order of the file: a device's place is its channel.
     pub virtio: List<VirtioDevice<'a>, MAX_VIRTIO>,
+    /// Memory that several VMs have from boot on.
+    pub shared: List<SharedMemory<'a>, MAX_SHARED>,
 }
 
 impl<'a> Manifest<'a> {
@@ -37,6 +42,13 @@ impl<'a> Manifest<'a> {
     pub fn virtio_vms(&self) -> impl Iterator<Item = &Vm<'a>> {
         let has_any = |vm: &&Vm<'_>| self.virtio_of(vm.id).next().is_some();
         self.vms.iter().filter(has_any)
+    }
+
+    /// Iterates over the memory that `vm` shares from boot on.
+    pub fn shared_of(&self, vm: &Vm<'a>) -> impl Iterator<Item = &SharedMemory<'a>> {
+        let name = vm.name;
+        let shared = self.shared.iter();
+        shared.filter(move |shared| shared.access(name).is_some())
     }
 
     /// Returns the VMs that `vm` may share memory with: those that it names, and those that name it.
@@ -234,7 +246,7 @@ pub struct Names<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Names<'a> {
     /// Iterates over the names.
-    pub fn iter(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+    pub fn iter(&self) -> impl Iterator<Item = &'a str> + Clone + use<'a> {
         let text = core::str::from_utf8(self.0).unwrap_or("");
         text.split_terminator('\0')
     }

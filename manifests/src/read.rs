@@ -8,7 +8,7 @@ use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
     Console, CpuList, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload,
-    Privilege, Restart, VirtioDevice, VirtioKind, Vm, VmKind,
+    Privilege, Restart, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::rules;
@@ -20,7 +20,8 @@ use crate::{
 mod tests;
 
 const ROOT_PROPERTIES: &[&str] = &["compatible", "version"];
-const ROOT_NODES: &[&str] = &["gear2", "vms"];
+const ROOT_NODES: &[&str] = &["gear2", "vms", "shared-memory"];
+const SHARED_PROPERTIES: &[&str] = &["address", "size-mib", "vms", "readers"];
 const GEAR2_PROPERTIES: &[&str] = &[
     "image",
     "memory-mib",
@@ -127,9 +128,13 @@ pub(crate) fn read_blob<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Opti
         gear2,
         vms: List::new(),
         virtio: List::new(),
+        shared: List::new(),
     };
     if let Some(vms) = root.child("vms") {
         read_vms(&vms, &mut manifest, report);
+    }
+    if let Some(shared) = root.child("shared-memory") {
+        read_shared(&shared, &mut manifest, report);
     }
     rules::check(&manifest, before == report.error_count, report);
     Some(manifest)
@@ -199,6 +204,28 @@ fn read_vms<'a>(vms: &Section<'a>, manifest: &mut Manifest<'a>, report: &mut Rep
             && manifest.vms.push(read).is_err()
         {
             report.error(ManifestError::at(Rule::TooManyVms, vm.path));
+        }
+    }
+}
+
+fn read_shared<'a>(all: &Section<'a>, manifest: &mut Manifest<'a>, report: &mut Report<'_, 'a>) {
+    all.check_properties(&[], report);
+    for (index, shared) in all.children().enumerate() {
+        shared.check_names(SHARED_PROPERTIES, &[], report);
+        let name = shared.node.name();
+        if all.repeats(index, name) {
+            report.error(ManifestError::at(Rule::DuplicateName, shared.path));
+        }
+        let read = SharedMemory {
+            name,
+            address: shared.long("address", report).unwrap_or(0),
+            bytes: shared.mib("size-mib", report).unwrap_or(0),
+            vms: Names(shared.texts("vms", report)),
+            readers: Names(shared.texts("readers", report)),
+        };
+        if manifest.shared.push(read).is_err() {
+            report.error(ManifestError::at(Rule::TooManyShared, shared.path));
+            break;
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::{
 
 mod board;
 mod exposure;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +37,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
     }
     check_gear2(manifest, report);
     check_vcpus(manifest, report);
+    shared::check(manifest, complete, report);
     for (index, vm) in manifest.vms.iter().enumerate() {
         check_name(vm, report);
         check_cpus(manifest, vm, report);

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use gearv_manifest::{Console, Manifest, Payload, VirtioDevice, Vm};
+use gearv_manifest::{Console, Manifest, Payload, SharedMemory, VirtioDevice, Vm};
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +33,7 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     let pmu = if vm.pmu { PMU } else { "" };
     let devices = manifest.virtio_of(vm.id);
     let virtio: String = devices.map(|(_, device)| virtio(vm, device)).collect();
+    let shared: String = manifest.shared_of(vm).map(shared).collect();
     format!(
         "/dts-v1/;
 
@@ -91,7 +92,7 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
 		interrupt-controller;
 		reg = <0 0 0 0x1000>, <0 0 0 0x2000>;
 	}};
-{pmu}{uart}{virtio}}};
+{pmu}{uart}{virtio}{shared}}};
 ",
         name = vm.name,
         bootargs = escape(bootargs),
@@ -166,6 +167,24 @@ fn virtio(vm: &Vm<'_>, device: &VirtioDevice<'_>) -> String {
 		dma-coherent;
 	}};
 "
+    )
+}
+
+/// Returns the node of memory that the VM shares, with what describes it to Linux.
+fn shared(shared: &SharedMemory<'_>) -> String {
+    let region = shared.with_lead();
+    let cells = |value: u64| format!("{:#x} {:#x}", value >> 32, value & 0xffff_ffff);
+    format!(
+        "
+	pmem-region@{:x} {{
+		compatible = \"pmem-region\";
+		reg = <{} {}>;
+		volatile;
+	}};
+",
+        region.start,
+        cells(region.start),
+        cells(region.bytes()),
     )
 }
 

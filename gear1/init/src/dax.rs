@@ -7,6 +7,10 @@
 //! Requirements: G1-BOOT-006.
 
 use gear1_abi::layout::PAGE_SIZE;
+use gear1_core::addr::Pa;
+use gear1_core::physical::PhysicalMemory;
+
+use crate::region::Region;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +24,8 @@ pub const DATA_OFFSET: u64 = 2 << 20;
 
 const SIGNATURE: &[u8] = b"NVDIMM_DAX_INFO\0";
 const CHECKSUM: usize = 0xff8;
+/// Identifies Gear1's regions among all of the device VM's; the last byte counts them.
+const UUID: [u8; 16] = *b"GearV shared\0\0\0\0";
 const MODE_RAM: u32 = 1;
 /// Bytes that Linux keeps for each page, in its own memory.
 const PAGE_STRUCT_SIZE: u16 = 64;
@@ -48,6 +54,19 @@ pub fn block(data_size: u64, uuid: [u8; 16]) -> [u8; BLOCK_SIZE] {
         place.copy_from_slice(&checksum.to_le_bytes());
     }
     block
+}
+
+/// Writes what describes the region to Linux before it; `number` is told from those of other regions.
+pub fn describe<M: PhysicalMemory>(region: Region, number: u8, memory: &mut M) {
+    let start = Pa::new(region.start - DATA_OFFSET);
+    let mut uuid = UUID;
+    if let Some(last) = uuid.last_mut() {
+        *last = number;
+    }
+    memory.zero(start, DATA_OFFSET);
+    let place = Pa::new(start.get() + BLOCK_OFFSET);
+    memory.write(place, &block(region.bytes(), uuid));
+    memory.clean(start, DATA_OFFSET);
 }
 
 /// Returns the checksum that Linux calls `nd_fletcher64`.

@@ -48,8 +48,6 @@ const REGISTERS: u64 = 0x9_0000;
 const VIRTIO_MAGIC: u32 = u32::from_le_bytes(*b"virt");
 const VIRTIO_VERSION: u32 = 2;
 const VENDOR: u32 = u32::from_le_bytes(*b"GEAR");
-/// Identifies Gear1's regions among all of the device VM's; the last byte counts them.
-const UUID: [u8; 16] = *b"GearV shared\0\0\0\0";
 
 /// The device VM and what it owns.
 #[derive(Clone, Debug)]
@@ -79,7 +77,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         let Some(vm) = manifest.device_vm() else {
             return Ok(None);
         };
-        let own = Passed::find(vm, intids(manifest), tree, board, faults)?;
+        let own = Passed::find(manifest, vm, intids(manifest), tree, board, faults)?;
         Ok(Some(Self { manifest, own }))
     }
 
@@ -150,7 +148,8 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     ) -> Result<Vec<u8>, Refusal> {
         let guests: Vec<(&Vm<'a>, Region)> = self.guests(starts).collect();
         let slices = core::iter::once(shared.control).chain(guests.iter().map(|(_, all)| *all));
-        let slices: Vec<Region> = slices.map(with_description).collect();
+        let slices = slices.map(with_description);
+        let slices: Vec<Region> = slices.chain(self.own.shared.iter().copied()).collect();
         let guests = guests.iter().zip(0..);
         let served = guests.flat_map(|((vm, guest), page)| {
             let devices = self.manifest.virtio_of(vm.id);
@@ -206,10 +205,8 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
             write: true,
             ..Attributes::REGISTERS
         };
-        let pages = shared
-            .pages
-            .iter()
-            .zip((registers..).step_by(PAGE_SIZE as usize));
+        let places = (registers..).step_by(PAGE_SIZE as usize);
+        let pages = shared.pages.iter().zip(places);
         for ((vm, _), (page, ipa)) in guests.iter().zip(pages) {
             let page = Region::new(page.get(), page.get() + PAGE_SIZE);
             map(own, ipa, page, written.with_state(PageState::SharedOwned))?;
@@ -224,15 +221,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     pub fn describe<M: PhysicalMemory>(&self, shared: &Shared, starts: &[Pa], memory: &mut M) {
         let guests = self.guests(starts).map(|(_, all)| all);
         for (region, number) in core::iter::once(shared.control).chain(guests).zip(1..) {
-            let start = Pa::new(region.start - dax::DATA_OFFSET);
-            let mut uuid = UUID;
-            if let Some(last) = uuid.last_mut() {
-                *last = number;
-            }
-            memory.zero(start, dax::DATA_OFFSET);
-            let block = Pa::new(start.get() + dax::BLOCK_OFFSET);
-            memory.write(block, &dax::block(region.bytes(), uuid));
-            memory.clean(start, dax::DATA_OFFSET);
+            dax::describe(region, number, memory);
         }
     }
 

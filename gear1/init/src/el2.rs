@@ -74,11 +74,8 @@ pub fn load<M: PhysicalMemory>(
     }
     let image = flat.load(free, memory)?;
     let boot_page = flat.place(image, header.boot_page);
-    let boot_info = free.take(
-        size_of::<BootInfo>() as u64,
-        PAGE_SIZE,
-        "Gear1's boot information",
-    )?;
+    let info_size = (size_of::<BootInfo>() as u64).next_multiple_of(PAGE_SIZE);
+    let boot_info = free.take(info_size, PAGE_SIZE, "Gear1's boot information")?;
     let stacks = flat::zeroed(free, memory, stacks_size(board), "Gear1's stacks")?;
     let stolen_size = vm_count as u64 * PAGE_SIZE;
     let stolen_time = flat::zeroed(free, memory, stolen_size, "stolen time")?;
@@ -97,21 +94,11 @@ pub fn load<M: PhysicalMemory>(
     map_image(&header, image, &mut map)?;
     for cpu in 0..board.cpus.len() as u64 {
         let top = el2::STACKS + (cpu + 1) * el2::STACK_STRIDE;
-        let pa = stacks.get() + cpu * el2::STACK_SIZE;
-        map(
-            top - el2::STACK_SIZE,
-            pa,
-            el2::STACK_SIZE,
-            Rights::ReadWrite,
-        )?;
+        let (size, pa) = (el2::STACK_SIZE, stacks.get() + cpu * el2::STACK_SIZE);
+        map(top - size, pa, size, Rights::ReadWrite)?;
     }
-    map(
-        boot_page.get(),
-        boot_page.get(),
-        PAGE_SIZE,
-        Rights::ReadExecute,
-    )?;
-    let info_size = (size_of::<BootInfo>() as u64).next_multiple_of(PAGE_SIZE);
+    let page = boot_page.get();
+    map(page, page, PAGE_SIZE, Rights::ReadExecute)?;
     map(el2::BOOT_INFO, boot_info.get(), info_size, Rights::Read)?;
     let told = stolen_time.get();
     map(el2::STOLEN_TIME, told, stolen_size, Rights::ReadWrite)?;
@@ -144,12 +131,8 @@ fn map_image(
     ];
     for (start, end, rights) in segments {
         if start != end {
-            map(
-                start,
-                image.get() + (start - header.base),
-                end - start,
-                rights,
-            )?;
+            let pa = image.get() + (start - header.base);
+            map(start, pa, end - start, rights)?;
         }
     }
     Ok(())
@@ -199,11 +182,8 @@ fn map_gic<M: PhysicalMemory>(
         return map(tables, el2::GICR + GICH_OFFSET, gic.gich, 0x1000);
     }
     map(tables, el2::GICD, gic.gicd, 0x1_0000)?;
-    for (cpu, input) in board
-        .cpus
-        .iter()
-        .zip((el2::GICR..).step_by(GICR_SIZE as usize))
-    {
+    let frames = (el2::GICR..).step_by(GICR_SIZE as usize);
+    for (cpu, input) in board.cpus.iter().zip(frames) {
         let frame = redistributor(board, &*tables.memory, cpu.mpidr).ok_or_else(|| {
             refusal!(
                 Board,

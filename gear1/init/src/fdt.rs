@@ -110,12 +110,8 @@ impl Board {
     /// pages of that size, the first page's registers are there 16 times, the last time just before the second's.
     #[must_use]
     pub fn gicc(&self) -> u64 {
-        self.gic.gicr
-            + if self.gicr_size == GICC_64K {
-                0xf000
-            } else {
-                0
-            }
+        let before_second = u64::from(self.gicr_size == GICC_64K) * 0xf000;
+        self.gic.gicr + before_second
     }
 }
 
@@ -419,10 +415,8 @@ fn read_cpus(
     let (address_cells, _) = cell_counts(cpus, "/cpus")?;
     let mut list = Vec::new();
     let mut method = psci.unwrap_or_default();
-    for node in cpus
-        .children()
-        .filter(|node| text(node, "device_type") == Some("cpu"))
-    {
+    let is_cpu = |node: &Node<'_>| text(node, "device_type") == Some("cpu");
+    for node in cpus.children().filter(is_cpu) {
         let path = alloc::format!("/cpus/{}", node.name());
         let mut reg = node.property("reg").and_then(|reg| reg.cells());
         let mpidr = reg.as_mut().and_then(|cells| number(cells, address_cells));
@@ -511,25 +505,16 @@ fn archive(chosen: &Node<'_>) -> Result<Region, Refusal> {
 
 fn seed(chosen: &Node<'_>) -> Vec<u8> {
     let values = ["rng-seed", "kaslr-seed"].map(|name| chosen.property(name));
-    values
-        .into_iter()
-        .flatten()
-        .flat_map(|property| property.value)
-        .copied()
-        .collect()
+    let values = values.iter().flatten().map(|property| property.value);
+    values.collect::<Vec<_>>().concat()
 }
 
 /// Iterates over the memory reservation block, whose start the blob's reader has checked.
 fn memory_reservations(bytes: &[u8]) -> impl Iterator<Item = Region> {
-    let start = bytes
-        .get(16..20)
-        .and_then(|field| field.try_into().ok())
-        .map_or(0, u32::from_be_bytes);
-    let entries = bytes
-        .get(start as usize..)
-        .unwrap_or(&[])
-        .as_chunks::<16>()
-        .0;
+    let start = bytes.get(16..20).and_then(|field| field.try_into().ok());
+    let start = start.map_or(0, u32::from_be_bytes);
+    let rest = bytes.get(start as usize..).unwrap_or(&[]);
+    let entries = rest.as_chunks::<16>().0;
     let word = |half: &[u8]| {
         half.iter()
             .fold(0, |value, byte| value << 8 | u64::from(*byte))

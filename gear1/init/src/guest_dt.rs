@@ -43,16 +43,10 @@ pub fn patch(template: &[u8], file: &str, facts: &GuestFacts) -> Result<Vec<u8>,
         list: Vec::new(),
     };
     let chosen = patches.child(&root, "chosen")?;
-    patches.add(
-        &chosen,
-        "linux,initrd-start",
-        facts.initrd.start.to_be_bytes().to_vec(),
-    )?;
-    patches.add(
-        &chosen,
-        "linux,initrd-end",
-        facts.initrd.end.to_be_bytes().to_vec(),
-    )?;
+    let Region { start, end } = facts.initrd;
+    for (name, address) in [("linux,initrd-start", start), ("linux,initrd-end", end)] {
+        patches.add(&chosen, name, address.to_be_bytes().to_vec())?;
+    }
     let (rng, kaslr) = facts.seed.split_at(RNG_SEED_SIZE);
     patches.add(&chosen, "rng-seed", rng.to_vec())?;
     patches.add(&chosen, "kaslr-seed", kaslr.to_vec())?;

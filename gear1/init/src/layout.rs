@@ -42,11 +42,8 @@ impl FreeMemory {
     /// that has them.
     pub fn take(&mut self, size: u64, align: u64, what: &str) -> Result<Pa, Refusal> {
         let fits = |region: &Region| place(region, size, align).is_some();
-        let smallest = self
-            .regions
-            .iter()
-            .filter(|region| fits(region))
-            .min_by_key(|region| region.bytes());
+        let fitting = self.regions.iter().filter(|region| fits(region));
+        let smallest = fitting.min_by_key(|region| region.bytes());
         let start = smallest.and_then(|region| place(region, size, align));
         self.claim(start, size, what)
     }

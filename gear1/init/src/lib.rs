@@ -31,6 +31,7 @@ pub mod prepare;
 pub mod random;
 pub mod refusal;
 pub mod region;
+pub mod shared;
 pub mod table_memory;
 pub mod vm;
 

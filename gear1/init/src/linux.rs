@@ -127,11 +127,8 @@ fn kernel_extent(file: &Member<'_>, vm: &Vm<'_>) -> Result<(u64, u64), Refusal> 
         let bytes = file.data.get(at..at + 8)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
     };
-    if file
-        .data
-        .get(HEADER_SIZE - 8..)
-        .is_none_or(|tail| !tail.starts_with(MAGIC))
-    {
+    let tail = file.data.get(HEADER_SIZE - 8..);
+    if tail.is_none_or(|tail| !tail.starts_with(MAGIC)) {
         return Err(refuse(
             "is no arm64 Linux Image: unpack it if it is compressed",
         ));

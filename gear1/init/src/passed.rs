@@ -14,7 +14,7 @@ use gear1_core::addr::{Ipa, Pa};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::{Attributes, PageState, Stage2};
 use gearv_manifest::blob::Blob;
-use gearv_manifest::{Manifest, Payload, Rule, Vm, VmKind};
+use gearv_manifest::{Manifest, Payload, Rule, SharedMemory, Vm, VmKind};
 
 use crate::device_tree::{self, Facts};
 use crate::devices::{self, Owned};
@@ -37,12 +37,15 @@ pub struct Passed<'m, 'a> {
     pub vm: &'m Vm<'a>,
     pub(crate) owned: Owned<'a>,
     pub(crate) tree: Blob<'m>,
+    /// What it shares, with what describes it.
+    pub(crate) shared: Vec<Region>,
 }
 
 impl<'m, 'a> Passed<'m, 'a> {
     /// Finds what `vm` owns of the board in `tree`. `virtual_intids` are those that Gear1 emulates
     /// devices with.
     pub fn find(
+        manifest: &Manifest<'a>,
         vm: &'m Vm<'a>,
         virtual_intids: Range<u32>,
         tree: &'m [u8],
@@ -51,7 +54,14 @@ impl<'m, 'a> Passed<'m, 'a> {
     ) -> Result<Self, Refusal> {
         let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
         let owned = devices::resolve(vm, virtual_intids, &tree, board, faults)?;
-        Ok(Self { vm, owned, tree })
+        let shared = manifest.shared_of(vm).map(SharedMemory::with_lead);
+        let shared = shared.collect();
+        Ok(Self {
+            vm,
+            owned,
+            tree,
+            shared,
+        })
     }
 
     /// Finds the real-time VMs that own devices.
@@ -63,7 +73,7 @@ impl<'m, 'a> Passed<'m, 'a> {
     ) -> Result<Vec<Self>, Refusal> {
         let vms = manifest.vms.iter();
         let vms = vms.filter(|vm| vm.kind == VmKind::RealTime && !vm.devices.is_empty());
-        vms.map(|vm| Self::find(vm, 0..0, tree, board, faults))
+        vms.map(|vm| Self::find(manifest, vm, 0..0, tree, board, faults))
             .collect()
     }
 
@@ -139,7 +149,7 @@ impl<'m, 'a> Passed<'m, 'a> {
             },
             seed: guest_seed(&board.seed, self.vm.id.reg() as u32, 0),
             pl061: &[],
-            slices: &[],
+            slices: &self.shared,
             control: None,
             served: &[],
         }

@@ -36,6 +36,7 @@ use crate::layout::{self, FreeMemory};
 use crate::passed::{Passed, check_owners};
 use crate::refusal::{Refusal, none_of, refusal};
 use crate::region::Region;
+use crate::shared;
 use crate::table_memory::BootTables;
 use crate::vm;
 
@@ -124,6 +125,7 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let geometry = geometry(given, &manifest, device_vm.as_ref(), &real_time)?;
 
     let mut free = FreeMemory::new(&board.memory, &taken);
+    shared::take(&mut free, &manifest)?;
     let fixed = layout::take_fixed(&mut free, &manifest)?;
     let pool_size = pool_size(&manifest, &geometry, device_vm.as_ref(), &real_time);
     let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
@@ -179,20 +181,12 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     };
     let null = next_root()?;
     let gear2_root = next_root()?;
-    let roots = manifest
-        .vms
-        .iter()
-        .map(|_| next_root())
-        .collect::<Result<Vec<_>, _>>()?;
+    let roots = manifest.vms.iter().map(|_| next_root());
+    let roots = roots.collect::<Result<Vec<_>, _>>()?;
     let gear2 = gear2.map(&gear2_root, &mut tables)?;
     let mut boot_vms = [BootVm::default(); MAX_VMS];
-    let vms = manifest
-        .vms
-        .iter()
-        .zip(&prepared)
-        .zip(&roots)
-        .zip(&mut boot_vms);
-    for (((vm, prepared), root), slot) in vms {
+    let vms = manifest.vms.iter().zip(&prepared).zip(&roots);
+    for (((vm, prepared), root), slot) in vms.zip(&mut boot_vms) {
         let archive_pa = Pa::new(board.archive.start);
         let attributes = memory_attributes(&manifest, vm);
         *slot = prepared.load(vm, archive_pa, attributes, root, &mut tables)?;
@@ -204,6 +198,7 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
         let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
         log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
     }
+    shared::map(&manifest, &roots, &mut tables)?;
     for vm in &real_time {
         if let Some(root) = roots.get(vm.vm.id.index()) {
             vm.map(root, &mut tables)?;
@@ -213,8 +208,7 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
         device_vm.map(shared, &starts, &roots, &mut tables)?;
         device_vm.describe(shared, &starts, tables.memory);
     }
-    let mut info = blank_boot_info();
-    fill_machine(&mut info, given, uart, &runtime, &manifest);
+    let mut info = machine_info(given, uart, &runtime, &manifest);
     info.vtcr_el2 = geometry.vtcr();
     info.root_size = geometry.root_size();
     info.null_root = null.root().get();
@@ -290,13 +284,8 @@ fn map_stolen_time<M: PhysicalMemory>(
     if is_taken || vm.virtio_ipa == page || vm.kind == VmKind::RealTime {
         return Ok(0);
     }
-    let mapped = stage2.map(
-        tables,
-        Ipa::new(page),
-        Pa::new(page),
-        PAGE_SIZE,
-        Attributes::TOLD,
-    );
+    let (ipa, pa) = (Ipa::new(page), Pa::new(page));
+    let mapped = stage2.map(tables, ipa, pa, PAGE_SIZE, Attributes::TOLD);
     mapped.map_err(|error| refusal!(Machine, "stolen time cannot be mapped: {error:?}"))?;
     Ok(page)
 }
@@ -393,7 +382,8 @@ pub fn judge(
     let owners = real_time.iter().chain(device_vm.as_ref().map(|vm| &vm.own));
     check_owners(owners, &mut faults);
     let mut free = FreeMemory::new(&board.memory, &board.reserved);
-    let placed = layout::take_fixed(&mut free, &manifest)
+    let placed = shared::take(&mut free, &manifest)
+        .and_then(|()| layout::take_fixed(&mut free, &manifest))
         .and_then(|fixed| layout::take_rest(&mut free, &manifest, &fixed));
     if let Err(refusal) = placed
         && judged.error_count == 0
@@ -413,14 +403,9 @@ fn geometry(
     let board = given.board;
     let gear2_end = gear2_layout::HEAP + manifest.gear2.memory_bytes;
     let memory = board.memory.iter().map(|bank| bank.end);
-    let guests = manifest
-        .vms
-        .iter()
-        .filter_map(|vm| Some(vm.memory.guest()?.end));
-    let consoles = manifest
-        .vms
-        .iter()
-        .filter_map(|vm| Some(vm.console?.ipa + PAGE_SIZE));
+    let vms = || manifest.vms.iter();
+    let guests = vms().filter_map(|vm| Some(vm.memory.guest()?.end));
+    let consoles = vms().filter_map(|vm| Some(vm.console?.ipa + PAGE_SIZE));
     let devices = vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM).map(|region| region.end);
     let virtio = manifest.virtio_vms().map(|vm| vm.virtio_ipa + PAGE_SIZE);
     let owned = device_vm.map(DeviceVm::limit);
@@ -447,7 +432,10 @@ fn pool_size(
     let roots = (manifest.vms.len() as u64 + 2) * geometry.root_size();
     let gear2 = GEAR2_TABLES + tables(manifest.gear2.memory_bytes);
     let vms = manifest.vms.iter().map(|vm| {
-        tables(vm.memory.bytes) + SPARE_TABLES + STOLEN_TIME_TABLES + sharing_tables(manifest, vm)
+        let shared = manifest.shared_of(vm);
+        let shared = shared.map(|shared| 2 * tables(shared.bytes));
+        let own = tables(vm.memory.bytes) + SPARE_TABLES + STOLEN_TIME_TABLES;
+        own + shared.sum::<u64>() + sharing_tables(manifest, vm)
     });
     let shared = device_vm.map_or(0, DeviceVm::table_count);
     let passed: u64 = real_time.iter().map(Passed::table_count).sum();
@@ -462,17 +450,51 @@ fn sharing_tables(manifest: &Manifest<'_>, vm: &Vm<'_>) -> u64 {
     }
 }
 
-fn fill_machine(
-    info: &mut BootInfo,
+/// Returns what the runtime is to know of the machine; nothing of VMs.
+fn machine_info(
     given: &Given<'_>,
     gear2_uart: Option<Uart>,
     runtime: &Runtime,
     manifest: &Manifest<'_>,
-) {
+) -> Box<BootInfo> {
     let board = given.board;
+    let mut info = Box::new(BootInfo {
+        magic: BOOT_MAGIC,
+        abi_version: ABI_VERSION,
+        cpu_count: board.cpus.len() as u32,
+        cpus: [BootCpu::default(); MAX_CPUS],
+        enable_method: board.enable_method,
+        ttbr0_el2: runtime.root.get(),
+        mair_el2: stage1::MAIR,
+        tcr_el2: stage1::tcr(given.pa_range),
+        vtcr_el2: 0,
+        root_size: 0,
+        null_root: 0,
+        null_vmid: NULL_VMID,
+        boot_page: runtime.boot_page.get(),
+        image: runtime.image.get(),
+        pool: runtime.pool.start,
+        pool_size: runtime.pool.bytes(),
+        pool_used: 0,
+        init: given.init.start,
+        init_size: given.init.bytes(),
+        gic: board.gic,
+        // Gear1 says on it why it halts, whoever has it.
+        uart_kind: board.uart.map_or(uart::NONE, |uart| uart.kind),
+        uart_intid: gear2_uart.map_or(0, |uart| uart.intid),
+        vm_count: 0,
+        vcpu_count: 0,
+        vms: [BootVm::default(); MAX_VMS],
+        home_cpu: [0; MAX_VCPUS],
+        gear2: Default::default(),
+        irq_owner: [IrqOwner::NONE; MAX_INTIDS],
+        irq_edge: [0; 32],
+        channels: [BootChannel::default(); MAX_CHANNELS],
+        pl061: Default::default(),
+        masters: [BootMaster::default(); MAX_MASTERS],
+    });
     let gear2_cpus = manifest.gear2_cpus(board.cpus.len());
     let real_time = manifest.real_time_cpus();
-    info.cpu_count = board.cpus.len() as u32;
     for (index, (slot, cpu)) in info.cpus.iter_mut().zip(&board.cpus).enumerate() {
         *slot = BootCpu {
             mpidr: cpu.mpidr,
@@ -481,26 +503,11 @@ fn fill_machine(
             real_time: CpuIndex::new(index).is_some_and(|cpu| real_time.contains(cpu)),
         };
     }
-    info.enable_method = board.enable_method;
-    info.ttbr0_el2 = runtime.root.get();
-    info.mair_el2 = stage1::MAIR;
-    info.tcr_el2 = stage1::tcr(given.pa_range);
-    info.null_vmid = NULL_VMID;
-    info.boot_page = runtime.boot_page.get();
-    info.image = runtime.image.get();
-    info.pool = runtime.pool.start;
-    info.pool_size = runtime.pool.bytes();
-    info.init = given.init.start;
-    info.init_size = given.init.bytes();
-    info.gic = board.gic;
-    // Gear1 says on it why it halts, whoever has it.
-    info.uart_kind = board.uart.map_or(uart::NONE, |uart| uart.kind);
-    if let Some(uart) = gear2_uart {
-        info.uart_intid = uart.intid;
-        if let Some(owner) = info.irq_owner.get_mut(uart.intid as usize) {
-            *owner = IrqOwner::GEAR2;
-        }
+    let owner = gear2_uart.and_then(|uart| info.irq_owner.get_mut(uart.intid as usize));
+    if let Some(owner) = owner {
+        *owner = IrqOwner::GEAR2;
     }
+    info
 }
 
 fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
@@ -537,41 +544,4 @@ fn real_time(vm: &Vm<'_>) -> RealTime {
         (VmKind::RealTime, GicMode::Emulated) => RealTime::Emulated,
         (VmKind::Guest | VmKind::Device, GicMode::PassThrough | GicMode::Emulated) => RealTime::No,
     }
-}
-
-fn blank_boot_info() -> Box<BootInfo> {
-    Box::new(BootInfo {
-        magic: BOOT_MAGIC,
-        abi_version: ABI_VERSION,
-        cpu_count: 0,
-        cpus: [BootCpu::default(); MAX_CPUS],
-        enable_method: Default::default(),
-        ttbr0_el2: 0,
-        mair_el2: 0,
-        tcr_el2: 0,
-        vtcr_el2: 0,
-        root_size: 0,
-        null_root: 0,
-        null_vmid: 0,
-        boot_page: 0,
-        image: 0,
-        pool: 0,
-        pool_size: 0,
-        pool_used: 0,
-        init: 0,
-        init_size: 0,
-        gic: Default::default(),
-        uart_kind: uart::NONE,
-        uart_intid: 0,
-        vm_count: 0,
-        vcpu_count: 0,
-        vms: [BootVm::default(); MAX_VMS],
-        home_cpu: [0; MAX_VCPUS],
-        gear2: Default::default(),
-        irq_owner: [IrqOwner::NONE; MAX_INTIDS],
-        irq_edge: [0; 32],
-        channels: [BootChannel::default(); MAX_CHANNELS],
-        pl061: Default::default(),
-        masters: [BootMaster::default(); MAX_MASTERS],
-    })
 }

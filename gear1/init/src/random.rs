@@ -39,15 +39,11 @@ fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
         .0
         .iter()
         .map(|word| u32::from_le_bytes(*word));
-    let words = constants
-        .into_iter()
-        .chain(key)
-        .chain([counter])
-        .chain(nonce);
-    state
-        .iter_mut()
-        .zip(words)
-        .for_each(|(slot, word)| *slot = word);
+    let words = constants.into_iter().chain(key);
+    let words = words.chain([counter]).chain(nonce);
+    for (slot, word) in state.iter_mut().zip(words) {
+        *slot = word;
+    }
     let start = state;
     for _ in 0..ROUNDS {
         for diagonal in 0..2 {
@@ -56,10 +52,9 @@ fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
             }
         }
     }
-    state
-        .iter_mut()
-        .zip(start)
-        .for_each(|(slot, word)| *slot = slot.wrapping_add(word));
+    for (slot, word) in state.iter_mut().zip(start) {
+        *slot = slot.wrapping_add(word);
+    }
     state
 }
 

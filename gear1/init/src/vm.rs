@@ -220,11 +220,8 @@ impl Prepared<'_> {
     fn fill<M: PhysicalMemory>(&self, memory: &mut M) {
         let start = self.memory.pa;
         let end = start + self.memory.size;
-        let files = self
-            .placed
-            .pieces
-            .iter()
-            .map(|piece| (start + piece.offset, piece.file.data));
+        let pieces = self.placed.pieces.iter();
+        let files = pieces.map(|piece| (start + piece.offset, piece.file.data));
         let trees = self.placed.device_tree.iter().zip(&self.tree);
         let trees = trees.map(|(offset, (bytes, _))| (start + offset, &bytes[..]));
         let mut behind = start;

@@ -2,7 +2,7 @@
 //!
 //! The machine's facts come from its own device tree, never from the manifest.
 
-use super::{error, exposure, number, page};
+use super::{error, exposure, number, page, shared};
 use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::model::{CpuSet, Manifest, Privilege, Region, Vm, VmKind};
 use crate::read::read_blob;
@@ -84,6 +84,7 @@ fn check_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<
         check_registers_on(manifest, vm, board, report);
     }
     if complete {
+        shared::check_on(manifest, board, report);
         check_total_memory(manifest, board, report);
     }
 }

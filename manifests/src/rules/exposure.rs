@@ -1,6 +1,6 @@
 //! Warnings: what runs, and lets one VM reach more of another than it might, or slows it down.
 
-use super::{Board, error};
+use super::{Board, error, shared};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 
@@ -13,6 +13,7 @@ pub(super) fn check<'a>(
     board: Option<&Board<'_>>,
     report: &mut Report<'_, 'a>,
 ) {
+    shared::warn(manifest, report);
     for vm in manifest.vms.iter() {
         if masters_the_bus(vm, board) {
             report.error(error(Rule::DmaUnchecked, vm, "devices"));

@@ -36,6 +36,8 @@ pub struct Machine {
     pub peer: Option<Peer>,
     /// Virtio devices, in the order of their addresses.
     pub virtio: [Option<VirtioNode>; MAX_VIRTIO],
+    /// Memory shared from boot on, with what describes it.
+    pub shared: Option<Range<u64>>,
 }
 
 /// Most virtio devices that a guest uses.
@@ -104,6 +106,7 @@ impl Machine {
             bench_device: find(&root, "gearv,bench-device")
                 .and_then(|node| Some(range(&node, 0)?.start)),
             virtio: virtio(&root),
+            shared: find(&root, "pmem-region").and_then(|node| range(&node, 0)),
         })
     }
 

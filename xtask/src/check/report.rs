@@ -33,6 +33,8 @@ enum Owner {
     Gear2,
     /// The VM with this number.
     Vm(usize),
+    /// Several VMs.
+    Shared,
 }
 
 /// A line on a CPU, a device or an interrupt.
@@ -73,6 +75,7 @@ impl Report {
             Owner::Firmware => "firmware",
             Owner::Gear1 => "Gear1",
             Owner::Gear2 => "Gear2",
+            Owner::Shared => "shared",
             Owner::Vm(index) => self.vms.get(index).map_or("?", String::as_str),
         }
     }
@@ -171,6 +174,15 @@ fn memory(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Range> {
             let owner = Owner::Vm(vm.id.index());
             list.push(range(of(region.pa, region.size), owner, &what));
         }
+    }
+    for shared in manifest.shared.iter() {
+        let names = shared.vms.iter().collect::<Vec<_>>().join(", ");
+        let readers = shared
+            .readers
+            .iter()
+            .map(|name| format!(", {name} (reads)"));
+        let what = format!("{}: {names}{}", shared.name, readers.collect::<String>());
+        list.push(range(shared.with_lead(), Owner::Shared, &what));
     }
     list.extend(
         placed
@@ -286,7 +298,7 @@ fn interrupts(placed: &Placement) -> Vec<Item> {
         };
         let name = match owner {
             Owner::Nobody => format!("INTID {intid}"),
-            Owner::Firmware | Owner::Gear1 | Owner::Gear2 | Owner::Vm(_) => {
+            Owner::Firmware | Owner::Gear1 | Owner::Gear2 | Owner::Shared | Owner::Vm(_) => {
                 format!("INTID {intid}, {trigger}")
             }
         };

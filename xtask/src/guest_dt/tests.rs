@@ -54,6 +54,7 @@ fn manifest(vm: Vm<'static>) -> Manifest<'static> {
         gear2: Gear2Config::DEFAULT,
         vms: List::new(),
         virtio: List::new(),
+        shared: List::new(),
     };
     manifest.vms.push(vm).unwrap();
     for (id, index) in [(1, 0), (0, 0), (0, 1)] {

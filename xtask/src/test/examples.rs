@@ -33,6 +33,7 @@ pub(super) fn parts() -> Vec<Part> {
             third_guest(true, tally)
         })
         .slow(true),
+        Part::new("Linux finds the memory that it shares", shared_with_linux).slow(true),
         Part::new("digests, boot order and alignment", ordered),
         Part::new("example bare-metal-pair boots", pair),
         Part::new("example mixed-criticality boots", mixed),
@@ -134,6 +135,48 @@ fn use_third(session: &mut Session) -> Result<()> {
     let (before, after) = initramfs::READY;
     session.expect(&format!("{before}third{after}"), BOOT)?;
     smoke::check_input(session)
+}
+
+/// The device VM's Linux offers memory that it shares with the guest to programs, by device-dax, and the guest's finds it
+/// in its device tree.
+fn shared_with_linux(tally: &mut Tally) -> Result<()> {
+    let system = fs::read_to_string(build_images::default_manifest())?;
+    let end = system.rfind("\n};").context("the root has no end")?;
+    let (before, behind) = system.split_at(end);
+    let node = "shared-memory { board { address = <0x70000000>; size-mib = <4>; vms = \"device\", \"linux\"; }; };";
+    let file = workspace::output_dir().join("shared-linux.dts");
+    fs::write(&file, format!("{before}\n{node}{behind}"))?;
+    let images = build_images::build(&file)?;
+    let machine = run::machine_for(&images)?;
+    let log = workspace::output_dir().join("shared-linux.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let outcome = find_shared(&mut session);
+    outcome.with_context(|| last_words(&session))?;
+    tally.pass(3);
+    Ok(())
+}
+
+fn find_shared(session: &mut Session) -> Result<()> {
+    session.expect(device_userland::READY, BOOT)?;
+    session.send("stty cols 1000\n")?;
+    let found = "cd /sys/bus/dax/devices; until grep -l 0x70000000 */resource; do sleep 1; done";
+    let name = shell(session, found)?;
+    let name = name
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().strip_suffix("/resource"));
+    let name = name.context("no device has it")?.to_owned();
+    let size = shell(session, &format!("cat {name}/size; ls /dev/{name}"))?;
+    ensure!(size.contains("4194304"), "{name} has {size}");
+    session.send("gearctl console linux\n")?;
+    let (before, after) = initramfs::READY;
+    session.expect(&format!("{before}linux{after}"), BOOT)?;
+    let node = shell(
+        session,
+        "cat /proc/device-tree/pmem-region@6fe00000/compatible",
+    )?;
+    ensure!(node.contains("pmem-region"), "the guest's tree has {node}");
+    Ok(())
 }
 
 /// Files with the right digests boot, the VM that comes first in the file starts last, and memory lies where it was

@@ -152,6 +152,13 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "shared",
+        gicv2: true,
+        guests: 4,
+        passes: 15,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "cpu",
         gicv2: true,
         native: Some("cpu"),

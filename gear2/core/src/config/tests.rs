@@ -54,6 +54,7 @@ fn manifest(vms: &[Vm<'static>]) -> Manifest<'static> {
         gear2: Gear2Config::DEFAULT,
         vms: list,
         virtio: List::new(),
+        shared: List::new(),
     }
 }
 

@@ -120,6 +120,7 @@ const fn colour(owner: Owner) -> &'static str {
         Owner::Firmware => "#868e96",
         Owner::Gear1 => "#a9b1b8",
         Owner::Gear2 => "#dee2e6",
+        Owner::Shared => "#ffe066",
         Owner::Vm(index) => COLOURS[index % COLOURS.len()],
     }
 }

@@ -181,4 +181,22 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/device_vm/tests.rs",
         finder: Finder::Host,
     },
+    Bug {
+        name: "who reads shared memory writes it",
+        file: "gear1/init/src/shared.rs",
+        from: "                write,\n                ..Attributes::TOLD",
+        to: "                write: true,\n                ..Attributes::TOLD",
+        breaks: &["G1-MEM-021"],
+        test: "gear1/init/src/shared/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "GICC's second page is a copy of the first",
+        file: "gear1/init/src/fdt.rs",
+        from: "== GICC_64K) * 0xf000;",
+        to: "== GICC_64K) * 0;",
+        breaks: &["G1-BOOT-001"],
+        test: FDT,
+        finder: Finder::Host,
+    },
 ];
