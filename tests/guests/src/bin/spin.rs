@@ -3,7 +3,7 @@
 //! Time that passes between two adjacent reads of the counter beyond what an interrupt takes was
 //! somebody else's.
 //!
-//! Requirements: G1-RUN-006.
+//! Requirements: G1-RUN-006, G1-TIM-008.
 #![no_std]
 #![no_main]
 

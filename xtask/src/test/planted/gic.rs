@@ -183,4 +183,14 @@ pub(super) const BUGS: &[Bug] = &[
         &["G1-CHN-002"],
         "gear1/core/src/pl061/tests.rs",
     ),
+    bug(
+        "an SGI of a real-time VM to nobody goes to its first vCPU",
+        "gear1/core/src/vgic/passthrough.rs",
+        [
+            "(Kicks::from_mask(targets), intid.number())",
+            "(Kicks::from_mask(targets.max(1)), intid.number())",
+        ],
+        &["G1-RT-004"],
+        "gear1/core/src/vgic/passthrough/tests.rs",
+    ),
 ];

@@ -13,6 +13,28 @@ use crate::requirements::Requirements;
 use crate::test::Tally;
 use crate::{cache, evidence, workspace};
 
+/// Requirements that no bug is planted for, and why.
+pub(super) const WITHOUT: [(&str, &str); 6] = [
+    (
+        "G1-BOOT-013",
+        "its test, part \"boot with too small a stack\", itself makes the stack too small",
+    ),
+    ("G1-CPU-006", "by review: QEMU cannot mix models"),
+    ("G1-FLT-006", "by review: QEMU has no SErrors"),
+    (
+        "G1-RT-001",
+        "parts \"protections of real-time VMs, one out\" take them out",
+    ),
+    (
+        "G1-RT-008",
+        "parts \"protections of real-time VMs, one out\" take them out",
+    ),
+    (
+        "G1-RUN-001",
+        "of the linked image: a panic does not link, the unit tests of audit find the rest in code of theirs",
+    ),
+];
+
 /// What became of each bug, by its name.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Score {
@@ -70,8 +92,12 @@ pub(super) fn tell(tally: &mut Tally) -> Result<()> {
         }
     }
     println!("{}", score.summary()?);
-    let without: Vec<String> = score.without()?.into_iter().collect();
-    println!("without a bug: {}", without.join(", "));
+    for id in score.without()? {
+        match WITHOUT.iter().find(|(without, _)| *without == id) {
+            Some((_, why)) => println!("{id} without a bug: {why}"),
+            None => tally.fail(format!("no bug is found that breaks {id}")),
+        }
+    }
     Ok(())
 }
 
@@ -135,7 +161,8 @@ impl Score {
         let requirements = Requirements::read()?.count();
         let bitten = requirements - self.without()?.len();
         Ok(format!(
-            "{found} of {all} planted bugs found; {bitten} of {requirements} requirements have one that a test which cites them found"
+            "{found} of {all} planted bugs found; {bitten} of {requirements} requirements have one that a test which cites them found, {} have none for a reason (xtask/src/test/planted/score.rs)",
+            WITHOUT.len()
         ))
     }
 }

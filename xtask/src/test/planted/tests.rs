@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::{SAMPLE, bugs};
+use super::{SAMPLE, bugs, score};
 use crate::requirements::Requirements;
 use crate::workspace;
 
@@ -33,5 +33,15 @@ fn every_bug_is_found_by_a_test_that_cites_the_requirement() {
                 bug.test
             );
         }
+    }
+}
+
+#[test]
+fn every_requirement_has_a_bug_or_a_reason() {
+    let requirements = Requirements::read().unwrap();
+    let broken: BTreeSet<&str> = bugs().flat_map(|bug| bug.breaks).copied().collect();
+    for id in requirements.identifiers() {
+        let is_without = score::WITHOUT.iter().any(|(without, _)| *without == id);
+        assert_ne!(broken.contains(id), is_without, "{id}");
     }
 }
