@@ -16,10 +16,10 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::HostNamed("tree"),
     },
     Bug {
-        name: "a manifest's names lie behind its end",
+        name: "a manifest is longer than its bytes",
         file: "manifests/src/blob.rs",
-        from: "bytes.get(names..names_end).ok_or(BlobError::Layout)?;",
-        to: "&bytes[names..names_end];",
+        from: "let bytes = bytes.get(..total).ok_or(BlobError::Short)?;",
+        to: "let bytes = &bytes[..total];",
         breaks: &["G1-BOOT-002"],
         test: REPLAY,
         finder: Finder::HostNamed("manifest"),
