@@ -167,7 +167,10 @@ fn name_text(field: &[u8]) -> Option<&str> {
     let length = field.iter().position(|&byte| byte == 0)?;
     let (name, fill) = field.split_at_checked(length)?;
     let name = core::str::from_utf8(name).ok()?;
-    (!name.is_empty() && fill.iter().all(|&byte| byte == 0)).then_some(name)
+    // Up to a page of it.
+    let (words, rest) = fill.as_chunks();
+    let filled = words.iter().all(|word| u64::from_ne_bytes(*word) == 0);
+    (!name.is_empty() && filled && rest.iter().all(|&byte| byte == 0)).then_some(name)
 }
 
 /// Reads the header's field `index`: eight hexadecimal digits.

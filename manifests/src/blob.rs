@@ -3,7 +3,8 @@
 //! Owns the only contact with `fdt-rs`. That crate trusts headers and offsets: it unwraps, and it
 //! asserts where a structure block runs out. So this module checks the header before it constructs
 //! a tree, bounds every token before and after `fdt-rs` reads it, and walks the whole structure
-//! block once in [`Blob::new`]. What remains is infallible navigation.
+//! block once in [`Blob::new`]. What remains is infallible navigation, which passes over names that nobody
+//! asked for: [`Blob::new`] has read each of them.
 //!
 //! Invariant: no bytes, however damaged, panic or are read out of bounds.
 
@@ -103,11 +104,7 @@ impl<'a> Blob<'a> {
         let mut offset = self.struct_start;
         while let Ok(Some(token)) = self.token(&mut offset) {
             if let Token::Begin(name) = token {
-                return Node {
-                    blob: *self,
-                    name,
-                    offset,
-                };
+                return self.node(name, offset);
             }
         }
         Node {
@@ -176,8 +173,8 @@ impl<'a> Blob<'a> {
             let at = offset;
             let structure = Err(BlobError::Structure { offset: at });
             match self.token(&mut offset)? {
-                Some(Token::Begin(_)) => {
-                    if depth == 0 && root_seen {
+                Some(Token::Begin(name)) => {
+                    if depth == 0 && root_seen || core::str::from_utf8(name).is_err() {
                         return structure;
                     }
                     root_seen = true;
@@ -187,7 +184,8 @@ impl<'a> Blob<'a> {
                         return Err(BlobError::Depth);
                     }
                 }
-                Some(Token::Property(_)) if may_have_property => {}
+                Some(Token::Property(raw))
+                    if may_have_property && self.property(&raw).is_some() => {}
                 Some(Token::Property(_)) => return structure,
                 Some(Token::End) => {
                     may_have_property = false;
@@ -231,8 +229,8 @@ impl<'a> Blob<'a> {
                 Some(ParsedTok::EndNode) => Token::End,
                 // Read above.
                 Some(ParsedTok::BeginNode(_)) => return Err(structure),
-                Some(ParsedTok::Prop(property)) => Token::Property(Property {
-                    name: self.string(property.name_offset).ok_or(structure)?,
+                Some(ParsedTok::Prop(property)) => Token::Property(RawProperty {
+                    name: property.name_offset,
                     value: property.prop_buf,
                     // A property's header is its token, its length and its name's offset.
                     offset: at + 3 * CELL,
@@ -247,23 +245,54 @@ impl<'a> Blob<'a> {
         let start = *offset + CELL;
         let tail = self.tree.buf().get(start..self.struct_end)?;
         let length = tail.iter().position(|&byte| byte == 0)?;
-        let name = core::str::from_utf8(tail.get(..length)?).ok()?;
         *offset = (start + length + 1).next_multiple_of(CELL);
-        Some(Token::Begin(name))
+        Some(Token::Begin(tail.get(..length)?))
     }
 
-    fn string(&self, offset: usize) -> Option<&'a str> {
-        let tail = self.strings.get(offset..)?;
+    /// Returns the node whose name was read, and whose next token is at `offset`.
+    fn node(&self, name: &'a [u8], offset: usize) -> Node<'a> {
+        Node {
+            blob: *self,
+            // `check_structure` saw that it is text.
+            name: core::str::from_utf8(name).unwrap_or_default(),
+            offset,
+        }
+    }
+
+    /// Returns a property with its name, `None` if that is none.
+    fn property(&self, raw: &RawProperty<'a>) -> Option<Property<'a>> {
+        let tail = self.strings.get(raw.name..)?;
         let length = tail.iter().position(|&byte| byte == 0)?;
-        core::str::from_utf8(tail.get(..length)?).ok()
+        Some(Property {
+            name: core::str::from_utf8(tail.get(..length)?).ok()?,
+            value: raw.value,
+            offset: raw.offset,
+        })
+    }
+
+    /// Tells whether a property has this name.
+    fn is_called(&self, raw: &RawProperty<'a>, name: &str) -> bool {
+        let tail = self.strings.get(raw.name..).unwrap_or_default();
+        tail.get(name.len()) == Some(&0) && tail.starts_with(name.as_bytes())
     }
 }
 
 #[derive(Clone, Copy)]
 enum Token<'a> {
-    Begin(&'a str),
-    Property(Property<'a>),
+    /// A node with this name.
+    Begin(&'a [u8]),
+    Property(RawProperty<'a>),
     End,
+}
+
+/// A property whose name was not read.
+#[derive(Clone, Copy)]
+struct RawProperty<'a> {
+    /// Where the name begins, from the start of the strings block.
+    name: usize,
+    value: &'a [u8],
+    /// [`Property::offset`].
+    offset: usize,
 }
 
 /// A node of a checked tree.
@@ -303,7 +332,13 @@ impl<'a> Node<'a> {
     /// Returns the first property with this name.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<Property<'a>> {
-        self.properties().find(|property| property.name == name)
+        let mut offset = self.offset;
+        while let Ok(Some(Token::Property(raw))) = self.blob.token(&mut offset) {
+            if self.blob.is_called(&raw, name) {
+                return self.blob.property(&raw);
+            }
+        }
+        None
     }
 
     /// Returns the first child with this name.
@@ -355,7 +390,7 @@ impl<'a> Iterator for Properties<'a> {
 
     fn next(&mut self) -> Option<Property<'a>> {
         match self.blob.token(&mut self.offset) {
-            Ok(Some(Token::Property(property))) => Some(property),
+            Ok(Some(Token::Property(raw))) => self.blob.property(&raw),
             Ok(Some(Token::Begin(_) | Token::End) | None) | Err(_) => {
                 self.offset = self.blob.struct_end;
                 None
@@ -381,11 +416,9 @@ impl<'a> Iterator for Children<'a> {
         while let Ok(Some(token)) = self.blob.token(&mut self.offset) {
             match token {
                 Token::Begin(name) => {
-                    child.get_or_insert(Node {
-                        blob: self.blob,
-                        name,
-                        offset: self.offset,
-                    });
+                    if child.is_none() {
+                        child = Some(self.blob.node(name, self.offset));
+                    }
                     depth += 1;
                 }
                 Token::Property(_) => {}

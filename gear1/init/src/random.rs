@@ -45,11 +45,17 @@ fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
         *slot = word;
     }
     let start = state;
-    for _ in 0..ROUNDS {
-        for diagonal in 0..2 {
-            for column in 0..4 {
-                quarter_round(&mut state, column, diagonal);
-            }
+    if let ([a, b, c, d], []) = state.as_chunks_mut::<4>() {
+        for _ in 0..ROUNDS {
+            quarter_rounds(a, b, c, d);
+            // The diagonals become columns, and are turned back.
+            b.rotate_left(1);
+            c.rotate_left(2);
+            d.rotate_left(3);
+            quarter_rounds(a, b, c, d);
+            b.rotate_right(1);
+            c.rotate_right(2);
+            d.rotate_right(3);
         }
     }
     for (slot, word) in state.iter_mut().zip(start) {
@@ -58,11 +64,16 @@ fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
     state
 }
 
-fn quarter_round(state: &mut [u32; 16], column: usize, diagonal: usize) {
-    let at = |row: usize| row * 4 + (column + row * diagonal) % 4;
-    let (a, b, c, d) = (at(0), at(1), at(2), at(3));
-    for (x, y, z, turn) in [(a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)] {
-        state[x] = state[x].wrapping_add(state[y]);
-        state[z] = (state[z] ^ state[x]).rotate_left(turn);
+/// Does the quarter rounds of all four columns, of rows `a` to `d`.
+fn quarter_rounds(a: &mut [u32; 4], b: &mut [u32; 4], c: &mut [u32; 4], d: &mut [u32; 4]) {
+    let step = |x: &mut u32, y: u32, z: &mut u32, turn: u32| {
+        *x = x.wrapping_add(y);
+        *z = (*z ^ *x).rotate_left(turn);
+    };
+    for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
+        step(a, *b, d, 16);
+        step(c, *d, b, 12);
+        step(a, *b, d, 8);
+        step(c, *d, b, 7);
     }
 }
