@@ -29,7 +29,7 @@ use crate::sandbox::{self, Role};
 use crate::serial::Serials;
 use crate::state::DeviceState;
 use crate::sys::{self, Wait};
-use crate::worker::{Wiring, Worker};
+use crate::worker::{LINGER_US, Wiring, Worker};
 
 #[cfg(test)]
 mod tests;
@@ -203,6 +203,7 @@ impl Machine {
             line: self.line(pl061, line)?,
             kick: eventfd()?,
             spin,
+            linger_us: LINGER_US,
             name,
         })
     }

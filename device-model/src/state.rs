@@ -2,13 +2,13 @@
 //! the shared region, a word for each value.
 //!
 //! Owns: the layout of that page, which only GDM reads and writes, except for the
-//! two words by which Gear2 asks for a reset. A restarted GDM takes the queues'
+//! two words by which Gear2 asks for a reset and one that tells it who looks. A restarted GDM takes the queues'
 //! positions from the used rings, where the guest sees them too: requests are
 //! completed in order, so what is not in the used ring is not done.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use gear2_protocol::device_word::{RESET_ASKED, RESET_SEEN};
+use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
 use gear2_protocol::offset::DEVICE_SIZE;
 
 /// Words of the page.
@@ -80,7 +80,7 @@ pub enum QueueWord {
 
 const QUEUES: usize = 32;
 const QUEUE_WORDS: usize = 8;
-const _: () = assert!(QUEUES + MAX_QUEUES * QUEUE_WORDS < RESET_ASKED && RESET_SEEN < WORDS);
+const _: () = assert!(QUEUES + MAX_QUEUES * QUEUE_WORDS < LOOKING && RESET_SEEN < WORDS);
 
 /// A device's page.
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +175,14 @@ impl DeviceState {
     pub fn reset_asked(&self) -> Option<u64> {
         let asked = self.word(RESET_ASKED).load(Ordering::Acquire);
         (asked != self.word(RESET_SEEN).load(Ordering::Relaxed)).then_some(asked)
+    }
+
+    /// Tells Gear2 whether the device's thread looks at the slots by itself. After `false` it has to
+    /// look once more before it sleeps.
+    pub fn set_looking(&self, looking: bool) {
+        self.word(LOOKING)
+            .store(u64::from(looking), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
     /// Answers [`Self::reset_asked`].

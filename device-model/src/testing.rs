@@ -153,6 +153,7 @@ impl Guest {
             line: line(),
             kick: EventFd::new(0).unwrap(),
             spin: false,
+            linger_us: 20_000,
         };
         self.worker = Some(Worker::new(wiring, backend).unwrap());
     }
@@ -197,6 +198,13 @@ impl Guest {
                 }
             }
             panic!("the device never comes to rest");
+        }
+    }
+
+    /// Lets the device work as its thread does when it was woken.
+    pub(crate) fn wake(&mut self) {
+        if let Some(worker) = &mut self.worker {
+            while worker.serve() {}
         }
     }
 

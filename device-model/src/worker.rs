@@ -1,9 +1,11 @@
 //! The thread of one device: register writes, queue turns, waiting.
 //!
 //! Owns: the device's transport and backend, which no other thread touches. It is
-//! woken by the device's line (the guest's notification), by the hub (a register
-//! write, a reset), by the backend's descriptors, and once a second by the clock,
-//! which makes up for a wake-up that was lost while GDM was away.
+//! woken by the device's line (the guest's notification, a register write), by the
+//! hub (a reset, whatever a new GDM finds), by the backend's descriptors, and once a
+//! second by the clock, which makes up for a wake-up that was lost while GDM was away.
+//! A driver that sets the device up writes one register after the other: after a write
+//! the thread looks for the next one by itself for a while, and says so to Gear2.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -56,10 +58,15 @@ pub struct Wiring {
     pub kick: EventFd,
     /// Look instead of waiting.
     pub spin: bool,
+    /// How long to look for the next register write before waiting, in microseconds.
+    pub linger_us: u64,
 }
 
 /// How often a thread that polls looks at memory before it asks the kernel for anything.
 const LOOKS: usize = 64;
+
+/// How long a thread looks for the next register write before it sleeps, in microseconds.
+pub(crate) const LINGER_US: u64 = 50;
 
 /// A device at work.
 pub struct Worker {
@@ -69,6 +76,8 @@ pub struct Worker {
     backend: Box<dyn Backend>,
     epoll: Epoll,
     watched: BTreeSet<RawFd>,
+    /// An access was answered: another one may follow soon.
+    lingers: bool,
 }
 
 impl Worker {
@@ -91,6 +100,7 @@ impl Worker {
             backend,
             epoll,
             watched: BTreeSet::new(),
+            lingers: false,
         };
         worker.watch(worker.wiring.line.file().as_raw_fd(), EventSet::IN)?;
         worker.watch(worker.wiring.kick.as_raw_fd(), EventSet::IN)?;
@@ -133,24 +143,74 @@ impl Worker {
 
     /// Serves the device for ever.
     pub fn run(&mut self) -> io::Result<()> {
+        let spin = self.wiring.spin;
+        self.state.set_looking(spin);
         loop {
-            let mut more = self.turn();
-            if self.wiring.spin {
-                // What is in memory is looked at most often; what takes a system call only now and then.
-                for _ in 0..LOOKS {
-                    if more {
-                        break;
-                    }
-                    relax();
-                    more = self.turn();
-                }
-                if !more {
-                    std::thread::yield_now();
-                }
-            }
-            let timeout = if more || self.wiring.spin { 0 } else { 1000 };
+            let more = if spin { self.spin() } else { self.serve() };
+            let timeout = if more || spin { 0 } else { 1000 };
             self.wait(timeout)?;
         }
+    }
+
+    /// Looks at memory most often; what takes a system call is for the caller to do now and then.
+    fn spin(&mut self) -> bool {
+        for _ in 0..LOOKS {
+            if self.turn() {
+                return true;
+            }
+            relax();
+        }
+        std::thread::yield_now();
+        false
+    }
+
+    /// Looks at everything, and for more register writes if there was one; true if there is more to do at once.
+    pub(crate) fn serve(&mut self) -> bool {
+        let more = self.turn();
+        let lingers = core::mem::take(&mut self.lingers);
+        if lingers && !more && !self.transport.active() {
+            return self.linger();
+        }
+        more
+    }
+
+    /// Looks for register writes by itself until none has come for a while, or the driver is ready: its
+    /// requests are told of by the line. Returns whether there is more to do at once.
+    fn linger(&mut self) -> bool {
+        let hz = u64::from(self.wiring.region.header.counter_hz.load(Ordering::Relaxed));
+        let ticks = hz * self.wiring.linger_us / 1_000_000;
+        self.state.set_looking(true);
+        let mut more = false;
+        let mut lingers = true;
+        while lingers && !more && !self.transport.active() {
+            let begin = counter();
+            while !self.is_asked() && counter().wrapping_sub(begin) < ticks {
+                relax();
+            }
+            more = self.turn();
+            lingers = core::mem::take(&mut self.lingers);
+        }
+        self.state.set_looking(false);
+        // For what was posted before Gear2 could see that: a whole turn, so that the queues have had theirs
+        // before the access after that is answered.
+        let last = self.turn();
+        more | last | self.lingers
+    }
+
+    /// Tells whether there is an access to this device.
+    fn is_asked(&self) -> bool {
+        self.slots().any(|slot| self.is_ours(slot))
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &'static MmioSlot> + use<> {
+        let region = self.wiring.region;
+        let count = region.header.vcpu_count.load(Ordering::Relaxed) as usize;
+        region.slots.iter().take(count)
+    }
+
+    fn is_ours(&self, slot: &MmioSlot) -> bool {
+        slot.state() == slot::POSTED
+            && slot.device.load(Ordering::Relaxed) as usize == self.wiring.channel
     }
 
     /// Looks at everything once; true if there is more to do at once.
@@ -225,13 +285,9 @@ impl Worker {
     }
 
     fn serve_slots(&mut self) {
-        let region = self.wiring.region;
-        let count = region.header.vcpu_count.load(Ordering::Relaxed) as usize;
         let mut answered = false;
-        for slot in region.slots.iter().take(count) {
-            let ours = slot.state() == slot::POSTED
-                && slot.device.load(Ordering::Relaxed) as usize == self.wiring.channel;
-            if ours {
+        for slot in self.slots() {
+            if self.is_ours(slot) {
                 let state = self.access(slot);
                 finish_stores();
                 slot.set_state(state);
@@ -239,6 +295,7 @@ impl Worker {
             }
         }
         if answered {
+            self.lingers = true;
             self.wiring.answer.ring();
         }
     }

@@ -311,8 +311,7 @@ impl Options {
         if let Some(old) = &old {
             print!("\n{}", table::changes(old, &results));
         }
-        let json = self.json.clone();
-        let json = json.unwrap_or_else(|| workspace::target_dir().join("bench/bench.json"));
+        let json = self.json();
         results.save(&json)?;
         let page = report::Page {
             title: TITLE,
@@ -351,6 +350,9 @@ impl Options {
             };
             columns.push((name.clone(), measured().with_context(|| name.clone())?));
             step.done(&name);
+            // A run of all columns takes long: what it has is kept when it is stopped.
+            self.results(columns.clone(), Counts::new())?
+                .save(&self.json())?;
         }
         ensure!(
             !columns.is_empty(),
@@ -358,18 +360,27 @@ impl Options {
             self.only,
             COLUMNS.map(|column| column.name()).join(", ")
         );
-        let guest = sha256(&build_images::build_guest("bench")?)?;
         // What columns' names do not say is asked for by itself, or is a part of everything.
         let counts = match self.only.is_empty() {
             true => footprint::measure(qemu)?,
             false => Counts::new(),
         };
+        self.results(columns, counts)
+    }
+
+    fn results(&self, columns: Vec<(String, Figures)>, counts: Counts) -> Result<Results> {
         Ok(Results {
             counts,
-            guest,
+            guest: sha256(&build_images::build_guest("bench")?)?,
             conditions: [("qemu".to_owned(), self.qemu.to_string())].into(),
             columns,
         })
+    }
+
+    /// Returns where the figures go.
+    fn json(&self) -> PathBuf {
+        let json = self.json.clone();
+        json.unwrap_or_else(|| workspace::target_dir().join("bench/bench.json"))
     }
 }
 

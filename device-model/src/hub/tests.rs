@@ -21,7 +21,7 @@ fn another_major_version_is_refused_and_another_minor_is_not() {
     version.store(PROTOCOL_VERSION + 0x1_0000, Ordering::Relaxed);
     let error = handshake(region).unwrap_err();
     assert!(
-        error.contains("Gear2 speaks protocol version 2.0, this gdm 1."),
+        error.contains("Gear2 speaks protocol version 2.1, this gdm 1."),
         "{error}"
     );
 }

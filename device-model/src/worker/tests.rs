@@ -3,13 +3,20 @@
 
 mod hostile;
 
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use gear2_protocol::device_word::LOOKING;
 use gear2_protocol::slot;
 
 use crate::backend::{Absent, Backend, Progress};
 use crate::state::Word;
-use crate::testing::{DATA, Guest};
+use crate::testing::{CHANNEL, DATA, Guest};
 use crate::transport::{Identity, register};
 use crate::vring::{Broken, Chain, Vring};
+
+/// How long the slowest machine may take to answer an access.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Completes what it takes, a request a turn; queue 1 waits for ever.
 struct Echo;
@@ -74,6 +81,57 @@ fn a_device_without_a_backend_is_none() {
     assert_eq!(guest.read(register::DEVICE_ID), 0);
     assert_eq!(guest.access(register::STATUS, 6, 3), slot::DONE);
     assert_eq!(guest.read(register::QUEUE_NUM_MAX), 0);
+}
+
+/// Posts as Gear2 does, and tells nobody who says that it looks by itself.
+#[test]
+fn each_access_is_seen_or_told_of() {
+    let mut guest = Guest::new(Box::new(Echo));
+    let region = guest.region;
+    region
+        .header
+        .counter_hz
+        .store(1_000_000_000, Ordering::Relaxed);
+    let slot = &region.slots[0];
+    slot.device.store(CHANNEL as u32, Ordering::Relaxed);
+    slot.access.store(6, Ordering::Relaxed);
+    slot.register
+        .store(register::QUEUE_SEL as u32, Ordering::Relaxed);
+    let (told, untold) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let gear2 = scope.spawn(|| {
+            for number in 0..200_u64 {
+                slot.value.store(number, Ordering::Relaxed);
+                slot.set_state(slot::POSTED);
+                fence(Ordering::SeqCst);
+                let looking = region.devices[CHANNEL][LOOKING].load(Ordering::Relaxed);
+                let count = if looking == 0 { &told } else { &untold };
+                count.fetch_add(1, Ordering::Release);
+                let begin = Instant::now();
+                while slot.state() == slot::POSTED {
+                    assert!(
+                        begin.elapsed() < PATIENCE,
+                        "nobody looks at number {number}"
+                    );
+                    std::thread::yield_now();
+                }
+                // As long as a thread lingers, now and then.
+                if number % 16 == 0 {
+                    std::thread::sleep(Duration::from_millis(40));
+                }
+            }
+        });
+        let mut seen = 0;
+        while !gear2.is_finished() {
+            if told.load(Ordering::Acquire) != seen {
+                seen = told.load(Ordering::Acquire);
+                guest.wake();
+            }
+            std::thread::yield_now();
+        }
+    });
+    let [told, untold] = [told, untold].map(AtomicU64::into_inner);
+    assert!(told > 0 && untold > 0, "{told} told of, {untold} not");
 }
 
 #[test]

@@ -10,11 +10,11 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 use gear1_abi::id::{CpuIndex, VcpuId};
-use gear2_protocol::device_word::{RESET_ASKED, RESET_SEEN};
-use gear2_protocol::{Control, LINE_REQUEST, MAGIC, PROTOCOL_VERSION, Region};
+use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
+use gear2_protocol::{Control, LINE_REQUEST, MAGIC, PROTOCOL_VERSION, Region, line_of_channel};
 use spin::mutex::TicketMutex;
 
 use crate::config::Config;
@@ -101,9 +101,20 @@ impl<P: Platform> DeviceModel<P> {
 
     /// Has GDM asked to perform an access of a vCPU, which waits for the answer.
     pub(crate) fn forward(&self, gear1: &mut impl Gear1, vcpu: VcpuId, request: Request) {
-        if self.slots.lock().post(vcpu, request) {
-            self.raise(gear1);
+        if self.slots.lock().post(vcpu, request) && !self.is_looking(request.device) {
+            let (pl061, line) = line_of_channel(request.device as usize);
+            // A refusal means that the device VM does not run: GDM looks at all slots when it starts.
+            let _ = gear1.pl061_raise(pl061, line);
         }
+    }
+
+    /// Tells whether a device's thread sees what was posted without being told.
+    fn is_looking(&self, device: u32) -> bool {
+        // The device model stores 0 and then looks at the slots; here it is the other way round, so that
+        // one of the two sees the other's store.
+        fence(SeqCst);
+        let words = self.region.devices.get(device as usize);
+        words.is_some_and(|words| words[LOOKING].load(Relaxed) != 0)
     }
 
     /// Passes on what GDM has answered, and names the vCPUs that are ready now. The slots stay

@@ -6,7 +6,8 @@
 //! copies a word once, checks it, and trusts nothing else.
 //!
 //! Who wakes whom: Gear2 raises line [`LINE_REQUEST`] of the first emulated PL061
-//! of the device VM; GDM stores to [`DOORBELL_GEAR2`] in its doorbell page. Both
+//! of the device VM, or for an access of a guest the line of its device
+//! ([`line_of_channel`]); GDM stores to [`DOORBELL_GEAR2`] in its doorbell page. Both
 //! are levels in memory first (a posted slot, a ring's index), so a wake-up that
 //! comes twice or early costs nothing, and one that a restart swallowed is made
 //! up by looking.
@@ -20,13 +21,13 @@ mod region;
 pub use region::{ConsoleBlock, Page, Region};
 
 /// Version of this layout. GDM refuses another major one (upper half).
-pub const PROTOCOL_VERSION: u32 = 0x0001_0000;
+pub const PROTOCOL_VERSION: u32 = 0x0001_0001;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
 pub const REGION_SIZE: usize = 0x20_0000;
 
-/// Line of the first PL061 that Gear2 raises for requests, control answers and console input.
+/// Line of the first PL061 that Gear2 raises for resets, control answers and console input.
 pub const LINE_REQUEST: u32 = 0;
 /// Offset in the device VM's doorbell page of the store that reaches Gear2.
 pub const DOORBELL_GEAR2: usize = 0x800;
@@ -34,8 +35,8 @@ pub const DOORBELL_GEAR2: usize = 0x800;
 pub const fn doorbell_device(channel: usize) -> usize {
     channel * 8
 }
-/// PL061 and line that a guest's queue notification of virtio device `channel` raises:
-/// the first PL061 is Gear2's, the devices follow, eight a PL061.
+/// PL061 and line that a guest's queue notification of virtio device `channel` raises, and Gear2 when it has
+/// posted an access to that device: the first PL061 is Gear2's, the devices follow, eight a PL061.
 pub const fn line_of_channel(channel: usize) -> (usize, u32) {
     (1 + channel / 8, (channel % 8) as u32)
 }
@@ -54,6 +55,9 @@ pub const VIRTIO_STRIDE: u64 = 0x200;
 
 /// Words of 64 bits in a device's page that Gear2 and GDM share.
 pub mod device_word {
+    /// GDM stores 1 while the device's thread looks at the slots by itself, so that Gear2 need not raise the
+    /// device's line. It stores 0 and looks once more before it sleeps; Gear2 posts before it reads this.
+    pub const LOOKING: usize = 509;
     /// Gear2 adds 1 when it has stopped the device's VM, before that VM is loaded anew, and raises the line.
     pub const RESET_ASKED: usize = 510;
     /// GDM copies `RESET_ASKED` to here when it has reset the device and touches the VM's memory no
@@ -125,7 +129,8 @@ pub mod slot {
 
 /// One forwarded access. Gear2 owns it while `state` is IDLE, DONE or ABORT, GDM while it is POSTED:
 /// Gear2 posts nothing else there before GDM has answered, not even when the VM was stopped meanwhile.
-/// GDM looks at all slots when it starts, and each time [`LINE_REQUEST`] rises.
+/// GDM looks at all slots when it starts, and each time [`LINE_REQUEST`] rises; a device's thread looks at
+/// its own each time its line does.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct MmioSlot {

@@ -6,7 +6,7 @@ use super::footprint;
 use crate::report::{Counts, Figure, Figures, Results};
 
 /// The rows in order, with their goals in instructions; what has none is only watched.
-pub(super) const ROWS: [(&str, Option<u64>); 16] = [
+pub(super) const ROWS: [(&str, Option<u64>); 17] = [
     ("hypercall", Some(60)),
     ("mmio_gicd", Some(100)),
     ("sysreg", Some(80)),
@@ -20,6 +20,7 @@ pub(super) const ROWS: [(&str, Option<u64>); 16] = [
     ("world_switch", None),
     ("mmio_user_read", None),
     ("mmio_user_write", None),
+    ("mmio_user_write_asleep", None),
     ("mmio_user_write_poll", Some(1100)),
     ("channel_kick", None),
     ("channel_kick_wfi", None),

@@ -9,15 +9,18 @@ use super::*;
 use crate::gear1::Conduit;
 use crate::simulator::{Simulated, config, gdm};
 
-/// A Gear1 that agrees with everything and counts raises of the line.
+/// A Gear1 that agrees with everything and counts raises of the line, and of the device's.
 #[derive(Default)]
-struct Counts(u32);
+struct Counts(u32, u32);
 
 impl Conduit for Counts {
     fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
         if NUMBER == number::PL061_RAISE {
-            assert_eq!(arguments, [0; 8], "the first line of the first PL061");
-            self.0 += 1;
+            match arguments {
+                [0, 0, ..] => self.0 += 1,
+                [1, 0, ..] => self.1 += 1,
+                other => panic!("{other:?} is nobody's line"),
+            }
         }
         [0; 8]
     }
@@ -26,6 +29,10 @@ impl Conduit for Counts {
 impl Counts {
     fn take(&mut self) -> u32 {
         core::mem::take(&mut self.0)
+    }
+
+    fn take_device(&mut self) -> u32 {
+        core::mem::take(&mut self.1)
     }
 }
 
@@ -74,13 +81,24 @@ fn each_request_is_told_of() {
     let (model, region, mut gear1) = model();
     let vcpu = VcpuId::new(1).unwrap();
     model.forward(&mut gear1, vcpu, REQUEST);
-    assert_eq!(gear1.take(), 1);
+    assert_eq!((gear1.take(), gear1.take_device()), (0, 1));
     model.slots.lock().abandon(vcpu);
     model.forward(&mut gear1, vcpu, REQUEST);
-    assert_eq!(gear1.take(), 0, "it waits");
+    assert_eq!((gear1.take(), gear1.take_device()), (0, 0), "it waits");
     region.slots[1].set_state(slot::DONE);
     model.collect(&mut gear1, |_| panic!("nobody asked"));
     assert_eq!(gear1.take(), 1, "it is posted now");
+}
+
+#[test]
+fn who_looks_by_itself_is_not_told() {
+    let (model, region, mut gear1) = model();
+    for (index, looking) in [(0, 1), (1, 0)] {
+        region.devices[0][LOOKING].store(looking, Relaxed);
+        model.forward(&mut gear1, VcpuId::new(index).unwrap(), REQUEST);
+        assert_eq!(region.slots[index].state(), slot::POSTED);
+        assert_eq!(u64::from(gear1.take_device()), 1 - looking);
+    }
 }
 
 #[test]

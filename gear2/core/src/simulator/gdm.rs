@@ -1,8 +1,8 @@
 //! The other side of the shared region: a device model that answers in its own time, dies and comes back.
 //!
 //! Owns what GDM would. What it does with an access is a function of the access, so that the vCPU's
-//! side knows the answer to expect. It looks at the region only when its line rose, except for what
-//! a start brings.
+//! side knows the answer to expect. It looks at the region only when its line rose, and at a device's
+//! accesses only when one or the other or the device's own did, or while it says that it looks by itself.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -10,15 +10,17 @@ use std::thread;
 use std::thread_local;
 
 use gear1_abi::call::Reply;
-use gear2_protocol::device_word::{RESET_ASKED, RESET_SEEN};
+use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
 use gear2_protocol::offset::{INPUT_SIZE, OUTPUT_SIZE};
-use gear2_protocol::{ConsoleBlock, MmioSlot, slot};
+use gear2_protocol::{ConsoleBlock, LINE_REQUEST, MmioSlot, line_of_channel, slot};
 
 use super::*;
 
 /// A register from here on is one that GDM does not know.
 const UNKNOWN: u32 = 0x180;
 const DOWN_TICKS: u64 = 2_000;
+/// How long it looks by itself after an access.
+const LOOK_TICKS: u64 = 400;
 
 /// What GDM answers to an access.
 pub(crate) fn answer(device: u32, register: u32, access: u32, value: u64) -> (Reply, u64) {
@@ -58,6 +60,10 @@ pub(crate) struct Gdm {
     pub(crate) region: &'static Region,
     pub(crate) up: bool,
     line: bool,
+    /// Which devices' lines rose.
+    device_lines: u32,
+    /// Which devices' accesses it looks for by itself.
+    looking: u32,
     /// When it does something.
     pub(crate) at: u64,
     /// What each VM's console showed.
@@ -80,6 +86,8 @@ impl Gdm {
             region,
             up: false,
             line: false,
+            device_lines: 0,
+            looking: 0,
             at: NO_DEADLINE,
             shown: vec![Vec::new(); vm_count],
             deaf: false,
@@ -98,6 +106,9 @@ impl Gdm {
     pub(crate) fn ends(&mut self) {
         self.up = false;
         self.line = false;
+        self.device_lines = 0;
+        // What it said in the region stays there.
+        self.looking = 0;
         self.at = NO_DEADLINE;
     }
 
@@ -107,8 +118,18 @@ impl Gdm {
         self.at = now + DOWN_TICKS;
     }
 
-    pub(crate) fn raised(&mut self, now: u64, delay: u64) {
-        self.line = true;
+    pub(crate) fn raised(&mut self, line: (usize, u32), now: u64, delay: u64) {
+        let devices = 0..self.region.devices.len();
+        if line == (0, LINE_REQUEST) {
+            self.line = true;
+        } else if let Some(device) = devices
+            .into_iter()
+            .find(|&device| line == line_of_channel(device))
+        {
+            self.device_lines |= 1 << device;
+        } else {
+            panic!("{line:?} is nobody's line");
+        }
         if self.up {
             self.at = self.at.min(now + delay);
         }
@@ -121,18 +142,27 @@ impl Gdm {
             // It leaves the looking to Gear2's telling it to.
             self.up = true;
             self.line = false;
+            self.look_at(0);
             self.reset_devices();
             self.region.header.gdm_starts.fetch_add(1, Relaxed);
             self.beat(now);
             return true;
         }
         self.beat(now);
-        if !core::mem::take(&mut self.line) {
-            return false;
+        let mut devices = core::mem::take(&mut self.device_lines) | self.looking;
+        let mut rings = false;
+        if core::mem::take(&mut self.line) {
+            devices = u32::MAX;
+            self.reset_devices();
+            rings = self.consoles();
         }
-        self.reset_devices();
-        let mut rings = self.consoles();
-        let posted = |slot: &&MmioSlot| slot.state() == slot::POSTED;
+        // Before the last look.
+        self.look_at(0);
+        let posted = |slot: &&MmioSlot| {
+            let device = slot.device.load(Relaxed);
+            slot.state() == slot::POSTED && devices >> device & 1 != 0
+        };
+        let mut looking = 0;
         let region = self.region;
         for (count, slot) in region.slots.iter().filter(posted).enumerate() {
             if mishap == Some(count) {
@@ -141,8 +171,21 @@ impl Gdm {
             }
             self.perform(slot);
             rings = true;
+            looking |= 1 << slot.device.load(Relaxed);
+        }
+        self.look_at(looking);
+        if looking != 0 {
+            self.at = self.at.min(now + LOOK_TICKS);
         }
         rings
+    }
+
+    /// Tells which devices' accesses it looks for by itself from now on.
+    fn look_at(&mut self, devices: u32) {
+        self.looking = devices;
+        for (device, words) in self.region.devices.iter().enumerate() {
+            words[LOOKING].store(u64::from(devices >> device & 1), Release);
+        }
     }
 
     fn beat(&mut self, now: u64) {

@@ -250,11 +250,11 @@ impl World {
                 Status::Ok
             }
             number::PL061_RAISE => {
-                assert_eq!([args[0], args[1]], [0, 0]);
                 let delay = self.below(300);
+                let line = (args[0] as usize, args[1] as u32);
                 match &mut self.gdm {
                     Some(gdm) if self.gdm_runs => {
-                        gdm.raised(self.now, delay);
+                        gdm.raised(line, self.now, delay);
                         Status::Ok
                     }
                     _ => Status::WrongState,
