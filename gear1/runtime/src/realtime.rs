@@ -105,9 +105,8 @@ fn settle(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
         }
     }
     if cpu.data.real_time == RealTime::PassThrough {
-        // Who made the vCPU ready did so, and kicked this CPU, under its VM's lock: behind it, no
-        // kick is on its way any more that would be the guest's interrupt (G1-RT-007).
-        drop(machine::lock_vm(vm));
+        // Who made the vCPU ready did so, and kicked this CPU, under its VM's lock, which a start
+        // takes as well: no kick is on its way any more that would be the guest's interrupt (G1-RT-007).
         Gic::give_interface(cpu.index());
     }
     vcpu::enter(cpu, false);

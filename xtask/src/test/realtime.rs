@@ -24,6 +24,10 @@ use crate::smoke::ESCAPE;
 use crate::workspace;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The same for what takes long.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// What the guest `realtime` says when it has turned its second CPU on and off often enough.
+const NOTHING_PENDING: &str = "starts-with-nothing-pending";
 /// The target directory of the checking build.
 pub(super) const CHECKING: &str = "check-locks";
 
@@ -126,6 +130,23 @@ fn locks(tally: &mut Tally) -> Result<()> {
     }
     stop_with(&images("rt-stop", Some(gear1.clone()))?, 3, tally)?;
     immunity::attack(&images("rt-immune", Some(gear1))?, 3, &["foe"], tally)
+}
+
+/// A CPU of the VM's is turned on and off by another one: no kick waits for it, as the VM itself looks.
+fn starts(gear1: PathBuf) -> Result<()> {
+    let machine = Machine {
+        cpus: 3,
+        icount: true,
+        turn_us: Some(1),
+        ..Machine::default()
+    };
+    let log = workspace::output_dir().join("rt-passthrough/late-kick.log");
+    let images = images("rt-passthrough", Some(gear1))?;
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let [pass, fail] = ["PASS", "FAIL"].map(|word| format!("{word} {NOTHING_PENDING}"));
+    let (_, which) = session.expect_any(&[&pass, &fail], PATIENCE)?;
+    ensure!(which == 0, "{}", session.tail(1));
+    Ok(())
 }
 
 fn stop_with(images: &Images, gic: u32, tally: &mut Tally) -> Result<()> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::linux::{self, Step};
 use super::{images, immunity};
@@ -28,7 +28,41 @@ enum By {
     Others(&'static str, &'static str),
     /// What Linux in other VMs does, all of it.
     Linux(&'static [Step]),
+    /// Its second CPU, turned on by its first one with the time between as in [`LATE_KICK`].
+    Starts,
 }
+
+/// A text in a file of Gear1, and what it is replaced by.
+type Edit = (&'static str, &'static str, &'static str);
+
+/// Makes the few instructions in which a kick can come too late so long that each of a CPU's starts comes by there: a CPU that has
+/// turned itself off looks for 200 us whether it is to start again, before it waits for a kick; and who turns it on
+/// kicks it 100 us after that has been seen.
+const LATE_KICK: [Edit; 3] = [
+    (
+        "runtime/src/realtime.rs",
+        "    let shared = machine::vcpu(id);\n    loop {\n",
+        "    let shared = machine::vcpu(id);
+    let end = this_cpu::now().wrapping_add(12_500);
+    while shared.state() != VcpuState::Ready && this_cpu::now() < end {}
+    loop {\n",
+    ),
+    (
+        "runtime/src/guest_call.rs",
+        "    shared.set_state(VcpuState::Ready);\n    signal::wake(cpu, machine, id);\n",
+        "    shared.set_state(VcpuState::Ready);\n    be_late();\n    signal::wake(cpu, machine, id);\n",
+    ),
+    (
+        "runtime/src/guest_call.rs",
+        "#[inline(never)]\nfn affinity_info(",
+        "fn be_late() {
+    let end = gear1_arch::cpu::now().wrapping_add(6_250);
+    while gear1_arch::cpu::now() < end {}
+}
+
+#[inline(never)]\nfn affinity_info(",
+    ),
+];
 
 /// The one whose removal is tried in every run.
 const SAMPLE: &str = "its SGIs reach its own CPUs only";
@@ -107,6 +141,22 @@ const REMOVED: &[Removed] = &[
         features: "image",
     },
     Removed {
+        name: "nothing pends when it gets the interface",
+        file: "arch/src/gicv3.rs",
+        from: "        gicr.write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);\n        gicr.write32(GICR_ICACTIVER0, u32::MAX);\n        poll(",
+        to: "        gicr.write32(GICR_ICACTIVER0, u32::MAX);\n        poll(",
+        by: By::Starts,
+        features: "image",
+    },
+    Removed {
+        name: "who is started waits for its kick",
+        file: "runtime/src/guest_call.rs",
+        from: "    be_late();\n",
+        to: "    drop(vm);\n    be_late();\n",
+        by: By::Starts,
+        features: "image",
+    },
+    Removed {
         name: "a real-time VM's path takes no lock of others",
         file: "runtime/src/ffa.rs",
         from: ") -> bool {\n    if machine::boot_vm(machine, vm).peers == 0 {\n        return false;",
@@ -126,7 +176,18 @@ pub(super) fn parts() -> Vec<Part> {
         };
         Part::new(name, body).slow(removed.name != SAMPLE)
     });
-    parts.collect()
+    let late = Part::new("a kick that comes late reaches no real-time VM", late_kick).slow(true);
+    parts.chain([late]).collect()
+}
+
+/// G1-RT-007: with both protections a kick that comes late is nobody's interrupt.
+fn late_kick(tally: &mut Tally) -> Result<()> {
+    let copy = copy()?;
+    for edit in LATE_KICK {
+        replace(&copy, edit)?;
+    }
+    tally.check("starts", super::starts(build(&copy, "image")?));
+    Ok(())
 }
 
 /// Copies what Gear1 is built from.
@@ -160,21 +221,20 @@ fn is_left_out(name: &str) -> bool {
 
 /// Takes a protection out of the copy, and sees whether that is found.
 fn take_out(removed: &Removed, copy: &Path) -> Result<()> {
-    let path = copy.join("gear1").join(removed.file);
-    let good = fs::read_to_string(&path)?;
-    let count = good.matches(removed.from).count();
-    ensure!(
-        count == 1,
-        "{} holds {:?} {count} times",
-        removed.file,
-        removed.from
-    );
-    fs::write(&path, good.replace(removed.from, removed.to))?;
-    let gear1 = build_images::build_gear1_of(copy, "unprotected", removed.features)
-        .context("it does not build")?;
+    if let By::Starts = removed.by {
+        for edit in LATE_KICK {
+            replace(copy, edit)?;
+        }
+    }
+    replace(copy, (removed.file, removed.from, removed.to))?;
+    let gear1 = build(copy, removed.features)?;
     let found = match removed.by {
         By::Others(name, title) => found_beside(name, title, gear1)?,
         By::Linux(steps) => found_beside_linux(steps, gear1)?,
+        By::Starts => match super::starts(gear1) {
+            Ok(()) => bail!("nothing fails without it"),
+            Err(error) => format!("{error:#}"),
+        },
     };
     println!(
         "{}: {}",
@@ -182,6 +242,19 @@ fn take_out(removed: &Removed, copy: &Path) -> Result<()> {
         found.lines().next().unwrap_or_default()
     );
     Ok(())
+}
+
+fn build(copy: &Path, features: &str) -> Result<PathBuf> {
+    build_images::build_gear1_of(copy, "unprotected", features).context("it does not build")
+}
+
+/// Changes the one place of a file of the copy's Gear1.
+fn replace(copy: &Path, (file, from, to): Edit) -> Result<()> {
+    let path = copy.join("gear1").join(file);
+    let good = fs::read_to_string(&path)?;
+    let count = good.matches(from).count();
+    ensure!(count == 1, "{file} holds {from:?} {count} times");
+    Ok(fs::write(&path, good.replace(from, to))?)
 }
 
 /// Returns what fails beside another VM, when it does what is to fail.
