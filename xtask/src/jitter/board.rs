@@ -61,7 +61,7 @@ If its kernel does not run on this board, put the board's own into the manifests
         device = serial.device,
         kernel = kernel.display(),
         initramfs = initramfs.display(),
-        options = Configuration::Native.command_line(serial.console, loops, "nr_cpus=1"),
+        options = Configuration::Native.command_line(serial.console, loops, load, "nr_cpus=1"),
     );
     let real_time = [Configuration::Emulated, Configuration::PassThrough];
     for (number, configuration) in (2..).zip(real_time) {

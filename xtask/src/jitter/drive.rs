@@ -54,7 +54,8 @@ impl Setup {
                 format!("jitter.cpu=1 jitter.load={}", load.text())
             }
         };
-        let command_line = Configuration::Native.command_line("ttyAMA0", self.loops, &more);
+        let command_line =
+            Configuration::Native.command_line("ttyAMA0", self.loops, self.load, &more);
         let boot = Boot {
             kernel: &kernel,
             initrd: Some(&initramfs),
@@ -82,7 +83,7 @@ impl Setup {
         let host = KvmHost {
             kernel: payloads::debian_rt_kernel()?,
             initrd: Some(userland::initramfs(&workspace::output_dir())?),
-            command_line: Configuration::Kvm.command_line("ttyAMA0", self.loops, ""),
+            command_line: Configuration::Kvm.command_line("ttyAMA0", self.loops, self.load, ""),
             isolate: true,
             background,
             disk: self.disk("kvm")?,

@@ -4,6 +4,7 @@
 #   jitter.loops=N   measures so many periods, says what it found and turns itself off
 #   jitter.name=TEXT says so, for who reads the log
 #   jitter.settle=N  sleeps so many seconds before it measures and afterwards; counters can be read then
+#   jitter.slack=N   has cyclictest's other thread wake up to so many milliseconds late
 #   jitter.cpu=N     measures on this CPU, and keeps the load off it
 #   jitter.load=KIND works without end: cpu, disk or all
 /bin/busybox --install -s 2>/dev/null
@@ -23,6 +24,7 @@ loops=$(option loops)
 load=$(option load)
 cpu=$(option cpu)
 settle=$(option settle)
+slack=$(option slack)
 
 case $load in
 disk | all) while read -r module; do insmod "$module"; done < /etc/modules ;;
@@ -33,12 +35,11 @@ if [ -n "$load" ] && [ -z "$loops" ]; then
 fi
 
 # What people set up for real-time work: no reserve of time for ordinary tasks, which costs timers of
-# its own, and ordinary timers that wait for the next interrupt instead of causing one.
+# its own.
 echo -1 > /proc/sys/kernel/sched_rt_runtime_us
 for server in /sys/kernel/debug/sched/fair_server/cpu*; do
     [ -d "$server" ] && echo 0 > "$server/runtime"
 done
-echo 20000000 > /proc/$$/timerslack_ns
 
 # Memory for the samples is there before the measurement, which has no page to look for then.
 dd if=/dev/zero of=/tmp/samples bs=64k count=$((loops / 1500 + 4)) 2>/dev/null
@@ -55,8 +56,16 @@ own_interrupts() {
 echo "JITTER-READY $(uname -r) $(option name) $(own_interrupts)"
 sleep "${settle:-3}"
 echo "JITTER-BEGINS"
+# cyclictest's other thread, which prints, wakes every 10 ms. If that is just before a period, the measuring thread finds a lock
+# of the kernel's taken by it and waits for it, 11 us. So that one's timer may be late by as much as all periods take, and a start
+# at a full second; or by 15 s, since cyclictest keeps 16384 samples.
+slack=${slack:-$((loops < 13000 ? loops + 2000 : 15000))}
+measure() {
+    echo "${slack}000000" > /proc/self/timerslack_ns
+    exec cyclictest "$@" >&3
+}
 # The periods begin half a millisecond off the kernel's tick, wherever it is turned on.
-cyclictest -N -m -p95 -i1000 -l"$loops" -v --secaligned=500 ${cpu:+-t1 -a$cpu} >&3
+(measure -N -m -p95 -i1000 -l"$loops" -v --secaligned=500 ${cpu:+-t1 -a$cpu})
 echo "JITTER-MEASURED $(own_interrupts)"
 sleep "${settle:-0}"
 # A character costs a guest of KVM's in an emulated machine some ms: they are packed.

@@ -24,12 +24,7 @@ pub(super) fn parts() -> Vec<Part> {
 
 fn short(gic: u32, tally: &mut Tally) -> Result<()> {
     let setup = Setup::new(10, "cortex-a57", gic, Load::Off, LOOPS)?;
-    let mut faults = measure(&setup)?;
-    if !faults.is_empty() {
-        // One sample of 18,976 ns in some runs, in native ones too: docs/rtvm.md.
-        println!("measured once more: {}", faults.join("; "));
-        faults = measure(&setup)?;
-    }
+    let faults = measure(&setup)?;
     tally.pass(CONFIGURATIONS.len());
     let ratios = if faults.is_empty() {
         Ok(())
