@@ -10,6 +10,7 @@ use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VMS, VcpuId};
 use gear1_abi::info::{Gear2Info, INFO_MAGIC, uart};
 use gear1_abi::regs::Regs;
 use gear2_core::{Conduit, Config, CpuLoop, Kept, Machine, Platform, Uart};
+use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
 use gear2_protocol::{MAGIC, PROTOCOL_VERSION, Region};
 
 /// The manifest of the machine: a device VM, and a guest with a disk.
@@ -64,7 +65,8 @@ impl Conduit for Gear1 {
                 assert!(first < VMS, "there is no VM {first}");
             }
             number::IRQ_SET => assert!(first < VMS && second >= 32),
-            number::PL061_RAISE => assert!(first == 0 && second < 8),
+            // Gear2's own, or the disk's.
+            number::PL061_RAISE => assert!(matches!((first, second), (0, 0..8) | (1, 0))),
             number::POKE => assert_eq!(first, 0),
             number::SYSTEM => panic!("the device VM powers the machine off"),
             _ => {}
@@ -136,7 +138,7 @@ fn read_config() -> Config {
 
 /// Puts every part that is written back; all of the region would take too long.
 fn clear(region: &Region) {
-    for place in 0..PLACES as u8 {
+    for place in 0..2 * PLACES as u8 {
         for part in 0..16 {
             let mut piece = [0; PIECE];
             (piece[1], piece[2]) = (part, place);
@@ -173,7 +175,10 @@ fn fill(region: &Region, piece: &[u8]) {
         11 => console.ring.input_read.store(word, Relaxed),
         12 => console.ring.output_read.store(word, Relaxed),
         13 => console.ring.output_written.store(word, Relaxed),
-        14 => region.devices[index % PLACES][511].store(value, Relaxed),
-        _ => region.devices[index % PLACES][510].store(value, Relaxed),
+        14 => region.devices[index % PLACES][RESET_SEEN].store(value, Relaxed),
+        _ => {
+            let word = [RESET_ASKED, LOOKING][index / PLACES % 2];
+            region.devices[index % PLACES][word].store(value, Relaxed);
+        }
     }
 }
