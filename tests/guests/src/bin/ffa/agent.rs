@@ -73,8 +73,13 @@ impl Test {
     }
 
     pub(crate) fn agent_relinquishes(&self, handle: u64, flags: u64) -> i32 {
+        self.agent_relinquishes_for(AGENT, handle, flags)
+    }
+
+    /// The agent names `endpoint` as the one that relinquishes.
+    pub(crate) fn agent_relinquishes_for(&self, endpoint: u64, handle: u64, flags: u64) -> i32 {
         let at = self.control + PAGE;
-        ffa::write_relinquish(at, handle, flags, AGENT);
+        ffa::write_relinquish(at, handle, flags, endpoint);
         ffa::status_of(&self.agent_calls([function::RELINQUISH, 0, 0, 0, 0, 0, 0, 0]))
     }
 

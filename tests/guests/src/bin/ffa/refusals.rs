@@ -163,6 +163,13 @@ impl Test {
             self.agent_relinquishes(handle + 1, 0),
             status::INVALID,
         );
+        for endpoint in [0, OWN, STRANGER, 0xffff] {
+            equal(
+                "relinquish-for-another",
+                self.agent_relinquishes_for(endpoint, handle, 0),
+                status::INVALID,
+            );
+        }
         let by_agent = [
             function::RECLAIM,
             handle & 0xffff_ffff,
