@@ -4,14 +4,17 @@
 //!
 //! Natively, the same is expected of addresses behind the machine's memory.
 //!
+//! The page with its stolen time is among Gear1's memory, and the VM's to read: the guest `timers` looks at that one.
+//!
 //! Requirements: G1-FLT-001.
 #![no_std]
 #![no_main]
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use test_guests::exception::{Caught, catch, esr};
-use test_guests::{Machine, check, cpu, fp, guest, read_sysreg, say, timer};
+use test_guests::{Machine, check, cpu, fp, guest, psci, read_sysreg, say, timer};
 
 guest!(main);
 
@@ -44,6 +47,10 @@ const DEVICES: [u64; 14] = [
 const HIGH: [u64; 3] = [0x40_1000_0000, 0x7f_0000_0000, 0x7f_ffff_f000];
 /// At most so many failures are told in detail.
 const TOLD: u32 = 5;
+
+/// The first address of the page that says how much time was stolen; 0 if there is none.
+static STOLEN: AtomicU64 = AtomicU64::new(0);
+const PAGE: u64 = 4096;
 
 /// What the syndrome says beside "external abort".
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -155,6 +162,10 @@ struct Tally {
 fn main(machine: &Machine) {
     let start = timer::now();
     fp::enable();
+    if machine.gearv {
+        let place = psci::hvc(psci::time::STOLEN, [0; 3])[0];
+        STOLEN.store(place & !(PAGE - 1), Relaxed);
+    }
     let has_atomics = read_sysreg!("id_aa64isar0_el1") >> 20 & 0xf >= 2;
     let attacks = || ATTACKS.iter().chain(ATOMICS.iter().filter(|_| has_atomics));
     sweep(machine);
@@ -262,6 +273,10 @@ impl Tally {
     /// Attacks `address`; the address reported must be one of `bytes`. That it is misaligned may be
     /// found out first where memory is Device memory.
     fn attempt_at(&mut self, attack: &Attack, address: u64, bytes: core::ops::Range<u64>) {
+        let stolen = STOLEN.load(Relaxed);
+        if bytes.start < stolen + PAGE && stolen < bytes.end {
+            return;
+        }
         self.tried += 1;
         let caught = catch(|| (attack.run)(address));
         let device = self.mmu_off || address < SWEPT.start;
