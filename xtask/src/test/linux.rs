@@ -68,10 +68,10 @@ impl Run {
 const RUNS: &[Run] = &[
     Run::full("minimal", "cortex-a57", 10),
     Run::short("minimal", "cortex-a72", 10),
-    Run::short("minimal", "max", 10),
+    Run::short("minimal", "max", 10).slow(),
     Run::short("two-guests", "cortex-a57", 10),
     Run::short("minimal", "cortex-a72", 10).on_gicv2(),
-    Run::short("minimal", "cortex-a57", 7),
+    Run::short("minimal", "cortex-a57", 7).slow(),
     Run::short("two-guests", "max", 7),
     Run::brief("qemu-virt", "cortex-a57", 10),
     Run::brief("minimal", "cortex-a53", 10).at_el1(),
