@@ -144,13 +144,14 @@ fn a_resume_keeps_other_requests_and_is_no_pending_start() {
     vcpu.request_resume(0x4000_0000, 7);
     assert!(!vcpu.is_start_pending());
     assert!(vcpu.attention().has(Attention::STOP));
-    let start = vcpu.take_reset();
-    assert!(start.is_some_and(|start| start.warm && start.pc == 0x4000_0000));
+    let start = vcpu.take_reset().map(|s| (s.pc, s.argument, s.warm));
+    assert_eq!(start, Some((0x4000_0000, 7, true)));
     // The next life of the same vCPU is a cold one.
     vcpu.request_resume(1, 2);
     vcpu.request_reset(3, 4);
     assert!(vcpu.is_start_pending());
-    assert!(vcpu.take_reset().is_some_and(|start| !start.warm));
+    let start = vcpu.take_reset().map(|s| (s.pc, s.argument, s.warm));
+    assert_eq!(start, Some((3, 4, false)));
 }
 
 /// G1-TIM-007.
