@@ -28,6 +28,10 @@ impl Test {
                 rw(word_or(page + 2 * PAGE)),
                 NO,
             );
+            let executable = self.agent_retrieves(handle, |descriptor| {
+                descriptor.permissions = permissions | ffa::EXECUTE;
+            });
+            equal("share-retrieve-code", executable, status::DENIED);
             equal("share-retrieve", self.agent_retrieves(handle, |_| ()), 0);
             self.rights("share-retrieved", page, rw(value), theirs);
             self.rights("share-second", page + PAGE, rw((page + PAGE) ^ OURS), {
