@@ -37,12 +37,14 @@ impl Lane {
         let found = folder.join("host-lane.json");
         let _ = fs::remove_file(&found);
         let log = File::create(&printed).with_context(|| printed.display().to_string())?;
-        let mut command = Command::new("nice");
-        command.args(["-n", "5"]).arg(std::env::current_exe()?);
+        // As QEMU, it does not outlive who started it.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "--", "nice", "-n", "5"]);
+        command.arg(std::env::current_exe()?);
         command.args(["test", "--host-lane"]).arg(&found);
         command.args(slow.then_some("--slow"));
         command.stdin(Stdio::null()).stderr(log.try_clone()?);
-        let child = command.stdout(log).spawn().context("nice")?;
+        let child = command.stdout(log).spawn().context("setpriv")?;
         println!("what needs no QEMU runs beside: {}", printed.display());
         Ok(Lane {
             child,
