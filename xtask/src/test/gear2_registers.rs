@@ -30,6 +30,9 @@ const STOPS: u64 = 800;
 const MOST_STOPS: u64 = 4 * STOPS;
 /// How often each way must have been seen.
 const LEAST: u64 = 20;
+/// Four nanoseconds an instruction: a guest's loop takes three time slices. With `sleep=off`, QEMU 10 stands still after
+/// a resume.
+const INSTRUCTION_TIME: [&str; 2] = ["-icount", "shift=2,sleep=on"];
 /// `SVC #NEXT`.
 const SVC: u32 = 0xd400_0001 | (number::NEXT as u32) << 5;
 /// PSTATE.M of EL0 in AArch64.
@@ -80,14 +83,16 @@ pub(super) fn registers_under(gear1: Option<PathBuf>, tally: &mut Tally) -> Resu
     }
 }
 
-/// Starts the machine, which waits for the debugger.
+/// Starts the machine, which waits for the debugger. Its time passes with instructions, not with the host's time between
+/// two stops: the ways that guests take are always the same.
 fn start(images: &Images) -> Result<(Session, Gdb)> {
     let machine = Machine {
         cpus: 1,
         memory_mib: run::memory_for(images)?,
         ..Machine::default()
     };
-    let command = Qemu::prepare(10)?.command(&machine, &images.boot(), Console::Pipes);
+    let mut command = Qemu::prepare(10)?.command(&machine, &images.boot(), Console::Pipes);
+    command.args(INSTRUCTION_TIME);
     let log: PathBuf = workspace::output_dir().join(format!("{MANIFEST}/gdb.log"));
     Gdb::start(command, &log)
 }
