@@ -1,13 +1,14 @@
 //! `cargo xtask test`: all tests, part by part, one after another.
 //!
 //! A part is a name and a function that tallies what passed and failed; `parts` lists them in
-//! the order in which they run, cheap ones first. In a whole run, those that need no QEMU run beside the
+//! the order in which they run, cheap ones first. In a whole run, those that need no image of GearV run beside the
 //! others (`lane.rs`). A part that cannot run at all counts as one failure. The last line is always `N passed, N failed`, and the exit code tells the same.
 
 mod bench;
 mod boards;
 mod boot;
 pub(crate) mod chaos;
+mod copy;
 mod errata;
 mod examples;
 mod fuzz;
@@ -61,7 +62,7 @@ pub(crate) struct Options {
     /// Tell which lines of Gear1's runtime the chosen parts ran; a run of all parts always does
     #[arg(long)]
     coverage: bool,
-    /// Run only the parts that need no QEMU, and write what they found to this file
+    /// Run only the parts that need no image of GearV, and write what they found to this file
     #[arg(long, hide = true)]
     host_lane: Option<PathBuf>,
 }
@@ -146,8 +147,7 @@ type Body = Box<dyn Fn(&mut Tally) -> Result<()>>;
 pub(crate) struct Part {
     name: String,
     slow: bool,
-    /// It needs no QEMU.
-    on_host: bool,
+    beside: bool,
     body: Body,
 }
 
@@ -160,7 +160,7 @@ impl Part {
         Part {
             name: name.into(),
             slow: false,
-            on_host: false,
+            beside: false,
             body: Box::new(body),
         }
     }
@@ -170,10 +170,10 @@ impl Part {
         Part { slow, ..self }
     }
 
-    /// Lets the part run beside those that start QEMU: it uses nothing of theirs.
-    pub(crate) fn on_host(self) -> Part {
+    /// Lets the part run in the second lane: it needs no image of GearV, and its limits of time are wide.
+    pub(crate) fn beside(self) -> Part {
         Part {
-            on_host: true,
+            beside: true,
             ..self
         }
     }
@@ -227,7 +227,7 @@ impl Options {
             return Ok(());
         }
         if let Some(file) = self.host_lane {
-            chosen.retain(|part| part.on_host);
+            chosen.retain(|part| part.beside);
             return lane::write(&file, &run_all(&chosen));
         }
         let begin = Instant::now();
@@ -235,7 +235,7 @@ impl Options {
             true => Some(Lane::start(self.slow)?),
             false => None,
         };
-        chosen.retain(|part| !is_whole || !part.on_host);
+        chosen.retain(|part| !is_whole || !part.beside);
         if is_whole || self.coverage {
             coverage::watch()?;
         }

@@ -4,8 +4,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::realtime::planted;
-use super::{Part, Tally};
+use super::{Part, Tally, copy};
 use crate::bench::{COLUMNS, Column, Under, baseline};
 use crate::build_images;
 use crate::qemu::Qemu;
@@ -45,7 +44,7 @@ pub(super) fn parts() -> Vec<Part> {
 
 /// Shows that the benchmark counts instructions: so many more on a call's way are so many more in its row.
 fn plant(tally: &mut Tally) -> Result<()> {
-    let copy = planted::copy()?;
+    let copy = copy::fresh(copy::FOR_IMAGES)?;
     let path = copy.join(VECTORS);
     let mut text = fs::read_to_string(&path)?;
     for (from, to) in EDITS {

@@ -60,8 +60,8 @@ const PIECES: [&str; 16] = [
 
 pub(super) fn parts() -> Vec<Part> {
     vec![
-        Part::new("fuzzed blobs", blobs).on_host(),
-        Part::new("fuzzed sources", sources).on_host(),
+        Part::new("fuzzed blobs", blobs).beside(),
+        Part::new("fuzzed sources", sources).beside(),
     ]
 }
 

@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 use super::guests::conclude;
-use super::realtime::planted;
 use super::table::{TARGET_TESTS, TargetTest};
-use super::{Part, Tally, chaos};
+use super::{Part, Tally, chaos, copy};
 use crate::qemu::{Machine, Qemu};
 use crate::{build_images, run, workspace};
 
@@ -133,7 +132,7 @@ const SWAPPED: [Swapped; 3] = [
 fn swapped(tally: &mut Tally) -> Result<()> {
     let row = TARGET_TESTS.iter().find(|row| row.manifest == "ffa");
     let row = row.context("the manifest is in the table")?;
-    let copy = planted::copy()?;
+    let copy = copy::fresh(copy::FOR_IMAGES)?;
     for swapped in &SWAPPED {
         tally.check(swapped.name, swapped.is_found(row, &copy));
     }

@@ -49,7 +49,7 @@ pub(super) fn parts() -> Vec<Part> {
             Ok(())
         }),
     ];
-    parts.into_iter().map(Part::on_host).collect()
+    parts.into_iter().map(Part::beside).collect()
 }
 
 /// Runs the host tests and counts what cargo reports.

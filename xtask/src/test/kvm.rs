@@ -10,8 +10,8 @@ use crate::kvm_host::{GUEST_ENDED, GUEST_STARTS, KvmHost};
 use crate::qemu::{Machine, Qemu};
 use crate::{build_images, initramfs, payloads, workspace};
 
-const BOOT: Duration = Duration::from_secs(120);
-const RUN: Duration = Duration::from_secs(120);
+const BOOT: Duration = Duration::from_secs(300);
+const RUN: Duration = Duration::from_secs(300);
 
 pub(super) fn parts() -> Vec<Part> {
     vec![
@@ -24,7 +24,8 @@ pub(super) fn parts() -> Vec<Part> {
             };
             tally.check("bench", run(&host, "bench", "DONE\n"));
             Ok(())
-        }),
+        })
+        .beside(),
         Part::new("KVM: Linux guest", linux).slow(true),
     ]
 }

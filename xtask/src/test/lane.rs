@@ -1,4 +1,4 @@
-//! The second lane of a whole run: parts that need no QEMU run in a process of their own, while
+//! The second lane of a whole run: parts that need no image of GearV run in a process of their own, while
 //! QEMU, most of the time on one CPU of the host, keeps the first lane waiting.
 //!
 //! Invariant: each chosen part runs once, in one of the two.
@@ -45,7 +45,10 @@ impl Lane {
         command.args(slow.then_some("--slow"));
         command.stdin(Stdio::null()).stderr(log.try_clone()?);
         let child = command.stdout(log).spawn().context("setpriv")?;
-        println!("what needs no QEMU runs beside: {}", printed.display());
+        println!(
+            "what needs no image of GearV runs beside: {}",
+            printed.display()
+        );
         Ok(Lane {
             child,
             printed,
@@ -58,7 +61,7 @@ impl Lane {
         let status = self.child.wait()?;
         print!("{}", String::from_utf8_lossy(&fs::read(&self.printed)?));
         let found = fs::read(&self.found)
-            .with_context(|| format!("the lane of what needs no QEMU broke off: {status}"))?;
+            .with_context(|| format!("the second lane broke off: {status}"))?;
         Ok(serde_json::from_slice(&found)?)
     }
 }

@@ -67,7 +67,7 @@ impl Run {
 /// What each was seen to do: `tests/README.md`.
 const RUNS: &[Run] = &[
     Run::full("minimal", "cortex-a57", 10),
-    Run::short("minimal", "cortex-a72", 10),
+    Run::short("minimal", "cortex-a72", 10).slow(),
     Run::short("minimal", "max", 10).slow(),
     Run::short("two-guests", "cortex-a57", 10),
     Run::short("minimal", "cortex-a72", 10).on_gicv2(),

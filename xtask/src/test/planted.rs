@@ -9,7 +9,6 @@
 //! change; `GEARV_KEPT=1` leaves those bugs out.
 
 mod boot;
-mod copy;
 mod cpu;
 mod device_model;
 mod finder;
@@ -25,7 +24,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{Part, Tally};
+use super::{Part, Tally, copy};
 use finder::Finder;
 pub(crate) use score::Score;
 
@@ -72,13 +71,15 @@ const KEPT: &str = "GEARV_KEPT";
 
 pub(super) fn parts() -> Vec<Part> {
     let parts = bugs().map(|bug| {
-        let place = match bug.finder.is_on_host() {
-            true => "on the host",
-            false => "in an image",
-        };
-        let name = format!("planted bug {place}: {}", bug.name);
         let is_slow = !SAMPLE.contains(&bug.name);
-        Part::new(name, move |tally| find(bug, tally)).slow(is_slow)
+        let part = |place| {
+            let name = format!("planted bug {place}: {}", bug.name);
+            Part::new(name, move |tally| find(bug, tally)).slow(is_slow)
+        };
+        match bug.finder.is_on_host() {
+            true => part("on the host").beside(),
+            false => part("in an image"),
+        }
     });
     let mut parts: Vec<Part> = parts.collect();
     parts.push(Part::new("planted bugs: the score", score::tell).slow(true));
@@ -93,7 +94,7 @@ fn find(bug: &'static Bug, tally: &mut Tally) -> Result<()> {
         return Ok(());
     }
     score::note(bug, false)?;
-    let copy = copy::fresh()?;
+    let copy = copy::fresh(bug.finder.copy())?;
     if !goes_on {
         bug.finder.passes_without(bug, &copy)?;
     }

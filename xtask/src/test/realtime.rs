@@ -5,7 +5,7 @@
 
 mod immunity;
 mod linux;
-pub(super) mod planted;
+mod planted;
 mod windows;
 
 use std::fs;

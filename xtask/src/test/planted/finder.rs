@@ -8,11 +8,13 @@ use std::sync::Mutex;
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Bug, bugs};
-use crate::test::{Tally, boot, chaos, gear2_registers, guests, realtime, refusals};
+use crate::test::{Tally, boot, chaos, copy, gear2_registers, guests, realtime, refusals};
 use crate::{build_images, workspace};
 
 /// The directory of builds of Gear1 with a bug.
 const PLANTED: &str = "planted";
+/// That of the tests on the host, which run beside.
+const PLANTED_ON_HOST: &str = "planted-on-host";
 /// What stands in a complaint about time. A busy host may be the reason: then what is as it should be is
 /// looked at too, and must be in time.
 const LATE: &str = " within ";
@@ -55,6 +57,14 @@ impl Finder {
     /// Tells whether it needs no image.
     pub(super) fn is_on_host(&self) -> bool {
         matches!(self, Finder::Host | Finder::HostNamed(_))
+    }
+
+    /// Returns the name of the copy that the bug is planted in.
+    pub(super) fn copy(&self) -> &'static str {
+        match self.is_on_host() {
+            true => copy::FOR_HOST,
+            false => copy::FOR_IMAGES,
+        }
     }
 
     /// Makes sure that tests on the host pass without the bug, those of all bugs of the package at once;
@@ -172,6 +182,6 @@ fn cargo_test(mut command: Command, package: &str, copy: &Path) -> Command {
     command.env("CARGO_PROFILE_DEV_DEBUG", "0");
     command.args(["test", "--offline", "--package", package, "--lib"]);
     command.args(["--config", QUICKLY_BUILT, "--target-dir"]);
-    command.arg(workspace::target_dir().join(PLANTED));
+    command.arg(workspace::target_dir().join(PLANTED_ON_HOST));
     command
 }

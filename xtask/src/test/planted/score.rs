@@ -72,12 +72,16 @@ fn hash(bug: &Bug) -> Result<String> {
 
 /// Notes whether a bug was found.
 pub(super) fn note(bug: &Bug, is_found: bool) -> Result<()> {
+    let directory = workspace::output_dir();
+    fs::create_dir_all(&directory)?;
+    // Bugs on the host are looked for in another process.
+    let lock = fs::File::create(directory.join("planted.lock"))?;
+    lock.lock().context("planted.lock")?;
     let mut score = Score::read();
     let hash = hash(bug)?;
     score
         .outcomes
         .insert(bug.name.to_owned(), Outcome { is_found, hash });
-    fs::create_dir_all(workspace::output_dir())?;
     fs::write(path(), serde_json::to_string_pretty(&score)?)?;
     Ok(())
 }

@@ -3,14 +3,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::linux::{self, Step};
 use super::{images, immunity};
-use crate::test::{Part, Tally};
-use crate::{build_images, workspace};
+use crate::build_images;
+use crate::test::{Part, Tally, copy};
 
 /// A protection: in a file of Gear1, what is replaced by what, and what disturbs then.
 struct Removed {
@@ -171,7 +170,10 @@ pub(super) fn parts() -> Vec<Part> {
     let parts = REMOVED.iter().map(|removed| {
         let name = format!("protections of real-time VMs, one out: {}", removed.name);
         let body = move |tally: &mut Tally| {
-            tally.check(removed.name, take_out(removed, &copy()?));
+            tally.check(
+                removed.name,
+                take_out(removed, &copy::fresh(copy::FOR_IMAGES)?),
+            );
             Ok(())
         };
         Part::new(name, body).slow(removed.name != SAMPLE)
@@ -182,41 +184,12 @@ pub(super) fn parts() -> Vec<Part> {
 
 /// G1-RT-007: with both protections a kick that comes late is nobody's interrupt.
 fn late_kick(tally: &mut Tally) -> Result<()> {
-    let copy = copy()?;
+    let copy = copy::fresh(copy::FOR_IMAGES)?;
     for edit in LATE_KICK {
         replace(&copy, edit)?;
     }
     tally.check("starts", super::starts(build(&copy, "image")?));
     Ok(())
-}
-
-/// Copies what Gear1 is built from.
-pub(in crate::test) fn copy() -> Result<PathBuf> {
-    let copy = workspace::output_dir().join("unprotected-copy");
-    if copy.exists() {
-        fs::remove_dir_all(&copy)?;
-    }
-    fs::create_dir_all(&copy)?;
-    let entries = fs::read_dir(workspace::root())?;
-    let names = entries.map(|entry| Ok(entry?.file_name()));
-    let names = names.collect::<Result<Vec<_>>>()?;
-    let mut command = Command::new("cp");
-    command.current_dir(workspace::root()).arg("-r");
-    command.args(
-        names
-            .iter()
-            .filter(|name| !is_left_out(&name.to_string_lossy())),
-    );
-    ensure!(
-        command.arg(&copy).status()?.success(),
-        "the workspace cannot be copied"
-    );
-    Ok(copy)
-}
-
-/// The target directory, in which the copy lies, and what no build needs.
-fn is_left_out(name: &str) -> bool {
-    name == "target" || name.starts_with('.')
 }
 
 /// Takes a protection out of the copy, and sees whether that is found.

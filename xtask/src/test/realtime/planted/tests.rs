@@ -1,4 +1,5 @@
 use super::*;
+use crate::workspace;
 
 fn source(file: &str) -> String {
     let file = workspace::root().join("gear1").join(file);

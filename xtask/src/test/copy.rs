@@ -1,4 +1,4 @@
-//! The copy of the workspace that bugs are planted in.
+//! Copies of the workspace that bugs are planted in.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -9,9 +9,14 @@ use anyhow::{Context as _, Result};
 
 use crate::workspace;
 
-/// Brings the copy up to date. Files that have not changed keep their times, so that little is built anew.
-pub(super) fn fresh() -> Result<PathBuf> {
-    let copy = workspace::output_dir().join("planted");
+/// The copy that images are built from.
+pub(super) const FOR_IMAGES: &str = "planted-copy";
+/// The copy that is tested on the host, beside the other.
+pub(super) const FOR_HOST: &str = "planted-copy-on-host";
+
+/// Makes the copy of this name what the workspace is. Files that have not changed keep their times, so that little is built anew.
+pub(super) fn fresh(name: &str) -> Result<PathBuf> {
+    let copy = workspace::output_dir().join(name);
     follow(workspace::root(), &copy)?;
     Ok(copy)
 }
