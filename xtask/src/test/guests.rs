@@ -19,8 +19,6 @@ const QEMU: u32 = 10;
 const FAILURES: &[&str] = &["FAIL ", build_images::HALT, build_images::STOPPED];
 /// A guest's last line.
 const DONE: &str = "DONE";
-/// How much more time guests have on another Gear1: the run is a sweep, beside which others work.
-const PATIENCE: u64 = 4;
 
 pub(super) fn parts() -> Vec<Part> {
     TARGET_TESTS.iter().flat_map(parts_of).collect()
@@ -91,11 +89,7 @@ pub(super) fn boot_other(
     let row = row.with_context(|| format!("the table has no {manifest}"))?;
     let mut session = start(row, model, 3, Some(gear1), &log(row, "other-gear1"))?;
     session.give_up_on(FAILURES);
-    let patient = TargetTest {
-        timeout_s: PATIENCE * row.timeout_s,
-        ..*row
-    };
-    conclude(session, &patient, tally)
+    conclude(session, row, tally)
 }
 
 /// Starts a row, with another Gear1 if one is given.
