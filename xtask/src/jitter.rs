@@ -65,7 +65,7 @@ pub(crate) struct Options {
     /// What the other CPU does meanwhile
     #[arg(long, value_enum, default_value_t = Load::Off)]
     load: Load,
-    /// What is measured [default: all; with --load disk all but guest]
+    /// What is measured [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     configurations: Vec<Configuration>,
     /// The most that the maximum of the real-time VM with pass-through may be, native being 1
@@ -134,11 +134,10 @@ impl Options {
         self.loops.unwrap_or(default)
     }
 
-    /// What was asked for, or all that this load can be had beside.
+    /// What was asked for, or all.
     fn configurations(&self) -> Vec<Configuration> {
-        let all = || configuration::ALL.into_iter();
         match self.configurations.as_slice() {
-            [] => all().filter(|one| one.has(self.load)).collect(),
+            [] => configuration::ALL.to_vec(),
             some => some.to_vec(),
         }
     }
@@ -202,7 +201,11 @@ impl Setup {
 
     /// How long a machine may take for all of it.
     pub(crate) fn timeout(&self) -> Duration {
-        Duration::from_secs(300 + self.loops / 100)
+        let (boot, loops_a_second) = match self.load {
+            Load::Off => (300, 100),
+            Load::Cpu | Load::Disk | Load::All => (1800, 10),
+        };
+        Duration::from_secs(boot + self.loops / loops_a_second)
     }
 
     /// Puts together what was measured.

@@ -27,6 +27,8 @@ pub const PLACES: [u64; 10] = [
     0x0a00_0000,
     0x4000_0000,
 ];
+/// Op1, CRn, CRm and Op2. Of what is written there, QEMU 10 keeps three bits unlooked at, and aborts on an interrupt if they are zero.
+const ICC_BPR1_EL1: u32 = 12 << 7 | 12 << 3 | 3;
 /// What would end the attacks: a step leaves the VM on, and awake.
 pub const SPARED: [u32; 10] = [
     function::SYSTEM_OFF,
@@ -227,7 +229,8 @@ impl Attacker {
         // of EL2 and EL3.
         let may_write = op1 >= 4 || matches!(crn, 9 | 11 | 14 | 15) || crn == 12 && crm != 0;
         let op0 = 2 + self.random.below(2) as u32;
-        let is_read = self.random.below(2) == 0 || op0 == 3 && !may_write;
+        let is_read =
+            self.random.below(2) == 0 || op0 == 3 && (!may_write || fields >> 5 == ICC_BPR1_EL1);
         self.execute(0xd500_0000 | u32::from(is_read) << 21 | op0 << 19 | fields);
     }
 

@@ -1,14 +1,12 @@
 //! What is measured: the five configurations of the papers, and what the other CPU does.
 //!
 //! The machine has two CPUs in all of them. The measured system is alone on CPU 1, but for the guest that is not
-//! real-time, which shares it with the load as any guest does.
+//! real-time, which shares both with the load as any guest does.
 
 use clap::ValueEnum;
 
 /// The machine's CPUs.
 pub(super) const CPUS: u32 = 2;
-/// One more under GearV if there is a disk: its owner needs a CPU of its own.
-const DISK_CPU: u32 = CPUS;
 
 /// How late the timer of cyclictest's other thread may be under load.
 const BUSY_SLACK_MS: u32 = 20;
@@ -106,17 +104,6 @@ impl Configuration {
         }
     }
 
-    /// Tells whether this load can be had: beside the guest, who writes to a disk has a CPU of its own and disturbs nobody.
-    pub(super) fn has(self, load: Load) -> bool {
-        self != Configuration::Guest || load != Load::Disk
-    }
-
-    /// Returns how many CPUs the machine has.
-    pub(super) fn cpus(self, load: Load) -> u32 {
-        let under_gearv = self != Configuration::Native && self != Configuration::Kvm;
-        CPUS + u32::from(under_gearv && load.needs_disk())
-    }
-
     /// Tells whether it is a real-time VM.
     pub(crate) fn is_real_time(self) -> bool {
         match self {
@@ -186,22 +173,22 @@ impl Configuration {
         text + "\t};\n};\n"
     }
 
-    /// Returns the VMs that make the load.
+    /// Returns the VMs that make the load, on the CPUs that they may have.
     fn load_vms(self, load: Load) -> String {
         let mut text = String::new();
+        let (vcpus, cpus) = if self.is_real_time() {
+            (1, "0")
+        } else {
+            (2, "0 1")
+        };
+        let place = format!("\t\t\tvcpus = <{vcpus}>;\n\t\t\tcpus = <{cpus}>;\n");
         if load.computes() {
-            let (vcpus, cpus) = if self.is_real_time() {
-                (1, "0")
-            } else {
-                (2, "0 1")
-            };
-            let own = format!("\t\t\tvcpus = <{vcpus}>;\n\t\t\tcpus = <{cpus}>;\n");
-            text += &load_vm("load", &own, "\t\t\tconsole { };\n", Load::Cpu);
+            text += &load_vm("load", &place, "\t\t\tconsole { };\n", Load::Cpu);
         }
         if load.needs_disk() {
-            // Nobody else may own a device but the one that serves guests. All transports of a page are its own.
+            // All transports of a page are its own.
             let own = format!(
-                "\t\t\tkind = \"real-time\";\n\t\t\tcpus = <{DISK_CPU}>;\n\t\t\tdevices = \"/virtio_mmio@a003*\";\n"
+                "{place}\t\t\tkind = \"device\";\n\t\t\tdevices = \"/virtio_mmio@a003*\";\n"
             );
             text += &load_vm("disk", &own, "", Load::Disk);
         }
