@@ -14,9 +14,10 @@ unsafe extern "Rust" {
     safe fn guest_other_cpu(cpu: usize);
 }
 
-/// The physical counter at the boot CPU's second instruction; `boot.s` writes it.
+/// The physical counter at the boot CPU's second instruction, the virtual one behind it, and the physical one again;
+/// `boot.s` writes them.
 #[unsafe(no_mangle)]
-static FIRST_COUNT: AtomicU64 = AtomicU64::new(0);
+static FIRST_COUNTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 unsafe extern "C" {
     static _head: [u32; 1];
@@ -25,7 +26,13 @@ unsafe extern "C" {
 
 /// Returns the physical counter at the second instruction of the boot CPU, in ticks.
 pub fn first_count() -> u64 {
-    FIRST_COUNT.load(Ordering::Relaxed)
+    FIRST_COUNTS[0].load(Ordering::Relaxed)
+}
+
+/// Returns bounds of what the virtual counter lagged behind the physical one then, in ticks.
+pub fn first_offset() -> [i64; 2] {
+    let [before, count, after] = FIRST_COUNTS.each_ref().map(|c| c.load(Ordering::Relaxed));
+    [before, after].map(|physical| physical.wrapping_sub(count) as i64)
 }
 
 /// Returns the address of the first instruction.

@@ -27,6 +27,10 @@ _head:                                  // Linux arm64 Image header: QEMU's -ker
 
 _entry:
     mrs     x17, cntpct_el0             // the second instruction of all
+    isb
+    mrs     x16, cntvct_el0
+    isb
+    mrs     x15, cntpct_el0
     LEFT_OVER
     adr     x20, _head                  // where 0 came to lie
     adrp    x1, _rela_start
@@ -49,9 +53,10 @@ _entry:
 3:  stp     xzr, xzr, [x1], #16
     cmp     x1, x2
     b.lo    3b
-    adrp    x1, FIRST_COUNT
-    add     x1, x1, :lo12:FIRST_COUNT
-    str     x17, [x1]
+    adrp    x1, FIRST_COUNTS
+    add     x1, x1, :lo12:FIRST_COUNTS
+    stp     x17, x16, [x1]
+    str     x15, [x1, #16]
     adrp    x1, LEFT_OVER_REGISTERS
     str     x18, [x1, :lo12:LEFT_OVER_REGISTERS]
     mov     x19, x0

@@ -68,11 +68,15 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         gicv2: true,
         native: Some("psci"),
         models: MODELS,
+        guests: 2,
+        passes: 59,
         ..DEFAULT
     },
     TargetTest {
         manifest: "psci-shared",
         cpus: 1,
+        guests: 2,
+        passes: 59,
         ..DEFAULT
     },
     TargetTest {
@@ -84,6 +88,8 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
     },
     TargetTest {
         manifest: "timers-shared",
+        guests: 2,
+        passes: 2 * 78,
         says: &["the other vCPU took its time"],
         gicv2: true,
         models: &["cortex-a57", "max"],

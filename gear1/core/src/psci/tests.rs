@@ -174,6 +174,7 @@ fn what_is_not_standard_is_left_to_the_caller() {
     }
 }
 
+/// G1-PSCI-002.
 #[test]
 fn a_target_is_an_exact_affinity() {
     assert_eq!(target_index(1, 2), Some(1));

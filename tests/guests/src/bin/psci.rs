@@ -1,5 +1,5 @@
 //! PSCI and SMCCC as a guest may use them: answers, refusals, CPUs that go on and off, and
-//! suspension. Runs with the vCPUs on two CPUs and on one.
+//! suspension. Runs with the vCPUs on two CPUs and on one, beside another VM, which is not to be reached.
 //! Requirements: G1-PSCI-001 to G1-PSCI-008. G1-PSCI-002. G1-PSCI-004.
 #![no_std]
 #![no_main]
@@ -27,6 +27,8 @@ const UNKNOWN: [u32; 6] = [
 ];
 /// CPU_ON by the 32-bit convention.
 const CPU_ON_32: u32 = 0x8400_0003;
+/// In argument registers: bits that the 32-bit convention leaves out (SMCCC 2.6). QEMU's own firmware looks at them.
+const ABOVE: u64 = 0xdead_beef << 32;
 
 static STARTS: AtomicU64 = AtomicU64::new(0);
 static MAY_STOP: AtomicBool = AtomicBool::new(false);
@@ -60,8 +62,11 @@ fn main(machine: &Machine) {
     if machine.cpus < 2 {
         say!("one CPU: CPU_ON is not tried");
     } else {
-        turn_on_and_off(function::CPU_ON, "cpu-on");
-        turn_on_and_off(CPU_ON_32, "cpu-on-32");
+        turn_on_and_off(function::CPU_ON, 0, "cpu-on");
+        turn_on_and_off(CPU_ON_32, 0, "cpu-on-32");
+        if machine.gearv {
+            turn_on_and_off(CPU_ON_32, ABOVE, "cpu-on-32-above");
+        }
     }
     if machine.gearv && machine.cpus > 1 {
         levels();
@@ -158,6 +163,10 @@ fn refusals(machine: &Machine) {
         result::INVALID_PARAMETERS,
     );
     report::equal("affinity-self", psci::affinity_info(0), affinity::ON);
+    if machine.gearv {
+        let wide = on(1 | ABOVE, psci::entry());
+        report::equal("cpu-on-above", wide, result::INVALID_PARAMETERS);
+    }
     if machine.gearv && machine.cpus > 1 {
         report::equal("cpu-on-hole", on(1, 0x1000), result::INVALID_ADDRESS);
         report::equal(
@@ -174,15 +183,16 @@ fn refusals(machine: &Machine) {
     }
 }
 
-/// Turns CPU 1 on and off, three times.
-fn turn_on_and_off(function: u32, name: &str) {
-    let on = || hvc(function, [1, psci::entry(), 1])[0] as i32;
+/// Turns CPU 1 on and off, three times, with `above` set in all arguments.
+fn turn_on_and_off(function: u32, above: u64, name: &str) {
+    let arguments = [1, psci::entry(), 1].map(|argument| argument | above);
+    let on = || hvc(function, arguments)[0] as i32;
     for _ in 0..3 {
         let before = STARTS.load(Ordering::Acquire);
         MAY_STOP.store(false, Ordering::Release);
         let off = psci::affinity_info(1);
         let first = on();
-        cpu::wait_until(|| STARTS.load(Ordering::Acquire) != before);
+        cpu::wait_until(|| first != result::SUCCESS || STARTS.load(Ordering::Acquire) != before);
         let (second, running) = (on(), psci::affinity_info(1));
         MAY_STOP.store(true, Ordering::Release);
         let seen = (
