@@ -55,60 +55,52 @@ pub mod number {
     pub const FATAL: u16 = 33;
 }
 
-/// Outcome of a call, in X0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub enum Status {
-    /// Done.
-    Ok = 0,
-    /// No such call.
-    NoSuchCall = 1,
-    /// An argument names nothing that exists.
-    NotFound = 2,
-    /// The state does not allow it.
-    WrongState = 3,
-    /// Not yet; ask again after the next event.
-    Busy = 4,
-    /// An argument is out of range.
-    Invalid = 5,
+/// An enumeration in a register, of which no other values exist.
+macro_rules! reg_enum {
+    ($(#[$doc:meta])* $repr:ident $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr($repr)]
+        pub enum $name { $($(#[$vdoc])* $variant = $value),+ }
+
+        impl $name {
+            /// Returns what has this register value.
+            pub const fn from_reg(reg: u64) -> Option<Self> {
+                Some(match reg { $($value => Self::$variant,)+ _ => return None })
+            }
+        }
+    };
 }
 
-impl Status {
-    /// Returns the status for the value of X0.
-    pub const fn from_reg(reg: u64) -> Option<Self> {
-        Some(match reg {
-            0 => Self::Ok,
-            1 => Self::NoSuchCall,
-            2 => Self::NotFound,
-            3 => Self::WrongState,
-            4 => Self::Busy,
-            5 => Self::Invalid,
-            _ => return None,
-        })
+pub(crate) use reg_enum;
+
+reg_enum! {
+    /// Outcome of a call, in X0.
+    u64 Status {
+        /// Done.
+        Ok = 0,
+        /// No such call.
+        NoSuchCall = 1,
+        /// An argument names nothing that exists.
+        NotFound = 2,
+        /// The state does not allow it.
+        WrongState = 3,
+        /// Not yet; ask again after the next event.
+        Busy = 4,
+        /// An argument is out of range.
+        Invalid = 5,
     }
 }
 
-/// How Gear2 completes what a vCPU waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub enum Reply {
-    /// Nothing to complete.
-    None = 0,
-    /// The value read, or the hypercall's result (X0 of the guest).
-    Value = 1,
-    /// The access ends in a synchronous external abort inside the guest.
-    Abort = 2,
-}
-
-impl Reply {
-    /// Returns the reply for its register value.
-    pub const fn from_reg(reg: u64) -> Option<Self> {
-        Some(match reg {
-            0 => Self::None,
-            1 => Self::Value,
-            2 => Self::Abort,
-            _ => return None,
-        })
+reg_enum! {
+    /// How Gear2 completes what a vCPU waits for.
+    u64 Reply {
+        /// Nothing to complete.
+        None = 0,
+        /// The value read, or the hypercall's result (X0 of the guest).
+        Value = 1,
+        /// The access ends in a synchronous external abort inside the guest.
+        Abort = 2,
     }
 }
 
@@ -185,49 +177,21 @@ impl Decision {
     }
 }
 
-/// Why Gear2 was restarted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub enum Failure {
-    /// A loop did not come back in time.
-    Hang = 1,
-    /// A loop did what no page or register of Gear2's allows.
-    Fault = 2,
-    /// A loop said that it cannot go on.
-    Fatal = 3,
-}
-
-impl Failure {
-    /// Returns the failure for its register value.
-    pub const fn from_reg(reg: u64) -> Option<Self> {
-        Some(match reg {
-            1 => Self::Hang,
-            2 => Self::Fault,
-            3 => Self::Fatal,
-            _ => return None,
-        })
+reg_enum! {
+    /// Why Gear2 was restarted.
+    u64 Failure {
+        /// A loop did not come back in time.
+        Hang = 1,
+        /// A loop did what no page or register of Gear2's allows.
+        Fault = 2,
+        /// A loop said that it cannot go on.
+        Fatal = 3,
     }
 }
 
-macro_rules! state_enum {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        pub enum $name { $($(#[$vdoc])* $variant = $value),+ }
-
-        impl $name {
-            /// Returns the state for its register value.
-            pub const fn from_reg(reg: u64) -> Option<Self> {
-                Some(match reg { $($value => Self::$variant,)+ _ => return None })
-            }
-        }
-    };
-}
-
-state_enum! {
+reg_enum! {
     /// State of a vCPU as Gear1 keeps it.
-    VcpuState {
+    u8 VcpuState {
         /// Off (PSCI), or its VM does not run.
         Off = 0,
         /// Can be run.
@@ -243,9 +207,9 @@ state_enum! {
     }
 }
 
-state_enum! {
+reg_enum! {
     /// State of a VM as Gear1 keeps it.
-    VmState {
+    u8 VmState {
         /// Its memory holds nothing yet.
         Stopped = 0,
         /// Being wiped and loaded.

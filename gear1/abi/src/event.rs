@@ -5,6 +5,7 @@
 //!
 //! Requirements: G1-RUN-005.
 
+use crate::call::reg_enum;
 use crate::id::VcpuId;
 use crate::regs::{NO_VCPU, Regs};
 
@@ -53,30 +54,19 @@ pub enum VmEnd {
     Reset = 1,
 }
 
-/// How a VM ended by itself, as `VM_STATE` tells it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u64)]
-pub enum Ended {
-    /// It did not.
-    #[default]
-    No = 0,
-    /// By PSCI SYSTEM_OFF.
-    Off = 1,
-    /// By PSCI SYSTEM_RESET or SYSTEM_RESET2.
-    Reset = 2,
-    /// By a fault with which it could not go on.
-    Fault = 3,
-}
-
-impl Ended {
-    /// Reads the value of X4; one of a later version is taken as `No`.
-    pub const fn from_reg(reg: u64) -> Self {
-        match reg {
-            1 => Self::Off,
-            2 => Self::Reset,
-            3 => Self::Fault,
-            _ => Self::No,
-        }
+reg_enum! {
+    /// How a VM ended by itself, as `VM_STATE` tells it.
+    #[derive(Default)]
+    u64 Ended {
+        /// It did not.
+        #[default]
+        No = 0,
+        /// By PSCI SYSTEM_OFF.
+        Off = 1,
+        /// By PSCI SYSTEM_RESET or SYSTEM_RESET2.
+        Reset = 2,
+        /// By a fault with which it could not go on.
+        Fault = 3,
     }
 }
 

@@ -18,28 +18,16 @@ const FROZEN: u64 = 1 << 63;
 
 /// Makes all entries of the root at the PA `root` invalid. The caller invalidates the TLBs.
 pub fn freeze(boot: &BootInfo, root: u64) {
-    change(boot, root, |entry| {
-        if entry & VALID != 0 {
-            entry & !VALID | FROZEN
-        } else {
-            entry
-        }
-    });
+    change(boot, root, VALID, FROZEN);
 }
 
 /// Makes them valid again.
 pub fn thaw(boot: &BootInfo, root: u64) {
-    change(boot, root, |entry| {
-        if entry & FROZEN != 0 {
-            entry & !FROZEN | VALID
-        } else {
-            entry
-        }
-    });
+    change(boot, root, FROZEN, VALID);
 }
 
-/// Rewrites a root. The VM's lock is held, so nobody else does.
-fn change(boot: &BootInfo, root: u64, new: impl Fn(u64) -> u64) {
+/// Replaces a bit of the entries that have it. The VM's lock is held, so nobody else rewrites a root.
+fn change(boot: &BootInfo, root: u64, from: u64, to: u64) {
     let offset = root.wrapping_sub(boot.pool);
     if offset >= boot.pool_size || boot.root_size > boot.pool_size.wrapping_sub(offset) {
         return;
@@ -51,8 +39,9 @@ fn change(boot: &BootInfo, root: u64, new: impl Fn(u64) -> u64) {
         // SAFETY: init maps the pool read-write at `POOL`; the entry lies in it and is aligned, as
         // roots are.
         let old = unsafe { ptr::read_volatile(entry) };
+        let new = old & !from | if old & from != 0 { to } else { 0 };
         // SAFETY: as above. Hardware may walk it meanwhile: the store is one word.
-        unsafe { ptr::write_volatile(entry, new(old)) };
+        unsafe { ptr::write_volatile(entry, new) };
     }
     barrier::dsb_ishst();
     barrier::isb();

@@ -34,6 +34,7 @@ use gear1_abi::id::MAX_VCPUS_PER_VM;
 
 pub use fields::shows_list_registers;
 pub use lists::{Repeatable, is_quiet};
+pub use sgi::only_target;
 pub use types::{GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex};
 
 use types::Bits;

@@ -20,7 +20,7 @@ use gear1_core::vcpu::VcpuShared;
 use gear1_core::vgic::{Kicks, VcpuIndex, shows_list_registers};
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, CpuData, Machine};
+use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
 use crate::{channel, ffa, lifecycle, log, passthrough, realtime, vcpu, vgic};
 
 /// Size of a distributor's registers: GICv2's has one page, and other devices follow.
@@ -158,9 +158,7 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
     };
     loaded.shared.count(ExitReason::MmioGic);
     if shows_list_registers(offset) {
-        vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
-            gic.sync(index, lrs).and(vgic::sample_timer(gic, index))
-        });
+        look(cpu, machine, &loaded, frame);
     }
     let value = loaded.look_at_gic(|gic, index| match frame {
         GicFrame::Distributor => gic.distributor_read(index, offset, size),
@@ -169,6 +167,21 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
     });
     cpu.frame().set_reg(register, abort.extend(value));
     Resume::with_register(register)
+}
+
+/// Takes over what the access may show: the list registers, the timer's line, and SGIs that were left for
+/// a vCPU and are pending at its redistributor.
+#[inline(never)]
+fn look(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) {
+    vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
+        let seen = gic.sync(index, lrs).and(vgic::sample_timer(gic, index));
+        match frame {
+            GicFrame::Redistributor(target) => {
+                seen.and(vgic::take_in(machine, loaded, gic, target))
+            }
+            GicFrame::Distributor | GicFrame::Deactivate => seen,
+        }
+    });
 }
 
 #[inline(never)]
@@ -187,14 +200,11 @@ fn gic_write(
     if let (GicFrame::Deactivate, 0) = (frame, offset) {
         vgic::deactivate(cpu, machine, &loaded, value as u32 & GICC_DIR_INTID);
     }
-    vgic::change_gic(cpu, machine, &loaded, |gic, index, lrs| {
-        let synced = if shows_list_registers(offset) {
-            gic.sync(index, lrs)
-        } else {
-            Kicks::NONE
-        };
-        let sampled = vgic::sample_timer(gic, index);
-        synced.and(sampled).and(match frame {
+    if shows_list_registers(offset) {
+        look(cpu, machine, &loaded, frame);
+    }
+    vgic::change_gic(cpu, machine, &loaded, |gic, index, _| {
+        vgic::sample_timer(gic, index).and(match frame {
             GicFrame::Distributor => gic.distributor_write(index, offset, size, value),
             GicFrame::Redistributor(target) => gic.redistributor_write(target, offset, size, value),
             GicFrame::Deactivate => Kicks::NONE,

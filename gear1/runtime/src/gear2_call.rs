@@ -96,26 +96,13 @@ fn vcpu_state(id: VcpuId) -> Answer {
 
 /// Gives a vCPU of this CPU's to another CPU: its registers leave this one.
 fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
-    let target = CpuIndex::from_reg(target).ok_or(Status::NotFound)?;
-    let known = machine
-        .boot
-        .cpus
-        .get(target.index())
-        .is_some_and(|cpu| cpu.gear2);
-    if !known {
-        return Err(Status::NotFound);
-    }
+    let target = gear2_cpu(machine, target)?;
     let shared = machine::vcpu(id);
     if shared.home() != cpu.index() {
         return Err(Status::WrongState);
     }
     vcpu::release_fp(cpu, id);
-    if cpu
-        .data
-        .loaded
-        .as_ref()
-        .is_some_and(|loaded| loaded.id == id)
-    {
+    if cpu.data.loaded.is_some_and(|loaded| loaded.id == id) {
         vcpu::unload(cpu, machine);
     }
     shared.set_home(target);
@@ -166,16 +153,15 @@ fn irq_done(machine: &Machine, intid: u64) -> Answer {
     Ok(NOTHING)
 }
 
+/// Reads the identifier of a CPU of Gear2's from a register.
+fn gear2_cpu(machine: &Machine, reg: u64) -> Result<CpuIndex, Status> {
+    let cpu = CpuIndex::from_reg(reg).ok_or(Status::NotFound)?;
+    let of_gear2 = (machine.boot.cpus.get(cpu.index())).filter(|cpu| cpu.gear2);
+    of_gear2.map(|_| cpu).ok_or(Status::NotFound)
+}
+
 fn poke(cpu: &Cpu, machine: &Machine, target: u64) -> Answer {
-    let target = CpuIndex::from_reg(target).ok_or(Status::NotFound)?;
-    let managed = machine
-        .boot
-        .cpus
-        .get(target.index())
-        .is_some_and(|cpu| cpu.gear2);
-    if !managed {
-        return Err(Status::NotFound);
-    }
+    let target = gear2_cpu(machine, target)?;
     machine::cpu_shared(target).poke();
     signal::kick(cpu, machine, target);
     Ok(NOTHING)

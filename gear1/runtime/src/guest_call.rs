@@ -325,7 +325,8 @@ fn power_down(
 /// Tells whether something is due for the running vCPU: an interrupt, or attention to more than
 /// `expected`. If not, it is in `Wfi` now. A waker sees that or is seen (G1-VCPU-001): it raises the
 /// attention before it looks at the state. With something in the list registers that the VM's state
-/// tells about, both are under the VM's lock; messages come without it, so they are looked for once more.
+/// tells about, both are under the VM's lock; messages and SGIs come without it, so they are
+/// looked for once more.
 pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
     let shared = loaded.shared;
     if is_quiet(&Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected) {

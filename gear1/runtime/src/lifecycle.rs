@@ -234,7 +234,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     vm.started = cpu::now();
     for index in 0..usize::from(boot.vcpu_count) {
         if let Some(vcpu) = machine::vcpu_of(machine, id, index) {
-            machine::vcpu(vcpu).forget_stolen();
+            machine::vcpu(vcpu).begin_life();
         }
         stolen::tell(id, index, 0);
     }

@@ -97,9 +97,8 @@ pub(crate) struct CpuData {
     pub(crate) list_registers: usize,
     /// The loaded vCPU's timer interrupt, while the next can come without its VM's lock.
     pub(crate) timer_interrupt: Cell<Repeatable>,
-    /// The same for the SGI that it sent to itself last, and what it wrote to do so.
-    pub(crate) own_sgi: Cell<Repeatable>,
-    pub(crate) own_sgi_value: Cell<u64>,
+    /// The same for the SGI that was left for it last, by others or itself.
+    pub(crate) left_sgi: Cell<Repeatable>,
     /// Whether it is a real-time VM's CPU, and how.
     pub(crate) real_time: RealTime,
     /// What the loaded vCPU has of debug and performance monitors.
@@ -142,8 +141,7 @@ impl CpuData {
             has_ras: false,
             list_registers: 0,
             timer_interrupt: Cell::new(Repeatable::NONE),
-            own_sgi: Cell::new(Repeatable::NONE),
-            own_sgi_value: Cell::new(0),
+            left_sgi: Cell::new(Repeatable::NONE),
             real_time: RealTime::No,
             monitors: 0,
             gicd_hpfar: 0,

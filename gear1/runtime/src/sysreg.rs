@@ -50,11 +50,11 @@ pub(crate) fn access(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> 
     access_other(cpu, access, shared)
 }
 
-/// An SGI: the same as the last one that the vCPU sent to itself, or another.
+/// An SGI: the same as the vCPU's last one, and its own, or another.
 #[inline(never)]
 fn sgi1r(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
-    let is_last = cpu.frame().reg(access.register()) == cpu.data.own_sgi_value.get();
-    if is_last && vgic::repeat(cpu, shared, cpu.data.own_sgi.get()) {
+    let value = cpu.frame().reg(access.register());
+    if vgic::repeat_own(cpu, shared, value) {
         shared.count(ExitReason::Sgi);
         vcpu::skip_instruction(cpu);
         return Resume::Same;
@@ -166,21 +166,21 @@ fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
     let id = access.id();
     let value = cpu.frame().reg(access.register());
     vcpu::skip_instruction(cpu);
-    let (Some(loaded), Some(machine)) = (cpu.data.loaded, cpu.data.machine) else {
+    let (Some(loaded), Some(machine)) = (&cpu.data.loaded, cpu.data.machine) else {
         return Resume::Same;
     };
     loaded.shared.count(ExitReason::Sgi);
     if cpu.data.real_time == RealTime::PassThrough {
         if id == ICC_SGI1R_EL1 {
-            passthrough::sgi1r(machine, &loaded, value);
+            passthrough::sgi1r(machine, loaded, value);
         }
         return Resume::Same;
     }
     if id == ICC_SGI1R_EL1 {
-        vgic::sgi1r(cpu, machine, &loaded, value);
+        vgic::sgi1r(cpu, machine, loaded, value);
     } else {
         // One security state: both name Group 0.
-        vgic::change_gic(cpu, machine, &loaded, |gic, index, _| {
+        vgic::change_gic(cpu, machine, loaded, |gic, index, _| {
             gic.sgi0r(index, value)
         });
     }

@@ -60,7 +60,7 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     let context = machine::claim_context(id)?;
     unload(cpu, machine);
     cpu.data.timer_interrupt.set(Repeatable::NONE);
-    cpu.data.own_sgi.set(Repeatable::NONE);
+    cpu.data.left_sgi.set(Repeatable::NONE);
     let (vm, index) = machine.vcpus.get(id.index()).copied()?;
     let loaded = Loaded {
         id,
@@ -86,11 +86,13 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
         sysreg::set_monitors(&mut cpu.data, machine, monitors);
     }
     cpu.install(context);
-    loaded.shared.take(Attention::IRQ);
+    let left = loaded.shared.take_each(Attention::INTERRUPTS).sgis();
     let this = cpu.index();
     change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         // The physical timer interrupt is active exactly while the vCPU owes its end.
         Gic::set_ppi_active(this, TIMER, gic.hw_active(index, IntId::VIRTUAL_TIMER));
+        // Its own kick: it is flushed right here.
+        let _flushed = gic.post_sgis(index, left);
         gic.flush(index, lrs)
     });
     cpu.data.loaded = Some(loaded);
@@ -265,7 +267,7 @@ fn attend(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     if wanted.has(Attention::AWAITS.and(Attention::MESSAGE)) {
         ffa::resume(cpu, machine, &loaded);
     }
-    if wanted.has(Attention::IRQ) {
+    if wanted.has(Attention::INTERRUPTS) {
         flush_gic(cpu, machine, &loaded);
     }
     None
@@ -320,10 +322,10 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Re
 /// A guest was stopped by an interrupt that was not simply its own: goes on
 /// with it, or tells Gear2.
 pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
-    if let Some(loaded) = cpu.data.loaded
-        && loaded.shared.attention() == Attention::IRQ
+    if let Some(loaded) = &cpu.data.loaded
+        && loaded.shared.attention().is_interrupts()
     {
-        flush_gic(cpu, machine, &loaded);
+        flush_gic(cpu, machine, loaded);
     } else if let Some(event) = prepare_entry(cpu, machine) {
         return leave_as_is(cpu, reason, event);
     }

@@ -8,7 +8,7 @@ use gear1_abi::id::VmId;
 use gear1_arch::monitors;
 use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
 use gear1_core::vcpu::{Attention, VcpuShared};
-use gear1_core::vgic::{IntId, Kicks, Repeatable, VcpuIndex, VmGic};
+use gear1_core::vgic::{IntId, Kicks, Repeatable, VcpuIndex, VmGic, only_target};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
 use crate::machine::{self, Cpu, Loaded, Machine};
@@ -118,11 +118,56 @@ fn change_locked(
 
 /// Fills the list registers of the loaded vCPU with what became pending.
 pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
-    loaded.shared.take(Attention::IRQ);
+    if repeat_left(cpu, loaded.shared) {
+        return;
+    }
+    let sgis = loaded.shared.take_each(Attention::INTERRUPTS).sgis();
+    let index = gic_index(loaded.index);
     let mut vm = loaded.inner.lock();
     let mut lrs = Gic::list_registers(cpu.data.list_registers);
-    let kicks = vm.gic.flush(gic_index(loaded.index), &mut lrs);
+    // The kick is its own.
+    let _flushed = vm.gic.post_sgis(index, sgis);
+    let kicks = vm.gic.flush(index, &mut lrs);
     follow(cpu, machine, loaded, &mut vm.gic, kicks);
+    if sgis.is_power_of_two()
+        && let Some(sgi) = IntId::new(sgis.trailing_zeros())
+    {
+        let how = vm.gic.repeatable::<ListRegisters>(index, sgi, false);
+        cpu.data.left_sgi.set(how);
+    }
+}
+
+/// Makes the only thing that the loaded vCPU is asked for, an SGI that was left for it, pending once more, as [`repeat`] does.
+#[inline(always)]
+fn repeat_left(cpu: &Cpu, shared: &VcpuShared) -> bool {
+    let what = cpu.data.left_sgi.get();
+    let sgi = Attention::sgi(what.number());
+    shared.attention() == sgi
+        && what.repeat(&mut Gic::list_registers(cpu.data.list_registers))
+        && shared.take(sgi)
+}
+
+/// Makes the SGI that the running vCPU sends to itself alone pending, if it is the one that came last.
+#[inline(always)]
+pub(crate) fn repeat_own(cpu: &Cpu, shared: &VcpuShared, value: u64) -> bool {
+    let what = cpu.data.left_sgi.get();
+    let own = cpu.data.loaded.as_ref().map(|loaded| loaded.index);
+    only_target(value).is_some_and(|(index, sgi)| sgi == what.number() && Some(index) == own)
+        && repeat(cpu, shared, what)
+}
+
+/// Makes pending what others left for a vCPU of the VM.
+#[inline(never)]
+pub(crate) fn take_in(
+    machine: &Machine,
+    loaded: &Loaded,
+    gic: &mut VmGic,
+    target: VcpuIndex,
+) -> Kicks {
+    let left = machine::vcpu_of(machine, loaded.vm, target.index()).map_or(Attention::NONE, |id| {
+        machine::vcpu(id).take_each(Attention::SGIS)
+    });
+    gic.post_sgis(target, left.sgis())
 }
 
 /// Makes an interrupt of the loaded vCPU, which is not off, pending once more: without the VM's lock if
@@ -149,22 +194,26 @@ pub(crate) fn inject_timer(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     cpu.data.timer_interrupt.set(next);
 }
 
-/// Carries out the running vCPU's write of ICC_SGI1R_EL1.
+/// Carries out the running vCPU's write of ICC_SGI1R_EL1. An SGI for one vCPU that is on is left for it, without
+/// the VM's lock: it becomes pending when that vCPU's CPU looks, or somebody at its redistributor.
+///
+/// G1-GIC-004: it is one of the sender's own VM.
 pub(crate) fn sgi1r(cpu: &Cpu, machine: &Machine, loaded: &Loaded, value: u64) {
-    let index = gic_index(loaded.index);
-    let mut vm = loaded.inner.lock();
-    let kicks = vm.gic.sgi1r(index, value);
-    if !kicks.contains(index) {
-        // Nothing in the sender's list registers changes.
-        signal::notify(cpu, machine, loaded.vm, kicks);
+    if let Some((index, sgi)) = only_target(value)
+        && let Some(id) = machine::vcpu_of(machine, loaded.vm, index)
+        && !machine::vcpu(id).is(VcpuState::Off)
+    {
+        if id == loaded.id {
+            loaded.shared.raise(Attention::sgi(sgi));
+            flush_gic(cpu, machine, loaded);
+        } else {
+            signal::attention(cpu, machine, id, Attention::sgi(sgi));
+        }
         return;
     }
-    follow_rarely(cpu, machine, loaded, &mut vm.gic, kicks);
-    if let Some(intid) = vm.gic.own_sgi(index, value) {
-        let how = vm.gic.repeatable::<ListRegisters>(index, intid, false);
-        cpu.data.own_sgi.set(how);
-        cpu.data.own_sgi_value.set(value);
-    }
+    change_gic(cpu, machine, loaded, |gic, index, _| {
+        gic.sgi1r(index, value)
+    });
 }
 
 /// After a change of the loaded vCPU's virtual GIC: forgets how its interrupts are repeated, unless
@@ -178,7 +227,7 @@ fn keep_repeatable(cpu: &Cpu, gic: &VmGic, index: VcpuIndex) {
         }
     };
     keep(&cpu.data.timer_interrupt);
-    keep(&cpu.data.own_sgi);
+    keep(&cpu.data.left_sgi);
 }
 
 /// Takes back the loaded vCPU's virtual timer or PMU interrupt that it has not acknowledged, if the

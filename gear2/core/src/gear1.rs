@@ -72,7 +72,7 @@ pub trait Gear1: Conduit {
     /// Returns what became of a VM.
     fn vm_history(&mut self, vm: VmId) -> Result<VmHistory, Status> {
         let regs = outcome(self.svc::<{ number::VM_STATE }>(args([vm.reg()])))?;
-        let end = Ended::from_reg(regs[4]);
+        let end = Ended::from_reg(regs[4]).unwrap_or_default();
         let starts = u32::try_from(regs[3]).unwrap_or(u32::MAX);
         Ok(VmHistory { starts, end })
     }

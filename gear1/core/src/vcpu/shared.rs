@@ -32,10 +32,29 @@ impl Attention {
     pub const AWAITS: Self = Self(32);
     /// It got a message.
     pub const MESSAGE: Self = Self(64);
+    /// SGIs, a bit each, that others left without the VM's lock: they become pending in the virtual GIC.
+    pub const SGIS: Self = Self(0xffff << 16);
+    /// Virtual interrupts, and nothing else.
+    pub const INTERRUPTS: Self = Self::IRQ.and(Self::SGIS);
+
+    /// An SGI, 0 to 15, is left.
+    pub const fn sgi(number: u32) -> Self {
+        Self(1 << 16 << (number & 15))
+    }
+
+    /// Returns the SGIs that are left, a bit each.
+    pub const fn sgis(self) -> u32 {
+        self.0 >> 16
+    }
 
     /// Tells whether nothing is asked for.
     pub const fn is_none(self) -> bool {
         self.0 == 0
+    }
+
+    /// Tells whether it is virtual interrupts that are asked for, and nothing else.
+    pub const fn is_interrupts(self) -> bool {
+        !self.is_none() && self.without(Self::INTERRUPTS).is_none()
     }
 
     /// Returns both.
@@ -184,7 +203,7 @@ impl VcpuShared {
         !is_asked || !self.transition(VcpuState::Wfi, VcpuState::Running)
     }
 
-    /// The same under the VM's lock, where what is `due` becomes so: only messages come without it.
+    /// The same under the VM's lock, where what is `due` becomes so: only messages and SGIs come without it.
     #[inline(always)]
     pub fn wait_locked(&self, expected: Attention, due: impl FnOnce() -> bool) -> bool {
         if !self.attention().without(expected).is_none() || due() {
@@ -192,7 +211,9 @@ impl VcpuShared {
         }
         self.set_state(VcpuState::Wfi);
         // If it is not in Wfi any more, it was woken.
-        !(self.attention().has(Attention::MESSAGE)
+        !(self
+            .attention()
+            .has(Attention::MESSAGE.and(Attention::SGIS))
             && self.transition(VcpuState::Wfi, VcpuState::Running))
     }
 
@@ -222,16 +243,23 @@ impl VcpuShared {
     /// Takes a request back, and tells whether it was there.
     #[inline]
     pub fn take(&self, attention: Attention) -> bool {
-        self.attention.fetch_and(!attention.0, Ordering::SeqCst) & attention.0 != 0
+        !self.take_each(attention).is_none()
+    }
+
+    /// Takes requests back, and returns those of them that were there.
+    #[inline]
+    pub fn take_each(&self, what: Attention) -> Attention {
+        Attention(self.attention.fetch_and(!what.0, Ordering::SeqCst) & what.0)
     }
 
     /// Asks for a start at `pc` with `argument` in X0, of a vCPU that is off. What
-    /// was asked of its former life (a stop, a reply) is void.
+    /// was asked of its former life (a stop, a reply) is void, but for SGIs that came too late for it.
     pub fn request_reset(&self, pc: u64, argument: u64) {
         self.reset_pc.store(pc, Ordering::Relaxed);
         self.reset_argument.store(argument, Ordering::Relaxed);
         self.attention
-            .store(Attention::RESET.0 | Attention::IRQ.0, Ordering::SeqCst);
+            .fetch_and(Attention::SGIS.0, Ordering::SeqCst);
+        self.raise(Attention::RESET.and(Attention::IRQ));
     }
 
     /// Lets a running vCPU start anew once it wakes. Called by the home CPU only.
@@ -306,8 +334,9 @@ impl VcpuShared {
         Some(stolen)
     }
 
-    /// Its VM starts: nothing was stolen yet.
-    pub fn forget_stolen(&self) {
+    /// Its VM starts: nothing was stolen yet, and no SGI is left of its former life.
+    pub fn begin_life(&self) {
+        self.take(Attention::SGIS);
         self.begin_stolen(0);
         self.stolen.store(0, Ordering::Relaxed);
     }

@@ -154,6 +154,22 @@ fn a_resume_keeps_other_requests_and_is_no_pending_start() {
     assert_eq!(start, Some((3, 4, false)));
 }
 
+/// An SGI that came too late for a vCPU's life is there when it is turned on, but in no other life of its VM.
+#[test]
+fn an_sgi_that_is_left_outlives_a_cpu_off() {
+    let vcpu = VcpuShared::new();
+    vcpu.raise(Attention::sgi(5).and(Attention::STOP));
+    vcpu.request_reset(1, 2);
+    let left = vcpu.take_each(Attention::INTERRUPTS);
+    assert!(left.has(Attention::IRQ) && left.sgis() == 1 << 5);
+    assert!(!vcpu.attention().has(Attention::STOP));
+    vcpu.raise(Attention::sgi(15));
+    assert!(vcpu.attention().has(Attention::RESET) && !vcpu.attention().is_interrupts());
+    vcpu.begin_life();
+    vcpu.take_reset();
+    assert!(vcpu.attention().is_none());
+}
+
 /// G1-TIM-007.
 #[test]
 fn time_is_stolen_from_who_could_run() {
@@ -177,7 +193,7 @@ fn time_is_stolen_from_who_could_run() {
     vcpu.set_state(VcpuState::Wfi);
     vcpu.unload(600);
     assert_eq!(vcpu.end_stolen(700), None);
-    vcpu.forget_stolen();
+    vcpu.begin_life();
     vcpu.begin_stolen(800);
     assert_eq!(vcpu.end_stolen(801), Some(1));
 }

@@ -630,6 +630,12 @@ impl Repeatable {
         self.place == 0
     }
 
+    /// Returns its INTID.
+    #[inline(always)]
+    pub fn number(&self) -> u32 {
+        self.slot.intid().number()
+    }
+
     /// Nothing can be repeated.
     pub const NONE: Self = Self {
         place: 0,

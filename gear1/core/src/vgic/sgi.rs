@@ -30,11 +30,14 @@ impl VmGic {
         self.post_sgi(targets, intid)
     }
 
-    /// Returns the SGI if a write to ICC_SGI1R_EL1 by `from` addresses nobody else.
+    /// Makes SGIs (GICv3), a bit each, pending on a vCPU.
     #[inline]
-    pub fn own_sgi(&self, from: VcpuIndex, value: u64) -> Option<IntId> {
-        let (targets, intid) = self.sgi_targets(from, value);
-        (targets == from.bit()).then_some(intid)
+    pub fn post_sgis(&mut self, target: VcpuIndex, sgis: u32) -> Kicks {
+        let gate = self.gate;
+        match self.vcpu_mut(target).post(gate, sgis) {
+            true => Kicks::from_mask(target.bit()),
+            false => Kicks::NONE,
+        }
     }
 
     /// Makes an SGI pending on the vCPUs of a mask.
@@ -69,20 +72,28 @@ impl VmGic {
     }
 }
 
+/// Returns the index of the vCPU and the SGI if a write to ICC_SGI1R_EL1 addresses one vCPU alone.
+#[inline]
+pub fn only_target(value: u64) -> Option<(usize, u32)> {
+    let list = value as u16;
+    let is_one = value & (IRM | UPPER_AFFINITY) == 0 && list.is_power_of_two();
+    is_one.then_some((list.trailing_zeros() as usize, (value >> 24) as u32 & 15))
+}
+
 impl Vcpu {
-    /// Makes an SGI pending; tells whether the vCPU must look at it.
+    /// Makes SGIs, a bit each, pending; tells whether the vCPU must look at them.
     #[inline]
-    fn post(&mut self, gate: Gate, bit: u32) -> bool {
-        self.word.latch |= bit;
-        if self.word.listed & bit != 0 {
+    fn post(&mut self, gate: Gate, bits: u32) -> bool {
+        self.word.latch |= bits;
+        let listed = self.word.listed & bits;
+        let waiting = self.word.waiting(gate) & bits;
+        if listed != 0 {
             // What its list register holds can still be repeated: `repeatable` stays.
             self.stale |= 1;
-            return true;
         }
-        let is_waiting = self.word.waiting(gate) & bit != 0;
-        if is_waiting {
+        if waiting != 0 {
             self.hint |= 1;
         }
-        is_waiting
+        listed | waiting != 0
     }
 }

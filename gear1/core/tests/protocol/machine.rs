@@ -115,6 +115,11 @@ impl Machine {
         self.attention(Attention::IRQ);
     }
 
+    /// `vgic::sgi1r`: an SGI is left without the VM's lock.
+    pub(crate) fn leave(&self) {
+        self.attention(Attention::sgi(5));
+    }
+
     /// `Messages::call`: a message comes without the VM's lock.
     pub(crate) fn send(&self) {
         *self.messages.lock().unwrap() += 1;
@@ -141,8 +146,8 @@ impl Machine {
 
     /// `vgic::flush_gic`: returns how many interrupts the guest gets.
     fn flush(&self) -> u32 {
-        self.vcpu.take(Attention::IRQ);
-        core::mem::take(&mut self.vm().pending)
+        let sgis = self.vcpu.take_each(Attention::INTERRUPTS).sgis();
+        core::mem::take(&mut self.vm().pending) + sgis.count_ones()
     }
 
     /// `vcpu::prepare_entry` and `ffa::resume`: what the guest gets, unless it stops.
@@ -160,7 +165,7 @@ impl Machine {
                 got += core::mem::take(&mut *self.messages.lock().unwrap());
             }
         }
-        if wanted.has(Attention::IRQ) {
+        if wanted.has(Attention::INTERRUPTS) {
             got += self.flush();
         }
         Ok(got)

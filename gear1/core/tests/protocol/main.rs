@@ -93,6 +93,25 @@ fn an_interrupt_reaches_who_computes() {
 }
 
 #[test]
+fn an_sgi_that_is_left_is_seen() {
+    let computes: Body = |machine| assert_eq!(machine.computes(2), Left::Done);
+    all_orders(VcpuState::Running, quiet, Machine::leave);
+    all_orders(VcpuState::Running, locked, Machine::leave);
+    many_orders(
+        VcpuState::Running,
+        computes,
+        [Machine::leave, Machine::inject],
+    );
+    for how in [Block::Quiet, Block::Locked] {
+        let twice: Body = match how {
+            Block::Quiet => |machine| assert_eq!(machine.waits(Block::Quiet, 2), Left::Done),
+            Block::Locked => |machine| assert_eq!(machine.waits(Block::Locked, 2), Left::Done),
+        };
+        many_orders(VcpuState::Running, twice, [Machine::leave, Machine::inject]);
+    }
+}
+
+#[test]
 fn a_message_wakes_who_awaits_it() {
     let quiet: Body = |machine| assert_eq!(machine.receives(Block::Quiet, 1), Left::Done);
     let locked: Body = |machine| assert_eq!(machine.receives(Block::Locked, 1), Left::Done);
@@ -329,7 +348,7 @@ fn what_the_home_notes_is_read_back() {
             machine.vcpu.request_resume(8, 9);
             assert!(!machine.vcpu.is_start_pending());
             assert!(machine.vcpu.take_reset().is_some_and(|start| start.warm));
-            machine.vcpu.forget_stolen();
+            machine.vcpu.begin_life();
             assert_eq!(machine.vcpu.end_stolen(1), None);
         },
         None,

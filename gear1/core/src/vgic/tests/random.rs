@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::fake::Fake;
 use super::{BYTE, DOUBLEWORD, SGI, WORD, field_read, field_write, id, ready, v};
-use crate::vgic::{GicVersion, Kicks, ListRegisters, Repeatable, VmGic, is_quiet};
+use crate::vgic::{GicVersion, Kicks, ListRegisters, Repeatable, VmGic, is_quiet, only_target};
 
 const VCPUS: usize = 3;
 /// INTIDs that are used: some SGIs, PPIs and SPIs of two words.
@@ -174,8 +174,10 @@ struct World {
     kicked: [bool; VCPUS],
     /// How its CPU can repeat the timer interrupt.
     timer: [Repeatable; VCPUS],
-    /// And the SGI that the vCPU sent to itself last.
-    own_sgi: [(u32, Repeatable); VCPUS],
+    /// SGIs that were left for the vCPU, a bit each.
+    left: [u32; VCPUS],
+    /// How its CPU can repeat the last of them.
+    left_sgi: [Repeatable; VCPUS],
     reference: Reference,
 }
 
@@ -188,7 +190,8 @@ impl World {
             eoi_mode,
             kicked: [false; VCPUS],
             timer: [Repeatable::NONE; VCPUS],
-            own_sgi: [(0, Repeatable::NONE); VCPUS],
+            left: [0; VCPUS],
+            left_sgi: [Repeatable::NONE; VCPUS],
             reference: Reference::new(version),
         };
         for intid in INTIDS {
@@ -210,19 +213,45 @@ impl World {
     }
 
     fn flush(&mut self, vcpu: usize) {
-        if self.loaded[vcpu] {
-            self.kicked[vcpu] = false;
-            let kicks = self.gic.flush(v(vcpu), &mut self.cpus[vcpu]);
-            self.keep_repeatable(vcpu);
-            assert!(!kicks.contains(v(vcpu)));
-            self.kick(kicks);
-            self.take_physical(vcpu);
+        if !self.loaded[vcpu] {
+            return;
         }
+        let left = core::mem::take(&mut self.left[vcpu]);
+        let how = self.left_sgi[vcpu];
+        let is_same = !self.is_kicked(vcpu) && left == 1 << how.number();
+        if is_same && how.repeat(&mut self.cpus[vcpu]) {
+            return;
+        }
+        self.kicked[vcpu] = false;
+        let _flushed = self.gic.post_sgis(v(vcpu), left);
+        let kicks = self.gic.flush(v(vcpu), &mut self.cpus[vcpu]);
+        self.keep_repeatable(vcpu);
+        assert!(!kicks.contains(v(vcpu)));
+        self.kick(kicks);
+        self.take_physical(vcpu);
+        if left.is_power_of_two() {
+            let sgi = id(left.trailing_zeros());
+            self.left_sgi[vcpu] = self.gic.repeatable::<Fake>(v(vcpu), sgi, false);
+        }
+    }
+
+    /// Tells whether something asks for the vCPU's attention.
+    fn is_kicked(&self, vcpu: usize) -> bool {
+        self.kicked[vcpu] || self.left[vcpu] != 0
+    }
+
+    /// Makes pending what was left for a vCPU: its redistributor is looked at.
+    fn take_in(&mut self, vcpu: usize) {
+        let left = core::mem::take(&mut self.left[vcpu]);
+        let kicks = self.gic.post_sgis(v(vcpu), left);
+        self.kick(kicks);
     }
 
     /// Serves the maintenance interrupt, which comes before the guest's next instruction.
     fn maintain(&mut self, vcpu: usize) {
         if self.loaded[vcpu] && self.cpus[vcpu].maintenance() {
+            self.flush(vcpu);
+            // An SGI that was left is seen to before.
             self.flush(vcpu);
             assert!(
                 !self.cpus[vcpu].maintenance(),
@@ -233,7 +262,7 @@ impl World {
 
     /// After a change by the vCPU's own CPU.
     fn keep_repeatable(&mut self, vcpu: usize) {
-        for repeatable in [&mut self.timer[vcpu], &mut self.own_sgi[vcpu].1] {
+        for repeatable in [&mut self.timer[vcpu], &mut self.left_sgi[vcpu]] {
             *repeatable = self.gic.still_repeatable(v(vcpu), *repeatable);
         }
     }
@@ -242,8 +271,8 @@ impl World {
     fn settle(&mut self) {
         for _ in 0..20 {
             (0..VCPUS).for_each(|vcpu| self.maintain(vcpu));
-            let Some(vcpu) = (0..VCPUS).find(|vcpu| self.kicked[*vcpu] && self.loaded[*vcpu])
-            else {
+            let is_next = |vcpu: &usize| self.is_kicked(*vcpu) && self.loaded[*vcpu];
+            let Some(vcpu) = (0..VCPUS).find(is_next) else {
                 return;
             };
             self.flush(vcpu);
@@ -252,8 +281,9 @@ impl World {
     }
 
     fn is_clean(&self) -> bool {
-        let is_dirty =
-            |vcpu: usize| self.loaded[vcpu] && (self.kicked[vcpu] || self.cpus[vcpu].maintenance());
+        let is_dirty = |vcpu: usize| {
+            self.loaded[vcpu] && (self.is_kicked(vcpu) || self.cpus[vcpu].maintenance())
+        };
         !(0..VCPUS).any(is_dirty)
     }
 
@@ -265,6 +295,7 @@ impl World {
     }
 
     fn write_bit(&mut self, vcpu: usize, base: u64, intid: u32) {
+        self.take_in(vcpu);
         let index = intid as usize / 32;
         let kicks = field_write(&mut self.gic, v(vcpu), base, index, 1 << (intid % 32));
         self.kick(kicks);
@@ -273,6 +304,7 @@ impl World {
 
     fn sync(&mut self) {
         for vcpu in 0..VCPUS {
+            self.take_in(vcpu);
             if self.loaded[vcpu] {
                 let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
                 self.keep_repeatable(vcpu);
@@ -387,7 +419,7 @@ impl World {
                 }
                 interrupt.physical = true;
                 interrupt.latch.insert(0);
-                if !self.kicked[vcpu] && self.timer[vcpu].repeat(&mut self.cpus[vcpu]) {
+                if !self.is_kicked(vcpu) && self.timer[vcpu].repeat(&mut self.cpus[vcpu]) {
                     return;
                 }
                 let mut kicks = self.gic.inject_hw(v(vcpu), id(27));
@@ -475,29 +507,27 @@ impl World {
             self.gic.distributor_write(v(from), 0xf00, WORD, value)
         } else {
             let value = u64::from(intid) << 24 | u64::from(targets);
-            if loaded && self.loaded[from] {
-                let (last, how) = self.own_sgi[from];
-                let is_own = self.gic.own_sgi(v(from), value).is_some();
-                let repeats = !self.kicked[from] && is_own && last == intid;
-                if repeats && how.repeat(&mut self.cpus[from]) {
-                    return;
-                }
-                let mut kicks = self.gic.sgi1r(v(from), value);
-                if kicks.contains(v(from)) {
-                    let flushed = self.gic.flush(v(from), &mut self.cpus[from]);
-                    kicks = kicks.and(flushed).without(v(from));
-                    self.keep_repeatable(from);
-                }
-                if is_own {
-                    let next = self.gic.repeatable::<Fake>(v(from), id(intid), false);
-                    self.own_sgi[from] = (intid, next);
-                }
-                kicks
-            } else {
-                self.gic.sgi1r(v(from), value)
+            if loaded && let Some((target, sgi)) = only_target(value) {
+                self.leave(from, target, sgi);
+                return;
             }
+            self.gic.sgi1r(v(from), value)
         };
         self.kick(kicks);
+    }
+
+    /// Leaves an SGI for one vCPU, which may be the sender.
+    fn leave(&mut self, from: usize, target: usize, sgi: u32) {
+        let how = self.left_sgi[target];
+        let is_own = from == target && self.loaded[from];
+        let repeats = is_own && !self.is_kicked(from) && how.number() == sgi;
+        if repeats && how.repeat(&mut self.cpus[from]) {
+            return;
+        }
+        self.left[target] |= 1 << sgi;
+        if is_own {
+            self.flush(from);
+        }
     }
 
     fn acknowledge(&mut self, vcpu: usize) {
@@ -528,7 +558,7 @@ impl World {
         }
         if let Some((intid, source)) = taken {
             let intid = intid.number();
-            let kicked = self.kicked[vcpu];
+            let kicked = self.is_kicked(vcpu);
             let interrupt = self.reference.at(vcpu, intid);
             assert!(
                 kicked || interrupt.unsure || Reference::is_pending(interrupt),
@@ -637,7 +667,7 @@ impl World {
     /// A vCPU that was not kicked and whose list registers are quiet has nothing to wake for.
     fn check_quiet(&mut self) {
         for vcpu in 0..VCPUS {
-            if self.loaded[vcpu] && !self.kicked[vcpu] && is_quiet(&self.cpus[vcpu]) {
+            if self.loaded[vcpu] && !self.is_kicked(vcpu) && is_quiet(&self.cpus[vcpu]) {
                 let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
                 self.kick(kicks);
                 self.keep_repeatable(vcpu);

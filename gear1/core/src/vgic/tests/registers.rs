@@ -1,7 +1,7 @@
 //! The guest's registers, one by one. Sections are those of IHI 0069 (GICv3) and IHI 0048 (GICv2).
 
 use super::{BYTE, DOUBLEWORD, HALF, SGI, WORD, field_read, field_write, id, ready, v};
-use crate::vgic::{GicVersion, VmGic, shows_list_registers};
+use crate::vgic::{GicVersion, VmGic, only_target, shows_list_registers};
 use std::boxed::Box;
 
 fn fresh(version: GicVersion, vcpus: usize, spis: usize) -> Box<VmGic> {
@@ -237,6 +237,15 @@ fn redistributor_frame() {
 }
 
 /// 12.2.20 ICC_SGI1R_EL1. G1-GIC-004.
+#[test]
+fn sgis_for_one_alone() {
+    assert_eq!(only_target(5 << 24 | 0b100), Some((2, 5)));
+    assert_eq!(only_target(15 << 24 | 0x8000), Some((15, 15)));
+    for others in [0, 0b11, 1 << 40 | 1, 1 << 16 | 1, 1 << 32 | 1, 1 << 48 | 1] {
+        assert_eq!(only_target(others), None, "{others:#x}");
+    }
+}
+
 #[test]
 fn sgi1r_targets() {
     let mut gic = ready(GicVersion::V3, 4, 32);
