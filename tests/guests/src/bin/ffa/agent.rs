@@ -1,7 +1,7 @@
 //! What the agent is told, and what it says.
 
 use test_guests::exception::catch;
-use test_guests::ffa::{self, Descriptor, Regs, function};
+use test_guests::ffa::{self, Descriptor, Regs, function, status};
 use test_guests::mmio::{read64, write64};
 use test_guests::report::equal;
 use test_guests::{check, cpu};
@@ -81,6 +81,13 @@ impl Test {
         let at = self.control + PAGE;
         ffa::write_relinquish(at, handle, flags, endpoint);
         ffa::status_of(&self.agent_calls([function::RELINQUISH, 0, 0, 0, 0, 0, 0, 0]))
+    }
+
+    /// Only who sent takes back.
+    pub(crate) fn agent_may_not_reclaim(&self, name: &str, handle: u64) {
+        let (low, high) = (handle & 0xffff_ffff, handle >> 32);
+        let x = self.agent_calls([function::RECLAIM, low, high, 0, 0, 0, 0, 0]);
+        equal(name, ffa::status_of(&x), status::INVALID);
     }
 
     /// Checks who can read the page, and what, and who can write it.

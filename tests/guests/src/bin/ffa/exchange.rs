@@ -21,6 +21,7 @@ impl Test {
             });
             let handle = sent.unwrap_or_default();
             check!("share", sent.is_ok(), "{sent:?}");
+            self.agent_may_not_reclaim("share-reclaim-by-agent", handle);
             self.rights("shared", page, rw(value), NO);
             self.rights(
                 "shared-behind",

@@ -140,6 +140,8 @@ impl Test {
             self.agent_relinquishes(handle, 0),
             status::DENIED,
         );
+        self.agent_may_not_reclaim("reclaim-by-receiver-before", handle);
+        self.rights("lent-not-retrieved", page, NO, NO);
         let reads = |d: &mut Descriptor| d.permissions = ffa::READ_ONLY;
         equal("retrieve-right", self.agent_retrieves(handle, reads), 0);
         self.rights("lent-read-only", page, NO, ro(page ^ OURS));
@@ -170,20 +172,11 @@ impl Test {
                 status::INVALID,
             );
         }
-        let by_agent = [
-            function::RECLAIM,
-            handle & 0xffff_ffff,
-            handle >> 32,
-            0,
-            0,
-            0,
-            0,
-            0,
-        ];
-        let by_agent = ffa::status_of(&self.agent_calls(by_agent));
-        equal("reclaim-by-receiver", by_agent, status::INVALID);
+        self.agent_may_not_reclaim("reclaim-by-receiver", handle);
         self.rights("lent-still", page, NO, ro(page ^ OURS));
         equal("relinquish-right", self.agent_relinquishes(handle, 0), 0);
+        self.agent_may_not_reclaim("reclaim-by-receiver-after", handle);
+        self.rights("lent-relinquished", page, NO, NO);
         equal("reclaim-flags", self.reclaim(handle, 2), status::INVALID);
         equal("reclaim-right", self.reclaim(handle, 0), 0);
         self.rights("lent-no-more", page, rw(page ^ OURS), NO);
