@@ -166,7 +166,7 @@ fn stop_with(images: &Images, gic: u32, tally: &mut Tally) -> Result<()> {
 }
 
 fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()> {
-    // Both of its CPUs spin, both wait, one is off.
+    // Both of its CPUs spin, both wait, one is off and the other in the middle of an interrupt.
     for start in 0..3 {
         serial.wait_for(&format!("ready {start}"), session)?;
         key(session, 's')?;

@@ -340,7 +340,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         native: Some("realtime"),
         models: MODELS,
         cpus: 3,
-        passes: 10,
+        passes: 15,
         ..DEFAULT
     },
     TargetTest {
@@ -348,7 +348,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         gicv2: true,
         models: MODELS,
         cpus: 3,
-        passes: 7,
+        passes: 10,
         ..DEFAULT
     },
 ];
