@@ -64,7 +64,7 @@ const WAITS: [u32; 5] = [
 /// The call that makes Gear2 fail, in its build for that: another guest's.
 pub const FAIL_GEAR2: u32 = gear1_abi::guest::GEAR2_FAIL;
 /// The kinds of steps, by name.
-pub const KINDS: [&str; 9] = [
+pub const KINDS: [&str; 10] = [
     "distributor",
     "redistributors",
     "places",
@@ -73,9 +73,13 @@ pub const KINDS: [&str; 9] = [
     "interface",
     "registers",
     "maintenance",
+    "walks",
     "FF-A",
 ];
 const PAGE: u64 = 0x1000;
+/// TCR_EL1: EPD1; and T1SZ, TG1 for 39 bits and 4 KiB.
+const NO_TTBR1: u64 = 1 << 23;
+const TTBR1_39_BITS: u64 = 25 << 16 | 0b10 << 30;
 /// Pages that are given away, lent and shared, behind the buffers and the code page.
 const GIVEN: u64 = 64;
 /// Most VMs.
@@ -112,6 +116,25 @@ impl Random {
     pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len() as u64) as usize]
     }
+}
+
+/// Loads two registers, an access that tells EL2 neither its size nor its register.
+fn read_pair(address: u64) {
+    // SAFETY: a load by itself changes nothing of Rust's; if it aborts, the vector handles it.
+    unsafe {
+        asm!("ldp {a}, {b}, [{at}]", a = out(reg) _, b = out(reg) _, at = in(reg) address, options(nostack))
+    };
+}
+
+/// Loads from an address of the upper half, whose translation table is at `table`: there may be none.
+fn walk(table: u64) {
+    let control = read_sysreg!("tcr_el1");
+    write_sysreg!("ttbr1_el1", table & 0xffff_ffff_f000);
+    write_sysreg!("tcr_el1", control & !NO_TTBR1 | TTBR1_39_BITS);
+    read32(u64::MAX << 38);
+    write_sysreg!("tcr_el1", control);
+    // SAFETY: drops what was cached of that translation.
+    unsafe { asm!("tlbi vmalle1", "dsb nsh", "isb", options(nostack)) };
 }
 
 /// One that attacks.
@@ -157,6 +180,7 @@ impl Attacker {
             5 => self.interface(machine),
             6 => self.register(),
             7 => self.maintenance(),
+            8 => self.walk(),
             _ => self.ffa(machine),
         });
     }
@@ -165,11 +189,12 @@ impl Attacker {
     fn access_at(&mut self, base: u64, size: u64) {
         let address = base + self.random.below(size);
         let value = self.random.next();
-        match self.random.below(6) {
+        match self.random.below(7) {
             0 => write8(address, value as u8),
             1 | 2 => write32(address & !3, value as u32),
             3 => write64(address & !7, value),
             4 => drop(read32(address & !3)),
+            5 => read_pair(address & !15),
             _ => drop((read8(address), read64(address & !7))),
         }
     }
@@ -240,6 +265,16 @@ impl Attacker {
         let crn = self.random.of(&[7, 8, 7, 8, 11, 15]);
         let is_read = u32::from(self.random.below(8) == 0);
         self.execute(0xd508_0000 | is_read << 21 | fields | crn << 12);
+    }
+
+    /// A walk of translation tables that are a device's, another's, nowhere, or what stands in its own pages.
+    fn walk(&mut self) {
+        let table = match self.random.below(3) {
+            0 => self.random.next(),
+            1 => self.random.of(&PLACES) + self.random.below(1 << 30),
+            _ => self.given(),
+        };
+        walk(table);
     }
 
     /// Executes one instruction, with an address in X0.

@@ -7,10 +7,19 @@ const REBOOT: Finder = Finder::Guest("reboot", "cortex-a57");
 
 pub(super) const BUGS: &[Bug] = &[
     Bug {
-        name: "Gear1 halts where a guest accesses nothing",
+        name: "Gear1 halts where a guest has no translation tables",
         file: "gear1/runtime/src/abort.rs",
         from: "    if !emulated || !abort.is_decoded() {\n",
         to: "    if !emulated && !abort.is_decoded() {\n        crate::halt::halt(cpu, crate::halt::HaltReason::Inconsistent);\n    }\n    if !emulated || !abort.is_decoded() {\n",
+        breaks: &["G1-RUN-002"],
+        test: "tests/guests/src/bin/chaos.rs",
+        finder: Finder::Chaos,
+    },
+    Bug {
+        name: "Gear1 halts where an access has no syndrome",
+        file: "gear1/runtime/src/abort.rs",
+        from: "    if !emulated || !abort.is_decoded() {\n",
+        to: "    if emulated && !abort.is_decoded() {\n        crate::halt::halt(cpu, crate::halt::HaltReason::Inconsistent);\n    }\n    if !emulated || !abort.is_decoded() {\n",
         breaks: &["G1-RUN-002"],
         test: "tests/guests/src/bin/chaos.rs",
         finder: Finder::Chaos,
