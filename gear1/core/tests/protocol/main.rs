@@ -348,7 +348,10 @@ fn what_the_home_notes_is_read_back() {
             machine.vcpu.request_resume(8, 9);
             assert!(!machine.vcpu.is_start_pending());
             assert!(machine.vcpu.take_reset().is_some_and(|start| start.warm));
+            machine.vcpu.raise(Attention::sgi(3));
+            assert!(machine.vcpu.attention().is_interrupts());
             machine.vcpu.begin_life();
+            assert!(machine.vcpu.attention().is_none());
             assert_eq!(machine.vcpu.end_stolen(1), None);
         },
         None,
