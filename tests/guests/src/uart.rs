@@ -31,8 +31,13 @@ static BASE: AtomicU64 = AtomicU64::new(0x0900_0000);
 /// Uses the PL011 at `base`.
 pub(crate) fn init(base: u64) {
     BASE.store(base, Relaxed);
-    if base != 0 {
-        write32(base + register::CR, ENABLE_ALL);
+    enable();
+}
+
+/// Turns the UART on, whatever was written to it.
+pub fn enable() {
+    if base() != 0 {
+        write32(base() + register::CR, ENABLE_ALL);
     }
 }
 

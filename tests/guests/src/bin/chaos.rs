@@ -7,7 +7,7 @@
 
 use test_guests::attack::{Attacker, KINDS};
 use test_guests::mmio::{read64, write64};
-use test_guests::{Machine, check, cpu, guest, say, timer};
+use test_guests::{Machine, check, cpu, guest, say, timer, uart};
 
 guest!(main);
 
@@ -32,9 +32,11 @@ fn main(machine: &Machine) {
     for count in 1..=operations {
         attacker.step(machine);
         if count % (operations / REPORTS).max(1) == 0 {
+            uart::enable();
             say!("OPERATIONS {count}");
         }
     }
+    uart::enable();
     for (kind, count) in KINDS.iter().zip(attacker.counts) {
         say!("{count} of {kind}");
     }
