@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use gear1_abi::record::RecordId;
 use gear2_protocol::{doorbell_device, line_of_channel};
 
 use crate::board::{Board, DOORBELLS, DeviceNode, PAGE};
+use crate::client::Client;
 use crate::gpio::Line;
 use crate::mapping::{self, Doorbell, Registers, counter, finish_stores};
 use crate::sys::{self, Wait};
@@ -76,10 +78,32 @@ impl What {
     }
 }
 
-/// Returns the samples, in ticks.
-pub fn measure(what: What) -> Result<Vec<u64>, String> {
+/// Returns by how many ticks the second VM started later than the first, this one: so much less is its virtual
+/// count. The record of a start is written as soon as the count has begun. Needs GDM, which shows Gear1's log.
+pub fn later_start(run_directory: &str) -> Result<u64, String> {
+    let mut client = Client::connect(run_directory)?;
+    let mut starts = [None; 2];
+    let mut cursor = 0;
+    while let Some((next, record)) = client.log(cursor)?.filter(|(next, _)| *next != cursor) {
+        cursor = next;
+        let [vm, ..] = record.values;
+        let place = usize::try_from(vm).ok().and_then(|vm| starts.get_mut(vm));
+        if record.id_and_cpu & 0xffff_ffff == RecordId::VmStart as u64
+            && let Some(start) = place
+        {
+            *start = Some(record.time);
+        }
+    }
+    match starts {
+        [Some(own), Some(other)] => Ok(other.wrapping_sub(own)),
+        _ => Err("the log does not tell when both VMs started".to_owned()),
+    }
+}
+
+/// Returns the samples, in ticks; `later` is what [`later_start`] says, for what ends in another VM than it begins in.
+pub fn measure(what: What, later: u64) -> Result<Vec<u64>, String> {
     let done = match what {
-        What::Line => line(),
+        What::Line => line(later),
         What::Request => request(),
         What::NativeLine => native_line(),
         What::NativeUio => native_uio(),
@@ -146,7 +170,7 @@ fn wait_for(file: &File) -> io::Result<()> {
     }
 }
 
-fn line() -> io::Result<Vec<u64>> {
+fn line(later: u64) -> io::Result<Vec<u64>> {
     sys::pin(0)?;
     let guest = Guest::find()?;
     let (block, number) = line_of_channel(guest.device.channel);
@@ -162,7 +186,8 @@ fn line() -> io::Result<Vec<u64>> {
     for count in 1..=ITERATIONS {
         wait_for(line.file())?;
         let woken = counter() as u32;
-        samples.push(woken.wrapping_sub(guest.shared.load(KICKED)).into());
+        let kicked = guest.shared.load(KICKED).wrapping_add(later as u32);
+        samples.push(woken.wrapping_sub(kicked).into());
         line.drain();
         guest.shared.store(WOKEN, count as u32);
         if let Some(doorbell) = doorbell {

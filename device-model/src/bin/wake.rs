@@ -1,19 +1,32 @@
-//! `wake WHAT NAME`: measures and prints one line for `cargo xtask bench --wake`.
+//! `wake WHAT NAME [TICKS]`: measures and prints one line for `cargo xtask bench --wake`; `wake later` prints
+//! the ticks by which the other VM started later.
 
 use std::process::ExitCode;
 
-use device_model::measure::{What, measure, report};
+use device_model::hub::RUN_DIRECTORY;
+use device_model::measure::{What, later_start, measure, report};
+
+const USAGE: &str = "usage: wake line|request|native-line|native-uio NAME [TICKS], or wake later";
+
+/// Measures, and returns the line.
+fn line(what: &str, name: &str, later: &str) -> Result<String, String> {
+    let what = What::from_name(what).ok_or(USAGE)?;
+    let later = later.parse().map_err(|error| format!("{later}: {error}"))?;
+    Ok(report(name, &mut measure(what, later)?))
+}
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let what = words.first().and_then(|word| What::from_name(word));
-    let (Some(what), Some(name)) = (what, words.get(1)) else {
-        eprintln!("usage: wake line|request|native-line|native-uio NAME");
-        return ExitCode::FAILURE;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let printed = match words[..] {
+        ["later"] => later_start(RUN_DIRECTORY).map(|ticks| ticks.to_string()),
+        [what, name] => line(what, name, "0"),
+        [what, name, later] => line(what, name, later),
+        _ => Err(USAGE.to_owned()),
     };
-    match measure(what) {
-        Ok(mut samples) => {
-            println!("{}", report(name, &mut samples));
+    match printed {
+        Ok(line) => {
+            println!("{line}");
             ExitCode::SUCCESS
         }
         Err(error) => {
