@@ -236,7 +236,7 @@ fn redistributor_frame() {
     }
 }
 
-/// 12.2.20 ICC_SGI1R_EL1. G1-GIC-004.
+/// 12.2.20 ICC_SGI1R_EL1: writes that name one vCPU.
 #[test]
 fn sgis_for_one_alone() {
     assert_eq!(only_target(5 << 24 | 0b100), Some((2, 5)));
@@ -246,6 +246,7 @@ fn sgis_for_one_alone() {
     }
 }
 
+/// 12.2.20 ICC_SGI1R_EL1. G1-GIC-004.
 #[test]
 fn sgi1r_targets() {
     let mut gic = ready(GicVersion::V3, 4, 32);
