@@ -226,11 +226,14 @@ impl Findings {
             true => "",
             false => ", over the goal: docs/budgets.md",
         };
+        let limit = budget
+            .limit
+            .map_or_else(|| "none".to_owned(), |limit| limit.to_string());
         let text = format!(
-            "{of}: {what} {value} (goal {}, limit {}){goal}",
-            budget.goal, budget.limit
+            "{of}: {what} {value} (goal {}, limit {limit}){goal}",
+            budget.goal
         );
-        self.check(value <= budget.limit, text);
+        self.check(budget.limit.is_none_or(|limit| value <= limit), text);
         Ok(())
     }
 }

@@ -34,7 +34,8 @@ pub(crate) struct Coverage {
 #[serde(deny_unknown_fields)]
 pub(super) struct Budget {
     pub(super) goal: u64,
-    pub(super) limit: u64,
+    /// The value from which the audit fails; without one, only the goal is compared.
+    pub(super) limit: Option<u64>,
 }
 
 /// The size of a stack.

@@ -13,7 +13,7 @@ use crate::requirements::Requirements;
 use crate::{audit, build_images, workspace};
 
 /// The limit of the runtime image (docs: budgets); its goal is 64 KiB.
-const RUNTIME_LIMIT: u64 = 96 << 10;
+const RUNTIME_LIMIT: u64 = 128 << 10;
 
 /// Everything that runs at EL2, and Gear2: the directory below the target directory, and the file.
 const IMAGES: [(&str, &str); 5] = [
