@@ -9,6 +9,7 @@
 //! Invariant: no bytes, however damaged, panic or are read out of bounds.
 
 use core::fmt;
+use core::ops::Range;
 
 use fdt_rs::base::DevTree;
 use fdt_rs::base::parse::{DevTreeParseIter, ParsedTok};
@@ -22,6 +23,10 @@ const HEADER_BYTES: usize = 40;
 const VERSION: u32 = 17;
 const CELL: usize = 4;
 const BEGIN_NODE: u32 = 1;
+/// A token that says nothing: what is overwritten with it is no longer in the tree.
+pub const FDT_NOP: u32 = 4;
+/// A property's token, its length and its name's offset.
+const PROPERTY_HEADER: usize = 3 * CELL;
 /// The deepest nesting that is accepted.
 const MAX_DEPTH: usize = 16;
 
@@ -232,8 +237,7 @@ impl<'a> Blob<'a> {
                 Some(ParsedTok::Prop(property)) => Token::Property(RawProperty {
                     name: property.name_offset,
                     value: property.prop_buf,
-                    // A property's header is its token, its length and its name's offset.
-                    offset: at + 3 * CELL,
+                    offset: at + PROPERTY_HEADER,
                 }),
             }));
         }
@@ -311,6 +315,27 @@ impl<'a> Node<'a> {
         self.name
     }
 
+    /// Returns where its tokens lie, from the start of the blob: its beginning and its end, with all
+    /// that is between them. Whoever holds the blob writable may write `FDT_NOP` over all of it.
+    #[must_use]
+    pub fn tokens(&self) -> Range<usize> {
+        let header = CELL + (self.name.len() + 1).next_multiple_of(CELL);
+        let start = self.offset.saturating_sub(header);
+        let mut end = self.offset;
+        let mut depth = 1_usize;
+        // Bounded: every token moves the offset on, and the structure block is finite.
+        while depth > 0
+            && let Ok(Some(token)) = self.blob.token(&mut end)
+        {
+            match token {
+                Token::Begin(_) => depth += 1,
+                Token::Property(_) => {}
+                Token::End => depth -= 1,
+            }
+        }
+        start..end
+    }
+
     /// Iterates over the node's own properties.
     #[must_use]
     pub fn properties(&self) -> Properties<'a> {
@@ -361,6 +386,14 @@ pub struct Property<'a> {
 }
 
 impl<'a> Property<'a> {
+    /// Returns where its tokens lie, from the start of the blob. Whoever holds the blob writable may write
+    /// `FDT_NOP` over all of it.
+    #[must_use]
+    pub fn tokens(&self) -> Range<usize> {
+        let end = self.offset + self.value.len();
+        self.offset.saturating_sub(PROPERTY_HEADER)..end.next_multiple_of(CELL)
+    }
+
     /// Returns the value as cells, if it consists of whole cells.
     #[must_use]
     pub fn cells(&self) -> Option<impl ExactSizeIterator<Item = u32> + Clone + use<'a>> {

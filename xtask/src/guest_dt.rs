@@ -2,7 +2,8 @@
 //!
 //! The shape is fixed: what only the machine knows (memory, the initial RAM disk, seeds, the
 //! interrupt controller) has a slot of its final size that Gear1's init fills in place, so init
-//! needs no device tree writer. Both interrupt controllers are there, disabled; init enables one.
+//! needs no device tree writer. Both interrupt controllers are there; init takes out the one that the
+//! machine has not, and the slots of the initial RAM disk if there is none.
 
 use std::fmt::Write as _;
 
@@ -75,7 +76,6 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
 
 	interrupt-controller-v3 {{
 		compatible = \"arm,gic-v3\";
-		status = \"disabled\";
 		phandle = <{PHANDLE_GICV3}>;
 		#interrupt-cells = <3>;
 		#address-cells = <0>;
@@ -85,7 +85,6 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
 
 	interrupt-controller-v2 {{
 		compatible = \"arm,cortex-a15-gic\";
-		status = \"disabled\";
 		phandle = <{PHANDLE_GICV2}>;
 		#interrupt-cells = <3>;
 		#address-cells = <0>;

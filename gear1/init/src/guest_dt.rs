@@ -1,13 +1,16 @@
 //! A guest's device tree: what only the boot knows is written over cells of fixed size.
 //!
-//! xtask makes the tree with the manifest's facts; `patch` adds addresses and seeds. Invariant: the
-//! tree keeps its size and structure.
+//! xtask makes the tree with the manifest's facts; `patch` adds addresses and seeds, and takes out what
+//! this boot has not: the other interrupt controller, and an initial RAM disk. Software finds a node by
+//! `compatible` alone and a RAM disk by the presence of its properties, so neither may stay there with zeroes.
+//! Invariant: the tree keeps its size; what is taken out becomes `FDT_NOP`.
 //!
 //! Requirements: G1-BOOT-007.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use gearv_manifest::blob::{Blob, Node, Property};
+use gearv_manifest::blob::{Blob, FDT_NOP, Node, Property};
 
 use crate::random::SEED_SIZE;
 use crate::refusal::{Refusal, refusal};
@@ -45,7 +48,11 @@ pub fn patch(template: &[u8], file: &str, facts: &GuestFacts) -> Result<Vec<u8>,
     let chosen = patches.child(&root, "chosen")?;
     let Region { start, end } = facts.initrd;
     for (name, address) in [("linux,initrd-start", start), ("linux,initrd-end", end)] {
-        patches.add(&chosen, name, address.to_be_bytes().to_vec())?;
+        if facts.initrd.bytes() == 0 {
+            patches.remove(patches.property(&chosen, name)?.tokens());
+        } else {
+            patches.add(&chosen, name, address.to_be_bytes().to_vec())?;
+        }
     }
     let (rng, kaslr) = facts.seed.split_at(RNG_SEED_SIZE);
     patches.add(&chosen, "rng-seed", rng.to_vec())?;
@@ -58,10 +65,15 @@ pub fn patch(template: &[u8], file: &str, facts: &GuestFacts) -> Result<Vec<u8>,
     let memory = root.children().find(is_memory);
     let memory = memory.ok_or_else(|| refusal!(Archive, "{file}: /: no memory node"))?;
     patches.add(&memory, "reg", reg(&[facts.memory]))?;
-    let gic = alloc::format!("interrupt-controller-v{}", facts.gic_version);
-    let gic = patches.child(&root, &gic)?;
+    let own = alloc::format!("interrupt-controller-v{}", facts.gic_version);
+    for other in root
+        .children()
+        .filter(|node| is_gic(node) && node.name() != own)
+    {
+        patches.remove(other.tokens());
+    }
+    let gic = patches.child(&root, &own)?;
     patches.add(&gic, "reg", reg(&facts.gic))?;
-    patches.add(&gic, "status", b"okay\0\0\0\0\0".to_vec())?;
     let phandle = patches.property(&gic, "phandle")?.value.to_vec();
     patches.add(&root, "interrupt-parent", phandle)?;
     let mut tree = template
@@ -75,6 +87,11 @@ pub fn patch(template: &[u8], file: &str, facts: &GuestFacts) -> Result<Vec<u8>,
         }
     }
     Ok(tree)
+}
+
+/// Tells whether the template has this node for one of the interrupt controllers.
+fn is_gic(node: &Node<'_>) -> bool {
+    node.name().starts_with("interrupt-controller-v")
 }
 
 struct Patches<'f> {
@@ -105,6 +122,13 @@ impl Patches<'_> {
         }
         self.list.push((property.offset, bytes));
         Ok(())
+    }
+
+    /// Takes tokens out of the tree.
+    fn remove(&mut self, tokens: Range<usize>) {
+        let nops = tokens.clone().step_by(size_of::<u32>());
+        let nops = nops.flat_map(|_| FDT_NOP.to_be_bytes());
+        self.list.push((tokens.start, nops.collect()));
     }
 }
 

@@ -219,10 +219,8 @@ pub(crate) fn guest_tree() -> Tree {
         .set("/memory@0", "device_type", text("memory"))
         .set("/memory@0", "reg", cells(&[0, 0, 0, 0]))
         .set("/interrupt-controller-v3", "phandle", cells(&[1]))
-        .set("/interrupt-controller-v3", "status", b"disabled\0".to_vec())
         .set("/interrupt-controller-v3", "reg", cells(&[0; 8]))
         .set("/interrupt-controller-v2", "phandle", cells(&[2]))
-        .set("/interrupt-controller-v2", "status", b"disabled\0".to_vec())
         .set("/interrupt-controller-v2", "reg", cells(&[0; 8]))
 }
 

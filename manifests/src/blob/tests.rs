@@ -37,6 +37,61 @@ fn visit(node: &Node<'_>) -> usize {
     1 + own.sum::<usize>() + node.children().map(|child| visit(&child)).sum::<usize>()
 }
 
+/// Returns the names of a node, of its properties, and of all that is below it.
+fn names_of(node: &Node<'_>) -> Vec<String> {
+    let properties = node.properties().map(|property| property.name.into());
+    let own = core::iter::once(node.name().into()).chain(properties);
+    own.chain(node.children().flat_map(|child| names_of(&child)))
+        .collect()
+}
+
+/// `FDT_NOP` over a node's or a property's tokens takes out that and nothing else.
+#[test]
+fn tokens_are_all_of_a_node_or_of_a_property() {
+    let bytes = sample();
+    let root = Blob::new(bytes.as_slice()).unwrap().root();
+    assert_eq!(
+        names_of(&root),
+        ["", "a", "x", "empty", "y", "name", "z", "w", "odd"]
+    );
+    let [x, w] = ["x", "w"].map(|name| root.child(name).unwrap());
+    let property = |node: Node<'_>, name| node.property(name).unwrap().tokens();
+    let cases: [(_, &[&str]); 7] = [
+        (x.tokens(), &["", "a", "w", "odd"]),
+        (w.tokens(), &["", "a", "x", "empty", "y", "name", "z"]),
+        (
+            x.child("y").unwrap().tokens(),
+            &["", "a", "x", "empty", "z", "w", "odd"],
+        ),
+        (
+            x.child("z").unwrap().tokens(),
+            &["", "a", "x", "empty", "y", "name", "w", "odd"],
+        ),
+        (
+            property(root, "a"),
+            &["", "x", "empty", "y", "name", "z", "w", "odd"],
+        ),
+        (
+            property(x, "empty"),
+            &["", "a", "x", "y", "name", "z", "w", "odd"],
+        ),
+        (
+            property(w, "odd"),
+            &["", "a", "x", "empty", "y", "name", "z", "w"],
+        ),
+    ];
+    for (tokens, left) in cases {
+        let mut without = bytes.as_slice().to_vec();
+        let nops = std::vec![super::FDT_NOP.to_be_bytes(); tokens.len() / 4].concat();
+        without[tokens].copy_from_slice(&nops);
+        let without = Aligned::new(&without);
+        assert_eq!(
+            names_of(&Blob::new(without.as_slice()).unwrap().root()),
+            left
+        );
+    }
+}
+
 #[test]
 fn navigates() {
     let bytes = sample();

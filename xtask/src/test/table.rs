@@ -80,6 +80,15 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "device-tree",
+        gicv2: true,
+        native: Some("device_tree"),
+        cpus: 1,
+        guests: 2,
+        passes: 8 + 9,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "timers",
         native: Some("timers"),
         models: MODELS,
