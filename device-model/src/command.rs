@@ -145,6 +145,8 @@ pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), String> {
         Command::Change(op, vm) => print(&change(&mut client, *op, vm)?),
         Command::Console { vm, virtio } => {
             let vm = client.find(vm)?;
+            // GDM serves few clients at once, and nothing more is asked.
+            drop(client);
             console(&line.run_directory, &vm.name, *virtio)
         }
         Command::Stats(vm) => print(&stats(&mut client, vm.as_deref())?),

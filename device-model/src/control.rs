@@ -9,6 +9,9 @@
 //! | `about` | `ok PROTOCOL VCPUS VMS STARTS BEATS HZ` |
 //! | `devices` | `ok COUNT`, then a line for each device (see [`DeviceLine`]) |
 //! | anything else | `error SENTENCE` |
+//!
+//! There are at most 16 clients. Another one waits until one of them leaves or has asked nothing for
+//! 10 s, which is disconnected then.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -31,6 +34,9 @@ mod tests;
 const PATIENCE: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_micros(200);
 const MOST_CLIENTS: usize = 16;
+/// A client that asked nothing for so long gives way to another one when there are [`MOST_CLIENTS`].
+/// `gearctl` asks at least once a second while it runs, except at a console.
+const IDLE: Duration = Duration::from_secs(10);
 const LONGEST_LINE: usize = 256;
 
 /// What Gear2 answered.
@@ -187,12 +193,15 @@ pub struct Server<'m> {
     region: &'static Region,
     mailbox: &'m Mailbox,
     devices: Vec<DeviceNode>,
+    idle: Duration,
 }
 
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
     line: Vec<u8>,
+    /// When it connected or sent something.
+    heard: Instant,
 }
 
 impl<'m> Server<'m> {
@@ -212,6 +221,7 @@ impl<'m> Server<'m> {
             region,
             mailbox,
             devices,
+            idle: IDLE,
         })
     }
 
@@ -222,33 +232,64 @@ impl<'m> Server<'m> {
         }
     }
 
-    /// Waits for requests, and answers them.
-    pub fn turn(&mut self, milliseconds: i32) {
-        let clients = self.clients.iter().map(|client| client.stream.as_raw_fd());
-        let fds = std::iter::once(self.listener.as_raw_fd()).chain(clients);
-        let waits: Vec<Wait> = fds
-            .map(|fd| Wait {
-                fd,
-                read: true,
-                write: false,
-            })
-            .collect();
+    /// Waits for requests, and answers them; true if something came before the time was over.
+    pub fn turn(&mut self, milliseconds: i32) -> bool {
+        // One that waits to be accepted would end the wait each time while there is no room for it.
+        let listener = Wait {
+            fd: self.listener.as_raw_fd(),
+            read: self.has_room(),
+            write: false,
+        };
+        let clients = self.clients.iter().map(|client| Wait {
+            fd: client.stream.as_raw_fd(),
+            read: true,
+            write: false,
+        });
+        let waits: Vec<Wait> = std::iter::once(listener).chain(clients).collect();
         let ready = sys::wait(&waits, milliseconds);
+        let woken = ready.contains(&true);
         let mut ready = ready.into_iter().skip(1);
         let mut clients = std::mem::take(&mut self.clients);
         clients.retain_mut(|client| !ready.next().unwrap_or(false) || self.serve(client));
         self.clients = clients;
         self.accept();
+        woken
+    }
+
+    /// Returns the client that was not heard of for the longest time, if that is long.
+    fn idlest(&self) -> Option<usize> {
+        let clients = self.clients.iter().enumerate();
+        let (index, client) = clients.min_by_key(|(_, client)| client.heard)?;
+        (client.heard.elapsed() >= self.idle).then_some(index)
+    }
+
+    /// Tells whether another client can be accepted, maybe in place of an idle one.
+    fn has_room(&self) -> bool {
+        self.clients.len() < MOST_CLIENTS || self.idlest().is_some()
     }
 
     fn accept(&mut self) {
-        while self.clients.len() < MOST_CLIENTS
-            && let Ok((stream, _)) = self.listener.accept()
-        {
-            if stream.set_nonblocking(true).is_ok() {
-                let line = Vec::new();
-                self.clients.push(Client { stream, line });
+        // Bound: one after the other could go on for ever; who is left is next.
+        for _ in 0..MOST_CLIENTS {
+            if !self.has_room() {
+                return;
             }
+            let Ok((stream, _)) = self.listener.accept() else {
+                return;
+            };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            if self.clients.len() >= MOST_CLIENTS
+                && let Some(index) = self.idlest()
+            {
+                self.clients.swap_remove(index);
+            }
+            self.clients.push(Client {
+                stream,
+                line: Vec::new(),
+                heard: Instant::now(),
+            });
         }
     }
 
@@ -260,6 +301,7 @@ impl<'m> Server<'m> {
             Ok(length) => length,
             Err(error) => return error.kind() == ErrorKind::WouldBlock,
         };
+        client.heard = Instant::now();
         client.line.extend(bytes.iter().take(length));
         while let Some(end) = client.line.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = client.line.drain(..=end).collect();

@@ -2,7 +2,9 @@
 //! each on a unix socket `<run>/<vm>.serial`.
 //!
 //! Who connects is sent what the ring still holds, then what comes. Input goes to
-//! the input ring as far as it has room; the rest stays in the socket.
+//! the input ring as far as it has room; the rest stays in the socket, also when its
+//! client leaves. Gear2 raises the line, so that `kick` is written, when it takes the
+//! first byte of a full ring.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -20,8 +22,6 @@ mod tests;
 
 const OUTPUT: u32 = offset::OUTPUT_SIZE as u32;
 const INPUT: u32 = offset::INPUT_SIZE as u32;
-/// While the input ring is full, nobody tells when it has room again.
-const FULL_WAIT: i32 = 20;
 
 /// Returns a VM's name as a file name.
 pub fn file_name(vm: &str) -> String {
@@ -63,13 +63,9 @@ impl Serial {
             Wait {
                 fd: client.unwrap_or(-1),
                 read: self.room() > 0,
-                write: self.feed.behind(self.written()),
+                write: self.port.listens() && self.feed.behind(self.written()),
             },
         ]
-    }
-
-    fn blocked(&self) -> bool {
-        self.port.connected() && self.room() == 0
     }
 
     /// Moves bytes both ways; true if the guest has new input.
@@ -148,13 +144,12 @@ impl Serials {
     /// Serves for ever.
     pub fn run(&mut self) {
         loop {
-            let full = self.serials.iter().any(Serial::blocked);
-            self.turn(if full { FULL_WAIT } else { 1000 });
+            self.turn(1000);
         }
     }
 
-    /// Waits for something to do, and does it.
-    pub fn turn(&mut self, milliseconds: i32) {
+    /// Waits for something to do, and does it; true if something came before the time was over.
+    pub fn turn(&mut self, milliseconds: i32) -> bool {
         let kick = Wait {
             fd: self.kick.as_raw_fd(),
             read: true,
@@ -162,12 +157,14 @@ impl Serials {
         };
         let waits = self.serials.iter().flat_map(Serial::waits);
         let waits: Vec<Wait> = std::iter::once(kick).chain(waits).collect();
-        if sys::wait(&waits, milliseconds).first() == Some(&true) {
+        let ready = sys::wait(&waits, milliseconds);
+        if ready.first() == Some(&true) {
             let _ = self.kick.read();
         }
         let turns = self.serials.iter_mut().map(Serial::turn);
         if turns.fold(false, |any, new| any | new) {
             self.doorbell.ring();
         }
+        ready.contains(&true)
     }
 }

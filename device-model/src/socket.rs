@@ -7,11 +7,22 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
+#[cfg(test)]
+mod tests;
+
 /// A console's socket.
 #[derive(Debug)]
 pub struct Port {
     listener: UnixListener,
-    client: Option<UnixStream>,
+    client: Option<Client>,
+}
+
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    /// A write has not failed yet. Afterwards the client is read to its end: what it typed before it
+    /// left is input.
+    listens: bool,
 }
 
 impl Port {
@@ -29,54 +40,69 @@ impl Port {
 
     /// Returns the descriptors to wait for: the socket, and its client's.
     pub fn descriptors(&self) -> (RawFd, Option<RawFd>) {
-        let client = self.client.as_ref().map(AsRawFd::as_raw_fd);
+        let client = self.client.as_ref();
+        let client = client.map(|client| client.stream.as_raw_fd());
         (self.listener.as_raw_fd(), client)
     }
 
-    /// Tells whether somebody is connected.
-    pub fn connected(&self) -> bool {
-        self.client.is_some()
+    /// Tells whether somebody is connected who takes output.
+    pub fn listens(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.listens)
     }
 
     /// Takes a new client, if one waits; an older one is disconnected.
     pub fn accept(&mut self) -> bool {
         let mut accepted = false;
-        while let Ok((client, _)) = self.listener.accept() {
-            if client.set_nonblocking(true).is_ok() {
-                self.client = Some(client);
+        while let Ok((stream, _)) = self.listener.accept() {
+            if stream.set_nonblocking(true).is_ok() {
+                let listens = true;
+                self.client = Some(Client { stream, listens });
                 accepted = true;
             }
         }
         accepted
     }
 
-    /// Reads what the client sent; 0 if there is nothing.
+    /// Reads what the client sent; 0 if there is nothing. A client that has left is forgotten when all of
+    /// it is read.
     pub fn read(&mut self, bytes: &mut [u8]) -> usize {
-        self.with_client(|client| match client.read(bytes) {
-            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-            other => other,
-        })
+        let Some(client) = &mut self.client else {
+            return 0;
+        };
+        match patiently(|| client.stream.read(bytes)) {
+            Some(length) if length > 0 => length,
+            None => 0,
+            Some(_) => {
+                self.client = None;
+                0
+            }
+        }
     }
 
     /// Sends to the client; returns how much it took.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
-        self.with_client(|client| client.write(bytes))
-    }
-
-    fn with_client(&mut self, mut call: impl FnMut(&mut UnixStream) -> io::Result<usize>) -> usize {
-        let Some(client) = &mut self.client else {
+        let Some(client) = self.client.as_mut().filter(|client| client.listens) else {
             return 0;
         };
-        loop {
-            match call(client) {
-                Ok(length) => return length,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return 0,
-                Err(_) => {
-                    self.client = None;
-                    return 0;
-                }
+        match patiently(|| client.stream.write(bytes)) {
+            Some(length) if length > 0 => length,
+            None => 0,
+            Some(_) => {
+                client.listens = false;
+                0
             }
+        }
+    }
+}
+
+/// Calls until it is not interrupted: `None` if there is nothing to do yet, 0 at an end or an error.
+fn patiently(mut call: impl FnMut() -> io::Result<usize>) -> Option<usize> {
+    loop {
+        match call() {
+            Ok(length) => return Some(length),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(_) => return Some(0),
         }
     }
 }
@@ -84,17 +110,23 @@ impl Port {
 /// How far a client has been sent what a ring of output bytes holds.
 ///
 /// Bytes are numbered from 0 and wrap at 2^32; byte `i` stands at `i % size`, and the
-/// ring keeps the newest `size`.
-#[derive(Clone, Copy, Debug, Default)]
+/// ring keeps the newest `size`. All that is new is copied at once and sent at the client's
+/// pace, so that a slow one gets long pieces; before each it is told how much it lost.
+#[derive(Clone, Debug, Default)]
 pub struct Feed {
+    /// Number of the next byte to copy.
     next: u32,
+    /// What was copied and the client has not taken yet.
+    copied: Vec<u8>,
 }
 
 impl Feed {
     /// Starts with the oldest byte that the ring still has.
     pub fn from_oldest(written: u32, size: u32) -> Self {
-        let next = written.wrapping_sub(written.min(size));
-        Self { next }
+        Self {
+            next: written.wrapping_sub(written.min(size)),
+            copied: Vec::new(),
+        }
     }
 
     /// Sends what is new. `copy` fills a slice with the bytes from a number on;
@@ -106,32 +138,38 @@ impl Feed {
         written: impl Fn() -> u32,
         copy: impl Fn(u32, &mut [u8]),
     ) {
-        let mut bytes = [0; 4096];
-        while port.connected() {
-            let behind = written().wrapping_sub(self.next);
-            if behind > size {
-                // The writer was faster: what is older is lost.
-                self.next = written().wrapping_sub(size);
-                continue;
-            }
-            let length = (behind as usize).min(bytes.len());
-            let Some(piece) = bytes.get_mut(..length).filter(|piece| !piece.is_empty()) else {
-                return;
-            };
-            copy(self.next, piece);
-            if written().wrapping_sub(self.next) > size {
-                continue;
-            }
-            let sent = port.write(piece);
-            self.next = self.next.wrapping_add(sent as u32);
-            if sent < length {
-                return;
-            }
+        if !port.listens() || !self.pass_on(port) {
+            return;
         }
+        let begin = self.next;
+        let behind = written().wrapping_sub(begin);
+        let mut bytes = vec![0; behind.min(size) as usize];
+        let end = begin.wrapping_add(behind);
+        let oldest = end.wrapping_sub(bytes.len() as u32);
+        copy(oldest, &mut bytes);
+        // What was written meanwhile may have replaced the oldest of the copy.
+        let overtaken = written().wrapping_sub(oldest).saturating_sub(size);
+        let lost = oldest.wrapping_sub(begin).saturating_add(overtaken);
+        if lost > 0 {
+            let notice = format!("\r\n[gdm: {lost} bytes lost here]\r\n");
+            self.copied.extend(notice.bytes());
+        }
+        self.copied.extend(bytes.iter().skip(overtaken as usize));
+        self.next = end;
+        self.pass_on(port);
+    }
+
+    /// Sends what was copied; false if the client does not take all of it now.
+    fn pass_on(&mut self, port: &mut Port) -> bool {
+        if !self.copied.is_empty() {
+            let sent = port.write(&self.copied);
+            self.copied.drain(..sent);
+        }
+        self.copied.is_empty()
     }
 
     /// Tells whether bytes wait to be sent.
     pub fn behind(&self, written: u32) -> bool {
-        self.next != written
+        self.next != written || !self.copied.is_empty()
     }
 }

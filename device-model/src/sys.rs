@@ -296,13 +296,16 @@ pub(crate) struct Wait {
 }
 
 /// Waits until one of the descriptors is ready, or the time is over; tells which are.
+///
+/// One that nothing is wanted of is left out: the kernel tells of an end or an error whether asked or not,
+/// which would end the wait each time until somebody reads it.
 pub(crate) fn wait(waits: &[Wait], milliseconds: i32) -> Vec<bool> {
     let mut polls = Vec::with_capacity(waits.len());
     for wait in waits {
         let read = if wait.read { libc::POLLIN } else { 0 };
         let write = if wait.write { libc::POLLOUT } else { 0 };
         polls.push(libc::pollfd {
-            fd: wait.fd,
+            fd: if wait.read || wait.write { wait.fd } else { -1 },
             events: read | write,
             revents: 0,
         });

@@ -135,17 +135,17 @@ impl Console {
         let mut chain = Chain::default();
         for _ in 0..TURN {
             if !ring.take(&mut chain)? {
-                self.flush();
                 return Ok(Progress::Drained);
             }
             let length = chain.readable.length().min(MOST);
             let mut bytes = vec![0; length as usize];
             chain.readable.read(ring.memory(), 0, &mut bytes);
+            // Each by itself: what is printed in a turn may be more than is kept.
             self.print(&bytes);
+            self.flush();
             ring.state().count(Word::BytesOut, length);
             ring.complete(chain.head, 0)?;
         }
-        self.flush();
         Ok(Progress::More)
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use gear2_protocol::op;
 
@@ -54,8 +55,74 @@ fn requests_that_make_no_sense_get_a_sentence() {
     assert_eq!(lines[2], "ok 0 1 0 0 0 1000000000");
     // A line without an end is not kept for ever.
     client.write_all(&[b'x'; 600]).unwrap();
-    (0..4).for_each(|_| server.turn(100));
+    for _ in 0..4 {
+        server.turn(100);
+    }
     assert!(server.clients.is_empty());
+}
+
+/// Turns until nothing wakes the thread any more, which must be soon.
+fn settle(server: &mut Server<'_>) {
+    let woken = (0..100).take_while(|_| server.turn(0)).count();
+    assert!(woken < 100, "the thread spins");
+}
+
+/// Asks and reads the answer, as gearctl does.
+fn asks(server: &mut Server<'_>, client: &mut UnixStream) -> Option<String> {
+    client.write_all(b"about\n").ok()?;
+    settle(server);
+    client.set_nonblocking(true).unwrap();
+    let mut line = String::new();
+    BufReader::new(client).read_line(&mut line).ok()?;
+    (!line.is_empty()).then_some(line)
+}
+
+#[test]
+fn one_client_more_than_there_is_room_for_waits_and_wakes_nobody() {
+    let directory = Directory::new("control");
+    let path = directory.path().join("control");
+    let region = region();
+    let mailbox = Mailbox::new(region, doorbell());
+    let mut server = Server::bind(path.to_str().unwrap(), region, &mailbox, Vec::new()).unwrap();
+    server.idle = Duration::MAX;
+    let mut clients: Vec<UnixStream> = (0..17)
+        .map(|_| UnixStream::connect(&path).unwrap())
+        .collect();
+    settle(&mut server);
+    let mut last = clients.pop().unwrap();
+    assert_eq!(asks(&mut server, &mut last), None);
+    for client in &mut clients {
+        assert!(asks(&mut server, client).unwrap().starts_with("ok "));
+    }
+    // What it asked for is answered as soon as somebody leaves.
+    clients.pop();
+    settle(&mut server);
+    let mut line = String::new();
+    BufReader::new(&last).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ok "), "{line}");
+}
+
+#[test]
+fn an_idle_client_gives_way_the_one_that_was_silent_longest_first() {
+    let directory = Directory::new("control");
+    let path = directory.path().join("control");
+    let region = region();
+    let mailbox = Mailbox::new(region, doorbell());
+    let mut server = Server::bind(path.to_str().unwrap(), region, &mailbox, Vec::new()).unwrap();
+    server.idle = Duration::ZERO;
+    let mut clients: Vec<UnixStream> = (0..16)
+        .map(|_| UnixStream::connect(&path).unwrap())
+        .collect();
+    settle(&mut server);
+    // All but the sixth are heard of.
+    for (index, client) in clients.iter_mut().enumerate() {
+        assert!(index == 5 || asks(&mut server, client).is_some());
+    }
+    let mut another = UnixStream::connect(&path).unwrap();
+    assert!(asks(&mut server, &mut another).unwrap().starts_with("ok "));
+    for (index, client) in clients.iter_mut().enumerate() {
+        assert_eq!(asks(&mut server, client).is_some(), index != 5, "{index}");
+    }
 }
 
 #[test]

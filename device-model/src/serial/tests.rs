@@ -111,6 +111,56 @@ fn input_goes_as_far_as_there_is_room_and_rings() {
     assert_eq!(setup.block.input[0].load(Relaxed), b'x');
 }
 
+/// Turns until nothing wakes the thread any more, which must be soon: a descriptor that is ready and
+/// stays so would make it spin.
+fn settle(setup: &mut Setup) {
+    let woken = (0..20).take_while(|_| setup.serials.turn(0)).count();
+    assert!(woken < 20, "the thread spins");
+}
+
+#[test]
+fn a_client_that_left_while_the_guest_does_not_read_wakes_nobody() {
+    let mut setup = setup();
+    let mut client = setup.connect();
+    client.write_all(&[b'x'; 5000]).unwrap();
+    drop(client);
+    settle(&mut setup);
+    let ring = &setup.block.ring;
+    assert_eq!(ring.input_written.load(Relaxed), 4096);
+    // What was sent before is input all the same, once there is room; then the client is gone.
+    ring.input_read.store(4096, Relaxed);
+    setup.serials.turn(0);
+    assert_eq!(ring.input_written.load(Relaxed), 5000);
+    settle(&mut setup);
+    assert_eq!(setup.serials.serials[0].port.descriptors().1, None);
+}
+
+#[test]
+fn what_was_typed_before_the_client_left_is_input_though_the_guest_prints() {
+    let mut setup = setup();
+    let mut client = setup.connect();
+    client.write_all(&[b'x'; 5000]).unwrap();
+    setup.serials.turn(0);
+    drop(client);
+    setup.print(b"an echo for nobody");
+    settle(&mut setup);
+    setup.block.ring.input_read.store(4096, Relaxed);
+    settle(&mut setup);
+    assert_eq!(setup.block.ring.input_written.load(Relaxed), 5000);
+    assert_eq!(setup.serials.serials[0].port.descriptors().1, None);
+}
+
+#[test]
+fn clients_that_send_junk_and_leave_wake_nobody() {
+    let mut setup = setup();
+    for _ in 0..40 {
+        let mut client = setup.connect();
+        client.write_all(&[b'x'; 1000]).unwrap();
+        setup.serials.turn(0);
+    }
+    settle(&mut setup);
+}
+
 #[test]
 fn a_name_stays_in_the_directory() {
     assert_eq!(file_name("../e vil"), "___e_vil");

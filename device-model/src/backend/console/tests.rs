@@ -52,6 +52,24 @@ fn output_is_replayed_and_then_follows() {
 }
 
 #[test]
+fn what_is_printed_in_one_turn_is_sent_though_it_is_more_than_is_kept() {
+    const LENGTH: usize = 0xc000;
+    let (mut guest, directory) = console("");
+    let mut client = connect(&directory);
+    guest.work();
+    let text: Vec<u8> = (0..3 * LENGTH).map(|number| (number % 251) as u8).collect();
+    guest.put(DATA, &text);
+    for head in 0..3 {
+        let address = DATA + (usize::from(head) * LENGTH) as u64;
+        guest.request(1, head, &[(address, LENGTH as u32, false)]);
+    }
+    guest.work();
+    let mut got = vec![0; text.len()];
+    client.read_exact(&mut got).unwrap();
+    assert!(got == text);
+}
+
+#[test]
 fn input_waits_for_buffers_and_fills_them() {
     let (mut guest, directory) = console("");
     let mut client = connect(&directory);

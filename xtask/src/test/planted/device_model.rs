@@ -1,4 +1,5 @@
-//! Bugs in the device model: the hostile driver's attacks find them.
+//! Bugs in the device model: the hostile driver's attacks find those in what guests see, and the tests of
+//! the file itself those in its sockets.
 
 use super::Bug;
 use super::finder::Finder;
@@ -13,6 +14,24 @@ const fn bug(name: &'static str, file: &'static str, [from, to]: [&'static str; 
         breaks: &[],
         test: "device-model/src/worker/tests/hostile.rs",
         finder: Finder::HostNamed("hostile"),
+    }
+}
+
+/// A bug that the tests of its file find.
+const fn own(
+    name: &'static str,
+    file: &'static str,
+    [from, to]: [&'static str; 2],
+    test: &'static str,
+) -> Bug {
+    Bug {
+        name,
+        file,
+        from,
+        to,
+        breaks: &[],
+        test,
+        finder: Finder::Host,
     }
 }
 
@@ -89,5 +108,38 @@ pub(super) const BUGS: &[Bug] = &[
         "features that are not offered are accepted",
         "device-model/src/transport.rs",
         ["features & !self.offered() == 0 && ", ""],
+    ),
+    own(
+        "a client that left is waited for",
+        "device-model/src/sys.rs",
+        ["if wait.read || wait.write {", "if true {"],
+        "device-model/src/serial/tests.rs",
+    ),
+    own(
+        "what a client typed before it left is forgotten",
+        "device-model/src/socket.rs",
+        ["client.listens = false;", "self.client = None;"],
+        "device-model/src/serial/tests.rs",
+    ),
+    own(
+        "a client that cannot be accepted is waited for",
+        "device-model/src/control.rs",
+        ["read: self.has_room(),", "read: true,"],
+        "device-model/src/control/tests.rs",
+    ),
+    own(
+        "an idle client keeps its place",
+        "device-model/src/control.rs",
+        [
+            "self.clients.len() < MOST_CLIENTS || self.idlest().is_some()",
+            "self.clients.len() < MOST_CLIENTS",
+        ],
+        "device-model/src/control/tests.rs",
+    ),
+    own(
+        "what a slow reader lost is not said",
+        "device-model/src/socket.rs",
+        ["if lost > 0 {", "if lost > u32::MAX / 2 {"],
+        "device-model/src/socket/tests.rs",
     ),
 ];
