@@ -70,6 +70,40 @@ reg_enum! {
     }
 }
 
+/// How the last lives of a VM ended by themselves: two bits a life, the newest life lowest.
+///
+/// A reader that looks seldom can tell each life's end from it, also when lives have begun since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends(pub u64);
+
+impl Ends {
+    /// Lives that are kept.
+    pub const LIVES: u32 = u64::BITS / Self::BITS;
+    const BITS: u32 = 2;
+    const MASK: u64 = 3;
+
+    /// Returns the history after the start of a new life; the oldest one is forgotten.
+    #[must_use]
+    pub const fn begin_life(self) -> Self {
+        Self(self.0 << Self::BITS)
+    }
+
+    /// Returns the history after the newest life has ended so.
+    #[must_use]
+    pub const fn end_life(self, how: Ended) -> Self {
+        Self(self.0 & !Self::MASK | how as u64)
+    }
+
+    /// Returns how a life ended by itself that `ago` others follow; `None` if it is forgotten.
+    #[must_use]
+    pub const fn of_life(self, ago: u32) -> Option<Ended> {
+        if ago >= Self::LIVES {
+            return None;
+        }
+        Ended::from_reg(self.0 >> (ago * Self::BITS) & Self::MASK)
+    }
+}
+
 impl From<VmEnd> for Ended {
     fn from(end: VmEnd) -> Self {
         match end {

@@ -65,7 +65,8 @@ pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let mut vm = machine::lock_vm(id);
     settle(cpu.index(), machine, id, &mut vm);
     let (starts, end) = (u64::from(vm.starts), vm.end as u64);
-    Ok([vm.state as u64, alive(machine, id), starts, end, 0, 0])
+    let state = vm.state as u64;
+    Ok([state, alive(machine, id), starts, end, vm.ends.0, 0])
 }
 
 /// Turns off what does not run, asks the rest to leave. The VM's lock is held.
@@ -150,8 +151,10 @@ pub(crate) fn end_with(
     let (vm_id, id) = (loaded.vm, loaded.id);
     #[cfg(feature = "check-ghost")]
     drop(crate::ghost::Looking::begin(machine));
-    loaded.shared.set_state(VcpuState::Off);
     let mut vm = machine::lock_vm(vm_id);
+    // Under the lock: once this vCPU is off, the VM could be stopped and started anew, and this end
+    // would be taken for one of its next life.
+    loaded.shared.set_state(VcpuState::Off);
     // Gear2, or another vCPU, may have ended it already.
     if vm.state == VmState::Running {
         vm.end = if let Event::VmEnd(_, how) = event {
@@ -159,6 +162,7 @@ pub(crate) fn end_with(
         } else {
             Ended::Fault
         };
+        vm.ends = vm.ends.end_life(vm.end);
         vm.restarts = realtime::restarts(machine, vm_id, vm.end);
     }
     cpu.data.restart = vm.restarts;
@@ -230,6 +234,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     vm.restarts = false;
     realtime::thaw(machine, id);
     vm.starts = vm.starts.wrapping_add(1);
+    vm.ends = vm.ends.begin_life();
     // G1-TIM-005: its virtual count begins at 0.
     vm.started = cpu::now();
     for index in 0..usize::from(boot.vcpu_count) {

@@ -6,7 +6,7 @@ use core::cell::{Cell, UnsafeCell};
 
 use gear1_abi::boot::{BootInfo, RealTime};
 use gear1_abi::call::VmState;
-use gear1_abi::event::Ended;
+use gear1_abi::event::{Ended, Ends};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
 use gear1_arch::sync::{Claim, ClaimCell, Once, TicketGuard, TicketLock};
@@ -33,8 +33,10 @@ pub(crate) struct VmInner {
     pub(crate) started: u64,
     /// How often it was started.
     pub(crate) starts: u32,
-    /// How it ended by itself.
+    /// How it ended by itself, if nobody has seen to that.
     pub(crate) end: Ended,
+    /// How its last lives ended by themselves, whoever has seen to that.
+    pub(crate) ends: Ends,
     /// A real-time VM's own CPU loads and starts it anew, unless Gear2 stops it first.
     pub(crate) restarts: bool,
 }
@@ -184,6 +186,7 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
         started: 0,
         starts: 0,
         end: Ended::No,
+        ends: Ends(0),
         restarts: false,
     })
 }; MAX_VMS];

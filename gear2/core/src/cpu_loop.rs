@@ -10,20 +10,22 @@
 //! loading a VM takes no more than every other moment from vCPUs that are ready.
 
 use alloc::boxed::Box;
+use alloc::format;
 use core::fmt;
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState};
-use gear1_abi::event::{Event, Fault, Mmio, VmEnd};
+use gear1_abi::event::{Ended, Event, Fault, Mmio};
 use gear1_abi::guest::{GEAR2_NOP, NOT_SUPPORTED};
 use gear1_abi::id::{CpuIndex, MAX_VMS, VcpuId, VmId};
 use gear1_abi::regs::NO_DEADLINE;
 
+use crate::config::VmConfig;
 use crate::console::Command;
 use crate::control::{self, Task};
 use crate::device_model::Pulse;
 use crate::gear1::Gear1;
-use crate::lifecycle::{Goal, Step, goal_after_end, goal_after_fault};
-use crate::machine::{Answer, Machine, Platform};
+use crate::lifecycle::{Goal, Lifecycle, Step, goal_after};
+use crate::machine::{Answer, Machine, Platform, SharedVm};
 use crate::report;
 use crate::scheduler::{Choice, Scheduler};
 
@@ -156,8 +158,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Event::Wfe(vcpu) => self.scheduler.give_way(vcpu, now),
             Event::Wake(vcpu) => self.wake(gear1, vcpu, now),
             Event::Off(vcpu) => self.off(vcpu, now),
-            Event::VmEnd(vcpu, end) => self.vm_end(vcpu, end, now),
-            Event::Fault(vcpu, fault) => self.fault(vcpu, fault, now),
+            Event::VmEnd(vcpu, _) => self.vm_end(gear1, vcpu, now),
+            Event::Fault(vcpu, fault) => self.fault(gear1, vcpu, fault, now),
             Event::Irq(_, intid) => self.interrupt(gear1, intid, now),
             Event::Poke(_) => {
                 self.look_again(gear1, now);
@@ -218,6 +220,11 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// Shows a line about a VM, or about Gear2.
     fn say(&mut self, vm: Option<VmId>, text: fmt::Arguments<'_>) {
         self.machine.say(vm, text);
+        self.told_something();
+    }
+
+    /// Sees to it that what was said is shown.
+    fn told_something(&mut self) {
         if self.machine.device_model.is_some() {
             self.take_job(CONSOLE_JOB, 0);
         }
@@ -285,46 +292,43 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    fn vm_end(&mut self, vcpu: VcpuId, end: VmEnd, now: u64) {
-        let Some((vm, name)) = self.let_go_of_vm(vcpu, now) else {
+    fn vm_end(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, now: u64) {
+        let Some((config, shared)) = self.let_go_of_vm(vcpu, now) else {
             return;
         };
-        let what = match end {
-            VmEnd::Off => "turned itself off",
-            VmEnd::Reset => "resets itself",
-        };
-        self.say(Some(vm), format_args!("{name} {what}"));
-        if let Some((config, shared)) = self.machine.vm(vm) {
-            let mut lifecycle = shared.lifecycle.lock();
-            lifecycle.ended(goal_after_end(config, end));
-            self.machine.keep_goal(vm, &lifecycle);
-            drop(lifecycle);
-            self.take_job(vm_job(vm), now);
-        }
+        self.ended(gear1, config, &mut shared.lifecycle.lock(), None, now);
     }
 
     /// Reports a vCPU that cannot go on, and does what the manifest says of its VM.
-    fn fault(&mut self, vcpu: VcpuId, fault: Fault, now: u64) {
-        let Some((vm, name)) = self.let_go_of_vm(vcpu, now) else {
+    fn fault(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, fault: Fault, now: u64) {
+        let Some((config, shared)) = self.let_go_of_vm(vcpu, now) else {
             return;
         };
-        let config = self.machine.config.vcpu(vcpu);
-        let index = config.map_or(0, |config| config.index);
+        let index = self.machine.config.vcpu(vcpu).map_or(0, |vcpu| vcpu.index);
         let text = report::fault_text(&fault);
-        let line = format_args!("{name} vCPU {index} cannot go on: {text}");
-        self.say(Some(vm), line);
-        if let Some((config, shared)) = self.machine.vm(vm) {
-            let goal = goal_after_fault(config);
-            let mut lifecycle = shared.lifecycle.lock();
-            lifecycle.faulted(index, fault, goal);
-            self.machine.keep_goal(vm, &lifecycle);
-            drop(lifecycle);
-            self.take_job(vm_job(vm), now);
-        }
+        let text = format!("vCPU {index} cannot go on: {text}");
+        let mut lifecycle = shared.lifecycle.lock();
+        lifecycle.faulted(index, fault);
+        self.ended(gear1, config, &mut lifecycle, Some(&text), now);
+    }
+
+    /// Does what the manifest says of a VM that has ended by itself. An event that comes late finds that
+    /// its end was told and seen to: a sibling caused it as well, or somebody has stopped the VM since.
+    fn ended(
+        &mut self,
+        gear1: &mut impl Gear1,
+        config: &VmConfig,
+        lifecycle: &mut Lifecycle,
+        fault: Option<&str>,
+        now: u64,
+    ) {
+        self.machine.tell_news(gear1, config, lifecycle, fault);
+        self.told_something();
+        self.take_job(vm_job(config.id), now);
     }
 
     /// Takes all vCPUs of a VM that is ending off this CPU, and returns the VM.
-    fn let_go_of_vm(&mut self, vcpu: VcpuId, now: u64) -> Option<(VmId, &'m str)> {
+    fn let_go_of_vm(&mut self, vcpu: VcpuId, now: u64) -> Option<(&'m VmConfig, &'m SharedVm<P>)> {
         let machine = self.machine;
         let vm = machine.config.vcpu(vcpu)?.vm;
         for (other, config) in machine.config.vcpus() {
@@ -332,7 +336,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
                 self.scheduler.block(other, now);
             }
         }
-        Some((vm, machine.config.vm(vm)?.name.as_str()))
+        machine.vm(vm)
     }
 
     fn interrupt(&mut self, gear1: &mut impl Gear1, intid: u32, now: u64) {
@@ -371,7 +375,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         };
         let mut lifecycle = shared.lifecycle.lock();
         lifecycle.ask(goal);
-        self.machine.keep_goal(vm, &lifecycle);
+        self.machine.keep(vm, &lifecycle);
         drop(lifecycle);
         self.take_job(vm_job(vm), 0);
     }
@@ -442,7 +446,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Some(config.id),
             format_args!("{name}: the device model shows no sign of life"),
         );
-        shared.lifecycle.lock().ended(goal_after_fault(config));
+        if let Some(goal) = goal_after(config, Ended::Fault) {
+            shared.lifecycle.lock().ended(goal);
+        }
         self.jobs |= vm_job(config.id);
         now.saturating_add(machine.config.ticks(STOP_PAUSE_US))
     }
@@ -480,8 +486,12 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         if lifecycle.is_first_start() && !machine.are_earlier_up(config) {
             return Step::Wait;
         }
+        if lifecycle.goal().is_some() {
+            // What it did before comes before what is done to it now.
+            machine.tell_news(gear1, config, &mut lifecycle, None);
+        }
         let step = lifecycle.step(config, gear1);
-        machine.keep_goal(vm, &lifecycle);
+        machine.keep(vm, &lifecycle);
         match step {
             Step::Done | Step::More => {}
             Step::Wait => {

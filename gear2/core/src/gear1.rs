@@ -5,7 +5,7 @@
 //! that checks the contract.
 
 use gear1_abi::call::{Decision, Failure, Reply, Status, VcpuState, VmState, number};
-use gear1_abi::event::{Ended, Event};
+use gear1_abi::event::{Ended, Ends, Event};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_abi::record::Record;
@@ -31,6 +31,8 @@ pub struct VmHistory {
     pub starts: u32,
     /// How it ended by itself, if nobody has seen to that.
     pub end: Ended,
+    /// How its last lives ended by themselves.
+    pub ends: Ends,
 }
 
 /// The way of a call to Gear1.
@@ -74,7 +76,8 @@ pub trait Gear1: Conduit {
         let regs = outcome(self.svc::<{ number::VM_STATE }>(args([vm.reg()])))?;
         let end = Ended::from_reg(regs[4]).unwrap_or_default();
         let starts = u32::try_from(regs[3]).unwrap_or(u32::MAX);
-        Ok(VmHistory { starts, end })
+        let ends = Ends(regs[5]);
+        Ok(VmHistory { starts, end, ends })
     }
 
     /// Returns address and access word of what a vCPU waits for, if it waits for an access.

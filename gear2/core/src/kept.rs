@@ -1,7 +1,7 @@
 //! What outlives a restart of Gear2: one page that Gear1 does not renew.
 //!
 //! Owns the words that a new Gear2 goes on with where Gear1 keeps nothing: the emulated UARTs'
-//! settings, what is wanted of each VM, which VMs are paused. A Gear2 that failed wrote them, so each
+//! settings, what is wanted of each VM, what was told of it, which VMs are paused. A Gear2 that failed wrote them, so each
 //! may hold anything: what is read is cut to what it can mean, and no value leads to a failure.
 //! Invariant: all of it is zero when Gear2 is entered for the first time.
 
@@ -23,6 +23,8 @@ const GOALS: [Goal; 4] = [Goal::Run, Goal::Restart, Goal::Stop, Goal::PowerOff];
 pub struct Kept {
     uarts: [[AtomicU32; Settings::COUNT]; MAX_VMS],
     goals: [AtomicU32; MAX_VMS],
+    /// What was told of each VM's starts and ends.
+    told: [[AtomicU32; 2]; MAX_VMS],
     paused: AtomicU32,
     /// The number that each vCPU's access has when it is made again after a restart.
     repeated: [AtomicU64; MAX_VCPUS],
@@ -39,6 +41,7 @@ impl Kept {
         Self {
             uarts: [const { [const { word() }; Settings::COUNT] }; MAX_VMS],
             goals: [const { word() }; MAX_VMS],
+            told: [const { [const { word() }; 2] }; MAX_VMS],
             paused: word(),
             repeated: [const { AtomicU64::new(0) }; MAX_VCPUS],
         }
@@ -68,6 +71,19 @@ impl Kept {
     pub(crate) fn goal(&self, vm: VmId) -> Option<Goal> {
         let number = usize::try_from(self.goals[vm.index()].load(Relaxed)).ok()?;
         GOALS.get(number.checked_sub(1)?).copied()
+    }
+
+    /// Notes what was told of a VM's starts and ends.
+    pub(crate) fn set_told(&self, vm: VmId, words: [u32; 2]) {
+        for (word, value) in self.told[vm.index()].iter().zip(words) {
+            word.store(value, Relaxed);
+        }
+    }
+
+    /// Returns what was told of a VM's starts and ends.
+    pub(crate) fn told(&self, vm: VmId) -> [u32; 2] {
+        let words = &self.told[vm.index()];
+        array::from_fn(|word| words[word].load(Relaxed))
     }
 
     /// Says that a VM's vCPUs are not to run, or are.

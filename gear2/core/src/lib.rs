@@ -27,6 +27,7 @@ mod device_model;
 pub mod gear1;
 mod kept;
 mod lifecycle;
+mod lives;
 mod machine;
 pub mod mini_uart;
 mod pl011;

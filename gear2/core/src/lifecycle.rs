@@ -15,11 +15,12 @@
 //! | Stopping| as Restart   | stop (again)          | stop; then done  | power off |
 
 use gear1_abi::call::{Status, VmState};
-use gear1_abi::event::{Fault, VmEnd};
+use gear1_abi::event::{Ended, Fault};
 use gearv_manifest::Restart;
 
 use crate::config::VmConfig;
-use crate::gear1::Gear1;
+use crate::gear1::{Gear1, VmHistory};
+use crate::lives::{News, Told};
 
 #[cfg(test)]
 mod tests;
@@ -66,7 +67,8 @@ pub(crate) enum Step {
 pub(crate) struct Lifecycle {
     goal: Option<Goal>,
     devices_reset: bool,
-    starts: u32,
+    /// What was told of its starts and ends.
+    told: Told,
     faults: u32,
     /// The vCPU that could not go on, as an index in the VM, and why.
     last_fault: Option<(usize, Fault)>,
@@ -78,30 +80,30 @@ pub(crate) struct Lifecycle {
     waits_since: Option<(u64, bool)>,
 }
 
-/// Returns what follows when a VM asks to end.
-pub(crate) const fn goal_after_end(vm: &VmConfig, end: VmEnd) -> Goal {
-    match (end, vm.restart) {
-        (VmEnd::Reset, _) => Goal::Restart,
-        (VmEnd::Off, _) if vm.may_power_off => Goal::PowerOff,
-        (VmEnd::Off, Restart::Always) => Goal::Restart,
-        (VmEnd::Off, Restart::Never | Restart::OnFailure) => Goal::Stop,
+/// Returns what follows when a VM has ended by itself. Nothing does of a real-time VM: Gear1 has seen
+/// to it.
+pub(crate) const fn goal_after(vm: &VmConfig, end: Ended) -> Option<Goal> {
+    if !vm.scheduled {
+        return None;
     }
-}
-
-/// Returns what follows when a VM cannot go on.
-pub(crate) const fn goal_after_fault(vm: &VmConfig) -> Goal {
-    match vm.restart {
-        Restart::Always | Restart::OnFailure => Goal::Restart,
-        Restart::Never => Goal::Stop,
+    match (end, vm.restart) {
+        (Ended::No, _) => None,
+        (Ended::Off, _) if vm.may_power_off => Some(Goal::PowerOff),
+        (Ended::Reset, _)
+        | (Ended::Off, Restart::Always)
+        | (Ended::Fault, Restart::Always | Restart::OnFailure) => Some(Goal::Restart),
+        (Ended::Off, Restart::Never | Restart::OnFailure) | (Ended::Fault, Restart::Never) => {
+            Some(Goal::Stop)
+        }
     }
 }
 
 impl Lifecycle {
     /// Goes on where an earlier Gear2 was.
-    pub(crate) fn resumed(goal: Option<Goal>, starts: u32) -> Self {
+    pub(crate) fn resumed(goal: Option<Goal>, told: Told) -> Self {
         Self {
             goal,
-            starts,
+            told,
             ..Self::default()
         }
     }
@@ -142,28 +144,30 @@ impl Lifecycle {
         too_long && !told
     }
 
-    /// Takes over how often Gear1 says that the VM was started; tells whether that is news.
-    pub(crate) const fn has_restarted(&mut self, starts: u32) -> bool {
-        let news = starts > 1 && starts > self.starts;
-        self.starts = starts;
-        news
+    /// Returns what is to be told next of the VM's starts and ends, as told from now on.
+    pub(crate) fn news(&mut self, history: &VmHistory) -> Option<News> {
+        self.told.next(history)
+    }
+
+    /// Returns what was told.
+    pub(crate) const fn told(&self) -> Told {
+        self.told
     }
 
     /// Returns how often the VM was started.
     pub(crate) const fn starts(&self) -> u32 {
-        self.starts
+        self.told.starts()
     }
 
     /// Tells whether the VM is to run, and never did.
     pub(crate) fn is_first_start(&self) -> bool {
-        self.goal == Some(Goal::Run) && self.starts == 0
+        self.goal == Some(Goal::Run) && self.starts() == 0
     }
 
-    /// Notes that a vCPU of the VM cannot go on, and what follows.
-    pub(crate) fn faulted(&mut self, vcpu: usize, fault: Fault, goal: Goal) {
+    /// Notes that a vCPU of the VM cannot go on.
+    pub(crate) fn faulted(&mut self, vcpu: usize, fault: Fault) {
         self.faults = self.faults.saturating_add(1);
         self.last_fault = Some((vcpu, fault));
-        self.ended(goal);
     }
 
     /// Returns how often a vCPU of the VM could not go on.
@@ -223,7 +227,7 @@ impl Lifecycle {
             (VmState::Stopped | VmState::Loading | VmState::Loaded, Goal::Stop) => Step::Stopped,
             (VmState::Stopped | VmState::Loading, Goal::Run | Goal::Restart) => {
                 self.goal = Some(Goal::Run);
-                if self.starts > 0 && !self.quiet {
+                if self.starts() > 0 && !self.quiet {
                     return Step::Quiesce;
                 }
                 match gear1.vm_load(vm.id) {
@@ -244,14 +248,12 @@ impl Lifecycle {
         }
         self.devices_reset = false;
         self.quiet = false;
-        if !vm.scheduled
-            && let Ok(history) = gear1.vm_history(vm.id)
-        {
-            self.starts = history.starts;
-        }
+        // Nobody else starts a VM that Gear2 has loaded.
+        let before = gear1.vm_history(vm.id);
+        let before = before.map_or(self.starts(), |history| history.starts);
         match gear1.vm_start(vm.id) {
             Ok(()) => {
-                self.starts += 1;
+                self.told = Told::up_to_start(before.saturating_add(1));
                 Step::Started
             }
             Err(refusal) => busy_or(refusal),

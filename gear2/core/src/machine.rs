@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use gear1_abi::ABI_VERSION;
 use gear1_abi::call::{Failure, Reply, VcpuState, VmState};
-use gear1_abi::event::{Ended, Mmio, VmEnd};
+use gear1_abi::event::{Ended, Mmio};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::NOT_SUPPORTED;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
@@ -26,7 +26,8 @@ use crate::console::{Command, Console, Flow, Input, Uart};
 use crate::device_model::{DeviceModel, Request};
 use crate::gear1::{Gear1, LastRestart};
 use crate::kept::{self, Kept};
-use crate::lifecycle::{Lifecycle, goal_after_end, goal_after_fault};
+use crate::lifecycle::{Lifecycle, goal_after};
+use crate::lives::{News, Told};
 use crate::pl011::{PAGE_BYTES, Pl011};
 
 /// What the machine layer supplies.
@@ -141,15 +142,12 @@ impl<P: Platform> Machine<P> {
             let Ok(history) = gear1.vm_history(config.id) else {
                 continue;
             };
-            *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), history.starts);
-            match history.end {
-                // Gear1 has seen to it.
-                _ if !config.scheduled => {}
-                Ended::Off => lifecycle.ended(goal_after_end(config, VmEnd::Off)),
-                Ended::Reset => lifecycle.ended(goal_after_end(config, VmEnd::Reset)),
-                Ended::Fault => lifecycle.ended(goal_after_fault(config)),
-                Ended::No => {}
+            let told = Told::from_words(self.kept.told(config.id), &history);
+            *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), told);
+            if let Some(goal) = goal_after(config, history.end) {
+                lifecycle.ended(goal);
             }
+            self.tell_news(gear1, config, &mut lifecycle, None);
         }
         self.take_over_accesses(gear1, last);
         let why = match last.failure {
@@ -192,9 +190,57 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Notes what is wanted of a VM for a Gear2 after this one. The lifecycle is locked.
-    pub(crate) fn keep_goal(&self, vm: VmId, lifecycle: &Lifecycle) {
+    /// Notes what is wanted and was told of a VM for a Gear2 after this one. The lifecycle is locked.
+    pub(crate) fn keep(&self, vm: VmId, lifecycle: &Lifecycle) {
         self.kept.set_goal(vm, lifecycle.goal());
+        self.kept.set_told(vm, lifecycle.told().words());
+    }
+
+    /// Says what has become of a VM since the last time. Its lifecycle is locked, so that several
+    /// loops say it in order. `fault` describes how it ended, if it did so by a fault just now. What
+    /// follows from an end is wanted from here on.
+    pub(crate) fn tell_news(
+        &self,
+        gear1: &mut impl Gear1,
+        vm: &VmConfig,
+        lifecycle: &mut Lifecycle,
+        fault: Option<&str>,
+    ) {
+        let Ok(history) = gear1.vm_history(vm.id) else {
+            return;
+        };
+        let name = &vm.name;
+        // Bounded by the lives that Gear1 keeps.
+        while let Some(news) = lifecycle.news(&history) {
+            let is_last = lifecycle.starts() == history.starts;
+            if let News::Ended(how) = news
+                && is_last
+                && let Some(goal) = goal_after(vm, how)
+            {
+                lifecycle.ended(goal);
+            }
+            // Before it is said, since a Gear2 that fails at that would else do it again and again.
+            self.keep(vm.id, lifecycle);
+            let say =
+                |what: fmt::Arguments<'_>| self.say(Some(vm.id), format_args!("{name} {what}"));
+            match news {
+                News::Started if lifecycle.starts() == 1 => {}
+                News::Started if vm.scheduled => say(format_args!("restarted")),
+                News::Started => say(format_args!("restarted by Gear1")),
+                News::Ended(Ended::Off) => say(format_args!("turned itself off")),
+                News::Ended(Ended::Reset) => say(format_args!("resets itself")),
+                News::Ended(Ended::Fault) => match fault.filter(|_| is_last) {
+                    Some(text) => say(format_args!("{text}")),
+                    None => say(format_args!(
+                        "cannot go on: its registers are in Gear1's log"
+                    )),
+                },
+                News::Ended(Ended::No) => {}
+                News::Forgotten(count) => say(format_args!(
+                    "restarted by Gear1 {count} times; how it ended before is not known any more"
+                )),
+            }
+        }
     }
 
     /// Says that a VM's vCPUs are not to run, whatever they wait for, or are. Its lifecycle is locked.

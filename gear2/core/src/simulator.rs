@@ -17,7 +17,7 @@ use core::cell::RefCell;
 use core::sync::atomic::Ordering::Relaxed;
 
 use gear1_abi::call::{Decision, VcpuState, VmState, number};
-use gear1_abi::event::Event;
+use gear1_abi::event::{Ended, Event};
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VmId};
 use gear1_abi::regs::{NO_DEADLINE, Regs};
 use gear2_protocol::Region;
@@ -36,6 +36,7 @@ mod guest;
 mod world;
 
 use gdm::Gdm;
+pub(crate) use world::Lived;
 use world::{Cpu, Vcpu, World, new_vcpu, new_vm};
 
 pub(crate) const SLICE: u64 = 500;
@@ -67,6 +68,8 @@ pub(crate) struct Plan {
     /// Number of its virtio devices.
     pub(crate) devices: u32,
     pub(crate) boot_order: u32,
+    /// Gear1 runs it; such plans are the last ones.
+    pub(crate) real_time: bool,
 }
 
 /// Makes Gear2's configuration for a plan. Time is in microseconds.
@@ -79,7 +82,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
         let id = VmId::new(place).unwrap();
         let first = next;
         for (index, &cpu) in plan.cpus.iter().enumerate() {
-            vcpus[next] = Some(VcpuConfig {
+            vcpus[next] = (!plan.real_time).then(|| VcpuConfig {
                 vm: id,
                 index,
                 cpu: CpuIndex::new(cpu).unwrap(),
@@ -93,9 +96,9 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             may_power_off: false,
             restart: plan.restart,
             watchdog: 0,
-            autostart: true,
+            autostart: !plan.real_time,
             boot_order: plan.boot_order,
-            scheduled: true,
+            scheduled: !plan.real_time,
             virtio: (plan.devices > 0).then_some(VirtioPage {
                 ipa: VIRTIO_IPA,
                 first_channel,
@@ -435,6 +438,31 @@ impl Simulation {
     /// Returns how many bytes each VM read from its console.
     pub(crate) fn read(&self) -> Vec<u64> {
         self.world.borrow().vms.iter().map(|vm| vm.read).collect()
+    }
+
+    /// Returns each VM's starts and ends by itself, in order.
+    pub(crate) fn lived(&self, vm: usize) -> Vec<Lived> {
+        self.world.borrow().vms[vm].lived.clone()
+    }
+
+    /// A real-time VM ends, which Gear1 restarts or not. Gear2 may hear of it now or later.
+    pub(crate) fn real_time_ends(&self, vm: usize, how: Ended, restarts: bool) {
+        let mut world = self.world.borrow_mut();
+        assert!(world.vms[vm].real_time && world.vms[vm].state == VmState::Running);
+        world.vms[vm].ends_by_itself(how);
+        if restarts {
+            world.vms[vm].starts_anew();
+        } else {
+            world.vms[vm].state = VmState::Stopped;
+        }
+        world.cpus[0].real_time |= 1 << world.vms[vm].first;
+    }
+
+    /// Gear1 starts a real-time VM, as at boot.
+    pub(crate) fn real_time_starts(&self, vm: usize) {
+        let mut world = self.world.borrow_mut();
+        assert!(world.vms[vm].real_time);
+        world.vms[vm].starts_anew();
     }
 
     /// Tells whether every CPU is idle for good.

@@ -26,6 +26,7 @@ fn plan(guest: Guest, cpus: &[usize]) -> Plan {
         restart: Restart::OnFailure,
         devices: 0,
         boot_order: 0,
+        real_time: false,
     }
 }
 
@@ -188,6 +189,7 @@ fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
             restart,
             devices: 0,
             boot_order: 0,
+            real_time: false,
         });
         (Just(cpu_count), proptest::collection::vec(plan, 1..5))
     })
@@ -307,4 +309,5 @@ fn deadline(decision: Decision) -> u64 {
 }
 
 mod device_model;
+mod lives;
 mod restart;

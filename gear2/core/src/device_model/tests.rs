@@ -43,6 +43,7 @@ fn model() -> (DeviceModel<Simulated>, &'static Region, Counts) {
         restart: gearv_manifest::Restart::Never,
         devices: 1,
         boot_order: 0,
+        real_time: false,
     };
     let region = gdm::region();
     let config = config(1, &[plan.clone(), plan]);

@@ -143,18 +143,26 @@ fn what_somebody_asked_for_outlives_the_vms_own_end() {
 #[test]
 fn ends_follow_the_manifest() {
     use Restart::{Always, Never, OnFailure};
-    let off = |restart, power| goal_after_end(&vm(restart, power), VmEnd::Off);
-    assert_eq!(off(Never, false), Goal::Stop);
-    assert_eq!(off(OnFailure, false), Goal::Stop);
-    assert_eq!(off(Always, false), Goal::Restart);
-    assert_eq!(off(Always, true), Goal::PowerOff);
+    let after = |restart, power, end| goal_after(&vm(restart, power), end);
+    let off = |restart, power| after(restart, power, Ended::Off);
+    assert_eq!(off(Never, false), Some(Goal::Stop));
+    assert_eq!(off(OnFailure, false), Some(Goal::Stop));
+    assert_eq!(off(Always, false), Some(Goal::Restart));
+    assert_eq!(off(Always, true), Some(Goal::PowerOff));
+    assert_eq!(after(Never, true, Ended::Reset), Some(Goal::Restart));
+    assert_eq!(after(Never, true, Ended::Fault), Some(Goal::Stop));
+    assert_eq!(after(OnFailure, false, Ended::Fault), Some(Goal::Restart));
+    assert_eq!(after(Always, false, Ended::Fault), Some(Goal::Restart));
+    assert_eq!(after(Always, true, Ended::No), None);
+    let real_time = VmConfig {
+        scheduled: false,
+        ..vm(Always, true)
+    };
     assert_eq!(
-        goal_after_end(&vm(Never, true), VmEnd::Reset),
-        Goal::Restart
+        goal_after(&real_time, Ended::Off),
+        None,
+        "Gear1's to see to"
     );
-    assert_eq!(goal_after_fault(&vm(Never, true)), Goal::Stop);
-    assert_eq!(goal_after_fault(&vm(OnFailure, false)), Goal::Restart);
-    assert_eq!(goal_after_fault(&vm(Always, false)), Goal::Restart);
 }
 
 #[test]
@@ -166,10 +174,7 @@ fn what_ran_before_is_loaded_when_nobody_uses_its_memory() {
         calls: vec![],
     };
     let vm = vm(Restart::Never, false);
-    let mut lifecycle = Lifecycle {
-        starts: 1,
-        ..Lifecycle::default()
-    };
+    let mut lifecycle = Lifecycle::resumed(None, Told::up_to_start(1));
     lifecycle.ask(Goal::Run);
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Quiesce);
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Quiesce);
@@ -186,10 +191,12 @@ fn a_fault_is_kept_and_does_not_undo_what_somebody_asked_for() {
         esr: 0x8200_0007,
         ..Fault::default()
     };
-    lifecycle.faulted(3, fault, Goal::Restart);
+    lifecycle.faulted(3, fault);
+    lifecycle.ended(Goal::Restart);
     assert_eq!(lifecycle.goal, Some(Goal::Restart));
     lifecycle.ask(Goal::Stop);
-    lifecycle.faulted(1, fault, Goal::Restart);
+    lifecycle.faulted(1, fault);
+    lifecycle.ended(Goal::Restart);
     assert_eq!(lifecycle.goal, Some(Goal::Stop));
     assert_eq!(lifecycle.faults(), 2);
     assert_eq!(lifecycle.last_fault(), Some((1, fault)));
@@ -198,12 +205,6 @@ fn a_fault_is_kept_and_does_not_undo_what_somebody_asked_for() {
 #[test]
 fn starts_of_a_real_time_vm_are_what_gear1_says() {
     let mut lifecycle = Lifecycle::default();
-    assert!(
-        !lifecycle.has_restarted(1),
-        "the first start is none of Gear1's restarts"
-    );
-    assert!(lifecycle.has_restarted(2));
-    assert!(!lifecycle.has_restarted(2), "no news");
     let mut gear1 = OneVm {
         state: VmState::Loaded,
         outcome: Status::Ok,
@@ -219,5 +220,7 @@ fn starts_of_a_real_time_vm_are_what_gear1_says() {
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Started);
     assert_eq!(lifecycle.starts(), 5);
     assert_eq!(gear1.calls, [number::VM_START]);
-    assert!(!lifecycle.has_restarted(5), "this start was Gear2's");
+    gear1.starts = 5;
+    let history = gear1.vm_history(vm.id).unwrap();
+    assert_eq!(lifecycle.news(&history), None, "this start was Gear2's");
 }

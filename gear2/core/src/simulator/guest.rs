@@ -2,8 +2,8 @@
 
 use alloc::format;
 
-use gear1_abi::call::{Reply, VcpuState, VmState};
-use gear1_abi::event::{Event, Fault, Mmio, VmEnd};
+use gear1_abi::call::{Reply, VcpuState};
+use gear1_abi::event::{Ended, Event, Fault, Mmio, VmEnd};
 use gear1_abi::guest::GEAR2_NOP;
 use gear1_abi::id::VcpuId;
 
@@ -77,12 +77,11 @@ impl World {
                 Event::Off(id)
             }
             kind => {
-                self.vms[vm].state = VmState::Stopping;
-                self.vms[vm].end = match kind {
-                    1000..1004 => 2,
-                    1004..1007 => 1,
-                    _ => 3,
-                };
+                self.vms[vm].ends_by_itself(match kind {
+                    1000..1004 => Ended::Reset,
+                    1004..1007 => Ended::Off,
+                    _ => Ended::Fault,
+                });
                 self.gdm_ends(vm);
                 let running = |vcpu: &&mut Vcpu| vcpu.vm == vm;
                 for vcpu in self.vcpus.iter_mut().filter(running) {

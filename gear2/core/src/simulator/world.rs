@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState, number};
-use gear1_abi::event::Event;
+use gear1_abi::event::{Ended, Ends, Event, Fault, VmEnd};
 use gear1_abi::id::VcpuId;
 use gear1_abi::regs::{NO_DEADLINE, Regs};
 
@@ -45,8 +45,14 @@ pub(super) struct Vm {
     pub(super) state: VmState,
     pub(super) left: u64,
     pub(super) starts: u64,
-    /// How it ended by itself.
-    pub(super) end: u64,
+    /// How it ended by itself, if nobody has seen to that.
+    pub(super) end: Ended,
+    /// How its last lives did.
+    pub(super) ends: Ends,
+    /// Its starts and ends by itself, in order.
+    pub(super) lived: Vec<Lived>,
+    /// Gear1 runs it, and tells CPU 0's loop what becomes of it.
+    pub(super) real_time: bool,
     pub(super) devices: u32,
     pub(super) first_channel: u32,
     pub(super) irq: bool,
@@ -59,6 +65,29 @@ pub(super) struct Vm {
     pub(super) sent: usize,
 }
 
+/// A start or an end of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lived {
+    Started,
+    Ended(Ended),
+}
+
+impl Vm {
+    pub(super) fn starts_anew(&mut self) {
+        self.state = VmState::Running;
+        self.starts += 1;
+        self.ends = self.ends.begin_life();
+        self.lived.push(Lived::Started);
+    }
+
+    pub(super) fn ends_by_itself(&mut self, how: Ended) {
+        self.state = VmState::Stopping;
+        self.end = how;
+        self.ends = self.ends.end_life(how);
+        self.lived.push(Lived::Ended(how));
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cpu {
     pub(super) runs: Option<usize>,
@@ -67,6 +96,8 @@ pub(super) struct Cpu {
     pub(super) poked: bool,
     pub(super) doorbell: bool,
     pub(super) irq: bool,
+    /// Wake-ups of real-time VMs' vCPUs, a bit each.
+    pub(super) real_time: u32,
 }
 
 /// The state of the simulated machine.
@@ -170,7 +201,8 @@ impl World {
             }
             number::VM_STATE => {
                 results[1] = self.vms[index].state as u64;
-                (results[3], results[4]) = (self.vms[index].starts, self.vms[index].end);
+                let vm = &self.vms[index];
+                results[3..6].copy_from_slice(&[vm.starts, vm.end as u64, vm.ends.0]);
                 Status::Ok
             }
             number::VM_STOP => self.stop(index, cpu),
@@ -193,7 +225,7 @@ impl World {
                         assert!(done || still, "a bus master uses the memory");
                     }
                 }
-                vm.end = 0;
+                vm.end = Ended::No;
                 vm.left = if vm.state == VmState::Stopped {
                     LOAD_PIECES
                 } else {
@@ -210,8 +242,7 @@ impl World {
             }
             number::VM_START => {
                 assert_eq!(self.vms[index].state, VmState::Loaded);
-                self.vms[index].state = VmState::Running;
-                self.vms[index].starts += 1;
+                self.vms[index].starts_anew();
                 self.vms[index].listens = false;
                 if let Some(gdm) = &mut self.gdm {
                     let first = self.vms[index].first_channel as usize;
@@ -223,8 +254,10 @@ impl World {
                     }
                 }
                 assert!(!self.vms[index].irq, "a device was not reset");
-                let boot = self.vms[index].first;
-                self.make_ready(boot);
+                if !self.vms[index].real_time {
+                    let boot = self.vms[index].first;
+                    self.make_ready(boot);
+                }
                 Status::Ok
             }
             number::IRQ_SET => {
@@ -332,7 +365,7 @@ impl World {
             "{state:?}"
         );
         self.vms[vm].state = VmState::Stopping;
-        self.vms[vm].end = 0;
+        self.vms[vm].end = Ended::No;
         self.gdm_ends(vm);
         for vcpu in self.vcpus.iter_mut().filter(|vcpu| vcpu.vm == vm) {
             assert!(
@@ -465,7 +498,7 @@ impl World {
     pub(super) fn due(&self, cpu: usize) -> u64 {
         let here = &self.cpus[cpu];
         let mut due = here.deadline.max(self.now);
-        if here.poked || here.irq || here.doorbell {
+        if here.poked || here.irq || here.doorbell || here.real_time != 0 {
             return self.now;
         }
         for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
@@ -492,7 +525,14 @@ impl World {
             self.vcpus[index].state = VcpuState::Ready;
             if self.vcpus[index].leave {
                 self.turn_off(index);
-                return Event::Off(id.unwrap());
+                let vm = self.vcpus[index].vm;
+                let ends = self.disorder && self.vms[vm].guest == Guest::WorksAndEnds;
+                // It asked for an end when its VM was ending already.
+                return match self.below(4) {
+                    0 if ends => Event::VmEnd(id.unwrap(), VmEnd::Off),
+                    1 if ends => Event::Fault(id.unwrap(), Fault::default()),
+                    _ => Event::Off(id.unwrap()),
+                };
             }
             if self.vcpus[index].acts_at <= now {
                 return self.act(index, id.unwrap());
@@ -518,6 +558,11 @@ impl World {
         if let Some(index) = self.vcpus.iter().position(woken) {
             self.vcpus[index].wake = false;
             return Event::Wake(VcpuId::new(index).unwrap());
+        }
+        let real_time = self.cpus[cpu].real_time;
+        if real_time != 0 {
+            self.cpus[cpu].real_time &= real_time - 1;
+            return Event::Wake(VcpuId::new(real_time.trailing_zeros() as usize).unwrap());
         }
         assert!(now >= self.cpus[cpu].deadline, "an event without a cause");
         Event::Deadline(id)
@@ -549,7 +594,10 @@ pub(super) fn new_vm(plan: &Plan) -> Vm {
         state: VmState::Stopped,
         left: 0,
         starts: 0,
-        end: 0,
+        end: Ended::No,
+        ends: Ends(0),
+        lived: Vec::new(),
+        real_time: plan.real_time,
         devices: plan.devices,
         first_channel: 0,
         irq: false,

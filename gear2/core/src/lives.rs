@@ -1,0 +1,87 @@
+//! A VM's lives, and how much of them was told.
+//!
+//! Gear1 counts the starts of a VM and keeps how its last lives ended. Events and wake-ups say only that
+//! there is something to hear: several become one, a second vCPU can ask for the end that the first one
+//! caused, and a Gear2 that fails takes the event with it. So what is told is what the history has more
+//! than was told before: every start and every end by itself once, and in order.
+
+use gear1_abi::event::{Ended, Ends};
+
+use crate::gear1::VmHistory;
+
+#[cfg(test)]
+mod tests;
+
+/// Something that is to be told of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A life began.
+    Started,
+    /// It ended by itself.
+    Ended(Ended),
+    /// So many lives began, and nobody knows any more how those before the last of them ended.
+    Forgotten(u32),
+}
+
+/// How much of a VM's history was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Lives whose start was told.
+    starts: u32,
+    /// The end of the last of them was told as well.
+    end: bool,
+}
+
+impl Told {
+    /// Returns what the two words from [`Self::words`] say. Those of a Gear2 that failed may be any:
+    /// more than has happened cannot have been told.
+    pub(crate) const fn from_words([starts, end]: [u32; 2], history: &VmHistory) -> Self {
+        if starts > history.starts {
+            return Self {
+                starts: history.starts,
+                end: false,
+            };
+        }
+        Self {
+            starts,
+            end: end != 0,
+        }
+    }
+
+    /// Returns it as words.
+    pub(crate) const fn words(self) -> [u32; 2] {
+        [self.starts, self.end as u32]
+    }
+
+    /// Returns that everything was told up to the start of the life with this number.
+    pub(crate) const fn up_to_start(starts: u32) -> Self {
+        Self { starts, end: false }
+    }
+
+    /// Returns how many starts were told.
+    pub(crate) const fn starts(self) -> u32 {
+        self.starts
+    }
+
+    /// Returns what is to be told next, as told from now on.
+    pub(crate) fn next(&mut self, history: &VmHistory) -> Option<News> {
+        let later_lives = history.starts.checked_sub(self.starts)?;
+        let how = history.ends.of_life(later_lives);
+        if let (false, Some(how @ (Ended::Off | Ended::Reset | Ended::Fault))) = (self.end, how) {
+            self.end = true;
+            return Some(News::Ended(how));
+        }
+        let last_one_is_known = self.end || later_lives < Ends::LIVES;
+        let (begun, news) = match later_lives {
+            0 => return None,
+            1..=Ends::LIVES if last_one_is_known => (1, News::Started),
+            // Up to the oldest life whose end is known.
+            _ => {
+                let begun = later_lives - (Ends::LIVES - 1);
+                (begun, News::Forgotten(begun))
+            }
+        };
+        *self = Self::up_to_start(self.starts.saturating_add(begun));
+        Some(news)
+    }
+}
