@@ -13,6 +13,7 @@ mod cpu;
 mod device_model;
 mod finder;
 mod fuzz;
+mod gear2;
 mod gic;
 mod memory;
 mod realtime;
@@ -43,7 +44,7 @@ pub(crate) struct Bug {
 }
 
 /// All bugs, area by area.
-const BUGS: [&[Bug]; 9] = [
+const BUGS: [&[Bug]; 10] = [
     memory::BUGS,
     boot::BUGS,
     cpu::BUGS,
@@ -53,6 +54,7 @@ const BUGS: [&[Bug]; 9] = [
     realtime::BUGS,
     device_model::BUGS,
     fuzz::BUGS,
+    gear2::BUGS,
 ];
 /// Those of them that every run of the tests plants.
 const SAMPLE: [&str; 3] = [

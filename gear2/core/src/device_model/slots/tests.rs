@@ -97,3 +97,27 @@ fn what_waits_is_abandoned_too() {
     assert_eq!(collect(&mut slots), (vec![], false));
     assert!(slots.is_free(vcpu(2)));
 }
+
+/// What GDM answers after a restart of Gear2 is passed on to the vCPU if it is the answer to what that
+/// vCPU waits for, and else dropped.
+#[test]
+fn what_an_earlier_gear2_posted_is_taken_over_by_who_waits_for_it() {
+    let held = [3, 0x30, 0b110];
+    let others = [[4, 0x30, 0b110], [3, 0x34, 0b110], [3, 0x30, 0b010]];
+    let waits = core::iter::once(None).chain(others.into_iter().chain([held]).map(Some));
+    for awaited in waits {
+        let (mut before, shared) = slots();
+        before.post(vcpu(2), request(9));
+        let mut slots = Slots::new(shared);
+        slots.take_over(vcpu(2), awaited);
+        assert_eq!(slots.awaits(vcpu(2)), awaited == Some(held), "{awaited:?}");
+        assert!(!slots.is_free(vcpu(2)), "GDM has it still");
+        answer(&shared[2], slot::DONE, 77);
+        let expected = match awaited {
+            Some(awaited) if awaited == held => vec![(2, Answer::Value(77))],
+            Some(_) | None => vec![],
+        };
+        assert_eq!(collect(&mut slots).0, expected, "{awaited:?}");
+        assert!(slots.is_free(vcpu(2)));
+    }
+}
