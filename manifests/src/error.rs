@@ -218,6 +218,14 @@ rules! {
         "choose another virtio-address";
     VirtioInterrupt = "M-VIO-010", "the console has the interrupt of a virtio device",
         "choose another one: those from 48 on are the virtio devices'";
+    SameBackend = "M-VIO-011", "two virtio devices have the same backend",
+        "give each its own; disks may share one if all of them are read-only";
+    BackendText = "M-VIO-012", "a backend's text has a control character",
+        "write a path or a name of one line";
+    TapName = "M-VIO-013", "this is no name of a tap device",
+        "use 1 to 15 bytes without blanks, '/', ':' and '%'";
+    OwnDisk = "M-VIO-014", "the device VM uses this disk itself",
+        "give the guest another disk or partition, or take root= or resume= out of cmdline";
 
     DmaUnchecked = "M-WRN-001",
         "a device that masters the bus reaches all memory, as there is no SMMU to stop it",

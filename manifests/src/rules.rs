@@ -16,6 +16,7 @@ use crate::{
     MAX_VCPUS_PER_VM, MEMORY_ALIGN,
 };
 
+mod backends;
 mod board;
 mod exposure;
 mod shared;
@@ -38,6 +39,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
     check_gear2(manifest, report);
     check_vcpus(manifest, report);
     shared::check(manifest, complete, report);
+    backends::check(manifest, report);
     for (index, vm) in manifest.vms.iter().enumerate() {
         check_name(vm, report);
         check_cpus(manifest, vm, report);

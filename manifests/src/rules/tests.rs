@@ -12,6 +12,9 @@ use super::{Board, validate};
 use crate::testing::{Aligned, Tree, cells, smallest, text};
 use crate::{Privilege, Region, Rule, Severity, VmKind};
 
+mod backends;
+mod overlaps;
+
 const VM: &str = "/vms/linux";
 const DEVICE: &str = "/vms/device";
 const DISK: &str = "/vms/linux/virtio/disk";
@@ -485,6 +488,7 @@ fn virtio_cases() -> Vec<Case> {
             served
                 .clone()
                 .set(DISK, "type", text("net"))
+                .set(DISK, "backend", text("tap0"))
                 .set(DISK, "read-only", std::vec![]),
             "M-VIO-007: /vms/linux/virtio/disk: read-only: "
         ),

@@ -46,6 +46,11 @@ const REFUSALS: &[Refusal] = &[
         says: &["M-DEV-007", "/vms/device", "devices"],
     },
     Refusal {
+        name: "one disk for two guests",
+        spoil: |parts, tools| replace(parts, tools, "M-VIO-011"),
+        says: &["M-VIO-011", "/vms/other/virtio/disk", "backend"],
+    },
+    Refusal {
         name: "a missing payload",
         spoil: |parts, _| {
             parts

@@ -7,6 +7,7 @@ const FDT: &str = "gear1/init/src/fdt/tests.rs";
 const PREPARE: &str = "gear1/init/src/prepare/tests.rs";
 const DEVICES: &str = "gear1/init/src/devices/tests.rs";
 const REFUSALS: &str = "xtask/src/test/refusals.rs";
+const OVERLAPS: &str = "manifests/src/rules/tests/overlaps.rs";
 const BOOT: &str = "xtask/src/test/boot.rs";
 
 pub(super) const BUGS: &[Bug] = &[
@@ -36,6 +37,42 @@ pub(super) const BUGS: &[Bug] = &[
         breaks: &["G1-BOOT-002"],
         test: REFUSALS,
         finder: Finder::Refusal("a device that the machine lacks"),
+    },
+    Bug {
+        name: "virtio registers lie inside memory",
+        file: "manifests/src/rules.rs",
+        from: "    if taken.any(|taken| taken.overlaps(&page(vm.virtio_ipa))) {\n",
+        to: "    if taken.any(|taken| taken.start == vm.virtio_ipa) {\n",
+        breaks: &["G1-BOOT-002"],
+        test: OVERLAPS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "memory reaches into another VM's from below",
+        file: "manifests/src/rules.rs",
+        from: "        && mine.overlaps(&theirs)\n",
+        to: "        && theirs.contains(&Region::new(mine.start, mine.start))\n        && mine.start != theirs.end\n",
+        breaks: &["G1-BOOT-002"],
+        test: OVERLAPS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "shared memory has nothing ahead of it",
+        file: "manifests/src/rules/shared.rs",
+        from: "            if other.with_lead().overlaps(&all) {\n",
+        to: "            if other.region().overlaps(&all) {\n",
+        breaks: &["G1-BOOT-002"],
+        test: OVERLAPS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "two guests write one disk",
+        file: "manifests/src/rules/backends.rs",
+        from: "            !(one.read_only && other.read_only) && overlap(backend, others)\n",
+        to: "            !(one.read_only || other.read_only) && overlap(backend, others)\n",
+        breaks: &["G1-BOOT-002"],
+        test: "manifests/src/rules/tests/backends.rs",
+        finder: Finder::Host,
     },
     Bug {
         name: "a file with another digest is taken",

@@ -1,0 +1,139 @@
+//! Rules on what serves the virtio devices: one writer a disk, one guest a tap device, nothing that the
+//! device VM uses itself, and no text that its kernel or the control protocol takes for something else.
+//!
+//! Judged are the names: that two names are links to one disk, or that the device VM has mounted it
+//! meanwhile, is seen by the device model when it opens the disk exclusively.
+
+use crate::error::{Found, ManifestError, NodePath, Report, Rule};
+use crate::model::{Manifest, Payload, VirtioDevice, VirtioKind, Vm};
+
+/// Longest name of a network device: Linux's `IFNAMSIZ`, without the NUL.
+const MAX_TAP_NAME: usize = 15;
+/// What the Linux command line names disks by that the kernel itself uses.
+const OWN_DISKS: &[&str] = &["root=", "resume="];
+
+/// Judges all backends, each beside those before it.
+pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
+    for (index, device) in manifest.virtio.iter().enumerate() {
+        let (Some(node), Some(backend)) = (node_of(manifest, device), device.backend) else {
+            continue;
+        };
+        let place = |rule| {
+            let place = ManifestError::at_property(rule, node, "backend");
+            place.found(Found::Text(backend))
+        };
+        if backend.chars().any(char::is_control) {
+            report.error(place(Rule::BackendText));
+        } else if device.kind == Some(VirtioKind::Net) && !is_tap_name(backend) {
+            report.error(place(Rule::TapName));
+        } else if let Some(owner) = owner(manifest, device) {
+            report.error(place(Rule::OwnDisk).conflicts(NodePath::vm(owner.name)));
+        } else {
+            let before = manifest.virtio.iter().take(index);
+            let mut others = before.filter(|other| collide(device, other));
+            if let Some(other) = others.find_map(|other| node_of(manifest, other)) {
+                report.error(place(Rule::SameBackend).conflicts(other));
+            }
+        }
+    }
+}
+
+/// Returns a device's node; `None`: its VM was left out for errors of its own.
+fn node_of<'a>(manifest: &Manifest<'a>, device: &VirtioDevice<'a>) -> Option<NodePath<'a>> {
+    let vm = manifest.vms.iter().find(|vm| vm.id == device.vm)?;
+    Some(NodePath::vm(vm.name).child("virtio").child(device.name))
+}
+
+/// Tells whether the two devices cannot both have their backends.
+fn collide(one: &VirtioDevice<'_>, other: &VirtioDevice<'_>) -> bool {
+    let (Some(backend), Some(others)) = (one.backend, other.backend) else {
+        return false;
+    };
+    match (one.kind, other.kind) {
+        (Some(VirtioKind::Block), Some(VirtioKind::Block)) => {
+            !(one.read_only && other.read_only) && overlap(backend, others)
+        }
+        (Some(VirtioKind::Net), Some(VirtioKind::Net)) => backend == others,
+        // The device model names a console's socket after the VM.
+        (Some(VirtioKind::Console), Some(VirtioKind::Console)) => one.vm == other.vm,
+        _ => false,
+    }
+}
+
+/// Returns the device VM if the device is a disk that it uses itself, as its command line says.
+fn owner<'m, 'a>(manifest: &'m Manifest<'a>, device: &VirtioDevice<'a>) -> Option<&'m Vm<'a>> {
+    let owner = manifest.device_vm()?;
+    let Payload::Linux { cmdline, .. } = owner.payload else {
+        return None;
+    };
+    let backend = device.backend?;
+    let uses = |key: &&str| own_disk(cmdline, key).is_some_and(|disk| overlap(disk, backend));
+    let is_used = device.kind == Some(VirtioKind::Block) && OWN_DISKS.iter().any(uses);
+    is_used.then_some(owner)
+}
+
+/// Returns what the command line says behind `key`, the last time if it does so several times.
+fn own_disk<'a>(cmdline: &'a str, key: &str) -> Option<&'a str> {
+    let words = cmdline.split_ascii_whitespace();
+    // What is behind the two dashes is for the first program.
+    let words = words.take_while(|word| *word != "--");
+    let value = words.filter_map(|word| word.strip_prefix(key)).last()?;
+    Some(value.trim_matches('"'))
+}
+
+/// Tells whether Linux takes it as the name of one network device.
+fn is_tap_name(name: &str) -> bool {
+    // 0xa0 is a blank to Linux, and `%d` stands for a number that Linux chooses.
+    let is_bad = |byte: u8| matches!(byte, b' ' | b'/' | b':' | b'%' | 0xa0);
+    name.len() <= MAX_TAP_NAME && !matches!(name, "." | "..") && !name.bytes().any(is_bad)
+}
+
+/// Tells whether the paths name one disk, or a disk and a partition of it.
+fn overlap(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (names(one), names(other));
+    let (Some(name), Some(others)) = (one.next(), other.next()) else {
+        return false;
+    };
+    if !one.clone().eq(other) {
+        return false;
+    }
+    let mut folders = one.clone();
+    let is_direct = folders.next() == Some("dev") && folders.next().is_none();
+    let is_below = one.last() == Some("dev");
+    name == others
+        || is_below
+            && (is_partition(name, others, is_direct) || is_partition(others, name, is_direct))
+}
+
+/// Tells whether `part` is named as a partition of `whole`: `vda1` of `vda`, `nvme0n1p1` of `nvme0n1`, and
+/// below a folder of `/dev`, such as `by-id`, `NAME-part1` of `NAME`.
+fn is_partition(whole: &str, part: &str, is_direct: bool) -> bool {
+    let Some(rest) = part.strip_prefix(whole) else {
+        return false;
+    };
+    let number = match is_direct {
+        false => rest.strip_prefix("-part"),
+        true if whole.ends_with(|last: char| last.is_ascii_digit()) => rest.strip_prefix('p'),
+        true => Some(rest),
+    };
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    number.is_some_and(|number| !number.is_empty() && is_number(number))
+}
+
+/// Iterates over the names of a path from the last to the first, without those that lead nowhere. A
+/// relative path begins at the root, where the device model runs.
+fn names(path: &str) -> impl Iterator<Item = &str> + Clone {
+    let mut left_out = 0_usize;
+    path.rsplit('/').filter(move |name| match *name {
+        "" | "." => false,
+        ".." => {
+            left_out += 1;
+            false
+        }
+        _ if left_out > 0 => {
+            left_out -= 1;
+            false
+        }
+        _ => true,
+    })
+}
