@@ -40,7 +40,8 @@ const STOP_PAUSE_US: u64 = 1000;
 /// After so long somebody is told that a VM does not stop.
 const STOP_PATIENCE_US: u64 = 2_000_000;
 
-/// The job of sending console output that is held back, or telling the device model of it. The other bits are VMs'.
+/// The job of sending console output that is held back, telling the device model of it, and giving
+/// consoles input that waits. The other bits are VMs'.
 const CONSOLE_JOB: u32 = 1 << MAX_VMS;
 
 /// The job of looking whether the device model is alive.
@@ -198,7 +199,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
                 self.make_ready(vcpu, home.vm, now);
             }
         });
-        machine.take_ring_input(gear1);
+        if let Some(due) = machine.take_ring_input(gear1, now) {
+            self.take_job(CONSOLE_JOB, due);
+        }
         match control::serve(machine, gear1) {
             Task::None => {}
             Task::Ask(vm, goal) => self.ask(vm, goal),
@@ -341,11 +344,11 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
 
     fn interrupt(&mut self, gear1: &mut impl Gear1, intid: u32, now: u64) {
         if intid == self.machine.config.uart_intid {
+            while let Some((command, vm)) = self.machine.take_input(gear1, now) {
+                self.command(gear1, command, vm);
+            }
             if let Some(due) = self.machine.settle_console(gear1, now) {
                 self.take_job(CONSOLE_JOB, due);
-            }
-            while let Some((command, vm)) = self.machine.take_input(gear1) {
-                self.command(gear1, command, vm);
             }
         } else {
             self.say(None, format_args!("interrupt {intid} is not expected"));

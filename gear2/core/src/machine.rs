@@ -47,6 +47,9 @@ pub trait Platform {
 /// How long a line on the console is not interrupted.
 const LINE_PATIENCE_US: u64 = 100_000;
 
+/// The pause between two portions of input, of a FIFO each: 16 bytes a millisecond at most.
+const INPUT_PAUSE_US: u64 = 1_000;
+
 /// How long the device model may take to reset the devices of a VM that is stopped.
 const QUIESCE_US: u64 = 2_000_000;
 
@@ -84,6 +87,8 @@ pub struct Machine<P: Platform> {
     pub(crate) restarts: u64,
     /// vCPUs whose accesses are not made again, a bit each: Gear2 may have failed at them twice.
     blamed: AtomicU32,
+    /// VMs, a bit each, whose input waits for the end of a pause.
+    paced: AtomicU32,
 }
 
 /// What all loops share of a VM.
@@ -121,6 +126,7 @@ impl<P: Platform> Machine<P> {
             kept,
             restarts: last.map_or(0, |last| last.count),
             blamed: AtomicU32::new(0),
+            paced: AtomicU32::new(0),
             config,
         };
         match last {
@@ -342,7 +348,7 @@ impl<P: Platform> Machine<P> {
         match access.store {
             None => {
                 value = uart.read(offset, access.size_log2);
-                self.fill(gear1, config, &mut uart);
+                console_due = self.fill(gear1, config, &mut uart, now);
             }
             Some(stored) => {
                 if let Some(byte) = uart.write(offset, stored) {
@@ -400,27 +406,50 @@ impl<P: Platform> Machine<P> {
         outcome
     }
 
-    /// Gives a UART what was typed into its ring, as far as there is room.
-    fn fill(&self, gear1: &mut impl Gear1, vm: &VmConfig, uart: &mut Pl011) {
-        let Some(model) = &self.device_model else {
-            return;
-        };
-        while uart.wants_input()
-            && let Some(byte) = model.take_input(gear1, vm.id.index())
-        {
-            uart.receive(byte);
+    /// Gives a UART what was typed, as far as its pace allows, and returns when to call
+    /// [`Self::take_paced_input`] for the rest.
+    fn fill(
+        &self,
+        gear1: &mut impl Gear1,
+        vm: &VmConfig,
+        uart: &mut Pl011,
+        now: u64,
+    ) -> Option<u64> {
+        let pause = self.config.ticks(INPUT_PAUSE_US);
+        let due = uart.take_in(now, pause, || {
+            let model = self.device_model.as_ref()?;
+            model.take_input(gear1, vm.id.index())
+        });
+        let bit = 1 << vm.id.index();
+        if due.is_some() {
+            self.paced.fetch_or(bit, Relaxed);
+        } else {
+            self.paced.fetch_and(!bit, Relaxed);
         }
+        due
     }
 
-    /// Gives all UARTs what was typed into their rings.
-    pub(crate) fn take_ring_input(&self, gear1: &mut impl Gear1) {
+    /// Gives all UARTs what was typed into their rings, and returns when to call
+    /// [`Self::take_paced_input`] for the rest.
+    pub(crate) fn take_ring_input(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
+        self.take_input_of(gear1, u32::MAX, now)
+    }
+
+    /// Gives the UARTs whose pause is over more of what was typed, and returns when to call again.
+    pub(crate) fn take_paced_input(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
+        self.take_input_of(gear1, self.paced.load(Relaxed), now)
+    }
+
+    fn take_input_of(&self, gear1: &mut impl Gear1, vms: u32, now: u64) -> Option<u64> {
+        let mut due = None;
         for (config, shared) in self.config.vms.iter().zip(&self.vms) {
-            if config.console.is_some() {
+            if config.console.is_some() && vms >> config.id.index() & 1 != 0 {
                 let mut uart = shared.uart.lock();
-                self.fill(gear1, config, &mut uart);
+                due = earlier(due, self.fill(gear1, config, &mut uart, now));
                 update_line(gear1, config, &mut uart);
             }
         }
+        due
     }
 
     /// Tells whether a vCPU that waits for an answer can go on: if nobody is going to give one, since
@@ -510,11 +539,13 @@ impl<P: Platform> Machine<P> {
         vm.watchdog != 0
     }
 
-    /// Sends console output that waits, and returns when to call again if some still does.
+    /// Sends console output that waits and takes input that does, and returns when to call again if
+    /// some still waits.
     pub(crate) fn settle_console(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
         let model = self.device_model.as_ref();
         let told = model.and_then(|model| model.settle(gear1, now));
-        earlier(told, self.settle_terminal(gear1, now))
+        let due = earlier(told, self.settle_terminal(gear1, now));
+        earlier(due, self.take_paced_input(gear1, now))
     }
 
     fn settle_terminal(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
@@ -533,26 +564,32 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Passes on what was typed up to the first command, if there is one; the caller carries it
-    /// out and calls again.
-    pub(crate) fn take_input(&self, gear1: &mut impl Gear1) -> Option<(Command, Option<VmId>)> {
+    /// out and calls again, and [`Self::settle_console`] after the last one.
+    pub(crate) fn take_input(
+        &self,
+        gear1: &mut impl Gear1,
+        now: u64,
+    ) -> Option<(Command, Option<VmId>)> {
         loop {
             // The guard ends with the statement: the UART's lock comes before the console's.
             let input = self.console.as_ref()?.lock().input();
             match input? {
                 Input::Done => {}
-                Input::Byte(vm, byte) => self.type_to(gear1, vm, byte),
+                Input::Byte(vm, byte) => self.type_to(gear1, vm, byte, now),
                 Input::Command(command, vm) => return Some((command, VmId::new(vm))),
             }
         }
     }
 
-    fn type_to(&self, gear1: &mut impl Gear1, vm: usize, byte: u8) {
+    fn type_to(&self, gear1: &mut impl Gear1, vm: usize, byte: u8, now: u64) {
         let Some((config, shared)) = VmId::new(vm).and_then(|vm| self.vm(vm)) else {
             return;
         };
         if config.console.is_some() {
             let mut uart = shared.uart.lock();
-            uart.receive(byte);
+            uart.type_in(byte);
+            // What waits is marked so: the caller asks when it is due.
+            let _ = self.fill(gear1, config, &mut uart, now);
             update_line(gear1, config, &mut uart);
         }
     }

@@ -1,7 +1,8 @@
 //! The emulated PL011 of a guest (Arm DDI 0183, PrimeCell UART r1p4).
 //!
 //! Owns one device's registers, its receive FIFO and the input that waits
-//! behind it. What is transmitted leaves at once, so the transmit FIFO is empty
+//! behind it. Input comes in portions of one FIFO, with a pause after each was read: a handler that
+//! reads until the FIFO is empty finds it so, however much was typed. What is transmitted leaves at once, so the transmit FIFO is empty
 //! unless the console cannot take more ([`Pl011::set_transmit_full`]).
 //! It is usable from a guest's first instruction: reset leaves it enabled, and
 //! neither baud rate nor enable bits hold a byte back. No DMA, no modem lines.
@@ -67,8 +68,14 @@ impl Settings {
 /// A PL011.
 #[derive(Debug)]
 pub(crate) struct Pl011 {
-    /// Received bytes: the FIFO, then the backlog that it is filled from.
+    /// The receive FIFO.
     received: VecDeque<u8>,
+    /// Input that the FIFO is filled from.
+    backlog: VecDeque<u8>,
+    /// Bytes of the current portion of input that did not arrive yet.
+    portion_left: usize,
+    /// When the next portion may begin, once the FIFO was seen empty.
+    next_portion: Option<u64>,
     transmit_full: bool,
     raw: u32,
     mask: u32,
@@ -85,6 +92,9 @@ impl Pl011 {
     pub(crate) const fn new() -> Self {
         Self {
             received: VecDeque::new(),
+            backlog: VecDeque::new(),
+            portion_left: FIFO_DEPTH,
+            next_portion: None,
             transmit_full: false,
             raw: 0,
             mask: 0,
@@ -152,17 +162,44 @@ impl Pl011 {
         None
     }
 
-    /// Receives a byte from the console.
-    pub(crate) fn receive(&mut self, byte: u8) {
-        if self.received.len() < BACKLOG_BYTES {
-            self.received.push_back(byte);
-            self.update_receive();
+    /// Keeps a byte that was typed until the FIFO takes it.
+    pub(crate) fn type_in(&mut self, byte: u8) {
+        if self.backlog.len() < BACKLOG_BYTES {
+            self.backlog.push_back(byte);
         }
     }
 
-    /// Tells whether the FIFO has room, so that none of the input is dropped.
-    pub(crate) fn wants_input(&self) -> bool {
-        self.received.len() < FIFO_DEPTH
+    /// Fills the FIFO from the backlog, then from `source`, as far as the pace of input allows.
+    /// Returns when to call again, if not with the next load: `pause` (ticks) after the FIFO was
+    /// seen empty.
+    pub(crate) fn take_in(
+        &mut self,
+        now: u64,
+        pause: u64,
+        mut source: impl FnMut() -> Option<u8>,
+    ) -> Option<u64> {
+        if self.received.is_empty() && self.portion_left < FIFO_DEPTH {
+            let begin = *self.next_portion.get_or_insert(now.saturating_add(pause));
+            if now >= begin {
+                self.portion_left = FIFO_DEPTH;
+            }
+        }
+        while self.portion_left > 0
+            && let Some(byte) = self.backlog.pop_front().or_else(&mut source)
+        {
+            self.portion_left -= 1;
+            self.next_portion = None;
+            self.receive(byte);
+        }
+        self.next_portion.filter(|_| self.portion_left == 0)
+    }
+
+    /// Puts a byte into the FIFO; one too many is lost, as on a wire.
+    fn receive(&mut self, byte: u8) {
+        if self.received.len() < FIFO_DEPTH {
+            self.received.push_back(byte);
+            self.update_receive();
+        }
     }
 
     /// Says whether the console can take no more at present.

@@ -147,8 +147,53 @@ fn reset_lowers_the_line() {
 #[test]
 fn input_that_nobody_reads_is_bounded() {
     let mut uart = Pl011::new();
-    (0..2 * BACKLOG_BYTES).for_each(|_| uart.receive(0));
-    assert_eq!(uart.received.len(), BACKLOG_BYTES);
+    (0..2 * BACKLOG_BYTES).for_each(|_| uart.type_in(0));
+    assert_eq!(uart.backlog.len(), BACKLOG_BYTES);
+    uart.write(CR, u64::from(CR_RESET | CR_LBE));
+    (0..2 * FIFO_DEPTH).for_each(|_| assert_eq!(uart.write(DR, 0), None));
+    assert_eq!(uart.received.len(), FIFO_DEPTH);
+}
+
+/// Typing never ends, and the guest is as slow as it likes: whenever its handler runs, it finds the
+/// FIFO empty after one portion, and the next one comes a pause after that.
+#[test]
+fn a_handler_finds_an_end_however_much_is_typed() {
+    const PAUSE: u64 = 100;
+    let mut uart = Pl011::new();
+    uart.write(LCR_H, 0x70);
+    let mut now = 0;
+    for slowness in [0, 1, 10, 1_000] {
+        assert_eq!(
+            uart.take_in(now, PAUSE, || Some(b'x')),
+            None,
+            "until it is read"
+        );
+        for left in (0..FIFO_DEPTH).rev() {
+            assert_eq!(flags(&mut uart) & FR_RXFE, 0);
+            uart.read(DR, WORD);
+            now += slowness;
+            let due = uart.take_in(now, PAUSE, || Some(b'x'));
+            assert_eq!(due, (left == 0).then_some(now + PAUSE));
+        }
+        assert_eq!(flags(&mut uart) & FR_RXFE, FR_RXFE);
+        assert!(
+            uart.take_in(now + PAUSE - 1, PAUSE, || Some(b'x'))
+                .is_some()
+        );
+        assert_eq!(flags(&mut uart) & FR_RXFE, FR_RXFE, "not yet");
+        now += PAUSE;
+    }
+}
+
+#[test]
+fn a_key_now_and_then_arrives_at_once() {
+    let mut uart = Pl011::new();
+    for now in 0..100_u64 {
+        uart.type_in(now.to_le_bytes()[0]);
+        assert_eq!(uart.take_in(now * 150, 100, || None), None);
+        assert_eq!(uart.read(DR, WORD), now);
+        assert_eq!(uart.take_in(now * 150 + 1, 100, || None), None);
+    }
 }
 
 proptest! {
@@ -164,9 +209,11 @@ proptest! {
         uart.write(LCR_H, if fifo { 0x70 } else { 0x60 });
         uart.write(IFLS, levels);
         uart.write(IMSC, u64::from(INT_RX | INT_RT));
-        let mut read = Vec::new();
-        for burst in &bursts {
-            burst.iter().for_each(|&byte| uart.receive(byte));
+        let (mut read, mut now) = (Vec::new(), 0);
+        for burst in bursts.iter().chain(core::iter::repeat_n(&Vec::new(), 400)) {
+            burst.iter().for_each(|&byte| uart.type_in(byte));
+            uart.take_in(now, 10, || None);
+            now += 7;
             if uart.level_change() == Some(true) {
                 uart.write(ICR, u64::from(INT_RX | INT_RT));
                 while flags(&mut uart) & FR_RXFE == 0 {

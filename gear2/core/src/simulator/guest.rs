@@ -170,6 +170,8 @@ impl World {
                 None => b'x',
             }));
             vm.read += 1;
+            vm.in_one_go += 1;
+            assert!(vm.in_one_go <= 16, "the handler never finds the FIFO empty");
             (0x00, None)
         } else {
             (0x00, Some(vm.next_byte()))

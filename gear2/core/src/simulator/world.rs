@@ -60,6 +60,8 @@ pub(super) struct Vm {
     pub(super) listens: bool,
     /// How many bytes it read.
     pub(super) read: u64,
+    /// How many of them since its UART was empty: as many as a handler reads in one go.
+    pub(super) in_one_go: u64,
     /// The line it sends, and how much of it was sent.
     pub(super) line: u64,
     pub(super) sent: usize,
@@ -266,6 +268,9 @@ impl World {
                 let changes = vm.irq != (args[2] == 1);
                 assert!(changes || self.restarts > 0, "a level that is already so");
                 vm.irq = args[2] == 1;
+                if !vm.irq {
+                    vm.in_one_go = 0;
+                }
                 let boot = vm.first;
                 if vm.irq && self.vcpus[boot].state == VcpuState::Wfi {
                     self.make_ready(boot);
@@ -603,6 +608,7 @@ pub(super) fn new_vm(plan: &Plan) -> Vm {
         irq: false,
         listens: false,
         read: 0,
+        in_one_go: 0,
         line: 0,
         sent: 0,
     }

@@ -22,4 +22,13 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear2/core/src/lives/tests.rs",
         finder: Finder::Host,
     },
+    Bug {
+        name: "console input has no pace",
+        file: "gear2/core/src/pl011.rs",
+        from: "        while self.portion_left > 0\n",
+        to: "        while self.received.len() < FIFO_DEPTH\n",
+        breaks: &[],
+        test: "gear2/core/src/pl011/tests.rs",
+        finder: Finder::Host,
+    },
 ];
