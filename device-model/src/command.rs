@@ -5,22 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::exit::ExitReason;
-use gear1_abi::record::RecordId;
+use gear1_abi::record::{Record, RecordId};
 use gear2_protocol::{PROTOCOL_VERSION, op, outcome};
 
-use crate::client::{Client, LogReader, Logged, Vm, describe};
+use crate::client::{Client, Vm, describe};
 use crate::control::{DEVICE_NUMBERS, DeviceLine};
 use crate::hub::RUN_DIRECTORY;
 use crate::json::Json;
-use crate::output::Output;
 use crate::serial::file_name;
-use crate::terminal;
+use crate::sys::{self, Wait};
 
 #[cfg(test)]
 mod tests;
@@ -317,8 +317,7 @@ fn top(
         let (now, new) = sample(client, &vms)?;
         if clear {
             // Home, and clear the screen.
-            let cleared = Output.write_all(b"\x1b[H\x1b[2J");
-            cleared.map_err(|error| format!("cannot print: {error}"))?;
+            print!("\x1b[H\x1b[2J");
         }
         print(&top_rows(&vms, now.wrapping_sub(time), &old, &new))?;
         (time, old) = (now, new);
@@ -357,14 +356,16 @@ fn log(
     print: &mut dyn FnMut(&Json) -> Result<(), String>,
 ) -> Result<(), String> {
     let hz = client.about()?.hz.max(1);
-    let [_, _, _, cpus, _, _] = client.version()?;
-    let mut reader = LogReader::new(cpus);
+    let mut cursor = 0;
     loop {
-        let records = reader.read(client)?;
-        let rows: Vec<Json> = records
-            .iter()
-            .flat_map(|logged| log_rows(logged, hz))
-            .collect();
+        let mut rows = Vec::new();
+        while let Some((next, record)) = client.log(cursor)? {
+            if next == cursor {
+                break;
+            }
+            cursor = next;
+            rows.push(record_row(&record, hz));
+        }
         if !rows.is_empty() || !follow {
             print(&Json::List(rows))?;
         }
@@ -375,9 +376,7 @@ fn log(
     }
 }
 
-/// The row of a record, behind one that says what was lost before it.
-fn log_rows(logged: &Logged, hz: u64) -> Vec<Json> {
-    let record = &logged.record;
+fn record_row(record: &Record, hz: u64) -> Json {
     let id = record.id_and_cpu & 0xffff_ffff;
     let mut text = match RecordId::from_index(id) {
         Some(id) => id.text().to_owned(),
@@ -386,24 +385,17 @@ fn log_rows(logged: &Logged, hz: u64) -> Vec<Json> {
     for (index, value) in record.values.iter().enumerate() {
         text = text.replace(&format!("{{{index}}}"), &format!("{value:#x}"));
     }
-    let lost = (logged.lost > 0).then(|| {
-        let lost = logged.lost;
-        format!("{lost} records of this CPU were overwritten before they were read")
-    });
     let microseconds = u128::from(record.time) * 1_000_000 / u128::from(hz);
     let time = format!(
         "{}.{:06}",
         microseconds / 1_000_000,
         microseconds % 1_000_000
     );
-    let row = |message: String| {
-        Json::Object(vec![
-            ("time", time.as_str().into()),
-            ("cpu", (record.id_and_cpu >> 32).into()),
-            ("message", message.as_str().into()),
-        ])
-    };
-    lost.into_iter().chain([text]).map(row).collect()
+    Json::Object(vec![
+        ("time", time.as_str().into()),
+        ("cpu", (record.id_and_cpu >> 32).into()),
+        ("message", text.as_str().into()),
+    ])
 }
 
 fn version(client: &mut Client) -> Result<Json, String> {
@@ -426,15 +418,49 @@ fn version(client: &mut Client) -> Result<Json, String> {
 
 /// Connects the terminal with a console until Ctrl-] is typed or either side ends.
 fn console(run_directory: &str, vm: &str, virtio: bool) -> Result<(), String> {
+    const ESCAPE: u8 = 0x1d;
     let kind = if virtio { "console" } else { "serial" };
     let path = format!("{run_directory}/{}.{kind}", file_name(vm));
-    let socket = UnixStream::connect(&path)
+    let mut socket = UnixStream::connect(&path)
         .map_err(|error| format!("VM {vm} has no {kind} at {path}: {error}"))?;
-    match terminal::connect(socket) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(format!("the console of VM {vm} was closed")),
-        Err(error) => Err(format!("the console of VM {vm}: {error}")),
+    let (mut input, mut output) = (std::io::stdin(), std::io::stdout());
+    let old = sys::set_raw(&input).ok();
+    let mut bytes = [0; 1024];
+    let read = |fd| Wait {
+        fd,
+        read: true,
+        write: false,
+    };
+    let ended = loop {
+        let ready = sys::wait(&[read(input.as_raw_fd()), read(socket.as_raw_fd())], -1);
+        if ready.first() == Some(&true) {
+            let length = input.read(&mut bytes).unwrap_or(0);
+            let bytes = bytes.get(..length).unwrap_or_default();
+            if length == 0 || bytes.contains(&ESCAPE) {
+                break Ok(());
+            }
+            if socket.write_all(bytes).is_err() {
+                break Err(());
+            }
+        }
+        if ready.get(1) == Some(&true) {
+            let length = socket.read(&mut bytes).unwrap_or(0);
+            let bytes = bytes.get(..length).unwrap_or_default();
+            if length == 0
+                || output
+                    .write_all(bytes)
+                    .and_then(|()| output.flush())
+                    .is_err()
+            {
+                break Err(());
+            }
+        }
+    };
+    if let Some(old) = old {
+        let _ = sys::set_mode(&input, &old);
+        let _ = output.write_all(b"\r\n");
     }
+    ended.map_err(|()| format!("the console of VM {vm} was closed"))
 }
 
 /// Prints lists of objects as tables, and an object's numbers and texts as lines.

@@ -22,10 +22,6 @@
     )
 )]
 
-// First of all: what follows prints by its macro.
-#[macro_use]
-pub mod output;
-
 pub mod backend;
 pub mod board;
 pub mod buffers;
@@ -43,7 +39,6 @@ pub mod serial;
 pub mod socket;
 pub mod state;
 mod sys;
-mod terminal;
 #[cfg(test)]
 mod testing;
 pub mod transport;

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use device_model::hub::{self, Options};
-use device_model::output;
 
 const USAGE: &str = "\
 usage: gdm [--poll] [--no-seccomp] [--run DIR] [--device-tree DIR]
@@ -38,7 +37,7 @@ fn main() -> ExitCode {
             _ => "",
         };
         if !text.is_empty() {
-            output::line(text);
+            println!("{text}");
             return ExitCode::SUCCESS;
         }
     }
@@ -46,6 +45,6 @@ fn main() -> ExitCode {
         Ok(never) => match never {},
         Err(error) => error,
     };
-    output::complain(format_args!("gdm: {error}"));
+    eprintln!("gdm: {error}");
     ExitCode::FAILURE
 }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use device_model::hub::RUN_DIRECTORY;
 use device_model::measure::{What, later_start, measure, report};
-use device_model::output;
 
 const USAGE: &str = "usage: wake line|request|native-line|native-uio NAME [TICKS], or wake later";
 
@@ -27,11 +26,11 @@ fn main() -> ExitCode {
     };
     match printed {
         Ok(line) => {
-            output::line(&line);
+            println!("{line}");
             ExitCode::SUCCESS
         }
         Err(error) => {
-            output::complain(format_args!("wake: {error}"));
+            eprintln!("wake: {error}");
             ExitCode::FAILURE
         }
     }

@@ -23,7 +23,7 @@ use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage1::{self, Rights};
-use gear1_core::table::{ENTRIES, MapError, Span, TABLE_SIZE, TableMemory};
+use gear1_core::table::{Descriptors, ENTRIES, MapError, Span, TABLE_SIZE, TableMemory};
 
 use crate::mmio::Mmio;
 use crate::uart::BootUart;
@@ -312,7 +312,7 @@ impl EarlyTables {
     }
 }
 
-impl TableMemory for EarlyTables {
+impl Descriptors for EarlyTables {
     fn read(&self, table: Pa, index: usize) -> u64 {
         // SAFETY: the walk comes here with the root and with what `alloc` returned: tables inside
         // the image, which nothing else touches.
@@ -323,7 +323,9 @@ impl TableMemory for EarlyTables {
         // SAFETY: as for `read`.
         unsafe { self.entry(table, index).write_volatile(descriptor) };
     }
+}
 
+impl TableMemory for EarlyTables {
     fn alloc(&mut self) -> Option<Pa> {
         let table = (self.available() != 0).then_some(self.next)?;
         self.next += TABLE_SIZE;

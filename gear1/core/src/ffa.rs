@@ -262,8 +262,12 @@ impl<P: Platform> Call<'_, P> {
             function::ID_GET => done(success(endpoint(self.vm).into(), 0)),
             function::RXTX_MAP => self.map(address(x1), address(x2), low(x3)),
             function::RXTX_UNMAP => {
-                self.ledger.unmap_buffers(self.platform, self.vm)?;
-                done(DONE)
+                let had = self.ledger.unmap_buffers(self.platform, self.vm);
+                done(if had {
+                    DONE
+                } else {
+                    error(Error::Invalid.status())
+                })
             }
             function::RX_RELEASE => {
                 self.ledger.release_rx(self.vm)?;

@@ -20,7 +20,16 @@
 //! Invariants: a page is changed only from the state that the table names, so no two transactions
 //! hold one page; what is refused changes nothing, tables included; a page that a receiver has
 //! lost is gone from every TLB before anybody else gets it; what was received is never passed on
-//! but to its home, so no chain of owners has to be undone. Requirements: G1-MEM-011 to G1-MEM-020.
+//! but to its home, so no chain of owners has to be undone.
+//!
+//! *What takes rights away cannot fail.* Tables are needed to give something only: to split the
+//! block that a page of the owner's stands in, and to make the table that a receiver's page stands
+//! in. From then on the page has a descriptor of its own, at level 3, until it is back: pages are
+//! put together to a block again only if all 512 of them are Owned, in their home. So to
+//! relinquish, to reclaim, to release and to come home writes descriptors that are there, and frees
+//! tables. The types say so: all of that goes through `pages::undo`, which has no result, and which
+//! sees a VM's tables as [`LiveTables`], that none can be made with. Requirements: G1-MEM-011 to
+//! G1-MEM-020.
 //!
 //! The caller holds the one lock over all of it. Each call looks at each page of one transaction
 //! a bounded number of times, and at most at [`MAX_PAGES`].
@@ -37,8 +46,10 @@ use gear1_abi::layout::PAGE_SIZE;
 
 use crate::addr::{Ipa, Pa};
 use crate::stage2::{PageState, Stage2};
-use crate::table::{LiveTables, TableMemory};
-use pages::{change, donated_by, each_page, edit, edit_page, ipa_of, range, region_of, tidy};
+use crate::table::{Descriptors as _, LiveTables, TableMemory};
+use pages::{
+    change, donated_by, edit, every_page, ipa_of, range, region_of, tidy, undo, undo_page,
+};
 pub use transaction::{Kind, Offer, Phase, Request, Transaction};
 
 /// Transactions of the machine; each VM that may share memory has an equal part.
@@ -69,6 +80,24 @@ pub enum Error {
     Busy,
 }
 
+/// Why a call that takes rights away is refused: by what it says alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// An argument makes no sense.
+    Invalid,
+    /// The caller may not.
+    Denied,
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid => Self::Invalid,
+            Refusal::Denied => Self::Denied,
+        }
+    }
+}
+
 /// A piece of memory that is to be wiped, or whose caches are to be cleaned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -85,7 +114,7 @@ pub struct Piece {
 /// The VMs' tables.
 pub trait Vms {
     /// A VM's.
-    type Tables<'a>: LiveTables
+    type Tables<'a>: TableMemory + LiveTables
     where
         Self: 'a;
     /// Returns the tables of `vm`: what is allocated is its own.
@@ -313,7 +342,8 @@ impl Ledger {
             return Err(Error::Denied);
         }
         if transaction.returning {
-            return self.come_home(vms, index, &transaction);
+            self.come_home(vms, index, &transaction);
+            return Ok(());
         }
         transaction.hold(vm, request);
         change(vms, vm, &transaction, &transaction.retrieving(vm))?;
@@ -326,34 +356,28 @@ impl Ledger {
     }
 
     /// Gives pages that were donated, and are donated back, to their home.
-    fn come_home<V: Vms>(
-        &mut self,
-        vms: &mut V,
-        index: usize,
-        transaction: &Transaction,
-    ) -> Result<(), Error> {
+    fn come_home<V: Vms>(&mut self, vms: &mut V, index: usize, transaction: &Transaction) {
         let offer = transaction.offer;
         let home = offer.receiver();
-        // The sender's pages were Received, so their home's are Donated: none is refused.
-        each_page(vms, transaction, |vms, pa, _| {
-            let tag = donated_by(vms, home, pa).ok_or(Error::Denied)?;
-            let owned = edit(Some(PageState::Donated), Some(PageState::Owned), tag);
-            edit_page(vms, home, pa, &owned)?;
-            if let Phase::Given(left) = &mut self.slot(tag).phase {
-                *left = left.saturating_sub(1);
+        every_page(vms, transaction, |vms, pa| {
+            // The sender's pages were Received, so their home's are Donated.
+            if let Some(tag) = donated_by(vms, home, pa) {
+                let owned = edit(Some(PageState::Donated), Some(PageState::Owned), tag);
+                undo_page(vms, home, pa, &owned);
+                if let Phase::Given(left) = &mut self.slot(tag).phase {
+                    *left = left.saturating_sub(1);
+                }
             }
-            Ok(())
-        })?;
+        });
         tidy(vms, home, transaction);
         let gone = edit(Some(PageState::Donated), None, index);
-        change(vms, offer.sender, transaction, &gone)?;
+        undo(vms, offer.sender, transaction, &gone);
         self.free(vms, index);
         for index in 0..MAX_TRANSACTIONS {
             if self.transaction(index).phase == Phase::Given(0) {
                 self.free(vms, index);
             }
         }
-        Ok(())
     }
 
     /// Takes what `vm` borrowed out of its stage 2. It is wiped or cleaned when the last receiver
@@ -364,36 +388,35 @@ impl Ledger {
         index: usize,
         vm: VmId,
         zero: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Refusal> {
         let transaction = self.transaction(index);
         if transaction.phase != Phase::Retrieved || !transaction.is_held_by(vm) {
-            return Err(Error::Denied);
+            return Err(Refusal::Denied);
         }
         if zero && (transaction.offer.kind == Kind::Share || transaction.writing & bit(vm) == 0) {
-            return Err(Error::Invalid);
+            return Err(Refusal::Invalid);
         }
-        self.unmap(vms, index, vm)?;
+        self.unmap(vms, index, vm);
         self.slot(index).zero_after |= zero;
         Ok(())
     }
 
     /// Takes what `vm` borrowed, and its pages are in, out of its stage 2.
-    fn unmap<V: Vms>(&mut self, vms: &mut V, index: usize, vm: VmId) -> Result<(), Error> {
+    fn unmap<V: Vms>(&mut self, vms: &mut V, index: usize, vm: VmId) {
         let transaction = self.transaction(index);
         let gone = transaction.retrieving(vm).reversed();
-        change(vms, vm, &transaction, &gone)?;
+        undo(vms, vm, &transaction, &gone);
         let slot = self.slot(index);
         slot.holders &= !bit(vm);
         if slot.holders == 0 {
             (slot.phase, slot.last) = (Phase::Relinquishing(0), vm);
         }
-        Ok(())
     }
 
     /// The same for all that have it.
-    fn unmap_all<V: Vms>(&mut self, vms: &mut V, index: usize) -> Result<(), Error> {
-        // Bound: MAX_VMS.
-        each_vm(self.transaction(index).holders).try_for_each(|vm| self.unmap(vms, index, vm))
+    fn unmap_all<V: Vms>(&mut self, vms: &mut V, index: usize) {
+        // Bound: MAX_RECEIVERS.
+        each_vm(self.transaction(index).holders).for_each(|vm| self.unmap(vms, index, vm));
     }
 
     /// Gives the sender back what nobody has retrieved, or what only receivers have that are not
@@ -404,17 +427,18 @@ impl Ledger {
         index: usize,
         zero: bool,
         running: u16,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Refusal> {
         let transaction = self.transaction(index);
         if zero && transaction.offer.kind == Kind::Share {
-            return Err(Error::Invalid);
+            return Err(Refusal::Invalid);
         }
         match transaction.phase {
             Phase::Sent if zero => {}
-            Phase::Sent => return self.give_back(vms, index),
-            Phase::Retrieved if transaction.holders & running == 0 => {
-                self.unmap_all(vms, index)?;
+            Phase::Sent => {
+                self.give_back(vms, index);
+                return Ok(());
             }
+            Phase::Retrieved if transaction.holders & running == 0 => self.unmap_all(vms, index),
             Phase::Relinquishing(_) if bit(transaction.last) & running == 0 => {}
             Phase::Free
             | Phase::Filling
@@ -423,7 +447,7 @@ impl Ledger {
             | Phase::Relinquishing(_)
             | Phase::Reclaiming(_)
             | Phase::Given(_)
-            | Phase::Returning(_) => return Err(Error::Denied),
+            | Phase::Returning(_) => return Err(Refusal::Denied),
         }
         let slot = self.slot(index);
         // What was asked of it before is void if nobody has retrieved it since.
@@ -433,12 +457,11 @@ impl Ledger {
     }
 
     /// Ends a transaction that nobody has retrieved: the sender's pages are as before it.
-    fn give_back<V: Vms>(&mut self, vms: &mut V, index: usize) -> Result<(), Error> {
+    fn give_back<V: Vms>(&mut self, vms: &mut V, index: usize) {
         let transaction = self.transaction(index);
         let back = transaction.sending(index).reversed();
-        change(vms, transaction.offer.sender, &transaction, &back)?;
+        undo(vms, transaction.offer.sender, &transaction, &back);
         self.free(vms, index);
-        Ok(())
     }
 
     /// Returns range `place` of a transaction as `vm` sees it, and its pages.

@@ -8,7 +8,9 @@
 //! Requirements: G1-MEM-002, G1-CPU-004.
 
 use crate::addr::{Ipa, Pa};
-use crate::table::{Level, LiveTables, MapError, Slot, Span, TABLE_SIZE, TableMemory, Tables};
+use crate::table::{
+    Descriptors, Level, LiveTables, MapError, Slot, Span, TABLE_SIZE, TableMemory, Tables,
+};
 
 /// The largest PARange that is used: 48 bits.
 const PA_RANGE_48: u64 = 5;
@@ -189,6 +191,13 @@ impl PageState {
     #[cfg(test)]
     pub(crate) const fn of(descriptor: u64) -> Option<Self> {
         Self::from_bits(descriptor >> STATE_SHIFT & STATE_MASK)
+    }
+
+    /// Tells whether pages of this state are kept in blocks. Only those that are their owner's
+    /// alone: a page that is out, or another's, has a descriptor of its own until it is back, so to
+    /// bring it back takes no table.
+    const fn is_kept_in_blocks(descriptor: u64) -> bool {
+        descriptor >> STATE_SHIFT & STATE_MASK == Self::Owned as u64
     }
 
     /// Tells whether the VM can use the page.
@@ -405,7 +414,7 @@ impl Stage2 {
 
     /// Changes the page at `ipa`, which is `pa`. `false`: it is not as it must be. What is refused
     /// changes no page, but may leave tables that [`tidy`](Self::tidy) takes away.
-    pub fn edit<T: LiveTables>(
+    pub fn edit<T: TableMemory + LiveTables>(
         &self,
         memory: &mut T,
         ipa: Ipa,
@@ -429,22 +438,38 @@ impl Stage2 {
         Ok(true)
     }
 
+    /// Undoes an [`edit`](Self::edit) of the page at `ipa`, which is `pa`; `undo` is its reverse.
+    /// The page has a descriptor of its own since then, for [`tidy`](Self::tidy) leaves it one: so
+    /// there is nothing to be made, and nothing that can be refused. A page that is not as the edit
+    /// left it was never edited, and stays.
+    pub fn undo<T: Descriptors>(&self, memory: &mut T, ipa: Ipa, pa: Pa, undo: &Edit) {
+        let slot = self.0.slot(memory, ipa.get());
+        if slot.level == Level::L3
+            && let Some(new) = undo.apply(slot.descriptor, pa)
+        {
+            memory.write(slot.table, slot.index, new);
+        }
+    }
+
     /// Returns the level of what stands for `ipa`, and its descriptor.
     #[cfg(test)]
-    pub(crate) fn descriptor<T: TableMemory>(&self, memory: &T, ipa: Ipa) -> (u64, u64) {
+    pub(crate) fn descriptor<T: Descriptors>(&self, memory: &T, ipa: Ipa) -> (u64, u64) {
         let slot = self.0.slot(memory, ipa.get());
         (slot.level.size(), slot.descriptor)
     }
 
-    /// Takes tables away around `ipa` that are not needed any more.
+    /// Takes tables away around `ipa` that are not needed any more: those that are empty, and those
+    /// that say what a block of the owner's own memory says. All other pages keep descriptors of
+    /// their own.
     pub fn tidy<T: LiveTables>(&self, memory: &mut T, ipa: Ipa) {
-        self.0.tidy(memory, ipa.get());
+        let merges = PageState::is_kept_in_blocks;
+        self.0.tidy(memory, ipa.get(), merges);
     }
 
     /// Returns the transaction that the page at `ipa` belongs to, if it is in `state`, which is
     /// one of those that are not mapped.
     #[must_use]
-    pub fn tag<T: TableMemory>(&self, memory: &T, ipa: Ipa, state: PageState) -> Option<u8> {
+    pub fn tag<T: Descriptors>(&self, memory: &T, ipa: Ipa, state: PageState) -> Option<u8> {
         let descriptor = self.0.slot(memory, ipa.get()).descriptor;
         let tag = (descriptor >> TAG_SHIFT) as u8;
         (descriptor & VALID == 0 && state.describes(descriptor, tag)).then_some(tag)
@@ -452,7 +477,7 @@ impl Stage2 {
 
     /// Returns what maps `ipa`.
     #[must_use]
-    pub fn walk<T: TableMemory>(&self, memory: &T, ipa: Ipa) -> Option<Leaf> {
+    pub fn walk<T: Descriptors>(&self, memory: &T, ipa: Ipa) -> Option<Leaf> {
         let leaf = self.0.walk(memory, ipa.get())?;
         let attributes = Attributes::from_bits(leaf.descriptor);
         Some(Leaf {

@@ -27,20 +27,26 @@ const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 /// Output addresses have at most 48 bits: LPA2 is out of scope (DESIGN 4).
 const OUTPUT_LIMIT: u64 = 1 << 48;
 
-/// Tables in memory.
-pub trait TableMemory {
+/// Descriptors of tables that exist.
+pub trait Descriptors {
     /// Reads the descriptor at `index`, below [`ENTRIES`], of the table at `table`.
     fn read(&self, table: Pa, index: usize) -> u64;
     /// Writes that descriptor.
     fn write(&mut self, table: Pa, index: usize, descriptor: u64);
+}
+
+/// Memory that tables are made in. Whoever maps something needs it; whoever takes something away
+/// must do without.
+pub trait TableMemory: Descriptors {
     /// Returns a table whose descriptors are all zero, and are seen as zero by any walk.
     fn alloc(&mut self) -> Option<Pa>;
     /// Returns how often [`alloc`](Self::alloc) would still succeed.
     fn available(&self) -> usize;
 }
 
-/// Tables that some CPU may be walking, or hold cached translations of.
-pub trait LiveTables: TableMemory {
+/// Tables that some CPU may be walking, or hold cached translations of. None can be made with this
+/// alone, so what needs no more than this cannot fail for want of one.
+pub trait LiveTables: Descriptors {
     /// Takes back a table that no descriptor points to and no CPU has cached.
     fn free(&mut self, table: Pa);
     /// Makes the writes so far seen by every walk, and forgets, on every CPU, what was cached of
@@ -220,7 +226,11 @@ impl Tables {
 
     /// Returns the level 3 descriptor of `input`; splits the block that maps it, and makes the
     /// tables that are missing.
-    pub fn page<T: LiveTables>(&self, memory: &mut T, input: u64) -> Result<Slot, MapError> {
+    pub fn page<T: TableMemory + LiveTables>(
+        &self,
+        memory: &mut T,
+        input: u64,
+    ) -> Result<Slot, MapError> {
         if input >= self.input_limit {
             return Err(MapError::OutOfRange);
         }
@@ -237,12 +247,13 @@ impl Tables {
     }
 
     /// Takes tables away around `input` that say no more than one descriptor could: those that are
-    /// empty, and those that map what a block maps.
-    pub fn tidy<T: LiveTables>(&self, memory: &mut T, input: u64) {
+    /// empty, and those that map what a block maps. Of the latter only those whose leaves all
+    /// `merges`: to change a page of a block takes a table again.
+    pub fn tidy<T: LiveTables>(&self, memory: &mut T, input: u64, merges: fn(u64) -> bool) {
         // At most three rounds: each takes one table away.
         while let Some(parent) = self.last_table(memory, input) {
             let table = Pa::new(parent.descriptor & ADDRESS);
-            let Some(descriptor) = merged(memory, table, parent.level) else {
+            let Some(descriptor) = merged(memory, table, parent.level, merges) else {
                 return;
             };
             // Break before make (Arm ARM D8).
@@ -254,7 +265,7 @@ impl Tables {
     }
 
     /// Returns the descriptor of the last table on the way to `input`.
-    fn last_table<T: TableMemory>(&self, memory: &T, input: u64) -> Option<Slot> {
+    fn last_table<T: Descriptors>(&self, memory: &T, input: u64) -> Option<Slot> {
         let leaf = self.slot(memory, input);
         let mut last = None;
         let mut slot = self.root_slot(memory, input);
@@ -270,7 +281,7 @@ impl Tables {
 
     /// Returns what maps `input`.
     #[must_use]
-    pub fn walk<T: TableMemory>(&self, memory: &T, input: u64) -> Option<RawLeaf> {
+    pub fn walk<T: Descriptors>(&self, memory: &T, input: u64) -> Option<RawLeaf> {
         if input >= self.input_limit {
             return None;
         }
@@ -288,7 +299,7 @@ impl Tables {
     }
 
     /// Checks that `span` can be mapped and returns how many tables that takes.
-    fn check<T: TableMemory>(&self, memory: &T, span: Span) -> Result<usize, MapError> {
+    fn check<T: Descriptors>(&self, memory: &T, span: Span) -> Result<usize, MapError> {
         let page = Level::L3.size().wrapping_sub(1);
         if (span.input | span.output | span.size) & page != 0 || span.size == 0 {
             return Err(MapError::Unaligned);
@@ -347,7 +358,7 @@ impl Tables {
     }
 
     /// Walks towards `input` until a descriptor is no table.
-    pub(crate) fn slot<T: TableMemory>(&self, memory: &T, input: u64) -> Slot {
+    pub(crate) fn slot<T: Descriptors>(&self, memory: &T, input: u64) -> Slot {
         let mut slot = self.root_slot(memory, input);
         // At most three rounds: each goes one level down.
         while let Some(next) = slot.level.next() {
@@ -359,7 +370,7 @@ impl Tables {
         slot
     }
 
-    fn root_slot<T: TableMemory>(&self, memory: &T, input: u64) -> Slot {
+    fn root_slot<T: Descriptors>(&self, memory: &T, input: u64) -> Slot {
         let entry = self.start.entry(input);
         // Concatenated tables follow one another.
         let offset = (entry & !ENTRY_MASK).wrapping_mul(DESCRIPTOR_SIZE);
@@ -369,7 +380,7 @@ impl Tables {
 }
 
 impl Slot {
-    fn read<T: TableMemory>(memory: &T, table: Pa, level: Level, input: u64) -> Self {
+    fn read<T: Descriptors>(memory: &T, table: Pa, level: Level, input: u64) -> Self {
         let index = index(level.entry(input));
         Self {
             table,
@@ -382,7 +393,7 @@ impl Slot {
 
 /// Replaces the block at `slot` by a table of `level` that maps the same, and returns its
 /// descriptor of `input`.
-fn split<T: LiveTables>(
+fn split<T: TableMemory + LiveTables>(
     memory: &mut T,
     slot: Slot,
     input: u64,
@@ -406,8 +417,14 @@ fn split<T: LiveTables>(
     Ok(Slot::read(memory, table, level, input))
 }
 
-/// Returns the descriptor for a table's place, of level `parent`, that says the same as the table.
-fn merged<T: TableMemory>(memory: &T, table: Pa, parent: Level) -> Option<u64> {
+/// Returns the descriptor for a table's place, of level `parent`, that says the same as the table,
+/// whose leaves all `merges`.
+fn merged<T: Descriptors>(
+    memory: &T,
+    table: Pa,
+    parent: Level,
+    merges: fn(u64) -> bool,
+) -> Option<u64> {
     let level = parent.next()?;
     let first = memory.read(table, 0);
     let kind = first & TABLE_OR_PAGE;
@@ -416,7 +433,7 @@ fn merged<T: TableMemory>(memory: &T, table: Pa, parent: Level) -> Option<u64> {
     let fits = parent != Level::L0 && first & ADDRESS & parent.size().wrapping_sub(1) == 0;
     let step = match first {
         0 => 0,
-        _ if is_leaf && fits => level.size(),
+        _ if is_leaf && fits && merges(first) => level.size(),
         _ => return None,
     };
     let mut expected = first;
@@ -467,7 +484,7 @@ struct Run {
 
 /// Returns the leaves of `level` that `span` begins with: those that go into one table, up to the
 /// first descriptor that is not empty. `slot` is the span's first, and is empty.
-fn run<T: TableMemory>(memory: &T, slot: &Slot, span: Span, level: Level) -> Run {
+fn run<T: Descriptors>(memory: &T, slot: &Slot, span: Span, level: Level) -> Run {
     let first = index(level.entry(span.input));
     let in_span = usize::try_from(level.entry(span.size)).unwrap_or(ENTRIES);
     let end = first.saturating_add(in_span).min(ENTRIES);

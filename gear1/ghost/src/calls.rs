@@ -4,9 +4,7 @@
 
 use gear1_abi::regs::Regs;
 
-use super::{
-    Checked, Ghost, Kind, PAGE, Page, RANGES, TRANSACTIONS, Transaction, Words, Wrong, bit,
-};
+use super::{Checked, Ghost, Kind, PAGE, RANGES, TRANSACTIONS, Transaction, Words, Wrong, bit};
 
 /// Calls.
 impl Ghost {
@@ -25,17 +23,14 @@ impl Ghost {
         let is_send = matches!(id, 0x8400_0071..=0x8400_0073);
         if is_error {
             if is_send || id == 0x8400_007b {
-                self.forget(vm);
+                self.forget(vm)?;
             }
             return Ok(());
         }
         let wrong = |why| Err(Wrong::Done(id, vm, why));
         match id {
             0x8400_0066 => self.map_buffers(id, vm, regs),
-            0x8400_0067 => {
-                self.set_buffers(vm, [0; 2]);
-                Ok(())
-            }
+            0x8400_0067 => self.set_buffers(vm, [0; 2]),
             0x8400_0071..=0x8400_0073 => self.send(id, vm, regs, &Words(tx), answer),
             0x8400_007b => self.fragment(id, vm, regs, &Words(tx), answer),
             0x8400_0074 => self.retrieve(id, vm, &Words(tx)),
@@ -65,7 +60,7 @@ impl Ghost {
                 }
                 t.holders = 0;
                 if answer.is_some() {
-                    self.close(slot);
+                    self.close(slot)?;
                 }
                 Ok(())
             }
@@ -80,7 +75,8 @@ impl Ghost {
         for (buffer, x) in buffers.iter_mut().zip(&regs[1..3]) {
             match self.page_at(vm, address(*x)) {
                 Some((page, true))
-                    if self.pages[page].out == 0 || self.is_settling(self.pages[page].out) =>
+                    if self.pages.get(page).out == 0
+                        || self.is_settling(self.pages.get(page).out) =>
                 {
                     *buffer = page + 1;
                 }
@@ -90,17 +86,17 @@ impl Ghost {
         if self.buffers[vm] != [0; 2] || buffers[0] == buffers[1] {
             return Err(Wrong::Done(id, vm, 18));
         }
-        self.set_buffers(vm, buffers);
-        Ok(())
+        self.set_buffers(vm, buffers)
     }
 
     /// What a VM was saying is void.
-    fn forget(&mut self, vm: usize) {
+    fn forget(&mut self, vm: usize) -> Checked {
         if let Some(slot) = self.drafts[vm].sent.take() {
-            self.close(slot);
+            self.close(slot)?;
         }
         self.drafts[vm].count = 0;
         self.drafts[vm].transaction.used = false;
+        Ok(())
     }
 
     fn send(
@@ -213,7 +209,7 @@ impl Ghost {
         t: &Transaction,
     ) -> Checked {
         let number = slot as u8 + 1;
-        let is = self.pages[page];
+        let is = self.pages.get(page);
         if at_home {
             if is.out != 0 && !self.is_settling(is.out) {
                 return Err(Wrong::Done(id, vm, 9));
@@ -221,8 +217,7 @@ impl Ghost {
             if self.is_buffer(vm, page) {
                 return Err(Wrong::Done(id, vm, 19));
             }
-            self.set_out(page, number);
-            return Ok(());
+            return self.pages.set_out(page, number);
         }
         // Another's page: it was given it, and gives it back to its home.
         let given = is
@@ -238,7 +233,7 @@ impl Ghost {
         if !right || is.back != 0 {
             return Err(Wrong::Done(id, vm, 10));
         }
-        self.pages[page].back = number;
+        self.pages.set_back(page, number);
         Ok(())
     }
 
@@ -267,10 +262,7 @@ impl Ghost {
             return wrong(13);
         }
         let number = slot as u8 + 1;
-        if self.pages[..self.page_count]
-            .iter()
-            .any(|page| page.back == number)
-        {
+        if self.pages.find(0, |page| page.back == number).is_some() {
             return self.come_home(slot);
         }
         let first = words.field(32, 4);
@@ -302,16 +294,13 @@ impl Ghost {
     /// Pages that were given away are at home again; so ends the gift when none is left of it.
     fn come_home(&mut self, slot: usize) -> Checked {
         let number = slot as u8 + 1;
-        for page in 0..self.page_count {
-            let Page { out, back } = self.pages[page];
-            if back == number {
-                let gift = usize::from(out) - 1;
-                self.pages[page].back = 0;
-                self.set_out(page, 0);
-                self.transactions[gift].pages -= 1;
-                if self.transactions[gift].pages == 0 {
-                    self.transactions[gift] = Transaction::default();
-                }
+        while let Some(page) = self.pages.find(0, |page| page.back == number) {
+            let gift = usize::from(self.pages.get(page).out) - 1;
+            self.pages.set_back(page, 0);
+            self.pages.set_out(page, 0)?;
+            self.transactions[gift].pages -= 1;
+            if self.transactions[gift].pages == 0 {
+                self.transactions[gift] = Transaction::default();
             }
         }
         self.transactions[slot] = Transaction::default();
@@ -324,10 +313,10 @@ impl Ghost {
     }
 
     /// All that it shared is settled.
-    pub fn end(&mut self, vm: usize) {
+    pub fn end(&mut self, vm: usize) -> Checked {
         self.ending &= !bit(vm);
-        self.forget(vm);
-        self.set_buffers(vm, [0; 2]);
+        self.forget(vm)?;
+        self.set_buffers(vm, [0; 2])?;
         // Gifts last: what goes back to its home in another transaction is part of one.
         for gifts in [false, true] {
             for slot in 0..TRANSACTIONS {
@@ -337,18 +326,17 @@ impl Ghost {
                     continue;
                 }
                 let number = slot as u8 + 1;
-                let is_return = self.pages[..self.page_count]
-                    .iter()
-                    .any(|page| page.back == number);
+                let is_return = self.pages.find(0, |page| page.back == number).is_some();
                 let is_given = t.kind == Kind::Donate && t.holders != 0;
                 if t.sender == vm || is_return || (is_given && gifts) {
                     if is_given == gifts || is_return {
-                        self.close(slot);
+                        self.close(slot)?;
                     }
                 } else if !is_given {
                     self.transactions[slot].holders &= !bit(vm);
                 }
             }
         }
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ type Must = (u8, u8);
 impl Ghost {
     /// Returns what the tables of `vm` must say of a page, or nothing if that is not settled.
     fn expected(&self, vm: usize, home: usize, page: usize) -> Option<Must> {
-        let Page { out, back } = self.pages[page];
+        let Page { out, back } = self.pages.get(page);
         let Some(slot) = out.checked_sub(1) else {
             return self.alone(vm, home, page);
         };
@@ -118,7 +118,8 @@ impl Ghost {
 
     /// Tells whether a page is in no transaction and no buffer.
     fn is_idle(&self, region: &Region, page: usize) -> bool {
-        self.pages[page].out == 0 && !self.is_buffer(region.vm, page)
+        !self.pages.is_busy(page)
+            || (self.pages.get(page).out == 0 && !self.is_buffer(region.vm, page))
     }
 
     /// Compares pages of a region, of which one descriptor says the same.
@@ -133,7 +134,7 @@ impl Ghost {
         let mut seen_idle = false;
         while at < end {
             // Of pages that are in no transaction, one tells of all.
-            let idle = at.is_multiple_of(SPAN) && end - at >= SPAN && self.busy[at / SPAN] == 0;
+            let idle = at.is_multiple_of(SPAN) && end - at >= SPAN && !self.pages.is_busy(at);
             if self.is_idle(region, at) && core::mem::replace(&mut seen_idle, true) {
                 at += if idle { SPAN } else { 1 };
                 continue;

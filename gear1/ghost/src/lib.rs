@@ -16,13 +16,13 @@
 
 mod calls;
 mod check;
+mod pages;
 pub mod walk;
 
+use pages::Pages;
 use walk::{EXECUTE, READ, Tree, WRITE};
 
 const PAGE: u64 = 4096;
-/// Pages that are followed.
-const PAGES: usize = 13 * 1024;
 /// Pages that one block of 2 MiB has.
 const SPAN: usize = 512;
 const VMS: usize = 16;
@@ -194,10 +194,7 @@ pub struct Ghost {
     stranger: Option<Tree>,
     /// The first pages of VMs' buffers, counted from 1; 0: none.
     buffers: [[usize; 2]; VMS],
-    pages: [Page; PAGES],
-    page_count: usize,
-    /// How many pages of a span are in a transaction.
-    busy: [u16; PAGES / SPAN],
+    pages: Pages,
     transactions: [Transaction; TRANSACTIONS],
     drafts: [Draft; VMS],
     /// Who is being loaded anew: what concerns it is not looked at.
@@ -266,9 +263,7 @@ impl Ghost {
             trees: [Tree { vtcr: 0, root: 0 }; VMS],
             stranger: None,
             buffers: [[0; 2]; VMS],
-            pages: [Page { out: 0, back: 0 }; PAGES],
-            page_count: 0,
-            busy: [0; PAGES / SPAN],
+            pages: Pages::new(),
             transactions: [TRANSACTION; TRANSACTIONS],
             drafts: [DRAFT; VMS],
             ending: 0,
@@ -278,11 +273,7 @@ impl Ghost {
     /// Says that a VM, which may share memory, has some, of whole blocks of 2 MiB, and its stage 2.
     pub fn add(&mut self, vm: usize, tree: Tree, ipa: u64, pa: u64, size: u64) -> Checked {
         let pages = (size / PAGE) as usize;
-        if self.page_count + pages > PAGES || !pages.is_multiple_of(SPAN) {
-            return Err(Wrong::Room);
-        }
-        let first = self.page_count;
-        self.page_count += pages;
+        let first = self.pages.add(pages)?;
         self.push(Region {
             vm,
             ipa,
@@ -357,24 +348,18 @@ impl Ghost {
         all.position(|t| t.used && t.handle == handle)
     }
 
-    fn set_out(&mut self, page: usize, out: u8) {
-        let was = self.pages[page].out;
-        self.busy[page / SPAN] += u16::from(out != 0 && was == 0);
-        self.busy[page / SPAN] -= u16::from(out == 0 && was != 0);
-        self.pages[page].out = out;
-    }
-
     /// Notes a VM's buffers, as pages counted from 1; 0: it has none.
-    fn set_buffers(&mut self, vm: usize, buffers: [usize; 2]) {
+    fn set_buffers(&mut self, vm: usize, buffers: [usize; 2]) -> Checked {
         for (was, is) in self.buffers[vm].into_iter().zip(buffers) {
             if let Some(page) = was.checked_sub(1) {
-                self.busy[page / SPAN] -= 1;
+                self.pages.count_one_less(page);
             }
             if let Some(page) = is.checked_sub(1) {
-                self.busy[page / SPAN] += 1;
+                self.pages.count_one(page)?;
             }
         }
         self.buffers[vm] = buffers;
+        Ok(())
     }
 
     fn is_buffer(&self, vm: usize, page: usize) -> bool {
@@ -391,16 +376,20 @@ impl Ghost {
     }
 
     /// Ends a transaction: its pages are in it no more.
-    fn close(&mut self, slot: usize) {
+    fn close(&mut self, slot: usize) -> Checked {
         let number = slot as u8 + 1;
-        for page in 0..self.page_count {
-            if self.pages[page].back == number {
-                self.pages[page].back = 0;
+        let mut from = 0;
+        let is_in = |page: Page| page.back == number || page.out == number;
+        while let Some(page) = self.pages.find(from, is_in) {
+            if self.pages.get(page).back == number {
+                self.pages.set_back(page, 0);
             }
-            if self.pages[page].out == number {
-                self.set_out(page, 0);
+            if self.pages.get(page).out == number {
+                self.pages.set_out(page, 0)?;
             }
+            from = page + 1;
         }
         self.transactions[slot] = Transaction::default();
+        Ok(())
     }
 }

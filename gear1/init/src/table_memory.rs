@@ -4,7 +4,7 @@
 
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
-use gear1_core::table::{TABLE_SIZE, TableMemory};
+use gear1_core::table::{Descriptors, TABLE_SIZE, TableMemory};
 
 use crate::layout::FreeMemory;
 
@@ -17,7 +17,7 @@ pub struct BootTables<'m, M> {
     pub free: &'m mut FreeMemory,
 }
 
-impl<M: PhysicalMemory> TableMemory for BootTables<'_, M> {
+impl<M: PhysicalMemory> Descriptors for BootTables<'_, M> {
     fn read(&self, table: Pa, index: usize) -> u64 {
         self.memory.read_word(entry(table, index))
     }
@@ -25,7 +25,9 @@ impl<M: PhysicalMemory> TableMemory for BootTables<'_, M> {
     fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
         self.memory.write_word(entry(table, index), descriptor);
     }
+}
 
+impl<M: PhysicalMemory> TableMemory for BootTables<'_, M> {
     fn alloc(&mut self) -> Option<Pa> {
         let table = self
             .free

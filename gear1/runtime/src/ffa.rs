@@ -26,7 +26,7 @@ use gear1_core::ffa::{self, Outcome, Platform};
 use gear1_core::ownership::{Ledger, Piece, Release, Vms};
 use gear1_core::stage2::{Geometry, Stage2};
 use gear1_core::syndrome::{DataAbort, FaultKind};
-use gear1_core::table::{ENTRIES, LiveTables, TableMemory};
+use gear1_core::table::{Descriptors, ENTRIES, LiveTables, TableMemory};
 use gear1_core::vcpu::Attention;
 
 #[cfg(feature = "check-ghost")]
@@ -97,7 +97,7 @@ impl FreeTables {
     }
 }
 
-impl TableMemory for Tables<'_> {
+impl Descriptors for Tables<'_> {
     fn read(&self, table: Pa, index: usize) -> u64 {
         self.pool.read(table, index)
     }
@@ -105,7 +105,9 @@ impl TableMemory for Tables<'_> {
     fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
         self.pool.write(table, index, descriptor);
     }
+}
 
+impl TableMemory for Tables<'_> {
     fn alloc(&mut self) -> Option<Pa> {
         if self.available() == 0 {
             return None;

@@ -148,7 +148,7 @@ pub(crate) fn begin_end(machine: &Machine, vm: VmId) {
 pub(crate) fn end(machine: &Machine, vm: VmId, is_last: bool) {
     let mut checker = CHECKER.lock();
     if is_last {
-        checker.ghost.end(vm.index());
+        checker.ghost.end(vm.index()).unwrap_or_else(halt_with);
     }
     checker.look(machine, true);
 }

@@ -156,9 +156,15 @@ pub mod task {
     pub const WRITE: u64 = 9;
     /// How often was this asked, this time included?
     pub const COUNT: u64 = 10;
+    /// Uses up all its tables, in transactions with pages of many blocks. X5 says how many pages.
+    pub const EXHAUST: u64 = 11;
+    /// Reclaims what that was.
+    pub const RECOVER: u64 = 12;
 }
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
+/// What [`task::EXHAUST`] sent.
+static SENT: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
 /// Waits for direct messages as endpoint `own` and responds to them, until one says to stop. The
 /// buffers are at `tx` and the page behind.
@@ -227,10 +233,56 @@ fn carry_out(own: u64, tx: u64, x: Regs, answer: &mut Regs) -> u64 {
             let caught = catch(|| answer[5] = read64(a));
             caught.map_or(0, |caught| caught.esr)
         }
+        task::EXHAUST => {
+            answer[5] = exhaust(own, asker, tx);
+            0
+        }
+        task::RECOVER => {
+            let handles = SENT.iter().map(|sent| sent.swap(0, Ordering::Relaxed));
+            let mut refused = 0;
+            for handle in handles.filter(|handle| *handle != 0) {
+                let (low, high) = (handle & 0xffff_ffff, handle >> 32);
+                let x = hvc([function::RECLAIM, low, high, 0, 0, 0, 0, 0]);
+                refused += u64::from(status_of(&x) != 0);
+            }
+            refused
+        }
         task::COUNT => COUNT.fetch_add(1, Ordering::Relaxed) + 1,
         task::WRITE => catch(|| write64(a, b)).map_or(0, |caught| caught.esr),
         _ => 0,
     }
+}
+
+/// Shares single pages of as many blocks as there are tables for: of many at first, then of fewer.
+/// They begin 4 MiB behind the buffers. Returns how many pages that is.
+fn exhaust(own: u64, receiver: u64, tx: u64) -> u64 {
+    const BLOCK: u64 = 2 << 20;
+    let base = (tx & !(BLOCK - 1)) + 2 * BLOCK;
+    let mut pages = 0;
+    let mut sent = SENT.iter();
+    for count in (1..=40).rev() {
+        Descriptor {
+            attributes: WRITE_BACK,
+            permissions: READ_WRITE,
+            pages: count,
+            ranges: count,
+            ..Descriptor::new(own, receiver)
+        }
+        .write(tx);
+        for index in 0..count {
+            let page = base + index * BLOCK + 4096 * count;
+            write_range(tx + HEADER + 16 * index, page, 1);
+        }
+        let size = HEADER + 16 * count;
+        let x = hvc([function::SHARE, size, size, 0, 0, 0, 0, 0]);
+        if status_of(&x) == 0
+            && let Some(sent) = sent.next()
+        {
+            sent.store(x[3] << 32 | x[2], Ordering::Relaxed);
+            pages += count;
+        }
+    }
+    pages
 }
 
 /// Writes FFA_MEM_RELINQUISH's descriptor to `buffer`.

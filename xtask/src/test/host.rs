@@ -73,13 +73,16 @@ fn unit_tests(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Runs the ghost specification beside a million random calls, and the model checker over all states of
-/// three VMs with two pages and all sets of receivers, and with three pages.
+/// Runs the ghost specification beside a million random calls and a million histories, and the
+/// model checker over all states of three VMs with two pages and all sets of receivers, with three
+/// pages, and with the halves of a block while tables run out.
 fn long_ownership(tally: &mut Tally) -> Result<()> {
     for (test, variable, value) in [
         ("--lib ffa::tests::ghost", "GEARV_CALLS", "1000000"),
+        ("--lib ffa::tests::histories", "GEARV_HISTORIES", "1000000"),
         ("--lib ownership::tests::model", "GEARV_PAGES", "2"),
         ("--lib ownership::tests::model", "GEARV_PAGES", "3"),
+        ("--lib ownership::tests::model", "GEARV_PAGES", "halves"),
         ("--test protocol", "GEARV_ORDERS", "20000"),
     ] {
         let begin = Instant::now();

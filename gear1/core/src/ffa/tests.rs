@@ -2,5 +2,6 @@
 //! specification runs beside them.
 
 mod ghost;
+mod histories;
 mod hostile;
 mod machine;

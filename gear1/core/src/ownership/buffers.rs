@@ -5,18 +5,24 @@
 use gear1_abi::id::VmId;
 use gear1_abi::layout::PAGE_SIZE;
 
-use super::pages::{edit, edit_page, region_of, tidy_page};
+use super::pages::{edit, edit_page, region_of, tidy_page, undo_page};
 use super::{Error, Ledger, Vms, bit};
 use crate::addr::{Ipa, Pa};
 use crate::stage2::{Edit, PageState};
 
 const TO_BUFFER: Edit = edit(Some(PageState::Owned), Some(PageState::Buffer), 0);
 
-/// Changes one page that stays mapped in `vm`'s stage 2, or nothing.
-fn change_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa, edit: &Edit) -> Result<(), Error> {
-    let result = edit_page(vms, vm, pa, edit);
+/// Makes one page of `vm`'s a buffer, or changes nothing. It stays mapped.
+fn make_buffer<V: Vms>(vms: &mut V, vm: VmId, pa: Pa) -> Result<(), Error> {
+    let result = edit_page(vms, vm, pa, &TO_BUFFER);
     tidy_page(vms, vm, pa);
     result
+}
+
+/// Makes it an ordinary page again.
+fn unmake_buffer<V: Vms>(vms: &mut V, vm: VmId, pa: Pa) {
+    undo_page(vms, vm, pa, &TO_BUFFER.reversed());
+    tidy_page(vms, vm, pa);
 }
 
 impl Ledger {
@@ -57,24 +63,24 @@ impl Ledger {
         if tx == rx {
             return Err(Error::Invalid);
         }
-        change_page(vms, vm, tx, &TO_BUFFER)?;
-        if let Err(error) = change_page(vms, vm, rx, &TO_BUFFER) {
-            let _back = change_page(vms, vm, tx, &TO_BUFFER.reversed());
+        make_buffer(vms, vm, tx)?;
+        if let Err(error) = make_buffer(vms, vm, rx) {
+            unmake_buffer(vms, vm, tx);
             return Err(error);
         }
         self.set_buffers(vm, Some((tx, rx)));
         Ok(())
     }
 
-    /// Makes a VM's buffers ordinary memory again.
-    pub fn unmap_buffers<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> Result<(), Error> {
-        let (tx, rx) = self.buffers(vm).ok_or(Error::Invalid)?;
-        // They are Buffer pages with tables of their own: neither is refused.
-        for pa in [tx, rx] {
-            let _owned = change_page(vms, vm, pa, &TO_BUFFER.reversed());
-        }
+    /// Makes a VM's buffers ordinary memory again. Tells whether it had any.
+    pub fn unmap_buffers<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> bool {
+        let Some((tx, rx)) = self.buffers(vm) else {
+            return false;
+        };
+        unmake_buffer(vms, vm, tx);
+        unmake_buffer(vms, vm, rx);
         self.set_buffers(vm, None);
-        Ok(())
+        true
     }
 
     /// Returns the RX page to write to, unless the VM reads it still.

@@ -5,7 +5,10 @@
 use gear1_abi::layout::{PAGE_SIZE, el2::WINDOW_SIZE};
 
 use super::pages::{donated_by, each_page};
-use super::{Error, Ledger, Phase, Piece, Vms};
+use super::{Ledger, Phase, Piece, Vms};
+
+/// What follows is no part of the piece.
+struct PieceEnds;
 
 impl Ledger {
     /// Returns the next piece to wipe or clean, if the transaction waits for that.
@@ -22,7 +25,7 @@ impl Ledger {
         let is_returning = matches!(transaction.phase, Phase::Returning(_));
         let window = (WINDOW_SIZE / PAGE_SIZE) as u16;
         let mut found: Option<Piece> = None;
-        let _until_the_end = each_page(vms, &transaction, |vms, pa, number| {
+        let _found = each_page(vms, &transaction, |vms, pa, number| {
             // What has come home before belongs to another transaction, or to none.
             let skipped = number < done
                 || (is_returning && donated_by(vms, transaction.offer.sender, pa) != Some(index));
@@ -40,7 +43,7 @@ impl Ledger {
                 Some(piece) => {
                     let size = u64::from(piece.pages).wrapping_mul(PAGE_SIZE);
                     if skipped || piece.pages >= window || piece.pa.checked_add(size) != Some(pa) {
-                        return Err(Error::Busy);
+                        return Err(PieceEnds);
                     }
                     piece.pages = piece.pages.wrapping_add(1);
                     piece.done = done;
@@ -67,11 +70,7 @@ impl Ledger {
             return false;
         }
         match transaction.phase {
-            Phase::Reclaiming(_) => {
-                // The pages are as sending left them, so this is not refused; if it were, they
-                // would stay out of everybody's reach.
-                let _back = self.give_back(vms, index);
-            }
+            Phase::Reclaiming(_) => self.give_back(vms, index),
             Phase::Returning(_) => self.take_home(vms, index),
             Phase::Sending(_) | Phase::Relinquishing(_) => transaction.phase = Phase::Sent,
             Phase::Free | Phase::Filling | Phase::Sent | Phase::Retrieved | Phase::Given(_) => {}

@@ -1,6 +1,12 @@
 //! The pages of a transaction, in the stage-2 tables of VMs: found, changed together, tidied.
 //!
-//! Invariant: [`change`] changes all pages of a transaction or none (G1-MEM-012).
+//! Invariants: [`change`] changes all pages of a transaction or none (G1-MEM-012). [`undo`], which
+//! takes rights away or gives memory back, needs no table and has no result: all that a page can be
+//! undone from stands in a descriptor of its own (see
+//! [`Stage2::undo`](crate::stage2::Stage2::undo)), so a VM that has used up its tables loses what
+//! it was given like any other.
+
+use core::convert::Infallible;
 
 use gear1_abi::boot::BootRegion;
 use gear1_abi::id::VmId;
@@ -9,7 +15,7 @@ use gear1_abi::layout::PAGE_SIZE;
 use super::{COUNT_BITS, Error, MAX_RANGES, Transaction, Vms};
 use crate::addr::{Ipa, Pa};
 use crate::stage2::{Attributes, Edit, PageState};
-use crate::table::{LiveTables as _, MapError, TableMemory as _};
+use crate::table::{Descriptors as _, LiveTables as _, MapError};
 
 /// Bytes that a table of pages maps.
 const TABLE_SPAN: u64 = 2 << 20;
@@ -45,11 +51,11 @@ pub(super) fn range<V: Vms>(vms: &mut V, transaction: &Transaction, index: u16) 
 }
 
 /// Calls `visit` with each page of a transaction and its number, until that is refused.
-pub(super) fn each_page<V: Vms>(
+pub(super) fn each_page<V: Vms, E>(
     vms: &mut V,
     transaction: &Transaction,
-    mut visit: impl FnMut(&mut V, Pa, u16) -> Result<(), Error>,
-) -> Result<(), Error> {
+    mut visit: impl FnMut(&mut V, Pa, u16) -> Result<(), E>,
+) -> Result<(), E> {
     let mut number: u16 = 0;
     // Bound: all ranges together have at most MAX_PAGES pages.
     for index in 0..transaction.filled {
@@ -61,6 +67,18 @@ pub(super) fn each_page<V: Vms>(
         }
     }
     Ok(())
+}
+
+/// Calls `visit` with every page of a transaction.
+pub(super) fn every_page<V: Vms>(
+    vms: &mut V,
+    transaction: &Transaction,
+    mut visit: impl FnMut(&mut V, Pa),
+) {
+    let Ok(()) = each_page(vms, transaction, |vms, pa, _| {
+        visit(vms, pa);
+        Ok::<(), Infallible>(())
+    });
 }
 
 pub(super) fn edit_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa, edit: &Edit) -> Result<(), Error> {
@@ -75,6 +93,13 @@ pub(super) fn edit_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa, edit: &Edit) -> R
     }
 }
 
+/// Undoes what [`edit_page`] did, by its reverse.
+pub(super) fn undo_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa, undo: &Edit) {
+    let ipa = ipa_of(vms, vm, pa);
+    let stage2 = vms.stage2(vm);
+    stage2.undo(&mut vms.tables(vm), ipa, pa, undo);
+}
+
 pub(super) fn tidy_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa) {
     let ipa = ipa_of(vms, vm, pa);
     vms.stage2(vm).tidy(&mut vms.tables(vm), ipa);
@@ -83,14 +108,13 @@ pub(super) fn tidy_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa) {
 /// Takes away the tables of `vm` that the transaction's pages do not need any more.
 pub(super) fn tidy<V: Vms>(vms: &mut V, vm: VmId, transaction: &Transaction) {
     let mut last = None;
-    let _all = each_page(vms, transaction, |vms, pa, _| {
+    every_page(vms, transaction, |vms, pa| {
         // Regions begin at multiples of 2 MiB, so pages of one table are one of these spans.
         let span = pa.align_down(TABLE_SPAN);
         if last != Some(span) {
             tidy_page(vms, vm, pa);
             last = Some(span);
         }
-        Ok(())
     });
 }
 
@@ -102,19 +126,18 @@ pub(super) fn change<V: Vms>(
     transaction: &Transaction,
     edit: &Edit,
 ) -> Result<(), Error> {
-    let mut done = 0;
-    let result = each_page(vms, transaction, |vms, pa, number| {
+    let mut left: u16 = 0;
+    let result = each_page(vms, transaction, |vms, pa, _| {
         edit_page(vms, vm, pa, edit)?;
-        done = number.wrapping_add(1);
+        left = left.wrapping_add(1);
         Ok(())
     });
     if result.is_err() {
         let back = edit.reversed();
-        let _undone = each_page(vms, transaction, |vms, pa, number| {
-            if number < done {
-                edit_page(vms, vm, pa, &back)
-            } else {
-                Err(Error::Denied)
+        every_page(vms, transaction, |vms, pa| {
+            if left != 0 {
+                undo_page(vms, vm, pa, &back);
+                left = left.wrapping_sub(1);
             }
         });
     }
@@ -123,6 +146,16 @@ pub(super) fn change<V: Vms>(
     }
     tidy(vms, vm, transaction);
     result
+}
+
+/// Undoes what [`change`] did to all pages of a transaction in `vm`'s stage 2, by its reverse.
+#[inline(never)]
+pub(super) fn undo<V: Vms>(vms: &mut V, vm: VmId, transaction: &Transaction, undo: &Edit) {
+    every_page(vms, transaction, |vms, pa| undo_page(vms, vm, pa, undo));
+    if undo.takes_rights() {
+        vms.tables(vm).invalidate();
+    }
+    tidy(vms, vm, transaction);
 }
 
 /// Returns the transaction that `home` donated the page at `pa` in.

@@ -1,10 +1,11 @@
-//! What the end of a VM does to memory that it shares.
+//! What the end of a VM does to memory that it shares. None of it can fail: a VM is started anew
+//! only when nobody else has any of its memory, and it has nobody else's.
 //!
 //! Requirements: G1-MEM-017.
 
 use gear1_abi::id::VmId;
 
-use super::pages::{donated_by, each_page, edit, edit_page, tidy};
+use super::pages::{donated_by, edit, every_page, tidy, undo_page};
 use super::{Ledger, MAX_TRANSACTIONS, Phase, Release, Transaction, Vms};
 use crate::stage2::PageState;
 use crate::table::LiveTables as _;
@@ -14,8 +15,7 @@ impl Ledger {
     /// not run: what it borrowed goes back; what it lent and donated comes back; and so does to
     /// its home, wiped, what it was given.
     pub fn release<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> Release {
-        if self.buffers(vm).is_some() {
-            let _unmapped = self.unmap_buffers(vms, vm);
+        if self.unmap_buffers(vms, vm) {
             return Release::More;
         }
         // Bound: the number of transactions, twice. What is on its way goes before what is given.
@@ -40,16 +40,14 @@ impl Ledger {
             Phase::Sending(_) | Phase::Sent | Phase::Reclaiming(_)
                 if sender || (receiver && transaction.returning) =>
             {
-                self.give_back(vms, index).ok()?;
+                self.give_back(vms, index);
             }
             Phase::Retrieved if sender => {
-                self.unmap_all(vms, index).ok()?;
-                self.give_back(vms, index).ok()?;
+                self.unmap_all(vms, index);
+                self.give_back(vms, index);
             }
-            Phase::Relinquishing(_) if sender => self.give_back(vms, index).ok()?,
-            Phase::Retrieved if transaction.is_held_by(vm) => {
-                self.unmap(vms, index, vm).ok()?;
-            }
+            Phase::Relinquishing(_) if sender => self.give_back(vms, index),
+            Phase::Retrieved if transaction.is_held_by(vm) => self.unmap(vms, index, vm),
             Phase::Relinquishing(_) if transaction.last == vm => return Some(Release::Wipe(index)),
             Phase::Free
             | Phase::Filling
@@ -95,11 +93,10 @@ impl Ledger {
     fn take_away<V: Vms>(&mut self, vms: &mut V, index: usize, transaction: &Transaction) {
         let (sender, receiver) = (transaction.offer.sender, transaction.offer.receiver());
         let gone = edit(Some(PageState::Received), None, 0);
-        let _all = each_page(vms, transaction, |vms, pa, _| {
+        every_page(vms, transaction, |vms, pa| {
             if donated_by(vms, sender, pa) == Some(index) {
-                edit_page(vms, receiver, pa, &gone)?;
+                undo_page(vms, receiver, pa, &gone);
             }
-            Ok(())
         });
         vms.tables(receiver).invalidate();
         tidy(vms, receiver, transaction);
@@ -111,11 +108,10 @@ impl Ledger {
         let transaction = self.transaction(index);
         let home = transaction.offer.sender;
         let owned = edit(Some(PageState::Donated), Some(PageState::Owned), index);
-        let _all = each_page(vms, &transaction, |vms, pa, _| {
+        every_page(vms, &transaction, |vms, pa| {
             if donated_by(vms, home, pa) == Some(index) {
-                edit_page(vms, home, pa, &owned)?;
+                undo_page(vms, home, pa, &owned);
             }
-            Ok(())
         });
         tidy(vms, home, &transaction);
         self.free(vms, index);

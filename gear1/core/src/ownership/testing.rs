@@ -6,22 +6,22 @@ use std::vec::Vec;
 
 use gear1_abi::boot::BootRegion;
 use gear1_abi::id::VmId;
+use gear1_ghost::walk::Tree;
 
 use super::{Ledger, Vms};
 use crate::addr::{Ipa, Pa};
 use crate::stage2::{Attributes, Geometry, Stage2};
 use crate::table::testing::FakeTables;
-use crate::table::{LiveTables, TableMemory};
+use crate::table::{Descriptors, LiveTables, TableMemory};
 
 /// What one VM has: 4 MiB.
 pub(crate) const SIZE: u64 = 4 << 20;
-const COUNT: usize = 3;
 
-/// Three VMs, of which the last sees its memory elsewhere.
+/// VMs, of which the third sees its memory elsewhere.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FakeVms {
     tables: Vec<FakeTables>,
-    regions: [&'static [BootRegion]; COUNT],
+    regions: Vec<&'static [BootRegion]>,
     /// How often TLBs were invalidated.
     pub(crate) invalidated: usize,
     /// How often a descriptor was written.
@@ -31,8 +31,10 @@ pub(crate) struct FakeVms {
 /// One VM's tables.
 pub(crate) struct VmTables<'a>(&'a mut FakeTables, &'a mut usize, &'a mut u64);
 
-/// What all VMs see: each page's descriptor, by VM and address, and how many tables that takes.
-pub(crate) type Snapshot = (BTreeMap<(usize, u64), (u64, u64)>, Vec<usize>);
+/// The level of what stands for each page, and its descriptor, by VM and address.
+pub(crate) type Pages = BTreeMap<(usize, u64), (u64, u64)>;
+/// What all VMs see, and how many tables that takes.
+pub(crate) type Snapshot = (Pages, Vec<usize>);
 
 pub(crate) fn vm(index: usize) -> VmId {
     VmId::new(index).unwrap()
@@ -44,15 +46,20 @@ pub(crate) fn start(index: usize) -> u64 {
 }
 
 impl FakeVms {
-    /// Makes the VMs, each of which may take so many tables.
+    /// Makes three VMs, each of which may take so many tables.
     pub(crate) fn new(budget: usize) -> Self {
+        Self::of(3, budget)
+    }
+
+    /// Makes so many VMs.
+    pub(crate) fn of(count: usize, budget: usize) -> Self {
         let mut vms = Self {
             tables: Vec::new(),
-            regions: [&[]; COUNT],
+            regions: Vec::new(),
             invalidated: 0,
             writes: 0,
         };
-        for index in 0..COUNT {
+        for index in 0..count {
             let region = BootRegion {
                 ipa: start(index) + if index == 2 { 64 << 20 } else { 0 },
                 pa: start(index),
@@ -65,16 +72,17 @@ impl FakeVms {
                 .map(&mut tables, ipa, pa, SIZE, Attributes::RAM)
                 .unwrap();
             vms.tables.push(tables);
-            vms.regions[index] = Box::leak(Box::new([region]));
+            vms.regions.push(Box::leak(Box::new([region])));
         }
         vms
     }
 
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let mut pages = BTreeMap::new();
-        for index in 0..COUNT {
+        let count = self.tables.len();
+        for index in 0..count {
             let places =
-                (start(0)..start(COUNT)).chain(start(2) + (64 << 20)..start(3) + (64 << 20));
+                (start(0)..start(count)).chain(start(2) + (64 << 20)..start(3) + (64 << 20));
             for ipa in places.step_by(4096) {
                 let stage2 = self.stage2(vm(index));
                 let found = stage2.descriptor(&self.tables(vm(index)), Ipa::new(ipa));
@@ -84,6 +92,37 @@ impl FakeVms {
             }
         }
         (pages, self.table_counts())
+    }
+
+    /// Returns the level of what stands for `ipa` in a VM's tables, and its descriptor.
+    pub(crate) fn descriptor(&mut self, index: usize, ipa: Ipa) -> (u64, u64) {
+        let stage2 = self.stage2(vm(index));
+        stage2.descriptor(&self.tables(vm(index)), ipa)
+    }
+
+    /// Returns all that a VM's tables map, each with its address there, its physical address, and
+    /// its size. Every table is walked.
+    pub(crate) fn leaves(&self, index: usize) -> Vec<(u64, u64, u64)> {
+        let (tables, mut found) = (&self.tables[index], Vec::new());
+        let vtcr = Geometry::choose(2, 1 << 32).unwrap().vtcr();
+        let walked = Tree { vtcr, root: 0 }.each_leaf(
+            &mut |at| tables.read(Pa::new(at & !0xfff), (at & 0xfff) as usize / 8),
+            &mut |ipa, pa, size| {
+                found.push((ipa, pa, size));
+                Ok(())
+            },
+        );
+        walked.unwrap();
+        found
+    }
+
+    /// Lets a VM have no table more, or those that it may have again.
+    pub(crate) fn starve(&mut self, index: usize, is_starved: bool) {
+        self.tables[index].is_empty = is_starved;
+    }
+
+    pub(crate) fn is_starved(&self, index: usize) -> bool {
+        self.tables[index].is_empty
     }
 
     /// Returns how many tables each VM has.
@@ -119,7 +158,7 @@ impl Vms for FakeVms {
     }
 }
 
-impl TableMemory for VmTables<'_> {
+impl Descriptors for VmTables<'_> {
     fn read(&self, table: Pa, index: usize) -> u64 {
         self.0.read(table, index)
     }
@@ -128,7 +167,9 @@ impl TableMemory for VmTables<'_> {
         *self.2 += 1;
         self.0.write(table, index, descriptor);
     }
+}
 
+impl TableMemory for VmTables<'_> {
     fn alloc(&mut self) -> Option<Pa> {
         self.0.alloc()
     }

@@ -2,6 +2,7 @@
 //!
 //! Requirements: G1-MEM-012, G1-MEM-017.
 
+mod exhausted;
 mod model;
 mod transitions;
 
@@ -36,11 +37,18 @@ fn offer(kind: Kind, sender: usize, receiver: usize, pages: u16) -> Offer {
     }
 }
 
+fn unmap(ledger: &mut Ledger, vms: &mut FakeVms, index: usize) -> Result<(), Error> {
+    let had = ledger.unmap_buffers(vms, vm(index));
+    had.then_some(()).ok_or(Error::Invalid)
+}
+
 /// A machine with all VMs, the ledger, and a transaction of VM 0's for VM 1.
 #[derive(Clone)]
 struct Setup {
     vms: FakeVms,
     ledger: Ledger,
+    /// Where what takes part in a model is.
+    places: model::Places,
 }
 
 impl Setup {
@@ -50,6 +58,7 @@ impl Setup {
         Self {
             vms: FakeVms::new(budget),
             ledger,
+            places: model::Places::Pages,
         }
     }
 
@@ -195,17 +204,30 @@ const CALLS: [Call; 9] = [
     ),
     (
         "relinquish",
-        |setup, index| setup.ledger.relinquish(&mut setup.vms, index, vm(1), false),
+        |setup, index| {
+            let relinquished = setup.ledger.relinquish(&mut setup.vms, index, vm(1), false);
+            relinquished.map_err(Error::from)
+        },
         |_, phase| phase == Phase::Retrieved,
     ),
     (
         "reclaim",
-        |setup, index| setup.ledger.reclaim(&mut setup.vms, index, false, ALL),
+        |setup, index| {
+            setup
+                .ledger
+                .reclaim(&mut setup.vms, index, false, ALL)
+                .map_err(Error::from)
+        },
         |_, phase| phase == Phase::Sent,
     ),
     (
         "reclaim from who does not run",
-        |setup, index| setup.ledger.reclaim(&mut setup.vms, index, false, 0),
+        |setup, index| {
+            setup
+                .ledger
+                .reclaim(&mut setup.vms, index, false, 0)
+                .map_err(Error::from)
+        },
         |_, phase| {
             matches!(
                 phase,
@@ -359,7 +381,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let page = prop::sample::select(std::vec![
         0_u64, 1, 2, 510, 511, 512, 1024, 1025, 1535, 2048
     ]);
-    let send = (kind, 0..3_usize, 0..3_usize, page, 1..4_u16);
+    let pages = prop::sample::select(std::vec![1_u16, 1, 2, 2, 3, 3, 256, 511, 512]);
+    let send = (kind, 0..3_usize, 0..3_usize, page, pages);
     let send = send.prop_map(|(kind, from, to, page, pages)| {
         let elsewhere = if from == 2 && page >= 2048 {
             64 << 20
@@ -385,7 +408,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 impl Setup {
     fn step(&mut self, step: Step) -> Result<(), Error> {
-        let Self { vms, ledger } = self;
+        let Self { vms, ledger, .. } = self;
         // The numbers are spread over 32; few transactions exist, so the used ones are meant.
         let used = |index: usize| {
             let used: Vec<_> = (0..32)
@@ -404,12 +427,14 @@ impl Setup {
                 Ok(())
             }
             Step::Retrieve(index, who) => ledger.retrieve(vms, used(index), vm(who), RW),
-            Step::Relinquish(index, who) => ledger.relinquish(vms, used(index), vm(who), false),
-            Step::Reclaim(index) => ledger.reclaim(vms, used(index), false, ALL),
+            Step::Relinquish(index, who) => {
+                Ok(ledger.relinquish(vms, used(index), vm(who), false)?)
+            }
+            Step::Reclaim(index) => Ok(ledger.reclaim(vms, used(index), false, ALL)?),
             Step::Buffers(index, at) => {
                 ledger.map_buffers(vms, vm(index), Ipa::new(at), Ipa::new(at + 4096))
             }
-            Step::Unmap(index) => ledger.unmap_buffers(vms, vm(index)),
+            Step::Unmap(index) => unmap(ledger, vms, index),
             Step::Release(index) => {
                 self.release(vm(index));
                 Ok(())

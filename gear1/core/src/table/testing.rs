@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
-use super::{ENTRIES, LiveTables, TableMemory};
+use super::{Descriptors, ENTRIES, LiveTables, TableMemory};
 use crate::addr::Pa;
 
 /// The first table that [`FakeTables`] gives out; the pages below are for roots.
@@ -39,6 +39,8 @@ pub(crate) struct FakeTables {
     tables: Pages,
     next: u64,
     available: usize,
+    /// There is none for now, whatever is available.
+    pub(crate) is_empty: bool,
 }
 
 impl FakeTables {
@@ -51,6 +53,7 @@ impl FakeTables {
             tables,
             next: FIRST,
             available,
+            is_empty: false,
         }
     }
 
@@ -69,7 +72,7 @@ impl FakeTables {
     }
 }
 
-impl TableMemory for FakeTables {
+impl Descriptors for FakeTables {
     fn read(&self, table: Pa, index: usize) -> u64 {
         self.tables[&table.get()][index]
     }
@@ -78,8 +81,13 @@ impl TableMemory for FakeTables {
         let table = self.tables.get_mut(&table.get());
         Arc::make_mut(table.expect("a table that exists"))[index] = descriptor;
     }
+}
 
+impl TableMemory for FakeTables {
     fn alloc(&mut self) -> Option<Pa> {
+        if self.is_empty {
+            return None;
+        }
         self.available = self.available.checked_sub(1)?;
         let table = self.next;
         self.next += 4096;
@@ -88,7 +96,7 @@ impl TableMemory for FakeTables {
     }
 
     fn available(&self) -> usize {
-        self.available
+        if self.is_empty { 0 } else { self.available }
     }
 }
 

@@ -4,7 +4,7 @@ use std::vec;
 use proptest::prelude::{Strategy, prop, proptest};
 
 use super::testing::FakeTables;
-use super::{Level, MapError, Span, TableMemory, Tables};
+use super::{Descriptors as _, Level, MapError, Span, Tables};
 use crate::addr::Pa;
 
 const KIB4: u64 = 1 << 12;
@@ -128,10 +128,10 @@ fn tidying_undoes_splitting() {
         assert_eq!(slot.level, Level::L3);
         let changed = slot.descriptor ^ 1 << 55;
         memory.write(slot.table, slot.index, changed);
-        tables.tidy(&mut memory, input);
+        tables.tidy(&mut memory, input, |_| true);
         assert_eq!(tables.slot(&memory, input).descriptor, changed);
         memory.write(slot.table, slot.index, slot.descriptor);
-        tables.tidy(&mut memory, input);
+        tables.tidy(&mut memory, input, |_| true);
         assert_eq!(memory.walk_all(), before, "{input:#x}");
     }
     let short = FakeTables::new(2, 1);
@@ -142,7 +142,7 @@ fn tidying_undoes_splitting() {
         tables.page(&mut memory, GIB).map(|_| ()),
         Err(MapError::NoTables)
     );
-    tables.tidy(&mut memory, GIB);
+    tables.tidy(&mut memory, GIB, |_| true);
     assert_eq!(memory.walk_all(), before);
 }
 

@@ -142,19 +142,4 @@ pub(super) const BUGS: &[Bug] = &[
         ["if lost > 0 {", "if lost > u32::MAX / 2 {"],
         "device-model/src/socket/tests.rs",
     ),
-    own(
-        "gearctl follows the log with one cursor",
-        "device-model/src/client.rs",
-        ["if cursor >> CURSOR_CPU_SHIFT != cpu {", "if false {"],
-        "device-model/src/command/tests.rs",
-    ),
-    own(
-        "gearctl console does not read the terminal while the guest does not read",
-        "device-model/src/terminal.rs",
-        [
-            "self.is_terminal || self.typed.len() < MOST_TYPED",
-            "self.typed.len() < MOST_TYPED",
-        ],
-        "device-model/src/terminal/tests.rs",
-    ),
 ];

@@ -20,14 +20,18 @@ fn calls() -> u64 {
 }
 
 impl Machine {
-    fn write(&mut self, index: usize, words: &[u64]) {
+    pub(super) fn write(&mut self, index: usize, words: &[u64]) {
         for (at, word) in words.iter().enumerate() {
             *self.host.word(tx(index), at) = *word;
         }
     }
 
     /// Returns a handle that is likely a living transaction's which `fits`, and its sender.
-    fn handle(&self, random: &mut Random, fits: impl Fn(&Transaction) -> bool) -> (u64, usize) {
+    pub(super) fn handle(
+        &self,
+        random: &mut Random,
+        fits: impl Fn(&Transaction) -> bool,
+    ) -> (u64, usize) {
         let all = (0..MAX_TRANSACTIONS).map(|slot| (slot, self.ledger.transaction(slot)));
         let living = all.filter(|(_, transaction)| transaction.phase != Phase::Free);
         let anyone = random.below(10) == 0;
@@ -42,7 +46,7 @@ impl Machine {
 
     /// Returns an address that is likely the caller's, or was given to it.
     fn place(&self, random: &mut Random, index: usize) -> u64 {
-        let number = random.of(&[0, 1, 2, 3, 510, 511, 512, 513, 700]);
+        let number = random.of(&[0, 0, 1, 2, 3, 256, 510, 511, 512, 513, 700]);
         match random.below(8) {
             0 => own((index + 1) % COUNT, number),
             1 => own((index + 2) % COUNT, number),
@@ -85,6 +89,12 @@ impl Machine {
             1 + random.below(3),
             1 + random.of(&[0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 508]),
         ];
+        // Sometimes half a block, or all of one.
+        let sizes = match (random.below(12), ranges) {
+            (0, 1) => [512, 0],
+            (0, _) => [256, 256],
+            _ => sizes,
+        };
         let pages: u64 = sizes.iter().take(ranges as usize).sum();
         let mut words = std::vec![first, 0, 7, 16 | count << 32, 48, 0];
         for access in &accesses[..count as usize] {

@@ -1,4 +1,4 @@
-//! Three VMs that call, and the ghost that follows them.
+//! VMs that call, and the ghost that follows them.
 
 use std::boxed::Box;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::addr::Pa;
 use crate::ownership::testing::{FakeVms, SIZE, Snapshot, start, vm};
 use crate::ownership::{Ledger, Piece, Release, Vms, bit};
 use crate::stage2::{Geometry, Stage2};
-use crate::table::TableMemory as _;
+use crate::table::Descriptors as _;
 use crate::table::testing::Pages;
 
 pub(super) const PAGE: u64 = 4096;
@@ -47,6 +47,8 @@ pub(super) struct Host {
     pub(super) vms: FakeVms,
     memory: Pages,
     pub(super) running: u16,
+    /// All VMs: bit per VM.
+    pub(super) members: u16,
     /// A planted bug: the tables of two VMs are taken for each other.
     pub(super) swapped: bool,
     /// A planted bug: the owner of what is shared is noted as its borrower, and the other way round.
@@ -129,7 +131,7 @@ impl Platform for Host {
     }
 
     fn peers(&self, vm: VmId) -> u16 {
-        0b111 & !bit(vm)
+        self.members & !bit(vm)
     }
 
     fn vcpu_count(&self, _vm: VmId) -> u16 {
@@ -160,13 +162,20 @@ pub(super) fn tx(index: usize) -> u64 {
 }
 
 impl Machine {
+    /// Makes three VMs, each of which may take so many tables.
     pub(super) fn new(budget: usize) -> Self {
-        let vms = FakeVms::new(budget);
+        Self::of(COUNT, budget)
+    }
+
+    /// Makes so many VMs.
+    pub(super) fn of(count: usize, budget: usize) -> Self {
+        let vms = FakeVms::of(count, budget);
         let mut ledger = Ledger::new();
-        ledger.configure(0b111);
+        let members = (1 << count) - 1;
+        ledger.configure(members);
         let mut ghost = Box::new(Ghost::new());
         let vtcr = Geometry::choose(2, 1 << 32).unwrap().vtcr();
-        for index in 0..COUNT {
+        for index in 0..count {
             let tree = Tree { vtcr, root: 0 };
             ghost
                 .add(index, tree, own(index, 0), start(index), SIZE)
@@ -176,7 +185,8 @@ impl Machine {
             host: Host {
                 vms,
                 memory: Pages::default(),
-                running: 0b111,
+                running: members,
+                members,
                 swapped: false,
                 owners_swapped: false,
             },
@@ -184,7 +194,7 @@ impl Machine {
             ghost,
             ghost_swaps: false,
         };
-        for index in 0..COUNT {
+        for index in 0..count {
             machine.map_buffers(index).unwrap();
         }
         machine
@@ -203,32 +213,43 @@ impl Machine {
 
     /// Makes a call to its end. The ghost follows it and looks at all pages after each step.
     pub(super) fn call(&mut self, index: usize, regs: &Regs) -> Result<Regs, Wrong> {
+        // Bound: as many steps as pieces.
+        for _ in 0..1000 {
+            if let Some(answer) = self.step_of_call(index, regs)? {
+                return Ok(answer);
+            }
+        }
+        panic!("no end");
+    }
+
+    /// Makes one step of a call, and returns the answer if that was the last.
+    pub(super) fn step_of_call(
+        &mut self,
+        index: usize,
+        regs: &Regs,
+    ) -> Result<Option<Regs>, Wrong> {
+        let writes = self.host.vms.writes;
+        let said = self.host.page(tx(index)).clone();
+        let outcome = call(&mut self.ledger, &mut self.host, vm(index), regs);
+        let answer = match &outcome {
+            Outcome::Return(answer) => Some(answer),
+            Outcome::Again => None,
+        };
         let who = match (self.ghost_swaps, index) {
             (true, 0) => 1,
             (true, 1) => 0,
             _ => index,
         };
-        // Bound: as many steps as pieces.
-        for _ in 0..1000 {
-            let writes = self.host.vms.writes;
-            let said = self.host.page(tx(index)).clone();
-            let outcome = call(&mut self.ledger, &mut self.host, vm(index), regs);
-            let answer = match &outcome {
-                Outcome::Return(answer) => Some(answer),
-                Outcome::Again => None,
-            };
-            self.ghost
-                .call(who, regs, &said, answer, self.host.running)?;
-            // What was not written and is not to be otherwise need not be looked at.
-            let is_refused = answer.is_some_and(|x| x[0] == u64::from(function::ERROR));
-            if !is_refused || self.host.vms.writes != writes {
-                self.check()?;
-            }
-            if let Outcome::Return(answer) = outcome {
-                return Ok(answer);
-            }
+        self.ghost
+            .call(who, regs, &said, answer, self.host.running)?;
+        // Nothing was written and nothing is to be otherwise after a refusal, after a piece that
+        // was only wiped, and after RX_RELEASE.
+        let is_done = answer.is_some_and(|x| x[0] != u64::from(function::ERROR));
+        let is_release = regs[0] == u64::from(function::RX_RELEASE);
+        if (is_done && !is_release) || self.host.vms.writes != writes {
+            self.check()?;
         }
-        panic!("no end");
+        Ok(answer.copied())
     }
 
     pub(super) fn check(&mut self) -> Result<(), Wrong> {
@@ -245,26 +266,53 @@ impl Machine {
     /// Loads a VM anew.
     pub(super) fn reload(&mut self, index: usize) -> Result<(), Wrong> {
         self.host.running &= !bit(vm(index));
-        self.ghost.begin_end(index);
         // Bound: as many steps as transactions, and pieces of them.
-        for _ in 0..10_000 {
-            let release = self.ledger.release(&mut self.host, vm(index));
-            match release {
-                Release::Done => break,
-                Release::More => {}
-                Release::Wipe(slot) => {
-                    let piece = self.ledger.piece(&mut self.host, slot);
-                    if let Some(piece) = piece {
-                        self.host.clean(piece);
-                    }
-                    self.ledger.advance(&mut self.host, slot, piece);
-                }
-            }
-            self.check()?;
-        }
-        self.ghost.end(index);
-        self.check()?;
+        while !self.step_of_end(index)? {}
         self.host.running |= bit(vm(index));
         self.map_buffers(index).map(drop)
+    }
+
+    /// Makes one step of the end of a VM, which does not run. Tells whether that was the last.
+    pub(super) fn step_of_end(&mut self, index: usize) -> Result<bool, Wrong> {
+        self.ghost.begin_end(index);
+        let writes = self.host.vms.writes;
+        match self.ledger.release(&mut self.host, vm(index)) {
+            Release::Done => {
+                self.ghost.end(index)?;
+                self.check()?;
+                self.is_alone(index);
+                return Ok(true);
+            }
+            Release::More => {}
+            Release::Wipe(slot) => {
+                let piece = self.ledger.piece(&mut self.host, slot);
+                if let Some(piece) = piece {
+                    self.host.clean(piece);
+                }
+                self.ledger.advance(&mut self.host, slot, piece);
+            }
+        }
+        if self.host.vms.writes != writes {
+            self.check()?;
+        }
+        Ok(false)
+    }
+
+    /// Checks, by a walk of all tables, that nobody else maps a page of a VM's, that it maps its
+    /// own only, and all of that.
+    pub(super) fn is_alone(&self, index: usize) {
+        let own = start(index)..start(index) + SIZE;
+        for other in 0..self.host.members.count_ones() as usize {
+            let mut bytes = 0;
+            for (ipa, pa, size) in self.host.vms.leaves(other) {
+                let is_own = pa < own.end && own.start < pa + size;
+                assert!(
+                    is_own == (other == index),
+                    "after the end of VM {index}, VM {other} maps {pa:#x} at {ipa:#x}"
+                );
+                bytes += size;
+            }
+            assert!(other != index || bytes == SIZE);
+        }
     }
 }

@@ -38,6 +38,30 @@ enum Call {
     Reclaim(usize, bool, bool),
     /// Who ends, and the transaction that is settled next.
     Release(usize, usize),
+    /// Who has no table more from now on, or has them again.
+    Starve(usize),
+}
+
+/// What takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Places {
+    /// A page of each VM's.
+    Pages,
+    /// All of a block of VM 0's.
+    Block,
+    /// The halves of that, each by itself: together they could be a block again.
+    Halves,
+}
+
+impl Places {
+    /// Returns whose a place is, its offset in that VM's memory, and its pages.
+    const fn place(self, number: usize) -> (usize, u64, u16) {
+        match self {
+            Self::Pages => (number, 0x5000, 1),
+            Self::Block => (0, 0, 512),
+            Self::Halves => (0, number as u64 * (1 << 20), 256),
+        }
+    }
 }
 
 /// The permutations of three VMs: where each goes.
@@ -58,8 +82,11 @@ fn slots(pages: usize) -> impl Iterator<Item = usize> {
     (0..3).flat_map(move |vm| (0..pages).map(move |slot| vm * PART + slot))
 }
 
-fn calls(pages: usize, several: bool) -> Vec<Call> {
+fn calls(pages: usize, several: bool, starve: bool) -> Vec<Call> {
     let mut calls = Vec::new();
+    if starve {
+        calls.extend((0..3).map(Call::Starve));
+    }
     for (sender, kind) in (0..3).flat_map(|vm| KINDS.map(|kind| (vm, kind))) {
         let others = ALL & !bit(vm(sender));
         for receivers in (1..=ALL).filter(|set| set & !others == 0) {
@@ -84,27 +111,35 @@ fn calls(pages: usize, several: bool) -> Vec<Call> {
 }
 
 impl Setup {
-    /// Returns the address that `who` sees the page of `home` at.
-    fn sees(who: usize, home: usize) -> u64 {
+    /// Returns the address that `who` sees a place at.
+    fn sees(&self, who: usize, page: usize) -> u64 {
+        let (home, offset, _) = self.places.place(page);
         let elsewhere = if who == home && home == 2 {
             64 << 20
         } else {
             0
         };
-        start(home) + 0x5000 + elsewhere
+        start(home) + offset + elsewhere
     }
 
     fn call(&mut self, call: Call) -> Result<(), Error> {
-        let Self { vms, ledger } = self;
+        let places = self.places;
+        let Self { vms, ledger, .. } = self;
         match call {
             Call::Send(sender, kind, receivers, page) => {
                 let writers = receivers;
                 let offer = Offer {
                     receivers,
                     writers,
-                    ..offer(kind, sender, 0, 1)
+                    ..offer(kind, sender, 0, places.place(page).2)
                 };
-                self.send(offer, Self::sees(sender, page)).map(drop)
+                let at = self.sees(sender, page);
+                self.send(offer, at).map(drop)
+            }
+            Call::Starve(who) => {
+                let is_starved = vms.is_starved(who);
+                vms.starve(who, !is_starved);
+                Ok(())
             }
             Call::Finish(slot) => {
                 let piece = ledger.piece(vms, slot);
@@ -115,9 +150,9 @@ impl Setup {
                 Ok(())
             }
             Call::Retrieve(slot, who) => ledger.retrieve(vms, slot, vm(who), RW),
-            Call::Relinquish(slot, who, zero) => ledger.relinquish(vms, slot, vm(who), zero),
+            Call::Relinquish(slot, who, zero) => Ok(ledger.relinquish(vms, slot, vm(who), zero)?),
             Call::Reclaim(slot, run, zero) => {
-                ledger.reclaim(vms, slot, zero, if run { ALL } else { 0 })
+                Ok(ledger.reclaim(vms, slot, zero, if run { ALL } else { 0 })?)
             }
             Call::Release(who, slot) => self.settle(who, slot),
         }
@@ -125,7 +160,7 @@ impl Setup {
 
     /// One step of what the end of a VM does. Gifts come last, as there.
     fn settle(&mut self, who: usize, slot: usize) -> Result<(), Error> {
-        let Self { vms, ledger } = self;
+        let Self { vms, ledger, .. } = self;
         let mut step = ledger.release_pending(vms, vm(who), slot);
         if step.is_none() {
             let is_pending = (0..MAX_TRANSACTIONS).any(|slot| {
@@ -155,6 +190,7 @@ impl Setup {
             state.extend(self.page(who, page));
         }
         state.extend(self.vms.table_counts().iter().map(|count| *count as u64));
+        state.extend((0..3).map(|who| u64::from(self.vms.is_starved(who))));
         for slot in slots(pages) {
             let transaction = self.ledger.transaction(slot);
             if transaction.phase != Phase::Free {
@@ -165,10 +201,10 @@ impl Setup {
         state
     }
 
-    /// Returns what the tables of `who` say of a page: the size, and the descriptor.
+    /// Returns what the tables of `who` say of a place's first page: the size, and the descriptor.
     fn page(&mut self, who: usize, page: usize) -> [u64; 2] {
         let stage2 = self.vms.stage2(vm(who));
-        let ipa = Ipa::new(Self::sees(who, page));
+        let ipa = Ipa::new(self.sees(who, page));
         let (size, descriptor) = stage2.descriptor(&self.vms.tables(vm(who)), ipa);
         [size, descriptor]
     }
@@ -318,10 +354,67 @@ struct Found {
     canonical: HashSet<u128>,
 }
 
+/// Looks at all states of places of VM 0's that are blocks or make one, with one receiver at a
+/// time; each of the VMs may be without tables at any time. All tables are compared at each way
+/// home.
+fn explore_large(places: Places, pages: usize) {
+    let calls = calls(pages, false, true);
+    let mut first = Setup {
+        places,
+        ..Setup::new(16)
+    };
+    let home = (first.state(pages), first.vms.snapshot());
+    let mut known = HashSet::from([fingerprint(&home.0)]);
+    let mut open = Vec::from([(first, None::<Rc<Way>>)]);
+    let (mut states, mut done) = (0, 0);
+    while let Some((setup, way)) = open.pop() {
+        states += 1;
+        let mut ended = setup.clone();
+        for who in 0..3 {
+            ended.release(vm(who));
+            let is_home = |(_, pa, _): &(u64, u64, u64)| (start(who)..start(who + 1)).contains(pa);
+            for other in (0..3).filter(|other| *other != who) {
+                let seen = ended
+                    .vms
+                    .leaves(other)
+                    .iter()
+                    .filter(|leaf| is_home(leaf))
+                    .count();
+                assert_eq!(seen, 0, "{other} sees {who}: {:?}", told(way.as_ref()));
+            }
+        }
+        (0..3).for_each(|who| ended.vms.starve(who, false));
+        assert!(
+            ended.state(pages) == home.0 && ended.vms.snapshot() == home.1,
+            "no way home: {:?}",
+            told(way.as_ref())
+        );
+        for call in &calls {
+            let mut next = setup.clone();
+            if next.call(*call).is_err() {
+                continue;
+            }
+            done += 1;
+            if known.insert(fingerprint(&next.state(pages))) {
+                let pages = (0..pages).flat_map(|page| {
+                    let (home, offset, count) = places.place(page);
+                    let at = start(home) + offset;
+                    [at, at + (u64::from(count) - 1) * 4096]
+                });
+                next.check_pages(pages);
+                let (call, before) = (*call, way.clone());
+                open.push((next, Some(Rc::new(Way { call, before }))));
+            }
+        }
+    }
+    std::println!("figure: {places:?}: {states} states looked at, {done} calls done");
+    assert!(states > 50 && done > states);
+}
+
 /// Looks at all states with so many pages; `several`: one transaction may have several receivers;
 /// `all`: states that differ in names only are looked at, too.
 fn explore(pages: usize, several: bool, all: bool) -> Found {
-    let calls = calls(pages, several);
+    let calls = calls(pages, several, false);
     let mut first = Setup::new(16);
     let home = first.state(pages);
     let mut known = HashSet::from([fingerprint(&home)]);
@@ -386,13 +479,21 @@ fn every_call_from_every_state() {
     assert!(all.canonical == reduced.canonical);
 }
 
+/// G1-MEM-011, -017: all states of a whole block that changes hands, while any of the VMs has no
+/// table left: whoever ends, nobody else sees its memory.
+#[test]
+fn a_block_from_every_state() {
+    explore_large(Places::Block, 1);
+}
+
 /// The same of more: `GEARV_PAGES=2`, two pages with all sets of receivers; `GEARV_PAGES=3`, three pages
-/// with one receiver at a time.
+/// with one receiver at a time; `GEARV_PAGES=halves`, two halves of a block.
 #[test]
 fn every_call_from_every_state_of_more_pages() {
     match std::env::var("GEARV_PAGES").as_deref() {
         Ok("2") => drop(explore(2, true, false)),
         Ok("3") => drop(explore(3, false, false)),
+        Ok("halves") => explore_large(Places::Halves, 2),
         Ok(_) | Err(_) => {}
     }
 }

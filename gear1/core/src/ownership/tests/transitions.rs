@@ -254,7 +254,7 @@ impl Setup {
     fn make(&mut self, call: Call) -> Result<(), Error> {
         // Where `who` sees the page.
         let at = |_who: usize| start(0) + PAGE;
-        let Self { vms, ledger } = self;
+        let Self { vms, ledger, .. } = self;
         match call {
             Send(who, kind, to) => self.send(offer(kind, who, to, 1), at(who)).map(drop),
             Finish(which) => {
@@ -266,15 +266,17 @@ impl Setup {
                 let request = Request { write, ..RW };
                 ledger.retrieve(vms, SLOTS[which], vm(who), request)
             }
-            Relinquish(who, which, zero) => ledger.relinquish(vms, SLOTS[which], vm(who), zero),
+            Relinquish(who, which, zero) => {
+                Ok(ledger.relinquish(vms, SLOTS[which], vm(who), zero)?)
+            }
             Reclaim(which, zero, run) => {
-                ledger.reclaim(vms, SLOTS[which], zero, if run { ALL } else { 0 })
+                Ok(ledger.reclaim(vms, SLOTS[which], zero, if run { ALL } else { 0 })?)
             }
             Map(who) => {
                 let (tx, rx) = (Ipa::new(at(who)), Ipa::new(at(who) + 0x1000));
                 ledger.map_buffers(vms, vm(who), tx, rx)
             }
-            Unmap(who) => ledger.unmap_buffers(vms, vm(who)),
+            Unmap(who) => super::unmap(ledger, vms, who),
             End(who) => match ledger.release(vms, vm(who)) {
                 Step::Done => Err(Error::Denied),
                 Step::More => Ok(()),

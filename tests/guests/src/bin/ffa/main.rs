@@ -23,6 +23,7 @@ use test_guests::{Machine, guest};
 guest!(main);
 
 const PAGE: u64 = 4096;
+const BLOCK: u64 = 2 << 20;
 /// This VM, the agent's, and one that is no peer.
 const OWN: u64 = 1;
 const AGENT: u64 = 2;
@@ -45,6 +46,7 @@ fn main(machine: &Machine) {
         tx: machine.ram.start + TX,
         rx: machine.ram.start + TX + PAGE,
         arena: machine.ram.start + ARENA,
+        end: machine.ram.end,
         conduit: ffa::hvc,
     };
     if test.tell(task::COUNT, 0, 0).0 == 2 {
@@ -78,6 +80,8 @@ struct Test {
     tx: u64,
     rx: u64,
     arena: u64,
+    /// Where the VM's memory ends.
+    end: u64,
     conduit: fn(Regs) -> Regs,
 }
 

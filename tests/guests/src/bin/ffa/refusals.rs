@@ -67,7 +67,7 @@ impl Test {
     }
 
     pub(crate) fn range_refusals(&self, id: u64, page: u64) {
-        let end = self.arena + (8 << 20);
+        let end = self.end;
         let wrong: [RangeCase<'_>; 9] = [
             ("unaligned", status::INVALID, &[(page + 8, 1)]),
             ("empty", status::INVALID, &[(page, 1), (page + PAGE, 0)]),

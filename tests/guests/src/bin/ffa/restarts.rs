@@ -7,7 +7,7 @@ use test_guests::mmio::{read64, write64};
 use test_guests::report::equal;
 use test_guests::{Machine, check, cpu, psci};
 
-use crate::{ECHO, NO, OURS, PAGE, Test, rw, word};
+use crate::{BLOCK, ECHO, NO, OURS, PAGE, Test, rw, word};
 
 impl Test {
     /// The agent's VM is reset with memory of every kind: what it borrowed can be reclaimed, and
@@ -53,8 +53,59 @@ impl Test {
         ]
     }
 
+    /// Whole blocks, of every kind as well, that the echo holds besides.
+    fn blocks(&self) -> [(u64, u64); 3] {
+        let block = |number: u64| self.arena + (2 + number) * BLOCK;
+        [
+            (function::SHARE, block(0)),
+            (function::LEND, block(1)),
+            (function::DONATE, block(2)),
+        ]
+    }
+
+    /// The echo retrieves whole blocks. When it has used up all the tables that it may have, what
+    /// takes them away from it needs none (G1-MEM-017).
+    fn blocks_for_the_echo(&self) {
+        for (id, block) in self.blocks() {
+            write64(block, block ^ OURS);
+            let sent = self.send(id, &[(block, BLOCK / PAGE)], |descriptor| {
+                descriptor.receiver = ECHO;
+            });
+            let retrieved = self.tell(task::RETRIEVE, sent.unwrap_or_default(), 0).0;
+            equal("owner-restarts-block", (sent.is_ok(), retrieved), (true, 0));
+            let seen = self.tell(task::READ, block, 0);
+            equal("owner-restarts-block-read", seen, (0, block ^ OURS));
+        }
+    }
+
+    /// The life after: the echo neither reads nor writes what this VM has now.
+    fn blocks_are_alone(&self) {
+        const NEW: u64 = 0x5ec2e7;
+        for (_, block) in self.blocks() {
+            for at in [block, block + BLOCK / 2, block + BLOCK - PAGE] {
+                write64(at, NEW);
+                let (aborted, _) = self.tell(task::READ, at, 0);
+                check!("owner-restarted-block-read", aborted != 0, "it can be read");
+                let (aborted, _) = self.tell(task::WRITE, at, OURS);
+                check!(
+                    "owner-restarted-block-written",
+                    aborted != 0,
+                    "it can be written"
+                );
+                equal("owner-restarted-block", word(at), Some(NEW));
+            }
+        }
+        equal(
+            "owner-restarted-recover",
+            self.tell(task::RECOVER, 0, 0).0,
+            0,
+        );
+    }
+
     /// Resets this VM while another has memory of it of every kind.
     pub(crate) fn restarts(&self) {
+        // First, so that their end comes first: no table is free then.
+        self.blocks_for_the_echo();
         self.fill(self.arena, 6);
         for (id, page) in self.held() {
             let sent = self.send(id, &[(page, 2)], |descriptor| descriptor.receiver = ECHO);
@@ -63,6 +114,8 @@ impl Test {
             let seen = self.tell(task::READ, page, 0);
             equal("owner-restarts-read", seen, (0, page ^ OURS));
         }
+        let (_, pages) = self.tell(task::EXHAUST, 0, 0);
+        check!("owner-restarts-exhausted", pages > 16, "{pages} pages");
         equal("owner-restarts", self.tell(task::COUNT, 0, 0).0, 1);
         psci::system_reset();
     }
@@ -80,6 +133,7 @@ impl Test {
                 check!("owner-restarted-taken", aborted != 0, "it can be read");
             }
         }
+        self.blocks_are_alone();
         self.buffers(machine);
         self.fill(self.arena, 6);
         for (id, page) in self.held() {

@@ -1,0 +1,124 @@
+//! Which transactions pages are in.
+//!
+//! Of the memory of all VMs few pages are in a transaction at a time. Those have room for each page
+//! of their *span* (2 MiB); of other spans only the number is known, however large the VMs are.
+
+use super::{Checked, Page, SPAN, Wrong};
+
+/// Spans of all VMs that may share memory: 32 GiB.
+const SPANS: usize = 16 * 1024;
+/// Spans of which some page is in a transaction or a buffer. A VM has at most 32 tables for what it
+/// shares, and its descriptors of such a span take one.
+const BUSY: usize = 16 * 32;
+
+#[derive(Clone, Copy)]
+struct Busy {
+    /// How many of the pages are in a transaction or a buffer; 0: nobody's.
+    count: u16,
+    pages: [Page; SPAN],
+}
+
+/// All pages, by their number.
+pub(crate) struct Pages {
+    count: usize,
+    /// A span's place among those that are busy, counted from 1; 0: it is not.
+    places: [u16; SPANS],
+    busy: [Busy; BUSY],
+}
+
+impl Pages {
+    pub(crate) const fn new() -> Self {
+        const NONE: Busy = Busy {
+            count: 0,
+            pages: [Page { out: 0, back: 0 }; SPAN],
+        };
+        Self {
+            count: 0,
+            places: [0; SPANS],
+            busy: [NONE; BUSY],
+        }
+    }
+
+    /// Adds so many pages, of whole spans, and returns the number of the first.
+    pub(crate) fn add(&mut self, pages: usize) -> Result<usize, Wrong> {
+        let first = self.count;
+        if !pages.is_multiple_of(SPAN) || first + pages > SPANS * SPAN {
+            return Err(Wrong::Room);
+        }
+        self.count += pages;
+        Ok(first)
+    }
+
+    fn place(&self, page: usize) -> Option<usize> {
+        usize::from(self.places[page / SPAN]).checked_sub(1)
+    }
+
+    pub(crate) fn get(&self, page: usize) -> Page {
+        let busy = self.place(page).map(|place| &self.busy[place]);
+        busy.map_or(Page::default(), |busy| busy.pages[page % SPAN])
+    }
+
+    /// Tells whether some page of a page's span is in a transaction or a buffer.
+    pub(crate) fn is_busy(&self, page: usize) -> bool {
+        self.place(page).is_some()
+    }
+
+    /// Counts one page more of a page's span.
+    pub(crate) fn count_one(&mut self, page: usize) -> Checked {
+        if self.place(page).is_none() {
+            let free = self.busy.iter().position(|busy| busy.count == 0);
+            self.places[page / SPAN] = free.ok_or(Wrong::Room)? as u16 + 1;
+        }
+        if let Some(place) = self.place(page) {
+            self.busy[place].count += 1;
+        }
+        Ok(())
+    }
+
+    /// Counts one page less.
+    pub(crate) fn count_one_less(&mut self, page: usize) {
+        if let Some(place) = self.place(page) {
+            self.busy[place].count -= 1;
+            if self.busy[place].count == 0 {
+                self.places[page / SPAN] = 0;
+            }
+        }
+    }
+
+    pub(crate) fn set_out(&mut self, page: usize, out: u8) -> Checked {
+        let was = self.get(page).out;
+        if was == 0 && out != 0 {
+            self.count_one(page)?;
+        }
+        if let Some(place) = self.place(page) {
+            self.busy[place].pages[page % SPAN].out = out;
+        }
+        if was != 0 && out == 0 {
+            self.count_one_less(page);
+        }
+        Ok(())
+    }
+
+    /// Notes in which transaction a page, which is in another, goes back.
+    pub(crate) fn set_back(&mut self, page: usize, back: u8) {
+        if let Some(place) = self.place(page) {
+            self.busy[place].pages[page % SPAN].back = back;
+        }
+    }
+
+    /// Returns the first page from `from` on that is in a transaction that `fits`.
+    pub(crate) fn find(&self, from: usize, fits: impl Fn(Page) -> bool) -> Option<usize> {
+        let mut page = from;
+        while page < self.count {
+            if !self.is_busy(page) {
+                page = (page / SPAN + 1) * SPAN;
+                continue;
+            }
+            if fits(self.get(page)) {
+                return Some(page);
+            }
+            page += 1;
+        }
+        None
+    }
+}
