@@ -19,6 +19,7 @@ use crate::client::{Client, Vm, describe};
 use crate::control::{DEVICE_NUMBERS, DeviceLine};
 use crate::hub::RUN_DIRECTORY;
 use crate::json::Json;
+use crate::output::Output;
 use crate::serial::file_name;
 use crate::sys::{self, Wait};
 
@@ -317,7 +318,8 @@ fn top(
         let (now, new) = sample(client, &vms)?;
         if clear {
             // Home, and clear the screen.
-            print!("\x1b[H\x1b[2J");
+            let cleared = Output.write_all(b"\x1b[H\x1b[2J");
+            cleared.map_err(|error| format!("cannot print: {error}"))?;
         }
         print(&top_rows(&vms, now.wrapping_sub(time), &old, &new))?;
         (time, old) = (now, new);

@@ -22,6 +22,10 @@
     )
 )]
 
+// First of all: what follows prints by its macro.
+#[macro_use]
+pub mod output;
+
 pub mod backend;
 pub mod board;
 pub mod buffers;

@@ -7,6 +7,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+// First of all: what follows prints by its macros.
+#[macro_use]
+mod output;
+
 mod apt_sources;
 mod archive;
 mod audit;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use device_model::hub::{self, Options};
+use device_model::output;
 
 const USAGE: &str = "\
 usage: gdm [--poll] [--no-seccomp] [--run DIR] [--device-tree DIR]
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
             _ => "",
         };
         if !text.is_empty() {
-            println!("{text}");
+            output::line(text);
             return ExitCode::SUCCESS;
         }
     }
@@ -45,6 +46,6 @@ fn main() -> ExitCode {
         Ok(never) => match never {},
         Err(error) => error,
     };
-    eprintln!("gdm: {error}");
+    output::complain(format_args!("gdm: {error}"));
     ExitCode::FAILURE
 }

@@ -3,20 +3,20 @@
 use std::process::ExitCode;
 
 use device_model::command;
+use device_model::output::{self, Output};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     if matches!(words.as_slice(), ["--help" | "-h" | "help"]) {
-        println!("{}", command::USAGE);
+        output::line(command::USAGE);
         return ExitCode::SUCCESS;
     }
-    let done =
-        command::parse(&words).and_then(|line| command::run(&line, &mut std::io::stdout().lock()));
+    let done = command::parse(&words).and_then(|line| command::run(&line, &mut Output));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("gearctl: {error}");
+            output::complain(format_args!("gearctl: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use device_model::hub::RUN_DIRECTORY;
 use device_model::measure::{What, later_start, measure, report};
+use device_model::output;
 
 const USAGE: &str = "usage: wake line|request|native-line|native-uio NAME [TICKS], or wake later";
 
@@ -26,11 +27,11 @@ fn main() -> ExitCode {
     };
     match printed {
         Ok(line) => {
-            println!("{line}");
+            output::line(&line);
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("wake: {error}");
+            output::complain(format_args!("wake: {error}"));
             ExitCode::FAILURE
         }
     }

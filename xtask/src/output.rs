@@ -1,0 +1,49 @@
+//! What is printed, when nobody may read it any more.
+//!
+//! `println!` panics when its reader has left, as in `cargo xtask test --list | head -1`. The macros
+//! here stand for those of the standard library in all of xtask: without a reader of the output the
+//! program ends, quietly, as one ends that SIGPIPE kills; without a reader of the messages it goes on.
+//! SIGPIPE itself stays ignored: a child that ends early is an error to be reported, not our end.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write as _};
+use std::process;
+
+/// The status that a shell gives after SIGPIPE.
+const READER_LEFT: i32 = 141;
+
+/// Prints to standard output.
+pub(crate) fn print(text: fmt::Arguments<'_>) {
+    match io::stdout().write_fmt(text) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(READER_LEFT),
+        Err(error) => {
+            complain(format_args!("error: standard output: {error}\n"));
+            process::exit(1);
+        }
+    }
+}
+
+/// Prints to standard error, if anybody reads that.
+pub(crate) fn complain(text: fmt::Arguments<'_>) {
+    // A message about a message that nobody reads has no reader either.
+    let _ = io::stderr().write_fmt(text);
+}
+
+macro_rules! print {
+    ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
+}
+
+macro_rules! println {
+    () => { $crate::output::print(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+macro_rules! eprint {
+    ($($text:tt)*) => { $crate::output::complain(format_args!($($text)*)) };
+}
+
+macro_rules! eprintln {
+    () => { $crate::output::complain(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::complain(format_args!("{}\n", format_args!($($text)*))) };
+}

@@ -1,0 +1,47 @@
+//! Whoever reads the output may leave at any time: `cargo xtask test --list | head -1`.
+
+use std::process::{Command, Output};
+
+/// How a program ends whose reader has left: the status that a shell gives after SIGPIPE.
+const READER_LEFT: i32 = 141;
+
+/// Runs xtask with output that nobody reads.
+fn unread(arguments: &[&str]) -> Output {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.args(arguments).stdout(writer).output().unwrap()
+}
+
+#[test]
+fn a_reader_that_left_ends_the_output_quietly() {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/minimal.dts");
+    let lines: [&[&str]; 3] = [
+        &["test", "--list", "--slow"],
+        &["check", "--format", "json", manifest],
+        &["check", manifest],
+    ];
+    for arguments in lines {
+        let Output { status, stderr, .. } = unread(arguments);
+        let said = String::from_utf8_lossy(&stderr);
+        assert!(!said.contains("panicked"), "{arguments:?}: {said}");
+        assert_eq!(status.code(), Some(READER_LEFT), "{arguments:?}: {said}");
+    }
+}
+
+/// What goes to standard error is for a person who may have left, too: the work goes on.
+#[test]
+fn nobody_has_to_read_the_messages() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let manifest = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../manifests/invalid/M-VIO-011.dts"
+    );
+    let output = command.args(["check", manifest]).stderr(writer).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("refused for qemu-virt"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}
