@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use gear1_abi::record::Record;
+use gear1_abi::record::{CURSOR_CPU_SHIFT, Record};
 use gear2_protocol::{op, outcome};
 
 use crate::control::{Answer, DeviceLine, name_of, numbers};
@@ -198,7 +198,7 @@ impl Client {
     }
 
     /// Returns the log record at a cursor and the next cursor.
-    pub fn log(&mut self, cursor: u64) -> Result<Option<(u64, Record)>, String> {
+    fn log(&mut self, cursor: u64) -> Result<Option<(u64, Record)>, String> {
         let answer = self.call(op::LOG_READ, &[cursor])?;
         if answer.outcome != outcome::OK {
             return Ok(None);
@@ -222,6 +222,56 @@ impl Client {
             lines.push(DeviceLine::parse(&line).ok_or_else(|| garbled(&line))?);
         }
         Ok(lines)
+    }
+}
+
+/// A record of Gear1's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// The record.
+    pub record: Record,
+    /// Records of its CPU that were overwritten before it, and not read.
+    pub lost: u64,
+}
+
+/// How far each CPU's log has been read: a cursor that has moved on to a CPU does not return to those
+/// before it.
+#[derive(Debug)]
+pub struct LogReader {
+    next: Vec<u64>,
+}
+
+impl LogReader {
+    /// Most records of a CPU read at once: one that writes all the time must not keep the reader from the
+    /// others. Gear1 keeps fewer.
+    const MOST: usize = 64;
+
+    /// Begins with the oldest record of each CPU.
+    pub fn new(cpus: u64) -> Self {
+        Self {
+            next: (0..cpus).map(|_| 0).collect(),
+        }
+    }
+
+    /// Returns what is new, in the order of time.
+    pub fn read(&mut self, client: &mut Client) -> Result<Vec<Logged>, String> {
+        let mut records = Vec::new();
+        for (cpu, next) in (0..).zip(&mut self.next) {
+            for _ in 0..Self::MOST {
+                let Some((cursor, record)) = client.log(cpu << CURSOR_CPU_SHIFT | *next)? else {
+                    break;
+                };
+                if cursor >> CURSOR_CPU_SHIFT != cpu {
+                    break;
+                }
+                let behind = cursor & ((1 << CURSOR_CPU_SHIFT) - 1);
+                let lost = behind.saturating_sub(*next).saturating_sub(1);
+                *next = behind;
+                records.push(Logged { record, lost });
+            }
+        }
+        records.sort_by_key(|logged| logged.record.time);
+        Ok(records)
     }
 }
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::exit::ExitReason;
-use gear1_abi::record::{Record, RecordId};
+use gear1_abi::record::RecordId;
 use gear2_protocol::{PROTOCOL_VERSION, op, outcome};
 
-use crate::client::{Client, Vm, describe};
+use crate::client::{Client, LogReader, Logged, Vm, describe};
 use crate::control::{DEVICE_NUMBERS, DeviceLine};
 use crate::hub::RUN_DIRECTORY;
 use crate::json::Json;
@@ -358,16 +358,14 @@ fn log(
     print: &mut dyn FnMut(&Json) -> Result<(), String>,
 ) -> Result<(), String> {
     let hz = client.about()?.hz.max(1);
-    let mut cursor = 0;
+    let [_, _, _, cpus, _, _] = client.version()?;
+    let mut reader = LogReader::new(cpus);
     loop {
-        let mut rows = Vec::new();
-        while let Some((next, record)) = client.log(cursor)? {
-            if next == cursor {
-                break;
-            }
-            cursor = next;
-            rows.push(record_row(&record, hz));
-        }
+        let records = reader.read(client)?;
+        let rows: Vec<Json> = records
+            .iter()
+            .flat_map(|logged| log_rows(logged, hz))
+            .collect();
         if !rows.is_empty() || !follow {
             print(&Json::List(rows))?;
         }
@@ -378,7 +376,9 @@ fn log(
     }
 }
 
-fn record_row(record: &Record, hz: u64) -> Json {
+/// The row of a record, behind one that says what was lost before it.
+fn log_rows(logged: &Logged, hz: u64) -> Vec<Json> {
+    let record = &logged.record;
     let id = record.id_and_cpu & 0xffff_ffff;
     let mut text = match RecordId::from_index(id) {
         Some(id) => id.text().to_owned(),
@@ -387,17 +387,24 @@ fn record_row(record: &Record, hz: u64) -> Json {
     for (index, value) in record.values.iter().enumerate() {
         text = text.replace(&format!("{{{index}}}"), &format!("{value:#x}"));
     }
+    let lost = (logged.lost > 0).then(|| {
+        let lost = logged.lost;
+        format!("{lost} records of this CPU were overwritten before they were read")
+    });
     let microseconds = u128::from(record.time) * 1_000_000 / u128::from(hz);
     let time = format!(
         "{}.{:06}",
         microseconds / 1_000_000,
         microseconds % 1_000_000
     );
-    Json::Object(vec![
-        ("time", time.as_str().into()),
-        ("cpu", (record.id_and_cpu >> 32).into()),
-        ("message", text.as_str().into()),
-    ])
+    let row = |message: String| {
+        Json::Object(vec![
+            ("time", time.as_str().into()),
+            ("cpu", (record.id_and_cpu >> 32).into()),
+            ("message", message.as_str().into()),
+        ])
+    };
+    lost.into_iter().chain([text]).map(row).collect()
 }
 
 fn version(client: &mut Client) -> Result<Json, String> {

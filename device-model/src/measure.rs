@@ -19,7 +19,7 @@ use gear1_abi::record::RecordId;
 use gear2_protocol::{doorbell_device, line_of_channel};
 
 use crate::board::{Board, DOORBELLS, DeviceNode, PAGE};
-use crate::client::Client;
+use crate::client::{Client, LogReader, Logged};
 use crate::gpio::Line;
 use crate::mapping::{self, Doorbell, Registers, counter, finish_stores};
 use crate::sys::{self, Wait};
@@ -83,9 +83,8 @@ impl What {
 pub fn later_start(run_directory: &str) -> Result<u64, String> {
     let mut client = Client::connect(run_directory)?;
     let mut starts = [None; 2];
-    let mut cursor = 0;
-    while let Some((next, record)) = client.log(cursor)?.filter(|(next, _)| *next != cursor) {
-        cursor = next;
+    let [_, _, _, cpus, _, _] = client.version()?;
+    for Logged { record, .. } in LogReader::new(cpus).read(&mut client)? {
         let [vm, ..] = record.values;
         let place = usize::try_from(vm).ok().and_then(|vm| starts.get_mut(vm));
         if record.id_and_cpu & 0xffff_ffff == RecordId::VmStart as u64

@@ -335,6 +335,7 @@ pub(crate) fn doorbell() -> Doorbell {
 /// Answers the mailbox as Gear2 does, for two VMs of two vCPUs, until told to stop.
 pub(crate) fn fake_gear2(region: &Region, stop: &AtomicBool) {
     let control = &region.control;
+    let mut log = FakeLog::default();
     while !stop.load(Ordering::Relaxed) {
         let asked = control.asked.load(Ordering::Acquire);
         if asked == control.answered.load(Ordering::Relaxed) {
@@ -342,12 +343,52 @@ pub(crate) fn fake_gear2(region: &Region, stop: &AtomicBool) {
             continue;
         }
         let [first, second, ..] = [0, 1].map(|i| control.arguments[i].load(Ordering::Relaxed));
-        let (outcome, results) = fake_answer(control.op.load(Ordering::Relaxed), first, second);
+        let (outcome, results) = match control.op.load(Ordering::Relaxed) {
+            op::LOG_READ => log.read(first),
+            op => fake_answer(op, first, second),
+        };
         for (word, result) in control.results.iter().zip(results) {
             word.store(result, Ordering::Relaxed);
         }
         control.outcome.store(outcome, Ordering::Relaxed);
         control.answered.store(asked, Ordering::Release);
+    }
+}
+
+/// Gear1's log as its cursors go through it: CPU by CPU. There is a record of CPU 1; each time that all of
+/// that CPU's are read, one is added: of CPU 0, of CPU 1, then many of CPU 0 of which one is kept, then of CPU 1.
+#[derive(Default)]
+struct FakeLog {
+    ends: u64,
+}
+
+impl FakeLog {
+    /// CPU, number and time of each record that is kept.
+    fn records(&self) -> Vec<[u64; 3]> {
+        let first = [[1, 0, 1500], [0, 0, 1700], [1, 1, 1600], [0, 40, 1800]];
+        let others = (2..).map(|number| [1, number, 2000]);
+        let all = first.into_iter().chain(others);
+        all.take(1 + self.ends as usize).collect()
+    }
+
+    fn read(&mut self, cursor: u64) -> (u32, [u64; 6]) {
+        let (first, number) = (cursor >> 56, cursor & ((1 << 56) - 1));
+        let mut records = self.records();
+        records.sort();
+        let from = |cpu| if cpu == first { number } else { 0 };
+        let found = records
+            .iter()
+            .find(|[cpu, number, _]| *cpu >= first && *number >= from(*cpu));
+        match found {
+            Some([cpu, number, time]) => {
+                let next = (cpu << 56) | (number + 1);
+                (outcome::OK, [next, *time, 2 | cpu << 32, 2, 0x80, 0])
+            }
+            None => {
+                self.ends += u64::from(first == 1);
+                (outcome::NOT_FOUND, [0; 6])
+            }
+        }
     }
 }
 
@@ -367,7 +408,6 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
         }
         (op::EXIT_STATS, _) => (outcome::OK, [0; 6]),
         (op::VCPU_INFO, vcpu) => (outcome::OK, [50 * vcpu, vcpu, 3, 0, 0, 0]),
-        (op::LOG_READ, 0) => (outcome::OK, [1, 1500, 2 | 1 << 32, 2, 0x80, 0]),
         (op::VERSION, _) => (outcome::OK, [0x1_0000, 0x1_0002, 1000, 4, 77, 0]),
         _ => (outcome::NOT_FOUND, [0; 6]),
     }

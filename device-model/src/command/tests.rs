@@ -1,5 +1,6 @@
 //! Tests of gearctl, from the command line to the text, over a socket of GDM's server.
 
+use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Command, parse, run, share};
@@ -8,6 +9,27 @@ use crate::testing::{Directory, doorbell, fake_gear2, region};
 
 /// Runs `gearctl` with these words; returns what it prints, or its sentence.
 fn gearctl(words: &[&str]) -> Result<String, String> {
+    let mut out = Vec::new();
+    gearctl_to(words, &mut out)?;
+    Ok(String::from_utf8(out).unwrap())
+}
+
+/// Takes so many writes, then refuses like a closed pipe.
+struct Few(usize, Vec<u8>);
+
+impl Write for Few {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.checked_sub(1).ok_or(ErrorKind::BrokenPipe)?;
+        self.1.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs `gearctl` with these words, and prints to `out`.
+fn gearctl_to(words: &[&str], out: &mut dyn Write) -> Result<(), String> {
     let directory = Directory::new("gearctl");
     let region = region();
     region.header.vm_count.store(2, Ordering::Relaxed);
@@ -24,10 +46,9 @@ fn gearctl(words: &[&str]) -> Result<String, String> {
             }
         });
         let words = [&["--run", directory.text()], words].concat();
-        let mut out = Vec::new();
-        let done = parse(&words).and_then(|line| run(&line, &mut out));
+        let done = parse(&words).and_then(|line| run(&line, out));
         stop.store(true, Ordering::Relaxed);
-        done.map(|()| String::from_utf8(out).unwrap())
+        done
     })
 }
 
@@ -86,6 +107,24 @@ fn the_log_is_text_with_values() {
     let text = gearctl(&["log"]).unwrap();
     assert!(
         text.contains("1.500000  1    VM 0x2 started at 0x80"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_followed_log_tells_of_all_cpus_and_of_what_it_missed() {
+    let mut out = Few(4, Vec::new());
+    let error = gearctl_to(&["log", "-f", "--json"], &mut out).unwrap_err();
+    assert!(error.starts_with("cannot print"), "{error}");
+    let text = String::from_utf8(out.1).unwrap();
+    let times: Vec<&str> = text.split("\"time\":\"").skip(1).collect();
+    let times: Vec<&str> = times.iter().map(|rest| &rest[..8]).collect();
+    assert_eq!(
+        times,
+        ["1.500000", "1.700000", "1.600000", "1.800000", "1.800000"]
+    );
+    assert!(
+        text.contains("39 records of this CPU were overwritten"),
         "{text}"
     );
 }

@@ -6,6 +6,7 @@ use gear1_abi::ABI_VERSION;
 use gear1_abi::call::{Failure, Reply, Status, number};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId};
+use gear1_abi::record::CURSOR_CPU_SHIFT;
 use gear1_abi::regs::Regs;
 use gear1_arch::entry::Resume;
 use gear1_arch::{cpu, firmware};
@@ -178,12 +179,11 @@ fn exit_stats(id: VcpuId, reason: u64) -> Answer {
 
 /// The cursor holds the CPU in its upper byte and the sequence number below.
 fn log_read(machine: &Machine, cursor: u64) -> Answer {
-    const CPU_SHIFT: u32 = 56;
-    let first = cursor >> CPU_SHIFT;
+    let first = cursor >> CURSOR_CPU_SHIFT;
     // Bound: the number of CPUs, at most 8.
     for index in first..u64::from(machine.boot.cpu_count) {
         let sequence = if index == first {
-            cursor & ((1 << CPU_SHIFT) - 1)
+            cursor & ((1 << CURSOR_CPU_SHIFT) - 1)
         } else {
             0
         };
@@ -191,7 +191,7 @@ fn log_read(machine: &Machine, cursor: u64) -> Answer {
             break;
         };
         if let Some((found, record)) = ring.read(sequence) {
-            let next = index << CPU_SHIFT | found.wrapping_add(1);
+            let next = index << CURSOR_CPU_SHIFT | found.wrapping_add(1);
             let [x, y, z] = record.values;
             return Ok([next, record.time, record.id_and_cpu, x, y, z]);
         }

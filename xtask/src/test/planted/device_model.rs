@@ -142,4 +142,10 @@ pub(super) const BUGS: &[Bug] = &[
         ["if lost > 0 {", "if lost > u32::MAX / 2 {"],
         "device-model/src/socket/tests.rs",
     ),
+    own(
+        "gearctl follows the log with one cursor",
+        "device-model/src/client.rs",
+        ["if cursor >> CURSOR_CPU_SHIFT != cpu {", "if false {"],
+        "device-model/src/command/tests.rs",
+    ),
 ];
