@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use crate::hub::RUN_DIRECTORY;
 use crate::json::Json;
 use crate::output::Output;
 use crate::serial::file_name;
-use crate::sys::{self, Wait};
+use crate::terminal;
 
 #[cfg(test)]
 mod tests;
@@ -427,49 +426,15 @@ fn version(client: &mut Client) -> Result<Json, String> {
 
 /// Connects the terminal with a console until Ctrl-] is typed or either side ends.
 fn console(run_directory: &str, vm: &str, virtio: bool) -> Result<(), String> {
-    const ESCAPE: u8 = 0x1d;
     let kind = if virtio { "console" } else { "serial" };
     let path = format!("{run_directory}/{}.{kind}", file_name(vm));
-    let mut socket = UnixStream::connect(&path)
+    let socket = UnixStream::connect(&path)
         .map_err(|error| format!("VM {vm} has no {kind} at {path}: {error}"))?;
-    let (mut input, mut output) = (std::io::stdin(), std::io::stdout());
-    let old = sys::set_raw(&input).ok();
-    let mut bytes = [0; 1024];
-    let read = |fd| Wait {
-        fd,
-        read: true,
-        write: false,
-    };
-    let ended = loop {
-        let ready = sys::wait(&[read(input.as_raw_fd()), read(socket.as_raw_fd())], -1);
-        if ready.first() == Some(&true) {
-            let length = input.read(&mut bytes).unwrap_or(0);
-            let bytes = bytes.get(..length).unwrap_or_default();
-            if length == 0 || bytes.contains(&ESCAPE) {
-                break Ok(());
-            }
-            if socket.write_all(bytes).is_err() {
-                break Err(());
-            }
-        }
-        if ready.get(1) == Some(&true) {
-            let length = socket.read(&mut bytes).unwrap_or(0);
-            let bytes = bytes.get(..length).unwrap_or_default();
-            if length == 0
-                || output
-                    .write_all(bytes)
-                    .and_then(|()| output.flush())
-                    .is_err()
-            {
-                break Err(());
-            }
-        }
-    };
-    if let Some(old) = old {
-        let _ = sys::set_mode(&input, &old);
-        let _ = output.write_all(b"\r\n");
+    match terminal::connect(socket) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("the console of VM {vm} was closed")),
+        Err(error) => Err(format!("the console of VM {vm}: {error}")),
     }
-    ended.map_err(|()| format!("the console of VM {vm} was closed"))
 }
 
 /// Prints lists of objects as tables, and an object's numbers and texts as lines.

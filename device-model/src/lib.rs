@@ -43,6 +43,7 @@ pub mod serial;
 pub mod socket;
 pub mod state;
 mod sys;
+mod terminal;
 #[cfg(test)]
 mod testing;
 pub mod transport;

@@ -1,0 +1,163 @@
+//! `gearctl console`: a terminal, or a pipe, and a console's socket.
+//!
+//! Owns: what was typed and the socket has not taken. A guest that does not read its console fills the
+//! socket; the terminal is read all the same, so that its escape character always works.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+
+use crate::sys::{self, Wait};
+
+#[cfg(test)]
+mod tests;
+
+/// Ctrl-].
+const ESCAPE: u8 = 0x1d;
+/// Most bytes that wait for the socket; what is typed beyond is lost, and the terminal's bell says so. A pipe
+/// is not read meanwhile.
+const MOST_TYPED: usize = 0x1_0000;
+const BELL: &[u8] = b"\x07";
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// By the escape character, or the input's end.
+    Left,
+    /// The other side has closed the socket, or the output is closed.
+    Closed,
+}
+
+/// A terminal connected with a console.
+struct Session<'o> {
+    input: File,
+    /// A person types; what is too much is not waited for.
+    is_terminal: bool,
+    socket: UnixStream,
+    output: &'o mut dyn Write,
+    typed: Vec<u8>,
+    leaves: bool,
+}
+
+/// Connects standard input and output with a console's socket until Ctrl-] is typed or either side ends;
+/// false if it was the other.
+pub(crate) fn connect(socket: UnixStream) -> io::Result<bool> {
+    let (stdin, mut output) = (io::stdin(), io::stdout());
+    // Its buffer would hold bytes back that the descriptor is not ready for any more.
+    let input = File::from(stdin.as_fd().try_clone_to_owned()?);
+    let old = sys::set_raw(&input).ok();
+    let ended =
+        Session::new(input, old.is_some(), socket, &mut output).map(|session| session.run());
+    if let Some(old) = old {
+        let _ = sys::set_mode(&stdin, &old);
+        let _ = output.write_all(b"\r\n");
+    }
+    Ok(ended? == End::Left)
+}
+
+impl<'o> Session<'o> {
+    fn new(
+        input: File,
+        is_terminal: bool,
+        socket: UnixStream,
+        output: &'o mut dyn Write,
+    ) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            input,
+            is_terminal,
+            socket,
+            output,
+            typed: Vec::new(),
+            leaves: false,
+        })
+    }
+
+    fn run(mut self) -> End {
+        loop {
+            if let Some(end) = self.turn(-1) {
+                return end;
+            }
+        }
+    }
+
+    /// Waits for something to do, and does it.
+    fn turn(&mut self, milliseconds: i32) -> Option<End> {
+        let waits = [
+            Wait {
+                fd: self.input.as_raw_fd(),
+                read: !self.leaves && (self.is_terminal || self.typed.len() < MOST_TYPED),
+                write: false,
+            },
+            Wait {
+                fd: self.socket.as_raw_fd(),
+                read: true,
+                write: !self.typed.is_empty(),
+            },
+        ];
+        let ready = sys::wait(&waits, milliseconds);
+        if ready.first() == Some(&true) {
+            self.type_in();
+        }
+        let sent = self.send();
+        let shown = ready.get(1) != Some(&true) || self.show();
+        if !sent || !shown {
+            return Some(End::Closed);
+        }
+        let done = self.leaves && (self.is_terminal || self.typed.is_empty());
+        done.then_some(End::Left)
+    }
+
+    /// Takes what was typed, up to the escape character.
+    fn type_in(&mut self) {
+        let mut bytes = [0; 1024];
+        let length = match self.input.read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => return,
+            Err(_) => 0,
+            Ok(length) => length,
+        };
+        let bytes = bytes.get(..length).unwrap_or_default();
+        let escape = bytes.iter().position(|byte| *byte == ESCAPE);
+        self.leaves = length == 0 || escape.is_some();
+        let wanted = escape.unwrap_or(length);
+        let room = match self.is_terminal {
+            true => MOST_TYPED.saturating_sub(self.typed.len()),
+            false => usize::MAX,
+        };
+        self.typed.extend(bytes.iter().take(wanted.min(room)));
+        if wanted > room {
+            let _ = self.output.write_all(BELL);
+            let _ = self.output.flush();
+        }
+    }
+
+    /// Sends what was typed, as far as the socket takes it; false if it is closed.
+    fn send(&mut self) -> bool {
+        while !self.typed.is_empty() {
+            match self.socket.write(&self.typed) {
+                Ok(0) => return false,
+                Ok(length) => drop(self.typed.drain(..length)),
+                Err(error) => return is_no_end(&error),
+            }
+        }
+        true
+    }
+
+    /// Shows what came; false if either is closed.
+    fn show(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        let length = match self.socket.read(&mut bytes) {
+            Ok(0) => return false,
+            Ok(length) => length,
+            Err(error) => return is_no_end(&error),
+        };
+        let bytes = bytes.get(..length).unwrap_or_default();
+        let shown = self.output.write_all(bytes);
+        shown.and_then(|()| self.output.flush()).is_ok()
+    }
+}
+
+fn is_no_end(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
