@@ -15,6 +15,7 @@ use crate::{payloads, workspace};
 
 mod card;
 mod device;
+mod file;
 mod u_boot;
 
 #[cfg(test)]
@@ -29,7 +30,7 @@ pub(crate) struct Options {
     /// What it is to run [default: manifests/NAME.dts]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// The image, or for rcar-h3 and zcu102 the folder, to write
+    /// The image, or for rcar-h3 and zcu102 the folder, to write; never a disk
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// A folder with the board's own firmware, copied to the image (rpi4: start4.elf, fixup4.dat, overlays)
@@ -38,6 +39,9 @@ pub(crate) struct Options {
     /// A card to write the image to, after asking
     #[arg(long, value_name = "DEVICE")]
     device: Option<PathBuf>,
+    /// Write over a file that is no card image of GearV's
+    #[arg(long)]
+    force: bool,
 }
 
 /// A file of a card: its path there, with slashes, and its bytes.
@@ -46,6 +50,11 @@ pub(crate) type CardFile = (String, Vec<u8>);
 impl Options {
     /// Builds the manifest and writes what the board boots from.
     pub(crate) fn run(self) -> Result<()> {
+        let boots_from_folder = matches!(self.board, Name::RcarH3 | Name::Zcu102);
+        match boots_from_folder {
+            true => file::check_folder(&self.out)?,
+            false => file::check_image(&self.out, self.force)?,
+        }
         let manifest = self.manifest.clone().unwrap_or_else(|| {
             let name = self.board.text();
             workspace::root().join(format!("manifests/{name}.dts"))
@@ -55,7 +64,7 @@ impl Options {
         if let Some(folder) = &self.firmware {
             add_folder(folder, "", &mut files)?;
         }
-        if matches!(self.board, Name::RcarH3 | Name::Zcu102) {
+        if boots_from_folder {
             ensure!(
                 self.device.is_none(),
                 "{} boots from a folder, not from a card of its own",
@@ -63,8 +72,7 @@ impl Options {
             );
             return write_folder(&self.out, &files);
         }
-        fs::write(&self.out, card_image(&files)?)
-            .with_context(|| format!("cannot write {}", self.out.display()))?;
+        file::write(&self.out, &card_image(&files)?)?;
         println!("{}", self.out.display());
         if self.board == Name::Rpi4 && self.firmware.is_none() {
             eprintln!(
@@ -160,7 +168,7 @@ fn write_folder(folder: &Path, files: &[CardFile]) -> Result<()> {
         let path = folder.join(name);
         let parent = path.parent().context("a file lies in a folder")?;
         fs::create_dir_all(parent)?;
-        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        file::write(&path, bytes)?;
         println!("{}", path.display());
     }
     Ok(())

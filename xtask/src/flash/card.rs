@@ -7,7 +7,8 @@ use fatfs::{FatType, FileSystem, FormatVolumeOptions, FsOptions};
 
 use super::CardFile;
 
-const SECTOR: usize = 512;
+/// Bytes of a sector.
+pub(super) const SECTOR: usize = 512;
 /// Where the partition begins, in sectors: 1 MiB, as everybody aligns it.
 const FIRST_SECTOR: usize = 2048;
 /// The least size of the partition: smaller ones cannot be FAT32.
@@ -18,6 +19,8 @@ const MIB: usize = 1 << 20;
 /// FAT32 with LBA.
 const PARTITION_TYPE: u8 = 0x0c;
 const VOLUME_ID: u32 = u32::from_be_bytes(*b"Gear");
+/// Where the card's id is in the first sector.
+const ID: usize = 440;
 const LABEL: [u8; 11] = *b"GEARV      ";
 
 /// Returns the image of a card with these files.
@@ -34,13 +37,19 @@ pub(crate) fn image(files: &[CardFile]) -> Result<Vec<u8>> {
     Ok(image)
 }
 
+/// Tells whether the first sector of a card is that of an image made here.
+pub(super) fn is_ours(sector: &[u8]) -> bool {
+    let (id, end) = (sector.get(ID..ID + 4), sector.get(SECTOR - 2..));
+    id == Some(&VOLUME_ID.to_le_bytes()) && end == Some(&[0x55, 0xaa])
+}
+
 /// Makes the master boot record with one partition.
 fn partition_table(size: usize) -> Result<Vec<u8>> {
     let mut sector = vec![0; SECTOR];
     let first = u32::try_from(FIRST_SECTOR)?;
     let count = u32::try_from(size / SECTOR).context("the card would have 2 TiB or more")?;
     // No code, an id, one entry: not bootable by BIOS, no cylinders, type, first sector, sectors.
-    sector[440..444].copy_from_slice(&VOLUME_ID.to_le_bytes());
+    sector[ID..ID + 4].copy_from_slice(&VOLUME_ID.to_le_bytes());
     sector[447..450].copy_from_slice(&[0xfe, 0xff, 0xff]);
     sector[450] = PARTITION_TYPE;
     sector[451..454].copy_from_slice(&[0xfe, 0xff, 0xff]);

@@ -1,0 +1,86 @@
+//! Tests of what is not written over.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use super::{check_folder, check_image, write};
+use crate::flash::card;
+use crate::manifest::tests::scratch;
+
+/// A node of a disk that no driver has (240 is for local use): whoever opens it gets an error.
+fn disk(path: &Path) -> bool {
+    let made = Command::new("mknod")
+        .arg(path)
+        .args(["b", "240", "250"])
+        .output();
+    made.is_ok_and(|made| made.status.success())
+}
+
+fn refused(path: &Path) -> String {
+    let checked = check_image(path, true).unwrap_err();
+    let written = write(path, b"x").unwrap_err();
+    assert_eq!(format!("{written:#}"), checked.to_string());
+    assert!(check_folder(path).is_err());
+    checked.to_string()
+}
+
+#[test]
+fn a_disk_is_not_written_as_a_file() {
+    let folder = scratch("flash-disk");
+    let [node, link] = ["disk", "link"].map(|name| folder.join(name));
+    // Only root makes a node, and every machine has one of the other kind.
+    if disk(&node) {
+        assert!(fs::metadata(&node).unwrap().file_type().is_block_device());
+        symlink(&node, &link).unwrap();
+        for path in [&node, &link] {
+            let why = refused(path);
+            assert!(
+                why.contains("is a disk") && why.contains("--device"),
+                "{why}"
+            );
+        }
+        fs::remove_file(&link).unwrap();
+    }
+    symlink("/dev/null", &link).unwrap();
+    assert!(refused(&link).ends_with("is no file"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// The disks of this machine, which are looked at only.
+#[test]
+fn no_disk_of_this_machine_is_taken() {
+    for entry in fs::read_dir("/dev").unwrap().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_block_device()) {
+            let why = check_image(&entry.path(), true).unwrap_err();
+            assert!(why.to_string().contains("is a disk"), "{why}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_somebody_elses_stays() {
+    let folder = scratch("flash-file");
+    let path = folder.join("card.img");
+    check_image(&path, false).unwrap();
+    write(&path, &card::image(&[]).unwrap()).unwrap();
+    check_image(&path, false).unwrap();
+    fs::write(&path, "").unwrap();
+    check_image(&path, false).unwrap();
+    let other = [&[0; 510], &[0x55, 0xaa][..], &[0; 512]].concat();
+    for content in [&b"/dts-v1/;"[..], &other] {
+        fs::write(&path, content).unwrap();
+        let why = check_image(&path, false).unwrap_err().to_string();
+        assert!(why.contains("remove it"), "{why}");
+        check_image(&path, true).unwrap();
+    }
+    // What was longer leaves nothing behind.
+    write(&path, b"short").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"short");
+    assert!(check_folder(&path).is_err());
+    check_folder(&folder).unwrap();
+    check_folder(&folder.join("new")).unwrap();
+    assert!(check_image(&folder, true).is_err());
+    fs::remove_dir_all(folder).unwrap();
+}
