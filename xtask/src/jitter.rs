@@ -106,9 +106,9 @@ impl Options {
             return Ok(());
         }
         let old = self.compare.as_deref().map(Results::load).transpose()?;
-        let results = match self.from.as_slice() {
+        let (results, mut faults) = match self.from.as_slice() {
             [] => self.measure_all()?,
-            logs => log::read(logs)?,
+            logs => (log::read(logs)?, Vec::new()),
         };
         print!("{}", table::all(&results));
         if let Some(old) = &old {
@@ -120,7 +120,7 @@ impl Options {
         }
         let directory = workspace::target_dir().join("jitter");
         self.save(&directory, old.as_ref(), &results)?;
-        let faults = judge(&results, self.max_ratio);
+        faults.extend(judge(&results, self.max_ratio));
         ensure!(faults.is_empty(), "{}", faults.join("\n       "));
         Ok(())
     }
@@ -159,7 +159,9 @@ impl Options {
         Ok(())
     }
 
-    fn measure_all(&self) -> Result<Results> {
+    /// Measures one configuration after the other; returns what was measured, and why others were not: what
+    /// took minutes is reported whatever comes after it.
+    fn measure_all(&self) -> Result<(Results, Vec<String>)> {
         let configurations = self.configurations();
         if self.qemu < 10 && configurations.iter().any(|one| one.is_real_time()) {
             bail!(
@@ -169,17 +171,32 @@ impl Options {
             );
         }
         let setup = Setup::new(self.qemu, &self.cpu, self.gic, self.load, self.loops())?;
-        let mut measured = Vec::new();
-        for configuration in &configurations {
-            let name = configuration.text();
-            let step = Step::start(name);
-            let one = setup.measure(*configuration);
-            let one = one.with_context(|| format!("{name} was not measured"))?;
-            step.done(&format!("{name}: {}", table::brief(&one)));
-            measured.push((*configuration, one));
-        }
-        setup.results(measured)
+        let (measured, failures) = each(&configurations, |one| setup.measure(one));
+        Ok((setup.results(measured)?, failures))
     }
+}
+
+/// Measures each, whatever becomes of the others; returns what was measured, and why the rest was not.
+fn each(
+    configurations: &[Configuration],
+    measure: impl Fn(Configuration) -> Result<Measured>,
+) -> (Vec<(Configuration, Measured)>, Vec<String>) {
+    let (mut measured, mut failures) = (Vec::new(), Vec::new());
+    for &configuration in configurations {
+        let name = configuration.text();
+        let step = Step::start(name);
+        match measure(configuration) {
+            Ok(one) => {
+                step.done(&format!("{name}: {}", table::brief(&one)));
+                measured.push((configuration, one));
+            }
+            Err(error) => {
+                step.done(&format!("{name} was not measured"));
+                failures.push(format!("{name} was not measured: {error:#}"));
+            }
+        }
+    }
+    (measured, failures)
 }
 
 impl Setup {
@@ -245,3 +262,6 @@ impl Setup {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
@@ -27,6 +27,10 @@ const ANSWER: Duration = Duration::from_secs(60);
 const SETTLE_IDLE: u64 = 1800;
 const SETTLE_BUSY: u64 = 2;
 const DISK_BYTES: u64 = 64 << 20;
+/// How often both lines of a machine are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a line may be behind the other one.
+const LINGER: Duration = Duration::from_secs(2);
 
 impl Setup {
     /// Measures one configuration.
@@ -133,7 +137,10 @@ impl Setup {
         session.expect(MEASURED, self.timeout())?;
         let own_after = number(session, 0)?;
         let after = Exits::read(session, configuration.vm())?;
-        let printed = session.expect(END, self.timeout())?;
+        // A guest that has stopped says nothing more.
+        let ended = ended(configuration);
+        let (printed, which) = session.expect_any(&[END, &ended], self.timeout())?;
+        ensure!(which == 0, "the guest stopped without {END:?}");
         Ok(Measured {
             figures: self.parse(&printed)?,
             exits: Some(after.since(&before, own_after.saturating_sub(own_before))),
@@ -162,16 +169,17 @@ impl Setup {
             "pass-through"
         };
         let mut guest = Session::attach(line, &log(file)?)?;
+        let ended = ended(configuration);
         let measured = (|| {
-            guest.expect(READY, self.timeout())?;
+            self.expect(READY, &ended, &mut guest, &mut gear2)?;
             let own_before = number(&mut guest, 2)?;
             let before = Exits::read(&mut gear2, configuration.vm())?;
             guest.take_in()?;
             ensure!(!guest.has(BEGINS), TOO_SLOW);
-            guest.expect(MEASURED, self.timeout())?;
+            self.expect(MEASURED, &ended, &mut guest, &mut gear2)?;
             let own_after = number(&mut guest, 0)?;
             let after = Exits::read(&mut gear2, configuration.vm())?;
-            let printed = guest.expect(END, self.timeout())?;
+            let printed = self.expect(END, &ended, &mut guest, &mut gear2)?;
             Ok(Measured {
                 figures: self.parse(&printed)?,
                 exits: Some(after.since(&before, own_after.saturating_sub(own_before))),
@@ -184,6 +192,36 @@ impl Setup {
                 build_images::last_words(&gear2)
             )
         })
+    }
+
+    /// Waits for what a real-time VM says on its own line, for as long as Gear2 does not say that it has `ended`.
+    fn expect(
+        &self,
+        text: &str,
+        ended: &str,
+        guest: &mut Session,
+        gear2: &mut Session,
+    ) -> Result<String> {
+        let end = Instant::now() + self.timeout();
+        loop {
+            guest.take_in()?;
+            gear2.listen(Duration::ZERO)?;
+            let has_ended = gear2.has(ended);
+            if has_ended {
+                // The two lines are read by two threads: what the guest said last may come after.
+                guest.listen(LINGER)?;
+            }
+            if guest.has(text) {
+                return guest.expect(text, Duration::ZERO);
+            }
+            ensure!(!has_ended, "the VM stopped without {text:?}");
+            ensure!(
+                Instant::now() < end,
+                "no {text:?} within {} s",
+                self.timeout().as_secs()
+            );
+            guest.listen(LOOK)?;
+        }
     }
 
     /// Waits for the end of a guest that asks for nothing, and reads what it found.
@@ -221,6 +259,11 @@ fn number(session: &mut Session, place: usize) -> Result<u64> {
     let word = line.split_whitespace().nth(place);
     let number = word.and_then(|word| word.parse().ok());
     number.with_context(|| format!("it says {line:?}"))
+}
+
+/// Returns what Gear2 says of the VM that measures when it is no more.
+fn ended(configuration: Configuration) -> String {
+    format!("gear2: {} stopped", configuration.vm())
 }
 
 fn explain(error: &anyhow::Error, session: &Session) -> anyhow::Error {

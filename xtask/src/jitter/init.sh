@@ -75,4 +75,7 @@ tr -d '\0 ' < /tmp/samples | awk -F: '
     NF == 3 && $1 == 0 { if ($3 == last) n++; else { out(); last = $3; n = 1 } }
     END { out(); flush() }' | gzip -9 | base64 | sed 's/^/PACKED /'
 echo "JITTER-END"
+# The kernel does not wait for its serial port when it powers off: what has not left the port by then is
+# lost. Changing a terminal's settings does wait until all of it has been sent (TCSADRAIN).
+stty -echo < /dev/console
 poweroff -f

@@ -28,4 +28,6 @@ sleep 1
 echo "KVM host: guest starts"
 kvm-vmm "$@"
 echo "KVM host: guest ended $?"
+# Waits until all of it has been sent (TCSADRAIN), which powering off does not.
+stty -echo < /dev/console
 poweroff -f
