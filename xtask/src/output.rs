@@ -14,7 +14,17 @@ const READER_LEFT: i32 = 141;
 
 /// Prints to standard output.
 pub(crate) fn print(text: fmt::Arguments<'_>) {
-    match io::stdout().write_fmt(text) {
+    judge(io::stdout().write_fmt(text));
+}
+
+/// Prints what another program has printed, as it is and at once.
+pub(crate) fn pass_on(bytes: &[u8]) {
+    let mut output = io::stdout();
+    judge(output.write_all(bytes).and_then(|()| output.flush()));
+}
+
+fn judge(printed: io::Result<()>) {
+    match printed {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(READER_LEFT),
         Err(error) => {

@@ -1,18 +1,22 @@
 //! `cargo xtask run`: builds what a manifest describes and starts it on QEMU.
 
 use std::fs;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, ErrorKind, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
-use std::process;
+use std::process::{self, Command, ExitStatus, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use gearv_manifest::VmKind;
 use rustix::termios::{self, OptionalActions, Termios};
 
 use crate::build_images::{self, Images};
 use crate::manifest::VmSummary;
 use crate::qemu::{Console, Machine, Qemu};
-use crate::{ext4, guest_userland, smoke, workspace};
+use crate::{ext4, guest_userland, output, smoke, workspace};
+use watch::{End, Watch};
+
+mod watch;
 
 /// What GearV and QEMU need beside the VMs' memory.
 const OVERHEAD_MIB: u64 = 256;
@@ -128,11 +132,50 @@ fn interactive(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
     let mut command = qemu.command(machine, &images.boot(), Console::Terminal);
     greet(machine, images);
     let terminal = Terminal::save();
-    let status = command.status().context("QEMU cannot be started");
+    let ended = follow(command.stdout(Stdio::piped()), |end| match end {
+        _ if machine.gdb => false,
+        End::Refused => true,
+        // Real-time VMs run on.
+        End::Halted => {
+            let mut vms = images.manifest.vms.iter();
+            vms.all(|vm| vm.kind != VmKind::RealTime)
+        }
+    });
     drop(terminal);
-    let status = status?;
-    ensure!(status.success(), "QEMU ended with {status}");
+    let (status, end) = ended?;
+    match end {
+        Some(End::Refused) => bail!("Gear1 refuses to start: its message is above"),
+        Some(End::Halted) => bail!("Gear1 halted; cargo xtask symbolize explains the dump above"),
+        None => ensure!(status.success(), "QEMU ended with {status}"),
+    }
     Ok(())
+}
+
+/// Passes on what QEMU prints, and ends it when the machine has ended in a way that `is_last`.
+fn follow(
+    command: &mut Command,
+    is_last: impl Fn(End) -> bool,
+) -> Result<(ExitStatus, Option<End>)> {
+    let mut child = command.spawn().context("QEMU cannot be started")?;
+    let mut printed = child.stdout.take().context("QEMU has no output pipe")?;
+    let mut watch = Watch::default();
+    let mut bytes = [0; 4096];
+    let end = loop {
+        let length = match printed.read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            length => length.context("QEMU's output")?,
+        };
+        if length == 0 {
+            break None;
+        }
+        output::pass_on(&bytes[..length]);
+        let end = watch.take(&bytes[..length]);
+        if end.is_some_and(&is_last) {
+            child.kill()?;
+            break end;
+        }
+    };
+    Ok((child.wait()?, end))
 }
 
 /// Says what starts and which keys lead out of it.

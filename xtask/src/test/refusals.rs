@@ -5,20 +5,24 @@
 //!
 //! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-009, G1-BOOT-012.
 
-use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
+use std::{env, fs};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::{Part, Tally, invalid};
 use crate::build_images::{self, Parts};
+use crate::expect::Session;
 use crate::manifest::{self, FileRef, Source};
 use crate::qemu::{Machine, Qemu};
 use crate::tools::Tools;
 use crate::workspace;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// `run` builds first, if nothing has.
+const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// One way to spoil an image.
 struct Refusal {
@@ -95,7 +99,30 @@ pub(super) fn parts() -> Vec<Part> {
             boot(refusal, None, tally)
         })
     });
-    parts.collect()
+    let run = Part::new("run ends when the machine refuses", run_ends);
+    parts.chain([run]).collect()
+}
+
+/// A machine with one CPU under a manifest that names two: `run` says what init says, and fails. Nobody is at
+/// a terminal who could end it.
+fn run_ends(tally: &mut Tally) -> Result<()> {
+    let manifest = workspace::root().join("tests/manifests/gic-registers.dts");
+    let mut command = Command::new(env::current_exe()?);
+    command
+        .args(["run", "--cpus", "1", "--manifest"])
+        .arg(manifest);
+    let log = workspace::output_dir().join("run-refused.log");
+    let mut session = Session::start(command, &log)?;
+    let ended = session.expect_end(RUN_TIMEOUT);
+    let status = ended.with_context(|| session.tail(20))?;
+    session.take_in().ok();
+    for expected in ["M-CPU-003", build_images::STOPPED] {
+        let said = session.transcript().contains(expected);
+        ensure!(said, "{expected} is not said:\n{}", session.tail(20));
+    }
+    ensure!(status.code() == Some(1), "it ended with {status}");
+    tally.pass(1);
+    Ok(())
 }
 
 /// Puts one of the invalid manifests in the place of the one that was judged.

@@ -1,0 +1,61 @@
+//! What a machine's console says when nothing will happen on it any more: that Gear1's init refused what
+//! it was started with, or that Gear1 halted. A board then shows the message until somebody comes; QEMU
+//! would run on as an empty machine.
+//!
+//! Guests print on the same console. So init's words count only while Gear2 has said nothing, when no guest has
+//! run, and a halt takes both its first line and its last.
+
+use crate::build_images::{HALT, STOPPED};
+
+/// What init's messages begin with, what Gear2's do, and the last line of a halt.
+const INIT: &str = "gearv: ";
+const GEAR2: &str = "gear2: ";
+const HALTED: &str = "gear1: machine stopped";
+/// Longer lines are a guest's.
+const MAX_LINE: usize = 4096;
+
+/// How a machine ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Init started no guest.
+    Refused,
+    /// Gear1 cannot go on.
+    Halted,
+}
+
+/// Reads along.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    line: Vec<u8>,
+    gear2_runs: bool,
+    halts: bool,
+}
+
+impl Watch {
+    /// Takes what was printed, and says whether the machine has ended.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<End> {
+        bytes.iter().find_map(|&byte| match byte {
+            b'\n' => {
+                let line = std::mem::take(&mut self.line);
+                self.judge(String::from_utf8_lossy(&line).trim_start_matches('\r'))
+            }
+            byte if self.line.len() < MAX_LINE => {
+                self.line.push(byte);
+                None
+            }
+            _ => None,
+        })
+    }
+
+    fn judge(&mut self, line: &str) -> Option<End> {
+        self.gear2_runs |= line.starts_with(GEAR2);
+        self.halts |= line.starts_with(HALT);
+        if !self.gear2_runs && line.starts_with(INIT) && line.contains(STOPPED) {
+            return Some(End::Refused);
+        }
+        (self.halts && line.starts_with(HALTED)).then_some(End::Halted)
+    }
+}
+
+#[cfg(test)]
+mod tests;
