@@ -106,6 +106,9 @@ rules! {
     RealTimeOrder = "M-VM-007", "a real-time VM starts with the machine",
         "remove boot-order, or give one to the VMs that are to start later";
 
+    RealTimeRestarts = "M-VM-008", "Gear1 restarts a real-time VM, and knows no limit",
+        "remove restart-limit, restart-window-ms and restart-backoff-ms";
+
     VcpuCount = "M-CPU-001", "a VM has 1 to 8 vCPUs", "write vcpus = <1> to <8>";
     TooManyVcpus = "M-CPU-002", "all VMs together have more than 32 vCPUs", "remove vCPUs";
     UnknownCpu = "M-CPU-003", "the machine has no such CPU",

@@ -35,7 +35,8 @@ pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS
 pub use list::List;
 pub use model::{
     Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, NamedFile,
-    Names, Payload, Privilege, Region, Restart, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind,
+    Names, Payload, Privilege, Region, Restart, RestartLimit, SharedMemory, VirtioDevice,
+    VirtioKind, Vm, VmKind,
 };
 pub use nearest::nearest;
 pub use read::read;

@@ -118,6 +118,8 @@ pub struct Gear2Config<'a> {
     /// The longest that a Gear2 loop may take for one decision before Gear1 restarts Gear2, in
     /// milliseconds; 0 for no supervision.
     pub watchdog_ms: u32,
+    /// How long a VM waits at boot for those that start before it, in milliseconds; 0: for ever.
+    pub boot_order_timeout_ms: u32,
     /// The SHA-256 of its image, in hexadecimal digits.
     pub digest: Option<&'a str>,
 }
@@ -132,6 +134,7 @@ impl Gear2Config<'_> {
         slice_us: 5000,
         privilege: Privilege::El0,
         watchdog_ms: 1000,
+        boot_order_timeout_ms: 120_000,
         digest: None,
     };
 }
@@ -143,6 +146,31 @@ pub enum Privilege {
     El0,
     /// EL1, the baseline of the papers.
     El1,
+}
+
+/// How often and how soon a VM that ended by itself is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartLimit {
+    /// At most so many times within the window, then not any more; 0: without limit.
+    pub limit: u32,
+    /// The window, in milliseconds.
+    pub window_ms: u32,
+    /// The pause before the second restart within the window, in milliseconds; it doubles with each
+    /// further one.
+    pub backoff_ms: u32,
+}
+
+impl RestartLimit {
+    /// The largest limit that a manifest can name.
+    pub const MOST: u32 = 16;
+
+    /// What a manifest that says nothing gets: a guest that crashes at once is given up after a
+    /// minute, and has cost 11 times its loading.
+    pub const DEFAULT: Self = Self {
+        limit: 10,
+        window_ms: 60_000,
+        backoff_ms: 100,
+    };
 }
 
 /// A VM.
@@ -178,6 +206,8 @@ pub struct Vm<'a> {
     pub pmu: bool,
     /// When it is started again.
     pub restart: Restart,
+    /// How often, and how soon.
+    pub restart_limit: RestartLimit,
     /// How long the device model in it may show no sign of life, in milliseconds; 0: for ever.
     pub watchdog_ms: u32,
     /// How it gets its interrupts.

@@ -8,7 +8,7 @@ use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
     Console, CpuList, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload,
-    Privilege, Restart, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind,
+    Privilege, Restart, RestartLimit, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::rules;
@@ -30,6 +30,7 @@ const GEAR2_PROPERTIES: &[&str] = &[
     "slice-us",
     "privilege",
     "watchdog-ms",
+    "boot-order-timeout-ms",
     "image-sha256",
 ];
 const VM_PROPERTIES: &[&str] = &[
@@ -55,6 +56,9 @@ const VM_PROPERTIES: &[&str] = &[
     "no-autostart",
     "boot-order",
     "restart",
+    "restart-limit",
+    "restart-window-ms",
+    "restart-backoff-ms",
     "watchdog-ms",
     "gic",
     "devices",
@@ -62,6 +66,8 @@ const VM_PROPERTIES: &[&str] = &[
     "virtio-address",
     "ffa-peers",
 ];
+/// The properties of [`RestartLimit`], in the order of its fields.
+const RESTART_LIMITS: [&str; 3] = ["restart-limit", "restart-window-ms", "restart-backoff-ms"];
 const VM_NODES: &[&str] = &["console", "virtio"];
 const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only"];
 const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
@@ -183,7 +189,20 @@ fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Conf
         watchdog_ms: gear2
             .number("watchdog-ms", report)
             .unwrap_or(DEFAULT.watchdog_ms),
+        boot_order_timeout_ms: gear2
+            .number("boot-order-timeout-ms", report)
+            .unwrap_or(DEFAULT.boot_order_timeout_ms),
         digest: gear2.digest("image", "image-sha256", report),
+    }
+}
+
+fn read_restart_limit<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> RestartLimit {
+    const DEFAULT: RestartLimit = RestartLimit::DEFAULT;
+    let [limit, window_ms, backoff_ms] = RESTART_LIMITS.map(|name| vm.number(name, report));
+    RestartLimit {
+        limit: limit.unwrap_or(DEFAULT.limit),
+        window_ms: window_ms.unwrap_or(DEFAULT.window_ms),
+        backoff_ms: backoff_ms.unwrap_or(DEFAULT.backoff_ms),
     }
 }
 
@@ -288,6 +307,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         restart: vm
             .choice("restart", RESTARTS, report)
             .unwrap_or(Restart::Never),
+        restart_limit: read_restart_limit(vm, report),
         watchdog_ms: vm.number("watchdog-ms", report).unwrap_or(0),
         gic: vm
             .choice("gic", GIC_MODES, report)

@@ -8,7 +8,7 @@ use crate::archive::TRAILER;
 use crate::digest::is_digest;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{
-    CpuSet, GicMode, Manifest, Payload, Region, VirtioDevice, VirtioKind, Vm, VmKind,
+    CpuSet, GicMode, Manifest, Payload, Region, RestartLimit, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::{
@@ -28,6 +28,8 @@ pub use board::{Board, Judged, judge, validate};
 const PAGE: u64 = 4096;
 const SHARED_INTIDS: Range<u32> = 32..512;
 const SLICE_US: core::ops::RangeInclusive<u32> = 100..=1_000_000;
+/// The longest time that a manifest gives for restarts: an hour.
+const LONGEST_MS: u32 = 3_600_000;
 const MAX_VM_NAME: usize = 20;
 const MAX_BOOT_ORDER: u32 = 1000;
 
@@ -46,6 +48,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
         check_memory(vm, report);
         check_payload(vm, report);
         check_start(vm, report);
+        check_restarts(vm, report);
         check_console(vm, report);
         check_device_vm(vm, report);
         check_virtio(manifest, vm, complete, report);
@@ -181,6 +184,44 @@ fn check_start<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
         report.error(place(Rule::RealTimeOrder));
     } else if vm.boot_order > MAX_BOOT_ORDER {
         report.error(place(Rule::OutOfRange));
+    }
+}
+
+/// Judges how often a VM is started again.
+fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let RestartLimit {
+        limit,
+        window_ms,
+        backoff_ms,
+    } = vm.restart_limit;
+    const DEFAULT: RestartLimit = RestartLimit::DEFAULT;
+    let values = [
+        (
+            "restart-limit",
+            limit,
+            0..=RestartLimit::MOST,
+            DEFAULT.limit,
+        ),
+        (
+            "restart-window-ms",
+            window_ms,
+            1..=LONGEST_MS,
+            DEFAULT.window_ms,
+        ),
+        (
+            "restart-backoff-ms",
+            backoff_ms,
+            0..=LONGEST_MS,
+            DEFAULT.backoff_ms,
+        ),
+    ];
+    for (property, value, range, default) in values {
+        let place = |rule| error(rule, vm, property).found(Found::Number(value.into()));
+        if vm.kind == VmKind::RealTime && value != default {
+            report.error(place(Rule::RealTimeRestarts));
+        } else if !range.contains(&value) {
+            report.error(place(Rule::OutOfRange));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use gear1_abi::{ABI_VERSION, abi_compatible};
 use gear2_protocol::VIRTIO_STRIDE;
 use gearv_manifest::{Console, CpuSet, Manifest, Restart, Vm, VmKind};
 
+use crate::restarts::RestartPolicy;
 use crate::scheduler::{Parameters, Policy};
 
 #[cfg(test)]
@@ -85,6 +86,8 @@ pub struct Config {
     pub(crate) vms: Vec<VmConfig>,
     /// The VM whose userspace serves the others' virtio devices.
     pub(crate) device_vm: Option<VmId>,
+    /// How long a VM waits at boot for those that start before it, in ticks; 0: for ever.
+    pub(crate) boot_order_timeout: u64,
     /// For each vCPU its VM and its CPU.
     pub(crate) vcpus: [Option<VcpuConfig>; MAX_VCPUS],
 }
@@ -107,6 +110,10 @@ pub(crate) struct VmConfig {
     pub(crate) console: Option<Console>,
     pub(crate) may_power_off: bool,
     pub(crate) restart: Restart,
+    /// How often and how soon.
+    pub(crate) restarts: RestartPolicy,
+    /// People reach Gear2 through this VM alone: it is never left stopped.
+    pub(crate) must_run: bool,
     /// How long the device model in it may show no sign of life, in ticks; 0: for ever.
     pub(crate) watchdog: u64,
     /// Gear2 starts it at boot.
@@ -189,6 +196,7 @@ impl Config {
             parameters: Parameters { slice },
             vms: vms.collect(),
             device_vm: manifest.device_vm().map(|vm| vm.id),
+            boot_order_timeout: u64::from(manifest.gear2.boot_order_timeout_ms) * counter_hz / 1000,
             vcpus: [None; MAX_VCPUS],
         };
         if usize::try_from(info.vm_count) != Ok(config.vms.len()) {
@@ -263,13 +271,20 @@ impl VmConfig {
     fn new(info: &Gear2Info, manifest: &Manifest<'_>, vm: &Vm<'_>) -> Self {
         let scheduled = vm.kind != VmKind::RealTime;
         let first = usize::from(info.first_vcpu[vm.id.index()]);
+        let ticks = |ms: u32| u64::from(ms) * u64::from(info.counter_hz) / 1000;
         Self {
             id: vm.id,
             name: vm.name.into(),
             console: vm.console,
             may_power_off: vm.may_power_off,
             restart: vm.restart,
-            watchdog: u64::from(vm.watchdog_ms) * u64::from(info.counter_hz) / 1000,
+            restarts: RestartPolicy {
+                limit: vm.restart_limit.limit,
+                window: ticks(vm.restart_limit.window_ms),
+                backoff: ticks(vm.restart_limit.backoff_ms),
+            },
+            must_run: false,
+            watchdog: ticks(vm.watchdog_ms),
             autostart: vm.autostart && scheduled,
             boot_order: vm.boot_order,
             scheduled,

@@ -9,7 +9,7 @@ use gear1_abi::call::VmState;
 use gear1_abi::event::Fault;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{VcpuId, VmId};
-use gear2_protocol::{Control, PROTOCOL_VERSION, op, outcome};
+use gear2_protocol::{Control, PROTOCOL_VERSION, op, outcome, vm_flag};
 
 use crate::config::VmConfig;
 use crate::gear1::Gear1;
@@ -32,8 +32,6 @@ type Words = [u64; 6];
 type Answer = Result<(u32, Words, Task), u32>;
 
 const NOTHING: Words = [0; 6];
-const FLAG_MAY_POWER_OFF: u64 = 1 << 0;
-const FLAG_PAUSED: u64 = 1 << 1;
 
 /// Answers what stands in the mailbox, if it is new.
 pub(crate) fn serve<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) -> Task {
@@ -69,9 +67,9 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
     match mailbox.op.load(Relaxed) {
         op::NONE => done(NOTHING),
         op::VM_INFO => vm_info(machine, gear1, vm()?),
-        op::VM_START => ask(gear1, vm()?, Goal::Run),
-        op::VM_STOP => ask(gear1, vm()?, Goal::Stop),
-        op::VM_RESTART => ask(gear1, vm()?, Goal::Restart),
+        op::VM_START => ask(machine, gear1, vm()?, Goal::Run),
+        op::VM_STOP => stop(machine, gear1, vm()?, second != 0),
+        op::VM_RESTART => ask(machine, gear1, vm()?, Goal::Restart),
         op::VM_PAUSE => pause(machine, gear1, vm()?, true),
         op::VM_RESUME => pause(machine, gear1, vm()?, false),
         op::EXIT_STATS => exit_stats(gear1, vcpu()?, second),
@@ -99,9 +97,14 @@ fn vm_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vm: &VmCon
     let lifecycle = *shared.lifecycle.lock();
     let restarts = lifecycle.starts().saturating_sub(1);
     let faults = lifecycle.faults().into();
-    let flag = |set: bool, flag: u64| if set { flag } else { 0 };
-    let flags =
-        flag(vm.may_power_off, FLAG_MAY_POWER_OFF) | flag(machine.is_paused(vm.id), FLAG_PAUSED);
+    let flags = [
+        (vm.may_power_off, vm_flag::MAY_POWER_OFF),
+        (machine.is_paused(vm.id), vm_flag::PAUSED),
+        (lifecycle.waits_for_long(), vm_flag::WAITS),
+        (lifecycle.is_given_up(), vm_flag::GIVEN_UP),
+    ];
+    let set = flags.into_iter().filter(|(set, _)| *set);
+    let flags = set.fold(0, |flags, (_, flag)| flags | flag);
     let (first, count) = (vm.vcpus.start as u64, vm.vcpus.len() as u64);
     done([state as u64, count, first, restarts.into(), flags, faults])
 }
@@ -122,11 +125,18 @@ fn vm_fault<P: Platform>(machine: &Machine<P>, vm: &VmConfig) -> Answer {
 }
 
 /// Begins a change of a VM's life, if its state has a use for it.
-fn ask(gear1: &mut impl Gear1, vm: &VmConfig, goal: Goal) -> Answer {
+fn ask<P: Platform>(
+    machine: &Machine<P>,
+    gear1: &mut impl Gear1,
+    vm: &VmConfig,
+    goal: Goal,
+) -> Answer {
     let state = gear1.vm_state(vm.id).map_err(|_| outcome::NOT_FOUND)?;
+    let (_, shared) = machine.vm(vm.id).ok_or(outcome::NOT_FOUND)?;
+    let is_to_run = shared.lifecycle.lock().is_to_run();
     let sensible = match goal {
         Goal::Run => state != VmState::Running,
-        Goal::Stop => state != VmState::Stopped,
+        Goal::Stop => state != VmState::Stopped || is_to_run,
         Goal::Restart | Goal::PowerOff => true,
     };
     if sensible {
@@ -134,6 +144,21 @@ fn ask(gear1: &mut impl Gear1, vm: &VmConfig, goal: Goal) -> Answer {
     } else {
         Err(outcome::WRONG_STATE)
     }
+}
+
+/// Stops a VM. Nobody could start the VM again that is the way to Gear2: with `force` it ends as
+/// if it had turned itself off.
+fn stop<P: Platform>(
+    machine: &Machine<P>,
+    gear1: &mut impl Gear1,
+    vm: &VmConfig,
+    force: bool,
+) -> Answer {
+    if vm.must_run && !force {
+        return Err(outcome::NEEDED);
+    }
+    let goal = machine.goal_for_stop(gear1, vm);
+    ask(machine, gear1, vm, goal)
 }
 
 /// Pauses or resumes a running VM. The device VM is not paused: nobody could resume it.

@@ -24,8 +24,8 @@ use crate::console::Command;
 use crate::control::{self, Task};
 use crate::device_model::Pulse;
 use crate::gear1::Gear1;
-use crate::lifecycle::{Goal, Lifecycle, Step, goal_after};
-use crate::machine::{Answer, Machine, Platform, SharedVm};
+use crate::lifecycle::{Goal, Lifecycle, Step};
+use crate::machine::{Answer, Machine, Missing, Platform, SharedVm};
 use crate::report;
 use crate::scheduler::{Choice, Scheduler};
 
@@ -35,10 +35,20 @@ mod tests;
 
 /// How long ready vCPUs run between two pieces of loading.
 const LOAD_PAUSE_US: u64 = 200;
-/// How soon a VM that could not be stopped yet is asked again at the latest.
-const STOP_PAUSE_US: u64 = 1000;
-/// After so long somebody is told that a VM does not stop.
-const STOP_PATIENCE_US: u64 = 2_000_000;
+/// How soon a VM that waits for somebody else is looked at again at the latest.
+const WAIT_PAUSE_US: u64 = 1_000;
+/// The same when it has waited for so long that people were told.
+const LONG_WAIT_PAUSE_US: u64 = 20_000;
+/// The same for VMs that wait at boot for those that start before them.
+const BOOT_PAUSE_US: u64 = 10_000;
+/// The same when people were told.
+const LONG_BOOT_PAUSE_US: u64 = 100_000;
+/// After so long people are told that a VM does not stop, or cannot be loaded.
+const WAIT_PATIENCE_US: u64 = 2_000_000;
+/// After so long people are told what a VM waits for at boot: a device VM takes some seconds.
+const BOOT_PATIENCE_US: u64 = 10_000_000;
+/// People are told of pauses of this length before a restart.
+const LONG_PAUSE_US: u64 = 1_000_000;
 
 /// The job of sending console output that is held back, telling the device model of it, and giving
 /// consoles input that waits. The other bits are VMs'.
@@ -49,6 +59,16 @@ const WATCH_JOB: u32 = 2 << MAX_VMS;
 
 const fn vm_job(vm: VmId) -> u32 {
     1 << vm.index()
+}
+
+/// What is left to do for a VM.
+enum Progress {
+    /// More, at once.
+    More,
+    /// More, at this time at the latest.
+    At(u64),
+    /// Nothing.
+    Done,
 }
 
 /// An answer that a vCPU waits for.
@@ -401,18 +421,13 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         if now < self.job_deadline {
             return now;
         }
-        let mut due = NO_DEADLINE;
-        let pause = self.bring_vms_further(gear1);
+        let (loads, mut due) = self.bring_vms_further(gear1);
         let now = gear1.now();
-        if let Some(pause) = pause {
+        if loads {
             // Nothing to pause for if no vCPU is ready.
-            let idle = pause == LOAD_PAUSE_US && self.scheduler.pick(now).is_none();
-            let ticks = if idle {
-                0
-            } else {
-                self.machine.config.ticks(pause)
-            };
-            due = now.saturating_add(ticks);
+            let idle = self.scheduler.pick(now).is_none();
+            let pause = if idle { 0 } else { LOAD_PAUSE_US };
+            due = due.min(now.saturating_add(self.machine.config.ticks(pause)));
         }
         if self.jobs & WATCH_JOB != 0 {
             due = due.min(self.watch(gear1, now));
@@ -449,45 +464,49 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Some(config.id),
             format_args!("{name}: the device model shows no sign of life"),
         );
-        if let Some(goal) = goal_after(config, Ended::Fault) {
+        if let Some(goal) = machine.goal_after(gear1, config, Ended::Fault) {
             shared.lifecycle.lock().ended(goal);
         }
         self.jobs |= vm_job(config.id);
-        now.saturating_add(machine.config.ticks(STOP_PAUSE_US))
+        now.saturating_add(machine.config.ticks(WAIT_PAUSE_US))
     }
 
-    /// Brings VMs further, and returns the pause in microseconds before the next time, if one is
-    /// needed.
-    fn bring_vms_further(&mut self, gear1: &mut impl Gear1) -> Option<u64> {
-        let mut pause = None;
+    /// Brings VMs further. Returns whether one is being loaded, and when to look at the others again.
+    fn bring_vms_further(&mut self, gear1: &mut impl Gear1) -> (bool, u64) {
+        let mut due = NO_DEADLINE;
         for vm in self.machine.config.vms.iter().map(|vm| vm.id) {
             if self.jobs & vm_job(vm) == 0 {
                 continue;
             }
             match self.step(gear1, vm) {
                 // One piece between two events; VMs are loaded one after the other.
-                Step::More | Step::Quiesce | Step::Reset => return Some(LOAD_PAUSE_US),
-                Step::Wait => pause = Some(STOP_PAUSE_US),
-                Step::Done | Step::Started | Step::Stopped | Step::PowerOff | Step::Refused(_) => {
-                    self.jobs &= !vm_job(vm)
-                }
+                Progress::More => return (true, due),
+                Progress::At(time) => due = due.min(time),
+                Progress::Done => self.jobs &= !vm_job(vm),
             }
         }
-        pause
+        (false, due)
     }
 
-    fn step(&mut self, gear1: &mut impl Gear1, vm: VmId) -> Step {
+    fn step(&mut self, gear1: &mut impl Gear1, vm: VmId) -> Progress {
         let machine = self.machine;
         let Some((config, shared)) = machine.vm(vm) else {
-            return Step::Done;
+            return Progress::Done;
         };
-        let name = &config.name;
+        let before = gear1.now();
+        let at = |pause: u64| Progress::At(before.saturating_add(machine.config.ticks(pause)));
         // Whoever has it brings the VM further just now.
         let Some(mut lifecycle) = shared.lifecycle.try_lock() else {
-            return Step::Wait;
+            return at(WAIT_PAUSE_US);
         };
-        if lifecycle.is_first_start() && !machine.are_earlier_up(config) {
-            return Step::Wait;
+        if lifecycle.is_first_start() {
+            let missing = machine.missing_before(config);
+            let pause = missing
+                .and_then(|missing| self.wait_at_boot(config, &mut lifecycle, missing, before));
+            match pause {
+                Some(pause) => return at(pause),
+                None => lifecycle.set_may_start(),
+            }
         }
         if lifecycle.goal().is_some() {
             // What it did before comes before what is done to it now.
@@ -495,26 +514,54 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
         let step = lifecycle.step(config, gear1);
         machine.keep(vm, &lifecycle);
+        let name = &config.name;
         match step {
-            Step::Done | Step::More => {}
+            Step::More => {
+                let ticks = gear1.now().saturating_sub(before);
+                machine.account_loading(vm, ticks);
+                return Progress::More;
+            }
             Step::Wait => {
-                let patience = machine.config.ticks(STOP_PATIENCE_US);
-                if lifecycle.waits_too_long(gear1.now(), patience) {
-                    self.say(
-                        Some(vm),
-                        format_args!(
-                            "{name} does not stop: a vCPU or a bus master of its is at work"
-                        ),
-                    );
-                }
+                let what =
+                    format_args!("{name} does not stop: a vCPU or a bus master of its is at work");
+                return at(self.wait(config, &mut lifecycle, what, before));
             }
             Step::Quiesce => {
-                if !machine.quiesce(gear1, config, &mut lifecycle.quiesces_since) {
-                    return Step::Wait;
+                if !machine.quiesce(gear1, config, &mut lifecycle.quiesces) {
+                    let device_vm = machine
+                        .config
+                        .device_vm
+                        .and_then(|vm| machine.config.vm(vm));
+                    let device_vm = device_vm.map_or("", |vm| &vm.name);
+                    let what = format_args!(
+                        "{name} waits: the device model in {device_vm} still uses its memory"
+                    );
+                    return at(self.wait(config, &mut lifecycle, what, before));
                 }
                 lifecycle.set_quiet();
+                return Progress::More;
             }
-            Step::Reset => machine.reset(gear1, vm),
+            Step::Pause(due) => {
+                let left = due.saturating_sub(before);
+                if left >= machine.config.ticks(LONG_PAUSE_US) && lifecycle.is_new_pause() {
+                    let seconds = left / machine.config.ticks(1_000_000).max(1);
+                    self.say(
+                        Some(vm),
+                        format_args!("{name} is started again in {seconds} s"),
+                    );
+                }
+                return Progress::At(due);
+            }
+            Step::GivenUp => {
+                let limit = config.restarts.limit;
+                let text =
+                    format_args!("{name} is given up: it was restarted {limit} times already");
+                self.say(Some(vm), text);
+            }
+            Step::Reset => {
+                machine.reset(gear1, vm);
+                return Progress::More;
+            }
             Step::Started => {
                 if machine.on_start(gear1, config, self.cpu) {
                     self.jobs |= WATCH_JOB;
@@ -535,8 +582,55 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Step::Refused(status) => {
                 self.say(Some(vm), format_args!("{name}: Gear1 refuses: {status:?}"));
             }
+            Step::Done => {}
         }
-        step
+        Progress::Done
+    }
+
+    /// Says, once, what a VM waits for for so long, and returns the pause before the next look.
+    fn wait(
+        &mut self,
+        config: &VmConfig,
+        lifecycle: &mut Lifecycle,
+        what: fmt::Arguments<'_>,
+        now: u64,
+    ) -> u64 {
+        let patience = self.machine.config.ticks(WAIT_PATIENCE_US);
+        if lifecycle.waits_too_long(now, patience) {
+            self.say(Some(config.id), what);
+        }
+        if lifecycle.waits_for_long() {
+            LONG_WAIT_PAUSE_US
+        } else {
+            WAIT_PAUSE_US
+        }
+    }
+
+    /// Has a VM wait for those that start before it, unless it has for so long that it starts without
+    /// them. Returns the pause before the next look.
+    fn wait_at_boot(
+        &mut self,
+        config: &VmConfig,
+        lifecycle: &mut Lifecycle,
+        missing: Missing<'_>,
+        now: u64,
+    ) -> Option<u64> {
+        let (name, timeout) = (&config.name, self.machine.config.boot_order_timeout);
+        let patience = self.machine.config.ticks(BOOT_PATIENCE_US);
+        if lifecycle.waits_too_long(now, patience) {
+            let text = format_args!("{name} waits for {missing}");
+            self.say(Some(config.id), text);
+        }
+        if timeout != 0 && lifecycle.has_waited(now) >= timeout {
+            let text = format_args!("{name} starts without {missing}");
+            self.say(Some(config.id), text);
+            return None;
+        }
+        Some(if lifecycle.waits_for_long() {
+            LONG_BOOT_PAUSE_US
+        } else {
+            BOOT_PAUSE_US
+        })
     }
 
     /// Compares with Gear1 which vCPUs of this CPU are ready. Between two events no vCPU of this

@@ -1,8 +1,9 @@
 //! What outlives a restart of Gear2: one page that Gear1 does not renew.
 //!
 //! Owns the words that a new Gear2 goes on with where Gear1 keeps nothing: the emulated UARTs'
-//! settings, what is wanted of each VM, what was told of it, which VMs are paused. A Gear2 that failed wrote them, so each
-//! may hold anything: what is read is cut to what it can mean, and no value leads to a failure.
+//! settings, what is wanted of each VM, what was told of it, which VMs are paused or given up. A Gear2
+//! that failed wrote them, so each may hold anything: what is read is cut to what it can mean, and no
+//! value leads to a failure.
 //! Invariant: all of it is zero when Gear2 is entered for the first time.
 
 use core::array;
@@ -26,6 +27,7 @@ pub struct Kept {
     /// What was told of each VM's starts and ends.
     told: [[AtomicU32; 2]; MAX_VMS],
     paused: AtomicU32,
+    given_up: AtomicU32,
     /// The number that each vCPU's access has when it is made again after a restart.
     repeated: [AtomicU64; MAX_VCPUS],
 }
@@ -43,6 +45,7 @@ impl Kept {
             goals: [const { word() }; MAX_VMS],
             told: [const { [const { word() }; 2] }; MAX_VMS],
             paused: word(),
+            given_up: word(),
             repeated: [const { AtomicU64::new(0) }; MAX_VCPUS],
         }
     }
@@ -88,17 +91,22 @@ impl Kept {
 
     /// Says that a VM's vCPUs are not to run, or are.
     pub(crate) fn set_paused(&self, vm: VmId, paused: bool) {
-        let bit = 1 << vm.index();
-        if paused {
-            self.paused.fetch_or(bit, Relaxed);
-        } else {
-            self.paused.fetch_and(!bit, Relaxed);
-        }
+        set(&self.paused, vm, paused);
     }
 
     /// Tells whether a VM's vCPUs are not to run.
     pub(crate) fn is_paused(&self, vm: VmId) -> bool {
-        self.paused.load(Relaxed) >> vm.index() & 1 != 0
+        is_set(&self.paused, vm)
+    }
+
+    /// Says whether a VM is given up.
+    pub(crate) fn set_given_up(&self, vm: VmId, given_up: bool) {
+        set(&self.given_up, vm, given_up);
+    }
+
+    /// Tells whether a VM is given up.
+    pub(crate) fn is_given_up(&self, vm: VmId) -> bool {
+        is_set(&self.given_up, vm)
     }
 
     /// Notes at a restart that a vCPU's access, its `number`th (from 1 on), is made again. Tells
@@ -112,6 +120,19 @@ impl Default for Kept {
     fn default() -> Self {
         Self::new()
     }
+}
+
+fn set(word: &AtomicU32, vm: VmId, value: bool) {
+    let bit = 1 << vm.index();
+    if value {
+        word.fetch_or(bit, Relaxed);
+    } else {
+        word.fetch_and(!bit, Relaxed);
+    }
+}
+
+fn is_set(word: &AtomicU32, vm: VmId) -> bool {
+    word.load(Relaxed) >> vm.index() & 1 != 0
 }
 
 /// Returns the bit of a vCPU.

@@ -32,6 +32,7 @@ mod machine;
 pub mod mini_uart;
 mod pl011;
 mod report;
+mod restarts;
 pub mod scheduler;
 pub mod scif;
 #[cfg(test)]

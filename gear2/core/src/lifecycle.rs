@@ -8,7 +8,7 @@
 //!
 //! | state   | Run          | Restart               | Stop             | PowerOff |
 //! |---------|--------------|-----------------------|------------------|----------|
-//! | Stopped | quiesce, load | as Run, from now on   | done             | power off |
+//! | Stopped | pause, quiesce, load | as Run, from now on   | done             | power off |
 //! | Loading | load         | as Run, from now on   | done             | power off |
 //! | Loaded  | start; done  | as Run, from now on   | done             | power off |
 //! | Running | done         | stop                  | stop; then done  | power off |
@@ -21,6 +21,7 @@ use gearv_manifest::Restart;
 use crate::config::VmConfig;
 use crate::gear1::{Gear1, VmHistory};
 use crate::lives::{News, Told};
+use crate::restarts::{Restarts, Verdict};
 
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,10 @@ pub(crate) enum Step {
     Quiesce,
     /// The VM is loaded: bring its devices to their reset state and call again.
     Reset,
+    /// The VM is started again later, at this time.
+    Pause(u64),
+    /// The VM ended too often, and is not started again; nothing is left to do.
+    GivenUp,
     /// The VM was started; nothing is left to do.
     Started,
     /// The VM is stopped; nothing is left to do.
@@ -72,12 +77,33 @@ pub(crate) struct Lifecycle {
     faults: u32,
     /// The vCPU that could not go on, as an index in the VM, and why.
     last_fault: Option<(usize, Fault)>,
+    /// It need not wait for others at boot.
+    may_start: bool,
     /// Nobody uses the stopped VM's memory.
     quiet: bool,
-    /// When its devices were told to leave the stopped VM's memory alone.
-    pub(crate) quiesces_since: Option<u64>,
-    /// When Gear1 was first asked in vain for what is wanted, and whether somebody was told.
+    /// Its devices were told to leave the stopped VM's memory alone, in this life of the device VM.
+    pub(crate) quiesces: Option<u32>,
+    /// Since when somebody else has to do something before the VM can be what is wanted, and whether
+    /// people were told.
     waits_since: Option<(u64, bool)>,
+    /// Its last restarts after it had ended by itself.
+    restarts: Restarts,
+    /// What is to be done about the last of these ends.
+    owed: Owed,
+    /// It is not started again unless somebody asks.
+    given_up: bool,
+}
+
+/// A restart that nobody asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Owed {
+    /// There is none.
+    #[default]
+    Nothing,
+    /// The VM is to be started again, if it may be.
+    Judgement,
+    /// It is started again when this is due; people were told.
+    Pause { due: u64, told: bool },
 }
 
 /// Returns what follows when a VM has ended by itself. Nothing does of a real-time VM: Gear1 has seen
@@ -100,10 +126,11 @@ pub(crate) const fn goal_after(vm: &VmConfig, end: Ended) -> Option<Goal> {
 
 impl Lifecycle {
     /// Goes on where an earlier Gear2 was.
-    pub(crate) fn resumed(goal: Option<Goal>, told: Told) -> Self {
+    pub(crate) fn resumed(goal: Option<Goal>, told: Told, given_up: bool) -> Self {
         Self {
             goal,
             told,
+            given_up,
             ..Self::default()
         }
     }
@@ -113,9 +140,17 @@ impl Lifecycle {
         self.goal
     }
 
-    /// Notes what is asked for. The last one to ask wins, but a VM that is on its way down goes
-    /// all the way before it is started again, and nothing stops the machine's powering off.
+    /// Notes what somebody asks for. The last one to ask wins, but a VM that is on its way down goes
+    /// all the way before it is started again, and nothing stops the machine's powering off. Restarts
+    /// that nobody asked for do not count any more.
     pub(crate) fn ask(&mut self, goal: Goal) {
+        self.restarts = Restarts::default();
+        self.owed = Owed::Nothing;
+        self.given_up = false;
+        self.set_goal(goal);
+    }
+
+    fn set_goal(&mut self, goal: Goal) {
         self.goal = Some(match (self.goal, goal) {
             (Some(Goal::PowerOff), _) => Goal::PowerOff,
             (Some(Goal::Stop | Goal::Restart), Goal::Run) => Goal::Restart,
@@ -126,22 +161,50 @@ impl Lifecycle {
     /// Notes what the VM itself caused, unless somebody has asked for something already.
     pub(crate) fn ended(&mut self, goal: Goal) {
         if matches!(self.goal, None | Some(Goal::Run)) {
-            self.ask(goal);
+            if goal == Goal::Restart {
+                self.owed = Owed::Judgement;
+            }
+            self.set_goal(goal);
         }
     }
 
     /// Notes that nobody uses the stopped VM's memory any more.
     pub(crate) fn set_quiet(&mut self) {
         self.quiet = true;
-        self.quiesces_since = None;
+        self.quiesces = None;
+        self.waits_since = None;
     }
 
-    /// Tells, once, that Gear1 has been asked in vain for longer than `patience` (ticks).
+    /// Tells whether it is given up.
+    pub(crate) const fn is_given_up(&self) -> bool {
+        self.given_up
+    }
+
+    /// Tells whether it is to run, and somebody else has to do something first, or a pause to end.
+    pub(crate) const fn waits_for_long(&self) -> bool {
+        matches!(self.waits_since, Some((_, true))) || matches!(self.owed, Owed::Pause { .. })
+    }
+
+    /// Tells, once, that a pause before a restart has begun.
+    pub(crate) const fn is_new_pause(&mut self) -> bool {
+        match &mut self.owed {
+            Owed::Pause { told, .. } => !core::mem::replace(told, true),
+            Owed::Judgement | Owed::Nothing => false,
+        }
+    }
+
+    /// Tells, once, that somebody else has been waited for, for longer than `patience` (ticks).
     pub(crate) fn waits_too_long(&mut self, now: u64, patience: u64) -> bool {
         let (since, told) = *self.waits_since.get_or_insert((now, false));
         let too_long = now.saturating_sub(since) > patience;
         self.waits_since = Some((since, told || too_long));
         too_long && !told
+    }
+
+    /// Returns how long (ticks) somebody else has been waited for.
+    pub(crate) fn has_waited(&self, now: u64) -> u64 {
+        self.waits_since
+            .map_or(0, |(since, _)| now.saturating_sub(since))
     }
 
     /// Returns what is to be told next of the VM's starts and ends, as told from now on.
@@ -159,9 +222,19 @@ impl Lifecycle {
         self.told.starts()
     }
 
-    /// Tells whether the VM is to run, and never did.
+    /// Tells whether the VM is on its way to run.
+    pub(crate) fn is_to_run(&self) -> bool {
+        matches!(self.goal, Some(Goal::Run | Goal::Restart))
+    }
+
+    /// Tells whether the VM is to run, never did, and may have to wait for others at boot.
     pub(crate) fn is_first_start(&self) -> bool {
-        self.goal == Some(Goal::Run) && self.starts() == 0
+        self.goal == Some(Goal::Run) && self.starts() == 0 && !self.may_start
+    }
+
+    /// Notes that the VM does not wait for others at boot any more.
+    pub(crate) const fn set_may_start(&mut self) {
+        self.may_start = true;
     }
 
     /// Notes that a vCPU of the VM cannot go on.
@@ -192,12 +265,19 @@ impl Lifecycle {
             Ok(state) => self.step_from(state, goal, vm, gear1),
             Err(refusal) => Step::Refused(refusal),
         };
-        if step != Step::Wait {
+        if !matches!(step, Step::Wait | Step::Quiesce) {
             self.waits_since = None;
         }
         match step {
-            Step::Done | Step::Started | Step::Stopped | Step::Refused(_) => self.goal = None,
-            Step::More | Step::Wait | Step::Quiesce | Step::Reset | Step::PowerOff => {}
+            Step::Done | Step::Started | Step::Stopped | Step::GivenUp | Step::Refused(_) => {
+                self.goal = None;
+            }
+            Step::More
+            | Step::Wait
+            | Step::Quiesce
+            | Step::Pause(_)
+            | Step::Reset
+            | Step::PowerOff => {}
         }
         step
     }
@@ -227,6 +307,9 @@ impl Lifecycle {
             (VmState::Stopped | VmState::Loading | VmState::Loaded, Goal::Stop) => Step::Stopped,
             (VmState::Stopped | VmState::Loading, Goal::Run | Goal::Restart) => {
                 self.goal = Some(Goal::Run);
+                if let Some(step) = self.judge_restart(vm, gear1) {
+                    return step;
+                }
                 if self.starts() > 0 && !self.quiet {
                     return Step::Quiesce;
                 }
@@ -237,6 +320,31 @@ impl Lifecycle {
             }
             (VmState::Loaded, Goal::Run | Goal::Restart) => self.start(vm, gear1),
             (_, Goal::PowerOff) => Step::PowerOff,
+        }
+    }
+
+    /// Holds up, or refuses, a restart that nobody asked for.
+    fn judge_restart(&mut self, vm: &VmConfig, gear1: &mut impl Gear1) -> Option<Step> {
+        if self.owed == Owed::Nothing {
+            return None;
+        }
+        let now = gear1.now();
+        if self.owed == Owed::Judgement {
+            match self.restarts.judge(now, &vm.restarts, vm.must_run) {
+                Verdict::At(due) => self.owed = Owed::Pause { due, told: false },
+                Verdict::GiveUp => {
+                    self.owed = Owed::Nothing;
+                    self.given_up = true;
+                    return Some(Step::GivenUp);
+                }
+            }
+        }
+        match self.owed {
+            Owed::Pause { due, .. } if now < due => Some(Step::Pause(due)),
+            Owed::Pause { .. } | Owed::Judgement | Owed::Nothing => {
+                self.owed = Owed::Nothing;
+                None
+            }
         }
     }
 

@@ -26,7 +26,7 @@ use crate::console::{Command, Console, Flow, Input, Uart};
 use crate::device_model::{DeviceModel, Request};
 use crate::gear1::{Gear1, LastRestart};
 use crate::kept::{self, Kept};
-use crate::lifecycle::{Lifecycle, goal_after};
+use crate::lifecycle::{Goal, Lifecycle, goal_after};
 use crate::lives::{News, Told};
 use crate::pl011::{PAGE_BYTES, Pl011};
 
@@ -49,9 +49,6 @@ const LINE_PATIENCE_US: u64 = 100_000;
 
 /// The pause between two portions of input, of a FIFO each: 16 bytes a millisecond at most.
 const INPUT_PAUSE_US: u64 = 1_000;
-
-/// How long the device model may take to reset the devices of a VM that is stopped.
-const QUIESCE_US: u64 = 2_000_000;
 
 pub(crate) type Lock<T, P> = TicketMutex<T, <P as Platform>::Relax>;
 
@@ -95,6 +92,26 @@ pub struct Machine<P: Platform> {
 pub(crate) struct SharedVm<P: Platform> {
     uart: Lock<Pl011, P>,
     pub(crate) lifecycle: Lock<Lifecycle, P>,
+    /// Ticks that its loading took.
+    loading: AtomicU64,
+}
+
+/// What a VM waits for at boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing<'m> {
+    /// The start of this VM.
+    Vm(&'m str),
+    /// A sign of life of the device model in this VM.
+    DeviceModel(&'m str),
+}
+
+impl fmt::Display for Missing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vm(name) => write!(f, "{name}, which starts before it"),
+            Self::DeviceModel(name) => write!(f, "the device model in {name}"),
+        }
+    }
 }
 
 impl<P: Platform> Machine<P> {
@@ -104,19 +121,23 @@ impl<P: Platform> Machine<P> {
     // A frame of its own: the caller has room for one machine, not for two.
     #[inline(never)]
     pub fn new(
-        config: Config,
+        mut config: Config,
         uart: Option<P::Uart>,
         region: Option<&'static Region>,
         kept: &'static Kept,
         gear1: &mut impl Gear1,
     ) -> Self {
         let last = gear1.last_restart();
+        if let Some(vm) = config.device_vm.filter(|_| uart.is_none()) {
+            config.vms[vm.index()].must_run = true;
+        }
         let names = config.vms.iter().map(|vm| vm.name.as_str());
         let patience = config.ticks(LINE_PATIENCE_US);
         let console = uart.map(|uart| TicketMutex::new(Console::new(uart, names, patience)));
         let vms = config.vms.iter().map(|_| SharedVm {
             uart: TicketMutex::new(Pl011::new()),
             lifecycle: TicketMutex::new(Lifecycle::default()),
+            loading: AtomicU64::new(0),
         });
         let machine = Self {
             vms: vms.collect(),
@@ -149,8 +170,11 @@ impl<P: Platform> Machine<P> {
                 continue;
             };
             let told = Told::from_words(self.kept.told(config.id), &history);
-            *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), told);
-            if let Some(goal) = goal_after(config, history.end) {
+            let given_up = self.kept.is_given_up(config.id);
+            *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), told, given_up);
+            if let Some(goal) = self.goal_after(gear1, config, history.end)
+                && !given_up
+            {
                 lifecycle.ended(goal);
             }
             self.tell_news(gear1, config, &mut lifecycle, None);
@@ -200,6 +224,38 @@ impl<P: Platform> Machine<P> {
     pub(crate) fn keep(&self, vm: VmId, lifecycle: &Lifecycle) {
         self.kept.set_goal(vm, lifecycle.goal());
         self.kept.set_told(vm, lifecycle.told().words());
+        self.kept.set_given_up(vm, lifecycle.is_given_up());
+    }
+
+    /// Returns what follows when a VM has ended by itself. Its lifecycle may be locked.
+    pub(crate) fn goal_after(
+        &self,
+        gear1: &mut impl Gear1,
+        vm: &VmConfig,
+        end: Ended,
+    ) -> Option<Goal> {
+        match goal_after(vm, end) {
+            Some(Goal::Stop) => Some(self.goal_for_stop(gear1, vm)),
+            goal => goal,
+        }
+    }
+
+    /// Returns what is done when a VM is to be stopped. Nobody could start the device VM again if
+    /// Gear2 has no console of its own: the machine is powered off if only what the device VM serves
+    /// is left, and else it is started again at once.
+    pub(crate) fn goal_for_stop(&self, gear1: &mut impl Gear1, vm: &VmConfig) -> Goal {
+        if !vm.must_run {
+            return Goal::Stop;
+        }
+        let others = self.config.vms.iter().zip(&self.vms);
+        let mut unserved = others.filter(|(other, _)| other.id != vm.id && other.virtio.is_none());
+        let lives = unserved.any(|(other, shared)| {
+            // What is locked elsewhere just now is on its way to something.
+            let lifecycle = shared.lifecycle.try_lock();
+            gear1.vm_state(other.id) == Ok(VmState::Running)
+                || lifecycle.is_none_or(|lifecycle| lifecycle.is_to_run())
+        });
+        if lives { Goal::Restart } else { Goal::PowerOff }
     }
 
     /// Says what has become of a VM since the last time. Its lifecycle is locked, so that several
@@ -221,7 +277,7 @@ impl<P: Platform> Machine<P> {
             let is_last = lifecycle.starts() == history.starts;
             if let News::Ended(how) = news
                 && is_last
-                && let Some(goal) = goal_after(vm, how)
+                && let Some(goal) = self.goal_after(gear1, vm, how)
             {
                 lifecycle.ended(goal);
             }
@@ -254,19 +310,21 @@ impl<P: Platform> Machine<P> {
         self.kept.set_paused(vm, paused);
     }
 
-    /// Tells whether all VMs are up that start before this one: each was started, and the device VM's
-    /// device model has shown a sign of life. What is locked elsewhere just now is not up.
-    pub(crate) fn are_earlier_up(&self, vm: &VmConfig) -> bool {
+    /// Returns which of the VMs that start before this one is not up: each was started, and the device
+    /// VM's device model has shown a sign of life. What is locked elsewhere just now is not up.
+    pub(crate) fn missing_before(&self, vm: &VmConfig) -> Option<Missing<'_>> {
         let earlier = |(other, _): &(&VmConfig, &SharedVm<P>)| {
             other.autostart && other.boot_order < vm.boot_order
         };
-        let all = self.config.vms.iter().zip(&self.vms);
-        all.filter(earlier).all(|(other, shared)| {
-            let started = shared.lifecycle.try_lock();
+        let mut all = self.config.vms.iter().zip(&self.vms).filter(earlier);
+        all.find_map(|(other, shared)| {
+            let lifecycle = shared.lifecycle.try_lock();
+            if lifecycle.is_none_or(|lifecycle| lifecycle.starts() == 0) {
+                return Some(Missing::Vm(&other.name));
+            }
             let model = self.device_model.as_ref();
-            let model = model.filter(|_| self.config.device_vm == Some(other.id));
-            started.is_some_and(|lifecycle| lifecycle.starts() > 0)
-                && model.is_none_or(DeviceModel::has_shown_life)
+            let model = model.filter(|_| self.config.device_vm == Some(other.id))?;
+            (!model.has_shown_life()).then_some(Missing::DeviceModel(&other.name))
         })
     }
 
@@ -308,9 +366,21 @@ impl<P: Platform> Machine<P> {
         ran.store(ran.load(Relaxed).wrapping_add(ticks), Relaxed);
     }
 
-    /// Returns the ticks that a vCPU ran.
+    /// Adds to the time that a VM's loading took, which is its first vCPU's.
+    pub(crate) fn account_loading(&self, vm: VmId, ticks: u64) {
+        if let Some((_, shared)) = self.vm(vm) {
+            shared.loading.fetch_add(ticks, Relaxed);
+        }
+    }
+
+    /// Returns the ticks that a vCPU ran, and its VM's loading if it is the first one.
     pub(crate) fn ran(&self, vcpu: VcpuId) -> u64 {
-        self.ran[vcpu.index()].load(Relaxed)
+        let all = self.config.vms.iter().zip(&self.vms);
+        let mut loading = all.filter(|(vm, _)| vm.vcpus.start == vcpu.index());
+        let loading = loading
+            .next()
+            .map_or(0, |(_, shared)| shared.loading.load(Relaxed));
+        self.ran[vcpu.index()].load(Relaxed).wrapping_add(loading)
     }
 
     /// Tells whether a VM's vCPUs are not to run.
@@ -494,34 +564,40 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Has the device model reset the devices of a stopped VM, so that none of them writes to its
-    /// memory any more; to be called until it tells that they are, or that nobody answers. `since` is
-    /// when that was begun.
+    /// memory any more; to be called until it tells that none does, however long that takes. `asked`
+    /// is how often the device VM had been started when the device model was asked.
     pub(crate) fn quiesce(
         &self,
         gear1: &mut impl Gear1,
         vm: &VmConfig,
-        since: &mut Option<u64>,
+        asked: &mut Option<u32>,
     ) -> bool {
-        let (Some(page), Some(model)) = (vm.virtio, &self.device_model) else {
+        let (Some(page), Some(model), Some(device_vm)) =
+            (vm.virtio, &self.device_model, self.config.device_vm)
+        else {
             return true;
         };
-        let now = gear1.now();
-        if since.is_none() {
+        if asked.is_none() {
             model.ask_reset(gear1, page.channels());
         }
-        let since = *since.get_or_insert(now);
-        if now.saturating_sub(since) > self.config.ticks(QUIESCE_US) {
+        // After the question: a device model that began to work before it may not know of it.
+        let Ok(history) = gear1.vm_history(device_vm) else {
+            return false;
+        };
+        if *asked.get_or_insert(history.starts) != history.starts {
+            // It was stopped since, with all that its devices were told to write; the next device
+            // model resets the devices before it does anything else.
             return true;
         }
-        match self.config.device_vm.map(|vm| gear1.vm_state(vm)) {
-            Some(Ok(VmState::Running)) => {
+        match gear1.vm_state(device_vm) {
+            Ok(VmState::Running) => {
                 let slots = model.slots.lock();
                 let mut vcpus = vm.vcpus.clone().filter_map(VcpuId::new);
                 vcpus.all(|vcpu| slots.is_free(vcpu)) && model.has_reset(page.channels())
             }
             // What its devices were told to write still comes.
-            Some(Ok(VmState::Stopping)) => false,
-            Some(Ok(VmState::Stopped | VmState::Loading | VmState::Loaded) | Err(_)) | None => true,
+            Ok(VmState::Stopping) | Err(_) => false,
+            Ok(VmState::Stopped | VmState::Loading | VmState::Loaded) => true,
         }
     }
 

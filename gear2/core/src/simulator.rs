@@ -29,6 +29,7 @@ use crate::cpu_loop::CpuLoop;
 use crate::gear1::Conduit;
 use crate::kept::Kept;
 use crate::machine::{Machine, Platform};
+use crate::restarts::RestartPolicy;
 use crate::scheduler::{Parameters, Policy};
 
 pub(crate) mod gdm;
@@ -44,8 +45,8 @@ pub(crate) const UART_INTID: u32 = 33;
 const CONSOLE: Console = Console::DEFAULT;
 const VIRTIO_IPA: u64 = 0x0a00_0000;
 const NOTHING_IPA: u64 = 0x0b00_0000;
-const LOAD_PIECES: u64 = 20;
-const LOAD_TICKS: u64 = 50;
+pub(crate) const LOAD_PIECES: u64 = 20;
+pub(crate) const LOAD_TICKS: u64 = 50;
 
 /// What a guest's vCPUs do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +66,20 @@ pub(crate) struct Plan {
     /// The CPU of each vCPU.
     pub(crate) cpus: Vec<usize>,
     pub(crate) restart: Restart,
+    pub(crate) restarts: RestartPolicy,
     /// Number of its virtio devices.
     pub(crate) devices: u32,
     pub(crate) boot_order: u32,
     /// Gear1 runs it; such plans are the last ones.
     pub(crate) real_time: bool,
 }
+
+/// Guests that end all the time are started again at once, and are never given up.
+pub(crate) const AT_ONCE: RestartPolicy = RestartPolicy {
+    limit: 0,
+    window: 1,
+    backoff: 0,
+};
 
 /// Makes Gear2's configuration for a plan. Time is in microseconds.
 pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
@@ -95,6 +104,8 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             console: Some(CONSOLE),
             may_power_off: false,
             restart: plan.restart,
+            restarts: plan.restarts,
+            must_run: false,
             watchdog: 0,
             autostart: !plan.real_time,
             boot_order: plan.boot_order,
@@ -116,6 +127,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
         parameters: Parameters { slice: SLICE },
         vms,
         device_vm: None,
+        boot_order_timeout: 0,
         vcpus,
     }
 }
@@ -164,9 +176,21 @@ impl Conduit for Handle {
 /// Gear2 failed in the middle of something.
 struct Failed;
 
+/// How a machine is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    /// The device model shows signs of life at least so often, which is expected of it; 0: neither.
+    pub(crate) watchdog: u64,
+    /// The UART is Gear2's, not the device VM's.
+    pub(crate) terminal: bool,
+    pub(crate) boot_order_timeout: u64,
+}
+
 /// A simulated machine with Gear2 on it.
 pub(crate) struct Simulation {
     config: Config,
+    /// The UART is Gear2's.
+    terminal: bool,
     kept: &'static Kept,
     pub(crate) world: Rc<RefCell<World>>,
     loops: Vec<CpuLoop<'static, Simulated>>,
@@ -176,27 +200,43 @@ pub(crate) struct Simulation {
 
 impl Simulation {
     pub(crate) fn new(cpu_count: usize, plans: &[Plan], seed: u64) -> Self {
-        Self::make(cpu_count, plans, seed, None, 0)
+        let options = Options {
+            terminal: true,
+            ..Options::default()
+        };
+        Self::make(cpu_count, plans, seed, None, options)
     }
 
     /// Makes a machine whose VM 0 is the device VM, which has the UART too.
     pub(crate) fn with_device_model(cpu_count: usize, plans: &[Plan], seed: u64) -> Self {
-        Self::watched(cpu_count, plans, seed, 0)
+        Self::with_options(cpu_count, plans, seed, Options::default())
     }
 
-    /// The same with a device model that shows signs of life at least so often, which is expected of it.
-    pub(crate) fn watched(cpu_count: usize, plans: &[Plan], seed: u64, watchdog: u64) -> Self {
+    /// Makes a machine whose VM 0 is the device VM.
+    pub(crate) fn with_options(
+        cpu_count: usize,
+        plans: &[Plan],
+        seed: u64,
+        options: Options,
+    ) -> Self {
         let mut gdm = Gdm::new(plans.len());
-        gdm.beats = (watchdog != 0).then_some((watchdog / 2, 0));
-        Self::make(cpu_count, plans, seed, Some(gdm), watchdog)
+        gdm.beats = (options.watchdog != 0).then_some((options.watchdog / 2, 0));
+        Self::make(cpu_count, plans, seed, Some(gdm), options)
     }
 
-    fn make(cpu_count: usize, plans: &[Plan], seed: u64, gdm: Option<Gdm>, watchdog: u64) -> Self {
+    fn make(
+        cpu_count: usize,
+        plans: &[Plan],
+        seed: u64,
+        gdm: Option<Gdm>,
+        options: Options,
+    ) -> Self {
         let wire = Wire::default();
         let mut config = config(cpu_count, plans);
         let region = gdm.as_ref().map(|gdm| gdm.region);
         config.device_vm = region.and(VmId::new(0));
-        config.vms[0].watchdog = watchdog;
+        config.vms[0].watchdog = options.watchdog;
+        config.boot_order_timeout = options.boot_order_timeout;
         let world = Rc::new(RefCell::new(World {
             now: 1_000,
             random: seed | 1,
@@ -220,6 +260,7 @@ impl Simulation {
             failed: 0,
             fails_in: None,
             blamed: 0,
+            ends_next: None,
         }));
         let (mut first, mut first_channel) = (0, 0);
         for (vm, plan) in world.borrow_mut().vms.iter_mut().zip(plans) {
@@ -229,6 +270,7 @@ impl Simulation {
             first_channel += plan.devices;
         }
         let mut simulation = Self {
+            terminal: options.terminal,
             config,
             kept: Box::leak(Box::new(Kept::new())),
             world,
@@ -245,7 +287,7 @@ impl Simulation {
         self.refusals = vec![None; cpu_count];
         let region = self.world.borrow().gdm.as_ref().map(|gdm| gdm.region);
         let wire = self.world.borrow().wire.clone();
-        let uart = region.is_none().then_some(wire);
+        let uart = self.terminal.then_some(wire);
         let (config, kept) = (self.config.clone(), self.kept);
         let mut handle = self.handle(0);
         let machine = Machine::<Simulated>::new(config, uart, region, kept, &mut handle);
@@ -438,6 +480,14 @@ impl Simulation {
     /// Returns how many bytes each VM read from its console.
     pub(crate) fn read(&self) -> Vec<u64> {
         self.world.borrow().vms.iter().map(|vm| vm.read).collect()
+    }
+
+    /// Has a VM end by itself, and returns when Gear2 has heard of it.
+    pub(crate) fn end(&mut self, vm: usize, how: Ended) {
+        self.world.borrow_mut().ends_next = Some((vm, how));
+        while self.world.borrow().ends_next.is_some() {
+            assert!(self.step(), "nothing happens");
+        }
     }
 
     /// Returns each VM's starts and ends by itself, in order.

@@ -164,11 +164,12 @@ impl MmioSlot {
 pub mod op {
     /// Nothing.
     pub const NONE: u32 = 0;
-    /// `(vm)`: result words: state, vCPUs, first vCPU, restarts, flags (bit 0 may power off, bit 1 paused), faults.
+    /// `(vm)`: result words: state, vCPUs, first vCPU, restarts, flags (those of [`vm_flag`](super::vm_flag)), faults.
     pub const VM_INFO: u32 = 1;
     /// `(vm)`: starts a stopped VM.
     pub const VM_START: u32 = 2;
-    /// `(vm)`: stops a VM.
+    /// `(vm, force)`: stops a VM. The VM through which alone people reach Gear2 is stopped only with
+    /// `force` = 1, and ends as if it had turned itself off.
     pub const VM_STOP: u32 = 3;
     /// `(vm)`: stops, loads and starts a VM.
     pub const VM_RESTART: u32 = 4;
@@ -191,6 +192,19 @@ pub mod op {
     pub const VM_FAULT: u32 = 12;
 }
 
+/// Flags of `VM_INFO`.
+pub mod vm_flag {
+    /// SYSTEM_OFF of the VM powers the machine off.
+    pub const MAY_POWER_OFF: u64 = 1 << 0;
+    /// The VM's vCPUs do not run until it is resumed.
+    pub const PAUSED: u64 = 1 << 1;
+    /// The VM is to start, and waits until the device model uses its memory no more, or until who
+    /// starts before it is up.
+    pub const WAITS: u64 = 1 << 2;
+    /// The VM ended too often in too short a time, and is not started again unless somebody asks.
+    pub const GIVEN_UP: u64 = 1 << 3;
+}
+
 /// Outcome of an operation.
 pub mod outcome {
     /// Done.
@@ -203,6 +217,8 @@ pub mod outcome {
     pub const UNKNOWN: u32 = 3;
     /// Begun; it completes by itself (stop, restart).
     pub const STARTED: u32 = 4;
+    /// The VM is the only way to reach Gear2, and is not stopped unless forced.
+    pub const NEEDED: u32 = 5;
 }
 
 /// The control mailbox: one operation at a time; GDM serializes its users.

@@ -56,12 +56,14 @@ fn reads_gear2() {
         .set("/gear2", "scheduler", text("round-robin"))
         .set("/gear2", "slice-us", cells(&[100]))
         .set("/gear2", "privilege", text("el1"))
-        .set("/gear2", "watchdog-ms", cells(&[0]));
+        .set("/gear2", "watchdog-ms", cells(&[0]))
+        .set("/gear2", "boot-order-timeout-ms", cells(&[7000]));
     accepts(&tree, |manifest| {
         let gear2 = &manifest.gear2;
         assert_eq!((gear2.image, gear2.memory_bytes), ("my-gear2.bin", 8 << 20));
         assert_eq!((gear2.scheduler, gear2.slice_us), ("round-robin", 100));
         assert_eq!((gear2.privilege, gear2.watchdog_ms), (Privilege::El1, 0));
+        assert_eq!(gear2.boot_order_timeout_ms, 7000);
         assert_eq!(manifest.gear2_cpus(4).mask(), 0b101);
     });
 }
@@ -144,12 +146,18 @@ fn reads_the_device_vm_and_whom_it_serves() {
         )
         .set("/vms/device", "window-address", cells(&[0x1000_0000]))
         .set("/vms/device", "watchdog-ms", cells(&[60000]))
+        .set("/vms/device", "restart-limit", cells(&[3]))
+        .set("/vms/device", "restart-window-ms", cells(&[5000]))
+        .set("/vms/device", "restart-backoff-ms", cells(&[50]))
         .set("/vms/device", "memory-mib", cells(&[2]))
         .set("/vms/device", "image", text("flat"));
     accepts(&tree, |manifest| {
         let device = manifest.device_vm().unwrap();
         assert_eq!((device.id.index(), device.window().start), (1, 0x1000_0000));
         assert_eq!(device.watchdog_ms, 60000);
+        let limit = device.restart_limit;
+        let limit = [limit.limit, limit.window_ms, limit.backoff_ms];
+        assert_eq!(limit, [3, 5000, 50]);
         assert!(device.devices.iter().eq(["/pl011@9000000", "/soc/x@*"]));
         let linux = manifest.vms.get(0).unwrap();
         assert!(manifest.virtio_vms().eq([linux]));

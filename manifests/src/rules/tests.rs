@@ -231,6 +231,18 @@ fn vm_cases() -> Vec<Case> {
             "M-SYN-006: /vms/linux: boot-order: "
         ),
         (
+            smallest().set(VM, "restart-limit", cells(&[17])),
+            "M-SYN-006: /vms/linux: restart-limit: "
+        ),
+        (
+            smallest().set(VM, "restart-window-ms", cells(&[0])),
+            "M-SYN-006: /vms/linux: restart-window-ms: "
+        ),
+        (
+            smallest().set(VM, "restart-backoff-ms", cells(&[3_600_001])),
+            "M-SYN-006: /vms/linux: restart-backoff-ms: "
+        ),
+        (
             smallest().set(VM, "pmu", std::vec![]),
             "M-CPU-009: /vms/linux: pmu: "
         ),
@@ -275,6 +287,10 @@ fn cpu_cases() -> Vec<Case> {
         (
             real_time().set(rt, "boot-order", cells(&[1])),
             "M-VM-007: /vms/rt: boot-order: "
+        ),
+        (
+            real_time().set(rt, "restart-backoff-ms", cells(&[0])),
+            "M-VM-008: /vms/rt: restart-backoff-ms: "
         ),
         (
             flat(real_time(), "/vms/rt2")

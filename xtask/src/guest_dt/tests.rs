@@ -4,7 +4,7 @@ use std::fs;
 
 use gearv_manifest::{
     BINDING_VERSION, Blob, Console, CpuList, Gear2Config, GicMode, List, Manifest, Memory, Node,
-    Payload, Restart, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
+    Payload, Restart, RestartLimit, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
 };
 
 use super::{escape, source};
@@ -38,6 +38,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         debug: false,
         pmu: false,
         restart: Restart::Never,
+        restart_limit: RestartLimit::DEFAULT,
         watchdog_ms: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),

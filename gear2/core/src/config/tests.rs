@@ -2,7 +2,8 @@
 
 use gear1_abi::id::MAX_CPUS;
 use gearv_manifest::{
-    BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Payload, VirtioDevice, Vm,
+    BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Payload, RestartLimit,
+    VirtioDevice, Vm,
 };
 
 use super::*;
@@ -37,6 +38,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         debug: false,
         pmu: false,
         restart: Restart::Never,
+        restart_limit: RestartLimit::DEFAULT,
         watchdog_ms: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),

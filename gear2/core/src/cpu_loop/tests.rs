@@ -17,13 +17,14 @@ use crate::console::tests::separate;
 use crate::cpu_loop::CpuLoop;
 use crate::gear1::Conduit;
 use crate::machine::Machine;
-use crate::simulator::{Guest, Plan, SLICE, Simulated, Simulation, Wire, config};
+use crate::simulator::{AT_ONCE, Guest, Plan, SLICE, Simulated, Simulation, Wire, config};
 
 fn plan(guest: Guest, cpus: &[usize]) -> Plan {
     Plan {
         guest,
         cpus: cpus.into(),
         restart: Restart::OnFailure,
+        restarts: AT_ONCE,
         devices: 0,
         boot_order: 0,
         real_time: false,
@@ -187,6 +188,7 @@ fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
             guest,
             cpus,
             restart,
+            restarts: AT_ONCE,
             devices: 0,
             boot_order: 0,
             real_time: false,

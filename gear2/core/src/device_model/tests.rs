@@ -41,6 +41,7 @@ fn model() -> (DeviceModel<Simulated>, &'static Region, Counts) {
         guest: crate::simulator::Guest::Spins,
         cpus: [0].into(),
         restart: gearv_manifest::Restart::Never,
+        restarts: crate::simulator::AT_ONCE,
         devices: 1,
         boot_order: 0,
         real_time: false,

@@ -9,6 +9,7 @@ use gear1_abi::regs::Regs;
 
 use super::*;
 use crate::gear1::Conduit;
+use crate::simulator::AT_ONCE;
 
 /// A Gear1 with one VM in a state; notes the calls and refuses on demand.
 struct OneVm {
@@ -35,6 +36,8 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         console: None,
         may_power_off,
         restart,
+        restarts: AT_ONCE,
+        must_run: false,
         watchdog: 0,
         autostart: true,
         boot_order: 0,
@@ -174,7 +177,7 @@ fn what_ran_before_is_loaded_when_nobody_uses_its_memory() {
         calls: vec![],
     };
     let vm = vm(Restart::Never, false);
-    let mut lifecycle = Lifecycle::resumed(None, Told::up_to_start(1));
+    let mut lifecycle = Lifecycle::resumed(None, Told::up_to_start(1), false);
     lifecycle.ask(Goal::Run);
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Quiesce);
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Quiesce);

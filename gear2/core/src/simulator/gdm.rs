@@ -70,6 +70,10 @@ pub(crate) struct Gdm {
     pub(crate) shown: Vec<Vec<u8>>,
     /// It does not look at consoles.
     pub(crate) deaf: bool,
+    /// It does not come up any more.
+    pub(crate) dead: bool,
+    /// Its transfers take long: until they are done, it does not reset a device.
+    pub(crate) stalled: bool,
     /// How many bytes are to be typed at each VM's console yet.
     pub(crate) to_type: Vec<u32>,
     /// How often it shows a sign of life, and when next.
@@ -91,6 +95,8 @@ impl Gdm {
             at: NO_DEADLINE,
             shown: vec![Vec::new(); vm_count],
             deaf: false,
+            dead: false,
+            stalled: false,
             to_type: vec![0; vm_count],
             beats: None,
             asked: [0; 32],
@@ -138,6 +144,9 @@ impl Gdm {
     /// Does what is due, and tells whether it rings. A mishap kills it in the middle of that.
     pub(crate) fn act(&mut self, now: u64, mishap: Option<usize>) -> bool {
         self.at = NO_DEADLINE;
+        if self.dead {
+            return false;
+        }
         if !self.up {
             // It leaves the looking to Gear2's telling it to.
             self.up = true;
@@ -200,6 +209,9 @@ impl Gdm {
 
     /// Leaves the memory alone that Gear2 says is nobody's.
     fn reset_devices(&self) {
+        if self.stalled {
+            return;
+        }
         for words in &self.region.devices {
             words[RESET_SEEN].store(words[RESET_ASKED].load(Acquire), Release);
         }

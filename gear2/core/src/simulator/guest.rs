@@ -20,6 +20,12 @@ impl World {
         {
             return self.ask_again(index, event);
         }
+        if let Some((ending, how)) = self.ends_next
+            && ending == vm
+        {
+            self.ends_next = None;
+            return self.end(index, id, how);
+        }
         let ends = self.disorder && self.vms[vm].guest == Guest::WorksAndEnds;
         match self.below(if ends { 1010 } else { 1000 }) {
             0..400 => self.use_console(index, id),
@@ -76,29 +82,31 @@ impl World {
                 self.turn_off(index);
                 Event::Off(id)
             }
-            kind => {
-                self.vms[vm].ends_by_itself(match kind {
-                    1000..1004 => Ended::Reset,
-                    1004..1007 => Ended::Off,
-                    _ => Ended::Fault,
-                });
-                self.gdm_ends(vm);
-                let running = |vcpu: &&mut Vcpu| vcpu.vm == vm;
-                for vcpu in self.vcpus.iter_mut().filter(running) {
-                    vcpu.wake = false;
-                    vcpu.leave = vcpu.state == VcpuState::Running;
-                    if !vcpu.leave {
-                        vcpu.state = VcpuState::Off;
-                        (vcpu.expected, vcpu.again) = (None, false);
-                    }
-                }
-                self.turn_off(index);
-                match kind {
-                    1000..1004 => Event::VmEnd(id, VmEnd::Reset),
-                    1004..1007 => Event::VmEnd(id, VmEnd::Off),
-                    _ => Event::Fault(id, Fault::default()),
-                }
+            1000..1004 => self.end(index, id, Ended::Reset),
+            1004..1007 => self.end(index, id, Ended::Off),
+            _ => self.end(index, id, Ended::Fault),
+        }
+    }
+
+    /// Ends the VM of a vCPU that runs.
+    fn end(&mut self, index: usize, id: VcpuId, how: Ended) -> Event {
+        let vm = self.vcpus[index].vm;
+        self.vms[vm].ends_by_itself(how);
+        self.gdm_ends(vm);
+        let running = |vcpu: &&mut Vcpu| vcpu.vm == vm;
+        for vcpu in self.vcpus.iter_mut().filter(running) {
+            vcpu.wake = false;
+            vcpu.leave = vcpu.state == VcpuState::Running;
+            if !vcpu.leave {
+                vcpu.state = VcpuState::Off;
+                (vcpu.expected, vcpu.again) = (None, false);
             }
+        }
+        self.turn_off(index);
+        match how {
+            Ended::Reset => Event::VmEnd(id, VmEnd::Reset),
+            Ended::Off => Event::VmEnd(id, VmEnd::Off),
+            Ended::Fault | Ended::No => Event::Fault(id, Fault::default()),
         }
     }
 

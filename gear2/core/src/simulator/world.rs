@@ -137,6 +137,8 @@ pub(crate) struct World {
     pub(crate) fails_in: Option<u64>,
     /// Answers that were refusals of what Gear2 may have failed at.
     pub(super) blamed: u64,
+    /// A VM that ends by itself as soon as it does anything.
+    pub(super) ends_next: Option<(usize, Ended)>,
 }
 
 impl World {
@@ -223,7 +225,8 @@ impl World {
                     for device in channels {
                         let (asked, done) = gdm.reset(device as usize);
                         assert!(asked, "the next GDM would use the memory");
-                        assert!(done || !gdm.up, "a device uses the memory");
+                        let under_way = gdm.up || gdm.stalled && self.gdm_runs;
+                        assert!(done || !under_way, "a device uses the memory");
                         assert!(done || still, "a bus master uses the memory");
                     }
                 }
@@ -408,6 +411,8 @@ impl World {
             && vm == 0
         {
             gdm.ends();
+            // Its bus masters are Gear1's to stop.
+            gdm.stalled = false;
             self.gdm_runs = false;
         }
     }

@@ -3,6 +3,8 @@
 use super::Bug;
 use super::finder::Finder;
 
+const DEVICE_MODEL: &str = "gear2/core/src/cpu_loop/tests/device_model.rs";
+
 pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "an answer to another access is taken over",
@@ -29,6 +31,60 @@ pub(super) const BUGS: &[Bug] = &[
         to: "        while self.received.len() < FIFO_DEPTH\n",
         breaks: &[],
         test: "gear2/core/src/pl011/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a guest is loaded while the device model uses its memory",
+        file: "gear2/core/src/machine.rs",
+        from: " && model.has_reset(page.channels())",
+        to: "",
+        breaks: &[],
+        test: DEVICE_MODEL,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "the device model is not believed to have ended with its VM",
+        file: "gear2/core/src/machine.rs",
+        from: "!= history.starts {",
+        to: "> history.starts {",
+        breaks: &[],
+        test: DEVICE_MODEL,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "the only way to Gear2 may be stopped",
+        file: "gear2/core/src/machine.rs",
+        from: "must_run = true;",
+        to: "must_run = false;",
+        breaks: &[],
+        test: DEVICE_MODEL,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a VM waits at boot without a word",
+        file: "gear2/core/src/cpu_loop.rs",
+        from: "let patience = self.machine.config.ticks(BOOT_PATIENCE_US);",
+        to: "let patience = u64::MAX - BOOT_PATIENCE_US;",
+        breaks: &[],
+        test: DEVICE_MODEL,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a guest that crashes at once is loaded for ever",
+        file: "gear2/core/src/restarts.rs",
+        from: "if policy.limit != 0 && recent >= policy.limit && !must_run {",
+        to: "if policy.limit != 0 && recent > policy.limit && must_run {",
+        breaks: &[],
+        test: "gear2/core/src/restarts/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "loading is nobody's time",
+        file: "gear2/core/src/machine.rs",
+        from: "shared.loading.fetch_add(ticks, Relaxed);",
+        to: "let _ = ticks;",
+        breaks: &[],
+        test: DEVICE_MODEL,
         finder: Finder::Host,
     },
 ];

@@ -3,10 +3,13 @@
 use alloc::string::ToString;
 
 use gear1_abi::call::VcpuState;
+use gear1_abi::event::Ended;
 use gear2_protocol::offset::OUTPUT_SIZE;
-use gear2_protocol::{PROTOCOL_VERSION, op, outcome};
+use gear2_protocol::{PROTOCOL_VERSION, op, outcome, vm_flag};
 
 use super::*;
+use crate::restarts::RestartPolicy;
+use crate::simulator::{LOAD_PIECES, LOAD_TICKS, Options};
 
 fn guest(devices: u32, guest: Guest, cpus: &[usize]) -> Plan {
     Plan {
@@ -19,6 +22,17 @@ fn machine(plans: &[Plan], seed: u64) -> Simulation {
     let mut plans = plans.to_vec();
     plans.insert(0, plan(Guest::Works, &[0, 1]));
     Simulation::with_device_model(2, &plans, seed)
+}
+
+/// The same with a console of Gear2's own: the device VM can be stopped.
+fn machine_with_terminal(plans: &[Plan], seed: u64) -> Simulation {
+    let mut plans = plans.to_vec();
+    plans.insert(0, plan(Guest::Works, &[0, 1]));
+    let options = Options {
+        terminal: true,
+        ..Options::default()
+    };
+    Simulation::with_options(2, &plans, seed, options)
 }
 
 fn forwarded(simulation: &mut Simulation) -> u64 {
@@ -95,6 +109,7 @@ fn control_refuses_what_does_not_exist() {
         (op::VM_NAME, [u64::MAX, 0], outcome::NOT_FOUND),
         (op::VM_STOP, [16, 0], outcome::NOT_FOUND),
         (op::VM_PAUSE, [0, 0], outcome::WRONG_STATE),
+        (op::VM_STOP, [0, 0], outcome::NEEDED),
         (op::VM_START, [1, 0], outcome::WRONG_STATE),
         (op::VM_RESUME, [1, 0], outcome::WRONG_STATE),
         (op::VCPU_INFO, [3, 0], outcome::NOT_FOUND),
@@ -190,6 +205,66 @@ fn a_bus_master_that_does_not_stop_holds_nobody_else_up() {
     assert_eq!(simulation.vm_states()[0], VmState::Running);
 }
 
+/// A machine whose guest 1 is to restart while the device model still uses its memory, 3 s later.
+fn stalled() -> Simulation {
+    let plans = [guest(2, Guest::Works, &[1]), guest(1, Guest::Works, &[0])];
+    let mut simulation = machine(&plans, 47);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(5_000);
+    simulation.world.borrow_mut().gdm.as_mut().unwrap().stalled = true;
+    let begin = simulation.world.borrow().now;
+    let done = simulation.control(op::VM_RESTART, [1, 0]).0;
+    assert_eq!(done, outcome::STARTED);
+    let lines = simulation.lines()[2];
+    while simulation.world.borrow().now < begin + 3_000_000 {
+        assert!(simulation.step());
+    }
+    assert_eq!(simulation.vm_states()[1], VmState::Stopped);
+    assert!(simulation.lines()[2] > lines, "the others go on");
+    simulation
+}
+
+#[test]
+fn a_guest_waits_for_the_device_model_that_uses_its_memory() {
+    let mut simulation = stalled();
+    // It is said once, and shown.
+    let waits = "guest1 waits: the device model in guest0 still uses its memory";
+    let said = shown(&simulation, 1).1;
+    assert_eq!(said, ["guest1 started", waits]);
+    let flags = |simulation: &mut Simulation| simulation.control(op::VM_INFO, [1, 0]).1[4];
+    assert_eq!(flags(&mut simulation), vm_flag::WAITS);
+    simulation.world.borrow_mut().gdm.as_mut().unwrap().stalled = false;
+    simulation.steps(5_000);
+    assert_eq!(simulation.starts(), [1, 2, 1]);
+    assert_eq!(
+        shown(&simulation, 1).1,
+        ["guest1 started", waits, "guest1 restarted"]
+    );
+    assert_eq!(flags(&mut simulation), 0);
+}
+
+#[test]
+fn a_restart_of_the_device_vm_frees_the_memory_that_it_uses() {
+    // The next device model comes, or does not.
+    for dead in [false, true] {
+        let mut simulation = stalled();
+        simulation.control(op::VM_RESTART, [0, 0]);
+        simulation.world.borrow_mut().gdm.as_mut().unwrap().dead = dead;
+        simulation.steps(10_000);
+        assert_eq!(simulation.starts(), [2, 2, 1]);
+    }
+}
+
+#[test]
+fn a_guest_that_waits_for_the_device_model_can_be_stopped() {
+    let mut simulation = stalled();
+    simulation.control(op::VM_STOP, [1, 0]);
+    simulation.steps(3_000);
+    assert_eq!(simulation.starts(), [1, 1, 1]);
+    assert_eq!(shown(&simulation, 1).1.last().unwrap(), "guest1 stopped");
+    assert_eq!(simulation.control(op::VM_INFO, [1, 0]).1[4], 0);
+}
+
 #[test]
 fn a_device_model_without_a_sign_of_life_has_its_vm_restarted() {
     const WATCHDOG: u64 = 10_000;
@@ -201,7 +276,12 @@ fn a_device_model_without_a_sign_of_life_has_its_vm_restarted() {
         always(plan(Guest::Works, &[0, 1])),
         guest(2, Guest::Works, &[1]),
     ];
-    let mut simulation = Simulation::watched(2, &plans, 43, WATCHDOG);
+    let options = Options {
+        watchdog: WATCHDOG,
+        terminal: true,
+        ..Options::default()
+    };
+    let mut simulation = Simulation::with_options(2, &plans, 43, options);
     simulation.world.borrow_mut().disorder = false;
     simulation.steps(20_000);
     let now = simulation.world.borrow().now;
@@ -251,7 +331,7 @@ fn a_device_model_without_a_sign_of_life_has_its_vm_restarted() {
 #[test]
 fn a_guest_is_restarted_while_the_device_vm_is_stopped() {
     // The simulated Gear1 checks that the next device model will know.
-    let mut simulation = machine(&[guest(2, Guest::Works, &[1])], 41);
+    let mut simulation = machine_with_terminal(&[guest(2, Guest::Works, &[1])], 41);
     simulation.steps(2_000);
     assert_eq!(simulation.control(op::VM_STOP, [0, 0]).0, outcome::STARTED);
     while simulation.vm_states()[0] != VmState::Stopped {
@@ -442,4 +522,246 @@ fn a_later_vm_waits_for_the_device_model() {
     simulation.world.borrow_mut().gdm.as_mut().unwrap().beats = Some((1000, now + 1000));
     simulation.steps(3000);
     assert_eq!(simulation.vm_states(), [VmState::Running; 2]);
+}
+
+/// A machine whose guest waits for a device model that shows no sign of life.
+fn waits_at_boot(boot_order_timeout: u64) -> Simulation {
+    let later = Plan {
+        boot_order: 1,
+        ..guest(1, Guest::Spins, &[1])
+    };
+    let options = Options {
+        boot_order_timeout,
+        ..Options::default()
+    };
+    Simulation::with_options(2, &[plan(Guest::Spins, &[0]), later], 5, options)
+}
+
+/// Lives on until this many microseconds have passed, and returns how many events there were.
+fn live_for(simulation: &mut Simulation, time: u64) -> u32 {
+    let end = simulation.world.borrow().now + time;
+    let mut events = 0;
+    while simulation.world.borrow().now < end && simulation.step() {
+        events += 1;
+    }
+    events
+}
+
+#[test]
+fn a_wait_at_boot_is_said_and_takes_no_time() {
+    let mut simulation = waits_at_boot(0);
+    let events = live_for(&mut simulation, 60_000_000);
+    assert_eq!(simulation.vm_states(), [VmState::Running, VmState::Stopped]);
+    assert!(events < 2_000, "{events}");
+    let waits = "guest1 waits for the device model in guest0";
+    assert_eq!(shown(&simulation, 1).1, [waits]);
+    assert_eq!(simulation.control(op::VM_INFO, [1, 0]).1[4], vm_flag::WAITS);
+    // Somebody who cannot wait any longer stops it, or has it served.
+    simulation.world.borrow_mut().gdm.as_mut().unwrap().beats = Some((1000, 0));
+    simulation.control(op::NONE, [0; 2]);
+    live_for(&mut simulation, 1_000_000);
+    assert_eq!(simulation.vm_states(), [VmState::Running; 2]);
+    assert_eq!(simulation.control(op::VM_INFO, [1, 0]).1[4], 0);
+}
+
+#[test]
+fn a_wait_at_boot_ends_in_time() {
+    let mut simulation = waits_at_boot(30_000_000);
+    live_for(&mut simulation, 29_000_000);
+    assert_eq!(simulation.vm_states()[1], VmState::Stopped);
+    live_for(&mut simulation, 2_000_000);
+    assert_eq!(simulation.vm_states()[1], VmState::Running);
+    let lines = [
+        "guest1 waits for the device model in guest0",
+        "guest1 starts without the device model in guest0",
+        "guest1 started",
+    ];
+    assert_eq!(shown(&simulation, 1).1, lines);
+}
+
+/// A device VM, guests that it serves, and perhaps one that it does not.
+fn way_back(restart: Restart, unserved: bool) -> Simulation {
+    let device_vm = Plan {
+        restart,
+        ..plan(Guest::Works, &[0])
+    };
+    let mut plans = vec![device_vm, guest(2, Guest::Works, &[1])];
+    plans.extend(unserved.then(|| plan(Guest::Works, &[1])));
+    let mut simulation = Simulation::with_device_model(2, &plans, 61);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(3_000);
+    simulation
+}
+
+/// Nobody could start the device VM again: it never stays stopped.
+#[test]
+fn the_device_vm_is_never_left_stopped() {
+    use Restart::{Always, Never, OnFailure};
+    let ends = [
+        // Ends how, with which policy: is the machine powered off, if only served guests are left?
+        (Ended::Off, Never, true),
+        (Ended::Off, OnFailure, true),
+        (Ended::Off, Always, false),
+        (Ended::Fault, Never, true),
+        (Ended::Fault, OnFailure, false),
+        (Ended::Reset, Never, false),
+    ];
+    for (how, restart, powers_off) in ends {
+        for unserved in [false, true] {
+            let mut simulation = way_back(restart, unserved);
+            simulation.end(0, how);
+            simulation.steps(5_000);
+            let off = simulation.world.borrow().powered_off;
+            assert_eq!(
+                off,
+                powers_off && !unserved,
+                "{how:?} {restart:?} {unserved}"
+            );
+            let starts = simulation.starts();
+            assert_eq!(
+                starts[0],
+                if off { 1 } else { 2 },
+                "{how:?} {restart:?} {unserved}"
+            );
+            assert!(starts[1..].iter().all(|starts| *starts == 1));
+        }
+    }
+}
+
+#[test]
+fn a_forced_stop_of_the_device_vm_is_as_if_it_turned_itself_off() {
+    for (unserved, starts) in [(false, 1), (true, 2)] {
+        let mut simulation = way_back(Restart::Never, unserved);
+        assert_eq!(simulation.control(op::VM_STOP, [0, 0]).0, outcome::NEEDED);
+        simulation.steps(1_000);
+        assert_eq!(simulation.starts()[0], 1);
+        assert_eq!(simulation.vm_states()[0], VmState::Running);
+        assert_eq!(simulation.control(op::VM_STOP, [0, 1]).0, outcome::STARTED);
+        simulation.steps(5_000);
+        assert_eq!(simulation.world.borrow().powered_off, !unserved);
+        assert_eq!(simulation.starts()[0], starts);
+    }
+}
+
+#[test]
+fn a_device_vm_that_is_not_the_only_way_can_be_stopped() {
+    let mut simulation = machine_with_terminal(&[guest(2, Guest::Works, &[1])], 67);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(3_000);
+    simulation.end(0, Ended::Off);
+    simulation.steps(3_000);
+    assert_eq!(simulation.vm_states()[0], VmState::Stopped);
+    assert!(!simulation.world.borrow().powered_off);
+    simulation.type_keys(b"\x070\x07t");
+    simulation.steps(3_000);
+    assert_eq!(simulation.starts(), [2, 1]);
+}
+
+/// A machine whose guest 1 ends as soon as it can.
+fn crash_loop(simulation: &mut Simulation) {
+    for _ in 0..3 {
+        let starts = simulation.starts()[1];
+        simulation.end(1, Ended::Fault);
+        while simulation.starts()[1] == starts {
+            assert!(simulation.step());
+        }
+    }
+    simulation.end(1, Ended::Reset);
+    simulation.steps(3_000);
+}
+
+#[test]
+fn a_guest_that_ends_again_and_again_is_given_up() {
+    let limited = Plan {
+        restarts: RestartPolicy {
+            limit: 3,
+            window: 60_000_000,
+            backoff: 1_000_000,
+        },
+        ..guest(1, Guest::Works, &[1])
+    };
+    let mut simulation = machine(&[limited], 71);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(3_000);
+    let begin = simulation.world.borrow().now;
+    crash_loop(&mut simulation);
+    let took = simulation.world.borrow().now - begin;
+    assert!(took > 3_000_000, "pauses of 0, 1 and 2 s: {took}");
+    let flags = |simulation: &mut Simulation| simulation.control(op::VM_INFO, [1, 0]).1[4];
+    let given_up = |simulation: &mut Simulation| {
+        assert_eq!(simulation.vm_states()[1], VmState::Stopped);
+        assert_eq!(flags(simulation), vm_flag::GIVEN_UP);
+    };
+    given_up(&mut simulation);
+    assert_eq!(simulation.starts(), [1, 4]);
+    let said = shown(&simulation, 1).1;
+    let last = [
+        "guest1 resets itself",
+        "guest1 is given up: it was restarted 3 times already",
+    ];
+    assert_eq!(said[said.len() - 2..], last, "{said:?}");
+    assert!(
+        said.contains(&"guest1 is started again in 2 s".into())
+            || said.contains(&"guest1 is started again in 1 s".into())
+    );
+    // A Gear2 that is started anew knows it.
+    simulation.restart(0);
+    simulation.steps(3_000);
+    given_up(&mut simulation);
+    // Somebody who starts it begins anew.
+    assert_eq!(simulation.control(op::VM_START, [1, 0]).0, outcome::STARTED);
+    simulation.steps(3_000);
+    assert_eq!((simulation.starts()[1], flags(&mut simulation)), (5, 0));
+    crash_loop(&mut simulation);
+    given_up(&mut simulation);
+    assert_eq!(simulation.starts(), [1, 8]);
+}
+
+#[test]
+fn a_pause_before_a_restart_ends_when_somebody_asks() {
+    let slow = Plan {
+        restarts: RestartPolicy {
+            limit: 0,
+            window: 60_000_000,
+            backoff: 50_000_000,
+        },
+        ..guest(1, Guest::Works, &[1])
+    };
+    let mut simulation = machine(&[slow], 73);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(3_000);
+    for (op, state) in [
+        (op::VM_START, VmState::Running),
+        (op::VM_RESTART, VmState::Running),
+        (op::VM_STOP, VmState::Stopped),
+    ] {
+        simulation.end(1, Ended::Reset);
+        simulation.steps(3_000);
+        simulation.end(1, Ended::Reset);
+        simulation.steps(3_000);
+        assert_eq!(simulation.vm_states()[1], VmState::Stopped);
+        assert_eq!(simulation.control(op::VM_INFO, [1, 0]).1[4], vm_flag::WAITS);
+        assert_eq!(simulation.control(op, [1, 0]).0, outcome::STARTED);
+        simulation.steps(3_000);
+        assert_eq!(simulation.vm_states()[1], state);
+        assert_eq!(simulation.control(op::VM_INFO, [1, 0]).1[4], 0);
+    }
+}
+
+#[test]
+fn loading_is_a_vms_own_time() {
+    let mut simulation = machine(&[guest(1, Guest::Works, &[1])], 79);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(3_000);
+    simulation.control(op::VM_STOP, [1, 0]);
+    simulation.steps(1_000);
+    let time = |simulation: &mut Simulation| simulation.control(op::VCPU_INFO, [2, 0]).1[0];
+    let before = (time(&mut simulation), simulation.used()[2]);
+    simulation.control(op::VM_START, [1, 0]);
+    while simulation.starts()[1] != 2 {
+        assert!(simulation.step());
+    }
+    let ran = simulation.used()[2] - before.1;
+    let loading = time(&mut simulation) - before.0 - ran;
+    assert!(loading >= LOAD_PIECES * LOAD_TICKS, "{loading}");
 }

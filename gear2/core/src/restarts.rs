@@ -1,0 +1,61 @@
+//! How often and how soon a VM that ended by itself is started again.
+//!
+//! Owns the times of its last restarts. Loading a VM takes time from those that share its CPU, so a
+//! guest that ends as soon as it runs gets longer and longer pauses, and is given up in the end.
+
+use gearv_manifest::RestartLimit;
+
+#[cfg(test)]
+mod tests;
+
+/// Restarts that are remembered: as many as a limit can be.
+const REMEMBERED: usize = RestartLimit::MOST as usize;
+
+/// What the manifest allows, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RestartPolicy {
+    /// At most so many restarts within the window; 0: without limit.
+    pub(crate) limit: u32,
+    pub(crate) window: u64,
+    /// The pause before the second restart within the window. It doubles with each further one.
+    pub(crate) backoff: u64,
+}
+
+/// What is to be done about a VM that is to be started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Start it, not before this time.
+    At(u64),
+    /// It is not started again.
+    GiveUp,
+}
+
+/// The last restarts of a VM.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Restarts {
+    /// When they were due; the oldest one is overwritten.
+    times: [Option<u64>; REMEMBERED],
+    next: usize,
+}
+
+impl Restarts {
+    /// Judges a restart that is wanted at `now`. A VM that `must_run` is never given up.
+    pub(crate) fn judge(&mut self, now: u64, policy: &RestartPolicy, must_run: bool) -> Verdict {
+        let is_recent = |time: &&u64| now.saturating_sub(**time) < policy.window;
+        let recent = self.times.iter().flatten().filter(is_recent).count() as u32;
+        if policy.limit != 0 && recent >= policy.limit && !must_run {
+            return Verdict::GiveUp;
+        }
+        let pause = match recent.checked_sub(1) {
+            None => 0,
+            Some(doublings) => policy
+                .backoff
+                .saturating_mul(1 << doublings)
+                .min(policy.window),
+        };
+        let due = now.saturating_add(pause);
+        self.times[self.next] = Some(due);
+        self.next = (self.next + 1) % REMEMBERED;
+        Verdict::At(due)
+    }
+}
