@@ -1,18 +1,19 @@
 //! Tests of `gearctl console` beside a guest that reads, and one that does not.
 
 use std::fs::File;
-use std::io::{PipeWriter, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use super::{End, MOST_TYPED, Session};
 
 /// The input's descriptor, what is typed into it, GDM's end of the socket.
-fn setup() -> (File, PipeWriter, UnixStream, UnixStream) {
+fn setup() -> (File, File, UnixStream, UnixStream) {
     let (reader, typed) = std::io::pipe().unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
-    (File::from(OwnedFd::from(reader)), typed, ours, theirs)
+    let [reader, typed] = [OwnedFd::from(reader), OwnedFd::from(typed)].map(File::from);
+    (reader, typed, ours, theirs)
 }
 
 /// Turns until there is nothing to do without waiting; returns the end if there was one.
@@ -35,7 +36,8 @@ fn the_escape_character_leaves_though_the_guest_does_not_read() {
     let (input, mut typed, socket, theirs) = setup();
     let mut output = Vec::new();
     let mut session = Session::new(input, true, socket, &mut output).unwrap();
-    // More than the socket and all that waits for it hold.
+    // More than the socket and all that waits for it hold; what nobody reads is refused by the pipe.
+    crate::sys::set_nonblocking(&typed).unwrap();
     for _ in 0..1024 {
         typed.write_all(&[b'x'; 1024]).unwrap();
         assert_eq!(session.turn(0), None);
