@@ -81,6 +81,7 @@ pub fn run(options: &Options) -> Result<std::convert::Infallible, String> {
     fs::create_dir_all(&options.run_directory)
         .map_err(|error| format!("{}: {error}", options.run_directory))?;
     let lock = lock(&options.run_directory)?;
+    try_restrictions(options.sandbox)?;
     let machine = Machine::map(&board)?;
     handshake(machine.region)?;
     let hub = Hub::start(options, board, &machine)?;
@@ -123,13 +124,29 @@ fn handshake(region: &Region) -> Result<(), String> {
     Ok(())
 }
 
-fn enter(wanted: bool, role: Role) {
-    if !wanted {
-        return;
+/// Restricts the calling thread for its role; GDM ends rather than to serve guests with rights that it
+/// does not need.
+pub(crate) fn enter(filtered: bool, role: Role) {
+    if let Err(error) = restrict(filtered, role) {
+        eprintln!("gdm: {error}");
+        std::process::exit(1);
     }
-    if let Err(error) = sandbox::enter(role) {
-        eprintln!("gdm: no seccomp filter: {error}");
+}
+
+fn restrict(filtered: bool, role: Role) -> Result<(), String> {
+    sandbox::give_up_rights().map_err(|error| error.to_string())?;
+    if filtered {
+        sandbox::enter(role)
+            .map_err(|error| format!("{error}; --no-seccomp serves guests without"))?;
     }
+    Ok(())
+}
+
+/// Finds out whether threads can be restricted, before any serves a guest.
+pub(crate) fn try_restrictions(filtered: bool) -> Result<(), String> {
+    let thread = thread::spawn(move || restrict(filtered, Role::Hub));
+    let done = thread.join();
+    done.map_err(|_| "a thread panicked as it was restricted".to_owned())?
 }
 
 fn eventfd() -> Result<EventFd, String> {

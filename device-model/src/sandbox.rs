@@ -1,14 +1,19 @@
-//! What a thread may ask the kernel for once it is set up (seccomp).
+//! What a thread may ask the kernel for once it is set up.
 //!
-//! A thread that a guest has subverted must not open files, make processes or
-//! change mappings of devices; any other call than those listed ends GDM.
+//! A thread that a guest has subverted must not open files, make processes, end others or
+//! change mappings of devices; any other call than those listed ends GDM (seccomp). It is
+//! one of a user that owns nothing, and has no capabilities: all descriptors are open by then.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
 };
+
+use crate::sys;
 
 #[cfg(test)]
 mod tests;
@@ -49,8 +54,6 @@ const COMMON: &[libc::c_long] = &[
     libc::SYS_restart_syscall,
     libc::SYS_getpid,
     libc::SYS_gettid,
-    libc::SYS_tgkill,
-    libc::SYS_tkill,
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];
@@ -84,14 +87,52 @@ const DEVICE_IOCTLS: &[u64] = &[0x1277, 0x127f, 0x4004_54d0];
 
 const ARGUMENT_REQUEST: u8 = 1;
 const ARGUMENT_PROTECTION: u8 = 2;
+const ARGUMENT_MAP_FLAGS: u8 = 3;
 
-/// Restricts the calling thread from here on.
-pub fn enter(role: Role) -> Result<(), seccompiler::Error> {
-    let filter = program(role, SeccompAction::KillProcess)?;
-    seccompiler::apply_filter(&filter)
+/// User and group of all threads that are set up. Nothing has it: it is one of those that Debian and
+/// systemd give to nobody.
+pub const ACCOUNT: u32 = 60_578;
+
+/// Why a thread could not be restricted.
+#[derive(Debug)]
+pub enum Error {
+    /// It could not give its user and capabilities up.
+    Rights(io::Error),
+    /// The kernel did not take the filter of its system calls.
+    Filter(seccompiler::Error),
 }
 
-fn program(role: Role, otherwise: SeccompAction) -> Result<BpfProgram, seccompiler::Error> {
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rights(error) => write!(
+                f,
+                "cannot become user {ACCOUNT} without capabilities: {error}"
+            ),
+            Self::Filter(error) => write!(f, "no seccomp filter: {error}"),
+        }
+    }
+}
+
+/// Takes user and capabilities from the calling thread.
+pub fn give_up_rights() -> Result<(), Error> {
+    sys::forbid_new_privileges().map_err(Error::Rights)?;
+    sys::become_user(ACCOUNT).map_err(Error::Rights)
+}
+
+/// Restricts the calling thread's system calls from here on.
+pub fn enter(role: Role) -> Result<(), Error> {
+    let filter = program(role, sys::own_ids(), SeccompAction::KillProcess);
+    let filter = filter.map_err(Error::Filter)?;
+    seccompiler::apply_filter(&filter).map_err(Error::Filter)
+}
+
+/// Makes the filter of the thread with these numbers of process and thread.
+fn program(
+    role: Role,
+    [process, thread]: [u32; 2],
+    otherwise: SeccompAction,
+) -> Result<BpfProgram, seccompiler::Error> {
     let (lists, ioctls): (&[&[libc::c_long]], &[&[u64]]) = match role {
         Role::Hub => (&[COMMON], &[]),
         Role::Sockets => (&[COMMON, SOCKETS], &[SOCKET_IOCTLS]),
@@ -103,28 +144,42 @@ fn program(role: Role, otherwise: SeccompAction) -> Result<BpfProgram, seccompil
     }
     let mut requests = Vec::new();
     for request in ioctls.iter().copied().flatten() {
-        requests.push(equals(ARGUMENT_REQUEST, *request)?);
+        requests.push(rule([equals(ARGUMENT_REQUEST, *request)])?);
     }
     if !requests.is_empty() {
         rules.insert(libc::SYS_ioctl, requests);
     }
-    // Memory for the allocator, never to be executed.
-    let executable = SeccompCondition::new(
-        ARGUMENT_PROTECTION,
-        SeccompCmpArgLen::Dword,
-        SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64),
-        0,
-    )?;
-    let no_code = SeccompRule::new(vec![executable])?;
-    rules.insert(libc::SYS_mmap, vec![no_code.clone()]);
-    rules.insert(libc::SYS_mprotect, vec![no_code]);
+    // Memory for the allocator: of no file or device, never to be executed.
+    let no_code = || masked(ARGUMENT_PROTECTION, libc::PROT_EXEC, 0);
+    let of_no_file = masked(ARGUMENT_MAP_FLAGS, libc::MAP_ANONYMOUS, libc::MAP_ANONYMOUS);
+    rules.insert(libc::SYS_mmap, vec![rule([no_code(), of_no_file])?]);
+    rules.insert(libc::SYS_mprotect, vec![rule([no_code()])?]);
+    // The C library's `abort`: a thread ends itself, and with that GDM.
+    let (process, thread) = (u64::from(process), u64::from(thread));
+    let abort = |argument| equals(argument, libc::SIGABRT as u64);
+    let itself = rule([equals(0, process), equals(1, thread), abort(2)])?;
+    rules.insert(libc::SYS_tgkill, vec![itself]);
+    let itself = rule([equals(0, thread), abort(1)])?;
+    rules.insert(libc::SYS_tkill, vec![itself]);
     let arch = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(rules, otherwise, SeccompAction::Allow, arch)?;
     Ok(filter.try_into()?)
 }
 
-fn equals(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::Error> {
-    let condition =
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
-    Ok(SeccompRule::new(vec![condition])?)
+type Condition = Result<SeccompCondition, seccompiler::BackendError>;
+
+/// A rule that all of the conditions make.
+fn rule<const N: usize>(conditions: [Condition; N]) -> Result<SeccompRule, seccompiler::Error> {
+    let conditions: Result<Vec<SeccompCondition>, _> = conditions.into_iter().collect();
+    Ok(SeccompRule::new(conditions?)?)
+}
+
+fn equals(argument: u8, value: u64) -> Condition {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+}
+
+fn masked(argument: u8, mask: i32, value: i32) -> Condition {
+    let compare = SeccompCmpOp::MaskedEq(u64::from(mask.unsigned_abs()));
+    let value = u64::from(value.unsigned_abs());
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compare, value)
 }

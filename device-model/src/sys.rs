@@ -318,3 +318,47 @@ pub(crate) fn wait(waits: &[Wait], milliseconds: i32) -> Vec<bool> {
         .map(|poll| ready > 0 && poll.revents != 0)
         .collect()
 }
+
+/// Returns the numbers of this process and of the calling thread.
+pub(crate) fn own_ids() -> [u32; 2] {
+    // SAFETY: no memory is involved.
+    let process = unsafe { libc::getpid() };
+    // SAFETY: as above.
+    let thread = unsafe { libc::gettid() };
+    [process.unsigned_abs(), thread.unsigned_abs()]
+}
+
+/// Forbids the calling thread, and those that it starts, to gain rights by starting a program.
+pub(crate) fn forbid_new_privileges() -> io::Result<()> {
+    let (yes, none): (libc::c_ulong, libc::c_ulong) = (1, 0);
+    // SAFETY: no memory is involved.
+    checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, yes, none, none, none) })?;
+    Ok(())
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3`, and 0 for the calling thread.
+const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
+/// Effective, permitted and inheritable ones, 32 each, twice.
+const NO_CAPABILITIES: [u32; 6] = [0; 6];
+
+/// Makes the calling thread, and no other, one of a user and group `account`, without any capability.
+///
+/// By the kernel's own calls: the C library's change all threads of the process.
+pub(crate) fn become_user(account: u32) -> io::Result<()> {
+    let called = |done: libc::c_long| {
+        let done = libc::c_int::try_from(done).unwrap_or(-1);
+        checked(done).map(drop)
+    };
+    let id = libc::c_ulong::from(account);
+    let (none, nowhere): (libc::c_ulong, libc::c_ulong) = (0, 0);
+    // SAFETY: the kernel reads no list of length 0.
+    called(unsafe { libc::syscall(libc::SYS_setgroups, none, nowhere) })?;
+    // SAFETY: no memory is involved.
+    called(unsafe { libc::syscall(libc::SYS_setresgid, id, id, id) })?;
+    // SAFETY: no memory is involved.
+    called(unsafe { libc::syscall(libc::SYS_setresuid, id, id, id) })?;
+    let (mut header, sets) = (CAPABILITY_HEADER, NO_CAPABILITIES);
+    // SAFETY: the kernel reads a header of two words and, for its version, sets of six; it writes the
+    // header's first word if it does not know the version, which is a copy of ours.
+    called(unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) })
+}

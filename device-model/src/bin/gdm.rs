@@ -9,7 +9,7 @@ const USAGE: &str = "\
 usage: gdm [--poll] [--no-seccomp] [--run DIR] [--device-tree DIR]
 
   --poll             look all the time instead of waiting for interrupts
-  --no-seccomp       do not restrict the threads' system calls
+  --no-seccomp       do not restrict the threads' system calls; without this option gdm ends if it cannot
   --run DIR          directory of the sockets (/run/gearv)
   --device-tree DIR  device tree (/proc/device-tree)
   --version          print the version";

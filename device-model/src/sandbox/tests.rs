@@ -1,37 +1,449 @@
-//! Tests of the filters: what a thread needs is allowed, what it does not is refused.
+//! Tests of the filters: what a thread needs is allowed, and what it does not ends GDM, seen in child
+//! processes under the filter as GDM loads it.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::collections::BTreeMap;
+use std::fs::{File, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 
 use seccompiler::SeccompAction;
 
-use super::{Role, program};
+use super::{ACCOUNT, Role, enter, give_up_rights, program};
 use crate::testing::Directory;
+use crate::{hub, sys};
+
+const ROLES: [Role; 3] = [Role::Hub, Role::Device, Role::Sockets];
+/// What no call takes as an address, a descriptor or a number of anything.
+const NOTHING: i64 = -1;
+/// Seconds after which a child that waits for something is ended; a call that is refused ends it at once.
+const PATIENCE: u32 = 60;
+
+/// How a child process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// By its own exit: with 0 if its call came back.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+const REFUSED: End = End::Signal(libc::SIGSYS);
+const WENT_THROUGH: End = End::Exit(0);
+
+/// Tells whether this process runs nothing but the test of this name; if not, makes one that does, and sees
+/// it pass. A child that a test forks has all descriptors of its process: others wait for their ends.
+fn is_alone(name: &str) -> bool {
+    const ALONE: &str = "GDM_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("sandbox::tests::{name}")]);
+    let output = command.env(ALONE, "yes").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+    false
+}
+
+/// Runs in a child process, and tells how that ended.
+fn in_child(body: impl FnOnce()) -> End {
+    // SAFETY: the child runs `body` and ends. It has this thread alone, and the process no
+    // other that runs a test; the C library makes the allocator usable again.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: no memory is involved.
+        unsafe { libc::alarm(PATIENCE) };
+        let done = catch_unwind(AssertUnwindSafe(body));
+        give_up(if done.is_ok() { 0 } else { 101 });
+    }
+    let mut status = 0;
+    // SAFETY: the kernel writes one `int`.
+    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(waited, child, "{}", std::io::Error::last_os_error());
+    if libc::WIFSIGNALED(status) {
+        End::Signal(libc::WTERMSIG(status))
+    } else {
+        End::Exit(libc::WEXITSTATUS(status))
+    }
+}
+
+/// Ends the child.
+fn give_up(code: i32) -> ! {
+    // SAFETY: ends the process without what the test's process has to do at its end.
+    unsafe { libc::_exit(code) }
+}
+
+fn enter_or_give_up(role: Role) {
+    if enter(role).is_err() {
+        give_up(2);
+    }
+}
+
+fn call(number: libc::c_long, arguments: [i64; 6]) {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the child that this is ends right afterwards, whatever the call did to its memory.
+    unsafe { libc::syscall(number, a, b, c, d, e, f) };
+}
+
+/// Makes a system call under a role's filter.
+fn ends(role: Role, number: libc::c_long, arguments: &[i64]) -> End {
+    let mut all = [NOTHING; 6];
+    for (to, from) in all.iter_mut().zip(arguments) {
+        *to = *from;
+    }
+    in_child(|| {
+        enter_or_give_up(role);
+        call(number, all);
+    })
+}
+
+/// What each thread may do with any arguments: listed once more, since a call that comes to the
+/// filters by mistake must not come to here.
+const ALL_ROLES: &[libc::c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_read,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_yield,
+    libc::SYS_sigaltstack,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+const THOSE_WITH_SOCKETS: &[libc::c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_shutdown,
+];
+const DEVICES: &[libc::c_long] = &[
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    libc::SYS_fallocate,
+    libc::SYS_fdatasync,
+    libc::SYS_getrandom,
+    libc::SYS_io_uring_enter,
+    libc::SYS_preadv,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_readv,
+];
+/// Calls that the kernel itself puts into a program for its probes, past all filters: `uretprobe` and
+/// `uprobe`. Made anywhere else they end the program.
+const PROBES: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    335,
+    #[cfg(target_arch = "x86_64")]
+    336,
+];
+/// Calls are numbered up to less than this.
+const LAST: libc::c_long = 480;
+
+fn is_allowed(role: Role, number: libc::c_long) -> bool {
+    ALL_ROLES.contains(&number)
+        || role != Role::Hub && THOSE_WITH_SOCKETS.contains(&number)
+        || role == Role::Device && DEVICES.contains(&number)
+}
+
+/// Whatever is limited by its arguments is refused with those that are nothing.
+#[test]
+fn every_call_that_a_role_does_not_need_ends_gdm() {
+    if !is_alone("every_call_that_a_role_does_not_need_ends_gdm") {
+        return;
+    }
+    for role in ROLES {
+        let through: Vec<libc::c_long> = (0..=LAST)
+            .filter(|number| !is_allowed(role, *number) && !PROBES.contains(number))
+            .filter(|number| ends(role, *number, &[]) != REFUSED)
+            .collect();
+        assert!(
+            through.is_empty(),
+            "{role:?} may make the calls {through:?}"
+        );
+    }
+}
+
+#[test]
+fn memory_is_never_executable_and_of_no_file() {
+    if !is_alone("memory_is_never_executable_and_of_no_file") {
+        return;
+    }
+    let (read, write, code) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
+    let (private, shared, anonymous) = (libc::MAP_PRIVATE, libc::MAP_SHARED, libc::MAP_ANONYMOUS);
+    let page = vec![0_u8; 0x2000];
+    let page = (page.as_ptr().addr() as i64 + 0xfff) & !0xfff;
+    for role in ROLES {
+        let map = |protection: i32, flags: i32| {
+            ends(
+                role,
+                libc::SYS_mmap,
+                &[0, 4096, protection.into(), flags.into(), -1, 0],
+            )
+        };
+        assert_eq!(map(read | write, private | anonymous), WENT_THROUGH);
+        for protection in [code, read | code, write | code, read | write | code] {
+            assert_eq!(map(protection, private | anonymous), REFUSED, "{role:?}");
+        }
+        assert_eq!(map(read | write, private), REFUSED, "{role:?} maps a file");
+        assert_eq!(map(read | write, shared), REFUSED, "{role:?} maps a device");
+        let protect =
+            |protection: i32| ends(role, libc::SYS_mprotect, &[page, 4096, protection.into()]);
+        assert_eq!(protect(read | write), WENT_THROUGH);
+        for protection in [code, read | code, read | write | code] {
+            assert_eq!(protect(protection), REFUSED, "{role:?}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_aborts_itself_and_signals_nobody_else() {
+    if !is_alone("a_thread_aborts_itself_and_signals_nobody_else") {
+        return;
+    }
+    let parent = i64::from(std::process::id());
+    let abort = i64::from(libc::SIGABRT);
+    for role in ROLES {
+        let itself = |signal: i32, by_thread: bool| {
+            in_child(|| {
+                enter_or_give_up(role);
+                let [process, thread] = sys::own_ids().map(i64::from);
+                match by_thread {
+                    true => call(libc::SYS_tkill, [thread, signal.into(), 0, 0, 0, 0]),
+                    false => call(libc::SYS_tgkill, [process, thread, signal.into(), 0, 0, 0]),
+                }
+            })
+        };
+        for by_thread in [true, false] {
+            assert_eq!(itself(libc::SIGABRT, by_thread), End::Signal(libc::SIGABRT));
+            assert_eq!(itself(libc::SIGSTOP, by_thread), REFUSED, "{role:?}");
+        }
+        for call in [libc::SYS_tkill, libc::SYS_tgkill] {
+            // The other process is one that nobody misses.
+            let other_process = in_child(|| {
+                let [other, _] = sys::own_ids().map(i64::from);
+                let arguments = match call {
+                    libc::SYS_tkill => [other, abort, 0],
+                    _ => [other, other, abort],
+                };
+                give_up(i32::from(ends(role, call, &arguments) != REFUSED));
+            });
+            assert_eq!(other_process, WENT_THROUGH, "{role:?}");
+        }
+        let other_thread = in_child(|| {
+            enter_or_give_up(role);
+            let [process, _] = sys::own_ids().map(i64::from);
+            call(libc::SYS_tgkill, [process, parent, abort, 0, 0, 0]);
+        });
+        assert_eq!(other_thread, REFUSED, "{role:?}");
+    }
+    let libc_abort = in_child(|| {
+        enter_or_give_up(Role::Device);
+        std::process::abort();
+    });
+    assert_eq!(libc_abort, End::Signal(libc::SIGABRT));
+}
+
+#[test]
+fn requests_of_devices_are_limited_by_number() {
+    if !is_alone("requests_of_devices_are_limited_by_number") {
+        return;
+    }
+    // Non-blocking, discard, zero, offloads.
+    let (sockets, devices) = ([0x5421], [0x1277, 0x127f, 0x4004_54d0]);
+    // Of a terminal: input in its reader's name. Of a block device: its size. Of a tap: its name.
+    let others = [0x5412, 0x1268, 0x400_454ca];
+    for role in ROLES {
+        let of = |request: i64| ends(role, libc::SYS_ioctl, &[NOTHING, request, 0]);
+        let expect = |allowed| if allowed { WENT_THROUGH } else { REFUSED };
+        for request in sockets {
+            assert_eq!(
+                of(request),
+                expect(role != Role::Hub),
+                "{role:?} {request:#x}"
+            );
+        }
+        for request in devices {
+            assert_eq!(
+                of(request),
+                expect(role == Role::Device),
+                "{role:?} {request:#x}"
+            );
+        }
+        for request in others {
+            assert_eq!(of(request), REFUSED, "{role:?} {request:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_call_of_another_architecture_is_refused() {
+    if !is_alone("a_call_of_another_architecture_is_refused") {
+        return;
+    }
+    // Bit 30 is the x32 ABI of x86-64.
+    for number in [0x4000_0000 | libc::SYS_read, 9_999, i64::from(u32::MAX)] {
+        assert_eq!(ends(Role::Device, number, &[]), REFUSED, "{number:#x}");
+    }
+}
+
+#[test]
+fn one_thread_that_breaks_out_ends_the_whole_process() {
+    if !is_alone("one_thread_that_breaks_out_ends_the_whole_process") {
+        return;
+    }
+    let end = in_child(|| {
+        let thread = std::thread::spawn(|| {
+            enter_or_give_up(Role::Device);
+            call(libc::SYS_getppid, [0; 6]);
+        });
+        let _ = thread.join();
+    });
+    assert_eq!(end, REFUSED);
+}
+
+/// Makes the kernel refuse filters to this thread from here on, as one without seccomp does.
+fn refuse_filters() {
+    let rules = [(libc::SYS_seccomp, Vec::new())].into_iter().collect();
+    let refuse = SeccompAction::Errno(libc::ENOSYS as u32);
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = seccompiler::SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch);
+    let filter: seccompiler::BpfProgram = filter.unwrap().try_into().unwrap();
+    seccompiler::apply_filter(&filter).unwrap();
+}
+
+#[test]
+fn a_filter_that_does_not_load_is_an_error() {
+    if !is_alone("a_filter_that_does_not_load_is_an_error") {
+        return;
+    }
+    let end = in_child(|| {
+        refuse_filters();
+        match enter(Role::Device) {
+            Ok(()) => give_up(3),
+            Err(error) => assert!(error.to_string().starts_with("no seccomp filter: ")),
+        }
+    });
+    assert_eq!(end, WENT_THROUGH);
+}
+
+#[test]
+fn gdm_does_not_start_unfiltered_unless_it_is_told_to() {
+    if !is_alone("gdm_does_not_start_unfiltered_unless_it_is_told_to") {
+        return;
+    }
+    // Without it no thread serves anybody.
+    let threads_end = in_child(|| {
+        refuse_filters();
+        hub::enter(true, Role::Device);
+    });
+    assert_eq!(threads_end, End::Exit(1));
+    let refused = in_child(|| {
+        refuse_filters();
+        let told = hub::try_restrictions(true).is_err_and(|error| !error.is_empty());
+        give_up(i32::from(!told));
+    });
+    assert_eq!(refused, WENT_THROUGH, "it starts");
+    let by_option = in_child(|| {
+        refuse_filters();
+        // Who is not root has nothing to give up, and is told so.
+        let told = hub::try_restrictions(false);
+        let is_root = rights()["Uid"].starts_with("0 ");
+        give_up(i32::from(told.is_ok() != is_root));
+    });
+    assert_eq!(by_option, WENT_THROUGH, "--no-seccomp does not go without");
+}
+
+/// Whose the calling thread is, and what it may do.
+fn rights() -> BTreeMap<String, String> {
+    const NAMES: [&str; 8] = [
+        "Uid",
+        "Gid",
+        "Groups",
+        "CapInh",
+        "CapPrm",
+        "CapEff",
+        "CapAmb",
+        "NoNewPrivs",
+    ];
+    let text = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines
+        .filter(|(name, _)| NAMES.contains(name))
+        .map(|(name, value)| (name.to_owned(), value.trim().replace('\t', " ")))
+        .collect()
+}
+
+#[test]
+fn a_thread_gives_up_user_groups_and_capabilities_for_itself_alone() {
+    let before = rights();
+    let directory = Directory::new("rights");
+    let secret = directory.file("secret", b"of root");
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    let (given_up, after, opened) = std::thread::scope(|scope| {
+        let body = || (give_up_rights(), rights(), File::open(&secret).is_ok());
+        scope.spawn(body).join().unwrap()
+    });
+    assert_eq!(rights(), before, "another thread lost its rights");
+    if !before["Uid"].starts_with("0 ") {
+        let error = given_up.unwrap_err().to_string();
+        assert!(error.starts_with("cannot become user 60578"), "{error}");
+        return;
+    }
+    given_up.unwrap();
+    let four = [ACCOUNT.to_string().as_str(); 4].join(" ");
+    let none = "0000000000000000";
+    let expected = [
+        ("Uid", four.as_str()),
+        ("Gid", &four),
+        ("Groups", ""),
+        ("CapInh", none),
+        ("CapPrm", none),
+        ("CapEff", none),
+        ("CapAmb", none),
+        ("NoNewPrivs", "1"),
+    ];
+    assert_eq!(
+        after,
+        expected
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into()
+    );
+    assert!(!opened, "a file of root's alone was opened");
+}
 
 /// Runs in a thread whose calls that the filter does not know fail.
 fn inside<T: Send>(role: Role, body: impl FnOnce() -> T + Send) -> T {
     let refuse = SeccompAction::Errno(libc::EACCES as u32);
-    let filter = program(role, refuse).unwrap();
     let body = || {
+        let filter = program(role, sys::own_ids(), refuse).unwrap();
         seccompiler::apply_filter(&filter).unwrap();
         body()
     };
     std::thread::scope(|scope| scope.spawn(body).join().unwrap())
-}
-
-#[test]
-fn no_role_opens_files_or_sends_signals_elsewhere() {
-    for role in [Role::Hub, Role::Device, Role::Sockets] {
-        let refused = inside(role, || {
-            let open = File::open("/etc/passwd").map(drop);
-            let socket = UnixStream::pair().map(drop);
-            let child = std::process::Command::new("/bin/true").spawn().map(drop);
-            [open, socket, child].map(|result| result.unwrap_err().kind())
-        });
-        assert_eq!(refused, [ErrorKind::PermissionDenied; 3], "{role:?}");
-    }
 }
 
 #[test]

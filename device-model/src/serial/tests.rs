@@ -118,6 +118,15 @@ fn settle(setup: &mut Setup) {
     assert!(woken < 20, "the thread spins");
 }
 
+/// Turns until the client that has left is forgotten. A program that another test starts has its descriptor
+/// for a moment.
+fn forgets_its_client(setup: &mut Setup) -> bool {
+    (0..10).any(|_| {
+        setup.serials.turn(1000);
+        setup.serials.serials[0].port.descriptors().1.is_none()
+    })
+}
+
 #[test]
 fn a_client_that_left_while_the_guest_does_not_read_wakes_nobody() {
     let mut setup = setup();
@@ -132,7 +141,7 @@ fn a_client_that_left_while_the_guest_does_not_read_wakes_nobody() {
     setup.serials.turn(0);
     assert_eq!(ring.input_written.load(Relaxed), 5000);
     settle(&mut setup);
-    assert_eq!(setup.serials.serials[0].port.descriptors().1, None);
+    assert!(forgets_its_client(&mut setup));
 }
 
 #[test]
@@ -147,7 +156,7 @@ fn what_was_typed_before_the_client_left_is_input_though_the_guest_prints() {
     setup.block.ring.input_read.store(4096, Relaxed);
     settle(&mut setup);
     assert_eq!(setup.block.ring.input_written.load(Relaxed), 5000);
-    assert_eq!(setup.serials.serials[0].port.descriptors().1, None);
+    assert!(forgets_its_client(&mut setup));
 }
 
 #[test]

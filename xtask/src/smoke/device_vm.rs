@@ -66,6 +66,7 @@ impl Smoke<'_> {
             shell(s, "until gearctl version; do sleep 0.2; done")?;
             shell(s, "iperf3 -s -D").map(drop)
         })?;
+        self.check("GDM's threads have no rights", rightless)?;
         self.check("gearctl list names all VMs", |s| {
             let list = shell(s, "gearctl list")?;
             let missing = manifest.vms.iter().find(|vm| !list.contains(&vm.name));
@@ -432,3 +433,27 @@ fn exits_by_reason(stats: &Value, vm: &str) -> BTreeMap<String, u64> {
 
 #[cfg(test)]
 mod tests;
+
+/// Each thread of GDM, once it is set up, has a user of its own, no capability, and a filter.
+fn rightless(session: &mut Session) -> Result<()> {
+    let filtered = "[ \"$(grep -l '^Seccomp:.2' /proc/$(pidof gdm)/task/*/status | wc -l)\" = \
+         \"$(ls /proc/$(pidof gdm)/task | wc -l)\" ]";
+    shell(session, &format!("until {filtered}; do sleep 0.2; done"))?;
+    let names = "Uid|Gid|CapPrm|CapEff|NoNewPrivs";
+    let status = format!("cat /proc/$(pidof gdm)/task/*/status | grep -E '^({names}):' | sort -u");
+    let status = shell(session, &status)?;
+    let lines: Vec<String> = (status.lines())
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let none = "0000000000000000";
+    let expected = [
+        format!("CapEff: {none}"),
+        format!("CapPrm: {none}"),
+        "Gid: 60578 60578 60578 60578".to_owned(),
+        "NoNewPrivs: 1".to_owned(),
+        "Uid: 60578 60578 60578 60578".to_owned(),
+    ];
+    ensure!(lines == expected, "{status}");
+    Ok(())
+}

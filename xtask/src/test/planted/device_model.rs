@@ -157,4 +157,67 @@ pub(super) const BUGS: &[Bug] = &[
         ],
         "device-model/src/terminal/tests.rs",
     ),
+    own(
+        "memory may become executable",
+        "device-model/src/sandbox.rs",
+        [
+            "rules.insert(libc::SYS_mprotect, vec![rule([no_code()])?]);",
+            "rules.insert(libc::SYS_mprotect, Vec::new());",
+        ],
+        "device-model/src/sandbox/tests.rs",
+    ),
+    own(
+        "files and devices may be mapped",
+        "device-model/src/sandbox.rs",
+        ["rule([no_code(), of_no_file])?", "rule([no_code()])?"],
+        "device-model/src/sandbox/tests.rs",
+    ),
+    own(
+        "a thread may end others",
+        "device-model/src/sandbox.rs",
+        [
+            "rule([equals(0, process), equals(1, thread), abort(2)])?",
+            "rule([abort(2)])?",
+        ],
+        "device-model/src/sandbox/tests.rs",
+    ),
+    own(
+        "a thread may make any request of a device",
+        "device-model/src/sandbox.rs",
+        [
+            "rules.insert(libc::SYS_ioctl, requests);",
+            "rules.insert(libc::SYS_ioctl, Vec::new());",
+        ],
+        "device-model/src/sandbox/tests.rs",
+    ),
+    own(
+        "a thread may open files",
+        "device-model/src/sandbox.rs",
+        [
+            "    libc::SYS_getpid,\n",
+            "    libc::SYS_getpid,\n    libc::SYS_openat,\n",
+        ],
+        "device-model/src/sandbox/tests.rs",
+    ),
+    own(
+        "only the thread that breaks out ends",
+        "device-model/src/sandbox.rs",
+        ["SeccompAction::KillProcess", "SeccompAction::KillThread"],
+        "device-model/src/sandbox/tests.rs",
+    ),
+    own(
+        "a thread without a filter serves guests",
+        "device-model/src/hub.rs",
+        ["        std::process::exit(1);\n", ""],
+        "device-model/src/sandbox/tests.rs",
+    ),
+    own(
+        "a thread stays root",
+        "device-model/src/sys.rs",
+        [
+            "libc::SYS_setresuid, id, id, id",
+            "libc::SYS_setresuid, none, none, none",
+        ],
+        "device-model/src/sandbox/tests.rs",
+    ),
 ];
