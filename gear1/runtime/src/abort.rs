@@ -166,7 +166,8 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
         GicFrame::Deactivate => 0,
     });
     cpu.frame().set_reg(register, abort.extend(value));
-    Resume::with_register(register)
+    let resume = Resume::with_register(register);
+    vcpu::woke_somebody_or(cpu, machine, ExitReason::MmioGic, resume)
 }
 
 /// Takes over what the access may show: the list registers, the timer's line, and SGIs that were left for

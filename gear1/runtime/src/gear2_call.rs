@@ -103,7 +103,7 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
         return Err(Status::WrongState);
     }
     vcpu::release_fp(cpu, id);
-    if cpu.data.loaded.is_some_and(|loaded| loaded.id == id) {
+    if vcpu::is_loaded(cpu, id) {
         vcpu::unload(cpu, machine);
     }
     shared.set_home(target);

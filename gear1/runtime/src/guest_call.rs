@@ -294,8 +294,9 @@ fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
         return Resume::Same;
     };
     if is_due(cpu, machine, &loaded, Attention::NONE) {
+        // What is due may be a stop as well, of which this CPU is not told again.
         vgic::flush_gic(cpu, machine, &loaded);
-        return Resume::Same;
+        return vcpu::after_interrupt(cpu, machine, reason);
     }
     vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
 }

@@ -76,7 +76,7 @@ fn other(cpu: &mut Cpu, irq: Acknowledged) -> Resume {
     };
     loaded.shared.count(reason);
     if reason == ExitReason::Timer {
-        return Resume::Same;
+        return vcpu::woke_somebody(cpu, machine, reason);
     }
     vcpu::after_interrupt(cpu, machine, reason)
 }

@@ -12,14 +12,13 @@ use gear1_abi::boot::RealTime;
 use gear1_abi::call::{Status, VcpuState, VmState};
 use gear1_abi::event::{Ended, Event, VmEnd};
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::{CpuIndex, VcpuId, VmId};
+use gear1_abi::id::{CpuIndex, VmId};
 use gear1_abi::layout::el2::WINDOW_SIZE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
 use gear1_arch::window::{load_piece, stop_master};
 use gear1_arch::{cpu, stolen, tlb};
 use gear1_core::life;
-use gear1_core::vcpu::Attention;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
 use crate::{channel, ffa, log, realtime, signal, vcpu, vgic};
@@ -77,17 +76,10 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
         let Some(vcpu_id) = machine::vcpu_of(machine, id, index) else {
             continue;
         };
-        let shared = machine::vcpu(vcpu_id);
-        let off = [
-            VcpuState::Ready,
-            VcpuState::Wfi,
-            VcpuState::AwaitsMmio,
-            VcpuState::AwaitsHypercall,
-        ]
-        .into_iter()
-        .any(|state| shared.transition(state, VcpuState::Off));
-        if !off && shared.state() == VcpuState::Running {
-            stop_running(cpu, machine, id, vcpu_id);
+        let told = machine::vcpu(vcpu_id).stop();
+        // With pass-through a kick would be the guest's own interrupt: `realtime::freeze` follows.
+        if machine::boot_vm(machine, id).real_time != RealTime::PassThrough {
+            signal::tell(cpu, machine, vcpu_id, told);
         }
     }
     let boot = machine::boot_vm(machine, id);
@@ -95,17 +87,6 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
     let gone = gone.wrapping_shl(boot.first_vcpu.into());
     ffa::end_messages(cpu, machine, id, gone);
     realtime::freeze(cpu, machine, id);
-}
-
-/// Asks a vCPU inside its guest to leave. With pass-through a kick would be the guest's own interrupt:
-/// `realtime::freeze` follows.
-fn stop_running(cpu: &Cpu, machine: &Machine, vm: VmId, id: VcpuId) {
-    match machine::boot_vm(machine, vm).real_time {
-        RealTime::PassThrough => machine::vcpu(id).raise(Attention::STOP),
-        RealTime::No | RealTime::Emulated => {
-            signal::attention(cpu, machine, id, Attention::STOP);
-        }
-    }
 }
 
 /// Asks a VM to stop; `Busy` while a vCPU is still inside, or a device of its is not still.
@@ -118,7 +99,7 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         log::log(cpu.index(), RecordId::VmStop, [id.reg(), 0, 0]);
     }
     if life::stop(vm.state) {
-        // Perhaps again: a vCPU that was running may have left its guest by itself meanwhile.
+        // Perhaps again: a vCPU that was running may wait for Gear2 by now, and is off sooner so.
         stop_vcpus(cpu, machine, id, &mut vm);
     }
     settle(cpu.index(), machine, id, &mut vm);

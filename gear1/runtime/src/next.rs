@@ -1,6 +1,6 @@
 //! NEXT: Gear2 says what runs, Gear1 comes back with the next event.
 //!
-//! Requirements: G1-RUN-006, G1-VCPU-002.
+//! Requirements: G1-RUN-006, G1-VCPU-001, G1-VCPU-002.
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState};
 use gear1_abi::event::Event;
@@ -88,6 +88,14 @@ fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
         return refuse(cpu, Status::Busy);
     }
     if let Some(event) = &vcpu::prepare_entry(cpu, machine) {
+        return answer(cpu, event);
+    }
+    // Both may have woken a vCPU of this very CPU (the one unloaded, whose timer is due by now), for
+    // which nobody would interrupt the guest (G1-VCPU-001).
+    if machine::cpu_shared(cpu.index()).is_pending()
+        && let Some(event) = &event::pending_event(cpu, None)
+    {
+        shared.set_state(VcpuState::Ready);
         return answer(cpu, event);
     }
     vcpu::enter(cpu, what.trap_wfe)

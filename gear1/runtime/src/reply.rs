@@ -12,7 +12,7 @@ use gear1_core::monitors::SPSR_STEP;
 use gear1_core::syndrome::{Entry, Syndrome};
 
 use crate::machine::{self, Cpu, Machine};
-use crate::signal;
+use crate::{signal, vcpu};
 
 /// Completes what a vCPU of this CPU's waits for.
 pub(crate) fn complete(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> Result<(), Status> {
@@ -30,11 +30,7 @@ pub(crate) fn complete(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> R
         0
     };
     let word = reply as u64 | hypercall;
-    let here = cpu
-        .data
-        .loaded
-        .as_ref()
-        .is_some_and(|loaded| loaded.id == id);
+    let here = vcpu::is_loaded(cpu, id);
     if here {
         apply(cpu, word, value);
     } else {

@@ -24,7 +24,12 @@ pub(crate) fn notify(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
 
 /// Asks a vCPU for attention, and wakes or kicks what must hear it.
 pub(crate) fn attention(cpu: &Cpu, machine: &Machine, id: VcpuId, what: Attention) {
-    match machine::vcpu(id).ask(what) {
+    tell(cpu, machine, id, machine::vcpu(id).ask(what));
+}
+
+/// Tells whom a vCPU's new attention concerns.
+pub(crate) fn tell(cpu: &Cpu, machine: &Machine, id: VcpuId, told: Told) {
+    match told {
         Told::Kick => kick_home(cpu, machine, id),
         Told::Wake => wake(cpu, machine, id),
         Told::Nobody => {}

@@ -78,7 +78,8 @@ fn access_other(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Res
     if let Some(reg) = PhysicalReg::from_id(id) {
         let written = (!access.is_read()).then(|| cpu.frame().reg(access.register()));
         let value = timer::access_physical(cpu, machine, reg, written);
-        return answer(cpu, access, shared, value);
+        let resume = answer(cpu, access, shared, value);
+        return vcpu::woke_somebody_or(cpu, machine, ExitReason::Sysreg, resume);
     }
     if matches!(id, DC_ISW | DC_CSW | DC_CISW) && !access.is_read() {
         return set_way(cpu, machine, access);
@@ -197,5 +198,5 @@ fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume 
     };
     loaded.shared.count(ExitReason::Sysreg);
     vgic::deactivate(cpu, machine, &loaded, intid);
-    Resume::Same
+    vcpu::woke_somebody(cpu, machine, ExitReason::Sysreg)
 }

@@ -46,12 +46,22 @@ pub(crate) fn repeat_instruction() {
     ELR_EL2.set(ELR_EL2.get().wrapping_sub(INSTRUCTION));
 }
 
+/// Tells whether the vCPU is the one loaded on this CPU.
+#[inline(always)]
+pub(crate) fn is_loaded(cpu: &Cpu, id: VcpuId) -> bool {
+    cpu.data
+        .loaded
+        .as_ref()
+        .is_some_and(|loaded| loaded.id == id)
+}
+
 /// Makes the vCPU the one loaded on this CPU. `None`: another CPU still holds its registers.
 #[inline(always)]
 pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
-    match &cpu.data.loaded {
-        Some(loaded) if loaded.id == id => Some(()),
-        Some(_) | None => load_another(cpu, machine, id),
+    if is_loaded(cpu, id) {
+        Some(())
+    } else {
+        load_another(cpu, machine, id)
     }
 }
 
@@ -165,12 +175,7 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
     cpu.data.fp_owner = None;
     cpu::set_fp_trap(false);
     gear1_arch::barrier::isb();
-    let is_loaded = cpu
-        .data
-        .loaded
-        .as_ref()
-        .is_some_and(|loaded| loaded.id == id);
-    if is_loaded {
+    if is_loaded(cpu, id) {
         if let Some(context) = cpu.context() {
             fp::save(&mut context.fp);
         }
@@ -340,10 +345,25 @@ pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReas
     }
 }
 
-/// After a change that may have woken a vCPU of this very CPU: Gear2 hears of it now.
+/// Ends an exit that may have woken a vCPU of this very CPU, for which nobody interrupts the guest:
+/// Gear2 hears of it now. Every exit that changes a virtual GIC ends here or in [`after_interrupt`].
 pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     if !machine::cpu_shared(cpu.index()).is_pending() {
         return Resume::Same;
     }
     after_interrupt(cpu, machine, reason)
+}
+
+/// Ends such an exit of an instruction that has set a register: unless the guest is left, `resume`
+/// restores it.
+pub(crate) fn woke_somebody_or(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    reason: ExitReason,
+    resume: Resume,
+) -> Resume {
+    match woke_somebody(cpu, machine, reason) {
+        Resume::Same => resume,
+        Resume::Switch => Resume::Switch,
+    }
 }

@@ -281,6 +281,16 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "wfi-timer",
+        gicv2: true,
+        models: &["max", "cortex-a57"],
+        cpus: 1,
+        icount: true,
+        cpu_properties: ",cntfrq=1000000000",
+        passes: 4,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "spin",
         cpus: 1,
         icount: true,

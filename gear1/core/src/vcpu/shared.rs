@@ -193,6 +193,24 @@ impl VcpuShared {
         self.transition(VcpuState::Wfi, VcpuState::Ready)
     }
 
+    /// Its VM stops, under the VM's lock: turns the vCPU off, or asks it to turn itself off, and tells whom
+    /// the caller has to tell. One call is enough. What it finds in no state of those that wait was
+    /// running meanwhile; should it wait by now, it is asked all the same, and woken.
+    pub fn stop(&self) -> Told {
+        let waiting = [
+            VcpuState::Ready,
+            VcpuState::Wfi,
+            VcpuState::AwaitsMmio,
+            VcpuState::AwaitsHypercall,
+        ];
+        let mut waiting = waiting.into_iter();
+        if self.is(VcpuState::Off) || waiting.any(|state| self.transition(state, VcpuState::Off)) {
+            Told::Nobody
+        } else {
+            self.ask(Attention::STOP)
+        }
+    }
+
     /// The running vCPU, with nothing in its list registers, begins to wait, unless it is asked for
     /// attention to more than `expected`. `true`: it waits, or was woken already. Called by its home;
     /// all that becomes due is told by attention.

@@ -31,6 +31,11 @@ impl Line {
         }
         *raised = false;
     }
+
+    /// What raised it does so no more.
+    pub(crate) fn lower(&self) {
+        *self.raised.lock().unwrap() = false;
+    }
 }
 
 /// What the VM's lock covers.
@@ -130,17 +135,7 @@ impl Machine {
     pub(crate) fn stop(&self) -> bool {
         let mut vm = self.vm();
         vm.stopping = true;
-        let waiting = [
-            VcpuState::Ready,
-            VcpuState::Wfi,
-            VcpuState::AwaitsMmio,
-            VcpuState::AwaitsHypercall,
-        ];
-        let mut waiting = waiting.into_iter();
-        let off = waiting.any(|state| self.vcpu.transition(state, VcpuState::Off));
-        if !off && self.vcpu.state() == VcpuState::Running {
-            self.attention(Attention::STOP);
-        }
+        self.tell(self.vcpu.stop());
         self.vcpu.state() == VcpuState::Off
     }
 
@@ -212,20 +207,15 @@ impl Machine {
         let mut seen = 0;
         while seen < wanted {
             let got = if self.is_due(how, Attention::NONE) {
-                // `guest_call::block` goes on in the guest, where a kick that came meanwhile is taken.
-                Ok(self.flush())
+                // `guest_call::block` and `vcpu::after_interrupt`.
+                let flushed = self.flush();
+                self.prepare_entry().map(|got| flushed + got)
             } else {
                 self.run()
             };
             match got {
                 Ok(got) => seen += got,
                 Err(left) => return left,
-            }
-            if self.vcpu.attention().has(Attention::STOP) {
-                self.kicks.wait();
-                if let Err(left) = self.prepare_entry() {
-                    return left;
-                }
             }
         }
         Left::Done

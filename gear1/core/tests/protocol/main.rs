@@ -8,6 +8,8 @@
 //! Requirements: G1-VCPU-001, G1-VCPU-002.
 
 mod machine;
+mod sgi;
+mod switch;
 mod vcpu;
 
 /// What `vcpu/shared.rs` calls its atomics.
@@ -171,6 +173,21 @@ fn who_waits_stops() {
     };
     for waits in [quiet, locked] {
         many_orders(VcpuState::Running, waits, [stop, Machine::inject]);
+    }
+}
+
+/// A stop is asked for once: nobody repeats it where a VM ends by itself and Gear1 loads it anew.
+#[test]
+fn one_stop_is_enough() {
+    let quiet: Body = |machine| assert_eq!(machine.waits(Block::Quiet, 1), Left::Stopped);
+    let locked: Body = |machine| assert_eq!(machine.waits(Block::Locked, 1), Left::Stopped);
+    let stop_once: Body = |machine| {
+        machine.stop();
+        // For the home of this model, which has to end when its vCPU was turned off as it waited.
+        machine.kicks.raise();
+    };
+    for waits in [quiet, locked] {
+        all_orders(VcpuState::Running, waits, stop_once);
     }
 }
 

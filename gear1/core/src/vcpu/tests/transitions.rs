@@ -200,6 +200,14 @@ fn a_reply_is_left_and_taken() {
     );
 }
 
+#[test]
+fn a_stop_turns_off_who_does_not_run() {
+    step(VcpuShared::stop, |state, asked| match state {
+        Running => (Running, asked.and(Attention::STOP), Told::Kick),
+        Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => (Off, asked, Told::Nobody),
+    });
+}
+
 /// Time begins to be stolen when it is unloaded ready, and in no other state.
 #[test]
 fn only_who_is_ready_is_stolen_from() {

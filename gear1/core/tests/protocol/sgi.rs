@@ -1,0 +1,222 @@
+//! An SGI that is left for a vCPU while a third one looks at its redistributor: the shipped virtual GIC
+//! and the shipped words of a vCPU, in all orders. Each function does what the one of `runtime/src/vgic.rs`
+//! does that it names.
+//!
+//! Requirements: G1-GIC-007, G1-VCPU-001.
+
+use std::sync::Arc;
+
+use gear1_abi::call::VcpuState;
+use gear1_core::vgic::{
+    GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, Repeatable, VcpuIndex, VmGic,
+};
+use shuttle::scheduler::DfsScheduler;
+use shuttle::sync::Mutex;
+use shuttle::{Runner, thread};
+
+use crate::config;
+use crate::machine::Line;
+use crate::vcpu::{Attention, Told, VcpuShared};
+
+const SGI: u32 = 5;
+const WORD: u8 = 2;
+
+/// List registers as the guest leaves them that ends what it acknowledges.
+#[derive(Default)]
+struct Lists([u64; 2]);
+
+const VALID: u64 = 1 << 63;
+
+impl Lists {
+    /// The guest acknowledges and ends all that is pending: returns how many.
+    fn serve(&mut self) -> u32 {
+        let served = self.0.iter().filter(|raw| **raw != 0).count();
+        self.0 = [0; 2];
+        served as u32
+    }
+}
+
+impl ListRegisters for Lists {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read(&self, index: usize) -> Lr {
+        let raw = self.0[index];
+        if raw == 0 {
+            return Lr::EMPTY;
+        }
+        Lr {
+            intid: IntId::new(raw as u32 & 0x3ff).unwrap(),
+            priority: 0xa0,
+            state: LrState::Pending,
+            hw: false,
+            eoi: false,
+            group1: true,
+            source: 0,
+        }
+    }
+
+    fn encode(lr: Lr) -> u64 {
+        match lr.state {
+            LrState::Invalid => 0,
+            _ => VALID | u64::from(lr.intid.number()),
+        }
+    }
+
+    fn write_raw(&mut self, index: usize, raw: u64) {
+        self.0[index] = raw;
+    }
+
+    fn empty_mask(&self) -> u32 {
+        let lists = self.0.iter().enumerate();
+        lists.fold(0, |mask, (index, raw)| mask | u32::from(*raw == 0) << index)
+    }
+
+    fn wants_maintenance(&self) -> bool {
+        false
+    }
+
+    fn set_maintenance(&mut self, _wanted: Maintenance) {}
+}
+
+/// What the target's own CPU keeps for itself.
+struct Target {
+    lists: Lists,
+    left_sgi: Repeatable,
+    /// Deliveries to the guest.
+    served: u32,
+}
+
+struct Machine {
+    vcpu: VcpuShared,
+    gic: Mutex<VmGic>,
+    kicks: Line,
+    /// Whether `repeat_left` says that it delivered an SGI that somebody else took in.
+    is_wrong: bool,
+}
+
+fn target() -> VcpuIndex {
+    VcpuIndex::new(0).unwrap()
+}
+
+impl Machine {
+    fn new(is_wrong: bool) -> Self {
+        let mut gic = VmGic::new();
+        gic.configure(GicVersion::V3, 3, 32);
+        let all = u64::from(u32::MAX);
+        // Groups on; the target's SGIs in Group 1, enabled, all of one priority.
+        let _ = gic.distributor_write(target(), 0, WORD, 3);
+        for (offset, value) in [(0x80, all), (0x100, all), (0x404, 0xa0a0_a0a0)] {
+            let _ = gic.redistributor_write(target(), 0x1_0000 + offset, WORD, value);
+        }
+        let vcpu = VcpuShared::new();
+        vcpu.set_state(VcpuState::Running);
+        Self {
+            vcpu,
+            gic: Mutex::new(gic),
+            kicks: Line::default(),
+            is_wrong,
+        }
+    }
+
+    /// `vgic::sgi1r` of another vCPU.
+    fn send(&self) {
+        self.tell(self.vcpu.ask(Attention::sgi(SGI)));
+    }
+
+    fn tell(&self, told: Told) {
+        assert!(told != Told::Wake, "the target runs");
+        self.kicks.raise();
+    }
+
+    /// `abort::look` at the target's redistributor by a third vCPU: `vgic::take_in` under the lock.
+    fn look(&self) {
+        let mut gic = self.gic.lock().unwrap();
+        let left = self.vcpu.take_each(Attention::SGIS);
+        let kicks = gic.post_sgis(target(), left.sgis());
+        if kicks.contains(target()) {
+            self.tell(self.vcpu.ask(Attention::IRQ));
+        }
+    }
+
+    /// `vgic::repeat_left`.
+    fn repeat_left(&self, cpu: &mut Target) -> bool {
+        let sgi = Attention::sgi(cpu.left_sgi.number());
+        self.vcpu.attention() == sgi
+            && cpu.left_sgi.repeat(&mut cpu.lists)
+            && (self.vcpu.take(sgi) || self.is_wrong)
+    }
+
+    /// `vgic::flush_gic`.
+    fn flush(&self, cpu: &mut Target) {
+        if self.repeat_left(cpu) {
+            return;
+        }
+        let sgis = self.vcpu.take_each(Attention::INTERRUPTS).sgis();
+        let mut gic = self.gic.lock().unwrap();
+        let _flushed = gic.post_sgis(target(), sgis);
+        assert_eq!(gic.flush(target(), &mut cpu.lists), Kicks::NONE);
+        if !cpu.left_sgi.is_none() {
+            cpu.left_sgi = gic.still_repeatable(target(), cpu.left_sgi);
+        }
+        if sgis.is_power_of_two() {
+            let sgi = IntId::new(sgis.trailing_zeros()).unwrap();
+            cpu.left_sgi = gic.repeatable::<Lists>(target(), sgi, false);
+        }
+    }
+
+    /// The target's guest, which computes: serves what is pending between two kicks.
+    fn compute(&self, cpu: &mut Target) {
+        cpu.served += cpu.lists.serve();
+        self.kicks.wait();
+        // `vcpu::after_interrupt`.
+        if self.vcpu.attention().is_interrupts() {
+            self.flush(cpu);
+        }
+        cpu.served += cpu.lists.serve();
+    }
+}
+
+/// One SGI while a third vCPU looks: how often may it come?
+fn all_orders(is_wrong: bool) {
+    let runner = Runner::new(DfsScheduler::new(None, false), config());
+    let orders = runner.run(move || {
+        let machine = Arc::new(Machine::new(is_wrong));
+        let mut cpu = Target {
+            lists: Lists::default(),
+            left_sgi: Repeatable::NONE,
+            served: 0,
+        };
+        // The first one makes the next ones repeatable.
+        machine.send();
+        machine.compute(&mut cpu);
+        assert!(!cpu.left_sgi.is_none() && cpu.served == 1);
+        // Only a look behind the SGI finds it, so that both can be one CPU's.
+        let beside = Arc::clone(&machine);
+        let others = thread::spawn(move || {
+            beside.send();
+            beside.look();
+        });
+        machine.compute(&mut cpu);
+        others.join().unwrap();
+        // At the end nothing is on its way any more.
+        machine.kicks.raise();
+        machine.compute(&mut cpu);
+        assert_eq!(cpu.served, 2, "one SGI came another number of times");
+    });
+    println!("figure: all {orders} orders of an SGI, its target and a third vCPU");
+    assert!(orders > 100, "{orders} orders only");
+}
+
+#[test]
+fn an_sgi_that_a_third_takes_in_comes_once() {
+    all_orders(false);
+}
+
+/// What the model is for: a delivery without the lock that does not mind whether the bit was there.
+#[test]
+#[should_panic(expected = "another number of times")]
+fn a_delivery_that_does_not_take_the_bit_is_found() {
+    all_orders(true);
+}

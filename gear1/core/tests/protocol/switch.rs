@@ -1,0 +1,158 @@
+//! A home CPU that runs one vCPU in place of another: the other's timer becomes due at any moment, and
+//! whoever wakes a vCPU of its own CPU interrupts nobody. Each function does what the one of the runtime
+//! does that it names.
+//!
+//! Requirements: G1-TIM-004, G1-VCPU-001.
+
+use std::sync::Arc;
+
+use gear1_abi::call::VcpuState;
+use shuttle::scheduler::DfsScheduler;
+use shuttle::sync::Mutex;
+use shuttle::{Runner, thread};
+
+use crate::config;
+use crate::machine::Line;
+use crate::vcpu::{CpuShared, VcpuShared};
+
+/// The number of the vCPU that waits.
+const OUTGOING: usize = 1;
+
+/// What makes the outgoing vCPU's timer known when it is due.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Source {
+    /// The hardware's virtual timer: the vCPU is loaded.
+    #[default]
+    Hardware,
+    /// The EL2 timer: it is watched.
+    Watched,
+    /// Nothing: its home has taken notice.
+    Nothing,
+}
+
+#[derive(Default)]
+struct Timer {
+    is_due: bool,
+    source: Source,
+}
+
+/// A CPU with two vCPUs of its own.
+struct Home {
+    /// Loaded at first, and in WFI until its timer is due.
+    outgoing: VcpuShared,
+    /// Runs next, and computes.
+    next: VcpuShared,
+    loops: CpuShared,
+    interrupts: Line,
+    timer: Mutex<Timer>,
+}
+
+/// Where `next::run` looks at what its loop has not heard.
+#[derive(Clone, Copy, PartialEq)]
+enum Looks {
+    /// Before it loads the vCPU.
+    Before,
+    /// Behind that as well.
+    Behind,
+}
+
+impl Home {
+    fn new() -> Self {
+        let (outgoing, next) = (VcpuShared::new(), VcpuShared::new());
+        outgoing.set_state(VcpuState::Wfi);
+        next.set_state(VcpuState::Ready);
+        Self {
+            outgoing,
+            next,
+            loops: CpuShared::new(),
+            interrupts: Line::default(),
+            timer: Mutex::default(),
+        }
+    }
+
+    /// Time passes.
+    fn expire(&self) {
+        let mut timer = self.timer.lock().unwrap();
+        timer.is_due = true;
+        if timer.source != Source::Nothing {
+            self.interrupts.raise();
+        }
+    }
+
+    /// `signal::wake` on the home itself.
+    fn wake(&self) {
+        if self.outgoing.wake_up() {
+            self.loops.wake(OUTGOING);
+        }
+    }
+
+    /// `vcpu::load`, with `vcpu::unload` and `timer::watch_unloaded` of the outgoing vCPU.
+    fn load(&self) {
+        let mut timer = self.timer.lock().unwrap();
+        if timer.source != Source::Hardware {
+            return;
+        }
+        timer.source = Source::Watched;
+        if timer.is_due {
+            timer.source = Source::Nothing;
+            self.interrupts.lower();
+            self.wake();
+        }
+    }
+
+    /// `next::run`: tells whether the guest was entered.
+    fn run(&self, looks: Looks) -> bool {
+        if self.loops.is_pending() {
+            return false;
+        }
+        assert!(self.next.claim());
+        self.load();
+        if looks == Looks::Behind && self.loops.is_pending() {
+            self.next.set_state(VcpuState::Ready);
+            return false;
+        }
+        true
+    }
+
+    /// Gear2's loop, which runs the other vCPU until it hears of the one that waits.
+    fn hears(&self, looks: Looks) {
+        loop {
+            if self.run(looks) {
+                // The guest computes. `irq::virtual_timer`, or `timer::expired`.
+                self.interrupts.wait();
+                self.timer.lock().unwrap().source = Source::Nothing;
+                self.wake();
+                // `vcpu::after_interrupt`.
+                self.next.set_state(VcpuState::Ready);
+            }
+            if self.loops.take_wake() == Some(OUTGOING) {
+                assert_eq!(self.outgoing.state(), VcpuState::Ready);
+                return;
+            }
+        }
+    }
+}
+
+fn all_orders(looks: Looks) {
+    let runner = Runner::new(DfsScheduler::new(None, false), config());
+    let orders = runner.run(move || {
+        let home = Arc::new(Home::new());
+        let beside = Arc::clone(&home);
+        let time = thread::spawn(move || beside.expire());
+        home.hears(looks);
+        time.join().unwrap();
+    });
+    assert!(orders > 10, "{orders} orders only");
+}
+
+#[test]
+fn a_timer_that_is_due_while_another_is_loaded_wakes() {
+    all_orders(Looks::Behind);
+}
+
+/// A home that looks before it loads, and not again, enters the guest for good.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_home_that_does_not_look_behind_its_load_is_found() {
+    all_orders(Looks::Before);
+}
