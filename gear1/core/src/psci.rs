@@ -17,8 +17,6 @@ pub mod ret {
     pub const DENIED: u64 = -3_i64 as u64;
     /// The target is on.
     pub const ALREADY_ON: u64 = -4_i64 as u64;
-    /// The target is being turned on.
-    pub const ON_PENDING: u64 = -5_i64 as u64;
     /// The entry point is not in the VM's memory.
     pub const INVALID_ADDRESS: u64 = -9_i64 as u64;
 }
@@ -29,8 +27,6 @@ pub mod affinity {
     pub const ON: u64 = 0;
     /// Off.
     pub const OFF: u64 = 1;
-    /// Turned on, and has not begun to run.
-    pub const ON_PENDING: u64 = 2;
 }
 
 /// Answers of NODE_HW_STATE.

@@ -106,6 +106,14 @@ impl DataAbort {
         self.0 & 1 << 24 != 0
     }
 
+    /// Tells whether it is an access to what stage 2 does not allow that cannot be emulated, for its
+    /// syndrome does not say what it does (G1-FLT-005). That of a walk never does.
+    pub const fn lacks_syndrome(self) -> bool {
+        !self.is_decoded()
+            && !self.on_table_walk()
+            && matches!(self.kind(), FaultKind::Translation | FaultKind::Permission)
+    }
+
     /// Tells whether it came from a stage-1 table walk (S1PTW).
     #[inline]
     pub const fn on_table_walk(self) -> bool {

@@ -273,8 +273,7 @@ fn is_allowed_now(cpu: &Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> b
 fn reflect(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome, ipa: u64) -> Resume {
     let abort = syndrome.data_abort();
     let fetch = syndrome.class() == ec::INSTRUCTION_ABORT;
-    let undecoded = !fetch && abort.kind() == FaultKind::Translation && !abort.on_table_walk();
-    let id = if undecoded {
+    let id = if !fetch && abort.lacks_syndrome() {
         RecordId::NoSyndrome
     } else {
         RecordId::GuestAbort

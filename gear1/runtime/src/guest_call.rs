@@ -132,12 +132,8 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
     }
     let shared = machine::vcpu(id);
     if shared.state() != VcpuState::Off {
-        // G1-PSCI-004.
-        return if shared.is_start_pending() {
-            ret::ON_PENDING
-        } else {
-            ret::ALREADY_ON
-        };
+        // G1-PSCI-004: a CPU_ON is complete when it returns, so none is pending, as under KVM.
+        return ret::ALREADY_ON;
     }
     shared.request_reset(entry, context);
     shared.set_state(VcpuState::Ready);
@@ -150,20 +146,13 @@ fn affinity_info(machine: &Machine, caller: &Loaded, target: u64) -> u64 {
     let Some(id) = target_of(machine, caller, target) else {
         return ret::INVALID_PARAMETERS;
     };
-    let shared = machine::vcpu(id);
-    match shared.state() {
+    match machine::vcpu(id).state() {
         VcpuState::Off => affinity::OFF,
         VcpuState::Ready
         | VcpuState::Running
         | VcpuState::Wfi
         | VcpuState::AwaitsMmio
-        | VcpuState::AwaitsHypercall => {
-            if shared.is_start_pending() {
-                affinity::ON_PENDING
-            } else {
-                affinity::ON
-            }
-        }
+        | VcpuState::AwaitsHypercall => affinity::ON,
     }
 }
 

@@ -140,7 +140,7 @@ pub fn system_reset() -> ! {
 }
 
 /// Tells whether GearV answers.
-pub(crate) fn is_gearv() -> bool {
+pub fn is_gearv() -> bool {
     hvc(guest::CALL_UID, [0; 3]) == guest::UID.map(u64::from)
 }
 

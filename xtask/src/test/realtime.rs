@@ -183,6 +183,8 @@ fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()
     key(session, 'l')?;
     session.expect("gear2: 0 rt stopped", TIMEOUT)?;
     tally.pass(1);
+    logs_aborts(session)?;
+    tally.pass(1);
     key(session, 't')?;
     serial.wait_for("ready 6", session)?;
     key(session, 'r')?;
@@ -192,6 +194,21 @@ fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()
     key(session, 's')?;
     session.expect("gear2: rt does not stop", TIMEOUT)?;
     tally.pass(1);
+    Ok(())
+}
+
+/// G1-FLT-005: the log tells an access of the VM's that was decoded from one that could not be.
+fn logs_aborts(session: &mut Session) -> Result<()> {
+    key(session, 'L')?;
+    for (what, address) in [
+        ("abort reflected", "0xf0000100"),
+        ("access without syndrome", "0xf0000200"),
+    ] {
+        session.wait_until(&format!("{what} at {address}"), TIMEOUT, |transcript| {
+            let mut lines = transcript.lines();
+            lines.any(|line| line.contains(what) && line.trim_end().ends_with(address))
+        })?;
+    }
     Ok(())
 }
 

@@ -30,6 +30,29 @@ fn loads_extend_as_their_instruction_says() {
     assert_eq!(load(0, SSE).extend(0x7f), 0x7f);
 }
 
+/// G1-FLT-005: which of an access's faults the log calls one without syndrome.
+#[test]
+fn only_an_access_that_is_not_decoded_lacks_its_syndrome() {
+    let abort = |flags: u64, status: u64| {
+        let esr = ec::DATA_ABORT << 26 | IL | flags | status;
+        Syndrome(esr).data_abort().lacks_syndrome()
+    };
+    const S1PTW: u64 = 1 << 7;
+    // Translation and permission faults of each level, an access flag fault, an external abort.
+    for (status, concerns) in [
+        (0x04, true),
+        (0x07, true),
+        (0x0c, true),
+        (0x0f, true),
+        (0x0b, false),
+        (0x10, false),
+    ] {
+        assert_eq!(abort(0, status), concerns, "LDP, {status:#x}");
+        assert!(!abort(ISV, status), "LDR, {status:#x}");
+        assert!(!abort(S1PTW, status), "a walk, {status:#x}");
+    }
+}
+
 #[test]
 fn stores_are_cut_to_their_size() {
     let value = 0x1122_3344_5566_7788;

@@ -287,12 +287,6 @@ impl VcpuShared {
         self.raise(Attention::RESET.and(Attention::WARM));
     }
 
-    /// Tells whether it was turned on and has not begun to run.
-    pub fn is_start_pending(&self) -> bool {
-        let attention = self.attention();
-        attention.has(Attention::RESET) && !attention.has(Attention::WARM)
-    }
-
     /// Returns the start requested, once.
     pub fn take_reset(&self) -> Option<Start> {
         if !self.take(Attention::RESET) {

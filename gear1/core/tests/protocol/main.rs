@@ -363,7 +363,6 @@ fn what_the_home_notes_is_read_back() {
             machine.vcpu.set_awaited(0x1000, 4);
             assert_eq!(machine.vcpu.awaited(), (0x1000, 4));
             machine.vcpu.request_resume(8, 9);
-            assert!(!machine.vcpu.is_start_pending());
             assert!(machine.vcpu.take_reset().is_some_and(|start| start.warm));
             machine.vcpu.raise(Attention::sgi(3));
             assert!(machine.vcpu.attention().is_interrupts());

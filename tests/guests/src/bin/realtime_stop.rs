@@ -1,7 +1,7 @@
 //! A real-time VM that is stopped and started in every state: its start's number, which its UART
 //! keeps, says what it does this time.
 //!
-//! Requirements: G1-RT-005, G1-RT-006.
+//! Requirements: G1-RT-005, G1-RT-006, G1-FLT-005.
 #![no_std]
 #![no_main]
 
@@ -11,7 +11,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use test_guests::exception::ignore;
+use test_guests::exception::{catch, ignore};
 use test_guests::mmio::{read32, read64, write32, write64};
 use test_guests::{Machine, boot, check, cpu, gic, guest, psci, say, uart, write_sysreg};
 
@@ -47,6 +47,7 @@ fn main(machine: &Machine) {
             stay(0, start);
         }
         3 => {
+            aborts();
             say!("faults");
             write_sysreg!("vbar_el1", NOWHERE);
             read32(NOWHERE);
@@ -58,6 +59,21 @@ fn main(machine: &Machine) {
             stay(1, start);
         }
     }
+}
+
+/// Two accesses to what is nobody's, which Gear1 logs: one that its syndrome tells about, and one that it
+/// does not (G1-FLT-005).
+fn aborts() {
+    let decoded = catch(|| {
+        read32(NOWHERE + 0x100);
+    });
+    let pair = catch(|| {
+        // SAFETY: it aborts, and is skipped.
+        unsafe {
+            asm!("ldp x4, x5, [{}]", in(reg) NOWHERE + 0x200, out("x4") _, out("x5") _, options(nostack));
+        }
+    });
+    check!("aborts", decoded.is_some() && pair.is_some(), "none came");
 }
 
 /// Takes an interrupt, does not end it, and lets no other one through: its CPU is to hear of its next start all the same.

@@ -126,6 +126,15 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "the log calls a decoded access one without syndrome",
+        file: "gear1/core/src/syndrome.rs",
+        from: "        !self.is_decoded()\n            && !self.on",
+        to: "        !self.on",
+        breaks: &["G1-FLT-005"],
+        test: "gear1/core/src/syndrome/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "an abort is not counted",
         file: "gear1/runtime/src/abort.rs",
         from: "loaded.shared.count(ExitReason::Abort);",

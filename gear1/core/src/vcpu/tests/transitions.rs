@@ -162,10 +162,6 @@ fn a_start_is_asked_for_and_taken() {
         |vcpu| vcpu.request_resume(0x4000, 7),
         |state, asked| (state, asked.and(warm), ()),
     );
-    step(VcpuShared::is_start_pending, |state, asked| {
-        let pending = asked.has(Attention::RESET) && !asked.has(Attention::WARM);
-        (state, asked, pending)
-    });
     step(
         |vcpu| {
             vcpu.take_reset()
