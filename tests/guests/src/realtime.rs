@@ -1,7 +1,7 @@
 //! What a real-time VM of two CPUs that owns a UART shows: it counts its exits from what it does,
 //! measures how late its timers are, tries to reach what is not its own, and restarts once.
 //!
-//! Requirements: G1-RT-002, G1-RT-007.
+//! Requirements: G1-RT-002, G1-RT-004, G1-RT-007.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,6 +13,12 @@ use crate::timer::{self, Kind};
 use crate::{Machine, check, cpu, psci, report, say, stats, uart};
 
 const SGI: u32 = 7;
+/// Asks the second CPU for [`ANSWER`].
+const QUESTION: u32 = 8;
+/// What it answers with.
+const ANSWER: u32 = 9;
+/// The first of the machine's CPUs that the VM has, as the manifest says.
+const FIRST_CPU: u32 = 1;
 const CALLS: u64 = 500;
 const SGIS: u64 = 500;
 const STARTS: u64 = 300;
@@ -66,6 +72,7 @@ pub fn main(machine: &Machine, mode: Mode) {
     let started = psci::cpu_on(1);
     check!("cpu-on", started == psci::result::SUCCESS, "{started}");
     sgis(machine);
+    senders(machine, mode);
     for kind in [Kind::Virtual, Kind::Physical] {
         latency(machine, mode, kind);
     }
@@ -107,6 +114,7 @@ pub fn other(_index: usize) {
         return;
     }
     gic::enable(SGI);
+    gic::enable(QUESTION);
     cpu::unmask_irqs();
     loop {
         cpu::wfi();
@@ -119,6 +127,7 @@ pub fn on_interrupt(intid: u32) {
         SGI => {
             TAKEN.fetch_add(1, Ordering::Release);
         }
+        QUESTION => gic::send_sgi(0, ANSWER),
         VIRTUAL => tick(Kind::Virtual),
         PHYSICAL => tick(Kind::Physical),
         _ => say!("FAIL interrupt {intid}"),
@@ -169,6 +178,35 @@ fn sgis(machine: &Machine) {
         report::equal("sgis-counted", exits() - before, SGIS);
     }
     report::equal("sgis-taken", TAKEN.load(Ordering::Acquire), SGIS);
+}
+
+/// What GICC_IAR of a GICv2 names as an SGI's sender: with pass-through, where the physical CPU interface is
+/// the VM's, the interface of the machine's CPU, and else the vCPU, as GICD_ITARGETSR0 reads. It is the same
+/// each time (docs/rtvm.md). A GICv3 names nobody.
+fn senders(machine: &Machine, mode: Mode) {
+    let physical = machine.gearv && mode == Mode::PassThrough;
+    let first = if physical { FIRST_CPU } else { 0 };
+    let expected = match machine.gic {
+        gic::Version::V2 => [first, first + 1, first],
+        gic::Version::V3 => [0; 3],
+    };
+    gic::enable(ANSWER);
+    let senders = [(0, ANSWER), (1, QUESTION), (0, ANSWER)].map(|(target, sgi)| {
+        gic::send_sgi(target, sgi);
+        let mut acknowledged = gic::NONE;
+        cpu::wait_until(|| {
+            acknowledged = gic::acknowledge();
+            gic::is_real(acknowledged)
+        });
+        gic::end(acknowledged);
+        (gic::intid(acknowledged), acknowledged >> 10)
+    });
+    gic::disable(ANSWER);
+    report::equal(
+        "sgi-senders",
+        senders,
+        expected.map(|sender| (ANSWER, sender)),
+    );
 }
 
 /// How late a timer's interrupt is, in nanoseconds, and what it cost in exits: with pass-through either timer is the VM's.
