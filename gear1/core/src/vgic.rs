@@ -236,7 +236,7 @@ impl VmGic {
         self.reset();
     }
 
-    /// Puts everything into its reset state. No vCPU is loaded; the caller then takes what
+    /// G1-GIC-014: puts everything into its reset state. No vCPU is loaded; the caller then takes what
     /// [`take_ended`](Self::take_ended) has.
     pub fn reset(&mut self) {
         self.enables = 0;

@@ -10,6 +10,7 @@ use crate::{cpu, gic, psci, report, say, uart};
 global_asm!(include_str!("boot.s"));
 
 unsafe extern "Rust" {
+    safe fn guest_first(machine: &Machine);
     safe fn guest_main(machine: &Machine);
     safe fn guest_other_cpu(cpu: usize);
 }
@@ -52,6 +53,7 @@ extern "C" fn boot_cpu_main(dtb: u64) -> ! {
         finish();
     };
     uart::init(machine.uart);
+    guest_first(&machine);
     gic::init(&machine);
     gic::init_cpu();
     guest_main(&machine);
@@ -66,6 +68,9 @@ extern "C" fn other_cpu_main(index: u64) -> ! {
     psci::cpu_off();
     cpu::halt()
 }
+
+/// The `first` of a guest that looks at nothing before its set-up.
+pub fn ignore(_machine: &Machine) {}
 
 /// Ends the report and turns the machine off.
 pub fn finish() -> ! {

@@ -39,7 +39,8 @@ pub const MAX_CPUS: usize = 8;
 /// the CPUs that it turns on do.
 ///
 /// `irq` gets the INTID of an acknowledged interrupt, which ends when it returns. `other_cpu` gets
-/// the CPU's index and must not return while the CPU is to stay on.
+/// the CPU's index and must not return while the CPU is to stay on. `first` is called on the boot CPU
+/// before the interrupt controller is set up.
 #[macro_export]
 macro_rules! guest {
     ($main:path) => {
@@ -48,7 +49,28 @@ macro_rules! guest {
     ($main:path, irq = $irq:path) => {
         $crate::guest!($main, irq = $irq, other_cpu = $crate::cpu::ignore);
     };
+    ($main:path, first = $first:path) => {
+        $crate::guest!(
+            $main,
+            irq = $crate::exception::ignore,
+            other_cpu = $crate::cpu::ignore,
+            first = $first
+        );
+    };
     ($main:path, irq = $irq:path, other_cpu = $other_cpu:path) => {
+        $crate::guest!(
+            $main,
+            irq = $irq,
+            other_cpu = $other_cpu,
+            first = $crate::boot::ignore
+        );
+    };
+    ($main:path, irq = $irq:path, other_cpu = $other_cpu:path, first = $first:path) => {
+        #[unsafe(no_mangle)]
+        fn guest_first(machine: &$crate::Machine) {
+            $first(machine);
+        }
+
         #[unsafe(no_mangle)]
         fn guest_main(machine: &$crate::Machine) {
             $main(machine);

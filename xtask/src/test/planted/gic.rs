@@ -26,6 +26,35 @@ const fn bug(
 }
 
 pub(super) const BUGS: &[Bug] = &[
+    Bug {
+        name: "a VM's next life has the interrupt controller of its last",
+        file: "gear1/runtime/src/lifecycle.rs",
+        from: "        vm.gic.reset();\n",
+        to: "",
+        breaks: &["G1-GIC-014"],
+        test: "tests/guests/src/bin/reboot.rs",
+        finder: Finder::Guest("reboot", "cortex-a57"),
+    },
+    bug(
+        "a reset keeps the private interrupts of vCPUs",
+        "gear1/core/src/vgic.rs",
+        [
+            "        self.vcpus.fill(Vcpu::NEW);\n",
+            "        self.vcpus.iter_mut().filter(|vcpu| !vcpu.asleep && vcpu.used == 0).for_each(|vcpu| *vcpu = Vcpu::NEW);\n",
+        ],
+        &["G1-GIC-014"],
+        LISTS,
+    ),
+    bug(
+        "a repeated SGI of two senders comes from one",
+        "gear1/core/src/vgic/lists.rs",
+        [
+            "let is_done = sources & sources.wrapping_sub(1) == 0\n            && self.repeat(",
+            "let is_done = self.repeat(",
+        ],
+        &["G1-GIC-007"],
+        LISTS,
+    ),
     bug(
         "a guest is shown two security states",
         "gear1/core/src/vgic/distributor.rs",

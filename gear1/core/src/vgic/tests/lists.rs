@@ -288,6 +288,56 @@ fn a_reset_ends_the_physical_spis() {
     assert_eq!(field_read(&gic, v(0), SET_PENDING, 1), 0);
 }
 
+/// G1-GIC-014: whatever was written and delivered, all registers read as those of a new one.
+#[test]
+fn a_reset_leaves_nothing_of_a_life() {
+    for version in [GicVersion::V2, GicVersion::V3] {
+        let mut gic = ready(version, 2, 64);
+        let mut cpu = Fake::new(4);
+        for (register, value) in [(0x400, 0x5050_5050), (0x800, 0x0202_0202), (0xc00, !0)] {
+            for index in 0..24 {
+                let _ = field_write(&mut gic, v(0), register, index, value);
+            }
+        }
+        for intid in 32..96 {
+            let _ = gic.distributor_write(v(0), 0x6000 + 8 * intid, 3, 1);
+        }
+        for (vcpu, register) in [(0, SET_PENDING), (1, SET_PENDING), (0, SET_ACTIVE)] {
+            for index in 0..3 {
+                let _ = field_write(&mut gic, v(vcpu), register, index, !0);
+            }
+        }
+        let _ = gic.post_sgis(v(0), 0xff);
+        let _ = gic.flush(v(0), &mut cpu);
+        cpu.acknowledge();
+        let _ = gic.save(v(0), &mut cpu);
+        gic.reset();
+        let mut new = VmGic::new();
+        new.configure(version, 2, 64);
+        for vcpu in [v(0), v(1)] {
+            for offset in (0..0xf30).step_by(4) {
+                let read = |gic: &VmGic| gic.distributor_read(vcpu, offset, WORD);
+                assert_eq!(
+                    read(&gic),
+                    read(&new),
+                    "{version:?}, distributor, {offset:#x}"
+                );
+                let read = |gic: &VmGic| gic.redistributor_read(vcpu, SGI + offset, WORD);
+                assert_eq!(read(&gic), read(&new), "{version:?}, private, {offset:#x}");
+            }
+            let state = |gic: &VmGic| (gic.vcpu(vcpu).hint, gic.vcpu(vcpu).used);
+            assert_eq!(state(&gic), state(&new));
+        }
+        for intid in 32..96 {
+            assert_eq!(
+                gic.route(id(intid)),
+                new.route(id(intid)),
+                "{version:?}, {intid}"
+            );
+        }
+    }
+}
+
 /// G1-GIC-007.
 #[test]
 fn more_pending_than_list_registers_arrive_by_priority() {
@@ -478,6 +528,40 @@ fn sgis_of_several_gicv2_senders_arrive_one_after_the_other() {
         );
         cpu.end();
         assert_eq!(cpu.maintenance(), expected < 2);
+    }
+}
+
+/// The list register that held an SGI last is filled again only if one sender alone sent it since, the same
+/// or another: what two have sent comes twice, and each time says from whom (IHI 0048, 3.2.3).
+#[test]
+fn a_repeated_gicv2_sgi_comes_once_for_each_sender() {
+    for senders in [[1, 2], [2, 1], [1, 0], [0, 2]] {
+        let mut gic = ready(GicVersion::V2, 3, 32);
+        let mut cpu = Fake::new(4);
+        let send = |gic: &mut VmGic, from: usize| {
+            let _ = gic.distributor_write(v(from), 0xf00, WORD, 1 << 16 | 7);
+        };
+        let mut take = |gic: &mut VmGic| {
+            let _ = gic.flush(v(0), &mut cpu);
+            let taken = cpu.acknowledge();
+            cpu.end();
+            taken.map(|(intid, sender)| (intid.number(), usize::from(sender)))
+        };
+        // Nobody looks at the list register after the end, so that the next one may take the short way.
+        for _ in 0..3 {
+            send(&mut gic, senders[0]);
+            assert_eq!(take(&mut gic), Some((7, senders[0])));
+        }
+        for from in senders {
+            send(&mut gic, from);
+        }
+        let [first, second] = senders;
+        let expected = [first.min(second), first.max(second)];
+        assert_eq!(
+            [take(&mut gic), take(&mut gic), take(&mut gic)],
+            [Some((7, expected[0])), Some((7, expected[1])), None],
+            "{senders:?}"
+        );
     }
 }
 
