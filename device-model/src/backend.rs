@@ -6,7 +6,7 @@
 use std::os::fd::RawFd;
 
 use crate::board::{DeviceKind, DeviceNode};
-use crate::transport::Identity;
+use crate::transport::{Dependency, Identity};
 use crate::vring::{Broken, Vring};
 
 pub mod block;
@@ -33,9 +33,10 @@ pub trait Backend: Send {
     /// Tells what the guest sees. Asked once.
     fn identity(&self) -> Identity;
 
-    /// The driver is ready and accepted `features`.
-    fn activate(&mut self, features: u64) {
+    /// The driver is ready and accepted `features`. The error is a sentence for the log.
+    fn activate(&mut self, features: u64) -> Result<(), String> {
         let _ = features;
+        Ok(())
     }
 
     /// The driver reset the device: nothing of its memory is used from here on.
@@ -70,7 +71,8 @@ pub trait Backend: Send {
     fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken>;
 }
 
-/// The device that is shown where the backend cannot be opened: type 0, which drivers pass over.
+/// The device that is shown where there is no backend yet and no driver uses the device: type 0, which
+/// drivers pass over.
 #[derive(Debug)]
 pub struct Absent;
 
@@ -79,9 +81,46 @@ impl Backend for Absent {
         Identity {
             device_id: 0,
             features: 0,
+            dependencies: &[],
             queue_sizes: Vec::new(),
             config: Vec::new(),
         }
+    }
+
+    fn process(&mut self, _queue: usize, _ring: &mut Vring) -> Result<Progress, Broken> {
+        Ok(Progress::Waits)
+    }
+}
+
+/// A device whose driver is at work and whose backend is away: what the driver set up is kept, register
+/// writes are answered, requests wait.
+#[derive(Debug)]
+pub struct Awaited(Identity);
+
+impl Awaited {
+    /// Makes one that looks as the device did: `features` and `config` are those that were shown last.
+    pub fn new(kind: DeviceKind, features: u64, config: Vec<u8>) -> Self {
+        let (device_id, queue_sizes, dependencies) = match kind {
+            DeviceKind::Block => (block::DEVICE_ID, vec![block::QUEUE_SIZE], NONE),
+            DeviceKind::Rng => (rng::DEVICE_ID, vec![rng::QUEUE_SIZE], NONE),
+            DeviceKind::Console => (console::DEVICE_ID, vec![console::QUEUE_SIZE; 2], NONE),
+            DeviceKind::Net => (net::DEVICE_ID, vec![net::QUEUE_SIZE; 2], net::DEPENDENCIES),
+        };
+        Self(Identity {
+            device_id,
+            features,
+            dependencies,
+            queue_sizes,
+            config,
+        })
+    }
+}
+
+const NONE: &[Dependency] = &[];
+
+impl Backend for Awaited {
+    fn identity(&self) -> Identity {
+        self.0.clone()
     }
 
     fn process(&mut self, _queue: usize, _ring: &mut Vring) -> Result<Progress, Broken> {

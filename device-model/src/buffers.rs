@@ -1,7 +1,8 @@
-//! The memory that a request names: segments of guest RAM, checked when they are added.
+//! The memory that a request names, checked when it is added.
 //!
-//! Invariant: every segment lies in the guest's RAM, so that no access here can
-//! fail for any other reason than an offset beyond the request's own length.
+//! A driver may name memory that is its guest's and not mapped here: a region shared between VMs, as
+//! the buffer of a direct read. That harms the request alone. Invariant: every access ends at the first
+//! byte that is not the guest's RAM, and [`Buffers::is_reachable`] tells beforehand.
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
@@ -10,11 +11,13 @@ use crate::mapping::Memory;
 /// Most segments of a request: what the kernel takes in one vectored call.
 pub const MAX_SEGMENTS: usize = 1024;
 
-/// A contiguous piece of guest RAM.
+/// A contiguous piece of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     address: GuestAddress,
     length: u32,
+    /// All of it is the guest's RAM.
+    reachable: bool,
 }
 
 /// Segments in the order of the request.
@@ -31,18 +34,28 @@ impl Buffers {
         self.length = 0;
     }
 
-    /// Adds what a descriptor names; refused when it is not all guest RAM.
+    /// Adds what a descriptor names; refused when there are too many segments.
     pub fn push(&mut self, memory: &Memory, address: GuestAddress, length: u32) -> bool {
         if length == 0 {
             return true;
         }
         let fits = self.segments.len() < MAX_SEGMENTS;
-        if !fits || !memory.check_range(address, length as usize) {
+        if !fits {
             return false;
         }
-        self.segments.push(Segment { address, length });
+        self.segments.push(Segment {
+            address,
+            length,
+            reachable: memory.check_range(address, length as usize),
+        });
         self.length += u64::from(length);
         true
+    }
+
+    /// Tells whether bytes `offset..offset + length` of the request are all the guest's RAM.
+    pub fn is_reachable(&self, offset: u64, length: u64) -> bool {
+        let mut pieces = self.segments_of(offset, length);
+        pieces.all(|(segment, _, _)| segment.reachable)
     }
 
     /// Returns the bytes of all segments.
@@ -55,8 +68,14 @@ impl Buffers {
         self.length == 0
     }
 
-    /// Returns the pieces that bytes `offset..offset + length` of the request lie in.
-    fn pieces(&self, offset: u64, length: u64) -> impl Iterator<Item = (GuestAddress, usize)> {
+    /// Returns where byte `offset` of the request lies, if that is the guest's RAM.
+    pub fn address(&self, offset: u64) -> Option<GuestAddress> {
+        self.pieces(offset, 1).next().map(|(address, _)| address)
+    }
+
+    /// Returns the segments that bytes `offset..offset + length` of the request lie in, with how many
+    /// bytes of each are skipped and taken.
+    fn segments_of(&self, offset: u64, length: u64) -> impl Iterator<Item = (&Segment, u64, u64)> {
         let mut skip = offset;
         let mut left = length;
         self.segments.iter().filter_map(move |segment| {
@@ -65,9 +84,19 @@ impl Buffers {
             skip -= skipped;
             let take = left.min(size - skipped);
             left -= take;
+            (take > 0).then_some((segment, skipped, take))
+        })
+    }
+
+    /// Returns the pieces of guest RAM that bytes `offset..offset + length` of the request lie in, up to
+    /// the first segment that is none.
+    fn pieces(&self, offset: u64, length: u64) -> impl Iterator<Item = (GuestAddress, usize)> {
+        let segments = self.segments_of(offset, length);
+        let reachable = segments.take_while(|(segment, _, _)| segment.reachable);
+        reachable.map(|(segment, skipped, take)| {
             // No overflow: the segment's end was checked to be an address.
             let address = GuestAddress(segment.address.0.wrapping_add(skipped));
-            (take > 0).then_some((address, take as usize))
+            (address, take as usize)
         })
     }
 
@@ -101,8 +130,8 @@ impl Buffers {
         done
     }
 
-    /// Appends the bytes `offset..offset + length` as vectors for the kernel. They point into
-    /// a mapping that is never undone.
+    /// Replaces `to` by the bytes `offset..offset + length` as vectors for the kernel, up to the first byte
+    /// that is not reachable. They point into a mapping that is never undone.
     pub fn vectors(&self, memory: &Memory, offset: u64, length: u64, to: &mut Vec<libc::iovec>) {
         to.clear();
         for (address, size) in self.pieces(offset, length) {

@@ -3,14 +3,16 @@
 //! Owns: finding and mapping what `/gearv` of the device tree names, the version
 //! handshake, the threads, the heartbeat.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,16 +22,17 @@ use gear2_protocol::{
 };
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use crate::backend::{self, Absent, Backend};
+use crate::backend::{self, Awaited, Backend};
 use crate::board::{Board, DOORBELLS, DeviceNode, PAGE, REGISTER_PAGES};
 use crate::control::{Mailbox, Server};
 use crate::gpio::Line;
-use crate::mapping::{self, Doorbell, Memory, Registers};
+use crate::mapping::{self, Doorbell, Memory, Registers, counter};
 use crate::sandbox::{self, Role};
 use crate::serial::Serials;
-use crate::state::DeviceState;
+use crate::state::{DeviceState, Word};
 use crate::sys::{self, Wait};
-use crate::worker::{LINGER_US, Wiring, Worker};
+use crate::transport::Transport;
+use crate::worker::{Away, LINGER_US, MESSAGES, Wiring, Worker};
 
 #[cfg(test)]
 mod tests;
@@ -64,6 +67,8 @@ impl Default for Options {
 /// How long Gear2 is given to set up the region, and a backend to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(100);
+/// Between two tries to open a backend that is late.
+const LATE_STEP: Duration = Duration::from_secs(1);
 const BEAT: Duration = Duration::from_millis(500);
 
 /// Everything mapped.
@@ -77,6 +82,7 @@ struct Machine {
 
 /// Serves all devices; returns only when that cannot be begun.
 pub fn run(options: &Options) -> Result<std::convert::Infallible, String> {
+    limit_panic_messages();
     let board = Board::read(&options.tree)?;
     fs::create_dir_all(&options.run_directory)
         .map_err(|error| format!("{}: {error}", options.run_directory))?;
@@ -149,6 +155,21 @@ pub(crate) fn try_restrictions(filtered: bool) -> Result<(), String> {
     done.map_err(|_| "a thread panicked as it was restricted".to_owned())?
 }
 
+/// A guest that makes a device's thread panic again and again must not fill the log.
+fn limit_panic_messages() {
+    thread_local! {
+        static PANICS: Cell<u64> = const { Cell::new(0) };
+    }
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let panics = PANICS.get().saturating_add(1);
+        PANICS.set(panics);
+        if panics <= MESSAGES {
+            print(info);
+        }
+    }));
+}
+
 fn eventfd() -> Result<EventFd, String> {
     EventFd::new(EFD_NONBLOCK).map_err(|error| format!("eventfd: {error}"))
 }
@@ -206,6 +227,8 @@ impl Machine {
         let name = format!("{}/{}{}", device.vm, device.kind.name(), device.channel);
         let [page, offset] = device.registers;
         let [_, pa, _] = device.memory;
+        let state = self.region.devices.get(device.channel);
+        let state = DeviceState::new(state.ok_or(format!("{name}: no such channel"))?);
         let page = self.pages.get(&page);
         let registers =
             page.and_then(|page| page.registers(offset as usize, VIRTIO_STRIDE as usize));
@@ -221,6 +244,7 @@ impl Machine {
             kick: eventfd()?,
             spin,
             linger_us: LINGER_US,
+            away: Away::now(self.region, state),
             name,
         })
     }
@@ -265,11 +289,12 @@ impl Hub {
 
     fn run(self) -> ! {
         let mut beat = Instant::now();
+        self.beat();
         loop {
             self.turn();
             if beat.elapsed() >= BEAT {
                 beat = Instant::now();
-                self.region.header.gdm_beats.fetch_add(1, Ordering::AcqRel);
+                self.beat();
             }
             let wait = Wait {
                 fd: self.line.file().as_raw_fd(),
@@ -280,6 +305,16 @@ impl Hub {
                 self.line.drain();
                 // More output, or the answer to a request: the sockets' threads look.
                 let _ = self.serials.write(1);
+            }
+        }
+    }
+
+    /// Says that GDM lives: to Gear2, and to the next GDM, which must know for how long none did.
+    fn beat(&self) {
+        self.region.header.gdm_beats.fetch_add(1, Ordering::AcqRel);
+        for channel in self.devices.keys() {
+            if let Some(page) = self.region.devices.get(*channel) {
+                DeviceState::new(page).set(Word::LastSeen, counter());
             }
         }
     }
@@ -330,8 +365,7 @@ fn start_device(options: &Options, node: DeviceNode, wiring: Wiring) -> Result<(
 /// Serves a device for ever. A fault of ours in it breaks this device only.
 fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring) {
     let name = wiring.name.clone();
-    let backend = open_patiently(node, &options.run_directory, &name);
-    let mut worker = match Worker::new(wiring, backend) {
+    let mut worker = match take_up(options, node, wiring) {
         Ok(worker) => worker,
         Err(error) => {
             eprintln!("gdm: {name}: {error}");
@@ -342,26 +376,57 @@ fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring) {
     loop {
         match catch_unwind(AssertUnwindSafe(|| worker.run())) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => eprintln!("gdm: {name}: {error}"),
-            Err(_) => eprintln!("gdm: {name}: this is a bug in gdm; the device needs a reset"),
+            Ok(Err(error)) => worker.break_down(&error.to_string()),
+            Err(_) => worker.break_down("this is a bug in gdm; the device needs a reset"),
         }
-        worker.break_down();
         thread::sleep(STEP);
     }
 }
 
-/// Opens the backend, which may still be about to appear.
-fn open_patiently(node: &DeviceNode, run_directory: &str, name: &str) -> Box<dyn Backend> {
-    let start = Instant::now();
-    loop {
-        match backend::open(node, run_directory) {
-            Ok(backend) => return backend,
-            Err(error) if start.elapsed() > PATIENCE => {
-                eprintln!("gdm: {name}: {error}; the guest sees no such device");
-                return Box::new(Absent);
-            }
-            Err(_) => thread::sleep(STEP),
+/// Waits for the backend for a while, then goes on without it.
+fn take_up(options: &Options, node: &DeviceNode, wiring: Wiring) -> Result<Worker, String> {
+    let kick = wiring.kick.try_clone().map_err(|error| error.to_string())?;
+    let (sender, arrival) = mpsc::channel();
+    let (name, run_directory) = (wiring.name.clone(), options.run_directory.clone());
+    let wanted = node.clone();
+    // A thread of its own: one that serves a guest opens nothing any more.
+    spawn(&format!("open {name}"), move || {
+        let backend = open_patiently(&name, || backend::open(&wanted, &run_directory));
+        if sender.send(backend).is_ok() {
+            let _ = kick.write(1);
         }
+    })?;
+    let state = wiring.region.devices.get(wiring.channel);
+    let state = DeviceState::new(state.ok_or("no such channel")?);
+    let device_id = Awaited::new(node.kind, 0, Vec::new()).identity().device_id;
+    if !state.resumable(device_id) {
+        Transport::announce(&wiring.page, device_id);
+    }
+    let worker = match arrival.recv_timeout(PATIENCE) {
+        Ok(backend) => Worker::new(wiring, backend),
+        Err(_) => Worker::awaiting(wiring, node.kind, arrival),
+    };
+    worker.map_err(|error| error.to_string())
+}
+
+/// Opens the backend, as often as it takes. Complaints come ever more seldom.
+fn open_patiently(
+    name: &str,
+    open: impl Fn() -> Result<Box<dyn Backend>, String>,
+) -> Box<dyn Backend> {
+    let start = Instant::now();
+    let mut complaint = PATIENCE;
+    loop {
+        let error = match open() {
+            Ok(backend) => return backend,
+            Err(error) => error,
+        };
+        if start.elapsed() >= complaint {
+            eprintln!("gdm: {name}: {error}; tried again");
+            complaint = complaint.saturating_mul(2);
+        }
+        let is_early = start.elapsed() < PATIENCE;
+        thread::sleep(if is_early { STEP } else { LATE_STEP });
     }
 }
 

@@ -26,6 +26,7 @@
 #[macro_use]
 pub mod output;
 
+mod atomic;
 pub mod backend;
 pub mod board;
 pub mod buffers;

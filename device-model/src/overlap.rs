@@ -1,11 +1,12 @@
 //! Several transfers at once: an io_uring whose thread waits until all that it gave are done.
 //!
-//! Owns: the ring. Invariant: when [`Overlap::run`] has returned `Ok`, the kernel works on nothing,
-//! so that a device that is reset or broken touches its guest's memory no more.
+//! Owns: the ring. Invariant: when [`Overlap::run`] has returned, the kernel works on nothing, so that a
+//! device that is reset or broken touches its guest's memory no more.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use io_uring::{IoUring, opcode, register::Restriction, squeue, types};
 
@@ -25,6 +26,9 @@ pub(crate) struct Transfer<'a> {
     /// Place in the file.
     pub(crate) offset: u64,
 }
+
+/// Between two looks at what the kernel is about, when it does not let us wait for it.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A ring that is good for reads and writes, and for nothing else.
 pub(crate) struct Overlap(IoUring);
@@ -67,7 +71,10 @@ impl Overlap {
             match self.0.submit_and_wait(left) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                // What the kernel has not taken goes with the ring.
+                Err(error) if self.0.submission().len() >= left => return Err(error),
+                // What it has taken is waited for all the same.
+                Err(_) => std::thread::sleep(PAUSE),
             }
             for done in self.0.completion() {
                 if let Some(bytes) = moved.get_mut(done.user_data() as usize) {

@@ -6,7 +6,7 @@
 //! positions from the used rings, where the guest sees them too: requests are
 //! completed in order, so what is not in the used ring is not done.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use super::atomic::{AtomicU64, Ordering, fence};
 
 use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
 use gear2_protocol::offset::DEVICE_SIZE;
@@ -54,12 +54,20 @@ pub enum Word {
     Breaks,
     /// Register writes that came through Gear2.
     Registers,
-    /// Counter when the device's thread last looked.
+    /// Counter when GDM was last alive.
     LastSeen,
     /// [`Self::Requests`] when the device was last taken over.
     RequestsBefore,
-    /// How often in a row it was taken over with none completed in between.
+    /// How often in a row it was taken over in the middle of its work, with none completed in between.
     BarrenStarts,
+    /// 1 while the device works on requests: what ends GDM then may be one of them.
+    AtWork,
+    /// 1 while the kernel may work on requests that outlive GDM.
+    InKernel,
+    /// Features that the backend offered last.
+    Offered,
+    /// Messages in the log about the device's guest.
+    Messages,
 }
 
 /// Words of a queue, by number.
@@ -185,8 +193,10 @@ impl DeviceState {
         fence(Ordering::SeqCst);
     }
 
-    /// Answers [`Self::reset_asked`].
-    pub fn reset_seen(&self, asked: u64) {
+    /// Forgets what the driver set up, then answers [`Self::reset_asked`]: the answer lets the memory be
+    /// used for something else, and a GDM that is killed in between finds either both or no answer.
+    pub fn answer_reset(&self, asked: u64) {
+        self.reset();
         self.word(RESET_SEEN).store(asked, Ordering::Release);
     }
 }

@@ -205,13 +205,23 @@ ioctl_iow_nr!(TUNSETIFF, TUN, 202, libc::c_int);
 ioctl_iow_nr!(TUNSETOFFLOAD, TUN, 208, libc::c_uint);
 ioctl_iow_nr!(TUNSETVNETHDRSZ, TUN, 216, libc::c_int);
 
+/// Most characters of a network device's name (`IFNAMSIZ` less its end).
+const TAP_NAME: usize = 15;
+
 /// Attaches `file` (`/dev/net/tun`) to the tap device `name`, making it if need be; each
 /// frame is preceded by a virtio-net header of `header` bytes.
 pub(crate) fn open_tap(file: &File, name: &str, header: usize) -> io::Result<()> {
     // `struct ifreq`: the name, then the flags.
     let mut request = [0_u8; 40];
+    if name.is_empty() || name.len() > TAP_NAME {
+        let message = format!(
+            "its name has {} characters, not 1 to {TAP_NAME}",
+            name.len()
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
     let flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as u16;
-    for (to, from) in request.iter_mut().take(15).zip(name.bytes()) {
+    for (to, from) in request.iter_mut().zip(name.bytes()) {
         *to = from;
     }
     let tail = request.iter_mut().skip(16);

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use gear2_protocol::{DOORBELL_GEAR2, REGION_SIZE, Region, doorbell_device, op, outcome, slot};
@@ -14,11 +15,12 @@ use vm_memory::{Bytes, GuestAddress};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::backend::Backend;
+use crate::board::DeviceKind;
 use crate::gpio::Line;
 use crate::mapping::{Doorbell, Mapping, Memory, Registers};
 use crate::state::DeviceState;
 use crate::transport::{COMMON_FEATURES, register};
-use crate::worker::{Wiring, Worker};
+use crate::worker::{Away, Wiring, Worker};
 
 /// Guest address of the RAM.
 pub(crate) const RAM: u64 = 0x4000_0000;
@@ -138,11 +140,22 @@ impl Guest {
 
     /// Starts a GDM on what there is: another than the first finds the earlier one's device.
     pub(crate) fn start_gdm(&mut self, backend: Box<dyn Backend>) {
+        self.worker = Some(Worker::new(self.wiring(), backend).unwrap());
+    }
+
+    /// Starts a GDM that finds no backend yet.
+    pub(crate) fn start_gdm_without(&mut self, kind: DeviceKind) -> Sender<Box<dyn Backend>> {
+        let (sender, arrival) = std::sync::mpsc::channel();
+        self.worker = Some(Worker::awaiting(self.wiring(), kind, arrival).unwrap());
+        sender
+    }
+
+    fn wiring(&self) -> Wiring {
         let doorbell = |offset| Doorbell {
             page: self.doorbells,
             offset,
         };
-        let wiring = Wiring {
+        Wiring {
             channel: CHANNEL,
             name: "test".into(),
             region: self.region,
@@ -154,8 +167,8 @@ impl Guest {
             kick: EventFd::new(0).unwrap(),
             spin: false,
             linger_us: 20_000,
-        };
-        self.worker = Some(Worker::new(wiring, backend).unwrap());
+            away: Away::now(self.region, self.state()),
+        }
     }
 
     pub(crate) fn kill_gdm(&mut self) {
@@ -199,6 +212,11 @@ impl Guest {
             }
             panic!("the device never comes to rest");
         }
+    }
+
+    /// Lets the device take one turn; tells whether it has more to do.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.worker.as_mut().is_some_and(Worker::turn)
     }
 
     /// Lets the device work as its thread does when it was woken.

@@ -109,10 +109,21 @@ pub struct Identity {
     pub device_id: u32,
     /// Features offered besides [`COMMON_FEATURES`].
     pub features: u64,
+    /// Features that a driver may accept only with another one (as virtio 1.2, 5.1.3.1).
+    pub dependencies: &'static [Dependency],
     /// Longest size of each queue.
     pub queue_sizes: Vec<u16>,
     /// Configuration space.
     pub config: Vec<u8>,
+}
+
+/// A feature that is nothing without another one.
+#[derive(Clone, Copy, Debug)]
+pub struct Dependency {
+    /// Number of its bit.
+    pub feature: u32,
+    /// Bits of which it needs one.
+    pub needs_one_of: u64,
 }
 
 /// A write, as the guest made it.
@@ -174,11 +185,27 @@ impl Transport {
         if state.resumable(transport.identity.device_id) && state.reset_asked().is_none() {
             active = transport.resume();
         } else {
+            // A reset that is asked for is answered when the worker knows that it may be.
             state.start_anew(transport.identity.device_id);
-            transport.answer_reset();
         }
+        state.set(Word::Offered, transport.identity.features);
         transport.publish_all();
         (transport, active)
+    }
+
+    /// Shows a device of this type to a driver that comes before its backend: its first write waits.
+    pub fn announce(page: &Registers, device_id: u32) {
+        page.store(register::VERSION, VERSION);
+        page.store(register::DEVICE_ID, device_id);
+        page.store(register::VENDOR_ID, VENDOR);
+        page.store(register::STATUS, 0);
+        page.store(register::MAGIC_VALUE, MAGIC);
+    }
+
+    /// Returns the configuration that a page shows.
+    pub fn shown_config(page: &Registers) -> Vec<u8> {
+        let words = (register::CONFIG..register::END).step_by(4);
+        words.flat_map(|at| page.load(at).to_le_bytes()).collect()
     }
 
     /// Returns the queues that can be used, if the driver is ready and nothing is broken.
@@ -224,7 +251,7 @@ impl Transport {
         };
         self.reset();
         self.publish();
-        self.state.reset_seen(asked);
+        self.state.answer_reset(asked);
         true
     }
 
@@ -363,10 +390,11 @@ impl Transport {
             available: self.state.queue(queue, QueueWord::Available),
             used: self.state.queue(queue, QueueWord::Used),
         };
-        let Some(mut ring) = Vring::new(&self.memory, self.state, max_size, setup) else {
+        let event_index = self.features() & 1 << VIRTIO_RING_F_EVENT_IDX != 0;
+        let ring = Vring::new(&self.memory, self.state, max_size, setup, event_index);
+        let Some(ring) = ring else {
             return false;
         };
-        ring.set_event_idx(self.features() & 1 << VIRTIO_RING_F_EVENT_IDX != 0);
         if let Some(place) = self.rings.get_mut(queue) {
             *place = Some(ring);
         }
@@ -403,7 +431,12 @@ impl Transport {
 
     fn features_fit(&self) -> bool {
         let features = self.features();
-        features & !self.offered() == 0 && features & 1 << VIRTIO_F_VERSION_1 != 0
+        let mut dependencies = self.identity.dependencies.iter();
+        features & !self.offered() == 0
+            && features & 1 << VIRTIO_F_VERSION_1 != 0
+            && dependencies.all(|dependency| {
+                features & 1 << dependency.feature == 0 || features & dependency.needs_one_of != 0
+            })
     }
 
     fn reset(&mut self) {

@@ -6,13 +6,15 @@
 
 use std::sync::atomic::Ordering;
 
-use virtio_bindings::bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
 
 use crate::buffers::Buffers;
 use crate::mapping::Memory;
 use crate::state::{DeviceState, Word};
+use order::{Rings, Shared};
+
+mod order;
 
 /// The guest broke a rule; the device needs a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub enum Broken {
     AvailableIndex,
     /// A chain that does not end, leaves its table, or is too long.
     Chain,
-    /// A descriptor that names something else than the guest's RAM.
+    /// A descriptor names something else than the guest's RAM, where the device cannot do without.
     Address,
     /// A device-readable descriptor behind a device-writable one.
     Order,
@@ -55,18 +57,34 @@ pub struct Chain {
     pub writable: Buffers,
 }
 
+impl Chain {
+    /// Tells whether all that the request names is the guest's RAM.
+    pub fn is_reachable(&self) -> bool {
+        let reachable = |buffers: &Buffers| buffers.is_reachable(0, buffers.length());
+        reachable(&self.readable) && reachable(&self.writable)
+    }
+}
+
 /// A virtqueue that is ready.
 #[derive(Debug)]
 pub struct Vring {
+    /// Walks the chains.
     queue: Queue,
+    /// All other accesses to the rings.
+    rings: Rings,
     memory: Memory,
     state: DeviceState,
-    completed: bool,
 }
 
 impl Vring {
     /// Checks what the driver set up; `None` if it cannot be a queue of at most `max_size` entries.
-    pub fn new(memory: &Memory, state: DeviceState, max_size: u16, setup: Setup) -> Option<Self> {
+    pub fn new(
+        memory: &Memory,
+        state: DeviceState,
+        max_size: u16,
+        setup: Setup,
+        event_index: bool,
+    ) -> Option<Self> {
         let mut queue = Queue::new(max_size).ok()?;
         queue.try_set_size(u16::try_from(setup.size).ok()?).ok()?;
         let address = GuestAddress(setup.descriptors);
@@ -77,24 +95,25 @@ impl Vring {
         queue.try_set_used_ring_address(address).ok()?;
         queue.set_ready(true);
         queue.is_valid(memory.as_ref()).then(|| Self {
+            rings: Rings {
+                size: queue.size(),
+                available: queue.avail_ring(),
+                used: queue.used_ring(),
+                event_index,
+                next_used: 0,
+                completed: 0,
+            },
             queue,
             memory: memory.clone(),
             state,
-            completed: false,
         })
-    }
-
-    /// Sets whether VIRTIO_F_RING_EVENT_IDX was negotiated.
-    pub fn set_event_idx(&mut self, enabled: bool) {
-        self.queue.set_event_idx(enabled);
     }
 
     /// Goes on where the used ring says that an earlier GDM stopped.
     pub fn resume(&mut self) -> Result<(), Broken> {
-        let used = self.queue.used_idx(self.memory.as_ref(), Ordering::Acquire);
-        let used = used.map_err(|_| Broken::Ring)?.0;
+        let used = self.rings.used_index(&self.memory).map_err(broken)?;
         self.queue.set_next_avail(used);
-        self.queue.set_next_used(used);
+        self.rings.next_used = used;
         Ok(())
     }
 
@@ -108,16 +127,28 @@ impl Vring {
         self.state
     }
 
-    /// Returns how many requests the guest has made available that were not taken.
-    pub fn pending(&self) -> u16 {
-        let index = self
-            .queue
-            .avail_idx(self.memory.as_ref(), Ordering::Acquire);
-        index.map_or(0, |index| index.0.wrapping_sub(self.queue.next_avail()))
+    /// Tells whether the guest was stopped, and its memory is wanted back: nothing is begun any more.
+    pub fn is_withdrawn(&self) -> bool {
+        self.state.reset_asked().is_some()
     }
 
-    /// Takes the next request; false if there is none.
+    /// Returns how many requests the guest has made available that were not taken.
+    pub fn pending(&self) -> u16 {
+        let index = self.rings.available_index(&self.memory);
+        index.map_or(0, |index| index.wrapping_sub(self.queue.next_avail()))
+    }
+
+    /// Takes the next request; false if there is none. All that it names is the guest's RAM.
     pub fn take(&mut self, chain: &mut Chain) -> Result<bool, Broken> {
+        let taken = self.take_any(chain)?;
+        if taken && !chain.is_reachable() {
+            return Err(Broken::Address);
+        }
+        Ok(taken)
+    }
+
+    /// Takes the next request, which may name memory that is not mapped here; false if there is none.
+    pub fn take_any(&mut self, chain: &mut Chain) -> Result<bool, Broken> {
         chain.readable.clear();
         chain.writable.clear();
         let memory = self.memory.clone();
@@ -140,7 +171,7 @@ impl Vring {
                 return Err(Broken::Order);
             };
             if !target.push(&memory, descriptor.addr(), descriptor.len()) {
-                return Err(Broken::Address);
+                return Err(Broken::Chain);
             }
         }
         // The iterator ends early where a chain breaks a rule: then the last one promised a next.
@@ -149,45 +180,74 @@ impl Vring {
 
     /// Completes the oldest request taken; `written` bytes of it were written.
     pub fn complete(&mut self, head: u16, written: u64) -> Result<(), Broken> {
+        self.finish(head, written, None)
+    }
+
+    /// Completes the oldest request taken, whose last byte, at `place` of its writable ones, is `status`,
+    /// after `place` bytes of which `written` were written.
+    pub fn answer(
+        &mut self,
+        chain: &Chain,
+        place: u64,
+        status: u8,
+        written: u64,
+    ) -> Result<(), Broken> {
+        let address = chain.writable.address(place).ok_or(Broken::Address)?;
+        let written = written.saturating_add(1);
+        self.finish(chain.head, written, Some((address.0, status)))
+    }
+
+    fn finish(
+        &mut self,
+        head: u16,
+        written: u64,
+        status: Option<order::Status>,
+    ) -> Result<(), Broken> {
         let written = u32::try_from(written).unwrap_or(u32::MAX);
-        self.completed = true;
         self.state.count(Word::Requests, 1);
-        self.queue
-            .add_used(self.memory.as_ref(), head, written)
-            .map_err(|_| Broken::Ring)
+        let done = self.rings.complete(&self.memory, head, written, status);
+        done.map_err(broken)
     }
 
     /// Asks the guest not to notify: the device looks by itself.
     pub fn silence(&mut self) -> Result<(), Broken> {
-        let done = self.queue.disable_notification(self.memory.as_ref());
-        done.map_err(|_| Broken::Ring)
+        self.rings.silence(&self.memory).map_err(broken)
     }
 
     /// Asks the guest to notify; true if a request came in meanwhile.
     pub fn listen(&mut self) -> Result<bool, Broken> {
-        let more = self.queue.enable_notification(self.memory.as_ref());
-        more.map_err(|_| Broken::Ring)
+        let next = self.queue.next_avail();
+        self.rings.listen(&self.memory, next).map_err(broken)
     }
 
     /// Tells whether the guest wants an interrupt for what was completed since the last call.
     pub fn wants_interrupt(&mut self) -> Result<bool, Broken> {
-        if !std::mem::take(&mut self.completed) {
-            return Ok(false);
-        }
-        if self.queue.event_idx_enabled() {
-            let wants = self.queue.needs_notification(self.memory.as_ref());
-            return wants.map_err(|_| Broken::Ring);
-        }
-        finish_ring();
-        let flags = self
-            .memory
-            .load::<u16>(GuestAddress(self.queue.avail_ring()), Ordering::Relaxed);
-        let flags = u32::from(u16::from_le(flags.map_err(|_| Broken::Ring)?));
-        Ok(flags & VRING_AVAIL_F_NO_INTERRUPT == 0)
+        self.rings.wants_interrupt(&self.memory).map_err(broken)
     }
 }
 
-/// Orders the used index before the guest's wish for interrupts is read.
-fn finish_ring() {
-    std::sync::atomic::fence(Ordering::SeqCst);
+fn broken(_: GuestMemoryError) -> Broken {
+    Broken::Ring
+}
+
+impl Shared for Memory {
+    type Error = GuestMemoryError;
+
+    fn load(&self, address: u64, order: Ordering) -> Result<u16, GuestMemoryError> {
+        let word = self.as_ref().load::<u16>(GuestAddress(address), order)?;
+        Ok(u16::from_le(word))
+    }
+
+    fn store(&self, address: u64, value: u16, order: Ordering) -> Result<(), GuestMemoryError> {
+        let address = GuestAddress(address);
+        self.as_ref().store(value.to_le(), address, order)
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), GuestMemoryError> {
+        self.as_ref().write_slice(bytes, GuestAddress(address))
+    }
+
+    fn fence(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
 }

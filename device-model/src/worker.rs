@@ -1,6 +1,7 @@
 //! The thread of one device: register writes, queue turns, waiting.
 //!
-//! Owns: the device's transport and backend, which no other thread touches. It is
+//! Owns: the device's transport and backend, which no other thread touches. As long as the backend is not
+//! there something else stands for it ([`Awaited`], [`Absent`]). The thread is
 //! woken by the device's line (the guest's notification, a register write), by the
 //! hub (a reset, whatever a new GDM finds), by the backend's descriptors, and once a
 //! second by the clock, which makes up for a wake-up that was lost while GDM was away.
@@ -10,16 +11,20 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Mutex, TryLockError};
+use std::time::Duration;
 
 use gear2_protocol::{MmioSlot, Region, slot};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::backend::{Backend, Progress};
+use crate::backend::{Absent, Awaited, Backend, Progress};
+use crate::board::DeviceKind;
 use crate::gpio::Line;
 use crate::mapping::{Doorbell, Memory, Registers, counter, finish_stores, relax};
-use crate::state::{DeviceState, Word};
+use crate::state::{DeviceState, WORDS, Word};
 use crate::sys;
 use crate::transport::{Effect, Transport, Write};
 use crate::vring::Broken;
@@ -27,13 +32,24 @@ use crate::vring::Broken;
 #[cfg(test)]
 mod tests;
 
-/// Messages about a device's guest, after which it is silent: a guest must not fill the log.
-const MESSAGES: u64 = 16;
+/// Messages about a device's guest, after which GDM is silent, and the next one too: a guest must not fill
+/// the log.
+pub(crate) const MESSAGES: u64 = 16;
 /// A request that waited longer than this because no GDM was there, in a device VM that was, fails.
 const AWAY_SECONDS: u64 = 30;
 
-/// After so many starts of GDM in which a device completed nothing, its requests are taken for what ends GDM.
+/// After so many starts of GDM that ended in the middle of a device's work, with nothing completed in
+/// between, its requests are taken for what ends GDM.
 const BARREN_STARTS: u64 = 8;
+/// After so many of them the device works only while no other such one does: what ends GDM then is its
+/// request, and not another guest's.
+const SUSPECT_STARTS: u64 = 3;
+static SUSPECT_AT_WORK: Mutex<()> = Mutex::new(());
+/// How long a device waits for its turn then, before it looks at its registers again.
+const SUSPECT_PAUSE: Duration = Duration::from_millis(5);
+
+/// The backend of a device, when it is there.
+pub type Arrival = Receiver<Box<dyn Backend>>;
 
 /// What the device's thread works with.
 #[derive(Debug)]
@@ -60,6 +76,39 @@ pub struct Wiring {
     pub spin: bool,
     /// How long to look for the next register write before waiting, in microseconds.
     pub linger_us: u64,
+    /// Seconds since a GDM was alive, and since the device VM was booted, when this one started.
+    pub away: Away,
+}
+
+/// For how long nobody served the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Away {
+    /// Seconds since the last GDM lived.
+    pub seconds: u64,
+    /// Seconds since the device VM was booted.
+    pub uptime: u64,
+}
+
+impl Away {
+    /// Finds out, before this GDM's own heartbeat hides it.
+    pub fn now(region: &Region, state: DeviceState) -> Self {
+        let hz = u64::from(region.header.counter_hz.load(Ordering::Relaxed));
+        Self {
+            seconds: counter().saturating_sub(state.get(Word::LastSeen)) / hz.max(1),
+            uptime: sys::uptime(),
+        }
+    }
+
+    /// Tells whether what waited is to fail. It is not if the device VM itself was away: whoever is as
+    /// patient as a board's boot is served then.
+    const fn is_too_long(self) -> bool {
+        self.seconds >= AWAY_SECONDS && self.seconds <= self.uptime
+    }
+
+    /// Tells whether the device VM was certainly booted since: nothing of an earlier GDM is under way.
+    const fn is_another_boot(self) -> bool {
+        self.seconds > self.uptime.saturating_add(1)
+    }
 }
 
 /// How often a thread that polls looks at memory before it asks the kernel for anything.
@@ -74,53 +123,99 @@ pub struct Worker {
     state: DeviceState,
     transport: Transport,
     backend: Box<dyn Backend>,
+    /// Where the backend comes from, while another one stands for it.
+    arrival: Option<Arrival>,
     epoll: Epoll,
     watched: BTreeSet<RawFd>,
     /// An access was answered: another one may follow soon.
     lingers: bool,
+    /// Its requests may be what ended GDM.
+    is_suspect: bool,
 }
 
 impl Worker {
     /// Takes over the device. One that an earlier GDM left active goes on.
     pub fn new(wiring: Wiring, backend: Box<dyn Backend>) -> io::Result<Self> {
-        let page = wiring
-            .region
-            .devices
-            .get(wiring.channel)
-            .ok_or_else(|| io::Error::other("channel number out of range"))?;
-        let state = DeviceState::new(page);
+        let mut worker = Self::with(wiring, backend, None)?;
+        worker.take_over();
+        Ok(worker)
+    }
+
+    /// Takes over a device of type `kind` whose backend is still to arrive. What a driver set up is
+    /// kept, and its requests wait; a device that no driver uses is shown as none.
+    pub fn awaiting(wiring: Wiring, kind: DeviceKind, arrival: Arrival) -> io::Result<Self> {
+        let state = DeviceState::new(page_of(&wiring)?);
+        let features = state.get(Word::Offered) | state.get(Word::DriverFeatures);
+        let config = Transport::shown_config(&wiring.page);
+        let awaited = Awaited::new(kind, features, config);
+        let in_use = state.resumable(awaited.identity().device_id) && state.get(Word::Status) != 0;
+        let substitute: Box<dyn Backend> = if in_use {
+            Box::new(awaited)
+        } else {
+            Box::new(Absent)
+        };
+        let name = &wiring.name;
+        match in_use {
+            true => eprintln!("gdm: {name}: its backend is awaited, requests wait"),
+            false => eprintln!("gdm: {name}: its backend is awaited, the guest sees no device"),
+        }
+        Self::with(wiring, substitute, Some(arrival))
+    }
+
+    fn with(
+        wiring: Wiring,
+        backend: Box<dyn Backend>,
+        arrival: Option<Arrival>,
+    ) -> io::Result<Self> {
+        let state = DeviceState::new(page_of(&wiring)?);
         let identity = backend.identity();
-        let (transport, active) =
-            Transport::new(wiring.page, state, wiring.memory.clone(), identity);
-        let epoll = Epoll::new()?;
+        let (transport, _) = Transport::new(wiring.page, state, wiring.memory.clone(), identity);
         let mut worker = Self {
             wiring,
             state,
             transport,
             backend,
-            epoll,
+            arrival,
+            epoll: Epoll::new()?,
             watched: BTreeSet::new(),
             lingers: false,
+            is_suspect: false,
         };
         worker.watch(worker.wiring.line.file().as_raw_fd(), EventSet::IN)?;
         worker.watch(worker.wiring.kick.as_raw_fd(), EventSet::IN)?;
         worker.watch_backend();
-        if active {
-            worker.backend.activate(worker.transport.features());
-            worker.expire();
-        }
-        // An earlier GDM may have died between a completion and its interrupt.
-        worker.interrupt();
         Ok(worker)
     }
 
-    /// Fails what has waited, if GDM was away for too long, or died of it again and again.
-    fn expire(&mut self) {
-        let hz = u64::from(self.wiring.region.header.counter_hz.load(Ordering::Relaxed));
-        let away = counter().saturating_sub(self.state.get(Word::LastSeen)) / hz.max(1);
-        if !is_too_long(away, sys::uptime()) && self.barren_starts() < BARREN_STARTS {
-            return;
+    /// Puts the backend that has arrived in the place of what stood for it.
+    fn install(&mut self, backend: Box<dyn Backend>) {
+        self.arrival = None;
+        self.backend = backend;
+        let (page, memory) = (self.wiring.page, self.wiring.memory.clone());
+        let identity = self.backend.identity();
+        (self.transport, _) = Transport::new(page, self.state, memory, identity);
+        self.watch_backend();
+        self.take_over();
+        eprintln!("gdm: {}: its backend is there", self.wiring.name);
+    }
+
+    /// Goes on where an earlier GDM ended, whose requests have all ended too: the backend is ours.
+    fn take_over(&mut self) {
+        self.state.set(Word::InKernel, 0);
+        let barren = self.barren_starts();
+        self.is_suspect = barren >= SUSPECT_STARTS;
+        if self.transport.active() {
+            self.activate();
+            if self.wiring.away.is_too_long() || barren >= BARREN_STARTS {
+                self.expire();
+            }
         }
+        // An earlier GDM may have died between a completion and its interrupt.
+        self.interrupt();
+    }
+
+    /// Fails what has waited.
+    fn expire(&mut self) {
         for (index, ring) in self.transport.rings().iter().enumerate() {
             if let Some(ring) = ring {
                 self.backend.expire(index, ring.pending());
@@ -128,14 +223,24 @@ impl Worker {
         }
     }
 
-    /// Counts the starts since a request was completed.
+    fn activate(&mut self) {
+        if let Err(message) = self.backend.activate(self.transport.features()) {
+            self.complain(&message);
+        }
+    }
+
+    /// Counts the starts that ended at work since a request was completed.
     fn barren_starts(&self) -> u64 {
         let requests = self.state.get(Word::Requests);
         let barren = if requests == self.state.get(Word::RequestsBefore) {
-            self.state.get(Word::BarrenStarts).saturating_add(1)
+            let died_at_work = self.state.get(Word::AtWork);
+            self.state
+                .get(Word::BarrenStarts)
+                .saturating_add(died_at_work)
         } else {
             0
         };
+        self.state.set(Word::AtWork, 0);
         self.state.set(Word::RequestsBefore, requests);
         self.state.set(Word::BarrenStarts, barren);
         barren
@@ -215,8 +320,11 @@ impl Worker {
 
     /// Looks at everything once; true if there is more to do at once.
     pub fn turn(&mut self) -> bool {
-        self.state.set(Word::LastSeen, counter());
-        if self.state.reset_asked().is_some() {
+        let arrived = self.arrival.as_ref().map(Receiver::try_recv);
+        if let Some(Ok(backend)) = arrived {
+            self.install(backend);
+        }
+        if self.state.reset_asked().is_some() && self.has_memory_at_rest() {
             // The backend first: who asked uses the memory for something else once it is answered.
             self.backend.reset();
             self.transport.answer_reset();
@@ -229,8 +337,18 @@ impl Worker {
         self.serve_queues()
     }
 
-    /// Stops the device until its driver resets it.
-    pub fn break_down(&mut self) {
+    /// Tells whether nothing is under way in the guest's memory. Nothing of this GDM is, between two
+    /// turns; what an earlier one left to the kernel has ended when the backend could be opened.
+    fn has_memory_at_rest(&self) -> bool {
+        self.arrival.is_none()
+            || self.state.get(Word::InKernel) == 0
+            || self.wiring.away.is_another_boot()
+    }
+
+    /// Stops the device until its driver resets it: GDM failed.
+    pub fn break_down(&mut self, why: &str) {
+        self.state.set(Word::AtWork, 0);
+        self.complain(why);
         if self.transport.break_down() {
             self.interrupt();
         }
@@ -242,6 +360,24 @@ impl Worker {
     }
 
     fn serve_queues(&mut self) -> bool {
+        let alone = match self.is_suspect.then(|| SUSPECT_AT_WORK.try_lock()) {
+            None => None,
+            Some(Ok(guard)) => Some(guard),
+            Some(Err(TryLockError::Poisoned(guard))) => Some(guard.into_inner()),
+            Some(Err(TryLockError::WouldBlock)) => {
+                std::thread::sleep(SUSPECT_PAUSE);
+                return true;
+            }
+        };
+        let more = self.serve_each_queue();
+        if alone.is_some() && self.state.get(Word::Requests) != self.state.get(Word::RequestsBefore)
+        {
+            self.is_suspect = false;
+        }
+        more
+    }
+
+    fn serve_each_queue(&mut self) -> bool {
         let mut more = false;
         let mut interrupt = false;
         let mut broken = None;
@@ -249,7 +385,11 @@ impl Worker {
             let Some(ring) = ring else {
                 continue;
             };
+            if ring.pending() > 0 {
+                self.state.set(Word::AtWork, 1);
+            }
             let turn = serve_queue(self.backend.as_mut(), index, ring, self.wiring.spin);
+            self.state.set(Word::AtWork, 0);
             match turn {
                 Ok((again, wanted)) => {
                     more |= again;
@@ -275,12 +415,10 @@ impl Worker {
     }
 
     fn complain(&self, message: &str) {
-        let breaks = self.state.get(Word::Breaks);
-        if breaks <= MESSAGES {
-            eprintln!("gdm: {}: {message}", self.wiring.name);
-        }
-        if breaks == MESSAGES {
-            eprintln!("gdm: {}: says no more about its guest", self.wiring.name);
+        self.state.count(Word::Messages, 1);
+        let count = self.state.get(Word::Messages);
+        if let Some(line) = wording(count, &self.wiring.name, message) {
+            eprintln!("{line}");
         }
     }
 
@@ -325,7 +463,7 @@ impl Worker {
         }
         match effect {
             Effect::Abort => return slot::ABORT,
-            Effect::Activated => self.backend.activate(self.transport.features()),
+            Effect::Activated => self.activate(),
             Effect::Reset => self.backend.reset(),
             Effect::Config(offset) => {
                 let bytes = value.to_le_bytes();
@@ -378,10 +516,19 @@ impl Worker {
     }
 }
 
-/// Tells whether what waited for so many seconds while nobody served the device is to fail. It is
-/// not if the device VM itself was away: whoever is as patient as a board's boot is served then.
-const fn is_too_long(away: u64, uptime: u64) -> bool {
-    away >= AWAY_SECONDS && away <= uptime
+fn page_of(wiring: &Wiring) -> io::Result<&'static [AtomicU64; WORDS]> {
+    let page = wiring.region.devices.get(wiring.channel);
+    page.ok_or_else(|| io::Error::other("channel number out of range"))
+}
+
+/// Returns what the log says of message number `count` about a device's guest.
+fn wording(count: u64, name: &str, message: &str) -> Option<String> {
+    let end = if count == MESSAGES {
+        "; gdm says no more about its guest"
+    } else {
+        ""
+    };
+    (count <= MESSAGES).then(|| format!("gdm: {name}: {message}{end}"))
 }
 
 /// Gives a queue its turn. Returns whether it has more to do at once, and whether to interrupt the guest.

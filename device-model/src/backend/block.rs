@@ -4,13 +4,12 @@
 //! all are completed in order. Data goes between the file and guest RAM without a copy,
 //! and past the page cache (`O_DIRECT`) where the request's alignment allows it.
 //!
-//! Invariant: a turn that has ended has nothing under way, so a reset finds the device idle,
-//! and a flush covers whatever was taken before it.
+//! Invariants: a turn that has ended has nothing under way, so a reset finds the device idle, and a flush
+//! covers whatever was taken before it. A turn of a guest that was stopped ends early: it waits for what
+//! the kernel has begun, and begins and completes nothing more.
 
 use std::cell::Cell;
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::io::{self, ErrorKind};
 
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_RO,
@@ -22,18 +21,21 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 
 use super::{Backend, Progress};
 use crate::mapping::Memory;
-use crate::overlap::{Overlap, Transfer};
+use crate::overlap::Overlap;
 use crate::state::Word;
-use crate::sys::{self, Direction};
+use crate::sys::Direction;
 use crate::transport::Identity;
 use crate::vring::{Broken, Chain, Vring};
+use media::{Files, Geometry, Media, Piece};
 
+mod media;
 #[cfg(test)]
 mod tests;
 
 const SECTOR: u64 = 512;
 const HEADER: u64 = 16;
-const QUEUE_SIZE: u16 = 256;
+pub(super) const DEVICE_ID: u32 = VIRTIO_ID_BLOCK;
+pub(super) const QUEUE_SIZE: u16 = 256;
 /// Header and status take two of the queue's descriptors.
 const SEGMENTS: u32 = 254;
 /// Requests that are under way at once, and between two interrupts.
@@ -43,6 +45,9 @@ const RANGE: usize = 16;
 /// Most ranges of a discard, and sectors of one: bounds what a request costs.
 const MAX_RANGES: u32 = 16;
 const MAX_RANGE_SECTORS: u32 = 1 << 22;
+/// Bytes of a range that are discarded or zeroed at once, on boundaries of as much: a guest that is
+/// stopped is looked for in between.
+const RANGE_PIECE: u64 = 16 << 20;
 
 /// Outcome of a request, as the guest sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +83,7 @@ struct Request {
 impl Request {
     /// Takes the next one; false if there is none.
     fn take(&mut self, ring: &mut Vring) -> Result<bool, Broken> {
-        if !ring.take(&mut self.chain)? {
+        if !ring.take_any(&mut self.chain)? {
             return Ok(false);
         }
         let mut header = [0; HEADER as usize];
@@ -88,6 +93,10 @@ impl Request {
         };
         if !complete {
             return Err(Broken::Request);
+        }
+        // Nobody could be told how it ended.
+        if self.chain.writable.address(room).is_none() {
+            return Err(Broken::Address);
         }
         let (words, _) = header.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
@@ -120,13 +129,9 @@ impl Request {
 /// A disk.
 #[derive(Debug)]
 pub struct Block {
-    file: File,
-    /// The same, opened with `O_DIRECT`.
-    direct: Option<File>,
-    is_device: bool,
+    media: Box<dyn Media>,
+    geometry: Geometry,
     read_only: bool,
-    bytes: u64,
-    block_size: u32,
     /// The driver did not take FLUSH: each write is made durable.
     write_through: bool,
     /// Something of the request went through this kernel's page cache. A disk's cache outlives a
@@ -137,8 +142,6 @@ pub struct Block {
     id: [u8; ID_LENGTH],
     /// As many as one turn needs; bounds what a guest can have under way.
     requests: Vec<Request>,
-    /// `None` where the kernel has no io_uring for us: one after the other then.
-    overlap: Option<Overlap>,
 }
 
 // SAFETY: the vectors are filled and used within one turn; between turns they mean nothing.
@@ -147,42 +150,24 @@ unsafe impl Send for Block {}
 impl Block {
     /// Opens the disk at `path`.
     pub fn open(path: &str, read_only: bool) -> Result<Self, String> {
-        Self::try_open(path, read_only).map_err(|error| format!("{path}: {error}"))
+        let files = Files::open(path, read_only).map_err(|error| format!("{path}: {error}"))?;
+        Ok(Self::new(Box::new(files), path, read_only))
     }
 
-    fn try_open(path: &str, read_only: bool) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(!read_only);
-        let mut file = options.open(path)?;
-        let kind = file.metadata()?.file_type();
-        let is_device = kind.is_block_device();
-        if !is_device && !kind.is_file() {
-            return Err(io::Error::other("is neither a file nor a block device"));
-        }
-        let direct = options.custom_flags(libc::O_DIRECT).open(path).ok();
-        let bytes = file.seek(SeekFrom::End(0))?;
-        let block_size = if is_device {
-            sys::block_size(&file)?
-        } else {
-            SECTOR as u32
-        };
+    fn new(media: Box<dyn Media>, path: &str, read_only: bool) -> Self {
         let mut id = [0; ID_LENGTH];
         let name = path.bytes().skip(path.len().saturating_sub(ID_LENGTH));
         id.iter_mut().zip(name).for_each(|(to, from)| *to = from);
-        Ok(Self {
-            file,
-            direct,
-            is_device,
+        Self {
+            geometry: media.geometry(),
+            media,
             read_only,
-            bytes,
-            block_size,
             write_through: false,
             buffered: Cell::new(false),
             expired: 0,
             id,
             requests: Vec::new(),
-            overlap: Overlap::new().ok(),
-        })
+        }
     }
 
     /// Takes what is there, up to the first request that moves no data, and does it.
@@ -202,45 +187,47 @@ impl Block {
         let taken = requests.get_mut(..count).unwrap_or_default();
         let transfers = taken.iter().take_while(|one| one.transfer().is_some());
         let (together, alone) = taken.split_at_mut(transfers.count());
-        self.move_together(ring.memory(), together);
+        self.move_together(ring, together);
         for request in together.iter_mut().chain(alone) {
+            if ring.is_withdrawn() {
+                return Ok(Progress::More);
+            }
             self.finish(ring, request)?;
         }
-        end
+        match ring.is_withdrawn() {
+            true => Ok(Progress::More),
+            false => end,
+        }
     }
 
     /// Moves data of several requests at once. What this leaves undone, for whatever reason, is done
     /// when the request is finished.
-    fn move_together(&mut self, memory: &Memory, requests: &mut [Request]) {
-        if requests.len() < 2 || self.expired > 0 {
+    fn move_together(&mut self, ring: &Vring, requests: &mut [Request]) {
+        if requests.len() < 2 || self.expired > 0 || ring.is_withdrawn() {
             return;
         }
-        let (Some(mut overlap), Some(file)) = (self.overlap.take(), self.direct.as_ref()) else {
-            return;
-        };
         let mut ready = Vec::with_capacity(requests.len());
         for request in requests {
-            if let Some(offset) = self.find_aligned(memory, request) {
+            if let Some(offset) = self.find_aligned(ring.memory(), request) {
                 ready.push((request, offset));
             }
         }
-        let transfers = ready.iter().filter_map(|(request, offset)| {
+        let pieces = ready.iter().filter_map(|(request, offset)| {
             let (direction, _) = request.transfer()?;
-            Some(Transfer {
-                file,
+            Some(Piece {
                 direction,
                 vectors: &request.vectors,
                 offset: *offset,
             })
         });
-        match overlap.run(&transfers.collect::<Vec<_>>()) {
-            Ok(moved) => {
-                for ((request, _), moved) in ready.iter_mut().zip(moved) {
-                    request.moved = moved;
-                }
-                self.overlap = Some(overlap);
-            }
-            Err(error) => eprintln!("gdm: requests are done one by one: {error}"),
+        let pieces: Vec<Piece<'_>> = pieces.collect();
+        // These go on when GDM is killed: the next one has to know.
+        ring.state().set(Word::InKernel, 1);
+        let moved = self.media.together(&pieces);
+        ring.state().set(Word::InKernel, 0);
+        let moved = moved.into_iter().flatten();
+        for ((request, _), moved) in ready.iter_mut().zip(moved) {
+            request.moved = moved;
         }
     }
 
@@ -248,6 +235,9 @@ impl Block {
     fn find_aligned(&self, memory: &Memory, request: &mut Request) -> Option<u64> {
         let (direction, length) = request.transfer()?;
         let start = self.place(request.sector, length).ok()?;
+        if !request.chain.is_reachable() {
+            return None;
+        }
         if direction == Direction::Write {
             self.writable().ok()?;
         }
@@ -257,18 +247,23 @@ impl Block {
 
     fn finish(&mut self, ring: &mut Vring, request: &mut Request) -> Result<(), Broken> {
         let (status, written) = self.perform(ring, request);
+        if ring.is_withdrawn() {
+            return Ok(());
+        }
         if status != Status::Ok {
             ring.state().count(Word::Errors, 1);
         }
-        let Request { chain, room, .. } = request;
-        chain.writable.write(ring.memory(), *room, &[status.byte()]);
-        ring.complete(chain.head, written + 1)
+        ring.answer(&request.chain, request.room, status.byte(), written)
     }
 
     /// Does the request; returns its outcome and how many bytes of data were written to the guest.
     fn perform(&mut self, ring: &Vring, request: &mut Request) -> (Status, u64) {
         if let Some(left) = self.expired.checked_sub(1) {
             self.expired = left;
+            return (Status::IoError, 0);
+        }
+        // A region that the guest shares with another VM, for example, is not mapped here.
+        if !request.chain.is_reachable() {
             return (Status::IoError, 0);
         }
         let outcome = match request.kind {
@@ -296,7 +291,9 @@ impl Block {
         let start = sector.checked_mul(SECTOR);
         let end = start.and_then(|start| start.checked_add(length));
         match (start, end) {
-            (Some(start), Some(end)) if end <= self.bytes && length.is_multiple_of(SECTOR) => {
+            (Some(start), Some(end))
+                if end <= self.geometry.bytes && length.is_multiple_of(SECTOR) =>
+            {
                 Ok(start)
             }
             (Some(_) | None, Some(_) | None) => Err(ErrorKind::InvalidInput.into()),
@@ -324,20 +321,23 @@ impl Block {
         };
         let mut done = request.moved;
         while done < length {
+            if ring.is_withdrawn() {
+                return Err(withdrawn());
+            }
             request.find(ring.memory(), direction, done, length);
             done += self.transfer_once(&request.vectors, direction, start + done)? as u64;
         }
         ring.state().count(word, length);
         let buffered = self.buffered.take();
         if direction == Direction::Write && (self.write_through || buffered) {
-            self.file.sync_data()?;
+            self.media.sync()?;
         }
         Ok(length)
     }
 
     /// Tells whether the transfer may pass the page cache by.
     fn is_aligned(&self, vectors: &[libc::iovec], offset: u64) -> bool {
-        let mask = u64::from(self.block_size.max(1)) - 1;
+        let mask = u64::from(self.geometry.block_size.max(1)) - 1;
         let aligned = |number: u64| number & mask == 0;
         let mut all = vectors.iter();
         aligned(offset)
@@ -350,19 +350,25 @@ impl Block {
         direction: Direction,
         offset: u64,
     ) -> io::Result<usize> {
-        let aligned = self.is_aligned(vectors, offset);
-        let direct = self.direct.as_ref().filter(|_| aligned);
-        let mut is_direct = direct.is_some();
-        let file = direct.unwrap_or(&self.file);
-        let mut result = sys::transfer(file, direction, vectors, offset);
-        // A file system may want more alignment than it says.
-        if is_direct && matches!(&result, Err(e) if e.kind() == ErrorKind::InvalidInput) {
-            is_direct = false;
-            result = sys::transfer(&self.file, direction, vectors, offset);
-        }
-        if self.is_device && !is_direct {
-            self.buffered.set(true);
-        }
+        let piece = Piece {
+            direction,
+            vectors,
+            offset,
+        };
+        let direct = if self.is_aligned(vectors, offset) {
+            self.media.direct(piece)
+        } else {
+            None
+        };
+        let result = match direct {
+            // A file system may want more alignment than it says.
+            Some(Err(error)) if error.kind() == ErrorKind::InvalidInput => None,
+            other => other,
+        };
+        let result = result.unwrap_or_else(|| {
+            self.buffered.set(self.geometry.is_device);
+            self.media.buffered(piece)
+        });
         match result {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
@@ -372,7 +378,7 @@ impl Block {
 
     fn flush(&self) -> io::Result<u64> {
         if !self.read_only {
-            self.file.sync_data()?;
+            self.media.sync()?;
         }
         Ok(0)
     }
@@ -392,15 +398,28 @@ impl Block {
             let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
             let sector = words.next().unwrap_or(0);
             let rest = words.next().unwrap_or(0);
-            self.range(zero, sector, rest as u32, (rest >> 32) as u32)?;
+            let range = Range {
+                zero,
+                sector,
+                sectors: rest as u32,
+                flags: (rest >> 32) as u32,
+            };
+            self.range(ring, range)?;
         }
-        if self.write_through {
-            self.file.sync_data()?;
+        let buffered = self.buffered.take();
+        if self.write_through || buffered {
+            self.media.sync()?;
         }
         Ok(0)
     }
 
-    fn range(&self, zero: bool, sector: u64, sectors: u32, flags: u32) -> io::Result<()> {
+    fn range(&self, ring: &Vring, range: Range) -> io::Result<()> {
+        let Range {
+            zero,
+            sector,
+            sectors,
+            flags,
+        } = range;
         // Bit 0 allows to unmap, which only writing zeroes may say.
         if flags & !1 != 0 || (!zero && flags != 0) {
             return Err(ErrorKind::Unsupported.into());
@@ -410,61 +429,75 @@ impl Block {
         }
         let length = u64::from(sectors) * SECTOR;
         let start = self.place(sector, length)?;
-        if length == 0 {
-            return Ok(());
+        let mut done = 0;
+        while done < length {
+            if ring.is_withdrawn() {
+                return Err(withdrawn());
+            }
+            let at = start + done;
+            let piece = (RANGE_PIECE - at % RANGE_PIECE).min(length - done);
+            if !zero {
+                // A discard is only advice.
+                let _ = self.media.discard(at, piece);
+            } else if self.media.zero(at, piece, flags != 0).is_err() {
+                self.write_zeroes(ring, at, piece)?;
+            }
+            done += piece;
         }
-        let done = if self.is_device {
-            sys::block_range(&self.file, zero, start, length)
-        } else {
-            let mode = if zero && flags == 0 {
-                libc::FALLOC_FL_ZERO_RANGE
-            } else {
-                libc::FALLOC_FL_PUNCH_HOLE
-            };
-            let mode = mode | libc::FALLOC_FL_KEEP_SIZE;
-            sys::allocate(&self.file, mode, start, length)
-        };
-        match done {
-            // A discard is only advice; zeroes can be written.
-            Err(_) if !zero => Ok(()),
-            Err(_) => self.write_zeroes(start, length),
-            Ok(()) => Ok(()),
-        }
+        Ok(())
     }
 
-    fn write_zeroes(&self, start: u64, length: u64) -> io::Result<()> {
-        use std::os::unix::fs::FileExt;
+    fn write_zeroes(&self, ring: &Vring, start: u64, length: u64) -> io::Result<()> {
         let zeroes = [0; 0x1_0000];
         let mut done = 0;
         while done < length {
+            if ring.is_withdrawn() {
+                return Err(withdrawn());
+            }
             let size = (length - done).min(zeroes.len() as u64) as usize;
+            self.buffered.set(self.geometry.is_device);
             let piece = zeroes.get(..size).unwrap_or_default();
-            self.file.write_all_at(piece, start + done)?;
+            self.media.write(piece, start + done)?;
             done += size as u64;
-        }
-        if self.is_device {
-            self.file.sync_data()?;
         }
         Ok(())
     }
 
     fn config(&self) -> Vec<u8> {
         let mut config = Vec::with_capacity(60);
-        config.extend((self.bytes / SECTOR).to_le_bytes());
+        config.extend((self.geometry.bytes / SECTOR).to_le_bytes());
         config.extend(0_u32.to_le_bytes()); // size_max
         config.extend(SEGMENTS.to_le_bytes());
         config.extend([0; 4]); // geometry
-        config.extend(self.block_size.to_le_bytes());
+        config.extend(self.geometry.block_size.to_le_bytes());
         config.extend([0; 8]); // topology
         config.extend([0, 0, 1, 0]); // writeback, unused, queues
         config.extend(MAX_RANGE_SECTORS.to_le_bytes());
         config.extend(MAX_RANGES.to_le_bytes());
-        config.extend((self.block_size / SECTOR as u32).max(1).to_le_bytes());
+        config.extend(
+            (self.geometry.block_size / SECTOR as u32)
+                .max(1)
+                .to_le_bytes(),
+        );
         config.extend(MAX_RANGE_SECTORS.to_le_bytes());
         config.extend(MAX_RANGES.to_le_bytes());
         config.extend([1, 0, 0, 0]); // may unmap
         config
     }
+}
+
+/// A range to discard or to make zero.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    zero: bool,
+    sector: u64,
+    sectors: u32,
+    flags: u32,
+}
+
+/// What a request ends with that is never completed: its guest was stopped.
+fn withdrawn() -> io::Error {
+    io::Error::other("the guest was stopped")
 }
 
 impl Backend for Block {
@@ -478,15 +511,17 @@ impl Backend for Block {
             features |= 1 << VIRTIO_BLK_F_RO;
         }
         Identity {
-            device_id: VIRTIO_ID_BLOCK,
+            device_id: DEVICE_ID,
             features,
+            dependencies: &[],
             queue_sizes: vec![QUEUE_SIZE],
             config: self.config(),
         }
     }
 
-    fn activate(&mut self, features: u64) {
+    fn activate(&mut self, features: u64) -> Result<(), String> {
         self.write_through = features & 1 << VIRTIO_BLK_F_FLUSH == 0;
+        Ok(())
     }
 
     fn reset(&mut self) {

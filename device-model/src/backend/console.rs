@@ -22,6 +22,9 @@ use crate::vring::{Broken, Chain, Vring};
 #[cfg(test)]
 mod tests;
 
+pub(super) const DEVICE_ID: u32 = VIRTIO_ID_CONSOLE;
+pub(super) const QUEUE_SIZE: u16 = 64;
+
 const RECEIVE: usize = 0;
 const HISTORY: usize = 0x1_0000;
 /// VIRTIO_CONSOLE_F_EMERG_WRITE, and the offset of that field.
@@ -164,9 +167,10 @@ fn open_terminal(link: &str) -> std::io::Result<(File, File)> {
 impl Backend for Console {
     fn identity(&self) -> Identity {
         Identity {
-            device_id: VIRTIO_ID_CONSOLE,
+            device_id: DEVICE_ID,
             features: EMERGENCY_WRITE,
-            queue_sizes: vec![64, 64],
+            dependencies: &[],
+            queue_sizes: vec![QUEUE_SIZE; 2],
             config: vec![0; 12],
         }
     }

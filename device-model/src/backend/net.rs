@@ -18,8 +18,18 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_NET;
 use super::{Backend, Progress, TURN};
 use crate::state::Word;
 use crate::sys::{self, Direction};
-use crate::transport::Identity;
+use crate::transport::{Dependency, Identity};
 use crate::vring::{Broken, Chain, Vring};
+
+pub(super) const DEVICE_ID: u32 = VIRTIO_ID_NET;
+pub(super) const QUEUE_SIZE: u16 = 256;
+/// Virtio 1.2, 5.1.3.1, of what is offered.
+pub(crate) const DEPENDENCIES: &[Dependency] = &[
+    needs(VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_CSUM),
+    needs(VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_CSUM),
+    needs(VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_CSUM),
+    needs(VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_CSUM),
+];
 
 const RECEIVE: usize = 0;
 const TUN_F_CSUM: u32 = 1;
@@ -170,10 +180,17 @@ const fn bit(feature: u32) -> u64 {
     1 << feature
 }
 
+const fn needs(feature: u32, other: u32) -> Dependency {
+    Dependency {
+        feature,
+        needs_one_of: bit(other),
+    }
+}
+
 impl Backend for Net {
     fn identity(&self) -> Identity {
         Identity {
-            device_id: VIRTIO_ID_NET,
+            device_id: DEVICE_ID,
             features: bit(VIRTIO_NET_F_MAC)
                 | bit(VIRTIO_NET_F_MRG_RXBUF)
                 | bit(VIRTIO_NET_F_CSUM)
@@ -182,12 +199,13 @@ impl Backend for Net {
                 | bit(VIRTIO_NET_F_HOST_TSO6)
                 | bit(VIRTIO_NET_F_GUEST_TSO4)
                 | bit(VIRTIO_NET_F_GUEST_TSO6),
-            queue_sizes: vec![256, 256],
+            dependencies: DEPENDENCIES,
+            queue_sizes: vec![QUEUE_SIZE; 2],
             config: [self.mac.as_slice(), &[0; 6]].concat(),
         }
     }
 
-    fn activate(&mut self, features: u64) {
+    fn activate(&mut self, features: u64) -> Result<(), String> {
         self.merge = features & bit(VIRTIO_NET_F_MRG_RXBUF) != 0;
         let pairs = [
             (VIRTIO_NET_F_GUEST_CSUM, TUN_F_CSUM),
@@ -198,9 +216,8 @@ impl Backend for Net {
             .iter()
             .filter(|(feature, _)| features & bit(*feature) != 0);
         let flags = accepted.fold(0, |flags, (_, flag)| flags | flag);
-        if let Err(error) = sys::set_offload(&self.tap, flags) {
-            eprintln!("gdm: tap device: offloads {flags:#x} refused: {error}");
-        }
+        sys::set_offload(&self.tap, flags)
+            .map_err(|error| format!("tap device: offloads {flags:#x} refused: {error}"))
     }
 
     fn reset(&mut self) {

@@ -11,6 +11,9 @@ use crate::vring::{Broken, Chain, Vring};
 /// Most bytes given for one request; a guest that wants more asks again.
 const MOST: usize = 4096;
 
+pub(super) const DEVICE_ID: u32 = VIRTIO_ID_RNG;
+pub(super) const QUEUE_SIZE: u16 = 64;
+
 /// The entropy device.
 #[derive(Debug)]
 pub struct Rng;
@@ -18,9 +21,10 @@ pub struct Rng;
 impl Backend for Rng {
     fn identity(&self) -> Identity {
         Identity {
-            device_id: VIRTIO_ID_RNG,
+            device_id: DEVICE_ID,
             features: 0,
-            queue_sizes: vec![64],
+            dependencies: &[],
+            queue_sizes: vec![QUEUE_SIZE],
             config: Vec::new(),
         }
     }

@@ -7,9 +7,12 @@ use gear2_protocol::device_word::RESET_ASKED;
 use gear2_protocol::{DOORBELL_GEAR2, MAGIC, PROTOCOL_VERSION, slot};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::{EFD_NONBLOCK, Hub, handshake, lock};
-use crate::mapping::Doorbell;
+use super::{EFD_NONBLOCK, Hub, handshake, lock, open_patiently};
+use crate::backend::rng::Rng;
+use crate::mapping::{Doorbell, counter};
+use crate::state::{DeviceState, Word};
 use crate::testing::{Directory, line, page, region};
+use crate::worker::Away;
 
 #[test]
 fn another_major_version_is_refused_and_another_minor_is_not() {
@@ -72,4 +75,39 @@ fn each_wish_of_gear2_wakes_whom_it_is_for() {
     hub.turn();
     assert_eq!(region.slots[2].state(), slot::ABORT);
     assert_eq!(doorbells.load(DOORBELL_GEAR2), 1);
+}
+
+/// A device's thread may wait for its disk for minutes: it is GDM's end that makes requests late.
+#[test]
+fn a_long_stall_is_no_absence() {
+    let region = region();
+    let hub = Hub {
+        region,
+        line: line(),
+        answer: Doorbell {
+            page: page(),
+            offset: DOORBELL_GEAR2,
+        },
+        devices: BTreeMap::from([(3, EventFd::new(EFD_NONBLOCK).unwrap())]),
+        serials: EventFd::new(EFD_NONBLOCK).unwrap(),
+    };
+    let state = DeviceState::new(&region.devices[3]);
+    state.set(Word::LastSeen, counter() - 31_000_000_000);
+    assert!(Away::now(region, state).seconds >= 31);
+    hub.beat();
+    assert_eq!(Away::now(region, state).seconds, 0);
+    assert_eq!(region.header.gdm_beats.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_backend_is_opened_as_soon_as_it_can_be() {
+    let tries = std::cell::Cell::new(0);
+    let backend = open_patiently("test", || {
+        tries.set(tries.get() + 1);
+        match tries.get() {
+            3 => Ok(Box::new(Rng)),
+            _ => Err("is not there".into()),
+        }
+    });
+    assert_eq!((tries.get(), backend.identity().device_id), (3, 4));
 }

@@ -5,9 +5,11 @@ use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 use proptest::sample::select;
 
-use super::register;
+use super::{Identity, register};
 use crate::backend::rng::Rng;
+use crate::backend::{Backend, Progress, net};
 use crate::testing::{DATA, Guest, RAM, RAM_SIZE};
+use crate::vring::{Broken, Vring};
 
 const NEEDS_RESET: u32 = 0x40;
 
@@ -97,6 +99,67 @@ fn features_not_offered_are_refused() {
     guest.write(register::DRIVER_FEATURES, 0);
     guest.write(register::STATUS, 0xb);
     assert_eq!(guest.status(), 3);
+}
+
+/// Offers what a network card does, without one.
+struct Dependent;
+
+impl Backend for Dependent {
+    fn identity(&self) -> Identity {
+        Identity {
+            device_id: 42,
+            features: 0x1fff,
+            dependencies: net::DEPENDENCIES,
+            queue_sizes: vec![16],
+            config: Vec::new(),
+        }
+    }
+
+    fn process(&mut self, _queue: usize, _ring: &mut Vring) -> Result<Progress, Broken> {
+        Ok(Progress::Waits)
+    }
+}
+
+/// Virtio 1.2, 5.1.3.1, and 3.1.1: a device may refuse what depends on something that was not accepted.
+#[test]
+fn features_without_those_that_they_depend_on_are_refused() {
+    const CSUM: u64 = 1 << 0;
+    const GUEST_CSUM: u64 = 1 << 1;
+    const GUEST_TSO: [u64; 2] = [1 << 7, 1 << 8];
+    const HOST_TSO: [u64; 2] = [1 << 11, 1 << 12];
+    let pairs = GUEST_TSO.map(|tso| (tso, GUEST_CSUM, CSUM));
+    let pairs = pairs
+        .into_iter()
+        .chain(HOST_TSO.map(|tso| (tso, CSUM, GUEST_CSUM)));
+    for (feature, needed, other) in pairs {
+        for (accepted, fits) in [
+            (feature, false),
+            (feature | other, false),
+            (feature | needed, true),
+            (needed, true),
+        ] {
+            let mut guest = Guest::new(Box::new(Dependent));
+            guest.write(register::STATUS, 3);
+            guest.write(register::DRIVER_FEATURES, accepted as u32);
+            guest.write(register::DRIVER_FEATURES_SEL, 1);
+            guest.write(register::DRIVER_FEATURES, 1);
+            guest.write(register::STATUS, 0xb);
+            let status = if fits { 0xb } else { 3 };
+            assert_eq!(guest.status(), status, "{accepted:#x}");
+        }
+    }
+}
+
+/// Before FEATURES_OK nobody knows what the rings look like (virtio 1.2, 3.1.1).
+#[test]
+fn a_queue_that_is_ready_before_the_features_breaks_the_device() {
+    for status in [0, 1, 3] {
+        let mut guest = guest();
+        guest.write(register::STATUS, status);
+        guest.set_up(0);
+        assert_eq!(guest.read(register::QUEUE_READY), 0, "status {status}");
+        assert_eq!(guest.status() & NEEDS_RESET, NEEDS_RESET, "status {status}");
+    }
 }
 
 #[test]

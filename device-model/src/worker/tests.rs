@@ -26,6 +26,7 @@ impl Backend for Echo {
         Identity {
             device_id: 42,
             features: 0,
+            dependencies: &[],
             queue_sizes: vec![16, 16],
             config: vec![1, 2, 3],
         }
@@ -146,9 +147,55 @@ fn slots_of_other_devices_are_left_alone() {
 
 #[test]
 fn what_waited_fails_unless_the_device_vm_was_away_too() {
-    use super::is_too_long;
-    assert!(!is_too_long(29, 1000));
-    assert!(is_too_long(30, 1000) && is_too_long(40, 40));
-    assert!(!is_too_long(40, 39), "it was booted meanwhile");
+    use super::Away;
+    let away = |seconds, uptime| Away { seconds, uptime };
+    assert!(!away(29, 1000).is_too_long());
+    assert!(away(30, 1000).is_too_long() && away(40, 40).is_too_long());
+    assert!(!away(40, 39).is_too_long(), "it was booted meanwhile");
+    assert!(away(42, 40).is_another_boot() && !away(40, 40).is_another_boot());
     assert!(crate::sys::uptime() > 0);
+}
+
+/// Complains each time its driver is ready.
+struct Unhappy;
+
+impl Backend for Unhappy {
+    fn identity(&self) -> Identity {
+        Echo.identity()
+    }
+
+    fn activate(&mut self, _features: u64) -> Result<(), String> {
+        Err("offloads refused".into())
+    }
+
+    fn process(&mut self, _queue: usize, _ring: &mut Vring) -> Result<Progress, Broken> {
+        Ok(Progress::Waits)
+    }
+}
+
+/// All that a guest can make GDM say counts, over its resets and GDM's lives.
+#[test]
+fn a_guest_does_not_fill_the_log() {
+    use super::{MESSAGES, wording};
+    let mut guest = Guest::new(Box::new(Unhappy));
+    for _ in 0..30 {
+        guest.initialise(0, 2);
+    }
+    guest.kill_gdm();
+    guest.start_gdm(Box::new(Unhappy));
+    assert_eq!(guest.state().get(Word::Messages), 31);
+    let lines = (1..=1000).filter_map(|count| wording(count, "linux/net1", "refused"));
+    let lines: Vec<String> = lines.collect();
+    assert_eq!(lines.len() as u64, MESSAGES);
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.starts_with("gdm: linux/net1: refused"))
+    );
+    assert!(
+        lines
+            .last()
+            .unwrap()
+            .ends_with("says no more about its guest")
+    );
 }

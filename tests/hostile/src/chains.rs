@@ -1,8 +1,9 @@
 //! Attacks with descriptor chains and with the indices of the rings.
 
-use crate::Platform;
 use crate::arena::{BUFFER_SIZE, buffer, table};
 use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE};
+use crate::requests::IO_ERROR;
+use crate::{Kind, Platform};
 
 /// Where device registers, the device VM's window, the device model's pages and Gear2 may lie.
 const FOREIGN: [u64; 8] = [
@@ -117,7 +118,22 @@ fn both_ways<P: Platform>(device: &mut Device<'_, P>, name: &str, address: u64, 
         link(address, length, NEXT | WRITE, 2),
         link(data, 1, WRITE, 0),
     ];
-    refused(device, name, &chain);
+    // The chain as a whole must not be longer than 4 GiB.
+    if device.kind != Kind::Block || length == u32::MAX {
+        refused(device, name, &chain);
+        return;
+    }
+    // A disk's request that names what the device model does not reach fails by itself, since a guest
+    // may well own that memory. This one reads the first sector.
+    device.store(buffer(0), &[0; 16]);
+    device.describe_all(&chain);
+    let before = device.used();
+    device.offer(0);
+    device.conclude(name, before, Expect::Served(1));
+    let [status] = device.load(buffer(0));
+    if status != IO_ERROR {
+        device.violation(name, format_args!("status {status}, not {IO_ERROR}"));
+    }
 }
 
 fn order<P: Platform>(device: &mut Device<'_, P>) {

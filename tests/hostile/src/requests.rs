@@ -51,7 +51,7 @@ mod request {
 type Piece = (u64, u32, bool);
 
 const OK: u8 = 0;
-const IO_ERROR: u8 = 1;
+pub(crate) const IO_ERROR: u8 = 1;
 const UNSUPPORTED: u8 = 2;
 
 /// Makes all attacks.

@@ -7,9 +7,14 @@ use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 use proptest::sample::select;
 
 use super::Block;
+use crate::backend::{Backend, Progress};
+use crate::board::DeviceKind;
 use crate::state::Word;
 use crate::testing::{DATA, Directory, Guest, INDIRECT, NEXT, RAM, RAM_SIZE, WRITE};
-use crate::transport::register;
+use crate::transport::{Identity, register};
+use crate::vring::{Broken, Vring};
+
+mod media;
 
 const SECTORS: usize = 64;
 const HEADER: u64 = DATA;
@@ -202,6 +207,7 @@ fn a_chain_that_breaks_a_rule_breaks_the_device_until_its_reset() {
         &[(end - 15, 16, NEXT, 1), (STATUS, 1, WRITE, 0)],
         &[(u64::MAX - 3, 16, NEXT, 1), (STATUS, 1, WRITE, 0)],
         &[(HEADER, 16, NEXT, 1), (BUFFER, u32::MAX, WRITE, 0)],
+        &[(HEADER, 16, NEXT, 1), (end, 1, WRITE, 0)],
         // Readable behind writable; no header; no status; an indirect table of odd size.
         &[(STATUS, 1, WRITE | NEXT, 1), (HEADER, 16, 0, 0)],
         &[(STATUS, 1, WRITE, 0)],
@@ -338,6 +344,43 @@ fn what_waited_for_half_a_minute_fails_and_the_next_request_does_not() {
     assert_ne!(disk.file(), before);
 }
 
+/// A disk of whose first request GDM dies, or whatever is done instead.
+struct Deadly {
+    disk: Block,
+    deed: Box<dyn FnMut() + Send>,
+}
+
+impl Deadly {
+    fn new(path: &str, deed: impl FnMut() + Send + 'static) -> Box<Self> {
+        Box::new(Self {
+            disk: Block::open(path, false).unwrap(),
+            deed: Box::new(deed),
+        })
+    }
+}
+
+impl Backend for Deadly {
+    fn identity(&self) -> Identity {
+        self.disk.identity()
+    }
+
+    fn expire(&mut self, queue: usize, pending: u16) {
+        self.disk.expire(queue, pending);
+    }
+
+    fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
+        if self.disk.expired == 0 && ring.pending() > 0 {
+            (self.deed)();
+        }
+        self.disk.process(queue, ring)
+    }
+}
+
+/// Lets the device work; tells whether GDM died of it.
+fn dies(guest: &mut Guest) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| guest.work())).is_err()
+}
+
 #[test]
 fn a_request_that_gdm_dies_of_again_and_again_fails() {
     let mut disk = Disk::new();
@@ -346,18 +389,259 @@ fn a_request_that_gdm_dies_of_again_and_again_fails() {
     disk.offer(1, 2, &[(BUFFER, 512, false)]);
     for _ in 0..8 {
         disk.guest
-            .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
+            .start_gdm(Deadly::new(&disk.path, || panic!("gdm dies")));
+        assert!(dies(&mut disk.guest));
         assert_eq!(disk.guest.used_index(0), 0);
         disk.guest.kill_gdm();
     }
     disk.guest
-        .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
+        .start_gdm(Deadly::new(&disk.path, || panic!("gdm dies")));
     disk.guest.work();
     assert_eq!(
         (disk.guest.used_index(0), disk.guest.get(STATUS, 1)),
         (1, vec![1])
     );
+    disk.guest.kill_gdm();
+    disk.guest
+        .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
     assert_eq!(disk.request(1, 2, &[(BUFFER, 512, false)]), 0);
+}
+
+/// Starts with nothing to do, and those that somebody else ended, say nothing about a disk.
+#[test]
+fn an_idle_disk_does_not_fail_after_many_starts() {
+    let mut disk = Disk::new();
+    assert_eq!(disk.request(0, 1, &[(BUFFER, 512, true)]), 0);
+    for _ in 0..20 {
+        disk.guest.kill_gdm();
+        disk.guest
+            .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
+        disk.guest.work();
+    }
+    disk.guest.kill_gdm();
+    // Asked, and GDM dies before it looks.
+    disk.offer(1, 3, &[(BUFFER, 512, false)]);
+    for _ in 0..20 {
+        disk.guest
+            .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
+        disk.guest.kill_gdm();
+    }
+    disk.guest
+        .start_gdm(Box::new(Block::open(&disk.path, false).unwrap()));
+    disk.guest.work();
+    assert_eq!(disk.guest.used_index(0), 2);
+    assert_eq!(disk.guest.get(STATUS, 1), [0]);
+}
+
+/// GDM dies of a request of one guest while it works on another's, start by start.
+#[test]
+fn a_crash_loop_fails_the_guest_that_causes_it_alone() {
+    use std::sync::{Arc, Mutex};
+    let (mut good, bad) = (Disk::new(), Arc::new(Mutex::new(Disk::new())));
+    good.guest.kill_gdm();
+    good.offer(0, 1, &[(BUFFER, 512, true)]);
+    let bad_path = {
+        let mut bad = bad.lock().unwrap();
+        bad.guest.kill_gdm();
+        bad.offer(0, 1, &[(BUFFER, 512, true)]);
+        bad.path.clone()
+    };
+    let of_bad = |bad: &Mutex<Disk>, deed: fn(&mut Guest)| {
+        let mut bad = bad.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        deed(&mut bad.guest);
+        bad.guest.used_index(0)
+    };
+    let mut starts = 0;
+    while of_bad(&bad, |_| ()) == 0 {
+        starts += 1;
+        assert!(starts < 20, "nobody finds out");
+        let deadly = Deadly::new(&bad_path, || panic!("gdm dies"));
+        bad.lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .guest
+            .start_gdm(deadly);
+        // The other device's thread gets on while this one works on its request.
+        let beside = Arc::clone(&bad);
+        let meets = Deadly::new(&good.path, move || {
+            of_bad(&beside, |guest| {
+                guest.turn();
+            });
+        });
+        good.guest.start_gdm(meets);
+        let died = dies(&mut good.guest) || {
+            let mut bad = bad.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            dies(&mut bad.guest)
+        };
+        good.guest.kill_gdm();
+        of_bad(&bad, Guest::kill_gdm);
+        assert!(died || starts > 8, "start {starts}");
+    }
+    assert_eq!(
+        (good.guest.used_index(0), good.guest.get(STATUS, 1)),
+        (1, vec![0])
+    );
+    let bad = bad.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    assert_eq!(bad.guest.get(STATUS, 1), [1]);
+}
+
+/// What a driver set up, and what it waits for, are there when the backend is at last.
+#[test]
+fn a_backend_that_is_late_costs_a_guest_nothing() {
+    let mut disk = Disk::new();
+    assert_eq!(disk.request(0, 1, &[(BUFFER, 512, true)]), 0);
+    disk.guest.kill_gdm();
+    disk.offer(0, 2, &[(BUFFER, 512, true)]);
+    disk.guest.interrupted();
+    let before = disk.guest.read(register::CONFIG);
+    let arrival = disk.guest.start_gdm_without(DeviceKind::Block);
+    disk.guest.work();
+    assert_eq!((disk.guest.status(), disk.guest.used_index(0)), (0xf, 1));
+    assert_eq!(disk.guest.read(register::DEVICE_ID), 2);
+    assert_eq!(disk.guest.read(register::CONFIG), before);
+    // Another GDM that finds none either.
+    disk.guest.kill_gdm();
+    drop(arrival);
+    let arrival = disk.guest.start_gdm_without(DeviceKind::Block);
+    disk.guest.work();
+    arrival
+        .send(Box::new(Block::open(&disk.path, false).unwrap()))
+        .unwrap();
+    disk.guest.work();
+    assert_eq!(disk.guest.get(STATUS, 1), [0]);
+    assert_eq!((disk.guest.status(), disk.guest.used_index(0)), (0xf, 2));
+    assert!(disk.guest.interrupted());
+    assert_eq!(disk.guest.get(BUFFER, 512), [2; 512]);
+    assert_eq!(disk.request(0, 5, &[(BUFFER, 512, true)]), 0);
+}
+
+#[test]
+fn a_driver_can_set_a_device_up_whose_backend_is_late() {
+    let mut disk = Disk::new();
+    disk.guest.kill_gdm();
+    let arrival = disk.guest.start_gdm_without(DeviceKind::Block);
+    disk.guest.put(disk.guest.rings[0].available(), &[0; 4]);
+    disk.guest.put(disk.guest.rings[0].used(), &[0; 4]);
+    disk.guest.rings[0].added = 0;
+    disk.guest.initialise(FLUSH, 1);
+    disk.offer(0, 2, &[(BUFFER, 512, true)]);
+    disk.guest.work();
+    assert_eq!(disk.guest.used_index(0), 0);
+    arrival
+        .send(Box::new(Block::open(&disk.path, false).unwrap()))
+        .unwrap();
+    disk.guest.work();
+    assert_eq!(
+        (disk.guest.used_index(0), disk.guest.get(STATUS, 1)),
+        (1, vec![0])
+    );
+}
+
+#[test]
+fn a_device_that_nobody_uses_is_none_until_its_backend_is_there() {
+    let mut disk = Disk::new();
+    disk.guest.write(register::STATUS, 0);
+    disk.guest.kill_gdm();
+    let arrival = disk.guest.start_gdm_without(DeviceKind::Block);
+    assert_eq!(disk.guest.read(register::DEVICE_ID), 0);
+    disk.guest.write(register::STATUS, 1);
+    arrival
+        .send(Box::new(Block::open(&disk.path, false).unwrap()))
+        .unwrap();
+    disk.guest.work();
+    assert_eq!(disk.guest.read(register::DEVICE_ID), 2);
+    assert_eq!(disk.guest.status(), 0);
+}
+
+/// A reset is answered when nothing that an earlier GDM left to the kernel can move data any more.
+#[test]
+fn a_reset_waits_for_what_an_earlier_gdm_left_to_the_kernel() {
+    use gear2_protocol::device_word::RESET_ASKED;
+    let mut disk = Disk::new();
+    disk.guest.kill_gdm();
+    let words = &disk.guest.region.devices[crate::testing::CHANNEL];
+    let order = std::sync::atomic::Ordering::Relaxed;
+    disk.guest.state().set(Word::InKernel, 1);
+    disk.guest
+        .state()
+        .set(Word::LastSeen, crate::mapping::counter());
+    words[RESET_ASKED].store(1, order);
+    let arrival = disk.guest.start_gdm_without(DeviceKind::Block);
+    disk.guest.work();
+    assert_eq!(disk.guest.state().reset_asked(), Some(1));
+    arrival
+        .send(Box::new(Block::open(&disk.path, false).unwrap()))
+        .unwrap();
+    disk.guest.work();
+    assert_eq!(disk.guest.state().reset_asked(), None);
+    // Without any, nobody is waited for.
+    disk.guest.kill_gdm();
+    words[RESET_ASKED].store(2, order);
+    let _arrival = disk.guest.start_gdm_without(DeviceKind::Block);
+    disk.guest.work();
+    assert_eq!(disk.guest.state().reset_asked(), None);
+}
+
+#[test]
+fn a_disk_has_one_writer_or_some_readers() {
+    let directory = Directory::new("shared");
+    let path = directory.file("disk", &[0; 4096]);
+    let open = |read_only| Block::open(&path, read_only).map(drop);
+    let refused = |read_only, why: &str| {
+        let error = open(read_only).unwrap_err();
+        assert!(error.starts_with(&path) && error.contains(why), "{error}");
+    };
+    {
+        let _writer = Block::open(&path, false).unwrap();
+        refused(false, "another guest");
+        refused(true, "another guest");
+    }
+    {
+        let _reader = Block::open(&path, true).unwrap();
+        let _another = Block::open(&path, true).unwrap();
+        refused(false, "another guest");
+    }
+    // What an earlier gdm has under way holds its descriptor, and the lock by it.
+    for shared in [false, true] {
+        let other = fs::File::open(&path).unwrap();
+        if shared {
+            other.lock_shared().unwrap();
+        } else {
+            other.lock().unwrap();
+        }
+        refused(false, "an earlier gdm");
+        refused(true, "an earlier gdm");
+    }
+    open(false).unwrap();
+}
+
+/// A region that a guest shares with another VM is its memory too, though not its RAM.
+#[test]
+fn data_in_memory_that_is_not_mapped_here_fails_by_itself() {
+    let mut disk = Disk::new();
+    let before = disk.file();
+    let shared = RAM + RAM_SIZE as u64 + 0x1000;
+    for kind in [0, 1, 8, 11, 13] {
+        assert_eq!(
+            disk.request(kind, 1, &[(shared, 512, matches!(kind, 0 | 8))]),
+            1
+        );
+        let across = RAM + RAM_SIZE as u64 - 256;
+        assert_eq!(
+            disk.request(kind, 1, &[(across, 512, matches!(kind, 0 | 8))]),
+            1
+        );
+    }
+    assert_eq!(disk.file(), before);
+    // Among others, one that is done together with them.
+    for (number, sector) in [(0, 1), (1, 2), (2, 3)] {
+        offer_one_of_many(&mut disk, number, 0, sector);
+    }
+    let table = disk.guest.rings[0].descriptors();
+    disk.guest
+        .describe(table, 4, (shared, 512, NEXT | WRITE, 5));
+    disk.guest.work();
+    assert_eq!(disk.guest.get(STATUS, 3), [0, 1, 0]);
+    assert_eq!(disk.guest.status(), 0xf);
 }
 
 #[test]

@@ -31,11 +31,11 @@ struct Attacked {
 
 impl Attacked {
     /// Makes a guest whose device model believes that it has `size` bytes of memory.
-    fn new(backend: Box<dyn Backend>, again: Box<dyn Backend>, size: usize) -> Self {
-        let mut guest = Guest::new(backend);
+    fn new(open: impl Fn() -> Box<dyn Backend>, size: usize) -> Self {
+        let mut guest = Guest::new(open());
         guest.kill_gdm();
         guest.memory = Mapping::of_zeroes(size).unwrap().memory(RAM).unwrap();
-        guest.start_gdm(again);
+        guest.start_gdm(open());
         let attacked = Self {
             guest,
             violations: Vec::new(),
@@ -104,12 +104,12 @@ impl Platform for Attacked {
     }
 }
 
-fn disk(directory: &Directory) -> [Box<dyn Backend>; 2] {
+fn disk(directory: &Directory) -> impl Fn() -> Box<dyn Backend> + use<> {
     let content: Vec<u8> = (0..SECTORS * SECTOR)
         .map(|at| sector_byte(at / SECTOR))
         .collect();
     let path = directory.file("disk", &content);
-    [0, 1].map(|_| -> Box<dyn Backend> { Box::new(Block::open(&path, false).unwrap()) })
+    move || Box::new(Block::open(&path, false).unwrap())
 }
 
 fn console(directory: &Directory) -> Box<dyn Backend> {
@@ -128,8 +128,7 @@ fn console(directory: &Directory) -> Box<dyn Backend> {
 #[test]
 fn a_disk_withstands_all_attacks() {
     let directory = Directory::new("hostile-disk");
-    let [first, second] = disk(&directory);
-    let mut attacked = Attacked::new(first, second, RAM_SIZE);
+    let mut attacked = Attacked::new(disk(&directory), RAM_SIZE);
     let counts = attacked.attack(Kind::Block, 400, 1);
     assert_eq!(attacked.violations, [""; 0], "{counts:?}");
     assert!(counts.broken > 100 && counts.honest > 100, "{counts:?}");
@@ -143,15 +142,14 @@ fn a_disk_withstands_all_attacks() {
 #[test]
 fn a_console_withstands_all_attacks() {
     let directory = Directory::new("hostile-console");
-    let [first, second] = [0, 1].map(|_| console(&directory));
-    let mut attacked = Attacked::new(first, second, RAM_SIZE);
+    let mut attacked = Attacked::new(|| console(&directory), RAM_SIZE);
     let counts = attacked.attack(Kind::Console, 400, 2);
     assert_eq!(attacked.violations, [""; 0], "{counts:?}");
 }
 
 #[test]
 fn entropy_withstands_all_attacks() {
-    let mut attacked = Attacked::new(Box::new(Rng), Box::new(Rng), RAM_SIZE);
+    let mut attacked = Attacked::new(|| Box::new(Rng), RAM_SIZE);
     let counts = attacked.attack(Kind::Rng, 400, 3);
     assert_eq!(attacked.violations, [""; 0], "{counts:?}");
 }
@@ -160,8 +158,7 @@ fn entropy_withstands_all_attacks() {
 #[test]
 fn a_device_model_that_is_wrong_about_the_memory_is_found_out() {
     let directory = Directory::new("hostile-planted");
-    let [first, second] = disk(&directory);
-    let mut attacked = Attacked::new(first, second, RAM_SIZE + BEHIND);
+    let mut attacked = Attacked::new(disk(&directory), RAM_SIZE + BEHIND);
     let counts = attacked.attack(Kind::Block, 10, 4);
     assert!(counts.violations > 10, "{counts:?}");
     let changed = attacked.violations.iter();

@@ -1,5 +1,5 @@
-//! Bugs in the device model: the hostile driver's attacks find those in what guests see, and the tests of
-//! the file itself those in its sockets.
+//! Bugs in the device model: the hostile driver's attacks find those in what guests see, and tests of the
+//! host those in its sockets, in what disks lose, in what two CPUs see, and in what a start finds.
 
 use super::Bug;
 use super::finder::Finder;
@@ -35,13 +35,43 @@ const fn own(
     }
 }
 
+/// A bug that the host tests of one module find.
+const fn bug_of(
+    test: &'static str,
+    name: &'static str,
+    file: &'static str,
+    [from, to]: [&'static str; 2],
+) -> Bug {
+    Bug {
+        name,
+        file,
+        from,
+        to,
+        breaks: &[],
+        test,
+        finder: Finder::Host,
+    }
+}
+
+const BLOCK: &str = "device-model/src/backend/block.rs";
+const OPENED: &str = "device-model/src/backend/block/media.rs";
+const ORDER: &str = "device-model/src/vring/order.rs";
+const TRANSPORT: &str = "device-model/src/transport.rs";
+const WORKER: &str = "device-model/src/worker.rs";
+const BY_BLOCK: &str = "device-model/src/backend/block/tests.rs";
+const BY_MEDIA: &str = "device-model/src/backend/block/tests/media.rs";
+const BY_ORDER: &str = "device-model/src/vring/order/tests.rs";
+const BY_TRANSPORT: &str = "device-model/src/transport/tests.rs";
+const BY_HUB: &str = "device-model/src/hub/tests.rs";
+const BY_WORKER: &str = "device-model/src/worker/tests.rs";
+
 pub(super) const BUGS: &[Bug] = &[
     bug(
         "a buffer's end is not checked",
         "device-model/src/buffers.rs",
         [
-            "!memory.check_range(address, length as usize)",
-            "!memory.check_range(address, 1)",
+            "memory.check_range(address, length as usize)",
+            "memory.check_range(address, 1)",
         ],
     ),
     bug(
@@ -77,8 +107,8 @@ pub(super) const BUGS: &[Bug] = &[
         "sectors beyond the disk are accepted",
         "device-model/src/backend/block.rs",
         [
-            "end <= self.bytes && length",
-            "end <= self.bytes + 512 && length",
+            "end <= self.geometry.bytes && length",
+            "end <= self.geometry.bytes + 512 && length",
         ],
     ),
     bug(
@@ -107,7 +137,7 @@ pub(super) const BUGS: &[Bug] = &[
     bug(
         "features that are not offered are accepted",
         "device-model/src/transport.rs",
-        ["features & !self.offered() == 0 && ", ""],
+        ["features & !self.offered() == 0\n            && ", ""],
     ),
     own(
         "a client that left is waited for",
@@ -219,5 +249,197 @@ pub(super) const BUGS: &[Bug] = &[
             "libc::SYS_setresuid, none, none, none",
         ],
         "device-model/src/sandbox/tests.rs",
+    ),
+    bug_of(
+        BY_MEDIA,
+        "a flush syncs nothing",
+        BLOCK,
+        [
+            "if !self.read_only {\n            self.media.sync()?;",
+            "if !self.read_only {",
+        ],
+    ),
+    bug_of(
+        BY_MEDIA,
+        "what went through the page cache is left there",
+        BLOCK,
+        [
+            "Direction::Write && (self.write_through || buffered)",
+            "Direction::Write && self.write_through",
+        ],
+    ),
+    bug_of(
+        BY_MEDIA,
+        "a write of a driver without FLUSH is not synced",
+        BLOCK,
+        [
+            "Direction::Write && (self.write_through || buffered)",
+            "Direction::Write && buffered",
+        ],
+    ),
+    bug_of(
+        BY_MEDIA,
+        "zeroes are left in the page cache",
+        BLOCK,
+        [
+            "        if self.write_through || buffered {",
+            "        if self.write_through {",
+        ],
+    ),
+    bug_of(
+        BY_MEDIA,
+        "a stopped guest's turn goes on",
+        BLOCK,
+        [
+            "            if ring.is_withdrawn() {\n                return Ok(Progress::More);",
+            "            if false {\n                return Ok(Progress::More);",
+        ],
+    ),
+    bug_of(
+        BY_MEDIA,
+        "a stopped guest waits for all ranges",
+        BLOCK,
+        [
+            "return Err(withdrawn());\n            }\n            let size",
+            "self.buffered.set(true);\n            }\n            let size",
+        ],
+    ),
+    bug_of(
+        BY_ORDER,
+        "the status comes behind the used index",
+        ORDER,
+        [
+            "        if let Some((address, status)) = status {\n            memory.write(address, &[status])?;\n        }\n        let place",
+            "        memory.store(self.used + INDEX, self.next_used.wrapping_add(1), Ordering::Release)?;\n        if let Some((address, status)) = status {\n            memory.write(address, &[status])?;\n        }\n        let place",
+        ],
+    ),
+    bug_of(
+        BY_ORDER,
+        "the used index waits for nothing",
+        ORDER,
+        [
+            "self.next_used, Ordering::Release)",
+            "self.next_used, Ordering::Relaxed)",
+        ],
+    ),
+    bug_of(
+        BY_ORDER,
+        "no fence before the look at the wish for interrupts",
+        ORDER,
+        [
+            "        memory.fence();\n        if !self.event_index",
+            "        if !self.event_index",
+        ],
+    ),
+    bug_of(
+        BY_ORDER,
+        "no fence before the last look for requests",
+        ORDER,
+        [
+            "        memory.fence();\n        Ok(memory.load",
+            "        Ok(memory.load",
+        ],
+    ),
+    bug_of(
+        "device-model/src/atomic/tests.rs",
+        "a reset is answered before it is done",
+        "device-model/src/state.rs",
+        [
+            "        self.reset();\n        self.word(RESET_SEEN).store(asked, Ordering::Release);",
+            "        self.word(RESET_SEEN).store(asked, Ordering::Release);\n        self.reset();",
+        ],
+    ),
+    bug_of(
+        BY_TRANSPORT,
+        "a queue is ready before the features",
+        TRANSPORT,
+        ["self.status() & FEATURES_OK == 0 || !self", "!self"],
+    ),
+    bug_of(
+        BY_TRANSPORT,
+        "features without those that they depend on are accepted",
+        TRANSPORT,
+        ["|| features & dependency.needs_one_of != 0", "|| true"],
+    ),
+    bug_of(
+        BY_BLOCK,
+        "an idle start counts as a death",
+        WORKER,
+        [
+            "let died_at_work = self.state.get(Word::AtWork);",
+            "let died_at_work = 1;",
+        ],
+    ),
+    bug_of(
+        BY_BLOCK,
+        "suspects work beside each other",
+        WORKER,
+        [
+            "const SUSPECT_STARTS: u64 = 3;",
+            "const SUSPECT_STARTS: u64 = 300;",
+        ],
+    ),
+    bug_of(
+        BY_BLOCK,
+        "a reset does not wait for an earlier gdm's requests",
+        WORKER,
+        ["self.arrival.is_none()\n            ||", "true ||"],
+    ),
+    bug_of(
+        BY_BLOCK,
+        "a device whose backend is late is shown as none",
+        WORKER,
+        ["if in_use {", "if false {"],
+    ),
+    bug_of(
+        BY_BLOCK,
+        "a disk has two writers",
+        OPENED,
+        [
+            "is_shared && !(read_only && others.all(|(_, read_only)| *read_only))",
+            "false",
+        ],
+    ),
+    bug_of(
+        BY_BLOCK,
+        "a lock of the disk is not looked at",
+        OPENED,
+        [
+            "(false, false) => file.try_lock(),",
+            "(false, false) => Ok(()),",
+        ],
+    ),
+    bug_of(
+        BY_BLOCK,
+        "the first reader does not wait for an earlier gdm",
+        OPENED,
+        [
+            "file.try_lock().and_then(|()| file.try_lock_shared())",
+            "file.try_lock_shared()",
+        ],
+    ),
+    bug_of(
+        BY_BLOCK,
+        "data that is not reachable is left out of a request",
+        BLOCK,
+        [
+            "        if !request.chain.is_reachable() {\n            return (Status::IoError, 0);\n        }",
+            "",
+        ],
+    ),
+    bug_of(
+        BY_HUB,
+        "the heartbeat does not say when gdm lived",
+        "device-model/src/hub.rs",
+        [
+            "DeviceState::new(page).set(Word::LastSeen, counter());",
+            "let _ = (page, counter());",
+        ],
+    ),
+    bug_of(
+        BY_WORKER,
+        "a guest fills the log",
+        WORKER,
+        ["(count <= MESSAGES).then", "(count > 0).then"],
     ),
 ];

@@ -1,0 +1,274 @@
+//! What holds a disk's data: a file or a block device of the device VM, and in tests one that loses power.
+//!
+//! Owns: the descriptors. One of them, by which everything goes that may outlive GDM, holds the claim on
+//! the disk: a lock (`flock`), and of a block device that is written the kernel's exclusive opening
+//! (`O_EXCL`). Requests under way hold that descriptor too, when the process that made them has been
+//! killed: so whoever gets the claim knows that nobody's requests move data any more.
+
+use std::fmt::Debug;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::sync::{Mutex, PoisonError};
+
+use crate::overlap::{Overlap, Transfer};
+use crate::sys::{self, Direction};
+
+use super::SECTOR;
+
+/// Size, and where data may go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Geometry {
+    /// Bytes.
+    pub(super) bytes: u64,
+    /// Logical block.
+    pub(super) block_size: u32,
+    /// A block device: its own cache is the guest's to flush, this kernel's page cache is not.
+    pub(super) is_device: bool,
+}
+
+/// Data that goes past the page cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'a> {
+    /// Which way.
+    pub(super) direction: Direction,
+    /// From [`Buffers::vectors`](crate::buffers::Buffers::vectors).
+    pub(super) vectors: &'a [libc::iovec],
+    /// Place in the file.
+    pub(super) offset: u64,
+}
+
+/// A disk's data, and what makes it durable.
+pub(super) trait Media: Debug + Send {
+    /// Tells what it is.
+    fn geometry(&self) -> Geometry;
+
+    /// Moves data past the page cache, once; may move less. `None` where that cannot be.
+    fn direct(&self, piece: Piece<'_>) -> Option<io::Result<usize>>;
+
+    /// Moves data through the page cache, once; may move less.
+    fn buffered(&self, piece: Piece<'_>) -> io::Result<usize>;
+
+    /// Moves several pieces at once past the page cache; tells how many bytes of each, 0 of one that
+    /// failed. `None` where that cannot be: nothing of them is under way then.
+    fn together(&mut self, pieces: &[Piece<'_>]) -> Option<Vec<u64>>;
+
+    /// Makes everything that was written durable.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Gives a range back; its content is of no use any more.
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
+
+    /// Makes a range zero without writing it, and gives it back if it may.
+    fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()>;
+
+    /// Writes bytes through the page cache.
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+}
+
+/// A file or a block device.
+#[derive(Debug)]
+pub(super) struct Files {
+    file: File,
+    /// The same, opened with `O_DIRECT`.
+    direct: Option<File>,
+    geometry: Geometry,
+    /// `None` where the kernel has no io_uring for us: one after the other then.
+    overlap: Option<Overlap>,
+    /// Given up when the descriptors are.
+    _user: User,
+}
+
+impl Files {
+    /// Opens what is at `path`, for this device alone unless all of its users only read.
+    pub(super) fn open(path: &str, read_only: bool) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(!read_only);
+        let mut file = options.open(path)?;
+        let metadata = file.metadata()?;
+        let is_device = metadata.file_type().is_block_device();
+        if !is_device && !metadata.file_type().is_file() {
+            return Err(io::Error::other("is neither a file nor a block device"));
+        }
+        // A reader keeps nobody out, but does not read what others write behind its back.
+        if is_device && read_only {
+            open_with(&mut options, libc::O_EXCL, path)?;
+        }
+        let alone = is_device && !read_only;
+        let exclusive = if alone { libc::O_EXCL } else { 0 };
+        let direct = match open_with(&mut options, libc::O_DIRECT | exclusive, path) {
+            Ok(direct) => Some(direct),
+            // Not every file system can.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => None,
+            Err(error) => return Err(error),
+        };
+        if direct.is_none() && alone {
+            file = open_with(&mut options, exclusive, path)?;
+        }
+        let identity = if is_device {
+            (u64::MAX, metadata.rdev())
+        } else {
+            (metadata.dev(), metadata.ino())
+        };
+        let user = User::new(identity, read_only, direct.as_ref().unwrap_or(&file))?;
+        let bytes = file.seek(SeekFrom::End(0))?;
+        let block_size = if is_device {
+            sys::block_size(&file)?
+        } else {
+            SECTOR as u32
+        };
+        Ok(Self {
+            file,
+            direct,
+            geometry: Geometry {
+                bytes,
+                block_size,
+                is_device,
+            },
+            overlap: Overlap::new().ok(),
+            _user: user,
+        })
+    }
+}
+
+/// Opens with more flags.
+fn open_with(options: &mut OpenOptions, flags: i32, path: &str) -> io::Result<File> {
+    let opened = options.custom_flags(flags).open(path);
+    opened.map_err(|error| match error.kind() {
+        ErrorKind::ResourceBusy => busy(
+            "is mounted in the device VM, the disk of another guest, or has requests of an earlier gdm \
+             under way",
+        ),
+        _ => error,
+    })
+}
+
+fn busy(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::ResourceBusy, why)
+}
+
+/// A device's use of a disk, in the list of those of this process.
+#[derive(Debug)]
+struct User {
+    identity: (u64, u64),
+    read_only: bool,
+}
+
+static USERS: Mutex<Vec<((u64, u64), bool)>> = Mutex::new(Vec::new());
+
+impl User {
+    /// Locks the disk: for one writer, or for the readers of one process. The first of these takes the
+    /// lock alone for a moment, since it has to know that an earlier process has ended with all of its
+    /// requests.
+    fn new(identity: (u64, u64), read_only: bool, file: &File) -> io::Result<Self> {
+        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut others = users.iter().filter(|(other, _)| *other == identity);
+        let is_shared = others.clone().next().is_some();
+        if is_shared && !(read_only && others.all(|(_, read_only)| *read_only)) {
+            return Err(busy(
+                "is the disk of another guest, and one of the two writes it",
+            ));
+        }
+        let locked = match (is_shared, read_only) {
+            (false, false) => file.try_lock(),
+            (false, true) => file.try_lock().and_then(|()| file.try_lock_shared()),
+            (true, _) => file.try_lock_shared(),
+        };
+        match locked {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(busy(
+                    "is locked by another program, or has requests of an earlier gdm under way",
+                ));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        users.push((identity, read_only));
+        Ok(Self {
+            identity,
+            read_only,
+        })
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mine = (self.identity, self.read_only);
+        if let Some(index) = users.iter().position(|user| *user == mine) {
+            users.swap_remove(index);
+        }
+    }
+}
+
+impl Media for Files {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn direct(&self, piece: Piece<'_>) -> Option<io::Result<usize>> {
+        let file = self.direct.as_ref()?;
+        Some(sys::transfer(
+            file,
+            piece.direction,
+            piece.vectors,
+            piece.offset,
+        ))
+    }
+
+    fn buffered(&self, piece: Piece<'_>) -> io::Result<usize> {
+        sys::transfer(&self.file, piece.direction, piece.vectors, piece.offset)
+    }
+
+    fn together(&mut self, pieces: &[Piece<'_>]) -> Option<Vec<u64>> {
+        let file = self.direct.as_ref()?;
+        let mut overlap = self.overlap.take()?;
+        let transfers: Vec<Transfer<'_>> = pieces
+            .iter()
+            .map(|piece| Transfer {
+                file,
+                direction: piece.direction,
+                vectors: piece.vectors,
+                offset: piece.offset,
+            })
+            .collect();
+        match overlap.run(&transfers) {
+            Ok(moved) => {
+                self.overlap = Some(overlap);
+                Some(moved)
+            }
+            Err(error) => {
+                eprintln!("gdm: requests are done one by one: {error}");
+                None
+            }
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        if self.geometry.is_device {
+            return sys::block_range(&self.file, false, offset, length);
+        }
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        sys::allocate(&self.file, mode, offset, length)
+    }
+
+    fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()> {
+        if self.geometry.is_device {
+            return sys::block_range(&self.file, true, offset, length);
+        }
+        let mode = if unmap {
+            libc::FALLOC_FL_PUNCH_HOLE
+        } else {
+            libc::FALLOC_FL_ZERO_RANGE
+        };
+        sys::allocate(&self.file, mode | libc::FALLOC_FL_KEEP_SIZE, offset, length)
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+}

@@ -1,0 +1,408 @@
+//! A disk that loses power, one that is slow, and what may be left of them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use gear2_protocol::Region;
+use gear2_protocol::device_word::RESET_ASKED;
+use proptest::collection::vec;
+use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
+
+use super::super::media::{Geometry, Media, Piece};
+use super::super::{Block, RANGE_PIECE};
+use super::{BUFFER, FLUSH, HEADER, STATUS};
+use crate::sys::{self, Direction};
+use crate::testing::{CHANNEL, Directory, Guest};
+
+const SECTORS: usize = 64;
+const SECTOR: usize = 512;
+
+/// Sectors that are written and not durable.
+type Cache = BTreeMap<usize, [u8; SECTOR]>;
+
+/// What is where.
+#[derive(Debug)]
+struct Platter {
+    durable: Vec<[u8; SECTOR]>,
+    /// The disk's own: lost with power.
+    disk_cache: Cache,
+    /// The device VM's kernel's: lost with it.
+    page_cache: Cache,
+    /// It knows how to make ranges zero.
+    zeroes: bool,
+    /// So many operations until the guest's VM is stopped.
+    stop_in: Option<(usize, &'static Region)>,
+    /// Operations after that.
+    after_stop: usize,
+}
+
+impl Platter {
+    fn note(&mut self) {
+        let Some((left, region)) = &mut self.stop_in else {
+            return;
+        };
+        if *left == 0 {
+            self.after_stop += 1;
+            return;
+        }
+        *left -= 1;
+        if *left == 0 {
+            region.devices[CHANNEL][RESET_ASKED].store(1, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self, sector: usize) -> [u8; SECTOR] {
+        let cached = self.page_cache.get(&sector);
+        let cached = cached.or_else(|| self.disk_cache.get(&sector));
+        cached.copied().unwrap_or(self.durable[sector])
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8], through_page_cache: bool) {
+        let first = offset as usize / SECTOR;
+        for (sector, bytes) in (first..).zip(bytes.chunks(SECTOR)) {
+            let bytes: [u8; SECTOR] = bytes.try_into().unwrap();
+            if through_page_cache {
+                self.page_cache.insert(sector, bytes);
+            } else {
+                self.page_cache.remove(&sector);
+                self.disk_cache.insert(sector, bytes);
+            }
+        }
+    }
+
+    fn sync(&mut self) {
+        let cached = std::mem::take(&mut self.disk_cache);
+        let cached = cached
+            .into_iter()
+            .chain(std::mem::take(&mut self.page_cache));
+        for (sector, bytes) in cached {
+            self.durable[sector] = bytes;
+        }
+    }
+
+    /// The device VM's kernel ends.
+    fn crash(&mut self) {
+        self.page_cache.clear();
+    }
+
+    fn lose_power(&mut self) {
+        self.page_cache.clear();
+        self.disk_cache.clear();
+    }
+}
+
+/// The disk as the backend sees it.
+#[derive(Debug)]
+struct Volatile {
+    platter: Arc<Mutex<Platter>>,
+    /// Data goes from and to guests' memory by the kernel.
+    scratch: File,
+}
+
+impl Volatile {
+    fn platter(&self) -> MutexGuard<'_, Platter> {
+        let mut platter = self.platter.lock().unwrap();
+        platter.note();
+        platter
+    }
+
+    fn transfer(&self, piece: Piece<'_>, through_page_cache: bool) -> io::Result<usize> {
+        let mut platter = self.platter();
+        let length = piece.vectors.iter().map(|v| v.iov_len).sum();
+        let mut bytes = vec![0; length];
+        if piece.direction == Direction::Write {
+            sys::transfer(&self.scratch, piece.direction, piece.vectors, 0)?;
+            self.scratch.read_exact_at(&mut bytes, 0)?;
+            platter.write(piece.offset, &bytes, through_page_cache);
+            return Ok(length);
+        }
+        let first = piece.offset as usize / SECTOR;
+        for (sector, bytes) in (first..).zip(bytes.chunks_mut(SECTOR)) {
+            bytes.copy_from_slice(&platter.read(sector));
+        }
+        self.scratch.write_all_at(&bytes, 0)?;
+        sys::transfer(&self.scratch, piece.direction, piece.vectors, 0)
+    }
+}
+
+impl Media for Volatile {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            bytes: (SECTORS * SECTOR) as u64,
+            block_size: SECTOR as u32,
+            is_device: true,
+        }
+    }
+
+    fn direct(&self, piece: Piece<'_>) -> Option<io::Result<usize>> {
+        Some(self.transfer(piece, false))
+    }
+
+    fn buffered(&self, piece: Piece<'_>) -> io::Result<usize> {
+        self.transfer(piece, true)
+    }
+
+    fn together(&mut self, pieces: &[Piece<'_>]) -> Option<Vec<u64>> {
+        let moved = pieces.iter().map(|piece| self.transfer(*piece, false));
+        Some(moved.map(|moved| moved.unwrap_or(0) as u64).collect())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.platter().sync();
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        drop(self.platter());
+        Ok(())
+    }
+
+    fn zero(&self, offset: u64, length: u64, _unmap: bool) -> io::Result<()> {
+        let mut platter = self.platter();
+        if !platter.zeroes {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        platter.write(offset, &vec![0; length as usize], false);
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.platter().write(offset, bytes, true);
+        Ok(())
+    }
+}
+
+/// A guest with such a disk.
+struct Powered {
+    guest: Guest,
+    platter: Arc<Mutex<Platter>>,
+    _directory: Directory,
+}
+
+impl Powered {
+    fn new(features: u64, zeroes: bool) -> Self {
+        let directory = Directory::new("power");
+        let path = directory.file("scratch", &[]);
+        let scratch = File::options().read(true).write(true).open(path).unwrap();
+        let platter = Arc::new(Mutex::new(Platter {
+            durable: vec![[0; SECTOR]; SECTORS],
+            disk_cache: Cache::new(),
+            page_cache: Cache::new(),
+            zeroes,
+            stop_in: None,
+            after_stop: 0,
+        }));
+        let media = Volatile {
+            platter: Arc::clone(&platter),
+            scratch,
+        };
+        let mut guest = Guest::new(Box::new(Block::new(Box::new(media), "volatile", false)));
+        guest.initialise(features, 1);
+        Self {
+            guest,
+            platter,
+            _directory: directory,
+        }
+    }
+
+    fn platter(&self) -> MutexGuard<'_, Platter> {
+        self.platter.lock().unwrap()
+    }
+
+    fn offer(&mut self, number: u16, kind: u32, sector: u64, data: Option<(u64, u32)>) {
+        let header = HEADER + 16 * u64::from(number);
+        self.guest.put(header, &u64::from(kind).to_le_bytes());
+        self.guest.put(header + 8, &sector.to_le_bytes());
+        let status = STATUS + u64::from(number);
+        self.guest.put(status, &[0xff]);
+        let mut pieces = vec![(header, 16, false)];
+        pieces.extend(data.map(|(address, length)| (address, length, kind == 0)));
+        pieces.push((status, 1, true));
+        self.guest.request(0, 3 * number, &pieces);
+    }
+
+    fn request(&mut self, kind: u32, sector: u64, data: Option<(u64, u32)>) {
+        self.offer(0, kind, sector, data);
+        self.guest.work();
+        assert_eq!(self.guest.get(STATUS, 1), [0]);
+    }
+
+    fn write(&mut self, sector: usize, value: u8, aligned: bool) {
+        let at = if aligned { BUFFER } else { BUFFER + 4 };
+        self.guest.put(at, &[value; SECTOR]);
+        self.request(1, sector as u64, Some((at, SECTOR as u32)));
+    }
+
+    fn zero(&mut self, sector: usize, count: u32) {
+        let range = (sector as u64).to_le_bytes();
+        self.guest.put(BUFFER, &range);
+        self.guest.put(BUFFER + 8, &u64::from(count).to_le_bytes());
+        self.request(13, 0, Some((BUFFER, 16)));
+    }
+
+    fn flush(&mut self) {
+        self.request(4, 0, None);
+    }
+}
+
+#[test]
+fn what_was_flushed_survives_a_loss_of_power() {
+    let mut disk = Powered::new(FLUSH, true);
+    disk.write(3, 0xa5, true);
+    disk.flush();
+    disk.write(4, 0xa6, true);
+    disk.platter().lose_power();
+    assert_eq!(disk.platter().read(3), [0xa5; SECTOR]);
+    assert_eq!(disk.platter().read(4), [0; SECTOR], "the model loses it");
+}
+
+/// Nobody tells the guest that the page cache is gone: what was acknowledged must not need it.
+#[test]
+fn what_was_written_survives_a_crash_of_the_device_vm() {
+    for zeroes in [true, false] {
+        let mut disk = Powered::new(FLUSH, zeroes);
+        disk.write(3, 0xa5, true);
+        disk.write(4, 0xa6, false);
+        disk.write(5, 0xa7, false);
+        disk.zero(5, 1);
+        disk.platter().crash();
+        assert_eq!(disk.platter().read(3), [0xa5; SECTOR]);
+        assert_eq!(disk.platter().read(4), [0xa6; SECTOR]);
+        assert_eq!(disk.platter().read(5), [0; SECTOR]);
+    }
+}
+
+#[test]
+fn a_driver_that_knows_no_flush_gets_a_disk_without_a_cache() {
+    for zeroes in [true, false] {
+        let mut disk = Powered::new(0, zeroes);
+        disk.write(3, 0xa5, true);
+        disk.write(4, 0xa6, false);
+        disk.write(5, 0xa7, true);
+        disk.zero(5, 1);
+        disk.platter().lose_power();
+        assert_eq!(disk.platter().read(3), [0xa5; SECTOR]);
+        assert_eq!(disk.platter().read(4), [0xa6; SECTOR]);
+        assert_eq!(disk.platter().read(5), [0; SECTOR]);
+    }
+}
+
+/// A turn of a guest that was stopped begins nothing more, and tells it nothing.
+#[test]
+fn a_stopped_guest_is_left_alone_in_the_middle_of_a_turn() {
+    for stop_in in 1..6 {
+        let mut disk = Powered::new(FLUSH, false);
+        let region = disk.guest.region;
+        // Not aligned: one after the other, and then a flush.
+        for number in 0..4 {
+            let data = Some((BUFFER + 4 + 0x400 * u64::from(number), SECTOR as u32));
+            disk.offer(number, 0, number.into(), data);
+        }
+        disk.offer(4, 4, 0, None);
+        disk.platter().stop_in = Some((stop_in, region));
+        assert!(disk.guest.turn(), "it looks again at once");
+        assert_eq!(disk.platter().after_stop, 0);
+        // The one that was under way when the guest was stopped is not completed.
+        assert_eq!(usize::from(disk.guest.used_index(0)), stop_in - 1);
+        disk.guest.work();
+        assert_eq!(disk.guest.state().reset_asked(), None);
+        assert_eq!(disk.platter().after_stop, 0);
+    }
+}
+
+/// Neither does a long request: 16 ranges of 2 GiB are cut into pieces.
+#[test]
+fn a_stopped_guest_does_not_wait_for_a_long_request() {
+    let mut disk = Powered::new(FLUSH, false);
+    let region = disk.guest.region;
+    let sectors = SECTORS as u64;
+    for index in 0..16 {
+        disk.guest.put(BUFFER + 16 * index, &[0; 8]);
+        disk.guest
+            .put(BUFFER + 16 * index + 8, &sectors.to_le_bytes());
+    }
+    disk.offer(0, 13, 0, Some((BUFFER, 256)));
+    disk.platter().stop_in = Some((3, region));
+    disk.guest.work();
+    assert_eq!(disk.platter().after_stop, 0);
+    assert_eq!((disk.guest.used_index(0), disk.guest.status()), (0, 0));
+    const { assert!(RANGE_PIECE <= 64 << 20) };
+}
+
+/// What a disk is asked for, and what happens to it.
+#[derive(Clone, Debug)]
+enum Step {
+    Write {
+        sector: usize,
+        value: u8,
+        aligned: bool,
+    },
+    Zero(usize),
+    Flush,
+    Crash,
+    LosePower,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let write = (0..8_usize, any::<u8>(), any::<bool>());
+    prop_oneof![
+        6 => write.prop_map(|(sector, value, aligned)| Step::Write { sector, value, aligned }),
+        1 => (0..8_usize).prop_map(Step::Zero),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Crash),
+        1 => Just(Step::LosePower),
+    ]
+}
+
+proptest! {
+    /// After any history a sector holds what was acknowledged last, or, if power was lost since, something
+    /// that was acknowledged since the last flush or at it.
+    #[test]
+    fn no_history_loses_what_was_acknowledged(
+        steps in vec(step(), 1..40),
+        zeroes in any::<bool>(),
+        write_through in any::<bool>(),
+    ) {
+        let features = if write_through { 0 } else { FLUSH };
+        let mut disk = Powered::new(features, zeroes);
+        // What each sector may hold after a loss of power; the last is what it holds without one.
+        let mut may_hold = vec![vec![0_u8]; 8];
+        for step in steps {
+            let mut settle = write_through;
+            match step {
+                Step::Write { sector, value, aligned } => {
+                    disk.write(sector, value, aligned);
+                    may_hold[sector].push(value);
+                }
+                Step::Zero(sector) => {
+                    disk.zero(sector, 1);
+                    may_hold[sector].push(0);
+                }
+                Step::Flush => {
+                    disk.flush();
+                    settle = true;
+                }
+                Step::Crash => disk.platter().crash(),
+                Step::LosePower => {
+                    disk.platter().lose_power();
+                    for (sector, values) in may_hold.iter_mut().enumerate() {
+                        let [left, ..] = disk.platter().read(sector);
+                        assert!(values.contains(&left), "sector {sector}: {left} not of {values:?}");
+                        *values = vec![left];
+                    }
+                }
+            }
+            for (sector, values) in may_hold.iter_mut().enumerate() {
+                if settle {
+                    *values = values.last().copied().into_iter().collect();
+                }
+                let held = disk.platter().read(sector);
+                assert_eq!(held, [*values.last().unwrap(); SECTOR], "sector {sector}");
+            }
+        }
+    }
+}

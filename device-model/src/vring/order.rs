@@ -1,0 +1,130 @@
+//! The words of a split virtqueue that both sides look at, and the order in which they are read and
+//! written (virtio 1.2, 2.7).
+//!
+//! Invariants: whoever sees the used index sees what the request wrote, its last byte included; of a
+//! device that asks whether an interrupt is wanted and a driver that asks whether there is something
+//! used, one sees the other's store, and so of a driver that makes a request available and a device that
+//! stops looking. The tests try this in the orders that a CPU with a store buffer allows.
+
+use std::sync::atomic::Ordering;
+
+#[cfg(test)]
+mod tests;
+
+/// `VRING_AVAIL_F_NO_INTERRUPT`, and `VRING_USED_F_NO_NOTIFY`.
+const NO_EVENT: u16 = 1;
+/// Bytes in front of a ring's entries: flags, then the index.
+const ENTRIES: u64 = 4;
+const INDEX: u64 = 2;
+const AVAILABLE_SIZE: u64 = 2;
+const USED_SIZE: u64 = 8;
+
+/// Memory that a guest and a device work on at once.
+pub(crate) trait Shared {
+    /// What an access outside of it is.
+    type Error;
+
+    /// Reads a little-endian word.
+    fn load(&self, address: u64, order: Ordering) -> Result<u16, Self::Error>;
+
+    /// Writes a little-endian word.
+    fn store(&self, address: u64, value: u16, order: Ordering) -> Result<(), Self::Error>;
+
+    /// Writes bytes, in no order.
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Self::Error>;
+
+    /// Has all stores before seen by everybody before any load behind.
+    fn fence(&self);
+}
+
+/// The rings of a queue, and the device's place in the used one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rings {
+    /// Entries.
+    pub(crate) size: u16,
+    /// Address of the available ring.
+    pub(crate) available: u64,
+    /// Address of the used ring.
+    pub(crate) used: u64,
+    /// VIRTIO_F_RING_EVENT_IDX was negotiated.
+    pub(crate) event_index: bool,
+    /// The used index.
+    pub(crate) next_used: u16,
+    /// Completed since [`Self::wants_interrupt`] was asked.
+    pub(crate) completed: u16,
+}
+
+/// The last byte of a request: its status, and where it goes.
+pub(crate) type Status = (u64, u8);
+
+impl Rings {
+    /// Returns how far the driver is; all that it wrote for these requests is visible.
+    pub(crate) fn available_index<M: Shared>(&self, memory: &M) -> Result<u16, M::Error> {
+        memory.load(self.available + INDEX, Ordering::Acquire)
+    }
+
+    /// Returns how far the device that had this queue before was.
+    pub(crate) fn used_index<M: Shared>(&self, memory: &M) -> Result<u16, M::Error> {
+        memory.load(self.used + INDEX, Ordering::Acquire)
+    }
+
+    /// Completes the oldest request taken: its status, if it has one, then the entry, then the index.
+    pub(crate) fn complete<M: Shared>(
+        &mut self,
+        memory: &M,
+        head: u16,
+        written: u32,
+        status: Option<Status>,
+    ) -> Result<(), M::Error> {
+        if let Some((address, status)) = status {
+            memory.write(address, &[status])?;
+        }
+        let place = u64::from(self.next_used.checked_rem(self.size).unwrap_or(0));
+        let entry = u64::from(head) | u64::from(written) << 32;
+        let at = self.used + ENTRIES + place * USED_SIZE;
+        memory.write(at, &entry.to_le_bytes())?;
+        self.next_used = self.next_used.wrapping_add(1);
+        self.completed = self.completed.wrapping_add(1);
+        memory.store(self.used + INDEX, self.next_used, Ordering::Release)
+    }
+
+    /// Tells whether the driver wants an interrupt for what was completed since the last call.
+    pub(crate) fn wants_interrupt<M: Shared>(&mut self, memory: &M) -> Result<bool, M::Error> {
+        let completed = core::mem::take(&mut self.completed);
+        if completed == 0 {
+            return Ok(false);
+        }
+        // The driver says that it wants one, then looks at the used index.
+        memory.fence();
+        if !self.event_index {
+            let flags = memory.load(self.available, Ordering::Relaxed)?;
+            return Ok(flags & NO_EVENT == 0);
+        }
+        let at = self.available + ENTRIES + AVAILABLE_SIZE * u64::from(self.size);
+        let event = memory.load(at, Ordering::Relaxed)?;
+        let behind = self.next_used.wrapping_sub(event).wrapping_sub(1);
+        Ok(behind < completed)
+    }
+
+    /// Asks the driver not to notify: the device looks by itself.
+    pub(crate) fn silence<M: Shared>(&self, memory: &M) -> Result<(), M::Error> {
+        if self.event_index {
+            // The event stays where the device has been already.
+            return Ok(());
+        }
+        memory.store(self.used, NO_EVENT, Ordering::Relaxed)
+    }
+
+    /// Asks the driver to notify of the request number `next`; true if it is there meanwhile.
+    pub(crate) fn listen<M: Shared>(&self, memory: &M, next: u16) -> Result<bool, M::Error> {
+        if self.event_index {
+            let at = self.used + ENTRIES + USED_SIZE * u64::from(self.size);
+            memory.store(at, next, Ordering::Relaxed)?;
+        } else {
+            memory.store(self.used, 0, Ordering::Relaxed)?;
+        }
+        // The driver makes a request available, then looks whether to notify.
+        memory.fence();
+        Ok(memory.load(self.available + INDEX, Ordering::Relaxed)? != next)
+    }
+}
