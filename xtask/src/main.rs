@@ -36,6 +36,7 @@ mod jitter;
 mod kernel_modules;
 mod kvm_host;
 mod manifest;
+mod nbd;
 mod new_manifest;
 mod payloads;
 mod placement;

@@ -30,6 +30,7 @@ mod mutants;
 pub(crate) mod planted;
 mod realtime;
 mod refusals;
+mod storage;
 mod table;
 mod userlands;
 
@@ -206,6 +207,7 @@ fn parts() -> Vec<Part> {
     parts.extend(gear2_registers::parts());
     parts.extend(userlands::parts());
     parts.extend(hostile::parts());
+    parts.extend(storage::parts());
     parts.extend(planted::parts());
     parts.extend(mutants::parts());
     parts.extend(jitter::parts());
