@@ -74,6 +74,7 @@ fn boot(row: &TargetTest, gear1: &Path, tally: &mut Tally) -> Result<()> {
         cpus: row.cpus,
         memory_mib: run::memory_for(&images)?,
         icount: row.icount,
+        turn_us: row.turn_us,
         ..Machine::default()
     };
     let log = workspace::output_dir().join(format!("{}/{CHECKING}.log", row.manifest));

@@ -58,6 +58,7 @@ fn boot_native(row: &TargetTest, bin: &str, gic: u32, tally: &mut Tally) -> Resu
         gic,
         cpus: row.cpus,
         icount: row.icount,
+        turn_us: row.turn_us,
         ..Machine::default()
     };
     let qemu = Qemu::prepare(QEMU)?;
@@ -111,6 +112,7 @@ fn start(
         cpus: row.cpus,
         memory_mib: run::memory_for(&images)?,
         icount: row.icount,
+        turn_us: row.turn_us,
         ..Machine::default()
     };
     images.start(&Qemu::prepare(QEMU)?, &machine, log)

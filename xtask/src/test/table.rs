@@ -19,6 +19,8 @@ pub(super) struct TargetTest {
     pub(super) cpus: u32,
     /// Whether time is counted in instructions, for tests that measure.
     pub(super) icount: bool,
+    /// With that, the longest turn of a CPU in microseconds.
+    pub(super) turn_us: Option<u32>,
     /// Properties of the CPU model, each with a comma before it.
     pub(super) cpu_properties: &'static str,
     /// The most seconds that a run takes.
@@ -41,6 +43,7 @@ const DEFAULT: TargetTest = TargetTest {
     gicv2: false,
     cpus: 2,
     icount: false,
+    turn_us: None,
     cpu_properties: "",
     timeout_s: 60,
     guests: 1,
@@ -295,6 +298,23 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         cpus: 1,
         icount: true,
         guests: 2,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "control-loop",
+        gicv2: true,
+        models: &["cortex-a57", "max"],
+        icount: true,
+        // Else the other CPU's turns take longer than a period.
+        turn_us: Some(50),
+        timeout_s: 180,
+        says: &["control loop: 300 periods, at most "],
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "control-late",
+        cpus: 1,
+        icount: true,
         ..DEFAULT
     },
     TargetTest {

@@ -1,56 +1,70 @@
 //! A control loop for the example manifests: woken every millisecond by its timer, it says every 1,000
-//! periods how late the latest wake-up was. It never ends, unless its command line says after how many: `periods=N`.
+//! periods how late the latest wake-up was, and how many periods it has missed since its start. It never
+//! ends, unless its command line says after how many: `periods=N`. Then it checks that it missed as many as
+//! `missed=N` says, none without that. With `overrun=US` its work takes that long once, halfway.
 #![no_std]
 #![no_main]
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use test_guests::{Machine, cpu, gic, guest, say, timer};
+use test_guests::{Machine, cpu, gic, guest, report, say, timer};
 
 guest!(main, irq = on_timer);
 
 const PERIOD_US: u64 = 1_000;
 const REPORTED: u64 = 1_000;
 
-/// When the wake-up is due; how late the latest one of this report was; how many there were.
+/// When the wake-up is due; how late the latest one of this report was.
 static DUE: AtomicU64 = AtomicU64::new(0);
 static LATEST: AtomicU64 = AtomicU64::new(0);
+/// How many wake-ups there were, and how many periods went by without one.
 static PERIODS: AtomicU64 = AtomicU64::new(0);
+static MISSED: AtomicU64 = AtomicU64::new(0);
 
 fn main(machine: &Machine) {
     let last = machine.option("periods").unwrap_or(u64::MAX);
+    let mut overrun = machine.option("overrun");
     gic::enable(timer::INTID);
-    next(timer::now());
+    arm(timer::now() + timer::from_us(PERIOD_US));
     let mut reported = 0;
     loop {
         cpu::unmask_irqs();
         cpu::wfi();
         cpu::mask_irqs();
         let periods = PERIODS.load(Relaxed);
-        if periods >= last {
-            return;
-        }
-        if periods >= reported + REPORTED {
+        if periods >= reported + REPORTED || periods >= last {
             reported = periods;
             let late = timer::to_ns(LATEST.swap(0, Relaxed)) / 1_000;
-            say!("control loop: {periods} periods, at most {late} us late");
+            let missed = MISSED.load(Relaxed);
+            say!("control loop: {periods} periods, at most {late} us late, {missed} missed");
+        }
+        if periods >= last {
+            break;
+        }
+        if periods >= last / 2
+            && let Some(us) = overrun.take()
+        {
+            timer::delay_us(us);
         }
     }
+    let expected = machine.option("missed").unwrap_or(0);
+    report::equal("periods missed", MISSED.load(Relaxed), expected);
 }
 
 fn on_timer(_intid: u32) {
     let due = DUE.load(Relaxed);
-    let now = timer::now();
-    LATEST.fetch_max(now - due, Relaxed);
+    let late = timer::now() - due;
+    LATEST.fetch_max(late, Relaxed);
     PERIODS.fetch_add(1, Relaxed);
-    next(due);
+    // A period that is over before its timer is armed is missed: no wake-up of its own tells of it.
+    let period = timer::from_us(PERIOD_US);
+    let missed = late / period;
+    MISSED.fetch_add(missed, Relaxed);
+    arm(due + period * (missed + 1));
 }
 
-/// Arms the timer one period after `due`, or after as many as have gone by.
-fn next(due: u64) {
-    let period = timer::from_us(PERIOD_US);
-    let missed = timer::now().saturating_sub(due) / period;
-    let due = due + period * (missed + 1);
+/// Arms the timer for the next wake-up.
+fn arm(due: u64) {
     DUE.store(due, Relaxed);
     timer::arm(due);
 }
