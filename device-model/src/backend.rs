@@ -134,6 +134,6 @@ pub fn open(node: &DeviceNode, run_directory: &str) -> Result<Box<dyn Backend>, 
         DeviceKind::Block => Box::new(block::Block::open(&node.backend, node.read_only)?),
         DeviceKind::Rng => Box::new(rng::Rng),
         DeviceKind::Console => Box::new(console::Console::open(node, run_directory)?),
-        DeviceKind::Net => Box::new(net::Net::open(&node.backend, node.channel)?),
+        DeviceKind::Net => Box::new(net::Net::open(&node.backend, node.mac)?),
     })
 }

@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::address::{self, Mac};
+
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +14,8 @@ mod tests;
 pub const DOORBELLS: u64 = 0x8_0000;
 /// Offset of the first register page in the window.
 pub const REGISTER_PAGES: u64 = 0x9_0000;
+/// Bytes of a device's registers in its VM's page.
+const REGISTERS: u32 = 0x200;
 /// Bytes of a page of the window.
 pub const PAGE: u64 = 0x1000;
 
@@ -41,6 +45,8 @@ pub struct DeviceNode {
     pub backend: String,
     /// A disk that the guest must not write.
     pub read_only: bool,
+    /// A network card's address; all zero: it is no network card.
+    pub mac: Mac,
     /// The guest's RAM: its own address, physical address, bytes.
     pub memory: [u64; 3],
     /// Its register page, and the offset of its registers in it.
@@ -100,11 +106,34 @@ impl Board {
             }
         }
         devices.sort_by_key(|device| device.channel);
+        give_addresses(&mut devices, tree);
         Ok(Self {
             control,
             window,
             devices,
         })
+    }
+}
+
+/// Gives each network card an address that has none by the manifest.
+fn give_addresses(devices: &mut [DeviceNode], tree: &Path) {
+    let is_without =
+        |device: &&mut DeviceNode| device.kind == DeviceKind::Net && device.mac == Mac::default();
+    let mut cards = devices.iter_mut().filter(is_without).peekable();
+    if cards.peek().is_none() {
+        return;
+    }
+    let board = address::board_identity(tree, Path::new(address::CARDS));
+    if board.is_none() {
+        eprintln!(
+            "gdm: nothing tells this board from others: its guests' MAC addresses are those of \
+             every such board, unless the manifest gives others (mac)"
+        );
+    }
+    let board = board.unwrap_or_default();
+    for card in cards {
+        let [_, registers] = card.registers;
+        card.mac = address::derive(&board, &card.vm, registers / REGISTERS);
     }
 }
 
@@ -119,9 +148,20 @@ fn read_device(node: &Node) -> Result<DeviceNode, String> {
         kind,
         backend: node.text("backend").unwrap_or_default(),
         read_only: node.0.join("read-only").exists(),
+        mac: read_mac(node)?,
         memory: node.wide("guest-memory")?,
         registers: node.cells("register-page")?,
     })
+}
+
+/// Returns the address that the manifest gives; without, zeroes.
+fn read_mac(node: &Node) -> Result<Mac, String> {
+    if !node.0.join("mac").exists() {
+        return Ok(Mac::default());
+    }
+    let bytes = node.bytes("mac")?;
+    let mac = Mac::try_from(bytes);
+    mac.map_err(|_| node.error("mac", &"is not 6 bytes"))
 }
 
 struct Node(PathBuf);

@@ -26,6 +26,7 @@
 #[macro_use]
 pub mod output;
 
+pub mod address;
 mod atomic;
 pub mod backend;
 pub mod board;

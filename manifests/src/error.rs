@@ -213,7 +213,7 @@ rules! {
     VirtioBackend = "M-VIO-006", "a virtio device has nothing that serves it",
         "write backend = \"...\": a file or device, a tap device, or \"pty\"";
     VirtioOtherType = "M-VIO-007", "the property belongs to another type of virtio device",
-        "read-only goes with block; rng has no backend";
+        "read-only goes with block, mac with net; rng has no backend";
     VirtioAddress = "M-VIO-008", "the virtio registers are no multiple of 4 KiB below 2^48",
         "choose one, or leave it out";
     VirtioOverMemory = "M-VIO-009",
@@ -229,6 +229,10 @@ rules! {
         "use 1 to 15 bytes without blanks, '/', ':' and '%'";
     OwnDisk = "M-VIO-014", "the device VM uses this disk itself",
         "give the guest another disk or partition, or take root= or resume= out of cmdline";
+    MacText = "M-VIO-015", "this is no MAC address of one network card",
+        "write \"02:xx:xx:xx:xx:xx\", six pairs of hexadecimal digits, the first of them even";
+    SameMac = "M-VIO-016", "two network cards have the same MAC address",
+        "give each its own, or leave them out";
 
     DmaUnchecked = "M-WRN-001",
         "a device that masters the bus reaches all memory, as there is no SMMU to stop it",

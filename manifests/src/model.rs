@@ -335,9 +335,27 @@ pub struct VirtioDevice<'a> {
     pub backend: Option<&'a str>,
     /// Whether a block device cannot be written.
     pub read_only: bool,
+    /// The address of a network card, as the manifest writes it; without, the device model makes one.
+    pub mac: Option<&'a str>,
 }
 
 impl VirtioDevice<'_> {
+    /// Returns the address of a network card; `None`: the manifest gives none, or none of one station.
+    #[must_use]
+    pub fn mac_bytes(&self) -> Option<[u8; 6]> {
+        let text = self.mac?;
+        let mut bytes = [0; 6];
+        let mut pairs = text.split(':');
+        for byte in &mut bytes {
+            let pair = pairs.next().filter(|pair| pair.len() == 2)?;
+            let is_digits = pair.bytes().all(|digit| digit.is_ascii_hexdigit());
+            *byte = u8::from_str_radix(pair, 16).ok().filter(|_| is_digits)?;
+        }
+        // The lowest bit of the first byte stands for several stations.
+        let is_of_one = bytes.first().is_some_and(|first| first & 1 == 0) && bytes != [0; 6];
+        (is_of_one && pairs.next().is_none()).then_some(bytes)
+    }
+
     /// Bytes between two devices in the VM's register page.
     pub const STRIDE: u64 = 0x200;
     const FIRST_INTID: u32 = 48;

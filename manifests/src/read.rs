@@ -69,7 +69,7 @@ const VM_PROPERTIES: &[&str] = &[
 /// The properties of [`RestartLimit`], in the order of its fields.
 const RESTART_LIMITS: [&str; 3] = ["restart-limit", "restart-window-ms", "restart-backoff-ms"];
 const VM_NODES: &[&str] = &["console", "virtio"];
-const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only"];
+const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only", "mac"];
 const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
 
 const SCHEDULERS: &[(&str, &str)] = &[("round-robin", "round-robin")];
@@ -268,6 +268,7 @@ fn read_virtio<'a>(
             kind: device.choice("type", VIRTIO_KINDS, report),
             backend: device.text("backend", report),
             read_only: device.switch("read-only", report),
+            mac: device.text("mac", report),
         };
         if index >= MAX_VIRTIO_PER_VM {
             report.error(ManifestError::at(Rule::TooManyVirtioOfVm, device.path));

@@ -458,6 +458,9 @@ fn check_virtio_device<'a>(
         Some(_) if !needs_backend => report.error(error(Rule::VirtioOtherType, "backend")),
         Some(_) | None => {}
     }
+    if device.mac.is_some() && device.kind != Some(VirtioKind::Net) {
+        report.error(error(Rule::VirtioOtherType, "mac"));
+    }
     if device.read_only && !takes_read_only {
         report.error(error(Rule::VirtioOtherType, "read-only"));
     }

@@ -16,6 +16,7 @@ use virtio_bindings::bindings::virtio_net::{
 use virtio_bindings::virtio_ids::VIRTIO_ID_NET;
 
 use super::{Backend, Progress, TURN};
+use crate::address::Mac;
 use crate::state::Word;
 use crate::sys::{self, Direction};
 use crate::transport::{Dependency, Identity};
@@ -48,7 +49,7 @@ const MOST_CHAINS: usize = 64;
 #[derive(Debug)]
 pub struct Net {
     tap: File,
-    mac: [u8; 6],
+    mac: Mac,
     merge: bool,
     frame: Vec<u8>,
     frame_length: usize,
@@ -61,8 +62,8 @@ pub struct Net {
 unsafe impl Send for Net {}
 
 impl Net {
-    /// Attaches to the tap device `name`.
-    pub fn open(name: &str, channel: usize) -> Result<Self, String> {
+    /// Attaches to the tap device `name`, as a card with this address.
+    pub fn open(name: &str, mac: Mac) -> Result<Self, String> {
         let mut options = OpenOptions::new();
         options
             .read(true)
@@ -74,8 +75,7 @@ impl Net {
         sys::open_tap(&tap, name, HEADER).map_err(|error| format!("tap device {name}: {error}"))?;
         Ok(Self {
             tap,
-            // Locally administered.
-            mac: [0x02, b'G', b'V', 0, 0, channel as u8],
+            mac,
             merge: false,
             frame: vec![0; MOST],
             frame_length: 0,

@@ -43,6 +43,28 @@ fn a_device_is_read() {
     assert!(!device.read_only);
 }
 
+/// The card's address is the manifest's, or else the board's: another one on another board, and the same
+/// with each start.
+#[test]
+fn a_network_card_has_an_address() {
+    let tree = tree();
+    let device = tree.path().join("gearv/device@3");
+    let mac = || Board::read(tree.path()).unwrap().devices[0].mac;
+    assert_eq!(mac(), [0; 6], "a disk has none");
+    fs::write(device.join("type"), "net\0").unwrap();
+    fs::write(tree.path().join("serial-number"), "1000\0").unwrap();
+    let first = mac();
+    assert_eq!((first[0], mac()), (2, first));
+    assert_eq!(first, crate::address::derive(b"1000\0", "linux", 1));
+    fs::write(tree.path().join("serial-number"), "1001\0").unwrap();
+    assert_ne!(mac(), first, "another board");
+    fs::write(device.join("mac"), [2, 0, 0, 0, 0, 9]).unwrap();
+    assert_eq!(mac(), [2, 0, 0, 0, 0, 9]);
+    fs::write(device.join("mac"), [2, 0]).unwrap();
+    let error = Board::read(tree.path()).unwrap_err();
+    assert!(error.ends_with("mac: is not 6 bytes"), "{error}");
+}
+
 #[test]
 fn what_is_missing_or_short_is_named() {
     let tree = tree();

@@ -329,6 +329,9 @@ impl Maker<'_, '_> {
             if device.read_only {
                 self.out.property("read-only", &[]);
             }
+            if let Some(mac) = device.mac_bytes() {
+                self.out.property("mac", &mac);
+            }
             let [pa, size] = both(&served.guest);
             self.out
                 .longs("guest-memory", &[served.guest_ipa, pa, size]);

@@ -168,6 +168,7 @@ fn reads_the_device_vm_and_whom_it_serves() {
             kind: Some(VirtioKind::Random),
             backend: None,
             read_only: false,
+            mac: None,
         };
         let disk = VirtioDevice {
             index: 0,

@@ -1,5 +1,6 @@
 //! Rules on what serves the virtio devices: one writer a disk, one guest a tap device, nothing that the
-//! device VM uses itself, and no text that its kernel or the control protocol takes for something else.
+//! device VM uses itself, no text that its kernel or the control protocol takes for something else, and an
+//! address for each network card.
 //!
 //! Judged are the names: that two names are links to one disk, or that the device VM has mounted it
 //! meanwhile, is seen by the device model when it opens the disk exclusively.
@@ -15,6 +16,7 @@ const OWN_DISKS: &[&str] = &["root=", "resume="];
 /// Judges all backends, each beside those before it.
 pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     for (index, device) in manifest.virtio.iter().enumerate() {
+        check_mac(manifest, index, device, report);
         let (Some(node), Some(backend)) = (node_of(manifest, device), device.backend) else {
             continue;
         };
@@ -35,6 +37,28 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
                 report.error(place(Rule::SameBackend).conflicts(other));
             }
         }
+    }
+}
+
+/// Judges the address of a network card beside those of the cards before it.
+fn check_mac<'a>(
+    manifest: &Manifest<'a>,
+    index: usize,
+    device: &VirtioDevice<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let (Some(node), Some(text)) = (node_of(manifest, device), device.mac) else {
+        return;
+    };
+    let place = |rule| ManifestError::at_property(rule, node, "mac").found(Found::Text(text));
+    let Some(mac) = device.mac_bytes() else {
+        report.error(place(Rule::MacText));
+        return;
+    };
+    let before = manifest.virtio.iter().take(index);
+    let mut others = before.filter(|other| other.mac_bytes() == Some(mac));
+    if let Some(other) = others.find_map(|other| node_of(manifest, other)) {
+        report.error(place(Rule::SameMac).conflicts(other));
     }
 }
 

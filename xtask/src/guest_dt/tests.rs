@@ -66,6 +66,7 @@ fn manifest(vm: Vm<'static>) -> Manifest<'static> {
             kind: Some(VirtioKind::Random),
             backend: None,
             read_only: false,
+            mac: None,
         };
         manifest.virtio.push(device).unwrap();
     }

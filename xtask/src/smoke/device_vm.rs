@@ -45,7 +45,9 @@ impl Smoke<'_> {
         self.guest(guest)?;
         self.exits(guest)?;
         self.network()?;
+        let address = self.address(None)?;
         self.reboots(guest)?;
+        self.address(Some(&address))?;
         self.killed_device_model(guest)?;
         self.absence(guest)?;
         self.end(disk)
@@ -145,6 +147,26 @@ impl Smoke<'_> {
             (self.report)(&format!("     exits of {vm} an I/O: {line}"));
         }
         Ok(())
+    }
+
+    /// The guest's card has an address that was made for this board: not one that all boards have, and the
+    /// `first` one with each boot.
+    fn address(&mut self, first: Option<&str>) -> Result<String> {
+        let mut found = String::new();
+        self.check_and_say("the network card has an address of this board's", |s| {
+            found = shell(s, "cat /sys/class/net/eth0/address")?
+                .trim()
+                .to_owned();
+            let is_local = found.len() == 17 && found.starts_with("02:");
+            ensure!(
+                is_local && !found.starts_with("02:47:56:"),
+                "it is {found:?}"
+            );
+            let first = first.unwrap_or(&found);
+            ensure!(found == first, "it is {found}, and was {first}");
+            Ok(found.clone())
+        })?;
+        Ok(found)
     }
 
     fn network(&mut self) -> Result<()> {

@@ -16,6 +16,7 @@ fn console(backend: &str) -> (Guest, Directory) {
         kind: DeviceKind::Console,
         backend: backend.into(),
         read_only: false,
+        mac: [0; 6],
         memory: [0; 3],
         registers: [0; 2],
     };

@@ -119,6 +119,7 @@ fn console(directory: &Directory) -> Box<dyn Backend> {
         kind: DeviceKind::Console,
         backend: String::new(),
         read_only: false,
+        mac: [0; 6],
         memory: [0; 3],
         registers: [0; 2],
     };

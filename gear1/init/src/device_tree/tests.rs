@@ -18,6 +18,23 @@ use crate::trees::{Aligned, Tree, cells, smallest, text};
 
 const DEVICE: &str = "/vms/device";
 
+/// A network card's address goes from the manifest to the device model, as bytes.
+#[test]
+fn a_card_has_the_address_that_the_manifest_gives() {
+    let disk = "/vms/linux/virtio/disk";
+    let net = manifest()
+        .unset(disk, "read-only")
+        .set(disk, "type", text("net"))
+        .set(disk, "backend", text("tap0"));
+    let mac = |manifest: &Tree| {
+        let made = made(manifest, VIRT_GICV3).unwrap();
+        value(&tree(&made), "/gearv/device@3", "mac")
+    };
+    assert_eq!(mac(&net), None);
+    let given = net.set(disk, "mac", text("02:00:5E:10:00:0f"));
+    assert_eq!(mac(&given), Some([2, 0, 0x5e, 0x10, 0, 0xf].to_vec()));
+}
+
 fn manifest() -> Tree {
     let devices = b"/pl011@9000000\0/virtio_mmio@a003e00\0".to_vec();
     smallest()

@@ -173,6 +173,7 @@ fn device(vm: usize, index: usize) -> VirtioDevice<'static> {
         kind: None,
         backend: None,
         read_only: false,
+        mac: None,
     }
 }
 

@@ -178,6 +178,50 @@ fn a_tap_device_has_a_name_that_linux_takes() {
 }
 
 #[test]
+fn a_card_has_an_address_of_its_own() {
+    let with = |first: &str, second: &str| {
+        pair("net", "tap0", "tap1")
+            .set("/vms/linux/virtio/disk", "mac", text(first))
+            .set("/vms/other/virtio/mine", "mac", text(second))
+    };
+    let good = "02:00:00:00:00:01";
+    let bad = [
+        "",
+        "02:00:00:00:00",
+        "02:00:00:00:00:01:02",
+        "02:00:00:00:00:1",
+        "02:00:00:00:00:0g",
+        "02:00:00:00:00:+1",
+        "02-00-00-00-00-01",
+        "020000000001",
+        " 02:00:00:00:00:01",
+        "00:00:00:00:00:00",
+        // Of several stations, and of all.
+        "03:00:00:00:00:01",
+        "01:00:5e:00:00:01",
+        "ff:ff:ff:ff:ff:ff",
+    ];
+    for mac in bad {
+        assert_eq!(ids(&with(good, mac)), ["M-VIO-015"], "{mac}");
+    }
+    assert_eq!(ids(&with(good, good)), ["M-VIO-016"]);
+    assert_eq!(
+        ids(&with("dc:a6:32:AB:00:01", "DC:A6:32:ab:00:01")),
+        ["M-VIO-016"]
+    );
+    for mac in [
+        "02:00:00:00:00:02",
+        "dc:a6:32:01:02:03",
+        "FE:FF:FF:FF:FF:FF",
+    ] {
+        assert_eq!(ids(&with(good, mac)), Vec::<String>::new(), "{mac}");
+    }
+    let disk = pair("block", "/dev/vda", "/dev/vdb");
+    let disk = disk.set("/vms/other/virtio/mine", "mac", text(good));
+    assert_eq!(ids(&disk), ["M-VIO-007"]);
+}
+
+#[test]
 fn a_disk_is_not_the_device_vms_own() {
     let with = |cmdline: &str, backend: &str| {
         pair("block", "/dev/vdc", backend)
