@@ -75,6 +75,15 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "two network cards have one address",
+        file: "manifests/src/rules/backends.rs",
+        from: "other.mac_bytes() == Some(mac));",
+        to: "other.mac == Some(text) && other.vm == device.vm);",
+        breaks: &["G1-BOOT-002"],
+        test: "manifests/src/rules/tests/backends.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a file with another digest is taken",
         file: "gear1/init/src/prepare.rs",
         from: "    check_digests(&manifest, &archive)?;\n",

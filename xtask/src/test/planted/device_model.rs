@@ -140,6 +140,24 @@ pub(super) const BUGS: &[Bug] = &[
         ["features & !self.offered() == 0\n            && ", ""],
     ),
     own(
+        "every board's network cards have the same addresses",
+        "device-model/src/address.rs",
+        [
+            "    let parts = [board, &[0], vm.as_bytes(), &[0], &place.to_le_bytes()];\n",
+            "    let parts = [&board[..0], &[0], vm.as_bytes(), &[0], &place.to_le_bytes()];\n",
+        ],
+        "device-model/src/address/tests.rs",
+    ),
+    own(
+        "a board's addresses are those that firmware made up at this boot",
+        "device-model/src/address.rs",
+        [
+            "(is_real(mac) && mac[0] & LOCAL == 0).then_some(mac)",
+            "(is_real(mac) && LOCAL != 0).then_some(mac)",
+        ],
+        "device-model/src/address/tests.rs",
+    ),
+    own(
         "a client that left is waited for",
         "device-model/src/sys.rs",
         ["if wait.read || wait.write {", "if true {"],
