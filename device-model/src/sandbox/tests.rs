@@ -12,7 +12,9 @@ use std::process::Command;
 use seccompiler::SeccompAction;
 
 use super::{ACCOUNT, Role, enter, give_up_rights, program};
-use crate::testing::Directory;
+use crate::backend::block::Block;
+use crate::board::DeviceKind;
+use crate::testing::{DATA, Directory, Guest};
 use crate::{hub, sys};
 
 const ROLES: [Role; 3] = [Role::Hub, Role::Device, Role::Sockets];
@@ -461,6 +463,54 @@ fn a_device_reads_writes_and_allocates() {
         std::thread::yield_now();
         std::thread::sleep(std::time::Duration::from_millis(1));
     });
+}
+
+/// Under the filter as GDM loads it: what it refused would end this process.
+#[test]
+fn a_disk_that_arrives_late_is_served_by_a_thread_that_is_restricted() {
+    if !is_alone("a_disk_that_arrives_late_is_served_by_a_thread_that_is_restricted") {
+        return;
+    }
+    const STATUS: u64 = DATA + 0x800;
+    let directory = Directory::new("sandbox");
+    let path = directory.file("disk", &[7; 0x1_0000]);
+    let open = || Box::new(Block::open(&path, false).unwrap());
+    let mut guest = Guest::new(open());
+    guest.initialise(0, 1);
+    guest.kill_gdm();
+    let arrival = guest.start_gdm_without(DeviceKind::Block);
+    let disk = open();
+    let served = std::thread::spawn(move || {
+        enter(Role::Device).unwrap();
+        // Read, write, zero; the range of the last one is eight sectors.
+        for (kind, sector) in [(0_u64, 1_u64), (1, 2), (13, 0)] {
+            let at = DATA + 0x100 * kind;
+            let header = [kind.to_le_bytes(), sector.to_le_bytes()].concat();
+            guest.put(at, &header);
+            let data = match kind {
+                0 => (DATA + 0x1000, 4096, true),
+                1 => (DATA + 0x2000, 4096, false),
+                _ => {
+                    let range = [0_u64.to_le_bytes(), 8_u64.to_le_bytes()].concat();
+                    guest.put(DATA + 0x3000, &range);
+                    (DATA + 0x3000, 16, false)
+                }
+            };
+            let head = 4 * guest.rings[0].added;
+            let status = (STATUS + kind, 1, true);
+            guest.put(status.0, &[0xff]);
+            guest.request(0, head, &[(at, 16, false), data, status]);
+        }
+        guest.work();
+        assert_eq!(guest.used_index(0), 0, "without its disk");
+        assert!(arrival.send(disk).is_ok());
+        guest.work();
+        (
+            guest.used_index(0),
+            [0, 1, 13].map(|kind| guest.get(STATUS + kind, 1)[0]),
+        )
+    });
+    assert_eq!(served.join().unwrap(), (3, [0; 3]));
 }
 
 #[test]
