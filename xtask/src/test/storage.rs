@@ -45,12 +45,17 @@ const HASH: &str = "echo 3 > /proc/sys/vm/drop_caches; sha256sum";
 const KILL: &str = "old=$(pidof gdm); kill -9 $old; \
     until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
     do sleep 0.1; done";
+/// Waits until the guest has booted: its init has set its network up.
+const BOOTED: &str = "until ping -c 1 -W 1 10.0.2.101 > /dev/null; do sleep 0.5; done";
 /// Prints descriptors and KiB of GDM.
 const USAGE: &str = "pid=$(pidof gdm); echo uses $(ls /proc/$pid/fd | wc -l) \
-    $(sed -n 's/^VmRSS: *\\([0-9]*\\) kB/\\1/p' /proc/$pid/status)";
+$(awk '/^VmRSS/ { print $2 }' /proc/$pid/status)";
 /// By how many KiB and per cent GDM's memory may differ from start to start.
 const SLACK_KIB: u64 = 1024;
 const SLACK_PERCENT: u64 = 25;
+
+/// What ends the line that is being typed.
+const INTERRUPT: &str = "\x03";
 
 const FLUSHED: &str = "/root/flushed";
 const BLOCK: usize = 4096;
@@ -212,13 +217,12 @@ fn storm(rig: &Rig, session: &mut Session, kills: u32, done: &mut Done) -> Resul
             leave(session)?;
             let kill = random.seconds(2);
             let restart = format!(
-                "sleep {wait}; gearctl restart {}; sleep {kill}; {KILL}; \
-                 until gearctl list | grep ' {} ' | grep -q running; do sleep 0.2; done",
-                guest.name, guest.name
+                "sleep {wait}; gearctl restart {}; sleep {kill}; {KILL}; sleep 5; {BOOTED}",
+                guest.name
             );
             shell_within(session, &restart, LONG)?;
             done.guest_restarts += 1;
-            enter_booting(session, guest)?;
+            enter_booted(session, guest)?;
         } else {
             session.send(&format!("sleep {wait}; gearctl restart device\n"))?;
             served(session)?;
@@ -263,11 +267,17 @@ fn storm(rig: &Rig, session: &mut Session, kills: u32, done: &mut Done) -> Resul
     ))
 }
 
-/// Goes to the shell of a guest that may still be booting, from a disk that stalls.
-fn enter_booting(session: &mut Session, guest: &VmSummary) -> Result<()> {
+/// Goes to the shell of a guest that has just booted, from a disk that stalls. What is typed too early may
+/// arrive in part, and is given up.
+fn enter_booted(session: &mut Session, guest: &VmSummary) -> Result<()> {
     session.send(&format!("{}\n", guest.console_command()))?;
+    session.listen(Duration::from_secs(5))?;
+    session.send(INTERRUPT)?;
     let first = answers(session, &guest.name);
-    first.or_else(|_| answers(session, &guest.name))
+    first.or_else(|_| {
+        session.send(INTERRUPT)?;
+        answers(session, &guest.name)
+    })
 }
 
 fn verify(session: &mut Session, reference: &str) -> Result<()> {
