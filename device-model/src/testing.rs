@@ -418,6 +418,8 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
         (op::VM_FAULT, 1) => (outcome::OK, [1, 0x8200_0007, 0x200, 0x300, 0x400, 0x3c5]),
         (op::VM_NAME, 0) => (outcome::OK, name(b"device\0\0")),
         (op::VM_NAME, 1) => (outcome::OK, name(b"linux\0\0\0")),
+        (op::VM_STOP, 0) if second == 0 => (outcome::NEEDED, [0; 6]),
+        (op::VM_STOP, _) => (outcome::STARTED, [0; 6]),
         (op::VM_START, 1) => (outcome::WRONG_STATE, [0; 6]),
         (op::VM_PAUSE, 1) => (outcome::OK, [0; 6]),
         (op::VM_RESTART, 1) => (outcome::STARTED, [0; 6]),

@@ -12,9 +12,11 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
-use gear1_abi::id::{CpuIndex, VcpuId};
+use gear1_abi::id::{CpuIndex, MAX_VMS, VcpuId};
 use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
-use gear2_protocol::{Control, LINE_REQUEST, MAGIC, PROTOCOL_VERSION, Region, line_of_channel};
+use gear2_protocol::{
+    Control, LINE_REQUEST, MAGIC, MAX_CONSOLES, PROTOCOL_VERSION, Region, line_of_channel,
+};
 use spin::mutex::TicketMutex;
 
 use crate::config::Config;
@@ -33,6 +35,8 @@ pub(crate) use slots::{Request, Slots};
 
 /// The emulated PL061 whose line is Gear2's.
 const PL061: usize = 0;
+
+const _: () = assert!(MAX_CONSOLES == MAX_VMS, "each VM has a console");
 /// At most this often is GDM told to look at the consoles.
 const BELL_PAUSE_US: u64 = 1000;
 

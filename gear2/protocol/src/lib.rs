@@ -21,7 +21,7 @@ mod region;
 pub use region::{ConsoleBlock, Page, Region};
 
 /// Version of this layout. GDM refuses another major one (upper half).
-pub const PROTOCOL_VERSION: u32 = 0x0001_0001;
+pub const PROTOCOL_VERSION: u32 = 0x0002_0000;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -44,7 +44,7 @@ pub const fn line_of_channel(channel: usize) -> (usize, u32) {
 /// Most virtio devices of all guests.
 pub const MAX_DEVICES: usize = 32;
 /// Most VMs with a console ring, in the order of `VmId`.
-pub const MAX_CONSOLES: usize = 8;
+pub const MAX_CONSOLES: usize = 16;
 /// Offset of the virtio-mmio QueueNotify register, which is a channel and never forwarded.
 pub const VIRTIO_QUEUE_NOTIFY: u64 = 0x50;
 /// Offset of the virtio-mmio InterruptACK register: a store of 1 ends in Gear1,
@@ -79,11 +79,11 @@ pub mod offset {
     /// Bytes of a device's page.
     pub const DEVICE_SIZE: usize = 0x1000;
     /// One [`CONSOLE_SIZE`] block for each VM.
-    pub const CONSOLES: usize = 0x10_0000;
-    /// Bytes of a console's block: [`ConsoleRing`](super::ConsoleRing), then output, then input bytes.
-    pub const CONSOLE_SIZE: usize = 0x2_0000;
+    pub const CONSOLES: usize = 0x4_0000;
+    /// Bytes of a console's block: [`ConsoleRing`](super::ConsoleRing), then input, then output bytes.
+    pub const CONSOLE_SIZE: usize = 0x1_2000;
     /// Offset in a console's block of the output ring (guest to GDM).
-    pub const OUTPUT: usize = 0x1_0000;
+    pub const OUTPUT: usize = 0x2000;
     /// Bytes of the output ring; a power of two.
     pub const OUTPUT_SIZE: usize = 0x1_0000;
     /// Offset in a console's block of the input ring (GDM to guest).

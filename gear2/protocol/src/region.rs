@@ -40,7 +40,6 @@ pub struct ConsoleBlock {
     pub ring: Page<ConsoleRing>,
     /// Input bytes.
     pub input: [AtomicU8; offset::INPUT_SIZE],
-    reserved: [AtomicU8; offset::OUTPUT - offset::INPUT - offset::INPUT_SIZE],
     /// Output bytes.
     pub output: [AtomicU8; offset::OUTPUT_SIZE],
 }
@@ -188,7 +187,6 @@ impl ConsoleBlock {
                 input_read: word(),
             }),
             input: bytes(),
-            reserved: bytes(),
             output: bytes(),
         }
     }

@@ -249,7 +249,9 @@ impl Gdm {
             return false;
         }
         for (vm, shown) in self.shown.iter_mut().enumerate() {
-            let block = &self.region.consoles[vm];
+            let Some(block) = self.region.consoles.get(vm) else {
+                continue;
+            };
             show(block, shown);
             typed |= type_keys(block, &mut self.to_type[vm]);
         }

@@ -345,7 +345,10 @@ impl World {
                     assert_eq!(reply, kind);
                     // What was typed and not read is lost at a restart.
                     let input_is_lost = self.restarts > 0 && vcpu.reads_input() && value == 0;
-                    assert!(expected.is_none_or(|expected| expected == value) || input_is_lost);
+                    assert!(
+                        expected.is_none_or(|expected| expected == value) || input_is_lost,
+                        "{vcpu:?} {value}"
+                    );
                 }
                 vcpu.state = VcpuState::Ready;
                 vcpu.forwarded = false;

@@ -4,6 +4,7 @@ use alloc::string::ToString;
 
 use gear1_abi::call::VcpuState;
 use gear1_abi::event::Ended;
+use gear1_abi::id::MAX_VMS;
 use gear2_protocol::offset::OUTPUT_SIZE;
 use gear2_protocol::{PROTOCOL_VERSION, op, outcome, vm_flag};
 
@@ -764,4 +765,23 @@ fn loading_is_a_vms_own_time() {
     let ran = simulation.used()[2] - before.1;
     let loading = time(&mut simulation) - before.0 - ran;
     assert!(loading >= LOAD_PIECES * LOAD_TICKS, "{loading}");
+}
+
+#[test]
+fn every_vm_has_a_console_that_the_device_model_serves() {
+    let plans: Vec<_> = (1..MAX_VMS)
+        .map(|vm| guest(u32::from(vm % 2 == 0), Guest::Works, &[vm % 2]))
+        .collect();
+    let mut simulation = machine(&plans, 83);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(20_000);
+    assert_eq!(simulation.starts(), [1; MAX_VMS]);
+    simulation.world.borrow_mut().gdm.as_mut().unwrap().to_type = vec![20; MAX_VMS];
+    simulation.steps(60_000);
+    assert_eq!(simulation.read(), [20; MAX_VMS]);
+    for vm in 0..MAX_VMS {
+        let (text, said) = shown(&simulation, vm);
+        assert!(text.starts_with("0\n1\n2\n"), "{vm}: {text}");
+        assert_eq!(said.last(), Some(&alloc::format!("guest{vm} started")));
+    }
 }
