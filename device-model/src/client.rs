@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use gear1_abi::record::{CURSOR_CPU_SHIFT, Record};
-use gear2_protocol::{op, outcome};
+use gear2_protocol::{op, outcome, vm_flag};
 
 use crate::control::{Answer, DeviceLine, name_of, numbers};
 
@@ -18,7 +18,7 @@ pub struct Client {
 }
 
 /// A VM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Default, Clone, Debug, PartialEq, Eq)]
 pub struct Vm {
     /// Number.
     pub id: u64,
@@ -40,6 +40,10 @@ pub struct Vm {
     pub powers_off: bool,
     /// Its vCPUs are held.
     pub paused: bool,
+    /// It is to start, and waits for somebody else, or for the end of a pause.
+    pub waits: bool,
+    /// It ended too often, and is not started again by itself.
+    pub given_up: bool,
 }
 
 /// What GDM says of itself and the region.
@@ -162,8 +166,10 @@ impl Client {
             restarts,
             faults,
             last_fault,
-            powers_off: flags & 1 != 0,
-            paused: flags & 2 != 0,
+            powers_off: flags & vm_flag::MAY_POWER_OFF != 0,
+            paused: flags & vm_flag::PAUSED != 0,
+            waits: flags & vm_flag::WAITS != 0,
+            given_up: flags & vm_flag::GIVEN_UP != 0,
         })
     }
 
@@ -289,6 +295,9 @@ pub fn describe(outcome: u32) -> String {
         outcome::NOT_FOUND => "it does not exist".into(),
         outcome::WRONG_STATE => "its state does not allow it".into(),
         outcome::UNKNOWN => "it knows no such operation".into(),
+        outcome::NEEDED => "nobody could start it again from here; restart it, or stop --force, \
+             which powers the machine off if only VMs that it serves are left, and else restarts it"
+            .into(),
         other => format!("outcome {other}"),
     }
 }

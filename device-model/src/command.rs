@@ -30,7 +30,7 @@ pub const USAGE: &str = "\
 usage: gearctl [--json] [--run DIR] COMMAND
 
   list                    the VMs
-  start|stop|restart VM   change a VM's life
+  start|stop|restart VM   change a VM's life; stop --force VM: the device VM's, too
   pause|resume VM         hold its vCPUs, let them go on
   console VM [--virtio]   its serial console, or its virtio console; Ctrl-] leaves
   stats [VM]              vCPUs, exits by reason, devices
@@ -44,7 +44,14 @@ pub enum Command {
     /// Show the VMs.
     List,
     /// Ask for an operation of [`op`] on a VM.
-    Change(u32, String),
+    Change {
+        /// The operation.
+        op: u32,
+        /// The VM.
+        vm: String,
+        /// Although nobody could start it again.
+        force: bool,
+    },
     /// Connect to a VM's console.
     Console {
         /// The VM.
@@ -96,14 +103,23 @@ pub fn parse(words: &[&str]) -> Result<Line, String> {
     })
 }
 
+fn change_command(op: u32, vm: &str, force: bool) -> Command {
+    Command::Change {
+        op,
+        vm: vm.into(),
+        force,
+    }
+}
+
 fn parse_command(words: &[&str]) -> Result<Command, String> {
     Ok(match words {
         ["list"] => Command::List,
-        ["start", vm] => Command::Change(op::VM_START, (*vm).into()),
-        ["stop", vm] => Command::Change(op::VM_STOP, (*vm).into()),
-        ["restart", vm] => Command::Change(op::VM_RESTART, (*vm).into()),
-        ["pause", vm] => Command::Change(op::VM_PAUSE, (*vm).into()),
-        ["resume", vm] => Command::Change(op::VM_RESUME, (*vm).into()),
+        ["start", vm] => change_command(op::VM_START, vm, false),
+        ["stop", vm] => change_command(op::VM_STOP, vm, false),
+        ["stop", "--force", vm] | ["stop", vm, "--force"] => change_command(op::VM_STOP, vm, true),
+        ["restart", vm] => change_command(op::VM_RESTART, vm, false),
+        ["pause", vm] => change_command(op::VM_PAUSE, vm, false),
+        ["resume", vm] => change_command(op::VM_RESUME, vm, false),
         ["console", vm] => console_command(vm, false),
         ["console", "--virtio", vm] | ["console", vm, "--virtio"] => console_command(vm, true),
         ["stats"] => Command::Stats(None),
@@ -142,7 +158,7 @@ pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), String> {
     };
     match &line.command {
         Command::List => print(&list(&mut client)?),
-        Command::Change(op, vm) => print(&change(&mut client, *op, vm)?),
+        Command::Change { op, vm, force } => print(&change(&mut client, *op, vm, *force)?),
         Command::Console { vm, virtio } => {
             let vm = client.find(vm)?;
             // GDM serves few clients at once, and nothing more is asked.
@@ -161,11 +177,13 @@ fn vm_state(vm: &Vm) -> String {
         Some(state) => format!("{state:?}").to_lowercase(),
         None => format!("state {}", vm.state),
     };
-    if vm.paused {
-        format!("{state}, paused")
-    } else {
-        state
-    }
+    let marks = [
+        (vm.paused, "paused"),
+        (vm.waits, "waits"),
+        (vm.given_up, "given up"),
+    ];
+    let marks = marks.iter().filter(|(set, _)| *set);
+    marks.fold(state, |text, (_, mark)| format!("{text}, {mark}"))
 }
 
 fn list(client: &mut Client) -> Result<Json, String> {
@@ -194,9 +212,9 @@ fn fault_text(fault: Option<[u64; 6]>) -> String {
     }
 }
 
-fn change(client: &mut Client, op: u32, name: &str) -> Result<Json, String> {
+fn change(client: &mut Client, op: u32, name: &str, force: bool) -> Result<Json, String> {
     let vm = client.find(name)?;
-    let outcome = client.call(op, &[vm.id])?.outcome;
+    let outcome = client.call(op, &[vm.id, force.into()])?.outcome;
     match outcome {
         outcome::OK | outcome::STARTED => Ok(Json::Object(vec![
             ("vm", vm.name.as_str().into()),

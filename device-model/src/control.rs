@@ -63,13 +63,17 @@ impl fmt::Display for Silent {
 pub struct Mailbox {
     region: &'static Region,
     doorbell: Mutex<Doorbell>,
+    patience: Duration,
 }
 
 impl Mailbox {
     /// Takes the mailbox of a region.
     pub fn new(region: &'static Region, doorbell: Doorbell) -> Self {
-        let doorbell = Mutex::new(doorbell);
-        Self { region, doorbell }
+        Self {
+            region,
+            doorbell: Mutex::new(doorbell),
+            patience: PATIENCE,
+        }
     }
 
     /// Asks Gear2 for an operation and waits for its answer.
@@ -77,6 +81,12 @@ impl Mailbox {
         let doorbell = self.doorbell.lock();
         let doorbell = doorbell.unwrap_or_else(PoisonError::into_inner);
         let control = &self.region.control;
+        // Gear2 may still look at an operation that it was too slow for, or that an earlier GDM did not
+        // ring for: another one's arguments must not get under it.
+        if control.answered.load(Ordering::Acquire) != control.asked.load(Ordering::Relaxed) {
+            doorbell.ring();
+            self.wait_for_answer()?;
+        }
         control.op.store(op, Ordering::Relaxed);
         for (word, value) in control.arguments.iter().zip(arguments) {
             word.store(value, Ordering::Relaxed);
@@ -85,19 +95,26 @@ impl Mailbox {
         finish_stores();
         control.asked.store(number, Ordering::Release);
         doorbell.ring();
-        let start = Instant::now();
-        while control.answered.load(Ordering::Acquire) != number {
-            if start.elapsed() > PATIENCE {
-                return Err(Silent);
-            }
-            std::thread::sleep(STEP);
-        }
+        self.wait_for_answer()?;
         let mut results = [0; 6];
         for (result, word) in results.iter_mut().zip(&control.results) {
             *result = word.load(Ordering::Relaxed);
         }
         let outcome = control.outcome.load(Ordering::Relaxed);
         Ok(Answer { outcome, results })
+    }
+
+    /// Waits until Gear2 has answered what it was asked last.
+    fn wait_for_answer(&self) -> Result<(), Silent> {
+        let control = &self.region.control;
+        let start = Instant::now();
+        while control.answered.load(Ordering::Acquire) != control.asked.load(Ordering::Relaxed) {
+            if start.elapsed() > self.patience {
+                return Err(Silent);
+            }
+            std::thread::sleep(STEP);
+        }
+        Ok(())
     }
 
     /// Returns a VM's name, or one made of its number if Gear2 tells none.

@@ -3,7 +3,10 @@
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Command, parse, run, share};
+use gear1_abi::call::VmState;
+
+use super::{Command, parse, run, share, vm_state};
+use crate::client::Vm;
 use crate::control::{Mailbox, Server};
 use crate::testing::{Directory, doorbell, fake_gear2, region};
 
@@ -98,6 +101,14 @@ fn changes_succeed_or_say_why_not() {
         error,
         "VM linux is running, paused: its state does not allow it"
     );
+    let error = gearctl(&["stop", "device"]).unwrap_err();
+    assert!(
+        error
+            .starts_with("VM device is running: nobody could start it again from here; restart it"),
+        "{error}"
+    );
+    assert!(gearctl(&["stop", "--force", "device"]).is_ok());
+    assert!(gearctl(&["stop", "linux"]).is_ok());
     let error = gearctl(&["stop", "nobody"]).unwrap_err();
     assert_eq!(error, "there is no VM `nobody`; there are: device, linux");
 }
@@ -155,6 +166,25 @@ fn without_gdm_there_is_a_sentence() {
         error.starts_with("no gdm answers at /nonexistent/control: "),
         "{error}"
     );
+}
+
+#[test]
+fn a_vm_that_does_not_run_says_why() {
+    let stopped = Vm {
+        state: VmState::Stopped as u64,
+        ..Vm::default()
+    };
+    let state = |waits, given_up| {
+        let vm = Vm {
+            waits,
+            given_up,
+            ..stopped.clone()
+        };
+        vm_state(&vm)
+    };
+    assert_eq!(state(false, false), "stopped");
+    assert_eq!(state(true, false), "stopped, waits");
+    assert_eq!(state(false, true), "stopped, given up");
 }
 
 #[test]

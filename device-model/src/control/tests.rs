@@ -34,6 +34,34 @@ fn a_silent_gear2_is_said_to_be_silent() {
     );
 }
 
+/// What Gear2 has not answered stays as it is: it would else stop one VM instead of asking another's
+/// name.
+#[test]
+fn an_operation_that_was_not_answered_in_time_is_not_written_over() {
+    let region = region();
+    let mut mailbox = Mailbox::new(region, doorbell());
+    mailbox.patience = Duration::from_millis(20);
+    let control = &region.control;
+    let asked = || {
+        let words = [&control.asked, &control.op].map(|word| word.load(Ordering::Relaxed));
+        (words, control.arguments[0].load(Ordering::Relaxed))
+    };
+    let late = ([1, op::VM_STOP], 1);
+    assert!(mailbox.call(op::VM_STOP, [1, 0, 0, 0]).is_err());
+    assert_eq!(asked(), late);
+    assert!(mailbox.call(op::VM_NAME, [2, 0, 0, 0]).is_err());
+    assert_eq!(asked(), late);
+    // Gear2 answers in the end.
+    control.answered.store(1, Ordering::Release);
+    mailbox.patience = Duration::from_secs(100);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| fake_gear2(region, &stop));
+        assert_eq!(mailbox.vm_name(1), "linux");
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn requests_that_make_no_sense_get_a_sentence() {
     let directory = Directory::new("control");
