@@ -107,7 +107,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a reader of the log gets what is being overwritten",
-        file: "gear1/core/src/ring.rs",
+        file: "gear1/core/src/ring/shared.rs",
         from: "const KEPT: u64 = RING_RECORDS as u64 - 1;",
         to: "const KEPT: u64 = RING_RECORDS as u64 + 1;",
         breaks: &["G1-RUN-008"],
