@@ -4,6 +4,7 @@
 //! the order in which they run, cheap ones first. In a whole run, those that need no image of GearV run beside the
 //! others (`lane.rs`). A part that cannot run at all counts as one failure. The last line is always `N passed, N failed`, and the exit code tells the same.
 
+mod architecture;
 mod bench;
 mod boards;
 mod boot;

@@ -29,6 +29,8 @@ instructions! {
     dsb_ishst = "dsb ishst";
     /// Waits until earlier accesses are complete, this CPU.
     dsb_nsh = "dsb nsh";
+    /// Completes earlier loads before later accesses, full system.
+    dmb_ld = "dmb ld";
     /// Waits for an interrupt.
     wfi = "wfi";
     /// Wakes the CPUs that wait in WFE.

@@ -7,8 +7,9 @@ use gear1_core::monitors::{DEBUG, PMU};
 
 use crate::barrier;
 use crate::regs::{
-    CNTHCTL_EL2, CNTPCT_EL0, CPTR_EL2, HCRX_EL2, HDFGRTR_EL2, HDFGWTR_EL2, HFGITR_EL2, HFGRTR_EL2,
-    HFGWTR_EL2, HSTR_EL2, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1, ID_AA64MMFR0_EL1,
+    CNTHCTL_EL2, CNTPCT_EL0, CPTR_EL2, HAFGRTR_EL2, HCRX_EL2, HDFGRTR_EL2, HDFGRTR2_EL2,
+    HDFGWTR_EL2, HDFGWTR2_EL2, HFGITR_EL2, HFGITR2_EL2, HFGRTR_EL2, HFGRTR2_EL2, HFGWTR_EL2,
+    HFGWTR2_EL2, HSTR_EL2, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1, ID_AA64MMFR0_EL1,
     ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1, ID_AA64PFR1_EL1, MDCR_EL2, MIDR_EL1,
     MPIDR_EL1, PMCR_EL0, Readable as _, VSESR_EL2, VTCR_EL2, Writeable as _,
 };
@@ -19,14 +20,14 @@ pub mod hcr {
     pub const VM: u64 = 1;
     /// Set/way invalidation also cleans.
     pub const SWIO: u64 = 1 << 1;
+    /// Protected table walk: stage 1 has no tables in what stage 2 maps as Device.
+    pub const PTW: u64 = 1 << 2;
     /// Physical FIQ, IRQ and SError to EL2.
     pub const ROUTE: u64 = 0b111 << 3;
     /// Physical IRQ to EL2.
     pub const IMO: u64 = 1 << 4;
     /// Virtual SError pending.
     pub const VSE: u64 = 1 << 8;
-    /// Broadcast of TLB and cache maintenance to the inner shareable domain at least.
-    pub const FB: u64 = 1 << 9;
     /// Barriers act on the inner shareable domain at least.
     pub const BSU_INNER: u64 = 1 << 10;
     /// Default cacheable.
@@ -60,12 +61,13 @@ pub mod hcr {
     /// Trap GMID_EL1 (MTE).
     pub const TID5: u64 = 1 << 58;
 
-    /// For a guest. APK, API, ATA, EnSCXT, FIEN, NV and TME stay 0: what they would allow traps.
+    /// For a guest. FB stays 0: what a vCPU invalidates on its own CPU need not be invalidated on
+    /// others, since each of them forgets the vCPU before it runs there (`vcpu::forget_others`). APK, API, ATA, EnSCXT, FIEN, NV and TME stay 0: what they would allow traps.
     /// Bits of a later version than the core's are RES0 there.
     pub const GUEST: u64 = VM
         | SWIO
+        | PTW
         | ROUTE
-        | FB
         | BSU_INNER
         | TWI
         | TID1
@@ -79,7 +81,7 @@ pub mod hcr {
         | TERR
         | TID5;
     /// For Gear2: flat, at EL0, exceptions to EL2.
-    pub const GEAR2: u64 = VM | SWIO | ROUTE | FB | BSU_INNER | DC | TWI | TWE | TIDCP | TGE | RW;
+    pub const GEAR2: u64 = VM | SWIO | ROUTE | DC | TWI | TWE | TIDCP | TGE | RW;
     /// For Gear2 at EL1: flat, and it cannot change that.
     pub const GEAR2_EL1: u64 = GEAR2 & !TGE | TSC | TACR | TSW | TVM | TLOR;
 }
@@ -208,13 +210,24 @@ pub fn init_traps(vtcr: u64) {
     // (G1-TIM-001); the EL1 physical timer traps; CNTPOFF_EL2 (FEAT_ECV) has no effect.
     CNTHCTL_EL2.set(1);
     // Registers that firmware may have left open.
-    let mmfr0 = ID_AA64MMFR0_EL1.get();
-    if id_field(mmfr0, 56) != 0 {
+    let fine_grained = id_field(ID_AA64MMFR0_EL1.get(), 56);
+    if fine_grained != 0 {
         HFGRTR_EL2.set(0);
         HFGWTR_EL2.set(0);
         HFGITR_EL2.set(0);
         HDFGRTR_EL2.set(0);
         HDFGWTR_EL2.set(0);
+        if id_field(ID_AA64PFR0_EL1.get(), 44) != 0 {
+            HAFGRTR_EL2.set(0);
+        }
+    }
+    // FEAT_FGT2: what it adds to traps is open where a field is 1, so 0 keeps it from guests.
+    if fine_grained > 1 {
+        HFGRTR2_EL2.set(0);
+        HFGWTR2_EL2.set(0);
+        HFGITR2_EL2.set(0);
+        HDFGRTR2_EL2.set(0);
+        HDFGWTR2_EL2.set(0);
     }
     if id_field(ID_AA64MMFR1_EL1.get(), 40) != 0 {
         HCRX_EL2.set(0);

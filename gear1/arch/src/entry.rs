@@ -103,13 +103,92 @@ global_asm!(
     .endm
 
     // An exception inside EL2 ends in a halt: nothing is resumed, so TPIDR_EL0
-    // may hold X0 while the halt frame is found.
+    // may hold X0 while the halt frame is found. Two places are excepted, see RECOVERABLE.
     .macro FATAL number
     .balign 128
     msr tpidr_el0, x0
     mov x0, #\number
     b fatal
     .endm
+
+    // The same, unless it was taken between two labels, where an exception is provided for: then
+    // execution goes on at a third, with X0 = 1. That code has kept TPIDR_EL0 and TPIDRRO_EL0.
+    .macro RECOVERABLE number, first, last, after
+    .balign 128
+    msr tpidr_el0, x0
+    msr tpidrro_el0, x1
+    mrs x0, elr_el2
+    adr x1, \first
+    cmp x0, x1
+    b.lo 8f
+    adr x1, \last
+    cmp x0, x1
+    b.hs 8f
+    adr x1, \after
+    msr elr_el2, x1
+    mrs x1, tpidrro_el0
+    mov x0, #1
+    eret
+    dsb nsh
+    isb
+8:  mrs x1, tpidrro_el0
+    mov x0, #\number
+    b fatal
+    .endm
+
+    // What an exception at EL2 changes, into X2 to X7, and back.
+    .macro KEEP
+    mrs x2, tpidr_el0
+    mrs x3, tpidrro_el0
+    mrs x4, elr_el2
+    mrs x5, spsr_el2
+    mrs x6, esr_el2
+    mrs x7, far_el2
+    .endm
+    .macro PUT_BACK
+    msr tpidr_el0, x2
+    msr tpidrro_el0, x3
+    msr elr_el2, x4
+    msr spsr_el2, x5
+    msr esr_el2, x6
+    msr far_el2, x7
+    .endm
+
+    .section .text.recoverable, "ax"
+    // In: X0 = address, X1 = 0 for EL1's rights, else EL0's. Out: X0 = 1 if the walk took an
+    // external abort, else 0, with the result in PAR_EL1. Clobbers X2 to X7.
+    .global gear1_translate
+gear1_translate:
+    KEEP
+    .global gear1_translate_first
+gear1_translate_first:
+    cbnz x1, 1f
+    at s1e1r, x0
+    b 2f
+1:  at s1e0r, x0
+2:  isb
+    mov x0, #0
+    .global gear1_translate_last
+gear1_translate_last:
+    PUT_BACK
+    ret
+
+    // Takes a physical SError that is pending. Out: X0 = 1 if there was one. Clobbers X2 to X7.
+    .global gear1_take_serror
+gear1_take_serror:
+    KEEP
+    mov x0, #0
+    .global gear1_take_serror_first
+gear1_take_serror_first:
+    msr daifclr, #4
+    isb
+    // Within: the exception returns with PSTATE.A = 0.
+take_serror_after:
+    msr daifset, #4
+    .global gear1_take_serror_last
+gear1_take_serror_last:
+    PUT_BACK
+    ret
 
     .section .text.vectors, "ax"
     .balign 2048
@@ -119,10 +198,10 @@ gear1_vectors:
     FATAL 1
     FATAL 2
     FATAL 3
-    FATAL 4
+    RECOVERABLE 4, gear1_translate_first, gear1_translate_last, gear1_translate_last
     FATAL 5
     FATAL 6
-    FATAL 7
+    RECOVERABLE 7, gear1_take_serror_first, gear1_take_serror_last, take_serror_after
     .balign 128
     SAVE_CALLER_SAVED
     mrs x1, esr_el2
@@ -300,6 +379,8 @@ const _: () = assert!(offset_of!(HaltFrame, spsr) == offset_of!(HaltFrame, far) 
 unsafe extern "C" {
     static gear1_vectors: [u8; 0];
     fn gear1_resume(resume: Resume) -> !;
+    pub(crate) safe fn gear1_translate(address: u64, from_el0: u64) -> u64;
+    pub(crate) safe fn gear1_take_serror() -> u64;
 }
 
 /// Makes the vectors those of this CPU.

@@ -25,8 +25,6 @@ pub const KICK: u32 = 0;
 pub(crate) const PRIORITY: u32 = 0x8080_8080;
 /// Polls of a register that the GIC changes by itself before it is taken as done.
 pub(crate) const PATIENCE: u32 = 100_000;
-/// INTIDs from here on are special: nothing pending.
-pub(crate) const SPECIAL: u32 = 1020;
 
 /// An interrupt as it was acknowledged: the INTID, and for a GICv2 SGI its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

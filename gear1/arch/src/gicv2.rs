@@ -12,12 +12,12 @@ use gear1_abi::id::{CpuIndex, MAX_CPUS};
 use gear1_abi::layout::el2;
 use gear1_core::context::GicCpuState;
 use gear1_core::vgic::passthrough::Fields;
-use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
+use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance, is_interrupt};
 
 use crate::barrier;
 use crate::gic::{
     self, Acknowledged, GICD_ICACTIVER, GICD_ICENABLER, GICD_ICPENDR, HYP_TIMER, HostGic, KICK,
-    MAINTENANCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
+    MAINTENANCE, PRIORITY, VIRTUAL_TIMER,
 };
 use crate::mmio::Mmio;
 
@@ -152,7 +152,11 @@ impl HostGic for GicV2 {
     #[inline(always)]
     fn acknowledge() -> Option<Acknowledged> {
         let raw = cpu_interface().read32(GICC_IAR);
-        (raw & 0x3ff < SPECIAL).then_some(Acknowledged(raw))
+        // What the interrupt tells of is read after it was acknowledged: a sender that still finds
+        // it pending sends no second one (pair of the barrier in `send_sgi`). Loads from Device and
+        // from Normal memory have no order by themselves (Arm ARM B2.3).
+        barrier::dmb_ld();
+        is_interrupt(raw & 0x3ff).then_some(Acknowledged(raw))
     }
 
     #[inline(always)]

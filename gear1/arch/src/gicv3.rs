@@ -1,18 +1,18 @@
 //! The physical GICv3 and its virtual CPU interface (Arm IHI 0069). All
 //! interrupts are Group 1.
 //!
-//! Requirements: G1-GIC-006, G1-GIC-008.
+//! Requirements: G1-GIC-006, G1-GIC-008, G1-GIC-015, G1-GIC-016.
 
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::el2;
 use gear1_core::context::GicCpuState;
 use gear1_core::vgic::passthrough::Fields;
-use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
+use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance, is_interrupt};
 
 use crate::barrier;
 use crate::gic::{
-    self, Acknowledged, GICD_ICENABLER, GICD_ICPENDR, GICD_ISPENDR, HYP_TIMER, HostGic, KICK,
-    MAINTENANCE, PATIENCE, PRIORITY, SPECIAL, VIRTUAL_TIMER,
+    self, Acknowledged, GICD_ICACTIVER, GICD_ICENABLER, GICD_ICPENDR, GICD_ISPENDR, HYP_TIMER,
+    HostGic, KICK, MAINTENANCE, PATIENCE, PRIORITY, VIRTUAL_TIMER,
 };
 use crate::mmio::Mmio;
 use crate::regs::{
@@ -30,6 +30,7 @@ const GICD_IGROUPR: usize = 0x80;
 const GICD_ISENABLER: usize = 0x100;
 const GICD_IPRIORITYR: usize = 0x400;
 const GICD_IROUTER: usize = 0x6000;
+const GICR_CTLR: usize = 0x0;
 const GICR_WAKER: usize = 0x14;
 const SGI_FRAME: usize = 0x1_0000;
 const GICR_ISACTIVER0: usize = SGI_FRAME + 0x300;
@@ -37,6 +38,10 @@ const GICR_ICACTIVER0: usize = SGI_FRAME + 0x380;
 const GICR_SIZE: u64 = 0x2_0000;
 const GICD_SIZE: u64 = 0x1_0000;
 const CTLR_RWP: u32 = 1 << 31;
+/// GICR_CTLR.EnableLPIs.
+const CTLR_ENABLE_LPIS: u32 = 1;
+/// GICR_CTLR.RWP: a write has not taken effect on all CPUs.
+const GICR_CTLR_RWP: u32 = 1 << 3;
 const CTLR_ARE_GRP1: u32 = 0x12;
 const WAKER_SLEEP: u32 = 1 << 1;
 const WAKER_ASLEEP: u32 = 1 << 2;
@@ -57,7 +62,9 @@ const HCR_NPIE: u64 = 1 << 3;
 const HCR_TDIR: u64 = 1 << 14;
 /// What [`Maintenance`] turns on.
 const HCR_MAINTENANCE: u64 = HCR_UIE | HCR_LRENPIE | HCR_NPIE | HCR_TDIR;
-const SRE_ALL: u64 = 0xf;
+/// ICC_SRE_EL2: SRE, DFB and DIB. Enable stays 0, so a guest's accesses to ICC_SRE_EL1 trap: where
+/// SRE is writable, it would turn the interface of every later guest off.
+const SRE_EL2: u64 = 7;
 
 /// The distributor, shared by all CPUs.
 fn distributor() -> Mmio {
@@ -120,6 +127,8 @@ impl HostGic for GicV3 {
         for word in 1..=lines {
             let at = word.wrapping_mul(4);
             gicd.write32(GICD_ICENABLER.wrapping_add(at), u32::MAX);
+            // One that firmware did not end would never come again.
+            gicd.write32(GICD_ICACTIVER.wrapping_add(at), u32::MAX);
             gicd.write32(GICD_IGROUPR.wrapping_add(at), u32::MAX);
             for byte in 0..8_usize {
                 let priority = word.wrapping_mul(32).wrapping_add(byte.wrapping_mul(4));
@@ -132,11 +141,14 @@ impl HostGic for GicV3 {
     }
 
     fn init_cpu(cpu: CpuIndex) {
-        ICC_SRE_EL2.set(SRE_ALL);
+        ICC_SRE_EL2.set(SRE_EL2);
         barrier::isb();
         let gicr = redistributor(cpu);
         gicr.write32(GICR_WAKER, gicr.read32(GICR_WAKER) & !WAKER_SLEEP);
         poll(gicr, GICR_WAKER, WAKER_ASLEEP);
+        // Firmware's LPIs. Some redistributors keep them on for good: `irq::external` ends those.
+        gicr.write32(GICR_CTLR, gicr.read32(GICR_CTLR) & !CTLR_ENABLE_LPIS);
+        poll(gicr, GICR_CTLR, GICR_CTLR_RWP);
         gicr.write32(SGI_FRAME + GICD_ICENABLER, u32::MAX);
         gicr.write32(GICR_ICACTIVER0, u32::MAX);
         gicr.write32(SGI_FRAME + GICD_IGROUPR, u32::MAX);
@@ -148,7 +160,7 @@ impl HostGic for GicV3 {
         }
         let used = 1 << KICK | 1 << MAINTENANCE | 1 << HYP_TIMER | 1 << VIRTUAL_TIMER;
         gicr.write32(SGI_FRAME + GICD_ISENABLER, used);
-        poll(gicr, 0, 1 << 3);
+        poll(gicr, GICR_CTLR, GICR_CTLR_RWP);
         ICC_PMR_EL1.set(0xff);
         ICC_BPR1_EL1.set(0);
         // EOImode = 1.
@@ -179,7 +191,11 @@ impl HostGic for GicV3 {
     #[inline(always)]
     fn acknowledge() -> Option<Acknowledged> {
         let intid = ICC_IAR1_EL1.get() as u32 & 0xff_ffff;
-        (intid < SPECIAL).then_some(Acknowledged(intid))
+        // What the interrupt tells of is read after it was acknowledged: a sender that still finds
+        // it pending sends no second one (pair of the barrier in `send_sgi`). No load waits for a
+        // read of a System register by itself (Arm IHI 0069, 12.1.7).
+        barrier::dsb_sy();
+        is_interrupt(intid).then_some(Acknowledged(intid))
     }
 
     #[inline(always)]
@@ -234,7 +250,7 @@ impl HostGic for GicV3 {
         gicr.write32(SGI_FRAME + GICD_ICENABLER, u32::MAX);
         gicr.write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);
         gicr.write32(GICR_ICACTIVER0, u32::MAX);
-        poll(gicr, 0, 1 << 3);
+        poll(gicr, GICR_CTLR, GICR_CTLR_RWP);
         ICH_HCR_EL2.set(0);
         // EOImode = 0: the guest writes the virtual register, which changes nothing.
         ICC_CTLR_EL1.set(0);
@@ -447,6 +463,12 @@ impl ListRegisters for PhysicalListRegisters {
             0 => ICH_LR0_EL2.set(raw),
             _ => set_list_register(index, raw),
         }
+    }
+
+    #[inline(always)]
+    fn synchronize(&mut self) {
+        // Writes of ICH_LR<n>_EL2 reach ICH_ELRSR_EL2 with a context synchronization event.
+        barrier::isb();
     }
 
     #[inline(always)]

@@ -49,8 +49,9 @@ pub mod regs;
 #[cfg(target_arch = "aarch64")]
 pub mod root;
 #[cfg(target_arch = "aarch64")]
-pub mod stack;
+pub mod serror;
 #[cfg(target_arch = "aarch64")]
+pub mod stack;
 pub mod start;
 #[cfg(target_arch = "aarch64")]
 pub mod stolen;

@@ -136,6 +136,18 @@ system_registers! {
     ICH_VTR_EL2 = "S3_4_C12_C11_1";
     /// ICH_ELRSR_EL2: empty list registers.
     ICH_ELRSR_EL2 = "S3_4_C12_C11_5";
+    /// HAFGRTR_EL2 (FEAT_FGT and FEAT_AMUv1).
+    HAFGRTR_EL2 = "S3_4_C3_C1_6";
+    /// HDFGRTR2_EL2 (FEAT_FGT2).
+    HDFGRTR2_EL2 = "S3_4_C3_C1_0";
+    /// HDFGWTR2_EL2 (FEAT_FGT2).
+    HDFGWTR2_EL2 = "S3_4_C3_C1_1";
+    /// HFGRTR2_EL2 (FEAT_FGT2).
+    HFGRTR2_EL2 = "S3_4_C3_C1_2";
+    /// HFGWTR2_EL2 (FEAT_FGT2).
+    HFGWTR2_EL2 = "S3_4_C3_C1_3";
+    /// HFGITR2_EL2 (FEAT_FGT2).
+    HFGITR2_EL2 = "S3_4_C3_C1_7";
     /// HCRX_EL2 (FEAT_HCX).
     HCRX_EL2 = "S3_4_C1_C2_2";
     /// VSESR_EL2 (FEAT_RAS).

@@ -1,6 +1,6 @@
 //! TLB maintenance, scoped to what changed (Arm ARM D8.13).
 //!
-//! Requirements: G1-MEM-014.
+//! Requirements: G1-MEM-014, G1-MEM-022, G1-RT-008.
 
 use core::arch::asm;
 
@@ -17,21 +17,28 @@ pub fn invalidate_current_vmid() {
     barrier::isb();
 }
 
-/// The same for every VMID: for a VM whose VMID is not in VTTBR_EL2, where installing it would let
-/// another VM's stage 1 be walked under it (errata 1319367, 1319537).
-pub fn invalidate_all_vmids() {
-    barrier::dsb_ishst();
-    // SAFETY: as above.
-    unsafe { asm!("tlbi alle1is", options(nostack, preserves_flags)) };
-    barrier::dsb_ish();
-    barrier::isb();
-}
-
-/// Invalidates all stage-1 and stage-2 entries of EL1 and EL0 on this CPU.
+/// Invalidates all stage-1 and stage-2 entries of EL1 and EL0 on this CPU, and its instruction cache.
 pub fn invalidate_guests_local() {
     barrier::dsb_nsh();
     // SAFETY: as above.
-    unsafe { asm!("tlbi alle1", options(nostack, preserves_flags)) };
+    unsafe { asm!("tlbi alle1", "ic iallu", options(nostack, preserves_flags)) };
+    barrier::dsb_nsh();
+    barrier::isb();
+}
+
+/// Invalidates the stage-1 entries of the VMID in VTTBR_EL2 on this CPU, and its instruction cache,
+/// which a vCPU whose MMU is off fills from memory that another's clean to the point of unification
+/// has not reached.
+pub fn invalidate_vcpu_local() {
+    barrier::dsb_nsh();
+    // SAFETY: as above; dropping cached instructions changes no memory.
+    unsafe {
+        asm!(
+            "tlbi vmalle1",
+            "ic iallu",
+            options(nostack, preserves_flags)
+        )
+    };
     barrier::dsb_nsh();
     barrier::isb();
 }
@@ -45,7 +52,9 @@ pub fn invalidate_el2_page(va: u64) {
     barrier::isb();
 }
 
-/// Invalidates all instruction caches to the point of unification, inner shareable.
+/// Invalidates all instruction caches to the point of unification, inner shareable. For init alone:
+/// later it would cost real-time VMs theirs.
+#[cfg(feature = "boot")]
 pub fn invalidate_instruction_caches() {
     // SAFETY: dropping cached instructions changes no memory.
     unsafe { asm!("ic ialluis", options(nostack, preserves_flags)) };

@@ -14,7 +14,7 @@ use crate::regs::{
     CNTKCTL_EL1, ELR_EL2, HCR_EL2, Readable as _, SCTLR_EL1, SP_EL0, SPSR_EL2, TPIDR_EL0,
     TPIDRRO_EL0, VTTBR_EL2, Writeable as _,
 };
-use crate::{barrier, el1, monitors, tlb};
+use crate::{barrier, el1, monitors, serror, tlb};
 
 /// What the switch needs to know of the machine and of Gear2.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +28,8 @@ pub struct World {
     pub null_step: bool,
     /// Gear2 runs at EL1: all of a guest's EL1 registers leave when it is entered.
     pub el1: bool,
+    /// The CPU has FEAT_RAS.
+    pub has_ras: bool,
 }
 
 /// EL1 registers for a Gear2 at EL1.
@@ -106,6 +108,9 @@ impl World {
     pub fn leave_guest(&self, guest: &mut VcpuContext, gear2: &Frame) {
         // A virtual SError that the guest has not taken yet stays its own.
         guest.hcr = guest.hcr & !hcr::VSE | HCR_EL2.get() & hcr::VSE;
+        if serror::collect(self.has_ras) {
+            guest.hcr |= hcr::VSE;
+        }
         if guest.monitors.has != 0 {
             monitors::leave(&mut guest.monitors);
         }
@@ -156,6 +161,7 @@ impl World {
     /// Prepares the CPU to enter Gear2's loop for the first time.
     pub fn start_gear2(&self, gear2: &Frame) {
         self.switch_to_gear2(None);
+        // Of the image that was there before, translations and instructions.
         tlb::invalidate_guests_local();
         CNTKCTL_EL1.set(0);
         TPIDR_EL0.set(0);
@@ -170,6 +176,29 @@ impl World {
         change();
         self.switch_vttbr(self.gear2_vttbr);
     }
+}
+
+/// Invalidates what the VMID in `vttbr` cached, on every CPU, while another context's stage 2 is
+/// installed: a guest's, which goes on behind it, or Gear2's. `null_vttbr` is the empty one.
+///
+/// Nothing is walked meanwhile, by HCR_EL2.DC and TGE, and each step has the empty stage 2 on either
+/// side: else stage 1 of the one would be walked under the VMID of the other (errata 1319367, 1319537).
+#[inline(never)]
+pub fn invalidate_other_vmid(vttbr: u64, null_vttbr: u64) {
+    let (own_vttbr, own_hcr) = (VTTBR_EL2.get(), HCR_EL2.get());
+    VTTBR_EL2.set(null_vttbr);
+    barrier::isb();
+    HCR_EL2.set(hcr::GEAR2);
+    barrier::isb();
+    VTTBR_EL2.set(vttbr);
+    barrier::isb();
+    tlb::invalidate_current_vmid();
+    VTTBR_EL2.set(null_vttbr);
+    barrier::isb();
+    HCR_EL2.set(own_hcr);
+    barrier::isb();
+    VTTBR_EL2.set(own_vttbr);
+    barrier::isb();
 }
 
 #[inline(always)]

@@ -4,6 +4,7 @@
 //! `offset_of!`; they come first so that SP_EL2 can point at them while the
 //! context runs.
 
+use gear1_abi::id::CpuIndex;
 use gear1_abi::regs::Regs;
 
 use crate::fault::Nesting;
@@ -162,6 +163,8 @@ pub struct VcpuContext {
     pub vttbr: u64,
     /// VMPIDR_EL2: the MPIDR it sees.
     pub vmpidr: u64,
+    /// The CPU that it was loaded on last, which may hold translations of its.
+    pub cpu: Option<CpuIndex>,
     /// System registers.
     pub el1: El1State,
     /// CNTVOFF_EL2: when its VM was started, in ticks of the physical counter.
@@ -196,6 +199,9 @@ pub const PSTATE_EL1T_MASKED: u64 = 0x3c4;
 /// caches off, little-endian (Arm ARM D19.2.118).
 pub const SCTLR_EL1_RESET: u64 = 0x30d0_0800;
 
+/// HCR_EL2.VSE, VI and VF: a virtual SError, IRQ and FIQ that are pending (Arm ARM D24.2.57).
+pub const HCR_VIRTUAL_PENDING: u64 = 0b111 << 6;
+
 impl VcpuContext {
     /// A context that has never run.
     pub const EMPTY: Self = Self {
@@ -208,6 +214,7 @@ impl VcpuContext {
         hcr: 0,
         vttbr: 0,
         vmpidr: 0,
+        cpu: None,
         el1: El1State::ZERO,
         cntvoff: 0,
         physical_timer: PhysicalTimer::OFF,
@@ -231,7 +238,9 @@ impl VcpuContext {
     pub fn reset(&mut self, start: Start, cntvoff: u64) {
         let old = *self;
         *self = Self::EMPTY;
-        (self.hcr, self.vttbr, self.vmpidr) = (old.hcr, old.vttbr, old.vmpidr);
+        (self.vttbr, self.vmpidr, self.cpu) = (old.vttbr, old.vmpidr, old.cpu);
+        // What was pending and masked is the old life's.
+        self.hcr = old.hcr & !HCR_VIRTUAL_PENDING;
         self.monitors.has = old.monitors.has;
         self.cntvoff = cntvoff;
         if start.warm {

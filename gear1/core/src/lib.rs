@@ -38,6 +38,7 @@ pub mod ownership;
 pub mod physical;
 pub mod pl061;
 pub mod psci;
+pub mod residents;
 pub mod restart;
 pub mod ring;
 pub mod set_way;

@@ -230,6 +230,19 @@ impl SysregAccess {
     }
 }
 
+/// Returns PSTATE behind an instruction that was carried out for the guest: what the instruction
+/// would have cleared, had the CPU executed it. BTYPE left set makes the next one a branch target
+/// exception, SS left set makes two instructions one step (G1-CPU-009). AArch32 has the IT state where
+/// BTYPE is.
+#[inline(always)]
+pub const fn stepped_over(pstate: u64) -> u64 {
+    if pstate & PSTATE_AARCH32 != 0 {
+        pstate & !PSTATE_SS
+    } else {
+        pstate & !(PSTATE_SS | PSTATE_BTYPE)
+    }
+}
+
 /// What an exception taken to a guest's EL1 needs: the vector's offset from
 /// VBAR_EL1 and the PSTATE of its handler (Arm ARM D1.3.1 and D1.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,6 +264,8 @@ const PSTATE_EL1H: u64 = 0x5;
 /// Bits a handler inherits: NZCV, DIT, PAN (raised below), UAO cleared.
 const PSTATE_INHERITED: u64 = 0xf << 28 | 1 << 24 | 1 << 22;
 const PSTATE_PAN: u64 = 1 << 22;
+const PSTATE_SS: u64 = 1 << 21;
+const PSTATE_BTYPE: u64 = 0b11 << 10;
 const PSTATE_SSBS: u64 = 1 << 12;
 const SCTLR_SPAN: u64 = 1 << 23;
 const SCTLR_DSSBS: u64 = 1 << 44;

@@ -35,7 +35,10 @@ use gear1_abi::id::MAX_VCPUS_PER_VM;
 pub use fields::shows_list_registers;
 pub use lists::{Repeatable, is_quiet};
 pub use sgi::only_target;
-pub use types::{GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex};
+pub use types::{
+    FIRST_LPI, GicVersion, ICC_SRE_EL1, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance,
+    SRE_EL1, VcpuIndex, is_interrupt,
+};
 
 use types::Bits;
 use word::{Gate, Spi, Word};
@@ -331,6 +334,9 @@ impl VmGic {
     /// Ends the active state of an interrupt: the guest's trapped ICC_DIR_EL1 (EOImode 1).
     pub fn deactivate(&mut self, vcpu: VcpuIndex, intid: IntId) -> Kicks {
         let (index, bit) = intid.place();
+        if !self.exists(index) {
+            return Kicks::NONE;
+        }
         self.clear_active(vcpu, index, bit)
     }
 

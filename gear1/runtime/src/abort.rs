@@ -45,7 +45,7 @@ pub(crate) fn data(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Re
         && let Some(value) = loaded.inner.lock().gic.control_read(FAR_EL2.get() & 0xfff)
     {
         shared.count(ExitReason::MmioGic);
-        vcpu::skip_instruction(cpu);
+        vcpu::skip_instruction();
         cpu.frame().set_reg(abort.register(), value.into());
         return Resume::with_register(abort.register());
     }
@@ -148,7 +148,7 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
     }
     let size = abort.size_log2();
     let register = abort.register();
-    vcpu::skip_instruction(cpu);
+    vcpu::skip_instruction();
     if abort.is_write() {
         let value = abort.truncate(cpu.frame().reg(register));
         return gic_write(cpu, machine, frame, offset, size, value);

@@ -2,6 +2,8 @@
 //!
 //! Requirements: G1-BOOT-009, G1-BOOT-011, G1-CPU-004.
 
+use core::sync::atomic::Ordering;
+
 use gear1_abi::boot::{BootCpu, BootInfo, BootVm, IrqOwner, MAX_INTIDS, RealTime};
 use gear1_abi::call::VmState;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VmId};
@@ -25,7 +27,8 @@ use crate::{ffa, log, realtime, supervise, sysreg, timer};
 
 const VMID_SHIFT: u32 = 48;
 
-fn vttbr(root: u64, vmid: u16) -> u64 {
+/// Returns VTTBR_EL2 of a stage 2.
+pub(crate) fn vttbr(root: u64, vmid: u16) -> u64 {
     u64::from(vmid) << VMID_SHIFT | root
 }
 
@@ -106,6 +109,8 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
         VmState::Stopped
     };
     drop(inner);
+    // Its first life is number 1: CPUs that ran nobody are at 0.
+    machine::life(id).fetch_add(1, Ordering::Release);
     for index in 0..count {
         let Some(vcpu) = gear1_abi::id::VcpuId::new(usize::from(vm.first_vcpu).wrapping_add(index))
         else {
@@ -129,12 +134,13 @@ pub(crate) fn monitors(vm: &BootVm) -> u64 {
 }
 
 /// Returns HCR_EL2 for a guest. A real-time one waits on its own CPU, and with pass-through takes
-/// its IRQs itself; FMO alone traps its SGIs (Arm IHI 0069, 12.2.17).
+/// its IRQs itself; FMO alone traps its SGIs (Arm IHI 0069, 12.2.17). Its vCPUs never move, so a
+/// barrier that is for its own CPU waits for no other (BSU).
 fn guest_hcr(real_time: RealTime) -> u64 {
     match real_time {
         RealTime::No => hcr::GUEST,
-        RealTime::Emulated => hcr::GUEST & !hcr::TWI,
-        RealTime::PassThrough => hcr::GUEST & !hcr::TWI & !hcr::IMO,
+        RealTime::Emulated => hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER,
+        RealTime::PassThrough => hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER & !hcr::IMO,
     }
 }
 
@@ -165,6 +171,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
         null_vttbr: vttbr(boot.null_root, boot.null_vmid),
         null_step: boot.gear2.el1 || cpu::needs_null_stage2(),
         el1: boot.gear2.el1,
+        has_ras: cpu.data.has_ras,
     };
     if cpu.index().index() == 0 {
         wipe_init(boot);

@@ -60,7 +60,7 @@ fn store(
     }
     loaded.shared.count(ExitReason::Channel);
     fire(cpu, machine, channel);
-    vcpu::skip_instruction(cpu);
+    vcpu::skip_instruction();
     Some(vcpu::woke_somebody(cpu, machine, ExitReason::Channel))
 }
 
@@ -134,7 +134,7 @@ fn pl061(
     let (block, lock) = (machine.boot.pl061.get(index)?, PL061.get(index)?);
     let (offset, register) = (ipa.wrapping_sub(block.ipa), abort.register());
     loaded.shared.count(ExitReason::MmioPl061);
-    vcpu::skip_instruction(cpu);
+    vcpu::skip_instruction();
     if abort.is_write() {
         let value = abort.truncate(cpu.frame().reg(register));
         let mut state = lock.lock();

@@ -19,7 +19,7 @@ use gear1_arch::entry::Resume;
 use gear1_arch::pool::Pool;
 use gear1_arch::sync::TicketLock;
 use gear1_arch::window::{self, GuestPage};
-use gear1_arch::{barrier, tlb};
+use gear1_arch::{barrier, tlb, world};
 use gear1_core::addr::{Ipa, Pa};
 use gear1_core::ffa::message::{Messages, Next};
 use gear1_core::ffa::{self, Outcome, Platform};
@@ -32,7 +32,7 @@ use gear1_core::vcpu::Attention;
 #[cfg(feature = "check-ghost")]
 use crate::ghost;
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{guest_call, lifecycle, signal, vcpu, vgic};
+use crate::{boot, guest_call, lifecycle, signal, vcpu, vgic};
 
 /// All memory that changes hands.
 struct Shared {
@@ -84,6 +84,7 @@ struct Host<'a> {
 /// A VM's tables.
 struct Tables<'a> {
     pool: Pool,
+    machine: &'a Machine,
     vm: VmId,
     is_current: bool,
     free: &'a mut FreeTables,
@@ -150,7 +151,9 @@ impl LiveTables for Tables<'_> {
         if self.is_current {
             tlb::invalidate_current_vmid();
         } else {
-            tlb::invalidate_all_vmids();
+            let boot = self.machine.boot;
+            let other = self.machine.vttbr(machine::boot_vm(self.machine, self.vm));
+            world::invalidate_other_vmid(other, boot::vttbr(boot.null_root, boot.null_vmid));
         }
     }
 }
@@ -164,6 +167,7 @@ impl Vms for Host<'_> {
     fn tables(&mut self, vm: VmId) -> Tables<'_> {
         Tables {
             pool: Pool::new(self.machine.boot),
+            machine: self.machine,
             vm,
             is_current: self.current == Some(vm),
             free: self.free,
@@ -401,6 +405,7 @@ pub(crate) fn is_allowed_now(machine: &Machine, vm: VmId, abort: DataAbort, ipa:
     let mut shared = SHARED.lock();
     let tables = Tables {
         pool: Pool::new(machine.boot),
+        machine,
         vm,
         is_current: true,
         free: &mut shared.free,

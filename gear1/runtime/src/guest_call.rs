@@ -40,7 +40,7 @@ pub(crate) fn hvc(cpu: &mut Cpu, shared: &VcpuShared) -> Resume {
 /// SMC: trapped, so the PC is still at the instruction.
 #[inline(never)]
 pub(crate) fn smc(cpu: &mut Cpu) -> Resume {
-    vcpu::skip_instruction(cpu);
+    vcpu::skip_instruction();
     call(cpu, ExitReason::Smc)
 }
 
@@ -263,7 +263,7 @@ fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
 /// WFI and WFE.
 #[inline(never)]
 pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
-    vcpu::skip_instruction(cpu);
+    vcpu::skip_instruction();
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
@@ -319,7 +319,7 @@ fn power_down(
 /// looked for once more.
 pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
     let shared = loaded.shared;
-    if is_quiet(&Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected) {
+    if is_quiet(&mut Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected) {
         return false;
     }
     let mut due = true;

@@ -16,7 +16,7 @@ use gear1_arch::regs::{CNTV_CTL_EL0, Writeable as _};
 use gear1_arch::stop;
 use gear1_core::monitors::PMU_INTID;
 use gear1_core::vcpu::VcpuShared;
-use gear1_core::vgic::IntId;
+use gear1_core::vgic::{FIRST_LPI, IntId};
 
 use crate::gic::{self, Gic, HostGic};
 use crate::machine::{Cpu, Machine};
@@ -162,7 +162,9 @@ fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
             false => ExitReason::IrqOther,
         };
     }
-    Gic::deactivate(intid);
+    if intid < FIRST_LPI {
+        Gic::deactivate(intid);
+    }
     log::log(cpu.index(), RecordId::SpuriousIrq, [u64::from(intid), 0, 0]);
     ExitReason::IrqOther
 }

@@ -8,6 +8,8 @@
 //! Loading wipes all of the VM's memory and copies its images from the archive,
 //! at most one window a call, so that no deadline waits for it.
 
+use core::sync::atomic::Ordering;
+
 use gear1_abi::boot::RealTime;
 use gear1_abi::call::{Status, VcpuState, VmState};
 use gear1_abi::event::{Ended, Event, VmEnd};
@@ -17,7 +19,7 @@ use gear1_abi::layout::el2::WINDOW_SIZE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
 use gear1_arch::window::{load_piece, stop_master};
-use gear1_arch::{cpu, stolen, tlb};
+use gear1_arch::{cpu, stolen};
 use gear1_core::life;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
@@ -190,13 +192,10 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         vm.gic.reset();
         vgic::deactivate_ended(&mut vm.gic, vgic::gic_index(0));
         vm.state = VmState::Loaded;
-        tlb::invalidate_instruction_caches();
-        let vttbr = machine.vttbr(boot);
-        // The old guest's translations must not outlive it (stage-1 entries are
-        // tagged with the VMID as well).
-        cpu.data
-            .world
-            .with_stage2(vttbr, tlb::invalidate_current_vmid);
+        // The old guest's translations and instructions must not outlive it: each CPU forgets them
+        // by itself before a vCPU of the new life runs there (`vcpu::forget_others`). A broadcast
+        // would reach real-time VMs (G1-RT-008).
+        machine::life(id).fetch_add(1, Ordering::Release);
         // Not under the VM's lock: a PL061's lock comes before its VM's.
         drop(vm);
         channel::reset(machine, id);

@@ -3,6 +3,7 @@
 //! Requirements: G1-VCPU-002.
 
 use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::AtomicU32;
 
 use gear1_abi::boot::{BootInfo, RealTime};
 use gear1_abi::call::VmState;
@@ -14,6 +15,7 @@ use gear1_arch::this_cpu::{Cpus, ThisCpu};
 use gear1_arch::world::World;
 use gear1_core::context::VcpuContext;
 use gear1_core::idregs;
+use gear1_core::residents::Residents;
 use gear1_core::ring::LogRing;
 use gear1_core::vcpu::{CpuShared, VcpuShared};
 use gear1_core::vgic::{Repeatable, VmGic};
@@ -67,6 +69,8 @@ pub(crate) struct CpuData {
     pub(crate) loaded: Option<Loaded>,
     /// Constants of the world switch.
     pub(crate) world: World,
+    /// Whose translations and instructions it may hold of each VM.
+    pub(crate) residents: Residents,
     /// Whose values the FP registers hold.
     pub(crate) fp_owner: Option<VcpuId>,
     /// When Gear2 wants to be back.
@@ -125,7 +129,9 @@ impl CpuData {
                 null_vttbr: 0,
                 null_step: false,
                 el1: false,
+                has_ras: false,
             },
+            residents: Residents::NONE,
             fp_owner: None,
             // All zero, so that it takes no room in the image; `start_cpu` sets what is not.
             deadline: 0,
@@ -190,6 +196,8 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
         restarts: false,
     })
 }; MAX_VMS];
+/// Lives that each VM has begun: what CPUs cached of an earlier one is stale.
+static LIVES: [AtomicU32; MAX_VMS] = [const { AtomicU32::new(0) }; MAX_VMS];
 static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS];
 static CONTEXTS: [ClaimCell<VcpuContext>; MAX_VCPUS] =
     [const { ClaimCell::new(VcpuContext::EMPTY) }; MAX_VCPUS];
@@ -212,6 +220,12 @@ pub(crate) fn lock_vm(id: VmId) -> TicketGuard<'static, VmInner> {
 #[inline]
 pub(crate) fn vcpu(id: VcpuId) -> &'static VcpuShared {
     VCPUS.get(id.index()).unwrap_or(&VCPUS[0])
+}
+
+/// Returns the number of a VM's life.
+#[inline]
+pub(crate) fn life(id: VmId) -> &'static AtomicU32 {
+    LIVES.get(id.index()).unwrap_or(&LIVES[0])
 }
 
 /// Claims a vCPU's registers.

@@ -2,12 +2,12 @@
 //!
 //! Requirements: G1-RUN-006, G1-VCPU-001, G1-VCPU-002.
 
-use gear1_abi::call::{Decision, Reply, Status, VcpuState};
+use gear1_abi::call::{Decision, Failure, Reply, Status, VcpuState};
 use gear1_abi::event::Event;
 use gear1_abi::id::VcpuId;
 use gear1_abi::regs::Regs;
-use gear1_arch::barrier;
 use gear1_arch::entry::Resume;
+use gear1_arch::{barrier, serror};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
@@ -32,6 +32,10 @@ fn refuse(cpu: &mut Cpu, status: Status) -> Resume {
 
 /// Handles `SVC #NEXT`.
 pub(crate) fn next(cpu: &mut Cpu, machine: &Machine) -> Resume {
+    // Gear2's own: left pending, it would be the guest's that is entered, or keep WFI from waiting.
+    if serror::collect(cpu.data.has_ras) {
+        return supervise::failed(cpu, machine, Failure::Fault);
+    }
     match Decision::decode(&arguments(cpu)) {
         Some(Decision::Run {
             vcpu,

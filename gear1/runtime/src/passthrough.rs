@@ -38,7 +38,7 @@ pub(crate) fn access(
         // All of its CPU interface is mapped.
         GicFrame::Deactivate => (Behind::Nothing, loaded.index),
     };
-    vcpu::skip_instruction(cpu);
+    vcpu::skip_instruction();
     let is_sgi = behind == Behind::SendSgi;
     let reason = if is_sgi {
         ExitReason::Sgi

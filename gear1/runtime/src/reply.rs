@@ -8,8 +8,7 @@ use gear1_arch::cpu;
 use gear1_arch::regs::{
     ELR_EL1, ESR_EL1, FAR_EL1, Readable as _, SPSR_EL1, VBAR_EL1, Writeable as _,
 };
-use gear1_core::monitors::SPSR_STEP;
-use gear1_core::syndrome::{Entry, Syndrome};
+use gear1_core::syndrome::{Entry, Syndrome, stepped_over};
 
 use crate::machine::{self, Cpu, Machine};
 use crate::{signal, vcpu};
@@ -86,7 +85,7 @@ pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
                 context.frame.set_reg(abort.register(), abort.extend(value));
             }
             context.frame.pc = context.frame.pc.wrapping_add(4);
-            context.frame.pstate &= !SPSR_STEP;
+            context.frame.pstate = stepped_over(context.frame.pstate);
         }
         Some(Reply::Abort) => {
             let entry = Entry::synchronous(context.frame.pstate, context.el1.sctlr, has_pan);

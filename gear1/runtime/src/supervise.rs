@@ -23,7 +23,7 @@ use gear1_arch::entry::Resume;
 use gear1_arch::regs::{ELR_EL2, ESR_EL2, Readable as _};
 use gear1_arch::sync::TicketLock;
 use gear1_arch::window::load_piece;
-use gear1_arch::{barrier, cpu, stop, tlb};
+use gear1_arch::{barrier, cpu, stop};
 use gear1_core::context::{PSTATE_EL0_MASKED, PSTATE_EL1T_MASKED};
 use gear1_core::restart::{Budget, Meeting};
 
@@ -101,7 +101,8 @@ fn gather(cpu: &Cpu, machine: &Machine) {
     }
 }
 
-/// Copies Gear2's image anew and zeroes its bss. Nobody executes it meanwhile.
+/// Copies Gear2's image anew and zeroes its bss. Nobody executes it meanwhile; each CPU drops the old
+/// instructions in [`enter_anew`].
 fn renew(index: CpuIndex, boot: &'static BootInfo) {
     let (image, load) = (&boot.gear2.image, &boot.gear2.load);
     let (regions, loads) = (core::slice::from_ref(image), core::slice::from_ref(load));
@@ -111,7 +112,6 @@ fn renew(index: CpuIndex, boot: &'static BootInfo) {
         load_piece(index, regions, loads, done, 0);
         done = done.saturating_add(WINDOW_SIZE);
     }
-    tlb::invalidate_instruction_caches();
 }
 
 /// Tells whether Gear2 is being restarted and this CPU is to come: not if it has no loop.

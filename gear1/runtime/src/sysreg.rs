@@ -19,6 +19,7 @@ use gear1_core::set_way::Step;
 use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
 use gear1_core::timer::PhysicalReg;
 use gear1_core::vcpu::VcpuShared;
+use gear1_core::vgic::{ICC_SRE_EL1, SRE_EL1};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, CpuData, Machine};
@@ -56,7 +57,7 @@ fn sgi1r(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
     let value = cpu.frame().reg(access.register());
     if vgic::repeat_own(cpu, shared, value) {
         shared.count(ExitReason::Sgi);
-        vcpu::skip_instruction(cpu);
+        vcpu::skip_instruction();
         return Resume::Same;
     }
     sgi(cpu, access)
@@ -103,6 +104,7 @@ fn other(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
     match access.id() {
         REVIDR_EL1 if access.is_read() => return Some(regs::REVIDR_EL1.get()),
         AIDR_EL1 if access.is_read() => return Some(regs::AIDR_EL1.get()),
+        ICC_SRE_EL1 if Gic::VERSION == 3 => return Some(SRE_EL1),
         _ => {}
     }
     let value = monitors::access(cpu, access);
@@ -144,7 +146,7 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
         .map(|context| context.set_way.step(operand, total, WINDOW_SIZE));
     match step {
         Some(Step::Piece(progress)) => clean_piece(cpu.index(), boot, progress),
-        Some(Step::Done) | None => vcpu::skip_instruction(cpu),
+        Some(Step::Done) | None => vcpu::skip_instruction(),
     }
     Resume::Same
 }
@@ -153,7 +155,7 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
 #[inline]
 fn answer(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared, value: u64) -> Resume {
     shared.count(ExitReason::Sysreg);
-    vcpu::skip_instruction(cpu);
+    vcpu::skip_instruction();
     if !access.is_read() {
         return Resume::Same;
     }
@@ -166,7 +168,7 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared, value: u64) 
 fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
     let id = access.id();
     let value = cpu.frame().reg(access.register());
-    vcpu::skip_instruction(cpu);
+    vcpu::skip_instruction();
     let (Some(loaded), Some(machine)) = (&cpu.data.loaded, cpu.data.machine) else {
         return Resume::Same;
     };
@@ -192,7 +194,7 @@ fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
 #[inline(never)]
 fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
     let intid = cpu.frame().reg(access.register()) as u32 & 0xff_ffff;
-    vcpu::skip_instruction(cpu);
+    vcpu::skip_instruction();
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };

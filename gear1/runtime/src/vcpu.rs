@@ -4,7 +4,9 @@
 //! loaded while Gear2 runs, and moves only when another vCPU is run here.
 //! *Running*: it executes.
 //!
-//! Requirements: G1-RUN-003, G1-TIM-005.
+//! Requirements: G1-RUN-003, G1-TIM-005, G1-MEM-022.
+
+use core::sync::atomic::Ordering;
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::call::VcpuState;
@@ -16,10 +18,10 @@ use gear1_arch::regs::{
     CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, SPSR_EL2, VDISR_EL2, VMPIDR_EL2,
     Writeable as _,
 };
-use gear1_arch::{cpu, el1, fp, stolen};
+use gear1_arch::{cpu, el1, fp, stolen, tlb};
 use gear1_core::context::El1State;
 use gear1_core::context::FpState;
-use gear1_core::monitors::{DEBUG, SPSR_STEP};
+use gear1_core::syndrome::stepped_over;
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Attention, Start};
 use gear1_core::vgic::{IntId, Repeatable};
@@ -34,11 +36,9 @@ const INSTRUCTION: u64 = 4;
 
 /// Steps over the instruction that trapped.
 #[inline(always)]
-pub(crate) fn skip_instruction(cpu: &Cpu) {
+pub(crate) fn skip_instruction() {
     ELR_EL2.set(ELR_EL2.get().wrapping_add(INSTRUCTION));
-    if cpu.data.monitors & DEBUG != 0 {
-        SPSR_EL2.set(SPSR_EL2.get() & !SPSR_STEP);
-    }
+    SPSR_EL2.set(stepped_over(SPSR_EL2.get()));
 }
 
 /// Goes back to the call, HVC or SMC, that the PC has left behind: it is executed once more.
@@ -67,7 +67,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
 
 #[inline(never)]
 fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
-    let context = machine::claim_context(id)?;
+    let mut context = machine::claim_context(id)?;
     unload(cpu, machine);
     cpu.data.timer_interrupt.set(Repeatable::NONE);
     cpu.data.left_sgi.set(Repeatable::NONE);
@@ -95,7 +95,9 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     if monitors != cpu.data.monitors {
         sysreg::set_monitors(&mut cpu.data, machine, monitors);
     }
+    let stayed = context.cpu.replace(cpu.index()) == Some(cpu.index());
     cpu.install(context);
+    forget_others(cpu, machine, &loaded, stayed);
     let left = loaded.shared.take_each(Attention::INTERRUPTS).sgis();
     let this = cpu.index();
     change_gic(cpu, machine, &loaded, |gic, index, lrs| {
@@ -117,6 +119,19 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
         timer::refresh_physical(cpu, machine);
     }
     Some(())
+}
+
+/// Makes this CPU forget translations and instructions that are not this vCPU's, or not its any more:
+/// a sibling's, for they have one VMID; those of the VM's former life; and its own of before it ran
+/// elsewhere, for what it invalidated there it did not invalidate here. Called before it runs here,
+/// behind a change of the vCPU that is loaded and at its reset.
+fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool) {
+    let life = machine::life(loaded.vm).load(Ordering::Acquire);
+    if cpu.data.residents.moves_in(loaded.vm, loaded.index, life) || !stayed {
+        let vttbr = machine.vttbr(machine::boot_vm(machine, loaded.vm));
+        let world = cpu.data.world;
+        world.with_stage2(vttbr, tlb::invalidate_vcpu_local);
+    }
 }
 
 /// Loads a vCPU's EL1 registers; with Gear2 at EL1, only those that do not leave when it is entered.
@@ -214,6 +229,7 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
         gic.save(index, lrs)
     });
     Gic::clear_list_registers(cpu.data.list_registers);
+    forget_others(cpu, machine, &loaded, true);
     let started = machine::vm(loaded.vm).lock().started;
     let (Some(context), _, data) = cpu.parts() else {
         return;

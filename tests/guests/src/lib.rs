@@ -28,6 +28,7 @@ pub mod stats;
 pub mod timer;
 pub mod uart;
 pub mod virtio;
+pub mod watch;
 
 pub use boot::finish;
 pub use machine::{Machine, VirtioNode};

@@ -1,6 +1,6 @@
 //! What the first instructions do, and what the boot leaves behind: seen by a debugger, for no VM can.
 //!
-//! Requirements: G1-BOOT-010, G1-BOOT-011, G1-BOOT-013.
+//! Requirements: G1-BOOT-010, G1-BOOT-011, G1-BOOT-013, G1-GIC-016.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,7 @@ pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("boot without EL2", without_el2),
         Part::new("boot leaves nothing", leaves_nothing),
+        Part::new("boot ends what firmware left active", ends_interrupts),
         Part::new("boot with too small a stack", small_stack),
     ]
 }
@@ -91,6 +92,46 @@ fn nothing_is_left(images: &Images, tally: &mut Tally) -> Result<()> {
         "{left} of {size} bytes at {init:#x} are left of init"
     );
     tally.pass(1);
+    Ok(())
+}
+
+/// Interrupts that firmware acknowledged and did not end would never come again, and its LPIs would
+/// go on: the controller is put into such a state before the first instruction.
+fn ends_interrupts(tally: &mut Tally) -> Result<()> {
+    /// GICD_ISACTIVER1, and GICR_CTLR of the boot CPU, on QEMU's `virt`.
+    const ACTIVE: u64 = 0x0800_0304;
+    const GICR_CTLR: u64 = 0x080a_0000;
+    const ENABLE_LPIS: u32 = 1;
+    /// INTIDs 32 to 255.
+    const WORDS: u64 = 7;
+    let (_session, mut gdb) = start(&images(None)?, true)?;
+    for word in 0..WORDS {
+        gdb.write_physical(ACTIVE + 4 * word, u32::MAX)?;
+    }
+    gdb.write_physical(GICR_CTLR, ENABLE_LPIS)?;
+    let mut read = |address| -> Result<u32> {
+        let bytes = gdb.physical(address, 4)?;
+        Ok(u32::from_le_bytes(bytes.as_slice().try_into()?))
+    };
+    let before = (read(ACTIVE)?, read(GICR_CTLR)? & ENABLE_LPIS);
+    ensure!(
+        before == (u32::MAX, ENABLE_LPIS),
+        "{before:x?} could be set"
+    );
+    for address in returns_of_next()? {
+        gdb.set_breakpoint(address)?;
+    }
+    gdb.resume()?;
+    for word in 0..WORDS {
+        let active = gdb.physical(ACTIVE + 4 * word, 4)?;
+        ensure!(
+            active == [0; 4],
+            "word {word} of GICD_ISACTIVER is {active:x?}"
+        );
+    }
+    let lpis = gdb.physical(GICR_CTLR, 1)?;
+    ensure!(lpis[0] & 1 == 0, "GICR_CTLR.EnableLPIs is 1");
+    tally.pass(2);
     Ok(())
 }
 

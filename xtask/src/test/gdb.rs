@@ -112,10 +112,7 @@ impl Gdb {
 
     /// Reads physical memory.
     pub(super) fn physical(&mut self, address: u64, size: usize) -> Result<Vec<u8>> {
-        if !self.is_physical {
-            self.accept("Qqemu.PhyMemMode:1")?;
-            self.is_physical = true;
-        }
+        self.take_physical()?;
         let mut bytes = Vec::with_capacity(size);
         while bytes.len() < size {
             let at = address + bytes.len() as u64;
@@ -132,6 +129,25 @@ impl Gdb {
     /// Lets the machine run for good.
     pub(super) fn detach(mut self) -> Result<()> {
         self.accept("D")
+    }
+
+    /// Writes a word to physical memory or to a device's register.
+    pub(super) fn write_physical(&mut self, address: u64, word: u32) -> Result<()> {
+        self.take_physical()?;
+        let digits = word
+            .to_le_bytes()
+            .map(|byte| format!("{byte:02x}"))
+            .concat();
+        self.accept(&format!("M{address:x},4:{digits}"))
+    }
+
+    /// Has addresses be physical from now on.
+    fn take_physical(&mut self) -> Result<()> {
+        if !self.is_physical {
+            self.accept("Qqemu.PhyMemMode:1")?;
+            self.is_physical = true;
+        }
+        Ok(())
     }
 
     /// Returns the general registers.

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use object::{Object as _, ObjectSymbol as _};
 
-use super::{Part, Tally, errata};
+use super::{Part, Tally, architecture, errata};
 use crate::requirements::Requirements;
 use crate::{audit, build_images, workspace};
 
@@ -27,6 +27,7 @@ const IMAGES: [(&str, &str); 5] = [
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("images", images),
+        Part::new("rules of the architecture", rules),
         Part::new("audit", audit),
         Part::new("requirements", requirements),
     ]
@@ -60,6 +61,16 @@ fn images(tally: &mut Tally) -> Result<()> {
         let elf = workspace::bare_elf_in(directory, bin);
         let name = format!("errata of the Cortex-A53 in {}", elf.display());
         tally.check(&name, errata::check(&elf));
+    }
+    Ok(())
+}
+
+/// What QEMU does not show of the linked code.
+fn rules(tally: &mut Tally) -> Result<()> {
+    build_images::gears()?;
+    for (gic, directory) in [(3, ""), (2, "gicv2")] {
+        let runtime = workspace::bare_elf_in(directory, "gear1-runtime");
+        architecture::check(&runtime, gic, tally)?;
     }
     Ok(())
 }

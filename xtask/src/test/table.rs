@@ -181,7 +181,13 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         gicv2: true,
         native: Some("cpu"),
         models: ALL_MODELS,
-        passes: 48,
+        passes: 49,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "walks",
+        gicv2: true,
+        passes: 4,
         ..DEFAULT
     },
     TargetTest {
@@ -258,6 +264,14 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         models: MODELS,
         guests: 2,
         passes: 500,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "tlb",
+        models: MODELS,
+        cpus: 4,
+        guests: 2,
+        passes: 20,
         ..DEFAULT
     },
     TargetTest {

@@ -65,3 +65,18 @@ fn timers_run_on_through_power_down() {
     assert_eq!((context.el1.cntv_ctl, context.el1.cntv_cval), (1, 1000));
     assert_eq!(context.physical_timer, PhysicalTimer::new(1, 5));
 }
+
+/// G1-FLT-006: pending virtual interrupts and SErrors are of the life that ended.
+#[test]
+fn nothing_that_is_pending_outlives_a_reset() {
+    const VF: u64 = 1 << 6;
+    const VI: u64 = 1 << 7;
+    const VSE: u64 = 1 << 8;
+    for warm in [false, true] {
+        let mut context = VcpuContext::EMPTY;
+        context.hcr = 1 | VF | VI | VSE;
+        context.el1.disr = 1 << 31;
+        context.reset(Start { warm, ..START }, 77);
+        assert_eq!((context.hcr, context.el1.disr), (1, 0), "warm: {warm}");
+    }
+}

@@ -474,10 +474,12 @@ impl Vcpu {
     /// Takes over the private interrupts that ended in list registers that the hardware reports
     /// empty; returns those with SPIs.
     #[inline(always)]
-    fn reap_private(&mut self, lrs: &impl ListRegisters) -> u32 {
+    fn reap_private(&mut self, lrs: &mut impl ListRegisters) -> u32 {
         if self.used == 0 {
             return 0;
         }
+        // Gear1 may have filled one since the guest left.
+        lrs.synchronize();
         let mut spis = 0;
         for index in Bits(self.used & lrs.empty_mask()) {
             let slot = self.slot(index);
@@ -610,7 +612,9 @@ impl Vcpu {
 /// Tells, without a look at the VM's state, that nothing is due for the loaded vCPU that it was not
 /// kicked for: no list register holds anything, and what is in none would want maintenance.
 #[inline]
-pub fn is_quiet(lrs: &impl ListRegisters) -> bool {
+pub fn is_quiet(lrs: &mut impl ListRegisters) -> bool {
+    // Gear1 may have filled one since the guest left.
+    lrs.synchronize();
     all_lists(lrs) & !lrs.empty_mask() == 0 && !lrs.wants_maintenance()
 }
 

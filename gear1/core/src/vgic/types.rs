@@ -2,9 +2,11 @@
 //!
 //! Owns no state. The hardware is seen through [`ListRegisters`] only.
 //!
-//! Requirements: G1-GIC-004.
+//! Requirements: G1-GIC-004, G1-GIC-015, G1-GIC-016.
 
 use gear1_abi::id::MAX_VCPUS_PER_VM;
+
+use crate::syndrome::SysregId;
 
 /// A vCPU inside its VM; its affinity is 0.0.0.index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,21 @@ const _: () = assert!(MAX_VCPUS_PER_VM == 8);
 /// A valid INTID: SGI, PPI or SPI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IntId(u16);
+
+/// ICC_SRE_EL1 as a trapped access names it.
+pub const ICC_SRE_EL1: SysregId = SysregId::new(3, 0, 12, 12, 5);
+/// Its value for a guest, which no write changes: System registers, no bypass (SRE, DFB, DIB).
+pub const SRE_EL1: u64 = 0b111;
+
+/// First locality-specific interrupt (LPI): it has no active state that could be ended.
+pub const FIRST_LPI: u32 = 8192;
+
+/// Tells whether an INTID that was acknowledged is an interrupt, whose priority must be dropped, and
+/// not one of the four that mean something else (Arm IHI 0069, 2.2.1).
+#[inline(always)]
+pub const fn is_interrupt(intid: u32) -> bool {
+    intid & !3 != 1020
+}
 
 impl IntId {
     /// The EL1 virtual timer's PPI.
@@ -279,6 +296,9 @@ pub trait ListRegisters {
     fn write(&mut self, index: usize, lr: Lr) {
         self.write_raw(index, Self::encode(lr));
     }
+    /// Makes [`empty_mask`](Self::empty_mask) tell what was written before. Entering the guest does
+    /// so too; nothing else does.
+    fn synchronize(&mut self) {}
     /// Returns a bit for each that is invalid and holds no EOI maintenance interrupt (ELRSR).
     fn empty_mask(&self) -> u32;
     /// Tells whether a maintenance interrupt is wanted, on another condition than an EOI flag.

@@ -8,7 +8,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use test_guests::gic::{self, NONE, PRIORITY, Version, register};
 use test_guests::mmio::{read8, read32, write32};
 use test_guests::uart::{self, register as pl011};
-use test_guests::{Machine, check, cpu, guest, psci, report, say, timer};
+use test_guests::{
+    Machine, check, cpu, guest, psci, read_sysreg, report, say, timer, write_sysreg,
+};
 
 guest!(main, irq = on_interrupt, other_cpu = other);
 
@@ -36,6 +38,11 @@ static UART_MASK: AtomicU32 = AtomicU32::new(0);
 fn main(machine: &Machine) {
     identification();
     registers_keep();
+    if matches!(machine.gic, Version::V3) {
+        // G1-GIC-015. What follows needs the System registers.
+        write_sysreg!("S3_0_C12_C12_5", 0);
+        report::equal("icc-sre", read_sysreg!("S3_0_C12_C12_5"), 7);
+    }
     sgis_to_self();
     timer_interrupt();
     if gic::can_disable_sgis() {

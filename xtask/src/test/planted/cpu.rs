@@ -4,6 +4,7 @@ use super::Bug;
 use super::finder::Finder;
 
 const CPU: &str = "tests/guests/src/bin/cpu.rs";
+const RULES: &str = "xtask/src/test/architecture.rs";
 const MONITORS: &str = "tests/guests/src/bin/monitors.rs";
 const FAULTS: &str = "tests/guests/src/bin/faults.rs";
 
@@ -142,5 +143,41 @@ pub(super) const BUGS: &[Bug] = &[
         breaks: &["G1-FLT-005"],
         test: FAULTS,
         finder: Finder::Guest("faults", "max"),
+    },
+    Bug {
+        name: "a guest's SError is left to Gear2",
+        file: "gear1/arch/src/world.rs",
+        from: "        if serror::collect(self.has_ras) {\n",
+        to: "        if self.has_ras && self.gear2_vttbr == self.null_vttbr {\n",
+        breaks: &["G1-FLT-006"],
+        test: RULES,
+        finder: Finder::Rules,
+    },
+    Bug {
+        name: "a walk that aborts halts the machine",
+        file: "gear1/arch/src/entry.rs",
+        from: "gear1_translate_first:\n    cbnz x1, 1f\n    at s1e1r, x0\n",
+        to: "    cbnz x1, 1f\n    at s1e1r, x0\ngear1_translate_first:\n",
+        breaks: &["G1-FLT-007"],
+        test: RULES,
+        finder: Finder::Rules,
+    },
+    Bug {
+        name: "a virtual SError outlives a reset",
+        file: "gear1/core/src/context.rs",
+        from: "self.hcr = old.hcr & !HCR_VIRTUAL_PENDING;",
+        to: "self.hcr = old.hcr;",
+        breaks: &["G1-FLT-006"],
+        test: "gear1/core/src/context/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "the next instruction is a branch target",
+        file: "gear1/core/src/syndrome.rs",
+        from: "pstate & !(PSTATE_SS | PSTATE_BTYPE)",
+        to: "pstate & !PSTATE_SS",
+        breaks: &["G1-CPU-009"],
+        test: CPU,
+        finder: Finder::Guest("cpu", "max"),
     },
 ];

@@ -8,7 +8,9 @@ use std::sync::Mutex;
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Bug, bugs};
-use crate::test::{Tally, boot, chaos, copy, gear2_registers, guests, realtime, refusals};
+use crate::test::{
+    Tally, architecture, boot, chaos, copy, gear2_registers, guests, realtime, refusals,
+};
 use crate::{build_images, workspace};
 
 /// The directory of builds of Gear1 with a bug.
@@ -51,6 +53,8 @@ pub(super) enum Finder {
     Gear2Registers,
     /// Two VMs that attack everything.
     Chaos,
+    /// What the runtime for GICv3 is linked from, read.
+    Rules,
 }
 
 impl Finder {
@@ -124,6 +128,10 @@ impl Finder {
             Finder::NeedsEl2 => boot::stops_without_el2_of(gear1, init, &mut tally),
             Finder::Gear2Registers => gear2_registers::registers_under(Some(gear1), &mut tally),
             Finder::Chaos => chaos::attack_other(gear1, None, chaos::FEW / 4, &mut tally),
+            Finder::Rules => {
+                let runtime = workspace::bare_elf_in(PLANTED, "gear1-runtime");
+                architecture::check(&runtime, 3, &mut tally)
+            }
             Finder::Host | Finder::HostNamed(_) => Ok(()),
         };
         let end = end.err().map(|error| format!("{error:#}"));

@@ -3,6 +3,8 @@
 use super::Bug;
 use super::finder::Finder;
 
+const RULES: &str = "xtask/src/test/architecture.rs";
+
 const REGISTERS: &str = "gear1/core/src/vgic/tests/registers.rs";
 const LISTS: &str = "gear1/core/src/vgic/tests/lists.rs";
 
@@ -222,4 +224,40 @@ pub(super) const BUGS: &[Bug] = &[
         &["G1-RT-004"],
         "gear1/core/src/vgic/passthrough/tests.rs",
     ),
+    Bug {
+        name: "what a kick is for is loaded before its acknowledge",
+        file: "gear1/arch/src/gicv3.rs",
+        from: "        barrier::dsb_sy();\n        is_interrupt(intid)",
+        to: "        is_interrupt(intid)",
+        breaks: &["G1-VCPU-001"],
+        test: RULES,
+        finder: Finder::Rules,
+    },
+    Bug {
+        name: "an LPI is taken for none, and not ended",
+        file: "gear1/core/src/vgic/types.rs",
+        from: "intid & !3 != 1020",
+        to: "intid < 1020",
+        breaks: &["G1-GIC-016"],
+        test: REGISTERS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a guest reaches ICC_SRE_EL1",
+        file: "gear1/arch/src/gicv3.rs",
+        from: "const SRE_EL2: u64 = 7;",
+        to: "const SRE_EL2: u64 = 0xf;",
+        breaks: &["G1-GIC-015"],
+        test: RULES,
+        finder: Finder::Rules,
+    },
+    Bug {
+        name: "a list register that was just written counts as ended",
+        file: "gear1/core/src/vgic/lists.rs",
+        from: "        // Gear1 may have filled one since the guest left.\n        lrs.synchronize();\n        let mut spis",
+        to: "        let mut spis",
+        breaks: &["G1-GIC-007"],
+        test: "gear1/core/src/vgic/tests/lists.rs",
+        finder: Finder::Host,
+    },
 ];

@@ -8,6 +8,8 @@ const MODEL: &str = "gear1/core/src/ownership/tests/model.rs";
 const GHOST: &str = "gear1/core/src/ffa/tests/ghost.rs";
 const HOSTILE: &str = "gear1/core/src/ffa/tests/hostile.rs";
 const MESSAGES: &str = "gear1/core/src/ffa/message/tests.rs";
+const TLB: &str = "tests/guests/src/bin/tlb.rs";
+const RULES: &str = "xtask/src/test/architecture.rs";
 const FFA: Finder = Finder::Guest("ffa", "cortex-a57");
 
 pub(super) const BUGS: &[Bug] = &[
@@ -163,6 +165,51 @@ pub(super) const BUGS: &[Bug] = &[
         breaks: &["G1-MEM-011", "G1-MEM-017"],
         test: "gear1/core/src/ownership/tests/exhausted.rs",
         finder: Finder::Host,
+    },
+    Bug {
+        name: "a lost page stays in other CPUs' TLBs",
+        file: "gear1/arch/src/tlb.rs",
+        from: "asm!(\"tlbi vmalls12e1is\"",
+        to: "asm!(\"tlbi alle1\"",
+        breaks: &["G1-MEM-014"],
+        test: TLB,
+        finder: Finder::Guest("tlb", "cortex-a57"),
+    },
+    Bug {
+        name: "a lost page stays in other CPUs' TLBs, which QEMU does not show",
+        file: "gear1/arch/src/tlb.rs",
+        from: "asm!(\"tlbi vmalls12e1is\"",
+        to: "asm!(\"tlbi vmalls12e1\"",
+        breaks: &["G1-MEM-014"],
+        test: RULES,
+        finder: Finder::Rules,
+    },
+    Bug {
+        name: "who lost a page by another VM's end keeps it in its TLB",
+        file: "gear1/runtime/src/ffa.rs",
+        from: "            world::invalidate_other_vmid(other, boot::vttbr(boot.null_root, boot.null_vmid));\n",
+        to: "            let _ = (world::invalidate_other_vmid, boot::vttbr, other);\n",
+        breaks: &["G1-MEM-014", "G1-MEM-017"],
+        test: TLB,
+        finder: Finder::Guest("tlb", "cortex-a57"),
+    },
+    Bug {
+        name: "siblings on a CPU have one TLB",
+        file: "gear1/core/src/residents.rs",
+        from: "core::mem::replace(last, new) != new",
+        to: "core::mem::replace(last, new).life != new.life",
+        breaks: &["G1-MEM-022"],
+        test: "gear1/core/src/residents/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "nothing is forgotten when a vCPU is loaded",
+        file: "gear1/runtime/src/vcpu.rs",
+        from: "    forget_others(cpu, machine, &loaded, stayed);\n",
+        to: "    let _ = stayed;\n",
+        breaks: &["G1-MEM-022"],
+        test: RULES,
+        finder: Finder::Rules,
     },
     Bug {
         name: "a block is made a table without break before make",

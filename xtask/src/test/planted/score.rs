@@ -14,13 +14,12 @@ use crate::test::Tally;
 use crate::{cache, evidence, workspace};
 
 /// Requirements that no bug is planted for, and why.
-pub(super) const WITHOUT: [(&str, &str); 6] = [
+pub(super) const WITHOUT: [(&str, &str); 5] = [
     (
         "G1-BOOT-013",
         "its test, part \"boot with too small a stack\", itself makes the stack too small",
     ),
     ("G1-CPU-006", "by review: QEMU cannot mix models"),
-    ("G1-FLT-006", "by review: QEMU has no SErrors"),
     (
         "G1-RT-001",
         "parts \"protections of real-time VMs, one out\" take them out",

@@ -102,8 +102,8 @@ const REMOVED: &[Removed] = &[
     Removed {
         name: "its interrupts do not go to Gear1",
         file: "runtime/src/boot.rs",
-        from: "hcr::GUEST & !hcr::TWI & !hcr::IMO",
-        to: "hcr::GUEST & !hcr::TWI",
+        from: "hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER & !hcr::IMO",
+        to: "hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER",
         by: By::Others("attacker", "attacker"),
         features: "image",
     },

@@ -18,6 +18,9 @@ pub(super) struct Fake {
     pub(super) write_count: usize,
     /// Ended without a list register.
     lost_ends: u32,
+    /// List registers written since the last context synchronization event: whether each was empty
+    /// before, which is what [`empty_mask`](ListRegisters::empty_mask) says still.
+    before: Vec<Option<bool>>,
 }
 
 impl Fake {
@@ -30,6 +33,7 @@ impl Fake {
             deactivated: Vec::new(),
             write_count: 0,
             lost_ends: 0,
+            before: std::vec![None; count],
         }
     }
 
@@ -48,6 +52,10 @@ impl Fake {
             || self.eoi_raised.contains(&true)
     }
 
+    fn is_empty(&self, index: usize) -> bool {
+        self.lists[index].is_none() && !self.eoi_raised[index]
+    }
+
     /// Returns the contents of all valid list registers.
     pub(super) fn listed(&self) -> impl Iterator<Item = Lr> {
         self.lists.iter().flatten().copied()
@@ -60,6 +68,8 @@ impl Fake {
 
     /// The guest acknowledges: returns the interrupt, and the sender of a GICv2 SGI.
     pub(super) fn acknowledge(&mut self) -> Option<(IntId, u8)> {
+        // The guest was entered, which synchronizes.
+        self.before.fill(None);
         let running = self
             .running
             .last()
@@ -75,6 +85,7 @@ impl Fake {
 
     /// The guest ends the innermost interrupt: returns it, and whether a list register had it.
     pub(super) fn end(&mut self) -> Option<(IntId, bool)> {
+        self.before.fill(None);
         let (intid, _) = self.running.pop()?;
         let holds =
             |lr: &Option<Lr>| lr.is_some_and(|lr| lr.intid == intid && lr.state.is_active());
@@ -143,6 +154,9 @@ impl ListRegisters for Fake {
             "{lr:?}"
         );
         assert_eq!(lr.priority & 7, 0);
+        if self.before[index].is_none() {
+            self.before[index] = Some(self.is_empty(index));
+        }
         self.eoi_raised[index] = false;
         self.lists[index] = (lr.state != LrState::Invalid).then_some(lr);
         self.write_count += 1;
@@ -157,10 +171,13 @@ impl ListRegisters for Fake {
         }
     }
 
+    fn synchronize(&mut self) {
+        self.before.fill(None);
+    }
+
     fn empty_mask(&self) -> u32 {
-        let is_empty = |index: &usize| self.lists[*index].is_none() && !self.eoi_raised[*index];
         (0..self.lists.len())
-            .filter(is_empty)
+            .filter(|index| self.before[*index].unwrap_or_else(|| self.is_empty(*index)))
             .map(|index| 1 << index)
             .sum()
     }

@@ -581,3 +581,31 @@ fn a_gicv2_interrupt_for_several_vcpus_goes_to_one() {
     let _ = gic.flush(v(0), &mut cpus[0]);
     assert_eq!(cpus[0].acknowledge(), Some((id(40), 0)));
 }
+
+/// G1-GIC-002: what a trapped ICC_DIR_EL1 names may be no interrupt that there is.
+#[test]
+fn deactivating_what_does_not_exist_ends_nothing() {
+    let mut gic = ready(GicVersion::V3, 1, 480);
+    // INTIDs 480 to 511 are the last 32 that exist; 512 to 1019 do not.
+    let _ = field_write(&mut gic, v(0), SET_ACTIVE, 15, u32::MAX);
+    for number in 512..1020 {
+        assert!(gic.deactivate(v(0), id(number)).is_empty());
+    }
+    assert_eq!(field_read(&gic, v(0), SET_ACTIVE, 15), u32::MAX);
+}
+
+/// G1-GIC-007: a list register that was written counts as empty, in ELRSR, until the next context
+/// synchronization event (Arm IHI 0069, 12.1.7).
+#[test]
+fn what_was_just_listed_is_not_taken_for_ended() {
+    let mut gic = ready(GicVersion::V3, 1, 32);
+    let mut cpu = Fake::new(4);
+    let _ = gic.sgi1r(v(0), sgi1r(5, 1));
+    let _ = gic.flush(v(0), &mut cpu);
+    let _ = gic.sgi1r(v(0), sgi1r(6, 1));
+    // Before the guest is entered.
+    let _ = gic.flush(v(0), &mut cpu);
+    assert_eq!(cpu.acknowledge(), Some((id(5), 0)));
+    cpu.end();
+    assert_eq!(cpu.acknowledge(), Some((id(6), 0)));
+}

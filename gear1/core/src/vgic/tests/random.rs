@@ -667,7 +667,7 @@ impl World {
     /// A vCPU that was not kicked and whose list registers are quiet has nothing to wake for.
     fn check_quiet(&mut self) {
         for vcpu in 0..VCPUS {
-            if self.loaded[vcpu] && !self.is_kicked(vcpu) && is_quiet(&self.cpus[vcpu]) {
+            if self.loaded[vcpu] && !self.is_kicked(vcpu) && is_quiet(&mut self.cpus[vcpu]) {
                 let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
                 self.kick(kicks);
                 self.keep_repeatable(vcpu);

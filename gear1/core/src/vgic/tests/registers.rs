@@ -1,7 +1,7 @@
 //! The guest's registers, one by one. Sections are those of IHI 0069 (GICv3) and IHI 0048 (GICv2).
 
 use super::{BYTE, DOUBLEWORD, HALF, SGI, WORD, field_read, field_write, id, ready, v};
-use crate::vgic::{GicVersion, VmGic, only_target, shows_list_registers};
+use crate::vgic::{FIRST_LPI, GicVersion, VmGic, is_interrupt, only_target, shows_list_registers};
 use std::boxed::Box;
 
 fn fresh(version: GicVersion, vcpus: usize, spis: usize) -> Box<VmGic> {
@@ -356,4 +356,15 @@ fn reset_forgets_everything() {
     }
     assert_eq!(gic.distributor_read(v(0), 0, WORD), 0x50);
     assert_eq!(gic.distributor_read(v(0), 4, WORD) & 0x1f, 2);
+}
+
+/// G1-GIC-016: priorities stay up for good if an LPI that firmware left on, or an interrupt of an extended range,
+/// is taken for none.
+#[test]
+fn only_four_intids_are_no_interrupt() {
+    let none: std::vec::Vec<u32> = (0..=0xff_ffff)
+        .filter(|intid| !is_interrupt(*intid))
+        .collect();
+    assert_eq!(none, [1020, 1021, 1022, 1023]);
+    assert!(is_interrupt(FIRST_LPI));
 }

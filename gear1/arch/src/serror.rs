@@ -1,0 +1,39 @@
+//! Physical SErrors that are pending while EL2 runs, where they are masked.
+//!
+//! One that is left pending is taken by whoever is entered next. So it is collected before another
+//! context is entered, and belongs to the one that ran.
+//!
+//! Requirements: G1-FLT-006.
+
+use core::arch::asm;
+
+use crate::entry::gear1_take_serror;
+
+/// DISR_EL1.A: ESB has deferred an SError.
+const DEFERRED: u64 = 1 << 31;
+/// ISR_EL1.A: a physical SError is pending.
+const PENDING: u64 = 1 << 8;
+
+/// Tells whether the accesses made so far ended in an SError, which is then pending no more.
+#[inline(always)]
+pub fn collect(has_ras: bool) -> bool {
+    if has_ras {
+        let syndrome: u64;
+        // SAFETY: ESB (hint 16) makes a pending SError one in DISR_EL1; no memory of Rust's changes.
+        unsafe {
+            asm!("hint #16", "mrs {}, S3_0_C12_C1_1", out(reg) syndrome, options(nostack, preserves_flags));
+        };
+        if syndrome & DEFERRED == 0 {
+            return false;
+        }
+        // SAFETY: DISR_EL1 holds nothing else.
+        unsafe { asm!("msr S3_0_C12_C1_1, xzr", options(nostack, preserves_flags)) };
+        return true;
+    }
+    let pending: u64;
+    // SAFETY: barriers, and a register that only tells what is pending.
+    unsafe {
+        asm!("dsb sy", "isb", "mrs {}, isr_el1", out(reg) pending, options(nostack, preserves_flags));
+    };
+    pending & PENDING != 0 && gear1_take_serror() != 0
+}

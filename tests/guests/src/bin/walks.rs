@@ -1,0 +1,122 @@
+//! Has its own translation tables lie in the GIC's registers, where a walk reads what is no table or
+//! aborts: at once, and while another CPU is just leaving the guest, so that Gear1 walks them.
+//!
+//! Requirements: G1-FLT-002, G1-FLT-007.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use test_guests::exception::{Caught, catch, esr};
+use test_guests::mmio::{read64, write32, write64};
+use test_guests::report::equal;
+use test_guests::{Machine, check, cpu, guest, psci, read_sysreg};
+
+guest!(
+    main,
+    irq = test_guests::exception::ignore,
+    other_cpu = toggle
+);
+
+/// The 1 GiB at the end of what stage 1 maps, whose descriptor is changed.
+const ENTRY: u64 = 511;
+const VA: u64 = ENTRY << 30;
+/// Nothing is there.
+const NOWHERE: u64 = 0x3000_0000;
+/// Valid, and a table.
+const TABLE: u64 = 0b11;
+/// Valid, a block of Device memory that was accessed.
+const DEVICE_BLOCK: u64 = 1 << 10 | 0b01;
+/// Stores to nowhere while the tables change.
+const STORES: u32 = 20_000;
+const ADDRESS: u64 = 0xffff_ffff_f000;
+
+#[repr(align(4096))]
+struct Table([AtomicU64; 512]);
+
+static LEVEL2: Table = Table([const { AtomicU64::new(0) }; 512]);
+/// What the other CPU writes, in turn.
+static DESCRIPTORS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Address of the descriptor of [`VA`]: each table begins where TTBR0_EL1 says.
+fn descriptor() -> u64 {
+    (read_sysreg!("ttbr0_el1") & ADDRESS) + 8 * ENTRY
+}
+
+fn write_descriptor(value: u64) {
+    write64(descriptor(), value);
+    // SAFETY: drops cached translations only; nothing that Rust uses is mapped by the descriptor.
+    unsafe {
+        asm!(
+            "dsb ish",
+            "tlbi vmalle1is",
+            "dsb ish",
+            "isb",
+            options(nostack)
+        )
+    };
+}
+
+fn main(machine: &Machine) {
+    let before = read64(descriptor());
+    LEVEL2.0[0].store(NOWHERE | DEVICE_BLOCK, Ordering::Relaxed);
+    let own = core::ptr::from_ref(&LEVEL2).addr() as u64 | TABLE;
+    let devices = machine.gic_cpus.start | TABLE;
+    write_descriptor(devices);
+    let walk = caught(esr::EXTERNAL_WALK | 2);
+    equal(
+        "table-in-registers",
+        status_of(catch(|| write32(VA, 0))),
+        walk,
+    );
+    write_descriptor(own);
+    let nowhere = caught(esr::EXTERNAL);
+    equal(
+        "table-in-memory",
+        status_of(catch(|| write32(VA, 0))),
+        nowhere,
+    );
+    DESCRIPTORS[0].store(own, Ordering::Relaxed);
+    DESCRIPTORS[1].store(devices, Ordering::Relaxed);
+    equal("cpu-on", psci::cpu_on(1), psci::result::SUCCESS);
+    let (mut by_walk, mut others) = (0_u32, 0_u32);
+    for _ in 0..STORES {
+        match status_of(catch(|| write32(VA, 0))) {
+            status if status == walk => by_walk += 1,
+            status if status == nowhere => {}
+            _ => others += 1,
+        }
+    }
+    STOP.store(true, Ordering::Release);
+    cpu::wait_until(|| !STOP.load(Ordering::Acquire));
+    write_descriptor(before);
+    let both = by_walk != 0 && by_walk != STORES;
+    check!(
+        "tables-change",
+        both && others == 0,
+        "{by_walk}, {others} of {STORES}"
+    );
+}
+
+/// Class and status of a data abort.
+fn caught(status: u64) -> Option<(u64, u64)> {
+    Some((esr::EC_DATA_ABORT, status))
+}
+
+fn status_of(caught: Option<Caught>) -> Option<(u64, u64)> {
+    caught.map(|caught| (caught.class(), caught.esr & esr::STATUS))
+}
+
+fn toggle(_cpu: usize) {
+    let mut turn = 0;
+    while !STOP.load(Ordering::Acquire) {
+        turn ^= 1;
+        write_descriptor(DESCRIPTORS[turn].load(Ordering::Relaxed));
+        for _ in 0..200 {
+            cpu::relax();
+        }
+    }
+    STOP.store(false, Ordering::Release);
+}

@@ -1,0 +1,78 @@
+//! A second CPU that reads a word over and over, to see until when it can.
+//!
+//! Its translations stay in its TLB: it does nothing that would leave the guest, and does not stop
+//! by itself. So a page that was taken away from it is lost only if somebody invalidates them there.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::exception::catch;
+use crate::mmio::read64;
+use crate::{cpu, psci};
+
+/// Reads before a page is called watched.
+const WARM: u64 = 1_000;
+/// Reads behind the loss that are enough to be sure.
+const ENOUGH: u64 = 20_000;
+
+/// The page's address, or 0.
+static PAGE: AtomicU64 = AtomicU64::new(0);
+/// It is said to be gone.
+static GONE: AtomicBool = AtomicBool::new(false);
+/// Reads that gave a value, in all and begun after it was gone.
+static READS: AtomicU64 = AtomicU64::new(0);
+static LATE: AtomicU64 = AtomicU64::new(0);
+/// A read aborted.
+static ABORTED: AtomicBool = AtomicBool::new(false);
+
+/// Turns CPU 1 on, whose `other_cpu` is [`watcher`].
+pub fn start() -> i32 {
+    psci::cpu_on(1)
+}
+
+/// What CPU 1 does.
+pub fn watcher(_cpu: usize) {
+    loop {
+        cpu::wait_until(|| PAGE.load(Ordering::Acquire) != 0);
+        let page = PAGE.load(Ordering::Acquire);
+        loop {
+            let gone = GONE.load(Ordering::Acquire);
+            let read = || {
+                let _value = read64(page);
+            };
+            if catch(read).is_some() {
+                ABORTED.store(true, Ordering::Release);
+                break;
+            }
+            READS.fetch_add(1, Ordering::Release);
+            if gone && LATE.fetch_add(1, Ordering::Release) >= ENOUGH {
+                break;
+            }
+            cpu::relax();
+        }
+        PAGE.store(0, Ordering::Release);
+    }
+}
+
+/// Has `page` watched from now on.
+pub fn watch(page: u64) {
+    GONE.store(false, Ordering::Release);
+    ABORTED.store(false, Ordering::Release);
+    READS.store(0, Ordering::Release);
+    LATE.store(0, Ordering::Release);
+    PAGE.store(page, Ordering::Release);
+    cpu::wait_until(|| READS.load(Ordering::Acquire) >= WARM || is_over());
+}
+
+/// Says that the page is gone. Returns whether the watcher lost it, and how often it has read it since.
+pub fn gone() -> (bool, u64) {
+    GONE.store(true, Ordering::Release);
+    cpu::wait_until(is_over);
+    (
+        ABORTED.load(Ordering::Acquire),
+        LATE.load(Ordering::Acquire),
+    )
+}
+
+fn is_over() -> bool {
+    PAGE.load(Ordering::Acquire) == 0
+}
