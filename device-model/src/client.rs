@@ -1,5 +1,6 @@
 //! gearctl's side of the control socket: typed questions about VMs, vCPUs, devices.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -242,9 +243,11 @@ pub struct Logged {
 
 /// How far each CPU's log has been read: a cursor that has moved on to a CPU does not return to those
 /// before it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LogReader {
-    next: Vec<u64>,
+    /// The number of the next record, by CPU. Real-time VMs have CPUs that Gear2 does not count, and
+    /// these have a log too: who has one shows by its records.
+    next: BTreeMap<u64, u64>,
 }
 
 impl LogReader {
@@ -252,28 +255,32 @@ impl LogReader {
     /// others. Gear1 keeps fewer.
     const MOST: usize = 64;
 
-    /// Begins with the oldest record of each CPU.
-    pub fn new(cpus: u64) -> Self {
-        Self {
-            next: (0..cpus).map(|_| 0).collect(),
-        }
-    }
-
-    /// Returns what is new, in the order of time.
+    /// Returns what is new, in the order of time; the first time, all that is kept.
     pub fn read(&mut self, client: &mut Client) -> Result<Vec<Logged>, String> {
         let mut records = Vec::new();
-        for (cpu, next) in (0..).zip(&mut self.next) {
-            for _ in 0..Self::MOST {
-                let Some((cursor, record)) = client.log(cpu << CURSOR_CPU_SHIFT | *next)? else {
-                    break;
-                };
-                if cursor >> CURSOR_CPU_SHIFT != cpu {
-                    break;
-                }
-                let behind = cursor & ((1 << CURSOR_CPU_SHIFT) - 1);
-                let lost = behind.saturating_sub(*next).saturating_sub(1);
-                *next = behind;
-                records.push(Logged { record, lost });
+        let (mut cpu, mut count) = (0, 0);
+        loop {
+            let next = self.next.get(&cpu).copied().unwrap_or(0);
+            let Some((cursor, record)) = client.log(cpu << CURSOR_CPU_SHIFT | next)? else {
+                // No later CPU has a record at all.
+                break;
+            };
+            let found = cursor >> CURSOR_CPU_SHIFT;
+            if found > cpu {
+                // This CPU has none left, and those between have none at all.
+                (cpu, count) = (found, 0);
+                continue;
+            }
+            if found < cpu {
+                break;
+            }
+            let behind = cursor & ((1 << CURSOR_CPU_SHIFT) - 1);
+            let lost = behind.saturating_sub(next).saturating_sub(1);
+            self.next.insert(cpu, behind);
+            records.push(Logged { record, lost });
+            count += 1;
+            if count == Self::MOST {
+                (cpu, count) = (cpu + 1, 0);
             }
         }
         records.sort_by_key(|logged| logged.record.time);

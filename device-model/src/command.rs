@@ -375,8 +375,7 @@ fn log(
     print: &mut dyn FnMut(&Json) -> Result<(), String>,
 ) -> Result<(), String> {
     let hz = client.about()?.hz.max(1);
-    let [_, _, _, cpus, _, _] = client.version()?;
-    let mut reader = LogReader::new(cpus);
+    let mut reader = LogReader::default();
     loop {
         let records = reader.read(client)?;
         let rows: Vec<Json> = records

@@ -83,8 +83,7 @@ impl What {
 pub fn later_start(run_directory: &str) -> Result<u64, String> {
     let mut client = Client::connect(run_directory)?;
     let mut starts = [None; 2];
-    let [_, _, _, cpus, _, _] = client.version()?;
-    for Logged { record, .. } in LogReader::new(cpus).read(&mut client)? {
+    for Logged { record, .. } in LogReader::default().read(&mut client)? {
         let [vm, ..] = record.values;
         let place = usize::try_from(vm).ok().and_then(|vm| starts.get_mut(vm));
         if record.id_and_cpu & 0xffff_ffff == RecordId::VmStart as u64

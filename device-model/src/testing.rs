@@ -373,8 +373,9 @@ pub(crate) fn fake_gear2(region: &Region, stop: &AtomicBool) {
     }
 }
 
-/// Gear1's log as its cursors go through it: CPU by CPU. There is a record of CPU 1; each time that all of
-/// that CPU's are read, one is added: of CPU 0, of CPU 1, then many of CPU 0 of which one is kept, then of CPU 1.
+/// Gear1's log as its cursors go through it: CPU by CPU. There is a record of CPU 1, and one of CPU 5, which
+/// is not Gear2's. Each time that all of CPU 1's are read, one is added: of CPU 0, of CPU 1, then many of
+/// CPU 0 of which one is kept, then of CPU 1.
 #[derive(Default)]
 struct FakeLog {
     ends: u64,
@@ -383,10 +384,16 @@ struct FakeLog {
 impl FakeLog {
     /// CPU, number and time of each record that is kept.
     fn records(&self) -> Vec<[u64; 3]> {
-        let first = [[1, 0, 1500], [0, 0, 1700], [1, 1, 1600], [0, 40, 1800]];
+        let first = [
+            [1, 0, 1500],
+            [5, 0, 1550],
+            [0, 0, 1700],
+            [1, 1, 1600],
+            [0, 40, 1800],
+        ];
         let others = (2..).map(|number| [1, number, 2000]);
         let all = first.into_iter().chain(others);
-        all.take(1 + self.ends as usize).collect()
+        all.take(2 + self.ends as usize).collect()
     }
 
     fn read(&mut self, cursor: u64) -> (u32, [u64; 6]) {
@@ -397,15 +404,14 @@ impl FakeLog {
         let found = records
             .iter()
             .find(|[cpu, number, _]| *cpu >= first && *number >= from(*cpu));
+        let is_end = first == 1 && found.is_none_or(|[cpu, ..]| *cpu != 1);
+        self.ends += u64::from(is_end);
         match found {
             Some([cpu, number, time]) => {
                 let next = (cpu << 56) | (number + 1);
                 (outcome::OK, [next, *time, 2 | cpu << 32, 2, 0x80, 0])
             }
-            None => {
-                self.ends += u64::from(first == 1);
-                (outcome::NOT_FOUND, [0; 6])
-            }
+            None => (outcome::NOT_FOUND, [0; 6]),
         }
     }
 }

@@ -132,7 +132,9 @@ fn a_followed_log_tells_of_all_cpus_and_of_what_it_missed() {
     let times: Vec<&str> = times.iter().map(|rest| &rest[..8]).collect();
     assert_eq!(
         times,
-        ["1.500000", "1.700000", "1.600000", "1.800000", "1.800000"]
+        [
+            "1.500000", "1.550000", "1.700000", "1.600000", "1.800000", "1.800000"
+        ]
     );
     assert!(
         text.contains("39 records of this CPU were overwritten"),
