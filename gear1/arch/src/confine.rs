@@ -1,14 +1,16 @@
 //! Which locks a CPU may take, in the checking build (feature `check-locks`) and in no other: a
-//! real-time VM's CPU only that VM's (G1-RT-001). Another one ends in a halt, whose dump says who took it.
+//! real-time VM's CPU only that VM's, and no other CPU that one while the VM runs (G1-RT-001), except for
+//! stopping it. Whatever else takes one ends in a halt, whose dump says who took it.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::regs::{Readable as _, TPIDR_EL2};
 use crate::sync::YieldRelax;
 
-/// CPUs that are confined, as TPIDR_EL2 names them, and the one lock of each.
-static CONFINED: [[AtomicUsize; 2]; gear1_abi::id::MAX_CPUS] =
-    [const { [const { AtomicUsize::new(0) }; 2] }; gear1_abi::id::MAX_CPUS];
+/// CPUs that are confined, as TPIDR_EL2 names them, the one lock of each, and whether it is closed to all
+/// others (1).
+static CONFINED: [[AtomicUsize; 3]; gear1_abi::id::MAX_CPUS] =
+    [const { [const { AtomicUsize::new(0) }; 3] }; gear1_abi::id::MAX_CPUS];
 
 /// [`spin::mutex::TicketMutex`] that knows who may take it.
 pub struct TicketLock<T>(spin::mutex::TicketMutex<T, YieldRelax>);
@@ -33,7 +35,7 @@ impl<T> TicketLock<T> {
 /// Lets this CPU take this lock only, from now on.
 pub fn confine<T>(lock: &TicketLock<T>) {
     let me = TPIDR_EL2.get() as usize;
-    for [cpu, own] in &CONFINED {
+    for [cpu, own, _] in &CONFINED {
         let taken = cpu.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst);
         if taken.is_ok() {
             own.store(lock.place(), Ordering::SeqCst);
@@ -42,13 +44,38 @@ pub fn confine<T>(lock: &TicketLock<T>) {
     }
 }
 
+/// Closes a lock to all CPUs that are not confined to it: its VM runs.
+pub fn close<T>(lock: &TicketLock<T>) {
+    set_closed(lock.place(), 1);
+}
+
+/// Opens a lock again: its VM is about to be stopped, or has ended.
+pub fn open<T>(lock: &TicketLock<T>) {
+    set_closed(lock.place(), 0);
+}
+
+fn set_closed(lock: usize, value: usize) {
+    for [_, own, closed] in &CONFINED {
+        if own.load(Ordering::SeqCst) == lock {
+            closed.store(value, Ordering::SeqCst);
+        }
+    }
+}
+
 #[inline(never)]
 fn check(lock: usize) {
     let me = TPIDR_EL2.get() as usize;
-    for [cpu, own] in &CONFINED {
-        if me != 0 && cpu.load(Ordering::SeqCst) == me && own.load(Ordering::SeqCst) != lock {
-            // SAFETY: undefined on purpose: the vector halts the machine.
-            unsafe { core::arch::asm!("udf #0", options(noreturn, nostack)) };
+    let (mut is_own, mut is_closed) = (false, false);
+    for [cpu, own, closed] in &CONFINED {
+        let is_this = own.load(Ordering::SeqCst) == lock;
+        if me != 0 && cpu.load(Ordering::SeqCst) == me {
+            is_own = is_this;
+            is_closed |= !is_this;
         }
+        is_closed |= is_this && closed.load(Ordering::SeqCst) != 0;
+    }
+    if is_closed && !is_own {
+        // SAFETY: undefined on purpose: the vector halts the machine.
+        unsafe { core::arch::asm!("udf #0", options(noreturn, nostack)) };
     }
 }

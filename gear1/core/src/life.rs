@@ -9,6 +9,9 @@
 //! Requirements: G1-RUN-009.
 
 use gear1_abi::call::{Status, VmState};
+use gear1_abi::event::{Ended, Ends};
+
+use crate::atomic::{AtomicU64, Ordering};
 
 /// VM_LOAD: `Ok(true)`, it is loaded from the start; `Ok(false)`, its loading goes on.
 pub const fn load(state: VmState) -> Result<bool, Status> {
@@ -17,6 +20,13 @@ pub const fn load(state: VmState) -> Result<bool, Status> {
         VmState::Loading => Ok(false),
         VmState::Running | VmState::Stopping => Err(Status::WrongState),
     }
+}
+
+/// VM_LOAD, when it has let the VM's lock go and taken it again: whether it may go on. `same_life`: nobody
+/// has started the VM meanwhile. It may have ended since, and shared memory before, which the next loading
+/// takes back first.
+pub const fn still_loads(state: VmState, same_life: bool) -> bool {
+    matches!(state, VmState::Loading) && same_life
 }
 
 /// VM_START.
@@ -36,6 +46,63 @@ pub fn settled(state: VmState, still: impl FnOnce() -> bool) -> VmState {
         VmState::Stopped
     } else {
         state
+    }
+}
+
+/// What others ask about a VM that runs, without its lock: a real-time VM must not wait for who asks
+/// without end (G1-RT-001). It changes with the VM's lock held, when the VM starts and when it ends.
+pub struct RunningLife {
+    /// [`RUNS`], how the former life ended, and the number of starts; 0: the VM does not run.
+    word: AtomicU64,
+    ends: AtomicU64,
+}
+
+const RUNS: u64 = 1 << 63;
+const END_SHIFT: u32 = 32;
+
+impl Default for RunningLife {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RunningLife {
+    /// A VM that does not run.
+    pub const fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            ends: AtomicU64::new(0),
+        }
+    }
+
+    /// The VM runs from now on.
+    pub fn begin(&self, starts: u32, end: Ended, ends: Ends) {
+        self.ends.store(ends.0, Ordering::SeqCst);
+        let word = RUNS | (end as u64) << END_SHIFT | u64::from(starts);
+        self.word.store(word, Ordering::SeqCst);
+    }
+
+    /// The VM runs no more.
+    pub fn end(&self) {
+        self.word.store(0, Ordering::SeqCst);
+    }
+
+    /// Tells whether it runs.
+    pub fn runs(&self) -> bool {
+        self.word.load(Ordering::SeqCst) != 0
+    }
+
+    /// Returns the number of starts, how the former life ended if nobody has seen to that, and how the last
+    /// lives ended. `None`: the VM does not run, or its life has just changed; ask under its lock.
+    pub fn read(&self) -> Option<(u32, Ended, Ends)> {
+        let word = self.word.load(Ordering::SeqCst);
+        let ends = Ends(self.ends.load(Ordering::SeqCst));
+        // Each life has a word of its own: the number of starts.
+        if word == 0 || self.word.load(Ordering::SeqCst) != word {
+            return None;
+        }
+        let end = Ended::from_reg(word >> END_SHIFT & 3)?;
+        Some((word as u32, end, ends))
     }
 }
 

@@ -191,6 +191,11 @@ impl Vcpu {
     }
 }
 
+/// Returns a mask over the vCPUs of a VM, 1 to 8.
+fn everybody(vcpu_count: u8) -> u8 {
+    (0xff_u16 >> (8_u8.wrapping_sub(vcpu_count) & 7)) as u8
+}
+
 /// The virtual GIC of one VM.
 pub struct VmGic {
     version: GicVersion,
@@ -359,7 +364,7 @@ impl VmGic {
 
     /// Returns all vCPUs.
     fn everybody(&self) -> u8 {
-        (0xff_u16 >> (8_u8.wrapping_sub(self.vcpu_count) & 7)) as u8
+        everybody(self.vcpu_count)
     }
 
     fn exists(&self, index: usize) -> bool {

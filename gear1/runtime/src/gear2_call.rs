@@ -8,8 +8,8 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId};
 use gear1_abi::record::CURSOR_CPU_SHIFT;
 use gear1_abi::regs::Regs;
+use gear1_arch::cpu;
 use gear1_arch::entry::Resume;
-use gear1_arch::{cpu, firmware};
 use gear1_core::vgic::{IntId, VmGic};
 
 use crate::boot::GUEST_SPIS;
@@ -65,7 +65,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
         number::PL061_RAISE => raise(cpu, machine, a, b),
         number::EXIT_STATS => exit_stats(id()?, b),
         number::LOG_READ => log_read(machine, a),
-        number::SYSTEM => firmware::system(machine.boot.enable_method, a != 0),
+        number::SYSTEM => lifecycle::system(cpu, machine, a != 0),
         _ => Err(Status::NoSuchCall),
     }
 }

@@ -19,7 +19,7 @@ use gear1_abi::layout::el2::WINDOW_SIZE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
 use gear1_arch::window::{load_piece, stop_master};
-use gear1_arch::{cpu, stolen};
+use gear1_arch::{cpu, firmware, stolen};
 use gear1_core::life;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
@@ -45,6 +45,9 @@ fn settle(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
 
 /// Returns the VM's state.
 pub(crate) fn settled(cpu: CpuIndex, machine: &Machine, id: VmId) -> VmState {
+    if machine::running(id).runs() {
+        return VmState::Running;
+    }
     let mut vm = machine::lock_vm(id);
     settle(cpu, machine, id, &mut vm);
     vm.state
@@ -63,6 +66,10 @@ fn masters_stop(cpu: CpuIndex, machine: &Machine, id: VmId) -> bool {
 
 /// Returns the VM's state and how many of its vCPUs are not off.
 pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
+    if let Some((starts, end, ends)) = machine::running(id).read() {
+        let (state, alive) = (VmState::Running as u64, alive(machine, id));
+        return Ok([state, alive, starts.into(), end as u64, ends.0, 0]);
+    }
     let mut vm = machine::lock_vm(id);
     settle(cpu.index(), machine, id, &mut vm);
     let (starts, end) = (u64::from(vm.starts), vm.end as u64);
@@ -73,6 +80,7 @@ pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
 /// Turns off what does not run, asks the rest to leave. The VM's lock is held.
 fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
     vm.state = VmState::Stopping;
+    machine::running(id).end();
     let count = usize::from(machine::boot_vm(machine, id).vcpu_count);
     for index in 0..count {
         let Some(vcpu_id) = machine::vcpu_of(machine, id, index) else {
@@ -95,6 +103,8 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
 pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     #[cfg(feature = "check-ghost")]
     let _looking = crate::ghost::Looking::begin(machine);
+    #[cfg(feature = "check-locks")]
+    gear1_arch::confine::open(machine::vm(id));
     let mut vm = machine::lock_vm(id);
     (vm.end, vm.restarts) = (Ended::No, false);
     if vm.state == VmState::Running {
@@ -152,6 +162,8 @@ pub(crate) fn end_with(
     stop_vcpus(cpu, machine, vm_id, &mut vm);
     drop(vm);
     if cpu.data.real_time != RealTime::No {
+        #[cfg(feature = "check-locks")]
+        gear1_arch::confine::open(machine::vm(vm_id));
         signal::tell_gear2(cpu, machine, id);
     }
     vcpu::leave_as_is(cpu, reason, event)
@@ -161,6 +173,9 @@ pub(crate) fn end_with(
 pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     #[cfg(feature = "check-ghost")]
     let _looking = crate::ghost::Looking::begin(machine);
+    if machine::running(id).runs() {
+        return Err(Status::WrongState);
+    }
     let boot = machine::boot_vm(machine, id);
     let mut vm = machine::lock_vm(id);
     settle(cpu.index(), machine, id, &mut vm);
@@ -176,13 +191,17 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         .iter()
         .fold(0_u64, |sum, region| sum.wrapping_add(region.size));
     if vm.progress == 0 {
-        // Not under the VM's lock: the one over shared memory comes before it. The VM stays
-        // Loading, which only another of these calls changes.
+        // Not under the VM's lock: the one over shared memory comes before it.
+        let starts = vm.starts;
         drop(vm);
         if !ffa::release(cpu, machine, id) {
             return Ok([total, 0, 0, 0, 0, 0]);
         }
         vm = machine::lock_vm(id);
+        // Another CPU may have loaded the VM meanwhile, and even started it.
+        if !life::still_loads(vm.state, vm.starts == starts) {
+            return Err(Status::WrongState);
+        }
     }
     let start = vm.progress;
     load_piece(cpu.index(), &boot.regions, &boot.loads, start, vm.starts);
@@ -209,6 +228,9 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let _looking = crate::ghost::Looking::begin(machine);
     let boot = machine::boot_vm(machine, id);
     let first = machine::vcpu_of(machine, id, 0).ok_or(Status::NotFound)?;
+    if machine::running(id).runs() {
+        return Err(Status::WrongState);
+    }
     let mut vm = machine::lock_vm(id);
     vm.state = life::start(vm.state)?;
     vm.restarts = false;
@@ -223,10 +245,40 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         }
         stolen::tell(id, index, 0);
     }
+    machine::running(id).begin(vm.starts, vm.end, vm.ends);
+    #[cfg(feature = "check-locks")]
+    gear1_arch::confine::close(machine::vm(id));
     let shared = machine::vcpu(first);
     shared.request_reset(boot.entry, boot.argument);
     shared.set_state(VcpuState::Ready);
     signal::wake(cpu, machine, first);
     log::log(cpu.index(), RecordId::VmStart, [id.reg(), boot.entry, 0]);
     Ok([0; 6])
+}
+
+/// Powers the machine off, or resets it, for Gear2. A real-time VM that runs, or is about to, is in its way,
+/// unless the VM that the manifest lets power the machine off has turned itself off (G1-RT-009).
+pub(crate) fn system(cpu: &Cpu, machine: &Machine, reset: bool) -> Answer {
+    let (mut is_asked, mut is_needed) = (false, false);
+    // Bound: MAX_VMS.
+    for number in 0..machine.boot.vm_count.into() {
+        let Some(id) = VmId::from_reg(number) else {
+            continue;
+        };
+        let boot = machine::boot_vm(machine, id);
+        let is_real_time = boot.real_time != RealTime::No;
+        if machine::running(id).runs() {
+            is_needed |= is_real_time;
+            continue;
+        }
+        let mut vm = machine::lock_vm(id);
+        settle(cpu.index(), machine, id, &mut vm);
+        is_asked |= boot.powers_machine && vm.end == Ended::Off;
+        let begins = vm.restarts || boot.loaded && vm.starts == 0;
+        is_needed |= is_real_time && (begins || life::stop(vm.state));
+    }
+    if is_needed && !is_asked {
+        return Err(Status::WrongState);
+    }
+    firmware::system(machine.boot.enable_method, reset)
 }

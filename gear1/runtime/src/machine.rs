@@ -15,6 +15,7 @@ use gear1_arch::this_cpu::{Cpus, ThisCpu};
 use gear1_arch::world::World;
 use gear1_core::context::VcpuContext;
 use gear1_core::idregs;
+use gear1_core::life::RunningLife;
 use gear1_core::residents::Residents;
 use gear1_core::ring::LogRing;
 use gear1_core::vcpu::{CpuShared, VcpuShared};
@@ -202,6 +203,14 @@ static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS]
 static CONTEXTS: [ClaimCell<VcpuContext>; MAX_VCPUS] =
     [const { ClaimCell::new(VcpuContext::EMPTY) }; MAX_VCPUS];
 pub(crate) static MACHINE: Once<Machine> = Once::new();
+
+static RUNNING: [RunningLife; MAX_VMS] = [const { RunningLife::new() }; MAX_VMS];
+
+/// Returns what is known of a VM that runs without its lock.
+#[inline]
+pub(crate) fn running(id: VmId) -> &'static RunningLife {
+    RUNNING.get(id.index()).unwrap_or(&RUNNING[0])
+}
 
 /// Returns a VM's lock.
 #[inline]

@@ -7,12 +7,19 @@ use gear1_arch::entry::Resume;
 use gear1_core::monitors::PMU_INTID;
 use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::passthrough::{self, Behind, Fields};
-use gear1_core::vgic::{IntId, Kicks, VcpuIndex};
+use gear1_core::vgic::{GicVersion, IntId, Kicks, VcpuIndex};
 
 use crate::abort::GicFrame;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::{vcpu, vgic};
+
+/// The version of the machine's interrupt controller.
+const VERSION: GicVersion = if Gic::VERSION == 2 {
+    GicVersion::V2
+} else {
+    GicVersion::V3
+};
 
 /// Carries out an access to the distributor or to a redistributor of the VM's.
 pub(crate) fn access(
@@ -26,10 +33,9 @@ pub(crate) fn access(
         return Resume::Same;
     };
     let size = abort.size_log2();
-    let version = machine::lock_vm(loaded.vm).gic.version();
     let (behind, owner) = match frame {
         GicFrame::Distributor => (
-            passthrough::distributor(version, offset, size),
+            passthrough::distributor(VERSION, offset, size),
             loaded.index,
         ),
         GicFrame::Redistributor(target) => {
@@ -59,9 +65,8 @@ pub(crate) fn access(
             Behind::Physical(fields) => access.write_physical(&fields, value as u32),
             Behind::SendSgi => {
                 let index = vgic::gic_index(loaded.index);
-                let vm = machine::lock_vm(loaded.vm);
-                let (targets, sgi) = vm.gic.addressed_v2(index, value as u32);
-                drop(vm);
+                let count = machine::boot_vm(machine, loaded.vm).vcpu_count;
+                let (targets, sgi) = passthrough::addressed_v2(count as u8, index, value as u32);
                 access.send(targets, sgi);
             }
         }
@@ -82,9 +87,8 @@ pub(crate) fn access(
 /// Replays a write to ICC_SGI1R_EL1 on the VM's own CPUs.
 pub(crate) fn sgi1r(machine: &Machine, loaded: &Loaded, value: u64) {
     let index = vgic::gic_index(loaded.index);
-    let vm = machine::lock_vm(loaded.vm);
-    let (targets, sgi) = vm.gic.addressed(index, value);
-    drop(vm);
+    let count = machine::boot_vm(machine, loaded.vm).vcpu_count;
+    let (targets, sgi) = passthrough::addressed(count as u8, index, value);
     send(machine, loaded, targets, sgi);
 }
 
@@ -151,7 +155,7 @@ impl Access<'_> {
             }
             GicFrame::Deactivate => return,
         };
-        let routed = passthrough::routed(vm.gic.version(), offset, size);
+        let routed = passthrough::routed(VERSION, offset, size);
         let (first, count) = match (frame, routed) {
             (GicFrame::Distributor, Some(routed)) => routed,
             (GicFrame::Distributor | GicFrame::Redistributor(_) | GicFrame::Deactivate, _) => {

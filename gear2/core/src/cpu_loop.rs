@@ -577,7 +577,15 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Step::PowerOff => {
                 self.say(Some(vm), format_args!("power off"));
                 machine.drain_console();
-                gear1.power_off();
+                if gear1.power_off().is_err() {
+                    lifecycle.stays_on(config.must_run);
+                    machine.keep(vm, &lifecycle);
+                    self.say(
+                        Some(vm),
+                        format_args!("no power off: a real-time VM runs; stop it first"),
+                    );
+                    return Progress::More;
+                }
             }
             Step::Refused(status) => {
                 self.say(Some(vm), format_args!("{name}: Gear1 refuses: {status:?}"));

@@ -171,9 +171,10 @@ pub trait Gear1: Conduit {
         Some((next, record))
     }
 
-    /// Powers the machine off. Does not return on the target.
-    fn power_off(&mut self) {
-        self.svc::<{ number::SYSTEM }>([0; 8]);
+    /// Powers the machine off. Does not return on the target, unless Gear1 refuses since a real-time VM
+    /// runs.
+    fn power_off(&mut self) -> Result<(), Status> {
+        outcome(self.svc::<{ number::SYSTEM }>([0; 8])).map(drop)
     }
 
     /// Tells Gear1 that Gear2 cannot go on: it is restarted. Does not return on the target.

@@ -158,6 +158,11 @@ impl Lifecycle {
         });
     }
 
+    /// Gear1 does not power the machine off: the VM stays what it is, unless it must run.
+    pub(crate) fn stays_on(&mut self, must_run: bool) {
+        self.goal = must_run.then_some(Goal::Run);
+    }
+
     /// Notes what the VM itself caused, unless somebody has asked for something already.
     pub(crate) fn ended(&mut self, goal: Goal) {
         if matches!(self.goal, None | Some(Goal::Run)) {

@@ -253,6 +253,7 @@ impl Simulation {
             paused: 0,
             refused: 0,
             powered_off: false,
+            keeps_power_on: false,
             disorder: true,
             frozen: false,
             stops_by_itself: seed & 2 != 0,

@@ -166,6 +166,11 @@ fn stop_with(images: &Images, gic: u32, tally: &mut Tally) -> Result<()> {
 }
 
 fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()> {
+    // G1-RT-009: Gear1 refuses Gear2 to power off while the VM runs.
+    serial.wait_for("ready 0", session)?;
+    key(session, 'q')?;
+    session.expect("gear2: no power off: a real-time VM runs", TIMEOUT)?;
+    tally.pass(1);
     // Both of its CPUs spin, both wait, one is off and the other in the middle of an interrupt.
     for start in 0..3 {
         serial.wait_for(&format!("ready {start}"), session)?;

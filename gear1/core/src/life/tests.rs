@@ -36,6 +36,20 @@ fn every_call_in_every_state_of_a_vm() {
     }
 }
 
+#[test]
+fn who_runs_is_told_without_a_lock() {
+    let life = RunningLife::new();
+    assert!(!life.runs() && life.read().is_none());
+    for (starts, end) in [(1, Ended::No), (u32::MAX, Ended::Fault)] {
+        let ends = Ends(u64::from(starts) << 7);
+        life.begin(starts, end, ends);
+        assert!(life.runs());
+        assert_eq!(life.read(), Some((starts, end, ends)));
+    }
+    life.end();
+    assert!(!life.runs() && life.read().is_none());
+}
+
 /// Devices are told to stop when the VM is being stopped, and at no other time.
 #[test]
 fn only_a_stop_looks_at_what_is_at_work() {

@@ -10,7 +10,7 @@
 
 use super::fields::{BYTE, WORD};
 use super::types::{GicVersion, IntId, Kicks, VcpuIndex};
-use super::{VmGic, v2};
+use super::{VmGic, everybody, sgi, v2};
 
 #[cfg(test)]
 mod tests;
@@ -131,11 +131,6 @@ pub fn routed(version: GicVersion, offset: u64, size_log2: u8) -> Option<(u32, u
 }
 
 impl VmGic {
-    /// Returns the version.
-    pub fn version(&self) -> GicVersion {
-        self.version
-    }
-
     /// Returns the lowest vCPU that an SPI is routed to.
     pub fn route(&self, intid: IntId) -> Option<VcpuIndex> {
         let (index, bit) = intid.place();
@@ -145,15 +140,16 @@ impl VmGic {
         let mask = self.spi(index).target_mask(bit);
         VcpuIndex::new(mask.trailing_zeros() as usize)
     }
+}
 
-    /// Returns the vCPUs that a write to ICC_SGI1R_EL1 by `from` addresses, and the SGI.
-    pub fn addressed(&self, from: VcpuIndex, value: u64) -> (Kicks, u32) {
-        let (targets, intid) = self.sgi_targets(from, value);
-        (Kicks::from_mask(targets), intid.number())
-    }
+/// Returns the vCPUs, of so many, that a write to ICC_SGI1R_EL1 by `from` addresses, and the SGI.
+pub fn addressed(vcpu_count: u8, from: VcpuIndex, value: u64) -> (Kicks, u32) {
+    let (targets, intid) = sgi::sgi_targets(everybody(vcpu_count), from, value);
+    (Kicks::from_mask(targets), intid.number())
+}
 
-    /// Returns the vCPUs that a write to GICD_SGIR by `from` addresses, and the SGI.
-    pub fn addressed_v2(&self, from: VcpuIndex, value: u32) -> (Kicks, u32) {
-        (Kicks::from_mask(self.sgir_targets(from, value)), value & 15)
-    }
+/// Returns the vCPUs, of so many, that a write to GICD_SGIR by `from` addresses, and the SGI.
+pub fn addressed_v2(vcpu_count: u8, from: VcpuIndex, value: u32) -> (Kicks, u32) {
+    let targets = v2::sgir_targets(everybody(vcpu_count), from, value);
+    (Kicks::from_mask(targets), value & 15)
 }

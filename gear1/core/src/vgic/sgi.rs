@@ -56,20 +56,24 @@ impl VmGic {
         Kicks::from_mask(kicks)
     }
 
-    /// Returns a mask over the vCPUs that a write addresses, and the SGI. RS is not implemented
-    /// (GICD_TYPER.RSS = 0) and ignored.
     #[inline]
-    pub(super) fn sgi_targets(&self, from: VcpuIndex, value: u64) -> (u8, IntId) {
-        let everybody = self.everybody();
-        let targets = if value & IRM != 0 {
-            everybody & !from.bit()
-        } else if value & UPPER_AFFINITY != 0 {
-            0
-        } else {
-            everybody & value as u8
-        };
-        (targets, IntId::at(0, (value >> 24) as u32 & 15))
+    fn sgi_targets(&self, from: VcpuIndex, value: u64) -> (u8, IntId) {
+        sgi_targets(self.everybody(), from, value)
     }
+}
+
+/// Returns a mask over the vCPUs, of `everybody`, that a write to an SGI register addresses, and the SGI.
+/// RS is not implemented (GICD_TYPER.RSS = 0) and ignored.
+#[inline]
+pub(super) fn sgi_targets(everybody: u8, from: VcpuIndex, value: u64) -> (u8, IntId) {
+    let targets = if value & IRM != 0 {
+        everybody & !from.bit()
+    } else if value & UPPER_AFFINITY != 0 {
+        0
+    } else {
+        everybody & value as u8
+    };
+    (targets, IntId::at(0, (value >> 24) as u32 & 15))
 }
 
 /// Returns the index of the vCPU and the SGI if a write to ICC_SGI1R_EL1 addresses one vCPU alone.

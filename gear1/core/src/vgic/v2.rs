@@ -105,24 +105,13 @@ impl VmGic {
 
     /// GICD_SGIR: to the list, to all but the sender, or to the sender.
     fn sgir(&mut self, from: VcpuIndex, value: u32) -> Kicks {
-        let targets = self.sgir_targets(from, value);
+        let targets = sgir_targets(self.everybody(), from, value);
         let sgi = value as usize & 15;
         let mut kicks = Kicks::NONE;
         for target in Kicks::from_mask(targets).iter() {
             kicks = kicks.and(self.add_sgi(target, sgi, from.bit()));
         }
         kicks
-    }
-
-    /// Returns a mask over the vCPUs that a write to GICD_SGIR addresses.
-    pub(super) fn sgir_targets(&self, from: VcpuIndex, value: u32) -> u8 {
-        let everybody = self.everybody();
-        match value >> 24 & 3 {
-            0 => (value >> 16) as u8 & everybody,
-            1 => everybody & !from.bit(),
-            2 => from.bit(),
-            _ => 0,
-        }
     }
 
     fn add_sgi(&mut self, vcpu: VcpuIndex, sgi: usize, sources: u8) -> Kicks {
@@ -178,6 +167,16 @@ impl VmGic {
     /// Puts a request back that stood in a list register.
     pub(super) fn return_sgi_source(&mut self, vcpu: VcpuIndex, sgi: usize, source: u8) {
         self.change_sources(vcpu, sgi, |waiting| waiting | 1 << (source & 7));
+    }
+}
+
+/// Returns a mask over the vCPUs, of `everybody`, that a write to GICD_SGIR addresses.
+pub(super) fn sgir_targets(everybody: u8, from: VcpuIndex, value: u32) -> u8 {
+    match value >> 24 & 3 {
+        0 => (value >> 16) as u8 & everybody,
+        1 => everybody & !from.bit(),
+        2 => from.bit(),
+        _ => 0,
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! Requirements: G1-VCPU-001, G1-VCPU-002.
 
+mod loading;
 mod machine;
 mod sgi;
 mod switch;

@@ -156,6 +156,24 @@ fn powers_off_on_demand() {
     assert!(simulation.world.borrow().powered_off);
 }
 
+/// A real-time VM runs: Gear1 refuses, the VM that was in focus runs on, and can be asked again.
+#[test]
+fn a_refused_power_off_changes_nothing() {
+    let mut simulation = Simulation::new(1, &[plan(Guest::Spins, &[0])], 7);
+    simulation.world.borrow_mut().keeps_power_on = true;
+    simulation.steps(2_000);
+    simulation.type_keys(b"\x07q");
+    simulation.steps(2_000);
+    assert!(!simulation.world.borrow().powered_off);
+    assert_eq!(simulation.vm_states(), [VmState::Running]);
+    let said = simulation.shown();
+    assert_eq!(said.matches("no power off").count(), 1, "{said}");
+    simulation.world.borrow_mut().keeps_power_on = false;
+    simulation.type_keys(b"\x07q");
+    simulation.steps(10);
+    assert!(simulation.world.borrow().powered_off);
+}
+
 #[test]
 fn guests_reboot_again_and_again() {
     let plans = [Plan {

@@ -124,6 +124,8 @@ pub(crate) struct World {
     pub(crate) paused: u32,
     pub(crate) refused: u64,
     pub(crate) powered_off: bool,
+    /// A real-time VM runs, so that Gear1 does not power the machine off.
+    pub(crate) keeps_power_on: bool,
     /// Ends of VMs happen only while this is set.
     pub(crate) disorder: bool,
     /// Guests only spin from now on.
@@ -319,6 +321,7 @@ impl World {
                 Status::Ok
             }
             number::LOG_READ => Status::NotFound,
+            number::SYSTEM if self.keeps_power_on => Status::WrongState,
             number::SYSTEM => {
                 self.powered_off = true;
                 Status::Ok

@@ -1,7 +1,7 @@
 //! A real-time VM that is stopped and started in every state: its start's number, which its UART
 //! keeps, says what it does this time.
 //!
-//! Requirements: G1-RT-005, G1-RT-006, G1-FLT-005.
+//! Requirements: G1-RT-005, G1-RT-006, G1-RT-009, G1-FLT-005.
 #![no_std]
 #![no_main]
 

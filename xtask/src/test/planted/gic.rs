@@ -91,7 +91,7 @@ pub(super) const BUGS: &[Bug] = &[
         "an SGI reaches every vCPU",
         "gear1/core/src/vgic/sgi.rs",
         [
-            "            everybody & value as u8\n",
+            "        everybody & value as u8\n",
             "            everybody\n",
         ],
         &["G1-GIC-004"],
@@ -101,7 +101,7 @@ pub(super) const BUGS: &[Bug] = &[
         "an SGI reaches vCPUs that the VM does not have",
         "gear1/core/src/vgic.rs",
         [
-            "(0xff_u16 >> (8_u8.wrapping_sub(self.vcpu_count) & 7)) as u8",
+            "(0xff_u16 >> (8_u8.wrapping_sub(vcpu_count) & 7)) as u8",
             "0xff",
         ],
         &["G1-GIC-004"],

@@ -38,6 +38,15 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Stops,
     },
     Bug {
+        name: "Gear2 powers off although a real-time VM runs",
+        file: "gear1/runtime/src/lifecycle.rs",
+        from: "    if is_needed && !is_asked {\n",
+        to: "    if is_needed && !is_asked && reset {\n",
+        breaks: &["G1-RT-009"],
+        test: STOP,
+        finder: Finder::Stops,
+    },
+    Bug {
         name: "a guest's interface stays as it left it",
         file: "gear1/runtime/src/realtime.rs",
         from: "        Gic::take_interface_back(cpu.index());\n",
