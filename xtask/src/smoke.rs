@@ -337,7 +337,7 @@ fn reboot(session: &mut Session, index: usize, name: &str) -> Result<()> {
 }
 
 /// Types what turns the machine off.
-fn power_off(session: &mut Session, command: &str) -> Result<()> {
+pub(crate) fn power_off(session: &mut Session, command: &str) -> Result<()> {
     session.send(&format!("{command}\n"))?;
     let status = session.expect_end(COMMAND)?;
     ensure!(status.success(), "QEMU ended with {status}");

@@ -309,5 +309,27 @@ fn mixed(tally: &mut Tally) -> Result<()> {
     example.expect(&format!("{before}linux{after}"))?;
     example.wait_for_report()?;
     tally.pass(1);
+    keeps_a_way_back(&mut example, tally)
+}
+
+/// The device VM owns the UART, so Gear2 does not leave it stopped: `gearctl stop` is refused. When it
+/// turns itself off it is started again as long as the real-time VM runs, which it does not serve;
+/// else the machine is powered off.
+fn keeps_a_way_back(example: &mut Example, tally: &mut Tally) -> Result<()> {
+    smoke::device_vm::leave(&mut example.session)?;
+    let refused = "if gearctl stop device 2> /run/refused; then false; else cat /run/refused; fi";
+    let said = shell(&mut example.session, refused)?;
+    let expected = "VM device is running: nobody could start it again from here";
+    ensure!(said.contains(expected), "gearctl says {said:?}");
+    tally.pass(1);
+    example.session.send("poweroff -f\n")?;
+    example.expect(device_userland::READY)?;
+    example.wait_for_report()?;
+    let ready = "stty cols 1000; until gearctl list; do sleep 0.2; done";
+    shell(&mut example.session, ready)?;
+    tally.pass(1);
+    change(&mut example.session, "stop", "control", "stopped")?;
+    smoke::power_off(&mut example.session, "poweroff -f")?;
+    tally.pass(1);
     Ok(())
 }

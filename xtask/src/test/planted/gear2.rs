@@ -1,4 +1,5 @@
-//! Bugs in Gear2: what it takes over, tells, and lets run. Its own tests find them.
+//! Bugs in Gear2 and in how it is asked: what it takes over, tells, and lets run. Tests on the host
+//! find them.
 
 use super::Bug;
 use super::finder::Finder;
@@ -85,6 +86,15 @@ pub(super) const BUGS: &[Bug] = &[
         to: "let _ = ticks;",
         breaks: &[],
         test: DEVICE_MODEL,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "an operation is written over before it was answered",
+        file: "device-model/src/control.rs",
+        from: "            self.wait_for_answer()?;\n        }\n",
+        to: "        }\n",
+        breaks: &[],
+        test: "device-model/src/control/tests.rs",
         finder: Finder::Host,
     },
 ];
