@@ -144,7 +144,10 @@ pub(super) fn change<V: Vms>(
     if edit.takes_rights() || result.is_err() {
         vms.tables(vm).invalidate();
     }
-    tidy(vms, vm, transaction);
+    if result.is_err() {
+        // What was changed needs its tables: only what is undone leaves some that say nothing.
+        tidy(vms, vm, transaction);
+    }
     result
 }
 

@@ -1,6 +1,7 @@
 //! VMs whose tables are maps, for tests.
 
 use std::boxed::Box;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
@@ -26,10 +27,17 @@ pub(crate) struct FakeVms {
     pub(crate) invalidated: usize,
     /// How often a descriptor was written.
     pub(crate) writes: u64,
+    /// How often one was read.
+    pub(crate) reads: Cell<u64>,
 }
 
 /// One VM's tables.
-pub(crate) struct VmTables<'a>(&'a mut FakeTables, &'a mut usize, &'a mut u64);
+pub(crate) struct VmTables<'a>(
+    &'a mut FakeTables,
+    &'a mut usize,
+    &'a mut u64,
+    &'a Cell<u64>,
+);
 
 /// The level of what stands for each page, and its descriptor, by VM and address.
 pub(crate) type Pages = BTreeMap<(usize, u64), (u64, u64)>;
@@ -58,6 +66,7 @@ impl FakeVms {
             regions: Vec::new(),
             invalidated: 0,
             writes: 0,
+            reads: Cell::new(0),
         };
         for index in 0..count {
             let region = BootRegion {
@@ -146,7 +155,7 @@ impl Vms for FakeVms {
 
     fn tables(&mut self, vm: VmId) -> VmTables<'_> {
         let tables = &mut self.tables[vm.index()];
-        VmTables(tables, &mut self.invalidated, &mut self.writes)
+        VmTables(tables, &mut self.invalidated, &mut self.writes, &self.reads)
     }
 
     fn stage2(&self, _vm: VmId) -> Stage2 {
@@ -160,6 +169,7 @@ impl Vms for FakeVms {
 
 impl Descriptors for VmTables<'_> {
     fn read(&self, table: Pa, index: usize) -> u64 {
+        self.3.set(self.3.get() + 1);
         self.0.read(table, index)
     }
 

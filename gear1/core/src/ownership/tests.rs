@@ -2,6 +2,7 @@
 //!
 //! Requirements: G1-MEM-012, G1-MEM-017.
 
+mod costs;
 mod exhausted;
 mod model;
 mod transitions;
