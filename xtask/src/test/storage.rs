@@ -65,6 +65,7 @@ pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("a disk that stalls, GDM killed, VMs restarted", stalls).slow(true),
         Part::new("a disk that loses power", loses_power).slow(true),
+        Part::new("a disk that the device VM has mounted", mounted).slow(true),
     ]
 }
 
@@ -278,6 +279,39 @@ fn enter_booted(session: &mut Session, guest: &VmSummary) -> Result<()> {
         session.send(INTERRUPT)?;
         answers(session, &guest.name)
     })
+}
+
+/// GDM comes back while the device VM has mounted the guest's disk: it refuses that disk by name, the guest
+/// keeps its device and waits, and is served when the disk is free.
+fn mounted(tally: &mut Tally) -> Result<()> {
+    let rig = Rig::new("storage-mounted")?;
+    let mut session = rig.boot()?;
+    let outcome = mount_and_free(&mut session, rig.guest()?);
+    outcome.with_context(|| last_words(&session))?;
+    tally.pass(3);
+    Ok(())
+}
+
+fn mount_and_free(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    reach(session, guest)?;
+    leave(session)?;
+    let mount = "touch /run/gdm.hold; kill -9 $(pidof gdm); mkdir -p /mnt; \
+        until mount -t ext4 -o ro,noload /dev/vda /mnt; do sleep 0.2; done; rm /run/gdm.hold; \
+        until grep '/dev/vda: is mounted in the device VM' /run/gdm.log; do sleep 0.5; done; \
+        until grep 'its backend is awaited, requests wait' /run/gdm.log; do sleep 0.5; done";
+    shell_within(session, mount, LONG)?;
+    enter(session, guest)?;
+    let read = "(dd if=/dev/vda of=/dev/null bs=4k count=1 iflag=direct 2> /run/read \
+        && echo good > /run/status || echo bad > /run/status) & sleep 2; [ ! -e /run/status ]";
+    shell(session, read)?;
+    leave(session)?;
+    let free = "umount /mnt; until grep 'its backend is there' /run/gdm.log; do sleep 0.5; done";
+    shell_within(session, free, LONG)?;
+    enter(session, guest)?;
+    let ended = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/status; cat /run/read";
+    let ended = shell_within(session, ended, LONG)?;
+    ensure!(ended.contains("good"), "the guest reads: {ended}");
+    Ok(())
 }
 
 fn verify(session: &mut Session, reference: &str) -> Result<()> {
