@@ -37,11 +37,11 @@ mod tests;
 const LOAD_PAUSE_US: u64 = 200;
 /// How soon a VM that waits for somebody else is looked at again at the latest.
 const WAIT_PAUSE_US: u64 = 1_000;
-/// The same when it has waited for so long that people were told.
+/// How soon when it has waited for so long that people were told.
 const LONG_WAIT_PAUSE_US: u64 = 20_000;
-/// The same for VMs that wait at boot for those that start before them.
+/// How soon a VM is looked at again that waits at boot for those that start before it.
 const BOOT_PAUSE_US: u64 = 10_000;
-/// The same when people were told.
+/// How soon when people were told.
 const LONG_BOOT_PAUSE_US: u64 = 100_000;
 /// After so long people are told that a VM does not stop, or cannot be loaded.
 const WAIT_PATIENCE_US: u64 = 2_000_000;
@@ -335,8 +335,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         self.ended(gear1, config, &mut lifecycle, Some(&text), now);
     }
 
-    /// Does what the manifest says of a VM that has ended by itself. An event that comes late finds that
-    /// its end was told and seen to: a sibling caused it as well, or somebody has stopped the VM since.
+    /// Does what the manifest says of a VM that has ended by itself. An event that comes late finds
+    /// that the end was told and seen to: a sibling caused it as well, or somebody has stopped the
+    /// VM since.
     fn ended(
         &mut self,
         gear1: &mut impl Gear1,

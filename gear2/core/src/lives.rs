@@ -1,9 +1,9 @@
 //! A VM's lives, and how much of them was told.
 //!
-//! Gear1 counts the starts of a VM and keeps how its last lives ended. Events and wake-ups say only that
-//! there is something to hear: several become one, a second vCPU can ask for the end that the first one
-//! caused, and a Gear2 that fails takes the event with it. So what is told is what the history has more
-//! than was told before: every start and every end by itself once, and in order.
+//! Gear1 counts the starts of a VM and keeps how its last lives ended. Events and wake-ups say only
+//! that there is something to hear: several become one, a second vCPU can ask for the end that the
+//! first one caused, and a Gear2 that fails takes the event with it. Therefore Gear2 tells what the
+//! history has more than was told before: every start and every end by itself once, and in order.
 
 use gear1_abi::event::{Ended, Ends};
 
