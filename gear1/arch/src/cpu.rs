@@ -38,6 +38,8 @@ pub mod hcr {
     pub const TWE: u64 = 1 << 14;
     /// Trap ID group 1: REVIDR_EL1, AIDR_EL1 and, with SME, SMIDR_EL1.
     pub const TID1: u64 = 1 << 16;
+    /// Trap what tells of caches: CTR_EL0, CCSIDR_EL1, CLIDR_EL1, CSSELR_EL1.
+    pub const TID2: u64 = 1 << 17;
     /// Trap the ID registers' group 3.
     pub const TID3: u64 = 1 << 18;
     /// Trap SMC.
@@ -58,6 +60,8 @@ pub mod hcr {
     pub const TLOR: u64 = 1 << 35;
     /// Trap RAS error records.
     pub const TERR: u64 = 1 << 36;
+    /// With FEAT_EVT: trap what tells of caches, but CTR_EL0.
+    pub const TID4: u64 = 1 << 49;
     /// Trap GMID_EL1 (MTE).
     pub const TID5: u64 = 1 << 58;
 
@@ -132,6 +136,11 @@ pub fn id_register(reg: IdReg) -> u64 {
 /// Tells whether the CPU has FEAT_RAS.
 pub fn has_ras() -> bool {
     id_field(ID_AA64PFR0_EL1.get(), 28) != 0
+}
+
+/// Tells whether the CPU has FEAT_EVT, or as much of it as `hcr::TID4`.
+pub fn has_evt() -> bool {
+    id_field(ID_AA64MMFR2_EL1.get(), 56) != 0
 }
 
 /// Returns ID_AA64MMFR0_EL1.PARange.

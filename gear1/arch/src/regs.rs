@@ -158,6 +158,10 @@ system_registers! {
     REVIDR_EL1 = "REVIDR_EL1";
     /// AIDR_EL1.
     AIDR_EL1 = "AIDR_EL1";
+    /// CCSIDR_EL1: of the cache that CSSELR_EL1 selects.
+    CCSIDR_EL1 = "CCSIDR_EL1";
+    /// CLIDR_EL1.
+    CLIDR_EL1 = "CLIDR_EL1";
     /// CTR_EL0.
     CTR_EL0 = "CTR_EL0";
     /// DCZID_EL0.

@@ -2,20 +2,20 @@
 //!
 //! Identification is filtered; the EL1 physical timer is emulated; SGIs are generated in the virtual GIC; debug and
 //! OS-lock registers read as zero and ignore writes; set/way maintenance is
-//! done by address; the rest is UNDEFINED.
+//! done by address, on caches that are shown with one set and one way; the rest is UNDEFINED.
 //!
-//! Requirements: G1-CPU-002, G1-CPU-003, G1-CPU-006.
+//! Requirements: G1-CPU-002, G1-CPU-003, G1-CPU-006, G1-CPU-010.
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::exit::ExitReason;
-use gear1_abi::layout::el2::WINDOW_SIZE;
+use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
-use gear1_arch::cpu;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::{self, ELR_EL2, Readable as _};
+use gear1_arch::regs::{self, CNTFRQ_EL0, ELR_EL2, Readable as _, Writeable as _};
 use gear1_arch::window::clean_piece;
+use gear1_arch::{barrier, cpu};
 use gear1_core::idregs::{self, IdReg};
-use gear1_core::set_way::Step;
+use gear1_core::set_way::{Step, Time};
 use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
 use gear1_core::timer::PhysicalReg;
 use gear1_core::vcpu::VcpuShared;
@@ -29,6 +29,16 @@ const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
 const ICC_ASGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 6);
 const ICC_SGI0R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 7);
 const ICC_DIR_EL1: SysregId = SysregId::new(3, 0, 12, 11, 1);
+const CCSIDR_EL1: SysregId = SysregId::new(3, 1, 0, 0, 0);
+const CLIDR_EL1: SysregId = SysregId::new(3, 1, 0, 0, 1);
+const CSSELR_EL1: SysregId = SysregId::new(3, 2, 0, 0, 0);
+const CTR_EL0: SysregId = SysregId::new(3, 3, 0, 0, 1);
+/// CCSIDR_EL1.LineSize. Number of sets and associativity, less one each, are above.
+const LINE_SIZE: u64 = 7;
+/// CSSELR_EL1.Level and InD.
+const SELECTED: u64 = 0xf;
+/// The longest pause inside a walk over sets and ways, in parts of a second.
+const WALK_PAUSE: u64 = 1_000;
 const REVIDR_EL1: SysregId = SysregId::new(3, 0, 0, 0, 6);
 const AIDR_EL1: SysregId = SysregId::new(3, 1, 0, 0, 7);
 const ACTLR_EL1: SysregId = SysregId::new(3, 0, 1, 0, 1);
@@ -105,6 +115,18 @@ fn other(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
         REVIDR_EL1 if access.is_read() => return Some(regs::REVIDR_EL1.get()),
         AIDR_EL1 if access.is_read() => return Some(regs::AIDR_EL1.get()),
         ICC_SRE_EL1 if Gic::VERSION == 3 => return Some(SRE_EL1),
+        CTR_EL0 if access.is_read() => return Some(regs::CTR_EL0.get()),
+        CLIDR_EL1 if access.is_read() => return Some(regs::CLIDR_EL1.get()),
+        // Neither sets nor ways have a meaning for the guest: it may clean them all with one instruction.
+        CCSIDR_EL1 if access.is_read() => return Some(regs::CCSIDR_EL1.get() & LINE_SIZE),
+        CSSELR_EL1 if access.is_read() => return Some(regs::CSSELR_EL1.get()),
+        CSSELR_EL1 => {
+            let selected = cpu.frame().reg(access.register()) & SELECTED;
+            regs::CSSELR_EL1.set(selected);
+            // The guest has an ISB before it reads what it selected; it may come here for that.
+            barrier::isb();
+            return Some(0);
+        }
         _ => {}
     }
     let value = monitors::access(cpu, access);
@@ -141,9 +163,13 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
     let boot = machine::boot_vm(machine, loaded.vm);
     let sizes = boot.regions.iter().map(|region| region.size);
     let total = sizes.fold(0_u64, u64::wrapping_add);
+    let time = Time {
+        now: cpu::now(),
+        pause: CNTFRQ_EL0.get() / WALK_PAUSE,
+    };
     let step = cpu
         .context()
-        .map(|context| context.set_way.step(operand, total, WINDOW_SIZE));
+        .map(|context| context.set_way.step(operand, time, total, PIECE));
     match step {
         Some(Step::Piece(progress)) => clean_piece(cpu.index(), boot, progress),
         Some(Step::Done) | None => vcpu::skip_instruction(),

@@ -2,15 +2,18 @@
 //! announced is UNDEFINED, one of a feature that is announced can be read. Natively the same; in a
 //! VM, what GearV does not virtualize is not announced either.
 //!
-//! Requirements: G1-CPU-002, G1-CPU-003, G1-CPU-009.
+//! Requirements: G1-CPU-002, G1-CPU-003, G1-CPU-005, G1-CPU-009, G1-CPU-010.
 #![no_std]
 #![no_main]
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use gear1_abi::exit::ExitReason;
 use test_guests::exception::{Caught, catch, esr, ignore};
-use test_guests::{Machine, check, cpu, guest, psci, read_sysreg, report, write_sysreg};
+use test_guests::{
+    Machine, check, cpu, guest, psci, read_sysreg, report, say, stats, write_sysreg,
+};
 
 guest!(main, irq = ignore, other_cpu = other);
 
@@ -109,6 +112,7 @@ fn main(machine: &Machine) {
     }
     set_way(machine);
     branch_type();
+    walks(machine);
     others(machine);
 }
 
@@ -235,6 +239,61 @@ fn branch_type() {
     });
     map(before);
     check!("branch-type", caught.is_none(), "{caught:x?}");
+}
+
+/// What one trap of a walk cleans at most.
+const PIECE: u64 = 0x8000;
+/// More exits than a walk has beside the pieces: for what it reads of the caches, and for the last look.
+const BESIDE: u64 = 64;
+/// CLIDR_EL1: types of a cache that holds data, from this one on.
+const HAS_DATA: u64 = 2;
+
+/// Cleans and invalidates all data and unified caches by set and way, as U-Boot, Linux' decompressor and
+/// RTOSes do it (Arm DDI 0487, D7.5.9.6); returns the number of instructions that it took.
+fn walk() -> u64 {
+    let clidr = read_sysreg!("clidr_el1");
+    let coherency = clidr >> 24 & 7;
+    let mut count = 0;
+    for level in 0..coherency {
+        if clidr >> (3 * level) & 7 < HAS_DATA {
+            continue;
+        }
+        write_sysreg!("csselr_el1", level << 1);
+        let size = read_sysreg!("ccsidr_el1");
+        let (line, ways, sets) = ((size & 7) + 4, size >> 3 & 0x3ff, size >> 13 & 0x7fff);
+        let way_shift = (ways as u32).leading_zeros();
+        for way in 0..=ways {
+            for set in 0..=sets {
+                let place = way.checked_shl(way_shift).unwrap_or(0) | set << line;
+                // SAFETY: all of this guest's data is clean or is cleaned by it.
+                unsafe { asm!("dc cisw, {}", in(reg) place | level << 1, options(nostack)) };
+                count += 1;
+            }
+        }
+    }
+    cpu::dsb();
+    count
+}
+
+/// G1-CPU-005, G1-CPU-010: a walk over all levels cleans the VM's memory once, and traps little more often.
+fn walks(machine: &Machine) {
+    let memory = machine.ram.end - machine.ram.start;
+    for name in ["a-walk-cleans-once", "so-does-the-next"] {
+        let before = stats::exits(ExitReason::Sysreg);
+        let instructions = walk();
+        let exits = stats::exits(ExitReason::Sysreg).wrapping_sub(before);
+        say!("{name}: {instructions} instructions, {exits} exits");
+        let pieces = memory / PIECE;
+        if machine.gearv {
+            check!(
+                name,
+                (pieces..=pieces + BESIDE).contains(&exits),
+                "{exits} exits, {pieces} pieces"
+            );
+        } else {
+            report::pass(name);
+        }
+    }
 }
 
 /// What the second CPU finds.

@@ -48,11 +48,20 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "a walk by set/way cleans only once",
         file: "gear1/core/src/set_way.rs",
-        from: "*first.get_or_insert(operand) == operand",
-        to: "first.replace(operand).is_none()",
+        from: "has_walk && is_soon && !again",
+        to: "has_walk && is_soon",
         breaks: &["G1-CPU-005"],
         test: "gear1/core/src/set_way/tests.rs",
         finder: Finder::Host,
+    },
+    Bug {
+        name: "a guest is shown the sets of the machine's caches",
+        file: "gear1/runtime/src/sysreg.rs",
+        from: "regs::CCSIDR_EL1.get() & LINE_SIZE",
+        to: "regs::CCSIDR_EL1.get()",
+        breaks: &["G1-CPU-010"],
+        test: CPU,
+        finder: Finder::Guest("cpu", "max"),
     },
     Bug {
         name: "a breakpoint acts in other VMs",
