@@ -18,6 +18,7 @@ extern crate alloc;
 pub mod barrier;
 #[cfg(all(target_arch = "aarch64", feature = "boot"))]
 pub mod boot;
+mod bulk;
 #[cfg(target_arch = "aarch64")]
 pub mod cache;
 #[cfg(all(target_arch = "aarch64", feature = "check-locks"))]

@@ -39,6 +39,10 @@ fn change(boot: &BootInfo, root: u64, from: u64, to: u64) {
         // SAFETY: init maps the pool read-write at `POOL`; the entry lies in it and is aligned, as
         // roots are.
         let old = unsafe { ptr::read_volatile(entry) };
+        if old == 0 {
+            // Most of a root that is made of several tables.
+            continue;
+        }
         let new = old & !from | if old & from != 0 { to } else { 0 };
         // SAFETY: as above. Hardware may walk it meanwhile: the store is one word.
         unsafe { ptr::write_volatile(entry, new) };

@@ -9,9 +9,9 @@ use core::ptr;
 use gear1_abi::boot::{BootInfo, BootLoad, BootMaster, BootRegion, BootVm, FRESH_SEEDS};
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::PAGE_SIZE;
-use gear1_abi::layout::el2::{WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
+use gear1_abi::layout::el2::{PIECE, WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
 
-use crate::{barrier, cache, tlb};
+use crate::{barrier, bulk, cache, tlb};
 
 const PAGES: u64 = WINDOW_SIZE / PAGE_SIZE;
 /// Level-3 page: valid, AttrIndx 0 (Normal write-back), AP[1] RES1, inner
@@ -117,7 +117,7 @@ impl Window {
     /// Fills the window with zeroes.
     fn zero(&self) {
         // SAFETY: `size` bytes from `address` are mapped writable for this window.
-        unsafe { ptr::write_bytes(self.address() as *mut u8, 0, self.size as usize) };
+        unsafe { bulk::zero(self.address() as *mut u8, self.size as usize) };
     }
 
     /// Copies the source window to `offset` of this one, as far as both reach.
@@ -127,7 +127,7 @@ impl Window {
         let to = self.address().wrapping_add(offset) as *mut u8;
         // SAFETY: both ranges are mapped, the destination writable; the two sides
         // are different addresses, and a VM's memory never overlaps the archive.
-        unsafe { ptr::copy_nonoverlapping(source.address() as *const u8, to, count as usize) };
+        unsafe { bulk::copy(source.address() as *const u8, to, count as usize) };
     }
 
     /// Cleans and invalidates the window's lines to the point of coherency: the
@@ -229,8 +229,8 @@ pub fn release_cpu(cpu: CpuIndex, release: u64, entry: u64) {
     barrier::sev();
 }
 
-/// Wipes one window of the regions, `progress` bytes from their start (a
-/// multiple of [`WINDOW_SIZE`]), and copies what the load table puts there. `starts`: how often the VM
+/// Wipes one piece of the regions, `progress` bytes from their start (a
+/// multiple of [`PIECE`]), and copies what the load table puts there. `starts`: how often the VM
 /// was started before.
 ///
 /// Whose memory it is must be stopped. What is reached is what init wrote down for it:
@@ -245,7 +245,7 @@ pub fn load_piece(
     let Some((pa, rest)) = place(regions, progress) else {
         return;
     };
-    let destination = Window::map(cpu, Side::Destination, pa, rest.min(WINDOW_SIZE));
+    let destination = Window::map(cpu, Side::Destination, pa, rest.min(PIECE));
     destination.zero();
     let end = pa.wrapping_add(destination.size());
     for item in loads {
@@ -264,11 +264,11 @@ pub fn load_piece(
     destination.clean();
 }
 
-/// Cleans and invalidates one window of the VM's memory, `progress` bytes from its start (a
-/// multiple of [`WINDOW_SIZE`]), for all CPUs. The VM may run: no byte is read or written.
+/// Cleans and invalidates one piece of the VM's memory, `progress` bytes from its start (a
+/// multiple of [`PIECE`]), for all CPUs. The VM may run: no byte is read or written.
 pub fn clean_piece(cpu: CpuIndex, vm: &'static BootVm, progress: u64) {
     if let Some((pa, rest)) = place(&vm.regions, progress) {
-        Window::map(cpu, Side::Destination, pa, rest.min(WINDOW_SIZE)).clean();
+        Window::map(cpu, Side::Destination, pa, rest.min(PIECE)).clean();
     }
 }
 

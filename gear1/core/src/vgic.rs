@@ -356,7 +356,8 @@ impl VmGic {
             let (routed, held) = self.relation(vcpu, index);
             let listed = word.pending() & word.open(self.gate) & word.listed & held & !word.active;
             let waiting = word.waiting(self.gate) & routed;
-            Bits(listed | waiting).any(|bit| word.priority_at(bit) < pmr)
+            let best = word.best(listed | waiting);
+            best.is_some_and(|bit| word.priority_at(bit) < pmr)
         };
         let is_listed_due = |slot: u32| is_due(state.slot(slot).intid().place().0);
         Bits(state.hint).any(|index| is_due(index as usize)) || Bits(state.used).any(is_listed_due)

@@ -81,7 +81,8 @@ fn other(cpu: &mut Cpu, irq: Acknowledged) -> Resume {
     vcpu::after_interrupt(cpu, machine, reason)
 }
 
-/// Handles what is pending while this CPU idles, and tells whether it was a kick.
+/// Handles what is pending while this CPU waits at EL2, and tells whether it was a kick.
+#[inline(never)]
 pub(crate) fn handle_pending(cpu: &mut Cpu, machine: &Machine) -> bool {
     Gic::acknowledge().is_some_and(|irq| handle(cpu, machine, irq) == ExitReason::Kick)
 }

@@ -6,7 +6,7 @@
 //! from each of them, at most [`MAX_MASTERS`](gear1_abi::boot::MAX_MASTERS), less than for a piece of loading.
 //!
 //! Loading wipes all of the VM's memory and copies its images from the archive,
-//! at most one window a call, so that no deadline waits for it.
+//! at most one piece a call, so that no deadline waits for it.
 
 use core::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use gear1_abi::call::{Status, VcpuState, VmState};
 use gear1_abi::event::{Ended, Event, VmEnd};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VmId};
-use gear1_abi::layout::el2::WINDOW_SIZE;
+use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
 use gear1_arch::window::{load_piece, stop_master};
@@ -205,11 +205,14 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     }
     let start = vm.progress;
     load_piece(cpu.index(), &boot.regions, &boot.loads, start, vm.starts);
-    vm.progress = start.saturating_add(WINDOW_SIZE).min(total);
+    vm.progress = start.saturating_add(PIECE).min(total);
     let left = total.wrapping_sub(vm.progress);
     if left == 0 {
         vm.gic.reset();
-        vgic::deactivate_ended(&mut vm.gic, vgic::gic_index(0));
+        if !vgic::deactivate_some(&mut vm.gic, vgic::gic_index(0)) {
+            // Another call goes on with the rest: nothing is loaded twice.
+            return Ok([1, 0, 0, 0, 0, 0]);
+        }
         vm.state = VmState::Loaded;
         // The old guest's translations and instructions must not outlive it: each CPU forgets them
         // by itself before a vCPU of the new life runs there (`vcpu::forget_others`). A broadcast

@@ -93,6 +93,7 @@ fn settle(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
         machine::cpu_shared(cpu.index()).take_wake();
         if cpu.data.restart {
             restart(cpu, machine, vm);
+            irq::handle_pending(cpu, machine);
         } else if shared.transition(VcpuState::Ready, VcpuState::Running) {
             let loaded = vcpu::load(cpu, machine, id).is_some();
             if loaded && vcpu::prepare_entry(cpu, machine).is_none() {

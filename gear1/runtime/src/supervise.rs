@@ -6,16 +6,17 @@
 //! [`enter_anew`], wake-ups, accesses and calls by the states of vCPUs, ends by those of VMs.
 //!
 //! A CPU waits in a meeting, holding no lock, for the others to come out of Gear1: as long as its
-//! longest way through a handler. Then it waits for the copying of the image.
+//! longest way through a handler. Then it waits for the copying of the image. It takes interrupts
+//! meanwhile.
 //!
-//! Requirements: G1-SUP-001 (a hang is noticed within the period), G1-SUP-002, G1-SUP-003.
+//! Requirements: G1-RUN-011, G1-SUP-001 (a hang is noticed within the period), G1-SUP-002, G1-SUP-003.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use gear1_abi::boot::{BootInfo, IrqOwner, RESTARTS};
 use gear1_abi::call::{Failure, VcpuState};
 use gear1_abi::id::CpuIndex;
-use gear1_abi::layout::el2::WINDOW_SIZE;
+use gear1_abi::layout::el2::PIECE;
 use gear1_abi::layout::gear2;
 use gear1_abi::record::RecordId;
 use gear1_abi::regs::NO_DEADLINE;
@@ -29,7 +30,7 @@ use gear1_core::restart::{Budget, Meeting};
 
 use crate::halt::{HaltReason, halt};
 use crate::machine::{self, Cpu, Machine};
-use crate::{boot, log, signal, timer};
+use crate::{boot, irq, log, signal, timer};
 
 static MEETING: Meeting = Meeting::new();
 /// Held for one look. Nobody waits: only who called a meeting takes it.
@@ -73,7 +74,7 @@ pub(crate) fn failed(cpu: &mut Cpu, machine: &Machine, failure: Failure) -> Resu
     let values = [failure as u64, pc, ESR_EL2.get()];
     log::log(index, RecordId::Gear2Restart, values);
     gather(cpu, machine);
-    renew(index, boot);
+    renew(cpu, machine);
     COUNT.fetch_add(1, Ordering::SeqCst);
     for (word, value) in LAST.iter().zip([failure as u64, pc, index.reg()]) {
         word.store(value, Ordering::SeqCst);
@@ -84,7 +85,7 @@ pub(crate) fn failed(cpu: &mut Cpu, machine: &Machine, failure: Failure) -> Resu
 }
 
 /// Waits until all CPUs with a loop are here.
-fn gather(cpu: &Cpu, machine: &Machine) {
+fn gather(cpu: &mut Cpu, machine: &Machine) {
     // Bound: the number of CPUs, at most 8.
     for number in 0..machine.boot.cpu_count as usize {
         if let Some(other) = CpuIndex::new(number)
@@ -96,21 +97,30 @@ fn gather(cpu: &Cpu, machine: &Machine) {
     MEETING.arrive(cpu.index());
     // Bound: the longest way through a handler.
     while !MEETING.is_complete() {
-        stop::obey();
-        barrier::yield_hint();
+        wait(cpu, machine);
     }
+}
+
+/// One round of waiting: for another CPU, or between two pieces of work. Interrupts are taken as while
+/// a CPU is idle, so that none waits for the whole of a restart.
+fn wait(cpu: &mut Cpu, machine: &Machine) {
+    stop::obey();
+    irq::handle_pending(cpu, machine);
+    barrier::yield_hint();
 }
 
 /// Copies Gear2's image anew and zeroes its bss. Nobody executes it meanwhile; each CPU drops the old
 /// instructions in [`enter_anew`].
-fn renew(index: CpuIndex, boot: &'static BootInfo) {
+fn renew(cpu: &mut Cpu, machine: &Machine) {
+    let boot = machine.boot;
     let (image, load) = (&boot.gear2.image, &boot.gear2.load);
     let (regions, loads) = (core::slice::from_ref(image), core::slice::from_ref(load));
     let mut done = 0;
-    // Bound: the size of the image / the size of a window.
+    // Bound: the size of the image / the size of a piece.
     while done < image.size {
-        load_piece(index, regions, loads, done, 0);
-        done = done.saturating_add(WINDOW_SIZE);
+        load_piece(cpu.index(), regions, loads, done, 0);
+        done = done.saturating_add(PIECE);
+        wait(cpu, machine);
     }
 }
 
@@ -126,8 +136,7 @@ pub(crate) fn rejoin(cpu: &mut Cpu, machine: &Machine) -> Resume {
     let meeting = MEETING.arrive(cpu.index());
     // Bound: the length of a restart.
     while !MEETING.is_over(meeting) {
-        stop::obey();
-        barrier::yield_hint();
+        wait(cpu, machine);
     }
     enter_anew(cpu, machine);
     Resume::Switch

@@ -264,6 +264,20 @@ pub(crate) fn deactivate_ended(gic: &mut VmGic, index: VcpuIndex) {
     }
 }
 
+/// The most physical interrupts that are deactivated at a time when a VM is loaded anew.
+const ENDED_AT_ONCE: usize = 64;
+
+/// Deactivates some of the physical interrupts of a VM that is loaded anew; tells whether none is left.
+pub(crate) fn deactivate_some(gic: &mut VmGic, index: VcpuIndex) -> bool {
+    for _ in 0..ENDED_AT_ONCE {
+        let Some(intid) = gic.take_ended(index) else {
+            return true;
+        };
+        Gic::deactivate(intid.number());
+    }
+    false
+}
+
 /// Returns the kicks without the one for the loaded vCPU, whose list registers
 /// were filled here, unless it waits in WFI and must be woken.
 pub(crate) fn without_awake(kicks: Kicks, loaded: &Loaded) -> Kicks {

@@ -10,7 +10,7 @@
 //! Invariants: no access to guest memory or to registers other than those in
 //! events; nothing about a VM stands in code, only in the manifest; it never
 //! waits inside an event, except for a lock that another loop holds for the
-//! length of one event (or of one 64 KiB piece of loading, for a lifecycle).
+//! length of one event (or of one 32 KiB piece of loading, for a lifecycle).
 #![no_std]
 #![forbid(unsafe_code)]
 

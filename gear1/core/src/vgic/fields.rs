@@ -4,7 +4,6 @@
 //! IHI 0069, 12.9 and 12.11; IHI 0048, 4.3.
 
 use super::types::{GicVersion, Kicks, VcpuIndex};
-use super::word::PRIORITY_BITS;
 use super::{VmGic, Word};
 
 /// log2 of the access sizes.
@@ -158,9 +157,7 @@ impl Word {
 
     fn set_priorities(&mut self, first: usize, size_log2: u8, value: u32) -> u32 {
         for (at, byte) in unpack(size_log2, value) {
-            if let Some(priority) = self.priority.get_mut(first.wrapping_add(at)) {
-                *priority = byte & PRIORITY_BITS;
-            }
+            self.set_priority(first.wrapping_add(at), byte);
         }
         0xf << (first & 31)
     }

@@ -9,13 +9,13 @@
 //! another CPU changes the same one: the latch of a listed interrupt is apart
 //! from what the list register holds ([`Word`](super::word::Word)).
 //!
-//! Requirements: G1-GIC-011, G1-GIC-012.
+//! Requirements: G1-GIC-011, G1-GIC-012, G1-RUN-011.
 
 use super::types::{
     Bits, GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex,
 };
 use super::word::Gate;
-use super::{MAX_LRS, Slot, Vcpu, VmGic};
+use super::{MAX_LRS, SPI_WORDS, Slot, Vcpu, VmGic};
 
 /// SGIs in the word of private interrupts.
 const SGIS: u32 = 0xffff;
@@ -36,19 +36,31 @@ impl Rank {
         Self(u32::from(priority) << 16 | intid.number())
     }
 
+    /// Behind all.
+    const NONE: Self = Self(u32::MAX);
+
     fn intid(self) -> IntId {
         IntId::from_low_bits(self.0 as u16)
     }
 }
 
-/// What waits for a list register of a vCPU.
-#[derive(Default)]
+/// Words of 32 interrupts that a vCPU has.
+const WORDS: usize = SPI_WORDS + 1;
+
+/// What waits for a list register of a vCPU: the best of each word, so that a change of one needs a look at
+/// that one alone.
 struct Candidates {
-    /// The best active one.
-    orphan: Option<Rank>,
-    /// The best pending one.
-    pending: Option<Rank>,
-    count: u32,
+    /// Active ones.
+    orphans: [Rank; WORDS],
+    /// Pending ones.
+    pending: [Rank; WORDS],
+}
+
+/// Returns the best of these words.
+fn best_of(ranks: &[Rank; WORDS], words: u32) -> Option<Rank> {
+    let each = Bits(words).filter_map(|index| ranks.get(index as usize).copied());
+    let best = each.fold(Rank::NONE, Ord::min);
+    (best != Rank::NONE).then_some(best)
 }
 
 impl VmGic {
@@ -150,14 +162,49 @@ impl VmGic {
             spis => self.reap_spis(vcpu, spis),
         };
         if has_orphans {
-            // The guest ends the interrupts of the highest priority first; the counter has five bits.
-            for _ in 0..lrs.take_lost_ends().min(31) {
-                if let Some(rank) = self.candidates(vcpu).orphan {
-                    kicks = kicks.and(self.deactivate(vcpu, rank.intid()));
-                }
+            // The counter has five bits.
+            let count = lrs.take_lost_ends().min(31);
+            if count != 0 {
+                kicks = kicks.and(self.end_orphans(vcpu, count));
             }
         }
         kicks
+    }
+
+    /// Ends so many active interrupts that stand in no list register: the guest has ended those of the
+    /// highest priority first.
+    #[inline(never)]
+    fn end_orphans(&mut self, vcpu: VcpuIndex, count: u32) -> Kicks {
+        let words = self.vcpu(vcpu).hint;
+        let mut best = self.candidates(vcpu).orphans;
+        let mut ended = [0_u32; WORDS];
+        for _ in 0..count {
+            let Some(rank) = best_of(&best, words) else {
+                break;
+            };
+            let (index, bit) = rank.intid().place();
+            if let (Some(ended), Some(best)) = (ended.get_mut(index), best.get_mut(index)) {
+                *ended |= bit;
+                *best = self.best_orphan(vcpu, index, *ended);
+            }
+        }
+        let mut kicks = Kicks::NONE;
+        for (index, bits) in ended.iter().enumerate() {
+            if *bits != 0 {
+                kicks = kicks.and(self.clear_active(vcpu, index, *bits));
+            }
+        }
+        kicks
+    }
+
+    /// Returns the best active interrupt of a word that the vCPU holds in no list register, but for these.
+    fn best_orphan(&self, vcpu: VcpuIndex, index: usize, without: u32) -> Rank {
+        let word = self.word(vcpu, index);
+        let (_, held) = self.relation(vcpu, index);
+        let orphans = word.orphans() & held & !without;
+        word.best(orphans).map_or(Rank::NONE, |bit| {
+            Rank::new(word.priority_at(bit), IntId::at(index, bit))
+        })
     }
 
     #[inline(never)]
@@ -320,31 +367,49 @@ impl VmGic {
 
     /// Gives list registers to what waits for one: first to active, then to pending interrupts.
     fn fill(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
+        let hint = self.vcpu(vcpu).hint;
+        let free = all_lists(lrs) & !self.vcpu(vcpu).used;
+        let place = hint.trailing_zeros() as usize;
+        let (orphans, pending) = self.waiting(vcpu, place);
+        let only = orphans | pending;
+        if free == 0 || !hint.is_power_of_two() || !only.is_power_of_two() {
+            return self.fill_slowly(vcpu, lrs);
+        }
+        let intid = IntId::at(place, only.trailing_zeros());
+        self.list(vcpu, free.trailing_zeros(), intid, lrs);
+        let state = self.vcpu_mut(vcpu);
+        state.hint = 0;
+        state.set_maintenance(Maintenance::default(), lrs);
+        Kicks::NONE
+    }
+
+    /// The same for more than one.
+    #[inline(never)]
+    fn fill_slowly(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let mut kicks = Kicks::NONE;
         let mut orphans_left = false;
         let mut pending_left = false;
         let mut is_folded = false;
+        let mut found = self.candidates(vcpu);
         // Each round fills a free list register, or replaces a worse entry by a better one, or
         // ends one kind.
         for _ in 0..4 * MAX_LRS {
-            let candidates = self.candidates(vcpu);
-            let (want, best) = match candidates {
-                Candidates {
-                    orphan: Some(best), ..
-                } if !orphans_left => (Want::Active, best),
-                Candidates {
-                    pending: Some(best),
-                    ..
-                } if !pending_left => (Want::Pending, best),
-                Candidates { .. } => break,
+            let words = self.vcpu(vcpu).hint;
+            let orphan = best_of(&found.orphans, words).filter(|_| !orphans_left);
+            let (want, best) = if let Some(best) = orphan {
+                (Want::Active, best)
+            } else if let Some(best) = best_of(&found.pending, words)
+                && !pending_left
+            {
+                (Want::Pending, best)
+            } else {
+                break;
             };
+            let (place, _) = best.intid().place();
             let free = all_lists(lrs) & !self.vcpu(vcpu).used;
             if free != 0 {
                 self.list(vcpu, free.trailing_zeros(), best.intid(), lrs);
-                if candidates.count == 1 {
-                    self.vcpu_mut(vcpu).hint = 0;
-                    break;
-                }
+                self.look_at(vcpu, place, &mut found);
                 continue;
             }
             if !is_folded {
@@ -352,8 +417,11 @@ impl VmGic {
                 is_folded = true;
             }
             if let Some(victim) = self.victim(vcpu, want, best) {
+                let (other, _) = self.vcpu(vcpu).slot(victim).intid().place();
                 kicks = kicks.and(self.unlist(vcpu, victim));
                 self.list(vcpu, victim, best.intid(), lrs);
+                self.look_at(vcpu, place, &mut found);
+                self.look_at(vcpu, other, &mut found);
             } else {
                 match want {
                     Want::Active => orphans_left = true,
@@ -361,19 +429,17 @@ impl VmGic {
                 }
             }
         }
-        self.wait_for_room(vcpu, lrs);
+        self.wait_for_room(vcpu, &found, lrs);
         kicks
     }
 
     /// Asks for the maintenance interrupt if some have no list register.
-    fn wait_for_room(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) {
+    fn wait_for_room(&mut self, vcpu: VcpuIndex, found: &Candidates, lrs: &mut impl ListRegisters) {
         let mut wanted = Maintenance::default();
-        if self.vcpu(vcpu).hint != 0 {
-            let candidates = self.candidates(vcpu);
-            wanted.underflow = candidates.count != 0;
-            wanted.no_pending = wanted.underflow && self.worst(vcpu, Want::Pending).is_some();
-            wanted.deactivate = candidates.orphan.is_some();
-        }
+        let words = self.vcpu(vcpu).hint;
+        wanted.deactivate = best_of(&found.orphans, words).is_some();
+        wanted.underflow = wanted.deactivate || best_of(&found.pending, words).is_some();
+        wanted.no_pending = wanted.underflow && self.worst(vcpu, Want::Pending).is_some();
         let state = self.vcpu_mut(vcpu);
         if wanted.deactivate && !state.maintenance.deactivate {
             // What was counted before concerns none of these.
@@ -384,30 +450,40 @@ impl VmGic {
 
     /// Returns what waits for a list register; forgets hints that led nowhere.
     fn candidates(&mut self, vcpu: VcpuIndex) -> Candidates {
-        let mut found = Candidates::default();
+        let mut found = Candidates {
+            orphans: [Rank::NONE; WORDS],
+            pending: [Rank::NONE; WORDS],
+        };
         for index in Bits(self.vcpu(vcpu).hint) {
-            let place = index as usize;
-            let word = self.word(vcpu, place);
-            let (routed, held) = self.relation(vcpu, place);
-            let waiting = word.waiting(self.gate) & routed;
-            let orphans = word.orphans() & held;
-            for bit in Bits(waiting | orphans) {
-                let rank = Rank::new(word.priority_at(bit), IntId::at(place, bit));
-                let best = if orphans >> (bit & 31) & 1 != 0 {
-                    &mut found.orphan
-                } else {
-                    &mut found.pending
-                };
-                if best.is_none_or(|best| rank < best) {
-                    *best = Some(rank);
-                }
-                found.count = found.count.wrapping_add(1);
-            }
-            if waiting | orphans == 0 {
-                self.vcpu_mut(vcpu).hint &= !(1 << (index & 31));
-            }
+            self.look_at(vcpu, index as usize, &mut found);
         }
         found
+    }
+
+    /// Returns what of a word waits for a list register: active and pending ones.
+    #[inline]
+    fn waiting(&self, vcpu: VcpuIndex, index: usize) -> (u32, u32) {
+        let word = self.word(vcpu, index);
+        let (routed, held) = self.relation(vcpu, index);
+        let orphans = word.orphans() & held;
+        (orphans, word.waiting(self.gate) & routed & !orphans)
+    }
+
+    /// Brings what is known of a word up to date; forgets its hint if nothing waits there.
+    fn look_at(&mut self, vcpu: VcpuIndex, index: usize, found: &mut Candidates) {
+        let (orphans, pending) = self.waiting(vcpu, index);
+        let word = self.word(vcpu, index);
+        let lists = [(&mut found.orphans, orphans), (&mut found.pending, pending)];
+        for (ranks, bits) in lists {
+            if let Some(place) = ranks.get_mut(index) {
+                *place = word.best(bits).map_or(Rank::NONE, |bit| {
+                    Rank::new(word.priority_at(bit), IntId::at(index, bit))
+                });
+            }
+        }
+        if orphans | pending == 0 {
+            self.vcpu_mut(vcpu).hint &= !(1 << (index & 31));
+        }
     }
 
     /// Returns the list register that gives way to a candidate of rank `best`.

@@ -10,6 +10,8 @@ use super::types::{Bits, VcpuIndex};
 
 /// Priority bits that exist: 32 levels, as list registers have at least.
 pub(super) const PRIORITY_BITS: u8 = 0xf8;
+/// How many these are.
+const PLANES: usize = PRIORITY_BITS.count_ones() as usize;
 
 /// Which groups are forwarded: all ones or all zeroes each.
 #[derive(Clone, Copy)]
@@ -53,6 +55,9 @@ pub(super) struct Word {
     /// Physically active with no virtual one left: the caller must deactivate it.
     pub(super) ended: u32,
     pub(super) priority: [u8; 32],
+    /// The same by bits, the highest first: bit n of each is interrupt n's. The best of many is found
+    /// by them in a few steps (G1-RUN-011).
+    planes: [u32; PLANES],
 }
 
 impl Word {
@@ -71,6 +76,7 @@ impl Word {
             again: 0,
             ended: 0,
             priority: [0; 32],
+            planes: [0; PLANES],
         }
     }
 
@@ -106,6 +112,35 @@ impl Word {
     #[inline]
     pub(super) fn priority_at(&self, bit: u32) -> u8 {
         self.priority.get(bit as usize).copied().unwrap_or(0)
+    }
+
+    /// Sets a priority.
+    pub(super) fn set_priority(&mut self, number: usize, priority: u8) {
+        let priority = priority & PRIORITY_BITS;
+        if let Some(place) = self.priority.get_mut(number) {
+            *place = priority;
+        }
+        let bit = 1_u32.wrapping_shl(number as u32);
+        let mut rest = priority;
+        for plane in &mut self.planes {
+            *plane = if rest & 0x80 != 0 {
+                *plane | bit
+            } else {
+                *plane & !bit
+            };
+            rest = rest.wrapping_shl(1);
+        }
+    }
+
+    /// Returns which of these interrupts has the highest priority, of equal ones the first.
+    #[inline]
+    pub(super) fn best(&self, mut among: u32) -> Option<u32> {
+        for plane in &self.planes {
+            // A priority is the higher the lower its number is.
+            let better = among & !plane;
+            among = if better != 0 { better } else { among };
+        }
+        (among != 0).then(|| among.trailing_zeros())
     }
 
     /// Takes over what a list register says about the interrupt at `bit`.

@@ -78,6 +78,16 @@ pub(super) const BUGS: &[Bug] = &[
         REGISTERS,
     ),
     bug(
+        "the best of many is the worst",
+        "gear1/core/src/vgic/word.rs",
+        [
+            "let better = among & !plane;",
+            "let better = among & plane;",
+        ],
+        &["G1-GIC-007"],
+        LISTS,
+    ),
+    bug(
         "a disabled interrupt is delivered",
         "gear1/core/src/vgic/word.rs",
         [
@@ -128,8 +138,8 @@ pub(super) const BUGS: &[Bug] = &[
         "of two pending interrupts the worse comes first",
         "gear1/core/src/vgic/lists.rs",
         [
-            "if best.is_none_or(|best| rank < best) {",
-            "if best.is_none_or(|best| rank > best) {",
+            "let best = each.fold(Rank::NONE, Ord::min);",
+            "let best = each.filter(|rank| *rank != Rank::NONE).max().unwrap_or(Rank::NONE);",
         ],
         &["G1-GIC-007"],
         LISTS,
@@ -148,8 +158,8 @@ pub(super) const BUGS: &[Bug] = &[
         "WFI ends whatever the priority mask is",
         "gear1/core/src/vgic.rs",
         [
-            "any(|bit| word.priority_at(bit) < pmr)",
-            "any(|_| pmr != 0)",
+            "is_some_and(|bit| word.priority_at(bit) < pmr)",
+            "is_some_and(|_| pmr != 0)",
         ],
         &["G1-GIC-009"],
         LISTS,
@@ -178,7 +188,7 @@ pub(super) const BUGS: &[Bug] = &[
         "the end of an interrupt without list register is missed",
         "gear1/core/src/vgic/lists.rs",
         [
-            "wanted.deactivate = candidates.orphan.is_some();",
+            "wanted.deactivate = best_of(&found.orphans, words).is_some();",
             "wanted.deactivate = false;",
         ],
         &["G1-GIC-012"],
