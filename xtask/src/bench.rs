@@ -21,7 +21,7 @@ use crate::{run, workspace};
 
 pub(crate) mod apps;
 pub(crate) mod baseline;
-mod breakdown;
+pub(crate) mod breakdown;
 mod footprint;
 mod papers;
 pub(crate) mod served;

@@ -52,6 +52,7 @@ mod test;
 mod tools;
 mod tree;
 mod workspace;
+mod worst_cases;
 
 /// Builds, runs, tests and measures GearV.
 #[derive(Parser)]
@@ -93,6 +94,8 @@ enum Command {
     Requirements,
     /// Measure how late a real-time program wakes up: natively, under KVM and under GearV
     Jitter(jitter::Options),
+    /// Measure the longest way of Gear1's from each kind of exit to the entry that follows
+    WorstCases(worst_cases::Options),
     /// Turn the addresses of a halt dump into functions and lines
     Symbolize {
         /// The dump [default: standard input]
@@ -126,6 +129,7 @@ impl Command {
             Command::Chaos(options) => options.run(),
             Command::Requirements => requirements::command(),
             Command::Jitter(options) => options.run(),
+            Command::WorstCases(options) => options.run(),
             Command::Symbolize { file } => symbolize::command(file),
         }
     }

@@ -34,6 +34,7 @@ mod refusals;
 mod storage;
 mod table;
 mod userlands;
+mod worst_cases;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -215,6 +216,7 @@ fn parts() -> Vec<Part> {
     parts.extend(linux::parts());
     parts.extend(kvm::parts());
     parts.extend(bench::parts());
+    parts.extend(worst_cases::parts());
     parts
 }
 

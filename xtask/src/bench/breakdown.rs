@@ -220,9 +220,7 @@ impl Program {
 
     pub(super) fn function(&self, pc: u64) -> String {
         let name = self.loader.find_symbol(pc).unwrap_or("?");
-        let name = rustc_demangled(name);
-        name.rsplit_once("::h")
-            .map_or(name.clone(), |(name, _)| name.to_owned())
+        function_name(name)
     }
 
     fn describe(&self, row: &str, counts: &BTreeMap<u64, u64>) -> String {
@@ -252,8 +250,12 @@ impl Program {
     }
 }
 
-fn rustc_demangled(name: &str) -> String {
-    addr2line::demangle_auto(name.into(), None).into_owned()
+/// Returns the path of a function from its symbol.
+pub(crate) fn function_name(symbol: &str) -> String {
+    let name = addr2line::demangle_auto(symbol.into(), None);
+    let is_hash = |hash: &str| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    let path = name.rsplit_once("::h").filter(|(_, hash)| is_hash(hash));
+    path.map_or_else(|| name.to_string(), |(path, _)| path.to_owned())
 }
 
 #[cfg(test)]

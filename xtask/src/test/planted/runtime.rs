@@ -135,7 +135,7 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "Gear2 is restarted as it was",
         file: "gear1/runtime/src/supervise.rs",
-        from: "    renew(index, boot);\n",
+        from: "    renew(cpu, machine);\n",
         to: "    let _ = renew;\n",
         breaks: &["G1-SUP-002"],
         test: "tests/guests/src/bin/gear2_fails.rs",

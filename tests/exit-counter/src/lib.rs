@@ -1,0 +1,289 @@
+//! A QEMU plugin (TCG, QEMU 10) that counts Gear1's instructions from each exit to the entry that follows.
+//!
+//! An exit begins at one of the vectors for lower exception levels and ends with ERET. A CPU that waits
+//! at EL2 looks for interrupts there: such a look ends one stretch and begins another, named `look`.
+//! For each kind of exit the longest stretch is kept, with the registers at the exit and the functions
+//! that were executed. A line is written whenever one grows, so the file is whole at any time:
+//!
+//! `<kind> <instructions> <count so far> x=<X0>,...,<X7> far=<FAR_EL2> path=<function>,...`
+//!
+//! With `-icount`, one thread of QEMU executes all CPUs in turns, and QEMU 10 tells a plugin the wrong
+//! one (it takes the CPU for which a block was translated). So each block asks for TPIDR_EL2,
+//! which the runtime sets once for each CPU.
+//!
+//! Arguments: `symbols=<file>`, lines `<address in hex> <name>` of the runtime's functions, in which
+//! `gear1_vectors` and `gear1_end` say where its code is; `out=<file>`.
+
+mod kinds;
+mod qemu;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use kinds::Exit;
+use qemu::{Id, Registers};
+
+/// The version of QEMU's plugin interface that this is written for (QEMU 10.0).
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "QEMU names it")]
+pub static qemu_plugin_version: c_int = 4;
+
+/// Offset of the first vector for exceptions from a lower level, and of the end of the table.
+const LOWER: u64 = 0x400;
+const TABLE: u64 = 0x800;
+/// Distance of two vectors.
+const VECTOR: u64 = 0x80;
+const ERET: u32 = 0xd69f_03e0;
+/// The function that looks for interrupts while a CPU waits at EL2.
+const LOOK: &str = "handle_pending";
+
+/// What one CPU is in the middle of.
+#[derive(Default)]
+struct Cpu {
+    /// TPIDR_EL2.
+    name: u64,
+    exit: Option<Exit>,
+    instructions: u64,
+    path: Vec<u32>,
+}
+
+/// The longest of a kind.
+#[derive(Default)]
+struct Longest {
+    instructions: u64,
+    count: u64,
+}
+
+struct Counter {
+    vectors: u64,
+    end: u64,
+    /// Names of functions, by address.
+    names: HashMap<u64, u32>,
+    texts: Vec<String>,
+    state: Mutex<State>,
+}
+
+struct State {
+    registers: Option<Registers>,
+    cpus: Vec<Cpu>,
+    /// Index of the one that executes.
+    current: usize,
+    longest: BTreeMap<String, Longest>,
+    out: File,
+}
+
+static COUNTER: OnceLock<Counter> = OnceLock::new();
+
+/// The state, of which only the one thread that executes all CPUs has a use.
+fn with(what: impl FnOnce(&Counter, &mut State)) {
+    if let Some(counter) = COUNTER.get() {
+        let state: &mut MutexGuard<'_, State> =
+            &mut counter.state.lock().unwrap_or_else(PoisonError::into_inner);
+        what(counter, state);
+    }
+}
+
+impl State {
+    /// Finds the CPU that executes.
+    fn turn(&mut self) {
+        let Some(name) = self.registers.as_ref().map(Registers::cpu) else {
+            return;
+        };
+        let known = self.cpus.iter().position(|cpu| cpu.name == name);
+        self.current = known.unwrap_or_else(|| {
+            self.cpus.push(Cpu {
+                name,
+                ..Cpu::default()
+            });
+            self.cpus.len() - 1
+        });
+    }
+
+    fn cpu(&mut self) -> Option<&mut Cpu> {
+        self.cpus.get_mut(self.current)
+    }
+
+    fn exit(&mut self, vector: u64) {
+        let exit = self
+            .registers
+            .as_ref()
+            .map(|registers| registers.exit(vector));
+        if let Some(cpu) = self.cpu() {
+            (cpu.exit, cpu.instructions) = (exit, 0);
+            cpu.path.clear();
+        }
+    }
+
+    fn call(&mut self, function: u32) {
+        if let Some(cpu) = self.cpu()
+            && !cpu.path.contains(&function)
+        {
+            cpu.path.push(function);
+        }
+    }
+
+    /// Ends a stretch: with an entry, or with a look for interrupts, which begins the next one.
+    fn end(&mut self, texts: &[String], look: bool) {
+        let Some(cpu) = self.cpus.get_mut(self.current) else {
+            return;
+        };
+        if let Some(exit) = cpu.exit.take() {
+            let names = cpu.path.iter().filter_map(|name| texts.get(*name as usize));
+            let path = names.map(String::as_str).collect::<Vec<_>>();
+            let kind = exit.kind(&path);
+            let instructions = cpu.instructions;
+            let longest = self.longest.entry(kind.clone()).or_default();
+            longest.count += 1;
+            if instructions > longest.instructions {
+                longest.instructions = instructions;
+                let (count, registers) = (longest.count, exit.registers());
+                let path = path.join(",");
+                let line = format!("{kind} {instructions} {count} {registers} path={path}\n");
+                let _ = self.out.write_all(line.as_bytes());
+            }
+        }
+        cpu.path.clear();
+        if look {
+            (cpu.exit, cpu.instructions) = (Some(Exit::Look), 0);
+        }
+    }
+}
+
+extern "C" fn on_block(_: c_uint, _: *mut c_void) {
+    with(|_, state| state.turn());
+}
+
+extern "C" fn on_instruction(_: c_uint, _: *mut c_void) {
+    with(|_, state| {
+        if let Some(cpu) = state.cpu() {
+            cpu.instructions += 1;
+        }
+    });
+}
+
+extern "C" fn on_exit(_: c_uint, vector: *mut c_void) {
+    with(|_, state| state.exit(vector.addr() as u64));
+}
+
+extern "C" fn on_call(_: c_uint, function: *mut c_void) {
+    with(|_, state| state.call(function.addr() as u32));
+}
+
+extern "C" fn on_end(_: c_uint, look: *mut c_void) {
+    with(|counter, state| state.end(&counter.texts, look.addr() != 0));
+}
+
+extern "C" fn on_cpu(_: Id, _: c_uint) {
+    with(|_, state| {
+        if state.registers.is_none() {
+            state.registers = Registers::find();
+        }
+    });
+}
+
+extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
+    let Some(counter) = COUNTER.get() else {
+        return;
+    };
+    let code = counter.vectors..counter.end;
+    let mut is_known = false;
+    for (instruction, address, word) in qemu::instructions(block) {
+        if !code.contains(&address) {
+            continue;
+        }
+        if !is_known {
+            qemu::before(instruction, on_block, true, 0);
+            is_known = true;
+        }
+        let offset = address - counter.vectors;
+        if (LOWER..TABLE).contains(&offset) && offset % VECTOR == 0 {
+            let vector = (offset - LOWER) / VECTOR;
+            qemu::before(instruction, on_exit, true, vector);
+        }
+        if let Some(&name) = counter.names.get(&address) {
+            let is_look = counter
+                .texts
+                .get(name as usize)
+                .is_some_and(|text| text == LOOK);
+            if is_look {
+                qemu::before(instruction, on_end, false, 1);
+            }
+            qemu::before(instruction, on_call, false, name.into());
+        }
+        qemu::before(instruction, on_instruction, false, 0);
+        if word == ERET {
+            qemu::before(instruction, on_end, false, 0);
+        }
+    }
+}
+
+/// Reads what the arguments say.
+fn counter(arguments: &[String]) -> Option<Counter> {
+    let argument = |name: &str| arguments.iter().find_map(|text| text.strip_prefix(name));
+    let symbols = fs::read_to_string(argument("symbols=")?).ok()?;
+    let out = File::create(argument("out=")?).ok()?;
+    let (mut names, mut texts) = (HashMap::new(), Vec::new());
+    let (mut vectors, mut end) = (0, 0);
+    for line in symbols.lines() {
+        let (address, name) = line.split_once(' ')?;
+        let address = u64::from_str_radix(address, 16).ok()?;
+        match name {
+            "gear1_vectors" => vectors = address,
+            "gear1_end" => end = address,
+            _ => {
+                names.insert(address, texts.len() as u32);
+                texts.push(name.to_owned());
+            }
+        }
+    }
+    Some(Counter {
+        vectors,
+        end,
+        names,
+        texts,
+        state: Mutex::new(State {
+            registers: None,
+            cpus: Vec::new(),
+            current: 0,
+            longest: BTreeMap::new(),
+            out,
+        }),
+    })
+}
+
+/// QEMU calls this once.
+///
+/// # Safety
+///
+/// `argv` holds `argc` texts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: Id,
+    _: *const c_void,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    let arguments: Vec<String> = (0..argc as usize)
+        .map(|index| {
+            // SAFETY: by this function's contract.
+            let argument = unsafe { argv.wrapping_add(index).read() };
+            // SAFETY: the same: it is a text that ends with a zero.
+            unsafe { CStr::from_ptr(argument) }
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    let Some(counter) = counter(&arguments) else {
+        eprintln!("exit-counter: wants symbols=FILE,out=FILE");
+        return -1;
+    };
+    if counter.vectors == 0 || counter.end <= counter.vectors || COUNTER.set(counter).is_err() {
+        eprintln!("exit-counter: the symbols do not say where the code is");
+        return -1;
+    }
+    qemu::register(id, on_cpu, on_translation);
+    0
+}

@@ -1,0 +1,189 @@
+//! Looks for what costs Gear1 most: sequences of steps that bring a VM's interrupt controller, timers and
+//! vCPUs into bad states and call for something then.
+//!
+//! A sequence's score for a goal is the longest of those of its steps that are the goal's, in ticks of the virtual
+//! counter: QEMU counts instructions (`icount`), a tick each. The search for a goal begins at random and at what
+//! is kept in `inputs.txt`, changes a step at a time, and keeps what is not shorter. What Gear1 executes for it
+//! is counted from outside (`tests/exit-counter`), exactly, for whatever happens on the way.
+//!
+//! Command line: `seed=<number>`, `rounds=<sequences a goal>`. `INPUT <goal> <score> <step>...` says what was
+//! found, a line a goal, as `inputs.txt` has it.
+//!
+//! Requirements: G1-RUN-011.
+#![no_std]
+#![no_main]
+
+use core::fmt::Write as _;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use test_guests::attack::Random;
+use test_guests::uart::Console;
+use test_guests::{Machine, cpu, gic, guest, psci, report, say, timer};
+
+mod step;
+
+use step::{KINDS, State, Step};
+
+guest!(
+    main,
+    irq = test_guests::exception::ignore,
+    other_cpu = other
+);
+
+/// Sequences tried for each goal, if the command line does not say.
+const ROUNDS: u64 = 0;
+/// The longest sequence.
+const STEPS: usize = 24;
+/// A sequence that did not improve for so many rounds is left for another one.
+const PATIENCE: u64 = 60;
+/// What was found: lines as `INPUT` prints them.
+const KEPT: &str = include_str!("inputs.txt");
+
+static READY: AtomicBool = AtomicBool::new(false);
+
+/// Some steps, one after another.
+#[derive(Clone, Copy)]
+struct Sequence {
+    steps: [Step; STEPS],
+    count: usize,
+}
+
+impl Sequence {
+    const NONE: Sequence = Sequence {
+        steps: [Step::NONE; STEPS],
+        count: 0,
+    };
+
+    fn random(goal: u8, random: &mut Random) -> Sequence {
+        let mut sequence = Sequence::NONE;
+        sequence.count = 1 + random.below(STEPS as u64 - 1) as usize;
+        for step in &mut sequence.steps[..sequence.count] {
+            *step = Step::random(goal, random);
+        }
+        sequence
+    }
+
+    /// Changes, adds or removes a step.
+    fn mutate(&mut self, goal: u8, random: &mut Random) {
+        let at = random.below(self.count as u64) as usize;
+        match random.below(4) {
+            0 if self.count < STEPS => {
+                self.steps.copy_within(at..self.count, at + 1);
+                self.steps[at] = Step::random(goal, random);
+                self.count += 1;
+            }
+            1 if self.count > 1 => {
+                self.steps.copy_within(at + 1..self.count, at);
+                self.count -= 1;
+            }
+            2 => self.steps[at].change(random),
+            _ => self.steps[at] = Step::random(goal, random),
+        }
+    }
+
+    /// Takes all steps, from the same state each time, and returns the score.
+    fn run(&self, machine: &Machine, goal: u8) -> u64 {
+        let mut state = State::fresh(machine);
+        let mut score = 0;
+        for step in &self.steps[..self.count] {
+            let before = timer::now();
+            step.take(&mut state);
+            let ticks = timer::now() - before;
+            if step.kind == goal {
+                score = score.max(ticks);
+            }
+        }
+        state.leave();
+        score
+    }
+
+    fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Option<Sequence> {
+        let mut sequence = Sequence::NONE;
+        for (place, word) in sequence.steps.iter_mut().zip(words) {
+            *place = Step::parse(word)?;
+            sequence.count += 1;
+        }
+        Some(sequence)
+    }
+
+    fn print(&self, goal: u8, score: u64) {
+        let mut console = Console;
+        let _ = write!(console, "INPUT {} {score}", KINDS[usize::from(goal)]);
+        for step in &self.steps[..self.count] {
+            let _ = write!(console, " {step}");
+        }
+        say!("");
+    }
+}
+
+fn main(machine: &Machine) {
+    let seed = machine.option("seed").unwrap_or(1);
+    let rounds = machine.option("rounds").unwrap_or(ROUNDS);
+    gic::enable(timer::INTID);
+    READY.store(true, Ordering::Release);
+    for other in 1..machine.cpus {
+        psci::cpu_on(other);
+    }
+    // Whatever was kept, for the counter outside.
+    for (goal, sequence) in KEPT.lines().filter_map(kept) {
+        sequence.run(machine, goal);
+    }
+    for goal in 0..KINDS.len() as u8 {
+        search(
+            machine,
+            goal,
+            rounds,
+            &mut Random::new(seed + u64::from(goal)),
+        );
+    }
+    report::pass("searched");
+}
+
+/// Reads a line of what was kept.
+fn kept(line: &str) -> Option<(u8, Sequence)> {
+    let mut words = line.split(' ');
+    let _ = words.next().filter(|word| *word == "INPUT")?;
+    let name = words.next()?;
+    let goal = KINDS.iter().position(|kind| *kind == name)? as u8;
+    let _score = words.next()?;
+    Some((goal, Sequence::parse(words)?))
+}
+
+fn search(machine: &Machine, goal: u8, rounds: u64, random: &mut Random) {
+    let before = KEPT.lines().filter_map(kept).find(|(of, _)| *of == goal);
+    let mut best = before.map_or_else(|| Sequence::random(goal, random), |(_, kept)| kept);
+    let mut best_score = best.run(machine, goal);
+    let (mut at, mut score, mut idle) = (best, best_score, 0);
+    for _ in 0..rounds {
+        let mut next = at;
+        next.mutate(goal, random);
+        let reached = next.run(machine, goal);
+        idle = if reached > score { 0 } else { idle + 1 };
+        if reached >= score {
+            (at, score) = (next, reached);
+        }
+        if score > best_score {
+            (best, best_score) = (at, score);
+        }
+        if idle > PATIENCE {
+            at = Sequence::random(goal, random);
+            (score, idle) = (at.run(machine, goal), 0);
+        }
+    }
+    best.print(goal, best_score);
+}
+
+/// Another vCPU takes whatever comes, and waits.
+fn other(_: usize) {
+    cpu::wait_until(|| READY.load(Ordering::Acquire));
+    loop {
+        cpu::wfi();
+        loop {
+            let acknowledged = gic::acknowledge();
+            if !gic::is_real(acknowledged) {
+                break;
+            }
+            gic::end(acknowledged);
+        }
+    }
+}

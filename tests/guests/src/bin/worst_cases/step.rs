@@ -1,0 +1,443 @@
+//! The steps of a search: what a guest can do, with two numbers that say how.
+
+use core::arch::asm;
+use core::fmt;
+
+use test_guests::attack::Random;
+use test_guests::exception::catch;
+use test_guests::gic::{self, Version, register, v3};
+use test_guests::mmio::{read8, read32, read64, write8, write32, write64};
+use test_guests::psci::{self, function};
+use test_guests::{Machine, cpu, read_sysreg, timer, write_sysreg};
+
+/// What steps are about. A goal of the search is one of them.
+pub(super) const KINDS: [&str; 14] = [
+    "distributor-store",
+    "distributor-load",
+    "redistributor-store",
+    "redistributor-load",
+    "whole-distributor",
+    "priorities",
+    "routes",
+    "sgi",
+    "call",
+    "register",
+    "interrupts",
+    "wait",
+    "timer",
+    "ends",
+];
+const DISTRIBUTOR_STORE: u8 = 0;
+const DISTRIBUTOR_LOAD: u8 = 1;
+const REDISTRIBUTOR_STORE: u8 = 2;
+const REDISTRIBUTOR_LOAD: u8 = 3;
+const WHOLE: u8 = 4;
+const PRIORITIES: u8 = 5;
+const ROUTES: u8 = 6;
+const SGI: u8 = 7;
+const CALL: u8 = 8;
+const REGISTER: u8 = 9;
+const INTERRUPTS: u8 = 10;
+const WAIT: u8 = 11;
+const TIMER: u8 = 12;
+const ENDS: u8 = 13;
+
+/// Registers with a bit for each interrupt.
+const BITMAPS: [u64; 7] = [
+    register::ISENABLER,
+    register::ISPENDR,
+    register::ISACTIVER,
+    register::ICENABLER,
+    register::ICPENDR,
+    register::ICACTIVER,
+    register::IGROUPR,
+];
+const SPI_WORDS: u64 = 15;
+const SPIS: u64 = 480;
+/// Most acknowledged interrupts that a sequence leaves to its end.
+const MAX_ACKNOWLEDGED: usize = 32;
+/// Calls with any arguments; what would end the VM or the vCPU is left out.
+const CALLS: [u32; 22] = [
+    function::VERSION,
+    function::CPU_ON,
+    function::AFFINITY_INFO,
+    function::FEATURES,
+    function::NODE_HW_STATE,
+    function::SYSTEM_SUSPEND,
+    function::SMCCC_VERSION,
+    function::ARCH_FEATURES,
+    0x8000_8000,
+    0x8000_3fff,
+    0x8400_0003,
+    0x8400_0004,
+    0x8400_0006,
+    0x8400_000d,
+    0x8400_0063,
+    0x8400_0066,
+    0x8600_ff01,
+    0xc500_0020,
+    0xc500_0021,
+    0xc600_0010,
+    0xc600_0011,
+    0xc600_0012,
+];
+
+/// One step.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub(super) kind: u8,
+    a: u32,
+    b: u32,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}:{:x}:{:x}", self.kind, self.a, self.b)
+    }
+}
+
+/// What is to be put right after a sequence.
+pub(super) struct State {
+    acknowledged: [u32; MAX_ACKNOWLEDGED],
+    count: usize,
+    two_step: bool,
+    ram: u64,
+    ram_end: u64,
+    cpus: usize,
+}
+
+impl State {
+    /// Brings the interrupt controller into the same state each time.
+    pub(super) fn fresh(machine: &Machine) -> State {
+        let base = gic::distributor();
+        for word in 1..=SPI_WORDS {
+            for clear in [register::ICENABLER, register::ICPENDR, register::ICACTIVER] {
+                write32(base + clear + 4 * word, !0);
+            }
+        }
+        let frame = gic::frame(0);
+        for clear in [register::ICPENDR, register::ICACTIVER] {
+            write32(frame + clear, !0);
+        }
+        gic::set_mask(0xff);
+        write32(base + register::CTLR, enabled());
+        State {
+            acknowledged: [0; MAX_ACKNOWLEDGED],
+            count: 0,
+            two_step: false,
+            ram: machine.ram.start,
+            ram_end: machine.ram.end,
+            cpus: machine.cpus,
+        }
+    }
+
+    /// Ends what was acknowledged, in the order that the architecture wants.
+    pub(super) fn leave(&mut self) {
+        write32(gic::distributor() + register::CTLR, 0);
+        timer::disarm();
+        write_sysreg!("cntp_ctl_el0", 0);
+        gic::set_two_step(false);
+        while self.count > 0 {
+            self.count -= 1;
+            gic::end(self.acknowledged[self.count]);
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        if self.count < MAX_ACKNOWLEDGED {
+            let acknowledged = gic::acknowledge();
+            if gic::is_real(acknowledged) {
+                self.acknowledged[self.count] = acknowledged;
+                self.count += 1;
+            }
+        }
+    }
+}
+
+/// Returns GICD_CTLR with the group enabled that arrives as IRQ.
+fn enabled() -> u32 {
+    match gic::version() {
+        Version::V2 => 1,
+        Version::V3 => 0x12,
+    }
+}
+
+/// Returns all bits, some, or one.
+fn bits(b: u32) -> u32 {
+    match b & 3 {
+        0 | 1 => !0,
+        2 => (b >> 2).wrapping_mul(0x9e37_79b9),
+        _ => 1 << (b >> 2 & 31),
+    }
+}
+
+/// Returns a priority for an interrupt: falling, rising, all the same, or mixed.
+fn priority(pattern: u32, intid: u64) -> u8 {
+    let intid = intid as u32;
+    (match pattern & 3 {
+        0 => 0xff - intid / 2,
+        1 => intid / 2,
+        2 => pattern >> 2,
+        _ => intid.wrapping_mul(0x9e37_79b9).wrapping_add(pattern) >> 24,
+    }) as u8
+        & 0xf8
+}
+
+impl Step {
+    pub(super) const NONE: Step = Step {
+        kind: 0,
+        a: 0,
+        b: 0,
+    };
+
+    /// Makes a step: one of the goal's as often as any other.
+    pub(super) fn random(goal: u8, random: &mut Random) -> Step {
+        let kind = match random.below(3) {
+            0 => goal,
+            _ => random.below(KINDS.len() as u64) as u8,
+        };
+        Step {
+            kind,
+            a: random.next() as u32 & 0xffff,
+            b: random.next() as u32 & 0xffff,
+        }
+    }
+
+    /// Changes one of its numbers.
+    pub(super) fn change(&mut self, random: &mut Random) {
+        let number = match random.below(2) {
+            0 => &mut self.a,
+            _ => &mut self.b,
+        };
+        *number = match random.below(2) {
+            0 => *number ^ 1 << random.below(16),
+            _ => random.next() as u32 & 0xffff,
+        };
+    }
+
+    pub(super) fn parse(word: &str) -> Option<Step> {
+        let mut numbers = word
+            .split(':')
+            .map(|number| u32::from_str_radix(number, 16));
+        let mut next = || numbers.next()?.ok();
+        let kind = u8::try_from(next()?).ok()?;
+        Some(Step {
+            kind,
+            a: next()?,
+            b: next()?,
+        })
+    }
+
+    /// Takes the step.
+    pub(super) fn take(self, state: &mut State) {
+        let base = gic::distributor();
+        let (a, b) = (u64::from(self.a), self.b);
+        match self.kind {
+            DISTRIBUTOR_STORE => {
+                let word = 1 + a / 8 % SPI_WORDS;
+                match BITMAPS.get(a as usize % 8) {
+                    Some(bitmap) => write32(base + bitmap + 4 * word, bits(b)),
+                    None => write32(base + (a / 8 % 0x400) * 4, bits(b)),
+                }
+            }
+            DISTRIBUTOR_LOAD => {
+                let place = base + a % 0x1000;
+                match b & 3 {
+                    0 => _ = catch(|| _ = read8(place)),
+                    1 => _ = catch(|| _ = read64(place & !7)),
+                    _ => _ = catch(|| _ = read32(place & !3)),
+                }
+            }
+            REDISTRIBUTOR_STORE => {
+                let frame = redistributor(state, a / 8);
+                match BITMAPS.get(a as usize % 8) {
+                    Some(bitmap) => write32(frame + bitmap, bits(b) & !(1 << 30)),
+                    None => write32(frame + register::IPRIORITYR + (a / 8 & 0x1c), b.into_word()),
+                }
+            }
+            REDISTRIBUTOR_LOAD => {
+                let place = redistributor(state, a) + u64::from(b) % 0x1000;
+                _ = catch(|| _ = read32(place & !3));
+            }
+            // A register of all words.
+            WHOLE => {
+                if a & 0x18 == 0x18 {
+                    write32(base + register::CTLR, b & 3);
+                    return;
+                }
+                let bitmap = BITMAPS[a as usize % BITMAPS.len()];
+                for word in 1..=SPI_WORDS {
+                    write32(
+                        base + bitmap + 4 * word,
+                        bits(b.wrapping_add(word as u32 & b >> 8)),
+                    );
+                }
+            }
+            PRIORITIES => {
+                for four in 8..8 + SPIS / 4 {
+                    let bytes = [0, 1, 2, 3].map(|n| priority(self.a, 4 * four + n));
+                    write32(
+                        base + register::IPRIORITYR + 4 * four,
+                        u32::from_le_bytes(bytes),
+                    );
+                }
+            }
+            ROUTES => {
+                for intid in 32..32 + SPIS as u32 {
+                    let to = if b & 1 == 0 {
+                        self.a
+                    } else {
+                        self.a.wrapping_add(intid)
+                    };
+                    route(intid, to as usize % (state.cpus + 1), state.cpus);
+                }
+            }
+            SGI => self.sgi(),
+            CALL => {
+                let function = CALLS[a as usize % CALLS.len()];
+                let [x, y] = [b & 0xff, b >> 8].map(u64::from);
+                let entry = match y & 3 {
+                    0 => state.ram,
+                    1 => state.ram_end,
+                    2 => state.ram_end - 4,
+                    _ => y,
+                };
+                if function == function::SYSTEM_SUSPEND || function == function::CPU_ON {
+                    // Never started: the entry point is nobody's.
+                    psci::hvc(function, [x & 7, 3, y]);
+                } else {
+                    psci::hvc(function, [x, entry, y]);
+                }
+            }
+            REGISTER => self.register(state),
+            INTERRUPTS => {
+                for _ in 0..=a % 8 {
+                    state.acknowledge();
+                }
+                if b & 1 != 0 && state.count > 0 {
+                    state.count -= 1;
+                    gic::end(state.acknowledged[state.count]);
+                }
+            }
+            WAIT => {
+                // Whatever the steps before have done, this ends the wait.
+                let frame = gic::frame(timer::INTID);
+                let group = if gic::version() == Version::V2 { 0 } else { !0 };
+                write32(frame + register::IGROUPR, group);
+                write32(frame + register::ICACTIVER, 1 << timer::INTID);
+                write32(frame + register::ISENABLER, 1 << timer::INTID);
+                write32(base + register::CTLR, enabled());
+                gic::set_mask(0xff);
+                gic::set_priority(timer::INTID, 0);
+                timer::arm(timer::now() + 4 * (a & 0x3fff));
+                cpu::wfi();
+                timer::disarm();
+            }
+            TIMER => {
+                let ahead = timer::now() + 16 * (a & 0xff);
+                if b & 1 == 0 {
+                    timer::arm(ahead);
+                    cpu::wait_until(|| timer::now() > ahead + 300);
+                    timer::disarm();
+                } else {
+                    write_sysreg!("cntp_cval_el0", ahead);
+                    write_sysreg!("cntp_ctl_el0", u64::from(b >> 1 & 3));
+                }
+            }
+            // Ends of what is in no list register are counted, and told by the next exit.
+            ENDS => {
+                if b & 1 != 0 {
+                    state.two_step = !state.two_step;
+                    gic::set_two_step(state.two_step);
+                }
+                for _ in 0..a % 40 {
+                    gic::end(32 + u32::from(b as u8));
+                }
+                if b & 2 != 0 {
+                    gic::deactivate(32 + (b >> 2) % SPIS as u32);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn sgi(self) {
+        let (a, b) = (self.a, self.b);
+        let target = (a & 0xff) as u8;
+        match b & 7 {
+            0 => gic::send_sgi_to_others(a >> 8 & 15),
+            1 if gic::version() == Version::V3 => {
+                let value = u64::from(a >> 8 & 15) << 24 | u64::from(target);
+                write_sysreg!("icc_sgi0r_el1", value);
+            }
+            2 if gic::version() == Version::V3 => {
+                let value = u64::from(a >> 8 & 15) << 24 | u64::from(target);
+                write_sysreg!("icc_asgi1r_el1", value);
+            }
+            3 => gic::send_sgi(0, a >> 8 & 15),
+            4 if gic::version() == Version::V2 => {
+                write32(
+                    gic::distributor() + register::SPENDSGIR + (a >> 8 & 12) as u64,
+                    !0,
+                );
+            }
+            _ => gic::send_sgi_to(target, a >> 8 & 15),
+        }
+    }
+
+    fn register(self, state: &State) {
+        match self.a % 10 {
+            0 => _ = read_sysreg!("id_aa64pfr0_el1"),
+            1 => write_sysreg!("csselr_el1", u64::from(self.b & 0xf)),
+            2 => _ = read_sysreg!("ccsidr_el1"),
+            // SAFETY: all of this guest's data is clean or is cleaned by it.
+            3 => unsafe { asm!("dc cisw, {}", in(reg) u64::from(self.b), options(nostack)) },
+            4 => write_sysreg!("oslar_el1", 0),
+            5 => _ = read_sysreg!("cntp_tval_el0"),
+            6 => _ = catch(|| _ = read_sysreg!("S3_1_C15_C2_1")),
+            7 => write_sysreg!("actlr_el1", u64::from(self.b)),
+            // Nothing is behind the memory: an abort.
+            8 => _ = catch(|| write8(state.ram_end + u64::from(self.b), 0)),
+            _ => _ = catch(|| write64(0x0a00_0000 + u64::from(self.b & 0xff8), 0)),
+        }
+    }
+}
+
+/// Four bytes of a priority register.
+trait IntoWord {
+    fn into_word(self) -> u32;
+}
+
+impl IntoWord for u32 {
+    fn into_word(self) -> u32 {
+        self.wrapping_mul(0x0101_0101)
+    }
+}
+
+/// Returns the frame with the private interrupts of a vCPU; with a GICv2 it is the caller's.
+fn redistributor(state: &State, number: u64) -> u64 {
+    match gic::version() {
+        Version::V2 => gic::distributor(),
+        Version::V3 => {
+            let first = v3::sgi_frame();
+            first + number % state.cpus as u64 * v3::FRAMES
+        }
+    }
+}
+
+/// Routes an SPI; the vCPU behind the last is nobody.
+fn route(intid: u32, to: usize, cpus: usize) {
+    match gic::version() {
+        Version::V2 => {
+            let targets = if to == cpus { 0xff } else { 1 << to };
+            write8(
+                gic::distributor() + register::ITARGETSR + u64::from(intid),
+                targets,
+            );
+        }
+        Version::V3 => {
+            let place = gic::distributor() + register::IROUTER + 8 * u64::from(intid);
+            write64(place, to as u64);
+        }
+    }
+}

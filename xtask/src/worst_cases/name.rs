@@ -1,0 +1,187 @@
+//! Names for the kinds of exits that the plugin tells apart.
+
+use gear1_abi::call::number;
+
+/// Gear2's calls.
+const GEAR2: [(u16, &str); 17] = [
+    (number::NEXT, "NEXT"),
+    (number::VERSION, "VERSION"),
+    (number::VCPU_STATE, "VCPU_STATE"),
+    (number::VCPU_ASSIGN, "VCPU_ASSIGN"),
+    (number::VCPU_REPLY, "VCPU_REPLY"),
+    (number::VM_STATE, "VM_STATE"),
+    (number::VM_STOP, "VM_STOP"),
+    (number::VM_LOAD, "VM_LOAD"),
+    (number::VM_START, "VM_START"),
+    (number::IRQ_SET, "IRQ_SET"),
+    (number::IRQ_DONE, "IRQ_DONE"),
+    (number::POKE, "POKE"),
+    (number::PL061_RAISE, "PL061_RAISE"),
+    (number::EXIT_STATS, "EXIT_STATS"),
+    (number::LOG_READ, "LOG_READ"),
+    (number::SYSTEM, "SYSTEM"),
+    (number::FATAL, "FATAL"),
+];
+
+/// Guests' calls: the function without the bit that says SMC64.
+const CALLS: [(u32, &str); 31] = [
+    (0x8000_0000, "SMCCC_VERSION"),
+    (0x8000_0001, "SMCCC_ARCH_FEATURES"),
+    (0x8400_0000, "PSCI_VERSION"),
+    (0x8400_0001, "CPU_SUSPEND"),
+    (0x8400_0002, "CPU_OFF"),
+    (0x8400_0003, "CPU_ON"),
+    (0x8400_0004, "AFFINITY_INFO"),
+    (0x8400_0008, "SYSTEM_OFF"),
+    (0x8400_0009, "SYSTEM_RESET"),
+    (0x8400_000a, "PSCI_FEATURES"),
+    (0x8400_000c, "CPU_DEFAULT_SUSPEND"),
+    (0x8400_000d, "NODE_HW_STATE"),
+    (0x8400_000e, "SYSTEM_SUSPEND"),
+    (0x8400_0012, "SYSTEM_RESET2"),
+    (0x8400_0063, "FFA_VERSION"),
+    (0x8400_0066, "FFA_RXTX_MAP"),
+    (0x8400_0067, "FFA_RXTX_UNMAP"),
+    (0x8400_0068, "FFA_PARTITION_INFO_GET"),
+    (0x8400_006b, "FFA_MSG_WAIT"),
+    (0x8400_006f, "FFA_MSG_SEND_DIRECT_REQ"),
+    (0x8400_0070, "FFA_MSG_SEND_DIRECT_RESP"),
+    (0x8400_0071, "FFA_MEM_DONATE"),
+    (0x8400_0072, "FFA_MEM_LEND"),
+    (0x8400_0073, "FFA_MEM_SHARE"),
+    (0x8400_0074, "FFA_MEM_RETRIEVE_REQ"),
+    (0x8400_0076, "FFA_MEM_RELINQUISH"),
+    (0x8400_0077, "FFA_MEM_RECLAIM"),
+    (0x8400_007a, "FFA_MEM_FRAG_RX"),
+    (0x8400_007b, "FFA_MEM_FRAG_TX"),
+    (0x8500_0020, "PV_TIME_FEATURES"),
+    (0x8500_0021, "PV_TIME_ST"),
+];
+const SMC64: u32 = 1 << 30;
+
+/// Registers of a distributor, and of a redistributor's second frame, from these offsets on.
+const PER_INTERRUPT: [(u64, &str); 13] = [
+    (0x000, "CTLR"),
+    (0x004, "TYPER and others"),
+    (0x080, "IGROUPR"),
+    (0x100, "ISENABLER"),
+    (0x180, "ICENABLER"),
+    (0x200, "ISPENDR"),
+    (0x280, "ICPENDR"),
+    (0x300, "ISACTIVER"),
+    (0x380, "ICACTIVER"),
+    (0x400, "IPRIORITYR"),
+    (0x800, "ITARGETSR"),
+    (0xc00, "ICFGR"),
+    (0xf00, "SGIR and others"),
+];
+const IROUTER: u64 = 0x6000;
+/// Where QEMU's `virt` has its interrupt controller.
+const DISTRIBUTOR: u64 = 0x0800_0000;
+const CPU_INTERFACE: u64 = 0x0801_0000;
+const REDISTRIBUTORS: u64 = 0x080a_0000;
+const END: u64 = 0x0900_0000;
+
+/// Trapped system registers that have a way of their own.
+const REGISTERS: [(&str, &str); 10] = [
+    ("s3_0_c12_c11_5:write", "ICC_SGI1R_EL1 written"),
+    ("s3_0_c12_c11_6:write", "ICC_ASGI1R_EL1 written"),
+    ("s3_0_c12_c11_7:write", "ICC_SGI0R_EL1 written"),
+    ("s3_0_c12_c11_1:write", "ICC_DIR_EL1 written"),
+    ("s3_3_c14_c2_0:write", "CNTP_TVAL_EL0 written"),
+    ("s3_3_c14_c2_1:write", "CNTP_CTL_EL0 written"),
+    ("s3_3_c14_c2_2:write", "CNTP_CVAL_EL0 written"),
+    ("s1_0_c7_c6_2:write", "set/way maintenance"),
+    ("s1_0_c7_c10_2:write", "set/way maintenance"),
+    ("s1_0_c7_c14_2:write", "set/way maintenance"),
+];
+
+/// Names a kind, as the plugin writes it, of a machine with this GIC.
+pub(super) fn of(kind: &str, gic: u32) -> String {
+    let (who, what) = kind.split_once(':').unwrap_or((kind, ""));
+    let (what, detail) = what.split_once(':').unwrap_or((what, ""));
+    match (who, what) {
+        ("gear2", "svc") => {
+            let found = GEAR2
+                .iter()
+                .find(|(number, _)| number.to_string() == detail);
+            let call = found.map_or("no such call", |(_, name)| name);
+            format!("Gear2: {call}")
+        }
+        ("gear2", "irq") => format!("interrupt of Gear2{}", of_what(detail)),
+        ("gear2", _) => "Gear2: a fault".to_owned(),
+        ("guest", "hvc" | "smc") => call(detail),
+        ("guest", "sysreg") => register(detail),
+        ("guest", "load" | "store") => access(what, detail, gic),
+        ("guest", "irq") => format!("interrupt of a guest{}", of_what(detail)),
+        ("guest", "wait") => detail.to_uppercase(),
+        ("guest", "fp") => "first use of FP".to_owned(),
+        ("guest", "fetch") => "fetch from nowhere".to_owned(),
+        ("guest", "serror") => "SError".to_owned(),
+        ("guest", _) => "undefined instruction".to_owned(),
+        // Of a CPU that waits at EL2, from one look for interrupts to the next.
+        _ => match what {
+            "" => "waiting at EL2".to_owned(),
+            what => format!("interrupt while waiting at EL2{}", of_what(what)),
+        },
+    }
+}
+
+fn of_what(detail: &str) -> String {
+    let what = match detail {
+        "" => return String::new(),
+        "expired" => "EL2 timer",
+        "kicked" => "kick",
+        "virtual_timer" => "virtual timer",
+        "external" | "inject_external" => "a device's",
+        "rejoin" | "leave_and_rejoin" => "Gear2 is restarted",
+        "failed" => "Gear2 hangs",
+        other => other,
+    };
+    format!(": {what}")
+}
+
+fn call(number: &str) -> String {
+    let number = number.strip_prefix("0x").unwrap_or(number);
+    let number = u32::from_str_radix(number, 16).unwrap_or(0);
+    let found = CALLS
+        .iter()
+        .find(|(function, _)| *function == number & !SMC64);
+    match found {
+        Some((_, name)) => format!("call: {name}"),
+        None if number & 0x3f00_0000 == 0x0600_0000 => "call: the hypervisor's own".to_owned(),
+        None => "call: others".to_owned(),
+    }
+}
+
+fn register(encoding: &str) -> String {
+    let found = REGISTERS.iter().find(|(register, _)| *register == encoding);
+    let name = found.map_or("other system register", |(_, name)| name);
+    name.to_owned()
+}
+
+fn access(how: &str, address: &str, gic: u32) -> String {
+    let address = address.strip_prefix("0x").unwrap_or(address);
+    let address = u64::from_str_radix(address, 16).unwrap_or(0);
+    let how = if how == "load" { "read" } else { "written" };
+    let named = |frame: &str, offset: u64| {
+        let from = PER_INTERRUPT.iter().rev().find(|(from, _)| offset >= *from);
+        let name = from.map_or("", |(_, name)| name);
+        format!("{frame}_{name} {how}")
+    };
+    match address {
+        DISTRIBUTOR..CPU_INTERFACE if address - DISTRIBUTOR >= IROUTER => {
+            format!("GICD_IROUTER and others {how}")
+        }
+        DISTRIBUTOR..CPU_INTERFACE => named("GICD", address - DISTRIBUTOR),
+        CPU_INTERFACE..REDISTRIBUTORS if gic == 2 => format!("GICC_DIR {how}"),
+        REDISTRIBUTORS..END if gic == 3 => {
+            let offset = (address - REDISTRIBUTORS) & 0x1_ffff;
+            match offset.checked_sub(0x1_0000) {
+                Some(offset) => named("GICR", offset),
+                None => format!("GICR_CTLR and others {how}"),
+            }
+        }
+        _ => format!("device {how}"),
+    }
+}
