@@ -167,7 +167,10 @@ fn gic(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, frame: GicFrame, offs
     });
     cpu.frame().set_reg(register, abort.extend(value));
     let resume = Resume::with_register(register);
-    vcpu::woke_somebody_or(cpu, machine, ExitReason::MmioGic, resume)
+    if shows_list_registers(offset) {
+        return vcpu::woke_somebody_or(cpu, machine, ExitReason::MmioGic, resume);
+    }
+    resume
 }
 
 /// Takes over what the access may show: the list registers, the timer's line, and SGIs that were left for

@@ -372,6 +372,7 @@ pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason
 
 /// Ends such an exit of an instruction that has set a register: unless the guest is left, `resume`
 /// restores it.
+#[inline(never)]
 pub(crate) fn woke_somebody_or(
     cpu: &mut Cpu,
     machine: &Machine,
