@@ -230,17 +230,13 @@ impl SysregAccess {
     }
 }
 
-/// Returns PSTATE behind an instruction that was carried out for the guest: what the instruction
-/// would have cleared, had the CPU executed it. BTYPE left set makes the next one a branch target
-/// exception, SS left set makes two instructions one step (G1-CPU-009). AArch32 has the IT state where
-/// BTYPE is.
+/// Returns PSTATE behind an instruction that was carried out for the guest: without what the
+/// instruction would have cleared, had the CPU executed it (G1-CPU-009). BTYPE left set makes the next
+/// one a branch target exception, SS left set makes two instructions one step. AArch32, which guests
+/// are not shown, has the IT state where BTYPE is.
 #[inline(always)]
 pub const fn stepped_over(pstate: u64) -> u64 {
-    if pstate & PSTATE_AARCH32 != 0 {
-        pstate & !PSTATE_SS
-    } else {
-        pstate & !(PSTATE_SS | PSTATE_BTYPE)
-    }
+    pstate & !PSTATE_BTYPE & !PSTATE_SS
 }
 
 /// What an exception taken to a guest's EL1 needs: the vector's offset from

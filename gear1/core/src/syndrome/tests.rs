@@ -184,7 +184,6 @@ fn a_wait_with_a_timeout_is_told_from_one_without() {
 /// G1-CPU-009.
 #[test]
 fn an_emulated_instruction_leaves_no_branch_type_and_no_step() {
-    // EL1h with NZCV, SS, BTYPE and DAIF; then EL0 in AArch32 with IT state in BTYPE's place.
+    // EL1h with NZCV, SS, BTYPE and DAIF.
     assert_eq!(stepped_over(0xf020_0fc5), 0xf000_03c5);
-    assert_eq!(stepped_over(0xf020_0c10), 0xf000_0c10);
 }

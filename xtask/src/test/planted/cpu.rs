@@ -183,7 +183,7 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "the next instruction is a branch target",
         file: "gear1/core/src/syndrome.rs",
-        from: "pstate & !(PSTATE_SS | PSTATE_BTYPE)",
+        from: "pstate & !PSTATE_BTYPE & !PSTATE_SS",
         to: "pstate & !PSTATE_SS",
         breaks: &["G1-CPU-009"],
         test: CPU,
