@@ -191,22 +191,12 @@ struct Call<'a, P> {
     vm: VmId,
 }
 
-/// Tells whether call `id` is the one that goes on with a transaction in this phase.
-const fn goes_on(phase: Phase, id: u32) -> bool {
-    match phase {
-        Phase::Sending(_) => matches!(
-            id,
-            function::MEM_SHARE | function::MEM_LEND | function::MEM_DONATE | function::MEM_FRAG_TX
-        ),
-        Phase::Relinquishing(_) => id == function::MEM_RELINQUISH,
-        Phase::Reclaiming(_) => id == function::MEM_RECLAIM,
-        Phase::Free
-        | Phase::Filling
-        | Phase::Sent
-        | Phase::Retrieved
-        | Phase::Given(_)
-        | Phase::Returning(_) => false,
-    }
+/// Tells whether a call of this function sends memory, in steps.
+const fn sends(id: u32) -> bool {
+    matches!(
+        id,
+        function::MEM_SHARE | function::MEM_LEND | function::MEM_DONATE | function::MEM_FRAG_TX
+    )
 }
 
 /// Tells whether there is such a function, in the convention that its identifier names.
@@ -251,8 +241,8 @@ impl<P: Platform> Call<'_, P> {
         let id = number & !function::SMC64;
         let is_wide = id != number;
         let address = |value| if is_wide { value } else { low(value) };
-        if let Some(index) = self.ledger.unfinished(self.vm)
-            && goes_on(self.ledger.transaction(index).phase, id)
+        if sends(id)
+            && let Some(index) = self.ledger.unfinished_send(self.vm)
         {
             return self.proceed(index);
         }
@@ -534,8 +524,15 @@ impl<P: Platform> Call<'_, P> {
         if said.endpoint != endpoint(self.vm) || !offer.is_for(self.vm) {
             return Err(Error::Invalid);
         }
-        self.ledger
-            .relinquish(self.platform, index, self.vm, said.zero)?;
+        // Another vCPU of the VM may have begun to give back something else: what goes on is what the
+        // call names.
+        let transaction = self.ledger.transaction(index);
+        let goes_on = matches!(transaction.phase, Phase::Relinquishing(_))
+            && transaction.is_given_back_by(self.vm, said.zero);
+        if !goes_on {
+            self.ledger
+                .relinquish(self.platform, index, self.vm, said.zero)?;
+        }
         self.proceed(index)
     }
 
@@ -553,9 +550,12 @@ impl<P: Platform> Call<'_, P> {
         if offer.sender != self.vm || flags > 1 {
             return Err(Error::Invalid);
         }
-        let running = self.running(offer.receivers);
-        self.ledger
-            .reclaim(self.platform, index, flags == 1, running)?;
+        // As with what is given back: the call names what goes on.
+        if !matches!(self.ledger.transaction(index).phase, Phase::Reclaiming(_)) {
+            let running = self.running(offer.receivers);
+            self.ledger
+                .reclaim(self.platform, index, flags == 1, running)?;
+        }
         self.proceed(index)
     }
 }

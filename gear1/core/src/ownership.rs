@@ -213,21 +213,13 @@ impl Ledger {
         (index < MAX_TRANSACTIONS && is_used && self.handle(index) == handle).then_some(index)
     }
 
-    /// Returns the transaction that `vm` has begun a long step of.
+    /// Returns the transaction that `vm` is sending, in steps. There is at most one that a sender which
+    /// keeps to FF-A can mean: its TX buffer is the hypervisor's until the call returns (DEN0077A 7.2.2).
     #[must_use]
-    pub fn unfinished(&self, vm: VmId) -> Option<usize> {
+    pub fn unfinished_send(&self, vm: VmId) -> Option<usize> {
         self.transactions.iter().position(|transaction| {
-            let by = match transaction.phase {
-                Phase::Sending(_) | Phase::Reclaiming(_) => transaction.offer.sender,
-                Phase::Relinquishing(_) => transaction.last,
-                Phase::Free
-                | Phase::Filling
-                | Phase::Sent
-                | Phase::Retrieved
-                | Phase::Given(_)
-                | Phase::Returning(_) => return false,
-            };
-            by == vm
+            let is_sending = matches!(transaction.phase, Phase::Sending(_));
+            is_sending && transaction.offer.sender == vm
         })
     }
 

@@ -193,7 +193,7 @@ fn acknowledges(image: &Image) -> Result<()> {
 /// The same with GICv2, whose acknowledge is one load of many: the barrier is the load's next.
 fn acknowledges_gicv2(image: &Image) -> Result<()> {
     let found = image.holders(|word| word == DMB_LD);
-    for name in ["gear1_irq", "next::idle"] {
+    for name in ["gear1_irq", "irq::handle_pending"] {
         let function = image.named(name)?;
         let barrier = function.words.iter().position(|word| *word == DMB_LD);
         let barrier = barrier.with_context(|| format!("no DMB LD in {name}, but in {found:?}"))?;

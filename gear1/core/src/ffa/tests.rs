@@ -5,3 +5,4 @@ mod ghost;
 mod histories;
 mod hostile;
 mod machine;
+mod siblings;

@@ -2,16 +2,17 @@
 //!
 //! Requirements: G1-MEM-015.
 
-use gear1_abi::layout::{PAGE_SIZE, el2::WINDOW_SIZE};
+use gear1_abi::layout::{PAGE_SIZE, el2::PIECE};
 
-use super::pages::{donated_by, each_page};
+use super::pages::{donated_by, each_page, region_of};
 use super::{Ledger, Phase, Piece, Vms};
 
 /// What follows is no part of the piece.
 struct PieceEnds;
 
 impl Ledger {
-    /// Returns the next piece to wipe or clean, if the transaction waits for that.
+    /// Returns the next piece to wipe or clean, if the transaction waits for that. A piece lies in one
+    /// region of its home's: memory is reached region by region, also where two of them adjoin.
     pub fn piece<V: Vms>(&self, vms: &mut V, index: usize) -> Option<Piece> {
         let transaction = self.transaction(index);
         let (done, zero) = match transaction.phase {
@@ -23,7 +24,7 @@ impl Ledger {
             }
         };
         let is_returning = matches!(transaction.phase, Phase::Returning(_));
-        let window = (WINDOW_SIZE / PAGE_SIZE) as u16;
+        let homes = vms.regions(transaction.home());
         let mut found: Option<Piece> = None;
         let _found = each_page(vms, &transaction, |vms, pa, number| {
             // What has come home before belongs to another transaction, or to none.
@@ -42,7 +43,12 @@ impl Ledger {
                 }
                 Some(piece) => {
                     let size = u64::from(piece.pages).wrapping_mul(PAGE_SIZE);
-                    if skipped || piece.pages >= window || piece.pa.checked_add(size) != Some(pa) {
+                    let follows = piece.pa.checked_add(size) == Some(pa);
+                    let with_it = size.wrapping_add(PAGE_SIZE);
+                    let start = piece.pa.get();
+                    let is_one_region =
+                        region_of(homes, start, with_it, |region| region.pa).is_some();
+                    if skipped || !follows || with_it > PIECE || !is_one_region {
                         return Err(PieceEnds);
                     }
                     piece.pages = piece.pages.wrapping_add(1);

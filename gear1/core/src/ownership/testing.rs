@@ -86,6 +86,24 @@ impl FakeVms {
         vms
     }
 
+    /// Lets a VM's memory be two regions that adjoin, the first of `size` bytes.
+    pub(crate) fn split_region(&mut self, index: usize, size: u64) {
+        let [whole] = self.regions[index] else {
+            panic!("VM {index} has several regions");
+        };
+        let first = BootRegion {
+            ipa: whole.ipa,
+            pa: whole.pa,
+            size,
+        };
+        let second = BootRegion {
+            ipa: whole.ipa + size,
+            pa: whole.pa + size,
+            size: whole.size - size,
+        };
+        self.regions[index] = Box::leak(Box::new([first, second]));
+    }
+
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let mut pages = BTreeMap::new();
         let count = self.tables.len();

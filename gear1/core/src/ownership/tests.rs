@@ -5,6 +5,7 @@
 mod costs;
 mod exhausted;
 mod model;
+mod pieces;
 mod transitions;
 
 use std::vec::Vec;

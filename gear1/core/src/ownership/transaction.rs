@@ -164,10 +164,25 @@ impl Transaction {
         sent && self.offer.is_for(vm) && !self.is_held_by(vm)
     }
 
+    /// Returns the VM that the manifest gave its pages to.
+    pub(super) fn home(&self) -> VmId {
+        if self.returning {
+            self.offer.receiver()
+        } else {
+            self.offer.sender
+        }
+    }
+
     /// Tells whether `vm` has retrieved it.
     #[must_use]
     pub const fn is_held_by(&self, vm: VmId) -> bool {
         self.holders & bit(vm) != 0
+    }
+
+    /// Tells whether `vm` was the last to give it back, and it is wiped now if that is to be.
+    #[must_use]
+    pub fn is_given_back_by(&self, vm: VmId, zero: bool) -> bool {
+        self.last == vm && (self.zero_after || !zero)
     }
 
     /// Notes that `vm` has it, and what it says.

@@ -14,6 +14,24 @@ const FFA: Finder = Finder::Guest("ffa", "cortex-a57");
 
 pub(super) const BUGS: &[Bug] = &[
     Bug {
+        name: "a piece that is wiped lies in two regions",
+        file: "gear1/core/src/ownership/cleaning.rs",
+        from: "if skipped || !follows || with_it > PIECE || !is_one_region {",
+        to: "if skipped || !follows || with_it > PIECE || with_it == 0 && !is_one_region {",
+        breaks: &["G1-MEM-015"],
+        test: "gear1/core/src/ownership/tests/pieces.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "memory that is given back twice need not be wiped the second time",
+        file: "gear1/core/src/ffa.rs",
+        from: "&& transaction.is_given_back_by(self.vm, said.zero);",
+        to: "&& transaction.is_given_back_by(self.vm, false);",
+        breaks: &["G1-MEM-015"],
+        test: "gear1/core/src/ffa/tests/siblings.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "EL2's code is writable",
         file: "gear1/core/src/stage1.rs",
         from: "Self::ReadExecute => normal | AP_READ_ONLY,",
