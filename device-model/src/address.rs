@@ -1,8 +1,9 @@
-//! MAC addresses of the guests' network cards, where the manifest gives none: the same on one board with
-//! each boot, and others on another board, so that two of them can be on one network.
+//! MAC addresses of the guests' network cards, where the manifest gives none: the same on one board
+//! with each boot, and others on another board, so that two of them can be on one network.
 //!
-//! An address is made from what tells the board from others of its kind, the VM's name and the card's
-//! place among the VM's devices. Its first byte is 02, which means one station, and locally administered.
+//! An address is made from what tells the board from others of its kind, the VM's name and the
+//! card's place among the VM's devices. Its first byte is 02, which means one station, and locally
+//! administered.
 
 use std::fs;
 use std::path::Path;
@@ -25,8 +26,9 @@ const MAX_DEPTH: usize = 16;
 /// Linux's `NET_ADDR_PERM`: the address is the card's own.
 const PERMANENT: &str = "0";
 
-/// Returns what tells the board from others, the first that there is: its serial number, the least of the
-/// addresses that firmware wrote into the device tree, or the least of its cards' own. `None`: nothing does.
+/// Returns what tells the board from others, the first that there is: its serial number, the least
+/// of the addresses that firmware wrote into the device tree, or the least of its cards' own.
+/// `None`: nothing does.
 pub fn board_identity(tree: &Path, cards: &Path) -> Option<Vec<u8>> {
     let serial = fs::read(tree.join("serial-number")).ok();
     let serial = serial.filter(|serial| serial.iter().any(|byte| !matches!(byte, 0 | b'0' | b' ')));
@@ -42,7 +44,8 @@ pub fn derive(board: &[u8], vm: &str, place: u32) -> Mac {
     [PREFIX, a, b, c, d, e]
 }
 
-/// FNV-1a, with the last step of `MurmurHash3` behind it: each byte of the input changes all of the result.
+/// FNV-1a, with the last step of `MurmurHash3` behind it: each byte of the input changes all of the
+/// result.
 fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
     let fold = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325, fold);
@@ -51,8 +54,8 @@ fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
     hash ^ hash >> 33
 }
 
-/// Finds the least address of a card in the tree that is the maker's: firmware makes up a local one at each
-/// boot where it knows none.
+/// Finds the least address of a card in the tree that is the maker's: firmware makes up a local one
+/// at each boot where it knows none.
 fn least_in_tree(folder: &Path, depth: usize) -> Option<Mac> {
     let names = ["mac-address", "local-mac-address"];
     let own = names.iter().filter_map(|name| {

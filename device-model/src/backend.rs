@@ -71,8 +71,8 @@ pub trait Backend: Send {
     fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken>;
 }
 
-/// The device that is shown where there is no backend yet and no driver uses the device: type 0, which
-/// drivers pass over.
+/// The device that is shown where there is no backend yet and no driver uses the device: type 0,
+/// which drivers pass over.
 #[derive(Debug)]
 pub struct Absent;
 
@@ -92,13 +92,14 @@ impl Backend for Absent {
     }
 }
 
-/// A device whose driver is at work and whose backend is away: what the driver set up is kept, register
-/// writes are answered, requests wait.
+/// A device whose driver is at work and whose backend is away: what the driver set up is kept,
+/// register writes are answered, requests wait.
 #[derive(Debug)]
 pub struct Awaited(Identity);
 
 impl Awaited {
-    /// Makes one that looks as the device did: `features` and `config` are those that were shown last.
+    /// Makes one that looks as the device did: `features` and `config` are those that were shown
+    /// last.
     pub fn new(kind: DeviceKind, features: u64, config: Vec<u8>) -> Self {
         let (device_id, queue_sizes, dependencies) = match kind {
             DeviceKind::Block => (block::DEVICE_ID, vec![block::QUEUE_SIZE], NONE),

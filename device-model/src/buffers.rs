@@ -1,8 +1,8 @@
 //! The memory that a request names, checked when it is added.
 //!
-//! A driver may name memory that is its guest's and not mapped here: a region shared between VMs, as
-//! the buffer of a direct read. That harms the request alone. Invariant: every access ends at the first
-//! byte that is not the guest's RAM, and [`Buffers::is_reachable`] tells beforehand.
+//! A driver may name memory that is its guest's and not mapped here: a region shared between VMs,
+//! as the buffer of a direct read. That harms the request alone. Invariant: every access ends at
+//! the first byte that is not the guest's RAM, and [`Buffers::is_reachable`] tells beforehand.
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
@@ -73,8 +73,8 @@ impl Buffers {
         self.pieces(offset, 1).next().map(|(address, _)| address)
     }
 
-    /// Returns the segments that bytes `offset..offset + length` of the request lie in, with how many
-    /// bytes of each are skipped and taken.
+    /// Returns the segments that bytes `offset..offset + length` of the request lie in, with how
+    /// many bytes of each are skipped and taken.
     fn segments_of(&self, offset: u64, length: u64) -> impl Iterator<Item = (&Segment, u64, u64)> {
         let mut skip = offset;
         let mut left = length;
@@ -88,8 +88,8 @@ impl Buffers {
         })
     }
 
-    /// Returns the pieces of guest RAM that bytes `offset..offset + length` of the request lie in, up to
-    /// the first segment that is none.
+    /// Returns the pieces of guest RAM that bytes `offset..offset + length` of the request lie in,
+    /// up to the first segment that is none.
     fn pieces(&self, offset: u64, length: u64) -> impl Iterator<Item = (GuestAddress, usize)> {
         let segments = self.segments_of(offset, length);
         let reachable = segments.take_while(|(segment, _, _)| segment.reachable);
@@ -130,8 +130,8 @@ impl Buffers {
         done
     }
 
-    /// Replaces `to` by the bytes `offset..offset + length` as vectors for the kernel, up to the first byte
-    /// that is not reachable. They point into a mapping that is never undone.
+    /// Replaces `to` by the bytes `offset..offset + length` as vectors for the kernel, up to the
+    /// first byte that is not reachable. They point into a mapping that is never undone.
     pub fn vectors(&self, memory: &Memory, offset: u64, length: u64, to: &mut Vec<libc::iovec>) {
         to.clear();
         for (address, size) in self.pieces(offset, length) {

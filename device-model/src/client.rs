@@ -241,18 +241,18 @@ pub struct Logged {
     pub lost: u64,
 }
 
-/// How far each CPU's log has been read: a cursor that has moved on to a CPU does not return to those
-/// before it.
+/// How far each CPU's log has been read: a cursor that has moved on to a CPU does not return to
+/// those before it.
 #[derive(Debug, Default)]
 pub struct LogReader {
-    /// The number of the next record, by CPU. Real-time VMs have CPUs that Gear2 does not count, and
-    /// these have a log too: who has one shows by its records.
+    /// The number of the next record, by CPU. Real-time VMs have CPUs that Gear2 does not count,
+    /// and these have a log too: who has one shows by its records.
     next: BTreeMap<u64, u64>,
 }
 
 impl LogReader {
-    /// Most records of a CPU read at once: one that writes all the time must not keep the reader from the
-    /// others. Gear1 keeps fewer.
+    /// Most records of a CPU read at once: one that writes all the time must not keep the reader
+    /// from the others. Gear1 keeps fewer.
     const MOST: usize = 64;
 
     /// Returns what is new, in the order of time; the first time, all that is kept.

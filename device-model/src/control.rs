@@ -10,8 +10,8 @@
 //! | `devices` | `ok COUNT`, then a line for each device (see [`DeviceLine`]) |
 //! | anything else | `error SENTENCE` |
 //!
-//! There are at most 16 clients. Another one waits until one of them leaves or has asked nothing for
-//! 10 s, which is disconnected then.
+//! There are at most 16 clients. Another one waits until one of them leaves or has asked nothing
+//! for 10 s, which is disconnected then.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -34,8 +34,8 @@ mod tests;
 const PATIENCE: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_micros(200);
 const MOST_CLIENTS: usize = 16;
-/// A client that asked nothing for so long gives way to another one when there are [`MOST_CLIENTS`].
-/// `gearctl` asks at least once a second while it runs, except at a console.
+/// A client that asked nothing for so long gives way to another one when there are
+/// [`MOST_CLIENTS`]. `gearctl` asks at least once a second while it runs, except at a console.
 const IDLE: Duration = Duration::from_secs(10);
 const LONGEST_LINE: usize = 256;
 
@@ -81,8 +81,8 @@ impl Mailbox {
         let doorbell = self.doorbell.lock();
         let doorbell = doorbell.unwrap_or_else(PoisonError::into_inner);
         let control = &self.region.control;
-        // Gear2 may still look at an operation that it was too slow for, or that an earlier GDM did not
-        // ring for: another one's arguments must not get under it.
+        // Gear2 may still look at an operation that it was too slow for, or that an earlier GDM did
+        // not ring for: another one's arguments must not get under it.
         if control.answered.load(Ordering::Acquire) != control.asked.load(Ordering::Relaxed) {
             doorbell.ring();
             self.wait_for_answer()?;

@@ -130,8 +130,8 @@ fn handshake(region: &Region) -> Result<(), String> {
     Ok(())
 }
 
-/// Restricts the calling thread for its role; GDM ends rather than to serve guests with rights that it
-/// does not need.
+/// Restricts the calling thread for its role; GDM ends rather than to serve guests with rights that
+/// it does not need.
 pub(crate) fn enter(filtered: bool, role: Role) {
     if let Err(error) = restrict(filtered, role) {
         eprintln!("gdm: {error}");

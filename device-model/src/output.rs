@@ -1,9 +1,10 @@
 //! What the programs print, when nobody may read it any more.
 //!
-//! `println!` and `eprintln!` panic when their reader has left: `gearctl list | head -1` would end with a
-//! panic, and a thread of gdm whose log nobody reads any more would take its device along. Here the output
-//! without a reader ends the program, quietly, as SIGPIPE would, and messages without one are dropped.
-//! SIGPIPE itself stays ignored: a socket whose other end has gone is an error to be reported.
+//! `println!` and `eprintln!` panic when their reader has left: `gearctl list | head -1` would end
+//! with a panic, and a thread of gdm whose log nobody reads any more would take its device along.
+//! Here the output without a reader ends the program, quietly, as SIGPIPE would, and messages
+//! without one are dropped. SIGPIPE itself stays ignored: a socket whose other end has gone is an
+//! error to be reported.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};

@@ -1,7 +1,7 @@
 //! Several transfers at once: an io_uring whose thread waits until all that it gave are done.
 //!
-//! Owns: the ring. Invariant: when [`Overlap::run`] has returned, the kernel works on nothing, so that a
-//! device that is reset or broken touches its guest's memory no more.
+//! Owns: the ring. Invariant: when [`Overlap::run`] has returned, the kernel works on nothing, so
+//! that a device that is reset or broken touches its guest's memory no more.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};

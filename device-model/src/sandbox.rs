@@ -90,8 +90,8 @@ const ARGUMENT_COMMAND: u8 = 1;
 const ARGUMENT_PROTECTION: u8 = 2;
 const ARGUMENT_MAP_FLAGS: u8 = 3;
 
-/// User and group of all threads that are set up. Nothing has it: it is one of those that Debian and
-/// systemd give to nobody.
+/// User and group of all threads that are set up. Nothing has it: it is one of those that Debian
+/// and systemd give to nobody.
 pub const ACCOUNT: u32 = 60_578;
 
 /// Why a thread could not be restricted.

@@ -20,8 +20,8 @@ pub struct Port {
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
-    /// A write has not failed yet. Afterwards the client is read to its end: what it typed before it
-    /// left is input.
+    /// A write has not failed yet. Afterwards the client is read to its end: what it typed before
+    /// it left is input.
     listens: bool,
 }
 
@@ -63,8 +63,8 @@ impl Port {
         accepted
     }
 
-    /// Reads what the client sent; 0 if there is nothing. A client that has left is forgotten when all of
-    /// it is read.
+    /// Reads what the client sent; 0 if there is nothing. A client that has left is forgotten when
+    /// all of it is read.
     pub fn read(&mut self, bytes: &mut [u8]) -> usize {
         let Some(client) = &mut self.client else {
             return 0;
@@ -95,7 +95,8 @@ impl Port {
     }
 }
 
-/// Calls until it is not interrupted: `None` if there is nothing to do yet, 0 at an end or an error.
+/// Calls until it is not interrupted: `None` if there is nothing to do yet, 0 at an end or an
+/// error.
 fn patiently(mut call: impl FnMut() -> io::Result<usize>) -> Option<usize> {
     loop {
         match call() {

@@ -58,7 +58,8 @@ pub enum Word {
     LastSeen,
     /// [`Self::Requests`] when the device was last taken over.
     RequestsBefore,
-    /// How often in a row it was taken over in the middle of its work, with none completed in between.
+    /// How often in a row it was taken over in the middle of its work, with none completed in
+    /// between.
     BarrenStarts,
     /// 1 while the device works on requests: what ends GDM then may be one of them.
     AtWork,
@@ -193,8 +194,9 @@ impl DeviceState {
         fence(Ordering::SeqCst);
     }
 
-    /// Forgets what the driver set up, then answers [`Self::reset_asked`]: the answer lets the memory be
-    /// used for something else, and a GDM that is killed in between finds either both or no answer.
+    /// Forgets what the driver set up, then answers [`Self::reset_asked`]: the answer lets the
+    /// memory be used for something else, and a GDM that is killed in between finds either both or
+    /// no answer.
     pub fn answer_reset(&self, asked: u64) {
         self.reset();
         self.word(RESET_SEEN).store(asked, Ordering::Release);

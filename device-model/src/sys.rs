@@ -307,8 +307,8 @@ pub(crate) struct Wait {
 
 /// Waits until one of the descriptors is ready, or the time is over; tells which are.
 ///
-/// One that nothing is wanted of is left out: the kernel tells of an end or an error whether asked or not,
-/// which would end the wait each time until somebody reads it.
+/// One that nothing is wanted of is left out: the kernel tells of an end or an error whether asked
+/// or not, which would end the wait each time until somebody reads it.
 pub(crate) fn wait(waits: &[Wait], milliseconds: i32) -> Vec<bool> {
     let mut polls = Vec::with_capacity(waits.len());
     for wait in waits {
@@ -351,7 +351,8 @@ const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
 /// Effective, permitted and inheritable ones, 32 each, twice.
 const NO_CAPABILITIES: [u32; 6] = [0; 6];
 
-/// Makes the calling thread, and no other, one of a user and group `account`, without any capability.
+/// Makes the calling thread, and no other, one of a user and group `account`, without any
+/// capability.
 ///
 /// By the kernel's own calls: the C library's change all threads of the process.
 pub(crate) fn become_user(account: u32) -> io::Result<()> {
@@ -368,7 +369,7 @@ pub(crate) fn become_user(account: u32) -> io::Result<()> {
     // SAFETY: no memory is involved.
     called(unsafe { libc::syscall(libc::SYS_setresuid, id, id, id) })?;
     let (mut header, sets) = (CAPABILITY_HEADER, NO_CAPABILITIES);
-    // SAFETY: the kernel reads a header of two words and, for its version, sets of six; it writes the
-    // header's first word if it does not know the version, which is a copy of ours.
+    // SAFETY: the kernel reads a header of two words and, for its version, sets of six; it writes
+    // the header's first word if it does not know the version, which is a copy of ours.
     called(unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) })
 }

@@ -1,7 +1,7 @@
 //! `gearctl console`: a terminal, or a pipe, and a console's socket.
 //!
-//! Owns: what was typed and the socket has not taken. A guest that does not read its console fills the
-//! socket; the terminal is read all the same, so that its escape character always works.
+//! Owns: what was typed and the socket has not taken. A guest that does not read its console fills
+//! the socket; the terminal is read all the same, so that its escape character always works.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,8 +15,8 @@ mod tests;
 
 /// Ctrl-].
 const ESCAPE: u8 = 0x1d;
-/// Most bytes that wait for the socket; what is typed beyond is lost, and the terminal's bell says so. A pipe
-/// is not read meanwhile.
+/// Most bytes that wait for the socket; what is typed beyond is lost, and the terminal's bell says
+/// so. A pipe is not read meanwhile.
 const MOST_TYPED: usize = 0x1_0000;
 const BELL: &[u8] = b"\x07";
 
@@ -40,8 +40,8 @@ struct Session<'o> {
     leaves: bool,
 }
 
-/// Connects standard input and output with a console's socket until Ctrl-] is typed or either side ends;
-/// false if it was the other.
+/// Connects standard input and output with a console's socket until Ctrl-] is typed or either side
+/// ends; false if it was the other.
 pub(crate) fn connect(socket: UnixStream) -> io::Result<bool> {
     let (stdin, mut output) = (io::stdin(), io::stdout());
     // Its buffer would hold bytes back that the descriptor is not ready for any more.

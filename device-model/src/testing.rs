@@ -373,9 +373,9 @@ pub(crate) fn fake_gear2(region: &Region, stop: &AtomicBool) {
     }
 }
 
-/// Gear1's log as its cursors go through it: CPU by CPU. There is a record of CPU 1, and one of CPU 5, which
-/// is not Gear2's. Each time that all of CPU 1's are read, one is added: of CPU 0, of CPU 1, then many of
-/// CPU 0 of which one is kept, then of CPU 1.
+/// Gear1's log as its cursors go through it: CPU by CPU. There is a record of CPU 1, and one of CPU
+/// 5, which is not Gear2's. Each time that all of CPU 1's are read, one is added: of CPU 0, of CPU
+/// 1, then many of CPU 0 of which one is kept, then of CPU 1.
 #[derive(Default)]
 struct FakeLog {
     ends: u64,

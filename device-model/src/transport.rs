@@ -193,7 +193,8 @@ impl Transport {
         (transport, active)
     }
 
-    /// Shows a device of this type to a driver that comes before its backend: its first write waits.
+    /// Shows a device of this type to a driver that comes before its backend: its first write
+    /// waits.
     pub fn announce(page: &Registers, device_id: u32) {
         page.store(register::VERSION, VERSION);
         page.store(register::DEVICE_ID, device_id);

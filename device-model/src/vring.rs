@@ -127,7 +127,8 @@ impl Vring {
         self.state
     }
 
-    /// Tells whether the guest was stopped, and its memory is wanted back: nothing is begun any more.
+    /// Tells whether the guest was stopped, and its memory is wanted back: nothing is begun any
+    /// more.
     pub fn is_withdrawn(&self) -> bool {
         self.state.reset_asked().is_some()
     }
@@ -147,7 +148,8 @@ impl Vring {
         Ok(taken)
     }
 
-    /// Takes the next request, which may name memory that is not mapped here; false if there is none.
+    /// Takes the next request, which may name memory that is not mapped here; false if there is
+    /// none.
     pub fn take_any(&mut self, chain: &mut Chain) -> Result<bool, Broken> {
         chain.readable.clear();
         chain.writable.clear();
@@ -183,8 +185,8 @@ impl Vring {
         self.finish(head, written, None)
     }
 
-    /// Completes the oldest request taken, whose last byte, at `place` of its writable ones, is `status`,
-    /// after `place` bytes of which `written` were written.
+    /// Completes the oldest request taken, whose last byte, at `place` of its writable ones, is
+    /// `status`, after `place` bytes of which `written` were written.
     pub fn answer(
         &mut self,
         chain: &Chain,

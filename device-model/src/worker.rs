@@ -1,12 +1,12 @@
 //! The thread of one device: register writes, queue turns, waiting.
 //!
-//! Owns: the device's transport and backend, which no other thread touches. As long as the backend is not
-//! there something else stands for it ([`Awaited`], [`Absent`]). The thread is
-//! woken by the device's line (the guest's notification, a register write), by the
-//! hub (a reset, whatever a new GDM finds), by the backend's descriptors, and once a
-//! second by the clock, which makes up for a wake-up that was lost while GDM was away.
-//! A driver that sets the device up writes one register after the other: after a write
-//! the thread looks for the next one by itself for a while, and says so to Gear2.
+//! Owns: the device's transport and backend, which no other thread touches. As long as the backend
+//! is not there something else stands for it ([`Awaited`], [`Absent`]). The thread is woken by the
+//! device's line (the guest's notification, a register write), by the hub (a reset, whatever a new
+//! GDM finds), by the backend's descriptors, and once a second by the clock, which makes up for a
+//! wake-up that was lost while GDM was away. A driver that sets the device up writes one register
+//! after the other: after a write the thread looks for the next one by itself for a while, and says
+//! so to Gear2.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,17 +32,17 @@ use crate::vring::Broken;
 #[cfg(test)]
 mod tests;
 
-/// Messages about a device's guest, after which GDM is silent, and the next one too: a guest must not fill
-/// the log.
+/// Messages about a device's guest, after which GDM is silent, and the next one too: a guest must
+/// not fill the log.
 pub(crate) const MESSAGES: u64 = 16;
 /// A request that waited longer than this because no GDM was there, in a device VM that was, fails.
 const AWAY_SECONDS: u64 = 30;
 
-/// After so many starts of GDM that ended in the middle of a device's work, with nothing completed in
-/// between, its requests are taken for what ends GDM.
+/// After so many starts of GDM that ended in the middle of a device's work, with nothing completed
+/// in between, its requests are taken for what ends GDM.
 const BARREN_STARTS: u64 = 8;
-/// After so many of them the device works only while no other such one does: what ends GDM then is its
-/// request, and not another guest's.
+/// After so many of them the device works only while no other such one does: what ends GDM then is
+/// its request, and not another guest's.
 const SUSPECT_STARTS: u64 = 3;
 static SUSPECT_AT_WORK: Mutex<()> = Mutex::new(());
 /// How long a device waits for its turn then, before it looks at its registers again.
@@ -99,13 +99,14 @@ impl Away {
         }
     }
 
-    /// Tells whether what waited is to fail. It is not if the device VM itself was away: whoever is as
-    /// patient as a board's boot is served then.
+    /// Tells whether what waited is to fail. It is not if the device VM itself was away: whoever is
+    /// as patient as a board's boot is served then.
     const fn is_too_long(self) -> bool {
         self.seconds >= AWAY_SECONDS && self.seconds <= self.uptime
     }
 
-    /// Tells whether the device VM was certainly booted since: nothing of an earlier GDM is under way.
+    /// Tells whether the device VM was certainly booted since: nothing of an earlier GDM is under
+    /// way.
     const fn is_another_boot(self) -> bool {
         self.seconds > self.uptime.saturating_add(1)
     }
@@ -337,8 +338,9 @@ impl Worker {
         self.serve_queues()
     }
 
-    /// Tells whether nothing is under way in the guest's memory. Nothing of this GDM is, between two
-    /// turns; what an earlier one left to the kernel has ended when the backend could be opened.
+    /// Tells whether nothing is under way in the guest's memory. Nothing of this GDM is, between
+    /// two turns; what an earlier one left to the kernel has ended when the backend could be
+    /// opened.
     fn has_memory_at_rest(&self) -> bool {
         self.arrival.is_none()
             || self.state.get(Word::InKernel) == 0

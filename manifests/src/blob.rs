@@ -315,8 +315,9 @@ impl<'a> Node<'a> {
         self.name
     }
 
-    /// Returns where its tokens lie, from the start of the blob: its beginning and its end, with all
-    /// that is between them. Whoever holds the blob writable may write `FDT_NOP` over all of it.
+    /// Returns where its tokens lie, from the start of the blob: its beginning and its end, with
+    /// all that is between them. Whoever holds the blob writable may write `FDT_NOP` over all of
+    /// it.
     #[must_use]
     pub fn tokens(&self) -> Range<usize> {
         let header = CELL + (self.name.len() + 1).next_multiple_of(CELL);
@@ -386,8 +387,8 @@ pub struct Property<'a> {
 }
 
 impl<'a> Property<'a> {
-    /// Returns where its tokens lie, from the start of the blob. Whoever holds the blob writable may write
-    /// `FDT_NOP` over all of it.
+    /// Returns where its tokens lie, from the start of the blob. Whoever holds the blob writable
+    /// may write `FDT_NOP` over all of it.
     #[must_use]
     pub fn tokens(&self) -> Range<usize> {
         let end = self.offset + self.value.len();

@@ -335,12 +335,14 @@ pub struct VirtioDevice<'a> {
     pub backend: Option<&'a str>,
     /// Whether a block device cannot be written.
     pub read_only: bool,
-    /// The address of a network card, as the manifest writes it; without, the device model makes one.
+    /// The address of a network card, as the manifest writes it; without, the device model makes
+    /// one.
     pub mac: Option<&'a str>,
 }
 
 impl VirtioDevice<'_> {
-    /// Returns the address of a network card; `None`: the manifest gives none, or none of one station.
+    /// Returns the address of a network card; `None`: the manifest gives none, or none of one
+    /// station.
     #[must_use]
     pub fn mac_bytes(&self) -> Option<[u8; 6]> {
         let text = self.mac?;

@@ -159,8 +159,8 @@ impl Options {
         Ok(())
     }
 
-    /// Measures one configuration after the other; returns what was measured, and why others were not: what
-    /// took minutes is reported whatever comes after it.
+    /// Measures one configuration after the other; returns what was measured, and why others were
+    /// not: what took minutes is reported whatever comes after it.
     fn measure_all(&self) -> Result<(Results, Vec<String>)> {
         let configurations = self.configurations();
         if self.qemu < 10 && configurations.iter().any(|one| one.is_real_time()) {
@@ -176,7 +176,8 @@ impl Options {
     }
 }
 
-/// Measures each, whatever becomes of the others; returns what was measured, and why the rest was not.
+/// Measures each, whatever becomes of the others; returns what was measured, and why the rest was
+/// not.
 fn each(
     configurations: &[Configuration],
     measure: impl Fn(Configuration) -> Result<Measured>,

@@ -1,8 +1,8 @@
 //! A disk for QEMU that stalls and loses power: a server of the network block device protocol (NBD,
 //! fixed newstyle, simple replies) on a socket.
 //!
-//! What was written is kept here until it is flushed, and only then goes to the image, as in the cache
-//! of a disk. Requests are served one after the other, so a stall is one of the whole disk.
+//! What was written is kept here until it is flushed, and only then goes to the image, as in the
+//! cache of a disk. Requests are served one after the other, so a stall is one of the whole disk.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -105,7 +105,8 @@ impl Disk {
                 let (Ok(client), server) = (client, Arc::clone(&server)) else {
                     return;
                 };
-                // A client that leaves in the middle, as QEMU does that is killed, is none's trouble.
+                // A client that leaves in the middle, as QEMU does that is killed, is none's
+                // trouble.
                 thread::spawn(move || server.serve(client));
             }
         });
@@ -335,7 +336,8 @@ impl Shared {
     }
 }
 
-/// Cuts a range into blocks: a block's number, where the piece begins in it, and the piece of the range.
+/// Cuts a range into blocks: a block's number, where the piece begins in it, and the piece of the
+/// range.
 fn pieces(
     offset: u64,
     length: usize,

@@ -1,9 +1,10 @@
 //! What is printed, when nobody may read it any more.
 //!
-//! `println!` panics when its reader has left, as in `cargo xtask test --list | head -1`. The macros
-//! here stand for those of the standard library in all of xtask: without a reader of the output the
-//! program ends, quietly, as one ends that SIGPIPE kills; without a reader of the messages it goes on.
-//! SIGPIPE itself stays ignored: a child that ends early is an error to be reported, not our end.
+//! `println!` panics when its reader has left, as in `cargo xtask test --list | head -1`. The
+//! macros here stand for those of the standard library in all of xtask: without a reader of the
+//! output the program ends, quietly, as one ends that SIGPIPE kills; without a reader of the
+//! messages it goes on. SIGPIPE itself stays ignored: a child that ends early is an error to be
+//! reported, not our end.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write as _};

@@ -1,8 +1,9 @@
-//! `cargo xtask worst-cases`: how many instructions Gear1 executes at most from an exit to the entry that
-//! follows, by what the exit asks for.
+//! `cargo xtask worst-cases`: how many instructions Gear1 executes at most from an exit to the
+//! entry that follows, by what the exit asks for.
 //!
-//! Machines run under `-icount` with a plugin of ours (`tests/exit-counter`), which counts exactly whatever
-//! happens. What grows is found against `tests/worst-cases.txt`; `docs/worst-cases.md` shows it.
+//! Machines run under `-icount` with a plugin of ours (`tests/exit-counter`), which counts exactly
+//! whatever happens. What grows is found against `tests/worst-cases.txt`; `docs/worst-cases.md`
+//! shows it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,9 +25,9 @@ mod name;
 
 /// What nothing may exceed.
 pub(crate) const LIMIT: u64 = 20_000;
-/// What a figure may grow by over the baseline: so much in a hundred, and so many instructions. Which exits
-/// fall together on the way to the worst case shifts with every instruction of a build, and so does how many
-/// other vCPUs have to be told, each by about 100 of them.
+/// What a figure may grow by over the baseline: so much in a hundred, and so many instructions.
+/// Which exits fall together on the way to the worst case shifts with every instruction of a build,
+/// and so does how many other vCPUs have to be told, each by about 100 of them.
 const TOLERATED_PERCENT: u64 = 10;
 const TOLERATED: u64 = 500;
 /// What is in no baseline may take so many instructions.

@@ -70,7 +70,8 @@ fn addresses_are_stable_and_differ_by_board_vm_and_card() {
             }
         }
     }
-    // Boards whose serial numbers differ in their last digit differ in every byte behind the prefix.
+    // Boards whose serial numbers differ in their last digit differ in every byte behind the
+    // prefix.
     let [one, two] = [&b"serial 1"[..], b"serial 2"].map(|board| derive(board, "linux", 0));
     assert!(
         one.iter().zip(&two).skip(1).all(|(a, b)| a != b),

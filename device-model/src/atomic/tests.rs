@@ -40,8 +40,8 @@ fn page() -> &'static [AtomicU64; WORDS] {
     Box::leak(page)
 }
 
-/// Once Gear2 sees the answer, and a GDM that is started at that instant with it, nothing of what the
-/// driver of the stopped VM had set up is there.
+/// Once Gear2 sees the answer, and a GDM that is started at that instant with it, nothing of what
+/// the driver of the stopped VM had set up is there.
 fn once() {
     let page = page();
     let state = DeviceState::new(page);

@@ -4,9 +4,9 @@
 //! all are completed in order. Data goes between the file and guest RAM without a copy,
 //! and past the page cache (`O_DIRECT`) where the request's alignment allows it.
 //!
-//! Invariants: a turn that has ended has nothing under way, so a reset finds the device idle, and a flush
-//! covers whatever was taken before it. A turn of a guest that was stopped ends early: it waits for what
-//! the kernel has begun, and begins and completes nothing more.
+//! Invariants: a turn that has ended has nothing under way, so a reset finds the device idle, and a
+//! flush covers whatever was taken before it. A turn of a guest that was stopped ends early: it
+//! waits for what the kernel has begun, and begins and completes nothing more.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};

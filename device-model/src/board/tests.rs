@@ -43,8 +43,8 @@ fn a_device_is_read() {
     assert!(!device.read_only);
 }
 
-/// The card's address is the manifest's, or else the board's: another one on another board, and the same
-/// with each start.
+/// The card's address is the manifest's, or else the board's: another one on another board, and the
+/// same with each start.
 #[test]
 fn a_network_card_has_an_address() {
     let tree = tree();

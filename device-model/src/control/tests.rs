@@ -34,8 +34,8 @@ fn a_silent_gear2_is_said_to_be_silent() {
     );
 }
 
-/// What Gear2 has not answered stays as it is: it would else stop one VM instead of asking another's
-/// name.
+/// What Gear2 has not answered stays as it is: it would else stop one VM instead of asking
+/// another's name.
 #[test]
 fn an_operation_that_was_not_answered_in_time_is_not_written_over() {
     let region = region();

@@ -1,5 +1,5 @@
-//! Tests of the filters: what a thread needs is allowed, and what it does not ends GDM, seen in child
-//! processes under the filter as GDM loads it.
+//! Tests of the filters: what a thread needs is allowed, and what it does not ends GDM, seen in
+//! child processes under the filter as GDM loads it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -20,7 +20,8 @@ use crate::{hub, sys};
 const ROLES: [Role; 3] = [Role::Hub, Role::Device, Role::Sockets];
 /// What no call takes as an address, a descriptor or a number of anything.
 const NOTHING: i64 = -1;
-/// Seconds after which a child that waits for something is ended; a call that is refused ends it at once.
+/// Seconds after which a child that waits for something is ended; a call that is refused ends it at
+/// once.
 const PATIENCE: u32 = 60;
 
 /// How a child process ended.
@@ -35,8 +36,9 @@ enum End {
 const REFUSED: End = End::Signal(libc::SIGSYS);
 const WENT_THROUGH: End = End::Exit(0);
 
-/// Tells whether this process runs nothing but the test of this name; if not, makes one that does, and sees
-/// it pass. A child that a test forks has all descriptors of its process: others wait for their ends.
+/// Tells whether this process runs nothing but the test of this name; if not, makes one that does,
+/// and sees it pass. A child that a test forks has all descriptors of its process: others wait for
+/// their ends.
 fn is_alone(name: &str) -> bool {
     const ALONE: &str = "GDM_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -154,8 +156,8 @@ const DEVICES: &[libc::c_long] = &[
     libc::SYS_pwritev,
     libc::SYS_readv,
 ];
-/// Calls that the kernel itself puts into a program for its probes, past all filters: `uretprobe` and
-/// `uprobe`. Made anywhere else they end the program.
+/// Calls that the kernel itself puts into a program for its probes, past all filters: `uretprobe`
+/// and `uprobe`. Made anywhere else they end the program.
 const PROBES: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     335,

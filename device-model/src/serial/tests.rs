@@ -111,15 +111,15 @@ fn input_goes_as_far_as_there_is_room_and_rings() {
     assert_eq!(setup.block.input[0].load(Relaxed), b'x');
 }
 
-/// Turns until nothing wakes the thread any more, which must be soon: a descriptor that is ready and
-/// stays so would make it spin.
+/// Turns until nothing wakes the thread any more, which must be soon: a descriptor that is ready
+/// and stays so would make it spin.
 fn settle(setup: &mut Setup) {
     let woken = (0..20).take_while(|_| setup.serials.turn(0)).count();
     assert!(woken < 20, "the thread spins");
 }
 
-/// Turns until the client that has left is forgotten. A program that another test starts has its descriptor
-/// for a moment.
+/// Turns until the client that has left is forgotten. A program that another test starts has its
+/// descriptor for a moment.
 fn forgets_its_client(setup: &mut Setup) -> bool {
     (0..10).any(|_| {
         setup.serials.turn(1000);

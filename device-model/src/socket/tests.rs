@@ -74,7 +74,8 @@ impl Setup {
     }
 }
 
-/// Splits what a client read at the notices: pieces of output, and the bytes lost before each but the first.
+/// Splits what a client read at the notices: pieces of output, and the bytes lost before each but
+/// the first.
 fn pieces(got: &[u8]) -> (Vec<Vec<u8>>, Vec<u64>) {
     const BEGIN: &[u8] = b"\r\n[gdm: ";
     let mut pieces = vec![Vec::new()];

@@ -36,7 +36,8 @@ fn the_escape_character_leaves_though_the_guest_does_not_read() {
     let (input, mut typed, socket, theirs) = setup();
     let mut output = Vec::new();
     let mut session = Session::new(input, true, socket, &mut output).unwrap();
-    // More than the socket and all that waits for it hold; what nobody reads is refused by the pipe.
+    // More than the socket and all that waits for it hold; what nobody reads is refused by the
+    // pipe.
     crate::sys::set_nonblocking(&typed).unwrap();
     for _ in 0..1024 {
         typed.write_all(&[b'x'; 1024]).unwrap();

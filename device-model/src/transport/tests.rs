@@ -120,7 +120,8 @@ impl Backend for Dependent {
     }
 }
 
-/// Virtio 1.2, 5.1.3.1, and 3.1.1: a device may refuse what depends on something that was not accepted.
+/// Virtio 1.2, 5.1.3.1, and 3.1.1: a device may refuse what depends on something that was not
+/// accepted.
 #[test]
 fn features_without_those_that_they_depend_on_are_refused() {
     const CSUM: u64 = 1 << 0;

@@ -1,10 +1,11 @@
 //! The words of a split virtqueue that both sides look at, and the order in which they are read and
 //! written (virtio 1.2, 2.7).
 //!
-//! Invariants: whoever sees the used index sees what the request wrote, its last byte included; of a
-//! device that asks whether an interrupt is wanted and a driver that asks whether there is something
-//! used, one sees the other's store, and so of a driver that makes a request available and a device that
-//! stops looking. The tests try this in the orders that a CPU with a store buffer allows.
+//! Invariants: whoever sees the used index sees what the request wrote, its last byte included; of
+//! a device that asks whether an interrupt is wanted and a driver that asks whether there is
+//! something used, one sees the other's store, and so of a driver that makes a request available
+//! and a device that stops looking. The tests try this in the orders that a CPU with a store buffer
+//! allows.
 
 use std::sync::atomic::Ordering;
 
@@ -68,7 +69,8 @@ impl Rings {
         memory.load(self.used + INDEX, Ordering::Acquire)
     }
 
-    /// Completes the oldest request taken: its status, if it has one, then the entry, then the index.
+    /// Completes the oldest request taken: its status, if it has one, then the entry, then the
+    /// index.
     pub(crate) fn complete<M: Shared>(
         &mut self,
         memory: &M,

@@ -32,7 +32,8 @@ pub mod number {
     pub const VM_STATE: u16 = 8;
     /// `(vm)`: asks all vCPUs of the VM to stop. `Busy` until the last has left; ask again after its event.
     pub const VM_STOP: u16 = 9;
-    /// `(vm)`: wipes and loads a stopped VM, at most 32 KiB a call; X1 = bytes left, 0 when it is loaded.
+    /// `(vm)`: wipes and loads a stopped VM, at most 32 KiB a call; X1 = bytes left, 0 when it is
+    /// loaded.
     pub const VM_LOAD: u16 = 10;
     /// `(vm)`: makes the boot vCPU of a loaded VM runnable.
     pub const VM_START: u16 = 11;

@@ -6,8 +6,8 @@
 /// Words of a record: counter; identifier and CPU; three values.
 pub const RECORD_WORDS: usize = 5;
 
-/// Lowest bit of the CPU in a cursor of [`LOG_READ`](crate::call::number::LOG_READ); the bits below are the
-/// number of the next record of that CPU.
+/// Lowest bit of the CPU in a cursor of [`LOG_READ`](crate::call::number::LOG_READ); the bits below
+/// are the number of the next record of that CPU.
 pub const CURSOR_CPU_SHIFT: u32 = 56;
 
 /// One log record.

@@ -1,5 +1,5 @@
-//! Zeroing and copying of windows, 64 bytes a round: the compiler's own take a word a round, three times as long,
-//! and how long a piece takes is how long interrupts wait.
+//! Zeroing and copying of windows, 64 bytes a round: the compiler's own take a word a round, three
+//! times as long, and how long a piece takes is how long interrupts wait.
 //!
 //! Requirements: G1-MEM-015, G1-RUN-011.
 

@@ -1,14 +1,14 @@
 //! Which locks a CPU may take, in the checking build (feature `check-locks`) and in no other: a
-//! real-time VM's CPU only that VM's, and no other CPU that one while the VM runs (G1-RT-001), except for
-//! stopping it. Whatever else takes one ends in a halt, whose dump says who took it.
+//! real-time VM's CPU only that VM's, and no other CPU that one while the VM runs (G1-RT-001),
+//! except for stopping it. Whatever else takes one ends in a halt, whose dump says who took it.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::regs::{Readable as _, TPIDR_EL2};
 use crate::sync::YieldRelax;
 
-/// CPUs that are confined, as TPIDR_EL2 names them, the one lock of each, and whether it is closed to all
-/// others (1).
+/// CPUs that are confined, as TPIDR_EL2 names them, the one lock of each, and whether it is closed
+/// to all others (1).
 static CONFINED: [[AtomicUsize; 3]; gear1_abi::id::MAX_CPUS] =
     [const { [const { AtomicUsize::new(0) }; 3] }; gear1_abi::id::MAX_CPUS];
 

@@ -66,8 +66,9 @@ pub mod hcr {
     pub const TID5: u64 = 1 << 58;
 
     /// For a guest. FB stays 0: what a vCPU invalidates on its own CPU need not be invalidated on
-    /// others, since each of them forgets the vCPU before it runs there (`vcpu::forget_others`). APK, API, ATA, EnSCXT, FIEN, NV and TME stay 0: what they would allow traps.
-    /// Bits of a later version than the core's are RES0 there.
+    /// others, since each of them forgets the vCPU before it runs there (`vcpu::forget_others`).
+    /// APK, API, ATA, EnSCXT, FIEN, NV and TME stay 0: what they would allow traps. Bits of a later
+    /// version than the core's are RES0 there.
     pub const GUEST: u64 = VM
         | SWIO
         | PTW

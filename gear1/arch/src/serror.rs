@@ -19,7 +19,8 @@ const PENDING: u64 = 1 << 8;
 pub fn collect(has_ras: bool) -> bool {
     if has_ras {
         let syndrome: u64;
-        // SAFETY: ESB (hint 16) makes a pending SError one in DISR_EL1; no memory of Rust's changes.
+        // SAFETY: ESB (hint 16) makes a pending SError one in DISR_EL1; no memory of Rust's
+        // changes.
         unsafe {
             asm!("hint #16", "mrs {}, S3_0_C12_C1_1", out(reg) syndrome, options(nostack, preserves_flags));
         };

@@ -17,7 +17,8 @@ pub fn invalidate_current_vmid() {
     barrier::isb();
 }
 
-/// Invalidates all stage-1 and stage-2 entries of EL1 and EL0 on this CPU, and its instruction cache.
+/// Invalidates all stage-1 and stage-2 entries of EL1 and EL0 on this CPU, and its instruction
+/// cache.
 pub fn invalidate_guests_local() {
     barrier::dsb_nsh();
     // SAFETY: as above.

@@ -524,8 +524,8 @@ impl<P: Platform> Call<'_, P> {
         if said.endpoint != endpoint(self.vm) || !offer.is_for(self.vm) {
             return Err(Error::Invalid);
         }
-        // Another vCPU of the VM may have begun to give back something else: what goes on is what the
-        // call names.
+        // Another vCPU of the VM may have begun to give back something else: what goes on is what
+        // the call names.
         let transaction = self.ledger.transaction(index);
         let goes_on = matches!(transaction.phase, Phase::Relinquishing(_))
             && transaction.is_given_back_by(self.vm, said.zero);

@@ -22,9 +22,9 @@ pub const fn load(state: VmState) -> Result<bool, Status> {
     }
 }
 
-/// VM_LOAD, when it has let the VM's lock go and taken it again: whether it may go on. `same_life`: nobody
-/// has started the VM meanwhile. It may have ended since, and shared memory before, which the next loading
-/// takes back first.
+/// VM_LOAD, when it has let the VM's lock go and taken it again: whether it may go on. `same_life`:
+/// nobody has started the VM meanwhile. It may have ended since, and shared memory before, which
+/// the next loading takes back first.
 pub const fn still_loads(state: VmState, same_life: bool) -> bool {
     matches!(state, VmState::Loading) && same_life
 }
@@ -49,8 +49,9 @@ pub fn settled(state: VmState, still: impl FnOnce() -> bool) -> VmState {
     }
 }
 
-/// What others ask about a VM that runs, without its lock: a real-time VM must not wait for who asks
-/// without end (G1-RT-001). It changes with the VM's lock held, when the VM starts and when it ends.
+/// What others ask about a VM that runs, without its lock: a real-time VM must not wait for who
+/// asks without end (G1-RT-001). It changes with the VM's lock held, when the VM starts and when it
+/// ends.
 pub struct RunningLife {
     /// [`RUNS`], how the former life ended, and the number of starts; 0: the VM does not run.
     word: AtomicU64,
@@ -92,8 +93,9 @@ impl RunningLife {
         self.word.load(Ordering::SeqCst) != 0
     }
 
-    /// Returns the number of starts, how the former life ended if nobody has seen to that, and how the last
-    /// lives ended. `None`: the VM does not run, or its life has just changed; ask under its lock.
+    /// Returns the number of starts, how the former life ended if nobody has seen to that, and how
+    /// the last lives ended. `None`: the VM does not run, or its life has just changed; ask under
+    /// its lock.
     pub fn read(&self) -> Option<(u32, Ended, Ends)> {
         let word = self.word.load(Ordering::SeqCst);
         let ends = Ends(self.ends.load(Ordering::SeqCst));

@@ -213,8 +213,9 @@ impl Ledger {
         (index < MAX_TRANSACTIONS && is_used && self.handle(index) == handle).then_some(index)
     }
 
-    /// Returns the transaction that `vm` is sending, in steps. There is at most one that a sender which
-    /// keeps to FF-A can mean: its TX buffer is the hypervisor's until the call returns (DEN0077A 7.2.2).
+    /// Returns the transaction that `vm` is sending, in steps. There is at most one that a sender
+    /// which keeps to FF-A can mean: its TX buffer is the hypervisor's until the call returns
+    /// (DEN0077A 7.2.2).
     #[must_use]
     pub fn unfinished_send(&self, vm: VmId) -> Option<usize> {
         self.transactions.iter().position(|transaction| {

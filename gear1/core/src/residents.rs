@@ -1,8 +1,8 @@
 //! Whose stage-1 translations and instructions a CPU may hold of each VM.
 //!
 //! Entries of a TLB are told apart by VMID and ASID. Two vCPUs of a VM have one VMID, and their
-//! guest may use the same ASID for different tables on each: what one left on a CPU is wrong for the
-//! other. So a CPU remembers which vCPU of a VM it ran last, in which life of the VM.
+//! guest may use the same ASID for different tables on each: what one left on a CPU is wrong for
+//! the other. So a CPU remembers which vCPU of a VM it ran last, in which life of the VM.
 //!
 //! Requirements: G1-MEM-022.
 
@@ -23,8 +23,8 @@ impl Residents {
     /// A CPU that ran nobody.
     pub const NONE: Self = Self([Resident { life: 0, vcpu: 0 }; MAX_VMS]);
 
-    /// Notes that the CPU runs a vCPU of `vm` from now on, in the VM's life `life`. Tells whether it
-    /// may hold what is not this vCPU's.
+    /// Notes that the CPU runs a vCPU of `vm` from now on, in the VM's life `life`. Tells whether
+    /// it may hold what is not this vCPU's.
     #[inline]
     pub fn moves_in(&mut self, vm: VmId, vcpu: usize, life: u32) -> bool {
         let new = Resident {

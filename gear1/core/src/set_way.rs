@@ -4,13 +4,14 @@
 //! does). By itself that says nothing about other CPUs' caches nor about a system cache. So Gear1
 //! does what is meant: it cleans and invalidates all memory of the VM by address, to the point of
 //! coherency, which is beyond all levels; once for each walk, one piece for each time that the
-//! instruction traps. Until the last piece is done the instruction runs again, so that interrupts and deadlines
-//! come in between.
+//! instruction traps. Until the last piece is done the instruction runs again, so that interrupts
+//! and deadlines come in between.
 //!
-//! The first instruction of a walk does that, and the rest of it nothing: what the guest changes after a
-//! walk has begun may be behind the walk's place already. An instruction belongs to the walk of the last
-//! one unless a pause lies between them, or it is the one with which its level began in this walk: a
-//! second walk over the level has begun. A pause too long, since the vCPU was preempted, makes a walk more.
+//! The first instruction of a walk does that, and the rest of it nothing: what the guest changes
+//! after a walk has begun may be behind the walk's place already. An instruction belongs to the
+//! walk of the last one unless a pause lies between them, or it is the one with which its level
+//! began in this walk: a second walk over the level has begun. A pause too long, since the vCPU was
+//! preempted, makes a walk more.
 //!
 //! Requirements: G1-CPU-005.
 
@@ -71,8 +72,8 @@ impl SetWay {
         Step::Piece(done)
     }
 
-    /// Tells whether the instruction belongs to a walk for which everything was cleaned. If not, a walk
-    /// begins with it.
+    /// Tells whether the instruction belongs to a walk for which everything was cleaned. If not, a
+    /// walk begins with it.
     fn goes_on(&mut self, operand: u64, time: Time) -> bool {
         let level = ((operand >> 1) & 7).min(3) as usize;
         let is_soon = time.now.wrapping_sub(self.last) <= time.pause;

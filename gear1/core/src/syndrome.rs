@@ -106,8 +106,8 @@ impl DataAbort {
         self.0 & 1 << 24 != 0
     }
 
-    /// Tells whether it is an access to what stage 2 does not allow that cannot be emulated, for its
-    /// syndrome does not say what it does (G1-FLT-005). That of a walk never does.
+    /// Tells whether it is an access to what stage 2 does not allow that cannot be emulated, for
+    /// its syndrome does not say what it does (G1-FLT-005). That of a walk never does.
     pub const fn lacks_syndrome(self) -> bool {
         !self.is_decoded()
             && !self.on_table_walk()
@@ -231,9 +231,9 @@ impl SysregAccess {
 }
 
 /// Returns PSTATE behind an instruction that was carried out for the guest: without what the
-/// instruction would have cleared, had the CPU executed it (G1-CPU-009). BTYPE left set makes the next
-/// one a branch target exception, SS left set makes two instructions one step. AArch32, which guests
-/// are not shown, has the IT state where BTYPE is.
+/// instruction would have cleared, had the CPU executed it (G1-CPU-009). BTYPE left set makes the
+/// next one a branch target exception, SS left set makes two instructions one step. AArch32, which
+/// guests are not shown, has the IT state where BTYPE is.
 #[inline(always)]
 pub const fn stepped_over(pstate: u64) -> u64 {
     pstate & !PSTATE_BTYPE & !PSTATE_SS

@@ -244,8 +244,8 @@ impl VmGic {
         self.reset();
     }
 
-    /// G1-GIC-014: puts everything into its reset state. No vCPU is loaded; the caller then takes what
-    /// [`take_ended`](Self::take_ended) has.
+    /// G1-GIC-014: puts everything into its reset state. No vCPU is loaded; the caller then takes
+    /// what [`take_ended`](Self::take_ended) has.
     pub fn reset(&mut self) {
         self.enables = 0;
         self.gate = Gate::SHUT;

@@ -137,9 +137,10 @@ pub(crate) fn monitors(vm: &BootVm) -> u64 {
 /// its IRQs itself; FMO alone traps its SGIs (Arm IHI 0069, 12.2.17). Its vCPUs never move, so a
 /// barrier that is for its own CPU waits for no other (BSU).
 ///
-/// What tells of caches traps, so that a guest finds caches of one set and one way and walks over them
-/// with one instruction (G1-CPU-010). Without FEAT_EVT that includes CTR_EL0, which is read before each
-/// maintenance by address: a real-time guest is spared that, and walks over the machine's sets.
+/// What tells of caches traps, so that a guest finds caches of one set and one way and walks over
+/// them with one instruction (G1-CPU-010). Without FEAT_EVT that includes CTR_EL0, which is read
+/// before each maintenance by address: a real-time guest is spared that, and walks over the
+/// machine's sets.
 fn guest_hcr(real_time: RealTime) -> u64 {
     let caches = match (cpu::has_evt(), real_time) {
         (true, _) => hcr::TID4,

@@ -259,8 +259,9 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     Ok([0; 6])
 }
 
-/// Powers the machine off, or resets it, for Gear2. A real-time VM that runs, or is about to, is in its way,
-/// unless the VM that the manifest lets power the machine off has turned itself off (G1-RT-009).
+/// Powers the machine off, or resets it, for Gear2. A real-time VM that runs, or is about to, is in
+/// its way, unless the VM that the manifest lets power the machine off has turned itself off
+/// (G1-RT-009).
 pub(crate) fn system(cpu: &Cpu, machine: &Machine, reset: bool) -> Answer {
     let (mut is_asked, mut is_needed) = (false, false);
     // Bound: MAX_VMS.

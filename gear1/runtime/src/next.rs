@@ -94,8 +94,8 @@ fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
     if let Some(event) = &vcpu::prepare_entry(cpu, machine) {
         return answer(cpu, event);
     }
-    // Both may have woken a vCPU of this very CPU (the one unloaded, whose timer is due by now), for
-    // which nobody would interrupt the guest (G1-VCPU-001).
+    // Both may have woken a vCPU of this very CPU (the one unloaded, whose timer is due by now),
+    // for which nobody would interrupt the guest (G1-VCPU-001).
     if machine::cpu_shared(cpu.index()).is_pending()
         && let Some(event) = &event::pending_event(cpu, None)
     {

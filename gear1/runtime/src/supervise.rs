@@ -9,7 +9,8 @@
 //! longest way through a handler. Then it waits for the copying of the image. It takes interrupts
 //! meanwhile.
 //!
-//! Requirements: G1-RUN-011, G1-SUP-001 (a hang is noticed within the period), G1-SUP-002, G1-SUP-003.
+//! Requirements: G1-RUN-011, G1-SUP-001 (a hang is noticed within the period), G1-SUP-002,
+//! G1-SUP-003.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -101,16 +102,16 @@ fn gather(cpu: &mut Cpu, machine: &Machine) {
     }
 }
 
-/// One round of waiting: for another CPU, or between two pieces of work. Interrupts are taken as while
-/// a CPU is idle, so that none waits for the whole of a restart.
+/// One round of waiting: for another CPU, or between two pieces of work. Interrupts are taken as
+/// while a CPU is idle, so that none waits for the whole of a restart.
 fn wait(cpu: &mut Cpu, machine: &Machine) {
     stop::obey();
     irq::handle_pending(cpu, machine);
     barrier::yield_hint();
 }
 
-/// Copies Gear2's image anew and zeroes its bss. Nobody executes it meanwhile; each CPU drops the old
-/// instructions in [`enter_anew`].
+/// Copies Gear2's image anew and zeroes its bss. Nobody executes it meanwhile; each CPU drops the
+/// old instructions in [`enter_anew`].
 fn renew(cpu: &mut Cpu, machine: &Machine) {
     let boot = machine.boot;
     let (image, load) = (&boot.gear2.image, &boot.gear2.load);

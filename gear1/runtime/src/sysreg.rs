@@ -117,7 +117,8 @@ fn other(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
         ICC_SRE_EL1 if Gic::VERSION == 3 => return Some(SRE_EL1),
         CTR_EL0 if access.is_read() => return Some(regs::CTR_EL0.get()),
         CLIDR_EL1 if access.is_read() => return Some(regs::CLIDR_EL1.get()),
-        // Neither sets nor ways have a meaning for the guest: it may clean them all with one instruction.
+        // Neither sets nor ways have a meaning for the guest: it may clean them all with one
+        // instruction.
         CCSIDR_EL1 if access.is_read() => return Some(regs::CCSIDR_EL1.get() & LINE_SIZE),
         CSSELR_EL1 if access.is_read() => return Some(regs::CSSELR_EL1.get()),
         CSSELR_EL1 => {

@@ -121,10 +121,10 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     Some(())
 }
 
-/// Makes this CPU forget translations and instructions that are not this vCPU's, or not its any more:
-/// a sibling's, for they have one VMID; those of the VM's former life; and its own of before it ran
-/// elsewhere, for what it invalidated there it did not invalidate here. Called before it runs here,
-/// behind a change of the vCPU that is loaded and at its reset.
+/// Makes this CPU forget translations and instructions that are not this vCPU's, or not its any
+/// more: a sibling's, for they have one VMID; those of the VM's former life; and its own of before
+/// it ran elsewhere, for what it invalidated there it did not invalidate here. Called before it
+/// runs here, behind a change of the vCPU that is loaded and at its reset.
 fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool) {
     let life = machine::life(loaded.vm).load(Ordering::Acquire);
     if cpu.data.residents.moves_in(loaded.vm, loaded.index, life) || !stayed {
@@ -362,7 +362,8 @@ pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReas
 }
 
 /// Ends an exit that may have woken a vCPU of this very CPU, for which nobody interrupts the guest:
-/// Gear2 hears of it now. Every exit that changes a virtual GIC ends here or in [`after_interrupt`].
+/// Gear2 hears of it now. Every exit that changes a virtual GIC ends here or in
+/// [`after_interrupt`].
 pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     if !machine::cpu_shared(cpu.index()).is_pending() {
         return Resume::Same;

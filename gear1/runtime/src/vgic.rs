@@ -267,7 +267,8 @@ pub(crate) fn deactivate_ended(gic: &mut VmGic, index: VcpuIndex) {
 /// The most physical interrupts that are deactivated at a time when a VM is loaded anew.
 const ENDED_AT_ONCE: usize = 64;
 
-/// Deactivates some of the physical interrupts of a VM that is loaded anew; tells whether none is left.
+/// Deactivates some of the physical interrupts of a VM that is loaded anew; tells whether none is
+/// left.
 pub(crate) fn deactivate_some(gic: &mut VmGic, index: VcpuIndex) -> bool {
     for _ in 0..ENDED_AT_ONCE {
         let Some(intid) = gic.take_ended(index) else {

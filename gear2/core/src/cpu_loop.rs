@@ -472,7 +472,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         now.saturating_add(machine.config.ticks(WAIT_PAUSE_US))
     }
 
-    /// Brings VMs further. Returns whether one is being loaded, and when to look at the others again.
+    /// Brings VMs further. Returns whether one is being loaded, and when to look at the others
+    /// again.
     fn bring_vms_further(&mut self, gear1: &mut impl Gear1) -> (bool, u64) {
         let mut due = NO_DEADLINE;
         for vm in self.machine.config.vms.iter().map(|vm| vm.id) {
@@ -615,8 +616,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    /// Has a VM wait for those that start before it, unless it has for so long that it starts without
-    /// them. Returns the pause before the next look.
+    /// Has a VM wait for those that start before it, unless it has for so long that it starts
+    /// without them. Returns the pause before the next look.
     fn wait_at_boot(
         &mut self,
         config: &VmConfig,

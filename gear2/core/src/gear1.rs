@@ -171,8 +171,8 @@ pub trait Gear1: Conduit {
         Some((next, record))
     }
 
-    /// Powers the machine off. Does not return on the target, unless Gear1 refuses since a real-time VM
-    /// runs.
+    /// Powers the machine off. Does not return on the target, unless Gear1 refuses since a
+    /// real-time VM runs.
     fn power_off(&mut self) -> Result<(), Status> {
         outcome(self.svc::<{ number::SYSTEM }>([0; 8])).map(drop)
     }

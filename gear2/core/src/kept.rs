@@ -1,10 +1,10 @@
 //! What outlives a restart of Gear2: one page that Gear1 does not renew.
 //!
 //! Owns the words that a new Gear2 goes on with where Gear1 keeps nothing: the emulated UARTs'
-//! settings, what is wanted of each VM, what was told of it, which VMs are paused or given up. A Gear2
-//! that failed wrote them, so each may hold anything: what is read is cut to what it can mean, and no
-//! value leads to a failure.
-//! Invariant: all of it is zero when Gear2 is entered for the first time.
+//! settings, what is wanted of each VM, what was told of it, which VMs are paused or given up. A
+//! Gear2 that failed wrote them, so each may hold anything: what is read is cut to what it can
+//! mean, and no value leads to a failure. Invariant: all of it is zero when Gear2 is entered for
+//! the first time.
 
 use core::array;
 use core::sync::atomic::Ordering::Relaxed;

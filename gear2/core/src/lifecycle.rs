@@ -83,8 +83,8 @@ pub(crate) struct Lifecycle {
     quiet: bool,
     /// Its devices were told to leave the stopped VM's memory alone, in this life of the device VM.
     pub(crate) quiesces: Option<u32>,
-    /// Since when somebody else has to do something before the VM can be what is wanted, and whether
-    /// people were told.
+    /// Since when somebody else has to do something before the VM can be what is wanted, and
+    /// whether people were told.
     waits_since: Option<(u64, bool)>,
     /// Its last restarts after it had ended by itself.
     restarts: Restarts,
@@ -106,8 +106,8 @@ enum Owed {
     Pause { due: u64, told: bool },
 }
 
-/// Returns what follows when a VM has ended by itself. Nothing does of a real-time VM: Gear1 has seen
-/// to it.
+/// Returns what follows when a VM has ended by itself. Nothing does of a real-time VM: Gear1 has
+/// seen to it.
 pub(crate) const fn goal_after(vm: &VmConfig, end: Ended) -> Option<Goal> {
     if !vm.scheduled {
         return None;
@@ -140,9 +140,9 @@ impl Lifecycle {
         self.goal
     }
 
-    /// Notes what somebody asks for. The last one to ask wins, but a VM that is on its way down goes
-    /// all the way before it is started again, and nothing stops the machine's powering off. Restarts
-    /// that nobody asked for do not count any more.
+    /// Notes what somebody asks for. The last one to ask wins, but a VM that is on its way down
+    /// goes all the way before it is started again, and nothing stops the machine's powering off.
+    /// Restarts that nobody asked for do not count any more.
     pub(crate) fn ask(&mut self, goal: Goal) {
         self.restarts = Restarts::default();
         self.owed = Owed::Nothing;

@@ -33,8 +33,8 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Returns what the two words from [`Self::words`] say. Those of a Gear2 that failed may be any:
-    /// more than has happened cannot have been told.
+    /// Returns what the two words from [`Self::words`] say. Those of a Gear2 that failed may be
+    /// any: more than has happened cannot have been told.
     pub(crate) const fn from_words([starts, end]: [u32; 2], history: &VmHistory) -> Self {
         if starts > history.starts {
             return Self {

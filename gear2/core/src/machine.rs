@@ -220,7 +220,8 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Notes what is wanted and was told of a VM for a Gear2 after this one. The lifecycle is locked.
+    /// Notes what is wanted and was told of a VM for a Gear2 after this one. The lifecycle is
+    /// locked.
     pub(crate) fn keep(&self, vm: VmId, lifecycle: &Lifecycle) {
         self.kept.set_goal(vm, lifecycle.goal());
         self.kept.set_told(vm, lifecycle.told().words());
@@ -241,8 +242,8 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Returns what is done when a VM is to be stopped. Nobody could start the device VM again if
-    /// Gear2 has no console of its own: the machine is powered off if only what the device VM serves
-    /// is left, and else it is started again at once.
+    /// Gear2 has no console of its own: the machine is powered off if only what the device VM
+    /// serves is left, and else it is started again at once.
     pub(crate) fn goal_for_stop(&self, gear1: &mut impl Gear1, vm: &VmConfig) -> Goal {
         if !vm.must_run {
             return Goal::Stop;
@@ -259,8 +260,8 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Says what has become of a VM since the last time. Its lifecycle is locked, so that several
-    /// loops say it in order. `fault` describes how it ended, if it did so by a fault just now. What
-    /// follows from an end is wanted from here on.
+    /// loops say it in order. `fault` describes how it ended, if it did so by a fault just now.
+    /// What follows from an end is wanted from here on.
     pub(crate) fn tell_news(
         &self,
         gear1: &mut impl Gear1,
@@ -310,8 +311,9 @@ impl<P: Platform> Machine<P> {
         self.kept.set_paused(vm, paused);
     }
 
-    /// Returns which of the VMs that start before this one is not up: each was started, and the device
-    /// VM's device model has shown a sign of life. What is locked elsewhere just now is not up.
+    /// Returns which of the VMs that start before this one is not up: each was started, and the
+    /// device VM's device model has shown a sign of life. What is locked elsewhere just now is not
+    /// up.
     pub(crate) fn missing_before(&self, vm: &VmConfig) -> Option<Missing<'_>> {
         let earlier = |(other, _): &(&VmConfig, &SharedVm<P>)| {
             other.autostart && other.boot_order < vm.boot_order
@@ -564,8 +566,8 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Has the device model reset the devices of a stopped VM, so that none of them writes to its
-    /// memory any more; to be called until it tells that none does, however long that takes. `asked`
-    /// is how often the device VM had been started when the device model was asked.
+    /// memory any more; to be called until it tells that none does, however long that takes.
+    /// `asked` is how often the device VM had been started when the device model was asked.
     pub(crate) fn quiesce(
         &self,
         gear1: &mut impl Gear1,

@@ -4,8 +4,9 @@
 //! behind it. Input comes in portions of one FIFO, with a pause after each was read: a handler that
 //! reads until the FIFO is empty finds it so, however much was typed. What is transmitted leaves at
 //! once, so the transmit FIFO is empty unless the console cannot take more
-//! ([`Pl011::set_transmit_full`]). The device is usable from a guest's first instruction: reset leaves it enabled, and
-//! neither baud rate nor enable bits hold a byte back. No DMA, no modem lines.
+//! ([`Pl011::set_transmit_full`]). The device is usable from a guest's first instruction: reset
+//! leaves it enabled, and neither baud rate nor enable bits hold a byte back. No DMA, no modem
+//! lines.
 
 use alloc::collections::VecDeque;
 

@@ -80,7 +80,8 @@ pub mod offset {
     pub const DEVICE_SIZE: usize = 0x1000;
     /// One [`CONSOLE_SIZE`] block for each VM.
     pub const CONSOLES: usize = 0x4_0000;
-    /// Bytes of a console's block: [`ConsoleRing`](super::ConsoleRing), then input, then output bytes.
+    /// Bytes of a console's block: [`ConsoleRing`](super::ConsoleRing), then input, then output
+    /// bytes.
     pub const CONSOLE_SIZE: usize = 0x1_2000;
     /// Offset in a console's block of the output ring (guest to GDM).
     pub const OUTPUT: usize = 0x2000;
@@ -164,12 +165,13 @@ impl MmioSlot {
 pub mod op {
     /// Nothing.
     pub const NONE: u32 = 0;
-    /// `(vm)`: result words: state, vCPUs, first vCPU, restarts, flags (those of [`vm_flag`](super::vm_flag)), faults.
+    /// `(vm)`: result words: state, vCPUs, first vCPU, restarts, flags (those of
+    /// [`vm_flag`](super::vm_flag)), faults.
     pub const VM_INFO: u32 = 1;
     /// `(vm)`: starts a stopped VM.
     pub const VM_START: u32 = 2;
-    /// `(vm, force)`: stops a VM. The VM through which alone people reach Gear2 is stopped only with
-    /// `force` = 1, and ends as if it had turned itself off.
+    /// `(vm, force)`: stops a VM. The VM through which alone people reach Gear2 is stopped only
+    /// with `force` = 1, and ends as if it had turned itself off.
     pub const VM_STOP: u32 = 3;
     /// `(vm)`: stops, loads and starts a VM.
     pub const VM_RESTART: u32 = 4;

@@ -1,6 +1,6 @@
-//! Rules on what serves the virtio devices: one writer a disk, one guest a tap device, nothing that the
-//! device VM uses itself, no text that its kernel or the control protocol takes for something else, and an
-//! address for each network card.
+//! Rules on what serves the virtio devices: one writer a disk, one guest a tap device, nothing that
+//! the device VM uses itself, no text that its kernel or the control protocol takes for something
+//! else, and an address for each network card.
 //!
 //! Judged are the names: that two names are links to one disk, or that the device VM has mounted it
 //! meanwhile, is seen by the device model when it opens the disk exclusively.
@@ -129,8 +129,8 @@ fn overlap(one: &str, other: &str) -> bool {
             && (is_partition(name, others, is_direct) || is_partition(others, name, is_direct))
 }
 
-/// Tells whether `part` is named as a partition of `whole`: `vda1` of `vda`, `nvme0n1p1` of `nvme0n1`, and
-/// below a folder of `/dev`, such as `by-id`, `NAME-part1` of `NAME`.
+/// Tells whether `part` is named as a partition of `whole`: `vda1` of `vda`, `nvme0n1p1` of
+/// `nvme0n1`, and below a folder of `/dev`, such as `by-id`, `NAME-part1` of `NAME`.
 fn is_partition(whole: &str, part: &str, is_direct: bool) -> bool {
     let Some(rest) = part.strip_prefix(whole) else {
         return false;

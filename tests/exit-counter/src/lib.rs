@@ -1,18 +1,20 @@
-//! A QEMU plugin (TCG, QEMU 10) that counts Gear1's instructions from each exit to the entry that follows.
+//! A QEMU plugin (TCG, QEMU 10) that counts Gear1's instructions from each exit to the entry that
+//! follows.
 //!
-//! An exit begins at one of the vectors for lower exception levels and ends with ERET. A CPU that waits
-//! at EL2 looks for interrupts there: such a look ends one stretch and begins another, named `look`.
-//! For each kind of exit the longest stretch is kept, with the registers at the exit and the functions
-//! that were executed. A line is written whenever one grows, so the file is whole at any time:
+//! An exit begins at one of the vectors for lower exception levels and ends with ERET. A CPU that
+//! waits at EL2 looks for interrupts there: such a look ends one stretch and begins another, named
+//! `look`. For each kind of exit the longest stretch is kept, with the registers at the exit and
+//! the functions that were executed. A line is written whenever one grows, so the file is whole at
+//! any time:
 //!
 //! `<kind> <instructions> <count so far> x=<X0>,...,<X7> far=<FAR_EL2> path=<function>,...`
 //!
-//! With `-icount`, one thread of QEMU executes all CPUs in turns, and QEMU 10 tells a plugin the wrong
-//! one (it takes the CPU for which a block was translated). So each block asks for TPIDR_EL2,
+//! With `-icount`, one thread of QEMU executes all CPUs in turns, and QEMU 10 tells a plugin the
+//! wrong one (it takes the CPU for which a block was translated). So each block asks for TPIDR_EL2,
 //! which the runtime sets once for each CPU.
 //!
-//! Arguments: `symbols=<file>`, lines `<address in hex> <name>` of the runtime's functions, in which
-//! `gear1_vectors` and `gear1_end` say where its code is; `out=<file>`.
+//! Arguments: `symbols=<file>`, lines `<address in hex> <name>` of the runtime's functions, in
+//! which `gear1_vectors` and `gear1_end` say where its code is; `out=<file>`.
 
 mod kinds;
 mod qemu;

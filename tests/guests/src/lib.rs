@@ -40,8 +40,8 @@ pub const MAX_CPUS: usize = 8;
 /// the CPUs that it turns on do.
 ///
 /// `irq` gets the INTID of an acknowledged interrupt, which ends when it returns. `other_cpu` gets
-/// the CPU's index and must not return while the CPU is to stay on. `first` is called on the boot CPU
-/// before the interrupt controller is set up.
+/// the CPU's index and must not return while the CPU is to stay on. `first` is called on the boot
+/// CPU before the interrupt controller is set up.
 #[macro_export]
 macro_rules! guest {
     ($main:path) => {

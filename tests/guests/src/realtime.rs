@@ -180,9 +180,9 @@ fn sgis(machine: &Machine) {
     report::equal("sgis-taken", TAKEN.load(Ordering::Acquire), SGIS);
 }
 
-/// What GICC_IAR of a GICv2 names as an SGI's sender: with pass-through, where the physical CPU interface is
-/// the VM's, the interface of the machine's CPU, and else the vCPU, as GICD_ITARGETSR0 reads. It is the same
-/// each time (docs/rtvm.md). A GICv3 names nobody.
+/// What GICC_IAR of a GICv2 names as an SGI's sender: with pass-through, where the physical CPU
+/// interface is the VM's, the interface of the machine's CPU, and else the vCPU, as GICD_ITARGETSR0
+/// reads. It is the same each time (docs/rtvm.md). A GICv3 names nobody.
 fn senders(machine: &Machine, mode: Mode) {
     let physical = machine.gearv && mode == Mode::PassThrough;
     let first = if physical { FIRST_CPU } else { 0 };

@@ -1,7 +1,8 @@
 //! A second CPU that reads a word over and over, to see until when it can.
 //!
 //! Its translations stay in its TLB: it does nothing that would leave the guest, and does not stop
-//! by itself. So a page that was taken away from it is lost only if somebody invalidates them there.
+//! by itself. So a page that was taken away from it is lost only if somebody invalidates them
+//! there.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -63,7 +64,8 @@ pub fn watch(page: u64) {
     cpu::wait_until(|| READS.load(Ordering::Acquire) >= WARM || is_over());
 }
 
-/// Says that the page is gone. Returns whether the watcher lost it, and how often it has read it since.
+/// Says that the page is gone. Returns whether the watcher lost it, and how often it has read it
+/// since.
 pub fn gone() -> (bool, u64) {
     GONE.store(true, Ordering::Release);
     cpu::wait_until(is_over);

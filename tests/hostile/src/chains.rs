@@ -123,8 +123,8 @@ fn both_ways<P: Platform>(device: &mut Device<'_, P>, name: &str, address: u64, 
         refused(device, name, &chain);
         return;
     }
-    // A disk's request that names what the device model does not reach fails by itself, since a guest
-    // may well own that memory. This one reads the first sector.
+    // A disk's request that names what the device model does not reach fails by itself, since a
+    // guest may well own that memory. This one reads the first sector.
     device.store(buffer(0), &[0; 16]);
     device.describe_all(&chain);
     let before = device.used();

@@ -1,7 +1,7 @@
 //! The files that are written for a board: never a device, and nothing that is a person's own.
 //!
-//! Invariant: `--out` names a file. A disk is written by `--device` alone, which shows what it is and asks;
-//! a link to one, or another kind of device, is no file either.
+//! Invariant: `--out` names a file. A disk is written by `--device` alone, which shows what it is
+//! and asks; a link to one, or another kind of device, is no file either.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};

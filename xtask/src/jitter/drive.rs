@@ -194,7 +194,8 @@ impl Setup {
         })
     }
 
-    /// Waits for what a real-time VM says on its own line, for as long as Gear2 does not say that it has `ended`.
+    /// Waits for what a real-time VM says on its own line, for as long as Gear2 does not say that
+    /// it has `ended`.
     fn expect(
         &self,
         text: &str,

@@ -1,9 +1,9 @@
-//! What a machine's console says when nothing will happen on it any more: that Gear1's init refused what
-//! it was started with, or that Gear1 halted. A board then shows the message until somebody comes; QEMU
-//! would run on as an empty machine.
+//! What a machine's console says when nothing will happen on it any more: that Gear1's init refused
+//! what it was started with, or that Gear1 halted. A board then shows the message until somebody
+//! comes; QEMU would run on as an empty machine.
 //!
-//! Guests print on the same console. So init's words count only while Gear2 has said nothing, when no guest has
-//! run, and a halt takes both its first line and its last.
+//! Guests print on the same console. So init's words count only while Gear2 has said nothing, when
+//! no guest has run, and a halt takes both its first line and its last.
 
 use crate::build_images::{HALT, STOPPED};
 

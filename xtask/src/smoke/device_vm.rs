@@ -149,8 +149,8 @@ impl Smoke<'_> {
         Ok(())
     }
 
-    /// The guest's card has an address that was made for this board: not one that all boards have, and the
-    /// `first` one with each boot.
+    /// The guest's card has an address that was made for this board: not one that all boards have,
+    /// and the `first` one with each boot.
     fn address(&mut self, first: Option<&str>) -> Result<String> {
         let mut found = String::new();
         self.check_and_say("the network card has an address of this board's", |s| {

@@ -1,6 +1,7 @@
-//! Rules of the architecture that QEMU does not hold an image to, looked for in the runtime's linked
-//! code: QEMU has no caches, keeps no TLB entry across a change of VTTBR_EL2, performs each access in
-//! its place, takes no physical SError and does not trap what it implements as a constant.
+//! Rules of the architecture that QEMU does not hold an image to, looked for in the runtime's
+//! linked code: QEMU has no caches, keeps no TLB entry across a change of VTTBR_EL2, performs each
+//! access in its place, takes no physical SError and does not trap what it implements as a
+//! constant.
 //!
 //! Invariant: a rule that finds none of the instructions that it is about fails.
 //!
@@ -97,7 +98,8 @@ fn broadcasts(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Loading a vCPU and what precedes its entry, a reset among others, lead to where the CPU forgets its siblings.
+/// Loading a vCPU and what precedes its entry, a reset among others, lead to where the CPU forgets
+/// its siblings.
 fn siblings(image: &Image) -> Result<()> {
     let forgets = |function: &Function| {
         function.words.contains(&TLBI_VMALLE1) && function.words.contains(&IC_IALLU)

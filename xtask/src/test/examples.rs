@@ -312,9 +312,9 @@ fn mixed(tally: &mut Tally) -> Result<()> {
     keeps_a_way_back(&mut example, tally)
 }
 
-/// The device VM owns the UART, so Gear2 does not leave it stopped: `gearctl stop` is refused. When it
-/// turns itself off it is started again as long as the real-time VM runs, which it does not serve;
-/// else the machine is powered off.
+/// The device VM owns the UART, so Gear2 does not leave it stopped: `gearctl stop` is refused. When
+/// it turns itself off it is started again as long as the real-time VM runs, which it does not
+/// serve; else the machine is powered off.
 fn keeps_a_way_back(example: &mut Example, tally: &mut Tally) -> Result<()> {
     smoke::device_vm::leave(&mut example.session)?;
     let refused = "if gearctl stop device 2> /run/refused; then false; else cat /run/refused; fi";

@@ -36,8 +36,8 @@ fn short(gic: u32, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Measures in a guest that Gear2 schedules: its figures leave by an emulated serial port, which is still at work
-/// when the guest powers off.
+/// Measures in a guest that Gear2 schedules: its figures leave by an emulated serial port, which is
+/// still at work when the guest powers off.
 fn in_guest(tally: &mut Tally) -> Result<()> {
     let setup = Setup::new(10, "cortex-a57", 3, Load::Off, LOOPS)?;
     setup.measure(Configuration::Guest)?;

@@ -103,8 +103,8 @@ pub(super) fn parts() -> Vec<Part> {
     parts.chain([run]).collect()
 }
 
-/// A machine with one CPU under a manifest that names two: `run` says what init says, and fails. Nobody is at
-/// a terminal who could end it.
+/// A machine with one CPU under a manifest that names two: `run` says what init says, and fails.
+/// Nobody is at a terminal who could end it.
 fn run_ends(tally: &mut Tally) -> Result<()> {
     let manifest = workspace::root().join("tests/manifests/gic-registers.dts");
     // The unit tests beside this part may have put a new file in this program's place.

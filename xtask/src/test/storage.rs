@@ -1,8 +1,8 @@
-//! Storage that fails its users: a disk that stalls for seconds while the device model is killed and VMs
-//! are restarted, and one that loses power with what was not flushed.
+//! Storage that fails its users: a disk that stalls for seconds while the device model is killed
+//! and VMs are restarted, and one that loses power with what was not flushed.
 //!
-//! The disk is a server of ours ([`nbd`]), between QEMU and its image. Kills and restarts come at times
-//! drawn from a fixed seed; what they hit differs from run to run.
+//! The disk is a server of ours ([`nbd`]), between QEMU and its image. Kills and restarts come at
+//! times drawn from a fixed seed; what they hit differs from run to run.
 
 use std::env;
 use std::fmt::Write as _;
@@ -268,8 +268,8 @@ fn storm(rig: &Rig, session: &mut Session, kills: u32, done: &mut Done) -> Resul
     ))
 }
 
-/// Goes to the shell of a guest that has just booted, from a disk that stalls. What is typed too early may
-/// arrive in part, and is given up.
+/// Goes to the shell of a guest that has just booted, from a disk that stalls. What is typed too
+/// early may arrive in part, and is given up.
 fn enter_booted(session: &mut Session, guest: &VmSummary) -> Result<()> {
     session.send(&format!("{}\n", guest.console_command()))?;
     session.listen(Duration::from_secs(5))?;
@@ -281,8 +281,8 @@ fn enter_booted(session: &mut Session, guest: &VmSummary) -> Result<()> {
     })
 }
 
-/// GDM comes back while the device VM has mounted the guest's disk: it refuses that disk by name, the guest
-/// keeps its device and waits, and is served when the disk is free.
+/// GDM comes back while the device VM has mounted the guest's disk: it refuses that disk by name,
+/// the guest keeps its device and waits, and is served when the disk is free.
 fn mounted(tally: &mut Tally) -> Result<()> {
     let rig = Rig::new("storage-mounted")?;
     let mut session = rig.boot()?;
@@ -380,8 +380,8 @@ fn loses_power(tally: &mut Tally) -> Result<()> {
     evidence::note("storage power", &figure, command)
 }
 
-/// Writes the file's blocks one after the other, and says of each when it is flushed; writes without a flush
-/// to another file in between.
+/// Writes the file's blocks one after the other, and says of each when it is flushed; writes
+/// without a flush to another file in between.
 fn write_blocks(cycle: u32) -> String {
     format!(
         "n=0; while [ $n -lt {BLOCKS} ]; do printf '%0{digits}d\\n' $(({base}+n)) > /run/block; \

@@ -1,9 +1,11 @@
-//! What holds a disk's data: a file or a block device of the device VM, and in tests one that loses power.
+//! What holds a disk's data: a file or a block device of the device VM, and in tests one that loses
+//! power.
 //!
-//! Owns: the descriptors. One of them, by which everything goes that may outlive GDM, holds the claim on
-//! the disk: a lock (`flock`), and of a block device that is written the kernel's exclusive opening
-//! (`O_EXCL`). Requests under way hold that descriptor too, when the process that made them has been
-//! killed: so whoever gets the claim knows that nobody's requests move data any more.
+//! Owns: the descriptors. One of them, by which everything goes that may outlive GDM, holds the
+//! claim on the disk: a lock (`flock`), and of a block device that is written the kernel's
+//! exclusive opening (`O_EXCL`). Requests under way hold that descriptor too, when the process that
+//! made them has been killed: so whoever gets the claim knows that nobody's requests move data any
+//! more.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -49,8 +51,8 @@ pub(super) trait Media: Debug + Send {
     /// Moves data through the page cache, once; may move less.
     fn buffered(&self, piece: Piece<'_>) -> io::Result<usize>;
 
-    /// Moves several pieces at once past the page cache; tells how many bytes of each, 0 of one that
-    /// failed. `None` where that cannot be: nothing of them is under way then.
+    /// Moves several pieces at once past the page cache; tells how many bytes of each, 0 of one
+    /// that failed. `None` where that cannot be: nothing of them is under way then.
     fn together(&mut self, pieces: &[Piece<'_>]) -> Option<Vec<u64>>;
 
     /// Makes everything that was written durable.
@@ -157,9 +159,9 @@ struct User {
 static USERS: Mutex<Vec<((u64, u64), bool)>> = Mutex::new(Vec::new());
 
 impl User {
-    /// Locks the disk: for one writer, or for the readers of one process. The first of these takes the
-    /// lock alone for a moment, since it has to know that an earlier process has ended with all of its
-    /// requests.
+    /// Locks the disk: for one writer, or for the readers of one process. The first of these takes
+    /// the lock alone for a moment, since it has to know that an earlier process has ended with all
+    /// of its requests.
     fn new(identity: (u64, u64), read_only: bool, file: &File) -> io::Result<Self> {
         let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut others = users.iter().filter(|(other, _)| *other == identity);

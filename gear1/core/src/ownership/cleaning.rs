@@ -11,8 +11,8 @@ use super::{Ledger, Phase, Piece, Vms};
 struct PieceEnds;
 
 impl Ledger {
-    /// Returns the next piece to wipe or clean, if the transaction waits for that. A piece lies in one
-    /// region of its home's: memory is reached region by region, also where two of them adjoin.
+    /// Returns the next piece to wipe or clean, if the transaction waits for that. A piece lies in
+    /// one region of its home's: memory is reached region by region, also where two of them adjoin.
     pub fn piece<V: Vms>(&self, vms: &mut V, index: usize) -> Option<Piece> {
         let transaction = self.transaction(index);
         let (done, zero) = match transaction.phase {

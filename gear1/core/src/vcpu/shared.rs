@@ -193,9 +193,9 @@ impl VcpuShared {
         self.transition(VcpuState::Wfi, VcpuState::Ready)
     }
 
-    /// Its VM stops, under the VM's lock: turns the vCPU off, or asks it to turn itself off, and tells whom
-    /// the caller has to tell. One call is enough. What it finds in no state of those that wait was
-    /// running meanwhile; should it wait by now, it is asked all the same, and woken.
+    /// Its VM stops, under the VM's lock: turns the vCPU off, or asks it to turn itself off, and
+    /// tells whom the caller has to tell. One call is enough. What it finds in no state of those
+    /// that wait was running meanwhile; should it wait by now, it is asked all the same, and woken.
     pub fn stop(&self) -> Told {
         let waiting = [
             VcpuState::Ready,

@@ -47,8 +47,8 @@ impl Rank {
 /// Words of 32 interrupts that a vCPU has.
 const WORDS: usize = SPI_WORDS + 1;
 
-/// What waits for a list register of a vCPU: the best of each word, so that a change of one needs a look at
-/// that one alone.
+/// What waits for a list register of a vCPU: the best of each word, so that a change of one needs a
+/// look at that one alone.
 struct Candidates {
     /// Active ones.
     orphans: [Rank; WORDS],
@@ -171,8 +171,8 @@ impl VmGic {
         kicks
     }
 
-    /// Ends so many active interrupts that stand in no list register: the guest has ended those of the
-    /// highest priority first.
+    /// Ends so many active interrupts that stand in no list register: the guest has ended those of
+    /// the highest priority first.
     #[inline(never)]
     fn end_orphans(&mut self, vcpu: VcpuIndex, count: u32) -> Kicks {
         let words = self.vcpu(vcpu).hint;
@@ -197,7 +197,8 @@ impl VmGic {
         kicks
     }
 
-    /// Returns the best active interrupt of a word that the vCPU holds in no list register, but for these.
+    /// Returns the best active interrupt of a word that the vCPU holds in no list register, but for
+    /// these.
     fn best_orphan(&self, vcpu: VcpuIndex, index: usize, without: u32) -> Rank {
         let word = self.word(vcpu, index);
         let (_, held) = self.relation(vcpu, index);

@@ -62,8 +62,8 @@ impl VmGic {
     }
 }
 
-/// Returns a mask over the vCPUs, of `everybody`, that a write to an SGI register addresses, and the SGI.
-/// RS is not implemented (GICD_TYPER.RSS = 0) and ignored.
+/// Returns a mask over the vCPUs, of `everybody`, that a write to an SGI register addresses, and
+/// the SGI. RS is not implemented (GICD_TYPER.RSS = 0) and ignored.
 #[inline]
 pub(super) fn sgi_targets(everybody: u8, from: VcpuIndex, value: u64) -> (u8, IntId) {
     let targets = if value & IRM != 0 {

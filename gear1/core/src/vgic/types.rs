@@ -61,8 +61,8 @@ pub const SRE_EL1: u64 = 0b111;
 /// First locality-specific interrupt (LPI): it has no active state that could be ended.
 pub const FIRST_LPI: u32 = 8192;
 
-/// Tells whether an INTID that was acknowledged is an interrupt, whose priority must be dropped, and
-/// not one of the four that mean something else (Arm IHI 0069, 2.2.1).
+/// Tells whether an INTID that was acknowledged is an interrupt, whose priority must be dropped,
+/// and not one of the four that mean something else (Arm IHI 0069, 2.2.1).
 #[inline(always)]
 pub const fn is_interrupt(intid: u32) -> bool {
     intid & !3 != 1020

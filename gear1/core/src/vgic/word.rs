@@ -55,8 +55,8 @@ pub(super) struct Word {
     /// Physically active with no virtual one left: the caller must deactivate it.
     pub(super) ended: u32,
     pub(super) priority: [u8; 32],
-    /// The same by bits, the highest first: bit n of each is interrupt n's. The best of many is found
-    /// by them in a few steps (G1-RUN-011).
+    /// The same by bits, the highest first: bit n of each is interrupt n's. The best of many is
+    /// found by them in a few steps (G1-RUN-011).
     planes: [u32; PLANES],
 }
 

@@ -1,6 +1,6 @@
-//! Two of Gear2's CPUs load a VM, start it and stop it at once: `lifecycle::load` lets the VM's lock go
-//! while it takes back what the VM has shared. Each function does what the one of `runtime/src/lifecycle.rs`
-//! does that it names, with the shipped table of a VM's life.
+//! Two of Gear2's CPUs load a VM, start it and stop it at once: `lifecycle::load` lets the VM's
+//! lock go while it takes back what the VM has shared. Each function does what the one of
+//! `runtime/src/lifecycle.rs` does that it names, with the shipped table of a VM's life.
 //!
 //! Requirements: G1-RUN-009, G1-RUN-010.
 
@@ -104,7 +104,8 @@ impl Machine {
         }
     }
 
-    /// A loop of Gear2 that wants the VM to run, and then to run anew. Calls that are refused change nothing.
+    /// A loop of Gear2 that wants the VM to run, and then to run anew. Calls that are refused
+    /// change nothing.
     fn restarts(&self) {
         for _ in 0..2 {
             for _ in 0..4 {

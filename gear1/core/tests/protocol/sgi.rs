@@ -1,6 +1,6 @@
-//! An SGI that is left for a vCPU while a third one looks at its redistributor: the shipped virtual GIC
-//! and the shipped words of a vCPU, in all orders. Each function does what the one of `runtime/src/vgic.rs`
-//! does that it names.
+//! An SGI that is left for a vCPU while a third one looks at its redistributor: the shipped virtual
+//! GIC and the shipped words of a vCPU, in all orders. Each function does what the one of
+//! `runtime/src/vgic.rs` does that it names.
 //!
 //! Requirements: G1-GIC-007, G1-VCPU-001.
 

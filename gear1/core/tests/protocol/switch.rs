@@ -1,6 +1,6 @@
-//! A home CPU that runs one vCPU in place of another: the other's timer becomes due at any moment, and
-//! whoever wakes a vCPU of its own CPU interrupts nobody. Each function does what the one of the runtime
-//! does that it names.
+//! A home CPU that runs one vCPU in place of another: the other's timer becomes due at any moment,
+//! and whoever wakes a vCPU of its own CPU interrupts nobody. Each function does what the one of
+//! the runtime does that it names.
 //!
 //! Requirements: G1-TIM-004, G1-VCPU-001.
 

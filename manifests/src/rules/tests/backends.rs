@@ -1,5 +1,5 @@
-//! What serves virtio devices: no disk that two write, no tap device that two have, nothing of the device
-//! VM's own, and only names that its kernel and the control protocol take.
+//! What serves virtio devices: no disk that two write, no tap device that two have, nothing of the
+//! device VM's own, and only names that its kernel and the control protocol take.
 //!
 //! Requirements: G1-BOOT-002.
 

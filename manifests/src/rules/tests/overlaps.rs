@@ -1,6 +1,6 @@
-//! Every rule on ranges that must not overlap, with a range in every place that matters: ahead of the
-//! other one and adjacent to it, reaching into its beginning, inside, around it, reaching out of its
-//! end, adjacent behind it.
+//! Every rule on ranges that must not overlap, with a range in every place that matters: ahead of
+//! the other one and adjacent to it, reaching into its beginning, inside, around it, reaching out
+//! of its end, adjacent behind it.
 //!
 //! Requirements: G1-BOOT-002.
 
@@ -255,7 +255,8 @@ fn pairs() -> Vec<Pair> {
             lead: 2 * MIB,
             tree: |start, size| shared(two(), SHARED, start, size),
         },
-        // Beside the memory of a VM that is served: what describes that to the device VM is taken too.
+        // Beside the memory of a VM that is served: what describes that to the device VM is taken
+        // too.
         Pair {
             rule: "M-SHM-002",
             fixed: Region::new(0x6fe0_0000, 0x7080_0000),

@@ -192,8 +192,8 @@ static LEVEL3: Page<AtomicU64> = Page([const { AtomicU64::new(0) }; 512]);
 static CODE: [Page<AtomicU64>; 2] = [const { Page([const { AtomicU64::new(0) }; 512]) }; 2];
 
 /// Has an instruction that Gear1 emulates be the target of an indirect branch, at the end of a page
-/// without BTI; the next one lies in a page with it, which nobody may enter by a branch. Where there
-/// is no BTI, both are pages like any other.
+/// without BTI; the next one lies in a page with it, which nobody may enter by a branch. Where
+/// there is no BTI, both are pages like any other.
 fn branch_type() {
     /// The last GiB of stage 1.
     const ENTRY: u64 = 511;
@@ -243,13 +243,15 @@ fn branch_type() {
 
 /// What one trap of a walk cleans at most.
 const PIECE: u64 = 0x8000;
-/// More exits than a walk has beside the pieces: for what it reads of the caches, and for the last look.
+/// More exits than a walk has beside the pieces: for what it reads of the caches, and for the last
+/// look.
 const BESIDE: u64 = 64;
 /// CLIDR_EL1: types of a cache that holds data, from this one on.
 const HAS_DATA: u64 = 2;
 
-/// Cleans and invalidates all data and unified caches by set and way, as U-Boot, Linux' decompressor and
-/// RTOSes do it (Arm DDI 0487, D7.5.9.6); returns the number of instructions that it took.
+/// Cleans and invalidates all data and unified caches by set and way, as U-Boot, Linux'
+/// decompressor and RTOSes do it (Arm DDI 0487, D7.5.9.6); returns the number of instructions that
+/// it took.
 fn walk() -> u64 {
     let clidr = read_sysreg!("clidr_el1");
     let coherency = clidr >> 24 & 7;
@@ -275,7 +277,8 @@ fn walk() -> u64 {
     count
 }
 
-/// G1-CPU-005, G1-CPU-010: a walk over all levels cleans the VM's memory once, and traps little more often.
+/// G1-CPU-005, G1-CPU-010: a walk over all levels cleans the VM's memory once, and traps little
+/// more often.
 fn walks(machine: &Machine) {
     let memory = machine.ram.end - machine.ram.start;
     for name in ["a-walk-cleans-once", "so-does-the-next"] {

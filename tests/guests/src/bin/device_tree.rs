@@ -1,9 +1,10 @@
-//! Reads its own device tree as software that knows nothing of GearV does: by `compatible` alone, and
-//! by the presence of a property.
+//! Reads its own device tree as software that knows nothing of GearV does: by `compatible` alone,
+//! and by the presence of a property.
 //!
-//! KVM's unit tests stop at an initial RAM disk without bytes, and software that passes over `status` takes
-//! the first interrupt controller that it finds. The command line says whether there is an initial RAM
-//! disk (`initrd=1`); that is then an image of a guest, whose header is looked at.
+//! KVM's unit tests stop at an initial RAM disk without bytes, and software that passes over
+//! `status` takes the first interrupt controller that it finds. The command line says whether there
+//! is an initial RAM disk (`initrd=1`); that is then an image of a guest, whose header is looked
+//! at.
 //!
 //! Requirements: G1-BOOT-007.
 #![no_std]

@@ -336,8 +336,8 @@ fn suspends() {
     PHASE.store(phase::SUSPEND, Ordering::Release);
     let on = || psci::cpu_on(1);
     let first = on();
-    // On one CPU, the other vCPU has not run yet; on two it may have. Other firmware may need time, in
-    // which the start is pending (Arm DEN 0022, 5.6).
+    // On one CPU, the other vCPU has not run yet; on two it may have. Other firmware may need time,
+    // in which the start is pending (Arm DEN 0022, 5.6).
     let states = (psci::affinity_info(1), on());
     let pending = (affinity::ON_PENDING, result::ON_PENDING);
     let running = (affinity::ON, result::ALREADY_ON);

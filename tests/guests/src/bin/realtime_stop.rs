@@ -61,8 +61,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Two accesses to what is nobody's, which Gear1 logs: one that its syndrome tells about, and one that it
-/// does not (G1-FLT-005).
+/// Two accesses to what is nobody's, which Gear1 logs: one that its syndrome tells about, and one
+/// that it does not (G1-FLT-005).
 fn aborts() {
     let decoded = catch(|| {
         read32(NOWHERE + 0x100);

@@ -2,8 +2,8 @@
 //! the physical counter, which goes on: a boot every 100 ms until 650 ms after the machine's start, which is
 //! six resets when the first boot comes before 100 ms (under `icount` it does).
 //!
-//! Each life leaves its interrupt controller as different from its reset state as it can, and finds it as
-//! after a reset.
+//! Each life leaves its interrupt controller as different from its reset state as it can, and finds
+//! it as after a reset.
 //!
 //! Requirements: G1-RUN-009, G1-GIC-014.
 #![no_std]
@@ -121,7 +121,8 @@ impl Word {
     }
 }
 
-/// The interrupt controller at the first instructions of a life (Arm IHI 0069, 12.9 and 12.11; IHI 0048, 4.3).
+/// The interrupt controller at the first instructions of a life (Arm IHI 0069, 12.9 and 12.11; IHI
+/// 0048, 4.3).
 fn look_at_gic(machine: &Machine) {
     let (mut enabled, mut pending, mut active, mut priorities) = (0, 0, 0, 0);
     let (mut triggers, mut targets) = (0, 0);

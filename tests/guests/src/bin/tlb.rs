@@ -1,5 +1,5 @@
-//! Gives memory away by FF-A while another of its CPUs reads it, and sees that the other CPU loses it
-//! too; then the `tlb_taker` gives it back in the same way, or loses it with this VM's end.
+//! Gives memory away by FF-A while another of its CPUs reads it, and sees that the other CPU loses
+//! it too; then the `tlb_taker` gives it back in the same way, or loses it with this VM's end.
 //!
 //! Requirements: G1-MEM-014, G1-MEM-017.
 #![no_std]

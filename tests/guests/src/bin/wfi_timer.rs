@@ -1,9 +1,9 @@
-//! Waits in WFI for a timer that is due a few instructions later, beside a guest that computes on the
-//! same CPU: whatever the hypervisor does when the timer becomes due, the wait ends with it.
+//! Waits in WFI for a timer that is due a few instructions later, beside a guest that computes on
+//! the same CPU: whatever the hypervisor does when the timer becomes due, the wait ends with it.
 //!
-//! `spins=1` on the command line makes it the guest that computes. With a counter of 1 GHz and `icount`
-//! a tick is an instruction, so the sweep has the timer become due at each instruction of the way from
-//! the WFI to the other guest.
+//! `spins=1` on the command line makes it the guest that computes. With a counter of 1 GHz and
+//! `icount` a tick is an instruction, so the sweep has the timer become due at each instruction of
+//! the way from the WFI to the other guest.
 //!
 //! Requirements: G1-TIM-004, G1-VCPU-001.
 #![no_std]
@@ -20,8 +20,8 @@ const FARTHEST: u64 = 2_500;
 /// The periodic work: its period is no multiple of the other guest's time slice.
 const PERIOD_US: u64 = 730;
 const PERIODS: u64 = 200;
-/// The other guest has a time slice of 100 us and keeps the CPU to its end. A wake-up that is lost comes
-/// with Gear2's watchdog, 20 ms later. Both figures are the manifest's.
+/// The other guest has a time slice of 100 us and keeps the CPU to its end. A wake-up that is lost
+/// comes with Gear2's watchdog, 20 ms later. Both figures are the manifest's.
 const LATE_US: u64 = 110;
 /// Gives up after so many lost wake-ups.
 const ENOUGH: u32 = 5;

@@ -1,5 +1,6 @@
-//! Bugs in the device model: the hostile driver's attacks find those in what guests see, and tests of the
-//! host those in its sockets, in what disks lose, in what two CPUs see, and in what a start finds.
+//! Bugs in the device model: the hostile driver's attacks find those in what guests see, and tests
+//! of the host those in its sockets, in what disks lose, in what two CPUs see, and in what a start
+//! finds.
 
 use super::Bug;
 use super::finder::Finder;

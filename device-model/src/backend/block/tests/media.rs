@@ -359,8 +359,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// After any history a sector holds what was acknowledged last, or, if power was lost since, something
-    /// that was acknowledged since the last flush or at it.
+    /// After any history a sector holds what was acknowledged last, or, if power was lost since,
+    /// something that was acknowledged since the last flush or at it.
     #[test]
     fn no_history_loses_what_was_acknowledged(
         steps in vec(step(), 1..40),

@@ -10,15 +10,15 @@ use crate::addr::Ipa;
 use crate::ownership::testing::{start, vm};
 use crate::ownership::{MAX_PAGES, Offer};
 
-/// Most descriptors that are read and written for a page of what is sent and retrieved: the list's, two
-/// walks of three levels, the page's own. To make a table takes one for each of its entries.
+/// Most descriptors that are read and written for a page of what is sent and retrieved: the list's,
+/// two walks of three levels, the page's own. To make a table takes one for each of its entries.
 const FOR_A_PAGE: u64 = 10;
 const FOR_A_TABLE: u64 = 2 * 512;
 /// The two blocks of the sender, the list; the receiver's two tables and the one above them.
 const TABLES: u64 = 6;
 
-/// Returns how many descriptors are read and written to lend these pages of VM 0, one range each, and
-/// to retrieve them.
+/// Returns how many descriptors are read and written to lend these pages of VM 0, one range each,
+/// and to retrieve them.
 fn cost(pages: &[u64]) -> [u64; 2] {
     let mut setup = Setup::new(16);
     let ranges = pages.len() as u16;

@@ -531,8 +531,9 @@ fn sgis_of_several_gicv2_senders_arrive_one_after_the_other() {
     }
 }
 
-/// The list register that held an SGI last is filled again only if one sender alone sent it since, the same
-/// or another: what two have sent comes twice, and each time says from whom (IHI 0048, 3.2.3).
+/// The list register that held an SGI last is filled again only if one sender alone sent it since,
+/// the same or another: what two have sent comes twice, and each time says from whom (IHI 0048,
+/// 3.2.3).
 #[test]
 fn a_repeated_gicv2_sgi_comes_once_for_each_sender() {
     for senders in [[1, 2], [2, 1], [1, 0], [0, 2]] {
@@ -547,7 +548,8 @@ fn a_repeated_gicv2_sgi_comes_once_for_each_sender() {
             cpu.end();
             taken.map(|(intid, sender)| (intid.number(), usize::from(sender)))
         };
-        // Nobody looks at the list register after the end, so that the next one may take the short way.
+        // Nobody looks at the list register after the end, so that the next one may take the short
+        // way.
         for _ in 0..3 {
             send(&mut gic, senders[0]);
             assert_eq!(take(&mut gic), Some((7, senders[0])));

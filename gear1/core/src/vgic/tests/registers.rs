@@ -358,8 +358,8 @@ fn reset_forgets_everything() {
     assert_eq!(gic.distributor_read(v(0), 4, WORD) & 0x1f, 2);
 }
 
-/// G1-GIC-016: priorities stay up for good if an LPI that firmware left on, or an interrupt of an extended range,
-/// is taken for none.
+/// G1-GIC-016: priorities stay up for good if an LPI that firmware left on, or an interrupt of an
+/// extended range, is taken for none.
 #[test]
 fn only_four_intids_are_no_interrupt() {
     let none: std::vec::Vec<u32> = (0..=0xff_ffff)

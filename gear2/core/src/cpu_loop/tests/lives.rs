@@ -87,7 +87,8 @@ proptest! {
         prop_assert_eq!(said(&text, 1), &happened[1..], "{}", text);
     }
 
-    /// Two vCPUs ask for the end at once, somebody restarts the VM meanwhile: one end is one report.
+    /// Two vCPUs ask for the end at once, somebody restarts the VM meanwhile: one end is one
+    /// report.
     #[test]
     fn an_ordinary_vm_is_described_whole(
         seed in any::<u64>(),

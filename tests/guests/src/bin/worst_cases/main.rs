@@ -1,13 +1,14 @@
-//! Looks for what costs Gear1 most: sequences of steps that bring a VM's interrupt controller, timers and
-//! vCPUs into bad states and call for something then.
+//! Looks for what costs Gear1 most: sequences of steps that bring a VM's interrupt controller,
+//! timers and vCPUs into bad states and call for something then.
 //!
-//! A sequence's score for a goal is the longest of those of its steps that are the goal's, in ticks of the virtual
-//! counter: QEMU counts instructions (`icount`), a tick each. The search for a goal begins at random and at what
-//! is kept in `inputs.txt`, changes a step at a time, and keeps what is not shorter. What Gear1 executes for it
-//! is counted from outside (`tests/exit-counter`), exactly, for whatever happens on the way.
+//! A sequence's score for a goal is the longest of those of its steps that are the goal's, in ticks
+//! of the virtual counter: QEMU counts instructions (`icount`), a tick each. The search for a goal
+//! begins at random and at what is kept in `inputs.txt`, changes a step at a time, and keeps what
+//! is not shorter. What Gear1 executes for it is counted from outside (`tests/exit-counter`),
+//! exactly, for whatever happens on the way.
 //!
-//! Command line: `seed=<number>`, `rounds=<sequences a goal>`. `INPUT <goal> <score> <step>...` says what was
-//! found, a line a goal, as `inputs.txt` has it.
+//! Command line: `seed=<number>`, `rounds=<sequences a goal>`. `INPUT <goal> <score> <step>...`
+//! says what was found, a line a goal, as `inputs.txt` has it.
 //!
 //! Requirements: G1-RUN-011.
 #![no_std]
