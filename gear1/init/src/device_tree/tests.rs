@@ -27,7 +27,7 @@ fn a_card_has_the_address_that_the_manifest_gives() {
         .set(disk, "type", text("net"))
         .set(disk, "backend", text("tap0"));
     let mac = |manifest: &Tree| {
-        let made = made(manifest, VIRT_GICV3).unwrap();
+        let made = made(manifest, tree(VIRT_GICV3).flatten().as_slice()).unwrap();
         value(&tree(&made), "/gearv/device@3", "mac")
     };
     assert_eq!(mac(&net), None);
