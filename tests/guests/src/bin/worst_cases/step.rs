@@ -252,7 +252,10 @@ impl Step {
                 let frame = redistributor(state, a / 8);
                 match BITMAPS.get(a as usize % 8) {
                     Some(bitmap) => write32(frame + bitmap, bits(b) & !(1 << 30)),
-                    None => write32(frame + register::IPRIORITYR + ((a / 8) & 0x1c), b.into_word()),
+                    None => write32(
+                        frame + register::IPRIORITYR + ((a / 8) & 0x1c),
+                        b.into_word(),
+                    ),
                 }
             }
             REDISTRIBUTOR_LOAD => {
