@@ -6,7 +6,9 @@
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use super::windows::{Latencies, WINDOWS, judge, undisturbed, wait_for_windows, windows};
+use super::windows::{
+    Latencies, WINDOWS, judge, lives, undisturbed, wait_for_life, wait_for_windows, windows,
+};
 use super::{CHECKING, Serial, images, immunity};
 use crate::build_images::{self, Images, last_words};
 use crate::device_userland;
@@ -196,10 +198,10 @@ impl System<'_> {
         let stopped = windows(&self.serial.text()?)?.len();
         ensure!(before == stopped, "it measures though it is stopped");
         change(session, "start", RT, "running")?;
-        wait_for_windows(session, &self.serial, stopped + WINDOWS)?;
+        wait_for_life(session, &self.serial, 2)?;
         change(session, "restart", RT, "running")?;
-        wait_for_windows(session, &self.serial, stopped + 2 * WINDOWS)?;
-        let starts = self.serial.text()?.matches("WINDOW 0 ").count();
+        wait_for_life(session, &self.serial, 3)?;
+        let starts = lives(&self.serial.text()?);
         ensure!(starts == 3, "it began {starts} times");
         Ok(())
     }

@@ -25,6 +25,19 @@ pub(super) fn wait_for_windows(session: &mut Session, serial: &Serial, count: us
     })
 }
 
+/// Returns how often the VM began to measure.
+pub(super) fn lives(text: &str) -> usize {
+    text.matches("WINDOW 0 ").count()
+}
+
+/// Waits until the VM has begun to measure `count` times, and has gone on since. The state that
+/// Gear2 shows does not tell when a restart begins: a VM that is going to be stopped runs, too.
+pub(super) fn wait_for_life(session: &mut Session, serial: &Serial, count: usize) -> Result<()> {
+    serial.wait_until(session, PATIENCE, |text| lives(text) >= count)?;
+    let begun = windows(&serial.text()?)?.len();
+    wait_for_windows(session, serial, begun + WINDOWS)
+}
+
 /// One line of the VM's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
