@@ -1,5 +1,41 @@
 //! Address-space layouts: Gear1's runtime in EL2 VA, Gear2 in IPA.
 //!
+//! EL2's virtual address space ([`el2`]). The boot page is mapped at its physical address, for CPUs
+//! that turn their MMU on; init's image has 0x7000_0000_0000 while it runs.
+//!
+//! | address | contents | rights |
+//! |---|---|---|
+//! | 0x8000_0000_0000 | runtime: text RX, constants R, data RW | W^X |
+//! | 0x8001_0000_0000 | stacks, 8 KiB per CPU, unmapped below | RW |
+//! | 0x8002_0000_0000 | pool of stage-2 tables | RW |
+//! | 0x8003_0000_0000 | GIC distributor | device |
+//! | 0x8003_1000_0000 | redistributors, or GICC and GICH | device |
+//! | 0x8003_2000_0000 | boot UART | device |
+//! | 0x8004_0000_0000 | two windows of 64 KiB per CPU, empty between two uses | |
+//! | 0x8005_0000_0000 | `BootInfo` | R |
+//! | 0x8006_0000_0000 | tables of the windows, one page per CPU | RW |
+//! | 0x8007_0000_0000 | stolen time, one page per VM, readable by that VM | RW |
+//!
+//! Gear2's intermediate physical address space ([`gear2`]).
+//!
+//! | address | contents | rights |
+//! |---|---|---|
+//! | 0x1000_0000 | image: text RX, constants R, data RW | W^X |
+//! | 0x2000_0000 | `Gear2Info` | R |
+//! | 0x2100_0000 | manifest | R |
+//! | 0x3000_0000 | stacks, 48 KiB per loop, unmapped below | RW |
+//! | 0x4000_0000 | boot UART, unless the device VM owns it | device |
+//! | 0x5000_0000 | memory shared with the device model, if there is a device VM | RW |
+//! | 0x6000_0000 | one page that outlives restarts, then the heap | RW |
+//!
+//! A guest's memory, interrupt controller and PL011 are at the addresses in its device tree. The
+//! distributor, the redistributors and the PL011 are not mapped: each access exits. A GICv2 guest's
+//! CPU interface is the mapped GICV, except for the page of GICC_DIR. A served guest maps the
+//! register page of its virtio devices read-only. Every VM but a real-time one maps its page of
+//! stolen time read-only. The device VM maps its devices at the board's addresses, the memory of
+//! the guests that it serves at physical addresses, and its window: the PL061 blocks and the
+//! doorbell page are not mapped, the register pages are writable.
+//!
 //! Requirements: G1-MEM-003.
 
 /// Size of a page and of the translation granule, in bytes.

@@ -1,5 +1,5 @@
 //! The CPU that a guest is shown: ID registers with everything taken out that
-//! Gear1 does not virtualize (DESIGN 3). What is hidden traps to UNDEF.
+//! Gear1 does not virtualize. What is hidden traps to UNDEF.
 //!
 //! Requirements: G1-CPU-001 (consistent, filtered identification), G1-CPU-002 (what is hidden is
 //! UNDEFINED).

@@ -1,5 +1,5 @@
 //! Who owns a VM's pages and who may use them: the one state machine for all memory that changes
-//! hands after boot (DESIGN 4; Arm DEN0077A 1.1).
+//! hands after boot (Arm DEN0077A 1.1).
 //!
 //! Owns the transactions. What it says of pages stands in stage-2 descriptors
 //! ([`PageState`]): that of the page's *home*, the VM that the manifest gave it to, and that of

@@ -1,7 +1,7 @@
 //! Stage 2: what a VM, or Gear2, sees of physical memory (Arm ARM D8.3.2, VTCR_EL2).
 //!
 //! Owns the choice of VTCR_EL2 and the attributes of stage-2 leaves, the sharing state in their
-//! software bits included (DESIGN 4). Invariants: output addresses have at most 48 bits, whatever
+//! software bits included. Invariants: output addresses have at most 48 bits, whatever
 //! the CPU offers; stage 2 is never laxer than what the caller named; memory is write-back
 //! inner-shareable, so that Gear2 with `HCR_EL2.DC` is coherent with its owner.
 //!
@@ -152,7 +152,7 @@ pub enum Memory {
     Device,
 }
 
-/// Whose a page is and who may use it (DESIGN 4), from the view of the VM whose descriptor says
+/// Whose a page is and who may use it, from the view of the VM whose descriptor says
 /// it. Kept in bits 58:55 of the descriptor. Who changes it, and when: [`crate::ownership`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]

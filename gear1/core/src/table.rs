@@ -24,7 +24,7 @@ const VALID: u64 = 1;
 const TABLE_OR_PAGE: u64 = 0b11;
 const BLOCK: u64 = 0b01;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
-/// Output addresses have at most 48 bits: LPA2 is out of scope (DESIGN 4).
+/// Output addresses have at most 48 bits: LPA2 is out of scope.
 const OUTPUT_LIMIT: u64 = 1 << 48;
 
 /// Descriptors of tables that exist.

@@ -1,5 +1,5 @@
 //! Gear1's *init*: from the board's device tree, the manifest and the archive to a runtime that
-//! can be entered (DESIGN 1, 4, 8, 9).
+//! can be entered (`docs/design.md`).
 //!
 //! Owns the choice of who gets which memory, the first contents of all of it, and every refusal to
 //! start. It may allocate, format and panic: it runs once, before any guest, and a panic stops the
