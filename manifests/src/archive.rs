@@ -15,28 +15,28 @@ mod tests;
 
 /// Bytes of a member's header: the magic and 13 fields of eight hexadecimal digits.
 pub const HEADER_BYTES: usize = 110;
-/// What a header begins with.
+/// Magic at the start of a member's header.
 pub const MAGIC: &[u8; 6] = b"070701";
-/// The name of the member behind the last one.
+/// Name of the member behind the last one.
 pub const TRAILER: &str = "TRAILER!!!";
-/// Names and data are filled up to a multiple of this.
+/// Alignment to which names and data are padded.
 pub const ALIGN: usize = 4;
-/// The field that holds the size of the data.
+/// Index of the header field with the size of the data.
 pub const SIZE_FIELD: usize = 6;
-/// The field that holds the size of the name, its NULs included.
+/// Index of the header field with the size of the name, its NUL included.
 pub const NAME_SIZE_FIELD: usize = 11;
 
-/// What is wrong with an archive.
+/// Defect of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArchiveError {
-    /// It ends before its trailer. `offset` is where the member begins that is cut off.
+    /// The archive ends before its trailer. `offset` is the start of the member that is cut off.
     Truncated {
-        /// From the start of the archive.
+        /// Offset from the start of the archive.
         offset: usize,
     },
     /// A member's header or name is not what the format says.
     Header {
-        /// From the start of the archive.
+        /// Offset from the start of the archive.
         offset: usize,
     },
 }
@@ -59,11 +59,11 @@ impl core::error::Error for ArchiveError {}
 /// A file in the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// Its name.
+    /// Name of the file.
     pub name: &'a str,
-    /// Where its data begins, from the start of the archive.
+    /// Offset of the data from the start of the archive.
     pub offset: usize,
-    /// Its data.
+    /// Content of the file.
     pub data: &'a [u8],
 }
 

@@ -30,22 +30,22 @@ const PROPERTY_HEADER: usize = 3 * CELL;
 /// The deepest nesting that is accepted.
 const MAX_DEPTH: usize = 16;
 
-/// What is wrong with a blob.
+/// Defect of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlobError {
     /// Fewer bytes than the header says, or than a header has.
     Short,
     /// The bytes do not start on a multiple of four.
     Alignment,
-    /// It does not begin with the device tree magic.
+    /// The blob does not begin with the device tree magic.
     Magic,
-    /// Its format version is not compatible with version 17.
+    /// The format version is not compatible with version 17.
     Version,
     /// A block lies outside of the blob or is misaligned.
     Layout,
     /// The structure block is damaged.
     Structure {
-        /// Where, from the start of the blob.
+        /// Offset from the start of the blob.
         offset: usize,
     },
     /// Nodes are nested more than 16 deep.
@@ -374,15 +374,15 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A property: its name, its bytes and where they lie.
+/// A property with its position in the blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Property<'a> {
-    /// Its name.
+    /// Name of the property.
     pub name: &'a str,
-    /// Its value as it stands in the blob, numbers big-endian.
+    /// Value as the blob holds it, numbers big-endian.
     pub value: &'a [u8],
-    /// Where the value begins, from the start of the blob: whoever holds the blob writable may
-    /// patch it there.
+    /// Offset of the value from the start of the blob; a caller that holds the blob writable may
+    /// patch the value there.
     pub offset: usize,
 }
 

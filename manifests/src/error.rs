@@ -1,4 +1,4 @@
-//! What can be wrong with a manifest, and how it is said.
+//! Errors of a manifest, and their messages.
 //!
 //! Owns the rules: each has an id that never changes, a statement and a repair. An error is plain
 //! data that names the rule, the node and the property, and where it applies the value found, the
@@ -325,7 +325,7 @@ pub enum Found<'a> {
     Number(u64),
     /// A text.
     Text(&'a str),
-    /// What of it, or why.
+    /// Detail of the value, or the reason.
     Reason(&'a str),
     /// Addresses from the first up to, but without, the second.
     Range(u64, u64),

@@ -59,9 +59,9 @@ pub const MAX_VIRTIO: usize = 32;
 /// The most nodes below `/shared-memory`.
 pub const MAX_SHARED: usize = 8;
 
-/// The name of the compiled manifest in the boot archive.
+/// Name of the compiled manifest in the boot archive.
 pub const MANIFEST_MEMBER: &str = "manifest.dtb";
-/// The name of Gear2's image in the boot archive.
+/// Name of Gear2's image in the boot archive.
 pub const GEAR2_MEMBER: &str = "gear2.bin";
-/// What the name of a guest's device tree in the boot archive starts with; the VM's name follows.
+/// Prefix of the name of a guest's device tree in the boot archive; the VM's name follows.
 pub const GUEST_DTB_PREFIX: &str = "dtb/";

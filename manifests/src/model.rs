@@ -100,20 +100,20 @@ impl<'a> Manifest<'a> {
     }
 }
 
-/// What Gear2, the primary VM, is given.
+/// Configuration of Gear2, the primary VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gear2Config<'a> {
-    /// The archive member that holds its image.
+    /// Archive member that holds Gear2's image.
     pub image: &'a str,
-    /// Its heap.
+    /// Size of Gear2's heap.
     pub memory_bytes: u64,
-    /// Its CPUs; without, [`Manifest::gear2_cpus`] says.
+    /// CPUs that run Gear2; [`Manifest::gear2_cpus`] gives the default.
     pub cpus: Option<CpuList>,
-    /// The scheduler's name.
+    /// Name of the scheduler.
     pub scheduler: &'a str,
-    /// The longest that a vCPU runs while another one waits, in microseconds.
+    /// Longest time that a vCPU runs while another one waits, in microseconds.
     pub slice_us: u32,
-    /// The exception level that it runs at.
+    /// Exception level of Gear2.
     pub privilege: Privilege,
     /// The longest that a Gear2 loop may take for one decision before Gear1 restarts Gear2, in
     /// milliseconds; 0 for no supervision.
@@ -125,7 +125,7 @@ pub struct Gear2Config<'a> {
 }
 
 impl Gear2Config<'_> {
-    /// What a manifest that says nothing gets.
+    /// Configuration for a manifest that does not mention Gear2.
     pub const DEFAULT: Self = Self {
         image: GEAR2_MEMBER,
         memory_bytes: 4 << 20,
@@ -151,12 +151,12 @@ pub enum Privilege {
 /// How often and how soon a VM that ended by itself is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartLimit {
-    /// At most so many times within the window, then not any more; 0: without limit.
+    /// Most restarts within the window, after which Gear2 gives the VM up; 0: no limit.
     pub limit: u32,
-    /// The window, in milliseconds.
+    /// Length of the window, in milliseconds.
     pub window_ms: u32,
-    /// The pause before the second restart within the window, in milliseconds; it doubles with each
-    /// further one.
+    /// Pause before the second restart within the window, in milliseconds; each further restart
+    /// doubles the pause.
     pub backoff_ms: u32,
 }
 
@@ -164,8 +164,8 @@ impl RestartLimit {
     /// The largest limit that a manifest can name.
     pub const MOST: u32 = 16;
 
-    /// What a manifest that says nothing gets: a guest that crashes at once is given up after a
-    /// minute, and has cost 11 times its loading.
+    /// Limit for a manifest that names none: a guest that crashes at once is given up after about a
+    /// minute and 11 loads.
     pub const DEFAULT: Self = Self {
         limit: 10,
         window_ms: 60_000,
@@ -176,49 +176,50 @@ impl RestartLimit {
 /// A VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vm<'a> {
-    /// Its node's name.
+    /// Name of the VM's node.
     pub name: &'a str,
-    /// Its place in the file.
+    /// Position among the VMs of the file.
     pub id: VmId,
-    /// What it is for.
+    /// Role of the VM.
     pub kind: VmKind,
-    /// The number of its vCPUs.
+    /// Number of vCPUs.
     pub vcpu_count: usize,
-    /// The CPUs that its vCPUs start on; empty for Gear2's choice.
+    /// CPUs that the vCPUs start on; empty: Gear2 chooses.
     pub cpus: CpuList,
-    /// Its memory.
+    /// Memory of the VM.
     pub memory: Memory,
-    /// What is loaded into it.
+    /// Files that are loaded into the memory.
     pub payload: Payload<'a>,
-    /// The SHA-256 of each file of the payload, in hexadecimal digits.
+    /// SHA-256 of each file of the payload, in hexadecimal digits.
     pub digests: [Option<&'a str>; 2],
-    /// Its emulated PL011, if it has one.
+    /// Emulated PL011, if the VM has one.
     pub console: Option<Console>,
-    /// Whether its SYSTEM_OFF powers the machine off.
+    /// Whether the VM's SYSTEM_OFF powers the machine off.
     pub may_power_off: bool,
-    /// Whether it runs from boot on.
+    /// Whether the VM runs from boot on.
     pub autostart: bool,
-    /// It is started after the VMs with a smaller one.
+    /// Rank at boot: VMs with a smaller one start earlier.
     pub boot_order: u32,
-    /// Whether it has the self-hosted debug registers.
+    /// Whether the VM has the self-hosted debug registers.
     pub debug: bool,
-    /// Whether it has the performance monitors.
+    /// Whether the VM has the performance monitors.
     pub pmu: bool,
-    /// When it is started again.
+    /// Ends after which the VM is started again.
     pub restart: Restart,
-    /// How often, and how soon.
+    /// Limit on the number and rate of restarts.
     pub restart_limit: RestartLimit,
-    /// How long the device model in it may show no sign of life, in milliseconds; 0: for ever.
+    /// Longest time that the VM's device model may miss its heartbeat, in milliseconds; 0: no
+    /// limit.
     pub watchdog_ms: u32,
-    /// How it gets its interrupts.
+    /// Way in which the VM gets interrupts.
     pub gic: GicMode,
-    /// Which of the board's devices it owns.
+    /// Patterns for the devices of the board that the VM owns.
     pub devices: DevicePatterns<'a>,
-    /// Where the device VM sees what is its alone: 1 MiB of its addresses.
+    /// Address of the device VM's own 1 MiB of devices and channels (IPA).
     pub window_ipa: u64,
-    /// Where the VM sees the registers of its virtio devices: one page.
+    /// Address of the register page of the VM's virtio devices (IPA).
     pub virtio_ipa: u64,
-    /// The VMs that it names as those it may share memory with; see [`Manifest::peers`].
+    /// VMs that this manifest entry permits to share memory with the VM; see [`Manifest::peers`].
     pub peers: Names<'a>,
 }
 
@@ -231,7 +232,7 @@ pub struct NamedFile<'a> {
     pub property: &'static str,
     /// The archive member.
     pub name: &'a str,
-    /// Its SHA-256, in hexadecimal digits.
+    /// SHA-256 in hexadecimal digits.
     pub digest: Option<&'a str>,
 }
 
@@ -323,20 +324,20 @@ impl<'a> DevicePatterns<'a> {
 /// A virtio device of a VM, served by the device VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtioDevice<'a> {
-    /// The VM that uses it.
+    /// VM that uses the device.
     pub vm: VmId,
-    /// Its place among that VM's virtio devices.
+    /// Position among the virtio devices of that VM.
     pub index: usize,
-    /// Its node's name.
+    /// Name of the device's node.
     pub name: &'a str,
-    /// What it is; `None` only until the rules have judged it.
+    /// Type of the device; `None` only until the rules have judged the manifest.
     pub kind: Option<VirtioKind>,
-    /// What serves it, in the device VM's words.
+    /// Backend, in the device model's syntax.
     pub backend: Option<&'a str>,
-    /// Whether a block device cannot be written.
+    /// Whether a block device refuses writes.
     pub read_only: bool,
-    /// The address of a network card, as the manifest writes it; without, the device model makes
-    /// one.
+    /// MAC address of a network card, as the manifest writes it; the device model generates one if
+    /// there is none.
     pub mac: Option<&'a str>,
 }
 
@@ -375,7 +376,7 @@ impl VirtioDevice<'_> {
     }
 }
 
-/// What a virtio device is.
+/// Type of a virtio device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VirtioKind {
     /// A disk.
@@ -412,7 +413,7 @@ impl VirtioKind {
     }
 }
 
-/// What a VM is for.
+/// Role of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VmKind {
     /// A guest that Gear2 schedules.
@@ -426,13 +427,13 @@ pub enum VmKind {
 /// A VM's memory: one range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// The physical address that the manifest demands; without, Gear1's init places it.
+    /// Physical address that the manifest demands; Gear1's init chooses one if there is none.
     pub address: Option<u64>,
-    /// The guest's address, if it is not to be the physical one.
+    /// Address in the guest, where it differs from the physical address.
     pub ipa: Option<u64>,
-    /// What its physical address is a multiple of.
+    /// Alignment of the physical address.
     pub align: u64,
 }
 
@@ -489,7 +490,7 @@ impl Region {
     }
 }
 
-/// What is loaded into a VM. All names are those of archive members.
+/// Files that are loaded into a VM. All names are names of archive members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
     /// A Linux arm64 `Image`, started by the Linux boot protocol.
@@ -505,11 +506,11 @@ pub enum Payload<'a> {
     Flat {
         /// The binary.
         image: &'a str,
-        /// Where it goes, from the start of the VM's memory.
+        /// Offset of the binary from the start of the VM's memory.
         load_offset: u64,
-        /// Its first instruction, from its own start.
+        /// Offset of the entry point from the start of the binary.
         entry_offset: u64,
-        /// Its command line.
+        /// Command line.
         cmdline: &'a str,
     },
 }
@@ -537,9 +538,9 @@ impl<'a> Payload<'a> {
 /// A VM's emulated PL011.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Console {
-    /// Where the guest sees its registers, one page.
+    /// Address of the register page in the guest (IPA).
     pub ipa: u64,
-    /// Its interrupt, a shared peripheral interrupt.
+    /// INTID of a shared peripheral interrupt.
     pub intid: u32,
 }
 

@@ -109,7 +109,8 @@ pub fn read<'a>(
     manifest.ok_or(Refused { error_count: 0 })
 }
 
-/// The same; what is returned lacks what could not be read.
+/// Reads the manifest in `blob`; the result lacks entries that could not be read, each of which
+/// `report` tells.
 pub(crate) fn read_blob<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Option<Manifest<'a>> {
     let blob = match Blob::new(blob) {
         Ok(blob) => blob,

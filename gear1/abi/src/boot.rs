@@ -1,5 +1,5 @@
-//! What init hands over to the runtime: one plain-data structure, mapped
-//! read-only at [`layout::el2::BOOT_INFO`](crate::layout::el2::BOOT_INFO).
+//! The hand-over from init to the runtime: one plain-data structure, mapped read-only at
+//! [`layout::el2::BOOT_INFO`](crate::layout::el2::BOOT_INFO).
 //!
 //! All addresses are physical (PA) unless a field says otherwise.
 //!
@@ -29,7 +29,7 @@ pub const MAX_PL061: usize = 5;
 /// Stage-2 tables, and lists of ranges, that a VM which may share memory can take after boot.
 pub const SHARING_TABLES: u64 = 32;
 
-/// What a store to a channel's address does.
+/// Effect of a store to a channel's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ChannelKind {
@@ -52,7 +52,7 @@ pub enum ChannelKind {
 pub struct BootChannel {
     /// Address in the storing VM (IPA), a multiple of 4.
     pub ipa: u64,
-    /// What happens.
+    /// Effect of the store.
     pub kind: ChannelKind,
     /// PL061 index or `VmId`.
     pub target: u32,
@@ -64,11 +64,11 @@ pub struct BootChannel {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct BootPl061 {
-    /// Its registers (IPA), one page.
+    /// Address of the register page in that VM (IPA).
     pub ipa: u64,
-    /// Its level-sensitive interrupt in that VM.
+    /// INTID of the level-sensitive interrupt in that VM.
     pub intid: u32,
-    /// The VM (`VmId`).
+    /// VM that has the PL061 (`VmId`).
     pub vm: u32,
 }
 
@@ -82,7 +82,7 @@ pub const MAX_MASTERS: usize = 64;
 pub struct BootMaster {
     /// The 32-bit register that is stored to and read, a multiple of 4; 0: unused entry.
     pub register: u64,
-    /// What is stored.
+    /// Value that Gear1 stores to stop the device.
     pub value: u32,
     /// Bits that read as zero when the device has stopped.
     pub busy: u32,
@@ -192,33 +192,34 @@ pub struct BootVm {
     pub argument: u64,
     /// Memory; unused entries have size 0.
     pub regions: [BootRegion; MAX_REGIONS],
-    /// What loading copies; unused entries have size 0.
+    /// Pieces of the archive that a start copies into the VM; unused entries have size 0.
     pub loads: [BootLoad; MAX_LOADS],
-    /// The guest sees its distributor here (IPA).
+    /// Guest address of the GIC distributor (IPA).
     pub gicd_ipa: u64,
-    /// The guest sees its redistributors here (IPA), 128 KiB a vCPU (GICv3).
+    /// Guest address of the GIC redistributors (IPA), 128 KiB a vCPU (GICv3).
     pub gicr_ipa: u64,
-    /// Its channels: the first of them in `BootInfo::channels`, and how many there are.
+    /// Index of the VM's first channel in `BootInfo::channels`.
     pub first_channel: u16,
     /// Number of channels.
     pub channel_count: u16,
-    /// VMs that it may share memory with by FF-A calls: bit per `VmId`.
+    /// VMs that may share memory with this one by FF-A calls: one bit for each `VmId`.
     pub peers: u16,
-    /// Where its first vCPU's stolen time is (IPA), the others' behind it; 0: it has none.
+    /// Address of the first vCPU's stolen-time record (IPA), followed by the other vCPUs' records;
+    /// 0: the VM has no stolen time.
     pub stolen_ipa: u64,
     /// Already loaded by init.
     pub loaded: bool,
-    /// Real-time VMs only: its SYSTEM_OFF powers the machine off.
+    /// Whether SYSTEM_OFF of this real-time VM powers the machine off.
     pub powers_machine: bool,
-    /// Real-time VMs only: Gear1 loads and starts it anew after a fault.
+    /// Whether Gear1 reloads and restarts this real-time VM after a fault.
     pub restarts_after_fault: bool,
-    /// The same after SYSTEM_OFF.
+    /// Whether Gear1 reloads and restarts this real-time VM after SYSTEM_OFF.
     pub restarts_after_off: bool,
-    /// Whether it is real-time.
+    /// Whether the VM is real-time.
     pub real_time: RealTime,
-    /// It has the self-hosted debug registers.
+    /// Whether the VM has the self-hosted debug registers.
     pub debug: bool,
-    /// It has the performance monitors.
+    /// Whether the VM has the performance monitors.
     pub pmu: bool,
 }
 
@@ -232,16 +233,16 @@ pub struct BootGear2 {
     pub vmid: u16,
     /// First instruction (IPA); X0 = loop's CPU index, SP = its stack.
     pub entry: u64,
-    /// Its image in memory, bss included: what a restart renews.
+    /// Memory of the image, bss included; a restart of Gear2 renews all of it.
     pub image: BootRegion,
-    /// Its file in the archive, and where it is copied to.
+    /// Source in the archive and destination of the image file.
     pub load: BootLoad,
-    /// The longest that a loop may take from an event to its next decision, in counter ticks; 0:
-    /// Gear2 is not supervised.
+    /// Deadline of a Gear2 loop from an event to the next decision, in counter ticks; 0: Gear1 does
+    /// not supervise Gear2.
     pub period: u64,
-    /// It runs at EL1 instead of EL0.
+    /// Whether Gear2 runs at EL1 instead of EL0.
     pub el1: bool,
-    /// Within so many counter ticks it may be restarted [`RESTARTS`] times.
+    /// Counter ticks within which Gear1 restarts Gear2 at most [`RESTARTS`] times.
     pub window: u64,
 }
 
@@ -321,7 +322,7 @@ pub struct BootInfo {
     pub masters: [BootMaster; MAX_MASTERS],
 }
 
-/// Who gets a physical interrupt.
+/// Receiver of a physical interrupt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct IrqOwner(u8);

@@ -105,7 +105,7 @@ reg_enum! {
     }
 }
 
-/// What Gear2 wants next on this CPU.
+/// Gear2's request for this CPU: the answer of a loop to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Run a vCPU until the deadline.
@@ -211,7 +211,7 @@ reg_enum! {
 reg_enum! {
     /// State of a VM as Gear1 keeps it.
     u8 VmState {
-        /// Its memory holds nothing yet.
+        /// Holds no payload: memory is not loaded yet.
         Stopped = 0,
         /// Being wiped and loaded.
         Loading = 1,

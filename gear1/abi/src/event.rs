@@ -58,7 +58,7 @@ reg_enum! {
     /// How a VM ended by itself, as `VM_STATE` tells it.
     #[derive(Default)]
     u64 Ended {
-        /// It did not.
+        /// Still runs, or was stopped by Gear2.
         #[default]
         No = 0,
         /// By PSCI SYSTEM_OFF.
@@ -128,7 +128,7 @@ pub struct Fault {
     pub pstate: u64,
 }
 
-/// What happened on this CPU, or to a vCPU whose wake-ups come here.
+/// Event for a Gear2 loop: on this CPU, or for a vCPU whose wake-ups this CPU receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The deadline passed; the vCPU that ran, if one did, stays runnable.

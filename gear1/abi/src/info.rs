@@ -1,4 +1,4 @@
-//! What Gear2 finds at [`layout::gear2::INFO`](crate::layout::gear2::INFO).
+//! The hand-over from init to Gear2, mapped at [`layout::gear2::INFO`](crate::layout::gear2::INFO).
 //!
 //! Requirements: G1-RUN-005.
 

@@ -1,4 +1,4 @@
-//! What the two sides of every GearV interface agree on.
+//! Definitions that both sides of every GearV interface share.
 //!
 //! Owns: the calls and events between Gear1 and Gear2, the hand-over from
 //! Gear1's *init* image to its *runtime* image, the flat image header, the

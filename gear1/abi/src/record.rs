@@ -24,7 +24,7 @@ pub struct Record {
 
 macro_rules! records {
     ($($(#[$doc:meta])* $name:ident = $text:literal),+ $(,)?) => {
-        /// What a record tells.
+        /// Kind of a record.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
         pub enum RecordId { $($(#[$doc])* $name),+ }

@@ -5,7 +5,7 @@
 /// X0 to X7 at the boundary between Gear1 and Gear2.
 pub type Regs = [u64; 8];
 
-/// What stands in a vCPU register that names no vCPU.
+/// Value of a vCPU register that names no vCPU.
 pub const NO_VCPU: u64 = u64::MAX;
-/// A deadline that never comes.
+/// Deadline that never comes.
 pub const NO_DEADLINE: u64 = u64::MAX;

@@ -299,7 +299,7 @@ impl PhysicalMemory for Machine {
 /// Tables inside init's image, reached through its link address.
 #[derive(Debug)]
 struct EarlyTables {
-    /// What is added to a physical address of the image.
+    /// Offset from a physical address of the image to the address that init uses.
     offset: u64,
     next: u64,
     end: u64,

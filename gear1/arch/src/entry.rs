@@ -20,7 +20,7 @@ use gear1_core::context::Frame;
 
 use crate::this_cpu::{CURRENT, ENTERED, STACK_TOP};
 
-/// What the exception return restores.
+/// Registers that the exception return restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Resume {
@@ -111,8 +111,9 @@ global_asm!(
     b fatal
     .endm
 
-    // The same, unless it was taken between two labels, where an exception is provided for: then
-    // execution goes on at a third, with X0 = 1. That code has kept TPIDR_EL0 and TPIDRRO_EL0.
+    // Like the entry above, but for a range of code that expects exceptions: between the two
+    // labels, execution continues at the third one with X0 = 1. That code saves TPIDR_EL0 and
+    // TPIDRRO_EL0 itself.
     .macro RECOVERABLE number, first, last, after
     .balign 128
     msr tpidr_el0, x0
@@ -136,7 +137,7 @@ global_asm!(
     b fatal
     .endm
 
-    // What an exception at EL2 changes, into X2 to X7, and back.
+    // Saves in X2 to X7 the System registers that an exception at EL2 changes, and restores them.
     .macro KEEP
     mrs x2, tpidr_el0
     mrs x3, tpidrro_el0

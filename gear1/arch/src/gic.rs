@@ -88,7 +88,7 @@ pub(crate) fn write_fields(frame: Mmio, fields: &Fields, value: u32, mask: u32) 
 /// interrupt active until the guest's own EOI (a list register with HW = 1) or
 /// `deactivate`.
 pub trait HostGic {
-    /// This CPU's list registers.
+    /// List registers of the calling CPU.
     type ListRegisters: ListRegisters;
     /// The virtual CPU interface's control register at a vCPU's reset.
     const VMCR_RESET: u64;

@@ -49,7 +49,7 @@ const HCR_EN: u32 = 1;
 const HCR_UIE: u32 = 1 << 1;
 const HCR_LRENPIE: u32 = 1 << 2;
 const HCR_NPIE: u32 = 1 << 3;
-/// What [`Maintenance`] turns on.
+/// Maintenance interrupts that [`Maintenance`] enables.
 const HCR_MAINTENANCE: u32 = HCR_UIE | HCR_LRENPIE | HCR_NPIE;
 const HCR_EOI_COUNT: u32 = 0x1f << 27;
 /// GICH_VMCR.VEM: the guest's EOImode.
@@ -64,13 +64,14 @@ fn distributor() -> Mmio {
     unsafe { Mmio::new(el2::GICD, 0x1000) }
 }
 
-/// This CPU's interface: banked, so the same address on each.
+/// Returns the CPU interface (GICC) of the calling CPU. The registers are banked: every CPU uses
+/// one address.
 fn cpu_interface() -> Mmio {
     // SAFETY: init maps GICC (8 KiB) at this address for good.
     unsafe { Mmio::new(el2::GICR, 0x2000) }
 }
 
-/// This CPU's hypervisor interface, banked too.
+/// Returns the virtual interface control registers (GICH) of the calling CPU, banked like GICC.
 fn hypervisor_interface() -> Mmio {
     // SAFETY: init maps GICH (4 KiB) at this address for good.
     unsafe { Mmio::new(el2::GICR.wrapping_add(0x2_0000), 0x1000) }
@@ -152,9 +153,9 @@ impl HostGic for GicV2 {
     #[inline(always)]
     fn acknowledge() -> Option<Acknowledged> {
         let raw = cpu_interface().read32(GICC_IAR);
-        // What the interrupt tells of is read after it was acknowledged: a sender that still finds
-        // it pending sends no second one (pair of the barrier in `send_sgi`). Loads from Device and
-        // from Normal memory have no order by themselves (Arm ARM B2.3).
+        // A sender skips an SGI that is pending still. Data of the sender is therefore read only
+        // after the acknowledge (pair of the barrier in `send_sgi`). Loads from Device and from
+        // Normal memory have no order by themselves (Arm ARM B2.3).
         barrier::dmb_ld();
         is_interrupt(raw & 0x3ff).then_some(Acknowledged(raw))
     }
@@ -187,7 +188,7 @@ impl HostGic for GicV2 {
 
     #[inline(always)]
     fn send_sgi(sgi: u64) {
-        // What the target is to see must be visible before the interrupt is (Arm ARM B2.3).
+        // Stores that the target reads must be visible before the interrupt is (Arm ARM B2.3).
         barrier::dsb_ishst();
         let target = CpuIndex::from_reg((sgi >> 16).wrapping_sub(1));
         let mask = u32::from(target.map_or(0, interface));
@@ -214,7 +215,7 @@ impl HostGic for GicV2 {
     }
 
     fn take_interface_back(cpu: CpuIndex) {
-        // What the guest was in the middle of.
+        // Active priorities of the guest would mask the interrupts of the next user.
         for word in 0..4_usize {
             cpu_interface().write32(GICC_APR.wrapping_add(word.wrapping_mul(4)), 0);
         }

@@ -60,7 +60,7 @@ const VMCR_TWO_STEPS: u64 = 1 << 9;
 const HCR_NPIE: u64 = 1 << 3;
 /// ICH_HCR_EL2.TDIR: trap ICC_DIR_EL1.
 const HCR_TDIR: u64 = 1 << 14;
-/// What [`Maintenance`] turns on.
+/// Maintenance interrupts and traps that [`Maintenance`] enables.
 const HCR_MAINTENANCE: u64 = HCR_UIE | HCR_LRENPIE | HCR_NPIE | HCR_TDIR;
 /// ICC_SRE_EL2: SRE, DFB and DIB. Enable stays 0, so a guest's accesses to ICC_SRE_EL1 trap: where
 /// SRE is writable, it would turn the interface of every later guest off.
@@ -191,9 +191,9 @@ impl HostGic for GicV3 {
     #[inline(always)]
     fn acknowledge() -> Option<Acknowledged> {
         let intid = ICC_IAR1_EL1.get() as u32 & 0xff_ffff;
-        // What the interrupt tells of is read after it was acknowledged: a sender that still finds
-        // it pending sends no second one (pair of the barrier in `send_sgi`). No load waits for a
-        // read of a System register by itself (Arm IHI 0069, 12.1.7).
+        // A sender skips an SGI that is pending still. Data of the sender is therefore read only
+        // after the acknowledge (pair of the barrier in `send_sgi`). No load waits for a read of a
+        // System register by itself (Arm IHI 0069, 12.1.7).
         barrier::dsb_sy();
         is_interrupt(intid).then_some(Acknowledged(intid))
     }
@@ -230,7 +230,7 @@ impl HostGic for GicV3 {
 
     #[inline(always)]
     fn send_sgi(sgi: u64) {
-        // What the target is to see must be visible before the interrupt is (Arm ARM B2.3).
+        // Stores that the target reads must be visible before the interrupt is (Arm ARM B2.3).
         barrier::dsb_ishst();
         ICC_SGI1R_EL1.set(sgi);
         barrier::isb();
@@ -259,7 +259,8 @@ impl HostGic for GicV3 {
     }
 
     fn take_interface_back(cpu: CpuIndex) {
-        // What the guest was in the middle of (IHI 0069, 4.8.6: zero is always allowed).
+        // Active priorities of the guest would mask the interrupts of the next user (IHI 0069,
+        // 4.8.6: zero is always allowed).
         let bits = ((ICC_CTLR_EL1.get() >> 8) & 7).wrapping_add(1);
         ICC_AP1R0_EL1.set(0);
         if bits > 5 {

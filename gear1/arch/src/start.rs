@@ -113,7 +113,8 @@ const AFFINITY: u64 = 0xff_00ff_ffff;
 /// In `SecondaryArgs::owner`: the rest is there.
 const VALID: u64 = 1 << 63;
 
-/// What a secondary CPU loads with its MMU off; offsets are used above.
+/// Arguments of a secondary CPU, which loads them with the MMU off; the assembly above uses the
+/// offsets.
 #[repr(C, align(64))]
 struct SecondaryArgs {
     ttbr0: AtomicU64,

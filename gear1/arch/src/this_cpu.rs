@@ -34,7 +34,7 @@ pub struct ThisCpu<T> {
     gear2: Frame,
     /// The vCPU loaded on this CPU; the guest frame that `current` may point at is in it.
     context: Option<Claim<'static, VcpuContext>>,
-    /// What the image keeps.
+    /// Per-CPU state of the image.
     pub data: T,
 }
 

@@ -45,7 +45,7 @@ const PATIENCE: u32 = 1_000_000;
 pub struct BootUart {
     /// One of [`uart`].
     kind: u32,
-    /// Its page.
+    /// Register page.
     page: Mmio,
 }
 

@@ -16,7 +16,7 @@ use crate::regs::{
 };
 use crate::{barrier, el1, monitors, serror, tlb};
 
-/// What the switch needs to know of the machine and of Gear2.
+/// Facts about the machine and about Gear2 that the world switch needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct World {
     /// VTTBR_EL2 of Gear2.

@@ -26,14 +26,14 @@ use writer::Writer;
 #[cfg(test)]
 mod tests;
 
-/// What runs without an owner, beside the interrupt controller.
+/// Compatible strings of nodes that stay enabled without an owner, beside the interrupt controller.
 const ENABLED: &[&str] = &["arm,armv8-timer", "arm,armv7-timer", "fixed-clock"];
 const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
-/// Nodes of the root that are written anew.
+/// Nodes of the root that init writes anew.
 const REPLACED: &[&str] = &["chosen", "cpus", "gearv"];
-/// Nodes of the root that say nothing of devices.
+/// Nodes of the root that describe no devices.
 const COPIED: &[&str] = &["aliases", "reserved-memory"];
-/// What a CPU's node says of the physical CPU alone.
+/// Properties of a CPU node that describe only the physical CPU.
 const CPU_DROPPED: &[&str] = &[
     "reg",
     "enable-method",
@@ -47,8 +47,8 @@ const CPU_DROPPED: &[&str] = &[
     "power-domain-names",
     "status",
 ];
-/// What a disabled node loses. Linux takes each GICv2m frame that is an MSI controller, whatever its
-/// status.
+/// Properties that a disabled node loses. Linux probes each GICv2m frame that is an MSI controller,
+/// whatever its status.
 const DISABLED_DROPPED: &[&str] = &["status", "msi-controller"];
 const RNG_SEED_SIZE: usize = 32;
 const CLOCK_HZ: u32 = 24_000_000;
@@ -60,42 +60,42 @@ const PL011_ID: u32 = 0x0024_1011;
 /// A virtio device, as the device model sees it.
 #[derive(Clone, Debug)]
 pub struct Served<'a> {
-    /// Its channel.
+    /// Index of the channel that the device's notifications come by.
     pub channel: u32,
-    /// The name of the VM that uses it.
+    /// Name of the VM that uses the device.
     pub vm: &'a str,
-    /// What the manifest says of it.
+    /// Configuration from the manifest.
     pub device: VirtioDevice<'a>,
-    /// That VM's memory, as it sees it.
+    /// Address of that VM's memory in that VM (IPA).
     pub guest_ipa: u64,
-    /// The same, as the device VM sees it.
+    /// Range of that VM's memory in the device VM (IPA).
     pub guest: Region,
-    /// The number of that VM's register page.
+    /// Index of that VM's register page.
     pub page: u32,
 }
 
-/// What the boot knows of the VM.
+/// Facts about the VM that init has established before it writes the tree.
 #[derive(Clone, Debug)]
 pub struct Facts<'f, 'a> {
     /// The VM.
     pub vm: &'f Vm<'a>,
-    /// What it owns.
+    /// Devices that the VM owns.
     pub owned: &'f Owned<'a>,
-    /// Its memory.
+    /// Memory of the VM.
     pub memory: Region,
-    /// Its initial RAM disk; empty if there is none.
+    /// Initial RAM disk; empty if there is none.
     pub initrd: Region,
-    /// Its command line.
+    /// Kernel command line.
     pub bootargs: &'a str,
     /// `rng-seed`, then `kaslr-seed`.
     pub seed: [u8; SEED_SIZE],
     /// Emulated PL061 blocks.
     pub pl061: &'f [BootPl061],
-    /// Memory that device-dax offers to userspace, what describes it included.
+    /// Memory that device-dax offers to userspace, with the metadata that describes it.
     pub slices: &'f [Region],
-    /// The region shared with Gear2; without, the VM is no device VM.
+    /// Region shared with Gear2; only the device VM has one.
     pub control: Option<Region>,
-    /// What the device model serves.
+    /// Virtio devices that the device model serves.
     pub served: &'f [Served<'a>],
 }
 

@@ -92,7 +92,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     pub fn table_count(&self) -> u64 {
         let tables = |bytes: u64| (bytes >> 30) + MAPPING_TABLES;
         let guests = self.manifest.virtio_vms().map(|vm| {
-            // Its memory and what is before it, its register page in both trees.
+            // The VM's memory with its metadata, and its register page in both trees.
             tables(vm.memory.bytes) + 3 * MAPPING_TABLES
         });
         // The control region in both trees.

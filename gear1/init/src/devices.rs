@@ -27,9 +27,9 @@ mod tests;
 
 pub use inventory::{Device, bus_masters, inventory};
 
-/// What a GIC is compatible with.
+/// Compatible strings of a GIC.
 pub(crate) const GIC: &[&str] = &["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"];
-/// What of it has nodes of its own.
+/// Compatible strings of the GIC parts that have nodes of their own.
 const GIC_PARTS: &[&str] = &["arm,gic-v3-its", "arm,gic-v2m-frame"];
 /// Nodes of the root whose `reg` is no register.
 const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
@@ -62,13 +62,13 @@ const MASTERS: &[Stop] = &[
 /// A shared interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupt {
-    /// Its number.
+    /// INTID.
     pub intid: u32,
     /// Whether it is edge-triggered.
     pub is_edge: bool,
 }
 
-/// What a VM owns of the board.
+/// Devices of the board that a VM owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned<'a> {
     patterns: DevicePatterns<'a>,
@@ -396,7 +396,8 @@ fn shared(specifier: &[u32]) -> Option<Interrupt> {
         return None;
     };
     let intid = number.checked_add(FIRST_SPI)?;
-    // What a guest's distributor has, since the virtual interrupt has the same number.
+    // The virtual interrupt has the INTID of the physical one, so the guest's distributor must have
+    // it.
     (intid < FIRST_SPI + gear1_core::vgic::MAX_SPIS as u32).then_some(Interrupt {
         intid,
         is_edge: flags & EDGES != 0,

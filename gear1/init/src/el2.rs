@@ -32,13 +32,13 @@ const GICH_OFFSET: u64 = 0x2_0000;
 /// Where the runtime lies.
 #[derive(Clone, Debug)]
 pub struct Runtime {
-    /// Its first instruction.
+    /// Entry point.
     pub entry: Va,
-    /// PA of its image.
+    /// PA of the image.
     pub image: Pa,
     /// PA of the page that CPUs enter.
     pub boot_page: Pa,
-    /// PA of its [`BootInfo`].
+    /// PA of the [`BootInfo`].
     pub boot_info: Pa,
     /// The stage-2 table pool.
     pub pool: Region,

@@ -49,7 +49,7 @@ const GICR_STRIDE: u64 = 0x2_0000;
 /// A physical CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Its affinity.
+    /// Affinity.
     pub mpidr: u64,
     /// Where a spin-table CPU polls.
     pub release_addr: u64,
@@ -60,9 +60,9 @@ pub struct Cpu {
 pub struct Uart {
     /// One of [`gear1_abi::info::uart`].
     pub kind: u32,
-    /// Its registers.
+    /// Base address of the registers.
     pub base: u64,
-    /// Its interrupt.
+    /// INTID.
     pub intid: u32,
 }
 
@@ -77,31 +77,31 @@ impl Uart {
 /// The machine.
 #[derive(Clone, Debug)]
 pub struct Board {
-    /// Its memory.
+    /// RAM.
     pub memory: Vec<Region>,
     /// Memory that firmware keeps for itself.
     pub reserved: Vec<Region>,
-    /// The part of it that must not even be mapped.
+    /// Reserved memory that must not even be mapped (`no-map`).
     pub no_map: Vec<Region>,
-    /// Its CPUs, in the tree's order.
+    /// CPUs, in the tree's order.
     pub cpus: Vec<Cpu>,
-    /// How they are turned on.
+    /// How firmware turns CPUs on.
     pub enable_method: EnableMethod,
-    /// Its interrupt controller.
+    /// Interrupt controller.
     pub gic: BootGic,
     /// Bytes of the redistributors' region, or of GICC.
     pub gicr_size: u64,
-    /// Its console.
+    /// UART for messages and consoles.
     pub uart: Option<Uart>,
-    /// Where the boot loader put the archive.
+    /// Memory where the boot loader put the archive.
     pub archive: Region,
     /// Random bytes from the firmware: `rng-seed`, then `kaslr-seed`.
     pub seed: Vec<u8>,
-    /// Its CPUs' PMU interrupts by the PPI that guests have.
+    /// Whether the CPUs have a PMU that interrupts by the PPI that guests have.
     pub has_pmu: bool,
-    /// The counter's frequency, where firmware does not set it.
+    /// Frequency of the counter, where firmware does not set CNTFRQ_EL0.
     pub counter_hz: Option<u32>,
-    /// CPUs beyond those that are supported.
+    /// Number of CPUs beyond the supported ones.
     pub unused_cpu_count: usize,
 }
 
@@ -115,10 +115,10 @@ impl Board {
     }
 }
 
-/// What a tree says.
+/// Result of reading a board's tree.
 #[derive(Debug)]
 pub struct Found {
-    /// The console, also where the rest is refused.
+    /// Console; known even where the rest of the tree is refused.
     pub console: Option<Uart>,
     /// The machine.
     pub board: Result<Board, Refusal>,
@@ -190,7 +190,7 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
     })
 }
 
-/// What a walk over all nodes collects.
+/// Facts that a walk over all nodes collects.
 #[derive(Default)]
 struct Seen {
     refused: Option<Refusal>,
@@ -204,7 +204,7 @@ struct Seen {
     psci: Option<EnableMethod>,
 }
 
-/// What tells whether a node is of interest, read in one pass.
+/// Properties that decide whether a node is of interest, read in one pass.
 #[derive(Default)]
 struct Traits<'a> {
     is_disabled: bool,

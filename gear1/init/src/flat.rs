@@ -13,7 +13,7 @@ use crate::refusal::{Refusal, refusal};
 /// A flat image whose header has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Flat<'f> {
-    /// Its header.
+    /// Checked header.
     pub header: ImageHeader,
     file: &'f [u8],
     name: &'f str,

@@ -26,12 +26,12 @@ use crate::table_memory::BootTables;
 /// VMID of Gear2.
 pub const VMID: u16 = 1;
 
-/// What Gear2 is made from.
+/// Sources of Gear2's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'s> {
-    /// Its flat image.
+    /// Flat image.
     pub image: &'s [u8],
-    /// Where that lies in the archive, which stays.
+    /// PA of the flat image in the archive, which init leaves in place.
     pub image_at: Pa,
     /// The manifest.
     pub manifest: &'s Manifest<'s>,

@@ -22,18 +22,18 @@ mod tests;
 /// Bytes of `rng-seed`; `kaslr-seed` has the rest.
 pub(crate) const RNG_SEED_SIZE: usize = 32;
 
-/// What the boot knows of a guest. Addresses are the guest's (IPA).
+/// Facts about a guest that init has established. Addresses are the guest's (IPA).
 #[derive(Clone, Debug)]
 pub struct GuestFacts {
-    /// Its memory.
+    /// Memory.
     pub memory: Region,
-    /// Its initial RAM disk; empty if there is none.
+    /// Initial RAM disk; empty if there is none.
     pub initrd: Region,
     /// `rng-seed`, then `kaslr-seed`.
     pub seed: [u8; SEED_SIZE],
-    /// Version of its interrupt controller.
+    /// Version of the guest's interrupt controller.
     pub gic_version: u32,
-    /// The two regions of its interrupt controller.
+    /// Two register regions of the guest's interrupt controller.
     pub gic: [Region; 2],
 }
 

@@ -1,4 +1,4 @@
-//! Who gets which physical memory.
+//! Placement of Gear1, Gear2 and the VMs in physical memory.
 //!
 //! Owns the list of free memory. Invariant: a range is given out at most once, and nothing is free
 //! that firmware reserves or that init still reads. VMs with an address of their own come first,

@@ -37,7 +37,7 @@ pub struct Passed<'m, 'a> {
     pub vm: &'m Vm<'a>,
     pub(crate) owned: Owned<'a>,
     pub(crate) tree: Blob<'m>,
-    /// What it shares, with what describes it.
+    /// Memory that the VM shares, with the metadata that describes it.
     pub(crate) shared: Vec<Region>,
 }
 

@@ -53,7 +53,7 @@ const GEAR2_TABLES: u64 = 16;
 const SPARE_TABLES: u64 = 8;
 /// Tables for each VM's page of stolen time.
 const STOLEN_TIME_TABLES: u64 = 2;
-/// What this build runs.
+/// GIC versions that this build supports.
 const GIC_VERSIONS: &[u32] = &[2, 3];
 /// Bytes of GICV that a guest finds where GICC is: all but the page of GICC_DIR, which Gear1
 /// emulates, since nothing else tells of the end of an interrupt that is in no list register.
@@ -63,7 +63,7 @@ pub(crate) const GICC_SIZE: u64 = 0x2000;
 const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device, VmKind::RealTime];
 const PRIVILEGES: &[Privilege] = &[Privilege::El0, Privilege::El1];
 
-/// What init starts from.
+/// Inputs of init.
 #[derive(Debug)]
 pub struct Given<'a> {
     /// The machine.
@@ -74,9 +74,9 @@ pub struct Given<'a> {
     pub runtime: &'a [u8],
     /// Memory of init itself.
     pub init: Region,
-    /// Where the board's device tree lies.
+    /// Memory of the board's device tree.
     pub device_tree: Region,
-    /// The same as bytes.
+    /// Bytes of the board's device tree.
     pub tree: &'a [u8],
     /// Affinity of this CPU.
     pub boot_cpu: u64,
@@ -89,11 +89,11 @@ pub struct Given<'a> {
 /// How to enter the runtime, and what is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandOver {
-    /// Its first instruction.
+    /// Entry point of the runtime.
     pub entry: Va,
-    /// Root of its tables, for TTBR0_EL2.
+    /// Root of the runtime's tables, for TTBR0_EL2.
     pub root: Pa,
-    /// Memory that nobody has.
+    /// Memory that is left free.
     pub left: Vec<Region>,
 }
 

@@ -26,25 +26,25 @@ impl Culprit {
         match self {
             Self::Board => "device tree: ",
             Self::Manifest => "manifest: ",
-            // Its messages name the file.
+            // An archive error names the file by itself.
             Self::Archive => "",
             Self::Machine => "machine: ",
         }
     }
 }
 
-/// What is wrong, and where.
+/// An error of the boot's inputs, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Whose fault it is.
+    /// Input that is at fault.
     pub culprit: Culprit,
-    /// What is wrong, with the node and property or the file where it is.
+    /// Message, with the node and property or the file where the error is.
     pub message: String,
-    /// The rule of the manifest that is broken, and where, if it is one.
+    /// Broken rule of the manifest, if there is one, and its place.
     pub fault: Option<Box<Fault>>,
 }
 
-/// A broken rule of the manifest, for whoever shows it in the source.
+/// A broken rule of the manifest, for front ends that show it in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The rule.
@@ -53,11 +53,11 @@ pub struct Fault {
     pub vm: String,
     /// The property.
     pub property: &'static str,
-    /// What of the property, or why.
+    /// Detail of the property, or the reason.
     pub found: String,
-    /// The other VM in the conflict.
+    /// Other VM in the conflict.
     pub other: Option<String>,
-    /// What was probably meant.
+    /// Nearest valid name or value.
     pub nearest: Option<String>,
 }
 

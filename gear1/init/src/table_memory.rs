@@ -11,9 +11,9 @@ use crate::layout::FreeMemory;
 /// Tables that are taken from `free` as they are needed.
 #[derive(Debug)]
 pub struct BootTables<'m, M> {
-    /// Where they lie.
+    /// Memory that holds the tables.
     pub memory: &'m mut M,
-    /// What they are taken from.
+    /// Free memory that tables are taken from.
     pub free: &'m mut FreeMemory,
 }
 

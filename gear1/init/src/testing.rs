@@ -17,11 +17,11 @@ use crate::region::Region;
 use crate::trees::{Aligned, Tree, cells, text};
 
 const PAGE: u64 = 4096;
-/// What memory holds before anybody writes it.
+/// Byte that all memory holds before a write.
 pub(crate) const POISON: u8 = 0xa5;
 /// QEMU's `virt`, two CPUs, 1 GiB; `-M virt,virtualization=on,gic-version=3,dumpdtb=FILE`.
 pub(crate) const VIRT_GICV3: &[u8] = include_bytes!("fdt/virt-gicv3.dtb");
-/// The same with GICv2.
+/// Like [`VIRT_GICV3`], with GICv2.
 pub(crate) const VIRT_GICV2: &[u8] = include_bytes!("fdt/virt-gicv2.dtb");
 
 /// Returns the tree in a blob, to be changed.
@@ -142,7 +142,7 @@ impl PhysicalMemory for FakeMemory {
     }
 }
 
-/// What a leaf of a table tree maps.
+/// Mapping of a leaf in a table tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) input: u64,

@@ -112,7 +112,7 @@ pub fn prepare<'a>(
     })
 }
 
-/// What replaces the seeds in a VM's device tree with each start (G1-BOOT-007).
+/// Seeds for a VM's device tree: each start of the VM takes the next one (G1-BOOT-007).
 #[derive(Debug)]
 struct Seeds {
     /// [`SEED_SIZE`] bytes for each start.

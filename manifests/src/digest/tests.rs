@@ -35,7 +35,7 @@ fn a_digest_is_that_of_its_file_alone() {
         differing(&manifest, &[(kernel, b"abc"), ("empty", b"")]),
         []
     );
-    // What is not there is another rule's.
+    // Another rule reports missing files.
     assert_eq!(differing(&manifest, &[]), []);
     let swapped = differing(&manifest, &[(kernel, b""), ("empty", b"abc")]);
     assert!(swapped.iter().all(|(rule, _)| *rule == Rule::DigestDiffers));

@@ -5,11 +5,11 @@ use super::{Names, Region};
 /// Memory that several VMs have from boot on, each at its physical address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedMemory<'a> {
-    /// Its node's name.
+    /// Name of the node.
     pub name: &'a str,
-    /// Where it begins.
+    /// Address of the first byte.
     pub address: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
     /// The VMs that read and write it.
     pub vms: Names<'a>,

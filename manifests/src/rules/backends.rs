@@ -10,7 +10,7 @@ use crate::model::{Manifest, Payload, VirtioDevice, VirtioKind, Vm};
 
 /// Longest name of a network device: Linux's `IFNAMSIZ`, without the NUL.
 const MAX_TAP_NAME: usize = 15;
-/// What the Linux command line names disks by that the kernel itself uses.
+/// Keys of the Linux command line that name disks for the kernel's own use.
 const OWN_DISKS: &[&str] = &["root=", "resume="];
 
 /// Judges all backends, each beside those before it.
@@ -96,10 +96,10 @@ fn owner<'m, 'a>(manifest: &'m Manifest<'a>, device: &VirtioDevice<'a>) -> Optio
     is_used.then_some(owner)
 }
 
-/// Returns what the command line says behind `key`, the last time if it does so several times.
+/// Returns the disk that the command line's last word with prefix `key` names.
 fn own_disk<'a>(cmdline: &'a str, key: &str) -> Option<&'a str> {
     let words = cmdline.split_ascii_whitespace();
-    // What is behind the two dashes is for the first program.
+    // Linux passes the words after `--` to the first program.
     let words = words.take_while(|word| *word != "--");
     let value = words.filter_map(|word| word.strip_prefix(key)).last()?;
     Some(value.trim_matches('"'))

@@ -7,35 +7,36 @@ use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::model::{CpuSet, Manifest, Privilege, Region, Vm, VmKind};
 use crate::read::read_blob;
 
-/// What the rules need to know of a machine.
+/// Facts about a machine that the rules need.
 #[derive(Clone, Copy, Debug)]
 pub struct Board<'b> {
-    /// The number of its CPUs.
+    /// Number of CPUs.
     pub cpu_count: usize,
-    /// The cluster of each CPU: its affinity but for the lowest level.
+    /// Cluster of each CPU: the affinity without the lowest level.
     pub clusters: &'b [u64],
-    /// Its memory.
+    /// RAM.
     pub memory: &'b [Region],
-    /// Memory that no VM can have: Gear1's own, the archive, what firmware reserves.
+    /// Memory that no VM can have: Gear1's own, the archive and firmware's reservations.
     pub reserved: &'b [Region],
-    /// Where guests see what Gear1 emulates or maps at fixed addresses: the interrupt controller.
+    /// Guest addresses of the interrupt controller, which Gear1 emulates or maps at fixed
+    /// addresses.
     pub devices: &'b [Region],
-    /// Its CPUs have a PMU, and it interrupts by the PPI that guests have.
+    /// Whether the CPUs have a PMU that interrupts by the PPI that guests have.
     pub pmu: bool,
-    /// The kinds of VM that this build runs.
+    /// Roles of VMs that this build runs.
     pub kinds: &'b [VmKind],
-    /// Where this build can run Gear2.
+    /// Exception levels at which this build can run Gear2.
     pub privileges: &'b [Privilege],
     /// Paths of the enabled devices that master the bus.
     pub masters: &'b [&'b str],
 }
 
-/// What is left of a manifest when it has been judged.
+/// Verdict on a manifest.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged<'a> {
-    /// The manifest without the VMs that have errors; none if it is no manifest at all.
+    /// Manifest without the VMs that have errors; `None` if the blob is no manifest at all.
     pub manifest: Option<Manifest<'a>>,
-    /// The number of errors.
+    /// Number of errors.
     pub error_count: usize,
 }
 
@@ -62,7 +63,7 @@ pub fn judge<'a>(
     }
 }
 
-/// The same with a board; gives the manifest only if it keeps all rules.
+/// Judges `blob` on `board`; returns the manifest only if no rule is broken.
 pub fn validate<'a>(
     blob: &'a [u8],
     board: &Board<'_>,

@@ -36,7 +36,7 @@ const BOARD: Board<'_> = Board {
 /// A manifest and the beginning of the only message that it must give.
 type Case = (Tree, &'static str);
 
-/// The same with a build that runs nothing but guests.
+/// Like [`BOARD`], with a build that runs nothing but guests.
 const GUESTS_ONLY: Board<'_> = Board {
     kinds: &[VmKind::Guest],
     pmu: false,

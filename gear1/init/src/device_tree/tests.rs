@@ -146,7 +146,7 @@ fn what_is_not_the_vms_is_disabled() {
             "{path}"
         );
     }
-    // What is disabled keeps its phandle and nearly all else.
+    // A disabled node keeps its phandle and nearly all other properties.
     let virt = tree(VIRT_GICV3);
     let phandle = value(&virt, "/pl061@9030000", "phandle");
     assert!(phandle.is_some());

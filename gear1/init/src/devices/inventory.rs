@@ -13,20 +13,20 @@ use crate::fdt::bus::Bus;
 use crate::refusal::Refusal;
 use crate::region::Region;
 
-/// What a node of a bus master has (Devicetree Specification 0.4, 2.3.10; the kernel's `dma` and `iommu`
-/// bindings).
+/// Properties that mark the node of a bus master (Devicetree Specification 0.4, 2.3.10; the
+/// kernel's `dma` and `iommu` bindings).
 const DMA: &[&str] = &["dma-coherent", "dma-noncoherent", "iommus", "dmas"];
 
 /// A device with registers that the CPU reaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its node.
+    /// Path of the node.
     pub path: String,
-    /// Its registers.
+    /// Register ranges.
     pub registers: Vec<Region>,
-    /// Its shared interrupts at the GIC, as far as it names them simply.
+    /// Shared interrupts at the GIC, as far as the node names them by plain specifiers.
     pub intids: Vec<u32>,
-    /// Whether it is, or belongs to, the interrupt controller.
+    /// Whether the device is the interrupt controller or a part of it.
     pub is_gic: bool,
 }
 

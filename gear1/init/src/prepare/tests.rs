@@ -24,7 +24,7 @@ const DEVICE_TREE: Region = Region::new(0x4a00_0000, 0x4a00_2000);
 const WRITE: u64 = 1 << 7;
 const NEVER_EXECUTE: u64 = 1 << 54;
 
-/// What a boot starts from.
+/// Inputs of a boot.
 pub(crate) struct Case {
     pub(crate) board: Tree,
     pub(crate) manifest: Tree,

@@ -80,7 +80,7 @@ fn each_rule_is_kept() {
         (set("address", cells(&[0xffff, 0xffe0_0000])), "M-MEM-005:"),
         (set("address", cells(&[0x1_0000, 0])), "M-MEM-004:"),
         (set("address", cells(&[0x3000_0000])), "M-MEM-005:"),
-        // What describes it reaches into what firmware has, or out of memory.
+        // The metadata reaches into memory of firmware, or out of memory.
         (set("address", cells(&[0x4020_0000])), "M-MEM-006:"),
         (set("address", cells(&[0x4000_0000])), "M-MEM-005:"),
         // Over a VM's memory, where it lies or where the VM sees it, and what describes it too.
@@ -94,7 +94,7 @@ fn each_rule_is_kept() {
             "M-SHM-002:",
         ),
         (vm("memory-ipa", 0x5000_0000), "M-SHM-002:"),
-        // Who does not have it may see anything there.
+        // A VM that does not have the memory may see anything else there.
         (
             set("readers", text("third"))
                 .set("/vms/third", "memory-mib", cells(&[2]))

@@ -1,5 +1,6 @@
-//! What serves virtio devices: no disk that two write, no tap device that two have, nothing of the
-//! device VM's own, and only names that its kernel and the control protocol take.
+//! Rules for the backends of virtio devices: no disk with two writers, no tap device with two
+//! users, nothing of the device VM's own, and only names that Linux and the control protocol
+//! accept.
 //!
 //! Requirements: G1-BOOT-002.
 
@@ -251,7 +252,7 @@ fn a_disk_is_not_the_device_vms_own() {
             message.contains("in conflict with /vms/device;"),
             "{message}"
         );
-        // What it reads changes under it.
+        // A writer would change the disk under its reader.
         let tree = read_only(tree, "/vms/other/virtio/mine");
         assert_eq!(ids(&tree), ["M-VIO-014"]);
     }

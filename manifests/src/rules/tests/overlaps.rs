@@ -33,11 +33,11 @@ struct Pair {
     rule: &'static str,
     /// The range that stays.
     fixed: Region,
-    /// What the other one begins on a multiple of.
+    /// Alignment of the other range.
     step: u64,
-    /// The sizes that the other one can have.
+    /// Sizes that the other range can have.
     sizes: &'static [u64],
-    /// How much ahead of the other one belongs to it.
+    /// Bytes ahead of the other range that belong to it.
     lead: u64,
     tree: fn(u64, u64) -> Tree,
 }
@@ -223,7 +223,7 @@ fn pairs() -> Vec<Pair> {
                     .set("/vms/device/console", "address", number(start))
             },
         },
-        // What is shared, with the 2 MiB ahead of it, beside another that is shared.
+        // Shared memory, with the 2 MiB ahead of it, beside other shared memory.
         Pair {
             rule: "M-SHM-002",
             fixed: Region::new(0x6fe0_0000, 0x7080_0000),
@@ -311,7 +311,7 @@ fn memory_lies_in_one_bank() {
         for start in starts(bank, size, 2 * MIB) {
             let inside = bank.start <= start && start + size <= bank.end;
             let vm = memory_at(smallest(), VM, start, size);
-            // What is shared has the 2 MiB ahead of it in the bank, too.
+            // Shared memory has the 2 MiB ahead of it in the bank, too.
             let lead = start >= bank.start + 2 * MIB;
             for (tree, inside) in [
                 (vm, inside),
