@@ -21,10 +21,10 @@ use gear1_abi::layout::el2;
 
 use self::code::Program;
 use self::loops::Owner;
-pub(crate) use self::rules::Rules;
+pub use self::rules::Rules;
 use self::rules::Size;
 use self::stack::Stacks;
-use crate::{build_images, workspace};
+use workbench::{build_images, workspace};
 
 /// The runtime for each interrupt controller: the directory below the target directory, the flat file.
 const IMAGES: [(&str, &str, &str); 2] = [
@@ -40,14 +40,15 @@ const STACKS: u64 = el2::STACK_SIZE * MAX_CPUS as u64;
 
 /// What was found: figures, and what is wrong.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub struct Findings {
     /// One statement that holds a line.
-    pub(crate) holds: Vec<String>,
-    pub(crate) fails: Vec<String>,
+    pub holds: Vec<String>,
+    /// One statement that does not hold a line.
+    pub fails: Vec<String>,
 }
 
 /// Prints what was found, and fails if something is wrong.
-pub(crate) fn command() -> Result<()> {
+pub fn command() -> Result<()> {
     let findings = run()?;
     for line in &findings.holds {
         println!("{line}");
@@ -64,7 +65,7 @@ pub(crate) fn command() -> Result<()> {
 }
 
 /// Builds the images and looks at them.
-pub(crate) fn run() -> Result<Findings> {
+pub fn run() -> Result<Findings> {
     build_images::gears()?;
     let rules = Rules::read()?;
     let mut findings = Findings::default();
@@ -85,7 +86,7 @@ pub(crate) fn run() -> Result<Findings> {
 }
 
 /// Returns the bytes of the runtime's flat image for this GIC, and of the memory that it keeps.
-pub(crate) fn kept(gic_version: u32) -> Result<[u64; 2]> {
+pub fn kept(gic_version: u32) -> Result<[u64; 2]> {
     let flat = build_images::runtime(gic_version)?;
     let directory = if gic_version == 2 { "gicv2" } else { "" };
     let program = Program::read(&workspace::bare_elf_in(directory, "gear1-runtime"))?;

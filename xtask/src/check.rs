@@ -8,12 +8,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use gear1_init::prepare;
 use gearv_manifest::blob::Blob;
+use workbench::board::{self, BoardTree};
+use workbench::manifest::diagnostic::{Diagnostic, Sources, error_count};
+use workbench::manifest::{self, Aligned};
+use workbench::tools::Tools;
+use workbench::{build_images, workspace};
 
-use crate::board::{self, BoardTree};
-use crate::manifest::diagnostic::{Diagnostic, Sources, error_count};
-use crate::manifest::{self, Aligned};
-use crate::tools::Tools;
-use crate::{build_images, placement, workspace};
+use crate::placement;
 use report::Report;
 
 mod needs;
@@ -21,7 +22,7 @@ mod report;
 
 /// The options of `check`.
 #[derive(Args, Debug)]
-pub(crate) struct Options {
+pub struct Options {
     /// The manifests
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -49,16 +50,18 @@ enum Format {
 }
 
 /// All that was found in one manifest.
-pub(crate) struct Findings {
-    pub(crate) sources: Sources,
-    pub(crate) list: Vec<Diagnostic>,
+pub struct Findings {
+    /// The texts that findings point into.
+    pub sources: Sources,
+    /// All findings, in order.
+    pub list: Vec<Diagnostic>,
     /// The manifest as a blob.
-    pub(crate) blob: Vec<u8>,
+    pub blob: Vec<u8>,
 }
 
 impl Options {
     /// Checks all files, then fails if one has an error.
-    pub(crate) fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<()> {
         let tools = Tools::prepare()?;
         let board = match &self.dtb {
             Some(dtb) => BoardTree::from_file(dtb, &tools)?,
@@ -143,7 +146,7 @@ fn print(file: &Path, board: &BoardTree, findings: &Findings, errors: usize) {
 }
 
 /// Judges a manifest for a board.
-pub(crate) fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> {
+pub fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> {
     let out_dir = workspace::output_dir().join(format!("check-{}", std::process::id()));
     let compiled = manifest::compile_source(file, tools, &out_dir);
     // Only scratch files lie there.

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-
-use crate::board::Name;
-use crate::build_images::{self, Images};
-use crate::tools::Tools;
-use crate::{payloads, workspace};
+use workbench::board::Name;
+use workbench::build_images::{self, Images};
+use workbench::tools::Tools;
+use workbench::{payloads, workspace};
 
 mod card;
 mod device;
@@ -23,7 +22,7 @@ mod tests;
 
 /// The options of `flash`.
 #[derive(Args, Debug)]
-pub(crate) struct Options {
+pub struct Options {
     /// The board
     #[arg(long, value_enum, value_name = "NAME")]
     board: Name,
@@ -45,11 +44,11 @@ pub(crate) struct Options {
 }
 
 /// A file of a card: its path there, with slashes, and its bytes.
-pub(crate) type CardFile = (String, Vec<u8>);
+pub type CardFile = (String, Vec<u8>);
 
 impl Options {
     /// Builds the manifest and writes what the board boots from.
-    pub(crate) fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<()> {
         let boots_from_folder = matches!(self.board, Name::RcarH3 | Name::Zcu102);
         match boots_from_folder {
             true => file::check_folder(&self.out)?,
@@ -87,22 +86,22 @@ impl Options {
 }
 
 /// Returns the image of a card with these files.
-pub(crate) fn card_image(files: &[CardFile]) -> Result<Vec<u8>> {
+pub fn card_image(files: &[CardFile]) -> Result<Vec<u8>> {
     card::image(files)
 }
 
 /// Returns a file of a card's image, as a board's firmware reads it.
-pub(crate) fn read_card(image: &[u8], name: &str) -> Result<Vec<u8>> {
+pub fn read_card(image: &[u8], name: &str) -> Result<Vec<u8>> {
     card::read(image, name)
 }
 
 /// Returns what U-Boot does to start an archive of this size on a board.
-pub(crate) fn boot_script(board: Name, archive_bytes: usize) -> String {
+pub fn boot_script(board: Name, archive_bytes: usize) -> String {
     u_boot::booti(&u_boot::places(board, archive_bytes))
 }
 
 /// Returns the files that a board boots a manifest's images with.
-pub(crate) fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile>> {
+pub fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile>> {
     let gear1 = fs::read(&images.gear1)?;
     let archive = fs::read(&images.archive)?;
     let file = |name: &str, bytes: &[u8]| (name.to_owned(), bytes.to_vec());

@@ -19,7 +19,7 @@ pub(crate) struct HostMemory {
     /// What init reads of devices: the redistributors' types.
     registers: HashMap<u64, u64>,
     /// What init hands over.
-    pub(crate) boot_info: Option<Box<BootInfo>>,
+    pub boot_info: Option<Box<BootInfo>>,
 }
 
 impl HostMemory {

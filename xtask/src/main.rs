@@ -1,58 +1,18 @@
 //! xtask: everything a person does with GearV from the command line.
 //!
-//! One file per subcommand; this file only names them.
+//! Only names the commands. Those of tests and measurements are programs of their own, which are
+//! built when they are asked for.
 
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
-use clap::{Parser, Subcommand};
-
-// First of all: what follows prints by its macros.
-#[macro_use]
-mod output;
-
-mod apt_sources;
-mod archive;
-mod audit;
-mod bench;
-mod board;
-mod build_images;
-mod cache;
-mod check;
-mod coverage;
-mod device_userland;
-mod evidence;
-mod expect;
-mod ext4;
-mod fetch;
-mod flash;
-mod flatten;
-mod fuzz;
-mod guest_dt;
-mod guest_userland;
-mod host_memory;
-mod initramfs;
-mod jitter;
-mod kernel_modules;
-mod kvm_host;
-mod manifest;
-mod nbd;
-mod new_manifest;
-mod payloads;
-mod placement;
-mod programs;
-mod progress;
-mod qemu;
-mod report;
-mod requirements;
-mod run;
-mod smoke;
-mod symbolize;
-mod test;
-mod tools;
-mod tree;
-mod workspace;
-mod worst_cases;
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
+use workbench::output::exit_code;
+use workbench::{build_images, symbolize, workspace};
+use xtask::{audit, check, flash, new_manifest, run};
 
 /// Builds, runs, tests and measures GearV.
 #[derive(Parser)]
@@ -79,23 +39,23 @@ enum Command {
     /// Write what a board boots from: a card image, or files for its boot loader
     Flash(flash::Options),
     /// Run the tests, one part after another
-    Test(test::Options),
+    Test(Others),
     /// Measure path lengths, native and under GearV
-    Bench(bench::Options),
+    Bench(Others),
     /// Fuzz the parsers of bytes from outside
-    Fuzz(fuzz::Options),
+    Fuzz(Others),
     /// Check what Gear1's runtime image promises
     Audit,
     /// Write the page with the figure of each piece of evidence
-    Evidence,
+    Evidence(Others),
     /// Attack everything at random from two VMs
-    Chaos(test::chaos::Options),
+    Chaos(Others),
     /// Check that requirements, code and tests name each other, and write the matrix
-    Requirements,
+    Requirements(Others),
     /// Measure how late a real-time program wakes up: natively, under KVM and under GearV
-    Jitter(jitter::Options),
+    Jitter(Others),
     /// Measure the longest way of Gear1's from each kind of exit to the entry that follows
-    WorstCases(worst_cases::Options),
+    WorstCases(Others),
     /// Turn the addresses of a halt dump into functions and lines
     Symbolize {
         /// The dump [default: standard input]
@@ -103,34 +63,56 @@ enum Command {
     },
 }
 
+/// The arguments of a command that another program parses.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+struct Others {
+    /// `--help` tells
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGUMENT"
+    )]
+    arguments: Vec<OsString>,
+}
+
+/// The packages of tests and measurements.
+const SUITE: &str = "tests-suite";
+const MEASURE: &str = "tests-measure";
+
 fn main() -> ExitCode {
-    match Cli::parse().command.run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(Cli::parse().command.run())
 }
 
 impl Command {
-    fn run(self) -> anyhow::Result<()> {
+    fn run(self) -> Result<()> {
         match self {
             Command::Build { manifest } => build_images::command(manifest),
             Command::Check(options) => options.run(),
             Command::NewManifest(options) => options.run(),
             Command::Run(options) => options.run(),
             Command::Flash(options) => options.run(),
-            Command::Test(options) => options.run(),
-            Command::Bench(options) => options.run(),
-            Command::Fuzz(options) => options.run(),
             Command::Audit => audit::command(),
-            Command::Evidence => evidence::command(),
-            Command::Chaos(options) => options.run(),
-            Command::Requirements => requirements::command(),
-            Command::Jitter(options) => options.run(),
-            Command::WorstCases(options) => options.run(),
             Command::Symbolize { file } => symbolize::command(file),
+            Command::Test(others) => others.run_by(SUITE, "test"),
+            Command::Fuzz(others) => others.run_by(SUITE, "fuzz"),
+            Command::Evidence(others) => others.run_by(SUITE, "evidence"),
+            Command::Chaos(others) => others.run_by(SUITE, "chaos"),
+            Command::Requirements(others) => others.run_by(SUITE, "requirements"),
+            Command::Bench(others) => others.run_by(MEASURE, "bench"),
+            Command::Jitter(others) => others.run_by(MEASURE, "jitter"),
+            Command::WorstCases(others) => others.run_by(MEASURE, "worst-cases"),
         }
+    }
+}
+
+impl Others {
+    /// Becomes cargo, which builds and runs another package's program in the directory that the user is in.
+    fn run_by(self, package: &str, command: &str) -> Result<()> {
+        let mut cargo = process::Command::new(workspace::cargo_program());
+        cargo.args(["run", "--quiet", "--package", package, "--manifest-path"]);
+        cargo.arg(workspace::root().join("Cargo.toml"));
+        cargo.arg("--").arg(command).args(self.arguments);
+        Err(cargo.exec()).context("cargo cannot be run")
     }
 }

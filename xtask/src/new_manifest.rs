@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-
-use crate::board::Name;
+use workbench::board::Name;
 
 /// The options of `new-manifest`.
 #[derive(Args, Debug)]
-pub(crate) struct Options {
+pub struct Options {
     /// The board that it is for
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Name::QemuVirt)]
     board: Name,
@@ -20,7 +19,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// Writes the manifest.
-    pub(crate) fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<()> {
         let text = text(self.board);
         let Some(file) = self.file else {
             print!("{text}");
@@ -66,7 +65,7 @@ fn facts(board: Name) -> Facts {
 }
 
 /// Returns the manifest for a board.
-pub(crate) fn text(board: Name) -> String {
+pub fn text(board: Name) -> String {
     let Facts {
         description,
         cpus,

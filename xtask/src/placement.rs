@@ -13,11 +13,11 @@ use gear1_init::prepare::{Given, prepare};
 use gear1_init::refusal::Refusal;
 use gear1_init::region::Region;
 use gearv_manifest::blob::Blob;
+use workbench::board::BoardTree;
+use workbench::build_images;
+use workbench::tools::Tools;
 
-use crate::board::BoardTree;
-use crate::build_images;
 use crate::host_memory::HostMemory;
-use crate::tools::Tools;
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
@@ -29,21 +29,25 @@ const COUNTER_HZ: u32 = 62_500_000;
 const ARCHIVE_OFFSET: u64 = 128 * MIB;
 
 /// A booted board, as far as init's work goes.
-pub(crate) struct Placement {
-    pub(crate) board: Board,
+pub struct Placement {
+    /// The board as init reads it.
+    pub board: Board,
     /// Gear1's init while it runs, the archive, and the device tree.
-    pub(crate) init: Region,
-    pub(crate) device_tree: Region,
-    pub(crate) archive: Region,
+    pub init: Region,
+    /// The board's device tree.
+    pub device_tree: Region,
+    /// The archive.
+    pub archive: Region,
     /// Memory that nobody has.
-    pub(crate) left: Vec<Region>,
+    pub left: Vec<Region>,
     /// All devices of the board.
-    pub(crate) devices: Vec<Device>,
-    pub(crate) info: Box<BootInfo>,
+    pub devices: Vec<Device>,
+    /// What init hands to the runtime.
+    pub info: Box<BootInfo>,
 }
 
 /// Runs init on `archive` for `board`; what it refuses is no error of this function.
-pub(crate) fn place(
+pub fn place(
     board: BoardTree,
     archive: &[u8],
     tools: &Tools,

@@ -9,11 +9,12 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use gearv_manifest::VmKind;
 use rustix::termios::{self, OptionalActions, Termios};
+use workbench::build_images::{self, Images};
+use workbench::manifest::VmSummary;
+use workbench::qemu::{Console, Machine, Qemu};
+use workbench::{ext4, guest_userland, output, workspace};
 
-use crate::build_images::{self, Images};
-use crate::manifest::VmSummary;
-use crate::qemu::{Console, Machine, Qemu};
-use crate::{ext4, guest_userland, output, smoke, workspace};
+use crate::smoke;
 use watch::{End, Watch};
 
 mod watch;
@@ -24,7 +25,7 @@ const MIB: u64 = 1 << 20;
 
 /// The options of `run`.
 #[derive(Args, Debug)]
-pub(crate) struct Options {
+pub struct Options {
     /// What to run [default: manifests/qemu-virt.dts]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
@@ -53,7 +54,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// Builds, starts and, with a terminal, hands it over.
-    pub(crate) fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<()> {
         let manifest = self
             .manifest
             .clone()
@@ -81,7 +82,7 @@ impl Options {
 }
 
 /// Returns the least machine that the manifest can run on; a disk is made for it here.
-pub(crate) fn machine_for(images: &Images) -> Result<Machine> {
+pub fn machine_for(images: &Images) -> Result<Machine> {
     let default = Machine::default();
     let disk = match images.manifest.device_vm() {
         Some(_) => Some(new_disk(images)?),
@@ -97,7 +98,7 @@ pub(crate) fn machine_for(images: &Images) -> Result<Machine> {
 }
 
 /// Returns the file that the second UART writes to, if a VM owns one.
-pub(crate) fn second_serial(images: &Images) -> Option<PathBuf> {
+pub fn second_serial(images: &Images) -> Option<PathBuf> {
     let file = images.archive.with_file_name("second-serial.log");
     images.manifest.second_uart.then_some(file)
 }
@@ -120,7 +121,7 @@ fn new_disk(images: &Images) -> Result<PathBuf> {
 }
 
 /// Returns how many MiB a machine needs for the VMs, the archive and GearV.
-pub(crate) fn memory_for(images: &Images) -> Result<u32> {
+pub fn memory_for(images: &Images) -> Result<u32> {
     let vms: u64 = images.manifest.vms.iter().map(|vm| vm.memory_bytes).sum();
     let archive = std::fs::metadata(&images.archive)?.len();
     let needed = (vms + archive).div_ceil(MIB) + OVERHEAD_MIB;

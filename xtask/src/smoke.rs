@@ -4,24 +4,23 @@
 //! fail for the same reason; the end of the transcript then shows why.
 
 mod absence;
-pub(crate) mod device_vm;
+pub mod device_vm;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use sha2::{Digest as _, Sha256};
-
-use crate::build_images::{Images, last_words};
-use crate::expect::Session;
-use crate::initramfs;
-use crate::manifest::VmSummary;
-use crate::qemu::{Machine, Qemu};
-use crate::workspace;
+use workbench::build_images::{Images, last_words};
+use workbench::expect::Session;
+use workbench::manifest::VmSummary;
+use workbench::qemu::{Machine, Qemu};
+use workbench::{initramfs, workspace};
 
 /// What Gear2's console takes as the start of a command to itself.
-pub(crate) const ESCAPE: char = '\x07';
+pub const ESCAPE: char = '\x07';
 
-pub(crate) const BOOT: Duration = Duration::from_secs(300);
+/// How long a boot may take.
+pub const BOOT: Duration = Duration::from_secs(300);
 const COMMAND: Duration = Duration::from_secs(120);
 
 /// The SHA-256 of 8 MiB of zeroes.
@@ -29,26 +28,26 @@ const ZEROES: &str = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3
 
 /// How much is checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
+pub struct Extent {
     /// How often a guest is rebooted.
-    pub(crate) reboots: usize,
+    pub reboots: usize,
     /// In how many ways the device VM is restarted.
-    pub(crate) restarts: usize,
+    pub restarts: usize,
     /// Whether the device model is kept away until guests get I/O errors.
-    pub(crate) away: bool,
+    pub away: bool,
     /// How much is written to a guest's disk and read back.
-    pub(crate) disk_mib: u32,
+    pub disk_mib: u32,
     /// How much goes over a guest's network.
-    pub(crate) network_mib: u32,
+    pub network_mib: u32,
     /// The I/Os whose exits are counted.
-    pub(crate) counted_ios: u64,
+    pub counted_ios: u64,
     /// Whether times are checked, which says something on a machine that has nothing else to do.
-    pub(crate) timed: bool,
+    pub timed: bool,
 }
 
 impl Extent {
     /// As much as shows that it works, on a busy machine too.
-    pub(crate) const BRIEF: Extent = Extent {
+    pub const BRIEF: Extent = Extent {
         reboots: 1,
         restarts: 1,
         away: false,
@@ -58,7 +57,7 @@ impl Extent {
         timed: false,
     };
     /// More of it.
-    pub(crate) const SHORT: Extent = Extent {
+    pub const SHORT: Extent = Extent {
         reboots: 1,
         restarts: 1,
         away: true,
@@ -68,7 +67,7 @@ impl Extent {
         timed: true,
     };
     /// As much as shows that it lasts.
-    pub(crate) const FULL: Extent = Extent {
+    pub const FULL: Extent = Extent {
         reboots: 5,
         restarts: 4,
         away: true,
@@ -80,7 +79,7 @@ impl Extent {
 }
 
 /// Boots the machine, runs all checks and ends it.
-pub(crate) fn run(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
+pub fn run(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
     let checks = check_all(qemu, machine, images, "smoke.log", Extent::FULL, &|line| {
         println!("{line}")
     })?;
@@ -89,7 +88,7 @@ pub(crate) fn run(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()>
 }
 
 /// Runs all checks, tells `report` of each, and returns how many there were.
-pub(crate) fn check_all(
+pub fn check_all(
     qemu: &Qemu,
     machine: &Machine,
     images: &Images,
@@ -107,7 +106,7 @@ pub(crate) fn check_all(
 }
 
 /// The same for guests without a device VM, whatever the machine's disk is for.
-pub(crate) fn check_guests(
+pub fn check_guests(
     qemu: &Qemu,
     machine: &Machine,
     images: &Images,
@@ -220,7 +219,7 @@ const COMPLAINTS: &[&str] = &[
 ];
 
 /// Looks for complaints in all that was said so far.
-pub(crate) fn no_kernel_complains(session: &mut Session) -> Result<()> {
+pub fn no_kernel_complains(session: &mut Session) -> Result<()> {
     let transcript = session.transcript();
     let complaint = transcript
         .lines()
@@ -231,7 +230,8 @@ pub(crate) fn no_kernel_complains(session: &mut Session) -> Result<()> {
     }
 }
 
-pub(crate) fn ready(name: &str) -> String {
+/// Returns what a guest says when its shell is ready.
+pub fn ready(name: &str) -> String {
     let (before, after) = initramfs::READY;
     format!("{before}{name}{after}")
 }
@@ -248,7 +248,7 @@ fn reach_shells(session: &mut Session, vms: &[VmSummary]) -> Result<()> {
 }
 
 /// Waits for the shell of the machine's first VM, and has it hash what it is given.
-pub(crate) fn reach_guest(session: &mut Session, name: &str) -> Result<()> {
+pub fn reach_guest(session: &mut Session, name: &str) -> Result<()> {
     session.expect(&ready(name), BOOT)?;
     focus(session, 0, name)?;
     check_input(session)?;
@@ -256,7 +256,7 @@ pub(crate) fn reach_guest(session: &mut Session, name: &str) -> Result<()> {
 }
 
 /// Gives a VM the keyboard and makes sure that it is this VM that answers.
-pub(crate) fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
+pub fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
     session.send(&format!("{ESCAPE}{index}"))?;
     let host = shell(session, "hostname")?;
     ensure!(host.contains(name), "{host:?} answers");
@@ -264,16 +264,12 @@ pub(crate) fn focus(session: &mut Session, index: usize, name: &str) -> Result<(
 }
 
 /// Types a command into the shell in focus; returns what it printed, if it succeeded.
-pub(crate) fn shell(session: &mut Session, command: &str) -> Result<String> {
+pub fn shell(session: &mut Session, command: &str) -> Result<String> {
     shell_within(session, command, COMMAND)
 }
 
 /// The same for a command that takes its time.
-pub(crate) fn shell_within(
-    session: &mut Session,
-    command: &str,
-    timeout: Duration,
-) -> Result<String> {
+pub fn shell_within(session: &mut Session, command: &str, timeout: Duration) -> Result<String> {
     // The shell computes the end mark, so that the echo of the typed line is not taken for it;
     // it differs each time, for the console repeats earlier output when the focus moves.
     let mark = session.transcript().len();
@@ -314,7 +310,7 @@ fn check_hash(session: &mut Session) -> Result<()> {
 }
 
 /// Gives the guest whose console this is an input, and compares the hash that it prints with our own.
-pub(crate) fn check_input(session: &mut Session) -> Result<()> {
+pub fn check_input(session: &mut Session) -> Result<()> {
     // Another one each time: from what was printed so far, with its times.
     let input = hex(session.transcript().as_bytes());
     let answer = shell(session, &format!("printf %s {input} | sha256sum"))?;
@@ -324,7 +320,7 @@ pub(crate) fn check_input(session: &mut Session) -> Result<()> {
 }
 
 /// Returns the SHA-256 of `bytes` in hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -337,7 +333,7 @@ fn reboot(session: &mut Session, index: usize, name: &str) -> Result<()> {
 }
 
 /// Types what turns the machine off.
-pub(crate) fn power_off(session: &mut Session, command: &str) -> Result<()> {
+pub fn power_off(session: &mut Session, command: &str) -> Result<()> {
     session.send(&format!("{command}\n"))?;
     let status = session.expect_end(COMMAND)?;
     ensure!(status.success(), "QEMU ended with {status}");

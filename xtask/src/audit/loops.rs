@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
+use workbench::workspace;
 
 use super::code::{Function, Program};
 use super::decode::Flow;
-use crate::workspace;
 
 /// The instructions of a wait for a lock: load, compare, branch, and what to do meanwhile.
 const WAIT: usize = 8;

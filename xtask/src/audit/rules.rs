@@ -5,17 +5,17 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
-
-use crate::workspace;
+use workbench::workspace;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Rules {
+pub struct Rules {
     pub(super) budget: BTreeMap<String, Budget>,
     /// By entry.
     pub(super) stack: BTreeMap<String, Size>,
-    pub(crate) coverage: Coverage,
+    /// How much of the runtime has to run.
+    pub coverage: Coverage,
     /// By file and function, the bound of each loop.
     pub(super) loops: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
@@ -23,10 +23,10 @@ pub(crate) struct Rules {
 /// How much of the runtime a run of all tests has to run.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Coverage {
-    pub(crate) percent: f64,
+pub struct Coverage {
+    pub percent: f64,
     /// By file and function, the hardware or the fault that its other lines need.
-    pub(crate) excused: BTreeMap<String, BTreeMap<String, String>>,
+    pub excused: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// What may be used up of something.
@@ -49,7 +49,7 @@ pub(super) enum Size {
 
 impl Rules {
     /// Reads the file.
-    pub(crate) fn read() -> Result<Rules> {
+    pub fn read() -> Result<Rules> {
         let path = workspace::root().join("gear1/audit.toml");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         toml::from_str(&text).with_context(|| path.display().to_string())

@@ -5,8 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-
-use crate::workspace;
+use workbench::workspace;
 
 /// Counts of one package of Gear1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

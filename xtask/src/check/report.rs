@@ -18,7 +18,7 @@ mod tests;
 
 /// A line of the memory map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(super) struct Range {
     region: Region,
     owner: Owner,
     what: String,
@@ -47,7 +47,7 @@ struct Item {
 
 /// Everything on a board, with its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(super) struct Report {
     title: String,
     vms: Vec<String>,
     memory: Vec<Range>,
@@ -58,7 +58,7 @@ pub(crate) struct Report {
 
 impl Report {
     /// Makes the report of a manifest that init has placed.
-    pub(crate) fn new(title: &str, manifest: &Manifest<'_>, placed: &Placement) -> Report {
+    pub(super) fn new(title: &str, manifest: &Manifest<'_>, placed: &Placement) -> Report {
         Report {
             title: title.to_owned(),
             vms: manifest.vms.iter().map(|vm| vm.name.to_owned()).collect(),
@@ -81,7 +81,7 @@ impl Report {
     }
 
     /// Writes it as tables.
-    pub(crate) fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n\nMemory\n", self.title);
         for Range {
             region,
@@ -118,7 +118,7 @@ impl Report {
     }
 
     /// Draws it.
-    pub(crate) fn svg(&self) -> String {
+    pub(super) fn svg(&self) -> String {
         svg::draw(self)
     }
 }

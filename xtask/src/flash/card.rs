@@ -24,7 +24,7 @@ const ID: usize = 440;
 const LABEL: [u8; 11] = *b"GEARV      ";
 
 /// Returns the image of a card with these files.
-pub(crate) fn image(files: &[CardFile]) -> Result<Vec<u8>> {
+pub(super) fn image(files: &[CardFile]) -> Result<Vec<u8>> {
     let content: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
     // The table of clusters takes less than a hundredth.
     let size = (content + content / 64 + SPARE_BYTES)

@@ -23,7 +23,7 @@ struct Disk {
 }
 
 /// Asks, then writes `image` to `device`.
-pub(crate) fn write(image: &Path, device: &Path) -> Result<()> {
+pub(super) fn write(image: &Path, device: &Path) -> Result<()> {
     let kind = fs::metadata(device).with_context(|| format!("there is no {}", device.display()))?;
     ensure!(
         kind.file_type().is_block_device(),

@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use workbench::workspace::scratch;
+
 use super::{add_folder, card};
-use crate::manifest::tests::scratch;
 
 #[test]
 fn a_card_holds_its_files_and_is_the_same_each_time() {

@@ -6,11 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-
-use crate::board::Name;
-use crate::manifest::compile_text;
-use crate::tools::Tools;
-use crate::workspace;
+use workbench::board::Name;
+use workbench::manifest::compile_text;
+use workbench::tools::Tools;
+use workbench::workspace;
 
 /// A legacy image (U-Boot's include/image.h): magic, Linux, Arm64, script, not compressed.
 const MAGIC: u32 = 0x2705_1956;
@@ -21,7 +20,7 @@ const MIB: u64 = 1 << 20;
 
 /// Where a board's files are loaded to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(super) struct Places {
     kernel: u64,
     archive: u64,
     fit: u64,
@@ -30,7 +29,7 @@ pub(crate) struct Places {
 }
 
 /// Returns where the files go on a board, if the archive has this size.
-pub(crate) fn places(board: Name, archive_bytes: usize) -> Places {
+pub(super) fn places(board: Name, archive_bytes: usize) -> Places {
     let (bank, tree) = match board {
         // QEMU leaves its tree at the start of memory, and U-Boot works on a copy of it.
         Name::QemuVirt => (0x4000_0000, "fdtcontroladdr"),
@@ -48,7 +47,7 @@ pub(crate) fn places(board: Name, archive_bytes: usize) -> Places {
 }
 
 /// Returns the commands that load the two files and start Gear1.
-pub(crate) fn booti(places: &Places) -> String {
+pub(super) fn booti(places: &Places) -> String {
     let Places {
         kernel,
         archive,
@@ -66,7 +65,7 @@ pub(crate) fn booti(places: &Places) -> String {
 }
 
 /// Returns the commands that load the FIT and start Gear1; U-Boot moves the archive to a page.
-pub(crate) fn bootm(places: &Places) -> String {
+pub(super) fn bootm(places: &Places) -> String {
     let Places {
         kernel: _,
         archive: _,
@@ -81,7 +80,7 @@ pub(crate) fn bootm(places: &Places) -> String {
 }
 
 /// Makes a FIT of Gear1 and the archive, with their hashes, which U-Boot checks.
-pub(crate) fn fit(gear1: &Path, archive: &Path, tools: &Tools) -> Result<Vec<u8>> {
+pub(super) fn fit(gear1: &Path, archive: &Path, tools: &Tools) -> Result<Vec<u8>> {
     let image = |node: &str, file: &Path, more: &str| -> Result<String> {
         let hash = crc32(&fs::read(file)?);
         let file = fs::canonicalize(file)?;
@@ -108,7 +107,7 @@ pub(crate) fn fit(gear1: &Path, archive: &Path, tools: &Tools) -> Result<Vec<u8>
 }
 
 /// Wraps commands as U-Boot's `source` takes them.
-pub(crate) fn script(commands: &str) -> Vec<u8> {
+pub(super) fn script(commands: &str) -> Vec<u8> {
     // A list of sizes that ends with 0, then the texts.
     let mut data = (commands.len() as u32).to_be_bytes().to_vec();
     data.extend(0_u32.to_be_bytes());

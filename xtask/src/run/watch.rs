@@ -5,7 +5,7 @@
 //! Guests print on the same console. So init's words count only while Gear2 has said nothing, when
 //! no guest has run, and a halt takes both its first line and its last.
 
-use crate::build_images::{HALT, STOPPED};
+use workbench::build_images::{HALT, STOPPED};
 
 /// What init's messages begin with, what Gear2's do, and the last line of a halt.
 const INIT: &str = "gearv: ";

@@ -12,13 +12,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use workbench::cache::sha256_of;
+use workbench::device_userland;
+use workbench::expect::Session;
+use workbench::manifest::VmSummary;
 
 use super::device_vm::{FINISH, LONG, answers, enter, fio, fio_result, json, leave, number, widen};
 use super::{BOOT, Smoke, shell, shell_within};
-use crate::cache::sha256_of;
-use crate::device_userland;
-use crate::expect::Session;
-use crate::manifest::VmSummary;
 
 /// The ways in which the device VM begins anew.
 const RESTARTS: [(&str, &str); 4] = [

@@ -11,19 +11,19 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use gearv_manifest::VmKind;
 use serde_json::Value;
+use workbench::expect::Session;
+use workbench::manifest::{Compiled, VmSummary};
+use workbench::{device_userland, ext4, payloads};
 
 use super::absence::FLUSHED;
 use super::{BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within};
-use crate::expect::Session;
-use crate::manifest::{Compiled, VmSummary};
-use crate::{device_userland, ext4, payloads};
 
 /// How long the disk's and the network's work may take.
-pub(crate) const LONG: Duration = Duration::from_secs(600);
+pub const LONG: Duration = Duration::from_secs(600);
 /// How soon a device model that was killed is back.
 const BACK_SECONDS: f64 = 5.0;
 /// What leaves the guest's console.
-pub(crate) const LEAVE: &str = "\x1d";
+pub const LEAVE: &str = "\x1d";
 /// The file that fio writes.
 const FILE: &str = "/root/verify";
 /// The device VM's address on the bridge, the guest's, and a port there.
@@ -275,12 +275,12 @@ impl Smoke<'_> {
 }
 
 /// Kills GDM, waits until the next one answers, and prints the times of both.
-pub(crate) const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); kill -9 $old; \
+pub const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); kill -9 $old; \
     until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
     do sleep 0.1; done; echo killed $killed $(cut -d' ' -f1 /proc/uptime)";
 
 /// Waits in the guest for a program in the background, and prints what it printed.
-pub(crate) const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
+pub const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
     read -r status < /run/status; rm /run/status; [ \"$status\" = 0 ]";
 
 /// Returns the fio that makes so many I/Os to be counted, from the disk as it is.
@@ -292,7 +292,7 @@ fn reads(count: u64) -> String {
 }
 
 /// Returns the fio that writes so many MiB and verifies them.
-pub(crate) fn fio(mib: u32) -> String {
+pub fn fio(mib: u32) -> String {
     format!(
         "fio --name=verify --filename={FILE} --size={mib}M --rw=randwrite --bs=4k --iodepth=16 \
          --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --minimal"
@@ -300,7 +300,7 @@ pub(crate) fn fio(mib: u32) -> String {
 }
 
 /// Reads fio's terse line: no error, and how fast it was.
-pub(crate) fn fio_result(printed: &str) -> Result<String> {
+pub fn fio_result(printed: &str) -> Result<String> {
     /// The fields of version 3 of the format.
     const ERROR: usize = 4;
     const READ_IOPS: usize = 7;
@@ -318,12 +318,12 @@ pub(crate) fn fio_result(printed: &str) -> Result<String> {
 }
 
 /// Shows all that is typed in one line.
-pub(crate) fn widen(session: &mut Session) -> Result<()> {
+pub fn widen(session: &mut Session) -> Result<()> {
     shell(session, "stty cols 1000").map(drop)
 }
 
 /// Changes a VM's life, and waits for the state that it is in then.
-pub(crate) fn change(session: &mut Session, how: &str, vm: &str, state: &str) -> Result<()> {
+pub fn change(session: &mut Session, how: &str, vm: &str, state: &str) -> Result<()> {
     let is = format!("gearctl list | grep ' {vm} ' | grep -q {state}");
     shell(
         session,
@@ -358,7 +358,7 @@ fn own_modules(session: &mut Session) -> Result<()> {
 }
 
 /// Makes sure that the guest answers to what is typed.
-pub(crate) fn answers(session: &mut Session, name: &str) -> Result<()> {
+pub fn answers(session: &mut Session, name: &str) -> Result<()> {
     // Its shell comes up a moment after it says so: what is typed before that may be lost.
     let mut host = Err(anyhow!("it was not asked"));
     for _ in 0..ANSWERS {
@@ -374,13 +374,13 @@ pub(crate) fn answers(session: &mut Session, name: &str) -> Result<()> {
 }
 
 /// Goes from the device VM's shell to the guest's.
-pub(crate) fn enter(session: &mut Session, guest: &VmSummary) -> Result<()> {
+pub fn enter(session: &mut Session, guest: &VmSummary) -> Result<()> {
     session.send(&format!("{}\n", guest.console_command()))?;
     answers(session, &guest.name)
 }
 
 /// Goes from the guest's shell to the device VM's.
-pub(crate) fn leave(session: &mut Session) -> Result<()> {
+pub fn leave(session: &mut Session) -> Result<()> {
     session.send(LEAVE)?;
     // What is typed before the shell has the terminal again is lost.
     session.expect(PROMPT, COMMAND)?;
@@ -397,14 +397,15 @@ fn ios(stats: &Value) -> Result<u64> {
 }
 
 /// Runs a command that prints one JSON value.
-pub(crate) fn json(session: &mut Session, command: &str) -> Result<Value> {
+pub fn json(session: &mut Session, command: &str) -> Result<Value> {
     let printed = shell_within(session, command, COMMAND)?;
     let line = printed.lines().find(|line| line.starts_with(['{', '[']));
     let line = line.with_context(|| format!("{command} prints {printed:?}"))?;
     serde_json::from_str(line).with_context(|| format!("{command} prints {line}"))
 }
 
-pub(crate) fn number(value: &Value) -> Result<u64> {
+/// Returns a number out of JSON.
+pub fn number(value: &Value) -> Result<u64> {
     value
         .as_u64()
         .with_context(|| format!("{value} is no number"))

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use workbench::workspace::scratch;
+
 use super::{Disk, describe, used};
-use crate::manifest::tests::scratch;
 
 /// Makes a disk with one partition, and nothing mounted.
 fn machine(test: &str) -> PathBuf {

@@ -5,9 +5,10 @@ use std::os::unix::fs::{FileTypeExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use workbench::workspace::scratch;
+
 use super::{check_folder, check_image, write};
 use crate::flash::card;
-use crate::manifest::tests::scratch;
 
 /// A node of a disk that no driver has (240 is for local use): whoever opens it gets an error.
 fn disk(path: &Path) -> bool {

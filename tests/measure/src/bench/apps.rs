@@ -1,0 +1,201 @@
+//! `cargo xtask bench --apps`: the papers' application benchmarks (gearv 4.4, table 9) natively, under KVM, in
+//! GearV's device VM and in a guest that it serves.
+//!
+//! All have the same kernel, initramfs and programs, two CPUs, and a number of operations that is given, not a
+//! time. With `icount` their time is the instructions of all CPUs, and what passed while all of them slept: fio
+//! waits for QEMU's disk, so that its time says nothing, and its exits do. Under KVM there is no fio: the VMM has
+//! no disk.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use workbench::expect::Session;
+use workbench::progress::Step;
+use workbench::qemu::{Boot, Console, Machine, Qemu};
+use workbench::{apps_userland, build_images, payloads, workspace};
+use xtask::run;
+
+use super::{Column, papers, source};
+use crate::kvm_host::KvmHost;
+
+mod figures;
+
+use figures::{Figure, parse};
+
+/// The workloads, as the script calls them.
+const NAMES: [&str; 5] = [
+    "fio",
+    "fio-depth-1",
+    "sysbench-cpu",
+    "sysbench-memory",
+    "hackbench",
+];
+const MANIFEST: &str = "bench-apps";
+/// What stands in the manifest for the workloads' sizes.
+const SIZES: &str = "SIZES";
+const DISK_BYTES: u64 = 128 << 20;
+const MEMORY_MIB: u32 = 768;
+const TIMEOUT: Duration = Duration::from_secs(1800);
+/// Says KVM's count of exits on the host's console, now and then. The guest sleeps before and after it measures.
+const KVM_COUNTER: &str = "mount -t debugfs debug /sys/kernel/debug\n\
+    while :; do echo \"EXITS $(cat /sys/kernel/debug/kvm/exits)\" > /dev/console; sleep 1; done";
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    /// What fio reads and writes, and what sysbench writes to memory.
+    mib: u32,
+    /// Of sysbench's primes.
+    events: u32,
+    /// Messages of each pair of hackbench's.
+    loops: u32,
+}
+
+impl Size {
+    /// A few minutes.
+    pub(super) const SHORT: Size = Size {
+        mib: 4,
+        events: 200,
+        loops: 5,
+    };
+    /// The papers' 100 MB.
+    pub(super) const FULL: Size = Size {
+        mib: 100,
+        events: 10_000,
+        loops: 100,
+    };
+
+    fn words(self) -> String {
+        let Size { mib, events, loops } = self;
+        format!("apps.mib={mib} apps.events={events} apps.loops={loops}")
+    }
+}
+
+/// Measures in all places whose names contain `only` and prints the tables.
+pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
+    let mut all = Vec::new();
+    for (name, measure) in [
+        ("native", natively as fn(&Qemu, Size) -> Result<String>),
+        ("KVM", under_kvm),
+        ("GearV", under_gearv),
+    ] {
+        if !name.contains(only) {
+            continue;
+        }
+        let step = Step::start(name);
+        let printed = measure(qemu, size).with_context(|| name.to_owned())?;
+        all.extend(parse(name, &printed)?);
+        step.done(name);
+    }
+    let file = workspace::target_dir().join("bench/apps.json");
+    fs::create_dir_all(file.parent().context("target")?)?;
+    fs::write(
+        &file,
+        serde_json::to_string_pretty(&figures::to_json(&all))? + "\n",
+    )?;
+    let gear2 = Column::of("GearV EL0 a57 GICv3")?;
+    let paths = gear2.run(qemu, false, "bench-switch", None)?;
+    let switch = paths.get("world_switch").map_or(0, |figure| figure.median);
+    print!("{}", figures::table(&all, &NAMES));
+    print!("{}", gear2_cost(&all, switch));
+    println!("\nas JSON: {}", file.display());
+    Ok(())
+}
+
+/// Returns table 8 and what formula 1 makes of it, beside what was measured.
+fn gear2_cost(all: &[Figure], world_switch_ns: u64) -> String {
+    let mut text = format!(
+        "\n{:18} {:>14} {:>20} {:>20}\n",
+        "GearV guest", "interrupts/s", "Gear2, formula 1", "Gear2, measured"
+    );
+    for figure in all.iter().filter(|figure| figure.place == "GearV guest") {
+        let seconds = figure.ns as f64 * 1e-9;
+        let frequency = figure.interrupts as f64 / seconds;
+        let formula = papers::formula_1(frequency, world_switch_ns as f64);
+        let measured = figure.gear2_ns as f64 / figure.ns as f64 * 100.0;
+        text += &format!(
+            "{:18} {frequency:>14.0} {formula:>18.3} % {measured:>18.3} %\n",
+            figure.name
+        );
+    }
+    text + &format!("(a world switch: {world_switch_ns} ns)\n")
+}
+
+fn machine() -> Machine {
+    Machine {
+        cpu: format!("cortex-a57,{}", super::COUNTER),
+        memory_mib: MEMORY_MIB,
+        icount: true,
+        ..Machine::default()
+    }
+}
+
+fn disk(name: &str) -> Result<PathBuf> {
+    let file = workspace::output_dir().join(format!("bench/apps-{name}.img"));
+    fs::create_dir_all(file.parent().context("target")?)?;
+    fs::File::create(&file)?.set_len(DISK_BYTES)?;
+    Ok(file)
+}
+
+fn natively(qemu: &Qemu, size: Size) -> Result<String> {
+    let initramfs = apps_userland::initramfs(&workspace::output_dir())?;
+    let kernel = payloads::debian_kernel()?;
+    let command_line = format!("console=ttyAMA0 quiet {}", size.words());
+    let boot = Boot {
+        kernel: &kernel,
+        initrd: Some(&initramfs),
+        command_line: Some(&command_line),
+    };
+    let machine = Machine {
+        disk: Some(disk("native")?),
+        ..machine().without_el2()
+    };
+    let command = qemu.command(&machine, &boot, Console::Pipes);
+    wait(Session::start(command, &super::log("apps-native"))?)
+}
+
+fn under_kvm(qemu: &Qemu, size: Size) -> Result<String> {
+    let host = KvmHost {
+        kernel: payloads::debian_kernel()?,
+        initrd: Some(apps_userland::initramfs(&workspace::output_dir())?),
+        command_line: format!("console=ttyAMA0 quiet {}", size.words()),
+        memory_mib: MEMORY_MIB,
+        cpus: vec![0, 1],
+        halt_poll_ns: Some(0),
+        background: KVM_COUNTER.to_owned(),
+        ..KvmHost::default()
+    };
+    let host = host.build(&workspace::output_dir().join("kvm-apps"))?;
+    wait(host.start(qemu, &machine(), &super::log("apps-kvm"))?)
+}
+
+fn under_gearv(qemu: &Qemu, size: Size) -> Result<String> {
+    let manifest = source(MANIFEST, false, "")?;
+    let text = fs::read_to_string(&manifest)?;
+    ensure!(text.contains(SIZES), "{MANIFEST} does not hold {SIZES}");
+    let directory = workspace::output_dir().join("bench-manifests");
+    fs::create_dir_all(&directory)?;
+    let manifest = directory.join("bench-apps.dts");
+    fs::write(&manifest, text.replace(SIZES, &size.words()))?;
+    let images = build_images::build(&manifest)?;
+    let machine = Machine {
+        memory_mib: run::memory_for(&images)?,
+        cpus: u32::try_from(images.manifest.cpu_count)?,
+        disk: Some(disk("gearv")?),
+        ..machine()
+    };
+    wait(images.start(qemu, &machine, &super::log("apps-gearv"))?)
+}
+
+/// Waits for the end and returns all that was printed.
+fn wait(mut session: Session) -> Result<String> {
+    let printed = session.expect("DONE\n", TIMEOUT);
+    let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)))?;
+    let failed = printed.lines().find(|line| line.contains("FAIL "));
+    match failed {
+        None => Ok(printed),
+        Some(line) => Err(anyhow!("{line}")),
+    }
+}

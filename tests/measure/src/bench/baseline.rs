@@ -1,0 +1,94 @@
+//! The figures of GearV that must not get worse: `tests/bench-baseline.txt`, a line
+//! `<column>: <row> <median>` each, written by `bench --accept`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use workbench::workspace;
+
+use crate::report::{Figures, Results};
+
+/// What a median may grow by: so much in a hundred, and so many instructions.
+const TOLERATED_PERCENT: u64 = 2;
+const TOLERATED: u64 = 3;
+
+/// Rows that `test` does not measure: each would be a boot of Linux more.
+const SERVED: &str = "mmio_user";
+
+fn path() -> PathBuf {
+    workspace::root().join("tests/bench-baseline.txt")
+}
+
+/// Medians by column and row.
+type Baseline = BTreeMap<(String, String), u64>;
+
+/// Writes the figures of GearV's columns over those in the baseline.
+pub(super) fn accept(results: &Results) -> Result<()> {
+    let path = path();
+    let mut baseline = match path.is_file() {
+        true => parse(&fs::read_to_string(&path)?)?,
+        false => Baseline::new(),
+    };
+    let gearv = results
+        .columns
+        .iter()
+        .filter(|(name, _)| name.starts_with("GearV"));
+    for (column, figures) in gearv {
+        for (row, figure) in figures.iter().filter(|(row, _)| !row.starts_with(SERVED)) {
+            baseline.insert((column.clone(), row.clone()), figure.median);
+        }
+    }
+    let lines = baseline
+        .iter()
+        .map(|((column, row), median)| format!("{column}: {row} {median}\n"));
+    fs::write(&path, lines.collect::<String>())?;
+    println!("written: {}", path.display());
+    Ok(())
+}
+
+/// Returns what of a column has become worse, a line each.
+pub fn regressions(column: &str, figures: &Figures) -> Result<Vec<String>> {
+    let path = path();
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(worse(&parse(&text)?, column, figures))
+}
+
+fn worse(baseline: &Baseline, column: &str, figures: &Figures) -> Vec<String> {
+    let mut lines = Vec::new();
+    for ((_, row), &then) in baseline.iter().filter(|((name, _), _)| name == column) {
+        match figures.get(row).map(|figure| figure.median) {
+            None => lines.push(format!("{row}: was not measured")),
+            Some(now) if now > then + TOLERATED && now * 100 > then * (100 + TOLERATED_PERCENT) => {
+                lines.push(format!(
+                    "{row}: {now} instructions, {then} in the baseline (if that must be: cargo xtask bench --only GearV --accept)"
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    if baseline.keys().all(|(name, _)| name != column) {
+        lines.push(format!("{column}: not in the baseline"));
+    }
+    lines
+}
+
+fn parse(text: &str) -> Result<Baseline> {
+    text.lines()
+        .map(|line| {
+            let words: Option<_> = line
+                .split_once(": ")
+                .and_then(|(column, rest)| Some((column, rest.split_once(' ')?)));
+            match words.map(|(column, (row, median))| (column, row, median.parse())) {
+                Some((column, row, Ok(median))) => {
+                    Ok(((column.to_owned(), row.to_owned()), median))
+                }
+                _ => bail!("the baseline has a line {line:?}"),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

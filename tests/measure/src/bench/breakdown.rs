@@ -1,0 +1,263 @@
+//! `cargo xtask bench --breakdown ROW`: what Gear1 executes for a row, by function and by kind.
+//!
+//! QEMU logs each instruction of Gear1's runtime while the guest measures that row alone, and once more
+//! while it measures nothing: the difference is the row's.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use addr2line::Loader;
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use object::{Object as _, ObjectSection as _, SectionKind};
+use workbench::build_images::{self, Images};
+use workbench::expect::Session;
+use workbench::qemu::{Console, Machine, Qemu};
+use workbench::workspace;
+use xtask::run;
+
+use super::{Column, Under};
+
+/// Iterations of a row, the warm-up included: `tests/guests/src/bin/bench.rs`.
+const ITERATIONS: u64 = 1100;
+/// The name of no row.
+const NONE: &str = "none";
+/// No program counter: there if something was measured.
+const MEASURED: u64 = u64::MAX;
+/// Where the function that an instruction was inlined from stands, if it accesses a device's registers.
+const MMIO: &str = "mmio.rs";
+
+/// What an instruction costs that a count of instructions does not show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Register,
+    GicRegister,
+    GicMemory,
+    Barrier,
+    Return,
+    Other,
+}
+
+impl Kind {
+    /// Classifies an A64 instruction (Arm DDI 0487, C4.1.94, system instructions).
+    fn of(word: u32, in_mmio: bool) -> Kind {
+        let system_register = word & 0xffd0_0000 == 0xd510_0000;
+        // S3_*_C12_C8..C13_*: the GIC's.
+        let gic =
+            (word >> 19 & 1, word >> 12 & 0xf) == (1, 12) && matches!(word >> 8 & 0xf, 8..=13);
+        let load_or_store = word >> 25 & 0b101 == 0b100;
+        match word {
+            _ if system_register && gic => Kind::GicRegister,
+            _ if system_register => Kind::Register,
+            0xd69f_03e0 => Kind::Return,
+            _ if word & 0xffff_f01f == 0xd503_301f => Kind::Barrier,
+            _ if load_or_store && in_mmio => Kind::GicMemory,
+            _ => Kind::Other,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Kind::Register => "system register accesses",
+            Kind::GicRegister => "of the GIC's CPU interface and list registers",
+            Kind::GicMemory => "accesses of GIC memory",
+            Kind::Barrier => "barriers",
+            Kind::Return => "traps and interrupts, counted by their ERET",
+            Kind::Other => "",
+        }
+    }
+}
+
+/// Runs the row in a column of GearV's and prints what Gear1 executes.
+pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
+    let Under::GearV { el1 } = column.under else {
+        bail!("{} is not under GearV", column.name());
+    };
+    let runtime = match column.gic {
+        2 => workspace::target_dir().join("gicv2"),
+        _ => workspace::target_dir(),
+    };
+    let elf = runtime
+        .join(workspace::BARE_TARGET)
+        .join("image/gear1-runtime");
+    let program = Program::load(&elf)?;
+    let ranges = [program.code.clone()];
+    let counted = |row: &str| {
+        let images = images(el1, row)?;
+        let machine = Machine {
+            memory_mib: run::memory_for(&images)?,
+            ..column.machine(false)
+        };
+        trace(qemu, &machine, &images, &ranges, None)
+    };
+    let mut counts = counted(row)?;
+    ensure!(
+        counts.remove(&MEASURED).is_some(),
+        "the guest has no row {row:?}"
+    );
+    for (pc, count) in counted(NONE)? {
+        counts
+            .entry(pc)
+            .and_modify(|all| *all = all.saturating_sub(count));
+    }
+    print!("{}", program.describe(row, &counts));
+    Ok(())
+}
+
+/// Builds the benchmark with a guest that measures this row alone.
+fn images(el1: bool, row: &str) -> Result<Images> {
+    build_images::build(&super::source("bench", el1, &format!("row={row}"))?)
+}
+
+/// Runs the machine and counts how often each instruction in these ranges is executed: until the guest is
+/// done, or before the one at `end` is executed.
+pub(super) fn trace(
+    qemu: &Qemu,
+    machine: &Machine,
+    images: &Images,
+    ranges: &[Range<u64>],
+    end: Option<u64>,
+) -> Result<BTreeMap<u64, u64>> {
+    let directory = workspace::output_dir().join("breakdown");
+    fs::create_dir_all(&directory)?;
+    let pipe = directory.join("trace");
+    if pipe.exists() {
+        fs::remove_file(&pipe)?;
+    }
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    ensure!(made.is_ok_and(|status| status.success()), "mkfifo fails");
+    let mut command = qemu.command(machine, &images.boot(), Console::Pipes);
+    let filter = ranges
+        .iter()
+        .map(|range| format!("{:#x}+{:#x}", range.start, range.end - range.start));
+    command.args(["-accel", "tcg,one-insn-per-tb=on", "-d", "exec,nochain"]);
+    command.args(["-dfilter", &filter.collect::<Vec<_>>().join(",")]);
+    command.arg("-D").arg(&pipe);
+    let counter = thread::spawn(move || count(&pipe, end));
+    let mut session = Session::start(command, &super::log("breakdown"))?;
+    let measured = match end {
+        None => {
+            let printed = session.expect("DONE\n", super::TIMEOUT);
+            let status = session.expect_end(super::TIMEOUT);
+            let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)))?;
+            status?;
+            printed.contains("BENCH ")
+        }
+        // Whoever reads no further ends QEMU, whose pipe breaks.
+        Some(_) => false,
+    };
+    let counts = counter.join();
+    let mut counts = counts.map_err(|_| anyhow!("the trace cannot be read"))??;
+    if measured {
+        counts.insert(MEASURED, 1);
+    }
+    Ok(counts)
+}
+
+/// Counts the program counters in QEMU's log, `Trace <cpu>: <host> [<flags>/<pc>/...`, before `end`.
+fn count(pipe: &Path, end: Option<u64>) -> Result<BTreeMap<u64, u64>> {
+    let mut counts = BTreeMap::new();
+    let mut reader = BufReader::with_capacity(1 << 20, File::open(pipe)?);
+    let mut line = String::new();
+    while reader.read_line(&mut line)? > 0 {
+        let pc = line.split('/').nth(1);
+        if let Some(pc) = pc.and_then(|pc| u64::from_str_radix(pc, 16).ok()) {
+            // The boot loader's first instruction may lie where the guest's does later.
+            if end == Some(pc) && !counts.is_empty() {
+                break;
+            }
+            *counts.entry(pc).or_insert(0) += 1;
+        }
+        line.clear();
+    }
+    Ok(counts)
+}
+
+/// An image with its symbols.
+pub(super) struct Program {
+    loader: Loader,
+    pub(super) code: Range<u64>,
+    text: Vec<u8>,
+}
+
+impl Program {
+    pub(super) fn load(elf: &Path) -> Result<Program> {
+        let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
+        let file = object::File::parse(&*bytes)?;
+        let mut sections = file.sections();
+        let text = sections.find(|section| section.kind() == SectionKind::Text);
+        let text = text.with_context(|| format!("{} has no code", elf.display()))?;
+        Ok(Program {
+            code: text.address()..text.address() + text.size(),
+            text: text.data()?.to_vec(),
+            loader: Loader::new(elf).map_err(|error| anyhow!("{}: {error}", elf.display()))?,
+        })
+    }
+
+    fn word(&self, pc: u64) -> u32 {
+        let at = (pc - self.code.start) as usize;
+        let bytes = self.text.get(at..at + 4);
+        bytes.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    }
+
+    /// Tells whether an instruction was inlined from where device registers are accessed.
+    fn in_mmio(&self, pc: u64) -> bool {
+        let innermost = || {
+            self.loader
+                .find_frames(pc)
+                .ok()?
+                .next()
+                .ok()??
+                .location?
+                .file
+        };
+        innermost().is_some_and(|file| file.ends_with(MMIO))
+    }
+
+    pub(super) fn function(&self, pc: u64) -> String {
+        let name = self.loader.find_symbol(pc).unwrap_or("?");
+        function_name(name)
+    }
+
+    fn describe(&self, row: &str, counts: &BTreeMap<u64, u64>) -> String {
+        let mut functions = BTreeMap::<String, u64>::new();
+        let mut kinds = BTreeMap::<Kind, u64>::new();
+        let mut all = 0;
+        for (&pc, &count) in counts {
+            let each = (count + ITERATIONS / 2) / ITERATIONS;
+            if each > 0 && self.code.contains(&pc) {
+                *functions.entry(self.function(pc)).or_default() += each;
+                *kinds
+                    .entry(Kind::of(self.word(pc), self.in_mmio(pc)))
+                    .or_default() += each;
+                all += each;
+            }
+        }
+        let mut functions: Vec<_> = functions.into_iter().collect();
+        functions.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), name.clone()));
+        let mut text = format!("{row}: {all} instructions in Gear1 an iteration\n");
+        for (name, count) in functions {
+            let _ = writeln!(text, "{count:6}  {name}");
+        }
+        for (kind, count) in kinds.into_iter().filter(|(kind, _)| *kind != Kind::Other) {
+            let _ = writeln!(text, "{count:6}  {}", kind.text());
+        }
+        text
+    }
+}
+
+/// Returns the path of a function from its symbol.
+pub fn function_name(symbol: &str) -> String {
+    let name = addr2line::demangle_auto(symbol.into(), None);
+    let is_hash = |hash: &str| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    let path = name.rsplit_once("::h").filter(|(_, hash)| is_hash(hash));
+    path.map_or_else(|| name.to_string(), |(path, _)| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

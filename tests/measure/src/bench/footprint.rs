@@ -1,0 +1,248 @@
+//! `cargo xtask bench --footprint`: how large Gear1 is, and what happens between reset and the first
+//! instruction of the first VM.
+//!
+//! In place of a VM's kernel stands the guest `first_instruction`, which reads the physical counter before
+//! anything else: with `icount` and a counter of 1 GHz that is the number of instructions of all CPUs since
+//! reset. The rest of the kernel's bytes stay, so that as much is copied as always. For the real-time VM a trace
+//! says in addition where those instructions are, by what they do: copying, wiping, and the rest.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use workbench::build_images::{self, Images};
+use workbench::qemu::{Machine, Qemu};
+use workbench::{ext4, payloads, workspace};
+use xtask::{audit, run};
+
+use super::breakdown::{self, Program};
+use crate::report::Counts;
+
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Functions with at least so many instructions are named.
+const SHOWN: u64 = 100_000;
+/// The guest's flat image.
+const GUEST: &str = "first_instruction";
+/// What the bare-metal real-time VM's image is filled up to, and the most that its start should take.
+const IMAGE_BYTES: usize = 64 << 10;
+pub(super) const GOAL: u64 = 300_000;
+pub(super) const GOAL_ROW: &str = "boot real-time VM, instructions";
+/// What of an arm64 `Image`'s header is the kernel's: all but the first instruction (Linux,
+/// Documentation/arch/arm64/booting.rst).
+const HEADER: std::ops::Range<usize> = 4..64;
+const KERNEL: &str = "\"artifact:debian-kernel\"";
+
+/// A manifest, whose first VM is waited for.
+struct System {
+    name: &'static str,
+    /// From the workspace's root, or the text itself.
+    manifest: Result<&'static str, &'static str>,
+}
+
+const SYSTEMS: [System; 3] = [
+    System {
+        name: "real-time VM",
+        manifest: Err(REAL_TIME),
+    },
+    System {
+        name: "minimal.dts",
+        manifest: Ok("manifests/minimal.dts"),
+    },
+    System {
+        name: "qemu-virt.dts",
+        manifest: Ok("manifests/qemu-virt.dts"),
+    },
+];
+
+/// A real-time VM with a UART, on one CPU of two.
+const REAL_TIME: &str = r#"/dts-v1/;
+/ {
+	compatible = "gearv,manifest";
+	version = <1>;
+	vms {
+		first {
+			kind = "real-time";
+			cpus = <1>;
+			memory-mib = <2>;
+			gic = "pass-through";
+			devices = "/pl011@9040000";
+			image = "image";
+			may-power-off;
+		};
+	};
+};
+"#;
+
+/// Measures all of it.
+pub(super) fn measure(qemu: &Qemu) -> Result<Counts> {
+    let mut counts = Counts::new();
+    build_images::gears()?;
+    for gic in [3, 2] {
+        let [image, memory] = audit::kept(gic)?;
+        counts.insert(format!("Gear1 runtime GICv{gic}, bytes of image"), image);
+        counts.insert(
+            format!("Gear1 runtime GICv{gic}, bytes of RAM kept"),
+            memory,
+        );
+    }
+    let (gear1, gear2) = build_images::gears()?;
+    for (name, path) in [("Gear1 with init", gear1), ("Gear2", gear2)] {
+        counts.insert(format!("{name}, bytes of image"), fs::metadata(path)?.len());
+    }
+    for system in SYSTEMS {
+        boot(&system, qemu, &mut counts).with_context(|| system.name)?;
+    }
+    Ok(counts)
+}
+
+/// Boots a system until its first VM has said when it began.
+fn boot(system: &System, qemu: &Qemu, counts: &mut Counts) -> Result<()> {
+    let directory = workspace::output_dir().join("footprint");
+    fs::create_dir_all(&directory)?;
+    let manifest = write_manifest(system, &directory)?;
+    let images = build_images::build(&manifest)?;
+    let uart = directory.join("uart");
+    let machine = machine(&images, &uart)?;
+    let first = first(qemu, &machine, &images, &uart)?;
+    let mut insert = |what: &str, count| {
+        counts.insert(format!("boot {}, {what}", system.name), count);
+    };
+    insert("instructions", first.count);
+    if system.manifest.is_err() {
+        for (what, count) in classify(qemu, &machine, &images, first.address)? {
+            insert(&format!("instructions {what}"), count);
+        }
+    }
+    Ok(())
+}
+
+fn machine(images: &Images, uart: &Path) -> Result<Machine> {
+    let cpus = u32::try_from(images.manifest.cpu_count)?.max(2);
+    let needs_disk = images.manifest.vms.len() > 1;
+    let disk = workspace::output_dir().join("footprint/disk.img");
+    if needs_disk {
+        ext4::write(&workbench::tree::Tree::default(), 8, &disk)?;
+    }
+    Ok(Machine {
+        cpu: format!("max,{}", super::COUNTER),
+        cpus,
+        memory_mib: run::memory_for(images)?,
+        icount: true,
+        disk: needs_disk.then_some(disk),
+        second_serial: images.manifest.second_uart.then(|| uart.to_owned()),
+        ..Machine::default()
+    })
+}
+
+/// Writes the manifest with the guest in place of kernels.
+fn write_manifest(system: &System, directory: &Path) -> Result<PathBuf> {
+    let guest = fs::read(build_images::build_guest(GUEST)?)?;
+    let text = match system.manifest {
+        Err(text) => {
+            let mut image = guest;
+            ensure!(image.len() <= IMAGE_BYTES, "{GUEST} is too large");
+            image.resize(IMAGE_BYTES, 0);
+            fs::write(directory.join("image"), image)?;
+            text.to_owned()
+        }
+        Ok(path) => {
+            let mut kernel = fs::read(payloads::debian_kernel()?)?;
+            for (at, byte) in guest.into_iter().enumerate() {
+                if !HEADER.contains(&at) {
+                    kernel[at] = byte;
+                }
+            }
+            fs::write(directory.join("kernel"), kernel)?;
+            let text = fs::read_to_string(workspace::root().join(path))?;
+            ensure!(text.contains(KERNEL), "{path} does not hold {KERNEL}");
+            // The other VMs' are as always.
+            text.replacen(KERNEL, "\"kernel\"", 1)
+        }
+    };
+    let name = system.name.trim_end_matches(".dts").replace(' ', "-");
+    let file = directory.join(format!("first-{name}.dts"));
+    fs::write(&file, text)?;
+    Ok(file)
+}
+
+/// When and where the first VM began.
+struct First {
+    count: u64,
+    address: u64,
+}
+
+fn first(qemu: &Qemu, machine: &Machine, images: &Images, uart: &Path) -> Result<First> {
+    if uart.exists() {
+        fs::remove_file(uart)?;
+    }
+    let mut session = images.start(qemu, machine, &super::log("footprint"))?;
+    let printed = match images.manifest.second_uart {
+        true => {
+            let ended = session.expect_end(TIMEOUT);
+            ended.and_then(|_| Ok(fs::read_to_string(uart)?))
+        }
+        false => session.expect("DONE\n", TIMEOUT),
+    };
+    let printed = printed.with_context(|| build_images::last_words(&session))?;
+    parse(&printed).with_context(|| format!("it does not say when it began: {printed}"))
+}
+
+/// Parses `FIRST <ns> <address>`; one instruction was executed before the counter was read.
+fn parse(printed: &str) -> Option<First> {
+    let (_, rest) = printed.split_once("FIRST ")?;
+    let mut words = rest.split_whitespace();
+    Some(First {
+        count: words.next()?.parse::<u64>().ok()?.checked_sub(1)?,
+        address: u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?,
+    })
+}
+
+/// Counts the instructions before the one at `end` by what they do.
+fn classify(
+    qemu: &Qemu,
+    machine: &Machine,
+    images: &Images,
+    end: u64,
+) -> Result<BTreeMap<String, u64>> {
+    let programs = ["gear1-init", "gear1-runtime", "gear2"]
+        .map(|name| Ok((name, Program::load(&workspace::bare_elf_in("", name))?)));
+    let programs: Vec<_> = programs.into_iter().collect::<Result<_>>()?;
+    let mut ranges: Vec<_> = programs
+        .iter()
+        .map(|(_, program)| program.code.clone())
+        .collect();
+    ranges.push(end..end + 4);
+    let counts = breakdown::trace(qemu, machine, images, &ranges, Some(end))?;
+    let (mut kinds, mut functions) = (BTreeMap::new(), BTreeMap::new());
+    for (pc, count) in counts {
+        let Some((name, program)) = programs.iter().find(|(_, p)| p.code.contains(&pc)) else {
+            continue;
+        };
+        let function = program.function(pc);
+        *kinds.entry(what(name, &function)).or_insert(0) += count;
+        *functions.entry(format!("in {function}")).or_insert(0) += count;
+    }
+    functions.retain(|_, count| *count >= SHOWN);
+    kinds.extend(functions);
+    Ok(kinds)
+}
+
+/// Returns what a function's instructions are for.
+fn what(program: &str, function: &str) -> String {
+    let does = |words: &[&str]| words.iter().any(|word| function.contains(word));
+    let kind = if does(&["memcpy", "memmove", "copy"]) {
+        "copying"
+    } else if does(&["memset", "zero", "wipe"]) {
+        "wiping"
+    } else if does(&["sha", "digest"]) {
+        "digesting"
+    } else {
+        "else"
+    };
+    format!("{program} {kind}")
+}
+
+#[cfg(test)]
+mod tests;

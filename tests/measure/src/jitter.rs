@@ -1,0 +1,272 @@
+//! `cargo xtask jitter`: how late cyclictest wakes up natively, under KVM, and in GearV's kinds of VMs.
+//!
+//! The same kernel with PREEMPT_RT, initramfs and cyclictest run everywhere (gearv 4.5, tables 10 and 11).
+//! QEMU's virtual time is counted in instructions, so figures repeat; docs/rtvm.md says what that can tell.
+
+mod board;
+mod configuration;
+mod drive;
+mod exits;
+mod log;
+mod table;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use workbench::cache::sha256;
+use workbench::progress::Step;
+use workbench::qemu::{Machine, Qemu};
+use workbench::{jitter_userland, payloads, workspace};
+
+use crate::report::{self, Figures, Results};
+
+pub use configuration::{Configuration, Load};
+pub use exits::Counted;
+pub use table::judge;
+
+/// The one row of the results.
+pub const ROW: &str = "latency";
+/// How often the RTVM's CPUs left their guest while it measured; part of the conditions.
+const EXITS: &str = "exits while measuring";
+/// The same for SGIs that it sent, each of which is one exit more.
+const SGIS: &str = "SGIs sent while measuring";
+/// The same by its own kernel's count.
+const OWN: &str = "SGIs by its kernel's count";
+/// How long a CPU goes on under load until it is another one's turn.
+const TURN_US: u32 = 10;
+const TITLE: &str = "GearV: jitter";
+const NOTES: &[&str] = &[
+    "On QEMU an instruction is a nanosecond. These are path lengths: caches, TLBs, memory and buses, through which one \
+     VM delays another on real hardware, are not in them.",
+    "QEMU executes the CPUs in turns, and the instructions of all of them move the one clock. Without load the other CPUs \
+     sleep, and the figures are the measured CPU's own. With load both CPUs take turns of 10 µs: all figures, native ones too, \
+     hold the other CPU's turns, and ratios below about 1.5 say nothing.",
+];
+
+/// The options of `jitter`.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// How many periods of a millisecond are measured [default: 60000, with load 10000]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(10..))]
+    loops: Option<u64>,
+    /// The CPU model
+    #[arg(long, value_name = "MODEL", default_value = "cortex-a57")]
+    cpu: String,
+    /// The version of the interrupt controller
+    #[arg(long, value_name = "VERSION", default_value_t = 3)]
+    gic: u32,
+    /// The major version of QEMU; only 10 has the second serial port that a real-time VM needs
+    #[arg(long, value_name = "VERSION", default_value_t = 10)]
+    qemu: u32,
+    /// What the other CPU does meanwhile
+    #[arg(long, value_enum, default_value_t = Load::Off)]
+    load: Load,
+    /// What is measured [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    configurations: Vec<Configuration>,
+    /// The most that the maximum of the real-time VM with pass-through may be, native being 1
+    #[arg(long, value_name = "RATIO", default_value_t = 1.05)]
+    max_ratio: f64,
+    /// Show what has changed since a run whose JSON this is
+    #[arg(long, value_name = "OLD.json")]
+    compare: Option<PathBuf>,
+    /// Only say how it is done on a board
+    #[arg(long, value_enum, value_name = "NAME")]
+    board: Option<workbench::board::Name>,
+    /// Make the report from consoles' logs, captured on a board, instead of measuring
+    #[arg(long, value_name = "LOG", num_args = 1..)]
+    from: Vec<PathBuf>,
+}
+
+/// What all configurations of a run have in common.
+pub struct Setup {
+    /// Starts the machine.
+    pub qemu: Qemu,
+    /// The machine of all of them.
+    pub machine: Machine,
+    /// What else runs meanwhile.
+    pub load: Load,
+    /// Periods of a millisecond.
+    pub loops: u64,
+}
+
+/// What one configuration found.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The latencies.
+    pub figures: Figures,
+    /// What the vCPU left its guest for meanwhile, where Gear1 counts.
+    pub exits: Option<Counted>,
+}
+
+impl Options {
+    /// Measures, or reads what was measured; reports and judges.
+    pub fn run(self) -> Result<()> {
+        if let Some(board) = self.board {
+            print!("{}", board::instructions(board, self.loops(), self.load)?);
+            return Ok(());
+        }
+        let old = self.compare.as_deref().map(Results::load).transpose()?;
+        let (results, mut faults) = match self.from.as_slice() {
+            [] => self.measure_all()?,
+            logs => (log::read(logs)?, Vec::new()),
+        };
+        print!("{}", table::all(&results));
+        if let Some(old) = &old {
+            print!("\n{}", table::changes(old, &results));
+        }
+        println!();
+        for note in NOTES.iter().filter(|_| self.from.is_empty()) {
+            println!("{note}");
+        }
+        let directory = workspace::target_dir().join("jitter");
+        self.save(&directory, old.as_ref(), &results)?;
+        faults.extend(judge(&results, self.max_ratio));
+        ensure!(faults.is_empty(), "{}", faults.join("\n       "));
+        Ok(())
+    }
+
+    /// A busy machine of a nanosecond an instruction runs slower than the host, an idle one faster.
+    fn loops(&self) -> u64 {
+        let default = match self.load {
+            Load::Off => 60_000,
+            Load::Cpu | Load::Disk | Load::All => 10_000,
+        };
+        self.loops.unwrap_or(default)
+    }
+
+    /// What was asked for, or all.
+    fn configurations(&self) -> Vec<Configuration> {
+        match self.configurations.as_slice() {
+            [] => configuration::ALL.to_vec(),
+            some => some.to_vec(),
+        }
+    }
+
+    fn save(&self, directory: &Path, old: Option<&Results>, results: &Results) -> Result<()> {
+        let json = directory.join("jitter.json");
+        results.save(&json)?;
+        let notes = if self.from.is_empty() { NOTES } else { &[] };
+        let html = directory.join("jitter.html");
+        let page = report::Page {
+            title: TITLE,
+            notes,
+            order: &[],
+            old,
+        };
+        let page = report::page(&page, results)?;
+        fs::write(&html, page).with_context(|| html.display().to_string())?;
+        println!("plots: {}\nsamples: {}", html.display(), json.display());
+        Ok(())
+    }
+
+    /// Measures one configuration after the other; returns what was measured, and why others were
+    /// not: what took minutes is reported whatever comes after it.
+    fn measure_all(&self) -> Result<(Results, Vec<String>)> {
+        let configurations = self.configurations();
+        if self.qemu < 10 && configurations.iter().any(|one| one.is_real_time()) {
+            bail!(
+                "QEMU {} has no second serial port, which the real-time VM needs as its own: take --qemu 10, \
+                 or --configurations native,kvm,guest",
+                self.qemu
+            );
+        }
+        let setup = Setup::new(self.qemu, &self.cpu, self.gic, self.load, self.loops())?;
+        let (measured, failures) = each(&configurations, |one| setup.measure(one));
+        Ok((setup.results(measured)?, failures))
+    }
+}
+
+/// Measures each, whatever becomes of the others; returns what was measured, and why the rest was
+/// not.
+fn each(
+    configurations: &[Configuration],
+    measure: impl Fn(Configuration) -> Result<Measured>,
+) -> (Vec<(Configuration, Measured)>, Vec<String>) {
+    let (mut measured, mut failures) = (Vec::new(), Vec::new());
+    for &configuration in configurations {
+        let name = configuration.text();
+        let step = Step::start(name);
+        match measure(configuration) {
+            Ok(one) => {
+                step.done(&format!("{name}: {}", table::brief(&one)));
+                measured.push((configuration, one));
+            }
+            Err(error) => {
+                step.done(&format!("{name} was not measured"));
+                failures.push(format!("{name} was not measured: {error:#}"));
+            }
+        }
+    }
+    (measured, failures)
+}
+
+impl Setup {
+    /// Finds QEMU and describes the machine.
+    pub fn new(qemu: u32, cpu: &str, gic: u32, load: Load, loops: u64) -> Result<Setup> {
+        Ok(Setup {
+            qemu: Qemu::prepare(qemu)?,
+            machine: Machine {
+                cpu: cpu.to_owned(),
+                gic,
+                icount: true,
+                turn_us: (load != Load::Off).then_some(TURN_US),
+                ..Machine::default()
+            },
+            load,
+            loops,
+        })
+    }
+
+    /// How long a machine may take for all of it.
+    pub fn timeout(&self) -> Duration {
+        let (boot, loops_a_second) = match self.load {
+            Load::Off => (300, 100),
+            Load::Cpu | Load::Disk | Load::All => (1800, 10),
+        };
+        Duration::from_secs(boot + self.loops / loops_a_second)
+    }
+
+    /// Puts together what was measured.
+    pub fn results(&self, measured: Vec<(Configuration, Measured)>) -> Result<Results> {
+        let Machine { cpu, gic, .. } = &self.machine;
+        let mut conditions = vec![
+            (
+                "machine".to_owned(),
+                format!(
+                    "QEMU virt, {} x {cpu}, GICv{gic}, one instruction a nanosecond",
+                    configuration::CPUS
+                ),
+            ),
+            ("kernel".to_owned(), payloads::rt_kernel_release()?),
+            ("load".to_owned(), self.load.text().to_owned()),
+            ("loops".to_owned(), self.loops.to_string()),
+        ];
+        for (configuration, one) in &measured {
+            let Some(Counted { others, sgis, own }) = one.exits else {
+                continue;
+            };
+            for (what, count) in [(EXITS, others), (SGIS, sgis), (OWN, own)] {
+                conditions.push((
+                    format!("{what}, {}", configuration.text()),
+                    count.to_string(),
+                ));
+            }
+        }
+        Ok(Results {
+            counts: Default::default(),
+            guest: sha256(&jitter_userland::initramfs(&workspace::output_dir())?)?,
+            conditions: conditions.into_iter().collect(),
+            columns: measured
+                .into_iter()
+                .map(|(configuration, one)| (configuration.text().to_owned(), one.figures))
+                .collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

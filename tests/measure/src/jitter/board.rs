@@ -1,0 +1,89 @@
+//! How jitter is measured on a board, step by step, for who stands before it.
+
+use std::path::Path;
+
+use anyhow::Result;
+use workbench::board::Name;
+use workbench::{jitter_userland, payloads, workspace};
+
+use super::configuration::{Configuration, Load, Serial};
+
+/// How long the guest sleeps on a board before and after it measures, for somebody to press keys.
+const SETTLE_S: u64 = 20;
+
+/// The UART that the real-time VM gets, and how it comes to be there.
+fn serial(board: Name) -> (Serial, &'static str) {
+    match board {
+        Name::QemuVirt => (Serial::SECOND_OF_VIRT, "a second -serial option of QEMU's"),
+        Name::Rpi4 => (
+            Serial {
+                device: "/soc/serial@7e201600",
+                console: "ttyAMA3",
+            },
+            "uart3 on GPIO 4 and 5, by dtoverlay=uart3 in config.txt",
+        ),
+        Name::RcarH3 => (
+            Serial {
+                device: "/soc/serial@e6e68000",
+                console: "ttySC1",
+            },
+            "SCIF1, enabled in the device tree that the boot loader passes",
+        ),
+        Name::Zcu102 => (
+            Serial {
+                device: "/axi/serial@ff010000",
+                console: "ttyPS1",
+            },
+            "UART1, the second port of the board's USB bridge",
+        ),
+    }
+}
+
+/// Makes what the board boots, and returns what to do with it.
+pub(super) fn instructions(board: Name, loops: u64, load: Load) -> Result<String> {
+    let (serial, what) = serial(board);
+    let directory = workspace::target_dir().join("jitter");
+    std::fs::create_dir_all(&directory)?;
+    let kernel = payloads::debian_rt_kernel()?;
+    let initramfs = jitter_userland::initramfs(&directory)?;
+    let mut steps = format!(
+        "Jitter on {name}. The real-time VM needs a serial port of its own, {device}: {what}.
+If its kernel does not run on this board, put the board's own into the manifests and boot commands below.
+
+1. Without GearV: boot
+     kernel   {kernel}
+     initrd   {initramfs}
+     options  {options}
+   and keep all that the console says, in native.log.
+",
+        name = board.text(),
+        device = serial.device,
+        kernel = kernel.display(),
+        initramfs = initramfs.display(),
+        options = Configuration::Native.command_line(serial.console, loops, load, "nr_cpus=1"),
+    );
+    let real_time = [Configuration::Emulated, Configuration::PassThrough];
+    for (number, configuration) in (2..).zip(real_time) {
+        let file = directory.join(format!("{}-{}.dts", board.text(), configuration.word()));
+        std::fs::write(&file, configuration.manifest(serial, loops, load, SETTLE_S))?;
+        steps += &step(number, configuration, &file);
+    }
+    Ok(steps
+        + "4. Make the report:
+     cargo xtask jitter --from native.log emulated.log pass-through.log
+")
+}
+
+fn step(number: u32, configuration: Configuration, manifest: &Path) -> String {
+    let word = configuration.word();
+    format!(
+        "{number}. {}:
+     cargo xtask build --manifest {}
+   prints two files: boot the first as kernel and the second as initrd. Keep what the VM's serial port says in {word}.log.
+   Press Ctrl-G p on the boot console (exit counts) within {SETTLE_S} s after JITTER-READY, and again after JITTER-MEASURED. With
+   pass-through, rt may have had no exits in between but sgi, and as many of these as the number behind the two words grew by.
+",
+        configuration.text(),
+        manifest.display()
+    )
+}

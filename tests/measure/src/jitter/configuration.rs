@@ -1,0 +1,223 @@
+//! What is measured: the five configurations of the papers, and what the other CPU does.
+//!
+//! The machine has two CPUs in all of them. The measured system is alone on CPU 1, but for the guest that is not
+//! real-time, which shares both with the load as any guest does.
+
+use clap::ValueEnum;
+
+/// The machine's CPUs.
+pub(super) const CPUS: u32 = 2;
+
+/// How late the timer of cyclictest's other thread may be under load.
+const BUSY_SLACK_MS: u32 = 20;
+
+/// Where cyclictest runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Configuration {
+    /// On the machine itself
+    Native,
+    /// In a guest of KVM on a stock Debian host, on an isolated CPU
+    Kvm,
+    /// In a guest of GearV that Gear2 schedules
+    Guest,
+    /// In a real-time VM with an emulated interrupt controller
+    Emulated,
+    /// In a real-time VM with the machine's interrupt controller
+    PassThrough,
+}
+
+/// All, in the order in which they run and are shown.
+pub(super) const ALL: [Configuration; 5] = [
+    Configuration::Native,
+    Configuration::Kvm,
+    Configuration::Guest,
+    Configuration::Emulated,
+    Configuration::PassThrough,
+];
+
+/// What the other CPU does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Load {
+    /// It sleeps
+    Off,
+    /// It computes and starts programs
+    Cpu,
+    /// It writes to a disk
+    Disk,
+    /// Both
+    All,
+}
+
+/// The serial port that a real-time VM has to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Serial {
+    /// Its path in the board's device tree.
+    pub(super) device: &'static str,
+    /// What Linux calls it.
+    pub(super) console: &'static str,
+}
+
+impl Serial {
+    /// The one that QEMU's virt has from version 10 on.
+    pub(super) const SECOND_OF_VIRT: Serial = Serial {
+        device: "/pl011@9040000",
+        console: "ttyAMA1",
+    };
+}
+
+impl Load {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Load::Off => "off",
+            Load::Cpu => "cpu",
+            Load::Disk => "disk",
+            Load::All => "all",
+        }
+    }
+
+    /// Tells whether something writes to a disk.
+    pub(super) fn needs_disk(self) -> bool {
+        match self {
+            Load::Off | Load::Cpu => false,
+            Load::Disk | Load::All => true,
+        }
+    }
+
+    /// Tells whether something computes.
+    fn computes(self) -> bool {
+        match self {
+            Load::Off | Load::Disk => false,
+            Load::Cpu | Load::All => true,
+        }
+    }
+}
+
+impl Configuration {
+    /// Returns its name in tables and files.
+    pub fn text(self) -> &'static str {
+        match self {
+            Configuration::Native => "native",
+            Configuration::Kvm => "KVM guest",
+            Configuration::Guest => "GearV guest",
+            Configuration::Emulated => "RTVM, emulated GIC",
+            Configuration::PassThrough => "RTVM, pass-through GIC",
+        }
+    }
+
+    /// Tells whether it is a real-time VM.
+    pub fn is_real_time(self) -> bool {
+        match self {
+            Configuration::Native | Configuration::Kvm | Configuration::Guest => false,
+            Configuration::Emulated | Configuration::PassThrough => true,
+        }
+    }
+
+    /// Returns the name of its VM, of which Gear2 says the counters.
+    pub(super) fn vm(self) -> &'static str {
+        if self.is_real_time() { "rt" } else { "guest" }
+    }
+
+    /// Returns its name on command lines, of xtask and of kernels.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Configuration::Native => "native",
+            Configuration::Kvm => "kvm",
+            Configuration::Guest => "guest",
+            Configuration::Emulated => "emulated",
+            Configuration::PassThrough => "pass-through",
+        }
+    }
+
+    /// Returns the command line of the kernel that measures.
+    pub(super) fn command_line(self, console: &str, loops: u64, load: Load, more: &str) -> String {
+        let word = self.word();
+        // A busy machine's virtual time is long to wait for.
+        let slack = match load {
+            Load::Off => String::new(),
+            Load::Cpu | Load::Disk | Load::All => format!("jitter.slack={BUSY_SLACK_MS} "),
+        };
+        format!("console={console} jitter.loops={loops} jitter.name={word} {slack}{more}")
+    }
+
+    /// Returns the manifest of a configuration under GearV.
+    pub(super) fn manifest(self, serial: Serial, loops: u64, load: Load, settle: u64) -> String {
+        let (kind, console) = match self {
+            Configuration::Emulated => (rt("emulated", serial), serial.console),
+            Configuration::PassThrough => (rt("pass-through", serial), serial.console),
+            Configuration::Native | Configuration::Kvm | Configuration::Guest => {
+                ("\t\t\tconsole { };\n".to_owned(), "ttyAMA0")
+            }
+        };
+        let vm = self.vm();
+        let mut text = format!(
+            "/dts-v1/;
+
+/* Made by cargo xtask jitter. */
+
+/ {{
+	compatible = \"gearv,manifest\";
+	version = <1>;
+
+	vms {{
+		{vm} {{
+			cpus = <1>;
+			memory-mib = <256>;
+			kernel = \"artifact:debian-rt-kernel\";
+			initrd = \"artifact:jitter-initramfs\";
+			cmdline = \"{}\";
+{kind}		}};
+",
+            self.command_line(console, loops, load, &format!("jitter.settle={settle}"))
+        );
+        text += &self.load_vms(load);
+        text + "\t};\n};\n"
+    }
+
+    /// Returns the VMs that make the load, on the CPUs that they may have.
+    fn load_vms(self, load: Load) -> String {
+        let mut text = String::new();
+        let (vcpus, cpus) = if self.is_real_time() {
+            (1, "0")
+        } else {
+            (2, "0 1")
+        };
+        let place = format!("\t\t\tvcpus = <{vcpus}>;\n\t\t\tcpus = <{cpus}>;\n");
+        if load.computes() {
+            text += &load_vm("load", &place, "\t\t\tconsole { };\n", Load::Cpu);
+        }
+        if load.needs_disk() {
+            // All transports of a page are its own.
+            let own = format!(
+                "{place}\t\t\tkind = \"device\";\n\t\t\tdevices = \"/virtio_mmio@a003*\";\n"
+            );
+            text += &load_vm("disk", &own, "", Load::Disk);
+        }
+        text
+    }
+}
+
+/// Returns a VM that makes load.
+fn load_vm(name: &str, own: &str, nodes: &str, load: Load) -> String {
+    format!(
+        "
+		{name} {{
+{own}			memory-mib = <256>;
+			kernel = \"artifact:debian-rt-kernel\";
+			initrd = \"artifact:jitter-initramfs\";
+			cmdline = \"console=ttyAMA0 jitter.load={}\";
+{nodes}		}};
+",
+        load.text()
+    )
+}
+
+/// Returns what makes a VM a real-time one.
+fn rt(gic: &str, serial: Serial) -> String {
+    format!(
+        "\t\t\tkind = \"real-time\";\n\t\t\tgic = \"{gic}\";\n\t\t\tdevices = \"{}\";\n",
+        serial.device
+    )
+}
+
+#[cfg(test)]
+mod tests;

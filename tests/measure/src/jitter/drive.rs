@@ -1,0 +1,291 @@
+//! Starts a configuration, waits for its figures, and reads Gear1's counters around the measurement.
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use workbench::build_images::{self, Images};
+use workbench::expect::Session;
+use workbench::qemu::{Boot, Console, Machine};
+use workbench::{jitter_userland, payloads, workspace};
+use xtask::run;
+use xtask::smoke::ESCAPE;
+
+use super::configuration::{CPUS, Serial};
+use super::exits::Exits;
+use super::log::{BEGINS, END, MEASURED, READY, samples};
+use super::{Configuration, Load, Measured, ROW, Setup};
+use crate::kvm_host::KvmHost;
+use crate::report;
+
+const TOO_SLOW: &str =
+    "it began to measure before Gear2 had said its counters: this machine is too slow now";
+/// How long Gear2 takes for an answer.
+const ANSWER: Duration = Duration::from_secs(60);
+/// How many seconds a guest under GearV sleeps before and after it measures: virtual time goes on while Gear2 is asked
+/// for its counters. An idle machine's runs several hundred times as fast as the host's, a busy one's slower.
+const SETTLE_IDLE: u64 = 1800;
+const SETTLE_BUSY: u64 = 2;
+const DISK_BYTES: u64 = 64 << 20;
+/// How often both lines of a machine are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a line may be behind the other one.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Setup {
+    /// Measures one configuration.
+    pub fn measure(&self, configuration: Configuration) -> Result<Measured> {
+        match configuration {
+            Configuration::Native => self.natively(),
+            Configuration::Kvm => self.under_kvm(),
+            Configuration::Guest | Configuration::Emulated | Configuration::PassThrough => {
+                self.under_gearv(configuration)
+            }
+        }
+    }
+
+    /// With load the kernel has both CPUs, and one of them for the load; without, it has as many as a VM.
+    fn natively(&self) -> Result<Measured> {
+        let kernel = payloads::debian_rt_kernel()?;
+        let initramfs = jitter_userland::initramfs(&workspace::output_dir())?;
+        let more = match self.load {
+            Load::Off => format!("nr_cpus=1 jitter.settle={SETTLE_IDLE}"),
+            load @ (Load::Cpu | Load::Disk | Load::All) => {
+                format!("jitter.cpu=1 jitter.load={}", load.text())
+            }
+        };
+        let command_line =
+            Configuration::Native.command_line("ttyAMA0", self.loops, self.load, &more);
+        let boot = Boot {
+            kernel: &kernel,
+            initrd: Some(&initramfs),
+            command_line: Some(&command_line),
+        };
+        let machine = Machine {
+            cpus: CPUS,
+            disk: self.disk("native")?,
+            ..self.machine.clone().without_el2()
+        };
+        let command = self.qemu.command(&machine, &boot, Console::Pipes);
+        let mut session = Session::start(command, &log("native")?)?;
+        let figures = self.figures(&mut session);
+        Ok(Measured {
+            figures: figures.map_err(|error| explain(&error, &session))?,
+            exits: None,
+        })
+    }
+
+    fn under_kvm(&self) -> Result<Measured> {
+        let background = match self.load {
+            Load::Off => String::new(),
+            load @ (Load::Cpu | Load::Disk | Load::All) => jitter_userland::load(load.text()),
+        };
+        let host = KvmHost {
+            kernel: payloads::debian_rt_kernel()?,
+            initrd: Some(jitter_userland::initramfs(&workspace::output_dir())?),
+            command_line: Configuration::Kvm.command_line("ttyAMA0", self.loops, self.load, ""),
+            isolate: true,
+            background,
+            disk: self.disk("kvm")?,
+            ..KvmHost::default()
+        };
+        let host = host.build(&workspace::output_dir().join("jitter-kvm"))?;
+        let mut session = host.start(&self.qemu, &self.machine, &log("kvm")?)?;
+        let figures = self.figures(&mut session);
+        Ok(Measured {
+            figures: figures.map_err(|error| explain(&error, &session))?,
+            exits: None,
+        })
+    }
+
+    fn under_gearv(&self, configuration: Configuration) -> Result<Measured> {
+        let name = format!("jitter-{}", configuration.vm());
+        let directory = workspace::output_dir().join(&name);
+        fs::create_dir_all(&directory)?;
+        let source = directory.join(format!("{name}.dts"));
+        let settle = match self.load {
+            Load::Off => SETTLE_IDLE,
+            Load::Cpu | Load::Disk | Load::All => SETTLE_BUSY,
+        };
+        let manifest =
+            configuration.manifest(Serial::SECOND_OF_VIRT, self.loops, self.load, settle);
+        fs::write(&source, manifest)?;
+        let images = build_images::build(&source)?;
+        let machine = Machine {
+            cpus: CPUS,
+            memory_mib: run::memory_for(&images)?,
+            disk: self.disk(configuration.word())?,
+            ..self.machine.clone()
+        };
+        if configuration.is_real_time() {
+            return self.real_time(configuration, &images, &machine);
+        }
+        let mut session = images.start(&self.qemu, &machine, &log("guest")?)?;
+        let measured = self.guest(configuration, &mut session);
+        measured.map_err(|error| explain(&error, &session))
+    }
+
+    /// The guest's console and Gear2's are one.
+    fn guest(&self, configuration: Configuration, session: &mut Session) -> Result<Measured> {
+        session.expect("gear2: ", ANSWER)?;
+        // Nothing but this VM is shown from now on.
+        session.send(&format!("{ESCAPE}0"))?;
+        session.expect(READY, self.timeout())?;
+        let own_before = number(session, 2)?;
+        let before = Exits::read(session, configuration.vm())?;
+        ensure!(!session.has(BEGINS), TOO_SLOW);
+        session.expect(MEASURED, self.timeout())?;
+        let own_after = number(session, 0)?;
+        let after = Exits::read(session, configuration.vm())?;
+        // A guest that has stopped says nothing more.
+        let ended = ended(configuration);
+        let (printed, which) = session.expect_any(&[END, &ended], self.timeout())?;
+        ensure!(which == 0, "the guest stopped without {END:?}");
+        Ok(Measured {
+            figures: self.parse(&printed)?,
+            exits: Some(after.since(&before, own_after.saturating_sub(own_before))),
+        })
+    }
+
+    /// The guest's console is the machine's second UART, Gear2's the first.
+    fn real_time(
+        &self,
+        configuration: Configuration,
+        images: &Images,
+        machine: &Machine,
+    ) -> Result<Measured> {
+        let directory = tempdir()?;
+        let socket = directory.join("serial");
+        let listener = UnixListener::bind(&socket).with_context(|| socket.display().to_string())?;
+        let mut command = self.qemu.command(machine, &images.boot(), Console::Pipes);
+        command.args(["-serial", &format!("unix:{}", socket.display())]);
+        let mut gear2 = images.start_by(command, &log("gear2")?)?;
+        // QEMU connects before the machine starts, or ends.
+        let (line, _) = listener.accept()?;
+        fs::remove_dir_all(&directory)?;
+        let file = if configuration == Configuration::Emulated {
+            "emulated"
+        } else {
+            "pass-through"
+        };
+        let mut guest = Session::attach(line, &log(file)?)?;
+        let ended = ended(configuration);
+        let measured = (|| {
+            self.expect(READY, &ended, &mut guest, &mut gear2)?;
+            let own_before = number(&mut guest, 2)?;
+            let before = Exits::read(&mut gear2, configuration.vm())?;
+            guest.take_in()?;
+            ensure!(!guest.has(BEGINS), TOO_SLOW);
+            self.expect(MEASURED, &ended, &mut guest, &mut gear2)?;
+            let own_after = number(&mut guest, 0)?;
+            let after = Exits::read(&mut gear2, configuration.vm())?;
+            let printed = self.expect(END, &ended, &mut guest, &mut gear2)?;
+            Ok(Measured {
+                figures: self.parse(&printed)?,
+                exits: Some(after.since(&before, own_after.saturating_sub(own_before))),
+            })
+        })();
+        measured.map_err(|error: anyhow::Error| {
+            anyhow!(
+                "{error:#}\n{}\n{}",
+                guest.tail(30),
+                build_images::last_words(&gear2)
+            )
+        })
+    }
+
+    /// Waits for what a real-time VM says on its own line, for as long as Gear2 does not say that
+    /// it has `ended`.
+    fn expect(
+        &self,
+        text: &str,
+        ended: &str,
+        guest: &mut Session,
+        gear2: &mut Session,
+    ) -> Result<String> {
+        let end = Instant::now() + self.timeout();
+        loop {
+            guest.take_in()?;
+            gear2.listen(Duration::ZERO)?;
+            let has_ended = gear2.has(ended);
+            if has_ended {
+                // The two lines are read by two threads: what the guest said last may come after.
+                guest.listen(LINGER)?;
+            }
+            if guest.has(text) {
+                return guest.expect(text, Duration::ZERO);
+            }
+            ensure!(!has_ended, "the VM stopped without {text:?}");
+            ensure!(
+                Instant::now() < end,
+                "no {text:?} within {} s",
+                self.timeout().as_secs()
+            );
+            guest.listen(LOOK)?;
+        }
+    }
+
+    /// Waits for the end of a guest that asks for nothing, and reads what it found.
+    fn figures(&self, session: &mut Session) -> Result<report::Figures> {
+        session.expect(MEASURED, self.timeout())?;
+        let printed = session.expect(END, self.timeout())?;
+        self.parse(&printed)
+    }
+
+    fn parse(&self, printed: &str) -> Result<report::Figures> {
+        let figures = samples(printed)?;
+        let count = figures.get(ROW).map_or(0, report::Figure::count);
+        ensure!(
+            count == self.loops,
+            "{count} of {} periods were measured",
+            self.loops
+        );
+        Ok(figures)
+    }
+
+    /// Returns an empty disk, if the load wants one.
+    fn disk(&self, name: &str) -> Result<Option<PathBuf>> {
+        if !self.load.needs_disk() {
+            return Ok(None);
+        }
+        let path = log(name)?.with_extension("img");
+        fs::File::create(&path)?.set_len(DISK_BYTES)?;
+        Ok(Some(path))
+    }
+}
+
+/// Returns the number at this place of the rest of a line.
+fn number(session: &mut Session, place: usize) -> Result<u64> {
+    let line = session.expect("\n", ANSWER)?;
+    let word = line.split_whitespace().nth(place);
+    let number = word.and_then(|word| word.parse().ok());
+    number.with_context(|| format!("it says {line:?}"))
+}
+
+/// Returns what Gear2 says of the VM that measures when it is no more.
+fn ended(configuration: Configuration) -> String {
+    format!("gear2: {} stopped", configuration.vm())
+}
+
+fn explain(error: &anyhow::Error, session: &Session) -> anyhow::Error {
+    anyhow!("{error:#}\n{}", build_images::last_words(session))
+}
+
+/// Returns where the log of a console goes.
+fn log(what: &str) -> Result<PathBuf> {
+    let directory = workspace::output_dir().join("jitter");
+    fs::create_dir_all(&directory)?;
+    Ok(directory.join(format!("{what}.log")))
+}
+
+/// Returns a directory of this process, with a path as short as sockets want it.
+fn tempdir() -> Result<PathBuf> {
+    let path = std::env::temp_dir().join(format!("gearv-{}", std::process::id()));
+    if Path::new(&path).exists() {
+        fs::remove_dir_all(&path)?;
+    }
+    fs::create_dir(&path).with_context(|| path.display().to_string())?;
+    Ok(path)
+}

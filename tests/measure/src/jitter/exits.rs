@@ -1,0 +1,67 @@
+//! Gear1's exit counters of the VM that measures, as Gear2 shows them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use workbench::expect::Session;
+use xtask::smoke::ESCAPE;
+
+/// How long Gear2 takes for an answer.
+const ANSWER: Duration = Duration::from_secs(60);
+/// The reason of the one exit that a guest with pass-through takes by design.
+const SGI: &str = "sgi";
+
+/// A vCPU's exits so far, by reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Exits(BTreeMap<String, u64>);
+
+/// What a vCPU left its guest for while it measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// All but those for SGIs.
+    pub others: u64,
+    /// SGIs that it sent.
+    pub sgis: u64,
+    /// SGIs that its kernel says it has sent, in a time that begins a little earlier.
+    pub own: u64,
+}
+
+impl Exits {
+    /// Asks Gear2 for those of the VM's first vCPU.
+    pub(super) fn read(gear2: &mut Session, vm: &str) -> Result<Exits> {
+        gear2.send(&format!("{ESCAPE}p"))?;
+        gear2.expect(&format!("gear2: {vm} vCPU 0:"), ANSWER)?;
+        Ok(Exits::parse(&gear2.expect("\n", ANSWER)?))
+    }
+
+    /// Parses ` hvc 3 wfi 17 (250 ns)`.
+    fn parse(line: &str) -> Exits {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let pairs = words.windows(2).filter_map(|pair| {
+            let count = pair[1].parse().ok()?;
+            Some((pair[0].to_owned(), count))
+        });
+        Exits(pairs.collect())
+    }
+
+    /// Returns what has come since; `own` is what the guest's kernel says.
+    pub(super) fn since(&self, before: &Exits, own: u64) -> Counted {
+        let mut counted = Counted {
+            others: 0,
+            sgis: 0,
+            own,
+        };
+        for (reason, count) in &self.0 {
+            let new = count - before.0.get(reason).copied().unwrap_or(0).min(*count);
+            match reason.as_str() {
+                SGI => counted.sgis += new,
+                _ => counted.others += new,
+            }
+        }
+        counted
+    }
+}
+
+#[cfg(test)]
+mod tests;

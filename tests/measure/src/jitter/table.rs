@@ -1,0 +1,166 @@
+//! The papers' table (gearv, tables 10 and 11), and what it must show.
+
+use std::fmt::Write as _;
+
+use super::{Configuration, EXITS, Measured, OWN, ROW, SGIS};
+use crate::report::{Figure, Results};
+
+/// The most that the emulated interrupt controller may cost, native being 1.
+const EMULATED_RATIO: f64 = 1.5;
+
+/// The least limit of any ratio under load, where figures hold turns of the other CPU.
+const LOADED_RATIO: f64 = 1.5;
+
+/// A part of a figure, and how it is taken.
+type Part = (&'static str, fn(&Figure) -> u64);
+
+/// What may not be much larger than natively.
+const JUDGED: [Part; 3] = [
+    ("minimum", |figure| figure.min),
+    ("average", |figure| figure.mean),
+    ("maximum", |figure| figure.max),
+];
+
+/// Returns the table: nanoseconds, and the maximum by that of the native run.
+pub(super) fn all(results: &Results) -> String {
+    let native = figure(results, Configuration::Native);
+    let mut text = format!(
+        "{:24} {:>8} {:>8} {:>8} {:>8} {:>9} | {:>6} {:>6} {:>8} {:>9} {:>6}\n",
+        "latency, ns", "min", "median", "avg", "p99", "max", "min", "avg", "max", "exits", "SGIs"
+    );
+    for (name, figures) in &results.columns {
+        let Some(figure) = figures.get(ROW) else {
+            continue;
+        };
+        let ratio = |get: fn(&Figure) -> u64| ratio(native.map(get), get(figure));
+        let _ = writeln!(
+            text,
+            "{name:24} {:>8} {:>8} {:>8} {:>8} {:>9} | {:>6} {:>6} {:>8} {:>9} {:>6}",
+            figure.min,
+            figure.median,
+            figure.mean,
+            figure.p99,
+            figure.max,
+            ratio(|figure| figure.min),
+            ratio(|figure| figure.mean),
+            ratio(|figure| figure.max),
+            count(results, EXITS, name).unwrap_or("-"),
+            count(results, SGIS, name).unwrap_or("-"),
+        );
+    }
+    text
+}
+
+/// Returns one configuration's figures in a few words.
+pub(super) fn brief(measured: &Measured) -> String {
+    let Some(figure) = measured.figures.get(ROW) else {
+        return "nothing".to_owned();
+    };
+    format!(
+        "{} to {} ns, {} on average",
+        figure.min, figure.max, figure.mean
+    )
+}
+
+/// Returns the maxima that were others in an older run.
+pub(super) fn changes(old: &Results, new: &Results) -> String {
+    let mut text = format!("{:24} {:>9} {:>9}\n", "maximum, ns", "then", "now");
+    for (name, figures) in &new.columns {
+        let then = old.column(name).and_then(|figures| figures.get(ROW));
+        if let (Some(then), Some(now)) = (then, figures.get(ROW)) {
+            let change = 100.0 * (now.max as f64 / then.max.max(1) as f64 - 1.0);
+            let _ = writeln!(
+                text,
+                "{name:24} {:>9} {:>9} {change:+7.1}%",
+                then.max, now.max
+            );
+        }
+    }
+    for (name, value) in &new.conditions {
+        let then = old.conditions.get(name).map_or("-", String::as_str);
+        if then != value {
+            let _ = writeln!(text, "{name}: {then}, now {value}");
+        }
+    }
+    text
+}
+
+/// Returns what is not as it has to be, of the configurations that were measured.
+pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
+    let mut faults = Vec::new();
+    let native = figure(results, Configuration::Native);
+    let limits = [
+        (Configuration::PassThrough, max_ratio),
+        (Configuration::Emulated, max_ratio.max(EMULATED_RATIO)),
+    ];
+    let loaded = results
+        .conditions
+        .get("load")
+        .is_some_and(|load| load != "off");
+    for (configuration, limit) in limits {
+        let limit = if loaded {
+            limit.max(LOADED_RATIO)
+        } else {
+            limit
+        };
+        let Some((native, figure)) = native.zip(figure(results, configuration)) else {
+            continue;
+        };
+        for (part, of) in JUDGED {
+            if of(figure) as f64 > limit * of(native) as f64 {
+                faults.push(format!(
+                    "{}: its {part} of {} ns is more than {limit} times that of the native run, {} ns",
+                    configuration.text(),
+                    of(figure),
+                    of(native)
+                ));
+            }
+        }
+    }
+    let pass_through = Configuration::PassThrough.text();
+    let count = |what| count(results, what, pass_through)?.parse::<u64>().ok();
+    if let (Some(exits), Some(sgis), Some(own)) = (count(EXITS), count(SGIS), count(OWN)) {
+        if exits > 0 {
+            faults.push(format!("{pass_through}: {exits} exits while it measured"));
+        }
+        if sgis > own {
+            faults.push(format!("{pass_through}: {sgis} exits for {own} SGIs"));
+        }
+    }
+    faults.extend(load_was_there(results));
+    faults
+}
+
+/// With load a guest that shares its CPU waits for the others; where it does not, there was no load.
+fn load_was_there(results: &Results) -> Option<String> {
+    let load = results.conditions.get("load")?;
+    let guest = figure(results, Configuration::Guest)?;
+    let rt = figure(results, Configuration::PassThrough)?;
+    let there = load == "off" || guest.max > rt.max;
+    (!there).then(|| {
+        format!(
+            "the load was not there: the guest's maximum is {} ns, the real-time VM's {} ns",
+            guest.max, rt.max
+        )
+    })
+}
+
+fn figure(results: &Results, configuration: Configuration) -> Option<&Figure> {
+    results.column(configuration.text())?.get(ROW)
+}
+
+/// Returns what was counted in a configuration.
+fn count<'a>(results: &'a Results, what: &str, name: &str) -> Option<&'a str> {
+    let count = results.conditions.get(&format!("{what}, {name}"));
+    count.map(String::as_str)
+}
+
+fn ratio(native: Option<u64>, value: u64) -> String {
+    match native {
+        Some(native) if native > 0 => format!("{:.2}", value as f64 / native as f64),
+        _ => "-".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

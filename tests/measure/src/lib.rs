@@ -1,0 +1,14 @@
+//! The measurements: path lengths (`bench`), how late a real-time program wakes up (`jitter`), and the
+//! longest ways through Gear1 (`worst-cases`).
+//!
+//! `tests/suite` runs each in short; the commands are in `main.rs`.
+
+// println! and its like, which end quietly when the reader of the output has left.
+#[macro_use]
+extern crate workbench;
+
+pub mod bench;
+pub mod jitter;
+pub mod kvm_host;
+pub mod report;
+pub mod worst_cases;

@@ -1,0 +1,407 @@
+//! `cargo xtask worst-cases`: how many instructions Gear1 executes at most from an exit to the
+//! entry that follows, by what the exit asks for.
+//!
+//! Machines run under `-icount` with a plugin of ours (`tests/exit-counter`), which counts exactly
+//! whatever happens. What grows is found against `tests/worst-cases.txt`; `docs/worst-cases.md`
+//! shows it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use clap::Args;
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, SymbolKind};
+use workbench::expect::Session;
+use workbench::qemu::{Console, Machine, Qemu};
+use workbench::{build_images, workspace};
+use xtask::run;
+
+use crate::bench::breakdown::function_name;
+
+mod name;
+
+/// What nothing may exceed.
+pub const LIMIT: u64 = 20_000;
+/// What a figure may grow by over the baseline: so much in a hundred, and so many instructions.
+/// Which exits fall together on the way to the worst case shifts with every instruction of a build,
+/// and so does how many other vCPUs have to be told, each by about 100 of them.
+const TOLERATED_PERCENT: u64 = 10;
+const TOLERATED: u64 = 500;
+/// What is in no baseline may take so many instructions.
+const UNKNOWN: u64 = 5_000;
+/// A run takes so long at most.
+const TIMEOUT: Duration = Duration::from_secs(900);
+const QEMU: u32 = 10;
+const CPU: &str = "max,cntfrq=1000000000";
+const BASELINE: &str = "tests/worst-cases.txt";
+const PAGE: &str = "docs/worst-cases.md";
+/// What the search starts from.
+const INPUTS: &str = "tests/guests/src/bin/worst_cases/inputs.txt";
+/// Around the table of the page.
+const MARKS: [&str; 2] = ["<!-- table -->\n", "<!-- end of table -->\n"];
+/// The search's command line in its manifest.
+const SEARCH: &str = "seed=1 rounds=0";
+
+/// A machine whose exits are counted.
+struct Run {
+    manifest: &'static str,
+    gic: u32,
+    cpus: u32,
+    guests: usize,
+}
+
+const RUNS: &[Run] = &[
+    run_of("worst-cases", 3, 2, 1),
+    run_of("worst-cases", 2, 2, 1),
+    run_of("reboot", 3, 1, 1),
+    run_of("gear2-fails", 3, 2, 3),
+    run_of("psci", 3, 2, 2),
+    run_of("timers-shared", 3, 1, 2),
+    run_of("rt-emulated", 3, 3, 1),
+];
+
+const fn run_of(manifest: &'static str, gic: u32, cpus: u32, guests: usize) -> Run {
+    Run {
+        manifest,
+        gic,
+        cpus,
+        guests,
+    }
+}
+
+/// The options of `worst-cases`.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Sequences that the search tries for each goal; without this what is kept is replayed
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<u64>,
+    /// What the search begins with
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Only the machines whose manifest's name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// Write the baseline; after a search the inputs that were found, and the page's table
+    #[arg(long)]
+    accept: bool,
+}
+
+impl Options {
+    /// Measures and shows.
+    pub fn run(self) -> Result<()> {
+        let command_line = self
+            .rounds
+            .map(|rounds| format!("seed={} rounds={rounds}", self.seed));
+        let figures = measure(&self.only, command_line.as_deref())?;
+        print!("{}", figures.table());
+        if self.accept {
+            ensure!(self.only.is_empty(), "--accept wants all machines");
+            match self.rounds {
+                Some(_) => figures.accept_inputs()?,
+                None => figures.accept_baseline()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The longest of a kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Worst {
+    instructions: u64,
+    /// The machine.
+    on: String,
+    /// What the plugin says of it: kind, registers, functions.
+    input: String,
+}
+
+/// All kinds by name, and what the searches found.
+#[derive(Debug, Default)]
+pub struct Measured {
+    kinds: BTreeMap<String, Worst>,
+    inputs: String,
+}
+
+/// Runs the machines, with another command line of the search's if one is given.
+pub fn measure(only: &str, command_line: Option<&str>) -> Result<Measured> {
+    let plugin = plugin()?;
+    let qemu = Qemu::prepare(QEMU)?;
+    let mut measured = Measured::default();
+    for run in RUNS.iter().filter(|run| run.manifest.contains(only)) {
+        run.measure(&qemu, &plugin, command_line, &mut measured)?;
+    }
+    Ok(measured)
+}
+
+/// Builds the plugin.
+fn plugin() -> Result<PathBuf> {
+    let mut command = workspace::cargo();
+    command.args(["build", "--quiet", "--release", "--package", "exit-counter"]);
+    let status = command.status().context("cargo cannot be run")?;
+    ensure!(status.success(), "the plugin does not build");
+    Ok(workspace::target_dir().join("release/libexit_counter.so"))
+}
+
+impl Run {
+    fn name(&self) -> String {
+        format!("{} GICv{}", self.manifest, self.gic)
+    }
+
+    fn measure(
+        &self,
+        qemu: &Qemu,
+        plugin: &Path,
+        command_line: Option<&str>,
+        measured: &mut Measured,
+    ) -> Result<()> {
+        let directory = workspace::output_dir().join("worst-cases");
+        fs::create_dir_all(&directory)?;
+        let manifest = self.manifest(&directory, command_line)?;
+        let images = build_images::build(&manifest)?;
+        let machine = Machine {
+            cpu: CPU.to_owned(),
+            gic: self.gic,
+            cpus: self.cpus,
+            memory_mib: run::memory_for(&images)?,
+            icount: true,
+            ..Machine::default()
+        };
+        let stem = format!("{}-gicv{}", self.manifest, self.gic);
+        let [symbols, out, log] =
+            ["symbols", "exits", "log"].map(|what| directory.join(format!("{stem}.{what}")));
+        let target = if self.gic == 2 { "gicv2" } else { "" };
+        let elf = workspace::bare_elf_in(target, "gear1-runtime");
+        fs::write(&symbols, symbols_of(&elf)?)?;
+        let mut command = qemu.command(&machine, &images.boot(), Console::Pipes);
+        let plugin = format!(
+            "{},symbols={},out={}",
+            plugin.display(),
+            symbols.display(),
+            out.display()
+        );
+        command.arg("-plugin").arg(plugin);
+        let mut session = images.start_by(command, &log)?;
+        let done = wait(&mut session, self.guests);
+        done.map_err(|error| {
+            let last = build_images::last_words(&session);
+            anyhow!("{}: {error:#}\n{last}", self.name())
+        })?;
+        let found = session.transcript().lines().filter_map(input);
+        found.for_each(|line| _ = writeln!(measured.inputs, "{line}"));
+        drop(session);
+        let text = fs::read_to_string(&out).with_context(|| out.display().to_string())?;
+        ensure!(!text.is_empty(), "{}: nothing was counted", self.name());
+        for line in text.lines() {
+            measured.add(&self.name(), self.gic, line)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the manifest, with another command line if it is the search's.
+    fn manifest(&self, directory: &Path, command_line: Option<&str>) -> Result<PathBuf> {
+        let path = workspace::root().join(format!("tests/manifests/{}.dts", self.manifest));
+        let Some(command_line) = command_line else {
+            return Ok(path);
+        };
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        if !text.contains(SEARCH) {
+            return Ok(path);
+        }
+        let file = directory.join(format!("{}.dts", self.manifest));
+        fs::write(&file, text.replace(SEARCH, command_line))?;
+        Ok(file)
+    }
+}
+
+/// Waits until all guests are done.
+fn wait(session: &mut Session, guests: usize) -> Result<()> {
+    session.wait_until("DONE of all guests", TIMEOUT, |transcript| {
+        let done = |line: &&str| line.ends_with("DONE");
+        transcript.lines().filter(done).count() >= guests
+    })
+}
+
+/// Returns what the search found, if the line says that.
+fn input(line: &str) -> Option<&str> {
+    let at = line.find("INPUT ")?;
+    line.get(at..)
+}
+
+/// Returns the runtime's functions for the plugin, and where its code is.
+fn symbols_of(elf: &Path) -> Result<String> {
+    let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
+    let file = object::File::parse(&*bytes)?;
+    let mut text = String::new();
+    for symbol in file.symbols() {
+        let name = symbol.name().unwrap_or_default();
+        if name == "gear1_vectors" || symbol.kind() == SymbolKind::Text && !name.starts_with('$') {
+            let name = function_name(name);
+            let name = name.rsplit("::").next().unwrap_or_default();
+            let _ = writeln!(text, "{:x} {name}", symbol.address());
+        }
+    }
+    let code = file.sections().find(|s| s.kind() == SectionKind::Text);
+    let code = code.with_context(|| format!("{} has no code", elf.display()))?;
+    let _ = writeln!(text, "{:x} gear1_end", code.address() + code.size());
+    Ok(text)
+}
+
+impl Measured {
+    /// Takes in a line of the plugin's.
+    fn add(&mut self, on: &str, gic: u32, line: &str) -> Result<()> {
+        let mut words = line.split(' ');
+        let (kind, instructions) = words
+            .next()
+            .zip(words.next().and_then(|number| number.parse().ok()))
+            .with_context(|| format!("the plugin wrote {line:?}"))?;
+        let worst = self.kinds.entry(name::of(kind, gic)).or_default();
+        if instructions > worst.instructions {
+            *worst = Worst {
+                instructions,
+                on: on.to_owned(),
+                input: line.to_owned(),
+            };
+        }
+        Ok(())
+    }
+
+    /// Returns the kinds, the longest first.
+    fn sorted(&self) -> Vec<(&String, &Worst)> {
+        let mut sorted: Vec<_> = self.kinds.iter().collect();
+        sorted.sort_by_key(|(name, worst)| (std::cmp::Reverse(worst.instructions), *name));
+        sorted
+    }
+
+    fn table(&self) -> String {
+        let mut text = String::new();
+        for (name, worst) in self.sorted() {
+            let (instructions, on) = (worst.instructions, &worst.on);
+            let _ = writeln!(text, "{instructions:7}  {name}  ({on})");
+        }
+        text
+    }
+
+    /// Returns the table of the page.
+    fn page(&self) -> String {
+        let mut text =
+            String::from("\n| exit | instructions | seen on | with |\n|---|---|---|---|\n");
+        for (name, worst) in self.sorted() {
+            let (instructions, on) = (worst.instructions, &worst.on);
+            let input = shown(&worst.input);
+            let _ = writeln!(text, "| {name} | {instructions} | {on} | {input} |");
+        }
+        text.push('\n');
+        text
+    }
+
+    fn accept_baseline(&self) -> Result<()> {
+        let mut lines = String::new();
+        for (name, worst) in &self.kinds {
+            let _ = writeln!(lines, "{name}: {}", worst.instructions);
+        }
+        fs::write(workspace::root().join(BASELINE), lines)?;
+        println!("written: {BASELINE}");
+        Ok(())
+    }
+
+    fn accept_inputs(&self) -> Result<()> {
+        let root = workspace::root();
+        fs::write(root.join(INPUTS), &self.inputs)?;
+        let path = root.join(PAGE);
+        let page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let [begin, end] = MARKS;
+        let parts = page
+            .split_once(begin)
+            .and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+        let (before, after) = parts.with_context(|| format!("{PAGE} has no table"))?;
+        fs::write(&path, format!("{before}{begin}{}{end}{after}", self.page()))?;
+        println!("written: {INPUTS}, {PAGE}; now the baseline: cargo xtask worst-cases --accept");
+        Ok(())
+    }
+
+    /// Returns how many kinds there are.
+    pub fn count(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// Returns what is over the limit, a line each.
+    pub fn over_the_limit(&self) -> Vec<String> {
+        let over = self.sorted().into_iter();
+        over.take_while(|(_, worst)| worst.instructions > LIMIT)
+            .map(|(name, worst)| {
+                let (instructions, on) = (worst.instructions, &worst.on);
+                format!(
+                    "{name}: {instructions} instructions, the limit is {LIMIT} ({on}: {})",
+                    worst.input
+                )
+            })
+            .collect()
+    }
+
+    /// Returns what has grown since the baseline, or was not seen, a line each.
+    pub fn grown(&self) -> Result<Vec<String>> {
+        let path = workspace::root().join(BASELINE);
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        self.grown_since(&parse(&text)?)
+    }
+
+    fn grown_since(&self, baseline: &BTreeMap<String, u64>) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for (name, worst) in &self.kinds {
+            let (now, on) = (worst.instructions, &worst.on);
+            match baseline.get(name) {
+                Some(then) => {
+                    let most = then + then * TOLERATED_PERCENT / 100 + TOLERATED;
+                    if now > most {
+                        lines.push(format!(
+                            "{name}: {now} instructions, {then} in the baseline ({on}: {}; if that must be: cargo xtask worst-cases --accept)",
+                            worst.input
+                        ));
+                    }
+                }
+                None if now > UNKNOWN => lines.push(format!(
+                    "{name}: {now} instructions, not in the baseline ({on}: {})",
+                    worst.input
+                )),
+                None => {}
+            }
+        }
+        let gone = baseline.keys().filter(|name| {
+            // What an interrupt falls together with is chance.
+            !name.contains("interrupt") && !self.kinds.contains_key(*name)
+        });
+        gone.for_each(|name| lines.push(format!("{name}: was not seen")));
+        Ok(lines)
+    }
+}
+
+fn parse(text: &str) -> Result<BTreeMap<String, u64>> {
+    text.lines()
+        .map(|line| {
+            let pair = line.rsplit_once(": ");
+            let pair = pair.and_then(|(name, count)| Some((name.to_owned(), count.parse().ok()?)));
+            pair.with_context(|| format!("{BASELINE}: {line:?}"))
+        })
+        .collect()
+}
+
+/// Returns what the page shows of a line of the plugin's: what was called for, and with what.
+fn shown(line: &str) -> String {
+    let mut words = line.split(' ');
+    let kind = words.next().unwrap_or_default();
+    let what = kind.split_once(':').map_or(kind, |(_, what)| what);
+    let registers = words.find_map(|word| word.strip_prefix("x="));
+    let registers: Vec<&str> = registers.unwrap_or_default().split(',').take(4).collect();
+    match registers.as_slice() {
+        [first, ..] if !first.is_empty() && (what.contains("vc:") || what.contains("smc:")) => {
+            format!("`{what}`, X0 to X3 {}", registers.join(" "))
+        }
+        _ => format!("`{what}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Path lengths under GearV, against the committed baseline.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tests_measure::bench::{COLUMNS, Column, Under, baseline};
+use tests_measure::report::Figures;
+use workbench::build_images;
+use workbench::qemu::Qemu;
+
+use crate::copy;
+use crate::part::{Part, Tally};
+
+/// How many instructions are planted into Gear1, and what that must not change.
+const PLANTED: u64 = 50;
+const UNTOUCHED: &str = "eoi";
+const COLUMN: &str = "GearV EL0 max GICv3";
+/// Where: the vector of synchronous exceptions from AArch64, which calls come by. The vectors have no room, so
+/// two of the instructions are branches to the others and back.
+const VECTORS: &str = "gear1/arch/src/entry.rs";
+const EDITS: [(&str, &str); 2] = [
+    (
+        "    FATAL 7\n    .balign 128\n",
+        "    FATAL 7\n    .balign 128\n    b planted\nunplanted:\n",
+    ),
+    (
+        "    .section .text.vectors, \"ax\"\n",
+        "    .section .text.planted, \"ax\"\nplanted:\n    .rept 48\n    nop\n    .endr\n    b unplanted\n    .section .text.vectors, \"ax\"\n",
+    ),
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    let gearv = COLUMNS
+        .into_iter()
+        .filter(|column| matches!(column.under, Under::GearV { .. }));
+    let mut parts: Vec<Part> = gearv
+        .map(|column| {
+            let name = format!("path lengths: {}", column.name());
+            Part::new(name, move |tally| compare(&column, tally))
+        })
+        .collect();
+    parts.push(Part::new("path lengths move by what is planted", plant).slow(true));
+    parts
+}
+
+/// Shows that the benchmark counts instructions: so many more on a call's way are so many more in its row.
+fn plant(tally: &mut Tally) -> Result<()> {
+    let copy = copy::fresh(copy::FOR_IMAGES)?;
+    let path = copy.join(VECTORS);
+    let mut text = fs::read_to_string(&path)?;
+    for (from, to) in EDITS {
+        ensure!(text.matches(from).count() == 1, "{VECTORS}: {from:?} once");
+        text = text.replace(from, to);
+    }
+    fs::write(&path, text)?;
+    let gear1 = build_images::build_gear1_of(&copy, "unprotected", "image");
+    let gear1 = gear1.context("it does not build")?;
+    let column = Column::of(COLUMN)?;
+    let qemu = Qemu::prepare(10)?;
+    let without = column.measure_paths(&qemu, None)?;
+    let with = column.measure_paths(&qemu, Some(gear1))?;
+    for (row, more) in [("hypercall", PLANTED), (UNTOUCHED, 0)] {
+        let median = |figures: &Figures| figures.get(row).map(|figure| figure.median);
+        let (without, with) = (median(&without), median(&with));
+        println!("{row}: {without:?}, with {PLANTED} instructions more {with:?}");
+        let moved = without.map(|median| median + more);
+        match moved.is_some() && with == moved {
+            true => tally.pass(1),
+            false => tally.fail(format!("{row}: {with:?}, expected {moved:?}")),
+        }
+    }
+    Ok(())
+}
+
+fn compare(column: &Column, tally: &mut Tally) -> Result<()> {
+    let figures = column.measure(&Qemu::prepare(10)?, false)?;
+    let worse = baseline::regressions(&column.name(), &figures)?;
+    tally.pass(figures.len() - worse.len().min(figures.len()));
+    if !worse.is_empty() {
+        bail!("{}", worse.join("; "));
+    }
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! What `flash` writes, booted: QEMU's `virt` through U-Boot.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use workbench::board::Name;
+use workbench::build_images::{self, Images};
+use workbench::expect::Session;
+use workbench::manifest::{compile_text, decompile};
+use workbench::qemu::{Machine, Qemu};
+use workbench::tools::Tools;
+use workbench::{device_userland, initramfs, payloads, workspace};
+use xtask::flash::{self, CardFile};
+use xtask::run;
+use xtask::smoke::{self, ESCAPE, Extent, shell};
+
+use crate::halt;
+use crate::part::{Part, Tally};
+
+const BOOT: Duration = Duration::from_secs(300);
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("U-Boot starts GearV by booti", |tally| {
+            u_boot("booti", "boot.scr", tally)
+        })
+        .slow(true),
+        Part::new("U-Boot starts GearV by a FIT", |tally| {
+            u_boot("bootm", "fit.scr", tally)
+        }),
+        Part::new("U-Boot starts the device VM's system by booti", |tally| {
+            u_boot_system("booti", "boot.scr", tally)
+        }),
+        Part::new("U-Boot starts the device VM's system by a FIT", |tally| {
+            u_boot_system("bootm", "fit.scr", tally)
+        })
+        .slow(true),
+        Part::new("the R-Car H3's system runs on four banks", rcar_h3_banks).slow(true),
+        Part::new("the R-Car H3's files run on virt by booti", |tally| {
+            rcar_h3("booti", "boot.scr", tally)
+        }),
+        Part::new("the R-Car H3's files run on virt by a FIT", |tally| {
+            rcar_h3("bootm", "fit.scr", tally)
+        })
+        .slow(true),
+        Part::new("the Raspberry Pi's card runs on raspi4b", raspi4b),
+        Part::new("the mini-UART of raspi4b", mini_uart),
+        Part::new("the ZCU102's files run on xlnx-zcu102", zcu102),
+        Part::new("images of boards are the same twice", same),
+    ]
+}
+
+/// Returns a card's files with the script of this name as the one that U-Boot starts.
+fn files_with(board: Name, images: &Images, script: &str) -> Result<Vec<CardFile>> {
+    let mut files = flash::files(board, images, &Tools::prepare()?)?;
+    let wanted = files.iter().find(|(name, _)| name == script);
+    let wanted = wanted.map(|(_, bytes)| bytes.clone());
+    let wanted = wanted.with_context(|| format!("no {script}"))?;
+    for (name, bytes) in &mut files {
+        if name == "boot.scr" {
+            bytes.clone_from(&wanted);
+        }
+    }
+    Ok(files)
+}
+
+/// Boots a card with the minimal system whose script is the one named.
+fn u_boot(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&build_images::smallest_manifest())?;
+    let card = workspace::output_dir().join(format!("u-boot-{command}.img"));
+    fs::write(
+        &card,
+        flash::card_image(&files_with(Name::QemuVirt, &images, script)?)?,
+    )?;
+    let machine = Machine {
+        disk: Some(card.clone()),
+        firmware: Some(payloads::u_boot_qemu()?),
+        ..run::machine_for(&images)?
+    };
+    let log = format!("u-boot-{command}.log");
+    let qemu = Qemu::prepare(10)?;
+    let checks = smoke::check_guests(&qemu, &machine, &images, &log, Extent::BRIEF, &|_| {});
+    fs::remove_file(card)?;
+    let text = fs::read_to_string(workspace::output_dir().join(&log))?;
+    let checks = checks?;
+    let by = format!("GearV by {command}");
+    ensure!(text.contains(&by), "U-Boot did not run {script}");
+    tally.pass(checks);
+    Ok(())
+}
+
+/// Boots a card with the device VM's system until its guest, reached from the device VM, has hashed what it
+/// was given. The card is an NVMe disk beside the disk that the device VM has.
+fn u_boot_system(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&build_images::default_manifest())?;
+    let card = workspace::output_dir().join(format!("u-boot-system-{command}.img"));
+    fs::write(
+        &card,
+        flash::card_image(&files_with(Name::QemuVirt, &images, script)?)?,
+    )?;
+    let machine = Machine {
+        card: Some(card.clone()),
+        firmware: Some(payloads::u_boot_qemu()?),
+        ..run::machine_for(&images)?
+    };
+    let log = workspace::output_dir().join(format!("u-boot-system-{command}.log"));
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let outcome = use_system(&mut session, command);
+    let outcome = outcome.with_context(|| build_images::last_words(&session));
+    drop(session);
+    fs::remove_file(card)?;
+    tally.pass(outcome?);
+    Ok(())
+}
+
+fn use_system(session: &mut Session, command: &str) -> Result<usize> {
+    session.expect(&format!("GearV by {command}"), BOOT)?;
+    session.expect(device_userland::READY, BOOT)?;
+    session.send("stty cols 1000\n")?;
+    let list = shell(session, "until gearctl list; do sleep 0.2; done")?;
+    for vm in ["device", "linux"] {
+        ensure!(list.contains(vm), "{vm} is not in\n{list}");
+    }
+    session.send("gearctl console linux\n")?;
+    let (before, after) = initramfs::READY;
+    session.expect(&format!("{before}linux{after}"), BOOT)?;
+    smoke::check_input(session)?;
+    let disk = shell(session, "mount")?;
+    ensure!(disk.contains("/dev/vda on / "), "its root is\n{disk}");
+    Ok(4)
+}
+
+/// A `virt` that comes near an R-Car H3: eight Cortex-A57, a GICv2, PSCI by SMC.
+fn near_rcar_h3(images: &Images) -> Result<Machine> {
+    Ok(Machine {
+        gic: 2,
+        cpus: 8,
+        memory_mib: 4096,
+        ..run::machine_for(images)?
+    })
+}
+
+/// Boots the R-Car H3's system with the memory in four banks, each a node of the tree as on the board.
+fn rcar_h3_banks(tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&workspace::root().join("manifests/rcar-h3.dts"))?;
+    let machine = Machine {
+        banks: 4,
+        ..near_rcar_h3(&images)?
+    };
+    let log = workspace::output_dir().join("rcar-h3-banks.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let outcome = reach_both(&mut session);
+    tally.pass(outcome.with_context(|| build_images::last_words(&session))?);
+    Ok(())
+}
+
+/// Boots the files of `flash --board rcar-h3` as they are, from a card by U-Boot. The memory of `virt` begins below the
+/// board's, and has all addresses that the script names.
+fn rcar_h3(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&workspace::root().join("manifests/rcar-h3.dts"))?;
+    let card = workspace::output_dir().join(format!("u-boot-rcar-{command}.img"));
+    fs::write(
+        &card,
+        flash::card_image(&files_with(Name::RcarH3, &images, script)?)?,
+    )?;
+    let machine = Machine {
+        card: Some(card.clone()),
+        firmware: Some(payloads::u_boot_qemu()?),
+        ..near_rcar_h3(&images)?
+    };
+    let log = workspace::output_dir().join(format!("u-boot-rcar-{command}.log"));
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let by = session.expect(&format!("GearV by {command}"), BOOT);
+    let outcome = by.and_then(|_| reach_both(&mut session));
+    let outcome = outcome.with_context(|| build_images::last_words(&session));
+    drop(session);
+    fs::remove_file(card)?;
+    tally.pass(1 + outcome?);
+    Ok(())
+}
+
+/// Waits for both guests, and has one hash what it is given.
+fn reach_both(session: &mut Session) -> Result<usize> {
+    session.expect(" on 8 CPUs, GICv2, 4096 MiB", BOOT)?;
+    let (before, after) = initramfs::READY;
+    let [fast, frugal] = ["fast", "frugal"].map(|name| format!("{before}{name}{after}"));
+    let (_, first) = session.expect_any(&[&fast, &frugal], BOOT)?;
+    session.expect(if first == 0 { &frugal } else { &fast }, BOOT)?;
+    smoke::focus(session, 0, "fast")?;
+    smoke::check_input(session)?;
+    Ok(4)
+}
+
+/// Boots the files of a card on QEMU's Raspberry Pi 4 until its guest has hashed what it was given.
+fn raspi4b(tally: &mut Tally) -> Result<()> {
+    let mut session = start_raspi4b(false)?;
+    let reached = smoke::reach_guest(&mut session, "linux");
+    let ended = reached.and_then(|()| see_it_end(&mut session));
+    ended.with_context(|| session.tail(60))?;
+    tally.pass(2);
+    Ok(())
+}
+
+/// The same on the mini-UART: Gear1's and Gear2's messages, and what is typed.
+fn mini_uart(tally: &mut Tally) -> Result<()> {
+    let mut session = start_raspi4b(true)?;
+    let typed = |session: &mut Session| -> Result<()> {
+        session.expect(concat!("gearv: Gear1 ", env!("CARGO_PKG_VERSION")), BOOT)?;
+        session.expect("gear2: linux started", BOOT)?;
+        session.send(&format!("{ESCAPE}l"))?;
+        session.expect("gear2: 0 linux running", BOOT).map(drop)
+    };
+    typed(&mut session).with_context(|| session.tail(60))?;
+    drop(session);
+    tally.pass(3);
+    // What was started is in the folder: Gear1 spoilt, it halts at the first exit, and says so there.
+    let folder = workspace::output_dir().join("raspi4b-mini");
+    let [gear1, archive, tree] = CARD_FILES.map(|name| folder.join(name));
+    let spoilt = folder.join("spoilt.img");
+    halt::spoil(2, &gear1, &spoilt)?;
+    let command = Qemu::prepare(10)?.raspi4b([&spoilt, &archive, &tree], true);
+    let mut session = Session::start(command, &folder.join("halt.log"))?;
+    let halted = session.expect("gear1: HALT: exception inside EL2", BOOT);
+    let halted = halted.and_then(|_| session.expect("gear1: machine stopped", BOOT));
+    halted.with_context(|| session.tail(60))?;
+    tally.pass(1);
+    Ok(())
+}
+
+/// The files of a Raspberry Pi's card that QEMU takes.
+const CARD_FILES: [&str; 3] = ["gear1.img", "archive.cpio", "bcm2711-rpi-4-b.dtb"];
+
+/// What the overlay `disable-bt`, which `config.txt` names, does to the tree as far as consoles go.
+const DISABLE_BT: &str = "&{/soc/serial@7e215040} { status = \"disabled\"; };";
+
+/// Starts the files of a card on QEMU's Raspberry Pi 4: with PL011 as its first UART, as `config.txt` wants it, or
+/// with the mini-UART as the kernel's own tree has it.
+fn start_raspi4b(mini_uart: bool) -> Result<Session> {
+    let tools = Tools::prepare()?;
+    let images = build_images::build(&ending("rpi4")?)?;
+    let files = flash::files(Name::Rpi4, &images, &tools)?;
+    let card = flash::card_image(&files)?;
+    let folder = workspace::output_dir().join(if mini_uart { "raspi4b-mini" } else { "raspi4b" });
+    fs::create_dir_all(&folder)?;
+    let paths = CARD_FILES.map(|name| folder.join(name));
+    for path in &paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        fs::write(path, flash::read_card(&card, &name)?)?;
+    }
+    let [gear1, archive, tree] = &paths;
+    if !mini_uart {
+        let source = decompile(&fs::read(tree)?, &tools, &folder.join("scratch.dtb"))?;
+        let source = format!("{source}\n{DISABLE_BT}\n");
+        fs::write(
+            tree,
+            compile_text(&source, &tools, &folder.join("scratch.dtb"))?,
+        )?;
+    }
+    let command = Qemu::prepare(10)?.raspi4b([gear1, archive, tree], mini_uart);
+    let mut session = Session::start(command, &folder.join("boot.log"))?;
+    session.give_up_on(build_images::FATAL);
+    Ok(session)
+}
+
+/// Boots the ZCU102's system on QEMU's: the guest hashes what it is given, the other's timer ticks, and the real-time
+/// VM takes its interrupts without exits.
+fn zcu102(tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&ending("zcu102")?)?;
+    let tree = payloads::zcu102_device_tree()?;
+    let log = workspace::output_dir().join("zcu102.log");
+    let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &tree]);
+    let mut session = Session::start(command, &log)?;
+    session.give_up_on(build_images::FATAL);
+    let outcome = use_zcu102(&mut session);
+    tally.pass(outcome.with_context(|| build_images::last_words(&session))?);
+    Ok(())
+}
+
+/// Copies a board's manifest; its real-time VM, which has nothing to speak with, turns itself off when it has taken
+/// 3,000 interrupts of its timer.
+fn ending(board: &str) -> Result<PathBuf> {
+    let text = fs::read_to_string(workspace::root().join(format!("manifests/{board}.dts")))?;
+    let (before, own) = text.split_once("\t\tcontrol {\n").context("no control")?;
+    let file = workspace::output_dir().join(format!("{board}-ending.dts"));
+    let periods = "\t\tcontrol {\n\t\t\tcmdline = \"periods=3000\";\n";
+    fs::write(&file, format!("{before}{periods}{own}"))?;
+    Ok(file)
+}
+
+/// Waits until the real-time VM of [`ending`] has turned itself off, if it has not.
+fn see_it_end(session: &mut Session) -> Result<()> {
+    let end = "gear2: control turned itself off";
+    if session.transcript().contains(end) {
+        return Ok(());
+    }
+    session.expect(end, BOOT).map(drop)
+}
+
+fn use_zcu102(session: &mut Session) -> Result<usize> {
+    session.expect(" on 4 CPUs, GICv2, 2048 MiB", BOOT)?;
+    smoke::reach_guest(session, "linux")?;
+    see_it_end(session)?;
+    session.send(&format!("{ESCAPE}1"))?;
+    session.expect("control loop: 2000 periods", BOOT)?;
+    Ok(4)
+}
+
+/// Two builds of each board's files give the same bytes.
+fn same(tally: &mut Tally) -> Result<()> {
+    let tools = Tools::prepare()?;
+    for board in [Name::QemuVirt, Name::Rpi4, Name::RcarH3, Name::Zcu102] {
+        let manifest: PathBuf = workspace::root().join(match board {
+            Name::QemuVirt => "manifests/minimal.dts".to_owned(),
+            Name::Rpi4 | Name::RcarH3 | Name::Zcu102 => format!("manifests/{}.dts", board.text()),
+        });
+        let make = || -> Result<Vec<u8>> {
+            let images = build_images::build(&manifest)?;
+            flash::card_image(&flash::files(board, &images, &tools)?)
+        };
+        let is_same = make()? == make()?;
+        ensure!(is_same, "two images for {} differ", board.text());
+        tally.pass(1);
+    }
+    Ok(())
+}

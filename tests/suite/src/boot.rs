@@ -1,0 +1,220 @@
+//! What the first instructions do, and what the boot leaves behind: seen by a debugger, for no VM can.
+//!
+//! Requirements: G1-BOOT-010, G1-BOOT-011, G1-BOOT-013, G1-GIC-016.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use object::{Object as _, ObjectSymbol as _};
+use workbench::build_images::{self, Images};
+use workbench::expect::Session;
+use workbench::qemu::{Console, Machine, Qemu};
+use workbench::workspace;
+use xtask::run;
+
+use crate::gdb::Gdb;
+use crate::gear2_registers::returns_of_next;
+use crate::part::{Part, Tally};
+
+const MANIFEST: &str = "counters";
+/// Bytes of the page that init finds zeroed if its stack was large enough, and by how much less stacks shrink.
+const GUARD_SIZE: u64 = 0x1000;
+const STACK_STEP: usize = 0xc00;
+/// An arm64 image lies at a multiple of it, at an offset that the header may give.
+const ALIGN: u64 = 2 << 20;
+/// Where QEMU may load an arm64 image.
+const PLACES: [u64; 3] = [0x4000_0000, 0x4008_0000, 0x4020_0000];
+/// In the header of an arm64 image (Linux, Documentation/arch/arm64/booting.rst).
+const MAGIC: (u64, &[u8]) = (56, b"ARM\x64");
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("boot without EL2", without_el2),
+        Part::new("boot leaves nothing", leaves_nothing),
+        Part::new("boot ends what firmware left active", ends_interrupts),
+        Part::new("boot with too small a stack", small_stack),
+    ]
+}
+
+/// Started at EL1, Gear1 stops where the label says that it needs EL2.
+fn without_el2(tally: &mut Tally) -> Result<()> {
+    let init = workspace::bare_elf("gear1-init");
+    stops_without_el2(&images(None)?, &init, tally)
+}
+
+/// The same with another Gear1, whose init with symbols is `init`.
+pub(super) fn stops_without_el2_of(gear1: PathBuf, init: &Path, tally: &mut Tally) -> Result<()> {
+    stops_without_el2(&images(Some(gear1))?, init, tally)
+}
+
+fn stops_without_el2(images: &Images, init: &Path, tally: &mut Tally) -> Result<()> {
+    let needs_el2 = symbol(init, "gear1_init_needs_el2")?;
+    let (_session, mut gdb) = start(images, false)?;
+    for place in PLACES {
+        gdb.set_breakpoint(place + needs_el2 % ALIGN)?;
+    }
+    gdb.resume()?;
+    let pc = gdb.general()?.pc;
+    ensure!(pc % ALIGN == needs_el2 % ALIGN, "stopped at {pc:#x}");
+    tally.pass(1);
+    Ok(())
+}
+
+/// When Gear2 begins, and no guest has run, init is wiped.
+fn leaves_nothing(tally: &mut Tally) -> Result<()> {
+    nothing_is_left(&images(None)?, tally)
+}
+
+/// The same with another Gear1.
+pub(super) fn leaves_nothing_of(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
+    nothing_is_left(&images(Some(gear1))?, tally)
+}
+
+fn nothing_is_left(images: &Images, tally: &mut Tally) -> Result<()> {
+    let size = usize::try_from(fs::metadata(&images.gear1)?.len())?;
+    let (_session, mut gdb) = start(images, true)?;
+    let mut init = None;
+    for place in PLACES {
+        if gdb.physical(place + MAGIC.0, MAGIC.1.len())? == MAGIC.1 {
+            init = Some(place);
+        }
+    }
+    let init = init.context("no image was loaded")?;
+    for address in returns_of_next()? {
+        gdb.set_breakpoint(address)?;
+    }
+    gdb.resume()?;
+    let left = gdb.physical(init, size)?;
+    let left = left.iter().filter(|byte| **byte != 0).count();
+    ensure!(
+        left == 0,
+        "{left} of {size} bytes at {init:#x} are left of init"
+    );
+    tally.pass(1);
+    Ok(())
+}
+
+/// Interrupts that firmware acknowledged and did not end would never come again, and its LPIs would
+/// go on: the controller is put into such a state before the first instruction.
+fn ends_interrupts(tally: &mut Tally) -> Result<()> {
+    /// GICD_ISACTIVER1, and GICR_CTLR of the boot CPU, on QEMU's `virt`.
+    const ACTIVE: u64 = 0x0800_0304;
+    const GICR_CTLR: u64 = 0x080a_0000;
+    const ENABLE_LPIS: u32 = 1;
+    /// INTIDs 32 to 255.
+    const WORDS: u64 = 7;
+    let (_session, mut gdb) = start(&images(None)?, true)?;
+    for word in 0..WORDS {
+        gdb.write_physical(ACTIVE + 4 * word, u32::MAX)?;
+    }
+    gdb.write_physical(GICR_CTLR, ENABLE_LPIS)?;
+    let mut read = |address| -> Result<u32> {
+        let bytes = gdb.physical(address, 4)?;
+        Ok(u32::from_le_bytes(bytes.as_slice().try_into()?))
+    };
+    let before = (read(ACTIVE)?, read(GICR_CTLR)? & ENABLE_LPIS);
+    ensure!(
+        before == (u32::MAX, ENABLE_LPIS),
+        "{before:x?} could be set"
+    );
+    for address in returns_of_next()? {
+        gdb.set_breakpoint(address)?;
+    }
+    gdb.resume()?;
+    for word in 0..WORDS {
+        let active = gdb.physical(ACTIVE + 4 * word, 4)?;
+        ensure!(
+            active == [0; 4],
+            "word {word} of GICD_ISACTIVER is {active:x?}"
+        );
+    }
+    let lpis = gdb.physical(GICR_CTLR, 1)?;
+    ensure!(lpis[0] & 1 == 0, "GICR_CTLR.EnableLPIs is 1");
+    tally.pass(2);
+    Ok(())
+}
+
+/// Smaller and smaller stacks: GearV starts until one is too small, which init says then.
+fn small_stack(tally: &mut Tally) -> Result<()> {
+    let elf = workspace::bare_elf("gear1-init");
+    let [top, guard] = ["__stack_top", "__stack_guard"].map(|name| symbol(&elf, name));
+    let (top, guard) = (top?, guard?);
+    let mut images = images(None)?;
+    let good = fs::read(&images.gear1)?;
+    images.gear1 = workspace::output_dir().join(format!("{MANIFEST}/small-stack.img"));
+    let mut started = 0;
+    for size in (GUARD_SIZE..top - guard).rev().step_by(STACK_STEP) {
+        let mut image = good.clone();
+        move_stack(&mut image, top, (guard + size) & !0xf)?;
+        fs::write(&images.gear1, image)?;
+        let machine = Machine {
+            memory_mib: run::memory_for(&images)?,
+            ..Machine::default()
+        };
+        let log = workspace::output_dir().join(format!("{MANIFEST}/small-stack.log"));
+        let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+        session.give_up_on(&[]);
+        let ends = [
+            "gear2: ",
+            "its stack overflows",
+            "exception in Gear1's init",
+        ];
+        let (_, end) = session.expect_any(&ends, Duration::from_secs(60))?;
+        match end {
+            0 => started += 1,
+            1 => {
+                ensure!(started > 0, "no stack is large enough");
+                session.expect(
+                    "the machine is stopped; no guest was started",
+                    Duration::from_secs(60),
+                )?;
+                tally.pass(2);
+                return Ok(());
+            }
+            _ => anyhow::bail!("{size} bytes of stack end otherwise:\n{}", session.tail(20)),
+        }
+    }
+    anyhow::bail!("every stack is large enough")
+}
+
+/// Replaces the top of init's stack in its image, where the first instructions find it.
+fn move_stack(image: &mut [u8], from: u64, to: u64) -> Result<()> {
+    let words = image.chunks_exact_mut(8);
+    let mut tops = words.filter(|word| **word == from.to_le_bytes());
+    let top = tops
+        .next()
+        .context("the image does not hold its stack's top")?;
+    top.copy_from_slice(&to.to_le_bytes());
+    ensure!(tops.next().is_none(), "the image holds it twice");
+    Ok(())
+}
+
+fn images(gear1: Option<PathBuf>) -> Result<Images> {
+    let manifest = workspace::root().join(format!("tests/manifests/{MANIFEST}.dts"));
+    let mut images = build_images::build(&manifest)?;
+    images.gear1 = gear1.unwrap_or(images.gear1);
+    Ok(images)
+}
+
+fn start(images: &Images, virtualization: bool) -> Result<(Session, Gdb)> {
+    let machine = Machine {
+        cpus: 1,
+        memory_mib: run::memory_for(images)?,
+        virtualization,
+        ..Machine::default()
+    };
+    let command = Qemu::prepare(10)?.command(&machine, &images.boot(), Console::Pipes);
+    let log: PathBuf = workspace::output_dir().join(format!("{MANIFEST}/boot-gdb.log"));
+    Gdb::start(command, &log)
+}
+
+fn symbol(elf: &Path, name: &str) -> Result<u64> {
+    let elf = fs::read(elf)?;
+    let file = object::File::parse(&*elf)?;
+    let symbol = file.symbol_by_name(name);
+    Ok(symbol
+        .with_context(|| format!("no symbol {name}"))?
+        .address())
+}

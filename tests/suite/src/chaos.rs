@@ -1,0 +1,230 @@
+//! Two VMs that attack everything at random, beside two that must not notice: `cargo xtask chaos`, and
+//! parts of the tests.
+//!
+//! The stream of attacks follows from the seed. In the end the other VMs' own checks, a halt, and the
+//! bytes of Gear1 and Gear2 in memory tell whether anything got through.
+//!
+//! Requirements: G1-RUN-002, G1-MEM-003, G1-MEM-004.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fmt, fs};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use clap::Args;
+use gear1_abi::image::{GEAR2_MAGIC, ImageHeader, RUNTIME_MAGIC};
+use workbench::build_images::{self, Images};
+use workbench::expect::Session;
+use workbench::qemu::{Console, Machine, Qemu};
+use workbench::workspace;
+use xtask::run;
+
+use crate::gdb::Gdb;
+use crate::part::{Part, Tally};
+use crate::{guests, record};
+
+const MANIFEST: &str = "tests/manifests/chaos.dts";
+/// VMs of the manifest, and the checks that they make at least.
+const GUESTS: usize = 4;
+const PASSES: usize = 16;
+/// What an attacker says after its last attack.
+const ENDED: &str = "PASS own-memory-unchanged";
+/// Operations of each attacker in a part of the tests, and in a slow one.
+pub(super) const FEW: u64 = 20_000;
+const MANY: u64 = 1_000_000;
+/// Operations a second on a slow host.
+const SLOWEST: u64 = 500;
+/// Where Gear1 and Gear2 are on this machine: behind the archive, which QEMU puts there.
+const MEMORY: std::ops::Range<u64> = 0x4800_0000..0x5000_0000;
+const PAGE: usize = 4096;
+
+/// One attack.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// Where the stream of attacks begins
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many attacks each of the two VMs makes
+    #[arg(long, default_value_t = FEW)]
+    operations: u64,
+    /// QEMU's name of the CPU model
+    #[arg(long, default_value = "max")]
+    cpu: String,
+    /// Version of the interrupt controller
+    #[arg(long, default_value_t = 3)]
+    gic: u32,
+}
+
+pub(super) fn parts() -> Vec<Part> {
+    let rows = [
+        ("max", 3, FEW, 1),
+        ("cortex-a57", 2, FEW, 2),
+        ("max", 3, MANY, 4),
+        ("cortex-a72", 2, MANY, 5),
+    ];
+    let parts = rows.map(|(cpu, gic, operations, seed)| {
+        let options = Options {
+            seed,
+            operations,
+            cpu: cpu.to_owned(),
+            gic,
+        };
+        let name = format!("chaos on {cpu} with GICv{gic}, {operations} operations");
+        Part::new(name, move |tally| options.attack(tally)).slow(operations == MANY)
+    });
+    parts.into()
+}
+
+/// Attacks another Gear1 for a short time, and compares its bytes afterwards if this names its runtime's flat image.
+pub(super) fn attack_other(
+    gear1: PathBuf,
+    runtime: Option<&Path>,
+    operations: u64,
+    tally: &mut Tally,
+) -> Result<()> {
+    let options = Options {
+        seed: 1,
+        operations,
+        cpu: "max".to_owned(),
+        gic: 3,
+    };
+    let mut images = options.images()?;
+    images.gear1 = gear1;
+    options.attack_on(&images, runtime, tally)
+}
+
+impl Options {
+    /// Attacks, and says what was found.
+    pub(crate) fn run(self) -> Result<()> {
+        let mut tally = Tally::default();
+        self.attack(&mut tally)?;
+        let violations = tally.failures.len();
+        tally.failures.iter().for_each(|why| println!("FAIL {why}"));
+        let figure = self.figure(&tally);
+        let command = format!("cargo xtask chaos {self}");
+        record::note("chaos", &figure, &command)?;
+        ensure!(
+            violations == 0,
+            "seed {} finds {violations} violations",
+            self.seed
+        );
+        Ok(())
+    }
+
+    fn attack(&self, tally: &mut Tally) -> Result<()> {
+        let runtime = build_images::runtime(self.gic)?;
+        self.attack_on(&self.images()?, Some(&runtime), tally)?;
+        let figure = self.figure(tally);
+        println!("{figure}");
+        tally.figures.push(format!("{figure} with {self}"));
+        Ok(())
+    }
+
+    fn figure(&self, tally: &Tally) -> String {
+        let violations = tally.failures.len();
+        format!(
+            "{} operations, {violations} violations",
+            2 * self.operations
+        )
+    }
+
+    fn attack_on(&self, images: &Images, runtime: Option<&Path>, tally: &mut Tally) -> Result<()> {
+        let machine = Machine {
+            cpu: self.cpu.clone(),
+            gic: self.gic,
+            memory_mib: run::memory_for(images)?,
+            ..Machine::default()
+        };
+        let command = Qemu::prepare(10)?.command(&machine, &images.boot(), Console::Pipes);
+        let log = workspace::output_dir().join("chaos/machine.log");
+        let (mut session, gdb) = Gdb::start(command, &log)?;
+        session.give_up_on(build_images::FATAL);
+        let end = self.judge(&mut session, gdb, runtime, tally);
+        end.map_err(|error| anyhow!("{error:#}\n{}", build_images::last_words(&session)))
+    }
+
+    /// Builds the manifest with the seeds and the number of operations in it.
+    fn images(&self) -> Result<Images> {
+        let source = workspace::root().join(MANIFEST);
+        let mut text = fs::read_to_string(&source).with_context(|| source.display().to_string())?;
+        for (vm, seed) in [(1, self.seed), (2, self.seed ^ 0x5eed)] {
+            let old = format!("\"seed={vm}\"");
+            ensure!(text.contains(&old), "{MANIFEST} has no {old}");
+            let new = format!("\"seed={seed} operations={}\"", self.operations);
+            text = text.replacen(&old, &new, 1);
+        }
+        let directory = workspace::output_dir().join("chaos");
+        fs::create_dir_all(&directory)?;
+        let manifest = directory.join("chaos.dts");
+        fs::write(&manifest, text)?;
+        build_images::build(&manifest)
+    }
+
+    fn judge(
+        &self,
+        session: &mut Session,
+        gdb: Gdb,
+        runtime: Option<&Path>,
+        tally: &mut Tally,
+    ) -> Result<()> {
+        let mut gdb = gdb;
+        gdb.let_run()?;
+        let most = Duration::from_secs(120 + self.operations / SLOWEST);
+        let end = guests::wait_for_done(session, GUESTS, most);
+        let passed = guests::count_verdicts(session.transcript(), tally);
+        end?;
+        let lines = guests::whole_lines(session.transcript());
+        let attackers = lines.iter().filter(|line| *line == ENDED).count();
+        ensure!(attackers == 2, "{attackers} attackers came to their end");
+        ensure!(passed >= PASSES, "only {passed} of {PASSES} checks passed");
+        gdb.interrupt()?;
+        let gear2 = workspace::output_dir().join("gear2.bin");
+        for (name, flat, magic) in [
+            ("Gear1's bytes", runtime, RUNTIME_MAGIC),
+            ("Gear2's bytes", Some(gear2.as_path()), GEAR2_MAGIC),
+        ] {
+            if let Some(flat) = flat {
+                tally.check(name, unchanged(&mut gdb, flat, magic));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As options of the command.
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options {
+            seed,
+            operations,
+            cpu,
+            gic,
+        } = self;
+        write!(
+            f,
+            "--operations {operations} --seed {seed} --cpu {cpu} --gic {gic}"
+        )
+    }
+}
+
+/// Tells whether code and constants of a flat image are in memory as they are in its file, wherever
+/// they are.
+fn unchanged(gdb: &mut Gdb, flat: &Path, magic: u64) -> Result<()> {
+    let file = fs::read(flat).with_context(|| flat.display().to_string())?;
+    let header = ImageHeader::parse(&file, magic).map_err(|error| anyhow!("{error:?}"))?;
+    let size = usize::try_from(header.rodata_end - header.base)?;
+    let expected = file.get(..size).context("a file without its constants")?;
+    let magic = magic.to_le_bytes();
+    let mut copies = 0;
+    for page in MEMORY.step_by(PAGE) {
+        if gdb.physical(page, magic.len())? != magic {
+            continue;
+        }
+        let found = gdb.physical(page, size)?;
+        let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
+        ensure!(wrong == 0, "{wrong} bytes at {page:#x} were changed");
+        copies += 1;
+    }
+    ensure!(copies > 0, "it is nowhere");
+    Ok(())
+}

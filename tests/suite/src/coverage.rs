@@ -1,0 +1,166 @@
+//! Which lines of Gear1's runtime ran, told by QEMU of the image as it is.
+//!
+//! QEMU logs each block of code when it first translates it, which is when it first runs it. What
+//! lies in the runtime's text is turned into lines of source by DWARF. Invariant: nothing is added
+//! to the image, and a run that is watched takes no other way than one that is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow};
+use gear1_abi::layout::el2;
+use object::{Object as _, ObjectSection as _, SectionKind};
+use workbench::{symbolize, trace, workspace};
+use xtask::audit::Rules;
+
+/// Lines of source, by file.
+type Lines = BTreeMap<String, BTreeSet<u32>>;
+
+/// What ran of the runtime for one interrupt controller, and what there is.
+struct Coverage {
+    all: Lines,
+    ran: Lines,
+}
+
+impl Coverage {
+    /// Reads the logs of the watched machines.
+    fn read() -> Result<Coverage> {
+        let mut coverage = Coverage {
+            all: Lines::new(),
+            ran: Lines::new(),
+        };
+        for (gic, directory) in [(3, ""), (2, "gicv2")] {
+            let ran = addresses(gic)?;
+            let elf = workspace::bare_elf_in(directory, "gear1-runtime");
+            coverage.add(&elf, &ran)?;
+        }
+        Ok(coverage)
+    }
+
+    fn add(&mut self, elf: &Path, ran: &BTreeSet<u64>) -> Result<()> {
+        let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
+        let file = object::File::parse(&*bytes)?;
+        let text = file.sections().find(|s| s.kind() == SectionKind::Text);
+        let text = text.context("no code")?;
+        let fail = |error| anyhow!("{}: {error}", elf.display());
+        let loader = addr2line::Loader::new(elf).map_err(fail)?;
+        for address in (text.address()..text.address() + text.size()).step_by(4) {
+            let mut frames = loader.find_frames(address).map_err(|e| anyhow!("{e}"))?;
+            while let Some(frame) = frames.next().map_err(|e| anyhow!("{e}"))? {
+                let Some(location) = frame.location else {
+                    continue;
+                };
+                let (Some(path), Some(line)) = (location.file, location.line) else {
+                    continue;
+                };
+                let path = symbolize::short(path);
+                if !path.starts_with("gear1/") || line == 0 {
+                    continue;
+                }
+                let lists = [
+                    Some(&mut self.all),
+                    ran.contains(&address).then_some(&mut self.ran),
+                ];
+                for list in lists.into_iter().flatten() {
+                    list.entry(path.to_owned()).or_default().insert(line);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the lines that did not run.
+    fn missed(&self) -> Lines {
+        let mut missed = self.all.clone();
+        for (file, lines) in &self.ran {
+            if let Some(left) = missed.get_mut(file) {
+                left.retain(|line| !lines.contains(line));
+            }
+        }
+        missed.retain(|_, lines| !lines.is_empty());
+        missed
+    }
+}
+
+/// Says how much ran, writes down what did not, and tells whether it was enough.
+pub(crate) fn report() -> Result<(String, bool)> {
+    let coverage = Coverage::read()?;
+    let rules = Rules::read()?;
+    let missed = coverage.missed();
+    let (all, count_missed) = (count(&coverage.all), count(&missed));
+    let percent = 100.0 * (1.0 - count_missed as f64 / all.max(1) as f64);
+    let mut text = String::new();
+    let mut open = 0;
+    for (file, lines) in &missed {
+        let source = fs::read_to_string(workspace::root().join(file)).context(file.clone())?;
+        let excuses = rules.coverage.excused.get(file);
+        for line in lines {
+            let function = function_at(&source, *line).unwrap_or_default();
+            let excuse = excuses.and_then(|excuses| excuses.get(function));
+            open += usize::from(excuse.is_none());
+            let excuse = excuse.map_or(String::new(), |why| format!(" (excused: {why})"));
+            text += &format!("{file}:{line}: {function}{excuse}\n");
+        }
+    }
+    let path = workspace::output_dir().join("coverage/missed.txt");
+    fs::write(&path, text).with_context(|| path.display().to_string())?;
+    let least = rules.coverage.percent;
+    let text = format!(
+        "coverage of the runtime: {} of {all} lines ran, {percent:.1} % (at least {least} %); {open} without an excuse (coverage/missed.txt)",
+        all - count_missed,
+    );
+    Ok((text, percent >= least))
+}
+
+/// Returns the function that a line is in: the last one that begins above it.
+fn function_at(source: &str, line: u32) -> Option<&str> {
+    const BEFORE: [&str; 7] = [
+        "pub",
+        "pub(crate)",
+        "pub(super)",
+        "const",
+        "unsafe",
+        "extern",
+        "\"C\"",
+    ];
+    let heads = source.lines().take(line as usize).filter_map(|line| {
+        let (before, after) = line.trim_start().split_once("fn ")?;
+        let is_head = before.split_whitespace().all(|word| BEFORE.contains(&word));
+        let end = after.find(['(', '<'])?;
+        is_head.then(|| after.split_at(end).0)
+    });
+    heads.last()
+}
+
+/// Returns how many lines there are.
+fn count(lines: &Lines) -> usize {
+    lines.values().map(BTreeSet::len).sum()
+}
+
+/// Returns the addresses that were translated with one interrupt controller.
+fn addresses(gic: u32) -> Result<BTreeSet<u64>> {
+    let mut addresses = BTreeSet::new();
+    let directory = trace::folder().context("no machine was watched")?;
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| name.ends_with(&format!("-gicv{gic}.log"))) {
+            let text = fs::read(&path).with_context(|| path.display().to_string())?;
+            addresses.extend(translated(&String::from_utf8_lossy(&text)));
+        }
+    }
+    Ok(addresses)
+}
+
+/// Returns the addresses of a log: the first word of each line that begins with one.
+fn translated(log: &str) -> impl Iterator<Item = u64> + '_ {
+    let words = log
+        .lines()
+        .filter_map(|line| line.strip_prefix("0x")?.split(':').next());
+    let addresses = words.filter_map(|word| u64::from_str_radix(word, 16).ok());
+    addresses.filter(|address| (el2::RUNTIME..el2::RUNTIME + trace::SPAN).contains(address))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,336 @@
+//! The example manifests: each keeps all rules on the board it is for, and those that the Debian tests do
+//! not boot are booted here.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use workbench::board::{self, BoardTree};
+use workbench::build_images::{self, last_words};
+use workbench::expect::Session;
+use workbench::manifest::diagnostic::error_count;
+use workbench::qemu::Qemu;
+use workbench::tools::Tools;
+use workbench::{device_userland, initramfs, workspace};
+use xtask::smoke::device_vm::change;
+use xtask::smoke::{self, ESCAPE, Extent, shell};
+use xtask::{check, new_manifest, run};
+
+use crate::part::{Part, Tally};
+
+const BOOT: Duration = Duration::from_secs(300);
+/// What the control loop of the examples says after a second.
+const PERIODS: &str = "control loop: 1000 periods, at most ";
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("example manifests keep the rules", judged),
+        Part::new("a new manifest boots", new),
+        Part::new("the manual's third guest keeps the rules", |tally| {
+            third_guest(false, tally)
+        }),
+        Part::new("the manual's third guest boots", |tally| {
+            third_guest(true, tally)
+        })
+        .slow(true),
+        Part::new("Linux finds the memory that it shares", shared_with_linux).slow(true),
+        Part::new("digests, boot order and alignment", ordered),
+        Part::new("example bare-metal-pair boots", pair),
+        Part::new("example mixed-criticality boots", mixed),
+    ]
+}
+
+fn manifest(name: &str) -> PathBuf {
+    workspace::root().join(format!("manifests/{name}.dts"))
+}
+
+fn judged(tally: &mut Tally) -> Result<()> {
+    let tools = Tools::prepare()?;
+    let examples = [
+        (
+            board::Name::QemuVirt,
+            &[
+                "minimal",
+                "two-guests",
+                "qemu-virt",
+                "mixed-criticality",
+                "bare-metal-pair",
+            ][..],
+        ),
+        (board::Name::Rpi4, &["rpi4"]),
+        (board::Name::RcarH3, &["minimal", "two-guests", "rcar-h3"]),
+    ];
+    for (name, manifests) in examples {
+        let board = BoardTree::named(name, &tools)?;
+        for stem in manifests {
+            tally.check(stem, keeps_rules(&manifest(stem), &board, &tools));
+        }
+        let new = workspace::output_dir().join(format!("new-{}.dts", name.text()));
+        fs::write(&new, new_manifest::text(name))?;
+        tally.check("new-manifest", keeps_rules(&new, &board, &tools));
+    }
+    Ok(())
+}
+
+fn keeps_rules(file: &std::path::Path, board: &BoardTree, tools: &Tools) -> Result<()> {
+    let findings = check::check(file, board, tools)?;
+    let errors = error_count(&findings.list);
+    ensure!(
+        errors == 0,
+        "{} on {}:\n{}",
+        file.display(),
+        board.name,
+        findings.sources.draw(&findings.list, false)
+    );
+    Ok(())
+}
+
+/// What `new-manifest` writes boots as it is.
+fn new(tally: &mut Tally) -> Result<()> {
+    let file = workspace::output_dir().join("new.dts");
+    fs::write(&file, new_manifest::text(board::Name::QemuVirt))?;
+    let images = build_images::build(&file)?;
+    let machine = run::machine_for(&images)?;
+    let qemu = Qemu::prepare(10)?;
+    let checks = smoke::check_all(&qemu, &machine, &images, "new.log", Extent::BRIEF, &|_| {})?;
+    tally.pass(checks);
+    Ok(())
+}
+
+/// The guest that `docs/manifest.md` adds to the system of the device VM, taken from its text.
+fn third_guest(boots: bool, tally: &mut Tally) -> Result<()> {
+    let manual = fs::read_to_string(workspace::root().join("docs/manifest.md"))?;
+    let steps = manual.split("### Adding a guest").nth(1);
+    let node = steps.and_then(|steps| steps.split("```dts").nth(1)?.split("```").next());
+    let node = node.context("the manual adds no guest")?;
+    let system = fs::read_to_string(build_images::default_manifest())?;
+    // Behind the last VM: the ends of that, of /vms and of the root are left.
+    let end = system.rfind("\n\t};\n};").context("/vms has no end")?;
+    let (before, behind) = system.split_at(end);
+    let file = workspace::output_dir().join("third-guest.dts");
+    fs::write(&file, format!("{before}\n{node}{behind}"))?;
+    let tools = Tools::prepare()?;
+    let board = BoardTree::named(board::Name::QemuVirt, &tools)?;
+    keeps_rules(&file, &board, &tools)?;
+    tally.pass(1);
+    if !boots {
+        return Ok(());
+    }
+    let images = build_images::build(&file)?;
+    let machine = run::machine_for(&images)?;
+    let log = workspace::output_dir().join("third-guest.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let outcome = use_third(&mut session);
+    outcome.with_context(|| last_words(&session))?;
+    tally.pass(3);
+    Ok(())
+}
+
+fn use_third(session: &mut Session) -> Result<()> {
+    session.expect(device_userland::READY, BOOT)?;
+    session.send("stty cols 1000\n")?;
+    let list = shell(session, "until gearctl list; do sleep 0.2; done")?;
+    ensure!(list.contains("third"), "third is not in\n{list}");
+    session.send("gearctl console third\n")?;
+    let (before, after) = initramfs::READY;
+    session.expect(&format!("{before}third{after}"), BOOT)?;
+    smoke::check_input(session)
+}
+
+/// The device VM's Linux offers memory that it shares with the guest to programs, by device-dax, and the guest's finds it
+/// in its device tree.
+fn shared_with_linux(tally: &mut Tally) -> Result<()> {
+    let system = fs::read_to_string(build_images::default_manifest())?;
+    let end = system.rfind("\n};").context("the root has no end")?;
+    let (before, behind) = system.split_at(end);
+    let node = "shared-memory { board { address = <0x70000000>; size-mib = <4>; vms = \"device\", \"linux\"; }; };";
+    let file = workspace::output_dir().join("shared-linux.dts");
+    fs::write(&file, format!("{before}\n{node}{behind}"))?;
+    let images = build_images::build(&file)?;
+    let machine = run::machine_for(&images)?;
+    let log = workspace::output_dir().join("shared-linux.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let outcome = find_shared(&mut session);
+    outcome.with_context(|| last_words(&session))?;
+    tally.pass(3);
+    Ok(())
+}
+
+fn find_shared(session: &mut Session) -> Result<()> {
+    session.expect(device_userland::READY, BOOT)?;
+    session.send("stty cols 1000\n")?;
+    let found = "cd /sys/bus/dax/devices; until grep -l 0x70000000 */resource; do sleep 1; done";
+    let name = shell(session, found)?;
+    let name = name
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().strip_suffix("/resource"));
+    let name = name.context("no device has it")?.to_owned();
+    let size = shell(session, &format!("cat {name}/size; ls /dev/{name}"))?;
+    ensure!(size.contains("4194304"), "{name} has {size}");
+    session.send("gearctl console linux\n")?;
+    let (before, after) = initramfs::READY;
+    session.expect(&format!("{before}linux{after}"), BOOT)?;
+    let node = shell(
+        session,
+        "cat /proc/device-tree/pmem-region@6fe00000/compatible",
+    )?;
+    ensure!(node.contains("pmem-region"), "the guest's tree has {node}");
+    Ok(())
+}
+
+/// Files with the right digests boot, the VM that comes first in the file starts last, and memory lies where it was
+/// asked to.
+fn ordered(tally: &mut Tally) -> Result<()> {
+    let image = build_images::build_guest("counters")?;
+    let digest = smoke::hex(&fs::read(image)?);
+    let file = workspace::output_dir().join("ordered.dts");
+    let vm = |name: &str, order: u32, align: u32| {
+        format!(
+            "{name} {{ memory-mib = <2>; memory-align-mib = <{align}>; boot-order = <{order}>;\n\
+             image = \"artifact:guest:counters\"; image-sha256 = \"{digest}\"; console {{ }}; }};\n"
+        )
+    };
+    let vms = [("last", 2, 64), ("middle", 1, 128), ("first", 0, 2)];
+    let text: String = vms
+        .map(|(name, order, align)| vm(name, order, align))
+        .concat();
+    let text = format!(
+        "/dts-v1/;\n/ {{ compatible = \"gearv,manifest\"; version = <1>; vms {{\n{text}}}; }};\n"
+    );
+    fs::write(&file, text)?;
+    let images = build_images::build(&file)?;
+    let machine = run::machine_for(&images)?;
+    let log = workspace::output_dir().join("ordered.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    for name in ["first", "middle", "last"] {
+        let started = session.expect(&format!("gear2: {name} started"), BOOT);
+        started.with_context(|| last_words(&session))?;
+        tally.pass(1);
+    }
+    let said = session.transcript();
+    for (name, _, align) in vms {
+        let place = said
+            .split(&format!("gearv: {name}: 1 vCPUs, 2 MiB at 0x"))
+            .nth(1);
+        let place = place.and_then(|rest| rest.split_whitespace().next());
+        let place = u64::from_str_radix(place.context("init does not say where it is")?, 16)?;
+        let is_aligned = place.is_multiple_of(u64::from(align) << 20);
+        ensure!(is_aligned, "{name} lies at {place:#x}, for {align} MiB");
+        tally.pass(1);
+    }
+    Ok(())
+}
+
+/// An example on QEMU.
+struct Example {
+    session: Session,
+    /// Where the second UART writes to.
+    serial: PathBuf,
+}
+
+impl Example {
+    fn boot(name: &str) -> Result<Example> {
+        let images = build_images::build(&manifest(name))?;
+        let machine = run::machine_for(&images)?;
+        let serial = run::second_serial(&images).context("no VM has the second UART")?;
+        fs::write(&serial, "")?;
+        let log = workspace::output_dir().join(format!("{name}/boot.log"));
+        let session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+        Ok(Example { session, serial })
+    }
+
+    fn expect(&mut self, text: &str) -> Result<()> {
+        let found = self.session.expect(text, BOOT).map(drop);
+        found.with_context(|| last_words(&self.session))
+    }
+
+    /// Returns how many reports the real-time VM has made.
+    fn reports(&self) -> Result<usize> {
+        Ok(fs::read_to_string(&self.serial)?
+            .matches(" periods, at most ")
+            .count())
+    }
+
+    /// Waits for another report of the real-time VM.
+    fn wait_for_report(&mut self) -> Result<()> {
+        let before = self.reports()?;
+        for _ in 0..600 {
+            if self.reports()? > before {
+                return Ok(());
+            }
+            self.session.listen(Duration::from_millis(100))?;
+        }
+        let said = fs::read_to_string(&self.serial)?;
+        ensure!(
+            false,
+            "the real-time VM says no more:\n{said}\n{}",
+            last_words(&self.session)
+        );
+        Ok(())
+    }
+}
+
+/// Both programs run: one is seen on its own UART, the other by way of Gear2.
+fn pair(tally: &mut Tally) -> Result<()> {
+    let mut example = Example::boot("bare-metal-pair")?;
+    example.wait_for_report()?;
+    example.session.send(&format!("{ESCAPE}1"))?;
+    example.expect(PERIODS)?;
+    tally.pass(2);
+    Ok(())
+}
+
+/// The device VM and the guest reach their shells, and the real-time VM runs on meanwhile and when the
+/// device VM has been killed.
+fn mixed(tally: &mut Tally) -> Result<()> {
+    let mut example = Example::boot("mixed-criticality")?;
+    example.expect(device_userland::READY)?;
+    example.session.send("stty cols 1000\n")?;
+    example.wait_for_report()?;
+    let list = shell(
+        &mut example.session,
+        "until gearctl list; do sleep 0.2; done",
+    )?;
+    for vm in ["device", "linux", "control"] {
+        ensure!(list.contains(vm), "{vm} is not in\n{list}");
+    }
+    tally.pass(2);
+    for (how, state) in [
+        ("stop", "stopped"),
+        ("start", "running"),
+        ("restart", "running"),
+    ] {
+        change(&mut example.session, how, "control", state)?;
+        tally.pass(1);
+    }
+    example.session.send("gearctl console linux\n")?;
+    let (before, after) = initramfs::READY;
+    example.expect(&format!("{before}linux{after}"))?;
+    example.wait_for_report()?;
+    tally.pass(1);
+    keeps_a_way_back(&mut example, tally)
+}
+
+/// The device VM owns the UART, so Gear2 does not leave it stopped: `gearctl stop` is refused. When
+/// it turns itself off it is started again as long as the real-time VM runs, which it does not
+/// serve; else the machine is powered off.
+fn keeps_a_way_back(example: &mut Example, tally: &mut Tally) -> Result<()> {
+    smoke::device_vm::leave(&mut example.session)?;
+    let refused = "if gearctl stop device 2> /run/refused; then false; else cat /run/refused; fi";
+    let said = shell(&mut example.session, refused)?;
+    let expected = "VM device is running: nobody could start it again from here";
+    ensure!(said.contains(expected), "gearctl says {said:?}");
+    tally.pass(1);
+    example.session.send("poweroff -f\n")?;
+    example.expect(device_userland::READY)?;
+    example.wait_for_report()?;
+    let ready = "stty cols 1000; until gearctl list; do sleep 0.2; done";
+    shell(&mut example.session, ready)?;
+    tally.pass(1);
+    change(&mut example.session, "stop", "control", "stopped")?;
+    smoke::power_off(&mut example.session, "poweroff -f")?;
+    tally.pass(1);
+    Ok(())
+}

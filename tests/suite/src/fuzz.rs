@@ -1,0 +1,251 @@
+//! The checker takes anything: what is damaged at random is refused or accepted, and nothing crashes.
+//!
+//! The corpus is in the repository: all manifests, the invalid ones included, and the boards. Every run
+//! makes the same damage. A finding names the number to give to `GEARV_FUZZ_FIRST`, which starts there.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use anyhow::{Result, ensure};
+use gear1_init::fdt;
+use gear1_init::prepare;
+use workbench::board::{self, BoardTree};
+use workbench::manifest::{self, Aligned};
+use workbench::tools::Tools;
+use workbench::workspace;
+use xtask::check;
+
+use crate::invalid;
+use crate::part::{Part, Tally};
+
+/// Damaged blobs, half of them manifests and half boards.
+const BLOBS: u64 = 100_000;
+/// Damaged sources; each takes dtc twice.
+const TEXTS: u64 = 2_000;
+/// Words that mean something in a device tree blob or in an address, and their neighbours.
+const WORDS: [u32; 14] = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    9,
+    16,
+    17,
+    0xd00d_feed,
+    0x4000_0000,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_fff8,
+    u32::MAX,
+];
+/// Pieces that a source is damaged with.
+const PIECES: [&str; 16] = [
+    "{",
+    "};",
+    ";",
+    "<0xffffffff 0xffffffff>",
+    "<>",
+    "\"\"",
+    "\"\\0\"",
+    "[ff 00]",
+    "/*",
+    "&x",
+    "vms {",
+    "real-time",
+    "cpus = <0 0>;",
+    "\u{e9}",
+    "/include/ \"none\"",
+    "/delete-node/ vms;",
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("fuzzed blobs", blobs).beside(),
+        Part::new("fuzzed sources", sources).beside(),
+    ]
+}
+
+/// A source of numbers that look random and are the same in every run (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() >> 33) as usize % limit.max(1)
+    }
+}
+
+fn manifests() -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for folder in [invalid::folder(), workspace::root().join("manifests")] {
+        for entry in fs::read_dir(folder)? {
+            files.push(entry?.path());
+        }
+    }
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "dts"));
+    files.sort();
+    Ok(files)
+}
+
+fn first() -> u64 {
+    let first = env::var("GEARV_FUZZ_FIRST");
+    first.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Does `body`, and says which damage it was that crashed it.
+fn survive(number: u64, what: &str, body: impl FnOnce()) -> Result<()> {
+    let outcome = panic::catch_unwind(AssertUnwindSafe(body));
+    ensure!(
+        outcome.is_ok(),
+        "{what}: damage number {number} crashes the checker"
+    );
+    Ok(())
+}
+
+fn blobs(tally: &mut Tally) -> Result<()> {
+    let tools = Tools::prepare()?;
+    let scratch = scratch("blobs")?;
+    let compiled = manifests()?.into_iter().map(|file| {
+        let (_, blob) = manifest::compile_source(&file, &tools, &scratch)?;
+        Ok((file.display().to_string(), blob))
+    });
+    let compiled: Vec<(String, Vec<u8>)> = compiled.collect::<Result<_>>()?;
+    let boards =
+        [board::Name::Rpi4, board::Name::RcarH3].map(|name| BoardTree::named(name, &tools));
+    let boards: Vec<BoardTree> = boards.into_iter().collect::<Result<_>>()?;
+    let good = &boards[0];
+    let facts = good.read()?;
+    for number in first()..BLOBS {
+        let mut random = Random::new(number);
+        let (name, blob) = &compiled[random.below(compiled.len())];
+        let outcome = if number % 2 == 0 {
+            let blob = Aligned::new(&damaged(blob, &mut random));
+            survive(number, name, || {
+                let _ = prepare::judge(blob.as_slice(), &facts, good.bytes(), &mut |_| {});
+            })
+        } else {
+            let board = &boards[random.below(boards.len())];
+            let tree = Aligned::new(&damaged(board.bytes(), &mut random));
+            let blob = Aligned::new(blob);
+            survive(number, &board.name, || {
+                if let Ok(facts) = fdt::read(tree.as_slice()).board {
+                    let _ = prepare::judge(blob.as_slice(), &facts, tree.as_slice(), &mut |_| {});
+                }
+            })
+        };
+        outcome?;
+    }
+    fs::remove_dir_all(scratch)?;
+    tally.pass(1);
+    Ok(())
+}
+
+/// Returns the blob with some words or bytes replaced, and sometimes its end cut off.
+fn damaged(blob: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = blob.to_vec();
+    for _ in 0..=random.below(6) {
+        if random.below(2) == 0 {
+            let at = random.below(bytes.len());
+            bytes[at] = random.next() as u8;
+        } else {
+            let at = random.below(bytes.len() / 4) * 4;
+            let word = WORDS[random.below(WORDS.len())];
+            bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        }
+    }
+    if random.below(16) == 0 {
+        bytes.truncate(random.below(bytes.len()));
+    }
+    bytes
+}
+
+fn sources(tally: &mut Tally) -> Result<()> {
+    let tools = Tools::prepare()?;
+    let scratch = scratch("sources")?;
+    let texts = manifests()?.into_iter().map(fs::read_to_string);
+    let texts: Vec<String> = texts.collect::<std::io::Result<_>>()?;
+    let board = BoardTree::named(board::Name::Rpi4, &tools)?;
+    let file = scratch.join("fuzzed.dts");
+    let mut judged = 0;
+    for number in first()..TEXTS {
+        let mut random = Random::new(number);
+        let mut text = texts[random.below(texts.len())].clone();
+        for _ in 0..=random.below(3) {
+            damage(&mut text, &texts, &mut random);
+        }
+        fs::write(&file, &text)?;
+        let outcome = survive(number, "source", || {
+            judged += usize::from(show(&file, &board, &tools))
+        });
+        outcome?;
+    }
+    fs::remove_dir_all(scratch)?;
+    tally.pass(1);
+    // Otherwise nothing was fuzzed but dtc.
+    ensure!(
+        first() != 0 || judged as u64 > TEXTS / 10,
+        "dtc took only {judged} sources"
+    );
+    Ok(())
+}
+
+/// Checks a source and shows what is found; tells whether dtc took it.
+fn show(file: &Path, board: &BoardTree, tools: &Tools) -> bool {
+    let Ok(findings) = check::check(file, board, tools) else {
+        return false;
+    };
+    let drawn = findings.sources.draw(&findings.list, true);
+    let json = findings.sources.json(&findings.list);
+    assert_eq!(json.len(), findings.list.len());
+    assert_eq!(drawn.is_empty(), findings.list.is_empty());
+    true
+}
+
+/// Removes, repeats or exchanges a line or a word, or puts a piece somewhere.
+fn damage(text: &mut String, texts: &[String], random: &mut Random) {
+    let lines: Vec<&str> = text.lines().collect();
+    let at = random.below(lines.len());
+    let Some(line) = lines.get(at) else { return };
+    let other = &texts[random.below(texts.len())];
+    let other: Vec<&str> = other.lines().collect();
+    let new = match random.below(5) {
+        0 => String::new(),
+        1 => format!("{line}\n{line}"),
+        2 => other[random.below(other.len())].to_owned(),
+        3 => {
+            let piece = PIECES[random.below(PIECES.len())];
+            let mut letters: Vec<char> = line.chars().collect();
+            let place = random.below(letters.len() + 1);
+            letters.splice(place..place, piece.chars());
+            letters.into_iter().collect()
+        }
+        _ => {
+            let mut letters: Vec<char> = line.chars().collect();
+            if !letters.is_empty() {
+                letters.remove(random.below(letters.len()));
+            }
+            letters.into_iter().collect()
+        }
+    };
+    let mut lines: Vec<&str> = lines;
+    lines[at] = &new;
+    *text = lines.join("\n") + "\n";
+}
+
+fn scratch(name: &str) -> Result<PathBuf> {
+    let folder = workspace::output_dir().join(format!("fuzz-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}

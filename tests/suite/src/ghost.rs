@@ -1,0 +1,170 @@
+//! The checking image: guests run on a Gear1 in which the ghost specification (`gear1/ghost`) looks at
+//! all stage-2 tables before and after each call that concerns them, and halts where the two differ.
+//!
+//! Requirements: G1-MEM-011, G1-MEM-012, G1-MEM-016, G1-MEM-017.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::qemu::{Machine, Qemu};
+use workbench::{build_images, workspace};
+use xtask::run;
+
+use crate::guests::conclude;
+use crate::part::{Part, Tally};
+use crate::table::{TARGET_TESTS, TargetTest};
+use crate::{chaos, copy};
+
+/// The target directory of the checking image, and the runtime's features.
+pub(super) const CHECKING: &str = "check-ghost";
+const FEATURES: &str = "image,check-ghost";
+/// A call takes so much longer when everything is looked at twice.
+const SLOWER: u64 = 5;
+/// Those in each run of the tests; the others are slow.
+const OFTEN: [&str; 3] = ["ffa", "reboot", "rt-passthrough"];
+/// The manifests: VMs that share memory, that attack, that end and start anew, and real-time ones.
+const MANIFESTS: [&str; 8] = [
+    "ffa",
+    "isolation",
+    "faults",
+    "secrets",
+    "reboot",
+    "gear2-fails",
+    "rt-passthrough",
+    "rt-emulated",
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    let rows = TARGET_TESTS
+        .iter()
+        .filter(|row| MANIFESTS.contains(&row.manifest));
+    let guests = rows.map(|row| {
+        let name = format!("the ghost beside Gear1: guest {}", row.manifest);
+        let part = Part::new(name, move |tally| boot(row, &image()?, tally));
+        part.slow(!OFTEN.contains(&row.manifest))
+    });
+    let mut parts: Vec<Part> = guests.collect();
+    parts.push(Part::new("the ghost beside Gear1: chaos", |tally| {
+        chaos::attack_other(image()?, Some(&runtime()), chaos::FEW, tally)
+    }));
+    let name = "the ghost beside Gear1: owner and borrower swapped";
+    parts.push(Part::new(name, swapped).slow(true));
+    parts
+}
+
+/// Builds the checking image.
+fn image() -> Result<PathBuf> {
+    build_images::build_gear1_of(workspace::root(), CHECKING, FEATURES)
+}
+
+/// Returns its runtime.
+fn runtime() -> PathBuf {
+    workspace::output_dir()
+        .join(CHECKING)
+        .join("gear1-runtime.bin")
+}
+
+/// Runs a row of the table on a Gear1 of its own.
+fn boot(row: &TargetTest, gear1: &Path, tally: &mut Tally) -> Result<()> {
+    let manifest = format!("tests/manifests/{}.dts", row.manifest);
+    let mut images = build_images::build(&workspace::root().join(manifest))?;
+    images.gear1 = gear1.to_path_buf();
+    let model = row.models.first().context("a row names a model")?;
+    let machine = Machine {
+        cpu: format!("{model}{}", row.cpu_properties),
+        cpus: row.cpus,
+        memory_mib: run::memory_for(&images)?,
+        icount: row.icount,
+        turn_us: row.turn_us,
+        ..Machine::default()
+    };
+    let log = workspace::output_dir().join(format!("{}/{CHECKING}.log", row.manifest));
+    let session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let patient = TargetTest {
+        timeout_s: SLOWER * row.timeout_s,
+        ..*row
+    };
+    conclude(session, &patient, tally)
+}
+
+/// A bug that no guest notices: in a file of Gear1, what is replaced by what.
+struct Swapped {
+    name: &'static str,
+    file: &'static str,
+    pairs: &'static [(&'static str, &'static str)],
+}
+
+const SWAPPED: [Swapped; 3] = [
+    Swapped {
+        name: "by Gear1",
+        file: "core/src/ownership/transaction.rs",
+        pairs: &[
+            (
+                "(PageState::Owned, PageState::SharedOwned)",
+                "(PageState::Owned, PageState::SharedBorrowed)",
+            ),
+            (
+                "Kind::Share | Kind::Lend => PageState::SharedBorrowed",
+                "Kind::Share | Kind::Lend => PageState::SharedOwned",
+            ),
+        ],
+    },
+    Swapped {
+        name: "by the ghost",
+        file: "ghost/src/check.rs",
+        pairs: &[
+            ("(ALL, owner::SHARED)", "(ALL, owner::BORROWED)"),
+            (
+                "Kind::Share | Kind::Lend => owner::BORROWED",
+                "Kind::Share | Kind::Lend => owner::SHARED",
+            ),
+        ],
+    },
+    Swapped {
+        name: "by Gear1, when memory is reclaimed",
+        file: "core/src/ffa.rs",
+        pairs: &[(
+            "if offer.sender != self.vm || flags > 1",
+            "if !offer.is_for(self.vm) || flags > 1",
+        )],
+    },
+];
+
+/// Shows that the checking image halts where owner and borrower are swapped.
+fn swapped(tally: &mut Tally) -> Result<()> {
+    let row = TARGET_TESTS.iter().find(|row| row.manifest == "ffa");
+    let row = row.context("the manifest is in the table")?;
+    let copy = copy::fresh(copy::FOR_IMAGES)?;
+    for swapped in &SWAPPED {
+        tally.check(swapped.name, swapped.is_found(row, &copy));
+    }
+    Ok(())
+}
+
+impl Swapped {
+    /// Builds the copy with the bug in it, and boots that.
+    fn is_found(&self, row: &TargetTest, copy: &Path) -> Result<()> {
+        let path = copy.join("gear1").join(self.file);
+        let good = fs::read_to_string(&path)?;
+        let mut bad = good.clone();
+        for (from, to) in self.pairs {
+            let count = bad.matches(from).count();
+            ensure!(count == 1, "{} holds {from:?} {count} times", self.file);
+            bad = bad.replace(from, to);
+        }
+        fs::write(&path, bad)?;
+        let gear1 = build_images::build_gear1_of(copy, "swapped", FEATURES);
+        fs::write(&path, good)?;
+        let end = boot(
+            row,
+            &gear1.context("it does not build")?,
+            &mut Tally::default(),
+        );
+        let end = end.err().map(|error| format!("{error:#}"));
+        let said = end.as_deref().unwrap_or_default();
+        let said = said.lines().find(|line| line.contains("gear1: ghost: "));
+        println!("{}: {}", self.name, said.context("the ghost says nothing")?);
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! The bare-metal guests under GearV: builds, boots and judges each row of the table.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use workbench::expect::Session;
+use workbench::qemu::{Boot, Console, Machine, Qemu};
+use workbench::{build_images, workspace};
+use xtask::run;
+
+use crate::part::{Part, Tally};
+use crate::table::{TARGET_TESTS, TargetTest};
+
+/// The QEMU that the guests run on; the Debian guests run on all that are supported.
+const QEMU: u32 = 10;
+/// After what a machine with another Gear1 has failed: a guest's check, or as any machine.
+const FAILURES: &[&str] = &["FAIL ", build_images::HALT, build_images::STOPPED];
+/// A guest's last line.
+const DONE: &str = "DONE";
+
+pub(super) fn parts() -> Vec<Part> {
+    TARGET_TESTS.iter().flat_map(parts_of).collect()
+}
+
+fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
+    let gics: &[u32] = if row.gicv2 { &[3, 2] } else { &[3] };
+    let native = gics.iter().filter_map(move |&gic| {
+        let bin = row.native?;
+        let name = format!("guest {bin} without GearV{}", with(gic));
+        Some(Part::new(name, move |tally| boot_native(row, bin, gic, tally)).slow(row.slow))
+    });
+    let models = row.models.iter().map(|&model| (model, 3));
+    let gicv2 = row
+        .models
+        .first()
+        .filter(|_| row.gicv2)
+        .map(|&model| (model, 2));
+    let under = models.chain(gicv2).map(move |(model, gic)| {
+        let name = format!("guest {} on {model}{}", row.manifest, with(gic));
+        Part::new(name, move |tally| boot(row, model, gic, tally)).slow(row.slow)
+    });
+    native.chain(under)
+}
+
+/// Names the interrupt controller if it is not the usual one.
+fn with(gic: u32) -> &'static str {
+    if gic == 2 { " with GICv2" } else { "" }
+}
+
+/// Runs a guest on the bare machine.
+fn boot_native(row: &TargetTest, bin: &str, gic: u32, tally: &mut Tally) -> Result<()> {
+    let guest = build_images::build_guest(bin)?;
+    let model = row.models.first().context("a row names a model")?;
+    let machine = Machine {
+        cpu: format!("{model}{}", row.cpu_properties),
+        gic,
+        cpus: row.cpus,
+        icount: row.icount,
+        turn_us: row.turn_us,
+        ..Machine::default()
+    };
+    let qemu = Qemu::prepare(QEMU)?;
+    let command = qemu.command(&machine.without_el2(), &Boot::bare(&guest), Console::Pipes);
+    let alone = TargetTest {
+        guests: 1,
+        passes: 1,
+        says: &[],
+        ..*row
+    };
+    let log = log(row, &format!("native-gicv{gic}"));
+    conclude(Session::start(command, &log)?, &alone, tally)
+}
+
+/// Runs a row under GearV.
+fn boot(row: &TargetTest, model: &str, gic: u32, tally: &mut Tally) -> Result<()> {
+    let log = log(row, &format!("{model}-gicv{gic}"));
+    conclude(start(row, model, gic, None, &log)?, row, tally)
+}
+
+/// Runs a row of the table under another Gear1, up to the first check that fails.
+pub(super) fn boot_other(
+    gear1: &Path,
+    manifest: &str,
+    model: &str,
+    tally: &mut Tally,
+) -> Result<()> {
+    let row = TARGET_TESTS.iter().find(|row| row.manifest == manifest);
+    let row = row.with_context(|| format!("the table has no {manifest}"))?;
+    let mut session = start(row, model, 3, Some(gear1), &log(row, "other-gear1"))?;
+    session.give_up_on(FAILURES);
+    conclude(session, row, tally)
+}
+
+/// Starts a row, with another Gear1 if one is given.
+fn start(
+    row: &TargetTest,
+    model: &str,
+    gic: u32,
+    gear1: Option<&Path>,
+    log: &Path,
+) -> Result<Session> {
+    let manifest = format!("tests/manifests/{}.dts", row.manifest);
+    let mut images = build_images::build(&workspace::root().join(manifest))?;
+    if let Some(gear1) = gear1 {
+        images.gear1 = gear1.to_owned();
+    }
+    let machine = Machine {
+        cpu: format!("{model}{}", row.cpu_properties),
+        gic,
+        cpus: row.cpus,
+        memory_mib: run::memory_for(&images)?,
+        icount: row.icount,
+        turn_us: row.turn_us,
+        ..Machine::default()
+    };
+    images.start(&Qemu::prepare(QEMU)?, &machine, log)
+}
+
+fn log(row: &TargetTest, what: &str) -> PathBuf {
+    workspace::output_dir().join(format!("{}/{what}.log", row.manifest))
+}
+
+/// Judges a running machine and, if it failed, shows its last words.
+pub(super) fn conclude(mut session: Session, row: &TargetTest, tally: &mut Tally) -> Result<()> {
+    judge(&mut session, row, tally)
+        .map_err(|error| anyhow!("{error:#}\n{}", build_images::last_words(&session)))
+}
+
+fn judge(session: &mut Session, row: &TargetTest, tally: &mut Tally) -> Result<()> {
+    let end = wait_for_done(session, row.guests, Duration::from_secs(row.timeout_s));
+    let passed = count_verdicts(session.transcript(), tally);
+    end?;
+    for text in row.says {
+        let name = format!("it says {text:?}");
+        let said = session.transcript().contains(text);
+        tally.check(&name, said.then_some(()).ok_or(anyhow!("it does not")));
+    }
+    let expected = row.passes;
+    ensure!(
+        passed >= expected,
+        "only {passed} of {expected} checks passed"
+    );
+    Ok(())
+}
+
+/// Waits until so many guests are done.
+pub(super) fn wait_for_done(session: &mut Session, guests: usize, timeout: Duration) -> Result<()> {
+    session.wait_until("DONE of all guests", timeout, |transcript| {
+        let lines = whole_lines(transcript);
+        lines.iter().filter(|line| *line == DONE).count() >= guests
+    })
+}
+
+/// Tallies the guests' verdicts and returns how many checks passed.
+pub(super) fn count_verdicts(transcript: &str, tally: &mut Tally) -> usize {
+    let mut passed = 0;
+    for line in whole_lines(transcript) {
+        if line.starts_with("PASS ") {
+            passed += 1;
+        } else if let Some(failure) = line.strip_prefix("FAIL ") {
+            tally.fail(failure);
+        }
+    }
+    tally.pass(passed);
+    passed
+}
+
+/// Returns the guests' lines without labels, each at the place where it begins.
+///
+/// The line of the VM in focus is shown byte by byte, so another VM's may have torn it: what does
+/// not begin as a report does, and follows another VM's line, goes on with the VM's last one.
+pub(super) fn whole_lines(transcript: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut last_of: HashMap<&str, usize> = HashMap::new();
+    let mut previous = "";
+    for line in transcript.lines() {
+        let (label, text) = label_and_text(line);
+        let torn = !label.is_empty() && label != previous && !begins_a_line(text);
+        match last_of.get(label) {
+            Some(&last) if torn && lines[last] != DONE => lines[last] += text,
+            _ => {
+                last_of.insert(label, lines.len());
+                lines.push(text.to_owned());
+            }
+        }
+        previous = label;
+    }
+    lines
+}
+
+/// Tells whether a guest's report may begin like this, be it with part of a word.
+fn begins_a_line(text: &str) -> bool {
+    let mut words = ["PASS ", "FAIL ", "BENCH", DONE].into_iter();
+    !text.is_empty() && words.any(|word| text.starts_with(word) || word.starts_with(text))
+}
+
+/// Splits off the name in the `[name] ` that the console puts before the lines of one VM among
+/// several.
+fn label_and_text(line: &str) -> (&str, &str) {
+    line.strip_prefix('[')
+        .and_then(|rest| rest.split_once("] "))
+        .unwrap_or(("", line))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! What runs on the host: unit tests, formatting, lints.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use workbench::{build_images, workspace};
+
+use crate::part::{Part, Tally};
+use crate::record;
+
+/// The packages that only build for the bare target.
+const BARE_PACKAGES: [&str; 5] = [
+    "gear1-arch",
+    "gear1-init",
+    "gear1-runtime",
+    "gear2",
+    "test-guests",
+];
+
+/// Lines of a failed command that are shown.
+const SHOWN_LINES: usize = 40;
+
+pub(super) fn parts() -> Vec<Part> {
+    let parts = vec![
+        Part::new("format", |tally| {
+            tally.check(
+                "cargo fmt",
+                run(workspace::cargo().args(["fmt", "--all", "--", "--check", "-l"])),
+            );
+            Ok(())
+        }),
+        Part::new("unit tests", unit_tests),
+        Part::new(
+            "ownership, a million calls and all receivers",
+            long_ownership,
+        )
+        .slow(true),
+        Part::new("lints of the host code", |tally| {
+            let mut clippy = workspace::cargo();
+            clippy.args(["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]);
+            tally.check("clippy", run(&mut clippy));
+            Ok(())
+        }),
+        Part::new("lints of the target code", bare_lints),
+        Part::new("checking images build", |tally| {
+            for variant in [crate::realtime::CHECKING, crate::ghost::CHECKING] {
+                tally.check(variant, build_images::build_runtime_with(variant));
+            }
+            Ok(())
+        }),
+    ];
+    parts.into_iter().map(Part::beside).collect()
+}
+
+/// Runs the host tests and counts what cargo reports.
+fn unit_tests(tally: &mut Tally) -> Result<()> {
+    let output = workspace::cargo()
+        .args(["test", "--no-fail-fast", "--", "--show-output"])
+        .output()?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let counted = count(&printed);
+    tally.add(counted);
+    tally.figures.extend(figures(&printed));
+    if !output.status.success() && tally.failures.is_empty() {
+        tally.fail(format!(
+            "cargo test:\n{}",
+            tail(&String::from_utf8_lossy(&output.stderr))
+        ));
+    }
+    if !tally.failures.is_empty() {
+        println!("{}", tail(&details(&printed)));
+    }
+    Ok(())
+}
+
+/// Runs the ghost specification beside a million random calls and a million histories, and the
+/// model checker over all states of three VMs with two pages and all sets of receivers, with three
+/// pages, and with the halves of a block while tables run out.
+fn long_ownership(tally: &mut Tally) -> Result<()> {
+    for (test, variable, value) in [
+        ("--lib ffa::tests::ghost", "GEARV_CALLS", "1000000"),
+        ("--lib ffa::tests::histories", "GEARV_HISTORIES", "1000000"),
+        ("--lib ownership::tests::model", "GEARV_PAGES", "2"),
+        ("--lib ownership::tests::model", "GEARV_PAGES", "3"),
+        ("--lib ownership::tests::model", "GEARV_PAGES", "halves"),
+        ("--test protocol", "GEARV_ORDERS", "20000"),
+    ] {
+        let begin = Instant::now();
+        let arguments = format!("test -p gear1-core {test} -- --nocapture");
+        let output = workspace::cargo()
+            .args(arguments.split(' '))
+            .env(variable, value)
+            .output()?;
+        let printed = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "{test}:\n{}", tail(&printed));
+        tally.add(count(&printed));
+        let figures = figures(&printed).join("; ");
+        let figure = format!("{figures}; {} s", begin.elapsed().as_secs());
+        let command = format!("{variable}={value} cargo {arguments}");
+        record::note(&format!("ownership {variable} {value}"), &figure, &command)?;
+    }
+    Ok(())
+}
+
+/// Returns what tests tell of themselves for `cargo xtask evidence`.
+fn figures(printed: &str) -> Vec<String> {
+    let figures = printed
+        .lines()
+        .filter_map(|line| line.split_once("figure: "));
+    figures.map(|(_, figure)| figure.to_owned()).collect()
+}
+
+/// Counts the tests in what `cargo test` prints.
+fn count(printed: &str) -> Tally {
+    let mut tally = Tally::default();
+    for line in printed.lines() {
+        if let Some(name) = line
+            .strip_prefix("test ")
+            .and_then(|l| l.strip_suffix(" ... FAILED"))
+        {
+            tally.fail(name);
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            tally.pass(number_before(result, " passed"));
+            tally.skip(number_before(result, " ignored"));
+        }
+    }
+    tally
+}
+
+/// Returns what the failed tests printed.
+fn details(printed: &str) -> String {
+    let (mut are_failures, mut inside) = (false, false);
+    let lines = printed.lines().filter(|line| {
+        if line.starts_with("---- ") {
+            inside = are_failures;
+        } else if matches!(*line, "failures:" | "successes:") {
+            (are_failures, inside) = (*line == "failures:", false);
+        }
+        inside
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn number_before(text: &str, word: &str) -> usize {
+    let number = text
+        .split(word)
+        .next()
+        .and_then(|before| before.rsplit(' ').next());
+    number.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+fn bare_lints(tally: &mut Tally) -> Result<()> {
+    workspace::ensure_targets(&[workspace::BARE_TARGET])?;
+    let runtime = build_images::build_runtime()?;
+    let runtime_gicv2 = build_images::build_runtime_gicv2()?;
+    let mut clippy = workspace::cargo();
+    clippy.args([
+        "clippy",
+        "--quiet",
+        "--target",
+        workspace::BARE_TARGET,
+        "--features",
+        "image",
+    ]);
+    clippy.args(
+        BARE_PACKAGES
+            .iter()
+            .flat_map(|package| ["--package", package]),
+    );
+    clippy
+        .args(["--", "-D", "warnings"])
+        .env("GEAR1_RUNTIME_BIN", runtime)
+        .env("GEAR1_RUNTIME_GICV2_BIN", runtime_gicv2);
+    tally.check("clippy", run(&mut clippy));
+    for features in ["image,gicv2", "image,check-locks", "image,check-ghost"] {
+        let mut runtime = workspace::cargo();
+        runtime.args(["clippy", "--quiet", "--target", workspace::BARE_TARGET]);
+        runtime.args(["--package", "gear1-runtime", "--features", features]);
+        runtime.args(["--package", "gear1-arch", "--", "-D", "warnings"]);
+        tally.check(
+            &format!("clippy of the runtime, {features}"),
+            run(&mut runtime),
+        );
+    }
+    workspace::ensure_targets(&[workspace::STATIC_TARGET])?;
+    let mut vmm = workspace::cargo();
+    vmm.args(["clippy", "--quiet", "--release", "--package", "kvm-vmm"]);
+    vmm.args(["--target", workspace::STATIC_TARGET, "--", "-D", "warnings"]);
+    tally.check("clippy of the VMM on KVM", run(&mut vmm));
+    Ok(())
+}
+
+/// Runs a command quietly; its complaint is the error.
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output().context("cargo cannot be run")?;
+    let printed = [output.stdout, output.stderr].concat();
+    ensure!(
+        output.status.success(),
+        "\n{}",
+        tail(&String::from_utf8_lossy(&printed))
+    );
+    Ok(())
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests;

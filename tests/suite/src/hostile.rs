@@ -1,0 +1,292 @@
+//! The device model under attack: a hostile guest beside an honest one, both served by a device VM
+//! on the stock kernel (`tests/manifests/hostile.dts`).
+//!
+//! The guests judge what they see themselves. From outside: the honest guest goes on all the time,
+//! the device model is the same process at the end and has not said that it has a bug, and of the
+//! disk only what belongs to a guest has changed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use hostile_driver::{SECTOR, WRITTEN_SECTORS, pattern, sector_byte};
+use serde_json::Value;
+use workbench::build_images::{self, Images, last_words};
+use workbench::expect::Session;
+use workbench::qemu::{Machine, Qemu};
+use workbench::{device_userland, workspace};
+use xtask::run;
+use xtask::smoke::device_vm::{LEAVE, json, number, widen};
+use xtask::smoke::shell;
+
+use crate::guests::count_verdicts;
+use crate::part::{Part, Tally};
+
+const BOOT: Duration = Duration::from_secs(180);
+/// How long the attacks may take.
+const ATTACKS: Duration = Duration::from_secs(900);
+const END: Duration = Duration::from_secs(60);
+/// While the hostile guest does so many things that its devices see, the honest one gets at least
+/// one request done.
+const STALL: u64 = 20_000;
+/// Random attacks on each device of a long run; the manifest says how many there are in a short one.
+const LONG: u64 = 1000;
+
+/// The disk, in sectors: the guests' partitions, with space of nobody's around each.
+const HONEST: u64 = 2048;
+const HOSTILE: u64 = HONEST + PARTITION + 2048;
+const SECTORS: u64 = HOSTILE + PARTITION + 2048;
+const PARTITION: u64 = 2 * WRITTEN_SECTORS;
+/// What is in space of nobody's.
+const NOBODYS: u8 = 0xee;
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("hostile driver", |tally| attacked(None, tally)),
+        Part::new("device model under long attack", |tally| {
+            attacked(Some(LONG), tally)
+        })
+        .slow(true),
+    ]
+}
+
+/// Runs the machine with so many random attacks, or as many as the manifest says.
+fn attacked(operations: Option<u64>, tally: &mut Tally) -> Result<()> {
+    let manifest = workspace::root().join("tests/manifests/hostile.dts");
+    let manifest = match operations {
+        Some(count) => longer(&manifest, count)?,
+        None => manifest,
+    };
+    let images = build_images::build(&manifest)?;
+    let directory = images.archive.with_file_name("");
+    let disk = directory.join("disk.img");
+    fs::write(&disk, new_disk())?;
+    let machine = Machine {
+        cpus: u32::try_from(images.manifest.cpu_count)?,
+        memory_mib: run::memory_for(&images)?,
+        disk: Some(disk.clone()),
+        ..Machine::default()
+    };
+    let mut session = start(&images, &machine, &directory.join("test.log"))?;
+    let result = check(&mut session, tally);
+    result.with_context(|| last_words(&session))?;
+    drop(session);
+    tally.check("the disk", check_disk(&fs::read(&disk)?));
+    fs::remove_file(disk)?;
+    Ok(())
+}
+
+/// Makes a manifest with another number of attacks.
+fn longer(manifest: &Path, operations: u64) -> Result<PathBuf> {
+    let text = fs::read_to_string(manifest)?;
+    let (before, rest) = text.split_once("operations=").context("no operations")?;
+    let digits = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    let directory = workspace::output_dir().join("hostile-long");
+    fs::create_dir_all(&directory)?;
+    let longer = directory.join("hostile-long.dts");
+    fs::write(
+        &longer,
+        format!("{before}operations={operations} everywhere=1{digits}"),
+    )?;
+    Ok(longer)
+}
+
+fn start(images: &Images, machine: &Machine, log: &Path) -> Result<Session> {
+    let mut session = images.start(&Qemu::prepare(10)?, machine, log)?;
+    let ready = session.expect(device_userland::READY, BOOT);
+    ready.with_context(|| last_words(&session))?;
+    widen(&mut session)?;
+    Ok(session)
+}
+
+fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
+    shell(session, "until gearctl version; do sleep 0.2; done")?;
+    let gdm = shell(session, "pidof gdm")?;
+    let begin = session.elapsed();
+    let stall = wait_for_attacks(session)?;
+    let seconds = (session.elapsed() - begin).as_secs();
+    println!("attacked for {seconds} s; the honest guest waits for no longer than {stall} events");
+    tally.pass(1);
+
+    let said = console(session, "hostile", "")?;
+    judge(&said, "hostile: ", 10, tally);
+    let said = console(session, "honest", "q")?;
+    judge(&said, "honest: ", 1, tally);
+    let virtio = printed_by(session, "gearctl console hostile --virtio")?;
+    // What was said before is overwritten by what the attacks print.
+    let found = virtio.contains("the honest driver after the attacks");
+    tally.check(
+        "the virtio console",
+        found.then_some(()).context("it shows nothing"),
+    );
+
+    tally.check("the device model", unharmed(session, &gdm));
+    session.send("sync; poweroff -f\n")?;
+    let status = session.expect_end(END)?;
+    ensure!(status.success(), "QEMU ended with {status}");
+    Ok(())
+}
+
+/// Waits until the hostile guest has turned itself off; returns the longest that the honest one got
+/// nothing done, in what the hostile one's devices saw meanwhile.
+fn wait_for_attacks(session: &mut Session) -> Result<u64> {
+    let deadline = Instant::now() + ATTACKS;
+    let mut longest = 0;
+    let mut last = (0, 0);
+    while Instant::now() < deadline {
+        let stats = json(session, "gearctl stats --json")?;
+        let events = total(&stats, "hostile", &["registers", "requests", "wakeups"])?;
+        let done = total(&stats, "honest", &["requests"])?;
+        // The last request was done at some time since the last look: the wait is no longer.
+        if done > 0 {
+            longest = longest.max(events - last.0);
+        }
+        if done != last.1 || done == 0 {
+            last = (events, done);
+        }
+        ensure!(
+            longest <= STALL,
+            "the honest guest did nothing during {longest} events"
+        );
+        if state(session, "hostile")? == "stopped" {
+            ensure!(done > 0, "the honest guest did nothing at all");
+            return Ok(longest);
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    bail!("the attacks do not end")
+}
+
+/// Adds up numbers of a VM's devices.
+fn total(stats: &Value, vm: &str, names: &[&str]) -> Result<u64> {
+    let devices = stats["devices"].as_array().context("no devices")?;
+    let devices = devices.iter().filter(|device| device["vm"] == vm);
+    let numbers = devices.flat_map(|device| names.iter().map(|name| number(&device[*name])));
+    numbers.sum()
+}
+
+fn state(session: &mut Session, vm: &str) -> Result<String> {
+    let list = json(session, "gearctl list --json")?;
+    let vms = list.as_array().context("no list")?;
+    let vm = vms.iter().find(|entry| entry["name"] == vm);
+    let state = vm.and_then(|vm| vm["state"].as_str());
+    state.map(str::to_owned).context("no state")
+}
+
+/// Types something on a guest's console, and returns all that the guest has said up to its end.
+fn console(session: &mut Session, vm: &str, typed: &str) -> Result<String> {
+    session.send(&format!("gearctl console {vm}\n"))?;
+    if !typed.is_empty() {
+        session.expect("begins", END)?;
+        session.send(typed)?;
+    }
+    let said = session.expect("DONE\n", END)?;
+    session.send(LEAVE)?;
+    thread::sleep(Duration::from_millis(500));
+    shell(session, "echo left")?;
+    Ok(said)
+}
+
+/// Returns what a console shows of the past.
+fn printed_by(session: &mut Session, command: &str) -> Result<String> {
+    session.send(&format!("{command}\n"))?;
+    thread::sleep(Duration::from_secs(2));
+    session.send(LEAVE)?;
+    thread::sleep(Duration::from_millis(500));
+    shell_output(session)
+}
+
+fn shell_output(session: &mut Session) -> Result<String> {
+    let mark = session.transcript().len();
+    session.send(&format!("echo \"end-$(({mark}+1))\"\n"))?;
+    session.expect(&format!("end-{}", mark + 1), END)
+}
+
+/// Tallies a guest's verdicts and shows its figures.
+fn judge(said: &str, prefix: &str, least: usize, tally: &mut Tally) {
+    for line in said.lines().filter(|line| line.starts_with(prefix)) {
+        println!("{line}");
+    }
+    let passed = count_verdicts(said, tally);
+    if passed < least {
+        tally.fail(format!("{prefix}{passed} checks of {least} passed"));
+    }
+}
+
+/// Checks that the device model is the process that it was, and has found no fault in itself.
+fn unharmed(session: &mut Session, gdm: &str) -> Result<()> {
+    let now = shell(session, "pidof gdm")?;
+    ensure!(now == gdm, "its process is {now:?}, and was {gdm:?}");
+    let version = json(session, "gearctl version --json")?;
+    let starts = number(&version["gdm_starts"])?;
+    ensure!(starts == 1, "it was started {starts} times");
+    let log = shell(session, "cat /run/gdm.log")?;
+    for bad in ["bug in gdm", "ended", "panicked"] {
+        ensure!(!log.contains(bad), "it says:\n{log}");
+    }
+    let kernel = shell(session, "dmesg | grep -c 'Oops\\|BUG\\|type=1326' || :")?;
+    ensure!(kernel.trim() == "0", "the kernel complains {kernel} times");
+    Ok(())
+}
+
+/// Returns a disk with a partition for each guest.
+fn new_disk() -> Vec<u8> {
+    let mut disk = vec![NOBODYS; (SECTORS * SECTOR) as usize];
+    for sector in 0..PARTITION {
+        sector_of(&mut disk, HONEST + sector).fill(sector_byte(sector));
+        sector_of(&mut disk, HOSTILE + sector).fill(sector_byte(sector));
+    }
+    let table = sector_of(&mut disk, 0);
+    table.fill(0);
+    for (entry, start) in [HONEST, HOSTILE].into_iter().enumerate() {
+        let entry = &mut table[446 + 16 * entry..][..16];
+        // Linux, by sectors.
+        entry[4] = 0x83;
+        entry[8..12].copy_from_slice(&(start as u32).to_le_bytes());
+        entry[12..].copy_from_slice(&(PARTITION as u32).to_le_bytes());
+    }
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    disk
+}
+
+fn sector_of(disk: &mut [u8], sector: u64) -> &mut [u8] {
+    let start = (sector * SECTOR) as usize;
+    &mut disk[start..start + SECTOR as usize]
+}
+
+/// Checks that each guest has written what is its own, and the honest one only whole blocks.
+fn check_disk(disk: &[u8]) -> Result<()> {
+    let fresh = new_disk();
+    let bytes = |from: u64, to: u64| (from * SECTOR) as usize..(to * SECTOR) as usize;
+    let nobodys = [
+        (0, HONEST),
+        (HONEST + PARTITION, HOSTILE),
+        (HOSTILE + WRITTEN_SECTORS, SECTORS),
+    ];
+    ensure!(disk.len() == fresh.len(), "it has another size");
+    for (from, to) in nobodys {
+        let (now, then) = (&disk[bytes(from, to)], &fresh[bytes(from, to)]);
+        let at = now.iter().zip(then).position(|(now, then)| now != then);
+        ensure!(at.is_none(), "byte {at:?} behind sector {from} has changed");
+    }
+    let range = bytes(HONEST, HONEST + PARTITION);
+    let blocks = |disk: &[u8]| -> Vec<Vec<u8>> {
+        let blocks = disk[range.clone()].chunks(pattern::BLOCK as usize);
+        blocks.map(<[u8]>::to_vec).collect()
+    };
+    let mut written = 0;
+    for (block, (now, then)) in blocks(disk).iter().zip(blocks(&fresh)).enumerate() {
+        if *now == then {
+            continue;
+        }
+        let words = now.as_chunks::<8>().0.iter();
+        let words = words.map(|word| u64::from_le_bytes(*word));
+        let whole = pattern::is_whole(block as u64, words);
+        ensure!(whole, "the honest guest's block {block} is damaged");
+        written += 1;
+    }
+    ensure!(written > 0, "the honest guest's disk is as it was");
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! What the linked images must be: free of panics, and within their budgets.
+//!
+//! Requirements: G1-RUN-001.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use object::{Object as _, ObjectSymbol as _};
+use workbench::{build_images, workspace};
+use xtask::audit;
+
+use crate::part::{Part, Tally};
+use crate::requirements::Requirements;
+use crate::{architecture, errata};
+
+/// The limit of the runtime image (docs: budgets); its goal is 64 KiB.
+const RUNTIME_LIMIT: u64 = 128 << 10;
+
+/// Everything that runs at EL2, and Gear2: the directory below the target directory, and the file.
+const IMAGES: [(&str, &str); 5] = [
+    ("", "gear1-runtime"),
+    ("gicv2", "gear1-runtime"),
+    ("", "gear1-init"),
+    ("", "gear2"),
+    ("el1", "gear2"),
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("images", images),
+        Part::new("rules of the architecture", rules),
+        Part::new("audit", audit),
+        Part::new("requirements", requirements),
+    ]
+}
+
+/// What `cargo xtask audit` says.
+fn audit(tally: &mut Tally) -> Result<()> {
+    let findings = audit::run()?;
+    tally.pass(findings.holds.len());
+    findings.fails.into_iter().for_each(|why| tally.fail(why));
+    Ok(())
+}
+
+/// The runtime links only if no panic survives in it; that its symbols hold none is seen too.
+fn images(tally: &mut Tally) -> Result<()> {
+    build_images::gears()?;
+    build_images::build_gear2("el1")?;
+    tally.pass(1);
+    for gicv2 in ["", "gicv2"] {
+        let runtime = workspace::bare_elf_in(gicv2, "gear1-runtime");
+        let flat = match gicv2 {
+            "" => "gear1-runtime.bin",
+            _ => "gear1-runtime-gicv2.bin",
+        };
+        let flat = workspace::output_dir().join(flat);
+        let name = runtime.display();
+        tally.check(&format!("size of {name}"), within(&flat, RUNTIME_LIMIT));
+        tally.check(&format!("no panic in {name}"), no_panic(&runtime));
+    }
+    for (directory, bin) in IMAGES {
+        let elf = workspace::bare_elf_in(directory, bin);
+        let name = format!("errata of the Cortex-A53 in {}", elf.display());
+        tally.check(&name, errata::check(&elf));
+    }
+    Ok(())
+}
+
+/// What QEMU does not show of the linked code.
+fn rules(tally: &mut Tally) -> Result<()> {
+    build_images::gears()?;
+    for (gic, directory) in [(3, ""), (2, "gicv2")] {
+        let runtime = workspace::bare_elf_in(directory, "gear1-runtime");
+        architecture::check(&runtime, gic, tally)?;
+    }
+    Ok(())
+}
+
+/// Requirements, code and tests name each other.
+fn requirements(tally: &mut Tally) -> Result<()> {
+    let requirements = Requirements::read()?;
+    tally.pass(requirements.count());
+    let faults = requirements.faults();
+    faults.into_iter().for_each(|why| tally.fail(why));
+    tally.check("the matrix", requirements.is_written());
+    Ok(())
+}
+
+fn within(image: &Path, limit: u64) -> Result<()> {
+    let bytes = fs::metadata(image)
+        .with_context(|| image.display().to_string())?
+        .len();
+    ensure!(bytes <= limit, "{bytes} bytes, and {limit} is the limit");
+    Ok(())
+}
+
+fn no_panic(elf: &Path) -> Result<()> {
+    let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
+    let file = object::File::parse(&*bytes)?;
+    ensure!(
+        file.symbols().count() > 0,
+        "{} has no symbols to look at",
+        elf.display()
+    );
+    let panics: Vec<&str> = file
+        .symbols()
+        .filter_map(|symbol| symbol.name().ok())
+        .filter(|name| name.contains("panic") || name.contains("4core3fmt"))
+        .collect();
+    ensure!(panics.is_empty(), "{panics:?}");
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Manifests that break one rule each, in `manifests/invalid`: what `check` says of them, to the
+//! letter, and that Gear1's init refuses them by the same rule.
+//!
+//! A file has the name of its rule, with a word behind it where the rule has several.
+//! Beside each `FILE.dts` lies what `check` draws, `FILE.txt`. With the environment variable `BLESS`
+//! set the test writes these files instead; then read the difference.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use anyhow::{Context, Result, ensure};
+use gearv_manifest::{GEAR2_MEMBER, MANIFEST_MEMBER, Rule, Severity};
+use workbench::archive::Writer;
+use workbench::board::{self, BoardTree};
+use workbench::manifest::Aligned;
+use workbench::manifest::diagnostic::error_count;
+use workbench::tools::Tools;
+use workbench::{build_images, workspace};
+use xtask::{check, placement};
+
+use crate::part::{Part, Tally};
+
+/// The board, unless the file says another: QEMU's virt with 2 CPUs and 1 GiB, as kept for init's tests.
+const BOARD: &str = "gear1/init/src/fdt/virt-gicv3.dtb";
+
+/// Rules that no source breaks on a board that is here, with what tests them instead.
+const ELSEWHERE: &[Rule] = &[
+    // Damaged blobs, and names that dtc merges or refuses: `gearv-manifest`'s own tests.
+    Rule::BadBlob,
+    Rule::DuplicateName,
+    Rule::DuplicateVm,
+    // What other builds do not run: the same.
+    Rule::KindNotSupported,
+    Rule::PrivilegeNotSupported,
+    // `virt` has a PMU: the same.
+    Rule::NoPmu,
+    // More devices than `virt` has: init's tests.
+    Rule::TooManyMasters,
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![Part::new("invalid manifests", run)]
+}
+
+/// Returns the folder that they are in.
+pub(super) fn folder() -> PathBuf {
+    workspace::root().join("manifests/invalid")
+}
+
+fn run(tally: &mut Tally) -> Result<()> {
+    let tools = Tools::prepare()?;
+    let (_, gear2) = build_images::gears()?;
+    let gear2 = fs::read(gear2)?;
+    let mut missing: BTreeSet<&str> = Rule::ALL
+        .iter()
+        .filter(|rule| !ELSEWHERE.contains(rule))
+        .map(|rule| rule.id())
+        .collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(folder())?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "dts"));
+    files.sort();
+    for file in files {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        tally.check(&name, judge(&file, &gear2, &tools));
+        missing.remove(rule_of(&name));
+    }
+    let none: Result<()> = match missing.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow::anyhow!("no manifest breaks {missing:?}")),
+    };
+    tally.check("every rule has a manifest that breaks it", none);
+    Ok(())
+}
+
+/// Returns the rule in a file's name.
+fn rule_of(name: &str) -> &str {
+    const LENGTH: usize = "M-VIO-009".len();
+    name.get(..LENGTH).unwrap_or(name)
+}
+
+/// Compares what `check` says, then has init refuse the same blob.
+fn judge(file: &Path, gear2: &[u8], tools: &Tools) -> Result<()> {
+    let findings = check::check(file, &board_of(file, tools)?, tools)?;
+    let drawn = findings.sources.draw(&findings.list, false) + "\n";
+    // From wherever the test was started.
+    let drawn = drawn.replace(&format!("{}/", workspace::root().display()), "");
+    let expected = file.with_extension("txt");
+    if env::var_os("BLESS").is_some() {
+        fs::write(&expected, &drawn)?;
+    }
+    let text = fs::read_to_string(&expected)
+        .with_context(|| format!("cannot read {}", expected.display()))?;
+    ensure!(drawn == text, "instead of\n{text}\nit says\n{drawn}");
+    let errors: Vec<&str> = findings
+        .list
+        .iter()
+        .filter(|one| one.severity == Severity::Error)
+        .map(|one| one.id)
+        .collect();
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    let is_rule = name.starts_with("M-");
+    ensure!(
+        !is_rule || findings.list.iter().all(|one| one.id == rule_of(&name)),
+        "it breaks other rules too"
+    );
+    if error_count(&findings.list) == 0 {
+        return Ok(());
+    }
+    let mut archive = Writer::default();
+    archive.add(MANIFEST_MEMBER, &findings.blob)?;
+    archive.add(GEAR2_MEMBER, gear2)?;
+    add_beside(file, &findings.blob, &mut archive)?;
+    let archive = archive.finish()?;
+    let placed = placement::place(board_of(file, tools)?, &archive, tools)?;
+    let refusal = placed.err().context("Gear1's init takes it")?;
+    let message = refusal.to_string();
+    let first = errors.first().is_some_and(|id| message.contains(id));
+    ensure!(first, "init says {message}, not {errors:?}");
+    Ok(())
+}
+
+/// Adds the files beside the manifest that it names.
+fn add_beside(manifest: &Path, blob: &[u8], archive: &mut Writer) -> Result<()> {
+    let bytes = Aligned::new(blob);
+    let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
+    let Some(read) = judged.manifest else {
+        return Ok(());
+    };
+    for file in read.files() {
+        let path = manifest.with_file_name(file.name);
+        if path.is_file() {
+            archive.add(file.name, &fs::read(path)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the board that a comment in the file names, or the usual one.
+fn board_of(file: &Path, tools: &Tools) -> Result<BoardTree> {
+    let text = fs::read_to_string(file)?;
+    for name in [board::Name::Rpi4, board::Name::RcarH3] {
+        if text.contains(&format!("board: {}", name.text())) {
+            return BoardTree::named(name, tools);
+        }
+    }
+    BoardTree::from_file(&workspace::root().join(BOARD), tools)
+}

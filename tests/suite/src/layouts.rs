@@ -1,0 +1,244 @@
+//! Where init puts everything on boards that QEMU does not have, with each amount of memory that they come
+//! with, on this machine (`placement.rs`).
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use gear1_init::region::{Region, subtract};
+use workbench::board::{self, BoardTree, Name};
+use workbench::manifest::compile_text;
+use workbench::tools::Tools;
+use workbench::{build_images, payloads, workspace};
+use xtask::placement::{self, Placement};
+use xtask::{check, flash};
+
+use crate::part::{Part, Tally};
+
+const MIB: u64 = 1 << 20;
+/// How many MiB of it the Raspberry Pi's VideoCore has below 1 GiB, with the `gpu_mem` of `config.txt` and more.
+const VIDEO_CORE: Region = Region::new(0x3b40_0000, 0x4000_0000);
+
+/// A board with one of the amounts of memory it comes with.
+struct Variant {
+    name: &'static str,
+    /// The value of `reg` in the memory node, or of each of its nodes.
+    banks: &'static [(&'static str, &'static str)],
+    /// The largest guest that the check takes beside the others, and one that is too large, in MiB.
+    largest: [u32; 2],
+}
+
+const RPI4_MEMORY: &str = "<0x0 0x00000000 0x3b400000>, <0x0 0x40000000 0xbc000000>";
+const RPI4: &[Variant] = &[
+    Variant {
+        name: "1 GiB",
+        banks: &[(RPI4_MEMORY, "<0x0 0x0 0x3b400000>")],
+        largest: [896, 1024],
+    },
+    Variant {
+        name: "2 GiB",
+        banks: &[(
+            RPI4_MEMORY,
+            "<0x0 0x0 0x3b400000>, <0x0 0x40000000 0x40000000>",
+        )],
+        largest: [1024, 1536],
+    },
+    Variant {
+        name: "4 GiB",
+        banks: &[],
+        largest: [3000, 3072],
+    },
+    Variant {
+        name: "8 GiB",
+        banks: &[(
+            RPI4_MEMORY,
+            "<0x0 0x0 0x3b400000>, <0x0 0x40000000 0xbc000000>, <0x1 0x0 0x80000000>, <0x1 0x80000000 0x80000000>",
+        )],
+        largest: [3000, 3072],
+    },
+];
+const RCAR_H3: &[Variant] = &[
+    Variant {
+        name: "4 GiB",
+        banks: &[],
+        largest: [1024, 1026],
+    },
+    Variant {
+        name: "8 GiB",
+        banks: &[
+            (
+                "<0x0 0x48000000 0x0 0x38000000>",
+                "<0x0 0x48000000 0x0 0x78000000>",
+            ),
+            (
+                "<0x5 0x00000000 0x0 0x40000000>",
+                "<0x5 0x0 0x0 0x80000000>",
+            ),
+            (
+                "<0x6 0x00000000 0x0 0x40000000>",
+                "<0x6 0x0 0x0 0x80000000>",
+            ),
+            (
+                "<0x7 0x00000000 0x0 0x40000000>",
+                "<0x7 0x0 0x0 0x80000000>",
+            ),
+        ],
+        largest: [2048, 2050],
+    },
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("layouts on the Raspberry Pi 4", |tally| {
+            all(Name::Rpi4, RPI4, tally)
+        }),
+        Part::new("layouts on the R-Car H3", |tally| {
+            all(Name::RcarH3, RCAR_H3, tally)
+        }),
+        Part::new("the R-Car H3's own device tree", own_tree).slow(true),
+    ]
+}
+
+fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
+    let tools = Tools::prepare()?;
+    let manifest = workspace::root().join(format!("manifests/{}.dts", name.text()));
+    let archive = fs::read(build_images::build(&manifest)?.archive)?;
+    let source = fs::read_to_string(board::source(name))?;
+    for variant in variants {
+        let board = variant.board(name, &source, &tools);
+        let board = board.with_context(|| variant.name)?;
+        tally.check(variant.name, fits(&board, name, &archive, &tools));
+        let [fits, too_large] = variant.largest;
+        for (mib, is_good) in [(fits, true), (too_large, false)] {
+            let judged = takes(&board, &manifest, mib, &tools);
+            let judged = judged.and_then(|good| {
+                ensure!(good == is_good, "a guest of {mib} MiB: {good}");
+                Ok(())
+            });
+            tally.check(variant.name, judged);
+        }
+    }
+    Ok(())
+}
+
+impl Variant {
+    fn board(&self, name: Name, source: &str, tools: &Tools) -> Result<BoardTree> {
+        let mut text = source.to_owned();
+        for (old, new) in self.banks {
+            ensure!(text.contains(old), "the tree has no {old}");
+            text = text.replace(old, new);
+        }
+        let stem = format!("{}-{}", name.text(), self.name.replace(' ', "-"));
+        let file = workspace::output_dir().join(format!("{stem}.dtb"));
+        fs::write(&file, compile_text(&text, tools, &file)?)?;
+        BoardTree::from_file(&file, tools)
+    }
+}
+
+/// Tells whether the manifest is good for the board when its first VM has so much memory.
+fn takes(board: &BoardTree, manifest: &Path, mib: u32, tools: &Tools) -> Result<bool> {
+    let text = fs::read_to_string(manifest)?;
+    let (before, rest) = text.split_once("memory-mib = <").context("no memory")?;
+    let (_, behind) = rest.split_once('>').context("no memory")?;
+    let file = workspace::output_dir().join("layout.dts");
+    fs::write(&file, format!("{before}memory-mib = <{mib}>{behind}"))?;
+    let findings = check::check(&file, board, tools)?;
+    let errors = workbench::manifest::diagnostic::error_count(&findings.list);
+    let known = ["M-MEM-007", "M-MEM-009"];
+    let wrong = findings.list.iter().find(|one| !known.contains(&one.id));
+    ensure!(wrong.is_none(), "{wrong:?}");
+    Ok(errors == 0)
+}
+
+/// Has init place everything, where the boot script would load it, and looks that it is in memory, and nothing twice.
+fn fits(board: &BoardTree, name: Name, archive: &[u8], tools: &Tools) -> Result<()> {
+    let placed = placement::place(board.clone(), archive, tools)?;
+    let placed = placed.map_err(|refusal| anyhow!("{refusal}"))?;
+    let regions = regions(&placed);
+    let outside: Vec<Region> = regions
+        .iter()
+        .flat_map(|region| subtract(&[*region], &placed.board.memory))
+        .collect();
+    ensure!(outside.is_empty(), "outside of memory: {outside:x?}");
+    for (index, one) in regions.iter().enumerate() {
+        let twice = regions[index + 1..]
+            .iter()
+            .find(|other| other.overlaps(one));
+        ensure!(twice.is_none(), "{one:x?} and {twice:x?} overlap");
+        let reserved = &placed.board.reserved;
+        let taken = reserved.iter().find(|other| other.overlaps(one));
+        ensure!(taken.is_none(), "{one:x?} is firmware's: {taken:x?}");
+        let is_video = name == Name::Rpi4 && one.overlaps(&VIDEO_CORE);
+        ensure!(!is_video, "{one:x?} is the VideoCore's");
+    }
+    if name == Name::RcarH3 {
+        let bank = placed.board.memory.first().context("no memory")?.start;
+        let script = flash::boot_script(name, archive.len());
+        for address in [bank + 2 * MIB, bank + 128 * MIB] {
+            let address = format!("{address:#x}");
+            ensure!(
+                script.contains(&address),
+                "{script} loads nothing to {address}"
+            );
+        }
+        ensure!(placed.init.start == bank + 2 * MIB, "init lies elsewhere");
+    }
+    Ok(())
+}
+
+/// Returns everything that has an owner, or is free.
+fn regions(placed: &Placement) -> Vec<Region> {
+    let info = &placed.info;
+    let vms = info.vms.iter().flat_map(|vm| vm.regions);
+    let vms = vms.filter(|region| region.size != 0);
+    let mut list: Vec<Region> = vms
+        .map(|region| Region::new(region.pa, region.pa + region.size))
+        .collect();
+    let image = info.gear2.image;
+    list.push(Region::new(image.pa, image.pa + image.size));
+    list.push(Region::new(info.pool, info.pool + info.pool_size));
+    list.extend([placed.init, placed.archive, placed.device_tree]);
+    list.extend(&placed.left);
+    list
+}
+
+/// The same on the tree that the kernel has for the board.
+fn own_tree(tally: &mut Tally) -> Result<()> {
+    let tools = Tools::prepare()?;
+    let scratch = workspace::output_dir().join("rcar-h3-tree");
+    let tree = payloads::rcar_h3_device_tree(&tools, &scratch)?;
+    let board = BoardTree::from_file(&tree, &tools)?;
+    let facts = board.read()?;
+    ensure!(facts.cpus.len() == 8, "{} CPUs", facts.cpus.len());
+    let small = BoardTree::named(Name::RcarH3, &tools)?.read()?;
+    // What Gear1 looks at is the same in ours.
+    ensure!(
+        facts.memory == small.memory,
+        "other memory: {:x?}",
+        facts.memory
+    );
+    ensure!(facts.cpus == small.cpus, "other CPUs: {:x?}", facts.cpus);
+    ensure!(facts.uart == small.uart, "another UART: {:x?}", facts.uart);
+    let gic = [facts.gic, small.gic].map(|gic| format!("{gic:x?}"));
+    ensure!(gic[0] == gic[1], "another GIC: {gic:?}");
+    ensure!(
+        facts.enable_method == small.enable_method,
+        "another way to start CPUs"
+    );
+    tally.pass(6);
+    let manifest = workspace::root().join("manifests/rcar-h3.dts");
+    let archive = fs::read(build_images::build(&manifest)?.archive)?;
+    tally.check("rcar-h3", fits(&board, Name::RcarH3, &archive, &tools));
+    for name in ["minimal", "two-guests", "rcar-h3"] {
+        let file = workspace::root().join(format!("manifests/{name}.dts"));
+        let findings = check::check(&file, &board, &tools)?;
+        let errors = workbench::manifest::diagnostic::error_count(&findings.list);
+        ensure!(
+            errors == 0,
+            "{name}: {}",
+            findings.sources.draw(&findings.list, false)
+        );
+        tally.pass(1);
+    }
+    Ok(())
+}

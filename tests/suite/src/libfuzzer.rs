@@ -1,0 +1,125 @@
+//! `cargo xtask fuzz`: the fuzz targets of tests/fuzz under libFuzzer, by cargo-fuzz on nightly Rust.
+//!
+//! cargo-fuzz is installed into the cache when it is used first. What libFuzzer finds new stays in the
+//! target directory; a file that crashes a target is to be added to the corpus with the correction.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use workbench::cache::Cache;
+use workbench::workspace;
+
+use crate::record;
+
+/// Lines of a run that found something that are shown.
+const SHOWN_LINES: usize = 40;
+
+/// What is fuzzed, and how long.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// A directory of tests/fuzz/corpus [default: each of them]
+    target: Option<String>,
+    /// Seconds for each target
+    #[arg(long, default_value_t = 60, value_name = "S")]
+    time: u64,
+}
+
+impl Options {
+    /// Fuzzes, and fails if anything is found.
+    pub(crate) fn run(self) -> Result<()> {
+        let targets = targets()?;
+        let chosen: Vec<&String> = match &self.target {
+            None => targets.iter().collect(),
+            Some(name) => targets.iter().filter(|target| *target == name).collect(),
+        };
+        ensure!(!chosen.is_empty(), "the targets are {}", targets.join(", "));
+        let program = cargo_fuzz()?;
+        for target in chosen {
+            fuzz(&program, target, self.time)?;
+        }
+        Ok(())
+    }
+}
+
+fn sources() -> PathBuf {
+    workspace::root().join("tests/fuzz")
+}
+
+fn targets() -> Result<Vec<String>> {
+    let mut targets = Vec::new();
+    for entry in fs::read_dir(sources().join("corpus"))? {
+        targets.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    targets.sort();
+    Ok(targets)
+}
+
+/// Returns cargo-fuzz, installed into the cache if it is missing.
+fn cargo_fuzz() -> Result<PathBuf> {
+    let mut nightly = Command::new("rustup");
+    nightly.args(["run", "nightly", "rustc", "--version"]);
+    let is_there = nightly.output().is_ok_and(|output| output.status.success());
+    ensure!(
+        is_there,
+        "nightly Rust is missing: rustup toolchain install nightly"
+    );
+    cargo_tool("cargo-fuzz")
+}
+
+/// Returns a program of cargo's registry, installed into the cache if it is missing.
+pub(crate) fn cargo_tool(name: &str) -> Result<PathBuf> {
+    let cache = Cache::open()?;
+    let root = cache.path("cargo");
+    let program = root.join("bin").join(name);
+    let _lock = cache.lock()?;
+    if !program.is_file() {
+        let mut install = workspace::cargo();
+        install.args(["install", "--quiet", "--locked", name, "--root"]);
+        let status = install.arg(&root).status();
+        let installed = status.is_ok_and(|status| status.success());
+        ensure!(
+            installed,
+            "{name} cannot be installed: cargo install {name}"
+        );
+    }
+    Ok(program)
+}
+
+fn fuzz(program: &Path, target: &str, seconds: u64) -> Result<()> {
+    let folder = workspace::output_dir().join("fuzz").join(target);
+    fs::create_dir_all(&folder)?;
+    let artifacts = format!("-artifact_prefix={}/", folder.display());
+    let mut command = Command::new("rustup");
+    // Without the toolchain of this workspace, which the environment may name.
+    command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+    command.args(["run", "nightly"]).arg(program);
+    command.args(["run", "--target-dir"]);
+    command.arg(workspace::target_dir().join("fuzz"));
+    command.arg("--fuzz-dir").arg(sources().join("libfuzzer"));
+    command.arg(target).arg(&folder);
+    command.arg(sources().join("corpus").join(target));
+    command.arg("--").arg(format!("-max_total_time={seconds}"));
+    command
+        .arg(&artifacts)
+        .args(["-print_final_stats=1", "-verbosity=0"]);
+    let output = command.output().context("cargo-fuzz cannot be run")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let lines: Vec<&str> = said.lines().collect();
+        let tail = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
+        bail!("{target}: see {}\n{tail}", folder.display());
+    }
+    let stat = "stat::number_of_executed_units:";
+    let runs = said.lines().find_map(|line| line.strip_prefix(stat));
+    let runs = runs
+        .context("libFuzzer does not say how often it ran")?
+        .trim();
+    let figure = format!("{runs} inputs in {seconds} s, nothing found");
+    println!("{target}: {figure}");
+    let command = format!("cargo xtask fuzz {target} --time {seconds}");
+    record::note(&format!("fuzz target {target}"), &figure, &command)?;
+    Ok(())
+}

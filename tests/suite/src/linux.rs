@@ -1,0 +1,328 @@
+//! Debian guests: what `run --smoke` checks, on every supported QEMU and CPU model.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use workbench::expect::Session;
+use workbench::qemu::{Boot, Console, Machine, Qemu};
+use workbench::{build_images, initramfs, payloads, workspace};
+use xtask::run;
+use xtask::smoke::{self, Extent};
+
+use crate::part::{Part, Tally};
+
+/// One boot.
+struct Run {
+    manifest: &'static str,
+    model: &'static str,
+    qemu: u32,
+    gic: u32,
+    /// Whether Gear2 runs at EL1.
+    el1: bool,
+    extent: Extent,
+    slow: bool,
+}
+
+impl Run {
+    const fn short(manifest: &'static str, model: &'static str, qemu: u32) -> Run {
+        Run {
+            manifest,
+            model,
+            qemu,
+            gic: 3,
+            el1: false,
+            extent: Extent::SHORT,
+            slow: false,
+        }
+    }
+
+    const fn brief(manifest: &'static str, model: &'static str, qemu: u32) -> Run {
+        Run {
+            extent: Extent::BRIEF,
+            ..Run::short(manifest, model, qemu)
+        }
+    }
+
+    const fn full(manifest: &'static str, model: &'static str, qemu: u32) -> Run {
+        Run {
+            extent: Extent::FULL,
+            ..Run::short(manifest, model, qemu)
+        }
+    }
+
+    const fn on_gicv2(self) -> Run {
+        Run { gic: 2, ..self }
+    }
+
+    const fn at_el1(self) -> Run {
+        Run { el1: true, ..self }
+    }
+
+    const fn slow(self) -> Run {
+        Run { slow: true, ..self }
+    }
+}
+
+/// What each was seen to do: `tests/README.md`.
+const RUNS: &[Run] = &[
+    Run::full("minimal", "cortex-a57", 10),
+    Run::short("minimal", "cortex-a72", 10).slow(),
+    Run::short("minimal", "max", 10).slow(),
+    Run::short("two-guests", "cortex-a57", 10),
+    Run::short("minimal", "cortex-a72", 10).on_gicv2(),
+    Run::short("minimal", "cortex-a57", 7).slow(),
+    Run::short("two-guests", "max", 7),
+    Run::brief("qemu-virt", "cortex-a57", 10),
+    Run::brief("minimal", "cortex-a53", 10).at_el1(),
+    Run::brief("two-guests", "neoverse-n1", 10).at_el1().slow(),
+    Run::full("qemu-virt", "cortex-a72", 10).slow(),
+    Run::short("qemu-virt", "cortex-a57", 7).slow(),
+    Run::brief("qemu-virt", "cortex-a57", 10).on_gicv2().slow(),
+    Run::brief("qemu-virt", "cortex-a57", 10).at_el1().slow(),
+    Run::brief("qemu-virt", "neoverse-n1", 10).slow(),
+    Run::brief("qemu-virt", "neoverse-n1", 10).at_el1().slow(),
+    Run::brief("qemu-virt", "cortex-a53", 10).slow(),
+    Run::brief("qemu-virt", "cortex-a53", 10)
+        .on_gicv2()
+        .at_el1()
+        .slow(),
+    Run::brief("qemu-virt", "max", 10).on_gicv2().slow(),
+    Run::brief("minimal", "neoverse-n1", 10).slow(),
+    Run::brief("minimal", "max", 10).on_gicv2().at_el1().slow(),
+    Run::brief("two-guests", "cortex-a72", 10)
+        .on_gicv2()
+        .at_el1()
+        .slow(),
+    Run::brief("two-guests", "cortex-a53", 10).slow(),
+    Run::short("two-guests", "cortex-a57", 10).on_gicv2().slow(),
+];
+
+/// One boot of a guest that works hard.
+struct Stress {
+    manifest: &'static str,
+    model: &'static str,
+    gic: u32,
+    el1: bool,
+    /// How long it works.
+    seconds: u64,
+    slow: bool,
+}
+
+impl Stress {
+    const fn new(manifest: &'static str, model: &'static str, gic: u32) -> Stress {
+        Stress {
+            manifest,
+            model,
+            gic,
+            el1: false,
+            seconds: 5,
+            slow: true,
+        }
+    }
+
+    const fn at_el1(self) -> Stress {
+        Stress { el1: true, ..self }
+    }
+
+    const fn by_default(self) -> Stress {
+        Stress {
+            slow: false,
+            ..self
+        }
+    }
+
+    const fn seconds(self, seconds: u64) -> Stress {
+        Stress { seconds, ..self }
+    }
+}
+
+/// GIC, number of vCPUs, CPU model, kernel and where Gear2 is.
+const STRESS: &[Stress] = &[
+    Stress::new("linux-4-on-2", "cortex-a57", 3)
+        .seconds(30)
+        .by_default(),
+    Stress::new("linux-6.1", "neoverse-n1", 3).by_default(),
+    Stress::new("linux-4", "cortex-a53", 2).at_el1(),
+    Stress::new("linux-4", "cortex-a72", 3).seconds(30),
+    Stress::new("linux-4", "cortex-a57", 3).seconds(180),
+    Stress::new("linux-4", "neoverse-n1", 3).at_el1(),
+    Stress::new("linux-4", "max", 2),
+    Stress::new("linux-8", "max", 3),
+    Stress::new("linux-8", "max", 2).at_el1(),
+    Stress::new("linux-8", "cortex-a53", 3),
+    Stress::new("linux-8", "cortex-a57", 2),
+    Stress::new("linux-8", "cortex-a57", 3).at_el1(),
+    Stress::new("linux-8", "cortex-a72", 2).seconds(180),
+    Stress::new("linux-8", "neoverse-n1", 3).seconds(180),
+    Stress::new("linux-6.1", "cortex-a53", 2),
+    Stress::new("linux-6.1", "cortex-a57", 3)
+        .at_el1()
+        .seconds(180),
+    Stress::new("linux-6.1", "cortex-a72", 2).at_el1(),
+    Stress::new("linux-6.1", "max", 3),
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    let native = Part::new("linux without GearV", without_gearv);
+    let runs = RUNS.iter().map(|run| {
+        let Run {
+            manifest,
+            model,
+            qemu,
+            gic,
+            el1,
+            extent: _,
+            slow,
+        } = run;
+        let place = place(*el1);
+        let name = format!("linux {manifest} on {model}, GICv{gic}, QEMU {qemu}{place}");
+        Part::new(name, |tally| smoke(run, tally)).slow(*slow)
+    });
+    let stress = STRESS.iter().map(|run| {
+        let Stress {
+            manifest,
+            model,
+            gic,
+            el1,
+            seconds,
+            slow,
+        } = run;
+        let place = place(*el1);
+        let name = format!("linux stress {manifest} on {model}, GICv{gic}, {seconds} s{place}");
+        Part::new(name, |tally| stress(run, tally)).slow(*slow)
+    });
+    std::iter::once(native).chain(runs).chain(stress).collect()
+}
+
+const fn place(el1: bool) -> &'static str {
+    if el1 { ", Gear2 at EL1" } else { "" }
+}
+
+/// Returns the manifest, or a copy of it with Gear2 at EL1.
+fn manifest(name: &str, el1: bool) -> Result<PathBuf> {
+    let path = workspace::root().join(name);
+    if !el1 {
+        return Ok(path);
+    }
+    let text = with_gear2_at_el1(&fs::read_to_string(&path)?).context("no VMs")?;
+    let stem = path.file_stem().context("no name")?.display();
+    let copy = workspace::output_dir().join(format!("{stem}-el1.dts"));
+    fs::create_dir_all(workspace::output_dir())?;
+    fs::write(&copy, text)?;
+    Ok(copy)
+}
+
+/// Adds the switch to a manifest's text, whether it says anything else of Gear2 or not.
+fn with_gear2_at_el1(manifest: &str) -> Option<String> {
+    const SWITCH: &str = "gear2 {\n\t\tprivilege = \"el1\";";
+    if let Some((before, after)) = manifest.split_once("gear2 {") {
+        return Some(format!("{before}{SWITCH}{after}"));
+    }
+    let (before, after) = manifest.split_once("vms {")?;
+    Some(format!("{before}{SWITCH}\n\t}};\n\n\tvms {{{after}"))
+}
+
+/// Shows that kernel and initramfs are good by themselves, so that a failure of the others is
+/// GearV's.
+fn without_gearv(tally: &mut Tally) -> Result<()> {
+    let qemu = Qemu::prepare(10)?;
+    let kernel = payloads::debian_kernel()?;
+    let initramfs = initramfs::build(&workspace::output_dir())?;
+    let boot = Boot {
+        kernel: &kernel,
+        initrd: Some(&initramfs),
+        command_line: Some("console=ttyAMA0"),
+    };
+    let machine = Machine::default().without_el2();
+    let command = qemu.command(&machine, &boot, Console::Pipes);
+    let mut session = Session::start(command, &workspace::output_dir().join("native.log"))?;
+    let (before, after) = initramfs::READY;
+    let ready = session.expect(&format!("{before}native{after}"), Duration::from_secs(120));
+    ready.with_context(|| session.tail(60))?;
+    session.send("poweroff -f\n")?;
+    session.expect_end(Duration::from_secs(60))?;
+    tally.pass(1);
+    Ok(())
+}
+
+fn smoke(run: &Run, tally: &mut Tally) -> Result<()> {
+    let path = manifest(&format!("manifests/{}.dts", run.manifest), run.el1)?;
+    let images = build_images::build(&path)?;
+    let machine = Machine {
+        cpu: run.model.to_owned(),
+        gic: run.gic,
+        ..run::machine_for(&images)?
+    };
+    let qemu = Qemu::prepare(run.qemu)?;
+    let el = u32::from(run.el1);
+    let log = format!(
+        "smoke-{}-{}-gicv{}-el{el}.log",
+        run.manifest, run.model, run.gic
+    );
+    let report = |line: &str| println!("{line}");
+    let checks = smoke::check_all(&qemu, &machine, &images, &log, run.extent, &report)?;
+    tally.pass(checks);
+    Ok(())
+}
+
+/// What stress-ng does: computes, allocates, sets timers, waits on futexes, and has CPUs interrupt
+/// each other.
+const STRESSORS: &str = "--cpu 2 --cpu-method crc16 --vm 1 --vm-bytes 32m --timer 1 --timer-freq 1000 \
+    --futex 2 --tlb-shootdown 1 --membarrier 1 --switch 1";
+
+/// Boots a guest and has it work; its kernel may not warn of anything meanwhile.
+fn stress(run: &Stress, tally: &mut Tally) -> Result<()> {
+    let path = manifest(&format!("tests/manifests/{}.dts", run.manifest), run.el1)?;
+    let images = build_images::build(&path)?;
+    let machine = Machine {
+        cpu: run.model.to_owned(),
+        gic: run.gic,
+        ..run::machine_for(&images)?
+    };
+    let (manifest, model, gic, el) = (run.manifest, run.model, run.gic, u32::from(run.el1));
+    let log = format!("stress-{manifest}-{model}-gicv{gic}-el{el}.log");
+    let log = workspace::output_dir().join(log);
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let vcpus = images.manifest.vms.iter().map(|vm| vm.vcpus).sum();
+    let checks = work(&mut session, run.seconds, vcpus)
+        .with_context(|| build_images::last_words(&session))?;
+    tally.pass(checks);
+    Ok(())
+}
+
+/// Kernel messages of the level of warnings and above.
+/// All but how long a timer's interrupt took: in that time the vCPU may not have run, as the VM has
+/// more of them than CPUs, and QEMU's threads more than the host has.
+const WARNINGS: &str =
+    "dmesg -r | grep '^<[0-4]>' | grep -v 'hrtimer: interrupt took [0-9]* ns' || true";
+
+fn work(session: &mut Session, seconds: u64, vcpus: usize) -> Result<usize> {
+    let (before, after) = initramfs::READY;
+    session.expect(&format!("{before}linux{after}"), Duration::from_secs(180))?;
+    // What is typed is shown in one line then.
+    session.send("stty cols 1000\n")?;
+    let cpus = smoke::shell(session, "grep -c ^processor /proc/cpuinfo")?;
+    ensure!(
+        cpus.trim() == vcpus.to_string(),
+        "{cpus:?} instead of {vcpus} CPUs"
+    );
+    let old = smoke::shell(session, WARNINGS)?;
+    let command = format!("stress-ng {STRESSORS} --timeout {seconds}s --oomable");
+    let timeout = Duration::from_secs(2 * seconds + 120);
+    let result = smoke::shell_within(session, &command, timeout)?;
+    ensure!(
+        result.contains("successful run completed"),
+        "it says {result:?}"
+    );
+    let new = smoke::shell(session, WARNINGS)?;
+    ensure!(new == old, "the kernel warns of\n{new}");
+    session.send("poweroff -f\n")?;
+    session.expect_end(Duration::from_secs(60))?;
+    smoke::no_kernel_complains(session)?;
+    Ok(5)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! The test suite: the commands of `cargo xtask` that test GearV, and that write what tests show.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use workbench::output::exit_code;
+
+// println! and its like, which end quietly when the reader of the output has left.
+#[macro_use]
+extern crate workbench;
+
+mod architecture;
+mod bench;
+mod boards;
+mod boot;
+mod chaos;
+mod copy;
+mod coverage;
+mod errata;
+mod evidence;
+mod examples;
+mod fuzz;
+mod gdb;
+mod gear2_registers;
+mod ghost;
+mod guests;
+mod halt;
+mod host;
+mod hostile;
+mod images;
+mod invalid;
+mod jitter;
+mod kvm;
+mod lane;
+mod layouts;
+mod libfuzzer;
+mod linux;
+mod mutants;
+mod nbd;
+mod part;
+mod parts;
+mod planted;
+mod realtime;
+mod record;
+mod refusals;
+mod requirements;
+mod storage;
+mod table;
+mod userlands;
+mod worst_cases;
+
+/// Tests GearV.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the tests, one part after another
+    Test(parts::Options),
+    /// Fuzz the parsers of bytes from outside
+    Fuzz(libfuzzer::Options),
+    /// Write the page with the figure of each piece of evidence
+    Evidence,
+    /// Attack everything at random from two VMs
+    Chaos(chaos::Options),
+    /// Check that requirements, code and tests name each other, and write the matrix
+    Requirements,
+}
+
+fn main() -> ExitCode {
+    exit_code(match Cli::parse().command {
+        Command::Test(options) => options.run(),
+        Command::Fuzz(options) => options.run(),
+        Command::Evidence => evidence::command(),
+        Command::Chaos(options) => options.run(),
+        Command::Requirements => requirements::command(),
+    })
+}

@@ -1,0 +1,73 @@
+//! How many of cargo-mutants' changes of gear1-core its host tests find, in as much time as they are given.
+//!
+//! The changes come in an order of chance, so the share is an estimate of that of all. What is missed
+//! stands in the target directory: each is a test to be written, or a change without an effect.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::workspace;
+
+use crate::part::{Part, Tally};
+use crate::{libfuzzer, record};
+
+/// Seconds that are given, and seconds for the tests of one change.
+const SECONDS: &str = "1500";
+const SECONDS_EACH: &str = "120";
+const PART: &str = "mutants of gear1-core";
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![Part::new(PART, mutants).slow(true)]
+}
+
+fn mutants(tally: &mut Tally) -> Result<()> {
+    let program = match libfuzzer::cargo_tool("cargo-mutants") {
+        Ok(program) => program,
+        Err(error) => {
+            println!("skipped: {error:#}");
+            tally.skip(1);
+            return Ok(());
+        }
+    };
+    let output = workspace::output_dir().join("mutants");
+    fs::create_dir_all(&output)?;
+    // An interrupt makes it write down what it has.
+    let mut command = Command::new("timeout");
+    command.current_dir(workspace::root());
+    command
+        .args(["-s", "INT", "-k", "60", SECONDS])
+        .arg(program);
+    command.args([
+        "mutants",
+        "--package",
+        "gear1-core",
+        "--shuffle",
+        "--no-times",
+    ]);
+    command
+        .args(["--timeout", SECONDS_EACH, "--output"])
+        .arg(&output);
+    command.args(["--", "--lib"]);
+    command.output().context("timeout cannot be run")?;
+    let lines = |name: &str| -> Result<usize> {
+        let path = output.join("mutants.out").join(name);
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Ok(text.lines().count())
+    };
+    let found = lines("caught.txt")? + lines("timeout.txt")?;
+    let missed = lines("missed.txt")?;
+    ensure!(found > 0, "nothing was tried: see {}", output.display());
+    let all = found + missed;
+    let share = 100.0 * found as f64 / all as f64;
+    let figure = format!("{found} of {all} changes found, {share:.0} %");
+    println!("{figure}; missed ones: mutants/mutants.out/missed.txt");
+    record::note(
+        PART,
+        &figure,
+        &format!("cargo xtask test --slow \"{PART}\""),
+    )?;
+    tally.pass(found);
+    tally.skip(missed);
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! A part of the test run, and what it found.
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::record::PartRun;
+
+/// What a part found.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Tally {
+    /// How many tests passed.
+    pub(crate) passed: usize,
+    /// How many were not run.
+    pub(crate) skipped: usize,
+    /// Why each of the others failed.
+    pub(crate) failures: Vec<String>,
+    /// What tests tell of themselves, for the page of evidence.
+    pub(crate) figures: Vec<String>,
+}
+
+impl Tally {
+    /// Counts tests that passed.
+    pub(crate) fn pass(&mut self, count: usize) {
+        self.passed += count;
+    }
+
+    /// Counts tests that were not run.
+    pub(crate) fn skip(&mut self, count: usize) {
+        self.skipped += count;
+    }
+
+    /// Counts a test that failed, and says why.
+    pub(crate) fn fail(&mut self, why: impl Into<String>) {
+        self.failures.push(why.into());
+    }
+
+    /// Counts a test by its result.
+    pub(crate) fn check(&mut self, name: &str, result: Result<()>) {
+        match result {
+            Ok(()) => self.pass(1),
+            Err(error) => self.fail(format!("{name}: {error:#}")),
+        }
+    }
+
+    /// Takes over what another part found.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.skipped += other.skipped;
+        self.failures.extend(other.failures);
+        self.figures.extend(other.figures);
+    }
+
+    /// Names the part in what it found.
+    pub(crate) fn of(mut self, part: &str) -> Tally {
+        for why in &mut self.failures {
+            *why = format!("{part}: {}", why.lines().next().unwrap_or_default());
+        }
+        self
+    }
+
+    /// Returns the counts for the page of evidence.
+    pub(crate) fn result(&self, name: &str) -> PartRun {
+        PartRun {
+            name: name.to_owned(),
+            passed: self.passed,
+            failed: self.failures.len(),
+            skipped: self.skipped,
+            figures: self.figures.clone(),
+        }
+    }
+
+    /// Returns the counts in words.
+    pub(crate) fn summary(&self) -> String {
+        let skipped = match self.skipped {
+            0 => String::new(),
+            count => format!(", {count} skipped"),
+        };
+        format!(
+            "{} passed, {} failed{skipped}",
+            self.passed,
+            self.failures.len()
+        )
+    }
+}
+
+/// What a part does.
+type Body = Box<dyn Fn(&mut Tally) -> Result<()>>;
+
+/// One part of the test run.
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) slow: bool,
+    pub(crate) beside: bool,
+    body: Body,
+}
+
+impl Part {
+    /// Makes a part.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        body: impl Fn(&mut Tally) -> Result<()> + 'static,
+    ) -> Part {
+        Part {
+            name: name.into(),
+            slow: false,
+            beside: false,
+            body: Box::new(body),
+        }
+    }
+
+    /// Leaves the part to `--slow` if `slow`.
+    pub(crate) fn slow(self, slow: bool) -> Part {
+        Part { slow, ..self }
+    }
+
+    /// Lets the part run in the second lane: it needs no image of GearV, and its limits of time are wide.
+    pub(crate) fn beside(self) -> Part {
+        Part {
+            beside: true,
+            ..self
+        }
+    }
+
+    /// Runs it; whatever keeps it from running is a failure of its own.
+    pub(crate) fn run(&self) -> Tally {
+        let mut tally = Tally::default();
+        if let Err(error) = (self.body)(&mut tally) {
+            tally.fail(format!("{error:#}"));
+        }
+        tally
+    }
+}

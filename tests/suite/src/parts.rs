@@ -1,0 +1,190 @@
+//! `cargo xtask test`: all tests, part by part, one after another.
+//!
+//! A part is a name and a function that tallies what passed and failed; `parts` lists them in
+//! the order in which they run, cheap ones first. In a whole run, those that need no image of GearV run beside the
+//! others (`lane.rs`). A part that cannot run at all counts as one failure. The last line is always `N passed, N failed`, and the exit code tells the same.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Args;
+use workbench::trace;
+
+use crate::lane::{Lane, Ran};
+use crate::part::{Part, Tally};
+use crate::record::Run;
+use crate::{
+    bench, boards, boot, chaos, coverage, examples, fuzz, gear2_registers, ghost, guests, halt,
+    host, hostile, images, invalid, jitter, kvm, lane, layouts, linux, mutants, planted, realtime,
+    refusals, storage, userlands, worst_cases,
+};
+
+/// How many of the slowest parts are listed at the end.
+const SLOWEST: usize = 10;
+
+/// The options of `test`.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Run also what takes long
+    #[arg(long)]
+    slow: bool,
+    /// Run only the parts whose names contain this
+    filter: Option<String>,
+    /// Only list the parts
+    #[arg(long)]
+    list: bool,
+    /// Tell which lines of Gear1's runtime the chosen parts ran; a run of all parts always does
+    #[arg(long)]
+    coverage: bool,
+    /// Run only the parts that need no image of GearV, and write what they found to this file
+    #[arg(long, hide = true)]
+    host_lane: Option<PathBuf>,
+}
+
+fn parts() -> Vec<Part> {
+    let mut parts = host::parts();
+    parts.extend(images::parts());
+    parts.extend(invalid::parts());
+    parts.extend(examples::parts());
+    parts.extend(boards::parts());
+    parts.extend(layouts::parts());
+    parts.extend(fuzz::parts());
+    parts.extend(boot::parts());
+    parts.extend(refusals::parts());
+    parts.extend(halt::parts());
+    parts.extend(guests::parts());
+    parts.extend(realtime::parts());
+    parts.extend(chaos::parts());
+    parts.extend(ghost::parts());
+    parts.extend(gear2_registers::parts());
+    parts.extend(userlands::parts());
+    parts.extend(hostile::parts());
+    parts.extend(storage::parts());
+    parts.extend(planted::parts());
+    parts.extend(mutants::parts());
+    parts.extend(jitter::parts());
+    parts.extend(linux::parts());
+    parts.extend(kvm::parts());
+    parts.extend(bench::parts());
+    parts.extend(worst_cases::parts());
+    parts
+}
+
+impl Options {
+    /// Runs the chosen parts and reports.
+    pub(crate) fn run(self) -> Result<()> {
+        let filter = self.filter.unwrap_or_default();
+        let is_whole = filter.is_empty();
+        let mut chosen = parts();
+        chosen.retain(|part| part.name.contains(&filter) && (self.slow || !part.slow));
+        if self.list {
+            chosen.iter().for_each(|part| println!("{}", part.name));
+            return Ok(());
+        }
+        if let Some(file) = self.host_lane {
+            chosen.retain(|part| part.beside);
+            return lane::write(&file, &run_all(&chosen));
+        }
+        let begin = Instant::now();
+        let beside = match is_whole {
+            true => Some(Lane::start(self.slow)?),
+            false => None,
+        };
+        chosen.retain(|part| !is_whole || !part.beside);
+        if is_whole || self.coverage {
+            trace::watch()?;
+        }
+        let mut ran = run_all(&chosen);
+        let mut total = Tally::default();
+        if let Some(beside) = beside {
+            match beside.finish() {
+                Ok(more) => ran.splice(0..0, more).for_each(drop),
+                Err(error) => total.fail(format!("{error:#}")),
+            }
+        }
+        if ran.is_empty() {
+            total.fail(format!("no part is named {filter:?}"));
+        }
+        let mut run = Run::default();
+        for Ran { name, tally, .. } in &ran {
+            run.parts.push(tally.result(name));
+        }
+        if is_whole || self.coverage {
+            let (text, tally) = covered(is_whole);
+            run.coverage = text;
+            total.add(tally);
+        }
+        run.seconds = begin.elapsed().as_secs();
+        if is_whole {
+            run.write()?;
+        }
+        slowest(&mut ran);
+        for Ran { name, tally, .. } in ran {
+            total.add(tally.of(&name));
+        }
+        println!();
+        total.failures.iter().for_each(|why| println!("FAIL {why}"));
+        println!("{}", total.summary());
+        std::io::stdout().flush()?;
+        std::process::exit(i32::from(!total.failures.is_empty()));
+    }
+}
+
+/// Runs parts one after another, and says of each what it found.
+fn run_all(chosen: &[Part]) -> Vec<Ran> {
+    let run = |part: &Part| {
+        println!("---- {}", part.name);
+        let start = Instant::now();
+        let ran = Ran {
+            tally: part.run(),
+            name: part.name.clone(),
+            seconds: start.elapsed().as_secs_f32(),
+        };
+        report(&ran);
+        ran
+    };
+    chosen.iter().map(run).collect()
+}
+
+fn slowest(ran: &mut [Ran]) {
+    println!("\nslowest parts:");
+    ran.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    for Ran { name, seconds, .. } in ran.iter().take(SLOWEST) {
+        println!("{seconds:8.1} s  {name}");
+    }
+}
+
+/// Says what ran of the runtime; a run of all parts has to have run enough of it.
+fn covered(is_whole: bool) -> (String, Tally) {
+    let mut tally = Tally::default();
+    let (text, is_enough) =
+        coverage::report().unwrap_or_else(|e| (format!("coverage: {e:#}"), false));
+    println!("\n{text}");
+    match is_enough || !is_whole {
+        true => tally.pass(usize::from(is_whole)),
+        false => tally.fail("not enough of the runtime ran"),
+    }
+    (text, tally)
+}
+
+fn report(ran: &Ran) {
+    for failure in &ran.tally.failures {
+        println!("FAIL {failure}");
+    }
+    let verdict = if ran.tally.failures.is_empty() {
+        "ok  "
+    } else {
+        "FAIL"
+    };
+    println!(
+        "{verdict} {}: {} ({:.1} s)",
+        ran.name,
+        ran.tally.summary(),
+        ran.seconds
+    );
+}
+
+#[cfg(test)]
+mod tests;

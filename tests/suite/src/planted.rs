@@ -1,0 +1,133 @@
+//! Shows that the tests find what they look for: each bug planted here into a copy of the workspace makes
+//! the test fail that cites the requirement.
+//!
+//! A bug is a replacement of text in one file. Those whose test runs on the host are found by `cargo
+//! test`; the others go into an image of Gear1, on which a part of the tests is run. What a bug in an
+//! image shows as is a failed check, a halt, or a guest that never ends. A build that fails finds
+//! nothing. `cargo xtask test` runs a sample, `--slow` all of them and the score: how many requirements
+//! have a bug that a test which cites them found. Finds are kept as long as neither bug nor code nor test
+//! change; `GEARV_KEPT=1` leaves those bugs out.
+
+mod boot;
+mod cpu;
+mod device_model;
+mod finder;
+mod fuzz;
+mod gear2;
+mod gic;
+mod memory;
+mod realtime;
+mod runtime;
+mod score;
+mod time;
+
+use std::{env, fs};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::copy;
+use crate::part::{Part, Tally};
+use finder::Finder;
+pub(crate) use score::Score;
+
+/// A bug: in a file, what is replaced by what.
+pub(crate) struct Bug {
+    name: &'static str,
+    /// The file, from the root of the workspace.
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+    /// The requirements that it breaks.
+    breaks: &'static [&'static str],
+    /// The file that cites them, and whose test fails.
+    test: &'static str,
+    finder: Finder,
+}
+
+/// All bugs, area by area.
+const BUGS: [&[Bug]; 10] = [
+    memory::BUGS,
+    boot::BUGS,
+    cpu::BUGS,
+    gic::BUGS,
+    time::BUGS,
+    runtime::BUGS,
+    realtime::BUGS,
+    device_model::BUGS,
+    fuzz::BUGS,
+    gear2::BUGS,
+];
+/// Those of them that every run of the tests plants.
+const SAMPLE: [&str; 3] = [
+    "EL2's code is writable",
+    "an SGI reaches every vCPU",
+    "a message goes in another's name",
+];
+
+fn bugs() -> impl Iterator<Item = &'static Bug> {
+    BUGS.into_iter().flatten()
+}
+
+/// With this in the environment a run goes on: it leaves out the bugs whose find is kept, and does not
+/// make sure again that the tests pass without a bug.
+const KEPT: &str = "GEARV_KEPT";
+
+pub(super) fn parts() -> Vec<Part> {
+    let parts = bugs().map(|bug| {
+        let is_slow = !SAMPLE.contains(&bug.name);
+        let part = |place| {
+            let name = format!("planted bug {place}: {}", bug.name);
+            Part::new(name, move |tally| find(bug, tally)).slow(is_slow)
+        };
+        match bug.finder.is_on_host() {
+            true => part("on the host").beside(),
+            false => part("in an image"),
+        }
+    });
+    let mut parts: Vec<Part> = parts.collect();
+    parts.push(Part::new("planted bugs: the score", score::tell).slow(true));
+    parts
+}
+
+/// Plants a bug, sees whether it is found, and takes it out.
+fn find(bug: &'static Bug, tally: &mut Tally) -> Result<()> {
+    let goes_on = env::var_os(KEPT).is_some();
+    if goes_on && Score::read().is_found(bug)? {
+        tally.skip(1);
+        return Ok(());
+    }
+    score::note(bug, false)?;
+    let copy = copy::fresh(bug.finder.copy())?;
+    if !goes_on {
+        bug.finder.passes_without(bug, &copy)?;
+    }
+    let path = copy.join(bug.file);
+    let good = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    fs::write(&path, bug.planted_in(&good)?)?;
+    let found = bug.finder.look(bug, &copy);
+    fs::write(&path, good)?;
+    let Some(found) = found? else {
+        bail!("{} does not find it", bug.test);
+    };
+    println!("found: {found}");
+    score::note(bug, true)?;
+    tally.pass(1);
+    Ok(())
+}
+
+impl Bug {
+    /// Returns the text with the bug in it.
+    fn planted_in(&self, good: &str) -> Result<String> {
+        let count = good.matches(self.from).count();
+        ensure!(
+            count == 1,
+            "{} holds {:?} {count} times",
+            self.file,
+            self.from
+        );
+        Ok(good.replace(self.from, self.to))
+    }
+}
+
+#[cfg(test)]
+mod tests;

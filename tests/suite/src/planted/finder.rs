@@ -1,0 +1,194 @@
+//! The tests that planted bugs are to be found by, run on the copy of the workspace.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::{build_images, workspace};
+
+use super::{Bug, bugs};
+use crate::part::Tally;
+use crate::{architecture, boot, chaos, copy, gear2_registers, guests, realtime, refusals};
+
+/// The directory of builds of Gear1 with a bug.
+const PLANTED: &str = "planted";
+/// That of the tests on the host, which run beside.
+const PLANTED_ON_HOST: &str = "planted-on-host";
+/// What stands in a complaint about time. A busy host may be the reason: then what is as it should be is
+/// looked at too, and must be in time.
+const LATE: &str = " within ";
+/// What init is built from, and the runtime is not or does not look at.
+const INITS: [&str; 4] = [
+    "gear1/init/",
+    "gear1/abi/",
+    "gear1/arch/src/boot",
+    "manifests/",
+];
+/// The crate with most of the bugs is built without optimization: few of its tests run long, and where a
+/// bug is they do not run to their end.
+const QUICKLY_BUILT: &str = "profile.dev.package.gear1-core.opt-level=0";
+/// Seconds that tests on the host take at most.
+const HOST_SECONDS: &str = "400";
+
+/// What finds a bug.
+pub(super) enum Finder {
+    /// The host tests in the module that the test's file is.
+    Host,
+    /// The host tests of the test's package whose names contain this.
+    HostNamed(&'static str),
+    /// A row of the table of guests, on a CPU model.
+    Guest(&'static str, &'static str),
+    /// The real-time VM that is stopped and started.
+    Stops,
+    /// What the boot leaves in memory.
+    Leaves,
+    /// A machine that has to be refused.
+    Refusal(&'static str),
+    /// A machine without EL2.
+    NeedsEl2,
+    /// A debugger that looks at what Gear2 sees of guests' registers.
+    Gear2Registers,
+    /// Two VMs that attack everything.
+    Chaos,
+    /// What the runtime for GICv3 is linked from, read.
+    Rules,
+}
+
+impl Finder {
+    /// Tells whether it needs no image.
+    pub(super) fn is_on_host(&self) -> bool {
+        matches!(self, Finder::Host | Finder::HostNamed(_))
+    }
+
+    /// Returns the name of the copy that the bug is planted in.
+    pub(super) fn copy(&self) -> &'static str {
+        match self.is_on_host() {
+            true => copy::FOR_HOST,
+            false => copy::FOR_IMAGES,
+        }
+    }
+
+    /// Makes sure that tests on the host pass without the bug, those of all bugs of the package at once;
+    /// the parts that run on QEMU are parts of every run.
+    pub(super) fn passes_without(&self, bug: &Bug, copy: &Path) -> Result<()> {
+        static PASSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+        let Some((package, _)) = self.host_tests(bug)? else {
+            return Ok(());
+        };
+        let mut passed = PASSED.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
+        if passed.contains(&package) {
+            return Ok(());
+        }
+        let mut tests = BTreeSet::new();
+        for other in bugs() {
+            tests.extend(
+                (other.finder.host_tests(other)?)
+                    .filter(|(of, _)| *of == package)
+                    .map(|(_, tests)| tests),
+            );
+        }
+        let tests: Vec<String> = tests.into_iter().collect();
+        let failure = host_tests(&package, &tests, copy)?;
+        ensure!(failure.is_none(), "without a bug: {failure:?}");
+        passed.insert(package);
+        Ok(())
+    }
+
+    /// Runs the test; returns what it found.
+    pub(super) fn look(&self, bug: &Bug, copy: &Path) -> Result<Option<String>> {
+        if let Some((package, tests)) = self.host_tests(bug)? {
+            return host_tests(&package, &[tests], copy);
+        }
+        let gear1 = match INITS.iter().any(|of_init| bug.file.starts_with(of_init)) {
+            true => build_images::build_gear1_of(copy, PLANTED, "image")?,
+            false => build_images::build_runtime_of(copy, PLANTED, "image")?,
+        };
+        let found = self.boot(gear1, &workspace::bare_elf_in(PLANTED, "gear1-init"));
+        if found.as_ref().is_some_and(|found| found.contains(LATE)) {
+            let usual = build_images::gears()?.0;
+            let late = self.boot(usual, &workspace::bare_elf("gear1-init"));
+            ensure!(late.is_none(), "without the bug too: {late:?}");
+        }
+        Ok(found)
+    }
+
+    /// Boots a Gear1, and returns what fails.
+    fn boot(&self, gear1: PathBuf, init: &Path) -> Option<String> {
+        let mut tally = Tally::default();
+        let end = match self {
+            Finder::Guest(manifest, model) => {
+                guests::boot_other(&gear1, manifest, model, &mut tally)
+            }
+            Finder::Stops => realtime::stop_other(gear1, &mut tally),
+            Finder::Leaves => boot::leaves_nothing_of(gear1, &mut tally),
+            Finder::Refusal(name) => refusals::refuse_other(gear1, name, &mut tally),
+            Finder::NeedsEl2 => boot::stops_without_el2_of(gear1, init, &mut tally),
+            Finder::Gear2Registers => gear2_registers::registers_under(Some(gear1), &mut tally),
+            Finder::Chaos => chaos::attack_other(gear1, None, chaos::FEW / 4, &mut tally),
+            Finder::Rules => {
+                let runtime = workspace::bare_elf_in(PLANTED, "gear1-runtime");
+                architecture::check(&runtime, 3, &mut tally)
+            }
+            Finder::Host | Finder::HostNamed(_) => Ok(()),
+        };
+        let end = end.err().map(|error| format!("{error:#}"));
+        let found = end.or_else(|| tally.failures.first().cloned());
+        found.map(|found| found.lines().next().unwrap_or_default().to_owned())
+    }
+
+    /// Returns package and names of the tests, if they run on the host.
+    fn host_tests(&self, bug: &Bug) -> Result<Option<(String, String)>> {
+        let names = match self {
+            Finder::Host => None,
+            Finder::HostNamed(names) => Some((*names).to_owned()),
+            _ => return Ok(None),
+        };
+        let (package, module) = bug
+            .test
+            .split_once("/src/")
+            .context("a test on the host is in a crate")?;
+        let module = module.trim_end_matches(".rs").replace('/', "::");
+        let package = package.replace('/', "-");
+        Ok(Some((package, names.unwrap_or(module))))
+    }
+}
+
+/// Runs tests on the host; returns what fails.
+fn host_tests(package: &str, tests: &[String], copy: &Path) -> Result<Option<String>> {
+    let mut build = cargo_test(Command::new("cargo"), package, copy);
+    let output = (build.arg("--no-run").output()).context("cargo cannot be run")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "\n{complaint}");
+    // A bug may have a test run for ever.
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", HOST_SECONDS, "cargo"]);
+    let mut command = cargo_test(command, package, copy);
+    let output = (command.arg("--").args(tests).output()).context("cargo cannot be run")?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    if let Some(failed) = printed.lines().find(|line| line.ends_with("... FAILED")) {
+        return Ok(Some(failed.to_owned()));
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{tests:?}: {}\n{complaint}",
+        output.status
+    );
+    ensure!(
+        printed.contains("test result: ok.") && !printed.contains(" 0 passed"),
+        "{package} has no test {tests:?}"
+    );
+    Ok(None)
+}
+
+fn cargo_test(mut command: Command, package: &str, copy: &Path) -> Command {
+    command.current_dir(copy);
+    // The build is most of the time.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    command.args(["test", "--offline", "--package", package, "--lib"]);
+    command.args(["--config", QUICKLY_BUILT, "--target-dir"]);
+    command.arg(workspace::target_dir().join(PLANTED_ON_HOST));
+    command
+}

@@ -1,0 +1,48 @@
+use std::collections::BTreeSet;
+use std::fs;
+
+use workbench::workspace;
+
+use super::{SAMPLE, bugs, score};
+use crate::requirements::Requirements;
+
+#[test]
+fn every_bug_has_its_place() {
+    let mut names = BTreeSet::new();
+    let mut nowhere = Vec::new();
+    for bug in bugs() {
+        let good = fs::read_to_string(workspace::root().join(bug.file)).unwrap();
+        if let Err(error) = bug.planted_in(&good) {
+            nowhere.push(format!("{}: {error}", bug.name));
+        }
+        assert_ne!(bug.from, bug.to, "{}", bug.name);
+        assert!(names.insert(bug.name), "{} stands twice", bug.name);
+    }
+    assert!(nowhere.is_empty(), "{nowhere:#?}");
+    assert!(SAMPLE.iter().all(|name| names.contains(name)));
+}
+
+#[test]
+fn every_bug_is_found_by_a_test_that_cites_the_requirement() {
+    let requirements = Requirements::read().unwrap();
+    for bug in bugs() {
+        for id in bug.breaks {
+            assert!(
+                requirements.is_cited_by(id, bug.test),
+                "{}: {} does not cite {id}",
+                bug.name,
+                bug.test
+            );
+        }
+    }
+}
+
+#[test]
+fn every_requirement_has_a_bug_or_a_reason() {
+    let requirements = Requirements::read().unwrap();
+    let broken: BTreeSet<&str> = bugs().flat_map(|bug| bug.breaks).copied().collect();
+    for id in requirements.identifiers() {
+        let is_without = score::WITHOUT.iter().any(|(without, _)| *without == id);
+        assert_ne!(broken.contains(id), is_without, "{id}");
+    }
+}

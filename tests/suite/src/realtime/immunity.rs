@@ -1,0 +1,232 @@
+//! What others do to a real-time VM: nothing.
+//!
+//! Its first windows pass before any other VM runs; then one after the other disturbs it.
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use workbench::build_images::{Images, last_words};
+use workbench::expect::Session;
+use workbench::qemu::{Machine, Qemu};
+use workbench::workspace;
+use xtask::smoke::ESCAPE;
+
+use super::windows::{Latencies, PATIENCE, WINDOWS, judge, wait_for_windows, windows};
+use super::{Serial, TIMEOUT, images};
+use crate::part::{Part, Tally};
+
+/// How often who disturbs leaves its CPU at least.
+const EXITS: u64 = 3;
+
+/// A VM that disturbs: its number in the manifest, what it does, and what it says when it is at work.
+struct Other {
+    vm: usize,
+    name: &'static str,
+    does: &'static str,
+    works: &'static str,
+}
+
+/// The VM that turns itself off if something is not refused.
+const TRESPASSER: &str = "trespasser";
+
+const OTHERS: [Other; 9] = [
+    Other {
+        vm: 1,
+        name: "foe",
+        does: "attacks at random as a real-time VM",
+        works: "",
+    },
+    Other {
+        vm: 2,
+        name: "attacker",
+        does: "attacks at random as a guest",
+        works: "ATTACKS 4000",
+    },
+    Other {
+        vm: 3,
+        name: "storm",
+        does: "sends SGIs without a pause",
+        works: "TAKEN 1",
+    },
+    Other {
+        vm: 4,
+        name: "resets",
+        does: "restarts without end",
+        works: "gear2: resets resets itself",
+    },
+    // What it does is another thing with each start.
+    Other {
+        vm: 6,
+        name: TRESPASSER,
+        does: "goes for others' CPUs by SGIs",
+        works: "",
+    },
+    Other {
+        vm: 6,
+        name: TRESPASSER,
+        does: "goes for others' SPIs",
+        works: "",
+    },
+    Other {
+        vm: 6,
+        name: TRESPASSER,
+        does: "goes for others' redistributors",
+        works: "",
+    },
+    Other {
+        vm: 6,
+        name: TRESPASSER,
+        does: "sets up others' DMA",
+        works: "",
+    },
+    Other {
+        vm: 5,
+        name: "saboteur",
+        does: "makes Gear2 hang",
+        works: "gear2: restarted, 1 in all",
+    },
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    let part = |gic: u32| {
+        let name = format!("real-time VM is immune with GICv{gic}");
+        Part::new(name, move |tally| immunity(gic, tally)).slow(gic == 2)
+    };
+    let halt = Part::new("Gear2's ninth failure halts", ninth_failure);
+    vec![halt, part(3), part(2)]
+}
+
+/// G1-SUP-003: after eight restarts Gear1 halts; the real-time VM runs on as before.
+fn ninth_failure(tally: &mut Tally) -> Result<()> {
+    let directory = workspace::output_dir().join("gear2-halts");
+    let serial = Serial::new(&directory)?;
+    let machine = Machine {
+        cpu: "cortex-a57,cntfrq=1000000000".to_owned(),
+        icount: true,
+        second_serial: Some(serial.file.clone()),
+        ..Machine::default()
+    };
+    let images = images("gear2-halts", None)?;
+    let mut session = images.start(
+        &Qemu::prepare(10)?,
+        &machine,
+        &directory.join("console.log"),
+    )?;
+    session.give_up_on(&[]);
+    for text in [
+        "gear2: restarted, 8 in all",
+        "gear1: HALT: fault in Gear2",
+        "gear2-restarts=0x0000000000000008",
+        "gear1: machine stopped",
+    ] {
+        let found = session.expect(text, TIMEOUT).map(drop);
+        tally.check(
+            text,
+            found.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20))),
+        );
+    }
+    let first = windows(&serial.text()?)?.len() + 1;
+    wait_for_windows(&mut session, &serial, first + WINDOWS)?;
+    let all = windows(&serial.text()?)?;
+    let (before, after) = all.split_at(first);
+    let before = Latencies::of(before)?;
+    tally.check("it runs on", judge("a halt", &before, after));
+    Ok(())
+}
+
+fn immunity(gic: u32, tally: &mut Tally) -> Result<()> {
+    attack(&images("rt-immune", None)?, gic, &[], tally)
+}
+
+/// Returns the VM's latencies beside nobody.
+pub(super) fn alone() -> Result<Latencies> {
+    let directory = workspace::output_dir().join("rt-immune/alone");
+    let serial = Serial::new(&directory)?;
+    let images = images("rt-immune", None)?;
+    let log = directory.join("console.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine(3, &serial), &log)?;
+    let before = wait_for_them(&mut session, &serial)?;
+    judge("nobody", &before, &windows(&serial.text()?)?)?;
+    Ok(before)
+}
+
+/// Waits for the windows before anybody else runs; the first one has the caches' and tables' first uses.
+fn wait_for_them(session: &mut Session, serial: &Serial) -> Result<Latencies> {
+    wait_for_windows(session, serial, 1 + WINDOWS)?;
+    Latencies::of(&windows(&serial.text()?)?[1..])
+}
+
+fn machine(gic: u32, serial: &Serial) -> Machine {
+    Machine {
+        cpu: "cortex-a57,cntfrq=1000000000".to_owned(),
+        cpus: 5,
+        gic,
+        icount: true,
+        second_serial: Some(serial.file.clone()),
+        ..Machine::default()
+    }
+}
+
+/// Has the others named, or all, disturb the VM, one after the other, and judges each.
+pub(super) fn attack(images: &Images, gic: u32, only: &[&str], tally: &mut Tally) -> Result<()> {
+    let directory = workspace::output_dir().join(format!("rt-immune/gicv{gic}"));
+    let serial = Serial::new(&directory)?;
+    let qemu = Qemu::prepare(10)?;
+    let log = directory.join("console.log");
+    let mut session = images.start(&qemu, &machine(gic, &serial), &log)?;
+    attacks(&mut session, &serial, only, tally)
+        .map_err(|error| anyhow!("{error:#}\n{}", last_words(&session)))
+}
+
+fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Tally) -> Result<()> {
+    // Nothing is running yet but Gear2, idle.
+    let before = wait_for_them(session, serial)?;
+    let alone = windows(&serial.text()?)?;
+    tally.check("alone", judge("nobody", &before, &alone));
+    let mut judged = alone.len();
+    let is_wanted = |other: &&Other| only.is_empty() || only.contains(&other.name);
+    for other in OTHERS.iter().filter(is_wanted) {
+        key(session, other.vm, 't')?;
+        session.expect(&format!("gear2: {} ", other.name), TIMEOUT)?;
+        if !other.works.is_empty() {
+            session.expect(other.works, PATIENCE)?;
+        }
+        // What happened just now shows in the windows to come.
+        let seen = windows(&serial.text()?)?.len();
+        wait_for_windows(session, serial, seen + WINDOWS)?;
+        let all = windows(&serial.text()?)?;
+        let during = all.get(judged..).context("windows are missing")?;
+        judged = all.len();
+        let title = format!("{} {}", other.name, other.does);
+        tally.check(&title, judge(&title, &before, during));
+        if other.name != "saboteur" {
+            tally.check(&title, is_at_work(session, other));
+            key(session, other.vm, 's')?;
+            session.expect(&format!("gear2: {} stopped", other.name), TIMEOUT)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a VM has left its CPU often, as whoever attacks does.
+fn is_at_work(session: &mut Session, other: &Other) -> Result<()> {
+    key(session, other.vm, 'p')?;
+    session.expect(&format!("gear2: {} vCPU 0:", other.name), TIMEOUT)?;
+    let counts = session.expect("\n", TIMEOUT)?;
+    let numbers = counts
+        .split(' ')
+        .filter_map(|word| word.parse::<u64>().ok());
+    let exits: u64 = numbers.sum();
+    println!("{}:{counts}", other.name);
+    let off = format!("gear2: {TRESPASSER} turned itself off");
+    ensure!(!session.transcript().contains(&off), "it is not refused");
+    ensure!(
+        exits >= EXITS,
+        "{} left its CPU {exits} times:{counts}",
+        other.name
+    );
+    Ok(())
+}
+
+/// Gives Gear2 a command about a VM.
+fn key(session: &mut Session, vm: usize, key: char) -> Result<()> {
+    session.send(&format!("{ESCAPE}{vm}{ESCAPE}{key}"))
+}

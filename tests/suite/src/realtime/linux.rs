@@ -1,0 +1,257 @@
+//! A real-time VM beside the device VM and a guest of its: what they do, and what happens to them, leaves it alone.
+//!
+//! The terminal is the device VM's console, from which the guest's is reached. Each [`Step`] is
+//! judged by the windows that passed from its beginning on (see `windows.rs`): exits and interrupts in every run; latencies, against
+//! those of the same real-time VM beside nobody, with `--slow`, since `icount` makes two Linux systems slow.
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use workbench::build_images::{self, Images, last_words};
+use workbench::expect::Session;
+use workbench::manifest::VmSummary;
+use workbench::qemu::{Machine, Qemu};
+use workbench::{device_userland, workspace};
+use xtask::run;
+use xtask::smoke::device_vm::{
+    FINISH, KILL, LONG, answers, change, enter, fio, fio_result, leave, widen,
+};
+use xtask::smoke::{BOOT, ready, shell, shell_within};
+
+use super::windows::{
+    Latencies, WINDOWS, judge, lives, undisturbed, wait_for_life, wait_for_windows, windows,
+};
+use super::{CHECKING, Serial, images, immunity};
+use crate::part::{Part, Tally};
+
+/// The real-time VM in the manifest.
+const RT: &str = "rt";
+/// The device VM computes and starts programs, for as long as it runs.
+const LOAD: &str = "(while :; do dd if=/dev/zero bs=64k count=16 2> /dev/null | sha256sum; ls -l /proc/self/fd; \
+    done) > /dev/null 2>&1 & :";
+
+/// What happens, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The device VM boots.
+    Boots,
+    /// `gearctl` stops, starts and restarts the real-time VM itself.
+    Gearctl,
+    /// The guest boots from the disk that the device VM serves.
+    GuestBoots,
+    /// The device VM computes, the guest uses its disk and does all that stress-ng does.
+    Busy,
+    /// GDM is killed while the guest writes.
+    GdmKilled,
+    /// The device VM's kernel panics, and boots again.
+    Crashes,
+    /// The device VM reboots.
+    Reboots,
+    /// `gearctl` stops and starts the device VM.
+    Restarts,
+}
+
+/// What is in `test`.
+pub(super) const SHORT: [Step; 6] = [
+    Step::Boots,
+    Step::Gearctl,
+    Step::GuestBoots,
+    Step::Busy,
+    Step::GdmKilled,
+    Step::Crashes,
+];
+/// All, the guest's work again at the end.
+const ALL: [Step; 9] = [
+    Step::Boots,
+    Step::Gearctl,
+    Step::GuestBoots,
+    Step::Busy,
+    Step::GdmKilled,
+    Step::Crashes,
+    Step::Reboots,
+    Step::Restarts,
+    Step::Busy,
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("real-time VM is immune beside Linux", short),
+        Part::new("real-time VM is immune beside Linux, all of it", long).slow(true),
+    ]
+}
+
+fn short(tally: &mut Tally) -> Result<()> {
+    tell(beside(&images("rt-linux", None)?, &SHORT, None)?, tally);
+    Ok(())
+}
+
+/// More of it, in the build that halts where the real-time VM's CPU takes another one's lock.
+fn long(tally: &mut Tally) -> Result<()> {
+    let gear1 = build_images::build_gear1_of(workspace::root(), CHECKING, "image,check-locks")?;
+    let images = images("rt-linux", Some(gear1))?;
+    let before = immunity::alone()?;
+    tell(beside(&images, &ALL, Some(before))?, tally);
+    Ok(())
+}
+
+fn tell(verdicts: Vec<(Step, Result<()>)>, tally: &mut Tally) {
+    for (step, verdict) in verdicts {
+        tally.check(&format!("{step:?}"), verdict);
+    }
+}
+
+/// MiB that fio writes and verifies.
+const DISK_MIB: u32 = 2;
+/// Seconds under stress-ng.
+const STRESS_S: u32 = 1;
+
+/// Boots the system, takes the steps, and says of each whether the real-time VM was as it is beside nobody; also its
+/// latencies, if they are given. A step that cannot be taken is an error.
+pub(super) fn beside(
+    images: &Images,
+    steps: &[Step],
+    before: Option<Latencies>,
+) -> Result<Vec<(Step, Result<()>)>> {
+    let serial = Serial::new(&workspace::output_dir().join("rt-linux"))?;
+    let machine = Machine {
+        cpu: "cortex-a57,cntfrq=1000000000".to_owned(),
+        icount: before.is_some(),
+        second_serial: Some(serial.file.clone()),
+        ..run::machine_for(images)?
+    };
+    let log = serial.file.with_file_name("console.log");
+    let guest = images.manifest.vms.iter().find(|vm| vm.may_power_off);
+    let mut system = System {
+        session: images.start(&Qemu::prepare(10)?, &machine, &log)?,
+        serial,
+        guest: guest.context("there is no guest")?,
+        before,
+        judged: 0,
+    };
+    let mut verdicts = Vec::new();
+    for step in steps {
+        let verdict = system
+            .take_and_judge(*step)
+            .map_err(|error| anyhow!("{step:?}: {error:#}\n{}", last_words(&system.session)))?;
+        verdicts.push((*step, verdict));
+    }
+    Ok(verdicts)
+}
+
+/// The machine while it runs.
+struct System<'a> {
+    session: Session,
+    serial: Serial,
+    guest: &'a VmSummary,
+    before: Option<Latencies>,
+    /// How many windows have been judged.
+    judged: usize,
+}
+
+impl System<'_> {
+    fn take_and_judge(&mut self, step: Step) -> Result<Result<()>> {
+        self.take(step)?;
+        // What happened just now shows in the windows to come.
+        let seen = windows(&self.serial.text()?)?.len();
+        wait_for_windows(&mut self.session, &self.serial, seen + WINDOWS)?;
+        let all = windows(&self.serial.text()?)?;
+        let during = all.get(self.judged..).context("windows are missing")?;
+        self.judged = all.len();
+        let name = format!("{step:?} ({} s)", self.session.elapsed().as_secs());
+        Ok(match &self.before {
+            Some(before) => judge(&name, before, during),
+            None => {
+                println!("beside {name}: {} windows", during.len());
+                undisturbed(during)
+            }
+        })
+    }
+
+    fn take(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Boots => self.device_vm_is_up(),
+            Step::Gearctl => self.gearctl(),
+            Step::GuestBoots => enter_at_boot(&mut self.session, self.guest),
+            Step::Busy => self.busy(),
+            Step::GdmKilled => self.gdm_killed(),
+            Step::Crashes => self.device_vm_goes("echo c > /proc/sysrq-trigger"),
+            Step::Reboots => self.device_vm_goes("reboot -f"),
+            Step::Restarts => self.device_vm_goes("gearctl restart device"),
+        }
+    }
+
+    fn device_vm_is_up(&mut self) -> Result<()> {
+        let session = &mut self.session;
+        session.expect(device_userland::READY, BOOT)?;
+        widen(session)?;
+        shell(
+            session,
+            "until gearctl version > /dev/null 2>&1; do sleep 0.2; done",
+        )?;
+        Ok(())
+    }
+
+    /// Each start begins anew, and there is none more.
+    fn gearctl(&mut self) -> Result<()> {
+        let session = &mut self.session;
+        change(session, "stop", RT, "stopped")?;
+        let before = windows(&self.serial.text()?)?.len();
+        shell(session, "sleep 1")?;
+        let stopped = windows(&self.serial.text()?)?.len();
+        ensure!(before == stopped, "it measures though it is stopped");
+        change(session, "start", RT, "running")?;
+        wait_for_life(session, &self.serial, 2)?;
+        change(session, "restart", RT, "running")?;
+        wait_for_life(session, &self.serial, 3)?;
+        let starts = lives(&self.serial.text()?);
+        ensure!(starts == 3, "it began {starts} times");
+        Ok(())
+    }
+
+    /// From the guest's shell, and back to it.
+    fn busy(&mut self) -> Result<()> {
+        let session = &mut self.session;
+        leave(session)?;
+        shell(session, LOAD)?;
+        enter(session, self.guest)?;
+        let stress = format!(
+            "stress-ng --quiet --cpu 1 --vm 1 --vm-bytes 16M --fork 1 --switch 1 --timer 1 --timeout {STRESS_S}"
+        );
+        shell(session, &format!("({stress}) > /run/stress 2>&1 & :"))?;
+        let printed = shell_within(session, &fio(DISK_MIB), LONG)?;
+        fio_result(&printed)?;
+        shell_within(session, "wait; cat /run/stress", LONG)?;
+        Ok(())
+    }
+
+    /// Leaves the terminal with the device VM's shell; the guest is still writing when GDM is killed.
+    fn gdm_killed(&mut self) -> Result<()> {
+        let session = &mut self.session;
+        let fio = fio(1);
+        shell(
+            session,
+            &format!("({fio} --rate_iops=,100 > /run/fio; echo $? > /run/status) & :"),
+        )?;
+        leave(session)?;
+        shell_within(session, KILL, LONG)?;
+        enter(session, self.guest)?;
+        fio_result(&shell_within(session, FINISH, LONG)?)?;
+        Ok(())
+    }
+
+    /// The guest writes on when the device VM is back.
+    fn device_vm_goes(&mut self, command: &str) -> Result<()> {
+        let session = &mut self.session;
+        leave(session)?;
+        session.send(&format!("{command}\n"))?;
+        self.device_vm_is_up()?;
+        let session = &mut self.session;
+        enter(session, self.guest)?;
+        fio_result(&shell_within(session, &fio(1), LONG)?)?;
+        Ok(())
+    }
+}
+
+fn enter_at_boot(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    session.send(&format!("{}\n", guest.console_command()))?;
+    session.expect(&ready(&guest.name), BOOT)?;
+    answers(session, &guest.name)
+}

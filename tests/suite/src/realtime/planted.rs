@@ -1,0 +1,263 @@
+//! Shows that the tests of real-time VMs find what they look for: each protection taken out of a copy
+//! of Gear1 makes those of them fail that are about it. Each of a real-time VM's neighbours is in the list.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use workbench::build_images;
+
+use super::linux::{self, Step};
+use super::{images, immunity};
+use crate::copy;
+use crate::part::{Part, Tally};
+
+/// A protection: in a file of Gear1, what is replaced by what, and what disturbs then.
+struct Removed {
+    name: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+    by: By,
+    features: &'static str,
+}
+
+/// What has to be found without it.
+enum By {
+    /// What another VM does, by its name and the title of that.
+    Others(&'static str, &'static str),
+    /// What Linux in other VMs does, all of it.
+    Linux(&'static [Step]),
+    /// Its second CPU, turned on by its first one with the time between as in [`LATE_KICK`].
+    Starts,
+}
+
+/// A text in a file of Gear1, and what it is replaced by.
+type Edit = (&'static str, &'static str, &'static str);
+
+/// Makes the few instructions in which a kick can come too late so long that each of a CPU's starts comes by there: a CPU that has
+/// turned itself off looks for 200 us whether it is to start again, before it waits for a kick; and who turns it on
+/// kicks it 100 us after that has been seen.
+const LATE_KICK: [Edit; 3] = [
+    (
+        "runtime/src/realtime.rs",
+        "    let shared = machine::vcpu(id);\n    loop {\n",
+        "    let shared = machine::vcpu(id);
+    let end = this_cpu::now().wrapping_add(12_500);
+    while shared.state() != VcpuState::Ready && this_cpu::now() < end {}
+    loop {\n",
+    ),
+    (
+        "runtime/src/guest_call.rs",
+        "    shared.set_state(VcpuState::Ready);\n    signal::wake(cpu, machine, id);\n",
+        "    shared.set_state(VcpuState::Ready);\n    be_late();\n    signal::wake(cpu, machine, id);\n",
+    ),
+    (
+        "runtime/src/guest_call.rs",
+        "#[inline(never)]\nfn affinity_info(",
+        "fn be_late() {
+    let end = gear1_arch::cpu::now().wrapping_add(6_250);
+    while gear1_arch::cpu::now() < end {}
+}
+
+#[inline(never)]\nfn affinity_info(",
+    ),
+];
+
+/// The one whose removal is tried in every run.
+const SAMPLE: &str = "its SGIs reach its own CPUs only";
+
+const REMOVED: &[Removed] = &[
+    Removed {
+        name: "a real-time VM has its own interrupts only",
+        file: "core/src/vgic/passthrough.rs",
+        from: "if private || owned(intid) {",
+        to: "if private || intid >= 32 || owned(intid) {",
+        by: By::Others("trespasser", "trespasser goes for others' SPIs"),
+        features: "image",
+    },
+    Removed {
+        name: SAMPLE,
+        file: "runtime/src/passthrough.rs",
+        from: "if let Some(home) = home(machine, loaded, target.index())\n            && let Some(other)",
+        to: "if let Some(home) = home(machine, loaded, target.index()).and(CpuIndex::new(target.index()))\n            && let Some(other)",
+        by: By::Others("trespasser", "trespasser goes for others' CPUs by SGIs"),
+        features: "image",
+    },
+    Removed {
+        name: "its redistributors are its own CPUs'",
+        file: "runtime/src/passthrough.rs",
+        from: "cpu: home(machine, &loaded, owner).unwrap_or(cpu.index()),",
+        to: "cpu: CpuIndex::new(owner).unwrap_or(cpu.index()),",
+        by: By::Others("trespasser", "trespasser goes for others' redistributors"),
+        features: "image",
+    },
+    Removed {
+        name: "it has no more of the board than its devices",
+        file: "init/src/passed.rs",
+        from: "page.bytes(), attributes)",
+        to: "page.bytes().max(0x2_0000), attributes)",
+        by: By::Others("trespasser", "trespasser sets up others' DMA"),
+        features: "image",
+    },
+    Removed {
+        name: "its interrupts do not go to Gear1",
+        file: "runtime/src/boot.rs",
+        from: "hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER & !hcr::IMO",
+        to: "hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER",
+        by: By::Others("attacker", "attacker"),
+        features: "image",
+    },
+    Removed {
+        name: "a kick goes to one CPU",
+        file: "runtime/src/signal.rs",
+        from: "    kick(cpu, machine, machine::vcpu(id).home());",
+        to: "    kick(cpu, machine, machine::vcpu(id).home());\n    kick(cpu, machine, CpuIndex::default());",
+        by: By::Others("storm", "storm"),
+        features: "image",
+    },
+    Removed {
+        name: "a kick goes to one CPU, beside Linux",
+        file: "runtime/src/signal.rs",
+        from: "    kick(cpu, machine, machine::vcpu(id).home());",
+        to: "    kick(cpu, machine, machine::vcpu(id).home());\n    kick(cpu, machine, CpuIndex::default());",
+        by: By::Linux(&linux::SHORT),
+        features: "image",
+    },
+    Removed {
+        name: "who is stopped loses its own memory",
+        file: "runtime/src/lifecycle.rs",
+        from: "    realtime::freeze(cpu, machine, id);",
+        to: "    realtime::freeze(cpu, machine, VmId::default());",
+        by: By::Others("resets", "resets"),
+        features: "image",
+    },
+    Removed {
+        name: "a restart of Gear2 calls its own CPUs only",
+        file: "runtime/src/supervise.rs",
+        from: "            && MEETING.has(other)\n",
+        to: "",
+        by: By::Others("saboteur", "saboteur"),
+        features: "image",
+    },
+    Removed {
+        name: "nothing pends when it gets the interface",
+        file: "arch/src/gicv3.rs",
+        from: "        gicr.write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);\n        gicr.write32(GICR_ICACTIVER0, u32::MAX);\n        poll(",
+        to: "        gicr.write32(GICR_ICACTIVER0, u32::MAX);\n        poll(",
+        by: By::Starts,
+        features: "image",
+    },
+    Removed {
+        name: "who is started waits for its kick",
+        file: "runtime/src/guest_call.rs",
+        from: "    be_late();\n",
+        to: "    drop(vm);\n    be_late();\n",
+        by: By::Starts,
+        features: "image",
+    },
+    Removed {
+        name: "a real-time VM's path takes no lock of others",
+        file: "runtime/src/ffa.rs",
+        from: ") -> bool {\n    if machine::boot_vm(machine, vm).peers == 0 {\n        return false;",
+        to: ") -> bool {\n    if machine.boot.vm_count == 0 {\n        return false;",
+        by: By::Others("foe", "foe attacks"),
+        features: "image,check-locks",
+    },
+];
+
+/// A part for each.
+pub(super) fn parts() -> Vec<Part> {
+    let parts = REMOVED.iter().map(|removed| {
+        let name = format!("protections of real-time VMs, one out: {}", removed.name);
+        let body = move |tally: &mut Tally| {
+            tally.check(
+                removed.name,
+                take_out(removed, &copy::fresh(copy::FOR_IMAGES)?),
+            );
+            Ok(())
+        };
+        Part::new(name, body).slow(removed.name != SAMPLE)
+    });
+    let late = Part::new("a kick that comes late reaches no real-time VM", late_kick).slow(true);
+    parts.chain([late]).collect()
+}
+
+/// G1-RT-007: with both protections a kick that comes late is nobody's interrupt.
+fn late_kick(tally: &mut Tally) -> Result<()> {
+    let copy = copy::fresh(copy::FOR_IMAGES)?;
+    for edit in LATE_KICK {
+        replace(&copy, edit)?;
+    }
+    tally.check("starts", super::starts(build(&copy, "image")?));
+    Ok(())
+}
+
+/// Takes a protection out of the copy, and sees whether that is found.
+fn take_out(removed: &Removed, copy: &Path) -> Result<()> {
+    if let By::Starts = removed.by {
+        for edit in LATE_KICK {
+            replace(copy, edit)?;
+        }
+    }
+    replace(copy, (removed.file, removed.from, removed.to))?;
+    let gear1 = build(copy, removed.features)?;
+    let found = match removed.by {
+        By::Others(name, title) => found_beside(name, title, gear1)?,
+        By::Linux(steps) => found_beside_linux(steps, gear1)?,
+        By::Starts => match super::starts(gear1) {
+            Ok(()) => bail!("nothing fails without it"),
+            Err(error) => format!("{error:#}"),
+        },
+    };
+    println!(
+        "{}: {}",
+        removed.name,
+        found.lines().next().unwrap_or_default()
+    );
+    Ok(())
+}
+
+fn build(copy: &Path, features: &str) -> Result<PathBuf> {
+    build_images::build_gear1_of(copy, "unprotected", features).context("it does not build")
+}
+
+/// Changes the one place of a file of the copy's Gear1.
+fn replace(copy: &Path, (file, from, to): Edit) -> Result<()> {
+    let path = copy.join("gear1").join(file);
+    let good = fs::read_to_string(&path)?;
+    let count = good.matches(from).count();
+    ensure!(count == 1, "{file} holds {from:?} {count} times");
+    Ok(fs::write(&path, good.replace(from, to))?)
+}
+
+/// Returns what fails beside another VM, when it does what is to fail.
+fn found_beside(name: &str, title: &str, gear1: PathBuf) -> Result<String> {
+    let images = images("rt-immune", Some(gear1))?;
+    let mut tally = Tally::default();
+    let end = immunity::attack(&images, 3, &[name], &mut tally);
+    let wanted = tally.failures.iter().find(|why| why.starts_with(title));
+    // The machine may halt, or the real-time VM say no more.
+    let end = end.err().map(|error| format!("{error:#}"));
+    let found = wanted.cloned().or(end);
+    found.with_context(|| match tally.failures.first() {
+        Some(other) => format!("only this fails without it: {other}"),
+        None => "nothing fails without it".to_owned(),
+    })
+}
+
+/// Returns what fails beside Linux, where each of the steps has to.
+fn found_beside_linux(steps: &[Step], gear1: PathBuf) -> Result<String> {
+    let verdicts = linux::beside(&images("rt-linux", Some(gear1))?, steps, None)?;
+    let mut found = String::new();
+    for (step, verdict) in verdicts {
+        let error = verdict
+            .err()
+            .with_context(|| format!("{step:?} does not fail without it"))?;
+        found = format!("{step:?}: {error:#}");
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! What the real-time VM `tests/guests/src/bin/realtime_immune.rs` prints, and what it has to be.
+//!
+//! A line for each window: how late its timer was, its exits, how many interrupts it got that are not
+//! its own, and how many of its own, of which it causes one. Beside whatever others do, exits and foreign interrupts must be 0, and least, half and 95 % of the
+//! latencies as they were before. Times are instructions, under `icount`; the worst is only shown: QEMU runs
+//! CPUs in turns, and when its main loop breaks one off, CPU 0 may wait for the others' turns.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::expect::Session;
+
+use super::Serial;
+
+/// Windows before the others begin, and beside each of them.
+pub(super) const WINDOWS: usize = 6;
+/// How much later than before a latency may be, in per cent.
+const TOLERANCE: u64 = 5;
+/// How long so many windows may take on a busy host.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) fn wait_for_windows(session: &mut Session, serial: &Serial, count: usize) -> Result<()> {
+    serial.wait_until(session, PATIENCE, |text| {
+        windows(text).is_ok_and(|windows| windows.len() >= count)
+    })
+}
+
+/// Returns how often the VM began to measure.
+pub(super) fn lives(text: &str) -> usize {
+    text.matches("WINDOW 0 ").count()
+}
+
+/// Waits until the VM has begun to measure `count` times, and has gone on since. The state that
+/// Gear2 shows does not tell when a restart begins: a VM that is going to be stopped runs, too.
+pub(super) fn wait_for_life(session: &mut Session, serial: &Serial, count: usize) -> Result<()> {
+    serial.wait_until(session, PATIENCE, |text| lives(text) >= count)?;
+    let begun = windows(&serial.text()?)?.len();
+    wait_for_windows(session, serial, begun + WINDOWS)
+}
+
+/// One line of the VM's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Window {
+    least: u64,
+    half: u64,
+    most: u64,
+    worst: u64,
+    exits: u64,
+    foreign: u64,
+    own: u64,
+}
+
+/// Reads all whole lines.
+pub(super) fn windows(text: &str) -> Result<Vec<Window>> {
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    // One that a stop of the VM tore goes on with the next one.
+    let is_whole = |line: &&str| line.matches("WINDOW").count() == 1 && line.contains(" own ");
+    let lines = whole.lines().filter(is_whole);
+    lines.map(window).collect()
+}
+
+fn window(line: &str) -> Result<Window> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let value = |name: &str| -> Result<u64> {
+        let at = words.iter().position(|word| *word == name);
+        let word = at.and_then(|at| words.get(at + 1));
+        Ok(word
+            .with_context(|| format!("{line:?} has no {name}"))?
+            .parse()?)
+    };
+    Ok(Window {
+        least: value("least")?,
+        half: value("half")?,
+        most: value("most")?,
+        worst: value("worst")?,
+        exits: value("exits")?,
+        foreign: value("foreign")?,
+        own: value("own")?,
+    })
+}
+
+/// The latencies of several windows: the median of each figure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Latencies {
+    least: u64,
+    half: u64,
+    most: u64,
+    worst: u64,
+}
+
+impl Latencies {
+    pub(super) fn of(windows: &[Window]) -> Result<Latencies> {
+        ensure!(!windows.is_empty(), "there is no window");
+        let median = |of: fn(&Window) -> u64| {
+            let mut values: Vec<u64> = windows.iter().map(of).collect();
+            values.sort_unstable();
+            values[values.len() / 2]
+        };
+        Ok(Latencies {
+            least: median(|window| window.least),
+            half: median(|window| window.half),
+            most: median(|window| window.most),
+            worst: windows.iter().map(|window| window.worst).max().unwrap_or(0),
+        })
+    }
+}
+
+impl std::fmt::Display for Latencies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Latencies {
+            least,
+            half,
+            most,
+            worst,
+        } = self;
+        write!(
+            f,
+            "latency least {least}, half {half}, 95 % {most}, worst {worst} instructions"
+        )
+    }
+}
+
+pub(super) fn judge(name: &str, before: &Latencies, during: &[Window]) -> Result<()> {
+    let now = Latencies::of(during)?;
+    let late = during.iter().filter(|window| window.worst > before.worst);
+    let (late, all) = (late.count(), during.len());
+    println!("beside {name}: {now}; {late} of {all} windows have a later one than before");
+    undisturbed(during)?;
+    for (what, then, now) in [
+        ("least", before.least, now.least),
+        ("half", before.half, now.half),
+        ("95 %", before.most, now.most),
+    ] {
+        let limit = then + then * TOLERANCE / 100;
+        ensure!(
+            now <= limit,
+            "{what} of the latencies: {now}, and {then} before"
+        );
+    }
+    Ok(())
+}
+
+/// Checks what does not depend on how fast the emulator is.
+pub(super) fn undisturbed(during: &[Window]) -> Result<()> {
+    ensure!(!during.is_empty(), "there is no window");
+    let exits: u64 = during.iter().map(|window| window.exits).sum();
+    ensure!(exits == 0, "it left its CPU {exits} times");
+    let foreign = during.iter().map(|window| window.foreign).max();
+    ensure!(foreign == Some(0), "{foreign:?} interrupts are not its own");
+    let own = during.iter().find(|window| window.own != 1);
+    ensure!(own.is_none(), "its own interrupt came not once: {own:?}");
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! `cargo xtask requirements`: the matrix of requirements, code and tests (docs/requirements/matrix.md).
+//!
+//! A requirement is a row `| G1-… | sentence |` in a page of docs/requirements whose table says "shall".
+//! Code and tests cite its identifier. Invariant: a requirement without code or test, an unknown or
+//! doubled identifier, and a module of Gear1 that cites none are faults.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::workspace;
+
+/// What stands in a requirement's row if a person has to look, and why.
+const REVIEW: &str = "By review:";
+
+/// Requirements, and who cites them.
+pub(crate) struct Requirements {
+    /// By identifier.
+    stated: BTreeMap<String, Stated>,
+    /// Modules of Gear1 that cite nothing.
+    silent: Vec<String>,
+    /// Identifiers that are cited and not stated, with the file.
+    unknown: BTreeSet<(String, String)>,
+    doubled: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Stated {
+    by_review: bool,
+    modules: BTreeSet<String>,
+    tests: BTreeSet<String>,
+}
+
+/// Writes the matrix, and fails if something is wrong.
+pub(crate) fn command() -> Result<()> {
+    let requirements = Requirements::read()?;
+    let faults = requirements.faults();
+    faults.iter().for_each(|fault| println!("FAIL {fault}"));
+    ensure!(faults.is_empty(), "{} faults", faults.len());
+    fs::write(matrix_path(), requirements.matrix())?;
+    println!("{}", matrix_path().display());
+    Ok(())
+}
+
+fn folder() -> PathBuf {
+    workspace::root().join("docs/requirements")
+}
+
+fn matrix_path() -> PathBuf {
+    folder().join("matrix.md")
+}
+
+impl Requirements {
+    /// Reads the pages and everything that may cite them.
+    pub(crate) fn read() -> Result<Requirements> {
+        let mut requirements = Requirements {
+            stated: BTreeMap::new(),
+            silent: Vec::new(),
+            unknown: BTreeSet::new(),
+            doubled: Vec::new(),
+        };
+        for page in files(&folder(), "md")? {
+            if page != matrix_path() {
+                requirements.state(&read(&page)?);
+            }
+        }
+        for directory in ["gear1", "gear2", "tests", "xtask", "manifests"] {
+            for file in files(&workspace::root().join(directory), "rs")? {
+                let relative = file.strip_prefix(workspace::root())?;
+                let name = relative.to_str().context("a path that is not UTF-8")?;
+                requirements.cite(name, &read(&file)?);
+            }
+        }
+        Ok(requirements)
+    }
+
+    fn state(&mut self, page: &str) {
+        for row in page.lines().filter(|line| line.starts_with("| G1-")) {
+            let Some(id) = identifiers(row).next() else {
+                continue;
+            };
+            let stated = Stated {
+                by_review: row.contains(REVIEW),
+                ..Stated::default()
+            };
+            if self.stated.insert(id.to_owned(), stated).is_some() {
+                self.doubled.push(id.to_owned());
+            }
+        }
+    }
+
+    fn cite(&mut self, file: &str, text: &str) {
+        // This program's own tests have identifiers in texts; planted bugs say what they break.
+        let says_others = ["tests/suite/src/requirements", "tests/suite/src/planted"];
+        if says_others.iter().any(|start| file.starts_with(start)) {
+            return;
+        }
+        let is_test = is_test(file);
+        let is_module = file.starts_with("gear1/") && !is_test;
+        let cited: BTreeSet<&str> = identifiers(text).collect();
+        if is_module && cited.is_empty() {
+            self.silent.push(file.to_owned());
+        }
+        for id in cited {
+            match self.stated.get_mut(id) {
+                None => {
+                    self.unknown.insert((id.to_owned(), file.to_owned()));
+                }
+                Some(stated) if is_test => {
+                    stated.tests.insert(file.to_owned());
+                }
+                Some(stated) => {
+                    stated.modules.insert(file.to_owned());
+                }
+            }
+        }
+    }
+
+    /// Returns all identifiers.
+    pub(crate) fn identifiers(&self) -> impl Iterator<Item = &str> {
+        self.stated.keys().map(String::as_str)
+    }
+
+    /// Tells whether a test file cites a requirement.
+    #[cfg(test)]
+    pub(crate) fn is_cited_by(&self, id: &str, test: &str) -> bool {
+        let stated = self.stated.get(id);
+        stated.is_some_and(|stated| stated.tests.contains(test))
+    }
+
+    /// Returns how many requirements there are.
+    pub(crate) fn count(&self) -> usize {
+        self.stated.len()
+    }
+
+    /// Returns what is wrong.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (id, stated) in &self.stated {
+            if stated.modules.is_empty() {
+                faults.push(format!("{id}: no module cites it"));
+            }
+            if stated.tests.is_empty() && !stated.by_review {
+                faults.push(format!("{id}: no test cites it"));
+            }
+        }
+        let doubled = self.doubled.iter().map(|id| format!("{id}: stated twice"));
+        faults.extend(doubled);
+        let unknown = self.unknown.iter();
+        faults.extend(unknown.map(|(id, file)| format!("{file}: {id} is not stated anywhere")));
+        let silent = self.silent.iter();
+        faults.extend(silent.map(|file| format!("{file}: cites no requirement")));
+        faults
+    }
+
+    /// Tells whether the matrix in the repository is the one that would be written.
+    pub(crate) fn is_written(&self) -> Result<()> {
+        let written = read(&matrix_path())?;
+        ensure!(
+            written == self.matrix(),
+            "docs/requirements/matrix.md is not up to date: cargo xtask requirements"
+        );
+        Ok(())
+    }
+
+    fn matrix(&self) -> String {
+        let mut text = String::from(
+            "# Requirements, code and tests\n\nWritten by `cargo xtask requirements`; do not edit. A module of Gear1 cites what it \
+             carries out, a test what it would find broken.\n\n| ID | code | tests |\n|---|---|---|\n",
+        );
+        let list = |files: &BTreeSet<String>| {
+            let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
+            files.join(", ")
+        };
+        for (id, stated) in &self.stated {
+            let tests = match stated.tests.is_empty() {
+                true => "by review".to_owned(),
+                false => list(&stated.tests),
+            };
+            text += &format!("| {id} | {} | {tests} |\n", list(&stated.modules));
+        }
+        let reviewed = self.stated.values().filter(|s| s.tests.is_empty());
+        let (count, reviewed) = (self.stated.len(), reviewed.count());
+        text + &format!("\n{count} requirements, {reviewed} of them by review alone.\n")
+    }
+}
+
+fn is_test(file: &str) -> bool {
+    let of_gear1 = file.ends_with("/tests.rs") || file.contains("/tests/");
+    let helpers = file.ends_with("/testing.rs") || file.ends_with("/ghost.rs");
+    let helpers = helpers || file.starts_with("gear1/ghost/");
+    of_gear1 || helpers || file.starts_with("tests/")
+}
+
+/// Returns the identifiers in a text.
+fn identifiers(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("G1-").filter_map(|(start, _)| {
+        let rest = text.get(start..)?;
+        let letters = rest.get(3..)?.find(|c: char| !c.is_ascii_uppercase())?;
+        let dash = 3 + letters;
+        let end = dash + 4;
+        let number = rest.get(dash + 1..end)?;
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        let is_whole = letters > 0 && rest.as_bytes().get(dash) == Some(&b'-') && is_number;
+        is_whole.then(|| rest.get(..end)).flatten()
+    })
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| path.display().to_string())
+}
+
+/// Returns the files with an extension below a directory, in order.
+fn files(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let mut open = vec![directory.to_owned()];
+    let mut files = Vec::new();
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,418 @@
+//! Storage that fails its users: a disk that stalls for seconds while the device model is killed
+//! and VMs are restarted, and one that loses power with what was not flushed.
+//!
+//! The disk is a server of ours ([`nbd`]), between QEMU and its image. Kills and restarts come at
+//! times drawn from a fixed seed; what they hit differs from run to run.
+
+use std::env;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::build_images::{self, Images, last_words};
+use workbench::cache::sha256_of;
+use workbench::expect::Session;
+use workbench::manifest::VmSummary;
+use workbench::qemu::{Machine, Qemu};
+use workbench::{device_userland, workspace};
+use xtask::run;
+use xtask::smoke::device_vm::{LONG, answers, enter, fio, leave, widen};
+use xtask::smoke::{BOOT, ready, shell, shell_within};
+
+use crate::nbd::Disk;
+use crate::part::{Part, Tally};
+use crate::record;
+
+/// How often GDM is killed; `GEARV_KILLS` says otherwise.
+const KILLS: u32 = 40;
+/// Kills between two restarts of a VM.
+const KILLS_A_ROUND: u32 = 4;
+/// Longest stall of the disk.
+const STALL: Duration = Duration::from_secs(5);
+/// How often power is lost; `GEARV_POWER_LOSSES` says otherwise.
+const POWER_LOSSES: u32 = 4;
+const SEED: u64 = 0x6764_6d31_3531_3630;
+
+/// A file that nothing writes any more, of random bytes.
+const REFERENCE: &str = "/root/reference";
+/// The guest's work: fio writes and verifies until it is told to stop, and says how it ended.
+const WORK: &str = "(rm -f /run/stop; while [ ! -e /run/stop ]; do";
+/// Ends it, and prints how often fio was right.
+const STOP: &str = "touch /run/stop; until [ -s /run/status ]; do sleep 0.2; done; \
+    cat /run/status; tail -n 3 /run/fio; grep -qx good /run/status && rm /run/status";
+/// Hashes the file as the disk has it.
+const HASH: &str = "echo 3 > /proc/sys/vm/drop_caches; sha256sum";
+/// Kills GDM, and waits until the next one answers.
+const KILL: &str = "old=$(pidof gdm); kill -9 $old; \
+    until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
+    do sleep 0.1; done";
+/// Waits until the guest has booted: its init has set its network up.
+const BOOTED: &str = "until ping -c 1 -W 1 10.0.2.101 > /dev/null; do sleep 0.5; done";
+/// Prints descriptors and KiB of GDM.
+const USAGE: &str = "pid=$(pidof gdm); echo uses $(ls /proc/$pid/fd | wc -l) \
+$(awk '/^VmRSS/ { print $2 }' /proc/$pid/status)";
+/// By how many KiB and per cent GDM's memory may differ from start to start.
+const SLACK_KIB: u64 = 1024;
+const SLACK_PERCENT: u64 = 25;
+
+/// What ends the line that is being typed.
+const INTERRUPT: &str = "\x03";
+
+const FLUSHED: &str = "/root/flushed";
+const BLOCK: usize = 4096;
+const BLOCKS: u32 = 200;
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("a disk that stalls, GDM killed, VMs restarted", stalls).slow(true),
+        Part::new("a disk that loses power", loses_power).slow(true),
+        Part::new("a disk that the device VM has mounted", mounted).slow(true),
+    ]
+}
+
+fn count_of(variable: &str, usual: u32) -> u32 {
+    let said = env::var(variable).ok();
+    said.and_then(|said| said.parse().ok()).unwrap_or(usual)
+}
+
+/// The system of the device VM on a disk of ours.
+struct Rig {
+    images: Images,
+    machine: Machine,
+    disk: Disk,
+    log: PathBuf,
+}
+
+impl Rig {
+    fn new(name: &str) -> Result<Rig> {
+        let images = build_images::build(&build_images::default_manifest())?;
+        let mut machine = run::machine_for(&images)?;
+        let image = machine.disk.take().context("the machine has no disk")?;
+        let disk = Disk::serve(&image, &image.with_extension("socket"), SEED)?;
+        machine.disk = Some(disk.url());
+        let log = workspace::output_dir().join(format!("{name}.log"));
+        Ok(Rig {
+            images,
+            machine,
+            disk,
+            log,
+        })
+    }
+
+    fn guest(&self) -> Result<&VmSummary> {
+        let vms = &self.images.manifest.vms;
+        let guest = vms.iter().find(|vm| vm.may_power_off);
+        guest.context("no guest may power the machine off")
+    }
+
+    /// Boots until the device VM's shell.
+    fn boot(&self) -> Result<Session> {
+        let qemu = Qemu::prepare(10)?;
+        let mut session = self.images.start(&qemu, &self.machine, &self.log)?;
+        served(&mut session).with_context(|| last_words(&session))?;
+        Ok(session)
+    }
+}
+
+/// Waits until the device VM serves its guests.
+fn served(session: &mut Session) -> Result<()> {
+    session.expect(device_userland::READY, BOOT)?;
+    widen(session)?;
+    let answers = "until gearctl version > /dev/null 2>&1; do sleep 0.2; done";
+    shell(session, answers).map(drop)
+}
+
+/// Goes to the guest's shell, as soon as it has one.
+fn reach(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    session.send(&format!("{}\n", guest.console_command()))?;
+    session.expect(&ready(&guest.name), BOOT)?;
+    answers(session, &guest.name)
+}
+
+/// Numbers of the generator SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % end
+    }
+
+    /// Returns a time for `sleep`.
+    fn seconds(&mut self, end: u64) -> String {
+        let tenths = self.below(10 * end);
+        format!("{}.{}", tenths / 10, tenths % 10)
+    }
+}
+
+/// What was done to the machine.
+#[derive(Default)]
+struct Done {
+    kills: u32,
+    guest_restarts: u32,
+    device_restarts: u32,
+}
+
+fn stalls(tally: &mut Tally) -> Result<()> {
+    let kills = count_of("GEARV_KILLS", KILLS);
+    let rig = Rig::new("storage-stalls")?;
+    let mut session = rig.boot()?;
+    let mut done = Done::default();
+    let outcome = storm(&rig, &mut session, kills, &mut done);
+    let (stalls, flushes) = rig.disk.counts();
+    let mut figure = String::new();
+    write!(
+        figure,
+        "GDM killed {} times, guest restarted {} times, device VM {} times; {stalls} stalls of up to \
+         {} s, {flushes} flushes",
+        done.kills,
+        done.guest_restarts,
+        done.device_restarts,
+        STALL.as_secs()
+    )?;
+    println!("{figure}");
+    let last = outcome.with_context(|| last_words(&session))?;
+    tally.pass(usize::try_from(
+        done.kills + done.guest_restarts + done.device_restarts,
+    )?);
+    let command = format!("GEARV_KILLS={kills} cargo xtask test --slow \"a disk that stalls\"");
+    record::note("storage stalls", &format!("{figure}; {last}"), &command)
+}
+
+fn storm(rig: &Rig, session: &mut Session, kills: u32, done: &mut Done) -> Result<String> {
+    let guest = rig.guest()?;
+    let mut random = Random(SEED);
+    reach(session, guest)?;
+    let made = format!("dd if=/dev/urandom of={REFERENCE} bs=1M count=2; sync; {HASH} {REFERENCE}");
+    let made = shell(session, &made)?;
+    let reference = made
+        .split_whitespace()
+        .find(|word| word.len() == 64)
+        .context("no hash")?;
+    leave(session)?;
+    let before = usage(session)?;
+    rig.disk.stall(STALL);
+    enter(session, guest)?;
+    for round in 0..kills.div_ceil(KILLS_A_ROUND) {
+        let fio = format!("{WORK} {} > /run/fio 2>&1 || break; done; ", fio(1));
+        let work = format!(
+            "{fio} [ -e /run/stop ] && echo good > /run/status || echo bad > /run/status) & :"
+        );
+        shell(session, &work)?;
+        leave(session)?;
+        for _ in 0..KILLS_A_ROUND.min(kills - done.kills) {
+            let wait = random.seconds(8);
+            shell_within(session, &format!("sleep {wait}; {KILL}"), LONG)?;
+            done.kills += 1;
+        }
+        // Every other round it is the device VM; and GDM is killed while a guest is stopped.
+        let wait = random.seconds(4);
+        if round % 2 == 0 {
+            enter(session, guest)?;
+            let ended = shell_within(session, STOP, LONG)?;
+            ensure!(ended.contains("good"), "fio says {ended}");
+            verify(session, reference)?;
+            let again = work.replace("good", "cut");
+            shell(session, &again)?;
+            leave(session)?;
+            let kill = random.seconds(2);
+            let restart = format!(
+                "sleep {wait}; gearctl restart {}; sleep {kill}; {KILL}; sleep 5; {BOOTED}",
+                guest.name
+            );
+            shell_within(session, &restart, LONG)?;
+            done.guest_restarts += 1;
+            enter_booted(session, guest)?;
+        } else {
+            session.send(&format!("sleep {wait}; gearctl restart device\n"))?;
+            served(session)?;
+            done.device_restarts += 1;
+            enter(session, guest)?;
+            let ended = shell_within(session, STOP, LONG)?;
+            ensure!(ended.contains("good"), "fio says {ended}");
+        }
+        verify(session, reference)?;
+        println!(
+            "round {round}: {} kills, restarts {} and {}, {:.0} s",
+            done.kills,
+            done.guest_restarts,
+            done.device_restarts,
+            session.elapsed().as_secs_f32()
+        );
+    }
+    rig.disk.stall(Duration::ZERO);
+    leave(session)?;
+    let log = shell(session, "cat /run/gdm.log")?;
+    ensure!(
+        !log.contains("panicked") && !log.contains("bug in gdm"),
+        "{log}"
+    );
+    let after = usage(session)?;
+    ensure!(
+        after[0] == before[0],
+        "GDM has {} descriptors, and had {}",
+        after[0],
+        before[0]
+    );
+    let limit = before[1] + before[1] * SLACK_PERCENT / 100 + SLACK_KIB;
+    ensure!(
+        after[1] <= limit,
+        "GDM has {} KiB, and had {}",
+        after[1],
+        before[1]
+    );
+    Ok(format!(
+        "GDM has {} descriptors and {} KiB, and had {} and {}",
+        after[0], after[1], before[0], before[1]
+    ))
+}
+
+/// Goes to the shell of a guest that has just booted, from a disk that stalls. What is typed too
+/// early may arrive in part, and is given up.
+fn enter_booted(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    session.send(&format!("{}\n", guest.console_command()))?;
+    session.listen(Duration::from_secs(5))?;
+    session.send(INTERRUPT)?;
+    let first = answers(session, &guest.name);
+    first.or_else(|_| {
+        session.send(INTERRUPT)?;
+        answers(session, &guest.name)
+    })
+}
+
+/// GDM comes back while the device VM has mounted the guest's disk: it refuses that disk by name,
+/// the guest keeps its device and waits, and is served when the disk is free.
+fn mounted(tally: &mut Tally) -> Result<()> {
+    let rig = Rig::new("storage-mounted")?;
+    let mut session = rig.boot()?;
+    let outcome = mount_and_free(&mut session, rig.guest()?);
+    outcome.with_context(|| last_words(&session))?;
+    tally.pass(3);
+    Ok(())
+}
+
+fn mount_and_free(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    reach(session, guest)?;
+    leave(session)?;
+    let mount = "touch /run/gdm.hold; kill -9 $(pidof gdm); mkdir -p /mnt; \
+        until mount -t ext4 -o ro,noload /dev/vda /mnt; do sleep 0.2; done; rm /run/gdm.hold; \
+        until grep '/dev/vda: is mounted in the device VM' /run/gdm.log; do sleep 0.5; done; \
+        until grep 'its backend is awaited, requests wait' /run/gdm.log; do sleep 0.5; done";
+    shell_within(session, mount, LONG)?;
+    enter(session, guest)?;
+    let read = "(dd if=/dev/vda of=/dev/null bs=4k count=1 iflag=direct 2> /run/read \
+        && echo good > /run/status || echo bad > /run/status) & sleep 2; [ ! -e /run/status ]";
+    shell(session, read)?;
+    leave(session)?;
+    let free = "umount /mnt; until grep 'its backend is there' /run/gdm.log; do sleep 0.5; done";
+    shell_within(session, free, LONG)?;
+    enter(session, guest)?;
+    let ended = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/status; cat /run/read";
+    let ended = shell_within(session, ended, LONG)?;
+    ensure!(ended.contains("good"), "the guest reads: {ended}");
+    Ok(())
+}
+
+fn verify(session: &mut Session, reference: &str) -> Result<()> {
+    let hash = shell_within(session, &format!("{HASH} {REFERENCE}"), LONG)?;
+    ensure!(hash.contains(reference), "{hash}, and was {reference}");
+    Ok(())
+}
+
+/// Returns how many descriptors GDM has, and how many KiB.
+fn usage(session: &mut Session) -> Result<[u64; 2]> {
+    let printed = shell(session, USAGE)?;
+    let line = printed.lines().find_map(|line| line.strip_prefix("uses "));
+    let numbers: Vec<u64> = line
+        .unwrap_or_default()
+        .split(' ')
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    numbers[..]
+        .try_into()
+        .ok()
+        .with_context(|| format!("the device VM says {printed:?}"))
+}
+
+/// What was flushed is there after each loss of power, and the file system can be used.
+fn loses_power(tally: &mut Tally) -> Result<()> {
+    let losses = count_of("GEARV_POWER_LOSSES", POWER_LOSSES);
+    let rig = Rig::new("storage-power")?;
+    let guest = rig.guest()?;
+    let mut random = Random(SEED);
+    let mut lost = 0;
+    let mut flushed: Option<(u32, u32)> = None;
+    for cycle in 0..=losses {
+        let mut session = rig.boot()?;
+        reach(&mut session, guest).with_context(|| last_words(&session))?;
+        if let Some((cycle, blocks)) = flushed {
+            let command = format!("dd if={FLUSHED} bs={BLOCK} count={blocks} | sha256sum");
+            let inside = shell(&mut session, &command)?;
+            let outside = hash_of(cycle, blocks)?;
+            ensure!(
+                inside.contains(&outside),
+                "{blocks} flushed blocks of cycle {cycle} are {inside}"
+            );
+            tally.pass(1);
+        }
+        if cycle == losses {
+            break;
+        }
+        let made = format!("dd if=/dev/zero of={FLUSHED} bs={BLOCK} count={BLOCKS}; sync");
+        shell(&mut session, &made)?;
+        session.send(&write_blocks(cycle))?;
+        let least = 5 + random.below(60);
+        session.expect(&format!("<flushed {least}>"), LONG)?;
+        let beyond = Duration::from_millis(random.below(1000));
+        // Its end is what is waited for: at some moment of the writing.
+        session.listen(beyond)?;
+        let last = last_flushed(session.transcript())?;
+        // As the mains' plug does.
+        drop(session);
+        lost += rig.disk.lose_power();
+        flushed = Some((cycle, last));
+    }
+    let (_, flushes) = rig.disk.counts();
+    let figure = format!("{losses} losses of power, {lost} bytes lost, {flushes} flushes");
+    ensure!(lost > 0 && flushes > 0, "{figure}: that tests nothing");
+    let command = "cargo xtask test --slow \"a disk that loses power\"";
+    record::note("storage power", &figure, command)
+}
+
+/// Writes the file's blocks one after the other, and says of each when it is flushed; writes
+/// without a flush to another file in between.
+fn write_blocks(cycle: u32) -> String {
+    format!(
+        "n=0; while [ $n -lt {BLOCKS} ]; do printf '%0{digits}d\\n' $(({base}+n)) > /run/block; \
+         dd if=/run/block of={FLUSHED} bs={BLOCK} seek=$n count=1 oflag=direct conv=notrunc 2> /dev/null && \
+         sync -d {FLUSHED} && n=$((n+1)) && echo \"<flushed $n>\"; \
+         dd if=/run/block of=/root/rest bs={BLOCK} seek=$n count=1 oflag=direct conv=notrunc 2> /dev/null; done\n",
+        digits = BLOCK - 1,
+        base = cycle * 1000,
+    )
+}
+
+fn last_flushed(transcript: &str) -> Result<u32> {
+    let last = transcript.rsplit("<flushed ").find_map(|rest| {
+        let (number, _) = rest.split_once('>')?;
+        number.parse().ok()
+    });
+    last.context("nothing was flushed")
+}
+
+/// Returns the SHA-256 of so many blocks of a cycle.
+fn hash_of(cycle: u32, blocks: u32) -> Result<String> {
+    let mut file = String::new();
+    for block in 0..blocks {
+        writeln!(
+            file,
+            "{:0digits$}",
+            cycle * 1000 + block,
+            digits = BLOCK - 1
+        )?;
+    }
+    sha256_of(file.as_bytes())
+}

@@ -1,0 +1,106 @@
+//! The userlands of the device VM and of its guest on the bare machine, so that a failure of the
+//! others is GearV's.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use workbench::expect::Session;
+use workbench::qemu::{Boot, Console, Machine, Qemu};
+use workbench::{device_userland, ext4, guest_userland, initramfs, payloads, workspace};
+use xtask::smoke::shell;
+
+use crate::part::{Part, Tally};
+
+const BOOT: Duration = Duration::from_secs(120);
+const COMMAND: Duration = Duration::from_secs(60);
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("linux of the device VM without GearV", device),
+        Part::new("linux with a disk without GearV", guest),
+    ]
+}
+
+/// A machine that has the guest's disk.
+struct Native {
+    session: Session,
+    disk: std::path::PathBuf,
+}
+
+impl Native {
+    fn boot(name: &str, initrd: &std::path::Path, ready: &str) -> Result<Native> {
+        let out_dir = workspace::output_dir();
+        let disk = out_dir.join(format!("native-{name}.img"));
+        ext4::copy(&guest_userland::disk(&out_dir)?, &disk)?;
+        let kernel = payloads::debian_kernel()?;
+        let boot = Boot {
+            kernel: &kernel,
+            initrd: Some(initrd),
+            command_line: Some("console=ttyAMA0 root=/dev/vda"),
+        };
+        let machine = Machine {
+            disk: Some(disk.clone()),
+            ..Machine::default().without_el2()
+        };
+        let command = Qemu::prepare(10)?.command(&machine, &boot, Console::Pipes);
+        let log = out_dir.join(format!("native-{name}.log"));
+        let mut session = Session::start(command, &log)?;
+        let booted = session.expect(ready, BOOT);
+        booted.with_context(|| session.tail(60))?;
+        // What is typed is shown in one line then.
+        session.send("stty cols 1000\n")?;
+        Ok(Native { session, disk })
+    }
+
+    fn shell(&mut self, command: &str) -> Result<String> {
+        shell(&mut self.session, command).with_context(|| self.session.tail(60))
+    }
+
+    fn power_off(&mut self, command: &str) -> Result<()> {
+        self.session.send(&format!("{command}\n"))?;
+        self.session.expect_end(COMMAND)?;
+        Ok(())
+    }
+}
+
+fn device(tally: &mut Tally) -> Result<()> {
+    let initrd = device_userland::build(&workspace::output_dir())?;
+    let mut native = Native::boot("device", &initrd, device_userland::READY)?;
+    let modules = native.shell("cut -d' ' -f1 /proc/modules")?;
+    for module in device_userland::modules()? {
+        let loaded = modules.lines().any(|line| line == module);
+        ensure!(loaded, "{module} is not loaded, only\n{modules}");
+    }
+    native.shell("ls /sys/class/net/br0/brif/eth0/state")?;
+    native.shell("dd if=/dev/vda of=/dev/null bs=1M count=8")?;
+    native.shell("iperf3 --version")?;
+    native.power_off("poweroff -f")?;
+    tally.pass(4);
+    Ok(())
+}
+
+fn guest(tally: &mut Tally) -> Result<()> {
+    let initrd = guest_userland::initramfs(&workspace::output_dir())?;
+    let (before, after) = initramfs::READY;
+    let ready = format!("{before}native{after}");
+    let mut native = Native::boot("guest", &initrd, &ready)?;
+    native.shell("grep '^/dev/root / ext4\\|^/dev/vda / ext4' /proc/mounts")?;
+    native.shell(
+        "fio --name=short --filename=/root/short --size=4M --rw=randwrite --bs=4k --iodepth=16 \
+         --ioengine=libaio --direct=1 --verify=crc32c --minimal > /tmp/fio",
+    )?;
+    for program in ["stress-ng", "cyclictest", "hackbench", "iperf3", "e2fsck"] {
+        let libraries = format!(
+            "LD_TRACE_LOADED_OBJECTS=1 /lib/ld-linux-aarch64.so.1 /usr/bin/{program} > /tmp/needed \
+             && ! grep 'not found' /tmp/needed"
+        );
+        native.shell(&libraries)?;
+    }
+    let hash = native.shell("sha256sum /root/short")?;
+    native.power_off("poweroff")?;
+    ext4::check(&native.disk)?;
+    let outside = ext4::hash_of(&native.disk, "/root/short")?;
+    ensure!(hash.contains(&outside), "{outside} outside, {hash} inside");
+    tally.pass(5);
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! The commands of `cargo xtask` that a user of GearV needs, one module each.
+//!
+//! The tests call them as a user does; their own commands are `tests/suite` and `tests/measure`.
+
+// println! and its like, which end quietly when the reader of the output has left.
+#[macro_use]
+extern crate workbench;
+
+pub mod audit;
+pub mod check;
+pub mod flash;
+mod host_memory;
+pub mod new_manifest;
+pub mod placement;
+pub mod run;
+pub mod smoke;

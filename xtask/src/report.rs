@@ -1,8 +1,0 @@
-//! What `bench` and `jitter` find: figures by configuration, kept as JSON, shown as tables and as one page of plots.
-
-mod figures;
-mod page;
-mod plot;
-
-pub(crate) use figures::{Counts, Figure, Figures, Results, parse};
-pub(crate) use page::{Page, page};

@@ -1,0 +1,31 @@
+//! The userland of the papers' application benchmarks, the same wherever they run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::initramfs::with_busybox;
+use crate::{device_userland, kernel_modules, payloads, programs, workspace};
+
+const INIT: &str = include_str!("apps_userland/init.sh");
+const GEARV_PROGRAMS: [&str; 2] = ["gdm", "gearctl"];
+
+/// Builds the initramfs below `out_dir` and returns its path.
+pub fn initramfs(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = with_busybox()?;
+    programs::add(&mut tree, &payloads::programs()?, &["fio", "hackbench"])?;
+    programs::add(&mut tree, &payloads::sysbench()?, &["sysbench"])?;
+    let modules = [
+        device_userland::MEMORY_MODULES,
+        &["virtio_mmio", "virtio_blk"],
+    ]
+    .concat();
+    kernel_modules::add(&mut tree, &modules)?;
+    let paths = workspace::build_static(device_userland::PACKAGE, &GEARV_PROGRAMS)?;
+    for (name, path) in GEARV_PROGRAMS.iter().zip(paths) {
+        tree.program(&format!("usr/bin/{name}"), fs::read(path)?);
+    }
+    tree.program("init", INIT);
+    tree.write_initramfs(out_dir.join("apps-initramfs.cpio"))
+}

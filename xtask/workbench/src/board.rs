@@ -1,0 +1,134 @@
+//! Boards to check manifests against: each is a device tree, read by the code that reads it at boot.
+//!
+//! No fact about a board stands here: QEMU describes its `virt` itself, the kernel's package has the ZCU102's tree,
+//! and the others are in `manifests/boards/`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::ValueEnum;
+use gear1_init::fdt::{self, Board};
+
+use crate::manifest::{Aligned, compile_text, decompile};
+use crate::qemu::{Machine, Qemu};
+use crate::tools::Tools;
+use crate::{payloads, workspace};
+
+/// A board by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// QEMU's virt with 4 CPUs, 2 GiB, a GICv3 and two serial ports
+    QemuVirt,
+    /// Raspberry Pi 4 with 4 GiB
+    Rpi4,
+    /// R-Car H3 (H3ULCB) with 4 GiB
+    RcarH3,
+    /// AMD ZCU102 (Zynq UltraScale+) with 4 GiB, which QEMU has as xlnx-zcu102
+    Zcu102,
+}
+
+impl Name {
+    /// Returns its name on the command line.
+    pub fn text(self) -> &'static str {
+        match self {
+            Name::QemuVirt => "qemu-virt",
+            Name::Rpi4 => "rpi4",
+            Name::RcarH3 => "rcar-h3",
+            Name::Zcu102 => "zcu102",
+        }
+    }
+}
+
+/// A board's device tree, as a boot loader passes it to Gear1.
+#[derive(Clone)]
+pub struct BoardTree {
+    /// What it is called in messages.
+    pub name: String,
+    bytes: Aligned,
+}
+
+impl BoardTree {
+    /// Returns a board that GearV knows.
+    pub fn named(name: Name, tools: &Tools) -> Result<BoardTree> {
+        let dtb = match name {
+            Name::QemuVirt => {
+                let file = scratch(name.text())?;
+                Qemu::prepare(10)?.dump_tree(&virt(), &file)?;
+                fs::read(file)?
+            }
+            Name::Zcu102 => fs::read(payloads::zcu102_device_tree()?)?,
+            Name::Rpi4 | Name::RcarH3 => {
+                let source = source(name);
+                let text = fs::read_to_string(&source);
+                let text = text.with_context(|| format!("cannot read {}", source.display()))?;
+                compile_text(&text, tools, &scratch(name.text())?)?
+            }
+        };
+        BoardTree::new(name.text(), dtb, tools)
+    }
+
+    /// Reads a device tree blob.
+    pub fn from_file(path: &Path, tools: &Tools) -> Result<BoardTree> {
+        let dtb = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        BoardTree::new(&path.display().to_string(), dtb, tools)
+    }
+
+    fn new(name: &str, dtb: Vec<u8>, tools: &Tools) -> Result<BoardTree> {
+        let tree = BoardTree {
+            name: name.to_owned(),
+            bytes: Aligned::new(&dtb),
+        };
+        // What a boot loader adds; where the archive lies matters only once there is one.
+        tree.with_archive(0..4096, tools)
+    }
+
+    /// Returns the same with the archive there, unless the tree tells of another one.
+    pub fn with_archive(self, at: std::ops::Range<u64>, tools: &Tools) -> Result<BoardTree> {
+        let source = decompile(self.bytes.as_slice(), tools, &scratch("board")?)
+            .with_context(|| self.name.clone())?;
+        let cells = |value: u64| format!("<{:#x} {:#x}>", value >> 32, value & 0xffff_ffff);
+        let (start, end) = (cells(at.start), cells(at.end));
+        let source = format!(
+            "{source}\n/ {{ chosen {{ linux,initrd-start = {start}; linux,initrd-end = {end}; }}; }};\n"
+        );
+        let dtb = compile_text(&source, tools, &scratch("board")?)?;
+        Ok(BoardTree {
+            bytes: Aligned::new(&dtb),
+            ..self
+        })
+    }
+
+    /// Returns the tree's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+
+    /// Reads the tree as Gear1 does.
+    pub fn read(&self) -> Result<Board> {
+        let board = fdt::read(self.bytes()).board;
+        board.map_err(|refusal| anyhow!("{}: {refusal}", self.name))
+    }
+}
+
+/// Returns the machine that is meant by `qemu-virt`.
+pub fn virt() -> Machine {
+    Machine {
+        cpus: 4,
+        second_serial: Some("/dev/null".into()),
+        ..Machine::default()
+    }
+}
+
+/// Returns where a board's source is.
+pub fn source(name: Name) -> PathBuf {
+    workspace::root().join(format!("manifests/boards/{}.dts", name.text()))
+}
+
+fn scratch(name: &str) -> Result<PathBuf> {
+    let folder = workspace::output_dir().join("boards");
+    fs::create_dir_all(&folder)?;
+    let process = std::process::id();
+    ensure!(!name.contains('/'), "{name} is no board");
+    Ok(folder.join(format!("{name}-{process}.dtb")))
+}

@@ -1,0 +1,328 @@
+//! `cargo xtask build`: Gear1's image and the archive that a manifest describes.
+//!
+//! The order is forced: Gear1's runtime is linked first, since init embeds it; Gear2 and the
+//! payloads are archive members.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail};
+use gearv_manifest::Privilege;
+
+use crate::archive::build_archive;
+use crate::expect::Session;
+use crate::flatten::flatten;
+use crate::manifest::{self, Compiled};
+use crate::progress::Step;
+use crate::qemu::{Boot, Console, Machine, Qemu};
+use crate::tools::Tools;
+use crate::trace::OTHER_GEAR1;
+use crate::{
+    apps_userland, device_userland, guest_userland, initramfs, jitter_userland, payloads,
+    served_userland, symbolize, wake_userland, workspace,
+};
+
+/// What a machine is started with, and what it was made from.
+pub struct Images {
+    /// Gear1, init and runtime in one file, with the arm64 Linux image header.
+    pub gear1: PathBuf,
+    /// The manifest, Gear2 and all payloads.
+    pub archive: PathBuf,
+    /// The manifest, compiled.
+    pub manifest: Compiled,
+}
+
+/// What the runtime prints before the dump that ends it.
+pub const HALT: &str = "gear1: HALT";
+/// Init's last words after a refusal.
+pub const STOPPED: &str = "no guest was started";
+/// What Gear1 never recovers from: a halt, init's last words after a refusal, and U-Boot's when its script fails.
+pub const FATAL: &[&str] = &[HALT, STOPPED, "SCRIPT FAILED"];
+/// How much of a failed machine's output is shown.
+const TAIL_LINES: usize = 60;
+
+impl Images {
+    /// Starts the machine for a program to drive.
+    pub fn start(&self, qemu: &Qemu, machine: &Machine, log: &Path) -> Result<Session> {
+        self.start_by(qemu.command(machine, &self.boot(), Console::Pipes), log)
+    }
+
+    /// The same by a command that was made from [`Images::boot`].
+    pub fn start_by(&self, command: Command, log: &Path) -> Result<Session> {
+        let mut session = Session::start(command, log)?;
+        session.give_up_on(FATAL);
+        Ok(session)
+    }
+
+    /// Returns what QEMU is to load.
+    pub fn boot(&self) -> Boot<'_> {
+        Boot {
+            kernel: &self.gear1,
+            initrd: Some(&self.archive),
+            command_line: None,
+        }
+    }
+}
+
+/// Returns the last words of a machine that failed, explained if Gear1 halted.
+pub fn last_words(session: &Session) -> String {
+    let tail = session.tail(TAIL_LINES);
+    match tail.contains(HALT) {
+        true => symbolize::explain(&tail).unwrap_or(tail),
+        false => tail,
+    }
+}
+
+/// The images with symbols, in the order in which `symbolize` looks an address up.
+pub const BARE_BINS: [&str; 3] = ["gear1-runtime", "gear1-init", "gear2"];
+
+/// Builds the images of a manifest.
+pub fn command(manifest: Option<PathBuf>) -> Result<()> {
+    let images = build(&manifest.unwrap_or_else(default_manifest))?;
+    println!("{}\n{}", images.gear1.display(), images.archive.display());
+    Ok(())
+}
+
+/// Returns the manifest that is taken when none is named: the whole system.
+pub fn default_manifest() -> PathBuf {
+    workspace::root().join("manifests/qemu-virt.dts")
+}
+
+/// Returns the manifest of the smallest system.
+pub fn smallest_manifest() -> PathBuf {
+    workspace::root().join("manifests/minimal.dts")
+}
+
+/// What goes into an archive.
+pub struct Parts {
+    /// The manifest and the files it names.
+    pub manifest: Compiled,
+    /// Gear2's flat image.
+    pub gear2: PathBuf,
+    /// Where to put files of one's own.
+    pub out_dir: PathBuf,
+}
+
+/// Builds everything that `manifest` needs.
+pub fn build(manifest: &Path) -> Result<Images> {
+    let stem = manifest
+        .file_stem()
+        .context("the manifest has no file name")?;
+    build_edited(manifest, Path::new(stem), |_, _| Ok(()))
+}
+
+/// Builds what `manifest` needs into the directory `name`, after `edit` has had its way with it.
+pub fn build_edited(
+    manifest: &Path,
+    name: &Path,
+    edit: impl FnOnce(&mut Parts, &Tools) -> Result<()>,
+) -> Result<Images> {
+    let tools = Tools::prepare()?;
+    let out_dir = workspace::output_dir().join(name);
+    fs::create_dir_all(&out_dir)?;
+    let manifest = manifest::compile(manifest, &tools, &out_dir)?;
+    manifest.check_digests(&tools, &resolve)?;
+    let (gear1, gear2) = gears()?;
+    let archive = out_dir.join("archive.cpio");
+    let mut parts = Parts {
+        manifest,
+        gear2,
+        out_dir,
+    };
+    if parts.manifest.privilege == Privilege::El1 {
+        parts.gear2 = build_gear2("el1")?;
+    }
+    edit(&mut parts, &tools)?;
+    let Parts {
+        manifest,
+        gear2,
+        out_dir: _,
+    } = parts;
+    let archive = build_archive(&manifest, &gear2, &resolve, &tools, &archive)?;
+    Ok(Images {
+        gear1,
+        archive,
+        manifest,
+    })
+}
+
+/// Returns the flat images of Gear1 and Gear2, which are built once a run.
+pub fn gears() -> Result<(PathBuf, PathBuf)> {
+    static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    if let Some(gears) = BUILT.get() {
+        return Ok(gears.clone());
+    }
+    let gears = build_gears()?;
+    Ok(BUILT.get_or_init(|| gears).clone())
+}
+
+/// Returns the flat image of the runtime that init takes for a GIC of this version.
+pub fn runtime(gic_version: u32) -> Result<PathBuf> {
+    gears()?;
+    let name = match gic_version {
+        2 => "gear1-runtime-gicv2.bin",
+        _ => "gear1-runtime.bin",
+    };
+    Ok(workspace::output_dir().join(name))
+}
+
+fn build_gears() -> Result<(PathBuf, PathBuf)> {
+    let out_dir = workspace::output_dir();
+    fs::create_dir_all(&out_dir)?;
+    let step = Step::start("building Gear1 and Gear2");
+    let runtime = build_runtime()?;
+    let runtime_gicv2 = build_runtime_gicv2()?;
+    let init = [
+        ("GEAR1_RUNTIME_BIN", runtime.as_path()),
+        ("GEAR1_RUNTIME_GICV2_BIN", runtime_gicv2.as_path()),
+    ];
+    let gear1 = flat_bare("gear1-init", "gear1-init", &init)?;
+    let image = out_dir.join("gear1.img");
+    fs::copy(gear1, &image)?;
+    let gear2 = flat_bare("gear2", "gear2", &[])?;
+    let sizes = [&image, &runtime, &gear2].map(|path| fs::metadata(path).map_or(0, |m| m.len()));
+    let [image_bytes, runtime_bytes, gear2_bytes] = sizes;
+    step.done(&format!(
+        "built Gear1 ({image_bytes} bytes, {runtime_bytes} of them stay) and Gear2 ({gear2_bytes} bytes)"
+    ));
+    Ok((image, gear2))
+}
+
+/// Builds Gear1's runtime and returns its flat image, which init embeds.
+pub fn build_runtime() -> Result<PathBuf> {
+    flat_bare("gear1-runtime", "gear1-runtime", &[])
+}
+
+/// Builds Gear1's runtime with a feature in the feature's own target directory, as [`build_gear1_of`] does.
+pub fn build_runtime_with(feature: &str) -> Result<()> {
+    let features = format!("image,{feature}");
+    flat_of(workspace::root(), feature, "gear1-runtime", &features, &[])?;
+    Ok(())
+}
+
+/// Builds Gear1's runtime for boards with a GICv2.
+pub fn build_runtime_gicv2() -> Result<PathBuf> {
+    let target_dir = workspace::target_dir().join("gicv2");
+    let elf = workspace::build_bare_in(
+        &target_dir,
+        "gear1-runtime",
+        "gear1-runtime",
+        "image,gicv2",
+        &[],
+    )?;
+    let flat = workspace::output_dir().join("gear1-runtime-gicv2.bin");
+    flatten(&elf, &flat)?;
+    Ok(flat)
+}
+
+/// Builds a Gear1 of its own, from another copy of the workspace or with features of the runtime:
+/// `name` is its target directory. Its runtime for a GICv2 is the usual one.
+pub fn build_gear1_of(root: &Path, name: &str, features: &str) -> Result<PathBuf> {
+    let usual = runtime(2)?;
+    let runtime = flat_of(root, name, "gear1-runtime", features, &[])?;
+    let init = [
+        ("GEAR1_RUNTIME_BIN", runtime.as_path()),
+        ("GEAR1_RUNTIME_GICV2_BIN", usual.as_path()),
+    ];
+    let image = flat_of(root, name, "gear1-init", "image", &init)?;
+    let other = workspace::output_dir().join(name).join(OTHER_GEAR1);
+    fs::rename(image, &other)?;
+    Ok(other)
+}
+
+/// The same with the usual init, which is not built again: it is given the other runtime in place of
+/// its own, if there is room.
+pub fn build_runtime_of(root: &Path, name: &str, features: &str) -> Result<PathBuf> {
+    let usual = fs::read(runtime(3)?)?;
+    let other = fs::read(flat_of(root, name, "gear1-runtime", features, &[])?)?;
+    let mut image = fs::read(gears()?.0)?;
+    if exchange(&mut image, &usual, &other).is_none() {
+        return build_gear1_of(root, name, features);
+    }
+    let path = workspace::output_dir().join(name).join(OTHER_GEAR1);
+    fs::write(&path, image)?;
+    Ok(path)
+}
+
+/// Puts `new` where `old` lies, once, in `image`, with zeros behind it.
+fn exchange(image: &mut [u8], old: &[u8], new: &[u8]) -> Option<()> {
+    let at = image.windows(old.len()).position(|part| part == old)?;
+    let place = image.get_mut(at..at + old.len())?;
+    let (start, rest) = place.split_at_mut_checked(new.len())?;
+    start.copy_from_slice(new);
+    rest.fill(0);
+    Some(())
+}
+
+/// Builds a bare-metal binary of a copy of the workspace and returns its flat image. What is for a
+/// debugger is left out: nobody looks it up there, and it is a third of the linker's work.
+fn flat_of(
+    root: &Path,
+    name: &str,
+    bin: &str,
+    features: &str,
+    env: &[(&str, &Path)],
+) -> Result<PathBuf> {
+    let target_dir = workspace::target_dir().join(name);
+    let out_dir = workspace::output_dir().join(name);
+    fs::create_dir_all(&out_dir)?;
+    let mut env = env.to_vec();
+    env.push(("CARGO_PROFILE_IMAGE_DEBUG", Path::new("0")));
+    let elf = workspace::build_bare_of(root, &target_dir, bin, bin, features, &env)?;
+    let flat = out_dir.join(format!("{bin}.bin"));
+    flatten(&elf, &flat)?;
+    Ok(flat)
+}
+
+/// Builds Gear2 with a feature of it.
+pub fn build_gear2(feature: &str) -> Result<PathBuf> {
+    let target_dir = workspace::target_dir().join(feature);
+    let features = format!("image,{feature}");
+    let elf = workspace::build_bare_in(&target_dir, "gear2", "gear2", &features, &[])?;
+    let flat = workspace::output_dir().join(format!("gear2-{feature}.bin"));
+    flatten(&elf, &flat)?;
+    Ok(flat)
+}
+
+/// Builds a bare-metal test guest and returns its flat image.
+pub fn build_guest(bin: &str) -> Result<PathBuf> {
+    flat_bare("test-guests", bin, &[])
+}
+
+/// Builds a bare-metal binary and returns its flat image, `target/gearv/<bin>.bin`.
+fn flat_bare(package: &str, bin: &str, env: &[(&str, &Path)]) -> Result<PathBuf> {
+    let elf = workspace::build_bare(package, bin, env)?;
+    let out_dir = workspace::output_dir();
+    fs::create_dir_all(&out_dir)?;
+    let flat = out_dir.join(format!("{bin}.bin"));
+    flatten(&elf, &flat)?;
+    Ok(flat)
+}
+
+/// Makes the file that a manifest calls by the name of an artifact.
+fn resolve(artifact: &str) -> Result<PathBuf> {
+    match artifact {
+        "debian-kernel" => payloads::debian_kernel(),
+        "debian-kernel-6.1" => payloads::debian_kernel_6_1(),
+        "debian-rt-kernel" => payloads::debian_rt_kernel(),
+        "busybox-initramfs" => initramfs::build(&workspace::output_dir()),
+        "stress-initramfs" => initramfs::with_stress(&workspace::output_dir()),
+        "device-initramfs" => device_userland::build(&workspace::output_dir()),
+        "guest-initramfs" => guest_userland::initramfs(&workspace::output_dir()),
+        "wake-initramfs" => wake_userland::initramfs(&workspace::output_dir()),
+        "bench-initramfs" => served_userland::initramfs(&workspace::output_dir()),
+        "apps-initramfs" => apps_userland::initramfs(&workspace::output_dir()),
+        "jitter-initramfs" => jitter_userland::initramfs(&workspace::output_dir()),
+        "failing-gear2" => build_gear2("fault-injection"),
+        _ => match artifact.strip_prefix("guest:") {
+            Some(bin) => build_guest(bin),
+            None => bail!(
+                "there is no artifact {artifact:?}: debian-kernel, debian-kernel-6.1, \
+                 debian-rt-kernel, busybox-initramfs, stress-initramfs, device-initramfs, guest-initramfs, \
+                 wake-initramfs, bench-initramfs, apps-initramfs, jitter-initramfs, failing-gear2, guest:<bin>"
+            ),
+        },
+    }
+}

@@ -1,0 +1,69 @@
+//! The device VM's userland: busybox, the modules of its devices and of its tools, and GDM.
+//!
+//! What it does beyond that (bridges, taps) follows from its device tree, so one initramfs serves
+//! every manifest.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::initramfs::with_busybox;
+use crate::{kernel_modules, payloads, programs, workspace};
+
+/// What init prints when the shell is there.
+pub const READY: &str = "GearV device VM: shell ready";
+
+const INIT: &str = include_str!("device_userland/init.sh");
+
+/// The board's disk and network card, the bridge to the guests, and the guests' memory. ext4 is for
+/// whoever looks into an image; it asks for crc32c by an alias.
+const MODULES: &[&str] = &[
+    "virtio_mmio",
+    "virtio_blk",
+    "virtio_net",
+    "crc32c_generic",
+    "ext4",
+    "bridge",
+    "tun",
+    "libnvdimm",
+    "of_pmem",
+    "nd_btt",
+    "nd_pmem",
+    "device_dax",
+    "dax_pmem",
+];
+/// What of that the guests' memory needs.
+pub const MEMORY_MODULES: &[&str] = &[
+    "libnvdimm",
+    "of_pmem",
+    "nd_btt",
+    "nd_pmem",
+    "device_dax",
+    "dax_pmem",
+];
+
+/// The package of the device model.
+pub const PACKAGE: &str = "device-model";
+const PROGRAMS: [&str; 2] = ["gdm", "gearctl"];
+
+/// Builds the initramfs below `out_dir` and returns its path.
+pub fn build(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = with_busybox()?;
+    kernel_modules::add(&mut tree, MODULES)?;
+    programs::add(&mut tree, &payloads::programs()?, &["iperf3"])?;
+    for (name, path) in PROGRAMS
+        .iter()
+        .zip(workspace::build_static(PACKAGE, &PROGRAMS)?)
+    {
+        tree.program(&format!("usr/bin/{name}"), fs::read(path)?);
+    }
+    tree.program("init", INIT);
+    tree.write_initramfs(out_dir.join("device-initramfs.cpio"))
+}
+
+/// Returns the names of all modules that are in the initramfs.
+pub fn modules() -> Result<Vec<String>> {
+    let mut tree = crate::tree::Tree::default();
+    kernel_modules::add(&mut tree, MODULES)
+}

@@ -1,0 +1,288 @@
+//! A program driven over its pipes as a person would: wait for a text, type a line.
+//!
+//! Everything it prints goes to a log file; what was waited for is consumed, so a text that
+//! came before the last match is not found again.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// A child that prints nothing for so long has printed all it had to say.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// A running child, or one more line to it, and what came over it.
+pub struct Session {
+    /// `None` on a line to a child of another session.
+    child: Option<Child>,
+    input: Box<dyn Write + Send>,
+    output: Receiver<Vec<u8>>,
+    /// All it printed, with bytes that are no UTF-8 replaced and carriage returns removed.
+    transcript: String,
+    /// How much of the transcript was consumed.
+    consumed: usize,
+    /// What the child never recovers from.
+    fatal: &'static [&'static str],
+    log: File,
+    log_path: PathBuf,
+    started: Instant,
+}
+
+impl Session {
+    /// Starts the command, logging to `log_path`.
+    pub fn start(mut command: Command, log_path: &Path) -> Result<Session> {
+        if let Some(directory) = log_path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        let mut log = File::create(log_path).with_context(|| log_path.display().to_string())?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log.try_clone()?);
+        writeln!(log, "{command:?}")?;
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("{program} cannot be run"))?;
+        let stdout = child
+            .stdout
+            .take()
+            .context("the child has no output pipe")?;
+        let stdin = child.stdin.take();
+        let stdin = stdin.context("the child has no input pipe")?;
+        let mut session = Session::over(stdout, stdin, log, log_path);
+        session.child = Some(child);
+        Ok(session)
+    }
+
+    /// Talks over a line to a child that another session has.
+    pub fn attach(line: UnixStream, log_path: &Path) -> Result<Session> {
+        let log = File::create(log_path).with_context(|| log_path.display().to_string())?;
+        Ok(Session::over(line.try_clone()?, line, log, log_path))
+    }
+
+    fn over(
+        from: impl Read + Send + 'static,
+        to: impl Write + Send + 'static,
+        log: File,
+        log_path: &Path,
+    ) -> Session {
+        let (sender, output) = mpsc::channel();
+        std::thread::spawn(move || forward(from, &sender));
+        Session {
+            child: None,
+            input: Box::new(to),
+            output,
+            transcript: String::new(),
+            consumed: 0,
+            fatal: &[],
+            log,
+            log_path: log_path.to_owned(),
+            started: Instant::now(),
+        }
+    }
+
+    /// Names the texts after which nothing is worth waiting for.
+    pub fn give_up_on(&mut self, fatal: &'static [&'static str]) {
+        self.fatal = fatal;
+    }
+
+    /// Waits until `text` is printed and returns what came before it.
+    pub fn expect(&mut self, text: &str, timeout: Duration) -> Result<String> {
+        let (before, _) = self.expect_any(&[text], timeout)?;
+        Ok(before)
+    }
+
+    /// Waits until one of `texts` is printed; returns what came before it, and which it was.
+    pub fn expect_any(&mut self, texts: &[&str], timeout: Duration) -> Result<(String, usize)> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let fresh = &self.transcript[self.consumed..];
+            let found = texts
+                .iter()
+                .enumerate()
+                .filter_map(|(i, text)| Some((fresh.find(text)?, i)));
+            if let Some((at, which)) = found.min() {
+                let before = fresh[..at].to_owned();
+                self.consumed += at + texts[which].len();
+                return Ok((before, which));
+            }
+            self.check_fatal()?;
+            if !self.receive(deadline)? {
+                let waited = timeout.as_secs();
+                bail!("no {} within {waited} s", quoted(texts));
+            }
+        }
+    }
+
+    /// Waits until what was printed so far, looked at line by line, is `done`; consumes nothing.
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        timeout: Duration,
+        done: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let mut looked_at = 0;
+        loop {
+            if self.transcript[looked_at..].contains('\n') {
+                looked_at = self.transcript.len();
+                if done(&self.transcript) {
+                    return Ok(());
+                }
+            }
+            self.check_fatal()?;
+            if !self.receive(deadline)? {
+                bail!("no {what} within {} s", timeout.as_secs());
+            }
+        }
+    }
+
+    /// Takes in what the child prints meanwhile.
+    pub fn listen(&mut self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        self.check_fatal()?;
+        while self.receive(end)? {}
+        self.check_fatal()
+    }
+
+    /// Waits until the child ends by itself.
+    pub fn expect_end(&mut self, timeout: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let child = self
+                .child
+                .as_mut()
+                .context("the child is another session's")?;
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                bail!("it did not end within {} s", timeout.as_secs());
+            }
+            // An ended child closes its pipe; that is what is waited for here.
+            let _ = self.receive(Instant::now() + Duration::from_millis(50));
+        }
+    }
+
+    /// Types a text.
+    pub fn send(&mut self, text: &str) -> Result<()> {
+        self.input
+            .write_all(text.as_bytes())
+            .and_then(|()| self.input.flush())
+            .context("it has ended")
+    }
+
+    /// Tells whether a text was printed that is not consumed yet.
+    pub fn has(&self, text: &str) -> bool {
+        self.transcript[self.consumed..].contains(text)
+    }
+
+    /// Takes in what has been printed by now.
+    pub fn take_in(&mut self) -> Result<()> {
+        while self.receive(Instant::now())? {}
+        Ok(())
+    }
+
+    /// Appends what the child prints next; false if nothing came before the deadline.
+    fn receive(&mut self, deadline: Instant) -> Result<bool> {
+        match self
+            .output
+            .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        {
+            Ok(bytes) => {
+                self.log.write_all(&bytes)?;
+                self.transcript
+                    .push_str(&String::from_utf8_lossy(&bytes).replace('\r', ""));
+                Ok(true)
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(false),
+            Err(RecvTimeoutError::Disconnected) => {
+                let Some(child) = &mut self.child else {
+                    bail!("the line ended");
+                };
+                let status = child.wait()?;
+                bail!("it ended ({status})");
+            }
+        }
+    }
+
+    /// Fails if the child has said that it never recovers.
+    fn check_fatal(&mut self) -> Result<()> {
+        let fresh = &self.transcript[self.consumed..];
+        if let Some(fatal) = self.fatal.iter().find(|fatal| fresh.contains(**fatal)) {
+            self.receive_rest();
+            bail!("it says {fatal:?}");
+        }
+        Ok(())
+    }
+
+    /// Receives what is still being printed, for a dump is more than its first line.
+    fn receive_rest(&mut self) {
+        while matches!(self.receive(Instant::now() + QUIET), Ok(true)) {}
+    }
+
+    /// Returns all that was printed so far.
+    pub fn transcript(&self) -> &str {
+        &self.transcript
+    }
+
+    /// Returns the last lines that were printed, and where the rest is.
+    pub fn tail(&self, lines: usize) -> String {
+        let all: Vec<&str> = self.transcript.lines().collect();
+        let shown = &all[all.len().saturating_sub(lines)..];
+        format!(
+            "{}\n(the whole log: {})",
+            shown.join("\n"),
+            self.log_path.display()
+        )
+    }
+
+    /// Returns how long the child has been running.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Both fail only if the child has ended, which is what is wanted.
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn quoted(texts: &[&str]) -> String {
+    texts
+        .iter()
+        .map(|text| format!("{text:?}"))
+        .collect::<Vec<_>>()
+        .join(" or ")
+}
+
+/// Sends what the child prints, until its end or until nobody listens.
+fn forward(mut stdout: impl Read, sender: &mpsc::Sender<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    loop {
+        match stdout.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(length) => {
+                if sender.send(buffer[..length].to_vec()).is_err() {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

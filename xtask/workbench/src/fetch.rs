@@ -1,0 +1,458 @@
+//! Debian packages, downloaded and unpacked into the cache; the system is left alone.
+//!
+//! apt runs on a private state below the cache, so one path serves root, sudo and neither. apt
+//! checks signatures; each package is then kept under its SHA-256, and a set's index, written
+//! last, lists what it was unpacked from. With an index nothing touches the network.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::apt_sources;
+use crate::cache::{Cache, sha256};
+use crate::progress::Step;
+
+/// Whose packages a set holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Architecture {
+    /// This machine's: what is installed already is not downloaded.
+    Host,
+    /// The guests'.
+    Arm64,
+}
+
+/// Which packages a set holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted {
+    /// These packages and what they depend on that the system lacks.
+    Closure(&'static [&'static str]),
+    /// QEMU for Arm, of the lowest major version in the range, and what it depends on.
+    Qemu {
+        /// The least major version.
+        from: u32,
+        /// The least one that is too new.
+        below: u32,
+    },
+    /// This package without its dependencies.
+    Alone(&'static str),
+    /// The newest kernel image of a series, as `linux-image-<series>.*-<flavour>`.
+    Kernel {
+        /// As in `6.12`.
+        series: &'static str,
+        /// As in `rt-arm64`.
+        flavour: &'static str,
+    },
+}
+
+/// A set of packages that is unpacked into one directory.
+#[derive(Clone, Copy, Debug)]
+pub struct PackageSet {
+    /// What people are told is being fetched, and its directory.
+    pub name: &'static str,
+    /// Whose packages they are.
+    pub architecture: Architecture,
+    /// The packages.
+    pub wanted: Wanted,
+    /// The command that gets it where this program cannot.
+    pub by_hand: &'static str,
+}
+
+/// One package version to download.
+#[derive(Debug, PartialEq, Eq)]
+struct Package {
+    /// `name=version`, as apt takes it.
+    spec: String,
+    bytes: u64,
+}
+
+/// Returns where `set` is unpacked, after downloading it if it is not cached.
+pub fn unpacked(cache: &Cache, set: &PackageSet) -> Result<PathBuf> {
+    let root = cache.path("sets").join(set.name);
+    let index = cache.path(format!("sets/{}.index", set.name));
+    if root.is_dir() && index.is_file() {
+        return Ok(root);
+    }
+    let _lock = cache.lock()?;
+    if !index.is_file() {
+        download(cache, set, &index).with_context(|| {
+            format!(
+                "cannot get {} (it takes apt and, once, the network; by hand: {})",
+                set.name, set.by_hand
+            )
+        })?;
+    }
+    if !root.is_dir() {
+        unpack(cache, &index, &root).with_context(|| format!("cannot unpack {}", set.name))?;
+    }
+    Ok(root)
+}
+
+/// Downloads the set's packages into the hash store and writes its index.
+fn download(cache: &Cache, set: &PackageSet, index: &Path) -> Result<()> {
+    let apt = Apt::prepare(cache, set.architecture)?;
+    apt.update_once();
+    let packages = apt
+        .resolve(set.wanted)
+        .map_err(|error| match apt.update_error() {
+            Some(update) => error.context(update),
+            None => error,
+        })?;
+    let incoming = cache.path("incoming");
+    remove_dir_if_there(&incoming)?;
+    fs::create_dir_all(&incoming)?;
+    fs::create_dir_all(cache.path("packages"))?;
+    fs::create_dir_all(index.parent().context("an index lies in a directory")?)?;
+    apt.download(set.name, &packages, &incoming)?;
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(&incoming)? {
+        let entry = entry?;
+        let hash = sha256(&entry.path())?;
+        fs::rename(entry.path(), cache.path(format!("packages/{hash}.deb")))?;
+        lines.push(format!("{hash}  {}\n", entry.file_name().to_string_lossy()));
+    }
+    ensure!(
+        lines.len() == packages.len(),
+        "apt downloaded {} of {} packages",
+        lines.len(),
+        packages.len()
+    );
+    lines.sort_by(|a, b| a[64..].cmp(&b[64..]));
+    fs::write(index, lines.concat())?;
+    Ok(())
+}
+
+/// Unpacks what the index lists, from the hash store, into `root`.
+fn unpack(cache: &Cache, index: &Path, root: &Path) -> Result<()> {
+    let text = fs::read_to_string(index)?;
+    let step = Step::start("unpacking");
+    let partial = cache.path("unpacking");
+    remove_dir_if_there(&partial)?;
+    fs::create_dir_all(&partial)?;
+    for line in text.lines() {
+        let (hash, name) = line
+            .split_once("  ")
+            .context("a line of the index has no hash")?;
+        let package = cache.path(format!("packages/{hash}.deb"));
+        if !package.is_file() || sha256(&package)? != hash {
+            fs::remove_file(index)?;
+            bail!("{name} in the cache is damaged; run the command again to download it anew");
+        }
+        let output = Command::new("dpkg-deb")
+            .arg("-x")
+            .arg(&package)
+            .arg(&partial)
+            .output();
+        check(output.context("dpkg-deb")?, "dpkg-deb -x")?;
+    }
+    fs::rename(&partial, root)?;
+    step.clear();
+    Ok(())
+}
+
+fn remove_dir_if_there(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        fs::remove_dir_all(path).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// apt with a private state for one architecture.
+struct Apt {
+    config: PathBuf,
+    architecture: Architecture,
+}
+
+/// Whether the package lists were refreshed in this run, and what went wrong, by architecture.
+static UPDATED: [OnceLock<Option<String>>; 2] = [OnceLock::new(), OnceLock::new()];
+
+impl Apt {
+    /// Writes the private configuration.
+    fn prepare(cache: &Cache, architecture: Architecture) -> Result<Apt> {
+        let (name, status) = match architecture {
+            Architecture::Host => (debian_architecture(), PathBuf::from("/var/lib/dpkg/status")),
+            Architecture::Arm64 => ("arm64", cache.path("apt/arm64/status")),
+        };
+        let directory = match architecture {
+            Architecture::Host => cache.path("apt/host"),
+            Architecture::Arm64 => cache.path("apt/arm64"),
+        };
+        for needed in ["state/lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(directory.join(needed))?;
+        }
+        if architecture == Architecture::Arm64 {
+            fs::write(&status, "")?;
+        }
+        let codename = codename()?;
+        let sources = apt_sources::configured(Path::new("/etc/apt"));
+        let sources = apt_sources::release_with_backports(&sources, &codename, name)
+            .with_context(|| format!("no apt source of {codename} is configured in /etc/apt"))?;
+        fs::write(directory.join("release.sources"), sources)?;
+        let config = directory.join("apt.conf");
+        fs::write(&config, private_config(&directory, &status, name))?;
+        Ok(Apt {
+            config,
+            architecture,
+        })
+    }
+
+    /// Runs one of apt's programs and returns what it printed.
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(program);
+        command
+            .arg("-c")
+            .arg(&self.config)
+            .args(arguments)
+            .env("LC_ALL", "C");
+        let output = command
+            .output()
+            .with_context(|| format!("{program} cannot be run"))?;
+        check(output, &format!("{program} {}", arguments.join(" ")))
+    }
+
+    fn updated(&self) -> &'static OnceLock<Option<String>> {
+        match self.architecture {
+            Architecture::Host => &UPDATED[0],
+            Architecture::Arm64 => &UPDATED[1],
+        }
+    }
+
+    /// Refreshes the package lists. A source that fails (a third party without backports, say)
+    /// matters only if the packages cannot be resolved then.
+    fn update_once(&self) {
+        self.updated().get_or_init(|| {
+            let step = Step::start("reading Debian's package lists");
+            let result = self.run("apt-get", &["update", "-q", "--error-on=any"]);
+            step.clear();
+            result.err().map(|error| format!("{error:#}"))
+        });
+    }
+
+    fn update_error(&self) -> Option<String> {
+        self.updated().get().cloned().flatten()
+    }
+
+    fn resolve(&self, wanted: Wanted) -> Result<Vec<Package>> {
+        match wanted {
+            Wanted::Closure(names) => self.closure(names, None),
+            Wanted::Qemu { from, below } => {
+                let (version, suite) = self.qemu_version(from, below)?;
+                self.closure(&[&format!("qemu-system-arm={version}")], Some(&suite))
+            }
+            Wanted::Alone(name) => self.alone(name),
+            Wanted::Kernel { series, flavour } => {
+                let prefix = format!("linux-image-{series}.");
+                let names = self.run("apt-cache", &["pkgnames", &prefix])?;
+                let newest = newest_kernel(&names, &prefix, flavour);
+                self.alone(newest.with_context(|| format!("no kernel {series} for {flavour}"))?)
+            }
+        }
+    }
+
+    /// Returns the version and suite of the lowest QEMU in the range.
+    fn qemu_version(&self, from: u32, below: u32) -> Result<(String, String)> {
+        let table = self.run("apt-cache", &["madison", "qemu-system-arm"])?;
+        let in_range = madison(&table)
+            .filter_map(|(version, suite)| Some((major(&version)?, version, suite)))
+            .filter(|(major, _, _)| (from..below).contains(major));
+        let lowest = in_range.min_by_key(|(major, _, _)| *major);
+        let (_, version, suite) =
+            lowest.with_context(|| format!("this Debian has no QEMU {from}, nor its backports"))?;
+        Ok((version, suite))
+    }
+
+    fn closure(&self, specs: &[&str], suite: Option<&str>) -> Result<Vec<Package>> {
+        let mut arguments = vec![
+            "install",
+            "-qq",
+            "-y",
+            "--print-uris",
+            "--no-install-recommends",
+        ];
+        arguments.extend(["--allow-downgrades"]);
+        arguments.extend(suite.iter().flat_map(|suite| ["-t", suite]));
+        arguments.extend(specs);
+        parse_uris(&self.run("apt-get", &arguments)?)
+    }
+
+    fn alone(&self, name: &str) -> Result<Vec<Package>> {
+        parse_uris(&self.run("apt-get", &["download", "-qq", "--print-uris", name])?)
+    }
+
+    /// Downloads into `directory`, which is empty, and shows how far it is.
+    fn download(&self, what: &str, packages: &[Package], directory: &Path) -> Result<()> {
+        let total = packages.iter().map(|package| package.bytes).sum();
+        let step = Step::bytes(&format!("downloading {what}"), total);
+        let mut child = Command::new("apt-get")
+            .arg("-c")
+            .arg(&self.config)
+            .args(["download", "-q"])
+            .args(packages.iter().map(|package| &package.spec))
+            .current_dir(directory)
+            .env("LC_ALL", "C")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("apt-get cannot be run")?;
+        while child.try_wait()?.is_none() {
+            step.set_position(size_of_files(directory));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let output = child.wait_with_output()?;
+        if let Err(error) = check(output, "apt-get download") {
+            step.clear();
+            return Err(error);
+        }
+        let megabytes = total as f64 / 1e6;
+        step.done(&format!(
+            "downloaded {what}: {} packages, {megabytes:.0} MB",
+            packages.len()
+        ));
+        Ok(())
+    }
+}
+
+/// Returns apt's configuration: private state, no hooks of the system, one architecture.
+fn private_config(directory: &Path, status: &Path, architecture: &str) -> String {
+    let directory = directory.display();
+    format!(
+        r#"#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear APT::Architectures;
+APT::Architecture "{architecture}";
+APT::Architectures {{ "{architecture}"; }};
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
+Debug::NoLocking "true";
+Dir::Cache "{directory}/cache";
+Dir::Etc::SourceList "{directory}/release.sources";
+Dir::Etc::SourceParts "/dev/null";
+Dir::State "{directory}/state";
+Dir::State::status "{status}";
+"#,
+        status = status.display(),
+    )
+}
+
+/// Returns Debian's name for the architecture of this machine.
+fn debian_architecture() -> &'static str {
+    match env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn codename() -> Result<String> {
+    let text = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
+    let codename = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    Ok(codename
+        .context("this is not Debian")?
+        .trim_matches('"')
+        .to_owned())
+}
+
+fn size_of_files(directory: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return 0;
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|data| data.len())
+        .sum()
+}
+
+/// Returns what a program printed, or an error with the end of its complaint.
+fn check(output: Output, what: &str) -> Result<String> {
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = complaint.lines().collect();
+    let tail = lines[lines.len().saturating_sub(6)..].join("\n");
+    bail!("`{what}` failed:\n{tail}")
+}
+
+/// Parses `apt-get --print-uris`: `'URI' name_version_arch.deb bytes hash`, version with `%3a`.
+fn parse_uris(text: &str) -> Result<Vec<Package>> {
+    let packages = text
+        .lines()
+        .filter(|line| line.starts_with('\''))
+        .map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let file = words.next().context("no file name")?;
+            let bytes = words.next().context("no size")?.parse()?;
+            let mut parts = file.split('_');
+            let name = parts.next().context("no package name")?;
+            let version = parts.next().context("no version")?.replace("%3a", ":");
+            Ok(Package {
+                spec: format!("{name}={version}"),
+                bytes,
+            })
+        });
+    packages
+        .collect::<Result<_>>()
+        .with_context(|| format!("apt printed: {text}"))
+}
+
+/// Parses `apt-cache madison` into versions and their suites.
+fn madison(table: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    table.lines().filter_map(|line| {
+        let mut columns = line.split('|').skip(1).map(str::trim);
+        let version = columns.next()?.to_owned();
+        let suite = columns
+            .next()?
+            .split_whitespace()
+            .nth(1)?
+            .split('/')
+            .next()?
+            .to_owned();
+        Some((version, suite))
+    })
+}
+
+/// Returns the major number of a Debian version, which may have an epoch.
+fn major(version: &str) -> Option<u32> {
+    let upstream = version.split_once(':').map_or(version, |(_, rest)| rest);
+    upstream.split('.').next()?.parse().ok()
+}
+
+/// Returns the newest of apt's package names that is `prefix…-flavour` and no variant of it.
+fn newest_kernel<'a>(names: &'a str, prefix: &str, flavour: &str) -> Option<&'a str> {
+    let version = |name: &'a str| {
+        let version = name
+            .strip_prefix(prefix)?
+            .strip_suffix(flavour)?
+            .strip_suffix('-')?;
+        // An ABI number (`6.1.0-54`) is no variant.
+        let mut variants = version.split('-').skip(1);
+        variants
+            .all(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
+            .then(|| numbers(version))
+    };
+    let candidates = names
+        .lines()
+        .filter_map(|name| Some((version(name)?, name)));
+    Some(candidates.max()?.1)
+}
+
+/// Returns the numbers in a version, for comparing versions of one scheme.
+fn numbers(version: &str) -> Vec<u64> {
+    version
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|digits| digits.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

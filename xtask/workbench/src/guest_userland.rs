@@ -1,0 +1,55 @@
+//! The userland of a guest with a disk: an initramfs that finds the disk, and the disk.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::initramfs::with_busybox;
+use crate::{ext4, kernel_modules, payloads, programs};
+
+const INIT: &str = include_str!("guest_userland/init.sh");
+const ROOT_INIT: &str = include_str!("guest_userland/root-init.sh");
+
+/// The guest's devices and its file system, which asks for crc32c by an alias.
+const MODULES: &[&str] = &[
+    "virtio_mmio",
+    "virtio_blk",
+    "virtio_net",
+    "virtio_rng",
+    "crc32c_generic",
+    "ext4",
+];
+
+/// What is on the disk beside busybox.
+const PROGRAMS: &[&str] = &[
+    "fio",
+    "stress-ng",
+    "iperf3",
+    "cyclictest",
+    "hackbench",
+    "cyclicdeadline",
+    "signaltest",
+    "e2fsck",
+    "mke2fs",
+    "dumpe2fs",
+    "tune2fs",
+    "filefrag",
+];
+
+const DISK_MIB: u64 = 512;
+
+/// Builds the initramfs below `out_dir` and returns its path.
+pub fn initramfs(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = with_busybox()?;
+    kernel_modules::add(&mut tree, MODULES)?;
+    tree.program("init", INIT);
+    tree.write_initramfs(out_dir.join("guest-initramfs.cpio"))
+}
+
+/// Builds the disk below `out_dir` and returns its path.
+pub fn disk(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = with_busybox()?;
+    programs::add(&mut tree, &payloads::programs()?, PROGRAMS)?;
+    tree.program("usr/sbin/init", ROOT_INIT);
+    ext4::write(&tree, DISK_MIB, &out_dir.join("guest-rootfs.img"))
+}

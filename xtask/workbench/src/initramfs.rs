@@ -1,0 +1,41 @@
+//! The small Linux userland that guests without devices boot into: busybox and one init script.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::tree::Tree;
+use crate::{payloads, programs};
+
+/// What init prints when the shell is there; the guest's name stands in between.
+pub const READY: (&str, &str) = ("GearV guest ", ": shell ready");
+
+const INIT: &str = include_str!("initramfs/init.sh");
+/// What every shell reads first.
+pub const PROFILE: &str = include_str!("initramfs/profile.sh");
+
+/// Builds the initramfs below `out_dir` and returns its path.
+pub fn build(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = with_busybox()?;
+    tree.program("init", INIT);
+    tree.write_initramfs(out_dir.join("busybox-initramfs.cpio"))
+}
+
+/// Builds the same with stress-ng in it.
+pub fn with_stress(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = with_busybox()?;
+    programs::add(&mut tree, &payloads::programs()?, &["stress-ng"])?;
+    tree.program("init", INIT);
+    tree.write_initramfs(out_dir.join("stress-initramfs.cpio"))
+}
+
+/// Returns a userland of which every part is busybox; what it boots into is still missing.
+pub fn with_busybox() -> Result<Tree> {
+    let mut tree = Tree::userland();
+    tree.console();
+    tree.program("usr/bin/busybox", fs::read(payloads::busybox()?)?);
+    tree.link("usr/bin/sh", "busybox");
+    tree.file("etc/profile", PROFILE);
+    Ok(tree)
+}

@@ -1,0 +1,37 @@
+//! What xtask, the test suite and the measurements share.
+//!
+//! Owns how images are built, how manifests become blobs and archives, what is downloaded, how a
+//! machine of QEMU's is started and how its consoles are read. No command line is parsed here.
+
+// The macros of `output` stand for those of the standard library in every module below.
+#[macro_use]
+pub mod output;
+
+pub mod apps_userland;
+mod apt_sources;
+pub mod archive;
+pub mod board;
+pub mod build_images;
+pub mod cache;
+pub mod device_userland;
+pub mod expect;
+pub mod ext4;
+pub mod fetch;
+mod flatten;
+mod guest_dt;
+pub mod guest_userland;
+pub mod initramfs;
+pub mod jitter_userland;
+pub mod kernel_modules;
+pub mod manifest;
+pub mod payloads;
+pub mod programs;
+pub mod progress;
+pub mod qemu;
+pub mod served_userland;
+pub mod symbolize;
+pub mod tools;
+pub mod trace;
+pub mod tree;
+pub mod wake_userland;
+pub mod workspace;

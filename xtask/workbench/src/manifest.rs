@@ -1,0 +1,335 @@
+//! Manifest compilation: from the source a person writes to the blob that boots.
+//!
+//! dtc compiles, `gearv-manifest` judges; this file adds where in the source each error is.
+
+pub mod diagnostic;
+mod spans;
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use anyhow::{Context, bail};
+use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, Privilege, VmKind};
+
+use crate::guest_dt;
+use crate::tools::Tools;
+use diagnostic::{Diagnostic, Sources};
+use spans::Spans;
+
+#[cfg(test)]
+pub mod tests;
+
+/// What file names begin with that stand for something xtask makes or downloads.
+const ARTIFACT_PREFIX: &str = "artifact:";
+
+/// A manifest that keeps all rules that need no machine.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// Where Gear2 runs.
+    pub privilege: Privilege,
+    /// The source, as messages show it.
+    pub dts: PathBuf,
+    /// The manifest as a device tree blob.
+    pub blob: Vec<u8>,
+    /// Its VMs, in the order of the file.
+    pub vms: Vec<VmSummary>,
+    /// The files that it names, each once.
+    pub files: Vec<FileRef>,
+    /// How many CPUs a machine must have for all that it names.
+    pub cpu_count: usize,
+    /// Whether a VM owns the second UART of QEMU's `virt`, which is there on demand.
+    pub second_uart: bool,
+}
+
+/// The second UART of QEMU's `virt`.
+pub const SECOND_UART: &str = "/pl011@9040000";
+
+impl Compiled {
+    /// Refuses files that are not those which the manifest was written for; `resolve` finds what
+    /// `artifact:` names.
+    pub fn check_digests(
+        &self,
+        tools: &Tools,
+        resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
+    ) -> anyhow::Result<()> {
+        let list = differing(&self.blob, &self.dts, resolve)?;
+        if list.is_empty() {
+            return Ok(());
+        }
+        let drawn = sources(&self.dts, tools).draw(&list, io::stderr().is_terminal());
+        bail!("{}\n\n{drawn}", refusal(&self.dts, list.len()))
+    }
+
+    /// Returns the VM that owns the machine's devices, if there is one, and its number.
+    pub fn device_vm(&self) -> Option<(usize, &VmSummary)> {
+        let mut vms = self.vms.iter().enumerate();
+        vms.find(|(_, vm)| vm.kind == VmKind::Device)
+    }
+}
+
+/// What xtask shows of a VM, and the source of the device tree that it gets.
+#[derive(Clone, Debug)]
+pub struct VmSummary {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub kind: VmKind,
+    /// The number of its vCPUs.
+    pub vcpus: usize,
+    /// The size of its memory.
+    pub memory_bytes: u64,
+    /// Whether its SYSTEM_OFF powers the machine off.
+    pub may_power_off: bool,
+    /// Its device tree, to be compiled; none for the device VM, whose tree init makes.
+    pub device_tree: Option<String>,
+}
+
+impl VmSummary {
+    /// Returns what connects a terminal of the device VM with this VM's console: the emulated
+    /// UART's, or the virtio console's if there is no other.
+    pub fn console_command(&self) -> String {
+        let uart = self
+            .device_tree
+            .as_deref()
+            .is_some_and(|tree| tree.contains("arm,pl011"));
+        let option = if uart { "" } else { " --virtio" };
+        format!("gearctl console {}{option}", self.name)
+    }
+}
+
+/// A file that goes into the archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRef {
+    /// Its name there, which is exactly what the manifest says.
+    pub name_in_archive: String,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Where a file comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A file beside the manifest.
+    Path(PathBuf),
+    /// Something that xtask makes or downloads, by the name after `artifact:`.
+    Artifact(String),
+}
+
+/// Compiles the manifest `dts` into `out_dir`, and refuses it with all errors if there are any.
+pub fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Compiled> {
+    let (dts, blob) = compile_source(dts, tools, out_dir)?;
+    let bytes = Aligned::new(&blob);
+    let mut list = Vec::new();
+    let mut sink = |error: gearv_manifest::ManifestError<'_>| list.push(Diagnostic::new(&error));
+    let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut sink);
+    if list.is_empty()
+        && let Some(manifest) = &judged.manifest
+    {
+        return Ok(summarize(manifest, &dts, blob.clone()));
+    }
+    let drawn = sources(&dts, tools).draw(&list, io::stderr().is_terminal());
+    match &judged.manifest {
+        Some(manifest) if judged.error_count == 0 => {
+            eprintln!("{drawn}");
+            Ok(summarize(manifest, &dts, blob.clone()))
+        }
+        Some(_) | None => bail!("{}\n\n{drawn}", refusal(&dts, judged.error_count)),
+    }
+}
+
+/// Compares the files that have a digest with it. `resolve` finds what `artifact:` names; what it does
+/// not find is not judged, nor is a file that is not there.
+pub fn differing(
+    blob: &[u8],
+    dts: &Path,
+    resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
+) -> anyhow::Result<Vec<Diagnostic>> {
+    let bytes = Aligned::new(blob);
+    let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
+    let Some(manifest) = judged.manifest else {
+        return Ok(Vec::new());
+    };
+    let mut files: HashMap<&str, Vec<u8>> = HashMap::new();
+    for file in manifest.files().filter(|file| file.digest.is_some()) {
+        let path = match source(file.name, dts) {
+            Source::Path(path) => path,
+            Source::Artifact(name) => resolve(&name)?,
+        };
+        if path.is_file() {
+            let bytes = fs::read(&path);
+            let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
+            files.insert(file.name, bytes);
+        }
+    }
+    let mut list = Vec::new();
+    let find = |name: &str| files.get(name).map(Vec::as_slice);
+    gearv_manifest::check_digests(&manifest, find, &mut |error| {
+        list.push(Diagnostic::new(&error));
+    });
+    Ok(list)
+}
+
+/// Says that a manifest is refused.
+pub fn refusal(dts: &Path, count: usize) -> String {
+    format!(
+        "{} is refused: {count} error{}",
+        dts.display(),
+        plural(count)
+    )
+}
+
+/// Compiles without judging; returns the path as messages show it, and the blob.
+pub fn compile_source(
+    dts: &Path,
+    tools: &Tools,
+    out_dir: &Path,
+) -> anyhow::Result<(PathBuf, Vec<u8>)> {
+    let dtb = out_dir.join("manifest.dtb");
+    fs::create_dir_all(out_dir).with_context(|| format!("cannot make {}", out_dir.display()))?;
+    if !dts.is_file() {
+        bail!("there is no manifest {}", dts.display());
+    }
+    let dts = short(dts);
+    run_dtc(
+        tools,
+        &["-q", "-I", "dts", "-O", "dtb", "-o"],
+        &[&dtb, &dts],
+    )?;
+    let blob = fs::read(&dtb).with_context(|| format!("cannot read {}", dtb.display()))?;
+    Ok((dts, blob))
+}
+
+/// Returns the source, and where its nodes and properties are as far as dtc can say.
+pub fn sources(dts: &Path, tools: &Tools) -> Sources {
+    let text = run_dtc(tools, &["-q", "-T", "-T", "-I", "dts", "-O", "dts"], &[dts]);
+    let spans = Spans::parse(&String::from_utf8_lossy(&text.unwrap_or_default()));
+    Sources::new(&dts.display().to_string(), spans)
+}
+
+/// Returns the path as a person would write it here, so that messages are short.
+fn short(path: &Path) -> PathBuf {
+    let here = env::current_dir().unwrap_or_default();
+    path.strip_prefix(here).unwrap_or(path).to_path_buf()
+}
+
+fn run_dtc(tools: &Tools, options: &[&str], paths: &[&Path]) -> anyhow::Result<Vec<u8>> {
+    let mut command: Command = tools.dtc();
+    let output = command
+        .args(options)
+        .args(paths)
+        .output()
+        .context("cannot run dtc")?;
+    if !output.status.success() {
+        let paths: Vec<_> = paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        let message = String::from_utf8_lossy(&output.stderr);
+        let drawn = diagnostic::refused_by_dtc(&message);
+        bail!(
+            "dtc refuses {}:\n{}",
+            paths.last().map_or("", |p| p),
+            drawn.as_deref().unwrap_or(message.trim_end())
+        );
+    }
+    Ok(output.stdout)
+}
+
+const fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
+    let vms = manifest.vms.iter().map(|vm| VmSummary {
+        name: vm.name.to_owned(),
+        kind: vm.kind,
+        vcpus: vm.vcpu_count,
+        memory_bytes: vm.memory.bytes,
+        may_power_off: vm.may_power_off,
+        device_tree: match vm.kind {
+            VmKind::Guest | VmKind::RealTime => Some(guest_dt::source(manifest, vm)),
+            VmKind::Device => None,
+        },
+    });
+    let mut files: Vec<FileRef> = Vec::new();
+    let names = manifest.files().map(|file| file.name);
+    for name in names.filter(|name| *name != GEAR2_MEMBER) {
+        if !files.iter().any(|file| file.name_in_archive == name) {
+            files.push(FileRef {
+                name_in_archive: name.to_owned(),
+                source: source(name, dts),
+            });
+        }
+    }
+    let cpus = manifest.gear2.cpus.map_or(CpuSet::EMPTY, CpuList::set);
+    let cpus = manifest
+        .vms
+        .iter()
+        .fold(cpus, |cpus, vm| cpus.with_all(vm.cpus.set()));
+    Compiled {
+        privilege: manifest.gear2.privilege,
+        dts: dts.to_path_buf(),
+        blob,
+        vms: vms.collect(),
+        files,
+        second_uart: manifest.vms.iter().any(|vm| vm.devices.owns(SECOND_UART)),
+        cpu_count: cpus.iter().last().map_or(1, |cpu| cpu.index() + 1),
+    }
+}
+
+fn source(name: &str, dts: &Path) -> Source {
+    match name.strip_prefix(ARTIFACT_PREFIX) {
+        Some(artifact) => Source::Artifact(artifact.to_owned()),
+        None => Source::Path(dts.parent().unwrap_or(Path::new("")).join(name)),
+    }
+}
+
+/// Compiles device tree source that xtask wrote itself.
+pub fn compile_text(source: &str, tools: &Tools, out: &Path) -> anyhow::Result<Vec<u8>> {
+    let dts = out.with_extension("dts");
+    fs::write(&dts, source).with_context(|| format!("cannot write {}", dts.display()))?;
+    run_dtc(tools, &["-q", "-I", "dts", "-O", "dtb"], &[&dts])
+}
+
+/// Returns the source of a device tree blob.
+pub fn decompile(blob: &[u8], tools: &Tools, scratch: &Path) -> anyhow::Result<String> {
+    fs::write(scratch, blob).with_context(|| format!("cannot write {}", scratch.display()))?;
+    let text = run_dtc(tools, &["-q", "-I", "dtb", "-O", "dts"], &[scratch])?;
+    String::from_utf8(text).context("the device tree holds what is no text")
+}
+
+/// Bytes on a multiple of four, where the reader wants them.
+#[derive(Debug)]
+pub struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+    count: usize,
+}
+
+impl Clone for Aligned {
+    fn clone(&self) -> Self {
+        Self::new(self.as_slice())
+    }
+}
+
+impl Aligned {
+    /// Copies `bytes` to an aligned place.
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut copy = vec![0; bytes.len() + 3];
+        let start = copy.as_ptr().align_offset(4);
+        copy[start..start + bytes.len()].copy_from_slice(bytes);
+        Self {
+            bytes: copy,
+            start,
+            count: bytes.len(),
+        }
+    }
+
+    /// Returns the bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.count]
+    }
+}

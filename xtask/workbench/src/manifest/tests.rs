@@ -1,0 +1,158 @@
+//! Tests of manifest compilation, with the real dtc.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Compiled, Source, compile};
+use crate::tools::Tools;
+use crate::workspace::scratch;
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
+}
+
+/// Compiles `text` and returns the result and the folder that it lies in.
+fn compile_source(test: &str, text: &str) -> (anyhow::Result<Compiled>, PathBuf) {
+    let folder = scratch(test);
+    let dts = folder.join("system.dts");
+    fs::write(&dts, text).unwrap();
+    (
+        compile(&dts, &Tools::prepare().unwrap(), &folder.join("out")),
+        folder,
+    )
+}
+
+fn vm(lines: &str) -> String {
+    format!(
+        "/dts-v1/;\n/ {{\n\tcompatible = \"gearv,manifest\";\n\tversion = <1>;\n\tvms {{\n\
+         \t\tlinux {{\n{lines}\n\t\t}};\n\t}};\n}};\n"
+    )
+}
+
+#[test]
+fn examples_compile() {
+    let tools = Tools::prepare().unwrap();
+    let folder = scratch("examples");
+    let mut count = 0;
+    for entry in fs::read_dir(repository("manifests")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "dts") {
+            let compiled = compile(&path, &tools, &folder);
+            assert!(
+                compiled.is_ok(),
+                "{}: {:#}",
+                path.display(),
+                compiled.unwrap_err()
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 2);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn names_files_once_and_where_they_come_from() {
+    let folder = scratch("files");
+    let dts = repository("manifests/two-guests.dts");
+    let compiled = compile(&dts, &Tools::prepare().unwrap(), &folder).unwrap();
+    let files: Vec<_> = compiled
+        .files
+        .iter()
+        .map(|f| (f.name_in_archive.as_str(), &f.source))
+        .collect();
+    let kernel = Source::Artifact("debian-kernel".into());
+    let initrd = Source::Artifact("busybox-initramfs".into());
+    let expected = [
+        ("artifact:debian-kernel", &kernel),
+        ("artifact:busybox-initramfs", &initrd),
+    ];
+    assert_eq!(files, expected);
+    let vms: Vec<_> = compiled
+        .vms
+        .iter()
+        .map(|vm| (vm.name.as_str(), vm.may_power_off))
+        .collect();
+    assert_eq!(vms, [("guest0", true), ("guest1", false)]);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn paths_start_at_the_manifest() {
+    let (compiled, folder) =
+        compile_source("paths", &vm("memory-mib = <2>; image = \"sub/flat.bin\";"));
+    let source = compiled.unwrap().files[0].source.clone();
+    assert_eq!(source, Source::Path(folder.join("sub/flat.bin")));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn errors_name_file_line_and_column() {
+    let (compiled, folder) =
+        compile_source("place", &vm("\t\t\tmemory-mib = <3>;\n\t\t\tvcpu = <1>;"));
+    let message = compiled.unwrap_err().to_string();
+    let dts = folder.join("system.dts");
+    assert!(message.starts_with(&format!("{} is refused: 2 errors", dts.display())));
+    for expected in [
+        "error[M-SYN-001]: the binding has no such property here",
+        "error[M-PAY-001]: a VM has nothing to run",
+        "help: did you mean vcpus?",
+        &format!("{}:8:4\n", dts.display()),
+        &format!("{}:6:3\n", dts.display()),
+    ] {
+        assert!(message.contains(expected), "{expected}:\n{message}");
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn conflicts_name_both_places() {
+    let text = vm("memory-mib = <2>; image = \"a\"; may-power-off;").replace(
+        "\t};\n};",
+        "\t\tb { memory-mib = <2>; image = \"b\"; may-power-off; };\n\t};\n};",
+    );
+    let (compiled, folder) = compile_source("conflict", &text);
+    let message = compiled.unwrap_err().to_string();
+    let expected = [
+        "error[M-VM-005]",
+        "system.dts:9:38\n",
+        "may-power-off of /vms/b",
+        "in conflict with this",
+    ];
+    for expected in expected {
+        assert!(message.contains(expected), "{expected}:\n{message}");
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn what_dtc_refuses_is_shown() {
+    let (compiled, folder) = compile_source("syntax", "/dts-v1/;\n/ { a = <1>; }\n");
+    let message = compiled.unwrap_err().to_string();
+    assert!(
+        message.contains("system.dts:") && message.contains("syntax error"),
+        "{message}"
+    );
+    let missing = compile(
+        &folder.join("none.dts"),
+        &Tools::prepare().unwrap(),
+        &folder,
+    );
+    assert!(
+        missing
+            .unwrap_err()
+            .to_string()
+            .contains("there is no manifest")
+    );
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn same_source_gives_same_blob() {
+    let (first, folder) = compile_source("same", &vm("memory-mib = <2>; image = \"a\";"));
+    let (second, _) = compile_source("same", &vm("memory-mib = <2>; image = \"a\";"));
+    assert_eq!(first.unwrap().blob, second.unwrap().blob);
+    fs::remove_dir_all(folder).unwrap();
+}

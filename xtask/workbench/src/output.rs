@@ -1,0 +1,79 @@
+//! What is printed, when nobody may read it any more.
+//!
+//! `println!` panics when its reader has left, as in `cargo xtask test --list | head -1`. The
+//! macros here stand for those of the standard library in xtask, tests and measurements: without a reader of the
+//! output the program ends, quietly, as one ends that SIGPIPE kills; without a reader of the
+//! messages it goes on. SIGPIPE itself stays ignored: a child that ends early is an error to be
+//! reported, not our end.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write as _};
+use std::process::{self, ExitCode};
+
+/// The status that a shell gives after SIGPIPE.
+const READER_LEFT: i32 = 141;
+
+/// Prints to standard output.
+pub fn print(text: fmt::Arguments<'_>) {
+    judge(io::stdout().write_fmt(text));
+}
+
+/// Prints what another program has printed, as it is and at once.
+pub fn pass_on(bytes: &[u8]) {
+    let mut output = io::stdout();
+    judge(output.write_all(bytes).and_then(|()| output.flush()));
+}
+
+fn judge(printed: io::Result<()>) {
+    match printed {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(READER_LEFT),
+        Err(error) => {
+            complain(format_args!("error: standard output: {error}\n"));
+            process::exit(1);
+        }
+    }
+}
+
+/// Prints to standard error, if anybody reads that.
+pub fn complain(text: fmt::Arguments<'_>) {
+    // A message about a message that nobody reads has no reader either.
+    let _ = io::stderr().write_fmt(text);
+}
+
+/// Returns how a program ends; an error is told first.
+pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(format_args!("error: {error:#}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints to standard output as `std::print` does, and ends the program when the reader has left.
+#[macro_export]
+macro_rules! print {
+    ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
+}
+
+/// Prints a line to standard output, and ends the program when the reader has left.
+#[macro_export]
+macro_rules! println {
+    () => { $crate::output::print(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Prints to standard error, if anybody reads that.
+#[macro_export]
+macro_rules! eprint {
+    ($($text:tt)*) => { $crate::output::complain(format_args!($($text)*)) };
+}
+
+/// Prints a line to standard error, if anybody reads that.
+#[macro_export]
+macro_rules! eprintln {
+    () => { $crate::output::complain(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::complain(format_args!("{}\n", format_args!($($text)*))) };
+}

@@ -1,0 +1,259 @@
+//! What guests boot from that GearV does not build itself: Debian's arm64 kernel and programs.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cache::Cache;
+use crate::fetch::{self, Architecture, PackageSet, Wanted};
+use crate::manifest::compile_text;
+use crate::tools::Tools;
+
+const KERNEL: PackageSet = PackageSet {
+    name: "debian-kernel-6.12",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Kernel {
+        series: "6.12",
+        flavour: "arm64",
+    },
+    by_hand: "apt-get download linux-image-6.12…-arm64 on a Debian whose sources carry arm64",
+};
+
+/// The kernel that Debian 12 itself has.
+const KERNEL_6_1: PackageSet = PackageSet {
+    name: "debian-kernel-6.1",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Kernel {
+        series: "6.1",
+        flavour: "arm64",
+    },
+    by_hand: "apt-get download linux-image-6.1…-arm64 on a Debian 12 whose sources carry arm64",
+};
+
+/// The same series with PREEMPT_RT.
+const KERNEL_RT: PackageSet = PackageSet {
+    name: "debian-kernel-6.12-rt",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Kernel {
+        series: "6.12",
+        flavour: "rt-arm64",
+    },
+    by_hand: "apt-get download linux-image-6.12…-rt-arm64 on a Debian whose sources carry arm64",
+};
+
+const U_BOOT: PackageSet = PackageSet {
+    name: "u-boot-qemu",
+    architecture: Architecture::Host,
+    wanted: Wanted::Alone("u-boot-qemu"),
+    by_hand: "apt-get download u-boot-qemu",
+};
+
+const KERNEL_SOURCE: PackageSet = PackageSet {
+    name: "linux-source-6.12",
+    architecture: Architecture::Host,
+    wanted: Wanted::Alone("linux-source-6.12"),
+    by_hand: "apt-get download linux-source-6.12",
+};
+
+const BUSYBOX: PackageSet = PackageSet {
+    name: "busybox-static",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Alone("busybox-static"),
+    by_hand: "apt-get download busybox-static:arm64",
+};
+
+const PROGRAMS: PackageSet = PackageSet {
+    name: "guest-programs",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Closure(&["fio", "stress-ng", "rt-tests", "iperf3", "e2fsprogs"]),
+    by_hand: "apt-get download fio:arm64 stress-ng:arm64 … and all that they depend on",
+};
+
+const SYSBENCH: PackageSet = PackageSet {
+    name: "sysbench",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Closure(&["sysbench"]),
+    by_hand: "apt-get download sysbench:arm64 and all that it depends on",
+};
+
+/// Where an arm64 `Image` carries its magic, and the magic.
+const IMAGE_MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
+
+/// Returns Debian's 6.12 kernel for arm64, an `Image`.
+pub fn debian_kernel() -> Result<PathBuf> {
+    image(&KERNEL)
+}
+
+/// Returns Debian's 6.1 kernel for arm64.
+pub fn debian_kernel_6_1() -> Result<PathBuf> {
+    image(&KERNEL_6_1)
+}
+
+/// Returns Debian's 6.12 kernel with PREEMPT_RT for arm64.
+pub fn debian_rt_kernel() -> Result<PathBuf> {
+    image(&KERNEL_RT)
+}
+
+/// Returns what the kernel with PREEMPT_RT calls itself.
+pub fn rt_kernel_release() -> Result<String> {
+    let kernel = debian_rt_kernel()?;
+    let name = kernel.file_name().unwrap_or_default().to_string_lossy();
+    Ok(name.trim_start_matches("vmlinuz-").to_owned())
+}
+
+/// Returns the kernel in a set, an `Image`.
+fn image(set: &PackageSet) -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, set)?;
+    let kernel = fs::read_dir(root.join("boot"))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|n| n.as_encoded_bytes().starts_with(b"vmlinuz-"))
+        })
+        .with_context(|| format!("{} holds no kernel", root.display()))?;
+    ensure!(
+        is_arm64_image(&kernel)?,
+        "{} is not an arm64 Image",
+        kernel.display()
+    );
+    Ok(kernel)
+}
+
+/// Returns the Raspberry Pi 4's device tree, as that kernel's package has it.
+pub fn rpi4_device_tree() -> Result<PathBuf> {
+    device_tree("broadcom/bcm2711-rpi-4-b.dtb")
+}
+
+/// Returns the ZCU102's device tree, as that kernel's package has it.
+pub fn zcu102_device_tree() -> Result<PathBuf> {
+    device_tree("xilinx/zynqmp-zcu102-rev1.0.dtb")
+}
+
+fn device_tree(name: &str) -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, &KERNEL)?;
+    let trees = root
+        .join("usr/lib")
+        .join(format!("linux-image-{}", kernel_release()?));
+    let tree = trees.join(name);
+    ensure!(tree.is_file(), "{} does not exist", tree.display());
+    Ok(tree)
+}
+
+/// Compiles the H3ULCB's device tree from the source of Debian's kernel, a download of 150 MB; `scratch` is a folder
+/// for what is made on the way.
+pub fn rcar_h3_device_tree(tools: &Tools, scratch: &Path) -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, &KERNEL_SOURCE)?;
+    let source = scratch.join("source");
+    fs::create_dir_all(&source)?;
+    let parts = [
+        "*/arch/arm64/boot/dts/renesas",
+        "*/include/dt-bindings",
+        "*/include/uapi/linux/input-event-codes.h",
+    ];
+    let tar = Command::new("tar")
+        .args([
+            "--extract",
+            "--xz",
+            "--strip-components=1",
+            "--wildcards",
+            "--file",
+        ])
+        .arg(root.join("usr/src/linux-source-6.12.tar.xz"))
+        .arg("--directory")
+        .arg(&source)
+        .args(parts)
+        .status()
+        .context("tar cannot be run")?;
+    ensure!(tar.success(), "tar ended with {tar}");
+    let trees = source.join("arch/arm64/boot/dts/renesas");
+    // As the kernel's own build does (scripts/Makefile.lib).
+    let text = Command::new("cc")
+        .args([
+            "-E",
+            "-P",
+            "-nostdinc",
+            "-undef",
+            "-D__DTS__",
+            "-x",
+            "assembler-with-cpp",
+        ])
+        .arg("-I")
+        .arg(source.join("include"))
+        .arg(trees.join("r8a77951-ulcb.dts"))
+        .output()
+        .context("cc cannot be run")?;
+    let said = String::from_utf8_lossy(&text.stderr);
+    ensure!(text.status.success(), "cc: {}", said.trim_end());
+    let tree = scratch.join("r8a77951-ulcb.dtb");
+    let text = String::from_utf8(text.stdout)?;
+    fs::write(
+        &tree,
+        compile_text(&text, tools, &scratch.join("h3ulcb.dtb"))?,
+    )?;
+    Ok(tree)
+}
+
+/// Returns Debian's U-Boot for QEMU's `virt` with 64-bit CPUs.
+pub fn u_boot_qemu() -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, &U_BOOT)?;
+    let file = root.join("usr/lib/u-boot/qemu_arm64/u-boot.bin");
+    ensure!(file.is_file(), "{} does not exist", file.display());
+    Ok(file)
+}
+
+/// Returns the directory of that kernel's modules.
+pub fn debian_modules() -> Result<PathBuf> {
+    modules(&KERNEL)
+}
+
+/// Returns the directory of the modules of the kernel with PREEMPT_RT.
+pub fn debian_rt_modules() -> Result<PathBuf> {
+    modules(&KERNEL_RT)
+}
+
+fn modules(set: &PackageSet) -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, set)?;
+    ["usr/lib/modules", "lib/modules"]
+        .map(|path| root.join(path))
+        .into_iter()
+        .find(|path| path.is_dir())
+        .with_context(|| format!("{} holds no modules", root.display()))
+}
+
+/// Returns what that kernel calls itself.
+pub fn kernel_release() -> Result<String> {
+    let mut entries = fs::read_dir(debian_modules()?)?;
+    let entry = entries.next().context("the kernel has no modules")??;
+    Ok(entry.file_name().to_string_lossy().into_owned())
+}
+
+/// Returns where Debian's benchmarks for arm64 and all their libraries are unpacked.
+pub fn programs() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &PROGRAMS)
+}
+
+/// Returns where sysbench for arm64 and all its libraries are unpacked.
+pub fn sysbench() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &SYSBENCH)
+}
+
+fn is_arm64_image(kernel: &Path) -> Result<bool> {
+    let mut header = [0; 64];
+    fs::File::open(kernel)?.read_exact(&mut header)?;
+    let (at, magic) = IMAGE_MAGIC;
+    Ok(&header[at..at + magic.len()] == magic)
+}
+
+/// Returns the busybox binary for arm64, linked statically.
+pub fn busybox() -> Result<PathBuf> {
+    let root = fetch::unpacked(&Cache::open()?, &BUSYBOX)?;
+    ["usr/bin/busybox", "bin/busybox"]
+        .map(|path| root.join(path))
+        .into_iter()
+        .find(|path| path.is_file())
+        .with_context(|| format!("{} holds no busybox", root.display()))
+}

@@ -1,0 +1,82 @@
+//! Programs out of Debian's arm64 packages, with the libraries that they name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use object::Endianness;
+use object::elf::{DT_NEEDED, FileHeader64};
+use object::read::elf::{FileHeader as _, SectionHeader as _};
+
+use crate::tree::Tree;
+
+const LIBRARIES: &str = "usr/lib/aarch64-linux-gnu";
+/// Where the kernel finds the dynamic linker, which is a library of itself.
+const LINKER: &str = "ld-linux-aarch64.so.1";
+
+/// Adds programs from the packages unpacked at `root`, and the libraries that they need.
+pub fn add(tree: &mut Tree, root: &Path, programs: &[&str]) -> Result<()> {
+    let linker = find(root, &["usr/lib", "lib"], LINKER)?;
+    tree.program(&format!("usr/lib/{LINKER}"), fs::read(linker)?);
+    for program in programs {
+        let path = find(root, &["usr/bin", "bin", "usr/sbin", "sbin"], program)?;
+        let content = fs::read(&path)?;
+        add_libraries(tree, root, &content).with_context(|| format!("{program} needs it"))?;
+        tree.program(&format!("usr/bin/{program}"), content);
+    }
+    Ok(())
+}
+
+/// Adds what an ELF file needs, and what that needs.
+fn add_libraries(tree: &mut Tree, root: &Path, elf: &[u8]) -> Result<()> {
+    for needed in needed_by(elf)? {
+        let (path, content) = read_library(root, &needed)?;
+        if needed != LINKER && !tree.contains(&path) {
+            tree.file(&path, content.clone());
+            add_libraries(tree, root, &content)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns a library and where it lies; Ceph's own are in a directory that its users name.
+fn read_library(root: &Path, name: &str) -> Result<(String, Vec<u8>)> {
+    let found = ["", "/ceph"].into_iter().find_map(|below| {
+        let directory = format!("{LIBRARIES}{below}");
+        let directories = [&*directory, directory.trim_start_matches("usr/")];
+        let path = find(root, &directories, name).ok()?;
+        Some((format!("{directory}/{name}"), path))
+    });
+    let (place, path) = found.with_context(|| format!("the packages do not hold {name}"))?;
+    Ok((place, fs::read(path)?))
+}
+
+/// Returns the first file of this name in one of the directories, links followed.
+fn find(root: &Path, directories: &[&str], name: &str) -> Result<PathBuf> {
+    let mut candidates = directories.iter().map(|dir| root.join(dir).join(name));
+    let path = candidates.find_map(|path| path.canonicalize().ok());
+    let path = path.with_context(|| format!("the packages do not hold {name}"))?;
+    ensure!(
+        path.starts_with(root),
+        "{name} is a link out of its package"
+    );
+    Ok(path)
+}
+
+/// Returns the names of the libraries that an ELF file is linked with; none for a script.
+fn needed_by(elf: &[u8]) -> Result<Vec<String>> {
+    let Ok(header) = FileHeader64::<Endianness>::parse(elf) else {
+        return Ok(Vec::new());
+    };
+    let endian = header.endian()?;
+    let sections = header.sections(endian, elf)?;
+    for section in sections.iter() {
+        if let Some(table) = section.dynamic_table(endian, elf, &sections)? {
+            let needed = table.iter().filter(|entry| entry.tag == DT_NEEDED);
+            return needed
+                .map(|entry| Ok(String::from_utf8_lossy(table.string(entry)?).into_owned()))
+                .collect();
+        }
+    }
+    Ok(Vec::new())
+}

@@ -1,0 +1,66 @@
+//! Progress on the terminal: one live line a step, one closing line when it is done.
+//!
+//! Without a terminal (CI, a pipe) the live line is replaced by one line at the start.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A step in progress.
+pub struct Step {
+    bar: ProgressBar,
+    start: Instant,
+}
+
+impl Step {
+    /// Starts a step of unknown length.
+    pub fn start(what: &str) -> Step {
+        let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
+        Step::shown(ProgressBar::new_spinner(), style, what)
+    }
+
+    /// Starts a step that moves `total` bytes.
+    pub fn bytes(what: &str, total: u64) -> Step {
+        let style = ProgressStyle::with_template(
+            "{spinner} {msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+        );
+        Step::shown(ProgressBar::new(total), style, what)
+    }
+
+    fn shown(
+        bar: ProgressBar,
+        style: Result<ProgressStyle, indicatif::style::TemplateError>,
+        what: &str,
+    ) -> Step {
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar.set_message(what.to_owned());
+        if std::io::stderr().is_terminal() {
+            bar.enable_steady_tick(Duration::from_millis(120));
+        } else {
+            eprintln!("{what} ...");
+        }
+        Step {
+            bar,
+            start: Instant::now(),
+        }
+    }
+
+    /// Moves the bar.
+    pub fn set_position(&self, bytes: u64) {
+        self.bar.set_position(bytes);
+    }
+
+    /// Ends the step with a closing line that carries the time it took.
+    pub fn done(self, closing: &str) {
+        self.bar.finish_and_clear();
+        eprintln!("{closing} ({:.1} s)", self.start.elapsed().as_secs_f32());
+    }
+
+    /// Ends the step without a line.
+    pub fn clear(self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,265 @@
+//! QEMU command lines, and QEMU as a child that does not outlive this program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::tools::{self, Program};
+use crate::trace;
+
+/// The `virt` machine to start.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The CPU model, with options.
+    pub cpu: String,
+    /// The version of the interrupt controller.
+    pub gic: u32,
+    /// The number of CPUs.
+    pub cpus: u32,
+    /// The memory.
+    pub memory_mib: u32,
+    /// Whether the machine has EL2, which GearV runs at.
+    pub virtualization: bool,
+    /// Whether one instruction takes one virtual nanosecond, which makes runs repeatable.
+    pub icount: bool,
+    /// With `icount`, the longest turn of a CPU in microseconds, while others want theirs. QEMU changes CPUs when a
+    /// timer of its own is due, which may be milliseconds away; so it gets one that is due so often.
+    pub turn_us: Option<u32>,
+    /// Whether QEMU waits for a debugger on port 1234.
+    pub gdb: bool,
+    /// The image behind the machine's disk, which is written to; with a disk comes a network card,
+    /// on a network that leads nowhere.
+    pub disk: Option<PathBuf>,
+    /// The file that a second serial port writes to: QEMU 10's `virt` has one then.
+    pub second_serial: Option<PathBuf>,
+    /// What is started instead of the kernel, and finds all it needs on the machine's disk or card.
+    pub firmware: Option<PathBuf>,
+    /// In how many banks, each a node of the device tree, the memory is described.
+    pub banks: u32,
+    /// The image behind an NVMe disk, which firmware reads: no VM gets a PCI bridge.
+    pub card: Option<PathBuf>,
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine {
+            cpu: "cortex-a57".to_owned(),
+            gic: 3,
+            cpus: 2,
+            memory_mib: 2048,
+            virtualization: true,
+            icount: false,
+            turn_us: None,
+            gdb: false,
+            disk: None,
+            second_serial: None,
+            firmware: None,
+            banks: 1,
+            card: None,
+        }
+    }
+}
+
+/// What the machine starts with.
+#[derive(Clone, Copy, Debug)]
+pub struct Boot<'a> {
+    /// The arm64 `Image`.
+    pub kernel: &'a Path,
+    /// The initial RAM disk.
+    pub initrd: Option<&'a Path>,
+    /// The kernel's command line.
+    pub command_line: Option<&'a str>,
+}
+
+/// Where the machine's first serial port goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Console {
+    /// This terminal, with QEMU's own keys behind Ctrl-A.
+    Terminal,
+    /// Standard input and output as they are, for a program to drive.
+    Pipes,
+}
+
+/// QEMU of one major version.
+#[derive(Clone, Debug)]
+pub struct Qemu {
+    program: Program,
+}
+
+impl Qemu {
+    /// Finds QEMU, downloading it if it is missing.
+    pub fn prepare(major: u32) -> Result<Qemu> {
+        Ok(Qemu {
+            program: tools::qemu(major)?,
+        })
+    }
+
+    /// Returns the command that starts the machine; it ends when this program does.
+    pub fn command(&self, machine: &Machine, boot: &Boot<'_>, console: Console) -> Command {
+        // setpriv is in util-linux, which every Debian has.
+        let mut command = self
+            .program
+            .command_under(&["setpriv", "--pdeathsig", "TERM", "--"]);
+        if let Some(data) = self.program.data("qemu") {
+            command.arg("-L").arg(data);
+        }
+        command.args(machine.arguments());
+        command.args(match console {
+            Console::Terminal => &["-nographic", "-serial", "mon:stdio"][..],
+            Console::Pipes => &["-display", "none", "-monitor", "none", "-serial", "stdio"],
+        });
+        if let Some(file) = &machine.second_serial {
+            command
+                .arg("-serial")
+                .arg(format!("file:{}", file.display()));
+        }
+        trace::add_to(&mut command, machine.gic, boot.kernel);
+        if let Some(firmware) = &machine.firmware {
+            command.arg("-bios").arg(firmware);
+            return command;
+        }
+        command.arg("-kernel").arg(boot.kernel);
+        if let Some(initrd) = boot.initrd {
+            command.arg("-initrd").arg(initrd);
+        }
+        if let Some(command_line) = boot.command_line {
+            command.args(["-append", command_line]);
+        }
+        command
+    }
+}
+
+impl Qemu {
+    /// Returns the command that starts a Raspberry Pi 4 as its firmware would, with its PL011 or its mini-UART on
+    /// pipes.
+    pub fn raspi4b(&self, [kernel, initrd, tree]: [&Path; 3], mini_uart: bool) -> Command {
+        let mut machine = vec!["raspi4b"];
+        if mini_uart {
+            machine.extend(["-serial", "null"]);
+        }
+        self.board(&machine, [kernel, initrd, tree])
+    }
+
+    /// Returns the command that starts a ZCU102 as U-Boot would, with 2 GiB: QEMU describes more as one bank.
+    pub fn zcu102(&self, files: [&Path; 3]) -> Command {
+        let machine = ["xlnx-zcu102,virtualization=on", "-smp", "4", "-m", "2048"];
+        self.board(&machine, files)
+    }
+
+    /// Returns the command that starts a kernel with its initial RAM disk and device tree on a machine with these
+    /// options, with the next serial port on pipes.
+    fn board(&self, machine: &[&str], [kernel, initrd, tree]: [&Path; 3]) -> Command {
+        let mut command = self
+            .program
+            .command_under(&["setpriv", "--pdeathsig", "TERM", "--"]);
+        if let Some(data) = self.program.data("qemu") {
+            command.arg("-L").arg(data);
+        }
+        command.arg("-M").args(machine);
+        command.args(["-display", "none", "-monitor", "none", "-nic", "none"]);
+        command.args(["-serial", "stdio", "-kernel"]).arg(kernel);
+        command.arg("-initrd").arg(initrd).arg("-dtb").arg(tree);
+        command
+    }
+
+    /// Writes the device tree that the machine passes to what it boots.
+    pub fn dump_tree(&self, machine: &Machine, file: &Path) -> Result<()> {
+        let mut command = self.program.command();
+        if let Some(data) = self.program.data("qemu") {
+            command.arg("-L").arg(data);
+        }
+        let file = file.display().to_string().replace(',', ",,");
+        let output = command
+            .args(machine.arguments())
+            .args(["-machine", &format!("dumpdtb={file}"), "-display", "none"])
+            .args(["-monitor", "none"])
+            .args(["-serial", "null"].repeat(1 + usize::from(machine.second_serial.is_some())))
+            .output()
+            .context("QEMU cannot be started")?;
+        let message = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "QEMU: {}", message.trim_end());
+        Ok(())
+    }
+}
+
+impl<'a> Boot<'a> {
+    /// Boots a kernel that needs nothing else.
+    pub fn bare(kernel: &'a Path) -> Boot<'a> {
+        Boot {
+            kernel,
+            initrd: None,
+            command_line: None,
+        }
+    }
+}
+
+impl Machine {
+    /// Returns the machine as an operating system without a hypervisor wants it.
+    pub fn without_el2(self) -> Machine {
+        Machine {
+            virtualization: false,
+            ..self
+        }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let virtualization = if self.virtualization { "on" } else { "off" };
+        let machine = format!(
+            "virt,virtualization={virtualization},gic-version={}",
+            self.gic
+        );
+        let mut nodes = Vec::new();
+        let cpus = self.cpus.to_string();
+        let memory = self.memory_mib.to_string();
+        // The boot ROMs of network cards are packages that nothing here needs.
+        let mut arguments = vec![
+            "-M", &machine, "-cpu", &self.cpu, "-smp", &cpus, "-m", &memory,
+        ];
+        arguments.extend(["-nic", "none"]);
+        let disk = self.disk.as_deref().map(|disk| drive(disk, "d0"));
+        let card = self.card.as_deref().map(|card| drive(card, "card"));
+        // Each node of a NUMA machine has a bank.
+        for bank in 0..if self.banks > 1 { self.banks } else { 0 } {
+            let size = self.memory_mib / self.banks;
+            nodes.push(format!("memory-backend-ram,id=bank{bank},size={size}M"));
+            nodes.push(format!("node,memdev=bank{bank}"));
+        }
+        for pair in nodes.chunks(2) {
+            arguments.extend(["-object", &pair[0], "-numa", &pair[1]]);
+        }
+        if let Some(card) = &card {
+            arguments.extend(["-drive", card, "-device", "nvme,drive=card,serial=card"]);
+        }
+        if let Some(disk) = &disk {
+            arguments.extend(["-drive", disk]);
+            arguments.extend(["-global", "virtio-mmio.force-legacy=false"]);
+            arguments.extend(["-device", "virtio-blk-device,drive=d0"]);
+            arguments.extend(["-netdev", "user,id=n0,restrict=on"]);
+            arguments.extend(["-device", "virtio-net-device,netdev=n0"]);
+        }
+        if self.icount {
+            arguments.extend(["-icount", "shift=0,sleep=off", "-seed", "1"]);
+            arguments.extend(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
+        }
+        // A filter that nothing passes through: what counts is its timer. QEMU divides the time until a timer
+        // is due among the CPUs.
+        let filter = self.turn_us.map(|turn_us| {
+            let interval = turn_us.saturating_mul(self.cpus);
+            format!("filter-buffer,id=turns,netdev=nothing,interval={interval}")
+        });
+        if let Some(filter) = &filter {
+            arguments.extend(["-netdev", "hubport,id=nothing,hubid=0", "-object", filter]);
+        }
+        if self.gdb {
+            arguments.extend(["-S", "-s"]);
+        }
+        arguments.into_iter().map(str::to_owned).collect()
+    }
+}
+
+/// Describes a disk to QEMU, which takes a doubled comma for one.
+fn drive(image: &Path, id: &str) -> String {
+    let image = image.display().to_string().replace(',', ",,");
+    format!("file={image},if=none,id={id},format=raw")
+}

@@ -1,0 +1,122 @@
+//! `cargo xtask symbolize`: turns the addresses of a halt dump into functions and lines.
+//!
+//! A dump is any text with hexadecimal words; each that lies in the code of one of our images
+//! is explained below its line.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use addr2line::Loader;
+use anyhow::{Context, Result, anyhow, ensure};
+use object::{Object as _, ObjectSection as _, SectionKind};
+
+use crate::{build_images, workspace};
+
+/// Reads the dump from a file or from standard input and prints it, explained.
+pub fn command(file: Option<PathBuf>) -> Result<()> {
+    let text = match file {
+        Some(path) => fs::read_to_string(&path).with_context(|| path.display().to_string())?,
+        None => io::read_to_string(io::stdin())?,
+    };
+    print!("{}", explain(&text)?);
+    Ok(())
+}
+
+/// Returns the text with an explanation below each line that has an address of ours.
+pub fn explain(text: &str) -> Result<String> {
+    let images = Image::load_all()?;
+    let mut explained = String::new();
+    for line in text.lines() {
+        explained += &format!("{line}\n");
+        for address in addresses(line) {
+            for place in images.iter().filter_map(|image| image.explain(address)) {
+                explained += &format!("    {address:#x} is {place}\n");
+            }
+        }
+    }
+    Ok(explained)
+}
+
+/// One of our images with its symbols.
+struct Image {
+    name: &'static str,
+    loader: Loader,
+    code: Vec<std::ops::Range<u64>>,
+}
+
+impl Image {
+    /// Loads the images that were built.
+    fn load_all() -> Result<Vec<Image>> {
+        let built = build_images::BARE_BINS
+            .map(|name| (name, workspace::bare_elf(name)))
+            .into_iter()
+            .filter(|(_, elf)| elf.is_file());
+        let images: Vec<Image> = built
+            .map(|(name, elf)| Image::load(name, &elf))
+            .collect::<Result<_>>()?;
+        ensure!(
+            !images.is_empty(),
+            "nothing was built yet: cargo xtask build"
+        );
+        Ok(images)
+    }
+
+    fn load(name: &'static str, elf: &Path) -> Result<Image> {
+        let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
+        let file = object::File::parse(&*bytes)?;
+        let code = file
+            .sections()
+            .filter(|section| section.kind() == SectionKind::Text)
+            .map(|section| section.address()..section.address() + section.size())
+            .collect();
+        let loader = Loader::new(elf).map_err(|error| anyhow!("{}: {error}", elf.display()))?;
+        Ok(Image { name, loader, code })
+    }
+
+    /// Says where in this image's source an address is, innermost inlined function first.
+    fn explain(&self, address: u64) -> Option<String> {
+        if !self.code.iter().any(|range| range.contains(&address)) {
+            return None;
+        }
+        let mut places = Vec::new();
+        let mut frames = self.loader.find_frames(address).ok()?;
+        while let Ok(Some(frame)) = frames.next() {
+            let function = frame
+                .function
+                .and_then(|f| Some(f.demangle().ok()?.into_owned()));
+            let location = frame
+                .location
+                .and_then(|l| Some(format!("{}:{}", short(l.file?), l.line?)));
+            places.push(format!(
+                "{} at {}",
+                function.unwrap_or_else(|| "?".to_owned()),
+                location.unwrap_or_else(|| "?".to_owned()),
+            ));
+        }
+        if places.is_empty() {
+            places.push(self.loader.find_symbol(address)?.to_owned());
+        }
+        Some(format!(
+            "{} in {}",
+            places.join(", inlined into "),
+            self.name
+        ))
+    }
+}
+
+/// Returns a source path relative to the workspace.
+pub fn short(file: &str) -> &str {
+    let relative = Path::new(file).strip_prefix(workspace::root()).ok();
+    relative.and_then(Path::to_str).unwrap_or(file)
+}
+
+/// Returns the hexadecimal words of a line.
+fn addresses(line: &str) -> impl Iterator<Item = u64> + '_ {
+    line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter_map(|word| word.strip_prefix("0x"))
+        .filter_map(|digits| u64::from_str_radix(&digits.replace('_', ""), 16).ok())
+}
+
+#[cfg(test)]
+mod tests;

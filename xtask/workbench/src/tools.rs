@@ -1,0 +1,165 @@
+//! The outside programs that building and running GearV takes.
+//!
+//! Each is taken from the cache, where it is downloaded on first use, or, where that cannot
+//! be, from the system.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cache::Cache;
+use crate::fetch::{self, Architecture, PackageSet, Wanted};
+
+const DTC: PackageSet = PackageSet {
+    name: "device-tree-compiler",
+    architecture: Architecture::Host,
+    wanted: Wanted::Closure(&["device-tree-compiler"]),
+    by_hand: "sudo apt-get install device-tree-compiler",
+};
+
+const E2FSPROGS: PackageSet = PackageSet {
+    name: "e2fsprogs",
+    architecture: Architecture::Host,
+    wanted: Wanted::Closure(&["e2fsprogs"]),
+    by_hand: "sudo apt-get install e2fsprogs",
+};
+
+const QEMU_10: PackageSet = PackageSet {
+    name: "qemu-10",
+    architecture: Architecture::Host,
+    wanted: Wanted::Qemu {
+        from: 10,
+        below: u32::MAX,
+    },
+    by_hand: "sudo apt-get install qemu-system-arm (on Debian 12 from bookworm-backports)",
+};
+
+const QEMU_7: PackageSet = PackageSet {
+    name: "qemu-7",
+    architecture: Architecture::Host,
+    wanted: Wanted::Qemu { from: 7, below: 8 },
+    by_hand: "sudo apt-get install qemu-system-arm, on Debian 12",
+};
+
+/// Where packages put programs, from the root.
+const DIRECTORIES: [&str; 4] = ["usr/bin", "usr/sbin", "bin", "sbin"];
+
+/// A program and the libraries it needs, installed or unpacked in the cache.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    /// Where an unpacked program finds its libraries and data.
+    root: Option<PathBuf>,
+}
+
+impl Program {
+    /// Finds a program in the set, or on the system when the set cannot be had.
+    fn find(cache: &Cache, set: &PackageSet, name: &str) -> Result<Program> {
+        let unpacked = fetch::unpacked(cache, set);
+        if let Ok(root) = &unpacked {
+            let mut paths = DIRECTORIES.iter().map(|dir| root.join(dir).join(name));
+            if let Some(path) = paths.find(|path| path.is_file()) {
+                let root = Some(root.clone());
+                return Ok(Program { path, root });
+            }
+        }
+        match (on_path(name), unpacked) {
+            (Some(path), Ok(_)) => Ok(Program { path, root: None }),
+            (Some(path), Err(error)) => {
+                eprintln!("using {} of the system: {error:#}", path.display());
+                Ok(Program { path, root: None })
+            }
+            (None, Ok(root)) => bail!("{} does not hold {name}", root.display()),
+            (None, Err(error)) => Err(error),
+        }
+    }
+
+    /// Returns a command that runs the program with its own libraries.
+    pub fn command(&self) -> Command {
+        self.command_under(&[])
+    }
+
+    /// Returns a command that runs `wrapper` with the program as its argument.
+    pub fn command_under(&self, wrapper: &[&str]) -> Command {
+        let mut command = match wrapper.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(&self.path);
+                command
+            }
+            None => Command::new(&self.path),
+        };
+        if let Some(root) = &self.root {
+            command.env("LD_LIBRARY_PATH", library_path(root));
+        }
+        command
+    }
+
+    /// Returns the program's own data directory below `usr/share`, if it was unpacked.
+    pub fn data(&self, name: &str) -> Option<PathBuf> {
+        self.root
+            .as_ref()
+            .map(|root| root.join("usr/share").join(name))
+    }
+}
+
+fn library_path(root: &Path) -> OsString {
+    let triplet = format!("{}-linux-gnu", env::consts::ARCH);
+    let directories = ["usr/lib", "lib"].map(|lib| root.join(lib).join(&triplet));
+    // The paths come from the cache and hold no colon, or apt would have refused them before.
+    env::join_paths(directories).unwrap_or_default()
+}
+
+/// Finds a program of the system, also where only root looks for one.
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let system = DIRECTORIES.iter().map(|dir| Path::new("/").join(dir));
+    env::split_paths(&path)
+        .chain(system)
+        .map(|directory| directory.join(name))
+        .find(|file| file.is_file())
+}
+
+/// The build tools; QEMU is apart, since most commands do not run it.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    dtc: Program,
+}
+
+impl Tools {
+    /// Finds the build tools, downloading what is missing.
+    pub fn prepare() -> Result<Tools> {
+        let dtc = match on_path("dtc") {
+            Some(path) => Program { path, root: None },
+            None => Program::find(&Cache::open()?, &DTC, "dtc")?,
+        };
+        Ok(Tools { dtc })
+    }
+
+    /// Returns the device tree compiler.
+    pub fn dtc(&self) -> Command {
+        self.dtc.command()
+    }
+}
+
+/// Finds a program of e2fsprogs, which every Debian has unless somebody took it away.
+pub fn e2fsprogs(name: &str) -> Result<Program> {
+    match on_path(name) {
+        Some(path) => Ok(Program { path, root: None }),
+        None => Program::find(&Cache::open()?, &E2FSPROGS, name),
+    }
+}
+
+/// Finds QEMU for Arm of the wanted major version: 10 (or newer), or Debian 12's 7.
+pub fn qemu(major: u32) -> Result<Program> {
+    let set = match major {
+        10 => &QEMU_10,
+        7 => &QEMU_7,
+        other => bail!("QEMU {other} is not supported: 10 or 7"),
+    };
+    Program::find(&Cache::open()?, set, "qemu-system-aarch64")
+        .with_context(|| format!("QEMU {major} is needed to run the images"))
+}

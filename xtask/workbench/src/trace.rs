@@ -1,0 +1,52 @@
+//! QEMU's log of what it translates of Gear1's runtime, which is what ran.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context as _, Result};
+use gear1_abi::layout::el2;
+
+use crate::workspace;
+
+/// Where QEMU's logs go while machines are watched.
+static WATCHED: OnceLock<PathBuf> = OnceLock::new();
+/// More than the runtime's text has.
+pub const SPAN: u64 = 1 << 20;
+/// The file of a Gear1 that is not the usual one.
+pub const OTHER_GEAR1: &str = "other-gear1.img";
+
+/// Returns where the logs are, if machines are watched.
+pub fn folder() -> Option<&'static Path> {
+    WATCHED.get().map(PathBuf::as_path)
+}
+
+/// Watches all machines that are started from now on.
+pub fn watch() -> Result<()> {
+    let directory = workspace::output_dir().join("coverage");
+    if directory.is_dir() {
+        fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    }
+    fs::create_dir_all(&directory)?;
+    WATCHED.get_or_init(|| directory);
+    Ok(())
+}
+
+/// Asks QEMU to log the runtime's code, if machines are watched and this one starts the usual image:
+/// addresses in another one mean other lines.
+pub fn add_to(command: &mut Command, gic: u32, kernel: &Path) {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let Some(directory) = WATCHED.get() else {
+        return;
+    };
+    if kernel.file_name().is_some_and(|name| name == OTHER_GEAR1) {
+        return;
+    }
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let log = directory.join(format!("{run}-gicv{gic}.log"));
+    let filter = format!("{:#x}+{SPAN:#x}", el2::RUNTIME);
+    command.args(["-d", "in_asm", "-dfilter", &filter, "-D"]);
+    command.arg(log);
+}

@@ -1,0 +1,179 @@
+//! Where things lie in the workspace, and cargo run on it.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The target of everything that runs on the machine itself.
+pub const BARE_TARGET: &str = "aarch64-unknown-none-softfloat";
+
+/// What Rust's compiler is told for it. No 64-bit multiply-accumulate right behind a memory access,
+/// which may give a wrong result on the Cortex-A53 (docs/errata.md). No jump tables: without an
+/// indirect branch at EL2 there is none whose target a guest could make a CPU guess, and `audit` sees
+/// all ways through the code.
+const BARE_FLAGS: (&str, &str) = (
+    "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS",
+    "-Ctarget-feature=+fix-cortex-a53-835769 -Cllvm-args=-aarch64-min-jump-table-entries=1000000 \
+     -Cllvm-args=-min-jump-table-entries=1000000 --cfg sha2_backend=\"soft\"",
+);
+/// What stands in the compiler's complaint about this target feature, which LLVM knows and it does not.
+const KNOWN_COMPLAINT: &str = "for `-Ctarget-feature`: `fix-cortex-a53-835769`";
+
+/// The target of what runs on Linux in the machine, on any kernel and without a file system.
+pub const STATIC_TARGET: &str = "aarch64-unknown-linux-musl";
+
+/// Returns the workspace's root.
+pub fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here)
+}
+
+/// Returns cargo's target directory.
+pub fn target_dir() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// Returns the directory of the images and logs that xtask makes.
+pub fn output_dir() -> PathBuf {
+    target_dir().join("gearv")
+}
+
+/// Returns the cargo that runs this program, if one does.
+pub fn cargo_program() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Returns cargo, to be run at the workspace's root.
+pub fn cargo() -> Command {
+    let mut command = Command::new(cargo_program());
+    command.current_dir(root());
+    command
+}
+
+/// Makes an empty folder for a test.
+///
+/// # Panics
+///
+/// Panics if there can be none.
+pub fn scratch(test: &str) -> PathBuf {
+    let folder = env::temp_dir().join(format!("gearv-{}-{test}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder below the temporary directory");
+    folder
+}
+
+/// Adds the targets of the pinned toolchain that are missing; rustup does not do it by itself
+/// where RUSTUP_AUTO_INSTALL is 0.
+pub fn ensure_targets(targets: &[&str]) -> Result<()> {
+    let output = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .current_dir(root())
+        .output();
+    let sysroot = String::from_utf8(output.context("rustc cannot be run")?.stdout)?;
+    let libraries = Path::new(sysroot.trim()).join("lib/rustlib");
+    let missing: Vec<&&str> = targets
+        .iter()
+        .filter(|t| !libraries.join(t).is_dir())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut rustup = Command::new("rustup");
+    rustup
+        .args(["target", "add"])
+        .args(missing.iter().copied())
+        .current_dir(root());
+    let added = rustup.status().is_ok_and(|status| status.success());
+    ensure!(
+        added,
+        "Rust's targets {missing:?} are missing; get them with {rustup:?}"
+    );
+    Ok(())
+}
+
+/// Builds one binary for the bare target and returns its ELF.
+pub fn build_bare(package: &str, bin: &str, env: &[(&str, &Path)]) -> Result<PathBuf> {
+    build_bare_in(&target_dir(), package, bin, "image", env)
+}
+
+/// The same in a target directory of its own, for another set of features.
+pub fn build_bare_in(
+    target_dir: &Path,
+    package: &str,
+    bin: &str,
+    features: &str,
+    env: &[(&str, &Path)],
+) -> Result<PathBuf> {
+    build_bare_of(root(), target_dir, package, bin, features, env)
+}
+
+/// The same of another copy of the workspace.
+pub fn build_bare_of(
+    root: &Path,
+    target_dir: &Path,
+    package: &str,
+    bin: &str,
+    features: &str,
+    env: &[(&str, &Path)],
+) -> Result<PathBuf> {
+    ensure_targets(&[BARE_TARGET])?;
+    let mut command = cargo();
+    command.current_dir(root);
+    command.args([
+        "build",
+        "--quiet",
+        "--profile",
+        "image",
+        "--target",
+        BARE_TARGET,
+    ]);
+    command.args(["--package", package, "--bin", bin, "--features", features]);
+    command.arg("--target-dir").arg(target_dir);
+    command.envs(env.iter().copied());
+    command.env(BARE_FLAGS.0, BARE_FLAGS.1);
+    run_build(command, bin)?;
+    Ok(target_dir.join(BARE_TARGET).join("image").join(bin))
+}
+
+/// Builds static Linux programs and returns them in the order of `bins`.
+pub fn build_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
+    ensure_targets(&[STATIC_TARGET])?;
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--release", "--target", STATIC_TARGET]);
+    command.args(["--package", package]);
+    command.args(bins.iter().flat_map(|bin| ["--bin", bin]));
+    // No cross compiler is needed: the toolchain's own linker does.
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
+    run_build(command, package)?;
+    let directory = target_dir().join(STATIC_TARGET).join("release");
+    Ok(bins.iter().map(|bin| directory.join(bin)).collect())
+}
+
+/// Runs a build quietly; its complaint is the error.
+fn run_build(mut command: Command, what: &str) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.context("cargo cannot be run")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!("building {what} failed:\n{complaint}");
+    }
+    for paragraph in complaint.split_inclusive("\n\n") {
+        if !paragraph.contains(KNOWN_COMPLAINT) {
+            eprint!("{paragraph}");
+        }
+    }
+    Ok(())
+}
+
+/// Returns where the ELF of a binary for the bare target is once it is built.
+pub fn bare_elf(bin: &str) -> PathBuf {
+    bare_elf_in("", bin)
+}
+
+/// The same of a build in a target directory of its own, below the usual one.
+pub fn bare_elf_in(directory: &str, bin: &str) -> PathBuf {
+    let target_dir = target_dir().join(directory);
+    target_dir.join(BARE_TARGET).join("image").join(bin)
+}
