@@ -1,4 +1,4 @@
-//! What the device's page is made of. The tests' model of its orders has other atomics here.
+//! Atomics of a device's page. The model test of the page's orderings replaces them by shuttle's.
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 

@@ -1,4 +1,4 @@
-//! What makes a device a disk, a network card, a console: the backends.
+//! Backends of virtio devices: disk, network card, console.
 //!
 //! A backend is added by a type that implements [`Backend`] and a line in
 //! [`open`]; `docs/device-model.md` walks through one.

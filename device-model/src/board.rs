@@ -1,6 +1,6 @@
-//! What Gear1's init tells the device model: `/gearv` of the device VM's device tree.
+//! Facts that Gear1's init passes to the device model: `/gearv` of the device VM's device tree.
 //!
-//! Owns: reading those properties, and where things lie in the window.
+//! Owns: the parser of those properties, and the layout of the window.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,15 +41,15 @@ pub struct DeviceNode {
     pub vm: String,
     /// Type.
     pub kind: DeviceKind,
-    /// What serves it: a path, a name.
+    /// Backend: a path or a name.
     pub backend: String,
-    /// A disk that the guest must not write.
+    /// Whether the guest must not write the disk.
     pub read_only: bool,
-    /// A network card's address; all zero: it is no network card.
+    /// MAC address of a network card; all zero for other types.
     pub mac: Mac,
-    /// The guest's RAM: its own address, physical address, bytes.
+    /// Guest RAM: guest address, physical address, bytes.
     pub memory: [u64; 3],
-    /// Its register page, and the offset of its registers in it.
+    /// Register page of the VM, and offset of the device's registers in the page.
     pub registers: [u32; 2],
 }
 

@@ -31,23 +31,23 @@ pub struct Vm {
     pub vcpus: u64,
     /// Number of the first vCPU.
     pub first_vcpu: u64,
-    /// Times it was started again.
+    /// Number of restarts.
     pub restarts: u64,
-    /// How often a vCPU of it could not go on.
+    /// Number of vCPU faults that the VM could not continue from.
     pub faults: u64,
-    /// The last time: the vCPU's index, ESR, FAR, IPA, PC, SPSR.
+    /// Last such fault: index of the vCPU, ESR, FAR, IPA, PC, SPSR.
     pub last_fault: Option<[u64; 6]>,
-    /// It may power the machine off.
+    /// Whether the VM may power the machine off.
     pub powers_off: bool,
-    /// Its vCPUs are held.
+    /// Whether the vCPUs are paused.
     pub paused: bool,
-    /// It is to start, and waits for somebody else, or for the end of a pause.
+    /// Whether the start of the VM waits, for another VM or for the end of a restart pause.
     pub waits: bool,
-    /// It ended too often, and is not started again by itself.
+    /// Whether Gear2 has given the VM up: too many ends, no automatic restart.
     pub given_up: bool,
 }
 
-/// What GDM says of itself and the region.
+/// Versions and numbers that GDM reports of itself and of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct About {
     /// Protocol version of Gear2.
@@ -267,7 +267,8 @@ impl LogReader {
             };
             let found = cursor >> CURSOR_CPU_SHIFT;
             if found > cpu {
-                // This CPU has none left, and those between have none at all.
+                // The cursor skips the CPUs between: neither they nor the asked one have more
+                // records.
                 (cpu, count) = (found, 0);
                 continue;
             }

@@ -38,7 +38,7 @@ usage: gearctl [--json] [--run DIR] COMMAND
   log [-f]                Gear1's records; -f waits for more
   version                 versions of all parts";
 
-/// What to do.
+/// A subcommand of `gearctl`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Show the VMs.
@@ -76,7 +76,7 @@ pub struct Line {
     pub json: bool,
     /// Where GDM's sockets are.
     pub run_directory: String,
-    /// What to do.
+    /// Subcommand.
     pub command: Command,
 }
 

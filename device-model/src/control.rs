@@ -39,7 +39,7 @@ const MOST_CLIENTS: usize = 16;
 const IDLE: Duration = Duration::from_secs(10);
 const LONGEST_LINE: usize = 256;
 
-/// What Gear2 answered.
+/// Answer of Gear2 to an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// One of [`gear2_protocol::outcome`].

@@ -438,7 +438,7 @@ fn start_sockets(
 ) -> Result<(), String> {
     let region = machine.region;
     let doorbell = machine.doorbell(DOORBELL_GEAR2);
-    // It lives as long as GDM.
+    // The mailbox lives as long as GDM.
     let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new(region, doorbell)));
     let path = format!("{}/control", options.run_directory);
     let mut server = Server::bind(&path, region, mailbox, devices)

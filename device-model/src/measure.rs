@@ -32,7 +32,7 @@ const DONE: usize = 8;
 const KICKED: usize = 12;
 const WOKEN: usize = 16;
 const SAMPLES: usize = 64;
-/// What `READY` holds.
+/// Value of `READY` in a guest that is ready.
 const MAGIC: u32 = u32::from_le_bytes(*b"wake");
 
 const ITERATIONS: usize = 200;
@@ -52,7 +52,7 @@ const EDU_ACKNOWLEDGE: usize = 0x64;
 /// PCI configuration: the command register (PCI 3.0, 6.2.2).
 const PCI_COMMAND: u64 = 4;
 
-/// What is measured.
+/// Path that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A guest's notification to this program, by a line of an emulated PL061.

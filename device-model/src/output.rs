@@ -1,10 +1,10 @@
-//! What the programs print, when nobody may read it any more.
+//! Output of the programs when its reader may have left.
 //!
 //! `println!` and `eprintln!` panic when their reader has left: `gearctl list | head -1` would end
-//! with a panic, and a thread of gdm whose log nobody reads any more would take its device along.
-//! Here the output without a reader ends the program, quietly, as SIGPIPE would, and messages
-//! without one are dropped. SIGPIPE itself stays ignored: a socket whose other end has gone is an
-//! error to be reported.
+//! with a panic, and a lost log reader would kill a thread of gdm together with its device. Here
+//! output without a reader ends the program quietly, as SIGPIPE would, and messages without a
+//! reader are dropped. SIGPIPE itself stays ignored: a socket whose peer has gone is an error to be
+//! reported.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};

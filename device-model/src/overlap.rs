@@ -71,9 +71,9 @@ impl Overlap {
             match self.0.submit_and_wait(left) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // What the kernel has not taken goes with the ring.
+                // The kernel has taken none of the entries left; dropping the ring drops them.
                 Err(error) if self.0.submission().len() >= left => return Err(error),
-                // What it has taken is waited for all the same.
+                // Entries that the kernel has taken must complete before the vectors may go.
                 Err(_) => std::thread::sleep(PAUSE),
             }
             for done in self.0.completion() {

@@ -1,8 +1,8 @@
-//! What a thread may ask the kernel for once it is set up.
+//! Seccomp filters: the system calls that a thread may make once it is set up.
 //!
-//! A thread that a guest has subverted must not open files, make processes, end others or
-//! change mappings of devices; any other call than those listed ends GDM (seccomp). It is
-//! one of a user that owns nothing, and has no capabilities: all descriptors are open by then.
+//! A thread that a guest has subverted must not open files, make processes, end others or change
+//! mappings of devices; any call outside the list ends GDM. The thread runs as a user that owns
+//! nothing, without capabilities: all descriptors are open by then.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::sys;
 #[cfg(test)]
 mod tests;
 
-/// What a thread is for.
+/// Purpose of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Wakes the others.
@@ -97,7 +97,7 @@ pub const ACCOUNT: u32 = 60_578;
 /// Why a thread could not be restricted.
 #[derive(Debug)]
 pub enum Error {
-    /// It could not give its user and capabilities up.
+    /// The thread could not drop its user and capabilities.
     Rights(io::Error),
     /// The kernel did not take the filter of its system calls.
     Filter(seccompiler::Error),

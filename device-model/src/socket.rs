@@ -108,16 +108,16 @@ fn patiently(mut call: impl FnMut() -> io::Result<usize>) -> Option<usize> {
     }
 }
 
-/// How far a client has been sent what a ring of output bytes holds.
+/// Position of a client in a ring of output bytes.
 ///
-/// Bytes are numbered from 0 and wrap at 2^32; byte `i` stands at `i % size`, and the
-/// ring keeps the newest `size`. All that is new is copied at once and sent at the client's
-/// pace, so that a slow one gets long pieces; before each it is told how much it lost.
+/// Bytes are numbered from 0 and wrap at 2^32; byte `i` stands at `i % size`, and the ring keeps
+/// the newest `size`. New bytes are copied at once and sent at the client's pace, so that a slow
+/// client gets long pieces; a notice before each piece tells the client how many bytes it lost.
 #[derive(Clone, Debug, Default)]
 pub struct Feed {
     /// Number of the next byte to copy.
     next: u32,
-    /// What was copied and the client has not taken yet.
+    /// Bytes that were copied and that the client has not taken yet.
     copied: Vec<u8>,
 }
 
@@ -148,7 +148,7 @@ impl Feed {
         let end = begin.wrapping_add(behind);
         let oldest = end.wrapping_sub(bytes.len() as u32);
         copy(oldest, &mut bytes);
-        // What was written meanwhile may have replaced the oldest of the copy.
+        // The guest may have overwritten the oldest bytes during the copy.
         let overtaken = written().wrapping_sub(oldest).saturating_sub(size);
         let lost = oldest.wrapping_sub(begin).saturating_add(overtaken);
         if lost > 0 {

@@ -1,10 +1,10 @@
-//! What GDM must not forget about a device when it is killed: the device's page in
-//! the shared region, a word for each value.
+//! State of a device that must survive a killed GDM: the device's page in the shared region, a word
+//! for each value.
 //!
-//! Owns: the layout of that page, which only GDM reads and writes, except for the
-//! two words by which Gear2 asks for a reset and one that tells it who looks. A restarted GDM takes the queues'
-//! positions from the used rings, where the guest sees them too: requests are
-//! completed in order, so what is not in the used ring is not done.
+//! Owns: the layout of that page. Only GDM reads and writes the page, except for the two words by
+//! which Gear2 asks for a reset and the one by which GDM learns who looks for accesses. A restarted
+//! GDM takes the positions of the queues from the used rings, where the guest sees them too:
+//! requests complete in order, so a request that is not in the used ring is not done.
 
 use super::atomic::{AtomicU64, Ordering, fence};
 

@@ -295,7 +295,7 @@ pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// What to wait for.
+/// Events that `poll` waits for on one descriptor.
 pub(crate) struct Wait {
     /// Descriptor; -1 is none.
     pub(crate) fd: i32,

@@ -41,10 +41,10 @@ struct Session<'o> {
 }
 
 /// Connects standard input and output with a console's socket until Ctrl-] is typed or either side
-/// ends; false if it was the other.
+/// ends. Returns false if a side ended.
 pub(crate) fn connect(socket: UnixStream) -> io::Result<bool> {
     let (stdin, mut output) = (io::stdin(), io::stdout());
-    // Its buffer would hold bytes back that the descriptor is not ready for any more.
+    // The buffer of `Stdin` would hold bytes back for which the descriptor is never readable again.
     let input = File::from(stdin.as_fd().try_clone_to_owned()?);
     let old = sys::set_raw(&input).ok();
     let ended =

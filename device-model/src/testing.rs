@@ -1,5 +1,5 @@
-//! What the tests share: a directory of their own, and a guest made of plain memory
-//! that drives one device through its slot and rings, as a guest's driver does.
+//! Shared parts of the tests: a directory for each test, and a guest made of plain memory that
+//! drives one device through its slot and rings, as a guest's driver does.
 
 use std::fs::File;
 use std::io::PipeWriter;

@@ -102,7 +102,7 @@ const FAILED: u64 = VIRTIO_CONFIG_S_FAILED as u64;
 pub const COMMON_FEATURES: u64 =
     1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_EVENT_IDX | 1 << VIRTIO_RING_F_INDIRECT_DESC;
 
-/// What a backend is, as far as the transport shows it.
+/// Properties of a backend that the transport shows to the driver.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Virtio device type.
@@ -137,7 +137,7 @@ pub struct Write {
     pub value: u64,
 }
 
-/// What a write asks of the backend.
+/// Work for the backend that follows from a register write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.

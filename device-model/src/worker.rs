@@ -51,7 +51,7 @@ const SUSPECT_PAUSE: Duration = Duration::from_millis(5);
 /// The backend of a device, when it is there.
 pub type Arrival = Receiver<Box<dyn Backend>>;
 
-/// What the device's thread works with.
+/// Resources of a device's thread.
 #[derive(Debug)]
 pub struct Wiring {
     /// Channel number.
@@ -130,7 +130,7 @@ pub struct Worker {
     watched: BTreeSet<RawFd>,
     /// An access was answered: another one may follow soon.
     lingers: bool,
-    /// Its requests may be what ended GDM.
+    /// Whether a request of this device may have ended the previous GDM.
     is_suspect: bool,
 }
 
@@ -485,7 +485,7 @@ impl Worker {
     fn watch_backend(&mut self) {
         let wanted: BTreeSet<RawFd> = self.backend.watch().into_iter().collect();
         for fd in self.watched.difference(&wanted) {
-            // It may be closed already, which removed it.
+            // A closed descriptor is removed already.
             let _ = self
                 .epoll
                 .ctl(ControlOperation::Delete, *fd, EpollEvent::default());

@@ -10,7 +10,7 @@ use shuttle::{Config, FailurePersistence, Runner, thread};
 use atomic::{AtomicU64, Ordering};
 use state::{DeviceState, MAX_QUEUES, QueueWord, WORDS, Word};
 
-/// What `state.rs` calls its atomics.
+/// Atomics under the name that `state.rs` imports them by.
 mod atomic {
     pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering, fence};
 }

@@ -134,10 +134,10 @@ pub struct Block {
     read_only: bool,
     /// The driver did not take FLUSH: each write is made durable.
     write_through: bool,
-    /// Something of the request went through this kernel's page cache. A disk's cache outlives a
-    /// crash of the device VM, that one does not, and the guest would never know.
+    /// Whether the request used this kernel's page cache. The cache of a disk survives a crash of
+    /// the device VM; the page cache does not, and the guest would not learn of the loss.
     buffered: Cell<bool>,
-    /// So many of the next requests fail: they waited too long.
+    /// Number of coming requests that fail because they have waited too long.
     expired: u16,
     id: [u8; ID_LENGTH],
     /// As many as one turn needs; bounds what a guest can have under way.
@@ -221,7 +221,7 @@ impl Block {
             })
         });
         let pieces: Vec<Piece<'_>> = pieces.collect();
-        // These go on when GDM is killed: the next one has to know.
+        // A killed GDM leaves these transfers to the kernel. The next GDM must know of them.
         ring.state().set(Word::InKernel, 1);
         let moved = self.media.together(&pieces);
         ring.state().set(Word::InKernel, 0);
@@ -495,7 +495,7 @@ struct Range {
     flags: u32,
 }
 
-/// What a request ends with that is never completed: its guest was stopped.
+/// Error of a request that never completes because its guest was stopped.
 fn withdrawn() -> io::Error {
     io::Error::other("the guest was stopped")
 }

@@ -34,8 +34,8 @@ fn a_silent_gear2_is_said_to_be_silent() {
     );
 }
 
-/// What Gear2 has not answered stays as it is: it would else stop one VM instead of asking
-/// another's name.
+/// The mailbox keeps an operation until Gear2 answers. Overwriting it could turn a question for a
+/// VM's name into the stop of another VM.
 #[test]
 fn an_operation_that_was_not_answered_in_time_is_not_written_over() {
     let region = region();
@@ -122,7 +122,7 @@ fn one_client_more_than_there_is_room_for_waits_and_wakes_nobody() {
     for client in &mut clients {
         assert!(asks(&mut server, client).unwrap().starts_with("ok "));
     }
-    // What it asked for is answered as soon as somebody leaves.
+    // The waiting client is answered as soon as another one leaves.
     clients.pop();
     settle(&mut server);
     let mut line = String::new();

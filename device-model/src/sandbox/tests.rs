@@ -18,7 +18,7 @@ use crate::testing::{DATA, Directory, Guest};
 use crate::{hub, sys};
 
 const ROLES: [Role; 3] = [Role::Hub, Role::Device, Role::Sockets];
-/// What no call takes as an address, a descriptor or a number of anything.
+/// Argument that is no valid address, descriptor or number for any call.
 const NOTHING: i64 = -1;
 /// Seconds after which a child that waits for something is ended; a call that is refused ends it at
 /// once.
@@ -107,8 +107,8 @@ fn ends(role: Role, number: libc::c_long, arguments: &[i64]) -> End {
     })
 }
 
-/// What each thread may do with any arguments: listed once more, since a call that comes to the
-/// filters by mistake must not come to here.
+/// Calls that each thread may make with any arguments. The list repeats the filters' on purpose: a
+/// call added there by mistake must not appear here.
 const ALL_ROLES: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
@@ -373,7 +373,7 @@ fn gdm_does_not_start_unfiltered_unless_it_is_told_to() {
     assert_eq!(refused, WENT_THROUGH, "it starts");
     let by_option = in_child(|| {
         refuse_filters();
-        // Who is not root has nothing to give up, and is told so.
+        // A user that is not root has no rights to drop, and gets an error that says so.
         let told = hub::try_restrictions(false);
         let is_root = rights()["Uid"].starts_with("0 ");
         give_up(i32::from(told.is_ok() != is_root));

@@ -136,7 +136,8 @@ fn a_client_that_left_while_the_guest_does_not_read_wakes_nobody() {
     settle(&mut setup);
     let ring = &setup.block.ring;
     assert_eq!(ring.input_written.load(Relaxed), 4096);
-    // What was sent before is input all the same, once there is room; then the client is gone.
+    // Bytes sent before the client left still become input once the ring has room; then the client
+    // is forgotten.
     ring.input_read.store(4096, Relaxed);
     setup.serials.turn(0);
     assert_eq!(ring.input_written.load(Relaxed), 5000);

@@ -22,7 +22,7 @@ const USED_SIZE: u64 = 8;
 
 /// Memory that a guest and a device work on at once.
 pub(crate) trait Shared {
-    /// What an access outside of it is.
+    /// Error of an access outside of the memory.
     type Error;
 
     /// Reads a little-endian word.

@@ -13,7 +13,7 @@ const CR: usize = 0x00;
 /// Interrupts to turn on, and off.
 const IER: usize = 0x08;
 const IDR: usize = 0x0c;
-/// Their flags.
+/// Interrupt status.
 const ISR: usize = 0x14;
 /// At how many received bytes there is an interrupt.
 const RX_TRIGGER: usize = 0x20;
@@ -26,7 +26,7 @@ const FIFO: usize = 0x30;
 const CR_ENABLED: u32 = 1 << 2 | 1 << 4;
 const SR_RX_EMPTY: u32 = 1 << 1;
 const SR_TX_FULL: u32 = 1 << 4;
-/// What was received has reached the trigger.
+/// The receive FIFO has reached the trigger level.
 const INT_RX: u32 = 1 << 0;
 const INT_TX_EMPTY: u32 = 1 << 3;
 const INT_ALL: u32 = 0x1fff;
@@ -71,7 +71,8 @@ impl<R: Registers> Uart for Cadence<R> {
 
     fn receive(&mut self) -> Option<u8> {
         if self.0.read(SR) & SR_RX_EMPTY != 0 {
-            // What comes between the two sets the flag again, or is seen here.
+            // A byte that arrives after the clear sets the flag again; one that arrived before is
+            // seen by the second read of SR.
             self.0.write(ISR, INT_RX);
             if self.0.read(SR) & SR_RX_EMPTY != 0 {
                 return None;

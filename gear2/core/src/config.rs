@@ -1,7 +1,7 @@
-//! What Gear2 works with: the machine as Gear1 describes it, the VMs as the manifest does.
+//! Configuration of Gear2: the machine from Gear1's description, the VMs from the manifest.
 //!
-//! Owns the check that the two fit together and to this build. All that Gear2
-//! knows about a VM is here.
+//! Owns the check that the two agree with each other and with this build. All that Gear2 knows
+//! about a VM is here.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -96,9 +96,9 @@ pub struct Config {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VcpuConfig {
     pub(crate) vm: VmId,
-    /// Its index in the VM.
+    /// Index of the vCPU in its VM.
     pub(crate) index: usize,
-    /// The CPU that runs it.
+    /// CPU that runs the vCPU.
     pub(crate) cpu: CpuIndex,
 }
 
@@ -110,21 +110,22 @@ pub(crate) struct VmConfig {
     pub(crate) console: Option<Console>,
     pub(crate) may_power_off: bool,
     pub(crate) restart: Restart,
-    /// How often and how soon.
+    /// Limits of automatic restarts.
     pub(crate) restarts: RestartPolicy,
-    /// People reach Gear2 through this VM alone: it is never left stopped.
+    /// Whether this VM must never stay stopped: people reach Gear2 only through it.
     pub(crate) must_run: bool,
-    /// How long the device model in it may show no sign of life, in ticks; 0: for ever.
+    /// Longest time without a heartbeat of the device model in this VM, in ticks; 0: no limit.
     pub(crate) watchdog: u64,
-    /// Gear2 starts it at boot.
+    /// Whether Gear2 starts the VM at boot.
     pub(crate) autostart: bool,
-    /// At boot it is started after the VMs with a smaller one.
+    /// Rank at boot: VMs with a smaller one start earlier.
     pub(crate) boot_order: u32,
-    /// Gear2 schedules it; else it is a real-time VM, which Gear1 runs, and Gear2 may start and stop.
+    /// Whether Gear2 schedules the VM. Gear1 runs the others, the real-time VMs; Gear2 may start
+    /// and stop them.
     pub(crate) scheduled: bool,
-    /// Its virtio devices, if it has any.
+    /// Virtio devices, if the VM has any.
     pub(crate) virtio: Option<VirtioPage>,
-    /// Its vCPUs, those that Gear2 does not schedule too.
+    /// Range of the VM's vCPUs, with the parked vCPUs that Gear2 does not schedule.
     pub(crate) vcpus: Range<usize>,
 }
 

@@ -64,7 +64,7 @@ pub(crate) enum Flow {
     Full,
 }
 
-/// What a key typed means to the rest of Gear2.
+/// Meaning of a typed key for the rest of Gear2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// Nothing: the console dealt with it.

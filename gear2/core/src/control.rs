@@ -16,7 +16,7 @@ use crate::gear1::Gear1;
 use crate::lifecycle::Goal;
 use crate::machine::{Machine, Platform};
 
-/// What is left for the loop to do.
+/// Work that a control operation leaves to the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Nothing.

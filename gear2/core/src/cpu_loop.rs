@@ -61,7 +61,7 @@ const fn vm_job(vm: VmId) -> u32 {
     1 << vm.index()
 }
 
-/// What is left to do for a VM.
+/// Rest of a job for a VM.
 enum Progress {
     /// More, at once.
     More,
@@ -79,14 +79,15 @@ pub struct CpuLoop<'m, P: Platform> {
     machine: &'m Machine<P>,
     cpu: CpuIndex,
     scheduler: Box<dyn Scheduler>,
-    /// What this loop has to do beside running vCPUs: VMs, a bit each, that it brings further,
+    /// Jobs of this loop beside running vCPUs: one bit for each VM whose lifecycle it advances,
     /// [`CONSOLE_JOB`] and [`WATCH_JOB`].
     jobs: u32,
-    /// When it does so at the latest, if there are any.
+    /// Counter value by which the jobs are due, if there are any.
     job_deadline: u64,
-    /// What runs, and until when nothing but an event that wakes or stops a vCPU changes that.
+    /// Running vCPU, and the time until which only an event that wakes or stops a vCPU changes the
+    /// choice.
     last: Option<Choice>,
-    /// When what runs began to.
+    /// Counter value at which that vCPU began to run.
     since: u64,
 }
 
@@ -136,7 +137,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         if shared.lifecycle.lock().goal().is_some() {
             self.take_job(vm_job(vm), 0);
         }
-        // Who watched the device model is gone.
+        // The loop that watched the device model ended with the previous Gear2.
         let runs = gear1.vm_state(vm) == Ok(VmState::Running);
         if runs && machine.on_start(gear1, config, self.cpu) {
             self.take_job(WATCH_JOB, 0);
@@ -511,7 +512,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             }
         }
         if lifecycle.goal().is_some() {
-            // What it did before comes before what is done to it now.
+            // The log names the VM's own end before the step that follows from the goal.
             machine.tell_news(gear1, config, &mut lifecycle, None);
         }
         let step = lifecycle.step(config, gear1);

@@ -40,7 +40,7 @@ const _: () = assert!(MAX_CONSOLES == MAX_VMS, "each VM has a console");
 /// At most this often is GDM told to look at the consoles.
 const BELL_PAUSE_US: u64 = 1000;
 
-/// What all loops share with GDM.
+/// State that all loops share with GDM.
 pub(crate) struct DeviceModel<P: Platform> {
     region: &'static Region,
     pub(crate) slots: Lock<Slots, P>,
@@ -49,7 +49,7 @@ pub(crate) struct DeviceModel<P: Platform> {
     consoles: Vec<Rings<P>>,
     bell: Bell,
     gdm_starts: AtomicU32,
-    /// Its signs of life, and the loop that looks for them.
+    /// Heartbeat of GDM, and the loop that checks it.
     heartbeat: Lock<(Heartbeat, CpuIndex), P>,
 }
 
@@ -253,7 +253,7 @@ impl Bell {
             return Ring::Later(due);
         }
         self.last.store(now, Relaxed);
-        // What is written from here on is owed anew.
+        // Output written after this point is owed anew.
         self.owed.store(false, SeqCst);
         Ring::Now
     }

@@ -24,14 +24,14 @@ pub struct LastRestart {
     pub cpu: u64,
 }
 
-/// What became of a VM without this Gear2.
+/// Starts and ends of a VM, as Gear1 keeps them over restarts of Gear2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmHistory {
-    /// How often it was started.
+    /// Number of starts.
     pub starts: u32,
-    /// How it ended by itself, if nobody has seen to that.
+    /// End of the current life by the VM itself, if nobody has handled it yet.
     pub end: Ended,
-    /// How its last lives ended by themselves.
+    /// Ends of the last lives.
     pub ends: Ends,
 }
 

@@ -1,10 +1,10 @@
-//! What outlives a restart of Gear2: one page that Gear1 does not renew.
+//! State that outlives a restart of Gear2: one page that Gear1 does not renew.
 //!
-//! Owns the words that a new Gear2 goes on with where Gear1 keeps nothing: the emulated UARTs'
-//! settings, what is wanted of each VM, what was told of it, which VMs are paused or given up. A
-//! Gear2 that failed wrote them, so each may hold anything: what is read is cut to what it can
-//! mean, and no value leads to a failure. Invariant: all of it is zero when Gear2 is entered for
-//! the first time.
+//! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
+//! each VM, the news already told, the VMs that are paused or given up. A Gear2 that failed wrote
+//! these words, so each may hold anything: a reader reduces a word to the values that have a
+//! meaning, and no value leads to a failure. Invariant: all of the page is zero when Gear2 is
+//! entered for the first time.
 
 use core::array;
 use core::sync::atomic::Ordering::Relaxed;
@@ -24,11 +24,11 @@ const GOALS: [Goal; 4] = [Goal::Run, Goal::Restart, Goal::Stop, Goal::PowerOff];
 pub struct Kept {
     uarts: [[AtomicU32; Settings::COUNT]; MAX_VMS],
     goals: [AtomicU32; MAX_VMS],
-    /// What was told of each VM's starts and ends.
+    /// News already told of each VM's starts and ends.
     told: [[AtomicU32; 2]; MAX_VMS],
     paused: AtomicU32,
     given_up: AtomicU32,
-    /// The number that each vCPU's access has when it is made again after a restart.
+    /// Sequence number of each vCPU's access when it is repeated after a restart.
     repeated: [AtomicU64; MAX_VCPUS],
 }
 

@@ -26,7 +26,7 @@ use crate::restarts::{Restarts, Verdict};
 #[cfg(test)]
 mod tests;
 
-/// What somebody asks of a VM.
+/// Request for a change of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
     /// Is to run, if it does not already.
@@ -39,7 +39,7 @@ pub(crate) enum Goal {
     PowerOff,
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing is left to do.
@@ -67,47 +67,46 @@ pub(crate) enum Step {
     Refused(Status),
 }
 
-/// What is wanted of a VM.
+/// Lifecycle of a VM: the goal, and the progress towards it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lifecycle {
     goal: Option<Goal>,
     devices_reset: bool,
-    /// What was told of its starts and ends.
+    /// Starts and ends that were told.
     told: Told,
     faults: u32,
-    /// The vCPU that could not go on, as an index in the VM, and why.
+    /// Last fault that the VM could not continue from, with the index of the vCPU in the VM.
     last_fault: Option<(usize, Fault)>,
-    /// It need not wait for others at boot.
+    /// Whether the wait for other VMs at boot is over.
     may_start: bool,
-    /// Nobody uses the stopped VM's memory.
+    /// Whether nobody uses the stopped VM's memory.
     quiet: bool,
-    /// Its devices were told to leave the stopped VM's memory alone, in this life of the device VM.
+    /// Count of device VM starts when the devices were told to leave the stopped VM's memory alone.
     pub(crate) quiesces: Option<u32>,
-    /// Since when somebody else has to do something before the VM can be what is wanted, and
-    /// whether people were told.
+    /// Counter value since which the goal waits for somebody else, and whether the log says so.
     waits_since: Option<(u64, bool)>,
-    /// Its last restarts after it had ended by itself.
+    /// Last automatic restarts.
     restarts: Restarts,
-    /// What is to be done about the last of these ends.
+    /// Automatic restart that the last end calls for.
     owed: Owed,
-    /// It is not started again unless somebody asks.
+    /// Whether the VM stays stopped until somebody asks for a start.
     given_up: bool,
 }
 
-/// A restart that nobody asked for.
+/// An automatic restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Owed {
-    /// There is none.
+    /// No restart.
     #[default]
     Nothing,
-    /// The VM is to be started again, if it may be.
+    /// The policy has to decide whether the VM is restarted.
     Judgement,
-    /// It is started again when this is due; people were told.
+    /// The restart follows at `due`; `told`: the log says so.
     Pause { due: u64, told: bool },
 }
 
-/// Returns what follows when a VM has ended by itself. Nothing does of a real-time VM: Gear1 has
-/// seen to it.
+/// Returns the goal that follows from a VM's own end. A real-time VM has none: Gear1 handles the
+/// end.
 pub(crate) const fn goal_after(vm: &VmConfig, end: Ended) -> Option<Goal> {
     if !vm.scheduled {
         return None;

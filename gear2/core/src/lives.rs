@@ -12,23 +12,23 @@ use crate::gear1::VmHistory;
 #[cfg(test)]
 mod tests;
 
-/// Something that is to be told of a VM.
+/// News of a VM for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// A life began.
     Started,
-    /// It ended by itself.
+    /// The VM ended by itself.
     Ended(Ended),
-    /// So many lives began, and nobody knows any more how those before the last of them ended.
+    /// Several lives began; the ends before the last of them are no longer known.
     Forgotten(u32),
 }
 
-/// How much of a VM's history was told.
+/// Part of a VM's history that was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     /// Lives whose start was told.
     starts: u32,
-    /// The end of the last of them was told as well.
+    /// Whether the end of the last of these lives was told.
     end: bool,
 }
 

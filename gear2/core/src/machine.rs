@@ -1,9 +1,8 @@
-//! What all loops share: the configuration, the console, each VM's devices and life.
+//! State that all loops share: the configuration, the console, each VM's devices and lifecycle.
 //!
-//! Owns every lock of Gear2. They are taken in this order: a VM's lifecycle, a
-//! VM's UART, the console; the control mailbox before all of them, the slots of
-//! forwarded accesses and the console rings behind them. Each is held for the work on one event at
-//! most, so that another loop waits no longer than that.
+//! Owns every lock of Gear2. The order is: the control mailbox, a VM's lifecycle, a VM's UART, the
+//! console, then the slots of forwarded accesses and the console rings. A loop holds each lock for
+//! the work on one event at most, which bounds the wait of the others.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -30,11 +29,11 @@ use crate::lifecycle::{Goal, Lifecycle, goal_after};
 use crate::lives::{News, Told};
 use crate::pl011::{PAGE_BYTES, Pl011};
 
-/// What the machine layer supplies.
+/// Services of the machine layer.
 pub trait Platform {
     /// The boot UART.
     type Uart: Uart;
-    /// What a loop does while it waits for a lock: on the target it must yield.
+    /// Action of a loop that waits for a lock: on the target it must yield.
     type Relax: RelaxStrategy;
 
     /// Answers a guest's call (function and X1 to X4) that Gear2 does not know, if it is the
@@ -70,7 +69,7 @@ impl Answer {
     }
 }
 
-/// What all loops share.
+/// State that all loops share.
 pub struct Machine<P: Platform> {
     pub(crate) config: Config,
     /// The consoles of all VMs on one UART, if Gear2 owns one.
@@ -88,15 +87,15 @@ pub struct Machine<P: Platform> {
     paced: AtomicU32,
 }
 
-/// What all loops share of a VM.
+/// State of a VM that all loops share.
 pub(crate) struct SharedVm<P: Platform> {
     uart: Lock<Pl011, P>,
     pub(crate) lifecycle: Lock<Lifecycle, P>,
-    /// Ticks that its loading took.
+    /// Ticks that loading the VM took.
     loading: AtomicU64,
 }
 
-/// What a VM waits for at boot.
+/// Condition that a VM waits for at boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing<'m> {
     /// The start of this VM.
@@ -251,7 +250,7 @@ impl<P: Platform> Machine<P> {
         let others = self.config.vms.iter().zip(&self.vms);
         let mut unserved = others.filter(|(other, _)| other.id != vm.id && other.virtio.is_none());
         let lives = unserved.any(|(other, shared)| {
-            // What is locked elsewhere just now is on its way to something.
+            // A lifecycle that is locked is being changed by another loop: count the VM as alive.
             let lifecycle = shared.lifecycle.try_lock();
             gear1.vm_state(other.id) == Ok(VmState::Running)
                 || lifecycle.is_none_or(|lifecycle| lifecycle.is_to_run())
@@ -587,8 +586,8 @@ impl<P: Platform> Machine<P> {
             return false;
         };
         if *asked.get_or_insert(history.starts) != history.starts {
-            // It was stopped since, with all that its devices were told to write; the next device
-            // model resets the devices before it does anything else.
+            // The stop of the device VM ended all transfers of its devices; the next device model
+            // resets the devices before anything else.
             return true;
         }
         match gear1.vm_state(device_vm) {
@@ -597,7 +596,7 @@ impl<P: Platform> Machine<P> {
                 let mut vcpus = vm.vcpus.clone().filter_map(VcpuId::new);
                 vcpus.all(|vcpu| slots.is_free(vcpu)) && model.has_reset(page.channels())
             }
-            // What its devices were told to write still comes.
+            // Transfers of the devices may still arrive.
             Ok(VmState::Stopping) | Err(_) => false,
             Ok(VmState::Stopped | VmState::Loading | VmState::Loaded) => true,
         }
@@ -666,7 +665,8 @@ impl<P: Platform> Machine<P> {
         if config.console.is_some() {
             let mut uart = shared.uart.lock();
             uart.type_in(byte);
-            // What waits is marked so: the caller asks when it is due.
+            // The result may be dropped: waiting input is marked, and the caller asks when it is
+            // due.
             let _ = self.fill(gear1, config, &mut uart, now);
             update_line(gear1, config, &mut uart);
         }

@@ -58,7 +58,7 @@ const FIFO_DEPTH: usize = 16;
 /// Input that a guest has not read is kept up to this many bytes, then dropped.
 const BACKLOG_BYTES: usize = 4096;
 
-/// What software sets once: IMSC, CR, LCR_H and IFLS.
+/// Registers that software sets up: IMSC, CR, LCR_H and IFLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings(pub(crate) [u32; Self::COUNT]);
 

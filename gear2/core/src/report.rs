@@ -1,4 +1,4 @@
-//! What the console's keys show: VMs and vCPUs, exit counts, Gear1's log.
+//! Reports for the console's keys: VMs and vCPUs, exit counts, Gear1's log.
 
 use alloc::format;
 use alloc::string::String;

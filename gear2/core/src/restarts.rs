@@ -11,22 +11,22 @@ mod tests;
 /// Restarts that are remembered: as many as a limit can be.
 const REMEMBERED: usize = RestartLimit::MOST as usize;
 
-/// What the manifest allows, in ticks.
+/// Restart policy of the manifest, in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RestartPolicy {
-    /// At most so many restarts within the window; 0: without limit.
+    /// Most restarts within the window; 0: no limit.
     pub(crate) limit: u32,
     pub(crate) window: u64,
-    /// The pause before the second restart within the window. It doubles with each further one.
+    /// Pause before the second restart within the window. Each further restart doubles the pause.
     pub(crate) backoff: u64,
 }
 
-/// What is to be done about a VM that is to be started again.
+/// Decision on an automatic restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Start it, not before this time.
     At(u64),
-    /// It is not started again.
+    /// The VM is not restarted.
     GiveUp,
 }
 

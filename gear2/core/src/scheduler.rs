@@ -13,7 +13,7 @@ mod round_robin;
 
 pub use round_robin::RoundRobin;
 
-/// What a policy chose.
+/// Choice of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The vCPU to run.
@@ -40,7 +40,7 @@ pub trait Scheduler: Send {
     fn pick(&mut self, now: u64) -> Option<Choice>;
 }
 
-/// What a policy is told when it is made.
+/// Parameters of a policy's instance.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     /// The longest that a vCPU runs while another one waits, in ticks.
@@ -50,9 +50,9 @@ pub struct Parameters {
 /// A policy that a manifest can name.
 #[derive(Clone, Copy)]
 pub struct Policy {
-    /// Its name in the manifest.
+    /// Name in the manifest.
     pub name: &'static str,
-    /// Makes an instance for one CPU.
+    /// Constructor of an instance for one CPU.
     pub make: fn(Parameters) -> Box<dyn Scheduler>,
 }
 

@@ -11,15 +11,15 @@ mod tests;
 
 /// Serial control.
 const SCSCR: usize = 0x08;
-/// What is sent, a byte.
+/// Transmit FIFO data, one byte.
 const SCFTDR: usize = 0x0c;
 /// Status.
 const SCFSR: usize = 0x10;
-/// What was received, a byte.
+/// Receive FIFO data, one byte.
 const SCFRDR: usize = 0x14;
-/// How many bytes are in the FIFOs.
+/// FIFO data counts.
 const SCFDR: usize = 0x1c;
-/// Overrun.
+/// Line status: overrun.
 const SCLSR: usize = 0x24;
 
 const SCSCR_TIE: u16 = 1 << 7;

@@ -48,7 +48,7 @@ const NOTHING_IPA: u64 = 0x0b00_0000;
 pub(crate) const LOAD_PIECES: u64 = 20;
 pub(crate) const LOAD_TICKS: u64 = 50;
 
-/// What a guest's vCPUs do.
+/// Behaviour of a guest's vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guest {
     /// Never leave the CPU by themselves.
@@ -424,7 +424,7 @@ impl Simulation {
         let mut handle = self.handle(cpu);
         let this = &mut self.loops[cpu];
         let decide = || this.on_event(&mut handle, event, now);
-        // What failed is never used again.
+        // A loop that failed is never used again.
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decide)) {
             Ok(decision) => self.decided(cpu, decision),
             Err(panic) if panic.is::<Failed>() => self.restart(cpu),

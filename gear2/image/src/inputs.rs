@@ -1,4 +1,4 @@
-//! What Gear1 left in memory: the description of the machine, the manifest, and the region shared
+//! Memory that Gear1 prepared: the description of the machine, the manifest, and the region shared
 //! with the device model.
 
 use gear1_abi::info::Gear2Info;

@@ -44,7 +44,7 @@ impl Platform for Target {
     }
 }
 
-/// What all loops share. The first CPU to arrive makes it, the others wait.
+/// Machine that all loops share. The first CPU makes it, the others wait.
 static MACHINE: Once<Machine<Target>, Yield> = Once::new();
 
 /// Runs the loop of a CPU; [`entry`] comes here.

@@ -1,16 +1,15 @@
-//! What Gear2 and the device model (GDM) share: one region of memory, mapped
+//! The interface of Gear2 and the device model (GDM): one shared region of memory, mapped
 //! write-back on both sides, and two doorbells.
 //!
-//! Owns: the layout of that region and the states of what is in it. Plain data:
-//! every word is an atomic that either side may change at any time, so a reader
-//! copies a word once, checks it, and trusts nothing else.
+//! Owns: the layout of that region and the states of its parts. Plain data: either side may change
+//! any word at any time, so every word is an atomic. A reader copies a word once, checks the copy,
+//! and trusts nothing else.
 //!
-//! Who wakes whom: Gear2 raises line [`LINE_REQUEST`] of the first emulated PL061
-//! of the device VM, or for an access of a guest the line of its device
-//! ([`line_of_channel`]); GDM stores to [`DOORBELL_GEAR2`] in its doorbell page. Both
-//! are levels in memory first (a posted slot, a ring's index), so a wake-up that
-//! comes twice or early costs nothing, and one that a restart swallowed is made
-//! up by looking.
+//! Doorbells: Gear2 raises line [`LINE_REQUEST`] of the first emulated PL061 of the device VM, or
+//! for an access of a guest the line of its device ([`line_of_channel`]); GDM stores to
+//! [`DOORBELL_GEAR2`] in its doorbell page. Both signal a level that stands in memory (a posted
+//! slot, a ring's index). A doorbell that rings twice or early therefore costs nothing, and the
+//! next look at memory makes up for one that a restart lost.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -48,7 +48,7 @@ pub struct ConsoleBlock {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Region {
-    /// What is where, and who lives.
+    /// Layout and the signs of life of both sides.
     pub header: Page<Header>,
     /// The slot of each vCPU.
     pub slots: Page<[MmioSlot; SLOTS]>,

@@ -1,11 +1,11 @@
-//! What holds a disk's data: a file or a block device of the device VM, and in tests one that loses
+//! Storage of a disk's data: a file or a block device of the device VM, in tests a disk that loses
 //! power.
 //!
-//! Owns: the descriptors. One of them, by which everything goes that may outlive GDM, holds the
-//! claim on the disk: a lock (`flock`), and of a block device that is written the kernel's
-//! exclusive opening (`O_EXCL`). Requests under way hold that descriptor too, when the process that
-//! made them has been killed: so whoever gets the claim knows that nobody's requests move data any
-//! more.
+//! Owns: the descriptors. One of them holds the claim on the disk: a lock (`flock`), and for a
+//! writable block device the kernel's exclusive open (`O_EXCL`). All transfers that may outlive GDM
+//! use that descriptor, so the kernel keeps the claim until the last of them is done, even after
+//! GDM was killed. A process that gets the claim therefore knows that no earlier request still
+//! moves data.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -72,12 +72,12 @@ pub(super) trait Media: Debug + Send {
 #[derive(Debug)]
 pub(super) struct Files {
     file: File,
-    /// The same, opened with `O_DIRECT`.
+    /// Second descriptor of the file, opened with `O_DIRECT`.
     direct: Option<File>,
     geometry: Geometry,
-    /// `None` where the kernel has no io_uring for us: one after the other then.
+    /// io_uring; `None` where the kernel offers none, then requests run one after the other.
     overlap: Option<Overlap>,
-    /// Given up when the descriptors are.
+    /// Claim on the disk, released with the descriptors.
     _user: User,
 }
 

@@ -484,7 +484,7 @@ fn a_crash_loop_fails_the_guest_that_causes_it_alone() {
     assert_eq!(bad.guest.get(STATUS, 1), [1]);
 }
 
-/// What a driver set up, and what it waits for, are there when the backend is at last.
+/// A backend that arrives late finds the driver's setup and the waiting requests.
 #[test]
 fn a_backend_that_is_late_costs_a_guest_nothing() {
     let mut disk = Disk::new();
@@ -600,7 +600,7 @@ fn a_disk_has_one_writer_or_some_readers() {
         let _another = Block::open(&path, true).unwrap();
         refused(false, "another guest");
     }
-    // What an earlier gdm has under way holds its descriptor, and the lock by it.
+    // Requests under way of an earlier GDM hold its descriptor, and with it the lock.
     for shared in [false, true] {
         let other = fs::File::open(&path).unwrap();
         if shared {

@@ -26,11 +26,11 @@ const REQUESTS: u16 = 2;
 const DRAWN: usize = 2_000;
 const SEED: u64 = 0x7669_7274;
 
-/// A store that only its CPU sees.
+/// A store that only its own CPU sees yet.
 struct Pending {
     address: u64,
     bytes: Vec<u8>,
-    /// It becomes visible after all that were made before it.
+    /// Whether the store becomes visible only after all earlier stores.
     is_release: bool,
 }
 
@@ -243,7 +243,7 @@ fn collects(machine: &Machine, rings: Rings) {
     let mut seen = 0;
     while seen < REQUESTS {
         if machine.get(USED + INDEX) == seen {
-            // It wants an interrupt, and looks again.
+            // The driver asks for an interrupt, then checks the ring again.
             if rings.event_index {
                 machine.set(AVAILABLE + ENTRIES + 2 * u64::from(SIZE), seen);
             } else {

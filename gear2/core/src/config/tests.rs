@@ -1,4 +1,4 @@
-//! What the manifest says against what Gear1 says.
+//! Agreement of the manifest with Gear1's description of the machine.
 
 use gear1_abi::id::MAX_CPUS;
 use gearv_manifest::{

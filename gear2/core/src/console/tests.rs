@@ -1,4 +1,4 @@
-//! What a terminal shows of several VMs, and what keys do.
+//! Tests of the terminal: the output of several VMs, and the keys.
 
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};

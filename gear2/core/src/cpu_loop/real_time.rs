@@ -1,4 +1,4 @@
-//! What a loop hears of real-time VMs, which it does not run.
+//! Events of real-time VMs, which Gear1 runs by itself.
 
 use gear1_abi::id::VcpuId;
 

@@ -252,7 +252,7 @@ proptest! {
         prop_assert!(refused <= (starts.iter().sum::<u64>() + 10) * 4, "{} refusals", refused);
     }
 
-    /// What guests send reaches the terminal whole and in order, over restarts.
+    /// Lines from guests reach the terminal whole and in order, over restarts.
     #[test]
     fn console_lines_arrive_whole((cpu_count, plans) in plans(), seed in any::<u64>()) {
         prop_assume!(plans.len() > 1);

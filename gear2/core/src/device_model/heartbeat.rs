@@ -8,25 +8,25 @@ mod tests;
 
 /// The first sign comes when the device VM has booted: that takes longer.
 const BOOT_FACTOR: u64 = 4;
-/// Looks in the time that no sign may come for.
+/// Checks within the time without a heartbeat that is tolerated.
 const LOOKS: u64 = 8;
 
-/// What is known of the device model's heartbeat.
+/// Last known heartbeat of the device model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heartbeat {
     beats: u32,
-    /// When the last one was seen, or the watch begun.
+    /// Counter value at which the last heartbeat was seen, or the watch began.
     since: u64,
-    /// One was seen since.
+    /// Whether a heartbeat was seen since the watch began.
     seen: bool,
 }
 
-/// What a look shows.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pulse {
-    /// It lives, as far as one can tell; look again at this time.
+    /// The device model may be alive; the next check is due at this time.
     Lives(u64),
-    /// No sign came for so long that none is expected.
+    /// The time without a heartbeat is over.
     Gone,
 }
 

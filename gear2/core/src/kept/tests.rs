@@ -1,4 +1,4 @@
-//! What is kept is found again, and whatever stands there is taken.
+//! The page returns what was stored, and accepts any contents.
 
 use super::*;
 

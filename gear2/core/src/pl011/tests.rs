@@ -63,7 +63,7 @@ fn registers_keep_what_they_hold() {
     }
 }
 
-/// What Linux' amba-pl011 does: probe, start up, take an interrupt, drain, shut down.
+/// Sequence of Linux' amba-pl011: probe, start up, take an interrupt, drain, shut down.
 #[test]
 fn serves_the_linux_driver() {
     let mut uart = Pl011::new();

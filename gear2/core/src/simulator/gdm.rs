@@ -19,10 +19,10 @@ use super::*;
 /// A register from here on is one that GDM does not know.
 const UNKNOWN: u32 = 0x180;
 const DOWN_TICKS: u64 = 2_000;
-/// How long it looks by itself after an access.
+/// Ticks that GDM looks for the next access by itself after an access.
 const LOOK_TICKS: u64 = 400;
 
-/// What GDM answers to an access.
+/// Returns GDM's answer to an access.
 pub(crate) fn answer(device: u32, register: u32, access: u32, value: u64) -> (Reply, u64) {
     if register >= UNKNOWN {
         return (Reply::Abort, 0);
@@ -60,25 +60,25 @@ pub(crate) struct Gdm {
     pub(crate) region: &'static Region,
     pub(crate) up: bool,
     line: bool,
-    /// Which devices' lines rose.
+    /// Devices whose lines rose, one bit each.
     device_lines: u32,
-    /// Which devices' accesses it looks for by itself.
+    /// Devices whose accesses GDM looks for by itself, one bit each.
     looking: u32,
-    /// When it does something.
+    /// Time of GDM's next action.
     pub(crate) at: u64,
-    /// What each VM's console showed.
+    /// Output that each VM's console showed.
     pub(crate) shown: Vec<Vec<u8>>,
-    /// It does not look at consoles.
+    /// Whether GDM ignores the consoles.
     pub(crate) deaf: bool,
-    /// It does not come up any more.
+    /// Whether GDM never starts again.
     pub(crate) dead: bool,
-    /// Its transfers take long: until they are done, it does not reset a device.
+    /// Whether transfers take long: GDM resets no device before they are done.
     pub(crate) stalled: bool,
-    /// How many bytes are to be typed at each VM's console yet.
+    /// Bytes that are still to be typed at each VM's console.
     pub(crate) to_type: Vec<u32>,
-    /// How often it shows a sign of life, and when next.
+    /// Interval and next time of the heartbeat.
     pub(crate) beats: Option<(u64, u64)>,
-    /// What each device was asked for by resets when its VM was started.
+    /// Resets that each device had been asked for when its VM was started.
     pub(crate) asked: [u64; 32],
 }
 
@@ -113,7 +113,7 @@ impl Gdm {
         self.up = false;
         self.line = false;
         self.device_lines = 0;
-        // What it said in the region stays there.
+        // The words that GDM wrote to the region stay there.
         self.looking = 0;
         self.at = NO_DEADLINE;
     }
@@ -148,7 +148,7 @@ impl Gdm {
             return false;
         }
         if !self.up {
-            // It leaves the looking to Gear2's telling it to.
+            // GDM looks for accesses by itself only when Gear2 has asked for that.
             self.up = true;
             self.line = false;
             self.look_at(0);

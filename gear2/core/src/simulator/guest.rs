@@ -1,4 +1,4 @@
-//! What the guests of a simulated machine do, at random, and what they expect as the answer.
+//! Random behaviour of the guests of a simulated machine, and the answers that they expect.
 
 use alloc::format;
 

@@ -19,22 +19,22 @@ pub(super) struct Vcpu {
     pub(super) state: VcpuState,
     /// A wake-up event is pending.
     pub(super) wake: bool,
-    /// Its VM is being stopped while it runs.
+    /// Whether the VM is being stopped while this vCPU runs.
     pub(super) leave: bool,
-    /// When it wakes from WFI.
+    /// Time at which the vCPU wakes from WFI.
     pub(super) wake_at: u64,
-    /// When it does something by itself.
+    /// Time of the vCPU's next own action.
     pub(super) acts_at: u64,
     pub(super) used: u64,
-    /// What it waits for is the device model's to answer.
+    /// Whether the device model has to answer the request.
     pub(super) forwarded: bool,
-    /// What it asked is to be answered with.
+    /// Answer that the request must get.
     pub(super) expected: Option<(Reply, Option<u64>)>,
-    /// What it asked.
+    /// Last request.
     pub(super) asked: Option<Event>,
-    /// How often it asked.
+    /// Number of requests.
     pub(super) questions: u64,
-    /// It asks that again when it runs.
+    /// Whether the vCPU repeats the request when it runs.
     pub(super) again: bool,
 }
 
@@ -45,24 +45,24 @@ pub(super) struct Vm {
     pub(super) state: VmState,
     pub(super) left: u64,
     pub(super) starts: u64,
-    /// How it ended by itself, if nobody has seen to that.
+    /// End by the VM itself, if nobody has handled it yet.
     pub(super) end: Ended,
-    /// How its last lives did.
+    /// Ends of the last lives.
     pub(super) ends: Ends,
-    /// Its starts and ends by itself, in order.
+    /// Starts and own ends, in order.
     pub(super) lived: Vec<Lived>,
-    /// Gear1 runs it, and tells CPU 0's loop what becomes of it.
+    /// Whether Gear1 runs the VM and tells CPU 0's loop of its ends.
     pub(super) real_time: bool,
     pub(super) devices: u32,
     pub(super) first_channel: u32,
     pub(super) irq: bool,
-    /// Its UART's receive interrupts are enabled.
+    /// Whether the UART's receive interrupts are enabled.
     pub(super) listens: bool,
-    /// How many bytes it read.
+    /// Bytes that the guest read.
     pub(super) read: u64,
-    /// How many of them since its UART was empty: as many as a handler reads in one go.
+    /// Bytes read since the UART was empty: as many as one interrupt handler reads.
     pub(super) in_one_go: u64,
-    /// The line it sends, and how much of it was sent.
+    /// Line that the guest sends; `sent` counts the bytes of that line which were sent.
     pub(super) line: u64,
     pub(super) sent: usize,
 }
@@ -346,7 +346,7 @@ impl World {
                     self.blamed += 1;
                 } else {
                     assert_eq!(reply, kind);
-                    // What was typed and not read is lost at a restart.
+                    // A restart loses bytes that were typed and not read.
                     let input_is_lost = self.restarts > 0 && vcpu.reads_input() && value == 0;
                     assert!(
                         expected.is_none_or(|expected| expected == value) || input_is_lost,
@@ -358,7 +358,7 @@ impl World {
                 vcpu.wake = vcpu.cpu != cpu;
                 Status::Ok
             }
-            // Its VM was stopped since.
+            // The VM was stopped in between.
             VcpuState::Off => Status::WrongState,
             VcpuState::Ready | VcpuState::Running | VcpuState::Wfi => {
                 panic!("vCPU {index} asked nothing: {vcpu:?}")
@@ -417,7 +417,7 @@ impl World {
             && vm == 0
         {
             gdm.ends();
-            // Its bus masters are Gear1's to stop.
+            // Gear1 stops the bus masters of the device VM.
             gdm.stalled = false;
             self.gdm_runs = false;
         }
@@ -543,7 +543,7 @@ impl World {
                 self.turn_off(index);
                 let vm = self.vcpus[index].vm;
                 let ends = self.disorder && self.vms[vm].guest == Guest::WorksAndEnds;
-                // It asked for an end when its VM was ending already.
+                // The VM was already ending when the vCPU asked for an end.
                 return match self.below(4) {
                     0 if ends => Event::VmEnd(id.unwrap(), VmEnd::Off),
                     1 if ends => Event::Fault(id.unwrap(), Fault::default()),

@@ -21,22 +21,22 @@ use crate::testing::{CHANNEL, Directory, Guest};
 const SECTORS: usize = 64;
 const SECTOR: usize = 512;
 
-/// Sectors that are written and not durable.
+/// Sectors that are written but not durable.
 type Cache = BTreeMap<usize, [u8; SECTOR]>;
 
-/// What is where.
+/// Contents of the disk and of the caches in front of it.
 #[derive(Debug)]
 struct Platter {
     durable: Vec<[u8; SECTOR]>,
-    /// The disk's own: lost with power.
+    /// Cache of the disk, lost with power.
     disk_cache: Cache,
-    /// The device VM's kernel's: lost with it.
+    /// Page cache of the device VM's kernel, lost with that kernel.
     page_cache: Cache,
-    /// It knows how to make ranges zero.
+    /// Whether the disk can zero ranges.
     zeroes: bool,
-    /// So many operations until the guest's VM is stopped.
+    /// Number of operations before the guest's VM is stopped.
     stop_in: Option<(usize, &'static Region)>,
-    /// Operations after that.
+    /// Operations since the stop.
     after_stop: usize,
 }
 
@@ -333,7 +333,7 @@ fn a_stopped_guest_does_not_wait_for_a_long_request() {
     const { assert!(RANGE_PIECE <= 64 << 20) };
 }
 
-/// What a disk is asked for, and what happens to it.
+/// A request to the disk, or an event that happens to it.
 #[derive(Clone, Debug)]
 enum Step {
     Write {
@@ -369,7 +369,8 @@ proptest! {
     ) {
         let features = if write_through { 0 } else { FLUSH };
         let mut disk = Powered::new(features, zeroes);
-        // What each sector may hold after a loss of power; the last is what it holds without one.
+        // Values that each sector may hold after a loss of power; the last is the value without a
+        // loss.
         let mut may_hold = vec![vec![0_u8]; 8];
         for step in steps {
             let mut settle = write_through;

@@ -25,7 +25,8 @@ fn machine(plans: &[Plan], seed: u64) -> Simulation {
     Simulation::with_device_model(2, &plans, seed)
 }
 
-/// The same with a console of Gear2's own: the device VM can be stopped.
+/// Returns a simulation with Gear2's own console beside the device model: the device VM can be
+/// stopped.
 fn machine_with_terminal(plans: &[Plan], seed: u64) -> Simulation {
     let mut plans = plans.to_vec();
     plans.insert(0, plan(Guest::Works, &[0, 1]));
@@ -192,7 +193,7 @@ fn a_bus_master_that_does_not_stop_holds_nobody_else_up() {
     simulation.steps(60_000);
     assert_eq!(simulation.vm_states()[0], VmState::Stopping);
     assert!(before.0[3] < simulation.used()[3] && before.1[2] < simulation.lines()[2]);
-    // It is said once, however long it takes.
+    // The message comes once, however long the stop takes.
     simulation.world.borrow_mut().masters_stuck = false;
     simulation.steps(10_000);
     let said = shown(&simulation, 0).1;
@@ -228,7 +229,7 @@ fn stalled() -> Simulation {
 #[test]
 fn a_guest_waits_for_the_device_model_that_uses_its_memory() {
     let mut simulation = stalled();
-    // It is said once, and shown.
+    // The message comes once, and the state is shown.
     let waits = "guest1 waits: the device model in guest0 still uses its memory";
     let said = shown(&simulation, 1).1;
     assert_eq!(said, ["guest1 started", waits]);
@@ -309,7 +310,7 @@ fn a_device_model_without_a_sign_of_life_has_its_vm_restarted() {
     silence(&simulation, true);
     let first = restarted(&mut simulation, 2);
     assert!((WATCHDOG / 2..2 * WATCHDOG).contains(&first), "{first}");
-    // It has longer for its first sign.
+    // The watchdog allows a longer time for the first heartbeat.
     let second = restarted(&mut simulation, 3);
     assert!((4 * WATCHDOG..6 * WATCHDOG).contains(&second), "{second}");
     silence(&simulation, false);
@@ -487,7 +488,7 @@ proptest! {
         prop_assert_eq!(forwarded(&mut simulation), count);
     }
 
-    /// What guests send reaches the device model whole and in order, over its restarts.
+    /// Output of guests reaches the device model whole and in order, over its restarts.
     #[test]
     fn output_arrives_whole(seed in any::<u64>(), cpus in proptest::collection::vec(0..2_usize, 1..4)) {
         let mut simulation = machine(&[guest(1, Guest::WorksAndEnds, &cpus), guest(2, Guest::Works, &[0])], seed);

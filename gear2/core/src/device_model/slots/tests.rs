@@ -98,8 +98,8 @@ fn what_waits_is_abandoned_too() {
     assert!(slots.is_free(vcpu(2)));
 }
 
-/// What GDM answers after a restart of Gear2 is passed on to the vCPU if it is the answer to what
-/// that vCPU waits for, and else dropped.
+/// After a restart of Gear2, an answer of GDM goes to the vCPU only if it belongs to the access
+/// that the vCPU waits for.
 #[test]
 fn what_an_earlier_gear2_posted_is_taken_over_by_who_waits_for_it() {
     let held = [3, 0x30, 0b110];

@@ -130,7 +130,7 @@ proptest! {
                     prop_assert_eq!(choice.contended, ready > 1);
                     let chosen = choice.vcpu.index();
                     prop_assert!(waiting[chosen].is_some());
-                    // It runs, until it exits or the deadline comes.
+                    // The vCPU runs until it exits or the deadline comes.
                     now = choice.deadline.min(now + time);
                     waiting[chosen] = Some(now);
                     for since in waiting.iter().flatten() {
