@@ -1,10 +1,11 @@
-//! What kind an exit is of: that of what it asks for, so that the longest of each can be kept.
+//! Kinds of exits, by the request that causes the exit, so that the longest path of each kind can
+//! be kept.
 
 use std::fmt::Write as _;
 
-/// The VMID of Gear2.
+/// VMID of Gear2.
 const GEAR2: u64 = 1;
-/// Functions that tell apart what an interrupt was, the most telling first.
+/// Functions whose call tells the kind of an interrupt, the most telling first.
 const INTERRUPTS: &[&str] = &[
     "leave_and_rejoin",
     "rejoin",
@@ -16,7 +17,7 @@ const INTERRUPTS: &[&str] = &[
     "inject_external",
 ];
 
-/// What was known when a stretch of instructions began.
+/// State at the start of a stretch of instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// An exception from a lower level.

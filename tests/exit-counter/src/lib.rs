@@ -39,10 +39,10 @@ const TABLE: u64 = 0x800;
 /// Distance of two vectors.
 const VECTOR: u64 = 0x80;
 const ERET: u32 = 0xd69f_03e0;
-/// The function that looks for interrupts while a CPU waits at EL2.
+/// Function that looks for interrupts while a CPU waits at EL2.
 const LOOK: &str = "handle_pending";
 
-/// What one CPU is in the middle of.
+/// State of one CPU's current exit.
 #[derive(Default)]
 struct Cpu {
     /// TPIDR_EL2.
@@ -52,7 +52,7 @@ struct Cpu {
     path: Vec<u32>,
 }
 
-/// The longest of a kind.
+/// Longest exit of a kind.
 #[derive(Default)]
 struct Longest {
     instructions: u64,

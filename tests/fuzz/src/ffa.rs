@@ -76,7 +76,7 @@ pub(crate) fn run(bytes: &[u8]) {
         ..Offer::default()
     };
     if let Ok(got) = header.requested(&offer, caller) {
-        // Who is not named is refused behind this, and has no right until then.
+        // A caller that the header does not name is refused later, and has no right until then.
         assert!(offer.is_for(caller) || !got.execute && !got.zero_after);
         assert!(
             !got.write || offer.writers & bit(caller) != 0,

@@ -16,9 +16,9 @@ mod tree;
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: of the directory in `corpus/` and of the binary in `libfuzzer/`.
+    /// Name of the target, of its directory in `corpus/` and of its binary in `libfuzzer/`.
     pub name: &'static str,
-    /// Takes any bytes.
+    /// Entry point, which accepts any bytes.
     pub run: fn(&[u8]),
 }
 

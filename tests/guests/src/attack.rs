@@ -29,7 +29,7 @@ pub const PLACES: [u64; 10] = [
 ];
 /// Op1, CRn, CRm and Op2. Of what is written there, QEMU 10 keeps three bits unlooked at, and aborts on an interrupt if they are zero.
 const ICC_BPR1_EL1: u32 = 12 << 7 | 12 << 3 | 3;
-/// What would end the attacks: a step leaves the VM on, and awake.
+/// Calls that would end the attacks: after each step the VM must be on and awake.
 pub const SPARED: [u32; 10] = [
     function::SYSTEM_OFF,
     function::SYSTEM_RESET,
@@ -137,17 +137,17 @@ fn walk(table: u64) {
     unsafe { asm!("tlbi vmalle1", "dsb nsh", "isb", options(nostack)) };
 }
 
-/// One that attacks.
+/// A source of random attacks.
 #[derive(Debug)]
 pub struct Attacker {
     random: Random,
-    /// A page whose instructions are made up, and behind it the buffers and pages of FF-A.
+    /// Page with made-up instructions, followed by the buffers and pages of FF-A.
     scratch: u64,
-    /// Its own number, as far as FF-A gave it one.
+    /// FF-A identifier of this VM, as far as FF-A returned one.
     own: u64,
-    /// A handle that a transaction was given.
+    /// Handle of a transaction.
     handle: u64,
-    /// How often each kind was taken.
+    /// Number of attacks of each kind.
     pub counts: [u64; KINDS.len()],
 }
 

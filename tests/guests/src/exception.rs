@@ -45,7 +45,7 @@ pub mod esr {
     pub const EXTERNAL_WALK: u64 = 0x14;
 }
 
-/// What `boot.s` saves; 288 bytes.
+/// Registers that `boot.s` saves; 288 bytes.
 #[repr(C)]
 struct Frame {
     x: [u64; 31],

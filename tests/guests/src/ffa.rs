@@ -71,7 +71,7 @@ pub mod status {
     pub const BUSY: i32 = -4;
     /// The caller may not.
     pub const DENIED: i32 = -6;
-    /// Who was asked has ended.
+    /// The receiver has ended.
     pub const ABORTED: i32 = -8;
 }
 
@@ -131,7 +131,7 @@ pub fn status_of(answer: &Regs) -> i32 {
     }
 }
 
-/// What a direct message's X3 says to [`serve`]. X3 and X4 of the response say what came of it.
+/// Requests to [`serve`], in X3 of a direct message. X3 and X4 of the response hold the result.
 pub mod task {
     /// Nothing: X4 and on come back one larger.
     pub const ECHO: u64 = 0;
@@ -163,7 +163,7 @@ pub mod task {
 }
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// What [`task::EXHAUST`] sent.
+/// Handles that [`task::EXHAUST`] sent.
 static SENT: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
 /// Waits for direct messages as endpoint `own` and responds to them, until one says to stop. The
@@ -195,7 +195,7 @@ fn carry_out(own: u64, tx: u64, x: Regs, answer: &mut Regs) -> u64 {
     let asker = ends >> 16;
     match what {
         task::LEAVE => {
-            // Who responds waits again: an interrupt ends that.
+            // A response makes this VM wait again; an interrupt ends that wait.
             gic::enable(timer::INTID);
             timer::arm(timer::now() + timer::from_us(1_000));
             0
@@ -295,7 +295,7 @@ pub fn write_relinquish(buffer: u64, handle: u64, flags: u64, endpoint: u64) {
 /// A memory transaction descriptor with one endpoint, or two, in the words that a test may want wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {
-    /// Who sends.
+    /// Endpoint that sends.
     pub sender: u64,
     /// Memory region attributes.
     pub attributes: u64,
@@ -303,7 +303,7 @@ pub struct Descriptor {
     pub flags: u64,
     /// Handle.
     pub handle: u64,
-    /// The sender's number.
+    /// Tag that the sender chose.
     pub tag: u64,
     /// Bytes of an access descriptor.
     pub access_size: u64,
@@ -311,9 +311,9 @@ pub struct Descriptor {
     pub access_count: u64,
     /// Where the first is.
     pub access_offset: u64,
-    /// Who receives.
+    /// Endpoint that receives.
     pub receiver: u64,
-    /// Its permissions.
+    /// Permissions of the receiver.
     pub permissions: u64,
     /// Another receiver and its permissions.
     pub second: Option<(u64, u64)>,

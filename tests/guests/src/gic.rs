@@ -52,12 +52,12 @@ pub mod register {
 
 const RWP: u32 = 1 << 31;
 
-/// The priority that the set-up gives.
+/// Priority that the set-up gives each interrupt.
 pub const PRIORITY: u8 = 0xa0;
-/// What [`acknowledge`] returns if nothing is due.
+/// Result of [`acknowledge`] when no interrupt is due.
 pub const NONE: u32 = 1023;
 
-/// Which architecture the controller has.
+/// Architecture of the interrupt controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// Memory-mapped CPU interface (Arm IHI 0048).

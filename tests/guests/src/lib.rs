@@ -1,13 +1,13 @@
-//! What every bare-metal test guest starts from.
+//! Runtime of the bare-metal test guests.
 //!
 //! A guest is a binary in `src/bin` that names its parts with [`guest!`] and prints one line a
 //! check: `PASS <name>` or `FAIL <name>: <why>`, and at last `DONE`; then it turns its machine off.
 //! The same bytes run in a VM of GearV and on QEMU's `virt` by `-kernel`. `tests/README.md` tells
 //! how to add one.
 //!
-//! Owns: entry, vectors, exception capture, the identity map, and small drivers that do exactly
-//! what they are told, for tests need to see each access: no state is cached and nothing is retried.
-//! Only the boot CPU prints. No floating-point register is touched outside of [`fp`].
+//! Owns: entry, vectors, exception capture, the identity map, and small drivers. Tests need to see
+//! each access, so a driver caches no state and retries nothing. Only the boot CPU prints. No
+//! floating-point register is touched outside of [`fp`].
 #![no_std]
 #![cfg(target_os = "none")]
 

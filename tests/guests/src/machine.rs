@@ -7,36 +7,36 @@ use gearv_manifest::blob::{Blob, Node};
 use crate::mmio::read32;
 use crate::{gic, psci};
 
-/// What a guest needs to know of its machine.
+/// Description of the machine that a guest runs on.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Its memory: one range.
+    /// RAM: one range.
     pub ram: Range<u64>,
-    /// Its interrupt controller's architecture.
+    /// Architecture of the interrupt controller.
     pub gic: gic::Version,
     /// GIC distributor.
     pub gicd: Range<u64>,
     /// Redistributors (GICv3), or the CPU interface (GICv2).
     pub gic_cpus: Range<u64>,
-    /// PL011; 0: it has none, and says nothing.
+    /// Address of the PL011; 0: the machine has none, and the guest prints nothing.
     pub uart: u64,
     /// The PL011's INTID.
     pub uart_intid: u32,
     /// CPUs, whose Aff0 counts from 0.
     pub cpus: usize,
-    /// Runs in a VM of GearV.
+    /// Whether the guest runs in a VM of GearV.
     pub gearv: bool,
-    /// Where its device tree lies.
+    /// Address range of the device tree.
     pub tree: Range<u64>,
-    /// What the manifest says to the guest.
+    /// Kernel command line from the manifest.
     pub command_line: &'static str,
-    /// The register that the VMM of a KVM guest answers.
+    /// Register that the VMM of a KVM guest answers.
     pub bench_device: Option<u64>,
-    /// How it and another VM interrupt each other, if they can.
+    /// Doorbell and interrupt of another VM, if this one is connected to one.
     pub peer: Option<Peer>,
     /// Virtio devices, in the order of their addresses.
     pub virtio: [Option<VirtioNode>; MAX_VIRTIO],
-    /// Memory shared from boot on, with what describes it.
+    /// Memory shared from boot on, with the metadata that describes it.
     pub shared: Option<Range<u64>>,
 }
 
@@ -46,13 +46,13 @@ const MAX_VIRTIO: usize = 8;
 /// A virtio device with registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtioNode {
-    /// Its registers.
+    /// Address of the registers.
     pub registers: u64,
-    /// Its INTID.
+    /// INTID.
     pub intid: u32,
 }
 
-/// What a VM needs to interrupt another one, or to be interrupted, and memory that both reach.
+/// Connection to another VM: how each interrupts the other, and memory that both reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// A store to this register interrupts the other VM; 0: it cannot.

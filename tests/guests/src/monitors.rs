@@ -33,14 +33,14 @@ static SEEN: [(AtomicU64, AtomicU64); MAX_SEEN] =
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static STEP_OUT: AtomicBool = AtomicBool::new(false);
 
-/// What debug exceptions came: the class and where, at most eight.
+/// Debug exceptions that arrived: class and address, at most eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// How many there were.
+    /// Number of exceptions.
     pub count: usize,
     /// Class and ELR_EL1 of the first.
     pub first: (u64, u64),
-    /// Those of the second.
+    /// Class and ELR_EL1 of the second.
     pub second: (u64, u64),
 }
 

@@ -1,5 +1,6 @@
-//! What a real-time VM of two CPUs that owns a UART shows: it counts its exits from what it does,
-//! measures how late its timers are, tries to reach what is not its own, and restarts once.
+//! Tests of a real-time VM with two CPUs and a UART of its own: it compares its exit counts with
+//! its actions, measures the latency of its timers, tries to reach memory and devices of others,
+//! and restarts once.
 //!
 //! Requirements: G1-RT-002, G1-RT-004, G1-RT-007.
 
@@ -15,14 +16,14 @@ use crate::{Machine, check, cpu, psci, report, say, stats, uart};
 const SGI: u32 = 7;
 /// Asks the second CPU for [`ANSWER`].
 const QUESTION: u32 = 8;
-/// What it answers with.
+/// SGI with which the second CPU answers.
 const ANSWER: u32 = 9;
-/// The first of the machine's CPUs that the VM has, as the manifest says.
+/// First of the machine's CPUs that the VM has, as the manifest says.
 const FIRST_CPU: u32 = 1;
 const CALLS: u64 = 500;
 const SGIS: u64 = 500;
 const STARTS: u64 = 300;
-/// How long a kick could be on its way still; the test of late ones has it come 100 us late.
+/// Longest delay of a kick; the test of late kicks delays one by 100 us.
 const START_US: u64 = 200;
 const PERIODS: u64 = 1000;
 const PERIOD_US: u64 = 500;
@@ -162,7 +163,7 @@ fn calls() {
 
 /// The second CPU takes each SGI, and each costs its sender one exit.
 fn sgis(machine: &Machine) {
-    // It is in WFI, with its interrupt enabled, when the first one has arrived.
+    // The second CPU is in WFI, with its interrupt enabled, when the first SGI has arrived.
     while TAKEN.load(Ordering::Acquire) == 0 {
         gic::send_sgi(1, SGI);
         timer::delay_us(100);
@@ -180,9 +181,9 @@ fn sgis(machine: &Machine) {
     report::equal("sgis-taken", TAKEN.load(Ordering::Acquire), SGIS);
 }
 
-/// What GICC_IAR of a GICv2 names as an SGI's sender: with pass-through, where the physical CPU
-/// interface is the VM's, the interface of the machine's CPU, and else the vCPU, as GICD_ITARGETSR0
-/// reads. It is the same each time (docs/rtvm.md). A GICv3 names nobody.
+/// Checks the sender of an SGI in GICC_IAR of a GICv2: with pass-through, where the VM has the
+/// physical CPU interface, the interface number of the machine's CPU, else the vCPU, as
+/// GICD_ITARGETSR0 reads. The number does not change (docs/rtvm.md). A GICv3 names no sender.
 fn senders(machine: &Machine, mode: Mode) {
     let physical = machine.gearv && mode == Mode::PassThrough;
     let first = if physical { FIRST_CPU } else { 0 };
@@ -241,7 +242,7 @@ fn latency(machine: &Machine, mode: Mode, kind: Kind) {
     match (mode, kind) {
         (Mode::PassThrough, _) => report::equal("timer-exits", cost, 0),
         (Mode::Emulated, Kind::Virtual) => report::equal("timer-exits", cost, PERIODS),
-        // Its registers trap, and it is Gear1 that waits for it.
+        // Accesses to the physical timer trap, and Gear1 waits for its expiry.
         (Mode::Emulated, Kind::Physical) => {
             check!("timer-exits", cost > PERIODS, "{cost} for {PERIODS}");
         }

@@ -2,7 +2,7 @@
 
 use crate::{cpu, gic, read_sysreg, write_sysreg};
 
-/// Its INTID: PPI 11.
+/// INTID of the virtual timer: PPI 11.
 pub const INTID: u32 = 27;
 
 /// Returns the counter.

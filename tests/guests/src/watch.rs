@@ -15,14 +15,14 @@ const WARM: u64 = 1_000;
 /// Reads behind the loss that are enough to be sure.
 const ENOUGH: u64 = 20_000;
 
-/// The page's address, or 0.
+/// Address of the watched page, or 0.
 static PAGE: AtomicU64 = AtomicU64::new(0);
-/// It is said to be gone.
+/// Whether the page was given away.
 static GONE: AtomicBool = AtomicBool::new(false);
-/// Reads that gave a value, in all and begun after it was gone.
+/// Reads that gave a value: all, and those begun after the page was gone.
 static READS: AtomicU64 = AtomicU64::new(0);
 static LATE: AtomicU64 = AtomicU64::new(0);
-/// A read aborted.
+/// Whether a read aborted.
 static ABORTED: AtomicBool = AtomicBool::new(false);
 
 /// Turns CPU 1 on, whose `other_cpu` is [`watcher`].
@@ -30,7 +30,7 @@ pub fn start() -> i32 {
     psci::cpu_on(1)
 }
 
-/// What CPU 1 does.
+/// Entry point of CPU 1: reads the page until a read aborts.
 pub fn watcher(_cpu: usize) {
     loop {
         cpu::wait_until(|| PAGE.load(Ordering::Acquire) != 0);

@@ -5,9 +5,9 @@ pub const ARENA_SIZE: u64 = 0x10_0000;
 
 /// Bytes of one queue's rings.
 const QUEUE: u64 = 0x4000;
-/// Descriptors that are no queue's: indirect tables, headers.
+/// Bytes beside the queues: indirect tables, headers.
 const TABLES: u64 = 0x1_0000;
-/// What a device may write to.
+/// Bytes that a device may write to.
 const BUFFERS: u64 = 0x8_0000;
 
 /// Returns where a queue's descriptor table lies, from the arena's start.

@@ -49,14 +49,14 @@ pub(crate) struct Link {
     pub(crate) next: u16,
 }
 
-/// What must come of an attack.
+/// Required outcome of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// The device needs a reset, and has completed nothing.
     Broken,
-    /// So many requests are completed, and the device goes on.
+    /// The device completes this number of requests and continues to work.
     Served(u16),
-    /// Nothing in particular.
+    /// Any outcome.
     Any,
 }
 

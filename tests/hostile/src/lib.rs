@@ -49,11 +49,11 @@ pub trait Platform {
     fn store(&mut self, address: u64, bytes: &[u8]);
     /// Returns a byte of the guest's memory outside of the arena that has changed, if there is one.
     fn changed(&mut self) -> Option<u64>;
-    /// Takes notice of what should not be.
+    /// Records a violation of the requirements.
     fn violation(&mut self, what: fmt::Arguments<'_>);
 }
 
-/// What the device is.
+/// Type of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A disk, whose sectors from [`WRITTEN_SECTORS`] on hold [`sector_byte`] all over.
@@ -92,12 +92,13 @@ impl Kind {
     }
 }
 
-/// Where things lie in the guest's address space.
+/// Addresses in the guest.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// The guest's memory.
+    /// RAM of the guest.
     pub ram: Range<u64>,
-    /// What is handed over to the device: [`ARENA_SIZE`] bytes of it from here on, on a page.
+    /// Address of the [`ARENA_SIZE`] bytes of RAM that the driver hands over to the device, aligned
+    /// to a page.
     pub arena: u64,
     /// The device's registers.
     pub registers: u64,
@@ -114,7 +115,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// What came of the attacks.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Attacks made.
@@ -123,7 +124,7 @@ pub struct Counts {
     pub broken: u64,
     /// Honest requests done in between.
     pub honest: u64,
-    /// What should not have been.
+    /// Violations of the requirements.
     pub violations: u64,
 }
 

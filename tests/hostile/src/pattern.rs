@@ -1,4 +1,4 @@
-//! What an honest driver writes: blocks that say themselves what they must hold.
+//! Data of an honest driver: each block tells what it must hold.
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;

@@ -52,7 +52,7 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>, mut random: Random, o
             95..98 => storm(device, &mut random),
             _ => interrupted(device, &mut random),
         }
-        // What a random attack leaves in the rings may be more than a queue of requests.
+        // A random attack may leave more requests in the rings than a queue has room for.
         if device.read(register::STATUS) != status::DRIVER_OK || number.is_multiple_of(FRESH) {
             device.recover(NAME);
         }

@@ -1,4 +1,4 @@
-//! What the VMM itself answers of a VM: the PL011 and one register.
+//! Devices that the VMM emulates itself: the PL011 and one register.
 
 use std::io::{self, Write as _};
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ const LONGEST_LINE: usize = 256;
 
 /// The devices of a VM; its vCPUs' threads share them.
 pub(crate) struct Devices {
-    /// What stands before each line of the console.
+    /// Text before each line of the console.
     prefix: &'static str,
     state: Mutex<State>,
 }

@@ -5,10 +5,10 @@ mod tests;
 
 const MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 const HEADER_BYTES: usize = 64;
-/// Where RAM must be aligned for an image to be placed at its offset from there, in bytes.
+/// Alignment of RAM for the offset of an image, in bytes.
 const ALIGNMENT: u64 = 2 << 20;
 
-/// What a loader needs to know of an image.
+/// Facts about an image that a loader needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Bytes from an address aligned to 2 MiB to where the image goes.

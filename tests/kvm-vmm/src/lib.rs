@@ -1,4 +1,4 @@
-//! What of the VMM needs no KVM: its options, the guest's memory layout, image headers, the device
+//! Parts of the VMM that need no KVM: options, the guest's memory layout, image headers, the device
 //! tree and the PL011.
 
 pub mod device_tree;

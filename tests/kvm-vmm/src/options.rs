@@ -5,7 +5,7 @@ use std::path::PathBuf;
 #[cfg(test)]
 mod tests;
 
-/// What is printed when the command line is wrong.
+/// Message for a wrong command line.
 pub const USAGE: &str = "\
 usage: kvm-vmm OPTION=VALUE ... [and OPTION=VALUE ...]
 Each group is a VM; two VMs have a doorbell each that interrupts the other one. Options:
@@ -49,9 +49,9 @@ pub struct Options {
     pub cpus: Vec<usize>,
     /// The interrupt controller.
     pub gic: Gic,
-    /// What the guest's kernel seeds its random numbers from.
+    /// Seed of the guest kernel's random numbers.
     pub seed: [u8; 32],
-    /// The real-time priority of the vCPUs' threads.
+    /// Real-time priority of the vCPUs' threads.
     pub fifo: Option<i32>,
 }
 

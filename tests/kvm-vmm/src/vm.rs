@@ -28,11 +28,11 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use crate::devices::Devices;
 use crate::thread;
 
-/// What is aligned to 2 MiB: the kernel, and what lies behind it.
+/// Alignment of the kernel, and of the data behind it.
 const ALIGNMENT: u64 = 2 << 20;
 /// Room for the device tree, in bytes.
 const TREE_BYTES: u64 = 64 << 10;
-/// What stands before each console line of the second VM.
+/// Text before each console line of a VM.
 const PREFIXES: [&str; 2] = ["", "vm1: "];
 
 /// Where something failed, and what it says.
@@ -60,11 +60,11 @@ impl Display for Failure {
 struct Vm {
     fd: VmFd,
     devices: Devices,
-    /// Unmapped last: KVM maps it for the guest.
+    /// RAM of the VM; KVM maps it for the guest, so it is unmapped last.
     _memory: GuestMemoryMmap,
-    /// The same, for both VMs.
+    /// Shared memory of both VMs, unmapped last for the same reason.
     _shared: Arc<GuestMemoryMmap>,
-    /// Alive as long as the VM: KVM's interrupt controller.
+    /// KVM's interrupt controller, alive as long as the VM.
     _gic: DeviceFd,
 }
 
@@ -172,7 +172,7 @@ fn map(
     unsafe { vm.set_user_memory_region(region) }.map_err(|error| Failure::new(what, error))
 }
 
-/// What the boot vCPU is started with, guest-physical.
+/// Registers at the boot vCPU's start, guest-physical.
 struct Start {
     entry: u64,
     tree: u64,

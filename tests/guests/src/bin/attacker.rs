@@ -13,14 +13,14 @@ use test_guests::{MAX_CPUS, Machine, cpu, gic, guest, psci, read_sysreg, say, wr
 
 guest!(main, irq = ignore);
 
-/// A line after so many attacks.
+/// Attacks between two report lines.
 const REPORT: u64 = 2000;
 
 fn main(machine: &Machine) {
     let mut random = Random::new(machine.option("seed").unwrap_or(1));
     say!("begins");
     for count in 1_u64.. {
-        // What is pending, even to itself, changes nothing: interrupts stay masked.
+        // Pending interrupts, even to this CPU, change nothing: interrupts stay masked.
         catch(|| attack(machine, &mut random));
         if count % REPORT == 0 {
             say!("ATTACKS {count}");

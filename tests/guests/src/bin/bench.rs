@@ -162,8 +162,9 @@ fn device(machine: &Machine, read_twice: u64) {
     });
 }
 
-/// The same registers, of a virtio device that the device model serves: writes one after the other, as under
-/// KVM and as a driver sets a device up, and with a pause before each, in which all fall asleep.
+/// Measures registers of a virtio device that the device model serves: writes in sequence, as under
+/// KVM and as a driver sets a device up, and with a pause before each write, in which all others
+/// fall asleep.
 fn served(machine: &Machine, read_twice: u64) {
     let Some(device) = machine.virtio[0] else {
         report::fail("served", format_args!("there is no virtio device"));
@@ -445,7 +446,8 @@ fn sgi_to_other() -> u64 {
     }
 }
 
-/// What the other CPU does: its handler stores its time to `ANSWER`, until it is to stop.
+/// Entry point of the other CPU: its interrupt handler stores its time to `ANSWER`, until it is
+/// told to stop.
 fn target(_cpu: usize) {
     set_vectors();
     gic::enable(SGI);

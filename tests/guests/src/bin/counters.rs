@@ -19,10 +19,10 @@ guest!(main);
 
 const COUNT: u64 = 1000;
 const SGI: u32 = 3;
-/// Long enough that a WFI begins before the timer fires.
+/// Sleep that is long enough for a WFI to begin before the timer fires.
 const SLEEP_US: u64 = 20;
 
-/// What only the guest itself can cause.
+/// Exit reasons that only the guest itself can cause.
 const CAUSED: [ExitReason; 12] = [
     ExitReason::Hvc,
     ExitReason::Smc,

@@ -52,7 +52,7 @@ macro_rules! feature {
     };
 }
 
-/// What GearV hides, then what it shows.
+/// Features: those that GearV hides, then those that it shows.
 const FEATURES: &[Feature] = &[
     feature!(false, "sve-zcr", "S3_0_C1_C2_0", "id_aa64pfr0_el1" 32 1),
     feature!(false, "sme-smcr", "S3_0_C1_C2_6", "id_aa64pfr1_el1" 24 1),
@@ -149,7 +149,7 @@ fn sizes(gearv: bool) {
     }
 }
 
-/// What is the same for all guests, whatever the CPU.
+/// Checks the identification that all guests see, whatever the CPU.
 fn limits() {
     let pfr0 = read_sysreg!("id_aa64pfr0_el1");
     check!("aarch64-only", pfr0 & 0xffff == 0x0011, "{pfr0:#x}");
@@ -241,12 +241,11 @@ fn branch_type() {
     check!("branch-type", caught.is_none(), "{caught:x?}");
 }
 
-/// What one trap of a walk cleans at most.
+/// Most bytes that one trap of a walk cleans.
 const PIECE: u64 = 0x8000;
-/// More exits than a walk has beside the pieces: for what it reads of the caches, and for the last
-/// look.
+/// Most exits of a walk beside the pieces: for reads of the cache registers, and for the last look.
 const BESIDE: u64 = 64;
-/// CLIDR_EL1: types of a cache that holds data, from this one on.
+/// First cache type in CLIDR_EL1 that holds data.
 const HAS_DATA: u64 = 2;
 
 /// Cleans and invalidates all data and unified caches by set and way, as U-Boot, Linux'
@@ -299,7 +298,7 @@ fn walks(machine: &Machine) {
     }
 }
 
-/// What the second CPU finds.
+/// Values that the second CPU reads.
 static OTHER: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 
 fn identity() -> [u64; 4] {

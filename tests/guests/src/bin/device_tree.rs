@@ -18,7 +18,7 @@ use test_guests::{Machine, check, guest, mmio, report};
 
 guest!(main);
 
-/// What drivers of interrupt controllers look for.
+/// Compatible strings that drivers of interrupt controllers look for.
 const GICS: [(&str, Version); 4] = [
     ("arm,gic-v3", Version::V3),
     ("arm,cortex-a15-gic", Version::V2),

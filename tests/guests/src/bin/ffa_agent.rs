@@ -12,10 +12,10 @@ use test_guests::{Machine, cpu, guest, psci, say};
 
 guest!(main);
 
-/// Where its buffers are, from the start of its memory; the commander knows it.
+/// Offset of the buffers in the VM's memory, which the commander knows.
 const TX: u64 = 8 << 20;
 const RX: u64 = TX + 4096;
-/// It looks for the commander's page among so many handles.
+/// Number of handles among which the agent looks for the commander's page.
 const SERIALS: u64 = 400;
 
 fn main(machine: &Machine) {

@@ -9,16 +9,16 @@ use test_guests::{Machine, check, guest, psci, report, say, timer};
 
 guest!(main);
 
-/// `watchdog-ms` of the manifest, if the command line does not say otherwise.
+/// `watchdog-ms` of the manifest, unless the command line says otherwise.
 const PERIOD_MS: u64 = 100;
-/// What comes to it: the restart, time slices of another VM on this CPU, and the turns in which QEMU
-/// runs CPUs under icount.
+/// Allowance on top: the restart, time slices of another VM on this CPU, and the turns in which
+/// QEMU runs CPUs under icount.
 const MORE_US: u64 = 30_000;
-/// Between two failures, to let others compute.
+/// Pause between two failures, in which others compute.
 const PAUSE_US: u64 = 20_000;
-/// It touches nothing that is its own.
+/// Failure: Gear2 accesses an address that is not mapped for it.
 const FAULT: u64 = 1;
-/// It makes calls that Gear1 must refuse.
+/// Failure: Gear2 makes calls that Gear1 must refuse.
 const MISUSE: u64 = 5;
 const WAYS: [(&str, u64); 5] = [
     ("hangs", 0),

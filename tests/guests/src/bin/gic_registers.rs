@@ -18,7 +18,7 @@ guest!(
     other_cpu = other
 );
 
-/// What a register does with reads and writes.
+/// Behaviour of a register under reads and writes.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Reads this in the bits of the mask (first), whatever is written.
@@ -314,7 +314,7 @@ fn check_row(frame: u64, row: &Row) {
     }
 }
 
-/// What was found, and what should have been.
+/// Result of a check: the value found and the value expected.
 type Verdict = Result<(), (u32, u32)>;
 
 fn expect(found: u32, expected: u32) -> Verdict {
@@ -457,7 +457,7 @@ fn binary_points_v2() {
         let least = v2::read(at);
         check!(name, kept && least <= 3, "kept {kept}, least {least}");
     }
-    // What is active is in GICC_APRn; nothing is.
+    // GICC_APRn holds active priorities; no interrupt is active.
     report::equal("GICC_APR0", v2::read(c::APR0), 0);
 }
 

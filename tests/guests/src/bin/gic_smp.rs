@@ -31,10 +31,10 @@ const COUNTED: u32 = 13;
 const SPI: u32 = 130;
 /// After so long something is lost.
 const LOST_US: u64 = 20_000_000;
-/// How long what must not come is waited for.
+/// Time to wait for an interrupt that must not come.
 const PATIENCE_US: u64 = 20;
 
-/// What a CPU is told to do: the lower byte of an order; above it an SGI, and a mask of targets.
+/// Orders to a CPU: the lower byte; above it an SGI, and a mask of targets.
 mod order {
     pub(super) const SEND: u64 = 1;
     pub(super) const SEND_TO_OTHERS: u64 = 2;
@@ -45,11 +45,11 @@ mod order {
 
 struct Cpu {
     order: AtomicU64,
-    /// How often each SGI came; and behind them `SPI`.
+    /// Number of times that each SGI came, then `SPI`.
     counts: [AtomicU32; COUNTED as usize + 1],
-    /// Who sent the last SGI, as GICC_IAR tells.
+    /// Sender of the last SGI, from GICC_IAR.
     sender: AtomicU32,
-    /// The last round that this CPU has begun.
+    /// Last round that this CPU has begun.
     round: AtomicU64,
 }
 

@@ -247,7 +247,7 @@ fn order() {
     report::equal("order", (count, sorted), (MANY, true));
 }
 
-/// What waits is ranked by its priority at the time.
+/// A pending interrupt is ranked by its current priority.
 fn changed_priority() {
     for (intid, priority) in [(SPI, 0x40), (SPI + 1, 0x60)] {
         gic::set_priority(intid, priority);

@@ -125,7 +125,7 @@ fn honest(kind: Kind, when: &str, node: &VirtioNode) {
     }
 }
 
-/// What went wrong with an honest driver.
+/// Failure of an honest driver.
 struct Wrong(&'static str, Option<virtio_drivers::Error>);
 
 impl From<virtio_drivers::Error> for Wrong {
@@ -260,7 +260,7 @@ impl Platform for Bench {
 
     fn write(&mut self, register: u64, size: u64, value: u64) -> bool {
         let at = self.registers + register;
-        // What was stored before must be seen before the store to the register is.
+        // Stores to memory must be visible before the store to the register is.
         cpu::dsb();
         let caught = catch(|| match size {
             1 => write8(at, value as u8),

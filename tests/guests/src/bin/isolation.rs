@@ -48,11 +48,11 @@ const HIGH: [u64; 3] = [0x40_1000_0000, 0x7f_0000_0000, 0x7f_ffff_f000];
 /// At most so many failures are told in detail.
 const TOLD: u32 = 5;
 
-/// The first address of the page that says how much time was stolen; 0 if there is none.
+/// Address of the page with the stolen time; 0: none.
 static STOLEN: AtomicU64 = AtomicU64::new(0);
 const PAGE: u64 = 4096;
 
-/// What the syndrome says beside "external abort".
+/// Access that the syndrome must tell, beside "external abort".
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Load,

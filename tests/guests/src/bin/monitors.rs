@@ -177,7 +177,7 @@ fn pmu(alone: bool) {
     }
 }
 
-/// What one register of a pair sets the other clears, and both tell.
+/// The two registers of a pair set and clear the same bits, and both read them.
 fn sets() {
     write_sysreg!("pmcntenclr_el0", 2);
     report::equal(

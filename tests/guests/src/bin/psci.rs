@@ -34,7 +34,7 @@ static STARTS: AtomicU64 = AtomicU64::new(0);
 static MAY_STOP: AtomicBool = AtomicBool::new(false);
 static AFFINITY: AtomicU64 = AtomicU64::new(0);
 
-/// What the other CPU, or this one after its machine slept, is to do.
+/// Phase of the other CPU, or of this one after its machine slept.
 static PHASE: AtomicU64 = AtomicU64::new(phase::ON);
 mod phase {
     /// Count its start and wait.
@@ -258,7 +258,7 @@ fn levels() {
     report::equal("node-hw-state", states, expected);
 }
 
-/// What is announced is answered, and what is not is not (G1-PSCI-003).
+/// Announced functions answer, others return NOT_SUPPORTED (G1-PSCI-003).
 fn optional() {
     let there = [
         function::CPU_SUSPEND,
@@ -267,7 +267,7 @@ fn optional() {
         function::SYSTEM_SUSPEND,
         function::SYSTEM_RESET2,
     ];
-    // Their 32-bit forms as well; flags of CPU_SUSPEND are 0.
+    // The 32-bit forms are announced as well; the flags of CPU_SUSPEND are 0.
     let missing = there
         .into_iter()
         .find(|&f| features(f) != 0 || features(f & !0x4000_0000) != 0);
@@ -346,7 +346,7 @@ fn suspends() {
             && (states == pending || states == (affinity::ON_PENDING, result::ALREADY_ON));
     say!("just turned on: {states:?}");
     check!("just-turned-on", first == 0 && legal, "{first}, {states:?}");
-    // Its timers wake it twice; then it waits for an SGI.
+    // Timers wake CPU 1 twice; then it waits for an SGI.
     wait_for(|| WOKEN.load(Ordering::Acquire) == 2);
     timer::sleep_us(SLEEP_US);
     let suspended = (psci::affinity_info(1), on());

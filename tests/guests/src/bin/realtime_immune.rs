@@ -14,11 +14,11 @@ use test_guests::{Machine, cpu, gic, guest, say, timer};
 guest!(main, irq = on_interrupt);
 
 const PERIODS: usize = 100;
-/// What a period is if `period-us=` in its command line does not say.
+/// Period in microseconds, unless the command line has `period-us=`.
 const PERIOD_US: u64 = 50;
-/// How long its own shared interrupt may take.
+/// Latest arrival of the VM's own shared interrupt.
 const OWN_US: u64 = 1000;
-/// SPIs up to this one are looked at; the machine has none behind it.
+/// Last SPI that is checked; the machine has none above it.
 const INTIDS: u32 = 288;
 
 static DUE: AtomicU64 = AtomicU64::new(0);

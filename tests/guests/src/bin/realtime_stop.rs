@@ -26,7 +26,7 @@ const BEHIND_IMAGE: u64 = 8 << 20;
 
 const SGI: u32 = 7;
 
-/// What both CPUs do: 0 spin, else wait.
+/// Way in which both CPUs wait: 0 spin, else WFI.
 static WAIT: AtomicU32 = AtomicU32::new(0);
 static OTHER_IS_UP: AtomicBool = AtomicBool::new(false);
 
@@ -96,7 +96,7 @@ fn both(wait: u32, start: u32) {
     stay(wait, start);
 }
 
-/// What the CPUs that are up by now started with.
+/// Checks the initial registers of the CPUs that are up by now.
 fn check_registers() {
     let left_over = boot::left_over_registers();
     check!("registers are zero", left_over == 0, "{left_over:#x}");

@@ -59,7 +59,7 @@ const TRIGGERS: u32 = 0xaaaa_aaaa;
 /// Offset of a redistributor's SGI frame, and distance of two redistributors.
 const SGI_FRAME: u64 = 0x1_0000;
 const REDISTRIBUTOR: u64 = 0x2_0000;
-/// What every life leaves behind.
+/// Priorities that every life leaves behind.
 const PRIORITIES: u32 = 0x5050_5050;
 
 /// A word of 32 interrupts' bits: the frame that holds it, and its index there.

@@ -30,12 +30,12 @@ const V0: u64 = 64;
 /// X0 to X30.
 type General = [u64; 31];
 
-/// What Gear2 must never see, in either half.
+/// Returns a value that Gear2 must never see, in either half.
 const fn secret(number: u64) -> u64 {
     0xa55e_c200_a55e_c200 | number << 32 | number
 }
 
-/// What Gear2 is given.
+/// Returns a value that Gear2 is given.
 const fn given(number: u64) -> u64 {
     0x617e_4000_617e_4000 | number << 32 | number
 }

@@ -15,9 +15,9 @@ use test_guests::{Machine, check, guest, timer};
 guest!(main);
 
 const PAGE: u64 = 4096;
-/// What describes the memory to Linux lies before it.
+/// Bytes before the memory that describe it to Linux.
 const LEAD: u64 = 2 << 20;
-/// Words of the first page: the writer's and the other one's.
+/// Words of the first page: the writer's, then the other VM's.
 const WRITTEN: u64 = 8;
 const ANSWERED: u64 = 16;
 const PATIENCE_US: u64 = 20_000_000;
@@ -45,7 +45,7 @@ fn main(machine: &Machine) {
     }
 }
 
-/// What a page's last word is when it has been written.
+/// Returns the last word of a page that was written.
 fn mark(page: u64) -> u64 {
     page ^ 0x5eed_5eed_5eed_5eed
 }
@@ -98,7 +98,8 @@ fn see(shared: &Range<u64>) {
     check!("what-was-written", wrong == 0, "{wrong} pages differ");
 }
 
-/// What nobody may: execute it, write what describes it, reach behind it.
+/// Checks accesses that nobody may make: execution, a write to the metadata, an access past the
+/// end.
 fn no_other_way(shared: &Range<u64>) {
     let refused = [
         fetch(shared.start),

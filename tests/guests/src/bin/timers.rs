@@ -46,7 +46,7 @@ static HAS_SLEPT: AtomicBool = AtomicBool::new(false);
 
 fn main(machine: &Machine) {
     counts(machine);
-    // Who shares the CPU is loaded meanwhile.
+    // Meanwhile Gear1 loads other VMs on this CPU.
     sleep(Kind::Physical, REST_US);
     same_offset("offset-stays", boot::first_offset());
     for kind in KINDS {
@@ -181,7 +181,7 @@ fn status(kind: Kind) {
     report::equal("due-masked", masked, ENABLE | IMASK | ISTATUS);
     check!("masked-not-pending", !is_pending(kind), "the line is high");
     report::equal("due-at-once", control(0, ENABLE), ENABLE | ISTATUS);
-    // Its interrupt is disabled, and pending all the same.
+    // The timer's interrupt is disabled in the GIC, and becomes pending all the same.
     cpu::wait_until(|| is_pending(kind));
     kind.set_control(ENABLE | IMASK);
     check!("mask-lowers", !is_pending(kind), "the line is high");
@@ -257,7 +257,7 @@ fn interrupts(kind: Kind) {
 /// interrupt behind it ended only once some other physical interrupt comes.
 fn stir(kind: Kind) {
     if kind == Kind::Virtual && Kind::Physical.control() != ENABLE {
-        // Its interrupt is not enabled yet.
+        // The physical timer's interrupt is not enabled yet.
         Kind::Physical.set_value(timer::from_us(100));
         Kind::Physical.set_control(ENABLE);
     }

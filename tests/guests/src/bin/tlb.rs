@@ -19,14 +19,14 @@ guest!(
 
 const OWN: u64 = 1;
 const TAKER: u64 = 2;
-/// In the VM's memory: the buffers, and what is given away.
+/// Offsets in the VM's memory: the buffers, and the pages to give away.
 const TX: u64 = 6 << 20;
 const ARENA: u64 = (8 << 20) + 0x5_5000;
 const PAGE: u64 = 4096;
-/// What the sibling must have seen: the page gone, and no read of it since.
+/// State that the sibling must report: the page is gone, and was not read since.
 const LOST: (bool, u64) = (true, 0);
 
-/// What the taker is asked to do, in X3.
+/// Requests to the taker, in X3.
 mod task {
     pub(super) const COUNT: u64 = 1;
     pub(super) const RETRIEVE: u64 = 2;

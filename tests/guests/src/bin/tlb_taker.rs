@@ -62,7 +62,7 @@ fn main(machine: &Machine) {
         let ends = OWN << 16 | GIVER;
         x = [response, ends, 0, 0, answer.0, answer.1, 0, 0];
         if what == 6 {
-            // Who responds waits again: this VM ends first, and the request with it.
+            // A response makes this VM wait again. Ending first ends the request with it.
             return;
         }
         x = ffa::hvc(x);

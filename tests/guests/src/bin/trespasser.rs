@@ -63,7 +63,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// SGIs of each number, to each CPU by itself and to all, its own included: the machine numbers them otherwise. Nothing comes back from them.
+/// Sends SGIs of each number, to each CPU alone and to all CPUs, this one included: the machine
+/// numbers CPUs otherwise. Nothing comes back from them.
 fn sgis(machine: &Machine) -> bool {
     for intid in 0..16 {
         for cpu in machine.cpus..MAX_CPUS {
@@ -75,7 +76,8 @@ fn sgis(machine: &Machine) -> bool {
     true
 }
 
-/// It is to come to the first CPU, now; then it is not to come at all.
+/// Tries to route a foreign SPI to the first CPU and to trigger it, then to disable it. Returns
+/// whether all registers ignored the writes.
 fn spi(intid: u32) -> bool {
     let set = [register::ISENABLER, register::ISPENDR, register::ISACTIVER];
     gic::route(intid, 0);
@@ -92,7 +94,8 @@ fn spi(intid: u32) -> bool {
     !read && priority == 0
 }
 
-/// Frames that are not its own do not exist for it; its own has no tables. A GICv2 has none.
+/// Checks that redistributor frames of other VMs' CPUs are not mapped and that the VM's own has no
+/// LPI tables. A GICv2 has no redistributors.
 fn redistributors(machine: &Machine) -> bool {
     if machine.gic == Version::V2 {
         return true;
@@ -118,7 +121,7 @@ fn redistributors(machine: &Machine) -> bool {
     foreign && !enabled && !set && own_frame(first + SGI_FRAME)
 }
 
-/// Its own SGIs: it makes them pending, and sees that they are, and enables none.
+/// Makes an SGI of the VM's own frame pending, checks the bit, and enables none.
 fn own_frame(frame: u64) -> bool {
     const SGI: u32 = 9;
     write32(frame + register::ISPENDR, 1 << SGI);
@@ -127,12 +130,12 @@ fn own_frame(frame: u64) -> bool {
     pending
 }
 
-/// What masters the bus is set up by its owner only.
+/// Checks that this VM cannot set up a bus master of another owner.
 fn master(range: Range<u64>, step: u64) -> bool {
     range.step_by(step as usize).all(|at| refuses(at, !0))
 }
 
-/// Tells whether neither a store nor a load gets there.
+/// Returns whether a store and a load both abort.
 fn refuses(address: u64, value: u32) -> bool {
     let store = catch(|| write32(address, value)).is_some();
     store && catch(|| _ = read32(address)).is_some()

@@ -19,9 +19,9 @@ const DONE: u64 = 8;
 const KICKED: u64 = 12;
 const WOKEN: u64 = 16;
 const SAMPLES: u64 = 64;
-/// What `READY` holds.
+/// Value of `READY` when the guest is ready.
 const MAGIC: u32 = u32::from_le_bytes(*b"wake");
-/// The lower bits of a command; the others count.
+/// Lower bits of a command; the upper bits count.
 const LINE: u32 = 1;
 const REQUEST: u32 = 2;
 

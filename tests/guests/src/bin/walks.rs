@@ -36,7 +36,7 @@ const ADDRESS: u64 = 0xffff_ffff_f000;
 struct Table([AtomicU64; 512]);
 
 static LEVEL2: Table = Table([const { AtomicU64::new(0) }; 512]);
-/// What the other CPU writes, in turn.
+/// Descriptors that the other CPU writes in turn.
 static DESCRIPTORS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static STOP: AtomicBool = AtomicBool::new(false);
 

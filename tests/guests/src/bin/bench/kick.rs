@@ -14,12 +14,12 @@ use test_guests::{Machine, cpu, gic, report, timer, write_sysreg};
 
 use super::{SETTLE_US, handle_until, measure};
 
-/// The command line's `role`: who measures, and who is measured.
+/// Roles on the command line: the VM that measures, and the VM that is measured.
 pub(super) const KICKER: u64 = 1;
 pub(super) const KICKED: u64 = 2;
 
-/// What is shared, in bytes from its beginning: the other VM is ready; its handler's time; it is to stop
-/// spinning, and sleeping.
+/// Offsets in the shared memory: the other VM is ready; its handler's time; order to stop spinning;
+/// order to stop sleeping.
 const READY: u64 = 0;
 const ANSWER: u64 = 8;
 const SPUN: u64 = 16;

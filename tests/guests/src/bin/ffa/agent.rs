@@ -1,4 +1,4 @@
-//! What the agent is told, and what it says.
+//! Commands to the agent VM, and its answers.
 
 use test_guests::exception::catch;
 use test_guests::ffa::{self, Descriptor, Regs, function, status};

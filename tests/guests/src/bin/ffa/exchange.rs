@@ -172,7 +172,7 @@ impl Test {
             self.agent_sends(function::LEND, page, 1),
             Err(status::DENIED),
         );
-        // It comes back in two parts.
+        // The agent donates the range back in two parts.
         for (part, pages) in [(page + PAGE, 3), (page, 1)] {
             let sent = self.agent_sends(function::DONATE, part, pages);
             let back = sent.unwrap_or_default();

@@ -24,13 +24,13 @@ guest!(main);
 
 const PAGE: u64 = 4096;
 const BLOCK: u64 = 2 << 20;
-/// This VM, the agent's, and one that is no peer.
+/// Endpoints: this VM, the agent, and a VM that is no peer.
 const OWN: u64 = 1;
 const AGENT: u64 = 2;
 const STRANGER: u64 = 3;
-/// The one that answers messages, on this VM's CPU.
+/// Endpoint that answers messages, on this VM's CPU.
 const ECHO: u64 = 4;
-/// In the VM's memory: the pages that the agent is commanded through, the buffers, what is shared.
+/// Offsets in the VM's memory: the agent's control pages, the buffers, the memory to share.
 const CONTROL: u64 = 4 << 20;
 const TX: u64 = 6 << 20;
 const ARENA: u64 = 8 << 20;

@@ -64,7 +64,7 @@ impl Test {
         }
     }
 
-    /// What is sent comes back, each word one larger, cut as the convention says.
+    /// The echo returns each word one larger, truncated as the calling convention says.
     fn echo(&self, to: u64) {
         let mut right = 0;
         for round in 0..200 {
@@ -209,7 +209,7 @@ impl Test {
         gic::intid(intid) == timer::INTID
     }
 
-    /// Who serves this VM asks it, and is refused.
+    /// A request back to the VM that waits for the answer is refused.
     fn circle(&self) {
         let x = self.ask(request(function::DIRECT_REQ, ECHO, task::ASK_BACK, 0));
         equal(
@@ -219,7 +219,7 @@ impl Test {
         );
     }
 
-    /// Who was asked ends before it answers.
+    /// The receiver ends before it answers.
     pub(crate) fn echo_ends(&self, name: &str, what: u64) {
         let mut x = self.ask(request(function::DIRECT_REQ, ECHO, what, 0));
         while x[0] == function::INTERRUPT {

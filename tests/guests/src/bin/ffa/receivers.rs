@@ -93,7 +93,7 @@ impl Test {
         self.rights("two-reclaimed", page, rw(value), NO);
     }
 
-    /// Who wipes it when it gives it back has it wiped when the last has.
+    /// Lent memory whose receiver asked for a wipe is wiped when the last receiver relinquishes.
     fn lent_to_two(&self) {
         let page = self.arena + 62 * PAGE;
         let value = page ^ OURS;

@@ -44,7 +44,7 @@ impl Test {
         fence();
     }
 
-    /// What the echo holds when this VM is reset: shared, lent and donated.
+    /// Memory that the echo holds when this VM is reset: shared, lent and donated.
     fn held(&self) -> [(u64, u64); 3] {
         [
             (function::SHARE, self.arena),

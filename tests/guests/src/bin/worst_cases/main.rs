@@ -35,9 +35,9 @@ guest!(
 const ROUNDS: u64 = 0;
 /// The longest sequence.
 const STEPS: usize = 24;
-/// A sequence that did not improve for so many rounds is left for another one.
+/// Rounds without improvement after which a sequence is replaced by another one.
 const PATIENCE: u64 = 60;
-/// What was found: lines as `INPUT` prints them.
+/// Worst sequences found so far: lines as `INPUT` prints them.
 const KEPT: &str = include_str!("inputs.txt");
 
 static READY: AtomicBool = AtomicBool::new(false);

@@ -10,7 +10,7 @@ use test_guests::mmio::{read8, read32, read64, write8, write32, write64};
 use test_guests::psci::{self, function};
 use test_guests::{Machine, cpu, read_sysreg, timer, write_sysreg};
 
-/// What steps are about. A goal of the search is one of them.
+/// Kinds of steps. Each is a possible goal of the search.
 pub(super) const KINDS: [&str; 14] = [
     "distributor-store",
     "distributor-load",
@@ -96,7 +96,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What is to be put right after a sequence.
+/// State to restore after a sequence.
 pub(super) struct State {
     acknowledged: [u32; MAX_ACKNOWLEDGED],
     count: usize,
