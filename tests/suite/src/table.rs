@@ -314,6 +314,13 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         guests: 2,
         ..DEFAULT
     },
+    // The example of CONTRIBUTING.md.
+    TargetTest {
+        manifest: "first-steps",
+        native: Some("first_steps"),
+        passes: 2,
+        ..DEFAULT
+    },
     TargetTest {
         manifest: "control-loop",
         gicv2: true,
