@@ -19,9 +19,9 @@ use crate::vcpu::Start;
 pub struct Frame {
     /// X0 to X30.
     pub x: [u64; 31],
-    /// Where it goes on (ELR_EL2).
+    /// Program counter (ELR_EL2).
     pub pc: u64,
-    /// Its PSTATE (SPSR_EL2).
+    /// PSTATE (SPSR_EL2).
     pub pstate: u64,
     /// SP_EL0.
     pub sp_el0: u64,
@@ -167,13 +167,13 @@ pub struct VcpuContext {
     pub cpu: Option<CpuIndex>,
     /// System registers.
     pub el1: El1State,
-    /// CNTVOFF_EL2: when its VM was started, in ticks of the physical counter.
+    /// CNTVOFF_EL2: start of the VM, in ticks of the physical counter.
     pub cntvoff: u64,
     /// The EL1 physical timer.
     pub physical_timer: PhysicalTimer,
-    /// What acts of its debug and performance monitors.
+    /// Debug and performance monitor state that must be switched with every exit.
     pub monitors: Monitors,
-    /// The rest of them.
+    /// Remaining debug and performance monitor state.
     pub bank: Bank,
     /// Virtual CPU interface.
     pub gic: GicCpuState,
@@ -181,9 +181,9 @@ pub struct VcpuContext {
     pub awaited_esr: u64,
     /// FAR_EL2 of that access.
     pub awaited_far: u64,
-    /// Whether it runs into the same exception again and again.
+    /// Detector of a vCPU that takes one exception again and again.
     pub nesting: Nesting,
-    /// Its set/way cache maintenance.
+    /// State of cache maintenance by set/way.
     pub set_way: SetWay,
     /// FP and SIMD registers, unless a CPU still holds them.
     pub fp: FpState,
@@ -239,7 +239,7 @@ impl VcpuContext {
         let old = *self;
         *self = Self::EMPTY;
         (self.vttbr, self.vmpidr, self.cpu) = (old.vttbr, old.vmpidr, old.cpu);
-        // What was pending and masked is the old life's.
+        // Pending virtual exceptions belong to the VM's previous life.
         self.hcr = old.hcr & !HCR_VIRTUAL_PENDING;
         self.monitors.has = old.monitors.has;
         self.cntvoff = cntvoff;

@@ -39,12 +39,12 @@ impl IdReg {
     ];
 }
 
-/// What a guest reads from the ID registers of AArch64, CRm 4 to 7, in the order of their encodings: zero
-/// from those that are reserved, or of a feature that is hidden. The others, CRm 1 to 3, are of AArch32, zero
-/// too, since guests are shown a CPU without.
+/// Values of the AArch64 ID registers (CRm 4 to 7) that a guest reads, in the order of their
+/// encodings. Reserved registers and those of hidden features read as zero. The registers of CRm 1
+/// to 3 describe AArch32 and read as zero, too: guests see a CPU without AArch32.
 pub type Values = [u64; 32];
 
-/// Returns a register's place among [`Values`], if it is one of them.
+/// Returns the index of a register in [`Values`], if the register is one of them.
 const fn place(reg: SysregId) -> usize {
     (reg.0 >> 1 & 3 | (reg.0 >> 17 & 7) << 2) as usize
 }

@@ -40,7 +40,8 @@ pub const fn stop(state: VmState) -> bool {
     matches!(state, VmState::Running | VmState::Stopping)
 }
 
-/// What the state is once somebody looks: a stop ends when nothing of the VM's is `still` at work.
+/// Returns the state after a look at the VM: a stop ends when `still` finds nothing of the VM at
+/// work.
 pub fn settled(state: VmState, still: impl FnOnce() -> bool) -> VmState {
     if state == VmState::Stopping && !still() {
         VmState::Stopped
@@ -49,9 +50,9 @@ pub fn settled(state: VmState, still: impl FnOnce() -> bool) -> VmState {
     }
 }
 
-/// What others ask about a VM that runs, without its lock: a real-time VM must not wait for who
-/// asks without end (G1-RT-001). It changes with the VM's lock held, when the VM starts and when it
-/// ends.
+/// State of a running VM that others may read without the VM's lock: a real-time VM must not wait
+/// for callers that ask without end (G1-RT-001). The words change with the VM's lock held, when the
+/// VM starts and when it ends.
 pub struct RunningLife {
     /// [`RUNS`], how the former life ended, and the number of starts; 0: the VM does not run.
     word: AtomicU64,

@@ -7,15 +7,16 @@
 
 use crate::syndrome::SysregId;
 
-/// What a vCPU has of these, in [`Monitors::has`].
+/// Bit of [`Monitors::has`]: the vCPU has the self-hosted debug registers.
 pub const DEBUG: u64 = 1;
-/// The performance monitors.
+/// Bit of [`Monitors::has`]: the vCPU has the performance monitors.
 pub const PMU: u64 = 2;
 
-/// PMU interrupt's PPI: what Arm's base systems have (Arm DEN 0094), and so each guest's.
+/// PPI of the PMU, on machines that follow Arm's base system architecture (Arm DEN 0094) and in
+/// each guest.
 pub const PMU_INTID: u32 = gear1_abi::boot::PMU_INTID;
 
-/// What moves at each way between a guest and Gear2.
+/// Registers that are switched at each exit between a guest and Gear2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Monitors {
     /// [`DEBUG`], [`PMU`], both or neither: the manifest's word.
@@ -121,7 +122,8 @@ pub enum PmuReg {
     Pmevtyper(u8),
 }
 
-/// Those of CRn 9, by CRm (from 12) and Op2, with Op1; the selected counter is 0 here.
+/// PMU registers with CRn 9, by CRm (from 12) and Op2, each with its Op1. The entries for the
+/// selected counter name counter 0.
 const CONTROLS: [(u32, Option<PmuReg>); 24] = {
     let mut table = [(3, None); 24];
     table[0].1 = Some(PmuReg::Pmcr);

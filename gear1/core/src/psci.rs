@@ -33,7 +33,7 @@ pub mod affinity {
 pub mod node {
     /// The node has power.
     pub const HW_ON: u64 = 0;
-    /// It has none.
+    /// The node has no power.
     pub const HW_OFF: u64 = 1;
 }
 
@@ -239,7 +239,8 @@ const fn affinity_info(target: u64, level: u64) -> Call {
 const fn features(id: u32) -> u64 {
     match id {
         function::PSCI_VERSION
-        // Its flags are 0: original format of the power state, platform-coordinated mode only.
+        // The flags of CPU_SUSPEND are 0: original format of the power state, platform-coordinated
+        // mode only.
         | function::CPU_SUSPEND
         | function::CPU_OFF
         | function::CPU_ON

@@ -1,10 +1,9 @@
-//! What a restart of Gear2 needs beside hardware: a meeting of all CPUs that have
-//! a loop, and a budget of restarts.
+//! Parts of a Gear2 restart that need no hardware: a rendezvous of all CPUs that have a loop, and a
+//! budget of restarts.
 //!
-//! Invariant: from the moment at which a meeting is complete until its end, no
-//! CPU with a loop executes Gear2. Every step is one atomic change of one word,
-//! so that a CPU which comes up meanwhile is either part of the meeting or waits
-//! until it is over.
+//! Invariant: from the moment at which a rendezvous is complete until its end, no CPU with a loop
+//! executes Gear2. Every step is one atomic change of one word, so that a CPU which comes up
+//! meanwhile either joins the rendezvous or waits until it is over.
 //!
 //! Requirements: G1-SUP-002 (no loop runs while the image is renewed), G1-SUP-003.
 
@@ -91,7 +90,7 @@ impl Meeting {
     }
 }
 
-/// So many restarts within so much time, and no more.
+/// Budget of restarts within a window of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     since: u64,

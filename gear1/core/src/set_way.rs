@@ -15,30 +15,30 @@
 //!
 //! Requirements: G1-CPU-005.
 
-/// Levels that are told apart; higher ones count as the last.
+/// Cache levels that are told apart; higher ones count as the last.
 const LEVELS: usize = 4;
 
-/// What a vCPU has done by set/way.
+/// Progress of a vCPU's walk over a cache by set/way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetWay {
-    /// The first operand at each level in this walk.
+    /// First operand at each level in this walk.
     first: [Option<u64>; LEVELS],
-    /// Bytes of the VM's memory that are done, in the middle of it.
+    /// Bytes of the VM's memory that are cleaned already, while an instruction is under way.
     progress: Option<u64>,
-    /// When the last instruction was done.
+    /// Time of the last finished instruction.
     last: u64,
 }
 
-/// When an instruction traps, in ticks.
+/// Time of a trapped instruction, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time {
-    /// The physical count.
+    /// Physical count.
     pub now: u64,
-    /// What may lie between two instructions of a walk.
+    /// Longest pause between two instructions of one walk.
     pub pause: u64,
 }
 
-/// What one trap does.
+/// Work of one trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Clean the piece at this offset in the VM's memory; the instruction runs again.

@@ -24,7 +24,7 @@ const PAGE: u64 = 0b11;
 const TCR: u64 = 1 << 31 | 1 << 23 | 0b11 << 12 | 0b01 << 10 | 0b01 << 8 | 16;
 const INPUT_LIMIT: u64 = 1 << 48;
 
-/// What EL2 may do with a page.
+/// Access of EL2 to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// Read-only data.

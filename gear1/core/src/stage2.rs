@@ -31,7 +31,7 @@ const TAG_SHIFT: u32 = 59;
 const VALID: u64 = 1;
 const PAGE: u64 = 0b11;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
-/// What an edit keeps of a descriptor.
+/// Descriptor bits that an edit keeps.
 const ADDRESS_AND_RIGHTS: u64 = !(STATE_MASK << STATE_SHIFT | 0x1f << TAG_SHIFT | VALID);
 
 /// VTCR_EL2 beside T0SZ, SL0 and PS: RES1, write-back inner-shareable walks, 4 KiB granule, 8-bit
@@ -141,7 +141,7 @@ impl Geometry {
     }
 }
 
-/// What kind of memory a VM sees.
+/// Type of memory that a VM sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Write-back memory; the VM's stage 1 may make it less.
@@ -152,24 +152,24 @@ pub enum Memory {
     Device,
 }
 
-/// Whose a page is and who may use it, from the view of the VM whose descriptor says
-/// it. Kept in bits 58:55 of the descriptor. Who changes it, and when: [`crate::ownership`].
+/// Ownership of a page from the view of the VM whose descriptor holds the state, in bits 58:55.
+/// [`crate::ownership`] has the transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum PageState {
-    /// Only the VM that it is mapped in.
+    /// Mapped; only this VM uses the page.
     Owned = 1,
-    /// The VM that it is mapped in, its owner, has shared it.
+    /// Mapped; this VM owns the page and has shared it.
     SharedOwned = 2,
-    /// Its owner has shared it with, or lent it to, the VM that it is mapped in.
+    /// Mapped; the owner has shared the page with this VM, or lent it.
     SharedBorrowed = 3,
-    /// The VM owns it and has lent it: not mapped.
+    /// Not mapped; this VM owns the page and has lent it.
     Lent = 4,
-    /// The VM has donated it: not mapped.
+    /// Not mapped; this VM has donated the page.
     Donated = 5,
-    /// It was donated to the VM that it is mapped in.
+    /// Mapped; the page was donated to this VM.
     Received = 6,
-    /// Owned by the VM that it is mapped in, and one of its two FF-A buffers.
+    /// Mapped; this VM owns the page and uses it as one of its two FF-A buffers.
     Buffer = 7,
 }
 
@@ -223,16 +223,16 @@ impl PageState {
     }
 }
 
-/// A change of one page's descriptor: what it must be, and what it becomes.
+/// A change of one page's descriptor: the required state, and the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// The state that the page must be in; `None`: nothing is there.
+    /// State that the page must be in; `None`: no descriptor.
     pub from: Option<PageState>,
-    /// The state that it gets; `None`: nothing is there any more.
+    /// State that the page gets; `None`: the descriptor is removed.
     pub to: Option<PageState>,
-    /// What may be done with a page that is mapped where nothing was.
+    /// Attributes of a page that is mapped where no page was.
     pub rights: Attributes,
-    /// Which transaction a page that is not mapped belongs to, below 32.
+    /// Transaction that a page without a mapping belongs to, below 32.
     pub tag: u8,
 }
 
@@ -280,7 +280,7 @@ impl Edit {
     }
 }
 
-/// What a VM may do with a page. All of them can be read.
+/// Attributes of a VM's mapping. Every mapping can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The kind of memory.
@@ -322,7 +322,7 @@ impl Attributes {
         state: Some(PageState::SharedBorrowed),
         ..Self::CONSTANTS
     };
-    /// What Gear1 tells a VM in a page of its own.
+    /// Page in which Gear1 publishes data to a VM.
     pub const TOLD: Self = Self {
         state: None,
         ..Self::CONSTANTS
@@ -373,14 +373,14 @@ impl Attributes {
     }
 }
 
-/// What maps an IPA.
+/// Mapping of an IPA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// The physical address of the IPA that was asked for.
+    /// Physical address of the IPA.
     pub pa: Pa,
-    /// What may be done there.
+    /// Attributes of the mapping.
     pub attributes: Attributes,
-    /// The size of the leaf: 1 GiB, 2 MiB or 4 KiB.
+    /// Size of the leaf: 1 GiB, 2 MiB or 4 KiB.
     pub level: Level,
 }
 
@@ -421,7 +421,7 @@ impl Stage2 {
         pa: Pa,
         edit: &Edit,
     ) -> Result<bool, MapError> {
-        // What is not there needs no table to be refused.
+        // A page without a descriptor is refused without a split, which would need a table.
         if edit.from.is_some() && self.0.slot(memory, ipa.get()).descriptor == 0 {
             return Ok(false);
         }

@@ -31,7 +31,7 @@ pub const IL: u64 = 1 << 25;
 const EC_SHIFT: u32 = 26;
 /// Synchronous external abort, not on a table walk.
 const FSC_EXTERNAL: u64 = 0x10;
-/// The same on a table walk, plus the level.
+/// Synchronous external abort on a table walk, plus the level.
 const FSC_EXTERNAL_WALK: u64 = 0x14;
 
 /// A syndrome register's value.
@@ -74,7 +74,7 @@ impl Syndrome {
     }
 }
 
-/// What a fault status code tells about a stage-2 fault.
+/// Meaning of a fault status code for a stage-2 fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// No translation.
@@ -239,15 +239,15 @@ pub const fn stepped_over(pstate: u64) -> u64 {
     pstate & !PSTATE_BTYPE & !PSTATE_SS
 }
 
-/// What an exception taken to a guest's EL1 needs: the vector's offset from
-/// VBAR_EL1 and the PSTATE of its handler (Arm ARM D1.3.1 and D1.3.2).
+/// Entry of an exception taken to a guest's EL1: the vector's offset from VBAR_EL1 and the PSTATE
+/// of its handler (Arm ARM D1.3.1 and D1.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Offset from VBAR_EL1.
     pub vector_offset: u64,
     /// PSTATE of the handler.
     pub pstate: u64,
-    /// The exception came from EL0.
+    /// Whether the exception came from EL0.
     pub from_el0: bool,
 }
 

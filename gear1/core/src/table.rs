@@ -118,9 +118,9 @@ impl Level {
 pub struct Span {
     /// Lowest input address.
     pub input: u64,
-    /// What it is translated to.
+    /// Lowest output address.
     pub output: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -137,14 +137,14 @@ pub enum MapError {
     NoTables,
 }
 
-/// What maps an address.
+/// Leaf that maps an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawLeaf {
     /// The block or page descriptor.
     pub descriptor: u64,
-    /// Its level.
+    /// Level of the descriptor.
     pub level: Level,
-    /// What the address that was asked for is translated to.
+    /// Output address of the address that was looked up.
     pub output: Pa,
 }
 
@@ -156,16 +156,16 @@ pub struct Tables {
     input_limit: u64,
 }
 
-/// A descriptor's place, and what it holds.
+/// Place of a descriptor, and its value.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
-    /// The table it is in.
+    /// Table that holds the descriptor.
     pub table: Pa,
-    /// Its index there.
+    /// Index in the table.
     pub index: usize,
-    /// The table's level.
+    /// Level of the table.
     pub level: Level,
-    /// What it holds.
+    /// Value of the descriptor.
     pub descriptor: u64,
 }
 

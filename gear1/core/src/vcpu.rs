@@ -1,6 +1,5 @@
-//! What every CPU may know and say about a vCPU: its state, requests for its
-//! attention, its exit counters. The registers are elsewhere and belong to the
-//! vCPU's *home* CPU alone.
+//! State of a vCPU that every CPU may read and change: the run state, requests for its attention,
+//! exit counters. The registers are elsewhere and belong to the vCPU's *home* CPU alone.
 //!
 //! Protocol (who may do what):
 //!

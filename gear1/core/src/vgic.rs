@@ -51,8 +51,8 @@ const ALL_SPI_WORDS: u32 = (1 << (SPI_WORDS + 1)) - 2;
 /// Most list registers that the architecture allows.
 const MAX_LRS: usize = 16;
 
-/// What was written to a list register in use: INTID (9:0), sender of a GICv2 SGI (12:10),
-/// HW link (13), EOI flag (14), Group 1 (15), priority (23:16).
+/// Contents written to a list register in use: INTID (9:0), sender of a GICv2 SGI (12:10), HW link
+/// (13), EOI flag (14), Group 1 (15), priority (23:16).
 #[derive(Clone, Copy, Debug)]
 struct Slot(u32);
 
@@ -122,16 +122,18 @@ impl Slot {
 #[derive(Clone, Copy)]
 struct Vcpu {
     word: Word,
-    /// Words (0: private, n: SPIs from 32 n) in which something may wait for a list register.
+    /// Words (0: private, n: SPIs from 32 n) that may hold an interrupt waiting for a list
+    /// register.
     hint: u32,
-    /// Words of which something in a list register was changed since.
+    /// Words in which an interrupt of a list register was changed since the last fill.
     stale: u32,
     /// List registers in use.
     used: u32,
-    /// Those of them, with private interrupts, in which nothing happened but what the guest did:
-    /// once empty they can be filled with the same again without a look at anything else.
+    /// List registers of private interrupts that only the guest has changed: once empty, each can
+    /// be refilled with its interrupt without a look at anything else.
     repeatable: u32,
-    /// Those of them whose end shows in their state only, not in the mask of empty ones: EOI flag.
+    /// List registers with the EOI flag: the end of their interrupt shows in their state only, not
+    /// in the mask of empty ones.
     silent: u32,
     slots: [Slot; MAX_LRS],
     maintenance: Maintenance,

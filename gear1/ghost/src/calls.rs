@@ -1,4 +1,4 @@
-//! What calls do.
+//! Effects of FF-A calls on the model.
 //!
 //! Requirements: G1-MEM-011, G1-MEM-012, G1-MEM-017.
 
@@ -40,7 +40,7 @@ impl Ghost {
                     return wrong(1);
                 };
                 let t = &mut self.transactions[slot];
-                // It has lost it at the first step already.
+                // The receiver lost the page at the first step of the call already.
                 if t.receivers & bit(vm) == 0 || t.kind == Kind::Donate {
                     return wrong(2);
                 }
@@ -89,7 +89,7 @@ impl Ghost {
         self.set_buffers(vm, buffers)
     }
 
-    /// What a VM was saying is void.
+    /// Drops the unfinished descriptor of a VM.
     fn forget(&mut self, vm: usize) -> Checked {
         if let Some(slot) = self.drafts[vm].sent.take() {
             self.close(slot)?;

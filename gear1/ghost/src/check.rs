@@ -1,15 +1,16 @@
-//! What the tables must say.
+//! Comparison of the stage-2 tables with the model.
 //!
 //! Requirements: G1-MEM-011, G1-MEM-016.
 
 use super::walk::{EXECUTE, Found, Last, READ, Tree, WRITE};
 use super::{ALL, Checked, Ghost, Kind, NOBODY, PAGE, Page, Region, SPAN, VMS, Wrong, bit, owner};
 
-/// What a VM's tables must say of a page: what it may do there, and whose it is.
+/// Required contents of a VM's tables for a page: access rights, and the owner bits.
 type Must = (u8, u8);
 
 impl Ghost {
-    /// Returns what the tables of `vm` must say of a page, or nothing if that is not settled.
+    /// Returns the required contents for a page in the tables of `vm`, or nothing while that is not
+    /// settled.
     fn expected(&self, vm: usize, home: usize, page: usize) -> Option<Must> {
         let Page { out, back } = self.pages.get(page);
         let Some(slot) = out.checked_sub(1) else {
@@ -45,7 +46,7 @@ impl Ghost {
         Some((READ | write | execute, whose))
     }
 
-    /// The same of a page that is in no transaction.
+    /// Returns the required contents for a page that is in no transaction.
     fn alone(&self, vm: usize, home: usize, page: usize) -> Option<Must> {
         match (vm == home, self.is_buffer(home, page)) {
             (false, _) => Some((0, owner::NONE)),

@@ -1,16 +1,16 @@
-//! What FF-A's memory calls must do to pages, written down a second time: the *ghost* follows the calls
-//! of VMs and their answers, and says of each page what each VM may do with it. Whoever runs it beside
-//! Gear1 compares that with what the stage-2 tables say.
+//! Second specification of FF-A's memory calls. The *ghost* follows the calls of VMs and their
+//! answers, and derives each VM's access to each page. A checker that runs beside Gear1 compares
+//! the result with the stage-2 tables.
 //!
-//! Shares nothing with the implementation but the registers of a call and what descriptors look like.
-//! Its own are the parser of FF-A's descriptors, the walker of tables, and the model: pages are in no
-//! list, each says which transaction it is in. It judges only calls that were done: a refusal must
-//! change nothing.
+//! Shares nothing with the implementation but the registers of a call and the format of
+//! descriptors. The ghost has its own parser of FF-A's descriptors, its own walker of tables, and
+//! its own model: pages are in no list, each names the transaction that it is in. The ghost judges
+//! only calls that were done: a refusal must change nothing.
 //!
 //! Requirements: G1-MEM-011, G1-MEM-012, G1-MEM-016, G1-MEM-017.
 //!
-//! It has no heap, so that it can stand in Gear1's checking image (feature `check-ghost` of the
-//! runtime); there it is Gear1 that is on trial, so this code may panic.
+//! The crate has no heap, so that it can be part of Gear1's checking image (feature `check-ghost`
+//! of the runtime). In that image Gear1 is under test, so this code may panic.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -32,15 +32,17 @@ const TRANSACTIONS: usize = 48;
 const RANGES: usize = 512;
 const ALL: u8 = READ | WRITE | EXECUTE;
 
-/// What is wrong.
+/// Difference between the ghost and Gear1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// A call was done that must be refused: the function, who called, and a number that says why.
+    /// Gear1 did a call that must be refused: the function, the caller, and a number that tells the
+    /// reason.
     Done(u32, usize, u32),
-    /// A VM sees a page otherwise: who, the page (PA), what it should be able to do, what it can.
+    /// A VM has other rights to a page than it must: the VM, the page (PA), the required rights,
+    /// the actual rights.
     Access(usize, u64, u8, u8),
-    /// A VM's tables say something else of whose a page is: who, the page (PA), what they should say,
-    /// what they say; see [`owner`].
+    /// A VM's tables name a different owner of a page: the VM, the page (PA), the required and the
+    /// actual owner bits; see [`owner`].
     Owner(usize, u64, u8, u8),
     /// A VM sees another page in its place: who, the page (PA), what is there.
     Place(usize, u64, u64),
@@ -52,26 +54,26 @@ pub enum Wrong {
 
 type Checked = Result<(), Wrong>;
 
-/// Who is no VM.
+/// Number that stands for no VM.
 pub const NOBODY: usize = VMS;
 
-/// What bits 58:55 of a descriptor say of a page, from the view of the VM whose descriptor it is.
+/// Values of bits 58:55 of a descriptor: the state of a page from the view of the descriptor's VM.
 pub mod owner {
-    /// Nothing.
+    /// No descriptor.
     pub const NONE: u8 = 0;
-    /// Its own, and nobody else's.
+    /// Owned by the VM alone.
     pub const OWNED: u8 = 1;
-    /// Its own, and shared.
+    /// Owned by the VM, and shared.
     pub const SHARED: u8 = 2;
-    /// Another's, shared with it or lent to it.
+    /// Owned by another VM, shared with this one or lent to it.
     pub const BORROWED: u8 = 3;
-    /// Its own, and lent.
+    /// Owned by the VM, and lent.
     pub const LENT: u8 = 4;
-    /// Donated: its own before, or donated to it and on its way back.
+    /// Donated: owned by the VM before, or received by it and on the way back.
     pub const DONATED: u8 = 5;
-    /// Donated to it.
+    /// Received by a donation.
     pub const RECEIVED: u8 = 6;
-    /// Its own, and one of its buffers.
+    /// Owned by the VM, and one of its buffers.
     pub const BUFFER: u8 = 7;
 }
 
@@ -132,23 +134,23 @@ struct Region {
     vm: usize,
     ipa: u64,
     pa: u64,
-    /// Its first page, and how many it has.
+    /// Index of the first page, and number of pages.
     first: usize,
     pages: usize,
-    /// Some of it may change hands: each page is followed.
+    /// Whether some of the memory may change hands, so that each page is followed.
     followed: bool,
-    /// VMs, bit per VM, that see it beside its own: how is not looked at.
+    /// VMs, one bit each, that see the memory beside its own VM. Their rights are not checked.
     shown: u16,
-    /// All of it may be taken from its VM for a while.
+    /// Whether all of the memory may be taken from its VM for a while.
     withdrawn: bool,
 }
 
-/// Which transactions a page is in, counted from 1; 0: none.
+/// Transactions that a page is in, counted from 1; 0: none.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
-    /// Its home's.
+    /// Transaction of the page's home.
     out: u8,
-    /// That of who was given it, back to its home.
+    /// Transaction by which a receiver gives the page back to its home.
     back: u8,
 }
 
@@ -168,7 +170,7 @@ struct Transaction {
     sender: usize,
     receivers: u16,
     writers: u16,
-    /// Who has it now, and how.
+    /// Current receivers, then those that write and those that execute.
     holders: u16,
     writing: u16,
     executing: u16,
@@ -197,7 +199,7 @@ pub struct Ghost {
     pages: Pages,
     transactions: [Transaction; TRANSACTIONS],
     drafts: [Draft; VMS],
-    /// Who is being loaded anew: what concerns it is not looked at.
+    /// VMs that are being reloaded: pages that concern them are not checked.
     ending: u16,
 }
 

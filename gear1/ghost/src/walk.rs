@@ -4,11 +4,11 @@
 use super::Checked;
 
 const ADDRESS: u64 = 0xffff_ffff_f000;
-/// It can be read.
+/// Access right: read.
 pub const READ: u8 = 1;
-/// It can be written.
+/// Access right: write.
 pub const WRITE: u8 = 2;
-/// It can be executed.
+/// Access right: execute.
 pub const EXECUTE: u8 = 4;
 
 /// A VM's stage 2: VTCR_EL2, and the physical address of its root.
@@ -16,22 +16,22 @@ pub const EXECUTE: u8 = 4;
 pub struct Tree {
     /// VTCR_EL2.
     pub vtcr: u64,
-    /// The first root table (PA).
+    /// First root table (PA).
     pub root: u64,
 }
 
-/// What a walk finds.
+/// Result of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The physical address of the IPA, if it is mapped.
+    /// Physical address of the IPA, if the IPA is mapped.
     pub pa: Option<u64>,
-    /// What may be done there.
+    /// Access rights.
     pub access: u8,
-    /// What the descriptor's software bits say, valid or not: [`crate::owner`].
+    /// Software bits of the descriptor, valid or not: [`crate::owner`].
     pub owner: u8,
-    /// The size of what the last descriptor stands for.
+    /// Size of the range that the last descriptor maps.
     pub size: u64,
-    /// That descriptor.
+    /// Last descriptor of the walk.
     pub descriptor: u64,
 }
 

@@ -104,8 +104,9 @@ fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
     Some((HPFAR_EL2.get() & 0xfff_ffff_fff0) << 8 | far & 0xfff)
 }
 
-/// Returns HPFAR_EL2 after a fault in the distributor's first page, if [`data`] may take its shortest way:
-/// not where what is reported may be wrong, nor for the physical registers.
+/// Returns the HPFAR_EL2 of a fault in the distributor's first page, or an impossible value where
+/// [`data`] must not take its fast path: on CPUs that may report a wrong HPFAR_EL2, and for VMs that
+/// have the physical distributor.
 pub(crate) fn gicd_hpfar(data: &CpuData, boot: &BootVm) -> u64 {
     if data.misreports_stage2 || boot.real_time == RealTime::PassThrough {
         u64::MAX
@@ -114,7 +115,7 @@ pub(crate) fn gicd_hpfar(data: &CpuData, boot: &BootVm) -> u64 {
     }
 }
 
-/// Which part of the virtual GIC an access reaches.
+/// Part of the virtual GIC that an access reaches.
 #[derive(Clone, Copy)]
 pub(crate) enum GicFrame {
     Distributor,
@@ -299,8 +300,8 @@ fn reflect(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome, ipa: u64) -> Re
     Resume::Same
 }
 
-/// What a guest's CPU does not have: AArch32 traps, pointer authentication, SVE, SME, MTE and
-/// everything later. The guest takes an undefined-instruction exception.
+/// Injects an undefined-instruction exception for a feature that a guest's CPU does not have:
+/// AArch32 traps, pointer authentication, SVE, SME, MTE and everything later.
 #[inline(never)]
 pub(crate) fn undefined(cpu: &mut Cpu, machine: &Machine) -> Resume {
     if let Some(loaded) = cpu.data.loaded.as_ref() {

@@ -59,7 +59,7 @@ extern "C" fn gear1_main(index: u64) -> ! {
     entry::enter()
 }
 
-/// What the boot CPU does for all.
+/// Initializes the machine. Called by the boot CPU only.
 fn start_machine() {
     let Ok(boot) = start::boot_info() else {
         halt_early(HaltReason::BootInfo)
@@ -109,7 +109,7 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
         VmState::Stopped
     };
     drop(inner);
-    // Its first life is number 1: CPUs that ran nobody are at 0.
+    // The first life of a VM is number 1: a CPU that has run no VM stands at 0.
     machine::life(id).fetch_add(1, Ordering::Release);
     for index in 0..count {
         let Some(vcpu) = gear1_abi::id::VcpuId::new(usize::from(vm.first_vcpu).wrapping_add(index))
@@ -160,7 +160,7 @@ pub(crate) const FIRST_SPI: u32 = 32;
 /// SPIs that a guest's distributor has: INTIDs up to 511.
 pub(crate) const GUEST_SPIS: usize = gear1_core::vgic::MAX_SPIS;
 
-/// What every CPU does for itself.
+/// Initializes the calling CPU.
 fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
     cpu::init_traps(boot.vtcr_el2);

@@ -27,7 +27,7 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
     }
 }
 
-/// What Gear2 did.
+/// Handles a synchronous exception of Gear2.
 #[inline(never)]
 fn of_gear2(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let Some(machine) = cpu.data.machine else {
@@ -41,7 +41,7 @@ fn of_gear2(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     }
 }
 
-/// What guests do less often.
+/// Handles exits of guests outside the fast path.
 #[inline(never)]
 fn other(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let Some(machine) = cpu.data.machine else {

@@ -107,8 +107,8 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
         vcpu::unload(cpu, machine);
     }
     shared.set_home(target);
-    // Its running timer is watched by the new home from its next load on; until
-    // then it counts as due, so that it is not forgotten.
+    // The new home watches a running timer only from its next load on. Until then the timer counts
+    // as due, so that it is not forgotten.
     crate::timer::hand_over(cpu, machine, id);
     Ok(NOTHING)
 }

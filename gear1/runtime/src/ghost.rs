@@ -137,14 +137,14 @@ pub(crate) fn after(machine: &Machine, vm: VmId, regs: &Regs, outcome: &Outcome,
     checker.look(machine, !is_refused);
 }
 
-/// One step of a VM's end begins.
+/// Begins a step of a VM's end.
 pub(crate) fn begin_end(machine: &Machine, vm: VmId) {
     let mut checker = CHECKER.lock();
     checker.look(machine, false);
     checker.ghost.begin_end(vm.index());
 }
 
-/// That step is over; `is_last`: nothing that it shared is left.
+/// Ends that step; `is_last`: no shared memory of the VM is left.
 pub(crate) fn end(machine: &Machine, vm: VmId, is_last: bool) {
     let mut checker = CHECKER.lock();
     if is_last {

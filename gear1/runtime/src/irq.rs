@@ -137,7 +137,7 @@ fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
     if intid == PMU_INTID
         && let Some(loaded) = &cpu.data.loaded
     {
-        // It interrupts for the loaded vCPU only, which has the PMU.
+        // The PMU interrupts only for the loaded vCPU, which has it.
         vgic::change_gic(cpu, machine, loaded, |gic, index, _| {
             gic.inject_hw(index, PMU_IRQ)
         });
@@ -155,8 +155,8 @@ fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
     }
     let vm = owner.vm_index().and_then(VmId::new).zip(IntId::new(intid));
     if let Some((vm, virtual_id)) = vm {
-        // It stays active until the guest ends it; a stopped VM's until it is loaded
-        // again, so that a level that nobody serves does not come again and again.
+        // The interrupt stays active until the guest ends it. A stopped VM's stays active until the
+        // VM is loaded again, so that a level which nobody serves does not fire again and again.
         let direct = vgic::inject_external(cpu, machine, vm, virtual_id);
         return match direct {
             true => ExitReason::IrqDirect,

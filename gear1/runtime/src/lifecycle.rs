@@ -99,7 +99,7 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
     realtime::freeze(cpu, machine, id);
 }
 
-/// Asks a VM to stop; `Busy` while a vCPU is still inside, or a device of its is not still.
+/// Requests a stop. Returns `Busy` until every vCPU has exited and every bus master has quiesced.
 pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     #[cfg(feature = "check-ghost")]
     let _looking = crate::ghost::Looking::begin(machine);
@@ -111,7 +111,8 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         log::log(cpu.index(), RecordId::VmStop, [id.reg(), 0, 0]);
     }
     if life::stop(vm.state) {
-        // Perhaps again: a vCPU that was running may wait for Gear2 by now, and is off sooner so.
+        // A repeated request is useful: a vCPU that was running may wait for Gear2 by now, and
+        // turns off at once.
         stop_vcpus(cpu, machine, id, &mut vm);
     }
     settle(cpu.index(), machine, id, &mut vm);

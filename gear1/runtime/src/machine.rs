@@ -24,99 +24,102 @@ use gear1_core::vgic::{Repeatable, VmGic};
 /// A physical CPU as handlers get it.
 pub(crate) type Cpu = ThisCpu<CpuData>;
 
-/// A VM: what its CPUs change together.
+/// State of a VM that its CPUs change under one lock.
 pub(crate) struct VmInner {
-    /// Its interrupt controller.
+    /// Virtual interrupt controller.
     pub(crate) gic: VmGic,
-    /// Where it is in its life.
+    /// State of the lifecycle.
     pub(crate) state: VmState,
-    /// While it loads: bytes of its memory that are done.
+    /// Bytes of memory that a load has copied and wiped already.
     pub(crate) progress: u64,
-    /// When it was started: 0 of its virtual count.
+    /// Counter value at the start of the VM, 0 of its virtual count.
     pub(crate) started: u64,
-    /// How often it was started.
+    /// Number of starts.
     pub(crate) starts: u32,
-    /// How it ended by itself, if nobody has seen to that.
+    /// End of this life by the VM itself, if nobody has handled it.
     pub(crate) end: Ended,
-    /// How its last lives ended by themselves, whoever has seen to that.
+    /// Ends of the last lives by the VM itself, handled or not.
     pub(crate) ends: Ends,
-    /// A real-time VM's own CPU loads and starts it anew, unless Gear2 stops it first.
+    /// Whether a real-time VM's own CPU reloads and restarts the VM, unless Gear2 stops it first.
     pub(crate) restarts: bool,
 }
 
-/// The vCPU whose EL1 state and list registers a CPU holds. Its registers are in [`Cpu`].
+/// vCPU whose EL1 state and list registers a CPU holds. The general registers are in [`Cpu`].
 #[derive(Clone, Copy)]
 pub(crate) struct Loaded {
-    /// Which vCPU.
+    /// Identifier of the vCPU.
     pub(crate) id: VcpuId,
-    /// Its VM.
+    /// VM of the vCPU.
     pub(crate) vm: VmId,
-    /// Its index in the VM.
+    /// Index of the vCPU in its VM.
     pub(crate) index: usize,
-    /// Its state, known to all.
+    /// State of the vCPU that all CPUs share.
     pub(crate) shared: &'static VcpuShared,
-    /// Its VM's state.
+    /// State of the VM, under its lock.
     pub(crate) inner: &'static TicketLock<VmInner>,
-    /// How many channels and emulated PL061 blocks its VM has. No flag: an `Option` of this type
-    /// would use it as its tag, and `CPUS` would not be all zero.
+    /// Number of channels and emulated PL061 blocks that the VM has. Not a flag: an `Option` of
+    /// this type would use a flag as its tag, and `CPUS` would not be all zero.
     pub(crate) channels: u32,
 }
 
-/// What a CPU keeps for itself.
+/// Private state of a CPU.
 pub(crate) struct CpuData {
-    /// What does not change after boot.
+    /// Machine, constant after boot.
     pub(crate) machine: Option<&'static Machine>,
-    /// The vCPU loaded, whether it runs or not.
+    /// Loaded vCPU, whether it runs or not.
     pub(crate) loaded: Option<Loaded>,
     /// Constants of the world switch.
     pub(crate) world: World,
-    /// Whose translations and instructions it may hold of each VM.
+    /// VMs' translations and instructions that this CPU's TLBs and instruction cache may hold.
     pub(crate) residents: Residents,
-    /// Whose values the FP registers hold.
+    /// vCPU whose values the FP registers hold.
     pub(crate) fp_owner: Option<VcpuId>,
-    /// When Gear2 wants to be back.
+    /// CNTPCT value at which Gear2 asked to be called back.
     pub(crate) deadline: u64,
-    /// What the EL2 timer is set to.
+    /// CNTPCT value that the EL2 timer is set to.
     pub(crate) armed: u64,
-    /// When the EL2 timer is to look whether Gear2 came back.
+    /// CNTPCT value by which Gear2 must have made its next call.
     pub(crate) look: u64,
-    /// When Gear2 got its last event.
+    /// CNTPCT value at Gear2's last event.
     pub(crate) entered: u64,
-    /// How long Gear2 may take from an event to its next decision.
+    /// Longest time that Gear2 may take from an event to its next decision, in ticks.
     pub(crate) period: u64,
-    /// vCPUs of this CPU with a timer that is watched in software: bit per `VcpuId`.
+    /// vCPUs of this CPU whose timer is watched in software: one bit for each `VcpuId`.
     pub(crate) watched: u32,
-    /// Their deadlines.
+    /// Deadlines of the watched timers.
     pub(crate) watched_deadlines: [u64; MAX_VCPUS],
-    /// Physical interrupts that wait for Gear2: bit per INTID.
+    /// Physical interrupts that wait for Gear2: one bit for each INTID.
     pub(crate) gear2_irqs: [u64; 16],
-    /// Some bit is set in `gear2_irqs`.
+    /// Whether a bit in `gear2_irqs` is set.
     pub(crate) has_gear2_irq: bool,
-    /// The exit that Gear2 is working on, and when it began.
+    /// Exit that Gear2 handles: the vCPU, the reason, and the CNTPCT value at its start.
     pub(crate) exit: (Option<VcpuId>, ExitReason, u64),
     /// FEAT_PAN, for exceptions that are injected.
     pub(crate) has_pan: bool,
-    /// A stage-2 fault may be none, and HPFAR_EL2 wrong (erratum 834220).
+    /// Whether a reported stage-2 fault may be a stage-1 fault with a wrong HPFAR_EL2 (erratum
+    /// 834220).
     pub(crate) misreports_stage2: bool,
     /// FEAT_RAS: a guest has DISR_EL1.
     pub(crate) has_ras: bool,
-    /// List registers of this CPU.
+    /// Number of list registers.
     pub(crate) list_registers: usize,
-    /// The loaded vCPU's timer interrupt, while the next can come without its VM's lock.
+    /// Timer interrupt of the loaded vCPU, while the next one can be delivered without the VM's
+    /// lock.
     pub(crate) timer_interrupt: Cell<Repeatable>,
-    /// The same for the SGI that was left for it last, by others or itself.
+    /// SGI that was left for the loaded vCPU last, while the next one can be delivered without the
+    /// VM's lock.
     pub(crate) left_sgi: Cell<Repeatable>,
-    /// Whether it is a real-time VM's CPU, and how.
+    /// Mode of the real-time VM that has this CPU, if one has it.
     pub(crate) real_time: RealTime,
-    /// What the loaded vCPU has of debug and performance monitors.
+    /// Debug and performance monitors of the loaded vCPU.
     pub(crate) monitors: u64,
-    /// HPFAR_EL2 if it reads its distributor by the shortest way.
+    /// HPFAR_EL2 of an access to the loaded vCPU's distributor, if the fast path may emulate it.
     pub(crate) gicd_hpfar: u64,
-    /// What it reads from ID registers.
+    /// Values of the loaded vCPU's ID registers.
     pub(crate) id_registers: idregs::Values,
-    /// The real-time vCPU that is all it runs.
+    /// Real-time vCPU that has this CPU to itself.
     pub(crate) own: Option<VcpuId>,
-    /// It is this CPU that loads that vCPU's VM anew.
+    /// Whether this CPU has to reload that vCPU's VM.
     pub(crate) restart: bool,
 }
 
@@ -169,15 +172,15 @@ impl CpuData {
     }
 }
 
-/// What does not change after boot.
+/// State that does not change after boot.
 pub(crate) struct Machine {
-    /// What init handed over.
+    /// Hand-over from init.
     pub(crate) boot: &'static BootInfo,
-    /// Each vCPU's VM and its index in it.
+    /// VM of each vCPU, and the vCPU's index in that VM.
     pub(crate) vcpus: [(VmId, usize); MAX_VCPUS],
-    /// The SGI that kicks each CPU; 0: it is a real-time VM's, or there is none.
+    /// SGI that kicks each CPU; 0: the CPU belongs to a real-time VM, or does not exist.
     pub(crate) kicks: [u64; MAX_CPUS],
-    /// PARange that stage 2 is limited to.
+    /// PARange that limits stage 2.
     pub(crate) pa_range: u64,
 }
 

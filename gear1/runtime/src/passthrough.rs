@@ -106,7 +106,7 @@ fn send(machine: &Machine, loaded: &Loaded, targets: Kicks, sgi: u32) {
     }
 }
 
-/// Who accesses, and which CPU's private interrupts are meant.
+/// An access: the vCPU that makes it, and the CPU whose private interrupts are meant.
 struct Access<'a> {
     machine: &'a Machine,
     loaded: &'a Loaded,

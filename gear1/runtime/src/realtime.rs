@@ -46,7 +46,7 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine::boot_vm(machine, vm);
     cpu.data.own = Some(id);
     cpu.data.real_time = boot.real_time;
-    // What others switch to for Gear2 is empty here.
+    // A switch to Gear2 installs an empty stage 2: this CPU never runs Gear2.
     cpu.data.world.gear2_vttbr = cpu.data.world.null_vttbr;
     let world = cpu.data.world;
     world.start_gear2(cpu.gear2());
@@ -58,7 +58,7 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
     #[cfg(feature = "check-locks")]
     gear1_arch::confine::confine(machine::vm(vm));
     if index == 0 && boot.loaded {
-        // It cannot fail: nobody else knows of the VM yet.
+        // The start cannot fail: nobody else knows of the VM yet.
         let _ = lifecycle::start(cpu, machine, vm);
     }
     settle(cpu, machine, vm);
@@ -106,8 +106,9 @@ fn settle(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
         }
     }
     if cpu.data.real_time == RealTime::PassThrough {
-        // Who made the vCPU ready did so, and kicked this CPU, under its VM's lock, which a start
-        // takes as well: no kick is on its way any more that would be the guest's interrupt (G1-RT-007).
+        // The waker made the vCPU ready and kicked this CPU under the VM's lock, which a start
+        // takes as well. Hence no kick is under way that the guest could take for its own interrupt
+        // (G1-RT-007).
         Gic::give_interface(cpu.index());
     }
     vcpu::enter(cpu, false);

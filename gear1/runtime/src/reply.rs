@@ -46,7 +46,7 @@ pub(crate) fn complete(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> R
     }
 }
 
-/// The same for Gear2's call that runs nothing: another CPU's loop hears of it.
+/// Completes a request outside of a decision: the loop of another CPU gets a wake-up.
 pub(crate) fn complete_and_wake(
     cpu: &mut Cpu,
     machine: &Machine,

@@ -143,7 +143,7 @@ pub(crate) fn rejoin(cpu: &mut Cpu, machine: &Machine) -> Resume {
     Resume::Switch
 }
 
-/// The same while a guest runs: it is ready from now on.
+/// Takes part in a restart while a guest runs: the guest's vCPU becomes ready.
 #[cold]
 #[inline(never)]
 pub(crate) fn leave_and_rejoin(cpu: &mut Cpu, machine: &Machine) -> Resume {
@@ -197,8 +197,8 @@ fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
     cpu.set_gear2();
 }
 
-/// Makes all physical interrupts of Gear2's pending: one that it was told of may be active still. It
-/// ends those that are not in vain.
+/// Re-pends every interrupt that Gear2 owns: the failed instance may have left one active. Gear2
+/// completes the spurious ones with IRQ_DONE.
 fn replay_interrupts(cpu: &mut Cpu, boot: &BootInfo) {
     for (intid, owner) in (0_u32..).zip(&boot.irq_owner) {
         if *owner == IrqOwner::GEAR2 {

@@ -108,7 +108,8 @@ fn access_other(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Res
     abort::undefined(cpu, machine)
 }
 
-/// What is rarely accessed and simply completed: the value of a read. `None`: there is no such register.
+/// Emulates registers that guests seldom access: returns the value of a read, or `None` if there is
+/// no such register.
 #[inline(never)]
 fn other(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
     match access.id() {

@@ -61,7 +61,7 @@ fn arm(data: &mut CpuData) {
     arm_from(data, data.deadline);
 }
 
-/// The same, with this as Gear2's deadline.
+/// Sets the EL2 timer, with `deadline` as Gear2's deadline.
 fn arm_from(data: &mut CpuData, deadline: u64) {
     let mut first = data.look.min(deadline);
     let mut rest = data.watched;

@@ -103,7 +103,7 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         // The physical timer interrupt is active exactly while the vCPU owes its end.
         Gic::set_ppi_active(this, TIMER, gic.hw_active(index, IntId::VIRTUAL_TIMER));
-        // Its own kick: it is flushed right here.
+        // The kick for this vCPU needs no SGI: the flush is next.
         let _flushed = gic.post_sgis(index, left);
         gic.flush(index, lrs)
     });
@@ -322,7 +322,7 @@ pub(crate) fn leave(cpu: &mut Cpu, state: VcpuState, reason: ExitReason, event: 
     leave_as_is(cpu, reason, event)
 }
 
-/// The same, with the state already set.
+/// Leaves the running guest for Gear2, with the vCPU's state already set.
 pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded.as_ref()

@@ -97,8 +97,8 @@ pub(crate) fn inject_external(cpu: &Cpu, machine: &Machine, id: VmId, intid: Int
     })
 }
 
-/// Changes a virtual GIC whose VM's lock is held, and carries out what follows. Tells whether
-/// the vCPU that is loaded on `cpu` has something new in its list registers.
+/// Changes a virtual GIC whose VM's lock is held, and sends the kicks that follow. Returns whether
+/// the vCPU that is loaded on `cpu` has a new entry in its list registers.
 fn change_locked(
     cpu: &Cpu,
     machine: &Machine,
@@ -116,7 +116,7 @@ fn change_locked(
     }
 }
 
-/// Fills the list registers of the loaded vCPU with what became pending.
+/// Moves interrupts that became pending into the list registers of the loaded vCPU.
 pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     if repeat_left(cpu, loaded.shared) {
         return;
@@ -125,7 +125,7 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     let index = gic_index(loaded.index);
     let mut vm = loaded.inner.lock();
     let mut lrs = Gic::list_registers(cpu.data.list_registers);
-    // The kick is its own.
+    // The kick for this vCPU needs no SGI: the flush is next.
     let _flushed = vm.gic.post_sgis(index, sgis);
     let kicks = vm.gic.flush(index, &mut lrs);
     follow(cpu, machine, loaded, &mut vm.gic, kicks);
@@ -137,7 +137,8 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     }
 }
 
-/// Makes the only thing that the loaded vCPU is asked for, an SGI that was left for it, pending once more, as [`repeat`] does.
+/// Fast path: if the only pending request is the SGI delivered last, rewrites its list register
+/// without the VM's lock, as [`repeat`] does.
 #[inline(always)]
 fn repeat_left(cpu: &Cpu, shared: &VcpuShared) -> bool {
     let what = cpu.data.left_sgi.get();
@@ -156,7 +157,7 @@ pub(crate) fn repeat_own(cpu: &Cpu, shared: &VcpuShared, value: u64) -> bool {
         && repeat(cpu, shared, what)
 }
 
-/// Makes pending what others left for a vCPU of the VM.
+/// Makes the SGIs pending that senders left for a vCPU of the VM.
 #[inline(never)]
 pub(crate) fn take_in(
     machine: &Machine,
@@ -170,9 +171,10 @@ pub(crate) fn take_in(
     gic.post_sgis(target, left.sgis())
 }
 
-/// Makes an interrupt of the loaded vCPU, which is not off, pending once more: without the VM's lock if
-/// the last change of its list registers was the same, and nobody asks for its attention. Should another
-/// CPU change its virtual GIC right now, it is kicked, and what was put here is looked at then.
+/// Rewrites the list register of an interrupt of the loaded vCPU, without the VM's lock. Returns
+/// `false` if another change of the list registers came in between, or a request for attention is
+/// raised: the caller then takes the slow path. Another CPU that changes the virtual GIC at this
+/// moment kicks this one, which then handles both changes.
 #[inline(always)]
 pub(crate) fn repeat(cpu: &Cpu, shared: &VcpuShared, what: Repeatable) -> bool {
     shared.attention().is_none() && what.repeat(&mut Gic::list_registers(cpu.data.list_registers))

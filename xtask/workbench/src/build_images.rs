@@ -113,7 +113,7 @@ pub fn build(manifest: &Path) -> Result<Images> {
     build_edited(manifest, Path::new(stem), |_, _| Ok(()))
 }
 
-/// Builds what `manifest` needs into the directory `name`, after `edit` has had its way with it.
+/// Builds the images of `manifest`, after applying `edit`, into the directory `name`.
 pub fn build_edited(
     manifest: &Path,
     name: &Path,

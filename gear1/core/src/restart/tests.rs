@@ -82,7 +82,7 @@ fn nobody_works_while_a_meeting_is_complete() {
                 thread::yield_now();
             }
         }
-        // It is gone: whoever calls yet need not wait for it.
+        // This CPU leaves: a later caller need not wait for it.
         meeting.0.fetch_and(!(1 << index), Ordering::SeqCst);
     };
     thread::scope(|scope| {

@@ -4,7 +4,7 @@ use super::{SetWay, Step, Time};
 
 const PIECE: u64 = 0x8000;
 const TOTAL: u64 = 10 * PIECE + 0x3000;
-/// What may lie between two instructions of a walk.
+/// Longest pause between two instructions of one walk.
 const PAUSE: u64 = 1_000;
 
 /// A vCPU and the time.

@@ -11,7 +11,7 @@ use gear1_abi::id::CpuIndex;
 
 use crate::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// What a vCPU must look at before its next instruction.
+/// Requests that a vCPU must handle before its next instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attention(u32);
 
@@ -20,54 +20,55 @@ impl Attention {
     pub const NONE: Self = Self(0);
     /// Virtual interrupts changed: list registers must be filled.
     pub const IRQ: Self = Self(1);
-    /// Its VM stops.
+    /// The VM stops.
     pub const STOP: Self = Self(2);
-    /// It starts anew at the entry point requested.
+    /// The vCPU restarts at the entry point requested.
     pub const RESET: Self = Self(4);
-    /// A reply lies in the mailbox.
+    /// A reply is in the mailbox.
     pub const REPLY: Self = Self(8);
-    /// Beside `RESET`: it wakes from power-down, its timers ran on.
+    /// Beside `RESET`: the vCPU wakes from power-down, its timers ran on.
     pub const WARM: Self = Self(16);
-    /// It is blocked in a call that a message ends, or an interrupt.
+    /// The vCPU is blocked in a call that a message or an interrupt ends.
     pub const AWAITS: Self = Self(32);
-    /// It got a message.
+    /// A message has arrived.
     pub const MESSAGE: Self = Self(64);
-    /// SGIs, a bit each, that others left without the VM's lock: they become pending in the virtual GIC.
+    /// SGIs, one bit each, that senders left without the VM's lock: they become pending in the
+    /// virtual GIC.
     pub const SGIS: Self = Self(0xffff << 16);
-    /// Virtual interrupts, and nothing else.
+    /// Requests that come from virtual interrupts.
     pub const INTERRUPTS: Self = Self::IRQ.and(Self::SGIS);
 
-    /// An SGI, 0 to 15, is left.
+    /// Returns the request for an SGI, 0 to 15.
     pub const fn sgi(number: u32) -> Self {
         Self(1 << 16 << (number & 15))
     }
 
-    /// Returns the SGIs that are left, a bit each.
+    /// Returns the left SGIs, one bit each.
     pub const fn sgis(self) -> u32 {
         self.0 >> 16
     }
 
-    /// Tells whether nothing is asked for.
+    /// Returns whether there is no request.
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Tells whether it is virtual interrupts that are asked for, and nothing else.
+    /// Returns whether all requests come from virtual interrupts.
     pub const fn is_interrupts(self) -> bool {
         !self.is_none() && self.without(Self::INTERRUPTS).is_none()
     }
 
-    /// Returns both.
+    /// Returns the requests of both.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns what is not part of `other`.
+    /// Returns the requests that are not part of `other`.
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Tells whether `other` is part of it.
+    /// Returns whether a request of `other` is among these.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -76,22 +77,22 @@ impl Attention {
 /// A start that was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// First instruction (IPA).
+    /// Entry point (IPA).
     pub pc: u64,
     /// X0.
     pub argument: u64,
-    /// It wakes from power-down.
+    /// Whether the vCPU wakes from power-down.
     pub warm: bool,
 }
 
-/// Whom to tell after [`VcpuShared::ask`].
+/// CPU to signal after [`VcpuShared::ask`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Nobody: it looks before it runs next.
+    /// No CPU: the vCPU checks its attention before it runs next.
     Nobody,
-    /// It runs: its CPU is to be interrupted.
+    /// The CPU that runs the vCPU must be interrupted.
     Kick,
-    /// It waited and is ready: its home is to get a wake-up.
+    /// The vCPU waited and is ready: its home must get a wake-up.
     Wake,
 }
 
@@ -106,9 +107,9 @@ pub struct VcpuShared {
     reply_value: AtomicU64,
     awaited_ipa: AtomicU64,
     awaited_access: AtomicU64,
-    /// Since when it could run and was not loaded; 0: it could not.
+    /// Counter value since which the vCPU is ready and not loaded; 0: not ready.
     ready_since: AtomicU64,
-    /// Ticks for which it could run and was not loaded.
+    /// Ticks during which the vCPU was ready and not loaded.
     stolen: AtomicU64,
     exits: [AtomicU64; ExitReason::COUNT],
     ticks: [AtomicU64; ExitReason::COUNT],
@@ -166,15 +167,15 @@ impl VcpuShared {
             .is_ok()
     }
 
-    /// Claims a vCPU that may run, for its home to run it.
+    /// Moves from one state to another. Returns `false` if the state was a different one.
     #[inline(always)]
     pub fn claim(&self) -> bool {
         self.transition(VcpuState::Ready, VcpuState::Running)
             || self.transition(VcpuState::Wfi, VcpuState::Running)
     }
 
-    /// Asks for attention, and tells whom the caller has to tell. The attention is raised before the
-    /// state is looked at.
+    /// Raises `what` and returns the CPU that the caller must signal. The request is raised before
+    /// the state is read.
     #[inline(always)]
     pub fn ask(&self, what: Attention) -> Told {
         self.raise(what);
@@ -187,15 +188,17 @@ impl VcpuShared {
         }
     }
 
-    /// Makes a vCPU that waits ready. `true`: its home is to get a wake-up from the caller.
+    /// Makes a waiting vCPU ready. Returns whether it waited: the caller must then send a wake-up
+    /// to the vCPU's home.
     #[inline(always)]
     pub fn wake_up(&self) -> bool {
         self.transition(VcpuState::Wfi, VcpuState::Ready)
     }
 
-    /// Its VM stops, under the VM's lock: turns the vCPU off, or asks it to turn itself off, and
-    /// tells whom the caller has to tell. One call is enough. What it finds in no state of those
-    /// that wait was running meanwhile; should it wait by now, it is asked all the same, and woken.
+    /// Turns the vCPU off, or asks a running one to turn itself off, and returns the CPU that the
+    /// caller must signal. Called under the VM's lock when the VM stops. One call is enough: a vCPU
+    /// that is in no waiting state was running meanwhile, and a request also reaches it if it waits
+    /// by now.
     pub fn stop(&self) -> Told {
         let waiting = [
             VcpuState::Ready,
@@ -211,9 +214,9 @@ impl VcpuShared {
         }
     }
 
-    /// The running vCPU, with nothing in its list registers, begins to wait, unless it is asked for
-    /// attention to more than `expected`. `true`: it waits, or was woken already. Called by its home;
-    /// all that becomes due is told by attention.
+    /// Makes the running vCPU, whose list registers are empty, wait, unless its attention has more
+    /// than `expected`. Returns whether the vCPU waits or was already woken. Called by its home;
+    /// everything that becomes due raises attention.
     #[inline(always)]
     pub fn wait_quiet(&self, expected: Attention) -> bool {
         self.set_state(VcpuState::Wfi);
@@ -221,7 +224,8 @@ impl VcpuShared {
         !is_asked || !self.transition(VcpuState::Wfi, VcpuState::Running)
     }
 
-    /// The same under the VM's lock, where what is `due` becomes so: only messages and SGIs come without it.
+    /// Makes the running vCPU wait like [`Self::wait_quiet`], but under the VM's lock, under which
+    /// interrupts become `due`. Only messages and SGIs arrive without the lock.
     #[inline(always)]
     pub fn wait_locked(&self, expected: Attention, due: impl FnOnce() -> bool) -> bool {
         if !self.attention().without(expected).is_none() || due() {
@@ -252,26 +256,26 @@ impl VcpuShared {
         self.attention.fetch_or(attention.0, Ordering::SeqCst);
     }
 
-    /// Returns what is asked for.
+    /// Returns the raised requests.
     #[inline]
     pub fn attention(&self) -> Attention {
         Attention(self.attention.load(Ordering::SeqCst))
     }
 
-    /// Takes a request back, and tells whether it was there.
+    /// Clears a request. Returns whether it was raised.
     #[inline]
     pub fn take(&self, attention: Attention) -> bool {
         !self.take_each(attention).is_none()
     }
 
-    /// Takes requests back, and returns those of them that were there.
+    /// Clears the requests in `what`. Returns those of them that were raised.
     #[inline]
     pub fn take_each(&self, what: Attention) -> Attention {
         Attention(self.attention.fetch_and(!what.0, Ordering::SeqCst) & what.0)
     }
 
-    /// Asks for a start at `pc` with `argument` in X0, of a vCPU that is off. What
-    /// was asked of its former life (a stop, a reply) is void, but for SGIs that came too late for it.
+    /// Requests a start of a vCPU that is off, at `pc` with `argument` in X0. Drops requests to its
+    /// former life (a stop, a reply), but keeps SGIs that came too late for that life.
     pub fn request_reset(&self, pc: u64, argument: u64) {
         self.reset_pc.store(pc, Ordering::Relaxed);
         self.reset_argument.store(argument, Ordering::Relaxed);
@@ -280,14 +284,14 @@ impl VcpuShared {
         self.raise(Attention::RESET.and(Attention::IRQ));
     }
 
-    /// Lets a running vCPU start anew once it wakes. Called by the home CPU only.
+    /// Requests a warm start of the running vCPU for the time when it wakes. Called by the home CPU only.
     pub fn request_resume(&self, pc: u64, argument: u64) {
         self.reset_pc.store(pc, Ordering::Relaxed);
         self.reset_argument.store(argument, Ordering::Relaxed);
         self.raise(Attention::RESET.and(Attention::WARM));
     }
 
-    /// Returns the start requested, once.
+    /// Returns the requested start, once.
     pub fn take_reset(&self) -> Option<Start> {
         if !self.take(Attention::RESET) {
             return None;
@@ -317,13 +321,13 @@ impl VcpuShared {
         ))
     }
 
-    /// It became able to run: time counts as stolen until it is loaded (G1-TIM-007). A waker calls
-    /// this after the vCPU left its state of waiting.
+    /// Begins to count stolen time, up to the next load (G1-TIM-007). A waker calls this after the
+    /// vCPU left its waiting state.
     pub fn begin_stolen(&self, now: u64) {
         self.ready_since.store(now, Ordering::SeqCst);
     }
 
-    /// It is unloaded at `now`, ready or not. Called by the home CPU only.
+    /// Notes that the vCPU is unloaded at `now`, ready or not. Called by the home CPU only.
     pub fn unload(&self, now: u64) {
         // In this order, so that the store of a waker in between is not lost.
         self.begin_stolen(0);
@@ -332,8 +336,8 @@ impl VcpuShared {
         }
     }
 
-    /// It is loaded at `now`: returns all ticks stolen, if there are more now. Called by the home
-    /// CPU only.
+    /// Notes that the vCPU is loaded at `now`. Returns the sum of all stolen ticks, if it has
+    /// grown. Called by the home CPU only.
     pub fn end_stolen(&self, now: u64) -> Option<u64> {
         let since = self.ready_since.load(Ordering::SeqCst);
         if since == 0 {
@@ -346,21 +350,21 @@ impl VcpuShared {
         Some(stolen)
     }
 
-    /// Its VM starts: nothing was stolen yet, and no SGI is left of its former life.
+    /// Resets the stolen time and the left SGIs at the start of the VM.
     pub fn begin_life(&self) {
         self.take(Attention::SGIS);
         self.begin_stolen(0);
         self.stolen.store(0, Ordering::Relaxed);
     }
 
-    /// Notes the access that Gear2 is asked for. Called by the home CPU only.
+    /// Notes the access that Gear2 must complete. Called by the home CPU only.
     #[inline]
     pub fn set_awaited(&self, ipa: u64, access: u64) {
         self.awaited_ipa.store(ipa, Ordering::Relaxed);
         self.awaited_access.store(access, Ordering::Relaxed);
     }
 
-    /// Returns the address and the access word of what it waits for in `AwaitsMmio`.
+    /// Returns the address and the access word of the access that an `AwaitsMmio` vCPU waits for.
     pub fn awaited(&self) -> (u64, u64) {
         (
             self.awaited_ipa.load(Ordering::Relaxed),
@@ -402,12 +406,12 @@ fn add(cell: Option<&AtomicU64>, amount: u64) {
     }
 }
 
-/// What reaches a CPU's loop from other CPUs: wake-ups, a bit for each vCPU, pokes and rings.
+/// Signals to a CPU's loop from other CPUs: wake-ups, one bit for each vCPU, pokes and rings.
 pub struct CpuShared(AtomicU64);
 
-/// Another loop asked for attention.
+/// Bit of a poke: another loop asked for attention.
 const POKE: u64 = 1 << 32;
-/// A VM rang the doorbell that leads to Gear2.
+/// Bit of a ring: a VM rang the doorbell that leads to Gear2.
 const RING: u64 = 1 << 33;
 
 impl Default for CpuShared {
@@ -458,7 +462,7 @@ impl CpuShared {
         self.take(POKE)
     }
 
-    /// A VM rang the doorbell that leads to Gear2.
+    /// Signals that a VM rang the doorbell that leads to Gear2.
     pub fn ring(&self) {
         self.add(RING);
     }

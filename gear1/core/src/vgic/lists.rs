@@ -47,12 +47,12 @@ impl Rank {
 /// Words of 32 interrupts that a vCPU has.
 const WORDS: usize = SPI_WORDS + 1;
 
-/// What waits for a list register of a vCPU: the best of each word, so that a change of one needs a
-/// look at that one alone.
+/// Interrupts that wait for a list register of a vCPU: the best of each word, so that a change of
+/// one word needs a look at that word alone.
 struct Candidates {
-    /// Active ones.
+    /// Best active interrupt of each word.
     orphans: [Rank; WORDS],
-    /// Pending ones.
+    /// Best pending interrupt of each word.
     pending: [Rank; WORDS],
 }
 
@@ -141,7 +141,8 @@ impl VmGic {
         }
     }
 
-    /// Returns what of it is left after another change of the loaded vCPU's interrupts.
+    /// Returns `before` if its list-register slot is unchanged and nothing else is pending, else
+    /// `NONE`.
     #[inline]
     pub fn still_repeatable(&self, vcpu: VcpuIndex, before: Repeatable) -> Repeatable {
         let state = self.vcpu(vcpu);
@@ -153,7 +154,7 @@ impl VmGic {
         }
     }
 
-    /// Takes over what ended in list registers that the hardware reports empty.
+    /// Folds the list registers that the hardware reports empty.
     fn reap(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let state = self.vcpu_mut(vcpu);
         let has_orphans = state.maintenance.deactivate;
@@ -171,7 +172,7 @@ impl VmGic {
         kicks
     }
 
-    /// Ends so many active interrupts that stand in no list register: the guest has ended those of
+    /// Ends `count` active interrupts outside of the list registers: the guest has ended those of
     /// the highest priority first.
     #[inline(never)]
     fn end_orphans(&mut self, vcpu: VcpuIndex, count: u32) -> Kicks {
@@ -366,7 +367,7 @@ impl VmGic {
         self.vcpu_mut(vcpu).put(index, lr, lrs);
     }
 
-    /// Gives list registers to what waits for one: first to active, then to pending interrupts.
+    /// Gives list registers to waiting interrupts: first to active, then to pending ones.
     fn fill(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let hint = self.vcpu(vcpu).hint;
         let free = all_lists(lrs) & !self.vcpu(vcpu).used;
@@ -384,7 +385,7 @@ impl VmGic {
         Kicks::NONE
     }
 
-    /// The same for more than one.
+    /// Gives list registers to several waiting interrupts.
     #[inline(never)]
     fn fill_slowly(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let mut kicks = Kicks::NONE;
@@ -434,7 +435,7 @@ impl VmGic {
         kicks
     }
 
-    /// Asks for the maintenance interrupt if some have no list register.
+    /// Enables the maintenance interrupt if an interrupt still waits for a list register.
     fn wait_for_room(&mut self, vcpu: VcpuIndex, found: &Candidates, lrs: &mut impl ListRegisters) {
         let mut wanted = Maintenance::default();
         let words = self.vcpu(vcpu).hint;
@@ -443,7 +444,7 @@ impl VmGic {
         wanted.no_pending = wanted.underflow && self.worst(vcpu, Want::Pending).is_some();
         let state = self.vcpu_mut(vcpu);
         if wanted.deactivate && !state.maintenance.deactivate {
-            // What was counted before concerns none of these.
+            // Ends counted so far concern none of the interrupts that wait now.
             lrs.take_lost_ends();
         }
         state.set_maintenance(wanted, lrs);

@@ -21,7 +21,7 @@ const SGIS: core::ops::Range<u32> = 0..16;
 const TIMERS: [u32; 2] = [27, 30];
 const SGI_FRAME: u64 = 0x1_0000;
 
-/// What is behind an access.
+/// Target of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// The virtual GIC alone.

@@ -92,7 +92,7 @@ impl Vcpu {
         let listed = self.word.listed & bits;
         let waiting = self.word.waiting(gate) & bits;
         if listed != 0 {
-            // What its list register holds can still be repeated: `repeatable` stays.
+            // The list register can still be refilled with its SGI: `repeatable` stays.
             self.stale |= 1;
         }
         if waiting != 0 {

@@ -55,7 +55,7 @@ pub struct IntId(u16);
 
 /// ICC_SRE_EL1 as a trapped access names it.
 pub const ICC_SRE_EL1: SysregId = SysregId::new(3, 0, 12, 12, 5);
-/// Its value for a guest, which no write changes: System registers, no bypass (SRE, DFB, DIB).
+/// ICC_SRE_EL1 of a guest, which no write changes: System registers, no bypass (SRE, DFB, DIB).
 pub const SRE_EL1: u64 = 0b111;
 
 /// First locality-specific interrupt (LPI): it has no active state that could be ended.

@@ -1,5 +1,5 @@
-//! What only a GICv2 distributor has: target lists, GICD_SGIR and SGIs by sender
-//! (IHI 0048, 4.3.12 to 4.3.17).
+//! Registers that only a GICv2 distributor has: target lists, GICD_SGIR and SGIs by sender (IHI
+//! 0048, 4.3.12 to 4.3.17).
 //!
 //! Invariant: an SGI's latch is set iff its `sgi_sources` is not 0.
 //!

@@ -27,7 +27,7 @@ impl Gate {
     };
 }
 
-/// 32 interrupts.
+/// State of 32 interrupts, one bit each.
 #[derive(Clone, Copy)]
 pub(super) struct Word {
     /// Set by ISENABLER.
@@ -36,27 +36,27 @@ pub(super) struct Word {
     pub(super) latch: u32,
     /// Input line of an emulated device is high.
     pub(super) line: u32,
-    /// Active as last known.
+    /// Active, as far as Gear1 knows.
     pub(super) active: u32,
     /// Edge-triggered, else level-sensitive.
     pub(super) edge: u32,
     /// Group 1, else Group 0.
     pub(super) group1: u32,
-    /// Stands in a list register of a vCPU.
+    /// In a list register of a vCPU.
     pub(super) listed: u32,
-    /// Its latch was moved into the list register, and not cleared since.
+    /// The latch was moved into the list register, and not cleared since.
     pub(super) in_list: u32,
-    /// The distributor has set `active`, whatever the list register says.
+    /// `active` was set through the distributor and overrides the list register.
     pub(super) forced: u32,
     /// The physical interrupt of the same INTID is active on behalf of this one.
     pub(super) hw: u32,
-    /// The physical interrupt came once more while the last one's list register was not folded.
+    /// The physical interrupt arrived again before the previous one's list register was folded.
     pub(super) again: u32,
-    /// Physically active with no virtual one left: the caller must deactivate it.
+    /// The physical interrupt is active without a virtual one: the caller must deactivate it.
     pub(super) ended: u32,
     pub(super) priority: [u8; 32],
-    /// The same by bits, the highest first: bit n of each is interrupt n's. The best of many is
-    /// found by them in a few steps (G1-RUN-011).
+    /// Priorities as bit planes, the highest bit first: bit n of each plane belongs to interrupt n.
+    /// A search for the best of many takes a few steps (G1-RUN-011).
     planes: [u32; PLANES],
 }
 

@@ -25,9 +25,9 @@ struct Vm {
 
 struct Machine {
     vm: Mutex<Vm>,
-    /// What the VM has shared, in steps that it takes to take it back.
+    /// Memory that the VM has shared, in steps that the take-back needs.
     shared: Mutex<u32>,
-    /// Whether a VM is looked at again behind what was done without its lock.
+    /// Whether the VM's state is checked again after work without the lock.
     looks: bool,
 }
 

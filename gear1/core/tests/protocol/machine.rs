@@ -1,12 +1,12 @@
-//! What is around the protocol: a home CPU with its loop and its guest, the VM's lock, and interrupts
-//! between CPUs. Each function does what the one of the runtime does that it names.
+//! Environment of the protocol: a home CPU with its loop and its guest, the VM's lock, and
+//! interrupts between CPUs. Each function does the work of the runtime function that it names.
 
 use gear1_abi::call::VcpuState;
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::vcpu::{Attention, CpuShared, Told, VcpuShared};
 
-/// The vCPU's number.
+/// Number of the vCPU.
 const NUMBER: usize = 3;
 
 /// Something that a CPU waits for: its interrupt line, or an event for Gear2. It stays until it is
@@ -32,18 +32,18 @@ impl Line {
         *raised = false;
     }
 
-    /// What raised it does so no more.
+    /// Withdraws the interrupt.
     pub(crate) fn lower(&self) {
         *self.raised.lock().unwrap() = false;
     }
 }
 
-/// What the VM's lock covers.
+/// State under the VM's lock.
 #[derive(Default)]
 pub(crate) struct Vm {
     /// Interrupts that are pending and in no list register.
     pub(crate) pending: u32,
-    /// The VM stops.
+    /// Whether the VM stops.
     pub(crate) stopping: bool,
 }
 
@@ -61,18 +61,18 @@ pub(crate) struct Machine {
 /// How the home blocks the vCPU.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Block {
-    /// Its list registers are empty.
+    /// The vCPU's list registers are empty.
     Quiet,
-    /// Something stands there that cannot be delivered.
+    /// A list register holds an interrupt that cannot be delivered.
     Locked,
 }
 
-/// Why the guest runs no more.
+/// Reason for which the guest no longer runs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// It saw all that it waited for.
+    /// The guest saw all that it waited for.
     Done,
-    /// Its VM stops.
+    /// The VM stops.
     Stopped,
 }
 
@@ -188,7 +188,7 @@ impl Machine {
         }
     }
 
-    /// The same of a vCPU that waits for a reply: returns it, or nothing when it is off.
+    /// Runs a vCPU that waits for a reply: returns the reply, or nothing when the vCPU is off.
     pub(crate) fn run_or_off(&self) -> Option<(u64, u64)> {
         loop {
             if self.loops.take_wake() == Some(NUMBER) && self.vcpu.claim() {

@@ -13,7 +13,7 @@ mod sgi;
 mod switch;
 mod vcpu;
 
-/// What `vcpu/shared.rs` calls its atomics.
+/// Atomics under the name that `vcpu/shared.rs` imports them by.
 mod atomic {
     pub(crate) use shuttle::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 }
@@ -271,7 +271,7 @@ fn a_reply_comes_whole() {
     many_orders(VcpuState::AwaitsMmio, home, [replies, stops]);
 }
 
-/// What a CPU's loop is told arrives, and is told once.
+/// A request to a CPU's loop arrives, and arrives once.
 #[test]
 fn what_a_loop_is_told_arrives() {
     let home: Body = |machine| {
@@ -320,7 +320,8 @@ fn stolen_time_begins_with_the_wake_up() {
     all_orders(VcpuState::Wfi, home, wakes);
 }
 
-/// What the checker is for: a waker that looks at the state before it raises the attention loses one.
+/// The checker finds a wrong protocol: a waker that reads the state before it raises the attention
+/// loses a wake-up.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_waker_that_looks_too_early_is_found() {
@@ -350,7 +351,7 @@ fn a_home_that_looks_too_early_is_found() {
     all_orders(VcpuState::Running, home, Machine::inject);
 }
 
-/// What belongs to one CPU alone is no matter of orders: exits, the home, an access that is awaited.
+/// State of one CPU alone does not depend on orders: exits, the home, an awaited access.
 #[test]
 fn what_the_home_notes_is_read_back() {
     shuttle::check_dfs(

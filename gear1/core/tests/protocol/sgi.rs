@@ -80,7 +80,7 @@ impl ListRegisters for Lists {
     fn set_maintenance(&mut self, _wanted: Maintenance) {}
 }
 
-/// What the target's own CPU keeps for itself.
+/// State that only the target's own CPU uses.
 struct Target {
     lists: Lists,
     left_sgi: Repeatable,
@@ -214,7 +214,8 @@ fn an_sgi_that_a_third_takes_in_comes_once() {
     all_orders(false);
 }
 
-/// What the model is for: a delivery without the lock that does not mind whether the bit was there.
+/// The model finds a wrong protocol: a delivery without the lock that does not check whether the
+/// bit was set.
 #[test]
 #[should_panic(expected = "another number of times")]
 fn a_delivery_that_does_not_take_the_bit_is_found() {

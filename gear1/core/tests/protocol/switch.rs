@@ -15,10 +15,10 @@ use crate::config;
 use crate::machine::Line;
 use crate::vcpu::{CpuShared, VcpuShared};
 
-/// The number of the vCPU that waits.
+/// Number of the waiting vCPU.
 const OUTGOING: usize = 1;
 
-/// What makes the outgoing vCPU's timer known when it is due.
+/// Source that signals the outgoing vCPU's timer when it is due.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Source {
     /// The hardware's virtual timer: the vCPU is loaded.

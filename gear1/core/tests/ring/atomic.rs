@@ -21,9 +21,9 @@ pub(crate) struct Choices {
 #[derive(Default)]
 struct Thread {
     view: View,
-    /// View at the last release fence: what relaxed stores behind it pass on.
+    /// View at the last release fence, which later relaxed stores pass on.
     released: View,
-    /// What relaxed loads found: theirs is with the next acquire fence.
+    /// View that relaxed loads have found, which the next acquire fence takes over.
     found: View,
     choices: Choices,
 }

@@ -1,4 +1,4 @@
-//! What a real-time VM reaches of the physical GIC, and what it does not.
+//! Access of a real-time VM to the physical GIC, and its limits.
 
 use super::*;
 

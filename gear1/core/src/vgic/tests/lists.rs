@@ -1,4 +1,4 @@
-//! What stands in list registers, case by case.
+//! Contents of list registers, case by case.
 
 use super::fake::Fake;
 use super::{SGI, WORD, field_read, field_write, id, ready, v};

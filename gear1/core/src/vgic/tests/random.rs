@@ -35,7 +35,7 @@ struct Interrupt {
     /// Senders of a GICv2 SGI; else only 0.
     latch: BTreeSet<u8>,
     active: bool,
-    /// Who acknowledged it last.
+    /// vCPU that acknowledged the interrupt last.
     taken_by: usize,
     /// Taken from an outdated list register while more came: one delivery or two are both right.
     unsure: bool,
@@ -50,7 +50,7 @@ impl Interrupt {
     }
 }
 
-/// What the architecture says.
+/// Model of the architecture.
 struct Reference {
     version: GicVersion,
     groups: u8,
