@@ -38,12 +38,12 @@ const OTHERS: &str =
 /// Bytes of all CPUs' stacks, which no image holds.
 const STACKS: u64 = el2::STACK_SIZE * MAX_CPUS as u64;
 
-/// What was found: figures, and what is wrong.
+/// Result of the audit: figures, and violations.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// One statement that holds a line.
+    /// Statements that hold, one line each.
     pub holds: Vec<String>,
-    /// One statement that does not hold a line.
+    /// Statements that do not hold, one line each.
     pub fails: Vec<String>,
 }
 

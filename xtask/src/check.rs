@@ -165,7 +165,7 @@ pub fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> 
     let needed = judged.manifest.iter();
     let needed = needed.flat_map(|manifest| needs::missing(manifest, &tree));
     list.extend(needed.map(|fault| Diagnostic::new(&fault.error())));
-    // What xtask would have to make or download first is judged when the image is built.
+    // Files that xtask would first have to make or download are judged when the image is built.
     let nothing = |_: &str| Ok(PathBuf::new());
     list.extend(manifest::differing(&blob, &dts, &nothing)?);
     Ok(Findings {

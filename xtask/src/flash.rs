@@ -26,7 +26,7 @@ pub struct Options {
     /// The board
     #[arg(long, value_enum, value_name = "NAME")]
     board: Name,
-    /// What it is to run [default: manifests/NAME.dts]
+    /// The manifest to run [default: manifests/NAME.dts]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// The image, or for rcar-h3 and zcu102 the folder, to write; never a disk
@@ -123,8 +123,8 @@ pub fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile
     Ok(files)
 }
 
-/// What tells the firmware of the Raspberry Pi how to start Gear1: in 64-bit state, with the archive as
-/// initial RAM disk on a page of its own, and with PL011 on the pins of the header.
+/// Boot configuration for the firmware of the Raspberry Pi: Gear1 starts in 64-bit state, with the
+/// archive as initial RAM disk on a page of its own, and with PL011 on the pins of the header.
 const RPI4_CONFIG: &str = "\
 # Written by GearV's `cargo xtask flash`.
 [pi4]

@@ -16,9 +16,9 @@ const LAST: u64 = 1 << 4;
 /// Memory that reads as zero where nothing was written.
 pub(crate) struct HostMemory {
     pages: HashMap<u64, Box<[u8; PAGE as usize]>>,
-    /// What init reads of devices: the redistributors' types.
+    /// Device registers that init reads: the redistributors' types.
     registers: HashMap<u64, u64>,
-    /// What init hands over.
+    /// Hand-over from init.
     pub boot_info: Option<Box<BootInfo>>,
 }
 

@@ -26,7 +26,7 @@ struct Cli {
 enum Command {
     /// Build Gear1, Gear2 and the archive of a manifest
     Build {
-        /// What to build [default: manifests/qemu-virt.dts]
+        /// The manifest to build [default: manifests/qemu-virt.dts]
         #[arg(long, value_name = "FILE")]
         manifest: Option<PathBuf>,
     },

@@ -30,7 +30,7 @@ impl Options {
     }
 }
 
-/// What differs between boards.
+/// Facts in which boards differ.
 struct Facts {
     description: &'static str,
     cpus: &'static str,

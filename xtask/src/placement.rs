@@ -38,11 +38,11 @@ pub struct Placement {
     pub device_tree: Region,
     /// The archive.
     pub archive: Region,
-    /// Memory that nobody has.
+    /// Memory that is left free.
     pub left: Vec<Region>,
-    /// All devices of the board.
+    /// Devices of the board.
     pub devices: Vec<Device>,
-    /// What init hands to the runtime.
+    /// Hand-over from init to the runtime.
     pub info: Box<BootInfo>,
 }
 

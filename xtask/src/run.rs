@@ -19,14 +19,14 @@ use watch::{End, Watch};
 
 mod watch;
 
-/// What GearV and QEMU need beside the VMs' memory.
+/// Memory that GearV and QEMU need beside the VMs' memory.
 const OVERHEAD_MIB: u64 = 256;
 const MIB: u64 = 1 << 20;
 
 /// The options of `run`.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// What to run [default: manifests/qemu-virt.dts]
+    /// The manifest to run [default: manifests/qemu-virt.dts]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// The CPU model: cortex-a57, cortex-a72, max, ...

@@ -16,14 +16,14 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::{Machine, Qemu};
 use workbench::{initramfs, workspace};
 
-/// What Gear2's console takes as the start of a command to itself.
+/// Key that starts a command to Gear2's console.
 pub const ESCAPE: char = '\x07';
 
-/// How long a boot may take.
+/// Longest time of a boot.
 pub const BOOT: Duration = Duration::from_secs(300);
 const COMMAND: Duration = Duration::from_secs(120);
 
-/// The SHA-256 of 8 MiB of zeroes.
+/// SHA-256 of 8 MiB of zeroes.
 const ZEROES: &str = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3053e74";
 
 /// How much is checked.
@@ -105,7 +105,7 @@ pub fn check_all(
     Ok(smoke.checks)
 }
 
-/// The same for guests without a device VM, whatever the machine's disk is for.
+/// Checks guests without a device VM, whatever the machine's disk is for.
 pub fn check_guests(
     qemu: &Qemu,
     machine: &Machine,
@@ -207,7 +207,7 @@ impl<'a> Smoke<'a> {
     }
 }
 
-/// What a kernel says of itself, or of the machine, when something is wrong that it survives.
+/// Complaints of a kernel about an error that it survives.
 const COMPLAINTS: &[&str] = &[
     "WARNING: ",
     "BUG: ",
@@ -268,7 +268,7 @@ pub fn shell(session: &mut Session, command: &str) -> Result<String> {
     shell_within(session, command, COMMAND)
 }
 
-/// The same for a command that takes its time.
+/// Runs a command in the shell, like [`shell`], within `timeout`.
 pub fn shell_within(session: &mut Session, command: &str, timeout: Duration) -> Result<String> {
     // The shell computes the end mark, so that the echo of the typed line is not taken for it;
     // it differs each time, for the console repeats earlier output when the focus moves.
@@ -277,7 +277,7 @@ pub fn shell_within(session: &mut Session, command: &str, timeout: Duration) -> 
     let printed = session.expect(&format!(">-{}", mark + 1), timeout)?;
     let (output, status) = printed.rsplit_once('<').context("no status was printed")?;
     ensure!(status == "0", "`{command}` ended with {status}");
-    // What was typed may stand there twice: the terminal shows it, then the shell when it reads it.
+    // The command may be echoed twice: by the terminal, then by the shell when it reads it.
     let (_, output) = output.rsplit_once("+1))\"\n").unwrap_or(("", output));
     Ok(output.to_owned())
 }

@@ -28,7 +28,7 @@ fn a_reader_that_left_ends_the_output_quietly() {
     }
 }
 
-/// What goes to standard error is for a person who may have left, too: the work goes on.
+/// The reader of the messages may leave, too: the work continues.
 #[test]
 fn nobody_has_to_read_the_messages() {
     let (reader, writer) = std::io::pipe().unwrap();

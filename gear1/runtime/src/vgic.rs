@@ -171,10 +171,10 @@ pub(crate) fn take_in(
     gic.post_sgis(target, left.sgis())
 }
 
-/// Rewrites the list register of an interrupt of the loaded vCPU, without the VM's lock. Returns
-/// `false` if another change of the list registers came in between, or a request for attention is
-/// raised: the caller then takes the slow path. Another CPU that changes the virtual GIC at this
-/// moment kicks this one, which then handles both changes.
+/// Rewrites the list register of an interrupt of the loaded vCPU, which must not be off, without
+/// the VM's lock. Returns `false` if another change of the list registers came in between, or a
+/// request for attention is raised: the caller then takes the slow path. Another CPU that changes
+/// the virtual GIC at this moment kicks this one, which then handles both changes.
 #[inline(always)]
 pub(crate) fn repeat(cpu: &Cpu, shared: &VcpuShared, what: Repeatable) -> bool {
     shared.attention().is_none() && what.repeat(&mut Gic::list_registers(cpu.data.list_registers))

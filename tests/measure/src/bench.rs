@@ -366,7 +366,7 @@ impl Options {
             self.only,
             COLUMNS.map(|column| column.name()).join(", ")
         );
-        // What columns' names do not say is asked for by itself, or is a part of everything.
+        // The filter names columns, and counts belong to no column: only a full run measures them.
         let counts = match self.only.is_empty() {
             true => footprint::measure(qemu)?,
             false => Counts::new(),

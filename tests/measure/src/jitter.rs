@@ -29,13 +29,14 @@ pub use table::judge;
 
 /// The one row of the results.
 pub const ROW: &str = "latency";
-/// How often the RTVM's CPUs left their guest while it measured; part of the conditions.
+/// Row with the number of exits of the RTVM's CPUs during the measurement; part of the conditions.
 const EXITS: &str = "exits while measuring";
-/// The same for SGIs that it sent, each of which is one exit more.
+/// Row with the number of SGIs that the RTVM sent during the measurement, each of which costs one
+/// more exit.
 const SGIS: &str = "SGIs sent while measuring";
-/// The same by its own kernel's count.
+/// Row with the number of SGIs by the count of the RTVM's kernel.
 const OWN: &str = "SGIs by its kernel's count";
-/// How long a CPU goes on under load until it is another one's turn.
+/// Time that a CPU runs under load until QEMU switches to another one.
 const TURN_US: u32 = 10;
 const TITLE: &str = "GearV: jitter";
 const NOTES: &[&str] = &[
@@ -61,10 +62,10 @@ pub struct Options {
     /// The major version of QEMU; only 10 has the second serial port that a real-time VM needs
     #[arg(long, value_name = "VERSION", default_value_t = 10)]
     qemu: u32,
-    /// What the other CPU does meanwhile
+    /// Load on the other CPU
     #[arg(long, value_enum, default_value_t = Load::Off)]
     load: Load,
-    /// What is measured [default: all]
+    /// Configurations to measure [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     configurations: Vec<Configuration>,
     /// The most that the maximum of the real-time VM with pass-through may be, native being 1
@@ -81,29 +82,29 @@ pub struct Options {
     from: Vec<PathBuf>,
 }
 
-/// What all configurations of a run have in common.
+/// Setup that all configurations of a run share.
 pub struct Setup {
-    /// Starts the machine.
+    /// QEMU that starts the machine.
     pub qemu: Qemu,
-    /// The machine of all of them.
+    /// Machine of all configurations.
     pub machine: Machine,
-    /// What else runs meanwhile.
+    /// Load on the other CPU.
     pub load: Load,
-    /// Periods of a millisecond.
+    /// Number of periods of a millisecond.
     pub loops: u64,
 }
 
-/// What one configuration found.
+/// Result of one configuration.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// The latencies.
+    /// Latencies.
     pub figures: Figures,
-    /// What the vCPU left its guest for meanwhile, where Gear1 counts.
+    /// Exits of the vCPU during the measurement, where Gear1 counts them.
     pub exits: Option<Counted>,
 }
 
 impl Options {
-    /// Measures, or reads what was measured; reports and judges.
+    /// Measures, or reads earlier measurements; reports and judges.
     pub fn run(self) -> Result<()> {
         if let Some(board) = self.board {
             print!("{}", board::instructions(board, self.loops(), self.load)?);
@@ -138,7 +139,7 @@ impl Options {
         self.loops.unwrap_or(default)
     }
 
-    /// What was asked for, or all.
+    /// Returns the configurations that were asked for, or all.
     fn configurations(&self) -> Vec<Configuration> {
         match self.configurations.as_slice() {
             [] => configuration::ALL.to_vec(),

@@ -29,9 +29,10 @@ use workbench::initramfs::with_busybox;
 use workbench::qemu::{Boot, Console, Machine, Qemu};
 use workbench::{kernel_modules, payloads, workspace};
 
-/// What the host prints before the guest's first line.
+/// Line that the host prints before the guest's first line.
 pub const GUEST_STARTS: &str = "KVM host: guest starts";
-/// What it prints behind the guest's last line, followed by a space and the VMM's exit code.
+/// Line that the host prints after the guest's last line, followed by a space and the VMM's exit
+/// code.
 pub const GUEST_ENDED: &str = "KVM host: guest ended";
 
 const PACKAGE: &str = "kvm-vmm";
@@ -39,11 +40,11 @@ const INIT: &str = include_str!("kvm_host/init.sh");
 /// Where the payload lies in the host's initramfs.
 const KERNEL: &str = "guest/kernel";
 const INITRD: &str = "guest/initrd";
-/// What the host needs beside the guest's memory and two copies of what it boots.
+/// Memory that the host needs beside the guest's memory and two copies of the guest's images.
 const HOST_MIB: u64 = 384;
 const MIB: u64 = 1 << 20;
 
-/// What the host runs, and how.
+/// Payload of the host: a guest, and how to run it.
 #[derive(Clone, Debug)]
 pub struct KvmHost {
     /// The guest's kernel, an arm64 `Image`: Linux or one of `tests/guests`.

@@ -1,4 +1,5 @@
-//! What `bench` and `jitter` find: figures by configuration, kept as JSON, shown as tables and as one page of plots.
+//! Results of `bench` and `jitter`: figures by configuration, kept as JSON, shown as tables and as
+//! one page of plots.
 
 mod figures;
 mod page;

@@ -23,26 +23,26 @@ use crate::bench::breakdown::function_name;
 
 mod name;
 
-/// What nothing may exceed.
+/// Most instructions that any exit may take.
 pub const LIMIT: u64 = 20_000;
-/// What a figure may grow by over the baseline: so much in a hundred, and so many instructions.
-/// Which exits fall together on the way to the worst case shifts with every instruction of a build,
-/// and so does how many other vCPUs have to be told, each by about 100 of them.
+/// Tolerated growth of a figure over the baseline: per cent, and instructions. Which exits fall
+/// together on the way to the worst case shifts with every instruction of a build, and so does how
+/// many other vCPUs have to be told, each by about 100 instructions.
 const TOLERATED_PERCENT: u64 = 10;
 const TOLERATED: u64 = 500;
-/// What is in no baseline may take so many instructions.
+/// Most instructions of a kind that is in no baseline.
 const UNKNOWN: u64 = 5_000;
-/// A run takes so long at most.
+/// Longest time of a run.
 const TIMEOUT: Duration = Duration::from_secs(900);
 const QEMU: u32 = 10;
 const CPU: &str = "max,cntfrq=1000000000";
 const BASELINE: &str = "tests/worst-cases.txt";
 const PAGE: &str = "docs/worst-cases.md";
-/// What the search starts from.
+/// Inputs that the search starts from.
 const INPUTS: &str = "tests/guests/src/bin/worst_cases/inputs.txt";
-/// Around the table of the page.
+/// Marks around the table of the page.
 const MARKS: [&str; 2] = ["<!-- table -->\n", "<!-- end of table -->\n"];
-/// The search's command line in its manifest.
+/// Command line of the search in its manifest.
 const SEARCH: &str = "seed=1 rounds=0";
 
 /// A machine whose exits are counted.
@@ -78,7 +78,7 @@ pub struct Options {
     /// Sequences that the search tries for each goal; without this what is kept is replayed
     #[arg(long, value_name = "COUNT")]
     rounds: Option<u64>,
-    /// What the search begins with
+    /// Seed of the search
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// Only the machines whose manifest's name contains this
@@ -108,13 +108,13 @@ impl Options {
     }
 }
 
-/// The longest of a kind.
+/// Longest exit of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Worst {
     instructions: u64,
-    /// The machine.
+    /// Name of the machine.
     on: String,
-    /// What the plugin says of it: kind, registers, functions.
+    /// Description by the plugin: kind, registers, functions.
     input: String,
 }
 
@@ -370,7 +370,7 @@ impl Measured {
             }
         }
         let gone = baseline.keys().filter(|name| {
-            // What an interrupt falls together with is chance.
+            // Interrupts fall together with other exits by chance, so their kinds may be missing.
             !name.contains("interrupt") && !self.kinds.contains_key(*name)
         });
         gone.for_each(|name| lines.push(format!("{name}: was not seen")));

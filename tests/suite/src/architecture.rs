@@ -82,7 +82,8 @@ pub(super) fn check(elf: &Path, gic: u32, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// What one VMID cached is invalidated on all CPUs, and nothing else is on another one.
+/// Checks that translations of one VMID are invalidated on all CPUs, and that no other invalidation
+/// is broadcast.
 fn broadcasts(image: &Image) -> Result<()> {
     for (name, word) in [("TLBI ALLE1IS", TLBI_ALLE1IS), ("IC IALLUIS", IC_IALLUIS)] {
         let found = image.holders(|found| found == word);
@@ -192,7 +193,8 @@ fn acknowledges(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// The same with GICv2, whose acknowledge is one load of many: the barrier is the load's next.
+/// Checks the same order for GICv2, where the acknowledge is one load of many: the barrier must
+/// follow the load.
 fn acknowledges_gicv2(image: &Image) -> Result<()> {
     let found = image.holders(|word| word == DMB_LD);
     for name in ["gear1_irq", "irq::handle_pending"] {

@@ -1,4 +1,4 @@
-//! What `flash` writes, booted: QEMU's `virt` through U-Boot.
+//! Boot of the images that `flash` writes: QEMU's `virt` through U-Boot.
 
 use std::fs;
 use std::path::PathBuf;
@@ -203,7 +203,7 @@ fn raspi4b(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// The same on the mini-UART: Gear1's and Gear2's messages, and what is typed.
+/// Boots with the mini-UART as the console: Gear1's and Gear2's messages, and typed input.
 fn mini_uart(tally: &mut Tally) -> Result<()> {
     let mut session = start_raspi4b(true)?;
     let typed = |session: &mut Session| -> Result<()> {
@@ -215,7 +215,8 @@ fn mini_uart(tally: &mut Tally) -> Result<()> {
     typed(&mut session).with_context(|| session.tail(60))?;
     drop(session);
     tally.pass(3);
-    // What was started is in the folder: Gear1 spoilt, it halts at the first exit, and says so there.
+    // A spoilt Gear1 in the same folder halts at the first exit, and reports the halt on the
+    // mini-UART.
     let folder = workspace::output_dir().join("raspi4b-mini");
     let [gear1, archive, tree] = CARD_FILES.map(|name| folder.join(name));
     let spoilt = folder.join("spoilt.img");
@@ -232,7 +233,7 @@ fn mini_uart(tally: &mut Tally) -> Result<()> {
 /// The files of a Raspberry Pi's card that QEMU takes.
 const CARD_FILES: [&str; 3] = ["gear1.img", "archive.cpio", "bcm2711-rpi-4-b.dtb"];
 
-/// What the overlay `disable-bt`, which `config.txt` names, does to the tree as far as consoles go.
+/// Effect on consoles of the overlay `disable-bt`, which `config.txt` names.
 const DISABLE_BT: &str = "&{/soc/serial@7e215040} { status = \"disabled\"; };";
 
 /// Starts the files of a card on QEMU's Raspberry Pi 4: with PL011 as its first UART, as `config.txt` wants it, or

@@ -1,4 +1,4 @@
-//! What the first instructions do, and what the boot leaves behind: seen by a debugger, for no VM can.
+//! First instructions of Gear1, and memory after the boot, seen by a debugger, because no VM can.
 //!
 //! Requirements: G1-BOOT-010, G1-BOOT-011, G1-BOOT-013, G1-GIC-016.
 
@@ -44,7 +44,7 @@ fn without_el2(tally: &mut Tally) -> Result<()> {
     stops_without_el2(&images(None)?, &init, tally)
 }
 
-/// The same with another Gear1, whose init with symbols is `init`.
+/// Runs the test with another Gear1, whose init with symbols is `init`.
 pub(super) fn stops_without_el2_of(gear1: PathBuf, init: &Path, tally: &mut Tally) -> Result<()> {
     stops_without_el2(&images(Some(gear1))?, init, tally)
 }
@@ -67,7 +67,7 @@ fn leaves_nothing(tally: &mut Tally) -> Result<()> {
     nothing_is_left(&images(None)?, tally)
 }
 
-/// The same with another Gear1.
+/// Runs the test with another Gear1.
 pub(super) fn leaves_nothing_of(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
     nothing_is_left(&images(Some(gear1))?, tally)
 }

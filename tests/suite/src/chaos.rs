@@ -24,17 +24,17 @@ use crate::part::{Part, Tally};
 use crate::{guests, record};
 
 const MANIFEST: &str = "tests/manifests/chaos.dts";
-/// VMs of the manifest, and the checks that they make at least.
+/// VMs of the manifest, then the least number of checks that they make.
 const GUESTS: usize = 4;
 const PASSES: usize = 16;
-/// What an attacker says after its last attack.
+/// Line that an attacker prints after its last attack.
 const ENDED: &str = "PASS own-memory-unchanged";
 /// Operations of each attacker in a part of the tests, and in a slow one.
 pub(super) const FEW: u64 = 20_000;
 const MANY: u64 = 1_000_000;
 /// Operations a second on a slow host.
 const SLOWEST: u64 = 500;
-/// Where Gear1 and Gear2 are on this machine: behind the archive, which QEMU puts there.
+/// Memory of Gear1 and Gear2 on this machine: behind the archive, which QEMU puts there.
 const MEMORY: std::ops::Range<u64> = 0x4800_0000..0x5000_0000;
 const PAGE: usize = 4096;
 

@@ -17,7 +17,7 @@ use xtask::audit::Rules;
 /// Lines of source, by file.
 type Lines = BTreeMap<String, BTreeSet<u32>>;
 
-/// What ran of the runtime for one interrupt controller, and what there is.
+/// Lines of the runtime for one interrupt controller: all, and those that ran.
 struct Coverage {
     all: Lines,
     ran: Lines,

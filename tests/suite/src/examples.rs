@@ -20,7 +20,7 @@ use xtask::{check, new_manifest, run};
 use crate::part::{Part, Tally};
 
 const BOOT: Duration = Duration::from_secs(300);
-/// What the control loop of the examples says after a second.
+/// Line that the control loop of the examples prints after a second.
 const PERIODS: &str = "control loop: 1000 periods, at most ";
 
 pub(super) fn parts() -> Vec<Part> {
@@ -86,7 +86,7 @@ fn keeps_rules(file: &std::path::Path, board: &BoardTree, tools: &Tools) -> Resu
     Ok(())
 }
 
-/// What `new-manifest` writes boots as it is.
+/// Boots the manifest that `new-manifest` writes.
 fn new(tally: &mut Tally) -> Result<()> {
     let file = workspace::output_dir().join("new.dts");
     fs::write(&file, new_manifest::text(board::Name::QemuVirt))?;

@@ -1,9 +1,10 @@
-//! What Gear2 sees of a guest's registers: nothing that it was not given.
+//! Registers that Gear2 sees: nothing of a guest's but what the event contains.
 //!
 //! Two guests fill their registers with secrets and leave their VMs in every way that leads to
-//! Gear2 (`tests/guests/src/bin/secrets.rs`). The machine is stopped at each return of Gear2's call
-//! `NEXT`: no register of EL0 holds a secret, the event is exactly what it says, and the FP
-//! registers, which Gear1 switches when another guest uses them, are out of Gear2's reach.
+//! Gear2 (`tests/guests/src/bin/secrets.rs`). The debugger stops the machine at each return of
+//! Gear2's call `NEXT`: no register of EL0 holds a secret, the event is exactly the documented one,
+//! and the FP registers, which Gear1 switches when another guest uses them, are out of Gear2's
+//! reach.
 //!
 //! Requirements: G1-RUN-003, G1-RUN-005.
 

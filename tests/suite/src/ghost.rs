@@ -19,11 +19,11 @@ use crate::{chaos, copy};
 /// The target directory of the checking image, and the runtime's features.
 pub(super) const CHECKING: &str = "check-ghost";
 const FEATURES: &str = "image,check-ghost";
-/// A call takes so much longer when everything is looked at twice.
+/// Factor by which a call takes longer when every page is checked twice.
 const SLOWER: u64 = 5;
-/// Those in each run of the tests; the others are slow.
+/// Manifests in each run of the tests; the others are slow.
 const OFTEN: [&str; 3] = ["ffa", "reboot", "rt-passthrough"];
-/// The manifests: VMs that share memory, that attack, that end and start anew, and real-time ones.
+/// Manifests with VMs that share memory, that attack, that end and restart, and real-time ones.
 const MANIFESTS: [&str; 8] = [
     "ffa",
     "isolation",

@@ -17,9 +17,9 @@ use workbench::{build_images, symbolize, workspace};
 use crate::part::{Part, Tally};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// What is spoilt: the first guest or Gear2 to call Gear1 ends there.
+/// Function that the test spoils: the first guest or Gear2 to call Gear1 ends there.
 const FUNCTION: &str = "gear1_sync";
-/// The instruction that is undefined for good.
+/// Permanently undefined instruction.
 const UDF: [u8; 4] = [0; 4];
 
 pub(super) fn parts() -> Vec<Part> {

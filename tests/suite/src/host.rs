@@ -1,4 +1,4 @@
-//! What runs on the host: unit tests, formatting, lints.
+//! Parts that run on the host: unit tests, formatting, lints.
 
 use std::process::Command;
 use std::time::Instant;

@@ -39,7 +39,7 @@ const HONEST: u64 = 2048;
 const HOSTILE: u64 = HONEST + PARTITION + 2048;
 const SECTORS: u64 = HOSTILE + PARTITION + 2048;
 const PARTITION: u64 = 2 * WRITTEN_SECTORS;
-/// What is in space of nobody's.
+/// Contents of disk space that belongs to nobody.
 const NOBODYS: u8 = 0xee;
 
 pub(super) fn parts() -> Vec<Part> {
@@ -115,7 +115,7 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     let said = console(session, "honest", "q")?;
     judge(&said, "honest: ", 1, tally);
     let virtio = printed_by(session, "gearctl console hostile --virtio")?;
-    // What was said before is overwritten by what the attacks print.
+    // The attacks' output overwrites earlier output in the ring.
     let found = virtio.contains("the honest driver after the attacks");
     tally.check(
         "the virtio console",

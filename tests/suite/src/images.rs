@@ -1,4 +1,4 @@
-//! What the linked images must be: free of panics, and within their budgets.
+//! Checks of the linked images: no panics, and sizes within their budgets.
 //!
 //! Requirements: G1-RUN-001.
 
@@ -35,7 +35,7 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// What `cargo xtask audit` says.
+/// Runs the checks of `cargo xtask audit`.
 fn audit(tally: &mut Tally) -> Result<()> {
     let findings = audit::run()?;
     tally.pass(findings.holds.len());
@@ -67,7 +67,7 @@ fn images(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// What QEMU does not show of the linked code.
+/// Checks rules of the linked code that QEMU does not enforce.
 fn rules(tally: &mut Tally) -> Result<()> {
     build_images::gears()?;
     for (gic, directory) in [(3, ""), (2, "gicv2")] {

@@ -30,10 +30,10 @@ const ELSEWHERE: &[Rule] = &[
     Rule::BadBlob,
     Rule::DuplicateName,
     Rule::DuplicateVm,
-    // What other builds do not run: the same.
+    // Features that other builds lack: `gearv-manifest`'s own tests.
     Rule::KindNotSupported,
     Rule::PrivilegeNotSupported,
-    // `virt` has a PMU: the same.
+    // `virt` has a PMU: `gearv-manifest`'s own tests.
     Rule::NoPmu,
     // More devices than `virt` has: init's tests.
     Rule::TooManyMasters,

@@ -68,7 +68,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // It has ended, as a rule.
+        // The child has usually ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

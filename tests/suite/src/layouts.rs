@@ -202,7 +202,7 @@ fn regions(placed: &Placement) -> Vec<Region> {
     list
 }
 
-/// The same on the tree that the kernel has for the board.
+/// Runs the test on the tree that the kernel has for the board.
 fn own_tree(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let scratch = workspace::output_dir().join("rcar-h3-tree");
@@ -211,7 +211,7 @@ fn own_tree(tally: &mut Tally) -> Result<()> {
     let facts = board.read()?;
     ensure!(facts.cpus.len() == 8, "{} CPUs", facts.cpus.len());
     let small = BoardTree::named(Name::RcarH3, &tools)?.read()?;
-    // What Gear1 looks at is the same in ours.
+    // Properties that Gear1 reads are equal in both trees.
     ensure!(
         facts.memory == small.memory,
         "other memory: {:x?}",

@@ -14,10 +14,10 @@ use workbench::workspace;
 
 use crate::record;
 
-/// Lines of a run that found something that are shown.
+/// Most lines shown of a run that found something.
 const SHOWN_LINES: usize = 40;
 
-/// What is fuzzed, and how long.
+/// Options of `fuzz`.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// A directory of tests/fuzz/corpus [default: each of them]

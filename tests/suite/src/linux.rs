@@ -65,7 +65,7 @@ impl Run {
     }
 }
 
-/// What each was seen to do: `tests/README.md`.
+/// Runs whose results `tests/README.md` lists.
 const RUNS: &[Run] = &[
     Run::full("minimal", "cortex-a57", 10),
     Run::short("minimal", "cortex-a72", 10).slow(),
@@ -267,8 +267,7 @@ fn smoke(run: &Run, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// What stress-ng does: computes, allocates, sets timers, waits on futexes, and has CPUs interrupt
-/// each other.
+/// Arguments of stress-ng: computing, allocation, timers, futexes, and interrupts between CPUs.
 const STRESSORS: &str = "--cpu 2 --cpu-method crc16 --vm 1 --vm-bytes 32m --timer 1 --timer-freq 1000 \
     --futex 2 --tlb-shootdown 1 --membarrier 1 --switch 1";
 
@@ -301,7 +300,7 @@ const WARNINGS: &str =
 fn work(session: &mut Session, seconds: u64, vcpus: usize) -> Result<usize> {
     let (before, after) = initramfs::READY;
     session.expect(&format!("{before}linux{after}"), Duration::from_secs(180))?;
-    // What is typed is shown in one line then.
+    // A wide terminal shows the typed command in one line.
     session.send("stty cols 1000\n")?;
     let cpus = smoke::shell(session, "grep -c ^processor /proc/cpuinfo")?;
     ensure!(

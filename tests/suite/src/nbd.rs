@@ -82,7 +82,7 @@ impl Disk {
         let file = File::options().read(true).write(true).open(image);
         let file = file.with_context(|| image.display().to_string())?;
         let size = file.metadata()?.len();
-        // That of an earlier run.
+        // An earlier run may have left a socket.
         let _ = fs::remove_file(socket);
         let listener = UnixListener::bind(socket);
         let listener = listener.with_context(|| socket.display().to_string())?;

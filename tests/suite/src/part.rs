@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::PartRun;
 
-/// What a part found.
+/// Result of a part.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Tally {
-    /// How many tests passed.
+    /// Number of tests that passed.
     pub(crate) passed: usize,
-    /// How many were not run.
+    /// Number of tests that were not run.
     pub(crate) skipped: usize,
-    /// Why each of the others failed.
+    /// Reason for which each of the other tests failed.
     pub(crate) failures: Vec<String>,
-    /// What tests tell of themselves, for the page of evidence.
+    /// Figures that tests report for the page of evidence.
     pub(crate) figures: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ impl Tally {
     }
 }
 
-/// What a part does.
+/// Function that runs a part.
 type Body = Box<dyn Fn(&mut Tally) -> Result<()>>;
 
 /// One part of the test run.

@@ -57,7 +57,7 @@ const BUGS: [&[Bug]; 10] = [
     fuzz::BUGS,
     gear2::BUGS,
 ];
-/// Those of them that every run of the tests plants.
+/// Bugs that every run of the tests plants.
 const SAMPLE: [&str; 3] = [
     "EL2's code is writable",
     "an SGI reaches every vCPU",

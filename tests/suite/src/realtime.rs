@@ -24,9 +24,9 @@ use crate::part::{Part, Tally};
 use crate::table::TARGET_TESTS;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The same for what takes long.
+/// Longest wait for slow steps.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// What the guest `realtime` says when it has turned its second CPU on and off often enough.
+/// Line of the guest `realtime` when it has turned its second CPU on and off often enough.
 const NOTHING_PENDING: &str = "starts-with-nothing-pending";
 /// The target directory of the checking build.
 pub(super) const CHECKING: &str = "check-locks";
@@ -44,7 +44,7 @@ pub(super) fn parts() -> Vec<Part> {
     parts
 }
 
-/// What a serial port has written.
+/// Output of a serial port.
 struct Serial {
     file: PathBuf,
 }
@@ -97,7 +97,7 @@ fn stop(gic: u32, tally: &mut Tally) -> Result<()> {
     stop_with(&images("rt-stop", None)?, gic, tally)
 }
 
-/// The same under another Gear1.
+/// Runs the test under another Gear1.
 pub(super) fn stop_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
     stop_with(&images("rt-stop", Some(gear1))?, 3, tally)
 }
@@ -180,7 +180,7 @@ fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()
         session.expect("gear2: rt restarted", TIMEOUT)?;
         tally.pass(1);
     }
-    // It faults, resets itself, and then turns itself off.
+    // The VM faults, resets itself, and then turns itself off.
     serial.wait_for("start 4", session)?;
     serial.wait_for("start 5", session)?;
     session.expect("gear2: rt restarted by Gear1", TIMEOUT)?;

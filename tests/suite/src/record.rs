@@ -1,4 +1,4 @@
-//! What runs of the tests found, kept for `cargo xtask evidence`.
+//! Results of test runs, kept for `cargo xtask evidence`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,25 +9,25 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use workbench::workspace;
 
-/// What a run of all tests found.
+/// Result of a run of all tests.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Run {
     pub(crate) parts: Vec<PartRun>,
-    /// What was said of coverage.
+    /// Summary of the coverage.
     pub(crate) coverage: String,
-    /// How long it took.
+    /// Duration of the run.
     #[serde(default)]
     pub(crate) seconds: u64,
 }
 
-/// What a part found.
+/// Result of a part.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct PartRun {
     pub(crate) name: String,
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     pub(crate) skipped: usize,
-    /// What its tests told of themselves.
+    /// Figures that the part's tests report.
     #[serde(default)]
     pub(crate) figures: Vec<String>,
 }
@@ -53,13 +53,13 @@ fn path() -> PathBuf {
     workspace::output_dir().join("tests.json")
 }
 
-/// What a run found that is too long for each run of the tests.
+/// Result of a test that is too long for each run.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Longer {
     pub(crate) name: String,
     pub(crate) figure: String,
     pub(crate) command: String,
-    /// The commit that was checked out.
+    /// Commit that was checked out.
     pub(crate) commit: String,
 }
 

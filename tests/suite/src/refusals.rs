@@ -25,12 +25,12 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// `run` builds first, if nothing has.
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// One way to spoil an image.
+/// A way to spoil an image.
 struct Refusal {
-    /// What is wrong.
+    /// Defect.
     name: &'static str,
     spoil: fn(&mut Parts, &Tools) -> Result<()>,
-    /// What the message must name.
+    /// Texts that the message must contain.
     says: &'static [&'static str],
 }
 

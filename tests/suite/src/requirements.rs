@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use workbench::workspace;
 
-/// What stands in a requirement's row if a person has to look, and why.
+/// Start of a requirement's row when a person has to review the requirement; the reason follows.
 const REVIEW: &str = "By review:";
 
-/// Requirements, and who cites them.
+/// Requirements, and the files that cite them.
 pub(crate) struct Requirements {
-    /// By identifier.
+    /// Requirements by identifier.
     stated: BTreeMap<String, Stated>,
-    /// Modules of Gear1 that cite nothing.
+    /// Modules of Gear1 that cite no requirement.
     silent: Vec<String>,
     /// Identifiers that are cited and not stated, with the file.
     unknown: BTreeSet<(String, String)>,
@@ -91,7 +91,7 @@ impl Requirements {
     }
 
     fn cite(&mut self, file: &str, text: &str) {
-        // This program's own tests have identifiers in texts; planted bugs say what they break.
+        // Two sources quote identifiers of others: the tests of this module, and the planted bugs.
         let says_others = ["tests/suite/src/requirements", "tests/suite/src/planted"];
         if says_others.iter().any(|start| file.starts_with(start)) {
             return;

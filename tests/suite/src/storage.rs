@@ -52,11 +52,11 @@ const BOOTED: &str = "until ping -c 1 -W 1 10.0.2.101 > /dev/null; do sleep 0.5;
 /// Prints descriptors and KiB of GDM.
 const USAGE: &str = "pid=$(pidof gdm); echo uses $(ls /proc/$pid/fd | wc -l) \
 $(awk '/^VmRSS/ { print $2 }' /proc/$pid/status)";
-/// By how many KiB and per cent GDM's memory may differ from start to start.
+/// Most KiB and per cent by which GDM's memory may differ from start to start.
 const SLACK_KIB: u64 = 1024;
 const SLACK_PERCENT: u64 = 25;
 
-/// What ends the line that is being typed.
+/// Key that ends the line being typed.
 const INTERRUPT: &str = "\x03";
 
 const FLUSHED: &str = "/root/flushed";
@@ -148,7 +148,7 @@ impl Random {
     }
 }
 
-/// What was done to the machine.
+/// Disturbances of the machine so far.
 #[derive(Default)]
 struct Done {
     kills: u32,
@@ -337,7 +337,7 @@ fn usage(session: &mut Session) -> Result<[u64; 2]> {
         .with_context(|| format!("the device VM says {printed:?}"))
 }
 
-/// What was flushed is there after each loss of power, and the file system can be used.
+/// Flushed data survives each loss of power, and the file system stays usable.
 fn loses_power(tally: &mut Tally) -> Result<()> {
     let losses = count_of("GEARV_POWER_LOSSES", POWER_LOSSES);
     let rig = Rig::new("storage-power")?;
@@ -367,7 +367,7 @@ fn loses_power(tally: &mut Tally) -> Result<()> {
         let least = 5 + random.below(60);
         session.expect(&format!("<flushed {least}>"), LONG)?;
         let beyond = Duration::from_millis(random.below(1000));
-        // Its end is what is waited for: at some moment of the writing.
+        // Power is lost at a random moment of the writing, which the session waits for here.
         session.listen(beyond)?;
         let last = last_flushed(session.transcript())?;
         // As the mains' plug does.

@@ -25,17 +25,17 @@ pub(super) struct TargetTest {
     pub(super) cpu_properties: &'static str,
     /// The most seconds that a run takes.
     pub(super) timeout_s: u64,
-    /// How many guests print `DONE`.
+    /// Number of guests that print `DONE`.
     pub(super) guests: usize,
-    /// How many checks they make at least.
+    /// Least number of checks in all guests.
     pub(super) passes: usize,
-    /// What else must stand on the terminal in the end.
+    /// Texts that the terminal must show in the end.
     pub(super) says: &'static [&'static str],
     /// Whether only `--slow` runs it.
     pub(super) slow: bool,
 }
 
-/// A row that others are made from.
+/// Row that others are made from.
 const DEFAULT: TargetTest = TargetTest {
     manifest: "",
     native: None,

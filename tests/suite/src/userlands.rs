@@ -47,7 +47,7 @@ impl Native {
         let mut session = Session::start(command, &log)?;
         let booted = session.expect(ready, BOOT);
         booted.with_context(|| session.tail(60))?;
-        // What is typed is shown in one line then.
+        // A wide terminal shows the typed command in one line.
         session.send("stty cols 1000\n")?;
         Ok(Native { session, disk })
     }

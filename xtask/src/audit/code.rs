@@ -24,10 +24,10 @@ pub(super) struct Program {
 #[derive(Default)]
 pub(super) struct Functions(pub(super) BTreeMap<u64, Function>);
 
-/// What lies between a symbol and the end of the function that it begins.
+/// Code between a symbol and the end of the function that begins there.
 pub(super) struct Function {
     pub(super) name: String,
-    /// Whether a compiler made it.
+    /// Whether a compiler made the function.
     pub(super) is_compiled: bool,
     pub(super) instructions: BTreeMap<u64, Instruction>,
 }

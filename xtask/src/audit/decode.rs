@@ -1,9 +1,9 @@
-//! What the audit wants to know of an A64 instruction: where it goes, and what it does to SP.
+//! Facts about an A64 instruction that the audit needs: control flow, and the effect on SP.
 //!
 //! Encodings: Arm ARM (DDI 0487) C4.1. A branch through a register that is not BR, BLR or RET in
 //! its plain form counts as an indirect jump.
 
-/// Where an instruction goes.
+/// Successors of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     /// To the next instruction.
@@ -22,7 +22,7 @@ pub(super) enum Flow {
     End,
 }
 
-/// What an instruction does to SP.
+/// Effect of an instruction on SP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stack {
     /// Nothing.

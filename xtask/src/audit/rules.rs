@@ -1,4 +1,4 @@
-//! What `gear1/audit.toml` allows.
+//! Rules of the audit, from `gear1/audit.toml`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,7 @@ pub struct Coverage {
     pub excused: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// What may be used up of something.
+/// Budget for one quantity.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Budget {

@@ -1,4 +1,4 @@
-//! What the source of Gear1 is made of: lines, `unsafe` blocks, tests, crates.
+//! Counts of Gear1's source: lines, `unsafe` blocks, tests, crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,12 +10,13 @@ use workbench::workspace;
 /// Counts of one package of Gear1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Lines that are neither blank nor only a comment, without tests and checks that no image ships with.
+    /// Lines that are neither blank nor only a comment, without tests and without checks that no
+    /// image ships with.
     pub(super) lines: u64,
-    /// The same of tests.
+    /// Lines of tests that are neither blank nor only a comment.
     pub(super) test_lines: u64,
     pub(super) unsafe_blocks: u64,
-    /// Those with a SAFETY comment above.
+    /// `unsafe` blocks with a SAFETY comment above.
     pub(super) argued: u64,
 }
 

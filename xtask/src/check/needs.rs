@@ -1,13 +1,16 @@
-//! What the devices of a VM need of others: clocks, resets, power domains and the like.
+//! Resources that the devices of a VM need from other nodes: clocks, resets, power domains and the
+//! like.
 //!
-//! A kernel's driver waits for what its node refers to, and a node that is not the VM's is disabled in its tree. A flat
-//! binary may well use a device that firmware has set up, so only VMs with a kernel are looked at.
+//! A Linux driver waits for the suppliers that its node refers to, and a node that is not the VM's
+//! is disabled in the VM's tree. A flat binary may well use a device that firmware has set up, so
+//! only VMs with a kernel are checked.
 
 use gear1_init::refusal::Fault;
 use gearv_manifest::blob::{Blob, Node};
 use gearv_manifest::{Manifest, Payload, Rule, Vm};
 
-/// Properties that are lists of a node each with so many cells as the named property of that node says.
+/// Properties that list nodes, each followed by the number of cells that the named property of that
+/// node gives.
 const LISTS: &[(&str, &str)] = &[
     ("clocks", "#clock-cells"),
     ("resets", "#reset-cells"),
@@ -16,7 +19,7 @@ const LISTS: &[(&str, &str)] = &[
     ("dmas", "#dma-cells"),
     ("mboxes", "#mbox-cells"),
 ];
-/// What is there for every VM.
+/// Compatible strings of suppliers that every VM has.
 const FIXED: &[&str] = &["fixed-clock", "fixed-factor-clock", "regulator-fixed"];
 
 /// Returns what is needed and missing, once for each device and each node that it needs.

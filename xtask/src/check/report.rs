@@ -24,7 +24,7 @@ pub(super) struct Range {
     what: String,
 }
 
-/// Who has something.
+/// Owner of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Nobody,

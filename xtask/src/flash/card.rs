@@ -9,17 +9,17 @@ use super::CardFile;
 
 /// Bytes of a sector.
 pub(super) const SECTOR: usize = 512;
-/// Where the partition begins, in sectors: 1 MiB, as everybody aligns it.
+/// First sector of the partition: 1 MiB, the usual alignment.
 const FIRST_SECTOR: usize = 2048;
-/// The least size of the partition: smaller ones cannot be FAT32.
+/// Least size of the partition: a smaller one cannot be FAT32.
 const LEAST_BYTES: usize = 64 << 20;
-/// What is left free for files that a person adds.
+/// Space left free for files that a person adds.
 const SPARE_BYTES: usize = 16 << 20;
 const MIB: usize = 1 << 20;
 /// FAT32 with LBA.
 const PARTITION_TYPE: u8 = 0x0c;
 const VOLUME_ID: u32 = u32::from_be_bytes(*b"Gear");
-/// Where the card's id is in the first sector.
+/// Offset of the card's identifier in the first sector.
 const ID: usize = 440;
 const LABEL: [u8; 11] = *b"GEARV      ";
 

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What the kernel says of a disk.
+/// Disk as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Disk {
     name: String,
     bytes: u64,
     removable: bool,
     model: String,
-    /// Its name and those of its partitions.
+    /// Names of the disk and of its partitions.
     parts: Vec<String>,
 }
 

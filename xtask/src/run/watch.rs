@@ -1,17 +1,16 @@
-//! What a machine's console says when nothing will happen on it any more: that Gear1's init refused
-//! what it was started with, or that Gear1 halted. A board then shows the message until somebody
-//! comes; QEMU would run on as an empty machine.
+//! Detection of a machine's end on its console: Gear1's init refused its inputs, or Gear1 halted. A
+//! board then shows the message until somebody comes; QEMU would continue as an empty machine.
 //!
-//! Guests print on the same console. So init's words count only while Gear2 has said nothing, when
-//! no guest has run, and a halt takes both its first line and its last.
+//! Guests print on the same console. Therefore init's words count only before Gear2's first
+//! message, when no guest has run, and a halt needs both its first line and its last.
 
 use workbench::build_images::{HALT, STOPPED};
 
-/// What init's messages begin with, what Gear2's do, and the last line of a halt.
+/// Prefixes of init's and of Gear2's messages, and the last line of a halt.
 const INIT: &str = "gearv: ";
 const GEAR2: &str = "gear2: ";
 const HALTED: &str = "gear1: machine stopped";
-/// Longer lines are a guest's.
+/// Longest line of Gear1 or Gear2; longer lines are a guest's.
 const MAX_LINE: usize = 4096;
 
 /// How a machine ended.

@@ -25,24 +25,24 @@ const RESTARTS: [(&str, &str); 4] = [
     ("crashes", "echo b > /proc/sysrq-trigger"),
     ("reboots", "reboot -f"),
     ("is restarted by gearctl", "gearctl restart device"),
-    // Its kernel panics and stays there: Gear2 misses the device model's heartbeat.
+    // The kernel panics and stays there: Gear2 misses the device model's heartbeat.
     ("hangs", "echo c > /proc/sysrq-trigger"),
 ];
 
-/// What a guest computes: a checksum, in a shell that does nothing else, so that it needs no disk. It
-/// notes the number of steps, the sum and the uptime every so many steps.
+/// Work of a guest: a checksum, in a shell that does nothing else, so that no disk is needed. Every
+/// so many steps, the shell notes the number of steps, the sum and the uptime.
 const COMPUTE: &str = "(i=0; c=1; while :; do i=$((i+1)); c=$(((c*31+i)%65521)); \
     if [ $((i%5000)) = 0 ]; then read -r up rest < /proc/uptime; echo $i $c $up >> /run/sums; fi; \
     done) & echo $! > /run/computer";
-/// Ends that, and prints the last note and the longest time between two.
+/// Ends that work, and prints the last note and the longest time between two notes.
 const COMPUTED: &str = "kill $(cat /run/computer); awk 'NR > 1 && $3 - last > gap { gap = $3 - last } \
     { last = $3 } END { print \"computed\", $1, $2, gap }' /run/sums; rm /run/sums";
 
-/// What programs of the guest say when the disk fails.
+/// Message of the guest's programs when the disk fails.
 const ERROR: &str = "Input/output error";
-/// How long GDM is kept away, in seconds: longer than a request waits for it.
+/// Time without GDM, in seconds: longer than a request waits for GDM.
 const AWAY_SECONDS: u64 = 32;
-/// The file whose blocks are flushed, and how many it has: more than are written by then.
+/// File whose blocks are flushed, and its number of blocks: more than are written by then.
 pub(super) const FLUSHED: &str = "/root/flushed";
 const BLOCKS: u64 = 512;
 const BLOCK: usize = 4096;

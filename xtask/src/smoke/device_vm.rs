@@ -18,21 +18,21 @@ use workbench::{device_userland, ext4, payloads};
 use super::absence::FLUSHED;
 use super::{BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within};
 
-/// How long the disk's and the network's work may take.
+/// Longest time of the disk's and the network's work.
 pub const LONG: Duration = Duration::from_secs(600);
-/// How soon a device model that was killed is back.
+/// Longest time until a killed device model is back.
 const BACK_SECONDS: f64 = 5.0;
-/// What leaves the guest's console.
+/// Key that leaves the guest's console.
 pub const LEAVE: &str = "\x1d";
-/// The file that fio writes.
+/// File that fio writes.
 const FILE: &str = "/root/verify";
-/// The device VM's address on the bridge, the guest's, and a port there.
+/// Addresses of the device VM and of the guest on the bridge, and a port there.
 const ADDRESS: &str = "10.0.2.100";
 const GUEST_ADDRESS: &str = "10.0.2.101";
 const PORT: u16 = 7000;
-/// What the device VM's shell shows when it waits for a command.
+/// Prompt of the device VM's shell.
 const PROMPT: &str = "device:";
-/// How long a shell may need to answer, and how often it is asked.
+/// Longest time for an answer of a shell, and number of attempts.
 const ANSWER: Duration = Duration::from_secs(20);
 const ANSWERS: usize = 6;
 
@@ -357,9 +357,9 @@ fn own_modules(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that the guest answers to what is typed.
+/// Waits until the guest answers typed commands.
 pub fn answers(session: &mut Session, name: &str) -> Result<()> {
-    // Its shell comes up a moment after it says so: what is typed before that may be lost.
+    // A shell accepts input a moment after its first message: earlier input may be lost.
     let mut host = Err(anyhow!("it was not asked"));
     for _ in 0..ANSWERS {
         thread::sleep(Duration::from_secs(1));
@@ -382,7 +382,7 @@ pub fn enter(session: &mut Session, guest: &VmSummary) -> Result<()> {
 /// Goes from the guest's shell to the device VM's.
 pub fn leave(session: &mut Session) -> Result<()> {
     session.send(LEAVE)?;
-    // What is typed before the shell has the terminal again is lost.
+    // Input before the shell has the terminal again is lost.
     session.expect(PROMPT, COMMAND)?;
     let host = shell(session, "hostname")?;
     ensure!(host.contains("device"), "{host:?} answers");

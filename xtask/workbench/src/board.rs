@@ -43,7 +43,7 @@ impl Name {
 /// A board's device tree, as a boot loader passes it to Gear1.
 #[derive(Clone)]
 pub struct BoardTree {
-    /// What it is called in messages.
+    /// Name in messages.
     pub name: String,
     bytes: Aligned,
 }
@@ -79,7 +79,7 @@ impl BoardTree {
             name: name.to_owned(),
             bytes: Aligned::new(&dtb),
         };
-        // What a boot loader adds; where the archive lies matters only once there is one.
+        // A boot loader adds the archive's address, which matters only once there is an archive.
         tree.with_archive(0..4096, tools)
     }
 

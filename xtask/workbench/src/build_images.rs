@@ -24,7 +24,7 @@ use crate::{
     served_userland, symbolize, wake_userland, workspace,
 };
 
-/// What a machine is started with, and what it was made from.
+/// Files that a machine is started with, and the manifest that they were made from.
 pub struct Images {
     /// Gear1, init and runtime in one file, with the arm64 Linux image header.
     pub gear1: PathBuf,
@@ -34,13 +34,14 @@ pub struct Images {
     pub manifest: Compiled,
 }
 
-/// What the runtime prints before the dump that ends it.
+/// First line of the dump that ends the runtime.
 pub const HALT: &str = "gear1: HALT";
-/// Init's last words after a refusal.
+/// Last line of init after a refusal.
 pub const STOPPED: &str = "no guest was started";
-/// What Gear1 never recovers from: a halt, init's last words after a refusal, and U-Boot's when its script fails.
+/// Lines after which a machine never recovers: a halt, init's last words after a refusal, and
+/// U-Boot's when its script fails.
 pub const FATAL: &[&str] = &[HALT, STOPPED, "SCRIPT FAILED"];
-/// How much of a failed machine's output is shown.
+/// Most lines shown of a failed machine's output.
 const TAIL_LINES: usize = 60;
 
 impl Images {
@@ -49,7 +50,8 @@ impl Images {
         self.start_by(qemu.command(machine, &self.boot(), Console::Pipes), log)
     }
 
-    /// The same by a command that was made from [`Images::boot`].
+    /// Starts the machine with a command that was made from [`Images::boot`], for a program to
+    /// drive.
     pub fn start_by(&self, command: Command, log: &Path) -> Result<Session> {
         let mut session = Session::start(command, log)?;
         session.give_up_on(FATAL);
@@ -95,13 +97,13 @@ pub fn smallest_manifest() -> PathBuf {
     workspace::root().join("manifests/minimal.dts")
 }
 
-/// What goes into an archive.
+/// Contents of an archive.
 pub struct Parts {
-    /// The manifest and the files it names.
+    /// Manifest and the files that it names.
     pub manifest: Compiled,
     /// Gear2's flat image.
     pub gear2: PathBuf,
-    /// Where to put files of one's own.
+    /// Directory for additional files.
     pub out_dir: PathBuf,
 }
 
@@ -232,8 +234,8 @@ pub fn build_gear1_of(root: &Path, name: &str, features: &str) -> Result<PathBuf
     Ok(other)
 }
 
-/// The same with the usual init, which is not built again: it is given the other runtime in place of
-/// its own, if there is room.
+/// Builds a Gear1 with another runtime, but does not rebuild init: the image gets the other runtime
+/// in place of its own, if there is room.
 pub fn build_runtime_of(root: &Path, name: &str, features: &str) -> Result<PathBuf> {
     let usual = fs::read(runtime(3)?)?;
     let other = fs::read(flat_of(root, name, "gear1-runtime", features, &[])?)?;

@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::initramfs::with_busybox;
 use crate::{kernel_modules, payloads, programs, workspace};
 
-/// What init prints when the shell is there.
+/// Line that init prints when the shell is ready.
 pub const READY: &str = "GearV device VM: shell ready";
 
 const INIT: &str = include_str!("device_userland/init.sh");
@@ -33,7 +33,7 @@ const MODULES: &[&str] = &[
     "device_dax",
     "dax_pmem",
 ];
-/// What of that the guests' memory needs.
+/// Modules among these that the guests' memory needs.
 pub const MEMORY_MODULES: &[&str] = &[
     "libnvdimm",
     "of_pmem",

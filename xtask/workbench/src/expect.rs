@@ -24,9 +24,9 @@ pub struct Session {
     output: Receiver<Vec<u8>>,
     /// All it printed, with bytes that are no UTF-8 replaced and carriage returns removed.
     transcript: String,
-    /// How much of the transcript was consumed.
+    /// Number of consumed bytes of the transcript.
     consumed: usize,
-    /// What the child never recovers from.
+    /// Lines after which the child never recovers.
     fatal: &'static [&'static str],
     log: File,
     log_path: PathBuf,

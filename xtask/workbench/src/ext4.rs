@@ -13,9 +13,9 @@ use crate::progress::Step;
 use crate::tools;
 use crate::tree::{Tree, partial};
 
-/// What would differ from one image to the next: the time, and what is drawn by lot.
+/// Values that would differ from one image to the next: the time, and random numbers.
 const TIME: &str = "1767225600";
-/// The same for debugfs.
+/// Like [`TIME`], in debugfs's syntax.
 const TIME_FIELD: &str = "@1767225600";
 const UUID: &str = "67656172-5620-4000-8000-6469736b0000";
 const HASH_SEED: &str = "67656172-5620-4000-8000-686173687365";

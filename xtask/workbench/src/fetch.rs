@@ -17,34 +17,34 @@ use crate::apt_sources;
 use crate::cache::{Cache, sha256};
 use crate::progress::Step;
 
-/// Whose packages a set holds.
+/// Architecture of the packages of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
-    /// This machine's: what is installed already is not downloaded.
+    /// This machine's architecture: installed packages are not downloaded.
     Host,
-    /// The guests'.
+    /// Architecture of the guests.
     Arm64,
 }
 
-/// Which packages a set holds.
+/// Packages of a set.
 #[derive(Clone, Copy, Debug)]
 pub enum Wanted {
-    /// These packages and what they depend on that the system lacks.
+    /// Named packages and those dependencies that the system lacks.
     Closure(&'static [&'static str]),
-    /// QEMU for Arm, of the lowest major version in the range, and what it depends on.
+    /// QEMU for Arm, of the lowest major version in the range, with its dependencies.
     Qemu {
-        /// The least major version.
+        /// Least major version.
         from: u32,
-        /// The least one that is too new.
+        /// Least major version that is too new.
         below: u32,
     },
-    /// This package without its dependencies.
+    /// Named package without its dependencies.
     Alone(&'static str),
-    /// The newest kernel image of a series, as `linux-image-<series>.*-<flavour>`.
+    /// Newest kernel image of a series, as `linux-image-<series>.*-<flavour>`.
     Kernel {
-        /// As in `6.12`.
+        /// Series, as in `6.12`.
         series: &'static str,
-        /// As in `rt-arm64`.
+        /// Flavour, as in `rt-arm64`.
         flavour: &'static str,
     },
 }
@@ -52,13 +52,13 @@ pub enum Wanted {
 /// A set of packages that is unpacked into one directory.
 #[derive(Clone, Copy, Debug)]
 pub struct PackageSet {
-    /// What people are told is being fetched, and its directory.
+    /// Name in messages, and of the directory.
     pub name: &'static str,
-    /// Whose packages they are.
+    /// Architecture of the packages.
     pub architecture: Architecture,
     /// The packages.
     pub wanted: Wanted,
-    /// The command that gets it where this program cannot.
+    /// Command that gets the packages where this program cannot.
     pub by_hand: &'static str,
 }
 

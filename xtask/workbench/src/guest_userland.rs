@@ -20,7 +20,7 @@ const MODULES: &[&str] = &[
     "ext4",
 ];
 
-/// What is on the disk beside busybox.
+/// Programs on the disk beside busybox.
 const PROGRAMS: &[&str] = &[
     "fio",
     "stress-ng",

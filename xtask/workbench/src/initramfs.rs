@@ -8,11 +8,11 @@ use anyhow::Result;
 use crate::tree::Tree;
 use crate::{payloads, programs};
 
-/// What init prints when the shell is there; the guest's name stands in between.
+/// Line that init prints when the shell is ready; the guest's name stands in between.
 pub const READY: (&str, &str) = ("GearV guest ", ": shell ready");
 
 const INIT: &str = include_str!("initramfs/init.sh");
-/// What every shell reads first.
+/// Profile that every shell reads first.
 pub const PROFILE: &str = include_str!("initramfs/profile.sh");
 
 /// Builds the initramfs below `out_dir` and returns its path.

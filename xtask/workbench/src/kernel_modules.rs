@@ -24,7 +24,7 @@ pub fn add(tree: &mut Tree, names: &[&str]) -> Result<Vec<String>> {
     add_from(&payloads::debian_modules()?, tree, names)
 }
 
-/// The same with those of the kernel whose modules are in `directory`.
+/// Adds modules like [`add`], from the kernel whose modules are in `directory`.
 pub fn add_from(directory: &Path, tree: &mut Tree, names: &[&str]) -> Result<Vec<String>> {
     let mut modules = Modules {
         files: find_all(directory)?,

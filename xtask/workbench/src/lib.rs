@@ -1,7 +1,7 @@
-//! What xtask, the test suite and the measurements share.
+//! Tools that xtask, the test suite and the measurements share.
 //!
-//! Owns how images are built, how manifests become blobs and archives, what is downloaded, how a
-//! machine of QEMU's is started and how its consoles are read. No command line is parsed here.
+//! Owns: the builds of images, the compilation of manifests to blobs and archives, downloads, the
+//! start of QEMU machines and the reading of their consoles. No command line is parsed here.
 
 // The macros of `output` stand for those of the standard library in every module below.
 #[macro_use]

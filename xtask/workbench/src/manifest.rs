@@ -22,25 +22,25 @@ use spans::Spans;
 #[cfg(test)]
 pub mod tests;
 
-/// What file names begin with that stand for something xtask makes or downloads.
+/// Prefix of file names for files that xtask makes or downloads.
 const ARTIFACT_PREFIX: &str = "artifact:";
 
 /// A manifest that keeps all rules that need no machine.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// Where Gear2 runs.
+    /// Exception level of Gear2.
     pub privilege: Privilege,
-    /// The source, as messages show it.
+    /// Path of the source, as messages show it.
     pub dts: PathBuf,
     /// The manifest as a device tree blob.
     pub blob: Vec<u8>,
-    /// Its VMs, in the order of the file.
+    /// VMs, in the order of the file.
     pub vms: Vec<VmSummary>,
-    /// The files that it names, each once.
+    /// Files that the manifest names, each once.
     pub files: Vec<FileRef>,
-    /// How many CPUs a machine must have for all that it names.
+    /// Number of CPUs that a machine must have for the CPUs that the manifest names.
     pub cpu_count: usize,
-    /// Whether a VM owns the second UART of QEMU's `virt`, which is there on demand.
+    /// Whether a VM owns the second UART of QEMU's `virt`, which exists on demand.
     pub second_uart: bool,
 }
 
@@ -70,20 +70,20 @@ impl Compiled {
     }
 }
 
-/// What xtask shows of a VM, and the source of the device tree that it gets.
+/// Summary of a VM for xtask's output, and the source of its device tree.
 #[derive(Clone, Debug)]
 pub struct VmSummary {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// What it is for.
+    /// Role of the VM.
     pub kind: VmKind,
-    /// The number of its vCPUs.
+    /// Number of vCPUs.
     pub vcpus: usize,
-    /// The size of its memory.
+    /// Size of the memory.
     pub memory_bytes: u64,
-    /// Whether its SYSTEM_OFF powers the machine off.
+    /// Whether the VM's SYSTEM_OFF powers the machine off.
     pub may_power_off: bool,
-    /// Its device tree, to be compiled; none for the device VM, whose tree init makes.
+    /// Source of the device tree; `None` for the device VM, whose tree init makes.
     pub device_tree: Option<String>,
 }
 
@@ -100,16 +100,16 @@ impl VmSummary {
     }
 }
 
-/// A file that goes into the archive.
+/// A file of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRef {
-    /// Its name there, which is exactly what the manifest says.
+    /// Name in the archive, which is exactly the name in the manifest.
     pub name_in_archive: String,
-    /// Where it comes from.
+    /// Origin of the file.
     pub source: Source,
 }
 
-/// Where a file comes from.
+/// Origin of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A file beside the manifest.

@@ -1,10 +1,10 @@
-//! What is printed, when nobody may read it any more.
+//! Output of the programs when its reader may have left.
 //!
 //! `println!` panics when its reader has left, as in `cargo xtask test --list | head -1`. The
-//! macros here stand for those of the standard library in xtask, tests and measurements: without a reader of the
-//! output the program ends, quietly, as one ends that SIGPIPE kills; without a reader of the
-//! messages it goes on. SIGPIPE itself stays ignored: a child that ends early is an error to be
-//! reported, not our end.
+//! macros here replace those of the standard library in xtask, tests and measurements: without a
+//! reader of the output the program ends quietly, as if SIGPIPE had killed it; without a reader of
+//! the messages it continues. SIGPIPE itself stays ignored: a child that ends early is an error to
+//! be reported, not the end of this program.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write as _};

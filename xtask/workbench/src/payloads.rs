@@ -1,4 +1,4 @@
-//! What guests boot from that GearV does not build itself: Debian's arm64 kernel and programs.
+//! Payloads that GearV does not build itself: Debian's arm64 kernel and programs.
 
 use std::fs;
 use std::io::Read as _;
@@ -33,7 +33,7 @@ const KERNEL_6_1: PackageSet = PackageSet {
     by_hand: "apt-get download linux-image-6.1…-arm64 on a Debian 12 whose sources carry arm64",
 };
 
-/// The same series with PREEMPT_RT.
+/// Kernel of the same series with PREEMPT_RT.
 const KERNEL_RT: PackageSet = PackageSet {
     name: "debian-kernel-6.12-rt",
     architecture: Architecture::Arm64,

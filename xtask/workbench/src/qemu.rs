@@ -31,13 +31,14 @@ pub struct Machine {
     /// The image behind the machine's disk, which is written to; with a disk comes a network card,
     /// on a network that leads nowhere.
     pub disk: Option<PathBuf>,
-    /// The file that a second serial port writes to: QEMU 10's `virt` has one then.
+    /// File that a second serial port writes to: QEMU 10's `virt` then has one.
     pub second_serial: Option<PathBuf>,
-    /// What is started instead of the kernel, and finds all it needs on the machine's disk or card.
+    /// Firmware that starts instead of the kernel, and finds its files on the machine's disk or
+    /// card.
     pub firmware: Option<PathBuf>,
-    /// In how many banks, each a node of the device tree, the memory is described.
+    /// Number of memory banks, each a node of the device tree.
     pub banks: u32,
-    /// The image behind an NVMe disk, which firmware reads: no VM gets a PCI bridge.
+    /// Image behind an NVMe disk, which firmware reads: no VM gets a PCI bridge.
     pub card: Option<PathBuf>,
 }
 
@@ -61,21 +62,21 @@ impl Default for Machine {
     }
 }
 
-/// What the machine starts with.
+/// Files and command line that the machine starts with.
 #[derive(Clone, Copy, Debug)]
 pub struct Boot<'a> {
-    /// The arm64 `Image`.
+    /// arm64 `Image`.
     pub kernel: &'a Path,
-    /// The initial RAM disk.
+    /// Initial RAM disk.
     pub initrd: Option<&'a Path>,
-    /// The kernel's command line.
+    /// Kernel command line.
     pub command_line: Option<&'a str>,
 }
 
-/// Where the machine's first serial port goes.
+/// Destination of the machine's first serial port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Console {
-    /// This terminal, with QEMU's own keys behind Ctrl-A.
+    /// Terminal of this process, with QEMU's own keys behind Ctrl-A.
     Terminal,
     /// Standard input and output as they are, for a program to drive.
     Pipes,

@@ -7,22 +7,23 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The target of everything that runs on the machine itself.
+/// Target of all code that runs on the machine itself.
 pub const BARE_TARGET: &str = "aarch64-unknown-none-softfloat";
 
-/// What Rust's compiler is told for it. No 64-bit multiply-accumulate right behind a memory access,
+/// Compiler flags for that target. No 64-bit multiply-accumulate right behind a memory access,
 /// which may give a wrong result on the Cortex-A53 (docs/errata.md). No jump tables: without an
-/// indirect branch at EL2 there is none whose target a guest could make a CPU guess, and `audit` sees
-/// all ways through the code.
+/// indirect branch at EL2, a guest has no branch whose target it could make a CPU mispredict, and
+/// `audit` sees all ways through the code.
 const BARE_FLAGS: (&str, &str) = (
     "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS",
     "-Ctarget-feature=+fix-cortex-a53-835769 -Cllvm-args=-aarch64-min-jump-table-entries=1000000 \
      -Cllvm-args=-min-jump-table-entries=1000000 --cfg sha2_backend=\"soft\"",
 );
-/// What stands in the compiler's complaint about this target feature, which LLVM knows and it does not.
+/// Part of the compiler's complaint about this target feature, which LLVM knows and the compiler
+/// does not.
 const KNOWN_COMPLAINT: &str = "for `-Ctarget-feature`: `fix-cortex-a53-835769`";
 
-/// The target of what runs on Linux in the machine, on any kernel and without a file system.
+/// Target of programs that run on Linux in the machine, on any kernel and without a file system.
 pub const STATIC_TARGET: &str = "aarch64-unknown-linux-musl";
 
 /// Returns the workspace's root.
@@ -98,7 +99,7 @@ pub fn build_bare(package: &str, bin: &str, env: &[(&str, &Path)]) -> Result<Pat
     build_bare_in(&target_dir(), package, bin, "image", env)
 }
 
-/// The same in a target directory of its own, for another set of features.
+/// Builds a program in another target directory, for another set of features.
 pub fn build_bare_in(
     target_dir: &Path,
     package: &str,
@@ -109,7 +110,7 @@ pub fn build_bare_in(
     build_bare_of(root(), target_dir, package, bin, features, env)
 }
 
-/// The same of another copy of the workspace.
+/// Builds a program of another copy of the workspace.
 pub fn build_bare_of(
     root: &Path,
     target_dir: &Path,
@@ -172,7 +173,7 @@ pub fn bare_elf(bin: &str) -> PathBuf {
     bare_elf_in("", bin)
 }
 
-/// The same of a build in a target directory of its own, below the usual one.
+/// Returns the path of a build in another target directory, below the usual one.
 pub fn bare_elf_in(directory: &str, bin: &str) -> PathBuf {
     let target_dir = target_dir().join(directory);
     target_dir.join(BARE_TARGET).join("image").join(bin)

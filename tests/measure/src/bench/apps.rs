@@ -33,23 +33,24 @@ const NAMES: [&str; 5] = [
     "hackbench",
 ];
 const MANIFEST: &str = "bench-apps";
-/// What stands in the manifest for the workloads' sizes.
+/// Placeholder in the manifest for the workloads' sizes.
 const SIZES: &str = "SIZES";
 const DISK_BYTES: u64 = 128 << 20;
 const MEMORY_MIB: u32 = 768;
 const TIMEOUT: Duration = Duration::from_secs(1800);
-/// Says KVM's count of exits on the host's console, now and then. The guest sleeps before and after it measures.
+/// Shell script that prints KVM's count of exits on the host's console every second. The guest
+/// sleeps before and after a measurement.
 const KVM_COUNTER: &str = "mount -t debugfs debug /sys/kernel/debug\n\
     while :; do echo \"EXITS $(cat /sys/kernel/debug/kvm/exits)\" > /dev/console; sleep 1; done";
 
-/// How much is done.
+/// Amount of work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// What fio reads and writes, and what sysbench writes to memory.
+    /// MiB that fio reads and writes, and that sysbench writes to memory.
     mib: u32,
-    /// Of sysbench's primes.
+    /// Number of sysbench's prime searches.
     events: u32,
-    /// Messages of each pair of hackbench's.
+    /// Number of messages of each hackbench pair.
     loops: u32,
 }
 

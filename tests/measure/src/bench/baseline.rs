@@ -10,7 +10,7 @@ use workbench::workspace;
 
 use crate::report::{Figures, Results};
 
-/// What a median may grow by: so much in a hundred, and so many instructions.
+/// Tolerated growth of a median: per cent, and instructions.
 const TOLERATED_PERCENT: u64 = 2;
 const TOLERATED: u64 = 3;
 

@@ -32,7 +32,7 @@ const MEASURED: u64 = u64::MAX;
 /// Where the function that an instruction was inlined from stands, if it accesses a device's registers.
 const MMIO: &str = "mmio.rs";
 
-/// What an instruction costs that a count of instructions does not show.
+/// Cost of an instruction that a count of instructions does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Register,

@@ -21,20 +21,21 @@ use super::breakdown::{self, Program};
 use crate::report::Counts;
 
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// Functions with at least so many instructions are named.
+/// Least number of instructions of a function that the table names.
 const SHOWN: u64 = 100_000;
 /// The guest's flat image.
 const GUEST: &str = "first_instruction";
-/// What the bare-metal real-time VM's image is filled up to, and the most that its start should take.
+/// Size to which the bare-metal real-time VM's image is padded, then the goal for the instructions
+/// of its start.
 const IMAGE_BYTES: usize = 64 << 10;
 pub(super) const GOAL: u64 = 300_000;
 pub(super) const GOAL_ROW: &str = "boot real-time VM, instructions";
-/// What of an arm64 `Image`'s header is the kernel's: all but the first instruction (Linux,
-/// Documentation/arch/arm64/booting.rst).
+/// Bytes of an arm64 `Image`'s header that belong to the kernel: all but the first instruction
+/// (Linux, Documentation/arch/arm64/booting.rst).
 const HEADER: std::ops::Range<usize> = 4..64;
 const KERNEL: &str = "\"artifact:debian-kernel\"";
 
-/// A manifest, whose first VM is waited for.
+/// A manifest, with the VM whose start is measured first.
 struct System {
     name: &'static str,
     /// From the workspace's root, or the text itself.

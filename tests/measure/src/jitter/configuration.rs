@@ -1,7 +1,7 @@
-//! What is measured: the five configurations of the papers, and what the other CPU does.
+//! Configurations to measure: the five of the papers, and the loads on the other CPU.
 //!
-//! The machine has two CPUs in all of them. The measured system is alone on CPU 1, but for the guest that is not
-//! real-time, which shares both with the load as any guest does.
+//! The machine has two CPUs in all of them. The measured system has CPU 1 to itself, except for the
+//! guest without real-time guarantees, which shares both CPUs with the load as any guest does.
 
 use clap::ValueEnum;
 
@@ -35,25 +35,25 @@ pub(super) const ALL: [Configuration; 5] = [
     Configuration::PassThrough,
 ];
 
-/// What the other CPU does.
+/// Load on the other CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Load {
-    /// It sleeps
+    /// Sleeps
     Off,
-    /// It computes and starts programs
+    /// Computes and starts programs
     Cpu,
-    /// It writes to a disk
+    /// Writes to a disk
     Disk,
     /// Both
     All,
 }
 
-/// The serial port that a real-time VM has to itself.
+/// A serial port that a real-time VM has to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Serial {
-    /// Its path in the board's device tree.
+    /// Path in the board's device tree.
     pub(super) device: &'static str,
-    /// What Linux calls it.
+    /// Name in Linux.
     pub(super) console: &'static str,
 }
 

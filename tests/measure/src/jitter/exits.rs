@@ -16,14 +16,14 @@ const SGI: &str = "sgi";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Exits(BTreeMap<String, u64>);
 
-/// What a vCPU left its guest for while it measured.
+/// Exits of a vCPU during a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// All but those for SGIs.
+    /// Exits other than those for SGIs.
     pub others: u64,
-    /// SGIs that it sent.
+    /// Number of SGIs that the vCPU sent.
     pub sgis: u64,
-    /// SGIs that its kernel says it has sent, in a time that begins a little earlier.
+    /// Number of SGIs that the vCPU's kernel counted, in a time that begins a little earlier.
     pub own: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What init says on its console, and logs of it that were captured elsewhere.
+//! Output of init on its console, and logs of it that were captured elsewhere.
 
 use std::fs;
 use std::io::Read as _;
@@ -11,17 +11,19 @@ use flate2::read::GzDecoder;
 use super::{Configuration, ROW};
 use crate::report::{self, Figure, Figures, Results};
 
-/// What init says, in this order: with the first come the kernel's release, the configuration and the number of
-/// interrupts that the kernel has sent to its own CPUs; with the third that number.
+/// Messages of init, in this order. The first carries the kernel's release, the configuration and
+/// the number of SGIs that the kernel has sent to its own CPUs; the third carries that number
+/// again.
 pub(super) const READY: &str = "JITTER-READY ";
 pub(super) const BEGINS: &str = "JITTER-BEGINS";
 pub(super) const MEASURED: &str = "JITTER-MEASURED ";
 pub(super) const END: &str = "JITTER-END";
 
-/// What each line of the samples begins with, which are as `report` reads them, by gzip and base64.
+/// Start of each line with samples, which are in `report`'s format, compressed by gzip and encoded
+/// in base64.
 const PACKED: &str = "PACKED ";
 
-/// Reads what was measured from what init printed behind [`MEASURED`].
+/// Decodes the samples from init's output after [`MEASURED`].
 pub(super) fn samples(printed: &str) -> Result<Figures> {
     let packed = printed.lines().filter_map(|line| line.split_once(PACKED));
     let packed: String = packed.map(|(_, base64)| base64.trim()).collect();

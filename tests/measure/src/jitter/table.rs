@@ -14,7 +14,7 @@ const LOADED_RATIO: f64 = 1.5;
 /// A part of a figure, and how it is taken.
 type Part = (&'static str, fn(&Figure) -> u64);
 
-/// What may not be much larger than natively.
+/// Values that may not be much larger than natively.
 const JUDGED: [Part; 3] = [
     ("minimum", |figure| figure.min),
     ("average", |figure| figure.mean),

@@ -1,4 +1,4 @@
-//! What a guest that measures says, and a run of all configurations as JSON.
+//! Output of a guest that measures, and a run of all configurations as JSON.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,15 +10,15 @@ use serde_json::{Map, Value, json};
 /// The distribution of one figure, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figure {
-    /// The least.
+    /// Minimum.
     pub min: u64,
-    /// The middle one of the samples in order.
+    /// Median of the samples.
     pub median: u64,
-    /// Their sum by their number.
+    /// Mean of the samples.
     pub mean: u64,
-    /// What 99 of 100 do not exceed.
+    /// 99th percentile of the samples.
     pub p99: u64,
-    /// The most.
+    /// Maximum.
     pub max: u64,
     /// All samples in order, as runs of equal ones: value and number.
     pub samples: Vec<(u64, u64)>,
@@ -35,11 +35,11 @@ pub type Counts = BTreeMap<String, u64>;
 pub struct Results {
     /// SHA-256 of the guest, the same in all columns.
     pub guest: String,
-    /// What else the figures depend on.
+    /// Conditions that the figures depend on.
     pub conditions: BTreeMap<String, String>,
-    /// In the order in which they are shown.
+    /// Columns, in the order of the tables.
     pub columns: Vec<(String, Figures)>,
-    /// What was counted beside them.
+    /// Counts beside the figures.
     pub counts: Counts,
 }
 

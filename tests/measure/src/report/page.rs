@@ -13,14 +13,14 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76em;marg
     h2{margin:1.6em 0 .2em}h3{margin-bottom:0}summary{cursor:pointer;color:#1f5fa8}.wide{overflow-x:auto}\
     .wide td,.wide th{padding:.25em .5em;font-size:13px}small{display:block;color:#666}.worse{color:#a61b1b}.better{color:#176b2c}";
 
-/// What a page says of its results beside them.
+/// Texts of a page around its results.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// Stands over the page.
+    /// Title of the page.
     pub title: &'a str,
-    /// Stand below the plots.
+    /// Notes below the plots.
     pub notes: &'a [&'a str],
-    /// The rows that come first, in this order.
+    /// Names of the rows that come first, in this order.
     pub order: &'a [&'a str],
     /// An older run, to be shown beside this one.
     pub old: Option<&'a Results>,
@@ -56,7 +56,7 @@ pub fn page(page: &Page<'_>, results: &Results) -> Result<String> {
     Ok(html)
 }
 
-/// What the figures depend on, and notes.
+/// Returns the conditions that the figures depend on, and the notes.
 fn conditions(page: &Page<'_>, results: &Results) -> String {
     let mut html = "<ul>\n".to_owned();
     for (name, value) in &results.conditions {
@@ -138,7 +138,7 @@ fn having<'a>(results: &'a Results, row: &str) -> Vec<(&'a str, &'a Figure)> {
         .collect()
 }
 
-/// What a native run begins its name with; others are shown in relation to it.
+/// Prefix of a native run's name; other runs are shown in relation to it.
 const NATIVE: &str = "native";
 
 fn table(row: &str, old: Option<&Results>, results: &Results) -> String {

@@ -12,27 +12,27 @@ use super::{Bug, bugs};
 use crate::part::Tally;
 use crate::{architecture, boot, chaos, copy, gear2_registers, guests, realtime, refusals};
 
-/// The directory of builds of Gear1 with a bug.
+/// Directory of Gear1 builds with a bug.
 const PLANTED: &str = "planted";
-/// That of the tests on the host, which run beside.
+/// Directory of the tests on the host, which run in parallel.
 const PLANTED_ON_HOST: &str = "planted-on-host";
-/// What stands in a complaint about time. A busy host may be the reason: then what is as it should be is
-/// looked at too, and must be in time.
+/// Text of every complaint about time. A busy host may be the reason: the code without the bug must
+/// then pass in time.
 const LATE: &str = " within ";
-/// What init is built from, and the runtime is not or does not look at.
+/// Sources of init whose change leaves the runtime as it is.
 const INITS: [&str; 4] = [
     "gear1/init/",
     "gear1/abi/",
     "gear1/arch/src/boot",
     "manifests/",
 ];
-/// The crate with most of the bugs is built without optimization: few of its tests run long, and where a
-/// bug is they do not run to their end.
+/// Cargo option that builds the crate with most of the bugs without optimization: few of its tests
+/// run long, and tests that find a bug end early.
 const QUICKLY_BUILT: &str = "profile.dev.package.gear1-core.opt-level=0";
-/// Seconds that tests on the host take at most.
+/// Longest time of tests on the host, in seconds.
 const HOST_SECONDS: &str = "400";
 
-/// What finds a bug.
+/// Test that finds a bug.
 pub(super) enum Finder {
     /// The host tests in the module that the test's file is.
     Host,
@@ -42,7 +42,7 @@ pub(super) enum Finder {
     Guest(&'static str, &'static str),
     /// The real-time VM that is stopped and started.
     Stops,
-    /// What the boot leaves in memory.
+    /// Memory after the boot.
     Leaves,
     /// A machine that has to be refused.
     Refusal(&'static str),
@@ -52,7 +52,7 @@ pub(super) enum Finder {
     Gear2Registers,
     /// Two VMs that attack everything.
     Chaos,
-    /// What the runtime for GICv3 is linked from, read.
+    /// Rules of the linked runtime for GICv3.
     Rules,
 }
 

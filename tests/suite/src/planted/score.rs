@@ -39,11 +39,11 @@ pub(super) const WITHOUT: [(&str, &str); 6] = [
     ),
 ];
 
-/// What became of each bug, by its name.
+/// Outcome of each planted bug, by its name.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Score {
     outcomes: BTreeMap<String, Outcome>,
-    /// What the repository keeps.
+    /// Outcomes that the repository keeps.
     #[serde(skip)]
     kept: BTreeMap<String, Outcome>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Score {
 #[derive(Debug, Deserialize, Serialize)]
 struct Outcome {
     is_found: bool,
-    /// Of what was planted, where, and of the test.
+    /// Hash of the planted text, its place, and the test.
     hash: String,
 }
 

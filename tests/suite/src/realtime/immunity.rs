@@ -1,6 +1,7 @@
-//! What others do to a real-time VM: nothing.
+//! Immunity of a real-time VM: no other VM has an effect on it.
 //!
-//! Its first windows pass before any other VM runs; then one after the other disturbs it.
+//! The first windows pass before any other VM runs; then one VM after the other disturbs the
+//! real-time VM.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use workbench::build_images::{Images, last_words};
@@ -52,7 +53,7 @@ const OTHERS: [Other; 9] = [
         does: "restarts without end",
         works: "gear2: resets resets itself",
     },
-    // What it does is another thing with each start.
+    // The attack differs with each start of this VM.
     Other {
         vm: 6,
         name: TRESPASSER,
@@ -189,7 +190,7 @@ fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Ta
         if !other.works.is_empty() {
             session.expect(other.works, PATIENCE)?;
         }
-        // What happened just now shows in the windows to come.
+        // Effects of the last step show in the next windows.
         let seen = windows(&serial.text()?)?.len();
         wait_for_windows(session, serial, seen + WINDOWS)?;
         let all = windows(&serial.text()?)?;

@@ -24,11 +24,11 @@ use crate::part::{Part, Tally};
 
 /// The real-time VM in the manifest.
 const RT: &str = "rt";
-/// The device VM computes and starts programs, for as long as it runs.
+/// Load in the device VM: computes and starts programs, as long as the VM runs.
 const LOAD: &str = "(while :; do dd if=/dev/zero bs=64k count=16 2> /dev/null | sha256sum; ls -l /proc/self/fd; \
     done) > /dev/null 2>&1 & :";
 
-/// What happens, in this order.
+/// Steps of the test, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The device VM boots.
@@ -49,7 +49,7 @@ pub(super) enum Step {
     Restarts,
 }
 
-/// What is in `test`.
+/// Steps in each run of the tests.
 pub(super) const SHORT: [Step; 6] = [
     Step::Boots,
     Step::Gearctl,
@@ -149,7 +149,7 @@ struct System<'a> {
 impl System<'_> {
     fn take_and_judge(&mut self, step: Step) -> Result<Result<()>> {
         self.take(step)?;
-        // What happened just now shows in the windows to come.
+        // Effects of the last step show in the next windows.
         let seen = windows(&self.serial.text()?)?.len();
         wait_for_windows(&mut self.session, &self.serial, seen + WINDOWS)?;
         let all = windows(&self.serial.text()?)?;

@@ -22,22 +22,23 @@ struct Removed {
     features: &'static str,
 }
 
-/// What has to be found without it.
+/// Test that must fail because of the planted bug.
 enum By {
-    /// What another VM does, by its name and the title of that.
+    /// A disturbance by another VM: the name of the VM, and the title of the disturbance.
     Others(&'static str, &'static str),
-    /// What Linux in other VMs does, all of it.
+    /// All disturbances by Linux in other VMs.
     Linux(&'static [Step]),
-    /// Its second CPU, turned on by its first one with the time between as in [`LATE_KICK`].
+    /// Starts of the second CPU by the first one, with the delays of [`LATE_KICK`].
     Starts,
 }
 
-/// A text in a file of Gear1, and what it is replaced by.
+/// File of Gear1, text in that file, and its replacement.
 type Edit = (&'static str, &'static str, &'static str);
 
-/// Makes the few instructions in which a kick can come too late so long that each of a CPU's starts comes by there: a CPU that has
-/// turned itself off looks for 200 us whether it is to start again, before it waits for a kick; and who turns it on
-/// kicks it 100 us after that has been seen.
+/// Widens the window of a few instructions in which a kick can come too late, so that each start of
+/// a CPU falls into it. A CPU that has turned itself off polls for 200 us for its next start before
+/// it waits for a kick; the CPU that starts it sends the kick 100 us after the poll could have seen
+/// the start.
 const LATE_KICK: [Edit; 3] = [
     (
         "runtime/src/realtime.rs",

@@ -1,9 +1,11 @@
-//! What the real-time VM `tests/guests/src/bin/realtime_immune.rs` prints, and what it has to be.
+//! Output of the real-time VM `tests/guests/src/bin/realtime_immune.rs`, and the limits for it.
 //!
-//! A line for each window: how late its timer was, its exits, how many interrupts it got that are not
-//! its own, and how many of its own, of which it causes one. Beside whatever others do, exits and foreign interrupts must be 0, and least, half and 95 % of the
-//! latencies as they were before. Times are instructions, under `icount`; the worst is only shown: QEMU runs
-//! CPUs in turns, and when its main loop breaks one off, CPU 0 may wait for the others' turns.
+//! Each window is a line: the latencies of the timer, the exits, the number of foreign interrupts,
+//! and the number of the VM's own interrupts, of which the guest causes one. Whatever others do,
+//! exits and foreign interrupts must be 0, and the minimum, the median and the 95th percentile of
+//! the latencies must be as before. Times are instructions, under `icount`. The maximum is only
+//! shown: QEMU runs CPUs in turns, and when its main loop breaks one off, CPU 0 may wait for the
+//! others' turns.
 
 use std::time::Duration;
 

@@ -76,7 +76,7 @@ fn a_file_of_somebody_elses_stays() {
         assert!(why.contains("remove it"), "{why}");
         check_image(&path, true).unwrap();
     }
-    // What was longer leaves nothing behind.
+    // A longer earlier file leaves nothing behind.
     write(&path, b"short").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"short");
     assert!(check_folder(&path).is_err());

@@ -16,22 +16,22 @@ use super::spans::{Place, Spans};
 /// The id of what dtc refuses before any rule is tried.
 const DTC: &str = "dtc";
 
-/// A finding, with all that is needed to show it.
+/// A finding, with all that the display needs.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
-    /// The rule, as in `M-MEM-001`.
+    /// Identifier of the rule, as in `M-MEM-001`.
     pub id: &'static str,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What is wrong.
+    /// Message.
     pub message: String,
-    /// How to repair it.
+    /// Repair.
     help: String,
     node: String,
     property: Option<String>,
-    /// The text of the value that is wrong, where it is a string of several.
+    /// Wrong string, where the value is a list of strings.
     text: Option<String>,
-    /// Whether the name is what is wrong.
+    /// Whether the node's name is wrong.
     at_name: bool,
     other: Option<String>,
     nearest: Option<String>,

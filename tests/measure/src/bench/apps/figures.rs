@@ -1,4 +1,4 @@
-//! What the workloads' script prints, as figures and as tables.
+//! Output of the workloads' script, as figures and as tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,9 +19,11 @@ pub(super) struct Figure {
     /// Virtual time, and what was done in it.
     pub(super) ns: u64,
     pub(super) operations: u64,
-    /// Exits by VM, if this is a VM: its own, and those of the VM that serves it.
+    /// Exits by VM, if the place is a VM: those of the measured VM, then those of the VM that
+    /// serves it.
     pub(super) exits: Vec<(String, u64)>,
-    /// Those of its own that were interrupts, and the time that its own spent in Gear2.
+    /// Exits of the measured VM that were interrupts, and the time that all its exits spent in
+    /// Gear2.
     pub(super) interrupts: u64,
     pub(super) gear2_ns: u64,
 }

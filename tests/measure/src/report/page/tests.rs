@@ -55,7 +55,7 @@ fn page_holds_figures_conditions_and_two_plots_a_configuration() {
     assert!(html.contains("<td>1.50</td><td>0.65</td><td>0.18</td>"));
     assert!(html.contains("cpu &amp; &lt;disk&gt;"));
     assert!(!html.contains("empty"));
-    // It needs no other file.
+    // The page needs no other file.
     assert!(!html.contains("src=") && !html.contains("href="));
 }
 
