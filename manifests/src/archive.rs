@@ -1,8 +1,8 @@
 //! The boot archive: cpio "newc" (the Linux kernel's buffer format), not compressed.
 //!
-//! Owns its only reader. xtask writes members so that their data lies on pages, by filling the name
-//! field up with NULs; the reader does not need that, and says where the data lies so that whoever
-//! does can check.
+//! Owns its only reader. xtask pads the name fields with NULs so that the members' data lies on
+//! pages. The reader does not need that alignment, but returns the offset of the data for callers
+//! that check it.
 //!
 //! Invariant: no bytes, however damaged, panic or are read out of bounds.
 

@@ -23,9 +23,9 @@ const HEADER_BYTES: usize = 40;
 const VERSION: u32 = 17;
 const CELL: usize = 4;
 const BEGIN_NODE: u32 = 1;
-/// A token that says nothing: what is overwritten with it is no longer in the tree.
+/// Token without meaning: a node or property that is overwritten with it is no longer in the tree.
 pub const FDT_NOP: u32 = 4;
-/// A property's token, its length and its name's offset.
+/// Size of a property's token, length and name offset.
 const PROPERTY_HEADER: usize = 3 * CELL;
 /// The deepest nesting that is accepted.
 const MAX_DEPTH: usize = 16;
@@ -53,7 +53,7 @@ pub enum BlobError {
 }
 
 impl BlobError {
-    /// Says what is wrong.
+    /// Returns the message of the defect.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -257,7 +257,7 @@ impl<'a> Blob<'a> {
     fn node(&self, name: &'a [u8], offset: usize) -> Node<'a> {
         Node {
             blob: *self,
-            // `check_structure` saw that it is text.
+            // `check_structure` has checked the text.
             name: core::str::from_utf8(name).unwrap_or_default(),
             offset,
         }
@@ -292,7 +292,7 @@ enum Token<'a> {
 /// A property whose name was not read.
 #[derive(Clone, Copy)]
 struct RawProperty<'a> {
-    /// Where the name begins, from the start of the strings block.
+    /// Offset of the name from the start of the strings block.
     name: usize,
     value: &'a [u8],
     /// [`Property::offset`].
@@ -304,7 +304,7 @@ struct RawProperty<'a> {
 pub struct Node<'a> {
     blob: Blob<'a>,
     name: &'a str,
-    /// Where the token after the node's name begins.
+    /// Offset of the token after the node's name.
     offset: usize,
 }
 
@@ -315,9 +315,9 @@ impl<'a> Node<'a> {
         self.name
     }
 
-    /// Returns where its tokens lie, from the start of the blob: its beginning and its end, with
-    /// all that is between them. Whoever holds the blob writable may write `FDT_NOP` over all of
-    /// it.
+    /// Returns the range of the node's tokens, from the start of the blob: its beginning and its
+    /// end, with everything between them. A caller that holds the blob writable may overwrite all
+    /// of it with `FDT_NOP`.
     #[must_use]
     pub fn tokens(&self) -> Range<usize> {
         let header = CELL + (self.name.len() + 1).next_multiple_of(CELL);
@@ -387,8 +387,8 @@ pub struct Property<'a> {
 }
 
 impl<'a> Property<'a> {
-    /// Returns where its tokens lie, from the start of the blob. Whoever holds the blob writable
-    /// may write `FDT_NOP` over all of it.
+    /// Returns the range of the property's tokens, from the start of the blob. A caller that holds
+    /// the blob writable may overwrite all of it with `FDT_NOP`.
     #[must_use]
     pub fn tokens(&self) -> Range<usize> {
         let end = self.offset + self.value.len();

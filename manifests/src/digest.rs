@@ -1,6 +1,6 @@
 //! Digests: whether a file is the one that the manifest was written for.
 //!
-//! A digest says what was meant, not who wrote it: whoever can change the archive can change the
+//! A digest detects a mistake, not an attack: a person who can change the archive can change the
 //! manifest in it too, unless the boot loader has checked both.
 
 use sha2::{Digest as _, Sha256};

@@ -2,7 +2,7 @@
 //!
 //! Owns the rules: each has an id that never changes, a statement and a repair. An error is plain
 //! data that names the rule, the node and the property, and where it applies the value found, the
-//! other node in the conflict and the nearest known name; whoever has source positions looks them
+//! other node in the conflict and the nearest known name. A caller with source positions looks them
 //! up by node and property.
 
 use core::fmt;
@@ -30,7 +30,7 @@ macro_rules! rules {
                 match self { $(Self::$name => $id,)+ }
             }
 
-            /// Says what is wrong.
+            /// Returns the statement that is violated.
             #[must_use]
             pub const fn what(self) -> &'static str {
                 match self { $(Self::$name => $what,)+ }
@@ -45,7 +45,7 @@ macro_rules! rules {
     };
 }
 
-/// How much a rule matters.
+/// Severity of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The manifest is refused.
@@ -354,14 +354,14 @@ impl fmt::Display for Found<'_> {
     }
 }
 
-/// One thing that is wrong with a manifest.
+/// A violation of a rule in a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManifestError<'a> {
     /// The rule that is broken.
     pub rule: Rule,
-    /// The node where it is.
+    /// Node with the error.
     pub node: NodePath<'a>,
-    /// The property where it is, if it is at one.
+    /// Property with the error, if the error is in one.
     pub property: Option<&'a str>,
     /// The value found.
     pub found: Found<'a>,
@@ -438,7 +438,7 @@ impl core::error::Error for ManifestError<'_> {}
 /// The manifest is refused; the errors have been reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// How many.
+    /// Number of errors.
     pub error_count: usize,
 }
 
@@ -453,7 +453,7 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// Counts errors on their way to whoever asked for them, and remembers where they were.
+/// Counts errors on their way to the caller, and remembers their nodes.
 pub(crate) struct Report<'r, 'a> {
     sink: &'r mut dyn FnMut(ManifestError<'a>),
     pub(crate) error_count: usize,
@@ -479,7 +479,7 @@ impl<'r, 'a> Report<'r, 'a> {
             self.error_count += 1;
             match error.node.names {
                 [Some("gear2"), ..] => self.gear2_is_faulty = true,
-                // One more than there can be VMs is reported by a rule of its own.
+                // A rule of its own reports more VMs than there can be.
                 [Some("vms"), Some(vm), ..] => _ = self.faulty.push(vm),
                 _ => {}
             }

@@ -1,12 +1,12 @@
-//! The manifest: which VMs a machine runs, and the archive that carries them.
+//! The manifest, which names the VMs of a machine, and the archive that carries them.
 //!
 //! Owns binding v1 (`docs/manifest.md`), the only reader of compiled manifests, the rules a
 //! manifest must keep, and the only reader of the boot archive. Gear1's init, Gear2 and xtask use
-//! it, so a manifest that one of them accepts is accepted by all.
+//! this crate, so a manifest that one of them accepts is accepted by all.
 //!
-//! Invariants: no heap; no input panics it; nothing is repaired silently, what is wrong is
-//! reported with the node, the property, the rule and the repair. It must not know any VM: what a
-//! VM is stands in the manifest alone.
+//! Invariants: no heap; no input causes a panic; nothing is repaired silently: each error is
+//! reported with the node, the property, the rule and the repair. The crate has no knowledge of
+//! particular VMs: only the manifest describes them.
 
 #![no_std]
 #![deny(unsafe_code)]

@@ -31,7 +31,7 @@ impl<T: Copy, const N: usize> List<T, N> {
     pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         let all = core::mem::take(self);
         for item in all.iter().filter(|item| keep(item)) {
-            // There is room: it was in the list before.
+            // The push fits: the item was in the list before.
             let _ = self.push(*item);
         }
     }

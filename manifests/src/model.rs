@@ -38,7 +38,8 @@ impl<'a> Manifest<'a> {
         devices.filter(move |(_, device)| device.vm == vm)
     }
 
-    /// Iterates over the VMs that have virtio devices: a VM's place is the number of its register page.
+    /// Iterates over the VMs that have virtio devices. The position of a VM is the number of its
+    /// register page.
     pub fn virtio_vms(&self) -> impl Iterator<Item = &Vm<'a>> {
         let has_any = |vm: &&Vm<'_>| self.virtio_of(vm.id).next().is_some();
         self.vms.iter().filter(has_any)
@@ -118,9 +119,10 @@ pub struct Gear2Config<'a> {
     /// The longest that a Gear2 loop may take for one decision before Gear1 restarts Gear2, in
     /// milliseconds; 0 for no supervision.
     pub watchdog_ms: u32,
-    /// How long a VM waits at boot for those that start before it, in milliseconds; 0: for ever.
+    /// Longest time that a VM waits at boot for those that start before it, in milliseconds; 0: no
+    /// limit.
     pub boot_order_timeout_ms: u32,
-    /// The SHA-256 of its image, in hexadecimal digits.
+    /// SHA-256 of the image, in hexadecimal digits.
     pub digest: Option<&'a str>,
 }
 
@@ -139,7 +141,7 @@ impl Gear2Config<'_> {
     };
 }
 
-/// Where Gear2 runs.
+/// Exception level of Gear2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
     /// EL0 with `HCR_EL2.TGE`: no EL1 state to switch.
@@ -148,7 +150,7 @@ pub enum Privilege {
     El1,
 }
 
-/// How often and how soon a VM that ended by itself is started again.
+/// Limits of automatic restarts after a VM's own end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartLimit {
     /// Most restarts within the window, after which Gear2 gives the VM up; 0: no limit.
@@ -228,7 +230,7 @@ pub struct Vm<'a> {
 pub struct NamedFile<'a> {
     /// The node that names it.
     pub node: NodePath<'a>,
-    /// The property that its digest stands in, if it has one.
+    /// Property with the file's digest, if the file has one.
     pub property: &'static str,
     /// The archive member.
     pub name: &'a str,
@@ -363,13 +365,13 @@ impl VirtioDevice<'_> {
     pub const STRIDE: u64 = 0x200;
     const FIRST_INTID: u32 = 48;
 
-    /// Returns where its registers lie in the VM's register page.
+    /// Returns the offset of the device's registers in the VM's register page.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         Self::STRIDE * self.index as u64
     }
 
-    /// Returns its edge-triggered interrupt in the VM.
+    /// Returns the INTID of the device's edge-triggered interrupt in the VM.
     #[must_use]
     pub const fn intid(&self) -> u32 {
         Self::FIRST_INTID + self.index as u32
@@ -390,7 +392,7 @@ pub enum VirtioKind {
 }
 
 impl VirtioKind {
-    /// Returns its name in a manifest.
+    /// Returns the name in a manifest.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -401,7 +403,7 @@ impl VirtioKind {
         }
     }
 
-    /// Returns its device type (virtio 1.2, chapter 5).
+    /// Returns the device type (virtio 1.2, chapter 5).
     #[must_use]
     pub const fn device_id(self) -> u32 {
         match self {
@@ -471,7 +473,7 @@ impl Region {
         Self { start, end }
     }
 
-    /// Returns its size.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.end.saturating_sub(self.start)
@@ -552,18 +554,19 @@ impl Console {
     };
 }
 
-/// When a VM that has stopped is started again. A guest's own reset request is always honoured.
+/// Policy for the automatic restart of a VM that has stopped. A guest's own reset request is always
+/// honoured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     /// Never.
     Never,
     /// After a fault, or when its watchdog bites.
     OnFailure,
-    /// After it has turned itself off, too.
+    /// Restart after a SYSTEM_OFF, too.
     Always,
 }
 
-/// How a VM gets its interrupts.
+/// Way in which a VM gets its interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GicMode {
     /// Through the emulated interrupt controller.

@@ -66,7 +66,7 @@ const VM_PROPERTIES: &[&str] = &[
     "virtio-address",
     "ffa-peers",
 ];
-/// The properties of [`RestartLimit`], in the order of its fields.
+/// Properties of [`RestartLimit`], in the order of its fields.
 const RESTART_LIMITS: [&str; 3] = ["restart-limit", "restart-window-ms", "restart-backoff-ms"];
 const VM_NODES: &[&str] = &["console", "virtio"];
 const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only", "mac"];
@@ -97,8 +97,8 @@ const GIC_MODES: &[(&str, GicMode)] = &[
 
 const MIB: u64 = 1 << 20;
 
-/// Reads a compiled manifest and judges it by every rule that needs no machine; what is wrong goes
-/// to `sink`, all of it. `blob` must lie on a multiple of four.
+/// Reads a compiled manifest and judges it by every rule that needs no machine. All errors go to
+/// `sink`. `blob` must be aligned to four bytes.
 pub fn read<'a>(
     blob: &'a [u8],
     sink: &mut dyn FnMut(ManifestError<'a>),

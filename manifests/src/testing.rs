@@ -110,7 +110,7 @@ impl Tree {
     }
 }
 
-/// Returns a manifest of one guest that says only what it must.
+/// Returns a manifest of one guest with only the mandatory properties.
 pub(crate) fn smallest() -> Tree {
     Tree::default()
         .set("/", "compatible", text("gearv,manifest"))

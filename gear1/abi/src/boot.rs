@@ -18,7 +18,7 @@ pub const MAX_INTIDS: usize = 1020;
 pub const MAX_REGIONS: usize = 4;
 /// Most pieces that are copied when a VM is loaded.
 pub const MAX_LOADS: usize = 6;
-/// How many seeds init makes for each VM: with its fifth start, say, a VM gets the fifth.
+/// Number of seeds that init makes for each VM: the fifth start of a VM takes the fifth seed.
 pub const FRESH_SEEDS: u64 = 64;
 
 /// Most channels of the machine.
@@ -90,7 +90,7 @@ pub struct BootMaster {
     pub vm: u32,
 }
 
-/// How secondary CPUs are turned on.
+/// Method of turning secondary CPUs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum EnableMethod {
@@ -107,12 +107,12 @@ pub enum EnableMethod {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RealTime {
-    /// Gear2 schedules it.
+    /// Scheduled by Gear2.
     #[default]
     No = 0,
     /// Real-time, with the virtual interrupt controller.
     Emulated = 1,
-    /// Real-time, with its CPUs' own interrupt controller interface and timers.
+    /// Real-time, with the physical CPU interface and the physical timers of the VM's CPUs.
     PassThrough = 2,
 }
 
@@ -170,7 +170,8 @@ pub struct BootLoad {
     pub destination: u64,
     /// Bytes.
     pub size: u64,
-    /// How much further the source lies with each start of the VM, modulo [`FRESH_SEEDS`].
+    /// Distance between the sources of two consecutive starts of the VM; the sources repeat after
+    /// [`FRESH_SEEDS`] starts.
     pub stride: u64,
 }
 
@@ -263,7 +264,7 @@ pub struct BootInfo {
     pub cpu_count: u32,
     /// Physical CPUs.
     pub cpus: [BootCpu; MAX_CPUS],
-    /// How they are turned on.
+    /// Method of turning the CPUs on.
     pub enable_method: EnableMethod,
     /// TTBR0_EL2 of the runtime.
     pub ttbr0_el2: u64,
@@ -290,13 +291,13 @@ pub struct BootInfo {
     pub pool_size: u64,
     /// Bytes of the pool that hold tables, from its start; the rest is free and not cleared.
     pub pool_used: u64,
-    /// PA of init, which the runtime wipes: nothing in it is used any more.
+    /// PA of init. The runtime wipes this memory, of which nothing is used any longer.
     pub init: u64,
     /// Bytes of init, its stack and heap included.
     pub init_size: u64,
     /// The interrupt controller.
     pub gic: BootGic,
-    /// One of [`info::uart`](crate::info::uart).
+    /// Kind of UART: a constant of [`info::uart`](crate::info::uart).
     pub uart_kind: u32,
     /// INTID of the boot UART, owned by Gear2.
     pub uart_intid: u32,
@@ -314,7 +315,7 @@ pub struct BootInfo {
     pub irq_owner: [IrqOwner; MAX_INTIDS],
     /// For each physical INTID whether it is edge-triggered: bit `n % 32` of word `n / 32`.
     pub irq_edge: [u32; 32],
-    /// Channels, those of one VM together.
+    /// Channels, with those of each VM in sequence.
     pub channels: [BootChannel; MAX_CHANNELS],
     /// Emulated PL061 blocks; unused entries have `ipa` 0.
     pub pl061: [BootPl061; MAX_PL061],

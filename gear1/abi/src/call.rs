@@ -26,9 +26,9 @@ pub mod number {
     pub const VCPU_ASSIGN: u16 = 3;
     /// `(vcpu, value, how)`: completes what the vCPU waits for ([`Reply`](super::Reply) in X2) without running it.
     pub const VCPU_REPLY: u16 = 4;
-    /// `(vm)`: returns in X1 its [`VmState`](super::VmState), in X2 how many of its vCPUs are not off,
-    /// in X3 how often it was started, in X4 how it [`Ended`](crate::event::Ended), if it did so by
-    /// itself. `VM_STOP` and `VM_LOAD` make that `No`.
+    /// `(vm)`: returns in X1 the VM's [`VmState`](super::VmState), in X2 the number of its vCPUs
+    /// that are not off, in X3 the number of starts, in X4 how the VM
+    /// [`Ended`](crate::event::Ended) by itself. `VM_STOP` and `VM_LOAD` reset X4 to `No`.
     pub const VM_STATE: u16 = 8;
     /// `(vm)`: asks all vCPUs of the VM to stop. `Busy` until the last has left; ask again after its event.
     pub const VM_STOP: u16 = 9;
@@ -94,7 +94,7 @@ reg_enum! {
 }
 
 reg_enum! {
-    /// How Gear2 completes what a vCPU waits for.
+    /// Gear2's answer to a vCPU that waits.
     u64 Reply {
         /// Nothing to complete.
         None = 0,
@@ -193,7 +193,7 @@ reg_enum! {
 reg_enum! {
     /// State of a vCPU as Gear1 keeps it.
     u8 VcpuState {
-        /// Off (PSCI), or its VM does not run.
+        /// Off (PSCI), or the VM does not run.
         Off = 0,
         /// Can be run.
         Ready = 1,

@@ -55,7 +55,7 @@ pub enum VmEnd {
 }
 
 reg_enum! {
-    /// How a VM ended by itself, as `VM_STATE` tells it.
+    /// End of a VM by itself, as `VM_STATE` returns it.
     #[derive(Default)]
     u64 Ended {
         /// Still runs, or was stopped by Gear2.
@@ -70,9 +70,9 @@ reg_enum! {
     }
 }
 
-/// How the last lives of a VM ended by themselves: two bits a life, the newest life lowest.
+/// Ends of a VM's last lives: two bits a life, the newest life lowest.
 ///
-/// A reader that looks seldom can tell each life's end from it, also when lives have begun since.
+/// A caller that polls seldom learns the end of each life, even if later lives have begun since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends(pub u64);
 

@@ -43,7 +43,7 @@ pub struct StolenTime {
     pub revision: u32,
     /// 0.
     pub attributes: u32,
-    /// Nanoseconds in which it was kept from running.
+    /// Nanoseconds in which the vCPU was ready but did not run.
     pub nanoseconds: core::sync::atomic::AtomicU64,
     /// 0.
     pub reserved: [u64; 6],

@@ -46,7 +46,7 @@ const _: () = assert!(HEADER_SIZE == 72);
 /// Why a flat image is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageError {
-    /// Shorter than its header or its segments.
+    /// The file is shorter than its header or its segments say.
     Truncated,
     /// The magic number is another one.
     Magic,

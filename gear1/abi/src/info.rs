@@ -17,7 +17,7 @@ pub mod uart {
     pub const SCIF: u32 = 2;
     /// The mini-UART of Broadcom's BCM2835 and later: a 16550's registers, four bytes apart.
     pub const MINI: u32 = 3;
-    /// Where the mini-UART's registers begin in their page.
+    /// Offset of the mini-UART's registers in their page.
     pub const MINI_OFFSET: u64 = 0x40;
     /// The UART of Cadence in Zynq SoCs.
     pub const CADENCE: u32 = 4;
@@ -41,7 +41,7 @@ pub struct Gear2Info {
     pub manifest_size: u64,
     /// Bytes of the heap at [`layout::gear2::HEAP`](crate::layout::gear2::HEAP).
     pub heap_size: u64,
-    /// One of [`uart`].
+    /// Kind of UART: a constant of [`uart`].
     pub uart_kind: u32,
     /// INTID of the boot UART.
     pub uart_intid: u32,

@@ -69,9 +69,9 @@ pub mod el2 {
     pub const WINDOW_STRIDE: u64 = 0x20_0000;
     /// Size of one window in bytes.
     pub const WINDOW_SIZE: u64 = 0x1_0000;
-    /// The most of a VM's memory that is wiped, copied and cleaned at a time, before interrupts and
-    /// deadlines come again: half of what Gear1 may execute from an exit to an entry
-    /// (`docs/worst-cases.md`) goes into the copy of so much.
+    /// Most bytes of a VM's memory that Gear1 wipes, copies or cleans before it takes interrupts
+    /// and deadlines again. The copy of one piece takes half of the instructions allowed from an
+    /// exit to an entry (`docs/worst-cases.md`).
     pub const PIECE: u64 = 0x8000;
     /// [`crate::boot::BootInfo`], read-only.
     pub const BOOT_INFO: u64 = 0x8005_0000_0000;

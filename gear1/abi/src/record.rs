@@ -10,7 +10,7 @@ pub const RECORD_WORDS: usize = 5;
 /// are the number of the next record of that CPU.
 pub const CURSOR_CPU_SHIFT: u32 = 56;
 
-/// One log record.
+/// A log record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Record {

@@ -1,10 +1,10 @@
 //! The machine as init sees it: entry, early tables, physical memory, the jump into the runtime.
 //!
 //! Owns init's unsafe code. Init runs alone, on the CPU that booted, with its image mapped at its
-//! link address (one 2 MiB block, for the little while it lives) and what it asked for mapped at
-//! its physical address. Invariants: physical memory is written only where [`Machine::map_ram`] was
-//! given it and [`Machine::share`] did not give it away, never in init's own image, and no reference
-//! ever points to memory that can be written that way.
+//! link address (one 2 MiB block) and requested memory mapped at its physical address. Invariants:
+//! init writes only physical memory that was passed to [`Machine::map_ram`] and not given away by
+//! [`Machine::share`], and never its own image; no reference ever points to memory that can be
+//! written that way.
 //!
 //! The image defines `gear1_init_main(machine: Machine) -> !`, `gear1_init_exception(esr, elr, far)
 //! -> !`, and in its linker script the symbols that `boot/entry.rs` and this file name.
@@ -132,7 +132,7 @@ impl Machine {
         CNTFRQ_EL0.get()
     }
 
-    /// Maps memory that init may then write, except init's own and what is shared.
+    /// Maps memory for init to write, except init's own and shared memory.
     pub fn map_ram(&mut self, region: Range<u64>) -> Result<(), MapError> {
         self.map(region.clone(), Rights::ReadWrite)?;
         let mut writable = without(&[region], &self.image);
@@ -177,7 +177,8 @@ impl Machine {
         })
     }
 
-    /// Enters the runtime at `entry`, with `root` as the root of its tables, unless init's stack has been too small.
+    /// Enters the runtime at `entry`, with `root` as the root of its tables. Halts if init's stack
+    /// was too small.
     pub fn enter(mut self, entry: Va, root: Pa) -> ! {
         // SAFETY: the linker script has this page, zeroed at entry, at the stack's lowest end, which nothing writes
         // on purpose.
@@ -203,7 +204,7 @@ impl Machine {
         }
     }
 
-    /// Maps what is not mapped yet of `region`, at its physical address.
+    /// Maps the unmapped part of `region` at its physical address.
     fn map(&mut self, region: Range<u64>, rights: Rights) -> Result<(), MapError> {
         let pages = whole_pages(&region).ok_or(MapError::OutOfRange)?;
         let mut missing = without(&[pages], &self.image);

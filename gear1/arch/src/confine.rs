@@ -1,6 +1,7 @@
-//! Which locks a CPU may take, in the checking build (feature `check-locks`) and in no other: a
-//! real-time VM's CPU only that VM's, and no other CPU that one while the VM runs (G1-RT-001),
-//! except for stopping it. Whatever else takes one ends in a halt, whose dump says who took it.
+//! Locks that a CPU may take, in the checking build (feature `check-locks`) only. A real-time VM's
+//! CPU may take only the lock of that VM, and no other CPU may take that lock while the VM runs
+//! (G1-RT-001), except to stop the VM. Any other lock halts Gear1, with a dump that names the
+//! caller.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,7 +22,7 @@ impl<T> TicketLock<T> {
         Self(spin::mutex::TicketMutex::new(value))
     }
 
-    /// Takes it.
+    /// Takes the lock.
     pub fn lock(&self) -> spin::mutex::TicketMutexGuard<'_, T, YieldRelax> {
         check(self.place());
         self.0.lock()

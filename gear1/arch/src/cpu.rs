@@ -189,8 +189,8 @@ pub(crate) fn set_thread_pointer(address: u64) {
     unsafe { asm!("msr tpidr_el2, {}", in(reg) address, options(nostack, preserves_flags)) };
 }
 
-/// Lets EL1 reach the monitors ([`DEBUG`], [`PMU`]) themselves, without traps: no other VM may ever
-/// run on this CPU. The OS lock and what is an external debugger's stay trapped.
+/// Gives EL1 direct access to the monitors in `has` ([`DEBUG`], [`PMU`]): no other VM may ever run
+/// on this CPU. The OS lock and the registers of an external debugger stay trapped.
 #[inline(never)]
 pub fn give_monitors(has: u64) {
     let mut mdcr = MDCR_TRAPS;
@@ -231,7 +231,7 @@ pub fn init_traps(vtcr: u64) {
             HAFGRTR_EL2.set(0);
         }
     }
-    // FEAT_FGT2: what it adds to traps is open where a field is 1, so 0 keeps it from guests.
+    // FEAT_FGT2: a field of 0 in its trap registers hides the feature from guests.
     if fine_grained > 1 {
         HFGRTR2_EL2.set(0);
         HFGWTR2_EL2.set(0);

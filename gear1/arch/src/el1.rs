@@ -16,13 +16,13 @@ use crate::regs::{
 
 macro_rules! el1_registers {
     ($save:ident, $restore:ident: $($field:ident: $reg:ident),+ $(,)?) => {
-        /// Stores them.
+        /// Saves the registers.
         pub fn $save(state: &mut El1State) {
             $(state.$field = $reg.get();)+
         }
 
-        /// Loads them. A context synchronization event (the ERET) must come
-        /// before the guest's first instruction.
+        /// Restores the registers. A context synchronization event (the ERET) must come before the
+        /// guest's first instruction.
         pub fn $restore(state: &El1State) {
             $($reg.set(state.$field);)+
         }

@@ -384,7 +384,7 @@ unsafe extern "C" {
     pub(crate) safe fn gear1_take_serror() -> u64;
 }
 
-/// Makes the vectors those of this CPU.
+/// Installs the exception vectors on this CPU.
 pub fn install_vectors() {
     let address = (&raw const gear1_vectors).addr() as u64;
     // SAFETY: the table above is 2 KiB aligned, mapped executable for good, and

@@ -20,13 +20,13 @@ pub const VIRTUAL_TIMER: u32 = 27;
 /// SGI by which Gear1's CPUs kick one another.
 pub const KICK: u32 = 0;
 
-/// One priority for all physical interrupts, in each byte: a guest's priorities
-/// exist only in its virtual GIC.
+/// Priority of all physical interrupts, in each byte: a guest's priorities exist only in its
+/// virtual GIC.
 pub(crate) const PRIORITY: u32 = 0x8080_8080;
 /// Polls of a register that the GIC changes by itself before it is taken as done.
 pub(crate) const PATIENCE: u32 = 100_000;
 
-/// An interrupt as it was acknowledged: the INTID, and for a GICv2 SGI its sender.
+/// Acknowledged interrupt: the INTID, and for a GICv2 SGI its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged(pub(crate) u32);
 
@@ -118,16 +118,17 @@ pub trait HostGic {
     fn sgi(target: CpuIndex, affinity: u64, sgi: u32) -> u64;
     /// Makes an SGI pending on another CPU, or on this one.
     fn send_sgi(sgi: u64);
-    /// Makes [`KICK`] pending on a CPU whose interface is, or soon will be, a guest's: it ends a WFI.
-    /// It is pending when this returns, so that whoever clears it later leaves nothing on its way.
+    /// Makes [`KICK`] pending on a CPU whose interface a guest has, or will have soon: the
+    /// interrupt ends a WFI. The interrupt is pending on return, so that a later clear finds it and
+    /// none is left on its way.
     fn disturb(target: CpuIndex, affinity: u64);
     /// Makes this CPU's interface, SGIs and PPIs as after a reset, for a guest that has them.
     fn give_interface(cpu: CpuIndex);
-    /// Makes them Gear1's again, whatever the guest left.
+    /// Takes this CPU's interface, SGIs and PPIs back for Gear1, whatever state the guest left.
     fn take_interface_back(cpu: CpuIndex);
     /// Reads fields of shared interrupts, or of the private ones of `cpu`.
     fn read_own(cpu: CpuIndex, fields: &Fields) -> u32;
-    /// Writes those of the fields that are in `mask`.
+    /// Writes the fields that are in `mask`.
     fn write_own(cpu: CpuIndex, fields: &Fields, value: u32, mask: u32);
     /// Routes a shared interrupt to one CPU.
     fn route_spi(target: CpuIndex, affinity: u64, intid: u32);
@@ -151,6 +152,6 @@ pub trait HostGic {
     fn guest_priority_mask() -> u8;
     /// Stores the virtual CPU interface beside its list registers.
     fn save_cpu_interface(state: &mut GicCpuState);
-    /// Loads it.
+    /// Restores the virtual CPU interface.
     fn restore_cpu_interface(state: &GicCpuState);
 }

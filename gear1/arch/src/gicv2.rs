@@ -182,7 +182,7 @@ impl HostGic for GicV2 {
     }
 
     fn sgi(target: CpuIndex, _affinity: u64, sgi: u32) -> u64 {
-        // Which interface the target has is known once it is up.
+        // The target's interface number is known once that CPU is up.
         target.reg().wrapping_add(1) << 16 | u64::from(sgi & 15)
     }
 
@@ -197,7 +197,8 @@ impl HostGic for GicV2 {
 
     fn disturb(target: CpuIndex, affinity: u64) {
         Self::send_sgi(Self::sgi(target, affinity, KICK));
-        // The distributor holds what is pending for all CPUs: a load from it waits for the store.
+        // A load from the distributor waits for the store: the distributor holds the pending state
+        // of all CPUs.
         distributor().read32(GICD_CTLR);
         barrier::dsb_sy();
     }

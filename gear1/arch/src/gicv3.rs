@@ -127,7 +127,7 @@ impl HostGic for GicV3 {
         for word in 1..=lines {
             let at = word.wrapping_mul(4);
             gicd.write32(GICD_ICENABLER.wrapping_add(at), u32::MAX);
-            // One that firmware did not end would never come again.
+            // An interrupt that firmware left active would never fire again.
             gicd.write32(GICD_ICACTIVER.wrapping_add(at), u32::MAX);
             gicd.write32(GICD_IGROUPR.wrapping_add(at), u32::MAX);
             for byte in 0..8_usize {
@@ -459,7 +459,7 @@ impl ListRegisters for PhysicalListRegisters {
 
     #[inline(always)]
     fn write_raw(&mut self, index: usize, raw: u64) {
-        // The first one is what is used most.
+        // The first list register is the one used most.
         match index {
             0 => ICH_LR0_EL2.set(raw),
             _ => set_list_register(index, raw),

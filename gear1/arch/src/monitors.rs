@@ -42,7 +42,7 @@ pub(crate) fn leave(monitors: &mut Monitors) {
     }
 }
 
-/// Makes them go on.
+/// Resumes the guest's monitors.
 #[cold]
 pub(crate) fn enter(monitors: &Monitors) {
     if monitors.has & DEBUG != 0 {
@@ -231,7 +231,7 @@ pub fn save_pmu(bank: &mut Bank) {
     }
 }
 
-/// Loads it; it stands still.
+/// Restores the PMU, stopped.
 pub fn load_pmu(bank: &Bank) {
     PMCNTENCLR_EL0.set(u64::MAX);
     PMOVSCLR_EL0.set(u64::MAX);

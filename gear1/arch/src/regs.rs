@@ -1,8 +1,8 @@
-//! System registers: those of `aarch64-cpu`, and beside them, in one table, the
-//! ones it lacks. All with the interfaces of `tock-registers`.
+//! System registers: those of `aarch64-cpu`, and in one table those that the crate lacks. All have
+//! the interfaces of `tock-registers`.
 //!
-//! Reading or writing one of these never touches memory by itself; where a
-//! write changes what memory accesses do, its caller says which barrier follows.
+//! An access to one of these registers never touches memory by itself. Where a write changes the
+//! effect of memory accesses, its caller names the barrier that follows.
 //!
 //! Requirements: G1-RUN-003.
 

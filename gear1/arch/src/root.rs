@@ -1,5 +1,5 @@
-//! Taking a VM's memory away, all at once: the entries of its stage-2 root become invalid, and valid
-//! again. For a guest that has no other reason to leave (Arm ARM D8.14: break, then TLBI).
+//! Freezing of a VM's memory: the entries of the stage-2 root become invalid at once, and valid
+//! again later. For a guest that has no other reason to leave (Arm ARM D8.14: break, then TLBI).
 //!
 //! Invariant: a frozen entry keeps all its bits but the valid one, and a mark that hardware ignores
 //! in an invalid descriptor.
@@ -21,7 +21,7 @@ pub fn freeze(boot: &BootInfo, root: u64) {
     change(boot, root, VALID, FROZEN);
 }
 
-/// Makes them valid again.
+/// Makes the entries valid again.
 pub fn thaw(boot: &BootInfo, root: u64) {
     change(boot, root, FROZEN, VALID);
 }

@@ -1,7 +1,7 @@
-//! Physical SErrors that are pending while EL2 runs, where they are masked.
+//! Physical SErrors that become pending while EL2 runs, where they are masked.
 //!
-//! One that is left pending is taken by whoever is entered next. So it is collected before another
-//! context is entered, and belongs to the one that ran.
+//! A pending SError would be taken by the context that is entered next. Therefore Gear1 collects it
+//! before it enters another context, and charges it to the one that ran.
 //!
 //! Requirements: G1-FLT-006.
 
@@ -14,7 +14,7 @@ const DEFERRED: u64 = 1 << 31;
 /// ISR_EL1.A: a physical SError is pending.
 const PENDING: u64 = 1 << 8;
 
-/// Tells whether the accesses made so far ended in an SError, which is then pending no more.
+/// Returns whether the accesses made so far ended in an SError, and clears it.
 #[inline(always)]
 pub fn collect(has_ras: bool) -> bool {
     if has_ras {

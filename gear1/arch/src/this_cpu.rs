@@ -18,10 +18,10 @@ use gear1_core::vcpu::VcpuShared;
 
 use crate::sync::Claim;
 
-/// One physical CPU. `T` is what the image keeps per CPU.
+/// A physical CPU. `T` is the per-CPU state of the image.
 #[repr(C)]
 pub struct ThisCpu<T> {
-    /// The frame that the next exception is saved to: whoever runs.
+    /// Frame that the next exception is saved to: Gear2's or the loaded guest's.
     entered: *mut Frame,
     /// The frame that is restored next; differs from `entered` during a switch.
     current: *mut Frame,
@@ -73,7 +73,7 @@ impl<T> ThisCpu<T> {
         self.index
     }
 
-    /// Returns the frame of whoever trapped, or runs next.
+    /// Returns the frame of the context that trapped, or runs next.
     #[inline(always)]
     pub fn frame(&mut self) -> &mut Frame {
         // SAFETY: `current` points at this CPU's `gear2` or into the context whose
@@ -116,8 +116,8 @@ impl<T> ThisCpu<T> {
         }
     }
 
-    /// Forgets X19 to X29 of whoever trapped: the loaded vCPU's registers were set anew, and those
-    /// are not to be stored over them.
+    /// Drops X19 to X29 of the context that trapped: the loaded vCPU's registers were set anew, and
+    /// the old ones must not be stored over them.
     pub fn forget_interrupted(&mut self) {
         self.entered = &raw mut self.gear2;
     }

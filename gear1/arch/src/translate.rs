@@ -14,8 +14,8 @@ use crate::regs::{PAR_EL1, Readable as _, Writeable as _};
 const FAULT: u64 = 1;
 const ADDRESS: u64 = 0xffff_ffff_f000;
 
-/// Returns the IPA to which stage 1 of the guest that trapped maps `va`, or
-/// `None` when it maps it no more. The guest's PAR_EL1 is kept.
+/// Returns the IPA to which stage 1 of the guest that trapped maps `va`, or `None` when `va` is no
+/// longer mapped. Keeps the guest's PAR_EL1.
 pub fn stage1(va: u64, from_el0: bool) -> Option<u64> {
     let kept = PAR_EL1.get();
     let aborted = gear1_translate(va, from_el0.into()) != 0;

@@ -43,7 +43,7 @@ const PATIENCE: u32 = 1_000_000;
 /// A UART that is written by polling.
 #[derive(Clone, Copy, Debug)]
 pub struct BootUart {
-    /// One of [`uart`].
+    /// Kind of UART: a constant of [`uart`].
     kind: u32,
     /// Register page.
     page: Mmio,

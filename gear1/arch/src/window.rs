@@ -21,7 +21,7 @@ const READ_ONLY: u64 = 1 << 7;
 /// AttrIndx 1: Device-nGnRE.
 const DEVICE: u64 = 1 << 2;
 
-/// Which of a CPU's two windows.
+/// Selector of one of a CPU's two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     /// Read-only.
@@ -130,8 +130,8 @@ impl Window {
         unsafe { bulk::copy(source.address() as *const u8, to, count as usize) };
     }
 
-    /// Cleans and invalidates the window's lines to the point of coherency: the
-    /// guest starts with its caches off and must find what was written.
+    /// Cleans and invalidates the window's lines to the point of coherency: the guest starts with
+    /// its caches off and must find the written data.
     fn clean(&self) {
         cache::clean_invalidate_range(self.address(), self.size);
     }
@@ -205,8 +205,8 @@ pub fn clean_guest_memory(cpu: CpuIndex, boot: &BootInfo, pa: u64, size: u64, ze
     window.clean();
 }
 
-/// Returns the physical address of the byte `progress` of the regions, and how many bytes of its
-/// region begin there.
+/// Returns the physical address of the byte `progress` of the regions, and the number of bytes from
+/// there to the end of its region.
 fn place(regions: &[BootRegion], progress: u64) -> Option<(u64, u64)> {
     let mut rest = progress;
     for region in regions {
@@ -218,8 +218,9 @@ fn place(regions: &[BootRegion], progress: u64) -> Option<(u64, u64)> {
     None
 }
 
-/// Releases a CPU that spins with its MMU off until the word at the physical address `release` says
-/// where to go (Linux's `Documentation/arch/arm64/booting.rst`). It is firmware's, and nobody's memory.
+/// Releases a CPU that spins with its MMU off until the word at the physical address `release`
+/// holds an entry point (Linux's `Documentation/arch/arm64/booting.rst`). The word belongs to
+/// firmware, and to no VM.
 pub fn release_cpu(cpu: CpuIndex, release: u64, entry: u64) {
     let window = Window::map(cpu, Side::Destination, release & !7, 8);
     // SAFETY: eight bytes from `address`, a multiple of 8, are mapped writable for this window.

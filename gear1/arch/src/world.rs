@@ -178,12 +178,13 @@ impl World {
     }
 }
 
-/// Invalidates what the VMID in `vttbr` cached, on every CPU, while another context's stage 2 is
-/// installed: a guest's, which goes on behind it, or Gear2's. `null_vttbr` is the empty one.
+/// Invalidates the TLB entries of the VMID in `vttbr` on every CPU, while the stage 2 of another
+/// context is installed: a guest's, which resumes afterwards, or Gear2's. `null_vttbr` is the empty
+/// one.
 ///
-/// Nothing is walked meanwhile, by HCR_EL2.DC and TGE, and each step has the empty stage 2 on
-/// either side: else stage 1 of the one would be walked under the VMID of the other (errata
-/// 1319367, 1319537).
+/// HCR_EL2.DC and TGE prevent walks meanwhile, and each step has the empty stage 2 on either side:
+/// else stage 1 of one context would be walked under the VMID of the other (errata 1319367,
+/// 1319537).
 #[inline(never)]
 pub fn invalidate_other_vmid(vttbr: u64, null_vttbr: u64) {
     let (own_vttbr, own_hcr) = (VTTBR_EL2.get(), HCR_EL2.get());

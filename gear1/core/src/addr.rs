@@ -70,7 +70,7 @@ macro_rules! address {
                 self.align_down(PAGE_SIZE)
             }
 
-            /// Returns where in its page the address lies.
+            /// Returns the offset of the address in its page.
             #[must_use]
             pub const fn page_offset(self) -> u64 {
                 self.0 & PAGE_SIZE.wrapping_sub(1)

@@ -157,13 +157,13 @@ impl FpState {
 pub struct VcpuContext {
     /// General registers; must be first.
     pub frame: Frame,
-    /// HCR_EL2 while it runs.
+    /// HCR_EL2 while the vCPU runs.
     pub hcr: u64,
-    /// VTTBR_EL2 while it runs.
+    /// VTTBR_EL2 while the vCPU runs.
     pub vttbr: u64,
-    /// VMPIDR_EL2: the MPIDR it sees.
+    /// VMPIDR_EL2: the MPIDR that the guest reads.
     pub vmpidr: u64,
-    /// The CPU that it was loaded on last, which may hold translations of its.
+    /// CPU that the vCPU was loaded on last, whose TLBs may hold the vCPU's translations.
     pub cpu: Option<CpuIndex>,
     /// System registers.
     pub el1: El1State,

@@ -1,17 +1,19 @@
-//! Faults that a guest takes: whether it can go on, and where its own walk ended.
+//! Faults that a guest takes: whether the guest can continue, and the level at which its own walk
+//! ended.
 //!
-//! A guest *cannot go on* when the exceptions that Gear1 gives it lead back to the instruction that
-//! caused them: its handler, where EL1 enters it, is not there, or does again what it is entered
-//! for. A CPU without a hypervisor would repeat that for ever; Gear1 stops the VM and tells.
-//! What loops without Gear1 (stage-1 faults alone) is not seen here.
+//! A guest *cannot go on* when the exceptions that Gear1 injects lead back to the instruction that
+//! caused them: the handler at EL1's vector is not mapped, or repeats the access. A CPU without a
+//! hypervisor would repeat the loop for ever; Gear1 stops the VM and reports the fault. Loops that
+//! do not involve Gear1 (stage-1 faults alone) are not detected here.
 //!
-//! Requirements: G1-FLT-004 (a guest that cannot go on), G1-FLT-002 (the level of a walk). G1-FLT-003.
+//! Requirements: G1-FLT-004 (a guest that cannot go on), G1-FLT-002 (the level of a walk).
+//! G1-FLT-003.
 
 use crate::syndrome::Entry;
 
 /// Bytes of a vector.
 const VECTOR_SIZE: u64 = 0x80;
-/// How often in a row the same instruction of the handler may fault.
+/// Most consecutive faults of one instruction of the handler.
 pub const NESTED_LIMIT: u32 = 16;
 
 /// The last exception that Gear1 gave a vCPU, if it came from inside the vector that it was given to.

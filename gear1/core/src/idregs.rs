@@ -1,7 +1,7 @@
-//! The CPU that a guest is shown: ID registers with everything taken out that
-//! Gear1 does not virtualize. What is hidden traps to UNDEF.
+//! Identification of the CPU that a guest sees: ID registers without the features that Gear1 does
+//! not virtualize. Hidden features trap to UNDEFINED.
 //!
-//! Requirements: G1-CPU-001 (consistent, filtered identification), G1-CPU-002 (what is hidden is
+//! Requirements: G1-CPU-001 (consistent, filtered identification), G1-CPU-002 (hidden features are
 //! UNDEFINED).
 
 use crate::monitors::{DEBUG, PMU};
@@ -57,7 +57,7 @@ pub fn value_of(reg: SysregId, values: &Values) -> Option<u64> {
     is_one.then(|| values.get(place(reg)).copied().unwrap_or(0))
 }
 
-/// Tells whether it is in the space of ID registers (Op0 3, Op1 0, CRn 0, CRm 1 to 7).
+/// Returns whether the register is in the space of ID registers (Op0 3, Op1 0, CRn 0, CRm 1 to 7).
 pub const fn is_one(reg: SysregId) -> bool {
     matches!(reg.fields(), (3, 0, 0, 1..=7, _))
 }

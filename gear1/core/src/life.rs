@@ -13,7 +13,7 @@ use gear1_abi::event::{Ended, Ends};
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// VM_LOAD: `Ok(true)`, it is loaded from the start; `Ok(false)`, its loading goes on.
+/// Judges a VM_LOAD. `Ok(true)`: the load starts; `Ok(false)`: the load continues.
 pub const fn load(state: VmState) -> Result<bool, Status> {
     match state {
         VmState::Stopped | VmState::Loaded => Ok(true),
@@ -22,9 +22,9 @@ pub const fn load(state: VmState) -> Result<bool, Status> {
     }
 }
 
-/// VM_LOAD, when it has let the VM's lock go and taken it again: whether it may go on. `same_life`:
-/// nobody has started the VM meanwhile. It may have ended since, and shared memory before, which
-/// the next loading takes back first.
+/// Returns whether VM_LOAD may continue after it has released and retaken the VM's lock.
+/// `same_life`: nobody has started the VM meanwhile. The VM may have ended since and may have
+/// shared memory before, which the next load takes back first.
 pub const fn still_loads(state: VmState, same_life: bool) -> bool {
     matches!(state, VmState::Loading) && same_life
 }
@@ -35,7 +35,8 @@ pub fn start(state: VmState) -> Result<VmState, Status> {
     loaded.then_some(VmState::Running).ok_or(Status::WrongState)
 }
 
-/// VM_STOP, and a VM's own end: whether its vCPUs are to be asked, again if they were.
+/// Returns whether VM_STOP, or a VM's own end, must ask the vCPUs to stop, again if they were asked
+/// before.
 pub const fn stop(state: VmState) -> bool {
     matches!(state, VmState::Running | VmState::Stopping)
 }
@@ -84,12 +85,12 @@ impl RunningLife {
         self.word.store(word, Ordering::SeqCst);
     }
 
-    /// The VM runs no more.
+    /// Notes that the VM no longer runs.
     pub fn end(&self) {
         self.word.store(0, Ordering::SeqCst);
     }
 
-    /// Tells whether it runs.
+    /// Returns whether the VM runs.
     pub fn runs(&self) -> bool {
         self.word.load(Ordering::SeqCst) != 0
     }

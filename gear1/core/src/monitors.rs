@@ -63,17 +63,17 @@ pub enum DebugReg {
     Lock,
     /// OSLSR_EL1.
     LockStatus,
-    /// One of the registers of breakpoints and watchpoints.
+    /// A register of a breakpoint or watchpoint.
     Point {
-        /// Which of the [`BANKS`].
+        /// Index in [`BANKS`].
         bank: usize,
-        /// Which breakpoint or watchpoint.
+        /// Number of the breakpoint or watchpoint.
         number: usize,
     },
 }
 
 impl DebugReg {
-    /// Tells which register it is.
+    /// Returns the register with this encoding.
     pub const fn from_id(id: SysregId) -> Option<Self> {
         // S2_0_C0_Cn_4 to S2_0_C0_Cn_7: two bits of Op2 and all of CRm vary.
         const POINTS: u32 = SysregId::new(2, 0, 0, 0, 4).0;
@@ -146,7 +146,7 @@ const CONTROLS: [(u32, Option<PmuReg>); 24] = {
 };
 
 impl PmuReg {
-    /// Tells which register it is. `selected`: PMSELR_EL0.
+    /// Returns the register with this encoding. `selected`: PMSELR_EL0.
     pub fn from_id(id: SysregId, selected: u8) -> Option<Self> {
         let (op0, op1, crn, crm, op2) = id.fields();
         let number = crm.wrapping_mul(8).wrapping_add(op2);

@@ -24,7 +24,8 @@ pub trait PhysicalMemory {
     fn write_boot_info(&mut self, pa: Pa, info: &BootInfo);
     /// Writes what Gear2 finds.
     fn write_gear2_info(&mut self, pa: Pa, info: &Gear2Info);
-    /// Makes what was written visible to whoever reads it with caches off, or fetches it as code.
+    /// Cleans a range, so that accesses with caches off and instruction fetches see the written
+    /// data.
     fn clean(&mut self, pa: Pa, size: u64);
     /// Reads a 64-bit device register.
     fn read_register(&self, pa: Pa) -> u64;

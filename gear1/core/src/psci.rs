@@ -77,7 +77,7 @@ pub enum Call {
     },
     /// PV_TIME_ST, or PV_TIME_FEATURES of it.
     StolenTime {
-        /// Where it is, not whether.
+        /// Whether the address is asked for, else the presence.
         address: bool,
     },
     /// NODE_HW_STATE.

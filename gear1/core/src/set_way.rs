@@ -1,17 +1,16 @@
-//! Set/way cache maintenance of guests (Arm ARM D7.5.9.6): what it stands for.
+//! Cache maintenance by set/way in guests (Arm ARM D7.5.9.6), and its emulation.
 //!
-//! A guest that turns its caches on or off walks over all sets and ways of all levels (U-Boot
-//! does). By itself that says nothing about other CPUs' caches nor about a system cache. So Gear1
-//! does what is meant: it cleans and invalidates all memory of the VM by address, to the point of
-//! coherency, which is beyond all levels; once for each walk, one piece for each time that the
-//! instruction traps. Until the last piece is done the instruction runs again, so that interrupts
-//! and deadlines come in between.
+//! A guest that turns its caches on or off walks over all sets and ways of all levels, as U-Boot
+//! does. Such a walk reaches neither other CPUs' caches nor a system cache. Gear1 implements the
+//! intention instead: a walk cleans and invalidates all memory of the VM by address, to the point
+//! of coherency, once, in one piece for each trap. The instruction repeats until the last piece is
+//! done, so that interrupts and deadlines are served in between.
 //!
-//! The first instruction of a walk does that, and the rest of it nothing: what the guest changes
-//! after a walk has begun may be behind the walk's place already. An instruction belongs to the
-//! walk of the last one unless a pause lies between them, or it is the one with which its level
-//! began in this walk: a second walk over the level has begun. A pause too long, since the vCPU was
-//! preempted, makes a walk more.
+//! The first instruction of a walk does the work, and the others do nothing: data that the guest
+//! changes during a walk may belong to lines that the walk has passed already. An instruction
+//! belongs to the walk of the previous one unless a long pause lies between them, or the
+//! instruction is the one that began its level in this walk: then a second walk has begun. A pause
+//! that comes from preemption costs one more walk.
 //!
 //! Requirements: G1-CPU-005.
 

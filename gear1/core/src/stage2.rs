@@ -58,11 +58,11 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Chooses the shape for a CPU with this ID_AA64MMFR0_EL1.PARange and for addresses below
+    /// Returns the geometry for a CPU with this ID_AA64MMFR0_EL1.PARange and for addresses below
     /// `limit`; `None` if the CPU has no such addresses.
     ///
     /// Machines that need no more than 40 bits get 40 (two concatenated root tables at level 1):
-    /// it saves a level of every walk, and suits all CPUs of an A53 and A57 system.
+    /// every walk is one level shorter, and all CPUs of an A53 and A57 system support 40 bits.
     #[must_use]
     pub fn choose(pa_range: u64, limit: u64) -> Option<Self> {
         let widest = clamped_pa_range(pa_range);
@@ -261,7 +261,7 @@ impl Edit {
         was && !is
     }
 
-    /// Returns the new descriptor of the page at `pa`, or `None` if `old` is not what it must be.
+    /// Returns the new descriptor of the page at `pa`, or `None` if `old` is not the required one.
     fn apply(&self, old: u64, pa: Pa) -> Option<u64> {
         let base = match self.from {
             None if old == 0 => pa.get() | self.rights.bits() | PAGE,
@@ -285,9 +285,9 @@ impl Edit {
 pub struct Attributes {
     /// The kind of memory.
     pub memory: Memory,
-    /// Whether it can be written.
+    /// Whether the VM may write.
     pub write: bool,
-    /// Whether it can be executed.
+    /// Whether the VM may execute.
     pub execute: bool,
     /// The sharing state; `None` for what has no owner among the VMs.
     pub state: Option<PageState>,
@@ -458,9 +458,8 @@ impl Stage2 {
         (slot.level.size(), slot.descriptor)
     }
 
-    /// Takes tables away around `ipa` that are not needed any more: those that are empty, and those
-    /// that say what a block of the owner's own memory says. All other pages keep descriptors of
-    /// their own.
+    /// Frees tables around `ipa` that are no longer needed: empty ones, and those that map the same
+    /// as a block of the owner's own memory. All other pages keep descriptors of their own.
     pub fn tidy<T: LiveTables>(&self, memory: &mut T, ipa: Ipa) {
         let merges = PageState::is_kept_in_blocks;
         self.0.tidy(memory, ipa.get(), merges);

@@ -106,21 +106,22 @@ impl DataAbort {
         self.0 & 1 << 24 != 0
     }
 
-    /// Tells whether it is an access to what stage 2 does not allow that cannot be emulated, for
-    /// its syndrome does not say what it does (G1-FLT-005). That of a walk never does.
+    /// Returns whether the syndrome describes an access that stage 2 denies and that Gear1 cannot
+    /// emulate, because the syndrome does not describe the instruction (G1-FLT-005). A syndrome of
+    /// a walk never does.
     pub const fn lacks_syndrome(self) -> bool {
         !self.is_decoded()
             && !self.on_table_walk()
             && matches!(self.kind(), FaultKind::Translation | FaultKind::Permission)
     }
 
-    /// Tells whether it came from a stage-1 table walk (S1PTW).
+    /// Returns whether the abort came from a stage-1 table walk (S1PTW).
     #[inline]
     pub const fn on_table_walk(self) -> bool {
         self.0 & 1 << 7 != 0
     }
 
-    /// Tells whether it was a write (WnR). Cache maintenance counts as one.
+    /// Returns whether the access was a write (WnR). Cache maintenance counts as a write.
     #[inline]
     pub const fn is_write(self) -> bool {
         self.0 & 1 << 6 != 0
@@ -132,7 +133,7 @@ impl DataAbort {
         self.0 & 1 << 8 != 0
     }
 
-    /// Tells whether it is a load of 32 bits, zero-extended, from where nothing is mapped.
+    /// Returns whether the access is a 32-bit load, zero-extended, from an unmapped address.
     #[inline]
     pub const fn is_word_load(self) -> bool {
         const MASK: u64 = 1 << 24 | 3 << 22 | 1 << 21 | 1 << 7 | 1 << 6 | 0x3c;
@@ -211,13 +212,13 @@ impl SysregId {
 }
 
 impl SysregAccess {
-    /// Returns which register it is.
+    /// Returns the register of the access.
     #[inline]
     pub const fn id(self) -> SysregId {
         SysregId((self.0 & SysregId::MASK) as u32)
     }
 
-    /// Tells whether it is a read (MRS).
+    /// Returns whether the access is a read (MRS).
     #[inline]
     pub const fn is_read(self) -> bool {
         self.0 & 1 != 0

@@ -35,8 +35,7 @@ pub trait Descriptors {
     fn write(&mut self, table: Pa, index: usize, descriptor: u64);
 }
 
-/// Memory that tables are made in. Whoever maps something needs it; whoever takes something away
-/// must do without.
+/// Memory for tables. A caller that maps needs it; a caller that unmaps must do without.
 pub trait TableMemory: Descriptors {
     /// Returns a table whose descriptors are all zero, and are seen as zero by any walk.
     fn alloc(&mut self) -> Option<Pa>;
@@ -44,13 +43,13 @@ pub trait TableMemory: Descriptors {
     fn available(&self) -> usize;
 }
 
-/// Tables that some CPU may be walking, or hold cached translations of. None can be made with this
-/// alone, so what needs no more than this cannot fail for want of one.
+/// Tables that some CPU may be walking, or hold cached translations of. No table can be made
+/// through this trait, so a function that needs no more cannot fail for want of one.
 pub trait LiveTables: Descriptors {
     /// Takes back a table that no descriptor points to and no CPU has cached.
     fn free(&mut self, table: Pa);
-    /// Makes the writes so far seen by every walk, and forgets, on every CPU, what was cached of
-    /// this tree before them.
+    /// Makes the writes so far visible to every walk, and invalidates the older translations of
+    /// this tree on every CPU.
     fn invalidate(&mut self);
 }
 
@@ -207,8 +206,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Returns the level 3 table for `input`, made if there is none, for whoever changes single
-    /// pages by itself.
+    /// Returns the level 3 table for `input`, which is made if there is none, for callers that
+    /// change single pages.
     pub fn page_table<T: TableMemory>(&self, memory: &mut T, input: u64) -> Result<Pa, MapError> {
         if input >= self.input_limit {
             return Err(MapError::OutOfRange);
@@ -246,9 +245,9 @@ impl Tables {
         Ok(slot)
     }
 
-    /// Takes tables away around `input` that say no more than one descriptor could: those that are
-    /// empty, and those that map what a block maps. Of the latter only those whose leaves all
-    /// `merges`: to change a page of a block takes a table again.
+    /// Frees tables around `input` that one descriptor can replace: empty ones, and those that map
+    /// the same as a block. The latter only if `merges` holds for all leaves, because a change of
+    /// one page of a block needs a table again.
     pub fn tidy<T: LiveTables>(&self, memory: &mut T, input: u64, merges: fn(u64) -> bool) {
         // At most three rounds: each takes one table away.
         while let Some(parent) = self.last_table(memory, input) {
@@ -501,7 +500,7 @@ fn run<T: Descriptors>(memory: &T, slot: &Slot, span: Span, level: Level) -> Run
     }
 }
 
-/// Returns what is left of `span` behind its first `bytes`.
+/// Returns the rest of `span` after its first `bytes`.
 fn after(span: Span, bytes: u64) -> Option<Span> {
     let size = span.size.checked_sub(bytes).filter(|size| *size != 0)?;
     Some(Span {

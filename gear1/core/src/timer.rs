@@ -66,13 +66,13 @@ impl PhysicalTimer {
         self.control & ENABLE != 0 && self.compare <= now
     }
 
-    /// Tells whether its interrupt line is high (G1-TIM-003).
+    /// Returns whether the timer's interrupt line is high (G1-TIM-003).
     #[inline]
     pub const fn is_high(self, now: u64) -> bool {
         self.is_met(now) && self.control & IMASK == 0
     }
 
-    /// Returns when its line is high without a further write.
+    /// Returns the time at which the timer's line rises without a further write.
     #[inline]
     pub const fn deadline(self) -> u64 {
         deadline(self.control, self.compare, 0)

@@ -1,19 +1,18 @@
 //! The virtual interrupt controller of one VM (Arm IHI 0069 for GICv3, IHI 0048 for GICv2).
 //!
-//! Owns every virtual interrupt's state: what the guest reads and writes in its
-//! distributor and redistributors, what is pending, and which list register of
-//! which vCPU holds it. One security state (GICD_CTLR.DS = 1), no LPIs. A GICv3
-//! guest gets Group 1 as IRQ; its Group 0 is stored and never delivered.
+//! Owns every virtual interrupt's state: the registers of the guest's distributor and
+//! redistributors, the pending interrupts, and the list register of the vCPU that holds each. One
+//! security state (GICD_CTLR.DS = 1), no LPIs. A GICv3 guest gets Group 1 as IRQ; its Group 0 is
+//! stored and never delivered.
 //!
-//! The caller holds one lock per VM around every call, tells through which vCPU
-//! an access comes, and carries out the returned [`Kicks`]. List registers are
-//! reached only for the vCPU that is loaded on the calling CPU: whatever another
-//! CPU's list registers need is a kick, upon which that CPU calls
-//! [`VmGic::flush`].
+//! The caller holds one lock per VM around every call, names the vCPU that an access comes through,
+//! and carries out the returned [`Kicks`]. A CPU reaches only the list registers of the vCPU that
+//! is loaded on it: a change for another CPU's list registers results in a kick, upon which that
+//! CPU calls [`VmGic::flush`].
 //!
-//! Invariants: an interrupt stands in at most one list register; state that a
-//! register write changed wins over what a list register says later; a vCPU's
-//! `hint` has the bit of every word in which something waits for a list register.
+//! Invariants: an interrupt stands in at most one list register; state that a register write
+//! changed wins over later contents of a list register; a vCPU's `hint` has the bit of every word
+//! with an interrupt that waits for a list register.
 //!
 //! Requirements: `docs/requirements/gic.md`.
 
@@ -87,7 +86,8 @@ impl Slot {
         self.0 >> Self::HW & 1 != 0
     }
 
-    /// Tells whether it holds this interrupt, linked or not as given, and neither EOI flag nor sender.
+    /// Returns whether the slot holds this interrupt, linked or not as given, without EOI flag and
+    /// without sender.
     #[inline]
     const fn is_plain(self, intid: IntId, hw: bool) -> bool {
         self.0 & 0x7fff == intid.number() | (hw as u32) << Self::HW
@@ -309,7 +309,7 @@ impl VmGic {
         self.clear_pending(vcpu, index, bits)
     }
 
-    /// Tells whether the physical interrupt belongs to the vCPU: its physical active state is to
+    /// Returns whether the physical interrupt belongs to the vCPU: its physical active state must
     /// be set when the vCPU is loaded, and cleared when it is unloaded.
     pub fn hw_active(&self, vcpu: VcpuIndex, intid: IntId) -> bool {
         let (index, bit) = intid.place();

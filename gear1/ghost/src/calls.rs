@@ -219,7 +219,7 @@ impl Ghost {
             }
             return self.pages.set_out(page, number);
         }
-        // Another's page: it was given it, and gives it back to its home.
+        // A page of another VM goes back to its home, from the VM that received it.
         let given = is
             .out
             .checked_sub(1)
@@ -312,7 +312,7 @@ impl Ghost {
         self.ending |= bit(vm);
     }
 
-    /// All that it shared is settled.
+    /// Ends a step of the VM's end: no shared memory of the VM is left.
     pub fn end(&mut self, vm: usize) -> Checked {
         self.ending &= !bit(vm);
         self.forget(vm)?;

@@ -44,7 +44,7 @@ pub enum Wrong {
     /// A VM's tables name a different owner of a page: the VM, the page (PA), the required and the
     /// actual owner bits; see [`owner`].
     Owner(usize, u64, u8, u8),
-    /// A VM sees another page in its place: who, the page (PA), what is there.
+    /// A VM sees another page in its place: the VM, the required page (PA), the actual one.
     Place(usize, u64, u64),
     /// A VM sees a page where it must not: who ([`NOBODY`]: Gear2), the page (PA), at which IPA.
     Alias(usize, u64, u64),
@@ -78,7 +78,7 @@ pub mod owner {
 }
 
 impl Wrong {
-    /// Returns what is wrong in words, and the numbers that belong to it, each with its name.
+    /// Returns the difference in words, and the numbers that belong to it, each with its name.
     #[must_use]
     pub const fn words(&self) -> (&'static str, [(&'static str, u64); 4]) {
         const NO: (&str, u64) = ("", 0);
@@ -192,7 +192,7 @@ pub struct Ghost {
     regions: [Region; REGIONS],
     region_count: usize,
     trees: [Tree; VMS],
-    /// One that must see none of this.
+    /// Stage 2 of a VM that must see none of the followed memory.
     stranger: Option<Tree>,
     /// The first pages of VMs' buffers, counted from 1; 0: none.
     buffers: [[usize; 2]; VMS],
@@ -213,7 +213,7 @@ fn bit(vm: usize) -> u16 {
     1 << vm
 }
 
-/// A descriptor as it lies in a buffer.
+/// Words of a descriptor in a buffer.
 struct Words<'a>(&'a [u64]);
 
 impl Words<'_> {
@@ -368,7 +368,8 @@ impl Ghost {
         self.buffers[vm].contains(&(page + 1))
     }
 
-    /// Somebody in the transaction is being loaded anew: who has what is not settled.
+    /// Returns whether a VM of the transaction is being reloaded: the rights of the pages are not
+    /// settled.
     fn is_settling(&self, out: u8) -> bool {
         let slot = out.checked_sub(1).map(usize::from);
         slot.is_some_and(|slot| {
@@ -377,7 +378,7 @@ impl Ghost {
         })
     }
 
-    /// Ends a transaction: its pages are in it no more.
+    /// Ends a transaction and removes its pages.
     fn close(&mut self, slot: usize) -> Checked {
         let number = slot as u8 + 1;
         let mut from = 0;

@@ -1,24 +1,24 @@
-//! Which transactions pages are in.
+//! Transactions of pages.
 //!
-//! Of the memory of all VMs few pages are in a transaction at a time. Those have room for each page
-//! of their *span* (2 MiB); of other spans only the number is known, however large the VMs are.
+//! Few pages of all VMs are in a transaction at a time. Their *spans* (2 MiB) have room for each
+//! page; of other spans only the number is known, however large the VMs are.
 
 use super::{Checked, Page, SPAN, Wrong};
 
 /// Spans of all VMs that may share memory: 32 GiB.
 const SPANS: usize = 16 * 1024;
-/// Spans of which some page is in a transaction or a buffer. A VM has at most 32 tables for what it
-/// shares, and its descriptors of such a span take one.
+/// Most spans with a page in a transaction or a buffer. A VM has at most 32 tables for shared
+/// memory, and its descriptors of such a span take one.
 const BUSY: usize = 16 * 32;
 
 #[derive(Clone, Copy)]
 struct Busy {
-    /// How many of the pages are in a transaction or a buffer; 0: nobody's.
+    /// Number of pages in a transaction or a buffer; 0: the entry is free.
     count: u16,
     pages: [Page; SPAN],
 }
 
-/// All pages, by their number.
+/// Pages by their number.
 pub(crate) struct Pages {
     count: usize,
     /// A span's place among those that are busy, counted from 1; 0: it is not.
@@ -39,7 +39,7 @@ impl Pages {
         }
     }
 
-    /// Adds so many pages, of whole spans, and returns the number of the first.
+    /// Adds `pages` pages, of whole spans, and returns the number of the first.
     pub(crate) fn add(&mut self, pages: usize) -> Result<usize, Wrong> {
         let first = self.count;
         if !pages.is_multiple_of(SPAN) || first + pages > SPANS * SPAN {

@@ -1,8 +1,8 @@
 //! The block that makes Linux offer a `pmem-region` to userspace as a device-dax (Linux,
 //! `drivers/nvdimm/pfn.h`: `struct nd_pfn_sb`, version 1.4, signature `NVDIMM_DAX_INFO`).
 //!
-//! Invariant: what the block describes begins [`DATA_OFFSET`] behind the region's start; Linux keeps
-//! what is before it for itself.
+//! Invariant: the data begin [`DATA_OFFSET`] behind the region's start; Linux reserves the space
+//! before them.
 //!
 //! Requirements: G1-BOOT-006.
 
@@ -15,11 +15,11 @@ use crate::region::Region;
 #[cfg(test)]
 mod tests;
 
-/// Where the block lies in the region.
+/// Offset of the block in the region.
 pub const BLOCK_OFFSET: u64 = 0x1000;
 /// Bytes of the block.
 pub const BLOCK_SIZE: usize = 4096;
-/// Where the data begin, and their alignment.
+/// Offset of the data, and their alignment.
 pub const DATA_OFFSET: u64 = 2 << 20;
 
 const SIGNATURE: &[u8] = b"NVDIMM_DAX_INFO\0";

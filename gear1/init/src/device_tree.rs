@@ -1,9 +1,9 @@
-//! The device tree of a VM that owns devices: the board's own, as firmware left it, with what is not the VM's
-//! disabled and what Gear1 adds.
+//! The device tree of a VM that owns devices: the board's own, as firmware left it, with the nodes
+//! of other owners disabled and with Gear1's additions.
 //!
-//! Nodes are copied in their order, phandles and all; memory, CPUs, PSCI and `/chosen` are the VM's.
-//! Invariant: a device that the VM does not own is disabled; what stays enabled without being owned
-//! is the interrupt controller, the timer and clocks that are fixed.
+//! Nodes are copied in their order, phandles included; memory, CPUs, PSCI and `/chosen` describe
+//! the VM. Invariant: a device that the VM does not own is disabled, except for the interrupt
+//! controller, the timer and fixed clocks.
 //!
 //! Requirements: G1-BOOT-006.
 
@@ -219,7 +219,7 @@ impl Maker<'_, '_> {
                 break;
             };
             self.out.begin(&alloc::format!("cpu@{index:x}"));
-            // A CPU that stands for two is nobody's phandle the second time.
+            // A physical CPU that models two vCPUs has its phandle only in the first.
             let again: &[&str] = match index < models.len() {
                 true => &[],
                 false => &["phandle", "linux,phandle"],

@@ -1,10 +1,10 @@
-//! The device VM: what it owns of the board, what it shares with the guests that it serves and
-//! with Gear2, and the channels between them.
+//! The device VM: its devices of the board, the memory that it shares with the guests that it
+//! serves and with Gear2, and the channels between them.
 //!
-//! Owns the layout of its window, its stage 2 beyond its own memory, and the first contents of all
-//! that is shared. Invariants: a served guest's register page can be written by the device VM
-//! alone, and no alias of it is cached; every channel has its own address, and ends in its own line
-//! or interrupt.
+//! Owns the layout of the device VM's window, its stage 2 beyond its own memory, and the first
+//! contents of all shared memory. Invariants: only the device VM can write a served guest's
+//! register page, and no alias of that page is cached; every channel has its own address, and ends
+//! in its own line or interrupt.
 //!
 //! Requirements: G1-MEM-004, G1-CHN-001.
 
@@ -40,7 +40,7 @@ const _: () = assert!(line_of_channel(MAX_DEVICES - 1).0 < MAX_PL061);
 
 /// The interrupt of the first emulated PL061; the others follow.
 const FIRST_INTID: u32 = 232;
-/// Where in the window the doorbell page and the register pages lie.
+/// Offsets of the doorbell page and of the register pages in the window.
 const DOORBELLS: u64 = 0x8_0000;
 const REGISTERS: u64 = 0x9_0000;
 /// The first registers of a virtio-mmio device (virtio 1.2, 4.2.2): magic, version, device type and
@@ -49,7 +49,7 @@ const VIRTIO_MAGIC: u32 = u32::from_le_bytes(*b"virt");
 const VIRTIO_VERSION: u32 = 2;
 const VENDOR: u32 = u32::from_le_bytes(*b"GEAR");
 
-/// The device VM and what it owns.
+/// The device VM and its devices of the board.
 #[derive(Clone, Debug)]
 pub struct DeviceVm<'m, 'a> {
     manifest: &'m Manifest<'a>,
@@ -67,7 +67,7 @@ pub struct Shared {
 }
 
 impl<'m, 'a> DeviceVm<'m, 'a> {
-    /// Finds the manifest's device VM, if it has one, and what it owns of the board in `tree`.
+    /// Finds the manifest's device VM, if there is one, and its devices of the board in `tree`.
     pub fn find(
         manifest: &'m Manifest<'a>,
         tree: &'m [u8],

@@ -38,7 +38,7 @@ const UART_SIZE: u64 = 0x28;
 /// Trigger types of an interrupt that are edges.
 const EDGES: u32 = 0b11;
 
-/// How a kind of device that masters the bus is stopped.
+/// Registers and values that stop a type of bus master.
 struct Stop {
     compatible: &'static str,
     /// Offset of the register in the node's first registers.
@@ -64,7 +64,7 @@ const MASTERS: &[Stop] = &[
 pub struct Interrupt {
     /// INTID.
     pub intid: u32,
-    /// Whether it is edge-triggered.
+    /// Whether the interrupt is edge-triggered.
     pub is_edge: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct Owned<'a> {
     pub pages: Vec<Region>,
     /// Interrupts.
     pub interrupts: Vec<Interrupt>,
-    /// Bus masters, as its VM's.
+    /// Bus masters, with the VM as their owner.
     pub masters: Vec<BootMaster>,
 }
 
@@ -272,7 +272,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
             let gic = self.gic.filter(|gic| phandle(gic) == parent);
             let controller = match gic {
                 Some(gic) => gic,
-                // Looking one up is slow, and what others have is nobody's concern.
+                // The lookup is slow, and nodes of other owners do not matter.
                 None if !self.vm.devices.owns(path) => return Ok(list),
                 None => self
                     .own_controller(parent)
@@ -313,7 +313,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
     /// Refuses a window that is no hole of the board's addresses.
     fn check_hole(&mut self, path: &str, regions: &[Region]) {
         let window = self.vm.window();
-        // There is one device VM, and one device is enough to see what is wrong.
+        // There is one device VM, and one reported device is enough.
         let is_known = |fault: &Fault| fault.rule == Rule::WindowOverMemory;
         let judged = self.vm.kind != VmKind::Device || self.faults.iter().any(is_known);
         if !judged && regions.iter().any(|region| region.overlaps(&window)) {
@@ -335,7 +335,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         }
     }
 
-    /// Refuses what is given away and has another owner.
+    /// Refuses devices that have another owner.
     fn check(&mut self, board: &Board) {
         let gic = [
             Region::new(board.gic.gicd, board.gic.gicd + 0x1_0000),

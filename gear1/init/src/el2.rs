@@ -26,10 +26,10 @@ const GICR_SIZE: u64 = 0x2_0000;
 const GICR_TYPER: u64 = 8;
 const TYPER_LAST: u64 = 1 << 4;
 const TYPER_VLPIS: u64 = 1 << 1;
-/// Where GICH is mapped behind GICC.
+/// Offset at which GICH is mapped behind GICC.
 const GICH_OFFSET: u64 = 0x2_0000;
 
-/// Where the runtime lies.
+/// Addresses of the runtime.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     /// Entry point.
@@ -42,7 +42,7 @@ pub struct Runtime {
     pub boot_info: Pa,
     /// The stage-2 table pool.
     pub pool: Region,
-    /// Root of its tables.
+    /// Root of the runtime's tables.
     pub root: Pa,
     /// Stolen time, a page a VM.
     pub stolen_time: Pa,

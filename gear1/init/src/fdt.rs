@@ -23,7 +23,7 @@ pub(crate) mod bus;
 mod tests;
 
 const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
-/// Where init is linked: memory is mapped at its physical address below.
+/// Link address of init: memory is mapped at its physical address below.
 const ADDRESS_LIMIT: u64 = 0x7000_0000_0000;
 /// Interrupt specifier of the GIC: a shared interrupt.
 pub(crate) const SPI: u32 = 0;
@@ -51,14 +51,14 @@ const GICR_STRIDE: u64 = 0x2_0000;
 pub struct Cpu {
     /// Affinity.
     pub mpidr: u64,
-    /// Where a spin-table CPU polls.
+    /// Address that a spin-table CPU polls.
     pub release_addr: u64,
 }
 
 /// The UART for messages and consoles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uart {
-    /// One of [`gear1_abi::info::uart`].
+    /// Kind of UART: a constant of [`gear1_abi::info::uart`].
     pub kind: u32,
     /// Base address of the registers.
     pub base: u64,
@@ -85,7 +85,7 @@ pub struct Board {
     pub no_map: Vec<Region>,
     /// CPUs, in the tree's order.
     pub cpus: Vec<Cpu>,
-    /// How firmware turns CPUs on.
+    /// Method of turning CPUs on.
     pub enable_method: EnableMethod,
     /// Interrupt controller.
     pub gic: BootGic,
@@ -239,7 +239,7 @@ fn visit(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) {
         let separator = if path == "/" { "" } else { "/" };
         let path = alloc::format!("{path}{separator}{}", child.name());
         if let Err(refusal) = visit_one(&child, &traits, &path, bus, seen) {
-            // The walk goes on: somewhere there is a console to say it on.
+            // The walk continues: a later node may describe the console that the message needs.
             seen.refused.get_or_insert(refusal);
         }
     }

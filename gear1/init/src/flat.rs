@@ -20,7 +20,7 @@ pub struct Flat<'f> {
 }
 
 impl<'f> Flat<'f> {
-    /// Checks `file`, which is to be linked at `base`; `name` is for messages.
+    /// Checks `file`, which must be linked at `base`; `name` is for messages.
     pub fn parse(file: &'f [u8], magic: u64, base: u64, name: &'f str) -> Result<Self, Refusal> {
         let header = ImageHeader::parse(file, magic).map_err(|error| refuse(name, error))?;
         if header.base != base {

@@ -1,7 +1,7 @@
-//! Gear2 in memory: its image, what it reads, and its stage 2 at [`layout`](gear1_abi::layout::gear2).
+//! Gear2 in memory: its image, its inputs, and its stage 2 at [`layout`](gear1_abi::layout::gear2).
 //!
-//! Invariants: only its text is executable, and that cannot be written; below every stack lies an
-//! unmapped page; it sees nothing of Gear1 and of no VM.
+//! Invariants: only Gear2's text is executable, and is not writable; an unmapped page lies below
+//! every stack; Gear2 sees nothing of Gear1 and of no VM.
 //!
 //! Requirements: G1-MEM-004.
 

@@ -1,9 +1,9 @@
-//! A guest's device tree: what only the boot knows is written over cells of fixed size.
+//! A guest's device tree: init writes facts of this boot over cells of fixed size.
 //!
-//! xtask makes the tree with the manifest's facts; `patch` adds addresses and seeds, and takes out
-//! what this boot has not: the other interrupt controller, and an initial RAM disk. Software finds
-//! a node by `compatible` alone and a RAM disk by the presence of its properties, so neither may
-//! stay there with zeroes. Invariant: the tree keeps its size; what is taken out becomes `FDT_NOP`.
+//! xtask makes the tree with the manifest's facts. `patch` adds addresses and seeds, and removes
+//! nodes that this boot lacks: the other interrupt controller, and an initial RAM disk. Software
+//! finds a node by `compatible` alone and a RAM disk by the presence of its properties, so neither
+//! may stay there with zeroes. Invariant: the tree keeps its size; removed tokens become `FDT_NOP`.
 //!
 //! Requirements: G1-BOOT-007.
 

@@ -30,7 +30,7 @@ pub struct FreeMemory {
 }
 
 impl FreeMemory {
-    /// Returns what is left of `memory` without `taken`.
+    /// Returns the rest of `memory` without `taken`.
     #[must_use]
     pub fn new(memory: &[Region], taken: &[Region]) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl FreeMemory {
         free
     }
 
-    /// Returns what is free.
+    /// Returns the free ranges.
     #[must_use]
     pub fn regions(&self) -> &[Region] {
         &self.regions

@@ -16,9 +16,9 @@ mod tests;
 
 const HEADER_SIZE: usize = 64;
 const MAGIC: &[u8] = b"ARM\x64";
-/// Where kernels before 3.17, whose `image_size` is 0, want to be.
+/// Load offset of kernels before 3.17, whose `image_size` is 0.
 const OLD_TEXT_OFFSET: u64 = 0x8_0000;
-/// Room between what is placed, and the alignment of the device tree and the initrd.
+/// Space between the loaded files, and the alignment of the device tree and the initrd.
 const GAP: u64 = 0x1_0000;
 
 /// A file's place in a VM's memory, from its start.
@@ -26,18 +26,18 @@ const GAP: u64 = 0x1_0000;
 pub struct Piece<'a> {
     /// The file.
     pub file: Member<'a>,
-    /// Where it goes.
+    /// Offset of the kernel.
     pub offset: u64,
 }
 
-/// Where everything that a VM starts with lies, from the start of its memory.
+/// Offsets from the start of a VM's memory of all files that the VM starts with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed<'a> {
     /// Kernel and initrd, or the flat image.
     pub pieces: Vec<Piece<'a>>,
     /// The initrd; empty if there is none.
     pub initrd: Range<u64>,
-    /// Where the device tree goes, if there is one.
+    /// Offset of the device tree, if there is one.
     pub device_tree: Option<u64>,
     /// The first instruction.
     pub entry: u64,

@@ -27,7 +27,7 @@ use crate::table_memory::BootTables;
 #[cfg(test)]
 mod tests;
 
-/// Tables that a mapping takes at most, beside those of its GiBs.
+/// Most tables that a mapping takes, beside those of its GiBs.
 pub(crate) const MAPPING_TABLES: u64 = 5;
 
 /// A VM with devices.

@@ -86,7 +86,7 @@ pub struct Given<'a> {
     pub counter_hz: u32,
 }
 
-/// How to enter the runtime, and what is left.
+/// Entry of the runtime, and the free memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandOver {
     /// Entry point of the runtime.
@@ -270,8 +270,8 @@ fn map_cpu_interface<M: PhysicalMemory>(
     })
 }
 
-/// Shows a VM its page of stolen time, at the page's physical address; returns that, or 0 where the
-/// VM has something else. From a real-time VM, whose CPU is its own, nothing is stolen.
+/// Maps a VM's page of stolen time, at the page's physical address. Returns that address, or 0
+/// where the VM has another mapping there. A real-time VM has its CPU to itself and loses no time.
 fn map_stolen_time<M: PhysicalMemory>(
     vm: &Vm<'_>,
     memory: &BootRegion,
@@ -479,7 +479,7 @@ fn machine_info(
         init: given.init.start,
         init_size: given.init.bytes(),
         gic: board.gic,
-        // Gear1 says on it why it halts, whoever has it.
+        // Gear1 prints the reason of a halt on this UART, whoever owns it.
         uart_kind: board.uart.map_or(uart::NONE, |uart| uart.kind),
         uart_intid: gear2_uart.map_or(0, |uart| uart.intid),
         vm_count: 0,

@@ -8,7 +8,7 @@ use core::fmt;
 
 use gearv_manifest::{Found, ManifestError, NodePath, Rule};
 
-/// Whose fault a refusal is.
+/// Origin of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Culprit {
     /// The board's device tree, or the firmware that passed it.
@@ -75,7 +75,7 @@ impl Fault {
         }
     }
 
-    /// Returns it as the manifest's reader says such things.
+    /// Returns the fault as an error of the manifest's reader.
     #[must_use]
     pub fn error(&self) -> ManifestError<'_> {
         let place = ManifestError::at_property(self.rule, NodePath::vm(&self.vm), self.property);

@@ -1,4 +1,4 @@
-//! Sets of address ranges: what is left of some without others.
+//! Differences of sets of address ranges.
 //!
 //! Requirements: G1-BOOT-003.
 
@@ -15,7 +15,7 @@ pub fn pages(region: &Region) -> Region {
     Region::new(region.start & !(PAGE - 1), end.unwrap_or(!(PAGE - 1)))
 }
 
-/// Returns what is left of `from` without `taken`, in order, as whole pages.
+/// Returns the rest of `from` without `taken`, in order, as whole pages.
 #[must_use]
 pub fn subtract(from: &[Region], taken: &[Region]) -> Vec<Region> {
     let inner = |region: &Region| {

@@ -1,7 +1,9 @@
-//! Memory that several VMs have from boot on (`/shared-memory`): at its physical address in each, zero at first.
+//! Memory that several VMs share from boot on (`/shared-memory`): at its physical address in each,
+//! zero at first.
 //!
-//! Invariants: nobody else has it; who only reads it cannot write it; nobody executes it. It is no VM's own, so that no
-//! VM can share, lend or donate it, and it stays what it is when a VM ends.
+//! Invariants: no other VM has the memory; a reader cannot write it; no VM can execute it. The
+//! memory belongs to no VM, so that no VM can share, lend or donate it, and the end of a VM does
+//! not change it.
 //!
 //! Requirements: G1-MEM-021.
 
@@ -19,10 +21,10 @@ use crate::table_memory::BootTables;
 #[cfg(test)]
 mod tests;
 
-/// Tells it, for Linux, from the regions of the device model, which are counted from 1.
+/// First number of shared memory for Linux: the device model's regions are counted from 1.
 const FIRST_NUMBER: u8 = 0x80;
 
-/// Takes it, before anything else is placed.
+/// Takes the shared memory, before anything else is placed.
 pub fn take(free: &mut FreeMemory, manifest: &Manifest<'_>) -> Result<(), Refusal> {
     let mut all = manifest.shared.iter();
     let taken = all.find(|shared| !free.take_at(shared.with_lead()));
@@ -35,7 +37,7 @@ pub fn take(free: &mut FreeMemory, manifest: &Manifest<'_>) -> Result<(), Refusa
     })
 }
 
-/// Zeroes it, describes it to Linux, and maps it in the VMs that have it.
+/// Zeroes the shared memory, describes it to Linux, and maps it in its VMs.
 pub fn map<M: PhysicalMemory>(
     manifest: &Manifest<'_>,
     roots: &[Stage2],

@@ -1,8 +1,8 @@
-//! A VM in memory: its stage 2, what is loaded into it, and what the runtime needs to load it
+//! A VM in memory: its stage 2, its loaded files, and the facts by which the runtime can load it
 //! again.
 //!
-//! Invariant: a loaded VM's memory holds what was loaded and zeroes, and lies in memory, not in
-//! caches: it starts with its caches off.
+//! Invariant: a loaded VM's memory holds the loaded files and zeroes. The contents are in memory,
+//! not only in caches: the VM starts with its caches off.
 //!
 //! Requirements: G1-RUN-009, G1-MEM-004.
 
@@ -44,7 +44,7 @@ pub struct Prepared<'a> {
     memory: BootRegion,
 }
 
-/// Returns the guest's addresses of its interrupt controller's two regions.
+/// Returns the guest addresses of the interrupt controller's two regions.
 #[must_use]
 pub fn gic_regions(board: &Board, vcpu_count: usize) -> [Region; 2] {
     let gic = &board.gic;
@@ -89,7 +89,7 @@ pub fn prepare<'a>(
         None => Ok(Vec::new()),
     };
     let make = make.unwrap_or(&patch);
-    // How large it is does not depend on where the initial RAM disk lies.
+    // The tree's size does not depend on the address of the initial RAM disk.
     let size = make(all, Region::new(0, 0))?.len() as u64;
     let placed = linux::place(vm, archive, (size != 0).then_some(size))?;
     let initrd = &placed.initrd;
@@ -138,7 +138,8 @@ impl Seeds {
         })
     }
 
-    /// Returns what loads them; `tree` is where the tree goes, `pool` where they lie.
+    /// Returns the pieces that load the seeds; `tree` is the address of the tree, `pool` that of
+    /// the seeds.
     fn loads(&self, tree: u64, pool: u64) -> impl Iterator<Item = BootLoad> {
         self.pieces
             .into_iter()

@@ -27,7 +27,7 @@ use crate::{channel, ffa, lifecycle, log, passthrough, realtime, vcpu, vgic};
 const GICD_SIZE: u64 = if Gic::VERSION == 2 { 0x1000 } else { 0x1_0000 };
 /// Size of a vCPU's redistributor frames.
 const GICR_SIZE: u64 = 0x2_0000;
-/// Offset of GICC_DIR, and size of its page.
+/// Offset of the page of GICC_DIR, then the size of that page.
 const GICC_DIR: u64 = 0x1000;
 const GICC_DIR_SIZE: u64 = 0x1000;
 /// INTID in GICC_DIR.
@@ -90,10 +90,10 @@ fn data_other(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     forward(cpu, machine, abort, ipa)
 }
 
-/// Returns the address that faulted at stage 2. HPFAR_EL2 holds it after a
-/// translation fault and after a fault on a walk; after a permission fault (and, with erratum 834220,
-/// after every fault that is not on a walk) the guest's own translation is asked, and `None` says
-/// that it has none, or none any more: the access runs again.
+/// Returns the address that faulted at stage 2. HPFAR_EL2 holds the address after a translation
+/// fault and after a fault on a walk. After a permission fault (and, with erratum 834220, after
+/// every fault that is not on a walk), Gear1 repeats the guest's own translation. `None` means that
+/// the translation is gone: the access runs again.
 fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
     let far = FAR_EL2.get();
     let unsure = abort.kind() == FaultKind::Permission || cpu.data.misreports_stage2;
@@ -266,7 +266,7 @@ pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) 
     }
 }
 
-/// Tells whether the access that faulted is allowed by now, and is to be made again.
+/// Returns whether the access that faulted is allowed by now, so that the guest can repeat it.
 fn is_allowed_now(cpu: &Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> bool {
     let vm = cpu.data.loaded.map(|loaded| loaded.vm);
     vm.is_some_and(|vm| ffa::is_allowed_now(machine, vm, abort, ipa))

@@ -203,7 +203,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
         enable_interrupts(boot, cpu.index());
         supervise::start(cpu, machine);
     } else {
-        // The boot CPU may be nobody's: its work is done.
+        // A boot CPU without a VM and without a loop has no more work.
         firmware::cpu_off(boot.enable_method);
     }
 }
@@ -219,7 +219,7 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
             Gic::configure_spi(intid, edge);
         }
     }
-    // Real-time VMs first: they wait for nobody.
+    // Real-time VMs start first: they depend on no other VM.
     start_cpus(cpu, boot, |other| other.real_time);
     start_cpus(cpu, boot, |other| other.gear2);
 }

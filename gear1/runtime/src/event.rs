@@ -1,4 +1,4 @@
-//! Events for Gear2's loop on a CPU: what it has not heard yet.
+//! Events that Gear2's loop on a CPU has not received yet.
 //!
 //! Requirements: G1-RUN-005.
 
@@ -25,7 +25,7 @@ pub(crate) fn deliver(cpu: &mut Cpu, event: &Event) {
 #[inline(always)]
 pub(crate) fn pending_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Event> {
     let shared = machine::cpu_shared(cpu.index());
-    // Without a deadline it is at the end of time.
+    // No deadline is the end of time.
     let is_any = cpu.data.has_gear2_irq || shared.is_pending() || cpu.data.deadline <= cpu::now();
     if is_any {
         take_event(cpu, running)

@@ -25,14 +25,14 @@ use crate::machine::Machine;
 
 /// The words of a page.
 const WORDS: usize = PAGE_SIZE as usize / 8;
-/// With each of so many looks, all that the tables map is looked at.
+/// Number of checks between two full checks of all mappings.
 const SELDOM: u64 = 16;
 
 struct Checker {
     ghost: Ghost,
     /// The caller's TX buffer: as it was, and where Gear1 read it, what Gear1 read.
     said: [u64; WORDS],
-    /// How often it has looked.
+    /// Number of checks so far.
     looks: u64,
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn each_vm() -> impl Iterator<Item = VmId> {
     (0..MAX_VMS).filter_map(VmId::new)
 }
 
-/// Halts and prints what the ghost says, and what is.
+/// Halts, and prints the difference between the ghost and the tables.
 fn halt_with(wrong: Wrong) {
     let out = halt::console();
     halt::header(out, HaltReason::Ghost);

@@ -1,4 +1,4 @@
-//! Which physical GIC this image is built for.
+//! Choice of the physical GIC that this image is built for.
 //!
 //! Requirements: G1-GIC-006.
 

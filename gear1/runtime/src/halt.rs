@@ -30,7 +30,7 @@ pub(crate) enum HaltReason {
     Inconsistent,
     /// Gear2 did something that no page or register of its own allows, and is not restarted.
     Gear2Fault,
-    /// Gear2 says that it cannot go on, and is not restarted.
+    /// Gear2 reported a fatal error, and Gear1 does not restart it.
     Gear2Fatal,
     /// Gear2 does not come back, and is not restarted.
     Gear2Hang,

@@ -81,13 +81,13 @@ fn other(cpu: &mut Cpu, irq: Acknowledged) -> Resume {
     vcpu::after_interrupt(cpu, machine, reason)
 }
 
-/// Handles what is pending while this CPU waits at EL2, and tells whether it was a kick.
+/// Handles pending interrupts while this CPU waits at EL2. Returns whether one was a kick.
 #[inline(never)]
 pub(crate) fn handle_pending(cpu: &mut Cpu, machine: &Machine) -> bool {
     Gic::acknowledge().is_some_and(|irq| handle(cpu, machine, irq) == ExitReason::Kick)
 }
 
-/// Handles an acknowledged interrupt and tells what it was.
+/// Handles an acknowledged interrupt and returns the exit reason.
 fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
     Gic::drop_priority(irq);
     match Gic::intid(irq) {
@@ -121,7 +121,7 @@ fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
 /// The loaded vCPU's virtual timer: stays active until the guest ends it.
 fn virtual_timer(cpu: &Cpu, machine: &Machine) {
     let Some(loaded) = cpu.data.loaded else {
-        // Nobody's: a timer left running by what was here before.
+        // A timer without an owner was left running by firmware or the boot loader.
         CNTV_CTL_EL0.set(0);
         Gic::deactivate(gic::VIRTUAL_TIMER);
         return;

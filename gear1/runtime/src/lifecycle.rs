@@ -36,8 +36,8 @@ pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
         .fold(0, |count: u64, _| count.wrapping_add(1))
 }
 
-/// Ends the stop when the last vCPU has left and no device of the VM's reaches memory by itself
-/// any more. The VM's lock is held.
+/// Ends the stop when the last vCPU has left and no bus master of the VM accesses memory any
+/// longer. The VM's lock is held.
 fn settle(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
     let still = || alive(machine, id) != 0 || !masters_stop(cpu, machine, id);
     vm.state = life::settled(vm.state, still);
@@ -64,7 +64,7 @@ fn masters_stop(cpu: CpuIndex, machine: &Machine, id: VmId) -> bool {
     stopped
 }
 
-/// Returns the VM's state and how many of its vCPUs are not off.
+/// Returns the VM's state and the number of its vCPUs that are not off.
 pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     if let Some((starts, end, ends)) = machine::running(id).read() {
         let (state, alive) = (VmState::Running as u64, alive(machine, id));
@@ -123,7 +123,7 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     }
 }
 
-/// A running guest asks for the end of its VM (PSCI SYSTEM_OFF or SYSTEM_RESET).
+/// Ends the VM of the running guest at its own request (PSCI SYSTEM_OFF or SYSTEM_RESET).
 pub(crate) fn end(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, how: VmEnd) -> Resume {
     match cpu.data.loaded.as_ref().map(|loaded| loaded.id) {
         Some(id) => end_with(cpu, machine, reason, Event::VmEnd(id, how)),
@@ -146,8 +146,8 @@ pub(crate) fn end_with(
     #[cfg(feature = "check-ghost")]
     drop(crate::ghost::Looking::begin(machine));
     let mut vm = machine::lock_vm(vm_id);
-    // Under the lock: once this vCPU is off, the VM could be stopped and started anew, and this end
-    // would be taken for one of its next life.
+    // The state changes under the lock: once this vCPU is off, another CPU could stop and restart
+    // the VM, and this end would count for the VM's next life.
     loaded.shared.set_state(VcpuState::Off);
     // Gear2, or another vCPU, may have ended it already.
     if vm.state == VmState::Running {
@@ -211,7 +211,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     if left == 0 {
         vm.gic.reset();
         if !vgic::deactivate_some(&mut vm.gic, vgic::gic_index(0)) {
-            // Another call goes on with the rest: nothing is loaded twice.
+            // Another call is loading the rest: nothing is loaded twice.
             return Ok([1, 0, 0, 0, 0, 0]);
         }
         vm.state = VmState::Loaded;
@@ -241,7 +241,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     realtime::thaw(machine, id);
     vm.starts = vm.starts.wrapping_add(1);
     vm.ends = vm.ends.begin_life();
-    // G1-TIM-005: its virtual count begins at 0.
+    // G1-TIM-005: the virtual count begins at 0.
     vm.started = cpu::now();
     for index in 0..usize::from(boot.vcpu_count) {
         if let Some(vcpu) = machine::vcpu_of(machine, id, index) {

@@ -32,7 +32,7 @@ pub(crate) struct VmInner {
     pub(crate) state: VmState,
     /// Bytes of memory that a load has copied and wiped already.
     pub(crate) progress: u64,
-    /// Counter value at the start of the VM, 0 of its virtual count.
+    /// Counter value at the start of the VM, the zero point of its virtual count.
     pub(crate) started: u64,
     /// Number of starts.
     pub(crate) starts: u32,
@@ -137,7 +137,8 @@ impl CpuData {
             },
             residents: Residents::NONE,
             fp_owner: None,
-            // All zero, so that it takes no room in the image; `start_cpu` sets what is not.
+            // All fields are zero, so that the value takes no room in the image; `start_cpu` sets
+            // the others.
             deadline: 0,
             armed: 0,
             look: 0,
@@ -209,7 +210,7 @@ pub(crate) static MACHINE: Once<Machine> = Once::new();
 
 static RUNNING: [RunningLife; MAX_VMS] = [const { RunningLife::new() }; MAX_VMS];
 
-/// Returns what is known of a VM that runs without its lock.
+/// Returns the state of a running VM that is readable without its lock.
 #[inline]
 pub(crate) fn running(id: VmId) -> &'static RunningLife {
     RUNNING.get(id.index()).unwrap_or(&RUNNING[0])

@@ -1,7 +1,8 @@
 //! Debug and performance monitors of VMs that the manifest gives them to: trapped accesses, loading
 //! and unloading, the PMU's interrupt.
 //!
-//! Invariant: what is not in a vCPU's context is in the hardware of the CPU that it is loaded on.
+//! Invariant: monitor state that is not in a vCPU's context is in the hardware of the CPU that the
+//! vCPU is loaded on.
 //!
 //! Requirements: G1-CPU-007, G1-CPU-008.
 

@@ -1,4 +1,5 @@
-//! A real-time VM's accesses to the physical interrupt controller: cut to what is its own.
+//! Accesses of a real-time VM to the physical interrupt controller, masked to the VM's own
+//! interrupts.
 
 use gear1_abi::boot::IrqOwner;
 use gear1_abi::exit::ExitReason;
@@ -41,7 +42,7 @@ pub(crate) fn access(
         GicFrame::Redistributor(target) => {
             (passthrough::redistributor(offset, size), target.index())
         }
-        // All of its CPU interface is mapped.
+        // The VM's whole CPU interface is mapped.
         GicFrame::Deactivate => (Behind::Nothing, loaded.index),
     };
     vcpu::skip_instruction();
@@ -142,7 +143,7 @@ impl Access<'_> {
         }
     }
 
-    /// Nobody is to be kicked: no virtual interrupt is ever pending.
+    /// No kick is needed: no virtual interrupt is ever pending.
     fn write_virtual(&self, frame: GicFrame, offset: u64, size: u8, value: u64) {
         let mut vm = machine::lock_vm(self.loaded.vm);
         let _nobody = match frame {

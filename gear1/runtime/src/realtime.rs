@@ -126,7 +126,7 @@ pub(crate) fn restarts(machine: &Machine, vm: VmId, end: Ended) -> bool {
         }
 }
 
-/// One step of a restart without Gear2: it has to wait for the VM's other vCPUs first.
+/// Does one step of a restart without Gear2, which has to wait for the VM's other vCPUs first.
 fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
     if !machine::lock_vm(vm).restarts {
         // Gear2 has stopped or started it meanwhile.
@@ -174,7 +174,7 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
     }
 }
 
-/// Gives a VM its memory back before it starts, and makes its interrupts as after a reset.
+/// Maps a VM's memory again before the VM starts, and resets its interrupts.
 pub(crate) fn thaw(machine: &Machine, vm: VmId) {
     let boot = machine::boot_vm(machine, vm);
     if boot.real_time != RealTime::PassThrough {

@@ -1,4 +1,4 @@
-//! How one CPU tells another: attention bits, wake-ups for a loop, kicks.
+//! Signals between CPUs: attention bits, wake-ups for a loop, kicks.
 //!
 //! Requirements: G1-VCPU-001.
 
@@ -56,8 +56,8 @@ pub(crate) fn tell_gear2(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     }
 }
 
-/// Interrupts another CPU so that it looks at what was left for it. Only who changes a real-time VM's
-/// own life does so to its CPU (G1-RT-008).
+/// Interrupts another CPU so that it checks its pending requests. A real-time VM's CPU is kicked
+/// only for a change of that VM's own life (G1-RT-008).
 pub(crate) fn kick(cpu: &Cpu, machine: &Machine, target: CpuIndex) {
     if target == cpu.index() {
         return;

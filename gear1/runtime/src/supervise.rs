@@ -102,8 +102,8 @@ fn gather(cpu: &mut Cpu, machine: &Machine) {
     }
 }
 
-/// One round of waiting: for another CPU, or between two pieces of work. Interrupts are taken as
-/// while a CPU is idle, so that none waits for the whole of a restart.
+/// Waits for one round: for another CPU, or between two pieces of work. Takes interrupts as an idle
+/// CPU does, so that none waits for the whole of a restart.
 fn wait(cpu: &mut Cpu, machine: &Machine) {
     stop::obey();
     irq::handle_pending(cpu, machine);
@@ -156,7 +156,7 @@ pub(crate) fn leave_and_rejoin(cpu: &mut Cpu, machine: &Machine) -> Resume {
     rejoin(cpu, machine)
 }
 
-/// Gear2 was interrupted on this CPU: goes on with it if it may.
+/// Resumes Gear2 on this CPU after an interrupt, unless Gear2 is overdue or a restart is under way.
 #[inline(never)]
 pub(crate) fn interrupted(cpu: &mut Cpu, machine: &Machine) -> Resume {
     if MEETING.is_called() {

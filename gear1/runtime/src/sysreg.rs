@@ -125,7 +125,7 @@ fn other(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
         CSSELR_EL1 => {
             let selected = cpu.frame().reg(access.register()) & SELECTED;
             regs::CSSELR_EL1.set(selected);
-            // The guest has an ISB before it reads what it selected; it may come here for that.
+            // A later read of CCSIDR_EL1 traps, too, and must see this selection.
             barrier::isb();
             return Some(0);
         }
@@ -143,7 +143,7 @@ fn is_zero(access: SysregAccess) -> bool {
     (op0 == 2 && op1 != 1) || id == ACTLR_EL1 || (idregs::is_one(id) && access.is_read())
 }
 
-/// Sets what the loaded vCPU has of debug and performance monitors, and what it reads from ID registers.
+/// Sets the debug and performance monitors of the loaded vCPU, and the values of its ID registers.
 pub(crate) fn set_monitors(data: &mut CpuData, machine: &Machine, has: u64) {
     data.monitors = has;
     let (pa_range, gicv3) = (machine.pa_range, Gic::VERSION == 3);
@@ -210,7 +210,7 @@ fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
     if id == ICC_SGI1R_EL1 {
         vgic::sgi1r(cpu, machine, loaded, value);
     } else {
-        // One security state: both name Group 0.
+        // The GIC has one security state: both registers name Group 0.
         vgic::change_gic(cpu, machine, loaded, |gic, index, _| {
             gic.sgi0r(index, value)
         });

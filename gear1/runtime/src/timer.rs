@@ -1,12 +1,14 @@
-//! Timers of a CPU: Gear2's deadline, and those of its vCPUs' timers that are watched in
-//! software. The nearest of them is what the EL2 physical timer is set to.
+//! Timers of a CPU: Gear2's deadline, and the vCPUs' timers that are watched in software. The EL2
+//! physical timer is set to the nearest of them.
 //!
-//! While Gear2 runs it is set to the time at which its loop is overdue, at the latest. It is not put
-//! back when Gear2 returns: a look too early, at most one a period, costs less.
+//! While Gear2 runs, the EL2 timer fires at the latest when Gear2's loop is overdue. The return of
+//! Gear2 does not reprogram the timer: a check that comes too early, at most once a period, costs
+//! less.
 //!
-//! A loaded vCPU's virtual timer is in hardware, whether it runs or not, and
-//! interrupts by itself. Watched are the EL1 physical timer of the loaded vCPU, and the
-//! earlier one of both timers of each vCPU that is not loaded.
+//! A loaded vCPU's virtual timer is in hardware, whether the vCPU runs or not, and interrupts by
+//! itself. Gear1 watches the EL1 physical timer of the loaded vCPU, and the earlier one of both
+//! timers of each vCPU that is not loaded.
+//!
 //! Requirements: `docs/requirements/timers.md`. G1-TIM-008.
 
 use gear1_abi::call::VcpuState;
@@ -41,7 +43,7 @@ pub(crate) fn period(ticks: u64) -> u64 {
     if ticks == 0 { u64::MAX / 2 } else { ticks }
 }
 
-/// Gear2 gets an event now: it is to be back within its period.
+/// Begins Gear2's period: Gear2 gets an event now and must return within the period.
 #[inline(always)]
 pub(crate) fn watch_gear2(data: &mut CpuData, now: u64) {
     let due = now.wrapping_add(data.period);
@@ -56,7 +58,7 @@ pub(crate) fn is_overdue(data: &CpuData) -> bool {
     cpu::now().wrapping_sub(data.entered) >= data.period
 }
 
-/// Sets the EL2 timer to what is due first.
+/// Sets the EL2 timer to the nearest deadline.
 fn arm(data: &mut CpuData) {
     arm_from(data, data.deadline);
 }
@@ -139,7 +141,8 @@ pub(crate) fn refresh_physical(cpu: &mut Cpu, machine: &Machine) {
     });
 }
 
-/// The guest's access to its physical timer: returns what it reads (G1-TIM-002).
+/// Emulates the guest's access to its physical timer. Returns the value that a read gets
+/// (G1-TIM-002).
 pub(crate) fn access_physical(
     cpu: &mut Cpu,
     machine: &Machine,

@@ -121,10 +121,10 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     Some(())
 }
 
-/// Makes this CPU forget translations and instructions that are not this vCPU's, or not its any
-/// more: a sibling's, for they have one VMID; those of the VM's former life; and its own of before
-/// it ran elsewhere, for what it invalidated there it did not invalidate here. Called before it
-/// runs here, behind a change of the vCPU that is loaded and at its reset.
+/// Invalidates translations and instructions on this CPU that the vCPU must not use: those of a
+/// sibling, which has the same VMID; those of the VM's former life; and the vCPU's own from before
+/// it ran on another CPU, where its invalidations did not reach this CPU. Called before the vCPU
+/// runs here, after a change of the loaded vCPU and at a reset.
 fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool) {
     let life = machine::life(loaded.vm).load(Ordering::Acquire);
     if cpu.data.residents.moves_in(loaded.vm, loaded.index, life) || !stayed {
@@ -340,8 +340,8 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Re
     Resume::Switch
 }
 
-/// A guest was stopped by an interrupt that was not simply its own: goes on
-/// with it, or tells Gear2.
+/// Continues after an interrupt of a guest that the fast path did not handle: resumes the guest, or
+/// returns to Gear2.
 pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     if let Some(loaded) = &cpu.data.loaded
         && loaded.shared.attention().is_interrupts()

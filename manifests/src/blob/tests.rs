@@ -37,7 +37,7 @@ fn visit(node: &Node<'_>) -> usize {
     1 + own.sum::<usize>() + node.children().map(|child| visit(&child)).sum::<usize>()
 }
 
-/// Returns the names of a node, of its properties, and of all that is below it.
+/// Returns the names of a node, of its properties, and of all nodes below.
 fn names_of(node: &Node<'_>) -> Vec<String> {
     let properties = node.properties().map(|property| property.name.into());
     let own = core::iter::once(node.name().into()).chain(properties);

@@ -18,10 +18,11 @@ pub struct SharedMemory<'a> {
 }
 
 impl SharedMemory<'_> {
-    /// Bytes before it that describe it to Linux, which are not shared: each VM only reads them.
+    /// Bytes before the memory that describe it to Linux. They are not shared: each VM only reads
+    /// them.
     pub const LEAD: u64 = crate::MEMORY_ALIGN;
 
-    /// Returns where it lies.
+    /// Returns the physical range.
     #[must_use]
     pub const fn region(&self) -> Region {
         Region::new(self.address, self.address.saturating_add(self.bytes))

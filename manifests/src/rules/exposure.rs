@@ -4,7 +4,7 @@ use super::{Board, error, shared};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 
-/// With so many peers, it is asked whether all of them must be.
+/// Number of peers from which a warning asks whether all of them are needed.
 const MANY_PEERS: usize = 3;
 
 /// Warns of every VM that exposes more than it might.

@@ -9,7 +9,7 @@ use crate::{ADDRESS_LIMIT, MEMORY_ALIGN};
 #[cfg(test)]
 mod tests;
 
-/// With so many VMs that write, none of them knows whose words it reads.
+/// Number of writers from which a warning is due: a reader cannot know whose data it reads.
 const MANY_WRITERS: usize = 3;
 
 fn error<'a>(rule: Rule, shared: &SharedMemory<'a>, property: &'static str) -> ManifestError<'a> {

@@ -50,7 +50,7 @@ global_asm!(
     cmp x22, x23
     b.eq gear1_init_misplaced
 
-    // Lines that the boot loader left dirty must not land on what is written below.
+    // Dirty lines of the boot loader must not be evicted onto the words written below.
     mov x0, x20
     adrp x1, __bss_end
     bl 30f

@@ -9,7 +9,8 @@ use super::*;
 
 const STATES: [VmState; 5] = [Stopped, Loading, Loaded, Running, Stopping];
 
-/// In the order of the states: load, start, stop, and settled while something is still at work or not.
+/// Expected results in the order of the states: load, start, stop, and settled with and without
+/// work left.
 type Row = (
     Result<bool, Status>,
     Result<VmState, Status>,

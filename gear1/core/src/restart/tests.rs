@@ -49,8 +49,8 @@ fn meetings_go_on_after_their_count_wraps() {
     }
 }
 
-/// Each thread is a CPU that works unless a meeting is on, and calls one now and then. Nobody works
-/// while somebody renews.
+/// Each thread is a CPU that works unless a restart is under way, and starts one now and then. No
+/// CPU works while another one renews the image.
 #[test]
 fn nobody_works_while_a_meeting_is_complete() {
     const CPUS: usize = 4;

@@ -21,7 +21,7 @@ impl Vcpu {
         }
     }
 
-    /// One trap.
+    /// Executes one trap.
     fn step(&mut self, operand: u64) -> Step {
         self.now += 10;
         let time = Time {
@@ -110,7 +110,7 @@ fn a_pause_makes_another_walk() {
     assert!(vcpu.walk(level(2, false)).is_empty());
 }
 
-/// G1-CPU-005: an operation of an interrupt handler in the middle goes on with the same work.
+/// G1-CPU-005: an operation of an interrupt handler in the middle continues the same work.
 #[test]
 fn an_interrupted_walk_comes_to_its_end() {
     let mut vcpu = Vcpu::new();

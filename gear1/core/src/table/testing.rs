@@ -12,7 +12,7 @@ use crate::addr::Pa;
 /// The first table that [`FakeTables`] gives out; the pages below are for roots.
 pub(crate) const FIRST: u64 = 0x10_0000;
 
-/// Hashes a page's address: by default that takes longer than what is tested.
+/// Hash of a page's address: the default hash takes longer than the tested code.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageHasher(u64);
 
@@ -30,7 +30,7 @@ impl Hasher for PageHasher {
     }
 }
 
-/// Pages by their address; copies share what is the same.
+/// Pages by their address; copies share equal pages.
 pub(crate) type Pages = HashMap<u64, Arc<Vec<u64>>, BuildHasherDefault<PageHasher>>;
 
 /// Tables that exist only as far as they were given out.

@@ -115,7 +115,7 @@ fn page_tables_are_made_once() {
     );
 }
 
-/// G1-MEM-018: what is split and put together again is as it was, at every level.
+/// G1-MEM-018: a block that was split and merged again is as before, at every level.
 #[test]
 fn tidying_undoes_splitting() {
     let mut memory = FakeTables::new(2, 8);
@@ -185,7 +185,7 @@ proptest! {
         }
     }
 
-    /// A span that fits is never refused half-way: what is counted suffices.
+    /// A span that fits is never refused half-way: the counted tables suffice.
     #[test]
     fn the_count_is_exact(span in ranges()) {
         let mut memory = FakeTables::new(1, 64);

@@ -232,7 +232,7 @@ impl VcpuShared {
             return false;
         }
         self.set_state(VcpuState::Wfi);
-        // If it is not in Wfi any more, it was woken.
+        // A vCPU that is no longer in Wfi was woken.
         !(self
             .attention()
             .has(Attention::MESSAGE.and(Attention::SGIS))

@@ -134,7 +134,7 @@ fn no_wake_up_is_lost_between_two_cpus() {
     waker.join().unwrap();
 }
 
-/// G1-PSCI-006: a vCPU in power-down is on, and what was asked of it meanwhile stays asked.
+/// G1-PSCI-006: a vCPU in power-down is on, and keeps the requests that arrive meanwhile.
 #[test]
 fn a_resume_keeps_other_requests() {
     let vcpu = VcpuShared::new();
@@ -150,7 +150,8 @@ fn a_resume_keeps_other_requests() {
     assert_eq!(start, Some((3, 4, false)));
 }
 
-/// An SGI that came too late for a vCPU's life is there when it is turned on, but in no other life of its VM.
+/// An SGI that came too late for a vCPU's life is there when the vCPU is turned on, but in no other
+/// life of its VM.
 #[test]
 fn an_sgi_that_is_left_outlives_a_cpu_off() {
     let vcpu = VcpuShared::new();

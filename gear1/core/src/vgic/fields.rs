@@ -78,7 +78,7 @@ impl Field {
 }
 
 impl VmGic {
-    /// Reads a field register. G1-GIC-002: what is not there is RAZ.
+    /// Reads a field register. G1-GIC-002: absent fields are RAZ.
     pub(super) fn field_read(&self, view: View, offset: u64, size_log2: u8) -> u64 {
         let Some((field, index)) = Field::decode(offset, size_log2) else {
             return 0;
@@ -99,7 +99,7 @@ impl VmGic {
         value.into()
     }
 
-    /// Writes a field register. G1-GIC-002: what is not there is WI.
+    /// Writes a field register. G1-GIC-002: absent fields are WI.
     pub(super) fn field_write(
         &mut self,
         view: View,

@@ -27,7 +27,7 @@ enum Want {
     Pending,
 }
 
-/// The rank of an interrupt among those of its kind: priority, then INTID; lower is better.
+/// Rank of an interrupt among those of its kind: priority, then INTID; lower is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(u32);
 
@@ -103,9 +103,10 @@ impl VmGic {
         kicks.without(vcpu)
     }
 
-    /// Empties the list registers of a vCPU that is unloaded; keeps what they held.
+    /// Empties the list registers of a vCPU that is unloaded, and keeps their state.
     ///
-    /// G1-GIC-008: what was pending or active is so again when the vCPU is loaded and flushed.
+    /// G1-GIC-008: pending and active interrupts are pending and active again when the vCPU is
+    /// loaded and flushed.
     pub fn save(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let mut kicks = self.reap(vcpu, lrs);
         for index in Bits(self.vcpu(vcpu).used) {
@@ -262,7 +263,7 @@ impl VmGic {
         self.note_ended(vcpu, place);
     }
 
-    /// Forgets list register `index`; says who may get what is left of its interrupt.
+    /// Frees list register `index`, and returns the vCPUs that may get the rest of its interrupt.
     fn unlist(&mut self, vcpu: VcpuIndex, index: u32) -> Kicks {
         let state = self.vcpu_mut(vcpu);
         let slot = state.slot(index);
@@ -340,7 +341,7 @@ impl VmGic {
         let word = self.word(vcpu, place);
         let is_raised = word.raised() & bit != 0 && !is_active;
         let is_pending = is_open && (word.in_list & bit != 0 || is_raised);
-        // A list register with HW = 1 can neither be pending and active, nor tell of its end.
+        // A list register with HW = 1 can neither be pending and active, nor report its end.
         let is_hw = word.hw & bit != 0;
         let has_more = is_pending || word.latch & bit != 0;
         let hw = is_hw && !(is_active && has_more);
@@ -471,7 +472,7 @@ impl VmGic {
         (orphans, word.waiting(self.gate) & routed & !orphans)
     }
 
-    /// Brings what is known of a word up to date; forgets its hint if nothing waits there.
+    /// Updates the candidates of a word, and clears its hint if no interrupt waits there.
     fn look_at(&mut self, vcpu: VcpuIndex, index: usize, found: &mut Candidates) {
         let (orphans, pending) = self.waiting(vcpu, index);
         let word = self.word(vcpu, index);
@@ -533,8 +534,8 @@ impl VmGic {
 }
 
 impl Vcpu {
-    /// Does the whole of a flush if that takes no more than private interrupts that ended and one
-    /// that came.
+    /// Does the whole of a flush if only private interrupts have ended and at most one new
+    /// interrupt waits.
     #[inline]
     fn flush_plainly(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> bool {
         if self.repeat_posted(lrs) {
@@ -687,8 +688,8 @@ impl Vcpu {
     }
 }
 
-/// Tells, without a look at the VM's state, that nothing is due for the loaded vCPU that it was not
-/// kicked for: no list register holds anything, and what is in none would want maintenance.
+/// Returns whether nothing is due for the loaded vCPU without a kick, judged by hardware alone: no
+/// list register is in use, and an interrupt outside of them would have requested maintenance.
 #[inline]
 pub fn is_quiet(lrs: &mut impl ListRegisters) -> bool {
     // Gear1 may have filled one since the guest left.
@@ -712,7 +713,7 @@ impl Repeatable {
         self.place == 0
     }
 
-    /// Returns its INTID.
+    /// Returns the INTID.
     #[inline(always)]
     pub fn number(&self) -> u32 {
         self.slot.intid().number()

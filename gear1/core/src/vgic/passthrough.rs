@@ -41,7 +41,7 @@ pub struct Fields {
     pub first: u32,
     /// Bits of a field: 1, 2 or 8.
     pub bits: u32,
-    /// How many fields the access covers.
+    /// Number of fields that the access covers.
     pub count: u32,
     /// Offset in the distributor, or in the SGI frame.
     pub offset: u64,
@@ -85,7 +85,7 @@ impl Fields {
     }
 }
 
-/// Tells what is behind an access to the distributor.
+/// Returns the target of an access to the distributor.
 pub fn distributor(version: GicVersion, offset: u64, size_log2: u8) -> Behind {
     let routes = match version {
         GicVersion::V2 => 0x800..0xc00,
@@ -104,7 +104,7 @@ pub fn distributor(version: GicVersion, offset: u64, size_log2: u8) -> Behind {
     }
 }
 
-/// Tells what is behind an access to a redistributor.
+/// Returns the target of an access to a redistributor.
 pub fn redistributor(offset: u64, size_log2: u8) -> Behind {
     if offset < SGI_FRAME {
         return Behind::Virtual;
@@ -142,13 +142,14 @@ impl VmGic {
     }
 }
 
-/// Returns the vCPUs, of so many, that a write to ICC_SGI1R_EL1 by `from` addresses, and the SGI.
+/// Returns the vCPUs, of `vcpu_count`, that a write to ICC_SGI1R_EL1 by `from` addresses, and the
+/// SGI.
 pub fn addressed(vcpu_count: u8, from: VcpuIndex, value: u64) -> (Kicks, u32) {
     let (targets, intid) = sgi::sgi_targets(everybody(vcpu_count), from, value);
     (Kicks::from_mask(targets), intid.number())
 }
 
-/// Returns the vCPUs, of so many, that a write to GICD_SGIR by `from` addresses, and the SGI.
+/// Returns the vCPUs, of `vcpu_count`, that a write to GICD_SGIR by `from` addresses, and the SGI.
 pub fn addressed_v2(vcpu_count: u8, from: VcpuIndex, value: u32) -> (Kicks, u32) {
     let targets = v2::sgir_targets(everybody(vcpu_count), from, value);
     (Kicks::from_mask(targets), value & 15)

@@ -281,7 +281,7 @@ pub struct Maintenance {
     pub deactivate: bool,
 }
 
-/// The list registers of this CPU. `read` returns what was written, apart from the state.
+/// List registers of this CPU. `read` returns the written value, apart from the state.
 pub trait ListRegisters {
     /// Returns how many there are, 2 to 16.
     fn count(&self) -> usize;
@@ -296,8 +296,8 @@ pub trait ListRegisters {
     fn write(&mut self, index: usize, lr: Lr) {
         self.write_raw(index, Self::encode(lr));
     }
-    /// Makes [`empty_mask`](Self::empty_mask) tell what was written before. Entering the guest does
-    /// so too; nothing else does.
+    /// Makes [`empty_mask`](Self::empty_mask) reflect earlier writes. An entry of the guest does so
+    /// too; nothing else does.
     fn synchronize(&mut self) {}
     /// Returns a bit for each that is invalid and holds no EOI maintenance interrupt (ELRSR).
     fn empty_mask(&self) -> u32;

@@ -10,10 +10,10 @@ use super::types::{Bits, VcpuIndex};
 
 /// Priority bits that exist: 32 levels, as list registers have at least.
 pub(super) const PRIORITY_BITS: u8 = 0xf8;
-/// How many these are.
+/// Number of priority bit planes.
 const PLANES: usize = PRIORITY_BITS.count_ones() as usize;
 
-/// Which groups are forwarded: all ones or all zeroes each.
+/// Forwarded groups: all ones or all zeroes for each group.
 #[derive(Clone, Copy)]
 pub(super) struct Gate {
     pub(super) group0: u32,
@@ -91,19 +91,19 @@ impl Word {
         self.latch | self.in_list | self.raised()
     }
 
-    /// Returns those that the distributor forwards once they are pending.
+    /// Returns the interrupts that the distributor forwards once they are pending.
     #[inline]
     pub(super) fn open(&self, gate: Gate) -> u32 {
         self.enabled & (self.group1 & gate.group1 | !self.group1 & gate.group0)
     }
 
-    /// Returns those that belong into a list register as pending.
+    /// Returns the interrupts that belong into a list register as pending.
     #[inline]
     pub(super) fn waiting(&self, gate: Gate) -> u32 {
         (self.latch | self.raised()) & self.open(gate) & !self.active & !self.listed
     }
 
-    /// Returns those that belong into a list register as active.
+    /// Returns the interrupts that belong into a list register as active.
     #[inline]
     pub(super) fn orphans(&self) -> u32 {
         self.active & !self.listed
@@ -170,8 +170,8 @@ impl Word {
         }
     }
 
-    /// Takes the interrupt at `bit` out of its list register, which became empty; tells whether it
-    /// is due again.
+    /// Removes the interrupt at `bit` from its list register, which became empty. Returns whether
+    /// the interrupt is due again.
     #[inline(always)]
     pub(super) fn end(&mut self, bit: u32, linked: bool) -> bool {
         self.listed &= !bit;

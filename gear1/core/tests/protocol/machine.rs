@@ -23,7 +23,7 @@ impl Line {
         self.changed.notify_all();
     }
 
-    /// Waits for it, and takes it: WFI, or an interrupt of the guest.
+    /// Waits for the interrupt, and takes it: WFI, or an interrupt of the guest.
     pub(crate) fn wait(&self) {
         let mut raised = self.raised.lock().unwrap();
         while !*raised {
@@ -47,7 +47,7 @@ pub(crate) struct Vm {
     pub(crate) stopping: bool,
 }
 
-/// A vCPU, its home CPU, and what others know of them.
+/// A vCPU, its home CPU, and the state that other CPUs share with them.
 pub(crate) struct Machine {
     pub(crate) vcpu: VcpuShared,
     pub(crate) loops: CpuShared,
@@ -58,7 +58,7 @@ pub(crate) struct Machine {
     messages: Mutex<u32>,
 }
 
-/// How the home blocks the vCPU.
+/// Way in which the home blocks the vCPU.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Block {
     /// The vCPU's list registers are empty.
@@ -192,7 +192,7 @@ impl Machine {
     pub(crate) fn run_or_off(&self) -> Option<(u64, u64)> {
         loop {
             if self.loops.take_wake() == Some(NUMBER) && self.vcpu.claim() {
-                // Whoever made it ready left the reply before.
+                // The CPU that made the vCPU ready left the reply before.
                 return Some(self.vcpu.take_reply().unwrap());
             }
             if self.vcpu.state() == VcpuState::Off {
@@ -202,7 +202,7 @@ impl Machine {
         }
     }
 
-    /// A guest that waits by WFI for so many interrupts.
+    /// Runs a guest that waits by WFI for `wanted` interrupts.
     pub(crate) fn waits(&self, how: Block, wanted: u32) -> Left {
         let mut seen = 0;
         while seen < wanted {
@@ -221,7 +221,7 @@ impl Machine {
         Left::Done
     }
 
-    /// A guest that is blocked in calls that so many messages end: `ffa::go_on`.
+    /// Runs a guest that is blocked in calls which `wanted` messages end: `ffa::go_on`.
     pub(crate) fn receives(&self, how: Block, wanted: u32) -> Left {
         let mut seen = 0;
         while seen < wanted {
@@ -239,7 +239,7 @@ impl Machine {
         Left::Done
     }
 
-    /// A guest that computes until it has got so many interrupts.
+    /// Runs a guest that computes until `wanted` interrupts have come.
     pub(crate) fn computes(&self, wanted: u32) -> Left {
         let mut seen = 0;
         while seen < wanted {

@@ -21,14 +21,14 @@ use crate::vcpu::{Attention, Told, VcpuShared};
 const SGI: u32 = 5;
 const WORD: u8 = 2;
 
-/// List registers as the guest leaves them that ends what it acknowledges.
+/// List registers of a guest that ends each acknowledged interrupt.
 #[derive(Default)]
 struct Lists([u64; 2]);
 
 const VALID: u64 = 1 << 63;
 
 impl Lists {
-    /// The guest acknowledges and ends all that is pending: returns how many.
+    /// Acknowledges and ends all pending interrupts, and returns their number.
     fn serve(&mut self) -> u32 {
         let served = self.0.iter().filter(|raw| **raw != 0).count();
         self.0 = [0; 2];
@@ -166,7 +166,7 @@ impl Machine {
         }
     }
 
-    /// The target's guest, which computes: serves what is pending between two kicks.
+    /// Runs the target's guest, which computes: serves pending interrupts between two kicks.
     fn compute(&self, cpu: &mut Target) {
         cpu.served += cpu.lists.serve();
         self.kicks.wait();
@@ -178,7 +178,7 @@ impl Machine {
     }
 }
 
-/// One SGI while a third vCPU looks: how often may it come?
+/// Checks how often one SGI arrives while a third vCPU looks at the target.
 fn all_orders(is_wrong: bool) {
     let runner = Runner::new(DfsScheduler::new(None, false), config());
     let orders = runner.run(move || {
@@ -200,7 +200,7 @@ fn all_orders(is_wrong: bool) {
         });
         machine.compute(&mut cpu);
         others.join().unwrap();
-        // At the end nothing is on its way any more.
+        // At the end no kick is under way.
         machine.kicks.raise();
         machine.compute(&mut cpu);
         assert_eq!(cpu.served, 2, "one SGI came another number of times");

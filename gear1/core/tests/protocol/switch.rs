@@ -1,6 +1,6 @@
-//! A home CPU that runs one vCPU in place of another: the other's timer becomes due at any moment,
-//! and whoever wakes a vCPU of its own CPU interrupts nobody. Each function does what the one of
-//! the runtime does that it names.
+//! A home CPU that switches from one vCPU to another: the timer of the first becomes due at any
+//! moment, and a CPU that wakes a vCPU of its own sends no interrupt. Each function does the work
+//! of the runtime function that it names.
 //!
 //! Requirements: G1-TIM-004, G1-VCPU-001.
 
@@ -24,9 +24,9 @@ enum Source {
     /// The hardware's virtual timer: the vCPU is loaded.
     #[default]
     Hardware,
-    /// The EL2 timer: it is watched.
+    /// The EL2 timer, which watches the vCPU's timer.
     Watched,
-    /// Nothing: its home has taken notice.
+    /// No source: the home has noticed the timer already.
     Nothing,
 }
 
@@ -47,10 +47,10 @@ struct Home {
     timer: Mutex<Timer>,
 }
 
-/// Where `next::run` looks at what its loop has not heard.
+/// Place where `next::run` looks for events that its loop has not received.
 #[derive(Clone, Copy, PartialEq)]
 enum Looks {
-    /// Before it loads the vCPU.
+    /// Before the load of the vCPU.
     Before,
     /// Behind that as well.
     Behind,

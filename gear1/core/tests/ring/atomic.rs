@@ -11,7 +11,7 @@ pub(crate) use std::sync::atomic::Ordering;
 /// For each variable, by its address, the first store that may be seen.
 type View = BTreeMap<usize, usize>;
 
-/// Which of the stores that are allowed each load returned: its place, and how many there were.
+/// Store that each load returned, of those that were allowed: its index, and their number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Choices {
     made: Vec<(usize, usize)>,
@@ -32,7 +32,7 @@ thread_local! {
     static THREAD: RefCell<Thread> = RefCell::default();
 }
 
-/// One variable: its stores with the views that they pass on.
+/// An atomic variable: its stores with the views that they pass on.
 pub(crate) struct AtomicU64 {
     first: u64,
     stores: RefCell<Vec<(u64, View)>>,

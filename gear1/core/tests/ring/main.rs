@@ -23,8 +23,8 @@ fn record(number: u64) -> Record {
     }
 }
 
-/// The writer does not look at what the reader does, so all of its stores come first: each order of
-/// the two CPUs is a choice of what the reader's loads return.
+/// The writer ignores the reader's stores, so all of its stores come first: each order of the two
+/// CPUs is a choice of the values that the reader's loads return.
 #[test]
 fn no_reader_gets_a_torn_record() {
     const WRITTEN: u64 = RING_RECORDS as u64 + 2;

@@ -24,12 +24,12 @@ const END: u32 = 9;
 pub(crate) struct Writer {
     structure: Vec<u8>,
     strings: Vec<u8>,
-    /// Where each property's name lies in `strings`.
+    /// Offset of each property name in `strings`.
     names: BTreeMap<String, u32>,
 }
 
 impl Writer {
-    /// Begins a node; its properties come before its nodes.
+    /// Begins a node. Properties come before child nodes.
     pub(crate) fn begin(&mut self, name: &str) {
         self.word(BEGIN_NODE);
         self.bytes(&[name.as_bytes(), &[0]].concat());

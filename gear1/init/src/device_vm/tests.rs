@@ -111,7 +111,7 @@ fn the_device_vm_sees_its_devices_and_whom_it_serves() {
         assert_eq!(translate(&own, at), Some(at));
         assert!(leaf.descriptor & WRITE != 0 && leaf.descriptor & NEVER_EXECUTE != 0);
     }
-    // The other guest is none of its business.
+    // The device VM does not serve the other guest.
     assert_eq!(leaf(&own, info.vms[1].regions[0].pa), None);
     let guest_view = stage2(&memory, info.vms[0].root);
     assert_eq!(leaf(&guest_view, guest.ipa - 1), None);
@@ -131,7 +131,7 @@ fn a_register_page_can_be_written_by_one_side_and_cached_by_none() {
         assert_eq!(leaf.descriptor & MEMORY_TYPE, UNCACHED);
         assert_ne!(leaf.descriptor & NEVER_EXECUTE, 0);
     }
-    // A driver finds its devices although nobody serves them yet.
+    // A driver finds its devices before a device model serves them.
     let mut expected = vec![0; 4096];
     expected[..16].copy_from_slice(b"virt\x02\0\0\0\x02\0\0\0GEAR");
     expected[0x200..0x210].copy_from_slice(b"virt\x02\0\0\0\x04\0\0\0GEAR");
@@ -285,7 +285,7 @@ fn the_device_model_finds_whom_it_serves() {
     assert_eq!(info.vms[2].argument, load.destination);
 }
 
-/// As many guests and devices as there can be fit into the tables of the ABI.
+/// The largest number of guests and devices fits into the tables of the ABI.
 #[test]
 fn the_largest_system_fits() {
     let mut case = case();

@@ -77,7 +77,7 @@ fn devices_pages_and_interrupts_are_found() {
     });
 }
 
-/// A bus with its own addresses, an interrupt controller of the VM's behind the GIC, and
+/// Returns a bus with its own addresses, an interrupt controller of the VM's behind the GIC, and
 /// interrupts that name their controller.
 fn soc() -> Tree {
     virt()
@@ -133,7 +133,7 @@ fn buses_and_other_controllers_are_followed() {
         assert_eq!(intids, [(132, false), (133, true)]);
         assert!(owned.has_below("/soc"));
     });
-    // All that is below a bus that is owned is owned.
+    // All nodes below an owned bus are owned.
     resolved(&manifest("/soc\0"), &board(), |owned| {
         assert_eq!(owned.unwrap().interrupts.len(), 2);
     });

@@ -10,7 +10,7 @@ use gearv_manifest::blob::{Node, Property};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
-/// How addresses below a node are written, and translated to the CPU's.
+/// Address format of a bus, and its translation to the CPU's addresses.
 pub(crate) struct Bus<'b, 'a> {
     address_cells: u32,
     size_cells: u32,

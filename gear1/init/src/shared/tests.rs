@@ -48,7 +48,7 @@ fn each_vm_has_what_the_manifest_says_and_no_more() {
     let rights = |vm: usize| {
         let leaves = leaves(&stage2(&memory, roots[vm]));
         assert!(leaves.iter().all(|leaf| leaf.input == leaf.output.start));
-        // No VM owns it: no call shares it on.
+        // No VM owns the memory: no call shares it on.
         assert!(leaves.iter().all(|leaf| leaf.descriptor & STATE == 0));
         let data = leaves.iter().filter(|leaf| leaf.input >= ADDRESS);
         let size: u64 = data.clone().map(|leaf| leaf.output.bytes()).sum();
@@ -85,7 +85,7 @@ fn it_is_zero_and_described_to_linux() {
 #[test]
 fn memory_that_is_taken_is_refused() {
     let mut case = case();
-    // Where the loader has put the device tree.
+    // Address at which the loader has put the device tree.
     let device_tree = cells(&[0x4a00_0000]);
     case.manifest = case
         .manifest

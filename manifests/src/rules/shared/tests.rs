@@ -1,4 +1,4 @@
-//! Tests of what is shared from boot on: what is read, and each way to break its rules.
+//! Tests of memory shared from boot on: its reader, and each violation of its rules.
 
 use std::string::{String, ToString};
 

@@ -67,7 +67,7 @@ fn a_disk_has_one_user_unless_all_only_read() {
                  (\"{second}\"), in conflict with {theirs}; "
             );
             assert!(message.starts_with(&expected), "{message}");
-            // One that writes is enough.
+            // A single writer is enough for a conflict.
             for writer_removed in [mine, theirs] {
                 let tree = read_only(tree.clone(), writer_removed);
                 assert_eq!(ids(&tree), ["M-VIO-011"], "{first} {second}");

@@ -1,4 +1,4 @@
-//! Every rule on ranges that must not overlap, with a range in every place that matters: ahead of
+//! Every rule on ranges that must not overlap, with a range in every relevant position: ahead of
 //! the other one and adjacent to it, reaching into its beginning, inside, around it, reaching out
 //! of its end, adjacent behind it.
 //!

@@ -1,6 +1,6 @@
-//! Every state of a vCPU, with every set of what it is asked for, against every step of the protocol:
-//! the state and the attention after it are those that the table in `vcpu.rs` says; a step that does not
-//! apply changes nothing.
+//! Every state of a vCPU, with every set of requests, against every step of the protocol: the
+//! resulting state and attention are those of the table in `vcpu.rs`; a step that does not apply
+//! changes nothing.
 
 use std::vec::Vec;
 
@@ -36,7 +36,7 @@ fn vcpu(state: VcpuState, asked: Attention) -> VcpuShared {
     vcpu
 }
 
-/// All that a step can change, but for words that an attention passes on.
+/// All state that a step can change, except for the words that come with a request.
 type Whole = (VcpuState, Attention, u16, (u64, u64));
 
 fn whole(vcpu: &VcpuShared) -> Whole {

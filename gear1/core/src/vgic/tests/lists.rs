@@ -120,7 +120,7 @@ fn a_level_that_is_still_high_after_eoi_comes_again() {
         assert!(cpu.maintenance());
         let _ = gic.flush(v(0), &mut cpu);
     }
-    // Low before it is acknowledged: gone.
+    // A line that falls before the acknowledge takes the interrupt away.
     assert!(gic.set_line(v(0), id(33), false).contains(v(0)));
     let _ = gic.flush(v(0), &mut cpu);
     assert_eq!(cpu.acknowledge(), None);
@@ -182,7 +182,7 @@ fn a_disabled_hardware_interrupt_is_pending_and_keeps_its_link() {
     assert_eq!(field_read(&gic, v(0), SET_PENDING, 0), 1 << 27);
     let _ = gic.save(v(0), &mut cpu);
     assert!(gic.hw_active(v(0), id(27)));
-    // The guest turned its timer off: nothing is pending, the physical one is to be ended.
+    // The guest turned its timer off: nothing is pending, and the physical interrupt must be ended.
     let _ = gic.retract_hw(v(0), id(27));
     assert_eq!(field_read(&gic, v(0), SET_PENDING, 0), 0);
     assert_eq!(gic.take_ended(v(0)), Some(id(27)));
@@ -357,7 +357,7 @@ fn more_pending_than_list_registers_arrive_by_priority() {
             deactivate: false
         }
     );
-    // Better ones displace those that were there first.
+    // Better interrupts displace those that were there first.
     let _ = field_write(&mut gic, v(0), SET_PENDING, 1, 0xaaaa);
     let _ = gic.flush(v(0), &mut cpu);
     for expected in (32..48).rev() {
@@ -578,7 +578,7 @@ fn a_gicv2_interrupt_for_several_vcpus_goes_to_one() {
     assert_eq!(cpus[0].acknowledge(), None);
     // Group 0 is what a GICv2 guest uses.
     assert!(!cpus[1].find(40).unwrap().group1);
-    // Unloaded, it is the other's.
+    // An unloaded interrupt goes to the other vCPU.
     assert_eq!(gic.save(v(1), &mut cpus[1]).mask(), 0b01);
     let _ = gic.flush(v(0), &mut cpus[0]);
     assert_eq!(cpus[0].acknowledge(), Some((id(40), 0)));

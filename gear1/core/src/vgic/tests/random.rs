@@ -18,7 +18,7 @@ const VCPUS: usize = 3;
 const INTIDS: [u32; 12] = [0, 1, 5, 16, 27, 30, 32, 33, 40, 63, 64, 65];
 const LISTS: usize = 2;
 
-/// An interrupt as it is stored: a private one has a vCPU, an SPI has none.
+/// Key of an interrupt: a private one has a vCPU, an SPI has none.
 type Key = (Option<usize>, u32);
 
 fn key(vcpu: usize, intid: u32) -> Key {
@@ -163,7 +163,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The GIC, its vCPUs on CPUs of their own, and the reference.
+/// The GIC, its vCPUs on CPUs of their own, and the reference model.
 struct World {
     gic: Box<VmGic>,
     cpus: Vec<Fake>,
@@ -172,11 +172,11 @@ struct World {
     eoi_mode: bool,
     /// Kicked and not yet flushed.
     kicked: [bool; VCPUS],
-    /// How its CPU can repeat the timer interrupt.
+    /// Fast path of each CPU for the timer interrupt.
     timer: [Repeatable; VCPUS],
     /// SGIs that were left for the vCPU, a bit each.
     left: [u32; VCPUS],
-    /// How its CPU can repeat the last of them.
+    /// Fast path of each CPU for the last left SGI.
     left_sgi: [Repeatable; VCPUS],
     reference: Reference,
 }
@@ -240,7 +240,7 @@ impl World {
         self.kicked[vcpu] || self.left[vcpu] != 0
     }
 
-    /// Makes pending what was left for a vCPU: its redistributor is looked at.
+    /// Makes left SGIs of a vCPU pending, as an access to its redistributor does.
     fn take_in(&mut self, vcpu: usize) {
         let left = core::mem::take(&mut self.left[vcpu]);
         let kicks = self.gic.post_sgis(v(vcpu), left);
@@ -376,7 +376,7 @@ impl World {
                 self.kick(kicks);
             }
             Op::Pend(vcpu, intid, on) => self.pend(vcpu, intid, on),
-            // Without ICC_DIR_EL1 a guest cannot end what it has not acknowledged.
+            // Without ICC_DIR_EL1 a guest can end only acknowledged interrupts.
             Op::Activate(_, _, true) if !self.eoi_mode => {}
             Op::Activate(vcpu, intid, on) => {
                 // Made exact for all, as the guest that asks for it must do.
@@ -580,7 +580,8 @@ impl World {
             self.trap_deactivate(vcpu);
             return;
         }
-        // An end of what is not active here any more (ICACTIVER) would be counted for another.
+        // The end of an interrupt that is no longer active here (ICACTIVER) would count for another
+        // one.
         let running = self.cpus[vcpu]
             .running
             .last()
@@ -655,7 +656,7 @@ impl World {
                 };
                 let interrupt = self.reference.at(vcpu, intid);
                 if interrupt.line && !interrupt.edge {
-                    // The line hides it for now.
+                    // The line hides the second delivery for now.
                     interrupt.unsure = true;
                 } else {
                     interrupt.latch = (0..8).filter(|sender| senders >> sender & 1 != 0).collect();

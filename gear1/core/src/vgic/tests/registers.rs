@@ -173,7 +173,7 @@ fn routes() {
     assert_eq!(gic.distributor_read(v(0), at(40) + 4, DOUBLEWORD), 0);
 }
 
-/// G1-GIC-002: whatever is written anywhere, what is reserved or absent reads as zero.
+/// G1-GIC-002: reserved and absent bits read as zero, whatever is written anywhere.
 #[test]
 fn reserved_is_raz_wi() {
     let mut gic = fresh(GicVersion::V3, 2, 64);
