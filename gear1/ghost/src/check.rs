@@ -2,6 +2,8 @@
 //!
 //! Requirements: G1-MEM-011, G1-MEM-016.
 
+use core::ops::Range;
+
 use super::walk::{EXECUTE, Found, Last, READ, Tree, WRITE};
 use super::{ALL, Checked, Ghost, Kind, NOBODY, PAGE, Page, Region, SPAN, VMS, Wrong, bit, owner};
 
@@ -62,43 +64,49 @@ impl Ghost {
         let regions = &self.regions[..self.region_count];
         for viewer in regions {
             for region in regions {
-                if region.shown & bit(viewer.vm) == 0 {
-                    self.check_region(viewer.vm, region, read)?;
+                if self.is_looked_at(viewer.vm, region) {
+                    self.check_region(viewer.vm, region, 0..region.pages, read)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn check_region(
+    /// Tells whether the tables of `vm` are compared where they may map a region.
+    pub(crate) fn is_looked_at(&self, vm: usize, region: &Region) -> bool {
+        // A VM whose own memory is there does not see another's.
+        let is_hidden = vm != region.vm && self.home_region(vm, seen_at(vm, region)).is_some();
+        region.shown & bit(vm) == 0 && !is_hidden
+    }
+
+    /// Compares these pages of a region.
+    pub(crate) fn check_region(
         &self,
         vm: usize,
         region: &Region,
+        pages: Range<usize>,
         read: &mut impl FnMut(usize, u64) -> u64,
     ) -> Checked {
         let base = seen_at(vm, region);
-        // A VM whose own memory is there does not see another's.
-        if vm != region.vm && self.home_region(vm, base).is_some() {
-            return Ok(());
-        }
-        let (mut page, mut last) = (0, Last::default());
-        // The descriptor of the page before, if that is right and nobody else has to do with it.
+        let (mut page, mut last) = (pages.start, Last::default());
+        // Descriptor of the previous page, if that page is right, the step to a like descriptor of
+        // this page, and what the ghost says of the previous page.
         let mut before = None;
-        while page < region.pages {
+        while page < pages.end {
             let offset = page as u64 * PAGE;
-            if let Some(descriptor) = before
+            let said = self.said_of(region, page);
+            if let Some((descriptor, step, was_said)) = before
                 && let Some(at) = last.entry(base + offset)
-                && region.followed
-                && self.is_idle(region, region.first + page)
-                && read(vm, at) == descriptor + PAGE
+                && said == was_said
+                && read(vm, at) == descriptor + step
             {
-                before = Some(descriptor + PAGE);
+                before = Some((descriptor + step, step, said));
                 page += 1;
                 continue;
             }
             let found = self.trees[vm].walk(base + offset, &mut last, &mut |at| read(vm, at));
             let behind = found.size - (base + offset) % found.size;
-            let count = ((behind / PAGE) as usize).min(region.pages - page);
+            let count = ((behind / PAGE) as usize).min(pages.end - page);
             if found.pa.is_some_and(|pa| pa != region.pa + offset) {
                 return Err(Wrong::Place(vm, region.pa + offset, found.pa.unwrap_or(0)));
             }
@@ -110,17 +118,23 @@ impl Ghost {
                     return Err(Wrong::Access(vm, region.pa + offset, must, found.access));
                 }
             }
-            let is_idle = region.followed && self.is_idle(region, region.first + page);
-            before = (is_idle && found.size == PAGE).then_some(found.descriptor);
+            // An invalid descriptor has no address.
+            let step = if found.pa.is_some() { PAGE } else { 0 };
+            before = (found.size == PAGE).then_some((found.descriptor, step, said));
             page += count;
         }
         Ok(())
     }
 
-    /// Tells whether a page is in no transaction and no buffer.
-    fn is_idle(&self, region: &Region, page: usize) -> bool {
-        !self.pages.is_busy(page)
-            || (self.pages.get(page).out == 0 && !self.is_buffer(region.vm, page))
+    /// Returns all that [`expected`](Self::expected) takes from a page of a region: its transactions,
+    /// and whether it is a buffer.
+    fn said_of(&self, region: &Region, page: usize) -> (Page, bool) {
+        let page = region.first + page;
+        if region.followed && self.pages.is_busy(page) {
+            (self.pages.get(page), self.is_buffer(region.vm, page))
+        } else {
+            (Page::default(), false)
+        }
     }
 
     /// Compares pages of a region, of which one descriptor says the same.
@@ -128,20 +142,18 @@ impl Ghost {
         &self,
         vm: usize,
         region: &Region,
-        pages: core::ops::Range<usize>,
+        pages: Range<usize>,
         found: &Found,
     ) -> Checked {
-        let (mut at, end) = (region.first + pages.start, region.first + pages.end);
-        let mut seen_idle = false;
-        while at < end {
-            // Of pages that are in no transaction, one tells of all.
-            let idle = at.is_multiple_of(SPAN) && end - at >= SPAN && !self.pages.is_busy(at);
-            if self.is_idle(region, at) && core::mem::replace(&mut seen_idle, true) {
-                at += if idle { SPAN } else { 1 };
-                continue;
-            }
-            if let Some((access, whose)) = self.expected(vm, region.vm, at) {
-                let pa = region.pa + (at - region.first) as u64 * PAGE;
+        let mut was_said = None;
+        let mut page = pages.start;
+        while page < pages.end {
+            let said = self.said_of(region, page);
+            // Equal pages need one comparison.
+            if was_said.replace(said) != Some(said)
+                && let Some((access, whose)) = self.expected(vm, region.vm, region.first + page)
+            {
+                let pa = region.pa + page as u64 * PAGE;
                 if access != found.access {
                     return Err(Wrong::Access(vm, pa, access, found.access));
                 }
@@ -149,7 +161,10 @@ impl Ghost {
                     return Err(Wrong::Owner(vm, pa, whose, found.owner));
                 }
             }
-            at += if idle { SPAN } else { 1 };
+            // An idle span needs one comparison.
+            let span = SPAN - (region.first + page) % SPAN;
+            let is_busy = self.pages.is_busy(region.first + page);
+            page += if is_busy { 1 } else { span };
         }
         Ok(())
     }
@@ -190,7 +205,7 @@ impl Ghost {
 }
 
 /// Returns where `vm` sees a region (IPA): another's, at its physical address.
-fn seen_at(vm: usize, region: &Region) -> u64 {
+pub(crate) fn seen_at(vm: usize, region: &Region) -> u64 {
     if vm == region.vm {
         region.ipa
     } else {

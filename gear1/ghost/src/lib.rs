@@ -15,9 +15,12 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod changes;
 mod check;
 mod pages;
 pub mod walk;
+
+pub use changes::Seen;
 
 use pages::Pages;
 use walk::{EXECUTE, READ, Tree, WRITE};
@@ -25,6 +28,10 @@ use walk::{EXECUTE, READ, Tree, WRITE};
 const PAGE: u64 = 4096;
 /// Pages that one block of 2 MiB has.
 const SPAN: usize = 512;
+/// Pages of a span that are looked at again together.
+const GROUP: usize = 64;
+/// Groups of pages that a span, and the descriptors of a table, have.
+pub const GROUPS: usize = SPAN / GROUP;
 const VMS: usize = 16;
 const REGIONS: usize = 32;
 const TRANSACTIONS: usize = 48;
@@ -146,7 +153,7 @@ struct Region {
 }
 
 /// Transactions that a page is in, counted from 1; 0: none.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Page {
     /// Transaction of the page's home.
     out: u8,
@@ -162,7 +169,7 @@ enum Kind {
     Donate,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Transaction {
     used: bool,
     handle: u64,

@@ -3,7 +3,7 @@
 //! Few pages of all VMs are in a transaction at a time. Their *spans* (2 MiB) have room for each
 //! page; of other spans only the number is known, however large the VMs are.
 
-use super::{Checked, Page, SPAN, Wrong};
+use super::{Checked, GROUP, GROUPS, Page, SPAN, Wrong};
 
 /// Spans of all VMs that may share memory: 32 GiB.
 const SPANS: usize = 16 * 1024;
@@ -15,6 +15,8 @@ const BUSY: usize = 16 * 32;
 struct Busy {
     /// Number of pages in a transaction or a buffer; 0: the entry is free.
     count: u16,
+    /// The number of the last change to each group; see [`Pages::last_changes`].
+    changed: [u64; GROUPS],
     pages: [Page; SPAN],
 }
 
@@ -24,18 +26,22 @@ pub(crate) struct Pages {
     /// A span's place among those that are busy, counted from 1; 0: it is not.
     places: [u16; SPANS],
     busy: [Busy; BUSY],
+    /// How many changes there were.
+    changes: u64,
 }
 
 impl Pages {
     pub(crate) const fn new() -> Self {
         const NONE: Busy = Busy {
             count: 0,
+            changed: [0; GROUPS],
             pages: [Page { out: 0, back: 0 }; SPAN],
         };
         Self {
             count: 0,
             places: [0; SPANS],
             busy: [NONE; BUSY],
+            changes: 0,
         }
     }
 
@@ -63,23 +69,41 @@ impl Pages {
         self.place(page).is_some()
     }
 
+    /// Returns the number of the last change to each group of a page's span; 0: none of the group's
+    /// pages is in a transaction or a buffer. As long as it stays, so does in which they are.
+    pub(crate) fn last_changes(&self, page: usize) -> [u64; GROUPS] {
+        let place = self.place(page);
+        place.map_or([0; GROUPS], |place| self.busy[place].changed)
+    }
+
+    /// Returns a page's span if some page of it is in a transaction or a buffer; that one is going to
+    /// change.
+    fn change(&mut self, page: usize) -> Option<&mut Busy> {
+        let place = self.place(page)?;
+        self.changes += 1;
+        self.busy[place].changed[page % SPAN / GROUP] = self.changes;
+        Some(&mut self.busy[place])
+    }
+
     /// Counts one page more of a page's span.
     pub(crate) fn count_one(&mut self, page: usize) -> Checked {
         if self.place(page).is_none() {
             let free = self.busy.iter().position(|busy| busy.count == 0);
-            self.places[page / SPAN] = free.ok_or(Wrong::Room)? as u16 + 1;
+            let free = free.ok_or(Wrong::Room)?;
+            self.places[page / SPAN] = free as u16 + 1;
+            self.busy[free].changed = [0; GROUPS];
         }
-        if let Some(place) = self.place(page) {
-            self.busy[place].count += 1;
+        if let Some(busy) = self.change(page) {
+            busy.count += 1;
         }
         Ok(())
     }
 
     /// Counts one page less.
     pub(crate) fn count_one_less(&mut self, page: usize) {
-        if let Some(place) = self.place(page) {
-            self.busy[place].count -= 1;
-            if self.busy[place].count == 0 {
+        if let Some(busy) = self.change(page) {
+            busy.count -= 1;
+            if busy.count == 0 {
                 self.places[page / SPAN] = 0;
             }
         }
@@ -90,8 +114,8 @@ impl Pages {
         if was == 0 && out != 0 {
             self.count_one(page)?;
         }
-        if let Some(place) = self.place(page) {
-            self.busy[place].pages[page % SPAN].out = out;
+        if let Some(busy) = self.change(page) {
+            busy.pages[page % SPAN].out = out;
         }
         if was != 0 && out == 0 {
             self.count_one_less(page);
@@ -101,8 +125,8 @@ impl Pages {
 
     /// Notes in which transaction a page, which is in another, goes back.
     pub(crate) fn set_back(&mut self, page: usize, back: u8) {
-        if let Some(place) = self.place(page) {
-            self.busy[place].pages[page % SPAN].back = back;
+        if let Some(busy) = self.change(page) {
+            busy.pages[page % SPAN].back = back;
         }
     }
 

@@ -44,6 +44,14 @@ pub struct Last {
 }
 
 impl Last {
+    /// Returns that table (PA), if there is one.
+    pub(crate) const fn table(&self) -> Option<u64> {
+        match self.table {
+            0 => None,
+            table => Some(table),
+        }
+    }
+
     /// Returns where that table's descriptor of `ipa` is (PA), if it has one.
     pub fn entry(&self, ipa: u64) -> Option<u64> {
         let is_here = self.table != 0 && self.span == ipa >> shift(2);

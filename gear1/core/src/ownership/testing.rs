@@ -12,14 +12,14 @@ use gear1_ghost::walk::Tree;
 use super::{Ledger, Vms};
 use crate::addr::{Ipa, Pa};
 use crate::stage2::{Attributes, Geometry, Stage2};
-use crate::table::testing::FakeTables;
+use crate::table::testing::{FakeTable, FakeTables};
 use crate::table::{Descriptors, LiveTables, TableMemory};
 
 /// What one VM has: 4 MiB.
 pub(crate) const SIZE: u64 = 4 << 20;
 
 /// VMs, of which the third sees its memory elsewhere.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct FakeVms {
     tables: Vec<FakeTables>,
     regions: Vec<&'static [BootRegion]>,
@@ -130,17 +130,39 @@ impl FakeVms {
     /// Returns all that a VM's tables map, each with its address there, its physical address, and
     /// its size. Every table is walked.
     pub(crate) fn leaves(&self, index: usize) -> Vec<(u64, u64, u64)> {
-        let (tables, mut found) = (&self.tables[index], Vec::new());
+        let (mut read, mut found) = (self.descriptors(), Vec::new());
         let vtcr = Geometry::choose(2, 1 << 32).unwrap().vtcr();
-        let walked = Tree { vtcr, root: 0 }.each_leaf(
-            &mut |at| tables.read(Pa::new(at & !0xfff), (at & 0xfff) as usize / 8),
-            &mut |ipa, pa, size| {
+        let walked =
+            Tree { vtcr, root: 0 }.each_leaf(&mut |at| read(index, at), &mut |ipa, pa, size| {
                 found.push((ipa, pa, size));
                 Ok(())
-            },
-        );
+            });
         walked.unwrap();
         found
+    }
+
+    /// Returns a table of a VM's, which exists.
+    pub(crate) fn table(&self, index: usize, table: u64) -> &FakeTable {
+        self.tables[index].table(Pa::new(table))
+    }
+
+    /// Returns where each table of a VM's is, in no order.
+    pub(crate) fn table_addresses(&self, index: usize) -> Vec<u64> {
+        self.tables[index].walk_all().into_keys().collect()
+    }
+
+    /// Returns what reads the descriptor at a physical address in a VM's table.
+    pub(crate) fn descriptors(&self) -> impl FnMut(usize, u64) -> u64 {
+        // Mostly one of the table that the last one was of.
+        let (mut last, mut words) = ((0, 0), [].as_slice());
+        move |index, at| {
+            let table = at & !0xfff;
+            if words.is_empty() || last != (index, table) {
+                words = self.table(index, table).words();
+                last = (index, table);
+            }
+            words[(at & 0xfff) as usize / 8]
+        }
     }
 
     /// Lets a VM have no table more, or those that it may have again.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
+use gear1_ghost::GROUPS;
+
 use super::{Descriptors, ENTRIES, LiveTables, TableMemory};
 use crate::addr::Pa;
 
@@ -33,10 +35,35 @@ impl Hasher for PageHasher {
 /// Pages by their address; copies share equal pages.
 pub(crate) type Pages = HashMap<u64, Arc<Vec<u64>>, BuildHasherDefault<PageHasher>>;
 
+/// One of [`FakeTables`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FakeTable {
+    words: Arc<Vec<u64>>,
+    writes: [u64; GROUPS],
+}
+
+impl FakeTable {
+    fn new() -> Self {
+        Self {
+            words: Arc::new(vec![0; ENTRIES]),
+            writes: [0; GROUPS],
+        }
+    }
+
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Returns how often each eighth of it was written. No other table comes to be where it was.
+    pub(crate) fn writes(&self) -> [u64; GROUPS] {
+        self.writes
+    }
+}
+
 /// Tables that exist only as far as they were given out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FakeTables {
-    tables: Pages,
+    tables: HashMap<u64, FakeTable, BuildHasherDefault<PageHasher>>,
     next: u64,
     available: usize,
     /// There is none for now, whatever is available.
@@ -47,7 +74,7 @@ impl FakeTables {
     /// Returns `roots` root tables at address 0 and a pool of `available` more.
     pub(crate) fn new(roots: u64, available: usize) -> Self {
         let tables = (0..roots)
-            .map(|root| (root * 4096, Arc::new(vec![0; ENTRIES])))
+            .map(|root| (root * 4096, FakeTable::new()))
             .collect();
         Self {
             tables,
@@ -59,12 +86,20 @@ impl FakeTables {
 
     /// Returns every table that is there, by its address.
     pub(crate) fn walk_all(&self) -> Pages {
-        self.tables.clone()
+        let tables = self.tables.iter();
+        tables
+            .map(|(at, table)| (*at, table.words.clone()))
+            .collect()
     }
 
     /// Returns how many tables are there.
     pub(crate) fn count(&self) -> usize {
         self.tables.len()
+    }
+
+    /// Returns a table, which exists.
+    pub(crate) fn table(&self, table: Pa) -> &FakeTable {
+        &self.tables[&table.get()]
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -74,12 +109,14 @@ impl FakeTables {
 
 impl Descriptors for FakeTables {
     fn read(&self, table: Pa, index: usize) -> u64 {
-        self.tables[&table.get()][index]
+        self.table(table).words[index]
     }
 
     fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
         let table = self.tables.get_mut(&table.get());
-        Arc::make_mut(table.expect("a table that exists"))[index] = descriptor;
+        let table = table.expect("a table that exists");
+        table.writes[index * GROUPS / ENTRIES] += 1;
+        Arc::make_mut(&mut table.words)[index] = descriptor;
     }
 }
 
@@ -91,7 +128,7 @@ impl TableMemory for FakeTables {
         self.available = self.available.checked_sub(1)?;
         let table = self.next;
         self.next += 4096;
-        self.tables.insert(table, Arc::new(vec![0; ENTRIES]));
+        self.tables.insert(table, FakeTable::new());
         Some(Pa::new(table))
     }
 

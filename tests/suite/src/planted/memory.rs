@@ -32,6 +32,15 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "the ghost leaves out what the end of a transaction changed",
+        file: "gear1/ghost/src/changes.rs",
+        from: "&& group.transactions & changed.transactions == 0",
+        to: "",
+        breaks: &["G1-MEM-011"],
+        test: GHOST,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "EL2's code is writable",
         file: "gear1/core/src/stage1.rs",
         from: "Self::ReadExecute => normal | AP_READ_ONLY,",

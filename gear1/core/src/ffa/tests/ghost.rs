@@ -6,9 +6,11 @@ use gear1_ghost::Wrong;
 use std::vec::Vec;
 
 use super::machine::{COUNT, Machine, PAGE, Random, own, tx};
+use crate::addr::Pa;
 use crate::ffa::function;
 use crate::ownership::testing::vm;
-use crate::ownership::{MAX_TRANSACTIONS, Phase, Transaction};
+use crate::ownership::{MAX_TRANSACTIONS, Phase, Transaction, Vms as _};
+use crate::table::Descriptors as _;
 
 /// Calls in an ordinary run; `GEARV_CALLS` says otherwise.
 const CALLS: u64 = 20_000;
@@ -191,7 +193,7 @@ fn the_ghost_agrees() {
         let result = machine.random_call(&mut random);
         let seldom = number.is_multiple_of(64);
         let looked = if seldom {
-            machine.check_aliases()
+            machine.check_all().and_then(|()| machine.check_aliases())
         } else {
             Ok(())
         };
@@ -209,6 +211,7 @@ fn the_ghost_agrees() {
 fn finds(plant: impl Fn(&mut Machine)) -> Option<Wrong> {
     let mut random = Random(0x6765_6172_7631);
     let mut machine = Machine::new(24);
+    machine.looks_at_all = true;
     plant(&mut machine);
     (0..1000).find_map(|_| machine.random_call(&mut random).err())
 }
@@ -223,4 +226,61 @@ fn owner_and_borrower_swapped_are_found() {
     assert!(ghost.is_some());
     let owners = finds(|machine| machine.host.owners_swapped = true);
     assert!(matches!(owners, Some(Wrong::Owner(..))), "{owners:x?}");
+}
+
+/// A look that leaves out what has not changed finds what a look at all pages finds: after random calls,
+/// and after a descriptor of any table was changed behind the ghost's back, and changed again.
+#[test]
+fn what_is_left_out_is_right() {
+    let mut random = Random(0x6c6f_6f6b_7331);
+    let mut machine = Machine::new(24);
+    // `check` compares the two.
+    machine.looks_at_all = true;
+    let (mut found, mut not_found) = (0, 0);
+    for _ in 0..1000 {
+        machine.random_call(&mut random).unwrap();
+        let index = random.below(COUNT as u64) as usize;
+        let mut all = machine.host.vms.table_addresses(index);
+        all.sort_unstable();
+        let table = random.of(&all);
+        // In a table of level 2, what maps a block of a VM's memory, as a rule.
+        let block = own(random.below(COUNT as u64) as usize, random.of(&[0, 512])) >> 21;
+        let any = random.below(512);
+        let at = random.of(&[any, block % 512]) as usize;
+        let mut tables = machine.host.vms.tables(vm(index));
+        let was = tables.read(Pa::new(table), at);
+        // A table of tables stays one.
+        if all.contains(&(was & 0xffff_ffff_f000)) {
+            continue;
+        }
+        // Rights, what the software bits say, the address, valid or not.
+        let bit = random.of(&[1 << 7, 1 << 54, 1 << 55, 1 << 56, 1 << 21, 1]);
+        tables.write(Pa::new(table), at, was ^ bit);
+        match machine.check() {
+            Err(_) => found += 1,
+            Ok(()) => not_found += 1,
+        }
+        let mut tables = machine.host.vms.tables(vm(index));
+        tables.write(Pa::new(table), at, was);
+        machine.check().unwrap();
+    }
+    assert!(found > 100, "{found} found, {not_found} not");
+}
+
+/// What the ghost alone knows of is not left out: a page is said to be shared, and no table says so.
+#[test]
+fn a_call_that_does_nothing_is_found() {
+    let mut machine = Machine::new(24);
+    machine.looks_at_all = true;
+    let receiver = 2 | 2 << 16 | 64 << 32;
+    let first = [1 | 0x2f << 16, 0, 7, 16 | 1 << 32, 48, 0, receiver, 0];
+    machine.check().unwrap();
+    let words = [first.as_slice(), &[1 | 1 << 32, 0, own(0, 0), 1]].concat();
+    let regs = [(function::MEM_SHARE | WIDE).into(), 96, 96, 0, 0, 0, 0, 0];
+    let answer = [function::SUCCESS.into(), 0, 1, 0, 0, 0, 0, 0];
+    let running = machine.host.running;
+    let said = machine.ghost.call(0, &regs, &words, Some(&answer), running);
+    said.unwrap();
+    let found = machine.check();
+    assert!(matches!(found, Err(Wrong::Owner(0, ..))), "{found:x?}");
 }

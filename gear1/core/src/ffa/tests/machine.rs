@@ -8,18 +8,19 @@ use gear1_abi::boot::BootRegion;
 use gear1_abi::id::VmId;
 use gear1_abi::regs::Regs;
 use gear1_ghost::walk::Tree;
-use gear1_ghost::{Ghost, Wrong};
+use gear1_ghost::{Ghost, Seen, Wrong};
 
 use super::super::{Outcome, Platform, call, function};
 use crate::addr::Pa;
 use crate::ownership::testing::{FakeVms, SIZE, Snapshot, start, vm};
 use crate::ownership::{Ledger, Piece, Release, Vms, bit};
 use crate::stage2::{Geometry, Stage2};
-use crate::table::Descriptors as _;
 use crate::table::testing::Pages;
 
 pub(super) const PAGE: u64 = 4096;
 pub(super) const COUNT: usize = 3;
+/// Of each of four VMs as each of them sees it, spans of 2 MiB.
+const PARTS: usize = 4 * 4 * (SIZE >> 21) as usize;
 
 /// Random numbers, the same from the same seed.
 pub(super) struct Random(pub(super) u64);
@@ -65,14 +66,16 @@ impl Host {
         &mut self.page(page)[index]
     }
 
-    /// Returns the descriptor at a physical address in a VM's table.
-    fn descriptor(&mut self, index: usize, at: u64) -> u64 {
-        let tables = self.vms.tables(vm(index));
-        let descriptor = tables.read(Pa::new(at & !0xfff), (at & 0xfff) as usize / 8);
-        // SharedOwned is 2, SharedBorrowed 3.
-        match (self.owners_swapped, descriptor >> 55 & 0xf) {
-            (true, 2 | 3) => descriptor ^ 1 << 55,
-            _ => descriptor,
+    /// Returns what reads the descriptor at a physical address in a VM's table.
+    fn descriptors(&self) -> impl FnMut(usize, u64) -> u64 {
+        let mut read = self.vms.descriptors();
+        move |index, at| {
+            let descriptor = read(index, at);
+            // SharedOwned is 2, SharedBorrowed 3.
+            match (self.owners_swapped, descriptor >> 55 & 0xf) {
+                (true, 2 | 3) => descriptor ^ 1 << 55,
+                _ => descriptor,
+            }
         }
     }
 
@@ -146,6 +149,9 @@ pub(super) struct Machine {
     pub(super) host: Host,
     pub(super) ledger: Ledger,
     pub(super) ghost: Box<Ghost>,
+    seen: Seen<PARTS>,
+    /// All pages are looked at each time, and what is found compared with what is found otherwise.
+    pub(super) looks_at_all: bool,
     /// A planted bug: the ghost takes two VMs for each other.
     pub(super) ghost_swaps: bool,
 }
@@ -192,6 +198,8 @@ impl Machine {
             },
             ledger,
             ghost,
+            seen: Seen::new(),
+            looks_at_all: false,
             ghost_swaps: false,
         };
         for index in 0..count {
@@ -211,7 +219,7 @@ impl Machine {
         (self.host.vms.snapshot(), self.ledger.without_serial())
     }
 
-    /// Makes a call to its end. The ghost follows it and looks at all pages after each step.
+    /// Makes a call to its end. The ghost follows it and looks after each step.
     pub(super) fn call(&mut self, index: usize, regs: &Regs) -> Result<Regs, Wrong> {
         // Bound: as many steps as pieces.
         for _ in 0..1000 {
@@ -252,15 +260,27 @@ impl Machine {
         Ok(answer.copied())
     }
 
+    /// Compares with the tables the pages of which something has changed since the last look.
     pub(super) fn check(&mut self) -> Result<(), Wrong> {
-        let Self { ghost, host, .. } = self;
-        ghost.check(&mut |index, at| host.descriptor(index, at))
+        let Self {
+            ghost, host, seen, ..
+        } = self;
+        let mut versions = |index, table| host.vms.table(index, table).writes();
+        let result = ghost.check_changed(seen, &mut versions, &mut host.descriptors());
+        if self.looks_at_all {
+            assert_eq!(result, self.check_all());
+        }
+        result
+    }
+
+    /// Compares all pages with the tables.
+    pub(super) fn check_all(&self) -> Result<(), Wrong> {
+        self.ghost.check(&mut self.host.descriptors())
     }
 
     /// Looks for pages that are mapped where they must not be.
-    pub(super) fn check_aliases(&mut self) -> Result<(), Wrong> {
-        let Self { ghost, host, .. } = self;
-        ghost.check_aliases(&mut |index, at| host.descriptor(index, at))
+    pub(super) fn check_aliases(&self) -> Result<(), Wrong> {
+        self.ghost.check_aliases(&mut self.host.descriptors())
     }
 
     /// Loads a VM anew.
@@ -280,6 +300,7 @@ impl Machine {
             Release::Done => {
                 self.ghost.end(index)?;
                 self.check()?;
+                self.check_all()?;
                 self.is_alone(index);
                 return Ok(true);
             }

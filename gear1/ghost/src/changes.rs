@@ -1,0 +1,203 @@
+//! Looks that leave out what has not changed since the last one.
+//!
+//! A look at all pages takes longer than what is looked at. Where the ghost runs beside millions of
+//! calls, it compares again only the groups of pages of which the descriptors, or what the ghost says
+//! of them, may have changed. What is found is what [`Ghost::check`] finds.
+//!
+//! Requirements: G1-MEM-011, G1-MEM-016.
+
+use core::ops::Range;
+
+use super::check::seen_at;
+use super::walk::Last;
+use super::{
+    Checked, GROUP, GROUPS, Ghost, PAGE, Region, SPAN, TRANSACTIONS, Transaction, Wrong, bit,
+};
+
+/// State of the last look at the pages. There is one part for each span of a region and each VM whose
+/// tables are compared there; `PARTS` limits their number. A `Seen` belongs to one ghost.
+pub struct Seen<const PARTS: usize> {
+    parts: [Part; PARTS],
+    /// No look was complete yet, or the last one failed: the next look is at all pages.
+    is_void: bool,
+    transactions: [Transaction; TRANSACTIONS],
+    ending: u16,
+}
+
+/// One span of a region, as the tables of one VM map it.
+#[derive(Clone, Copy)]
+struct Part {
+    mapped: Mapped,
+    groups: [Group; GROUPS],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mapped {
+    /// By one descriptor, which stands for so many bytes.
+    Whole(u64, u64),
+    /// By a table of pages (PA).
+    Table(u64),
+}
+
+/// Adjacent pages that are looked at again together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Group {
+    /// The version of their descriptors.
+    version: u64,
+    /// The number of the last change to what the ghost says of them.
+    change: u64,
+    /// Bit per transaction that one of them is in.
+    transactions: u64,
+}
+
+/// Changes of the ghost's state since the last look.
+struct Changed {
+    /// Bit per transaction.
+    transactions: u64,
+    /// VMs that begin or cease to end, bit per VM. That concerns their buffers and transactions.
+    vms: u16,
+}
+
+const _: () = assert!(TRANSACTIONS <= 64);
+
+impl<const PARTS: usize> Default for Seen<PARTS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const PARTS: usize> Seen<PARTS> {
+    /// Nothing was looked at.
+    #[must_use]
+    pub fn new() -> Self {
+        const PART: Part = Part {
+            mapped: Mapped::Whole(0, 0),
+            groups: [Group {
+                version: 0,
+                change: 0,
+                transactions: 0,
+            }; GROUPS],
+        };
+        Self {
+            parts: [PART; PARTS],
+            is_void: true,
+            transactions: [Transaction::default(); TRANSACTIONS],
+            ending: 0,
+        }
+    }
+
+    /// Notes what the ghost says now, and returns what is new of that.
+    fn note(&mut self, ghost: &Ghost) -> Changed {
+        // Every field is named, so that a new one cannot be forgotten. Regions and trees do not change after
+        // `add`; drafts say nothing of pages; `pages` numbers its changes, those of buffers too.
+        let Ghost {
+            regions: _,
+            region_count: _,
+            trees: _,
+            stranger: _,
+            buffers: _,
+            pages: _,
+            transactions,
+            drafts: _,
+            ending,
+        } = ghost;
+        let mut changed = Changed {
+            transactions: 0,
+            vms: self.ending ^ ending,
+        };
+        for (slot, (was, is)) in self.transactions.iter_mut().zip(transactions).enumerate() {
+            if was != is || (is.receivers | bit(is.sender)) & changed.vms != 0 {
+                changed.transactions |= 1 << slot;
+                *was = *is;
+            }
+        }
+        self.ending = *ending;
+        changed
+    }
+}
+
+impl Ghost {
+    /// Compares with what the tables say the pages of which something has changed since the last look.
+    /// `versions` says of a VM's table (PA) how often each eighth of it was written, or other numbers
+    /// that are new after each write; `read` as for [`check`](Self::check).
+    pub fn check_changed<const PARTS: usize>(
+        &self,
+        seen: &mut Seen<PARTS>,
+        versions: &mut impl FnMut(usize, u64) -> [u64; GROUPS],
+        read: &mut impl FnMut(usize, u64) -> u64,
+    ) -> Checked {
+        let changed = seen.note(self);
+        let is_void = core::mem::replace(&mut seen.is_void, true);
+        let mut parts = seen.parts.iter_mut();
+        let regions = &self.regions[..self.region_count];
+        for viewer in regions {
+            for region in regions {
+                if !self.is_looked_at(viewer.vm, region) {
+                    continue;
+                }
+                let is_its_end = changed.vms & bit(region.vm) != 0;
+                for first in (0..region.pages).step_by(SPAN) {
+                    let part = parts.next().ok_or(Wrong::Room)?;
+                    let mapped = self.mapped(viewer.vm, region, first, read);
+                    let is_new = is_void || mapped != part.mapped;
+                    part.mapped = mapped;
+                    let versions = match mapped {
+                        Mapped::Table(table) => versions(viewer.vm, table),
+                        Mapped::Whole(..) => [0; GROUPS],
+                    };
+                    let changes = match region.followed {
+                        true => self.pages.last_changes(region.first + first),
+                        false => [0; GROUPS],
+                    };
+                    let groups = part.groups.iter_mut().zip(versions).zip(changes);
+                    for (number, ((group, version), change)) in groups.enumerate() {
+                        let is_same = group.version == version
+                            && group.change == change
+                            && group.transactions & changed.transactions == 0
+                            && (change == 0 || !is_its_end);
+                        if is_same && !is_new {
+                            continue;
+                        }
+                        let first = first + number * GROUP;
+                        let pages = first.min(region.pages)..region.pages.min(first + GROUP);
+                        if group.change != change {
+                            let first = region.first + first;
+                            group.transactions = self.transactions_of(first..first + GROUP);
+                        }
+                        (group.version, group.change) = (version, change);
+                        self.check_region(viewer.vm, region, pages, read)?;
+                    }
+                }
+            }
+        }
+        seen.is_void = false;
+        Ok(())
+    }
+
+    /// Returns what maps a span, whose first page this is.
+    fn mapped(
+        &self,
+        vm: usize,
+        region: &Region,
+        first: usize,
+        read: &mut impl FnMut(usize, u64) -> u64,
+    ) -> Mapped {
+        let ipa = seen_at(vm, region) + first as u64 * PAGE;
+        assert!(ipa.is_multiple_of(SPAN as u64 * PAGE));
+        let mut last = Last::default();
+        let found = self.trees[vm].walk(ipa, &mut last, &mut |at| read(vm, at));
+        match last.table() {
+            Some(table) => Mapped::Table(table),
+            None => Mapped::Whole(found.descriptor, found.size),
+        }
+    }
+
+    /// Returns in which transactions these pages are, bit per transaction.
+    fn transactions_of(&self, pages: Range<usize>) -> u64 {
+        pages.fold(0, |transactions, page| {
+            let page = self.pages.get(page);
+            let bit = |number: u8| number.checked_sub(1).map_or(0, |slot| 1 << slot);
+            transactions | bit(page.out) | bit(page.back)
+        })
+    }
+}
