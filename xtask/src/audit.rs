@@ -5,6 +5,7 @@
 //!
 //! Invariant: what is not understood is a finding, never passed over.
 
+mod bounds;
 mod code;
 mod decode;
 mod loops;
@@ -19,6 +20,7 @@ use anyhow::{Context as _, Result, ensure};
 use gear1_abi::id::MAX_CPUS;
 use gear1_abi::layout::el2;
 
+use self::bounds::Bounds;
 use self::code::Program;
 use self::loops::Owner;
 pub use self::rules::Rules;
@@ -69,18 +71,19 @@ pub fn run() -> Result<Findings> {
     build_images::gears()?;
     let rules = Rules::read()?;
     let mut findings = Findings::default();
+    let bounds = Bounds::read(&rules)?;
     let mut seen = BTreeSet::new();
     for (name, directory, flat) in IMAGES {
         let elf = workspace::bare_elf_in(directory, "gear1-runtime");
         let program = Program::read(&elf)?;
         findings.calls(name, &program, &rules)?;
-        findings.loops(name, &program, &rules, &mut seen)?;
+        findings.loops(name, &program, &bounds, &mut seen)?;
         let flat = workspace::output_dir().join(flat);
         let bytes = fs::metadata(&flat).with_context(|| flat.display().to_string())?;
         findings.budget(name, "image-bytes", bytes.len(), &rules)?;
         findings.budget(name, "ram-bytes", program.memory_bytes + STACKS, &rules)?;
     }
-    findings.unused_bounds(&rules, &seen);
+    findings.unused_bounds(&bounds, &seen);
     findings.source(&rules)?;
     Ok(findings)
 }
@@ -146,15 +149,14 @@ impl Findings {
         &mut self,
         image: &str,
         program: &Program,
-        rules: &Rules,
+        bounds: &Bounds,
         seen: &mut BTreeSet<Owner>,
     ) -> Result<()> {
         let found = loops::find(program)?;
         let mut count = 0;
         for (owner, lines) in found {
-            let bounds = rules.loops.get(&owner.file);
-            let bounds = bounds.and_then(|file| file.get(&owner.function));
-            let bounds = bounds.map_or(0, Vec::len);
+            let of = bounds.of(&owner);
+            let bounds = bounds.count(&of);
             let Owner { file, function } = &owner;
             if lines.len() > bounds {
                 let text = format!(
@@ -163,23 +165,18 @@ impl Findings {
                 self.fails.push(text);
             }
             count += lines.len();
-            seen.insert(owner);
+            seen.extend(of.into_iter().cloned());
         }
         self.holds.push(format!(
-            "{image}: {count} loops, each with its bound in gear1/audit.toml"
+            "{image}: {count} loops, each with its bound beside it"
         ));
         Ok(())
     }
 
-    fn unused_bounds(&mut self, rules: &Rules, seen: &BTreeSet<Owner>) {
-        for (file, functions) in &rules.loops {
-            for function in functions.keys() {
-                let owner = Owner::of(file, function);
-                if !seen.contains(&owner) {
-                    self.fails
-                        .push(format!("{file}: {function}: a bound, and no loop"));
-                }
-            }
+    fn unused_bounds(&mut self, bounds: &Bounds, seen: &BTreeSet<Owner>) {
+        for Owner { file, function } in bounds.owners().filter(|owner| !seen.contains(owner)) {
+            let text = format!("{file}: {function}: a bound, and no loop in any image");
+            self.fails.push(text);
         }
     }
 

@@ -19,6 +19,7 @@ pub(crate) unsafe fn zero(start: *mut u8, size: usize) {
     if blocks != 0 {
         // SAFETY: stores to `blocks` blocks from `start`, which are the caller's.
         unsafe {
+            // Bound: bytes of a window (64 KiB) / 64.
             asm!(
                 "2: stp xzr, xzr, [{to}]",
                 "stp xzr, xzr, [{to}, #16]",
@@ -49,6 +50,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
     if blocks != 0 {
         // SAFETY: loads from and stores to `blocks` blocks, which are the caller's.
         unsafe {
+            // Bound: bytes of a piece (32 KiB) / 64.
             asm!(
                 "2: ldp {a}, {b}, [{from}]",
                 "ldp {c}, {d}, [{from}, #16]",

@@ -261,6 +261,7 @@ pub fn set_fp_trap(trap: bool) {
 
 /// Stops this CPU for good.
 pub fn park() -> ! {
+    // Bound: none, by design: a CPU that stopped for good waits in WFI.
     loop {
         barrier::wfi();
     }

@@ -47,6 +47,7 @@ pub(crate) fn configure_spi(gicd: Mmio, intid: u32, edge: bool) {
 /// Makes a shared interrupt disabled and neither pending nor active, in either version.
 pub(crate) fn silence_spi(gicd: Mmio, intid: u32) {
     let word = (intid as usize / 32).wrapping_mul(4);
+    // Bound: 3 registers.
     for clear in [GICD_ICENABLER, GICD_ICPENDR, GICD_ICACTIVER] {
         gicd.write32(clear.wrapping_add(word), 1_u32.wrapping_shl(intid));
     }
@@ -70,7 +71,7 @@ pub(crate) fn write_fields(frame: Mmio, fields: &Fields, value: u32, mask: u32) 
         frame.write32(offset, value & mask);
         return;
     }
-    // Bound: four fields.
+    // Bound: 4 fields of a word.
     for number in 0..fields.count.min(4) {
         let shift = number.wrapping_mul(8);
         if mask.wrapping_shr(shift) & 0xff != 0 {

@@ -86,6 +86,7 @@ fn interface(cpu: CpuIndex) -> u8 {
 /// Makes nothing private to this CPU pending: SGIs have registers of their own (IHI 0048, 4.3.8).
 fn clear_pending(gicd: Mmio) {
     gicd.write32(GICD_ICPENDR, u32::MAX);
+    // Bound: 4 words of SGIs.
     for word in 0..4_usize {
         gicd.write32(GICD_CPENDSGIR.wrapping_add(word.wrapping_mul(4)), u32::MAX);
     }
@@ -104,9 +105,11 @@ impl HostGic for GicV2 {
         let gicd = distributor();
         gicd.write32(GICD_CTLR, 0);
         let lines = (gicd.read32(GICD_TYPER) & 0x1f) as usize;
+        // Bound: 31 words of SPIs.
         for word in 1..=lines {
             gicd.write32(GICD_ICENABLER.wrapping_add(word.wrapping_mul(4)), u32::MAX);
             gicd.write32(GICD_ICACTIVER.wrapping_add(word.wrapping_mul(4)), u32::MAX);
+            // Bound: 8 words of priorities.
             for byte in 0..8_usize {
                 let priority = word.wrapping_mul(32).wrapping_add(byte.wrapping_mul(4));
                 gicd.write32(GICD_IPRIORITYR.wrapping_add(priority), PRIORITY);
@@ -122,6 +125,7 @@ impl HostGic for GicV2 {
         }
         gicd.write32(GICD_ICENABLER, 0xffff_0000);
         gicd.write32(GICD_ICACTIVER, u32::MAX);
+        // Bound: 8 words of priorities.
         for byte in 0..8_usize {
             gicd.write32(GICD_IPRIORITYR.wrapping_add(byte.wrapping_mul(4)), PRIORITY);
         }
@@ -217,6 +221,7 @@ impl HostGic for GicV2 {
 
     fn take_interface_back(cpu: CpuIndex) {
         // Active priorities of the guest would mask the interrupts of the next user.
+        // Bound: 4 words of GICC_APR.
         for word in 0..4_usize {
             cpu_interface().write32(GICC_APR.wrapping_add(word.wrapping_mul(4)), 0);
         }
@@ -275,6 +280,7 @@ impl HostGic for GicV2 {
 
     fn clear_list_registers(count: usize) {
         let gich = hypervisor_interface();
+        // Bound: 64 list registers (GICH_VTR.ListRegs).
         for index in 0..count {
             gich.write32(GICH_LR.wrapping_add(index.wrapping_mul(4)), 0);
         }

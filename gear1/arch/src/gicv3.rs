@@ -101,6 +101,7 @@ fn sgi_frame(cpu: CpuIndex) -> Mmio {
 }
 
 fn poll(registers: Mmio, offset: usize, busy: u32) {
+    // Bound: PATIENCE reads of GICR_WAKER or RWP.
     for _ in 0..PATIENCE {
         if registers.read32(offset) & busy == 0 {
             return;
@@ -124,17 +125,20 @@ impl HostGic for GicV3 {
         gicd.write32(GICD_CTLR, 0);
         poll(gicd, GICD_CTLR, CTLR_RWP);
         let lines = (gicd.read32(4) & 0x1f) as usize;
+        // Bound: 31 words of SPIs.
         for word in 1..=lines {
             let at = word.wrapping_mul(4);
             gicd.write32(GICD_ICENABLER.wrapping_add(at), u32::MAX);
             // An interrupt that firmware left active would never fire again.
             gicd.write32(GICD_ICACTIVER.wrapping_add(at), u32::MAX);
             gicd.write32(GICD_IGROUPR.wrapping_add(at), u32::MAX);
+            // Bound: 8 words of priorities.
             for byte in 0..8_usize {
                 let priority = word.wrapping_mul(32).wrapping_add(byte.wrapping_mul(4));
                 gicd.write32(GICD_IPRIORITYR.wrapping_add(priority), PRIORITY);
             }
         }
+        // Bound: PATIENCE reads of GICD_CTLR.RWP, where `poll` is part of this function.
         poll(gicd, GICD_CTLR, CTLR_RWP);
         gicd.write32(GICD_CTLR, CTLR_ARE_GRP1);
         poll(gicd, GICD_CTLR, CTLR_RWP);
@@ -152,6 +156,7 @@ impl HostGic for GicV3 {
         gicr.write32(SGI_FRAME + GICD_ICENABLER, u32::MAX);
         gicr.write32(GICR_ICACTIVER0, u32::MAX);
         gicr.write32(SGI_FRAME + GICD_IGROUPR, u32::MAX);
+        // Bound: 8 words of priorities.
         for byte in 0..8_usize {
             gicr.write32(
                 (SGI_FRAME + GICD_IPRIORITYR).wrapping_add(byte.wrapping_mul(4)),
@@ -315,6 +320,7 @@ impl HostGic for GicV3 {
     }
 
     fn clear_list_registers(count: usize) {
+        // Bound: 16 list registers.
         for index in 0..count {
             set_list_register(index, 0);
         }
@@ -348,6 +354,7 @@ impl HostGic for GicV3 {
     fn restore_cpu_interface(state: &GicCpuState) {
         ICH_VMCR_EL2.set(state.vmcr);
         let bits = preemption_bits();
+        // Bound: 4 active-priority registers.
         let ([a0, a1, a2, a3], [b0, b1, b2, b3]) =
             (state.ap0r.map(u64::from), state.ap1r.map(u64::from));
         ICH_AP0R0_EL2.set(a0);

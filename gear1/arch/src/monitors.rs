@@ -197,6 +197,7 @@ pub fn write(reg: PmuReg, value: u64) {
 /// Software increments of the guest's, carried out here: only where counters count at EL2, and so just
 /// now. Bound: 31 counters.
 fn increment(mask: u64) {
+    // Bound: 31 counters (PMCR_EL0.N).
     for counter in 0..counters() {
         let bit = 1_u64.wrapping_shl(u32::from(counter));
         select(counter);
@@ -223,7 +224,7 @@ pub fn save_pmu(bank: &mut Bank) {
     bank.user = PMUSERENR_EL0.get();
     select(FILTER);
     bank.filter = PMXEVTYPER_EL0.get();
-    // Bound: 31 counters.
+    // Bound: 31 counters (PMCR_EL0.N).
     for (number, [kind, count]) in (0..counters()).zip(&mut bank.counters) {
         select(number);
         *kind = PMXEVTYPER_EL0.get();
@@ -244,7 +245,7 @@ pub fn load_pmu(bank: &Bank) {
     PMUSERENR_EL0.set(bank.user);
     select(FILTER);
     PMXEVTYPER_EL0.set(bank.filter);
-    // Bound: 31 counters.
+    // Bound: 31 counters (PMCR_EL0.N).
     for (number, [kind, count]) in (0..counters()).zip(&bank.counters) {
         select(number);
         PMXEVTYPER_EL0.set(*kind);

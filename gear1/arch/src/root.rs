@@ -33,7 +33,7 @@ fn change(boot: &BootInfo, root: u64, from: u64, to: u64) {
         return;
     }
     let table = el2::POOL.wrapping_add(offset);
-    // Bound: a root has at most 16 tables.
+    // Bound: 16 tables of a root x 512 entries.
     for index in 0..boot.root_size / 8 {
         let entry = table.wrapping_add(index.wrapping_mul(8)) as *mut u64;
         // SAFETY: init maps the pool read-write at `POOL`; the entry lies in it and is aligned, as

@@ -71,6 +71,7 @@ impl BootUart {
     }
 
     fn byte(self, byte: u8) {
+        // Bound: PATIENCE reads of the UART's flag register.
         for _ in 0..PATIENCE {
             if !self.is_full() {
                 break;
@@ -91,6 +92,7 @@ impl BootUart {
 
     /// Writes text; a newline gets its carriage return.
     pub fn text(self, text: &str) {
+        // Bound: bytes of a constant text.
         for byte in text.bytes() {
             if byte == b'\n' {
                 self.byte(b'\r');
@@ -102,6 +104,7 @@ impl BootUart {
     /// Writes a number as `0x` and 16 hexadecimal digits.
     pub fn hex(self, value: u64) {
         self.text("0x");
+        // Bound: 16 digits.
         for shift in (0..64).step_by(4).rev() {
             let digit = (value >> shift) as u8 & 0xf;
             self.byte(if digit < 10 {

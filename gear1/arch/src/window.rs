@@ -63,6 +63,7 @@ impl Window {
         } else {
             PAGE
         };
+        // Bound: 16 pages of a window.
         for page in 0..pages(offset, size) {
             let descriptor = base.wrapping_add(page.wrapping_mul(PAGE_SIZE)) | attributes;
             // SAFETY: the entry lies in this CPU's window table, which init mapped.
@@ -139,6 +140,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
+        // Bound: 16 pages of a window.
         for page in 0..pages(self.offset, self.size) {
             // SAFETY: as in `map`.
             unsafe { ptr::write_volatile(entry(self.cpu, self.side, page), 0) };
@@ -168,6 +170,7 @@ impl GuestPage {
 
     /// Copies words out, from `offset` on, a multiple of 8.
     pub fn read(&self, offset: u64, words: &mut [u64]) {
+        // Bound: words of the caller's buffer, at most a page's.
         for (index, word) in words.iter_mut().enumerate() {
             // SAFETY: an aligned word of the page, which is mapped; volatile, for a guest may be
             // writing.
@@ -177,6 +180,7 @@ impl GuestPage {
 
     /// Copies words in, likewise.
     pub fn write(&self, offset: u64, words: &[u64]) {
+        // Bound: words of the caller's buffer, at most a page's.
         for (index, word) in words.iter().enumerate() {
             // SAFETY: as in `read`; the page is mapped writable.
             unsafe { self.word(offset, index).write_volatile(*word) };
@@ -187,6 +191,7 @@ impl GuestPage {
 /// Tells whether all of the range is memory of one VM.
 fn is_guest_memory(boot: &BootInfo, pa: u64, size: u64) -> bool {
     let mut regions = boot.vms.iter().flat_map(|vm| &vm.regions);
+    // Bound: MAX_VMS (16) x MAX_REGIONS (4).
     regions.any(|region| {
         let offset = pa.wrapping_sub(region.pa);
         offset < region.size && size <= region.size.wrapping_sub(offset)
@@ -209,6 +214,7 @@ pub fn clean_guest_memory(cpu: CpuIndex, boot: &BootInfo, pa: u64, size: u64, ze
 /// there to the end of its region.
 fn place(regions: &[BootRegion], progress: u64) -> Option<(u64, u64)> {
     let mut rest = progress;
+    // Bound: MAX_REGIONS (4).
     for region in regions {
         if rest < region.size {
             return Some((region.pa.wrapping_add(rest), region.size.wrapping_sub(rest)));
@@ -249,10 +255,11 @@ pub fn load_piece(
     let destination = Window::map(cpu, Side::Destination, pa, rest.min(PIECE));
     destination.zero();
     let end = pa.wrapping_add(destination.size());
+    // Bound: MAX_LOADS (6).
     for item in loads {
         let to = end.min(item.destination.wrapping_add(item.size));
         let mut at = pa.max(item.destination);
-        // Bound: one destination window needs at most two source windows.
+        // Bound: 2 source windows for one destination window.
         while at < to {
             let fresh = item.stride.wrapping_mul(u64::from(starts) % FRESH_SEEDS);
             let base = item.source.wrapping_add(fresh);
@@ -279,7 +286,7 @@ pub fn wipe_init(boot: &'static BootInfo) {
     let cpu = CpuIndex::default();
     let end = boot.init.saturating_add(boot.init_size);
     let mut at = boot.init;
-    // Bound: init's size / window size.
+    // Bound: init's size / 64 KiB.
     while at < end {
         let window = Window::map(cpu, Side::Destination, at, end.wrapping_sub(at));
         window.zero();

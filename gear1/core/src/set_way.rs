@@ -76,6 +76,7 @@ impl SetWay {
     fn goes_on(&mut self, operand: u64, time: Time) -> bool {
         let level = ((operand >> 1) & 7).min(3) as usize;
         let is_soon = time.now.wrapping_sub(self.last) <= time.pause;
+        // Bound: 4 levels.
         let has_walk = self.first.iter().any(Option::is_some);
         let again = self.first.get(level) == Some(&Some(operand));
         let goes_on = has_walk && is_soon && !again;

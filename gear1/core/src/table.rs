@@ -235,6 +235,7 @@ impl Tables {
         }
         let mut slot = self.slot(memory, input);
         // At most three rounds: each goes one level down.
+        // Bound: 3 levels.
         while let Some(level) = slot.level.next() {
             slot = match slot.descriptor {
                 0 => descend(memory, slot, input, level)?,
@@ -269,6 +270,7 @@ impl Tables {
         let mut last = None;
         let mut slot = self.root_slot(memory, input);
         // At most three rounds.
+        // Bound: 3 levels.
         while slot.level < leaf.level {
             let table = Pa::new(slot.descriptor & ADDRESS);
             let level = slot.level.next()?;
@@ -360,6 +362,7 @@ impl Tables {
     pub(crate) fn slot<T: Descriptors>(&self, memory: &T, input: u64) -> Slot {
         let mut slot = self.root_slot(memory, input);
         // At most three rounds: each goes one level down.
+        // Bound: 3 levels.
         while let Some(next) = slot.level.next() {
             if slot.descriptor & TABLE_OR_PAGE != TABLE_OR_PAGE {
                 break;
@@ -405,6 +408,7 @@ fn split<T: TableMemory + LiveTables>(
         BLOCK
     };
     let mut leaf = slot.descriptor & !TABLE_OR_PAGE | kind;
+    // Bound: 512 entries of a table.
     for index in 0..ENTRIES {
         memory.write(table, index, leaf);
         leaf = leaf.wrapping_add(level.size());
@@ -436,6 +440,7 @@ fn merged<T: Descriptors>(
         _ => return None,
     };
     let mut expected = first;
+    // Bound: 512 entries of a table.
     for index in 0..ENTRIES {
         if memory.read(table, index) != expected {
             return None;
@@ -456,6 +461,7 @@ fn descend<T: TableMemory>(
     level: Level,
 ) -> Result<Slot, MapError> {
     // At most three rounds.
+    // Bound: 3 levels.
     while let Some(next) = slot.level.next().filter(|next| *next <= level) {
         let table = memory.alloc().ok_or(MapError::NoTables)?;
         memory.write(slot.table, slot.index, table.get() | TABLE_OR_PAGE);

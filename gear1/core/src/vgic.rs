@@ -251,10 +251,12 @@ impl VmGic {
     pub fn reset(&mut self) {
         self.enables = 0;
         self.gate = Gate::SHUT;
+        // Bound: 8 vCPUs.
         self.vcpus.fill(Vcpu::NEW);
         let all_to_first = self.version == GicVersion::V3 || self.vcpu_count == 1;
         // Any word may have some; the summary is made exact by taking them.
         self.ended_spis = ALL_SPI_WORDS;
+        // Bound: 16 words of SPIs.
         for spi in &mut self.spis {
             let physical = spi.word.hw | spi.word.ended;
             *spi = Spi::NEW;
@@ -323,6 +325,7 @@ impl VmGic {
         if let Some(bit) = self.vcpu_mut(vcpu).word.take_ended() {
             return Some(IntId::at(0, bit));
         }
+        // Bound: 16 words of SPIs.
         for index in Bits(self.ended_spis) {
             if let Some(bit) = self.spi_mut(index as usize).word.take_ended() {
                 return Some(IntId::at(index as usize, bit));
@@ -362,6 +365,8 @@ impl VmGic {
             best.is_some_and(|bit| word.priority_at(bit) < pmr)
         };
         let is_listed_due = |slot: u32| is_due(state.slot(slot).intid().place().0);
+        // Bound: 17 words of 32 interrupts x 32 bits.
+        // Bound: 16 list registers x 32 bits.
         Bits(state.hint).any(|index| is_due(index as usize)) || Bits(state.used).any(is_listed_due)
     }
 
@@ -455,6 +460,7 @@ impl VmGic {
         let place = 1 << (index & 31);
         let mut kicks = Kicks::NONE;
         let vcpus = VcpuIndex::ALL.into_iter().zip(&mut self.vcpus);
+        // Bound: 8 vCPUs.
         for ((vcpu, state), (targets, held)) in vcpus
             .zip(spi.targets.iter().zip(&spi.held))
             .take(usize::from(self.vcpu_count))
@@ -476,9 +482,11 @@ impl VmGic {
     /// Touches everything of everybody: a group was enabled or disabled.
     fn touch_all(&mut self) -> Kicks {
         let mut kicks = Kicks::NONE;
+        // Bound: 8 vCPUs.
         for vcpu in Kicks::from_mask(self.everybody()).iter() {
             kicks = kicks.and(self.touch(vcpu, 0, u32::MAX));
         }
+        // Bound: 16 words of SPIs.
         for index in 1..=usize::from(self.spi_words) {
             kicks = kicks.and(self.touch_spis(index, u32::MAX));
         }
@@ -514,6 +522,7 @@ impl VmGic {
         word.forced |= bits & word.listed;
         let unheld = bits & !word.listed;
         if index != 0 {
+            // Bound: 8 vCPUs.
             for held in &mut self.spi_mut(index).held {
                 *held &= !unheld;
             }
@@ -524,6 +533,7 @@ impl VmGic {
     /// Gives SPIs that a register write made active to the first vCPU each is routed to.
     fn adopt(&mut self, index: usize, mut bits: u32) {
         let spi = self.spi_mut(index);
+        // Bound: 8 vCPUs.
         for (held, targets) in spi.held.iter_mut().zip(spi.targets.iter()) {
             *held |= bits & targets;
             bits &= !targets;

@@ -48,7 +48,7 @@ pub(crate) fn restarts() -> [u64; 4] {
 
 /// Makes Gear2's loop what runs next on this CPU, for the first time.
 pub(crate) fn start(cpu: &mut Cpu, machine: &Machine) {
-    // Bound: the length of a restart.
+    // Bounded by the length of a restart.
     while !MEETING.join(cpu.index()) {
         barrier::yield_hint();
     }

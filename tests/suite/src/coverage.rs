@@ -11,6 +11,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow};
 use gear1_abi::layout::el2;
 use object::{Object as _, ObjectSection as _, SectionKind};
+use workbench::source::function_at;
 use workbench::{symbolize, trace, workspace};
 use xtask::audit::Rules;
 
@@ -111,26 +112,6 @@ pub(crate) fn report() -> Result<(String, bool)> {
         all - count_missed,
     );
     Ok((text, percent >= least))
-}
-
-/// Returns the function that a line is in: the last one that begins above it.
-fn function_at(source: &str, line: u32) -> Option<&str> {
-    const BEFORE: [&str; 7] = [
-        "pub",
-        "pub(crate)",
-        "pub(super)",
-        "const",
-        "unsafe",
-        "extern",
-        "\"C\"",
-    ];
-    let heads = source.lines().take(line as usize).filter_map(|line| {
-        let (before, after) = line.trim_start().split_once("fn ")?;
-        let is_head = before.split_whitespace().all(|word| BEFORE.contains(&word));
-        let end = after.find(['(', '<'])?;
-        is_head.then(|| after.split_at(end).0)
-    });
-    heads.last()
 }
 
 /// Returns how many lines there are.

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use workbench::source::files;
 use workbench::workspace;
 
 /// Start of a requirement's row when a person has to review the requirement; the reason follows.
@@ -209,24 +210,6 @@ fn identifiers(text: &str) -> impl Iterator<Item = &str> {
 
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| path.display().to_string())
-}
-
-/// Returns the files with an extension below a directory, in order.
-fn files(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let mut open = vec![directory.to_owned()];
-    let mut files = Vec::new();
-    while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
-            let path = entry?.path();
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|found| found == extension) {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 #[cfg(test)]

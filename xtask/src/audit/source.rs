@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use workbench::workspace;
+use workbench::{source, workspace};
 
 /// Counts of one package of Gear1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,30 +81,12 @@ fn files() -> Result<Vec<String>> {
 }
 
 fn files_below(directory: &str) -> Result<Vec<String>> {
-    let root = workspace::root();
-    let mut open = vec![root.join(directory)];
-    let mut files = Vec::new();
-    while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory).context(directory.display().to_string())? {
-            let path = entry?.path();
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(relative(root, &path)?);
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn relative(root: &Path, path: &Path) -> Result<String> {
-    let relative = path.strip_prefix(root)?.to_str();
-    Ok(relative.context("a path that is not UTF-8")?.to_owned())
+    let files = source::files(&workspace::root().join(directory), "rs")?;
+    files.iter().map(|path| source::relative(path)).collect()
 }
 
 /// Tells whether a file is in no image that ships: tests, and what only the checking image has.
-fn is_test(file: &str) -> bool {
+pub(super) fn is_test(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
     let helpers = ["tests.rs", "test.rs", "testing.rs", "build.rs", "ghost.rs"];
     let is_ghost = file.starts_with("gear1/ghost/");

@@ -29,6 +29,7 @@ pub mod programs;
 pub mod progress;
 pub mod qemu;
 pub mod served_userland;
+pub mod source;
 pub mod symbolize;
 pub mod tools;
 pub mod trace;

@@ -51,6 +51,7 @@ impl LogRing {
         // and so that it was overtaken: the stores below stay behind that of `written`.
         fence(Ordering::Release);
         let words = [record.time, record.id_and_cpu, a, b, c];
+        // Bound: words of a record.
         for (cell, word) in self.slot(sequence).iter().zip(words) {
             cell.store(word, Ordering::Relaxed);
         }
@@ -69,6 +70,7 @@ impl LogRing {
             return None;
         }
         let mut words = [0; RECORD_WORDS];
+        // Bound: words of a record.
         for (word, cell) in words.iter_mut().zip(self.slot(sequence)) {
             *word = cell.load(Ordering::Relaxed);
         }

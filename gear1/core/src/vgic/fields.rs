@@ -156,6 +156,7 @@ impl Word {
     }
 
     fn set_priorities(&mut self, first: usize, size_log2: u8, value: u32) -> u32 {
+        // Bound: 4 bytes of a word.
         for (at, byte) in unpack(size_log2, value) {
             self.set_priority(first.wrapping_add(at), byte);
         }
@@ -182,6 +183,7 @@ fn byte_count(size_log2: u8) -> usize {
 /// Builds the value of an access to one-byte fields.
 pub(super) fn pack(size_log2: u8, byte_at: impl Fn(usize) -> u8) -> u32 {
     let mut value = 0;
+    // Bound: 4 bytes of a word.
     for at in 0..byte_count(size_log2) {
         value |= u32::from(byte_at(at)) << (at.wrapping_mul(8) & 31);
     }

@@ -59,6 +59,7 @@ struct Candidates {
 /// Returns the best of these words.
 fn best_of(ranks: &[Rank; WORDS], words: u32) -> Option<Rank> {
     let each = Bits(words).filter_map(|index| ranks.get(index as usize).copied());
+    // Bound: 16 words of 32 interrupts.
     let best = each.fold(Rank::NONE, Ord::min);
     (best != Rank::NONE).then_some(best)
 }
@@ -109,6 +110,7 @@ impl VmGic {
     /// loaded and flushed.
     pub fn save(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let mut kicks = self.reap(vcpu, lrs);
+        // Bound: 16 list registers.
         for index in Bits(self.vcpu(vcpu).used) {
             self.fold(vcpu, index, lrs.read(index as usize).state);
             lrs.write(index as usize, Lr::EMPTY);
@@ -131,6 +133,7 @@ impl VmGic {
         hw: bool,
     ) -> Repeatable {
         let state = self.vcpu(vcpu);
+        // Bound: 16 list registers.
         let found = Bits(state.repeatable).find(|slot| state.slot(*slot).is_plain(intid, hw));
         match found {
             Some(index) if state.hint == 0 => Repeatable {
@@ -180,6 +183,7 @@ impl VmGic {
         let words = self.vcpu(vcpu).hint;
         let mut best = self.candidates(vcpu).orphans;
         let mut ended = [0_u32; WORDS];
+        // Bound: 31 ends without a list register (ICH_HCR_EL2.EOIcount).
         for _ in 0..count {
             let Some(rank) = best_of(&best, words) else {
                 break;
@@ -191,6 +195,7 @@ impl VmGic {
             }
         }
         let mut kicks = Kicks::NONE;
+        // Bound: 16 words of 32 interrupts.
         for (index, bits) in ended.iter().enumerate() {
             if *bits != 0 {
                 kicks = kicks.and(self.clear_active(vcpu, index, *bits));
@@ -213,6 +218,7 @@ impl VmGic {
     #[inline(never)]
     fn reap_spis(&mut self, vcpu: VcpuIndex, ended: u32) -> Kicks {
         let mut kicks = Kicks::NONE;
+        // Bound: 16 list registers.
         for index in Bits(ended) {
             let state = self.vcpu_mut(vcpu);
             state.used &= !(1 << (index & 31));
@@ -236,6 +242,7 @@ impl VmGic {
         let state = self.vcpu_mut(vcpu);
         let stale = core::mem::take(&mut state.stale);
         let silent = state.silent;
+        // Bound: 16 list registers.
         for index in Bits(state.used) {
             let (place, _) = self.vcpu(vcpu).slot(index).intid().place();
             if (stale >> (place & 31) | silent >> (index & 31)) & 1 != 0 {
@@ -247,6 +254,7 @@ impl VmGic {
 
     /// Takes over the state of every list register in use.
     fn fold_all(&mut self, vcpu: VcpuIndex, lrs: &impl ListRegisters) {
+        // Bound: 16 list registers.
         for index in Bits(self.vcpu(vcpu).used) {
             self.fold(vcpu, index, lrs.read(index as usize).state);
         }
@@ -396,6 +404,7 @@ impl VmGic {
         let mut found = self.candidates(vcpu);
         // Each round fills a free list register, or replaces a worse entry by a better one, or
         // ends one kind.
+        // Bound: 4 x 16 rounds.
         for _ in 0..4 * MAX_LRS {
             let words = self.vcpu(vcpu).hint;
             let orphan = best_of(&found.orphans, words).filter(|_| !orphans_left);
@@ -457,6 +466,7 @@ impl VmGic {
             orphans: [Rank::NONE; WORDS],
             pending: [Rank::NONE; WORDS],
         };
+        // Bound: 16 words of 32 interrupts.
         for index in Bits(self.vcpu(vcpu).hint) {
             self.look_at(vcpu, index as usize, &mut found);
         }
@@ -477,6 +487,7 @@ impl VmGic {
         let (orphans, pending) = self.waiting(vcpu, index);
         let word = self.word(vcpu, index);
         let lists = [(&mut found.orphans, orphans), (&mut found.pending, pending)];
+        // Bound: active and pending.
         for (ranks, bits) in lists {
             if let Some(place) = ranks.get_mut(index) {
                 *place = word.best(bits).map_or(Rank::NONE, |bit| {
@@ -511,6 +522,8 @@ impl VmGic {
         let state = self.vcpu(vcpu);
         let mut worst: Option<(Rank, u32)> = None;
         let mut count = 0_u32;
+        // Bound: 16 list registers; the compiler makes two loops of it.
+        // Bound: as above, in the second of them.
         for index in Bits(state.used) {
             let intid = state.slot(index).intid();
             let (place, bit) = intid.place();
@@ -560,6 +573,7 @@ impl Vcpu {
         // Gear1 may have filled one since the guest left.
         lrs.synchronize();
         let mut spis = 0;
+        // Bound: 16 list registers.
         for index in Bits(self.used & lrs.empty_mask()) {
             let slot = self.slot(index);
             let (place, bit) = slot.intid().place();
@@ -640,6 +654,7 @@ impl Vcpu {
         if self.hint != 0 {
             return false;
         }
+        // Bound: 16 list registers.
         for index in Bits(self.repeatable & lrs.empty_mask()) {
             let slot = self.slot(index);
             if slot.0 & 0x7fff == intid.number() | source << Slot::SOURCE {

@@ -73,7 +73,7 @@ impl Fields {
     pub fn mask(&self, owned: impl Fn(u32) -> bool) -> u32 {
         let field = 1_u32.wrapping_shl(self.bits).wrapping_sub(1);
         let mut mask = 0;
-        // Bound: 32 fields.
+        // Bound: 32 fields of a register.
         for number in 0..self.count {
             let intid = self.first.wrapping_add(number);
             let private = SGIS.contains(&intid) || TIMERS.contains(&intid);

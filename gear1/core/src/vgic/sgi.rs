@@ -22,6 +22,7 @@ impl VmGic {
     pub fn sgi0r(&mut self, from: VcpuIndex, value: u64) -> Kicks {
         let (mut targets, intid) = self.sgi_targets(from, value);
         let (_, bit) = intid.place();
+        // Bound: 8 vCPUs.
         for target in Kicks::from_mask(targets).iter() {
             if self.vcpu(target).word.group1 & bit != 0 {
                 targets &= !target.bit();
@@ -46,6 +47,7 @@ impl VmGic {
         let (_, bit) = intid.place();
         let gate = self.gate;
         let mut kicks = 0;
+        // Bound: 8 vCPUs.
         for index in Bits(targets.into()) {
             if let Some(state) = self.vcpus.get_mut(index as usize & 7)
                 && state.post(gate, bit)

@@ -52,6 +52,7 @@ impl VmGic {
         }
         let everybody = self.everybody();
         let spi = self.spi_mut(index);
+        // Bound: 4 bytes of a word.
         for (at, mask) in unpack(size_log2, value) {
             spi.set_target_mask(1 << (first.wrapping_add(at) & 31), mask & everybody);
         }
@@ -91,6 +92,7 @@ impl VmGic {
         }
         let first = offset as usize & 15;
         let mut kicks = Kicks::NONE;
+        // Bound: 4 bytes of a word.
         for (at, sources) in unpack(size_log2, value) {
             let sgi = first.wrapping_add(at) & 15;
             let sources = sources & self.everybody();
@@ -108,6 +110,7 @@ impl VmGic {
         let targets = sgir_targets(self.everybody(), from, value);
         let sgi = value as usize & 15;
         let mut kicks = Kicks::NONE;
+        // Bound: 8 vCPUs.
         for target in Kicks::from_mask(targets).iter() {
             kicks = kicks.and(self.add_sgi(target, sgi, from.bit()));
         }
@@ -149,6 +152,7 @@ impl VmGic {
         }
         let slots = Bits(state.used).map(|index| state.slot(index));
         let mut found = slots.filter(|slot| slot.intid().number() as usize == sgi);
+        // Bound: 16 list registers.
         found.next().map_or(0, |slot| 1 << (slot.source() & 7))
     }
 

@@ -122,6 +122,7 @@ impl Word {
         }
         let bit = 1_u32.wrapping_shl(number as u32);
         let mut rest = priority;
+        // Bound: 5 bits of a priority.
         for plane in &mut self.planes {
             *plane = if rest & 0x80 != 0 {
                 *plane | bit
@@ -135,6 +136,7 @@ impl Word {
     /// Returns which of these interrupts has the highest priority, of equal ones the first.
     #[inline]
     pub(super) fn best(&self, mut among: u32) -> Option<u32> {
+        // Bound: 5 bits of a priority.
         for plane in &self.planes {
             // A priority is the higher the lower its number is.
             let better = among & !plane;
@@ -235,6 +237,7 @@ impl Spi {
     /// Returns a mask over the vCPUs to which the SPI at `bit` is routed.
     pub(super) fn target_mask(&self, bit: u32) -> u8 {
         let mut mask = 0;
+        // Bound: 8 vCPUs.
         for (vcpu, targets) in VcpuIndex::ALL.into_iter().zip(&self.targets) {
             if targets & bit != 0 {
                 mask |= vcpu.bit();
@@ -245,6 +248,7 @@ impl Spi {
 
     /// Routes the SPI at `bit` to the vCPUs in `mask`.
     pub(super) fn set_target_mask(&mut self, bit: u32, mask: u8) {
+        // Bound: 8 vCPUs.
         for (vcpu, targets) in VcpuIndex::ALL.into_iter().zip(&mut self.targets) {
             *targets = if mask & vcpu.bit() != 0 {
                 *targets | bit
