@@ -1,9 +1,8 @@
-//! MAC addresses of the guests' network cards, where the manifest gives none: the same on one board
-//! with each boot, and others on another board, so that two of them can be on one network.
+//! MAC addresses of the guests' network cards where the manifest gives none: constant on one board
+//! over all boots, and different on another board, so that two boards can be on one network.
 //!
-//! An address is made from what tells the board from others of its kind, the VM's name and the
-//! card's place among the VM's devices. Its first byte is 02, which means one station, and locally
-//! administered.
+//! An address is derived from the board's identity, the VM's name and the card's position among the
+//! VM's devices. Its first byte is 02: a locally administered address of one station.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +13,7 @@ mod tests;
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// Where Linux shows the board's network cards.
+/// Directory in which Linux shows the board's network cards.
 pub const CARDS: &str = "/sys/class/net";
 /// First byte: one station, locally administered.
 const PREFIX: u8 = 0x02;
@@ -26,9 +25,9 @@ const MAX_DEPTH: usize = 16;
 /// Linux's `NET_ADDR_PERM`: the address is the card's own.
 const PERMANENT: &str = "0";
 
-/// Returns what tells the board from others, the first that there is: its serial number, the least
-/// of the addresses that firmware wrote into the device tree, or the least of its cards' own.
-/// `None`: nothing does.
+/// Returns the identity of the board, from the first source that exists: the serial number, the
+/// least of the addresses that firmware wrote into the device tree, or the least of the cards' own
+/// addresses. `None`: no source exists.
 pub fn board_identity(tree: &Path, cards: &Path) -> Option<Vec<u8>> {
     let serial = fs::read(tree.join("serial-number")).ok();
     let serial = serial.filter(|serial| serial.iter().any(|byte| !matches!(byte, 0 | b'0' | b' ')));
@@ -88,7 +87,7 @@ fn parse(text: &str) -> Option<Mac> {
     bytes.try_into().ok()
 }
 
-/// Tells whether it is an address of one station.
+/// Returns whether the address belongs to one station.
 fn is_real(mac: Mac) -> bool {
     mac[0] & GROUP == 0 && mac != [0; 6]
 }

@@ -14,7 +14,7 @@ pub mod console;
 pub mod net;
 pub mod rng;
 
-/// How far a queue got.
+/// State of a queue after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// All requests are completed: the guest shall notify the next one.
@@ -30,7 +30,7 @@ pub const TURN: usize = 32;
 
 /// A device behind the transport. All calls come from its own thread.
 pub trait Backend: Send {
-    /// Tells what the guest sees. Asked once.
+    /// Returns the properties that the guest sees. Called once.
     fn identity(&self) -> Identity;
 
     /// The driver is ready and accepted `features`. The error is a sentence for the log.
@@ -39,7 +39,7 @@ pub trait Backend: Send {
         Ok(())
     }
 
-    /// The driver reset the device: nothing of its memory is used from here on.
+    /// Resets the device at the driver's request: the backend no longer uses the guest's memory.
     fn reset(&mut self) {}
 
     /// GDM was away for longer than a guest should wait: the oldest `pending` requests of a
@@ -92,8 +92,8 @@ impl Backend for Absent {
     }
 }
 
-/// A device whose driver is at work and whose backend is away: what the driver set up is kept,
-/// register writes are answered, requests wait.
+/// A stand-in for a backend that is missing: the driver's setup is kept, register writes are
+/// answered, requests wait.
 #[derive(Debug)]
 pub struct Awaited(Identity);
 

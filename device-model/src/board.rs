@@ -37,7 +37,7 @@ pub enum DeviceKind {
 pub struct DeviceNode {
     /// Number over all VMs.
     pub channel: usize,
-    /// Name of its VM.
+    /// Name of the VM that uses the device.
     pub vm: String,
     /// Type.
     pub kind: DeviceKind,
@@ -53,7 +53,7 @@ pub struct DeviceNode {
     pub registers: [u32; 2],
 }
 
-/// All that GDM serves.
+/// Configuration of GDM: all VMs and devices that it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Board {
     /// Physical address of the region shared with Gear2.

@@ -16,7 +16,7 @@ pub const MAX_SEGMENTS: usize = 1024;
 pub struct Segment {
     address: GuestAddress,
     length: u32,
-    /// All of it is the guest's RAM.
+    /// Whether all buffers are in the guest's RAM.
     reachable: bool,
 }
 

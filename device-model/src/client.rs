@@ -237,12 +237,11 @@ impl Client {
 pub struct Logged {
     /// The record.
     pub record: Record,
-    /// Records of its CPU that were overwritten before it, and not read.
+    /// Records of this CPU's log that were overwritten before this one, unread.
     pub lost: u64,
 }
 
-/// How far each CPU's log has been read: a cursor that has moved on to a CPU does not return to
-/// those before it.
+/// Position in each CPU's log. A cursor that has moved on to a CPU does not return to earlier CPUs.
 #[derive(Debug, Default)]
 pub struct LogReader {
     /// The number of the next record, by CPU. Real-time VMs have CPUs that Gear2 does not count,
@@ -255,7 +254,7 @@ impl LogReader {
     /// from the others. Gear1 keeps fewer.
     const MOST: usize = 64;
 
-    /// Returns what is new, in the order of time; the first time, all that is kept.
+    /// Returns new records, in the order of time; at the first call, all that Gear1 keeps.
     pub fn read(&mut self, client: &mut Client) -> Result<Vec<Logged>, String> {
         let mut records = Vec::new();
         let (mut cpu, mut count) = (0, 0);

@@ -25,7 +25,7 @@ use crate::terminal;
 #[cfg(test)]
 mod tests;
 
-/// How `gearctl` is used.
+/// Help text of `gearctl`.
 pub const USAGE: &str = "\
 usage: gearctl [--json] [--run DIR] COMMAND
 
@@ -61,7 +61,7 @@ pub enum Command {
     },
     /// Show figures of a VM, or all.
     Stats(Option<String>),
-    /// Show figures each second, so many times.
+    /// Show figures each second, this number of times.
     Top(u64),
     /// Show the log, and wait for more.
     Log(bool),
@@ -74,7 +74,7 @@ pub enum Command {
 pub struct Line {
     /// Print JSON.
     pub json: bool,
-    /// Where GDM's sockets are.
+    /// Directory of GDM's sockets.
     pub run_directory: String,
     /// Subcommand.
     pub command: Command,
@@ -392,7 +392,7 @@ fn log(
     }
 }
 
-/// The row of a record, behind one that says what was lost before it.
+/// Returns the row of a record, after a row about lost records before it.
 fn log_rows(logged: &Logged, hz: u64) -> Vec<Json> {
     let record = &logged.record;
     let id = record.id_and_cpu & 0xffff_ffff;

@@ -42,7 +42,7 @@ const LONGEST_LINE: usize = 256;
 /// Answer of Gear2 to an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// One of [`gear2_protocol::outcome`].
+    /// Outcome: a constant of [`gear2_protocol::outcome`].
     pub outcome: u32,
     /// Result words.
     pub results: [u64; 6],
@@ -104,7 +104,7 @@ impl Mailbox {
         Ok(Answer { outcome, results })
     }
 
-    /// Waits until Gear2 has answered what it was asked last.
+    /// Waits until Gear2 has answered the last operation.
     fn wait_for_answer(&self) -> Result<(), Silent> {
         let control = &self.region.control;
         let start = Instant::now();
@@ -117,7 +117,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Returns a VM's name, or one made of its number if Gear2 tells none.
+    /// Returns a VM's name, or a name with its number if Gear2 returns none.
     pub fn vm_name(&self, vm: usize) -> String {
         let answer = self.call(op::VM_NAME, [vm as u64, 0, 0, 0]);
         let name = answer.ok().map(|answer| name_of(&answer.results));
@@ -217,7 +217,7 @@ pub struct Server<'m> {
 struct Client {
     stream: UnixStream,
     line: Vec<u8>,
-    /// When it connected or sent something.
+    /// Time of the connection, or of the client's last input.
     heard: Instant,
 }
 
@@ -251,7 +251,7 @@ impl<'m> Server<'m> {
 
     /// Waits for requests, and answers them; true if something came before the time was over.
     pub fn turn(&mut self, milliseconds: i32) -> bool {
-        // One that waits to be accepted would end the wait each time while there is no room for it.
+        // A client that waits for a place must not end the wait each time while there is no room.
         let listener = Wait {
             fd: self.listener.as_raw_fd(),
             read: self.has_room(),
@@ -310,7 +310,8 @@ impl<'m> Server<'m> {
         }
     }
 
-    /// Reads what a client sent and answers whole lines; false when it is to be dropped.
+    /// Reads input of a client and answers whole lines. Returns false if the client must be
+    /// dropped.
     fn serve(&self, client: &mut Client) -> bool {
         let mut bytes = [0; LONGEST_LINE];
         let length = match client.stream.read(&mut bytes) {

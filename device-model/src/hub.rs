@@ -37,10 +37,10 @@ use crate::worker::{Away, LINGER_US, MESSAGES, Wiring, Worker};
 #[cfg(test)]
 mod tests;
 
-/// Where GDM and gearctl meet.
+/// Directory in which GDM and gearctl meet.
 pub const RUN_DIRECTORY: &str = "/run/gearv";
 
-/// How to run.
+/// Options of GDM.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The device tree.
@@ -64,7 +64,7 @@ impl Default for Options {
     }
 }
 
-/// How long Gear2 is given to set up the region, and a backend to appear.
+/// Longest time in which Gear2 sets up the region, or a backend appears.
 const PATIENCE: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(100);
 /// Between two tries to open a backend that is late.
@@ -383,13 +383,13 @@ fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring) {
     }
 }
 
-/// Waits for the backend for a while, then goes on without it.
+/// Waits for the backend for a while, then continues without it.
 fn take_up(options: &Options, node: &DeviceNode, wiring: Wiring) -> Result<Worker, String> {
     let kick = wiring.kick.try_clone().map_err(|error| error.to_string())?;
     let (sender, arrival) = mpsc::channel();
     let (name, run_directory) = (wiring.name.clone(), options.run_directory.clone());
     let wanted = node.clone();
-    // A thread of its own: one that serves a guest opens nothing any more.
+    // The opening thread is separate: a thread that serves a guest may open nothing.
     spawn(&format!("open {name}"), move || {
         let backend = open_patiently(&name, || backend::open(&wanted, &run_directory));
         if sender.send(backend).is_ok() {

@@ -119,7 +119,7 @@ impl Registers {
 pub struct Doorbell {
     /// The doorbell page.
     pub page: Registers,
-    /// Offset in it.
+    /// Offset in the mapping.
     pub offset: usize,
 }
 

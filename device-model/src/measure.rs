@@ -1,8 +1,8 @@
-//! How long an interrupt takes to a program: what `cargo xtask bench --wake` runs in the device VM,
-//! and on the same kernel without GearV.
+//! Latency of an interrupt to a program: `cargo xtask bench --wake` runs this in the device VM, and
+//! on the same kernel without GearV.
 //!
-//! Owns: the layout of what is shared with the guest `wake` (`tests/guests/src/bin/wake.rs`), and how
-//! an interrupt is caused natively: by a register of a PL061, by one of QEMU's PCI device `edu`.
+//! Owns: the layout of the memory shared with the guest `wake` (`tests/guests/src/bin/wake.rs`),
+//! and the native sources of interrupts: a register of a PL061, and one of QEMU's PCI device `edu`.
 //!
 //! A sample ends when `poll` has returned. Its unit is the counter's tick.
 
@@ -24,7 +24,7 @@ use crate::gpio::Line;
 use crate::mapping::{self, Doorbell, Registers, counter, finish_stores};
 use crate::sys::{self, Wait};
 
-/// Where what is shared begins in the guest's memory, and its words.
+/// Offset of the shared words in the guest's memory, and the offsets of the words.
 const SHARED: usize = 8 << 20;
 const READY: usize = 0;
 const COMMAND: usize = 4;
@@ -66,7 +66,7 @@ pub enum What {
 }
 
 impl What {
-    /// Returns what is called so.
+    /// Returns the path with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "line" => Self::Line,
@@ -78,8 +78,9 @@ impl What {
     }
 }
 
-/// Returns by how many ticks the second VM started later than the first, this one: so much less is its virtual
-/// count. The record of a start is written as soon as the count has begun. Needs GDM, which shows Gear1's log.
+/// Returns the ticks by which the second VM started later than the first, this one: its virtual
+/// count is smaller by that number. Gear1 writes the record of a start as soon as the count has
+/// begun. Needs GDM, which shows Gear1's log.
 pub fn later_start(run_directory: &str) -> Result<u64, String> {
     let mut client = Client::connect(run_directory)?;
     let mut starts = [None; 2];

@@ -1,7 +1,8 @@
-//! Several transfers at once: an io_uring whose thread waits until all that it gave are done.
+//! Several transfers at once: an io_uring whose thread waits until all submitted transfers are
+//! done.
 //!
-//! Owns: the ring. Invariant: when [`Overlap::run`] has returned, the kernel works on nothing, so
-//! that a device that is reset or broken touches its guest's memory no more.
+//! Owns: the ring. Invariant: when [`Overlap::run`] has returned, the kernel has no transfer under
+//! way, so that a device that is reset or broken accesses its guest's memory no longer.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -19,7 +20,7 @@ mod tests;
 pub(crate) struct Transfer<'a> {
     /// The file.
     pub(crate) file: &'a File,
-    /// Which way.
+    /// Direction of the transfer.
     pub(crate) direction: Direction,
     /// From [`Buffers::vectors`](crate::buffers::Buffers::vectors).
     pub(crate) vectors: &'a [libc::iovec],
@@ -54,8 +55,8 @@ impl Overlap {
         Ok(Self(ring))
     }
 
-    /// Does the transfers, at most [`Self::MOST`]; tells how many bytes of each were moved, 0 of one
-    /// that failed. After an error the ring is not to be used any more.
+    /// Executes the transfers, at most [`Self::MOST`]. Returns the number of bytes moved by each, 0
+    /// for a failed one. The ring must not be used after an error.
     pub(crate) fn run(&mut self, transfers: &[Transfer<'_>]) -> io::Result<Vec<u64>> {
         let mut moved = vec![0; transfers.len()];
         for (transfer, number) in transfers.iter().zip(0..) {

@@ -99,7 +99,7 @@ pub const ACCOUNT: u32 = 60_578;
 pub enum Error {
     /// The thread could not drop its user and capabilities.
     Rights(io::Error),
-    /// The kernel did not take the filter of its system calls.
+    /// The kernel refused the system call filter.
     Filter(seccompiler::Error),
 }
 

@@ -20,8 +20,8 @@ pub struct Port {
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
-    /// A write has not failed yet. Afterwards the client is read to its end: what it typed before
-    /// it left is input.
+    /// Whether no write has failed yet. After a failure the client is read to its end: bytes that
+    /// it sent before it left are input.
     listens: bool,
 }
 
@@ -95,7 +95,7 @@ impl Port {
     }
 }
 
-/// Calls until it is not interrupted: `None` if there is nothing to do yet, 0 at an end or an
+/// Repeats a call that was interrupted: `None` if there is nothing to do yet, 0 at an end or an
 /// error.
 fn patiently(mut call: impl FnMut() -> io::Result<usize>) -> Option<usize> {
     loop {
@@ -130,8 +130,8 @@ impl Feed {
         }
     }
 
-    /// Sends what is new. `copy` fills a slice with the bytes from a number on;
-    /// `written` tells how many were written so far, before and after.
+    /// Sends new bytes. `copy` fills a slice with the bytes from a number on; `written` returns the
+    /// number of bytes written so far, before and after the copy.
     pub fn send(
         &mut self,
         port: &mut Port,
@@ -160,7 +160,7 @@ impl Feed {
         self.pass_on(port);
     }
 
-    /// Sends what was copied; false if the client does not take all of it now.
+    /// Sends copied bytes. Returns false if the client does not take all of them now.
     fn pass_on(&mut self, port: &mut Port) -> bool {
         if !self.copied.is_empty() {
             let sent = port.write(&self.copied);

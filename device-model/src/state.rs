@@ -58,8 +58,8 @@ pub enum Word {
     LastSeen,
     /// [`Self::Requests`] when the device was last taken over.
     RequestsBefore,
-    /// How often in a row it was taken over in the middle of its work, with none completed in
-    /// between.
+    /// Number of consecutive starts of GDM that ended during work on this device, without a
+    /// completed request in between.
     BarrenStarts,
     /// 1 while the device works on requests: what ends GDM then may be one of them.
     AtWork,

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use vmm_sys_util::ioctl::{ioctl_with_mut_ref, ioctl_with_ref};
 use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iow_nr, ioctl_iowr_nr};
 
-/// Which way a vectored transfer goes.
+/// Direction of a vectored transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// File to memory.
@@ -236,7 +236,7 @@ pub(crate) fn open_tap(file: &File, name: &str, header: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Tells a tap device which offloads the guest accepts in what it receives.
+/// Configures the offloads that the guest accepts for received packets on a tap device.
 pub(crate) fn set_offload(file: &File, flags: u32) -> io::Result<()> {
     let flags = flags as libc::c_ulong;
     // SAFETY: the argument is a number, not an address.
@@ -299,9 +299,9 @@ pub(crate) fn pin(cpu: usize) -> io::Result<()> {
 pub(crate) struct Wait {
     /// Descriptor; -1 is none.
     pub(crate) fd: i32,
-    /// Wait until it can be written, too.
+    /// Whether to wait for writability.
     pub(crate) write: bool,
-    /// Wait until it can be read.
+    /// Whether to wait for readability.
     pub(crate) read: bool,
 }
 

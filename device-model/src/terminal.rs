@@ -1,7 +1,7 @@
 //! `gearctl console`: a terminal, or a pipe, and a console's socket.
 //!
-//! Owns: what was typed and the socket has not taken. A guest that does not read its console fills
-//! the socket; the terminal is read all the same, so that its escape character always works.
+//! Owns: typed input that the socket has not taken. A guest that does not read its console fills
+//! the socket; the terminal is still read, so that its escape character always works.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,12 +15,12 @@ mod tests;
 
 /// Ctrl-].
 const ESCAPE: u8 = 0x1d;
-/// Most bytes that wait for the socket; what is typed beyond is lost, and the terminal's bell says
-/// so. A pipe is not read meanwhile.
+/// Most bytes that wait for the socket. Further input is lost, and the terminal's bell signals the
+/// loss. A pipe is not read meanwhile.
 const MOST_TYPED: usize = 0x1_0000;
 const BELL: &[u8] = b"\x07";
 
-/// How a session ended.
+/// End of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// By the escape character, or the input's end.
@@ -32,7 +32,7 @@ enum End {
 /// A terminal connected with a console.
 struct Session<'o> {
     input: File,
-    /// A person types; what is too much is not waited for.
+    /// Whether a person types: excess input is dropped rather than waited for.
     is_terminal: bool,
     socket: UnixStream,
     output: &'o mut dyn Write,
@@ -109,7 +109,7 @@ impl<'o> Session<'o> {
         done.then_some(End::Left)
     }
 
-    /// Takes what was typed, up to the escape character.
+    /// Takes typed input, up to the escape character.
     fn type_in(&mut self) {
         let mut bytes = [0; 1024];
         let length = match self.input.read(&mut bytes) {
@@ -132,7 +132,7 @@ impl<'o> Session<'o> {
         }
     }
 
-    /// Sends what was typed, as far as the socket takes it; false if it is closed.
+    /// Sends typed input, as far as the socket takes it. Returns false if the socket is closed.
     fn send(&mut self) -> bool {
         while !self.typed.is_empty() {
             match self.socket.write(&self.typed) {

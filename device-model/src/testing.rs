@@ -25,7 +25,7 @@ use crate::worker::{Away, Wiring, Worker};
 /// Guest address of the RAM.
 pub(crate) const RAM: u64 = 0x4000_0000;
 pub(crate) const RAM_SIZE: usize = 0x40_0000;
-/// Where tests put data.
+/// Address at which tests put data.
 pub(crate) const DATA: u64 = RAM + 0x10_0000;
 pub(crate) const CHANNEL: usize = 2;
 pub(crate) const NEXT: u16 = 1;
@@ -86,7 +86,7 @@ pub(crate) fn memory() -> Memory {
     Mapping::of_zeroes(RAM_SIZE).unwrap().memory(RAM).unwrap()
 }
 
-/// Where a queue's parts lie.
+/// Addresses of a queue's parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     pub(crate) size: u16,
@@ -373,9 +373,9 @@ pub(crate) fn fake_gear2(region: &Region, stop: &AtomicBool) {
     }
 }
 
-/// Gear1's log as its cursors go through it: CPU by CPU. There is a record of CPU 1, and one of CPU
-/// 5, which is not Gear2's. Each time that all of CPU 1's are read, one is added: of CPU 0, of CPU
-/// 1, then many of CPU 0 of which one is kept, then of CPU 1.
+/// Gear1's log, which its cursors read CPU by CPU. There is a record of CPU 1, and one of CPU 5,
+/// which is not Gear2's. Each time that all records of CPU 1 are read, new ones follow: one of CPU
+/// 0, one of CPU 1, then many of CPU 0 of which one is kept, then one of CPU 1.
 #[derive(Default)]
 struct FakeLog {
     ends: u64,

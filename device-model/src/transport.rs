@@ -117,12 +117,12 @@ pub struct Identity {
     pub config: Vec<u8>,
 }
 
-/// A feature that is nothing without another one.
+/// A feature that needs another one.
 #[derive(Clone, Copy, Debug)]
 pub struct Dependency {
-    /// Number of its bit.
+    /// Number of the feature's bit.
     pub feature: u32,
-    /// Bits of which it needs one.
+    /// Bits of which the feature needs one.
     pub needs_one_of: u64,
 }
 
@@ -165,8 +165,8 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Makes the transport and fills in its page. An earlier GDM's device goes on;
-    /// the second result tells whether its driver is active.
+    /// Makes the transport and fills in its page. A device that an earlier GDM left active
+    /// continues; the second result tells whether its driver is active.
     pub fn new(
         page: Registers,
         state: DeviceState,

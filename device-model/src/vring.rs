@@ -1,8 +1,8 @@
-//! One virtqueue in use: takes requests out, puts completions in, knows when to interrupt.
+//! One virtqueue in use: takes requests out, puts completions in, and decides when to interrupt.
 //!
-//! Invariants: requests are completed in the order in which they were taken, so the
-//! used index alone tells a restarted GDM where to go on; a chain that breaks a
-//! rule of the specification breaks the device, not GDM.
+//! Invariants: requests complete in the order in which they were taken, so the used index alone
+//! tells a restarted GDM the position; a chain that violates the specification breaks the device,
+//! not GDM.
 
 use std::sync::atomic::Ordering;
 
@@ -27,7 +27,7 @@ pub enum Broken {
     Address,
     /// A device-readable descriptor behind a device-writable one.
     Order,
-    /// A ring that cannot be accessed any more.
+    /// The ring cannot be accessed any longer.
     Ring,
     /// A request without what its type must have.
     Request,
@@ -127,8 +127,8 @@ impl Vring {
         self.state
     }
 
-    /// Tells whether the guest was stopped, and its memory is wanted back: nothing is begun any
-    /// more.
+    /// Returns whether the guest was stopped and Gear2 wants its memory back: no new request may
+    /// begin.
     pub fn is_withdrawn(&self) -> bool {
         self.state.reset_asked().is_some()
     }
@@ -185,8 +185,8 @@ impl Vring {
         self.finish(head, written, None)
     }
 
-    /// Completes the oldest request taken, whose last byte, at `place` of its writable ones, is
-    /// `status`, after `place` bytes of which `written` were written.
+    /// Completes the oldest request taken. `status` is its last byte, at `place` of the writable
+    /// ones, after `place` bytes of which `written` were written.
     pub fn answer(
         &mut self,
         chain: &Chain,
@@ -222,7 +222,7 @@ impl Vring {
         self.rings.listen(&self.memory, next).map_err(broken)
     }
 
-    /// Tells whether the guest wants an interrupt for what was completed since the last call.
+    /// Returns whether the guest wants an interrupt for the requests completed since the last call.
     pub fn wants_interrupt(&mut self) -> Result<bool, Broken> {
         self.rings.wants_interrupt(&self.memory).map_err(broken)
     }

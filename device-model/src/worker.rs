@@ -38,14 +38,14 @@ pub(crate) const MESSAGES: u64 = 16;
 /// A request that waited longer than this because no GDM was there, in a device VM that was, fails.
 const AWAY_SECONDS: u64 = 30;
 
-/// After so many starts of GDM that ended in the middle of a device's work, with nothing completed
-/// in between, its requests are taken for what ends GDM.
+/// Number of GDM starts that ended during work on a device, without a completed request in between,
+/// after which the device's requests count as the cause.
 const BARREN_STARTS: u64 = 8;
-/// After so many of them the device works only while no other such one does: what ends GDM then is
-/// its request, and not another guest's.
+/// Number of such starts after which the device is a suspect. Only one suspect works at a time, so
+/// that a further end of GDM names the right one.
 const SUSPECT_STARTS: u64 = 3;
 static SUSPECT_AT_WORK: Mutex<()> = Mutex::new(());
-/// How long a device waits for its turn then, before it looks at its registers again.
+/// Pause of a suspect that waits for its turn, before it looks at its registers again.
 const SUSPECT_PAUSE: Duration = Duration::from_millis(5);
 
 /// The backend of a device, when it is there.
@@ -74,7 +74,7 @@ pub struct Wiring {
     pub kick: EventFd,
     /// Look instead of waiting.
     pub spin: bool,
-    /// How long to look for the next register write before waiting, in microseconds.
+    /// Time for which a thread polls for the next register write before it sleeps, in microseconds.
     pub linger_us: u64,
     /// Seconds since a GDM was alive, and since the device VM was booted, when this one started.
     pub away: Away,
@@ -99,8 +99,8 @@ impl Away {
         }
     }
 
-    /// Tells whether what waited is to fail. It is not if the device VM itself was away: whoever is
-    /// as patient as a board's boot is served then.
+    /// Returns whether requests that waited must fail. They do not fail if the device VM itself was
+    /// away: a guest as patient as a board's boot is served then.
     const fn is_too_long(self) -> bool {
         self.seconds >= AWAY_SECONDS && self.seconds <= self.uptime
     }
@@ -112,19 +112,19 @@ impl Away {
     }
 }
 
-/// How often a thread that polls looks at memory before it asks the kernel for anything.
+/// Number of polls of memory before a polling thread asks the kernel for events.
 const LOOKS: usize = 64;
 
-/// How long a thread looks for the next register write before it sleeps, in microseconds.
+/// Time for which a thread polls for the next register write before it sleeps, in microseconds.
 pub(crate) const LINGER_US: u64 = 50;
 
-/// A device at work.
+/// The thread of a device.
 pub struct Worker {
     wiring: Wiring,
     state: DeviceState,
     transport: Transport,
     backend: Box<dyn Backend>,
-    /// Where the backend comes from, while another one stands for it.
+    /// Source of the backend, while a stand-in serves.
     arrival: Option<Arrival>,
     epoll: Epoll,
     watched: BTreeSet<RawFd>,
@@ -135,7 +135,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Takes over the device. One that an earlier GDM left active goes on.
+    /// Takes over the device. A device that an earlier GDM left active continues.
     pub fn new(wiring: Wiring, backend: Box<dyn Backend>) -> io::Result<Self> {
         let mut worker = Self::with(wiring, backend, None)?;
         worker.take_over();
@@ -230,7 +230,8 @@ impl Worker {
         }
     }
 
-    /// Counts the starts that ended at work since a request was completed.
+    /// Returns the number of consecutive starts of GDM that ended during work, since the last
+    /// completed request.
     fn barren_starts(&self) -> u64 {
         let requests = self.state.get(Word::Requests);
         let barren = if requests == self.state.get(Word::RequestsBefore) {
@@ -297,8 +298,8 @@ impl Worker {
             lingers = core::mem::take(&mut self.lingers);
         }
         self.state.set_looking(false);
-        // For what was posted before Gear2 could see that: a whole turn, so that the queues have had theirs
-        // before the access after that is answered.
+        // Gear2 may have posted an access before it saw the flag. A whole turn follows, so that the
+        // queues are served before the next access is answered.
         let last = self.turn();
         more | last | self.lingers
     }
@@ -492,7 +493,7 @@ impl Worker {
         }
         let events = EventSet::IN | EventSet::OUT | EventSet::EDGE_TRIGGERED;
         for fd in &wanted {
-            // One that is watched already says so; a number that was used again is added anew.
+            // A watched descriptor stays watched; a reused number is added anew.
             let event = EpollEvent::new(events, *fd as u64);
             let _ = self.epoll.ctl(ControlOperation::Add, *fd, event);
         }
@@ -533,7 +534,8 @@ fn wording(count: u64, name: &str, message: &str) -> Option<String> {
     (count <= MESSAGES).then(|| format!("gdm: {name}: {message}{end}"))
 }
 
-/// Gives a queue its turn. Returns whether it has more to do at once, and whether to interrupt the guest.
+/// Serves a queue for one turn. Returns whether the queue has more work at once, and whether to
+/// interrupt the guest.
 fn serve_queue(
     backend: &mut dyn Backend,
     index: usize,

@@ -1,4 +1,4 @@
-//! Tests of where a board's identity comes from, and of what is made of it.
+//! Tests of the board's identity and of the addresses derived from it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -31,7 +31,7 @@ fn device_id() -> u32 {
     2
 }
 
-/// A page that is never given back: so many bytes a run are few.
+/// Returns a page that is never freed: a run leaks few bytes.
 fn page() -> &'static [AtomicU64; WORDS] {
     let words: Box<[AtomicU64]> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
     let Ok(page) = <Box<[AtomicU64; WORDS]>>::try_from(words) else {

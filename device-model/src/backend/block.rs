@@ -67,7 +67,7 @@ impl Status {
     }
 }
 
-/// A request on its way. Its memory is used again.
+/// A request under way. Its memory is reused.
 #[derive(Debug, Default)]
 struct Request {
     chain: Chain,
@@ -140,7 +140,7 @@ pub struct Block {
     /// Number of coming requests that fail because they have waited too long.
     expired: u16,
     id: [u8; ID_LENGTH],
-    /// As many as one turn needs; bounds what a guest can have under way.
+    /// Requests of one turn, whose number bounds a guest's requests under way.
     requests: Vec<Request>,
 }
 
@@ -170,7 +170,7 @@ impl Block {
         }
     }
 
-    /// Takes what is there, up to the first request that moves no data, and does it.
+    /// Takes waiting requests, up to the first that moves no data, and executes them.
     fn turn(&mut self, ring: &mut Vring, requests: &mut [Request]) -> Result<Progress, Broken> {
         let mut count = 0;
         let mut end = Ok(Progress::More);

@@ -143,7 +143,7 @@ impl Console {
             let length = chain.readable.length().min(MOST);
             let mut bytes = vec![0; length as usize];
             chain.readable.read(ring.memory(), 0, &mut bytes);
-            // Each by itself: what is printed in a turn may be more than is kept.
+            // Each request is printed alone: the output of a turn may exceed the ring.
             self.print(&bytes);
             self.flush();
             ring.state().count(Word::BytesOut, length);

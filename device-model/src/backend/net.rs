@@ -24,7 +24,7 @@ use crate::vring::{Broken, Chain, Vring};
 
 pub(super) const DEVICE_ID: u32 = VIRTIO_ID_NET;
 pub(super) const QUEUE_SIZE: u16 = 256;
-/// Virtio 1.2, 5.1.3.1, of what is offered.
+/// Dependencies of the offered features (virtio 1.2, 5.1.3.1).
 pub(crate) const DEPENDENCIES: &[Dependency] = &[
     needs(VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_CSUM),
     needs(VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_CSUM),

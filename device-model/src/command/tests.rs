@@ -10,14 +10,14 @@ use crate::client::Vm;
 use crate::control::{Mailbox, Server};
 use crate::testing::{Directory, doorbell, fake_gear2, region};
 
-/// Runs `gearctl` with these words; returns what it prints, or its sentence.
+/// Runs `gearctl` with these words. Returns its output, or its error message.
 fn gearctl(words: &[&str]) -> Result<String, String> {
     let mut out = Vec::new();
     gearctl_to(words, &mut out)?;
     Ok(String::from_utf8(out).unwrap())
 }
 
-/// Takes so many writes, then refuses like a closed pipe.
+/// Accepts a number of writes, then fails like a closed pipe.
 struct Few(usize, Vec<u8>);
 
 impl Write for Few {

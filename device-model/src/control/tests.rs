@@ -89,7 +89,7 @@ fn requests_that_make_no_sense_get_a_sentence() {
     assert!(server.clients.is_empty());
 }
 
-/// Turns until nothing wakes the thread any more, which must be soon.
+/// Turns until no event wakes the thread any longer, which must be soon.
 fn settle(server: &mut Server<'_>) {
     let woken = (0..100).take_while(|_| server.turn(0)).count();
     assert!(woken < 100, "the thread spins");

@@ -56,7 +56,7 @@ fn all_transfers_are_done_each_in_its_place() {
     assert_eq!(moved, [PIECE as u64; 16]);
     let expected: Vec<u8> = (0..16 * PIECE).map(|at| 15 - (at / PIECE) as u8).collect();
     assert_eq!(fs::read(path).unwrap(), expected);
-    // One that cannot be done says so, and the others are done.
+    // An impossible transfer fails, and the others succeed.
     let mut mixed = transfers(&from, Direction::Read, false);
     mixed[3].offset = 16 * PIECE as u64;
     mixed[5].file = &to;

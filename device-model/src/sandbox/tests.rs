@@ -1,5 +1,5 @@
-//! Tests of the filters: what a thread needs is allowed, and what it does not ends GDM, seen in
-//! child processes under the filter as GDM loads it.
+//! Tests of the filters: each call that a thread needs is allowed, and every other call ends GDM,
+//! seen in child processes under the filter as GDM loads it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -20,14 +20,13 @@ use crate::{hub, sys};
 const ROLES: [Role; 3] = [Role::Hub, Role::Device, Role::Sockets];
 /// Argument that is no valid address, descriptor or number for any call.
 const NOTHING: i64 = -1;
-/// Seconds after which a child that waits for something is ended; a call that is refused ends it at
-/// once.
+/// Seconds after which a waiting child is ended; a refused call ends the child at once.
 const PATIENCE: u32 = 60;
 
-/// How a child process ended.
+/// End of a child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// By its own exit: with 0 if its call came back.
+    /// Exit of the child: with 0 if its call came back.
     Exit(i32),
     /// By this signal.
     Signal(i32),
@@ -36,9 +35,9 @@ enum End {
 const REFUSED: End = End::Signal(libc::SIGSYS);
 const WENT_THROUGH: End = End::Exit(0);
 
-/// Tells whether this process runs nothing but the test of this name; if not, makes one that does,
-/// and sees it pass. A child that a test forks has all descriptors of its process: others wait for
-/// their ends.
+/// Returns whether this process runs only the test of this name; if not, starts one that does, and
+/// sees it pass. A child that a test forks inherits all descriptors of its process: other tests
+/// would wait for their ends.
 fn is_alone(name: &str) -> bool {
     const ALONE: &str = "GDM_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -359,7 +358,7 @@ fn gdm_does_not_start_unfiltered_unless_it_is_told_to() {
     if !is_alone("gdm_does_not_start_unfiltered_unless_it_is_told_to") {
         return;
     }
-    // Without it no thread serves anybody.
+    // Without the filter no thread serves a guest.
     let threads_end = in_child(|| {
         refuse_filters();
         hub::enter(true, Role::Device);
@@ -381,7 +380,7 @@ fn gdm_does_not_start_unfiltered_unless_it_is_told_to() {
     assert_eq!(by_option, WENT_THROUGH, "--no-seccomp does not go without");
 }
 
-/// Whose the calling thread is, and what it may do.
+/// Returns user and capabilities of the calling thread.
 fn rights() -> BTreeMap<String, String> {
     const NAMES: [&str; 8] = [
         "Uid",
@@ -467,7 +466,7 @@ fn a_device_reads_writes_and_allocates() {
     });
 }
 
-/// Under the filter as GDM loads it: what it refused would end this process.
+/// The filter is active as GDM loads it: a refused call would end this process.
 #[test]
 fn a_disk_that_arrives_late_is_served_by_a_thread_that_is_restricted() {
     if !is_alone("a_disk_that_arrives_late_is_served_by_a_thread_that_is_restricted") {

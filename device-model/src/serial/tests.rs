@@ -111,8 +111,8 @@ fn input_goes_as_far_as_there_is_room_and_rings() {
     assert_eq!(setup.block.input[0].load(Relaxed), b'x');
 }
 
-/// Turns until nothing wakes the thread any more, which must be soon: a descriptor that is ready
-/// and stays so would make it spin.
+/// Turns until no event wakes the thread any longer, which must be soon: a descriptor that stays
+/// ready would make the thread spin.
 fn settle(setup: &mut Setup) {
     let woken = (0..20).take_while(|_| setup.serials.turn(0)).count();
     assert!(woken < 20, "the thread spins");

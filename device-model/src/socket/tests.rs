@@ -8,7 +8,7 @@ use crate::testing::Directory;
 
 const SIZE: usize = 0x1_0000;
 
-/// The byte with this number, so that what was read tells where it stood.
+/// Returns the byte with this number, so that a reader can tell its position.
 fn byte(number: u64) -> u8 {
     (number % 251) as u8
 }
@@ -65,7 +65,7 @@ impl Setup {
         );
     }
 
-    /// Reads at most so many bytes; what is there.
+    /// Reads at most `most` bytes of the available ones.
     fn read(&mut self, most: usize) -> Vec<u8> {
         let mut bytes = vec![0; most];
         let length = self.client.read(&mut bytes).unwrap_or(0);

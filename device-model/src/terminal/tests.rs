@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use super::{End, MOST_TYPED, Session};
 
-/// The input's descriptor, what is typed into it, GDM's end of the socket.
+/// Returns the input's descriptor, the end to type into, and both ends of GDM's socket.
 fn setup() -> (File, File, UnixStream, UnixStream) {
     let (reader, typed) = std::io::pipe().unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -58,7 +58,7 @@ fn what_was_typed_waits_for_a_guest_that_reads_later() {
     let (input, mut typed, socket, mut theirs) = setup();
     let mut output = Vec::new();
     let mut session = Session::new(input, true, socket, &mut output).unwrap();
-    // A part of it does not fit into the socket; half of the room for what waits is enough.
+    // A part of the input does not fit into the socket; half of the waiting room is enough.
     let mut written = 0;
     while session.typed.len() < MOST_TYPED / 2 {
         typed.write_all(&[b'x'; 1024]).unwrap();

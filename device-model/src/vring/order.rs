@@ -1,11 +1,11 @@
-//! The words of a split virtqueue that both sides look at, and the order in which they are read and
-//! written (virtio 1.2, 2.7).
+//! The words of a split virtqueue that both sides read, and the order of the accesses to them
+//! (virtio 1.2, 2.7).
 //!
-//! Invariants: whoever sees the used index sees what the request wrote, its last byte included; of
-//! a device that asks whether an interrupt is wanted and a driver that asks whether there is
-//! something used, one sees the other's store, and so of a driver that makes a request available
-//! and a device that stops looking. The tests try this in the orders that a CPU with a store buffer
-//! allows.
+//! Invariants: a driver that sees the used index sees all bytes that the request wrote, the last
+//! one included. A device that asks whether an interrupt is wanted and a driver that asks whether
+//! there are used entries: one of them sees the other's store. The same holds for a driver that
+//! makes a request available and a device that stops looking. The tests try this in the orders that
+//! a CPU with a store buffer allows.
 
 use std::sync::atomic::Ordering;
 
@@ -90,7 +90,8 @@ impl Rings {
         memory.store(self.used + INDEX, self.next_used, Ordering::Release)
     }
 
-    /// Tells whether the driver wants an interrupt for what was completed since the last call.
+    /// Returns whether the driver wants an interrupt for the requests completed since the last
+    /// call.
     pub(crate) fn wants_interrupt<M: Shared>(&mut self, memory: &M) -> Result<bool, M::Error> {
         let completed = core::mem::take(&mut self.completed);
         if completed == 0 {

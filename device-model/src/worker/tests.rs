@@ -15,10 +15,10 @@ use crate::testing::{CHANNEL, DATA, Guest};
 use crate::transport::{Identity, register};
 use crate::vring::{Broken, Chain, Vring};
 
-/// How long the slowest machine may take to answer an access.
+/// Longest time in which the slowest machine answers an access.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Completes what it takes, a request a turn; queue 1 waits for ever.
+/// Completes one request a turn; queue 1 waits for ever.
 struct Echo;
 
 impl Backend for Echo {
@@ -156,7 +156,7 @@ fn what_waited_fails_unless_the_device_vm_was_away_too() {
     assert!(crate::sys::uptime() > 0);
 }
 
-/// Complains each time its driver is ready.
+/// Fails each time its driver is ready.
 struct Unhappy;
 
 impl Backend for Unhappy {
@@ -173,7 +173,7 @@ impl Backend for Unhappy {
     }
 }
 
-/// All that a guest can make GDM say counts, over its resets and GDM's lives.
+/// All messages that a guest can cause are counted, over its resets and GDM's lives.
 #[test]
 fn a_guest_does_not_fill_the_log() {
     use super::{MESSAGES, wording};

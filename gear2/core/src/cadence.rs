@@ -1,7 +1,9 @@
-//! The UART of Cadence in Zynq SoCs (Zynq UltraScale+ MPSoC, AMD UG1087, module UART), which firmware has set up.
+//! The UART of Cadence in Zynq SoCs (Zynq UltraScale+ MPSoC, AMD UG1087, module UART), which
+//! firmware has set up.
 //!
-//! Owns how its flags and interrupts are used; the registers are the platform's. Rate and format stay what they
-//! are. An interrupt's flag stays until a 1 is written to it, whatever has become of its cause.
+//! Owns the use of its flags and interrupts; the registers are the platform's. Rate and format stay
+//! as firmware left them. The flag of an interrupt stays until a 1 is written to it, whatever its
+//! cause does.
 
 use crate::console::Uart;
 

@@ -75,7 +75,7 @@ pub fn check_abi(info: &Gear2Info) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The machine and its VMs.
+/// Configuration of the machine and its VMs.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) cpus: CpuSet,
@@ -86,9 +86,9 @@ pub struct Config {
     pub(crate) vms: Vec<VmConfig>,
     /// The VM whose userspace serves the others' virtio devices.
     pub(crate) device_vm: Option<VmId>,
-    /// How long a VM waits at boot for those that start before it, in ticks; 0: for ever.
+    /// Longest time that a VM waits at boot for those that start before it, in ticks; 0: no limit.
     pub(crate) boot_order_timeout: u64,
-    /// For each vCPU its VM and its CPU.
+    /// VM and CPU of each vCPU.
     pub(crate) vcpus: [Option<VcpuConfig>; MAX_VCPUS],
 }
 
@@ -132,11 +132,11 @@ pub(crate) struct VmConfig {
 /// The page of a guest's virtio-mmio registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VirtioPage {
-    /// Where the guest sees it.
+    /// Guest address of the page (IPA).
     pub(crate) ipa: u64,
-    /// Channel of its first device.
+    /// Channel of the first device.
     pub(crate) first_channel: u32,
-    /// Number of its devices.
+    /// Number of devices.
     pub(crate) count: u32,
 }
 
@@ -161,7 +161,7 @@ impl VirtioPage {
         there.then_some((self.first_channel + device, register))
     }
 
-    /// Iterates over its devices' channels.
+    /// Iterates over the channels of the devices.
     pub(crate) const fn channels(&self) -> Range<u32> {
         self.first_channel..self.first_channel + self.count
     }
@@ -169,7 +169,7 @@ impl VirtioPage {
 
 impl Config {
     /// Reads the manifest in `blob` for the machine that `info` describes.
-    // A frame of its own: the manifest is large, and the caller's stack small.
+    // The function has a frame of its own: the manifest is large, and the caller's stack small.
     #[inline(never)]
     pub fn new(info: &Gear2Info, blob: &[u8]) -> Result<Self, StartError> {
         check_abi(info)?;
@@ -262,7 +262,7 @@ impl Config {
         self.vms.get(vm.index())
     }
 
-    /// Returns the number of ticks in so many microseconds.
+    /// Returns the number of ticks in `microseconds`.
     pub(crate) const fn ticks(&self, microseconds: u64) -> u64 {
         self.counter_hz * microseconds / 1_000_000
     }

@@ -82,9 +82,9 @@ pub(crate) enum Command {
     List,
     /// Start the VM with the focus.
     Start,
-    /// Stop it.
+    /// Stop the VM.
     Stop,
-    /// Restart it.
+    /// Restart the VM.
     Restart,
     /// Show exit counts.
     Statistics,
@@ -117,7 +117,7 @@ pub(crate) struct Console<U> {
     channels: Vec<Channel>,
     focus: usize,
     view: View,
-    /// Bytes on their way to the UART.
+    /// Bytes that wait for the UART.
     queue: VecDeque<u8>,
     /// The VM whose bytes the terminal's current line ends with; `None` at the start of a line.
     line: Option<usize>,
@@ -126,9 +126,9 @@ pub(crate) struct Console<U> {
     command_key: bool,
     coloured: bool,
     now: u64,
-    /// How long an unfinished line is not interrupted.
+    /// Longest time for which an unfinished line is not interrupted.
     patience: u64,
-    /// When the terminal's current line was begun.
+    /// Time at which the terminal's current line was begun.
     line_since: u64,
     /// Something waits for the end of the current line.
     held: bool,
@@ -194,7 +194,7 @@ impl<U: Uart> Console<U> {
         self.send_all();
     }
 
-    /// Returns when [`Self::service`] is to be called for what waits for the end of a line.
+    /// Returns the time for the next [`Self::service`], when output waits for the end of a line.
     pub(crate) const fn held_until(&self) -> Option<u64> {
         if self.held {
             Some(self.line_since.saturating_add(self.patience))
@@ -203,7 +203,7 @@ impl<U: Uart> Console<U> {
         }
     }
 
-    /// Sends what can be sent, and returns the VMs, a bit each, that need not wait any more.
+    /// Sends as much output as possible. Returns the VMs, one bit each, whose wait is over.
     pub(crate) fn service(&mut self, now: u64) -> u32 {
         self.now = now;
         self.send_all()
@@ -221,7 +221,7 @@ impl<U: Uart> Console<U> {
     /// Sends all that waits, however long the UART takes. For the machine's last words.
     pub(crate) fn drain(&mut self) {
         self.patience = 0;
-        // Bounded by what is queued: a UART that sends nothing is broken hardware.
+        // The length of the queue bounds the loop: a UART that sends nothing is broken hardware.
         for _ in 0..u32::MAX {
             self.send_all();
             if self.queue.is_empty() {
@@ -304,7 +304,7 @@ impl<U: Uart> Console<U> {
         self.is_shown(vm) && unseen >= FULL_BYTES
     }
 
-    /// Shows what is to be shown of all VMs, and tells whether that was anything.
+    /// Shows waiting output of all VMs. Returns whether there was any.
     fn show_all(&mut self) -> bool {
         self.held = false;
         let shown = (0..self.channels.len()).filter(|&vm| self.show(vm));
@@ -330,7 +330,7 @@ impl<U: Uart> Console<U> {
         any
     }
 
-    /// Tells whether a VM has something that is to be shown now.
+    /// Returns whether a VM has output that must be shown now.
     fn is_due(&self, vm: usize) -> bool {
         let ring = &self.channels[vm].ring;
         let byte_by_byte = vm == self.focus || self.line == Some(vm);

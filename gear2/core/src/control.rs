@@ -21,14 +21,14 @@ use crate::machine::{Machine, Platform};
 pub(crate) enum Task {
     /// Nothing.
     None,
-    /// See to what is wanted of the VM.
+    /// Pursue the goal of the VM.
     Ask(VmId, Goal),
     /// The VM was paused or resumed: all its loops are to look again.
     LookAgain(VmId),
 }
 
 type Words = [u64; 6];
-/// The outcome, one of [`outcome`], with the result words and what is left to do.
+/// Outcome (a constant of [`outcome`]) with the result words and the task that is left.
 type Answer = Result<(u32, Words, Task), u32>;
 
 const NOTHING: Words = [0; 6];

@@ -1,13 +1,12 @@
 //! The loop of one CPU: from an event to a decision.
 //!
-//! Owns which vCPUs of its CPU are ready (in its [`Scheduler`]) and which VMs it
-//! brings through their lifecycle. A vCPU belongs to one loop, which is the only
-//! one that runs it.
+//! Owns the ready vCPUs of its CPU (in its [`Scheduler`]) and the VMs whose lifecycle it advances.
+//! A vCPU belongs to one loop, which alone runs it.
 //!
-//! Invariants: an access or call that an event brings is answered before the
-//! next event, once, or it is the device model's and whichever loop gets the
-//! doorbell passes the answer on; a loop is idle only when none of its vCPUs is ready;
-//! loading a VM takes no more than every other moment from vCPUs that are ready.
+//! Invariants: an access or call of an event is answered before the next event, once, or belongs to
+//! the device model, whose answer is passed on by the loop that gets the doorbell; a loop is idle
+//! only when none of its vCPUs is ready; the load of a VM takes at most every other time slice from
+//! ready vCPUs.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -33,15 +32,15 @@ mod real_time;
 #[cfg(test)]
 mod tests;
 
-/// How long ready vCPUs run between two pieces of loading.
+/// Time for which ready vCPUs run between two pieces of a load.
 const LOAD_PAUSE_US: u64 = 200;
-/// How soon a VM that waits for somebody else is looked at again at the latest.
+/// Longest time between two checks of a VM that waits for somebody else.
 const WAIT_PAUSE_US: u64 = 1_000;
-/// How soon when it has waited for so long that people were told.
+/// Longest time between two checks of such a VM once the wait was reported.
 const LONG_WAIT_PAUSE_US: u64 = 20_000;
-/// How soon a VM is looked at again that waits at boot for those that start before it.
+/// Longest time between two checks of a VM that waits at boot for earlier ones.
 const BOOT_PAUSE_US: u64 = 10_000;
-/// How soon when people were told.
+/// Longest time between two checks of such a VM once the wait was reported.
 const LONG_BOOT_PAUSE_US: u64 = 100_000;
 /// After so long people are told that a VM does not stop, or cannot be loaded.
 const WAIT_PATIENCE_US: u64 = 2_000_000;
@@ -122,7 +121,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         self.decide(gear1, None, now)
     }
 
-    /// Starts a VM that runs from boot on; after a restart of Gear2 goes on with what was begun.
+    /// Starts a VM that runs from boot on; after a restart of Gear2 continues the goals of the
+    /// previous instance.
     fn begin(&mut self, gear1: &mut impl Gear1, vm: VmId) {
         let machine = self.machine;
         let Some((config, shared)) = machine.vm(vm) else {
@@ -206,7 +206,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         Some((vcpu, answer?))
     }
 
-    /// Does what the device model asks for, and passes on what it answers.
+    /// Serves requests of the device model, and passes on its answers.
     fn serve(&mut self, gear1: &mut impl Gear1, now: u64) {
         let machine = self.machine;
         let Some(model) = &machine.device_model else {
@@ -247,7 +247,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         self.told_something();
     }
 
-    /// Sees to it that what was said is shown.
+    /// Makes sure that new messages are shown.
     fn told_something(&mut self) {
         if self.machine.device_model.is_some() {
             self.take_job(CONSOLE_JOB, 0);
@@ -274,7 +274,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Some((vcpu, answer)) if runs == Some(vcpu) => words = answer.words(),
             Some((vcpu, answer)) => {
                 let (reply, value) = answer.words();
-                // A refusal means that the vCPU's VM is being stopped: nobody waits any more.
+                // A refusal means that the vCPU's VM is being stopped: the vCPU no longer waits.
                 let _ = gear1.vcpu_reply(vcpu, reply, value);
             }
             None => {}
@@ -323,7 +323,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         self.ended(gear1, config, &mut shared.lifecycle.lock(), None, now);
     }
 
-    /// Reports a vCPU that cannot go on, and does what the manifest says of its VM.
+    /// Reports a vCPU that cannot continue, and applies the manifest's policy to its VM.
     fn fault(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, fault: Fault, now: u64) {
         let Some((config, shared)) = self.let_go_of_vm(vcpu, now) else {
             return;
@@ -482,7 +482,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
                 continue;
             }
             match self.step(gear1, vm) {
-                // One piece between two events; VMs are loaded one after the other.
+                // One piece is loaded between two events; VMs are loaded one after the other.
                 Progress::More => return (true, due),
                 Progress::At(time) => due = due.min(time),
                 Progress::Done => self.jobs &= !vm_job(vm),
@@ -498,7 +498,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         };
         let before = gear1.now();
         let at = |pause: u64| Progress::At(before.saturating_add(machine.config.ticks(pause)));
-        // Whoever has it brings the VM further just now.
+        // The loop that holds the lock advances the VM just now.
         let Some(mut lifecycle) = shared.lifecycle.try_lock() else {
             return at(WAIT_PAUSE_US);
         };

@@ -1,11 +1,11 @@
 //! Gear2's side of the region that it shares with the device model (GDM) in the device VM.
 //!
-//! Owns the region's header, the slots of forwarded accesses, the console rings, the answered
-//! count of the control mailbox, and the line that tells GDM to look.
+//! Owns the region's header, the slots of forwarded accesses, the console rings, the answered count
+//! of the control mailbox, and the line that signals GDM.
 //!
-//! Whoever controls the device VM can write anything into the region at any time. So Gear2 keeps
-//! its own indices and states and only ever publishes them; what it reads, it reads once. The worst
-//! that GDM can do is to answer its guests wrongly, late or never.
+//! An attacker in the device VM can write anything into the region at any time. So Gear2 keeps its
+//! own indices and states and only ever publishes them, and reads each word once. The worst that
+//! GDM can do is to answer its guests wrongly, late or never.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -112,7 +112,7 @@ impl<P: Platform> DeviceModel<P> {
         }
     }
 
-    /// Tells whether a device's thread sees what was posted without being told.
+    /// Returns whether a device's thread polls its slots, so that no signal is needed.
     fn is_looking(&self, device: u32) -> bool {
         // The device model stores 0 and then looks at the slots; here it is the other way round, so that
         // one of the two sees the other's store.
@@ -145,7 +145,7 @@ impl<P: Platform> DeviceModel<P> {
         self.raise(gear1);
     }
 
-    /// Tells whether GDM uses nothing of the memory behind these devices any more.
+    /// Returns whether GDM no longer uses the memory behind these devices.
     pub(crate) fn has_reset(&self, channels: Range<u32>) -> bool {
         self.device_words(channels)
             .all(|words| words[RESET_SEEN].load(Acquire) == words[RESET_ASKED].load(Relaxed))
@@ -216,7 +216,7 @@ impl<P: Platform> DeviceModel<P> {
     }
 }
 
-/// Sees to it that GDM is told of console output soon, but not for each byte.
+/// Bell that tells GDM of console output soon, but not for each byte.
 #[derive(Debug)]
 struct Bell {
     owed: AtomicBool,

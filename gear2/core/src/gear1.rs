@@ -14,11 +14,11 @@ use gear1_abi::regs::Regs;
 /// The last restart of Gear2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastRestart {
-    /// How often Gear2 was restarted.
+    /// Number of restarts of Gear2.
     pub count: u64,
     /// Why; `None` if this Gear2 does not know the reason.
     pub failure: Option<Failure>,
-    /// Where Gear2 was.
+    /// Program counter of Gear2.
     pub pc: u64,
     /// The CPU whose loop failed.
     pub cpu: u64,
@@ -43,7 +43,7 @@ pub trait Conduit {
 
 /// The calls of Gear1; every [`Conduit`] has them.
 pub trait Gear1: Conduit {
-    /// Does what is decided and returns the next event with the counter at its time.
+    /// Executes a decision. Returns the next event and its time.
     fn next(&mut self, decision: Decision) -> (Event, u64) {
         let regs = self.svc::<{ number::NEXT }>(decision.encode());
         // An event of a later minor version: look at everything again.
@@ -60,7 +60,7 @@ pub trait Gear1: Conduit {
         self.svc::<{ number::VERSION }>([0; 8])[1]
     }
 
-    /// Returns what is known of the last restart of Gear2, if there was one.
+    /// Returns facts about the last restart of Gear2, if there was one.
     fn last_restart(&mut self) -> Option<LastRestart> {
         let [_, _, _, count, failure, pc, cpu, _] = self.svc::<{ number::VERSION }>([0; 8]);
         (count != 0).then_some(LastRestart {

@@ -63,27 +63,27 @@ impl Kept {
         Settings(array::from_fn(|word| words[word].load(Relaxed)))
     }
 
-    /// Notes what is wanted of a VM.
+    /// Notes the goal of a VM.
     pub(crate) fn set_goal(&self, vm: VmId, goal: Option<Goal>) {
         let place = goal.and_then(|goal| GOALS.iter().position(|known| *known == goal));
         let number = place.map_or(0, |place| place + 1);
         self.goals[vm.index()].store(u32::try_from(number).unwrap_or(0), Relaxed);
     }
 
-    /// Returns what is wanted of a VM.
+    /// Returns the goal of a VM.
     pub(crate) fn goal(&self, vm: VmId) -> Option<Goal> {
         let number = usize::try_from(self.goals[vm.index()].load(Relaxed)).ok()?;
         GOALS.get(number.checked_sub(1)?).copied()
     }
 
-    /// Notes what was told of a VM's starts and ends.
+    /// Notes the news already told of a VM's starts and ends.
     pub(crate) fn set_told(&self, vm: VmId, words: [u32; 2]) {
         for (word, value) in self.told[vm.index()].iter().zip(words) {
             word.store(value, Relaxed);
         }
     }
 
-    /// Returns what was told of a VM's starts and ends.
+    /// Returns the news already told of a VM's starts and ends.
     pub(crate) fn told(&self, vm: VmId) -> [u32; 2] {
         let words = &self.told[vm.index()];
         array::from_fn(|word| words[word].load(Relaxed))

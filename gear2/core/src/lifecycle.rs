@@ -35,7 +35,7 @@ pub(crate) enum Goal {
     Restart,
     /// Is to stop.
     Stop,
-    /// The machine is to be powered off.
+    /// The machine must be powered off.
     PowerOff,
 }
 
@@ -46,10 +46,10 @@ pub(crate) enum Step {
     Done,
     /// There is more to do at once.
     More,
-    /// There is more to do when a vCPU of the VM has left, or a device of its has become still.
+    /// More work follows when a vCPU of the VM has left, or a bus master of the VM has quiesced.
     Wait,
-    /// The VM is stopped, and ran before: when nobody uses its memory any more, call
-    /// [`Lifecycle::set_quiet`]; call again.
+    /// The VM is stopped, and ran before: call [`Lifecycle::set_quiet`] when nobody uses its memory
+    /// any longer, then call again.
     Quiesce,
     /// The VM is loaded: bring its devices to their reset state and call again.
     Reset,
@@ -61,7 +61,7 @@ pub(crate) enum Step {
     Started,
     /// The VM is stopped; nothing is left to do.
     Stopped,
-    /// The machine is to be powered off.
+    /// The caller must power the machine off.
     PowerOff,
     /// Gear1 refused; nothing is left to do.
     Refused(Status),
@@ -134,14 +134,14 @@ impl Lifecycle {
         }
     }
 
-    /// Returns what is wanted.
+    /// Returns the goal.
     pub(crate) const fn goal(&self) -> Option<Goal> {
         self.goal
     }
 
-    /// Notes what somebody asks for. The last one to ask wins, but a VM that is on its way down
-    /// goes all the way before it is started again, and nothing stops the machine's powering off.
-    /// Restarts that nobody asked for do not count any more.
+    /// Sets a goal that somebody asks for, and resets the count of automatic restarts. The last
+    /// request wins, except that a VM on its way down stops completely before it is started again,
+    /// and nothing stops the machine's power-off.
     pub(crate) fn ask(&mut self, goal: Goal) {
         self.restarts = Restarts::default();
         self.owed = Owed::Nothing;
@@ -157,7 +157,7 @@ impl Lifecycle {
         });
     }
 
-    /// Gear1 does not power the machine off: the VM stays what it is, unless it must run.
+    /// Notes that Gear1 cannot power the machine off: the VM keeps its state, unless it must run.
     pub(crate) fn stays_on(&mut self, must_run: bool) {
         self.goal = must_run.then_some(Goal::Run);
     }
@@ -172,19 +172,19 @@ impl Lifecycle {
         }
     }
 
-    /// Notes that nobody uses the stopped VM's memory any more.
+    /// Notes that nobody uses the stopped VM's memory any longer.
     pub(crate) fn set_quiet(&mut self) {
         self.quiet = true;
         self.quiesces = None;
         self.waits_since = None;
     }
 
-    /// Tells whether it is given up.
+    /// Returns whether the VM is given up.
     pub(crate) const fn is_given_up(&self) -> bool {
         self.given_up
     }
 
-    /// Tells whether it is to run, and somebody else has to do something first, or a pause to end.
+    /// Returns whether the VM has to run, but waits for somebody else, or for the end of a pause.
     pub(crate) const fn waits_for_long(&self) -> bool {
         matches!(self.waits_since, Some((_, true))) || matches!(self.owed, Owed::Pause { .. })
     }
@@ -211,12 +211,12 @@ impl Lifecycle {
             .map_or(0, |(since, _)| now.saturating_sub(since))
     }
 
-    /// Returns what is to be told next of the VM's starts and ends, as told from now on.
+    /// Returns the next untold start or end of the VM, and marks it as told.
     pub(crate) fn news(&mut self, history: &VmHistory) -> Option<News> {
         self.told.next(history)
     }
 
-    /// Returns what was told.
+    /// Returns the news already told.
     pub(crate) const fn told(&self) -> Told {
         self.told
     }
@@ -236,7 +236,7 @@ impl Lifecycle {
         self.goal == Some(Goal::Run) && self.starts() == 0 && !self.may_start
     }
 
-    /// Notes that the VM does not wait for others at boot any more.
+    /// Notes that the VM's wait for others at boot is over.
     pub(crate) const fn set_may_start(&mut self) {
         self.may_start = true;
     }
@@ -257,7 +257,7 @@ impl Lifecycle {
         self.last_fault
     }
 
-    /// Brings the VM nearer to what is wanted.
+    /// Does one step towards the goal.
     pub(crate) fn step(&mut self, vm: &VmConfig, gear1: &mut impl Gear1) -> Step {
         let Some(goal) = self.goal else {
             return Step::Done;

@@ -48,7 +48,7 @@ impl Told {
         }
     }
 
-    /// Returns it as words.
+    /// Returns the state as words for [`Self::from_words`].
     pub(crate) const fn words(self) -> [u32; 2] {
         [self.starts, self.end as u32]
     }
@@ -63,7 +63,7 @@ impl Told {
         self.starts
     }
 
-    /// Returns what is to be told next, as told from now on.
+    /// Returns the next untold news, and marks it as told.
     pub(crate) fn next(&mut self, history: &VmHistory) -> Option<News> {
         let later_lives = history.starts.checked_sub(self.starts)?;
         let how = history.ends.of_life(later_lives);

@@ -43,7 +43,7 @@ pub trait Platform {
     }
 }
 
-/// How long a line on the console is not interrupted.
+/// Longest time for which an unfinished line on the console is not interrupted.
 const LINE_PATIENCE_US: u64 = 100_000;
 
 /// The pause between two portions of input, of a FIFO each: 16 bytes a millisecond at most.
@@ -51,7 +51,7 @@ const INPUT_PAUSE_US: u64 = 1_000;
 
 pub(crate) type Lock<T, P> = TicketMutex<T, <P as Platform>::Relax>;
 
-/// How a vCPU's access or call is completed.
+/// Completion of a vCPU's access or call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// With a value.
@@ -79,7 +79,7 @@ pub struct Machine<P: Platform> {
     /// Ticks that each vCPU ran. Only its own loop writes them.
     ran: [AtomicU64; MAX_VCPUS],
     kept: &'static Kept,
-    /// How often Gear2 was restarted.
+    /// Number of restarts of Gear2.
     pub(crate) restarts: u64,
     /// vCPUs whose accesses are not made again, a bit each: Gear2 may have failed at them twice.
     blamed: AtomicU32,
@@ -114,9 +114,9 @@ impl fmt::Display for Missing<'_> {
 }
 
 impl<P: Platform> Machine<P> {
-    /// Makes what the loops share, and announces Gear2 on the console. `uart` is the boot UART, if
-    /// it is Gear2's, and `region` the one shared with the device model, if there is a device VM.
-    /// After a restart it goes on where the Gear2 before was, with what that left in `kept`.
+    /// Makes the state that the loops share, and announces Gear2 on the console. `uart` is the boot
+    /// UART, if Gear2 owns it, and `region` the region shared with the device model, if there is a
+    /// device VM. After a restart the state continues from the words of `kept`.
     // A frame of its own: the caller has room for one machine, not for two.
     #[inline(never)]
     pub fn new(
@@ -219,8 +219,7 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Notes what is wanted and was told of a VM for a Gear2 after this one. The lifecycle is
-    /// locked.
+    /// Keeps the goal and the told news of a VM for the next Gear2. The lifecycle is locked.
     pub(crate) fn keep(&self, vm: VmId, lifecycle: &Lifecycle) {
         self.kept.set_goal(vm, lifecycle.goal());
         self.kept.set_told(vm, lifecycle.told().words());
@@ -240,9 +239,9 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Returns what is done when a VM is to be stopped. Nobody could start the device VM again if
-    /// Gear2 has no console of its own: the machine is powered off if only what the device VM
-    /// serves is left, and else it is started again at once.
+    /// Returns the goal that replaces a stop of the VM. Without a console of Gear2's own, nobody
+    /// could start the device VM again: the machine is powered off if only guests of the device VM
+    /// are left, else the device VM is restarted at once.
     pub(crate) fn goal_for_stop(&self, gear1: &mut impl Gear1, vm: &VmConfig) -> Goal {
         if !vm.must_run {
             return Goal::Stop;
@@ -281,7 +280,8 @@ impl<P: Platform> Machine<P> {
             {
                 lifecycle.ended(goal);
             }
-            // Before it is said, since a Gear2 that fails at that would else do it again and again.
+            // The news counts as told before it is shown, because a Gear2 that fails while showing
+            // it would repeat it without end.
             self.keep(vm.id, lifecycle);
             let say =
                 |what: fmt::Arguments<'_>| self.say(Some(vm.id), format_args!("{name} {what}"));
@@ -393,8 +393,8 @@ impl<P: Platform> Machine<P> {
         Some((self.config.vm(vm)?, self.vms.get(vm.index())?))
     }
 
-    /// Carries out a guest's access to an emulated device. Returns the answer, `None` if the device
-    /// model gives it later, and when [`Self::settle_console`] is to be called, if it is.
+    /// Emulates a guest's access to a device. Returns the answer, or `None` if the device model
+    /// gives it later, and the time for the next [`Self::settle_console`], if one is needed.
     pub(crate) fn access(
         &self,
         gear1: &mut impl Gear1,
@@ -477,8 +477,8 @@ impl<P: Platform> Machine<P> {
         outcome
     }
 
-    /// Gives a UART what was typed, as far as its pace allows, and returns when to call
-    /// [`Self::take_paced_input`] for the rest.
+    /// Gives a UART typed input, as far as its pace allows. Returns the time for the next
+    /// [`Self::take_paced_input`].
     fn fill(
         &self,
         gear1: &mut impl Gear1,
@@ -500,13 +500,13 @@ impl<P: Platform> Machine<P> {
         due
     }
 
-    /// Gives all UARTs what was typed into their rings, and returns when to call
-    /// [`Self::take_paced_input`] for the rest.
+    /// Moves typed input from the rings to all UARTs. Returns the time for the next
+    /// [`Self::take_paced_input`].
     pub(crate) fn take_ring_input(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
         self.take_input_of(gear1, u32::MAX, now)
     }
 
-    /// Gives the UARTs whose pause is over more of what was typed, and returns when to call again.
+    /// Gives more typed input to the UARTs whose pause is over. Returns the time for the next call.
     pub(crate) fn take_paced_input(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
         self.take_input_of(gear1, self.paced.load(Relaxed), now)
     }
@@ -546,7 +546,7 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Brings a loaded VM to its reset state: devices, accesses of its former life, pauses.
+    /// Resets the devices of a loaded VM, and drops the accesses and pauses of its former life.
     pub(crate) fn reset(&self, gear1: &mut impl Gear1, vm: VmId) {
         let Some((config, shared)) = self.vm(vm) else {
             return;
@@ -564,9 +564,9 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Has the device model reset the devices of a stopped VM, so that none of them writes to its
-    /// memory any more; to be called until it tells that none does, however long that takes.
-    /// `asked` is how often the device VM had been started when the device model was asked.
+    /// Makes the device model reset the devices of a stopped VM, so that none of them writes to its
+    /// memory any longer. The caller repeats the call until the result is true, however long that
+    /// takes. `asked` is the number of starts of the device VM when the device model was asked.
     pub(crate) fn quiesce(
         &self,
         gear1: &mut impl Gear1,
@@ -602,8 +602,8 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Tells the device model of what it missed, if it is this VM that was started, and whether
-    /// `cpu`'s loop is to look for its signs of life.
+    /// Tells a started device model the events that it missed. Returns whether `cpu`'s loop has to
+    /// watch its heartbeat.
     pub(crate) fn on_start(&self, gear1: &mut impl Gear1, vm: &VmConfig, cpu: CpuIndex) -> bool {
         let Some(model) = &self.device_model else {
             return false;
@@ -640,8 +640,8 @@ impl<P: Platform> Machine<P> {
         due
     }
 
-    /// Passes on what was typed up to the first command, if there is one; the caller carries it
-    /// out and calls again, and [`Self::settle_console`] after the last one.
+    /// Passes on typed input up to the first command, if there is one. The caller executes the
+    /// command and calls again, and [`Self::settle_console`] after the last one.
     pub(crate) fn take_input(
         &self,
         gear1: &mut impl Gear1,

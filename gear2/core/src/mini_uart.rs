@@ -11,7 +11,7 @@ mod tests;
 
 /// Data.
 const IO: usize = 0x00;
-/// Which interrupts are on.
+/// Interrupt enable.
 const IER: usize = 0x04;
 /// Status.
 const LSR: usize = 0x14;

@@ -13,7 +13,7 @@ use alloc::collections::VecDeque;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of its register page.
+/// Size of the register page.
 pub(crate) const PAGE_BYTES: u64 = 0x1000;
 
 const DR: u64 = 0x000;
@@ -75,7 +75,7 @@ pub(crate) struct Pl011 {
     backlog: VecDeque<u8>,
     /// Bytes of the current portion of input that did not arrive yet.
     portion_left: usize,
-    /// When the next portion may begin, once the FIFO was seen empty.
+    /// Earliest time of the next portion, once the FIFO was seen empty.
     next_portion: Option<u64>,
     transmit_full: bool,
     raw: u32,
@@ -120,7 +120,7 @@ impl Pl011 {
         }
     }
 
-    /// Returns its settings.
+    /// Returns the settings.
     pub(crate) const fn settings(&self) -> Settings {
         Settings([self.mask, self.control, self.line_control, self.fifo_levels])
     }
@@ -203,7 +203,7 @@ impl Pl011 {
         }
     }
 
-    /// Says whether the console can take no more at present.
+    /// Sets whether the console can take no more at present.
     pub(crate) const fn set_transmit_full(&mut self, full: bool) {
         if full {
             self.raw &= !INT_TX;

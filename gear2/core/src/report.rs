@@ -14,7 +14,7 @@ use crate::config::VmConfig;
 use crate::gear1::Gear1;
 use crate::machine::{Machine, Platform};
 
-/// At most so many log records are shown at once: the last ones.
+/// Most log records shown at once: the newest ones.
 const LOG_RECORDS: usize = 512;
 
 /// Shows each VM with its state and its vCPUs.
@@ -132,7 +132,7 @@ pub(crate) fn fault_text(fault: &Fault) -> String {
     format!("{what}; PC {pc:#x}, SPSR {pstate:#x}, ESR {esr:#x}, FAR {far:#x}, IPA {ipa:#x}")
 }
 
-/// Where ESR_EL2 has the exception class, and two classes (Arm ARM D24.2.40).
+/// Position of the exception class in ESR_EL2, and two classes (Arm ARM D24.2.40).
 const ESR_CLASS: u32 = 26;
 const INSTRUCTION_ABORT: u64 = 0x20;
 const DATA_ABORT: u64 = 0x24;

@@ -1,7 +1,7 @@
-//! How often and how soon a VM that ended by itself is started again.
+//! Policy for the restart of a VM that ended by itself.
 //!
-//! Owns the times of its last restarts. Loading a VM takes time from those that share its CPU, so a
-//! guest that ends as soon as it runs gets longer and longer pauses, and is given up in the end.
+//! Owns the times of the VM's last restarts. A load takes time from the VMs that share the CPU, so
+//! a guest that ends as soon as it runs gets longer and longer pauses, and is given up in the end.
 
 use gearv_manifest::RestartLimit;
 
@@ -24,7 +24,7 @@ pub(crate) struct RestartPolicy {
 /// Decision on an automatic restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Start it, not before this time.
+    /// Start the VM, not before this time.
     At(u64),
     /// The VM is not restarted.
     GiveUp,
@@ -33,7 +33,7 @@ pub(crate) enum Verdict {
 /// The last restarts of a VM.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Restarts {
-    /// When they were due; the oldest one is overwritten.
+    /// Due times of the last restarts; the oldest one is overwritten.
     times: [Option<u64>; REMEMBERED],
     next: usize,
 }

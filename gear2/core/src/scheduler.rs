@@ -18,7 +18,7 @@ pub use round_robin::RoundRobin;
 pub struct Choice {
     /// The vCPU to run.
     pub vcpu: VcpuId,
-    /// When to ask the policy again at the latest.
+    /// Time at which the policy must be asked again at the latest.
     pub deadline: u64,
     /// Another vCPU is ready on this CPU.
     pub contended: bool,
@@ -29,10 +29,10 @@ pub trait Scheduler: Send {
     /// Takes in a vCPU that became ready; one that is already in is left where it is.
     fn wake(&mut self, vcpu: VcpuId, now: u64);
 
-    /// Lets go of a vCPU that is not ready any more; one that is not in is ignored.
+    /// Removes a vCPU that is no longer ready; an absent one is ignored.
     fn block(&mut self, vcpu: VcpuId, now: u64);
 
-    /// Notes that a vCPU offers the rest of its time to the others.
+    /// Notes that a vCPU yields the rest of its time slice.
     fn give_way(&mut self, vcpu: VcpuId, now: u64);
 
     /// Chooses what runs from `now` on, `None` if no vCPU is ready. The choice holds until its

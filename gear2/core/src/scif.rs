@@ -66,7 +66,7 @@ impl<R: Registers> Scif<R> {
         uart
     }
 
-    /// Clears those of the flags that are set.
+    /// Clears the flags in `flags` that are set.
     fn clear(&mut self, register: usize, flags: u16) {
         let set = self.0.read(register);
         if set & flags != 0 {

@@ -67,10 +67,10 @@ pub(crate) struct Plan {
     pub(crate) cpus: Vec<usize>,
     pub(crate) restart: Restart,
     pub(crate) restarts: RestartPolicy,
-    /// Number of its virtio devices.
+    /// Number of virtio devices.
     pub(crate) devices: u32,
     pub(crate) boot_order: u32,
-    /// Gear1 runs it; such plans are the last ones.
+    /// Whether Gear1 runs the VM; such plans come last.
     pub(crate) real_time: bool,
 }
 
@@ -156,7 +156,7 @@ impl Platform for Simulated {
     type Relax = spin::relax::Spin;
 }
 
-/// One CPU's way into the world.
+/// Interface of one CPU's loop to the world.
 #[derive(Clone)]
 pub(crate) struct Handle {
     world: Rc<RefCell<World>>,
@@ -176,7 +176,7 @@ impl Conduit for Handle {
 /// Gear2 failed in the middle of something.
 struct Failed;
 
-/// How a machine is made.
+/// Options of a simulated machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
     /// The device model shows signs of life at least so often, which is expected of it; 0: neither.
@@ -313,7 +313,7 @@ impl Simulation {
             for here in &mut world.cpus {
                 if let Some(index) = here.runs.take() {
                     let vcpu = &mut world.vcpus[index];
-                    // One that is to leave does so when it is run next.
+                    // A vCPU that has to leave does so when it is run next.
                     let leaves = core::mem::take(&mut vcpu.leave);
                     vcpu.state = if leaves {
                         VcpuState::Off

@@ -1,8 +1,8 @@
-//! Failures on demand, in the build of Gear2 that tests supervision (feature `fault-injection`) and
-//! in no other.
+//! Failures on demand, in the build of Gear2 that tests supervision (feature `fault-injection`)
+//! only.
 //!
-//! The guest says how, and how often Gear2 was restarted before: after the restart its call is made
-//! again, and Gear2 does not fail any more.
+//! The guest names the failure and the number of restarts that it has seen. After the restart its
+//! call is repeated, and Gear2 does not fail again.
 
 use core::arch::asm;
 

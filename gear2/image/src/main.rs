@@ -69,7 +69,7 @@ fn machine() -> Result<Machine<Target>, StartError> {
     Ok(Machine::new(config, uart, region, kept, &mut Supervisor))
 }
 
-/// Prints a line past the console, when there is none or it cannot be trusted any more.
+/// Prints a line directly on the UART, when there is no console or it cannot be trusted any longer.
 fn say(text: core::fmt::Arguments<'_>) {
     // Printing to the UART cannot fail.
     let _ = write!(BootUart::borrow(), "\r\ngear2: {text}\r\n");

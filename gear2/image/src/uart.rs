@@ -37,8 +37,8 @@ pub(crate) enum BootUart {
 }
 
 impl BootUart {
-    /// Takes the UART over for good, if there is one, and lets it interrupt when something was
-    /// received. The baud rate stays what it is.
+    /// Takes the UART over for good, if there is one, and enables its receive interrupt. The baud
+    /// rate stays as it is.
     pub(crate) fn take(kind: u32) -> Option<Self> {
         match kind {
             uart::PL011 => Some(Self::Pl011(Pl011::take(Page))),
@@ -49,7 +49,7 @@ impl BootUart {
         }
     }
 
-    /// Returns the UART for a last message, whoever has it.
+    /// Returns the UART for a last message, whoever owns it.
     pub(crate) fn borrow() -> Self {
         match crate::inputs::info().uart_kind {
             uart::PL011 => Self::Pl011(Pl011(Page)),

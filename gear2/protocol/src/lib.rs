@@ -59,8 +59,8 @@ pub mod device_word {
     pub const LOOKING: usize = 509;
     /// Gear2 adds 1 when it has stopped the device's VM, before that VM is loaded anew, and raises the line.
     pub const RESET_ASKED: usize = 510;
-    /// GDM copies `RESET_ASKED` to here when it has reset the device and touches the VM's memory no
-    /// more, until its driver sets the device up again.
+    /// GDM copies `RESET_ASKED` to this word when it has reset the device. From then on GDM does
+    /// not access the VM's memory until the driver sets the device up again.
     pub const RESET_SEEN: usize = 511;
 }
 
@@ -72,8 +72,9 @@ pub mod offset {
     pub const MMIO: usize = 0x1000;
     /// [`Control`](super::Control).
     pub const CONTROL: usize = 0x2000;
-    /// One [`DEVICE_SIZE`] page for each virtio device, GDM's alone but for the words in
-    /// [`device_word`](super::device_word): what it must not forget when it is restarted.
+    /// One [`DEVICE_SIZE`] page for each virtio device. Except for the words in
+    /// [`device_word`](super::device_word), the page belongs to GDM and holds the state that must
+    /// survive a restart of GDM.
     pub const DEVICES: usize = 0x1_0000;
     /// Bytes of a device's page.
     pub const DEVICE_SIZE: usize = 0x1000;
@@ -119,7 +120,7 @@ pub struct Header {
 pub mod slot {
     /// Nothing asked.
     pub const IDLE: u32 = 0;
-    /// Gear2 has filled it in; GDM's turn.
+    /// Filled in by Gear2, owned by GDM.
     pub const POSTED: u32 = 1;
     /// GDM has put the result into `value`; Gear2's turn.
     pub const DONE: u32 = 2;
@@ -127,14 +128,14 @@ pub mod slot {
     pub const ABORT: u32 = 3;
 }
 
-/// One forwarded access. Gear2 owns it while `state` is IDLE, DONE or ABORT, GDM while it is POSTED:
-/// Gear2 posts nothing else there before GDM has answered, not even when the VM was stopped meanwhile.
-/// GDM looks at all slots when it starts, and each time [`LINE_REQUEST`] rises; a device's thread looks at
-/// its own each time its line does.
+/// A slot for the forwarded access of a vCPU. Gear2 owns the slot while `state` is IDLE, DONE or
+/// ABORT, GDM while it is POSTED: Gear2 posts no other access before GDM has answered, not even
+/// when the VM was stopped meanwhile. GDM reads all slots when it starts, and each time
+/// [`LINE_REQUEST`] rises; a device's thread reads its own slots each time its line rises.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct MmioSlot {
-    /// One of [`slot`]; stored last by whoever hands over.
+    /// State: a constant of [`slot`]; the side that hands over stores it last.
     pub state: AtomicU32,
     /// Virtio device (channel number), as Gear2 found it in the manifest.
     pub device: AtomicU32,
@@ -154,7 +155,7 @@ impl MmioSlot {
         self.state.store(state, Ordering::Release);
     }
 
-    /// Returns whose turn it is; what the other side wrote before is visible.
+    /// Returns the state. All words that the other side wrote before are visible.
     pub fn state(&self) -> u32 {
         self.state.load(Ordering::Acquire)
     }
@@ -174,7 +175,7 @@ pub mod op {
     pub const VM_STOP: u32 = 3;
     /// `(vm)`: stops, loads and starts a VM.
     pub const VM_RESTART: u32 = 4;
-    /// `(vm)`: its vCPUs run no more until resumed.
+    /// `(vm)`: pauses the VM's vCPUs until `VM_RESUME`.
     pub const VM_PAUSE: u32 = 5;
     /// `(vm)`: the reverse.
     pub const VM_RESUME: u32 = 6;
@@ -199,8 +200,8 @@ pub mod vm_flag {
     pub const MAY_POWER_OFF: u64 = 1 << 0;
     /// The VM's vCPUs do not run until it is resumed.
     pub const PAUSED: u64 = 1 << 1;
-    /// The VM is to start, and waits until the device model uses its memory no more, or until who
-    /// starts before it is up.
+    /// The start of the VM waits for the device model to leave its memory alone, or for an earlier
+    /// VM to be up.
     pub const WAITS: u64 = 1 << 2;
     /// The VM ended too often in too short a time, and is not started again unless somebody asks.
     pub const GIVEN_UP: u64 = 1 << 3;
@@ -216,7 +217,7 @@ pub mod outcome {
     pub const WRONG_STATE: u32 = 2;
     /// No such operation.
     pub const UNKNOWN: u32 = 3;
-    /// Begun; it completes by itself (stop, restart).
+    /// Begun; the operation completes by itself (stop, restart).
     pub const STARTED: u32 = 4;
     /// The VM is the only way to reach Gear2, and is not stopped unless forced.
     pub const NEEDED: u32 = 5;
@@ -230,9 +231,9 @@ pub struct Control {
     pub asked: AtomicU32,
     /// Gear2 stores `asked` here when the answer is filled in, then raises the line.
     pub answered: AtomicU32,
-    /// One of [`op`].
+    /// Operation: a constant of [`op`].
     pub op: AtomicU32,
-    /// One of [`outcome`].
+    /// Outcome: a constant of [`outcome`].
     pub outcome: AtomicU32,
     /// Arguments.
     pub arguments: [AtomicU64; 4],
@@ -245,8 +246,8 @@ pub struct Control {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct ConsoleRing {
-    /// Output bytes the guest wrote, and Gear2's messages about the VM. The ring keeps the newest [`offset::OUTPUT_SIZE`]:
-    /// a reader that is further behind has lost what is older.
+    /// Count of output bytes of the guest and of Gear2's messages about the VM. The ring keeps the
+    /// newest [`offset::OUTPUT_SIZE`]: a slower reader has lost the older bytes.
     pub output_written: AtomicU32,
     /// Reserved for GDM: how far it read.
     pub output_read: AtomicU32,

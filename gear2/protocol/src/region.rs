@@ -44,7 +44,7 @@ pub struct ConsoleBlock {
     pub output: [AtomicU8; offset::OUTPUT_SIZE],
 }
 
-/// All that is shared.
+/// The shared region.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Region {

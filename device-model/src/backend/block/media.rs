@@ -25,14 +25,15 @@ pub(super) struct Geometry {
     pub(super) bytes: u64,
     /// Logical block.
     pub(super) block_size: u32,
-    /// A block device: its own cache is the guest's to flush, this kernel's page cache is not.
+    /// Whether the disk is a block device: the guest flushes the device's own cache, but not this
+    /// kernel's page cache.
     pub(super) is_device: bool,
 }
 
 /// Data that goes past the page cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'a> {
-    /// Which way.
+    /// Direction of the transfer.
     pub(super) direction: Direction,
     /// From [`Buffers::vectors`](crate::buffers::Buffers::vectors).
     pub(super) vectors: &'a [libc::iovec],
@@ -42,7 +43,7 @@ pub(super) struct Piece<'a> {
 
 /// A disk's data, and what makes it durable.
 pub(super) trait Media: Debug + Send {
-    /// Tells what it is.
+    /// Returns the geometry.
     fn geometry(&self) -> Geometry;
 
     /// Moves data past the page cache, once; may move less. `None` where that cannot be.
@@ -58,7 +59,7 @@ pub(super) trait Media: Debug + Send {
     /// Makes everything that was written durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Gives a range back; its content is of no use any more.
+    /// Discards a range, whose contents are of no use any longer.
     fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
 
     /// Makes a range zero without writing it, and gives it back if it may.
@@ -82,7 +83,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Opens what is at `path`, for this device alone unless all of its users only read.
+    /// Opens the disk at `path`, for this device alone unless all of its users only read.
     pub(super) fn open(path: &str, read_only: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(!read_only);
@@ -159,9 +160,9 @@ struct User {
 static USERS: Mutex<Vec<((u64, u64), bool)>> = Mutex::new(Vec::new());
 
 impl User {
-    /// Locks the disk: for one writer, or for the readers of one process. The first of these takes
-    /// the lock alone for a moment, since it has to know that an earlier process has ended with all
-    /// of its requests.
+    /// Locks the disk: for one writer, or for the readers of one process. The first reader takes
+    /// the lock exclusively for a moment, because it must know that all requests of an earlier
+    /// process have ended.
     fn new(identity: (u64, u64), read_only: bool, file: &File) -> io::Result<Self> {
         let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut others = users.iter().filter(|(other, _)| *other == identity);

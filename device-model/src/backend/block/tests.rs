@@ -552,7 +552,8 @@ fn a_device_that_nobody_uses_is_none_until_its_backend_is_there() {
     assert_eq!(disk.guest.status(), 0);
 }
 
-/// A reset is answered when nothing that an earlier GDM left to the kernel can move data any more.
+/// GDM answers a reset only when no request that an earlier GDM left to the kernel can move data
+/// any longer.
 #[test]
 fn a_reset_waits_for_what_an_earlier_gdm_left_to_the_kernel() {
     use gear2_protocol::device_word::RESET_ASKED;
@@ -684,8 +685,8 @@ fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
 }
 
 proptest! {
-    /// Random tables, heads and indices: the device serves, or breaks and can be reset; and the
-    /// memory behind the guest's stays what it was (its end is the end of a mapping).
+    /// Random tables, heads and indices: the device serves, or breaks and can be reset. The memory
+    /// behind the guest's does not change (its end is the end of a mapping).
     #[test]
     fn hostile_rings_harm_nobody(
         table in vec(descriptor(), 16),

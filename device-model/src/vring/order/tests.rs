@@ -1,8 +1,8 @@
 //! The device's side of the rings against a driver, in orders that the device's CPU allows: each of
 //! its stores waits in a buffer, and becomes visible late, and not always in order.
 //!
-//! A notification or an interrupt that is lost leaves somebody waiting for ever, which shuttle
-//! finds as a deadlock. The driver's side is as virtio demands it, and in order.
+//! A lost notification or interrupt leaves one side waiting for ever, which shuttle finds as a
+//! deadlock. The driver's side accesses the rings as virtio demands, and in order.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -238,7 +238,7 @@ fn completes(device: Device, mut rings: Rings) {
     }
 }
 
-/// Sleeps until each request is completed, and looks at what it got.
+/// Sleeps until each request is completed, and checks the result.
 fn collects(machine: &Machine, rings: Rings) {
     let mut seen = 0;
     while seen < REQUESTS {

@@ -17,7 +17,7 @@ struct Wire(Rc<RefCell<Ends>>);
 struct Ends {
     sent: Vec<u8>,
     typed: VecDeque<u8>,
-    /// How many more bytes it takes.
+    /// Number of bytes that the UART still accepts.
     room: Option<usize>,
     wants_room: bool,
 }

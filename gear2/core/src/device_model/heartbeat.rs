@@ -1,7 +1,8 @@
-//! Watch over the device model: whether it still shows signs of life.
+//! Watch over the heartbeat of the device model.
 //!
-//! Owns when the last sign came. What counts is that the word in the shared region changes; whoever
-//! controls the device VM can do that without serving anybody, as it can serve wrongly.
+//! Owns the time of the last heartbeat. A heartbeat is a change of the word in the shared region.
+//! An attacker in the device VM can fake it without serving a guest, as it can serve a guest
+//! wrongly.
 
 #[cfg(test)]
 mod tests;

@@ -54,7 +54,7 @@ impl InputRing {
     }
 
     /// Takes the next byte. A writer that is further ahead than the ring is long has overwritten
-    /// its own bytes: only what is still there is taken.
+    /// its own bytes: reading resumes at the oldest byte that is left.
     pub(crate) fn take(&mut self) -> Option<u8> {
         let written = self.block.ring.input_written.load(Acquire);
         let length = INPUT_SIZE as u32;

@@ -91,8 +91,8 @@ impl Slots {
         self.forwarded
     }
 
-    /// Asks GDM to perform an access of a vCPU, or notes it until the slot is free. Tells whether
-    /// GDM is to be told.
+    /// Forwards an access of a vCPU to GDM, or keeps it until the slot is free. Returns whether GDM
+    /// needs a signal.
     pub(crate) fn post(&mut self, vcpu: VcpuId, request: Request) -> bool {
         self.forwarded += 1;
         let entry = &mut self.entries[vcpu.index()];
@@ -115,7 +115,7 @@ impl Slots {
         matches!(entry.used, Use::Asked) || entry.waiting.is_some()
     }
 
-    /// Notes that a vCPU waits for nothing any more.
+    /// Notes that a vCPU no longer waits for an answer.
     pub(crate) fn abandon(&mut self, vcpu: VcpuId) {
         let entry = &mut self.entries[vcpu.index()];
         entry.waiting = None;
@@ -129,8 +129,8 @@ impl Slots {
         self.entries[vcpu.index()].used == Use::Free
     }
 
-    /// Takes GDM's answers in and passes them on. Tells whether something was posted meanwhile, so
-    /// that GDM is to be told.
+    /// Collects GDM's answers and passes them on. Returns whether a kept access was posted, so that
+    /// GDM needs a signal.
     pub(crate) fn collect(&mut self, mut answered: impl FnMut(VcpuId, Answer)) -> bool {
         let mut posted = false;
         for index in 0..MAX_VCPUS {

@@ -1,4 +1,4 @@
-//! When the device model is told to look.
+//! Tests of the signals to the device model.
 
 use gear1_abi::call::number;
 use gear1_abi::regs::Regs;

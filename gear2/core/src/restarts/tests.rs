@@ -47,7 +47,7 @@ fn a_guest_that_lives_for_long_is_always_started_at_once() {
 fn what_must_run_is_started_for_ever_and_seldom() {
     let starts = starts(0, &POLICY, true);
     assert_eq!(starts.len(), 100);
-    // One start in 5 s.
+    // There is one start in 5 s.
     assert!(starts[99] > 500_000, "{starts:?}");
 }
 

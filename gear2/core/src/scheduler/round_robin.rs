@@ -19,7 +19,7 @@ mod tests;
 pub struct RoundRobin {
     slice: u64,
     queue: VecDeque<VcpuId>,
-    /// When the head of the queue got the CPU; `None` until it is picked.
+    /// Time at which the head of the queue got the CPU; `None` until it is picked.
     since: Option<u64>,
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn answer(device: u32, register: u32, access: u32, value: u64) -> (Re
     (Reply::Value, mixed)
 }
 
-/// The byte typed at a console after so many others.
+/// Returns the byte typed at a console at position `index`.
 pub(crate) const fn typed_byte(index: u32) -> u8 {
     b'a' + (index % 26) as u8
 }
@@ -141,7 +141,8 @@ impl Gdm {
         }
     }
 
-    /// Does what is due, and tells whether it rings. A mishap kills it in the middle of that.
+    /// Does the due work. Returns whether GDM rings the doorbell. A mishap kills GDM in the middle
+    /// of the work.
     pub(crate) fn act(&mut self, now: u64, mishap: Option<usize>) -> bool {
         self.at = NO_DEADLINE;
         if self.dead {
@@ -207,7 +208,7 @@ impl Gdm {
         }
     }
 
-    /// Leaves the memory alone that Gear2 says is nobody's.
+    /// Answers the reset requests of all devices, unless transfers are stalled.
     fn reset_devices(&self) {
         if self.stalled {
             return;

@@ -70,7 +70,8 @@ impl World {
             900..940 if self.cpus[self.vcpus[index].cpu].trap_wfe => Event::Wfe(id),
             900..940 => Event::Deadline(Some(id)),
             940..980 => {
-                // CPU_ON of a sibling. The caller goes on; Gear1 says something else meanwhile.
+                // The call is CPU_ON of a sibling: the caller continues; Gear1 reports another
+                // event meanwhile.
                 let off = |vcpu: &Vcpu| vcpu.vm == vm && vcpu.state == VcpuState::Off;
                 if let Some(sibling) = self.vcpus.iter().position(off) {
                     self.make_ready(sibling);
@@ -163,8 +164,9 @@ impl World {
         event
     }
 
-    /// The boot vCPU sends the next byte of the numbers 0, 1, 2, a line each, and reads what was
-    /// typed, `x` or with a device model the alphabet, on its interrupt; the others look at the flags.
+    /// Uses the console. The boot vCPU sends the next byte of the numbers 0, 1, 2, a line each, and
+    /// on its interrupt reads typed input, `x` or with a device model the alphabet; the other vCPUs
+    /// read the flags.
     pub(super) fn use_console(&mut self, index: usize, id: VcpuId) -> Event {
         let vm = &mut self.vms[self.vcpus[index].vm];
         let mut value = None;
@@ -197,13 +199,13 @@ impl World {
 }
 
 impl Vcpu {
-    /// Tells whether it asked for a byte of its console.
+    /// Returns whether the vCPU asked for a byte of its console.
     pub(super) fn reads_input(&self) -> bool {
         let mmio = |mmio: &Mmio| mmio.ipa == CONSOLE.ipa && mmio.store.is_none();
         matches!(&self.asked, Some(Event::Mmio(_, access)) if mmio(access))
     }
 
-    /// Tells whether the device model has what it asks.
+    /// Returns whether the device model has the vCPU's request.
     pub(super) fn has_slot(&self, gdm: &Option<Gdm>) -> bool {
         let Some(Event::Mmio(id, access)) = self.asked else {
             return false;

@@ -1,4 +1,4 @@
-//! The simulated machine: its state, what Gear2 calls, what it hears next.
+//! The simulated machine: its state, Gear2's calls, and the next event.
 
 use alloc::vec::Vec;
 
@@ -113,7 +113,8 @@ pub(crate) struct World {
     pub(super) irq_open: bool,
     /// The device VM runs.
     pub(super) gdm_runs: bool,
-    /// How often the device VM is to be stopped before its bus masters have, and whether they never do.
+    /// Number of stops of the device VM that its bus masters take to quiesce, and whether they
+    /// never do.
     pub(super) masters: u32,
     pub(crate) masters_stuck: bool,
     /// The device model; the device VM is VM 0.
@@ -132,7 +133,7 @@ pub(crate) struct World {
     pub(crate) frozen: bool,
     /// A VM whose last vCPU left is stopped without being asked again.
     pub(super) stops_by_itself: bool,
-    /// How often Gear2 was restarted, and the CPU whose loop failed last.
+    /// Number of restarts of Gear2, and the CPU whose loop failed last.
     pub(super) restarts: u64,
     pub(super) failed: usize,
     /// Gear2 fails at the call that makes this zero.

@@ -260,7 +260,8 @@ fn what_was_flushed_survives_a_loss_of_power() {
     assert_eq!(disk.platter().read(4), [0; SECTOR], "the model loses it");
 }
 
-/// Nobody tells the guest that the page cache is gone: what was acknowledged must not need it.
+/// No message tells the guest that the page cache is gone, so acknowledged data must not depend on
+/// it.
 #[test]
 fn what_was_written_survives_a_crash_of_the_device_vm() {
     for zeroes in [true, false] {
@@ -359,8 +360,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// After any history a sector holds what was acknowledged last, or, if power was lost since,
-    /// something that was acknowledged since the last flush or at it.
+    /// After any history a sector holds the data acknowledged last. After a loss of power it holds
+    /// data that was acknowledged at the last flush or since.
     #[test]
     fn no_history_loses_what_was_acknowledged(
         steps in vec(step(), 1..40),

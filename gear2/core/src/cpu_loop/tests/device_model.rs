@@ -323,7 +323,7 @@ fn a_device_model_without_a_sign_of_life_has_its_vm_restarted() {
         2,
         "{said:?}"
     );
-    // One that is stopped on purpose is not expected to.
+    // A device VM that was stopped on purpose needs no heartbeat.
     silence(&simulation, true);
     simulation.control(op::VM_STOP, [0, 0]);
     simulation.steps(20_000);
@@ -710,7 +710,7 @@ fn a_guest_that_ends_again_and_again_is_given_up() {
     simulation.restart(0);
     simulation.steps(3_000);
     given_up(&mut simulation);
-    // Somebody who starts it begins anew.
+    // A start by the user resets the count.
     assert_eq!(simulation.control(op::VM_START, [1, 0]).0, outcome::STARTED);
     simulation.steps(3_000);
     assert_eq!((simulation.starts()[1], flags(&mut simulation)), (5, 0));

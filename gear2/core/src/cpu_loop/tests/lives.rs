@@ -64,7 +64,7 @@ proptest! {
         for (count, &(how, restarts, pause)) in lives.iter().enumerate() {
             let running = simulation.vm_states()[1] == VmState::Running;
             if !running {
-                // Somebody starts it by the keyboard.
+                // A user starts the VM by the keyboard.
                 simulation.type_keys(b"\x071\x07t");
                 while simulation.vm_states()[1] != VmState::Running {
                     assert!(simulation.step());

@@ -1,4 +1,4 @@
-//! Gear2 fails anywhere in its work on an event, and the next one goes on.
+//! Gear2 fails anywhere in its work on an event, and the next instance continues.
 
 use gear1_abi::call::VcpuState;
 

@@ -103,8 +103,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Beside the policy stands the plain set of ready vCPUs: what is chosen is ready, it is idle
-    /// exactly if the set is empty, and nobody waits longer than a slice of each of the others.
+    /// The reference beside the policy is the plain set of ready vCPUs: the chosen vCPU is ready,
+    /// the CPU is idle exactly if the set is empty, and no vCPU waits longer than one slice of each
+    /// of the others.
     #[test]
     fn chooses_among_the_ready(steps in proptest::collection::vec(step(), 1..300)) {
         let mut policy = RoundRobin::new(SLICE);
