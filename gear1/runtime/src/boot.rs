@@ -16,28 +16,13 @@ use gear1_arch::regs::{
 use gear1_arch::window::wipe_init;
 use gear1_arch::world::World;
 use gear1_arch::{cpu, entry, firmware, start};
-use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::psci;
 use gear1_core::vgic::GicVersion;
 
 use crate::gic::{Gic, HostGic, KICK};
 use crate::halt::{HaltReason, halt_early};
-use crate::machine::{self, CPUS, Cpu, MACHINE, Machine};
+use crate::machine::{self, CPUS, Cpu, FIRST_SPI, GUEST_SPIS, MACHINE, Machine, vttbr};
 use crate::{ffa, log, realtime, supervise, sysreg, timer};
-
-const VMID_SHIFT: u32 = 48;
-
-/// Returns VTTBR_EL2 of a stage 2.
-pub(crate) fn vttbr(root: u64, vmid: u16) -> u64 {
-    u64::from(vmid) << VMID_SHIFT | root
-}
-
-impl Machine {
-    /// Returns VTTBR_EL2 of a VM.
-    pub(crate) fn vttbr(&self, vm: &gear1_abi::boot::BootVm) -> u64 {
-        vttbr(vm.root, vm.vmid)
-    }
-}
 
 /// Every CPU's first function, on its own stack.
 #[unsafe(no_mangle)]
@@ -120,17 +105,11 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
             context.hcr = guest_hcr(vm.real_time);
             context.vttbr = vttbr(vm.root, vm.vmid);
             context.vmpidr = psci::vmpidr(index);
-            context.monitors.has = monitors(vm);
+            context.monitors.has = machine::monitors(vm);
         }
         let home = boot.home_cpu.get(vcpu.index()).copied().unwrap_or(0);
         machine::vcpu(vcpu).set_home(CpuIndex::new(usize::from(home)).unwrap_or_default());
     }
-}
-
-/// Returns which monitors a VM has.
-pub(crate) fn monitors(vm: &BootVm) -> u64 {
-    let has = |given: bool, what: u64| if given { what } else { 0 };
-    has(vm.debug, DEBUG) | has(vm.pmu, PMU)
 }
 
 /// Returns HCR_EL2 for a guest. A real-time one waits on its own CPU, and with pass-through takes
@@ -155,12 +134,7 @@ fn guest_hcr(real_time: RealTime) -> u64 {
         }
 }
 
-/// First INTID that all CPUs share.
-pub(crate) const FIRST_SPI: u32 = 32;
-/// SPIs that a guest's distributor has: INTIDs up to 511.
-pub(crate) const GUEST_SPIS: usize = gear1_core::vgic::MAX_SPIS;
-
-/// Initializes the calling CPU.
+/// What every CPU does for itself.
 fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
     cpu::init_traps(boot.vtcr_el2);
@@ -243,28 +217,9 @@ fn start_cpus(cpu: &Cpu, boot: &'static BootInfo, wanted: impl Fn(&BootCpu) -> b
 /// Routes the interrupts to this CPU whose owners live here.
 fn enable_interrupts(boot: &BootInfo, index: CpuIndex) {
     for (intid, owner) in (0..MAX_INTIDS as u32).zip(&boot.irq_owner) {
-        let here = *owner != IrqOwner::NONE && home(boot, *owner) == index.index();
-        if intid >= FIRST_SPI && here && !is_passed_through(boot, *owner) {
+        let here = *owner != IrqOwner::NONE && machine::home(boot, *owner) == index.index();
+        if intid >= FIRST_SPI && here && !machine::is_passed_through(boot, *owner) {
             Gic::enable_spi(index, intid);
         }
-    }
-}
-
-/// Tells whether an owner enables its interrupts itself.
-fn is_passed_through(boot: &BootInfo, owner: IrqOwner) -> bool {
-    let vm = owner.vm_index().and_then(|index| boot.vms.get(index));
-    vm.is_some_and(|vm| vm.real_time == RealTime::PassThrough)
-}
-
-/// Returns the CPU that an owner's interrupts go to: a VM's first vCPU's home,
-/// and for Gear2 the lowest CPU that has a loop.
-pub(crate) fn home(boot: &BootInfo, owner: IrqOwner) -> usize {
-    match owner.vm_index().and_then(|index| boot.vms.get(index)) {
-        Some(vm) => boot
-            .home_cpu
-            .get(usize::from(vm.first_vcpu))
-            .copied()
-            .map_or(0, usize::from),
-        None => boot.cpus.iter().position(|cpu| cpu.gear2).unwrap_or(0),
     }
 }

@@ -32,7 +32,7 @@ use gear1_core::vcpu::Attention;
 #[cfg(feature = "check-ghost")]
 use crate::ghost;
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{boot, guest_call, lifecycle, signal, vcpu, vgic};
+use crate::{guest_call, lifecycle, signal, vcpu, vgic};
 
 /// All memory that changes hands.
 struct Shared {
@@ -153,7 +153,7 @@ impl LiveTables for Tables<'_> {
         } else {
             let boot = self.machine.boot;
             let other = self.machine.vttbr(machine::boot_vm(self.machine, self.vm));
-            world::invalidate_other_vmid(other, boot::vttbr(boot.null_root, boot.null_vmid));
+            world::invalidate_other_vmid(other, machine::vttbr(boot.null_root, boot.null_vmid));
         }
     }
 }

@@ -12,9 +12,8 @@ use gear1_arch::cpu;
 use gear1_arch::entry::Resume;
 use gear1_core::vgic::{IntId, VmGic};
 
-use crate::boot::GUEST_SPIS;
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, Machine, RINGS};
+use crate::machine::{self, Cpu, GUEST_SPIS, Machine, RINGS};
 use crate::{channel, lifecycle, next, realtime, reply, signal, supervise, vcpu, vgic};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
@@ -71,7 +70,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
 }
 
 fn version() -> [u64; 6] {
-    let [count, failure, pc, index] = supervise::restarts();
+    let [count, failure, pc, index] = machine::gear2_restarts();
     [
         u64::from(ABI_VERSION),
         cpu::now(),

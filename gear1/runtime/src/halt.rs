@@ -16,8 +16,7 @@ use gear1_arch::uart::BootUart;
 use gear1_arch::{cpu, stack};
 
 use crate::gic::{Gic, HostGic, KICK};
-use crate::machine::{Cpu, MACHINE};
-use crate::supervise;
+use crate::machine::{self, Cpu, MACHINE};
 
 /// Why Gear1 halts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +119,7 @@ pub(crate) fn halt(cpu: &mut Cpu, reason: HaltReason) -> ! {
         None => out.text(" vm=none"),
     }
     line(out, "gear2", u64::from(cpu.is_gear2_current()));
-    line(out, "gear2-restarts", supervise::restarts()[0]);
+    line(out, "gear2-restarts", machine::gear2_restarts()[0]);
     out.text("\ngear1:");
     line(out, "esr", ESR_EL2.get());
     line(out, "elr", ELR_EL2.get());

@@ -3,10 +3,10 @@
 //! Requirements: G1-VCPU-002.
 
 use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use gear1_abi::boot::{BootInfo, RealTime};
-use gear1_abi::call::VmState;
+use gear1_abi::boot::{BootInfo, BootVm, IrqOwner, RealTime};
+use gear1_abi::call::{Failure, VmState};
 use gear1_abi::event::{Ended, Ends};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
@@ -16,10 +16,17 @@ use gear1_arch::world::World;
 use gear1_core::context::VcpuContext;
 use gear1_core::idregs;
 use gear1_core::life::RunningLife;
+use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::residents::Residents;
 use gear1_core::ring::LogRing;
 use gear1_core::vcpu::{CpuShared, VcpuShared};
 use gear1_core::vgic::{Repeatable, VmGic};
+
+const VMID_SHIFT: u32 = 48;
+/// First INTID that all CPUs share.
+pub(crate) const FIRST_SPI: u32 = 32;
+/// SPIs that a guest's distributor has: INTIDs up to 511.
+pub(crate) const GUEST_SPIS: usize = gear1_core::vgic::MAX_SPIS;
 
 /// A physical CPU as handlers get it.
 pub(crate) type Cpu = ThisCpu<CpuData>;
@@ -208,6 +215,10 @@ static CONTEXTS: [ClaimCell<VcpuContext>; MAX_VCPUS] =
     [const { ClaimCell::new(VcpuContext::EMPTY) }; MAX_VCPUS];
 pub(crate) static MACHINE: Once<Machine> = Once::new();
 
+/// How often Gear2 was restarted.
+static GEAR2_RESTARTS: AtomicU64 = AtomicU64::new(0);
+/// Of the last restart of Gear2: failure, PC, CPU.
+static LAST_RESTART: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static RUNNING: [RunningLife; MAX_VMS] = [const { RunningLife::new() }; MAX_VMS];
 
 /// Returns the state of a running VM that is readable without its lock.
@@ -254,7 +265,7 @@ pub(crate) fn cpu_shared(id: CpuIndex) -> &'static CpuShared {
 
 /// Returns what init handed over about a VM.
 #[inline]
-pub(crate) fn boot_vm(machine: &Machine, id: VmId) -> &'static gear1_abi::boot::BootVm {
+pub(crate) fn boot_vm(machine: &Machine, id: VmId) -> &'static BootVm {
     machine
         .boot
         .vms
@@ -287,4 +298,55 @@ pub(crate) fn channels(machine: &Machine, vm: VmId) -> u32 {
     let own = blocks.filter(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg());
     let channels = u32::from(boot_vm(machine, vm).channel_count);
     own.fold(channels, |sum, _| sum.wrapping_add(1))
+}
+
+/// Returns VTTBR_EL2 of a stage 2.
+pub(crate) fn vttbr(root: u64, vmid: u16) -> u64 {
+    u64::from(vmid) << VMID_SHIFT | root
+}
+
+impl Machine {
+    /// Returns VTTBR_EL2 of a VM.
+    pub(crate) fn vttbr(&self, vm: &BootVm) -> u64 {
+        vttbr(vm.root, vm.vmid)
+    }
+}
+
+/// Returns which monitors a VM has.
+pub(crate) fn monitors(vm: &BootVm) -> u64 {
+    let has = |given: bool, what: u64| if given { what } else { 0 };
+    has(vm.debug, DEBUG) | has(vm.pmu, PMU)
+}
+
+/// Tells whether an owner enables its interrupts itself.
+pub(crate) fn is_passed_through(boot: &BootInfo, owner: IrqOwner) -> bool {
+    let vm = owner.vm_index().and_then(|index| boot.vms.get(index));
+    vm.is_some_and(|vm| vm.real_time == RealTime::PassThrough)
+}
+
+/// Returns the CPU that an owner's interrupts go to: a VM's first vCPU's home,
+/// and for Gear2 the lowest CPU that has a loop.
+pub(crate) fn home(boot: &BootInfo, owner: IrqOwner) -> usize {
+    match owner.vm_index().and_then(|index| boot.vms.get(index)) {
+        Some(vm) => boot
+            .home_cpu
+            .get(usize::from(vm.first_vcpu))
+            .copied()
+            .map_or(0, usize::from),
+        None => boot.cpus.iter().position(|cpu| cpu.gear2).unwrap_or(0),
+    }
+}
+
+/// Returns how often Gear2 was restarted, and of the last time the failure, its PC and the CPU.
+pub(crate) fn gear2_restarts() -> [u64; 4] {
+    let [failure, pc, index] = &LAST_RESTART;
+    [&GEAR2_RESTARTS, failure, pc, index].map(|word| word.load(Ordering::SeqCst))
+}
+
+/// Counts a restart of Gear2.
+pub(crate) fn count_gear2_restart(failure: Failure, pc: u64, index: CpuIndex) {
+    GEAR2_RESTARTS.fetch_add(1, Ordering::SeqCst);
+    for (word, value) in LAST_RESTART.iter().zip([failure as u64, pc, index.reg()]) {
+        word.store(value, Ordering::SeqCst);
+    }
 }

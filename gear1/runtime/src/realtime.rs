@@ -17,9 +17,8 @@ use gear1_arch::regs::{CNTHCTL_EL2, CNTP_CTL_EL0, CNTV_CTL_EL0, Writeable as _};
 use gear1_arch::{barrier, cpu as this_cpu, firmware, root, tlb};
 use gear1_core::vcpu::Attention;
 
-use crate::boot::FIRST_SPI;
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, Machine};
+use crate::machine::{self, Cpu, FIRST_SPI, Machine};
 use crate::{irq, lifecycle, signal, vcpu};
 
 /// CNTHCTL_EL2: EL1 has the physical counter and the physical timer.
@@ -53,7 +52,7 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
     if boot.real_time == RealTime::PassThrough {
         CNTHCTL_EL2.set(EL1_PHYSICAL_TIMER);
         CNTP_CTL_EL0.set(0);
-        this_cpu::give_monitors(crate::boot::monitors(boot));
+        this_cpu::give_monitors(machine::monitors(boot));
     }
     #[cfg(feature = "check-locks")]
     gear1_arch::confine::confine(machine::vm(vm));

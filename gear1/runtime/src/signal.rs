@@ -8,7 +8,6 @@ use gear1_arch::cpu;
 use gear1_core::vcpu::{Attention, Told};
 use gear1_core::vgic::Kicks;
 
-use crate::boot;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
 
@@ -50,7 +49,7 @@ fn kick_home(cpu: &Cpu, machine: &Machine, id: VcpuId) {
 
 /// Tells Gear2's first loop that a real-time vCPU's VM has ended, or was started anew.
 pub(crate) fn tell_gear2(cpu: &Cpu, machine: &Machine, id: VcpuId) {
-    if let Some(home) = CpuIndex::new(boot::home(machine.boot, IrqOwner::GEAR2)) {
+    if let Some(home) = CpuIndex::new(machine::home(machine.boot, IrqOwner::GEAR2)) {
         machine::cpu_shared(home).wake(id.index());
         kick(cpu, machine, home);
     }

@@ -12,8 +12,6 @@
 //! Requirements: G1-RUN-011, G1-SUP-001 (a hang is noticed within the period), G1-SUP-002,
 //! G1-SUP-003.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
 use gear1_abi::boot::{BootInfo, IrqOwner, RESTARTS};
 use gear1_abi::call::{Failure, VcpuState};
 use gear1_abi::id::CpuIndex;
@@ -31,20 +29,11 @@ use gear1_core::restart::{Budget, Meeting};
 
 use crate::halt::{HaltReason, halt};
 use crate::machine::{self, Cpu, Machine};
-use crate::{boot, irq, log, signal, timer};
+use crate::{irq, log, signal, timer};
 
 static MEETING: Meeting = Meeting::new();
 /// Held for one look. Nobody waits: only who called a meeting takes it.
 static BUDGET: TicketLock<Budget> = TicketLock::new(Budget::new());
-static COUNT: AtomicU64 = AtomicU64::new(0);
-/// Of the last restart: failure, PC, CPU.
-static LAST: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-
-/// Returns how often Gear2 was restarted, and of the last time the failure, its PC and the CPU.
-pub(crate) fn restarts() -> [u64; 4] {
-    let [failure, pc, index] = &LAST;
-    [&COUNT, failure, pc, index].map(|word| word.load(Ordering::SeqCst))
-}
 
 /// Makes Gear2's loop what runs next on this CPU, for the first time.
 pub(crate) fn start(cpu: &mut Cpu, machine: &Machine) {
@@ -76,10 +65,7 @@ pub(crate) fn failed(cpu: &mut Cpu, machine: &Machine, failure: Failure) -> Resu
     log::log(index, RecordId::Gear2Restart, values);
     gather(cpu, machine);
     renew(cpu, machine);
-    COUNT.fetch_add(1, Ordering::SeqCst);
-    for (word, value) in LAST.iter().zip([failure as u64, pc, index.reg()]) {
-        word.store(value, Ordering::SeqCst);
-    }
+    machine::count_gear2_restart(failure, pc, index);
     MEETING.end();
     enter_anew(cpu, machine);
     Resume::Switch
@@ -174,7 +160,7 @@ fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
     let index = cpu.index();
     (cpu.data.exit.0, cpu.data.deadline) = (None, NO_DEADLINE);
     machine::cpu_shared(index).ring();
-    if boot::home(boot, IrqOwner::GEAR2) == index.index() {
+    if machine::home(boot, IrqOwner::GEAR2) == index.index() {
         replay_interrupts(cpu, boot);
     }
     timer::watch_gear2(&mut cpu.data, cpu::now());
