@@ -10,7 +10,7 @@ use gear1_core::syndrome::{Syndrome, ec};
 
 use crate::halt::{HaltReason, halt};
 use crate::machine::Cpu;
-use crate::{abort, gear2_call, guest_call, supervise, sysreg, vcpu};
+use crate::{abort, gear2_call, guest_call, inject, supervise, sysreg, vcpu};
 
 /// Entry from the synchronous vectors.
 #[unsafe(no_mangle)]
@@ -52,7 +52,7 @@ fn other(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
         ec::WFX if !syndrome.is_wfxt() => guest_call::wait(cpu, machine, syndrome),
         ec::FP => vcpu::take_fp(cpu),
         ec::INSTRUCTION_ABORT => abort::instruction(cpu, machine, syndrome),
-        _ => abort::undefined(cpu, machine),
+        _ => inject::undefined(cpu, machine),
     }
 }
 

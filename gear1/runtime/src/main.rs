@@ -93,6 +93,7 @@ mod ghost;
 mod gic;
 mod guest_call;
 mod halt;
+mod inject;
 mod irq;
 mod lifecycle;
 mod log;
@@ -108,6 +109,7 @@ mod sysreg;
 mod timer;
 mod vcpu;
 mod vgic;
+mod vgic_mmio;
 
 use core::panic::PanicInfo;
 

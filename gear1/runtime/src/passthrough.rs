@@ -10,10 +10,10 @@ use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::passthrough::{self, Behind, Fields};
 use gear1_core::vgic::{GicVersion, IntId, Kicks, VcpuIndex};
 
-use crate::abort::GicFrame;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{vcpu, vgic};
+use crate::vcpu;
+use crate::vgic::{self, GicFrame};
 
 /// The version of the machine's interrupt controller.
 const VERSION: GicVersion = if Gic::VERSION == 2 {

@@ -23,7 +23,7 @@ use gear1_core::vgic::{ICC_SRE_EL1, SRE_EL1};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, CpuData, Machine};
-use crate::{abort, log, monitors, passthrough, timer, vcpu, vgic};
+use crate::{inject, log, monitors, passthrough, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
 const ICC_ASGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 6);
@@ -105,7 +105,7 @@ fn access_other(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Res
             [loaded.id.reg(), u64::from(id.0), ELR_EL2.get()],
         );
     }
-    abort::undefined(cpu, machine)
+    inject::undefined(cpu, machine)
 }
 
 /// Emulates registers that guests seldom access: returns the value of a read, or `None` if there is

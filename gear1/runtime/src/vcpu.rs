@@ -28,8 +28,8 @@ use gear1_core::vgic::{IntId, Repeatable};
 
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
-use crate::vgic::{change_gic, flush_gic};
-use crate::{abort, event, ffa, monitors, realtime, reply, sysreg, timer};
+use crate::vgic::{self, change_gic, flush_gic};
+use crate::{event, ffa, monitors, realtime, reply, sysreg, timer};
 
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
@@ -80,7 +80,7 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
         inner: machine::vm(vm),
         channels: machine::channels(machine, vm),
     };
-    cpu.data.gicd_hpfar = abort::gicd_hpfar(&cpu.data, machine::boot_vm(machine, vm));
+    cpu.data.gicd_hpfar = vgic::gicd_hpfar(&cpu.data, machine::boot_vm(machine, vm));
     timer::unwatch(&mut cpu.data, id);
     // Before the virtual timer is on again.
     CNTVOFF_EL2.set(context.cntvoff);

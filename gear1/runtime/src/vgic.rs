@@ -3,6 +3,7 @@
 
 use core::cell::Cell;
 
+use gear1_abi::boot::{BootVm, RealTime};
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::id::VmId;
 use gear1_arch::monitors;
@@ -11,14 +12,58 @@ use gear1_core::vcpu::{Attention, VcpuShared};
 use gear1_core::vgic::{IntId, Kicks, Repeatable, VcpuIndex, VmGic, only_target};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
-use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
 use crate::monitors::PMU_IRQ;
 use crate::signal;
+
+/// Size of a distributor's registers: GICv2's has one page, and other devices follow.
+const GICD_SIZE: u64 = if Gic::VERSION == 2 { 0x1000 } else { 0x1_0000 };
+/// Size of a vCPU's redistributor frames.
+const GICR_SIZE: u64 = 0x2_0000;
+/// Offset of GICC_DIR, and size of its page.
+const GICC_DIR: u64 = 0x1000;
+const GICC_DIR_SIZE: u64 = 0x1000;
 
 const FIRST: VcpuIndex = match VcpuIndex::new(0) {
     Some(first) => first,
     None => panic!("a VM has a vCPU"),
 };
+
+/// Which part of the virtual GIC an access reaches.
+#[derive(Clone, Copy)]
+pub(crate) enum GicFrame {
+    Distributor,
+    Redistributor(VcpuIndex),
+    /// The page of GICC_DIR, the only register there (Arm IHI 0048, 4.4.15).
+    Deactivate,
+}
+
+/// Finds the part of the virtual GIC at `ipa`, and the offset there.
+#[inline]
+pub(crate) fn gic_frame(boot: &BootVm, ipa: u64) -> Option<(GicFrame, u64)> {
+    let distributor = ipa.wrapping_sub(boot.gicd_ipa);
+    if distributor < GICD_SIZE {
+        return Some((GicFrame::Distributor, distributor));
+    }
+    let other = ipa.wrapping_sub(boot.gicr_ipa);
+    if Gic::VERSION == 2 {
+        let offset = other.wrapping_sub(GICC_DIR);
+        return (offset < GICC_DIR_SIZE).then_some((GicFrame::Deactivate, offset));
+    }
+    let target = gic_index((other / GICR_SIZE) as usize);
+    let frames = GICR_SIZE.wrapping_mul(u64::from(boot.vcpu_count));
+    (other < frames).then_some((GicFrame::Redistributor(target), other % GICR_SIZE))
+}
+
+/// Returns HPFAR_EL2 after a fault in the distributor's first page, if a read there may take the shortest way (`abort::data`):
+/// not where what is reported may be wrong, nor for the physical registers.
+pub(crate) fn gicd_hpfar(data: &CpuData, boot: &BootVm) -> u64 {
+    if data.misreports_stage2 || boot.real_time == RealTime::PassThrough {
+        u64::MAX
+    } else {
+        boot.gicd_ipa >> 8
+    }
+}
 
 /// Returns the vCPU's index as the virtual GIC has it.
 #[inline(always)]

@@ -146,7 +146,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "an abort is not counted",
-        file: "gear1/runtime/src/abort.rs",
+        file: "gear1/runtime/src/inject.rs",
         from: "loaded.shared.count(ExitReason::Abort);",
         to: "",
         breaks: &["G1-FLT-005"],

@@ -214,8 +214,8 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "who lost a page by another VM's end keeps it in its TLB",
         file: "gear1/runtime/src/ffa.rs",
-        from: "            world::invalidate_other_vmid(other, boot::vttbr(boot.null_root, boot.null_vmid));\n",
-        to: "            let _ = (world::invalidate_other_vmid, boot::vttbr, other);\n",
+        from: "            world::invalidate_other_vmid(other, machine::vttbr(boot.null_root, boot.null_vmid));\n",
+        to: "            let _ = (world::invalidate_other_vmid, machine::vttbr, other);\n",
         breaks: &["G1-MEM-014", "G1-MEM-017"],
         test: TLB,
         finder: Finder::Guest("tlb", "cortex-a57"),

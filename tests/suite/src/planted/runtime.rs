@@ -143,8 +143,8 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a restart does not count",
-        file: "gear1/runtime/src/supervise.rs",
-        from: "    COUNT.fetch_add(1, Ordering::SeqCst);\n",
+        file: "gear1/runtime/src/machine.rs",
+        from: "    GEAR2_RESTARTS.fetch_add(1, Ordering::SeqCst);\n",
         to: "",
         breaks: &["G1-SUP-003"],
         test: "tests/guests/src/bin/gear2_fails.rs",

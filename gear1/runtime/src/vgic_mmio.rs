@@ -1,0 +1,97 @@
+//! Accesses of guests to the registers of their virtual GIC that a data abort brings here.
+
+use gear1_abi::boot::RealTime;
+use gear1_abi::exit::ExitReason;
+use gear1_arch::entry::Resume;
+use gear1_core::syndrome::DataAbort;
+use gear1_core::vgic::{Kicks, shows_list_registers};
+
+use crate::machine::{Cpu, Loaded, Machine};
+use crate::vgic::{self, GicFrame};
+use crate::{passthrough, vcpu};
+
+/// INTID in GICC_DIR.
+const GICC_DIR_INTID: u32 = 0x3ff;
+
+/// Emulates an access to the virtual GIC.
+#[inline]
+pub(crate) fn access(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    abort: DataAbort,
+    frame: GicFrame,
+    offset: u64,
+) -> Resume {
+    if cpu.data.real_time == RealTime::PassThrough {
+        return passthrough::access(cpu, machine, abort, frame, offset);
+    }
+    let size = abort.size_log2();
+    let register = abort.register();
+    vcpu::skip_instruction();
+    if abort.is_write() {
+        let value = abort.truncate(cpu.frame().reg(register));
+        return write(cpu, machine, frame, offset, size, value);
+    }
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
+    loaded.shared.count(ExitReason::MmioGic);
+    if shows_list_registers(offset) {
+        look(cpu, machine, &loaded, frame);
+    }
+    let value = loaded.look_at_gic(|gic, index| match frame {
+        GicFrame::Distributor => gic.distributor_read(index, offset, size),
+        GicFrame::Redistributor(target) => gic.redistributor_read(target, offset, size),
+        GicFrame::Deactivate => 0,
+    });
+    cpu.frame().set_reg(register, abort.extend(value));
+    let resume = Resume::with_register(register);
+    if shows_list_registers(offset) {
+        return vcpu::woke_somebody_or(cpu, machine, ExitReason::MmioGic, resume);
+    }
+    resume
+}
+
+/// Takes over what the access may show: the list registers, the timer's line, and SGIs that were left for
+/// a vCPU and are pending at its redistributor.
+#[inline(never)]
+fn look(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) {
+    vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
+        let seen = gic.sync(index, lrs).and(vgic::sample_timer(gic, index));
+        match frame {
+            GicFrame::Redistributor(target) => {
+                seen.and(vgic::take_in(machine, loaded, gic, target))
+            }
+            GicFrame::Distributor | GicFrame::Deactivate => seen,
+        }
+    });
+}
+
+#[inline(never)]
+fn write(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    frame: GicFrame,
+    offset: u64,
+    size: u8,
+    value: u64,
+) -> Resume {
+    let Some(loaded) = cpu.data.loaded else {
+        return Resume::Same;
+    };
+    loaded.shared.count(ExitReason::MmioGic);
+    if let (GicFrame::Deactivate, 0) = (frame, offset) {
+        vgic::deactivate(cpu, machine, &loaded, value as u32 & GICC_DIR_INTID);
+    }
+    if shows_list_registers(offset) {
+        look(cpu, machine, &loaded, frame);
+    }
+    vgic::change_gic(cpu, machine, &loaded, |gic, index, _| {
+        vgic::sample_timer(gic, index).and(match frame {
+            GicFrame::Distributor => gic.distributor_write(index, offset, size, value),
+            GicFrame::Redistributor(target) => gic.redistributor_write(target, offset, size, value),
+            GicFrame::Deactivate => Kicks::NONE,
+        })
+    });
+    vcpu::woke_somebody(cpu, machine, ExitReason::MmioGic)
+}
