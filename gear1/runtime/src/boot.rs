@@ -22,7 +22,7 @@ use gear1_core::vgic::GicVersion;
 use crate::gic::{Gic, HostGic, KICK};
 use crate::halt::{HaltReason, halt_early};
 use crate::machine::{self, CPUS, Cpu, FIRST_SPI, GUEST_SPIS, MACHINE, Machine, vttbr};
-use crate::{ffa, log, realtime, supervise, sysreg, timer};
+use crate::{ffa, log, monitors, realtime, supervise, timer};
 
 /// Every CPU's first function, on its own stack.
 #[unsafe(no_mangle)]
@@ -144,7 +144,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     MDSCR_EL1.set(0);
     Gic::init_cpu(cpu.index());
     cpu.data.machine = Some(machine);
-    sysreg::set_monitors(&mut cpu.data, machine, 0);
+    monitors::set(&mut cpu.data, machine, 0);
     (cpu.data.deadline, cpu.data.armed) = (NO_DEADLINE, NO_DEADLINE);
     (cpu.data.look, cpu.data.period) = (NO_DEADLINE, timer::period(boot.gear2.period));
     cpu.data.list_registers = Gic::list_register_count();

@@ -1,7 +1,6 @@
-//! FF-A calls, memory that changes hands, and messages: the machine behind `gear1_core::ffa`.
+//! FF-A calls and memory that changes hands: the machine behind `gear1_core::ffa`.
 //!
-//! Owns two locks. [`MESSAGES`] is taken after a VM's lock, and its longest hold is a look at all
-//! vCPUs. The other is the one lock over all memory that VMs share, which covers the transactions and the stage-2
+//! Owns the one lock over all memory that VMs share, which covers the transactions and the stage-2
 //! tables of those VMs. It is taken before a VM's lock, and by nobody who holds one. Its longest
 //! hold is one call: each page of one transaction (at most 512) looked at a few times, and one
 //! window wiped or cleaned. VMs that may not share memory never wait for it.
@@ -12,16 +11,15 @@ use gear1_abi::boot::{BootInfo, BootRegion, SHARING_TABLES};
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::{CpuIndex, MAX_VMS, VcpuId, VmId};
+use gear1_abi::id::{CpuIndex, MAX_VMS, VmId};
 use gear1_abi::layout::PAGE_SIZE;
-use gear1_abi::regs::Regs;
 use gear1_arch::entry::Resume;
 use gear1_arch::pool::Pool;
 use gear1_arch::sync::TicketLock;
 use gear1_arch::window::{self, GuestPage};
 use gear1_arch::{barrier, tlb, world};
 use gear1_core::addr::{Ipa, Pa};
-use gear1_core::ffa::message::{Messages, Next};
+use gear1_core::ffa::message::Next;
 use gear1_core::ffa::{self, Outcome, Platform};
 use gear1_core::ownership::{Ledger, Piece, Release, Vms};
 use gear1_core::stage2::{Geometry, Stage2};
@@ -32,7 +30,7 @@ use gear1_core::vcpu::Attention;
 #[cfg(feature = "check-ghost")]
 use crate::ghost;
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{guest_call, lifecycle, signal, vcpu, vgic};
+use crate::{lifecycle, messages, signal, vcpu, vgic};
 
 /// All memory that changes hands.
 struct Shared {
@@ -58,8 +56,6 @@ static SHARED: TicketLock<Shared> = TicketLock::new(Shared {
         taken: [0; MAX_VMS],
     },
 });
-
-static MESSAGES: TicketLock<Messages> = TicketLock::new(Messages::new());
 
 /// Says who may share memory. Called once, by the boot CPU.
 pub(crate) fn init(boot: &BootInfo) {
@@ -255,7 +251,7 @@ pub(crate) fn call(
     let [a, b, c, d, e, f, g, h, ..] = cpu.frame().x;
     let regs = [a, b, c, d, e, f, g, h];
     if ffa::is_message(a as u32) {
-        let next = message(machine, loaded, peers, &regs);
+        let next = messages::call(machine, loaded, peers, &regs);
         return Some(go_on(cpu, machine, loaded, reason, next));
     }
     let mut shared = SHARED.lock();
@@ -285,18 +281,6 @@ pub(crate) fn call(
     Some(Resume::Same)
 }
 
-/// Makes a call about messages. Under the lock of the VM, whose end forgets what came before.
-fn message(machine: &Machine, loaded: &Loaded, peers: u16, regs: &Regs) -> Next {
-    let vm = machine::lock_vm(loaded.vm);
-    if vm.state == VmState::Running {
-        let mut messages = MESSAGES.lock();
-        messages.call(&machine.vcpus, peers, loaded.id, regs)
-    } else {
-        // It does not return from this.
-        Next::Yield
-    }
-}
-
 fn go_on(
     cpu: &mut Cpu,
     machine: &Machine,
@@ -318,40 +302,13 @@ fn go_on(
             if let Some(id) = told {
                 signal::attention(cpu, machine, id, Attention::MESSAGE);
             }
-            if guest_call::is_due(cpu, machine, loaded, Attention::AWAITS) {
+            if vcpu::is_due(cpu, machine, loaded, Attention::AWAITS) {
                 vgic::flush_gic(cpu, machine, loaded);
                 vcpu::after_interrupt(cpu, machine, reason)
             } else {
                 vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
             }
         }
-    }
-}
-
-/// Gives the loaded vCPU, which is entered next, what ends the call that it is blocked in.
-#[inline(never)]
-pub(crate) fn resume(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded) {
-    // First, so that a message that comes now is heard of again.
-    loaded.shared.take(Attention::MESSAGE);
-    if loaded.shared.take(Attention::AWAITS) {
-        let regs = MESSAGES.lock().resume(&machine.vcpus, loaded.id);
-        if let Some(context) = cpu.context() {
-            context.frame.set_result(regs);
-        }
-    }
-}
-
-/// Ends the messages of vCPUs, bit per vCPU, that are off from now on. Their VM's lock is held.
-#[inline(never)]
-pub(crate) fn end_messages(cpu: &Cpu, machine: &Machine, vm: VmId, gone: u32) {
-    if machine::boot_vm(machine, vm).peers == 0 {
-        return;
-    }
-    let mut told = MESSAGES.lock().end(gone);
-    // Bound: MAX_VCPUS.
-    while let Some(id) = VcpuId::from_reg(told.trailing_zeros().into()) {
-        told &= told.wrapping_sub(1);
-        signal::attention(cpu, machine, id, Attention::MESSAGE);
     }
 }
 

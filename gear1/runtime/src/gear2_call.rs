@@ -102,7 +102,7 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
         return Err(Status::WrongState);
     }
     vcpu::release_fp(cpu, id);
-    if vcpu::is_loaded(cpu, id) {
+    if cpu.data.is_loaded(id) {
         vcpu::unload(cpu, machine);
     }
     shared.set_home(target);

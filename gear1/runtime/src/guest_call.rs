@@ -14,11 +14,9 @@ use gear1_core::ffa::is_ffa;
 use gear1_core::psci::{self, Call, affinity, ret};
 use gear1_core::syndrome::Syndrome;
 use gear1_core::vcpu::{Attention, VcpuShared};
-use gear1_core::vgic::is_quiet;
 
-use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{ffa, lifecycle, realtime, signal, vcpu, vgic};
+use crate::{ffa, lifecycle, messages, realtime, signal, vcpu, vgic};
 
 const STOLEN_TIME_SIZE: u64 = size_of::<guest::StolenTime>() as u64;
 
@@ -198,7 +196,7 @@ fn cpu_off(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     // Under the VM's lock, so that a CPU_ON for it comes wholly before or after.
     let vm = machine::lock_vm(loaded.vm);
     loaded.shared.set_state(VcpuState::Off);
-    ffa::end_messages(cpu, machine, loaded.vm, 1_u32.wrapping_shl(id.reg() as u32));
+    messages::end(cpu, machine, loaded.vm, 1_u32.wrapping_shl(id.reg() as u32));
     drop(vm);
     vcpu::leave_as_is(cpu, reason, Event::Off(id))
 }
@@ -282,8 +280,8 @@ fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
-    if is_due(cpu, machine, &loaded, Attention::NONE) {
-        // The request may also be a stop, which this CPU is not told of again.
+    if vcpu::is_due(cpu, machine, &loaded, Attention::NONE) {
+        // What is due may be a stop as well, of which this CPU is not told again.
         vgic::flush_gic(cpu, machine, &loaded);
         return vcpu::after_interrupt(cpu, machine, reason);
     }
@@ -304,31 +302,10 @@ fn power_down(
     };
     loaded.shared.request_resume(entry, context);
     let asked = Attention::RESET.and(Attention::WARM);
-    if is_due(cpu, machine, &loaded, asked) {
+    if vcpu::is_due(cpu, machine, &loaded, asked) {
         // Nobody but this CPU takes it out of Running.
         loaded.shared.set_state(VcpuState::Ready);
         signal::wake(cpu, machine, loaded.id);
     }
     vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
-}
-
-/// Tells whether something is due for the running vCPU: an interrupt, or attention to more than
-/// `expected`. If not, it is in `Wfi` now. A waker sees that or is seen (G1-VCPU-001): it raises the
-/// attention before it looks at the state. With something in the list registers that the VM's state
-/// tells about, both are under the VM's lock; messages and SGIs come without it, so they are
-/// looked for once more.
-pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
-    let shared = loaded.shared;
-    if is_quiet(&mut Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected) {
-        return false;
-    }
-    let mut due = true;
-    vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
-        let kicks = gic.sync(index, lrs);
-        due = !shared.wait_locked(expected, || {
-            gic.deliverable(index, Gic::guest_priority_mask())
-        });
-        kicks
-    });
-    due
 }

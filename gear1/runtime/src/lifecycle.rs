@@ -23,7 +23,7 @@ use gear1_arch::{cpu, firmware, stolen};
 use gear1_core::life;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
-use crate::{channel, ffa, log, realtime, signal, vcpu, vgic};
+use crate::{channel, ffa, log, messages, realtime, signal, vcpu, vgic};
 
 /// Result of a call: X1 to X6.
 type Answer = Result<[u64; 6], Status>;
@@ -95,7 +95,7 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
     let boot = machine::boot_vm(machine, id);
     let gone = 1_u32.wrapping_shl(boot.vcpu_count.into()).wrapping_sub(1);
     let gone = gone.wrapping_shl(boot.first_vcpu.into());
-    ffa::end_messages(cpu, machine, id, gone);
+    messages::end(cpu, machine, id, gone);
     realtime::freeze(cpu, machine, id);
 }
 

@@ -171,6 +171,12 @@ impl CpuData {
         }
     }
 
+    /// Tells whether the vCPU is the one loaded on this CPU.
+    #[inline(always)]
+    pub(crate) fn is_loaded(&self, id: VcpuId) -> bool {
+        self.loaded.as_ref().is_some_and(|loaded| loaded.id == id)
+    }
+
     /// Notes a physical interrupt that waits for Gear2.
     pub(crate) fn add_gear2_irq(&mut self, intid: u32) {
         if let Some(word) = self.gear2_irqs.get_mut(intid as usize / 64) {

@@ -98,6 +98,7 @@ mod irq;
 mod lifecycle;
 mod log;
 mod machine;
+mod messages;
 mod monitors;
 mod next;
 mod passthrough;

@@ -6,13 +6,14 @@
 //!
 //! Requirements: G1-CPU-007, G1-CPU-008.
 
-use gear1_arch::monitors as hardware;
+use gear1_arch::{cpu as this_cpu, monitors as hardware};
+use gear1_core::idregs::{self, IdReg};
 use gear1_core::monitors::{Bank, DEBUG, DebugReg, MDSCR_GUEST, PMU, PMU_INTID, PmuReg};
 use gear1_core::syndrome::SysregAccess;
 use gear1_core::vgic::IntId;
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{Cpu, Loaded};
+use crate::machine::{Cpu, CpuData, Loaded, Machine};
 
 /// The PMU's interrupt.
 pub(crate) const PMU_IRQ: IntId = IntId::private(PMU_INTID);
@@ -101,5 +102,16 @@ pub(crate) fn unload(cpu: &mut Cpu) {
     if context.monitors.has & PMU != 0 {
         hardware::save_pmu(&mut context.bank);
         Gic::set_ppi_active(index, PMU_INTID, false);
+    }
+}
+
+/// Sets what the loaded vCPU has of debug and performance monitors, and what it reads from ID registers.
+pub(crate) fn set(data: &mut CpuData, machine: &Machine, has: u64) {
+    data.monitors = has;
+    let (pa_range, gicv3) = (machine.pa_range, Gic::VERSION == 3);
+    for (reg, place) in IdReg::ALL {
+        if let Some(value) = data.id_registers.get_mut(place) {
+            *value = idregs::filter(reg, this_cpu::id_register(reg), pa_range, gicv3, has);
+        }
     }
 }

@@ -11,7 +11,7 @@ use gear1_arch::regs::{
 use gear1_core::syndrome::{Entry, Syndrome, stepped_over};
 
 use crate::machine::{self, Cpu, Machine};
-use crate::{signal, vcpu};
+use crate::signal;
 
 /// Completes what a vCPU of this CPU's waits for.
 pub(crate) fn complete(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> Result<(), Status> {
@@ -29,7 +29,7 @@ pub(crate) fn complete(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> R
         0
     };
     let word = reply as u64 | hypercall;
-    let here = vcpu::is_loaded(cpu, id);
+    let here = cpu.data.is_loaded(id);
     if here {
         apply(cpu, word, value);
     } else {

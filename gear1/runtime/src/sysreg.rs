@@ -14,7 +14,7 @@ use gear1_arch::entry::Resume;
 use gear1_arch::regs::{self, CNTFRQ_EL0, ELR_EL2, Readable as _, Writeable as _};
 use gear1_arch::window::clean_piece;
 use gear1_arch::{barrier, cpu};
-use gear1_core::idregs::{self, IdReg};
+use gear1_core::idregs::{self};
 use gear1_core::set_way::{Step, Time};
 use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
 use gear1_core::timer::PhysicalReg;
@@ -22,7 +22,7 @@ use gear1_core::vcpu::VcpuShared;
 use gear1_core::vgic::{ICC_SRE_EL1, SRE_EL1};
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, CpuData, Machine};
+use crate::machine::{self, Cpu, Machine};
 use crate::{inject, log, monitors, passthrough, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
@@ -141,17 +141,6 @@ fn is_zero(access: SysregAccess) -> bool {
     let id = access.id();
     let (op0, op1, ..) = id.fields();
     (op0 == 2 && op1 != 1) || id == ACTLR_EL1 || (idregs::is_one(id) && access.is_read())
-}
-
-/// Sets the debug and performance monitors of the loaded vCPU, and the values of its ID registers.
-pub(crate) fn set_monitors(data: &mut CpuData, machine: &Machine, has: u64) {
-    data.monitors = has;
-    let (pa_range, gicv3) = (machine.pa_range, Gic::VERSION == 3);
-    for (reg, place) in IdReg::ALL {
-        if let Some(value) = data.id_registers.get_mut(place) {
-            *value = idregs::filter(reg, cpu::id_register(reg), pa_range, gicv3, has);
-        }
-    }
 }
 
 /// Set/way cache maintenance: the VM's memory by address, a piece each time.

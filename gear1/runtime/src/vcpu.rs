@@ -24,12 +24,12 @@ use gear1_core::context::FpState;
 use gear1_core::syndrome::stepped_over;
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Attention, Start};
-use gear1_core::vgic::{IntId, Repeatable};
+use gear1_core::vgic::{IntId, Repeatable, is_quiet};
 
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
 use crate::vgic::{self, change_gic, flush_gic};
-use crate::{event, ffa, monitors, realtime, reply, sysreg, timer};
+use crate::{event, messages, monitors, realtime, reply, timer};
 
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
@@ -46,19 +46,10 @@ pub(crate) fn repeat_instruction() {
     ELR_EL2.set(ELR_EL2.get().wrapping_sub(INSTRUCTION));
 }
 
-/// Tells whether the vCPU is the one loaded on this CPU.
-#[inline(always)]
-pub(crate) fn is_loaded(cpu: &Cpu, id: VcpuId) -> bool {
-    cpu.data
-        .loaded
-        .as_ref()
-        .is_some_and(|loaded| loaded.id == id)
-}
-
 /// Makes the vCPU the one loaded on this CPU. `None`: another CPU still holds its registers.
 #[inline(always)]
 pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
-    if is_loaded(cpu, id) {
+    if cpu.data.is_loaded(id) {
         Some(())
     } else {
         load_another(cpu, machine, id)
@@ -93,7 +84,7 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     Gic::restore_cpu_interface(&context.gic);
     let monitors = context.monitors.has;
     if monitors != cpu.data.monitors {
-        sysreg::set_monitors(&mut cpu.data, machine, monitors);
+        monitors::set(&mut cpu.data, machine, monitors);
     }
     let stayed = context.cpu.replace(cpu.index()) == Some(cpu.index());
     cpu.install(context);
@@ -190,7 +181,7 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
     cpu.data.fp_owner = None;
     cpu::set_fp_trap(false);
     gear1_arch::barrier::isb();
-    if is_loaded(cpu, id) {
+    if cpu.data.is_loaded(id) {
         if let Some(context) = cpu.context() {
             fp::save(&mut context.fp);
         }
@@ -286,7 +277,7 @@ fn attend(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
         reply::apply(cpu, word, value);
     }
     if wanted.has(Attention::AWAITS.and(Attention::MESSAGE)) {
-        ffa::resume(cpu, machine, &loaded);
+        messages::resume(cpu, machine, &loaded);
     }
     if wanted.has(Attention::INTERRUPTS) {
         flush_gic(cpu, machine, &loaded);
@@ -384,4 +375,25 @@ pub(crate) fn woke_somebody_or(
         Resume::Same => resume,
         Resume::Switch => Resume::Switch,
     }
+}
+
+/// Tells whether something is due for the running vCPU: an interrupt, or attention to more than
+/// `expected`. If not, it is in `Wfi` now. A waker sees that or is seen (G1-VCPU-001): it raises the
+/// attention before it looks at the state. With something in the list registers that the VM's state
+/// tells about, both are under the VM's lock; messages and SGIs come without it, so they are
+/// looked for once more.
+pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
+    let shared = loaded.shared;
+    if is_quiet(&mut Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected) {
+        return false;
+    }
+    let mut due = true;
+    change_gic(cpu, machine, loaded, |gic, index, lrs| {
+        let kicks = gic.sync(index, lrs);
+        due = !shared.wait_locked(expected, || {
+            gic.deliverable(index, Gic::guest_priority_mask())
+        });
+        kicks
+    });
+    due
 }
