@@ -13,7 +13,7 @@ use gear1_core::syndrome::{DataAbort, FaultKind, Syndrome};
 use gear1_core::vcpu::VcpuShared;
 
 use crate::machine::{self, Cpu, Machine};
-use crate::{channel, ffa, inject, realtime, vcpu, vgic, vgic_mmio};
+use crate::{channel, ffa, inject, vcpu, vgic, vgic_mmio};
 
 /// PSTATE.EL and, with AArch32, a mode that is EL0's only when zero below.
 const PSTATE_EL: u64 = 0xc;
@@ -40,7 +40,7 @@ fn data_other(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let Some(machine) = cpu.data.machine else {
         return Resume::Same;
     };
-    if let Some(resume) = realtime::stop(cpu, machine) {
+    if let Some(resume) = vcpu::stop(cpu, machine) {
         return resume;
     }
     let abort = syndrome.data_abort();
@@ -124,7 +124,7 @@ fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Resu
 /// An instruction fetch from where nothing is.
 #[inline(never)]
 pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
-    if let Some(resume) = realtime::stop(cpu, machine) {
+    if let Some(resume) = vcpu::stop(cpu, machine) {
         return resume;
     }
     match faulting_ipa(cpu, syndrome.data_abort()) {

@@ -30,7 +30,7 @@ use gear1_core::vcpu::Attention;
 #[cfg(feature = "check-ghost")]
 use crate::ghost;
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{lifecycle, messages, signal, vcpu, vgic};
+use crate::{messages, signal, vcpu, vgic, vm_state};
 
 /// All memory that changes hands.
 struct Shared {
@@ -220,7 +220,7 @@ impl Platform for Host<'_> {
     }
 
     fn is_running(&self, vm: VmId) -> bool {
-        match lifecycle::settled(self.cpu, self.machine, vm) {
+        match vm_state::settled(self.cpu, self.machine, vm) {
             VmState::Running | VmState::Stopping => true,
             VmState::Stopped | VmState::Loading | VmState::Loaded => false,
         }
@@ -312,13 +312,6 @@ fn go_on(
     }
 }
 
-/// Runs `what` while nobody changes what VMs share.
-#[cfg(feature = "check-ghost")]
-pub(crate) fn locked(what: impl FnOnce()) {
-    let _held = SHARED.lock();
-    what();
-}
-
 /// Undoes one step of what a VM that does not run has shared. Tells whether nothing is left.
 pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> bool {
     if machine::boot_vm(machine, vm).peers == 0 {
@@ -372,5 +365,26 @@ pub(crate) fn is_allowed_now(machine: &Machine, vm: VmId, abort: DataAbort, ipa:
         FaultKind::Translation => leaf.is_some(),
         FaultKind::Permission => abort.is_write() && leaf.is_some_and(|leaf| leaf.attributes.write),
         FaultKind::Other => false,
+    }
+}
+
+/// Looks at all tables, now and when it is dropped, while nobody changes what VMs share.
+#[cfg(feature = "check-ghost")]
+pub(crate) struct Looking<'a>(&'a Machine);
+
+#[cfg(feature = "check-ghost")]
+impl<'a> Looking<'a> {
+    pub(crate) fn begin(machine: &'a Machine) -> Self {
+        let _held = SHARED.lock();
+        ghost::look(machine);
+        Self(machine)
+    }
+}
+
+#[cfg(feature = "check-ghost")]
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        let _held = SHARED.lock();
+        ghost::look(self.0);
     }
 }

@@ -14,7 +14,7 @@ use gear1_core::vgic::{IntId, VmGic};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, GUEST_SPIS, Machine, RINGS};
-use crate::{channel, lifecycle, next, realtime, reply, signal, supervise, vcpu, vgic};
+use crate::{channel, lifecycle, next, reply, signal, supervise, vcpu, vgic, vm_state};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
@@ -122,7 +122,7 @@ fn irq_set(cpu: &Cpu, machine: &Machine, regs: &Regs) -> Answer {
     if !(32..32 + GUEST_SPIS as u32).contains(&intid.number()) || level > 1 {
         return Err(Status::Invalid);
     }
-    realtime::refuse(machine, vm_id)?;
+    vm_state::refuse(machine, vm_id)?;
     let set = |gic: &mut VmGic| gic.set_line(vgic::gic_index(0), intid, level != 0);
     if vgic::change_vm_gic(cpu, machine, vm_id, set) {
         Ok(NOTHING)

@@ -19,7 +19,6 @@ use gear1_core::ffa::{Outcome, function};
 use gear1_ghost::walk::Tree;
 use gear1_ghost::{Ghost, Wrong};
 
-use crate::ffa;
 use crate::halt::{self, HaltReason};
 use crate::machine::Machine;
 
@@ -78,20 +77,9 @@ fn add(
     Ok(())
 }
 
-/// Looks at all tables, now and when it is dropped.
-pub(crate) struct Looking<'a>(&'a Machine);
-
-impl<'a> Looking<'a> {
-    pub(crate) fn begin(machine: &'a Machine) -> Self {
-        ffa::locked(|| CHECKER.lock().look(machine, false));
-        Self(machine)
-    }
-}
-
-impl Drop for Looking<'_> {
-    fn drop(&mut self) {
-        ffa::locked(|| CHECKER.lock().look(self.0, false));
-    }
+/// Looks at all tables. The lock over shared memory is held.
+pub(crate) fn look(machine: &Machine) {
+    CHECKER.lock().look(machine, false);
 }
 
 impl Checker {

@@ -16,7 +16,7 @@ use gear1_core::syndrome::Syndrome;
 use gear1_core::vcpu::{Attention, VcpuShared};
 
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::{ffa, lifecycle, messages, realtime, signal, vcpu, vgic};
+use crate::{ffa, lifecycle, messages, realtime, signal, vcpu, vgic, vm_state};
 
 const STOLEN_TIME_SIZE: u64 = size_of::<guest::StolenTime>() as u64;
 
@@ -180,7 +180,7 @@ fn node_state(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u6
 fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) -> u64 {
     if !is_entry(machine, caller.vm, entry) {
         ret::INVALID_ADDRESS
-    } else if system && lifecycle::alive(machine, caller.vm) > 1 {
+    } else if system && vm_state::alive(machine, caller.vm) > 1 {
         ret::DENIED
     } else {
         ret::SUCCESS

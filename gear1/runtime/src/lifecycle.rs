@@ -1,10 +1,6 @@
 //! A VM's life: stopped, loaded, running, stopping. Which call may be made in which state says
 //! [`gear1_core::life`].
 //!
-//! A VM is not stopped before its bus masters are: what they were told to read and write would
-//! else go on in memory that is somebody's next. The VM's lock is held for one store to and one load
-//! from each of them, at most [`MAX_MASTERS`](gear1_abi::boot::MAX_MASTERS), less than for a piece of loading.
-//!
 //! Loading wipes all of the VM's memory and copies its images from the archive,
 //! at most one piece a call, so that no deadline waits for it.
 
@@ -14,67 +10,38 @@ use gear1_abi::boot::RealTime;
 use gear1_abi::call::{Status, VcpuState, VmState};
 use gear1_abi::event::{Ended, Event, VmEnd};
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::{CpuIndex, VmId};
+use gear1_abi::id::VmId;
 use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
-use gear1_arch::window::{load_piece, stop_master};
+use gear1_arch::window::load_piece;
 use gear1_arch::{cpu, firmware, stolen};
 use gear1_core::life;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
-use crate::{channel, ffa, log, messages, realtime, signal, vcpu, vgic};
+use crate::{channel, ffa, log, messages, signal, vcpu, vgic, vm_state};
 
 /// Result of a call: X1 to X6.
 type Answer = Result<[u64; 6], Status>;
 
-/// Counts the VM's vCPUs that are not off.
-pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
-    let count = usize::from(machine::boot_vm(machine, vm).vcpu_count);
-    let ids = (0..count).filter_map(|index| machine::vcpu_of(machine, vm, index));
-    ids.filter(|id| machine::vcpu(*id).state() != VcpuState::Off)
-        .fold(0, |count: u64, _| count.wrapping_add(1))
-}
-
-/// Ends the stop when the last vCPU has left and no bus master of the VM accesses memory any
-/// longer. The VM's lock is held.
-fn settle(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
-    let still = || alive(machine, id) != 0 || !masters_stop(cpu, machine, id);
-    vm.state = life::settled(vm.state, still);
-}
-
-/// Returns the VM's state.
-pub(crate) fn settled(cpu: CpuIndex, machine: &Machine, id: VmId) -> VmState {
-    if machine::running(id).runs() {
-        return VmState::Running;
-    }
-    let mut vm = machine::lock_vm(id);
-    settle(cpu, machine, id, &mut vm);
-    vm.state
-}
-
-/// Tells the VM's bus masters to stop, and returns whether all have.
-fn masters_stop(cpu: CpuIndex, machine: &Machine, id: VmId) -> bool {
-    let masters = machine.boot.masters.iter();
-    let own = masters.filter(|master| master.register != 0 && u64::from(master.vm) == id.reg());
-    let mut stopped = true;
-    for master in own {
-        stopped &= stop_master(cpu, master);
-    }
-    stopped
-}
-
-/// Returns the VM's state and the number of its vCPUs that are not off.
+/// Returns the VM's state and how many of its vCPUs are not off.
 pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     if let Some((starts, end, ends)) = machine::running(id).read() {
-        let (state, alive) = (VmState::Running as u64, alive(machine, id));
+        let (state, alive) = (VmState::Running as u64, vm_state::alive(machine, id));
         return Ok([state, alive, starts.into(), end as u64, ends.0, 0]);
     }
     let mut vm = machine::lock_vm(id);
-    settle(cpu.index(), machine, id, &mut vm);
+    vm_state::settle(cpu.index(), machine, id, &mut vm);
     let (starts, end) = (u64::from(vm.starts), vm.end as u64);
     let state = vm.state as u64;
-    Ok([state, alive(machine, id), starts, end, vm.ends.0, 0])
+    Ok([
+        state,
+        vm_state::alive(machine, id),
+        starts,
+        end,
+        vm.ends.0,
+        0,
+    ])
 }
 
 /// Turns off what does not run, asks the rest to leave. The VM's lock is held.
@@ -87,7 +54,7 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
             continue;
         };
         let told = machine::vcpu(vcpu_id).stop();
-        // With pass-through a kick would be the guest's own interrupt: `realtime::freeze` follows.
+        // With pass-through a kick would be the guest's own interrupt: `vm_state::freeze` follows.
         if machine::boot_vm(machine, id).real_time != RealTime::PassThrough {
             signal::tell(cpu, machine, vcpu_id, told);
         }
@@ -96,13 +63,13 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
     let gone = 1_u32.wrapping_shl(boot.vcpu_count.into()).wrapping_sub(1);
     let gone = gone.wrapping_shl(boot.first_vcpu.into());
     messages::end(cpu, machine, id, gone);
-    realtime::freeze(cpu, machine, id);
+    vm_state::freeze(cpu, machine, id);
 }
 
 /// Requests a stop. Returns `Busy` until every vCPU has exited and every bus master has quiesced.
 pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     #[cfg(feature = "check-ghost")]
-    let _looking = crate::ghost::Looking::begin(machine);
+    let _looking = ffa::Looking::begin(machine);
     #[cfg(feature = "check-locks")]
     gear1_arch::confine::open(machine::vm(id));
     let mut vm = machine::lock_vm(id);
@@ -115,7 +82,7 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         // turns off at once.
         stop_vcpus(cpu, machine, id, &mut vm);
     }
-    settle(cpu.index(), machine, id, &mut vm);
+    vm_state::settle(cpu.index(), machine, id, &mut vm);
     if vm.state == VmState::Stopping {
         Err(Status::Busy)
     } else {
@@ -144,7 +111,7 @@ pub(crate) fn end_with(
     };
     let (vm_id, id) = (loaded.vm, loaded.id);
     #[cfg(feature = "check-ghost")]
-    drop(crate::ghost::Looking::begin(machine));
+    drop(ffa::Looking::begin(machine));
     let mut vm = machine::lock_vm(vm_id);
     // The state changes under the lock: once this vCPU is off, another CPU could stop and restart
     // the VM, and this end would count for the VM's next life.
@@ -157,7 +124,7 @@ pub(crate) fn end_with(
             Ended::Fault
         };
         vm.ends = vm.ends.end_life(vm.end);
-        vm.restarts = realtime::restarts(machine, vm_id, vm.end);
+        vm.restarts = vm_state::restarts(machine, vm_id, vm.end);
     }
     cpu.data.restart = vm.restarts;
     stop_vcpus(cpu, machine, vm_id, &mut vm);
@@ -173,13 +140,13 @@ pub(crate) fn end_with(
 /// Loads the next piece of a stopped VM; X1 = bytes left.
 pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     #[cfg(feature = "check-ghost")]
-    let _looking = crate::ghost::Looking::begin(machine);
+    let _looking = ffa::Looking::begin(machine);
     if machine::running(id).runs() {
         return Err(Status::WrongState);
     }
     let boot = machine::boot_vm(machine, id);
     let mut vm = machine::lock_vm(id);
-    settle(cpu.index(), machine, id, &mut vm);
+    vm_state::settle(cpu.index(), machine, id, &mut vm);
     if life::load(vm.state)? {
         vm.state = VmState::Loading;
         vm.progress = 0;
@@ -229,7 +196,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
 /// Makes the boot vCPU of a loaded VM runnable.
 pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     #[cfg(feature = "check-ghost")]
-    let _looking = crate::ghost::Looking::begin(machine);
+    let _looking = ffa::Looking::begin(machine);
     let boot = machine::boot_vm(machine, id);
     let first = machine::vcpu_of(machine, id, 0).ok_or(Status::NotFound)?;
     if machine::running(id).runs() {
@@ -238,7 +205,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let mut vm = machine::lock_vm(id);
     vm.state = life::start(vm.state)?;
     vm.restarts = false;
-    realtime::thaw(machine, id);
+    vm_state::thaw(machine, id);
     vm.starts = vm.starts.wrapping_add(1);
     vm.ends = vm.ends.begin_life();
     // G1-TIM-005: the virtual count begins at 0.
@@ -277,7 +244,7 @@ pub(crate) fn system(cpu: &Cpu, machine: &Machine, reset: bool) -> Answer {
             continue;
         }
         let mut vm = machine::lock_vm(id);
-        settle(cpu.index(), machine, id, &mut vm);
+        vm_state::settle(cpu.index(), machine, id, &mut vm);
         is_asked |= boot.powers_machine && vm.end == Ended::Off;
         let begins = vm.restarts || boot.loaded && vm.starts == 0;
         is_needed |= is_real_time && (begins || life::stop(vm.state));

@@ -111,6 +111,7 @@ mod timer;
 mod vcpu;
 mod vgic;
 mod vgic_mmio;
+mod vm_state;
 
 use core::panic::PanicInfo;
 

@@ -7,18 +7,16 @@
 //! the physical CPU interface, SGIs and timers are the guest's from a vCPU's start to its end, and
 //! Gear1 has no interrupt of its own there (G1-RT-002); a stop takes the guest's memory away instead.
 
-use gear1_abi::boot::{IrqOwner, MAX_INTIDS, RealTime};
-use gear1_abi::call::{Status, VcpuState};
-use gear1_abi::event::{Ended, Event, VmEnd};
-use gear1_abi::exit::ExitReason;
+use gear1_abi::boot::RealTime;
+use gear1_abi::call::VcpuState;
+use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{CNTHCTL_EL2, CNTP_CTL_EL0, CNTV_CTL_EL0, Writeable as _};
-use gear1_arch::{barrier, cpu as this_cpu, firmware, root, tlb};
-use gear1_core::vcpu::Attention;
+use gear1_arch::{barrier, cpu as this_cpu, firmware};
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, FIRST_SPI, Machine};
+use crate::machine::{self, Cpu, Machine};
 use crate::{irq, lifecycle, signal, vcpu};
 
 /// CNTHCTL_EL2: EL1 has the physical counter and the physical timer.
@@ -113,19 +111,7 @@ fn settle(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
     vcpu::enter(cpu, false);
 }
 
-/// Tells whether Gear1 starts a VM anew that ended so, without Gear2 (G1-RT-006).
-pub(crate) fn restarts(machine: &Machine, vm: VmId, end: Ended) -> bool {
-    let boot = machine::boot_vm(machine, vm);
-    boot.real_time != RealTime::No
-        && match end {
-            Ended::No => false,
-            Ended::Reset => true,
-            Ended::Off => boot.restarts_after_off,
-            Ended::Fault => boot.restarts_after_fault,
-        }
-}
-
-/// Does one step of a restart without Gear2, which has to wait for the VM's other vCPUs first.
+/// One step of a restart without Gear2: it has to wait for the VM's other vCPUs first.
 fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
     if !machine::lock_vm(vm).restarts {
         // Gear2 has stopped or started it meanwhile.
@@ -144,65 +130,6 @@ fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
         // Another vCPU is inside its guest still.
         Err(_) => barrier::yield_hint(),
     }
-}
-
-/// Refuses what would let Gear2 reach into a real-time VM while it runs.
-pub(crate) fn refuse(machine: &Machine, vm: VmId) -> Result<(), Status> {
-    match machine::boot_vm(machine, vm).real_time {
-        RealTime::No => Ok(()),
-        RealTime::Emulated | RealTime::PassThrough => Err(Status::WrongState),
-    }
-}
-
-/// Takes the memory of a VM with pass-through away, so that its vCPUs fault into Gear1, and wakes
-/// those that wait. The VM's lock is held; its vCPUs have been asked to stop (G1-RT-005).
-pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
-    let boot = machine::boot_vm(machine, vm);
-    if boot.real_time != RealTime::PassThrough {
-        return;
-    }
-    root::freeze(machine.boot, boot.root);
-    let world = cpu.data.world;
-    world.with_stage2(machine.vttbr(boot), tlb::invalidate_current_vmid);
-    for index in 0..usize::from(boot.vcpu_count) {
-        if let Some(id) = machine::vcpu_of(machine, vm, index)
-            && machine::vcpu(id).state() == VcpuState::Running
-        {
-            signal::kick(cpu, machine, machine::vcpu(id).home());
-        }
-    }
-}
-
-/// Maps a VM's memory again before the VM starts, and resets its interrupts.
-pub(crate) fn thaw(machine: &Machine, vm: VmId) {
-    let boot = machine::boot_vm(machine, vm);
-    if boot.real_time != RealTime::PassThrough {
-        return;
-    }
-    root::thaw(machine.boot, boot.root);
-    let owner = IrqOwner::vm(vm.index());
-    let home = machine::vcpu_of(machine, vm, 0).map(|id| machine::vcpu(id).home());
-    let Some((home, cpu)) =
-        home.and_then(|home| Some((home, machine.boot.cpus.get(home.index())?)))
-    else {
-        return;
-    };
-    // Bound: MAX_INTIDS.
-    for (intid, of) in (0..MAX_INTIDS as u32).zip(&machine.boot.irq_owner) {
-        if intid >= FIRST_SPI && Some(*of) == owner {
-            Gic::silence_spi(intid);
-            Gic::route_spi(home, cpu.mpidr, intid);
-        }
-    }
-}
-
-/// A fault of a vCPU that is to stop is no fault: its memory was taken away. It leaves as if it
-/// had been kicked, which is what stops others.
-pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine) -> Option<Resume> {
-    let loaded = cpu.data.loaded?;
-    let frozen = cpu.data.real_time == RealTime::PassThrough;
-    (frozen && loaded.shared.attention().has(Attention::STOP))
-        .then(|| vcpu::after_interrupt(cpu, machine, ExitReason::Kick))
 }
 
 /// CPU_SUSPEND with pass-through: any interrupt that the guest would wake for wakes the CPU.

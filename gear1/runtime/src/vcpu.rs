@@ -397,3 +397,12 @@ pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: At
     });
     due
 }
+
+/// A fault of a vCPU that is to stop is no fault: its memory was taken away. It leaves as if it
+/// had been kicked, which is what stops others.
+pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine) -> Option<Resume> {
+    let loaded = cpu.data.loaded?;
+    let frozen = cpu.data.real_time == RealTime::PassThrough;
+    (frozen && loaded.shared.attention().has(Attention::STOP))
+        .then(|| after_interrupt(cpu, machine, ExitReason::Kick))
+}

@@ -21,7 +21,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a VM with pass-through that spins is not stopped",
-        file: "gear1/runtime/src/realtime.rs",
+        file: "gear1/runtime/src/vm_state.rs",
         from: "    root::freeze(machine.boot, boot.root);\n",
         to: "",
         breaks: &["G1-RT-005"],
@@ -30,7 +30,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a real-time VM that resets itself stays off",
-        file: "gear1/runtime/src/realtime.rs",
+        file: "gear1/runtime/src/vm_state.rs",
         from: "            Ended::Reset => true,\n",
         to: "            Ended::Reset => false,\n",
         breaks: &["G1-RT-006"],

@@ -1,0 +1,118 @@
+//! Facts and steps of a VM's life that calls of guests, of Gear2 and of FF-A have in common: which
+//! vCPUs are on, whether a stop is complete, a real-time VM's memory and restarts.
+//!
+//! A VM is not stopped before its bus masters are: what they were told to read and write would
+//! else go on in memory that is somebody's next. The VM's lock is held for one store to and one load
+//! from each of them, at most [`MAX_MASTERS`](gear1_abi::boot::MAX_MASTERS), less than for a piece of loading.
+//!
+//! Requirements: G1-RT-005, G1-RT-006.
+
+use gear1_abi::boot::{IrqOwner, MAX_INTIDS, RealTime};
+use gear1_abi::call::{Status, VcpuState, VmState};
+use gear1_abi::event::Ended;
+use gear1_abi::id::{CpuIndex, VmId};
+use gear1_arch::window::stop_master;
+use gear1_arch::{root, tlb};
+use gear1_core::life;
+
+use crate::gic::{Gic, HostGic};
+use crate::machine::{self, Cpu, FIRST_SPI, Machine, VmInner};
+use crate::signal;
+
+/// Counts the VM's vCPUs that are not off.
+pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
+    let count = usize::from(machine::boot_vm(machine, vm).vcpu_count);
+    let ids = (0..count).filter_map(|index| machine::vcpu_of(machine, vm, index));
+    ids.filter(|id| machine::vcpu(*id).state() != VcpuState::Off)
+        .fold(0, |count: u64, _| count.wrapping_add(1))
+}
+
+/// Ends the stop when the last vCPU has left and no device of the VM's reaches memory by itself
+/// any more. The VM's lock is held.
+pub(crate) fn settle(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
+    let still = || alive(machine, id) != 0 || !masters_stop(cpu, machine, id);
+    vm.state = life::settled(vm.state, still);
+}
+
+/// Returns the VM's state.
+pub(crate) fn settled(cpu: CpuIndex, machine: &Machine, id: VmId) -> VmState {
+    if machine::running(id).runs() {
+        return VmState::Running;
+    }
+    let mut vm = machine::lock_vm(id);
+    settle(cpu, machine, id, &mut vm);
+    vm.state
+}
+
+/// Tells the VM's bus masters to stop, and returns whether all have.
+fn masters_stop(cpu: CpuIndex, machine: &Machine, id: VmId) -> bool {
+    let masters = machine.boot.masters.iter();
+    let own = masters.filter(|master| master.register != 0 && u64::from(master.vm) == id.reg());
+    let mut stopped = true;
+    for master in own {
+        stopped &= stop_master(cpu, master);
+    }
+    stopped
+}
+
+/// Tells whether Gear1 starts a VM anew that ended so, without Gear2 (G1-RT-006).
+pub(crate) fn restarts(machine: &Machine, vm: VmId, end: Ended) -> bool {
+    let boot = machine::boot_vm(machine, vm);
+    boot.real_time != RealTime::No
+        && match end {
+            Ended::No => false,
+            Ended::Reset => true,
+            Ended::Off => boot.restarts_after_off,
+            Ended::Fault => boot.restarts_after_fault,
+        }
+}
+
+/// Refuses what would let Gear2 reach into a real-time VM while it runs.
+pub(crate) fn refuse(machine: &Machine, vm: VmId) -> Result<(), Status> {
+    match machine::boot_vm(machine, vm).real_time {
+        RealTime::No => Ok(()),
+        RealTime::Emulated | RealTime::PassThrough => Err(Status::WrongState),
+    }
+}
+
+/// Takes the memory of a VM with pass-through away, so that its vCPUs fault into Gear1, and wakes
+/// those that wait. The VM's lock is held; its vCPUs have been asked to stop (G1-RT-005).
+pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
+    let boot = machine::boot_vm(machine, vm);
+    if boot.real_time != RealTime::PassThrough {
+        return;
+    }
+    root::freeze(machine.boot, boot.root);
+    let world = cpu.data.world;
+    world.with_stage2(machine.vttbr(boot), tlb::invalidate_current_vmid);
+    for index in 0..usize::from(boot.vcpu_count) {
+        if let Some(id) = machine::vcpu_of(machine, vm, index)
+            && machine::vcpu(id).state() == VcpuState::Running
+        {
+            signal::kick(cpu, machine, machine::vcpu(id).home());
+        }
+    }
+}
+
+/// Gives a VM its memory back before it starts, and makes its interrupts as after a reset.
+pub(crate) fn thaw(machine: &Machine, vm: VmId) {
+    let boot = machine::boot_vm(machine, vm);
+    if boot.real_time != RealTime::PassThrough {
+        return;
+    }
+    root::thaw(machine.boot, boot.root);
+    let owner = IrqOwner::vm(vm.index());
+    let home = machine::vcpu_of(machine, vm, 0).map(|id| machine::vcpu(id).home());
+    let Some((home, cpu)) =
+        home.and_then(|home| Some((home, machine.boot.cpus.get(home.index())?)))
+    else {
+        return;
+    };
+    // Bound: MAX_INTIDS.
+    for (intid, of) in (0..MAX_INTIDS as u32).zip(&machine.boot.irq_owner) {
+        if intid >= FIRST_SPI && Some(*of) == owner {
+            Gic::silence_spi(intid);
+            Gic::route_spi(home, cpu.mpidr, intid);
+        }
+    }
+}
