@@ -13,49 +13,57 @@ use gear1_core::syndrome::{DataAbort, FaultKind, Syndrome};
 use gear1_core::vcpu::VcpuShared;
 
 use crate::machine::{self, Cpu, Machine};
+use crate::vcpu::Handled;
 use crate::{channel, ffa, inject, vcpu, vgic, vgic_mmio};
 
 /// PSTATE.EL and, with AArch32, a mode that is EL0's only when zero below.
 const PSTATE_EL: u64 = 0xc;
 
-/// A data abort of a guest.
-#[inline(never)]
-pub(crate) fn data(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
+/// Answers a read of the distributor's control registers at once.
+#[inline(always)]
+pub(crate) fn distributor_read(
+    cpu: &mut Cpu,
+    syndrome: Syndrome,
+    shared: &VcpuShared,
+) -> Option<Resume> {
     let abort = syndrome.data_abort();
-    if abort.is_word_load()
-        && HPFAR_EL2.get() == cpu.data.gicd_hpfar
-        && let Some(loaded) = &cpu.data.loaded
-        && let Some(value) = loaded.inner.lock().gic.control_read(FAR_EL2.get() & 0xfff)
-    {
-        shared.count(ExitReason::MmioGic);
-        vcpu::skip_instruction();
-        cpu.frame().set_reg(abort.register(), value.into());
-        return Resume::with_register(abort.register());
+    if !abort.is_word_load() || HPFAR_EL2.get() != cpu.data.gicd_hpfar {
+        return None;
     }
-    data_other(cpu, syndrome)
+    let loaded = cpu.data.loaded.as_ref()?;
+    let value = loaded
+        .inner
+        .lock()
+        .gic
+        .control_read(FAR_EL2.get() & 0xfff)?;
+    shared.count(ExitReason::MmioGic);
+    vcpu::skip_instruction();
+    cpu.frame().set_reg(abort.register(), value.into());
+    Some(Resume::with_register(abort.register()))
 }
 
-#[inline(never)]
-fn data_other(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
+/// A data abort of a guest.
+#[inline(always)]
+pub(crate) fn data(cpu: &mut Cpu, syndrome: Syndrome) -> Handled {
     let Some(machine) = cpu.data.machine else {
-        return Resume::Same;
+        return Handled::Same;
     };
     if let Some(resume) = vcpu::stop(cpu, machine) {
         return resume;
     }
     let abort = syndrome.data_abort();
     let Some(ipa) = faulting_ipa(cpu, abort) else {
-        return Resume::Same;
+        return Handled::Same;
     };
     if is_allowed_now(cpu, machine, abort, ipa) {
-        return Resume::Same;
+        return Handled::Same;
     }
     let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
     if !emulated || !abort.is_decoded() {
         return inject::abort(cpu, machine, syndrome, ipa);
     }
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     let boot = machine::boot_vm(machine, loaded.vm);
     if let Some((frame, offset)) = vgic::gic_frame(boot, ipa) {
@@ -89,7 +97,7 @@ fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
 
 /// Hands an access to Gear2 and waits for its reply.
 #[inline(never)]
-fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Resume {
+fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Handled {
     let store = abort
         .is_write()
         .then(|| abort.truncate(cpu.frame().reg(abort.register())));
@@ -99,7 +107,7 @@ fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Resu
         store,
     };
     let (Some(context), _, data) = cpu.parts() else {
-        return Resume::Same;
+        return Handled::Same;
     };
     // Gear2 has answered this very access of the handler with an abort again and again.
     if context.nesting.is_stuck(ELR_EL2.get()) {
@@ -108,7 +116,7 @@ fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Resu
     context.awaited_esr = abort.raw();
     context.awaited_far = FAR_EL2.get();
     let Some(loaded) = data.loaded.as_ref() else {
-        return Resume::Same;
+        return Handled::Same;
     };
     loaded.shared.count(ExitReason::MmioGear2);
     loaded.shared.set_awaited(ipa, mmio.access_word());
@@ -123,7 +131,7 @@ fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Resu
 
 /// An instruction fetch from where nothing is.
 #[inline(never)]
-pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Handled {
     if let Some(resume) = vcpu::stop(cpu, machine) {
         return resume;
     }
@@ -131,7 +139,7 @@ pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) 
         Some(ipa) if !is_allowed_now(cpu, machine, syndrome.data_abort(), ipa) => {
             inject::abort(cpu, machine, syndrome, ipa)
         }
-        Some(_) | None => Resume::Same,
+        Some(_) | None => Handled::Same,
     }
 }
 

@@ -8,13 +8,13 @@
 use gear1_abi::boot::{BootChannel, BootPl061, ChannelKind, MAX_PL061};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VmId;
-use gear1_arch::entry::Resume;
 use gear1_arch::sync::TicketLock;
 use gear1_core::pl061::Pl061;
 use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::IntId;
 
 use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::vcpu::Handled;
 use crate::{vcpu, vgic};
 
 const PAGE: u64 = 0x1000;
@@ -29,7 +29,7 @@ pub(crate) fn access(
     loaded: &Loaded,
     abort: DataAbort,
     ipa: u64,
-) -> Option<Resume> {
+) -> Option<Handled> {
     if abort.is_write() {
         let value = abort.truncate(cpu.frame().reg(abort.register()));
         if let Some(resume) = store(cpu, machine, loaded, ipa, value) {
@@ -46,7 +46,7 @@ fn store(
     loaded: &Loaded,
     ipa: u64,
     value: u64,
-) -> Option<Resume> {
+) -> Option<Handled> {
     let boot = machine::boot_vm(machine, loaded.vm);
     let first = usize::from(boot.first_channel);
     let own = machine
@@ -124,7 +124,7 @@ fn pl061(
     loaded: &Loaded,
     abort: DataAbort,
     ipa: u64,
-) -> Option<Resume> {
+) -> Option<Handled> {
     // Bound: `MAX_PL061`.
     let index = machine.boot.pl061.iter().position(|block| {
         block.ipa != 0
@@ -146,7 +146,7 @@ fn pl061(
     let value = lock.lock().read(offset);
     cpu.frame()
         .set_reg(register, abort.extend(u64::from(value)));
-    Some(Resume::with_register(register))
+    Some(Handled::with_register(register))
 }
 
 /// Puts the PL061 blocks of a VM into their reset state: the VM is loaded anew.

@@ -13,7 +13,6 @@ use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_VMS, VmId};
 use gear1_abi::layout::PAGE_SIZE;
-use gear1_arch::entry::Resume;
 use gear1_arch::pool::Pool;
 use gear1_arch::sync::TicketLock;
 use gear1_arch::window::{self, GuestPage};
@@ -30,6 +29,7 @@ use gear1_core::vcpu::Attention;
 #[cfg(feature = "check-ghost")]
 use crate::ghost;
 use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::vcpu::Handled;
 use crate::{messages, signal, vcpu, vgic, vm_state};
 
 /// All memory that changes hands.
@@ -242,7 +242,7 @@ pub(crate) fn call(
     machine: &Machine,
     loaded: &Loaded,
     reason: ExitReason,
-) -> Option<Resume> {
+) -> Option<Handled> {
     let vm = loaded.vm;
     let peers = machine::boot_vm(machine, vm).peers;
     if peers == 0 {
@@ -278,7 +278,7 @@ pub(crate) fn call(
         Outcome::Return(regs) => cpu.frame().set_result(regs),
         Outcome::Again => vcpu::repeat_instruction(),
     }
-    Some(Resume::Same)
+    Some(Handled::Same)
 }
 
 fn go_on(
@@ -287,11 +287,11 @@ fn go_on(
     loaded: &Loaded,
     reason: ExitReason,
     next: Next,
-) -> Resume {
+) -> Handled {
     match next {
         Next::Return(regs) => {
             cpu.frame().set_result(regs);
-            Resume::Same
+            Handled::Same
         }
         Next::Yield => {
             cpu.frame().set_result(ffa::DONE);

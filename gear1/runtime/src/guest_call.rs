@@ -9,46 +9,35 @@ use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::{self, NOT_SUPPORTED};
 use gear1_abi::id::{VcpuId, VmId};
-use gear1_arch::entry::Resume;
 use gear1_core::ffa::is_ffa;
 use gear1_core::psci::{self, Call, affinity, ret};
 use gear1_core::syndrome::Syndrome;
 use gear1_core::vcpu::{Attention, VcpuShared};
 
 use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::vcpu::Handled;
 use crate::{ffa, lifecycle, messages, realtime, signal, vcpu, vgic, vm_state};
 
 const STOLEN_TIME_SIZE: u64 = size_of::<guest::StolenTime>() as u64;
 
-/// HVC: the PC is behind the instruction already.
+/// Answers PSCI_VERSION at once, and tells whether that is the function, X0, that is called.
 #[inline(always)]
-pub(crate) fn hvc(cpu: &mut Cpu, shared: &VcpuShared) -> Resume {
-    let [x0, ..] = &mut cpu.frame().x;
-    if let Some(version) = psci::version(*x0) {
-        shared.count(ExitReason::Hvc);
-        *x0 = version;
-        return Resume::Same;
-    }
-    if guest::is_vendor(*x0) {
-        return vendor(cpu, ExitReason::Hvc);
-    }
-    call(cpu, ExitReason::Hvc)
-}
-
-/// SMC: trapped, so the PC is still at the instruction.
-#[inline(never)]
-pub(crate) fn smc(cpu: &mut Cpu) -> Resume {
-    vcpu::skip_instruction();
-    call(cpu, ExitReason::Smc)
+pub(crate) fn version(cpu: &mut Cpu, function: u64, shared: &VcpuShared) -> bool {
+    let Some(version) = psci::version(function) else {
+        return false;
+    };
+    shared.count(ExitReason::Hvc);
+    cpu.frame().set_reg(0, version);
+    true
 }
 
 /// Answers a call by SMCCC: the function in W0, arguments in X1 and on, the result in X0.
-#[inline(never)]
-fn call(cpu: &mut Cpu, reason: ExitReason) -> Resume {
+#[inline(always)]
+pub(crate) fn call(cpu: &mut Cpu, reason: ExitReason) -> Handled {
     let [x0, x1, x2, x3, ..] = cpu.frame().x;
     let decoded = psci::decode(x0, x1, x2, x3);
     let (Some(loaded), Some(machine)) = (cpu.data.loaded, cpu.data.machine) else {
-        return Resume::Same;
+        return Handled::Same;
     };
     if decoded != Call::Other {
         loaded.shared.count(reason);
@@ -89,7 +78,7 @@ fn call(cpu: &mut Cpu, reason: ExitReason) -> Resume {
                 ret::SUCCESS => power_down(cpu, machine, reason, (entry, context)),
                 error => {
                     cpu.frame().set_reg(0, error);
-                    Resume::Same
+                    Handled::Same
                 }
             };
         }
@@ -99,7 +88,7 @@ fn call(cpu: &mut Cpu, reason: ExitReason) -> Resume {
         Call::SystemReset => return lifecycle::end(cpu, machine, reason, VmEnd::Reset),
     };
     cpu.frame().set_reg(0, result);
-    Resume::Same
+    Handled::Same
 }
 
 /// Tells whether a vCPU can start at `ipa`: an instruction in the VM's memory.
@@ -188,9 +177,9 @@ fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) 
 }
 
 #[inline(never)]
-fn cpu_off(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+fn cpu_off(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     let id = loaded.id;
     // Under the VM's lock, so that a CPU_ON for it comes wholly before or after.
@@ -203,11 +192,11 @@ fn cpu_off(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
 
 /// The vendor-specific hypervisor services of [`guest`], and what does not exist.
 #[inline(never)]
-fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
+pub(crate) fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Handled {
     let [x0, x1, x2, x3, x4, ..] = cpu.frame().x;
     let function = x0 as u32;
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     let to_gear2 = guest::is_vendor(x0) && cpu.data.real_time == RealTime::No;
     let mut results = None;
@@ -230,7 +219,7 @@ fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
             frame.set_reg(1, b);
             frame.set_reg(2, c);
             frame.set_reg(3, d);
-            return Resume::Same;
+            return Handled::Same;
         }
         _ if to_gear2 => {}
         _ => results = Some([NOT_SUPPORTED, x1]),
@@ -242,7 +231,7 @@ fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
             if function == guest::EXIT_STATS {
                 cpu.frame().set_reg(1, second);
             }
-            Resume::Same
+            Handled::Same
         }
         None => {
             let id = loaded.id;
@@ -260,10 +249,10 @@ fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Resume {
 
 /// WFI and WFE.
 #[inline(never)]
-pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resume {
+pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Handled {
     vcpu::skip_instruction();
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     if syndrome.is_wfe() {
         let id = loaded.id;
@@ -276,9 +265,9 @@ pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Resu
 
 /// Blocks the running vCPU until something wakes it, unless something is due.
 #[inline(never)]
-fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     if vcpu::is_due(cpu, machine, &loaded, Attention::NONE) {
         // What is due may be a stop as well, of which this CPU is not told again.
@@ -296,9 +285,9 @@ fn power_down(
     machine: &Machine,
     reason: ExitReason,
     (entry, context): (u64, u64),
-) -> Resume {
+) -> Handled {
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     loaded.shared.request_resume(entry, context);
     let asked = Attention::RESET.and(Attention::WARM);

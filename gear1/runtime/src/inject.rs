@@ -6,7 +6,6 @@
 use gear1_abi::event::{Event, Fault};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::record::RecordId;
-use gear1_arch::entry::Resume;
 use gear1_arch::regs::{
     ELR_EL1, ELR_EL2, ESR_EL1, ESR_EL2, FAR_EL1, FAR_EL2, Readable as _, SCTLR_EL1, SPSR_EL1,
     SPSR_EL2, TCR_EL1, TTBR0_EL1, TTBR1_EL1, VBAR_EL1, Writeable as _,
@@ -15,11 +14,12 @@ use gear1_core::fault::walk_level;
 use gear1_core::syndrome::{Entry, Syndrome, ec};
 
 use crate::machine::{Cpu, Machine};
+use crate::vcpu::Handled;
 use crate::{lifecycle, log};
 
 /// Reflects a fault as an external abort inside the guest (G1-FLT-001).
 #[inline(never)]
-pub(crate) fn abort(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome, ipa: u64) -> Resume {
+pub(crate) fn abort(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome, ipa: u64) -> Handled {
     let abort = syndrome.data_abort();
     let fetch = syndrome.class() == ec::INSTRUCTION_ABORT;
     let id = if !fetch && abort.lacks_syndrome() {
@@ -42,13 +42,13 @@ pub(crate) fn abort(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome, ipa: u
     }
     FAR_EL1.set(far);
     enter(entry, entry.external_abort(syndrome, level));
-    Resume::Same
+    Handled::Same
 }
 
 /// What a guest's CPU does not have: AArch32 traps, pointer authentication, SVE, SME, MTE and
 /// everything later. The guest takes an undefined-instruction exception.
 #[inline(never)]
-pub(crate) fn undefined(cpu: &mut Cpu, machine: &Machine) -> Resume {
+pub(crate) fn undefined(cpu: &mut Cpu, machine: &Machine) -> Handled {
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         loaded.shared.count(ExitReason::Undefined);
     }
@@ -57,7 +57,7 @@ pub(crate) fn undefined(cpu: &mut Cpu, machine: &Machine) -> Resume {
         return stop(cpu, machine, ExitReason::Undefined, 0);
     }
     enter(entry, Entry::undefined());
-    Resume::Same
+    Handled::Same
 }
 
 /// Notes an exception that the running guest is about to be given, and tells whether it cannot go on.
@@ -69,7 +69,7 @@ fn is_stuck(cpu: &mut Cpu, entry: Entry, fetch: bool) -> bool {
 
 /// Ends the VM of a guest that cannot go on (G1-FLT-004).
 #[inline(never)]
-pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, ipa: u64) -> Resume {
+pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, ipa: u64) -> Handled {
     let fault = Fault {
         esr: ESR_EL2.get(),
         far: FAR_EL2.get(),
@@ -78,7 +78,7 @@ pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, ipa: u6
         pstate: SPSR_EL2.get(),
     };
     let Some(id) = cpu.data.loaded.as_ref().map(|loaded| loaded.id) else {
-        return Resume::Same;
+        return Handled::Same;
     };
     let values = [id.reg(), fault.esr, fault.pc];
     log::log(cpu.index(), RecordId::VcpuFault, values);

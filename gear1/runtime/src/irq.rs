@@ -1,4 +1,4 @@
-//! Physical interrupts: acknowledged here, then somebody's.
+//! Physical interrupts: acknowledged, then somebody's.
 //!
 //! For the loaded vCPU they go into its list registers; for Gear2 into a bitmap
 //! that `NEXT` empties; Gear1's own are kicks, its timer and maintenance.
@@ -10,76 +10,16 @@ use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VmId;
 use gear1_abi::record::RecordId;
-use gear1_arch::entry::Resume;
 use gear1_arch::gic::Acknowledged;
 use gear1_arch::regs::{CNTV_CTL_EL0, Writeable as _};
 use gear1_arch::stop;
 use gear1_core::monitors::PMU_INTID;
-use gear1_core::vcpu::VcpuShared;
 use gear1_core::vgic::{FIRST_LPI, IntId};
 
 use crate::gic::{self, Gic, HostGic};
 use crate::machine::{Cpu, Machine};
 use crate::monitors::PMU_IRQ;
-use crate::{log, signal, supervise, timer, vcpu, vgic};
-
-/// Entry from the IRQ vectors.
-#[unsafe(no_mangle)]
-extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
-    let Some(irq) = Gic::acknowledge() else {
-        return Resume::Same;
-    };
-    if Gic::intid(irq) == gic::VIRTUAL_TIMER
-        && let Some(shared) = cpu.running()
-        && vgic::repeat(cpu, shared, cpu.data.timer_interrupt.get())
-    {
-        Gic::drop_priority(irq);
-        shared.count(ExitReason::Timer);
-        return Resume::Same;
-    }
-    if Gic::intid(irq) == gic::KICK
-        && let Some(shared) = cpu.running()
-        && cpu.data.real_time == RealTime::No
-    {
-        return kicked(cpu, irq, shared);
-    }
-    other(cpu, irq)
-}
-
-/// Another CPU has something for this one, which runs a guest.
-#[inline(never)]
-fn kicked(cpu: &mut Cpu, irq: Acknowledged, shared: &VcpuShared) -> Resume {
-    Gic::drop_priority(irq);
-    Gic::end(irq);
-    stop::obey();
-    shared.count(ExitReason::Kick);
-    let Some(machine) = cpu.data.machine else {
-        return Resume::Same;
-    };
-    if supervise::is_called(cpu) {
-        return supervise::leave_and_rejoin(cpu, machine);
-    }
-    vcpu::after_interrupt(cpu, machine, ExitReason::Kick)
-}
-
-#[inline(never)]
-fn other(cpu: &mut Cpu, irq: Acknowledged) -> Resume {
-    let Some(machine) = cpu.data.machine else {
-        return Resume::Same;
-    };
-    let reason = handle(cpu, machine, irq);
-    if cpu.is_gear2_current() {
-        return supervise::interrupted(cpu, machine);
-    }
-    let Some(loaded) = cpu.data.loaded.as_ref() else {
-        return Resume::Same;
-    };
-    loaded.shared.count(reason);
-    if reason == ExitReason::Timer {
-        return vcpu::woke_somebody(cpu, machine, reason);
-    }
-    vcpu::after_interrupt(cpu, machine, reason)
-}
+use crate::{log, signal, timer, vgic};
 
 /// Handles pending interrupts while this CPU waits at EL2. Returns whether one was a kick.
 #[inline(never)]
@@ -87,8 +27,8 @@ pub(crate) fn handle_pending(cpu: &mut Cpu, machine: &Machine) -> bool {
     Gic::acknowledge().is_some_and(|irq| handle(cpu, machine, irq) == ExitReason::Kick)
 }
 
-/// Handles an acknowledged interrupt and returns the exit reason.
-fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
+/// Handles an acknowledged interrupt and tells what it was.
+pub(crate) fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
     Gic::drop_priority(irq);
     match Gic::intid(irq) {
         gic::VIRTUAL_TIMER => {

@@ -13,12 +13,12 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VmId;
 use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
-use gear1_arch::entry::Resume;
 use gear1_arch::window::load_piece;
 use gear1_arch::{cpu, firmware, stolen};
 use gear1_core::life;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
+use crate::vcpu::Handled;
 use crate::{channel, ffa, log, messages, signal, vcpu, vgic, vm_state};
 
 /// Result of a call: X1 to X6.
@@ -90,11 +90,11 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     }
 }
 
-/// Ends the VM of the running guest at its own request (PSCI SYSTEM_OFF or SYSTEM_RESET).
-pub(crate) fn end(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, how: VmEnd) -> Resume {
+/// A running guest asks for the end of its VM (PSCI SYSTEM_OFF or SYSTEM_RESET).
+pub(crate) fn end(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, how: VmEnd) -> Handled {
     match cpu.data.loaded.as_ref().map(|loaded| loaded.id) {
         Some(id) => end_with(cpu, machine, reason, Event::VmEnd(id, how)),
-        None => Resume::Same,
+        None => Handled::Same,
     }
 }
 
@@ -105,9 +105,9 @@ pub(crate) fn end_with(
     machine: &Machine,
     reason: ExitReason,
     event: Event,
-) -> Resume {
+) -> Handled {
     let Some(loaded) = cpu.data.loaded.as_ref() else {
-        return Resume::Same;
+        return Handled::Same;
     };
     let (vm_id, id) = (loaded.vm, loaded.id);
     #[cfg(feature = "check-ghost")]
@@ -127,6 +127,7 @@ pub(crate) fn end_with(
         vm.restarts = vm_state::restarts(machine, vm_id, vm.end);
     }
     cpu.data.restart = vm.restarts;
+    cpu.data.turned_off = matches!(event, Event::VmEnd(_, VmEnd::Off));
     stop_vcpus(cpu, machine, vm_id, &mut vm);
     drop(vm);
     if cpu.data.real_time != RealTime::No {

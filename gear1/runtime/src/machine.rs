@@ -128,6 +128,8 @@ pub(crate) struct CpuData {
     pub(crate) own: Option<VcpuId>,
     /// Whether this CPU has to reload that vCPU's VM.
     pub(crate) restart: bool,
+    /// The loaded vCPU has turned its VM off, which may be what powers the machine off.
+    pub(crate) turned_off: bool,
 }
 
 impl CpuData {
@@ -168,6 +170,7 @@ impl CpuData {
             id_registers: [0; 32],
             own: None,
             restart: false,
+            turned_off: false,
         }
     }
 

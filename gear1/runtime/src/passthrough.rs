@@ -4,7 +4,6 @@
 use gear1_abi::boot::IrqOwner;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::CpuIndex;
-use gear1_arch::entry::Resume;
 use gear1_core::monitors::PMU_INTID;
 use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::passthrough::{self, Behind, Fields};
@@ -13,6 +12,7 @@ use gear1_core::vgic::{GicVersion, IntId, Kicks, VcpuIndex};
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::vcpu;
+use crate::vcpu::Handled;
 use crate::vgic::{self, GicFrame};
 
 /// The version of the machine's interrupt controller.
@@ -29,9 +29,9 @@ pub(crate) fn access(
     abort: DataAbort,
     frame: GicFrame,
     offset: u64,
-) -> Resume {
+) -> Handled {
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     let size = abort.size_log2();
     let (behind, owner) = match frame {
@@ -71,7 +71,7 @@ pub(crate) fn access(
                 access.send(targets, sgi);
             }
         }
-        return Resume::Same;
+        return Handled::Same;
     }
     let value = match behind {
         Behind::Nothing | Behind::SendSgi => 0,
@@ -82,7 +82,7 @@ pub(crate) fn access(
         }
     };
     cpu.frame().set_reg(abort.register(), abort.extend(value));
-    Resume::with_register(abort.register())
+    Handled::with_register(abort.register())
 }
 
 /// Replays a write to ICC_SGI1R_EL1 on the VM's own CPUs.

@@ -9,7 +9,6 @@
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::call::VcpuState;
-use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{CNTHCTL_EL2, CNTP_CTL_EL0, CNTV_CTL_EL0, Writeable as _};
@@ -17,6 +16,7 @@ use gear1_arch::{barrier, cpu as this_cpu, firmware};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
+use crate::vcpu::Handled;
 use crate::{irq, lifecycle, signal, vcpu};
 
 /// CNTHCTL_EL2: EL1 has the physical counter and the physical timer.
@@ -62,17 +62,18 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
 }
 
 /// The vCPU has left its guest: what Gear2 does elsewhere.
-pub(crate) fn left(cpu: &mut Cpu, machine: &Machine, event: Event) -> Resume {
+pub(crate) fn left(cpu: &mut Cpu, machine: &Machine) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
+    let is_turned_off = core::mem::take(&mut cpu.data.turned_off);
     if cpu.data.real_time == RealTime::PassThrough {
         CNTV_CTL_EL0.set(0);
         CNTP_CTL_EL0.set(0);
         Gic::take_interface_back(cpu.index());
     }
     let powers_machine = machine::boot_vm(machine, loaded.vm).powers_machine;
-    if powers_machine && matches!(event, Event::VmEnd(_, VmEnd::Off)) {
+    if powers_machine && is_turned_off {
         firmware::system(machine.boot.enable_method, false);
     }
     settle(cpu, machine, loaded.vm);
@@ -133,11 +134,11 @@ fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
 }
 
 /// CPU_SUSPEND with pass-through: any interrupt that the guest would wake for wakes the CPU.
-pub(crate) fn suspend(cpu: &Cpu) -> Option<Resume> {
+pub(crate) fn suspend(cpu: &Cpu) -> Option<Handled> {
     if cpu.data.real_time != RealTime::PassThrough {
         return None;
     }
     barrier::dsb_sy();
     barrier::wfi();
-    Some(Resume::Same)
+    Some(Handled::Same)
 }

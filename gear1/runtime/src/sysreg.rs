@@ -16,13 +16,14 @@ use gear1_arch::window::clean_piece;
 use gear1_arch::{barrier, cpu};
 use gear1_core::idregs::{self};
 use gear1_core::set_way::{Step, Time};
-use gear1_core::syndrome::{Syndrome, SysregAccess, SysregId};
+use gear1_core::syndrome::{SysregAccess, SysregId};
 use gear1_core::timer::PhysicalReg;
 use gear1_core::vcpu::VcpuShared;
 use gear1_core::vgic::{ICC_SRE_EL1, SRE_EL1};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
+use crate::vcpu::Handled;
 use crate::{inject, log, monitors, passthrough, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
@@ -46,37 +47,40 @@ const DC_ISW: SysregId = SysregId::new(1, 0, 7, 6, 2);
 const DC_CSW: SysregId = SysregId::new(1, 0, 7, 10, 2);
 const DC_CISW: SysregId = SysregId::new(1, 0, 7, 14, 2);
 
-/// A trapped MSR, MRS or system instruction.
-#[inline(never)]
-pub(crate) fn access(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
-    let access = syndrome.sysreg();
-    if access.is_read()
-        && let Some(value) = idregs::value_of(access.id(), &cpu.data.id_registers)
-    {
-        return answer(cpu, access, shared, value);
-    }
-    if access.id() == ICC_SGI1R_EL1 && !access.is_read() {
-        return sgi1r(cpu, access, shared);
-    }
-    access_other(cpu, access, shared)
+/// Answers a read of an identification register at once.
+#[inline(always)]
+pub(crate) fn identification(
+    cpu: &mut Cpu,
+    access: SysregAccess,
+    shared: &VcpuShared,
+) -> Option<Resume> {
+    let value = idregs::value_of(access.id(), &cpu.data.id_registers)?;
+    Some(answer(cpu, access, shared, value))
 }
 
-/// An SGI: the same as the vCPU's last one, and its own, or another.
-#[inline(never)]
-fn sgi1r(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
+/// Tells whether a write is one of ICC_SGI1R_EL1.
+#[inline(always)]
+pub(crate) fn is_sgi1r(access: SysregAccess) -> bool {
+    access.id() == ICC_SGI1R_EL1
+}
+
+/// Sends an SGI at once, if it is the same as the vCPU's last one, and its own. Tells whether it is.
+#[inline(always)]
+pub(crate) fn repeat_own_sgi(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> bool {
     let value = cpu.frame().reg(access.register());
-    if vgic::repeat_own(cpu, shared, value) {
+    let is_repeated = vgic::repeat_own(cpu, shared, value);
+    if is_repeated {
         shared.count(ExitReason::Sgi);
         vcpu::skip_instruction();
-        return Resume::Same;
     }
-    sgi(cpu, access)
+    is_repeated
 }
 
-#[inline(never)]
-fn access_other(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
+/// Another trapped MSR, MRS or system instruction.
+#[inline(always)]
+pub(crate) fn access(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Handled {
     let Some(machine) = cpu.data.machine else {
-        return Resume::Same;
+        return Handled::Same;
     };
     let id = access.id();
     if matches!(id, ICC_ASGI1R_EL1 | ICC_SGI0R_EL1) && !access.is_read() {
@@ -90,13 +94,13 @@ fn access_other(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Res
         let written = (!access.is_read()).then(|| cpu.frame().reg(access.register()));
         let value = timer::access_physical(cpu, machine, reg, written);
         let resume = answer(cpu, access, shared, value);
-        return vcpu::woke_somebody_or(cpu, machine, ExitReason::Sysreg, resume);
+        return vcpu::woke_somebody_or(cpu, machine, ExitReason::Sysreg, resume.into());
     }
     if matches!(id, DC_ISW | DC_CSW | DC_CISW) && !access.is_read() {
         return set_way(cpu, machine, access);
     }
     if let Some(value) = other(cpu, access) {
-        return answer(cpu, access, shared, value);
+        return answer(cpu, access, shared, value).into();
     }
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         log::log(
@@ -145,10 +149,10 @@ fn is_zero(access: SysregAccess) -> bool {
 
 /// Set/way cache maintenance: the VM's memory by address, a piece each time.
 #[inline(never)]
-fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
+fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Handled {
     let operand = cpu.frame().reg(access.register());
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     loaded.shared.count(ExitReason::Sysreg);
     let boot = machine::boot_vm(machine, loaded.vm);
@@ -165,7 +169,7 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
         Some(Step::Piece(progress)) => clean_piece(cpu.index(), boot, progress),
         Some(Step::Done) | None => vcpu::skip_instruction(),
     }
-    Resume::Same
+    Handled::Same
 }
 
 /// Completes an access with `value` for a read; a write is ignored.
@@ -181,20 +185,20 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared, value: u64) 
 }
 
 /// Sends SGIs inside the VM.
-#[inline(never)]
-fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
+#[inline(always)]
+pub(crate) fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Handled {
     let id = access.id();
     let value = cpu.frame().reg(access.register());
     vcpu::skip_instruction();
     let (Some(loaded), Some(machine)) = (&cpu.data.loaded, cpu.data.machine) else {
-        return Resume::Same;
+        return Handled::Same;
     };
     loaded.shared.count(ExitReason::Sgi);
     if cpu.data.real_time == RealTime::PassThrough {
         if id == ICC_SGI1R_EL1 {
             passthrough::sgi1r(machine, loaded, value);
         }
-        return Resume::Same;
+        return Handled::Same;
     }
     if id == ICC_SGI1R_EL1 {
         vgic::sgi1r(cpu, machine, loaded, value);
@@ -209,11 +213,11 @@ fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
 
 /// ICC_DIR_EL1, trapped while an active interrupt is in no list register.
 #[inline(never)]
-fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Resume {
+fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Handled {
     let intid = cpu.frame().reg(access.register()) as u32 & 0xff_ffff;
     vcpu::skip_instruction();
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     loaded.shared.count(ExitReason::Sysreg);
     vgic::deactivate(cpu, machine, &loaded, intid);

@@ -29,10 +29,41 @@ use gear1_core::vgic::{IntId, Repeatable, is_quiet};
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
 use crate::vgic::{self, change_gic, flush_gic};
-use crate::{event, messages, monitors, realtime, reply, timer};
+use crate::{event, messages, monitors, reply, timer};
 
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
+
+/// How the handler of a guest's exit or interrupt ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Handled {
+    /// The CPU goes on with what trapped: [`Resume::Same`].
+    Same = Resume::Same as u64,
+    /// With a context of which all registers are restored: [`Resume::Switch`].
+    Switch = Resume::Switch as u64,
+    /// A real-time VM's vCPU has left its guest, and its CPU has no Gear2 to go to: the entry calls
+    /// `realtime::on_exit`, which stands above all handlers.
+    Left,
+}
+
+impl From<Resume> for Handled {
+    fn from(resume: Resume) -> Self {
+        match resume {
+            Resume::Same => Self::Same,
+            Resume::Switch => Self::Switch,
+        }
+    }
+}
+
+impl Handled {
+    /// Returns what restores a general register that the handler of a synchronous exception
+    /// changed.
+    #[inline(always)]
+    pub(crate) fn with_register(number: u8) -> Self {
+        Resume::with_register(number).into()
+    }
+}
 
 /// Steps over the instruction that trapped.
 #[inline(always)]
@@ -194,7 +225,7 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
 /// A guest's first FP use since another's: moves the registers. The trapped
 /// instruction runs again.
 #[inline(never)]
-pub(crate) fn take_fp(cpu: &mut Cpu) -> Resume {
+pub(crate) fn take_fp(cpu: &mut Cpu) {
     if let Some(owner) = cpu.data.fp_owner {
         release_fp(cpu, owner);
     }
@@ -207,7 +238,6 @@ pub(crate) fn take_fp(cpu: &mut Cpu) -> Resume {
         fp::restore(&context.fp);
         data.fp_owner = Some(loaded.id);
     }
-    Resume::Same
 }
 
 /// Puts the loaded vCPU into its reset state, to start as was requested.
@@ -306,34 +336,32 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
 }
 
 /// Leaves the running guest for Gear2, which gets `event`; the vCPU is in `state` from now on.
-pub(crate) fn leave(cpu: &mut Cpu, state: VcpuState, reason: ExitReason, event: Event) -> Resume {
+pub(crate) fn leave(cpu: &mut Cpu, state: VcpuState, reason: ExitReason, event: Event) -> Handled {
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         loaded.shared.set_state(state);
     }
     leave_as_is(cpu, reason, event)
 }
 
-/// Leaves the running guest for Gear2, with the vCPU's state already set.
-pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Resume {
+/// The same, with the state already set.
+pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Handled {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded.as_ref()
     {
         data.exit = (Some(loaded.id), reason, cpu::now());
         data.world.leave_guest(context, gear2);
     }
-    if cpu.data.real_time != RealTime::No
-        && let Some(machine) = cpu.data.machine
-    {
-        return realtime::left(cpu, machine, event);
+    if cpu.data.real_time != RealTime::No {
+        return Handled::Left;
     }
     event::deliver(cpu, &event);
     cpu.set_gear2();
-    Resume::Switch
+    Handled::Switch
 }
 
-/// Continues after an interrupt of a guest that the fast path did not handle: resumes the guest, or
-/// returns to Gear2.
-pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+/// A guest was stopped by an interrupt that was not simply its own: goes on
+/// with it, or tells Gear2.
+pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
     if let Some(loaded) = &cpu.data.loaded
         && loaded.shared.attention().is_interrupts()
     {
@@ -343,21 +371,21 @@ pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReas
     }
     if cpu.data.real_time != RealTime::No {
         machine::cpu_shared(cpu.index()).take_wake();
-        return Resume::Same;
+        return Handled::Same;
     }
     let running = cpu.data.loaded.as_ref().map(|loaded| loaded.id);
     match event::pending_event(cpu, running) {
         Some(event) => leave(cpu, VcpuState::Ready, reason, event),
-        None => Resume::Same,
+        None => Handled::Same,
     }
 }
 
 /// Ends an exit that may have woken a vCPU of this very CPU, for which nobody interrupts the guest:
 /// Gear2 hears of it now. Every exit that changes a virtual GIC ends here or in
 /// [`after_interrupt`].
-pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Resume {
+pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
     if !machine::cpu_shared(cpu.index()).is_pending() {
-        return Resume::Same;
+        return Handled::Same;
     }
     after_interrupt(cpu, machine, reason)
 }
@@ -369,11 +397,11 @@ pub(crate) fn woke_somebody_or(
     cpu: &mut Cpu,
     machine: &Machine,
     reason: ExitReason,
-    resume: Resume,
-) -> Resume {
+    resume: Handled,
+) -> Handled {
     match woke_somebody(cpu, machine, reason) {
-        Resume::Same => resume,
-        Resume::Switch => Resume::Switch,
+        Handled::Same => resume,
+        left @ (Handled::Switch | Handled::Left) => left,
     }
 }
 
@@ -400,7 +428,7 @@ pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: At
 
 /// A fault of a vCPU that is to stop is no fault: its memory was taken away. It leaves as if it
 /// had been kicked, which is what stops others.
-pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine) -> Option<Resume> {
+pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine) -> Option<Handled> {
     let loaded = cpu.data.loaded?;
     let frozen = cpu.data.real_time == RealTime::PassThrough;
     (frozen && loaded.shared.attention().has(Attention::STOP))

@@ -1,12 +1,14 @@
 //! Accesses of guests to the registers of their virtual GIC that a data abort brings here.
+//!
+//! Requirements: G1-GIC-002, G1-GIC-011, G1-GIC-012.
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::exit::ExitReason;
-use gear1_arch::entry::Resume;
 use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::{Kicks, shows_list_registers};
 
 use crate::machine::{Cpu, Loaded, Machine};
+use crate::vcpu::Handled;
 use crate::vgic::{self, GicFrame};
 use crate::{passthrough, vcpu};
 
@@ -21,7 +23,7 @@ pub(crate) fn access(
     abort: DataAbort,
     frame: GicFrame,
     offset: u64,
-) -> Resume {
+) -> Handled {
     if cpu.data.real_time == RealTime::PassThrough {
         return passthrough::access(cpu, machine, abort, frame, offset);
     }
@@ -33,7 +35,7 @@ pub(crate) fn access(
         return write(cpu, machine, frame, offset, size, value);
     }
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     loaded.shared.count(ExitReason::MmioGic);
     if shows_list_registers(offset) {
@@ -45,7 +47,7 @@ pub(crate) fn access(
         GicFrame::Deactivate => 0,
     });
     cpu.frame().set_reg(register, abort.extend(value));
-    let resume = Resume::with_register(register);
+    let resume = Handled::with_register(register);
     if shows_list_registers(offset) {
         return vcpu::woke_somebody_or(cpu, machine, ExitReason::MmioGic, resume);
     }
@@ -75,9 +77,9 @@ fn write(
     offset: u64,
     size: u8,
     value: u64,
-) -> Resume {
+) -> Handled {
     let Some(loaded) = cpu.data.loaded else {
-        return Resume::Same;
+        return Handled::Same;
     };
     loaded.shared.count(ExitReason::MmioGic);
     if let (GicFrame::Deactivate, 0) = (frame, offset) {

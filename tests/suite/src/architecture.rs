@@ -236,7 +236,7 @@ fn sre(image: &Image) -> Result<()> {
 /// Where interrupts that ended are taken over, list registers that were just written are not taken
 /// for empty.
 fn list_registers(image: &Image) -> Result<()> {
-    for name in ["flush_slowly", "guest_call::is_due"] {
+    for name in ["flush_slowly", "vcpu::is_due"] {
         let function = image.named(name)?;
         let read = |word: &u32| word & !RT == ICH_ELRSR_EL2 | READ;
         let Some(first) = function.words.iter().position(read) else {

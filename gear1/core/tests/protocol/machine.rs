@@ -145,7 +145,7 @@ impl Machine {
         core::mem::take(&mut self.vm().pending) + sgis.count_ones()
     }
 
-    /// `vcpu::prepare_entry` and `ffa::resume`: what the guest gets, unless it stops.
+    /// `vcpu::prepare_entry` and `messages::resume`: what the guest gets, unless it stops.
     fn prepare_entry(&self) -> Result<u32, Left> {
         let wanted = self.vcpu.attention();
         let mut got = 0;
@@ -166,7 +166,7 @@ impl Machine {
         Ok(got)
     }
 
-    /// `guest_call::is_due`.
+    /// `vcpu::is_due`.
     fn is_due(&self, how: Block, expected: Attention) -> bool {
         if how == Block::Quiet && self.vcpu.wait_quiet(expected) {
             return false;

@@ -222,7 +222,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "SYSTEM_SUSPEND does not look at the others",
         file: "gear1/runtime/src/guest_call.rs",
         from: "} else if system && vm_state::alive(machine, caller.vm) > 1 {",
-        to: "} else if system && lifecycle::alive(machine, caller.vm) > 8 {",
+        to: "} else if system && vm_state::alive(machine, caller.vm) > 8 {",
         breaks: &["G1-PSCI-007"],
         test: PSCI,
         finder: ON_PSCI,

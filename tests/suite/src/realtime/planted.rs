@@ -128,8 +128,8 @@ const REMOVED: &[Removed] = &[
     Removed {
         name: "who is stopped loses its own memory",
         file: "runtime/src/lifecycle.rs",
-        from: "    realtime::freeze(cpu, machine, id);",
-        to: "    realtime::freeze(cpu, machine, VmId::default());",
+        from: "    vm_state::freeze(cpu, machine, id);",
+        to: "    vm_state::freeze(cpu, machine, VmId::default());",
         by: By::Others("resets", "resets"),
         features: "image",
     },
