@@ -134,7 +134,7 @@ fn guest_hcr(real_time: RealTime) -> u64 {
         }
 }
 
-/// What every CPU does for itself.
+/// Initializes the calling CPU.
 fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
     cpu::init_traps(boot.vtcr_el2);

@@ -148,7 +148,7 @@ fn other_data_abort(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     finish(cpu, handled)
 }
 
-/// What guests do less often.
+/// Handles exits of guests outside the fast path.
 #[inline(never)]
 fn other(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let Some(machine) = cpu.data.machine else {

@@ -270,7 +270,7 @@ fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
         return Handled::Same;
     };
     if vcpu::is_due(cpu, machine, &loaded, Attention::NONE) {
-        // What is due may be a stop as well, of which this CPU is not told again.
+        // The request may also be a stop, which this CPU is not told of again.
         vgic::flush_gic(cpu, machine, &loaded);
         return vcpu::after_interrupt(cpu, machine, reason);
     }

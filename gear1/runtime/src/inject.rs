@@ -45,8 +45,8 @@ pub(crate) fn abort(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome, ipa: u
     Handled::Same
 }
 
-/// What a guest's CPU does not have: AArch32 traps, pointer authentication, SVE, SME, MTE and
-/// everything later. The guest takes an undefined-instruction exception.
+/// Injects an undefined-instruction exception for a feature that a guest's CPU does not have:
+/// AArch32 traps, pointer authentication, SVE, SME, MTE and everything later.
 #[inline(never)]
 pub(crate) fn undefined(cpu: &mut Cpu, machine: &Machine) -> Handled {
     if let Some(loaded) = cpu.data.loaded.as_ref() {

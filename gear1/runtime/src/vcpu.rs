@@ -343,7 +343,7 @@ pub(crate) fn leave(cpu: &mut Cpu, state: VcpuState, reason: ExitReason, event: 
     leave_as_is(cpu, reason, event)
 }
 
-/// The same, with the state already set.
+/// Leaves the running guest for Gear2, with the vCPU's state already set.
 pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Handled {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded.as_ref()

@@ -29,7 +29,7 @@ const FIRST: VcpuIndex = match VcpuIndex::new(0) {
     None => panic!("a VM has a vCPU"),
 };
 
-/// Which part of the virtual GIC an access reaches.
+/// Part of the virtual GIC that an access reaches.
 #[derive(Clone, Copy)]
 pub(crate) enum GicFrame {
     Distributor,
@@ -55,8 +55,9 @@ pub(crate) fn gic_frame(boot: &BootVm, ipa: u64) -> Option<(GicFrame, u64)> {
     (other < frames).then_some((GicFrame::Redistributor(target), other % GICR_SIZE))
 }
 
-/// Returns HPFAR_EL2 after a fault in the distributor's first page, if a read there may take the shortest way (`abort::data`):
-/// not where what is reported may be wrong, nor for the physical registers.
+/// Returns the HPFAR_EL2 of a fault in the distributor's first page, or an impossible value where
+/// `abort::distributor_read` must not be used: on CPUs that may report a wrong HPFAR_EL2, and for
+/// VMs that have the physical distributor.
 pub(crate) fn gicd_hpfar(data: &CpuData, boot: &BootVm) -> u64 {
     if data.misreports_stage2 || boot.real_time == RealTime::PassThrough {
         u64::MAX
