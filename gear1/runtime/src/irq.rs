@@ -27,7 +27,7 @@ pub(crate) fn handle_pending(cpu: &mut Cpu, machine: &Machine) -> bool {
     Gic::acknowledge().is_some_and(|irq| handle(cpu, machine, irq) == ExitReason::Kick)
 }
 
-/// Handles an acknowledged interrupt and tells what it was.
+/// Handles an acknowledged interrupt and returns the exit reason.
 pub(crate) fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
     Gic::drop_priority(irq);
     match Gic::intid(irq) {

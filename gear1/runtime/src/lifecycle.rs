@@ -24,7 +24,7 @@ use crate::{channel, ffa, log, messages, signal, vcpu, vgic, vm_state};
 /// Result of a call: X1 to X6.
 type Answer = Result<[u64; 6], Status>;
 
-/// Returns the VM's state and how many of its vCPUs are not off.
+/// Returns the VM's state and the number of its vCPUs that are not off.
 pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     if let Some((starts, end, ends)) = machine::running(id).read() {
         let (state, alive) = (VmState::Running as u64, vm_state::alive(machine, id));
@@ -90,7 +90,7 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     }
 }
 
-/// A running guest asks for the end of its VM (PSCI SYSTEM_OFF or SYSTEM_RESET).
+/// Ends the VM of the running guest at its own request (PSCI SYSTEM_OFF or SYSTEM_RESET).
 pub(crate) fn end(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, how: VmEnd) -> Handled {
     match cpu.data.loaded.as_ref().map(|loaded| loaded.id) {
         Some(id) => end_with(cpu, machine, reason, Event::VmEnd(id, how)),

@@ -105,7 +105,7 @@ pub(crate) fn unload(cpu: &mut Cpu) {
     }
 }
 
-/// Sets what the loaded vCPU has of debug and performance monitors, and what it reads from ID registers.
+/// Sets the debug and performance monitors of the loaded vCPU, and the values of its ID registers.
 pub(crate) fn set(data: &mut CpuData, machine: &Machine, has: u64) {
     data.monitors = has;
     let (pa_range, gicv3) = (machine.pa_range, Gic::VERSION == 3);

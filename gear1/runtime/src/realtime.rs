@@ -112,7 +112,7 @@ fn settle(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
     vcpu::enter(cpu, false);
 }
 
-/// One step of a restart without Gear2: it has to wait for the VM's other vCPUs first.
+/// Does one step of a restart without Gear2, which has to wait for the VM's other vCPUs first.
 fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
     if !machine::lock_vm(vm).restarts {
         // Gear2 has stopped or started it meanwhile.

@@ -359,8 +359,8 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Ha
     Handled::Switch
 }
 
-/// A guest was stopped by an interrupt that was not simply its own: goes on
-/// with it, or tells Gear2.
+/// Continues after an interrupt of a guest that the fast path did not handle: resumes the guest, or
+/// returns to Gear2.
 pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
     if let Some(loaded) = &cpu.data.loaded
         && loaded.shared.attention().is_interrupts()

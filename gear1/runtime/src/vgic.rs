@@ -20,7 +20,7 @@ use crate::signal;
 const GICD_SIZE: u64 = if Gic::VERSION == 2 { 0x1000 } else { 0x1_0000 };
 /// Size of a vCPU's redistributor frames.
 const GICR_SIZE: u64 = 0x2_0000;
-/// Offset of GICC_DIR, and size of its page.
+/// Offset of the page of GICC_DIR, then the size of that page.
 const GICC_DIR: u64 = 0x1000;
 const GICC_DIR_SIZE: u64 = 0x1000;
 

@@ -27,8 +27,8 @@ pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
         .fold(0, |count: u64, _| count.wrapping_add(1))
 }
 
-/// Ends the stop when the last vCPU has left and no device of the VM's reaches memory by itself
-/// any more. The VM's lock is held.
+/// Ends the stop when the last vCPU has left and no bus master of the VM accesses memory any
+/// longer. The VM's lock is held.
 pub(crate) fn settle(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
     let still = || alive(machine, id) != 0 || !masters_stop(cpu, machine, id);
     vm.state = life::settled(vm.state, still);
@@ -94,7 +94,7 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
     }
 }
 
-/// Gives a VM its memory back before it starts, and makes its interrupts as after a reset.
+/// Maps a VM's memory again before the VM starts, and resets its interrupts.
 pub(crate) fn thaw(machine: &Machine, vm: VmId) {
     let boot = machine::boot_vm(machine, vm);
     if boot.real_time != RealTime::PassThrough {
