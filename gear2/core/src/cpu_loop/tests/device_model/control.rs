@@ -1,0 +1,171 @@
+//! The control mailbox: what it tells of VMs, and does to them.
+
+use gear1_abi::call::VcpuState;
+use gear2_protocol::PROTOCOL_VERSION;
+
+use super::*;
+use crate::simulator::{LOAD_PIECES, LOAD_TICKS};
+
+#[test]
+fn control_describes_the_machine() {
+    let mut simulation = machine(&[guest(1, Guest::Spins, &[1])], 9);
+    simulation.steps(2_000);
+    let (done, words) = simulation.control(op::VERSION, [0; 2]);
+    assert_eq!(done, outcome::OK);
+    let abi = u64::from(gear1_abi::ABI_VERSION);
+    assert_eq!(
+        [words[0], words[1], words[3]],
+        [abi, PROTOCOL_VERSION.into(), 2]
+    );
+    let (done, words) = simulation.control(op::VM_INFO, [1, 0]);
+    assert_eq!(done, outcome::OK);
+    assert_eq!(words, [VmState::Running as u64, 1, 2, 0, 0, 0]);
+    let (done, words) = simulation.control(op::VM_NAME, [1, 0]);
+    assert_eq!(
+        (done, words[0].to_le_bytes()),
+        (outcome::OK, *b"guest1\0\0")
+    );
+    let (done, words) = simulation.control(op::EXIT_STATS, [2, 1]);
+    assert_eq!((done, words[0], words[1]), (outcome::OK, 7, 8));
+    let (done, words) = simulation.control(op::LOG_READ, [3, 0]);
+    assert_eq!((done, words), (outcome::OK, [4, 5, 6, 7, 8, 9]));
+}
+
+#[test]
+fn control_refuses_what_does_not_exist() {
+    let mut simulation = machine(&[guest(1, Guest::Spins, &[1])], 9);
+    simulation.steps(2_000);
+    let refusals = [
+        (op::VM_INFO, [2, 0], outcome::NOT_FOUND),
+        (op::VM_NAME, [u64::MAX, 0], outcome::NOT_FOUND),
+        (op::VM_STOP, [16, 0], outcome::NOT_FOUND),
+        (op::VM_PAUSE, [0, 0], outcome::WRONG_STATE),
+        (op::VM_STOP, [0, 0], outcome::NEEDED),
+        (op::VM_START, [1, 0], outcome::WRONG_STATE),
+        (op::VM_RESUME, [1, 0], outcome::WRONG_STATE),
+        (op::VCPU_INFO, [3, 0], outcome::NOT_FOUND),
+        (op::VCPU_INFO, [32, 0], outcome::NOT_FOUND),
+        (op::EXIT_STATS, [0, 99], outcome::NOT_FOUND),
+        (op::LOG_READ, [9, 0], outcome::NOT_FOUND),
+        (99, [0, 0], outcome::UNKNOWN),
+    ];
+    for (op, arguments, expected) in refusals {
+        let (outcome, words) = simulation.control(op, arguments);
+        assert_eq!((outcome, words), (expected, [0; 6]), "{op} {arguments:?}");
+    }
+}
+
+#[test]
+fn control_stops_starts_and_restarts() {
+    let mut simulation = machine(&[guest(2, Guest::Works, &[0, 1])], 21);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(3_000);
+    let steps = [
+        (op::VM_STOP, VmState::Stopped, 1),
+        (op::VM_START, VmState::Running, 2),
+        (op::VM_RESTART, VmState::Running, 3),
+    ];
+    for (op, state, starts) in steps {
+        assert_eq!(simulation.control(op, [1, 0]).0, outcome::STARTED);
+        simulation.steps(3_000);
+        assert_eq!(
+            (simulation.vm_states()[1], simulation.starts()[1]),
+            (state, starts)
+        );
+    }
+    assert_eq!(simulation.control(op::VM_STOP, [1, 0]).0, outcome::STARTED);
+    simulation.steps(3_000);
+    assert_eq!(
+        simulation.control(op::VM_STOP, [1, 0]).0,
+        outcome::WRONG_STATE
+    );
+    assert_eq!(
+        simulation.control(op::VM_PAUSE, [1, 0]).0,
+        outcome::WRONG_STATE
+    );
+    let said = shown(&simulation, 1).1;
+    let expected = ["started", "stopped", "restarted", "restarted", "stopped"];
+    assert_eq!(said, expected.map(|what| alloc::format!("guest1 {what}")));
+}
+
+#[test]
+fn a_paused_vm_does_not_run_until_it_is_resumed() {
+    let mut simulation = machine(
+        &[
+            guest(1, Guest::Works, &[0, 1]),
+            guest(0, Guest::Spins, &[1]),
+        ],
+        5,
+    );
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(5_000);
+    assert_eq!(simulation.control(op::VM_PAUSE, [1, 0]).0, outcome::OK);
+    simulation.world.borrow_mut().paused = 1 << 1;
+    assert_eq!(simulation.control(op::VM_INFO, [1, 0]).1[4], 2);
+    simulation.steps(100);
+    let before = simulation.used();
+    simulation.steps(5_000);
+    let after = simulation.used();
+    assert_eq!(before[2..4], after[2..4]);
+    assert!(before[0] < after[0] && before[4] < after[4]);
+    assert_eq!(
+        simulation.control(op::VM_PAUSE, [1, 0]).0,
+        outcome::WRONG_STATE
+    );
+    simulation.world.borrow_mut().paused = 0;
+    assert_eq!(simulation.control(op::VM_RESUME, [1, 0]).0, outcome::OK);
+    simulation.steps(5_000);
+    assert!(after[2] < simulation.used()[2]);
+    // A paused VM can be stopped, and is not paused when it is started again.
+    assert_eq!(simulation.control(op::VM_PAUSE, [1, 0]).0, outcome::OK);
+    simulation.world.borrow_mut().paused = 1 << 1;
+    assert_eq!(
+        simulation.control(op::VM_RESTART, [1, 0]).0,
+        outcome::STARTED
+    );
+    simulation.steps(1_000);
+    simulation.world.borrow_mut().paused = 0;
+    simulation.steps(5_000);
+    assert_eq!(simulation.control(op::VM_INFO, [1, 0]).1[3..5], [1, 0]);
+}
+
+#[test]
+fn run_time_is_accounted() {
+    let mut simulation = machine(
+        &[guest(0, Guest::Spins, &[1]), guest(1, Guest::Works, &[1])],
+        17,
+    );
+    simulation.steps(20_000);
+    let used = simulation.used();
+    for (vcpu, &used) in used.iter().enumerate() {
+        let (done, words) = simulation.control(op::VCPU_INFO, [vcpu as u64, 0]);
+        assert_eq!(done, outcome::OK);
+        // The way to Gear2 counts too.
+        assert!(words[0] >= used, "{vcpu}: {} of {used}", words[0]);
+        assert!(
+            words[0] < used + used / 2 + 20_000,
+            "{vcpu}: {} of {used}",
+            words[0]
+        );
+        assert!(VcpuState::from_reg(words[2]).is_some());
+    }
+    assert_eq!(simulation.control(op::VCPU_INFO, [2, 0]).1[1], 1);
+}
+
+#[test]
+fn loading_is_a_vms_own_time() {
+    let mut simulation = machine(&[guest(1, Guest::Works, &[1])], 79);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(3_000);
+    simulation.control(op::VM_STOP, [1, 0]);
+    simulation.steps(1_000);
+    let time = |simulation: &mut Simulation| simulation.control(op::VCPU_INFO, [2, 0]).1[0];
+    let before = (time(&mut simulation), simulation.used()[2]);
+    simulation.control(op::VM_START, [1, 0]);
+    while simulation.starts()[1] != 2 {
+        assert!(simulation.step());
+    }
+    let ran = simulation.used()[2] - before.1;
+    let loading = time(&mut simulation) - before.0 - ran;
+    assert!(loading >= LOAD_PIECES * LOAD_TICKS, "{loading}");
+}
