@@ -21,6 +21,7 @@ use spin::mutex::TicketMutex;
 
 use crate::config::Config;
 use crate::gear1::Gear1;
+use crate::kept::Kept;
 use crate::machine::{Answer, Lock, Platform};
 
 mod heartbeat;
@@ -62,7 +63,12 @@ struct Rings<P: Platform> {
 impl<P: Platform> DeviceModel<P> {
     /// Clears the region and writes its header: GDM may look from now on. With `resumes` the
     /// region is taken over from an earlier Gear2 as it is, if it is one.
-    pub(crate) fn new(config: &Config, region: &'static Region, resumes: bool) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        region: &'static Region,
+        kept: &'static Kept,
+        resumes: bool,
+    ) -> Self {
         let found = [
             region.header.magic.load(Relaxed),
             region.header.version.load(Relaxed).into(),
@@ -85,7 +91,7 @@ impl<P: Platform> DeviceModel<P> {
         });
         Self {
             region,
-            slots: TicketMutex::new(Slots::new(&*region.slots)),
+            slots: TicketMutex::new(Slots::new(&*region.slots, kept)),
             answered: TicketMutex::new(region.control.answered.load(Relaxed)),
             consoles: consoles.collect(),
             bell: Bell::new(config.ticks(BELL_PAUSE_US)),

@@ -1,10 +1,10 @@
 //! State that outlives a restart of Gear2: one page that Gear1 does not renew.
 //!
 //! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
-//! each VM, the news already told, the VMs that are paused or given up. A Gear2 that failed wrote
-//! these words, so each may hold anything: a reader reduces a word to the values that have a
-//! meaning, and no value leads to a failure. Invariant: all of the page is zero when Gear2 is
-//! entered for the first time.
+//! each VM, the news already told, the VMs that are paused or given up, the times of their
+//! restarts, the access that each vCPU waits for. A Gear2 that failed wrote these words, so each may
+//! hold anything: a reader reduces a word to the values that have a meaning, and no value leads to a
+//! failure. Invariant: all of the page is zero when Gear2 is entered for the first time.
 
 use core::array;
 use core::sync::atomic::Ordering::Relaxed;
@@ -14,6 +14,7 @@ use gear1_abi::id::{MAX_VCPUS, MAX_VMS, VcpuId, VmId};
 
 use crate::lifecycle::Goal;
 use crate::pl011::Settings;
+use crate::restarts::REMEMBERED;
 
 /// Goals, in the order of their numbers from 1 on.
 const GOALS: [Goal; 4] = [Goal::Run, Goal::Restart, Goal::Stop, Goal::PowerOff];
@@ -30,10 +31,21 @@ pub struct Kept {
     given_up: AtomicU32,
     /// Sequence number of each vCPU's access when it is repeated after a restart.
     repeated: [AtomicU64; MAX_VCPUS],
+    /// When each VM was restarted after it had ended by itself.
+    restarts: [[AtomicU64; REMEMBERED]; MAX_VMS],
+    /// What is to be done about the last such end of each VM.
+    owed: [AtomicU64; MAX_VMS],
+    /// The number of the access that each vCPU waits for, in its slot; 0: nobody waits for what is
+    /// there.
+    asked: [AtomicU64; MAX_VCPUS],
 }
 
 const fn word() -> AtomicU32 {
     AtomicU32::new(0)
+}
+
+const fn words<const N: usize>() -> [AtomicU64; N] {
+    [const { AtomicU64::new(0) }; N]
 }
 
 impl Kept {
@@ -46,7 +58,10 @@ impl Kept {
             told: [const { [const { word() }; 2] }; MAX_VMS],
             paused: word(),
             given_up: word(),
-            repeated: [const { AtomicU64::new(0) }; MAX_VCPUS],
+            repeated: words(),
+            restarts: [const { words() }; MAX_VMS],
+            owed: words(),
+            asked: words(),
         }
     }
 
@@ -107,6 +122,31 @@ impl Kept {
     /// Tells whether a VM is given up.
     pub(crate) fn is_given_up(&self, vm: VmId) -> bool {
         is_set(&self.given_up, vm)
+    }
+
+    /// Notes when a VM was restarted, and what is to be done about its last end.
+    pub(crate) fn set_restarts(&self, vm: VmId, times: [u64; REMEMBERED], owed: u64) {
+        for (word, value) in self.restarts[vm.index()].iter().zip(times) {
+            word.store(value, Relaxed);
+        }
+        self.owed[vm.index()].store(owed, Relaxed);
+    }
+
+    /// Returns when a VM was restarted, and what is to be done about its last end.
+    pub(crate) fn restarts(&self, vm: VmId) -> ([u64; REMEMBERED], u64) {
+        let words = &self.restarts[vm.index()];
+        let times = array::from_fn(|word| words[word].load(Relaxed));
+        (times, self.owed[vm.index()].load(Relaxed))
+    }
+
+    /// Notes which access in its slot a vCPU waits for; 0: for none.
+    pub(crate) fn set_asked(&self, vcpu: VcpuId, sequence: u64) {
+        self.asked[vcpu.index()].store(sequence, Relaxed);
+    }
+
+    /// Returns which access in its slot a vCPU waits for; 0: for none.
+    pub(crate) fn asked(&self, vcpu: VcpuId) -> u64 {
+        self.asked[vcpu.index()].load(Relaxed)
     }
 
     /// Notes at a restart that a vCPU's access, its `number`th (from 1 on), is made again. Tells

@@ -21,7 +21,7 @@ use gearv_manifest::Restart;
 use crate::config::VmConfig;
 use crate::gear1::{Gear1, VmHistory};
 use crate::lives::{News, Told};
-use crate::restarts::{Restarts, Verdict};
+use crate::restarts::{REMEMBERED, RestartPolicy, Restarts, Verdict};
 
 #[cfg(test)]
 mod tests;
@@ -105,6 +105,33 @@ enum Owed {
     Pause { due: u64, told: bool },
 }
 
+impl Owed {
+    /// The numbers of [`Self::Nothing`] and [`Self::Judgement`]; from there on they are times.
+    const NOTHING: u64 = 0;
+    const JUDGEMENT: u64 = 1;
+
+    const fn word(self) -> u64 {
+        match self {
+            Self::Nothing => Self::NOTHING,
+            Self::Judgement => Self::JUDGEMENT,
+            Self::Pause { due, .. } if due > Self::JUDGEMENT => due,
+            Self::Pause { .. } => Self::JUDGEMENT + 1,
+        }
+    }
+
+    /// Goes on with the word of an earlier Gear2. A pause is no longer than the policy's window.
+    fn resumed(word: u64, now: u64, policy: &RestartPolicy) -> Self {
+        match word {
+            Self::NOTHING => Self::Nothing,
+            Self::JUDGEMENT => Self::Judgement,
+            due => Self::Pause {
+                due: due.min(now.saturating_add(policy.window)),
+                told: false,
+            },
+        }
+    }
+}
+
 /// Returns the goal that follows from a VM's own end. A real-time VM has none: Gear1 handles the
 /// end.
 pub(crate) const fn goal_after(vm: &VmConfig, end: Ended) -> Option<Goal> {
@@ -132,6 +159,22 @@ impl Lifecycle {
             given_up,
             ..Self::default()
         }
+    }
+
+    /// Goes on with what [`Self::restarts`] returned to an earlier Gear2.
+    pub(crate) fn resume_restarts(
+        &mut self,
+        (times, owed): ([u64; REMEMBERED], u64),
+        now: u64,
+        policy: &RestartPolicy,
+    ) {
+        self.restarts = Restarts::resumed(times, now, policy);
+        self.owed = Owed::resumed(owed, now, policy);
+    }
+
+    /// Returns when the VM was restarted, and what is to be done about its last end, as words.
+    pub(crate) fn restarts(&self) -> ([u64; REMEMBERED], u64) {
+        (self.restarts.times(), self.owed.word())
     }
 
     /// Returns the goal.

@@ -141,7 +141,8 @@ impl<P: Platform> Machine<P> {
         let machine = Self {
             vms: vms.collect(),
             console,
-            device_model: region.map(|region| DeviceModel::new(&config, region, last.is_some())),
+            device_model: region
+                .map(|region| DeviceModel::new(&config, region, kept, last.is_some())),
             ran: [const { AtomicU64::new(0) }; MAX_VCPUS],
             kept,
             restarts: last.map_or(0, |last| last.count),
@@ -171,11 +172,9 @@ impl<P: Platform> Machine<P> {
             let told = Told::from_words(self.kept.told(config.id), &history);
             let given_up = self.kept.is_given_up(config.id);
             *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), told, given_up);
-            if let Some(goal) = self.goal_after(gear1, config, history.end)
-                && !given_up
-            {
-                lifecycle.ended(goal);
-            }
+            let restarts = self.kept.restarts(config.id);
+            lifecycle.resume_restarts(restarts, gear1.now(), &config.restarts);
+            // What was told of was seen to, or is kept as wanted and owed.
             self.tell_news(gear1, config, &mut lifecycle, None);
         }
         self.take_over_accesses(gear1, last);
@@ -224,6 +223,8 @@ impl<P: Platform> Machine<P> {
         self.kept.set_goal(vm, lifecycle.goal());
         self.kept.set_told(vm, lifecycle.told().words());
         self.kept.set_given_up(vm, lifecycle.is_given_up());
+        let (times, owed) = lifecycle.restarts();
+        self.kept.set_restarts(vm, times, owed);
     }
 
     /// Returns what follows when a VM has ended by itself. Its lifecycle may be locked.

@@ -9,7 +9,7 @@ use gearv_manifest::RestartLimit;
 mod tests;
 
 /// Restarts that are remembered: as many as a limit can be.
-const REMEMBERED: usize = RestartLimit::MOST as usize;
+pub(crate) const REMEMBERED: usize = RestartLimit::MOST as usize;
 
 /// Restart policy of the manifest, in ticks.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,21 @@ pub(crate) struct Restarts {
 }
 
 impl Restarts {
+    /// Goes on with [`Self::times`] of an earlier Gear2. What can be no time of a restart is left
+    /// out: one lies a pause ahead at most.
+    pub(crate) fn resumed(times: [u64; REMEMBERED], now: u64, policy: &RestartPolicy) -> Self {
+        let latest = now.saturating_add(policy.window);
+        let mut times = times.map(|time| (1..=latest).contains(&time).then_some(time));
+        // The oldest one is overwritten next; one that is not there is older than all.
+        times.sort_unstable();
+        Self { times, next: 0 }
+    }
+
+    /// Returns the times of the last restarts in any order, 0 where there was none.
+    pub(crate) fn times(&self) -> [u64; REMEMBERED] {
+        self.times.map(|time| time.map_or(0, |time| time.max(1)))
+    }
+
     /// Judges a restart that is wanted at `now`. A VM that `must_run` is never given up.
     pub(crate) fn judge(&mut self, now: u64, policy: &RestartPolicy, must_run: bool) -> Verdict {
         let is_recent = |time: &&u64| now.saturating_sub(**time) < policy.window;

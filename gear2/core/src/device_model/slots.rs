@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use gear1_abi::id::{MAX_VCPUS, VcpuId};
 use gear2_protocol::{MmioSlot, slot};
 
+use crate::kept::Kept;
 use crate::machine::Answer;
 
 #[cfg(test)]
@@ -55,14 +56,16 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: &'static [MmioSlot],
+    kept: &'static Kept,
     entries: [Entry; MAX_VCPUS],
     forwarded: u64,
 }
 
 impl Slots {
-    pub(crate) fn new(slots: &'static [MmioSlot]) -> Self {
+    pub(crate) fn new(slots: &'static [MmioSlot], kept: &'static Kept) -> Self {
         Self {
             slots,
+            kept,
             entries: [Entry::default(); MAX_VCPUS],
             forwarded: 0,
         }
@@ -70,7 +73,8 @@ impl Slots {
 
     /// Takes over the slot that an earlier Gear2 used. `awaited`: device, register and access word
     /// of what the vCPU waits for, if it is the device model's to answer. What stands in the slot is
-    /// the same, or nobody waits for it.
+    /// the same, or nobody waits for it: the earlier Gear2 noted which access the vCPU asked last,
+    /// since one of an earlier life of the VM may differ in nothing, or in its value alone.
     pub(crate) fn take_over(&mut self, vcpu: VcpuId, awaited: Option<[u32; 3]>) {
         let index = vcpu.index();
         let Some(slot) = self.slots.get(index) else {
@@ -81,7 +85,7 @@ impl Slots {
         entry.sequence = slot.sequence.load(Relaxed);
         entry.used = match slot.state() {
             slot::IDLE => Use::Free,
-            _ if awaited == Some(held) => Use::Asked,
+            _ if awaited == Some(held) && self.kept.asked(vcpu) == entry.sequence => Use::Asked,
             _ => Use::Abandoned,
         };
     }
@@ -98,12 +102,13 @@ impl Slots {
         let entry = &mut self.entries[vcpu.index()];
         match entry.used {
             Use::Free => {
-                self.fill(vcpu.index(), Use::Asked, request);
+                self.fill(vcpu, request);
                 true
             }
             Use::Asked | Use::Abandoned => {
                 entry.used = Use::Abandoned;
                 entry.waiting = Some(request);
+                self.kept.set_asked(vcpu, 0);
                 false
             }
         }
@@ -119,6 +124,7 @@ impl Slots {
     pub(crate) fn abandon(&mut self, vcpu: VcpuId) {
         let entry = &mut self.entries[vcpu.index()];
         entry.waiting = None;
+        self.kept.set_asked(vcpu, 0);
         if entry.used != Use::Free {
             entry.used = Use::Abandoned;
         }
@@ -143,7 +149,7 @@ impl Slots {
                 answered(vcpu, answer);
             }
             if let Some(request) = self.entries[index].waiting.take() {
-                self.fill(index, Use::Asked, request);
+                self.fill(vcpu, request);
                 posted = true;
             }
         }
@@ -165,13 +171,16 @@ impl Slots {
         Some(answer)
     }
 
-    fn fill(&mut self, index: usize, used: Use, request: Request) {
-        let Some(slot) = self.slots.get(index) else {
+    /// Posts an access in a free slot.
+    fn fill(&mut self, vcpu: VcpuId, request: Request) {
+        let Some(slot) = self.slots.get(vcpu.index()) else {
             return;
         };
-        let entry = &mut self.entries[index];
-        entry.used = used;
-        entry.sequence = entry.sequence.wrapping_add(1);
+        let entry = &mut self.entries[vcpu.index()];
+        entry.used = Use::Asked;
+        // 0 is nobody's.
+        entry.sequence = entry.sequence.wrapping_add(1).max(1);
+        self.kept.set_asked(vcpu, entry.sequence);
         slot.device.store(request.device, Relaxed);
         slot.register.store(request.register, Relaxed);
         slot.access.store(request.access, Relaxed);

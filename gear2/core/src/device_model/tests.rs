@@ -1,5 +1,7 @@
 //! Tests of the signals to the device model.
 
+use alloc::boxed::Box;
+
 use gear1_abi::call::number;
 use gear1_abi::regs::Regs;
 use gear2_protocol::offset::INPUT_SIZE;
@@ -48,8 +50,9 @@ fn model() -> (DeviceModel<Simulated>, &'static Region, Counts) {
     };
     let region = gdm::region();
     let config = config(1, &[plan.clone(), plan]);
+    let kept = Box::leak(Box::new(Kept::new()));
     (
-        DeviceModel::new(&config, region, false),
+        DeviceModel::new(&config, region, kept, false),
         region,
         Counts::default(),
     )

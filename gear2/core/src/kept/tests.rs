@@ -22,6 +22,13 @@ fn all_is_found_again() {
     kept.set_paused(vm(2), true);
     assert!(kept.is_paused(vm(2)) && !kept.is_paused(vm(1)));
     kept.set_paused(vm(2), false);
+    let times = core::array::from_fn(|place| 100 + place as u64);
+    kept.set_restarts(vm(15), times, 7);
+    assert_eq!(kept.restarts(vm(15)), (times, 7));
+    assert_eq!(kept.restarts(vm(14)), ([0; REMEMBERED], 0));
+    let vcpu = |index| VcpuId::new(index).unwrap();
+    kept.set_asked(vcpu(31), 9);
+    assert_eq!((kept.asked(vcpu(31)), kept.asked(vcpu(0))), (9, 0));
     assert!(!kept.is_paused(vm(2)));
 }
 

@@ -80,3 +80,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_earlier_gear2s_restarts_count() {
+    // Twice as many as are remembered: the oldest ones are overwritten first, in each Gear2.
+    let policy = RestartPolicy {
+        limit: 0,
+        window: 1_000_000,
+        backoff: 0,
+    };
+    let mut restarts = Restarts::default();
+    for time in 1..=2 * REMEMBERED as u64 {
+        restarts.judge(time, &policy, false);
+        restarts = Restarts::resumed(restarts.times(), time, &policy);
+    }
+    let mut times = restarts.times();
+    times.sort_unstable();
+    let first = REMEMBERED as u64 + 1;
+    assert!(times.into_iter().eq(first..=2 * REMEMBERED as u64));
+}
+
+#[test]
+fn rubbish_is_no_restart() {
+    let times = core::array::from_fn(|place| u64::MAX - place as u64);
+    let now = 1_000_000;
+    let mut resumed = Restarts::resumed(times, now, &POLICY);
+    assert_eq!(resumed.times(), [0; REMEMBERED]);
+    assert_eq!(resumed.judge(now, &POLICY, false), Verdict::At(now));
+}

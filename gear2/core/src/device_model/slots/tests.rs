@@ -1,13 +1,18 @@
 //! Each use of a slot against each thing that happens to it.
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
 
+fn new_kept() -> &'static Kept {
+    Box::leak(Box::new(Kept::new()))
+}
+
 fn slots() -> (Slots, &'static [MmioSlot]) {
     let region: &'static [MmioSlot] = Vec::leak((0..32).map(|_| MmioSlot::default()).collect());
-    (Slots::new(region), region)
+    (Slots::new(region, new_kept()), region)
 }
 
 fn request(value: u64) -> Request {
@@ -108,7 +113,7 @@ fn what_an_earlier_gear2_posted_is_taken_over_by_who_waits_for_it() {
     for awaited in waits {
         let (mut before, shared) = slots();
         before.post(vcpu(2), request(9));
-        let mut slots = Slots::new(shared);
+        let mut slots = Slots::new(shared, before.kept);
         slots.take_over(vcpu(2), awaited);
         assert_eq!(slots.awaits(vcpu(2)), awaited == Some(held), "{awaited:?}");
         assert!(!slots.is_free(vcpu(2)), "GDM has it still");
@@ -120,4 +125,22 @@ fn what_an_earlier_gear2_posted_is_taken_over_by_who_waits_for_it() {
         assert_eq!(collect(&mut slots).0, expected, "{awaited:?}");
         assert!(slots.is_free(vcpu(2)));
     }
+}
+
+/// Two lives of a VM write the same register: what the first one wrote is not the second's, though
+/// GDM has it still when Gear2 is restarted.
+#[test]
+fn an_answer_to_another_life_of_the_vm_is_dropped_after_a_restart() {
+    let (mut before, shared) = slots();
+    before.post(vcpu(2), request(1));
+    before.abandon(vcpu(2));
+    assert!(!before.post(vcpu(2), request(2)));
+    let mut slots = Slots::new(shared, before.kept);
+    slots.take_over(vcpu(2), Some([3, 0x30, 0b110]));
+    assert!(!slots.awaits(vcpu(2)), "it has to ask again");
+    answer(&shared[2], slot::DONE, 77);
+    assert_eq!(collect(&mut slots), (vec![], false));
+    assert!(slots.post(vcpu(2), request(2)));
+    answer(&shared[2], slot::DONE, 78);
+    assert_eq!(collect(&mut slots).0, [(2, Answer::Value(78))]);
 }

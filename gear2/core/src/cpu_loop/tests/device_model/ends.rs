@@ -174,3 +174,44 @@ fn a_pause_before_a_restart_ends_when_somebody_asks() {
         assert_eq!(simulation.control(op::VM_INFO, [1, 0]).1[4], 0);
     }
 }
+
+/// A guest that ends again and again gains nothing by a Gear2 that fails: neither another restart
+/// nor a shorter pause.
+#[test]
+fn restarts_and_pauses_outlive_gear2() {
+    let limited = Plan {
+        restarts: RestartPolicy {
+            limit: 3,
+            window: 60_000_000,
+            backoff: 1_000_000,
+        },
+        ..guest(1, Guest::Works, &[1])
+    };
+    let mut simulation = machine(&[limited], 71);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(3_000);
+    // Gear2 fails as soon as it has seen to the end, and again in the pause.
+    for (restart, pause) in [0, 1_000_000, 2_000_000].into_iter().enumerate() {
+        let begin = simulation.world.borrow().now;
+        simulation.end(1, Ended::Fault);
+        simulation.restart(0);
+        simulation.steps(1_000);
+        simulation.restart(1);
+        while simulation.starts()[1] != restart as u64 + 2 {
+            assert!(simulation.step());
+        }
+        let took = simulation.world.borrow().now - begin;
+        assert!(
+            (pause..pause + 500_000).contains(&took),
+            "restart {restart} after {took}"
+        );
+    }
+    simulation.end(1, Ended::Fault);
+    simulation.restart(0);
+    simulation.steps(3_000);
+    assert_eq!(simulation.starts(), [1, 4]);
+    assert_eq!(
+        simulation.control(op::VM_INFO, [1, 0]).1[4],
+        vm_flag::GIVEN_UP
+    );
+}
