@@ -2,9 +2,9 @@
 //! each on a unix socket `<run>/<vm>.serial`.
 //!
 //! Who connects is sent what the ring still holds, then what comes. Input goes to
-//! the input ring as far as it has room; the rest stays in the socket, also when its
-//! client leaves. Gear2 raises the line, so that `kick` is written, when it takes the
-//! first byte of a full ring.
+//! the input ring as far as it has room, when half of it is free; the rest stays in the
+//! socket, also when its client leaves. Gear2 raises the line, so that `kick` is written,
+//! when that much is free again.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -52,6 +52,12 @@ impl Serial {
         INPUT.saturating_sub(used)
     }
 
+    /// Tells whether input may be added. A guest takes 16 bytes at a time: what is pasted would wake
+    /// this thread for each of them.
+    fn takes_input(&self) -> bool {
+        self.room() >= INPUT - offset::INPUT_LOW as u32
+    }
+
     fn waits(&self) -> [Wait; 2] {
         let (listener, client) = self.port.descriptors();
         [
@@ -62,7 +68,7 @@ impl Serial {
             },
             Wait {
                 fd: client.unwrap_or(-1),
-                read: self.room() > 0,
+                read: self.takes_input(),
                 write: self.port.listens() && self.feed.behind(self.written()),
             },
         ]
@@ -93,11 +99,11 @@ impl Serial {
 
     fn input(&mut self) -> bool {
         let mut bytes = [0; offset::INPUT_SIZE];
-        let room = (self.room() as usize).min(bytes.len());
-        let Some(bytes) = bytes.get_mut(..room).filter(|bytes| !bytes.is_empty()) else {
+        if !self.takes_input() {
             return false;
-        };
-        let length = self.port.read(bytes);
+        }
+        let room = (self.room() as usize).min(bytes.len());
+        let length = self.port.read(bytes.get_mut(..room).unwrap_or_default());
         let ring = &self.block.ring;
         let mut written = ring.input_written.load(Ordering::Relaxed);
         for byte in bytes.iter().take(length) {

@@ -177,3 +177,28 @@ fn a_name_stays_in_the_directory() {
     let setup = setup();
     assert!(setup.directory.path().join("___evil.serial").exists());
 }
+
+/// A guest takes a FIFO of 16 bytes at a time from a full ring, and GDM's thread is woken for
+/// output meanwhile: what was pasted moves on by the half ring.
+#[test]
+fn pasted_input_rings_for_half_a_ring() {
+    const PASTED: u32 = 40_000;
+    let mut setup = setup();
+    let mut client = setup.connect();
+    // The socket has room for all of it.
+    client.write_all(&[b'x'; PASTED as usize]).unwrap();
+    let ring = &setup.block.ring;
+    let mut rings = 0;
+    while ring.input_read.load(Relaxed) < PASTED {
+        setup.doorbells.store(DOORBELL_GEAR2, 0);
+        setup.serials.turn(0);
+        rings += setup.doorbells.load(DOORBELL_GEAR2);
+        let (read, written) = (ring.input_read.load(Relaxed), &ring.input_written);
+        let taken = 16.min(written.load(Relaxed) - read);
+        ring.input_read.store(read + taken, Relaxed);
+    }
+    assert!(
+        rings <= 1 + 2 * PASTED / offset::INPUT_SIZE as u32,
+        "{rings}"
+    );
+}

@@ -197,7 +197,7 @@ impl<P: Platform> DeviceModel<P> {
     pub(crate) fn take_input(&self, gear1: &mut impl Gear1, vm: usize) -> Option<u8> {
         let mut input = self.consoles.get(vm)?.input.lock();
         let byte = input.take();
-        if input.take_was_full() {
+        if input.take_has_room() {
             self.raise(gear1);
         }
         byte

@@ -91,6 +91,10 @@ pub mod offset {
     pub const INPUT: usize = 0x1000;
     /// Bytes of the input ring; a power of two.
     pub const INPUT_SIZE: usize = 0x1000;
+    /// GDM adds input only while at most so many bytes wait in the ring, and Gear2 raises
+    /// [`LINE_REQUEST`](super::LINE_REQUEST) when it takes a byte and so many are left: a guest that
+    /// reads a few bytes at a time does not wake GDM each time.
+    pub const INPUT_LOW: usize = INPUT_SIZE / 2;
 }
 
 const _: () = assert!(offset::CONSOLES + MAX_CONSOLES * offset::CONSOLE_SIZE <= REGION_SIZE);
@@ -251,7 +255,8 @@ pub struct ConsoleRing {
     pub output_written: AtomicU32,
     /// Reserved for GDM: how far it read.
     pub output_read: AtomicU32,
-    /// Input bytes GDM wrote; never more than the ring's size ahead of `input_read`.
+    /// Input bytes GDM wrote; never more than the ring's size ahead of `input_read`, and written
+    /// only while [`offset::INPUT_LOW`] or fewer wait.
     pub input_written: AtomicU32,
     /// Input bytes Gear2 took.
     pub input_read: AtomicU32,

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use gear2_protocol::ConsoleBlock;
-use gear2_protocol::offset::{INPUT_SIZE, OUTPUT_SIZE};
+use gear2_protocol::offset::{INPUT_LOW, INPUT_SIZE, OUTPUT_SIZE};
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +40,7 @@ impl OutputRing {
 pub(crate) struct InputRing {
     block: &'static ConsoleBlock,
     read: u32,
-    was_full: bool,
+    has_room: bool,
 }
 
 impl InputRing {
@@ -49,7 +49,7 @@ impl InputRing {
         Self {
             block,
             read: block.ring.input_read.load(Relaxed),
-            was_full: false,
+            has_room: false,
         }
     }
 
@@ -59,22 +59,19 @@ impl InputRing {
         let written = self.block.ring.input_written.load(Acquire);
         let length = INPUT_SIZE as u32;
         let waiting = written.wrapping_sub(self.read);
-        if waiting == 0 {
-            return None;
-        }
-        if waiting >= length {
-            self.was_full = true;
-            self.read = written.wrapping_sub(length);
-        }
+        let left = waiting.min(length).checked_sub(1)?;
+        self.has_room |= left == INPUT_LOW as u32;
+        self.read = written.wrapping_sub(left + 1);
         let byte = self.block.input[place(self.read, INPUT_SIZE)].load(Relaxed);
         self.read = self.read.wrapping_add(1);
         self.block.ring.input_read.store(self.read, Release);
         Some(byte)
     }
 
-    /// Tells whether the ring was full since the last call: its writer may wait for room.
-    pub(crate) const fn take_was_full(&mut self) -> bool {
-        core::mem::replace(&mut self.was_full, false)
+    /// Tells whether the ring's writer, which waits while more than [`INPUT_LOW`] bytes do, can go on
+    /// since the last call.
+    pub(crate) const fn take_has_room(&mut self) -> bool {
+        core::mem::replace(&mut self.has_room, false)
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use gear1_abi::call::number;
 use gear1_abi::regs::Regs;
-use gear2_protocol::offset::INPUT_SIZE;
+use gear2_protocol::offset::{INPUT_LOW, INPUT_SIZE};
 use gear2_protocol::slot;
 
 use super::*;
@@ -136,13 +136,35 @@ fn output_is_told_of_soon_but_not_byte_by_byte() {
 }
 
 #[test]
-fn room_in_a_full_ring_is_told_of() {
+fn room_in_a_ring_is_told_of_once() {
     let (model, region, mut gear1) = model();
     let written = &region.consoles[1].ring.input_written;
-    written.store(INPUT_SIZE as u32 - 1, Relaxed);
-    assert!(model.take_input(&mut gear1, 1).is_some());
+    written.store(INPUT_SIZE as u32, Relaxed);
+    for _ in 1..INPUT_SIZE - INPUT_LOW {
+        assert!(model.take_input(&mut gear1, 1).is_some());
+    }
     assert_eq!(gear1.take(), 0);
-    written.store(INPUT_SIZE as u32 + 1, Relaxed);
-    while model.take_input(&mut gear1, 1).is_some() {}
+    assert!(model.take_input(&mut gear1, 1).is_some());
     assert_eq!(gear1.take(), 1);
+    while model.take_input(&mut gear1, 1).is_some() {}
+    assert_eq!(gear1.take(), 0);
+}
+
+/// The device model fills the ring each time that it is told of room, as long as somebody pastes.
+#[test]
+fn room_is_told_of_seldom_while_somebody_pastes() {
+    let (model, region, mut gear1) = model();
+    let written = &region.consoles[1].ring.input_written;
+    let pasted = 16 * INPUT_SIZE as u32;
+    written.store(INPUT_SIZE as u32, Relaxed);
+    let (mut taken, mut wakes) = (0, 0);
+    while model.take_input(&mut gear1, 1).is_some() {
+        taken += 1;
+        if gear1.take() > 0 {
+            wakes += 1;
+            written.store(pasted.min(taken + INPUT_SIZE as u32), Relaxed);
+        }
+    }
+    assert_eq!(taken, pasted, "nobody waits for room in vain");
+    assert!(wakes <= 2 * pasted / INPUT_SIZE as u32, "{wakes}");
 }

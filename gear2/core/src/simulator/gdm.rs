@@ -11,7 +11,7 @@ use std::thread_local;
 
 use gear1_abi::call::Reply;
 use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
-use gear2_protocol::offset::{INPUT_SIZE, OUTPUT_SIZE};
+use gear2_protocol::offset::{INPUT_LOW, INPUT_SIZE, OUTPUT_SIZE};
 use gear2_protocol::{ConsoleBlock, LINE_REQUEST, MmioSlot, line_of_channel, slot};
 
 use super::*;
@@ -273,7 +273,11 @@ fn show(block: &ConsoleBlock, shown: &mut Vec<u8>) {
 fn type_keys(block: &ConsoleBlock, to_type: &mut u32) -> bool {
     let mut written = block.ring.input_written.load(Relaxed);
     let before = written;
-    while *to_type > 0 && written - block.ring.input_read.load(Acquire) < INPUT_SIZE as u32 {
+    let waiting = |written: u32| (written - block.ring.input_read.load(Acquire)) as usize;
+    if waiting(written) > INPUT_LOW {
+        return false;
+    }
+    while *to_type > 0 && waiting(written) < INPUT_SIZE {
         block.input[written as usize % INPUT_SIZE].store(typed_byte(written), Relaxed);
         written += 1;
         *to_type -= 1;

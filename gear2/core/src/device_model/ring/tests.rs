@@ -50,18 +50,22 @@ fn input_survives_the_wrap_of_its_index() {
     type_bytes(block, 0..=199);
     assert_eq!(take_all(&mut ring), (0..=199).collect::<Vec<_>>());
     assert_eq!(block.ring.input_read.load(SeqCst), 100);
-    assert!(!ring.take_was_full());
+    assert!(!ring.take_has_room());
 }
 
 #[test]
-fn a_full_ring_is_noticed_once() {
+fn room_is_noticed_once() {
     let block = block();
     let mut ring = InputRing::new(block);
     let byte = |index: usize| (index % 251) as u8;
     type_bytes(block, (0..INPUT_SIZE).map(byte));
-    assert_eq!(ring.take(), Some(0));
-    assert!(ring.take_was_full() && !ring.take_was_full());
-    assert_eq!(take_all(&mut ring).len(), INPUT_SIZE - 1);
+    for index in 0..INPUT_SIZE - INPUT_LOW {
+        assert!(!ring.take_has_room(), "{index} taken");
+        assert_eq!(ring.take(), Some(byte(index)));
+    }
+    assert!(ring.take_has_room() && !ring.take_has_room());
+    assert_eq!(take_all(&mut ring).len(), INPUT_LOW);
+    assert!(!ring.take_has_room());
 }
 
 #[test]
