@@ -69,6 +69,8 @@ pub enum Word {
     Offered,
     /// Messages in the log about the device's guest.
     Messages,
+    /// The guest was interrupted for used buffers since the last reset.
+    UsedShown,
 }
 
 /// Words of a queue, by number.
@@ -156,6 +158,7 @@ impl DeviceState {
             Word::QueueSel,
             Word::ConfigPending,
             Word::DriverFeatures,
+            Word::UsedShown,
         ];
         for word in words {
             self.set(word, 0);

@@ -86,8 +86,8 @@ pub mod register {
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
 const VERSION: u32 = 2;
 const VENDOR: u32 = u32::from_le_bytes(*b"GEAR");
-/// Bit 0 of InterruptStatus always shows: the interrupt is an edge, and the guest
-/// acknowledges it without leaving.
+/// Bit 0 of InterruptStatus shows from the first used buffer until a reset: the interrupt is an
+/// edge, and the guest acknowledges it without leaving.
 const INTERRUPT_USED: u32 = 1;
 const INTERRUPT_CONFIG: u32 = 2;
 
@@ -243,6 +243,14 @@ impl Transport {
         }
         self.publish();
         active
+    }
+
+    /// Shows that buffers were used, as the guest is interrupted for that.
+    pub fn show_used(&self) {
+        if self.state.get(Word::UsedShown) == 0 {
+            self.state.set(Word::UsedShown, 1);
+            self.publish();
+        }
     }
 
     /// Resets the device if Gear2 asks, because the VM was stopped. Returns whether it did.
@@ -503,15 +511,19 @@ impl Transport {
             Some((queue, size)) => (self.state.queue(queue, QueueWord::Ready), size),
             None => (0, 0),
         };
-        let config = (self.state.get(Word::ConfigPending) != 0).then_some(INTERRUPT_CONFIG);
+        let causes = [
+            (Word::UsedShown, INTERRUPT_USED),
+            (Word::ConfigPending, INTERRUPT_CONFIG),
+        ];
+        let causes = causes
+            .iter()
+            .filter(|(word, _)| self.state.get(*word) != 0)
+            .fold(0, |shown, (_, bit)| shown | bit);
         let page = &self.page;
         page.store(register::DEVICE_FEATURES, features);
         page.store(register::QUEUE_NUM_MAX, u32::from(max_size));
         page.store(register::QUEUE_READY, ready as u32);
-        page.store(
-            register::INTERRUPT_STATUS,
-            INTERRUPT_USED | config.unwrap_or(0),
-        );
+        page.store(register::INTERRUPT_STATUS, causes);
         page.store(register::STATUS, self.status() as u32);
     }
 }

@@ -212,6 +212,9 @@ impl Worker {
             }
         }
         // An earlier GDM may have died between a completion and its interrupt.
+        if self.transport.active() {
+            self.transport.show_used();
+        }
         self.interrupt();
     }
 
@@ -403,6 +406,9 @@ impl Worker {
                     break;
                 }
             }
+        }
+        if interrupt {
+            self.transport.show_used();
         }
         if let Some((queue, reason)) = broken {
             interrupt |= self.transport.break_down();

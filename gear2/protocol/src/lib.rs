@@ -47,7 +47,7 @@ pub const MAX_CONSOLES: usize = 16;
 /// Offset of the virtio-mmio QueueNotify register, which is a channel and never forwarded.
 pub const VIRTIO_QUEUE_NOTIFY: u64 = 0x50;
 /// Offset of the virtio-mmio InterruptACK register: a store of 1 ends in Gear1,
-/// because the interrupt is edge-triggered and InterruptStatus always shows bit 0.
+/// because the interrupt is edge-triggered and InterruptStatus shows bit 0 until a reset.
 pub const VIRTIO_INTERRUPT_ACK: u64 = 0x64;
 /// Bytes between two virtio-mmio devices of a guest, in its register page.
 pub const VIRTIO_STRIDE: u64 = 0x200;

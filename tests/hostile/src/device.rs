@@ -118,6 +118,9 @@ impl<'a, P: Platform> Device<'a, P> {
         if self.read(register::STATUS) != 0 {
             self.violation("reset", format_args!("it does not take effect"));
         }
+        if self.read(register::INTERRUPT_STATUS) != 0 {
+            self.violation("reset", format_args!("an interrupt is left"));
+        }
     }
 
     /// Does the first steps of an initialisation, until features are agreed on.

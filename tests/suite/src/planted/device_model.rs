@@ -370,6 +370,12 @@ pub(super) const BUGS: &[Bug] = &[
     ),
     bug_of(
         BY_TRANSPORT,
+        "an interrupt is left over a reset",
+        "device-model/src/state.rs",
+        ["            Word::UsedShown,\n        ];", "        ];"],
+    ),
+    bug_of(
+        BY_TRANSPORT,
         "a queue is ready before the features",
         TRANSPORT,
         ["self.status() & FEATURES_OK == 0 || !self", "!self"],
