@@ -25,6 +25,7 @@ use gear2_protocol::{Region, op};
 
 use crate::board::DeviceNode;
 use crate::mapping::{Doorbell, finish_stores};
+use crate::progress;
 use crate::state::{DeviceState, Word};
 use crate::sys::{self, Wait};
 
@@ -112,6 +113,7 @@ impl Mailbox {
             if start.elapsed() > self.patience {
                 return Err(Silent);
             }
+            progress::step();
             std::thread::sleep(STEP);
         }
         Ok(())
@@ -264,6 +266,7 @@ impl<'m> Server<'m> {
         });
         let waits: Vec<Wait> = std::iter::once(listener).chain(clients).collect();
         let ready = sys::wait(&waits, milliseconds);
+        progress::step();
         let woken = ready.contains(&true);
         let mut ready = ready.into_iter().skip(1);
         let mut clients = std::mem::take(&mut self.clients);

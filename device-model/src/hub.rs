@@ -1,7 +1,8 @@
 //! Start of GDM, and the thread that wakes the others.
 //!
 //! Owns: finding and mapping what `/gearv` of the device tree names, the version
-//! handshake, the threads, the heartbeat.
+//! handshake, the threads, the heartbeat, which goes on only while all threads that serve
+//! guests get on.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,7 @@ use crate::board::{Board, DOORBELLS, DeviceNode, PAGE, REGISTER_PAGES};
 use crate::control::{Mailbox, Server};
 use crate::gpio::Line;
 use crate::mapping::{self, Doorbell, Memory, Registers, counter};
+use crate::progress::{self, Health, Progress, Watch};
 use crate::sandbox::{self, Role};
 use crate::serial::Serials;
 use crate::state::{DeviceState, Word};
@@ -257,6 +259,7 @@ struct Hub {
     answer: Doorbell,
     devices: BTreeMap<usize, EventFd>,
     serials: EventFd,
+    watch: Watch,
 }
 
 impl Hub {
@@ -268,17 +271,19 @@ impl Hub {
             answer: machine.doorbell(DOORBELL_GEAR2),
             devices: BTreeMap::new(),
             serials: serials.try_clone().map_err(|error| error.to_string())?,
+            watch: Watch::default(),
         };
         for device in &board.devices {
             let wiring = machine.wiring(device, options.spin)?;
             let kick = wiring.kick.try_clone().map_err(|error| error.to_string())?;
             hub.devices.insert(device.channel, kick);
-            start_device(options, device.clone(), wiring)?;
+            let progress = hub.watch.add(&wiring.name);
+            start_device(options, device.clone(), wiring, progress)?;
         }
         let header = &machine.region.header;
         header.gdm_starts.fetch_add(1, Ordering::AcqRel);
         hub.answer.ring();
-        start_sockets(options, board.devices, machine, serials)?;
+        start_sockets(options, board.devices, machine, serials, &mut hub.watch)?;
         eprintln!(
             "gdm: serves {} devices{}",
             hub.devices.len(),
@@ -287,14 +292,16 @@ impl Hub {
         Ok(hub)
     }
 
-    fn run(self) -> ! {
+    fn run(mut self) -> ! {
         let mut beat = Instant::now();
         self.beat();
         loop {
             self.turn();
             if beat.elapsed() >= BEAT {
                 beat = Instant::now();
-                self.beat();
+                if let Health::Stuck(name) = self.live() {
+                    progress::give_up(&name);
+                }
             }
             let wait = Wait {
                 fd: self.line.file().as_raw_fd(),
@@ -307,6 +314,15 @@ impl Hub {
                 let _ = self.serials.write(1);
             }
         }
+    }
+
+    /// Says that GDM lives, if all of it does.
+    fn live(&mut self) -> Health {
+        let health = self.watch.look();
+        if health == Health::Well {
+            self.beat();
+        }
+        health
     }
 
     /// Says that GDM lives: to Gear2, and to the next GDM, which must know for how long none did.
@@ -351,10 +367,15 @@ impl Hub {
     }
 }
 
-fn start_device(options: &Options, node: DeviceNode, wiring: Wiring) -> Result<(), String> {
+fn start_device(
+    options: &Options,
+    node: DeviceNode,
+    wiring: Wiring,
+    progress: Arc<Progress>,
+) -> Result<(), String> {
     let options = options.clone();
     let name = wiring.name.clone();
-    let body = move || serve_device(&options, &node, wiring);
+    let body = move || serve_device(&options, &node, wiring, &progress);
     let builder = thread::Builder::new().name(name.clone());
     builder
         .spawn(body)
@@ -363,7 +384,7 @@ fn start_device(options: &Options, node: DeviceNode, wiring: Wiring) -> Result<(
 }
 
 /// Serves a device for ever. A fault of ours in it breaks this device only.
-fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring) {
+fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring, progress: &Arc<Progress>) {
     let name = wiring.name.clone();
     let mut worker = match take_up(options, node, wiring) {
         Ok(worker) => worker,
@@ -373,6 +394,7 @@ fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring) {
         }
     };
     enter(options.sandbox, Role::Device);
+    progress::begin(progress);
     loop {
         match catch_unwind(AssertUnwindSafe(|| worker.run())) {
             Ok(Ok(())) => {}
@@ -435,6 +457,7 @@ fn start_sockets(
     devices: Vec<DeviceNode>,
     machine: &Machine,
     kick: EventFd,
+    watch: &mut Watch,
 ) -> Result<(), String> {
     let region = machine.region;
     let doorbell = machine.doorbell(DOORBELL_GEAR2);
@@ -445,8 +468,10 @@ fn start_sockets(
         .map_err(|error| format!("{path}: {error}"))?;
     let run_directory = options.run_directory.clone();
     let sandbox = options.sandbox;
+    let [control, serial] = ["control", "serial"].map(|name| watch.add(name));
     spawn("control", move || {
         enter(sandbox, Role::Sockets);
+        progress::begin(&control);
         server.run();
     })?;
     spawn("serial", move || {
@@ -457,6 +482,7 @@ fn start_sockets(
         match Serials::open(region, &names, &run_directory, kick, doorbell) {
             Ok(mut serials) => {
                 enter(sandbox, Role::Sockets);
+                progress::begin(&serial);
                 serials.run();
             }
             Err(error) => eprintln!("gdm: serial consoles: {error}"),

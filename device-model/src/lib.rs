@@ -40,6 +40,7 @@ pub mod json;
 pub mod mapping;
 pub mod measure;
 mod overlap;
+mod progress;
 pub mod sandbox;
 pub mod serial;
 pub mod socket;

@@ -14,6 +14,7 @@ use gear2_protocol::{ConsoleBlock, Region, offset};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::mapping::Doorbell;
+use crate::progress;
 use crate::socket::{Feed, Port};
 use crate::sys::{self, Wait};
 
@@ -164,6 +165,7 @@ impl Serials {
         let waits = self.serials.iter().flat_map(Serial::waits);
         let waits: Vec<Wait> = std::iter::once(kick).chain(waits).collect();
         let ready = sys::wait(&waits, milliseconds);
+        progress::step();
         if ready.first() == Some(&true) {
             let _ = self.kick.read();
         }

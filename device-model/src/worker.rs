@@ -24,6 +24,7 @@ use crate::backend::{Absent, Awaited, Backend, Progress};
 use crate::board::DeviceKind;
 use crate::gpio::Line;
 use crate::mapping::{Doorbell, Memory, Registers, counter, finish_stores, relax};
+use crate::progress;
 use crate::state::{DeviceState, WORDS, Word};
 use crate::sys;
 use crate::transport::{Effect, Transport, Write};
@@ -325,6 +326,7 @@ impl Worker {
 
     /// Looks at everything once; true if there is more to do at once.
     pub fn turn(&mut self) -> bool {
+        progress::step();
         let arrived = self.arrival.as_ref().map(Receiver::try_recv);
         if let Some(Ok(backend)) = arrived {
             self.install(backend);

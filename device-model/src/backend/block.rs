@@ -22,11 +22,12 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use super::{Backend, Progress};
 use crate::mapping::Memory;
 use crate::overlap::Overlap;
+use crate::progress;
 use crate::state::Word;
 use crate::sys::Direction;
 use crate::transport::Identity;
 use crate::vring::{Broken, Chain, Vring};
-use media::{Files, Geometry, Media, Piece};
+use media::{Files, Geometry, Media, Piece, Waited};
 
 mod media;
 #[cfg(test)]
@@ -129,7 +130,7 @@ impl Request {
 /// A disk.
 #[derive(Debug)]
 pub struct Block {
-    media: Box<dyn Media>,
+    media: Waited,
     geometry: Geometry,
     read_only: bool,
     /// The driver did not take FLUSH: each write is made durable.
@@ -160,7 +161,7 @@ impl Block {
         id.iter_mut().zip(name).for_each(|(to, from)| *to = from);
         Self {
             geometry: media.geometry(),
-            media,
+            media: Waited(media),
             read_only,
             write_through: false,
             buffered: Cell::new(false),
@@ -434,6 +435,7 @@ impl Block {
             if ring.is_withdrawn() {
                 return Err(withdrawn());
             }
+            progress::step();
             let at = start + done;
             let piece = (RANGE_PIECE - at % RANGE_PIECE).min(length - done);
             if !zero {
@@ -454,6 +456,7 @@ impl Block {
             if ring.is_withdrawn() {
                 return Err(withdrawn());
             }
+            progress::step();
             let size = (length - done).min(zeroes.len() as u64) as usize;
             self.buffered.set(self.geometry.is_device);
             let piece = zeroes.get(..size).unwrap_or_default();

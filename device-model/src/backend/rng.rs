@@ -3,6 +3,7 @@
 use virtio_bindings::virtio_ids::VIRTIO_ID_RNG;
 
 use super::{Backend, Progress, TURN};
+use crate::progress;
 use crate::state::Word;
 use crate::sys;
 use crate::transport::Identity;
@@ -38,7 +39,8 @@ impl Backend for Rng {
             }
             let wanted = chain.writable.length().min(MOST as u64) as usize;
             let bytes = bytes.get_mut(..wanted).unwrap_or_default();
-            let got = sys::random(bytes);
+            // The device VM's kernel may still wait for its first entropy.
+            let got = progress::in_kernel(|| sys::random(bytes));
             let written =
                 chain
                     .writable

@@ -7,7 +7,7 @@ use gear2_protocol::device_word::RESET_ASKED;
 use gear2_protocol::{DOORBELL_GEAR2, MAGIC, PROTOCOL_VERSION, slot};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::{EFD_NONBLOCK, Hub, handshake, lock, open_patiently};
+use super::{EFD_NONBLOCK, Health, Hub, Watch, handshake, lock, open_patiently, progress};
 use crate::backend::rng::Rng;
 use crate::mapping::{Doorbell, counter};
 use crate::state::{DeviceState, Word};
@@ -54,6 +54,7 @@ fn each_wish_of_gear2_wakes_whom_it_is_for() {
         },
         devices: BTreeMap::from([(0, event()), (1, event()), (2, event())]),
         serials: event(),
+        watch: Watch::default(),
     };
     let woken = |hub: &Hub| -> Vec<bool> {
         hub.devices
@@ -90,6 +91,7 @@ fn a_long_stall_is_no_absence() {
         },
         devices: BTreeMap::from([(3, EventFd::new(EFD_NONBLOCK).unwrap())]),
         serials: EventFd::new(EFD_NONBLOCK).unwrap(),
+        watch: Watch::default(),
     };
     let state = DeviceState::new(&region.devices[3]);
     state.set(Word::LastSeen, counter() - 31_000_000_000);
@@ -110,4 +112,47 @@ fn a_backend_is_opened_as_soon_as_it_can_be() {
         }
     });
     assert_eq!((tries.get(), backend.identity().device_id), (3, 4));
+}
+
+/// Gear2 watches the heartbeat alone: it stops as soon as one thread does not get on.
+#[test]
+fn the_heart_beats_only_while_all_threads_get_on() {
+    let region = region();
+    let mut hub = Hub {
+        region,
+        line: line(),
+        answer: Doorbell {
+            page: page(),
+            offset: DOORBELL_GEAR2,
+        },
+        devices: BTreeMap::from([(3, EventFd::new(EFD_NONBLOCK).unwrap())]),
+        serials: EventFd::new(EFD_NONBLOCK).unwrap(),
+        watch: Watch::default(),
+    };
+    let [good, bad] = ["linux/block0", "linux/net1"].map(|name| hub.watch.add(name));
+    let beats = || region.header.gdm_beats.load(Ordering::Relaxed);
+    // One thread serves and looks in turn with the hub; the other one hangs after its first step.
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (_end, ends) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        progress::begin(&bad);
+        begun.send(()).unwrap();
+        let _ = ends.recv();
+    });
+    has_begun.recv().unwrap();
+    progress::begin(&good);
+    assert_eq!(hub.live(), Health::Well);
+    let before = beats();
+    let mut last = Health::Well;
+    for _ in 0..progress::STUCK_LOOKS {
+        progress::step();
+        last = hub.live();
+    }
+    assert_eq!(last, Health::Stuck("linux/net1".into()));
+    let late = progress::LATE_LOOKS - 1;
+    assert_eq!(beats() - before, late, "none once it is late");
+    assert_eq!(
+        DeviceState::new(&region.devices[3]).get(Word::LastSeen) > 0,
+        late > 0
+    );
 }

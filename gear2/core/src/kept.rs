@@ -33,7 +33,7 @@ pub struct Kept {
     repeated: [AtomicU64; MAX_VCPUS],
     /// When each VM was restarted after it had ended by itself.
     restarts: [[AtomicU64; REMEMBERED]; MAX_VMS],
-    /// What is to be done about the last such end of each VM.
+    /// The restart that is owed to each VM after its last end, as a word.
     owed: [AtomicU64; MAX_VMS],
     /// The number of the access that each vCPU waits for, in its slot; 0: nobody waits for what is
     /// there.

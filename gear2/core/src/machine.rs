@@ -174,7 +174,7 @@ impl<P: Platform> Machine<P> {
             *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), told, given_up);
             let restarts = self.kept.restarts(config.id);
             lifecycle.resume_restarts(restarts, gear1.now(), &config.restarts);
-            // What was told of was seen to, or is kept as wanted and owed.
+            // An end that was told of was seen to, or is kept as wanted and owed.
             self.tell_news(gear1, config, &mut lifecycle, None);
         }
         self.take_over_accesses(gear1, last);

@@ -14,6 +14,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::sync::{Mutex, PoisonError};
 
 use crate::overlap::{Overlap, Transfer};
+use crate::progress::in_kernel;
 use crate::sys::{self, Direction};
 
 use super::SECTOR;
@@ -67,6 +68,44 @@ pub(super) trait Media: Debug + Send {
 
     /// Writes bytes through the page cache.
     fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+}
+
+/// Data that a thread waits for, as long as it takes.
+#[derive(Debug)]
+pub(super) struct Waited(pub(super) Box<dyn Media>);
+
+impl Media for Waited {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn direct(&self, piece: Piece<'_>) -> Option<io::Result<usize>> {
+        in_kernel(|| self.0.direct(piece))
+    }
+
+    fn buffered(&self, piece: Piece<'_>) -> io::Result<usize> {
+        in_kernel(|| self.0.buffered(piece))
+    }
+
+    fn together(&mut self, pieces: &[Piece<'_>]) -> Option<Vec<u64>> {
+        in_kernel(|| self.0.together(pieces))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        in_kernel(|| self.0.sync())
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        in_kernel(|| self.0.discard(offset, length))
+    }
+
+    fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()> {
+        in_kernel(|| self.0.zero(offset, length, unmap))
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        in_kernel(|| self.0.write(bytes, offset))
+    }
 }
 
 /// A file or a block device.

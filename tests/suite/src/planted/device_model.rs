@@ -319,8 +319,8 @@ pub(super) const BUGS: &[Bug] = &[
         "a stopped guest waits for all ranges",
         BLOCK,
         [
-            "return Err(withdrawn());\n            }\n            let size",
-            "self.buffered.set(true);\n            }\n            let size",
+            "return Err(withdrawn());\n            }\n            progress::step();\n            let size",
+            "self.buffered.set(true);\n            }\n            progress::step();\n            let size",
         ],
     ),
     bug_of(
@@ -367,6 +367,24 @@ pub(super) const BUGS: &[Bug] = &[
             "        self.reset();\n        self.word(RESET_SEEN).store(asked, Ordering::Release);",
             "        self.word(RESET_SEEN).store(asked, Ordering::Release);\n        self.reset();",
         ],
+    ),
+    bug_of(
+        BY_HUB,
+        "the heart beats beside a thread that is stuck",
+        "device-model/src/hub.rs",
+        ["if health == Health::Well {", "if health != Health::Late {"],
+    ),
+    bug_of(
+        "device-model/src/progress/tests.rs",
+        "a thread that ended is forgotten",
+        "device-model/src/progress.rs",
+        ["self.looks = STUCK_LOOKS;", "self.looks = 0;"],
+    ),
+    bug_of(
+        BY_MEDIA,
+        "a flush that takes long ends gdm",
+        OPENED,
+        ["in_kernel(|| self.0.sync())", "self.0.sync()"],
     ),
     bug_of(
         BY_TRANSPORT,

@@ -15,6 +15,7 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use super::super::media::{Geometry, Media, Piece};
 use super::super::{Block, RANGE_PIECE};
 use super::{BUFFER, FLUSH, HEADER, STATUS};
+use crate::progress::{self, Health, STUCK_LOOKS, Watch};
 use crate::sys::{self, Direction};
 use crate::testing::{CHANNEL, Directory, Guest};
 
@@ -38,10 +39,22 @@ struct Platter {
     stop_in: Option<(usize, &'static Region)>,
     /// Operations since the stop.
     after_stop: usize,
+    /// Each operation takes this many looks of the hub.
+    stall: Option<(u32, Watch)>,
+    /// Result of the last look that found a thread not well.
+    health: Health,
 }
 
 impl Platter {
     fn note(&mut self) {
+        if let Some((looks, watch)) = &mut self.stall {
+            for _ in 0..*looks {
+                match watch.look() {
+                    Health::Well => {}
+                    health => self.health = health,
+                }
+            }
+        }
         let Some((left, region)) = &mut self.stop_in else {
             return;
         };
@@ -195,6 +208,8 @@ impl Powered {
             zeroes,
             stop_in: None,
             after_stop: 0,
+            stall: None,
+            health: Health::Well,
         }));
         let media = Volatile {
             platter: Arc::clone(&platter),
@@ -290,6 +305,29 @@ fn a_driver_that_knows_no_flush_gets_a_disk_without_a_cache() {
         assert_eq!(disk.platter().read(4), [0xa6; SECTOR]);
         assert_eq!(disk.platter().read(5), [0; SECTOR]);
     }
+}
+
+/// A disk may stall for minutes: the device's thread is not stuck meanwhile.
+#[test]
+fn a_thread_that_waits_for_its_disk_is_well() {
+    let mut disk = Powered::new(FLUSH, true);
+    let mut watch = Watch::default();
+    progress::begin(&watch.add("linux/block0"));
+    disk.platter().stall = Some((2 * STUCK_LOOKS, watch));
+    disk.write(1, 0xaa, true);
+    disk.write(2, 0xbb, false);
+    disk.zero(3, 4);
+    disk.flush();
+    for number in 0..4 {
+        let data = Some((BUFFER + 0x400 * u64::from(number), SECTOR as u32));
+        disk.offer(number, 0, number.into(), data);
+    }
+    disk.guest.work();
+    assert_eq!(disk.platter().health, Health::Well);
+    let stall = disk.platter().stall.take();
+    let (looks, mut watch) = stall.unwrap();
+    let last = (0..looks).map(|_| watch.look()).last();
+    assert_eq!(last, Some(Health::Stuck("linux/block0".into())));
 }
 
 /// A turn of a guest that was stopped begins nothing more, and tells it nothing.

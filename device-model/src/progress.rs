@@ -1,0 +1,151 @@
+//! Whether the threads that serve guests get on.
+//!
+//! Owns: a count of steps of each such thread, and the hub's judgement of them. A thread that works
+//! takes a step with each turn, and one that waits for something to do takes one at least once a
+//! second, since its waits end after that. So a thread without a step spins or waits for another
+//! thread: it will serve nobody any more. A thread that waits for the kernel to do a transfer may
+//! do so for as long as the disk takes: it says so, and is not judged meanwhile.
+//!
+//! Time is counted in looks of the hub, which is a thread beside those that it judges: a machine
+//! that is short of CPU time delays both.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::sys;
+
+#[cfg(test)]
+mod tests;
+
+/// Looks without a step that make a thread late: the heartbeat waits for it.
+pub(crate) const LATE_LOOKS: u32 = 4;
+/// Looks without a step that make a thread stuck: no return is expected.
+pub(crate) const STUCK_LOOKS: u32 = 20;
+
+/// How far a thread is.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// 0 before it serves anybody.
+    steps: AtomicU64,
+    waits_for_kernel: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+/// The calling thread's own, until the thread ends.
+struct Own(Arc<Progress>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.0.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
+}
+
+fn with_own(act: impl FnOnce(&Progress)) {
+    OWN.with_borrow(|own| {
+        if let Some(Own(progress)) = own {
+            act(progress);
+        }
+    });
+}
+
+/// Serves guests from here on: the calling thread has to get on.
+pub(crate) fn begin(progress: &Arc<Progress>) {
+    OWN.set(Some(Own(Arc::clone(progress))));
+    step();
+}
+
+/// Takes a step: the calling thread is about to look for something to do, or gets on with a request
+/// that has many parts.
+pub(crate) fn step() {
+    with_own(|progress| {
+        progress.steps.fetch_add(1, Ordering::Relaxed);
+    });
+}
+
+/// Calls the kernel, which may take as long as a disk does.
+pub(crate) fn in_kernel<T>(call: impl FnOnce() -> T) -> T {
+    with_own(|progress| progress.waits_for_kernel.store(true, Ordering::Relaxed));
+    let result = call();
+    with_own(|progress| progress.waits_for_kernel.store(false, Ordering::Relaxed));
+    result
+}
+
+/// A thread as the hub sees it.
+#[derive(Debug)]
+struct Watched {
+    name: String,
+    progress: Arc<Progress>,
+    steps: u64,
+    /// Looks since the last step.
+    looks: u32,
+}
+
+impl Watched {
+    /// Looks at the thread, and returns how many looks it is behind.
+    fn look(&mut self) -> u32 {
+        let steps = self.progress.steps.load(Ordering::Relaxed);
+        let waits = self.progress.waits_for_kernel.load(Ordering::Relaxed);
+        if self.progress.has_ended.load(Ordering::Relaxed) {
+            self.looks = STUCK_LOOKS;
+        } else if steps == 0 || steps != self.steps || waits {
+            self.looks = 0;
+        } else {
+            self.looks = self.looks.saturating_add(1);
+        }
+        self.steps = steps;
+        self.looks
+    }
+}
+
+/// How the threads get on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// All serve their guests.
+    Well,
+    /// One is behind, and may come back.
+    Late,
+    /// This one does not come back.
+    Stuck(String),
+}
+
+/// The threads that serve guests, as the hub sees them.
+#[derive(Debug, Default)]
+pub(crate) struct Watch(Vec<Watched>);
+
+impl Watch {
+    /// Watches a thread from its [`begin`] on.
+    pub(crate) fn add(&mut self, name: &str) -> Arc<Progress> {
+        let progress = Arc::new(Progress::default());
+        self.0.push(Watched {
+            name: name.to_owned(),
+            progress: Arc::clone(&progress),
+            steps: 0,
+            looks: 0,
+        });
+        progress
+    }
+
+    /// Looks at all threads; to be called at even intervals, of half a second.
+    pub(crate) fn look(&mut self) -> Health {
+        let mut health = Health::Well;
+        for thread in &mut self.0 {
+            match thread.look() {
+                STUCK_LOOKS.. => return Health::Stuck(thread.name.clone()),
+                LATE_LOOKS.. => health = Health::Late,
+                _ => {}
+            }
+        }
+        health
+    }
+}
+
+/// Ends GDM: what holds the stuck thread up may hold anything, so nothing is waited for.
+pub(crate) fn give_up(name: &str) -> ! {
+    eprintln!("gdm: the thread {name} does not get on: gdm ends, so that another one can serve");
+    sys::exit_at_once(1)
+}
