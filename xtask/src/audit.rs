@@ -1,9 +1,9 @@
-//! `cargo xtask audit`: what Gear1's runtime images promise, read off what was linked.
+//! `cargo xtask audit`: checks of Gear1's linked runtime images.
 //!
 //! Owns the findings: panics, indirect branches, recursion, the worst case of each stack, the bound
 //! of each loop, sizes against the budgets of `gear1/audit.toml`.
 //!
-//! Invariant: what is not understood is a finding, never passed over.
+//! Invariant: code that the audit cannot analyse is a finding, never passed over.
 
 mod bounds;
 mod code;
@@ -49,7 +49,7 @@ pub struct Findings {
     pub fails: Vec<String>,
 }
 
-/// Prints what was found, and fails if something is wrong.
+/// Prints the findings, and fails if there is a violation.
 pub fn command() -> Result<()> {
     let findings = run()?;
     for line in &findings.holds {

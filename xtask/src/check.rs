@@ -26,7 +26,7 @@ pub struct Options {
     /// The manifests
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The board that they are for
+    /// The board of the manifests
     #[arg(long, value_enum, value_name = "NAME", default_value_t = board::Name::QemuVirt)]
     board: board::Name,
     /// The device tree blob of the board that they are for, instead of a name
@@ -35,7 +35,7 @@ pub struct Options {
     /// For a person or for a program
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     format: Format,
-    /// Build each manifest and say who has what of the board, and what is left
+    /// Build each manifest and show the owners of the board's resources, and the free ones
     #[arg(long, conflicts_with = "format")]
     report: bool,
     /// Draw the same
@@ -49,7 +49,7 @@ enum Format {
     Json,
 }
 
-/// All that was found in one manifest.
+/// Findings in one manifest.
 pub struct Findings {
     /// The texts that findings point into.
     pub sources: Sources,

@@ -79,7 +79,7 @@ impl PhysicalMemory for HostMemory {
 
     fn zero(&mut self, pa: Pa, size: u64) {
         let (first, last) = (pa.get() / PAGE, (pa.get() + size).div_ceil(PAGE));
-        // All that is zeroed is forgotten; init zeroes whole pages, and ends of the last one.
+        // Zeroed pages are dropped; init zeroes whole pages, and the end of the last one.
         if pa.get().is_multiple_of(PAGE) && size.is_multiple_of(PAGE) {
             self.pages.retain(|page, _| !(first..last).contains(page));
             return;

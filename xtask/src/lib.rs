@@ -2,7 +2,8 @@
 //!
 //! The tests call them as a user does; their own commands are `tests/suite` and `tests/measure`.
 
-// println! and its like, which end quietly when the reader of the output has left.
+// The macros shadow `println!` and its like: they end the program quietly when the reader of the
+// output has left.
 #[macro_use]
 extern crate workbench;
 

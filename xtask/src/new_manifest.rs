@@ -10,10 +10,10 @@ use workbench::board::Name;
 /// The options of `new-manifest`.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// The board that it is for
+    /// The board of the manifest
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Name::QemuVirt)]
     board: Name,
-    /// Where to write it; no file is overwritten [default: standard output]
+    /// The file to write; no file is overwritten [default: standard output]
     file: Option<PathBuf>,
 }
 

@@ -1,7 +1,7 @@
-//! Where everything goes on a board: Gear1's own init, run on this machine.
+//! Placement on a board: Gear1's own init, run on this machine.
 //!
-//! Owns only what a boot loader decides: where it puts Gear1, the archive and the device tree. All
-//! else is `gear1_init`'s.
+//! Owns only the decisions of a boot loader: the addresses of Gear1, the archive and the device
+//! tree. `gear1_init` makes all others.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ const PAGE: u64 = 4096;
 const PA_RANGE: u64 = 0b0100;
 /// A counter's frequency; no place depends on it.
 const COUNTER_HZ: u32 = 62_500_000;
-/// How far the archive lies behind Gear1.
+/// Offset of the archive from Gear1.
 const ARCHIVE_OFFSET: u64 = 128 * MIB;
 
 /// A booted board, as far as init's work goes.
@@ -46,7 +46,7 @@ pub struct Placement {
     pub info: Box<BootInfo>,
 }
 
-/// Runs init on `archive` for `board`; what it refuses is no error of this function.
+/// Runs init on `archive` for `board`; a refusal by init is not an error of this function.
 pub fn place(
     board: BoardTree,
     archive: &[u8],

@@ -26,18 +26,18 @@ const COMMAND: Duration = Duration::from_secs(120);
 /// SHA-256 of 8 MiB of zeroes.
 const ZEROES: &str = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3053e74";
 
-/// How much is checked.
+/// Extent of the checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// How often a guest is rebooted.
+    /// Number of reboots of a guest.
     pub reboots: usize,
     /// In how many ways the device VM is restarted.
     pub restarts: usize,
     /// Whether the device model is kept away until guests get I/O errors.
     pub away: bool,
-    /// How much is written to a guest's disk and read back.
+    /// MiB that are written to a guest's disk and read back.
     pub disk_mib: u32,
-    /// How much goes over a guest's network.
+    /// MiB that go over a guest's network.
     pub network_mib: u32,
     /// The I/Os whose exits are counted.
     pub counted_ios: u64,
@@ -56,7 +56,7 @@ impl Extent {
         counted_ios: 200,
         timed: false,
     };
-    /// More of it.
+    /// Longer checks.
     pub const SHORT: Extent = Extent {
         reboots: 1,
         restarts: 1,
@@ -181,7 +181,7 @@ impl<'a> Smoke<'a> {
         self.check_and_say(what, |session| body(session).map(|()| String::new()))
     }
 
-    /// Runs one check and reports it, with what it found.
+    /// Runs one check and reports it with its result.
     fn check_and_say(
         &mut self,
         what: &str,
@@ -247,7 +247,7 @@ fn reach_shells(session: &mut Session, vms: &[VmSummary]) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the shell of the machine's first VM, and has it hash what it is given.
+/// Waits for the shell of the machine's first VM, and makes it hash its input.
 pub fn reach_guest(session: &mut Session, name: &str) -> Result<()> {
     session.expect(&ready(name), BOOT)?;
     focus(session, 0, name)?;
@@ -263,7 +263,7 @@ pub fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Types a command into the shell in focus; returns what it printed, if it succeeded.
+/// Types a command into the shell in focus. Returns the output, if the command succeeded.
 pub fn shell(session: &mut Session, command: &str) -> Result<String> {
     shell_within(session, command, COMMAND)
 }
@@ -311,7 +311,7 @@ fn check_hash(session: &mut Session) -> Result<()> {
 
 /// Gives the guest whose console this is an input, and compares the hash that it prints with our own.
 pub fn check_input(session: &mut Session) -> Result<()> {
-    // Another one each time: from what was printed so far, with its times.
+    // The input differs each time: the output so far, with its times.
     let input = hex(session.transcript().as_bytes());
     let answer = shell(session, &format!("printf %s {input} | sha256sum"))?;
     let expected = hex(input.as_bytes());

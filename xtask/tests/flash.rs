@@ -1,4 +1,4 @@
-//! `flash` looks at what it is to write to before it builds anything.
+//! `flash` checks its target before it builds anything.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;

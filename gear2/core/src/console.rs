@@ -18,7 +18,7 @@
 //!
 //! Invariants: a guest's bytes are never altered or reordered, labels and line
 //! breaks are only put between them; bytes of a VM that is shown are never
-//! lost: if the UART is slow, [`Flow::Full`] makes the guest wait.
+//! lost: if the UART is slow, `Flow::Full` makes the guest wait.
 
 use alloc::collections::VecDeque;
 use alloc::format;

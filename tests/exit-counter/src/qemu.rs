@@ -128,7 +128,7 @@ const NAMES: [&str; 13] = [
 unsafe impl Send for Registers {}
 
 impl Registers {
-    /// Finds them; called by QEMU for a new CPU.
+    /// Finds the registers; called by QEMU for a new CPU.
     pub(crate) fn find() -> Option<Registers> {
         // SAFETY: called for a new CPU, as QEMU wants it.
         let array = unsafe { qemu_plugin_get_registers() };

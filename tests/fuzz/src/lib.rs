@@ -1,9 +1,9 @@
-//! Every parser of bytes that come from outside, as a fuzz target: a function that takes any bytes and
-//! panics if what is promised of the parser does not hold.
+//! Every parser of foreign bytes, as a fuzz target: a function that takes any bytes and panics if
+//! the parser breaks a promise.
 //!
-//! `cargo xtask fuzz` runs them under libFuzzer (`libfuzzer/`), which starts from the files in
-//! `corpus/`; the tests here replay the corpus with seeded mutations on stable Rust. A new target is a
-//! row in [`TARGETS`], a directory in `corpus/`, and a binary in `libfuzzer/`.
+//! `cargo xtask fuzz` runs the targets under libFuzzer (`libfuzzer/`), which starts from the files
+//! in `corpus/`; the tests here replay the corpus with seeded mutations on stable Rust. A new
+//! target is a row in [`TARGETS`], a directory in `corpus/`, and a binary in `libfuzzer/`.
 
 mod archive;
 mod ffa;
@@ -46,11 +46,11 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
-/// Gives bytes to the target with this name.
+/// Runs the target with this name on bytes.
 ///
 /// # Panics
 ///
-/// If there is none, or what is promised of the parser does not hold.
+/// If there is no such target, or its parser breaks a promise.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     (target.expect("a target has this name").run)(bytes);

@@ -15,13 +15,13 @@ use gear2_protocol::{MAGIC, PROTOCOL_VERSION, Region};
 
 /// The manifest of the machine: a device VM, and a guest with a disk.
 const MANIFEST: &[u8] = include_bytes!("region.dtb");
-/// VMs of it, with a vCPU each.
+/// Number of VMs, with a vCPU each.
 const VMS: u64 = 2;
 /// Bytes of a piece.
 const PIECE: usize = 16;
 /// Slots, words and devices that are written.
 const PLACES: usize = 4;
-/// Where a guest sees its disk.
+/// Guest address of its disk.
 const VIRTIO: u64 = gearv_manifest::Vm::DEFAULT_VIRTIO;
 
 struct Fuzzed;
@@ -45,7 +45,7 @@ impl Uart for Silent {
     fn interrupt_when_room(&mut self, _: bool) {}
 }
 
-/// A Gear1 that takes every call, and looks at what it says.
+/// A Gear1 that accepts every call, and checks its arguments.
 struct Gear1 {
     now: u64,
 }
@@ -55,7 +55,7 @@ impl Conduit for Gear1 {
         let [first, second, ..] = arguments;
         self.now += 1;
         match NUMBER {
-            // Gear2 was restarted once: it takes over what it finds.
+            // Gear2 was restarted once: it takes over the state that it finds.
             number::VERSION => return [0, 0x1_0000, self.now, 1, 0, 0, 0, 0],
             number::LOG_READ => return [Status::NotFound as u64, 0, 0, 0, 0, 0, 0, 0],
             number::VCPU_STATE | number::VCPU_REPLY | number::VCPU_ASSIGN | number::EXIT_STATS => {

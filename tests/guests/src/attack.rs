@@ -13,8 +13,8 @@ use crate::mmio::{read8, read32, read64, write8, write32, write64};
 use crate::psci::{self, function};
 use crate::{MAX_CPUS, Machine, read_sysreg, write_sysreg};
 
-/// Where QEMU's `virt` has devices: UARTs, clock, GPIO, flash, firmware configuration, virtio, SMMU,
-/// and the memory of others.
+/// Addresses of devices on QEMU's `virt`: UARTs, clock, GPIO, flash, firmware configuration,
+/// virtio, SMMU, and the memory of others.
 pub const PLACES: [u64; 10] = [
     0,
     0x0802_0000,
@@ -27,7 +27,8 @@ pub const PLACES: [u64; 10] = [
     0x0a00_0000,
     0x4000_0000,
 ];
-/// Op1, CRn, CRm and Op2. Of what is written there, QEMU 10 keeps three bits unlooked at, and aborts on an interrupt if they are zero.
+/// Op1, CRn, CRm and Op2. QEMU 10 does not check three bits of the written value, and aborts on an
+/// interrupt if they are zero.
 const ICC_BPR1_EL1: u32 = 12 << 7 | 12 << 3 | 3;
 /// Calls that would end the attacks: after each step the VM must be on and awake.
 pub const SPARED: [u32; 10] = [
@@ -231,7 +232,8 @@ impl Attacker {
         };
     }
 
-    /// The CPU interface, its end of interrupts that were never taken least of all, and the timers.
+    /// Attacks the CPU interface, mainly by ends of interrupts that were never taken, and the
+    /// timers.
     fn interface(&mut self, machine: &Machine) {
         let value = self.random.next();
         match (self.random.below(6), machine.gic) {
@@ -250,8 +252,8 @@ impl Attacker {
     fn register(&mut self) {
         let fields = self.random.next() as u32 & 0x7_ffe0;
         let (op1, crn, crm) = (fields >> 16 & 7, fields >> 12 & 15, fields >> 8 & 15);
-        // Timers, counters, the interrupt controller, debug, what is implementation defined; and all
-        // of EL2 and EL3.
+        // Timers, counters, the interrupt controller, debug, implementation defined registers; and
+        // all of EL2 and EL3.
         let may_write = op1 >= 4 || matches!(crn, 9 | 11 | 14 | 15) || crn == 12 && crm != 0;
         let op0 = 2 + self.random.below(2) as u32;
         let is_read =

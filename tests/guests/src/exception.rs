@@ -11,7 +11,7 @@ unsafe extern "Rust" {
 
 /// Bits of ESR_EL1.
 pub mod esr {
-    /// Where the exception class begins.
+    /// Position of the exception class.
     pub const EC_SHIFT: u32 = 26;
     /// Class: unknown reason, which is what an undefined instruction has.
     pub const EC_UNKNOWN: u64 = 0x00;
@@ -77,7 +77,7 @@ impl Caught {
         self.esr >> esr::EC_SHIFT
     }
 
-    /// Tells whether it is an alignment fault.
+    /// Returns whether the exception is an alignment fault.
     pub const fn is_alignment(&self) -> bool {
         self.class() == esr::EC_DATA_ABORT && self.esr & esr::STATUS == esr::ALIGNMENT
     }
@@ -107,10 +107,10 @@ static TRAPS: [Trap; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// Runs `body`; an exception in it is recorded, and the instruction skipped. Returns the first.
+/// Runs `body`; records an exception in it, and skips the instruction. Returns the first exception.
 ///
-/// A fetch that aborts goes on at X30: fetch by `blr` only. What runs at EL0 comes back to EL1 by
-/// SVC, to the address in X2.
+/// A fetch that aborts continues at X30: fetch by `blr` only. Code at EL0 returns to EL1 by SVC, to
+/// the address in X2.
 pub fn catch(body: impl FnOnce()) -> Option<Caught> {
     let trap = &TRAPS[cpu::index()];
     trap.count.store(0, Relaxed);

@@ -67,7 +67,7 @@ pub mod status {
     pub const INVALID: i32 = -2;
     /// Nothing is left to do it with.
     pub const NO_MEMORY: i32 = -3;
-    /// Somebody still uses what is needed.
+    /// A resource is still in use.
     pub const BUSY: i32 = -4;
     /// The caller may not.
     pub const DENIED: i32 = -6;
@@ -85,7 +85,7 @@ pub const READ_WRITE: u64 = 2;
 pub const EXECUTE: u64 = 2 << 2;
 /// Attributes of Normal write-back inner shareable memory.
 pub const WRITE_BACK: u64 = 0x2f;
-/// Flag: wipe it before it is retrieved.
+/// Flag: wipe the memory before the retrieval.
 pub const ZERO: u64 = 1;
 /// Flag of a retrieval: wipe it when it is relinquished.
 pub const ZERO_AFTER: u64 = 1 << 2;
@@ -135,11 +135,11 @@ pub fn status_of(answer: &Regs) -> i32 {
 pub mod task {
     /// Nothing: X4 and on come back one larger.
     pub const ECHO: u64 = 0;
-    /// Serves no more.
+    /// Stops serving.
     pub const LEAVE: u64 = 1;
     /// Waits until the word at X4 is not 0.
     pub const AWAIT: u64 = 2;
-    /// Asks the asker; what is its status?
+    /// Sends a request back to the sender, and returns its status.
     pub const ASK_BACK: u64 = 3;
     /// PSCI SYSTEM_RESET.
     pub const RESET: u64 = 4;
@@ -148,17 +148,18 @@ pub mod task {
     /// Retrieves the transaction X4 with the tag of [`Descriptor::new`](super::Descriptor::new), and
     /// the flags X5.
     pub const RETRIEVE: u64 = 6;
-    /// Relinquishes it, with the flags X5.
+    /// Relinquishes the transaction X4, with the flags X5.
     pub const RELINQUISH: u64 = 7;
     /// Reads the word at X4, into X5.
     pub const READ: u64 = 8;
     /// Writes X5 to the word at X4.
     pub const WRITE: u64 = 9;
-    /// How often was this asked, this time included?
+    /// Returns the number of these requests, this one included.
     pub const COUNT: u64 = 10;
-    /// Uses up all its tables, in transactions with pages of many blocks. X5 says how many pages.
+    /// Uses up all tables of the VM, in transactions with pages of many blocks. X5 returns the
+    /// number of pages.
     pub const EXHAUST: u64 = 11;
-    /// Reclaims what that was.
+    /// Reclaims the memory of [`EXHAUST`].
     pub const RECOVER: u64 = 12;
 }
 
@@ -307,9 +308,9 @@ pub struct Descriptor {
     pub tag: u64,
     /// Bytes of an access descriptor.
     pub access_size: u64,
-    /// How many of them.
+    /// Number of access descriptors.
     pub access_count: u64,
-    /// Where the first is.
+    /// Offset of the first access descriptor.
     pub access_offset: u64,
     /// Endpoint that receives.
     pub receiver: u64,
@@ -317,16 +318,16 @@ pub struct Descriptor {
     pub permissions: u64,
     /// Another receiver and its permissions.
     pub second: Option<(u64, u64)>,
-    /// Where the ranges' description is, or 0.
+    /// Offset of the composite descriptor, or 0.
     pub composite: u64,
-    /// Pages that it says.
+    /// Number of pages, as stated.
     pub pages: u64,
-    /// Ranges that it says.
+    /// Number of ranges, as stated.
     pub ranges: u64,
 }
 
 impl Descriptor {
-    /// One that nothing is wrong with.
+    /// Returns a valid descriptor.
     pub const fn new(sender: u64, receiver: u64) -> Self {
         Self {
             sender,
@@ -346,7 +347,7 @@ impl Descriptor {
         }
     }
 
-    /// Writes it to `buffer`.
+    /// Writes the descriptor to `buffer`.
     pub fn write(&self, buffer: u64) {
         let word = |offset: u64, value: u64| write64(buffer + offset, value);
         word(0, self.sender | self.attributes << 16 | self.flags << 32);

@@ -71,7 +71,7 @@ static DISTRIBUTOR: AtomicU64 = AtomicU64::new(0);
 /// Address of the GICv2's CPU interface; 0 says that it is a GICv3.
 static CPU_INTERFACE: AtomicU64 = AtomicU64::new(0);
 
-/// Returns which controller it is.
+/// Returns the architecture of the controller.
 pub fn version() -> Version {
     match CPU_INTERFACE.load(Relaxed) {
         0 => Version::V3,
@@ -289,7 +289,7 @@ either! {
     running_priority() -> u8;
 }
 
-/// Returns the INTID of what was acknowledged.
+/// Returns the INTID of an acknowledged interrupt.
 pub fn intid(acknowledged: u32) -> u32 {
     match version() {
         Version::V2 => acknowledged & 0x3ff,
@@ -297,7 +297,7 @@ pub fn intid(acknowledged: u32) -> u32 {
     }
 }
 
-/// Tells whether what was acknowledged is an interrupt.
+/// Returns whether an acknowledged INTID is an interrupt.
 pub fn is_real(acknowledged: u32) -> bool {
     intid(acknowledged) < 1020
 }

@@ -1,4 +1,4 @@
-//! The machine as its device tree describes it.
+//! The machine that the device tree describes.
 
 use core::ops::Range;
 
@@ -63,9 +63,9 @@ pub struct Peer {
     pub shared: u64,
 }
 
-/// Where in the device VM's window the doorbell of channel 0 lies.
+/// Offset of the doorbell of channel 0 in the device VM's window.
 const DOORBELLS: u64 = 0x8_0000;
-/// Where in a served guest's memory lies what it shares with a bare-metal device VM.
+/// Offset of the memory that a served guest shares with a bare-metal device VM.
 const SHARED: u64 = 8 << 20;
 
 impl Machine {

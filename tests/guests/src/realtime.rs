@@ -32,23 +32,23 @@ const FBRD: u64 = 0x28;
 const RESTARTED: u32 = 0x2a;
 const VIRTUAL: u32 = Kind::Virtual.intid();
 const PHYSICAL: u32 = Kind::Physical.intid();
-/// The EL2 timer's interrupt, the maintenance interrupt, an SPI of nobody's.
+/// Foreign interrupts: the EL2 timer's, the maintenance interrupt, and an unowned SPI.
 const FOREIGN: [u32; 3] = [26, 25, 200];
 
-/// How often the second CPU was turned on.
+/// Number of starts of the second CPU.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 /// The second CPU turns itself off.
 static OFF_AGAIN: AtomicBool = AtomicBool::new(true);
 /// SGIs taken by the second CPU.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
-/// When a timer was due, and how late it was taken.
+/// Due time of a timer, and its latency.
 static DUE: AtomicU64 = AtomicU64::new(0);
 static LATE: AtomicU64 = AtomicU64::new(0);
 static TICKS: AtomicU64 = AtomicU64::new(0);
 /// Questions for a counter so far, each a hypercall.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-/// How the VM gets its interrupts.
+/// Way in which the VM gets its interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// From the machine: no timer costs an exit.
@@ -210,7 +210,8 @@ fn senders(machine: &Machine, mode: Mode) {
     );
 }
 
-/// How late a timer's interrupt is, in nanoseconds, and what it cost in exits: with pass-through either timer is the VM's.
+/// Measures the latency of a timer's interrupt, in nanoseconds, and its exits: with pass-through
+/// the VM has both timers.
 fn latency(machine: &Machine, mode: Mode, kind: Kind) {
     gic::enable(kind.intid());
     if machine.gearv && mode == Mode::PassThrough {

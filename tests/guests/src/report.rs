@@ -14,7 +14,7 @@ pub fn fail(name: &str, why: fmt::Arguments<'_>) {
     say!("FAIL {name}: {why}");
 }
 
-/// Reports whether `result` is what was expected.
+/// Reports whether `result` equals `expected`.
 pub fn equal<T: PartialEq + fmt::Debug>(name: &str, result: T, expected: T) {
     if result == expected {
         pass(name);

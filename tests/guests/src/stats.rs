@@ -1,4 +1,4 @@
-//! How often the calling vCPU left its VM, as GearV counts it.
+//! Exits of the calling vCPU, as GearV counts them.
 
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest;

@@ -17,12 +17,12 @@ pub fn frequency() -> u64 {
     read_sysreg!("cntfrq_el0")
 }
 
-/// Returns the ticks in so many microseconds.
+/// Returns the ticks in `us` microseconds.
 pub fn from_us(us: u64) -> u64 {
     us * frequency() / 1_000_000
 }
 
-/// Returns the nanoseconds in so many ticks.
+/// Returns the nanoseconds in `ticks` ticks.
 pub fn to_ns(ticks: u64) -> u64 {
     (u128::from(ticks) * 1_000_000_000 / u128::from(frequency())) as u64
 }
@@ -100,7 +100,7 @@ registers! {
 }
 
 impl Kind {
-    /// Returns its INTID.
+    /// Returns the timer's INTID.
     pub const fn intid(self) -> u32 {
         match self {
             Self::Virtual => INTID,
@@ -108,7 +108,7 @@ impl Kind {
         }
     }
 
-    /// Returns its count.
+    /// Returns the timer's count.
     pub fn now(self) -> u64 {
         cpu::isb();
         match self {

@@ -25,7 +25,7 @@ const TRANSMIT_FULL: u32 = 1 << 5;
 const RECEIVE_EMPTY: u32 = 1 << 4;
 const ENABLE_ALL: u32 = 0x301;
 
-/// Where the UART is until the device tree has been read.
+/// Address of the UART until the device tree has been read.
 static BASE: AtomicU64 = AtomicU64::new(0x0900_0000);
 
 /// Uses the PL011 at `base`.

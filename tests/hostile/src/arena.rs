@@ -1,4 +1,4 @@
-//! Where things lie in the arena, which is all that is handed over to the device.
+//! Layout of the arena, the only memory that is handed over to the device.
 
 /// Bytes of the arena.
 pub const ARENA_SIZE: u64 = 0x10_0000;

@@ -5,7 +5,8 @@ use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE};
 use crate::requests::IO_ERROR;
 use crate::{Kind, Platform};
 
-/// Where device registers, the device VM's window, the device model's pages and Gear2 may lie.
+/// Addresses at which device registers, the device VM's window, the device model's pages and Gear2
+/// may lie.
 const FOREIGN: [u64; 8] = [
     0,
     0x0800_0000,
@@ -20,7 +21,7 @@ const FOREIGN: [u64; 8] = [
 const BOARD: core::ops::Range<u64> = 0x4000_0000..0xc000_0000;
 const STEP: usize = 128 << 20;
 
-/// Makes all of them.
+/// Makes all attacks on descriptor chains.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     loops(device);
     addresses(device);
@@ -225,7 +226,7 @@ fn indices<P: Platform>(device: &mut Device<'_, P>) {
     same_head(device);
 }
 
-/// Takes back what was offered, before and after the device has looked.
+/// Withdraws an offer, before and after the device has read it.
 fn back_and_forth<P: Platform>(device: &mut Device<'_, P>) {
     let before = device.used();
     let added = device.added();

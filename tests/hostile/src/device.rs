@@ -236,7 +236,8 @@ impl<'a, P: Platform> Device<'a, P> {
         }
     }
 
-    /// Notifies, waits and judges what was offered since the used index was `before`.
+    /// Notifies, waits and judges the outcome of the requests offered since the used index was
+    /// `before`.
     pub(crate) fn conclude(&mut self, name: &str, before: u16, expect: Expect) {
         self.notify();
         self.wait();
@@ -285,7 +286,7 @@ impl<'a, P: Platform> Device<'a, P> {
 
     /// Makes the device work again and, often, shows that it does.
     pub(crate) fn recover(&mut self, name: &str) {
-        /// How often that is shown: register writes are what the time goes to.
+        /// Number of honest requests after an attack: register writes dominate the time.
         const HONEST: u64 = 3;
         self.initialise_from(self.queue());
         if self.counts.operations.is_multiple_of(HONEST) {

@@ -1,16 +1,16 @@
-//! A virtio driver that breaks every rule: the same attacks for a bare-metal guest under GearV
-//! and for the device model's own tests on the host.
+//! A virtio driver that breaks every rule: the same attacks for a bare-metal guest under GearV and
+//! for the device model's own tests on the host.
 //!
-//! An attack writes something hostile into rings or registers, notifies, waits until the device
-//! has looked, and judges: was the device broken where a rule was, did it serve what is odd but
-//! allowed, and did all memory keep that was not handed over? After each attack the device is
-//! reset and must do an honest request. The listed attacks come first, then random ones from a
-//! seed, so that a failure can be repeated.
+//! An attack writes hostile values into rings or registers, notifies the device, waits until the
+//! device has reacted, and judges the reaction. A violated rule must break the device, odd but
+//! allowed requests must be served, and no memory outside of the arena may change. After each
+//! attack the device is reset and must do an honest request. The listed attacks come first, then
+//! random ones from a seed, so that a failure can be repeated.
 //!
 //! Invariant: of the guest's own memory, the attacks hand over the *arena* and nothing else; all
 //! other addresses that they name lie, wholly or with their last byte, outside of the guest's
-//! memory. So any change of the rest is the device's fault. What a device may write and what it
-//! may take for a structure are different parts of the arena, but where an attack says otherwise.
+//! memory. Any other change of memory is therefore the device's fault. Memory for a device's writes
+//! and memory for structures are different parts of the arena, unless an attack mixes them.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -104,14 +104,14 @@ pub struct Layout {
     pub registers: u64,
 }
 
-/// How many attacks there are to be, beside the listed ones.
+/// Number of attacks beside the listed ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Make also those listed attacks that are the same for every kind of device.
+    /// Whether to make also the listed attacks that are common to all types of device.
     pub common: bool,
     /// Random attacks.
     pub operations: u64,
-    /// Where their randomness begins.
+    /// Seed of the random attacks.
     pub seed: u64,
 }
 
@@ -120,7 +120,7 @@ pub struct Options {
 pub struct Counts {
     /// Attacks made.
     pub operations: u64,
-    /// Of these, those after which the device asked for a reset.
+    /// Attacks after which the device asked for a reset.
     pub broken: u64,
     /// Honest requests done in between.
     pub honest: u64,

@@ -17,7 +17,7 @@ pub const fn word(first: u64, index: usize) -> u64 {
     first.wrapping_add((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Tells whether `words` are what was written to the block at some time.
+/// Returns whether `words` are one of the values written to the block.
 pub fn is_whole(block: u64, mut words: impl Iterator<Item = u64>) -> bool {
     let Some(first) = words.next() else {
         return false;

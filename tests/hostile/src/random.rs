@@ -4,14 +4,14 @@ use crate::arena::{self, BUFFER_SIZE, buffer, table};
 use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE, register, status};
 use crate::{Kind, Platform};
 
-/// How often, in attacks, all memory is looked at, and a device that still works is reset.
+/// Attacks between two checks of all memory and resets of a working device.
 const LOOK: u64 = 64;
 const FRESH: u64 = 8;
 /// Entries of a random indirect table, which lies behind those of the lists.
 const ENTRIES: u64 = 16;
 const TABLE: u64 = table(0x4_0000);
-/// How far from its start a device may be told that the table begins. With other distances parts
-/// of two fields could make up an address of the guest's own memory.
+/// Distances from its start at which a device is told that the table begins. With other distances
+/// parts of two fields could form an address of the guest's own memory.
 const SHIFTS: [u64; 8] = [0, 0, 0, 0, 1, 2, 8, 12];
 const NAME: &str = "a random attack";
 
@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// Makes so many attacks.
+/// Makes random attacks.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>, mut random: Random, operations: u64) {
     device.recover_all(NAME);
     for number in 1..=operations {
@@ -67,7 +67,7 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>, mut random: Random, o
 fn chain<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     let sectors = device.sectors();
     let kind = random.of(&[0, 0, 0, 1, 4, 8, 11, 13, 99]);
-    // A write of the length that a random chain may have stays in front of what is checked.
+    // A write of a random chain's length ends before the checked sectors.
     let sector = match kind {
         0 => random.of(&[0, 7, sectors.wrapping_sub(1), sectors, u64::MAX]),
         _ => random.of(&[0, 7, sectors, u64::MAX]),
@@ -100,7 +100,8 @@ fn chain<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     device.conclude(NAME, 0, Expect::Any);
 }
 
-/// Makes up a descriptor: what is writable is in the buffers, or not all in the guest's memory.
+/// Returns a random descriptor: a writable one is in the buffers, or partly outside of the guest's
+/// memory.
 fn link<P: Platform>(device: &Device<'_, P>, random: &mut Random, index: u16) -> Link {
     let mut flags = 0;
     for (flag, chance) in [(NEXT, 65), (WRITE, 50), (INDIRECT, 12)] {

@@ -5,7 +5,7 @@ use crate::{Kind, Platform};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
 
-/// Makes all of them.
+/// Makes all attacks on registers.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     statuses(device);
     features(device);

@@ -4,13 +4,13 @@ use crate::arena::{self, BUFFER_SIZE, buffer, table};
 use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE, register};
 use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, sector_byte};
 
-/// Where the header of a request lies, behind all indirect tables.
+/// Address of a request's header, behind all indirect tables.
 const HEADER: u64 = table(0x6_0000);
-/// Where a range of a discard lies.
+/// Address of a range to discard.
 const RANGE: u64 = table(0x6_1000);
-/// Where a disk puts its verdict.
+/// Address at which a disk puts its status.
 const STATUS: u64 = buffer(0x7_f000);
-/// Where data goes, with room before it.
+/// Address of the data, with room before it.
 const DATA: u64 = buffer(0x1000);
 /// Bytes before and behind the data that must not change.
 const GUARD: u64 = 64;
@@ -384,7 +384,7 @@ fn net<P: Platform>(device: &mut Device<'_, P>) {
         let pieces = [(DATA, length, false)];
         device.odd("a frame of any length", &pieces, Expect::Served(1));
     }
-    // Segmentation and checksums of what is not there (virtio 1.2, 5.1.6).
+    // Segmentation and checksums of absent headers (virtio 1.2, 5.1.6).
     for (flags, kind) in [(1, 0), (1, 1), (0, 1), (1, 4), (3, 0x81), (0xff, 0xff)] {
         for words in [
             [0, 0, 0, 0],

@@ -4,7 +4,7 @@ use crate::arena::{self, buffer, table};
 use crate::device::{Device, Expect, Link, NEXT, QUEUE_SIZE, WRITE, register, status};
 use crate::{Kind, Platform};
 
-/// Makes all of them.
+/// Makes all attacks on rings.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     sizes(device);
     places(device);

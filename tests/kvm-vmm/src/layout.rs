@@ -1,4 +1,4 @@
-//! Where things lie in a guest: guest-physical addresses and INTIDs, those of QEMU's `virt`.
+//! Memory layout of a guest: guest-physical addresses and INTIDs, those of QEMU's `virt`.
 
 /// Start of RAM.
 pub const RAM: u64 = 0x4000_0000;

@@ -18,11 +18,11 @@ Each group is a VM; two VMs have a doorbell each that interrupts the other one. 
   seed=HEX          the rng-seed in its device tree, 32 bytes [0]
   fifo=PRIORITY     its vCPUs' threads run with SCHED_FIFO [no]";
 
-/// How the group of a VM ends.
+/// Word between the groups of two VMs.
 const SEPARATOR: &str = "and";
 /// Most VMs of a process: a doorbell leads to the other one.
 const MAX_VMS: usize = 2;
-/// Most vCPUs of a VM: a GICv2 has no more.
+/// Most vCPUs of a VM, the limit of a GICv2.
 const MAX_VCPUS: usize = 8;
 
 /// The interrupt controller of a VM.
@@ -34,7 +34,7 @@ pub enum Gic {
     V3,
 }
 
-/// One VM.
+/// Options of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// An arm64 Image.

@@ -20,7 +20,7 @@ const IDLE: u32 = 1 << 7 | 1 << 4;
 const TRANSMIT: u32 = 1 << 5;
 /// PeriphID0 to 3 and PCellID0 to 3, r1p5.
 const IDENTITY: [u32; 8] = [0x11, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
-/// Words that hold what was written: baud rate, line control, FIFO levels, DMA.
+/// Number of plain register words: baud rate, line control, FIFO levels, DMA.
 const PLAIN_WORDS: usize = 0x4c / 4;
 
 /// The registers' state.

@@ -35,7 +35,7 @@ const TREE_BYTES: u64 = 64 << 10;
 /// Text before each console line of a VM.
 const PREFIXES: [&str; 2] = ["", "vm1: "];
 
-/// Where something failed, and what it says.
+/// Failed step, and the error.
 pub(crate) struct Failure {
     place: String,
     why: String,
@@ -297,8 +297,8 @@ fn make_gic(vm: &VmFd, gic: Gic) -> Result<DeviceFd, Failure> {
     Ok(device)
 }
 
-/// Makes the doorbell of `from` an interrupt of `to`, without leaving the host's kernel, until what is returned
-/// is dropped.
+/// Connects the doorbell of `from` to an interrupt of `to` inside the host's kernel, until the
+/// result is dropped.
 fn connect(from: &VmFd, to: &VmFd) -> Result<EventFd, Failure> {
     let doorbell = EventFd::new(EFD_NONBLOCK).map_err(|error| Failure::new("eventfd", error))?;
     let address = IoEventAddress::Mmio(layout::DOORBELL);

@@ -64,7 +64,8 @@ pub struct Options {
     /// Show what Gear1 executes for this row, by function, in the first column of GearV's that `--only` leaves
     #[arg(long, value_name = "ROW")]
     breakdown: Option<String>,
-    /// Measure only how large Gear1 is and what it does between reset and the first VM; a run of all columns does too
+    /// Measure only Gear1's size and its work between reset and the first VM; a run of all columns
+    /// does so too
     #[arg(long)]
     footprint: bool,
     /// Measure fio, sysbench and hackbench natively, under KVM and under GearV
@@ -95,7 +96,7 @@ pub enum Under {
     },
 }
 
-/// One run of the guest.
+/// A run of the guest.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Below the guest.
@@ -178,7 +179,7 @@ impl Column {
         self.run(qemu, false, "bench", gear1)
     }
 
-    /// Runs it served by GDM, if this is GearV.
+    /// Runs the guest with a disk served by GDM, if this column is GearV.
     fn measure_served(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
         match self.under {
             Under::GearV { .. } => self.run(qemu, wall, "bench-gdm", None),
@@ -356,7 +357,7 @@ impl Options {
             };
             columns.push((name.clone(), measured().with_context(|| name.clone())?));
             step.done(&name);
-            // A run of all columns takes long: what it has is kept when it is stopped.
+            // A run of all columns takes long: its results so far survive when it is stopped.
             self.results(columns.clone(), Counts::new())?
                 .save(&self.json())?;
         }

@@ -50,7 +50,7 @@ const NOTES: &[&str] = &[
 /// The options of `jitter`.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// How many periods of a millisecond are measured [default: 60000, with load 10000]
+    /// Number of periods of a millisecond [default: 60000, with load 10000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(10..))]
     loops: Option<u64>,
     /// The CPU model
@@ -74,7 +74,7 @@ pub struct Options {
     /// Show what has changed since a run whose JSON this is
     #[arg(long, value_name = "OLD.json")]
     compare: Option<PathBuf>,
-    /// Only say how it is done on a board
+    /// Only print the steps for a board
     #[arg(long, value_enum, value_name = "NAME")]
     board: Option<workbench::board::Name>,
     /// Make the report from consoles' logs, captured on a board, instead of measuring
@@ -164,8 +164,8 @@ impl Options {
         Ok(())
     }
 
-    /// Measures one configuration after the other; returns what was measured, and why others were
-    /// not: what took minutes is reported whatever comes after it.
+    /// Measures one configuration after the other. Returns the results, and the reasons of
+    /// failures: a measurement of minutes is reported whatever comes after it.
     fn measure_all(&self) -> Result<(Results, Vec<String>)> {
         let configurations = self.configurations();
         if self.qemu < 10 && configurations.iter().any(|one| one.is_real_time()) {
@@ -181,8 +181,8 @@ impl Options {
     }
 }
 
-/// Measures each, whatever becomes of the others; returns what was measured, and why the rest was
-/// not.
+/// Measures each configuration, whatever becomes of the others. Returns the results, and the
+/// reasons of failures.
 fn each(
     configurations: &[Configuration],
     measure: impl Fn(Configuration) -> Result<Measured>,
@@ -222,7 +222,7 @@ impl Setup {
         })
     }
 
-    /// How long a machine may take for all of it.
+    /// Longest time of a machine for all its work.
     pub fn timeout(&self) -> Duration {
         let (boot, loops_a_second) = match self.load {
             Load::Off => (300, 100),
@@ -231,7 +231,7 @@ impl Setup {
         Duration::from_secs(boot + self.loops / loops_a_second)
     }
 
-    /// Puts together what was measured.
+    /// Combines the measurements.
     pub fn results(&self, measured: Vec<(Configuration, Measured)>) -> Result<Results> {
         let Machine { cpu, gic, .. } = &self.machine;
         let mut conditions = vec![

@@ -37,7 +37,7 @@ pub const GUEST_ENDED: &str = "KVM host: guest ended";
 
 const PACKAGE: &str = "kvm-vmm";
 const INIT: &str = include_str!("kvm_host/init.sh");
-/// Where the payload lies in the host's initramfs.
+/// Paths of the payload in the host's initramfs.
 const KERNEL: &str = "guest/kernel";
 const INITRD: &str = "guest/initrd";
 /// Memory that the host needs beside the guest's memory and two copies of the guest's images.
@@ -59,7 +59,8 @@ pub struct KvmHost {
     pub cpus: Vec<u32>,
     /// A second VM with the same kernel; the two have doorbells that interrupt each other.
     pub peer: Option<Peer>,
-    /// How long a vCPU in WFI polls before its thread sleeps, in ns; `None` leaves the kernel's default.
+    /// Time for which a vCPU in WFI polls before its thread sleeps, in ns; `None` leaves the
+    /// kernel's default.
     pub halt_poll_ns: Option<u32>,
     /// Whether the vCPUs' CPUs are kept free of everything else (`isolcpus`, `nohz_full`, `rcu_nocbs`)
     /// and their threads have SCHED_FIFO 1: what people set up for real-time guests. CPU 0 cannot be.
@@ -204,7 +205,8 @@ impl BuiltHost {
         &self.initramfs
     }
 
-    /// Starts it. Of the machine, memory, number of CPUs and EL2 are as the host needs them.
+    /// Starts the host. Memory, number of CPUs and EL2 of the machine are set as the host needs
+    /// them.
     pub fn start(&self, qemu: &Qemu, machine: &Machine, log: &Path) -> Result<Session> {
         let boot = Boot {
             kernel: &self.kernel,

@@ -3,7 +3,8 @@
 //!
 //! `tests/suite` runs each in short; the commands are in `main.rs`.
 
-// println! and its like, which end quietly when the reader of the output has left.
+// The macros shadow `println!` and its like: they end the program quietly when the reader of the
+// output has left.
 #[macro_use]
 extern crate workbench;
 

@@ -75,7 +75,8 @@ const fn run_of(manifest: &'static str, gic: u32, cpus: u32, guests: usize) -> R
 /// The options of `worst-cases`.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Sequences that the search tries for each goal; without this what is kept is replayed
+    /// Sequences that the search tries for each goal; without this option, kept sequences are
+    /// replayed
     #[arg(long, value_name = "COUNT")]
     rounds: Option<u64>,
     /// Seed of the search
@@ -327,7 +328,7 @@ impl Measured {
         self.kinds.len()
     }
 
-    /// Returns what is over the limit, a line each.
+    /// Returns the exits over the limit, a line each.
     pub fn over_the_limit(&self) -> Vec<String> {
         let over = self.sorted().into_iter();
         over.take_while(|(_, worst)| worst.instructions > LIMIT)
@@ -388,7 +389,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, u64>> {
         .collect()
 }
 
-/// Returns what the page shows of a line of the plugin's: what was called for, and with what.
+/// Returns the page's form of a line of the plugin: the called function and its arguments.
 fn shown(line: &str) -> String {
     let mut words = line.split(' ');
     let kind = words.next().unwrap_or_default();

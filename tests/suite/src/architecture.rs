@@ -1,9 +1,8 @@
-//! Rules of the architecture that QEMU does not hold an image to, looked for in the runtime's
-//! linked code: QEMU has no caches, keeps no TLB entry across a change of VTTBR_EL2, performs each
-//! access in its place, takes no physical SError and does not trap what it implements as a
-//! constant.
+//! Rules of the architecture that QEMU does not enforce, checked in the runtime's linked code. QEMU
+//! has no caches, keeps no TLB entry across a change of VTTBR_EL2, performs each access in its
+//! place, takes no physical SError and does not trap registers that it implements as constants.
 //!
-//! Invariant: a rule that finds none of the instructions that it is about fails.
+//! Invariant: a rule fails if the code has none of the instructions that it is about.
 //!
 //! Encodings: Arm ARM (DDI 0487) C5; SYS, MSR and MRS have op0, op1, CRn, CRm and op2 in one form.
 
@@ -133,7 +132,7 @@ fn translations(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Before a guest's stage 2 is exchanged for Gear2's, what is pending is made its own.
+/// Before Gear2's stage 2 replaces a guest's, pending SErrors are collected for the guest.
 fn serrors_of_guests(image: &Image) -> Result<()> {
     for name in ["vcpu::leave_as_is", "supervise::leave_and_rejoin"] {
         let function = image.named(name)?;
@@ -146,7 +145,7 @@ fn serrors_of_guests(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Before a guest is entered, what is pending is made Gear2's own.
+/// Before a guest is entered, pending SErrors are collected for Gear2.
 fn serrors_of_gear2(image: &Image) -> Result<()> {
     let name = "gear2_call::dispatch";
     collected(image, name, &image.named(name)?.words)
@@ -211,7 +210,7 @@ fn acknowledges_gicv2(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Guests' accesses to ICC_SRE_EL1 trap: Enable is 0 in all that is written to ICC_SRE_EL2.
+/// Guests' accesses to ICC_SRE_EL1 trap: every value written to ICC_SRE_EL2 has Enable = 0.
 fn sre(image: &Image) -> Result<()> {
     let mut count = 0;
     for function in &image.functions {
@@ -233,8 +232,8 @@ fn sre(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Where interrupts that ended are taken over, list registers that were just written are not taken
-/// for empty.
+/// Checks that an ISB precedes each read of ICH_ELRSR_EL2, so that list registers just written do
+/// not count as empty.
 fn list_registers(image: &Image) -> Result<()> {
     for name in ["flush_slowly", "vcpu::is_due"] {
         let function = image.named(name)?;
@@ -330,7 +329,7 @@ impl Image {
         Ok((first, last))
     }
 
-    /// Makes sure that a function is what is looked for, or calls it, directly or not.
+    /// Checks that a function is the wanted one, or calls it, directly or not.
     fn leads_to(&self, name: &str, is: &dyn Fn(&Function) -> bool) -> Result<()> {
         let mut seen = std::collections::BTreeSet::new();
         let mut open = vec![self.named(name)?.start];

@@ -11,12 +11,13 @@ use workbench::qemu::Qemu;
 use crate::copy;
 use crate::part::{Part, Tally};
 
-/// How many instructions are planted into Gear1, and what that must not change.
+/// Number of instructions planted into Gear1, then a row that they must not change.
 const PLANTED: u64 = 50;
 const UNTOUCHED: &str = "eoi";
 const COLUMN: &str = "GearV EL0 max GICv3";
-/// Where: the vector of synchronous exceptions from AArch64, which calls come by. The vectors have no room, so
-/// two of the instructions are branches to the others and back.
+/// Place of the planted instructions: the vector of synchronous exceptions from AArch64, which
+/// calls come by. The vectors have no room, so two of the instructions are branches to the others
+/// and back.
 const VECTORS: &str = "gear1/arch/src/entry.rs";
 const EDITS: [(&str, &str); 2] = [
     (
@@ -43,7 +44,8 @@ pub(super) fn parts() -> Vec<Part> {
     parts
 }
 
-/// Shows that the benchmark counts instructions: so many more on a call's way are so many more in its row.
+/// Shows that the benchmark counts instructions: instructions added to the path of a call appear in
+/// its row.
 fn plant(tally: &mut Tally) -> Result<()> {
     let copy = copy::fresh(copy::FOR_IMAGES)?;
     let path = copy.join(VECTORS);

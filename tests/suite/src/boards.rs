@@ -91,8 +91,8 @@ fn u_boot(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Boots a card with the device VM's system until its guest, reached from the device VM, has hashed what it
-/// was given. The card is an NVMe disk beside the disk that the device VM has.
+/// Boots a card with the device VM's system until its guest, reached from the device VM, has hashed
+/// its input. The card is an NVMe disk beside the device VM's disk.
 fn u_boot_system(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&build_images::default_manifest())?;
     let card = workspace::output_dir().join(format!("u-boot-system-{command}.img"));
@@ -181,7 +181,7 @@ fn rcar_h3(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Waits for both guests, and has one hash what it is given.
+/// Waits for both guests, and makes one hash its input.
 fn reach_both(session: &mut Session) -> Result<usize> {
     session.expect(" on 8 CPUs, GICv2, 4096 MiB", BOOT)?;
     let (before, after) = initramfs::READY;
@@ -193,7 +193,7 @@ fn reach_both(session: &mut Session) -> Result<usize> {
     Ok(4)
 }
 
-/// Boots the files of a card on QEMU's Raspberry Pi 4 until its guest has hashed what it was given.
+/// Boots the files of a card on QEMU's Raspberry Pi 4 until its guest has hashed its input.
 fn raspi4b(tally: &mut Tally) -> Result<()> {
     let mut session = start_raspi4b(false)?;
     let reached = smoke::reach_guest(&mut session, "linux");
@@ -265,8 +265,8 @@ fn start_raspi4b(mini_uart: bool) -> Result<Session> {
     Ok(session)
 }
 
-/// Boots the ZCU102's system on QEMU's: the guest hashes what it is given, the other's timer ticks, and the real-time
-/// VM takes its interrupts without exits.
+/// Boots the ZCU102's system on QEMU's: one guest hashes its input, the other's timer ticks, and
+/// the real-time VM takes its interrupts without exits.
 fn zcu102(tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&ending("zcu102")?)?;
     let tree = payloads::zcu102_device_tree()?;
@@ -279,8 +279,8 @@ fn zcu102(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Copies a board's manifest; its real-time VM, which has nothing to speak with, turns itself off when it has taken
-/// 3,000 interrupts of its timer.
+/// Copies a board's manifest. The real-time VM, which has no console, turns itself off after 3,000
+/// interrupts of its timer.
 fn ending(board: &str) -> Result<PathBuf> {
     let text = fs::read_to_string(workspace::root().join(format!("manifests/{board}.dts")))?;
     let (before, own) = text.split_once("\t\tcontrol {\n").context("no control")?;

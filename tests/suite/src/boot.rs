@@ -24,7 +24,7 @@ const GUARD_SIZE: u64 = 0x1000;
 const STACK_STEP: usize = 0xc00;
 /// An arm64 image lies at a multiple of it, at an offset that the header may give.
 const ALIGN: u64 = 2 << 20;
-/// Where QEMU may load an arm64 image.
+/// Addresses at which QEMU may load an arm64 image.
 const PLACES: [u64; 3] = [0x4000_0000, 0x4008_0000, 0x4020_0000];
 /// In the header of an arm64 image (Linux, Documentation/arch/arm64/booting.rst).
 const MAGIC: (u64, &[u8]) = (56, b"ARM\x64");
@@ -62,7 +62,7 @@ fn stops_without_el2(images: &Images, init: &Path, tally: &mut Tally) -> Result<
     Ok(())
 }
 
-/// When Gear2 begins, and no guest has run, init is wiped.
+/// Init is wiped when Gear2 begins, before any guest has run.
 fn leaves_nothing(tally: &mut Tally) -> Result<()> {
     nothing_is_left(&images(None)?, tally)
 }

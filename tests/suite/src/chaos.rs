@@ -38,13 +38,13 @@ const SLOWEST: u64 = 500;
 const MEMORY: std::ops::Range<u64> = 0x4800_0000..0x5000_0000;
 const PAGE: usize = 4096;
 
-/// One attack.
+/// Options of an attack.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// Where the stream of attacks begins
+    /// Seed of the attacks
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many attacks each of the two VMs makes
+    /// Number of attacks of each of the two VMs
     #[arg(long, default_value_t = FEW)]
     operations: u64,
     /// QEMU's name of the CPU model
@@ -94,7 +94,7 @@ pub(super) fn attack_other(
 }
 
 impl Options {
-    /// Attacks, and says what was found.
+    /// Runs the attacks, and reports the result.
     pub(crate) fn run(self) -> Result<()> {
         let mut tally = Tally::default();
         self.attack(&mut tally)?;

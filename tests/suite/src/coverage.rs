@@ -1,8 +1,8 @@
-//! Which lines of Gear1's runtime ran, told by QEMU of the image as it is.
+//! Coverage of Gear1's runtime in lines, measured by QEMU on the shipped image.
 //!
-//! QEMU logs each block of code when it first translates it, which is when it first runs it. What
-//! lies in the runtime's text is turned into lines of source by DWARF. Invariant: nothing is added
-//! to the image, and a run that is watched takes no other way than one that is not.
+//! QEMU logs each block of code when it first translates it, which is when it first runs it. DWARF
+//! maps addresses of the runtime's text to lines of source. Invariant: the image has no additional
+//! code, and a watched run executes the same path as an unwatched one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -32,7 +32,7 @@ pub(crate) fn command() -> Result<()> {
     Ok(())
 }
 
-/// All that the page tells.
+/// Contents of the page.
 struct Evidence {
     run: Run,
     longer: Vec<Longer>,
@@ -158,7 +158,7 @@ impl Evidence {
         page
     }
 
-    /// One line for each kind of evidence.
+    /// Returns a line for each kind of evidence.
     fn items(&self) -> String {
         let mut table = String::from("| evidence | figure | command |\n|---|---|---|\n");
         let mut row = |name: &str, figure: &str, command: &str| {

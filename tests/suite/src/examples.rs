@@ -226,7 +226,7 @@ fn ordered(tally: &mut Tally) -> Result<()> {
 /// An example on QEMU.
 struct Example {
     session: Session,
-    /// Where the second UART writes to.
+    /// File that the second UART writes to.
     serial: PathBuf,
 }
 

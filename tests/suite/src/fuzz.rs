@@ -1,7 +1,9 @@
-//! The checker takes anything: what is damaged at random is refused or accepted, and nothing crashes.
+//! Robustness of the checker: manifests damaged at random are refused or accepted, and nothing
+//! crashes.
 //!
-//! The corpus is in the repository: all manifests, the invalid ones included, and the boards. Every run
-//! makes the same damage. A finding names the number to give to `GEARV_FUZZ_FIRST`, which starts there.
+//! The corpus is in the repository: all manifests, the invalid ones included, and the boards. Every
+//! run makes the same damage. A finding names the number for `GEARV_FUZZ_FIRST`, which starts
+//! there.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -201,7 +203,7 @@ fn sources(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Checks a source and shows what is found; tells whether dtc took it.
+/// Checks a source and shows the findings. Returns whether dtc accepted it.
 fn show(file: &Path, board: &BoardTree, tools: &Tools) -> bool {
     let Ok(findings) = check::check(file, board, tools) else {
         return false;

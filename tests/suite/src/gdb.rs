@@ -205,7 +205,7 @@ impl Gdb {
         Ok(())
     }
 
-    /// Sends a command and returns what it is answered.
+    /// Sends a command and returns the answer.
     fn ask(&mut self, command: &str) -> Result<String> {
         let packet = format!("${command}#{:02x}", checksum(command.as_bytes()));
         self.stub.get_mut().write_all(packet.as_bytes())?;

@@ -31,7 +31,7 @@ const MANIFEST: &str = "secrets";
 /// The returns of `NEXT` that are looked at, unless one way to Gear2 is rare.
 const STOPS: u64 = 800;
 const MOST_STOPS: u64 = 4 * STOPS;
-/// How often each way must have been seen.
+/// Least number of observations of each way.
 const LEAST: u64 = 20;
 /// Four nanoseconds an instruction: a guest's loop takes three time slices. With `sleep=off`, QEMU 10 stands still after
 /// a resume.
@@ -100,7 +100,7 @@ fn start(images: &Images) -> Result<(Session, Gdb)> {
     Gdb::start(command, &log)
 }
 
-/// Returns where Gear2 goes on after `SVC #NEXT`.
+/// Returns the addresses after `SVC #NEXT` at which Gear2 continues.
 pub(super) fn returns_of_next() -> Result<Vec<u64>> {
     let elf = fs::read(workspace::bare_elf("gear2"))?;
     let file = object::File::parse(&*elf)?;
@@ -180,7 +180,7 @@ fn check_event(general: &General, seen: &mut Seen) -> Result<()> {
             arguments == [GEAR2_NOP.into(), given(1), given(2), given(3), given(4)]
         }
         Event::Mmio(_, Mmio { ipa, store, .. }) => match store {
-            // A store of W9 shows no more than that.
+            // A store of W9 shows only its 32 bits.
             Some(value) if ipa & 0xfff == IBRD => value == given(9) & 0xffff_ffff,
             Some(value) => !is_given(value),
             None => true,

@@ -58,7 +58,7 @@ fn image() -> Result<PathBuf> {
     build_images::build_gear1_of(workspace::root(), CHECKING, FEATURES)
 }
 
-/// Returns its runtime.
+/// Returns the path of the checking runtime.
 fn runtime() -> PathBuf {
     workspace::output_dir()
         .join(CHECKING)
@@ -88,7 +88,7 @@ fn boot(row: &TargetTest, gear1: &Path, tally: &mut Tally) -> Result<()> {
     conclude(session, &patient, tally)
 }
 
-/// A bug that no guest notices: in a file of Gear1, what is replaced by what.
+/// A bug that no guest notices: a file of Gear1, a text in it, and the replacement.
 struct Swapped {
     name: &'static str,
     file: &'static str,

@@ -145,7 +145,7 @@ fn judge(session: &mut Session, row: &TargetTest, tally: &mut Tally) -> Result<(
     Ok(())
 }
 
-/// Waits until so many guests are done.
+/// Waits until `guests` guests are done.
 pub(super) fn wait_for_done(session: &mut Session, guests: usize, timeout: Duration) -> Result<()> {
     session.wait_until("DONE of all guests", timeout, |transcript| {
         let lines = whole_lines(transcript);
@@ -167,10 +167,10 @@ pub(super) fn count_verdicts(transcript: &str, tally: &mut Tally) -> usize {
     passed
 }
 
-/// Returns the guests' lines without labels, each at the place where it begins.
+/// Returns the guests' lines without labels, each with its position.
 ///
-/// The line of the VM in focus is shown byte by byte, so another VM's may have torn it: what does
-/// not begin as a report does, and follows another VM's line, goes on with the VM's last one.
+/// The line of the VM in focus is shown byte by byte, so another VM's line may have torn it. A line
+/// that does not begin like a report, and follows another VM's line, continues the VM's last one.
 pub(super) fn whole_lines(transcript: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut last_of: HashMap<&str, usize> = HashMap::new();

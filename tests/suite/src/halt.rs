@@ -50,7 +50,8 @@ fn halt(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Copies Gear1's image with the first instruction of its handler undefined, in the runtime for this version of the GIC.
+/// Copies Gear1's image with the first instruction of its handler undefined, in the runtime for
+/// `gic_version`.
 pub(super) fn spoil(gic_version: u32, gear1: &Path, spoilt: &Path) -> Result<()> {
     let directory = if gic_version == 2 { "gicv2" } else { "" };
     let elf = workspace::bare_elf_in(directory, "gear1-runtime");

@@ -1,9 +1,9 @@
 //! The device model under attack: a hostile guest beside an honest one, both served by a device VM
 //! on the stock kernel (`tests/manifests/hostile.dts`).
 //!
-//! The guests judge what they see themselves. From outside: the honest guest goes on all the time,
-//! the device model is the same process at the end and has not said that it has a bug, and of the
-//! disk only what belongs to a guest has changed.
+//! The guests judge the effects inside their VMs. From outside, the test checks that the honest
+//! guest continues all the time, that the device model is the same process at the end and has
+//! reported no bug of its own, and that only the guests' own parts of the disk have changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,16 +25,15 @@ use crate::guests::count_verdicts;
 use crate::part::{Part, Tally};
 
 const BOOT: Duration = Duration::from_secs(180);
-/// How long the attacks may take.
+/// Longest time of the attacks.
 const ATTACKS: Duration = Duration::from_secs(900);
 const END: Duration = Duration::from_secs(60);
-/// While the hostile guest does so many things that its devices see, the honest one gets at least
-/// one request done.
+/// Attacks of the hostile guest within which the honest one completes at least one request.
 const STALL: u64 = 20_000;
 /// Random attacks on each device of a long run; the manifest says how many there are in a short one.
 const LONG: u64 = 1000;
 
-/// The disk, in sectors: the guests' partitions, with space of nobody's around each.
+/// Layout of the disk, in sectors: the guests' partitions, with unowned space around each.
 const HONEST: u64 = 2048;
 const HOSTILE: u64 = HONEST + PARTITION + 2048;
 const SECTORS: u64 = HOSTILE + PARTITION + 2048;
@@ -52,7 +51,7 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// Runs the machine with so many random attacks, or as many as the manifest says.
+/// Runs the machine with `operations` random attacks, or as many as the manifest says.
 fn attacked(operations: Option<u64>, tally: &mut Tally) -> Result<()> {
     let manifest = workspace::root().join("tests/manifests/hostile.dts");
     let manifest = match operations {
@@ -256,7 +255,7 @@ fn sector_of(disk: &mut [u8], sector: u64) -> &mut [u8] {
     &mut disk[start..start + SECTOR as usize]
 }
 
-/// Checks that each guest has written what is its own, and the honest one only whole blocks.
+/// Checks that each guest has written only its own partition, and the honest one only whole blocks.
 fn check_disk(disk: &[u8]) -> Result<()> {
     let fresh = new_disk();
     let bytes = |from: u64, to: u64| (from * SECTOR) as usize..(to * SECTOR) as usize;

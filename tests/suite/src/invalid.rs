@@ -1,9 +1,9 @@
-//! Manifests that break one rule each, in `manifests/invalid`: what `check` says of them, to the
-//! letter, and that Gear1's init refuses them by the same rule.
+//! Manifests that break one rule each, in `manifests/invalid`: the exact output of `check`, and the
+//! refusal by Gear1's init, which names the same rule.
 //!
-//! A file has the name of its rule, with a word behind it where the rule has several.
-//! Beside each `FILE.dts` lies what `check` draws, `FILE.txt`. With the environment variable `BLESS`
-//! set the test writes these files instead; then read the difference.
+//! A file has the name of its rule, with a word behind it where the rule has several. `FILE.txt`
+//! beside each `FILE.dts` holds the output of `check`. With the environment variable `BLESS` set
+//! the test writes these files instead; then read the difference.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -36,8 +36,8 @@ fn short(gic: u32, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Measures in a guest that Gear2 schedules: its figures leave by an emulated serial port, which is
-/// still at work when the guest powers off.
+/// Measures in a guest that Gear2 schedules: its figures leave by an emulated serial port, which
+/// still transmits when the guest powers off.
 fn in_guest(tally: &mut Tally) -> Result<()> {
     let setup = Setup::new(10, "cortex-a57", 3, Load::Off, LOOPS)?;
     setup.measure(Configuration::Guest)?;
@@ -45,7 +45,7 @@ fn in_guest(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Measures all configurations; returns what is wrong with the figures.
+/// Measures all configurations. Returns violations in the figures.
 fn measure(setup: &Setup) -> Result<Vec<String>> {
     let mut measured = Vec::new();
     for configuration in CONFIGURATIONS {

@@ -29,7 +29,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Starts it at a lower priority than this process's: tests on QEMU have time limits.
+    /// Starts the lane at a lower priority than this process's: tests on QEMU have time limits.
     pub(super) fn start(slow: bool) -> Result<Lane> {
         let folder = workspace::output_dir();
         fs::create_dir_all(&folder)?;
@@ -37,7 +37,7 @@ impl Lane {
         let found = folder.join("host-lane.json");
         let _ = fs::remove_file(&found);
         let log = File::create(&printed).with_context(|| printed.display().to_string())?;
-        // As QEMU, it does not outlive who started it.
+        // The child ends with its parent, as QEMU does.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "TERM", "--", "nice", "-n", "5"]);
         command.arg(std::env::current_exe()?);
@@ -56,7 +56,7 @@ impl Lane {
         })
     }
 
-    /// Waits for its end, prints what it printed, and returns what ran.
+    /// Waits for the end of the lane, prints its output, and returns its results.
     pub(super) fn finish(mut self) -> Result<Vec<Ran>> {
         let status = self.child.wait()?;
         print!("{}", String::from_utf8_lossy(&fs::read(&self.printed)?));

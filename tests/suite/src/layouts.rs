@@ -1,5 +1,5 @@
-//! Where init puts everything on boards that QEMU does not have, with each amount of memory that they come
-//! with, on this machine (`placement.rs`).
+//! Placement by init on boards that QEMU does not have, with each memory size of the board, run on
+//! this machine (`placement.rs`).
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,8 @@ use xtask::{check, flash};
 use crate::part::{Part, Tally};
 
 const MIB: u64 = 1 << 20;
-/// How many MiB of it the Raspberry Pi's VideoCore has below 1 GiB, with the `gpu_mem` of `config.txt` and more.
+/// Memory below 1 GiB that the Raspberry Pi's VideoCore has, with the `gpu_mem` of `config.txt` and
+/// more.
 const VIDEO_CORE: Region = Region::new(0x3b40_0000, 0x4000_0000);
 
 /// A board with one of the amounts of memory it comes with.
@@ -135,7 +136,7 @@ impl Variant {
     }
 }
 
-/// Tells whether the manifest is good for the board when its first VM has so much memory.
+/// Returns whether the manifest is valid on the board when its first VM has `mib` of memory.
 fn takes(board: &BoardTree, manifest: &Path, mib: u32, tools: &Tools) -> Result<bool> {
     let text = fs::read_to_string(manifest)?;
     let (before, rest) = text.split_once("memory-mib = <").context("no memory")?;

@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz`: the fuzz targets of tests/fuzz under libFuzzer, by cargo-fuzz on nightly Rust.
+//! `cargo xtask fuzz`: the fuzz targets of tests/fuzz under libFuzzer, by cargo-fuzz on nightly
+//! Rust.
 //!
-//! cargo-fuzz is installed into the cache when it is used first. What libFuzzer finds new stays in the
-//! target directory; a file that crashes a target is to be added to the corpus with the correction.
+//! The first use installs cargo-fuzz into the cache. New findings of libFuzzer stay in the target
+//! directory; a file that crashes a target must be added to the corpus with the correction.
 
 use std::fs;
 use std::path::{Path, PathBuf};

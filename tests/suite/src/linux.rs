@@ -13,7 +13,7 @@ use xtask::smoke::{self, Extent};
 
 use crate::part::{Part, Tally};
 
-/// One boot.
+/// A boot of Linux guests.
 struct Run {
     manifest: &'static str,
     model: &'static str,
@@ -99,13 +99,13 @@ const RUNS: &[Run] = &[
     Run::short("two-guests", "cortex-a57", 10).on_gicv2().slow(),
 ];
 
-/// One boot of a guest that works hard.
+/// A boot of a guest under load.
 struct Stress {
     manifest: &'static str,
     model: &'static str,
     gic: u32,
     el1: bool,
-    /// How long it works.
+    /// Duration of the load in seconds.
     seconds: u64,
     slow: bool,
 }

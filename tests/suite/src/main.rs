@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use workbench::output::exit_code;
 
-// println! and its like, which end quietly when the reader of the output has left.
+// The macros shadow `println!` and its like: they end the program quietly when the reader of the
+// output has left.
 #[macro_use]
 extern crate workbench;
 

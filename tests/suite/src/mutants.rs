@@ -1,7 +1,7 @@
-//! How many of cargo-mutants' changes of gear1-core its host tests find, in as much time as they are given.
+//! Share of cargo-mutants' changes of gear1-core that the host tests find within a time limit.
 //!
-//! The changes come in an order of chance, so the share is an estimate of that of all. What is missed
-//! stands in the target directory: each is a test to be written, or a change without an effect.
+//! The changes come in random order, so the share is an estimate for all changes. Missed changes
+//! are listed in the target directory: each needs a test, or has no effect.
 
 use std::fs;
 use std::process::Command;
@@ -32,7 +32,7 @@ fn mutants(tally: &mut Tally) -> Result<()> {
     };
     let output = workspace::output_dir().join("mutants");
     fs::create_dir_all(&output)?;
-    // An interrupt makes it write down what it has.
+    // An interrupt makes cargo-mutants write its results.
     let mut command = Command::new("timeout");
     command.current_dir(workspace::root());
     command

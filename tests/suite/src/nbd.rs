@@ -54,7 +54,7 @@ const BLOCK: usize = 4096;
 const MOST: usize = 64 << 20;
 /// Longest data of an option.
 const MOST_OPTION: usize = 1 << 16;
-/// One request in so many stalls, if any does.
+/// Average number of requests between two stalls, if any request stalls.
 const STALL_ONE_IN: u64 = 48;
 
 /// A disk that is served until this is dropped.
@@ -127,7 +127,7 @@ impl Disk {
         self.shared.longest_stall.store(longest, Ordering::Relaxed);
     }
 
-    /// Forgets what was not flushed; returns how many bytes that were.
+    /// Drops unflushed data, and returns its size in bytes.
     pub(crate) fn lose_power(&self) -> usize {
         let mut cache = self.shared.cache();
         let lost = cache.len() * BLOCK;
@@ -371,7 +371,7 @@ fn take_bytes(client: &mut UnixStream, length: u32, most: usize) -> io::Result<V
     Ok(bytes)
 }
 
-/// Reads the next request; `None` if there is none any more.
+/// Reads the next request; `None` at the end.
 fn read_request(client: &mut UnixStream) -> io::Result<Option<Request>> {
     if u32::from_be_bytes(take(client)?) != REQUEST_MAGIC {
         return Err(ErrorKind::InvalidData.into());

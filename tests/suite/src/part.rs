@@ -1,4 +1,4 @@
-//! A part of the test run, and what it found.
+//! A part of the test run, and its result.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ impl Tally {
         self.figures.extend(other.figures);
     }
 
-    /// Names the part in what it found.
+    /// Prefixes the results with the part's name.
     pub(crate) fn of(mut self, part: &str) -> Tally {
         for why in &mut self.failures {
             *why = format!("{part}: {}", why.lines().next().unwrap_or_default());
@@ -86,7 +86,7 @@ impl Tally {
 /// Function that runs a part.
 type Body = Box<dyn Fn(&mut Tally) -> Result<()>>;
 
-/// One part of the test run.
+/// A part of the test run.
 pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) slow: bool,
@@ -121,7 +121,7 @@ impl Part {
         }
     }
 
-    /// Runs it; whatever keeps it from running is a failure of its own.
+    /// Runs the part; an error that keeps it from running counts as a failure.
     pub(crate) fn run(&self) -> Tally {
         let mut tally = Tally::default();
         if let Err(error) = (self.body)(&mut tally) {

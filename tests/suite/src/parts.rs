@@ -21,7 +21,7 @@ use crate::{
     refusals, storage, userlands, worst_cases,
 };
 
-/// How many of the slowest parts are listed at the end.
+/// Number of the slowest parts listed at the end.
 const SLOWEST: usize = 10;
 
 /// The options of `test`.
@@ -132,7 +132,7 @@ impl Options {
     }
 }
 
-/// Runs parts one after another, and says of each what it found.
+/// Runs parts one after another, and prints the result of each.
 fn run_all(chosen: &[Part]) -> Vec<Ran> {
     let run = |part: &Part| {
         println!("---- {}", part.name);

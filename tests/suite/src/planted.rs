@@ -30,14 +30,14 @@ use crate::part::{Part, Tally};
 use finder::Finder;
 pub(crate) use score::Score;
 
-/// A bug: in a file, what is replaced by what.
+/// A bug: a file, a text in it, and the replacement.
 pub(crate) struct Bug {
     name: &'static str,
     /// The file, from the root of the workspace.
     file: &'static str,
     from: &'static str,
     to: &'static str,
-    /// The requirements that it breaks.
+    /// Requirements that the bug breaks.
     breaks: &'static [&'static str],
     /// The file that cites them, and whose test fails.
     test: &'static str,
@@ -68,8 +68,8 @@ fn bugs() -> impl Iterator<Item = &'static Bug> {
     BUGS.into_iter().flatten()
 }
 
-/// With this in the environment a run goes on: it leaves out the bugs whose find is kept, and does not
-/// make sure again that the tests pass without a bug.
+/// Environment variable with which a run continues an earlier one: bugs with a kept result are left
+/// out, and the tests without a bug are not repeated.
 const KEPT: &str = "GEARV_KEPT";
 
 pub(super) fn parts() -> Vec<Part> {

@@ -171,7 +171,7 @@ fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()
     key(session, 'q')?;
     session.expect("gear2: no power off: a real-time VM runs", TIMEOUT)?;
     tally.pass(1);
-    // Both of its CPUs spin, both wait, one is off and the other in the middle of an interrupt.
+    // Both CPUs spin, then both wait, then one is off and the other in the middle of an interrupt.
     for start in 0..3 {
         serial.wait_for(&format!("ready {start}"), session)?;
         key(session, 's')?;

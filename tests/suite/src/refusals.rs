@@ -137,7 +137,7 @@ fn replace(parts: &mut Parts, tools: &Tools, name: &str) -> Result<()> {
 
 /// Makes Gear2 claim the next major version of the ABI.
 fn another_abi(parts: &mut Parts, _: &Tools) -> Result<()> {
-    /// Where the upper half of the image header's `abi_version` lies.
+    /// Offset of the upper half of the image header's `abi_version`.
     const MAJOR: usize = 10;
     let mut image = fs::read(&parts.gear2)?;
     *image
@@ -148,7 +148,7 @@ fn another_abi(parts: &mut Parts, _: &Tools) -> Result<()> {
     Ok(())
 }
 
-/// Has another Gear1 refuse what is named.
+/// Checks that another Gear1 refuses the spoilt image `name`.
 pub(super) fn refuse_other(gear1: PathBuf, name: &str, tally: &mut Tally) -> Result<()> {
     let refusal = REFUSALS.iter().find(|refusal| refusal.name == name);
     let refusal = refusal.with_context(|| format!("no refusal of {name}"))?;

@@ -135,7 +135,7 @@ impl Requirements {
         self.stated.len()
     }
 
-    /// Returns what is wrong.
+    /// Returns all violations.
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for (id, stated) in &self.stated {

@@ -1,8 +1,8 @@
-//! Storage that fails its users: a disk that stalls for seconds while the device model is killed
-//! and VMs are restarted, and one that loses power with what was not flushed.
+//! Storage that fails: a disk that stalls for seconds while the device model is killed and VMs are
+//! restarted, and a disk that loses unflushed data with power.
 //!
-//! The disk is a server of ours ([`nbd`]), between QEMU and its image. Kills and restarts come at
-//! times drawn from a fixed seed; what they hit differs from run to run.
+//! The disk is a server of the tests (`nbd`), between QEMU and its image. Kills and restarts come
+//! at times drawn from a fixed seed; their effects differ from run to run.
 
 use std::env;
 use std::fmt::Write as _;
@@ -24,21 +24,21 @@ use crate::nbd::Disk;
 use crate::part::{Part, Tally};
 use crate::record;
 
-/// How often GDM is killed; `GEARV_KILLS` says otherwise.
+/// Number of times that GDM is killed, unless `GEARV_KILLS` is set.
 const KILLS: u32 = 40;
 /// Kills between two restarts of a VM.
 const KILLS_A_ROUND: u32 = 4;
 /// Longest stall of the disk.
 const STALL: Duration = Duration::from_secs(5);
-/// How often power is lost; `GEARV_POWER_LOSSES` says otherwise.
+/// Number of losses of power, unless `GEARV_POWER_LOSSES` is set.
 const POWER_LOSSES: u32 = 4;
 const SEED: u64 = 0x6764_6d31_3531_3630;
 
-/// A file that nothing writes any more, of random bytes.
+/// File of random bytes that is never written again.
 const REFERENCE: &str = "/root/reference";
 /// The guest's work: fio writes and verifies until it is told to stop, and says how it ended.
 const WORK: &str = "(rm -f /run/stop; while [ ! -e /run/stop ]; do";
-/// Ends it, and prints how often fio was right.
+/// Ends the workload, and prints the number of fio's successful runs.
 const STOP: &str = "touch /run/stop; until [ -s /run/status ]; do sleep 0.2; done; \
     cat /run/status; tail -n 3 /run/fio; grep -qx good /run/status && rm /run/status";
 /// Hashes the file as the disk has it.
@@ -208,7 +208,8 @@ fn storm(rig: &Rig, session: &mut Session, kills: u32, done: &mut Done) -> Resul
             shell_within(session, &format!("sleep {wait}; {KILL}"), LONG)?;
             done.kills += 1;
         }
-        // Every other round it is the device VM; and GDM is killed while a guest is stopped.
+        // Even rounds restart a guest, odd rounds the device VM; GDM is also killed while a guest
+        // is stopped.
         let wait = random.seconds(4);
         if round % 2 == 0 {
             enter(session, guest)?;
@@ -403,7 +404,7 @@ fn last_flushed(transcript: &str) -> Result<u32> {
     last.context("nothing was flushed")
 }
 
-/// Returns the SHA-256 of so many blocks of a cycle.
+/// Returns the SHA-256 of the first `blocks` blocks of a cycle.
 fn hash_of(cycle: u32, blocks: u32) -> Result<String> {
     let mut file = String::new();
     for block in 0..blocks {

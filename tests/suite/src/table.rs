@@ -3,17 +3,17 @@
 //! To add one: write a guest in `tests/guests/src/bin`, a manifest that names it as
 //! `artifact:guest:<bin>`, and a row here.
 
-/// One row.
+/// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TargetTest {
     /// The stem of the manifest's file.
     pub(super) manifest: &'static str,
-    /// The guest that also runs without GearV, on the first of the models, to show that what it
-    /// expects is what machines do.
+    /// Guest that also runs without GearV, on the first of the models, to show that real machines
+    /// meet its expectations.
     pub(super) native: Option<&'static str>,
     /// The CPU models that it runs on, one run each.
     pub(super) models: &'static [&'static str],
-    /// Whether it runs with a GICv2 too, on the first of the models.
+    /// Whether the row also runs with a GICv2, on the first of the models.
     pub(super) gicv2: bool,
     /// The number of the machine's CPUs.
     pub(super) cpus: u32,

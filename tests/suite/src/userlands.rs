@@ -1,5 +1,5 @@
-//! The userlands of the device VM and of its guest on the bare machine, so that a failure of the
-//! others is GearV's.
+//! The userlands of the device VM and of its guest on the bare machine, to attribute failures in
+//! other parts to GearV.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How long Gear1 takes from an exit to an entry, against the limit and the committed baseline.
+//! Gear1's longest paths from an exit to an entry, against the limit and the committed baseline.
 
 use anyhow::Result;
 use tests_measure::worst_cases::{self, Measured};

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// How a program ends whose reader has left: the status that a shell gives after SIGPIPE.
+/// Exit status of a program whose reader has left: the status that a shell gives after SIGPIPE.
 const READER_LEFT: i32 = 141;
 
 #[test]

@@ -12,12 +12,12 @@ use super::Rules;
 use super::loops::Owner;
 use super::source::is_test;
 
-/// How a bound begins.
+/// Start of a bound's comment.
 const MARK: &str = "// Bound: ";
 /// The crates whose code the runtime is linked from.
 const CRATES: [&str; 4] = ["abi", "arch", "core", "runtime"];
 
-/// How many bounds each function has.
+/// Number of bounds in each function.
 #[derive(Default)]
 pub(super) struct Bounds(BTreeMap<Owner, usize>);
 

@@ -32,7 +32,7 @@ pub(super) struct Function {
     pub(super) instructions: BTreeMap<u64, Instruction>,
 }
 
-/// One instruction.
+/// A decoded instruction.
 #[derive(Clone, Copy)]
 pub(super) struct Instruction {
     pub(super) flow: Flow,

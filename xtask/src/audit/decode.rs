@@ -27,9 +27,9 @@ pub(super) enum Flow {
 pub(super) enum Stack {
     /// Nothing.
     Keeps,
-    /// Adds so many bytes.
+    /// Adds a number of bytes.
     Moves(i64),
-    /// Makes it something else.
+    /// Sets SP to another value.
     Replaces,
 }
 

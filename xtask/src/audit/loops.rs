@@ -55,8 +55,8 @@ fn calls(function: &Function, body: &BTreeSet<u64>) -> bool {
     flows.any(|flow| matches!(flow, Flow::Call(_) | Flow::IndirectCall))
 }
 
-/// Returns the loops of an image: by owner, the line of its source on which each closes, and 0 if that
-/// is not known of any.
+/// Returns the loops of an image: by owner, the source line on which each closes, or 0 if the line
+/// is unknown.
 pub(super) fn find(program: &Program) -> Result<BTreeMap<Owner, BTreeSet<u32>>> {
     let mut found: BTreeMap<Owner, BTreeSet<u32>> = BTreeMap::new();
     for (start, function) in &program.functions.0 {

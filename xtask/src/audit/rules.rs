@@ -14,13 +14,13 @@ pub struct Rules {
     pub(super) budget: BTreeMap<String, Budget>,
     /// By entry.
     pub(super) stack: BTreeMap<String, Size>,
-    /// How much of the runtime has to run.
+    /// Required coverage of the runtime.
     pub coverage: Coverage,
     /// By file and function, the bound of each loop.
     pub(super) loops: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
 
-/// How much of the runtime a run of all tests has to run.
+/// Coverage of the runtime that a run of all tests must reach.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coverage {

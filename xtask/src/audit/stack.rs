@@ -1,7 +1,8 @@
-//! How deep the stack of an entry gets, and that nothing calls itself.
+//! Depth of the stack of each entry, and absence of recursion.
 //!
-//! The depth before each instruction is followed through a function's code. A function whose depth
-//! is not the same on all ways to an instruction, or which sets SP to something unknown, is refused.
+//! The analysis follows the depth before each instruction through a function's code. It refuses a
+//! function whose depth differs between two ways to an instruction, and one that sets SP to
+//! something unknown.
 
 use std::collections::BTreeMap;
 

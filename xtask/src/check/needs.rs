@@ -22,7 +22,7 @@ const LISTS: &[(&str, &str)] = &[
 /// Compatible strings of suppliers that every VM has.
 const FIXED: &[&str] = &["fixed-clock", "fixed-factor-clock", "regulator-fixed"];
 
-/// Returns what is needed and missing, once for each device and each node that it needs.
+/// Returns the missing suppliers, once for each device and each node that it needs.
 pub(super) fn missing(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<Fault> {
     let kernels = manifest.vms.iter().filter(|vm| {
         let has_kernel = matches!(vm.payload, Payload::Linux { .. });

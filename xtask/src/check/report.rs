@@ -1,7 +1,7 @@
-//! `check --report`: who has what of a board, and what is left, as a table and as a picture.
+//! `check --report`: owners of a board's resources, and the free ones, as a table and as a picture.
 //!
-//! Owns no placement: all of it comes from Gear1's init, run on this machine (`placement.rs`), and from
-//! the manifest.
+//! Owns no placement: the data comes from Gear1's init, run on this machine (`placement.rs`), and
+//! from the manifest.
 
 use std::fmt::Write as _;
 
@@ -80,7 +80,7 @@ impl Report {
         }
     }
 
-    /// Writes it as tables.
+    /// Returns the report as tables.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n\nMemory\n", self.title);
         for Range {
@@ -117,7 +117,7 @@ impl Report {
         text
     }
 
-    /// Draws it.
+    /// Returns the report as an SVG picture.
     pub(super) fn svg(&self) -> String {
         svg::draw(self)
     }

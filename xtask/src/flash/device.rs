@@ -1,8 +1,8 @@
-//! Writing an image to a card: only to a whole removable or otherwise unused disk, after showing what
-//! it is and asking.
+//! Writing an image to a card: only to a whole removable or otherwise unused disk, after showing
+//! the disk and asking.
 //!
-//! Invariant: a disk of which anything is mounted, used for swapping or held by another disk is refused,
-//! and nothing is opened for writing before a person has typed the device's name.
+//! Invariant: a disk of which anything is mounted, used for swapping or held by another disk is
+//! refused, and nothing is opened for writing before a person has typed the device's name.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal as _, Write as _};

@@ -1,7 +1,7 @@
-//! The files that are written for a board: never a device, and nothing that is a person's own.
+//! The files that are written for a board: never a device, and never a person's own file.
 //!
-//! Invariant: `--out` names a file. A disk is written by `--device` alone, which shows what it is
-//! and asks; a link to one, or another kind of device, is no file either.
+//! Invariant: `--out` names a file. Only `--device` writes a disk, after showing it and asking; a
+//! link to a disk, or another kind of device, is no file either.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -38,7 +38,7 @@ pub(super) fn check_folder(path: &Path) -> Result<()> {
 /// Writes a file that is there or not.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> Result<()> {
-        // A device would be opened only, without harm; what was opened is what is looked at.
+        // The open does no harm to a device. The opened file is the one that is checked.
         let mut options = OpenOptions::new();
         let mut file = options
             .write(true)
@@ -55,7 +55,7 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns what is there, behind all links.
+/// Returns the metadata of the path, behind all links.
 fn look(path: &Path) -> Result<Option<Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),

@@ -1,4 +1,4 @@
-//! Tests of what is written for a board.
+//! Tests of the files that are written for a board.
 
 use std::fs;
 

@@ -18,7 +18,7 @@ const NAME_BYTES: usize = 32;
 const HEADER_BYTES: usize = 64;
 const MIB: u64 = 1 << 20;
 
-/// Where a board's files are loaded to.
+/// Load addresses of a board's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Places {
     kernel: u64,
@@ -91,7 +91,8 @@ pub(super) fn fit(gear1: &Path, archive: &Path, tools: &Tools) -> Result<Vec<u8>
              \t\t\thash-1 {{ algo = \"crc32\"; value = <{hash:#x}>; }};\n\t\t}};\n"
         ))
     };
-    // Where it is started from does not matter; U-Boot puts it on a multiple of 2 MiB of its choice.
+    // The load address does not matter; U-Boot moves the kernel to a multiple of 2 MiB of its
+    // choice.
     let kernel = "\t\t\ttype = \"kernel_noload\";\n\t\t\tload = <0>;\n\t\t\tentry = <0>;\n";
     let kernel = image("gear1", gear1, kernel)?;
     let archive = image("archive", archive, "\t\t\ttype = \"ramdisk\";\n")?;

@@ -13,7 +13,7 @@ const HALTED: &str = "gear1: machine stopped";
 /// Longest line of Gear1 or Gear2; longer lines are a guest's.
 const MAX_LINE: usize = 4096;
 
-/// How a machine ended.
+/// End of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// Init started no guest.
@@ -31,7 +31,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Takes what was printed, and says whether the machine has ended.
+    /// Takes output of the console. Returns the end of the machine, if it has ended.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Option<End> {
         bytes.iter().find_map(|&byte| match byte {
             b'\n' => {

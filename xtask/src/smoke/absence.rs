@@ -1,13 +1,13 @@
-//! The checks of a device VM that is away for a while: what its guests notice.
+//! Absence of the device VM: the checks of its effects on guests.
 //!
-//! The device VM is restarted in each way there is, while a guest writes to its disk and computes. What
-//! the guest writes waits; what it computes does not: it stamps its progress with its own uptime,
-//! which shows afterwards whether it was held up.
+//! The device VM is restarted in each possible way, while a guest writes to its disk and computes.
+//! The guest's writes wait; its computation does not: it stamps its progress with the guest's own
+//! uptime, which shows afterwards whether it was held up.
 //!
 //! Then the device model is kept away for longer than a guest's request waits. The guest reads its
-//! disk, and writes a file block by block and flushes each, until that fails. Its file system is made
-//! not to note times of access and of change for so long: a journal that gets an I/O error is what
-//! ends the writing otherwise, and takes the file system with it.
+//! disk, and writes a file block by block and flushes each, until that fails. Its file system does
+//! not note times of access and of change during this check: a journal that gets an I/O error would
+//! end the writing, and the file system with it.
 
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ fn failures() -> String {
     )
 }
 
-/// Kills GDM and lets it come back so much later.
+/// Returns a command that kills GDM and delays its return.
 fn keep_away() -> String {
     format!(
         "touch /run/gdm.hold; kill -9 $(pidof gdm); sleep {AWAY_SECONDS}; rm /run/gdm.hold; \
@@ -162,7 +162,7 @@ impl Smoke<'_> {
     }
 }
 
-/// Returns the SHA-256 of the file when so many of its blocks were written.
+/// Returns the SHA-256 of the file after `blocks` of its blocks were written.
 fn flushed_hash(blocks: u64) -> Result<String> {
     let mut file = Vec::new();
     for block in 0..blocks {
@@ -199,7 +199,7 @@ fn computed(printed: &str, away: Duration) -> Result<String> {
     ))
 }
 
-/// Returns what the guest computes in so many steps.
+/// Returns the result of the guest's computation after `steps` steps.
 fn checksum(steps: u64) -> u64 {
     (1..=steps).fold(1, |sum, step| (sum * 31 + step) % 65521)
 }

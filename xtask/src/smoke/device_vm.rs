@@ -279,11 +279,11 @@ pub const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); 
     until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
     do sleep 0.1; done; echo killed $killed $(cut -d' ' -f1 /proc/uptime)";
 
-/// Waits in the guest for a program in the background, and prints what it printed.
+/// Waits in the guest for a program in the background, and prints its output.
 pub const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
     read -r status < /run/status; rm /run/status; [ \"$status\" = 0 ]";
 
-/// Returns the fio that makes so many I/Os to be counted, from the disk as it is.
+/// Returns an fio command that makes `count` I/Os, from the disk as it is.
 fn reads(count: u64) -> String {
     format!(
         "fio --name=reads --filename=/dev/vda --readonly --rw=randread --bs=4k --direct=1 \
@@ -291,7 +291,7 @@ fn reads(count: u64) -> String {
     )
 }
 
-/// Returns the fio that writes so many MiB and verifies them.
+/// Returns an fio command that writes `mib` MiB and verifies them.
 pub fn fio(mib: u32) -> String {
     format!(
         "fio --name=verify --filename={FILE} --size={mib}M --rw=randwrite --bs=4k --iodepth=16 \
@@ -317,7 +317,7 @@ pub fn fio_result(printed: &str) -> Result<String> {
     Ok(format!("{writes} writes/s, {reads} reads/s"))
 }
 
-/// Shows all that is typed in one line.
+/// Widens the terminal, so that it shows a typed command in one line.
 pub fn widen(session: &mut Session) -> Result<()> {
     shell(session, "stty cols 1000").map(drop)
 }

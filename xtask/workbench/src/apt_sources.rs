@@ -7,19 +7,19 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// One configured source: what a deb822 stanza says, for binary packages.
+/// A configured source: the contents of a deb822 stanza, for binary packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AptSource {
     uris: Vec<String>,
     suites: Vec<String>,
     components: Vec<String>,
-    /// The architectures it is limited to; none means all.
+    /// Architectures of the source; none means all.
     architectures: Vec<String>,
     /// Fields that say how to trust it, carried over as they stand.
     trust: Vec<(String, String)>,
 }
 
-/// The fields that are copied from a source to what is derived from it.
+/// Fields that are copied to derived sources.
 const TRUST_FIELDS: [&str; 4] = ["signed-by", "trusted", "check-valid-until", "by-hash"];
 
 /// Reads the sources below `etc_apt`, normally `/etc/apt`.

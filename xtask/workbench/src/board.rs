@@ -15,7 +15,7 @@ use crate::qemu::{Machine, Qemu};
 use crate::tools::Tools;
 use crate::{payloads, workspace};
 
-/// A board by its name.
+/// Name of a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// QEMU's virt with 4 CPUs, 2 GiB, a GICv3 and two serial ports
@@ -29,7 +29,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// Returns its name on the command line.
+    /// Returns the name on the command line.
     pub fn text(self) -> &'static str {
         match self {
             Name::QemuVirt => "qemu-virt",

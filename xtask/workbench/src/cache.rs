@@ -35,7 +35,7 @@ impl Cache {
         self.root.join(relative)
     }
 
-    /// Takes the lock; it is released when the returned file is dropped.
+    /// Takes the lock, which the drop of the returned file releases.
     pub fn lock(&self) -> Result<File> {
         let file = File::create(self.path("lock"))?;
         if file.try_lock().is_err() {
@@ -63,7 +63,7 @@ pub fn sha256_of(mut reader: impl io::Read) -> Result<String> {
         .collect())
 }
 
-/// Feeds what is written to a hash.
+/// Writer that feeds a hash.
 struct HashWriter<'a>(&'a mut Sha256);
 
 impl io::Write for HashWriter<'_> {

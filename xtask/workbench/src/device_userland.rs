@@ -1,7 +1,7 @@
 //! The device VM's userland: busybox, the modules of its devices and of its tools, and GDM.
 //!
-//! What it does beyond that (bridges, taps) follows from its device tree, so one initramfs serves
-//! every manifest.
+//! Its further set-up (bridges, taps) follows from its device tree, so one initramfs serves every
+//! manifest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ pub const READY: &str = "GearV device VM: shell ready";
 
 const INIT: &str = include_str!("device_userland/init.sh");
 
-/// The board's disk and network card, the bridge to the guests, and the guests' memory. ext4 is for
-/// whoever looks into an image; it asks for crc32c by an alias.
+/// Modules for the board's disk and network card, the bridge to the guests, and the guests' memory.
+/// ext4 is for inspecting an image; it requests crc32c by an alias.
 const MODULES: &[&str] = &[
     "virtio_mmio",
     "virtio_blk",

@@ -1,7 +1,7 @@
 //! A program driven over its pipes as a person would: wait for a text, type a line.
 //!
-//! Everything it prints goes to a log file; what was waited for is consumed, so a text that
-//! came before the last match is not found again.
+//! All output goes to a log file. A match consumes the text before it, so a text before the last
+//! match is not found again.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -22,7 +22,7 @@ pub struct Session {
     child: Option<Child>,
     input: Box<dyn Write + Send>,
     output: Receiver<Vec<u8>>,
-    /// All it printed, with bytes that are no UTF-8 replaced and carriage returns removed.
+    /// Whole output, with bytes that are no UTF-8 replaced and carriage returns removed.
     transcript: String,
     /// Number of consumed bytes of the transcript.
     consumed: usize,
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Waits until what was printed so far, looked at line by line, is `done`; consumes nothing.
+    /// Waits until `done` accepts the output so far, line by line; consumes nothing.
     pub fn wait_until(
         &mut self,
         what: &str,
@@ -165,7 +165,7 @@ impl Session {
             if Instant::now() >= deadline {
                 bail!("it did not end within {} s", timeout.as_secs());
             }
-            // An ended child closes its pipe; that is what is waited for here.
+            // An ended child closes its pipe, which ends the wait here.
             let _ = self.receive(Instant::now() + Duration::from_millis(50));
         }
     }
@@ -222,7 +222,7 @@ impl Session {
         Ok(())
     }
 
-    /// Receives what is still being printed, for a dump is more than its first line.
+    /// Receives the rest of the output, because a dump has more than its first line.
     fn receive_rest(&mut self) {
         while matches!(self.receive(Instant::now() + QUIET), Ok(true)) {}
     }
@@ -251,7 +251,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Both fail only if the child has ended, which is what is wanted.
+        // Both calls fail only if the child has ended, which is the goal.
         if let Some(child) = &mut self.child {
             let _ = child.kill();
             let _ = child.wait();

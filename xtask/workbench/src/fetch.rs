@@ -62,7 +62,7 @@ pub struct PackageSet {
     pub by_hand: &'static str,
 }
 
-/// One package version to download.
+/// A package version to download.
 #[derive(Debug, PartialEq, Eq)]
 struct Package {
     /// `name=version`, as apt takes it.
@@ -200,7 +200,7 @@ impl Apt {
         })
     }
 
-    /// Runs one of apt's programs and returns what it printed.
+    /// Runs one of apt's programs and returns its output.
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(program);
         command
@@ -372,7 +372,7 @@ fn size_of_files(directory: &Path) -> u64 {
         .sum()
 }
 
-/// Returns what a program printed, or an error with the end of its complaint.
+/// Returns a program's output, or an error with the end of its messages.
 fn check(output: Output, what: &str) -> Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

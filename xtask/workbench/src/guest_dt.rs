@@ -1,9 +1,9 @@
 //! The device tree of a guest, as source.
 //!
-//! The shape is fixed: what only the machine knows (memory, the initial RAM disk, seeds, the
-//! interrupt controller) has a slot of its final size that Gear1's init fills in place, so init
-//! needs no device tree writer. Both interrupt controllers are there; init takes out the one that
-//! the machine has not, and the slots of the initial RAM disk if there is none.
+//! The shape is fixed: facts of a boot (memory, the initial RAM disk, seeds, the interrupt
+//! controller) have slots of their final size that Gear1's init fills in place, so init needs no
+//! device tree writer. The tree has both interrupt controllers. Init removes the one that the
+//! machine lacks, and the slots of the initial RAM disk if there is none.
 
 use std::fmt::Write as _;
 

@@ -30,7 +30,7 @@ pub fn with_stress(out_dir: &Path) -> Result<PathBuf> {
     tree.write_initramfs(out_dir.join("stress-initramfs.cpio"))
 }
 
-/// Returns a userland of which every part is busybox; what it boots into is still missing.
+/// Returns a userland that consists of busybox, still without an init program.
 pub fn with_busybox() -> Result<Tree> {
     let mut tree = Tree::userland();
     tree.console();

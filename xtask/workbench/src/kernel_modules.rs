@@ -48,7 +48,7 @@ pub fn add_from(directory: &Path, tree: &mut Tree, names: &[&str]) -> Result<Vec
 struct Modules<'a> {
     /// The compressed files by the modules' names.
     files: BTreeMap<String, PathBuf>,
-    /// The names of those that are in the tree, each behind what it needs.
+    /// Names of the modules in the tree, each after its dependencies.
     loaded: Vec<String>,
     tree: &'a mut Tree,
 }

@@ -140,8 +140,8 @@ pub fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Comp
     }
 }
 
-/// Compares the files that have a digest with it. `resolve` finds what `artifact:` names; what it does
-/// not find is not judged, nor is a file that is not there.
+/// Compares the files that have a digest with it. `resolve` finds files for `artifact:` names.
+/// Missing files are not judged.
 pub fn differing(
     blob: &[u8],
     dts: &Path,

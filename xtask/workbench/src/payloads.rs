@@ -79,7 +79,7 @@ const SYSBENCH: PackageSet = PackageSet {
     by_hand: "apt-get download sysbench:arm64 and all that it depends on",
 };
 
-/// Where an arm64 `Image` carries its magic, and the magic.
+/// Offset of the magic in an arm64 `Image`, and the magic.
 const IMAGE_MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
 /// Returns Debian's 6.12 kernel for arm64, an `Image`.
@@ -143,8 +143,8 @@ fn device_tree(name: &str) -> Result<PathBuf> {
     Ok(tree)
 }
 
-/// Compiles the H3ULCB's device tree from the source of Debian's kernel, a download of 150 MB; `scratch` is a folder
-/// for what is made on the way.
+/// Compiles the H3ULCB's device tree from the source of Debian's kernel, a download of 150 MB;
+/// `scratch` is a folder for intermediate files.
 pub fn rcar_h3_device_tree(tools: &Tools, scratch: &Path) -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, &KERNEL_SOURCE)?;
     let source = scratch.join("source");

@@ -11,7 +11,7 @@ use object::read::elf::{FileHeader as _, SectionHeader as _};
 use crate::tree::Tree;
 
 const LIBRARIES: &str = "usr/lib/aarch64-linux-gnu";
-/// Where the kernel finds the dynamic linker, which is a library of itself.
+/// Path at which the kernel finds the dynamic linker, which is also a library.
 const LINKER: &str = "ld-linux-aarch64.so.1";
 
 /// Adds programs from the packages unpacked at `root`, and the libraries that they need.

@@ -89,7 +89,7 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// Finds QEMU, downloading it if it is missing.
+    /// Finds QEMU, or downloads it.
     pub fn prepare(major: u32) -> Result<Qemu> {
         Ok(Qemu {
             program: tools::qemu(major)?,
@@ -164,7 +164,7 @@ impl Qemu {
         command
     }
 
-    /// Writes the device tree that the machine passes to what it boots.
+    /// Writes the device tree that the machine passes to its kernel.
     pub fn dump_tree(&self, machine: &Machine, file: &Path) -> Result<()> {
         let mut command = self.program.command();
         if let Some(data) = self.program.data("qemu") {

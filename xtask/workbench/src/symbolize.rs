@@ -38,7 +38,7 @@ pub fn explain(text: &str) -> Result<String> {
     Ok(explained)
 }
 
-/// One of our images with its symbols.
+/// An image of the project with its symbols.
 struct Image {
     name: &'static str,
     loader: Loader,

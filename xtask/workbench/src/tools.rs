@@ -44,14 +44,14 @@ const QEMU_7: PackageSet = PackageSet {
     by_hand: "sudo apt-get install qemu-system-arm, on Debian 12",
 };
 
-/// Where packages put programs, from the root.
+/// Directories of programs in packages, from the root.
 const DIRECTORIES: [&str; 4] = ["usr/bin", "usr/sbin", "bin", "sbin"];
 
 /// A program and the libraries it needs, installed or unpacked in the cache.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
-    /// Where an unpacked program finds its libraries and data.
+    /// Root of an unpacked program's libraries and data.
     root: Option<PathBuf>,
 }
 
@@ -130,7 +130,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Finds the build tools, downloading what is missing.
+    /// Finds the build tools, and downloads missing ones.
     pub fn prepare() -> Result<Tools> {
         let dtc = match on_path("dtc") {
             Some(path) => Program { path, root: None },

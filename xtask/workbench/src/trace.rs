@@ -1,4 +1,4 @@
-//! QEMU's log of what it translates of Gear1's runtime, which is what ran.
+//! QEMU's log of the translated parts of Gear1's runtime, which are the parts that ran.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use gear1_abi::layout::el2;
 
 use crate::workspace;
 
-/// Where QEMU's logs go while machines are watched.
+/// Directory of QEMU's logs while machines are watched.
 static WATCHED: OnceLock<PathBuf> = OnceLock::new();
 /// More than the runtime's text has.
 pub const SPAN: u64 = 1 << 20;

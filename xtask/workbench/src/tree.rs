@@ -82,7 +82,7 @@ impl Tree {
         self.nodes.contains_key(path)
     }
 
-    /// Iterates over all paths, directories before what is in them.
+    /// Iterates over all paths, directories before their contents.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(String::as_str)
     }

@@ -1,4 +1,4 @@
-//! Where things lie in the workspace, and cargo run on it.
+//! Paths in the workspace, and runs of cargo on it.
 
 use std::env;
 use std::ffi::OsString;

@@ -91,7 +91,7 @@ fn call(random: &mut Random) {
     psci::hvc(function, arguments);
 }
 
-/// The CPU interface, its end of interrupts that were never taken least of all, and the timers.
+/// Attacks the CPU interface, mainly by ends of interrupts that were never taken, and the timers.
 fn interface(machine: &Machine, random: &mut Random) {
     let value = random.next();
     match (random.below(6), machine.gic) {

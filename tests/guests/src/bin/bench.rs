@@ -49,10 +49,10 @@ const SERVED: u64 = 3;
 /// change what the device shows.
 const DEVICE_STATUS: u64 = 0x70;
 const DEVICE_FEATURES_SEL: u64 = 0x14;
-/// How far ahead the timer is set: long enough for a WFI to begin.
+/// Distance of the timer's deadline: long enough for a WFI to begin.
 const DEADLINE_US: u64 = 20;
 
-/// Where the other CPU's handler stores its time.
+/// Address at which the other CPU's handler stores its time.
 static ANSWER: AtomicU64 = AtomicU64::new(0);
 static TARGET_READY: AtomicBool = AtomicBool::new(false);
 static TARGET_SLEEPS: AtomicBool = AtomicBool::new(false);
@@ -341,7 +341,7 @@ macro_rules! until_handler {
     }};
 }
 
-/// Where an SGI is written, and what, for a target.
+/// Register and value that send an SGI to a target.
 #[derive(Clone, Copy)]
 struct Sgi {
     value: u64,

@@ -1,5 +1,5 @@
-//! Has neither debug registers nor a PMU, and shares its CPU with guests that have (`monitors`): sees
-//! nothing of theirs, and none of their breakpoints and watchpoints fires here.
+//! Has neither debug registers nor a PMU, and shares its CPU with guests that have (`monitors`):
+//! their registers are invisible here, and none of their breakpoints and watchpoints fires here.
 #![no_std]
 #![no_main]
 

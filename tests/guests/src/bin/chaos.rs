@@ -1,5 +1,5 @@
-//! Attacks everything at random, so many times, as another VM does: `seed=` and `operations=` in the
-//! command line. Then it looks whether its own machine still works.
+//! Attacks everything at random, as another VM does: `seed=` and `operations=` in the command line.
+//! Then checks that its own machine still works.
 //!
 //! Requirements: G1-RUN-002, G1-FLT-001, G1-GIC-004, G1-MEM-012, G1-CPU-002.
 #![no_std]
@@ -44,7 +44,7 @@ fn main(machine: &Machine) {
         .filter(|word| read64(canary + word * 8) != pattern(*word))
         .count();
     check!("own-memory-unchanged", wrong == 0, "{wrong} words");
-    // Without an interrupt: its controller is as the attacks left it.
+    // The delay needs no interrupt: the interrupt controller is as the attacks left it.
     let start = timer::now();
     cpu::wait_until(|| timer::now() - start >= timer::from_us(1000));
 }

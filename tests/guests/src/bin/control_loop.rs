@@ -15,10 +15,10 @@ guest!(main, irq = on_timer);
 const PERIOD_US: u64 = 1_000;
 const REPORTED: u64 = 1_000;
 
-/// When the wake-up is due; how late the latest one of this report was.
+/// Due time of the wake-up, then the longest delay since the last report.
 static DUE: AtomicU64 = AtomicU64::new(0);
 static LATEST: AtomicU64 = AtomicU64::new(0);
-/// How many wake-ups there were, and how many periods went by without one.
+/// Number of wake-ups, then the number of periods without one.
 static PERIODS: AtomicU64 = AtomicU64::new(0);
 static MISSED: AtomicU64 = AtomicU64::new(0);
 

@@ -98,7 +98,7 @@ fn send_and_end() {
     gic::end(gic::acknowledge());
 }
 
-/// One interrupt of the timer, acknowledged and ended.
+/// Takes one interrupt of the timer: acknowledges and ends it.
 fn let_timer_fire() {
     timer::arm(timer::now());
     let mut acknowledged = gic::acknowledge();
@@ -109,7 +109,7 @@ fn let_timer_fire() {
     gic::end(acknowledged);
 }
 
-/// One WFI, whose wake-up is the timer.
+/// Executes one WFI, which the timer ends.
 fn sleep() {
     timer::arm(timer::now() + timer::from_us(SLEEP_US));
     cpu::wfi();

@@ -1,6 +1,6 @@
-//! Compares what the CPU says that it has with what it has: a register of a feature that is not
-//! announced is UNDEFINED, one of a feature that is announced can be read. Natively the same; in a
-//! VM, what GearV does not virtualize is not announced either.
+//! Compares the CPU's identification with its features: a register of a hidden feature is
+//! UNDEFINED, a register of an announced feature can be read. The same holds natively; in a VM,
+//! features that GearV does not virtualize are hidden.
 //!
 //! Requirements: G1-CPU-002, G1-CPU-003, G1-CPU-005, G1-CPU-009, G1-CPU-010.
 #![no_std]
@@ -32,12 +32,12 @@ impl Field {
     }
 }
 
-/// A feature, where it is announced, and one of its registers.
+/// A feature: its field in the ID registers, and one of its registers.
 struct Feature {
     name: &'static str,
     fields: &'static [Field],
     read: fn(),
-    /// Guests have it, if the CPU has.
+    /// Whether guests have the feature, if the CPU has it.
     shown: bool,
 }
 
@@ -129,8 +129,8 @@ fn look_at(feature: &Feature, gearv: bool) {
     );
 }
 
-/// Tells whether it was UNDEFINED. With FEAT_IDST the identification of features that are not there
-/// is reported as a trapped access.
+/// Returns whether the access was UNDEFINED. With FEAT_IDST the ID register of an absent feature is
+/// reported as a trapped access.
 fn is_undefined(caught: Option<Caught>) -> bool {
     caught.is_some_and(|caught| caught.esr == esr::IL || caught.class() == esr::EC_SYSREG)
 }
@@ -169,8 +169,7 @@ fn limits() {
     report::equal("actlr", read_sysreg!("actlr_el1"), 0);
 }
 
-/// Cleans and invalidates all sets and ways of a small cache, twice: whatever that does, memory
-/// keeps what was written.
+/// Cleans and invalidates all sets and ways of a small cache, twice: memory must keep its contents.
 fn set_way(machine: &Machine) {
     let place = machine.ram.end - 64;
     test_guests::mmio::write64(place, machine.ram.start);

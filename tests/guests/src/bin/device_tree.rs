@@ -1,10 +1,9 @@
-//! Reads its own device tree as software that knows nothing of GearV does: by `compatible` alone,
+//! Reads its own device tree as software without knowledge of GearV does: by `compatible` alone,
 //! and by the presence of a property.
 //!
-//! KVM's unit tests stop at an initial RAM disk without bytes, and software that passes over
-//! `status` takes the first interrupt controller that it finds. The command line says whether there
-//! is an initial RAM disk (`initrd=1`); that is then an image of a guest, whose header is looked
-//! at.
+//! KVM's unit tests stop at an initial RAM disk without bytes, and software that ignores `status`
+//! takes the first interrupt controller that it finds. The command line says whether there is an
+//! initial RAM disk (`initrd=1`), which is then an image of a guest, whose header the test reads.
 //!
 //! Requirements: G1-BOOT-007.
 #![no_std]
@@ -25,7 +24,7 @@ const GICS: [(&str, Version); 4] = [
     ("arm,cortex-a7-gic", Version::V2),
     ("arm,gic-400", Version::V2),
 ];
-/// Where an arm64 `Image` has its magic number, and that.
+/// Offset of the magic number in an arm64 `Image`, and its value.
 const MAGIC: (u64, u32) = (56, u32::from_le_bytes(*b"ARM\x64"));
 
 fn main(machine: &Machine) {

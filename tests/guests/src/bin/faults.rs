@@ -1,8 +1,10 @@
-//! Accesses what is not there from every exception level and stack, and walks tables that are not
-//! there: each ends in a synchronous external abort with the right syndrome. Natively the same.
+//! Accesses unmapped addresses from every exception level and stack, and walks unmapped tables:
+//! each access ends in a synchronous external abort with the right syndrome. The same holds
+//! natively.
 //!
-//! Then, in a VM, it brings itself into states in which it cannot go on. It is started again after
-//! each; which life it is, it learns from the number of hypercalls that GearV has counted.
+//! In a VM, the guest then brings itself into states in which it cannot continue. Each state ends
+//! its life; the guest learns the number of its life from the number of hypercalls that GearV has
+//! counted.
 //!
 //! Requirements: G1-FLT-001, G1-FLT-003, G1-FLT-005.
 #![no_std]
@@ -49,7 +51,7 @@ fn main(machine: &Machine) {
     }
 }
 
-/// How an access is made; the address is in X0.
+/// Exception level and stack pointer of an access; the address is in X0.
 #[derive(Clone, Copy)]
 enum From {
     El0,
@@ -135,8 +137,8 @@ fn counted() {
     report::equal("abort-is-counted", after, before + 1);
 }
 
-/// Tells whether it is an abort with this class, syndrome and address. Which kind of external
-/// abort it is (EA) the implementation says.
+/// Returns whether the exception is an abort with this class, syndrome and address. The kind of
+/// external abort (EA) is implementation defined.
 fn is_abort(caught: Option<Caught>, class: u64, syndrome: u64, far: u64) -> bool {
     let expected = class << esr::EC_SHIFT | esr::IL | syndrome;
     caught.is_some_and(|caught| caught.esr & !esr::EA == expected && caught.far == far)

@@ -92,7 +92,7 @@ fn copy(from: u64, to: u64) {
     }
 }
 
-/// Says whether an access aborts, and what it got.
+/// Answers whether an access aborts, and the value that it read.
 fn answer(control: u64, access: impl FnOnce() -> [u64; 2]) {
     let mut result = [0; 2];
     let caught = catch(|| result = access());

@@ -7,7 +7,7 @@ use test_guests::{Machine, guest};
 
 guest!(main);
 
-/// Where its buffers are, from the start of its memory.
+/// Offset of the buffers in the VM's memory.
 const TX: u64 = 8 << 20;
 
 fn main(machine: &Machine) {

@@ -1,7 +1,7 @@
-//! Says when its first instruction was executed: `FIRST <ns> <address>`, of the physical counter, which starts
-//! with the machine.
+//! Prints the time of its first instruction: `FIRST <ns> <address>`, of the physical counter, which
+//! starts with the machine.
 //!
-//! `cargo xtask bench --footprint` puts it in place of VMs' kernels.
+//! `cargo xtask bench --footprint` replaces VMs' kernels by this guest.
 #![no_std]
 #![no_main]
 

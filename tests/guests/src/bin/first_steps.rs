@@ -12,7 +12,7 @@ use test_guests::{Machine, check, cpu, gic, guest, report, timer};
 
 guest!(main, irq = on_interrupt);
 
-/// How far in the future the timer is set.
+/// Delay of the timer.
 const DELAY_US: u64 = 100;
 
 static TICKS: AtomicU32 = AtomicU32::new(0);

@@ -12,7 +12,7 @@ use test_guests::{Machine, check, guest, say, stats, timer};
 guest!(main);
 
 const SWITCHES: u64 = 10_000;
-/// Goes on for so many rounds afterwards: the other one counts still.
+/// Further rounds at the end, because the other guest is still counting.
 const AFTERWARDS: u64 = 500;
 const MOST_ROUNDS: u64 = 20 * SWITCHES;
 /// Long enough for the other one to get the CPU.

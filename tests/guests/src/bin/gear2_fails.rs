@@ -1,5 +1,5 @@
-//! Makes Gear2 fail in every way there is, and goes on each time; or, with `times=` in its command
-//! line, that often at once.
+//! Makes Gear2 fail in every possible way, and continues each time; or, with `times=` in its
+//! command line, that often at once.
 //!
 //! Requirements: G1-SUP-001, G1-SUP-002, G1-SUP-003.
 #![no_std]

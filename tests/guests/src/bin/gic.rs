@@ -19,9 +19,9 @@ const TRANSMIT: u32 = 1 << 5;
 const LOW: u32 = 1;
 const HIGH: u32 = 2;
 const LOWER: u32 = 3;
-/// How long an interrupt that must not come is waited for.
+/// Time to wait for an interrupt that must not come.
 const PATIENCE_US: u64 = 200;
-/// How long one that must come may take, on a busy host.
+/// Latest arrival of an interrupt that must come, on a busy host.
 const LATEST_US: u64 = 1_000_000;
 
 static TAKEN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];

@@ -1,8 +1,10 @@
-//! Every register of the interrupt controller that a guest may touch, by name: what it reads, what
-//! of a write it keeps, in which sizes. Sections are of Arm IHI 0069 (GICv3) and IHI 0048 (GICv2).
+//! Every register of the interrupt controller that a guest may access, by name: the value that it
+//! reads, the bits of a write that it keeps, its access sizes. Sections are of Arm IHI 0069 (GICv3)
+//! and IHI 0048 (GICv2).
 //!
-//! One table a frame. Where QEMU's own controller differs from GearV's within what the manuals
-//! allow, the row says how. Nothing is enabled at the CPU interface while registers change.
+//! Each frame has a table. Where QEMU's own controller differs from GearV's within the limits of
+//! the manuals, the row says how. No interrupt is enabled at the CPU interface while registers
+//! change.
 #![no_std]
 #![no_main]
 
@@ -34,7 +36,7 @@ enum Kind {
 }
 use Kind::{Bytes, Fixed, Kept, Twin, Zero};
 
-/// One register, or the word of an array of them that is looked at.
+/// A register, or the checked word of an array of registers.
 struct Row {
     name: &'static str,
     offset: u64,
@@ -63,7 +65,7 @@ const fn differs(name: &'static str, offset: u64, kind: Kind, why: &'static str)
 
 /// The word of 32 SPIs that is looked at: INTIDs 128 to 159, which have no device.
 const SPIS: u64 = 4;
-/// The first of them.
+/// First of these INTIDs.
 const SPI: u64 = 32 * SPIS;
 /// Private interrupts without a device: SGIs, and PPIs 16 to 22.
 const PRIVATE: u32 = 0x007f_ffff;
@@ -334,7 +336,7 @@ fn fixed(at: u64, mask: u32, value: u32) -> Verdict {
     Ok(())
 }
 
-/// Writes all ones, zero and a pattern; what was there is there again afterwards.
+/// Writes all ones, zero and a pattern, then the old value.
 fn kept(at: u64, mask: u32) -> Verdict {
     let before = read32(at);
     for pattern in [!0, 0x1234_5678, 0xedcb_a987, 0] {

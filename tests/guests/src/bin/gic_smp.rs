@@ -115,7 +115,7 @@ fn next(me: usize) -> usize {
     (me + 1) % CPU_COUNT.load(Ordering::Relaxed) as usize
 }
 
-/// Takes all that is due.
+/// Takes all pending interrupts.
 fn poll(me: usize) {
     loop {
         let acknowledged = gic::acknowledge();
@@ -255,7 +255,7 @@ fn each_to_others(cpus: usize) {
     report::equal("each-to-others", wrong.count(), 0);
 }
 
-/// Lists of targets, those with absent CPUs included.
+/// Sends SGIs to lists of targets, absent CPUs included.
 fn lists(cpus: usize) {
     let wrong = (0..=255_u8).step_by(7).filter(|&mask| {
         let from = usize::from(mask) % cpus;
@@ -297,7 +297,7 @@ fn routes(machine: &Machine) {
     }
     report::equal("routes", wrong, 0);
     if gic::version() == Version::V2 && machine.gearv {
-        // QEMU's delivers it to each.
+        // QEMU's GIC delivers the interrupt to each target.
         let targets = gic::distributor() + register::ITARGETSR + u64::from(SPI);
         write8(targets, everybody(cpus));
         let spi = |cpu: &Cpu| cpu.counts[COUNTED as usize].load(Ordering::Acquire);

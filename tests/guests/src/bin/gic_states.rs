@@ -1,9 +1,9 @@
-//! How interrupts go from state to state: pending, active, both; edge and level; priorities, masks
-//! and preemption; more pending or active than list registers; the timer's, which has a physical one
-//! behind it; ends in one step and in two; groups; SGIs in every form.
+//! Transitions of interrupts: pending, active, both; edge and level; priorities, masks and
+//! preemption; more pending or active interrupts than list registers; the timer's interrupt, which
+//! has a physical one behind it; ends in one step and in two; groups; SGIs in every form.
 //!
-//! Interrupts stay masked at the CPU: everything is acknowledged by hand, so each state is seen. The
-//! shared interrupts used, from `SPI` on, have no device.
+//! Interrupts stay masked at the CPU: the test acknowledges every interrupt by hand and so sees
+//! each state. The shared interrupts used, from `SPI` on, have no device.
 #![no_std]
 #![no_main]
 
@@ -17,14 +17,14 @@ guest!(main);
 const SPI: u32 = 128;
 /// More than any GIC has list registers.
 const MANY: u32 = 24;
-/// How deep interrupts preempt one another: deeper than any GIC has list registers.
+/// Depth of nested preemption: deeper than any GIC has list registers.
 const DEPTH: u32 = 20;
 const SGI: u32 = 5;
 const TIMER: u32 = timer::INTID;
 const TRANSMIT: u32 = 1 << 5;
-/// How long Gear1 may take to refill list registers, on a busy host.
+/// Longest time in which Gear1 refills list registers, on a busy host.
 const SOON_US: u64 = 100;
-/// How long an interrupt that must come may take, on a busy host.
+/// Latest arrival of an interrupt that must come, on a busy host.
 const LATEST_US: u64 = 1_000_000;
 
 /// Pending and active bit.
@@ -66,8 +66,8 @@ fn pend(intid: u32) {
     gic::set_pending(intid, true);
 }
 
-/// Acknowledges what is due now. With more than fit into its list registers, a VM gets the next when
-/// Gear1 has had its maintenance interrupt: that is waited for.
+/// Acknowledges the highest pending interrupt. If more are pending than list registers exist, a VM
+/// gets the next one after Gear1's maintenance interrupt, which this function waits for.
 fn acknowledge() -> u32 {
     let acknowledged = gic::acknowledge();
     if gic::is_real(acknowledged) {
@@ -88,7 +88,7 @@ fn await_any() -> u32 {
     }
 }
 
-/// Acknowledges and ends, and returns what it was.
+/// Acknowledges and ends an interrupt, and returns its INTID.
 fn take() -> u32 {
     let acknowledged = acknowledge();
     if gic::is_real(acknowledged) {
@@ -239,7 +239,7 @@ fn order() {
         if !gic::is_real(intid) {
             break;
         }
-        // Which of two with the same priority comes first is not said.
+        // The order of two interrupts with one priority is implementation defined.
         let this = Some(rank(intid - SPI));
         sorted &= last <= this;
         (last, count) = (this, count + 1);
@@ -431,7 +431,7 @@ fn sgi_forms_v2(machine: &Machine) {
     v2::send_sgi_to_self(SGI);
     report::equal("sgi-to-self", (take(), take()), (SGI, NONE));
     if machine.gearv {
-        // QEMU's sends it to all.
+        // QEMU's GIC sends the SGI to all.
         write32(gic::distributor() + r::SGIR, 3 << 24 | 1 << 16 | SGI);
         report::equal("sgi-reserved-filter", take(), NONE);
     }
@@ -460,7 +460,7 @@ fn sgi_forms_v3(machine: &Machine) {
     write_sysreg!("icc_sgi0r_el1", number | 1);
     report::equal("sgi0r-of-group-1", (state(SGI), take()), (IDLE, NONE));
     if machine.gearv {
-        // One security state: the other one's Group 1 is nobody's.
+        // The GIC has one security state: Group 1 of the other state reaches no CPU.
         write_sysreg!("icc_asgi1r_el1", number | 1);
         report::equal("asgi1r-of-group-1", (state(SGI), take()), (IDLE, NONE));
     }

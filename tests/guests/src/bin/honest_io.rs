@@ -1,5 +1,5 @@
 //! A driver that keeps to all rules, beside one that breaks them: it writes its disk at random and
-//! verifies what it reads, until somebody types `q`, and then all of it.
+//! verifies what it reads, until a `q` is typed, and then verifies all of the disk.
 #![no_std]
 #![no_main]
 
@@ -19,13 +19,13 @@ const PATIENCE_S: u64 = 120;
 /// The device rings when it is done; this is how soon a lost interrupt is made up for.
 const LOOK_US: u64 = 100_000;
 
-/// How often each block was written; too large for a stack.
+/// Number of writes to each block; too large for a stack.
 static WRITES: [AtomicU32; BLOCKS] = [const { AtomicU32::new(0) }; BLOCKS];
 
 struct Disk<'a> {
     node: &'a VirtioNode,
     driver: VirtIOBlk<GuestHal, MmioTransport<'static>>,
-    /// Requests done, and those that went wrong.
+    /// Number of requests done, then of those that failed.
     done: u64,
     wrong: u64,
     /// The longest that one took, in ticks.

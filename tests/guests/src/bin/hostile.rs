@@ -24,12 +24,12 @@ use virtio_drivers::device::rng::VirtIORng;
 
 guest!(main);
 
-/// Where the arena lies in the guest's memory.
+/// Address of the arena in the guest's memory.
 const ARENA: u64 = 2 << 20;
 const PATIENCE_S: u64 = 120;
-/// At most so many violations are told in detail.
+/// Most violations that are reported in detail.
 const TOLD: u64 = 10;
-/// How long the device VM is given to answer a frame.
+/// Longest time in which the device VM answers a frame.
 const ANSWER_MS: u64 = 10_000;
 /// Longest frame, with its header.
 const FRAME: usize = 2048;
@@ -228,7 +228,7 @@ fn honest_net(node: &VirtioNode) -> Result<(), Wrong> {
 struct Bench {
     /// Of the device under attack.
     registers: u64,
-    /// Memory that is nobody's.
+    /// Memory outside of the arena and of the guest's own data.
     canaries: [Range<u64>; 3],
     told: u64,
 }

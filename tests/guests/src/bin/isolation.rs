@@ -1,10 +1,11 @@
-//! Attacks everything that is not its own: Gear1's, Gear2's and the other guest's memory, memory of
-//! nobody's and devices of nobody's, in every way an instruction can. Each attempt must end in a
+//! Attacks everything outside of the VM: Gear1's, Gear2's and the other guest's memory, unowned
+//! memory and unowned devices, with every kind of instruction. Each attempt must end in a
 //! synchronous external abort here, with the address and the syndrome of the attempt.
 //!
 //! Natively, the same is expected of addresses behind the machine's memory.
 //!
-//! The page with its stolen time is among Gear1's memory, and the VM's to read: the guest `timers` looks at that one.
+//! The page with the stolen time is in Gear1's memory and readable by the VM: the guest `timers`
+//! checks that page.
 //!
 //! Requirements: G1-FLT-001.
 #![no_std]
@@ -25,7 +26,7 @@ const FINE: u64 = 64 << 10;
 /// Distance of the addresses that are attacked in every way.
 const COARSE: u64 = 4 << 20;
 const RANDOM: usize = 500;
-/// Where QEMU's `virt` has devices, or nothing, and the VM has nothing: flash, GIC parts, RTC,
+/// Addresses of devices or holes on QEMU's `virt` that the VM has not: flash, GIC parts, RTC,
 /// fw_cfg, GPIO, virtio, PCIe; Gear2's own addresses among them.
 const DEVICES: [u64; 14] = [
     0x0000_0000,
@@ -45,7 +46,7 @@ const DEVICES: [u64; 14] = [
 ];
 /// Beyond any memory: high PCIe, the end of the map.
 const HIGH: [u64; 3] = [0x40_1000_0000, 0x7f_0000_0000, 0x7f_ffff_f000];
-/// At most so many failures are told in detail.
+/// Most failures that are reported in detail.
 const TOLD: u32 = 5;
 
 /// Address of the page with the stolen time; 0: none.
@@ -150,7 +151,7 @@ const ATOMICS: [Attack; 2] = [
     attack!("atomic-add", Atomic, 8, "ldaddal x4, x5, [x0]"),
 ];
 
-/// How the attempts went.
+/// Results of the attempts.
 #[derive(Default)]
 struct Tally {
     tried: u32,
@@ -297,7 +298,7 @@ impl Tally {
 }
 
 impl Attack {
-    /// Tells whether what was caught is what the architecture says of such an access.
+    /// Returns whether the exception is the one that the architecture defines for such an access.
     fn explains(&self, caught: Option<Caught>, bytes: &core::ops::Range<u64>) -> bool {
         let Some(caught) = caught else {
             return matches!(self.kind, Kind::Maintenance | Kind::Hint);

@@ -33,7 +33,7 @@ const OWN: u64 = 10_000;
 const SLEEPS: u64 = 20;
 
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
-/// How many interrupts are not answered by making the PMU's line low.
+/// Number of coming interrupts whose handler leaves the PMU's line high.
 static LEFT_HIGH: AtomicU64 = AtomicU64::new(0);
 
 fn main(machine: &Machine) {
@@ -243,8 +243,9 @@ fn instructions(alone: bool) {
     );
 }
 
-/// Lets time of its own pass, whoever else runs meanwhile. The timer helps QEMU, whose GICv2 does not
-/// look at a line again when a list register ends its interrupt, but at the next change of any line.
+/// Lets the VM's own time pass, whichever VMs run meanwhile. The timer helps QEMU, whose GICv2
+/// checks a line after the end of its interrupt in a list register only at the next change of any
+/// line.
 fn own_time() {
     for _ in 0..5 {
         timer::arm(timer::now() + timer::from_us(5));
@@ -282,7 +283,8 @@ fn overflow() {
     write_sysreg!("pmcr_el0", 0);
 }
 
-/// All registers hold what was written while others run; what is armed acts in nobody else.
+/// Checks that all registers keep their values while others run, and that armed events fire in no
+/// other VM.
 fn held(machine: &Machine) {
     let own = machine.ram.start ^ timer::now() << 32;
     let pattern = |number: u64| (own.wrapping_mul(2 * number + 1)) & 0x7fff_ffff_fffc;

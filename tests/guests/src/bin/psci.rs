@@ -37,11 +37,11 @@ static AFFINITY: AtomicU64 = AtomicU64::new(0);
 /// Phase of the other CPU, or of this one after its machine slept.
 static PHASE: AtomicU64 = AtomicU64::new(phase::ON);
 mod phase {
-    /// Count its start and wait.
+    /// Count the start and wait.
     pub(super) const ON: u64 = 0;
     /// CPU 1: suspend, several times.
     pub(super) const SUSPEND: u64 = 1;
-    /// CPU 0: it was woken with the machine.
+    /// CPU 0: the CPU was woken with the machine.
     pub(super) const SYSTEM: u64 = 2;
 }
 /// Times that CPU 1 was woken, and checks of it that failed.
@@ -310,7 +310,7 @@ fn standby() {
         kind.set_control(1);
         let result = status(hvc, function::CPU_SUSPEND, [STANDBY, 0, 0]);
         let woken = kind.now();
-        // Due still: it does not wait again.
+        // The interrupt is still due: the CPU does not wait again.
         let again = status(hvc, 0x8400_0001, [STANDBY, 0, 0]);
         kind.set_control(0);
         take_pending();
@@ -373,7 +373,7 @@ fn suspend_cpu() {
     let kind = match STARTED.swap(true, Ordering::AcqRel) {
         false => Kind::Virtual,
         true => {
-            // Woken: by what it waited for, with the timers as they were.
+            // The CPU was woken by the awaited interrupt, with the timers as they were.
             let kind = if round == 0 {
                 Kind::Virtual
             } else {
@@ -383,7 +383,7 @@ fn suspend_cpu() {
                 WRONG.fetch_add(1, Ordering::Relaxed);
             }
             kind.set_control(0);
-            // Back from `gic::init_cpu`: nothing is enabled, what is pending stays.
+            // After `gic::init_cpu`, no interrupt is enabled, and pending ones stay pending.
             gic::write_bit(gic::register::ICPENDR, kind.intid());
             WOKEN.store(round + 1, Ordering::Release);
             match round {

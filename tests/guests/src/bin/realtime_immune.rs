@@ -27,7 +27,7 @@ static TICKS: AtomicU64 = AtomicU64::new(0);
 /// The UART's shared interrupt, which the UART itself never causes, and how often it came.
 static UART: AtomicU32 = AtomicU32::new(0);
 static OWN: AtomicU64 = AtomicU64::new(0);
-/// Interrupts that are nobody's here: it enables all that it can, and causes none of them.
+/// Number of foreign interrupts: the guest enables all that it can, and causes none of them.
 static FOREIGN: AtomicU64 = AtomicU64::new(0);
 
 fn main(machine: &Machine) {
@@ -50,7 +50,7 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Has its shared interrupt come once, and returns how often it came.
+/// Triggers the VM's shared interrupt once, and returns the number of arrivals.
 fn own_interrupts(intid: u32) -> u64 {
     let end = timer::now() + timer::from_us(OWN_US);
     cpu::unmask_irqs();

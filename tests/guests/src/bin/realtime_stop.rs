@@ -1,5 +1,5 @@
-//! A real-time VM that is stopped and started in every state: its start's number, which its UART
-//! keeps, says what it does this time.
+//! A real-time VM that is stopped and started in every state: the number of the start, which the
+//! VM's UART keeps, selects the state.
 //!
 //! Requirements: G1-RT-005, G1-RT-006, G1-RT-009, G1-FLT-005.
 #![no_std]
@@ -39,7 +39,7 @@ fn main(machine: &Machine) {
     check_registers();
     write64(machine.ram.start + BEHIND_IMAGE, u64::MAX);
     match start {
-        // Nothing that they do traps, and no interrupt gets to them.
+        // The loop never traps, and no interrupt reaches the CPUs.
         0 | 6 => both(0, start),
         1 => both(1, start),
         2 => {
@@ -61,8 +61,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Two accesses to what is nobody's, which Gear1 logs: one that its syndrome tells about, and one
-/// that it does not (G1-FLT-005).
+/// Makes two accesses to unowned addresses, which Gear1 logs: one that its syndrome describes, and
+/// one that it does not (G1-FLT-005).
 fn aborts() {
     let decoded = catch(|| {
         read32(NOWHERE + 0x100);
@@ -76,7 +76,8 @@ fn aborts() {
     check!("aborts", decoded.is_some() && pair.is_some(), "none came");
 }
 
-/// Takes an interrupt, does not end it, and lets no other one through: its CPU is to hear of its next start all the same.
+/// Takes an interrupt without ending it, at a priority that masks all others: the CPU must notice
+/// its next start all the same.
 fn be_interrupted() {
     gic::set_priority(SGI, 0);
     gic::enable(SGI);

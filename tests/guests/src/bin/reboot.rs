@@ -1,6 +1,6 @@
 //! Resets its machine by PSCI again and again. Nothing may survive in memory, so the count is in
-//! the physical counter, which goes on: a boot every 100 ms until 650 ms after the machine's start, which is
-//! six resets when the first boot comes before 100 ms (under `icount` it does).
+//! the physical counter, which keeps running: a boot every 100 ms until 650 ms after the machine's
+//! start, which is six resets when the first boot comes before 100 ms (under `icount` it does).
 //!
 //! Each life leaves its interrupt controller as different from its reset state as it can, and finds
 //! it as after a reset.
@@ -109,7 +109,7 @@ impl Word {
         }
     }
 
-    /// Returns whom its SPIs go to, or-ed.
+    /// Returns the targets of the SPIs of this word, combined by OR.
     fn targets(self, version: Version) -> u64 {
         match (version, self.index) {
             (_, 0) => 0,

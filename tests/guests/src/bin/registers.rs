@@ -1,5 +1,5 @@
-//! Fills its registers, leaves the VM in every way, and finds them unchanged: run twice on one CPU,
-//! so that each wait runs the other one.
+//! Fills its registers, leaves the VM in every way, and finds them unchanged. Two instances run on
+//! one CPU, so that each wait runs the other one.
 //!
 //! Requirements: G1-RUN-003.
 #![no_std]

@@ -1,7 +1,7 @@
-//! Spins, and measures what share of its CPU it gets: run twice on one CPU, each gets half.
+//! Spins, and measures its share of the CPU: two instances run on one CPU, and each gets half.
 //!
-//! Time that passes between two adjacent reads of the counter beyond what an interrupt takes was
-//! somebody else's.
+//! Another guest ran when more time passes between two adjacent reads of the counter than an
+//! interrupt takes.
 //!
 //! Requirements: G1-RUN-006, G1-TIM-008.
 #![no_std]

@@ -9,7 +9,7 @@ use test_guests::{Machine, cpu, gic, guest, psci, say};
 guest!(main, irq = on_interrupt, other_cpu = storm);
 
 const SGI: u32 = 5;
-/// A line after so many interrupts.
+/// Interrupts between two report lines.
 const REPORT: u64 = 5000;
 
 static TAKEN: AtomicU64 = AtomicU64::new(0);

@@ -20,7 +20,7 @@ const KINDS: [Kind; 2] = [Kind::Virtual, Kind::Physical];
 const ENABLE: u64 = 1;
 const IMASK: u64 = 2;
 const ISTATUS: u64 = 4;
-/// How much later than asked something may be: QEMU's own CPUs share the host's.
+/// Tolerated delay: QEMU's own CPUs share the host's.
 const LATE_US: u64 = 500_000;
 /// Interrupts that a line gives which nobody lowers.
 const REPEATS: u64 = 5;
@@ -204,7 +204,7 @@ fn is_pending(kind: Kind) -> bool {
     gic::read_bit(gic::register::ISPENDR, kind.intid())
 }
 
-/// Interrupts come when they are due, as long as they are due, and else not (G1-TIM-003).
+/// Checks that interrupts come while the timer is due, and at no other time (G1-TIM-003).
 fn interrupts(kind: Kind) {
     let (count, last) = (&TAKEN[kind as usize], &LAST[kind as usize]);
     let taken = || count.load(Ordering::Relaxed);
@@ -230,7 +230,7 @@ fn interrupts(kind: Kind) {
         "{} ticks late",
         late as i64
     );
-    // High still after its end: it comes again.
+    // The line is still high after the end of the interrupt, which comes again.
     count.store(0, Ordering::Relaxed);
     STAYS.store(REPEATS, Ordering::Relaxed);
     kind.set_compare(0);
@@ -378,7 +378,7 @@ fn stolen_time(machine: &Machine) {
     let (lost, all) = (stolen() - before, timer::to_ns(timer::now() - begin));
     say!("lost {lost} of {all} ns");
     check!("stolen-time", lost <= all, "{lost} of {all} ns");
-    // Where both share a CPU, the other one has about half of it.
+    // On a shared CPU, the other guest has about half of the time.
     if lost > all / 10 {
         say!("the other vCPU took its time");
     }
@@ -438,8 +438,8 @@ const OPENS: [(u64, u32); 6] = [
 const EC_SYSREG: u64 = 0x18;
 const EC_SVC: u64 = 0x15;
 
-/// CNTKCTL_EL1 says what EL0 may reach, whoever ran since it was written; what it may not is EL1's to hear
-/// of (G1-TIM-006).
+/// Checks that CNTKCTL_EL1 controls EL0's accesses, whichever guests ran since it was written, and
+/// that EL1 gets the traps (G1-TIM-006).
 fn at_el0() {
     for (access, opened) in OPENS {
         write_sysreg!("cntkctl_el1", access);

@@ -1,5 +1,6 @@
-//! Gives memory away by FF-A while another of its CPUs reads it, and sees that the other CPU loses
-//! it too; then the `tlb_taker` gives it back in the same way, or loses it with this VM's end.
+//! Gives memory away by FF-A while another of its CPUs reads it, and checks that the other CPU
+//! loses it too. Then the `tlb_taker` gives the memory back in the same way, or loses it with this
+//! VM's end.
 //!
 //! Requirements: G1-MEM-014, G1-MEM-017.
 #![no_std]
@@ -44,7 +45,7 @@ fn main(machine: &Machine) {
     let (lives, _) = ask(task::COUNT, 0);
     if lives == 2 {
         for name in ["restarted-shared", "restarted-lost"] {
-            // Twice: what it was in the first life, and that it stays so.
+            // The second request checks that the state of the first life stays.
             equal(name, ask(task::GONE, 0), (1, 0));
         }
         ask(task::LEAVE, 0);
@@ -58,7 +59,7 @@ fn main(machine: &Machine) {
     psci::system_reset();
 }
 
-/// Both ends lose what is lent: this VM when it lends, the other when it relinquishes.
+/// Checks that both ends lose lent memory: this VM when it lends, the other when it relinquishes.
 fn lends(tx: u64, page: u64) {
     watch(page);
     let handle = send(tx, function::LEND, page);
@@ -97,7 +98,7 @@ fn send(tx: u64, id: u64, page: u64) -> u64 {
     x[3] << 32 | x[2]
 }
 
-/// Asks the taker, until it waits for that, and returns X4 and X5 of its response.
+/// Repeats a request until the taker waits for it, and returns X4 and X5 of the response.
 fn ask(what: u64, argument: u64) -> (u64, u64) {
     let ends = OWN << 16 | TAKER;
     let request: Regs = [

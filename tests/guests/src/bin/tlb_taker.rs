@@ -15,7 +15,7 @@ guest!(
 
 const OWN: u64 = 2;
 const GIVER: u64 = 1;
-/// Where its buffers are, from the start of its memory.
+/// Offset of the buffers in the VM's memory.
 const TX: u64 = 6 << 20;
 
 fn main(machine: &Machine) {

@@ -1,8 +1,10 @@
-//! A real-time VM that goes for what is others', for ever, another kind with each start: SGIs to others' CPUs, others' SPIs,
-//! others' redistributors and tables for LPIs, registers of devices that master the bus.
+//! A real-time VM that attacks the property of others, for ever, with another attack at each start:
+//! SGIs to others' CPUs, others' SPIs, others' redistributors and tables for LPIs, registers of
+//! devices that master the bus.
 //!
-//! It owns the board's clock (PL031), which its restarts leave alone, and counts them there. It turns itself off
-//! if what it does is not refused as far as it can see; whether others notice, they see themselves.
+//! The VM owns the board's clock (PL031), which its restarts leave alone, and counts them there. It
+//! turns itself off if an attack succeeds as far as it can see; the victims check the effects
+//! themselves.
 //!
 //! Requirements: G1-RT-003, G1-RT-004.
 #![no_std]
@@ -32,7 +34,7 @@ const PENDBASER: u64 = 0x78;
 const ENABLE_LPIS: u32 = 1;
 const SGI_FRAME: u64 = 0x1_0000;
 
-/// Where QEMU's `virt` has what reads and writes memory by itself, and a step from one to the next: virtio transports, firmware
+/// Registers of bus masters on QEMU's `virt`, with the distance of two: virtio transports, firmware
 /// configuration, the interrupt translation service, SMMU, PCIe.
 const MASTERS: [(Range<u64>, u64); 6] = [
     (0x0a00_0000..0x0a00_4000, 0x200),

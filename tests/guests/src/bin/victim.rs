@@ -1,5 +1,5 @@
-//! Holds memory that an attacker in another VM wants to read or change: it stays as it is, and the
-//! guest goes on.
+//! Holds memory that an attacker in another VM wants to read or change: the memory does not change,
+//! and the guest continues.
 #![no_std]
 #![no_main]
 

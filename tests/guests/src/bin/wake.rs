@@ -11,7 +11,7 @@ use test_guests::{Machine, cpu, gic, guest, timer};
 
 guest!(main);
 
-/// Where what is shared begins in the memory, and its words.
+/// Offset of the shared words in memory, and the offsets of the words.
 const SHARED: u64 = 8 << 20;
 const READY: u64 = 0;
 const COMMAND: u64 = 4;
@@ -46,7 +46,7 @@ const STATUSES: [u32; 4] = [1, 3, 11, 15];
 const VERSION_1: u32 = 1;
 /// VIRTQ_DESC_F_WRITE, at the upper half of a descriptor's last word but one.
 const WRITE: u32 = 2;
-/// Entries of the queue; its parts and the buffer, behind what is shared.
+/// Number of entries of the queue; its parts and the buffer lie behind the shared words.
 const ENTRIES: u32 = 4;
 const DESCRIPTORS: u64 = 0x1_0000;
 const AVAILABLE: u64 = 0x1_1000;

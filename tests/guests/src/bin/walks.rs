@@ -1,5 +1,5 @@
-//! Has its own translation tables lie in the GIC's registers, where a walk reads what is no table
-//! or aborts: at once, and while another CPU is just leaving the guest, so that Gear1 walks them.
+//! Places its own translation tables in the GIC's registers, where a walk reads arbitrary values or
+//! aborts: at once, and while another CPU is just leaving the guest, so that Gear1 walks them.
 //!
 //! Requirements: G1-FLT-002, G1-FLT-007.
 #![no_std]

@@ -20,7 +20,7 @@ const SGI: u32 = 7;
 /// A wake-up that is not there after so long is lost.
 const LOST_US: u64 = 2_000_000;
 
-/// How far each CPU has come.
+/// Progress of each CPU.
 static STEP: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static LOST: AtomicU64 = AtomicU64::new(0);
 

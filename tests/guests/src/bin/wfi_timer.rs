@@ -17,13 +17,13 @@ guest!(main);
 /// The sweep: ticks from setting the timer to its deadline.
 const NEAREST: u64 = 100;
 const FARTHEST: u64 = 2_500;
-/// The periodic work: its period is no multiple of the other guest's time slice.
+/// Period of the work, which is no multiple of the other guest's time slice.
 const PERIOD_US: u64 = 730;
 const PERIODS: u64 = 200;
 /// The other guest has a time slice of 100 us and keeps the CPU to its end. A wake-up that is lost
 /// comes with Gear2's watchdog, 20 ms later. Both figures are the manifest's.
 const LATE_US: u64 = 110;
-/// Gives up after so many lost wake-ups.
+/// Number of lost wake-ups after which the guest gives up.
 const ENOUGH: u32 = 5;
 fn main(machine: &Machine) {
     if machine.option("spins") == Some(1) {

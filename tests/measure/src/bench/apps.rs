@@ -105,7 +105,7 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns table 8 and what formula 1 makes of it, beside what was measured.
+/// Returns table 8 and the result of formula 1 from it, beside the measurement.
 fn gear2_cost(all: &[Figure], world_switch_ns: u64) -> String {
     let mut text = format!(
         "\n{:18} {:>14} {:>20} {:>20}\n",

@@ -29,7 +29,7 @@ const ITERATIONS: u64 = 1100;
 const NONE: &str = "none";
 /// No program counter: there if something was measured.
 const MEASURED: u64 = u64::MAX;
-/// Where the function that an instruction was inlined from stands, if it accesses a device's registers.
+/// Source file of the inlined functions that access device registers.
 const MMIO: &str = "mmio.rs";
 
 /// Cost of an instruction that a count of instructions does not show.

@@ -76,7 +76,7 @@ const REAL_TIME: &str = r#"/dts-v1/;
 };
 "#;
 
-/// Measures all of it.
+/// Measures all counts.
 pub(super) fn measure(qemu: &Qemu) -> Result<Counts> {
     let mut counts = Counts::new();
     build_images::gears()?;
@@ -168,7 +168,7 @@ fn write_manifest(system: &System, directory: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// When and where the first VM began.
+/// Start of the first VM: its time and its address.
 struct First {
     count: u64,
     address: u64,

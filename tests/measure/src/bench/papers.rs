@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use crate::report::Results;
 
-/// A micro-benchmark: its name, the papers' nanoseconds on R-Car H3 for GearV and KVM, our row.
+/// A micro-benchmark: its name, the papers' nanoseconds on R-Car H3 for GearV and KVM, and the row
+/// here.
 struct Row {
     name: &'static str,
     papers: [u64; 2],

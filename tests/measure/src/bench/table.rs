@@ -27,7 +27,7 @@ pub(super) const ROWS: [(&str, Option<u64>); 17] = [
 ];
 /// The column that has to meet the goals.
 const JUDGED: &str = "GearV EL0 max GICv3";
-/// Whose ratio is shown: the second by the first.
+/// Columns whose ratio is shown: the second by the first.
 const RATIOS: [(&str, &str, &str); 3] = [
     ("GearV/nat.", "native max GICv3", JUDGED),
     (
@@ -57,7 +57,7 @@ pub(super) fn all(results: &Results) -> String {
     text
 }
 
-/// Returns what was counted, a line each, with the goal of the one that has one.
+/// Returns the counts, a line each, with the goal where there is one.
 pub(super) fn counts(counts: &Counts) -> String {
     let mut text = String::new();
     for (name, count) in counts {

@@ -1,4 +1,4 @@
-//! How jitter is measured on a board, step by step, for who stands before it.
+//! Instructions for a person who measures jitter on a board, step by step.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use workbench::{jitter_userland, payloads, workspace};
 
 use super::configuration::{Configuration, Load, Serial};
 
-/// How long the guest sleeps on a board before and after it measures, for somebody to press keys.
+/// Seconds for which the guest on a board sleeps before and after a measurement, in which a person
+/// can press keys.
 const SETTLE_S: u64 = 20;
 
 /// The UART that the real-time VM gets, and how it comes to be there.

@@ -8,10 +8,10 @@ use clap::ValueEnum;
 /// The machine's CPUs.
 pub(super) const CPUS: u32 = 2;
 
-/// How late the timer of cyclictest's other thread may be under load.
+/// Latest expiry of the timer of cyclictest's other thread under load.
 const BUSY_SLACK_MS: u32 = 20;
 
-/// Where cyclictest runs.
+/// Place in which cyclictest runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Configuration {
     /// On the machine itself
@@ -93,7 +93,7 @@ impl Load {
 }
 
 impl Configuration {
-    /// Returns its name in tables and files.
+    /// Returns the name in tables and files.
     pub fn text(self) -> &'static str {
         match self {
             Configuration::Native => "native",
@@ -104,7 +104,7 @@ impl Configuration {
         }
     }
 
-    /// Tells whether it is a real-time VM.
+    /// Returns whether the configuration is a real-time VM.
     pub fn is_real_time(self) -> bool {
         match self {
             Configuration::Native | Configuration::Kvm | Configuration::Guest => false,
@@ -112,12 +112,12 @@ impl Configuration {
         }
     }
 
-    /// Returns the name of its VM, of which Gear2 says the counters.
+    /// Returns the name of the VM whose counters Gear2 prints.
     pub(super) fn vm(self) -> &'static str {
         if self.is_real_time() { "rt" } else { "guest" }
     }
 
-    /// Returns its name on command lines, of xtask and of kernels.
+    /// Returns the name on command lines, of xtask and of kernels.
     pub(super) fn word(self) -> &'static str {
         match self {
             Configuration::Native => "native",

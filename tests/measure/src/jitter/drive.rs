@@ -22,16 +22,17 @@ use crate::report;
 
 const TOO_SLOW: &str =
     "it began to measure before Gear2 had said its counters: this machine is too slow now";
-/// How long Gear2 takes for an answer.
+/// Longest time of an answer of Gear2.
 const ANSWER: Duration = Duration::from_secs(60);
-/// How many seconds a guest under GearV sleeps before and after it measures: virtual time goes on while Gear2 is asked
-/// for its counters. An idle machine's runs several hundred times as fast as the host's, a busy one's slower.
+/// Seconds for which a guest under GearV sleeps before and after a measurement: virtual time passes
+/// while Gear2 is asked for its counters. The virtual time of an idle machine runs several hundred
+/// times as fast as the host's, that of a busy one slower.
 const SETTLE_IDLE: u64 = 1800;
 const SETTLE_BUSY: u64 = 2;
 const DISK_BYTES: u64 = 64 << 20;
-/// How often both lines of a machine are looked at.
+/// Time between two looks at both lines of a machine.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a line may be behind the other one.
+/// Longest delay of one line after the other.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Setup {
@@ -227,7 +228,7 @@ impl Setup {
         }
     }
 
-    /// Waits for the end of a guest that asks for nothing, and reads what it found.
+    /// Waits for the end of a guest that needs no input, and reads its figures.
     fn figures(&self, session: &mut Session) -> Result<report::Figures> {
         session.expect(MEASURED, self.timeout())?;
         let printed = session.expect(END, self.timeout())?;
@@ -264,7 +265,7 @@ fn number(session: &mut Session, place: usize) -> Result<u64> {
     number.with_context(|| format!("it says {line:?}"))
 }
 
-/// Returns what Gear2 says of the VM that measures when it is no more.
+/// Returns Gear2's message about the end of the measuring VM.
 fn ended(configuration: Configuration) -> String {
     format!("gear2: {} stopped", configuration.vm())
 }

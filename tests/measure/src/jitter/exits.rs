@@ -7,7 +7,7 @@ use anyhow::Result;
 use workbench::expect::Session;
 use xtask::smoke::ESCAPE;
 
-/// How long Gear2 takes for an answer.
+/// Longest time of an answer of Gear2.
 const ANSWER: Duration = Duration::from_secs(60);
 /// The reason of the one exit that a guest with pass-through takes by design.
 const SGI: &str = "sgi";
@@ -28,7 +28,7 @@ pub struct Counted {
 }
 
 impl Exits {
-    /// Asks Gear2 for those of the VM's first vCPU.
+    /// Reads the counts of the VM's first vCPU from Gear2.
     pub(super) fn read(gear2: &mut Session, vm: &str) -> Result<Exits> {
         gear2.send(&format!("{ESCAPE}p"))?;
         gear2.expect(&format!("gear2: {vm} vCPU 0:"), ANSWER)?;

@@ -73,7 +73,7 @@ pub(super) fn read(logs: &[PathBuf]) -> Result<Results> {
     })
 }
 
-/// A configuration's name, its kernel's release, its figures.
+/// Name of the configuration, release of its kernel, and its figures.
 type Run = (String, String, Figures);
 
 fn runs(text: &str) -> Result<Vec<Run>> {

@@ -1,4 +1,4 @@
-//! The papers' table (gearv, tables 10 and 11), and what it must show.
+//! The papers' table (gearv, tables 10 and 11), and the judgement of its values.
 
 use std::fmt::Write as _;
 
@@ -85,7 +85,7 @@ pub(super) fn changes(old: &Results, new: &Results) -> String {
     text
 }
 
-/// Returns what is not as it has to be, of the configurations that were measured.
+/// Returns violations in the measured configurations.
 pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
     let mut faults = Vec::new();
     let native = figure(results, Configuration::Native);
@@ -149,7 +149,7 @@ fn figure(results: &Results, configuration: Configuration) -> Option<&Figure> {
     results.column(configuration.text())?.get(ROW)
 }
 
-/// Returns what was counted in a configuration.
+/// Returns a count of a configuration.
 fn count<'a>(results: &'a Results, what: &str, name: &str) -> Option<&'a str> {
     let count = results.conditions.get(&format!("{what}, {name}"));
     count.map(String::as_str)

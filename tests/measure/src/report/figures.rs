@@ -96,7 +96,7 @@ impl Results {
         columns.find(|(n, _)| n == name).map(|(_, figures)| figures)
     }
 
-    /// Writes all of it as JSON.
+    /// Writes the results as JSON.
     pub fn save(&self, path: &Path) -> Result<()> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
@@ -105,7 +105,7 @@ impl Results {
         fs::write(path, text + "\n").with_context(|| path.display().to_string())
     }
 
-    /// Reads what was saved.
+    /// Reads saved results.
     pub fn load(path: &Path) -> Result<Results> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let json = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
@@ -113,7 +113,7 @@ impl Results {
             .with_context(|| format!("{} holds no measurement", path.display()))
     }
 
-    /// Returns it as JSON.
+    /// Returns the results as JSON.
     pub fn to_json(&self) -> Value {
         let columns = self.columns.iter().map(|(name, figures)| {
             let rows: Map<String, Value> = figures

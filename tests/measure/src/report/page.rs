@@ -104,7 +104,7 @@ fn cell(now: Option<u64>, then: Option<u64>) -> String {
     }
 }
 
-/// Returns what was counted, if anything was.
+/// Returns the counts, if there are any.
 fn counts(results: &Results) -> String {
     if results.counts.is_empty() {
         return String::new();

@@ -76,7 +76,7 @@ const PER_INTERRUPT: [(u64, &str); 13] = [
     (0xf00, "SGIR and others"),
 ];
 const IROUTER: u64 = 0x6000;
-/// Where QEMU's `virt` has its interrupt controller.
+/// Addresses of the interrupt controller of QEMU's `virt`.
 const DISTRIBUTOR: u64 = 0x0800_0000;
 const CPU_INTERFACE: u64 = 0x0801_0000;
 const REDISTRIBUTORS: u64 = 0x080a_0000;

@@ -15,7 +15,7 @@ impl Client {
         assert_eq!(hello[..16], *b"NBDMAGICIHAVEOPT");
         stream.write_all(&3_u32.to_be_bytes()).unwrap();
         let mut client = Client(stream);
-        // One that it does not know (structured replies), then one that it does.
+        // The first option is unknown (structured replies), the second one known.
         assert_eq!(client.ask(8), (option::UNSUPPORTED, vec![]));
         let (kind, export) = client.ask(option::GO);
         assert_eq!(
@@ -43,7 +43,7 @@ impl Client {
         (word(12), data)
     }
 
-    /// Returns the error and what was read.
+    /// Returns the error and the data read.
     fn request(
         &mut self,
         kind: u16,

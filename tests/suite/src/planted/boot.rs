@@ -1,4 +1,4 @@
-//! Bugs in init: what it reads, refuses, gives out and leaves.
+//! Bugs in init: its inputs, refusals, allocations, and the memory it leaves behind.
 
 use super::Bug;
 use super::finder::Finder;

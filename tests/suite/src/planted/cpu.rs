@@ -1,4 +1,4 @@
-//! Bugs in the CPU that a guest sees, and in what becomes of its faults.
+//! Bugs in the CPU that a guest sees, and in the handling of its faults.
 
 use super::Bug;
 use super::finder::Finder;

@@ -18,7 +18,7 @@ const fn bug(name: &'static str, file: &'static str, [from, to]: [&'static str; 
     }
 }
 
-/// A bug that the tests of its file find.
+/// Returns a bug that the tests of its file find.
 const fn own(
     name: &'static str,
     file: &'static str,

@@ -1,4 +1,4 @@
-//! The tests that planted bugs are to be found by, run on the copy of the workspace.
+//! Tests that must find the planted bugs, run on the copy of the workspace.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ pub(super) enum Finder {
 }
 
 impl Finder {
-    /// Tells whether it needs no image.
+    /// Returns whether the test needs no image.
     pub(super) fn is_on_host(&self) -> bool {
         matches!(self, Finder::Host | Finder::HostNamed(_))
     }
@@ -96,7 +96,7 @@ impl Finder {
         Ok(())
     }
 
-    /// Runs the test; returns what it found.
+    /// Runs the test, and returns its finding.
     pub(super) fn look(&self, bug: &Bug, copy: &Path) -> Result<Option<String>> {
         if let Some((package, tests)) = self.host_tests(bug)? {
             return host_tests(&package, &[tests], copy);

@@ -1,4 +1,4 @@
-//! Bugs in Gear2 and in how it is asked: what it takes over, tells, and lets run. Tests on the host
+//! Bugs in Gear2 and in its interface to Gear1: take-over, reports, scheduling. Tests on the host
 //! find them.
 
 use super::Bug;

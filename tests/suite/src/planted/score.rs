@@ -1,5 +1,5 @@
-//! Which planted bugs were found: kept from run to run, as long as neither bug nor code nor test change.
-//! `cargo xtask evidence` writes the finds into the repository.
+//! Results for planted bugs, kept from run to run as long as neither bug nor code nor test change.
+//! `cargo xtask evidence` writes them into the repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -14,10 +14,11 @@ use super::windows::{Latencies, PATIENCE, WINDOWS, judge, wait_for_windows, wind
 use super::{Serial, TIMEOUT, images};
 use crate::part::{Part, Tally};
 
-/// How often who disturbs leaves its CPU at least.
+/// Least number of exits of a disturbing VM in a window.
 const EXITS: u64 = 3;
 
-/// A VM that disturbs: its number in the manifest, what it does, and what it says when it is at work.
+/// A VM that disturbs: its number in the manifest, its attack, and its message when the attack is
+/// under way.
 struct Other {
     vm: usize,
     name: &'static str,
@@ -207,7 +208,7 @@ fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Ta
     Ok(())
 }
 
-/// Checks that a VM has left its CPU often, as whoever attacks does.
+/// Checks that a VM has left its CPU often, as an attacker does.
 fn is_at_work(session: &mut Session, other: &Other) -> Result<()> {
     key(session, other.vm, 'p')?;
     session.expect(&format!("gear2: {} vCPU 0:", other.name), TIMEOUT)?;

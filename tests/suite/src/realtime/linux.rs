@@ -1,8 +1,10 @@
-//! A real-time VM beside the device VM and a guest of its: what they do, and what happens to them, leaves it alone.
+//! A real-time VM beside the device VM and one of its guests, whose activity and failures must not
+//! affect it.
 //!
 //! The terminal is the device VM's console, from which the guest's is reached. Each [`Step`] is
-//! judged by the windows that passed from its beginning on (see `windows.rs`): exits and interrupts in every run; latencies, against
-//! those of the same real-time VM beside nobody, with `--slow`, since `icount` makes two Linux systems slow.
+//! judged by the windows since its beginning (see `windows.rs`): exits and interrupts in every run;
+//! latencies, against those of the same real-time VM without other VMs, with `--slow`, since
+//! `icount` makes two Linux systems slow.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use workbench::build_images::{self, Images, last_words};
@@ -83,7 +85,7 @@ fn short(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// More of it, in the build that halts where the real-time VM's CPU takes another one's lock.
+/// Runs all steps, in the build that halts where the real-time VM's CPU takes a foreign lock.
 fn long(tally: &mut Tally) -> Result<()> {
     let gear1 = build_images::build_gear1_of(workspace::root(), CHECKING, "image,check-locks")?;
     let images = images("rt-linux", Some(gear1))?;
@@ -136,13 +138,13 @@ pub(super) fn beside(
     Ok(verdicts)
 }
 
-/// The machine while it runs.
+/// The running machine.
 struct System<'a> {
     session: Session,
     serial: Serial,
     guest: &'a VmSummary,
     before: Option<Latencies>,
-    /// How many windows have been judged.
+    /// Number of windows that were judged.
     judged: usize,
 }
 

@@ -12,7 +12,8 @@ use super::{images, immunity};
 use crate::copy;
 use crate::part::{Part, Tally};
 
-/// A protection: in a file of Gear1, what is replaced by what, and what disturbs then.
+/// A protection to remove: a file of Gear1, a text in it, the replacement, and the disturbance that
+/// must show.
 struct Removed {
     name: &'static str,
     file: &'static str,
@@ -184,7 +185,7 @@ pub(super) fn parts() -> Vec<Part> {
     parts.chain([late]).collect()
 }
 
-/// G1-RT-007: with both protections a kick that comes late is nobody's interrupt.
+/// G1-RT-007: with both protections a late kick never becomes an interrupt of the guest.
 fn late_kick(tally: &mut Tally) -> Result<()> {
     let copy = copy::fresh(copy::FOR_IMAGES)?;
     for edit in LATE_KICK {
@@ -232,13 +233,13 @@ fn replace(copy: &Path, (file, from, to): Edit) -> Result<()> {
     Ok(fs::write(&path, good.replace(from, to))?)
 }
 
-/// Returns what fails beside another VM, when it does what is to fail.
+/// Returns the failure beside another VM during the expected disturbance.
 fn found_beside(name: &str, title: &str, gear1: PathBuf) -> Result<String> {
     let images = images("rt-immune", Some(gear1))?;
     let mut tally = Tally::default();
     let end = immunity::attack(&images, 3, &[name], &mut tally);
     let wanted = tally.failures.iter().find(|why| why.starts_with(title));
-    // The machine may halt, or the real-time VM say no more.
+    // The machine may halt, or the real-time VM fall silent.
     let end = end.err().map(|error| format!("{error:#}"));
     let found = wanted.cloned().or(end);
     found.with_context(|| match tally.failures.first() {

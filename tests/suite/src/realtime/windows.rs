@@ -16,9 +16,9 @@ use super::Serial;
 
 /// Windows before the others begin, and beside each of them.
 pub(super) const WINDOWS: usize = 6;
-/// How much later than before a latency may be, in per cent.
+/// Tolerated growth of a latency, in per cent.
 const TOLERANCE: u64 = 5;
-/// How long so many windows may take on a busy host.
+/// Longest time of a few windows on a busy host.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn wait_for_windows(session: &mut Session, serial: &Serial, count: usize) -> Result<()> {
@@ -40,7 +40,7 @@ pub(super) fn wait_for_life(session: &mut Session, serial: &Serial, count: usize
     wait_for_windows(session, serial, begun + WINDOWS)
 }
 
-/// One line of the VM's.
+/// A line of the VM.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
     least: u64,
@@ -55,7 +55,7 @@ pub(super) struct Window {
 /// Reads all whole lines.
 pub(super) fn windows(text: &str) -> Result<Vec<Window>> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    // One that a stop of the VM tore goes on with the next one.
+    // A line that a stop of the VM tore continues with the next one.
     let is_whole = |line: &&str| line.matches("WINDOW").count() == 1 && line.contains(" own ");
     let lines = whole.lines().filter(is_whole);
     lines.map(window).collect()

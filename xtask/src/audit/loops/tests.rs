@@ -8,7 +8,7 @@ const RET: u32 = 0xd65f_03c0;
 const STXR: u32 = 0xc800_7c20;
 const BL: u32 = 0x9400_0100;
 
-/// `CBNZ X0` by so many instructions.
+/// Returns `CBNZ X0` with an offset of `by` instructions.
 fn back(by: i32) -> u32 {
     0xb500_0000 | (by as u32 & 0x7_ffff) << 5
 }

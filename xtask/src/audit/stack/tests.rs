@@ -9,7 +9,7 @@ const MOV_SP: u32 = 0x9100_003f; // mov sp, x1
 const RET: u32 = 0xd65f_03c0;
 const SKIP: u32 = 0xb400_0040; // cbz x0, .+8
 
-/// `BL` or `B` by so many instructions.
+/// Returns `BL` or `B` with an offset of `by` instructions.
 fn branch(opcode: u32, by: i32) -> u32 {
     opcode | (by as u32 & 0x3ff_ffff)
 }

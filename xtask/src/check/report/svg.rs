@@ -65,7 +65,7 @@ fn height(range: &Range) -> usize {
     SMALLEST + STEP * (u64::BITS - blocks.leading_zeros()) as usize
 }
 
-/// Returns the pixels that the longest label takes, with what is before it.
+/// Returns the width in pixels of the longest label, with the space before it.
 fn widest(labels: impl Iterator<Item = String>) -> usize {
     let longest = labels.map(|label| label.chars().count()).max();
     LEAST_WIDTH.max(longest.unwrap_or(0) * LETTER + 2 * ROW)

@@ -1,4 +1,4 @@
-//! Tests of what is not written over.
+//! Tests of files that are not overwritten.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, symlink};
@@ -10,7 +10,7 @@ use workbench::workspace::scratch;
 use super::{check_folder, check_image, write};
 use crate::flash::card;
 
-/// A node of a disk that no driver has (240 is for local use): whoever opens it gets an error.
+/// Makes a node of a disk that no driver has (240 is for local use): an open fails.
 fn disk(path: &Path) -> bool {
     let made = Command::new("mknod")
         .arg(path)

@@ -1,6 +1,6 @@
 use super::*;
 
-/// One program header: virtual address, bytes in the file, bytes in memory.
+/// A program header: virtual address, bytes in the file, bytes in memory.
 type Segment<'a> = (u64, &'a [u8], u64);
 
 /// Builds the smallest ELF that holds these segments.

@@ -1,7 +1,7 @@
-//! Diagnostics: what is wrong with a manifest, shown in its source as a compiler would.
+//! Diagnostics: violations in a manifest, shown in its source as a compiler would.
 //!
-//! Owns how a finding of the rules is found again in the text that a person wrote, and its two
-//! forms: text with the source underlined, and JSON for programs. Judges nothing.
+//! Owns the way from a finding of the rules back to the text that a person wrote, and the two forms
+//! of output: text with the source underlined, and JSON for programs. Judges nothing.
 
 use std::collections::HashMap;
 use std::fs;

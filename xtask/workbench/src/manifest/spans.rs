@@ -1,8 +1,8 @@
-//! Where nodes and properties stand in the source, from dtc's annotated output.
+//! Positions of nodes and properties in the source, from dtc's annotated output.
 //!
-//! `dtc -T -T -O dts` writes the tree again, one node or property a line, each with
-//! `/* FILE:LINE:COLUMN-LINE:COLUMN */` behind it. What does not look like this is left out: a
-//! missing place costs a better message, nothing else.
+//! `dtc -T -T -O dts` writes the tree again, one node or property a line, each with `/*
+//! FILE:LINE:COLUMN-LINE:COLUMN */` behind it. Other lines are ignored: a missing position costs a
+//! better message, nothing else.
 
 use std::collections::HashMap;
 

@@ -122,7 +122,7 @@ impl Test {
         }
     }
 
-    /// The agent sends what it has to this VM.
+    /// Makes the agent send pages to this VM.
     pub(crate) fn agent_sends(&self, id: u64, page: u64, pages: u64) -> Result<u64, i32> {
         let at = self.control + PAGE;
         Descriptor {

@@ -116,7 +116,7 @@ impl Test {
         }
     }
 
-    /// As many transactions as there are for a VM, and then one more.
+    /// Makes all transactions of a VM, and then one more.
     pub(crate) fn exhaustion(&self) {
         let page = self.arena + 200 * PAGE;
         self.fill(page, 40);

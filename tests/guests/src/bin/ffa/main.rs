@@ -80,7 +80,7 @@ struct Test {
     tx: u64,
     rx: u64,
     arena: u64,
-    /// Where the VM's memory ends.
+    /// End of the VM's memory.
     end: u64,
     conduit: fn(Regs) -> Regs,
 }
@@ -205,7 +205,7 @@ impl Test {
         self.status("rx-release-twice", status::DENIED, release);
     }
 
-    /// One buffer that is refused leaves the other as it was.
+    /// Checks that the refusal of one buffer leaves the other as it was.
     fn buffers_again(&self) {
         let map = |rx| [function::RXTX_MAP, self.tx, rx, 1, 0, 0, 0, 0];
         self.status("unmap", 0, [function::RXTX_UNMAP, 0, 0, 0, 0, 0, 0, 0]);

@@ -31,7 +31,7 @@ impl Test {
         self.echo_ends("asked-resets", task::RESET);
     }
 
-    /// Tells the echo what to do; returns X3 and X5 of its response.
+    /// Sends a request to the echo. Returns X3 and X5 of its response.
     pub(crate) fn tell(&self, what: u64, a: u64, b: u64) -> (u64, u64) {
         let x = [
             function::DIRECT_REQ | WIDE,
@@ -50,7 +50,7 @@ impl Test {
         (x[3], x[5])
     }
 
-    /// Asks until it is not busy: it may not wait yet.
+    /// Repeats a request while the receiver is busy, because it may not wait yet.
     fn ask(&self, x: Regs) -> Regs {
         loop {
             let answer = self.call(x);
@@ -82,7 +82,7 @@ impl Test {
         equal("messages", right, 200);
     }
 
-    /// Lets the agent serve requests; what it is told then ends that.
+    /// Lets the agent serve requests until one ends that.
     fn agent_serves(&self) -> u64 {
         let number = read64(self.control) + 1;
         self.post(6, [0; 8], number);

@@ -10,8 +10,8 @@ use test_guests::{Machine, check, cpu, psci};
 use crate::{BLOCK, ECHO, NO, OURS, PAGE, Test, rw, word};
 
 impl Test {
-    /// The agent's VM is reset with memory of every kind: what it borrowed can be reclaimed, and
-    /// what it was given is back, wiped.
+    /// Resets the agent's VM while it holds memory of every kind: borrowed memory can be reclaimed,
+    /// and memory that it received is back, wiped.
     pub(crate) fn agent_restarts(&self) {
         let (shared, lent, given) = (self.arena, self.arena + 3 * PAGE, self.arena + 6 * PAGE);
         self.fill(self.arena, 8);
@@ -104,7 +104,7 @@ impl Test {
 
     /// Resets this VM while another has memory of it of every kind.
     pub(crate) fn restarts(&self) {
-        // First, so that their end comes first: no table is free then.
+        // These transactions come first, so that they end first: no table is free then.
         self.blocks_for_the_echo();
         self.fill(self.arena, 6);
         for (id, page) in self.held() {
@@ -147,7 +147,7 @@ impl Test {
     }
 }
 
-/// Nothing of what was lent is kept in a register.
+/// Completes all accesses so far, so that no register keeps a lent value.
 fn fence() {
     // SAFETY: a barrier.
     unsafe { asm!("dsb sy", options(nostack)) };

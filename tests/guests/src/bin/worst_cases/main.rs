@@ -1,14 +1,14 @@
-//! Looks for what costs Gear1 most: sequences of steps that bring a VM's interrupt controller,
-//! timers and vCPUs into bad states and call for something then.
+//! Searches for Gear1's most expensive paths: sequences of steps that bring a VM's interrupt
+//! controller, timers and vCPUs into bad states and then make a request.
 //!
-//! A sequence's score for a goal is the longest of those of its steps that are the goal's, in ticks
-//! of the virtual counter: QEMU counts instructions (`icount`), a tick each. The search for a goal
-//! begins at random and at what is kept in `inputs.txt`, changes a step at a time, and keeps what
-//! is not shorter. What Gear1 executes for it is counted from outside (`tests/exit-counter`),
-//! exactly, for whatever happens on the way.
+//! The score of a sequence for a goal is the duration of its longest step of the goal's kind, in
+//! ticks of the virtual counter: QEMU counts instructions (`icount`), a tick each. The search for a
+//! goal begins at random and at the sequences of `inputs.txt`, changes one step at a time, and
+//! keeps a change that does not lower the score. `tests/exit-counter` counts the instructions that
+//! Gear1 executes from outside, exactly, for all exits on the way.
 //!
-//! Command line: `seed=<number>`, `rounds=<sequences a goal>`. `INPUT <goal> <score> <step>...`
-//! says what was found, a line a goal, as `inputs.txt` has it.
+//! Command line: `seed=<number>`, `rounds=<sequences a goal>`. Each line `INPUT <goal> <score>
+//! <step>...` has the best sequence for a goal, in the format of `inputs.txt`.
 //!
 //! Requirements: G1-RUN-011.
 #![no_std]
@@ -140,7 +140,7 @@ fn main(machine: &Machine) {
     report::pass("searched");
 }
 
-/// Reads a line of what was kept.
+/// Parses a kept line.
 fn kept(line: &str) -> Option<(u8, Sequence)> {
     let mut words = line.split(' ');
     let _ = words.next().filter(|word| *word == "INPUT")?;

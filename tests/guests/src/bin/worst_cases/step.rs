@@ -82,7 +82,7 @@ const CALLS: [u32; 22] = [
     0xc600_0012,
 ];
 
-/// One step.
+/// A step.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
     pub(super) kind: u8,
@@ -131,7 +131,7 @@ impl State {
         }
     }
 
-    /// Ends what was acknowledged, in the order that the architecture wants.
+    /// Ends the acknowledged interrupts, in the order that the architecture requires.
     pub(super) fn leave(&mut self) {
         write32(gic::distributor() + register::CTLR, 0);
         timer::disarm();
@@ -203,7 +203,7 @@ impl Step {
         }
     }
 
-    /// Changes one of its numbers.
+    /// Changes one of the step's numbers.
     pub(super) fn change(&mut self, random: &mut Random) {
         let number = match random.below(2) {
             0 => &mut self.a,
@@ -306,7 +306,7 @@ impl Step {
                     _ => y,
                 };
                 if function == function::SYSTEM_SUSPEND || function == function::CPU_ON {
-                    // Never started: the entry point is nobody's.
+                    // The entry point is invalid: the CPU never starts.
                     psci::hvc(function, [x & 7, 3, y]);
                 } else {
                     psci::hvc(function, [x, entry, y]);
@@ -347,7 +347,8 @@ impl Step {
                     write_sysreg!("cntp_ctl_el0", u64::from(b >> 1 & 3));
                 }
             }
-            // Ends of what is in no list register are counted, and told by the next exit.
+            // Ends of interrupts outside of the list registers are counted, and reported by the
+            // next exit.
             ENDS => {
                 if b & 1 != 0 {
                     state.two_step = !state.two_step;

@@ -16,7 +16,7 @@ const SLEEP: [&str; 2] = ["wfi", "wfe"];
 pub(super) struct Figure {
     pub(super) place: String,
     pub(super) name: String,
-    /// Virtual time, and what was done in it.
+    /// Virtual time, and the operations done in it.
     pub(super) ns: u64,
     pub(super) operations: u64,
     /// Exits by VM, if the place is a VM: those of the measured VM, then those of the VM that
@@ -144,7 +144,7 @@ pub(super) fn table(figures: &[Figure], names: &[&str]) -> String {
     text
 }
 
-/// Returns all of it as JSON.
+/// Returns all figures as JSON.
 pub(super) fn to_json(figures: &[Figure]) -> Value {
     let figure = |figure: &Figure| {
         json!({
