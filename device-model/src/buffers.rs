@@ -39,6 +39,7 @@ impl Buffers {
         if length == 0 {
             return true;
         }
+        // planted: a request has as many segments as it likes
         let fits = self.segments.len() < MAX_SEGMENTS;
         if !fits {
             return false;
@@ -46,6 +47,7 @@ impl Buffers {
         self.segments.push(Segment {
             address,
             length,
+            // planted: a buffer's end is not checked
             reachable: memory.check_range(address, length as usize),
         });
         self.length += u64::from(length);

@@ -265,6 +265,7 @@ impl LogReader {
                 break;
             };
             let found = cursor >> CURSOR_CPU_SHIFT;
+            // planted: gearctl follows the log with one cursor
             if found > cpu {
                 // The cursor skips the CPUs between: neither they nor the asked one have more
                 // records.

@@ -86,6 +86,7 @@ impl Mailbox {
         // not ring for: another one's arguments must not get under it.
         if control.answered.load(Ordering::Acquire) != control.asked.load(Ordering::Relaxed) {
             doorbell.ring();
+            // planted: an operation is written over before it was answered
             self.wait_for_answer()?;
         }
         control.op.store(op, Ordering::Relaxed);
@@ -256,6 +257,7 @@ impl<'m> Server<'m> {
         // A client that waits for a place must not end the wait each time while there is no room.
         let listener = Wait {
             fd: self.listener.as_raw_fd(),
+            // planted: a client that cannot be accepted is waited for
             read: self.has_room(),
             write: false,
         };
@@ -285,6 +287,7 @@ impl<'m> Server<'m> {
 
     /// Tells whether another client can be accepted, maybe in place of an idle one.
     fn has_room(&self) -> bool {
+        // planted: an idle client keeps its place
         self.clients.len() < MOST_CLIENTS || self.idlest().is_some()
     }
 

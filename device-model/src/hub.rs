@@ -137,6 +137,7 @@ fn handshake(region: &Region) -> Result<(), String> {
 pub(crate) fn enter(filtered: bool, role: Role) {
     if let Err(error) = restrict(filtered, role) {
         eprintln!("gdm: {error}");
+        // planted: a thread without a filter serves guests
         std::process::exit(1);
     }
 }
@@ -319,6 +320,7 @@ impl Hub {
     /// Says that GDM lives, if all of it does.
     fn live(&mut self) -> Health {
         let health = self.watch.look();
+        // planted: the heart beats beside a thread that is stuck
         if health == Health::Well {
             self.beat();
         }
@@ -330,6 +332,7 @@ impl Hub {
         self.region.header.gdm_beats.fetch_add(1, Ordering::AcqRel);
         for channel in self.devices.keys() {
             if let Some(page) = self.region.devices.get(*channel) {
+                // planted: the heartbeat does not say when gdm lived
                 DeviceState::new(page).set(Word::LastSeen, counter());
             }
         }

@@ -91,6 +91,7 @@ impl Watched {
         let steps = self.progress.steps.load(Ordering::Relaxed);
         let waits = self.progress.waits_for_kernel.load(Ordering::Relaxed);
         if self.progress.has_ended.load(Ordering::Relaxed) {
+            // planted: a thread that ended is forgotten
             self.looks = STUCK_LOOKS;
         } else if steps == 0 || steps != self.steps || waits {
             self.looks = 0;

@@ -53,6 +53,7 @@ const COMMON: &[libc::c_long] = &[
     libc::SYS_rt_sigreturn,
     libc::SYS_restart_syscall,
     libc::SYS_getpid,
+    // planted: a thread may open files
     libc::SYS_gettid,
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -123,6 +124,7 @@ pub fn give_up_rights() -> Result<(), Error> {
 
 /// Restricts the calling thread's system calls from here on.
 pub fn enter(role: Role) -> Result<(), Error> {
+    // planted: only the thread that breaks out ends
     let filter = program(role, sys::own_ids(), SeccompAction::KillProcess);
     let filter = filter.map_err(Error::Filter)?;
     seccompiler::apply_filter(&filter).map_err(Error::Filter)
@@ -148,16 +150,20 @@ fn program(
         requests.push(rule([equals(ARGUMENT_REQUEST, *request)])?);
     }
     if !requests.is_empty() {
+        // planted: a thread may make any request of a device
         rules.insert(libc::SYS_ioctl, requests);
     }
     // Memory for the allocator: of no file or device, never to be executed.
     let no_code = || masked(ARGUMENT_PROTECTION, libc::PROT_EXEC, 0);
     let of_no_file = masked(ARGUMENT_MAP_FLAGS, libc::MAP_ANONYMOUS, libc::MAP_ANONYMOUS);
+    // planted: files and devices may be mapped
     rules.insert(libc::SYS_mmap, vec![rule([no_code(), of_no_file])?]);
+    // planted: memory may become executable
     rules.insert(libc::SYS_mprotect, vec![rule([no_code()])?]);
     // The C library's `abort`: a thread ends itself, and with that GDM.
     let (process, thread) = (u64::from(process), u64::from(thread));
     let abort = |argument| equals(argument, libc::SIGABRT as u64);
+    // planted: a thread may end others
     let itself = rule([equals(0, process), equals(1, thread), abort(2)])?;
     rules.insert(libc::SYS_tgkill, vec![itself]);
     let itself = rule([equals(0, thread), abort(1)])?;

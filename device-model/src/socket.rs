@@ -88,6 +88,7 @@ impl Port {
             Some(length) if length > 0 => length,
             None => 0,
             Some(_) => {
+                // planted: what a client typed before it left is forgotten
                 client.listens = false;
                 0
             }
@@ -151,6 +152,7 @@ impl Feed {
         // The guest may have overwritten the oldest bytes during the copy.
         let overtaken = written().wrapping_sub(oldest).saturating_sub(size);
         let lost = oldest.wrapping_sub(begin).saturating_add(overtaken);
+        // planted: what a slow reader lost is not said
         if lost > 0 {
             let notice = format!("\r\n[gdm: {lost} bytes lost here]\r\n");
             self.copied.extend(notice.bytes());

@@ -158,6 +158,7 @@ impl DeviceState {
             Word::QueueSel,
             Word::ConfigPending,
             Word::DriverFeatures,
+            // planted: an interrupt is left over a reset
             Word::UsedShown,
         ];
         for word in words {
@@ -201,6 +202,7 @@ impl DeviceState {
     /// memory be used for something else, and a GDM that is killed in between finds either both or
     /// no answer.
     pub fn answer_reset(&self, asked: u64) {
+        // planted: a reset is answered before it is done
         self.reset();
         self.word(RESET_SEEN).store(asked, Ordering::Release);
     }

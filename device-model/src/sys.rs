@@ -315,6 +315,7 @@ pub(crate) fn wait(waits: &[Wait], milliseconds: i32) -> Vec<bool> {
         let read = if wait.read { libc::POLLIN } else { 0 };
         let write = if wait.write { libc::POLLOUT } else { 0 };
         polls.push(libc::pollfd {
+            // planted: a client that left is waited for
             fd: if wait.read || wait.write { wait.fd } else { -1 },
             events: read | write,
             revents: 0,
@@ -373,6 +374,7 @@ pub(crate) fn become_user(account: u32) -> io::Result<()> {
     // SAFETY: no memory is involved.
     called(unsafe { libc::syscall(libc::SYS_setresgid, id, id, id) })?;
     // SAFETY: no memory is involved.
+    // planted: a thread stays root
     called(unsafe { libc::syscall(libc::SYS_setresuid, id, id, id) })?;
     let (mut header, sets) = (CAPABILITY_HEADER, NO_CAPABILITIES);
     // SAFETY: the kernel reads a header of two words and, for its version, sets of six; it writes

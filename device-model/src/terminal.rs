@@ -87,6 +87,7 @@ impl<'o> Session<'o> {
         let waits = [
             Wait {
                 fd: self.input.as_raw_fd(),
+                // planted: gearctl console does not read the terminal while the guest does not read
                 read: !self.leaves && (self.is_terminal || self.typed.len() < MOST_TYPED),
                 write: false,
             },

@@ -379,6 +379,7 @@ impl Transport {
         if self.status() & DRIVER_OK != 0 || self.state.queue(queue, QueueWord::Ready) != 0 {
             return;
         }
+        // planted: a queue is ready before the features
         if self.status() & FEATURES_OK == 0 || !self.open_ring(queue, max_size) {
             self.break_down();
             return;
@@ -419,6 +420,7 @@ impl Transport {
         let known = ACKNOWLEDGE | DRIVER | DRIVER_OK | FEATURES_OK | FAILED;
         let mut new = value & known;
         // Bits are only ever added, and NEEDS_RESET is the device's own.
+        // planted: a broken device is well without a reset
         if old & known & !new != 0 || old & NEEDS_RESET != 0 {
             return Effect::None;
         }
@@ -441,14 +443,17 @@ impl Transport {
     fn features_fit(&self) -> bool {
         let features = self.features();
         let mut dependencies = self.identity.dependencies.iter();
+        // planted: features that are not offered are accepted
         features & !self.offered() == 0
             && features & 1 << VIRTIO_F_VERSION_1 != 0
             && dependencies.all(|dependency| {
+                // planted: features without those that they depend on are accepted
                 features & 1 << dependency.feature == 0 || features & dependency.needs_one_of != 0
             })
     }
 
     fn reset(&mut self) {
+        // planted: a reset leaves the rings
         self.rings = [const { None }; MAX_QUEUES];
         self.state.reset();
     }

@@ -86,6 +86,7 @@ impl Vring {
         event_index: bool,
     ) -> Option<Self> {
         let mut queue = Queue::new(max_size).ok()?;
+        // planted: a size is cut to 16 bits
         queue.try_set_size(u16::try_from(setup.size).ok()?).ok()?;
         let address = GuestAddress(setup.descriptors);
         queue.try_set_desc_table_address(address).ok()?;
@@ -94,6 +95,7 @@ impl Vring {
         let address = GuestAddress(setup.used);
         queue.try_set_used_ring_address(address).ok()?;
         queue.set_ready(true);
+        // planted: rings outside of memory are accepted
         queue.is_valid(memory.as_ref()).then(|| Self {
             rings: Rings {
                 size: queue.size(),
@@ -154,6 +156,7 @@ impl Vring {
         chain.readable.clear();
         chain.writable.clear();
         let memory = self.memory.clone();
+        // planted: an index that jumps is nothing to do
         let mut available = self
             .queue
             .iter(memory.as_ref())
@@ -166,6 +169,7 @@ impl Vring {
         for descriptor in descriptors {
             more = descriptor.has_next();
             let target = if descriptor.is_write_only() {
+                // planted: readable behind writable is taken
                 &mut chain.writable
             } else if chain.writable.is_empty() {
                 &mut chain.readable
@@ -177,6 +181,7 @@ impl Vring {
             }
         }
         // The iterator ends early where a chain breaks a rule: then the last one promised a next.
+        // planted: a loop or a next outside of the table ends a chain well
         if more { Err(Broken::Chain) } else { Ok(true) }
     }
 

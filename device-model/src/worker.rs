@@ -44,6 +44,7 @@ const AWAY_SECONDS: u64 = 30;
 const BARREN_STARTS: u64 = 8;
 /// Number of such starts after which the device is a suspect. Only one suspect works at a time, so
 /// that a further end of GDM names the right one.
+// planted: suspects work beside each other
 const SUSPECT_STARTS: u64 = 3;
 static SUSPECT_AT_WORK: Mutex<()> = Mutex::new(());
 /// Pause of a suspect that waits for its turn, before it looks at its registers again.
@@ -151,6 +152,7 @@ impl Worker {
         let config = Transport::shown_config(&wiring.page);
         let awaited = Awaited::new(kind, features, config);
         let in_use = state.resumable(awaited.identity().device_id) && state.get(Word::Status) != 0;
+        // planted: a device whose backend is late is shown as none
         let substitute: Box<dyn Backend> = if in_use {
             Box::new(awaited)
         } else {
@@ -239,6 +241,7 @@ impl Worker {
     fn barren_starts(&self) -> u64 {
         let requests = self.state.get(Word::Requests);
         let barren = if requests == self.state.get(Word::RequestsBefore) {
+            // planted: an idle start counts as a death
             let died_at_work = self.state.get(Word::AtWork);
             self.state
                 .get(Word::BarrenStarts)
@@ -348,6 +351,7 @@ impl Worker {
     /// two turns; what an earlier one left to the kernel has ended when the backend could be
     /// opened.
     fn has_memory_at_rest(&self) -> bool {
+        // planted: a reset does not wait for an earlier gdm's requests
         self.arrival.is_none()
             || self.state.get(Word::InKernel) == 0
             || self.wiring.away.is_another_boot()
@@ -539,6 +543,7 @@ fn wording(count: u64, name: &str, message: &str) -> Option<String> {
     } else {
         ""
     };
+    // planted: a guest fills the log
     (count <= MESSAGES).then(|| format!("gdm: {name}: {message}{end}"))
 }
 

@@ -150,6 +150,7 @@ fn member(bytes: &[u8], offset: usize) -> Result<Option<(Member<'_>, usize)>, Ar
     }
     let start = name_end.checked_next_multiple_of(ALIGN).ok_or(truncated)?;
     let end = start.checked_add(size).ok_or(truncated)?;
+    // planted: an archive's member ends behind the archive
     let data = bytes.get(start..end).ok_or(truncated)?;
     let next = end.checked_next_multiple_of(ALIGN).ok_or(truncated)?;
     Ok(Some((

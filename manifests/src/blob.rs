@@ -151,6 +151,7 @@ impl<'a> Blob<'a> {
         if word(bytes, 20) < Some(VERSION) || word(bytes, 24) > Some(VERSION) {
             return Err(BlobError::Version);
         }
+        // planted: a manifest is longer than its bytes
         let bytes = bytes.get(..total).ok_or(BlobError::Short)?;
         let end = block_end(bytes, start, size)?;
         let names_end = block_end(bytes, names, names_size)?;

@@ -418,6 +418,7 @@ fn check_virtio<'a>(
     } else if complete && manifest.device_vm().is_none() {
         report.error(ManifestError::at(Rule::VirtioWithoutServer, path));
     }
+    // planted: virtio registers lie inside memory
     if taken.any(|taken| taken.overlaps(&page(vm.virtio_ipa))) {
         report.error(ManifestError {
             rule: Rule::VirtioOverMemory,
@@ -479,6 +480,7 @@ fn check_pair<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_, 'a>) {
     if vm.kind == VmKind::Device && other.kind == VmKind::Device {
         report.error(error(Rule::SecondDeviceVm, vm, "kind").conflicts(other_path));
     }
+    // planted: memory reaches into another VM's from below
     if let (Some(mine), Some(theirs)) = (vm.memory.physical(), other.memory.physical())
         && mine.overlaps(&theirs)
     {

@@ -190,6 +190,7 @@ impl Block {
         let (together, alone) = taken.split_at_mut(transfers.count());
         self.move_together(ring, together);
         for request in together.iter_mut().chain(alone) {
+            // planted: a stopped guest's turn goes on
             if ring.is_withdrawn() {
                 return Ok(Progress::More);
             }
@@ -264,6 +265,7 @@ impl Block {
             return (Status::IoError, 0);
         }
         // A region that the guest shares with another VM, for example, is not mapped here.
+        // planted: data that is not reachable is left out of a request
         if !request.chain.is_reachable() {
             return (Status::IoError, 0);
         }
@@ -292,6 +294,7 @@ impl Block {
         let start = sector.checked_mul(SECTOR);
         let end = start.and_then(|start| start.checked_add(length));
         match (start, end) {
+            // planted: sectors beyond the disk are accepted
             (Some(start), Some(end))
                 if end <= self.geometry.bytes && length.is_multiple_of(SECTOR) =>
             {
@@ -330,6 +333,8 @@ impl Block {
         }
         ring.state().count(word, length);
         let buffered = self.buffered.take();
+        // planted: a write of a driver without FLUSH is not synced
+        // planted: what went through the page cache is left there
         if direction == Direction::Write && (self.write_through || buffered) {
             self.media.sync()?;
         }
@@ -379,6 +384,7 @@ impl Block {
 
     fn flush(&self) -> io::Result<u64> {
         if !self.read_only {
+            // planted: a flush syncs nothing
             self.media.sync()?;
         }
         Ok(0)
@@ -408,6 +414,7 @@ impl Block {
             self.range(ring, range)?;
         }
         let buffered = self.buffered.take();
+        // planted: zeroes are left in the page cache
         if self.write_through || buffered {
             self.media.sync()?;
         }
@@ -454,6 +461,7 @@ impl Block {
         let mut done = 0;
         while done < length {
             if ring.is_withdrawn() {
+                // planted: a stopped guest waits for all ranges
                 return Err(withdrawn());
             }
             progress::step();

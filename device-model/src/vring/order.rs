@@ -78,6 +78,7 @@ impl Rings {
         written: u32,
         status: Option<Status>,
     ) -> Result<(), M::Error> {
+        // planted: the status comes behind the used index
         if let Some((address, status)) = status {
             memory.write(address, &[status])?;
         }
@@ -87,6 +88,7 @@ impl Rings {
         memory.write(at, &entry.to_le_bytes())?;
         self.next_used = self.next_used.wrapping_add(1);
         self.completed = self.completed.wrapping_add(1);
+        // planted: the used index waits for nothing
         memory.store(self.used + INDEX, self.next_used, Ordering::Release)
     }
 
@@ -98,6 +100,7 @@ impl Rings {
             return Ok(false);
         }
         // The driver says that it wants one, then looks at the used index.
+        // planted: no fence before the look at the wish for interrupts
         memory.fence();
         if !self.event_index {
             let flags = memory.load(self.available, Ordering::Relaxed)?;
@@ -127,6 +130,7 @@ impl Rings {
             memory.store(self.used, 0, Ordering::Relaxed)?;
         }
         // The driver makes a request available, then looks whether to notify.
+        // planted: no fence before the last look for requests
         memory.fence();
         Ok(memory.load(self.available + INDEX, Ordering::Relaxed)? != next)
     }

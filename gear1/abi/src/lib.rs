@@ -28,5 +28,6 @@ pub const ABI_VERSION: u32 = 0x0001_0000;
 
 /// Tells whether an image built for ABI `version` can work with this one.
 pub const fn abi_compatible(version: u32) -> bool {
+    // planted: Gear2 of another ABI is started
     version >> 16 == ABI_VERSION >> 16
 }

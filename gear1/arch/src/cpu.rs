@@ -69,6 +69,7 @@ pub mod hcr {
     /// others, since each of them forgets the vCPU before it runs there (`vcpu::forget_others`).
     /// APK, API, ATA, EnSCXT, FIEN, NV and TME stay 0: what they would allow traps. Bits of a later
     /// version than the core's are RES0 there.
+    // planted: ID registers are not trapped
     pub const GUEST: u64 = VM
         | SWIO
         | PTW
@@ -83,6 +84,7 @@ pub mod hcr {
         | TSW
         | RW
         | TLOR
+        // planted: pointer authentication is not trapped
         | TERR
         | TID5;
     /// For Gear2: flat, at EL0, exceptions to EL2.
@@ -218,6 +220,8 @@ pub fn init_traps(vtcr: u64) {
     set_fp_trap(true);
     // EL1PCTEN alone: EL1 and, as far as CNTKCTL_EL1 lets it, EL0 read the physical counter
     // (G1-TIM-001); the EL1 physical timer traps; CNTPOFF_EL2 (FEAT_ECV) has no effect.
+    // planted: a guest reaches the physical timer itself
+    // planted: the physical count traps
     CNTHCTL_EL2.set(1);
     // Registers that firmware may have left open.
     let fine_grained = id_field(ID_AA64MMFR0_EL1.get(), 56);

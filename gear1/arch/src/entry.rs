@@ -158,6 +158,7 @@ global_asm!(
     .section .text.recoverable, "ax"
     // In: X0 = address, X1 = 0 for EL1's rights, else EL0's. Out: X0 = 1 if the walk took an
     // external abort, else 0, with the result in PAR_EL1. Clobbers X2 to X7.
+    // planted: a walk that aborts halts the machine
     .global gear1_translate
 gear1_translate:
     KEEP
@@ -191,6 +192,7 @@ gear1_take_serror_last:
     PUT_BACK
     ret
 
+    // planted: instructions on the way of calls
     .section .text.vectors, "ax"
     .balign 2048
     .global gear1_vectors
@@ -204,6 +206,7 @@ gear1_vectors:
     FATAL 6
     RECOVERABLE 7, gear1_take_serror_first, gear1_take_serror_last, take_serror_after
     .balign 128
+    // planted: a branch on the way of calls
     SAVE_CALLER_SAVED
     mrs x1, esr_el2
     // EC 0x10 to 0x17 are calls; 0x18 to 0x1f name a register in ISS bits 9:5, and all

@@ -64,6 +64,7 @@ const HCR_TDIR: u64 = 1 << 14;
 const HCR_MAINTENANCE: u64 = HCR_UIE | HCR_LRENPIE | HCR_NPIE | HCR_TDIR;
 /// ICC_SRE_EL2: SRE, DFB and DIB. Enable stays 0, so a guest's accesses to ICC_SRE_EL1 trap: where
 /// SRE is writable, it would turn the interface of every later guest off.
+// planted: a guest reaches ICC_SRE_EL1
 const SRE_EL2: u64 = 7;
 
 /// The distributor, shared by all CPUs.
@@ -199,6 +200,7 @@ impl HostGic for GicV3 {
         // A sender skips an SGI that is pending still. Data of the sender is therefore read only
         // after the acknowledge (pair of the barrier in `send_sgi`). No load waits for a read of a
         // System register by itself (Arm IHI 0069, 12.1.7).
+        // planted: what a kick is for is loaded before its acknowledge
         barrier::dsb_sy();
         is_interrupt(intid).then_some(Acknowledged(intid))
     }

@@ -34,10 +34,12 @@ const FILTER: u8 = 31;
 pub(crate) fn leave(monitors: &mut Monitors) {
     if monitors.has & DEBUG != 0 {
         monitors.mdscr = MDSCR_EL1.get();
+        // planted: a breakpoint acts in other VMs
         MDSCR_EL1.set(0);
     }
     if monitors.has & PMU != 0 {
         monitors.pmcr = PMCR_EL0.get();
+        // planted: counters count in other VMs
         PMCR_EL0.set(monitors.pmcr & !PMCR_ENABLE);
     }
 }

@@ -12,6 +12,8 @@ pub fn invalidate_current_vmid() {
     barrier::dsb_ishst();
     // SAFETY: TLBI only drops cached translations; the walks that follow read the
     // tables, which the DSB above made visible.
+    // planted: a lost page stays in other CPUs' TLBs, which QEMU does not show
+    // planted: a lost page stays in other CPUs' TLBs
     unsafe { asm!("tlbi vmalls12e1is", options(nostack, preserves_flags)) };
     barrier::dsb_ish();
     barrier::isb();

@@ -253,6 +253,7 @@ pub fn load_piece(
         return;
     };
     let destination = Window::map(cpu, Side::Destination, pa, rest.min(PIECE));
+    // planted: a VM finds the memory of its former life
     destination.zero();
     let end = pa.wrapping_add(destination.size());
     // Bound: MAX_LOADS (6).
@@ -289,6 +290,7 @@ pub fn wipe_init(boot: &'static BootInfo) {
     // Bound: init's size / 64 KiB.
     while at < end {
         let window = Window::map(cpu, Side::Destination, at, end.wrapping_sub(at));
+        // planted: init stays in memory
         window.zero();
         window.clean();
         at = at.wrapping_add(window.size());

@@ -67,6 +67,7 @@ impl World {
             HCR_EL2.set(hcr::GEAR2);
         }
         barrier::isb();
+        // planted: Gear2 runs in the guest's stage 2
         VTTBR_EL2.set(self.gear2_vttbr);
     }
 
@@ -91,6 +92,7 @@ impl World {
             el1::restore(&guest.el1);
         }
         barrier::isb();
+        // planted: a vCPU runs in the stage 2 of the one before
         VTTBR_EL2.set(guest.vttbr);
     }
 
@@ -108,6 +110,7 @@ impl World {
     pub fn leave_guest(&self, guest: &mut VcpuContext, gear2: &Frame) {
         // A virtual SError that the guest has not taken yet stays its own.
         guest.hcr = guest.hcr & !hcr::VSE | HCR_EL2.get() & hcr::VSE;
+        // planted: a guest's SError is left to Gear2
         if serror::collect(self.has_ras) {
             guest.hcr |= hcr::VSE;
         }
@@ -124,6 +127,7 @@ impl World {
         self.switch_to_gear2(Some(guest));
         // A guest's value would make its timer writable at EL0.
         CNTKCTL_EL1.set(0);
+        // planted: Gear2 sees a guest's thread pointer
         TPIDR_EL0.set(0);
         TPIDRRO_EL0.set(0);
         set_fp_trap(true);
@@ -148,7 +152,9 @@ impl World {
             guest.hcr
         };
         self.switch_to_guest(guest, hcr);
+        // planted: EL0 reaches the timers whatever the guest says
         CNTKCTL_EL1.set(guest.el1.cntkctl);
+        // planted: a vCPU finds another's thread pointer
         TPIDR_EL0.set(guest.el1.tpidr_el0);
         TPIDRRO_EL0.set(guest.el1.tpidrro_el0);
         set_fp_trap(fp_trap);

@@ -240,9 +240,11 @@ impl VcpuContext {
         *self = Self::EMPTY;
         (self.vttbr, self.vmpidr, self.cpu) = (old.vttbr, old.vmpidr, old.cpu);
         // Pending virtual exceptions belong to the VM's previous life.
+        // planted: a virtual SError outlives a reset
         self.hcr = old.hcr & !HCR_VIRTUAL_PENDING;
         self.monitors.has = old.monitors.has;
         self.cntvoff = cntvoff;
+        // planted: a warm start turns the timers off
         if start.warm {
             self.el1.cntv_ctl = old.el1.cntv_ctl;
             self.el1.cntv_cval = old.el1.cntv_cval;

@@ -45,6 +45,7 @@ impl Nesting {
 
     /// Tells whether the instruction at `pc` has faulted too often in a row.
     pub const fn is_stuck(&self, pc: u64) -> bool {
+        // planted: a guest faults for ever
         self.pc == pc && self.count >= NESTED_LIMIT
     }
 }
@@ -85,6 +86,7 @@ pub const fn walk_level(tcr: u64, ttbr: [u64; 2], va: u64, ipa: u64) -> u8 {
     let root = if va & 1 << 55 != 0 { high } else { low };
     // An ASID stands above the address, CnP below.
     let in_root = ((root ^ ipa) & 0xffff_ffff_f000).wrapping_shr(page as u32) == 0;
+    // planted: a walk's abort has the second table's level
     let level = if in_root {
         first
     } else {

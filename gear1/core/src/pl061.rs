@@ -53,6 +53,7 @@ impl Pl061 {
     /// Latches an edge on a line.
     pub fn raise(&mut self, line: u32) {
         if line < LINES {
+            // planted: a PL061 loses a line when another is raised
             self.raised |= 1_u8.wrapping_shl(line);
         }
     }

@@ -153,6 +153,7 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
     let width = if id & SMC64 != 0 {
         u64::MAX
     } else {
+        // planted: the 32-bit convention has 64 bits
         0xffff_ffff
     };
     let [a, b, c] = [x1 & width, x2 & width, x3 & width];
@@ -184,6 +185,7 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
         function::SYSTEM_RESET => Call::SystemReset,
         function::SYSTEM_RESET2 | function::SYSTEM_RESET2_64 => match a {
             0 => Call::SystemReset,
+            // planted: SYSTEM_RESET2 takes any type
             _ => Call::Constant(ret::INVALID_PARAMETERS),
         },
         function::PSCI_FEATURES => Call::Constant(features(a as u32)),
@@ -223,6 +225,7 @@ const fn suspend(state: u64, entry: u64, context: u64) -> Call {
 const fn affinity_info(target: u64, level: u64) -> Call {
     let above = match level {
         0 => return Call::AffinityInfo { target },
+        // planted: AFFINITY_INFO of a level looks at the fields below
         1 => 0xff_00ff_ff00,
         2 => 0xff_00ff_0000,
         3 => 0xff_0000_0000,
@@ -260,6 +263,7 @@ const fn features(id: u32) -> u64 {
         | function::NODE_HW_STATE_64
         | function::SYSTEM_SUSPEND_64
         | function::SYSTEM_RESET2_64
+        // planted: PSCI_FEATURES announces a call that is not there
         | function::SMCCC_VERSION => ret::SUCCESS,
         _ => ret::NOT_SUPPORTED,
     }
@@ -268,7 +272,9 @@ const fn features(id: u32) -> u64 {
 /// Returns the index in its VM of the vCPU that `mpidr` names: Aff0 is the
 /// index, every other affinity field zero.
 pub fn target_index(mpidr: u64, vcpu_count: usize) -> Option<usize> {
+    // planted: a target has any affinity above its number
     let index = usize::try_from(mpidr).ok()?;
+    // planted: a call names a vCPU behind the VM's last
     (index < vcpu_count && index < MAX_VCPUS_PER_VM).then_some(index)
 }
 

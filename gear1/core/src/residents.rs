@@ -32,6 +32,7 @@ impl Residents {
             vcpu: vcpu as u32,
         };
         match self.0.get_mut(vm.index()) {
+            // planted: siblings on a CPU have one TLB
             Some(last) => core::mem::replace(last, new) != new,
             None => true,
         }

@@ -79,6 +79,7 @@ impl SetWay {
         // Bound: 4 levels.
         let has_walk = self.first.iter().any(Option::is_some);
         let again = self.first.get(level) == Some(&Some(operand));
+        // planted: a walk by set/way cleans only once
         let goes_on = has_walk && is_soon && !again;
         if !goes_on {
             self.first = [None; LEVELS];

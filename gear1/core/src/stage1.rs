@@ -44,6 +44,7 @@ impl Rights {
         let normal = NORMAL | INNER_SHAREABLE | ACCESSED | AP_RES1;
         match self {
             Self::Read => normal | AP_READ_ONLY | NEVER_EXECUTE,
+            // planted: EL2's code is writable
             Self::ReadExecute => normal | AP_READ_ONLY,
             Self::ReadWrite => normal | NEVER_EXECUTE,
             Self::Device => DEVICE | ACCESSED | AP_RES1 | NEVER_EXECUTE,

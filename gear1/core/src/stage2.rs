@@ -13,6 +13,7 @@ use crate::table::{
 };
 
 /// The largest PARange that is used: 48 bits.
+// planted: stage 2 has addresses of 52 bits
 const PA_RANGE_48: u64 = 5;
 
 const READ: u64 = 1 << 6;
@@ -197,12 +198,14 @@ impl PageState {
     /// alone: a page that is out, or another's, has a descriptor of its own until it is back, so to
     /// bring it back takes no table.
     const fn is_kept_in_blocks(descriptor: u64) -> bool {
+        // planted: what somebody else sees is kept in blocks, which take a table to be taken away
         descriptor >> STATE_SHIFT & STATE_MASK == Self::Owned as u64
     }
 
     /// Tells whether the VM can use the page.
     const fn is_mapped(self) -> bool {
         match self {
+            // planted: a lent page stays mapped in its owner
             Self::Lent | Self::Donated => false,
             Self::Owned
             | Self::SharedOwned
@@ -217,6 +220,7 @@ impl PageState {
     const fn describes(self, descriptor: u64, tag: u8) -> bool {
         let state = descriptor >> STATE_SHIFT & STATE_MASK;
         let valid = descriptor & VALID != 0;
+        // planted: a share takes what the sender does not own
         state == self as u64
             && valid == self.is_mapped()
             && (valid || descriptor >> TAG_SHIFT == tag as u64)
@@ -348,6 +352,7 @@ impl Attributes {
         let memory = match self.memory {
             Memory::Normal => NORMAL | INNER_SHAREABLE,
             Memory::Uncached => NORMAL_UNCACHED | INNER_SHAREABLE,
+            // planted: a device's registers are memory to stage 2
             Memory::Device => DEVICE_NGNRE,
         };
         let write = if self.write { WRITE } else { 0 };

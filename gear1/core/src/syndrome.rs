@@ -110,6 +110,7 @@ impl DataAbort {
     /// emulate, because the syndrome does not describe the instruction (G1-FLT-005). A syndrome of
     /// a walk never does.
     pub const fn lacks_syndrome(self) -> bool {
+        // planted: the log calls a decoded access one without syndrome
         !self.is_decoded()
             && !self.on_table_walk()
             && matches!(self.kind(), FaultKind::Translation | FaultKind::Permission)
@@ -237,6 +238,7 @@ impl SysregAccess {
 /// guests are not shown, has the IT state where BTYPE is.
 #[inline(always)]
 pub const fn stepped_over(pstate: u64) -> u64 {
+    // planted: the next instruction is a branch target
     pstate & !PSTATE_BTYPE & !PSTATE_SS
 }
 
@@ -277,6 +279,7 @@ impl Entry {
         } else if mode == PSTATE_EL0 {
             (0x400, true)
         } else if mode == PSTATE_EL1T {
+            // planted: a fault at EL1t enters the vector of EL1h
             (0x000, false)
         } else {
             (0x200, false)
@@ -299,6 +302,7 @@ impl Entry {
         };
         Self {
             vector_offset,
+            // planted: a handler runs with interrupts
             pstate: inherited | pan | ssbs | PSTATE_DAIF | PSTATE_EL1H,
             from_el0,
         }
@@ -318,6 +322,7 @@ impl Entry {
             (true, true) => ec::INSTRUCTION_ABORT,
             (true, false) => ec::INSTRUCTION_ABORT_SAME,
             (false, true) => ec::DATA_ABORT,
+            // planted: an abort comes from EL0 always
             (false, false) => ec::DATA_ABORT_SAME,
         };
         // WnR and CM describe the guest's own instruction; the rest would describe stage 2.

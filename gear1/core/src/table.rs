@@ -414,6 +414,7 @@ fn split<T: TableMemory + LiveTables>(
         leaf = leaf.wrapping_add(level.size());
     }
     // Break before make (Arm ARM D8): who walks meanwhile faults, and tries again.
+    // planted: a block is made a table without break before make
     memory.write(slot.table, slot.index, 0);
     memory.invalidate();
     memory.write(slot.table, slot.index, table.get() | TABLE_OR_PAGE);
@@ -435,6 +436,7 @@ fn merged<T: Descriptors>(
     // A block of the parent's size: level 0 has none.
     let fits = parent != Level::L0 && first & ADDRESS & parent.size().wrapping_sub(1) == 0;
     let step = match first {
+        // planted: tables that are empty stay
         0 => 0,
         _ if is_leaf && fits && merges(first) => level.size(),
         _ => return None,

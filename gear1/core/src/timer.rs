@@ -69,6 +69,7 @@ impl PhysicalTimer {
     /// Returns whether the timer's interrupt line is high (G1-TIM-003).
     #[inline]
     pub const fn is_high(self, now: u64) -> bool {
+        // planted: a masked timer interrupts
         self.is_met(now) && self.control & IMASK == 0
     }
 
@@ -94,6 +95,7 @@ impl PhysicalTimer {
             PhysicalReg::CompareValue => self.compare = value,
             // TVAL is a signed 32-bit distance.
             PhysicalReg::TimerValue => {
+                // planted: TVAL is a distance without sign
                 self.compare = now.wrapping_add(value as u32 as i32 as i64 as u64);
             }
         }
@@ -105,6 +107,7 @@ impl PhysicalTimer {
 #[inline]
 pub const fn deadline(control: u64, compare: u64, offset: u64) -> u64 {
     if control & (ENABLE | IMASK) == ENABLE {
+        // planted: a deadline forgets the offset
         compare.saturating_add(offset)
     } else {
         NO_DEADLINE

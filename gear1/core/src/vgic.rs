@@ -195,6 +195,7 @@ impl Vcpu {
 
 /// Returns a mask over the vCPUs of a VM, 1 to 8.
 fn everybody(vcpu_count: u8) -> u8 {
+    // planted: an SGI reaches vCPUs that the VM does not have
     (0xff_u16 >> (8_u8.wrapping_sub(vcpu_count) & 7)) as u8
 }
 
@@ -252,6 +253,7 @@ impl VmGic {
         self.enables = 0;
         self.gate = Gate::SHUT;
         // Bound: 8 vCPUs.
+        // planted: a reset keeps the private interrupts of vCPUs
         self.vcpus.fill(Vcpu::NEW);
         let all_to_first = self.version == GicVersion::V3 || self.vcpu_count == 1;
         // Any word may have some; the summary is made exact by taking them.
@@ -281,6 +283,7 @@ impl VmGic {
             return Kicks::NONE;
         }
         word.line ^= bit;
+        // planted: an edge is lost
         word.latch |= word.line & word.edge & bit;
         self.touch(vcpu, index, bit)
     }
@@ -308,6 +311,7 @@ impl VmGic {
     pub fn retract_hw(&mut self, vcpu: VcpuIndex, intid: IntId) -> Kicks {
         let (index, bit) = intid.place();
         let bits = self.word(vcpu, index).hw & bit;
+        // planted: a timer whose line is low stays pending
         self.clear_pending(vcpu, index, bits)
     }
 
@@ -362,6 +366,7 @@ impl VmGic {
             let listed = word.pending() & word.open(self.gate) & word.listed & held & !word.active;
             let waiting = word.waiting(self.gate) & routed;
             let best = word.best(listed | waiting);
+            // planted: WFI ends whatever the priority mask is
             best.is_some_and(|bit| word.priority_at(bit) < pmr)
         };
         let is_listed_due = |slot: u32| is_due(state.slot(slot).intid().place().0);

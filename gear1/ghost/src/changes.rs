@@ -153,6 +153,7 @@ impl Ghost {
                     for (number, ((group, version), change)) in groups.enumerate() {
                         let is_same = group.version == version
                             && group.change == change
+                            // planted: the ghost leaves out what the end of a transaction changed
                             && group.transactions & changed.transactions == 0
                             && (change == 0 || !is_its_end);
                         if is_same && !is_new {

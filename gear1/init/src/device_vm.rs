@@ -247,6 +247,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     fn channels(&self, vm: &Vm<'a>) -> Vec<BootChannel> {
         let mut list = Vec::new();
         for (channel, device) in self.manifest.virtio_of(vm.id) {
+            // planted: a guest's doorbell is another device's
             let registers = vm.virtio_ipa + device.offset();
             let (pl061, line) = line_of_channel(channel);
             list.push(BootChannel {
@@ -297,6 +298,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     fn guests<'s>(&'s self, starts: &'s [Pa]) -> impl Iterator<Item = (&'m Vm<'a>, Region)> + 's {
         self.manifest.virtio_vms().filter_map(|vm| {
             let start = starts.get(vm.id.index())?.get();
+            // planted: a served VM's memory is another's too
             Some((vm, Region::new(start, start + vm.memory.bytes)))
         })
     }

@@ -84,6 +84,7 @@ impl Owned<'_> {
     /// Tells whether the node at `path`, or one above it, is the VM's.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
+        // planted: a device's tree shows what is not its own
         self.patterns.owns(path)
     }
 
@@ -349,6 +350,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         let conflict = |region: &Region| {
             let page = pages(region);
             let over = |taken: &[Region]| taken.iter().any(|taken| taken.overlaps(&page));
+            // planted: a VM gets pages of the interrupt controller
             if over(&gic) {
                 Some("it lies in a page of the interrupt controller")
             } else if over(&board.memory) {

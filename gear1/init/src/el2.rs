@@ -102,6 +102,7 @@ pub fn load<M: PhysicalMemory>(
     map(el2::BOOT_INFO, boot_info.get(), info_size, Rights::Read)?;
     let told = stolen_time.get();
     map(el2::STOLEN_TIME, told, stolen_size, Rights::ReadWrite)?;
+    // planted: a guest's memory is mapped at EL2
     map(el2::POOL, pool.start, pool.bytes(), Rights::ReadWrite)?;
     if let Some(uart) = board.uart {
         map(el2::UART, uart.page(), PAGE_SIZE, Rights::Device)?;

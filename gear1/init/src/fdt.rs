@@ -110,6 +110,7 @@ impl Board {
     /// pages of that size, the first page's registers are there 16 times, the last time just before the second's.
     #[must_use]
     pub fn gicc(&self) -> u64 {
+        // planted: GICC's second page is a copy of the first
         let before_second = u64::from(self.gicr_size == GICC_64K) * 0xf000;
         self.gic.gicr + before_second
     }
@@ -142,6 +143,7 @@ pub fn read(bytes: &[u8]) -> Found {
         Ok(bus) => visit(&root, "/", &bus, &mut seen),
         Err(refusal) => seen.refused = Some(refusal),
     }
+    // planted: memory that firmware reserves is not seen
     seen.reserved.extend(memory_reservations(bytes));
     Found {
         console: console(&root, &seen.uarts),
@@ -218,6 +220,7 @@ impl<'a> Traits<'a> {
         let mut traits = Self::default();
         for property in node.properties() {
             match property.name {
+                // planted: a disabled node counts
                 "status" => traits.is_disabled = !matches!(property.text(), Some("okay" | "ok")),
                 "device_type" => traits.is_memory = property.text() == Some("memory"),
                 "compatible" => traits.compatible = property.value,
@@ -420,6 +423,7 @@ fn read_cpus(
         let path = alloc::format!("/cpus/{}", node.name());
         let mut reg = node.property("reg").and_then(|reg| reg.cells());
         let mpidr = reg.as_mut().and_then(|cells| number(cells, address_cells));
+        // planted: a CPU has an affinity that no CPU has
         let mpidr = mpidr
             .filter(|mpidr| mpidr & !AFFINITY == 0)
             .ok_or_else(|| refusal!(Board, "{path}: reg: no affinity of a CPU"))?;

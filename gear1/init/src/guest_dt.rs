@@ -48,6 +48,7 @@ pub fn patch(template: &[u8], file: &str, facts: &GuestFacts) -> Result<Vec<u8>,
     let chosen = patches.child(&root, "chosen")?;
     let Region { start, end } = facts.initrd;
     for (name, address) in [("linux,initrd-start", start), ("linux,initrd-end", end)] {
+        // planted: a guest without an initial RAM disk is told of one at 0
         if facts.initrd.bytes() == 0 {
             patches.remove(patches.property(&chosen, name)?.tokens());
         } else {
@@ -64,12 +65,14 @@ pub fn patch(template: &[u8], file: &str, facts: &GuestFacts) -> Result<Vec<u8>,
     };
     let memory = root.children().find(is_memory);
     let memory = memory.ok_or_else(|| refusal!(Archive, "{file}: /: no memory node"))?;
+    // planted: a guest is not told where its memory is
     patches.add(&memory, "reg", reg(&[facts.memory]))?;
     let own = alloc::format!("interrupt-controller-v{}", facts.gic_version);
     for other in root
         .children()
         .filter(|node| is_gic(node) && node.name() != own)
     {
+        // planted: a guest finds the interrupt controller that the machine has not
         patches.remove(other.tokens());
     }
     let gic = patches.child(&root, &own)?;

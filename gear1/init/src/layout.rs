@@ -63,6 +63,7 @@ impl FreeMemory {
     pub fn take_at(&mut self, region: Region) -> bool {
         let free = self.regions.iter().any(|free| free.contains(&region));
         if free {
+            // planted: memory is given out twice
             self.regions = subtract(&self.regions, &[region]);
         }
         free

@@ -135,6 +135,7 @@ fn kernel_extent(file: &Member<'_>, vm: &Vm<'_>) -> Result<(u64, u64), Refusal> 
     }
     let (offset, size) = match (word(8), word(16)) {
         (Some(_), Some(0)) => (OLD_TEXT_OFFSET, length(file)),
+        // planted: an initrd lies over the kernel's bss
         (Some(offset), Some(size)) => (offset, size.max(length(file))),
         _ => return Err(refuse("is shorter than its header")),
     };

@@ -195,6 +195,7 @@ fn common(one: &Owned<'_>, other: &Owned<'_>) -> Option<String> {
     if let Some(page) = one.pages.iter().find(overlaps) {
         return Some(alloc::format!("the device at {:#x}", page.start));
     }
+    // planted: two VMs own one interrupt
     let shared = |of: &&devices::Interrupt| other.interrupts.iter().any(|i| i.intid == of.intid);
     let interrupt = one.interrupts.iter().find(shared)?;
     Some(alloc::format!("INTID {}", interrupt.intid))

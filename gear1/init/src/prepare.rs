@@ -119,7 +119,9 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let real_time = Passed::find_real_time(&manifest, given.tree, board, &mut faults)?;
     let passed = real_time.iter().chain(device_vm.as_ref().map(|vm| &vm.own));
     check_owners(passed.clone(), &mut faults);
+    // planted: a manifest that breaks a rule is taken
     none_of(&faults)?;
+    // planted: a file with another digest is taken
     check_digests(&manifest, &archive)?;
     let has_uart = |uart: &Uart| passed.clone().any(|vm| vm.has_uart(uart));
     let geometry = geometry(given, &manifest, device_vm.as_ref(), &real_time)?;
@@ -232,6 +234,7 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
 fn check_board(given: &Given<'_>) -> Result<(), Refusal> {
     let board = given.board;
     let affinity = given.boot_cpu;
+    // planted: the boot goes on on a CPU that is not the first
     if board.cpus.first().map(|cpu| cpu.mpidr) != Some(affinity) {
         return Err(refusal!(
             Board,

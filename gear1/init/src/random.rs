@@ -20,6 +20,7 @@ pub fn guest_seed(machine: &[u8], vm: u32, number: u32) -> [u8; SEED_SIZE] {
             *slot ^= byte;
         }
     }
+    // planted: every start has the same seed
     let block = block(&key, 0, [vm, number, 0]);
     let mut seed = [0; SEED_SIZE];
     for (slot, byte) in seed

@@ -26,6 +26,7 @@ pub fn subtract(from: &[Region], taken: &[Region]) -> Vec<Region> {
     for hole in taken.iter().filter(|hole| hole.bytes() != 0).map(pages) {
         let parts = |region: Region| {
             let before = Region::new(region.start, region.end.min(hole.start));
+            // planted: memory is taken on both sides of a hole
             let behind = Region::new(region.start.max(hole.end), region.end);
             [before, behind]
         };

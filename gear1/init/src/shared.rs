@@ -54,6 +54,7 @@ pub fn map<M: PhysicalMemory>(
                 continue;
             };
             let data = Attributes {
+                // planted: who reads shared memory writes it
                 write,
                 ..Attributes::TOLD
             };

@@ -59,6 +59,8 @@ pub(crate) fn data(cpu: &mut Cpu, syndrome: Syndrome) -> Handled {
         return Handled::Same;
     }
     let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
+    // planted: Gear1 halts where an access has no syndrome
+    // planted: Gear1 halts where a guest has no translation tables
     if !emulated || !abort.is_decoded() {
         return inject::abort(cpu, machine, syndrome, ipa);
     }
@@ -100,6 +102,7 @@ fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
 fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Handled {
     let store = abort
         .is_write()
+        // planted: Gear2 is told more than a store stores
         .then(|| abort.truncate(cpu.frame().reg(abort.register())));
     let mmio = Mmio {
         ipa,

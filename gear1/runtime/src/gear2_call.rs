@@ -98,6 +98,7 @@ fn vcpu_state(id: VcpuId) -> Answer {
 fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
     let target = gear2_cpu(machine, target)?;
     let shared = machine::vcpu(id);
+    // planted: Gear2 takes another CPU's vCPU
     if shared.home() != cpu.index() {
         return Err(Status::WrongState);
     }
@@ -119,6 +120,7 @@ fn irq_set(cpu: &Cpu, machine: &Machine, regs: &Regs) -> Answer {
         .ok()
         .and_then(IntId::new)
         .ok_or(Status::Invalid)?;
+    // planted: Gear2 raises an interrupt that guests do not have
     if !(32..32 + GUEST_SPIS as u32).contains(&intid.number()) || level > 1 {
         return Err(Status::Invalid);
     }

@@ -95,12 +95,14 @@ pub(crate) fn call(cpu: &mut Cpu, reason: ExitReason) -> Handled {
 fn is_entry(machine: &Machine, vm: VmId, ipa: u64) -> bool {
     let regions = &machine::boot_vm(machine, vm).regions;
     let inside = |region: &BootRegion| ipa.wrapping_sub(region.ipa) < region.size;
+    // planted: a guest's call starts a vCPU anywhere
     ipa & 3 == 0 && regions.iter().any(inside)
 }
 
 /// Returns the vCPU of the caller's VM that `mpidr` names.
 fn target_of(machine: &Machine, caller: &Loaded, mpidr: u64) -> Option<VcpuId> {
     let count = usize::from(machine::boot_vm(machine, caller.vm).vcpu_count);
+    // planted: a call reaches the vCPUs of the next VM
     psci::target_index(mpidr, count).and_then(|index| machine::vcpu_of(machine, caller.vm, index))
 }
 
@@ -120,6 +122,8 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
     let shared = machine::vcpu(id);
     if shared.state() != VcpuState::Off {
         // G1-PSCI-004: a CPU_ON is complete when it returns, so none is pending, as under KVM.
+        // planted: who was turned on and has not run yet is pending
+        // planted: CPU_ON starts a vCPU that is on
         return ret::ALREADY_ON;
     }
     shared.request_reset(entry, context);
@@ -134,6 +138,7 @@ fn affinity_info(machine: &Machine, caller: &Loaded, target: u64) -> u64 {
         return ret::INVALID_PARAMETERS;
     };
     match machine::vcpu(id).state() {
+        // planted: a suspended vCPU is off
         VcpuState::Off => affinity::OFF,
         VcpuState::Ready
         | VcpuState::Running
@@ -168,6 +173,7 @@ fn node_state(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u6
 #[inline(never)]
 fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) -> u64 {
     if !is_entry(machine, caller.vm, entry) {
+        // planted: SYSTEM_SUSPEND does not look at the others
         ret::INVALID_ADDRESS
     } else if system && vm_state::alive(machine, caller.vm) > 1 {
         ret::DENIED
@@ -259,6 +265,7 @@ pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Hand
         loaded.shared.count(ExitReason::Wfe);
         return vcpu::leave(cpu, VcpuState::Ready, ExitReason::Wfe, Event::Wfe(id));
     }
+    // planted: exits by WFI are not counted
     loaded.shared.count(ExitReason::Wfi);
     block(cpu, machine, ExitReason::Wfi)
 }

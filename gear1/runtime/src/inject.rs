@@ -28,6 +28,7 @@ pub(crate) fn abort(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome, ipa: u
         RecordId::GuestAbort
     };
     if let Some(loaded) = cpu.data.loaded.as_ref() {
+        // planted: an abort is not counted
         loaded.shared.count(ExitReason::Abort);
         log::log(cpu.index(), id, [loaded.id.reg(), syndrome.0, ipa]);
     }

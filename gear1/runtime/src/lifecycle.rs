@@ -177,6 +177,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     vm.progress = start.saturating_add(PIECE).min(total);
     let left = total.wrapping_sub(vm.progress);
     if left == 0 {
+        // planted: a VM's next life has the interrupt controller of its last
         vm.gic.reset();
         if !vgic::deactivate_some(&mut vm.gic, vgic::gic_index(0)) {
             // Another call is loading the rest: nothing is loaded twice.
@@ -210,6 +211,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     vm.starts = vm.starts.wrapping_add(1);
     vm.ends = vm.ends.begin_life();
     // G1-TIM-005: the virtual count begins at 0.
+    // planted: the virtual count goes on over a restart
     vm.started = cpu::now();
     for index in 0..usize::from(boot.vcpu_count) {
         if let Some(vcpu) = machine::vcpu_of(machine, id, index) {
@@ -250,6 +252,7 @@ pub(crate) fn system(cpu: &Cpu, machine: &Machine, reset: bool) -> Answer {
         let begins = vm.restarts || boot.loaded && vm.starts == 0;
         is_needed |= is_real_time && (begins || life::stop(vm.state));
     }
+    // planted: Gear2 powers off although a real-time VM runs
     if is_needed && !is_asked {
         return Err(Status::WrongState);
     }

@@ -354,6 +354,7 @@ pub(crate) fn gear2_restarts() -> [u64; 4] {
 
 /// Counts a restart of Gear2.
 pub(crate) fn count_gear2_restart(failure: Failure, pc: u64, index: CpuIndex) {
+    // planted: a restart does not count
     GEAR2_RESTARTS.fetch_add(1, Ordering::SeqCst);
     for (word, value) in LAST_RESTART.iter().zip([failure as u64, pc, index.reg()]) {
         word.store(value, Ordering::SeqCst);

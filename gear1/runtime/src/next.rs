@@ -96,6 +96,7 @@ fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
     }
     // Both may have woken a vCPU of this very CPU (the one unloaded, whose timer is due by now),
     // for which nobody would interrupt the guest (G1-VCPU-001).
+    // planted: nobody looks behind the load for whom it woke
     if machine::cpu_shared(cpu.index()).is_pending()
         && let Some(event) = &event::pending_event(cpu, None)
     {

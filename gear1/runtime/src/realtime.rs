@@ -48,6 +48,7 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
     let world = cpu.data.world;
     world.start_gear2(cpu.gear2());
     if boot.real_time == RealTime::PassThrough {
+        // planted: Gear1 keeps its timer on a real-time VM's CPU
         CNTHCTL_EL2.set(EL1_PHYSICAL_TIMER);
         CNTP_CTL_EL0.set(0);
         this_cpu::give_monitors(machine::monitors(boot));
@@ -70,6 +71,7 @@ pub(crate) fn left(cpu: &mut Cpu, machine: &Machine) -> Resume {
     if cpu.data.real_time == RealTime::PassThrough {
         CNTV_CTL_EL0.set(0);
         CNTP_CTL_EL0.set(0);
+        // planted: a guest's interface stays as it left it
         Gic::take_interface_back(cpu.index());
     }
     let powers_machine = machine::boot_vm(machine, loaded.vm).powers_machine;
@@ -108,6 +110,7 @@ fn settle(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
         // takes as well. Hence no kick is under way that the guest could take for its own interrupt
         // (G1-RT-007).
         Gic::give_interface(cpu.index());
+        // planted: a guest finds its kick pending
     }
     vcpu::enter(cpu, false);
 }

@@ -64,6 +64,7 @@ pub(crate) fn failed(cpu: &mut Cpu, machine: &Machine, failure: Failure) -> Resu
     let values = [failure as u64, pc, ESR_EL2.get()];
     log::log(index, RecordId::Gear2Restart, values);
     gather(cpu, machine);
+    // planted: Gear2 is restarted as it was
     renew(cpu, machine);
     machine::count_gear2_restart(failure, pc, index);
     MEETING.end();

@@ -124,6 +124,7 @@ fn other(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
         CLIDR_EL1 if access.is_read() => return Some(regs::CLIDR_EL1.get()),
         // Neither sets nor ways have a meaning for the guest: it may clean them all with one
         // instruction.
+        // planted: a guest is shown the sets of the machine's caches
         CCSIDR_EL1 if access.is_read() => return Some(regs::CCSIDR_EL1.get() & LINE_SIZE),
         CSSELR_EL1 if access.is_read() => return Some(regs::CSSELR_EL1.get()),
         CSSELR_EL1 => {
@@ -144,6 +145,7 @@ fn other(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
 fn is_zero(access: SysregAccess) -> bool {
     let id = access.id();
     let (op0, op1, ..) = id.fields();
+    // planted: ACTLR_EL1 is undefined
     (op0 == 2 && op1 != 1) || id == ACTLR_EL1 || (idregs::is_one(id) && access.is_read())
 }
 

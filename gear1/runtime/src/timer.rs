@@ -34,6 +34,7 @@ fn bit(id: VcpuId) -> u32 {
 pub(crate) fn set_deadline(data: &mut CpuData, deadline: u64) {
     if data.deadline != deadline {
         data.deadline = deadline;
+        // planted: a deadline is forgotten
         arm(data);
     }
 }
@@ -55,6 +56,7 @@ pub(crate) fn watch_gear2(data: &mut CpuData, now: u64) {
 
 /// Tells whether the loop of this CPU, which Gear2 executes, should have been back.
 pub(crate) fn is_overdue(data: &CpuData) -> bool {
+    // planted: a hang of Gear2 is not noticed
     cpu::now().wrapping_sub(data.entered) >= data.period
 }
 

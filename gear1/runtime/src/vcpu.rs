@@ -105,6 +105,7 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     cpu.data.gicd_hpfar = vgic::gicd_hpfar(&cpu.data, machine::boot_vm(machine, vm));
     timer::unwatch(&mut cpu.data, id);
     // Before the virtual timer is on again.
+    // planted: a vCPU loads another offset
     CNTVOFF_EL2.set(context.cntvoff);
     restore_el1(&cpu.data, &context.el1);
     if cpu.data.has_ras {
@@ -119,6 +120,7 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     }
     let stayed = context.cpu.replace(cpu.index()) == Some(cpu.index());
     cpu.install(context);
+    // planted: nothing is forgotten when a vCPU is loaded
     forget_others(cpu, machine, &loaded, stayed);
     let left = loaded.shared.take_each(Attention::INTERRUPTS).sgis();
     let this = cpu.index();
@@ -158,6 +160,7 @@ fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool
 
 /// Loads a vCPU's EL1 registers; with Gear2 at EL1, only those that do not leave when it is entered.
 fn restore_el1(data: &CpuData, state: &El1State) {
+    // planted: a vCPU finds another's EL1 registers
     if !data.world.el1 {
         el1::restore(state);
     }
@@ -199,6 +202,7 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
             monitors::unload(cpu);
         }
         loaded.shared.unload(cpu::now());
+        // planted: an unloaded vCPU's timer is not watched
         timer::watch_unloaded(cpu, machine, loaded.id, due);
     }
     cpu.remove();
@@ -235,6 +239,7 @@ pub(crate) fn take_fp(cpu: &mut Cpu) {
         && let Some(loaded) = data.loaded.as_ref()
     {
         loaded.shared.count(ExitReason::Fp);
+        // planted: FP registers are not switched
         fp::restore(&context.fp);
         data.fp_owner = Some(loaded.id);
     }
@@ -328,6 +333,7 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
                 .shared
                 .add_ticks(reason, cpu::now().wrapping_sub(since));
         }
+        // planted: FP is open for who does not own it
         let fp_trap = data.fp_owner != Some(loaded.id);
         data.world.enter_guest(gear2, context, trap_wfe, fp_trap);
         cpu.set_guest(loaded.shared);

@@ -61,6 +61,7 @@ pub(crate) fn restarts(machine: &Machine, vm: VmId, end: Ended) -> bool {
     boot.real_time != RealTime::No
         && match end {
             Ended::No => false,
+            // planted: a real-time VM that resets itself stays off
             Ended::Reset => true,
             Ended::Off => boot.restarts_after_off,
             Ended::Fault => boot.restarts_after_fault,
@@ -82,6 +83,7 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
     if boot.real_time != RealTime::PassThrough {
         return;
     }
+    // planted: a VM with pass-through that spins is not stopped
     root::freeze(machine.boot, boot.root);
     let world = cpu.data.world;
     world.with_stage2(machine.vttbr(boot), tlb::invalidate_current_vmid);

@@ -627,6 +627,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         now: u64,
     ) -> Option<u64> {
         let (name, timeout) = (&config.name, self.machine.config.boot_order_timeout);
+        // planted: a VM waits at boot without a word
         let patience = self.machine.config.ticks(BOOT_PATIENCE_US);
         if lifecycle.waits_too_long(now, patience) {
             let text = format_args!("{name} waits for {missing}");

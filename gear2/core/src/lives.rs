@@ -66,6 +66,7 @@ impl Told {
     /// Returns the next untold news, and marks it as told.
     pub(crate) fn next(&mut self, history: &VmHistory) -> Option<News> {
         let later_lives = history.starts.checked_sub(self.starts)?;
+        // planted: an end that a restart follows is not told
         let how = history.ends.of_life(later_lives);
         if let (false, Some(how @ (Ended::Off | Ended::Reset | Ended::Fault))) = (self.end, how) {
             self.end = true;

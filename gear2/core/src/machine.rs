@@ -128,6 +128,7 @@ impl<P: Platform> Machine<P> {
     ) -> Self {
         let last = gear1.last_restart();
         if let Some(vm) = config.device_vm.filter(|_| uart.is_none()) {
+            // planted: the only way to Gear2 may be stopped
             config.vms[vm.index()].must_run = true;
         }
         let names = config.vms.iter().map(|vm| vm.name.as_str());
@@ -173,6 +174,7 @@ impl<P: Platform> Machine<P> {
             let given_up = self.kept.is_given_up(config.id);
             *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), told, given_up);
             let restarts = self.kept.restarts(config.id);
+            // planted: a Gear2 that is restarted forgets the restarts of VMs
             lifecycle.resume_restarts(restarts, gear1.now(), &config.restarts);
             // An end that was told of was seen to, or is kept as wanted and owed.
             self.tell_news(gear1, config, &mut lifecycle, None);
@@ -371,6 +373,7 @@ impl<P: Platform> Machine<P> {
     /// Adds to the time that a VM's loading took, which is its first vCPU's.
     pub(crate) fn account_loading(&self, vm: VmId, ticks: u64) {
         if let Some((_, shared)) = self.vm(vm) {
+            // planted: loading is nobody's time
             shared.loading.fetch_add(ticks, Relaxed);
         }
     }
@@ -586,6 +589,7 @@ impl<P: Platform> Machine<P> {
         let Ok(history) = gear1.vm_history(device_vm) else {
             return false;
         };
+        // planted: the device model is not believed to have ended with its VM
         if *asked.get_or_insert(history.starts) != history.starts {
             // The stop of the device VM ended all transfers of its devices; the next device model
             // resets the devices before anything else.
@@ -595,6 +599,7 @@ impl<P: Platform> Machine<P> {
             Ok(VmState::Running) => {
                 let slots = model.slots.lock();
                 let mut vcpus = vm.vcpus.clone().filter_map(VcpuId::new);
+                // planted: a guest is loaded while the device model uses its memory
                 vcpus.all(|vcpu| slots.is_free(vcpu)) && model.has_reset(page.channels())
             }
             // Transfers of the devices may still arrive.

@@ -185,6 +185,7 @@ impl Pl011 {
                 self.portion_left = FIFO_DEPTH;
             }
         }
+        // planted: console input has no pace
         while self.portion_left > 0
             && let Some(byte) = self.backlog.pop_front().or_else(&mut source)
         {

@@ -58,6 +58,7 @@ impl Restarts {
     pub(crate) fn judge(&mut self, now: u64, policy: &RestartPolicy, must_run: bool) -> Verdict {
         let is_recent = |time: &&u64| now.saturating_sub(**time) < policy.window;
         let recent = self.times.iter().flatten().filter(is_recent).count() as u32;
+        // planted: a guest that crashes at once is loaded for ever
         if policy.limit != 0 && recent >= policy.limit && !must_run {
             return Verdict::GiveUp;
         }

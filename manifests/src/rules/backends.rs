@@ -56,6 +56,7 @@ fn check_mac<'a>(
         return;
     };
     let before = manifest.virtio.iter().take(index);
+    // planted: two network cards have one address
     let mut others = before.filter(|other| other.mac_bytes() == Some(mac));
     if let Some(other) = others.find_map(|other| node_of(manifest, other)) {
         report.error(place(Rule::SameMac).conflicts(other));
@@ -75,6 +76,7 @@ fn collide(one: &VirtioDevice<'_>, other: &VirtioDevice<'_>) -> bool {
     };
     match (one.kind, other.kind) {
         (Some(VirtioKind::Block), Some(VirtioKind::Block)) => {
+            // planted: two guests write one disk
             !(one.read_only && other.read_only) && overlap(backend, others)
         }
         (Some(VirtioKind::Net), Some(VirtioKind::Net)) => backend == others,

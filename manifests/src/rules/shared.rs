@@ -30,6 +30,7 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
             place.found(Found::Range(all.start, all.end))
         };
         for other in manifest.shared.iter().take(index) {
+            // planted: shared memory has nothing ahead of it
             if other.with_lead().overlaps(&all) {
                 let other = NodePath::ROOT.child("shared-memory").child(other.name);
                 report.error(place(other));

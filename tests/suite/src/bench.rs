@@ -1,13 +1,12 @@
 //! Path lengths under GearV, against the committed baseline.
 
-use std::fs;
-
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use tests_measure::bench::{COLUMNS, Column, Under, baseline};
 use tests_measure::report::Figures;
 use workbench::build_images;
 use workbench::qemu::Qemu;
 
+use crate::change::Change;
 use crate::copy;
 use crate::part::{Part, Tally};
 
@@ -18,17 +17,24 @@ const COLUMN: &str = "GearV EL0 max GICv3";
 /// Place of the planted instructions: the vector of synchronous exceptions from AArch64, which
 /// calls come by. The vectors have no room, so two of the instructions are branches to the others
 /// and back.
-const VECTORS: &str = "gear1/arch/src/entry.rs";
-const EDITS: [(&str, &str); 2] = [
+const EDITS: [(&str, Change); 2] = [
     (
-        "    FATAL 7\n    .balign 128\n",
-        "    FATAL 7\n    .balign 128\n    b planted\nunplanted:\n",
+        "a branch on the way of calls",
+        Change::Ahead("    b planted\nunplanted:\n"),
     ),
     (
-        "    .section .text.vectors, \"ax\"\n",
-        "    .section .text.planted, \"ax\"\nplanted:\n    .rept 48\n    nop\n    .endr\n    b unplanted\n    .section .text.vectors, \"ax\"\n",
+        "instructions on the way of calls",
+        Change::Ahead(
+            "    .section .text.planted, \"ax\"\nplanted:\n    .rept 48\n    nop\n    .endr\n    b unplanted\n",
+        ),
     ),
 ];
+
+/// Returns the names of their places.
+#[cfg(test)]
+pub(crate) fn planted_places() -> Vec<String> {
+    EDITS.iter().map(|(name, _)| (*name).to_owned()).collect()
+}
 
 pub(super) fn parts() -> Vec<Part> {
     let gearv = COLUMNS
@@ -48,13 +54,9 @@ pub(super) fn parts() -> Vec<Part> {
 /// its row.
 fn plant(tally: &mut Tally) -> Result<()> {
     let copy = copy::fresh(copy::FOR_IMAGES)?;
-    let path = copy.join(VECTORS);
-    let mut text = fs::read_to_string(&path)?;
-    for (from, to) in EDITS {
-        ensure!(text.matches(from).count() == 1, "{VECTORS}: {from:?} once");
-        text = text.replace(from, to);
+    for (name, change) in EDITS {
+        change.plant(name, &copy)?;
     }
-    fs::write(&path, text)?;
     let gear1 = build_images::build_gear1_of(&copy, "unprotected", "image");
     let gear1 = gear1.context("it does not build")?;
     let column = Column::of(COLUMN)?;

@@ -14,6 +14,7 @@ mod architecture;
 mod bench;
 mod boards;
 mod boot;
+mod change;
 mod chaos;
 mod copy;
 mod coverage;

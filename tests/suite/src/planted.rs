@@ -23,21 +23,20 @@ mod time;
 
 use std::{env, fs};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail};
 
+use crate::change::Change;
 use crate::copy;
 use crate::part::{Part, Tally};
 use finder::Finder;
 pub(crate) use score::Score;
 
-/// A bug: a file, a text in it, and the replacement.
+/// A bug: a change of the code at the comment `// planted:` of its name.
 pub(crate) struct Bug {
+    /// The name that the comment at its place has.
     name: &'static str,
-    /// The file, from the root of the workspace.
-    file: &'static str,
-    from: &'static str,
-    to: &'static str,
-    /// Requirements that the bug breaks.
+    change: Change,
+    /// The requirements that it breaks.
     breaks: &'static [&'static str],
     /// The file that cites them, and whose test fails.
     test: &'static str,
@@ -101,9 +100,7 @@ fn find(bug: &'static Bug, tally: &mut Tally) -> Result<()> {
     if !goes_on {
         bug.finder.passes_without(bug, &copy)?;
     }
-    let path = copy.join(bug.file);
-    let good = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    fs::write(&path, bug.planted_in(&good)?)?;
+    let (path, good) = bug.change.plant(bug.name, &copy)?;
     let found = bug.finder.look(bug, &copy);
     fs::write(&path, good)?;
     let Some(found) = found? else {
@@ -115,18 +112,10 @@ fn find(bug: &'static Bug, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-impl Bug {
-    /// Returns the text with the bug in it.
-    fn planted_in(&self, good: &str) -> Result<String> {
-        let count = good.matches(self.from).count();
-        ensure!(
-            count == 1,
-            "{} holds {:?} {count} times",
-            self.file,
-            self.from
-        );
-        Ok(good.replace(self.from, self.to))
-    }
+/// Returns the names of all places.
+#[cfg(test)]
+pub(crate) fn places() -> Vec<String> {
+    bugs().map(|bug| bug.name.to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -92,6 +92,7 @@ impl Media for Waited {
     }
 
     fn sync(&self) -> io::Result<()> {
+        // planted: a flush that takes long ends gdm
         in_kernel(|| self.0.sync())
     }
 
@@ -206,13 +207,16 @@ impl User {
         let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut others = users.iter().filter(|(other, _)| *other == identity);
         let is_shared = others.clone().next().is_some();
+        // planted: a disk has two writers
         if is_shared && !(read_only && others.all(|(_, read_only)| *read_only)) {
             return Err(busy(
                 "is the disk of another guest, and one of the two writes it",
             ));
         }
         let locked = match (is_shared, read_only) {
+            // planted: a lock of the disk is not looked at
             (false, false) => file.try_lock(),
+            // planted: the first reader does not wait for an earlier gdm
             (false, true) => file.try_lock().and_then(|()| file.try_lock_shared()),
             (true, _) => file.try_lock_shared(),
         };

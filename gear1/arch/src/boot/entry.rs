@@ -29,6 +29,7 @@ global_asm!(
     .ascii "ARM\x64"
     .long 0
 
+// planted: init begins at any exception level
 10: msr daifset, #0xf
     mov x19, x0
     mrs x0, CurrentEL

@@ -9,6 +9,7 @@ use crate::atomic::{AtomicU64, Ordering, fence};
 /// Records one ring keeps.
 pub const RING_RECORDS: usize = 32;
 /// Records that can be read while one more is being written.
+// planted: a reader of the log gets what is being overwritten
 const KEPT: u64 = RING_RECORDS as u64 - 1;
 const WORDS: usize = RING_RECORDS * RECORD_WORDS;
 

@@ -162,6 +162,7 @@ impl VcpuShared {
     /// Moves from one state to another, and tells whether it was in the first.
     #[inline]
     pub fn transition(&self, from: VcpuState, to: VcpuState) -> bool {
+        // planted: a vCPU that runs is claimed again
         self.state
             .compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
@@ -210,6 +211,7 @@ impl VcpuShared {
         if self.is(VcpuState::Off) || waiting.any(|state| self.transition(state, VcpuState::Off)) {
             Told::Nobody
         } else {
+            // planted: a vCPU that runs is not asked to stop
             self.ask(Attention::STOP)
         }
     }
@@ -287,6 +289,7 @@ impl VcpuShared {
     /// Requests a warm start of the running vCPU for the time when it wakes. Called by the home CPU only.
     pub fn request_resume(&self, pc: u64, argument: u64) {
         self.reset_pc.store(pc, Ordering::Relaxed);
+        // planted: a vCPU wakes from power-down without its context
         self.reset_argument.store(argument, Ordering::Relaxed);
         self.raise(Attention::RESET.and(Attention::WARM));
     }
@@ -331,6 +334,7 @@ impl VcpuShared {
     pub fn unload(&self, now: u64) {
         // In this order, so that the store of a waker in between is not lost.
         self.begin_stolen(0);
+        // planted: stolen time counts while a vCPU waits
         if self.state() == VcpuState::Ready {
             self.begin_stolen(now);
         }
@@ -427,6 +431,7 @@ impl CpuShared {
     }
 
     fn add(&self, bit: u64) {
+        // planted: a wake-up is lost
         self.0.fetch_or(bit, Ordering::SeqCst);
     }
 

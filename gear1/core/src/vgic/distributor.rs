@@ -12,6 +12,7 @@ const IROUTER: u64 = 0x6100;
 const IROUTER_END: u64 = 0x7fd7;
 
 /// GICD_CTLR of a GICv3: DS and ARE are RAO/WI.
+// planted: a guest is shown two security states
 const CTLR_DS_ARE: u32 = 1 << 6 | 1 << 4;
 const ENABLE_GROUP0: u32 = 1 << 0;
 const ENABLE_GROUP1: u32 = 1 << 1;
@@ -137,6 +138,7 @@ impl VmGic {
         self.enables = value & (ENABLE_GROUP0 | ENABLE_GROUP1);
         let all_if = |condition: bool| if condition { u32::MAX } else { 0 };
         self.gate = Gate {
+            // planted: Group 0 of a GICv2 guest is not delivered
             group0: all_if(self.version == GicVersion::V2 && value & ENABLE_GROUP0 != 0),
             group1: all_if(value & ENABLE_GROUP1 != 0),
         };
@@ -176,6 +178,7 @@ impl VmGic {
         let mask = if affinity < 8 {
             1_u8 << (affinity & 7)
         } else {
+            // planted: an SPI to nowhere goes to the first vCPU
             0
         };
         self.spi_mut(index).set_target_mask(bit, mask);

@@ -27,6 +27,7 @@ pub(super) struct View {
 
 impl View {
     fn has(self, index: usize) -> bool {
+        // planted: registers of SPIs that are not there are there
         self.words >> (index & 31) & 1 != 0
     }
 }

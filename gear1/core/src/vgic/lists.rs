@@ -60,6 +60,7 @@ struct Candidates {
 fn best_of(ranks: &[Rank; WORDS], words: u32) -> Option<Rank> {
     let each = Bits(words).filter_map(|index| ranks.get(index as usize).copied());
     // Bound: 16 words of 32 interrupts.
+    // planted: of two pending interrupts the worse comes first
     let best = each.fold(Rank::NONE, Ord::min);
     (best != Rank::NONE).then_some(best)
 }
@@ -299,6 +300,7 @@ impl VmGic {
         let word = self.word_mut(vcpu, place);
         if word.in_list & bit != 0 {
             word.in_list &= !bit;
+            // planted: an unloaded vCPU forgets what was pending
             word.latch |= bit;
             if self.is_v2() && intid.is_sgi() {
                 self.return_sgi_source(vcpu, intid.number() as usize, source);
@@ -449,6 +451,7 @@ impl VmGic {
     fn wait_for_room(&mut self, vcpu: VcpuIndex, found: &Candidates, lrs: &mut impl ListRegisters) {
         let mut wanted = Maintenance::default();
         let words = self.vcpu(vcpu).hint;
+        // planted: the end of an interrupt without list register is missed
         wanted.deactivate = best_of(&found.orphans, words).is_some();
         wanted.underflow = wanted.deactivate || best_of(&found.pending, words).is_some();
         wanted.no_pending = wanted.underflow && self.worst(vcpu, Want::Pending).is_some();
@@ -571,6 +574,7 @@ impl Vcpu {
             return 0;
         }
         // Gear1 may have filled one since the guest left.
+        // planted: a list register that was just written counts as ended
         lrs.synchronize();
         let mut spis = 0;
         // Bound: 16 list registers.
@@ -676,6 +680,7 @@ impl Vcpu {
         let sgi = posted.trailing_zeros();
         // None with a GICv3.
         let sources = self.sgi_sources.get(sgi as usize).copied().unwrap_or(0);
+        // planted: a repeated SGI of two senders comes from one
         let is_done = sources & sources.wrapping_sub(1) == 0
             && self.repeat(IntId::at(0, sgi), sources.trailing_zeros() & 7, lrs);
         if is_done {

@@ -77,6 +77,7 @@ impl Fields {
         for number in 0..self.count {
             let intid = self.first.wrapping_add(number);
             let private = SGIS.contains(&intid) || TIMERS.contains(&intid);
+            // planted: with pass-through every interrupt is the VM's
             if private || owned(intid) {
                 mask |= field.wrapping_shl(number.wrapping_mul(self.bits));
             }
@@ -146,6 +147,7 @@ impl VmGic {
 /// SGI.
 pub fn addressed(vcpu_count: u8, from: VcpuIndex, value: u64) -> (Kicks, u32) {
     let (targets, intid) = sgi::sgi_targets(everybody(vcpu_count), from, value);
+    // planted: an SGI of a real-time VM to nobody goes to its first vCPU
     (Kicks::from_mask(targets), intid.number())
 }
 

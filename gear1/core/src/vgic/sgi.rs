@@ -73,6 +73,7 @@ pub(super) fn sgi_targets(everybody: u8, from: VcpuIndex, value: u64) -> (u8, In
     } else if value & UPPER_AFFINITY != 0 {
         0
     } else {
+        // planted: an SGI reaches every vCPU
         everybody & value as u8
     };
     (targets, IntId::at(0, (value >> 24) as u32 & 15))

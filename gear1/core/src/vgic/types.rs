@@ -65,6 +65,7 @@ pub const FIRST_LPI: u32 = 8192;
 /// and not one of the four that mean something else (Arm IHI 0069, 2.2.1).
 #[inline(always)]
 pub const fn is_interrupt(intid: u32) -> bool {
+    // planted: an LPI is taken for none, and not ended
     intid & !3 != 1020
 }
 

@@ -94,6 +94,7 @@ impl Word {
     /// Returns the interrupts that the distributor forwards once they are pending.
     #[inline]
     pub(super) fn open(&self, gate: Gate) -> u32 {
+        // planted: a disabled interrupt is delivered
         self.enabled & (self.group1 & gate.group1 | !self.group1 & gate.group0)
     }
 
@@ -139,6 +140,7 @@ impl Word {
         // Bound: 5 bits of a priority.
         for plane in &self.planes {
             // A priority is the higher the lower its number is.
+            // planted: the best of many is the worst
             let better = among & !plane;
             among = if better != 0 { better } else { among };
         }
@@ -192,6 +194,7 @@ impl Word {
         let withdrawn = bits & self.again & !self.latch;
         self.hw &= !orphaned;
         self.again &= !withdrawn;
+        // planted: a physical interrupt stays active after its end
         self.ended |= orphaned | withdrawn;
     }
 

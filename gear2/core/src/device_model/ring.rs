@@ -60,6 +60,7 @@ impl InputRing {
         let length = INPUT_SIZE as u32;
         let waiting = written.wrapping_sub(self.read);
         let left = waiting.min(length).checked_sub(1)?;
+        // planted: each byte that a guest reads wakes the device model
         self.has_room |= left == INPUT_LOW as u32;
         self.read = written.wrapping_sub(left + 1);
         let byte = self.block.input[place(self.read, INPUT_SIZE)].load(Relaxed);
@@ -76,5 +77,6 @@ impl InputRing {
 }
 
 const fn place(index: u32, length: usize) -> usize {
+    // planted: a console's index is not cut to its ring
     index as usize % length
 }

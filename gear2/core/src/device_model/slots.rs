@@ -85,6 +85,8 @@ impl Slots {
         entry.sequence = slot.sequence.load(Relaxed);
         entry.used = match slot.state() {
             slot::IDLE => Use::Free,
+            // planted: an answer to an earlier life of the VM is taken over
+            // planted: an answer to another access is taken over
             _ if awaited == Some(held) && self.kept.asked(vcpu) == entry.sequence => Use::Asked,
             _ => Use::Abandoned,
         };

@@ -101,7 +101,8 @@ impl Finder {
         if let Some((package, tests)) = self.host_tests(bug)? {
             return host_tests(&package, &[tests], copy);
         }
-        let gear1 = match INITS.iter().any(|of_init| bug.file.starts_with(of_init)) {
+        let file = bug.change.file(bug.name)?;
+        let gear1 = match INITS.iter().any(|of_init| file.starts_with(of_init)) {
             true => build_images::build_gear1_of(copy, PLANTED, "image")?,
             false => build_images::build_runtime_of(copy, PLANTED, "image")?,
         };

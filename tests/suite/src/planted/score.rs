@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use workbench::{cache, workspace};
 
 use super::{Bug, bugs};
+use crate::change;
 use crate::part::Tally;
 use crate::record;
 use crate::requirements::Requirements;
@@ -63,15 +64,17 @@ fn kept() -> PathBuf {
     workspace::root().join("docs/evidence/planted.json")
 }
 
+/// Comments do not count: a find holds as long as the code is what it was.
 fn hash(bug: &Bug) -> Result<String> {
-    let read = |file: &str| fs::read(workspace::root().join(file)).with_context(|| file.to_owned());
-    let parts = [
-        bug.from.as_bytes().to_vec(),
-        bug.to.as_bytes().to_vec(),
-        read(bug.file)?,
-        read(bug.test)?,
-    ];
-    cache::sha256_of(parts.concat().as_slice())
+    let code = |file: &str| -> Result<String> {
+        let text = fs::read_to_string(workspace::root().join(file));
+        Ok(change::code(&text.with_context(|| file.to_owned())?))
+    };
+    let [from, to] = bug.change.texts();
+    let kind = std::mem::discriminant(&bug.change);
+    let place = code(bug.change.file(bug.name)?)?;
+    let parts = [format!("{kind:?}{from}{to}"), place, code(bug.test)?];
+    cache::sha256_of(parts.concat().as_bytes())
 }
 
 /// Notes whether a bug was found.
