@@ -87,7 +87,8 @@ impl DeviceKind {
 }
 
 impl Board {
-    /// Reads the board from a device-tree directory (`/proc/device-tree`). The error names the property.
+    /// Reads the board from a device-tree directory (`/proc/device-tree`). The error names the
+    /// property.
     pub fn read(tree: &Path) -> Result<Self, String> {
         let node = Node(tree.join("gearv"));
         if !node.0.is_dir() {

@@ -198,8 +198,8 @@ impl Client {
         Ok([exits, ticks])
     }
 
-    /// Returns Gear1's ABI version, the protocol version, the counter, CPUs, forwarded MMIO accesses, and
-    /// restarts of Gear2.
+    /// Returns Gear1's ABI version, the protocol version, the counter, CPUs, forwarded MMIO
+    /// accesses, and restarts of Gear2.
     pub fn version(&mut self) -> Result<[u64; 6], String> {
         self.fetch(op::VERSION, &[])
     }

@@ -136,7 +136,8 @@ pub fn name_of(words: &[u64]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// A device's figures, as a line of the `devices` answer: the numbers in this order, then the texts.
+/// A device's figures, as a line of the `devices` answer: the numbers in this order, then the
+/// texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceLine {
     /// Channel, status register, then the counters of the device's page.

@@ -67,7 +67,8 @@ impl Mapping {
             return None;
         }
         // SAFETY: the mapping is as large and as aligned as checked above, and is never undone.
-        // `Region` is atomics only, for which every content is valid, and which may change at any time.
+        // `Region` is atomics only, for which every content is valid, and which may change at any
+        // time.
         Some(unsafe { &*self.base.cast::<Region>() })
     }
 

@@ -99,7 +99,8 @@ pub fn later_start(run_directory: &str) -> Result<u64, String> {
     }
 }
 
-/// Returns the samples, in ticks; `later` is what [`later_start`] says, for what ends in another VM than it begins in.
+/// Returns the samples, in ticks; `later` is what [`later_start`] says, for what ends in another VM
+/// than it begins in.
 pub fn measure(what: What, later: u64) -> Result<Vec<u64>, String> {
     let done = match what {
         What::Line => line(later),

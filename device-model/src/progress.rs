@@ -1,13 +1,4 @@
-//! Whether the threads that serve guests get on.
-//!
-//! Owns: a count of steps of each such thread, and the hub's judgement of them. A thread that works
-//! takes a step with each turn, and one that waits for something to do takes one at least once a
-//! second, since its waits end after that. So a thread without a step spins or waits for another
-//! thread: it will serve nobody any more. A thread that waits for the kernel to do a transfer may
-//! do so for as long as the disk takes: it says so, and is not judged meanwhile.
-//!
-//! Time is counted in looks of the hub, which is a thread beside those that it judges: a machine
-//! that is short of CPU time delays both.
+//! Progress of the threads that serve guests.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -23,10 +14,10 @@ pub(crate) const LATE_LOOKS: u32 = 4;
 /// Looks without a step that make a thread stuck: no return is expected.
 pub(crate) const STUCK_LOOKS: u32 = 20;
 
-/// How far a thread is.
+/// Progress of a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// 0 before it serves anybody.
+    /// Number of steps; 0 before the thread serves a guest.
     steps: AtomicU64,
     waits_for_kernel: AtomicBool,
     has_ended: AtomicBool,
@@ -110,7 +101,7 @@ pub(crate) enum Health {
     Well,
     /// One is behind, and may come back.
     Late,
-    /// This one does not come back.
+    /// The thread with this number is stuck.
     Stuck(String),
 }
 

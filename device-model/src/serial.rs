@@ -53,8 +53,8 @@ impl Serial {
         INPUT.saturating_sub(used)
     }
 
-    /// Tells whether input may be added. A guest takes 16 bytes at a time: what is pasted would wake
-    /// this thread for each of them.
+    /// Tells whether input may be added. A guest takes 16 bytes at a time: what is pasted would
+    /// wake this thread for each of them.
     fn takes_input(&self) -> bool {
         // planted: input is added by a few bytes
         self.room() >= INPUT - offset::INPUT_LOW as u32

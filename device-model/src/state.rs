@@ -190,8 +190,8 @@ impl DeviceState {
         (asked != self.word(RESET_SEEN).load(Ordering::Relaxed)).then_some(asked)
     }
 
-    /// Tells Gear2 whether the device's thread looks at the slots by itself. After `false` it has to
-    /// look once more before it sleeps.
+    /// Tells Gear2 whether the device's thread looks at the slots by itself. After `false` it has
+    /// to look once more before it sleeps.
     pub fn set_looking(&self, looking: bool) {
         self.word(LOOKING)
             .store(u64::from(looking), Ordering::Relaxed);

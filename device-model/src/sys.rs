@@ -49,7 +49,8 @@ pub(crate) fn transfer(
     let count = vectors.len() as libc::c_int;
     let (fd, vectors) = (file.as_raw_fd(), vectors.as_ptr());
     result(match direction {
-        // SAFETY: the vectors lie in a guest's RAM, which stays mapped and which Rust holds no reference to.
+        // SAFETY: the vectors lie in a guest's RAM, which stays mapped and which Rust holds no
+        // reference to.
         Direction::Read => unsafe { libc::preadv(fd, vectors, count, offset) },
         // SAFETY: as above.
         Direction::Write => unsafe { libc::pwritev(fd, vectors, count, offset) },
@@ -67,7 +68,8 @@ pub(crate) fn stream(
     let count = vectors.len() as libc::c_int;
     let (fd, vectors) = (file.as_raw_fd(), vectors.as_ptr());
     result(match direction {
-        // SAFETY: the vectors lie in a guest's RAM, which stays mapped and which Rust holds no reference to.
+        // SAFETY: the vectors lie in a guest's RAM, which stays mapped and which Rust holds no
+        // reference to.
         Direction::Read => unsafe { libc::readv(fd, vectors, count) },
         // SAFETY: as above.
         Direction::Write => unsafe { libc::writev(fd, vectors, count) },

@@ -202,7 +202,8 @@ impl Guest {
         self.page.load(register)
     }
 
-    /// Lets the device work until it has nothing to do; bounded, since a guest must not keep it busy alone.
+    /// Lets the device work until it has nothing to do; bounded, since a guest must not keep it
+    /// busy alone.
     pub(crate) fn work(&mut self) {
         if let Some(worker) = &mut self.worker {
             for _ in 0..1000 {
@@ -283,7 +284,8 @@ impl Guest {
         self.put(index, &added.to_le_bytes());
     }
 
-    /// Chains `pieces` (address, length, device-writable) from descriptor `head` on and offers them.
+    /// Chains `pieces` (address, length, device-writable) from descriptor `head` on and offers
+    /// them.
     pub(crate) fn request(&mut self, queue: usize, head: u16, pieces: &[(u64, u32, bool)]) {
         let table = self.rings[queue].descriptors();
         for (index, (address, length, writable)) in pieces.iter().enumerate() {

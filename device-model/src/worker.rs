@@ -278,7 +278,8 @@ impl Worker {
         false
     }
 
-    /// Looks at everything, and for more register writes if there was one; true if there is more to do at once.
+    /// Looks at everything, and for more register writes if there was one; true if there is more to
+    /// do at once.
     pub(crate) fn serve(&mut self) -> bool {
         let more = self.turn();
         let lingers = core::mem::take(&mut self.lingers);
@@ -288,8 +289,8 @@ impl Worker {
         more
     }
 
-    /// Looks for register writes by itself until none has come for a while, or the driver is ready: its
-    /// requests are told of by the line. Returns whether there is more to do at once.
+    /// Looks for register writes by itself until none has come for a while, or the driver is ready:
+    /// its requests are told of by the line. Returns whether there is more to do at once.
     fn linger(&mut self) -> bool {
         let hz = u64::from(self.wiring.region.header.counter_hz.load(Ordering::Relaxed));
         let ticks = hz * self.wiring.linger_us / 1_000_000;

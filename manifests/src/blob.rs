@@ -3,8 +3,8 @@
 //! Owns the only contact with `fdt-rs`. That crate trusts headers and offsets: it unwraps, and it
 //! asserts where a structure block runs out. So this module checks the header before it constructs
 //! a tree, bounds every token before and after `fdt-rs` reads it, and walks the whole structure
-//! block once in [`Blob::new`]. What remains is infallible navigation, which passes over names that nobody
-//! asked for: [`Blob::new`] has read each of them.
+//! block once in [`Blob::new`]. What remains is infallible navigation, which passes over names that
+//! nobody asked for: [`Blob::new`] has read each of them.
 //!
 //! Invariant: no bytes, however damaged, panic or are read out of bounds.
 

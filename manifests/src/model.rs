@@ -52,7 +52,8 @@ impl<'a> Manifest<'a> {
         shared.filter(move |shared| shared.access(name).is_some())
     }
 
-    /// Returns the VMs that `vm` may share memory with: those that it names, and those that name it.
+    /// Returns the VMs that `vm` may share memory with: those that it names, and those that name
+    /// it.
     pub fn peers(&self, vm: &Vm<'a>) -> impl Iterator<Item = &Vm<'a>> {
         let names = |one: &Vm<'_>, other: &Vm<'_>| one.peers.iter().any(|name| name == other.name);
         self.vms

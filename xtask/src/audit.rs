@@ -28,7 +28,8 @@ use self::rules::Size;
 use self::stack::Stacks;
 use workbench::{build_images, workspace};
 
-/// The runtime for each interrupt controller: the directory below the target directory, the flat file.
+/// The runtime for each interrupt controller: the directory below the target directory, the flat
+/// file.
 const IMAGES: [(&str, &str, &str); 2] = [
     ("GICv3", "", "gear1-runtime.bin"),
     ("GICv2", "gicv2", "gear1-runtime-gicv2.bin"),

@@ -32,7 +32,8 @@ pub struct Options {
     /// The image, or for rcar-h3 and zcu102 the folder, to write; never a disk
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// A folder with the board's own firmware, copied to the image (rpi4: start4.elf, fixup4.dat, overlays)
+    /// A folder with the board's own firmware, copied to the image (rpi4: start4.elf, fixup4.dat,
+    /// overlays)
     #[arg(long, value_name = "DIR")]
     firmware: Option<PathBuf>,
     /// A card to write the image to, after asking

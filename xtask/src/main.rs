@@ -107,7 +107,8 @@ impl Command {
 }
 
 impl Others {
-    /// Becomes cargo, which builds and runs another package's program in the directory that the user is in.
+    /// Becomes cargo, which builds and runs another package's program in the directory that the
+    /// user is in.
     fn run_by(self, package: &str, command: &str) -> Result<()> {
         let mut cargo = process::Command::new(workspace::cargo_program());
         cargo.args(["run", "--quiet", "--package", package, "--manifest-path"]);

@@ -309,7 +309,8 @@ fn check_hash(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Gives the guest whose console this is an input, and compares the hash that it prints with our own.
+/// Gives the guest whose console this is an input, and compares the hash that it prints with our
+/// own.
 pub fn check_input(session: &mut Session) -> Result<()> {
     // The input differs each time: the output so far, with its times.
     let input = hex(session.transcript().as_bytes());

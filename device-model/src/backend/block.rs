@@ -202,8 +202,8 @@ impl Block {
         }
     }
 
-    /// Moves data of several requests at once. What this leaves undone, for whatever reason, is done
-    /// when the request is finished.
+    /// Moves data of several requests at once. What this leaves undone, for whatever reason, is
+    /// done when the request is finished.
     fn move_together(&mut self, ring: &Vring, requests: &mut [Request]) {
         if requests.len() < 2 || self.expired > 0 || ring.is_withdrawn() {
             return;

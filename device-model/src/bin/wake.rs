@@ -1,5 +1,5 @@
-//! `wake WHAT NAME [TICKS]`: measures and prints one line for `cargo xtask bench --wake`; `wake later` prints
-//! the ticks by which the other VM started later.
+//! `wake WHAT NAME [TICKS]`: measures and prints one line for `cargo xtask bench --wake`; `wake
+//! later` prints the ticks by which the other VM started later.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,9 @@
-//! Calls from Gear2 to Gear1: `SVC #number` from EL0, or `HVC #number` from EL1, arguments in X0 to X7.
+//! Calls from Gear2 to Gear1: `SVC #number` from EL0, or `HVC #number` from EL1, arguments in X0 to
+//! X7.
 //!
-//! A call keeps X19 to X30, SP and the flags' owner conventions of a function
-//! call (AAPCS64); every other register is lost. Results arrive in X0 to X7.
-//! All calls but [`NEXT`](number::NEXT) return a [`Status`] in X0.
+//! A call keeps X19 to X30, SP and the flags' owner conventions of a function call (AAPCS64); every
+//! other register is lost. Results arrive in X0 to X7. All calls but [`NEXT`](number::NEXT) return
+//! a [`Status`] in X0.
 //!
 //! Times are physical counter ticks (CNTPCT_EL0).
 //!
@@ -15,22 +16,25 @@ use crate::regs::{NO_VCPU, Regs};
 pub mod number {
     /// Takes a [`Decision`](super::Decision), returns an [`Event`](crate::event::Event).
     pub const NEXT: u16 = 0;
-    /// `()`: returns [`ABI_VERSION`](crate::ABI_VERSION) in X1, the counter in X2, how often Gear2 was
-    /// restarted in X3; of the last restart the [`Failure`](super::Failure) in X4, Gear2's PC in X5
-    /// and the CPU whose loop failed in X6.
+    /// `()`: returns [`ABI_VERSION`](crate::ABI_VERSION) in X1, the counter in X2, how often Gear2
+    /// was restarted in X3; of the last restart the [`Failure`](super::Failure) in X4, Gear2's PC
+    /// in X5 and the CPU whose loop failed in X6.
     pub const VERSION: u16 = 1;
     /// `(vcpu)`: returns in X1 its [`VcpuState`](super::VcpuState), in X2 and X3 the detail: for
-    /// `AwaitsMmio` the IPA and the access word of [`Mmio`](crate::event::Mmio); in X4 the CPU it runs on.
+    /// `AwaitsMmio` the IPA and the access word of [`Mmio`](crate::event::Mmio); in X4 the CPU it
+    /// runs on.
     pub const VCPU_STATE: u16 = 2;
     /// `(vcpu, cpu)`: makes `cpu` the one whose loop gets the vCPU's wake-ups.
     pub const VCPU_ASSIGN: u16 = 3;
-    /// `(vcpu, value, how)`: completes what the vCPU waits for ([`Reply`](super::Reply) in X2) without running it.
+    /// `(vcpu, value, how)`: completes what the vCPU waits for ([`Reply`](super::Reply) in X2)
+    /// without running it.
     pub const VCPU_REPLY: u16 = 4;
     /// `(vm)`: returns in X1 the VM's [`VmState`](super::VmState), in X2 the number of its vCPUs
     /// that are not off, in X3 the number of starts, in X4 how the VM
     /// [`Ended`](crate::event::Ended) by itself. `VM_STOP` and `VM_LOAD` reset X4 to `No`.
     pub const VM_STATE: u16 = 8;
-    /// `(vm)`: asks all vCPUs of the VM to stop. `Busy` until the last has left; ask again after its event.
+    /// `(vm)`: asks all vCPUs of the VM to stop. `Busy` until the last has left; ask again after
+    /// its event.
     pub const VM_STOP: u16 = 9;
     /// `(vm)`: wipes and loads a stopped VM, at most 32 KiB a call; X1 = bytes left, 0 when it is
     /// loaded.

@@ -26,8 +26,8 @@ pub const GEAR2_NOP: u32 = 0x8600_0001;
 pub const EXIT_STATS: u32 = 0xC600_0010;
 /// Returns the GearV ABI version ([`crate::ABI_VERSION`]). Answered in Gear1.
 pub const GEARV_VERSION: u32 = 0x8600_0011;
-/// Makes Gear2 fail (X1: how, X2: only if it was restarted so often), in its build for tests of that
-/// and no other. Answered by Gear2 with the count of restarts.
+/// Makes Gear2 fail (X1: how, X2: only if it was restarted so often), in its build for tests of
+/// that and no other. Answered by Gear2 with the count of restarts.
 pub const GEAR2_FAIL: u32 = 0x8600_00FE;
 /// Asks for the UID of the hypervisor (SMCCC "call UID query").
 pub const CALL_UID: u32 = 0x8600_FF01;

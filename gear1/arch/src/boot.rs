@@ -180,8 +180,8 @@ impl Machine {
     /// Enters the runtime at `entry`, with `root` as the root of its tables. Halts if init's stack
     /// was too small.
     pub fn enter(mut self, entry: Va, root: Pa) -> ! {
-        // SAFETY: the linker script has this page, zeroed at entry, at the stack's lowest end, which nothing writes
-        // on purpose.
+        // SAFETY: the linker script has this page, zeroed at entry, at the stack's lowest end,
+        // which nothing writes on purpose.
         let guard = unsafe { (&raw const __stack_guard).read() };
         assert!(guard.iter().all(|word| *word == 0), "its stack overflows");
         let runtime = (el2::RUNTIME / ROOT_ENTRY_SIZE) as usize;
@@ -190,9 +190,9 @@ impl Machine {
         barrier::dsb_ishst();
         barrier::isb();
         cache_instructions_anew();
-        // SAFETY: init's tables now map the runtime as its own do, so `entry`, which `el2::load` took
-        // from the image's header, is its first instruction in both. It expects these registers, and
-        // never returns.
+        // SAFETY: init's tables now map the runtime as its own do, so `entry`, which `el2::load`
+        // took from the image's header, is its first instruction in both. It expects these
+        // registers, and never returns.
         unsafe {
             asm!(
                 "br {entry}",

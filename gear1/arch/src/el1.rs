@@ -1,8 +1,9 @@
 //! EL1 and EL0 system registers of the loaded guest.
 //!
-//! They stay loaded while Gear2 runs at EL0 and move only between two guests; for a Gear2 at
-//! EL1 they move at every entry of it (`world`), the timer's excepted. The few that act on EL0, and so on Gear2, move at every entry of Gear2 instead
-//! (`world`): SCTLR_EL1, CNTKCTL_EL1, TPIDR_EL0, TPIDRRO_EL0 and SP_EL0.
+//! They stay loaded while Gear2 runs at EL0 and move only between two guests; for a Gear2 at EL1
+//! they move at every entry of it (`world`), the timer's excepted. The few that act on EL0, and so
+//! on Gear2, move at every entry of Gear2 instead (`world`): SCTLR_EL1, CNTKCTL_EL1, TPIDR_EL0,
+//! TPIDRRO_EL0 and SP_EL0.
 //!
 //! Requirements: G1-RUN-003.
 

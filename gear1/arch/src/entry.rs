@@ -279,7 +279,8 @@ resume:
     ldr x30, [sp, #240]
     ldp x0, x1, [sp, #0]
     eret
-    // Speculation past ERET is stopped (Spectre variant, Arm advisory on straight-line speculation).
+    // Speculation past ERET is stopped (Spectre variant, Arm advisory on straight-line
+    // speculation).
     dsb nsh
     isb
 1:  ldr x3, [x1, #{current}]

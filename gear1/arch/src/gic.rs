@@ -63,8 +63,8 @@ pub(crate) fn read_fields(frame: Mmio, fields: &Fields) -> u32 {
     }
 }
 
-/// Writes the fields in `mask`. Set and clear registers ignore zeroes; priorities are written one by
-/// one, so that no other field is written at all.
+/// Writes the fields in `mask`. Set and clear registers ignore zeroes; priorities are written one
+/// by one, so that no other field is written at all.
 pub(crate) fn write_fields(frame: Mmio, fields: &Fields, value: u32, mask: u32) {
     let offset = fields.offset as usize;
     if fields.bits == 1 {
@@ -114,8 +114,8 @@ pub trait HostGic {
     fn end(irq: Acknowledged);
     /// Ends a PPI of this CPU, or an SPI, whose priority was dropped.
     fn deactivate(intid: u32);
-    /// Returns what makes an SGI pending on a CPU once it is [sent](Self::send_sgi). `affinity`: the CPU's
-    /// MPIDR fields.
+    /// Returns what makes an SGI pending on a CPU once it is [sent](Self::send_sgi). `affinity`:
+    /// the CPU's MPIDR fields.
     fn sgi(target: CpuIndex, affinity: u64, sgi: u32) -> u64;
     /// Makes an SGI pending on another CPU, or on this one.
     fn send_sgi(sgi: u64);
@@ -135,8 +135,8 @@ pub trait HostGic {
     fn route_spi(target: CpuIndex, affinity: u64, intid: u32);
     /// Makes a shared interrupt disabled and neither pending nor active.
     fn silence_spi(intid: u32);
-    /// Makes a physical PPI active or inactive on this CPU: that of the virtual timer, for one, belongs
-    /// to the vCPU whose list register is linked to it.
+    /// Makes a physical PPI active or inactive on this CPU: that of the virtual timer, for one,
+    /// belongs to the vCPU whose list register is linked to it.
     fn set_ppi_active(cpu: CpuIndex, intid: u32, active: bool);
     /// Enables a PPI on this CPU.
     fn enable_ppi(cpu: CpuIndex, intid: u32);

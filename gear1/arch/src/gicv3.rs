@@ -494,7 +494,8 @@ impl ListRegisters for PhysicalListRegisters {
     fn take_lost_ends(&mut self) -> u32 {
         let hcr = ICH_HCR_EL2.get();
         ICH_HCR_EL2.set(hcr & !HCR_EOI_COUNT);
-        // In two steps ICC_EOIR1_EL1 ends nothing, whatever was counted, and ICC_DIR_EL1 is trapped.
+        // In two steps ICC_EOIR1_EL1 ends nothing, whatever was counted, and ICC_DIR_EL1 is
+        // trapped.
         if ICH_VMCR_EL2.get() & VMCR_TWO_STEPS != 0 {
             return 0;
         }

@@ -1,7 +1,7 @@
 //! Debug and performance monitors of the loaded guest, in hardware.
 //!
-//! Invariants: MDSCR_EL1 is 0 and PMCR_EL0.E clear whenever Gear2, or a guest without them, runs, so
-//! that nothing of what else is left in these registers acts; no counter counts at EL2.
+//! Invariants: MDSCR_EL1 is 0 and PMCR_EL0.E clear whenever Gear2, or a guest without them, runs,
+//! so that nothing of what else is left in these registers acts; no counter counts at EL2.
 //!
 //! Requirements: G1-CPU-007, G1-CPU-008.
 
@@ -82,7 +82,8 @@ pub fn set_debug_control(value: u64) {
     MDSCR_EL1.set(value);
 }
 
-/// Returns the number of breakpoints, or for the banks behind theirs of watchpoints, that a guest has: 2 to 8.
+/// Returns the number of breakpoints, or for the banks behind theirs of watchpoints, that a guest
+/// has: 2 to 8.
 pub fn points(bank: usize) -> usize {
     let shift = if bank < 2 { 12 } else { 20 };
     ((ID_AA64DFR0_EL1.get() >> shift) & 15)
@@ -92,9 +93,9 @@ pub fn points(bank: usize) -> usize {
 
 macro_rules! load_pairs {
     ($values:expr, $controls:expr, $count:expr, $value:literal, $control:literal) => {
-        // SAFETY: the two arrays have 8 entries, of which the first `count` (1 to 8, no more than the
-        // CPU has registers) are read. These registers act only where MDSCR_EL1 lets them, never at
-        // EL2 (MDCR_EL2.TDE is 0).
+        // SAFETY: the two arrays have 8 entries, of which the first `count` (1 to 8, no more than
+        // the CPU has registers) are read. These registers act only where MDSCR_EL1 lets them,
+        // never at EL2 (MDCR_EL2.TDE is 0).
         unsafe {
             asm!(
                 ".irp i,0,1,2,3,4,5,6,7",
@@ -139,7 +140,8 @@ fn select(counter: u8) {
     barrier::isb();
 }
 
-/// Reads a register; `selected` is the guest's PMSELR_EL0. A counter that is not there reads as zero.
+/// Reads a register; `selected` is the guest's PMSELR_EL0. A counter that is not there reads as
+/// zero.
 #[inline(never)]
 pub fn read(reg: PmuReg, selected: u8) -> u64 {
     match reg {
@@ -196,8 +198,8 @@ pub fn write(reg: PmuReg, value: u64) {
     barrier::isb();
 }
 
-/// Software increments of the guest's, carried out here: only where counters count at EL2, and so just
-/// now. Bound: 31 counters.
+/// Software increments of the guest's, carried out here: only where counters count at EL2, and so
+/// just now. Bound: 31 counters.
 fn increment(mask: u64) {
     // Bound: 31 counters (PMCR_EL0.N).
     for counter in 0..counters() {

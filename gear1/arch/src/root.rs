@@ -26,7 +26,8 @@ pub fn thaw(boot: &BootInfo, root: u64) {
     change(boot, root, FROZEN, VALID);
 }
 
-/// Replaces a bit of the entries that have it. The VM's lock is held, so nobody else rewrites a root.
+/// Replaces a bit of the entries that have it. The VM's lock is held, so nobody else rewrites a
+/// root.
 fn change(boot: &BootInfo, root: u64, from: u64, to: u64) {
     let offset = root.wrapping_sub(boot.pool);
     if offset >= boot.pool_size || boot.root_size > boot.pool_size.wrapping_sub(offset) {

@@ -53,10 +53,10 @@ gear1_start:
     b gear1_main
     .ltorg
 
-    // MMU off. Finds this CPU's SecondaryArgs by its affinity: a spin-table has no argument. CPUs may
-    // share a release address, so one may come before it is its turn, and waits for the next SEV. This
-    // page, with what the linker puts behind, is mapped at its physical address too, so that turning
-    // the MMU on does not pull the ground away. HCR_EL2.E2H = 0 before anything else.
+    // MMU off. Finds this CPU's SecondaryArgs by its affinity: a spin-table has no argument. CPUs
+    // may share a release address, so one may come before it is its turn, and waits for the next
+    // SEV. This page, with what the linker puts behind, is mapped at its physical address too, so
+    // that turning the MMU on does not pull the ground away. HCR_EL2.E2H = 0 before anything else.
     .section .text.boot_page, "ax"
     .balign 4096
     .global gear1_boot_page
@@ -175,7 +175,8 @@ pub fn boot_info() -> Result<&'static BootInfo, BootError> {
     Ok(unsafe { &*words.cast::<BootInfo>() })
 }
 
-/// Turns on the CPU with `index`; `this` is the one that runs this. It reaches `gear1_main` on its own stack.
+/// Turns on the CPU with `index`; `this` is the one that runs this. It reaches `gear1_main` on its
+/// own stack.
 pub fn start_secondary(this: CpuIndex, info: &BootInfo, index: CpuIndex) -> Result<(), i64> {
     let (Some(cpu), Some(args)) = (info.cpus.get(index.index()), SECONDARY.get(index.index()))
     else {

@@ -1,6 +1,6 @@
 //! Windows, the only way the runtime reaches a guest's memory and a guest's devices: to load a VM,
-//! and for what changes hands. Each CPU has two (source and destination) of 64 KiB; what they map changes, and is
-//! nothing between two uses.
+//! and for what changes hands. Each CPU has two (source and destination) of 64 KiB; what they map
+//! changes, and is nothing between two uses.
 //!
 //! Requirements: G1-MEM-003, G1-MEM-015.
 

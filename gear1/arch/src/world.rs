@@ -23,8 +23,8 @@ pub struct World {
     pub gear2_vttbr: u64,
     /// VTTBR_EL2 of the empty stage 2.
     pub null_vttbr: u64,
-    /// The empty stage 2 is to stand in between: the CPU has one of the errata above, or Gear2 runs at
-    /// EL1.
+    /// The empty stage 2 is to stand in between: the CPU has one of the errata above, or Gear2 runs
+    /// at EL1.
     pub null_step: bool,
     /// Gear2 runs at EL1: all of a guest's EL1 registers leave when it is entered.
     pub el1: bool,

@@ -55,7 +55,8 @@ macro_rules! address {
                 Self(self.0 & !size.wrapping_sub(1))
             }
 
-            /// Returns the first multiple of `size`, a power of two, that is not before the address.
+            /// Returns the first multiple of `size`, a power of two, that is not before the
+            /// address.
             #[must_use]
             pub const fn align_up(self, size: u64) -> Option<Self> {
                 match self.0.checked_add(size.wrapping_sub(1)) {

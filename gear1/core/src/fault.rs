@@ -16,7 +16,8 @@ const VECTOR_SIZE: u64 = 0x80;
 /// Most consecutive faults of one instruction of the handler.
 pub const NESTED_LIMIT: u32 = 16;
 
-/// The last exception that Gear1 gave a vCPU, if it came from inside the vector that it was given to.
+/// The last exception that Gear1 gave a vCPU, if it came from inside the vector that it was given
+/// to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nesting {
     pc: u64,

@@ -97,12 +97,13 @@ const POINTS: u64 = crate::monitors::MAX_POINTS as u64 - 1;
 /// PMUVer: FEAT_PMUv3p5, the last whose registers are known here.
 const PMU_V8_5: u64 = 6;
 
-/// Returns what the guest reads from `reg` when the CPU has `hardware`.
-/// `pa_range`: the PARange field that stage 2 is limited to; `gicv3`: the guest has GIC system registers;
-/// `monitors`: what the guest has of them ([`DEBUG`], [`PMU`]).
+/// Returns what the guest reads from `reg` when the CPU has `hardware`. `pa_range`: the PARange
+/// field that stage 2 is limited to; `gicv3`: the guest has GIC system registers; `monitors`: what
+/// the guest has of them ([`DEBUG`], [`PMU`]).
 pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monitors: u64) -> u64 {
     match reg {
-        // EL0, EL1 (both AArch64 only), FP, AdvSIMD, GIC, DIT, CSV2 (without CSV2_2's registers), CSV3.
+        // EL0, EL1 (both AArch64 only), FP, AdvSIMD, GIC, DIT, CSV2 (without CSV2_2's registers),
+        // CSV3.
         IdReg::Pfr0 => {
             // planted: guests are shown SVE
             let kept = only(hardware, &[0, 16, 20, 48, 56, 60]);
@@ -111,8 +112,9 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monit
         }
         // BT and SSBS.
         IdReg::Pfr1 => only(hardware, &[0, 4]),
-        // DebugVer of Armv8.0 and, without debug of its own, two breakpoints and two watchpoints, the
-        // fewest the architecture allows, which read as zero and ignore writes. No trace or profiling.
+        // DebugVer of Armv8.0 and, without debug of its own, two breakpoints and two watchpoints,
+        // the fewest the architecture allows, which read as zero and ignore writes. No trace or
+        // profiling.
         IdReg::Dfr0 => {
             let points = if monitors & DEBUG == 0 {
                 1 << 12 | 1 << 20
@@ -146,7 +148,8 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monit
         }
         // HAFDBS, VMIDBits, HPDS, PAN, SpecSEI, XNX, ETS, AFP; not VH, LO, TWED, HCX.
         IdReg::Mmfr1 => only(hardware, &[0, 4, 12, 20, 24, 28, 36, 44]),
-        // CnP, UAO, VARange, CCIDX, ST, AT, IDS, TTL, BBM, E0PD; not LSM, IESB (no RAS), NV, FWB, EVT.
+        // CnP, UAO, VARange, CCIDX, ST, AT, IDS, TTL, BBM, E0PD; not LSM, IESB (no RAS), NV, FWB,
+        // EVT.
         IdReg::Mmfr2 => only(hardware, &[0, 4, 16, 20, 28, 32, 36, 48, 52, 60]),
     }
 }

@@ -50,7 +50,8 @@ pub const SPSR_STEP: u64 = 1 << 21;
 
 /// Breakpoint value, breakpoint control, watchpoint value, watchpoint control.
 pub const BANKS: usize = 4;
-/// Most breakpoints, and most watchpoints: of more, a guest is not shown the rest. Arm's cores have 6 and 4.
+/// Most breakpoints, and most watchpoints: of more, a guest is not shown the rest. Arm's cores have
+/// 6 and 4.
 pub const MAX_POINTS: usize = 8;
 /// Most event counters.
 pub const MAX_COUNTERS: usize = 31;

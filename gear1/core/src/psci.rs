@@ -1,5 +1,5 @@
-//! PSCI 1.1 (Arm DEN 0022D), SMCCC 1.1 (Arm DEN 0028) and stolen time (Arm DEN 0057) as guests see them:
-//! decoding of calls, and the values that need no state.
+//! PSCI 1.1 (Arm DEN 0022D), SMCCC 1.1 (Arm DEN 0028) and stolen time (Arm DEN 0057) as guests see
+//! them: decoding of calls, and the values that need no state.
 //!
 //! Requirements: `docs/requirements/psci.md`. G1-PSCI-001, G1-PSCI-003.
 

@@ -314,8 +314,9 @@ impl Entry {
     }
 
     /// Returns ESR_EL1 for the external abort that stands for an access nobody answers.
-    /// `walk_level`: it was the guest's own table walk that nobody answered, at this level.
-    /// EA, FnV and SET are zero: the kind is unspecified, FAR_EL1 valid, the abort recoverable (G1-FLT-001).
+    /// `walk_level`: it was the guest's own table walk that nobody answered, at this level. EA, FnV
+    /// and SET are zero: the kind is unspecified, FAR_EL1 valid, the abort recoverable
+    /// (G1-FLT-001).
     pub const fn external_abort(self, taken: Syndrome, walk_level: Option<u8>) -> u64 {
         let fetch = taken.class() == ec::INSTRUCTION_ABORT;
         let class = match (fetch, self.from_el0) {

@@ -269,7 +269,8 @@ impl VmGic {
         }
     }
 
-    /// Drives an emulated device's interrupt line. A PPI is `vcpu`'s; for an SPI it does not matter.
+    /// Drives an emulated device's interrupt line. A PPI is `vcpu`'s; for an SPI it does not
+    /// matter.
     ///
     /// G1-GIC-005: a rising edge of an edge-triggered interrupt is latched; a level-sensitive
     /// interrupt is pending as long as its line is high.
@@ -306,8 +307,8 @@ impl VmGic {
         self.touch(vcpu, index, bit)
     }
 
-    /// Takes back an interrupt of [`inject_hw`](Self::inject_hw) that the guest has not acknowledged,
-    /// because the physical line is low again (the guest turned its timer off).
+    /// Takes back an interrupt of [`inject_hw`](Self::inject_hw) that the guest has not
+    /// acknowledged, because the physical line is low again (the guest turned its timer off).
     pub fn retract_hw(&mut self, vcpu: VcpuIndex, intid: IntId) -> Kicks {
         let (index, bit) = intid.place();
         let bits = self.word(vcpu, index).hw & bit;

@@ -1,8 +1,8 @@
 //! Looks that leave out what has not changed since the last one.
 //!
 //! A look at all pages takes longer than what is looked at. Where the ghost runs beside millions of
-//! calls, it compares again only the groups of pages of which the descriptors, or what the ghost says
-//! of them, may have changed. What is found is what [`Ghost::check`] finds.
+//! calls, it compares again only the groups of pages of which the descriptors, or what the ghost
+//! says of them, may have changed. What is found is what [`Ghost::check`] finds.
 //!
 //! Requirements: G1-MEM-011, G1-MEM-016.
 
@@ -14,8 +14,8 @@ use super::{
     Checked, GROUP, GROUPS, Ghost, PAGE, Region, SPAN, TRANSACTIONS, Transaction, Wrong, bit,
 };
 
-/// State of the last look at the pages. There is one part for each span of a region and each VM whose
-/// tables are compared there; `PARTS` limits their number. A `Seen` belongs to one ghost.
+/// State of the last look at the pages. There is one part for each span of a region and each VM
+/// whose tables are compared there; `PARTS` limits their number. A `Seen` belongs to one ghost.
 pub struct Seen<const PARTS: usize> {
     parts: [Part; PARTS],
     /// No look was complete yet, or the last one failed: the next look is at all pages.
@@ -88,8 +88,9 @@ impl<const PARTS: usize> Seen<PARTS> {
 
     /// Notes what the ghost says now, and returns what is new of that.
     fn note(&mut self, ghost: &Ghost) -> Changed {
-        // Every field is named, so that a new one cannot be forgotten. Regions and trees do not change after
-        // `add`; drafts say nothing of pages; `pages` numbers its changes, those of buffers too.
+        // Every field is named, so that a new one cannot be forgotten. Regions and trees do not
+        // change after `add`; drafts say nothing of pages; `pages` numbers its changes, those of
+        // buffers too.
         let Ghost {
             regions: _,
             region_count: _,
@@ -117,9 +118,9 @@ impl<const PARTS: usize> Seen<PARTS> {
 }
 
 impl Ghost {
-    /// Compares with what the tables say the pages of which something has changed since the last look.
-    /// `versions` says of a VM's table (PA) how often each eighth of it was written, or other numbers
-    /// that are new after each write; `read` as for [`check`](Self::check).
+    /// Compares with what the tables say the pages of which something has changed since the last
+    /// look. `versions` says of a VM's table (PA) how often each eighth of it was written, or other
+    /// numbers that are new after each write; `read` as for [`check`](Self::check).
     pub fn check_changed<const PARTS: usize>(
         &self,
         seen: &mut Seen<PARTS>,

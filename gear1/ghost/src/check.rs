@@ -58,8 +58,8 @@ impl Ghost {
         }
     }
 
-    /// Compares all pages with what the tables say. `read` reads the word at a physical address in a
-    /// VM's table.
+    /// Compares all pages with what the tables say. `read` reads the word at a physical address in
+    /// a VM's table.
     pub fn check(&self, read: &mut impl FnMut(usize, u64) -> u64) -> Checked {
         let regions = &self.regions[..self.region_count];
         for viewer in regions {
@@ -126,8 +126,8 @@ impl Ghost {
         Ok(())
     }
 
-    /// Returns all that [`expected`](Self::expected) takes from a page of a region: its transactions,
-    /// and whether it is a buffer.
+    /// Returns all that [`expected`](Self::expected) takes from a page of a region: its
+    /// transactions, and whether it is a buffer.
     fn said_of(&self, region: &Region, page: usize) -> (Page, bool) {
         let page = region.first + page;
         if region.followed && self.pages.is_busy(page) {

@@ -76,8 +76,8 @@ impl Pages {
         place.map_or([0; GROUPS], |place| self.busy[place].changed)
     }
 
-    /// Returns a page's span if some page of it is in a transaction or a buffer; that one is going to
-    /// change.
+    /// Returns a page's span if some page of it is in a transaction or a buffer; that one is going
+    /// to change.
     fn change(&mut self, page: usize) -> Option<&mut Busy> {
         let place = self.place(page)?;
         self.changes += 1;

@@ -73,8 +73,8 @@ impl Tree {
         (level, entries)
     }
 
-    /// Calls `visit` with each address (IPA) that something is mapped at, where that is (PA), and how
-    /// large.
+    /// Calls `visit` with each address (IPA) that something is mapped at, where that is (PA), and
+    /// how large.
     pub fn each_leaf(
         self,
         read: &mut impl FnMut(u64) -> u64,
@@ -114,8 +114,8 @@ impl Tree {
         }
     }
 
-    /// Walks to `ipa`. `read` reads the word at a physical address in a table, none of which changes
-    /// as long as `last` is used.
+    /// Walks to `ipa`. `read` reads the word at a physical address in a table, none of which
+    /// changes as long as `last` is used.
     pub fn walk(self, ipa: u64, last: &mut Last, read: &mut impl FnMut(u64) -> u64) -> Found {
         let span = ipa >> shift(2);
         if let Some(at) = last.entry(ipa) {

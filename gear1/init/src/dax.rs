@@ -56,7 +56,8 @@ pub fn block(data_size: u64, uuid: [u8; 16]) -> [u8; BLOCK_SIZE] {
     block
 }
 
-/// Writes what describes the region to Linux before it; `number` is told from those of other regions.
+/// Writes what describes the region to Linux before it; `number` is told from those of other
+/// regions.
 pub fn describe<M: PhysicalMemory>(region: Region, number: u8, memory: &mut M) {
     let start = Pa::new(region.start - DATA_OFFSET);
     let mut uuid = UUID;

@@ -1,8 +1,8 @@
 //! Pass-through: which of the board's devices a VM owns, and with them which pages and interrupts.
 //!
 //! Owns the meaning of the manifest's `devices`. Invariants: no page and no interrupt that is given
-//! away has another owner, nor is it memory or the interrupt controller's; only shared interrupts of
-//! the GIC are given away. A device that is disabled in the tree is not there.
+//! away has another owner, nor is it memory or the interrupt controller's; only shared interrupts
+//! of the GIC are given away. A device that is disabled in the tree is not there.
 //!
 //! Also owns how a device that masters the bus is stopped when its VM has: see [`MASTERS`].
 //!
@@ -47,10 +47,11 @@ struct Stop {
     busy: u32,
 }
 
-/// The devices that reach memory by themselves, as far as they can be stopped by a register. One that is
-/// not here keeps on until its next driver finds it.
+/// The devices that reach memory by themselves, as far as they can be stopped by a register. One
+/// that is not here keeps on until its next driver finds it.
 const MASTERS: &[Stop] = &[
-    // A device is reset by 0 in Status, which reads as 0 when that is done (virtio 1.2, 2.4.2 and 4.2.2).
+    // A device is reset by 0 in Status, which reads as 0 when that is done (virtio 1.2, 2.4.2 and
+    // 4.2.2).
     Stop {
         compatible: "virtio,mmio",
         offset: 0x70,

@@ -106,8 +106,9 @@ pub struct Board {
 }
 
 impl Board {
-    /// Returns where GICC's two pages lie side by side. Where a page has 64 KiB, as on SoCs that may have
-    /// pages of that size, the first page's registers are there 16 times, the last time just before the second's.
+    /// Returns where GICC's two pages lie side by side. Where a page has 64 KiB, as on SoCs that
+    /// may have pages of that size, the first page's registers are there 16 times, the last time
+    /// just before the second's.
     #[must_use]
     pub fn gicc(&self) -> u64 {
         // planted: GICC's second page is a copy of the first

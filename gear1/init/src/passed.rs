@@ -161,7 +161,8 @@ impl<'m, 'a> Passed<'m, 'a> {
     }
 }
 
-/// Refuses a device, or an interrupt, that two VMs would own, and more bus masters than can be stopped.
+/// Refuses a device, or an interrupt, that two VMs would own, and more bus masters than can be
+/// stopped.
 pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
     owners: impl Iterator<Item = &'p Passed<'m, 'a>> + Clone,
     faults: &mut Vec<Fault>,

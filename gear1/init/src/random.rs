@@ -1,5 +1,5 @@
-//! Seeds for guests: ChaCha20 (RFC 8439) keyed with the firmware's seed, one nonce a VM and start, so that
-//! no guest learns another's seed, its own next one, or the machine's from its own.
+//! Seeds for guests: ChaCha20 (RFC 8439) keyed with the firmware's seed, one nonce a VM and start,
+//! so that no guest learns another's seed, its own next one, or the machine's from its own.
 //!
 //! Requirements: G1-BOOT-007.
 

@@ -122,7 +122,8 @@ struct Seeds {
 }
 
 impl Seeds {
-    /// Finds the first seed in a finished tree and makes those of all starts; `None`: it has no seeds.
+    /// Finds the first seed in a finished tree and makes those of all starts; `None`: it has no
+    /// seeds.
     fn find(tree: &[u8], machine: &[u8], vm: u32) -> Option<Self> {
         let first = guest_seed(machine, vm, 0);
         let (rng, kaslr) = first.split_at(RNG_SEED_SIZE);

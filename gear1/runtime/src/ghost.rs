@@ -1,6 +1,6 @@
-//! The checking image (feature `check-ghost`): the executable specification of page ownership stands
-//! beside Gear1 and looks at all stage-2 tables before and after each call that concerns them.
-//! Where the two differ, the machine halts and both opinions are printed.
+//! The checking image (feature `check-ghost`): the executable specification of page ownership
+//! stands beside Gear1 and looks at all stage-2 tables before and after each call that concerns
+//! them. Where the two differ, the machine halts and both opinions are printed.
 //!
 //! The lock is taken while that over shared memory is held, and by nobody else.
 //!

@@ -61,7 +61,8 @@ pub(crate) fn undefined(cpu: &mut Cpu, machine: &Machine) -> Handled {
     Handled::Same
 }
 
-/// Notes an exception that the running guest is about to be given, and tells whether it cannot go on.
+/// Notes an exception that the running guest is about to be given, and tells whether it cannot go
+/// on.
 fn is_stuck(cpu: &mut Cpu, entry: Entry, fetch: bool) -> bool {
     let (pc, vbar) = (ELR_EL2.get(), VBAR_EL1.get());
     cpu.context()

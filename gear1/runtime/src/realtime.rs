@@ -1,11 +1,13 @@
-//! Real-time VMs: each of their vCPUs has a CPU that runs nothing else, neither Gear2 nor another VM.
+//! Real-time VMs: each of their vCPUs has a CPU that runs nothing else, neither Gear2 nor another
+//! VM.
 //!
 //! Where other CPUs hand an event to Gear2, such a CPU settles it here: it waits at EL2 until its
 //! vCPU is to run, and loads its VM anew after SYSTEM_RESET.
 //!
-//! Invariants: a path of these CPUs takes no lock but their own VM's (G1-RT-001). With pass-through,
-//! the physical CPU interface, SGIs and timers are the guest's from a vCPU's start to its end, and
-//! Gear1 has no interrupt of its own there (G1-RT-002); a stop takes the guest's memory away instead.
+//! Invariants: a path of these CPUs takes no lock but their own VM's (G1-RT-001). With
+//! pass-through, the physical CPU interface, SGIs and timers are the guest's from a vCPU's start to
+//! its end, and Gear1 has no interrupt of its own there (G1-RT-002); a stop takes the guest's
+//! memory away instead.
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::call::VcpuState;

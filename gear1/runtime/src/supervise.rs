@@ -1,9 +1,9 @@
 //! Supervision of Gear2 (L3): a loop that hangs, faults or gives up has Gear2 restarted.
 //!
-//! A restart brings all CPUs that have a loop together here ([`Meeting`]), renews Gear2's image from
-//! the archive, and enters every loop anew. VMs and vCPUs stay what they are; what a loop
-//! was told and may not have acted on is pending again: interrupts and the doorbell by
-//! [`enter_anew`], wake-ups, accesses and calls by the states of vCPUs, ends by those of VMs.
+//! A restart brings all CPUs that have a loop together here ([`Meeting`]), renews Gear2's image
+//! from the archive, and enters every loop anew. VMs and vCPUs stay what they are; what a loop was
+//! told and may not have acted on is pending again: interrupts and the doorbell by [`enter_anew`],
+//! wake-ups, accesses and calls by the states of vCPUs, ends by those of VMs.
 //!
 //! A CPU waits in a meeting, holding no lock, for the others to come out of Gear1: as long as its
 //! longest way through a handler. Then it waits for the copying of the image. It takes interrupts

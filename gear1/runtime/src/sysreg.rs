@@ -1,7 +1,7 @@
 //! Trapped system registers of guests.
 //!
-//! Identification is filtered; the EL1 physical timer is emulated; SGIs are generated in the virtual GIC; debug and
-//! OS-lock registers read as zero and ignore writes; set/way maintenance is
+//! Identification is filtered; the EL1 physical timer is emulated; SGIs are generated in the
+//! virtual GIC; debug and OS-lock registers read as zero and ignore writes; set/way maintenance is
 //! done by address, on caches that are shown with one set and one way; the rest is UNDEFINED.
 //!
 //! Requirements: G1-CPU-002, G1-CPU-003, G1-CPU-006, G1-CPU-010.
@@ -64,7 +64,8 @@ pub(crate) fn is_sgi1r(access: SysregAccess) -> bool {
     access.id() == ICC_SGI1R_EL1
 }
 
-/// Sends an SGI at once, if it is the same as the vCPU's last one, and its own. Tells whether it is.
+/// Sends an SGI at once, if it is the same as the vCPU's last one, and its own. Tells whether it
+/// is.
 #[inline(always)]
 pub(crate) fn repeat_own_sgi(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> bool {
     let value = cpu.frame().reg(access.register());

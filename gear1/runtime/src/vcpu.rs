@@ -158,7 +158,8 @@ fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool
     }
 }
 
-/// Loads a vCPU's EL1 registers; with Gear2 at EL1, only those that do not leave when it is entered.
+/// Loads a vCPU's EL1 registers; with Gear2 at EL1, only those that do not leave when it is
+/// entered.
 fn restore_el1(data: &CpuData, state: &El1State) {
     // planted: a vCPU finds another's EL1 registers
     if !data.world.el1 {
@@ -412,9 +413,9 @@ pub(crate) fn woke_somebody_or(
 }
 
 /// Tells whether something is due for the running vCPU: an interrupt, or attention to more than
-/// `expected`. If not, it is in `Wfi` now. A waker sees that or is seen (G1-VCPU-001): it raises the
-/// attention before it looks at the state. With something in the list registers that the VM's state
-/// tells about, both are under the VM's lock; messages and SGIs come without it, so they are
+/// `expected`. If not, it is in `Wfi` now. A waker sees that or is seen (G1-VCPU-001): it raises
+/// the attention before it looks at the state. With something in the list registers that the VM's
+/// state tells about, both are under the VM's lock; messages and SGIs come without it, so they are
 /// looked for once more.
 pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
     let shared = loaded.shared;

@@ -194,7 +194,8 @@ fn repeat_left(cpu: &Cpu, shared: &VcpuShared) -> bool {
         && shared.take(sgi)
 }
 
-/// Makes the SGI that the running vCPU sends to itself alone pending, if it is the one that came last.
+/// Makes the SGI that the running vCPU sends to itself alone pending, if it is the one that came
+/// last.
 #[inline(always)]
 pub(crate) fn repeat_own(cpu: &Cpu, shared: &VcpuShared, value: u64) -> bool {
     let what = cpu.data.left_sgi.get();
@@ -242,8 +243,9 @@ pub(crate) fn inject_timer(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     cpu.data.timer_interrupt.set(next);
 }
 
-/// Carries out the running vCPU's write of ICC_SGI1R_EL1. An SGI for one vCPU that is on is left for it, without
-/// the VM's lock: it becomes pending when that vCPU's CPU looks, or somebody at its redistributor.
+/// Carries out the running vCPU's write of ICC_SGI1R_EL1. An SGI for one vCPU that is on is left
+/// for it, without the VM's lock: it becomes pending when that vCPU's CPU looks, or somebody at its
+/// redistributor.
 ///
 /// G1-GIC-004: it is one of the sender's own VM.
 pub(crate) fn sgi1r(cpu: &Cpu, machine: &Machine, loaded: &Loaded, value: u64) {

@@ -54,8 +54,8 @@ pub(crate) fn access(
     resume
 }
 
-/// Takes over what the access may show: the list registers, the timer's line, and SGIs that were left for
-/// a vCPU and are pending at its redistributor.
+/// Takes over what the access may show: the list registers, the timer's line, and SGIs that were
+/// left for a vCPU and are pending at its redistributor.
 #[inline(never)]
 fn look(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) {
     vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {

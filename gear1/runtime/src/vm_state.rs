@@ -1,9 +1,10 @@
 //! Facts and steps of a VM's life that calls of guests, of Gear2 and of FF-A have in common: which
 //! vCPUs are on, whether a stop is complete, a real-time VM's memory and restarts.
 //!
-//! A VM is not stopped before its bus masters are: what they were told to read and write would
-//! else go on in memory that is somebody's next. The VM's lock is held for one store to and one load
-//! from each of them, at most [`MAX_MASTERS`](gear1_abi::boot::MAX_MASTERS), less than for a piece of loading.
+//! A VM is not stopped before its bus masters are: what they were told to read and write would else
+//! go on in memory that is somebody's next. The VM's lock is held for one store to and one load
+//! from each of them, at most [`MAX_MASTERS`](gear1_abi::boot::MAX_MASTERS), less than for a piece
+//! of loading.
 //!
 //! Requirements: G1-RT-005, G1-RT-006.
 

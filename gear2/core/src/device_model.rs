@@ -113,15 +113,16 @@ impl<P: Platform> DeviceModel<P> {
     pub(crate) fn forward(&self, gear1: &mut impl Gear1, vcpu: VcpuId, request: Request) {
         if self.slots.lock().post(vcpu, request) && !self.is_looking(request.device) {
             let (pl061, line) = line_of_channel(request.device as usize);
-            // A refusal means that the device VM does not run: GDM looks at all slots when it starts.
+            // A refusal means that the device VM does not run: GDM looks at all slots when it
+            // starts.
             let _ = gear1.pl061_raise(pl061, line);
         }
     }
 
     /// Returns whether a device's thread polls its slots, so that no signal is needed.
     fn is_looking(&self, device: u32) -> bool {
-        // The device model stores 0 and then looks at the slots; here it is the other way round, so that
-        // one of the two sees the other's store.
+        // The device model stores 0 and then looks at the slots; here it is the other way round, so
+        // that one of the two sees the other's store.
         fence(SeqCst);
         let words = self.region.devices.get(device as usize);
         words.is_some_and(|words| words[LOOKING].load(Relaxed) != 0)
@@ -142,8 +143,8 @@ impl<P: Platform> DeviceModel<P> {
         }
     }
 
-    /// Has GDM reset the devices of a VM that has stopped. A GDM that is away does so when it comes back,
-    /// before it does anything else.
+    /// Has GDM reset the devices of a VM that has stopped. A GDM that is away does so when it comes
+    /// back, before it does anything else.
     pub(crate) fn ask_reset(&self, gear1: &mut impl Gear1, channels: Range<u32>) {
         for words in self.device_words(channels) {
             words[RESET_ASKED].fetch_add(1, AcqRel);

@@ -2,9 +2,9 @@
 //!
 //! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
 //! each VM, the news already told, the VMs that are paused or given up, the times of their
-//! restarts, the access that each vCPU waits for. A Gear2 that failed wrote these words, so each may
-//! hold anything: a reader reduces a word to the values that have a meaning, and no value leads to a
-//! failure. Invariant: all of the page is zero when Gear2 is entered for the first time.
+//! restarts, the access that each vCPU waits for. A Gear2 that failed wrote these words, so each
+//! may hold anything: a reader reduces a word to the values that have a meaning, and no value leads
+//! to a failure. Invariant: all of the page is zero when Gear2 is entered for the first time.
 
 use core::array;
 use core::sync::atomic::Ordering::Relaxed;

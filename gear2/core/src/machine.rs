@@ -191,8 +191,9 @@ impl<P: Platform> Machine<P> {
         self.say(None, text);
     }
 
-    /// Takes over the slots of accesses that the device model has, and finds out which vCPU's access
-    /// Gear2 may have failed at twice: it is one of the CPU that failed, and waits for Gear2 itself.
+    /// Takes over the slots of accesses that the device model has, and finds out which vCPU's
+    /// access Gear2 may have failed at twice: it is one of the CPU that failed, and waits for Gear2
+    /// itself.
     fn take_over_accesses(&self, gear1: &mut impl Gear1, last: LastRestart) {
         for (vcpu, config) in self.config.vcpus() {
             let vm = self.config.vm(config.vm);
@@ -308,7 +309,8 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Says that a VM's vCPUs are not to run, whatever they wait for, or are. Its lifecycle is locked.
+    /// Says that a VM's vCPUs are not to run, whatever they wait for, or are. Its lifecycle is
+    /// locked.
     pub(crate) fn set_paused(&self, vm: VmId, paused: bool) {
         self.kept.set_paused(vm, paused);
     }
@@ -527,9 +529,9 @@ impl<P: Platform> Machine<P> {
         due
     }
 
-    /// Tells whether a vCPU that waits for an answer can go on: if nobody is going to give one, since
-    /// an earlier Gear2 took the question with it, it asks again. If that is what Gear2 failed at, and
-    /// not for the first time, it is refused instead.
+    /// Tells whether a vCPU that waits for an answer can go on: if nobody is going to give one,
+    /// since an earlier Gear2 took the question with it, it asks again. If that is what Gear2
+    /// failed at, and not for the first time, it is refused instead.
     pub(crate) fn can_go_on(&self, gear1: &mut impl Gear1, vcpu: VcpuId) -> bool {
         let slots = self.device_model.as_ref().map(|model| model.slots.lock());
         if slots.as_ref().is_some_and(|slots| slots.awaits(vcpu)) {

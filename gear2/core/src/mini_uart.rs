@@ -1,8 +1,8 @@
 //! The mini-UART of Raspberry Pis (BCM2711 peripherals, 2.2), which firmware has set up.
 //!
-//! Owns how its flags and interrupts are used; the registers are the platform's. Rate and format stay what they
-//! are. Its registers are a 16550's, four bytes apart, but for what the manual swaps: bit 0 of IER is for
-//! reception, bit 1 for transmission.
+//! Owns how its flags and interrupts are used; the registers are the platform's. Rate and format
+//! stay what they are. Its registers are a 16550's, four bytes apart, but for what the manual
+//! swaps: bit 0 of IER is for reception, bit 1 for transmission.
 
 use crate::console::Uart;
 

@@ -1,8 +1,9 @@
-//! The boot UART of R-Car boards: a SCIF (R-Car Gen3 user's manual, "Serial Communication Interface with
-//! FIFO") that firmware has set up.
+//! The boot UART of R-Car boards: a SCIF (R-Car Gen3 user's manual, "Serial Communication Interface
+//! with FIFO") that firmware has set up.
 //!
-//! Owns how its FIFOs and flags are used; the registers are the platform's. Rate, format and clock stay
-//! what they are. A flag is cleared by writing 0 after it was read as 1; writing 1 does nothing.
+//! Owns how its FIFOs and flags are used; the registers are the platform's. Rate, format and clock
+//! stay what they are. A flag is cleared by writing 0 after it was read as 1; writing 1 does
+//! nothing.
 
 use crate::console::Uart;
 

@@ -329,7 +329,8 @@ impl Simulation {
         self.enter();
     }
 
-    /// Delivers the event that is due next on CPU 0, but a call of a guest to a loop that fails at once.
+    /// Delivers the event that is due next on CPU 0, but a call of a guest to a loop that fails at
+    /// once.
     pub(crate) fn lose_call(&mut self) -> bool {
         let due = self.world.borrow().due(0);
         if due == NO_DEADLINE {

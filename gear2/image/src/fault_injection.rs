@@ -58,8 +58,8 @@ fn touch(address: usize) {
     unsafe { asm!("str xzr, [{}]", in(reg) address) };
 }
 
-/// Makes calls that are wrong, while VM 0 runs and vCPU 1 is another CPU's; then some that are right. Returns
-/// those whose status is not as it must be: a bit each, in this order.
+/// Makes calls that are wrong, while VM 0 runs and vCPU 1 is another CPU's; then some that are
+/// right. Returns those whose status is not as it must be: a bit each, in this order.
 fn misuse() -> u64 {
     let statuses = [
         (call_of::<{ number::VCPU_STATE }>([NOTHING, 0, 0]), NotFound),

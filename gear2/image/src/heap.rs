@@ -1,5 +1,5 @@
-//! The heap, at the address that the ABI fixes, as large as the manifest says. Its first page is not
-//! part of it: what outlives a restart of Gear2 is there (`inputs::kept`).
+//! The heap, at the address that the ABI fixes, as large as the manifest says. Its first page is
+//! not part of it: what outlives a restart of Gear2 is there (`inputs::kept`).
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
@@ -23,8 +23,8 @@ static ALLOCATOR: SharedHeap = SharedHeap(TicketMutex::new(Heap::new()));
 pub(crate) fn give(size: u64) {
     let kept = size_of::<Kept>();
     let (start, size) = (HEAP as usize + kept, size as usize - kept);
-    // SAFETY: Gear1 maps `heap_size` bytes at `HEAP` read-write for Gear2 alone, and what is behind the
-    // first page is used here only; it is called from the one `try_call_once` of `main`.
+    // SAFETY: Gear1 maps `heap_size` bytes at `HEAP` read-write for Gear2 alone, and what is behind
+    // the first page is used here only; it is called from the one `try_call_once` of `main`.
     unsafe { ALLOCATOR.0.lock().init(start, size) }
 }
 

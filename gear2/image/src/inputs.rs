@@ -29,15 +29,16 @@ pub(crate) fn shared(info: &Gear2Info) -> Option<&'static Region> {
     }
     // SAFETY: Gear1 maps `shared_size` bytes at `SHARED` for good, read-write and write-back, and
     // says so in an `info` of our ABI version; it is page aligned, as `Region` demands. The region
-    // consists of atomics only, of which any bits are valid, so that what the device VM stores there
-    // meanwhile is no data race.
+    // consists of atomics only, of which any bits are valid, so that what the device VM stores
+    // there meanwhile is no data race.
     Some(unsafe { &*(SHARED as *const Region) })
 }
 
 /// Returns what outlives a restart: the first page of the memory for the heap.
 pub(crate) fn kept() -> &'static Kept {
-    // SAFETY: Gear1 maps the heap read-write for Gear2 alone, aligned to 2 MiB and at least that large;
-    // `heap::give` leaves the first page out. It consists of atomics, of which any bits are valid.
+    // SAFETY: Gear1 maps the heap read-write for Gear2 alone, aligned to 2 MiB and at least that
+    // large; `heap::give` leaves the first page out. It consists of atomics, of which any bits are
+    // valid.
     unsafe { &*(HEAP as *const Kept) }
 }
 

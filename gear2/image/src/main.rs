@@ -1,11 +1,11 @@
 //! Gear2's image: what of Gear2 touches the machine.
 //!
-//! Gear1 enters it once per CPU, at EL0 (with the feature `el1` at EL1) with stage 1 off and a stack, and it
-//! runs that CPU's loop of `gear2-core` for good. There are no interrupts, no
+//! Gear1 enters it once per CPU, at EL0 (with the feature `el1` at EL1) with stage 1 off and a
+//! stack, and it runs that CPU's loop of `gear2-core` for good. There are no interrupts, no
 //! exception vectors and no floating point.
 //!
-//! Owns the `SVC` instruction, the boot UART's registers and the heap. No
-//! policy: that is `gear2-core`.
+//! Owns the `SVC` instruction, the boot UART's registers and the heap. No policy: that is
+//! `gear2-core`.
 #![no_std]
 #![no_main]
 

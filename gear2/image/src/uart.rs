@@ -68,15 +68,16 @@ pub(crate) struct Page;
 impl Page {
     fn read_word(&self, offset: usize) -> u32 {
         let register = (UART as usize + offset) as *const u32;
-        // SAFETY: whoever made a `Page` knows that Gear1 maps a UART at `UART`. Only the registers of
-        // a PL011, those named above, of a mini-UART and of Cadence's are read as words; they may be read at any time.
+        // SAFETY: whoever made a `Page` knows that Gear1 maps a UART at `UART`. Only the registers
+        // of a PL011, those named above, of a mini-UART and of Cadence's are read as words; they
+        // may be read at any time.
         unsafe { register.read_volatile() }
     }
 
     fn write_word(&self, offset: usize, value: u32) {
         let register = (UART as usize + offset) as *mut u32;
-        // SAFETY: as for `read_word`; a PL011 cannot reach memory unless DMACR says so, which is not
-        // written here, and the others never.
+        // SAFETY: as for `read_word`; a PL011 cannot reach memory unless DMACR says so, which is
+        // not written here, and the others never.
         unsafe { register.write_volatile(value) }
     }
 }
@@ -84,13 +85,15 @@ impl Page {
 impl Registers for Page {
     fn read(&self, offset: usize) -> u16 {
         let register = (UART as usize + offset) as *const u16;
-        // SAFETY: as for `read_word`; only a SCIF's registers are read as halfwords, at multiples of four.
+        // SAFETY: as for `read_word`; only a SCIF's registers are read as halfwords, at multiples
+        // of four.
         unsafe { register.read_volatile() }
     }
 
     fn write(&mut self, offset: usize, value: u16) {
         let register = (UART as usize + offset) as *mut u16;
-        // SAFETY: as for `read`; a SCIF reaches memory by the DMA controller alone, which is not Gear2's.
+        // SAFETY: as for `read`; a SCIF reaches memory by the DMA controller alone, which is not
+        // Gear2's.
         unsafe { register.write_volatile(value) }
     }
 

@@ -1,6 +1,7 @@
 //! Exception vectors for a Gear2 at EL1, where `gear1_abi::layout::gear2::VECTORS` says.
 //!
-//! Gear2 has no exceptions: each one is a failure, which Gear1 gets with ELR_EL1 in X0 and ESR_EL1 in X1.
+//! Gear2 has no exceptions: each one is a failure, which Gear1 gets with ELR_EL1 in X0 and ESR_EL1
+//! in X1.
 
 use gear1_abi::call::number::FATAL;
 

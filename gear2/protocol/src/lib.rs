@@ -34,8 +34,9 @@ pub const DOORBELL_GEAR2: usize = 0x800;
 pub const fn doorbell_device(channel: usize) -> usize {
     channel * 8
 }
-/// PL061 and line that a guest's queue notification of virtio device `channel` raises, and Gear2 when it has
-/// posted an access to that device: the first PL061 is Gear2's, the devices follow, eight a PL061.
+/// PL061 and line that a guest's queue notification of virtio device `channel` raises, and Gear2
+/// when it has posted an access to that device: the first PL061 is Gear2's, the devices follow,
+/// eight a PL061.
 pub const fn line_of_channel(channel: usize) -> (usize, u32) {
     (1 + channel / 8, (channel % 8) as u32)
 }
@@ -54,10 +55,12 @@ pub const VIRTIO_STRIDE: u64 = 0x200;
 
 /// Words of 64 bits in a device's page that Gear2 and GDM share.
 pub mod device_word {
-    /// GDM stores 1 while the device's thread looks at the slots by itself, so that Gear2 need not raise the
-    /// device's line. It stores 0 and looks once more before it sleeps; Gear2 posts before it reads this.
+    /// GDM stores 1 while the device's thread looks at the slots by itself, so that Gear2 need not
+    /// raise the device's line. It stores 0 and looks once more before it sleeps; Gear2 posts
+    /// before it reads this.
     pub const LOOKING: usize = 509;
-    /// Gear2 adds 1 when it has stopped the device's VM, before that VM is loaded anew, and raises the line.
+    /// Gear2 adds 1 when it has stopped the device's VM, before that VM is loaded anew, and raises
+    /// the line.
     pub const RESET_ASKED: usize = 510;
     /// GDM copies `RESET_ASKED` to this word when it has reset the device. From then on GDM does
     /// not access the VM's memory until the driver sets the device up again.
@@ -92,8 +95,8 @@ pub mod offset {
     /// Bytes of the input ring; a power of two.
     pub const INPUT_SIZE: usize = 0x1000;
     /// GDM adds input only while at most so many bytes wait in the ring, and Gear2 raises
-    /// [`LINE_REQUEST`](super::LINE_REQUEST) when it takes a byte and so many are left: a guest that
-    /// reads a few bytes at a time does not wake GDM each time.
+    /// [`LINE_REQUEST`](super::LINE_REQUEST) when it takes a byte and so many are left: a guest
+    /// that reads a few bytes at a time does not wake GDM each time.
     pub const INPUT_LOW: usize = INPUT_SIZE / 2;
 }
 
@@ -189,12 +192,13 @@ pub mod op {
     pub const VCPU_INFO: u32 = 8;
     /// `(cursor)`: result words: next cursor and a record's five words; `NOT_FOUND` at the end.
     pub const LOG_READ: u32 = 9;
-    /// `()`: result words: ABI version of Gear1, protocol version, counter, CPUs, MMIO events forwarded so far, restarts
-    /// of Gear2.
+    /// `()`: result words: ABI version of Gear1, protocol version, counter, CPUs, MMIO events
+    /// forwarded so far, restarts of Gear2.
     pub const VERSION: u32 = 10;
     /// `(vm)`: result words: the VM's name, up to 48 bytes, zero-padded.
     pub const VM_NAME: u32 = 11;
-    /// `(vm)`: result words of the VM's last fault: vCPU's index, ESR, FAR, IPA, PC, SPSR; `NOT_FOUND` if it had none.
+    /// `(vm)`: result words of the VM's last fault: vCPU's index, ESR, FAR, IPA, PC, SPSR;
+    /// `NOT_FOUND` if it had none.
     pub const VM_FAULT: u32 = 12;
 }
 

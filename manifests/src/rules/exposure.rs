@@ -34,8 +34,8 @@ pub(super) fn check<'a>(
     }
 }
 
-/// Tells whether the VM owns a device that masters the bus; without a board, any device of the device
-/// VM may be one.
+/// Tells whether the VM owns a device that masters the bus; without a board, any device of the
+/// device VM may be one.
 fn masters_the_bus(vm: &Vm<'_>, board: Option<&Board<'_>>) -> bool {
     match board {
         Some(board) => board.masters.iter().any(|path| vm.devices.owns(path)),

@@ -1,7 +1,7 @@
 //! Tests of the refusals: manifests that break a rule and nothing else.
 //!
-//! Each rule has one in `manifests/invalid` too, which `cargo xtask test` judges; what stands here are
-//! the other ways to break it, and what dtc cannot write.
+//! Each rule has one in `manifests/invalid` too, which `cargo xtask test` judges; what stands here
+//! are the other ways to break it, and what dtc cannot write.
 
 use std::format;
 use std::string::{String, ToString};

@@ -7,9 +7,9 @@ use gear1_core::ownership::{Error, Kind, Offer, bit};
 const PAGE: usize = 4096;
 const KINDS: [Kind; 3] = [Kind::Share, Kind::Lend, Kind::Donate];
 
-/// The first bytes say what the call says: its kind, how many bytes there are, the peers, the caller.
-/// The rest is the buffer. Whatever stands there, nobody gets more than was offered, and nothing is
-/// read behind the end.
+/// The first bytes say what the call says: its kind, how many bytes there are, the peers, the
+/// caller. The rest is the buffer. Whatever stands there, nobody gets more than was offered, and
+/// nothing is read behind the end.
 pub(crate) fn run(bytes: &[u8]) {
     let Some((call, buffer)) = bytes.split_first_chunk::<8>() else {
         return;

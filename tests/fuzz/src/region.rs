@@ -75,8 +75,8 @@ impl Conduit for Gear1 {
     }
 }
 
-/// Each piece says which event comes, which part of the region is written before, and what stands there
-/// then. What the first two write is there when Gear2 starts.
+/// Each piece says which event comes, which part of the region is written before, and what stands
+/// there then. What the first two write is there when Gear2 starts.
 pub(crate) fn run(bytes: &[u8]) {
     static REGION: Region = Region::new();
     static KEPT: Kept = Kept::new();

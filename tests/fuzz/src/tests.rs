@@ -1,5 +1,5 @@
-//! The corpus, and 100,000 mutations of it for each target. A failure names the number that `run` in a
-//! debugger can start from: the bytes follow from it.
+//! The corpus, and 100,000 mutations of it for each target. A failure names the number that `run`
+//! in a debugger can start from: the bytes follow from it.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};

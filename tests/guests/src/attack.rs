@@ -1,8 +1,8 @@
 //! Whatever a guest can do to others, at random: one step at a time, the same for the same seed.
 //!
-//! Owns the choice of steps, and memory of the VM's own that they may spoil. Invariant: a step leaves
-//! the guest able to take the next one; what would stop or reset its VM, mask its exceptions or spoil
-//! its code is left out. Interrupts stay masked.
+//! Owns the choice of steps, and memory of the VM's own that they may spoil. Invariant: a step
+//! leaves the guest able to take the next one; what would stop or reset its VM, mask its exceptions
+//! or spoil its code is left out. Interrupts stay masked.
 
 use core::arch::asm;
 
@@ -127,7 +127,8 @@ fn read_pair(address: u64) {
     };
 }
 
-/// Loads from an address of the upper half, whose translation table is at `table`: there may be none.
+/// Loads from an address of the upper half, whose translation table is at `table`: there may be
+/// none.
 fn walk(table: u64) {
     let control = read_sysreg!("tcr_el1");
     write_sysreg!("ttbr1_el1", table & 0xffff_ffff_f000);
@@ -269,7 +270,8 @@ impl Attacker {
         self.execute(0xd508_0000 | is_read << 21 | fields | crn << 12);
     }
 
-    /// A walk of translation tables that are a device's, another's, nowhere, or what stands in its own pages.
+    /// A walk of translation tables that are a device's, another's, nowhere, or what stands in its
+    /// own pages.
     fn walk(&mut self) {
         let table = match self.random.below(3) {
             0 => self.random.next(),
@@ -312,7 +314,8 @@ impl Attacker {
         self.scratch + (3 + self.random.below(GIVEN)) * PAGE
     }
 
-    /// A transaction: a sound descriptor, often with words of it changed, of its own pages or of any.
+    /// A transaction: a sound descriptor, often with words of it changed, of its own pages or of
+    /// any.
     fn ffa(&mut self, machine: &Machine) {
         use ffa::function as f;
         let (tx, rx) = (self.scratch + PAGE, self.scratch + 2 * PAGE);

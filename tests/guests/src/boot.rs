@@ -15,8 +15,8 @@ unsafe extern "Rust" {
     safe fn guest_other_cpu(cpu: usize);
 }
 
-/// The physical counter at the boot CPU's second instruction, the virtual one behind it, and the physical one again;
-/// `boot.s` writes them.
+/// The physical counter at the boot CPU's second instruction, the virtual one behind it, and the
+/// physical one again; `boot.s` writes them.
 #[unsafe(no_mangle)]
 static FIRST_COUNTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 

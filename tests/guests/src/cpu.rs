@@ -90,9 +90,9 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Sleeps in WFI and takes interrupts until `condition` holds, and leaves them masked. They are masked
-/// between the check and WFI too, which wakes up all the same (Arm ARM, "Wait for Interrupt"): one that came
-/// in between would be handled, and the wait for it would not end.
+/// Sleeps in WFI and takes interrupts until `condition` holds, and leaves them masked. They are
+/// masked between the check and WFI too, which wakes up all the same (Arm ARM, "Wait for
+/// Interrupt"): one that came in between would be handled, and the wait for it would not end.
 pub fn sleep_until(mut condition: impl FnMut() -> bool) {
     mask_irqs();
     while !condition() {

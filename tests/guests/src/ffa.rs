@@ -145,8 +145,8 @@ pub mod task {
     pub const RESET: u64 = 4;
     /// PSCI CPU_OFF.
     pub const OFF: u64 = 5;
-    /// Retrieves the transaction X4 with the tag of [`Descriptor::new`](super::Descriptor::new), and
-    /// the flags X5.
+    /// Retrieves the transaction X4 with the tag of [`Descriptor::new`](super::Descriptor::new),
+    /// and the flags X5.
     pub const RETRIEVE: u64 = 6;
     /// Relinquishes the transaction X4, with the flags X5.
     pub const RELINQUISH: u64 = 7;
@@ -293,7 +293,8 @@ pub fn write_relinquish(buffer: u64, handle: u64, flags: u64, endpoint: u64) {
     write64(buffer + 16, endpoint);
 }
 
-/// A memory transaction descriptor with one endpoint, or two, in the words that a test may want wrong.
+/// A memory transaction descriptor with one endpoint, or two, in the words that a test may want
+/// wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {
     /// Endpoint that sends.

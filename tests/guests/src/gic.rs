@@ -1,7 +1,7 @@
 //! The interrupt controller, GICv2 or GICv3 as the device tree says: what both have in common.
 //!
-//! One security state, no LPIs. Interrupts are in the group that arrives as IRQ when nothing else is
-//! configured: Group 0 of a GICv2, Group 1 of a GICv3.
+//! One security state, no LPIs. Interrupts are in the group that arrives as IRQ when nothing else
+//! is configured: Group 0 of a GICv2, Group 1 of a GICv3.
 
 pub mod v2;
 pub mod v3;
@@ -108,7 +108,8 @@ pub fn init(machine: &Machine) {
     cpu::wait_until(|| version() == Version::V2 || read32(base + register::CTLR) & RWP == 0);
 }
 
-/// Sets up this CPU's interrupts and interface, from whatever state: all disabled and idle, no mask.
+/// Sets up this CPU's interrupts and interface, from whatever state: all disabled and idle, no
+/// mask.
 pub fn init_cpu() {
     match version() {
         Version::V2 => {
@@ -123,7 +124,8 @@ pub fn init_cpu() {
 /// SGIs that were found pending.
 static PENDING_SGIS: AtomicU64 = AtomicU64::new(0);
 
-/// Notes which SGIs are pending on this CPU. Each CPU that is turned on does so before anything is set up.
+/// Notes which SGIs are pending on this CPU. Each CPU that is turned on does so before anything is
+/// set up.
 pub fn note_pending_sgis() {
     let frame = match version() {
         Version::V2 => distributor(),
@@ -266,7 +268,8 @@ either! {
     set_mask(priority: u8);
     /// Compares only the priorities' bits from `lowest` (1 to 7) on to decide who preempts whom.
     set_preemption(lowest: u8);
-    /// Says whether ends are two steps (EOImode 1): [`end`] drops the priority, [`deactivate`] ends.
+    /// Says whether ends are two steps (EOImode 1): [`end`] drops the priority, [`deactivate`]
+    /// ends.
     set_two_step(on: bool);
     /// Lets this CPU's interrupts through, or none.
     set_delivery(on: bool);

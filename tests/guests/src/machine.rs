@@ -140,8 +140,8 @@ fn virtio(root: &Node<'_>) -> [Option<VirtioNode>; MAX_VIRTIO] {
     found
 }
 
-/// Returns how this VM and another one reach each other: two of KVM, or GearV's device VM and the guest
-/// that it serves.
+/// Returns how this VM and another one reach each other: two of KVM, or GearV's device VM and the
+/// guest that it serves.
 fn peer(root: &Node<'_>, ram: u64) -> Option<Peer> {
     if let Some(node) = find(root, "gearv,bench-doorbell") {
         return Some(Peer {

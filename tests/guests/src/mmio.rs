@@ -8,7 +8,8 @@ macro_rules! access {
         #[inline(always)]
         pub fn $read(address: u64) -> $type {
             let value: u64;
-            // SAFETY: a load by itself changes nothing of Rust's; if it aborts, the vector handles it.
+            // SAFETY: a load by itself changes nothing of Rust's; if it aborts, the vector handles
+            // it.
             unsafe {
                 asm!($load, value = inout(reg) 0_u64 => value, at = in(reg) address, options(nostack));
             }
@@ -18,8 +19,8 @@ macro_rules! access {
         #[doc = concat!("Writes a `", stringify!($type), "` to `address`, a device's register.")]
         #[inline(always)]
         pub fn $write(address: u64, value: $type) {
-            // SAFETY: callers name registers, or memory that Rust owns nothing in; if it aborts, the
-            // vector handles it.
+            // SAFETY: callers name registers, or memory that Rust owns nothing in; if it aborts,
+            // the vector handles it.
             unsafe {
                 asm!($store, value = in(reg) u64::from(value), at = in(reg) address, options(nostack));
             }

@@ -71,8 +71,8 @@ pub fn watch(step_out: bool, body: impl FnOnce()) -> Seen {
     seen()
 }
 
-/// The vector's part: records a debug exception, turns off what caused it, and returns SPSR_EL1 to go
-/// on with. `None`: it is none.
+/// The vector's part: records a debug exception, turns off what caused it, and returns SPSR_EL1 to
+/// go on with. `None`: it is none.
 pub(crate) fn taken(class: u64, elr: u64, spsr: u64) -> Option<u64> {
     if !CLASSES.contains(&class) {
         return None;
@@ -97,7 +97,8 @@ pub(crate) fn taken(class: u64, elr: u64, spsr: u64) -> Option<u64> {
     Some(spsr)
 }
 
-/// Steps one instruction of EL1 with X1 as its operand, and returns what came and the address behind it.
+/// Steps one instruction of EL1 with X1 as its operand, and returns what came and the address
+/// behind it.
 #[macro_export]
 macro_rules! step {
     ($instruction:literal, $x1:expr) => {{

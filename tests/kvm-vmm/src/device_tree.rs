@@ -135,7 +135,8 @@ fn device() -> Node {
         .with("reg", reg(&[(layout::DEVICE, layout::PAGE)]))
 }
 
-/// The doorbell to the other VM, the memory shared with it, and the interrupt that the other VM's doorbell causes.
+/// The doorbell to the other VM, the memory shared with it, and the interrupt that the other VM's
+/// doorbell causes.
 fn doorbell() -> Node {
     let intid = layout::DOORBELL_INTID - FIRST_SPI;
     node(format!("doorbell@{:x}", layout::DOORBELL))

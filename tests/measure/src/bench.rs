@@ -40,7 +40,8 @@ const NOTES: &[&str] = &[
 /// The options of `bench`.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Only the columns, or places of --apps, whose names contain this: native, GearV, KVM, max, GICv2, ...
+    /// Only the columns, or places of --apps, whose names contain this: native, GearV, KVM, max,
+    /// GICv2, ...
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// The major version of QEMU: 10, or Debian 12's 7
@@ -61,7 +62,8 @@ pub struct Options {
     /// Write GearV's figures into the baseline that `test` compares with
     #[arg(long)]
     accept: bool,
-    /// Show what Gear1 executes for this row, by function, in the first column of GearV's that `--only` leaves
+    /// Show what Gear1 executes for this row, by function, in the first column of GearV's that
+    /// `--only` leaves
     #[arg(long, value_name = "ROW")]
     breakdown: Option<String>,
     /// Measure only Gear1's size and its work between reset and the first VM; a run of all columns
@@ -187,7 +189,8 @@ impl Column {
         }
     }
 
-    /// Runs the guest as the manifest of this name has it, or as much of that as there is without GearV.
+    /// Runs the guest as the manifest of this name has it, or as much of that as there is without
+    /// GearV.
     fn run(
         &self,
         qemu: &Qemu,
@@ -253,8 +256,8 @@ fn kvm_host(guest: &Path, polls: bool, manifest: &str) -> KvmHost {
     }
 }
 
-/// Returns a manifest of `tests/manifests`, with Gear2 at EL1 if that is wanted and a command line for a
-/// guest that has none.
+/// Returns a manifest of `tests/manifests`, with Gear2 at EL1 if that is wanted and a command line
+/// for a guest that has none.
 fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBuf> {
     let path = workspace::root().join(format!("tests/manifests/{name}.dts"));
     if !el1 && command_line.is_empty() {

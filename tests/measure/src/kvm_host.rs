@@ -62,8 +62,9 @@ pub struct KvmHost {
     /// Time for which a vCPU in WFI polls before its thread sleeps, in ns; `None` leaves the
     /// kernel's default.
     pub halt_poll_ns: Option<u32>,
-    /// Whether the vCPUs' CPUs are kept free of everything else (`isolcpus`, `nohz_full`, `rcu_nocbs`)
-    /// and their threads have SCHED_FIFO 1: what people set up for real-time guests. CPU 0 cannot be.
+    /// Whether the vCPUs' CPUs are kept free of everything else (`isolcpus`, `nohz_full`,
+    /// `rcu_nocbs`) and their threads have SCHED_FIFO 1: what people set up for real-time guests.
+    /// CPU 0 cannot be.
     pub isolate: bool,
     /// The host's kernel; `None` is Debian's stock 6.12.
     pub host_kernel: Option<PathBuf>,

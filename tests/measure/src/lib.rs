@@ -1,5 +1,5 @@
-//! The measurements: path lengths (`bench`), how late a real-time program wakes up (`jitter`), and the
-//! longest ways through Gear1 (`worst-cases`).
+//! The measurements: path lengths (`bench`), how late a real-time program wakes up (`jitter`), and
+//! the longest ways through Gear1 (`worst-cases`).
 //!
 //! `tests/suite` runs each in short; the commands are in `main.rs`.
 

@@ -142,7 +142,8 @@ fn near_rcar_h3(images: &Images) -> Result<Machine> {
     })
 }
 
-/// Boots the R-Car H3's system with the memory in four banks, each a node of the tree as on the board.
+/// Boots the R-Car H3's system with the memory in four banks, each a node of the tree as on the
+/// board.
 fn rcar_h3_banks(tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&workspace::root().join("manifests/rcar-h3.dts"))?;
     let machine = Machine {
@@ -156,8 +157,8 @@ fn rcar_h3_banks(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Boots the files of `flash --board rcar-h3` as they are, from a card by U-Boot. The memory of `virt` begins below the
-/// board's, and has all addresses that the script names.
+/// Boots the files of `flash --board rcar-h3` as they are, from a card by U-Boot. The memory of
+/// `virt` begins below the board's, and has all addresses that the script names.
 fn rcar_h3(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&workspace::root().join("manifests/rcar-h3.dts"))?;
     let card = workspace::output_dir().join(format!("u-boot-rcar-{command}.img"));
@@ -236,8 +237,8 @@ const CARD_FILES: [&str; 3] = ["gear1.img", "archive.cpio", "bcm2711-rpi-4-b.dtb
 /// Effect on consoles of the overlay `disable-bt`, which `config.txt` names.
 const DISABLE_BT: &str = "&{/soc/serial@7e215040} { status = \"disabled\"; };";
 
-/// Starts the files of a card on QEMU's Raspberry Pi 4: with PL011 as its first UART, as `config.txt` wants it, or
-/// with the mini-UART as the kernel's own tree has it.
+/// Starts the files of a card on QEMU's Raspberry Pi 4: with PL011 as its first UART, as
+/// `config.txt` wants it, or with the mini-UART as the kernel's own tree has it.
 fn start_raspi4b(mini_uart: bool) -> Result<Session> {
     let tools = Tools::prepare()?;
     let images = build_images::build(&ending("rpi4")?)?;

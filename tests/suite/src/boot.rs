@@ -19,7 +19,8 @@ use crate::gear2_registers::returns_of_next;
 use crate::part::{Part, Tally};
 
 const MANIFEST: &str = "counters";
-/// Bytes of the page that init finds zeroed if its stack was large enough, and by how much less stacks shrink.
+/// Bytes of the page that init finds zeroed if its stack was large enough, and by how much less
+/// stacks shrink.
 const GUARD_SIZE: u64 = 0x1000;
 const STACK_STEP: usize = 0xc00;
 /// An arm64 image lies at a multiple of it, at an offset that the header may give.

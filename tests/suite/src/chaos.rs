@@ -1,8 +1,8 @@
-//! Two VMs that attack everything at random, beside two that must not notice: `cargo xtask chaos`, and
-//! parts of the tests.
+//! Two VMs that attack everything at random, beside two that must not notice: `cargo xtask chaos`,
+//! and parts of the tests.
 //!
-//! The stream of attacks follows from the seed. In the end the other VMs' own checks, a halt, and the
-//! bytes of Gear1 and Gear2 in memory tell whether anything got through.
+//! The stream of attacks follows from the seed. In the end the other VMs' own checks, a halt, and
+//! the bytes of Gear1 and Gear2 in memory tell whether anything got through.
 //!
 //! Requirements: G1-RUN-002, G1-MEM-003, G1-MEM-004.
 
@@ -75,7 +75,8 @@ pub(super) fn parts() -> Vec<Part> {
     parts.into()
 }
 
-/// Attacks another Gear1 for a short time, and compares its bytes afterwards if this names its runtime's flat image.
+/// Attacks another Gear1 for a short time, and compares its bytes afterwards if this names its
+/// runtime's flat image.
 pub(super) fn attack_other(
     gear1: PathBuf,
     runtime: Option<&Path>,

@@ -13,7 +13,8 @@ pub(super) const FOR_IMAGES: &str = "planted-copy";
 /// The copy that is tested on the host, beside the other.
 pub(super) const FOR_HOST: &str = "planted-copy-on-host";
 
-/// Makes the copy of this name what the workspace is. Files that have not changed keep their times, so that little is built anew.
+/// Makes the copy of this name what the workspace is. Files that have not changed keep their times,
+/// so that little is built anew.
 pub(super) fn fresh(name: &str) -> Result<PathBuf> {
     let copy = workspace::output_dir().join(name);
     follow(workspace::root(), &copy)?;

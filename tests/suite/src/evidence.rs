@@ -41,8 +41,8 @@ struct Evidence {
     planted: String,
 }
 
-/// An item of the page's first table, and what its figures are known by: a word of what the tests tell
-/// of themselves, one of the names of parts, one of the names of longer runs.
+/// An item of the page's first table, and what its figures are known by: a word of what the tests
+/// tell of themselves, one of the names of parts, one of the names of longer runs.
 struct Item {
     name: &'static str,
     told: &'static str,

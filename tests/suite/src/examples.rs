@@ -1,5 +1,5 @@
-//! The example manifests: each keeps all rules on the board it is for, and those that the Debian tests do
-//! not boot are booted here.
+//! The example manifests: each keeps all rules on the board it is for, and those that the Debian
+//! tests do not boot are booted here.
 
 use std::fs;
 use std::path::PathBuf;
@@ -138,8 +138,8 @@ fn use_third(session: &mut Session) -> Result<()> {
     smoke::check_input(session)
 }
 
-/// The device VM's Linux offers memory that it shares with the guest to programs, by device-dax, and the guest's finds it
-/// in its device tree.
+/// The device VM's Linux offers memory that it shares with the guest to programs, by device-dax,
+/// and the guest's finds it in its device tree.
 fn shared_with_linux(tally: &mut Tally) -> Result<()> {
     let system = fs::read_to_string(build_images::default_manifest())?;
     let end = system.rfind("\n};").context("the root has no end")?;
@@ -180,8 +180,8 @@ fn find_shared(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Files with the right digests boot, the VM that comes first in the file starts last, and memory lies where it was
-/// asked to.
+/// Files with the right digests boot, the VM that comes first in the file starts last, and memory
+/// lies where it was asked to.
 fn ordered(tally: &mut Tally) -> Result<()> {
     let image = build_images::build_guest("counters")?;
     let digest = smoke::hex(&fs::read(image)?);
@@ -282,8 +282,8 @@ fn pair(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// The device VM and the guest reach their shells, and the real-time VM runs on meanwhile and when the
-/// device VM has been killed.
+/// The device VM and the guest reach their shells, and the real-time VM runs on meanwhile and when
+/// the device VM has been killed.
 fn mixed(tally: &mut Tally) -> Result<()> {
     let mut example = Example::boot("mixed-criticality")?;
     example.expect(device_userland::READY)?;

@@ -33,8 +33,8 @@ const STOPS: u64 = 800;
 const MOST_STOPS: u64 = 4 * STOPS;
 /// Least number of observations of each way.
 const LEAST: u64 = 20;
-/// Four nanoseconds an instruction: a guest's loop takes three time slices. With `sleep=off`, QEMU 10 stands still after
-/// a resume.
+/// Four nanoseconds an instruction: a guest's loop takes three time slices. With `sleep=off`, QEMU
+/// 10 stands still after a resume.
 const INSTRUCTION_TIME: [&str; 2] = ["-icount", "shift=2,sleep=on"];
 /// `SVC #NEXT`.
 const SVC: u32 = 0xd400_0001 | (number::NEXT as u32) << 5;
@@ -86,8 +86,8 @@ pub(super) fn registers_under(gear1: Option<PathBuf>, tally: &mut Tally) -> Resu
     }
 }
 
-/// Starts the machine, which waits for the debugger. Its time passes with instructions, not with the host's time between
-/// two stops: the ways that guests take are always the same.
+/// Starts the machine, which waits for the debugger. Its time passes with instructions, not with
+/// the host's time between two stops: the ways that guests take are always the same.
 fn start(images: &Images) -> Result<(Session, Gdb)> {
     let machine = Machine {
         cpus: 1,

@@ -1,5 +1,6 @@
-//! The checking image: guests run on a Gear1 in which the ghost specification (`gear1/ghost`) looks at
-//! all stage-2 tables before and after each call that concerns them, and halts where the two differ.
+//! The checking image: guests run on a Gear1 in which the ghost specification (`gear1/ghost`) looks
+//! at all stage-2 tables before and after each call that concerns them, and halts where the two
+//! differ.
 //!
 //! Requirements: G1-MEM-011, G1-MEM-012, G1-MEM-016, G1-MEM-017.
 

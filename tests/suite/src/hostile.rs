@@ -30,7 +30,8 @@ const ATTACKS: Duration = Duration::from_secs(900);
 const END: Duration = Duration::from_secs(60);
 /// Attacks of the hostile guest within which the honest one completes at least one request.
 const STALL: u64 = 20_000;
-/// Random attacks on each device of a long run; the manifest says how many there are in a short one.
+/// Random attacks on each device of a long run; the manifest says how many there are in a short
+/// one.
 const LONG: u64 = 1000;
 
 /// Layout of the disk, in sectors: the guests' partitions, with unowned space around each.

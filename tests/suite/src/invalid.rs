@@ -21,7 +21,8 @@ use xtask::{check, placement};
 
 use crate::part::{Part, Tally};
 
-/// The board, unless the file says another: QEMU's virt with 2 CPUs and 1 GiB, as kept for init's tests.
+/// The board, unless the file says another: QEMU's virt with 2 CPUs and 1 GiB, as kept for init's
+/// tests.
 const BOARD: &str = "gear1/init/src/fdt/virt-gicv3.dtb";
 
 /// Rules that no source breaks on a board that is here, with what tests them instead.

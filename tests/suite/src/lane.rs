@@ -1,5 +1,5 @@
-//! The second lane of a whole run: parts that need no image of GearV run in a process of their own, while
-//! QEMU, most of the time on one CPU of the host, keeps the first lane waiting.
+//! The second lane of a whole run: parts that need no image of GearV run in a process of their own,
+//! while QEMU, most of the time on one CPU of the host, keeps the first lane waiting.
 //!
 //! Invariant: each chosen part runs once, in one of the two.
 

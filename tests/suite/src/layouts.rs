@@ -151,7 +151,8 @@ fn takes(board: &BoardTree, manifest: &Path, mib: u32, tools: &Tools) -> Result<
     Ok(errors == 0)
 }
 
-/// Has init place everything, where the boot script would load it, and looks that it is in memory, and nothing twice.
+/// Has init place everything, where the boot script would load it, and looks that it is in memory,
+/// and nothing twice.
 fn fits(board: &BoardTree, name: Name, archive: &[u8], tools: &Tools) -> Result<()> {
     let placed = placement::place(board.clone(), archive, tools)?;
     let placed = placed.map_err(|refusal| anyhow!("{refusal}"))?;

@@ -1,8 +1,9 @@
 //! `cargo xtask test`: all tests, part by part, one after another.
 //!
-//! A part is a name and a function that tallies what passed and failed; `parts` lists them in
-//! the order in which they run, cheap ones first. In a whole run, those that need no image of GearV run beside the
-//! others (`lane.rs`). A part that cannot run at all counts as one failure. The last line is always `N passed, N failed`, and the exit code tells the same.
+//! A part is a name and a function that tallies what passed and failed; `parts` lists them in the
+//! order in which they run, cheap ones first. In a whole run, those that need no image of GearV run
+//! beside the others (`lane.rs`). A part that cannot run at all counts as one failure. The last
+//! line is always `N passed, N failed`, and the exit code tells the same.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,12 +1,12 @@
-//! Shows that the tests find what they look for: each bug planted here into a copy of the workspace makes
-//! the test fail that cites the requirement.
+//! Shows that the tests find what they look for: each bug planted here into a copy of the workspace
+//! makes the test fail that cites the requirement.
 //!
-//! A bug is a replacement of text in one file. Those whose test runs on the host are found by `cargo
-//! test`; the others go into an image of Gear1, on which a part of the tests is run. What a bug in an
-//! image shows as is a failed check, a halt, or a guest that never ends. A build that fails finds
-//! nothing. `cargo xtask test` runs a sample, `--slow` all of them and the score: how many requirements
-//! have a bug that a test which cites them found. Finds are kept as long as neither bug nor code nor test
-//! change; `GEARV_KEPT=1` leaves those bugs out.
+//! A bug is a replacement of text in one file. Those whose test runs on the host are found by
+//! `cargo test`; the others go into an image of Gear1, on which a part of the tests is run. What a
+//! bug in an image shows as is a failed check, a halt, or a guest that never ends. A build that
+//! fails finds nothing. `cargo xtask test` runs a sample, `--slow` all of them and the score: how
+//! many requirements have a bug that a test which cites them found. Finds are kept as long as
+//! neither bug nor code nor test change; `GEARV_KEPT=1` leaves those bugs out.
 
 mod boot;
 mod cpu;

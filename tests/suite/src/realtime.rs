@@ -1,4 +1,5 @@
-//! Real-time VMs beside what Gear2 does: it stops and starts them, and Gear1 restarts them by itself.
+//! Real-time VMs beside what Gear2 does: it stops and starts them, and Gear1 restarts them by
+//! itself.
 //!
 //! The VM under test owns the second serial port, whose output goes to a file; the terminal is
 //! Gear2's console.
@@ -110,7 +111,8 @@ fn images(manifest: &str, gear1: Option<PathBuf>) -> Result<Images> {
     Ok(images)
 }
 
-/// G1-RT-001: in the checking build, a real-time VM's CPU that takes another lock halts the machine.
+/// G1-RT-001: in the checking build, a real-time VM's CPU that takes another lock halts the
+/// machine.
 fn locks(tally: &mut Tally) -> Result<()> {
     let gear1 = build_images::build_gear1_of(workspace::root(), CHECKING, "image,check-locks")?;
     for manifest in ["rt-passthrough", "rt-emulated"] {
@@ -132,7 +134,8 @@ fn locks(tally: &mut Tally) -> Result<()> {
     immunity::attack(&images("rt-immune", Some(gear1))?, 3, &["foe"], tally)
 }
 
-/// A CPU of the VM's is turned on and off by another one: no kick waits for it, as the VM itself looks.
+/// A CPU of the VM's is turned on and off by another one: no kick waits for it, as the VM itself
+/// looks.
 fn starts(gear1: PathBuf) -> Result<()> {
     let machine = Machine {
         cpus: 3,

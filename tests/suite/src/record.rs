@@ -92,8 +92,8 @@ pub(crate) fn note(name: &str, figure: &str, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns all figures of longer runs, by name: those of the repository, and newer ones made here, which
-/// the repository has then.
+/// Returns all figures of longer runs, by name: those of the repository, and newer ones made here,
+/// which the repository has then.
 pub(crate) fn longer_runs() -> Result<Vec<Longer>> {
     let mut runs = BTreeMap::new();
     if let Ok(text) = fs::read_to_string(longer_kept()) {

@@ -1,8 +1,9 @@
-//! `cargo xtask requirements`: the matrix of requirements, code and tests (docs/requirements/matrix.md).
+//! `cargo xtask requirements`: the matrix of requirements, code and tests
+//! (docs/requirements/matrix.md).
 //!
-//! A requirement is a row `| G1-… | sentence |` in a page of docs/requirements whose table says "shall".
-//! Code and tests cite its identifier. Invariant: a requirement without code or test, an unknown or
-//! doubled identifier, and a module of Gear1 that cites none are faults.
+//! A requirement is a row `| G1-… | sentence |` in a page of docs/requirements whose table says
+//! "shall". Code and tests cite its identifier. Invariant: a requirement without code or test, an
+//! unknown or doubled identifier, and a module of Gear1 that cites none are faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

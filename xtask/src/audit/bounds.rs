@@ -56,8 +56,9 @@ impl Bounds {
         *self.0.entry(owner).or_default() += count;
     }
 
-    /// Returns the functions whose bounds are for the loops of `owner`. Where nothing stands in that function of
-    /// that file, the debug information named the file of who inlined it, or a macro made the function.
+    /// Returns the functions whose bounds are for the loops of `owner`. Where nothing stands in
+    /// that function of that file, the debug information named the file of who inlined it, or a
+    /// macro made the function.
     pub(super) fn of(&self, owner: &Owner) -> Vec<&Owner> {
         let is_same = |other: &&Owner| other.function == owner.function;
         let is_made = |other: &&Owner| other.file == owner.file && other.function.starts_with('$');

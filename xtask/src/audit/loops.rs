@@ -141,8 +141,9 @@ fn owner(program: &Program, function: &Function, body: &BTreeSet<u64>) -> Result
     }))
 }
 
-/// Returns the outermost functions that two instructions share. Now and then the file of one is that
-/// of something inlined that is not told otherwise, so names count, and a file of ours is kept.
+/// Returns the outermost functions that two instructions share. Now and then the file of one is
+/// that of something inlined that is not told otherwise, so names count, and a file of ours is
+/// kept.
 fn shared(one: Vec<Owner>, other: Vec<Owner>) -> Vec<Owner> {
     let pairs = one.into_iter().zip(other);
     let same = pairs.take_while(|(a, b)| a.function == b.function);

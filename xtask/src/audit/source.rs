@@ -47,7 +47,8 @@ pub(super) fn count() -> Result<(BTreeMap<String, Counts>, BTreeSet<String>)> {
 /// Guests that measure, or that test the device model: no tests of Gear1.
 const OTHER_GUESTS: [&str; 4] = ["bench.rs", "wake.rs", "hostile.rs", "honest_io.rs"];
 
-/// Returns the lines of the guests in `tests/guests` that test Gear1, and of what guests have in common.
+/// Returns the lines of the guests in `tests/guests` that test Gear1, and of what guests have in
+/// common.
 pub(super) fn guests() -> Result<(u64, u64)> {
     let (mut tests, mut common) = (0, 0);
     for file in files_below("tests/guests/src")? {
@@ -99,8 +100,8 @@ fn lines(text: &str) -> u64 {
     code.count() as u64
 }
 
-/// Returns the lines of what no image that ships has: items and statements under `#[cfg(test)]` or a
-/// feature of a checking image, with that attribute.
+/// Returns the lines of what no image that ships has: items and statements under `#[cfg(test)]` or
+/// a feature of a checking image, with that attribute.
 fn not_shipped(text: &str) -> u64 {
     let mut count = 0;
     let mut inside = None;

@@ -59,7 +59,8 @@ fn of_vm(vm: &Vm<'_>, nodes: &[Found<'_>]) -> Vec<Fault> {
     faults
 }
 
-/// Returns the nodes that a list of references names; what follows one that is not there is not understood.
+/// Returns the nodes that a list of references names; what follows one that is not there is not
+/// understood.
 fn targets<'n, 't>(
     node: &Node<'t>,
     property: &str,

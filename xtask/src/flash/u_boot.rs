@@ -1,6 +1,7 @@
 //! U-Boot's ways to Gear1: a script that uses `booti`, and a FIT that `bootm` takes.
 //!
-//! Both load from where the script was found. U-Boot passes its device tree on, with the archive in it.
+//! Both load from where the script was found. U-Boot passes its device tree on, with the archive in
+//! it.
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,8 @@
-//! Boards to check manifests against: each is a device tree, read by the code that reads it at boot.
+//! Boards to check manifests against: each is a device tree, read by the code that reads it at
+//! boot.
 //!
-//! No fact about a board stands here: QEMU describes its `virt` itself, the kernel's package has the ZCU102's tree,
-//! and the others are in `manifests/boards/`.
+//! No fact about a board stands here: QEMU describes its `virt` itself, the kernel's package has
+//! the ZCU102's tree, and the others are in `manifests/boards/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -197,7 +197,8 @@ pub fn build_runtime() -> Result<PathBuf> {
     flat_bare("gear1-runtime", "gear1-runtime", &[])
 }
 
-/// Builds Gear1's runtime with a feature in the feature's own target directory, as [`build_gear1_of`] does.
+/// Builds Gear1's runtime with a feature in the feature's own target directory, as
+/// [`build_gear1_of`] does.
 pub fn build_runtime_with(feature: &str) -> Result<()> {
     let features = format!("image,{feature}");
     flat_of(workspace::root(), feature, "gear1-runtime", &features, &[])?;

@@ -20,7 +20,7 @@ use crate::progress::Step;
 /// Architecture of the packages of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
-    /// This machine's architecture: installed packages are not downloaded.
+    /// Architecture of this machine: installed packages are not downloaded.
     Host,
     /// Architecture of the guests.
     Arm64,

@@ -18,7 +18,8 @@ const PHANDLE_GICV2: u32 = 2;
 const PHANDLE_CLOCK: u32 = 3;
 const GICR_STRIDE: usize = 0x2_0000;
 
-/// Returns the source of the device tree for `vm`, which is not the device VM: init makes that one's.
+/// Returns the source of the device tree for `vm`, which is not the device VM: init makes that
+/// one's.
 pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     let (Payload::Linux {
         cmdline: bootargs, ..

@@ -1,4 +1,5 @@
-//! The userland that measures, the same in every configuration: busybox, cyclictest and what makes load.
+//! The userland that measures, the same in every configuration: busybox, cyclictest and what makes
+//! load.
 
 use std::path::{Path, PathBuf};
 

@@ -23,8 +23,9 @@ pub struct Machine {
     pub virtualization: bool,
     /// Whether one instruction takes one virtual nanosecond, which makes runs repeatable.
     pub icount: bool,
-    /// With `icount`, the longest turn of a CPU in microseconds, while others want theirs. QEMU changes CPUs when a
-    /// timer of its own is due, which may be milliseconds away; so it gets one that is due so often.
+    /// With `icount`, the longest turn of a CPU in microseconds, while others want theirs. QEMU
+    /// changes CPUs when a timer of its own is due, which may be milliseconds away; so it gets one
+    /// that is due so often.
     pub turn_us: Option<u32>,
     /// Whether QEMU waits for a debugger on port 1234.
     pub gdb: bool,
@@ -132,8 +133,8 @@ impl Qemu {
 }
 
 impl Qemu {
-    /// Returns the command that starts a Raspberry Pi 4 as its firmware would, with its PL011 or its mini-UART on
-    /// pipes.
+    /// Returns the command that starts a Raspberry Pi 4 as its firmware would, with its PL011 or
+    /// its mini-UART on pipes.
     pub fn raspi4b(&self, [kernel, initrd, tree]: [&Path; 3], mini_uart: bool) -> Command {
         let mut machine = vec!["raspi4b"];
         if mini_uart {
@@ -142,14 +143,15 @@ impl Qemu {
         self.board(&machine, [kernel, initrd, tree])
     }
 
-    /// Returns the command that starts a ZCU102 as U-Boot would, with 2 GiB: QEMU describes more as one bank.
+    /// Returns the command that starts a ZCU102 as U-Boot would, with 2 GiB: QEMU describes more as
+    /// one bank.
     pub fn zcu102(&self, files: [&Path; 3]) -> Command {
         let machine = ["xlnx-zcu102,virtualization=on", "-smp", "4", "-m", "2048"];
         self.board(&machine, files)
     }
 
-    /// Returns the command that starts a kernel with its initial RAM disk and device tree on a machine with these
-    /// options, with the next serial port on pipes.
+    /// Returns the command that starts a kernel with its initial RAM disk and device tree on a
+    /// machine with these options, with the next serial port on pipes.
     fn board(&self, machine: &[&str], [kernel, initrd, tree]: [&Path; 3]) -> Command {
         let mut command = self
             .program
@@ -243,8 +245,8 @@ impl Machine {
             arguments.extend(["-icount", "shift=0,sleep=off", "-seed", "1"]);
             arguments.extend(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
         }
-        // A filter that nothing passes through: what counts is its timer. QEMU divides the time until a timer
-        // is due among the CPUs.
+        // A filter that nothing passes through: what counts is its timer. QEMU divides the time
+        // until a timer is due among the CPUs.
         let filter = self.turn_us.map(|turn_us| {
             let interval = turn_us.saturating_mul(self.cpus);
             format!("filter-buffer,id=turns,netdev=nothing,interval={interval}")

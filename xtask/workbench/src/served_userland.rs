@@ -1,4 +1,5 @@
-//! The device VM's userland while the benchmark guest is served by GDM: the rows of the userspace device model.
+//! The device VM's userland while the benchmark guest is served by GDM: the rows of the userspace
+//! device model.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -34,8 +34,8 @@ pub fn watch() -> Result<()> {
     Ok(())
 }
 
-/// Asks QEMU to log the runtime's code, if machines are watched and this one starts the usual image:
-/// addresses in another one mean other lines.
+/// Asks QEMU to log the runtime's code, if machines are watched and this one starts the usual
+/// image: addresses in another one mean other lines.
 pub fn add_to(command: &mut Command, gic: u32, kernel: &Path) {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let Some(directory) = WATCHED.get() else {

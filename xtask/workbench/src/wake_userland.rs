@@ -1,4 +1,5 @@
-//! The userland in which a program waits for a signal, in the device VM of `tests/manifests/wake.dts` and natively.
+//! The userland in which a program waits for a signal, in the device VM of
+//! `tests/manifests/wake.dts` and natively.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -193,7 +193,8 @@ fn indirect_descriptors_work() {
     assert_eq!(disk.guest.get(BUFFER, 512), [5; 512]);
 }
 
-/// Offers request number `number` beside others: a kind, a sector, and 512 bytes for `kind` 0 and 1.
+/// Offers request number `number` beside others: a kind, a sector, and 512 bytes for `kind` 0 and
+/// 1.
 fn offer_one_of_many(disk: &mut Disk, number: u16, kind: u32, sector: u64) {
     let at = u64::from(number);
     let header = HEADER + 16 * at;

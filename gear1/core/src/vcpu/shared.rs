@@ -1,7 +1,7 @@
 //! The words that CPUs share about a vCPU, and every step of the protocol that [`super`] describes.
 //!
-//! Nothing here knows whose atomics these are: `tests/protocol` compiles this very file with those of
-//! a checker, which tries the orders that the steps of several CPUs can come in.
+//! Nothing here knows whose atomics these are: `tests/protocol` compiles this very file with those
+//! of a checker, which tries the orders that the steps of several CPUs can come in.
 //!
 //! Requirements: G1-VCPU-001, G1-VCPU-002.
 
@@ -286,7 +286,8 @@ impl VcpuShared {
         self.raise(Attention::RESET.and(Attention::IRQ));
     }
 
-    /// Requests a warm start of the running vCPU for the time when it wakes. Called by the home CPU only.
+    /// Requests a warm start of the running vCPU for the time when it wakes. Called by the home CPU
+    /// only.
     pub fn request_resume(&self, pc: u64, argument: u64) {
         self.reset_pc.store(pc, Ordering::Relaxed);
         // planted: a vCPU wakes from power-down without its context

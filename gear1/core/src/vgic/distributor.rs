@@ -133,7 +133,8 @@ impl VmGic {
         }
     }
 
-    /// G1-GIC-003: an interrupt whose group is disabled is not delivered; a GICv3 guest's Group 0 never is.
+    /// G1-GIC-003: an interrupt whose group is disabled is not delivered; a GICv3 guest's Group 0
+    /// never is.
     fn set_ctlr(&mut self, value: u32) -> Kicks {
         self.enables = value & (ENABLE_GROUP0 | ENABLE_GROUP1);
         let all_if = |condition: bool| if condition { u32::MAX } else { 0 };
@@ -169,7 +170,8 @@ impl VmGic {
         }
     }
 
-    /// G1-GIC-010: an SPI routed to a PE that is not the VM's stays pending and is delivered to nobody.
+    /// G1-GIC-010: an SPI routed to a PE that is not the VM's stays pending and is delivered to
+    /// nobody.
     fn irouter_write(&mut self, offset: u64, size_log2: u8, value: u64) -> Kicks {
         let Some((index, bit, false)) = self.irouter_place(offset, size_log2) else {
             return Kicks::NONE;

@@ -125,8 +125,8 @@ impl VmGic {
         kicks.without(vcpu)
     }
 
-    /// Returns how an interrupt of the loaded vCPU, a private one, can be repeated: one that stands for a
-    /// physical interrupt, or an SGI.
+    /// Returns how an interrupt of the loaded vCPU, a private one, can be repeated: one that stands
+    /// for a physical interrupt, or an SGI.
     pub fn repeatable<L: ListRegisters>(
         &self,
         vcpu: VcpuIndex,
@@ -651,8 +651,8 @@ impl Vcpu {
         true
     }
 
-    /// Fills the empty list register that held the same SGI of the same sender last: the usual way of
-    /// SGIs, which changes nothing but the list register.
+    /// Fills the empty list register that held the same SGI of the same sender last: the usual way
+    /// of SGIs, which changes nothing but the list register.
     #[inline(always)]
     fn repeat(&self, intid: IntId, source: u32, lrs: &mut impl ListRegisters) -> bool {
         if self.hint != 0 {
@@ -717,8 +717,9 @@ pub fn is_quiet(lrs: &mut impl ListRegisters) -> bool {
     all_lists(lrs) & !lrs.empty_mask() == 0 && !lrs.wants_maintenance()
 }
 
-/// A private interrupt of the loaded vCPU in a list register that, once empty, can be filled with the same again without
-/// a look at the VM's state: until the vCPU is kicked, or its CPU changes anything else of it.
+/// A private interrupt of the loaded vCPU in a list register that, once empty, can be filled with
+/// the same again without a look at the VM's state: until the vCPU is kicked, or its CPU changes
+/// anything else of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Repeatable {
     /// The list register's bit; 0: none.

@@ -69,7 +69,8 @@ impl Fields {
         })
     }
 
-    /// Returns a mask over the fields of INTIDs that are the VM's. `owned`: tells of an SPI, and of the PMU's PPI.
+    /// Returns a mask over the fields of INTIDs that are the VM's. `owned`: tells of an SPI, and of
+    /// the PMU's PPI.
     pub fn mask(&self, owned: impl Fn(u32) -> bool) -> u32 {
         let field = 1_u32.wrapping_shl(self.bits).wrapping_sub(1);
         let mut mask = 0;

@@ -24,7 +24,8 @@ fn id(number: u32) -> IntId {
     IntId::new(number).unwrap()
 }
 
-/// A GIC as a guest sets it up: groups enabled, every interrupt enabled and in Group 1 (v3), priority 0xa0.
+/// A GIC as a guest sets it up: groups enabled, every interrupt enabled and in Group 1 (v3),
+/// priority 0xa0.
 fn ready(version: GicVersion, vcpus: usize, spis: usize) -> Box<VmGic> {
     let mut gic = Box::new(VmGic::new());
     gic.configure(version, vcpus, spis);
@@ -43,7 +44,8 @@ fn ready(version: GicVersion, vcpus: usize, spis: usize) -> Box<VmGic> {
     gic
 }
 
-/// Returns the offset of word `index` of the register array at `base`, and whether it is in the SGI frame.
+/// Returns the offset of word `index` of the register array at `base`, and whether it is in the SGI
+/// frame.
 fn locate(gic: &VmGic, base: u64, index: usize) -> (bool, u64) {
     let words_per_32 = match base {
         0x400 | 0x800 => 8,

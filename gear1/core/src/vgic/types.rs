@@ -246,7 +246,8 @@ pub struct Lr {
     pub priority: u8,
     /// State.
     pub state: LrState,
-    /// Linked to the physical interrupt of the same INTID: the guest's EOI deactivates that one too.
+    /// Linked to the physical interrupt of the same INTID: the guest's EOI deactivates that one
+    /// too.
     pub hw: bool,
     /// The guest's EOI raises the maintenance interrupt; never together with `hw`.
     pub eoi: bool,

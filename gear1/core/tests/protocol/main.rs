@@ -1,9 +1,9 @@
-//! The protocol by which CPUs wake, kick, stop and answer a vCPU, in all orders that its steps can come
-//! in: `src/vcpu/shared.rs` as it ships, with shuttle's atomics for the hardware's.
+//! The protocol by which CPUs wake, kick, stop and answer a vCPU, in all orders that its steps can
+//! come in: `src/vcpu/shared.rs` as it ships, with shuttle's atomics for the hardware's.
 //!
-//! A wake-up that is lost leaves a CPU waiting for ever, which shuttle finds as a deadlock. With two CPUs all
-//! orders are tried; with three, so many that were drawn from a fixed seed. The orders are those of a
-//! sequentially consistent machine, and every step of the protocol is `SeqCst`.
+//! A wake-up that is lost leaves a CPU waiting for ever, which shuttle finds as a deadlock. With
+//! two CPUs all orders are tried; with three, so many that were drawn from a fixed seed. The orders
+//! are those of a sequentially consistent machine, and every step of the protocol is `SeqCst`.
 //!
 //! Requirements: G1-VCPU-001, G1-VCPU-002.
 
@@ -298,7 +298,8 @@ fn what_a_loop_is_told_arrives() {
     many_orders(VcpuState::Ready, home, [Machine::wake, tells, rings]);
 }
 
-/// Time is stolen from when it could run until it is loaded, also if it is woken while it is unloaded.
+/// Time is stolen from when it could run until it is loaded, also if it is woken while it is
+/// unloaded.
 #[test]
 fn stolen_time_begins_with_the_wake_up() {
     let home: Body = |machine| {

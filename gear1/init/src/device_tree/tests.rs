@@ -333,7 +333,8 @@ fn addresses_without_room_are_refused() {
     assert!(refused.starts_with("device tree: "), "{refused}");
 }
 
-/// dtc, where there is one, finds nothing wrong with the tree that it would not find in the board's.
+/// dtc, where there is one, finds nothing wrong with the tree that it would not find in the
+/// board's.
 #[test]
 fn dtc_reads_it() {
     use std::io::Write as _;

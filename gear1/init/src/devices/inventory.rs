@@ -82,8 +82,8 @@ fn intids(node: &Node<'_>) -> Vec<u32> {
     interrupts.map(|interrupt| interrupt.intid).collect()
 }
 
-/// Returns the paths of the enabled devices that master the bus: those that can be stopped, and those
-/// whose nodes tell of DMA.
+/// Returns the paths of the enabled devices that master the bus: those that can be stopped, and
+/// those whose nodes tell of DMA.
 #[must_use]
 pub fn bus_masters(tree: &Blob<'_>) -> Vec<String> {
     let mut list = Vec::new();

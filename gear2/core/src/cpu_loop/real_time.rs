@@ -7,8 +7,8 @@ use crate::gear1::Gear1;
 use crate::machine::Platform;
 
 impl<P: Platform> CpuLoop<'_, P> {
-    /// Reports what became of a real-time VM. Gear1 has seen to it already: a wake-up says only that
-    /// there is something to hear, however much it is.
+    /// Reports what became of a real-time VM. Gear1 has seen to it already: a wake-up says only
+    /// that there is something to hear, however much it is.
     pub(super) fn look_at_real_time(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId) {
         let vm = self.machine.config.real_time_vm(vcpu);
         let Some((config, shared)) = vm.and_then(|vm| self.machine.vm(vm.id)) else {

@@ -69,8 +69,8 @@ impl InputRing {
         Some(byte)
     }
 
-    /// Tells whether the ring's writer, which waits while more than [`INPUT_LOW`] bytes do, can go on
-    /// since the last call.
+    /// Tells whether the ring's writer, which waits while more than [`INPUT_LOW`] bytes do, can go
+    /// on since the last call.
     pub(crate) const fn take_has_room(&mut self) -> bool {
         core::mem::replace(&mut self.has_room, false)
     }

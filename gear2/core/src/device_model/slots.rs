@@ -72,9 +72,9 @@ impl Slots {
     }
 
     /// Takes over the slot that an earlier Gear2 used. `awaited`: device, register and access word
-    /// of what the vCPU waits for, if it is the device model's to answer. What stands in the slot is
-    /// the same, or nobody waits for it: the earlier Gear2 noted which access the vCPU asked last,
-    /// since one of an earlier life of the VM may differ in nothing, or in its value alone.
+    /// of what the vCPU waits for, if it is the device model's to answer. What stands in the slot
+    /// is the same, or nobody waits for it: the earlier Gear2 noted which access the vCPU asked
+    /// last, since one of an earlier life of the VM may differ in nothing, or in its value alone.
     pub(crate) fn take_over(&mut self, vcpu: VcpuId, awaited: Option<[u32; 3]>) {
         let index = vcpu.index();
         let Some(slot) = self.slots.get(index) else {

@@ -1,8 +1,10 @@
-//! The other side of the shared region: a device model that answers in its own time, dies and comes back.
+//! The other side of the shared region: a device model that answers in its own time, dies and comes
+//! back.
 //!
 //! Owns what GDM would. What it does with an access is a function of the access, so that the vCPU's
-//! side knows the answer to expect. It looks at the region only when its line rose, and at a device's
-//! accesses only when one or the other or the device's own did, or while it says that it looks by itself.
+//! side knows the answer to expect. It looks at the region only when its line rose, and at a
+//! device's accesses only when one or the other or the device's own did, or while it says that it
+//! looks by itself.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,5 +1,5 @@
-//! Does whatever a guest can, at random, for ever: registers of the interrupt controller and of every
-//! device, SGIs to everybody, calls with any argument. `seed=` in its command line says what.
+//! Does whatever a guest can, at random, for ever: registers of the interrupt controller and of
+//! every device, SGIs to everybody, calls with any argument. `seed=` in its command line says what.
 #![no_std]
 #![no_main]
 

@@ -8,12 +8,12 @@
 //! both.
 //!
 //! The measured sequences are single pieces of assembly, with interrupts unmasked nowhere else.
-//! They and the handler share X9 (time of the handler, 0 until then), X10 (scratch), X11 (where
-//! the time is stored for the other CPU) and X14 (GICv2's CPU interface).
+//! They and the handler share X9 (time of the handler, 0 until then), X10 (scratch), X11 (where the
+//! time is stored for the other CPU) and X14 (GICv2's CPU interface).
 //!
-//! `BENCH <name> <min> <median> <mean> <p99> <max>` is followed by all samples in the order in which
-//! they were taken, `RAW <name> <ns>x<count> ...`: runs of equal ones are counted. The command line
-//! `row=<name>` measures only that row, so that a trace of the machine is of it alone.
+//! `BENCH <name> <min> <median> <mean> <p99> <max>` is followed by all samples in the order in
+//! which they were taken, `RAW <name> <ns>x<count> ...`: runs of equal ones are counted. The
+//! command line `row=<name>` measures only that row, so that a trace of the machine is of it alone.
 #![no_std]
 #![no_main]
 
@@ -45,8 +45,8 @@ const SETTLE_US: u64 = 5;
 const PAUSE_US: u64 = 1_000;
 /// The command line's `role` of a guest that a device VM serves.
 const SERVED: u64 = 3;
-/// Registers of a virtio-mmio device (virtio 1.2, 4.2.2): one that tells its state, and one whose writes
-/// change what the device shows.
+/// Registers of a virtio-mmio device (virtio 1.2, 4.2.2): one that tells its state, and one whose
+/// writes change what the device shows.
 const DEVICE_STATUS: u64 = 0x70;
 const DEVICE_FEATURES_SEL: u64 = 0x14;
 /// Distance of the timer's deadline: long enough for a WFI to begin.
@@ -460,8 +460,8 @@ fn target(_cpu: usize) {
     }
 }
 
-/// Expands to a loop with interrupts let in, whose handler stores its time to `$answer`, until the byte
-/// at `$stop` is not zero.
+/// Expands to a loop with interrupts let in, whose handler stores its time to `$answer`, until the
+/// byte at `$stop` is not zero.
 macro_rules! handle_until {
     ($answer:expr, $stop:expr; $($line:literal),+) => {
         // SAFETY: reads `$stop` as aligned loads; the handler changes X9, X10 and `$answer`.

@@ -7,8 +7,8 @@ use test_guests::{Machine, check, guest, mmio, say, timer};
 guest!(main);
 
 const MEASURED_US: u64 = 400_000;
-/// `watchdog-ms` of the manifest; the restart, a time slice of another VM on this CPU, and the turns
-/// in which QEMU runs CPUs under icount.
+/// `watchdog-ms` of the manifest; the restart, a time slice of another VM on this CPU, and the
+/// turns in which QEMU runs CPUs under icount.
 const LONGEST_US: u64 = 100_000 + 30_000;
 /// Into the memory that nothing of the image lies in.
 const BEHIND_IMAGE: u64 = 8 << 20;

@@ -1,8 +1,8 @@
-//! A control loop for the example manifests: woken every millisecond by its timer, it says every 1,000
-//! periods how late the latest wake-up was, and how many periods it has missed since its start. It
-//! never ends, unless its command line says after how many: `periods=N`. Then it checks that it
-//! missed as many as `missed=N` says, none without that. With `overrun=US` its work takes that long
-//! once, halfway.
+//! A control loop for the example manifests: woken every millisecond by its timer, it says every
+//! 1,000 periods how late the latest wake-up was, and how many periods it has missed since its
+//! start. It never ends, unless its command line says after how many: `periods=N`. Then it checks
+//! that it missed as many as `missed=N` says, none without that. With `overrun=US` its work takes
+//! that long once, halfway.
 #![no_std]
 #![no_main]
 

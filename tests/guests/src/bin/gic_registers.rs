@@ -244,8 +244,8 @@ const DISTRIBUTOR_V2: &[Row] = &[
     row("GICD_CIDR3", 0xffc, Fixed(!0, 0xb1)),
 ];
 
-/// IHI 0048, 4.4 and 5.5. GearV's guests get the GICV page of the machine: it is the hardware's. QEMU
-/// has no AIAR, AEOIR and AHPPIR in either.
+/// IHI 0048, 4.4 and 5.5. GearV's guests get the GICV page of the machine: it is the hardware's.
+/// QEMU has no AIAR, AEOIR and AHPPIR in either.
 const CPU_INTERFACE_V2: &[Row] = &[
     row("GICC_CTLR", c::CTLR, Kept(0x21f)),
     row("GICC_PMR", c::PMR, Kept(LEVELS as u32)),

@@ -203,8 +203,8 @@ fn wait_for(condition: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Tells whether interrupt `index` of those that are counted comes once to each CPU of `mask`, and to
-/// no other.
+/// Tells whether interrupt `index` of those that are counted comes once to each CPU of `mask`, and
+/// to no other.
 fn arrives(index: u32, mask: u8) -> bool {
     let count = |cpu: &Cpu| cpu.counts[index as usize].load(Ordering::Acquire);
     let has_come = wait_for(|| {

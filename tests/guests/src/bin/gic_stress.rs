@@ -1,6 +1,6 @@
 //! Does to the interrupt controller whatever comes to mind, on all CPUs at once: random accesses of
-//! every size to every frame, random system registers, acknowledges and ends out of order, the timer
-//! on and off. Nothing may stop the machine; set up anew, everything works again.
+//! every size to every frame, random system registers, acknowledges and ends out of order, the
+//! timer on and off. Nothing may stop the machine; set up anew, everything works again.
 //!
 //! What is done follows from the seed alone, apart from how the CPUs' doings mix.
 #![no_std]

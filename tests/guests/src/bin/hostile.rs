@@ -1,7 +1,7 @@
 //! A guest that attacks the device model through each of its virtio devices, by the attacks of
 //! `tests/hostile`; before and after, an honest driver of `virtio-drivers` does real I/O with the
-//! same device. `operations` and `seed` on the command line say how many random attacks there are; what
-//! is the same for every kind of device only the disk suffers, unless there is `everywhere=1`.
+//! same device. `operations` and `seed` on the command line say how many random attacks there are;
+//! what is the same for every kind of device only the disk suffers, unless there is `everywhere=1`.
 //!
 //! Memory that is not handed over is filled with a pattern and looked at again and again.
 #![no_std]

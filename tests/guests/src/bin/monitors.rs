@@ -1,5 +1,5 @@
-//! Takes a breakpoint, a watchpoint and single steps, counts cycles and instructions, and takes the PMU's
-//! interrupt; then keeps its registers while others run, who see none of it (`bystander`).
+//! Takes a breakpoint, a watchpoint and single steps, counts cycles and instructions, and takes the
+//! PMU's interrupt; then keeps its registers while others run, who see none of it (`bystander`).
 //!
 //! Requirements: G1-CPU-007, G1-CPU-008.
 #![no_std]

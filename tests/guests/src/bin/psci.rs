@@ -1,6 +1,6 @@
 //! PSCI and SMCCC as a guest may use them: answers, refusals, CPUs that go on and off, and
-//! suspension. Runs with the vCPUs on two CPUs and on one, beside another VM, which is not to be reached.
-//! Requirements: G1-PSCI-001 to G1-PSCI-008. G1-PSCI-002. G1-PSCI-004.
+//! suspension. Runs with the vCPUs on two CPUs and on one, beside another VM, which is not to be
+//! reached. Requirements: G1-PSCI-001 to G1-PSCI-008. G1-PSCI-002. G1-PSCI-004.
 #![no_std]
 #![no_main]
 
@@ -27,7 +27,8 @@ const UNKNOWN: [u32; 6] = [
 ];
 /// CPU_ON by the 32-bit convention.
 const CPU_ON_32: u32 = 0x8400_0003;
-/// In argument registers: bits that the 32-bit convention leaves out (SMCCC 2.6). QEMU's own firmware looks at them.
+/// In argument registers: bits that the 32-bit convention leaves out (SMCCC 2.6). QEMU's own
+/// firmware looks at them.
 const ABOVE: u64 = 0xdead_beef << 32;
 
 static STARTS: AtomicU64 = AtomicU64::new(0);

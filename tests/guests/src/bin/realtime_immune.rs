@@ -1,6 +1,6 @@
 //! A real-time VM that measures how late its timer interrupt is, and what comes to it that is not
-//! its own, for ever: a line for each window, on a UART that it owns. Between windows it causes that UART's interrupt once, which
-//! has to come.
+//! its own, for ever: a line for each window, on a UART that it owns. Between windows it causes
+//! that UART's interrupt once, which has to come.
 //!
 //! Requirements: G1-RT-001 (in the checking build), G1-RT-003, G1-RT-004, G1-RT-008.
 #![no_std]

@@ -117,7 +117,8 @@ fn forever(wait: u32) {
     cpu::mask_irqs();
     loop {
         if wait == 0 {
-            // SAFETY: it changes nothing. What stands in X28 now is not to be there after the next start.
+            // SAFETY: it changes nothing. What stands in X28 now is not to be there after the next
+            // start.
             unsafe { asm!("yield", in("x28") u64::MAX, options(nomem, nostack)) };
         } else {
             cpu::wfi();

@@ -1,6 +1,7 @@
 //! Fills every register with a secret, leaves the VM in each way that leads to Gear2, and finds its
-//! registers unchanged. xtask looks at Gear2's registers meanwhile (`tests/suite/src/gear2_registers.rs`
-//! knows the patterns): only what the guest hands over may be there. Run twice on one CPU.
+//! registers unchanged. xtask looks at Gear2's registers meanwhile
+//! (`tests/suite/src/gear2_registers.rs` knows the patterns): only what the guest hands over may be
+//! there. Run twice on one CPU.
 //!
 //! Requirements: G1-RUN-003.
 #![no_std]

@@ -1,5 +1,6 @@
-//! Memory that VMs have from boot on: two write it and answer each other, one only reads it, and one does not
-//! have it. The command line says which this is: `role=0` to `role=3`, and for the last where the memory lies.
+//! Memory that VMs have from boot on: two write it and answer each other, one only reads it, and
+//! one does not have it. The command line says which this is: `role=0` to `role=3`, and for the
+//! last where the memory lies.
 //!
 //! Requirements: G1-MEM-021.
 #![no_std]

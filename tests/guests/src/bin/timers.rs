@@ -1,6 +1,6 @@
 //! Both timers of EL1 as Arm ARM D12.2 has them: registers, interrupts, waits, and the counts that
-//! all vCPUs of a VM share. Runs with the vCPUs on two CPUs, and on one that another VM's vCPUs share.
-//! Requirements: G1-TIM-001 to G1-TIM-008.
+//! all vCPUs of a VM share. Runs with the vCPUs on two CPUs, and on one that another VM's vCPUs
+//! share. Requirements: G1-TIM-001 to G1-TIM-008.
 #![no_std]
 #![no_main]
 

@@ -27,7 +27,8 @@ const INTIDS: Range<u32> = 32..288;
 /// Between two rounds: who is attacked is to have interrupts of its own meanwhile.
 const PAUSE_US: u64 = 20;
 
-/// Registers in a redistributor that take effect on its CPU, or that make it read and write memory: control, LPI tables.
+/// Registers in a redistributor that take effect on its CPU, or that make it read and write memory:
+/// control, LPI tables.
 const CTLR: u64 = 0;
 const PROPBASER: u64 = 0x70;
 const PENDBASER: u64 = 0x78;

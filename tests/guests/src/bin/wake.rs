@@ -2,7 +2,8 @@
 //! device VM asks for it in this guest's memory, and notes what the counter was.
 //!
 //! The layout of that memory is also `device-model/src/measure.rs`'s. Between two samples the guest
-//! sleeps, so that everybody else does; while it waits for a store of the program it executes YIELD.
+//! sleeps, so that everybody else does; while it waits for a store of the program it executes
+//! YIELD.
 #![no_std]
 #![no_main]
 

@@ -1,10 +1,10 @@
-//! `cargo xtask bench --apps`: the papers' application benchmarks (gearv 4.4, table 9) natively, under KVM, in
-//! GearV's device VM and in a guest that it serves.
+//! `cargo xtask bench --apps`: the papers' application benchmarks (gearv 4.4, table 9) natively,
+//! under KVM, in GearV's device VM and in a guest that it serves.
 //!
-//! All have the same kernel, initramfs and programs, two CPUs, and a number of operations that is given, not a
-//! time. With `icount` their time is the instructions of all CPUs, and what passed while all of them slept: fio
-//! waits for QEMU's disk, so that its time says nothing, and its exits do. Under KVM there is no fio: the VMM has
-//! no disk.
+//! All have the same kernel, initramfs and programs, two CPUs, and a number of operations that is
+//! given, not a time. With `icount` their time is the instructions of all CPUs, and what passed
+//! while all of them slept: fio waits for QEMU's disk, so that its time says nothing, and its exits
+//! do. Under KVM there is no fio: the VMM has no disk.
 
 use std::fs;
 use std::path::PathBuf;

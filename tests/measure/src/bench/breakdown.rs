@@ -1,7 +1,7 @@
 //! `cargo xtask bench --breakdown ROW`: what Gear1 executes for a row, by function and by kind.
 //!
-//! QEMU logs each instruction of Gear1's runtime while the guest measures that row alone, and once more
-//! while it measures nothing: the difference is the row's.
+//! QEMU logs each instruction of Gear1's runtime while the guest measures that row alone, and once
+//! more while it measures nothing: the difference is the row's.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -114,8 +114,8 @@ fn images(el1: bool, row: &str) -> Result<Images> {
     build_images::build(&super::source("bench", el1, &format!("row={row}"))?)
 }
 
-/// Runs the machine and counts how often each instruction in these ranges is executed: until the guest is
-/// done, or before the one at `end` is executed.
+/// Runs the machine and counts how often each instruction in these ranges is executed: until the
+/// guest is done, or before the one at `end` is executed.
 pub(super) fn trace(
     qemu: &Qemu,
     machine: &Machine,
@@ -159,7 +159,8 @@ pub(super) fn trace(
     Ok(counts)
 }
 
-/// Counts the program counters in QEMU's log, `Trace <cpu>: <host> [<flags>/<pc>/...`, before `end`.
+/// Counts the program counters in QEMU's log, `Trace <cpu>: <host> [<flags>/<pc>/...`, before
+/// `end`.
 fn count(pipe: &Path, end: Option<u64>) -> Result<BTreeMap<u64, u64>> {
     let mut counts = BTreeMap::new();
     let mut reader = BufReader::with_capacity(1 << 20, File::open(pipe)?);

@@ -1,10 +1,11 @@
-//! `cargo xtask bench --footprint`: how large Gear1 is, and what happens between reset and the first
-//! instruction of the first VM.
+//! `cargo xtask bench --footprint`: how large Gear1 is, and what happens between reset and the
+//! first instruction of the first VM.
 //!
-//! In place of a VM's kernel stands the guest `first_instruction`, which reads the physical counter before
-//! anything else: with `icount` and a counter of 1 GHz that is the number of instructions of all CPUs since
-//! reset. The rest of the kernel's bytes stay, so that as much is copied as always. For the real-time VM a trace
-//! says in addition where those instructions are, by what they do: copying, wiping, and the rest.
+//! In place of a VM's kernel stands the guest `first_instruction`, which reads the physical counter
+//! before anything else: with `icount` and a counter of 1 GHz that is the number of instructions of
+//! all CPUs since reset. The rest of the kernel's bytes stay, so that as much is copied as always.
+//! For the real-time VM a trace says in addition where those instructions are, by what they do:
+//! copying, wiping, and the rest.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! The papers' micro-benchmarks beside ours (gearv tables 6 and 7), and what Gear2 costs by their formula 1.
+//! The papers' micro-benchmarks beside ours (gearv tables 6 and 7), and what Gear2 costs by their
+//! formula 1.
 
 use std::fmt::Write as _;
 
@@ -81,8 +82,8 @@ fn ratio_of(gearv: u64, kvm: u64) -> String {
     format!("{:.1}", kvm as f64 / gearv as f64)
 }
 
-/// Returns the part of the time that Gear2 costs, in percent, by the papers' formula 1: an interrupt makes
-/// two world switches more.
+/// Returns the part of the time that Gear2 costs, in percent, by the papers' formula 1: an
+/// interrupt makes two world switches more.
 pub(super) fn formula_1(interrupts_per_second: f64, world_switch_ns: f64) -> f64 {
     interrupts_per_second * world_switch_ns * 1e-9 * 2.0 * 100.0
 }

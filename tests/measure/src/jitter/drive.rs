@@ -1,4 +1,5 @@
-//! Starts a configuration, waits for its figures, and reads Gear1's counters around the measurement.
+//! Starts a configuration, waits for its figures, and reads Gear1's counters around the
+//! measurement.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -47,7 +48,8 @@ impl Setup {
         }
     }
 
-    /// With load the kernel has both CPUs, and one of them for the load; without, it has as many as a VM.
+    /// With load the kernel has both CPUs, and one of them for the load; without, it has as many as
+    /// a VM.
     fn natively(&self) -> Result<Measured> {
         let kernel = payloads::debian_rt_kernel()?;
         let initramfs = jitter_userland::initramfs(&workspace::output_dir())?;

@@ -131,7 +131,8 @@ pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
     faults
 }
 
-/// With load a guest that shares its CPU waits for the others; where it does not, there was no load.
+/// With load a guest that shares its CPU waits for the others; where it does not, there was no
+/// load.
 fn load_was_there(results: &Results) -> Option<String> {
     let load = results.conditions.get("load")?;
     let guest = figure(results, Configuration::Guest)?;

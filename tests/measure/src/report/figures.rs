@@ -43,8 +43,8 @@ pub struct Results {
     pub counts: Counts,
 }
 
-/// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>` and `RAW <name> <ns>[x<count>] ...`, of which
-/// a name may have several. Without the former the latter say all.
+/// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>` and `RAW <name> <ns>[x<count>]
+/// ...`, of which a name may have several. Without the former the latter say all.
 pub fn parse(printed: &str) -> Figures {
     let mut figures: Figures = printed.lines().filter_map(parse_line).collect();
     let mut all: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();

@@ -26,8 +26,9 @@ pub struct Page<'a> {
     pub old: Option<&'a Results>,
 }
 
-/// Returns the page: figures, with an older run's beside them if there is one, what they depend on, notes, plots.
-/// Where there are several rows, a table of all medians comes first and each row's samples are folded away.
+/// Returns the page: figures, with an older run's beside them if there is one, what they depend on,
+/// notes, plots. Where there are several rows, a table of all medians comes first and each row's
+/// samples are folded away.
 pub fn page(page: &Page<'_>, results: &Results) -> Result<String> {
     let title = escape(page.title);
     let mut html = format!(

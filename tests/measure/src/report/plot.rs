@@ -17,7 +17,8 @@ use super::page::escape;
 
 const SIZE: (u32, u32) = (900, 260);
 const BINS: u64 = 300;
-/// The most columns of a time series: through each, the line goes from the least to the largest value.
+/// The most columns of a time series: through each, the line goes from the least to the largest
+/// value.
 const COLUMNS: usize = 800;
 
 /// Font and size of the axes' labels.
@@ -44,7 +45,8 @@ impl Scale {
             })
     }
 
-    /// Returns the values that the axis names: 1, 2 and 5 times powers of ten, and each number between if they are few.
+    /// Returns the values that the axis names: 1, 2 and 5 times powers of ten, and each number
+    /// between if they are few.
     pub(super) fn ticks(self) -> Vec<f64> {
         let steps: &[u64] = if self.high / self.low < 6 {
             &[1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -142,7 +144,8 @@ pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
     })
 }
 
-/// Draws the samples in their order: where there are too many to see, a line from the least to the largest of each group.
+/// Draws the samples in their order: where there are too many to see, a line from the least to the
+/// largest of each group.
 pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
     let samples: Vec<u64> = figure
         .samples

@@ -70,8 +70,8 @@ impl Finder {
         }
     }
 
-    /// Makes sure that tests on the host pass without the bug, those of all bugs of the package at once;
-    /// the parts that run on QEMU are parts of every run.
+    /// Makes sure that tests on the host pass without the bug, those of all bugs of the package at
+    /// once; the parts that run on QEMU are parts of every run.
     pub(super) fn passes_without(&self, bug: &Bug, copy: &Path) -> Result<()> {
         static PASSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
         let Some((package, _)) = self.host_tests(bug)? else {

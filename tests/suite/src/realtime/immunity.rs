@@ -150,7 +150,8 @@ pub(super) fn alone() -> Result<Latencies> {
     Ok(before)
 }
 
-/// Waits for the windows before anybody else runs; the first one has the caches' and tables' first uses.
+/// Waits for the windows before anybody else runs; the first one has the caches' and tables' first
+/// uses.
 fn wait_for_them(session: &mut Session, serial: &Serial) -> Result<Latencies> {
     wait_for_windows(session, serial, 1 + WINDOWS)?;
     Latencies::of(&windows(&serial.text()?)?[1..])

@@ -105,8 +105,8 @@ const DISK_MIB: u32 = 2;
 /// Seconds under stress-ng.
 const STRESS_S: u32 = 1;
 
-/// Boots the system, takes the steps, and says of each whether the real-time VM was as it is beside nobody; also its
-/// latencies, if they are given. A step that cannot be taken is an error.
+/// Boots the system, takes the steps, and says of each whether the real-time VM was as it is beside
+/// nobody; also its latencies, if they are given. A step that cannot be taken is an error.
 pub(super) fn beside(
     images: &Images,
     steps: &[Step],
@@ -224,7 +224,8 @@ impl System<'_> {
         Ok(())
     }
 
-    /// Leaves the terminal with the device VM's shell; the guest is still writing when GDM is killed.
+    /// Leaves the terminal with the device VM's shell; the guest is still writing when GDM is
+    /// killed.
     fn gdm_killed(&mut self) -> Result<()> {
         let session = &mut self.session;
         let fio = fio(1);

@@ -1,5 +1,6 @@
-//! Shows that the tests of real-time VMs find what they look for: each protection taken out of a copy
-//! of Gear1 makes those of them fail that are about it. Each of a real-time VM's neighbours is in the list.
+//! Shows that the tests of real-time VMs find what they look for: each protection taken out of a
+//! copy of Gear1 makes those of them fail that are about it. Each of a real-time VM's neighbours is
+//! in the list.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -115,7 +115,8 @@ impl Sources {
         }
     }
 
-    /// Finds the part that a diagnostic is about: of the property that is there, or the node's name.
+    /// Finds the part that a diagnostic is about: of the property that is there, or the node's
+    /// name.
     fn part(&self, diagnostic: &Diagnostic) -> Option<Part<'_>> {
         let property = diagnostic.property.as_deref();
         let Some(name) = property else {

@@ -59,7 +59,8 @@ fn gicd_identification() {
     );
 }
 
-/// 12.9.7, 12.9.5, 12.9.26, 12.9.24, 12.9.25, 12.9.23: set and clear twins; 12.11 for the SGI frame.
+/// 12.9.7, 12.9.5, 12.9.26, 12.9.24, 12.9.25, 12.9.23: set and clear twins; 12.11 for the SGI
+/// frame.
 #[test]
 fn set_and_clear_twins() {
     let mut gic = v3();
@@ -77,7 +78,8 @@ fn set_and_clear_twins() {
     }
 }
 
-/// 12.9.9 GICD_IGROUPR, 12.11.7 GICR_IGROUPR0; 12.9.8 GICD_IGRPMODR and 12.9.29 GICD_NSACR are RAZ/WI with DS = 1.
+/// 12.9.9 GICD_IGROUPR, 12.11.7 GICR_IGROUPR0; 12.9.8 GICD_IGRPMODR and 12.9.29 GICD_NSACR are
+/// RAZ/WI with DS = 1.
 #[test]
 fn groups() {
     let mut gic = v3();
@@ -297,7 +299,8 @@ fn gicv2_targets() {
     assert_eq!(gic.set_line(v(0), id(32), true).mask(), 1);
 }
 
-/// IHI 0048, 4.3.15 to 4.3.17: GICD_SGIR, GICD_CPENDSGIR, GICD_SPENDSGIR; SGIs in GICD_ISPENDR0 are read-only.
+/// IHI 0048, 4.3.15 to 4.3.17: GICD_SGIR, GICD_CPENDSGIR, GICD_SPENDSGIR; SGIs in GICD_ISPENDR0 are
+/// read-only.
 #[test]
 fn gicv2_sgis() {
     let mut gic = ready(GicVersion::V2, 3, 32);

@@ -1,10 +1,11 @@
 //! A channel's kick: from a store of one VM to the first instruction of another VM's handler.
 //!
-//! Two VMs run this program, `role=1` kicks, `role=2` is kicked. Under GearV the first is the device VM,
-//! whose doorbell is the used-buffer interrupt of the second, which it serves; under KVM the doorbell is an
-//! ioeventfd that is an irqfd of the other VM. Both read the physical counter, which is the same for both, and
-//! share a page. With `switch=1` both are on one CPU: measured is from the first one's WFI to the handler, with
-//! the interrupt pending already, which is the change from one VM to another.
+//! Two VMs run this program, `role=1` kicks, `role=2` is kicked. Under GearV the first is the
+//! device VM, whose doorbell is the used-buffer interrupt of the second, which it serves; under KVM
+//! the doorbell is an ioeventfd that is an irqfd of the other VM. Both read the physical counter,
+//! which is the same for both, and share a page. With `switch=1` both are on one CPU: measured is
+//! from the first one's WFI to the handler, with the interrupt pending already, which is the change
+//! from one VM to another.
 
 use core::arch::asm;
 
@@ -59,8 +60,8 @@ fn kick(peer: &Peer) -> u64 {
     timer::delay_us(SETTLE_US);
     write64(peer.shared + ANSWER, 0);
     let (start, handler): (u64, u64);
-    // SAFETY: rings the doorbell, which changes no memory of this VM's; reads what the other VM writes, as
-    // aligned loads.
+    // SAFETY: rings the doorbell, which changes no memory of this VM's; reads what the other VM
+    // writes, as aligned loads.
     unsafe {
         asm!(
             "dsb sy",

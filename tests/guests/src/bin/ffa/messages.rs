@@ -1,5 +1,5 @@
-//! Direct messages: to a VM on this CPU and to one on another, by both conduits; interrupts, ends and
-//! refusals meanwhile (G1-MSG-001 to G1-MSG-004).
+//! Direct messages: to a VM on this CPU and to one on another, by both conduits; interrupts, ends
+//! and refusals meanwhile (G1-MSG-001 to G1-MSG-004).
 
 use test_guests::ffa::{self, Regs, function, status, task};
 use test_guests::mmio::{read64, write64};

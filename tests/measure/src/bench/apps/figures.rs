@@ -28,8 +28,8 @@ pub(super) struct Figure {
     pub(super) gear2_ns: u64,
 }
 
-/// Parses `WHERE <place>`, `APP <name> <ns> <operations>`, `COUNTERS <name> <JSON>` `START <name>` and KVM's
-/// `EXITS <count>`.
+/// Parses `WHERE <place>`, `APP <name> <ns> <operations>`, `COUNTERS <name> <JSON>` `START <name>`
+/// and KVM's `EXITS <count>`.
 pub(super) fn parse(place: &str, printed: &str) -> Result<Vec<Figure>> {
     let mut figures = Vec::<Figure>::new();
     let mut own = String::new();
