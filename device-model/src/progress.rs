@@ -1,4 +1,13 @@
 //! Progress of the threads that serve guests.
+//!
+//! Owns: a count of steps of each such thread, and the hub's judgement of them. A working thread
+//! takes a step with each turn; a waiting thread takes at least one step a second, because its waits
+//! end after that. A thread without a step therefore spins or waits for another thread, and will
+//! serve no guest any longer. A thread that waits for a transfer by the kernel may wait as long as
+//! the disk takes: it announces the wait, and is not judged meanwhile.
+//!
+//! Time is counted in checks by the hub, a thread beside those that it judges: a machine that is
+//! short of CPU time delays both.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -94,14 +103,14 @@ impl Watched {
     }
 }
 
-/// How the threads get on.
+/// State of the threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// All serve their guests.
+    /// All threads serve their guests.
     Well,
-    /// One is behind, and may come back.
+    /// A thread is late, and may come back.
     Late,
-    /// The thread with this number is stuck.
+    /// The thread with this name is stuck.
     Stuck(String),
 }
 
