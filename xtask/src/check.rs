@@ -19,6 +19,7 @@ use report::Report;
 
 mod needs;
 mod report;
+mod svg;
 
 /// The options of `check`.
 #[derive(Args, Debug)]
@@ -121,7 +122,7 @@ impl Options {
             println!("\n{}", report.text());
         }
         if let Some(svg) = &self.svg {
-            fs::write(svg, report.svg())
+            fs::write(svg, svg::draw(&report))
                 .with_context(|| format!("cannot write {}", svg.display()))?;
         }
         Ok(())

@@ -17,6 +17,8 @@ mod device;
 mod file;
 mod u_boot;
 
+pub use card::CardFile;
+
 #[cfg(test)]
 mod tests;
 
@@ -43,9 +45,6 @@ pub struct Options {
     #[arg(long)]
     force: bool,
 }
-
-/// A file of a card: its path there, with slashes, and its bytes.
-pub type CardFile = (String, Vec<u8>);
 
 impl Options {
     /// Builds the manifest and writes what the board boots from.

@@ -4,32 +4,31 @@
 //! lengths and repeat exactly. The guest's bytes are the same in all columns.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use workbench::cache::sha256;
 use workbench::expect::Session;
 use workbench::progress::Step;
-use workbench::qemu::{Boot, Console, Machine, Qemu};
+use workbench::qemu::{Machine, Qemu};
 use workbench::{build_images, workspace};
 use xtask::run;
 
-use crate::kvm_host::{KvmHost, Peer};
 use crate::report::{self, Counts, Figures, Results};
 
 pub mod apps;
 pub mod baseline;
 pub mod breakdown;
+mod column;
 mod footprint;
 mod papers;
 mod table;
 pub mod wake;
 
-const TIMEOUT: Duration = Duration::from_secs(600);
-/// A counter tick an instruction: most models' own frequency cannot show short paths.
-const COUNTER: &str = "cntfrq=1000000000";
+pub use column::{COLUMNS, Column, Under};
+use column::{COUNTER, log, measure};
+
 const QEMU: u32 = 10;
 /// Over the page of plots, and below it.
 const TITLE: &str = "GearV: path lengths";
@@ -79,213 +78,6 @@ pub struct Options {
     /// Measure how long a signal takes to a program of the device VM, and natively
     #[arg(long, exclusive = true)]
     wake: bool,
-}
-
-/// Under what the guest runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Under {
-    /// Nothing.
-    Native,
-    /// GearV, with Gear2 at EL0 or at EL1.
-    GearV {
-        /// Whether Gear2 is at EL1.
-        el1: bool,
-    },
-    /// KVM on Debian's kernel, with its default halt polling or none.
-    Kvm {
-        /// Whether a halted vCPU polls first.
-        polls: bool,
-    },
-}
-
-/// A run of the guest.
-#[derive(Clone, Copy, Debug)]
-pub struct Column {
-    /// Below the guest.
-    pub under: Under,
-    cpu: &'static str,
-    gic: u32,
-}
-
-/// All columns, in the order in which they are shown.
-pub const COLUMNS: [Column; 16] = {
-    const fn column(under: Under, cpu: &'static str, gic: u32) -> Column {
-        Column { under, cpu, gic }
-    }
-    const EL0: Under = Under::GearV { el1: false };
-    const EL1: Under = Under::GearV { el1: true };
-    const POLLS: Under = Under::Kvm { polls: true };
-    const BLOCKS: Under = Under::Kvm { polls: false };
-    [
-        column(Under::Native, "max", 3),
-        column(Under::Native, "max", 2),
-        column(Under::Native, "cortex-a57", 3),
-        column(Under::Native, "cortex-a57", 2),
-        column(EL0, "max", 3),
-        column(EL0, "max", 2),
-        column(EL0, "cortex-a57", 3),
-        column(EL0, "cortex-a57", 2),
-        column(EL1, "max", 3),
-        column(EL1, "max", 2),
-        column(EL1, "cortex-a57", 3),
-        column(EL1, "cortex-a57", 2),
-        column(POLLS, "cortex-a57", 3),
-        column(BLOCKS, "cortex-a57", 3),
-        column(POLLS, "neoverse-n1", 3),
-        column(BLOCKS, "neoverse-n1", 3),
-    ]
-};
-
-impl Column {
-    /// Returns the column of this name.
-    pub fn of(name: &str) -> Result<Column> {
-        let column = COLUMNS.into_iter().find(|column| column.name() == name);
-        column.with_context(|| format!("there is no column {name:?}"))
-    }
-
-    /// Returns the column's name; it is one in JSON and in the baseline, too.
-    pub fn name(&self) -> String {
-        let under = match self.under {
-            Under::Native => "native",
-            Under::GearV { el1: false } => "GearV EL0",
-            Under::GearV { el1: true } => "GearV EL1",
-            Under::Kvm { polls: true } => "KVM polling",
-            Under::Kvm { polls: false } => "KVM blocking",
-        };
-        let cpu = self.cpu.rsplit('-').next().unwrap_or(self.cpu);
-        format!("{under} {cpu} GICv{}", self.gic)
-    }
-
-    /// Returns the machine, whose memory is still the default.
-    fn machine(&self, wall: bool) -> Machine {
-        Machine {
-            cpu: format!("{},{COUNTER}", self.cpu),
-            gic: self.gic,
-            icount: !wall,
-            ..Machine::default()
-        }
-    }
-
-    /// Runs the guest alone and beside a VM that it interrupts, and returns its figures.
-    pub fn measure(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
-        let mut figures = self.run(qemu, wall, "bench", None)?;
-        if self.under != Under::Native {
-            figures.extend(self.run(qemu, wall, "bench-kick", None)?);
-            figures.extend(self.run(qemu, wall, "bench-switch", None)?);
-        }
-        Ok(figures)
-    }
-
-    /// Runs the guest alone, on this Gear1 or the usual one.
-    pub fn measure_paths(&self, qemu: &Qemu, gear1: Option<PathBuf>) -> Result<Figures> {
-        self.run(qemu, false, "bench", gear1)
-    }
-
-    /// Runs the guest with a disk served by GDM, if this column is GearV.
-    fn measure_served(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
-        match self.under {
-            Under::GearV { .. } => self.run(qemu, wall, "bench-gdm", None),
-            Under::Native | Under::Kvm { .. } => Ok(Figures::new()),
-        }
-    }
-
-    /// Runs the guest as the manifest of this name has it, or as much of that as there is without
-    /// GearV.
-    fn run(
-        &self,
-        qemu: &Qemu,
-        wall: bool,
-        manifest: &str,
-        gear1: Option<PathBuf>,
-    ) -> Result<Figures> {
-        let guest = build_images::build_guest("bench")?;
-        let machine = self.machine(wall);
-        let log = log(&format!("{}-{manifest}", self.name().replace(' ', "-")));
-        let session = match self.under {
-            Under::Native => {
-                let machine = machine.without_el2();
-                let command = qemu.command(&machine, &Boot::bare(&guest), Console::Pipes);
-                Session::start(command, &log)?
-            }
-            Under::GearV { el1 } => {
-                let mut images = build_images::build(&source(manifest, el1, "")?)?;
-                images.gear1 = gear1.unwrap_or(images.gear1);
-                ensure_holds(&images.archive, &guest)?;
-                let machine = Machine {
-                    memory_mib: run::memory_for(&images)?,
-                    cpus: u32::try_from(images.manifest.cpu_count)?,
-                    ..machine
-                };
-                images.start(qemu, &machine, &log)?
-            }
-            Under::Kvm { polls } => {
-                let directory = if polls { "kvm-polling" } else { "kvm-blocking" };
-                let directory = workspace::output_dir().join(directory).join(manifest);
-                let host = kvm_host(&guest, polls, manifest);
-                let host = host.build(&directory)?;
-                ensure_holds(host.initramfs(), &guest)?;
-                host.start(qemu, &machine, &log)?
-            }
-        };
-        measure(session)
-    }
-}
-
-/// Returns the host of what a manifest describes: two vCPUs, or two VMs that interrupt each other.
-fn kvm_host(guest: &Path, polls: bool, manifest: &str) -> KvmHost {
-    let host = KvmHost {
-        kernel: guest.to_owned(),
-        cpus: vec![0, 1],
-        memory_mib: 32,
-        halt_poll_ns: (!polls).then_some(0),
-        ..KvmHost::default()
-    };
-    let (command_line, cpu) = match manifest {
-        "bench-kick" => ("role=1", 1),
-        "bench-switch" => ("role=1 switch=1", 0),
-        _ => return host,
-    };
-    KvmHost {
-        command_line: command_line.to_owned(),
-        cpus: vec![0],
-        peer: Some(Peer {
-            command_line: "role=2".to_owned(),
-            cpus: vec![cpu],
-        }),
-        ..host
-    }
-}
-
-/// Returns a manifest of `tests/manifests`, with Gear2 at EL1 if that is wanted and a command line
-/// for a guest that has none.
-fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBuf> {
-    let path = workspace::root().join(format!("tests/manifests/{name}.dts"));
-    if !el1 && command_line.is_empty() {
-        return Ok(path);
-    }
-    let mut text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let mut replace = |from: &str, to: &str| -> Result<()> {
-        ensure!(
-            text.contains(from),
-            "{} does not hold {from}",
-            path.display()
-        );
-        text = text.replace(from, to);
-        Ok(())
-    };
-    if el1 {
-        replace("\tvms {", "\tgear2 { privilege = \"el1\"; };\n\n\tvms {")?;
-    }
-    if !command_line.is_empty() {
-        let guest = "image = \"artifact:guest:bench\";";
-        replace(guest, &format!("{guest} cmdline = \"{command_line}\";"))?;
-    }
-    let directory = workspace::output_dir().join("bench-manifests");
-    fs::create_dir_all(&directory)?;
-    let variant = if el1 { "-el1" } else { "" };
-    let file = directory.join(format!("{name}{variant}.dts"));
-    fs::write(&file, text)?;
-    Ok(file)
 }
 
 impl Options {
@@ -411,32 +203,4 @@ fn run_wake(qemu: &Qemu) -> Result<()> {
     let gearv = measure(images.start(qemu, &machine, &log("wake-gearv"))?)?;
     print!("{}", table::wake(&wake::ROWS, &native, &gearv));
     Ok(())
-}
-
-fn log(what: &str) -> PathBuf {
-    workspace::output_dir().join(format!("bench/{what}.log"))
-}
-
-/// Refuses a file that does not hold the guest byte by byte: all columns measure the same program.
-fn ensure_holds(container: &Path, guest: &Path) -> Result<()> {
-    let (content, guest) = (fs::read(container)?, fs::read(guest)?);
-    let holds = content
-        .windows(guest.len())
-        .any(|window| window == guest.as_slice());
-    ensure!(holds, "{} holds another guest", container.display());
-    Ok(())
-}
-
-/// Waits for the benchmark's end and reads its figures.
-fn measure(mut session: Session) -> Result<Figures> {
-    let printed = session.expect("DONE\n", TIMEOUT);
-    let last_words = || build_images::last_words(&session);
-    let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", last_words()))?;
-    let figures = report::parse(&printed);
-    ensure!(
-        !figures.is_empty() && !printed.contains("FAIL "),
-        "it was not measured:\n{}",
-        last_words()
-    );
-    Ok(figures)
 }

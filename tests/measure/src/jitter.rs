@@ -10,36 +10,24 @@ mod configuration;
 mod drive;
 mod exits;
 mod log;
+mod setup;
 mod table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use workbench::cache::sha256;
 use workbench::progress::Step;
-use workbench::qemu::{Machine, Qemu};
-use workbench::{jitter_userland, payloads, workspace};
+use workbench::workspace;
 
-use crate::report::{self, Figures, Results};
+use crate::report::{self, Results};
 
 pub use configuration::{Configuration, Load};
 pub use exits::Counted;
+pub use setup::{Measured, Setup};
 pub use table::judge;
 
-/// The one row of the results.
-pub const ROW: &str = "latency";
-/// Row with the number of exits of the RTVM's CPUs during the measurement; part of the conditions.
-const EXITS: &str = "exits while measuring";
-/// Row with the number of SGIs that the RTVM sent during the measurement, each of which costs one
-/// more exit.
-const SGIS: &str = "SGIs sent while measuring";
-/// Row with the number of SGIs by the count of the RTVM's kernel.
-const OWN: &str = "SGIs by its kernel's count";
-/// Time that a CPU runs under load until QEMU switches to another one.
-const TURN_US: u32 = 10;
 const TITLE: &str = "GearV: jitter";
 const NOTES: &[&str] = &[
     "On QEMU an instruction is a nanosecond. These are path lengths: caches, TLBs, memory and buses, through which one \
@@ -82,27 +70,6 @@ pub struct Options {
     /// Make the report from consoles' logs, captured on a board, instead of measuring
     #[arg(long, value_name = "LOG", num_args = 1..)]
     from: Vec<PathBuf>,
-}
-
-/// Setup that all configurations of a run share.
-pub struct Setup {
-    /// QEMU that starts the machine.
-    pub qemu: Qemu,
-    /// Machine of all configurations.
-    pub machine: Machine,
-    /// Load on the other CPU.
-    pub load: Load,
-    /// Number of periods of a millisecond.
-    pub loops: u64,
-}
-
-/// Result of one configuration.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// Latencies.
-    pub figures: Figures,
-    /// Exits of the vCPU during the measurement, where Gear1 counts them.
-    pub exits: Option<Counted>,
 }
 
 impl Options {
@@ -205,70 +172,6 @@ fn each(
         }
     }
     (measured, failures)
-}
-
-impl Setup {
-    /// Finds QEMU and describes the machine.
-    pub fn new(qemu: u32, cpu: &str, gic: u32, load: Load, loops: u64) -> Result<Setup> {
-        Ok(Setup {
-            qemu: Qemu::prepare(qemu)?,
-            machine: Machine {
-                cpu: cpu.to_owned(),
-                gic,
-                icount: true,
-                turn_us: (load != Load::Off).then_some(TURN_US),
-                ..Machine::default()
-            },
-            load,
-            loops,
-        })
-    }
-
-    /// Longest time of a machine for all its work.
-    pub fn timeout(&self) -> Duration {
-        let (boot, loops_a_second) = match self.load {
-            Load::Off => (300, 100),
-            Load::Cpu | Load::Disk | Load::All => (1800, 10),
-        };
-        Duration::from_secs(boot + self.loops / loops_a_second)
-    }
-
-    /// Combines the measurements.
-    pub fn results(&self, measured: Vec<(Configuration, Measured)>) -> Result<Results> {
-        let Machine { cpu, gic, .. } = &self.machine;
-        let mut conditions = vec![
-            (
-                "machine".to_owned(),
-                format!(
-                    "QEMU virt, {} x {cpu}, GICv{gic}, one instruction a nanosecond",
-                    configuration::CPUS
-                ),
-            ),
-            ("kernel".to_owned(), payloads::rt_kernel_release()?),
-            ("load".to_owned(), self.load.text().to_owned()),
-            ("loops".to_owned(), self.loops.to_string()),
-        ];
-        for (configuration, one) in &measured {
-            let Some(Counted { others, sgis, own }) = one.exits else {
-                continue;
-            };
-            for (what, count) in [(EXITS, others), (SGIS, sgis), (OWN, own)] {
-                conditions.push((
-                    format!("{what}, {}", configuration.text()),
-                    count.to_string(),
-                ));
-            }
-        }
-        Ok(Results {
-            counts: Default::default(),
-            guest: sha256(&jitter_userland::initramfs(&workspace::output_dir())?)?,
-            conditions: conditions.into_iter().collect(),
-            columns: measured
-                .into_iter()
-                .map(|(configuration, one)| (configuration.text().to_owned(), one.figures))
-                .collect(),
-        })
-    }
 }
 
 #[cfg(test)]

@@ -9,12 +9,14 @@
 //! neither bug nor code nor test change; `GEARV_KEPT=1` leaves those bugs out.
 
 mod boot;
+mod bug;
 mod cpu;
 mod device_model;
 mod finder;
 mod fuzz;
 mod gear2;
 mod gic;
+mod list;
 mod memory;
 mod realtime;
 mod runtime;
@@ -25,47 +27,18 @@ use std::{env, fs};
 
 use anyhow::{Result, bail};
 
-use crate::change::Change;
 use crate::copy;
 use crate::part::{Part, Tally};
-use finder::Finder;
+use bug::Bug;
+use list::bugs;
 pub(crate) use score::Score;
 
-/// A bug: a change of the code at the comment `// planted:` of its name.
-pub(crate) struct Bug {
-    /// The name that the comment at its place has.
-    name: &'static str,
-    change: Change,
-    /// The requirements that it breaks.
-    breaks: &'static [&'static str],
-    /// The file that cites them, and whose test fails.
-    test: &'static str,
-    finder: Finder,
-}
-
-/// All bugs, area by area.
-const BUGS: [&[Bug]; 10] = [
-    memory::BUGS,
-    boot::BUGS,
-    cpu::BUGS,
-    gic::BUGS,
-    time::BUGS,
-    runtime::BUGS,
-    realtime::BUGS,
-    device_model::BUGS,
-    fuzz::BUGS,
-    gear2::BUGS,
-];
 /// Bugs that every run of the tests plants.
 const SAMPLE: [&str; 3] = [
     "EL2's code is writable",
     "an SGI reaches every vCPU",
     "a message goes in another's name",
 ];
-
-fn bugs() -> impl Iterator<Item = &'static Bug> {
-    BUGS.into_iter().flatten()
-}
 
 /// Environment variable with which a run continues an earlier one: bugs with a kept result are left
 /// out, and the tests without a bug are not repeated.

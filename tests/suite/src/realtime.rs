@@ -6,14 +6,13 @@
 
 mod immunity;
 mod linux;
+mod machine;
 mod planted;
 mod windows;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use workbench::build_images::{self, Images, last_words};
 use workbench::expect::Session;
 use workbench::qemu::{Machine, Qemu};
@@ -23,14 +22,8 @@ use xtask::smoke::ESCAPE;
 use crate::guests::{conclude, count_verdicts};
 use crate::part::{Part, Tally};
 use crate::table::TARGET_TESTS;
-
-const TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest wait for slow steps.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// Line of the guest `realtime` when it has turned its second CPU on and off often enough.
-const NOTHING_PENDING: &str = "starts-with-nothing-pending";
-/// The target directory of the checking build.
-pub(super) const CHECKING: &str = "check-locks";
+pub(crate) use machine::CHECKING;
+use machine::{Serial, TIMEOUT, images};
 
 pub(super) fn parts() -> Vec<Part> {
     let mut parts = Vec::new();
@@ -45,54 +38,6 @@ pub(super) fn parts() -> Vec<Part> {
     parts
 }
 
-/// Output of a serial port.
-struct Serial {
-    file: PathBuf,
-}
-
-impl Serial {
-    /// Makes the file for a machine to write to.
-    fn new(directory: &Path) -> Result<Serial> {
-        fs::create_dir_all(directory)?;
-        let file = directory.join("second-serial.log");
-        fs::write(&file, "")?;
-        Ok(Serial { file })
-    }
-
-    fn text(&self) -> Result<String> {
-        let text = String::from_utf8_lossy(&fs::read(&self.file)?).into_owned();
-        Ok(text.replace('\r', ""))
-    }
-
-    /// Waits until a line stands there.
-    fn wait_for(&self, line: &str, session: &mut Session) -> Result<()> {
-        self.wait_until(session, TIMEOUT, |text| {
-            text.lines().any(|found| found == line)
-        })
-        .with_context(|| format!("no {line:?}"))
-    }
-
-    /// Waits until what stands there is `done`.
-    fn wait_until(
-        &self,
-        session: &mut Session,
-        timeout: Duration,
-        done: impl Fn(&str) -> bool,
-    ) -> Result<()> {
-        let end = Instant::now() + timeout;
-        loop {
-            let text = self.text()?;
-            if done(&text) {
-                return Ok(());
-            }
-            let last = text.lines().next_back().unwrap_or("nothing");
-            let in_time = Instant::now() < end;
-            ensure!(in_time, "the second serial port's last line is {last:?}");
-            session.listen(Duration::from_millis(20))?;
-        }
-    }
-}
-
 /// Stops and starts a VM that spins, waits or is half on, and that ends in each way by itself.
 fn stop(gic: u32, tally: &mut Tally) -> Result<()> {
     stop_with(&images("rt-stop", None)?, gic, tally)
@@ -101,14 +46,6 @@ fn stop(gic: u32, tally: &mut Tally) -> Result<()> {
 /// Runs the test under another Gear1.
 pub(super) fn stop_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
     stop_with(&images("rt-stop", Some(gear1))?, 3, tally)
-}
-
-/// Builds what a manifest needs, with another Gear1.
-fn images(manifest: &str, gear1: Option<PathBuf>) -> Result<Images> {
-    let manifest = format!("tests/manifests/{manifest}.dts");
-    let mut images = build_images::build(&workspace::root().join(manifest))?;
-    images.gear1 = gear1.unwrap_or(images.gear1);
-    Ok(images)
 }
 
 /// G1-RT-001: in the checking build, a real-time VM's CPU that takes another lock halts the
@@ -132,24 +69,6 @@ fn locks(tally: &mut Tally) -> Result<()> {
     }
     stop_with(&images("rt-stop", Some(gear1.clone()))?, 3, tally)?;
     immunity::attack(&images("rt-immune", Some(gear1))?, 3, &["foe"], tally)
-}
-
-/// A CPU of the VM's is turned on and off by another one: no kick waits for it, as the VM itself
-/// looks.
-fn starts(gear1: PathBuf) -> Result<()> {
-    let machine = Machine {
-        cpus: 3,
-        icount: true,
-        turn_us: Some(1),
-        ..Machine::default()
-    };
-    let log = workspace::output_dir().join("rt-passthrough/late-kick.log");
-    let images = images("rt-passthrough", Some(gear1))?;
-    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-    let [pass, fail] = ["PASS", "FAIL"].map(|word| format!("{word} {NOTHING_PENDING}"));
-    let (_, which) = session.expect_any(&[&pass, &fail], PATIENCE)?;
-    ensure!(which == 0, "{}", session.tail(1));
-    Ok(())
 }
 
 fn stop_with(images: &Images, gic: u32, tally: &mut Tally) -> Result<()> {

@@ -8,8 +8,8 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use workbench::{source, workspace};
 
-use super::Rules;
 use super::loops::Owner;
+use super::rules::Rules;
 use super::source::is_test;
 
 /// Start of a bound's comment.

@@ -12,21 +12,20 @@ use gearv_manifest::{CpuIndex, Manifest, Vm, VmKind};
 
 use crate::placement::Placement;
 
-mod svg;
 #[cfg(test)]
 mod tests;
 
 /// A line of the memory map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
-    region: Region,
-    owner: Owner,
-    what: String,
+    pub(super) region: Region,
+    pub(super) owner: Owner,
+    pub(super) what: String,
 }
 
 /// Owner of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+pub(super) enum Owner {
     Nobody,
     Firmware,
     Gear1,
@@ -39,21 +38,21 @@ enum Owner {
 
 /// A line on a CPU, a device or an interrupt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Item {
-    name: String,
-    owner: Owner,
-    what: String,
+pub(super) struct Item {
+    pub(super) name: String,
+    pub(super) owner: Owner,
+    pub(super) what: String,
 }
 
 /// Everything on a board, with its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Report {
-    title: String,
-    vms: Vec<String>,
-    memory: Vec<Range>,
-    cpus: Vec<Item>,
-    devices: Vec<Item>,
-    interrupts: Vec<Item>,
+    pub(super) title: String,
+    pub(super) vms: Vec<String>,
+    pub(super) memory: Vec<Range>,
+    pub(super) cpus: Vec<Item>,
+    pub(super) devices: Vec<Item>,
+    pub(super) interrupts: Vec<Item>,
 }
 
 impl Report {
@@ -69,7 +68,8 @@ impl Report {
         }
     }
 
-    fn owner(&self, owner: Owner) -> &str {
+    /// Returns the name of an owner.
+    pub(super) fn owner(&self, owner: Owner) -> &str {
         match owner {
             Owner::Nobody => "-",
             Owner::Firmware => "firmware",
@@ -116,15 +116,10 @@ impl Report {
         }
         text
     }
-
-    /// Returns the report as an SVG picture.
-    pub(super) fn svg(&self) -> String {
-        svg::draw(self)
-    }
 }
 
 /// Writes a size to a tenth of the unit that fits.
-fn bytes(size: u64) -> String {
+pub(super) fn bytes(size: u64) -> String {
     let (unit, name) = match size {
         0..0x10_0000 => (1 << 10, "KiB"),
         0x10_0000..0x4000_0000 => (1 << 20, "MiB"),

@@ -5,7 +5,8 @@ use std::io::{Cursor, Read as _, Write as _};
 use anyhow::{Context, Result};
 use fatfs::{FatType, FileSystem, FormatVolumeOptions, FsOptions};
 
-use super::CardFile;
+/// A file of a card: its path there, with slashes, and its bytes.
+pub type CardFile = (String, Vec<u8>);
 
 /// Bytes of a sector.
 pub(super) const SECTOR: usize = 512;

@@ -17,8 +17,10 @@ use workbench::device_userland;
 use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 
-use super::device_vm::{FINISH, LONG, answers, enter, fio, fio_result, json, leave, number, widen};
-use super::{BOOT, Smoke, shell, shell_within};
+use super::device_vm::{
+    FINISH, FLUSHED, LONG, answers, enter, fio, fio_result, json, leave, number, widen,
+};
+use super::session::{BOOT, Smoke, shell, shell_within};
 
 /// The ways in which the device VM begins anew.
 const RESTARTS: [(&str, &str); 4] = [
@@ -42,8 +44,6 @@ const COMPUTED: &str = "kill $(cat /run/computer); awk 'NR > 1 && $3 - last > ga
 const ERROR: &str = "Input/output error";
 /// Time without GDM, in seconds: longer than a request waits for GDM.
 const AWAY_SECONDS: u64 = 32;
-/// File whose blocks are flushed, and its number of blocks: more than are written by then.
-pub(super) const FLUSHED: &str = "/root/flushed";
 const BLOCKS: u64 = 512;
 const BLOCK: usize = 4096;
 

@@ -15,9 +15,12 @@ use workbench::expect::Session;
 use workbench::manifest::{Compiled, VmSummary};
 use workbench::{device_userland, ext4, payloads};
 
-use super::absence::FLUSHED;
-use super::{BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within};
+use super::session::{
+    BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within,
+};
 
+/// File whose blocks are flushed, and its number of blocks: more than are written by then.
+pub(super) const FLUSHED: &str = "/root/flushed";
 /// Longest time of the disk's and the network's work.
 pub const LONG: Duration = Duration::from_secs(600);
 /// Longest time until a killed device model is back.

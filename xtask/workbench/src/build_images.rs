@@ -77,9 +77,6 @@ pub fn last_words(session: &Session) -> String {
     }
 }
 
-/// The images with symbols, in the order in which `symbolize` looks an address up.
-pub const BARE_BINS: [&str; 3] = ["gear1-runtime", "gear1-init", "gear2"];
-
 /// Builds the images of a manifest.
 pub fn command(manifest: Option<PathBuf>) -> Result<()> {
     let images = build(&manifest.unwrap_or_else(default_manifest))?;

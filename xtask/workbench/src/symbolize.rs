@@ -11,7 +11,10 @@ use addr2line::Loader;
 use anyhow::{Context, Result, anyhow, ensure};
 use object::{Object as _, ObjectSection as _, SectionKind};
 
-use crate::{build_images, workspace};
+use crate::workspace;
+
+/// The images with symbols, in the order in which `symbolize` looks an address up.
+const BARE_BINS: [&str; 3] = ["gear1-runtime", "gear1-init", "gear2"];
 
 /// Reads the dump from a file or from standard input and prints it, explained.
 pub fn command(file: Option<PathBuf>) -> Result<()> {
@@ -48,7 +51,7 @@ struct Image {
 impl Image {
     /// Loads the images that were built.
     fn load_all() -> Result<Vec<Image>> {
-        let built = build_images::BARE_BINS
+        let built = BARE_BINS
             .map(|name| (name, workspace::bare_elf(name)))
             .into_iter()
             .filter(|(_, elf)| elf.is_file());

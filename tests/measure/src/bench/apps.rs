@@ -17,7 +17,8 @@ use workbench::qemu::{Boot, Console, Machine, Qemu};
 use workbench::{apps_userland, build_images, payloads, workspace};
 use xtask::run;
 
-use super::{Column, papers, source};
+use super::column::{COUNTER, Column, log, source};
+use super::papers;
 use crate::kvm_host::KvmHost;
 
 mod figures;
@@ -126,7 +127,7 @@ fn gear2_cost(all: &[Figure], world_switch_ns: u64) -> String {
 
 fn machine() -> Machine {
     Machine {
-        cpu: format!("cortex-a57,{}", super::COUNTER),
+        cpu: format!("cortex-a57,{}", COUNTER),
         memory_mib: MEMORY_MIB,
         icount: true,
         ..Machine::default()
@@ -154,7 +155,7 @@ fn natively(qemu: &Qemu, size: Size) -> Result<String> {
         ..machine().without_el2()
     };
     let command = qemu.command(&machine, &boot, Console::Pipes);
-    wait(Session::start(command, &super::log("apps-native"))?)
+    wait(Session::start(command, &log("apps-native"))?)
 }
 
 fn under_kvm(qemu: &Qemu, size: Size) -> Result<String> {
@@ -169,7 +170,7 @@ fn under_kvm(qemu: &Qemu, size: Size) -> Result<String> {
         ..KvmHost::default()
     };
     let host = host.build(&workspace::output_dir().join("kvm-apps"))?;
-    wait(host.start(qemu, &machine(), &super::log("apps-kvm"))?)
+    wait(host.start(qemu, &machine(), &log("apps-kvm"))?)
 }
 
 fn under_gearv(qemu: &Qemu, size: Size) -> Result<String> {
@@ -187,7 +188,7 @@ fn under_gearv(qemu: &Qemu, size: Size) -> Result<String> {
         disk: Some(disk("gearv")?),
         ..machine()
     };
-    wait(images.start(qemu, &machine, &super::log("apps-gearv"))?)
+    wait(images.start(qemu, &machine, &log("apps-gearv"))?)
 }
 
 /// Waits for the end and returns all that was printed.

@@ -21,7 +21,7 @@ use workbench::qemu::{Console, Machine, Qemu};
 use workbench::workspace;
 use xtask::run;
 
-use super::{Column, Under};
+use super::column::{Column, TIMEOUT, Under, log, source};
 
 /// Iterations of a row, the warm-up included: `tests/guests/src/bin/bench.rs`.
 const ITERATIONS: u64 = 1100;
@@ -111,7 +111,7 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
 
 /// Builds the benchmark with a guest that measures this row alone.
 fn images(el1: bool, row: &str) -> Result<Images> {
-    build_images::build(&super::source("bench", el1, &format!("row={row}"))?)
+    build_images::build(&source("bench", el1, &format!("row={row}"))?)
 }
 
 /// Runs the machine and counts how often each instruction in these ranges is executed: until the
@@ -139,11 +139,11 @@ pub(super) fn trace(
     command.args(["-dfilter", &filter.collect::<Vec<_>>().join(",")]);
     command.arg("-D").arg(&pipe);
     let counter = thread::spawn(move || count(&pipe, end));
-    let mut session = Session::start(command, &super::log("breakdown"))?;
+    let mut session = Session::start(command, &log("breakdown"))?;
     let measured = match end {
         None => {
-            let printed = session.expect("DONE\n", super::TIMEOUT);
-            let status = session.expect_end(super::TIMEOUT);
+            let printed = session.expect("DONE\n", TIMEOUT);
+            let status = session.expect_end(TIMEOUT);
             let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)))?;
             status?;
             printed.contains("BENCH ")

@@ -19,6 +19,7 @@ use workbench::{ext4, payloads, workspace};
 use xtask::{audit, run};
 
 use super::breakdown::{self, Program};
+use super::column::{COUNTER, log};
 use crate::report::Counts;
 
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -128,7 +129,7 @@ fn machine(images: &Images, uart: &Path) -> Result<Machine> {
         ext4::write(&workbench::tree::Tree::default(), 8, &disk)?;
     }
     Ok(Machine {
-        cpu: format!("max,{}", super::COUNTER),
+        cpu: format!("max,{}", COUNTER),
         cpus,
         memory_mib: run::memory_for(images)?,
         icount: true,
@@ -179,7 +180,7 @@ fn first(qemu: &Qemu, machine: &Machine, images: &Images, uart: &Path) -> Result
     if uart.exists() {
         fs::remove_file(uart)?;
     }
-    let mut session = images.start(qemu, machine, &super::log("footprint"))?;
+    let mut session = images.start(qemu, machine, &log("footprint"))?;
     let printed = match images.manifest.second_uart {
         true => {
             let ended = session.expect_end(TIMEOUT);

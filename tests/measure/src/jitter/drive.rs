@@ -14,10 +14,10 @@ use workbench::{jitter_userland, payloads, workspace};
 use xtask::run;
 use xtask::smoke::ESCAPE;
 
-use super::configuration::{CPUS, Serial};
+use super::configuration::{CPUS, Configuration, Load, Serial};
 use super::exits::Exits;
 use super::log::{BEGINS, END, MEASURED, READY, samples};
-use super::{Configuration, Load, Measured, ROW, Setup};
+use super::setup::{Measured, ROW, Setup};
 use crate::kvm_host::KvmHost;
 use crate::report;
 

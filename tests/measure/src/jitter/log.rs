@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum as _;
 use flate2::read::GzDecoder;
 
-use super::{Configuration, ROW};
+use super::configuration::Configuration;
+use super::setup::ROW;
 use crate::report::{self, Figure, Figures, Results};
 
 /// Messages of init, in this order. The first carries the kernel's release, the configuration and

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Configuration, EXITS, Measured, OWN, ROW, SGIS};
+use super::configuration::Configuration;
+use super::setup::{EXITS, Measured, OWN, ROW, SGIS};
 use crate::report::{Figure, Results};
 
 /// The most that the emulated interrupt controller may cost, native being 1.

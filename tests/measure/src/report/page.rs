@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::plot::{self, Scale};
-use super::{Figure, Results};
+use super::figures::{Figure, Results};
+use super::plot::{self, Scale, escape};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em;color:#222}\
     table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;border-bottom:1px solid #ccc;text-align:right}\
@@ -200,13 +200,6 @@ fn plots(row: &str, results: &Results) -> Result<String> {
         html += &plot::series(figure, scale)?;
     }
     Ok(html)
-}
-
-pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -12,8 +12,7 @@ use plotters::element::Rectangle;
 use plotters::series::LineSeries;
 use plotters::style::{Color as _, RGBColor, WHITE};
 
-use super::Figure;
-use super::page::escape;
+use super::figures::Figure;
 
 const SIZE: (u32, u32) = (900, 260);
 const BINS: u64 = 300;
@@ -206,4 +205,11 @@ fn draw(onto: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<()>) ->
 /// Plotters' errors borrow, so only what they say is kept.
 fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
+}
+
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }

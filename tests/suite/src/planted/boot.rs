@@ -1,7 +1,6 @@
 //! Bugs in init: its inputs, refusals, allocations, and the memory it leaves behind.
 
-use super::Bug;
-use super::finder::Finder;
+use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const FDT: &str = "gear1/init/src/fdt/tests.rs";

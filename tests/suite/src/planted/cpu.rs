@@ -1,7 +1,6 @@
 //! Bugs in the CPU that a guest sees, and in the handling of its faults.
 
-use super::Bug;
-use super::finder::Finder;
+use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const CPU: &str = "tests/guests/src/bin/cpu.rs";

@@ -2,8 +2,7 @@
 //! of the host those in its sockets, in what disks lose, in what two CPUs see, and in what a start
 //! finds.
 
-use super::Bug;
-use super::finder::Finder;
+use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 /// A bug that the attacks on the host find.

@@ -8,9 +8,10 @@ use std::sync::Mutex;
 use anyhow::{Context as _, Result, ensure};
 use workbench::{build_images, workspace};
 
-use super::{Bug, bugs};
+use super::bug::{Bug, Finder};
+use super::list::bugs;
 use crate::part::Tally;
-use crate::{architecture, boot, chaos, copy, gear2_registers, guests, realtime, refusals};
+use crate::{architecture, boot, chaos, gear2_registers, guests, realtime, refusals};
 
 /// Directory of Gear1 builds with a bug.
 const PLANTED: &str = "planted";
@@ -32,44 +33,7 @@ const QUICKLY_BUILT: &str = "profile.dev.package.gear1-core.opt-level=0";
 /// Longest time of tests on the host, in seconds.
 const HOST_SECONDS: &str = "400";
 
-/// Test that finds a bug.
-pub(super) enum Finder {
-    /// The host tests in the module that the test's file is.
-    Host,
-    /// The host tests of the test's package whose names contain this.
-    HostNamed(&'static str),
-    /// A row of the table of guests, on a CPU model.
-    Guest(&'static str, &'static str),
-    /// The real-time VM that is stopped and started.
-    Stops,
-    /// Memory after the boot.
-    Leaves,
-    /// A machine that has to be refused.
-    Refusal(&'static str),
-    /// A machine without EL2.
-    NeedsEl2,
-    /// A debugger that looks at what Gear2 sees of guests' registers.
-    Gear2Registers,
-    /// Two VMs that attack everything.
-    Chaos,
-    /// Rules of the linked runtime for GICv3.
-    Rules,
-}
-
 impl Finder {
-    /// Returns whether the test needs no image.
-    pub(super) fn is_on_host(&self) -> bool {
-        matches!(self, Finder::Host | Finder::HostNamed(_))
-    }
-
-    /// Returns the name of the copy that the bug is planted in.
-    pub(super) fn copy(&self) -> &'static str {
-        match self.is_on_host() {
-            true => copy::FOR_HOST,
-            false => copy::FOR_IMAGES,
-        }
-    }
-
     /// Makes sure that tests on the host pass without the bug, those of all bugs of the package at
     /// once; the parts that run on QEMU are parts of every run.
     pub(super) fn passes_without(&self, bug: &Bug, copy: &Path) -> Result<()> {

@@ -1,7 +1,6 @@
 //! Bugs in parsers of bytes from outside: the replay of each fuzz target's corpus finds one.
 
-use super::Bug;
-use super::finder::Finder;
+use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const REPLAY: &str = "tests/fuzz/src/tests.rs";

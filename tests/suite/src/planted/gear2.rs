@@ -1,8 +1,7 @@
 //! Bugs in Gear2 and in its interface to Gear1: take-over, reports, scheduling. Tests on the host
 //! find them.
 
-use super::Bug;
-use super::finder::Finder;
+use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const DEVICE_MODEL: &str = "gear2/core/src/cpu_loop/tests/device_model.rs";

@@ -1,7 +1,6 @@
 //! Bugs in the virtual interrupt controller.
 
-use super::Bug;
-use super::finder::Finder;
+use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const RULES: &str = "tests/suite/src/architecture.rs";

@@ -1,7 +1,6 @@
 //! Bugs in what a VM sees of memory, and in how memory and messages change hands.
 
-use super::Bug;
-use super::finder::Finder;
+use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const OWNERSHIP: &str = "gear1/core/src/ownership/tests.rs";

@@ -1,8 +1,7 @@
 //! Bugs in the life of a real-time VM; those that let others reach it, or it others, are in
 //! `crate::test::realtime::planted`, which looks for a particular failure of each.
 
-use super::Bug;
-use super::finder::Finder;
+use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const RUN: &str = "tests/guests/src/realtime.rs";

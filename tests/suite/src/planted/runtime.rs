@@ -1,7 +1,6 @@
 //! Bugs in the world switch, in the vCPUs' registers, and in what Gear2 is told and may do.
 
-use super::Bug;
-use super::finder::Finder;
+use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const REBOOT: Finder = Finder::Guest("reboot", "cortex-a57");

@@ -9,7 +9,8 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use workbench::{cache, workspace};
 
-use super::{Bug, bugs};
+use super::bug::Bug;
+use super::list::bugs;
 use crate::change;
 use crate::part::Tally;
 use crate::record;

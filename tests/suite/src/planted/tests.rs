@@ -3,7 +3,8 @@ use std::fs;
 
 use workbench::workspace;
 
-use super::{SAMPLE, bugs, score};
+use super::list::bugs;
+use super::{SAMPLE, score};
 use crate::requirements::Requirements;
 
 #[test]

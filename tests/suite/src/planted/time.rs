@@ -1,7 +1,6 @@
 //! Bugs in timers, in PSCI, and in the states of vCPUs.
 
-use super::Bug;
-use super::finder::Finder;
+use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const TIMERS: &str = "tests/guests/src/bin/timers.rs";

@@ -10,8 +10,8 @@ use workbench::qemu::{Machine, Qemu};
 use workbench::workspace;
 use xtask::smoke::ESCAPE;
 
+use super::machine::{Serial, TIMEOUT, images};
 use super::windows::{Latencies, PATIENCE, WINDOWS, judge, wait_for_windows, windows};
-use super::{Serial, TIMEOUT, images};
 use crate::part::{Part, Tally};
 
 /// Least number of exits of a disturbing VM in a window.

@@ -18,10 +18,11 @@ use xtask::smoke::device_vm::{
 };
 use xtask::smoke::{BOOT, ready, shell, shell_within};
 
+use super::immunity;
+use super::machine::{CHECKING, Serial, images};
 use super::windows::{
     Latencies, WINDOWS, judge, lives, undisturbed, wait_for_life, wait_for_windows, windows,
 };
-use super::{CHECKING, Serial, images, immunity};
 use crate::part::{Part, Tally};
 
 /// The real-time VM in the manifest.

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use workbench::build_images;
 
+use super::immunity;
 use super::linux::{self, Step};
-use super::{images, immunity};
+use super::machine::{images, starts};
 use crate::copy;
 use crate::part::{Part, Tally};
 
@@ -192,7 +193,7 @@ fn late_kick(tally: &mut Tally) -> Result<()> {
     for edit in LATE_KICK {
         replace(&copy, edit)?;
     }
-    tally.check("starts", super::starts(build(&copy, "image")?));
+    tally.check("starts", starts(build(&copy, "image")?));
     Ok(())
 }
 
@@ -208,7 +209,7 @@ fn take_out(removed: &Removed, copy: &Path) -> Result<()> {
     let found = match removed.by {
         By::Others(name, title) => found_beside(name, title, gear1)?,
         By::Linux(steps) => found_beside_linux(steps, gear1)?,
-        By::Starts => match super::starts(gear1) {
+        By::Starts => match starts(gear1) {
             Ok(()) => bail!("nothing fails without it"),
             Err(error) => format!("{error:#}"),
         },

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use workbench::expect::Session;
 
-use super::Serial;
+use super::machine::Serial;
 
 /// Windows before the others begin, and beside each of them.
 pub(super) const WINDOWS: usize = 6;

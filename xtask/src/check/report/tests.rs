@@ -3,6 +3,7 @@
 use gear1_init::region::Region;
 
 use super::{Item, Owner, Range, Report};
+use crate::check::svg;
 
 fn report() -> Report {
     let range = |start, end, owner| Range {
@@ -44,7 +45,7 @@ fn the_table_names_owners_and_what_is_left() {
 
 #[test]
 fn the_picture_is_xml() {
-    let svg = report().svg();
+    let svg = svg::draw(&report());
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     assert!(svg.contains("&lt;0 &amp; 1&gt;") && !svg.contains("<0"));
     assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Item, Owner, Range, Report, bytes};
+use super::report::{Item, Owner, Range, Report, bytes};
 
 const MEMORY_X: usize = 130;
 const LEAST_WIDTH: usize = 300;

@@ -1,0 +1,93 @@
+//! Machines with a real-time VM, and its serial port.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::build_images::{self, Images};
+use workbench::expect::Session;
+use workbench::qemu::{Machine, Qemu};
+use workbench::workspace;
+
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest wait for slow steps.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Line of the guest `realtime` when it has turned its second CPU on and off often enough.
+const NOTHING_PENDING: &str = "starts-with-nothing-pending";
+/// The target directory of the checking build.
+pub(crate) const CHECKING: &str = "check-locks";
+
+/// Output of a serial port.
+pub(super) struct Serial {
+    pub(super) file: PathBuf,
+}
+
+impl Serial {
+    /// Makes the file for a machine to write to.
+    pub(super) fn new(directory: &Path) -> Result<Serial> {
+        fs::create_dir_all(directory)?;
+        let file = directory.join("second-serial.log");
+        fs::write(&file, "")?;
+        Ok(Serial { file })
+    }
+
+    pub(super) fn text(&self) -> Result<String> {
+        let text = String::from_utf8_lossy(&fs::read(&self.file)?).into_owned();
+        Ok(text.replace('\r', ""))
+    }
+
+    /// Waits until a line stands there.
+    pub(super) fn wait_for(&self, line: &str, session: &mut Session) -> Result<()> {
+        self.wait_until(session, TIMEOUT, |text| {
+            text.lines().any(|found| found == line)
+        })
+        .with_context(|| format!("no {line:?}"))
+    }
+
+    /// Waits until what stands there is `done`.
+    pub(super) fn wait_until(
+        &self,
+        session: &mut Session,
+        timeout: Duration,
+        done: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        let end = Instant::now() + timeout;
+        loop {
+            let text = self.text()?;
+            if done(&text) {
+                return Ok(());
+            }
+            let last = text.lines().next_back().unwrap_or("nothing");
+            let in_time = Instant::now() < end;
+            ensure!(in_time, "the second serial port's last line is {last:?}");
+            session.listen(Duration::from_millis(20))?;
+        }
+    }
+}
+
+/// Builds what a manifest needs, with another Gear1.
+pub(super) fn images(manifest: &str, gear1: Option<PathBuf>) -> Result<Images> {
+    let manifest = format!("tests/manifests/{manifest}.dts");
+    let mut images = build_images::build(&workspace::root().join(manifest))?;
+    images.gear1 = gear1.unwrap_or(images.gear1);
+    Ok(images)
+}
+
+/// A CPU of the VM's is turned on and off by another one: no kick waits for it, as the VM itself
+/// looks.
+pub(super) fn starts(gear1: PathBuf) -> Result<()> {
+    let machine = Machine {
+        cpus: 3,
+        icount: true,
+        turn_us: Some(1),
+        ..Machine::default()
+    };
+    let log = workspace::output_dir().join("rt-passthrough/late-kick.log");
+    let images = images("rt-passthrough", Some(gear1))?;
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let [pass, fail] = ["PASS", "FAIL"].map(|word| format!("{word} {NOTHING_PENDING}"));
+    let (_, which) = session.expect_any(&[&pass, &fail], PATIENCE)?;
+    ensure!(which == 0, "{}", session.tail(1));
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! The machine that is checked, the steps of all checks, and commands typed into its shells.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use sha2::{Digest as _, Sha256};
+use workbench::build_images::{Images, last_words};
+use workbench::expect::Session;
+use workbench::manifest::VmSummary;
+use workbench::qemu::{Machine, Qemu};
+use workbench::{initramfs, workspace};
+
+/// Key that starts a command to Gear2's console.
+pub const ESCAPE: char = '\x07';
+
+/// Longest time of a boot.
+pub const BOOT: Duration = Duration::from_secs(300);
+pub(super) const COMMAND: Duration = Duration::from_secs(120);
+
+/// SHA-256 of 8 MiB of zeroes.
+const ZEROES: &str = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3053e74";
+
+/// Extent of the checks.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Number of reboots of a guest.
+    pub reboots: usize,
+    /// In how many ways the device VM is restarted.
+    pub restarts: usize,
+    /// Whether the device model is kept away until guests get I/O errors.
+    pub away: bool,
+    /// MiB that are written to a guest's disk and read back.
+    pub disk_mib: u32,
+    /// MiB that go over a guest's network.
+    pub network_mib: u32,
+    /// The I/Os whose exits are counted.
+    pub counted_ios: u64,
+    /// Whether times are checked, which says something on a machine that has nothing else to do.
+    pub timed: bool,
+}
+
+impl Extent {
+    /// As much as shows that it works, on a busy machine too.
+    pub const BRIEF: Extent = Extent {
+        reboots: 1,
+        restarts: 1,
+        away: false,
+        disk_mib: 2,
+        network_mib: 4,
+        counted_ios: 200,
+        timed: false,
+    };
+    /// Longer checks.
+    pub const SHORT: Extent = Extent {
+        reboots: 1,
+        restarts: 1,
+        away: true,
+        disk_mib: 8,
+        network_mib: 16,
+        counted_ios: 1000,
+        timed: true,
+    };
+    /// As much as shows that it lasts.
+    pub const FULL: Extent = Extent {
+        reboots: 5,
+        restarts: 4,
+        away: true,
+        disk_mib: 64,
+        network_mib: 64,
+        counted_ios: 1000,
+        timed: true,
+    };
+}
+
+/// A booting machine and how to report on it.
+pub(super) struct Smoke<'a> {
+    pub(super) session: Session,
+    pub(super) extent: Extent,
+    pub(super) report: &'a dyn Fn(&str),
+    pub(super) checks: usize,
+}
+
+impl<'a> Smoke<'a> {
+    pub(super) fn start(
+        qemu: &Qemu,
+        machine: &Machine,
+        images: &Images,
+        log: &str,
+        extent: Extent,
+        report: &'a dyn Fn(&str),
+    ) -> Result<Smoke<'a>> {
+        let session = images.start(qemu, machine, &workspace::output_dir().join(log))?;
+        Ok(Smoke {
+            session,
+            extent,
+            report,
+            checks: 0,
+        })
+    }
+
+    pub(super) fn all(&mut self, vms: &[VmSummary]) -> Result<()> {
+        for (gear, hello) in [("Gear1", "Gear1 "), ("Gear2", "gear2: ")] {
+            let hello = format!("{hello}{}", env!("CARGO_PKG_VERSION"));
+            let what = format!("{gear} reports its version");
+            self.check(&what, |s| s.expect(&hello, BOOT).map(drop))?;
+        }
+        self.check("all guests reach their shells", |s| reach_shells(s, vms))?;
+        for (index, vm) in vms.iter().enumerate() {
+            let name = &vm.name;
+            self.check(&format!("{name} takes the console"), |s| {
+                focus(s, index, name)
+            })?;
+            self.check(&format!("{name} runs uname"), check_uname)?;
+            let what = format!("{name} has {} CPUs", vm.vcpus);
+            self.check(&what, |s| check_cpu_count(s, vm.vcpus))?;
+            self.check(&format!("{name} hashes 8 MiB"), check_hash)?;
+        }
+        if let Some((index, vm)) = vms.iter().enumerate().find(|(_, vm)| vm.may_power_off) {
+            let name = &vm.name;
+            for count in 1..=self.extent.reboots {
+                let what = format!("{name} reboots, {count} of {}", self.extent.reboots);
+                self.check(&what, |s| reboot(s, index, name))?;
+            }
+            self.check(&format!("{name} powers the machine off"), |s| {
+                power_off(s, "poweroff -f")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Runs one check and reports it.
+    pub(super) fn check(
+        &mut self,
+        what: &str,
+        body: impl FnOnce(&mut Session) -> Result<()>,
+    ) -> Result<()> {
+        self.check_and_say(what, |session| body(session).map(|()| String::new()))
+    }
+
+    /// Runs one check and reports it with its result.
+    pub(super) fn check_and_say(
+        &mut self,
+        what: &str,
+        body: impl FnOnce(&mut Session) -> Result<String>,
+    ) -> Result<()> {
+        match body(&mut self.session) {
+            Ok(found) => {
+                let found = if found.is_empty() {
+                    found
+                } else {
+                    format!(": {found}")
+                };
+                let seconds = self.session.elapsed().as_secs_f32();
+                (self.report)(&format!("ok   {what}{found} ({seconds:.1} s)"));
+                self.checks += 1;
+                Ok(())
+            }
+            Err(error) => {
+                (self.report)(&format!("FAIL {what}: {error:#}"));
+                Err(anyhow!("{what}: {error:#}\n{}", last_words(&self.session)))
+            }
+        }
+    }
+}
+
+/// Complaints of a kernel about an error that it survives.
+const COMPLAINTS: &[&str] = &[
+    "WARNING: ",
+    "BUG: ",
+    "rcu: INFO: ",
+    "soft lockup",
+    "hard LOCKUP",
+    "nexpected ",
+    "Internal error: ",
+];
+
+/// Looks for complaints in all that was said so far.
+pub fn no_kernel_complains(session: &mut Session) -> Result<()> {
+    let transcript = session.transcript();
+    let complaint = transcript
+        .lines()
+        .find(|line| COMPLAINTS.iter().any(|words| line.contains(words)));
+    match complaint {
+        Some(line) => Err(anyhow!("{line:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Returns what a guest says when its shell is ready.
+pub fn ready(name: &str) -> String {
+    let (before, after) = initramfs::READY;
+    format!("{before}{name}{after}")
+}
+
+/// Waits until every guest has its shell, in whatever order they do.
+fn reach_shells(session: &mut Session, vms: &[VmSummary]) -> Result<()> {
+    let mut waiting: Vec<String> = vms.iter().map(|vm| ready(&vm.name)).collect();
+    while !waiting.is_empty() {
+        let texts: Vec<&str> = waiting.iter().map(String::as_str).collect();
+        let (_, which) = session.expect_any(&texts, BOOT)?;
+        waiting.remove(which);
+    }
+    Ok(())
+}
+
+/// Waits for the shell of the machine's first VM, and makes it hash its input.
+pub fn reach_guest(session: &mut Session, name: &str) -> Result<()> {
+    session.expect(&ready(name), BOOT)?;
+    focus(session, 0, name)?;
+    check_input(session)?;
+    check_hash(session)
+}
+
+/// Gives a VM the keyboard and makes sure that it is this VM that answers.
+pub fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
+    session.send(&format!("{ESCAPE}{index}"))?;
+    let host = shell(session, "hostname")?;
+    ensure!(host.contains(name), "{host:?} answers");
+    Ok(())
+}
+
+/// Types a command into the shell in focus. Returns the output, if the command succeeded.
+pub fn shell(session: &mut Session, command: &str) -> Result<String> {
+    shell_within(session, command, COMMAND)
+}
+
+/// Runs a command in the shell, like [`shell`], within `timeout`.
+pub fn shell_within(session: &mut Session, command: &str, timeout: Duration) -> Result<String> {
+    // The shell computes the end mark, so that the echo of the typed line is not taken for it;
+    // it differs each time, for the console repeats earlier output when the focus moves.
+    let mark = session.transcript().len();
+    session.send(&format!("{command}; echo \"<$?>-$(({mark}+1))\"\n"))?;
+    let printed = session.expect(&format!(">-{}", mark + 1), timeout)?;
+    let (output, status) = printed.rsplit_once('<').context("no status was printed")?;
+    ensure!(status == "0", "`{command}` ended with {status}");
+    // The command may be echoed twice: by the terminal, then by the shell when it reads it.
+    let (_, output) = output.rsplit_once("+1))\"\n").unwrap_or(("", output));
+    Ok(output.to_owned())
+}
+
+fn check_uname(session: &mut Session) -> Result<()> {
+    let name = shell(session, "uname -a")?;
+    ensure!(
+        name.contains("aarch64") && name.contains("Debian"),
+        "uname says {name:?}"
+    );
+    Ok(())
+}
+
+pub(super) fn check_cpu_count(session: &mut Session, expected: usize) -> Result<()> {
+    let answer = shell(session, "echo cpus=$(grep -c ^processor /proc/cpuinfo).")?;
+    ensure!(
+        answer.contains(&format!("cpus={expected}.")),
+        "/proc/cpuinfo says {answer:?}"
+    );
+    Ok(())
+}
+
+fn check_hash(session: &mut Session) -> Result<()> {
+    let answer = shell(
+        session,
+        "dd if=/dev/zero bs=1M count=8 2>/dev/null | sha256sum",
+    )?;
+    ensure!(answer.contains(ZEROES), "sha256sum says {answer:?}");
+    Ok(())
+}
+
+/// Gives the guest whose console this is an input, and compares the hash that it prints with our
+/// own.
+pub fn check_input(session: &mut Session) -> Result<()> {
+    // The input differs each time: the output so far, with its times.
+    let input = hex(session.transcript().as_bytes());
+    let answer = shell(session, &format!("printf %s {input} | sha256sum"))?;
+    let expected = hex(input.as_bytes());
+    ensure!(answer.contains(&expected), "sha256sum says {answer:?}");
+    Ok(())
+}
+
+/// Returns the SHA-256 of `bytes` in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn reboot(session: &mut Session, index: usize, name: &str) -> Result<()> {
+    focus(session, index, name)?;
+    session.send("reboot -f\n")?;
+    session.expect(&ready(name), BOOT)?;
+    focus(session, index, name)
+}
+
+/// Types what turns the machine off.
+pub fn power_off(session: &mut Session, command: &str) -> Result<()> {
+    session.send(&format!("{command}\n"))?;
+    let status = session.expect_end(COMMAND)?;
+    ensure!(status.success(), "QEMU ended with {status}");
+    Ok(())
+}
