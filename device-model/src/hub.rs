@@ -1,8 +1,7 @@
 //! Start of GDM, and the thread that wakes the others.
 //!
-//! Owns: finding and mapping what `/gearv` of the device tree names, the version
-//! handshake, the threads, the heartbeat, which goes on only while all threads that serve
-//! guests get on.
+//! Owns: the memory and devices that `/gearv` of the device tree names, the version handshake, the
+//! threads, and the heartbeat, which stops when a thread that serves guests makes no progress.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -47,7 +47,7 @@ pub mod el2 {
     /// Link address of the runtime image.
     pub const RUNTIME: u64 = 0x8000_0000_0000;
     /// Stacks: CPU *i*'s slot is `STACKS + i * STACK_STRIDE`; the stack is the
-    /// upper [`STACK_SIZE`] bytes of the slot, what is below it is unmapped.
+    /// upper [`STACK_SIZE`] bytes of the slot, the rest is unmapped.
     pub const STACKS: u64 = 0x8001_0000_0000;
     /// Distance between two stack slots, in bytes.
     pub const STACK_STRIDE: u64 = 0x1_0000;
@@ -94,7 +94,7 @@ pub mod gear2 {
     /// The manifest blob, read-only.
     pub const MANIFEST: u64 = 0x2100_0000;
     /// Stacks: loop *i*'s slot is `STACKS + i * STACK_STRIDE`; the stack is the
-    /// upper [`STACK_SIZE`] bytes of the slot, what is below it is unmapped.
+    /// upper [`STACK_SIZE`] bytes of the slot, the rest is unmapped.
     pub const STACKS: u64 = 0x3000_0000;
     /// Distance between two stack slots, in bytes.
     pub const STACK_STRIDE: u64 = 0x1_0000;

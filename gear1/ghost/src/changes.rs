@@ -1,8 +1,8 @@
-//! Looks that leave out what has not changed since the last one.
+//! Incremental checks: pages that have not changed since the last check are left out.
 //!
-//! A look at all pages takes longer than what is looked at. Where the ghost runs beside millions of
-//! calls, it compares again only the groups of pages of which the descriptors, or what the ghost
-//! says of them, may have changed. What is found is what [`Ghost::check`] finds.
+//! A check of all pages takes longer than the call that it follows. Where the ghost runs beside
+//! millions of calls, it compares again only the groups of pages whose descriptors, or whose state
+//! in the ghost, may have changed. The result equals that of [`Ghost::check`].
 //!
 //! Requirements: G1-MEM-011, G1-MEM-016.
 
@@ -14,17 +14,17 @@ use super::{
     Checked, GROUP, GROUPS, Ghost, PAGE, Region, SPAN, TRANSACTIONS, Transaction, Wrong, bit,
 };
 
-/// State of the last look at the pages. There is one part for each span of a region and each VM
+/// State of the last check of the pages. There is one part for each span of a region and each VM
 /// whose tables are compared there; `PARTS` limits their number. A `Seen` belongs to one ghost.
 pub struct Seen<const PARTS: usize> {
     parts: [Part; PARTS],
-    /// No look was complete yet, or the last one failed: the next look is at all pages.
+    /// Whether no check was complete yet, or the last one failed: the next check covers all pages.
     is_void: bool,
     transactions: [Transaction; TRANSACTIONS],
     ending: u16,
 }
 
-/// One span of a region, as the tables of one VM map it.
+/// A span of a region, as the tables of one VM map it.
 #[derive(Clone, Copy)]
 struct Part {
     mapped: Mapped,
@@ -33,20 +33,20 @@ struct Part {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mapped {
-    /// By one descriptor, which stands for so many bytes.
+    /// By one descriptor: the descriptor, and the bytes that it maps.
     Whole(u64, u64),
     /// By a table of pages (PA).
     Table(u64),
 }
 
-/// Adjacent pages that are looked at again together.
+/// Adjacent pages that are checked together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Group {
-    /// The version of their descriptors.
+    /// Version of the pages' descriptors.
     version: u64,
-    /// The number of the last change to what the ghost says of them.
+    /// Number of the last change of the pages' state in the ghost.
     change: u64,
-    /// Bit per transaction that one of them is in.
+    /// Transactions of the pages, one bit each.
     transactions: u64,
 }
 
@@ -67,7 +67,7 @@ impl<const PARTS: usize> Default for Seen<PARTS> {
 }
 
 impl<const PARTS: usize> Seen<PARTS> {
-    /// Nothing was looked at.
+    /// Returns the state before the first check.
     #[must_use]
     pub fn new() -> Self {
         const PART: Part = Part {
@@ -86,7 +86,7 @@ impl<const PARTS: usize> Seen<PARTS> {
         }
     }
 
-    /// Notes what the ghost says now, and returns what is new of that.
+    /// Notes the ghost's state, and returns its changes.
     fn note(&mut self, ghost: &Ghost) -> Changed {
         // Every field is named, so that a new one cannot be forgotten. Regions and trees do not
         // change after `add`; drafts say nothing of pages; `pages` numbers its changes, those of

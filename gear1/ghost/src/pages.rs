@@ -23,10 +23,10 @@ struct Busy {
 /// Pages by their number.
 pub(crate) struct Pages {
     count: usize,
-    /// A span's place among those that are busy, counted from 1; 0: it is not.
+    /// Place of each span in `busy`, counted from 1; 0: the span has no place.
     places: [u16; SPANS],
     busy: [Busy; BUSY],
-    /// How many changes there were.
+    /// Number of changes so far.
     changes: u64,
 }
 

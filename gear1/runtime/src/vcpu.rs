@@ -34,13 +34,13 @@ use crate::{event, messages, monitors, reply, timer};
 /// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
 const INSTRUCTION: u64 = 4;
 
-/// How the handler of a guest's exit or interrupt ends.
+/// Result of the handler of a guest's exit or interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Handled {
-    /// The CPU goes on with what trapped: [`Resume::Same`].
+    /// The CPU resumes the context that trapped: [`Resume::Same`].
     Same = Resume::Same as u64,
-    /// With a context of which all registers are restored: [`Resume::Switch`].
+    /// The CPU restores all registers of another context: [`Resume::Switch`].
     Switch = Resume::Switch as u64,
     /// A real-time VM's vCPU has left its guest, and its CPU has no Gear2 to go to: the entry calls
     /// `realtime::on_exit`, which stands above all handlers.

@@ -31,12 +31,11 @@ pub struct Kept {
     given_up: AtomicU32,
     /// Sequence number of each vCPU's access when it is repeated after a restart.
     repeated: [AtomicU64; MAX_VCPUS],
-    /// When each VM was restarted after it had ended by itself.
+    /// Times of each VM's last automatic restarts.
     restarts: [[AtomicU64; REMEMBERED]; MAX_VMS],
     /// The restart that is owed to each VM after its last end, as a word.
     owed: [AtomicU64; MAX_VMS],
-    /// The number of the access that each vCPU waits for, in its slot; 0: nobody waits for what is
-    /// there.
+    /// Number of the access that each vCPU waits for, in its slot; 0: none.
     asked: [AtomicU64; MAX_VCPUS],
 }
 
@@ -124,7 +123,7 @@ impl Kept {
         is_set(&self.given_up, vm)
     }
 
-    /// Notes when a VM was restarted, and what is to be done about its last end.
+    /// Notes the times of a VM's last restarts, and the restart that is owed to it.
     pub(crate) fn set_restarts(&self, vm: VmId, times: [u64; REMEMBERED], owed: u64) {
         for (word, value) in self.restarts[vm.index()].iter().zip(times) {
             word.store(value, Relaxed);
@@ -132,7 +131,7 @@ impl Kept {
         self.owed[vm.index()].store(owed, Relaxed);
     }
 
-    /// Returns when a VM was restarted, and what is to be done about its last end.
+    /// Returns the times of a VM's last restarts, and the restart that is owed to it.
     pub(crate) fn restarts(&self, vm: VmId) -> ([u64; REMEMBERED], u64) {
         let words = &self.restarts[vm.index()];
         let times = array::from_fn(|word| words[word].load(Relaxed));

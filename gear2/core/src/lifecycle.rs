@@ -1,10 +1,9 @@
 //! The life of a VM: start, stop, restart, end.
 //!
-//! Owns what is wanted of each VM. What *is* stands in Gear1
-//! ([`VmState`]), so that a restarted Gear2 goes on where it is. A loop
-//! that has a VM to bring further calls [`Lifecycle::step`] between two events;
-//! each step makes at most one call that takes time. One row a state, one
-//! column a goal; the cell is the call:
+//! Owns the goal of each VM. Gear1 keeps the state ([`VmState`]), so that a restarted Gear2
+//! continues from it. A loop with an unfinished goal calls [`Lifecycle::step`] between two events;
+//! each step makes at most one call that takes time. One row a state, one column a goal; the cell is
+//! the call:
 //!
 //! | state   | Run          | Restart               | Stop             | PowerOff |
 //! |---------|--------------|-----------------------|------------------|----------|
@@ -172,7 +171,7 @@ impl Lifecycle {
         self.owed = Owed::resumed(owed, now, policy);
     }
 
-    /// Returns when the VM was restarted, and what is to be done about its last end, as words.
+    /// Returns the times of the VM's last restarts, and the restart that is owed to it, as words.
     pub(crate) fn restarts(&self) -> ([u64; REMEMBERED], u64) {
         (self.restarts.times(), self.owed.word())
     }

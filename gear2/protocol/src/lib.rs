@@ -94,9 +94,9 @@ pub mod offset {
     pub const INPUT: usize = 0x1000;
     /// Bytes of the input ring; a power of two.
     pub const INPUT_SIZE: usize = 0x1000;
-    /// GDM adds input only while at most so many bytes wait in the ring, and Gear2 raises
-    /// [`LINE_REQUEST`](super::LINE_REQUEST) when it takes a byte and so many are left: a guest
-    /// that reads a few bytes at a time does not wake GDM each time.
+    /// Low-water mark of the input ring: GDM adds input only while at most this number of bytes
+    /// waits, and Gear2 raises [`LINE_REQUEST`](super::LINE_REQUEST) when it takes a byte and this
+    /// number is left. A guest that reads a few bytes at a time does not wake GDM each time.
     pub const INPUT_LOW: usize = INPUT_SIZE / 2;
 }
 

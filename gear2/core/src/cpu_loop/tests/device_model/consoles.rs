@@ -1,4 +1,4 @@
-//! Console rings: what is typed and what guests send, whole and in order.
+//! Console rings: typed input and guests' output, whole and in order.
 
 use gear1_abi::id::MAX_VMS;
 use gear2_protocol::offset::OUTPUT_SIZE;

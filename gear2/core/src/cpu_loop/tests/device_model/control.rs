@@ -1,4 +1,4 @@
-//! The control mailbox: what it tells of VMs, and does to them.
+//! The control mailbox: its reports on VMs, and its operations.
 
 use gear1_abi::call::VcpuState;
 use gear2_protocol::PROTOCOL_VERSION;
