@@ -9,9 +9,11 @@ extern crate workbench;
 
 pub mod audit;
 pub mod check;
+pub mod docs;
 pub mod flash;
 mod host_memory;
 pub mod new_manifest;
+pub mod picture;
 pub mod placement;
 pub mod run;
 pub mod smoke;

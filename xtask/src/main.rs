@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 use workbench::output::exit_code;
 use workbench::{build_images, symbolize, workspace};
-use xtask::{audit, check, flash, new_manifest, run};
+use xtask::{audit, check, docs, flash, new_manifest, picture, run};
 
 /// Builds, runs, tests and measures GearV.
 #[derive(Parser)]
@@ -56,6 +56,10 @@ enum Command {
     Jitter(Others),
     /// Measure the longest way of Gear1's from each kind of exit to the entry that follows
     WorstCases(Others),
+    /// Make the documents a book, and document the crates
+    Docs,
+    /// Draw a session of GearV for the README
+    Picture,
     /// Turn the addresses of a halt dump into functions and lines
     Symbolize {
         /// The dump [default: standard input]
@@ -93,6 +97,8 @@ impl Command {
             Command::Run(options) => options.run(),
             Command::Flash(options) => options.run(),
             Command::Audit => audit::command(),
+            Command::Docs => docs::command(),
+            Command::Picture => picture::command(),
             Command::Symbolize { file } => symbolize::command(file),
             Command::Test(others) => others.run_by(SUITE, "test"),
             Command::Fuzz(others) => others.run_by(SUITE, "fuzz"),

@@ -306,7 +306,7 @@ impl HostGic for GicV2 {
     }
 }
 
-/// Fields of GICH_LR<n> (IHI 0048, 5.3.11).
+/// Fields of `GICH_LR<n>` (IHI 0048, 5.3.11).
 mod lr {
     pub(super) const STATE: u32 = 28;
     pub(super) const HW: u32 = 1 << 31;

@@ -407,7 +407,7 @@ pub struct PhysicalListRegisters {
     count: usize,
 }
 
-/// Fields of ICH_LR<n>_EL2 (Arm IHI 0069, 12.4.7).
+/// Fields of `ICH_LR<n>_EL2` (Arm IHI 0069, 12.4.7).
 mod lr {
     pub(super) const STATE: u32 = 62;
     pub(super) const HW: u64 = 1 << 61;

@@ -14,7 +14,7 @@ use gear1_abi::layout::el2::{PIECE, WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, W
 use crate::{barrier, bulk, cache, tlb};
 
 const PAGES: u64 = WINDOW_SIZE / PAGE_SIZE;
-/// Level-3 page: valid, AttrIndx 0 (Normal write-back), AP[1] RES1, inner
+/// Level-3 page: valid, AttrIndx 0 (Normal write-back), `AP[1]` RES1, inner
 /// shareable, accessed, XN (Arm ARM D8.3.1, one VA range).
 const PAGE: u64 = 0b11 | 1 << 6 | 0b11 << 8 | 1 << 10 | 1 << 54;
 const READ_ONLY: u64 = 1 << 7;

@@ -124,9 +124,9 @@ pub const MAX_APR: usize = 4;
 pub struct GicCpuState {
     /// ICH_VMCR_EL2: the guest's PMR, enables, binary points.
     pub vmcr: u64,
-    /// ICH_AP0R<n>_EL2.
+    /// `ICH_AP0R<n>_EL2`.
     pub ap0r: [u32; MAX_APR],
-    /// ICH_AP1R<n>_EL2.
+    /// `ICH_AP1R<n>_EL2`.
     pub ap1r: [u32; MAX_APR],
 }
 

@@ -4,7 +4,7 @@
 //! away has another owner, nor is it memory or the interrupt controller's; only shared interrupts
 //! of the GIC are given away. A device that is disabled in the tree is not there.
 //!
-//! Also owns how a device that masters the bus is stopped when its VM has: see [`MASTERS`].
+//! Also owns how a device that masters the bus is stopped when its VM has: see `MASTERS`.
 //!
 //! Requirements: G1-BOOT-005.
 

@@ -1,4 +1,4 @@
-//! The runtime in memory: its image, its stacks and its EL2 tables at [`layout::el2`].
+//! The runtime in memory: its image, its stacks and its EL2 tables at [`gear1_abi::layout::el2`].
 //!
 //! Invariants: only the image's text and the boot page are executable, and neither can be written;
 //! below every stack lies an unmapped page; no VM's memory is mapped.

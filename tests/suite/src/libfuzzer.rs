@@ -10,8 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use workbench::cache::Cache;
-use workbench::workspace;
+use workbench::{cargo_tool, workspace};
 
 use crate::record;
 
@@ -67,26 +66,7 @@ fn cargo_fuzz() -> Result<PathBuf> {
         is_there,
         "nightly Rust is missing: rustup toolchain install nightly"
     );
-    cargo_tool("cargo-fuzz")
-}
-
-/// Returns a program of cargo's registry, installed into the cache if it is missing.
-pub(crate) fn cargo_tool(name: &str) -> Result<PathBuf> {
-    let cache = Cache::open()?;
-    let root = cache.path("cargo");
-    let program = root.join("bin").join(name);
-    let _lock = cache.lock()?;
-    if !program.is_file() {
-        let mut install = workspace::cargo();
-        install.args(["install", "--quiet", "--locked", name, "--root"]);
-        let status = install.arg(&root).status();
-        let installed = status.is_ok_and(|status| status.success());
-        ensure!(
-            installed,
-            "{name} cannot be installed: cargo install {name}"
-        );
-    }
-    Ok(program)
+    cargo_tool::newest("cargo-fuzz")
 }
 
 fn fuzz(program: &Path, target: &str, seconds: u64) -> Result<()> {

@@ -18,6 +18,7 @@ mod change;
 mod chaos;
 mod copy;
 mod coverage;
+mod documents;
 mod errata;
 mod evidence;
 mod examples;

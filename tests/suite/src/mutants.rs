@@ -7,10 +7,10 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use workbench::workspace;
+use workbench::{cargo_tool, workspace};
 
 use crate::part::{Part, Tally};
-use crate::{libfuzzer, record};
+use crate::record;
 
 /// Seconds that are given, and seconds for the tests of one change.
 const SECONDS: &str = "1500";
@@ -22,7 +22,7 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 fn mutants(tally: &mut Tally) -> Result<()> {
-    let program = match libfuzzer::cargo_tool("cargo-mutants") {
+    let program = match cargo_tool::newest("cargo-mutants") {
         Ok(program) => program,
         Err(error) => {
             println!("skipped: {error:#}");

@@ -17,9 +17,9 @@ use crate::lane::{Lane, Ran};
 use crate::part::{Part, Tally};
 use crate::record::Run;
 use crate::{
-    bench, boards, boot, chaos, coverage, examples, fuzz, gear2_registers, ghost, guests, halt,
-    host, hostile, images, invalid, jitter, kvm, lane, layouts, linux, mutants, planted, realtime,
-    refusals, storage, userlands, worst_cases,
+    bench, boards, boot, chaos, coverage, documents, examples, fuzz, gear2_registers, ghost,
+    guests, halt, host, hostile, images, invalid, jitter, kvm, lane, layouts, linux, mutants,
+    planted, realtime, refusals, storage, userlands, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -46,6 +46,7 @@ pub(crate) struct Options {
 
 fn parts() -> Vec<Part> {
     let mut parts = host::parts();
+    parts.extend(documents::parts());
     parts.extend(images::parts());
     parts.extend(invalid::parts());
     parts.extend(examples::parts());

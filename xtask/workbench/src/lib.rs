@@ -13,6 +13,7 @@ pub mod archive;
 pub mod board;
 pub mod build_images;
 pub mod cache;
+pub mod cargo_tool;
 pub mod device_userland;
 pub mod expect;
 pub mod ext4;

@@ -96,7 +96,7 @@ impl IntId {
         self.0 as u32
     }
 
-    /// Returns the INTID at `bit` of word `word`; both come from a [`Place`] or a loop over words.
+    /// Returns the INTID at `bit` of word `word`; both come from a `Place` or a loop over words.
     #[inline]
     pub(super) const fn at(word: usize, bit: u32) -> Self {
         Self((word as u16 & 31) << 5 | bit as u16 & 31)

@@ -1,0 +1,91 @@
+//! A terminal's lines as SVG.
+
+/// Columns that are drawn; what is behind them is cut off.
+const COLUMNS: usize = 92;
+/// Size of a character's cell, and of the margin, in pixels.
+const CELL: (f32, usize) = (8.0, 19);
+const MARGIN: usize = 16;
+/// Background, and the colours of each kind of line.
+const BACKGROUND: &str = "#14181d";
+
+/// A line of the terminal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    kind: Kind,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Typed,
+    Printed,
+}
+
+impl Kind {
+    const fn colour(self) -> &'static str {
+        match self {
+            Self::Typed => "#7fd1ae",
+            Self::Printed => "#d7dde4",
+        }
+    }
+}
+
+impl Line {
+    /// A command behind its prompt.
+    pub(super) fn typed(prompt: &str, command: &str) -> Self {
+        Self::new(Kind::Typed, &format!("{prompt} {command}"))
+    }
+
+    /// What a program printed.
+    pub(super) fn printed(text: &str) -> Self {
+        Self::new(Kind::Printed, text)
+    }
+
+    fn new(kind: Kind, text: &str) -> Self {
+        let text = plain(text).chars().take(COLUMNS).collect();
+        Self { kind, text }
+    }
+}
+
+/// Removes escape sequences and control characters.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c == '\x1b' {
+            // A sequence ends with its first letter.
+            let _ = chars.find(char::is_ascii_alphabetic);
+        } else if !c.is_control() {
+            plain.push(c);
+        }
+    }
+    plain.trim_end().to_owned()
+}
+
+/// Draws the lines.
+pub(super) fn svg(lines: &[Line]) -> String {
+    let width = COLUMNS as f32 * CELL.0 + 2.0 * MARGIN as f32;
+    let height = lines.len() * CELL.1 + 2 * MARGIN;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         role=\"img\" aria-label=\"A session of GearV\">\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{BACKGROUND}\"/>\n\
+         <g font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" \
+         font-size=\"13.3\" xml:space=\"preserve\">\n"
+    );
+    for (row, line) in (1..).zip(lines) {
+        let y = MARGIN + row * CELL.1 - 5;
+        let colour = line.kind.colour();
+        let text = escaped(&line.text);
+        svg += &format!("<text x=\"{MARGIN}\" y=\"{y}\" fill=\"{colour}\">{text}</text>\n");
+    }
+    svg + "</g>\n</svg>\n"
+}
+
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests;
