@@ -11,6 +11,7 @@ use crate::MAX_VMS;
 use crate::blob::BlobError;
 use crate::list::List;
 use crate::model::Vm;
+pub use crate::node_path::NodePath;
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $what:literal, $repair:literal;)+) => {
@@ -271,49 +272,6 @@ rules! {
     PeerIsRealTime = "M-FFA-003",
         "a real-time VM cannot share memory: it would wait for the other VM",
         "take it out of ffa-peers";
-}
-
-/// Nodes of a manifest are at most this deep.
-const MAX_DEPTH: usize = 5;
-
-/// The path of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodePath<'a> {
-    names: [Option<&'a str>; MAX_DEPTH],
-}
-
-impl<'a> NodePath<'a> {
-    /// The root node.
-    pub const ROOT: Self = Self {
-        names: [None; MAX_DEPTH],
-    };
-
-    /// Returns the path of the node `name` below this one.
-    #[must_use]
-    pub fn child(mut self, name: &'a str) -> Self {
-        if let Some(free) = self.names.iter_mut().find(|slot| slot.is_none()) {
-            *free = Some(name);
-        }
-        self
-    }
-
-    /// Returns the path of the VM `name`.
-    #[must_use]
-    pub fn vm(name: &'a str) -> Self {
-        Self::ROOT.child("vms").child(name)
-    }
-}
-
-impl fmt::Display for NodePath<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == Self::ROOT {
-            return f.write_str("/");
-        }
-        self.names
-            .iter()
-            .flatten()
-            .try_for_each(|name| write!(f, "/{name}"))
-    }
 }
 
 /// The value that breaks a rule.

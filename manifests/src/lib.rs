@@ -18,9 +18,11 @@ pub mod archive;
 pub mod blob;
 mod digest;
 mod error;
+mod judge;
 mod list;
 mod model;
 mod nearest;
+mod node_path;
 mod read;
 mod rules;
 
@@ -32,6 +34,7 @@ pub use blob::{Blob, BlobError, Node, Property};
 pub use digest::check_digests;
 pub use error::{Found, ManifestError, NodePath, Refused, Rule, Severity};
 pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
+pub use judge::{Judged, judge, validate};
 pub use list::List;
 pub use model::{
     Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, NamedFile,
@@ -40,7 +43,7 @@ pub use model::{
 };
 pub use nearest::nearest;
 pub use read::read;
-pub use rules::{Board, Judged, judge, validate};
+pub use rules::Board;
 
 /// The version of the binding that this crate reads.
 pub const BINDING_VERSION: u32 = 1;

@@ -3,8 +3,8 @@
 //! Strings are borrowed from the blob. Nothing here is checked: [`crate::read()`] fills it, and the
 //! rules judge it.
 
-use crate::error::NodePath;
 use crate::list::List;
+use crate::node_path::NodePath;
 use crate::{CpuIndex, GEAR2_MEMBER, MAX_CPUS, MAX_SHARED, MAX_VIRTIO, MAX_VMS, VmId};
 
 mod shared;

@@ -8,7 +8,8 @@ use crate::archive::TRAILER;
 use crate::digest::is_digest;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{
-    CpuSet, GicMode, Manifest, Payload, Region, RestartLimit, VirtioDevice, VirtioKind, Vm, VmKind,
+    CpuSet, GicMode, Manifest, Payload, Privilege, Region, RestartLimit, VirtioDevice, VirtioKind,
+    Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::{
@@ -23,7 +24,32 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use board::{Board, Judged, judge, validate};
+pub(crate) use board::check as check_on;
+pub(crate) use exposure::check as check_exposure;
+
+/// Facts about a machine that the rules need.
+#[derive(Clone, Copy, Debug)]
+pub struct Board<'b> {
+    /// Number of CPUs.
+    pub cpu_count: usize,
+    /// Cluster of each CPU: the affinity without the lowest level.
+    pub clusters: &'b [u64],
+    /// RAM.
+    pub memory: &'b [Region],
+    /// Memory that no VM can have: Gear1's own, the archive and firmware's reservations.
+    pub reserved: &'b [Region],
+    /// Guest addresses of the interrupt controller, which Gear1 emulates or maps at fixed
+    /// addresses.
+    pub devices: &'b [Region],
+    /// Whether the CPUs have a PMU that interrupts by the PPI that guests have.
+    pub pmu: bool,
+    /// Roles of VMs that this build runs.
+    pub kinds: &'b [VmKind],
+    /// Exception levels at which this build can run Gear2.
+    pub privileges: &'b [Privilege],
+    /// Paths of the enabled devices that master the bus.
+    pub masters: &'b [&'b str],
+}
 
 const PAGE: u64 = 4096;
 const SHARED_INTIDS: Range<u32> = 32..512;

@@ -38,3 +38,13 @@ instructions! {
     /// Lets another hardware thread (or emulated CPU) go first.
     yield_hint = "yield";
 }
+
+/// Waits with YIELD: the bound is CPUs x longest hold, since tickets are served in order.
+pub struct YieldRelax;
+
+impl spin::RelaxStrategy for YieldRelax {
+    #[inline(always)]
+    fn relax() {
+        yield_hint();
+    }
+}

@@ -5,8 +5,8 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::barrier::YieldRelax;
 use crate::regs::{Readable as _, TPIDR_EL2};
-use crate::sync::YieldRelax;
 
 /// CPUs that are confined, as TPIDR_EL2 names them, the one lock of each, and whether it is closed
 /// to all others (1).

@@ -8,17 +8,7 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::barrier;
-
-/// Waits with YIELD: the bound is CPUs x longest hold, since tickets are served in order.
-pub struct YieldRelax;
-
-impl spin::RelaxStrategy for YieldRelax {
-    #[inline(always)]
-    fn relax() {
-        barrier::yield_hint();
-    }
-}
+use crate::barrier::YieldRelax;
 
 /// A fair lock: CPUs get it in the order they asked.
 #[cfg(not(feature = "check-locks"))]

@@ -13,10 +13,9 @@ use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage1::{self, Rights};
 use gear1_core::table::{Span, TableMemory, Tables};
 
-use crate::fdt::Board;
+use crate::fdt::{Board, GICC_SIZE};
 use crate::flat::{self, Flat};
 use crate::layout::FreeMemory;
-use crate::prepare::GICC_SIZE;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 use crate::table_memory::BootTables;

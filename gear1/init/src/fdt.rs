@@ -41,6 +41,8 @@ pub(crate) const PMUS: &[&str] = &[
     "arm,cortex-a76-pmu",
     "arm,neoverse-n1-pmu",
 ];
+/// Bytes of GICC: two pages.
+pub(crate) const GICC_SIZE: u64 = 0x2000;
 /// Bytes of GICC whose pages have 64 KiB each.
 const GICC_64K: u64 = 0x2_0000;
 /// Distance between two redistributors of a GICv3.

@@ -30,7 +30,7 @@ use gearv_manifest::{
 use crate::device_vm::{DeviceVm, memory_attributes};
 use crate::devices;
 use crate::el2::{self, Runtime};
-use crate::fdt::{Board, Uart};
+use crate::fdt::{Board, GICC_SIZE, Uart};
 use crate::gear2;
 use crate::layout::{self, FreeMemory};
 use crate::passed::{Passed, check_owners};
@@ -58,8 +58,6 @@ const GIC_VERSIONS: &[u32] = &[2, 3];
 /// Bytes of GICV that a guest finds where GICC is: all but the page of GICC_DIR, which Gear1
 /// emulates, since nothing else tells of the end of an interrupt that is in no list register.
 const GICV_SIZE: u64 = 0x1000;
-/// Bytes of GICC, for a VM that has the interrupt controller passed through.
-pub(crate) const GICC_SIZE: u64 = 0x2000;
 const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device, VmKind::RealTime];
 const PRIVILEGES: &[Privilege] = &[Privilege::El0, Privilege::El1];
 

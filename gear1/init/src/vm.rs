@@ -14,7 +14,7 @@ use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::{Attributes, Stage2};
 use gearv_manifest::{Archive, Vm};
 
-use crate::fdt::Board;
+use crate::fdt::{Board, GICC_SIZE};
 use crate::guest_dt::{self, GuestFacts, RNG_SEED_SIZE};
 use crate::layout::FreeMemory;
 use crate::linux::{self, Placed};
@@ -25,10 +25,9 @@ use crate::table_memory::BootTables;
 
 /// VMID of the first VM.
 pub const FIRST_VMID: u16 = 2;
-/// Bytes of the guest's view of a distributor, a redistributor, and of GICv2's two regions.
+/// Bytes of the guest's view of a distributor (GICv2, GICv3), and of a redistributor.
 const GICD_SIZE: [u64; 2] = [0x1000, 0x1_0000];
 const GICR_SIZE: u64 = 0x2_0000;
-const GICC_SIZE: u64 = 0x2000;
 
 /// Makes the device tree of a VM whose memory and initial RAM disk lie there.
 pub type MakeTree<'t> = dyn Fn(Region, Region) -> Result<Vec<u8>, Refusal> + 't;

@@ -22,7 +22,7 @@ use spin::mutex::TicketMutex;
 use crate::config::Config;
 use crate::gear1::Gear1;
 use crate::kept::Kept;
-use crate::machine::{Answer, Lock, Platform};
+use crate::platform::{Answer, Lock, Platform};
 
 mod heartbeat;
 mod ring;

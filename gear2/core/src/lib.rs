@@ -31,6 +31,7 @@ mod lives;
 mod machine;
 pub mod mini_uart;
 mod pl011;
+mod platform;
 mod report;
 mod restarts;
 pub mod scheduler;

@@ -17,57 +17,24 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::NOT_SUPPORTED;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
 use gear2_protocol::Region;
-use spin::RelaxStrategy;
 use spin::mutex::TicketMutex;
 
 use crate::config::{Config, VmConfig, version};
-use crate::console::{Command, Console, Flow, Input, Uart};
+use crate::console::{Command, Console, Flow, Input};
 use crate::device_model::{DeviceModel, Request};
 use crate::gear1::{Gear1, LastRestart};
 use crate::kept::{self, Kept};
 use crate::lifecycle::{Goal, Lifecycle, goal_after};
 use crate::lives::{News, Told};
 use crate::pl011::{PAGE_BYTES, Pl011};
-
-/// Services of the machine layer.
-pub trait Platform {
-    /// The boot UART.
-    type Uart: Uart;
-    /// Action of a loop that waits for a lock: on the target it must yield.
-    type Relax: RelaxStrategy;
-
-    /// Answers a guest's call (function and X1 to X4) that Gear2 does not know, if it is the
-    /// machine layer's.
-    fn call(_call: [u64; 5]) -> Option<u64> {
-        None
-    }
-}
+pub use crate::platform::Platform;
+pub(crate) use crate::platform::{Answer, Lock};
 
 /// Longest time for which an unfinished line on the console is not interrupted.
 const LINE_PATIENCE_US: u64 = 100_000;
 
 /// The pause between two portions of input, of a FIFO each: 16 bytes a millisecond at most.
 const INPUT_PAUSE_US: u64 = 1_000;
-
-pub(crate) type Lock<T, P> = TicketMutex<T, <P as Platform>::Relax>;
-
-/// Completion of a vCPU's access or call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// With a value.
-    Value(u64),
-    /// With an external abort.
-    Abort,
-}
-
-impl Answer {
-    pub(crate) const fn words(self) -> (Reply, u64) {
-        match self {
-            Self::Value(value) => (Reply::Value, value),
-            Self::Abort => (Reply::Abort, 0),
-        }
-    }
-}
 
 /// State that all loops share.
 pub struct Machine<P: Platform> {

@@ -2,80 +2,11 @@
 //!
 //! The machine's facts come from its own device tree, never from the manifest.
 
-use super::{error, exposure, number, page, shared};
-use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
-use crate::model::{CpuSet, Manifest, Privilege, Region, Vm, VmKind};
-use crate::read::read_blob;
+use super::{Board, error, number, page, shared};
+use crate::error::{Found, ManifestError, NodePath, Report, Rule};
+use crate::model::{CpuSet, Manifest, Region, Vm, VmKind};
 
-/// Facts about a machine that the rules need.
-#[derive(Clone, Copy, Debug)]
-pub struct Board<'b> {
-    /// Number of CPUs.
-    pub cpu_count: usize,
-    /// Cluster of each CPU: the affinity without the lowest level.
-    pub clusters: &'b [u64],
-    /// RAM.
-    pub memory: &'b [Region],
-    /// Memory that no VM can have: Gear1's own, the archive and firmware's reservations.
-    pub reserved: &'b [Region],
-    /// Guest addresses of the interrupt controller, which Gear1 emulates or maps at fixed
-    /// addresses.
-    pub devices: &'b [Region],
-    /// Whether the CPUs have a PMU that interrupts by the PPI that guests have.
-    pub pmu: bool,
-    /// Roles of VMs that this build runs.
-    pub kinds: &'b [VmKind],
-    /// Exception levels at which this build can run Gear2.
-    pub privileges: &'b [Privilege],
-    /// Paths of the enabled devices that master the bus.
-    pub masters: &'b [&'b str],
-}
-
-/// Verdict on a manifest.
-#[derive(Clone, Copy, Debug)]
-pub struct Judged<'a> {
-    /// Manifest without the VMs that have errors; `None` if the blob is no manifest at all.
-    pub manifest: Option<Manifest<'a>>,
-    /// Number of errors.
-    pub error_count: usize,
-}
-
-/// Reads a compiled manifest and judges it by all rules, those of the board, if there is one,
-/// included. Where an error was found, no other rule of the same VM is tried.
-pub fn judge<'a>(
-    blob: &'a [u8],
-    board: Option<&Board<'_>>,
-    sink: &mut dyn FnMut(ManifestError<'a>),
-) -> Judged<'a> {
-    let mut report = Report::new(sink);
-    let mut manifest = read_blob(blob, &mut report);
-    if let Some(manifest) = &mut manifest {
-        manifest.vms.retain(|vm| report.is_sound(vm));
-        if let Some(board) = board {
-            check_on(manifest, board, &mut report);
-            manifest.vms.retain(|vm| report.is_sound(vm));
-        }
-        exposure::check(manifest, board, &mut report);
-    }
-    Judged {
-        manifest,
-        error_count: report.error_count,
-    }
-}
-
-/// Judges `blob` on `board`; returns the manifest only if no rule is broken.
-pub fn validate<'a>(
-    blob: &'a [u8],
-    board: &Board<'_>,
-    sink: &mut dyn FnMut(ManifestError<'a>),
-) -> Result<Manifest<'a>, Refused> {
-    let judged = judge(blob, Some(board), sink);
-    let error_count = judged.error_count;
-    let manifest = judged.manifest.filter(|_| error_count == 0);
-    manifest.ok_or(Refused { error_count })
-}
-
-fn check_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+pub(crate) fn check<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
     let complete = report.error_count == 0;
     if !report.gear2_is_faulty {
         check_gear2_on(manifest, board, report);

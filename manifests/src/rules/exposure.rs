@@ -8,7 +8,7 @@ use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 const MANY_PEERS: usize = 3;
 
 /// Warns of every VM that exposes more than it might.
-pub(super) fn check<'a>(
+pub(crate) fn check<'a>(
     manifest: &Manifest<'a>,
     board: Option<&Board<'_>>,
     report: &mut Report<'_, 'a>,

@@ -8,7 +8,8 @@ use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
-use super::{Board, validate};
+use super::Board;
+use crate::judge::validate;
 use crate::testing::{Aligned, Tree, cells, smallest, text};
 use crate::{Privilege, Region, Rule, Severity, VmKind};
 

@@ -8,6 +8,7 @@ pub mod v3;
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub use crate::machine::Version;
 use crate::mmio::{read32, write8, write32, write64};
 use crate::{Machine, cpu, read_sysreg};
 
@@ -56,16 +57,6 @@ const RWP: u32 = 1 << 31;
 pub const PRIORITY: u8 = 0xa0;
 /// Result of [`acknowledge`] when no interrupt is due.
 pub const NONE: u32 = 1023;
-
-/// Architecture of the interrupt controller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
-    /// Memory-mapped CPU interface (Arm IHI 0048).
-    V2,
-    /// Redistributors and system registers (Arm IHI 0069).
-    #[default]
-    V3,
-}
 
 static DISTRIBUTOR: AtomicU64 = AtomicU64::new(0);
 /// Address of the GICv2's CPU interface; 0 says that it is a GICv3.

@@ -5,7 +5,17 @@ use core::ops::Range;
 use gearv_manifest::blob::{Blob, Node};
 
 use crate::mmio::read32;
-use crate::{gic, psci};
+use crate::psci;
+
+/// Architecture of the interrupt controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// Memory-mapped CPU interface (Arm IHI 0048).
+    V2,
+    /// Redistributors and system registers (Arm IHI 0069).
+    #[default]
+    V3,
+}
 
 /// Description of the machine that a guest runs on.
 #[derive(Clone, Debug)]
@@ -13,7 +23,7 @@ pub struct Machine {
     /// RAM: one range.
     pub ram: Range<u64>,
     /// Architecture of the interrupt controller.
-    pub gic: gic::Version,
+    pub gic: Version,
     /// GIC distributor.
     pub gicd: Range<u64>,
     /// Redistributors (GICv3), or the CPU interface (GICv2).
@@ -79,8 +89,8 @@ impl Machine {
         let memory = root
             .children()
             .find(|node| is(node, "device_type", "memory"))?;
-        let v3 = find(&root, "arm,gic-v3").map(|node| (gic::Version::V3, node));
-        let v2 = || find(&root, "arm,cortex-a15-gic").map(|node| (gic::Version::V2, node));
+        let v3 = find(&root, "arm,gic-v3").map(|node| (Version::V3, node));
+        let v2 = || find(&root, "arm,cortex-a15-gic").map(|node| (Version::V2, node));
         let (version, gic) = v3.or_else(v2)?;
         let uart = find(&root, "arm,pl011");
         let cpus = root

@@ -8,7 +8,7 @@ use kvm_ioctls::VmFd;
 use kvm_vmm::layout;
 use kvm_vmm::pl011::Pl011;
 
-use crate::vm::Failure;
+use crate::failure::Failure;
 
 /// A console line is written whole, or when it has become this long.
 const LONGEST_LINE: usize = 256;

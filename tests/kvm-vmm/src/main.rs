@@ -7,6 +7,8 @@
 #[cfg(target_arch = "aarch64")]
 mod devices;
 #[cfg(target_arch = "aarch64")]
+mod failure;
+#[cfg(target_arch = "aarch64")]
 mod thread;
 #[cfg(target_arch = "aarch64")]
 mod vm;

@@ -1,7 +1,6 @@
 //! VMs: made, loaded and run.
 
 use std::convert::Infallible;
-use std::fmt::{self, Display};
 use std::fs;
 use std::path::Path;
 use std::process;
@@ -26,6 +25,7 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMm
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::devices::Devices;
+use crate::failure::Failure;
 use crate::thread;
 
 /// Alignment of the kernel, and of the data behind it.
@@ -34,27 +34,6 @@ const ALIGNMENT: u64 = 2 << 20;
 const TREE_BYTES: u64 = 64 << 10;
 /// Text before each console line of a VM.
 const PREFIXES: [&str; 2] = ["", "vm1: "];
-
-/// Failed step, and the error.
-pub(crate) struct Failure {
-    place: String,
-    why: String,
-}
-
-impl Failure {
-    pub(crate) fn new(place: impl Into<String>, why: impl Display) -> Failure {
-        Failure {
-            place: place.into(),
-            why: why.to_string(),
-        }
-    }
-}
-
-impl Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.why)
-    }
-}
 
 /// A VM that can run.
 struct Vm {

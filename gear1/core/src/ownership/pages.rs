@@ -12,9 +12,10 @@ use gear1_abi::boot::BootRegion;
 use gear1_abi::id::VmId;
 use gear1_abi::layout::PAGE_SIZE;
 
+pub(super) use super::transaction::edit;
 use super::{COUNT_BITS, Error, MAX_RANGES, Transaction, Vms};
 use crate::addr::{Ipa, Pa};
-use crate::stage2::{Attributes, Edit, PageState};
+use crate::stage2::{Edit, PageState};
 use crate::table::{Descriptors as _, LiveTables as _, MapError};
 
 /// Bytes that a table of pages maps.
@@ -167,13 +168,4 @@ pub(super) fn donated_by<V: Vms>(vms: &mut V, home: VmId, pa: Pa) -> Option<usiz
     let stage2 = vms.stage2(home);
     let tag = stage2.tag(&vms.tables(home), ipa, PageState::Donated);
     tag.map(usize::from)
-}
-
-pub(super) const fn edit(from: Option<PageState>, to: Option<PageState>, tag: usize) -> Edit {
-    Edit {
-        from,
-        to,
-        rights: Attributes::DATA,
-        tag: tag as u8,
-    }
 }

@@ -5,7 +5,6 @@
 use gear1_abi::id::VmId;
 
 use super::bit;
-use super::pages::edit;
 use crate::addr::Pa;
 use crate::stage2::{Attributes, Edit, PageState};
 
@@ -210,5 +209,15 @@ impl Transaction {
             },
             ..edit(None, Some(to), 0)
         }
+    }
+}
+
+/// Returns the edit of a page of data.
+pub(super) const fn edit(from: Option<PageState>, to: Option<PageState>, tag: usize) -> Edit {
+    Edit {
+        from,
+        to,
+        rights: Attributes::DATA,
+        tag: tag as u8,
     }
 }

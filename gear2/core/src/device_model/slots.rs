@@ -16,7 +16,7 @@ use gear1_abi::id::{MAX_VCPUS, VcpuId};
 use gear2_protocol::{MmioSlot, slot};
 
 use crate::kept::Kept;
-use crate::machine::Answer;
+use crate::platform::Answer;
 
 #[cfg(test)]
 mod tests;

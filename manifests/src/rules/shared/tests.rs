@@ -4,7 +4,8 @@ use std::string::{String, ToString};
 
 use std::vec::Vec;
 
-use super::super::{Board, validate};
+use super::super::Board;
+use crate::judge::validate;
 use crate::testing::{Tree, cells, smallest, text};
 use crate::{Privilege, Region, VmKind, read};
 

@@ -1,0 +1,50 @@
+//! The verdict on a compiled manifest: reading, and all rules.
+
+use crate::error::{ManifestError, Refused, Report};
+use crate::model::Manifest;
+use crate::read::read_blob;
+use crate::rules::{Board, check_exposure, check_on};
+
+/// Verdict on a manifest.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'a> {
+    /// Manifest without the VMs that have errors; `None` if the blob is no manifest at all.
+    pub manifest: Option<Manifest<'a>>,
+    /// Number of errors.
+    pub error_count: usize,
+}
+
+/// Reads a compiled manifest and judges it by all rules, those of the board, if there is one,
+/// included. Where an error was found, no other rule of the same VM is tried.
+pub fn judge<'a>(
+    blob: &'a [u8],
+    board: Option<&Board<'_>>,
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> Judged<'a> {
+    let mut report = Report::new(sink);
+    let mut manifest = read_blob(blob, &mut report);
+    if let Some(manifest) = &mut manifest {
+        manifest.vms.retain(|vm| report.is_sound(vm));
+        if let Some(board) = board {
+            check_on(manifest, board, &mut report);
+            manifest.vms.retain(|vm| report.is_sound(vm));
+        }
+        check_exposure(manifest, board, &mut report);
+    }
+    Judged {
+        manifest,
+        error_count: report.error_count,
+    }
+}
+
+/// Judges `blob` on `board`; returns the manifest only if no rule is broken.
+pub fn validate<'a>(
+    blob: &'a [u8],
+    board: &Board<'_>,
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> Result<Manifest<'a>, Refused> {
+    let judged = judge(blob, Some(board), sink);
+    let error_count = judged.error_count;
+    let manifest = judged.manifest.filter(|_| error_count == 0);
+    manifest.ok_or(Refused { error_count })
+}
