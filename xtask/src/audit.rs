@@ -1,7 +1,8 @@
 //! `cargo xtask audit`: checks of Gear1's linked runtime images.
 //!
 //! Owns the findings: panics, indirect branches, recursion, the worst case of each stack, the bound
-//! of each loop, sizes against the budgets of `gear1/audit.toml`.
+//! of each loop, sizes against the budgets of `gear1/audit.toml`; and, of the sources, circles of
+//! modules in any crate.
 //!
 //! Invariant: code that the audit cannot analyse is a finding, never passed over.
 
@@ -9,6 +10,7 @@ mod bounds;
 mod code;
 mod decode;
 mod loops;
+mod modules;
 mod rules;
 mod source;
 mod stack;
@@ -86,6 +88,7 @@ pub fn run() -> Result<Findings> {
     }
     findings.unused_bounds(&bounds, &seen);
     findings.source(&rules)?;
+    findings.modules()?;
     Ok(findings)
 }
 
@@ -215,6 +218,23 @@ impl Findings {
             "crates in the runtime: {}",
             source::crates()?.join(", ")
         ));
+        Ok(())
+    }
+
+    /// Modules that use each other, and the layers of the runtime.
+    fn modules(&mut self) -> Result<()> {
+        let report = modules::check()?;
+        let modules::Report {
+            crates,
+            modules,
+            arrows,
+            floors: (floors, layered),
+            wrong,
+        } = report;
+        self.holds.push(format!(
+            "modules: {modules} of {crates} crates, {arrows} arrows between them; {layered} of the runtime on {floors} floors"
+        ));
+        self.fails.extend(wrong);
         Ok(())
     }
 

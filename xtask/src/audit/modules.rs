@@ -1,0 +1,366 @@
+//! The module graph of each crate, read from the sources, and the layers of Gear1's runtime.
+//!
+//! An arrow leads from a module to the module whose item it names, by `use` or by a path, directly
+//! and through re-exports. Modules below one module are compared with each other: an arrow between
+//! two of them stands for those between what is below them, and a module and the modules inside it
+//! are one. Code under `#[cfg(test)]` has no arrows.
+//!
+//! Invariant: a `mod` without a file is an error, so that no source is passed over.
+
+mod syntax;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path as FilePath;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use workbench::workspace;
+
+use self::syntax::Module;
+
+/// The crate whose modules stand in layers.
+const LAYERED: &str = "gear1/runtime/src/main.rs";
+/// Where the layers stand, and below which heading.
+const LAYERS: &str = "docs/ARCHITECTURE.md";
+const HEADING: &str = "### Layers of the runtime";
+/// More re-exports of re-exports than any name has.
+const MOST_STEPS: usize = 16;
+
+/// A module's path below the crate's root.
+type Name = Vec<String>;
+
+/// The modules of one crate.
+#[derive(Debug, Default)]
+struct Crate {
+    modules: BTreeMap<Name, (String, Module)>,
+}
+
+/// Between the modules below one module: by those that an arrow leads from and to, where it is.
+type Arrows = BTreeMap<(String, String), String>;
+
+/// What is said of all crates.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) crates: usize,
+    pub(super) modules: usize,
+    pub(super) arrows: usize,
+    /// Floors and modules of the runtime.
+    pub(super) floors: (usize, usize),
+    /// What is wrong: circles, arrows up, modules without a floor.
+    pub(super) wrong: Vec<String>,
+}
+
+/// Looks at all crates of the workspace.
+pub(super) fn check() -> Result<Report> {
+    let root = workspace::root();
+    let read = |file: &str| fs::read_to_string(root.join(file)).ok();
+    let mut report = Report::default();
+    for file in roots(root)? {
+        let of = Crate::read(&file, &read)?;
+        report.crates += 1;
+        report.modules += of.modules.len();
+        for (parent, arrows) in of.arrows() {
+            report.arrows += arrows.len();
+            let place = [&[file.clone()], &*parent].concat().join(": ");
+            let found = circles(&arrows);
+            report
+                .wrong
+                .extend(found.iter().map(|circle| format!("{place}: {circle}")));
+            if file == LAYERED && parent.is_empty() {
+                let text = read(LAYERS).with_context(|| format!("no {LAYERS}"))?;
+                let floors = floors(&text)?;
+                let modules = of.below(&parent);
+                report.wrong.extend(up(&floors, &modules, &arrows));
+                let count = floors.values().collect::<BTreeSet<_>>().len();
+                report.floors = (count, modules.len());
+            }
+        }
+    }
+    ensure!(report.floors.1 > 1, "{LAYERED} has no modules");
+    Ok(report)
+}
+
+/// Returns the root files of all libraries and programs below a directory.
+fn roots(root: &FilePath) -> Result<Vec<String>> {
+    let mut roots = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).context(directory.display().to_string())? {
+            let path = entry?.path();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                open.push(path);
+                continue;
+            }
+            let relative = path.strip_prefix(root)?.to_str().unwrap_or_default();
+            let (directory, _) = relative.rsplit_once('/').unwrap_or_default();
+            let is_root = directory.ends_with("src") && matches!(name, "lib.rs" | "main.rs")
+                || directory.ends_with("src/bin") && name.ends_with(".rs")
+                || directory.contains("src/bin/") && name == "main.rs";
+            if is_root {
+                roots.push(relative.to_owned());
+            }
+        }
+    }
+    roots.sort();
+    Ok(roots)
+}
+
+impl Crate {
+    /// Reads a crate from its root file on.
+    fn read(root: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut this = Self::default();
+        let text = read(root).with_context(|| format!("no {root}"))?;
+        let (directory, _) = root.rsplit_once('/').unwrap_or_default();
+        let module = syntax::read(&text).context(root.to_owned())?;
+        this.add(Vec::new(), root, directory, module, read)?;
+        Ok(this)
+    }
+
+    fn add(
+        &mut self,
+        name: Name,
+        file: &str,
+        directory: &str,
+        module: Module,
+        read: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<()> {
+        for (child, inline) in &module.inline {
+            let directory = format!("{directory}/{child}");
+            self.add(below(&name, child), file, &directory, inline.clone(), read)?;
+        }
+        let (beside, _) = file.rsplit_once('/').unwrap_or_default();
+        for (child, given) in &module.files {
+            let files = match given {
+                Some(given) => vec![format!("{beside}/{given}")],
+                None => vec![
+                    format!("{directory}/{child}.rs"),
+                    format!("{directory}/{child}/mod.rs"),
+                ],
+            };
+            let found = files.iter().find_map(|file| Some((file, read(file)?)));
+            let Some((of_child, text)) = found else {
+                bail!("{file}: mod {child} has neither {}", files.join(" nor "));
+            };
+            let inner = syntax::read(&text).context(of_child.clone())?;
+            let directory = format!("{directory}/{child}");
+            self.add(below(&name, child), of_child, &directory, inner, read)?;
+        }
+        self.modules.insert(name, (file.to_owned(), module));
+        Ok(())
+    }
+
+    /// Returns the names of the modules right below one.
+    fn below(&self, parent: &[String]) -> BTreeSet<String> {
+        let inside = self
+            .modules
+            .keys()
+            .filter(|name| name.len() == parent.len() + 1);
+        let inside = inside.filter(|name| name.starts_with(parent));
+        inside.filter_map(|name| name.last().cloned()).collect()
+    }
+
+    /// Returns the arrows between modules of one parent, by parent.
+    fn arrows(&self) -> BTreeMap<Name, Arrows> {
+        let mut all: BTreeMap<Name, Arrows> = BTreeMap::new();
+        for (from, (file, module)) in &self.modules {
+            let imported = module.imports.iter().map(|import| &import.path);
+            for path in imported.chain(&module.paths) {
+                for to in self.named(from, &path.segments, 0) {
+                    let same = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+                    if let (Some(a), Some(b)) = (from.get(same), to.get(same)) {
+                        let place = format!("{file}:{}", path.line);
+                        let arrows = all.entry(from[..same].to_vec()).or_default();
+                        arrows.entry((a.clone(), b.clone())).or_insert(place);
+                    }
+                }
+            }
+        }
+        // A crate of one floor is looked at as well.
+        all.entry(Vec::new()).or_default();
+        all
+    }
+
+    /// Returns the modules that a path names in a module: those that it leads through by name and by
+    /// re-export, without those that only lead to them. Empty: it is another crate's, or no module's.
+    fn named(&self, from: &Name, path: &[String], steps: usize) -> BTreeSet<Name> {
+        let mut found = BTreeSet::new();
+        let Some(first) = path.first() else {
+            return found;
+        };
+        let mut at = from.clone();
+        let mut rest = path;
+        match &**first {
+            "crate" => {
+                at = Vec::new();
+                rest = &rest[1..];
+            }
+            "self" => rest = &rest[1..],
+            _ => {
+                let mut is_relative = false;
+                while rest.first().is_some_and(|first| first == "super") {
+                    at.pop();
+                    rest = &rest[1..];
+                    is_relative = true;
+                }
+                if !is_relative && !self.knows(&at, first) {
+                    return found;
+                }
+            }
+        }
+        for (index, segment) in rest.iter().enumerate() {
+            let child = below(&at, segment);
+            if self.modules.contains_key(&child) {
+                at = child;
+                continue;
+            }
+            // An item of this module, unless its name comes from elsewhere.
+            if &at != from {
+                found.insert(at.clone());
+            }
+            if steps < MOST_STEPS {
+                for source in self.sources(&at, segment) {
+                    let whole = [&source, &rest[index + 1..]].concat();
+                    // `use self::a::b` in the module itself has its own arrow.
+                    let via = self.named(&at, &whole, steps + 1);
+                    found.extend(via.into_iter().filter(|to| to != from));
+                }
+            }
+            return found;
+        }
+        if &at != from {
+            found.insert(at);
+        }
+        found
+    }
+
+    /// Tells whether a name leads from a module to something of this crate.
+    fn knows(&self, at: &Name, name: &str) -> bool {
+        let is_child = self.modules.contains_key(&below(at, name));
+        is_child || !self.sources(at, name).is_empty()
+    }
+
+    /// Returns the paths by which a module imports a name.
+    fn sources(&self, at: &Name, name: &str) -> Vec<Name> {
+        let Some((_, module)) = self.modules.get(at) else {
+            return Vec::new();
+        };
+        let imports = module.imports.iter().filter(|import| import.name == name);
+        // An import of the name by itself, of another crate: not looked at again.
+        let others =
+            imports.filter(|import| import.path.segments.first().is_none_or(|s| s != name));
+        others.map(|import| import.path.segments.clone()).collect()
+    }
+}
+
+fn below(name: &[String], child: &str) -> Name {
+    let mut name = name.to_vec();
+    name.push(child.to_owned());
+    name
+}
+
+/// Returns the circles of a graph, each with the places of its arrows.
+fn circles(arrows: &Arrows) -> Vec<String> {
+    let nodes: BTreeSet<&String> = arrows.keys().flat_map(|(a, b)| [a, b]).collect();
+    let reached: BTreeMap<&String, BTreeSet<&String>> = nodes
+        .iter()
+        .map(|node| (*node, reach(arrows, node)))
+        .collect();
+    let mut told = BTreeSet::new();
+    let mut circles = Vec::new();
+    for node in nodes {
+        if told.contains(node) || !reached[node].contains(node) {
+            continue;
+        }
+        let members: BTreeSet<&String> = reached[node]
+            .iter()
+            .copied()
+            .filter(|other| reached[*other].contains(node))
+            .collect();
+        let inside = arrows
+            .iter()
+            .filter(|((a, b), _)| members.contains(a) && members.contains(b));
+        let inside = inside.map(|((a, b), place)| format!("{a} uses {b} ({place})"));
+        let names = members.iter().map(|name| name.as_str());
+        circles.push(format!(
+            "{} use each other: {}",
+            names.collect::<Vec<_>>().join(", "),
+            inside.collect::<Vec<_>>().join("; ")
+        ));
+        told.extend(members);
+    }
+    circles
+}
+
+/// Returns what arrows lead to from a node.
+fn reach<'a>(arrows: &'a Arrows, node: &'a str) -> BTreeSet<&'a String> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![node];
+    while let Some(node) = open.pop() {
+        let next = arrows
+            .keys()
+            .filter(|(from, _)| from == node)
+            .map(|(_, to)| to);
+        open.extend(next.filter(|to| reached.insert(*to)).map(String::as_str));
+    }
+    reached
+}
+
+/// Reads the floor of each module from the table in the document.
+fn floors(text: &str) -> Result<BTreeMap<String, u32>> {
+    let (_, section) = text
+        .split_once(HEADING)
+        .with_context(|| format!("{LAYERS} has no section {HEADING:?}"))?;
+    let section = section.split("\n#").next().unwrap_or_default();
+    let mut floors = BTreeMap::new();
+    for line in section.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, floor, modules, ..] = *cells else {
+            bail!("{LAYERS}: {line:?} is no floor");
+        };
+        let Ok(floor) = floor.parse() else {
+            // The head of the table.
+            continue;
+        };
+        for module in modules.split(',') {
+            let name = module.trim().trim_matches('`').to_owned();
+            if floors.insert(name.clone(), floor).is_some() {
+                bail!("{LAYERS}: {name} stands on two floors");
+            }
+        }
+    }
+    ensure!(!floors.is_empty(), "{LAYERS}: no floors below {HEADING:?}");
+    Ok(floors)
+}
+
+/// Returns the modules and arrows that do not fit the floors.
+fn up(floors: &BTreeMap<String, u32>, modules: &BTreeSet<String>, arrows: &Arrows) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for module in modules
+        .iter()
+        .filter(|module| !floors.contains_key(*module))
+    {
+        wrong.push(format!("{LAYERED}: the table in {LAYERS} lacks {module}"));
+    }
+    for module in floors.keys().filter(|module| !modules.contains(*module)) {
+        wrong.push(format!(
+            "{LAYERS}: a floor for {module}, which {LAYERED} lacks"
+        ));
+    }
+    for ((from, to), place) in arrows {
+        if let (Some(floor), Some(other)) = (floors.get(from), floors.get(to))
+            && floor <= other
+        {
+            wrong.push(format!(
+                "{place}: {from} on floor {floor} uses {to} on floor {other}"
+            ));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests;
