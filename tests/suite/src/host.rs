@@ -30,18 +30,18 @@ pub(super) fn parts() -> Vec<Part> {
             );
             Ok(())
         }),
-        Part::new("unit tests", unit_tests),
-        Part::new(
-            "ownership, a million calls and all receivers",
-            long_ownership,
-        )
-        .slow(true),
         Part::new("lints of the host code", |tally| {
             let mut clippy = workspace::cargo();
             clippy.args(["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]);
             tally.check("clippy", run(&mut clippy));
             Ok(())
         }),
+        Part::new("unit tests", unit_tests),
+        Part::new(
+            "ownership, a million calls and all receivers",
+            long_ownership,
+        )
+        .slow(true),
         Part::new("lints of the target code", bare_lints),
         Part::new("checking images build", |tally| {
             for variant in [crate::realtime::CHECKING, crate::ghost::CHECKING] {

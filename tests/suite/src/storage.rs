@@ -212,14 +212,11 @@ fn storm(rig: &Rig, session: &mut Session, kills: u32, done: &mut Done) -> Resul
         // is stopped.
         let wait = random.seconds(4);
         if round % 2 == 0 {
-            enter(session, guest)?;
-            let ended = shell_within(session, STOP, LONG)?;
-            ensure!(ended.contains("good"), "fio says {ended}");
-            verify(session, reference)?;
-            let again = work.replace("good", "cut");
-            shell(session, &again)?;
-            leave(session)?;
             let kill = random.seconds(2);
+            stop_work(session, guest)?;
+            verify(session, reference)?;
+            shell(session, &work.replace("good", "cut"))?;
+            leave(session)?;
             let restart = format!(
                 "sleep {wait}; gearctl restart {}; sleep {kill}; {KILL}; sleep 5; {BOOTED}",
                 guest.name
@@ -231,9 +228,7 @@ fn storm(rig: &Rig, session: &mut Session, kills: u32, done: &mut Done) -> Resul
             session.send(&format!("sleep {wait}; gearctl restart device\n"))?;
             served(session)?;
             done.device_restarts += 1;
-            enter(session, guest)?;
-            let ended = shell_within(session, STOP, LONG)?;
-            ensure!(ended.contains("good"), "fio says {ended}");
+            stop_work(session, guest)?;
         }
         verify(session, reference)?;
         println!(
@@ -251,24 +246,26 @@ fn storm(rig: &Rig, session: &mut Session, kills: u32, done: &mut Done) -> Resul
         !log.contains("panicked") && !log.contains("bug in gdm"),
         "{log}"
     );
-    let after = usage(session)?;
-    ensure!(
-        after[0] == before[0],
-        "GDM has {} descriptors, and had {}",
-        after[0],
-        before[0]
-    );
-    let limit = before[1] + before[1] * SLACK_PERCENT / 100 + SLACK_KIB;
-    ensure!(
-        after[1] <= limit,
-        "GDM has {} KiB, and had {}",
-        after[1],
-        before[1]
-    );
-    Ok(format!(
+    no_more_than(before, usage(session)?)
+}
+
+/// Ends the guest's work, which must have gone well.
+fn stop_work(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    enter(session, guest)?;
+    let ended = shell_within(session, STOP, LONG)?;
+    ensure!(ended.contains("good"), "fio says {ended}");
+    Ok(())
+}
+
+/// Compares GDM's descriptors and memory in KiB with those of its start, and returns them in words.
+fn no_more_than(before: [u64; 2], after: [u64; 2]) -> Result<String> {
+    let words = format!(
         "GDM has {} descriptors and {} KiB, and had {} and {}",
         after[0], after[1], before[0], before[1]
-    ))
+    );
+    let limit = before[1] + before[1] * SLACK_PERCENT / 100 + SLACK_KIB;
+    ensure!(after[0] == before[0] && after[1] <= limit, "{words}");
+    Ok(words)
 }
 
 /// Goes to the shell of a guest that has just booted, from a disk that stalls. What is typed too

@@ -1,12 +1,11 @@
 //! The userland of the papers' application benchmarks, the same wherever they run.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use crate::initramfs::with_busybox;
-use crate::{device_userland, kernel_modules, payloads, programs, workspace};
+use crate::{device_userland, kernel_modules, payloads, programs};
 
 const INIT: &str = include_str!("apps_userland/init.sh");
 const GEARV_PROGRAMS: [&str; 2] = ["gdm", "gearctl"];
@@ -22,10 +21,7 @@ pub fn initramfs(out_dir: &Path) -> Result<PathBuf> {
     ]
     .concat();
     kernel_modules::add(&mut tree, &modules)?;
-    let paths = workspace::build_static(device_userland::PACKAGE, &GEARV_PROGRAMS)?;
-    for (name, path) in GEARV_PROGRAMS.iter().zip(paths) {
-        tree.program(&format!("usr/bin/{name}"), fs::read(path)?);
-    }
+    device_userland::add_programs(&mut tree, &GEARV_PROGRAMS)?;
     tree.program("init", INIT);
     tree.write_initramfs(out_dir.join("apps-initramfs.cpio"))
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::initramfs::with_busybox;
+use crate::tree::Tree;
 use crate::{kernel_modules, payloads, programs, workspace};
 
 /// Line that init prints when the shell is ready.
@@ -52,18 +53,21 @@ pub fn build(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     kernel_modules::add(&mut tree, MODULES)?;
     programs::add(&mut tree, &payloads::programs()?, &["iperf3"])?;
-    for (name, path) in PROGRAMS
-        .iter()
-        .zip(workspace::build_static(PACKAGE, &PROGRAMS)?)
-    {
-        tree.program(&format!("usr/bin/{name}"), fs::read(path)?);
-    }
+    add_programs(&mut tree, &PROGRAMS)?;
     tree.program("init", INIT);
     tree.write_initramfs(out_dir.join("device-initramfs.cpio"))
 }
 
+/// Adds programs of the device model.
+pub(crate) fn add_programs(tree: &mut Tree, names: &[&str]) -> Result<()> {
+    for (name, path) in names.iter().zip(workspace::build_static(PACKAGE, names)?) {
+        tree.program(&format!("usr/bin/{name}"), fs::read(path)?);
+    }
+    Ok(())
+}
+
 /// Returns the names of all modules that are in the initramfs.
 pub fn modules() -> Result<Vec<String>> {
-    let mut tree = crate::tree::Tree::default();
+    let mut tree = Tree::default();
     kernel_modules::add(&mut tree, MODULES)
 }

@@ -4,7 +4,7 @@ use super::bug::Bug;
 use super::{boot, cpu, device_model, fuzz, gear2, gic, memory, realtime, runtime, time};
 
 /// All bugs, area by area.
-const BUGS: [&[Bug]; 10] = [
+const BUGS: [&[Bug]; 14] = [
     memory::BUGS,
     boot::BUGS,
     cpu::BUGS,
@@ -12,7 +12,11 @@ const BUGS: [&[Bug]; 10] = [
     time::BUGS,
     runtime::BUGS,
     realtime::BUGS,
-    device_model::BUGS,
+    device_model::attacks::BUGS,
+    device_model::clients::BUGS,
+    device_model::disks::BUGS,
+    device_model::rings::BUGS,
+    device_model::sandbox::BUGS,
     fuzz::BUGS,
     gear2::BUGS,
 ];
