@@ -10,6 +10,7 @@ use gear1_abi::boot::{BootInfo, BootLoad, BootMaster, BootRegion, BootVm, FRESH_
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{PIECE, WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
+use gear1_core::guest_memory::GuestMemory;
 
 use crate::{barrier, bulk, cache, tlb};
 
@@ -154,11 +155,11 @@ impl Drop for Window {
 pub struct GuestPage(Window);
 
 impl GuestPage {
-    /// Maps the page at `pa` on `cpu`, which runs this, if it is memory of a VM.
+    /// Maps the page where `memory` begins on `cpu`, which runs this.
     #[must_use]
-    pub fn map(cpu: CpuIndex, boot: &BootInfo, pa: u64) -> Option<Self> {
-        is_guest_memory(boot, pa, PAGE_SIZE)
-            .then(|| Self(Window::map(cpu, Side::Destination, pa, PAGE_SIZE)))
+    pub fn map(cpu: CpuIndex, memory: GuestMemory) -> Self {
+        let page = memory.pa() & !(PAGE_SIZE.wrapping_sub(1));
+        Self(Window::map(cpu, Side::Destination, page, PAGE_SIZE))
     }
 
     /// Returns word `index` behind the word at `offset`, which is in the page and aligned.
@@ -188,22 +189,9 @@ impl GuestPage {
     }
 }
 
-/// Tells whether all of the range is memory of one VM.
-fn is_guest_memory(boot: &BootInfo, pa: u64, size: u64) -> bool {
-    let mut regions = boot.vms.iter().flat_map(|vm| &vm.regions);
-    // Bound: MAX_VMS (16) x MAX_REGIONS (4).
-    regions.any(|region| {
-        let offset = pa.wrapping_sub(region.pa);
-        offset < region.size && size <= region.size.wrapping_sub(offset)
-    })
-}
-
-/// Wipes, if `zero`, and cleans memory of a VM, at most a window's size.
-pub fn clean_guest_memory(cpu: CpuIndex, boot: &BootInfo, pa: u64, size: u64, zero: bool) {
-    if !is_guest_memory(boot, pa, size) {
-        return;
-    }
-    let window = Window::map(cpu, Side::Destination, pa, size);
+/// Wipes, if `zero`, and cleans memory of a VM.
+pub fn clean_guest_memory(cpu: CpuIndex, memory: GuestMemory, zero: bool) {
+    let window = Window::map(cpu, Side::Destination, memory.pa(), memory.size());
     if zero {
         window.zero();
     }

@@ -31,6 +31,7 @@ mod atomic;
 pub mod context;
 pub mod fault;
 pub mod ffa;
+pub mod guest_memory;
 pub mod idregs;
 pub mod life;
 pub mod monitors;

@@ -20,6 +20,7 @@ use gear1_arch::{barrier, tlb, world};
 use gear1_core::addr::{Ipa, Pa};
 use gear1_core::ffa::message::Next;
 use gear1_core::ffa::{self, Outcome, Platform};
+use gear1_core::guest_memory::GuestMemory;
 use gear1_core::ownership::{Ledger, Piece, Release, Vms};
 use gear1_core::stage2::{Geometry, Stage2};
 use gear1_core::syndrome::{DataAbort, FaultKind};
@@ -30,7 +31,7 @@ use gear1_core::vcpu::Attention;
 use crate::ghost;
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::{messages, signal, vcpu, vgic, vm_state};
+use crate::{halt, messages, signal, vcpu, vgic, vm_state};
 
 /// All memory that changes hands.
 struct Shared {
@@ -185,10 +186,21 @@ fn stage2(machine: &Machine, vm: VmId) -> Stage2 {
 }
 
 impl Host<'_> {
-    fn read(&self, page: Pa, offset: u64, words: &mut [u64]) {
-        if let Some(page) = GuestPage::map(self.cpu, self.machine.boot, page.get()) {
-            page.read(offset, words);
+    /// Returns memory of a VM, which the ledger has looked at. Halts if it is not in one region: who
+    /// gets a page must not find what is left there because it could not be wiped (G1-MEM-015).
+    fn guest_memory(&self, pa: Pa, size: u64) -> GuestMemory {
+        match GuestMemory::of(&self.machine.boot.vms, pa.get(), size) {
+            Some(memory) => memory,
+            None => halt::guest_memory(pa.get(), size),
         }
+    }
+
+    fn page(&self, page: Pa) -> GuestPage {
+        GuestPage::map(self.cpu, self.guest_memory(page, PAGE_SIZE))
+    }
+
+    fn read(&self, page: Pa, offset: u64, words: &mut [u64]) {
+        self.page(page).read(offset, words);
     }
 
     /// Returns the VMs that run and may share memory: bit per VM.
@@ -208,15 +220,13 @@ impl Platform for Host<'_> {
     }
 
     fn write_page(&mut self, page: Pa, offset: u64, words: &[u64]) {
-        if let Some(page) = GuestPage::map(self.cpu, self.machine.boot, page.get()) {
-            page.write(offset, words);
-        }
+        self.page(page).write(offset, words);
     }
 
     fn clean(&mut self, piece: Piece) {
         let size = u64::from(piece.pages).wrapping_mul(PAGE_SIZE);
-        let boot = self.machine.boot;
-        window::clean_guest_memory(self.cpu, boot, piece.pa.get(), size, piece.zero);
+        let memory = self.guest_memory(piece.pa, size);
+        window::clean_guest_memory(self.cpu, memory, piece.zero);
     }
 
     fn is_running(&self, vm: VmId) -> bool {

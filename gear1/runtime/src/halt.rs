@@ -33,6 +33,8 @@ pub(crate) enum HaltReason {
     Gear2Fatal,
     /// Gear2 does not come back, and is not restarted.
     Gear2Hang,
+    /// What is wiped, cleaned or read for VMs is not memory of one region of a VM.
+    GuestMemory,
     /// The ghost specification says otherwise.
     #[cfg(feature = "check-ghost")]
     Ghost,
@@ -56,6 +58,7 @@ impl HaltReason {
             Self::Gear2Fault => "fault in Gear2",
             Self::Gear2Fatal => "Gear2 cannot go on",
             Self::Gear2Hang => "Gear2 does not come back",
+            Self::GuestMemory => "memory that changes hands is not in one region of a VM",
             #[cfg(feature = "check-ghost")]
             Self::Ghost => "the ghost specification differs",
         }
@@ -136,6 +139,19 @@ pub(crate) fn halt(cpu: &mut Cpu, reason: HaltReason) -> ! {
 pub(crate) fn halt_early(reason: HaltReason) -> ! {
     let out = console();
     header(out, reason);
+    finish(out)
+}
+
+/// Halts because a range of physical memory is not in one region of a VM.
+#[cold]
+#[inline(never)]
+pub(crate) fn guest_memory(pa: u64, size: u64) -> ! {
+    let out = console();
+    header(out, HaltReason::GuestMemory);
+    out.text("gear1:");
+    line(out, "pa", pa);
+    line(out, "size", size);
+    out.text("\n");
     finish(out)
 }
 

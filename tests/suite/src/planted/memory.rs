@@ -43,6 +43,17 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a window reaches behind the region that it begins in",
+        change: Change::Quoted(
+            "gear1/core/src/guest_memory.rs",
+            "offset < region.size && size <= region.size.wrapping_sub(offset)",
+            "offset < region.size",
+        ),
+        breaks: &["G1-MEM-003", "G1-MEM-015"],
+        test: "gear1/core/src/guest_memory/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "EL2's code is writable",
         change: Change::Swap(" | AP_READ_ONLY", ""),
         breaks: &["G1-MEM-001"],
