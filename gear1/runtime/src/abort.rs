@@ -48,7 +48,7 @@ pub(crate) fn data(cpu: &mut Cpu, syndrome: Syndrome) -> Handled {
     let Some(machine) = cpu.data.machine else {
         return Handled::Same;
     };
-    if let Some(resume) = vcpu::stop(cpu, machine) {
+    if let Some(resume) = vcpu::exit_if_frozen(cpu, machine) {
         return resume;
     }
     let abort = syndrome.data_abort();
@@ -135,7 +135,7 @@ fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Hand
 /// An instruction fetch from where nothing is.
 #[inline(never)]
 pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Handled {
-    if let Some(resume) = vcpu::stop(cpu, machine) {
+    if let Some(resume) = vcpu::exit_if_frozen(cpu, machine) {
         return resume;
     }
     match faulting_ipa(cpu, syndrome.data_abort()) {

@@ -39,7 +39,7 @@ fn finish(cpu: &mut Cpu, handled: Handled) -> Resume {
 #[inline(never)]
 fn left(cpu: &mut Cpu) -> Resume {
     match cpu.data.machine {
-        Some(machine) => realtime::left(cpu, machine),
+        Some(machine) => realtime::on_exit(cpu, machine),
         None => halt(cpu, HaltReason::Inconsistent),
     }
 }

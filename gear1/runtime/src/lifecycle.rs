@@ -31,7 +31,7 @@ pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         return Ok([state, alive, starts.into(), end as u64, ends.0, 0]);
     }
     let mut vm = machine::lock_vm(id);
-    vm_state::settle(cpu.index(), machine, id, &mut vm);
+    vm_state::complete_stop(cpu.index(), machine, id, &mut vm);
     let (starts, end) = (u64::from(vm.starts), vm.end as u64);
     let state = vm.state as u64;
     Ok([
@@ -82,7 +82,7 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         // turns off at once.
         stop_vcpus(cpu, machine, id, &mut vm);
     }
-    vm_state::settle(cpu.index(), machine, id, &mut vm);
+    vm_state::complete_stop(cpu.index(), machine, id, &mut vm);
     if vm.state == VmState::Stopping {
         Err(Status::Busy)
     } else {
@@ -147,7 +147,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     }
     let boot = machine::boot_vm(machine, id);
     let mut vm = machine::lock_vm(id);
-    vm_state::settle(cpu.index(), machine, id, &mut vm);
+    vm_state::complete_stop(cpu.index(), machine, id, &mut vm);
     if life::load(vm.state)? {
         vm.state = VmState::Loading;
         vm.progress = 0;
@@ -247,7 +247,7 @@ pub(crate) fn system(cpu: &Cpu, machine: &Machine, reset: bool) -> Answer {
             continue;
         }
         let mut vm = machine::lock_vm(id);
-        vm_state::settle(cpu.index(), machine, id, &mut vm);
+        vm_state::complete_stop(cpu.index(), machine, id, &mut vm);
         is_asked |= boot.powers_machine && vm.end == Ended::Off;
         let begins = vm.restarts || boot.loaded && vm.starts == 0;
         is_needed |= is_real_time && (begins || life::stop(vm.state));

@@ -1,7 +1,7 @@
 //! Real-time VMs: each of their vCPUs has a CPU that runs nothing else, neither Gear2 nor another
 //! VM.
 //!
-//! Where other CPUs hand an event to Gear2, such a CPU settles it here: it waits at EL2 until its
+//! Where other CPUs hand an event to Gear2, such a CPU handles it here: it waits at EL2 until its
 //! vCPU is to run, and loads its VM anew after SYSTEM_RESET.
 //!
 //! Invariants: a path of these CPUs takes no lock but their own VM's (G1-RT-001). With
@@ -61,11 +61,11 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
         // The start cannot fail: nobody else knows of the VM yet.
         let _ = lifecycle::start(cpu, machine, vm);
     }
-    settle(cpu, machine, vm);
+    wait_for_start(cpu, machine, vm);
 }
 
 /// The vCPU has left its guest: what Gear2 does elsewhere.
-pub(crate) fn left(cpu: &mut Cpu, machine: &Machine) -> Resume {
+pub(crate) fn on_exit(cpu: &mut Cpu, machine: &Machine) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
@@ -80,13 +80,13 @@ pub(crate) fn left(cpu: &mut Cpu, machine: &Machine) -> Resume {
     if powers_machine && is_turned_off {
         firmware::system(machine.boot.enable_method, false);
     }
-    settle(cpu, machine, loaded.vm);
+    wait_for_start(cpu, machine, loaded.vm);
     Resume::Switch
 }
 
 /// Waits until this CPU's vCPU is to run, and makes it what runs next. Unbounded by design: the CPU
 /// has nothing else to do.
-fn settle(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
+fn wait_for_start(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
     let Some(id) = cpu.data.own else {
         return;
     };

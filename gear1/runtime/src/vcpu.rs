@@ -435,7 +435,7 @@ pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: At
 
 /// A fault of a vCPU that is to stop is no fault: its memory was taken away. It leaves as if it
 /// had been kicked, which is what stops others.
-pub(crate) fn stop(cpu: &mut Cpu, machine: &Machine) -> Option<Handled> {
+pub(crate) fn exit_if_frozen(cpu: &mut Cpu, machine: &Machine) -> Option<Handled> {
     let loaded = cpu.data.loaded?;
     let frozen = cpu.data.real_time == RealTime::PassThrough;
     (frozen && loaded.shared.attention().has(Attention::STOP))

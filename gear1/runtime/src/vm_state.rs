@@ -30,7 +30,7 @@ pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
 
 /// Ends the stop when the last vCPU has left and no bus master of the VM accesses memory any
 /// longer. The VM's lock is held.
-pub(crate) fn settle(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
+pub(crate) fn complete_stop(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
     let still = || alive(machine, id) != 0 || !masters_stop(cpu, machine, id);
     vm.state = life::settled(vm.state, still);
 }
@@ -41,7 +41,7 @@ pub(crate) fn settled(cpu: CpuIndex, machine: &Machine, id: VmId) -> VmState {
         return VmState::Running;
     }
     let mut vm = machine::lock_vm(id);
-    settle(cpu, machine, id, &mut vm);
+    complete_stop(cpu, machine, id, &mut vm);
     vm.state
 }
 
