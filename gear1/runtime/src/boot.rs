@@ -146,7 +146,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.machine = Some(machine);
     monitors::set(&mut cpu.data, machine, 0);
     (cpu.data.deadline, cpu.data.armed) = (NO_DEADLINE, NO_DEADLINE);
-    (cpu.data.look, cpu.data.period) = (NO_DEADLINE, timer::period(boot.gear2.period));
+    (cpu.data.watchdog_deadline, cpu.data.period) = (NO_DEADLINE, timer::period(boot.gear2.period));
     cpu.data.list_registers = Gic::list_register_count();
     cpu.data.has_pan = cpu::has_pan();
     cpu.data.has_ras = cpu::has_ras();

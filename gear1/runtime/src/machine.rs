@@ -69,6 +69,16 @@ pub(crate) struct Loaded {
     pub(crate) channels: u32,
 }
 
+/// Exit that went to Gear2, whose ticks count until its vCPU is entered again.
+pub(crate) struct ExitTiming {
+    /// vCPU that left its guest; `None`: nothing is counted.
+    pub(crate) vcpu: Option<VcpuId>,
+    /// Reason of the exit.
+    pub(crate) reason: ExitReason,
+    /// Counter value at the exit.
+    pub(crate) since: u64,
+}
+
 /// Private state of a CPU.
 pub(crate) struct CpuData {
     /// Machine, constant after boot.
@@ -86,9 +96,9 @@ pub(crate) struct CpuData {
     /// CNTPCT value that the EL2 timer is set to.
     pub(crate) armed: u64,
     /// CNTPCT value by which Gear2 must have made its next call.
-    pub(crate) look: u64,
+    pub(crate) watchdog_deadline: u64,
     /// CNTPCT value at Gear2's last event.
-    pub(crate) entered: u64,
+    pub(crate) event_delivered_at: u64,
     /// Longest time that Gear2 may take from an event to its next decision, in ticks.
     pub(crate) period: u64,
     /// vCPUs of this CPU whose timer is watched in software: one bit for each `VcpuId`.
@@ -100,7 +110,7 @@ pub(crate) struct CpuData {
     /// Whether a bit in `gear2_irqs` is set.
     pub(crate) has_gear2_irq: bool,
     /// Exit that Gear2 handles: the vCPU, the reason, and the CNTPCT value at its start.
-    pub(crate) exit: (Option<VcpuId>, ExitReason, u64),
+    pub(crate) exit: ExitTiming,
     /// FEAT_PAN, for exceptions that are injected.
     pub(crate) has_pan: bool,
     /// Whether a reported stage-2 fault may be a stage-1 fault with a wrong HPFAR_EL2 (erratum
@@ -125,7 +135,7 @@ pub(crate) struct CpuData {
     /// Values of the loaded vCPU's ID registers.
     pub(crate) id_registers: idregs::Values,
     /// Real-time vCPU that has this CPU to itself.
-    pub(crate) own: Option<VcpuId>,
+    pub(crate) rt_vcpu: Option<VcpuId>,
     /// Whether this CPU has to reload that vCPU's VM.
     pub(crate) restart: bool,
     /// The loaded vCPU has turned its VM off, which may be what powers the machine off.
@@ -150,14 +160,18 @@ impl CpuData {
             // the others.
             deadline: 0,
             armed: 0,
-            look: 0,
-            entered: 0,
+            watchdog_deadline: 0,
+            event_delivered_at: 0,
             period: 0,
             watched: 0,
             watched_deadlines: [0; MAX_VCPUS],
             gear2_irqs: [0; 16],
             has_gear2_irq: false,
-            exit: (None, ExitReason::Hvc, 0),
+            exit: ExitTiming {
+                vcpu: None,
+                reason: ExitReason::Hvc,
+                since: 0,
+            },
             has_pan: false,
             misreports_stage2: false,
             has_ras: false,
@@ -168,7 +182,7 @@ impl CpuData {
             monitors: 0,
             gicd_hpfar: 0,
             id_registers: [0; 32],
-            own: None,
+            rt_vcpu: None,
             restart: false,
             turned_off: false,
         }

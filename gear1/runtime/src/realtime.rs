@@ -43,7 +43,7 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
         firmware::cpu_off(machine.boot.enable_method)
     };
     let boot = machine::boot_vm(machine, vm);
-    cpu.data.own = Some(id);
+    cpu.data.rt_vcpu = Some(id);
     cpu.data.real_time = boot.real_time;
     // A switch to Gear2 installs an empty stage 2: this CPU never runs Gear2.
     cpu.data.world.gear2_vttbr = cpu.data.world.null_vttbr;
@@ -87,7 +87,7 @@ pub(crate) fn on_exit(cpu: &mut Cpu, machine: &Machine) -> Resume {
 /// Waits until this CPU's vCPU is to run, and makes it what runs next. Unbounded by design: the CPU
 /// has nothing else to do.
 fn wait_for_start(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
-    let Some(id) = cpu.data.own else {
+    let Some(id) = cpu.data.rt_vcpu else {
         return;
     };
     let shared = machine::vcpu(id);
@@ -128,7 +128,7 @@ fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
         Ok([0, ..]) => {
             cpu.data.restart = false;
             let _ = lifecycle::start(cpu, machine, vm);
-            if let Some(id) = cpu.data.own {
+            if let Some(id) = cpu.data.rt_vcpu {
                 signal::tell_gear2(cpu, machine, id);
             }
         }

@@ -159,7 +159,8 @@ pub(crate) fn interrupted(cpu: &mut Cpu, machine: &Machine) -> Resume {
 fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
     let boot = machine.boot;
     let index = cpu.index();
-    (cpu.data.exit.0, cpu.data.deadline) = (None, NO_DEADLINE);
+    cpu.data.exit.vcpu = None;
+    cpu.data.deadline = NO_DEADLINE;
     machine::cpu_shared(index).ring();
     if machine::home(boot, IrqOwner::GEAR2) == index.index() {
         replay_interrupts(cpu, boot);

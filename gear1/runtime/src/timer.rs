@@ -48,7 +48,7 @@ pub(crate) fn period(ticks: u64) -> u64 {
 #[inline(always)]
 pub(crate) fn watch_gear2(data: &mut CpuData, now: u64) {
     let due = now.wrapping_add(data.period);
-    (data.entered, data.look) = (now, due);
+    (data.event_delivered_at, data.watchdog_deadline) = (now, due);
     if data.armed > due {
         arm(data);
     }
@@ -57,7 +57,7 @@ pub(crate) fn watch_gear2(data: &mut CpuData, now: u64) {
 /// Tells whether the loop of this CPU, which Gear2 executes, should have been back.
 pub(crate) fn is_overdue(data: &CpuData) -> bool {
     // planted: a hang of Gear2 is not noticed
-    cpu::now().wrapping_sub(data.entered) >= data.period
+    cpu::now().wrapping_sub(data.event_delivered_at) >= data.period
 }
 
 /// Sets the EL2 timer to the nearest deadline.
@@ -67,7 +67,7 @@ fn arm(data: &mut CpuData) {
 
 /// Sets the EL2 timer, with `deadline` as Gear2's deadline.
 fn arm_from(data: &mut CpuData, deadline: u64) {
-    let mut first = data.look.min(deadline);
+    let mut first = data.watchdog_deadline.min(deadline);
     let mut rest = data.watched;
     // Bound: one bit of 32 is cleared each time.
     while rest != 0 {
@@ -184,9 +184,9 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
     CNTHP_CTL_EL2.set(0);
     cpu.data.armed = NO_DEADLINE;
     let now = cpu::now();
-    if cpu.data.look <= now {
+    if cpu.data.watchdog_deadline <= now {
         // Gear2 is back, or its loop is overdue: `is_overdue` tells.
-        cpu.data.look = NO_DEADLINE;
+        cpu.data.watchdog_deadline = NO_DEADLINE;
     }
     let mut rest = cpu.data.watched;
     // Bound: one bit of 32 is cleared each time.

@@ -27,7 +27,7 @@ use gear1_core::vcpu::{Attention, Start};
 use gear1_core::vgic::{IntId, Repeatable, is_quiet};
 
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
-use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
+use crate::machine::{self, Cpu, CpuData, ExitTiming, Loaded, Machine};
 use crate::vgic::{self, change_gic, flush_gic};
 use crate::{event, messages, monitors, reply, timer};
 
@@ -326,8 +326,8 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded
     {
-        let (_, reason, since) = data.exit;
-        if let Some(id) = data.exit.0.take()
+        let ExitTiming { reason, since, .. } = data.exit;
+        if let Some(id) = data.exit.vcpu.take()
             && id == loaded.id
         {
             loaded
@@ -355,7 +355,11 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Ha
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded.as_ref()
     {
-        data.exit = (Some(loaded.id), reason, cpu::now());
+        data.exit = ExitTiming {
+            vcpu: Some(loaded.id),
+            reason,
+            since: cpu::now(),
+        };
         data.world.leave_guest(context, gear2);
     }
     if cpu.data.real_time != RealTime::No {
