@@ -2,7 +2,7 @@
 //! and random operations against an executable reference.
 
 mod fake;
-mod lists;
+mod list_registers;
 mod random;
 mod registers;
 

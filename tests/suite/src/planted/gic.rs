@@ -6,7 +6,7 @@ use crate::change::Change;
 const RULES: &str = "tests/suite/src/architecture.rs";
 
 const REGISTERS: &str = "gear1/core/src/vgic/tests/registers.rs";
-const LISTS: &str = "gear1/core/src/vgic/tests/lists.rs";
+const LISTS: &str = "gear1/core/src/vgic/tests/list_registers.rs";
 
 /// A bug that tests on the host find.
 const fn bug(
@@ -183,7 +183,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "a list register that was just written counts as ended",
         change: Change::Drop,
         breaks: &["G1-GIC-007"],
-        test: "gear1/core/src/vgic/tests/lists.rs",
+        test: "gear1/core/src/vgic/tests/list_registers.rs",
         finder: Finder::Host,
     },
 ];
