@@ -32,7 +32,7 @@ mod tests;
 use gear1_abi::id::MAX_VCPUS_PER_VM;
 
 pub use fields::shows_list_registers;
-pub use list_registers::{Repeatable, is_quiet};
+pub use list_registers::{LrReplay, is_quiet};
 pub use sgi::only_target;
 pub use types::{
     FIRST_LPI, GicVersion, ICC_SRE_EL1, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance,

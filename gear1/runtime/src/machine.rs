@@ -20,7 +20,7 @@ use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::residents::Residents;
 use gear1_core::ring::LogRing;
 use gear1_core::vcpu::{CpuShared, VcpuShared};
-use gear1_core::vgic::{Repeatable, VmGic};
+use gear1_core::vgic::{LrReplay, VmGic};
 
 const VMID_SHIFT: u32 = 48;
 /// First INTID that all CPUs share.
@@ -122,10 +122,10 @@ pub(crate) struct CpuData {
     pub(crate) list_registers: usize,
     /// Timer interrupt of the loaded vCPU, while the next one can be delivered without the VM's
     /// lock.
-    pub(crate) timer_interrupt: Cell<Repeatable>,
+    pub(crate) timer_interrupt: Cell<LrReplay>,
     /// SGI that was left for the loaded vCPU last, while the next one can be delivered without the
     /// VM's lock.
-    pub(crate) left_sgi: Cell<Repeatable>,
+    pub(crate) left_sgi: Cell<LrReplay>,
     /// Mode of the real-time VM that has this CPU, if one has it.
     pub(crate) real_time: RealTime,
     /// Debug and performance monitors of the loaded vCPU.
@@ -176,8 +176,8 @@ impl CpuData {
             misreports_stage2: false,
             has_ras: false,
             list_registers: 0,
-            timer_interrupt: Cell::new(Repeatable::NONE),
-            left_sgi: Cell::new(Repeatable::NONE),
+            timer_interrupt: Cell::new(LrReplay::NONE),
+            left_sgi: Cell::new(LrReplay::NONE),
             real_time: RealTime::No,
             monitors: 0,
             gicd_hpfar: 0,

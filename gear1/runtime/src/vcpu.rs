@@ -24,7 +24,7 @@ use gear1_core::context::FpState;
 use gear1_core::syndrome::stepped_over;
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Attention, Start};
-use gear1_core::vgic::{IntId, Repeatable, is_quiet};
+use gear1_core::vgic::{IntId, LrReplay, is_quiet};
 
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
 use crate::machine::{self, Cpu, CpuData, ExitTiming, Loaded, Machine};
@@ -91,8 +91,8 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
 fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     let mut context = machine::claim_context(id)?;
     unload(cpu, machine);
-    cpu.data.timer_interrupt.set(Repeatable::NONE);
-    cpu.data.left_sgi.set(Repeatable::NONE);
+    cpu.data.timer_interrupt.set(LrReplay::NONE);
+    cpu.data.left_sgi.set(LrReplay::NONE);
     let (vm, index) = machine.vcpus.get(id.index()).copied()?;
     let loaded = Loaded {
         id,

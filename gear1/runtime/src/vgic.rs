@@ -9,7 +9,7 @@ use gear1_abi::id::VmId;
 use gear1_arch::monitors;
 use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
 use gear1_core::vcpu::{Attention, VcpuShared};
-use gear1_core::vgic::{IntId, Kicks, Repeatable, VcpuIndex, VmGic, only_target};
+use gear1_core::vgic::{IntId, Kicks, LrReplay, VcpuIndex, VmGic, only_target};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
@@ -223,7 +223,7 @@ pub(crate) fn take_in(
 /// request for attention is raised: the caller then takes the slow path. Another CPU that changes
 /// the virtual GIC at this moment kicks this one, which then handles both changes.
 #[inline(always)]
-pub(crate) fn repeat(cpu: &Cpu, shared: &VcpuShared, what: Repeatable) -> bool {
+pub(crate) fn repeat(cpu: &Cpu, shared: &VcpuShared, what: LrReplay) -> bool {
     shared.attention().is_none() && what.repeat(&mut Gic::list_registers(cpu.data.list_registers))
 }
 
@@ -234,7 +234,7 @@ pub(crate) fn inject_timer(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
         return;
     }
     let timer = IntId::VIRTUAL_TIMER;
-    let mut next = Repeatable::NONE;
+    let mut next = LrReplay::NONE;
     change_gic(cpu, machine, loaded, |gic, index, lrs| {
         let kicks = gic.inject_hw(index, timer).and(gic.flush(index, lrs));
         next = gic.repeatable::<ListRegisters>(index, timer, true);
@@ -270,7 +270,7 @@ pub(crate) fn sgi1r(cpu: &Cpu, machine: &Machine, loaded: &Loaded, value: u64) {
 /// that is still so.
 #[inline(always)]
 fn keep_repeatable(cpu: &Cpu, gic: &VmGic, index: VcpuIndex) {
-    let keep = |cell: &Cell<Repeatable>| {
+    let keep = |cell: &Cell<LrReplay>| {
         let before = cell.get();
         if !before.is_none() {
             cell.set(gic.still_repeatable(index, before));

@@ -132,30 +132,30 @@ impl VmGic {
         vcpu: VcpuIndex,
         intid: IntId,
         hw: bool,
-    ) -> Repeatable {
+    ) -> LrReplay {
         let state = self.vcpu(vcpu);
         // Bound: 16 list registers.
         let found = Bits(state.repeatable).find(|slot| state.slot(*slot).is_plain(intid, hw));
         match found {
-            Some(index) if state.hint == 0 => Repeatable {
+            Some(index) if state.hint == 0 => LrReplay {
                 place: 1 << (index & 31),
                 slot: state.slot(index),
                 raw: L::encode(state.slot(index).pending_lr(hw)),
             },
-            Some(_) | None => Repeatable::NONE,
+            Some(_) | None => LrReplay::NONE,
         }
     }
 
     /// Returns `before` if its list-register slot is unchanged and nothing else is pending, else
     /// `NONE`.
     #[inline]
-    pub fn still_repeatable(&self, vcpu: VcpuIndex, before: Repeatable) -> Repeatable {
+    pub fn still_repeatable(&self, vcpu: VcpuIndex, before: LrReplay) -> LrReplay {
         let state = self.vcpu(vcpu);
         let is_same = state.slot(before.place.trailing_zeros()).0 == before.slot.0;
         if is_same && state.repeatable & before.place != 0 && state.hint == 0 {
             before
         } else {
-            Repeatable::NONE
+            LrReplay::NONE
         }
     }
 
@@ -721,14 +721,14 @@ pub fn is_quiet(lrs: &mut impl ListRegisters) -> bool {
 /// the same again without a look at the VM's state: until the vCPU is kicked, or its CPU changes
 /// anything else of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Repeatable {
+pub struct LrReplay {
     /// The list register's bit; 0: none.
     place: u32,
     slot: Slot,
     raw: u64,
 }
 
-impl Repeatable {
+impl LrReplay {
     /// Tells whether there is nothing.
     pub const fn is_none(&self) -> bool {
         self.place == 0

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gear1_abi::call::VcpuState;
 use gear1_core::vgic::{
-    GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, Repeatable, VcpuIndex, VmGic,
+    GicVersion, IntId, Kicks, ListRegisters, Lr, LrReplay, LrState, Maintenance, VcpuIndex, VmGic,
 };
 use shuttle::scheduler::DfsScheduler;
 use shuttle::sync::Mutex;
@@ -83,7 +83,7 @@ impl ListRegisters for Lists {
 /// State that only the target's own CPU uses.
 struct Target {
     lists: Lists,
-    left_sgi: Repeatable,
+    left_sgi: LrReplay,
     /// Deliveries to the guest.
     served: u32,
 }
@@ -185,7 +185,7 @@ fn all_orders(is_wrong: bool) {
         let machine = Arc::new(Machine::new(is_wrong));
         let mut cpu = Target {
             lists: Lists::default(),
-            left_sgi: Repeatable::NONE,
+            left_sgi: LrReplay::NONE,
             served: 0,
         };
         // The first one makes the next ones repeatable.

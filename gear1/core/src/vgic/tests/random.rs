@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::fake::Fake;
 use super::{BYTE, DOUBLEWORD, SGI, WORD, field_read, field_write, id, ready, v};
-use crate::vgic::{GicVersion, Kicks, ListRegisters, Repeatable, VmGic, is_quiet, only_target};
+use crate::vgic::{GicVersion, Kicks, ListRegisters, LrReplay, VmGic, is_quiet, only_target};
 
 const VCPUS: usize = 3;
 /// INTIDs that are used: some SGIs, PPIs and SPIs of two words.
@@ -173,11 +173,11 @@ struct World {
     /// Kicked and not yet flushed.
     kicked: [bool; VCPUS],
     /// Fast path of each CPU for the timer interrupt.
-    timer: [Repeatable; VCPUS],
+    timer: [LrReplay; VCPUS],
     /// SGIs that were left for the vCPU, a bit each.
     left: [u32; VCPUS],
     /// Fast path of each CPU for the last left SGI.
-    left_sgi: [Repeatable; VCPUS],
+    left_sgi: [LrReplay; VCPUS],
     reference: Reference,
 }
 
@@ -189,9 +189,9 @@ impl World {
             loaded: [true; VCPUS],
             eoi_mode,
             kicked: [false; VCPUS],
-            timer: [Repeatable::NONE; VCPUS],
+            timer: [LrReplay::NONE; VCPUS],
             left: [0; VCPUS],
-            left_sgi: [Repeatable::NONE; VCPUS],
+            left_sgi: [LrReplay::NONE; VCPUS],
             reference: Reference::new(version),
         };
         for intid in INTIDS {
