@@ -4,10 +4,11 @@
 //! [`crate::ownership`]'s; how descriptors look is [`descriptor`]'s. Every register and every byte
 //! of a TX buffer is an allegation of the caller's: each is copied once, and judged.
 //!
-//! Limits: [`MAX_RECEIVERS`](descriptor::MAX_RECEIVERS) receivers and [`MAX_PAGES`](crate::ownership::MAX_PAGES) pages; buffers
-//! of one page. A call whose wiping and cleaning takes long is left with [`Outcome::Again`] after
-//! each piece: the caller executes the same instruction once more, so its interrupts are taken in
-//! between.
+//! Limits: [`MAX_RECEIVERS`](descriptor::MAX_RECEIVERS) receivers and
+//! [`MAX_PAGES`](crate::ownership::MAX_PAGES) pages; buffers of one page. A call is left with
+//! [`Outcome::Again`] after each step of it ([`steps`](crate::ownership::Step)): the caller
+//! executes the same instruction once more, so its interrupts are taken in between, and nobody
+//! waits for the lock for longer than a step.
 //!
 //! Requirements: G1-MEM-012, G1-MEM-020.
 
@@ -19,8 +20,13 @@ use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::regs::Regs;
 
 use crate::addr::{Ipa, Pa};
-use crate::ownership::{Error, Kind, Ledger, Offer, Phase, Piece, Vms, bit, each_vm};
+use crate::ownership::{
+    Error, Kind, Ledger, Offer, Phase, Piece, Request, Response, Step, Vms, bit, each_vm,
+};
 use descriptor::{Header, RANGE_SIZE, RESPONSE_HEADER};
+
+/// Most ranges that are read or written in one step.
+const RANGES_AT_ONCE: usize = 16;
 
 /// Function identifiers, SMC32 convention.
 pub mod function {
@@ -172,6 +178,14 @@ const fn done(regs: Regs) -> Answer {
     Ok(Outcome::Return(regs))
 }
 
+/// A step was made that neither wipes nor cleans.
+fn made(step: Step) -> Answer {
+    match step {
+        Step::More | Step::Clean(_) => Ok(Outcome::Again),
+        Step::Settled(result) => result.and_then(|()| done(DONE)),
+    }
+}
+
 /// Answers a call of the FF-A range. `vm` may share memory with somebody.
 pub fn call<P: Platform>(ledger: &mut Ledger, platform: &mut P, vm: VmId, regs: &Regs) -> Outcome {
     let mut call = Call {
@@ -244,7 +258,7 @@ impl<P: Platform> Call<'_, P> {
         if sends(id)
             && let Some(index) = self.ledger.unfinished_send(self.vm)
         {
-            return self.proceed(index);
+            return self.go_on_sending(index);
         }
         match id {
             function::VERSION => done(version(low(x1))),
@@ -252,12 +266,11 @@ impl<P: Platform> Call<'_, P> {
             function::ID_GET => done(success(endpoint(self.vm).into(), 0)),
             function::RXTX_MAP => self.map(address(x1), address(x2), low(x3)),
             function::RXTX_UNMAP => {
-                let had = self.ledger.unmap_buffers(self.platform, self.vm);
-                done(if had {
-                    DONE
-                } else {
-                    error(Error::Invalid.status())
-                })
+                if self.ledger.needs_buffers(self.vm) {
+                    return Err(Error::Busy);
+                }
+                let step = self.ledger.unmap_buffers(self.platform, self.vm);
+                made(step.ok_or(Error::Invalid)?)
             }
             function::RX_RELEASE => {
                 self.ledger.release_rx(self.vm)?;
@@ -282,8 +295,7 @@ impl<P: Platform> Call<'_, P> {
             return Err(Error::Invalid);
         }
         let (tx, rx) = (Ipa::new(tx), Ipa::new(rx));
-        self.ledger.map_buffers(self.platform, self.vm, tx, rx)?;
-        done(DONE)
+        made(self.ledger.map_buffers(self.platform, self.vm, tx, rx))
     }
 
     /// FFA_PARTITION_INFO_GET: the caller and its peers, which have no UUIDs.
@@ -299,7 +311,7 @@ impl<P: Platform> Call<'_, P> {
         }
         let rx = self.ledger.rx(self.vm)?;
         let mut offset = 0;
-        // Bound: MAX_VMS.
+        // Bound: MAX_VMS (16).
         for vm in each_vm(mask) {
             let words = descriptor::partition(endpoint(vm), self.platform.vcpu_count(vm));
             self.platform.write_page(rx, offset, &words);
@@ -317,10 +329,10 @@ impl<P: Platform> Call<'_, P> {
         }
     }
 
-    /// Reads the beginning of a descriptor whose length is said in X1 and X2. Returns as well
-    /// where it is, and how many bytes of it are there.
+    /// Reads the beginning of a descriptor whose length is said in X1 and X2. Returns as well how
+    /// many bytes of it are there.
     #[inline(never)]
-    fn header(&mut self, regs: &Regs, address: u64) -> Result<(Header, Pa, u64), Error> {
+    fn header(&mut self, regs: &Regs, address: u64) -> Result<(Header, u64), Error> {
         let [_, total, size, _, pages, ..] = *regs;
         let (total, size) = (low(total), low(size));
         // The descriptor is in the TX buffer.
@@ -335,15 +347,16 @@ impl<P: Platform> Call<'_, P> {
             self.platform.read_page(tx, offset, words);
             Ok(())
         };
-        Ok((Header::read(&mut read)?, tx, size))
+        Ok((Header::read(&mut read)?, size))
     }
 
     fn send(&mut self, kind: Kind, regs: &Regs, address: u64) -> Answer {
-        let (header, tx, size) = self.header(regs, address)?;
+        let (header, size) = self.header(regs, address)?;
         let [_, total, ..] = *regs;
         let offer = self.offer(kind, &header, low(total))?;
+        self.tx(size)?;
         let index = self.ledger.begin(self.platform, offer)?;
-        self.take_ranges(index, tx, offer.header.into(), size)
+        self.take_ranges(index, offer.header.into(), size)
     }
 
     /// Judges what the sender says.
@@ -372,39 +385,63 @@ impl<P: Platform> Call<'_, P> {
         })
     }
 
-    /// Takes the ranges from `offset` to `size` of the TX page; a refusal ends the transaction.
-    fn take_ranges(&mut self, index: usize, tx: Pa, offset: u64, size: u64) -> Answer {
-        if let Err(error) = self.add_ranges(index, tx, offset, size) {
+    /// Begins to take the ranges from `offset` to `size` of the TX page; a refusal ends the
+    /// transaction.
+    fn take_ranges(&mut self, index: usize, offset: u64, size: u64) -> Answer {
+        match self.ledger.begin_fragment(index, offset, size) {
+            Ok(()) => self.go_on_sending(index),
+            Err(error) => {
+                self.ledger.free(self.platform, index);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the next step of what this VM has begun to send.
+    fn go_on_sending(&mut self, index: usize) -> Answer {
+        let transaction = self.ledger.transaction(index);
+        if transaction.phase != Phase::Filling {
+            let handle = self.ledger.handle(index);
+            if !self.step(index)? {
+                return Ok(Outcome::Again);
+            }
+            return done(success(low(handle), handle >> 32));
+        }
+        if let Err(error) = self.read_ranges(index) {
             self.ledger.free(self.platform, index);
             return Err(error);
         }
         let transaction = self.ledger.transaction(index);
+        if transaction.fragment.0 < transaction.fragment.1 {
+            return Ok(Outcome::Again);
+        }
         if transaction.filled < transaction.offer.ranges {
             let known = u64::from(transaction.filled).wrapping_mul(RANGE_SIZE);
             let offset = known.wrapping_add(transaction.offer.header.into());
             return done(self.handle_and(function::MEM_FRAG_RX, index, offset));
         }
         self.ledger.send(self.platform, index)?;
-        self.proceed(index)
+        Ok(Outcome::Again)
     }
 
+    /// Reads some ranges of the fragment in the TX page.
     #[inline(never)]
-    fn add_ranges(&mut self, index: usize, tx: Pa, offset: u64, size: u64) -> Result<(), Error> {
-        let bytes = size.checked_sub(offset).ok_or(Error::Invalid)?;
-        let transaction = self.ledger.transaction(index);
-        let left = transaction.offer.ranges.wrapping_sub(transaction.filled);
-        if !bytes.is_multiple_of(RANGE_SIZE) || bytes / RANGE_SIZE > left.into() {
-            return Err(Error::Invalid);
-        }
-        let mut at = offset;
-        // Bound: a page's ranges.
-        while at < size {
-            let mut range = [0_u64; RANGE_SIZE as usize / 8];
-            self.platform.read_page(tx, at, &mut range);
-            let (ipa, pages) = descriptor::range(range)?;
+    fn read_ranges(&mut self, index: usize) -> Result<(), Error> {
+        let (at, end) = self.ledger.transaction(index).fragment;
+        let tx = self.tx(end.into())?;
+        let left = u64::from(end.wrapping_sub(at)) / RANGE_SIZE;
+        let mut words = [[0_u64; RANGE_SIZE as usize / 8]; RANGES_AT_ONCE];
+        let ranges = words.iter_mut().take(left as usize);
+        let mut read: u64 = 0;
+        // Bound: RANGES_AT_ONCE (16).
+        for range in ranges {
+            let offset = u64::from(at).wrapping_add(read.wrapping_mul(RANGE_SIZE));
+            self.platform.read_page(tx, offset, range);
+            let (ipa, pages) = descriptor::range(*range)?;
             self.ledger.push(self.platform, index, ipa, pages)?;
-            at = at.wrapping_add(RANGE_SIZE);
+            read = read.wrapping_add(1);
         }
+        self.ledger.advance_fragment(index, read);
         Ok(())
     }
 
@@ -414,27 +451,28 @@ impl<P: Platform> Call<'_, P> {
         if transaction.offer.sender != self.vm || transaction.phase != Phase::Filling {
             return Err(Error::Invalid);
         }
-        let tx = self.tx(size)?;
-        self.take_ranges(index, tx, 0, size)
+        self.tx(size)?;
+        self.take_ranges(index, 0, size)
     }
 
-    /// Wipes or cleans the next piece, and answers when that was the last.
+    /// Makes one step of what is under way in a transaction. Tells whether that was the last.
     #[inline(never)]
-    fn proceed(&mut self, index: usize) -> Answer {
-        let handle = self.ledger.handle(index);
-        let is_sent = matches!(self.ledger.transaction(index).phase, Phase::Sending(_));
-        let piece = self.ledger.piece(self.platform, index);
-        if let Some(piece) = piece {
-            self.platform.clean(piece);
+    fn step(&mut self, index: usize) -> Result<bool, Error> {
+        match self.ledger.step(self.platform, index) {
+            Step::More => Ok(false),
+            Step::Clean(piece) => {
+                if piece.pages != 0 {
+                    self.platform.clean(piece);
+                }
+                Ok(false)
+            }
+            Step::Settled(result) => result.map(|()| true),
         }
-        if !self.ledger.advance(self.platform, index, piece) {
-            return Ok(Outcome::Again);
-        }
-        done(if is_sent {
-            success(low(handle), handle >> 32)
-        } else {
-            DONE
-        })
+    }
+
+    /// Makes one step of what another VM has begun; what comes of it is that one's to know.
+    fn help(&mut self, index: usize) {
+        let _answer = self.step(index);
     }
 
     fn handle_and(&self, id: u32, index: usize, third: u64) -> Regs {
@@ -447,7 +485,7 @@ impl<P: Platform> Call<'_, P> {
         if low(total) != low(size) {
             return Err(Error::Invalid);
         }
-        let (header, _, _) = self.header(regs, address)?;
+        let (header, _) = self.header(regs, address)?;
         let index = self.ledger.find(header.handle).ok_or(Error::Invalid)?;
         let transaction = self.ledger.transaction(index);
         let offer = transaction.offer;
@@ -458,59 +496,154 @@ impl<P: Platform> Call<'_, P> {
             return Err(Error::Invalid);
         }
         let request = header.requested(&offer, self.vm)?;
-        if !transaction.may_retrieve(self.vm) {
-            return Err(Error::Denied);
+        let answer = self.retrieve_on(index, header.handle, request);
+        match answer {
+            Ok(Outcome::Again) => {}
+            // The RX page stays the VM's.
+            Ok(Outcome::Return(_)) => self.ledger.set_response(self.vm, None),
+            Err(_) => self.ledger.drop_response(self.vm, header.handle),
         }
-        // The answer tells only what the receiver may know, so it can be written first.
-        let rx = self.ledger.rx(self.vm)?;
-        let first = descriptor::response(&offer, header.handle, self.vm, request);
-        self.platform.write_page(rx, 0, &first);
-        let size = self.write_ranges(index, rx, RESPONSE_HEADER, 0);
-        self.ledger
-            .retrieve(self.platform, index, self.vm, request)?;
-        self.ledger.give_rx(self.vm);
-        let ranges = u64::from(offer.ranges).wrapping_mul(RANGE_SIZE);
-        let total = ranges.wrapping_add(RESPONSE_HEADER);
-        let id = function::MEM_RETRIEVE_RESP.into();
-        done([id, total, size, 0, 0, 0, 0, 0])
+        answer
     }
 
-    /// Writes ranges of a transaction, from number `first` on, to `offset` of the RX page, as many
-    /// as fit. Returns where they end.
+    /// Makes the next step of a retrieval: the answer is written first, for it tells only what the
+    /// receiver may know, and the transaction may end with what follows.
     #[inline(never)]
-    fn write_ranges(&mut self, index: usize, rx: Pa, offset: u64, first: u16) -> u64 {
+    fn retrieve_on(&mut self, index: usize, handle: u64, request: Request) -> Answer {
+        let transaction = self.ledger.transaction(index);
+        let (vm, offer) = (self.vm, transaction.offer);
+        let is_done = match transaction.phase {
+            Phase::Mapping | Phase::Unmapping(Some(_)) if transaction.concerns(vm) => {
+                self.step(index)?
+            }
+            Phase::Homing if offer.is_for(vm) => self.step(index)?,
+            // Others made the last steps, and may be at more.
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sending
+            | Phase::Sent
+            | Phase::Mapping
+            | Phase::Unmapping(_)
+            | Phase::Retrieved
+            | Phase::Relinquishing
+            | Phase::Reclaiming
+            | Phase::Given(_)
+            | Phase::Homing
+            | Phase::Returning => transaction.is_held_by(vm) && self.ledger.answer(index, vm),
+        };
+        if is_done {
+            self.ledger.answer(index, vm);
+            let ranges = u64::from(offer.ranges).wrapping_mul(RANGE_SIZE);
+            let total = ranges.wrapping_add(RESPONSE_HEADER);
+            let id = function::MEM_RETRIEVE_RESP.into();
+            let size = total.min(PAGE_SIZE);
+            return done([id, total, size, 0, 0, 0, 0, 0]);
+        }
+        match transaction.phase {
+            Phase::Mapping | Phase::Unmapping(Some(_)) if transaction.concerns(vm) => {
+                return Ok(Outcome::Again);
+            }
+            Phase::Homing if offer.is_for(vm) => return Ok(Outcome::Again),
+            _ if transaction.may_be_asked(vm) => {}
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sending
+            | Phase::Sent
+            | Phase::Mapping
+            | Phase::Unmapping(_)
+            | Phase::Retrieved
+            | Phase::Relinquishing
+            | Phase::Reclaiming
+            | Phase::Given(_)
+            | Phase::Homing
+            | Phase::Returning => return Err(Error::Denied),
+        }
+        let mut response = self.ledger.begin_response(vm, handle, 0)?;
+        let rx = self.rx()?;
+        if response.next == 0 {
+            let first = descriptor::response(&offer, handle, vm, request);
+            self.platform.write_page(rx, 0, &first);
+        }
+        let written = response.next;
+        let end = self.write_ranges(index, rx, RESPONSE_HEADER, &mut response);
+        self.ledger.set_response(vm, Some(response));
+        if end.is_none() {
+            return Ok(Outcome::Again);
+        }
+        if !transaction.may_retrieve(vm) && response.next == written {
+            self.help(index);
+        }
+        // Begun with the last step of another's: nobody comes in between.
+        if self.ledger.transaction(index).may_retrieve(vm) {
+            self.ledger.retrieve(index, vm, request)?;
+        }
+        Ok(Outcome::Again)
+    }
+
+    /// Returns the RX page, which an answer is being written to.
+    fn rx(&self) -> Result<Pa, Error> {
+        let (_, rx) = self.ledger.buffers(self.vm).ok_or(Error::Busy)?;
+        Ok(rx)
+    }
+
+    /// Writes some ranges of an answer, whose first one is at `offset` of the RX page. Returns
+    /// where they end when no more of them fit.
+    #[inline(never)]
+    fn write_ranges(
+        &mut self,
+        index: usize,
+        rx: Pa,
+        offset: u64,
+        response: &mut Response,
+    ) -> Option<u64> {
         let filled = self.ledger.transaction(index).filled;
-        let mut at = offset;
-        // Bound: a page's ranges.
-        for place in first..filled {
-            if at.wrapping_add(RANGE_SIZE) > PAGE_SIZE {
+        let at = |place: u16| {
+            let before = u64::from(place.wrapping_sub(response.first));
+            offset.wrapping_add(before.wrapping_mul(RANGE_SIZE))
+        };
+        let is_last =
+            |place: u16| place >= filled || at(place).wrapping_add(RANGE_SIZE) > PAGE_SIZE;
+        let mut next = response.next;
+        // Bound: RANGES_AT_ONCE (16).
+        for _ in 0..RANGES_AT_ONCE {
+            if is_last(next) {
                 break;
             }
-            let (ipa, pages) = self.ledger.range_for(self.platform, index, self.vm, place);
+            let (ipa, pages) = self.ledger.range_for(self.platform, index, self.vm, next);
             let words = [ipa.get(), pages.into()];
-            self.platform.write_page(rx, at, &words);
-            at = at.wrapping_add(RANGE_SIZE);
+            self.platform.write_page(rx, at(next), &words);
+            next = next.wrapping_add(1);
         }
-        at
+        let end = is_last(next).then(|| at(next));
+        response.next = next;
+        end
     }
 
     /// FFA_MEM_FRAG_RX: the rest of an answer, from byte `offset` of it on.
     fn respond_more(&mut self, handle: u64, offset: u64) -> Answer {
         let index = self.ledger.find(handle).ok_or(Error::Invalid)?;
         let transaction = self.ledger.transaction(index);
-        let is_retrieved = matches!(transaction.phase, Phase::Retrieved | Phase::Given(_));
         let behind = offset.checked_sub(RESPONSE_HEADER).ok_or(Error::Invalid)?;
         let first = behind / RANGE_SIZE;
         if !transaction.is_held_by(self.vm)
-            || !is_retrieved
             || !behind.is_multiple_of(RANGE_SIZE)
             || first >= transaction.filled.into()
         {
             return Err(Error::Invalid);
         }
-        let rx = self.ledger.rx(self.vm)?;
-        let size = self.write_ranges(index, rx, 0, first as u16);
-        self.ledger.give_rx(self.vm);
+        let mut response = self.ledger.begin_response(self.vm, handle, first as u16)?;
+        let rx = self.rx()?;
+        let Some(size) = self.write_ranges(index, rx, 0, &mut response) else {
+            self.ledger.set_response(self.vm, Some(response));
+            return Ok(Outcome::Again);
+        };
+        self.ledger.set_response(self.vm, None);
         done(self.handle_and(function::MEM_FRAG_TX, index, size))
     }
 
@@ -520,25 +653,59 @@ impl<P: Platform> Call<'_, P> {
         self.platform.read_page(tx, 0, &mut words);
         let said = descriptor::relinquished(words)?;
         let index = self.ledger.find(said.handle).ok_or(Error::Invalid)?;
-        let offer = self.ledger.transaction(index).offer;
+        let transaction = self.ledger.transaction(index);
+        let offer = transaction.offer;
         if said.endpoint != endpoint(self.vm) || !offer.is_for(self.vm) {
             return Err(Error::Invalid);
         }
-        // Another vCPU of the VM may have begun to give back something else: what goes on is what
-        // the call names.
-        let transaction = self.ledger.transaction(index);
-        let goes_on = matches!(transaction.phase, Phase::Relinquishing(_))
-            && transaction.is_given_back_by(self.vm, said.zero);
-        if !goes_on {
-            self.ledger
-                .relinquish(self.platform, index, self.vm, said.zero)?;
+        // Another vCPU of the VM may have begun to give back something else, or not to be wiped:
+        // what goes on is what the call names.
+        let is_asked = transaction.is_given_back_by(self.vm, said.zero);
+        let is_own = transaction.concerns(self.vm);
+        let holds = transaction.is_held_by(self.vm);
+        let is_done = match transaction.phase {
+            Phase::Unmapping(None) | Phase::Relinquishing if is_own && is_asked => {
+                self.step(index)?
+            }
+            Phase::Mapping | Phase::Unmapping(_) if holds && !is_own => {
+                self.help(index);
+                // Begun with the last step of another's: nobody comes in between.
+                if self.ledger.transaction(index).phase == Phase::Retrieved {
+                    self.ledger.relinquish(index, self.vm, said.zero)?;
+                }
+                false
+            }
+            // Others made the last steps.
+            _ if !holds && is_asked && self.ledger.answer(index, self.vm) => true,
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sending
+            | Phase::Sent
+            | Phase::Mapping
+            | Phase::Unmapping(_)
+            | Phase::Retrieved
+            | Phase::Relinquishing
+            | Phase::Reclaiming
+            | Phase::Given(_)
+            | Phase::Homing
+            | Phase::Returning => {
+                self.ledger.relinquish(index, self.vm, said.zero)?;
+                false
+            }
+        };
+        if !is_done {
+            return Ok(Outcome::Again);
         }
-        self.proceed(index)
+        self.ledger.answer(index, self.vm);
+        done(DONE)
     }
 
     /// Returns those of the VMs, bit per VM, that run.
     fn running(&self, vms: u16) -> u16 {
-        // Bound: MAX_VMS.
+        // Bound: MAX_RECEIVERS (4).
         each_vm(vms)
             .filter(|vm| self.platform.is_running(*vm))
             .fold(0, |all, vm| all | bit(vm))
@@ -551,12 +718,15 @@ impl<P: Platform> Call<'_, P> {
             return Err(Error::Invalid);
         }
         // As with what is given back: the call names what goes on.
-        if !matches!(self.ledger.transaction(index).phase, Phase::Reclaiming(_)) {
+        if !self.ledger.is_being_reclaimed(index, flags == 1)? {
             let running = self.running(offer.receivers);
-            self.ledger
-                .reclaim(self.platform, index, flags == 1, running)?;
+            self.ledger.reclaim(index, flags == 1, running)?;
         }
-        self.proceed(index)
+        if self.step(index)? {
+            done(DONE)
+        } else {
+            Ok(Outcome::Again)
+        }
     }
 }
 

@@ -2,18 +2,18 @@
 //! hands after boot (Arm DEN0077A 1.1).
 //!
 //! Owns the transactions. What it says of pages stands in stage-2 descriptors
-//! ([`PageState`]): that of the page's *home*, the VM that the manifest gave it to, and that of
-//! the VM that borrowed or received it. The home's descriptor of a page that it cannot use is not
-//! valid and names the transaction.
+//! ([`PageState`](crate::stage2::PageState)): that of the page's *home*, the VM that the manifest
+//! gave it to, and that of the VM that borrowed or received it. The home's descriptor of a page
+//! that it cannot use is not valid and names the transaction.
 //!
 //! | what happens | sender's page | receiver's page |
 //! |---|---|---|
-//! | share, lend, donate | Owned → SharedOwned, Lent, Donated | |
+//! | share, lend, donate | Owned → Claimed → SharedOwned, Lent, Donated | |
 //! | retrieve what is shared or lent | | none → SharedBorrowed, in each receiver |
 //! | relinquish | | SharedBorrowed → none |
 //! | reclaim | SharedOwned, Lent, Donated → Owned | |
 //! | retrieve what is donated | (stays Donated) | none → Received |
-//! | donate back | Received → Donated | |
+//! | donate back | Received → Claimed → Donated | |
 //! | retrieve what is donated back | Donated → none | Donated → Owned |
 //! | map and unmap buffers | Owned ↔ Buffer | |
 //!
@@ -27,17 +27,18 @@
 //! in. From then on the page has a descriptor of its own, at level 3, until it is back: pages are
 //! put together to a block again only if all 512 of them are Owned, in their home. So to
 //! relinquish, to reclaim, to release and to come home writes descriptors that are there, and frees
-//! tables. The types say so: all of that goes through `pages::undo`, which has no result, and which
-//! sees a VM's tables as [`LiveTables`], that none can be made with. Requirements: G1-MEM-011 to
-//! G1-MEM-020.
+//! tables. The types say so: all of that goes through `pages::amend_pages`, which has no result,
+//! and which sees a VM's tables as [`LiveTables`], that none can be made with. Requirements:
+//! G1-MEM-011 to G1-MEM-020.
 //!
-//! The caller holds the one lock over all of it. Each call looks at each page of one transaction
-//! a bounded number of times, and at most at [`MAX_PAGES`].
+//! The caller holds the one lock over all of it while it makes a step, and drops it between two of
+//! them. What a step may be, and why others may come in between: [`steps`].
 
 mod buffers;
-mod cleaning;
 mod pages;
 mod release;
+mod responses;
+mod steps;
 mod transaction;
 
 use gear1_abi::boot::BootRegion;
@@ -45,11 +46,14 @@ use gear1_abi::id::{MAX_VMS, VmId};
 use gear1_abi::layout::PAGE_SIZE;
 
 use crate::addr::{Ipa, Pa};
-use crate::stage2::{PageState, Stage2};
+use crate::stage2::Stage2;
 use crate::table::{Descriptors as _, LiveTables, TableMemory};
-use pages::{
-    change, donated_by, edit, every_page, ipa_of, range, region_of, tidy, undo, undo_page,
-};
+use buffers::Buffers;
+use pages::{ipa_of, range, region_of};
+pub use release::Release;
+pub use responses::Response;
+pub use steps::Step;
+use transaction::Stage;
 pub use transaction::{Kind, Offer, Phase, Request, Transaction};
 
 /// Transactions of the machine; each VM that may share memory has an equal part.
@@ -63,6 +67,8 @@ const MAX_RANGES: usize = 512;
 pub const MAX_RETURNED: u16 = 250;
 /// A range is kept as its first page's number, and below it how many pages it has.
 const COUNT_BITS: u32 = 16;
+/// Bytes of a range.
+pub const RANGE_SIZE: u64 = 16;
 /// Handles are allocated by the hypervisor.
 const HANDLE: u64 = 1 << 63;
 const SERIAL_SHIFT: u32 = 8;
@@ -107,8 +113,6 @@ pub struct Piece {
     pub pages: u16,
     /// Wiped, not only cleaned.
     pub zero: bool,
-    /// How many of the transaction's pages are done afterwards.
-    done: u16,
 }
 
 /// The VMs' tables.
@@ -125,17 +129,6 @@ pub trait Vms {
     fn regions(&self, vm: VmId) -> &'static [BootRegion];
 }
 
-/// What became of a step of [`Ledger::release`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
-    /// The VM's memory is as the manifest says.
-    Done,
-    /// Something is left.
-    More,
-    /// The transaction has memory to wipe first.
-    Wipe(usize),
-}
-
 /// All transactions, and the VMs' buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
@@ -143,10 +136,11 @@ pub struct Ledger {
     members: u16,
     serial: u32,
     transactions: [Transaction; MAX_TRANSACTIONS],
-    /// Each VM's TX and RX pages.
-    buffers: [Option<(Pa, Pa)>; MAX_VMS],
+    buffers: [Option<Buffers>; MAX_VMS],
     /// The VMs whose RX buffer is their own: bit per VM.
     rx_taken: u16,
+    /// The answers that are being written to RX buffers.
+    responses: [Option<Response>; MAX_VMS],
 }
 
 /// Returns a VM's bit in a set of them.
@@ -174,6 +168,7 @@ impl Ledger {
             transactions: [Transaction::FREE; MAX_TRANSACTIONS],
             buffers: [None; MAX_VMS],
             rx_taken: 0,
+            responses: [None; MAX_VMS],
         }
     }
 
@@ -218,10 +213,10 @@ impl Ledger {
     /// (DEN0077A 7.2.2).
     #[must_use]
     pub fn unfinished_send(&self, vm: VmId) -> Option<usize> {
-        self.transactions.iter().position(|transaction| {
-            let is_sending = matches!(transaction.phase, Phase::Sending(_));
-            is_sending && transaction.offer.sender == vm
-        })
+        // Bound: MAX_TRANSACTIONS (32).
+        self.transactions
+            .iter()
+            .position(|transaction| transaction.offer.sender == vm && transaction.is_being_sent())
     }
 
     /// Begins a transaction, whose ranges follow.
@@ -236,6 +231,7 @@ impl Ledger {
         let part = part.unwrap_or(0);
         let below = self.members & bit(offer.sender).wrapping_sub(1);
         let first = part.wrapping_mul(below.count_ones() as usize);
+        // Bound: MAX_TRANSACTIONS (32).
         let index = (first..first.wrapping_add(part))
             .find(|index| self.transaction(*index).phase == Phase::Free)
             .ok_or(Error::NoMemory)?;
@@ -249,6 +245,24 @@ impl Ledger {
             ..Transaction::FREE
         };
         Ok(index)
+    }
+
+    /// Says that bytes `from` to `to` of the sender's TX page hold the next ranges.
+    pub fn begin_fragment(&mut self, index: usize, from: u64, to: u64) -> Result<(), Error> {
+        let transaction = self.slot(index);
+        let left = transaction.offer.ranges.wrapping_sub(transaction.filled);
+        let bytes = to.checked_sub(from).ok_or(Error::Invalid)?;
+        if !bytes.is_multiple_of(RANGE_SIZE) || bytes / RANGE_SIZE > left.into() || to > PAGE_SIZE {
+            return Err(Error::Invalid);
+        }
+        transaction.fragment = (from as u16, to as u16);
+        Ok(())
+    }
+
+    /// Says that so many more of them were read.
+    pub fn advance_fragment(&mut self, index: usize, ranges: u64) {
+        let (at, _) = &mut self.slot(index).fragment;
+        *at = at.wrapping_add(ranges.wrapping_mul(RANGE_SIZE) as u16);
     }
 
     /// Adds the range of `count` pages at the sender's address `ipa`.
@@ -305,156 +319,125 @@ impl Ledger {
         vms.tables(sender).free(list);
     }
 
-    /// Sends what all ranges have been said of: the pages change. A refusal ends the transaction.
+    /// Begins to send what all ranges have been said of. A refusal ends the transaction.
     pub fn send<V: Vms>(&mut self, vms: &mut V, index: usize) -> Result<(), Error> {
-        let transaction = self.transaction(index);
+        let transaction = self.slot(index);
         let offer = transaction.offer;
-        let result = if transaction.counted == offer.pages && transaction.filled == offer.ranges {
-            change(vms, offer.sender, &transaction, &transaction.sending(index))
-        } else {
-            Err(Error::Invalid)
-        };
-        match result {
-            Ok(()) => self.slot(index).phase = Phase::Sending(0),
-            Err(_) => self.free(vms, index),
+        if transaction.counted == offer.pages && transaction.filled == offer.ranges {
+            transaction.begin(Phase::Claiming, Stage::Undo);
+            return Ok(());
         }
-        result
+        self.free(vms, index);
+        Err(Error::Invalid)
     }
 
-    /// Maps what was sent in `vm`. What comes home ends its transaction.
-    pub fn retrieve<V: Vms>(
-        &mut self,
-        vms: &mut V,
-        index: usize,
-        vm: VmId,
-        request: Request,
-    ) -> Result<(), Error> {
-        let mut transaction = self.transaction(index);
-        let offer = transaction.offer;
+    /// Begins to map what was sent in `vm`; what comes home ends its transaction.
+    pub fn retrieve(&mut self, index: usize, vm: VmId, request: Request) -> Result<(), Error> {
+        let transaction = self.slot(index);
         if !transaction.may_retrieve(vm) {
             return Err(Error::Denied);
         }
         if transaction.returning {
-            self.come_home(vms, index, &transaction);
-            return Ok(());
+            transaction.begin(Phase::Homing, Stage::Undo);
+        } else {
+            transaction.ask(vm, request);
+            transaction.begin(Phase::Mapping, Stage::Undo);
         }
-        transaction.hold(vm, request);
-        change(vms, vm, &transaction, &transaction.retrieving(vm))?;
-        transaction.phase = match offer.kind {
-            Kind::Share | Kind::Lend => Phase::Retrieved,
-            Kind::Donate => Phase::Given(offer.pages),
-        };
-        *self.slot(index) = transaction;
+        transaction.unanswered &= !bit(vm);
+        transaction.wiping &= !bit(vm);
         Ok(())
     }
 
-    /// Gives pages that were donated, and are donated back, to their home.
-    fn come_home<V: Vms>(&mut self, vms: &mut V, index: usize, transaction: &Transaction) {
-        let offer = transaction.offer;
-        let home = offer.receiver();
-        every_page(vms, transaction, |vms, pa| {
-            // The sender's pages were Received, so their home's are Donated.
-            if let Some(tag) = donated_by(vms, home, pa) {
-                let owned = edit(Some(PageState::Donated), Some(PageState::Owned), tag);
-                undo_page(vms, home, pa, &owned);
-                if let Phase::Given(left) = &mut self.slot(tag).phase {
-                    *left = left.saturating_sub(1);
-                }
-            }
-        });
-        tidy(vms, home, transaction);
-        let gone = edit(Some(PageState::Donated), None, index);
-        undo(vms, offer.sender, transaction, &gone);
-        self.free(vms, index);
-        for index in 0..MAX_TRANSACTIONS {
-            if self.transaction(index).phase == Phase::Given(0) {
-                self.free(vms, index);
-            }
-        }
-    }
-
-    /// Takes what `vm` borrowed out of its stage 2. It is wiped or cleaned when the last receiver
-    /// has given it back.
-    pub fn relinquish<V: Vms>(
-        &mut self,
-        vms: &mut V,
-        index: usize,
-        vm: VmId,
-        zero: bool,
-    ) -> Result<(), Refusal> {
-        let transaction = self.transaction(index);
+    /// Begins to take what `vm` borrowed out of its stage 2. It is wiped or cleaned when the last
+    /// receiver has given it back.
+    pub fn relinquish(&mut self, index: usize, vm: VmId, zero: bool) -> Result<(), Refusal> {
+        let transaction = self.slot(index);
         if transaction.phase != Phase::Retrieved || !transaction.is_held_by(vm) {
             return Err(Refusal::Denied);
         }
         if zero && (transaction.offer.kind == Kind::Share || transaction.writing & bit(vm) == 0) {
             return Err(Refusal::Invalid);
         }
-        self.unmap(vms, index, vm);
-        self.slot(index).zero_after |= zero;
+        transaction.who = vm;
+        transaction.zero_after |= zero;
+        transaction.unanswered &= !bit(vm);
+        transaction.wiping = transaction.wiping & !bit(vm) | if zero { bit(vm) } else { 0 };
+        transaction.begin(Phase::Unmapping(None), Stage::Undo);
         Ok(())
     }
 
-    /// Takes what `vm` borrowed, and its pages are in, out of its stage 2.
-    fn unmap<V: Vms>(&mut self, vms: &mut V, index: usize, vm: VmId) {
-        let transaction = self.transaction(index);
-        let gone = transaction.retrieving(vm).reversed();
-        undo(vms, vm, &transaction, &gone);
-        let slot = self.slot(index);
-        slot.holders &= !bit(vm);
-        if slot.holders == 0 {
-            (slot.phase, slot.last) = (Phase::Relinquishing(0), vm);
-        }
-    }
-
-    /// The same for all that have it.
-    fn unmap_all<V: Vms>(&mut self, vms: &mut V, index: usize) {
-        // Bound: MAX_RECEIVERS.
-        each_vm(self.transaction(index).holders).for_each(|vm| self.unmap(vms, index, vm));
-    }
-
-    /// Gives the sender back what nobody has retrieved, or what only receivers have that are not
-    /// among those `running`, bit per VM. It is wiped first, if `zero`.
-    pub fn reclaim<V: Vms>(
-        &mut self,
-        vms: &mut V,
-        index: usize,
-        zero: bool,
-        running: u16,
-    ) -> Result<(), Refusal> {
-        let transaction = self.transaction(index);
+    /// Begins to give the sender back what nobody has retrieved, or what only receivers have that
+    /// are not among those `running`, bit per VM. It is wiped first, if `zero`.
+    pub fn reclaim(&mut self, index: usize, zero: bool, running: u16) -> Result<(), Refusal> {
+        let transaction = self.slot(index);
         if zero && transaction.offer.kind == Kind::Share {
             return Err(Refusal::Invalid);
         }
-        match transaction.phase {
-            Phase::Sent if zero => {}
-            Phase::Sent => {
-                self.give_back(vms, index);
-                return Ok(());
+        // What a receiver that runs has given back it is told before the handle is void.
+        if transaction.unanswered & running != 0 {
+            return Err(Refusal::Denied);
+        }
+        let who = bit(transaction.who);
+        let (is_free, holders) = match transaction.phase {
+            Phase::Sent => (true, 0),
+            Phase::Retrieved => (transaction.holders & running == 0, transaction.holders),
+            Phase::Mapping | Phase::Unmapping(_) => {
+                let holders = transaction.holders | who;
+                (holders & running == 0, holders)
             }
-            Phase::Retrieved if transaction.holders & running == 0 => self.unmap_all(vms, index),
-            Phase::Relinquishing(_) if bit(transaction.last) & running == 0 => {}
+            Phase::Relinquishing => (who & running == 0, 0),
             Phase::Free
             | Phase::Filling
-            | Phase::Sending(_)
-            | Phase::Retrieved
-            | Phase::Relinquishing(_)
-            | Phase::Reclaiming(_)
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sending
+            | Phase::Reclaiming
             | Phase::Given(_)
-            | Phase::Returning(_) => return Err(Refusal::Denied),
+            | Phase::Homing
+            | Phase::Returning => return Err(Refusal::Denied),
+        };
+        if !is_free {
+            return Err(Refusal::Denied);
         }
-        let slot = self.slot(index);
         // What was asked of it before is void if nobody has retrieved it since.
-        slot.zero_after = zero || (slot.zero_after && transaction.phase != Phase::Sent);
-        slot.phase = Phase::Reclaiming(0);
+        let was_out = transaction.phase != Phase::Sent;
+        transaction.zero_after = zero || (transaction.zero_after && was_out);
+        transaction.cleans = zero || was_out;
+        transaction.holders = holders;
+        transaction.take_from_next();
         Ok(())
     }
 
-    /// Ends a transaction that nobody has retrieved: the sender's pages are as before it.
-    fn give_back<V: Vms>(&mut self, vms: &mut V, index: usize) {
+    /// Tells whether a call of `vm` that reclaims goes on with what is under way; wiped is it if
+    /// that is asked for.
+    pub fn is_being_reclaimed(&self, index: usize, zero: bool) -> Result<bool, Refusal> {
         let transaction = self.transaction(index);
-        let back = transaction.sending(index).reversed();
-        undo(vms, transaction.offer.sender, &transaction, &back);
-        self.free(vms, index);
+        if transaction.phase != Phase::Reclaiming {
+            return Ok(false);
+        }
+        if zero && !transaction.zero_after {
+            return Err(Refusal::Denied);
+        }
+        Ok(true)
+    }
+
+    /// Tells whether the last call of `vm` that concerned a transaction is done, and `vm` has not
+    /// been told so; it is now.
+    pub fn answer(&mut self, index: usize, vm: VmId) -> bool {
+        let unanswered = &mut self.slot(index).unanswered;
+        let is_unanswered = *unanswered & bit(vm) != 0;
+        *unanswered &= !bit(vm);
+        is_unanswered
+    }
+
+    /// Nobody waits for answers to calls of `vm` any more.
+    fn forget_answers(&mut self, vm: VmId) {
+        // Bound: MAX_TRANSACTIONS (32).
+        for transaction in &mut self.transactions {
+            transaction.unanswered &= !bit(vm);
+        }
+        self.set_response(vm, None);
     }
 
     /// Returns range `place` of a transaction as `vm` sees it, and its pages.

@@ -9,7 +9,7 @@
 
 use crate::addr::{Ipa, Pa};
 use crate::table::{
-    Descriptors, Level, LiveTables, MapError, Slot, Span, TABLE_SIZE, TableMemory, Tables,
+    Descriptors, Level, LiveTables, MapError, Span, TABLE_SIZE, TableMemory, Tables,
 };
 
 /// The largest PARange that is used: 48 bits.
@@ -172,6 +172,9 @@ pub enum PageState {
     Received = 6,
     /// Mapped; this VM owns the page and uses it as one of its two FF-A buffers.
     Buffer = 7,
+    /// Mapped; this VM owns the page, or received it, and a call that is not done is about to send
+    /// it. The VM uses the page as before.
+    Claimed = 8,
 }
 
 impl PageState {
@@ -184,6 +187,7 @@ impl PageState {
             5 => Some(Self::Donated),
             6 => Some(Self::Received),
             7 => Some(Self::Buffer),
+            8 => Some(Self::Claimed),
             _ => None,
         }
     }
@@ -211,7 +215,8 @@ impl PageState {
             | Self::SharedOwned
             | Self::SharedBorrowed
             | Self::Received
-            | Self::Buffer => true,
+            | Self::Buffer
+            | Self::Claimed => true,
         }
     }
 
@@ -282,6 +287,17 @@ impl Edit {
             base | u64::from(self.tag) << TAG_SHIFT
         })
     }
+}
+
+/// What became of an [`Edit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edited {
+    /// The page is changed.
+    Done,
+    /// The page is not in the state that the edit starts from.
+    Refused,
+    /// One of the tables on the way to the page was made. The caller asks again.
+    TableMade,
 }
 
 /// Attributes of a VM's mapping. Every mapping can be read.
@@ -417,43 +433,44 @@ impl Stage2 {
         self.0.map(memory, span, attributes.bits())
     }
 
-    /// Changes the page at `ipa`, which is `pa`. `false`: it is not as it must be. What is refused
-    /// changes no page, but may leave tables that [`tidy`](Self::tidy) takes away.
+    /// Changes the page at `ipa`, which is `pa`. What is refused changes no page, but may leave
+    /// tables that [`tidy`](Self::tidy) takes away.
     pub fn edit<T: TableMemory + LiveTables>(
         &self,
         memory: &mut T,
         ipa: Ipa,
         pa: Pa,
         edit: &Edit,
-    ) -> Result<bool, MapError> {
+    ) -> Result<Edited, MapError> {
         // A page without a descriptor is refused without a split, which would need a table.
         if edit.from.is_some() && self.0.slot(memory, ipa.get()).descriptor == 0 {
-            return Ok(false);
+            return Ok(Edited::Refused);
         }
-        let Slot {
-            table,
-            index,
-            descriptor,
-            ..
-        } = self.0.page(memory, ipa.get())?;
-        let Some(new) = edit.apply(descriptor, pa) else {
-            return Ok(false);
+        let Some(slot) = self.0.page(memory, ipa.get())? else {
+            return Ok(Edited::TableMade);
         };
-        memory.write(table, index, new);
-        Ok(true)
+        let Some(new) = edit.apply(slot.descriptor, pa) else {
+            return Ok(Edited::Refused);
+        };
+        memory.write(slot.table, slot.index, new);
+        Ok(Edited::Done)
     }
 
-    /// Undoes an [`edit`](Self::edit) of the page at `ipa`, which is `pa`; `undo` is its reverse.
-    /// The page has a descriptor of its own since then, for [`tidy`](Self::tidy) leaves it one: so
-    /// there is nothing to be made, and nothing that can be refused. A page that is not as the edit
-    /// left it was never edited, and stays.
-    pub fn undo<T: Descriptors>(&self, memory: &mut T, ipa: Ipa, pa: Pa, undo: &Edit) {
+    /// Changes the page at `ipa`, which is `pa`, that an [`edit`](Self::edit) changed before:
+    /// undoes that, or completes it. The page has a descriptor of its own since then, for
+    /// [`tidy`](Self::tidy) leaves it one: so there is nothing to be made, and nothing that can be
+    /// refused. A page that is not as `change` says was never edited, and stays. Tells whether it
+    /// was changed.
+    pub fn amend<T: Descriptors>(&self, memory: &mut T, ipa: Ipa, pa: Pa, change: &Edit) -> bool {
         let slot = self.0.slot(memory, ipa.get());
+        let new = change.apply(slot.descriptor, pa);
         if slot.level == Level::L3
-            && let Some(new) = undo.apply(slot.descriptor, pa)
+            && let Some(new) = new
         {
             memory.write(slot.table, slot.index, new);
+            return true;
         }
+        false
     }
 
     /// Returns the level of what stands for `ipa`, and its descriptor.
@@ -463,11 +480,12 @@ impl Stage2 {
         (slot.level.size(), slot.descriptor)
     }
 
-    /// Frees tables around `ipa` that are no longer needed: empty ones, and those that map the same
-    /// as a block of the owner's own memory. All other pages keep descriptors of their own.
-    pub fn tidy<T: LiveTables>(&self, memory: &mut T, ipa: Ipa) {
+    /// Frees the last table on the way to `ipa` if it is no longer needed: if it is empty, or maps
+    /// the same as a block of the owner's own memory. All other pages keep descriptors of their
+    /// own. Returns whether it did, so that the table above may be the next.
+    pub fn tidy<T: LiveTables>(&self, memory: &mut T, ipa: Ipa) -> bool {
         let merges = PageState::is_kept_in_blocks;
-        self.0.tidy(memory, ipa.get(), merges);
+        self.0.tidy(memory, ipa.get(), merges)
     }
 
     /// Returns the transaction that the page at `ipa` belongs to, if it is in `state`, which is

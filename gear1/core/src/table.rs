@@ -223,45 +223,49 @@ impl Tables {
         descend(memory, slot, input, Level::L3).map(|slot| slot.table)
     }
 
-    /// Returns the level 3 descriptor of `input`; splits the block that maps it, and makes the
-    /// tables that are missing.
+    /// Returns the level 3 descriptor of `input`. `None`: one table was made on the way there, a
+    /// block split or what was empty given a table, and the caller asks again. To make a table is
+    /// the longest thing that is done at a time.
     pub fn page<T: TableMemory + LiveTables>(
         &self,
         memory: &mut T,
         input: u64,
-    ) -> Result<Slot, MapError> {
+    ) -> Result<Option<Slot>, MapError> {
         if input >= self.input_limit {
             return Err(MapError::OutOfRange);
         }
-        let mut slot = self.slot(memory, input);
-        // At most three rounds: each goes one level down.
-        // Bound: 3 levels.
-        while let Some(level) = slot.level.next() {
-            slot = match slot.descriptor {
-                0 => descend(memory, slot, input, level)?,
-                block if block & VALID != 0 => split(memory, slot, input, level)?,
-                _ => return Err(MapError::Occupied(input)),
-            };
+        let slot = self.slot(memory, input);
+        let Some(level) = slot.level.next() else {
+            return Ok(Some(slot));
+        };
+        match slot.descriptor {
+            0 => {
+                descend(memory, slot, input, level)?;
+            }
+            block if block & VALID != 0 => split(memory, slot, level)?,
+            _ => return Err(MapError::Occupied(input)),
         }
-        Ok(slot)
+        Ok(None)
     }
 
-    /// Frees tables around `input` that one descriptor can replace: empty ones, and those that map
-    /// the same as a block. The latter only if `merges` holds for all leaves, because a change of
-    /// one page of a block needs a table again.
-    pub fn tidy<T: LiveTables>(&self, memory: &mut T, input: u64, merges: fn(u64) -> bool) {
-        // At most three rounds: each takes one table away.
-        while let Some(parent) = self.last_table(memory, input) {
-            let table = Pa::new(parent.descriptor & ADDRESS);
-            let Some(descriptor) = merged(memory, table, parent.level, merges) else {
-                return;
-            };
-            // Break before make (Arm ARM D8).
-            memory.write(parent.table, parent.index, 0);
-            memory.invalidate();
-            memory.write(parent.table, parent.index, descriptor);
-            memory.free(table);
-        }
+    /// Frees the last table on the way to `input` if one descriptor can replace it: if it is empty,
+    /// or maps the same as a block. The latter only if `merges` holds for all leaves, because a
+    /// change of one page of a block needs a table again. Returns whether it did; the table above
+    /// may be the next.
+    pub fn tidy<T: LiveTables>(&self, memory: &mut T, input: u64, merges: fn(u64) -> bool) -> bool {
+        let Some(parent) = self.last_table(memory, input) else {
+            return false;
+        };
+        let table = Pa::new(parent.descriptor & ADDRESS);
+        let Some(descriptor) = merged(memory, table, parent.level, merges) else {
+            return false;
+        };
+        // Break before make (Arm ARM D8).
+        memory.write(parent.table, parent.index, 0);
+        memory.invalidate();
+        memory.write(parent.table, parent.index, descriptor);
+        memory.free(table);
+        true
     }
 
     /// Returns the descriptor of the last table on the way to `input`.
@@ -393,14 +397,12 @@ impl Slot {
     }
 }
 
-/// Replaces the block at `slot` by a table of `level` that maps the same, and returns its
-/// descriptor of `input`.
+/// Replaces the block at `slot` by a table of `level` that maps the same.
 fn split<T: TableMemory + LiveTables>(
     memory: &mut T,
     slot: Slot,
-    input: u64,
     level: Level,
-) -> Result<Slot, MapError> {
+) -> Result<(), MapError> {
     let table = memory.alloc().ok_or(MapError::NoTables)?;
     let kind = if level == Level::L3 {
         TABLE_OR_PAGE
@@ -418,7 +420,7 @@ fn split<T: TableMemory + LiveTables>(
     memory.write(slot.table, slot.index, 0);
     memory.invalidate();
     memory.write(slot.table, slot.index, table.get() | TABLE_OR_PAGE);
-    Ok(Slot::read(memory, table, level, input))
+    Ok(())
 }
 
 /// Returns the descriptor for a table's place, of level `parent`, that says the same as the table,
@@ -463,7 +465,6 @@ fn descend<T: TableMemory>(
     level: Level,
 ) -> Result<Slot, MapError> {
     // At most three rounds.
-    // Bound: 3 levels.
     while let Some(next) = slot.level.next().filter(|next| *next <= level) {
         let table = memory.alloc().ok_or(MapError::NoTables)?;
         memory.write(slot.table, slot.index, table.get() | TABLE_OR_PAGE);

@@ -20,10 +20,24 @@ impl Ghost {
     ) -> Checked {
         let id = regs[0] as u32 & !0x4000_0000;
         let is_error = answer.is_some_and(|x| x[0] == 0x8400_0060);
-        let is_send = matches!(id, 0x8400_0071..=0x8400_0073);
+        let is_send = matches!(id, 0x8400_0071..=0x8400_0073 | 0x8400_007b);
+        let changes_own = is_send || matches!(id, 0x8400_0066 | 0x8400_0067);
+        let handle = match id {
+            0x8400_0074 => Some(Words(tx).field(8, 8)),
+            0x8400_0076 => Some(Words(tx).field(0, 8)),
+            0x8400_0077 | 0x8400_007a => Some(regs[2] << 32 | regs[1] & 0xffff_ffff),
+            _ => None,
+        };
+        self.set_under_way(vm, changes_own, handle, answer.is_none());
+        if answer.is_none() {
+            return match handle {
+                Some(handle) if self.find(handle).is_none() => Err(Wrong::Done(id, vm, 20)),
+                _ => Ok(()),
+            };
+        }
         if is_error {
-            if is_send || id == 0x8400_007b {
-                self.forget(vm)?;
+            if is_send {
+                self.forget(vm);
             }
             return Ok(());
         }
@@ -40,7 +54,6 @@ impl Ghost {
                     return wrong(1);
                 };
                 let t = &mut self.transactions[slot];
-                // The receiver lost the page at the first step of the call already.
                 if t.receivers & bit(vm) == 0 || t.kind == Kind::Donate {
                     return wrong(2);
                 }
@@ -58,11 +71,7 @@ impl Ghost {
                 if t.kind == Kind::Donate && t.holders != 0 {
                     return wrong(5);
                 }
-                t.holders = 0;
-                if answer.is_some() {
-                    self.close(slot)?;
-                }
-                Ok(())
+                self.close(slot)
             }
             _ => Ok(()),
         }
@@ -89,14 +98,22 @@ impl Ghost {
         self.set_buffers(vm, buffers)
     }
 
-    /// Drops the unfinished descriptor of a VM.
-    fn forget(&mut self, vm: usize) -> Checked {
-        if let Some(slot) = self.drafts[vm].sent.take() {
-            self.close(slot)?;
+    /// Notes whether a call has made a step and will be made again, which changes the VM's own
+    /// memory or concerns a transaction.
+    fn set_under_way(&mut self, vm: usize, changes_own: bool, handle: Option<u64>, is: bool) {
+        let set = |mask: &mut u16| *mask = *mask & !bit(vm) | if is { bit(vm) } else { 0 };
+        if changes_own {
+            set(&mut self.changing);
         }
+        if let Some(slot) = handle.and_then(|handle| self.find(handle)) {
+            set(&mut self.transactions[slot].movers);
+        }
+    }
+
+    /// Drops the unfinished descriptor of a VM.
+    fn forget(&mut self, vm: usize) {
         self.drafts[vm].count = 0;
         self.drafts[vm].transaction.used = false;
-        Ok(())
     }
 
     fn send(
@@ -107,9 +124,6 @@ impl Ghost {
         words: &Words<'_>,
         answer: Option<&Regs>,
     ) -> Checked {
-        if self.drafts[vm].sent.is_some() {
-            return self.sent(vm, answer);
-        }
         let mut transaction = Transaction {
             used: true,
             kind: match id {
@@ -124,7 +138,7 @@ impl Ghost {
         let draft = &mut self.drafts[vm];
         (draft.count, draft.transaction) = (0, transaction);
         self.ranges(id, vm, words, composite + 16, regs[2] & 0xffff_ffff)?;
-        self.go_on(id, vm, answer)
+        self.take_all_out(id, vm, answer)
     }
 
     /// Notes who receives, and returns where the ranges' description is.
@@ -149,14 +163,11 @@ impl Ghost {
         words: &Words<'_>,
         answer: Option<&Regs>,
     ) -> Checked {
-        if self.drafts[vm].sent.is_some() {
-            return self.sent(vm, answer);
-        }
         if !self.drafts[vm].transaction.used {
             return Err(Wrong::Done(id, vm, 6));
         }
         self.ranges(id, vm, words, 0, regs[3] & 0xffff_ffff)?;
-        self.go_on(id, vm, answer)
+        self.take_all_out(id, vm, answer)
     }
 
     /// Notes ranges from one offset to another.
@@ -173,10 +184,10 @@ impl Ghost {
     }
 
     /// A fragment was taken: the pages are out if it was the last.
-    fn go_on(&mut self, id: u32, vm: usize, answer: Option<&Regs>) -> Checked {
-        if answer.is_some_and(|x| x[0] == 0x8400_007a) {
+    fn take_all_out(&mut self, id: u32, vm: usize, answer: Option<&Regs>) -> Checked {
+        let Some(x) = answer.filter(|x| x[0] != 0x8400_007a) else {
             return Ok(());
-        }
+        };
         let slot = self
             .transactions
             .iter()
@@ -194,9 +205,10 @@ impl Ghost {
                 transaction.pages += 1;
             }
         }
+        transaction.handle = x[3] << 32 | x[2] & 0xffff_ffff;
         self.transactions[slot] = transaction;
-        self.drafts[vm].sent = Some(slot);
-        self.sent(vm, answer)
+        self.drafts[vm].transaction.used = false;
+        Ok(())
     }
 
     fn take_out(
@@ -234,17 +246,6 @@ impl Ghost {
             return Err(Wrong::Done(id, vm, 10));
         }
         self.pages.set_back(page, number);
-        Ok(())
-    }
-
-    /// The call that sent is done, if it has an answer: the transaction has a handle.
-    fn sent(&mut self, vm: usize, answer: Option<&Regs>) -> Checked {
-        if let Some(x) = answer
-            && let Some(slot) = self.drafts[vm].sent.take()
-        {
-            self.transactions[slot].handle = x[3] << 32 | x[2] & 0xffff_ffff;
-            self.drafts[vm].transaction.used = false;
-        }
         Ok(())
     }
 
@@ -315,7 +316,8 @@ impl Ghost {
     /// Ends a step of the VM's end: no shared memory of the VM is left.
     pub fn end(&mut self, vm: usize) -> Checked {
         self.ending &= !bit(vm);
-        self.forget(vm)?;
+        self.end_calls(vm);
+        self.forget(vm);
         self.set_buffers(vm, [0; 2])?;
         // Gifts last: what goes back to its home in another transaction is part of one.
         for gifts in [false, true] {

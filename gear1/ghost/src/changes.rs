@@ -22,6 +22,7 @@ pub struct Seen<const PARTS: usize> {
     is_void: bool,
     transactions: [Transaction; TRANSACTIONS],
     ending: u16,
+    changing: u16,
 }
 
 /// A span of a region, as the tables of one VM map it.
@@ -56,6 +57,9 @@ struct Changed {
     transactions: u64,
     /// VMs that begin or cease to end, bit per VM. That concerns their buffers and transactions.
     vms: u16,
+    /// VMs that begin or end a call which changes their own memory, bit per VM. That concerns all
+    /// that their tables map.
+    callers: u16,
 }
 
 const _: () = assert!(TRANSACTIONS <= 64);
@@ -83,6 +87,7 @@ impl<const PARTS: usize> Seen<PARTS> {
             is_void: true,
             transactions: [Transaction::default(); TRANSACTIONS],
             ending: 0,
+            changing: 0,
         }
     }
 
@@ -101,10 +106,12 @@ impl<const PARTS: usize> Seen<PARTS> {
             transactions,
             drafts: _,
             ending,
+            changing,
         } = ghost;
         let mut changed = Changed {
             transactions: 0,
             vms: self.ending ^ ending,
+            callers: self.changing ^ changing,
         };
         for (slot, (was, is)) in self.transactions.iter_mut().zip(transactions).enumerate() {
             if was != is || (is.receivers | bit(is.sender)) & changed.vms != 0 {
@@ -113,6 +120,7 @@ impl<const PARTS: usize> Seen<PARTS> {
             }
         }
         self.ending = *ending;
+        self.changing = *changing;
         changed
     }
 }
@@ -140,7 +148,8 @@ impl Ghost {
                 for first in (0..region.pages).step_by(SPAN) {
                     let part = parts.next().ok_or(Wrong::Room)?;
                     let mapped = self.mapped(viewer.vm, region, first, read);
-                    let is_new = is_void || mapped != part.mapped;
+                    let is_new =
+                        is_void || mapped != part.mapped || changed.callers & bit(viewer.vm) != 0;
                     part.mapped = mapped;
                     let versions = match mapped {
                         Mapped::Table(table) => versions(viewer.vm, table),

@@ -18,10 +18,13 @@ impl Ghost {
         let Some(slot) = out.checked_sub(1) else {
             return self.alone(vm, home, page);
         };
-        if self.is_settling(out) {
+        let t = &self.transactions[usize::from(slot)];
+        // What it received may be on its way home; all else that is out cannot be sent.
+        let is_sent_back =
+            self.changing & bit(vm) != 0 && vm != home && matches!(t.kind, Kind::Donate);
+        if self.is_settling(out) || self.is_moving(out) || self.is_moving(back) || is_sent_back {
             return None;
         }
-        let t = &self.transactions[usize::from(slot)];
         if vm == home {
             return Some(match t.kind {
                 Kind::Share => (ALL, owner::SHARED),
@@ -52,6 +55,7 @@ impl Ghost {
     fn alone(&self, vm: usize, home: usize, page: usize) -> Option<Must> {
         match (vm == home, self.is_buffer(home, page)) {
             (false, _) => Some((0, owner::NONE)),
+            (true, _) if self.changing & bit(home) != 0 => None,
             (true, false) => Some((ALL, owner::OWNED)),
             (true, true) if self.ending & bit(home) != 0 => None,
             (true, true) => Some((ALL, owner::BUFFER)),

@@ -182,16 +182,16 @@ struct Transaction {
     writing: u16,
     executing: u16,
     pages: usize,
+    /// Whose calls that concern it are not done: who has what is not settled.
+    movers: u16,
 }
 
-/// A descriptor of which more is to come, or whose call is not done.
+/// A descriptor of which more is to come.
 #[derive(Clone, Copy, Debug)]
 struct Draft {
     transaction: Transaction,
     ranges: [(u64, u64); RANGES],
     count: usize,
-    /// The pages are out already: the slot.
-    sent: Option<usize>,
 }
 
 /// The whole state.
@@ -208,6 +208,9 @@ pub struct Ghost {
     drafts: [Draft; VMS],
     /// VMs that are being reloaded: pages that concern them are not checked.
     ending: u16,
+    /// VMs in a call that sends, or that maps or unmaps buffers: their own view of their memory is
+    /// not checked until the call is done. All others must still have none of that memory.
+    changing: u16,
 }
 
 impl Default for Ghost {
@@ -259,12 +262,12 @@ impl Ghost {
             writing: 0,
             executing: 0,
             pages: 0,
+            movers: 0,
         };
         const DRAFT: Draft = Draft {
             transaction: TRANSACTION,
             ranges: [(0, 0); RANGES],
             count: 0,
-            sent: None,
         };
         Self {
             regions: [REGION; REGIONS],
@@ -276,6 +279,7 @@ impl Ghost {
             transactions: [TRANSACTION; TRANSACTIONS],
             drafts: [DRAFT; VMS],
             ending: 0,
+            changing: 0,
         }
     }
 
@@ -383,6 +387,20 @@ impl Ghost {
             let t = &self.transactions[slot];
             (t.receivers | bit(t.sender)) & self.ending != 0
         })
+    }
+
+    /// Returns whether a call that concerns the transaction is not done.
+    fn is_moving(&self, number: u8) -> bool {
+        let slot = number.checked_sub(1).map(usize::from);
+        slot.is_some_and(|slot| self.transactions[slot].movers != 0)
+    }
+
+    /// Notes that a VM is in no call any more.
+    fn end_calls(&mut self, vm: usize) {
+        self.changing &= !bit(vm);
+        for transaction in &mut self.transactions {
+            transaction.movers &= !bit(vm);
+        }
     }
 
     /// Ends a transaction and removes its pages.

@@ -2,8 +2,8 @@
 //!
 //! Owns the one lock over all memory that VMs share, which covers the transactions and the stage-2
 //! tables of those VMs. It is taken before a VM's lock, and by nobody who holds one. Its longest
-//! hold is one call: each page of one transaction (at most 512) looked at a few times, and one
-//! window wiped or cleaned. VMs that may not share memory never wait for it.
+//! hold is one step of a call: some pages looked at, one table made or looked at, or one piece
+//! wiped or cleaned. VMs that may not share memory never wait for it.
 //!
 //! Requirements: G1-MEM-019, G1-MEM-020.
 
@@ -343,12 +343,10 @@ pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> bool {
     match release {
         Release::Done => return true,
         Release::More => {}
-        Release::Wipe(index) => {
-            let piece = ledger.piece(&mut host, index);
-            if let Some(piece) = piece {
+        Release::Clean(piece) => {
+            if piece.pages != 0 {
                 host.clean(piece);
             }
-            ledger.advance(&mut host, index, piece);
         }
     }
     barrier::dsb_ishst();

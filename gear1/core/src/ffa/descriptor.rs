@@ -10,10 +10,9 @@ use gear1_abi::id::VmId;
 
 use crate::addr::Ipa;
 use crate::ffa::{endpoint, low};
+pub use crate::ownership::RANGE_SIZE;
 use crate::ownership::{Error, Kind, Offer, Request, bit};
 
-/// Bytes of a range.
-pub const RANGE_SIZE: u64 = 16;
 /// Most receivers of a transaction.
 pub const MAX_RECEIVERS: usize = 4;
 /// Bytes of an answer before its ranges.

@@ -1,55 +1,107 @@
 //! The buffers that descriptors are passed in: each VM's TX and RX page.
 //!
+//! To map and to unmap them takes steps, each of which makes one table or looks at one, for both
+//! pages may stand in blocks of their own. Until the last step the VM has no buffers. Of two vCPUs
+//! that map the same pages, or unmap, at once, either makes the other's steps; one is told that it
+//! was done, and the other what a call that comes later is told.
+//!
 //! Requirements: G1-MEM-012.
 
 use gear1_abi::id::VmId;
 use gear1_abi::layout::PAGE_SIZE;
 
-use super::pages::{edit, edit_page, region_of, tidy_page, undo_page};
-use super::{Error, Ledger, Vms, bit};
+use super::pages::{amend_page, edit, edit_page, region_of, tidy_page};
+use super::steps::Step;
+use super::{Error, Ledger, Phase, Vms, bit};
 use crate::addr::{Ipa, Pa};
-use crate::stage2::{Edit, PageState};
+use crate::stage2::{Edit, Edited, PageState};
 
 const TO_BUFFER: Edit = edit(Some(PageState::Owned), Some(PageState::Buffer), 0);
 
-/// Makes one page of `vm`'s a buffer, or changes nothing. It stays mapped.
-fn make_buffer<V: Vms>(vms: &mut V, vm: VmId, pa: Pa) -> Result<(), Error> {
-    let result = edit_page(vms, vm, pa, &TO_BUFFER);
-    tidy_page(vms, vm, pa);
-    result
+/// A VM's TX and RX page, and where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Buffers {
+    pub(super) tx: Pa,
+    pub(super) rx: Pa,
+    pub(super) state: State,
 }
 
-/// Makes it an ordinary page again.
-fn unmake_buffer<V: Vms>(vms: &mut V, vm: VmId, pa: Pa) {
-    undo_page(vms, vm, pa, &TO_BUFFER.reversed());
-    tidy_page(vms, vm, pa);
+/// What becomes of buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Steps: the TX page becomes a buffer.
+    MakingTx,
+    /// Steps: the RX page does, too.
+    MakingRx,
+    /// Both are.
+    Mapped,
+    /// A step: neither is, if it was; why mapping them was refused, if it was.
+    Unmaking(Option<Error>),
+    /// Steps: the tables that the TX page does not need are taken away.
+    TidyingTx(Option<Error>),
+    /// Steps: those of the RX page are.
+    TidyingRx(Option<Error>),
+}
+
+impl Buffers {
+    /// Makes the next step.
+    fn step<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> Step {
+        self.state = match self.state {
+            State::MakingTx => match edit_page(vms, vm, self.tx, &TO_BUFFER) {
+                Ok(Edited::Done) => State::MakingRx,
+                Ok(Edited::TableMade | Edited::Refused) => State::MakingTx,
+                Err(error) => State::Unmaking(Some(error)),
+            },
+            State::MakingRx => match edit_page(vms, vm, self.rx, &TO_BUFFER) {
+                Ok(Edited::Done) => State::Mapped,
+                Ok(Edited::TableMade | Edited::Refused) => State::MakingRx,
+                Err(error) => State::Unmaking(Some(error)),
+            },
+            State::Mapped => State::Mapped,
+            State::Unmaking(error) => {
+                amend_page(vms, vm, self.tx, &TO_BUFFER.reversed());
+                amend_page(vms, vm, self.rx, &TO_BUFFER.reversed());
+                State::TidyingTx(error)
+            }
+            State::TidyingTx(error) => {
+                if tidy_page(vms, vm, self.tx) {
+                    return Step::More;
+                }
+                State::TidyingRx(error)
+            }
+            State::TidyingRx(error) => {
+                if !tidy_page(vms, vm, self.rx) {
+                    return Step::Settled(error.map_or(Ok(()), Err));
+                }
+                return Step::More;
+            }
+        };
+        if self.state == State::Mapped {
+            Step::Settled(Ok(()))
+        } else {
+            Step::More
+        }
+    }
 }
 
 impl Ledger {
     /// Returns a VM's TX and RX page.
     #[must_use]
     pub fn buffers(&self, vm: VmId) -> Option<(Pa, Pa)> {
-        self.buffers.get(vm.index()).copied().flatten()
+        let buffers = self.buffers.get(vm.index()).copied().flatten()?;
+        (buffers.state == State::Mapped).then_some((buffers.tx, buffers.rx))
     }
 
-    fn set_buffers(&mut self, vm: VmId, buffers: Option<(Pa, Pa)>) {
+    fn set_buffers(&mut self, vm: VmId, buffers: Option<Buffers>) {
         if let Some(slot) = self.buffers.get_mut(vm.index()) {
             *slot = buffers;
         }
         self.rx_taken &= !bit(vm);
+        self.set_response(vm, None);
     }
 
-    /// Makes two pages of a VM's own memory its TX and RX buffer.
-    pub fn map_buffers<V: Vms>(
-        &mut self,
-        vms: &mut V,
-        vm: VmId,
-        tx: Ipa,
-        rx: Ipa,
-    ) -> Result<(), Error> {
-        if self.buffers(vm).is_some() {
-            return Err(Error::Denied);
-        }
+    /// Makes the next step of making two pages of a VM's own memory its TX and RX buffer.
+    pub fn map_buffers<V: Vms>(&mut self, vms: &mut V, vm: VmId, tx: Ipa, rx: Ipa) -> Step {
         let regions = vms.regions(vm);
         let own = |ipa: Ipa| {
             let region = region_of(regions, ipa.get(), PAGE_SIZE, |region| region.ipa)?;
@@ -57,30 +109,77 @@ impl Ledger {
             let pa = Pa::new(region.pa.wrapping_add(offset));
             ipa.is_aligned(PAGE_SIZE).then_some(pa)
         };
-        let (Some(tx), Some(rx)) = (own(tx), own(rx)) else {
-            return Err(Error::Invalid);
+        let begun = self.buffers.get(vm.index()).copied().flatten();
+        let buffers = match (begun, own(tx), own(rx)) {
+            (None, Some(tx), Some(rx)) if tx != rx => Buffers {
+                tx,
+                rx,
+                state: State::MakingTx,
+            },
+            (None, ..) => return Step::Settled(Err(Error::Invalid)),
+            (Some(begun), tx, rx) => {
+                let is_same = tx == Some(begun.tx) && rx == Some(begun.rx);
+                let goes_on = match begun.state {
+                    State::MakingTx | State::MakingRx => true,
+                    State::Unmaking(error) | State::TidyingTx(error) | State::TidyingRx(error) => {
+                        error.is_some()
+                    }
+                    State::Mapped => false,
+                };
+                if !is_same || !goes_on {
+                    return Step::Settled(Err(Error::Denied));
+                }
+                begun
+            }
         };
-        if tx == rx {
-            return Err(Error::Invalid);
-        }
-        make_buffer(vms, vm, tx)?;
-        if let Err(error) = make_buffer(vms, vm, rx) {
-            unmake_buffer(vms, vm, tx);
-            return Err(error);
-        }
-        self.set_buffers(vm, Some((tx, rx)));
-        Ok(())
+        self.step_buffers(vms, vm, buffers)
     }
 
-    /// Makes a VM's buffers ordinary memory again. Tells whether it had any.
-    pub fn unmap_buffers<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> bool {
-        let Some((tx, rx)) = self.buffers(vm) else {
-            return false;
+    /// Makes the next step of making a VM's buffers ordinary memory again. Nothing: it has none.
+    pub fn unmap_buffers<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> Option<Step> {
+        let mut buffers = self.buffers.get(vm.index()).copied().flatten()?;
+        buffers.state = match buffers.state {
+            State::MakingTx | State::MakingRx | State::Mapped | State::Unmaking(_) => {
+                State::Unmaking(None)
+            }
+            State::TidyingTx(_) => State::TidyingTx(None),
+            State::TidyingRx(_) => State::TidyingRx(None),
         };
-        unmake_buffer(vms, vm, tx);
-        unmake_buffer(vms, vm, rx);
-        self.set_buffers(vm, None);
-        true
+        Some(self.step_buffers(vms, vm, buffers))
+    }
+
+    fn step_buffers<V: Vms>(&mut self, vms: &mut V, vm: VmId, mut buffers: Buffers) -> Step {
+        let step = buffers.step(vms, vm);
+        let is_mapped = buffers.state == State::Mapped;
+        let is_gone = matches!(step, Step::Settled(_)) && !is_mapped;
+        self.set_buffers(vm, (!is_gone).then_some(buffers));
+        step
+    }
+
+    /// Tells whether a call of `vm`'s that its TX buffer describes has steps left: the buffer may
+    /// not go.
+    #[must_use]
+    pub fn needs_buffers(&self, vm: VmId) -> bool {
+        // Bound: MAX_TRANSACTIONS (32).
+        self.transactions
+            .iter()
+            .any(|transaction| match transaction.phase {
+                Phase::Mapping | Phase::Unmapping(_) | Phase::Relinquishing => {
+                    transaction.who == vm
+                }
+                Phase::Homing => transaction.offer.is_for(vm),
+                Phase::Free
+                | Phase::Filling
+                | Phase::Claiming
+                | Phase::Unclaiming(_)
+                | Phase::Committing
+                | Phase::Sending
+                | Phase::Sent
+                | Phase::Retrieved
+                | Phase::Reclaiming
+                | Phase::Given(_)
+                | Phase::Returning => false,
+            })
     }
 
     /// Returns the RX page to write to, unless the VM reads it still.
@@ -96,12 +195,13 @@ impl Ledger {
         self.rx_taken |= bit(vm);
     }
 
-    /// Takes the RX buffer back.
-    pub const fn release_rx(&mut self, vm: VmId) -> Result<(), Error> {
+    /// Takes the RX buffer back; an answer that was being written to it is begun anew.
+    pub fn release_rx(&mut self, vm: VmId) -> Result<(), Error> {
         if self.rx_taken & bit(vm) == 0 {
             return Err(Error::Denied);
         }
         self.rx_taken &= !bit(vm);
+        self.set_response(vm, None);
         Ok(())
     }
 }

@@ -1,23 +1,27 @@
-//! The pages of a transaction, in the stage-2 tables of VMs: found, changed together, tidied.
+//! The pages of a transaction, in the stage-2 tables of VMs: found, changed, tidied, some at a
+//! time.
 //!
-//! Invariants: [`change`] changes all pages of a transaction or none (G1-MEM-012). [`undo`], which
-//! takes rights away or gives memory back, needs no table and has no result: all that a page can be
-//! undone from stands in a descriptor of its own (see
-//! [`Stage2::undo`](crate::stage2::Stage2::undo)), so a VM that has used up its tables loses what
-//! it was given like any other.
-
-use core::convert::Infallible;
+//! Invariants: [`edit_pages`] alone may be refused, or need a table: it claims what is to be sent,
+//! and maps what is retrieved. [`amend_pages`], which takes rights away or gives memory back, needs
+//! no table and has no result: all that a page can be undone from stands in a descriptor of its own
+//! (see [`Stage2::amend`](crate::stage2::Stage2::amend)), so a VM that has used up its tables loses
+//! what it was given like any other.
+//!
+//! Requirements: G1-MEM-012, G1-MEM-017.
 
 use gear1_abi::boot::BootRegion;
 use gear1_abi::id::VmId;
 use gear1_abi::layout::PAGE_SIZE;
 
+use super::transaction::Cursor;
 pub(super) use super::transaction::edit;
 use super::{COUNT_BITS, Error, MAX_RANGES, Transaction, Vms};
 use crate::addr::{Ipa, Pa};
-use crate::stage2::{Edit, PageState};
-use crate::table::{Descriptors as _, LiveTables as _, MapError};
+use crate::stage2::{Edit, Edited, PageState};
+use crate::table::{Descriptors as _, MapError};
 
+/// Most pages that are looked at in one step.
+pub(super) const PAGES_AT_ONCE: u16 = 16;
 /// Bytes that a table of pages maps.
 const TABLE_SPAN: u64 = 2 << 20;
 
@@ -28,6 +32,8 @@ pub(super) fn region_of(
     size: u64,
     start: impl Fn(&BootRegion) -> u64,
 ) -> Option<&BootRegion> {
+    // Bound: MAX_REGIONS (4).
+    // Bound: the same, of regions that begin before and end too early.
     regions.iter().find(|region| {
         let offset = at.wrapping_sub(start(region));
         offset < region.size && size <= region.size.wrapping_sub(offset)
@@ -51,115 +57,140 @@ pub(super) fn range<V: Vms>(vms: &mut V, transaction: &Transaction, index: u16) 
     (Pa::new(first), word as u16)
 }
 
-/// Calls `visit` with each page of a transaction and its number, until that is refused.
-pub(super) fn each_page<V: Vms, E>(
-    vms: &mut V,
-    transaction: &Transaction,
-    mut visit: impl FnMut(&mut V, Pa, u16) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut number: u16 = 0;
-    // Bound: all ranges together have at most MAX_PAGES pages.
-    for index in 0..transaction.filled {
-        let (mut pa, count) = range(vms, transaction, index);
-        for _ in 0..count {
-            visit(vms, pa, number)?;
-            number = number.wrapping_add(1);
-            pa = Pa::new(pa.get().wrapping_add(PAGE_SIZE));
+impl Cursor {
+    /// Returns the page there, and the cursor behind it; nothing at the end, or at the limit.
+    pub(super) fn page<V: Vms>(self, vms: &mut V, transaction: &Transaction) -> Option<(Pa, Self)> {
+        if self.range >= transaction.filled || self >= transaction.limit {
+            return None;
+        }
+        let (first, count) = range(vms, transaction, self.range);
+        let offset = u64::from(self.page).wrapping_mul(PAGE_SIZE);
+        let pa = Pa::new(first.get().wrapping_add(offset));
+        Some((pa, self.skip(1, count)))
+    }
+
+    /// Returns the cursor so many pages on in a range of `count`, at most that range's end.
+    const fn skip(self, pages: u16, count: u16) -> Self {
+        let page = self.page.saturating_add(pages);
+        if page < count {
+            Self { page, ..self }
+        } else {
+            Self {
+                range: self.range.wrapping_add(1),
+                page: 0,
+            }
         }
     }
-    Ok(())
+
+    /// Returns the cursor behind those of the next ranges' pages that are in the span of the first.
+    fn behind_span<V: Vms>(self, vms: &mut V, transaction: &Transaction) -> Self {
+        let (mut at, mut span) = (self, None);
+        // Bound: PAGES_AT_ONCE (16).
+        for _ in 0..PAGES_AT_ONCE {
+            let Some((pa, _)) = at.page(vms, transaction) else {
+                break;
+            };
+            // Regions begin at multiples of 2 MiB, so pages of one table are one of these spans.
+            let this = pa.align_down(TABLE_SPAN);
+            if span.is_some_and(|span| span != this) {
+                break;
+            }
+            span = Some(this);
+            let left = TABLE_SPAN.wrapping_sub(pa.get() % TABLE_SPAN) / PAGE_SIZE;
+            let (_, count) = range(vms, transaction, at.range);
+            at = at.skip(left as u16, count);
+        }
+        at
+    }
 }
 
-/// Calls `visit` with every page of a transaction.
-pub(super) fn every_page<V: Vms>(
+/// Changes a page for the first time, which may be refused.
+pub(super) fn edit_page<V: Vms>(
     vms: &mut V,
-    transaction: &Transaction,
-    mut visit: impl FnMut(&mut V, Pa),
-) {
-    let Ok(()) = each_page(vms, transaction, |vms, pa, _| {
-        visit(vms, pa);
-        Ok::<(), Infallible>(())
-    });
-}
-
-pub(super) fn edit_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa, edit: &Edit) -> Result<(), Error> {
+    vm: VmId,
+    pa: Pa,
+    edit: &Edit,
+) -> Result<Edited, Error> {
     let ipa = ipa_of(vms, vm, pa);
     let stage2 = vms.stage2(vm);
     match stage2.edit(&mut vms.tables(vm), ipa, pa, edit) {
-        Ok(true) => Ok(()),
-        Err(MapError::NoTables) => Err(Error::NoMemory),
-        Ok(false) | Err(MapError::Unaligned | MapError::OutOfRange | MapError::Occupied(_)) => {
+        Ok(Edited::Refused)
+        | Err(MapError::Unaligned | MapError::OutOfRange | MapError::Occupied(_)) => {
             Err(Error::Denied)
         }
+        Ok(edited) => Ok(edited),
+        Err(MapError::NoTables) => Err(Error::NoMemory),
     }
 }
 
-/// Undoes what [`edit_page`] did, by its reverse.
-pub(super) fn undo_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa, undo: &Edit) {
+/// Changes a page that [`edit_page`] has changed. Tells whether it was as `change` says.
+pub(super) fn amend_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa, change: &Edit) -> bool {
     let ipa = ipa_of(vms, vm, pa);
     let stage2 = vms.stage2(vm);
-    stage2.undo(&mut vms.tables(vm), ipa, pa, undo);
+    stage2.amend(&mut vms.tables(vm), ipa, pa, change)
 }
 
-pub(super) fn tidy_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa) {
+/// Takes the last table for a page away, if it is not needed. Tells whether it did.
+pub(super) fn tidy_page<V: Vms>(vms: &mut V, vm: VmId, pa: Pa) -> bool {
     let ipa = ipa_of(vms, vm, pa);
-    vms.stage2(vm).tidy(&mut vms.tables(vm), ipa);
+    vms.stage2(vm).tidy(&mut vms.tables(vm), ipa)
 }
 
-/// Takes away the tables of `vm` that the transaction's pages do not need any more.
-pub(super) fn tidy<V: Vms>(vms: &mut V, vm: VmId, transaction: &Transaction) {
-    let mut last = None;
-    every_page(vms, transaction, |vms, pa| {
-        // Regions begin at multiples of 2 MiB, so pages of one table are one of these spans.
-        let span = pa.align_down(TABLE_SPAN);
-        if last != Some(span) {
-            tidy_page(vms, vm, pa);
-            last = Some(span);
-        }
-    });
-}
-
-/// Changes all pages of a transaction in `vm`'s stage 2, or none.
+/// Changes the next pages of a transaction in `vm`'s stage 2, if it `allows` each. Tells whether
+/// those were the last.
 #[inline(never)]
-pub(super) fn change<V: Vms>(
+pub(super) fn edit_pages<V: Vms>(
     vms: &mut V,
     vm: VmId,
-    transaction: &Transaction,
+    transaction: &mut Transaction,
     edit: &Edit,
-) -> Result<(), Error> {
-    let mut left: u16 = 0;
-    let result = each_page(vms, transaction, |vms, pa, _| {
-        edit_page(vms, vm, pa, edit)?;
-        left = left.wrapping_add(1);
-        Ok(())
-    });
-    if result.is_err() {
-        let back = edit.reversed();
-        every_page(vms, transaction, |vms, pa| {
-            if left != 0 {
-                undo_page(vms, vm, pa, &back);
-                left = left.wrapping_sub(1);
-            }
-        });
+    allows: impl Fn(&mut V, Pa) -> bool,
+) -> Result<bool, Error> {
+    // Bound: PAGES_AT_ONCE (16).
+    for _ in 0..PAGES_AT_ONCE {
+        let Some((pa, next)) = transaction.at.page(vms, transaction) else {
+            return Ok(true);
+        };
+        if !allows(vms, pa) {
+            return Err(Error::Denied);
+        }
+        if edit_page(vms, vm, pa, edit)? == Edited::TableMade {
+            break;
+        }
+        transaction.at = next;
     }
-    if edit.takes_rights() || result.is_err() {
-        vms.tables(vm).invalidate();
-    }
-    if result.is_err() {
-        // What was changed needs its tables: only what is undone leaves some that say nothing.
-        tidy(vms, vm, transaction);
-    }
-    result
+    Ok(false)
 }
 
-/// Undoes what [`change`] did to all pages of a transaction in `vm`'s stage 2, by its reverse.
+/// Calls `amend` with the next pages of a transaction. Tells whether those were the last.
 #[inline(never)]
-pub(super) fn undo<V: Vms>(vms: &mut V, vm: VmId, transaction: &Transaction, undo: &Edit) {
-    every_page(vms, transaction, |vms, pa| undo_page(vms, vm, pa, undo));
-    if undo.takes_rights() {
-        vms.tables(vm).invalidate();
+pub(super) fn amend_pages<V: Vms>(
+    vms: &mut V,
+    transaction: &mut Transaction,
+    mut amend: impl FnMut(&mut V, Pa),
+) -> bool {
+    // Bound: PAGES_AT_ONCE (16).
+    for _ in 0..PAGES_AT_ONCE {
+        let Some((pa, next)) = transaction.at.page(vms, transaction) else {
+            return true;
+        };
+        amend(vms, pa);
+        transaction.at = next;
     }
-    tidy(vms, vm, transaction);
+    false
+}
+
+/// Takes a table of `vm` away that the transaction's pages do not need any more. Tells whether none
+/// is left.
+#[inline(never)]
+pub(super) fn tidy_pages<V: Vms>(vms: &mut V, vm: VmId, transaction: &mut Transaction) -> bool {
+    let Some((pa, _)) = transaction.at.page(vms, transaction) else {
+        return true;
+    };
+    if !tidy_page(vms, vm, pa) {
+        transaction.at = transaction.at.behind_span(vms, transaction);
+    }
+    false
 }
 
 /// Returns the transaction that `home` donated the page at `pa` in.

@@ -5,115 +5,171 @@
 
 use gear1_abi::id::VmId;
 
-use super::pages::{donated_by, edit, every_page, tidy, undo_page};
-use super::{Ledger, MAX_TRANSACTIONS, Phase, Release, Transaction, Vms};
-use crate::stage2::PageState;
-use crate::table::LiveTables as _;
+use super::steps::Step;
+use super::transaction::{Cursor, Stage};
+use super::{Ledger, MAX_TRANSACTIONS, Phase, Piece, Transaction, Vms, bit};
+
+/// What became of a step of [`Ledger::release`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The VM's memory is as the manifest says.
+    Done,
+    /// Something is left.
+    More,
+    /// The same, when this has been wiped or cleaned. It may have no pages.
+    Clean(Piece),
+}
 
 impl Ledger {
-    /// Does one step towards what the manifest describes, as far as `vm` is concerned, which does
+    /// Makes one step towards what the manifest describes, as far as `vm` is concerned, which does
     /// not run: what it borrowed goes back; what it lent and donated comes back; and so does to
-    /// its home, wiped, what it was given.
+    /// its home, wiped, what it was given. What its calls have begun is ended with it.
     pub fn release<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> Release {
-        if self.unmap_buffers(vms, vm) {
+        self.forget_answers(vm);
+        if self.unmap_buffers(vms, vm).is_some() {
             return Release::More;
         }
-        // Bound: the number of transactions, twice. What is on its way goes before what is given.
-        let pending = (0..MAX_TRANSACTIONS).find_map(|i| self.release_pending(vms, vm, i));
-        let release =
-            pending.or_else(|| (0..MAX_TRANSACTIONS).find_map(|i| self.release_given(vms, vm, i)));
-        release.unwrap_or(Release::Done)
+        // What is on its way goes before what is given.
+        // Bound: MAX_TRANSACTIONS (32).
+        for index in 0..MAX_TRANSACTIONS {
+            if self.is_party(vm, index)
+                && let Some(release) = self.release_pending(vms, vm, index)
+            {
+                return release;
+            }
+        }
+        // Bound: MAX_TRANSACTIONS (32).
+        for index in 0..MAX_TRANSACTIONS {
+            if self.is_party(vm, index)
+                && let Some(release) = self.release_given(vms, vm, index)
+            {
+                return release;
+            }
+        }
+        Release::Done
     }
 
-    /// Ends a transaction that is no donation for good.
+    /// Tells whether `vm` sends a transaction, or is one of its receivers.
+    fn is_party(&self, vm: VmId, index: usize) -> bool {
+        let transaction = self.transactions.get(index);
+        transaction.is_some_and(|transaction| {
+            let offer = &transaction.offer;
+            transaction.phase != Phase::Free && (offer.sender == vm || offer.is_for(vm))
+        })
+    }
+
+    /// Makes a step towards the end of a transaction that is no donation for good.
     pub(super) fn release_pending<V: Vms>(
         &mut self,
         vms: &mut V,
         vm: VmId,
         index: usize,
     ) -> Option<Release> {
-        let transaction = self.transaction(index);
-        let sender = transaction.offer.sender == vm;
-        let receiver = transaction.offer.is_for(vm);
+        let mut transaction = self.transaction(index);
+        let ends = transaction.offer.sender == vm
+            || (transaction.returning && transaction.offer.is_for(vm));
         match transaction.phase {
-            Phase::Filling if sender => self.free(vms, index),
-            Phase::Sending(_) | Phase::Sent | Phase::Reclaiming(_)
-                if sender || (receiver && transaction.returning) =>
-            {
-                self.give_back(vms, index);
+            Phase::Free | Phase::Given(_) | Phase::Returning => return None,
+            Phase::Filling if transaction.offer.sender == vm => {
+                self.free(vms, index);
+                return Some(Release::More);
             }
-            Phase::Retrieved if sender => {
-                self.unmap_all(vms, index);
-                self.give_back(vms, index);
-            }
-            Phase::Relinquishing(_) if sender => self.give_back(vms, index),
-            Phase::Retrieved if transaction.is_held_by(vm) => self.unmap(vms, index, vm),
-            Phase::Relinquishing(_) if transaction.last == vm => return Some(Release::Wipe(index)),
-            Phase::Free
-            | Phase::Filling
-            | Phase::Sending(_)
+            Phase::Filling => return None,
+            // What is on its way home goes there, whoever of the two ends.
+            Phase::Unclaiming(_) | Phase::Reclaiming | Phase::Homing if ends => {}
+            _ if ends => transaction.take_back(),
+            Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sending
             | Phase::Sent
+            | Phase::Mapping
+            | Phase::Unmapping(_)
             | Phase::Retrieved
-            | Phase::Relinquishing(_)
-            | Phase::Reclaiming(_)
-            | Phase::Given(_)
-            | Phase::Returning(_) => return None,
+            | Phase::Relinquishing
+            | Phase::Reclaiming
+            | Phase::Homing => {
+                if !transaction.leave(vm) {
+                    return None;
+                }
+            }
         }
-        Some(Release::More)
+        *self.slot(index) = transaction;
+        Some(self.released(vms, index))
     }
 
-    /// Takes back what was donated.
+    /// Makes a step of taking back what was donated.
     pub(super) fn release_given<V: Vms>(
         &mut self,
         vms: &mut V,
         vm: VmId,
         index: usize,
     ) -> Option<Release> {
-        let transaction = self.transaction(index);
+        let transaction = self.slot(index);
         if transaction.offer.sender != vm && !transaction.offer.is_for(vm) {
             return None;
         }
-        match transaction.phase {
-            Phase::Given(_) => {
-                self.take_away(vms, index, &transaction);
-                Some(Release::More)
-            }
-            Phase::Returning(_) => Some(Release::Wipe(index)),
-            Phase::Free
-            | Phase::Filling
-            | Phase::Sending(_)
-            | Phase::Sent
-            | Phase::Retrieved
-            | Phase::Relinquishing(_)
-            | Phase::Reclaiming(_) => None,
+        if let Phase::Given(_) = transaction.phase {
+            transaction.begin(Phase::Returning, Stage::Undo);
+        }
+        if transaction.phase != Phase::Returning {
+            return None;
+        }
+        Some(self.released(vms, index))
+    }
+
+    fn released<V: Vms>(&mut self, vms: &mut V, index: usize) -> Release {
+        match self.step(vms, index) {
+            Step::Clean(piece) => Release::Clean(piece),
+            Step::More | Step::Settled(_) => Release::More,
         }
     }
+}
 
-    /// Takes what is left of a donation from its receiver.
-    fn take_away<V: Vms>(&mut self, vms: &mut V, index: usize, transaction: &Transaction) {
-        let (sender, receiver) = (transaction.offer.sender, transaction.offer.receiver());
-        let gone = edit(Some(PageState::Received), None, 0);
-        every_page(vms, transaction, |vms, pa| {
-            if donated_by(vms, sender, pa) == Some(index) {
-                undo_page(vms, receiver, pa, &gone);
-            }
-        });
-        vms.tables(receiver).invalidate();
-        tidy(vms, receiver, transaction);
-        self.slot(index).phase = Phase::Returning(0);
+impl Transaction {
+    /// Begins to take it from whoever has some of it and to give it back, whatever is under way.
+    fn take_back(&mut self) {
+        // What was not claimed is not this transaction's.
+        self.limit = if self.phase == Phase::Claiming {
+            self.at
+        } else {
+            Cursor::END
+        };
+        if matches!(self.phase, Phase::Mapping | Phase::Unmapping(_)) {
+            self.holders |= bit(self.who);
+        }
+        // Its home is wiped before it runs again, and a receiver's pages are its own again.
+        self.cleans = false;
+        self.take_from_next();
     }
 
-    /// Gives what is left of a donation, which was wiped, back to its home.
-    pub(super) fn take_home<V: Vms>(&mut self, vms: &mut V, index: usize) {
-        let transaction = self.transaction(index);
-        let home = transaction.offer.sender;
-        let owned = edit(Some(PageState::Donated), Some(PageState::Owned), index);
-        every_page(vms, &transaction, |vms, pa| {
-            if donated_by(vms, home, pa) == Some(index) {
-                undo_page(vms, home, pa, &owned);
+    /// Begins, or goes on, to take it from a receiver `vm`. Tells whether that has anything of it.
+    fn leave(&mut self, vm: VmId) -> bool {
+        match self.phase {
+            // What it has not got whole it loses again; it may have written there.
+            Phase::Mapping if self.who == vm => {
+                self.begin(Phase::Unmapping(None), Stage::Undo);
+                true
             }
-        });
-        tidy(vms, home, &transaction);
-        self.free(vms, index);
+            Phase::Unmapping(_) | Phase::Relinquishing if self.who == vm => true,
+            Phase::Mapping | Phase::Unmapping(_) | Phase::Reclaiming => self.is_held_by(vm),
+            Phase::Retrieved if self.is_held_by(vm) => {
+                self.who = vm;
+                self.begin(Phase::Unmapping(None), Stage::Undo);
+                true
+            }
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sending
+            | Phase::Sent
+            | Phase::Retrieved
+            | Phase::Relinquishing
+            | Phase::Given(_)
+            | Phase::Homing
+            | Phase::Returning => false,
+        }
     }
 }

@@ -6,6 +6,7 @@ mod costs;
 mod exhausted;
 mod model;
 mod pieces;
+mod steps;
 mod transitions;
 
 use std::vec::Vec;
@@ -13,8 +14,10 @@ use std::vec::Vec;
 use gear1_abi::id::VmId;
 use proptest::prelude::{ProptestConfig, Strategy, any, prop, proptest};
 
+use super::buffers::State;
 use super::testing::{FakeVms, start, vm};
-use super::{Error, Kind, Ledger, Offer, Phase, Release, Request, Vms as _, bit};
+use super::transaction::{Cursor, Stage};
+use super::{Error, Kind, Ledger, Offer, Phase, Release, Request, Step as Made, Vms as _, bit};
 use crate::addr::{Ipa, Pa};
 use crate::stage2::PageState;
 
@@ -40,8 +43,26 @@ fn offer(kind: Kind, sender: usize, receiver: usize, pages: u16) -> Offer {
 }
 
 fn unmap(ledger: &mut Ledger, vms: &mut FakeVms, index: usize) -> Result<(), Error> {
-    let had = ledger.unmap_buffers(vms, vm(index));
-    had.then_some(()).ok_or(Error::Invalid)
+    loop {
+        let step = ledger.unmap_buffers(vms, vm(index));
+        if let Made::Settled(result) = step.ok_or(Error::Denied)? {
+            return result;
+        }
+    }
+}
+
+fn map(
+    ledger: &mut Ledger,
+    vms: &mut FakeVms,
+    index: usize,
+    tx: Ipa,
+    rx: Ipa,
+) -> Result<(), Error> {
+    loop {
+        if let Made::Settled(result) = ledger.map_buffers(vms, vm(index), tx, rx) {
+            return result;
+        }
+    }
 }
 
 /// A machine with all VMs, the ledger, and a transaction of VM 0's for VM 1.
@@ -51,6 +72,8 @@ struct Setup {
     ledger: Ledger,
     /// Where what takes part in a model is.
     places: model::Places,
+    /// How much of a call a model makes at a time.
+    grain: model::Grain,
 }
 
 impl Setup {
@@ -61,10 +84,18 @@ impl Setup {
             vms: FakeVms::new(budget),
             ledger,
             places: model::Places::Pages,
+            grain: model::Grain::Step,
         }
     }
 
+    /// Sends it; it is not cleaned.
     fn send(&mut self, offer: Offer, at: u64) -> Result<usize, Error> {
+        let index = self.begin_to_send(offer, at)?;
+        self.drive(index, |t| t.phase == Phase::Sending)?;
+        Ok(index)
+    }
+
+    fn begin_to_send(&mut self, offer: Offer, at: u64) -> Result<usize, Error> {
         let index = self.ledger.begin(&mut self.vms, offer)?;
         let pushed = self
             .ledger
@@ -77,26 +108,80 @@ impl Setup {
         Ok(index)
     }
 
-    fn finish(&mut self, index: usize) {
-        // Bound: as many pieces as pages.
-        for _ in 0..=super::MAX_PAGES {
-            let piece = self.ledger.piece(&mut self.vms, index);
-            if self.ledger.advance(&mut self.vms, index, piece) {
-                return;
+    /// Makes steps until there is none more, or until `rests`.
+    fn drive(
+        &mut self,
+        index: usize,
+        rests: impl Fn(&super::Transaction) -> bool,
+    ) -> Result<(), Error> {
+        // Bound: a few steps for each page.
+        for _ in 0..5000 {
+            if rests(&self.ledger.transaction(index)) {
+                return Ok(());
+            }
+            if let Made::Settled(result) = self.ledger.step(&mut self.vms, index) {
+                return result;
             }
         }
         panic!("no end");
+    }
+
+    /// Has a call made to its end, and whose it is told.
+    fn finish(&mut self, index: usize) {
+        self.drive(index, |_| false).unwrap();
+        (0..3).for_each(|who| self.ledger.forget_answers(vm(who)));
+    }
+
+    fn retrieve(&mut self, index: usize, vm: VmId, request: Request) -> Result<(), Error> {
+        self.ledger.retrieve(index, vm, request)?;
+        let result = self.drive(index, |_| false);
+        self.ledger.answer(index, vm);
+        result
+    }
+
+    /// Has `vm` lose it; it is not cleaned.
+    fn relinquish(&mut self, index: usize, vm: VmId, zero: bool) -> Result<(), Error> {
+        self.ledger.relinquish(index, vm, zero)?;
+        self.ledger.answer(index, vm);
+        self.drive(index, |t| t.phase == Phase::Relinquishing)
+    }
+
+    /// Has it taken from all; it is not cleaned, unless it is back.
+    fn reclaim(&mut self, index: usize, zero: bool, running: u16) -> Result<(), Error> {
+        self.ledger.reclaim(index, zero, running)?;
+        self.drive(index, |t| t.stage == Stage::Clean)
     }
 
     fn release(&mut self, vm: VmId) {
         for _ in 0..10_000 {
             match self.ledger.release(&mut self.vms, vm) {
                 Release::Done => return,
-                Release::More => {}
-                Release::Wipe(index) => {
-                    let piece = self.ledger.piece(&mut self.vms, index);
-                    self.ledger.advance(&mut self.vms, index, piece);
-                }
+                Release::More | Release::Clean(_) => {}
+            }
+        }
+        panic!("no end");
+    }
+
+    /// Makes steps of the end of a VM until none is left, or what is next is to be cleaned, or one
+    /// is over.
+    fn end(&mut self, vm: VmId) -> Result<(), Error> {
+        let rests = |setup: &Self| {
+            let buffers = &setup.ledger.buffers;
+            let mut buffers = buffers.iter().flatten();
+            let at_rest = buffers.all(|buffers| buffers.state == State::Mapped);
+            at_rest
+                && setup.ledger.transactions.iter().all(|t| {
+                    let is_clean = t.stage == Stage::Clean && t.at == Cursor::START;
+                    is_clean || !t.is_under_way()
+                })
+        };
+        // Bound: a few steps for each page.
+        for _ in 0..5000 {
+            if self.ledger.release(&mut self.vms, vm) == Release::Done {
+                return Err(Error::Denied);
+            }
+            if rests(self) {
+                return Ok(());
             }
         }
         panic!("no end");
@@ -115,29 +200,25 @@ impl Setup {
         let at = Ipa::new(start(0) + 0x5000);
         setup.ledger.push(&mut setup.vms, index, at, 3).unwrap();
         setup.ledger.send(&mut setup.vms, index).unwrap();
-        if phase == Phase::Sending(0) {
+        let sent = setup.drive(index, |t| t.phase == Phase::Sending);
+        sent.unwrap();
+        if phase == Phase::Sending {
             return Some((setup, index));
         }
         setup.finish(index);
-        if let Phase::Reclaiming(_) = phase {
-            let wiped = setup.ledger.reclaim(&mut setup.vms, index, true, ALL);
+        if let Phase::Reclaiming = phase {
+            let wiped = setup.reclaim(index, true, ALL);
             return wiped.ok().map(|()| (setup, index));
         }
         if phase != Phase::Sent {
-            setup
-                .ledger
-                .retrieve(&mut setup.vms, index, vm(1), RW)
-                .unwrap();
+            setup.retrieve(index, vm(1), RW).unwrap();
         }
         match phase {
-            Phase::Relinquishing(_) => {
-                setup
-                    .ledger
-                    .relinquish(&mut setup.vms, index, vm(1), false)
-                    .ok()?;
+            Phase::Relinquishing => {
+                setup.relinquish(index, vm(1), false).ok()?;
             }
-            Phase::Returning(_) => {
-                setup.ledger.release(&mut setup.vms, vm(1));
+            Phase::Returning => {
+                setup.end(vm(1)).unwrap();
             }
             _ => {}
         }
@@ -201,53 +282,35 @@ const CALLS: [Call; 9] = [
     ),
     (
         "retrieve",
-        |setup, index| setup.ledger.retrieve(&mut setup.vms, index, vm(1), RW),
+        |setup, index| setup.retrieve(index, vm(1), RW),
         |_, phase| phase == Phase::Sent,
     ),
     (
         "relinquish",
-        |setup, index| {
-            let relinquished = setup.ledger.relinquish(&mut setup.vms, index, vm(1), false);
-            relinquished.map_err(Error::from)
-        },
+        |setup, index| setup.relinquish(index, vm(1), false),
         |_, phase| phase == Phase::Retrieved,
     ),
     (
         "reclaim",
-        |setup, index| {
-            setup
-                .ledger
-                .reclaim(&mut setup.vms, index, false, ALL)
-                .map_err(Error::from)
-        },
+        |setup, index| setup.reclaim(index, false, ALL),
         |_, phase| phase == Phase::Sent,
     ),
     (
         "reclaim from who does not run",
-        |setup, index| {
-            setup
-                .ledger
-                .reclaim(&mut setup.vms, index, false, 0)
-                .map_err(Error::from)
-        },
-        |_, phase| {
-            matches!(
-                phase,
-                Phase::Sent | Phase::Retrieved | Phase::Relinquishing(_)
-            )
-        },
+        |setup, index| setup.reclaim(index, false, 0),
+        |_, phase| matches!(phase, Phase::Sent | Phase::Retrieved | Phase::Relinquishing),
     ),
 ];
 
 const PHASES: [Phase; 8] = [
     Phase::Filling,
-    Phase::Sending(0),
+    Phase::Sending,
     Phase::Sent,
     Phase::Retrieved,
-    Phase::Relinquishing(0),
-    Phase::Reclaiming(0),
+    Phase::Relinquishing,
+    Phase::Reclaiming,
     Phase::Given(3),
-    Phase::Returning(0),
+    Phase::Returning,
 ];
 
 /// G1-MEM-011, -012: each call in each phase is done or refused as the table says, and what is
@@ -275,7 +338,8 @@ fn every_call_in_every_phase() {
             }
         }
     }
-    // Share and lend in six phases (a share is not wiped, so not reclaimed in pieces), donate in six.
+    // Share and lend in six phases (a share is not wiped, so not reclaimed in pieces), donate in
+    // six.
     assert_eq!(reached, 5 + 6 + 6);
 }
 
@@ -296,11 +360,7 @@ fn without_tables_nothing_changes() {
             Ok(index) => {
                 setup.finish(index);
                 let sent = setup.vms.snapshot();
-                if setup
-                    .ledger
-                    .retrieve(&mut setup.vms, index, vm(1), RW)
-                    .is_err()
-                {
+                if setup.retrieve(index, vm(1), RW).is_err() {
                     assert!(setup.vms.snapshot() == sent, "{budget}");
                     refused += 1;
                 }
@@ -320,15 +380,9 @@ fn who_loses_a_page_loses_its_translation() {
     // Once for the block that was split, once for the pages.
     assert_eq!(setup.vms.invalidated, 2);
     setup.finish(index);
-    setup
-        .ledger
-        .retrieve(&mut setup.vms, index, vm(1), RW)
-        .unwrap();
+    setup.retrieve(index, vm(1), RW).unwrap();
     assert_eq!(setup.vms.invalidated, 2);
-    setup
-        .ledger
-        .relinquish(&mut setup.vms, index, vm(1), false)
-        .unwrap();
+    setup.relinquish(index, vm(1), false).unwrap();
     // The pages, and the table that was theirs alone.
     assert_eq!(setup.vms.invalidated, 4);
 }
@@ -351,7 +405,8 @@ fn each_vm_has_its_part() {
     }
 }
 
-/// G1-MEM-017: a receiver that has ended has nothing of what it borrowed, before anything else happens.
+/// G1-MEM-017: a receiver that has ended has nothing of what it borrowed, before anything else
+/// happens.
 #[test]
 fn who_ended_has_borrowed_nothing() {
     for kind in [Kind::Share, Kind::Lend] {
@@ -410,7 +465,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 impl Setup {
     fn step(&mut self, step: Step) -> Result<(), Error> {
-        let Self { vms, ledger, .. } = self;
+        let ledger = &self.ledger;
         // The numbers are spread over 32; few transactions exist, so the used ones are meant.
         let used = |index: usize| {
             let used: Vec<_> = (0..32)
@@ -428,15 +483,23 @@ impl Setup {
                 self.finish(index);
                 Ok(())
             }
-            Step::Retrieve(index, who) => ledger.retrieve(vms, used(index), vm(who), RW),
+            Step::Retrieve(index, who) => {
+                let index = used(index);
+                self.retrieve(index, vm(who), RW)
+            }
             Step::Relinquish(index, who) => {
-                Ok(ledger.relinquish(vms, used(index), vm(who), false)?)
+                let index = used(index);
+                self.relinquish(index, vm(who), false)
             }
-            Step::Reclaim(index) => Ok(ledger.reclaim(vms, used(index), false, ALL)?),
+            Step::Reclaim(index) => {
+                let index = used(index);
+                self.reclaim(index, false, ALL)
+            }
             Step::Buffers(index, at) => {
-                ledger.map_buffers(vms, vm(index), Ipa::new(at), Ipa::new(at + 4096))
+                let Self { vms, ledger, .. } = self;
+                map(ledger, vms, index, Ipa::new(at), Ipa::new(at + 4096))
             }
-            Step::Unmap(index) => unmap(ledger, vms, index),
+            Step::Unmap(index) => unmap(&mut self.ledger, &mut self.vms, index),
             Step::Release(index) => {
                 self.release(vm(index));
                 Ok(())
@@ -466,12 +529,15 @@ impl Setup {
                 .filter_map(|index| state(self, index))
                 .collect();
             let right = match (of_home, &others[..]) {
-                (Some(PageState::Owned | PageState::Buffer), []) => true,
+                (Some(PageState::Owned | PageState::Buffer | PageState::Claimed), []) => true,
                 (Some(PageState::SharedOwned | PageState::Lent), others) => others
                     .iter()
                     .all(|other| *other == PageState::SharedBorrowed),
                 (Some(PageState::Donated), others) => {
-                    matches!(others, [] | [PageState::Received | PageState::Donated])
+                    matches!(
+                        others,
+                        [] | [PageState::Received | PageState::Claimed | PageState::Donated]
+                    )
                 }
                 _ => false,
             };

@@ -4,6 +4,7 @@ use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const OWNERSHIP: &str = "gear1/core/src/ownership/tests.rs";
+const STEPS: &str = "gear1/core/src/ownership/tests/steps.rs";
 const MODEL: &str = "gear1/core/src/ownership/tests/model.rs";
 const GHOST: &str = "gear1/core/src/ffa/tests/ghost.rs";
 const HOSTILE: &str = "gear1/core/src/ffa/tests/hostile.rs";
@@ -16,9 +17,9 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "a piece that is wiped lies in two regions",
         change: Change::Quoted(
-            "gear1/core/src/ownership/cleaning.rs",
-            "if skipped || !follows || with_it > PIECE || !is_one_region {",
-            "if skipped || !follows || with_it > PIECE || with_it == 0 && !is_one_region {",
+            "gear1/core/src/ownership/steps.rs",
+            "if piece.pages != 0 && (is_other || !follows || with_it > PIECE || !is_one_region()) {",
+            "if piece.pages != 0 && (is_other || !follows || with_it > PIECE || with_it == 0 && !is_one_region()) {",
         ),
         breaks: &["G1-MEM-015"],
         test: "gear1/core/src/ownership/tests/pieces.rs",
@@ -28,8 +29,8 @@ pub(super) const BUGS: &[Bug] = &[
         name: "memory that is given back twice need not be wiped the second time",
         change: Change::Quoted(
             "gear1/core/src/ffa.rs",
-            "&& transaction.is_given_back_by(self.vm, said.zero);",
-            "&& transaction.is_given_back_by(self.vm, false);",
+            "let is_asked = transaction.is_given_back_by(self.vm, said.zero);",
+            "let is_asked = transaction.is_given_back_by(self.vm, false);",
         ),
         breaks: &["G1-MEM-015"],
         test: "gear1/core/src/ffa/tests/siblings.rs",
@@ -117,22 +118,66 @@ pub(super) const BUGS: &[Bug] = &[
         name: "what a receiver still has is reclaimed",
         change: Change::Quoted(
             "gear1/core/src/ownership.rs",
-            "Phase::Sent => {\n                self.give_back(vms, index);",
-            "Phase::Sent | Phase::Retrieved => {\n                self.give_back(vms, index);",
+            "Phase::Retrieved => (transaction.holders & running == 0, transaction.holders),",
+            "Phase::Retrieved => (transaction.holders & running == 0, 0),",
         ),
         breaks: &["G1-MEM-011"],
         test: MODEL,
         finder: Finder::Host,
     },
     Bug {
-        name: "a refused call leaves the pages that it had changed",
+        name: "a claim that is refused is not undone",
         change: Change::Quoted(
-            "gear1/core/src/ownership/pages.rs",
-            "            if left != 0 {\n",
-            "            if left > 1 {\n",
+            "gear1/core/src/ownership/steps.rs",
+            "transaction.limit = transaction.at;\n",
+            "transaction.limit = Cursor::START;\n",
         ),
         breaks: &["G1-MEM-012"],
-        test: OWNERSHIP,
+        test: STEPS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a cursor skips a page where a step ends",
+        change: Change::Quoted(
+            "gear1/core/src/ownership/pages.rs",
+            "Some((pa, self.skip(1, count)))",
+            "Some((pa, self.skip(if self.page == 15 { 2 } else { 1 }, count)))",
+        ),
+        breaks: &["G1-MEM-011"],
+        test: STEPS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a step makes all tables that its pages take",
+        change: Change::Quoted(
+            "gear1/core/src/ownership/pages.rs",
+            "== Edited::TableMade {\n            break;\n",
+            "== Edited::TableMade {\n            continue;\n",
+        ),
+        breaks: &["G1-MEM-023"],
+        test: STEPS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "what is still being received is passed on",
+        change: Change::Quoted(
+            "gear1/core/src/ownership/steps.rs",
+            "matches!(self.transaction(index).phase, Phase::Given(_))",
+            "self.transaction(index).phase != Phase::Free",
+        ),
+        breaks: &["G1-MEM-011", "G1-MEM-017"],
+        test: STEPS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a receiver waits for one that makes no more steps",
+        change: Change::Quoted(
+            "gear1/core/src/ffa.rs",
+            "if !transaction.may_retrieve(vm) && response.next == written {",
+            "if transaction.may_retrieve(vm) && response.next == written {",
+        ),
+        breaks: &["G1-MEM-023"],
+        test: "gear1/core/src/ffa/tests/siblings.rs",
         finder: Finder::Host,
     },
     Bug {
@@ -193,23 +238,23 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "a lost page stays in TLBs",
         change: Change::Quoted(
-            "gear1/core/src/ownership/pages.rs",
-            "    if edit.takes_rights() || result.is_err() {\n        vms.tables(vm).invalidate();\n    }\n",
+            "gear1/core/src/ownership/steps.rs",
+            "        if committing.takes_rights() {\n            vms.tables(sender).invalidate();\n        }\n",
             "",
         ),
         breaks: &["G1-MEM-014"],
-        test: OWNERSHIP,
+        test: STEPS,
         finder: Finder::Host,
     },
     Bug {
         name: "a page that was given back stays in TLBs",
         change: Change::Quoted(
-            "gear1/core/src/ownership/pages.rs",
-            "    if undo.takes_rights() {\n        vms.tables(vm).invalidate();\n    }\n",
+            "gear1/core/src/ownership/steps.rs",
+            "                    vms.tables(keeper).invalidate();\n",
             "",
         ),
         breaks: &["G1-MEM-014"],
-        test: OWNERSHIP,
+        test: STEPS,
         finder: Finder::Host,
     },
     Bug {
@@ -271,9 +316,9 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "what is donated comes back as it was left",
         change: Change::Quoted(
-            "gear1/core/src/ownership/cleaning.rs",
-            "Phase::Returning(done) => (done, true),",
-            "Phase::Returning(done) => (done, false),",
+            "gear1/core/src/ownership/steps.rs",
+            "Phase::Returning => true,",
+            "Phase::Returning => false,",
         ),
         breaks: &["G1-MEM-015"],
         test: "tests/guests/src/bin/ffa/exchange.rs",
@@ -282,9 +327,9 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "what is to be wiped is not",
         change: Change::Quoted(
-            "gear1/core/src/ownership/cleaning.rs",
-            "Phase::Sending(done) => (done, transaction.offer.zero),",
-            "Phase::Sending(done) => (done, false),",
+            "gear1/core/src/ownership/steps.rs",
+            "Phase::Sending => transaction.offer.zero,",
+            "Phase::Sending => false,",
         ),
         breaks: &["G1-MEM-015"],
         test: "tests/guests/src/bin/ffa/exchange.rs",
@@ -316,8 +361,8 @@ pub(super) const BUGS: &[Bug] = &[
         name: "a VM's end leaves what it borrowed",
         change: Change::Quoted(
             "gear1/core/src/ownership/release.rs",
-            "Phase::Retrieved if transaction.is_held_by(vm) => self.unmap(vms, index, vm),",
-            "Phase::Retrieved if transaction.is_held_by(vm) => return None,",
+            "Phase::Retrieved if self.is_held_by(vm) => {",
+            "Phase::Retrieved if self.is_held_by(vm) && self.offer.sender == vm => {",
         ),
         breaks: &["G1-MEM-017"],
         test: OWNERSHIP,

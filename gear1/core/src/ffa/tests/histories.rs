@@ -11,7 +11,7 @@ use gear1_ghost::Wrong;
 use std::thread;
 use std::vec::Vec;
 
-use super::machine::{Machine, PAGE, Random, own};
+use super::machine::{Machine, PAGE, Random, map_call, own};
 use crate::addr::Ipa;
 use crate::ffa::function;
 use crate::ownership::testing::{start, vm};
@@ -201,6 +201,9 @@ impl History {
     fn begin_call(&mut self, index: usize) -> Result<Option<Regs>, Wrong> {
         // It has read what came of the last one.
         self.call(index, &[function::RX_RELEASE.into(), 0, 0, 0, 0, 0, 0, 0])?;
+        if self.machine.ledger.buffers(vm(index)).is_none() {
+            return self.call(index, &map_call(index));
+        }
         let all = (0..MAX_TRANSACTIONS).map(|slot| self.machine.ledger.transaction(slot));
         let used: Vec<_> = all.filter(|t| t.phase != Phase::Free).collect();
         let can_retrieve = used.iter().any(|t| t.may_retrieve(vm(index)));
@@ -231,10 +234,7 @@ impl History {
                 let (low, high) = (handle & 0xffff_ffff, handle >> 32);
                 self.call(index, &[id, low, high, flags, 0, 0, 0, 0])
             }
-            _ => {
-                self.call(index, &[function::RXTX_UNMAP.into(), 0, 0, 0, 0, 0, 0, 0])?;
-                self.machine.map_buffers(index).map(Some)
-            }
+            _ => self.call(index, &[function::RXTX_UNMAP.into(), 0, 0, 0, 0, 0, 0, 0]),
         }
     }
 
@@ -277,7 +277,7 @@ impl History {
         Ok(())
     }
 
-    /// Lets a random VM make one step.
+    /// Lets a random VM make one step, or some.
     fn step(&mut self) -> Result<(), Wrong> {
         let index = self.random.below(VMS as u64) as usize;
         match self.lives[index] {
@@ -287,11 +287,25 @@ impl History {
                 self.count(answer);
             }
             Life::Calls(regs) => {
-                let answer = self.call(index, &regs)?;
-                self.count(answer);
+                // The whole call has some hundreds.
+                for _ in 0..self.random.of(&[1, 1, 7, 40, 1000, 1000]) {
+                    let answer = self.call(index, &regs)?;
+                    if answer.is_some() {
+                        self.count(answer);
+                        break;
+                    }
+                }
             }
             Life::Stopped if self.random.below(2) == 0 => {}
-            Life::Stopped | Life::Ends => self.end(index)?,
+            Life::Stopped => self.end(index)?,
+            Life::Ends => {
+                for _ in 0..self.random.of(&[1, 7, 40, 1000]) {
+                    if !matches!(self.lives[index], Life::Ends) {
+                        break;
+                    }
+                    self.end(index)?;
+                }
+            }
         }
         Ok(())
     }

@@ -52,7 +52,8 @@ pub(super) struct Host {
     pub(super) members: u16,
     /// A planted bug: the tables of two VMs are taken for each other.
     pub(super) swapped: bool,
-    /// A planted bug: the owner of what is shared is noted as its borrower, and the other way round.
+    /// A planted bug: the owner of what is shared is noted as its borrower, and the other way
+    /// round.
     pub(super) owners_swapped: bool,
 }
 
@@ -167,6 +168,13 @@ pub(super) fn tx(index: usize) -> u64 {
     start(index) + SIZE - 2 * PAGE
 }
 
+/// The call that maps a VM's buffers.
+pub(super) fn map_call(index: usize) -> Regs {
+    let at = SIZE / PAGE - 2;
+    let id = u64::from(function::RXTX_MAP | function::SMC64);
+    [id, own(index, at), own(index, at + 1), 1, 0, 0, 0, 0]
+}
+
 impl Machine {
     /// Makes three VMs, each of which may take so many tables.
     pub(super) fn new(budget: usize) -> Self {
@@ -209,10 +217,7 @@ impl Machine {
     }
 
     pub(super) fn map_buffers(&mut self, index: usize) -> Result<Regs, Wrong> {
-        let at = SIZE / PAGE - 2;
-        let id = u64::from(function::RXTX_MAP | function::SMC64);
-        let regs = [id, own(index, at), own(index, at + 1), 1, 0, 0, 0, 0];
-        self.call(index, &regs)
+        self.call(index, &map_call(index))
     }
 
     pub(super) fn everything(&mut self) -> Everything {
@@ -221,8 +226,8 @@ impl Machine {
 
     /// Makes a call to its end. The ghost follows it and looks after each step.
     pub(super) fn call(&mut self, index: usize, regs: &Regs) -> Result<Regs, Wrong> {
-        // Bound: as many steps as pieces.
-        for _ in 0..1000 {
+        // Bound: a few steps for each page.
+        for _ in 0..5000 {
             if let Some(answer) = self.step_of_call(index, regs)? {
                 return Ok(answer);
             }
@@ -305,13 +310,7 @@ impl Machine {
                 return Ok(true);
             }
             Release::More => {}
-            Release::Wipe(slot) => {
-                let piece = self.ledger.piece(&mut self.host, slot);
-                if let Some(piece) = piece {
-                    self.host.clean(piece);
-                }
-                self.ledger.advance(&mut self.host, slot, piece);
-            }
+            Release::Clean(piece) => self.host.clean(piece),
         }
         if self.host.vms.writes != writes {
             self.check()?;

@@ -35,11 +35,10 @@ fn cost(pages: &[u64]) -> [u64; 2] {
     let done = |setup: &Setup| setup.vms.reads.get() + setup.vms.writes;
     let before = done(&setup);
     setup.ledger.send(&mut setup.vms, index).unwrap();
-    let sent = done(&setup) - before;
     setup.finish(index);
+    let sent = done(&setup) - before;
     let before = done(&setup);
-    let retrieved = setup.ledger.retrieve(&mut setup.vms, index, vm(1), RW);
-    retrieved.unwrap();
+    setup.retrieve(index, vm(1), RW).unwrap();
     [sent, done(&setup) - before]
 }
 

@@ -18,7 +18,7 @@ impl Setup {
     fn hand_over(&mut self, kind: Kind, at: u64, pages: u16) -> usize {
         let index = self.send(offer(kind, 0, 1, pages), at).unwrap();
         self.finish(index);
-        let retrieved = self.ledger.retrieve(&mut self.vms, index, vm(1), RW);
+        let retrieved = self.retrieve(index, vm(1), RW);
         retrieved.unwrap();
         index
     }
@@ -99,7 +99,7 @@ fn a_receiver_without_tables_relinquishes() {
     for (kind, parts) in [(Kind::Share, 1), (Kind::Share, 2), (Kind::Lend, 2)] {
         let (mut setup, transactions) = exhausted(kind, parts);
         for index in transactions {
-            let result = setup.ledger.relinquish(&mut setup.vms, index, vm(1), false);
+            let result = setup.relinquish(index, vm(1), false);
             assert!(result.is_ok(), "{kind:?} {parts}: {result:?}");
         }
         assert_eq!(setup.seen_of_first(), 0);
@@ -111,9 +111,7 @@ fn what_a_stopped_receiver_without_tables_has_is_reclaimed() {
     for (kind, parts) in [(Kind::Share, 1), (Kind::Share, 2), (Kind::Lend, 2)] {
         let (mut setup, transactions) = exhausted(kind, parts);
         for index in transactions {
-            let result = setup
-                .ledger
-                .reclaim(&mut setup.vms, index, false, ALL & !0b10);
+            let result = setup.reclaim(index, false, ALL & !0b10);
             assert!(result.is_ok(), "{kind:?} {parts}: {result:?}");
             setup.finish(index);
         }
@@ -133,7 +131,7 @@ fn an_owner_without_tables_reclaims() {
             setup.finish(index);
             at += 0x1000;
         }
-        let result = setup.ledger.reclaim(&mut setup.vms, index, false, ALL);
+        let result = setup.reclaim(index, false, ALL);
         assert!(result.is_ok(), "{kind:?}: {result:?}");
         let (_, descriptor) = setup.vms.descriptor(1, Ipa::new(start(1)));
         assert_eq!(descriptor & 0xffff_ffff_f000, Pa::new(start(1)).get());

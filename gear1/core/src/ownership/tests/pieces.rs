@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use gear1_abi::layout::el2::PIECE;
 
-use super::{Kind, Offer, Setup, offer};
+use super::{Kind, Made, Offer, Setup, offer};
 use crate::addr::Ipa;
 use crate::ownership::testing::{start, vm};
 use crate::ownership::{Piece, Vms as _};
@@ -35,11 +35,13 @@ impl Setup {
         }
         self.ledger.send(&mut self.vms, index).unwrap();
         let mut pieces = Vec::new();
-        while let Some(piece) = self.ledger.piece(&mut self.vms, index) {
-            pieces.push(piece);
-            self.ledger.advance(&mut self.vms, index, Some(piece));
+        loop {
+            match self.ledger.step(&mut self.vms, index) {
+                Made::Clean(piece) => pieces.push(piece),
+                Made::More => {}
+                Made::Settled(_) => return pieces,
+            }
         }
-        pieces
     }
 }
 

@@ -1,5 +1,5 @@
-//! Every state of a page against every call of every VM: what is done leads to the state that the table
-//! names, whole; what is not in the table is refused, and changes nothing.
+//! Every state of a page against every call of every VM: what is done leads to the state that the
+//! table names, whole; what is not in the table is refused, and changes nothing.
 //!
 //! The page is VM 0's; VM 1 is whom it is sent to; VM 2 stands by. All tables, transactions and
 //! buffers are compared after each call.
@@ -10,12 +10,13 @@ use std::vec::Vec;
 
 use super::model::words;
 use super::{ALL, KINDS, Kind, Kind::*, RW, Setup, offer};
-use crate::addr::{Ipa, Pa};
+use crate::addr::Ipa;
+use crate::ownership::buffers::Buffers;
 use crate::ownership::testing::{Snapshot, start, vm};
-use crate::ownership::{Error, MAX_TRANSACTIONS, Phase, Release as Step, Request};
+use crate::ownership::{Error, MAX_TRANSACTIONS, Phase, Request};
 
-/// A call of the VM that it names first. What concerns a transaction names it: 0 is the page's own, 1
-/// that in which it goes back.
+/// A call of the VM that it names first. What concerns a transaction names it: 0 is the page's own,
+/// 1 that in which it goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     /// To whom.
@@ -220,8 +221,8 @@ const DONE: &[(&str, Call, &str)] = &[
 #[derive(Clone, Debug, PartialEq)]
 struct Whole {
     snapshot: Snapshot,
-    transactions: Vec<(usize, [u64; 14])>,
-    buffers: Vec<Option<(Pa, Pa)>>,
+    transactions: Vec<(usize, [u64; 16])>,
+    buffers: Vec<Option<Buffers>>,
     rx_taken: u16,
 }
 
@@ -235,10 +236,10 @@ impl Setup {
             }
             transaction.writing &= transaction.holders;
             transaction.execute &= transaction.holders != 0;
-            if !matches!(transaction.phase, Phase::Relinquishing(_)) {
-                transaction.last = vm(0);
+            if !matches!(transaction.phase, Phase::Relinquishing) {
+                transaction.who = vm(0);
             }
-            if matches!(transaction.phase, Phase::Sent | Phase::Sending(_)) {
+            if matches!(transaction.phase, Phase::Sent | Phase::Sending) {
                 transaction.zero_after = false;
             }
             transactions.push((slot, words(&transaction)));
@@ -254,38 +255,30 @@ impl Setup {
     fn make(&mut self, call: Call) -> Result<(), Error> {
         // Where `who` sees the page.
         let at = |_who: usize| start(0) + PAGE;
-        let Self { vms, ledger, .. } = self;
         match call {
             Send(who, kind, to) => self.send(offer(kind, who, to, 1), at(who)).map(drop),
             Finish(which) => {
-                let piece = ledger.piece(vms, SLOTS[which]).ok_or(Error::Denied)?;
-                ledger.advance(vms, SLOTS[which], Some(piece));
+                if !self.ledger.transaction(SLOTS[which]).is_under_way() {
+                    return Err(Error::Denied);
+                }
+                self.finish(SLOTS[which]);
                 Ok(())
             }
             Retrieve(who, which, write) => {
                 let request = Request { write, ..RW };
-                ledger.retrieve(vms, SLOTS[which], vm(who), request)
+                self.retrieve(SLOTS[which], vm(who), request)
             }
-            Relinquish(who, which, zero) => {
-                Ok(ledger.relinquish(vms, SLOTS[which], vm(who), zero)?)
-            }
+            Relinquish(who, which, zero) => self.relinquish(SLOTS[which], vm(who), zero),
             Reclaim(which, zero, run) => {
-                Ok(ledger.reclaim(vms, SLOTS[which], zero, if run { ALL } else { 0 })?)
+                self.reclaim(SLOTS[which], zero, if run { ALL } else { 0 })
             }
             Map(who) => {
                 let (tx, rx) = (Ipa::new(at(who)), Ipa::new(at(who) + 0x1000));
-                ledger.map_buffers(vms, vm(who), tx, rx)
+                let Self { vms, ledger, .. } = self;
+                super::map(ledger, vms, who, tx, rx)
             }
-            Unmap(who) => super::unmap(ledger, vms, who),
-            End(who) => match ledger.release(vms, vm(who)) {
-                Step::Done => Err(Error::Denied),
-                Step::More => Ok(()),
-                Step::Wipe(slot) => {
-                    let piece = ledger.piece(vms, slot);
-                    ledger.advance(vms, slot, piece);
-                    Ok(())
-                }
-            },
+            Unmap(who) => super::unmap(&mut self.ledger, &mut self.vms, who),
+            End(who) => self.end(vm(who)),
         }
     }
 }
@@ -318,8 +311,8 @@ fn calls() -> Vec<Call> {
     calls
 }
 
-/// Calls that are left out: VM 2 in VM 1's place is the same by another name (`model.rs`), and a gift
-/// that cannot be written is refused before it comes here (`ffa::descriptor`).
+/// Calls that are left out: VM 2 in VM 1's place is the same by another name (`model.rs`), and a
+/// gift that cannot be written is refused before it comes here (`ffa::descriptor`).
 fn is_left_out(state: &str, call: Call) -> bool {
     match call {
         Send(0, _, 2) => state == "owned",

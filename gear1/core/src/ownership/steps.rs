@@ -1,0 +1,471 @@
+//! The steps of what takes long: all that changes, wipes or cleans the pages of a transaction.
+//!
+//! A call changes the transaction's phase and is then made again and again, with the lock dropped
+//! in between, until the phase is one that stays. Each step looks at no more than [`PAGES_AT_ONCE`]
+//! pages, makes at most one table or looks at one for [`tidy_pages`], and wipes at most [`PIECE`].
+//!
+//! What may happen between two steps, and why that is no harm:
+//!
+//! - *Another call of the same VM, or of another, that concerns the transaction.* The phase refuses
+//!   it, or it makes a step of what is under way (so nobody waits for a VM that does not go on).
+//!   At most one pass over the pages of a transaction is under way: the phase says which and for
+//!   whom, the cursor how far it has come.
+//! - *A call for other transactions with the same pages.* What is to be sent is claimed first:
+//!   [`PageState::Claimed`] is nobody's to send but this transaction's, and takes no right away. Only
+//!   when all pages are claimed are they changed, which cannot be refused any more. A claim that is
+//!   refused is undone up to where it came, so a refused call has never taken a right away.
+//! - *The end of any VM.* [`Ledger::release`] turns the transaction to the phase that takes it back,
+//!   from the first page on: to undo a page that was not changed, or is undone already, does
+//!   nothing. A call that goes on later finds the transaction gone, or in a phase that refuses it.
+//!
+//! A page that somebody lost is gone from all TLBs when the pass that took it is over; the phase
+//! that lets anybody else have it comes after that. Requirements: G1-MEM-012, G1-MEM-014,
+//! G1-MEM-015, G1-MEM-023.
+
+use gear1_abi::id::VmId;
+use gear1_abi::layout::{PAGE_SIZE, el2::PIECE};
+
+use super::pages::{
+    PAGES_AT_ONCE, amend_page, amend_pages, donated_by, edit, edit_pages, region_of, tidy_pages,
+};
+use super::transaction::{Cursor, Stage};
+use super::{Error, Kind, Ledger, MAX_TRANSACTIONS, Phase, Piece, Transaction, Vms, bit, each_vm};
+use crate::addr::Pa;
+use crate::stage2::{Edit, PageState};
+use crate::table::LiveTables as _;
+
+/// What became of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The next one is to be made.
+    More,
+    /// The same, when this has been wiped or cleaned. It may have no pages.
+    Clean(Piece),
+    /// It was the last one: the call is done, or refused.
+    Settled(Result<(), Error>),
+}
+
+impl Ledger {
+    /// Makes one step of what is under way in a transaction.
+    pub fn step<V: Vms>(&mut self, vms: &mut V, index: usize) -> Step {
+        let mut transaction = self.transaction(index);
+        let step = match transaction.phase {
+            Phase::Free | Phase::Filling | Phase::Sent | Phase::Retrieved | Phase::Given(_) => {
+                return Step::Settled(Ok(()));
+            }
+            Phase::Claiming => self.claim(vms, &mut transaction),
+            Phase::Committing => {
+                commit(vms, &mut transaction, index);
+                Step::More
+            }
+            Phase::Mapping => map(vms, &mut transaction),
+            Phase::Unclaiming(_)
+            | Phase::Sending
+            | Phase::Unmapping(_)
+            | Phase::Relinquishing
+            | Phase::Reclaiming
+            | Phase::Homing
+            | Phase::Returning => self.stage(vms, &mut transaction, index),
+        };
+        *self.slot(index) = transaction;
+        if transaction.stage == Stage::Over {
+            self.free(vms, index);
+            if transaction.phase == Phase::Homing {
+                self.free_what_came_home(vms);
+            }
+        }
+        step
+    }
+
+    /// Claims the pages that are to be sent.
+    fn claim<V: Vms>(&self, vms: &mut V, transaction: &mut Transaction) -> Step {
+        let (sender, claiming) = (transaction.offer.sender, transaction.claiming());
+        let home = transaction.home();
+        // What is received may be taken away again until all of it has been received.
+        let is_whole = |vms: &mut V, pa: Pa| {
+            home == sender
+                || donated_by(vms, home, pa)
+                    .is_some_and(|index| matches!(self.transaction(index).phase, Phase::Given(_)))
+        };
+        match edit_pages(vms, sender, transaction, &claiming, is_whole) {
+            Ok(false) => {}
+            Ok(true) => transaction.begin(Phase::Committing, Stage::Back),
+            Err(error) => {
+                transaction.limit = transaction.at;
+                transaction.begin(Phase::Unclaiming(error), Stage::Back);
+            }
+        }
+        Step::More
+    }
+
+    /// Makes one step of a stage.
+    fn stage<V: Vms>(&mut self, vms: &mut V, transaction: &mut Transaction, index: usize) -> Step {
+        match transaction.stage {
+            Stage::Undo => {
+                if undo(vms, transaction, index) {
+                    let keeper = transaction.keeper();
+                    vms.tables(keeper).invalidate();
+                    transaction.go_to(Stage::Tidy);
+                }
+                Step::More
+            }
+            Stage::Tidy => {
+                let keeper = transaction.keeper();
+                if tidy_pages(vms, keeper, transaction) {
+                    transaction.undone()
+                } else {
+                    Step::More
+                }
+            }
+            Stage::Clean => match piece(vms, transaction, index) {
+                Some(piece) => Step::Clean(piece),
+                None => transaction.cleaned(),
+            },
+            Stage::Back => {
+                if self.back(vms, transaction, index) {
+                    // A page that may not be claimed needs the tables that it stands in: what was
+                    // made for it is needed by whoever has it.
+                    if transaction.phase != Phase::Unclaiming(Error::Denied) {
+                        transaction.limit = Cursor::END;
+                    }
+                    transaction.go_to(Stage::TidyBack);
+                }
+                Step::More
+            }
+            Stage::TidyBack => {
+                let home = transaction.gainer();
+                if tidy_pages(vms, home, transaction) {
+                    transaction.stage = Stage::Over;
+                    if let Phase::Unclaiming(error) = transaction.phase {
+                        return Step::Settled(Err(error));
+                    }
+                    Step::Settled(Ok(()))
+                } else {
+                    Step::More
+                }
+            }
+            Stage::Over => Step::Settled(Ok(())),
+        }
+    }
+
+    /// Gives pages back to their home. Tells whether those were the last.
+    fn back<V: Vms>(&mut self, vms: &mut V, transaction: &mut Transaction, index: usize) -> bool {
+        let home = transaction.gainer();
+        match transaction.phase {
+            Phase::Homing => amend_pages(vms, transaction, |vms, pa| {
+                // What was donated back was Received, so its home's is Donated.
+                if let Some(tag) = donated_by(vms, home, pa) {
+                    let owned = edit(Some(PageState::Donated), Some(PageState::Owned), tag);
+                    amend_page(vms, home, pa, &owned);
+                    if let Phase::Given(left) = &mut self.slot(tag).phase {
+                        *left = left.saturating_sub(1);
+                    }
+                }
+            }),
+            Phase::Returning => {
+                let owned = edit(Some(PageState::Donated), Some(PageState::Owned), index);
+                amend_pages(vms, transaction, |vms, pa| {
+                    amend_page(vms, home, pa, &owned);
+                })
+            }
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sending
+            | Phase::Sent
+            | Phase::Mapping
+            | Phase::Unmapping(_)
+            | Phase::Retrieved
+            | Phase::Relinquishing
+            | Phase::Reclaiming
+            | Phase::Given(_) => {
+                let sent = transaction.committing(index).reversed();
+                let sent = Edit {
+                    to: Some(transaction.unsent()),
+                    ..sent
+                };
+                let claimed = transaction.claiming().reversed();
+                amend_pages(vms, transaction, |vms, pa| {
+                    if !amend_page(vms, home, pa, &sent) {
+                        amend_page(vms, home, pa, &claimed);
+                    }
+                })
+            }
+        }
+    }
+
+    /// Ends donations of which nothing is left.
+    fn free_what_came_home<V: Vms>(&mut self, vms: &mut V) {
+        // Bound: MAX_TRANSACTIONS (32).
+        for index in 0..MAX_TRANSACTIONS {
+            if self.transaction(index).phase == Phase::Given(0) {
+                self.free(vms, index);
+            }
+        }
+    }
+}
+
+/// Makes pages that are claimed what they are when they are sent.
+fn commit<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) {
+    let (sender, committing) = (transaction.offer.sender, transaction.committing(index));
+    let is_done = amend_pages(vms, transaction, |vms, pa| {
+        amend_page(vms, sender, pa, &committing);
+    });
+    if is_done {
+        if committing.takes_rights() {
+            vms.tables(sender).invalidate();
+        }
+        transaction.begin(Phase::Sending, Stage::Clean);
+    }
+}
+
+/// Maps pages in who retrieves them.
+fn map<V: Vms>(vms: &mut V, transaction: &mut Transaction) -> Step {
+    let who = transaction.who;
+    let retrieving = transaction.retrieving(who);
+    match edit_pages(vms, who, transaction, &retrieving, |_, _| true) {
+        Ok(false) => Step::More,
+        Ok(true) => {
+            transaction.zero_after &= transaction.holders != 0;
+            transaction.zero_after |= transaction.request.zero_after;
+            transaction.holders |= bit(who);
+            transaction.unanswered |= bit(who);
+            transaction.phase = match transaction.offer.kind {
+                Kind::Share | Kind::Lend => Phase::Retrieved,
+                Kind::Donate => Phase::Given(transaction.offer.pages),
+            };
+            Step::Settled(Ok(()))
+        }
+        Err(error) => {
+            transaction.begin(Phase::Unmapping(Some(error)), Stage::Undo);
+            Step::More
+        }
+    }
+}
+
+/// Takes pages from who has them. Tells whether those were the last.
+fn undo<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> bool {
+    let (keeper, home) = (transaction.keeper(), transaction.gainer());
+    match transaction.phase {
+        Phase::Homing => {
+            let gone = edit(Some(PageState::Donated), None, index);
+            amend_pages(vms, transaction, |vms, pa| {
+                amend_page(vms, keeper, pa, &gone);
+            })
+        }
+        Phase::Returning => {
+            let gone = edit(Some(PageState::Received), None, 0);
+            amend_pages(vms, transaction, |vms, pa| {
+                // What has come home before belongs to another transaction, or to none.
+                if donated_by(vms, home, pa) == Some(index) {
+                    amend_page(vms, keeper, pa, &gone);
+                }
+            })
+        }
+        Phase::Free
+        | Phase::Filling
+        | Phase::Claiming
+        | Phase::Unclaiming(_)
+        | Phase::Committing
+        | Phase::Sending
+        | Phase::Sent
+        | Phase::Mapping
+        | Phase::Unmapping(_)
+        | Phase::Retrieved
+        | Phase::Relinquishing
+        | Phase::Reclaiming
+        | Phase::Given(_) => {
+            let gone = transaction.retrieving(keeper).reversed();
+            amend_pages(vms, transaction, |vms, pa| {
+                amend_page(vms, keeper, pa, &gone);
+            })
+        }
+    }
+}
+
+/// Returns the next piece to wipe or clean, if there is one, and puts the cursor behind it. A piece
+/// lies in one region of its home's: memory is reached region by region, also where two of them
+/// adjoin.
+fn piece<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> Option<Piece> {
+    let is_returning = transaction.phase == Phase::Returning;
+    let mut piece = Piece {
+        pa: Pa::new(0),
+        pages: 0,
+        zero: match transaction.phase {
+            Phase::Sending => transaction.offer.zero,
+            Phase::Returning => true,
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sent
+            | Phase::Mapping
+            | Phase::Unmapping(_)
+            | Phase::Retrieved
+            | Phase::Relinquishing
+            | Phase::Reclaiming
+            | Phase::Given(_)
+            | Phase::Homing => transaction.zero_after,
+        },
+    };
+    let homes = vms.regions(transaction.home());
+    transaction.at.page(vms, transaction)?;
+    // Bound: PAGES_AT_ONCE (16).
+    for _ in 0..PAGES_AT_ONCE {
+        let Some((pa, next)) = transaction.at.page(vms, transaction) else {
+            break;
+        };
+        let is_other = is_returning && donated_by(vms, transaction.offer.sender, pa) != Some(index);
+        let size = u64::from(piece.pages).wrapping_mul(PAGE_SIZE);
+        let with_it = size.wrapping_add(PAGE_SIZE);
+        let follows = piece.pa.checked_add(size) == Some(pa);
+        let start = piece.pa.get();
+        let is_one_region = || region_of(homes, start, with_it, |region| region.pa).is_some();
+        if piece.pages != 0 && (is_other || !follows || with_it > PIECE || !is_one_region()) {
+            break;
+        }
+        transaction.at = next;
+        if !is_other {
+            if piece.pages == 0 {
+                piece.pa = pa;
+            }
+            piece.pages = piece.pages.wrapping_add(1);
+        }
+    }
+    Some(piece)
+}
+
+impl Transaction {
+    /// Begins a phase with its first stage.
+    pub(super) const fn begin(&mut self, phase: Phase, stage: Stage) {
+        self.phase = phase;
+        self.go_to(stage);
+    }
+
+    const fn go_to(&mut self, stage: Stage) {
+        self.stage = stage;
+        self.at = Cursor::START;
+    }
+
+    /// Returns whom [`Stage::Undo`] takes pages from.
+    fn keeper(&self) -> VmId {
+        if self.phase == Phase::Homing {
+            self.offer.sender
+        } else if self.phase == Phase::Returning {
+            self.offer.receiver()
+        } else {
+            self.who
+        }
+    }
+
+    /// Returns whom [`Stage::Back`] gives pages to.
+    fn gainer(&self) -> VmId {
+        if self.phase == Phase::Homing {
+            self.offer.receiver()
+        } else {
+            self.offer.sender
+        }
+    }
+
+    /// Its keeper has nothing of it any more.
+    fn undone(&mut self) -> Step {
+        match self.phase {
+            Phase::Unmapping(error) => {
+                self.lost(self.who);
+                // Whose retrieval is refused begins it anew, or is told now.
+                if error.is_none() && self.holders != 0 {
+                    self.unanswered |= bit(self.who);
+                }
+                self.phase = if self.holders != 0 {
+                    Phase::Retrieved
+                } else {
+                    Phase::Sent
+                };
+                match error {
+                    Some(error) => Step::Settled(Err(error)),
+                    None if self.holders == 0 => {
+                        self.begin(Phase::Relinquishing, Stage::Clean);
+                        Step::More
+                    }
+                    None => Step::Settled(Ok(())),
+                }
+            }
+            Phase::Reclaiming => {
+                self.lost(self.who);
+                self.take_from_next();
+                Step::More
+            }
+            Phase::Homing => {
+                self.go_to(Stage::Back);
+                Step::More
+            }
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sending
+            | Phase::Sent
+            | Phase::Mapping
+            | Phase::Retrieved
+            | Phase::Relinquishing
+            | Phase::Given(_)
+            | Phase::Returning => {
+                self.go_to(Stage::Clean);
+                Step::More
+            }
+        }
+    }
+
+    const fn lost(&mut self, who: VmId) {
+        self.holders &= !bit(who);
+        self.writing &= !bit(who);
+        self.execute &= self.holders != 0;
+    }
+
+    /// Begins to take it from the next of those who have it, or to give it back.
+    pub(super) fn take_from_next(&mut self) {
+        match each_vm(self.holders).next() {
+            Some(who) => {
+                self.who = who;
+                self.begin(Phase::Reclaiming, Stage::Undo);
+            }
+            None if self.cleans => self.begin(Phase::Reclaiming, Stage::Clean),
+            None => self.begin(Phase::Reclaiming, Stage::Back),
+        }
+    }
+
+    /// All of it is clean.
+    const fn cleaned(&mut self) -> Step {
+        match self.phase {
+            Phase::Sending => {
+                self.phase = Phase::Sent;
+                Step::Settled(Ok(()))
+            }
+            Phase::Relinquishing => {
+                self.phase = Phase::Sent;
+                self.unanswered |= bit(self.who);
+                Step::Settled(Ok(()))
+            }
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sent
+            | Phase::Mapping
+            | Phase::Unmapping(_)
+            | Phase::Retrieved
+            | Phase::Reclaiming
+            | Phase::Given(_)
+            | Phase::Homing
+            | Phase::Returning => {
+                self.go_to(Stage::Back);
+                Step::More
+            }
+        }
+    }
+}
