@@ -2,8 +2,8 @@
 //!
 //! Owns the goal of each VM. Gear1 keeps the state ([`VmState`]), so that a restarted Gear2
 //! continues from it. A loop with an unfinished goal calls [`Lifecycle::step`] between two events;
-//! each step makes at most one call that takes time. One row a state, one column a goal; the cell is
-//! the call:
+//! each step makes at most one call that takes time. One row a state, one column a goal; the cell
+//! is the call:
 //!
 //! | state   | Run          | Restart               | Stop             | PowerOff |
 //! |---------|--------------|-----------------------|------------------|----------|
