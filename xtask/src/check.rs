@@ -18,6 +18,7 @@ use crate::placement;
 use report::Report;
 
 mod needs;
+mod partition;
 mod report;
 mod svg;
 

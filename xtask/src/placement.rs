@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use gear1_abi::boot::BootInfo;
 use gear1_init::devices::{self, Device};
 use gear1_init::fdt::Board;
+use gear1_init::partition::Partition;
 use gear1_init::prepare::{Given, prepare};
 use gear1_init::refusal::Refusal;
 use gear1_init::region::Region;
@@ -44,31 +45,61 @@ pub struct Placement {
     pub devices: Vec<Device>,
     /// Hand-over from init to the runtime.
     pub info: Box<BootInfo>,
+    /// What each VM sees.
+    pub partition: Partition,
 }
 
-/// Runs init on `archive` for `board`; a refusal by init is not an error of this function.
+/// Gear1's images, as far as init's work goes.
+pub(crate) struct Gear1 {
+    /// Bytes of memory that init takes.
+    pub(crate) size: u64,
+    /// The flat image of the runtime.
+    pub(crate) runtime: Vec<u8>,
+}
+
+impl Gear1 {
+    /// Builds the images and returns those for a GIC of this version.
+    fn build(gic_version: u32) -> Result<Gear1> {
+        let (gear1, _) = build_images::gears()?;
+        let image = fs::read(gear1)?;
+        let size = image.get(16..24).and_then(|size| size.try_into().ok());
+        Ok(Gear1 {
+            size: size.map_or(image.len() as u64, u64::from_le_bytes),
+            runtime: fs::read(build_images::runtime(gic_version)?)?,
+        })
+    }
+}
+
+/// Runs init, with the images as they are built, on `archive` for `board`; a refusal by init is not
+/// an error of this function.
 pub fn place(
     board: BoardTree,
     archive: &[u8],
     tools: &Tools,
 ) -> Result<Result<Placement, Refusal>> {
-    let (gear1, _) = build_images::gears()?;
-    let image = fs::read(gear1)?;
-    let size = image.get(16..24).and_then(|size| size.try_into().ok());
-    let size = size.map_or(image.len() as u64, u64::from_le_bytes);
+    let gear1 = Gear1::build(board.read()?.gic.version)?;
+    place_with(board, archive, &gear1, tools)
+}
+
+/// Runs init with these images.
+pub(crate) fn place_with(
+    board: BoardTree,
+    archive: &[u8],
+    gear1: &Gear1,
+    tools: &Tools,
+) -> Result<Result<Placement, Refusal>> {
     let bank = board.read()?.memory.first().map_or(0, |bank| bank.start);
-    let init = Region::new(bank + 2 * MIB, bank + 2 * MIB + size);
+    let init = Region::new(bank + 2 * MIB, bank + 2 * MIB + gear1.size);
     let start = bank + ARCHIVE_OFFSET;
     let end = start + archive.len() as u64;
     let board = board.with_archive(start..end, tools)?;
     let tree_start = end.next_multiple_of(PAGE);
     let device_tree = Region::new(tree_start, tree_start + board.bytes().len() as u64);
     let facts = board.read()?;
-    let runtime = fs::read(build_images::runtime(facts.gic.version)?)?;
     let given = Given {
         board: &facts,
         archive,
-        runtime: &runtime,
+        runtime: &gear1.runtime,
         init,
         device_tree,
         tree: board.bytes(),
@@ -77,8 +108,8 @@ pub fn place(
         counter_hz: COUNTER_HZ,
     };
     let mut memory = HostMemory::new(&facts);
-    let left = match prepare(&given, &mut memory) {
-        Ok(hand_over) => hand_over.left,
+    let hand_over = match prepare(&given, &mut memory) {
+        Ok(hand_over) => hand_over,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let blob = Blob::new(board.bytes()).map_err(|error| anyhow!("{}: {error}", board.name))?;
@@ -90,8 +121,9 @@ pub fn place(
         init,
         device_tree,
         archive,
-        left,
+        left: hand_over.left,
         devices,
         info,
+        partition: hand_over.partition,
     }))
 }

@@ -13,9 +13,9 @@ use core::ops::Range;
 
 use gear1_abi::boot::{BootChannel, BootInfo, BootPl061, ChannelKind, MAX_PL061};
 use gear1_abi::layout::PAGE_SIZE;
-use gear1_core::addr::{Ipa, Pa};
+use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
-use gear1_core::stage2::{Attributes, PageState, Stage2};
+use gear1_core::stage2::{Attributes, PageState};
 use gear2_protocol::{
     DOORBELL_GEAR2, MAX_DEVICES, REGION_SIZE, VIRTIO_INTERRUPT_ACK, VIRTIO_QUEUE_NOTIFY,
     VIRTIO_STRIDE, doorbell_device, line_of_channel,
@@ -27,10 +27,10 @@ use crate::device_tree::{self, Facts, Served};
 use crate::fdt::Board;
 use crate::flat;
 use crate::layout::FreeMemory;
+use crate::partition::{Emulated, Mapping, Purpose, Space};
 use crate::passed::{MAPPING_TABLES, Passed};
-use crate::refusal::{Fault, Refusal, refusal};
+use crate::refusal::{Fault, Refusal};
 use crate::region::Region;
-use crate::table_memory::BootTables;
 
 #[cfg(test)]
 mod tests;
@@ -172,49 +172,59 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         device_tree::make(&self.own.tree, &facts)
     }
 
-    /// Maps all that the VM sees beside its own memory, and the register pages in the guests.
-    /// `roots` are the trees of all VMs.
-    pub fn map<M: PhysicalMemory>(
-        &self,
-        shared: &Shared,
-        starts: &[Pa],
-        roots: &[Stage2],
-        tables: &mut BootTables<'_, M>,
-    ) -> Result<(), Refusal> {
-        let Some(own) = roots.get(self.own.vm.id.index()) else {
-            return Ok(());
-        };
-        self.own.map(own, tables)?;
-        let mut map = |tree: &Stage2, ipa: u64, region: Region, attributes: Attributes| {
-            let (start, size) = (Pa::new(region.start), region.bytes());
-            let mapped = tree.map(tables, Ipa::new(ipa), start, size, attributes);
-            mapped.map_err(|error| {
-                let name = self.own.vm.name;
-                refusal!(Machine, "/vms/{name}: {ipa:#x} cannot be mapped: {error:?}")
-            })
-        };
-        let borrowed = Attributes::DATA.with_state(PageState::SharedBorrowed);
+    /// Returns the mappings of all that the VM sees beside its own memory, and of the register
+    /// pages in the guests.
+    #[must_use]
+    pub fn mappings(&self, shared: &Shared, starts: &[Pa]) -> Vec<Mapping> {
+        let own = Space::Vm(self.own.vm.id);
+        let mut mappings: Vec<Mapping> = self.own.mappings().collect();
         let guests: Vec<(&Vm<'a>, Region)> = self.guests(starts).collect();
-        for region in core::iter::once(shared.control).chain(guests.iter().map(|(_, all)| *all)) {
+        let served = guests
+            .iter()
+            .map(|(vm, region)| (*region, Purpose::ServedMemory(vm.id)));
+        let regions = core::iter::once((shared.control, Purpose::ControlRegion)).chain(served);
+        for (region, why) in regions {
             let description = Region::new(region.start - dax::DATA_OFFSET, region.start);
-            map(own, description.start, description, Attributes::DATA)?;
-            map(own, region.start, region, borrowed)?;
+            let borrowed = Attributes::DATA.with_state(PageState::SharedBorrowed);
+            mappings.extend([
+                mapping(
+                    own,
+                    description.start,
+                    description,
+                    Attributes::DATA,
+                    Purpose::DaxDescription,
+                ),
+                mapping(own, region.start, region, borrowed, why),
+            ]);
         }
-        let registers = self.own.vm.window_ipa + REGISTERS;
         let written = Attributes {
             write: true,
-            ..Attributes::REGISTERS
+            ..Attributes::REGISTERS.with_state(PageState::SharedOwned)
         };
+        let registers = self.own.vm.window_ipa + REGISTERS;
         let places = (registers..).step_by(PAGE_SIZE as usize);
-        let pages = shared.pages.iter().zip(places);
-        for ((vm, _), (page, ipa)) in guests.iter().zip(pages) {
+        for ((vm, _), (page, ipa)) in guests.iter().zip(shared.pages.iter().zip(places)) {
             let page = Region::new(page.get(), page.get() + PAGE_SIZE);
-            map(own, ipa, page, written.with_state(PageState::SharedOwned))?;
-            if let Some(guest) = roots.get(vm.id.index()) {
-                map(guest, vm.virtio_ipa, page, Attributes::REGISTERS)?;
-            }
+            let why = Purpose::VirtioRegisters(vm.id);
+            let guest = Space::Vm(vm.id);
+            mappings.extend([
+                mapping(own, ipa, page, written, why),
+                mapping(guest, vm.virtio_ipa, page, Attributes::REGISTERS, why),
+            ]);
         }
-        Ok(())
+        mappings
+    }
+
+    /// Iterates over what Gear1 emulates in the VM's window.
+    pub fn emulated(&self) -> impl Iterator<Item = Emulated> {
+        let vm = self.own.vm;
+        let blocks = self.pl061().into_iter().map(|block| (block.ipa, "PL061"));
+        let doorbells = (vm.window_ipa + DOORBELLS, "doorbells");
+        blocks.chain([doorbells]).map(|(ipa, what)| Emulated {
+            vm: vm.id,
+            region: Region::new(ipa, ipa + PAGE_SIZE),
+            what,
+        })
     }
 
     /// Writes what describes each shared region to Linux.
@@ -301,6 +311,24 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
             // planted: a served VM's memory is another's too
             Some((vm, Region::new(start, start + vm.memory.bytes)))
         })
+    }
+}
+
+/// Returns the mapping of `region` at `ipa`.
+fn mapping(
+    space: Space,
+    ipa: u64,
+    region: Region,
+    attributes: Attributes,
+    why: Purpose,
+) -> Mapping {
+    Mapping {
+        space,
+        ipa,
+        pa: region.start,
+        size: region.bytes(),
+        attributes,
+        why,
     }
 }
 

@@ -5,23 +5,25 @@
 //!
 //! Requirements: G1-MEM-004.
 
+use alloc::vec::Vec;
+
 use gear1_abi::ABI_VERSION;
 use gear1_abi::boot::{BootGear2, BootLoad, BootRegion, RESTART_WINDOW_S};
 use gear1_abi::id::{MAX_CPUS, MAX_VMS};
 use gear1_abi::image::GEAR2_MAGIC;
 use gear1_abi::info::{Gear2Info, INFO_MAGIC, uart};
 use gear1_abi::layout::{PAGE_SIZE, gear2};
-use gear1_core::addr::{Ipa, Pa};
+use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
-use gear1_core::stage2::{Attributes, PageState, Stage2};
+use gear1_core::stage2::{Attributes, PageState};
 use gearv_manifest::{MEMORY_ALIGN, Manifest, Privilege};
 
 use crate::fdt::{Board, Uart};
 use crate::flat::{self, Flat};
 use crate::layout::FreeMemory;
-use crate::refusal::{Refusal, refusal};
+use crate::partition::{Mapping, Purpose, Space};
+use crate::refusal::Refusal;
 use crate::region::Region;
-use crate::table_memory::BootTables;
 
 /// VMID of Gear2.
 pub const VMID: u16 = 1;
@@ -47,14 +49,13 @@ pub struct Sources<'s> {
     pub counter_hz: u32,
 }
 
-/// A piece of Gear2's address space.
-type Piece = (u64, Pa, u64, Attributes);
-
 /// Gear2 before its stage 2 is built.
 #[derive(Debug)]
 pub struct Loaded {
-    pieces: alloc::vec::Vec<Piece>,
-    boot: BootGear2,
+    /// What Gear2 sees.
+    pub mappings: Vec<Mapping>,
+    /// What the runtime is to know; `root` is not known yet.
+    pub boot: BootGear2,
 }
 
 /// Loads Gear2 and all that it reads.
@@ -66,57 +67,70 @@ pub fn load<M: PhysicalMemory>(
     let flat = Flat::parse(sources.image, GEAR2_MAGIC, gear2::IMAGE, "gear2.bin")?;
     let header = flat.header;
     let image = flat.load(free, memory)?;
-    let segment = |start: u64, end: u64, attributes| {
-        (start, flat.place(image, start), end - start, attributes)
+    let segment = |start: u64, end: u64, attributes, what| {
+        piece(
+            start,
+            flat.place(image, start),
+            end - start,
+            attributes,
+            what,
+        )
     };
-    let mut pieces = alloc::vec![
-        segment(header.base, header.text_end, Attributes::CODE),
-        segment(header.text_end, header.rodata_end, Attributes::CONSTANTS),
-        segment(header.rodata_end, header.bss_end, Attributes::DATA),
+    let mut mappings = alloc::vec![
+        segment(header.base, header.text_end, Attributes::CODE, "code"),
+        segment(
+            header.text_end,
+            header.rodata_end,
+            Attributes::CONSTANTS,
+            "constants"
+        ),
+        segment(
+            header.rodata_end,
+            header.bss_end,
+            Attributes::DATA,
+            "variables"
+        ),
     ];
+    let read_only = |ipa, pa, size, what| piece(ipa, pa, size, Attributes::CONSTANTS, what);
+    let read_write = |ipa, pa, size, what| piece(ipa, pa, size, Attributes::DATA, what);
     let manifest_size = sources.blob.len() as u64;
     let manifest = flat::zeroed(free, memory, manifest_size, "Gear2's manifest")?;
     memory.write(manifest, sources.blob);
     memory.clean(manifest, manifest_size);
-    pieces.push((
+    mappings.push(read_only(
         gear2::MANIFEST,
         manifest,
         manifest_size,
-        Attributes::CONSTANTS,
+        "manifest",
     ));
     let info_size = size_of::<Gear2Info>() as u64;
     let info = flat::zeroed(free, memory, info_size, "Gear2's information")?;
     memory.write_gear2_info(info, &information(sources));
     memory.clean(info, info_size);
-    pieces.push((gear2::INFO, info, info_size, Attributes::CONSTANTS));
+    mappings.push(read_only(gear2::INFO, info, info_size, "information"));
     for cpu in sources.manifest.gear2_cpus(sources.board.cpus.len()).iter() {
         let stack = flat::zeroed(free, memory, gear2::STACK_SIZE, "Gear2's stacks")?;
         let top = gear2::STACKS + (cpu.reg() + 1) * gear2::STACK_STRIDE;
-        pieces.push((
-            top - gear2::STACK_SIZE,
-            stack,
-            gear2::STACK_SIZE,
-            Attributes::DATA,
-        ));
+        let start = top - gear2::STACK_SIZE;
+        mappings.push(read_write(start, stack, gear2::STACK_SIZE, "stack"));
     }
     let heap_size = sources.manifest.gear2.memory_bytes;
     let heap = free.take(heap_size, MEMORY_ALIGN, "Gear2's heap")?;
     memory.zero(heap, heap_size);
     memory.clean(heap, heap_size);
-    pieces.push((gear2::HEAP, heap, heap_size, Attributes::DATA));
-    if let Some(shared) = sources.shared {
-        let attributes = Attributes::DATA.with_state(PageState::SharedOwned);
-        let start = Pa::new(shared.start);
-        pieces.push((gear2::SHARED, start, shared.bytes(), attributes));
-    }
-    if let Some(uart) = sources.uart {
-        pieces.push((
-            gear2::UART,
-            Pa::new(uart.page()),
-            PAGE_SIZE,
-            Attributes::DEVICE,
-        ));
-    }
+    mappings.push(read_write(gear2::HEAP, heap, heap_size, "heap"));
+    mappings.extend(sources.shared.map(|shared| Mapping {
+        space: Space::Gear2,
+        ipa: gear2::SHARED,
+        pa: shared.start,
+        size: shared.bytes(),
+        attributes: Attributes::DATA.with_state(PageState::SharedOwned),
+        why: Purpose::ControlRegion,
+    }));
+    mappings.extend(sources.uart.map(|uart| {
+        let page = Pa::new(uart.page());
+        piece(gear2::UART, page, PAGE_SIZE, Attributes::DEVICE, "UART")
+    }));
     let hz = u64::from(sources.counter_hz);
     let boot = BootGear2 {
         vmid: VMID,
@@ -137,32 +151,18 @@ pub fn load<M: PhysicalMemory>(
         window: RESTART_WINDOW_S * hz,
         ..BootGear2::default()
     };
-    Ok(Loaded { pieces, boot })
+    Ok(Loaded { mappings, boot })
 }
 
-impl Loaded {
-    /// Builds Gear2's stage 2.
-    pub fn map<M: PhysicalMemory>(
-        &self,
-        stage2: &Stage2,
-        tables: &mut BootTables<'_, M>,
-    ) -> Result<BootGear2, Refusal> {
-        for &(ipa, pa, size, attributes) in &self.pieces {
-            let size = size.next_multiple_of(PAGE_SIZE);
-            if size != 0 {
-                let mapped = stage2.map(tables, Ipa::new(ipa), pa, size, attributes);
-                mapped.map_err(|error| {
-                    refusal!(
-                        Machine,
-                        "Gear2's address {ipa:#x} cannot be mapped: {error:?}"
-                    )
-                })?;
-            }
-        }
-        Ok(BootGear2 {
-            root: stage2.root().get(),
-            ..self.boot
-        })
+/// Returns the mapping of a part of Gear2, grown to whole pages.
+fn piece(ipa: u64, pa: Pa, size: u64, attributes: Attributes, what: &'static str) -> Mapping {
+    Mapping {
+        space: Space::Gear2,
+        ipa,
+        pa: pa.get(),
+        size: size.next_multiple_of(PAGE_SIZE),
+        attributes,
+        why: Purpose::Gear2(what),
     }
 }
 

@@ -75,6 +75,13 @@ impl FreeMemory {
         &self.regions
     }
 
+    /// Returns what was given out since `before`, with what it is for.
+    #[must_use]
+    pub fn given_since(&self, before: &Self, what: &'static str) -> Vec<(Region, &'static str)> {
+        let given = subtract(&before.regions, &self.regions);
+        given.into_iter().map(|region| (region, what)).collect()
+    }
+
     /// Returns how many bytes are free.
     #[must_use]
     pub fn total(&self) -> u64 {

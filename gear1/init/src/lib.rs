@@ -26,6 +26,7 @@ pub mod gear2;
 pub mod guest_dt;
 pub mod layout;
 pub mod linux;
+pub mod partition;
 pub mod passed;
 pub mod prepare;
 pub mod random;

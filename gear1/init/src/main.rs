@@ -34,6 +34,7 @@ fn gear1_init_main(mut machine: Machine) -> ! {
             entry,
             root,
             left: _,
+            partition: _,
         }) => machine.enter(entry, root),
         Err(refusal) => {
             log::error!("{refusal}");

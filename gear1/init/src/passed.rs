@@ -10,19 +10,17 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use gear1_abi::boot::{BootInfo, IrqOwner, MAX_MASTERS};
-use gear1_core::addr::{Ipa, Pa};
-use gear1_core::physical::PhysicalMemory;
-use gear1_core::stage2::{Attributes, PageState, Stage2};
+use gear1_core::stage2::{Attributes, PageState};
 use gearv_manifest::blob::Blob;
 use gearv_manifest::{Manifest, Payload, Rule, SharedMemory, Vm, VmKind};
 
 use crate::device_tree::{self, Facts};
 use crate::devices::{self, Owned};
 use crate::fdt::{Board, Uart};
+use crate::partition::{Mapping, Purpose, Space};
 use crate::random::guest_seed;
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::Region;
-use crate::table_memory::BootTables;
 
 #[cfg(test)]
 mod tests;
@@ -98,25 +96,16 @@ impl<'m, 'a> Passed<'m, 'a> {
         self.owned.pages.iter().map(tables).sum()
     }
 
-    /// Maps the devices.
-    pub fn map<M: PhysicalMemory>(
-        &self,
-        own: &Stage2,
-        tables: &mut BootTables<'_, M>,
-    ) -> Result<(), Refusal> {
-        let attributes = Attributes::DEVICE.with_state(PageState::Owned);
-        for page in &self.owned.pages {
-            let (ipa, pa) = (Ipa::new(page.start), Pa::new(page.start));
-            let mapped = own.map(tables, ipa, pa, page.bytes(), attributes);
-            mapped.map_err(|error| {
-                let (name, start) = (self.vm.name, page.start);
-                refusal!(
-                    Machine,
-                    "/vms/{name}: {start:#x} cannot be mapped: {error:?}"
-                )
-            })?;
-        }
-        Ok(())
+    /// Iterates over the mappings of the devices' registers, at their physical addresses.
+    pub fn mappings(&self) -> impl Iterator<Item = Mapping> {
+        self.owned.pages.iter().map(|page| Mapping {
+            space: Space::Vm(self.vm.id),
+            ipa: page.start,
+            pa: page.start,
+            size: page.bytes(),
+            attributes: Attributes::DEVICE.with_state(PageState::Owned),
+            why: Purpose::Device,
+        })
     }
 
     /// Tells the runtime whose the devices' interrupts are, and which of them master the bus.

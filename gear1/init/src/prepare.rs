@@ -11,31 +11,32 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use gear1_abi::boot::{
-    BOOT_MAGIC, BootChannel, BootCpu, BootInfo, BootMaster, BootRegion, BootVm, IrqOwner,
+    BOOT_MAGIC, BootChannel, BootCpu, BootGear2, BootInfo, BootMaster, BootVm, IrqOwner,
     MAX_CHANNELS, MAX_INTIDS, MAX_MASTERS, RealTime, SHARING_TABLES,
 };
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
 use gear1_abi::{ABI_VERSION, info::uart};
-use gear1_core::addr::{Ipa, Pa, Va};
+use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage1;
 use gear1_core::stage2::{Attributes, Geometry, Stage2};
 use gearv_manifest::blob::Blob;
 use gearv_manifest::{
-    Archive, CpuIndex, GicMode, MANIFEST_MEMBER, Manifest, ManifestError, Privilege, Restart,
-    Severity, Vm, VmKind,
+    Archive, CpuIndex, GicMode, MANIFEST_MEMBER, Manifest, ManifestError, Member, Privilege,
+    Restart, Severity, Vm, VmKind,
 };
 
-use crate::device_vm::{DeviceVm, memory_attributes};
+use crate::device_vm::{DeviceVm, Shared, memory_attributes};
 use crate::devices;
 use crate::el2::{self, Runtime};
 use crate::fdt::{Board, GICC_SIZE, Uart};
 use crate::gear2;
 use crate::layout::{self, FreeMemory};
+use crate::partition::{Ground, Mapping, Partition, Purpose, Roots, Space};
 use crate::passed::{Passed, check_owners};
-use crate::refusal::{Refusal, none_of, refusal};
-use crate::region::Region;
+use crate::refusal::{Fault, Refusal, none_of, refusal};
+use crate::region::{Region, subtract};
 use crate::shared;
 use crate::table_memory::BootTables;
 use crate::vm;
@@ -55,9 +56,6 @@ const SPARE_TABLES: u64 = 8;
 const STOLEN_TIME_TABLES: u64 = 2;
 /// GIC versions that this build supports.
 const GIC_VERSIONS: &[u32] = &[2, 3];
-/// Bytes of GICV that a guest finds where GICC is: all but the page of GICC_DIR, which Gear1
-/// emulates, since nothing else tells of the end of an interrupt that is in no list register.
-const GICV_SIZE: u64 = 0x1000;
 const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device, VmKind::RealTime];
 const PRIVILEGES: &[Privilege] = &[Privilege::El0, Privilege::El1];
 
@@ -93,6 +91,8 @@ pub struct HandOver {
     pub root: Pa,
     /// Memory that is left free.
     pub left: Vec<Region>,
+    /// What each VM sees.
+    pub partition: Partition,
 }
 
 /// Prepares everything, in memory that nobody else has.
@@ -100,132 +100,354 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let board = given.board;
     check_board(given)?;
     let archive = Archive::new(given.archive).map_err(|error| refusal!(Archive, "{error}"))?;
-    let member = |name: &str| {
-        let found = archive.find(name);
-        found.ok_or_else(|| {
-            refusal!(
-                Archive,
-                "{name}: missing in the boot archive: build the image again"
-            )
-        })
-    };
-    let blob = member(MANIFEST_MEMBER)?.data;
+    let blob = member(&archive, MANIFEST_MEMBER)?.data;
     let taken = taken(given);
     let manifest = read_manifest(blob, given, &taken)?;
     let mut faults = Vec::new();
-    let device_vm = DeviceVm::find(&manifest, given.tree, board, &mut faults)?;
-    let real_time = Passed::find_real_time(&manifest, given.tree, board, &mut faults)?;
-    let passed = real_time.iter().chain(device_vm.as_ref().map(|vm| &vm.own));
-    check_owners(passed.clone(), &mut faults);
+    let owners = Owners::find(&manifest, given.tree, board, &mut faults)?;
     // planted: a manifest that breaks a rule is taken
     none_of(&faults)?;
     // planted: a file with another digest is taken
     check_digests(&manifest, &archive)?;
-    let has_uart = |uart: &Uart| passed.clone().any(|vm| vm.has_uart(uart));
-    let geometry = geometry(given, &manifest, device_vm.as_ref(), &real_time)?;
-
-    let mut free = FreeMemory::new(&board.memory, &taken);
-    shared::take(&mut free, &manifest)?;
-    let fixed = layout::take_fixed(&mut free, &manifest)?;
-    let pool_size = pool_size(&manifest, &geometry, device_vm.as_ref(), &real_time);
-    let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
-    let pool = Region::new(pool, pool + pool_size);
-    let vm_count = manifest.vms.len();
-    let runtime = el2::load(given.runtime, board, pool, vm_count, &mut free, memory)?;
-    let shared = device_vm.as_ref().map(|vm| vm.take(&mut free, memory));
-    let shared = shared.transpose()?;
-    let device_vm = device_vm.as_ref().zip(shared.as_ref());
-    // Unless a VM has it.
-    let uart = board.uart.filter(|uart| !has_uart(uart));
-    let image = member(manifest.gear2.image)?;
-    let image_at = Pa::new(board.archive.start + image.offset as u64);
-    let counter_hz = given.counter_hz;
-    let sources = gear2::Sources {
-        image: image.data,
-        image_at,
-        manifest: &manifest,
+    let system = System {
+        given,
+        archive: &archive,
         blob,
-        board,
-        uart,
-        shared: shared.as_ref().map(|shared| shared.control),
-        counter_hz,
+        manifest: &manifest,
+        owners: &owners,
+        geometry: geometry(given, &manifest, &owners)?,
     };
-    let gear2 = gear2::load(&sources, &mut free, memory)?;
-    let starts = layout::take_rest(&mut free, &manifest, &fixed)?;
-    let mut prepared = Vec::new();
-    for (vm, start) in manifest.vms.iter().zip(&starts) {
-        let device_vm = device_vm.filter(|(device_vm, _)| device_vm.own.vm.id == vm.id);
-        let owner = real_time.iter().find(|owner| owner.vm.id == vm.id);
-        let own_tree =
-            owner.map(|owner| move |memory, initrd| owner.device_tree(board, [memory, initrd]));
-        let make = device_vm.map(|(device_vm, shared)| {
-            let starts = &starts;
-            move |memory, initrd| device_vm.device_tree(shared, starts, board, [memory, initrd])
-        });
-        let make = make.as_ref().map(|make| make as &vm::MakeTree<'_>);
-        let own_tree = own_tree.as_ref().map(|make| make as &vm::MakeTree<'_>);
-        let make = make.or(own_tree);
-        prepared.push(vm::prepare(vm, *start, make, &archive, board, &mut free)?);
-    }
-
-    let mut pool_free = FreeMemory::new(&[pool], &[]);
-    let mut tables = BootTables {
-        memory,
-        free: &mut pool_free,
-    };
-    let root_size = geometry.root_size();
-    let mut next_root = || {
-        let root = tables.free.take(root_size, root_size, "stage-2 roots")?;
-        tables.memory.zero(root, root_size);
-        Ok::<_, Refusal>(geometry.stage2(root))
-    };
-    let null = next_root()?;
-    let gear2_root = next_root()?;
-    let roots = manifest.vms.iter().map(|_| next_root());
-    let roots = roots.collect::<Result<Vec<_>, _>>()?;
-    let gear2 = gear2.map(&gear2_root, &mut tables)?;
-    let mut boot_vms = [BootVm::default(); MAX_VMS];
-    let vms = manifest.vms.iter().zip(&prepared).zip(&roots);
-    for (((vm, prepared), root), slot) in vms.zip(&mut boot_vms) {
-        let archive_pa = Pa::new(board.archive.start);
-        let attributes = memory_attributes(&manifest, vm);
-        *slot = prepared.load(vm, archive_pa, attributes, root, &mut tables)?;
-        if board.gic.version == 2 {
-            map_cpu_interface(board, vm, root, &mut tables)?;
-        }
-        let told = runtime.stolen_time.get() + vm.id.reg() * PAGE_SIZE;
-        slot.stolen_ipa = map_stolen_time(vm, &slot.regions[0], told, root, &mut tables)?;
-        let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
-        log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
-    }
-    shared::map(&manifest, &roots, &mut tables)?;
-    for vm in &real_time {
-        if let Some(root) = roots.get(vm.vm.id.index()) {
-            vm.map(root, &mut tables)?;
-        }
-    }
-    if let Some((device_vm, shared)) = device_vm {
-        device_vm.map(shared, &starts, &roots, &mut tables)?;
-        device_vm.describe(shared, &starts, tables.memory);
-    }
-    let mut info = machine_info(given, uart, &runtime, &manifest);
-    info.vtcr_el2 = geometry.vtcr();
-    info.root_size = geometry.root_size();
-    info.null_root = null.root().get();
-    info.gear2 = gear2;
-    info.vms = boot_vms;
-    fill_vms(&mut info, board, &manifest);
-    real_time.iter().for_each(|vm| vm.fill(&mut info));
-    if let Some((device_vm, _)) = device_vm {
-        device_vm.fill(&mut info);
-    }
-    info.pool_used = pool_size - tables.free.total();
+    let mut free = FreeMemory::new(&board.memory, &taken);
+    let placed = Placed::place(&system, &mut free, memory)?;
+    let partition = placed.partition(&system);
+    partition.check(&placed.ground(&system), &manifest)?;
+    let info = placed.build(&system, &partition, memory)?;
+    let runtime = &placed.runtime;
     memory.write_boot_info(runtime.boot_info, &info);
     memory.clean(runtime.boot_info, size_of::<BootInfo>() as u64);
     Ok(HandOver {
         entry: runtime.entry,
         root: runtime.root,
         left: free.regions().to_vec(),
+        partition,
+    })
+}
+
+/// Everything that is known before memory is given out.
+struct System<'s, 'a> {
+    given: &'s Given<'s>,
+    archive: &'s Archive<'a>,
+    /// The manifest's bytes.
+    blob: &'a [u8],
+    manifest: &'s Manifest<'a>,
+    owners: &'s Owners<'s, 'a>,
+    geometry: Geometry,
+}
+
+/// The VMs that own devices of the board.
+struct Owners<'m, 'a> {
+    device_vm: Option<DeviceVm<'m, 'a>>,
+    real_time: Vec<Passed<'m, 'a>>,
+}
+
+impl<'m, 'a> Owners<'m, 'a> {
+    /// Finds the VMs and their devices. What the manifest does wrong goes to `faults`.
+    fn find(
+        manifest: &'m Manifest<'a>,
+        tree: &'m [u8],
+        board: &Board,
+        faults: &mut Vec<Fault>,
+    ) -> Result<Self, Refusal> {
+        let owners = Self {
+            device_vm: DeviceVm::find(manifest, tree, board, faults)?,
+            real_time: Passed::find_real_time(manifest, tree, board, faults)?,
+        };
+        check_owners(owners.all(), faults);
+        Ok(owners)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Passed<'m, 'a>> + Clone {
+        let device_vm = self.device_vm.as_ref().map(|vm| &vm.own);
+        self.real_time.iter().chain(device_vm)
+    }
+
+    /// Returns the first address behind all that the VMs see beside memory.
+    fn limit(&self) -> u64 {
+        let device_vm = self.device_vm.as_ref().map(DeviceVm::limit);
+        let limits = self.real_time.iter().map(Passed::limit).chain(device_vm);
+        limits.fold(0, u64::max)
+    }
+
+    /// Returns how many tables the VMs' devices, and all that the device VM shares, take at most.
+    fn table_count(&self) -> u64 {
+        let device_vm = self.device_vm.as_ref().map_or(0, DeviceVm::table_count);
+        let real_time: u64 = self.real_time.iter().map(Passed::table_count).sum();
+        device_vm + real_time
+    }
+}
+
+/// Where everything lies in memory.
+struct Placed<'a> {
+    pool: Region,
+    runtime: Runtime,
+    /// What the device VM shares.
+    shared: Option<Shared>,
+    /// The boot UART, unless a VM has it.
+    uart: Option<Uart>,
+    gear2: gear2::Loaded,
+    /// Where each VM's memory lies.
+    starts: Vec<Pa>,
+    vms: Vec<vm::Prepared<'a>>,
+    /// What stays Gear1's own of the memory that was given out.
+    gear1: Vec<(Region, &'static str)>,
+}
+
+impl<'a> Placed<'a> {
+    /// Gives out memory, and loads Gear1's runtime and Gear2.
+    fn place<M: PhysicalMemory>(
+        system: &System<'_, 'a>,
+        free: &mut FreeMemory,
+        memory: &mut M,
+    ) -> Result<Self, Refusal> {
+        let (given, manifest) = (system.given, system.manifest);
+        let board = given.board;
+        shared::take(free, manifest)?;
+        let fixed = layout::take_fixed(free, manifest)?;
+        let before = free.clone();
+        let pool_size = pool_size(manifest, &system.geometry, system.owners);
+        let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
+        let pool = Region::new(pool, pool + pool_size);
+        let vm_count = manifest.vms.len();
+        let runtime = el2::load(given.runtime, board, pool, vm_count, free, memory)?;
+        let mut gear1 = free.given_since(&before, "the runtime");
+        let device_vm = system.owners.device_vm.as_ref();
+        let shared = device_vm.map(|vm| vm.take(free, memory)).transpose()?;
+        let has_uart = |uart: &Uart| system.owners.all().any(|vm| vm.has_uart(uart));
+        let uart = board.uart.filter(|uart| !has_uart(uart));
+        let control = shared.as_ref().map(|shared| shared.control);
+        let gear2 = load_gear2(system, uart, control, free, memory)?;
+        let starts = layout::take_rest(free, manifest, &fixed)?;
+        let before = free.clone();
+        let mut vms = Vec::new();
+        for (vm, start) in manifest.vms.iter().zip(&starts) {
+            vms.push(prepare_vm(
+                system,
+                vm,
+                *start,
+                &starts,
+                shared.as_ref(),
+                free,
+            )?);
+        }
+        gear1.extend(free.given_since(&before, "a device tree to be loaded again"));
+        Ok(Self {
+            pool,
+            runtime,
+            shared,
+            uart,
+            gear2,
+            starts,
+            vms,
+            gear1,
+        })
+    }
+
+    /// Returns the list of all that is mapped or emulated.
+    fn partition(&self, system: &System<'_, 'a>) -> Partition {
+        let (board, manifest) = (system.given.board, system.manifest);
+        let mut mappings = self.gear2.mappings.clone();
+        let mut emulated = Vec::new();
+        for (vm, prepared) in manifest.vms.iter().zip(&self.vms) {
+            mappings.push(prepared.mapping(vm, memory_attributes(manifest, vm)));
+            mappings.extend(vm::cpu_interface(vm, board));
+            emulated.extend(vm::emulated(vm, board));
+        }
+        // planted: a VM's memory is mapped in Gear2 too
+        mappings.extend(shared::mappings(manifest));
+        let real_time = &system.owners.real_time;
+        mappings.extend(real_time.iter().flat_map(Passed::mappings));
+        let device_vm = system.owners.device_vm.as_ref();
+        if let Some((device_vm, shared)) = device_vm.zip(self.shared.as_ref()) {
+            mappings.extend(device_vm.mappings(shared, &self.starts));
+            emulated.extend(device_vm.emulated());
+        }
+        let mut partition = Partition::new(mappings, emulated);
+        for vm in manifest.vms.iter() {
+            if let Some(told) = self.stolen_time(vm) {
+                partition.add_anywhere(told, system.geometry.limit());
+            }
+        }
+        partition
+    }
+
+    /// Returns the mapping of the VM's page of stolen time, at the page's physical address. From a
+    /// real-time VM, whose CPU is its own, nothing is stolen. The manifest's author cannot know
+    /// where the page lies, so the VM sees the page elsewhere if something else is there.
+    fn stolen_time(&self, vm: &Vm<'_>) -> Option<Mapping> {
+        let page = self.runtime.stolen_time.get() + vm.id.reg() * PAGE_SIZE;
+        (vm.kind != VmKind::RealTime).then_some(Mapping {
+            space: Space::Vm(vm.id),
+            ipa: page,
+            pa: page,
+            size: PAGE_SIZE,
+            attributes: Attributes::TOLD,
+            why: Purpose::StolenTime,
+        })
+    }
+
+    /// Returns what no VM may be given.
+    fn ground<'g>(&self, system: &System<'g, 'a>) -> Ground<'g> {
+        let (given, board) = (system.given, system.given.board);
+        let gic = &board.gic;
+        let gicc = Region::new(board.gicc(), board.gicc() + GICC_SIZE);
+        let gich = Region::new(gic.gich, gic.gich + PAGE_SIZE);
+        let gicr = Region::new(gic.gicr, gic.gicr + board.gicr_size);
+        let [gicd, _] = vm::gic_regions(board, 0);
+        let is_v2 = gic.version == 2;
+        let mut gear1 = alloc::vec![
+            (given.init, "init"),
+            (given.device_tree, "the board's device tree"),
+            (board.archive, "the boot archive"),
+            (gicd, "the GIC's distributor"),
+        ];
+        if is_v2 {
+            gear1.extend([(gicc, "the GIC's CPU interface"), (gich, "GICH")]);
+        } else {
+            gear1.push((gicr, "the GIC's redistributors"));
+        }
+        // VMs read their pages of stolen time, which lie among the runtime's memory.
+        let told = self.runtime.stolen_time.get();
+        let told = Region::new(told, told + self.vms.len() as u64 * PAGE_SIZE);
+        for (region, what) in &self.gear1 {
+            let rest = subtract(&[*region], &[told]);
+            gear1.extend(rest.into_iter().map(|rest| (rest, *what)));
+        }
+        Ground {
+            memory: &board.memory,
+            gear1,
+            gicc: is_v2.then_some(gicc),
+            limit: system.geometry.limit(),
+        }
+    }
+
+    /// Builds every stage 2, fills what is shared and the VMs that start by themselves, and returns
+    /// what the runtime is to know.
+    fn build<M: PhysicalMemory>(
+        &self,
+        system: &System<'_, 'a>,
+        partition: &Partition,
+        memory: &mut M,
+    ) -> Result<Box<BootInfo>, Refusal> {
+        let (board, manifest) = (system.given.board, system.manifest);
+        let mut pool = FreeMemory::new(&[self.pool], &[]);
+        let mut tables = BootTables {
+            memory,
+            free: &mut pool,
+        };
+        let null = next_root(&system.geometry, &mut tables)?;
+        let roots = Roots {
+            gear2: next_root(&system.geometry, &mut tables)?,
+            vms: manifest
+                .vms
+                .iter()
+                .map(|_| next_root(&system.geometry, &mut tables))
+                .collect::<Result<_, _>>()?,
+        };
+        partition.apply(&roots, manifest, &mut tables)?;
+        let memory = tables.memory;
+        let mut info = machine_info(system.given, self.uart, &self.runtime, manifest);
+        info.vtcr_el2 = system.geometry.vtcr();
+        info.root_size = system.geometry.root_size();
+        info.null_root = null.root().get();
+        info.gear2 = BootGear2 {
+            root: roots.gear2.root().get(),
+            ..self.gear2.boot
+        };
+        let archive_pa = Pa::new(board.archive.start);
+        let vms = manifest.vms.iter().zip(&self.vms).zip(&roots.vms);
+        for (((vm, prepared), root), slot) in vms.zip(&mut info.vms) {
+            *slot = prepared.load(vm, archive_pa, root.root(), memory);
+            slot.stolen_ipa = partition.stolen_time(vm.id);
+            let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
+            log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
+        }
+        fill_vms(&mut info, board, manifest);
+        shared::fill(manifest, memory);
+        let owners = system.owners;
+        owners.real_time.iter().for_each(|vm| vm.fill(&mut info));
+        if let Some((device_vm, shared)) = owners.device_vm.as_ref().zip(self.shared.as_ref()) {
+            device_vm.describe(shared, &self.starts, memory);
+            device_vm.fill(&mut info);
+        }
+        info.pool_used = self.pool.bytes() - pool.total();
+        Ok(info)
+    }
+}
+
+/// Takes the next root of a stage 2.
+fn next_root<M: PhysicalMemory>(
+    geometry: &Geometry,
+    tables: &mut BootTables<'_, M>,
+) -> Result<Stage2, Refusal> {
+    let size = geometry.root_size();
+    let root = tables.free.take(size, size, "stage-2 roots")?;
+    tables.memory.zero(root, size);
+    Ok(geometry.stage2(root))
+}
+
+fn load_gear2<M: PhysicalMemory>(
+    system: &System<'_, '_>,
+    uart: Option<Uart>,
+    shared: Option<Region>,
+    free: &mut FreeMemory,
+    memory: &mut M,
+) -> Result<gear2::Loaded, Refusal> {
+    let board = system.given.board;
+    let image = member(system.archive, system.manifest.gear2.image)?;
+    let sources = gear2::Sources {
+        image: image.data,
+        image_at: Pa::new(board.archive.start + image.offset as u64),
+        manifest: system.manifest,
+        blob: system.blob,
+        board,
+        uart,
+        shared,
+        counter_hz: system.given.counter_hz,
+    };
+    gear2::load(&sources, free, memory)
+}
+
+/// Finds a place for a VM's payload, and finishes the VM's device tree. init makes the tree of a VM
+/// with devices from the board's; the archive has the others.
+fn prepare_vm<'a>(
+    system: &System<'_, 'a>,
+    vm: &Vm<'a>,
+    start: Pa,
+    starts: &[Pa],
+    shared: Option<&Shared>,
+    free: &mut FreeMemory,
+) -> Result<vm::Prepared<'a>, Refusal> {
+    let board = system.given.board;
+    let archive = system.archive;
+    let device_vm = system.owners.device_vm.as_ref().zip(shared);
+    if let Some((device_vm, shared)) = device_vm.filter(|(owner, _)| owner.own.vm.id == vm.id) {
+        let make = |memory, initrd| device_vm.device_tree(shared, starts, board, [memory, initrd]);
+        return vm::prepare(vm, start, Some(&make), archive, board, free);
+    }
+    let mut real_time = system.owners.real_time.iter();
+    if let Some(owner) = real_time.find(|owner| owner.vm.id == vm.id) {
+        let make = |memory, initrd| owner.device_tree(board, [memory, initrd]);
+        return vm::prepare(vm, start, Some(&make), archive, board, free);
+    }
+    vm::prepare(vm, start, None, archive, board, free)
+}
+
+fn member<'a>(archive: &Archive<'a>, name: &str) -> Result<Member<'a>, Refusal> {
+    archive.find(name).ok_or_else(|| {
+        refusal!(
+            Archive,
+            "{name}: missing in the boot archive: build the image again"
+        )
     })
 }
 
@@ -247,48 +469,6 @@ fn check_board(given: &Given<'_>) -> Result<(), Refusal> {
         ));
     }
     Ok(())
-}
-
-/// Gives a VM the virtual CPU interface as its GICC (Arm IHI 0048, 5.5), or the real one.
-fn map_cpu_interface<M: PhysicalMemory>(
-    board: &Board,
-    vm: &Vm<'_>,
-    stage2: &Stage2,
-    tables: &mut BootTables<'_, M>,
-) -> Result<(), Refusal> {
-    let (interface, size) = match vm.gic {
-        GicMode::PassThrough => (board.gicc(), GICC_SIZE),
-        GicMode::Emulated => (board.gic.gicv, GICV_SIZE),
-    };
-    let (ipa, pa) = (Ipa::new(board.gic.gicr), Pa::new(interface));
-    let mapped = stage2.map(tables, ipa, pa, size, Attributes::DEVICE);
-    let name = vm.name;
-    mapped.map_err(|error| {
-        refusal!(
-            Machine,
-            "/vms/{name}: its CPU interface cannot be mapped: {error:?}"
-        )
-    })
-}
-
-/// Maps a VM's page of stolen time, at the page's physical address. Returns that address, or 0
-/// where the VM has another mapping there. A real-time VM has its CPU to itself and loses no time.
-fn map_stolen_time<M: PhysicalMemory>(
-    vm: &Vm<'_>,
-    memory: &BootRegion,
-    page: u64,
-    stage2: &Stage2,
-    tables: &mut BootTables<'_, M>,
-) -> Result<u64, Refusal> {
-    let console = vm.console.map_or(0, |console| console.ipa);
-    let is_taken = page.wrapping_sub(memory.ipa) < memory.size || console == page;
-    if is_taken || vm.virtio_ipa == page || vm.kind == VmKind::RealTime {
-        return Ok(0);
-    }
-    let (ipa, pa) = (Ipa::new(page), Pa::new(page));
-    let mapped = stage2.map(tables, ipa, pa, PAGE_SIZE, Attributes::TOLD);
-    mapped.map_err(|error| refusal!(Machine, "stolen time cannot be mapped: {error:?}"))?;
-    Ok(page)
 }
 
 /// Returns the memory that is not free.
@@ -378,10 +558,7 @@ pub fn judge(
         return Ok(judged.error_count);
     };
     let mut faults = Vec::new();
-    let device_vm = DeviceVm::find(&manifest, tree, board, &mut faults)?;
-    let real_time = Passed::find_real_time(&manifest, tree, board, &mut faults)?;
-    let owners = real_time.iter().chain(device_vm.as_ref().map(|vm| &vm.own));
-    check_owners(owners, &mut faults);
+    Owners::find(&manifest, tree, board, &mut faults)?;
     let mut free = FreeMemory::new(&board.memory, &board.reserved);
     let placed = shared::take(&mut free, &manifest)
         .and_then(|()| layout::take_fixed(&mut free, &manifest))
@@ -398,8 +575,7 @@ pub fn judge(
 fn geometry(
     given: &Given<'_>,
     manifest: &Manifest<'_>,
-    device_vm: Option<&DeviceVm<'_, '_>>,
-    real_time: &[Passed<'_, '_>],
+    owners: &Owners<'_, '_>,
 ) -> Result<Geometry, Refusal> {
     let board = given.board;
     let gear2_end = gear2_layout::HEAP + manifest.gear2.memory_bytes;
@@ -409,10 +585,8 @@ fn geometry(
     let consoles = vms().filter_map(|vm| Some(vm.console?.ipa + PAGE_SIZE));
     let devices = vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM).map(|region| region.end);
     let virtio = manifest.virtio_vms().map(|vm| vm.virtio_ipa + PAGE_SIZE);
-    let owned = device_vm.map(DeviceVm::limit);
     let ends = memory.chain(guests).chain(consoles).chain(devices);
-    let ends = ends.chain(virtio).chain(owned);
-    let ends = ends.chain(real_time.iter().map(Passed::limit));
+    let ends = ends.chain(virtio).chain([owners.limit()]);
     let limit = ends.fold(gear2_end, u64::max);
     Geometry::choose(given.pa_range, limit).ok_or_else(|| {
         refusal!(
@@ -422,12 +596,7 @@ fn geometry(
     })
 }
 
-fn pool_size(
-    manifest: &Manifest<'_>,
-    geometry: &Geometry,
-    device_vm: Option<&DeviceVm<'_, '_>>,
-    real_time: &[Passed<'_, '_>],
-) -> u64 {
+fn pool_size(manifest: &Manifest<'_>, geometry: &Geometry, owners: &Owners<'_, '_>) -> u64 {
     // Level 2 tables of a range that begins anywhere, and a level 1 table.
     let tables = |bytes: u64| (bytes >> 30) + 3;
     let roots = (manifest.vms.len() as u64 + 2) * geometry.root_size();
@@ -438,9 +607,7 @@ fn pool_size(
         let own = tables(vm.memory.bytes) + SPARE_TABLES + STOLEN_TIME_TABLES;
         own + shared.sum::<u64>() + sharing_tables(manifest, vm)
     });
-    let shared = device_vm.map_or(0, DeviceVm::table_count);
-    let passed: u64 = real_time.iter().map(Passed::table_count).sum();
-    roots + (gear2 + vms.sum::<u64>() + shared + passed) * PAGE_SIZE
+    roots + (gear2 + vms.sum::<u64>() + owners.table_count()) * PAGE_SIZE
 }
 
 /// Returns how many tables a VM may take after boot, to share memory.

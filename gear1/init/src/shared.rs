@@ -7,16 +7,18 @@
 //!
 //! Requirements: G1-MEM-021.
 
-use gear1_core::addr::{Ipa, Pa};
+use alloc::vec::Vec;
+
+use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
-use gear1_core::stage2::{Attributes, Stage2};
+use gear1_core::stage2::Attributes;
 use gearv_manifest::Manifest;
 
 use crate::dax;
 use crate::layout::FreeMemory;
+use crate::partition::{Mapping, Purpose, Space};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
-use crate::table_memory::BootTables;
 
 #[cfg(test)]
 mod tests;
@@ -37,19 +39,25 @@ pub fn take(free: &mut FreeMemory, manifest: &Manifest<'_>) -> Result<(), Refusa
     })
 }
 
-/// Zeroes the shared memory, describes it to Linux, and maps it in its VMs.
-pub fn map<M: PhysicalMemory>(
-    manifest: &Manifest<'_>,
-    roots: &[Stage2],
-    tables: &mut BootTables<'_, M>,
-) -> Result<(), Refusal> {
+/// Zeroes the shared memory and describes it to Linux.
+pub fn fill<M: PhysicalMemory>(manifest: &Manifest<'_>, memory: &mut M) {
     for (shared, number) in manifest.shared.iter().zip(FIRST_NUMBER..) {
         let region = shared.region();
-        tables.memory.zero(Pa::new(region.start), region.bytes());
-        tables.memory.clean(Pa::new(region.start), region.bytes());
-        dax::describe(region, number, tables.memory);
+        memory.zero(Pa::new(region.start), region.bytes());
+        memory.clean(Pa::new(region.start), region.bytes());
+        dax::describe(region, number, memory);
+    }
+}
+
+/// Returns the mappings of the memory in the VMs that have it: the description, which no VM
+/// writes, and the data.
+#[must_use]
+pub fn mappings(manifest: &Manifest<'_>) -> Vec<Mapping> {
+    let mut mappings = Vec::new();
+    for (number, shared) in manifest.shared.iter().enumerate() {
+        let region = shared.region();
         let lead = Region::new(shared.with_lead().start, region.start);
-        for (vm, root) in manifest.vms.iter().zip(roots) {
+        for vm in manifest.vms.iter() {
             let Some(write) = shared.access(vm.name) else {
                 continue;
             };
@@ -58,18 +66,16 @@ pub fn map<M: PhysicalMemory>(
                 write,
                 ..Attributes::TOLD
             };
-            for (part, attributes) in [(lead, Attributes::TOLD), (region, data)] {
-                let (ipa, pa) = (Ipa::new(part.start), Pa::new(part.start));
-                let mapped = root.map(tables, ipa, pa, part.bytes(), attributes);
-                let name = shared.name;
-                mapped.map_err(|error| {
-                    refusal!(
-                        Machine,
-                        "/shared-memory/{name}: cannot be mapped: {error:?}"
-                    )
-                })?;
-            }
+            let parts = [(lead, Attributes::TOLD), (region, data)];
+            mappings.extend(parts.map(|(part, attributes)| Mapping {
+                space: Space::Vm(vm.id),
+                ipa: part.start,
+                pa: part.start,
+                size: part.bytes(),
+                attributes,
+                why: Purpose::SharedMemory(number),
+            }));
         }
     }
-    Ok(())
+    mappings
 }

@@ -1,4 +1,4 @@
-//! A VM in memory: its stage 2, its loaded files, and the facts by which the runtime can load it
+//! A VM in memory: its place, its loaded files, and the facts by which the runtime can load it
 //! again.
 //!
 //! Invariant: a loaded VM's memory holds the loaded files and zeroes. The contents are in memory,
@@ -9,25 +9,29 @@
 use alloc::vec::Vec;
 
 use gear1_abi::boot::{BootLoad, BootRegion, BootVm, FRESH_SEEDS};
-use gear1_core::addr::{Ipa, Pa};
+use gear1_abi::layout::PAGE_SIZE;
+use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
-use gear1_core::stage2::{Attributes, Stage2};
-use gearv_manifest::{Archive, Vm};
+use gear1_core::stage2::Attributes;
+use gearv_manifest::{Archive, GicMode, Vm};
 
 use crate::fdt::{Board, GICC_SIZE};
 use crate::guest_dt::{self, GuestFacts, RNG_SEED_SIZE};
 use crate::layout::FreeMemory;
 use crate::linux::{self, Placed};
+use crate::partition::{Emulated, Mapping, Purpose, Space};
 use crate::random::{SEED_SIZE, guest_seed};
-use crate::refusal::{Refusal, refusal};
+use crate::refusal::Refusal;
 use crate::region::Region;
-use crate::table_memory::BootTables;
 
 /// VMID of the first VM.
 pub const FIRST_VMID: u16 = 2;
 /// Bytes of the guest's view of a distributor (GICv2, GICv3), and of a redistributor.
 const GICD_SIZE: [u64; 2] = [0x1000, 0x1_0000];
 const GICR_SIZE: u64 = 0x2_0000;
+/// Bytes of GICV that a guest finds where GICC is: all but the page of GICC_DIR, which Gear1
+/// emulates, since nothing else tells of the end of an interrupt that is in no list register.
+const GICV_SIZE: u64 = 0x1000;
 
 /// Makes the device tree of a VM whose memory and initial RAM disk lie there.
 pub type MakeTree<'t> = dyn Fn(Region, Region) -> Result<Vec<u8>, Refusal> + 't;
@@ -55,6 +59,49 @@ pub fn gic_regions(board: &Board, vcpu_count: usize) -> [Region; 2] {
         Region::new(gic.gicd, gic.gicd + gicd),
         Region::new(gic.gicr, gic.gicr + gicr),
     ]
+}
+
+/// Returns the mapping of a GICv2's CPU interface: the virtual one as the VM's GICC (Arm IHI 0048,
+/// 5.5), or the physical one. A GICv3's has no registers in memory.
+#[must_use]
+pub fn cpu_interface(vm: &Vm<'_>, board: &Board) -> Option<Mapping> {
+    let (pa, size) = match vm.gic {
+        GicMode::PassThrough => (board.gicc(), GICC_SIZE),
+        GicMode::Emulated => (board.gic.gicv, GICV_SIZE),
+    };
+    (board.gic.version == 2).then_some(Mapping {
+        space: Space::Vm(vm.id),
+        ipa: board.gic.gicr,
+        pa,
+        size,
+        attributes: Attributes::DEVICE,
+        why: Purpose::CpuInterface,
+    })
+}
+
+/// Returns what Gear1 and Gear2 emulate for every VM.
+pub fn emulated(vm: &Vm<'_>, board: &Board) -> Vec<Emulated> {
+    let [gicd, mut second] = gic_regions(board, vm.vcpu_count);
+    let second_name = if board.gic.version == 2 {
+        second.start += cpu_interface(vm, board).map_or(0, |mapped| mapped.size);
+        "GICC_DIR"
+    } else {
+        "GIC redistributors"
+    };
+    let console = vm.console.map(|console| {
+        let region = Region::new(console.ipa, console.ipa + PAGE_SIZE);
+        (region, "console")
+    });
+    [(gicd, "GIC distributor"), (second, second_name)]
+        .into_iter()
+        .chain(console)
+        .filter(|(region, _)| region.bytes() != 0)
+        .map(|(region, what)| Emulated {
+            vm: vm.id,
+            region,
+            what,
+        })
+        .collect()
 }
 
 /// Finds a place for the VM's payload and finishes its device tree: the archive's, unless `make`
@@ -99,7 +146,7 @@ pub fn prepare<'a>(
         let tree = make(all, initrd)?;
         seeds = Seeds::find(&tree, &board.seed, vm.id.reg() as u32);
         let bytes = seeds.as_ref().map_or(0, |seeds| seeds.pool.len() as u64);
-        let kept = free.take(size + bytes, gear1_abi::layout::PAGE_SIZE, "device trees")?;
+        let kept = free.take(size + bytes, PAGE_SIZE, "device trees")?;
         Ok::<_, Refusal>((tree, kept))
     };
     let tree = placed.device_tree.map(finish).transpose()?;
@@ -153,20 +200,33 @@ impl Seeds {
 }
 
 impl Prepared<'_> {
-    /// Keeps the finished device tree, fills the VM's memory if it starts by itself, builds its
-    /// stage 2, and returns what the runtime is to know.
+    /// Returns the mapping of the VM's memory in its stage 2.
+    #[must_use]
+    pub fn mapping(&self, vm: &Vm<'_>, attributes: Attributes) -> Mapping {
+        let BootRegion { ipa, pa, size } = self.memory;
+        Mapping {
+            space: Space::Vm(vm.id),
+            ipa,
+            pa,
+            size,
+            attributes,
+            why: Purpose::Memory,
+        }
+    }
+
+    /// Keeps the finished device tree, fills the VM's memory if it starts by itself, and returns
+    /// what the runtime is to know. `root` is the VM's stage 2.
     pub fn load<M: PhysicalMemory>(
         &self,
         vm: &Vm<'_>,
         archive_pa: Pa,
-        attributes: Attributes,
-        stage2: &Stage2,
-        tables: &mut BootTables<'_, M>,
-    ) -> Result<BootVm, Refusal> {
-        let BootRegion { ipa, pa, size } = self.memory;
+        root: Pa,
+        memory: &mut M,
+    ) -> BootVm {
+        let BootRegion { ipa, pa, .. } = self.memory;
         let mut boot = BootVm {
             vcpu_count: vm.vcpu_count as u16,
-            root: stage2.root().get(),
+            root: root.get(),
             vmid: FIRST_VMID + vm.id.reg() as u16,
             entry: ipa + self.placed.entry,
             argument: self.placed.device_tree.map_or(0, |offset| ipa + offset),
@@ -196,25 +256,17 @@ impl Prepared<'_> {
             .zip(files.chain(trees).chain(seeds))
             .for_each(|(slot, load)| *slot = load);
         if let Some((bytes, kept)) = &self.tree {
-            tables.memory.write(*kept, bytes);
-            tables.memory.clean(*kept, bytes.len() as u64);
+            memory.write(*kept, bytes);
+            memory.clean(*kept, bytes.len() as u64);
         }
         if let Some(seeds) = &self.seeds {
-            tables.memory.write(Pa::new(pool), &seeds.pool);
-            tables.memory.clean(Pa::new(pool), seeds.pool.len() as u64);
+            memory.write(Pa::new(pool), &seeds.pool);
+            memory.clean(Pa::new(pool), seeds.pool.len() as u64);
         }
         if vm.autostart {
-            self.fill(tables.memory);
+            self.fill(memory);
         }
-        let mapped = stage2.map(tables, Ipa::new(ipa), Pa::new(pa), size, attributes);
-        mapped.map_err(|error| {
-            refusal!(
-                Machine,
-                "/vms/{}: its memory cannot be mapped: {error:?}",
-                vm.name
-            )
-        })?;
-        Ok(boot)
+        boot
     }
 
     /// Writes the payload, and zeroes everywhere else.

@@ -10,6 +10,7 @@ use gear1_init::devices::Device;
 use gear1_init::region::{Region, subtract};
 use gearv_manifest::{CpuIndex, Manifest, Vm, VmKind};
 
+use super::partition;
 use crate::placement::Placement;
 
 #[cfg(test)]
@@ -53,6 +54,8 @@ pub(super) struct Report {
     pub(super) cpus: Vec<Item>,
     pub(super) devices: Vec<Item>,
     pub(super) interrupts: Vec<Item>,
+    /// What each VM sees, as text.
+    pub(super) partition: String,
 }
 
 impl Report {
@@ -65,6 +68,7 @@ impl Report {
             cpus: cpus(manifest, placed),
             devices: devices(manifest, placed),
             interrupts: interrupts(placed),
+            partition: partition::text(&placed.partition, manifest),
         }
     }
 
@@ -114,7 +118,7 @@ impl Report {
             let left = items.iter().filter(|item| item.owner == Owner::Nobody);
             writeln!(text, "  left: {}", left.count()).expect("as above");
         }
-        text
+        text + "\nStage 2\n\n" + &self.partition
     }
 }
 

@@ -5,6 +5,7 @@ use crate::change::Change;
 
 const FDT: &str = "gear1/init/src/fdt/tests.rs";
 const PREPARE: &str = "gear1/init/src/prepare/tests.rs";
+const PARTITION: &str = "gear1/init/src/partition/tests.rs";
 const DEVICES: &str = "gear1/init/src/devices/tests.rs";
 const REFUSALS: &str = "tests/suite/src/refusals.rs";
 const OVERLAPS: &str = "manifests/src/rules/tests/overlaps.rs";
@@ -190,6 +191,35 @@ pub(super) const BUGS: &[Bug] = &[
         change: Change::Swap("bytes", "bytes + PAGE_SIZE"),
         breaks: &["G1-MEM-004"],
         test: "gear1/init/src/device_vm/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a VM's memory is mapped in Gear2 too",
+        change: Change::Become(
+            "mappings.extend(shared::mappings(manifest));\n        \
+             let is_memory = |one: &&Mapping| one.why == Purpose::Memory;\n        \
+             let memory = mappings.iter().find(is_memory).copied();\n        \
+             mappings.extend(memory.map(|memory| Mapping { space: Space::Gear2, ..memory }));",
+        ),
+        breaks: &["G1-MEM-004"],
+        test: PREPARE,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a second mapping of a page is not refused",
+        change: Change::Swap(
+            "one.output().overlaps(&other.output())",
+            "one.output() == other.output() && one.ipa == other.ipa",
+        ),
+        breaks: &["G1-MEM-024"],
+        test: PARTITION,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a mapping hides an emulated device",
+        change: Change::Drop,
+        breaks: &["G1-MEM-024"],
+        test: PARTITION,
         finder: Finder::Host,
     },
     Bug {

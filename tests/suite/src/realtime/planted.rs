@@ -99,8 +99,8 @@ const REMOVED: &[Removed] = &[
     Removed {
         name: "it has no more of the board than its devices",
         file: "init/src/passed.rs",
-        from: "page.bytes(), attributes)",
-        to: "page.bytes().max(0x2_0000), attributes)",
+        from: "size: page.bytes(),",
+        to: "size: page.bytes().max(0x2_0000),",
         by: By::Others("trespasser", "trespasser sets up others' DMA"),
         features: "image",
     },

@@ -27,6 +27,7 @@ fn report() -> Report {
         cpus: vec![item("0", Owner::Gear2)],
         devices: vec![item("/uart", Owner::Nobody)],
         interrupts: vec![item("INTID 33", Owner::Vm(0))],
+        partition: "/vms/linux\n".to_owned(),
     }
 }
 

@@ -1,0 +1,157 @@
+//! The lists of the example manifests, compared with `manifests/partitions/`.
+//!
+//! Images have fixed sizes here, so that a list changes only with its manifest, its board, or what
+//! init decides. `GEARV_WRITE=1 cargo test -p xtask golden` writes the files anew.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use gear1_abi::image::{GEAR2_MAGIC, RUNTIME_MAGIC};
+use gear1_abi::layout::{PAGE_SIZE, el2, gear2};
+
+use workbench::archive::build_archive;
+use workbench::board::{BoardTree, Name};
+use workbench::manifest::{Aligned, compile};
+use workbench::tools::Tools;
+use workbench::workspace::{self, scratch};
+
+use crate::placement::{Gear1, place_with};
+
+/// Each example with the board that it is for.
+const EXAMPLES: &[(&str, Name)] = &[
+    ("minimal", Name::QemuVirt),
+    ("two-guests", Name::QemuVirt),
+    ("qemu-virt", Name::QemuVirt),
+    ("mixed-criticality", Name::QemuVirt),
+    ("bare-metal-pair", Name::QemuVirt),
+    ("rpi4", Name::Rpi4),
+    ("rcar-h3", Name::RcarH3),
+    ("zcu102", Name::Zcu102),
+];
+/// Set: the files are written, not compared.
+const WRITE: &str = "GEARV_WRITE";
+/// Bytes of what stands for Gear1's image.
+const GEAR1_SIZE: u64 = 4 << 20;
+/// Bytes that what stands for a kernel says it needs.
+const KERNEL_SIZE: u64 = 32 << 20;
+
+#[test]
+fn the_examples_partitions_are_those_of_the_golden_files() {
+    let folder = scratch("golden");
+    for (name, board) in EXAMPLES {
+        let list = list(name, *board, &folder).expect(name);
+        let golden = workspace::root().join(format!("manifests/partitions/{name}.txt"));
+        if env::var_os(WRITE).is_some() {
+            fs::write(&golden, &list).expect(name);
+        }
+        let expected = fs::read_to_string(&golden).unwrap_or_default();
+        assert!(
+            list == expected,
+            "the partition of manifests/{name}.dts is another one than {}:\n{}",
+            golden.display(),
+            difference(&expected, &list)
+        );
+    }
+    fs::remove_dir_all(folder).expect("the scratch directory");
+}
+
+#[test]
+fn each_example_has_a_golden_file() {
+    let listed = |directory: &str, extension: &str| {
+        let entries = fs::read_dir(workspace::root().join(directory)).expect(directory);
+        let paths = entries.map(|entry| entry.expect(directory).path());
+        let files = paths.filter(|path| path.extension().is_some_and(|one| one == extension));
+        let mut stems: Vec<PathBuf> = files
+            .filter_map(|path| path.file_stem().map(PathBuf::from))
+            .collect();
+        stems.sort();
+        stems
+    };
+    assert_eq!(
+        listed("manifests", "dts"),
+        listed("manifests/partitions", "txt")
+    );
+}
+
+/// Returns the lines that only one of the texts has.
+fn difference(old: &str, new: &str) -> String {
+    let only = |one: &str, other: &str, sign: char| -> String {
+        let lines = one
+            .lines()
+            .filter(|line| !other.lines().any(|known| known == *line));
+        lines.map(|line| format!("{sign}{line}\n")).collect()
+    };
+    only(old, new, '-') + &only(new, old, '+')
+}
+
+/// Returns the list of the example `name`.
+fn list(name: &str, board: Name, folder: &Path) -> Result<String> {
+    let tools = Tools::prepare()?;
+    let manifest = workspace::root().join(format!("manifests/{name}.dts"));
+    let compiled = compile(&manifest, &tools, folder)?;
+    let kernel = folder.join("kernel");
+    fs::write(&kernel, kernel_image())?;
+    let payload = folder.join("payload");
+    fs::write(&payload, [0x33; 0x1_0000])?;
+    let gear2 = folder.join("gear2.bin");
+    fs::write(&gear2, flat_image(GEAR2_MAGIC, gear2::IMAGE))?;
+    let resolve = |artifact: &str| -> Result<PathBuf> {
+        let is_kernel = artifact.ends_with("kernel");
+        Ok(if is_kernel {
+            kernel.clone()
+        } else {
+            payload.clone()
+        })
+    };
+    let archive = folder.join("archive.cpio");
+    let archive = build_archive(&compiled, &gear2, &resolve, &tools, &archive)?;
+    let gear1 = Gear1 {
+        size: GEAR1_SIZE,
+        runtime: flat_image(RUNTIME_MAGIC, el2::RUNTIME),
+    };
+    let board = BoardTree::named(board, &tools)?;
+    let placed = place_with(board, &fs::read(archive)?, &gear1, &tools)?;
+    let placed = placed.map_err(|refusal| anyhow!("{name}: {refusal}"))?;
+    let blob = Aligned::new(&compiled.blob);
+    let judged = gearv_manifest::judge(blob.as_slice(), None, &mut |_| {});
+    let manifest = judged.manifest.context("the manifest was judged before")?;
+    ensure!(
+        !placed.partition.mappings.is_empty(),
+        "{name}: nothing is mapped"
+    );
+    Ok(super::text(&placed.partition, &manifest))
+}
+
+/// Returns a flat image with 16 pages each of text, constants, data and zeroes.
+fn flat_image(magic: u64, base: u64) -> Vec<u8> {
+    let end = |segments: u64| base + segments * 16 * PAGE_SIZE;
+    let boot_page = if magic == RUNTIME_MAGIC {
+        base + PAGE_SIZE
+    } else {
+        0
+    };
+    let abi = u64::from(gear1_abi::ABI_VERSION);
+    let header = [
+        magic,
+        abi,
+        base,
+        base,
+        end(1),
+        end(2),
+        end(3),
+        end(4),
+        boot_page,
+    ];
+    let mut file: Vec<u8> = header.into_iter().flat_map(u64::to_le_bytes).collect();
+    file.resize(3 * 16 * PAGE_SIZE as usize, 0);
+    file
+}
+
+/// Returns the header of a Linux kernel.
+fn kernel_image() -> Vec<u8> {
+    let mut file = vec![0; PAGE_SIZE as usize];
+    file[16..24].copy_from_slice(&KERNEL_SIZE.to_le_bytes());
+    file[56..60].copy_from_slice(b"ARM\x64");
+    file
+}
