@@ -64,6 +64,7 @@ fn attributes(attributes: Attributes) -> String {
         Some(PageState::Donated) => "donated",
         Some(PageState::Received) => "received",
         Some(PageState::Buffer) => "buffer",
+        Some(PageState::Claimed) => "claimed",
     };
     format!("r{write}{execute}  {memory:8}  {state:16}")
 }
