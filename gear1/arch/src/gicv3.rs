@@ -255,6 +255,7 @@ impl HostGic for GicV3 {
     fn give_interface(cpu: CpuIndex) {
         let gicr = redistributor(cpu);
         gicr.write32(SGI_FRAME + GICD_ICENABLER, u32::MAX);
+        // planted: no longer: nothing pends when it gets the interface
         gicr.write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);
         gicr.write32(GICR_ICACTIVER0, u32::MAX);
         poll(gicr, GICR_CTLR, GICR_CTLR_RWP);

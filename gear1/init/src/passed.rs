@@ -102,6 +102,7 @@ impl<'m, 'a> Passed<'m, 'a> {
             space: Space::Vm(self.vm.id),
             ipa: page.start,
             pa: page.start,
+            // planted: no longer: it has no more of the board than its devices
             size: page.bytes(),
             attributes: Attributes::DEVICE.with_state(PageState::Owned),
             why: Purpose::Device,

@@ -56,15 +56,18 @@ fn start_machine() {
         pa_range: (boot.vtcr_el2 >> 16) & 7,
     };
     let cpus = (0..boot.cpu_count as usize).zip(&boot.cpus);
+    // Bound: MAX_CPUS (8).
     for ((number, cpu), kick) in cpus.zip(&mut machine.kicks) {
         if let (Some(index), false) = (CpuIndex::new(number), cpu.real_time) {
             *kick = Gic::sgi(index, cpu.mpidr, KICK);
         }
     }
+    // Bound: MAX_VMS (16).
     for (number, vm) in (0..boot.vm_count as usize).zip(&boot.vms) {
         let (Some(id), first) = (VmId::new(number), usize::from(vm.first_vcpu)) else {
             continue;
         };
+        // Bound: MAX_VCPUS_PER_VM (8).
         for index in 0..usize::from(vm.vcpu_count) {
             if let Some(place) = machine.vcpus.get_mut(first.wrapping_add(index)) {
                 *place = (id, index);
@@ -130,6 +133,7 @@ fn guest_hcr(real_time: RealTime) -> u64 {
         | match real_time {
             RealTime::No => hcr::GUEST,
             RealTime::Emulated => hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER,
+            // planted: no longer: its interrupts do not go to Gear1
             RealTime::PassThrough => hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER & !hcr::IMO,
         }
 }
@@ -174,6 +178,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
         enable_interrupts(boot, cpu.index());
         realtime::start(cpu, machine);
     } else if here.is_some_and(|cpu| cpu.gear2) {
+        // Bound: MAX_INTIDS (1020), where the compiler made the call part of this function.
         enable_interrupts(boot, cpu.index());
         supervise::start(cpu, machine);
     } else {
@@ -186,6 +191,7 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
 /// CPUs that Gear2 manages.
 fn start_others(cpu: &Cpu, machine: &Machine) {
     let boot = machine.boot;
+    // Bound: MAX_INTIDS (1020).
     for (intid, owner) in (0..MAX_INTIDS as u32).zip(&boot.irq_owner) {
         if intid >= FIRST_SPI && *owner != IrqOwner::NONE {
             let word = boot.irq_edge.get(intid as usize / 32).copied().unwrap_or(0);
@@ -199,6 +205,7 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
 }
 
 fn start_cpus(cpu: &Cpu, boot: &'static BootInfo, wanted: impl Fn(&BootCpu) -> bool) {
+    // Bound: MAX_CPUS (8).
     for (number, other) in (0..boot.cpu_count as usize).zip(&boot.cpus) {
         if number != 0
             && wanted(other)
@@ -216,6 +223,7 @@ fn start_cpus(cpu: &Cpu, boot: &'static BootInfo, wanted: impl Fn(&BootCpu) -> b
 
 /// Routes the interrupts to this CPU whose owners live here.
 fn enable_interrupts(boot: &BootInfo, index: CpuIndex) {
+    // Bound: MAX_INTIDS (1020).
     for (intid, owner) in (0..MAX_INTIDS as u32).zip(&boot.irq_owner) {
         let here = *owner != IrqOwner::NONE && machine::home(boot, *owner) == index.index();
         if intid >= FIRST_SPI && here && !machine::is_passed_through(boot, *owner) {

@@ -58,6 +58,7 @@ fn take_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Event> {
 
 /// Takes the lowest physical interrupt that waits for Gear2 on this CPU.
 fn take_gear2_irq(data: &mut CpuData) -> Option<u32> {
+    // Bound: 16 words of INTIDs.
     for (index, word) in (0_u32..16).zip(data.gear2_irqs.iter_mut()) {
         if *word != 0 {
             let bit = word.trailing_zeros();

@@ -181,7 +181,7 @@ fn exit_stats(id: VcpuId, reason: u64) -> Answer {
 /// The cursor holds the CPU in its upper byte and the sequence number below.
 fn log_read(machine: &Machine, cursor: u64) -> Answer {
     let first = cursor >> CURSOR_CPU_SHIFT;
-    // Bound: the number of CPUs, at most 8.
+    // Bound: MAX_CPUS (8).
     for index in first..u64::from(machine.boot.cpu_count) {
         let sequence = if index == first {
             cursor & ((1 << CURSOR_CPU_SHIFT) - 1)

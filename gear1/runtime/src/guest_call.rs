@@ -96,6 +96,7 @@ fn is_entry(machine: &Machine, vm: VmId, ipa: u64) -> bool {
     let regions = &machine::boot_vm(machine, vm).regions;
     let inside = |region: &BootRegion| ipa.wrapping_sub(region.ipa) < region.size;
     // planted: a guest's call starts a vCPU anywhere
+    // Bound: MAX_REGIONS (4).
     ipa & 3 == 0 && regions.iter().any(inside)
 }
 
@@ -128,10 +129,13 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
     }
     shared.request_reset(entry, context);
     shared.set_state(VcpuState::Ready);
+    // planted: no longer: who is started waits for its kick
+    // planted: late: who turns a CPU on kicks it
     signal::wake(cpu, machine, id);
     ret::SUCCESS
 }
 
+// planted: late: how late
 #[inline(never)]
 fn affinity_info(machine: &Machine, caller: &Loaded, target: u64) -> u64 {
     let Some(id) = target_of(machine, caller, target) else {
@@ -219,6 +223,7 @@ pub(crate) fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Handled {
         guest::GEARV_VERSION => results = Some([u64::from(ABI_VERSION), 0]),
         guest::CALL_UID => {
             loaded.shared.count(reason);
+            // Bound: 4 words.
             let [a, b, c, d] = guest::UID.map(u64::from);
             let frame = cpu.frame();
             frame.set_reg(0, a);

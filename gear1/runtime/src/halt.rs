@@ -90,10 +90,12 @@ pub(crate) fn header(out: BootUart, reason: HaltReason) {
 }
 
 fn registers(out: BootUart, x: &[u64; 31]) {
+    // Bound: 31 registers.
     for (index, value) in (0_u8..31).zip(x) {
         if index.is_multiple_of(4) {
             out.text("gear1:");
         }
+        // Bound: bytes of a constant text.
         out.text(" x");
         let digits = [b'0'.wrapping_add(index / 10), b'0'.wrapping_add(index % 10)];
         out.text(core::str::from_utf8(&digits).unwrap_or("??"));
@@ -161,6 +163,7 @@ pub(crate) fn finish(out: BootUart) -> ! {
     out.text("gear1: machine stopped\n");
     if let Some(machine) = MACHINE.get() {
         gear1_arch::stop::request();
+        // Bound: MAX_CPUS (8).
         for (number, other) in (0..machine.boot.cpu_count as usize).zip(&machine.boot.cpus) {
             if other.mpidr != cpu::affinity()
                 && !other.real_time
@@ -188,6 +191,7 @@ extern "C" fn gear1_halted(frame: &HaltFrame) -> ! {
     out.text("\n");
     registers(out, &frame.x);
     out.text("gear1: stack:");
+    // Bound: 32 words of stack.
     for word in stack::words(frame.sp, 32) {
         out.text(" ");
         out.hex(word);

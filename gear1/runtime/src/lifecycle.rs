@@ -49,6 +49,7 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
     vm.state = VmState::Stopping;
     machine::running(id).end();
     let count = usize::from(machine::boot_vm(machine, id).vcpu_count);
+    // Bound: MAX_VCPUS_PER_VM (8).
     for index in 0..count {
         let Some(vcpu_id) = machine::vcpu_of(machine, id, index) else {
             continue;
@@ -63,6 +64,7 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
     let gone = 1_u32.wrapping_shl(boot.vcpu_count.into()).wrapping_sub(1);
     let gone = gone.wrapping_shl(boot.first_vcpu.into());
     messages::end(cpu, machine, id, gone);
+    // planted: no longer: who is stopped loses its own memory
     vm_state::freeze(cpu, machine, id);
 }
 
@@ -155,6 +157,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
             vm.end = Ended::No;
         }
     }
+    // Bound: MAX_REGIONS (4).
     let total = boot
         .regions
         .iter()
@@ -179,6 +182,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     if left == 0 {
         // planted: a VM's next life has the interrupt controller of its last
         vm.gic.reset();
+        // Bound: part of deactivate_some: 64 interrupts.
         if !vgic::deactivate_some(&mut vm.gic, vgic::gic_index(0)) {
             // Another call is loading the rest: nothing is loaded twice.
             return Ok([1, 0, 0, 0, 0, 0]);
@@ -235,7 +239,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
 /// (G1-RT-009).
 pub(crate) fn system(cpu: &Cpu, machine: &Machine, reset: bool) -> Answer {
     let (mut is_asked, mut is_needed) = (false, false);
-    // Bound: MAX_VMS.
+    // Bound: MAX_VMS (16).
     for number in 0..machine.boot.vm_count.into() {
         let Some(id) = VmId::from_reg(number) else {
             continue;

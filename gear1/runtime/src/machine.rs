@@ -320,6 +320,7 @@ pub(crate) fn channels(machine: &Machine, vm: VmId) -> u32 {
     let blocks = machine.boot.pl061.iter();
     let own = blocks.filter(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg());
     let channels = u32::from(boot_vm(machine, vm).channel_count);
+    // Bound: MAX_PL061 (5).
     own.fold(channels, |sum, _| sum.wrapping_add(1))
 }
 
@@ -351,6 +352,7 @@ pub(crate) fn is_passed_through(boot: &BootInfo, owner: IrqOwner) -> bool {
 /// and for Gear2 the lowest CPU that has a loop.
 pub(crate) fn home(boot: &BootInfo, owner: IrqOwner) -> usize {
     match owner.vm_index().and_then(|index| boot.vms.get(index)) {
+        // Bound: MAX_CPUS (8).
         Some(vm) => boot
             .home_cpu
             .get(usize::from(vm.first_vcpu))
@@ -363,6 +365,7 @@ pub(crate) fn home(boot: &BootInfo, owner: IrqOwner) -> usize {
 /// Returns how often Gear2 was restarted, and of the last time the failure, its PC and the CPU.
 pub(crate) fn gear2_restarts() -> [u64; 4] {
     let [failure, pc, index] = &LAST_RESTART;
+    // Bound: 4 words.
     [&GEAR2_RESTARTS, failure, pc, index].map(|word| word.load(Ordering::SeqCst))
 }
 
@@ -370,6 +373,7 @@ pub(crate) fn gear2_restarts() -> [u64; 4] {
 pub(crate) fn count_gear2_restart(failure: Failure, pc: u64, index: CpuIndex) {
     // planted: a restart does not count
     GEAR2_RESTARTS.fetch_add(1, Ordering::SeqCst);
+    // Bound: 3 words.
     for (word, value) in LAST_RESTART.iter().zip([failure as u64, pc, index.reg()]) {
         word.store(value, Ordering::SeqCst);
     }

@@ -49,7 +49,7 @@ pub(crate) fn end(cpu: &Cpu, machine: &Machine, vm: VmId, gone: u32) {
         return;
     }
     let mut told = MESSAGES.lock().end(gone);
-    // Bound: MAX_VCPUS.
+    // Bound: MAX_VCPUS (32).
     while let Some(id) = VcpuId::from_reg(told.trailing_zeros().into()) {
         told &= told.wrapping_sub(1);
         signal::attention(cpu, machine, id, Attention::MESSAGE);

@@ -109,6 +109,7 @@ pub(crate) fn unload(cpu: &mut Cpu) {
 pub(crate) fn set(data: &mut CpuData, machine: &Machine, has: u64) {
     data.monitors = has;
     let (pa_range, gicv3) = (machine.pa_range, Gic::VERSION == 3);
+    // Bound: 8 registers.
     for (reg, place) in IdReg::ALL {
         if let Some(value) = data.id_registers.get_mut(place) {
             *value = idregs::filter(reg, this_cpu::id_register(reg), pa_range, gicv3, has);

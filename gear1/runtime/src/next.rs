@@ -112,6 +112,7 @@ fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
     // A pending list register would keep this CPU out of WFI.
     Gic::set_virtual_interface(false);
     // Unbounded by design: the CPU has nothing to do until an event comes.
+    // Bound: none, by design: the CPU has nothing to do until an event comes; it waits in WFI.
     loop {
         if let Some(event) = &event::pending_event(cpu, None) {
             Gic::set_virtual_interface(true);

@@ -56,6 +56,7 @@ pub(crate) fn access(
     let access = Access {
         machine,
         loaded: &loaded,
+        // planted: no longer: its redistributors are its own CPUs'
         cpu: home(machine, &loaded, owner).unwrap_or(cpu.index()),
     };
     if abort.is_write() {
@@ -98,7 +99,9 @@ fn home(machine: &Machine, loaded: &Loaded, index: usize) -> Option<CpuIndex> {
 }
 
 fn send(machine: &Machine, loaded: &Loaded, targets: Kicks, sgi: u32) {
+    // Bound: 8 vCPUs.
     for target in targets.iter() {
+        // planted: no longer: its SGIs reach its own CPUs only
         if let Some(home) = home(machine, loaded, target.index())
             && let Some(other) = machine.boot.cpus.get(home.index())
         {
@@ -163,7 +166,7 @@ impl Access<'_> {
                 return;
             }
         };
-        // Bound: four fields.
+        // Bound: 4 fields of a word.
         for intid in first..first.wrapping_add(count) {
             let target = IntId::new(intid).and_then(|intid| vm.gic.route(intid));
             self.route(intid, target);

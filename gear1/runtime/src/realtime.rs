@@ -28,6 +28,7 @@ const EL1_PHYSICAL_TIMER: u64 = 0b11;
 fn own_vcpu(machine: &Machine, cpu: CpuIndex) -> Option<(VcpuId, VmId, usize)> {
     let count = machine.boot.vcpu_count as usize;
     let vcpus = (0..count).zip(&machine.vcpus);
+    // Bound: MAX_VCPUS (32).
     vcpus
         .filter_map(|(number, (vm, index))| Some((VcpuId::new(number)?, *vm, *index)))
         .find(|(id, vm, _)| {
@@ -91,6 +92,9 @@ fn wait_for_start(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
         return;
     };
     let shared = machine::vcpu(id);
+    // Bound: none, by design: a real-time VM's CPU has nothing to do until its vCPU is to run; it
+    // waits in WFI.
+    // planted: late: a CPU that turned itself off looks
     loop {
         machine::cpu_shared(cpu.index()).take_wake();
         if cpu.data.restart {

@@ -14,6 +14,7 @@ use crate::machine::{self, Cpu, Machine};
 /// Carries out what a change of the virtual GIC asks for. The VM's lock is held.
 /// `cpu` is the one that runs this; its own running vCPU is flushed by the caller.
 pub(crate) fn notify(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
+    // Bound: 8 vCPUs.
     for index in kicks.iter() {
         if let Some(id) = machine::vcpu_of(machine, vm, index.index()) {
             attention(cpu, machine, id, Attention::IRQ);
@@ -44,6 +45,8 @@ pub(crate) fn wake(cpu: &Cpu, machine: &Machine, id: VcpuId) {
 }
 
 fn kick_home(cpu: &Cpu, machine: &Machine, id: VcpuId) {
+    // planted: no longer: a kick goes to one CPU
+    // planted: no longer: a kick goes to one CPU, beside Linux
     kick(cpu, machine, machine::vcpu(id).home());
 }
 

@@ -74,8 +74,9 @@ pub(crate) fn failed(cpu: &mut Cpu, machine: &Machine, failure: Failure) -> Resu
 
 /// Waits until all CPUs with a loop are here.
 fn gather(cpu: &mut Cpu, machine: &Machine) {
-    // Bound: the number of CPUs, at most 8.
+    // Bound: MAX_CPUS (8).
     for number in 0..machine.boot.cpu_count as usize {
+        // planted: no longer: a restart of Gear2 calls its own CPUs only
         if let Some(other) = CpuIndex::new(number)
             && MEETING.has(other)
         {
@@ -83,7 +84,7 @@ fn gather(cpu: &mut Cpu, machine: &Machine) {
         }
     }
     MEETING.arrive(cpu.index());
-    // Bound: the longest way through a handler.
+    // Bound: the longest way through a handler of another CPU.
     while !MEETING.is_complete() {
         wait(cpu, machine);
     }
@@ -104,7 +105,7 @@ fn renew(cpu: &mut Cpu, machine: &Machine) {
     let (image, load) = (&boot.gear2.image, &boot.gear2.load);
     let (regions, loads) = (core::slice::from_ref(image), core::slice::from_ref(load));
     let mut done = 0;
-    // Bound: the size of the image / the size of a piece.
+    // Bound: Gear2's image / 32 KiB.
     while done < image.size {
         load_piece(cpu.index(), regions, loads, done, 0);
         done = done.saturating_add(PIECE);
@@ -188,6 +189,7 @@ fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
 /// Re-pends every interrupt that Gear2 owns: the failed instance may have left one active. Gear2
 /// completes the spurious ones with IRQ_DONE.
 fn replay_interrupts(cpu: &mut Cpu, boot: &BootInfo) {
+    // Bound: MAX_INTIDS (1020).
     for (intid, owner) in (0_u32..).zip(&boot.irq_owner) {
         if *owner == IrqOwner::GEAR2 {
             cpu.data.add_gear2_irq(intid);

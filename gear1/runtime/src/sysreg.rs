@@ -160,11 +160,13 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Handled {
     loaded.shared.count(ExitReason::Sysreg);
     let boot = machine::boot_vm(machine, loaded.vm);
     let sizes = boot.regions.iter().map(|region| region.size);
+    // Bound: MAX_REGIONS (4).
     let total = sizes.fold(0_u64, u64::wrapping_add);
     let time = Time {
         now: cpu::now(),
         pause: CNTFRQ_EL0.get() / WALK_PAUSE,
     };
+    // Bound: part of set_way::goes_on: 4 levels.
     let step = cpu
         .context()
         .map(|context| context.set_way.step(operand, time, total, PIECE));

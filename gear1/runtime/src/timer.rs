@@ -69,7 +69,7 @@ fn arm(data: &mut CpuData) {
 fn arm_from(data: &mut CpuData, deadline: u64) {
     let mut first = data.watchdog_deadline.min(deadline);
     let mut rest = data.watched;
-    // Bound: one bit of 32 is cleared each time.
+    // Bound: 32 bits of a word, one cleared a round.
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
@@ -189,7 +189,7 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
         cpu.data.watchdog_deadline = NO_DEADLINE;
     }
     let mut rest = cpu.data.watched;
-    // Bound: one bit of 32 is cleared each time.
+    // Bound: 32 bits of a word, one cleared a round.
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);

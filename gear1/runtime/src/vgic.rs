@@ -308,7 +308,7 @@ pub(crate) fn deactivate(cpu: &Cpu, machine: &Machine, loaded: &Loaded, intid: u
 /// Deactivates the physical interrupts whose virtual ones the guest ended by register writes.
 #[inline(never)]
 pub(crate) fn deactivate_ended(gic: &mut VmGic, index: VcpuIndex) {
-    // Bound: each call takes one of at most 512 interrupts out.
+    // Bound: 512 interrupts: each round takes one out.
     while let Some(intid) = gic.take_ended(index) {
         Gic::deactivate(intid.number());
     }

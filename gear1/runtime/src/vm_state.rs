@@ -24,6 +24,7 @@ use crate::signal;
 pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
     let count = usize::from(machine::boot_vm(machine, vm).vcpu_count);
     let ids = (0..count).filter_map(|index| machine::vcpu_of(machine, vm, index));
+    // Bound: MAX_VCPUS_PER_VM (8).
     ids.filter(|id| machine::vcpu(*id).state() != VcpuState::Off)
         .fold(0, |count: u64, _| count.wrapping_add(1))
 }
@@ -50,6 +51,7 @@ fn masters_stop(cpu: CpuIndex, machine: &Machine, id: VmId) -> bool {
     let masters = machine.boot.masters.iter();
     let own = masters.filter(|master| master.register != 0 && u64::from(master.vm) == id.reg());
     let mut stopped = true;
+    // Bound: MAX_MASTERS (64).
     for master in own {
         stopped &= stop_master(cpu, master);
     }
@@ -88,6 +90,7 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
     root::freeze(machine.boot, boot.root);
     let world = cpu.data.world;
     world.with_stage2(machine.vttbr(boot), tlb::invalidate_current_vmid);
+    // Bound: MAX_VCPUS_PER_VM (8).
     for index in 0..usize::from(boot.vcpu_count) {
         if let Some(id) = machine::vcpu_of(machine, vm, index)
             && machine::vcpu(id).state() == VcpuState::Running
@@ -111,7 +114,7 @@ pub(crate) fn thaw(machine: &Machine, vm: VmId) {
     else {
         return;
     };
-    // Bound: MAX_INTIDS.
+    // Bound: MAX_INTIDS (1020).
     for (intid, of) in (0..MAX_INTIDS as u32).zip(&machine.boot.irq_owner) {
         if intid >= FIRST_SPI && Some(*of) == owner {
             Gic::silence_spi(intid);

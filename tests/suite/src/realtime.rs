@@ -7,7 +7,7 @@
 mod immunity;
 mod linux;
 mod machine;
-mod planted;
+pub(crate) mod planted;
 mod windows;
 
 use std::path::PathBuf;

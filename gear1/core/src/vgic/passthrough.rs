@@ -79,6 +79,7 @@ impl Fields {
             let intid = self.first.wrapping_add(number);
             let private = SGIS.contains(&intid) || TIMERS.contains(&intid);
             // planted: with pass-through every interrupt is the VM's
+            // planted: no longer: a real-time VM has its own interrupts only
             if private || owned(intid) {
                 mask |= field.wrapping_shl(number.wrapping_mul(self.bits));
             }

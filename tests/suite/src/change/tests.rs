@@ -1,7 +1,7 @@
 //! Changes of a text, and the comments in the workspace.
 
 use super::{Change, places};
-use crate::{bench, planted};
+use crate::{bench, planted, realtime};
 
 const TEXT: &str = "fn f() {
     // planted: a
@@ -48,7 +48,12 @@ fn a_change_without_a_place_or_an_effect_is_an_error() {
 /// A comment that nothing plants at, or that stands twice, misleads whoever reads it.
 #[test]
 fn every_comment_stands_once_and_is_planted_at() {
-    let planted = [planted::places(), bench::planted_places()].concat();
+    let planted = [
+        planted::places(),
+        realtime::planted::places(),
+        bench::planted_places(),
+    ]
+    .concat();
     let mut wrong = Vec::new();
     for (name, files) in places().unwrap() {
         if files.len() != 1 || !planted.contains(&name) {

@@ -2,15 +2,15 @@
 //! copy of Gear1 makes those of them fail that are about it. Each of a real-time VM's neighbours is
 //! in the list.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use workbench::build_images;
 
 use super::immunity;
 use super::linux::{self, Step};
 use super::machine::{images, starts};
+use crate::change::Change;
 use crate::copy;
 use crate::part::{Part, Tally};
 
@@ -18,9 +18,7 @@ use crate::part::{Part, Tally};
 /// must show.
 struct Removed {
     name: &'static str,
-    file: &'static str,
-    from: &'static str,
-    to: &'static str,
+    change: Change,
     by: By,
     features: &'static str,
 }
@@ -35,36 +33,33 @@ enum By {
     Starts,
 }
 
-/// File of Gear1, text in that file, and its replacement.
-type Edit = (&'static str, &'static str, &'static str);
-
 /// Widens the window of a few instructions in which a kick can come too late, so that each start of
 /// a CPU falls into it. A CPU that has turned itself off polls for 200 us for its next start before
 /// it waits for a kick; the CPU that starts it sends the kick 100 us after the poll could have seen
 /// the start.
-const LATE_KICK: [Edit; 3] = [
+const LATE_KICK: [(&str, Change); 3] = [
     (
-        "runtime/src/realtime.rs",
-        "    let shared = machine::vcpu(id);\n    loop {\n",
-        "    let shared = machine::vcpu(id);
-    let end = this_cpu::now().wrapping_add(12_500);
+        "late: a CPU that turned itself off looks",
+        Change::Ahead(
+            "    let end = this_cpu::now().wrapping_add(12_500);
     while shared.state() != VcpuState::Ready && this_cpu::now() < end {}
-    loop {\n",
+",
+        ),
     ),
     (
-        "runtime/src/guest_call.rs",
-        "    shared.set_state(VcpuState::Ready);\n    signal::wake(cpu, machine, id);\n",
-        "    shared.set_state(VcpuState::Ready);\n    be_late();\n    signal::wake(cpu, machine, id);\n",
+        "late: who turns a CPU on kicks it",
+        Change::Ahead("    be_late();\n"),
     ),
     (
-        "runtime/src/guest_call.rs",
-        "#[inline(never)]\nfn affinity_info(",
-        "fn be_late() {
+        "late: how late",
+        Change::Ahead(
+            "fn be_late() {
     let end = gear1_arch::cpu::now().wrapping_add(6_250);
     while gear1_arch::cpu::now() < end {}
 }
 
-#[inline(never)]\nfn affinity_info(",
+",
+        ),
     ),
 ];
 
@@ -74,101 +69,96 @@ const SAMPLE: &str = "its SGIs reach its own CPUs only";
 const REMOVED: &[Removed] = &[
     Removed {
         name: "a real-time VM has its own interrupts only",
-        file: "core/src/vgic/passthrough.rs",
-        from: "if private || owned(intid) {",
-        to: "if private || intid >= 32 || owned(intid) {",
+        change: Change::Swap("|| ", "|| intid >= 32 || "),
         by: By::Others("trespasser", "trespasser goes for others' SPIs"),
         features: "image",
     },
     Removed {
         name: SAMPLE,
-        file: "runtime/src/passthrough.rs",
-        from: "if let Some(home) = home(machine, loaded, target.index())\n            && let Some(other)",
-        to: "if let Some(home) = home(machine, loaded, target.index()).and(CpuIndex::new(target.index()))\n            && let Some(other)",
+        change: Change::Swap("index())", "index()).and(CpuIndex::new(target.index()))"),
         by: By::Others("trespasser", "trespasser goes for others' CPUs by SGIs"),
         features: "image",
     },
     Removed {
         name: "its redistributors are its own CPUs'",
-        file: "runtime/src/passthrough.rs",
-        from: "cpu: home(machine, &loaded, owner).unwrap_or(cpu.index()),",
-        to: "cpu: CpuIndex::new(owner).unwrap_or(cpu.index()),",
+        change: Change::Swap("home(machine, &loaded, ", "CpuIndex::new("),
         by: By::Others("trespasser", "trespasser goes for others' redistributors"),
         features: "image",
     },
     Removed {
         name: "it has no more of the board than its devices",
-        file: "init/src/passed.rs",
-        from: "size: page.bytes(),",
-        to: "size: page.bytes().max(0x2_0000),",
+        change: Change::Swap("bytes()", "bytes().max(0x2_0000)"),
         by: By::Others("trespasser", "trespasser sets up others' DMA"),
         features: "image",
     },
     Removed {
         name: "its interrupts do not go to Gear1",
-        file: "runtime/src/boot.rs",
-        from: "hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER & !hcr::IMO",
-        to: "hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER",
+        change: Change::Swap(" & !hcr::IMO", ""),
         by: By::Others("attacker", "attacker"),
         features: "image",
     },
     Removed {
         name: "a kick goes to one CPU",
-        file: "runtime/src/signal.rs",
-        from: "    kick(cpu, machine, machine::vcpu(id).home());",
-        to: "    kick(cpu, machine, machine::vcpu(id).home());\n    kick(cpu, machine, CpuIndex::default());",
+        change: Change::Ahead("    kick(cpu, machine, CpuIndex::default());\n"),
         by: By::Others("storm", "storm"),
         features: "image",
     },
     Removed {
         name: "a kick goes to one CPU, beside Linux",
-        file: "runtime/src/signal.rs",
-        from: "    kick(cpu, machine, machine::vcpu(id).home());",
-        to: "    kick(cpu, machine, machine::vcpu(id).home());\n    kick(cpu, machine, CpuIndex::default());",
+        change: Change::Ahead("    kick(cpu, machine, CpuIndex::default());\n"),
         by: By::Linux(&linux::SHORT),
         features: "image",
     },
     Removed {
         name: "who is stopped loses its own memory",
-        file: "runtime/src/lifecycle.rs",
-        from: "    vm_state::freeze(cpu, machine, id);",
-        to: "    vm_state::freeze(cpu, machine, VmId::default());",
+        change: Change::Swap("id", "VmId::default()"),
         by: By::Others("resets", "resets"),
         features: "image",
     },
     Removed {
         name: "a restart of Gear2 calls its own CPUs only",
-        file: "runtime/src/supervise.rs",
-        from: "            && MEETING.has(other)\n",
-        to: "",
+        change: Change::Swap("            && MEETING.has(other)\n", ""),
         by: By::Others("saboteur", "saboteur"),
         features: "image",
     },
     Removed {
         name: "nothing pends when it gets the interface",
-        file: "arch/src/gicv3.rs",
-        from: "        gicr.write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);\n        gicr.write32(GICR_ICACTIVER0, u32::MAX);\n        poll(",
-        to: "        gicr.write32(GICR_ICACTIVER0, u32::MAX);\n        poll(",
+        change: Change::Drop,
         by: By::Starts,
         features: "image",
     },
     Removed {
         name: "who is started waits for its kick",
-        file: "runtime/src/guest_call.rs",
-        from: "    be_late();\n",
-        to: "    drop(vm);\n    be_late();\n",
+        change: Change::Ahead("    drop(vm);\n"),
         by: By::Starts,
         features: "image",
     },
     Removed {
         name: "a real-time VM's path takes no lock of others",
-        file: "runtime/src/ffa.rs",
-        from: ") -> bool {\n    if machine::boot_vm(machine, vm).peers == 0 {\n        return false;",
-        to: ") -> bool {\n    if machine.boot.vm_count == 0 {\n        return false;",
+        change: Change::Quoted(
+            "gear1/runtime/src/ffa.rs",
+            ") -> bool {\n    if machine::boot_vm(machine, vm).peers == 0 {\n        return false;",
+            ") -> bool {\n    if machine.boot.vm_count == 0 {\n        return false;",
+        ),
         by: By::Others("foe", "foe attacks"),
         features: "image,check-locks",
     },
 ];
+
+impl Removed {
+    /// Returns the name of the place.
+    fn place(&self) -> String {
+        format!("no longer: {}", self.name)
+    }
+}
+
+/// Returns the names of all places.
+#[cfg(test)]
+pub(crate) fn places() -> Vec<String> {
+    let removed = REMOVED.iter().map(Removed::place);
+    let late = LATE_KICK.iter().map(|(place, _)| (*place).to_owned());
+    removed.chain(late).collect()
+}
 
 /// A part for each.
 pub(super) fn parts() -> Vec<Part> {
@@ -190,8 +180,8 @@ pub(super) fn parts() -> Vec<Part> {
 /// G1-RT-007: with both protections a late kick never becomes an interrupt of the guest.
 fn late_kick(tally: &mut Tally) -> Result<()> {
     let copy = copy::fresh(copy::FOR_IMAGES)?;
-    for edit in LATE_KICK {
-        replace(&copy, edit)?;
+    for (place, change) in LATE_KICK {
+        change.plant(place, &copy)?;
     }
     tally.check("starts", starts(build(&copy, "image")?));
     Ok(())
@@ -200,11 +190,11 @@ fn late_kick(tally: &mut Tally) -> Result<()> {
 /// Takes a protection out of the copy, and sees whether that is found.
 fn take_out(removed: &Removed, copy: &Path) -> Result<()> {
     if let By::Starts = removed.by {
-        for edit in LATE_KICK {
-            replace(copy, edit)?;
+        for (place, change) in LATE_KICK {
+            change.plant(place, copy)?;
         }
     }
-    replace(copy, (removed.file, removed.from, removed.to))?;
+    removed.change.plant(&removed.place(), copy)?;
     let gear1 = build(copy, removed.features)?;
     let found = match removed.by {
         By::Others(name, title) => found_beside(name, title, gear1)?,
@@ -224,15 +214,6 @@ fn take_out(removed: &Removed, copy: &Path) -> Result<()> {
 
 fn build(copy: &Path, features: &str) -> Result<PathBuf> {
     build_images::build_gear1_of(copy, "unprotected", features).context("it does not build")
-}
-
-/// Changes the one place of a file of the copy's Gear1.
-fn replace(copy: &Path, (file, from, to): Edit) -> Result<()> {
-    let path = copy.join("gear1").join(file);
-    let good = fs::read_to_string(&path)?;
-    let count = good.matches(from).count();
-    ensure!(count == 1, "{file} holds {from:?} {count} times");
-    Ok(fs::write(&path, good.replace(from, to))?)
 }
 
 /// Returns the failure beside another VM during the expected disturbance.
