@@ -78,7 +78,7 @@ pub mod function {
     pub const MEM_FRAG_RX: u32 = 0x8400_007a;
     /// FFA_MEM_FRAG_TX.
     pub const MEM_FRAG_TX: u32 = 0x8400_007b;
-    /// What an identifier of the SMC64 convention has beside.
+    /// Bit that marks an identifier of the SMC64 convention.
     pub const SMC64: u32 = 0x4000_0000;
 }
 
@@ -100,28 +100,28 @@ impl Error {
     }
 }
 
-/// What the calls need of the machine.
+/// Services of the machine that the calls need.
 pub trait Platform: Vms {
     /// Reads words of a guest's page, which it may be writing. The offset is a multiple of 8.
     fn read_page(&mut self, page: Pa, offset: u64, words: &mut [u64]);
     /// Writes words of a guest's page likewise.
     fn write_page(&mut self, page: Pa, offset: u64, words: &[u64]);
-    /// Wipes or only cleans a piece, so that whoever gets it finds it in memory.
+    /// Wipes a piece, or only cleans it, so that its next user finds the contents in memory.
     fn clean(&mut self, piece: Piece);
     /// Tells whether a VM runs.
     fn is_running(&self, vm: VmId) -> bool;
     /// Returns the VMs that may share memory with `vm`: bit per VM.
     fn peers(&self, vm: VmId) -> u16;
-    /// Returns how many vCPUs a VM has.
+    /// Returns the number of a VM's vCPUs.
     fn vcpu_count(&self, vm: VmId) -> u16;
 }
 
-/// What becomes of a call.
+/// Result of a step of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// X0 to X7.
     Return(Regs),
-    /// The call is not done: the instruction is to be executed again.
+    /// The call is not done: the vCPU must execute the instruction again.
     Again,
 }
 
@@ -155,7 +155,7 @@ const fn success(w2: u64, w3: u64) -> Regs {
     [function::SUCCESS as u64, 0, w2, w3, 0, 0, 0, 0]
 }
 
-/// What a call without results returns.
+/// Result of a successful call without return values.
 pub const DONE: Regs = success(0, 0);
 
 const fn error(status: i32) -> Regs {
@@ -380,7 +380,7 @@ impl<P: Platform> Call<'_, P> {
             tag: header.tag,
             ranges: small(composite.ranges)?,
             pages: small(composite.pages)?,
-            // It was read from one page.
+            // The header was read from one page, so its offsets fit.
             header: composite.start as u16,
         })
     }
@@ -455,7 +455,8 @@ impl<P: Platform> Call<'_, P> {
         self.take_ranges(index, 0, size)
     }
 
-    /// Makes one step of what is under way in a transaction. Tells whether that was the last.
+    /// Makes one step of the work under way in a transaction. Returns whether that was the last
+    /// one.
     #[inline(never)]
     fn step(&mut self, index: usize) -> Result<bool, Error> {
         match self.ledger.step(self.platform, index) {
@@ -592,8 +593,8 @@ impl<P: Platform> Call<'_, P> {
         Ok(rx)
     }
 
-    /// Writes some ranges of an answer, whose first one is at `offset` of the RX page. Returns
-    /// where they end when no more of them fit.
+    /// Writes ranges of an answer, the first of them at `offset` of the RX page. Returns the end of
+    /// the written ranges when no more of them fit.
     #[inline(never)]
     fn write_ranges(
         &mut self,
@@ -658,8 +659,8 @@ impl<P: Platform> Call<'_, P> {
         if said.endpoint != endpoint(self.vm) || !offer.is_for(self.vm) {
             return Err(Error::Invalid);
         }
-        // Another vCPU of the VM may have begun to give back something else, or not to be wiped:
-        // what goes on is what the call names.
+        // Another vCPU of the VM may have begun to give back another transaction, or to give this
+        // one back unwiped: a call continues only the work that it names.
         let is_asked = transaction.is_given_back_by(self.vm, said.zero);
         let is_own = transaction.concerns(self.vm);
         let holds = transaction.is_held_by(self.vm);
@@ -703,7 +704,7 @@ impl<P: Platform> Call<'_, P> {
         done(DONE)
     }
 
-    /// Returns those of the VMs, bit per VM, that run.
+    /// Returns the running VMs of the set `vms`, one bit each.
     fn running(&self, vms: u16) -> u16 {
         // Bound: MAX_RECEIVERS (4).
         each_vm(vms)
@@ -717,7 +718,7 @@ impl<P: Platform> Call<'_, P> {
         if offer.sender != self.vm || flags > 1 {
             return Err(Error::Invalid);
         }
-        // As with what is given back: the call names what goes on.
+        // As for a relinquish, the call continues only the work that it names.
         if !self.ledger.is_being_reclaimed(index, flags == 1)? {
             let running = self.running(offer.receivers);
             self.ledger.reclaim(index, flags == 1, running)?;

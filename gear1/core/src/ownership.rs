@@ -1,38 +1,38 @@
-//! Who owns a VM's pages and who may use them: the one state machine for all memory that changes
-//! hands after boot (Arm DEN0077A 1.1).
+//! Ownership and use of VMs' pages: the one state machine for all memory that changes hands after
+//! boot (Arm DEN0077A 1.1).
 //!
-//! Owns the transactions. What it says of pages stands in stage-2 descriptors
+//! Owns the transactions. The state of a page is in stage-2 descriptors
 //! ([`PageState`](crate::stage2::PageState)): that of the page's *home*, the VM that the manifest
-//! gave it to, and that of the VM that borrowed or received it. The home's descriptor of a page
-//! that it cannot use is not valid and names the transaction.
+//! gave the page to, and that of the VM that borrowed or received it. The home's descriptor of a
+//! page that the home cannot use is invalid and names the transaction.
 //!
-//! | what happens | sender's page | receiver's page |
+//! | event | sender's page | receiver's page |
 //! |---|---|---|
 //! | share, lend, donate | Owned → Claimed → SharedOwned, Lent, Donated | |
-//! | retrieve what is shared or lent | | none → SharedBorrowed, in each receiver |
+//! | retrieve after share or lend | | none → SharedBorrowed, in each receiver |
 //! | relinquish | | SharedBorrowed → none |
 //! | reclaim | SharedOwned, Lent, Donated → Owned | |
-//! | retrieve what is donated | (stays Donated) | none → Received |
+//! | retrieve after donate | (stays Donated) | none → Received |
 //! | donate back | Received → Claimed → Donated | |
-//! | retrieve what is donated back | Donated → none | Donated → Owned |
+//! | retrieve after donate back | Donated → none | Donated → Owned |
 //! | map and unmap buffers | Owned ↔ Buffer | |
 //!
-//! Invariants: a page is changed only from the state that the table names, so no two transactions
-//! hold one page; what is refused changes nothing, tables included; a page that a receiver has
-//! lost is gone from every TLB before anybody else gets it; what was received is never passed on
-//! but to its home, so no chain of owners has to be undone.
+//! Invariants: a page changes only from the state that the table names, so no two transactions hold
+//! one page; a refused call changes nothing, tables included; a page that a receiver has lost is
+//! gone from every TLB before any other VM gets it; a received page is never passed on but to its
+//! home, so no chain of owners has to be undone.
 //!
-//! *What takes rights away cannot fail.* Tables are needed to give something only: to split the
-//! block that a page of the owner's stands in, and to make the table that a receiver's page stands
-//! in. From then on the page has a descriptor of its own, at level 3, until it is back: pages are
-//! put together to a block again only if all 512 of them are Owned, in their home. So to
-//! relinquish, to reclaim, to release and to come home writes descriptors that are there, and frees
-//! tables. The types say so: all of that goes through `pages::amend_pages`, which has no result,
-//! and which sees a VM's tables as [`LiveTables`], that none can be made with. Requirements:
-//! G1-MEM-011 to G1-MEM-020.
+//! *Calls that take rights away cannot fail.* Only a call that gives rights needs tables: to split
+//! the block that contains the owner's page, and to make the table for a receiver's page. From then
+//! on the page has a descriptor of its own, at level 3, until the page is back: pages are merged to
+//! a block again only if all 512 of them are Owned, in their home. Hence relinquish, reclaim,
+//! release and the way home only write existing descriptors, and free tables. The types enforce
+//! this: all of these go through `pages::amend_pages`, which has no result, and which sees a VM's
+//! tables as [`LiveTables`], through which no table can be made. Requirements: G1-MEM-011 to
+//! G1-MEM-020.
 //!
-//! The caller holds the one lock over all of it while it makes a step, and drops it between two of
-//! them. What a step may be, and why others may come in between: [`steps`].
+//! The caller holds the one lock over all of it during a step, and drops the lock between two
+//! steps. [`steps`] says how large a step may be, and why other calls may come in between.
 
 mod buffers;
 mod pages;
@@ -82,11 +82,11 @@ pub enum Error {
     NoMemory,
     /// The caller may not.
     Denied,
-    /// Somebody still uses what is needed.
+    /// A resource is still in use.
     Busy,
 }
 
-/// Why a call that takes rights away is refused: by what it says alone.
+/// Reason for which a call that takes rights away is refused: its arguments alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// An argument makes no sense.
@@ -104,42 +104,42 @@ impl From<Refusal> for Error {
     }
 }
 
-/// A piece of memory that is to be wiped, or whose caches are to be cleaned.
+/// A piece of memory to wipe, or to clean from the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins.
+    /// Address of the first page.
     pub pa: Pa,
     /// Pages, at most a window's.
     pub pages: u16,
-    /// Wiped, not only cleaned.
+    /// Whether to wipe the pages, not only to clean them.
     pub zero: bool,
 }
 
 /// The VMs' tables.
 pub trait Vms {
-    /// A VM's.
+    /// Tables of a VM.
     type Tables<'a>: TableMemory + LiveTables
     where
         Self: 'a;
-    /// Returns the tables of `vm`: what is allocated is its own.
+    /// Returns the tables of `vm`; new tables are charged to `vm`.
     fn tables(&mut self, vm: VmId) -> Self::Tables<'_>;
-    /// Returns its stage 2.
+    /// Returns the stage 2 of `vm`.
     fn stage2(&self, vm: VmId) -> Stage2;
-    /// Returns the memory that the manifest gave it.
+    /// Returns the memory that the manifest gave to `vm`.
     fn regions(&self, vm: VmId) -> &'static [BootRegion];
 }
 
 /// All transactions, and the VMs' buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Which VMs may share memory: bit per VM.
+    /// VMs that may share memory, one bit each.
     members: u16,
     serial: u32,
     transactions: [Transaction; MAX_TRANSACTIONS],
     buffers: [Option<Buffers>; MAX_VMS],
-    /// The VMs whose RX buffer is their own: bit per VM.
+    /// VMs that own their RX buffer, one bit each.
     rx_taken: u16,
-    /// The answers that are being written to RX buffers.
+    /// Answers that are being written to RX buffers.
     responses: [Option<Response>; MAX_VMS],
 }
 
@@ -259,7 +259,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Says that so many more of them were read.
+    /// Notes that `ranges` more ranges of the fragment were read.
     pub fn advance_fragment(&mut self, index: usize, ranges: u64) {
         let (at, _) = &mut self.slot(index).fragment;
         *at = at.wrapping_add(ranges.wrapping_mul(RANGE_SIZE) as u16);
@@ -331,7 +331,7 @@ impl Ledger {
         Err(Error::Invalid)
     }
 
-    /// Begins to map what was sent in `vm`; what comes home ends its transaction.
+    /// Begins to map a transaction in `vm`. A retrieval by the home ends the transaction.
     pub fn retrieve(&mut self, index: usize, vm: VmId, request: Request) -> Result<(), Error> {
         let transaction = self.slot(index);
         if !transaction.may_retrieve(vm) {
@@ -348,8 +348,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Begins to take what `vm` borrowed out of its stage 2. It is wiped or cleaned when the last
-    /// receiver has given it back.
+    /// Begins to remove the pages that `vm` borrowed from its stage 2. They are wiped or cleaned
+    /// when the last receiver has given them back.
     pub fn relinquish(&mut self, index: usize, vm: VmId, zero: bool) -> Result<(), Refusal> {
         let transaction = self.slot(index);
         if transaction.phase != Phase::Retrieved || !transaction.is_held_by(vm) {
@@ -366,14 +366,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Begins to give the sender back what nobody has retrieved, or what only receivers have that
-    /// are not among those `running`, bit per VM. It is wiped first, if `zero`.
+    /// Begins to give pages back to the sender that nobody has retrieved, or that only receivers
+    /// outside of `running` (one bit for each VM) have. The pages are wiped first if `zero`.
     pub fn reclaim(&mut self, index: usize, zero: bool, running: u16) -> Result<(), Refusal> {
         let transaction = self.slot(index);
         if zero && transaction.offer.kind == Kind::Share {
             return Err(Refusal::Invalid);
         }
-        // What a receiver that runs has given back it is told before the handle is void.
+        // A running receiver learns the result of its relinquish before the handle becomes invalid.
         if transaction.unanswered & running != 0 {
             return Err(Refusal::Denied);
         }
@@ -400,7 +400,7 @@ impl Ledger {
         if !is_free {
             return Err(Refusal::Denied);
         }
-        // What was asked of it before is void if nobody has retrieved it since.
+        // Requests for a wipe from before count only if a VM has retrieved the pages since.
         let was_out = transaction.phase != Phase::Sent;
         transaction.zero_after = zero || (transaction.zero_after && was_out);
         transaction.cleans = zero || was_out;
@@ -409,8 +409,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Tells whether a call of `vm` that reclaims goes on with what is under way; wiped is it if
-    /// that is asked for.
+    /// Returns whether a reclaim continues the work under way. A call that asks for a wipe is
+    /// refused if the work under way does not wipe.
     pub fn is_being_reclaimed(&self, index: usize, zero: bool) -> Result<bool, Refusal> {
         let transaction = self.transaction(index);
         if transaction.phase != Phase::Reclaiming {
@@ -422,8 +422,8 @@ impl Ledger {
         Ok(true)
     }
 
-    /// Tells whether the last call of `vm` that concerned a transaction is done, and `vm` has not
-    /// been told so; it is now.
+    /// Returns whether the last call of `vm` on a transaction is done without an answer to `vm`,
+    /// which this is.
     pub fn answer(&mut self, index: usize, vm: VmId) -> bool {
         let unanswered = &mut self.slot(index).unanswered;
         let is_unanswered = *unanswered & bit(vm) != 0;
@@ -431,7 +431,7 @@ impl Ledger {
         is_unanswered
     }
 
-    /// Nobody waits for answers to calls of `vm` any more.
+    /// Drops the answers to calls of `vm`.
     fn forget_answers(&mut self, vm: VmId) {
         // Bound: MAX_TRANSACTIONS (32).
         for transaction in &mut self.transactions {

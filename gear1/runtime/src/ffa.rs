@@ -41,11 +41,11 @@ struct Shared {
 
 /// Tables of the pool that nobody uses.
 struct FreeTables {
-    /// The first that was taken and given back; its first word is the next one's address.
+    /// First table that was taken and given back; its first word is the address of the next one.
     given_back: u64,
-    /// Where those that were never taken begin.
+    /// Address of the tables that were never taken.
     untouched: u64,
-    /// How many each VM has taken.
+    /// Number of tables that each VM has taken.
     taken: [u8; MAX_VMS],
 }
 
@@ -281,7 +281,7 @@ pub(crate) fn call(
     let outcome = ffa::call(ledger, &mut host, vm, &regs);
     #[cfg(feature = "check-ghost")]
     ghost::after(machine, vm, &regs, &outcome, host.running());
-    // What was mapped is seen by the walks that follow.
+    // Later walks must see the new mappings.
     barrier::dsb_ishst();
     drop(shared);
     match outcome {

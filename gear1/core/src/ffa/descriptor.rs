@@ -22,7 +22,7 @@ pub const RELINQUISH_SIZE: u64 = 18;
 /// Bytes of a partition's description.
 pub const PARTITION_SIZE: u64 = 24;
 
-/// Bytes of a transaction descriptor without what it points to.
+/// Size of a transaction descriptor without its access descriptors and ranges.
 const TRANSACTION_SIZE: u64 = 48;
 /// Bytes of an endpoint's memory access descriptor.
 const ACCESS_SIZE: u64 = 16;
@@ -45,7 +45,7 @@ const CODE_MASK: u8 = 0b11 << 2;
 /// A partition that runs in AArch64, and sends and receives direct requests.
 const PARTITION_PROPERTIES: u64 = 1 << 8 | 0b11;
 
-/// Where the ranges are, and how many.
+/// Offset and number of the ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Composite {
     /// All pages.
@@ -56,7 +56,7 @@ pub struct Composite {
     pub start: u64,
 }
 
-/// What is said of one endpoint.
+/// Access descriptor of one endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Access {
     endpoint: u16,
@@ -66,13 +66,13 @@ struct Access {
 /// A transaction descriptor with its endpoints, without its ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Who has sent, or sends, the memory.
+    /// Sender of the memory.
     pub sender: u16,
-    /// Which transaction; 0 when it is being made.
+    /// Handle of the transaction; 0 while the transaction is being made.
     pub handle: u64,
-    /// The sender's number.
+    /// Tag that the sender chose.
     pub tag: u64,
-    /// The ranges, if they are said.
+    /// Ranges, if the descriptor has them.
     pub composite: Option<Composite>,
     attributes: u16,
     flags: u32,
@@ -80,14 +80,14 @@ pub struct Header {
     count: usize,
 }
 
-/// Who may retrieve, and how.
+/// Receivers of an offer, and their rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
-    /// Bit per VM.
+    /// VMs that may retrieve, one bit each.
     pub receivers: u16,
-    /// Who of them may write.
+    /// Receivers that may write, one bit each.
     pub writers: u16,
-    /// It is wiped before.
+    /// Whether the memory is wiped before the retrieval.
     pub zero: bool,
 }
 
@@ -114,7 +114,7 @@ fn vm(endpoint: u16) -> Option<VmId> {
 
 impl Header {
     /// Reads a descriptor with `read`, which copies words from an offset, a multiple of their size,
-    /// and refuses what is outside of the descriptor.
+    /// and refuses offsets outside of the descriptor.
     pub fn read(
         read: &mut impl FnMut(u64, &mut [u64]) -> Result<(), Error>,
     ) -> Result<Self, Error> {
@@ -162,7 +162,7 @@ impl Header {
         self.accesses.iter().take(self.count)
     }
 
-    /// Judges flags, attributes and permissions of what is sent to VMs of which only `peers` may
+    /// Checks flags, attributes and permissions of an offer to VMs of which only `peers` may
     /// receive.
     pub fn offered(&self, kind: Kind, peers: u16) -> Result<Offered, Error> {
         let zero = self.flags == FLAG_ZERO;
@@ -194,8 +194,8 @@ impl Header {
         Ok(offered)
     }
 
-    /// Judges what `receiver` says of itself and of the other receivers when it retrieves what was
-    /// offered: what it gets.
+    /// Checks a retrieval: the entries of `receiver` and of the other receivers against the offer.
+    /// Returns the granted request.
     pub fn requested(&self, offer: &Offer, receiver: VmId) -> Result<Request, Error> {
         let mut named = 0;
         let mut permissions = 0;
@@ -233,7 +233,8 @@ impl Header {
             EXECUTE => return Err(Error::Denied),
             _ => return Err(Error::Invalid),
         };
-        // Wiped before only if the sender said so; afterwards only what is lent and was written.
+        // A wipe before the retrieval needs the sender's flag; a wipe afterwards needs lent memory
+        // that the receiver may write.
         if self.flags & FLAG_ZERO != 0 && !offer.zero {
             return Err(Error::Denied);
         }
@@ -248,7 +249,7 @@ impl Header {
 }
 
 impl Composite {
-    /// Reads what is at `at`, which is behind `behind`.
+    /// Reads words at `at`, which must lie behind `behind`.
     fn read(
         at: u64,
         behind: u64,
@@ -306,14 +307,14 @@ pub fn response(
     ]
 }
 
-/// What FFA_MEM_RELINQUISH says.
+/// Contents of an FFA_MEM_RELINQUISH descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relinquished {
-    /// Which transaction.
+    /// Handle of the transaction.
     pub handle: u64,
-    /// Who gives it up.
+    /// Endpoint that gives the memory up.
     pub endpoint: u16,
-    /// It is wiped.
+    /// Whether the memory is wiped.
     pub zero: bool,
 }
 

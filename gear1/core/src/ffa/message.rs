@@ -1,20 +1,21 @@
 //! Direct messages between VMs (Arm DEN0077A 1.1: FFA_MSG_SEND_DIRECT_REQ and _RESP, FFA_MSG_WAIT,
 //! FFA_RUN).
 //!
-//! Owns: which vCPU waits, asks or serves, and what was sent to it and not received. A request goes
-//! to a vCPU that waits in FFA_MSG_WAIT, or after its response to another; if there is none it is
-//! refused, so requests never queue and cannot wait for each other in a circle. Gear2 schedules:
-//! who asks is blocked like one that waits for an interrupt, and goes on with FFA_RUN when one came.
+//! Owns: the role of each vCPU (waits, asks or serves), and its undelivered message. A request goes
+//! to a vCPU that waits in FFA_MSG_WAIT, or after its response to another request. Without such a
+//! vCPU the request is refused, so requests never queue and cannot wait for each other in a circle.
+//! Gear2 schedules: a sender is blocked like a vCPU that waits for an interrupt, and continues with
+//! FFA_RUN when one came.
 //!
 //! | role | becomes | by |
 //! |---|---|---|
 //! | None | Waits | FFA_MSG_WAIT |
 //! | Waits | Serves | a peer's request |
 //! | Waits | None | an interrupt |
-//! | None, Serves | Asks | a request of its own; what it serves is kept |
-//! | Asks | None, Serves | taking the response, or hearing of the end of who was asked |
+//! | None, Serves | Asks | a request of its own; the request that it serves is kept |
+//! | Asks | None, Serves | the response, or the end of the receiver |
 //! | Serves | Waits | its response |
-//! | Serves | None | the end of who asked |
+//! | Serves | None | the end of the sender |
 //!
 //! Requirements: G1-MSG-001, G1-MSG-002, G1-MSG-003, G1-MSG-004.
 
@@ -30,16 +31,16 @@ const ABORTED: i32 = -8;
 /// Each vCPU's VM and its index there.
 pub type Places = [(VmId, usize); MAX_VCPUS];
 
-/// What a vCPU has to do with messages.
+/// Role of a vCPU in messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Role {
-    /// It is in FFA_MSG_WAIT.
+    /// Whether the vCPU is in FFA_MSG_WAIT.
     waits: bool,
-    /// Whom it serves: bit per vCPU.
+    /// Sender whose request the vCPU serves, one bit for each vCPU.
     serves: u32,
-    /// Whom it asked, until it has the response: bit per vCPU.
+    /// Receiver of the vCPU's request, until the response is taken, one bit for each vCPU.
     asks: u32,
-    /// What it gets next; X0 is 0 if there is nothing.
+    /// Registers of the next message for this vCPU; X0 is 0 if there is none.
     mail: Regs,
 }
 
@@ -58,7 +59,7 @@ pub struct Messages {
     roles: [Role; MAX_VCPUS],
 }
 
-/// What becomes of a call.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// X0 to X7.
@@ -150,7 +151,7 @@ impl Messages {
                 own.waits = true;
                 Ok(Next::Block(None))
             }
-            // Gear2 runs whom it likes: this only goes on waiting for who was asked.
+            // Gear2 chooses the vCPU to run: the call only continues the wait for the receiver.
             function::RUN if own.asks != 0 && name(places, own.asks) == low(x1) => {
                 if own.mail[0] != 0 {
                     return Ok(Next::Return(self.resume(places, me)));
@@ -192,7 +193,7 @@ impl Messages {
         Ok(Next::Block(VcpuId::new(number)))
     }
 
-    /// Gives its response to who asked `me`, which waits from now on.
+    /// Gives the response of `me` to the sender; `me` waits from now on.
     fn respond(&mut self, places: &Places, me: VcpuId, regs: &Regs) -> Result<Next, Error> {
         let [_, x1, x2, ..] = *regs;
         let own = self.slot(me.index());
@@ -207,7 +208,7 @@ impl Messages {
         Ok(Next::Block(VcpuId::new(asker)))
     }
 
-    /// Returns X0 to X7 of a vCPU that was blocked and goes on: what it got, or FFA_INTERRUPT.
+    /// Returns X0 to X7 of a vCPU that was blocked and continues: its message, or FFA_INTERRUPT.
     pub fn resume(&mut self, places: &Places, me: VcpuId) -> Regs {
         let role = self.slot(me.index());
         let mail = core::mem::take(&mut role.mail);

@@ -26,20 +26,20 @@ pub(super) struct Buffers {
     pub(super) state: State,
 }
 
-/// What becomes of buffers.
+/// Progress of mapping or unmapping buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Steps: the TX page becomes a buffer.
     MakingTx,
-    /// Steps: the RX page does, too.
+    /// Steps: the RX page becomes a buffer.
     MakingRx,
-    /// Both are.
+    /// Both pages are buffers.
     Mapped,
-    /// A step: neither is, if it was; why mapping them was refused, if it was.
+    /// A step: both pages become ordinary pages again; the error, if the mapping was refused.
     Unmaking(Option<Error>),
-    /// Steps: the tables that the TX page does not need are taken away.
+    /// Steps: tables that the TX page does not need are freed.
     TidyingTx(Option<Error>),
-    /// Steps: those of the RX page are.
+    /// Steps: tables that the RX page does not need are freed.
     TidyingRx(Option<Error>),
 }
 
@@ -190,7 +190,7 @@ impl Ledger {
         }
     }
 
-    /// Gives the VM its RX buffer to read.
+    /// Gives the VM ownership of its RX buffer, to read it.
     pub const fn give_rx(&mut self, vm: VmId) {
         self.rx_taken |= bit(vm);
     }

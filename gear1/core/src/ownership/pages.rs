@@ -1,11 +1,11 @@
-//! The pages of a transaction, in the stage-2 tables of VMs: found, changed, tidied, some at a
-//! time.
+//! The pages of a transaction, in the stage-2 tables of VMs: search, change and tidying, some pages
+//! at a time.
 //!
-//! Invariants: [`edit_pages`] alone may be refused, or need a table: it claims what is to be sent,
-//! and maps what is retrieved. [`amend_pages`], which takes rights away or gives memory back, needs
-//! no table and has no result: all that a page can be undone from stands in a descriptor of its own
-//! (see [`Stage2::amend`](crate::stage2::Stage2::amend)), so a VM that has used up its tables loses
-//! what it was given like any other.
+//! Invariants: only [`edit_pages`], which claims pages to send and maps pages to retrieve, may be
+//! refused or need a table. [`amend_pages`], which takes rights away or gives memory back, needs no
+//! table and has no result: each page that can be undone has a descriptor of its own (see
+//! [`Stage2::amend`](crate::stage2::Stage2::amend)). A VM that has used up its tables therefore
+//! loses its rights like any other.
 //!
 //! Requirements: G1-MEM-012, G1-MEM-017.
 
@@ -69,7 +69,8 @@ impl Cursor {
         Some((pa, self.skip(1, count)))
     }
 
-    /// Returns the cursor so many pages on in a range of `count`, at most that range's end.
+    /// Returns the cursor `pages` pages further in a range of `count`, at most at the end of that
+    /// range.
     const fn skip(self, pages: u16, count: u16) -> Self {
         let page = self.page.saturating_add(pages);
         if page < count {
@@ -180,8 +181,8 @@ pub(super) fn amend_pages<V: Vms>(
     false
 }
 
-/// Takes a table of `vm` away that the transaction's pages do not need any more. Tells whether none
-/// is left.
+/// Frees one table of `vm` that the transaction's pages no longer need. Returns whether none is
+/// left.
 #[inline(never)]
 pub(super) fn tidy_pages<V: Vms>(vms: &mut V, vm: VmId, transaction: &mut Transaction) -> bool {
     let Some((pa, _)) = transaction.at.page(vms, transaction) else {

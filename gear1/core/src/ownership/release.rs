@@ -1,5 +1,5 @@
-//! What the end of a VM does to memory that it shares. None of it can fail: a VM is started anew
-//! only when nobody else has any of its memory, and it has nobody else's.
+//! Release of shared memory at the end of a VM. No step can fail: a VM is restarted only when no
+//! other VM has any of its memory, and it has no other VM's.
 //!
 //! Requirements: G1-MEM-017.
 
@@ -9,28 +9,27 @@ use super::steps::Step;
 use super::transaction::{Cursor, Stage};
 use super::{Ledger, MAX_TRANSACTIONS, Phase, Piece, Transaction, Vms, bit};
 
-/// What became of a step of [`Ledger::release`].
+/// Result of a step of [`Ledger::release`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
     /// The VM's memory is as the manifest says.
     Done,
-    /// Something is left.
+    /// More steps are left.
     More,
-    /// The same, when this has been wiped or cleaned. It may have no pages.
+    /// More steps are left, after the wipe or the cleaning of this piece, which may have no pages.
     Clean(Piece),
 }
 
 impl Ledger {
-    /// Makes one step towards what the manifest describes, as far as `vm` is concerned, which does
-    /// not run: what it borrowed goes back; what it lent and donated comes back; and so does to
-    /// its home, wiped, what it was given. What its calls have begun is ended with it.
+    /// Makes one step towards the memory layout of the manifest, as far as `vm` is concerned, which
+    /// does not run: borrowed memory goes back; lent and donated memory comes back; received memory
+    /// goes to its home, wiped. The work that the VM's calls have begun ends with it.
     pub fn release<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> Release {
         self.forget_answers(vm);
         if self.unmap_buffers(vms, vm).is_some() {
             return Release::More;
         }
-        // What is on its way goes before what is given.
-        // Bound: MAX_TRANSACTIONS (32).
+        // Transactions under way come before donations.
         for index in 0..MAX_TRANSACTIONS {
             if self.is_party(vm, index)
                 && let Some(release) = self.release_pending(vms, vm, index)
@@ -49,7 +48,7 @@ impl Ledger {
         Release::Done
     }
 
-    /// Tells whether `vm` sends a transaction, or is one of its receivers.
+    /// Returns whether `vm` sends a transaction, or is one of its receivers.
     fn is_party(&self, vm: VmId, index: usize) -> bool {
         let transaction = self.transactions.get(index);
         transaction.is_some_and(|transaction| {
@@ -75,7 +74,7 @@ impl Ledger {
                 return Some(Release::More);
             }
             Phase::Filling => return None,
-            // What is on its way home goes there, whoever of the two ends.
+            // Pages on their way home continue, whichever of the two VMs ends.
             Phase::Unclaiming(_) | Phase::Reclaiming | Phase::Homing if ends => {}
             _ if ends => transaction.take_back(),
             Phase::Claiming
@@ -98,7 +97,7 @@ impl Ledger {
         Some(self.released(vms, index))
     }
 
-    /// Makes a step of taking back what was donated.
+    /// Makes a step of taking a donation back.
     pub(super) fn release_given<V: Vms>(
         &mut self,
         vms: &mut V,
@@ -127,9 +126,9 @@ impl Ledger {
 }
 
 impl Transaction {
-    /// Begins to take it from whoever has some of it and to give it back, whatever is under way.
+    /// Begins to take the pages from all receivers and to give them back, whatever is under way.
     fn take_back(&mut self) {
-        // What was not claimed is not this transaction's.
+        // Pages that were not claimed do not belong to this transaction.
         self.limit = if self.phase == Phase::Claiming {
             self.at
         } else {
@@ -138,15 +137,16 @@ impl Transaction {
         if matches!(self.phase, Phase::Mapping | Phase::Unmapping(_)) {
             self.holders |= bit(self.who);
         }
-        // Its home is wiped before it runs again, and a receiver's pages are its own again.
+        // The home is wiped before it runs again, and received pages belong to the receiver again.
         self.cleans = false;
         self.take_from_next();
     }
 
-    /// Begins, or goes on, to take it from a receiver `vm`. Tells whether that has anything of it.
+    /// Begins, or continues, to take the pages from a receiver `vm`. Returns whether `vm` has any
+    /// of them.
     fn leave(&mut self, vm: VmId) -> bool {
         match self.phase {
-            // What it has not got whole it loses again; it may have written there.
+            // The receiver loses a partial mapping; it may have written to these pages.
             Phase::Mapping if self.who == vm => {
                 self.begin(Phase::Unmapping(None), Stage::Undo);
                 true

@@ -6,7 +6,7 @@ use gear1_abi::id::VmId;
 
 use super::{Error, Ledger};
 
-/// How far an answer that lists ranges is written.
+/// Progress of an answer that lists ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The transaction's handle.
@@ -24,7 +24,7 @@ impl Ledger {
         self.responses.get(vm.index()).copied().flatten()
     }
 
-    /// Notes how far it is.
+    /// Notes the progress of the answer.
     pub fn set_response(&mut self, vm: VmId, response: Option<Response>) {
         if let Some(slot) = self.responses.get_mut(vm.index()) {
             *slot = response;

@@ -1,26 +1,27 @@
-//! The steps of what takes long: all that changes, wipes or cleans the pages of a transaction.
+//! Steps of long work: all changes, wipes and cleanings of a transaction's pages.
 //!
-//! A call changes the transaction's phase and is then made again and again, with the lock dropped
-//! in between, until the phase is one that stays. Each step looks at no more than [`PAGES_AT_ONCE`]
-//! pages, makes at most one table or looks at one for [`tidy_pages`], and wipes at most [`PIECE`].
+//! A call changes the transaction's phase and is then repeated, with the lock dropped in between,
+//! until the phase is a resting one. Each step reads at most [`PAGES_AT_ONCE`] pages, makes at most
+//! one table or checks one for [`tidy_pages`], and wipes at most [`PIECE`].
 //!
-//! What may happen between two steps, and why that is no harm:
+//! Three kinds of events may come between two steps, without harm:
 //!
-//! - *Another call of the same VM, or of another, that concerns the transaction.* The phase refuses
-//!   it, or it makes a step of what is under way (so nobody waits for a VM that does not go on).
-//!   At most one pass over the pages of a transaction is under way: the phase says which and for
-//!   whom, the cursor how far it has come.
-//! - *A call for other transactions with the same pages.* What is to be sent is claimed first:
-//!   [`PageState::Claimed`] is nobody's to send but this transaction's, and takes no right away. Only
-//!   when all pages are claimed are they changed, which cannot be refused any more. A claim that is
-//!   refused is undone up to where it came, so a refused call has never taken a right away.
-//! - *The end of any VM.* [`Ledger::release`] turns the transaction to the phase that takes it back,
-//!   from the first page on: to undo a page that was not changed, or is undone already, does
-//!   nothing. A call that goes on later finds the transaction gone, or in a phase that refuses it.
+//! - *Another call of any VM on the same transaction.* The phase refuses the call, or the call
+//!   makes a step of the work under way (so nobody waits for a VM that does not continue). At most
+//!   one pass over the pages of a transaction is under way: the phase names the pass and its VM,
+//!   the cursor its progress.
+//! - *A call on other transactions with the same pages.* Pages are claimed before they are sent: a
+//!   [`PageState::Claimed`] page cannot be sent by another transaction, and keeps all rights. Pages
+//!   change only when all are claimed, and from then on the change cannot be refused. A refused
+//!   claim is undone up to its last page, so a refused call has never taken a right away.
+//! - *The end of any VM.* [`Ledger::release`] turns the transaction to the phase that takes it
+//!   back, from the first page on: undoing a page that was not changed, or is undone already, has
+//!   no effect. A call that continues later finds the transaction gone, or in a phase that refuses
+//!   the call.
 //!
-//! A page that somebody lost is gone from all TLBs when the pass that took it is over; the phase
-//! that lets anybody else have it comes after that. Requirements: G1-MEM-012, G1-MEM-014,
-//! G1-MEM-015, G1-MEM-023.
+//! At the end of a pass that takes pages, the pages are gone from all TLBs; the phase that gives
+//! them to another VM comes after that. Requirements: G1-MEM-012, G1-MEM-014, G1-MEM-015,
+//! G1-MEM-023.
 
 use gear1_abi::id::VmId;
 use gear1_abi::layout::{PAGE_SIZE, el2::PIECE};
@@ -34,19 +35,20 @@ use crate::addr::Pa;
 use crate::stage2::{Edit, PageState};
 use crate::table::LiveTables as _;
 
-/// What became of a step.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The next one is to be made.
+    /// Another step must follow.
     More,
-    /// The same, when this has been wiped or cleaned. It may have no pages.
+    /// Another step must follow, after the wipe or the cleaning of this piece, which may have no
+    /// pages.
     Clean(Piece),
-    /// It was the last one: the call is done, or refused.
+    /// The last step: the call is done, or refused.
     Settled(Result<(), Error>),
 }
 
 impl Ledger {
-    /// Makes one step of what is under way in a transaction.
+    /// Makes one step of the work under way in a transaction.
     pub fn step<V: Vms>(&mut self, vms: &mut V, index: usize) -> Step {
         let mut transaction = self.transaction(index);
         let step = match transaction.phase {
@@ -77,11 +79,11 @@ impl Ledger {
         step
     }
 
-    /// Claims the pages that are to be sent.
+    /// Claims the pages to send.
     fn claim<V: Vms>(&self, vms: &mut V, transaction: &mut Transaction) -> Step {
         let (sender, claiming) = (transaction.offer.sender, transaction.claiming());
         let home = transaction.home();
-        // What is received may be taken away again until all of it has been received.
+        // A received page may be taken away again until the whole donation has been received.
         let is_whole = |vms: &mut V, pa: Pa| {
             home == sender
                 || donated_by(vms, home, pa)
@@ -123,8 +125,8 @@ impl Ledger {
             },
             Stage::Back => {
                 if self.back(vms, transaction, index) {
-                    // A page that may not be claimed needs the tables that it stands in: what was
-                    // made for it is needed by whoever has it.
+                    // A page that may not be claimed still needs its tables: its current user needs
+                    // a table that was made for it.
                     if transaction.phase != Phase::Unclaiming(Error::Denied) {
                         transaction.limit = Cursor::END;
                     }
@@ -153,7 +155,7 @@ impl Ledger {
         let home = transaction.gainer();
         match transaction.phase {
             Phase::Homing => amend_pages(vms, transaction, |vms, pa| {
-                // What was donated back was Received, so its home's is Donated.
+                // A page that is donated back was Received, so its home's descriptor is Donated.
                 if let Some(tag) = donated_by(vms, home, pa) {
                     let owned = edit(Some(PageState::Donated), Some(PageState::Owned), tag);
                     amend_page(vms, home, pa, &owned);
@@ -258,7 +260,7 @@ fn undo<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> boo
         Phase::Returning => {
             let gone = edit(Some(PageState::Received), None, 0);
             amend_pages(vms, transaction, |vms, pa| {
-                // What has come home before belongs to another transaction, or to none.
+                // A page that has come home before belongs to another transaction, or to none.
                 if donated_by(vms, home, pa) == Some(index) {
                     amend_page(vms, keeper, pa, &gone);
                 }
@@ -285,9 +287,8 @@ fn undo<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> boo
     }
 }
 
-/// Returns the next piece to wipe or clean, if there is one, and puts the cursor behind it. A piece
-/// lies in one region of its home's: memory is reached region by region, also where two of them
-/// adjoin.
+/// Returns the next piece to wipe or clean, if there is one, and moves the cursor behind the piece.
+/// A piece lies in one region of the home: the piece never spans two regions, even adjacent ones.
 fn piece<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> Option<Piece> {
     let is_returning = transaction.phase == Phase::Returning;
     let mut piece = Piece {
@@ -350,7 +351,7 @@ impl Transaction {
         self.at = Cursor::START;
     }
 
-    /// Returns whom [`Stage::Undo`] takes pages from.
+    /// Returns the VM that [`Stage::Undo`] takes pages from.
     fn keeper(&self) -> VmId {
         if self.phase == Phase::Homing {
             self.offer.sender
@@ -361,7 +362,7 @@ impl Transaction {
         }
     }
 
-    /// Returns whom [`Stage::Back`] gives pages to.
+    /// Returns the VM that [`Stage::Back`] gives pages to.
     fn gainer(&self) -> VmId {
         if self.phase == Phase::Homing {
             self.offer.receiver()
@@ -370,12 +371,12 @@ impl Transaction {
         }
     }
 
-    /// Its keeper has nothing of it any more.
+    /// Ends the stage in which the keeper loses its pages.
     fn undone(&mut self) -> Step {
         match self.phase {
             Phase::Unmapping(error) => {
                 self.lost(self.who);
-                // Whose retrieval is refused begins it anew, or is told now.
+                // A refused retrieval is repeated from the start, or is answered now.
                 if error.is_none() && self.holders != 0 {
                     self.unanswered |= bit(self.who);
                 }
@@ -426,7 +427,7 @@ impl Transaction {
         self.execute &= self.holders != 0;
     }
 
-    /// Begins to take it from the next of those who have it, or to give it back.
+    /// Begins to take the pages from the next of their receivers, or to give them back.
     pub(super) fn take_from_next(&mut self) {
         match each_vm(self.holders).next() {
             Some(who) => {
@@ -438,7 +439,7 @@ impl Transaction {
         }
     }
 
-    /// All of it is clean.
+    /// Ends the stage in which the pages are wiped or cleaned.
     const fn cleaned(&mut self) -> Step {
         match self.phase {
             Phase::Sending => {

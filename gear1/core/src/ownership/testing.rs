@@ -15,7 +15,7 @@ use crate::stage2::{Attributes, Geometry, Stage2};
 use crate::table::testing::{FakeTable, FakeTables};
 use crate::table::{Descriptors, LiveTables, TableMemory};
 
-/// What one VM has: 4 MiB.
+/// Size of each VM's memory: 4 MiB.
 pub(crate) const SIZE: u64 = 4 << 20;
 
 /// VMs, of which the third sees its memory elsewhere.
@@ -23,15 +23,15 @@ pub(crate) const SIZE: u64 = 4 << 20;
 pub(crate) struct FakeVms {
     tables: Vec<FakeTables>,
     regions: Vec<&'static [BootRegion]>,
-    /// How often TLBs were invalidated.
+    /// Number of TLB invalidations.
     pub(crate) invalidated: usize,
-    /// How often a descriptor was written.
+    /// Number of descriptor writes.
     pub(crate) writes: u64,
-    /// How often one was read.
+    /// Number of descriptor reads.
     pub(crate) reads: Cell<u64>,
 }
 
-/// One VM's tables.
+/// Tables of one VM.
 pub(crate) struct VmTables<'a>(
     &'a mut FakeTables,
     &'a mut usize,
@@ -39,27 +39,27 @@ pub(crate) struct VmTables<'a>(
     &'a Cell<u64>,
 );
 
-/// The level of what stands for each page, and its descriptor, by VM and address.
+/// Level and descriptor of the leaf of each page, by VM and address.
 pub(crate) type Pages = BTreeMap<(usize, u64), (u64, u64)>;
-/// What all VMs see, and how many tables that takes.
+/// Mappings of all VMs, and the number of their tables.
 pub(crate) type Snapshot = (Pages, Vec<usize>);
 
 pub(crate) fn vm(index: usize) -> VmId {
     VmId::new(index).unwrap()
 }
 
-/// Returns where a VM's memory begins.
+/// Returns the start of a VM's memory.
 pub(crate) fn start(index: usize) -> u64 {
     (16 << 20) + index as u64 * SIZE
 }
 
 impl FakeVms {
-    /// Makes three VMs, each of which may take so many tables.
+    /// Makes three VMs, each of which may take `budget` tables.
     pub(crate) fn new(budget: usize) -> Self {
         Self::of(3, budget)
     }
 
-    /// Makes so many VMs.
+    /// Makes `count` VMs.
     pub(crate) fn of(count: usize, budget: usize) -> Self {
         let mut vms = Self {
             tables: Vec::new(),
@@ -74,7 +74,7 @@ impl FakeVms {
                 pa: start(index),
                 size: SIZE,
             };
-            // One table maps its memory.
+            // One table maps the VM's memory.
             let mut tables = FakeTables::new(2, budget + 1);
             let (ipa, pa) = (Ipa::new(region.ipa), Pa::new(region.pa));
             vms.stage2(vm(index))
@@ -181,7 +181,7 @@ impl FakeVms {
 }
 
 impl Ledger {
-    /// Returns it without the number of transactions that were begun.
+    /// Returns the ledger without the number of begun transactions.
     pub(crate) fn without_serial(&self) -> Self {
         Self {
             serial: 0,

@@ -70,9 +70,9 @@ fn map(
 struct Setup {
     vms: FakeVms,
     ledger: Ledger,
-    /// Where what takes part in a model is.
+    /// Places of the model's pages.
     places: model::Places,
-    /// How much of a call a model makes at a time.
+    /// Unit of a call in the model.
     grain: model::Grain,
 }
 
@@ -88,7 +88,7 @@ impl Setup {
         }
     }
 
-    /// Sends it; it is not cleaned.
+    /// Sends the pages at `at` without cleaning them.
     fn send(&mut self, offer: Offer, at: u64) -> Result<usize, Error> {
         let index = self.begin_to_send(offer, at)?;
         self.drive(index, |t| t.phase == Phase::Sending)?;
@@ -139,14 +139,14 @@ impl Setup {
         result
     }
 
-    /// Has `vm` lose it; it is not cleaned.
+    /// Makes `vm` relinquish, without cleaning the pages.
     fn relinquish(&mut self, index: usize, vm: VmId, zero: bool) -> Result<(), Error> {
         self.ledger.relinquish(index, vm, zero)?;
         self.ledger.answer(index, vm);
         self.drive(index, |t| t.phase == Phase::Relinquishing)
     }
 
-    /// Has it taken from all; it is not cleaned, unless it is back.
+    /// Takes the pages from all receivers, without cleaning them unless they are back.
     fn reclaim(&mut self, index: usize, zero: bool, running: u16) -> Result<(), Error> {
         self.ledger.reclaim(index, zero, running)?;
         self.drive(index, |t| t.stage == Stage::Clean)
@@ -162,8 +162,8 @@ impl Setup {
         panic!("no end");
     }
 
-    /// Makes steps of the end of a VM until none is left, or what is next is to be cleaned, or one
-    /// is over.
+    /// Makes steps of the end of a VM until none is left, the next step has to clean, or a
+    /// transaction is over.
     fn end(&mut self, vm: VmId) -> Result<(), Error> {
         let rests = |setup: &Self| {
             let buffers = &setup.ledger.buffers;
@@ -226,7 +226,7 @@ impl Setup {
     }
 }
 
-/// What is called: its name, and whether it is done in a phase of a kind.
+/// A call: its name, its function, and whether it succeeds in a phase of a kind.
 type Call = (
     &'static str,
     fn(&mut Setup, usize) -> Result<(), Error>,
@@ -313,8 +313,8 @@ const PHASES: [Phase; 8] = [
     Phase::Returning,
 ];
 
-/// G1-MEM-011, -012: each call in each phase is done or refused as the table says, and what is
-/// refused changes nothing at all.
+/// G1-MEM-011, -012: each call in each phase is done or refused as the table says, and a refused
+/// call changes nothing at all.
 #[test]
 fn every_call_in_every_phase() {
     let mut reached = 0;
@@ -405,8 +405,7 @@ fn each_vm_has_its_part() {
     }
 }
 
-/// G1-MEM-017: a receiver that has ended has nothing of what it borrowed, before anything else
-/// happens.
+/// G1-MEM-017: a receiver that has ended loses its borrowed memory before anything else happens.
 #[test]
 fn who_ended_has_borrowed_nothing() {
     for kind in [Kind::Share, Kind::Lend] {
@@ -419,7 +418,7 @@ fn who_ended_has_borrowed_nothing() {
     }
 }
 
-/// One step of a random life.
+/// A step of a random life.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send(Kind, usize, usize, u64, u16),
@@ -512,7 +511,7 @@ impl Setup {
         self.check_pages((start(0)..start(3)).step_by(4096));
     }
 
-    /// The same for these pages.
+    /// Checks these pages.
     fn check_pages(&mut self, pages: impl Iterator<Item = u64>) {
         for page in pages {
             let home = ((page - start(0)) / super::testing::SIZE) as usize;
@@ -551,7 +550,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     /// G1-MEM-011, -012, -017: whatever three VMs do, a page has one owner and at most one other
-    /// user; what is refused changes nothing; and when all have ended, all is as it was.
+    /// user; a refused call changes nothing; and when all VMs have ended, the state is the first
+    /// one.
     #[test]
     fn random_lives(steps in steps(), budget in 2..20_usize) {
         let mut setup = Setup::new(budget);

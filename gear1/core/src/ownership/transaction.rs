@@ -1,4 +1,4 @@
-//! What a transaction says, and what it does to pages.
+//! Facts of a transaction, and its changes of pages.
 //!
 //! Requirements: G1-MEM-011, G1-MEM-016.
 
@@ -8,36 +8,36 @@ use super::{Error, bit};
 use crate::addr::Pa;
 use crate::stage2::{Attributes, Edit, PageState};
 
-/// What a transaction is.
+/// Kind of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// Both use it.
+    /// Sender and receivers use the pages.
     #[default]
     Share,
-    /// Only the receiver uses it, until it gives it back.
+    /// Only the receivers use the pages, until they give them back.
     Lend,
-    /// The receiver gets it.
+    /// The receiver owns the pages.
     Donate,
 }
 
-/// What the sender says.
+/// Offer of the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Which kind.
+    /// Kind of the transaction.
     pub kind: Kind,
-    /// Who sends.
+    /// VM that sends.
     pub sender: VmId,
-    /// Who may retrieve: bit per VM; one, if it is donated.
+    /// VMs that may retrieve, one bit each; a single one for a donation.
     pub receivers: u16,
-    /// Who of them may write (always, when it is donated).
+    /// Receivers that may write, one bit each; always the receiver of a donation.
     pub writers: u16,
-    /// The sender's own number for it.
+    /// Tag that the sender chose.
     pub tag: u64,
-    /// It is wiped before it is retrieved.
+    /// Whether the pages are wiped before the retrieval.
     pub zero: bool,
-    /// How many ranges it has.
+    /// Number of ranges.
     pub ranges: u16,
-    /// How many pages they have.
+    /// Number of pages in all ranges.
     pub pages: u16,
     /// Bytes of the descriptor before its first range.
     pub header: u16,
@@ -50,139 +50,142 @@ impl Offer {
         self.receivers & bit(vm) != 0
     }
 
-    /// Returns the receiver of what is donated.
+    /// Returns the receiver of a donation.
     pub(super) fn receiver(&self) -> VmId {
         VmId::from_reg(self.receivers.trailing_zeros().into()).unwrap_or(VmId::FIRST)
     }
 }
 
-/// What a receiver says.
+/// Request of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Wants to write.
+    /// Whether the receiver wants to write.
     pub write: bool,
-    /// Wants to execute.
+    /// Whether the receiver wants to execute.
     pub execute: bool,
-    /// It is to be wiped when it is relinquished.
+    /// Whether the pages are wiped when they are relinquished.
     pub zero_after: bool,
 }
 
-/// Where a transaction is. A phase that has steps ([`Ledger::step`](super::Ledger::step)) is left
-/// by the last of them.
+/// Phase of a transaction. The last step ([`Ledger::step`](super::Ledger::step)) of a phase with
+/// steps leaves the phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Nobody's.
+    /// The slot is unused.
     #[default]
     Free,
     /// The sender has not said all ranges yet.
     Filling,
-    /// Steps: the pages are being claimed for it.
+    /// Steps: the pages are being claimed.
     Claiming,
-    /// Steps: that was refused, and is being undone.
+    /// Steps: a claim was refused, and the earlier claims are being undone.
     Unclaiming(Error),
-    /// Steps: all pages are claimed, and become what they are while they are out.
+    /// Steps: all pages are claimed, and get their state for the time of the transaction.
     Committing,
-    /// Steps: the pages are the sender's no more, and being wiped or cleaned.
+    /// Steps: the sender has lost the pages, which are being wiped or cleaned.
     Sending,
-    /// To be retrieved or reclaimed.
+    /// Waits for a retrieval or a reclaim.
     Sent,
-    /// Steps: being mapped in one of the receivers.
+    /// Steps: the pages are being mapped in one of the receivers.
     Mapping,
-    /// Steps: being taken from one of the receivers, which gave it back, or has ended, or whose
-    /// retrieval is refused.
+    /// Steps: the pages are being taken from one of the receivers, which gave them back, or has
+    /// ended, or whose retrieval is refused.
     Unmapping(Option<Error>),
     /// Mapped in some of the receivers.
     Retrieved,
-    /// Steps: no receiver has it any more; being wiped or cleaned.
+    /// Steps: no receiver has the pages any longer; they are being wiped or cleaned.
     Relinquishing,
-    /// Steps: being taken from whoever has it, wiped or cleaned, and given back to the sender.
+    /// Steps: the pages are being taken from all receivers, wiped or cleaned, and given back to the
+    /// sender.
     Reclaiming,
     /// Donated and retrieved. Counts the pages that have not come back.
     Given(u16),
-    /// Steps: donated back, and retrieved by its home.
+    /// Steps: the pages were donated back, and their home retrieves them.
     Homing,
-    /// Steps: being taken from who received it, wiped, and given back to its home.
+    /// Steps: the pages are being taken from the receiver of a donation, wiped, and given back to
+    /// their home.
     Returning,
 }
 
-/// What a phase with several kinds of steps does to all pages, one after the other.
+/// Kind of steps that a phase makes with all pages, one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Who keeps pages loses them.
+    /// The keeper of the pages loses them.
     #[default]
     Undo,
-    /// Its tables that are not needed any more are taken away.
+    /// Tables of the keeper that are no longer needed are freed.
     Tidy,
-    /// They are wiped or cleaned.
+    /// The pages are wiped or cleaned.
     Clean,
-    /// Their home gets them.
+    /// The home of the pages gets them.
     Back,
-    /// Tables of the home that are not needed any more are taken away.
+    /// Tables of the home that are no longer needed are freed.
     TidyBack,
-    /// Nothing is left of the transaction.
+    /// The transaction ends.
     Over,
 }
 
 /// A place in a transaction's pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cursor {
-    /// Which range.
+    /// Index of the range.
     pub(super) range: u16,
-    /// Which of its pages.
+    /// Index of the page in the range.
     pub(super) page: u16,
 }
 
 impl Cursor {
     /// The first page.
     pub(super) const START: Self = Self { range: 0, page: 0 };
-    /// Behind all.
+    /// Place behind all pages.
     pub(super) const END: Self = Self {
         range: u16::MAX,
         page: 0,
     };
 }
 
-/// One transaction.
+/// A transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// Where it is.
+    /// Phase of the transaction.
     pub phase: Phase,
-    /// What its steps do now.
+    /// Kind of the current steps.
     pub(super) stage: Stage,
-    /// The page that they have come to.
+    /// Next page of the steps.
     pub(super) at: Cursor,
-    /// Where they end.
+    /// End of the steps.
     pub(super) limit: Cursor,
-    /// Whom they concern: the receiver that is given it, or that it is taken from; then, the one
-    /// that was the last to give it back.
+    /// VM that the steps concern: the receiver that gets the pages, or loses them; afterwards the
+    /// last one that gave them back.
     pub(super) who: VmId,
-    /// What that has asked for.
+    /// Request of that receiver.
     pub(super) request: Request,
-    /// It is wiped or cleaned before it is given back.
+    /// Whether the pages are wiped or cleaned before they are given back.
     pub(super) cleans: bool,
-    /// Receivers whose last call is done, by steps of others, and does not know yet: bit per VM.
+    /// Receivers that do not know yet that their last call is done, by steps of others: one bit for
+    /// each VM.
     pub(super) unanswered: u16,
-    /// Those that gave it back last to be wiped: bit per VM.
+    /// Receivers that asked for a wipe when they gave the pages back last, one bit for each VM.
     pub(super) wiping: u16,
-    /// Where the rest of the fragment that is being read begins in the TX page, and where it ends.
+    /// Offset in the TX page at which the unread rest of the fragment begins, and its end.
     pub fragment: (u16, u16),
-    /// What the sender says.
+    /// Offer of the sender.
     pub offer: Offer,
     /// Ranges known so far.
     pub filled: u16,
     /// Pages known so far.
     pub(super) counted: u16,
-    /// Who has it: bit per VM.
+    /// Receivers that have the pages, one bit for each VM.
     pub(super) holders: u16,
-    /// Who of them writes.
+    /// Receivers that write, one bit for each VM.
     pub(super) writing: u16,
-    /// It is executed; by one receiver only.
+    /// Whether a receiver executes; there is at most one.
     pub(super) execute: bool,
-    /// It is to be wiped when the last receiver has given it back.
+    /// Whether the pages are wiped when the last receiver has given them back.
     pub(super) zero_after: bool,
-    /// Makes its handle differ from those before it.
+    /// Serial number, which makes a handle differ from earlier ones of the slot.
     pub(super) serial: u32,
-    /// It goes back to its home.
+    /// Whether the pages go back to their home.
     pub(super) returning: bool,
     pub(super) list: Pa,
 }
@@ -225,7 +228,7 @@ impl Transaction {
         list: Pa::new(0),
     };
 
-    /// Returns what the sender's pages are before.
+    /// Returns the state of the sender's pages before the transaction.
     pub(super) const fn unsent(&self) -> PageState {
         if self.returning {
             PageState::Received
@@ -234,12 +237,12 @@ impl Transaction {
         }
     }
 
-    /// Returns what claiming them does.
+    /// Returns the edit that claims the sender's pages.
     pub(super) const fn claiming(&self) -> Edit {
         edit(Some(self.unsent()), Some(PageState::Claimed), 0)
     }
 
-    /// Returns what sending does to them when they are claimed.
+    /// Returns the edit that turns claimed pages into sent ones.
     pub(super) const fn committing(&self, index: usize) -> Edit {
         let to = match self.offer.kind {
             Kind::Share => PageState::SharedOwned,
@@ -249,14 +252,15 @@ impl Transaction {
         edit(Some(PageState::Claimed), Some(to), index)
     }
 
-    /// Tells whether `vm` may retrieve it now.
+    /// Returns whether `vm` may retrieve the pages now.
     #[must_use]
     pub fn may_retrieve(&self, vm: VmId) -> bool {
         let sent = matches!(self.phase, Phase::Sent | Phase::Retrieved);
         sent && self.offer.is_for(vm) && !self.is_held_by(vm)
     }
 
-    /// Tells whether `vm` may retrieve it when what is under way for another is done.
+    /// Returns whether `vm` may retrieve the pages once the work under way for another receiver is
+    /// done.
     #[must_use]
     pub fn may_be_asked(&self, vm: VmId) -> bool {
         let is_another = matches!(self.phase, Phase::Mapping | Phase::Unmapping(_));
@@ -273,25 +277,25 @@ impl Transaction {
         }
     }
 
-    /// Tells whether `vm` gave it back last in a call that said this, or asked for more.
+    /// Returns whether `vm` has asked for this wipe, or for more, when it gave the pages back last.
     #[must_use]
     pub const fn is_given_back_by(&self, vm: VmId, zero: bool) -> bool {
         self.wiping & bit(vm) != 0 || !zero
     }
 
-    /// Tells whether what is under way is done for, or to, `vm`.
+    /// Returns whether the work under way is done for, or to, `vm`.
     #[must_use]
     pub fn concerns(&self, vm: VmId) -> bool {
         self.who == vm
     }
 
-    /// Tells whether `vm` has retrieved it.
+    /// Returns whether `vm` has retrieved the pages.
     #[must_use]
     pub const fn is_held_by(&self, vm: VmId) -> bool {
         self.holders & bit(vm) != 0
     }
 
-    /// Tells whether its phase has steps.
+    /// Returns whether the phase has steps.
     #[cfg(test)]
     pub(super) const fn is_under_way(&self) -> bool {
         !matches!(
@@ -300,7 +304,7 @@ impl Transaction {
         )
     }
 
-    /// Tells whether a call has begun that only its sender can go on with.
+    /// Returns whether a call has begun that only the sender can continue.
     pub(super) const fn is_being_sent(&self) -> bool {
         match self.phase {
             Phase::Filling => self.fragment.0 < self.fragment.1,

@@ -68,8 +68,8 @@ const INVALID: i32 = -2;
 const BUSY: i32 = -4;
 const DENIED: i32 = -6;
 
-/// G1-MSG-001: what is sent arrives, cut to 32 bits if the convention is SMC32's, and so does the
-/// response; who serves waits again.
+/// G1-MSG-001: a message arrives, cut to 32 bits if the convention is SMC32's, and so does the
+/// response; the receiver waits again.
 #[test]
 fn there_and_back() {
     let mut messages = Messages::new();
@@ -86,8 +86,8 @@ fn there_and_back() {
     assert_eq!(ask(&mut messages, 4, 2), Next::Block(Some(vcpu(2))));
 }
 
-/// G1-MSG-002: an interrupt ends a call; who asked goes on waiting with FFA_RUN, and gets what came
-/// meanwhile; who waited does so no more.
+/// G1-MSG-002: an interrupt ends a call. The sender continues to wait with FFA_RUN, and gets the
+/// response that came meanwhile; a vCPU in FFA_MSG_WAIT stops waiting.
 #[test]
 fn an_interrupt_ends_a_call() {
     let mut messages = Messages::new();
@@ -128,8 +128,8 @@ fn an_interrupt_ends_a_call() {
     assert_eq!(run(&mut messages, 0, 3), refused(DENIED));
 }
 
-/// G1-MSG-003: the end of a VM ends what it was asked, with an error, and what it asked; an end that
-/// is over is not an end for those who come later.
+/// G1-MSG-003: the end of a VM ends requests to it, with an error, and requests by it. An end that
+/// is over does not affect later requests.
 #[test]
 fn the_end_of_a_vm_ends_its_messages() {
     let mut messages = Messages::new();
@@ -151,7 +151,7 @@ fn the_end_of_a_vm_ends_its_messages() {
     assert_eq!(messages, Messages::new());
 }
 
-/// G1-MSG-004: each call in each role is done or refused as the table says; what is refused changes
+/// G1-MSG-004: each call in each role is done or refused as the table says; a refused call changes
 /// nothing.
 #[test]
 fn every_call_in_every_role() {
@@ -271,7 +271,7 @@ proptest! {
         let mut messages = Messages::new();
         let mut blocked = [false; 6];
         for (me, other, what, interrupt) in steps {
-            // Who is blocked goes on only with mail or an interrupt.
+            // A blocked vCPU continues only with mail or an interrupt.
             if blocked[me] {
                 if messages.roles[me].mail[0] != 0 || interrupt {
                     messages.resume(&places(), vcpu(me));
@@ -305,7 +305,7 @@ proptest! {
                         assert!(!seen.contains(&at), "a circle: {seen:?}");
                         seen.push(at);
                     }
-                    // It has the request, or may respond.
+                    // The vCPU has the request, or may respond.
                     assert!(!blocked[at] || messages.roles[at].mail[0] != 0);
                 }
             }

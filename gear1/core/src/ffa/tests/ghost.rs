@@ -267,7 +267,8 @@ fn what_is_left_out_is_right() {
     assert!(found > 100, "{found} found, {not_found} not");
 }
 
-/// What the ghost alone knows of is not left out: a page is said to be shared, and no table says so.
+/// A look also covers pages that only the ghost's view changed: the ghost counts a page as shared,
+/// and no table does.
 #[test]
 fn a_call_that_does_nothing_is_found() {
     let mut machine = Machine::new(24);

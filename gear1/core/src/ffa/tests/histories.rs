@@ -23,12 +23,12 @@ const VMS: usize = 4;
 const HISTORIES: u64 = 1_000;
 /// Most steps of one.
 const STEPS: u64 = 60;
-/// In one history of so many the ghost looks at all pages after each step; in the others at what has
-/// changed since the last look, and at all when a VM has ended.
+/// In one of so many histories the ghost checks all pages after each step; in the others it checks
+/// the pages that have changed since the last check, and all pages when a VM has ended.
 const LOOKS_AT_ALL: u64 = 128;
 const WIDE: u32 = function::SMC64;
-/// What ranges have: where they begin in their VM's memory, and how many pages. Together they make
-/// whole blocks, halves that lie beside one another, blocks less a page, and what overlaps them.
+/// Ranges: first page in the VM's memory, and number of pages. Together they make whole blocks,
+/// adjacent halves, blocks less a page, and overlaps of these.
 const PLACES: [(u64, u64); 14] = [
     (0, 512),
     (0, 512),
@@ -46,18 +46,18 @@ const PLACES: [(u64, u64); 14] = [
     (700, 3),
 ];
 
-/// What a VM does.
+/// State of a VM.
 #[derive(Clone, Copy, Debug)]
 enum Life {
     Runs,
-    /// It is in a call that is not done.
+    /// The VM is in a call that is not done.
     Calls(Regs),
     Stopped,
-    /// It is being loaded anew.
+    /// The VM is being reloaded.
     Ends,
 }
 
-/// What came of histories.
+/// Counts over all histories.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     calls: u64,
@@ -124,7 +124,7 @@ impl History {
                 0,
             ]);
         }
-        // What was given to it is anybody's memory: it may go back.
+        // A VM may send received memory to any VM: to its home, too.
         let home = match random.below(4) {
             0 => random.below(VMS as u64) as usize,
             _ => index,
@@ -199,7 +199,7 @@ impl History {
 
     /// Makes the first step of a random call.
     fn begin_call(&mut self, index: usize) -> Result<Option<Regs>, Wrong> {
-        // It has read what came of the last one.
+        // The VM has read the result of the last call.
         self.call(index, &[function::RX_RELEASE.into(), 0, 0, 0, 0, 0, 0, 0])?;
         if self.machine.ledger.buffers(vm(index)).is_none() {
             return self.call(index, &map_call(index));
@@ -209,7 +209,7 @@ impl History {
         let can_retrieve = used.iter().any(|t| t.may_retrieve(vm(index)));
         let can_relinquish = used.iter().any(|t| t.is_held_by(vm(index)));
         match self.random.below(24) {
-            // What there is no occasion for is tried seldom.
+            // Calls without a matching transaction are tried seldom.
             number @ 8..20 if !can_retrieve && number % 4 != 0 => self.send(index),
             number @ 14..20 if !can_relinquish && number % 4 != 0 => self.retrieve(index),
             0..8 => self.send(index),
@@ -328,7 +328,7 @@ impl History {
     }
 }
 
-/// What all VMs map, how many tables that takes, and all transactions and buffers.
+/// Mappings of all VMs, the number of their tables, and all transactions and buffers.
 type Everything = (Vec<Vec<(u64, u64, u64)>>, Vec<usize>, Ledger);
 
 fn everything(machine: &Machine) -> Everything {

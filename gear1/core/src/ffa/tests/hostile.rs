@@ -8,7 +8,7 @@ use crate::ffa::function;
 use crate::ownership::Phase;
 
 const CALLS: u64 = 100_000;
-/// What a field that lies may hold.
+/// Values of a wrong field.
 const LIES: [u64; 16] = [
     0,
     1,
@@ -83,7 +83,7 @@ fn lie(random: &mut Random, word: &mut u64) {
 }
 
 impl Machine {
-    /// Makes one call that is wrong somewhere, or a right one.
+    /// Makes one call with a wrong field, or a valid call.
     fn lies(&mut self, random: &mut Random) -> Regs {
         let index = random.below(COUNT as u64) as usize;
         let slot = random.below(32) as usize;

@@ -52,8 +52,8 @@ pub(super) struct Host {
     pub(super) members: u16,
     /// A planted bug: the tables of two VMs are taken for each other.
     pub(super) swapped: bool,
-    /// A planted bug: the owner of what is shared is noted as its borrower, and the other way
-    /// round.
+    /// A planted bug: the tables note an owner who shares as the borrower, and the borrower as the
+    /// owner.
     pub(super) owners_swapped: bool,
 }
 
@@ -143,7 +143,7 @@ impl Platform for Host {
     }
 }
 
-/// All that is compared after a refusal.
+/// State that is compared after a refusal.
 pub(super) type Everything = (Snapshot, Ledger);
 
 pub(super) struct Machine {
@@ -151,7 +151,7 @@ pub(super) struct Machine {
     pub(super) ledger: Ledger,
     pub(super) ghost: Box<Ghost>,
     seen: Seen<PARTS>,
-    /// All pages are looked at each time, and what is found compared with what is found otherwise.
+    /// Whether each check covers all pages, and compares its result with that of the partial check.
     pub(super) looks_at_all: bool,
     /// A planted bug: the ghost takes two VMs for each other.
     pub(super) ghost_swaps: bool,
@@ -176,12 +176,12 @@ pub(super) fn map_call(index: usize) -> Regs {
 }
 
 impl Machine {
-    /// Makes three VMs, each of which may take so many tables.
+    /// Makes three VMs, each of which may take `budget` tables.
     pub(super) fn new(budget: usize) -> Self {
         Self::of(COUNT, budget)
     }
 
-    /// Makes so many VMs.
+    /// Makes `count` VMs.
     pub(super) fn of(count: usize, budget: usize) -> Self {
         let vms = FakeVms::of(count, budget);
         let mut ledger = Ledger::new();
@@ -255,8 +255,8 @@ impl Machine {
         };
         self.ghost
             .call(who, regs, &said, answer, self.host.running)?;
-        // Nothing was written and nothing is to be otherwise after a refusal, after a piece that
-        // was only wiped, and after RX_RELEASE.
+        // A refusal, a step that only wiped a piece, and RX_RELEASE write no descriptor, so no
+        // check follows.
         let is_done = answer.is_some_and(|x| x[0] != u64::from(function::ERROR));
         let is_release = regs[0] == u64::from(function::RX_RELEASE);
         if (is_done && !is_release) || self.host.vms.writes != writes {

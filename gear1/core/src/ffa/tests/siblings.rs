@@ -1,4 +1,5 @@
-//! Two vCPUs of a VM make calls that take several steps: each goes on with what its call names.
+//! Two vCPUs of a VM make calls that take several steps: each call continues only the work that it
+//! names.
 //!
 //! Requirements: G1-MEM-012, G1-MEM-015, G1-MEM-017, G1-MEM-023.
 
@@ -9,7 +10,7 @@ use crate::ffa::function;
 use crate::ownership::Phase;
 use crate::ownership::testing::vm;
 
-/// As many as take several pieces.
+/// Number of pages of a transaction that takes several pieces.
 const PAGES: u64 = 64;
 const ZERO: u64 = 1;
 
@@ -38,7 +39,7 @@ impl Machine {
         x[2] | x[3] << 32
     }
 
-    /// VM 1 retrieves it for writing.
+    /// Makes VM 1 retrieve the transaction for writing.
     fn take(&mut self, handle: u64) {
         let access = 2 | 2 << 16;
         self.write(1, &[1 | 1 << 42, handle, 7, 16 | 1 << 32, 48, 0, access, 0]);
@@ -107,7 +108,8 @@ fn each_vcpu_goes_on_with_what_its_call_names() {
     }
 }
 
-/// What is given back again, to be wiped this time, is refused while the first call goes on.
+/// A second relinquish that asks for a wipe is refused while the first one is under way without a
+/// wipe.
 #[test]
 fn a_sibling_cannot_ask_for_more_of_what_goes_on() {
     let mut machine = Machine::new(24);
@@ -176,8 +178,7 @@ impl Machine {
     }
 }
 
-/// A receiver that makes no more steps keeps nobody from its own, and is told later that its call
-/// is done.
+/// A receiver that makes no more steps blocks nobody, and learns later that its call is done.
 #[test]
 fn a_receiver_that_does_not_go_on_is_helped() {
     for steps in 0.. {
@@ -237,7 +238,7 @@ fn two_vcpus_make_one_call() {
     }
 }
 
-/// The same of buffers; and who unmaps them while they are being mapped is obeyed.
+/// Two vCPUs map and unmap buffers; an unmap during the mapping wins.
 #[test]
 fn two_vcpus_map_and_unmap_buffers() {
     let unmap = [function::RXTX_UNMAP.into(), 0, 0, 0, 0, 0, 0, 0];
@@ -264,7 +265,7 @@ fn two_vcpus_map_and_unmap_buffers() {
     }
 }
 
-/// What a call reads its descriptor from is not unmapped before the call is done.
+/// The buffer with a call's descriptor stays mapped until the call is done.
 #[test]
 fn buffers_stay_while_a_call_needs_them() {
     let mut machine = Machine::new(24);

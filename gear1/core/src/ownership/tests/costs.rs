@@ -1,5 +1,6 @@
-//! How many descriptors a call reads and writes: a few for each page, however the sender lays them
-//! out. Where the pages are is found by a climb, and by hand: in turn from two blocks.
+//! Descriptors that a call reads and writes: a few for each page, however the sender lays the pages
+//! out. The bad layouts come from a climb, and from one made by hand: alternating between two
+//! blocks.
 //!
 //! Requirements: G1-MEM-012.
 
@@ -10,8 +11,8 @@ use crate::addr::Ipa;
 use crate::ownership::testing::{start, vm};
 use crate::ownership::{MAX_PAGES, Offer};
 
-/// Most descriptors that are read and written for a page of what is sent and retrieved: the list's,
-/// two walks of three levels, the page's own. To make a table takes one for each of its entries.
+/// Most descriptors that are read and written for a page that is sent and retrieved: the list's,
+/// two walks of three levels, the page's own. A new table takes one for each of its entries.
 const FOR_A_PAGE: u64 = 10;
 const FOR_A_TABLE: u64 = 2 * 512;
 /// The two blocks of the sender, the list; the receiver's two tables and the one above them.
@@ -55,7 +56,7 @@ fn no_order_of_pages_is_worse_than_another() {
         .map(|index| index % 2 * 512 + 256 + index / 2 % 256)
         .collect();
     let mut worst = judge(&in_turn);
-    // The climb: two pages change places, or one is another; what is worse is kept.
+    // The climb exchanges two pages, or replaces one, and keeps the more expensive layout.
     let mut pages = in_turn;
     let mut random = 0x6665_6c6c_u64;
     let mut next = |limit: usize| {

@@ -14,7 +14,7 @@ use crate::ownership::{Error, Phase};
 const BLOCK: u16 = 512;
 
 impl Setup {
-    /// Sends so many pages at `at` from VM 0 to VM 1, which retrieves them.
+    /// Sends `pages` pages at `at` from VM 0 to VM 1, which retrieves them.
     fn hand_over(&mut self, kind: Kind, at: u64, pages: u16) -> usize {
         let index = self.send(offer(kind, 0, 1, pages), at).unwrap();
         self.finish(index);
@@ -54,7 +54,8 @@ impl Setup {
     }
 }
 
-/// A machine whose VM 1 has all of a block of VM 0's, in so many equal transactions, and no table.
+/// Returns a machine whose VM 1 has all of a block of VM 0's, in `parts` equal transactions, and no
+/// table left.
 fn exhausted(kind: Kind, parts: u16) -> (Setup, Vec<usize>) {
     let mut setup = Setup::new(8);
     let pages = BLOCK / parts;
@@ -119,7 +120,7 @@ fn what_a_stopped_receiver_without_tables_has_is_reclaimed() {
     }
 }
 
-/// An owner that has no table left gets back what it shared: a whole block of it.
+/// An owner without tables gets back its shared memory: a whole block.
 #[test]
 fn an_owner_without_tables_reclaims() {
     for kind in KINDS {

@@ -1,16 +1,15 @@
-//! Model checking of the machine itself, not of a copy: every call from every state that calls can
-//! lead to.
+//! Model checking of the machine itself, not of a copy: every call from every reachable state.
 //!
-//! Three VMs, of which some have a page each that takes part. A state is what the tables say of
-//! those pages, how many tables there are, and the transactions. In each state the invariants hold
-//! and there is a way home: when all VMs have ended, all is as in the beginning. What is refused
-//! leaves the state as it was.
+//! Of three VMs, some have a page each that takes part. A state consists of the tables' view of
+//! these pages, the number of tables, and the transactions. In each state the invariants hold and
+//! there is a way home: the end of all VMs leads to the first state. A refused call leaves the
+//! state as it was.
 //!
-//! Of states that differ in nothing but names one is enough: in which slot of its sender's part a
-//! transaction stands, and which VM (with its page) is which. For calls treat all of them alike,
-//! but for one: the end of a VM takes its steps in the order of slots. So here these steps are
-//! taken in every order. That nothing is missed is not only argued: with two pages, all states are
-//! looked at, and are the same when their names are taken away (`canonical`).
+//! Of states that differ only in names one is enough: the slot of a transaction in its sender's
+//! part, and the identity of the VMs (with their pages). Calls treat all names alike, with one
+//! exception: the end of a VM takes its steps in the order of slots, so the model takes these steps
+//! in every order. A test confirms the argument: with two pages, the model visits all states, and
+//! they are the same when their names are taken away (`canonical`).
 
 use gear1_abi::id::VmId;
 use std::collections::HashSet;
@@ -27,24 +26,24 @@ use crate::ownership::{
     Error, Kind, MAX_TRANSACTIONS, Offer, Phase, Release, Transaction, Vms as _, bit,
 };
 
-/// One call, or one step of what a VM's end does.
+/// A call, or a step of a VM's end.
 #[derive(Clone, Copy, Debug)]
 enum Call {
-    /// Who, what, to whom, and which VM's page.
+    /// Sender, kind, receivers, and the VM whose page is sent.
     Send(usize, Kind, u16, usize),
-    /// A step of what is under way in a transaction.
+    /// A step of the work under way in a transaction.
     Step(usize),
     Retrieve(usize, usize),
     Relinquish(usize, usize, bool),
-    /// Whether receivers run, and whether it is wiped.
+    /// Whether receivers run, and whether the page is wiped.
     Reclaim(usize, bool, bool),
-    /// Who ends, and the transaction that is settled next.
+    /// VM that ends, and the transaction that is settled next.
     Release(usize, usize),
-    /// Who has no table more from now on, or has them again.
+    /// VM that runs out of tables, or gets them back.
     Starve(usize),
 }
 
-/// What takes part.
+/// Pages that take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Places {
     /// A page of each VM's.
@@ -66,7 +65,7 @@ impl Places {
     }
 }
 
-/// How far what is under way goes before another call may come in between.
+/// Amount of work between two calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grain {
     /// A step.
@@ -192,7 +191,7 @@ impl Setup {
         let places = self.places;
         let Self { vms, ledger, .. } = self;
         match call {
-            // A call that sends goes on with the one before.
+            // A call that sends continues the previous one.
             Call::Send(sender, ..) if ledger.unfinished_send(vm(sender)).is_some() => {
                 Err(Error::Busy)
             }
@@ -234,7 +233,7 @@ impl Setup {
         }
     }
 
-    /// One step of what the end of a VM does. Gifts come last, as there.
+    /// Makes one step of the end of a VM. Donations come last, as in the implementation.
     fn settle(&mut self, who: usize, slot: usize) -> Result<(), Error> {
         let Self { vms, ledger, .. } = self;
         ledger.forget_answers(vm(who));
@@ -312,7 +311,7 @@ impl Setup {
         for (who, page) in (0..3).flat_map(|who| (0..pages).map(move |page| (who, page))) {
             let [size, descriptor] = self.page(who, page);
             let is_valid = descriptor & 1 != 0;
-            // Which page it is says the place; whose transaction, its rank.
+            // The place identifies the page; the rank of the transaction identifies its VM.
             let tag = (descriptor >> 59) as usize;
             let rank = transactions.iter().position(|(_, _, slot)| *slot == tag);
             let rank = rank.filter(|_| !is_valid && descriptor != 0);
@@ -400,7 +399,7 @@ pub(super) fn words(transaction: &Transaction) -> [u64; 16] {
         Phase::Homing => 10,
         Phase::Returning => 11,
     };
-    // What is read only after it was written anew.
+    // These fields are read only after a new write.
     let who = match transaction.phase {
         Phase::Mapping | Phase::Unmapping(_) | Phase::Relinquishing => who,
         Phase::Reclaiming if stage == Stage::Undo || stage == Stage::Tidy => who,
@@ -411,7 +410,7 @@ pub(super) fn words(transaction: &Transaction) -> [u64; 16] {
         Phase::Reclaiming => zero_after && cleans,
         _ => zero_after,
     };
-    // Of what is not under way, neither says anything.
+    // Both fields mean nothing while no work is under way.
     let cursor = |cursor: Cursor| u64::from(cursor.range) << 16 | u64::from(cursor.page);
     let steps = if transaction.is_under_way() {
         let first = (stage as u64) << 40 | u64::from(cleans) << 32 | cursor(at);
@@ -439,7 +438,7 @@ pub(super) fn words(transaction: &Transaction) -> [u64; 16] {
     ]
 }
 
-/// How a state was come to.
+/// Path to a state.
 struct Way {
     call: Call,
     before: Option<Rc<Way>>,
@@ -455,14 +454,14 @@ fn told(mut way: Option<&Rc<Way>>) -> Vec<Call> {
     calls
 }
 
-/// What was found.
+/// Result of a search.
 struct Found {
     states: usize,
-    /// Those that are left when names are taken away.
+    /// States that are left when names are taken away.
     canonical: HashSet<u128>,
 }
 
-/// Looks at all states of places of VM 0's that are blocks or make one, with one receiver at a
+/// Explores all states of places of VM 0's that are blocks or make one, with one receiver at a
 /// time; each of the VMs may be without tables at any time. All tables are compared at each way
 /// home.
 fn explore_large(places: Places, pages: usize) {
@@ -520,8 +519,8 @@ fn explore_large(places: Places, pages: usize) {
     assert!(states > 50 && done > states);
 }
 
-/// Looks at all states with so many pages; `several`: one transaction may have several receivers;
-/// `all`: states that differ in names only are looked at, too.
+/// Explores all states with `pages` pages; `several`: one transaction may have several receivers;
+/// `all`: states that differ only in names are visited, too.
 fn explore(grain: Grain, pages: usize, several: bool, all: bool) -> Found {
     let calls = calls(pages, several, false);
     let mut first = Setup {
@@ -597,14 +596,14 @@ fn every_call_from_every_state() {
 }
 
 /// G1-MEM-011, -017: all states of a whole block that changes hands, while any of the VMs has no
-/// table left: whoever ends, nobody else sees its memory.
+/// table left: whichever VM ends, no other VM sees its memory.
 #[test]
 fn a_block_from_every_state() {
     explore_large(Places::Block, 1);
 }
 
-/// The same of more: `GEARV_PAGES=2`, two pages with all sets of receivers; `GEARV_PAGES=3`, three
-/// pages with one receiver at a time; `GEARV_PAGES=steps`, two of those a step at a time;
+/// Explores larger models: `GEARV_PAGES=2`, two pages with all sets of receivers; `GEARV_PAGES=3`,
+/// three pages with one receiver at a time; `GEARV_PAGES=steps`, two pages in single steps;
 /// `GEARV_PAGES=halves`, two halves of a block.
 #[test]
 fn every_call_from_every_state_of_more_pages() {

@@ -16,7 +16,7 @@ const FOR_A_STEP: u64 = 512 + 64;
 /// Pages in turn from two blocks: each step comes upon both.
 const IN_TURN: u64 = 512;
 
-/// All ways to lay out so many pages of VM 0's: ranges of an address and how many pages.
+/// Returns all layouts of `pages` pages of VM 0's: ranges of an address and a number of pages.
 fn layouts(pages: u64) -> Vec<Vec<(u64, u64)>> {
     let at = |page: u64| start(0) + page * PAGE;
     let whole = std::vec![(at(0), pages)];
@@ -140,7 +140,7 @@ fn no_step_grows_with_the_pages() {
     assert!(worst <= FOR_A_STEP, "{worst}");
 }
 
-/// Each pass over so many pages comes to all of them, wherever its steps end.
+/// Each pass reaches all pages of a transaction, wherever its steps end.
 #[test]
 fn no_page_is_left_out() {
     for (kind, pages) in KINDS
@@ -178,7 +178,7 @@ fn transaction_of(setup: &Setup, index: usize) -> (Phase, Snapshot) {
     (setup.ledger.transaction(index).phase, vms.snapshot())
 }
 
-/// What cannot be claimed ends the call; all that was claimed before is as it was.
+/// A page that cannot be claimed ends the call; all pages claimed before are as they were.
 #[test]
 fn a_claim_that_is_refused_is_undone() {
     for (kind, out) in KINDS
@@ -217,7 +217,7 @@ fn what_is_being_received_is_not_sent_back() {
     setup.finish(back);
 }
 
-/// Who loses pages has them in no TLB when the phase begins that lets others have them.
+/// A VM that loses pages has them in no TLB when the phase begins that gives them to others.
 #[test]
 fn a_pass_that_takes_pages_ends_with_an_invalidation() {
     let mut setup = Setup::new(16);

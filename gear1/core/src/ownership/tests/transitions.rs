@@ -1,7 +1,7 @@
-//! Every state of a page against every call of every VM: what is done leads to the state that the
-//! table names, whole; what is not in the table is refused, and changes nothing.
+//! Every state of a page against every call of every VM: an allowed call leads to the state that
+//! the table names; a call outside of the table is refused, and changes nothing.
 //!
-//! The page is VM 0's; VM 1 is whom it is sent to; VM 2 stands by. All tables, transactions and
+//! The page is VM 0's; VM 1 is the receiver; VM 2 is not involved. All tables, transactions and
 //! buffers are compared after each call.
 //!
 //! Requirements: G1-MEM-011, G1-MEM-012, G1-MEM-017.
@@ -23,26 +23,26 @@ enum Call {
     Send(usize, Kind, usize),
     /// Wipes or cleans what waits for it.
     Finish(usize),
-    /// Whether it wants to write.
+    /// Whether the receiver wants to write.
     Retrieve(usize, usize, bool),
-    /// Whether it wants it wiped.
+    /// Whether the receiver wants a wipe.
     Relinquish(usize, usize, bool),
-    /// Of its sender: whether it is wiped; whether receivers run.
+    /// By the sender: whether the page is wiped; whether receivers run.
     Reclaim(usize, bool, bool),
-    /// Makes the page its TX buffer.
+    /// Makes the page the VM's TX buffer.
     Map(usize),
     Unmap(usize),
-    /// One step of its end.
+    /// One step of the VM's end.
     End(usize),
 }
 use Call::{End, Finish, Map, Reclaim, Relinquish, Retrieve, Send, Unmap};
 
 /// The page's offset in its VM's memory.
 const PAGE: u64 = 0x5000;
-/// Where the transactions are.
+/// Slots of the transactions.
 const SLOTS: [usize; 2] = [0, MAX_TRANSACTIONS / 3];
 
-/// A state: its name, the state before it, and the call that leads here.
+/// A state: its name, the state before it, and the call between them.
 const STATES: &[(&str, &str, Call)] = &[
     ("buffer", "owned", Map(0)),
     ("share sending", "owned", Send(0, Share, 1)),
@@ -81,7 +81,7 @@ const STATES: &[(&str, &str, Call)] = &[
     ("returning", "given", End(1)),
 ];
 
-/// What is done: in which state, which call, and the state after it.
+/// Allowed calls: the state, the call, and the state after it.
 const DONE: &[(&str, Call, &str)] = &[
     ("owned", Send(0, Share, 1), "share sending"),
     ("owned", Send(0, Lend, 1), "lend sending"),
@@ -216,8 +216,8 @@ const DONE: &[(&str, Call, &str)] = &[
     ("returning", Finish(0), "owned"),
 ];
 
-/// Everything, but for what is void: who gave back last unless that is looked at, and rights of
-/// those who have nothing.
+/// The whole state without void parts: the last VM that gave back unless a test needs it, and the
+/// rights of VMs without pages.
 #[derive(Clone, Debug, PartialEq)]
 struct Whole {
     snapshot: Snapshot,
@@ -253,7 +253,7 @@ impl Setup {
     }
 
     fn make(&mut self, call: Call) -> Result<(), Error> {
-        // Where `who` sees the page.
+        // Address at which `who` sees the page.
         let at = |_who: usize| start(0) + PAGE;
         match call {
             Send(who, kind, to) => self.send(offer(kind, who, to, 1), at(who)).map(drop),
