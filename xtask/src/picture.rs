@@ -17,11 +17,11 @@ use drawing::{Line, svg};
 
 mod drawing;
 
-/// What runs in the picture.
+/// Programs that run in the picture.
 const MANIFEST: &str = "manifests/mixed-criticality.dts";
 /// Where the picture is.
 const PICTURE: &str = "docs/picture.svg";
-/// What is typed in the device VM, and in the guest.
+/// Commands typed in the device VM, and in the guest.
 const DEVICE_COMMANDS: [&str; 2] = ["gearctl list", "gearctl stats control"];
 const GUEST_COMMANDS: [&str; 2] = ["uname -srm", "grep -h ' / ' /proc/mounts"];
 /// Runs the system and draws the picture.

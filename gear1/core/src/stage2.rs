@@ -289,7 +289,7 @@ impl Edit {
     }
 }
 
-/// What became of an [`Edit`].
+/// Result of an [`Edit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
     /// The page is changed.

@@ -33,7 +33,7 @@ pub(crate) enum HaltReason {
     Gear2Fatal,
     /// Gear2 does not come back, and is not restarted.
     Gear2Hang,
-    /// What is wiped, cleaned or read for VMs is not memory of one region of a VM.
+    /// A range to wipe, clean or read for a VM is not within one region of a VM.
     GuestMemory,
     /// The ghost specification says otherwise.
     #[cfg(feature = "check-ghost")]

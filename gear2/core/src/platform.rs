@@ -1,4 +1,4 @@
-//! What the modules of Gear2's devices and loops have in common: the services of the machine layer,
+//! Common parts of Gear2's devices and loops: the services of the machine layer,
 //! the type of their locks, and the answer to a guest's access.
 
 use gear1_abi::call::Reply;

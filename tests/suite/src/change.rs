@@ -19,7 +19,7 @@ const FOLDERS: [&str; 4] = ["device-model", "gear1", "gear2", "manifests"];
 /// How many lines behind the comment a text may begin.
 const NEAR: usize = 12;
 
-/// What becomes of the code behind a comment.
+/// Change of the code behind a comment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// The statement is left out.
@@ -28,7 +28,7 @@ pub(crate) enum Change {
     Become(&'static str),
     /// The first of these texts, where it stands next, becomes the second.
     Swap(&'static str, &'static str),
-    /// These lines come ahead of the statement.
+    /// Lines to insert ahead of the statement.
     Ahead(&'static str),
     /// In this file, where no comment stands yet, the first of these texts becomes the second.
     Quoted(&'static str, &'static str, &'static str),

@@ -38,7 +38,7 @@ struct Crate {
 /// Between the modules below one module: by those that an arrow leads from and to, where it is.
 type Arrows = BTreeMap<(String, String), String>;
 
-/// What is said of all crates.
+/// Result for all crates.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) crates: usize,
@@ -46,7 +46,7 @@ pub(super) struct Report {
     pub(super) arrows: usize,
     /// Floors and modules of the runtime.
     pub(super) floors: (usize, usize),
-    /// What is wrong: circles, arrows up, modules without a floor.
+    /// Violations: circles, arrows up, modules without a floor.
     pub(super) wrong: Vec<String>,
 }
 

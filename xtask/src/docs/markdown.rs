@@ -1,4 +1,4 @@
-//! What is checked of a document: links, names of source files, widths, and lengths.
+//! Checks of a document: links, names of source files, widths, and lengths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

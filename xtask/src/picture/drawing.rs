@@ -36,7 +36,7 @@ impl Line {
         Self::new(Kind::Typed, &format!("{prompt} {command}"))
     }
 
-    /// What a program printed.
+    /// Output of a program.
     pub(super) fn printed(text: &str) -> Self {
         Self::new(Kind::Printed, text)
     }

@@ -1,4 +1,4 @@
-//! What the configurations of a run share, and what one of them finds.
+//! Setup that the configurations of a run share, and the result of one of them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a Rust source says about modules: those that it declares, the names that it imports, the
+//! Facts of a Rust source about modules: those that it declares, the names that it imports, the
 //! paths that it uses. Comments, literals and code under `#[cfg(test)]` say nothing.
 
 use anyhow::{Result, bail};
