@@ -17,7 +17,7 @@ use drawing::{Line, svg};
 
 mod drawing;
 
-/// Programs that run in the picture.
+/// Manifest that runs in the picture.
 const MANIFEST: &str = "manifests/mixed-criticality.dts";
 /// Where the picture is.
 const PICTURE: &str = "docs/picture.svg";
