@@ -12,13 +12,17 @@ mod decode;
 mod loops;
 mod modules;
 mod rules;
+mod rust;
 mod source;
 mod stack;
+mod table;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
+use clap::Args;
 use gear1_abi::id::MAX_CPUS;
 use gear1_abi::layout::el2;
 
@@ -43,6 +47,15 @@ const OTHERS: &str =
 /// Bytes of all CPUs' stacks, which no image holds.
 const STACKS: u64 = el2::STACK_SIZE * MAX_CPUS as u64;
 
+/// The options of `audit`.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Build nothing: count lines, functions, documentation and panics of GearV's sources, and of
+    /// the Rust sources in these directories
+    #[arg(long, value_name = "DIR", num_args = 0..)]
+    table: Option<Vec<PathBuf>>,
+}
+
 /// Result of the audit: figures, and violations.
 #[derive(Debug, Default)]
 pub struct Findings {
@@ -53,7 +66,10 @@ pub struct Findings {
 }
 
 /// Prints the findings, and fails if there is a violation.
-pub fn command() -> Result<()> {
+pub fn command(options: &Options) -> Result<()> {
+    if let Some(others) = &options.table {
+        return table::print(others);
+    }
     let findings = run()?;
     for line in &findings.holds {
         println!("{line}");

@@ -45,7 +45,7 @@ enum Command {
     /// Fuzz the parsers of bytes from outside
     Fuzz(Others),
     /// Check what Gear1's runtime image promises
-    Audit,
+    Audit(audit::Options),
     /// Write the page with the figure of each piece of evidence
     Evidence(Others),
     /// Attack everything at random from two VMs
@@ -96,7 +96,7 @@ impl Command {
             Command::NewManifest(options) => options.run(),
             Command::Run(options) => options.run(),
             Command::Flash(options) => options.run(),
-            Command::Audit => audit::command(),
+            Command::Audit(options) => audit::command(&options),
             Command::Docs => docs::command(),
             Command::Picture => picture::command(),
             Command::Symbolize { file } => symbolize::command(file),
