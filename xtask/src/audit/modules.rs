@@ -61,7 +61,7 @@ pub(super) fn check() -> Result<Report> {
         report.modules += of.modules.len();
         for (parent, arrows) in of.arrows() {
             report.arrows += arrows.len();
-            let place = [&[file.clone()], &*parent].concat().join(": ");
+            let place = [std::slice::from_ref(&file), &*parent].concat().join(": ");
             let found = circles(&arrows);
             report
                 .wrong
