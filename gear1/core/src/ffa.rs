@@ -341,6 +341,7 @@ impl<P: Platform> Call<'_, P> {
         }
         let tx = self.tx(size)?;
         let mut read = |offset: u64, words: &mut [u64]| {
+            // planted: a descriptor is read beyond its end
             if offset.saturating_add(size_of_val(words) as u64) > size {
                 return Err(Error::Invalid);
             }
@@ -363,6 +364,7 @@ impl<P: Platform> Call<'_, P> {
     fn offer(&self, kind: Kind, header: &Header, total: u64) -> Result<Offer, Error> {
         let composite = header.composite.ok_or(Error::Invalid)?;
         let size = u64::from(composite.ranges).saturating_mul(RANGE_SIZE);
+        // planted: the sender's name is not looked at
         if header.sender != endpoint(self.vm)
             || header.handle != 0
             || composite.start.checked_add(size) != Some(total)
@@ -577,6 +579,7 @@ impl<P: Platform> Call<'_, P> {
         if end.is_none() {
             return Ok(Outcome::Again);
         }
+        // planted: a receiver waits for one that makes no more steps
         if !transaction.may_retrieve(vm) && response.next == written {
             self.help(index);
         }
@@ -656,11 +659,13 @@ impl<P: Platform> Call<'_, P> {
         let index = self.ledger.find(said.handle).ok_or(Error::Invalid)?;
         let transaction = self.ledger.transaction(index);
         let offer = transaction.offer;
+        // planted: relinquish does not ask who calls
         if said.endpoint != endpoint(self.vm) || !offer.is_for(self.vm) {
             return Err(Error::Invalid);
         }
         // Another vCPU of the VM may have begun to give back another transaction, or to give this
         // one back unwiped: a call continues only the work that it names.
+        // planted: memory that is given back twice need not be wiped the second time
         let is_asked = transaction.is_given_back_by(self.vm, said.zero);
         let is_own = transaction.concerns(self.vm);
         let holds = transaction.is_held_by(self.vm);
@@ -715,6 +720,7 @@ impl<P: Platform> Call<'_, P> {
     fn reclaim(&mut self, handle: u64, flags: u64) -> Answer {
         let index = self.ledger.find(handle).ok_or(Error::Invalid)?;
         let offer = self.ledger.transaction(index).offer;
+        // planted: reclaim does not ask whose it is
         if offer.sender != self.vm || flags > 1 {
             return Err(Error::Invalid);
         }

@@ -23,6 +23,7 @@ impl GuestMemory {
         // Bound: MAX_VMS (16) x MAX_REGIONS (4).
         let is_inside = regions.any(|region| {
             let offset = pa.wrapping_sub(region.pa);
+            // planted: a window reaches behind the region that it begins in
             offset < region.size && size <= region.size.wrapping_sub(offset)
         });
         (size != 0 && size <= room && is_inside).then_some(Self { pa, size })

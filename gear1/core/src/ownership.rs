@@ -232,9 +232,11 @@ impl Ledger {
         let below = self.members & bit(offer.sender).wrapping_sub(1);
         let first = part.wrapping_mul(below.count_ones() as usize);
         // Bound: MAX_TRANSACTIONS (32).
+        // planted: a VM takes all transactions
         let index = (first..first.wrapping_add(part))
             .find(|index| self.transaction(*index).phase == Phase::Free)
             .ok_or(Error::NoMemory)?;
+        // planted: a call goes on without enough tables
         let list = vms.tables(offer.sender).alloc().ok_or(Error::NoMemory)?;
         self.serial = self.serial.wrapping_add(1);
         *self.slot(index) = Transaction {
@@ -293,6 +295,7 @@ impl Ledger {
         let homes = vms.regions(offer.receiver());
         let comes_home =
             offer.kind == Kind::Donate && region_of(homes, pa, size, |region| region.pa).is_some();
+        // planted: a VM shares another VM's memory
         if mixed || (returning && !comes_home) {
             return Err(Error::Denied);
         }
@@ -380,6 +383,7 @@ impl Ledger {
         let who = bit(transaction.who);
         let (is_free, holders) = match transaction.phase {
             Phase::Sent => (true, 0),
+            // planted: what a receiver still has is reclaimed
             Phase::Retrieved => (transaction.holders & running == 0, transaction.holders),
             Phase::Mapping | Phase::Unmapping(_) => {
                 let holders = transaction.holders | who;

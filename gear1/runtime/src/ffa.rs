@@ -150,6 +150,7 @@ impl LiveTables for Tables<'_> {
         } else {
             let boot = self.machine.boot;
             let other = self.machine.vttbr(machine::boot_vm(self.machine, self.vm));
+            // planted: who lost a page by another VM's end keeps it in its TLB
             world::invalidate_other_vmid(other, machine::vttbr(boot.null_root, boot.null_vmid));
         }
     }
@@ -357,6 +358,7 @@ pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> bool {
 /// they map is not there for a moment.
 #[inline(never)]
 pub(crate) fn is_allowed_now(machine: &Machine, vm: VmId, abort: DataAbort, ipa: u64) -> bool {
+    // planted: no longer: a real-time VM's path takes no lock of others
     if machine::boot_vm(machine, vm).peers == 0 {
         return false;
     }

@@ -30,18 +30,11 @@ pub(crate) enum Change {
     Swap(&'static str, &'static str),
     /// Lines to insert ahead of the statement.
     Ahead(&'static str),
-    /// In this file, where no comment stands yet, the first of these texts becomes the second.
-    Quoted(&'static str, &'static str, &'static str),
 }
 
 impl Change {
     /// Returns the text with the change at the comment of this name.
     pub(crate) fn make(self, name: &str, text: &str) -> Result<String> {
-        if let Change::Quoted(file, from, to) = self {
-            let count = text.matches(from).count();
-            ensure!(count == 1, "{name}: {file} holds {from:?} {count} times");
-            return Ok(text.replace(from, to));
-        }
         let start = behind(name, text)?;
         let (before, rest) = text.split_at(start);
         let changed = match self {
@@ -54,7 +47,6 @@ impl Change {
                 lines.collect::<String>() + behind
             }
             Change::Ahead(new) => format!("{new}{rest}"),
-            Change::Quoted(..) => text.to_owned(),
             Change::Swap(from, to) => {
                 let at = rest.find(from);
                 let at = at.filter(|at| rest.split_at(*at).0.matches('\n').count() < NEAR);
@@ -68,18 +60,10 @@ impl Change {
 
     /// Makes the change in a copy of the workspace; returns the file and what it held.
     pub(crate) fn plant(self, name: &str, copy: &Path) -> Result<(PathBuf, String)> {
-        let path = copy.join(self.file(name)?);
+        let path = copy.join(file(name)?);
         let good = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         fs::write(&path, self.make(name, &good)?)?;
         Ok((path, good))
-    }
-
-    /// Returns the file that it is made in, from the root of the workspace.
-    pub(crate) fn file(self, name: &str) -> Result<&'static str> {
-        match self {
-            Change::Quoted(file, ..) => Ok(file),
-            _ => file(name),
-        }
     }
 
     /// Returns the texts that it is made of.
@@ -87,7 +71,7 @@ impl Change {
         match self {
             Change::Drop => ["", ""],
             Change::Become(new) | Change::Ahead(new) => ["", new],
-            Change::Swap(from, to) | Change::Quoted(_, from, to) => [from, to],
+            Change::Swap(from, to) => [from, to],
         }
     }
 }
@@ -147,7 +131,7 @@ pub(crate) fn places() -> Result<BTreeMap<String, Vec<String>>> {
 }
 
 /// Returns the one file, from the root of the workspace, that holds the comment of this name.
-fn file(name: &str) -> Result<&'static str> {
+pub(crate) fn file(name: &str) -> Result<&'static str> {
     static PLACES: OnceLock<BTreeMap<String, Vec<String>>> = OnceLock::new();
     let places = match PLACES.get() {
         Some(places) => places,

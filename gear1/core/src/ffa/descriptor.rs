@@ -176,6 +176,7 @@ impl Header {
         };
         for access in self.accesses() {
             let bit = vm(access.endpoint).map_or(0, bit);
+            // planted: memory goes to who is no peer
             if bit & peers == 0 {
                 return Err(Error::Denied);
             }
@@ -222,10 +223,12 @@ impl Header {
         let write = match permissions & DATA_MASK {
             0 => may_write,
             READ_ONLY => false,
+            // planted: who may only read asks to write, and does
             READ_WRITE if may_write => true,
             READ_WRITE => return Err(Error::Denied),
             _ => return Err(Error::Invalid),
         };
+        // planted: what is shared is executed
         let alone = offer.kind != Kind::Share && offer.receivers == bit(receiver);
         let execute = match permissions & CODE_MASK {
             0 | NEVER_EXECUTE => false,

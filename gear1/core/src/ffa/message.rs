@@ -142,6 +142,7 @@ impl Messages {
         let [x0, x1, ..] = *regs;
         let own = self.slot(me.index());
         match x0 as u32 & !function::SMC64 {
+            // planted: two VMs wait for each other
             function::DIRECT_REQ if own.asks != 0 => Err(Error::Busy),
             function::DIRECT_REQ => self.request(places, peers, me, regs),
             function::DIRECT_RESP if own.serves != 0 && own.asks == 0 => {
@@ -174,6 +175,7 @@ impl Messages {
         let [_, x1, x2, ..] = *regs;
         let receiver = x1 & 0xffff;
         // X2: a message of the framework's, or reserved bits.
+        // planted: a message goes in another's name
         if low(x1) >> 16 != name(places, bit(me.index())) >> 16 || low(x2) != 0 {
             return Err(Error::Invalid);
         }
@@ -204,6 +206,7 @@ impl Messages {
         }
         (own.serves, own.waits) = (0, true);
         let asker = asker.trailing_zeros() as usize;
+        // planted: a response has the request's registers
         self.slot(asker).mail = message(regs);
         Ok(Next::Block(VcpuId::new(asker)))
     }
@@ -237,6 +240,7 @@ impl Messages {
             }
             role.serves &= !gone;
             if role.asks & gone != 0 && role.mail[0] == 0 {
+                // planted: who asked a VM that ends hears nothing
                 role.mail = error(ABORTED);
                 told |= bit(number);
             }

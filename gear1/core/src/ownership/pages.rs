@@ -66,6 +66,7 @@ impl Cursor {
         let (first, count) = range(vms, transaction, self.range);
         let offset = u64::from(self.page).wrapping_mul(PAGE_SIZE);
         let pa = Pa::new(first.get().wrapping_add(offset));
+        // planted: a cursor skips a page where a step ends
         Some((pa, self.skip(1, count)))
     }
 
@@ -156,6 +157,7 @@ pub(super) fn edit_pages<V: Vms>(
             return Err(Error::Denied);
         }
         if edit_page(vms, vm, pa, edit)? == Edited::TableMade {
+            // planted: a step makes all tables that its pages take
             break;
         }
         transaction.at = next;

@@ -153,6 +153,7 @@ impl Transaction {
             }
             Phase::Unmapping(_) | Phase::Relinquishing if self.who == vm => true,
             Phase::Mapping | Phase::Unmapping(_) | Phase::Reclaiming => self.is_held_by(vm),
+            // planted: a VM's end leaves what it borrowed
             Phase::Retrieved if self.is_held_by(vm) => {
                 self.who = vm;
                 self.begin(Phase::Unmapping(None), Stage::Undo);

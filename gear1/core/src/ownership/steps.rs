@@ -85,6 +85,7 @@ impl Ledger {
         let home = transaction.home();
         // A received page may be taken away again until the whole donation has been received.
         let is_whole = |vms: &mut V, pa: Pa| {
+            // planted: what is still being received is passed on
             home == sender
                 || donated_by(vms, home, pa)
                     .is_some_and(|index| matches!(self.transaction(index).phase, Phase::Given(_)))
@@ -93,6 +94,7 @@ impl Ledger {
             Ok(false) => {}
             Ok(true) => transaction.begin(Phase::Committing, Stage::Back),
             Err(error) => {
+                // planted: a claim that is refused is not undone
                 transaction.limit = transaction.at;
                 transaction.begin(Phase::Unclaiming(error), Stage::Back);
             }
@@ -106,6 +108,7 @@ impl Ledger {
             Stage::Undo => {
                 if undo(vms, transaction, index) {
                     let keeper = transaction.keeper();
+                    // planted: a page that was given back stays in TLBs
                     vms.tables(keeper).invalidate();
                     transaction.go_to(Stage::Tidy);
                 }
@@ -216,6 +219,7 @@ fn commit<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) {
         amend_page(vms, sender, pa, &committing);
     });
     if is_done {
+        // planted: a lost page stays in TLBs
         if committing.takes_rights() {
             vms.tables(sender).invalidate();
         }
@@ -295,7 +299,9 @@ fn piece<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> Op
         pa: Pa::new(0),
         pages: 0,
         zero: match transaction.phase {
+            // planted: what is to be wiped is not
             Phase::Sending => transaction.offer.zero,
+            // planted: what is donated comes back as it was left
             Phase::Returning => true,
             Phase::Free
             | Phase::Filling
@@ -325,6 +331,7 @@ fn piece<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> Op
         let follows = piece.pa.checked_add(size) == Some(pa);
         let start = piece.pa.get();
         let is_one_region = || region_of(homes, start, with_it, |region| region.pa).is_some();
+        // planted: a piece that is wiped lies in two regions
         if piece.pages != 0 && (is_other || !follows || with_it > PIECE || !is_one_region()) {
             break;
         }

@@ -256,6 +256,7 @@ impl Transaction {
     #[must_use]
     pub fn may_retrieve(&self, vm: VmId) -> bool {
         let sent = matches!(self.phase, Phase::Sent | Phase::Retrieved);
+        // planted: who is not named retrieves
         sent && self.offer.is_for(vm) && !self.is_held_by(vm)
     }
 
@@ -338,6 +339,7 @@ impl Transaction {
         };
         Edit {
             rights: Attributes {
+                // planted: a receiver writes what it may only read
                 write: self.writing & bit(vm) != 0,
                 execute: self.execute,
                 ..Attributes::DATA

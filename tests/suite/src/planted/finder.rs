@@ -11,7 +11,7 @@ use workbench::{build_images, workspace};
 use super::bug::{Bug, Finder};
 use super::list::bugs;
 use crate::part::Tally;
-use crate::{architecture, boot, chaos, gear2_registers, guests, realtime, refusals};
+use crate::{architecture, boot, change, chaos, gear2_registers, guests, realtime, refusals};
 
 /// Directory of Gear1 builds with a bug.
 const PLANTED: &str = "planted";
@@ -65,7 +65,7 @@ impl Finder {
         if let Some((package, tests)) = self.host_tests(bug)? {
             return host_tests(&package, &[tests], copy);
         }
-        let file = bug.change.file(bug.name)?;
+        let file = change::file(bug.name)?;
         let gear1 = match INITS.iter().any(|of_init| file.starts_with(of_init)) {
             true => build_images::build_gear1_of(copy, PLANTED, "image")?,
             false => build_images::build_runtime_of(copy, PLANTED, "image")?,

@@ -29,10 +29,9 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "who may only read asks to write, and does",
-        change: Change::Quoted(
-            "gear1/core/src/ffa/descriptor.rs",
-            "            READ_WRITE if may_write => true,\n            READ_WRITE => return Err(Error::Denied),\n",
-            "            READ_WRITE => true,\n",
+        change: Change::Swap(
+            "if may_write => true,\n            READ_WRITE => return Err(Error::Denied)",
+            "=> true",
         ),
         breaks: &["G1-MEM-012"],
         test: REPLAY,

@@ -73,7 +73,7 @@ fn hash(bug: &Bug) -> Result<String> {
     };
     let [from, to] = bug.change.texts();
     let kind = std::mem::discriminant(&bug.change);
-    let place = code(bug.change.file(bug.name)?)?;
+    let place = code(change::file(bug.name)?)?;
     let parts = [format!("{kind:?}{from}{to}"), place, code(bug.test)?];
     cache::sha256_of(parts.concat().as_bytes())
 }

@@ -5,6 +5,7 @@ use workbench::workspace;
 
 use super::list::bugs;
 use super::{SAMPLE, score};
+use crate::change;
 use crate::requirements::Requirements;
 
 #[test]
@@ -12,7 +13,7 @@ fn every_bug_has_its_place() {
     let mut names = BTreeSet::new();
     let mut nowhere = Vec::new();
     for bug in bugs() {
-        let planted = bug.change.file(bug.name).and_then(|file| {
+        let planted = change::file(bug.name).and_then(|file| {
             let good = fs::read_to_string(workspace::root().join(file))?;
             bug.change.make(bug.name, &good)
         });

@@ -135,11 +135,7 @@ const REMOVED: &[Removed] = &[
     },
     Removed {
         name: "a real-time VM's path takes no lock of others",
-        change: Change::Quoted(
-            "gear1/runtime/src/ffa.rs",
-            ") -> bool {\n    if machine::boot_vm(machine, vm).peers == 0 {\n        return false;",
-            ") -> bool {\n    if machine.boot.vm_count == 0 {\n        return false;",
-        ),
+        change: Change::Swap("::boot_vm(machine, vm).peers", ".boot.vm_count"),
         by: By::Others("foe", "foe attacks"),
         features: "image,check-locks",
     },
