@@ -45,7 +45,7 @@ pub struct Placement {
     pub devices: Vec<Device>,
     /// Hand-over from init to the runtime.
     pub info: Box<BootInfo>,
-    /// What each VM sees.
+    /// List of all mappings of VMs.
     pub partition: Partition,
 }
 

@@ -52,9 +52,9 @@ pub struct Sources<'s> {
 /// Gear2 before its stage 2 is built.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What Gear2 sees.
+    /// Mappings of Gear2.
     pub mappings: Vec<Mapping>,
-    /// What the runtime is to know; `root` is not known yet.
+    /// Hand-over to the runtime; `root` is not known yet.
     pub boot: BootGear2,
 }
 

@@ -63,7 +63,7 @@ pub enum Purpose {
     SharedMemory(usize),
     /// The memory of a VM that the device VM serves, in the device VM.
     ServedMemory(VmId),
-    /// What describes a region to the device VM's Linux.
+    /// Metadata that describes a region to the device VM's Linux.
     DaxDescription,
     /// The register page of a VM's virtio devices.
     VirtioRegisters(VmId),
@@ -114,7 +114,7 @@ pub struct Mapping {
     pub pa: u64,
     /// Bytes.
     pub size: u64,
-    /// What may be done with the memory, and its sharing state.
+    /// Access rights, memory type and sharing state.
     pub attributes: Attributes,
     /// Why the mapping is there.
     pub why: Purpose,
@@ -181,16 +181,16 @@ pub struct Emulated {
     pub vm: VmId,
     /// The addresses in the VM.
     pub region: Region,
-    /// What is emulated.
+    /// Name of the emulated device.
     pub what: &'static str,
 }
 
-/// What the list is judged against.
+/// Facts that the list is judged against.
 #[derive(Clone, Debug)]
 pub struct Ground<'g> {
     /// The board's RAM.
     pub memory: &'g [Region],
-    /// What is Gear1's own, and what it is.
+    /// Gear1's own memory, with the name of each part.
     pub gear1: Vec<(Region, &'static str)>,
     /// A GICv2's physical CPU interface, which Gear1 shares with VMs that have pass-through.
     pub gicc: Option<Region>,
@@ -212,7 +212,7 @@ pub struct Roots {
 pub struct Partition {
     /// The mappings, by space and address.
     pub mappings: Vec<Mapping>,
-    /// What is emulated, by VM and address.
+    /// Emulated devices, by VM and address.
     pub emulated: Vec<Emulated>,
 }
 

@@ -91,7 +91,7 @@ pub struct HandOver {
     pub root: Pa,
     /// Memory that is left free.
     pub left: Vec<Region>,
-    /// What each VM sees.
+    /// List of all mappings of VMs.
     pub partition: Partition,
 }
 
@@ -190,7 +190,7 @@ impl<'m, 'a> Owners<'m, 'a> {
 struct Placed<'a> {
     pool: Region,
     runtime: Runtime,
-    /// What the device VM shares.
+    /// Memory that the device VM shares.
     shared: Option<Shared>,
     /// The boot UART, unless a VM has it.
     uart: Option<Uart>,
@@ -198,7 +198,7 @@ struct Placed<'a> {
     /// Where each VM's memory lies.
     starts: Vec<Pa>,
     vms: Vec<vm::Prepared<'a>>,
-    /// What stays Gear1's own of the memory that was given out.
+    /// Allocated memory that stays Gear1's own.
     gear1: Vec<(Region, &'static str)>,
 }
 

@@ -1,5 +1,4 @@
-//! What each VM and Gear2 see of physical memory, as text: the list that Gear1's init builds every
-//! stage 2 from.
+//! Mappings of each VM and of Gear2, as text: the list that Gear1's init builds every stage 2 from.
 
 use std::fmt::Write as _;
 

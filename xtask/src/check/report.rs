@@ -54,7 +54,7 @@ pub(super) struct Report {
     pub(super) cpus: Vec<Item>,
     pub(super) devices: Vec<Item>,
     pub(super) interrupts: Vec<Item>,
-    /// What each VM sees, as text.
+    /// Mappings of each VM, as text.
     pub(super) partition: String,
 }
 

@@ -1,5 +1,4 @@
-//! What a list of mappings must not say, each by one mapping too many or by one change of a good
-//! list.
+//! Invalid lists of mappings, each with one mapping too many or one change of a valid list.
 //!
 //! Requirements: G1-MEM-004, G1-MEM-024.
 
