@@ -30,6 +30,7 @@ impl Ledger {
             return Release::More;
         }
         // Transactions under way come before donations.
+        // Bound: MAX_TRANSACTIONS (32).
         for index in 0..MAX_TRANSACTIONS {
             if self.is_party(vm, index)
                 && let Some(release) = self.release_pending(vms, vm, index)
