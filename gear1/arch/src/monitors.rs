@@ -52,6 +52,10 @@ pub(crate) fn enter(monitors: &Monitors) {
     }
     if monitors.has & PMU != 0 {
         PMCR_EL0.set(monitors.pmcr);
+        // QEMU derives the PMU's interrupt line from PMCR_EL0.E, but only at writes of the overflow
+        // and interrupt enable registers. Without this write, which enables nothing, the line of an
+        // overflow stays low after a change of the vCPU.
+        PMINTENSET_EL1.set(0);
     }
     // ERET looks at MDSCR_EL1.SS.
     barrier::isb();
