@@ -70,9 +70,17 @@ pub(crate) fn step() {
 /// Calls the kernel, which may take as long as a disk does.
 pub(crate) fn in_kernel<T>(call: impl FnOnce() -> T) -> T {
     with_own(|progress| progress.waits_for_kernel.store(true, Ordering::Relaxed));
-    let result = call();
-    with_own(|progress| progress.waits_for_kernel.store(false, Ordering::Relaxed));
-    result
+    let _back = BackFromKernel;
+    call()
+}
+
+/// Ends a wait for the kernel, also where the call panics: the thread is judged again.
+struct BackFromKernel;
+
+impl Drop for BackFromKernel {
+    fn drop(&mut self) {
+        with_own(|progress| progress.waits_for_kernel.store(false, Ordering::Relaxed));
+    }
 }
 
 /// A thread as the hub sees it.
@@ -145,8 +153,12 @@ impl Watch {
     }
 }
 
-/// Ends GDM: what holds the stuck thread up may hold anything, so nothing is waited for.
+/// Ends GDM. The stuck thread may hold any lock, standard error's among them, so the message goes
+/// to the descriptor by one system call that takes no lock.
 pub(crate) fn give_up(name: &str) -> ! {
-    eprintln!("gdm: the thread {name} does not get on: gdm ends, so that another one can serve");
+    let message = format!(
+        "gdm: the thread {name} does not get on: gdm ends, so that another one can serve\n"
+    );
+    sys::complain_at_once(message.as_bytes());
     sys::exit_at_once(1)
 }

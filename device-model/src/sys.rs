@@ -332,6 +332,20 @@ pub(crate) fn wait(waits: &[Wait], milliseconds: i32) -> Vec<bool> {
         .collect()
 }
 
+/// Writes a short message to standard error if that takes bytes now. A message that would have to
+/// wait is lost.
+pub(crate) fn complain_at_once(message: &[u8]) {
+    let stderr = Wait {
+        fd: libc::STDERR_FILENO,
+        write: true,
+        read: false,
+    };
+    if wait(&[stderr], 0) == [true] {
+        // SAFETY: `message` is readable for its length.
+        unsafe { libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len()) };
+    }
+}
+
 /// Ends this process without waiting for any of its threads.
 pub(crate) fn exit_at_once(status: i32) -> ! {
     // SAFETY: no memory is involved, and nothing of this process is used afterwards.
