@@ -7,8 +7,8 @@
 use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use gear1_abi::ABI_VERSION;
 use gear1_abi::call::{Failure, Reply, VcpuState, VmState};
@@ -189,12 +189,17 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Keeps the goal and the told news of a VM for the next Gear2. The lifecycle is locked.
+    ///
+    /// An end that is told is never judged again, so its restart is stored first: a Gear2 that ends
+    /// between two of the stores leaves an end that is judged twice, and none that is not counted.
     pub(crate) fn keep(&self, vm: VmId, lifecycle: &Lifecycle) {
-        self.kept.set_goal(vm, lifecycle.goal());
-        self.kept.set_told(vm, lifecycle.told().words());
-        self.kept.set_given_up(vm, lifecycle.is_given_up());
         let (times, owed) = lifecycle.restarts();
         self.kept.set_restarts(vm, times, owed);
+        self.kept.set_given_up(vm, lifecycle.is_given_up());
+        self.kept.set_goal(vm, lifecycle.goal());
+        // The fence keeps the compiler from an exchange; one CPU sees its own stores in order.
+        fence(Release);
+        self.kept.set_told(vm, lifecycle.told().words());
     }
 
     /// Returns what follows when a VM has ended by itself. Its lifecycle may be locked.
