@@ -65,15 +65,6 @@ impl Change {
         fs::write(&path, self.make(name, &good)?)?;
         Ok((path, good))
     }
-
-    /// Returns the texts that it is made of.
-    pub(crate) fn texts(self) -> [&'static str; 2] {
-        match self {
-            Change::Drop => ["", ""],
-            Change::Become(new) | Change::Ahead(new) => ["", new],
-            Change::Swap(from, to) => [from, to],
-        }
-    }
 }
 
 /// Returns where the first line of code behind the comment begins.

@@ -53,7 +53,7 @@ pub(crate) struct Score {
 #[derive(Debug, Deserialize, Serialize)]
 struct Outcome {
     is_found: bool,
-    /// Hash of the planted text, its place, and the test.
+    /// Hash of the change, of its file with the bug in it, and of the test.
     hash: String,
 }
 
@@ -71,10 +71,13 @@ fn hash(bug: &Bug) -> Result<String> {
         let text = fs::read_to_string(workspace::root().join(file));
         Ok(change::code(&text.with_context(|| file.to_owned())?))
     };
-    let [from, to] = bug.change.texts();
-    let kind = std::mem::discriminant(&bug.change);
-    let place = code(change::file(bug.name)?)?;
-    let parts = [format!("{kind:?}{from}{to}"), place, code(bug.test)?];
+    let file = change::file(bug.name)?;
+    let good = fs::read_to_string(workspace::root().join(file));
+    let planted = bug
+        .change
+        .make(bug.name, &good.with_context(|| file.to_owned())?)?;
+    // Both texts of the file, so that the hash has the place of the change.
+    let parts = [code(file)?, change::code(&planted), code(bug.test)?];
     cache::sha256_of(parts.concat().as_bytes())
 }
 
