@@ -32,7 +32,7 @@
 //! G1-MEM-020.
 //!
 //! The caller holds the one lock over all of it during a step, and drops the lock between two
-//! steps. [`steps`] says how large a step may be, and why other calls may come in between.
+//! steps. `steps.rs` says how large a step may be, and why other calls may come in between.
 
 mod buffers;
 mod pages;
