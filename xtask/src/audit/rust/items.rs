@@ -1,0 +1,189 @@
+//! Items and statements of a Rust text: where each begins and ends, and which only tests have.
+
+use std::ops::Range;
+
+use super::scan::{Line, is_name, scan};
+use super::{ITEMS, QUALIFIERS};
+
+/// A text that is told apart.
+pub(super) struct Source {
+    pub(super) lines: Vec<Line>,
+    /// The text, byte by byte, with comments and literals blanked.
+    pub(super) masked: Vec<u8>,
+}
+
+impl Source {
+    pub(super) fn new(text: &str) -> Source {
+        let (lines, masked) = scan(text);
+        let mut source = Source { lines, masked };
+        for span in source.test_spans(text) {
+            let lines = source.line_at(span.start)..=source.line_at(span.end.saturating_sub(1));
+            for line in source.lines.get_mut(lines).into_iter().flatten() {
+                line.is_test = true;
+            }
+            let test = source.masked.get_mut(span).into_iter().flatten();
+            test.filter(|byte| **byte != b'\n')
+                .for_each(|byte| *byte = b' ');
+        }
+        source
+    }
+
+    /// Returns the index of the line that holds this byte.
+    pub(super) fn line_at(&self, at: usize) -> usize {
+        let behind = self.lines.partition_point(|line| line.start <= at);
+        behind.saturating_sub(1)
+    }
+
+    /// Returns the lines of each function that has a body.
+    pub(super) fn functions(&self) -> impl Iterator<Item = Range<usize>> {
+        let starts = self.starts_of("fn");
+        starts.filter_map(|start| {
+            let end = self.end_of_item(start + 2)?;
+            let has_body = self.masked.get(end - 1) == Some(&b'}');
+            has_body.then(|| self.line_at(start)..self.line_at(end - 1) + 1)
+        })
+    }
+
+    /// Iterates over the places of a word, where a name follows.
+    fn starts_of(&self, word: &str) -> impl Iterator<Item = usize> {
+        let text = &self.masked;
+        let length = word.len();
+        let is_word = move |at: &usize| {
+            let before = at.checked_sub(1).and_then(|before| text.get(before));
+            let behind = text.get(at + length..).unwrap_or_default();
+            let name = behind.iter().find(|byte| !byte.is_ascii_whitespace());
+            let is_apart = behind.first().is_some_and(u8::is_ascii_whitespace);
+            !before.is_some_and(|byte| is_name(*byte))
+                && is_apart
+                && name.is_some_and(|byte| is_name(*byte))
+        };
+        let windows = text.windows(length).enumerate();
+        let word = word.as_bytes().to_vec();
+        let found = windows.filter(move |(_, window)| *window == word);
+        found.map(|(at, _)| at).filter(is_word)
+    }
+
+    /// Returns the first byte behind the item or statement that goes on at `from`: behind a `;` or a
+    /// body in braces. What is no item ends at a `,` too.
+    pub(super) fn end_of_item(&self, from: usize) -> Option<usize> {
+        let rest = self.masked.get(from..)?;
+        let first: Vec<u8> = rest
+            .iter()
+            .copied()
+            .skip_while(u8::is_ascii_whitespace)
+            .take_while(|byte| is_name(*byte))
+            .collect();
+        let is_item = ["pub", "impl", "use", "macro_rules"]
+            .iter()
+            .chain(&ITEMS)
+            .chain(&QUALIFIERS)
+            .any(|word| word.as_bytes() == first)
+            || self
+                .masked
+                .get(..from)
+                .is_some_and(|before| before.ends_with(b"fn"));
+        let mut depth = 0_u32;
+        let mut braces = 0_u32;
+        for (offset, byte) in rest.iter().enumerate() {
+            match byte {
+                b'(' | b'[' => depth += 1,
+                b')' | b']' if depth == 0 => return Some(from + offset),
+                b')' | b']' => depth -= 1,
+                b'{' => braces += 1,
+                b'}' if braces == 0 => return Some(from + offset),
+                b'}' => {
+                    braces -= 1;
+                    if braces == 0 && depth == 0 {
+                        return Some(from + offset + 1);
+                    }
+                }
+                b';' if braces == 0 && depth == 0 => return Some(from + offset + 1),
+                b',' if braces == 0 && depth == 0 && !is_item => return Some(from + offset + 1),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Returns what no shipped image has, each with its attribute.
+    fn test_spans(&self, text: &str) -> Vec<Range<usize>> {
+        let mut spans: Vec<Range<usize>> = Vec::new();
+        let masked = &self.masked;
+        let starts = masked.windows(2).enumerate();
+        for (start, _) in starts.filter(|(_, window)| window == b"#[") {
+            let is_inside = spans.iter().any(|span| span.contains(&start));
+            let Some(end) = self.end_of_attribute(start) else {
+                continue;
+            };
+            if is_inside || !text.get(start..end).is_some_and(is_test_attribute) {
+                continue;
+            }
+            // Behind all attributes, the item.
+            let mut item = self.skip_blank(end);
+            while masked
+                .get(item..)
+                .is_some_and(|rest| rest.starts_with(b"#["))
+            {
+                let Some(end) = self.end_of_attribute(item) else {
+                    break;
+                };
+                item = self.skip_blank(end);
+            }
+            let end = self.end_of_item(item).unwrap_or(masked.len());
+            spans.push(start..end);
+        }
+        spans
+    }
+
+    fn end_of_attribute(&self, start: usize) -> Option<usize> {
+        let mut depth = 0_u32;
+        for (offset, byte) in self.masked.get(start..)?.iter().enumerate() {
+            match byte {
+                b'[' => depth += 1,
+                b']' => {
+                    depth -= 1;
+                    if depth == 0 {
+                        return Some(start + offset + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    pub(super) fn skip_blank(&self, from: usize) -> usize {
+        let rest = self.masked.get(from..).unwrap_or_default();
+        let blank = rest.iter().take_while(|byte| byte.is_ascii_whitespace());
+        from + blank.count()
+    }
+}
+
+/// Tells whether an attribute keeps its item out of the images that ship.
+fn is_test_attribute(attribute: &str) -> bool {
+    let inner = attribute.trim_start_matches("#[").trim_start();
+    let condition = inner.strip_prefix("cfg(");
+    let Some(condition) = condition else {
+        return ["test]", "tokio::test", "bench]"]
+            .iter()
+            .any(|test| inner.starts_with(test));
+    };
+    let is_checking = condition.starts_with("feature = \"check-");
+    let has_test = words(condition, "test") > 0;
+    let is_negated = condition.starts_with("not(");
+    (is_checking || has_test) && !is_negated
+}
+
+/// Counts how often `what` stands in a line of code and is no part of a longer name.
+pub(super) fn words(code: &str, what: &str) -> u64 {
+    let starts_name = what.as_bytes().first().is_some_and(|byte| is_name(*byte));
+    let ends_name = what.as_bytes().last().is_some_and(|byte| is_name(*byte));
+    let found = code.match_indices(what).filter(|(at, _)| {
+        let before = code.as_bytes().get(at.wrapping_sub(1));
+        let behind = code.as_bytes().get(at + what.len());
+        let is_longer = starts_name && before.is_some_and(|byte| is_name(*byte))
+            || ends_name && behind.is_some_and(|byte| is_name(*byte));
+        !is_longer
+    });
+    found.count() as u64
+}

@@ -1,0 +1,202 @@
+//! A Rust text told apart: code, comments and literals, line by line.
+
+/// A line of a source.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    /// Where the line begins in the text.
+    pub(super) start: usize,
+    /// The line without comments, literals blanked.
+    pub(super) code: String,
+    /// The text of a comment on the line.
+    pub(super) comment: String,
+    /// Whether the comment documents an item or a module.
+    pub(super) is_doc: bool,
+    pub(super) is_test: bool,
+}
+
+impl Line {
+    pub(super) fn has_code(&self) -> bool {
+        !self.code.trim().is_empty()
+    }
+
+    pub(super) fn is_comment(&self) -> bool {
+        !self.has_code() && !self.comment.is_empty()
+    }
+}
+
+/// Returns the lines of a text, and the text with comments and literals blanked, byte by byte.
+pub(super) fn scan(text: &str) -> (Vec<Line>, Vec<u8>) {
+    let mut scanner = Scanner::new(text);
+    scanner.scan();
+    (scanner.lines, scanner.masked)
+}
+
+/// Tells whether a byte may stand in a name.
+pub(super) const fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+/// What the scanner is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Code,
+    LineComment,
+    /// How deep block comments nest.
+    BlockComment(u32),
+    Text,
+    /// A raw string, by the number of its `#`.
+    RawText(usize),
+}
+
+struct Scanner<'t> {
+    text: &'t [u8],
+    at: usize,
+    state: State,
+    /// Whether the comment documents something.
+    is_doc: bool,
+    lines: Vec<Line>,
+    masked: Vec<u8>,
+}
+
+impl<'t> Scanner<'t> {
+    fn new(text: &'t str) -> Scanner<'t> {
+        Scanner {
+            text: text.as_bytes(),
+            at: 0,
+            state: State::Code,
+            is_doc: false,
+            lines: Vec::new(),
+            masked: Vec::new(),
+        }
+    }
+
+    fn scan(&mut self) {
+        while self.at < self.text.len() {
+            let end = self.text.get(self.at..).unwrap_or_default();
+            let end = end.iter().position(|byte| *byte == b'\n');
+            let end = end.map_or(self.text.len(), |length| self.at + length);
+            self.line(end);
+            self.masked.push(b'\n');
+            self.at = end + 1;
+        }
+        self.masked.truncate(self.text.len());
+    }
+
+    /// Scans up to the end of a line.
+    fn line(&mut self, end: usize) {
+        let mut line = Line {
+            start: self.at,
+            ..Line::default()
+        };
+        let (mut code, mut comment) = (Vec::new(), Vec::new());
+        while self.at < end {
+            let before = self.state;
+            let (length, next) = self.step();
+            let length = length.min(end - self.at);
+            let bytes = self.text.get(self.at..self.at + length).unwrap_or_default();
+            let is_comment = |state| matches!(state, State::LineComment | State::BlockComment(_));
+            if is_comment(before) || is_comment(next) {
+                comment.extend_from_slice(bytes);
+                line.is_doc |= self.is_doc;
+                code.resize(code.len() + length, b' ');
+            } else if before == State::Code && next == State::Code && length == 1 {
+                code.extend_from_slice(bytes);
+            } else {
+                // A literal: its ends stand for it.
+                code.resize(code.len() + length, b'"');
+            }
+            self.at += length;
+            self.state = next;
+        }
+        if self.state == State::LineComment {
+            self.state = State::Code;
+        }
+        self.masked.extend_from_slice(&code);
+        line.code = String::from_utf8_lossy(&code).into_owned();
+        line.comment = String::from_utf8_lossy(&comment).into_owned();
+        self.lines.push(line);
+    }
+
+    /// Returns how many bytes go together, and the state behind them.
+    fn step(&mut self) -> (usize, State) {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        match self.state {
+            State::Code => self.code(rest),
+            State::LineComment => (1, State::LineComment),
+            State::BlockComment(depth) => match rest {
+                [b'*', b'/', ..] if depth == 0 => (2, State::Code),
+                [b'*', b'/', ..] => (2, State::BlockComment(depth - 1)),
+                [b'/', b'*', ..] => (2, State::BlockComment(depth + 1)),
+                _ => (1, State::BlockComment(depth)),
+            },
+            State::Text => match rest {
+                [b'\\', _, ..] => (2, State::Text),
+                [b'"', ..] => (1, State::Code),
+                _ => (1, State::Text),
+            },
+            State::RawText(hashes) => {
+                let closes = rest.first() == Some(&b'"')
+                    && rest
+                        .get(1..=hashes)
+                        .is_some_and(|end| end.iter().all(|b| *b == b'#'));
+                if closes {
+                    (1 + hashes, State::Code)
+                } else {
+                    (1, State::RawText(hashes))
+                }
+            }
+        }
+    }
+
+    fn code(&mut self, rest: &[u8]) -> (usize, State) {
+        let before = self.at.checked_sub(1).and_then(|at| self.text.get(at));
+        let is_in_name = before.is_some_and(|byte| is_name(*byte));
+        match rest {
+            [b'/', b'/', ..] => {
+                let is_plain = rest.starts_with(b"////");
+                let is_doc = rest.starts_with(b"///") || rest.starts_with(b"//!");
+                self.is_doc = is_doc && !is_plain;
+                (2, State::LineComment)
+            }
+            [b'/', b'*', ..] => {
+                let is_empty = rest.starts_with(b"/**/") || rest.starts_with(b"/***");
+                let is_doc = rest.starts_with(b"/**") || rest.starts_with(b"/*!");
+                self.is_doc = is_doc && !is_empty;
+                (2, State::BlockComment(0))
+            }
+            [b'"', ..] => (1, State::Text),
+            [b'r', b'"' | b'#', ..] | [b'b', b'r', b'"' | b'#', ..] if !is_in_name => {
+                let prefix = 1 + usize::from(rest.first() == Some(&b'b'));
+                let behind = rest.get(prefix..).unwrap_or_default();
+                let hashes = behind.iter().take_while(|byte| **byte == b'#').count();
+                // `r#name` is a name.
+                match behind.get(hashes) {
+                    Some(b'"') => (prefix + hashes + 1, State::RawText(hashes)),
+                    Some(_) | None => (1, State::Code),
+                }
+            }
+            [b'\'', b'\\', _, ..] => {
+                let end = rest.iter().skip(3).position(|byte| *byte == b'\'');
+                (end.map_or(1, |length| length + 4), State::Code)
+            }
+            [b'\'', ..] => (character(rest), State::Code),
+            _ => (1, State::Code),
+        }
+    }
+}
+
+/// Returns the bytes of a character literal, or 1 for a lifetime's quote.
+fn character(rest: &[u8]) -> usize {
+    let text = rest.get(..rest.len().min(6)).unwrap_or_default();
+    let first = text.get(1).copied().unwrap_or(0);
+    let length = match first {
+        0..0x80 => 1,
+        0x80..0xe0 => 2,
+        0xe0..0xf0 => 3,
+        0xf0.. => 4,
+    };
+    match text.get(1 + length) {
+        Some(b'\'') => length + 2,
+        Some(_) | None => 1,
+    }
+}
