@@ -17,7 +17,6 @@ mod source;
 mod stack;
 mod table;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -28,7 +27,6 @@ use gear1_abi::layout::el2;
 
 use self::bounds::Bounds;
 use self::code::Program;
-use self::loops::Owner;
 pub use self::rules::Rules;
 use self::rules::Size;
 use self::stack::Stacks;
@@ -90,19 +88,18 @@ pub fn run() -> Result<Findings> {
     build_images::gears()?;
     let rules = Rules::read()?;
     let mut findings = Findings::default();
-    let bounds = Bounds::read(&rules)?;
-    let mut seen = BTreeSet::new();
+    let mut bounds = Bounds::read(&rules)?;
     for (name, directory, flat) in IMAGES {
         let elf = workspace::bare_elf_in(directory, "gear1-runtime");
         let program = Program::read(&elf)?;
         findings.calls(name, &program, &rules)?;
-        findings.loops(name, &program, &bounds, &mut seen)?;
+        findings.loops(name, &program, &mut bounds)?;
         let flat = workspace::output_dir().join(flat);
         let bytes = fs::metadata(&flat).with_context(|| flat.display().to_string())?;
         findings.budget(name, "image-bytes", bytes.len(), &rules)?;
         findings.budget(name, "ram-bytes", program.memory_bytes + STACKS, &rules)?;
     }
-    findings.unused_bounds(&bounds, &seen);
+    findings.fails.extend(bounds.surplus());
     findings.source(&rules)?;
     findings.modules()?;
     Ok(findings)
@@ -165,39 +162,19 @@ impl Findings {
         Ok(())
     }
 
-    fn loops(
-        &mut self,
-        image: &str,
-        program: &Program,
-        bounds: &Bounds,
-        seen: &mut BTreeSet<Owner>,
-    ) -> Result<()> {
-        let found = loops::find(program)?;
-        let mut count = 0;
-        for (owner, lines) in found {
-            let of = bounds.of(&owner);
-            let bounds = bounds.count(&of);
-            let Owner { file, function } = &owner;
-            if lines.len() > bounds {
-                let text = format!(
-                    "{image}: {file}: {function}: {bounds} bounds for the loops that close on lines {lines:?}"
-                );
-                self.fails.push(text);
-            }
-            count += lines.len();
-            seen.extend(of.into_iter().cloned());
+    fn loops(&mut self, image: &str, program: &Program, bounds: &mut Bounds) -> Result<()> {
+        let loops = loops::find(program)?;
+        let wrong = bounds.compare(&loops);
+        if wrong.is_empty() {
+            let text = format!(
+                "{image}: {} loops, each with its bound beside it",
+                loops.len()
+            );
+            self.holds.push(text);
         }
-        self.holds.push(format!(
-            "{image}: {count} loops, each with its bound beside it"
-        ));
+        let wrong = wrong.into_iter().map(|text| format!("{image}: {text}"));
+        self.fails.extend(wrong);
         Ok(())
-    }
-
-    fn unused_bounds(&mut self, bounds: &Bounds, seen: &BTreeSet<Owner>) {
-        for Owner { file, function } in bounds.owners().filter(|owner| !seen.contains(owner)) {
-            let text = format!("{file}: {function}: a bound, and no loop in any image");
-            self.fails.push(text);
-        }
     }
 
     fn source(&mut self, rules: &Rules) -> Result<()> {

@@ -139,7 +139,6 @@ impl HostGic for GicV3 {
                 gicd.write32(GICD_IPRIORITYR.wrapping_add(priority), PRIORITY);
             }
         }
-        // Bound: PATIENCE reads of GICD_CTLR.RWP, where `poll` is part of this function.
         poll(gicd, GICD_CTLR, CTLR_RWP);
         gicd.write32(GICD_CTLR, CTLR_ARE_GRP1);
         poll(gicd, GICD_CTLR, CTLR_RWP);
@@ -357,7 +356,8 @@ impl HostGic for GicV3 {
     fn restore_cpu_interface(state: &GicCpuState) {
         ICH_VMCR_EL2.set(state.vmcr);
         let bits = preemption_bits();
-        // Bound: 4 active-priority registers.
+        // Bound: 4 active-priority registers of group 0.
+        // Bound: 4 active-priority registers of group 1.
         let ([a0, a1, a2, a3], [b0, b1, b2, b3]) =
             (state.ap0r.map(u64::from), state.ap1r.map(u64::from));
         ICH_AP0R0_EL2.set(a0);

@@ -432,6 +432,7 @@ impl<P: Platform> Call<'_, P> {
         let (at, end) = self.ledger.transaction(index).fragment;
         let tx = self.tx(end.into())?;
         let left = u64::from(end.wrapping_sub(at)) / RANGE_SIZE;
+        // Bound: RANGES_AT_ONCE (16).
         let mut words = [[0_u64; RANGE_SIZE as usize / 8]; RANGES_AT_ONCE];
         let ranges = words.iter_mut().take(left as usize);
         let mut read: u64 = 0;

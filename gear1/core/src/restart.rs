@@ -39,6 +39,7 @@ impl Meeting {
     }
 
     fn change(&self, change: impl FnMut(u32) -> Option<u32>) -> Result<u32, u32> {
+        // Bound: CPUs (8) x changes of theirs while a meeting begins or ends.
         self.0
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, change)
     }

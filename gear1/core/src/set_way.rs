@@ -82,6 +82,7 @@ impl SetWay {
         // planted: a walk by set/way cleans only once
         let goes_on = has_walk && is_soon && !again;
         if !goes_on {
+            // Bound: 4 levels.
             self.first = [None; LEVELS];
         }
         if let Some(first) = self.first.get_mut(level) {

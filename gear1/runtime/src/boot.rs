@@ -49,6 +49,7 @@ fn start_machine() {
     let Ok(boot) = start::boot_info() else {
         halt_early(HaltReason::BootInfo)
     };
+    // Bound: MAX_VCPUS (32).
     let mut machine = Machine {
         boot,
         vcpus: [(VmId::default(), 0); MAX_VCPUS],
@@ -99,6 +100,7 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
     drop(inner);
     // The first life of a VM is number 1: a CPU that has run no VM stands at 0.
     machine::life(id).fetch_add(1, Ordering::Release);
+    // Bound: 8 vCPUs.
     for index in 0..count {
         let Some(vcpu) = gear1_abi::id::VcpuId::new(usize::from(vm.first_vcpu).wrapping_add(index))
         else {
@@ -178,7 +180,6 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
         enable_interrupts(boot, cpu.index());
         realtime::start(cpu, machine);
     } else if here.is_some_and(|cpu| cpu.gear2) {
-        // Bound: MAX_INTIDS (1020), where the compiler made the call part of this function.
         enable_interrupts(boot, cpu.index());
         supervise::start(cpu, machine);
     } else {

@@ -151,6 +151,7 @@ fn pl061(
 
 /// Puts the PL061 blocks of a VM into their reset state: the VM is loaded anew.
 pub(crate) fn reset(machine: &Machine, vm: VmId) {
+    // Bound: MAX_VMS (16).
     for (block, lock) in machine.boot.pl061.iter().zip(&PL061) {
         if block.ipa != 0 && u64::from(block.vm) == vm.reg() {
             *lock.lock() = Pl061::new();

@@ -61,6 +61,7 @@ static SHARED: TicketLock<Shared> = TicketLock::new(Shared {
 /// Says who may share memory. Called once, by the boot CPU.
 pub(crate) fn init(boot: &BootInfo) {
     let mut shared = SHARED.lock();
+    // Bound: MAX_VMS (16).
     let members = (0_u32..)
         .zip(&boot.vms)
         .filter(|(_, vm)| vm.peers != 0)
@@ -124,6 +125,7 @@ impl TableMemory for Tables<'_> {
             }
         };
         self.free.count(self.vm, |taken| taken.wrapping_add(1));
+        // Bound: 512 entries of a table.
         for index in 0..ENTRIES {
             self.pool.write(table, index, 0);
         }

@@ -95,9 +95,9 @@ fn registers(out: BootUart, x: &[u64; 31]) {
         if index.is_multiple_of(4) {
             out.text("gear1:");
         }
-        // Bound: bytes of a constant text.
         out.text(" x");
         let digits = [b'0'.wrapping_add(index / 10), b'0'.wrapping_add(index % 10)];
+        // Bound: 2 bytes.
         out.text(core::str::from_utf8(&digits).unwrap_or("??"));
         out.text("=");
         out.hex(*value);

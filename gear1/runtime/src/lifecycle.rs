@@ -182,7 +182,6 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     if left == 0 {
         // planted: a VM's next life has the interrupt controller of its last
         vm.gic.reset();
-        // Bound: part of deactivate_some: 64 interrupts.
         if !vgic::deactivate_some(&mut vm.gic, vgic::gic_index(0)) {
             // Another call is loading the rest: nothing is loaded twice.
             return Ok([1, 0, 0, 0, 0, 0]);
@@ -217,6 +216,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     // G1-TIM-005: the virtual count begins at 0.
     // planted: the virtual count goes on over a restart
     vm.started = cpu::now();
+    // Bound: 8 vCPUs.
     for index in 0..usize::from(boot.vcpu_count) {
         if let Some(vcpu) = machine::vcpu_of(machine, id, index) {
             machine::vcpu(vcpu).begin_life();

@@ -352,12 +352,12 @@ pub(crate) fn is_passed_through(boot: &BootInfo, owner: IrqOwner) -> bool {
 /// and for Gear2 the lowest CPU that has a loop.
 pub(crate) fn home(boot: &BootInfo, owner: IrqOwner) -> usize {
     match owner.vm_index().and_then(|index| boot.vms.get(index)) {
-        // Bound: MAX_CPUS (8).
         Some(vm) => boot
             .home_cpu
             .get(usize::from(vm.first_vcpu))
             .copied()
             .map_or(0, usize::from),
+        // Bound: MAX_CPUS (8).
         None => boot.cpus.iter().position(|cpu| cpu.gear2).unwrap_or(0),
     }
 }

@@ -37,7 +37,8 @@ static BUDGET: TicketLock<Budget> = TicketLock::new(Budget::new());
 
 /// Makes Gear2's loop what runs next on this CPU, for the first time.
 pub(crate) fn start(cpu: &mut Cpu, machine: &Machine) {
-    // Bounded by the length of a restart.
+    // Bound: the length of a restart.
+    // Bound: CPUs (8) x changes of theirs while a meeting begins or ends.
     while !MEETING.join(cpu.index()) {
         barrier::yield_hint();
     }
@@ -67,6 +68,7 @@ pub(crate) fn failed(cpu: &mut Cpu, machine: &Machine, failure: Failure) -> Resu
     // planted: Gear2 is restarted as it was
     renew(cpu, machine);
     machine::count_gear2_restart(failure, pc, index);
+    // Bound: CPUs (8) x changes of theirs while a meeting begins or ends.
     MEETING.end();
     enter_anew(cpu, machine);
     Resume::Switch

@@ -166,7 +166,6 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Handled {
         now: cpu::now(),
         pause: CNTFRQ_EL0.get() / WALK_PAUSE,
     };
-    // Bound: part of set_way::goes_on: 4 levels.
     let step = cpu
         .context()
         .map(|context| context.set_way.step(operand, time, total, PIECE));

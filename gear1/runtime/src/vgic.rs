@@ -320,6 +320,7 @@ const ENDED_AT_ONCE: usize = 64;
 /// Deactivates some of the physical interrupts of a VM that is loaded anew; tells whether none is
 /// left.
 pub(crate) fn deactivate_some(gic: &mut VmGic, index: VcpuIndex) -> bool {
+    // Bound: ENDED_AT_ONCE (64).
     for _ in 0..ENDED_AT_ONCE {
         let Some(intid) = gic.take_ended(index) else {
             return true;

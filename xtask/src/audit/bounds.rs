@@ -1,15 +1,20 @@
 //! The bounds of Gear1's loops, each in a comment at its loop: `// Bound: MAX_CPUS (8)`.
 //!
-//! A comment belongs to the function that it stands in, so that code may move and change its name.
+//! A comment belongs to the statement below it, by file and lines, so that code may move and change
+//! its name. Two comments above one statement are for two loops in that statement.
+//!
+//! Invariant: a loop without a bound at its place and a bound without a loop at its place are
+//! findings; a bound elsewhere counts for neither.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context as _, Result};
 use workbench::{source, workspace};
 
-use super::loops::Owner;
+use super::loops::{Loop, Owner, Stands};
 use super::rules::Rules;
+use super::rust::Statements;
 use super::source::is_test;
 
 /// Start of a bound's comment.
@@ -17,77 +22,168 @@ const MARK: &str = "// Bound: ";
 /// The crates whose code the runtime is linked from.
 const CRATES: [&str; 4] = ["abi", "arch", "core", "runtime"];
 
-/// Number of bounds in each function.
-#[derive(Default)]
-pub(super) struct Bounds(BTreeMap<Owner, usize>);
+/// The bounds above one statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Bound {
+    /// The function that the statement is in.
+    function: String,
+    /// The line of the first comment.
+    comment: u32,
+    /// First and last line of the statement.
+    lines: (u32, u32),
+    /// Number of comments.
+    count: usize,
+}
 
-/// Returns how many bounds stand in each function of the source.
-fn of_source() -> Result<Bounds> {
-    let mut bounds = Bounds::default();
-    for name in CRATES {
-        let folder = workspace::root().join("gear1").join(name).join("src");
-        for path in source::files(&folder, "rs")? {
-            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            let file = source::relative(&path)?;
-            if is_test(&file) {
-                continue;
-            }
-            for function in of_text(&text) {
-                bounds.add(Owner::of(&file, function), 1);
-            }
-        }
-    }
-    Ok(bounds)
+/// A file and the line of a bound's first comment.
+type Comment = (String, u32);
+/// Where the loops close that a bound is for: line and column.
+type Places = BTreeSet<(u32, u32)>;
+
+/// The bounds of all loops, and the loops that were found for each.
+#[derive(Default)]
+pub(super) struct Bounds {
+    /// By file, in the order of the text.
+    beside: BTreeMap<String, Vec<Bound>>,
+    /// Of assembly and libraries: the number of bounds by function.
+    listed: BTreeMap<Owner, usize>,
+    found: BTreeMap<Comment, Places>,
+    found_listed: BTreeSet<Owner>,
 }
 
 impl Bounds {
     /// Reads the bounds beside the loops, and those of assembly and libraries, which `rules` list.
     pub(super) fn read(rules: &Rules) -> Result<Bounds> {
-        let mut bounds = of_source()?;
+        let mut bounds = Bounds::default();
+        for name in CRATES {
+            let folder = workspace::root().join("gear1").join(name).join("src");
+            for path in source::files(&folder, "rs")? {
+                let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+                let file = source::relative(&path)?;
+                if !is_test(&file) {
+                    bounds.beside.insert(file, of_text(&text));
+                }
+            }
+        }
         for (file, functions) in &rules.loops {
             for (function, listed) in functions {
-                bounds.add(Owner::of(file, function), listed.len());
+                bounds
+                    .listed
+                    .insert(Owner::of(file, function), listed.len());
             }
         }
         Ok(bounds)
     }
 
-    fn add(&mut self, owner: Owner, count: usize) {
-        *self.0.entry(owner).or_default() += count;
-    }
-
-    /// Returns the functions whose bounds are for the loops of `owner`. Where nothing stands in
-    /// that function of that file, the debug information named the file of who inlined it, or a
-    /// macro made the function.
-    pub(super) fn of(&self, owner: &Owner) -> Vec<&Owner> {
-        let is_same = |other: &&Owner| other.function == owner.function;
-        let is_made = |other: &&Owner| other.file == owner.file && other.function.starts_with('$');
-        if let Some((exact, _)) = self.0.get_key_value(owner) {
-            return vec![exact];
+    /// Compares the loops of an image with their bounds. Returns the loops without one.
+    pub(super) fn compare(&mut self, loops: &[Loop]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut closes: BTreeMap<Comment, (usize, Places)> = BTreeMap::new();
+        let mut lines: BTreeMap<&Owner, BTreeSet<u32>> = BTreeMap::new();
+        for each in loops {
+            let Owner { file, function } = &each.owner;
+            if let Some(bound) = self.of(each) {
+                let key = (file.clone(), bound.comment);
+                let group = closes.entry(key).or_default();
+                group.0 = bound.count;
+                group.1.insert(each.closes);
+            } else if self.listed.contains_key(&each.owner) {
+                lines.entry(&each.owner).or_default().insert(each.closes.0);
+            } else {
+                let place = match each.stands {
+                    Stands::On(first, last) => format!("{first} to {last}"),
+                    Stands::Behind(line) => format!("behind {line}"),
+                };
+                wrong.push(format!(
+                    "{file}: {function}: a loop without a bound, line {place}"
+                ));
+            }
         }
-        let same: Vec<&Owner> = self.0.keys().filter(is_same).collect();
-        match same.is_empty() {
-            true => self.0.keys().filter(is_made).collect(),
-            false => same,
+        for ((file, line), (count, closes)) in closes {
+            if closes.len() > count {
+                wrong.push(format!(
+                    "{file}:{line}: {count} bounds for the loops that close at {closes:?}"
+                ));
+            }
+            self.found.entry((file, line)).or_default().extend(closes);
+        }
+        for (owner, lines) in lines {
+            let count = self.listed.get(owner).copied().unwrap_or(0);
+            if lines.len() > count {
+                let Owner { file, function } = owner;
+                wrong.push(format!(
+                    "{file}: {function}: {count} bounds for the loops that close on lines {lines:?}"
+                ));
+            }
+            self.found_listed.insert(owner.clone());
+        }
+        wrong.sort();
+        wrong.dedup();
+        wrong
+    }
+
+    /// Returns the bound of a loop: that of the shortest statement which has all of the loop's lines.
+    /// A loop whose lines are not known has the next bound of the function.
+    fn of(&self, each: &Loop) -> Option<&Bound> {
+        let bounds = self.beside.get(&each.owner.file)?.iter();
+        match each.stands {
+            Stands::On(first, last) => bounds
+                .filter(|bound| bound.lines.0 <= first && last <= bound.lines.1)
+                .min_by_key(|bound| bound.lines.1 - bound.lines.0),
+            Stands::Behind(line) => bounds
+                .filter(|bound| bound.function == each.owner.function)
+                .find(|bound| bound.lines.0 >= line),
         }
     }
 
-    /// Returns how many bounds these functions have.
-    pub(super) fn count(&self, owners: &[&Owner]) -> usize {
-        owners.iter().filter_map(|owner| self.0.get(*owner)).sum()
-    }
-
-    /// Returns all functions that have bounds.
-    pub(super) fn owners(&self) -> impl Iterator<Item = &Owner> {
-        self.0.keys()
+    /// Returns the bounds that no loop was found for in any image.
+    pub(super) fn surplus(&self) -> Vec<String> {
+        let mut surplus = Vec::new();
+        for (file, bounds) in &self.beside {
+            for bound in bounds {
+                let found = self.found.get(&(file.clone(), bound.comment));
+                let found = found.map_or(0, BTreeSet::len);
+                if found < bound.count {
+                    surplus.push(format!(
+                        "{file}:{}: {} bounds, and {found} loops below in all images",
+                        bound.comment, bound.count
+                    ));
+                }
+            }
+        }
+        for Owner { file, function } in self.listed.keys() {
+            if !self.found_listed.contains(&Owner::of(file, function)) {
+                surplus.push(format!(
+                    "gear1/audit.toml: {file}: {function}: a bound, and no loop in any image"
+                ));
+            }
+        }
+        surplus
     }
 }
 
-/// Returns the function that each bound of a file stands in; without one, the empty name.
-fn of_text(text: &str) -> impl Iterator<Item = &str> {
-    let bounds = (1..).zip(text.lines());
-    let bounds = bounds.filter(|(_, line)| line.trim_start().starts_with(MARK));
-    bounds.map(|(line, _)| source::function_at(text, line).unwrap_or_default())
+/// Returns the bounds of a text, each with the statement below.
+fn of_text(text: &str) -> Vec<Bound> {
+    let statements = Statements::new(text);
+    let mut bounds: Vec<Bound> = Vec::new();
+    for (comment, line) in (1_u32..).zip(text.lines()) {
+        if !line.trim_start().starts_with(MARK) {
+            continue;
+        }
+        let lines = statements.below(comment);
+        match bounds.last_mut().filter(|last| last.lines == lines) {
+            Some(last) => last.count += 1,
+            None => bounds.push(Bound {
+                function: source::function_at(text, comment)
+                    .unwrap_or_default()
+                    .to_owned(),
+                comment,
+                lines,
+                count: 1,
+            }),
+        }
+    }
+    bounds
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The functions of a linked image, and how control goes within and between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use addr2line::{Loader, demangle, gimli};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, SymbolKind};
 
-use super::decode::{Flow, Stack, flow, is_exclusive_store, stack};
+use super::decode::{Compared, Exclusive, Flow, Stack, compared, exclusive, flow, stack};
 
 /// The code of an image.
 pub(super) struct Program {
@@ -37,7 +37,8 @@ pub(super) struct Function {
 pub(super) struct Instruction {
     pub(super) flow: Flow,
     pub(super) stack: Stack,
-    pub(super) is_exclusive_store: bool,
+    pub(super) exclusive: Option<Exclusive>,
+    pub(super) compared: Option<Compared>,
 }
 
 impl Program {
@@ -62,6 +63,7 @@ impl Program {
             let function = Function::new(name, is_compiled, words);
             functions.0.insert(range.start, function);
         }
+        functions.find_last_calls();
         let absolute = file
             .symbols()
             .filter(|s| s.section() == object::SymbolSection::Absolute)
@@ -100,6 +102,55 @@ impl Functions {
             .collect()
     }
 
+    /// Tells calls of functions that never come back from others: what stands behind such a call
+    /// is not reached from there.
+    pub(super) fn find_last_calls(&mut self) {
+        let mut return_to: BTreeSet<u64> = BTreeSet::new();
+        loop {
+            self.mark_last_calls(&return_to);
+            let known = return_to.len();
+            for (start, function) in &self.0 {
+                let comes_back = |address: &u64| self.comes_back(function, *address, &return_to);
+                if !function.is_compiled || function.reached(*start).iter().any(comes_back) {
+                    return_to.insert(*start);
+                }
+            }
+            if return_to.len() == known {
+                break;
+            }
+        }
+    }
+
+    /// Tells whether an instruction leads back to its function's caller, directly or by the end of
+    /// another function.
+    fn comes_back(&self, function: &Function, address: u64, return_to: &BTreeSet<u64>) -> bool {
+        match function.instructions.get(&address).map(|i| i.flow) {
+            Some(Flow::Return | Flow::IndirectJump) => true,
+            Some(Flow::Call(_) | Flow::LastCall(_)) | None => false,
+            Some(_) => {
+                let next = function.enters(address);
+                next.is_some_and(|to| self.holder(to).is_none_or(|to| return_to.contains(&to)))
+            }
+        }
+    }
+
+    /// Makes the calls of all functions but these the last, and the others ordinary.
+    fn mark_last_calls(&mut self, return_to: &BTreeSet<u64>) {
+        let starts: BTreeSet<u64> = self.0.keys().copied().collect();
+        for function in self.0.values_mut() {
+            for instruction in function.instructions.values_mut() {
+                if let Flow::Call(to) | Flow::LastCall(to) = instruction.flow {
+                    let is_last = starts.contains(&to) && !return_to.contains(&to);
+                    instruction.flow = if is_last {
+                        Flow::LastCall(to)
+                    } else {
+                        Flow::Call(to)
+                    };
+                }
+            }
+        }
+    }
+
     /// Returns the function that holds an address.
     pub(super) fn holder(&self, address: u64) -> Option<u64> {
         let (start, function) = self.0.range(..=address).next_back()?;
@@ -121,7 +172,8 @@ impl Function {
             let instruction = Instruction {
                 flow: flow(address, word),
                 stack: stack(word),
-                is_exclusive_store: is_exclusive_store(word),
+                exclusive: exclusive(word),
+                compared: compared(word),
             };
             (address, instruction)
         });
@@ -130,6 +182,17 @@ impl Function {
             is_compiled,
             instructions: instructions.collect(),
         }
+    }
+
+    /// Returns the instructions that control gets to from one of them.
+    fn reached(&self, start: u64) -> BTreeSet<u64> {
+        let mut reached = BTreeSet::from([start]);
+        let mut open = vec![start];
+        while let Some(address) = open.pop() {
+            let next = self.successors(address).into_iter();
+            open.extend(next.filter(|to| reached.insert(*to)));
+        }
+        reached
     }
 
     /// Returns where control goes from an instruction without leaving the function.
@@ -142,7 +205,7 @@ impl Function {
             Flow::Next | Flow::Call(_) | Flow::IndirectCall => vec![next],
             Flow::Branch(to) => vec![next, to],
             Flow::Jump(to) => vec![to],
-            Flow::IndirectJump | Flow::End => vec![],
+            Flow::LastCall(_) | Flow::IndirectJump | Flow::Return | Flow::End => vec![],
         };
         let inside = |to: &u64| self.instructions.contains_key(to);
         all.into_iter().filter(inside).collect()
@@ -152,10 +215,10 @@ impl Function {
     /// or by running on into the next.
     pub(super) fn enters(&self, address: u64) -> Option<u64> {
         let to = match self.instructions.get(&address)?.flow {
-            Flow::Call(to) => return Some(to),
+            Flow::Call(to) | Flow::LastCall(to) => return Some(to),
             Flow::Jump(to) | Flow::Branch(to) => to,
             Flow::Next => address + 4,
-            Flow::IndirectCall | Flow::IndirectJump | Flow::End => return None,
+            Flow::IndirectCall | Flow::IndirectJump | Flow::Return | Flow::End => return None,
         };
         (!self.instructions.contains_key(&to)).then_some(to)
     }
@@ -205,3 +268,6 @@ fn plain(name: String) -> String {
         _ => name,
     }
 }
+
+#[cfg(test)]
+mod tests;

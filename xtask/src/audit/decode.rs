@@ -14,11 +14,15 @@ pub(super) enum Flow {
     Branch(u64),
     /// To a function, and back to the next instruction.
     Call(u64),
+    /// To a function that never comes back.
+    LastCall(u64),
     /// To a function that a register names.
     IndirectCall,
     /// To an address in a register.
     IndirectJump,
-    /// Back to the caller, to the interrupted context, or nowhere.
+    /// Back to the caller.
+    Return,
+    /// To the interrupted context, or nowhere.
     End,
 }
 
@@ -31,6 +35,26 @@ pub(super) enum Stack {
     Moves(i64),
     /// Sets SP to another value.
     Replaces,
+}
+
+/// Use of the exclusive monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exclusive {
+    /// LDXR, LDAXR.
+    Load,
+    /// STXR, STLXR.
+    Store {
+        /// The register that is 0 if the word was stored.
+        status: u32,
+    },
+}
+
+/// A comparison with 0 that decides on a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Compared {
+    pub(super) register: u32,
+    /// Whether the branch is taken if the register is not 0.
+    pub(super) unless_zero: bool,
 }
 
 /// Number of SP where an instruction means SP and not XZR.
@@ -47,7 +71,9 @@ pub(super) fn flow(address: u64, word: u32) -> Flow {
         Flow::Branch(to(5, 19))
     } else if word & 0x7e00_0000 == 0x3600_0000 {
         Flow::Branch(to(5, 14))
-    } else if word & 0xffff_fc1f == 0xd65f_0000 || word == 0xd69f_03e0 {
+    } else if word & 0xffff_fc1f == 0xd65f_0000 {
+        Flow::Return
+    } else if word == 0xd69f_03e0 {
         Flow::End
     } else if word & 0xffff_fc1f == 0xd63f_0000 {
         Flow::IndirectCall
@@ -90,9 +116,23 @@ pub(super) fn stack(word: u32) -> Stack {
     Stack::Keeps
 }
 
-/// Tells whether the instruction stores only if nobody else has since the last exclusive load.
-pub(super) fn is_exclusive_store(word: u32) -> bool {
-    word & 0x3fc0_0000 == 0x0800_0000
+/// Returns what the instruction does with the exclusive monitor, by one register.
+pub(super) fn exclusive(word: u32) -> Option<Exclusive> {
+    match word & 0x3fe0_0000 {
+        0x0840_0000 => Some(Exclusive::Load),
+        0x0800_0000 => Some(Exclusive::Store {
+            status: (word >> 16) & 31,
+        }),
+        _ => None,
+    }
+}
+
+/// Returns what CBZ and CBNZ compare.
+pub(super) fn compared(word: u32) -> Option<Compared> {
+    (word & 0x7e00_0000 == 0x3400_0000).then_some(Compared {
+        register: word & 31,
+        unless_zero: word & 1 << 24 != 0,
+    })
 }
 
 /// Returns the signed field of `bits` bits that begins at bit `low`.

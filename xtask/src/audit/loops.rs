@@ -1,8 +1,8 @@
 //! The loops of an image, and where in the source each stands.
 //!
-//! A loop is an instruction that control comes back to. Its owner is the innermost of our own
-//! functions that all of the loop's instructions belong to; what the compiler generated or took
-//! from `core` alone belongs to the function that it is part of.
+//! A loop is an instruction that control comes back to. The loop's owner is the innermost of our own
+//! functions that all of the loop's branches belong to; what the compiler generated or took from
+//! `core` alone belongs to the function that it is part of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,10 +11,10 @@ use anyhow::{Result, anyhow};
 use workbench::workspace;
 
 use super::code::{Function, Program};
-use super::decode::Flow;
+use super::decode::{Exclusive, Flow};
 
-/// The instructions of a wait for a lock: load, compare, branch, and what to do meanwhile.
-const WAIT: usize = 8;
+/// The function of the crate spin that waits for a ticket lock.
+const LOCK: &str = "lock";
 
 /// A function in the source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,51 +34,183 @@ impl Owner {
     }
 }
 
-/// Tells whether a loop does nothing but an atomic change of one word.
-fn is_retry(function: &Function, body: &BTreeSet<u64>) -> bool {
-    let instructions = || body.iter().map(|address| &function.instructions[address]);
-    !calls(function, body) && instructions().any(|i| i.is_exclusive_store)
+/// A loop of an image.
+#[derive(Clone, Debug)]
+pub(super) struct Loop {
+    /// The function in the source that the loop is part of.
+    pub(super) owner: Owner,
+    pub(super) stands: Stands,
+    /// Line and column of the owner where the loop closes: loops of one image which close at one
+    /// place are copies of one loop.
+    pub(super) closes: (u32, u32),
+}
+
+/// Where a loop stands in its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stands {
+    /// The first and the last line that the loop's branches come from.
+    On(u32, u32),
+    /// No line is known, as of an array that is filled: the line of the instruction before.
+    Behind(u32),
+}
+
+/// A function in the source that an instruction comes from, and the place in that function.
+struct Frame {
+    /// The function's name with its path.
+    name: String,
+    /// Without a place, the file is that of something else.
+    owner: Owner,
+    place: Option<Place>,
+}
+
+/// Returns the loops of an image.
+pub(super) fn find(program: &Program) -> Result<Vec<Loop>> {
+    let mut found = Vec::new();
+    for (start, function) in &program.functions.0 {
+        for (head, tails) in returns(*start, function) {
+            let body = body(function, head, &tails);
+            found.push(if is_retry(function, head, &tails, &body) {
+                Loop::elsewhere(Owner::of("core", "exclusive"))
+            } else if is_lock(program, function, &body)? {
+                Loop::elsewhere(Owner::of("spin", "lock"))
+            } else {
+                Loop::new(program, function, head, &tails, &body)?
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Tells whether a loop is an atomic change of one word: from a load-exclusive to the
+/// store-exclusive behind it, and back only if the store failed. A loop with an atomic change among
+/// other things is none, nor is one that tries again because the word has another value.
+fn is_retry(function: &Function, head: u64, tails: &[u64], body: &BTreeSet<u64>) -> bool {
+    let at = |address: u64| function.instructions.get(&address);
+    let exclusive = |address: u64| at(address).and_then(|i| i.exclusive);
+    let [tail] = *tails else {
+        return false;
+    };
+    let uses = body.iter().filter(|address| exclusive(**address).is_some());
+    // Back to the load by CBNZ, or by B that CBZ behind the store does not pass over.
+    let branch = match at(tail).map(|i| i.flow) {
+        Some(Flow::Jump(_)) => tail.checked_sub(4),
+        Some(_) | None => Some(tail),
+    };
+    let compared = branch.and_then(|branch| {
+        let compared = at(branch)?.compared?;
+        let is_way_back = branch == tail && compared.unless_zero;
+        let is_way_out = branch != tail && !compared.unless_zero;
+        (is_way_back || is_way_out).then_some(compared.register)
+    });
+    let store = branch
+        .and_then(|branch| branch.checked_sub(4))
+        .and_then(exclusive);
+    uses.count() == 2
+        && exclusive(head) == Some(Exclusive::Load)
+        && compared.is_some_and(|status| store == Some(Exclusive::Store { status }))
+        && !calls(function, body)
 }
 
 /// Tells whether a loop does nothing but wait for a ticket lock.
 fn is_lock(program: &Program, function: &Function, body: &BTreeSet<u64>) -> Result<bool> {
-    let mut is_lock = false;
     for &address in body {
-        let places = places(program, address)?;
-        is_lock |= places.iter().any(|(owner, _)| owner.function == "lock");
+        let frames = frames(program, address)?;
+        let is_lock = |frame: &Frame| frame.name.contains("spin::") && frame.owner.function == LOCK;
+        if !frames.iter().any(is_lock) {
+            return Ok(false);
+        }
     }
-    Ok(is_lock && body.len() <= WAIT && !calls(function, body))
+    Ok(!calls(function, body))
 }
 
 fn calls(function: &Function, body: &BTreeSet<u64>) -> bool {
     let mut flows = body.iter().map(|a| function.instructions[a].flow);
-    flows.any(|flow| matches!(flow, Flow::Call(_) | Flow::IndirectCall))
+    flows.any(|flow| matches!(flow, Flow::Call(_) | Flow::LastCall(_) | Flow::IndirectCall))
 }
 
-/// Returns the loops of an image: by owner, the source line on which each closes, or 0 if the line
-/// is unknown.
-pub(super) fn find(program: &Program) -> Result<BTreeMap<Owner, BTreeSet<u32>>> {
-    let mut found: BTreeMap<Owner, BTreeSet<u32>> = BTreeMap::new();
-    for (start, function) in &program.functions.0 {
-        for (head, tails) in returns(*start, function) {
-            let body = body(function, head, &tails);
-            let owner = if is_retry(function, &body) {
-                Owner::of("core", "exclusive")
-            } else if is_lock(program, function, &body)? {
-                Owner::of("spin", "lock")
-            } else {
-                owner(program, function, &body)?
-            };
-            let lines = tails.iter().map(|tail| line(program, *tail, &owner));
-            let lines: Vec<u32> = lines.collect::<Result<_>>()?;
-            let line = lines.iter().copied().filter(|line| *line != 0).min();
-            found.entry(owner).or_default().insert(line.unwrap_or(0));
+impl Loop {
+    /// Makes a loop of a library, whose places do not matter.
+    fn elsewhere(owner: Owner) -> Loop {
+        Loop {
+            owner,
+            stands: Stands::Behind(0),
+            closes: (0, 0),
         }
     }
-    for lines in found.values_mut().filter(|lines| lines.len() > 1) {
-        lines.remove(&0);
+
+    fn new(
+        program: &Program,
+        function: &Function,
+        head: u64,
+        tails: &[u64],
+        body: &BTreeSet<u64>,
+    ) -> Result<Loop> {
+        let branches = || body.iter().filter(|address| is_branch(function, **address));
+        let Some((name, mut owner)) = owner(program, branches())? else {
+            return Ok(Loop::elsewhere(Owner::of("assembly", &function.name)));
+        };
+        let mut places = Places::default();
+        for address in branches() {
+            places.add(program, *address, &name)?;
+        }
+        let mut closes = Places::default();
+        for tail in tails {
+            closes.add(program, *tail, &name)?;
+        }
+        let mut before = function.instructions.range(..head).rev();
+        let mut is_behind = false;
+        while places.0.is_empty()
+            && let Some((address, _)) = before.next()
+        {
+            is_behind = true;
+            places.add(program, *address, &name)?;
+        }
+        let (first, last) = match (places.0.first(), places.0.last()) {
+            (Some(first), Some(last)) => {
+                owner.file.clone_from(&first.file);
+                (first.line, last.line)
+            }
+            _ => (0, 0),
+        };
+        let closes = closes.0.first();
+        Ok(Loop {
+            owner,
+            stands: match is_behind {
+                true => Stands::Behind(first),
+                false => Stands::On(first, last),
+            },
+            closes: closes.map_or((0, 0), |place| (place.line, place.column)),
+        })
     }
-    Ok(found)
+}
+
+/// A place in a function of the source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    file: String,
+    line: u32,
+    column: u32,
+}
+
+/// Places in one function.
+#[derive(Default)]
+struct Places(BTreeSet<Place>);
+
+impl Places {
+    /// Adds the place of an instruction, if the place is known.
+    fn add(&mut self, program: &Program, address: u64, name: &str) -> Result<()> {
+        let frames = frames(program, address)?;
+        let own = frames.into_iter().rfind(|frame| frame.name == name);
+        self.0.extend(own.and_then(|frame| frame.place));
+        Ok(())
+    }
+}
+
+/// Tells whether an instruction decides how a loop goes on. Others may have been moved into the loop
+/// from elsewhere.
+fn is_branch(function: &Function, address: u64) -> bool {
+    let instruction = function.instructions.get(&address);
+    instruction.is_some_and(|instruction| instruction.flow != Flow::Next)
 }
 
 /// Returns the instructions that control comes back to, each with those that it comes from.
@@ -121,9 +253,14 @@ fn body(function: &Function, head: u64, tails: &[u64]) -> BTreeSet<u64> {
     body
 }
 
-fn owner(program: &Program, function: &Function, body: &BTreeSet<u64>) -> Result<Owner> {
-    let mut common: Option<Vec<Owner>> = None;
-    for &address in body {
+/// Returns the innermost of our functions that all these instructions belong to, or else the
+/// outermost function: the name with the path, and the function. `None`: nothing is known.
+fn owner<'a>(
+    program: &Program,
+    instructions: impl Iterator<Item = &'a u64>,
+) -> Result<Option<(String, Owner)>> {
+    let mut common: Option<Vec<Frame>> = None;
+    for &address in instructions {
         let frames = frames(program, address)?;
         if frames.is_empty() {
             continue;
@@ -133,21 +270,22 @@ fn owner(program: &Program, function: &Function, body: &BTreeSet<u64>) -> Result
             Some(common) => shared(common, frames),
         });
     }
-    let common = common.unwrap_or_default();
-    let ours = common.iter().rev().find(|owner| is_ours(owner));
-    Ok(ours.or(common.first()).cloned().unwrap_or_else(|| Owner {
-        file: "assembly".to_owned(),
-        function: function.name.clone(),
-    }))
+    let mut common = common.unwrap_or_default();
+    if common.is_empty() {
+        return Ok(None);
+    }
+    // What an iterator of ours does is part of who iterates.
+    let is_whole = |frame: &Frame| is_ours(&frame.owner) && frame.owner.function != "next";
+    let ours = common.iter().rposition(is_whole);
+    let Frame { name, owner, .. } = common.swap_remove(ours.unwrap_or(0));
+    Ok(Some((name, owner)))
 }
 
-/// Returns the outermost functions that two instructions share. Now and then the file of one is
-/// that of something inlined that is not told otherwise, so names count, and a file of ours is
-/// kept.
-fn shared(one: Vec<Owner>, other: Vec<Owner>) -> Vec<Owner> {
+/// Returns the outermost functions that two instructions share.
+fn shared(one: Vec<Frame>, other: Vec<Frame>) -> Vec<Frame> {
     let pairs = one.into_iter().zip(other);
-    let same = pairs.take_while(|(a, b)| a.function == b.function);
-    let kept = same.map(|(a, b)| if is_ours(&a) { a } else { b });
+    let same = pairs.take_while(|(a, b)| a.name == b.name);
+    let kept = same.map(|(a, b)| if a.place.is_none() { b } else { a });
     kept.collect()
 }
 
@@ -156,37 +294,32 @@ fn is_ours(owner: &Owner) -> bool {
 }
 
 /// Returns the functions that an instruction belongs to, the outermost first.
-fn frames(program: &Program, address: u64) -> Result<Vec<Owner>> {
-    let mut frames = places(program, address)?;
-    frames.reverse();
-    Ok(frames.into_iter().map(|(owner, _)| owner).collect())
-}
-
-/// Returns the line of an instruction in its loop's owner, or 0.
-fn line(program: &Program, address: u64, owner: &Owner) -> Result<u32> {
-    let places = places(program, address)?;
-    let own = places
-        .iter()
-        .find(|(place, _)| place.function == owner.function);
-    Ok(own.map_or(0, |(_, line)| *line))
-}
-
-/// Returns where in the source an instruction comes from, the innermost function first.
-fn places(program: &Program, address: u64) -> Result<Vec<(Owner, u32)>> {
-    let mut places = Vec::new();
+fn frames(program: &Program, address: u64) -> Result<Vec<Frame>> {
+    let mut found = Vec::new();
     let fail = |error| anyhow!("{address:#x}: {error}");
     let mut frames = program.lines.find_frames(address).map_err(fail)?;
     while let Some(frame) = frames.next().map_err(|error| anyhow!("{error}"))? {
         let name = frame.function;
         let name = name.and_then(|f| Some(f.demangle().ok()?.into_owned()));
+        let name = name.unwrap_or_default();
         let location = frame.location;
-        let owner = Owner {
-            file: relative(location.as_ref().and_then(|l| l.file).unwrap_or("")),
-            function: short(&name.unwrap_or_default()),
-        };
-        places.push((owner, location.and_then(|l| l.line).unwrap_or(0)));
+        let file = relative(location.as_ref().and_then(|l| l.file).unwrap_or(""));
+        let line = location.as_ref().and_then(|l| l.line);
+        let column = location.as_ref().and_then(|l| l.column).unwrap_or(0);
+        let place = line.filter(|line| *line != 0).map(|line| Place {
+            file: file.clone(),
+            line,
+            column,
+        });
+        let function = short(&name);
+        found.push(Frame {
+            name,
+            owner: Owner { file, function },
+            place,
+        });
     }
-    Ok(places)
+    found.reverse();
+    Ok(found)
 }
 
 /// Returns a source path of ours relative to the workspace; of others, the library's name.

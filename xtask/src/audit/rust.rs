@@ -7,6 +7,7 @@
 mod items;
 mod scan;
 
+pub(super) use self::items::Statements;
 use self::items::{Source, words};
 use self::scan::Line;
 

@@ -127,8 +127,10 @@ impl Header {
         if count > MAX_RECEIVERS {
             return Err(Error::NoMemory);
         }
+        // Bound: MAX_RECEIVERS (4).
         let mut accesses = [Access::default(); MAX_RECEIVERS];
         let mut composite = None;
+        // Bound: MAX_RECEIVERS (4).
         for slot in accesses.iter_mut().take(count) {
             let mut access = [0_u64; 2];
             read(at, &mut access)?;
@@ -174,6 +176,7 @@ impl Header {
             zero,
             ..Offered::default()
         };
+        // Bound: MAX_RECEIVERS (4).
         for access in self.accesses() {
             let bit = vm(access.endpoint).map_or(0, bit);
             // planted: memory goes to who is no peer
@@ -200,6 +203,7 @@ impl Header {
     pub fn requested(&self, offer: &Offer, receiver: VmId) -> Result<Request, Error> {
         let mut named = 0;
         let mut permissions = 0;
+        // Bound: MAX_RECEIVERS (4).
         for access in self.accesses() {
             let bit = vm(access.endpoint).map_or(0, bit);
             require(bit & offer.receivers & !named != 0)?;

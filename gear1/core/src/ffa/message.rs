@@ -184,6 +184,7 @@ impl Messages {
             return Err(Error::Denied);
         }
         let mut vcpus = (0..MAX_VCPUS).zip(&mut self.roles).zip(places);
+        // Bound: MAX_VCPUS (32).
         let waiting = vcpus.find(|((_, role), (vm, _))| role.waits && vm.reg() == index);
         let ((number, role), _) = waiting.ok_or(Error::Busy)?;
         *role = Role {

@@ -208,6 +208,7 @@ impl VcpuShared {
             VcpuState::AwaitsHypercall,
         ];
         let mut waiting = waiting.into_iter();
+        // Bound: 4 states.
         if self.is(VcpuState::Off) || waiting.any(|state| self.transition(state, VcpuState::Off)) {
             Told::Nobody
         } else {

@@ -525,8 +525,7 @@ impl VmGic {
         let state = self.vcpu(vcpu);
         let mut worst: Option<(Rank, u32)> = None;
         let mut count = 0_u32;
-        // Bound: 16 list registers; the compiler makes two loops of it.
-        // Bound: as above, in the second of them.
+        // Bound: 16 list registers.
         for index in Bits(state.used) {
             let intid = state.slot(index).intid();
             let (place, bit) = intid.place();

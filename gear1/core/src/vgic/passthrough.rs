@@ -77,6 +77,7 @@ impl Fields {
         // Bound: 32 fields of a register.
         for number in 0..self.count {
             let intid = self.first.wrapping_add(number);
+            // Bound: 2 timers.
             let private = SGIS.contains(&intid) || TIMERS.contains(&intid);
             // planted: with pass-through every interrupt is the VM's
             // planted: no longer: a real-time VM has its own interrupts only

@@ -1,6 +1,6 @@
 //! Words as an assembler makes them.
 
-use super::{Flow, Stack, flow, is_exclusive_store, stack};
+use super::{Exclusive, Flow, Stack, compared, exclusive, flow, stack};
 
 #[test]
 fn branches_know_where_they_go() {
@@ -12,7 +12,7 @@ fn branches_know_where_they_go() {
         (0x54ff_ffe1, Flow::Branch(at - 4)), // b.ne .-4
         (0xb500_0040, Flow::Branch(at + 8)), // cbnz x0, .+8
         (0x3607_ffe0, Flow::Branch(at - 4)), // tbz w0, #0, .-4
-        (0xd65f_03c0, Flow::End),            // ret
+        (0xd65f_03c0, Flow::Return),         // ret
         (0xd69f_03e0, Flow::End),            // eret
         (0xd420_0020, Flow::End),            // brk #1
         (0x0000_0000, Flow::End),            // udf #0
@@ -50,10 +50,26 @@ fn the_stack_pointer_is_followed() {
 }
 
 #[test]
-fn exclusive_stores_are_told_from_others() {
-    assert!(is_exclusive_store(0xc800_7c20)); // stxr w0, x0, [x1]
-    assert!(is_exclusive_store(0x8800_fc20)); // stlxr w0, w0, [x1]
-    assert!(!is_exclusive_store(0xc85f_fc20)); // ldaxr x0, [x1]
-    assert!(!is_exclusive_store(0xc89f_fc20)); // stlr x0, [x1]
-    assert!(!is_exclusive_store(0xf900_0020)); // str x0, [x1]
+fn uses_of_the_exclusive_monitor_are_told_from_others() {
+    let store = |status| Some(Exclusive::Store { status });
+    for (word, expected) in [
+        (0xc800_7c20, store(0)),              // stxr w0, x0, [x1]
+        (0x8809_fc20, store(9)),              // stlxr w9, w0, [x1]
+        (0xc85f_fc20, Some(Exclusive::Load)), // ldaxr x0, [x1]
+        (0x085f_7c20, Some(Exclusive::Load)), // ldxrb w0, [x1]
+        (0xc8a0_7c41, None),                  // cas x0, x1, [x2]
+        (0xc89f_fc20, None),                  // stlr x0, [x1]
+        (0xf900_0020, None),                  // str x0, [x1]
+    ] {
+        assert_eq!(exclusive(word), expected, "{word:#010x}");
+    }
+}
+
+#[test]
+fn a_branch_by_a_comparison_with_zero_names_its_register() {
+    let of = |word| compared(word).map(|of| (of.register, of.unless_zero));
+    assert_eq!(of(0x35ff_ffa9), Some((9, true))); // cbnz w9, -12
+    assert_eq!(of(0xb500_0040), Some((0, true))); // cbnz x0, 8
+    assert_eq!(of(0x34ff_ffa9), Some((9, false))); // cbz w9, -12
+    assert_eq!(of(0x5400_0041), None); // b.ne 8
 }

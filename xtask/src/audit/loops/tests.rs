@@ -5,7 +5,10 @@ use super::{body, is_retry, returns, short};
 
 const NOP: u32 = 0xd503_201f;
 const RET: u32 = 0xd65f_03c0;
-const STXR: u32 = 0xc800_7c20;
+const LDAXR: u32 = 0xc85f_fc28;
+const ADD: u32 = 0x9100_0508;
+const CMP: u32 = 0xf100_011f;
+const STLXR: u32 = 0xc809_fc28;
 const BL: u32 = 0x9400_0100;
 
 /// Returns `CBNZ X0` with an offset of `by` instructions.
@@ -30,12 +33,50 @@ fn nested_loops_are_two_and_a_way_forward_is_none() {
     assert!(returns(0, &function(&[back(2), NOP, RET])).is_empty());
 }
 
+/// An atomic addition, as the compiler lays it out: `LDAXR`, `ADD`, `STLXR W9`, `CBNZ W9`.
+const ATOMIC: [u32; 4] = [LDAXR, ADD, STLXR, 0x35ff_ffa9];
+
+fn retries(words: &[u32]) -> Vec<bool> {
+    let function = function(words);
+    let found = returns(0, &function);
+    let of = |(head, tails): (&u64, &Vec<u64>)| {
+        let body = body(&function, *head, tails);
+        is_retry(&function, *head, tails, &body)
+    };
+    found.iter().map(of).collect()
+}
+
 #[test]
-fn an_exclusive_store_in_a_loop_that_calls_is_no_retry() {
-    let retry = function(&[NOP, STXR, back(-2), RET]);
-    assert!(is_retry(&retry, &[0, 4, 8].into()));
-    let calls = function(&[BL, STXR, back(-2), RET]);
-    assert!(!is_retry(&calls, &[0, 4, 8].into()));
+fn an_atomic_change_of_a_word_is_a_retry() {
+    assert_eq!(retries(&ATOMIC), [true]);
+    // A comparison leaves: `CMP`, `B.NE` behind the loop.
+    let exchange = [LDAXR, CMP, 0x5400_0061, STLXR, 0x35ff_ff89, RET];
+    assert_eq!(retries(&exchange), [true]);
+    // `CBZ W9` passes over `B` back.
+    let [load, add, store, _] = ATOMIC;
+    assert_eq!(
+        retries(&[load, add, store, 0x3400_0049, 0x17ff_fffc, RET]),
+        [true]
+    );
+}
+
+#[test]
+fn a_loop_with_an_atomic_change_inside_is_no_retry() {
+    let [load, add, store, again] = ATOMIC;
+    // Around the change, what counts; the change itself is one still.
+    assert_eq!(
+        retries(&[NOP, load, add, store, again, back(-5), RET]),
+        [false, true]
+    );
+    // A change that begins at once.
+    assert_eq!(retries(&[load, add, store, again, back(-4), RET]), [false]);
+    // Waits until the word has another value: `CMP`, `B.NE` to the load.
+    let waits = [LDAXR, CMP, 0x54ff_ffc1, STLXR, 0x35ff_ff89, RET];
+    assert_eq!(retries(&waits), [false]);
+    // Another register than the store's, a store too far off, a call.
+    assert_eq!(retries(&[load, add, store, 0x35ff_ffa8, RET]), [false]);
+    assert_eq!(retries(&[load, add, store, NOP, 0x35ff_ff89, RET]), [false]);
+    assert_eq!(retries(&[load, BL, store, again, RET]), [false]);
 }
 
 #[test]

@@ -5,6 +5,37 @@ use std::ops::Range;
 use super::scan::{Line, is_name, scan};
 use super::{ITEMS, QUALIFIERS};
 
+/// Statements of a text, by line.
+pub(in crate::audit) struct Statements(Source);
+
+impl Statements {
+    pub(in crate::audit) fn new(text: &str) -> Statements {
+        Statements(Source::new(text))
+    }
+
+    /// Returns first and last line of the statement or item below a line, comments and attributes
+    /// aside. A statement that begins with a block ends with it.
+    pub(in crate::audit) fn below(&self, line: u32) -> (u32, u32) {
+        let Statements(source) = self;
+        let start = source.lines.get(line as usize);
+        let start = start.map_or(source.masked.len(), |line| line.start);
+        let mut start = source.skip_blank(start);
+        while source
+            .masked
+            .get(start..)
+            .is_some_and(|rest| rest.starts_with(b"#["))
+        {
+            match source.end_of_attribute(start) {
+                Some(end) => start = source.skip_blank(end),
+                None => break,
+            }
+        }
+        let end = source.end_of_item(start).unwrap_or(source.masked.len());
+        let number = |at: usize| u32::try_from(source.line_at(at) + 1).unwrap_or(u32::MAX);
+        (number(start), number(end.saturating_sub(1).max(start)))
+    }
+}
+
 /// A text that is told apart.
 pub(super) struct Source {
     pub(super) lines: Vec<Line>,
