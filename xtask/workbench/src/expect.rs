@@ -1,7 +1,8 @@
 //! A program driven over its pipes as a person would: wait for a text, type a line.
 //!
 //! All output goes to a log file. A match consumes the text before it, so a text before the last
-//! match is not found again.
+//! match is not found again. A limit of time is one of the child's own time: a busy machine
+//! lengthens the wait (`patience.rs`).
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::patience::Patience;
+
 /// A child that prints nothing for so long has printed all it had to say.
 const QUIET: Duration = Duration::from_millis(500);
 
@@ -20,6 +23,8 @@ const QUIET: Duration = Duration::from_millis(500);
 pub struct Session {
     /// `None` on a line to a child of another session.
     child: Option<Child>,
+    /// The child's, whose time limits count.
+    process: Option<u32>,
     input: Box<dyn Write + Send>,
     output: Receiver<Vec<u8>>,
     /// Whole output, with bytes that are no UTF-8 replaced and carriage returns removed.
@@ -56,14 +61,17 @@ impl Session {
         let stdin = child.stdin.take();
         let stdin = stdin.context("the child has no input pipe")?;
         let mut session = Session::over(stdout, stdin, log, log_path);
+        session.process = Some(child.id());
         session.child = Some(child);
         Ok(session)
     }
 
-    /// Talks over a line to a child that another session has.
-    pub fn attach(line: UnixStream, log_path: &Path) -> Result<Session> {
+    /// Talks to the child over one more line.
+    pub fn attach(&self, line: UnixStream, log_path: &Path) -> Result<Session> {
         let log = File::create(log_path).with_context(|| log_path.display().to_string())?;
-        Ok(Session::over(line.try_clone()?, line, log, log_path))
+        let mut session = Session::over(line.try_clone()?, line, log, log_path);
+        session.process = self.process;
+        Ok(session)
     }
 
     fn over(
@@ -76,6 +84,7 @@ impl Session {
         std::thread::spawn(move || forward(from, &sender));
         Session {
             child: None,
+            process: None,
             input: Box::new(to),
             output,
             transcript: String::new(),
@@ -100,7 +109,7 @@ impl Session {
 
     /// Waits until one of `texts` is printed; returns what came before it, and which it was.
     pub fn expect_any(&mut self, texts: &[&str], timeout: Duration) -> Result<(String, usize)> {
-        let deadline = Instant::now() + timeout;
+        let patience = self.patience(timeout);
         loop {
             let fresh = &self.transcript[self.consumed..];
             let found = texts
@@ -113,7 +122,7 @@ impl Session {
                 return Ok((before, which));
             }
             self.check_fatal()?;
-            if !self.receive(deadline)? {
+            if !self.receive_patiently(&patience)? {
                 let waited = timeout.as_secs();
                 bail!("no {} within {waited} s", quoted(texts));
             }
@@ -127,7 +136,7 @@ impl Session {
         timeout: Duration,
         done: impl Fn(&str) -> bool,
     ) -> Result<()> {
-        let deadline = Instant::now() + timeout;
+        let patience = self.patience(timeout);
         let mut looked_at = 0;
         loop {
             if self.transcript[looked_at..].contains('\n') {
@@ -137,7 +146,7 @@ impl Session {
                 }
             }
             self.check_fatal()?;
-            if !self.receive(deadline)? {
+            if !self.receive_patiently(&patience)? {
                 bail!("no {what} within {} s", timeout.as_secs());
             }
         }
@@ -153,7 +162,7 @@ impl Session {
 
     /// Waits until the child ends by itself.
     pub fn expect_end(&mut self, timeout: Duration) -> Result<ExitStatus> {
-        let deadline = Instant::now() + timeout;
+        let patience = self.patience(timeout);
         loop {
             let child = self
                 .child
@@ -162,7 +171,7 @@ impl Session {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
             }
-            if Instant::now() >= deadline {
+            if patience.next_look().is_none() {
                 bail!("it did not end within {} s", timeout.as_secs());
             }
             // An ended child closes its pipe, which ends the wait here.
@@ -187,6 +196,24 @@ impl Session {
     pub fn take_in(&mut self) -> Result<()> {
         while self.receive(Instant::now())? {}
         Ok(())
+    }
+
+    fn patience(&self, limit: Duration) -> Patience {
+        Patience::new(self.process, limit)
+    }
+
+    /// Appends what the child prints next; false if nothing came while it was waited for.
+    fn receive_patiently(&mut self, patience: &Patience) -> Result<bool> {
+        // What was printed before the end of the wait counts, however late it is looked at.
+        if self.receive(Instant::now())? {
+            return Ok(true);
+        }
+        while let Some(deadline) = patience.next_look() {
+            if self.receive(deadline)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Appends what the child prints next; false if nothing came before the deadline.

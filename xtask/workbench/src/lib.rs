@@ -25,6 +25,7 @@ pub mod initramfs;
 pub mod jitter_userland;
 pub mod kernel_modules;
 pub mod manifest;
+mod patience;
 pub mod payloads;
 pub mod programs;
 pub mod progress;

@@ -23,7 +23,7 @@ guest!(
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const DEEDS: u32 = 20_000;
 const SGI: u32 = 3;
-const PATIENCE_US: u64 = 2_000_000;
+const PATIENCE_US: u64 = 20_000_000;
 
 static CPU_COUNT: AtomicU32 = AtomicU32::new(0);
 static REDISTRIBUTORS: AtomicU32 = AtomicU32::new(0);

@@ -17,8 +17,8 @@ const SLEEPS: u64 = 1_000;
 /// The step behind all rounds.
 const LAST: u64 = ROUNDS + CROSSINGS + 1;
 const SGI: u32 = 7;
-/// A wake-up that is not there after so long is lost.
-const LOST_US: u64 = 2_000_000;
+/// A wake-up that is not there after so long is lost. A busy host delays one by seconds.
+const LOST_US: u64 = 20_000_000;
 
 /// Progress of each CPU.
 static STEP: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];

@@ -173,7 +173,7 @@ impl Setup {
         } else {
             "pass-through"
         };
-        let mut guest = Session::attach(line, &log(file)?)?;
+        let mut guest = gear2.attach(line, &log(file)?)?;
         let ended = ended(configuration);
         let measured = (|| {
             self.expect(READY, &ended, &mut guest, &mut gear2)?;
