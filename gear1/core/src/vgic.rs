@@ -11,8 +11,8 @@
 //! CPU calls [`VmGic::flush`].
 //!
 //! Invariants: an interrupt stands in at most one list register; state that a register write
-//! changed wins over later contents of a list register; a vCPU's `hint` has the bit of every word
-//! with an interrupt that waits for a list register.
+//! changed wins over later contents of a list register; a vCPU's `pending_words` has the bit of
+//! every word with an interrupt that waits for a list register.
 //!
 //! Requirements: `docs/requirements/gic.md`.
 
@@ -124,7 +124,7 @@ struct Vcpu {
     word: Word,
     /// Words (0: private, n: SPIs from 32 n) that may hold an interrupt waiting for a list
     /// register.
-    hint: u32,
+    pending_words: u32,
     /// Words in which an interrupt of a list register was changed since the last fill.
     stale: u32,
     /// List registers in use.
@@ -154,7 +154,7 @@ impl Vcpu {
     /// All bits zero, so that VMs that do not exist take no room in the image.
     const ZERO: Self = Self {
         word: Word::new(0),
-        hint: 0,
+        pending_words: 0,
         stale: 0,
         used: 0,
         repeatable: 0,
@@ -175,7 +175,7 @@ impl Vcpu {
         let due = (self.word.waiting(gate) | self.word.orphans()) & changed;
         let listed = self.word.listed & changed;
         if due != 0 {
-            self.hint |= 1;
+            self.pending_words |= 1;
         }
         if listed != 0 {
             self.stale |= 1;
@@ -373,7 +373,8 @@ impl VmGic {
         let is_listed_due = |slot: u32| is_due(state.slot(slot).intid().place().0);
         // Bound: 17 words of 32 interrupts x 32 bits.
         // Bound: 16 list registers x 32 bits.
-        Bits(state.hint).any(|index| is_due(index as usize)) || Bits(state.used).any(is_listed_due)
+        Bits(state.pending_words).any(|index| is_due(index as usize))
+            || Bits(state.used).any(is_listed_due)
     }
 
     /// Returns all vCPUs.
@@ -473,7 +474,7 @@ impl VmGic {
         {
             let due = waiting & targets | orphans & held;
             if due != 0 {
-                state.hint |= place;
+                state.pending_words |= place;
             }
             if listed & held != 0 {
                 state.stale |= place;

@@ -90,7 +90,7 @@ impl VmGic {
         let mut kicks = self.reap(vcpu, lrs);
         kicks = kicks.and(self.refresh_stale(vcpu, lrs));
         let state = self.vcpu(vcpu);
-        if state.hint != 0 || state.is_overflowing() {
+        if state.pending_words != 0 || state.is_overflowing() {
             kicks = kicks.and(self.fill(vcpu, lrs));
         }
         kicks.without(vcpu)
@@ -137,7 +137,7 @@ impl VmGic {
         // Bound: 16 list registers.
         let found = Bits(state.repeatable).find(|slot| state.slot(*slot).is_plain(intid, hw));
         match found {
-            Some(index) if state.hint == 0 => LrReplay {
+            Some(index) if state.pending_words == 0 => LrReplay {
                 place: 1 << (index & 31),
                 slot: state.slot(index),
                 raw: L::encode(state.slot(index).pending_lr(hw)),
@@ -152,7 +152,7 @@ impl VmGic {
     pub fn still_repeatable(&self, vcpu: VcpuIndex, before: LrReplay) -> LrReplay {
         let state = self.vcpu(vcpu);
         let is_same = state.slot(before.place.trailing_zeros()).0 == before.slot.0;
-        if is_same && state.repeatable & before.place != 0 && state.hint == 0 {
+        if is_same && state.repeatable & before.place != 0 && state.pending_words == 0 {
             before
         } else {
             LrReplay::NONE
@@ -181,7 +181,7 @@ impl VmGic {
     /// the highest priority first.
     #[inline(never)]
     fn end_orphans(&mut self, vcpu: VcpuIndex, count: u32) -> Kicks {
-        let words = self.vcpu(vcpu).hint;
+        let words = self.vcpu(vcpu).pending_words;
         let mut best = self.candidates(vcpu).orphans;
         let mut ended = [0_u32; WORDS];
         // Bound: 31 ends without a list register (ICH_HCR_EL2.EOIcount).
@@ -380,18 +380,18 @@ impl VmGic {
 
     /// Gives list registers to waiting interrupts: first to active, then to pending ones.
     fn fill(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
-        let hint = self.vcpu(vcpu).hint;
+        let words = self.vcpu(vcpu).pending_words;
         let free = all_lists(lrs) & !self.vcpu(vcpu).used;
-        let place = hint.trailing_zeros() as usize;
+        let place = words.trailing_zeros() as usize;
         let (orphans, pending) = self.waiting(vcpu, place);
         let only = orphans | pending;
-        if free == 0 || !hint.is_power_of_two() || !only.is_power_of_two() {
+        if free == 0 || !words.is_power_of_two() || !only.is_power_of_two() {
             return self.fill_slowly(vcpu, lrs);
         }
         let intid = IntId::at(place, only.trailing_zeros());
         self.list(vcpu, free.trailing_zeros(), intid, lrs);
         let state = self.vcpu_mut(vcpu);
-        state.hint = 0;
+        state.pending_words = 0;
         state.set_maintenance(Maintenance::default(), lrs);
         Kicks::NONE
     }
@@ -408,7 +408,7 @@ impl VmGic {
         // ends one kind.
         // Bound: 4 x 16 rounds.
         for _ in 0..4 * MAX_LRS {
-            let words = self.vcpu(vcpu).hint;
+            let words = self.vcpu(vcpu).pending_words;
             let orphan = best_of(&found.orphans, words).filter(|_| !orphans_left);
             let (want, best) = if let Some(best) = orphan {
                 (Want::Active, best)
@@ -450,7 +450,7 @@ impl VmGic {
     /// Enables the maintenance interrupt if an interrupt still waits for a list register.
     fn wait_for_room(&mut self, vcpu: VcpuIndex, found: &Candidates, lrs: &mut impl ListRegisters) {
         let mut wanted = Maintenance::default();
-        let words = self.vcpu(vcpu).hint;
+        let words = self.vcpu(vcpu).pending_words;
         // planted: the end of an interrupt without list register is missed
         wanted.deactivate = best_of(&found.orphans, words).is_some();
         wanted.underflow = wanted.deactivate || best_of(&found.pending, words).is_some();
@@ -463,14 +463,14 @@ impl VmGic {
         state.set_maintenance(wanted, lrs);
     }
 
-    /// Returns what waits for a list register; forgets hints that led nowhere.
+    /// Returns what waits for a list register; forgets words in which none waits.
     fn candidates(&mut self, vcpu: VcpuIndex) -> Candidates {
         let mut found = Candidates {
             orphans: [Rank::NONE; WORDS],
             pending: [Rank::NONE; WORDS],
         };
         // Bound: 16 words of 32 interrupts.
-        for index in Bits(self.vcpu(vcpu).hint) {
+        for index in Bits(self.vcpu(vcpu).pending_words) {
             self.look_at(vcpu, index as usize, &mut found);
         }
         found
@@ -485,7 +485,7 @@ impl VmGic {
         (orphans, word.waiting(self.gate) & routed & !orphans)
     }
 
-    /// Updates the candidates of a word, and clears its hint if no interrupt waits there.
+    /// Updates the candidates of a word, and clears its bit if no interrupt waits there.
     fn look_at(&mut self, vcpu: VcpuIndex, index: usize, found: &mut Candidates) {
         let (orphans, pending) = self.waiting(vcpu, index);
         let word = self.word(vcpu, index);
@@ -499,7 +499,7 @@ impl VmGic {
             }
         }
         if orphans | pending == 0 {
-            self.vcpu_mut(vcpu).hint &= !(1 << (index & 31));
+            self.vcpu_mut(vcpu).pending_words &= !(1 << (index & 31));
         }
     }
 
@@ -562,7 +562,7 @@ impl Vcpu {
         if self.used == 0 {
             self.stale = 0;
         }
-        self.stale == 0 && (self.hint == 0 || self.list_plain(plain, gate, lrs))
+        self.stale == 0 && (self.pending_words == 0 || self.list_plain(plain, gate, lrs))
     }
 
     /// Takes over the private interrupts that ended in list registers that the hardware reports
@@ -588,7 +588,7 @@ impl Vcpu {
             self.used &= !this;
             self.repeatable &= !this;
             if self.word.end(bit, slot.linked()) {
-                self.hint |= 1;
+                self.pending_words |= 1;
             }
         }
         spis
@@ -635,7 +635,7 @@ impl Vcpu {
     fn list_plain(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> bool {
         let free = all_lists(lrs) & !self.used;
         let bit = self.word.waiting(gate);
-        let is_only = self.hint == 1 && bit.is_power_of_two() && self.word.orphans() == 0;
+        let is_only = self.pending_words == 1 && bit.is_power_of_two() && self.word.orphans() == 0;
         if !is_only || bit & plain == 0 || free == 0 {
             return false;
         }
@@ -643,7 +643,7 @@ impl Vcpu {
         word.listed |= bit;
         word.in_list |= word.latch & bit;
         word.latch &= !bit;
-        self.hint = 0;
+        self.pending_words = 0;
         let index = free.trailing_zeros();
         let lr = self.pending_lr(IntId::at(0, bit.trailing_zeros()));
         self.put(index, lr, lrs);
@@ -654,7 +654,7 @@ impl Vcpu {
     /// of SGIs, which changes nothing but the list register.
     #[inline(always)]
     fn repeat(&self, intid: IntId, source: u32, lrs: &mut impl ListRegisters) -> bool {
-        if self.hint != 0 {
+        if self.pending_words != 0 {
             return false;
         }
         // Bound: 16 list registers.

@@ -99,7 +99,7 @@ impl Vcpu {
             self.stale |= 1;
         }
         if waiting != 0 {
-            self.hint |= 1;
+            self.pending_words |= 1;
         }
         listed | waiting != 0
     }

@@ -325,7 +325,7 @@ fn a_reset_leaves_nothing_of_a_life() {
                 let read = |gic: &VmGic| gic.redistributor_read(vcpu, SGI + offset, WORD);
                 assert_eq!(read(&gic), read(&new), "{version:?}, private, {offset:#x}");
             }
-            let state = |gic: &VmGic| (gic.vcpu(vcpu).hint, gic.vcpu(vcpu).used);
+            let state = |gic: &VmGic| (gic.vcpu(vcpu).pending_words, gic.vcpu(vcpu).used);
             assert_eq!(state(&gic), state(&new));
         }
         for intid in 32..96 {
