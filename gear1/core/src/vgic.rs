@@ -172,7 +172,7 @@ impl Vcpu {
     /// Notes a change of the private interrupts `changed`; tells whether it concerns the vCPU now.
     #[inline]
     fn touch(&mut self, gate: Gate, changed: u32) -> bool {
-        let due = (self.word.waiting(gate) | self.word.orphans()) & changed;
+        let due = (self.word.waiting(gate) | self.word.unlisted_active()) & changed;
         let listed = self.word.listed & changed;
         if due != 0 {
             self.pending_words |= 1;
@@ -462,7 +462,7 @@ impl VmGic {
         let [rest @ .., last] = &self.spis;
         let spi = rest.get(index.wrapping_sub(1)).unwrap_or(last);
         let waiting = spi.word.waiting(self.gate) & changed;
-        let orphans = spi.word.orphans() & changed;
+        let unlisted_active = spi.word.unlisted_active() & changed;
         let listed = spi.word.listed & changed;
         let place = 1 << (index & 31);
         let mut kicks = Kicks::NONE;
@@ -472,7 +472,7 @@ impl VmGic {
             .zip(spi.targets.iter().zip(&spi.held))
             .take(usize::from(self.vcpu_count))
         {
-            let due = waiting & targets | orphans & held;
+            let due = waiting & targets | unlisted_active & held;
             if due != 0 {
                 state.pending_words |= place;
             }

@@ -51,7 +51,7 @@ const WORDS: usize = SPI_WORDS + 1;
 /// one word needs a look at that word alone.
 struct Candidates {
     /// Best active interrupt of each word.
-    orphans: [Rank; WORDS],
+    unlisted_active: [Rank; WORDS],
     /// Best pending interrupt of each word.
     pending: [Rank; WORDS],
 }
@@ -162,16 +162,16 @@ impl VmGic {
     /// Folds the list registers that the hardware reports empty.
     fn reap(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let state = self.vcpu_mut(vcpu);
-        let has_orphans = state.maintenance.deactivate;
+        let has_unlisted_active = state.maintenance.deactivate;
         let mut kicks = match state.reap_private(lrs) {
             0 => Kicks::NONE,
             spis => self.reap_spis(vcpu, spis),
         };
-        if has_orphans {
+        if has_unlisted_active {
             // The counter has five bits.
             let count = lrs.take_lost_ends().min(31);
             if count != 0 {
-                kicks = kicks.and(self.end_orphans(vcpu, count));
+                kicks = kicks.and(self.end_unlisted_active(vcpu, count));
             }
         }
         kicks
@@ -180,9 +180,9 @@ impl VmGic {
     /// Ends `count` active interrupts outside of the list registers: the guest has ended those of
     /// the highest priority first.
     #[inline(never)]
-    fn end_orphans(&mut self, vcpu: VcpuIndex, count: u32) -> Kicks {
+    fn end_unlisted_active(&mut self, vcpu: VcpuIndex, count: u32) -> Kicks {
         let words = self.vcpu(vcpu).pending_words;
-        let mut best = self.candidates(vcpu).orphans;
+        let mut best = self.candidates(vcpu).unlisted_active;
         let mut ended = [0_u32; WORDS];
         // Bound: 31 ends without a list register (ICH_HCR_EL2.EOIcount).
         for _ in 0..count {
@@ -192,7 +192,7 @@ impl VmGic {
             let (index, bit) = rank.intid().place();
             if let (Some(ended), Some(best)) = (ended.get_mut(index), best.get_mut(index)) {
                 *ended |= bit;
-                *best = self.best_orphan(vcpu, index, *ended);
+                *best = self.best_unlisted_active(vcpu, index, *ended);
             }
         }
         let mut kicks = Kicks::NONE;
@@ -207,11 +207,11 @@ impl VmGic {
 
     /// Returns the best active interrupt of a word that the vCPU holds in no list register, but for
     /// these.
-    fn best_orphan(&self, vcpu: VcpuIndex, index: usize, without: u32) -> Rank {
+    fn best_unlisted_active(&self, vcpu: VcpuIndex, index: usize, without: u32) -> Rank {
         let word = self.word(vcpu, index);
         let (_, held) = self.relation(vcpu, index);
-        let orphans = word.orphans() & held & !without;
-        word.best(orphans).map_or(Rank::NONE, |bit| {
+        let unlisted_active = word.unlisted_active() & held & !without;
+        word.best(unlisted_active).map_or(Rank::NONE, |bit| {
             Rank::new(word.priority_at(bit), IntId::at(index, bit))
         })
     }
@@ -383,8 +383,8 @@ impl VmGic {
         let words = self.vcpu(vcpu).pending_words;
         let free = all_lists(lrs) & !self.vcpu(vcpu).used;
         let place = words.trailing_zeros() as usize;
-        let (orphans, pending) = self.waiting(vcpu, place);
-        let only = orphans | pending;
+        let (unlisted_active, pending) = self.waiting(vcpu, place);
+        let only = unlisted_active | pending;
         if free == 0 || !words.is_power_of_two() || !only.is_power_of_two() {
             return self.fill_slowly(vcpu, lrs);
         }
@@ -400,7 +400,7 @@ impl VmGic {
     #[inline(never)]
     fn fill_slowly(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let mut kicks = Kicks::NONE;
-        let mut orphans_left = false;
+        let mut active_left = false;
         let mut pending_left = false;
         let mut is_folded = false;
         let mut found = self.candidates(vcpu);
@@ -409,8 +409,8 @@ impl VmGic {
         // Bound: 4 x 16 rounds.
         for _ in 0..4 * MAX_LRS {
             let words = self.vcpu(vcpu).pending_words;
-            let orphan = best_of(&found.orphans, words).filter(|_| !orphans_left);
-            let (want, best) = if let Some(best) = orphan {
+            let active = best_of(&found.unlisted_active, words).filter(|_| !active_left);
+            let (want, best) = if let Some(best) = active {
                 (Want::Active, best)
             } else if let Some(best) = best_of(&found.pending, words)
                 && !pending_left
@@ -438,7 +438,7 @@ impl VmGic {
                 self.look_at(vcpu, other, &mut found);
             } else {
                 match want {
-                    Want::Active => orphans_left = true,
+                    Want::Active => active_left = true,
                     Want::Pending => pending_left = true,
                 }
             }
@@ -452,7 +452,7 @@ impl VmGic {
         let mut wanted = Maintenance::default();
         let words = self.vcpu(vcpu).pending_words;
         // planted: the end of an interrupt without list register is missed
-        wanted.deactivate = best_of(&found.orphans, words).is_some();
+        wanted.deactivate = best_of(&found.unlisted_active, words).is_some();
         wanted.underflow = wanted.deactivate || best_of(&found.pending, words).is_some();
         wanted.no_pending = wanted.underflow && self.worst(vcpu, Want::Pending).is_some();
         let state = self.vcpu_mut(vcpu);
@@ -466,7 +466,7 @@ impl VmGic {
     /// Returns what waits for a list register; forgets words in which none waits.
     fn candidates(&mut self, vcpu: VcpuIndex) -> Candidates {
         let mut found = Candidates {
-            orphans: [Rank::NONE; WORDS],
+            unlisted_active: [Rank::NONE; WORDS],
             pending: [Rank::NONE; WORDS],
         };
         // Bound: 16 words of 32 interrupts.
@@ -481,15 +481,21 @@ impl VmGic {
     fn waiting(&self, vcpu: VcpuIndex, index: usize) -> (u32, u32) {
         let word = self.word(vcpu, index);
         let (routed, held) = self.relation(vcpu, index);
-        let orphans = word.orphans() & held;
-        (orphans, word.waiting(self.gate) & routed & !orphans)
+        let unlisted_active = word.unlisted_active() & held;
+        (
+            unlisted_active,
+            word.waiting(self.gate) & routed & !unlisted_active,
+        )
     }
 
     /// Updates the candidates of a word, and clears its bit if no interrupt waits there.
     fn look_at(&mut self, vcpu: VcpuIndex, index: usize, found: &mut Candidates) {
-        let (orphans, pending) = self.waiting(vcpu, index);
+        let (unlisted_active, pending) = self.waiting(vcpu, index);
         let word = self.word(vcpu, index);
-        let lists = [(&mut found.orphans, orphans), (&mut found.pending, pending)];
+        let lists = [
+            (&mut found.unlisted_active, unlisted_active),
+            (&mut found.pending, pending),
+        ];
         // Bound: active and pending.
         for (ranks, bits) in lists {
             if let Some(place) = ranks.get_mut(index) {
@@ -498,7 +504,7 @@ impl VmGic {
                 });
             }
         }
-        if orphans | pending == 0 {
+        if unlisted_active | pending == 0 {
             self.vcpu_mut(vcpu).pending_words &= !(1 << (index & 31));
         }
     }
@@ -635,7 +641,8 @@ impl Vcpu {
     fn list_plain(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> bool {
         let free = all_lists(lrs) & !self.used;
         let bit = self.word.waiting(gate);
-        let is_only = self.pending_words == 1 && bit.is_power_of_two() && self.word.orphans() == 0;
+        let is_only =
+            self.pending_words == 1 && bit.is_power_of_two() && self.word.unlisted_active() == 0;
         if !is_only || bit & plain == 0 || free == 0 {
             return false;
         }

@@ -106,7 +106,7 @@ impl Word {
 
     /// Returns the interrupts that belong into a list register as active.
     #[inline]
-    pub(super) fn orphans(&self) -> u32 {
+    pub(super) fn unlisted_active(&self) -> u32 {
         self.active & !self.listed
     }
 
@@ -190,12 +190,12 @@ impl Word {
 
     /// Ends physical interrupts that register writes left without a virtual one.
     pub(super) fn settle(&mut self, bits: u32) {
-        let orphaned = bits & self.hw & !(self.listed | self.active | self.latch);
+        let unbacked = bits & self.hw & !(self.listed | self.active | self.latch);
         let withdrawn = bits & self.again & !self.latch;
-        self.hw &= !orphaned;
+        self.hw &= !unbacked;
         self.again &= !withdrawn;
         // planted: a physical interrupt stays active after its end
-        self.ended |= orphaned | withdrawn;
+        self.ended |= unbacked | withdrawn;
     }
 
     /// Takes one bit out of `ended`.

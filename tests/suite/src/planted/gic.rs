@@ -92,7 +92,7 @@ pub(super) const BUGS: &[Bug] = &[
     bug("an edge is lost", Change::Drop, &["G1-GIC-005"], LISTS),
     bug(
         "a physical interrupt stays active after its end",
-        Change::Swap("orphaned | ", ""),
+        Change::Swap("unbacked | ", ""),
         &["G1-GIC-006"],
         LISTS,
     ),
