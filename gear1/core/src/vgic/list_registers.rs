@@ -101,7 +101,7 @@ impl VmGic {
     /// that [`shows_list_registers`](super::shows_list_registers).
     pub fn sync(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let kicks = self.reap(vcpu, lrs);
-        self.fold_all(vcpu, lrs);
+        self.fold_lr_states(vcpu, lrs);
         kicks.without(vcpu)
     }
 
@@ -113,7 +113,7 @@ impl VmGic {
         let mut kicks = self.reap(vcpu, lrs);
         // Bound: 16 list registers.
         for index in Bits(self.vcpu(vcpu).used) {
-            self.fold(vcpu, index, lrs.read(index as usize).state);
+            self.fold_lr_state(vcpu, index, lrs.read(index as usize).state);
             lrs.write(index as usize, Lr::EMPTY);
             kicks = kicks.and(self.unlist(vcpu, index));
         }
@@ -254,21 +254,21 @@ impl VmGic {
     }
 
     /// Takes over the state of every list register in use.
-    fn fold_all(&mut self, vcpu: VcpuIndex, lrs: &impl ListRegisters) {
+    fn fold_lr_states(&mut self, vcpu: VcpuIndex, lrs: &impl ListRegisters) {
         // Bound: 16 list registers.
         for index in Bits(self.vcpu(vcpu).used) {
-            self.fold(vcpu, index, lrs.read(index as usize).state);
+            self.fold_lr_state(vcpu, index, lrs.read(index as usize).state);
         }
     }
 
     /// Takes over the state of list register `index`.
-    fn fold(&mut self, vcpu: VcpuIndex, index: u32, state: LrState) {
+    fn fold_lr_state(&mut self, vcpu: VcpuIndex, index: u32, state: LrState) {
         let own = self.vcpu_mut(vcpu);
         own.repeatable &= !(1 << (index & 31));
         let slot = own.slot(index);
         let (place, bit) = slot.intid().place();
         let word = self.word_mut(vcpu, place);
-        word.fold(bit, state.is_pending(), state.is_active(), slot.linked());
+        word.fold_lr_state(bit, state.is_pending(), state.is_active(), slot.linked());
         self.note_ended(vcpu, place);
     }
 
@@ -311,7 +311,7 @@ impl VmGic {
     /// Folds list register `index` and rewrites or empties it as its interrupt's state demands.
     fn refresh(&mut self, vcpu: VcpuIndex, index: u32, lrs: &mut impl ListRegisters) -> Kicks {
         let held = lrs.read(index as usize);
-        self.fold(vcpu, index, held.state);
+        self.fold_lr_state(vcpu, index, held.state);
         let slot = self.vcpu(vcpu).slot(index);
         let wanted = self.compose(vcpu, slot.intid(), slot.source());
         if wanted.state == LrState::Invalid {
@@ -427,7 +427,7 @@ impl VmGic {
                 continue;
             }
             if !is_folded {
-                self.fold_all(vcpu, lrs);
+                self.fold_lr_states(vcpu, lrs);
                 is_folded = true;
             }
             if let Some(victim) = self.victim(vcpu, want, best) {

@@ -149,7 +149,7 @@ impl Word {
 
     /// Takes over what a list register says about the interrupt at `bit`.
     #[inline(always)]
-    pub(super) fn fold(&mut self, bit: u32, pending: bool, active: bool, linked: bool) {
+    pub(super) fn fold_lr_state(&mut self, bit: u32, pending: bool, active: bool, linked: bool) {
         if !pending {
             self.in_list &= !bit;
         }
@@ -183,7 +183,7 @@ impl Word {
             self.in_list &= !bit;
             self.active &= !bit;
         } else {
-            self.fold(bit, false, false, linked);
+            self.fold_lr_state(bit, false, false, linked);
         }
         (self.active | self.latch | self.raised()) & bit != 0
     }
