@@ -509,7 +509,7 @@ impl VmGic {
         let word = self.word_mut(vcpu, index);
         word.latch &= !bits;
         word.in_list &= !bits;
-        self.settle(vcpu, index, bits)
+        self.after_clear(vcpu, index, bits)
     }
 
     fn set_active(&mut self, vcpu: VcpuIndex, index: usize, bits: u32) -> Kicks {
@@ -534,7 +534,7 @@ impl VmGic {
                 *held &= !unheld;
             }
         }
-        self.settle(vcpu, index, bits)
+        self.after_clear(vcpu, index, bits)
     }
 
     /// Gives SPIs that a register write made active to the first vCPU each is routed to.
@@ -547,8 +547,9 @@ impl VmGic {
         }
     }
 
-    fn settle(&mut self, vcpu: VcpuIndex, index: usize, bits: u32) -> Kicks {
-        self.word_mut(vcpu, index).settle(bits);
+    /// Carries out what follows from a clear of pending or active bits.
+    fn after_clear(&mut self, vcpu: VcpuIndex, index: usize, bits: u32) -> Kicks {
+        self.word_mut(vcpu, index).release_unbacked(bits);
         self.note_ended(vcpu, index);
         self.touch(vcpu, index, bits)
     }

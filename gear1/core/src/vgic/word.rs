@@ -188,8 +188,9 @@ impl Word {
         (self.active | self.latch | self.raised()) & bit != 0
     }
 
-    /// Ends physical interrupts that register writes left without a virtual one.
-    pub(super) fn settle(&mut self, bits: u32) {
+    /// Releases the physical interrupts of `bits` that a register write left without a virtual
+    /// one: they go to `ended`.
+    pub(super) fn release_unbacked(&mut self, bits: u32) {
         let unbacked = bits & self.hw & !(self.listed | self.active | self.latch);
         let withdrawn = bits & self.again & !self.latch;
         self.hw &= !unbacked;
