@@ -123,9 +123,9 @@ pub(crate) struct CpuData {
     /// Timer interrupt of the loaded vCPU, while the next one can be delivered without the VM's
     /// lock.
     pub(crate) timer_interrupt: Cell<LrReplay>,
-    /// SGI that was left for the loaded vCPU last, while the next one can be delivered without the
-    /// VM's lock.
-    pub(crate) left_sgi: Cell<LrReplay>,
+    /// SGI that was posted to the loaded vCPU last, while the next one can be delivered without
+    /// the VM's lock.
+    pub(crate) posted_sgi: Cell<LrReplay>,
     /// Mode of the real-time VM that has this CPU, if one has it.
     pub(crate) real_time: RealTime,
     /// Debug and performance monitors of the loaded vCPU.
@@ -177,7 +177,7 @@ impl CpuData {
             has_ras: false,
             list_registers: 0,
             timer_interrupt: Cell::new(LrReplay::NONE),
-            left_sgi: Cell::new(LrReplay::NONE),
+            posted_sgi: Cell::new(LrReplay::NONE),
             real_time: RealTime::No,
             monitors: 0,
             gicd_hpfar: 0,

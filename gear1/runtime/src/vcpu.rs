@@ -92,7 +92,7 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     let mut context = machine::claim_context(id)?;
     unload(cpu, machine);
     cpu.data.timer_interrupt.set(LrReplay::NONE);
-    cpu.data.left_sgi.set(LrReplay::NONE);
+    cpu.data.posted_sgi.set(LrReplay::NONE);
     let (vm, index) = machine.vcpus.get(id.index()).copied()?;
     let loaded = Loaded {
         id,
@@ -122,13 +122,13 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     cpu.install(context);
     // planted: nothing is forgotten when a vCPU is loaded
     forget_others(cpu, machine, &loaded, stayed);
-    let left = loaded.shared.take_each(Attention::INTERRUPTS).sgis();
+    let posted = loaded.shared.take_each(Attention::INTERRUPTS).sgis();
     let this = cpu.index();
     change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         // The physical timer interrupt is active exactly while the vCPU owes its end.
         Gic::set_ppi_active(this, TIMER, gic.hw_active(index, IntId::VIRTUAL_TIMER));
         // The kick for this vCPU needs no SGI: the flush is next.
-        let _flushed = gic.post_sgis(index, left);
+        let _flushed = gic.post_sgis(index, posted);
         gic.flush(index, lrs)
     });
     cpu.data.loaded = Some(loaded);

@@ -164,7 +164,7 @@ fn change_locked(
 
 /// Moves interrupts that became pending into the list registers of the loaded vCPU.
 pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
-    if repeat_left(cpu, loaded.shared) {
+    if repeat_posted(cpu, loaded.shared) {
         return;
     }
     let sgis = loaded.shared.take_each(Attention::INTERRUPTS).sgis();
@@ -179,15 +179,15 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
         && let Some(sgi) = IntId::new(sgis.trailing_zeros())
     {
         let how = vm.gic.repeatable::<ListRegisters>(index, sgi, false);
-        cpu.data.left_sgi.set(how);
+        cpu.data.posted_sgi.set(how);
     }
 }
 
 /// Fast path: if the only pending request is the SGI delivered last, rewrites its list register
 /// without the VM's lock, as [`repeat`] does.
 #[inline(always)]
-fn repeat_left(cpu: &Cpu, shared: &VcpuShared) -> bool {
-    let what = cpu.data.left_sgi.get();
+fn repeat_posted(cpu: &Cpu, shared: &VcpuShared) -> bool {
+    let what = cpu.data.posted_sgi.get();
     let sgi = Attention::sgi(what.number());
     shared.attention() == sgi
         && what.repeat(&mut Gic::list_registers(cpu.data.list_registers))
@@ -198,24 +198,25 @@ fn repeat_left(cpu: &Cpu, shared: &VcpuShared) -> bool {
 /// last.
 #[inline(always)]
 pub(crate) fn repeat_own(cpu: &Cpu, shared: &VcpuShared, value: u64) -> bool {
-    let what = cpu.data.left_sgi.get();
+    let what = cpu.data.posted_sgi.get();
     let own = cpu.data.loaded.as_ref().map(|loaded| loaded.index);
     only_target(value).is_some_and(|(index, sgi)| sgi == what.number() && Some(index) == own)
         && repeat(cpu, shared, what)
 }
 
-/// Makes the SGIs pending that senders left for a vCPU of the VM.
+/// Makes the posted SGIs of a vCPU of the VM pending.
 #[inline(never)]
-pub(crate) fn take_in(
+pub(crate) fn drain_posted(
     machine: &Machine,
     loaded: &Loaded,
     gic: &mut VmGic,
     target: VcpuIndex,
 ) -> Kicks {
-    let left = machine::vcpu_of(machine, loaded.vm, target.index()).map_or(Attention::NONE, |id| {
-        machine::vcpu(id).take_each(Attention::SGIS)
-    });
-    gic.post_sgis(target, left.sgis())
+    let posted = machine::vcpu_of(machine, loaded.vm, target.index())
+        .map_or(Attention::NONE, |id| {
+            machine::vcpu(id).take_each(Attention::SGIS)
+        });
+    gic.post_sgis(target, posted.sgis())
 }
 
 /// Rewrites the list register of an interrupt of the loaded vCPU, which must not be off, without
@@ -243,9 +244,9 @@ pub(crate) fn inject_timer(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     cpu.data.timer_interrupt.set(next);
 }
 
-/// Carries out the running vCPU's write of ICC_SGI1R_EL1. An SGI for one vCPU that is on is left
-/// for it, without the VM's lock: it becomes pending when that vCPU's CPU looks, or somebody at its
-/// redistributor.
+/// Carries out the running vCPU's write of ICC_SGI1R_EL1. An SGI for one vCPU that is on is
+/// posted without the VM's lock: it becomes pending when that vCPU's CPU handles the vCPU's
+/// requests, or when a vCPU accesses its redistributor.
 ///
 /// G1-GIC-004: it is one of the sender's own VM.
 pub(crate) fn sgi1r(cpu: &Cpu, machine: &Machine, loaded: &Loaded, value: u64) {
@@ -277,7 +278,7 @@ fn keep_repeatable(cpu: &Cpu, gic: &VmGic, index: VcpuIndex) {
         }
     };
     keep(&cpu.data.timer_interrupt);
-    keep(&cpu.data.left_sgi);
+    keep(&cpu.data.posted_sgi);
 }
 
 /// Takes back the loaded vCPU's virtual timer or PMU interrupt that it has not acknowledged, if the

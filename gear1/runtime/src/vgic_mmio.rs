@@ -54,15 +54,15 @@ pub(crate) fn access(
     resume
 }
 
-/// Takes over what the access may show: the list registers, the timer's line, and SGIs that were
-/// left for a vCPU and are pending at its redistributor.
+/// Takes over what the access may show: the list registers, the timer's line, and the
+/// posted SGIs of the vCPU whose redistributor is accessed.
 #[inline(never)]
 fn look(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) {
     vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
         let seen = gic.sync(index, lrs).and(vgic::sample_timer(gic, index));
         match frame {
             GicFrame::Redistributor(target) => {
-                seen.and(vgic::take_in(machine, loaded, gic, target))
+                seen.and(vgic::drain_posted(machine, loaded, gic, target))
             }
             GicFrame::Distributor | GicFrame::Deactivate => seen,
         }

@@ -32,8 +32,8 @@ impl Attention {
     pub const AWAITS: Self = Self(32);
     /// A message has arrived.
     pub const MESSAGE: Self = Self(64);
-    /// SGIs, one bit each, that senders left without the VM's lock: they become pending in the
-    /// virtual GIC.
+    /// Posted SGIs, one bit each: the sender raised them without the VM's lock, and they become
+    /// pending in the virtual GIC later.
     pub const SGIS: Self = Self(0xffff << 16);
     /// Requests that come from virtual interrupts.
     pub const INTERRUPTS: Self = Self::IRQ.and(Self::SGIS);
@@ -43,7 +43,7 @@ impl Attention {
         Self(1 << 16 << (number & 15))
     }
 
-    /// Returns the left SGIs, one bit each.
+    /// Returns the posted SGIs, one bit each.
     pub const fn sgis(self) -> u32 {
         self.0 >> 16
     }
@@ -356,7 +356,7 @@ impl VcpuShared {
         Some(stolen)
     }
 
-    /// Resets the stolen time and the left SGIs at the start of the VM.
+    /// Resets the stolen time and the posted SGIs at the start of the VM.
     pub fn begin_life(&self) {
         self.take(Attention::SGIS);
         self.begin_stolen(0);

@@ -120,7 +120,7 @@ impl Machine {
         self.attention(Attention::IRQ);
     }
 
-    /// `vgic::sgi1r`: an SGI is left without the VM's lock.
+    /// `vgic::sgi1r`: an SGI is posted without the VM's lock.
     pub(crate) fn leave(&self) {
         self.attention(Attention::sgi(5));
     }

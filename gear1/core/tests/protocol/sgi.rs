@@ -1,5 +1,5 @@
-//! An SGI that is left for a vCPU while a third one looks at its redistributor: the shipped virtual
-//! GIC and the shipped words of a vCPU, in all orders. Each function does what the one of
+//! An SGI that is posted to a vCPU while a third one looks at its redistributor: the shipped
+//! virtual GIC and the shipped words of a vCPU, in all orders. Each function does what the one of
 //! `runtime/src/vgic.rs` does that it names.
 //!
 //! Requirements: G1-GIC-007, G1-VCPU-001.
@@ -83,7 +83,7 @@ impl ListRegisters for Lists {
 /// State that only the target's own CPU uses.
 struct Target {
     lists: Lists,
-    left_sgi: LrReplay,
+    posted_sgi: LrReplay,
     /// Deliveries to the guest.
     served: u32,
 }
@@ -92,7 +92,7 @@ struct Machine {
     vcpu: VcpuShared,
     gic: Mutex<VmGic>,
     kicks: Line,
-    /// Whether `repeat_left` says that it delivered an SGI that somebody else took in.
+    /// Whether `repeat_posted` says that it delivered an SGI that somebody else drained.
     is_wrong: bool,
 }
 
@@ -130,39 +130,40 @@ impl Machine {
         self.kicks.raise();
     }
 
-    /// `abort::look` at the target's redistributor by a third vCPU: `vgic::take_in` under the lock.
+    /// `vgic_mmio::look` at the target's redistributor by a third vCPU: `vgic::drain_posted` under
+    /// the lock.
     fn look(&self) {
         let mut gic = self.gic.lock().unwrap();
-        let left = self.vcpu.take_each(Attention::SGIS);
-        let kicks = gic.post_sgis(target(), left.sgis());
+        let posted = self.vcpu.take_each(Attention::SGIS);
+        let kicks = gic.post_sgis(target(), posted.sgis());
         if kicks.contains(target()) {
             self.tell(self.vcpu.ask(Attention::IRQ));
         }
     }
 
-    /// `vgic::repeat_left`.
-    fn repeat_left(&self, cpu: &mut Target) -> bool {
-        let sgi = Attention::sgi(cpu.left_sgi.number());
+    /// `vgic::repeat_posted`.
+    fn repeat_posted(&self, cpu: &mut Target) -> bool {
+        let sgi = Attention::sgi(cpu.posted_sgi.number());
         self.vcpu.attention() == sgi
-            && cpu.left_sgi.repeat(&mut cpu.lists)
+            && cpu.posted_sgi.repeat(&mut cpu.lists)
             && (self.vcpu.take(sgi) || self.is_wrong)
     }
 
     /// `vgic::flush_gic`.
     fn flush(&self, cpu: &mut Target) {
-        if self.repeat_left(cpu) {
+        if self.repeat_posted(cpu) {
             return;
         }
         let sgis = self.vcpu.take_each(Attention::INTERRUPTS).sgis();
         let mut gic = self.gic.lock().unwrap();
         let _flushed = gic.post_sgis(target(), sgis);
         assert_eq!(gic.flush(target(), &mut cpu.lists), Kicks::NONE);
-        if !cpu.left_sgi.is_none() {
-            cpu.left_sgi = gic.still_repeatable(target(), cpu.left_sgi);
+        if !cpu.posted_sgi.is_none() {
+            cpu.posted_sgi = gic.still_repeatable(target(), cpu.posted_sgi);
         }
         if sgis.is_power_of_two() {
             let sgi = IntId::new(sgis.trailing_zeros()).unwrap();
-            cpu.left_sgi = gic.repeatable::<Lists>(target(), sgi, false);
+            cpu.posted_sgi = gic.repeatable::<Lists>(target(), sgi, false);
         }
     }
 
@@ -185,13 +186,13 @@ fn all_orders(is_wrong: bool) {
         let machine = Arc::new(Machine::new(is_wrong));
         let mut cpu = Target {
             lists: Lists::default(),
-            left_sgi: LrReplay::NONE,
+            posted_sgi: LrReplay::NONE,
             served: 0,
         };
         // The first one makes the next ones repeatable.
         machine.send();
         machine.compute(&mut cpu);
-        assert!(!cpu.left_sgi.is_none() && cpu.served == 1);
+        assert!(!cpu.posted_sgi.is_none() && cpu.served == 1);
         // Only a look behind the SGI finds it, so that both can be one CPU's.
         let beside = Arc::clone(&machine);
         let others = thread::spawn(move || {
@@ -210,7 +211,7 @@ fn all_orders(is_wrong: bool) {
 }
 
 #[test]
-fn an_sgi_that_a_third_takes_in_comes_once() {
+fn an_sgi_that_a_third_drains_comes_once() {
     all_orders(false);
 }
 

@@ -174,10 +174,10 @@ struct World {
     kicked: [bool; VCPUS],
     /// Fast path of each CPU for the timer interrupt.
     timer: [LrReplay; VCPUS],
-    /// SGIs that were left for the vCPU, a bit each.
-    left: [u32; VCPUS],
-    /// Fast path of each CPU for the last left SGI.
-    left_sgi: [LrReplay; VCPUS],
+    /// SGIs posted to the vCPU, a bit each.
+    posted: [u32; VCPUS],
+    /// Fast path of each CPU for the last posted SGI.
+    posted_sgi: [LrReplay; VCPUS],
     reference: Reference,
 }
 
@@ -190,8 +190,8 @@ impl World {
             eoi_mode,
             kicked: [false; VCPUS],
             timer: [LrReplay::NONE; VCPUS],
-            left: [0; VCPUS],
-            left_sgi: [LrReplay::NONE; VCPUS],
+            posted: [0; VCPUS],
+            posted_sgi: [LrReplay::NONE; VCPUS],
             reference: Reference::new(version),
         };
         for intid in INTIDS {
@@ -216,34 +216,34 @@ impl World {
         if !self.loaded[vcpu] {
             return;
         }
-        let left = core::mem::take(&mut self.left[vcpu]);
-        let how = self.left_sgi[vcpu];
-        let is_same = !self.is_kicked(vcpu) && left == 1 << how.number();
+        let posted = core::mem::take(&mut self.posted[vcpu]);
+        let how = self.posted_sgi[vcpu];
+        let is_same = !self.is_kicked(vcpu) && posted == 1 << how.number();
         if is_same && how.repeat(&mut self.cpus[vcpu]) {
             return;
         }
         self.kicked[vcpu] = false;
-        let _flushed = self.gic.post_sgis(v(vcpu), left);
+        let _flushed = self.gic.post_sgis(v(vcpu), posted);
         let kicks = self.gic.flush(v(vcpu), &mut self.cpus[vcpu]);
         self.keep_repeatable(vcpu);
         assert!(!kicks.contains(v(vcpu)));
         self.kick(kicks);
         self.take_physical(vcpu);
-        if left.is_power_of_two() {
-            let sgi = id(left.trailing_zeros());
-            self.left_sgi[vcpu] = self.gic.repeatable::<Fake>(v(vcpu), sgi, false);
+        if posted.is_power_of_two() {
+            let sgi = id(posted.trailing_zeros());
+            self.posted_sgi[vcpu] = self.gic.repeatable::<Fake>(v(vcpu), sgi, false);
         }
     }
 
     /// Tells whether something asks for the vCPU's attention.
     fn is_kicked(&self, vcpu: usize) -> bool {
-        self.kicked[vcpu] || self.left[vcpu] != 0
+        self.kicked[vcpu] || self.posted[vcpu] != 0
     }
 
-    /// Makes left SGIs of a vCPU pending, as an access to its redistributor does.
-    fn take_in(&mut self, vcpu: usize) {
-        let left = core::mem::take(&mut self.left[vcpu]);
-        let kicks = self.gic.post_sgis(v(vcpu), left);
+    /// Makes the posted SGIs of a vCPU pending, as an access to its redistributor does.
+    fn drain_posted(&mut self, vcpu: usize) {
+        let posted = core::mem::take(&mut self.posted[vcpu]);
+        let kicks = self.gic.post_sgis(v(vcpu), posted);
         self.kick(kicks);
     }
 
@@ -251,7 +251,7 @@ impl World {
     fn maintain(&mut self, vcpu: usize) {
         if self.loaded[vcpu] && self.cpus[vcpu].maintenance() {
             self.flush(vcpu);
-            // An SGI that was left is seen to before.
+            // A posted SGI is seen to before.
             self.flush(vcpu);
             assert!(
                 !self.cpus[vcpu].maintenance(),
@@ -262,7 +262,7 @@ impl World {
 
     /// After a change by the vCPU's own CPU.
     fn keep_repeatable(&mut self, vcpu: usize) {
-        for repeatable in [&mut self.timer[vcpu], &mut self.left_sgi[vcpu]] {
+        for repeatable in [&mut self.timer[vcpu], &mut self.posted_sgi[vcpu]] {
             *repeatable = self.gic.still_repeatable(v(vcpu), *repeatable);
         }
     }
@@ -295,7 +295,7 @@ impl World {
     }
 
     fn write_bit(&mut self, vcpu: usize, base: u64, intid: u32) {
-        self.take_in(vcpu);
+        self.drain_posted(vcpu);
         let index = intid as usize / 32;
         let kicks = field_write(&mut self.gic, v(vcpu), base, index, 1 << (intid % 32));
         self.kick(kicks);
@@ -304,7 +304,7 @@ impl World {
 
     fn sync(&mut self) {
         for vcpu in 0..VCPUS {
-            self.take_in(vcpu);
+            self.drain_posted(vcpu);
             if self.loaded[vcpu] {
                 let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
                 self.keep_repeatable(vcpu);
@@ -508,7 +508,7 @@ impl World {
         } else {
             let value = u64::from(intid) << 24 | u64::from(targets);
             if loaded && let Some((target, sgi)) = only_target(value) {
-                self.leave(from, target, sgi);
+                self.post(from, target, sgi);
                 return;
             }
             self.gic.sgi1r(v(from), value)
@@ -516,15 +516,15 @@ impl World {
         self.kick(kicks);
     }
 
-    /// Leaves an SGI for one vCPU, which may be the sender.
-    fn leave(&mut self, from: usize, target: usize, sgi: u32) {
-        let how = self.left_sgi[target];
+    /// Posts an SGI to one vCPU, which may be the sender.
+    fn post(&mut self, from: usize, target: usize, sgi: u32) {
+        let how = self.posted_sgi[target];
         let is_own = from == target && self.loaded[from];
         let repeats = is_own && !self.is_kicked(from) && how.number() == sgi;
         if repeats && how.repeat(&mut self.cpus[from]) {
             return;
         }
-        self.left[target] |= 1 << sgi;
+        self.posted[target] |= 1 << sgi;
         if is_own {
             self.flush(from);
         }
