@@ -131,7 +131,7 @@ struct Vcpu {
     used: u32,
     /// List registers of private interrupts that only the guest has changed: once empty, each can
     /// be refilled with its interrupt without a look at anything else.
-    repeatable: u32,
+    replayable: u32,
     /// List registers with the EOI flag: the end of their interrupt shows in their state only, not
     /// in the mask of empty ones.
     silent: u32,
@@ -157,7 +157,7 @@ impl Vcpu {
         pending_words: 0,
         stale: 0,
         used: 0,
-        repeatable: 0,
+        replayable: 0,
         silent: 0,
         slots: [Slot::FREE; MAX_LRS],
         maintenance: Maintenance {
@@ -179,7 +179,7 @@ impl Vcpu {
         }
         if listed != 0 {
             self.stale |= 1;
-            self.repeatable = 0;
+            self.replayable = 0;
         }
         (due | listed) != 0
     }

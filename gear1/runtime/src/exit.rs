@@ -116,7 +116,7 @@ fn system_register(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Re
 /// An SGI: the same as the vCPU's last one, and its own, or another.
 #[inline(never)]
 fn sgi1r(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
-    if sysreg::repeat_own_sgi(cpu, access, shared) {
+    if sysreg::replay_own_sgi(cpu, access, shared) {
         return Resume::Same;
     }
     sgi(cpu, access)
@@ -192,7 +192,7 @@ extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
     };
     if Gic::intid(irq) == gic::VIRTUAL_TIMER
         && let Some(shared) = cpu.running()
-        && vgic::repeat(cpu, shared, cpu.data.timer_interrupt.get())
+        && vgic::replay(cpu, shared, cpu.data.timer_interrupt.get())
     {
         Gic::drop_priority(irq);
         shared.count(ExitReason::Timer);

@@ -67,14 +67,14 @@ pub(crate) fn is_sgi1r(access: SysregAccess) -> bool {
 /// Sends an SGI at once, if it is the same as the vCPU's last one, and its own. Tells whether it
 /// is.
 #[inline(always)]
-pub(crate) fn repeat_own_sgi(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> bool {
+pub(crate) fn replay_own_sgi(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> bool {
     let value = cpu.frame().reg(access.register());
-    let is_repeated = vgic::repeat_own(cpu, shared, value);
-    if is_repeated {
+    let is_replayed = vgic::replay_own(cpu, shared, value);
+    if is_replayed {
         shared.count(ExitReason::Sgi);
         vcpu::skip_instruction();
     }
-    is_repeated
+    is_replayed
 }
 
 /// Another trapped MSR, MRS or system instruction.

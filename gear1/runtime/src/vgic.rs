@@ -111,7 +111,7 @@ fn follow(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, mut ki
     if gic.has_ended(index) {
         deactivate_ended(gic, index);
     }
-    keep_repeatable(cpu, gic, index);
+    revalidate_replays(cpu, gic, index);
     let others = without_awake(kicks, loaded);
     if !others.is_empty() {
         signal::notify(cpu, machine, loaded.vm, others);
@@ -164,7 +164,7 @@ fn change_locked(
 
 /// Moves interrupts that became pending into the list registers of the loaded vCPU.
 pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
-    if repeat_posted(cpu, loaded.shared) {
+    if replay_posted(cpu, loaded.shared) {
         return;
     }
     let sgis = loaded.shared.take_each(Attention::INTERRUPTS).sgis();
@@ -178,30 +178,30 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     if sgis.is_power_of_two()
         && let Some(sgi) = IntId::new(sgis.trailing_zeros())
     {
-        let how = vm.gic.repeatable::<ListRegisters>(index, sgi, false);
+        let how = vm.gic.replay_of::<ListRegisters>(index, sgi, false);
         cpu.data.posted_sgi.set(how);
     }
 }
 
 /// Fast path: if the only pending request is the SGI delivered last, rewrites its list register
-/// without the VM's lock, as [`repeat`] does.
+/// without the VM's lock, as [`replay`] does.
 #[inline(always)]
-fn repeat_posted(cpu: &Cpu, shared: &VcpuShared) -> bool {
-    let what = cpu.data.posted_sgi.get();
-    let sgi = Attention::sgi(what.number());
+fn replay_posted(cpu: &Cpu, shared: &VcpuShared) -> bool {
+    let last = cpu.data.posted_sgi.get();
+    let sgi = Attention::sgi(last.number());
     shared.attention() == sgi
-        && what.repeat(&mut Gic::list_registers(cpu.data.list_registers))
+        && last.apply(&mut Gic::list_registers(cpu.data.list_registers))
         && shared.take(sgi)
 }
 
 /// Makes the SGI that the running vCPU sends to itself alone pending, if it is the one that came
 /// last.
 #[inline(always)]
-pub(crate) fn repeat_own(cpu: &Cpu, shared: &VcpuShared, value: u64) -> bool {
-    let what = cpu.data.posted_sgi.get();
+pub(crate) fn replay_own(cpu: &Cpu, shared: &VcpuShared, value: u64) -> bool {
+    let last = cpu.data.posted_sgi.get();
     let own = cpu.data.loaded.as_ref().map(|loaded| loaded.index);
-    only_target(value).is_some_and(|(index, sgi)| sgi == what.number() && Some(index) == own)
-        && repeat(cpu, shared, what)
+    only_target(value).is_some_and(|(index, sgi)| sgi == last.number() && Some(index) == own)
+        && replay(cpu, shared, last)
 }
 
 /// Makes the posted SGIs of a vCPU of the VM pending.
@@ -224,21 +224,21 @@ pub(crate) fn drain_posted(
 /// request for attention is raised: the caller then takes the slow path. Another CPU that changes
 /// the virtual GIC at this moment kicks this one, which then handles both changes.
 #[inline(always)]
-pub(crate) fn repeat(cpu: &Cpu, shared: &VcpuShared, what: LrReplay) -> bool {
-    shared.attention().is_none() && what.repeat(&mut Gic::list_registers(cpu.data.list_registers))
+pub(crate) fn replay(cpu: &Cpu, shared: &VcpuShared, replay: LrReplay) -> bool {
+    shared.attention().is_none() && replay.apply(&mut Gic::list_registers(cpu.data.list_registers))
 }
 
 /// Makes the virtual timer interrupt of the loaded vCPU pending.
 pub(crate) fn inject_timer(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     let shared = loaded.shared;
-    if !shared.is(VcpuState::Off) && repeat(cpu, shared, cpu.data.timer_interrupt.get()) {
+    if !shared.is(VcpuState::Off) && replay(cpu, shared, cpu.data.timer_interrupt.get()) {
         return;
     }
     let timer = IntId::VIRTUAL_TIMER;
     let mut next = LrReplay::NONE;
     change_gic(cpu, machine, loaded, |gic, index, lrs| {
         let kicks = gic.inject_hw(index, timer).and(gic.flush(index, lrs));
-        next = gic.repeatable::<ListRegisters>(index, timer, true);
+        next = gic.replay_of::<ListRegisters>(index, timer, true);
         kicks.without(index)
     });
     cpu.data.timer_interrupt.set(next);
@@ -267,14 +267,14 @@ pub(crate) fn sgi1r(cpu: &Cpu, machine: &Machine, loaded: &Loaded, value: u64) {
     });
 }
 
-/// After a change of the loaded vCPU's virtual GIC: forgets how its interrupts are repeated, unless
-/// that is still so.
+/// After a change of the loaded vCPU's virtual GIC: drops the replays that no longer
+/// hold.
 #[inline(always)]
-fn keep_repeatable(cpu: &Cpu, gic: &VmGic, index: VcpuIndex) {
+fn revalidate_replays(cpu: &Cpu, gic: &VmGic, index: VcpuIndex) {
     let keep = |cell: &Cell<LrReplay>| {
         let before = cell.get();
         if !before.is_none() {
-            cell.set(gic.still_repeatable(index, before));
+            cell.set(gic.revalidate(index, before));
         }
     };
     keep(&cpu.data.timer_interrupt);

@@ -125,17 +125,12 @@ impl VmGic {
         kicks.without(vcpu)
     }
 
-    /// Returns how an interrupt of the loaded vCPU, a private one, can be repeated: one that stands
-    /// for a physical interrupt, or an SGI.
-    pub fn repeatable<L: ListRegisters>(
-        &self,
-        vcpu: VcpuIndex,
-        intid: IntId,
-        hw: bool,
-    ) -> LrReplay {
+    /// Returns the replay of a private interrupt of the loaded vCPU: one that stands for a physical
+    /// interrupt, or an SGI.
+    pub fn replay_of<L: ListRegisters>(&self, vcpu: VcpuIndex, intid: IntId, hw: bool) -> LrReplay {
         let state = self.vcpu(vcpu);
         // Bound: 16 list registers.
-        let found = Bits(state.repeatable).find(|slot| state.slot(*slot).is_plain(intid, hw));
+        let found = Bits(state.replayable).find(|slot| state.slot(*slot).is_plain(intid, hw));
         match found {
             Some(index) if state.pending_words == 0 => LrReplay {
                 place: 1 << (index & 31),
@@ -149,10 +144,10 @@ impl VmGic {
     /// Returns `before` if its list-register slot is unchanged and nothing else is pending, else
     /// `NONE`.
     #[inline]
-    pub fn still_repeatable(&self, vcpu: VcpuIndex, before: LrReplay) -> LrReplay {
+    pub fn revalidate(&self, vcpu: VcpuIndex, before: LrReplay) -> LrReplay {
         let state = self.vcpu(vcpu);
         let is_same = state.slot(before.place.trailing_zeros()).0 == before.slot.0;
-        if is_same && state.repeatable & before.place != 0 && state.pending_words == 0 {
+        if is_same && state.replayable & before.place != 0 && state.pending_words == 0 {
             before
         } else {
             LrReplay::NONE
@@ -264,7 +259,7 @@ impl VmGic {
     /// Takes over the state of list register `index`.
     fn fold_lr_state(&mut self, vcpu: VcpuIndex, index: u32, state: LrState) {
         let own = self.vcpu_mut(vcpu);
-        own.repeatable &= !(1 << (index & 31));
+        own.replayable &= !(1 << (index & 31));
         let slot = own.slot(index);
         let (place, bit) = slot.intid().place();
         let word = self.word_mut(vcpu, place);
@@ -559,7 +554,7 @@ impl Vcpu {
     /// interrupt waits.
     #[inline]
     fn flush_plainly(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> bool {
-        if self.repeat_posted(lrs) {
+        if self.replay_posted(lrs) {
             return true;
         }
         if self.reap_private(lrs) != 0 || self.used & self.silent != 0 || self.is_overflowing() {
@@ -592,7 +587,7 @@ impl Vcpu {
                 continue;
             }
             self.used &= !this;
-            self.repeatable &= !this;
+            self.replayable &= !this;
             if self.word.end(bit, slot.linked()) {
                 self.pending_words |= 1;
             }
@@ -610,7 +605,7 @@ impl Vcpu {
         } else {
             self.silent &= !this;
             if lr.state == LrState::Pending && lr.intid.is_private() {
-                self.repeatable |= this;
+                self.replayable |= this;
             }
         }
         if let Some(slot) = self.slots.get_mut(index as usize & 15) {
@@ -660,12 +655,12 @@ impl Vcpu {
     /// Fills the empty list register that held the same SGI of the same sender last: the usual way
     /// of SGIs, which changes nothing but the list register.
     #[inline(always)]
-    fn repeat(&self, intid: IntId, source: u32, lrs: &mut impl ListRegisters) -> bool {
+    fn replay(&self, intid: IntId, source: u32, lrs: &mut impl ListRegisters) -> bool {
         if self.pending_words != 0 {
             return false;
         }
         // Bound: 16 list registers.
-        for index in Bits(self.repeatable & lrs.empty_mask()) {
+        for index in Bits(self.replayable & lrs.empty_mask()) {
             let slot = self.slot(index);
             if slot.0 & 0x7fff == intid.number() | source << Slot::SOURCE {
                 lrs.write(index as usize, slot.pending_lr(false));
@@ -677,18 +672,18 @@ impl Vcpu {
 
     /// Does the same for an SGI that another vCPU sent, if that is all that happened.
     #[inline(always)]
-    fn repeat_posted(&mut self, lrs: &mut impl ListRegisters) -> bool {
+    fn replay_posted(&mut self, lrs: &mut impl ListRegisters) -> bool {
         let posted = self.word.latch & self.word.listed;
-        if self.repeatable == 0 || !posted.is_power_of_two() {
+        if self.replayable == 0 || !posted.is_power_of_two() {
             return false;
         }
-        // With something repeatable, nothing but posted SGIs is stale.
+        // With something replayable, nothing but posted SGIs is stale.
         let sgi = posted.trailing_zeros();
         // None with a GICv3.
         let sources = self.sgi_sources.get(sgi as usize).copied().unwrap_or(0);
         // planted: a repeated SGI of two senders comes from one
         let is_done = sources & sources.wrapping_sub(1) == 0
-            && self.repeat(IntId::at(0, sgi), sources.trailing_zeros() & 7, lrs);
+            && self.replay(IntId::at(0, sgi), sources.trailing_zeros() & 7, lrs);
         if is_done {
             self.word.latch &= !posted;
             self.stale = 0;
@@ -746,7 +741,7 @@ impl LrReplay {
         self.slot.intid().number()
     }
 
-    /// Nothing can be repeated.
+    /// Nothing can be replayed.
     pub const NONE: Self = Self {
         place: 0,
         slot: Slot::FREE,
@@ -755,7 +750,7 @@ impl LrReplay {
 
     /// Makes the interrupt pending again, and tells whether that was possible.
     #[inline(always)]
-    pub fn repeat(&self, lrs: &mut impl ListRegisters) -> bool {
+    pub fn apply(&self, lrs: &mut impl ListRegisters) -> bool {
         let is_free = self.place & lrs.empty_mask() != 0;
         if is_free {
             lrs.write_raw(self.place.trailing_zeros() as usize, self.raw);

@@ -95,7 +95,7 @@ impl Vcpu {
         let listed = self.word.listed & bits;
         let waiting = self.word.waiting(gate) & bits;
         if listed != 0 {
-            // The list register can still be refilled with its SGI: `repeatable` stays.
+            // The list register can still be refilled with its SGI: `replayable` stays.
             self.stale |= 1;
         }
         if waiting != 0 {

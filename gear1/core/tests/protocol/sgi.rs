@@ -92,7 +92,7 @@ struct Machine {
     vcpu: VcpuShared,
     gic: Mutex<VmGic>,
     kicks: Line,
-    /// Whether `repeat_posted` says that it delivered an SGI that somebody else drained.
+    /// Whether `replay_posted` says that it delivered an SGI that somebody else drained.
     is_wrong: bool,
 }
 
@@ -141,17 +141,17 @@ impl Machine {
         }
     }
 
-    /// `vgic::repeat_posted`.
-    fn repeat_posted(&self, cpu: &mut Target) -> bool {
+    /// `vgic::replay_posted`.
+    fn replay_posted(&self, cpu: &mut Target) -> bool {
         let sgi = Attention::sgi(cpu.posted_sgi.number());
         self.vcpu.attention() == sgi
-            && cpu.posted_sgi.repeat(&mut cpu.lists)
+            && cpu.posted_sgi.apply(&mut cpu.lists)
             && (self.vcpu.take(sgi) || self.is_wrong)
     }
 
     /// `vgic::flush_gic`.
     fn flush(&self, cpu: &mut Target) {
-        if self.repeat_posted(cpu) {
+        if self.replay_posted(cpu) {
             return;
         }
         let sgis = self.vcpu.take_each(Attention::INTERRUPTS).sgis();
@@ -159,11 +159,11 @@ impl Machine {
         let _flushed = gic.post_sgis(target(), sgis);
         assert_eq!(gic.flush(target(), &mut cpu.lists), Kicks::NONE);
         if !cpu.posted_sgi.is_none() {
-            cpu.posted_sgi = gic.still_repeatable(target(), cpu.posted_sgi);
+            cpu.posted_sgi = gic.revalidate(target(), cpu.posted_sgi);
         }
         if sgis.is_power_of_two() {
             let sgi = IntId::new(sgis.trailing_zeros()).unwrap();
-            cpu.posted_sgi = gic.repeatable::<Lists>(target(), sgi, false);
+            cpu.posted_sgi = gic.replay_of::<Lists>(target(), sgi, false);
         }
     }
 
@@ -189,7 +189,7 @@ fn all_orders(is_wrong: bool) {
             posted_sgi: LrReplay::NONE,
             served: 0,
         };
-        // The first one makes the next ones repeatable.
+        // The first one makes the next ones replayable.
         machine.send();
         machine.compute(&mut cpu);
         assert!(!cpu.posted_sgi.is_none() && cpu.served == 1);

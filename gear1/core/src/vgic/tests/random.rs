@@ -219,19 +219,19 @@ impl World {
         let posted = core::mem::take(&mut self.posted[vcpu]);
         let how = self.posted_sgi[vcpu];
         let is_same = !self.is_kicked(vcpu) && posted == 1 << how.number();
-        if is_same && how.repeat(&mut self.cpus[vcpu]) {
+        if is_same && how.apply(&mut self.cpus[vcpu]) {
             return;
         }
         self.kicked[vcpu] = false;
         let _flushed = self.gic.post_sgis(v(vcpu), posted);
         let kicks = self.gic.flush(v(vcpu), &mut self.cpus[vcpu]);
-        self.keep_repeatable(vcpu);
+        self.revalidate_replays(vcpu);
         assert!(!kicks.contains(v(vcpu)));
         self.kick(kicks);
         self.take_physical(vcpu);
         if posted.is_power_of_two() {
             let sgi = id(posted.trailing_zeros());
-            self.posted_sgi[vcpu] = self.gic.repeatable::<Fake>(v(vcpu), sgi, false);
+            self.posted_sgi[vcpu] = self.gic.replay_of::<Fake>(v(vcpu), sgi, false);
         }
     }
 
@@ -261,9 +261,9 @@ impl World {
     }
 
     /// After a change by the vCPU's own CPU.
-    fn keep_repeatable(&mut self, vcpu: usize) {
-        for repeatable in [&mut self.timer[vcpu], &mut self.posted_sgi[vcpu]] {
-            *repeatable = self.gic.still_repeatable(v(vcpu), *repeatable);
+    fn revalidate_replays(&mut self, vcpu: usize) {
+        for replay in [&mut self.timer[vcpu], &mut self.posted_sgi[vcpu]] {
+            *replay = self.gic.revalidate(v(vcpu), *replay);
         }
     }
 
@@ -307,7 +307,7 @@ impl World {
             self.drain_posted(vcpu);
             if self.loaded[vcpu] {
                 let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
-                self.keep_repeatable(vcpu);
+                self.revalidate_replays(vcpu);
                 self.kick(kicks);
                 self.take_physical(vcpu);
             }
@@ -419,14 +419,14 @@ impl World {
                 }
                 interrupt.physical = true;
                 interrupt.latch.insert(0);
-                if !self.is_kicked(vcpu) && self.timer[vcpu].repeat(&mut self.cpus[vcpu]) {
+                if !self.is_kicked(vcpu) && self.timer[vcpu].apply(&mut self.cpus[vcpu]) {
                     return;
                 }
                 let mut kicks = self.gic.inject_hw(v(vcpu), id(27));
                 kicks = kicks
                     .and(self.gic.flush(v(vcpu), &mut self.cpus[vcpu]))
                     .without(v(vcpu));
-                self.timer[vcpu] = self.gic.repeatable::<Fake>(v(vcpu), id(27), true);
+                self.timer[vcpu] = self.gic.replay_of::<Fake>(v(vcpu), id(27), true);
                 self.kick(kicks);
             }
             Op::Retract(vcpu, intid) => {
@@ -447,7 +447,7 @@ impl World {
             Op::Unload(vcpu) => {
                 if self.loaded[vcpu] {
                     let kicks = self.gic.save(v(vcpu), &mut self.cpus[vcpu]);
-                    self.keep_repeatable(vcpu);
+                    self.revalidate_replays(vcpu);
                     assert_eq!(self.cpus[vcpu].listed().count(), 0);
                     self.loaded[vcpu] = false;
                     self.kick(kicks);
@@ -521,7 +521,7 @@ impl World {
         let how = self.posted_sgi[target];
         let is_own = from == target && self.loaded[from];
         let repeats = is_own && !self.is_kicked(from) && how.number() == sgi;
-        if repeats && how.repeat(&mut self.cpus[from]) {
+        if repeats && how.apply(&mut self.cpus[from]) {
             return;
         }
         self.posted[target] |= 1 << sgi;
@@ -619,7 +619,7 @@ impl World {
             return;
         };
         let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
-        self.keep_repeatable(vcpu);
+        self.revalidate_replays(vcpu);
         self.kick(kicks);
         self.reference.at(vcpu, intid.number()).active = false;
         let kicks = self.gic.deactivate(v(vcpu), intid);
@@ -671,7 +671,7 @@ impl World {
             if self.loaded[vcpu] && !self.is_kicked(vcpu) && is_quiet(&mut self.cpus[vcpu]) {
                 let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
                 self.kick(kicks);
-                self.keep_repeatable(vcpu);
+                self.revalidate_replays(vcpu);
                 self.take_physical(vcpu);
                 assert!(!self.gic.deliverable(v(vcpu), 0xff), "vCPU {vcpu}");
             }
