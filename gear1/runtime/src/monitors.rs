@@ -86,7 +86,7 @@ pub(crate) fn load(cpu: &mut Cpu, loaded: &Loaded) {
     if context.monitors.has & PMU != 0 {
         hardware::load_pmu(bank);
         // The physical interrupt is active exactly while the vCPU owes its end.
-        let is_active = loaded.look_at_gic(|gic, index| gic.hw_active(index, PMU_IRQ));
+        let is_active = loaded.read_gic(|gic, index| gic.hw_active(index, PMU_IRQ));
         Gic::set_ppi_active(index, PMU_INTID, is_active);
         Gic::enable_ppi(index, PMU_INTID);
     }

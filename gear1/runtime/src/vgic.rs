@@ -73,9 +73,9 @@ pub(crate) fn gic_index(index: usize) -> VcpuIndex {
 }
 
 impl Loaded {
-    /// Runs `look` on the VM's virtual GIC; nothing pending changes.
-    pub(crate) fn look_at_gic<R>(&self, look: impl FnOnce(&VmGic, VcpuIndex) -> R) -> R {
-        look(&machine::lock_vm(self.vm).gic, gic_index(self.index))
+    /// Runs `read` on the VM's virtual GIC; nothing pending changes.
+    pub(crate) fn read_gic<R>(&self, read: impl FnOnce(&VmGic, VcpuIndex) -> R) -> R {
+        read(&machine::lock_vm(self.vm).gic, gic_index(self.index))
     }
 }
 

@@ -39,9 +39,9 @@ pub(crate) fn access(
     };
     loaded.shared.count(ExitReason::MmioGic);
     if shows_list_registers(offset) {
-        look(cpu, machine, &loaded, frame);
+        sync_from_hw(cpu, machine, &loaded, frame);
     }
-    let value = loaded.look_at_gic(|gic, index| match frame {
+    let value = loaded.read_gic(|gic, index| match frame {
         GicFrame::Distributor => gic.distributor_read(index, offset, size),
         GicFrame::Redistributor(target) => gic.redistributor_read(target, offset, size),
         GicFrame::Deactivate => 0,
@@ -57,7 +57,7 @@ pub(crate) fn access(
 /// Takes over what the access may show: the list registers, the timer's line, and the
 /// posted SGIs of the vCPU whose redistributor is accessed.
 #[inline(never)]
-fn look(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) {
+fn sync_from_hw(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) {
     vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
         let seen = gic.sync(index, lrs).and(vgic::sample_timer(gic, index));
         match frame {
@@ -86,7 +86,7 @@ fn write(
         vgic::deactivate(cpu, machine, &loaded, value as u32 & GICC_DIR_INTID);
     }
     if shows_list_registers(offset) {
-        look(cpu, machine, &loaded, frame);
+        sync_from_hw(cpu, machine, &loaded, frame);
     }
     vgic::change_gic(cpu, machine, &loaded, |gic, index, _| {
         vgic::sample_timer(gic, index).and(match frame {

@@ -418,7 +418,7 @@ impl VmGic {
             let free = all_lists(lrs) & !self.vcpu(vcpu).used;
             if free != 0 {
                 self.list(vcpu, free.trailing_zeros(), best.intid(), lrs);
-                self.look_at(vcpu, place, &mut found);
+                self.update_candidates(vcpu, place, &mut found);
                 continue;
             }
             if !is_folded {
@@ -429,8 +429,8 @@ impl VmGic {
                 let (other, _) = self.vcpu(vcpu).slot(victim).intid().place();
                 kicks = kicks.and(self.unlist(vcpu, victim));
                 self.list(vcpu, victim, best.intid(), lrs);
-                self.look_at(vcpu, place, &mut found);
-                self.look_at(vcpu, other, &mut found);
+                self.update_candidates(vcpu, place, &mut found);
+                self.update_candidates(vcpu, other, &mut found);
             } else {
                 match want {
                     Want::Active => active_left = true,
@@ -466,7 +466,7 @@ impl VmGic {
         };
         // Bound: 16 words of 32 interrupts.
         for index in Bits(self.vcpu(vcpu).pending_words) {
-            self.look_at(vcpu, index as usize, &mut found);
+            self.update_candidates(vcpu, index as usize, &mut found);
         }
         found
     }
@@ -484,7 +484,7 @@ impl VmGic {
     }
 
     /// Updates the candidates of a word, and clears its bit if no interrupt waits there.
-    fn look_at(&mut self, vcpu: VcpuIndex, index: usize, found: &mut Candidates) {
+    fn update_candidates(&mut self, vcpu: VcpuIndex, index: usize, found: &mut Candidates) {
         let (unlisted_active, pending) = self.waiting(vcpu, index);
         let word = self.word(vcpu, index);
         let lists = [

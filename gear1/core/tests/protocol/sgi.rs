@@ -130,9 +130,9 @@ impl Machine {
         self.kicks.raise();
     }
 
-    /// `vgic_mmio::look` at the target's redistributor by a third vCPU: `vgic::drain_posted` under
-    /// the lock.
-    fn look(&self) {
+    /// `vgic_mmio::sync_from_hw` at the target's redistributor by a third vCPU:
+    /// `vgic::drain_posted` under the lock.
+    fn sync_from_hw(&self) {
         let mut gic = self.gic.lock().unwrap();
         let posted = self.vcpu.take_each(Attention::SGIS);
         let kicks = gic.post_sgis(target(), posted.sgis());
@@ -197,7 +197,7 @@ fn all_orders(is_wrong: bool) {
         let beside = Arc::clone(&machine);
         let others = thread::spawn(move || {
             beside.send();
-            beside.look();
+            beside.sync_from_hw();
         });
         machine.compute(&mut cpu);
         others.join().unwrap();
