@@ -369,7 +369,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             while let Some((command, vm)) = self.machine.take_input(gear1, now) {
                 self.command(gear1, command, vm);
             }
-            if let Some(due) = self.machine.settle_console(gear1, now) {
+            if let Some(due) = self.machine.service_console(gear1, now) {
                 self.take_job(CONSOLE_JOB, due);
             }
         } else {
@@ -436,7 +436,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
         // Last, as the other jobs say something.
         if self.jobs & CONSOLE_JOB != 0 {
-            match self.machine.settle_console(gear1, now) {
+            match self.machine.service_console(gear1, now) {
                 Some(held_until) => due = due.min(held_until),
                 None => self.jobs &= !CONSOLE_JOB,
             }

@@ -186,7 +186,7 @@ impl<P: Platform> DeviceModel<P> {
         }
     }
 
-    /// Appends to a VM's console output; GDM is told when [`Self::settle`] is called.
+    /// Appends to a VM's console output; [`Self::notify_output`] notifies GDM.
     pub(crate) fn write(&self, vm: usize, bytes: &[u8]) {
         if let Some(rings) = self.consoles.get(vm) {
             rings.output.lock().push(bytes);
@@ -204,8 +204,9 @@ impl<P: Platform> DeviceModel<P> {
         byte
     }
 
-    /// Tells GDM about console output unless it was told just now; returns when to call again then.
-    pub(crate) fn settle(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
+    /// Notifies GDM of console output unless it was notified just now; returns when to call again
+    /// then.
+    pub(crate) fn notify_output(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
         match self.bell.due(now) {
             Ring::Nothing => None,
             Ring::Later(due) => Some(due),

@@ -320,7 +320,7 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Shows a line on the terminal, and in the console ring of the VM that it is about: without
-    /// one, in the device VM's. [`Self::settle_console`] tells GDM of it.
+    /// one, in the device VM's. [`Self::service_console`] tells GDM of it.
     pub(crate) fn say(&self, vm: Option<VmId>, text: fmt::Arguments<'_>) {
         if let Some(console) = &self.console {
             console.lock().say(text);
@@ -372,7 +372,7 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Emulates a guest's access to a device. Returns the answer, or `None` if the device model
-    /// gives it later, and the time for the next [`Self::settle_console`], if one is needed.
+    /// gives it later, and the time for the next [`Self::service_console`], if one is needed.
     pub(crate) fn access(
         &self,
         gear1: &mut impl Gear1,
@@ -450,7 +450,7 @@ impl<P: Platform> Machine<P> {
         }
         if let Some(model) = &self.device_model {
             model.write(vm.id.index(), &[byte]);
-            outcome.1 = earlier(outcome.1, model.settle(gear1, now));
+            outcome.1 = earlier(outcome.1, model.notify_output(gear1, now));
         }
         outcome
     }
@@ -598,14 +598,14 @@ impl<P: Platform> Machine<P> {
 
     /// Sends console output that waits and takes input that does, and returns when to call again if
     /// some still waits.
-    pub(crate) fn settle_console(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
+    pub(crate) fn service_console(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
         let model = self.device_model.as_ref();
-        let told = model.and_then(|model| model.settle(gear1, now));
-        let due = earlier(told, self.settle_terminal(gear1, now));
+        let notified = model.and_then(|model| model.notify_output(gear1, now));
+        let due = earlier(notified, self.service_terminal(gear1, now));
         earlier(due, self.take_paced_input(gear1, now))
     }
 
-    fn settle_terminal(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
+    fn service_terminal(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
         let (room, due) = {
             let mut console = self.console.as_ref()?.lock();
             (console.service(now), console.held_until())
@@ -621,7 +621,7 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Passes on typed input up to the first command, if there is one. The caller executes the
-    /// command and calls again, and [`Self::settle_console`] after the last one.
+    /// command and calls again, and [`Self::service_console`] after the last one.
     pub(crate) fn take_input(
         &self,
         gear1: &mut impl Gear1,

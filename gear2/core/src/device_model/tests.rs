@@ -120,18 +120,18 @@ fn a_new_gdm_is_told_once() {
 #[test]
 fn output_is_told_of_soon_but_not_byte_by_byte() {
     let (model, _, mut gear1) = model();
-    assert_eq!(model.settle(&mut gear1, 5_000), None);
+    assert_eq!(model.notify_output(&mut gear1, 5_000), None);
     assert_eq!(gear1.take(), 0, "nothing to tell");
     model.write(1, b"a");
-    assert_eq!(model.settle(&mut gear1, 5_000), None);
+    assert_eq!(model.notify_output(&mut gear1, 5_000), None);
     assert_eq!(gear1.take(), 1);
     model.write(1, b"b");
-    assert_eq!(model.settle(&mut gear1, 5_001), Some(6_000));
+    assert_eq!(model.notify_output(&mut gear1, 5_001), Some(6_000));
     model.write(1, b"c");
-    assert_eq!(model.settle(&mut gear1, 5_999), Some(6_000));
+    assert_eq!(model.notify_output(&mut gear1, 5_999), Some(6_000));
     assert_eq!(gear1.take(), 0);
-    assert_eq!(model.settle(&mut gear1, 6_000), None);
-    assert_eq!(model.settle(&mut gear1, 9_000), None);
+    assert_eq!(model.notify_output(&mut gear1, 6_000), None);
+    assert_eq!(model.notify_output(&mut gear1, 9_000), None);
     assert_eq!(gear1.take(), 1);
 }
 
