@@ -244,11 +244,11 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// Shows a line about a VM, or about Gear2.
     fn say(&mut self, vm: Option<VmId>, text: fmt::Arguments<'_>) {
         self.machine.say(vm, text);
-        self.told_something();
+        self.schedule_console();
     }
 
     /// Makes sure that new messages are shown.
-    fn told_something(&mut self) {
+    fn schedule_console(&mut self) {
         if self.machine.device_model.is_some() {
             self.take_job(CONSOLE_JOB, 0);
         }
@@ -337,8 +337,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 
     /// Does what the manifest says of a VM that has ended by itself. An event that comes late finds
-    /// that the end was told and seen to: a sibling caused it as well, or somebody has stopped the
-    /// VM since.
+    /// that the end was reported and seen to: a sibling caused it as well, or somebody has stopped
+    /// the VM since.
     fn ended(
         &mut self,
         gear1: &mut impl Gear1,
@@ -347,8 +347,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         fault: Option<&str>,
         now: u64,
     ) {
-        self.machine.tell_news(gear1, config, lifecycle, fault);
-        self.told_something();
+        self.machine.report_news(gear1, config, lifecycle, fault);
+        self.schedule_console();
         self.take_job(vm_job(config.id), now);
     }
 
@@ -513,7 +513,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
         if lifecycle.goal().is_some() {
             // The log names the VM's own end before the step that follows from the goal.
-            machine.tell_news(gear1, config, &mut lifecycle, None);
+            machine.report_news(gear1, config, &mut lifecycle, None);
         }
         let step = lifecycle.step(config, gear1);
         machine.keep(vm, &lifecycle);

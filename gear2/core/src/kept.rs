@@ -1,7 +1,7 @@
 //! State that outlives a restart of Gear2: one page that Gear1 does not renew.
 //!
 //! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
-//! each VM, the news already told, the VMs that are paused or given up, the times of their
+//! each VM, the news already reported, the VMs that are paused or given up, the times of their
 //! restarts, the access that each vCPU waits for. A Gear2 that failed wrote these words, so each
 //! may hold anything: a reader reduces a word to the values that have a meaning, and no value leads
 //! to a failure. Invariant: all of the page is zero when Gear2 is entered for the first time.
@@ -25,8 +25,8 @@ const GOALS: [Goal; 4] = [Goal::Run, Goal::Restart, Goal::Stop, Goal::PowerOff];
 pub struct Kept {
     uarts: [[AtomicU32; Settings::COUNT]; MAX_VMS],
     goals: [AtomicU32; MAX_VMS],
-    /// News already told of each VM's starts and ends.
-    told: [[AtomicU32; 2]; MAX_VMS],
+    /// News already reported of each VM's starts and ends.
+    reported: [[AtomicU32; 2]; MAX_VMS],
     paused: AtomicU32,
     given_up: AtomicU32,
     /// Sequence number of each vCPU's access when it is repeated after a restart.
@@ -54,7 +54,7 @@ impl Kept {
         Self {
             uarts: [const { [const { word() }; Settings::COUNT] }; MAX_VMS],
             goals: [const { word() }; MAX_VMS],
-            told: [const { [const { word() }; 2] }; MAX_VMS],
+            reported: [const { [const { word() }; 2] }; MAX_VMS],
             paused: word(),
             given_up: word(),
             repeated: words(),
@@ -90,16 +90,16 @@ impl Kept {
         GOALS.get(number.checked_sub(1)?).copied()
     }
 
-    /// Notes the news already told of a VM's starts and ends.
-    pub(crate) fn set_told(&self, vm: VmId, words: [u32; 2]) {
-        for (word, value) in self.told[vm.index()].iter().zip(words) {
+    /// Notes the news already reported of a VM's starts and ends.
+    pub(crate) fn set_reported(&self, vm: VmId, words: [u32; 2]) {
+        for (word, value) in self.reported[vm.index()].iter().zip(words) {
             word.store(value, Relaxed);
         }
     }
 
-    /// Returns the news already told of a VM's starts and ends.
-    pub(crate) fn told(&self, vm: VmId) -> [u32; 2] {
-        let words = &self.told[vm.index()];
+    /// Returns the news already reported of a VM's starts and ends.
+    pub(crate) fn reported(&self, vm: VmId) -> [u32; 2] {
+        let words = &self.reported[vm.index()];
         array::from_fn(|word| words[word].load(Relaxed))
     }
 

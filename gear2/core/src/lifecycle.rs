@@ -19,7 +19,7 @@ use gearv_manifest::Restart;
 
 use crate::config::VmConfig;
 use crate::gear1::{Gear1, VmHistory};
-use crate::lives::{News, Told};
+use crate::lives::{News, Reported};
 use crate::restarts::{REMEMBERED, RestartPolicy, Restarts, Verdict};
 
 #[cfg(test)]
@@ -71,8 +71,8 @@ pub(crate) enum Step {
 pub(crate) struct Lifecycle {
     goal: Option<Goal>,
     devices_reset: bool,
-    /// Starts and ends that were told.
-    told: Told,
+    /// Starts and ends that were reported.
+    reported: Reported,
     faults: u32,
     /// Last fault that the VM could not continue from, with the index of the vCPU in the VM.
     last_fault: Option<(usize, Fault)>,
@@ -100,8 +100,8 @@ enum Owed {
     Nothing,
     /// The policy has to decide whether the VM is restarted.
     Judgement,
-    /// The restart follows at `due`; `told`: the log says so.
-    Pause { due: u64, told: bool },
+    /// The restart follows at `due`; `reported`: the log says so.
+    Pause { due: u64, reported: bool },
 }
 
 impl Owed {
@@ -125,7 +125,7 @@ impl Owed {
             Self::JUDGEMENT => Self::Judgement,
             due => Self::Pause {
                 due: due.min(now.saturating_add(policy.window)),
-                told: false,
+                reported: false,
             },
         }
     }
@@ -151,10 +151,10 @@ pub(crate) const fn goal_after(vm: &VmConfig, end: Ended) -> Option<Goal> {
 
 impl Lifecycle {
     /// Goes on where an earlier Gear2 was.
-    pub(crate) fn resumed(goal: Option<Goal>, told: Told, given_up: bool) -> Self {
+    pub(crate) fn resumed(goal: Option<Goal>, reported: Reported, given_up: bool) -> Self {
         Self {
             goal,
-            told,
+            reported,
             given_up,
             ..Self::default()
         }
@@ -234,17 +234,17 @@ impl Lifecycle {
     /// Tells, once, that a pause before a restart has begun.
     pub(crate) const fn is_new_pause(&mut self) -> bool {
         match &mut self.owed {
-            Owed::Pause { told, .. } => !core::mem::replace(told, true),
+            Owed::Pause { reported, .. } => !core::mem::replace(reported, true),
             Owed::Judgement | Owed::Nothing => false,
         }
     }
 
     /// Tells, once, that somebody else has been waited for, for longer than `patience` (ticks).
     pub(crate) fn waits_too_long(&mut self, now: u64, patience: u64) -> bool {
-        let (since, told) = *self.waits_since.get_or_insert((now, false));
+        let (since, reported) = *self.waits_since.get_or_insert((now, false));
         let too_long = now.saturating_sub(since) > patience;
-        self.waits_since = Some((since, told || too_long));
-        too_long && !told
+        self.waits_since = Some((since, reported || too_long));
+        too_long && !reported
     }
 
     /// Returns how long (ticks) somebody else has been waited for.
@@ -253,19 +253,19 @@ impl Lifecycle {
             .map_or(0, |(since, _)| now.saturating_sub(since))
     }
 
-    /// Returns the next untold start or end of the VM, and marks it as told.
+    /// Returns the next unreported start or end of the VM, and marks it as reported.
     pub(crate) fn news(&mut self, history: &VmHistory) -> Option<News> {
-        self.told.next(history)
+        self.reported.next(history)
     }
 
-    /// Returns the news already told.
-    pub(crate) const fn told(&self) -> Told {
-        self.told
+    /// Returns the news already reported.
+    pub(crate) const fn reported(&self) -> Reported {
+        self.reported
     }
 
     /// Returns how often the VM was started.
     pub(crate) const fn starts(&self) -> u32 {
-        self.told.starts()
+        self.reported.starts()
     }
 
     /// Tells whether the VM is on its way to run.
@@ -377,7 +377,12 @@ impl Lifecycle {
         let now = gear1.now();
         if self.owed == Owed::Judgement {
             match self.restarts.judge(now, &vm.restarts, vm.must_run) {
-                Verdict::At(due) => self.owed = Owed::Pause { due, told: false },
+                Verdict::At(due) => {
+                    self.owed = Owed::Pause {
+                        due,
+                        reported: false,
+                    }
+                }
                 Verdict::GiveUp => {
                     self.owed = Owed::Nothing;
                     self.given_up = true;
@@ -407,7 +412,7 @@ impl Lifecycle {
         let before = before.map_or(self.starts(), |history| history.starts);
         match gear1.vm_start(vm.id) {
             Ok(()) => {
-                self.told = Told::up_to_start(before.saturating_add(1));
+                self.reported = Reported::up_to_start(before.saturating_add(1));
                 Step::Started
             }
             Err(refusal) => busy_or(refusal),

@@ -25,7 +25,7 @@ use crate::device_model::{DeviceModel, Request};
 use crate::gear1::{Gear1, LastRestart};
 use crate::kept::{self, Kept};
 use crate::lifecycle::{Goal, Lifecycle, goal_after};
-use crate::lives::{News, Told};
+use crate::lives::{News, Reported};
 use crate::pl011::{PAGE_BYTES, Pl011};
 pub use crate::platform::Platform;
 pub(crate) use crate::platform::{Answer, Lock};
@@ -137,14 +137,14 @@ impl<P: Platform> Machine<P> {
             let Ok(history) = gear1.vm_history(config.id) else {
                 continue;
             };
-            let told = Told::from_words(self.kept.told(config.id), &history);
+            let reported = Reported::from_words(self.kept.reported(config.id), &history);
             let given_up = self.kept.is_given_up(config.id);
-            *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), told, given_up);
+            *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), reported, given_up);
             let restarts = self.kept.restarts(config.id);
             // planted: a Gear2 that is restarted forgets the restarts of VMs
             lifecycle.resume_restarts(restarts, gear1.now(), &config.restarts);
-            // An end that was told of was seen to, or is kept as wanted and owed.
-            self.tell_news(gear1, config, &mut lifecycle, None);
+            // An end that was reported was seen to, or is kept as wanted and owed.
+            self.report_news(gear1, config, &mut lifecycle, None);
         }
         self.take_over_accesses(gear1, last);
         let why = match last.failure {
@@ -188,10 +188,11 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Keeps the goal and the told news of a VM for the next Gear2. The lifecycle is locked.
+    /// Keeps the goal and the reported news of a VM for the next Gear2. The lifecycle is locked.
     ///
-    /// An end that is told is never judged again, so its restart is stored first: a Gear2 that ends
-    /// between two of the stores leaves an end that is judged twice, and none that is not counted.
+    /// An end that is reported is never judged again, so its restart is stored first: a Gear2 that
+    /// ends between two of the stores leaves an end that is judged twice, and none that is not
+    /// counted.
     pub(crate) fn keep(&self, vm: VmId, lifecycle: &Lifecycle) {
         let (times, owed) = lifecycle.restarts();
         self.kept.set_restarts(vm, times, owed);
@@ -199,7 +200,7 @@ impl<P: Platform> Machine<P> {
         self.kept.set_goal(vm, lifecycle.goal());
         // The fence keeps the compiler from an exchange; one CPU sees its own stores in order.
         fence(Release);
-        self.kept.set_told(vm, lifecycle.told().words());
+        self.kept.set_reported(vm, lifecycle.reported().words());
     }
 
     /// Returns what follows when a VM has ended by itself. Its lifecycle may be locked.
@@ -236,7 +237,7 @@ impl<P: Platform> Machine<P> {
     /// Says what has become of a VM since the last time. Its lifecycle is locked, so that several
     /// loops say it in order. `fault` describes how it ended, if it did so by a fault just now.
     /// What follows from an end is wanted from here on.
-    pub(crate) fn tell_news(
+    pub(crate) fn report_news(
         &self,
         gear1: &mut impl Gear1,
         vm: &VmConfig,
@@ -256,8 +257,8 @@ impl<P: Platform> Machine<P> {
             {
                 lifecycle.ended(goal);
             }
-            // The news counts as told before it is shown, because a Gear2 that fails while showing
-            // it would repeat it without end.
+            // The news counts as reported before it is shown, because a Gear2 that fails while
+            // showing it would repeat it without end.
             self.keep(vm.id, lifecycle);
             let say =
                 |what: fmt::Arguments<'_>| self.say(Some(vm.id), format_args!("{name} {what}"));

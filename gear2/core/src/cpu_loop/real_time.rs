@@ -15,8 +15,9 @@ impl<P: Platform> CpuLoop<'_, P> {
             return;
         };
         let mut lifecycle = shared.lifecycle.lock();
-        self.machine.tell_news(gear1, config, &mut lifecycle, None);
+        self.machine
+            .report_news(gear1, config, &mut lifecycle, None);
         drop(lifecycle);
-        self.told_something();
+        self.schedule_console();
     }
 }

@@ -177,7 +177,7 @@ fn what_ran_before_is_loaded_when_nobody_uses_its_memory() {
         calls: vec![],
     };
     let vm = vm(Restart::Never, false);
-    let mut lifecycle = Lifecycle::resumed(None, Told::up_to_start(1), false);
+    let mut lifecycle = Lifecycle::resumed(None, Reported::up_to_start(1), false);
     lifecycle.ask(Goal::Run);
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Quiesce);
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Quiesce);

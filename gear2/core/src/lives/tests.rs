@@ -38,15 +38,15 @@ impl Vm {
     }
 }
 
-fn all(told: &mut Told, history: &VmHistory) -> Vec<News> {
-    core::iter::from_fn(|| told.next(history)).collect()
+fn all(reported: &mut Reported, history: &VmHistory) -> Vec<News> {
+    core::iter::from_fn(|| reported.next(history)).collect()
 }
 
 #[test]
 fn a_start_and_an_end_between_two_looks_are_both_told() {
-    let (mut vm, mut told) = (Vm::new(), Told::default());
+    let (mut vm, mut reported) = (Vm::new(), Reported::default());
     vm.starts();
-    assert_eq!(all(&mut told, &vm.history), [News::Started]);
+    assert_eq!(all(&mut reported, &vm.history), [News::Started]);
     vm.ends(Ended::Reset);
     vm.starts();
     vm.ends(Ended::Off);
@@ -55,23 +55,23 @@ fn a_start_and_an_end_between_two_looks_are_both_told() {
         News::Started,
         News::Ended(Ended::Off),
     ];
-    assert_eq!(all(&mut told, &vm.history), expected);
-    assert_eq!(all(&mut told, &vm.history), [], "once");
+    assert_eq!(all(&mut reported, &vm.history), expected);
+    assert_eq!(all(&mut reported, &vm.history), [], "once");
 }
 
 #[test]
 fn what_is_too_long_ago_is_counted() {
-    let (mut vm, mut told) = (Vm::new(), Told::default());
+    let (mut vm, mut reported) = (Vm::new(), Reported::default());
     vm.starts();
-    assert_eq!(all(&mut told, &vm.history), [News::Started]);
+    assert_eq!(all(&mut reported, &vm.history), [News::Started]);
     for _ in 0..100 {
         vm.ends(Ended::Reset);
         vm.starts();
     }
-    let news = all(&mut told, &vm.history);
+    let news = all(&mut reported, &vm.history);
     assert_eq!(news[0], News::Forgotten(100 - 31));
     assert_eq!(news.len(), 1 + 2 * 31);
-    assert_eq!(told.starts(), 101);
+    assert_eq!(reported.starts(), 101);
 }
 
 #[test]
@@ -79,19 +79,19 @@ fn words_of_a_gear2_that_failed_may_be_any() {
     let mut vm = Vm::new();
     vm.starts();
     vm.ends(Ended::Fault);
-    let mut told = Told::from_words([u32::MAX, 7], &vm.history);
-    assert_eq!(all(&mut told, &vm.history), [News::Ended(Ended::Fault)]);
-    let again = Told::from_words(told.words(), &vm.history);
-    assert_eq!(again, told);
+    let mut reported = Reported::from_words([u32::MAX, 7], &vm.history);
+    assert_eq!(all(&mut reported, &vm.history), [News::Ended(Ended::Fault)]);
+    let again = Reported::from_words(reported.words(), &vm.history);
+    assert_eq!(again, reported);
 }
 
 proptest! {
-    /// Up to 31 lives begin between two looks: everything is told, once and in order.
+    /// Up to 31 lives begin between two looks: everything is reported, once and in order.
     #[test]
     fn everything_is_told_once_and_in_order(
         lives in proptest::collection::vec((0..4_u64, 0..32_usize), 1..200),
     ) {
-        let (mut vm, mut told) = (Vm::new(), Told::default());
+        let (mut vm, mut reported) = (Vm::new(), Reported::default());
         let (mut news, mut since) = (vec![], 0);
         for (end, pause) in lives {
             vm.starts();
@@ -101,11 +101,11 @@ proptest! {
             }
             since += 1;
             if since > pause {
-                news.extend(all(&mut told, &vm.history));
+                news.extend(all(&mut reported, &vm.history));
                 since = 0;
             }
         }
-        news.extend(all(&mut told, &vm.history));
+        news.extend(all(&mut reported, &vm.history));
         prop_assert_eq!(news, vm.happened);
     }
 }

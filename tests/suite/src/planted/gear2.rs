@@ -32,7 +32,7 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
-        name: "an end that a restart follows is not told",
+        name: "an end that a restart follows is not reported",
         change: Change::Swap("later_lives", "0).filter(|_| later_lives == 0"),
         breaks: &[],
         test: "gear2/core/src/lives/tests.rs",
