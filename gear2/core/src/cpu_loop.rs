@@ -161,7 +161,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             self.machine.account(last.vcpu, ticks);
         }
         self.since = now;
-        let due = self.take_in(gear1, event, now);
+        let due = self.handle_event(gear1, event, now);
         match (due, self.last) {
             // An answer alone changes nothing: the short way back for accesses and calls.
             (Some((vcpu, answer)), Some(last)) if vcpu == last.vcpu && now < last.deadline => {
@@ -172,7 +172,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 
     #[inline]
-    fn take_in(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Due {
+    fn handle_event(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Due {
         match event {
             Event::Mmio(vcpu, access) => return self.access(gear1, vcpu, access, now),
             Event::Hypercall(vcpu, call) => return Some((vcpu, hypercall::<P>(call))),

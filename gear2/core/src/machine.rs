@@ -466,7 +466,7 @@ impl<P: Platform> Machine<P> {
         now: u64,
     ) -> Option<u64> {
         let pause = self.config.ticks(INPUT_PAUSE_US);
-        let due = uart.take_in(now, pause, || {
+        let due = uart.fill_fifo(now, pause, || {
             let model = self.device_model.as_ref()?;
             model.take_input(gear1, vm.id.index())
         });

@@ -173,7 +173,7 @@ impl Pl011 {
     /// Fills the FIFO from the backlog, then from `source`, as far as the pace of input allows.
     /// Returns when to call again, if not with the next load: `pause` (ticks) after the FIFO was
     /// seen empty.
-    pub(crate) fn take_in(
+    pub(crate) fn fill_fifo(
         &mut self,
         now: u64,
         pause: u64,

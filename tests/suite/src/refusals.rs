@@ -120,7 +120,7 @@ fn run_ends(tally: &mut Tally) -> Result<()> {
     let mut session = Session::start(command, &log)?;
     let ended = session.expect_end(RUN_TIMEOUT);
     let status = ended.with_context(|| session.tail(20))?;
-    session.take_in().ok();
+    session.receive_all().ok();
     for expected in ["M-CPU-003", build_images::STOPPED] {
         let said = session.transcript().contains(expected);
         ensure!(said, "{expected} is not said:\n{}", session.tail(20));

@@ -192,8 +192,8 @@ impl Session {
         self.transcript[self.consumed..].contains(text)
     }
 
-    /// Takes in what has been printed by now.
-    pub fn take_in(&mut self) -> Result<()> {
+    /// Receives what has been printed by now.
+    pub fn receive_all(&mut self) -> Result<()> {
         while self.receive(Instant::now())? {}
         Ok(())
     }

@@ -164,7 +164,7 @@ fn a_handler_finds_an_end_however_much_is_typed() {
     let mut now = 0;
     for slowness in [0, 1, 10, 1_000] {
         assert_eq!(
-            uart.take_in(now, PAUSE, || Some(b'x')),
+            uart.fill_fifo(now, PAUSE, || Some(b'x')),
             None,
             "until it is read"
         );
@@ -172,12 +172,12 @@ fn a_handler_finds_an_end_however_much_is_typed() {
             assert_eq!(flags(&mut uart) & FR_RXFE, 0);
             uart.read(DR, WORD);
             now += slowness;
-            let due = uart.take_in(now, PAUSE, || Some(b'x'));
+            let due = uart.fill_fifo(now, PAUSE, || Some(b'x'));
             assert_eq!(due, (left == 0).then_some(now + PAUSE));
         }
         assert_eq!(flags(&mut uart) & FR_RXFE, FR_RXFE);
         assert!(
-            uart.take_in(now + PAUSE - 1, PAUSE, || Some(b'x'))
+            uart.fill_fifo(now + PAUSE - 1, PAUSE, || Some(b'x'))
                 .is_some()
         );
         assert_eq!(flags(&mut uart) & FR_RXFE, FR_RXFE, "not yet");
@@ -190,9 +190,9 @@ fn a_key_now_and_then_arrives_at_once() {
     let mut uart = Pl011::new();
     for now in 0..100_u64 {
         uart.type_in(now.to_le_bytes()[0]);
-        assert_eq!(uart.take_in(now * 150, 100, || None), None);
+        assert_eq!(uart.fill_fifo(now * 150, 100, || None), None);
         assert_eq!(uart.read(DR, WORD), now);
-        assert_eq!(uart.take_in(now * 150 + 1, 100, || None), None);
+        assert_eq!(uart.fill_fifo(now * 150 + 1, 100, || None), None);
     }
 }
 
@@ -212,7 +212,7 @@ proptest! {
         let (mut read, mut now) = (Vec::new(), 0);
         for burst in bursts.iter().chain(core::iter::repeat_n(&Vec::new(), 400)) {
             burst.iter().for_each(|&byte| uart.type_in(byte));
-            uart.take_in(now, 10, || None);
+            uart.fill_fifo(now, 10, || None);
             now += 7;
             if uart.level_change() == Some(true) {
                 uart.write(ICR, u64::from(INT_RX | INT_RT));

@@ -179,7 +179,7 @@ impl Setup {
             self.expect(READY, &ended, &mut guest, &mut gear2)?;
             let own_before = number(&mut guest, 2)?;
             let before = Exits::read(&mut gear2, configuration.vm())?;
-            guest.take_in()?;
+            guest.receive_all()?;
             ensure!(!guest.has(BEGINS), TOO_SLOW);
             self.expect(MEASURED, &ended, &mut guest, &mut gear2)?;
             let own_after = number(&mut guest, 0)?;
@@ -210,7 +210,7 @@ impl Setup {
     ) -> Result<String> {
         let end = Instant::now() + self.timeout();
         loop {
-            guest.take_in()?;
+            guest.receive_all()?;
             gear2.listen(Duration::ZERO)?;
             let has_ended = gear2.has(ended);
             if has_ended {
