@@ -37,7 +37,7 @@ enum Call {
     Relinquish(usize, usize, bool),
     /// Whether receivers run, and whether the page is wiped.
     Reclaim(usize, bool, bool),
-    /// VM that ends, and the transaction that is settled next.
+    /// VM that ends, and the transaction that is released next.
     Release(usize, usize),
     /// VM that runs out of tables, or gets them back.
     Starve(usize),
@@ -229,12 +229,12 @@ impl Setup {
                 ledger.reclaim(slot, zero, if run { ALL } else { 0 })?;
                 Ok(Some(slot))
             }
-            Call::Release(who, slot) => self.settle(who, slot).map(|()| Some(slot)),
+            Call::Release(who, slot) => self.release_step(who, slot).map(|()| Some(slot)),
         }
     }
 
     /// Makes one step of the end of a VM. Donations come last, as in the implementation.
-    fn settle(&mut self, who: usize, slot: usize) -> Result<(), Error> {
+    fn release_step(&mut self, who: usize, slot: usize) -> Result<(), Error> {
         let Self { vms, ledger, .. } = self;
         ledger.forget_answers(vm(who));
         let mut step = ledger.release_pending(vms, vm(who), slot);

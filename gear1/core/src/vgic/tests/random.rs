@@ -268,7 +268,7 @@ impl World {
     }
 
     /// Flushes until nobody is kicked.
-    fn settle(&mut self) {
+    fn flush_all(&mut self) {
         for _ in 0..20 {
             (0..VCPUS).for_each(|vcpu| self.maintain(vcpu));
             let is_next = |vcpu: &usize| self.is_kicked(*vcpu) && self.loaded[*vcpu];
@@ -348,7 +348,7 @@ impl World {
                         .distributor_write(v(vcpu), offset, BYTE, priority.into())
                 };
                 self.kick(kicks);
-                self.settle();
+                self.flush_all();
             }
             Op::Config(vcpu, intid, edge) if intid >= 16 => {
                 self.reference.at(vcpu, intid).edge = edge;
@@ -380,7 +380,7 @@ impl World {
             Op::Activate(_, _, true) if !self.eoi_mode => {}
             Op::Activate(vcpu, intid, on) => {
                 // Made exact for all, as the guest that asks for it must do.
-                self.settle();
+                self.flush_all();
                 self.sync();
                 let interrupt = self.reference.at(vcpu, intid);
                 if on && !interrupt.active {
@@ -388,7 +388,7 @@ impl World {
                 }
                 interrupt.active = on;
                 self.write_bit(vcpu, if on { 0x300 } else { 0x380 }, intid);
-                self.settle();
+                self.flush_all();
             }
             Op::Line(vcpu, intid, high) => {
                 let interrupt = self.reference.at(vcpu, intid);
@@ -432,13 +432,13 @@ impl World {
             Op::Retract(vcpu, intid) => {
                 let interrupt = self.reference.at(vcpu, intid);
                 if interrupt.physical && intid >= 16 {
-                    self.settle();
+                    self.flush_all();
                     self.sync();
                     self.reference.at(vcpu, intid).latch.clear();
                     let kicks = self.gic.retract_hw(v(vcpu), id(intid));
                     self.kick(kicks);
                     self.take_physical(vcpu);
-                    self.settle();
+                    self.flush_all();
                 }
             }
             Op::Sgi(from, intid, targets) => self.send(from, intid, targets, false),
@@ -637,7 +637,7 @@ impl World {
         {
             return;
         }
-        self.settle();
+        self.flush_all();
         self.sync();
         for vcpu in 0..VCPUS {
             for intid in INTIDS {
@@ -682,7 +682,7 @@ impl World {
     fn check(&mut self) {
         self.resolve();
         self.check_quiet();
-        self.settle();
+        self.flush_all();
         self.check_quiet();
         self.sync();
         for vcpu in 0..VCPUS {
@@ -732,9 +732,9 @@ impl World {
         }
         for _ in 0..100 {
             for vcpu in 0..VCPUS {
-                self.settle();
+                self.flush_all();
                 self.apply(Op::End(vcpu));
-                self.settle();
+                self.flush_all();
                 self.apply(Op::Acknowledge(vcpu));
             }
         }
