@@ -175,7 +175,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
             }
             let path = alloc::format!("{path}/{}", child.name());
             let parent = cell(&child, "interrupt-parent").or(parent);
-            self.look_at(&child, &path, bus, parent)?;
+            self.resolve_node(&child, &path, bus, parent)?;
             let ranges = child.property("ranges").zip(bus);
             match ranges {
                 Some((ranges, bus)) => {
@@ -188,7 +188,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         Ok(())
     }
 
-    fn look_at(
+    fn resolve_node(
         &mut self,
         node: &Node<'t>,
         path: &str,

@@ -265,7 +265,7 @@ fn visit_one<'a>(
     }
     let names = traits.compatible.split(|byte| *byte == 0);
     for name in names {
-        if look_at(node, name, path, bus, seen)? {
+        if read_compatible(node, name, path, bus, seen)? {
             break;
         }
     }
@@ -283,7 +283,7 @@ fn visit_one<'a>(
 }
 
 /// Reads what a node compatible with `name` says, and tells whether that is of interest.
-fn look_at(
+fn read_compatible(
     node: &Node<'_>,
     name: &[u8],
     path: &str,
