@@ -12,7 +12,8 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use workbench::{source, workspace};
 
-use super::loops::{Loop, Owner, Stands};
+use super::loops::{Loop, Stands};
+use super::places::Owner;
 use super::rules::Rules;
 use super::rust::Statements;
 use super::source::is_test;

@@ -5,34 +5,15 @@
 //! `core` alone belongs to the function that it is part of.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
-use anyhow::{Result, anyhow};
-use workbench::workspace;
+use anyhow::Result;
 
 use super::code::{Function, Program};
 use super::decode::{Exclusive, Flow};
+use super::places::{Frame, Owner, Place, frames};
 
 /// The function of the crate spin that waits for a ticket lock.
 const LOCK: &str = "lock";
-
-/// A function in the source.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Owner {
-    /// The source file, relative to the workspace, or the name of the library.
-    pub(super) file: String,
-    /// The function's name without its path.
-    pub(super) function: String,
-}
-
-impl Owner {
-    pub(super) fn of(file: &str, function: &str) -> Owner {
-        Owner {
-            file: file.to_owned(),
-            function: function.to_owned(),
-        }
-    }
-}
 
 /// A loop of an image.
 #[derive(Clone, Debug)]
@@ -52,15 +33,6 @@ pub(super) enum Stands {
     On(u32, u32),
     /// No line is known, as of an array that is filled: the line of the instruction before.
     Behind(u32),
-}
-
-/// A function in the source that an instruction comes from, and the place in that function.
-struct Frame {
-    /// The function's name with its path.
-    name: String,
-    /// Without a place, the file is that of something else.
-    owner: Owner,
-    place: Option<Place>,
 }
 
 /// Returns the loops of an image.
@@ -184,14 +156,6 @@ impl Loop {
     }
 }
 
-/// A place in a function of the source.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    file: String,
-    line: u32,
-    column: u32,
-}
-
 /// Places in one function.
 #[derive(Default)]
 struct Places(BTreeSet<Place>);
@@ -291,64 +255,6 @@ fn shared(one: Vec<Frame>, other: Vec<Frame>) -> Vec<Frame> {
 
 fn is_ours(owner: &Owner) -> bool {
     owner.file.starts_with("gear1/")
-}
-
-/// Returns the functions that an instruction belongs to, the outermost first.
-fn frames(program: &Program, address: u64) -> Result<Vec<Frame>> {
-    let mut found = Vec::new();
-    let fail = |error| anyhow!("{address:#x}: {error}");
-    let mut frames = program.lines.find_frames(address).map_err(fail)?;
-    while let Some(frame) = frames.next().map_err(|error| anyhow!("{error}"))? {
-        let name = frame.function;
-        let name = name.and_then(|f| Some(f.demangle().ok()?.into_owned()));
-        let name = name.unwrap_or_default();
-        let location = frame.location;
-        let file = relative(location.as_ref().and_then(|l| l.file).unwrap_or(""));
-        let line = location.as_ref().and_then(|l| l.line);
-        let column = location.as_ref().and_then(|l| l.column).unwrap_or(0);
-        let place = line.filter(|line| *line != 0).map(|line| Place {
-            file: file.clone(),
-            line,
-            column,
-        });
-        let function = short(&name);
-        found.push(Frame {
-            name,
-            owner: Owner { file, function },
-            place,
-        });
-    }
-    found.reverse();
-    Ok(found)
-}
-
-/// Returns a source path of ours relative to the workspace; of others, the library's name.
-fn relative(file: &str) -> String {
-    let ours = Path::new(file).strip_prefix(workspace::root()).ok();
-    if let Some(ours) = ours.and_then(Path::to_str) {
-        return ours.to_owned();
-    }
-    let library = ["compiler-builtins", "core", "spin", "tock-registers"];
-    let known = library.iter().find(|name| file.contains(*name));
-    known.map_or_else(|| file.to_owned(), |name| (*name).to_owned())
-}
-
-/// Returns the last part of a path, without generic arguments, hash and closures.
-fn short(name: &str) -> String {
-    let mut flat = String::new();
-    let mut depth = 0;
-    for c in name.chars() {
-        match c {
-            '<' => depth += 1,
-            '>' => depth -= 1,
-            _ if depth == 0 => flat.push(c),
-            _ => {}
-        }
-    }
-    let parts = flat.split("::").filter(|part| !part.is_empty());
-    let is_hash = |part: &&str| part.len() == 17 && part.starts_with('h');
-    let parts = parts.filter(|part| !is_hash(part) && !part.starts_with("{{closure"));
-    parts.last().unwrap_or(name).to_owned()
 }
 
 #[cfg(test)]

@@ -14,10 +14,23 @@ pub struct Rules {
     pub(super) budget: BTreeMap<String, Budget>,
     /// By entry.
     pub(super) stack: BTreeMap<String, Size>,
+    pub(super) crates: Crates,
+    /// By subject, the beginnings of the paths of the subject's sources.
+    pub(super) subjects: BTreeMap<String, Vec<String>>,
     /// Required coverage of the runtime.
     pub coverage: Coverage,
     /// By file and function, the bound of each loop.
     pub(super) loops: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+}
+
+/// Goals of every crate.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Crates {
+    /// Lines that nine of ten functions do not exceed.
+    pub(super) function_p90: u64,
+    /// Lines of comments a line of code, at least.
+    pub(super) comments: f64,
 }
 
 /// Coverage of the runtime that a run of all tests must reach.

@@ -7,7 +7,7 @@
 mod items;
 mod scan;
 
-pub(super) use self::items::Statements;
+pub(super) use self::items::{Linked, Statements, longer_functions};
 use self::items::{Source, words};
 use self::scan::Line;
 

@@ -6,6 +6,8 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use workbench::{source, workspace};
 
+use super::rust;
+
 /// Counts of one package of Gear1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
@@ -27,14 +29,10 @@ pub(super) fn count() -> Result<(BTreeMap<String, Counts>, BTreeSet<String>)> {
         let text = fs::read_to_string(workspace::root().join(&file)).context(file.clone())?;
         let package = file.split('/').nth(1).unwrap_or(&file).to_owned();
         let counts = packages.entry(package).or_default();
-        if is_test(&file) {
-            counts.test_lines += lines(&text);
-            continue;
-        }
-        let not_shipped = not_shipped(&text);
-        counts.lines += lines(&text) - not_shipped;
-        counts.test_lines += not_shipped;
-        let (blocks, argued) = unsafe_blocks(&text);
+        let of_file = rust::Counts::of(&text, is_test(&file));
+        counts.lines += of_file.code;
+        counts.test_lines += of_file.tests;
+        let [blocks, argued] = of_file.unsafe_blocks;
         counts.unsafe_blocks += blocks;
         counts.argued += argued;
         if blocks > 0 {
@@ -95,48 +93,7 @@ pub(super) fn is_test(file: &str) -> bool {
 }
 
 fn lines(text: &str) -> u64 {
-    let code = text.lines().map(str::trim_start);
-    let code = code.filter(|line| !line.is_empty() && !line.starts_with("//"));
-    code.count() as u64
-}
-
-/// Returns the lines of what no image that ships has: items and statements under `#[cfg(test)]` or
-/// a feature of a checking image, with that attribute.
-fn not_shipped(text: &str) -> u64 {
-    let mut count = 0;
-    let mut inside = None;
-    for line in text.lines() {
-        let code = line.trim_start();
-        let indent = line.len() - code.len();
-        if code == "#[cfg(test)]" || code.starts_with("#[cfg(feature = \"check-") {
-            inside = inside.or(Some(indent));
-        }
-        if inside.is_some() && !code.is_empty() && !code.starts_with("//") {
-            count += 1;
-            let ends = code.ends_with([';', '}', ',']);
-            inside = inside.filter(|&begin| indent != begin || !ends);
-        }
-    }
-    count
-}
-
-/// Returns how many `unsafe` blocks a text has, and how many have a SAFETY comment above their
-/// statement.
-fn unsafe_blocks(text: &str) -> (u64, u64) {
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let (mut blocks, mut argued) = (0, 0);
-    for (number, line) in lines.iter().enumerate() {
-        if line.starts_with("//") || !line.contains("unsafe {") {
-            continue;
-        }
-        blocks += 1;
-        let above = lines[..number].iter().rev();
-        let comment =
-            above.skip_while(|line| !line.starts_with("//") && !line.ends_with([';', '}']));
-        let mut comment = comment.take_while(|line| line.starts_with("//"));
-        argued += u64::from(comment.any(|line| line.contains("SAFETY:")));
-    }
-    (blocks, argued)
+    rust::Counts::of(text, false).code
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl Column {
 }
 
 /// Tells whether a file below a project's directory is in none of the project's programs.
-fn is_test(file: &Path) -> bool {
+pub(super) fn is_test(file: &Path) -> bool {
     let mut parts = file.iter().map(|part| part.to_string_lossy());
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     TEST_FILES.contains(&&*name) || parts.any(|part| TEST_DIRECTORIES.contains(&&*part))

@@ -1,6 +1,7 @@
 //! Bounds of texts, and loops that are given.
 
-use super::super::loops::{Loop, Owner, Stands};
+use super::super::loops::{Loop, Stands};
+use super::super::places::Owner;
 use super::{Bound, Bounds, of_text};
 
 const TEXT: &str = "fn run() {

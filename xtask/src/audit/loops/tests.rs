@@ -1,7 +1,7 @@
 //! Loops of functions given as words, and names.
 
 use super::super::code::Function;
-use super::{body, is_retry, returns, short};
+use super::{body, is_retry, returns};
 
 const NOP: u32 = 0xd503_201f;
 const RET: u32 = 0xd65f_03c0;
@@ -77,23 +77,4 @@ fn a_loop_with_an_atomic_change_inside_is_no_retry() {
     assert_eq!(retries(&[load, add, store, 0x35ff_ffa8, RET]), [false]);
     assert_eq!(retries(&[load, add, store, NOP, 0x35ff_ff89, RET]), [false]);
     assert_eq!(retries(&[load, BL, store, again, RET]), [false]);
-}
-
-#[test]
-fn names_are_cut_to_the_function() {
-    for (name, expected) in [
-        (
-            "gear1_core::vgic::lists::<impl gear1_core::vgic::VmGic>::fill",
-            "fill",
-        ),
-        (
-            "<gear1_arch::gicv3::GicV3 as gear1_arch::gic::HostGic>::init_cpu",
-            "init_cpu",
-        ),
-        ("gear1_runtime::next::idle::{{closure}}", "idle"),
-        ("gear1_core::ring::Ring::push::h0123456789abcdef", "push"),
-        ("memcpy", "memcpy"),
-    ] {
-        assert_eq!(short(name), expected);
-    }
 }

@@ -1,5 +1,7 @@
 //! Items and statements of a Rust text: where each begins and ends, and which only tests have.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::scan::{Line, is_name, scan};
@@ -34,6 +36,64 @@ impl Statements {
         let number = |at: usize| u32::try_from(source.line_at(at) + 1).unwrap_or(u32::MAX);
         (number(start), number(end.saturating_sub(1).max(start)))
     }
+}
+
+/// Lines of code of a text, without those of tests, by what an image has of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::audit) struct Linked {
+    /// Of functions that the image has a line of.
+    pub(in crate::audit) functions: u64,
+    /// Of functions that the image has nothing of.
+    pub(in crate::audit) not_linked: u64,
+    /// Outside of functions.
+    pub(in crate::audit) declarations: u64,
+}
+
+impl Linked {
+    /// Counts a text of which the image has these lines.
+    pub(in crate::audit) fn of(text: &str, linked: &BTreeSet<u32>) -> Linked {
+        let source = Source::new(text);
+        let mut functions: Vec<Range<usize>> = source.functions().collect();
+        // The innermost function of a line comes last.
+        functions.sort_by_key(|lines| (lines.start, Reverse(lines.end)));
+        let mut counts = Linked::default();
+        for (index, line) in source.lines.iter().enumerate() {
+            if line.is_test || !line.has_code() {
+                continue;
+            }
+            let inside = functions.iter().rfind(|lines| lines.contains(&index));
+            let number = |index: usize| u32::try_from(index + 1).unwrap_or(u32::MAX);
+            match inside {
+                None => counts.declarations += 1,
+                Some(lines) => {
+                    let range = number(lines.start)..number(lines.end);
+                    match linked.range(range).next() {
+                        Some(_) => counts.functions += 1,
+                        None => counts.not_linked += 1,
+                    }
+                }
+            }
+        }
+        counts
+    }
+
+    pub(in crate::audit) fn all(&self) -> u64 {
+        self.functions + self.not_linked + self.declarations
+    }
+}
+
+/// Returns the functions of a text that have more lines: the line, the name, the number of lines.
+pub(in crate::audit) fn longer_functions(text: &str, most: usize) -> Vec<(usize, String, usize)> {
+    let source = Source::new(text);
+    let long = source.functions().filter(|lines| lines.len() > most);
+    let told = long.map(|lines| {
+        let code = source.lines.get(lines.start).map_or("", |line| &line.code);
+        let (_, name) = code.split_once("fn ").unwrap_or_default();
+        let end = name.bytes().position(|byte| !is_name(byte));
+        let name = name.get(..end.unwrap_or(name.len())).unwrap_or_default();
+        (lines.start + 1, name.to_owned(), lines.len())
+    });
+    told.collect()
 }
 
 /// A text that is told apart.

@@ -1,0 +1,104 @@
+//! Functions and comments of each crate of the workspace, and what is longer than the house wants.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use workbench::{source, workspace};
+
+use super::rules::Rules;
+use super::rust::{Counts, longer_functions, percentile};
+use super::table::is_test;
+
+/// The most lines of a function, and of a file.
+const FUNCTION: usize = 80;
+const FILE: usize = 600;
+
+/// Returns a line for each crate, and says which goals the crate misses.
+pub(super) fn report(rules: &Rules) -> Result<Vec<String>> {
+    let mut report = Vec::new();
+    for directory in directories()? {
+        let mut counts = Counts::default();
+        for (file, text) in files(&directory)? {
+            counts.add(&Counts::of(&text, is_test(Path::new(&file))));
+        }
+        if counts.code == 0 {
+            continue;
+        }
+        let p90 = percentile(&counts.functions, 90);
+        let share = counts.comments * 100 / counts.code;
+        let goals = rules.crates;
+        let mut missed = String::new();
+        if p90 > goals.function_p90 {
+            missed += ", functions longer than the goal";
+        }
+        #[expect(clippy::cast_precision_loss, reason = "hundredths of a small number")]
+        if (share as f64) < goals.comments * 100.0 {
+            missed += ", fewer comments than the goal";
+        }
+        report.push(format!(
+            "{directory}: {} lines, function p90 {p90} (goal {}), comments {}.{:02} of the code (goal {}){missed}",
+            counts.code,
+            goals.function_p90,
+            share / 100,
+            share % 100,
+            goals.comments
+        ));
+    }
+    Ok(report)
+}
+
+/// Returns the functions and files of the workspace that are longer than the house wants, tests
+/// included.
+pub(super) fn too_long() -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for directory in directories()? {
+        for (file, text) in files(&directory)? {
+            let place = format!("{directory}/{file}");
+            let lines = text.lines().count();
+            if lines > FILE {
+                found.push(format!("{place}: {lines} lines"));
+            }
+            for (line, name, lines) in longer_functions(&text, FUNCTION) {
+                found.push(format!("{place}:{line}: {name}: {lines} lines"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the directories of the workspace's crates.
+fn directories() -> Result<Vec<String>> {
+    let root = workspace::root();
+    let text = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
+    let manifest: toml::Table = toml::from_str(&text).context("Cargo.toml")?;
+    let members = manifest.get("workspace").and_then(|workspace| {
+        let members = workspace.get("members")?.as_array()?.iter();
+        members
+            .map(|member| Some(member.as_str()?.to_owned()))
+            .collect::<Option<Vec<_>>>()
+    });
+    members.context("Cargo.toml: no members of the workspace")
+}
+
+/// Returns the sources of a crate by path below its directory, without those of crates inside.
+fn files(directory: &str) -> Result<Vec<(String, String)>> {
+    let top = workspace::root().join(directory);
+    let inside: Vec<String> = directories()?
+        .iter()
+        .filter_map(|other| {
+            Some(other.strip_prefix(directory)?.strip_prefix('/')?.to_owned() + "/")
+        })
+        .collect();
+    let mut files = Vec::new();
+    for path in source::files(&top, "rs")? {
+        let file = path.strip_prefix(&top)?.to_string_lossy().into_owned();
+        let is_other = inside.iter().any(|other| file.starts_with(other.as_str()));
+        if is_other || file.starts_with("target/") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        files.push((file, text));
+    }
+    Ok(files)
+}

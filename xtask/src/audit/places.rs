@@ -1,0 +1,104 @@
+//! Where in the source the instructions of an image come from.
+
+use std::path::Path;
+
+use anyhow::{Result, anyhow};
+use workbench::workspace;
+
+use super::code::Program;
+
+/// A function in the source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Owner {
+    /// The source file, relative to the workspace, or the name of the library.
+    pub(super) file: String,
+    /// The function's name without its path.
+    pub(super) function: String,
+}
+
+impl Owner {
+    pub(super) fn of(file: &str, function: &str) -> Owner {
+        Owner {
+            file: file.to_owned(),
+            function: function.to_owned(),
+        }
+    }
+}
+
+/// A function in the source that an instruction comes from, and the place in that function.
+pub(super) struct Frame {
+    /// The function's name with its path.
+    pub(super) name: String,
+    /// Without a place, the file is that of something else.
+    pub(super) owner: Owner,
+    pub(super) place: Option<Place>,
+}
+
+/// A place in a function of the source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) file: String,
+    pub(super) line: u32,
+    pub(super) column: u32,
+}
+
+/// Returns the functions that an instruction belongs to, the outermost first.
+pub(super) fn frames(program: &Program, address: u64) -> Result<Vec<Frame>> {
+    let mut found = Vec::new();
+    let fail = |error| anyhow!("{address:#x}: {error}");
+    let mut frames = program.lines.find_frames(address).map_err(fail)?;
+    while let Some(frame) = frames.next().map_err(|error| anyhow!("{error}"))? {
+        let name = frame.function;
+        let name = name.and_then(|f| Some(f.demangle().ok()?.into_owned()));
+        let name = name.unwrap_or_default();
+        let location = frame.location;
+        let file = relative(location.as_ref().and_then(|l| l.file).unwrap_or(""));
+        let line = location.as_ref().and_then(|l| l.line);
+        let column = location.as_ref().and_then(|l| l.column).unwrap_or(0);
+        let place = line.filter(|line| *line != 0).map(|line| Place {
+            file: file.clone(),
+            line,
+            column,
+        });
+        let function = short(&name);
+        found.push(Frame {
+            name,
+            owner: Owner { file, function },
+            place,
+        });
+    }
+    found.reverse();
+    Ok(found)
+}
+
+/// Returns a source path of ours relative to the workspace; of others, the library's name.
+fn relative(file: &str) -> String {
+    let ours = Path::new(file).strip_prefix(workspace::root()).ok();
+    if let Some(ours) = ours.and_then(Path::to_str) {
+        return ours.to_owned();
+    }
+    let library = ["compiler-builtins", "core", "spin", "tock-registers"];
+    let known = library.iter().find(|name| file.contains(*name));
+    known.map_or_else(|| file.to_owned(), |name| (*name).to_owned())
+}
+
+/// Returns the last part of a path, without generic arguments, hash and closures.
+fn short(name: &str) -> String {
+    let mut flat = String::new();
+    let mut depth = 0;
+    for c in name.chars() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            _ if depth == 0 => flat.push(c),
+            _ => {}
+        }
+    }
+    let parts = flat.split("::").filter(|part| !part.is_empty());
+    let is_hash = |part: &&str| part.len() == 17 && part.starts_with('h');
+    let parts = parts.filter(|part| !is_hash(part) && !part.starts_with("{{closure"));
+    parts.last().unwrap_or(name).to_owned()
+}
+
+#[cfg(test)]
+mod tests;
