@@ -141,6 +141,8 @@ pub struct Ledger {
     rx_taken: u16,
     /// Answers that are being written to RX buffers.
     responses: [Option<Response>; MAX_VMS],
+    /// VMs whose release has begun and is not done, one bit each.
+    leaving: u16,
 }
 
 /// Returns a VM's bit in a set of them.
@@ -169,6 +171,7 @@ impl Ledger {
             buffers: [None; MAX_VMS],
             rx_taken: 0,
             responses: [None; MAX_VMS],
+            leaving: 0,
         }
     }
 
@@ -323,15 +326,28 @@ impl Ledger {
     }
 
     /// Begins to send what all ranges have been said of. A refusal ends the transaction.
+    ///
+    /// A VM that leaves gets nothing: a peer that donates back what its home's release takes back
+    /// would keep that release from its end. A VM that has stopped, but whose release has not
+    /// begun, still gets what it is sent, like a VM that has not started yet; its release takes
+    /// that back.
     pub fn send<V: Vms>(&mut self, vms: &mut V, index: usize) -> Result<(), Error> {
+        let leaving = self.leaving;
         let transaction = self.slot(index);
         let offer = transaction.offer;
-        if transaction.counted == offer.pages && transaction.filled == offer.ranges {
+        let is_whole = transaction.counted == offer.pages && transaction.filled == offer.ranges;
+        // planted: a VM that leaves is sent more
+        let is_lost = offer.receivers & leaving != 0;
+        if is_whole && !is_lost {
             transaction.begin(Phase::Claiming, Stage::Undo);
             return Ok(());
         }
         self.free(vms, index);
-        Err(Error::Invalid)
+        Err(if is_whole {
+            Error::Denied
+        } else {
+            Error::Invalid
+        })
     }
 
     /// Begins to map a transaction in `vm`. A retrieval by the home ends the transaction.

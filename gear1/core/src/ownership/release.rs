@@ -24,7 +24,11 @@ impl Ledger {
     /// Makes one step towards the memory layout of the manifest, as far as `vm` is concerned, which
     /// does not run: borrowed memory goes back; lent and donated memory comes back; received memory
     /// goes to its home, wiped. The work that the VM's calls have begun ends with it.
+    ///
+    /// From the first step to the last the VM is *leaving*: nothing is sent to it, so other VMs
+    /// cannot add work. A VM that nobody loads further stays so.
     pub fn release<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> Release {
+        self.leaving |= bit(vm);
         self.forget_answers(vm);
         if self.unmap_buffers(vms, vm).is_some() {
             return Release::More;
@@ -46,6 +50,7 @@ impl Ledger {
                 return release;
             }
         }
+        self.leaving &= !bit(vm);
         Release::Done
     }
 

@@ -5,6 +5,7 @@ use crate::change::Change;
 
 const OWNERSHIP: &str = "gear1/core/src/ownership/tests.rs";
 const STEPS: &str = "gear1/core/src/ownership/tests/steps.rs";
+const FAIRNESS: &str = "gear1/core/src/ffa/tests/fairness.rs";
 const MODEL: &str = "gear1/core/src/ownership/tests/model.rs";
 const GHOST: &str = "gear1/core/src/ffa/tests/ghost.rs";
 const HOSTILE: &str = "gear1/core/src/ffa/tests/hostile.rs";
@@ -269,6 +270,13 @@ pub(super) const BUGS: &[Bug] = &[
         breaks: &["G1-MEM-016"],
         test: "tests/guests/src/bin/ffa/refusals.rs",
         finder: FFA,
+    },
+    Bug {
+        name: "a VM that leaves is sent more",
+        change: Change::Swap("offer.receivers", "0"),
+        breaks: &["G1-MEM-017", "G1-MEM-023"],
+        test: FAIRNESS,
+        finder: Finder::Host,
     },
     Bug {
         name: "a VM's end leaves what it borrowed",

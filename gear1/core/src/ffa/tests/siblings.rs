@@ -16,7 +16,7 @@ const ZERO: u64 = 1;
 
 impl Machine {
     /// VM 0 lends VM 1 pages from `first` on; returns the handle.
-    fn lend(&mut self, first: u64) -> u64 {
+    pub(super) fn lend(&mut self, first: u64) -> u64 {
         let words = [
             1,
             0,
@@ -40,7 +40,7 @@ impl Machine {
     }
 
     /// Makes VM 1 retrieve the transaction for writing.
-    fn take(&mut self, handle: u64) {
+    pub(super) fn take(&mut self, handle: u64) {
         let access = 2 | 2 << 16;
         self.write(1, &[1 | 1 << 42, handle, 7, 16 | 1 << 32, 48, 0, access, 0]);
         let id = function::MEM_RETRIEVE_REQ.into();
@@ -124,7 +124,7 @@ fn a_sibling_cannot_ask_for_more_of_what_goes_on() {
 
 impl Machine {
     /// Says that VM `who` retrieves it for writing, and returns the call.
-    fn retrieval(&mut self, who: usize, handle: u64) -> Regs {
+    pub(super) fn retrieval(&mut self, who: usize, handle: u64) -> Regs {
         let access = (who as u64 + 1) | 2 << 16;
         self.write(
             who,
@@ -134,13 +134,13 @@ impl Machine {
     }
 
     /// Says that VM `who` gives it back, and returns the call.
-    fn giving_back(&mut self, who: usize, handle: u64) -> Regs {
+    pub(super) fn giving_back(&mut self, who: usize, handle: u64) -> Regs {
         self.write(who, &[handle, 1 << 32, who as u64 + 1]);
         [function::MEM_RELINQUISH.into(), 0, 0, 0, 0, 0, 0, 0]
     }
 
     /// VM 0 lends VMs 1 and 2 the same pages; returns the handle.
-    fn lend_two(&mut self) -> u64 {
+    pub(super) fn lend_two(&mut self) -> u64 {
         let access = |endpoint: u64| endpoint | 2 << 16 | 80 << 32;
         // With several receivers the sender says that the memory is write-back.
         let words = [
@@ -167,13 +167,13 @@ impl Machine {
         x[2] | x[3] << 32
     }
 
-    fn reclaim(&mut self, handle: u64) -> Regs {
+    pub(super) fn reclaim(&mut self, handle: u64) -> Regs {
         let (low, high) = (handle & 0xffff_ffff, handle >> 32);
         self.call(0, &[function::MEM_RECLAIM.into(), low, high, 0, 0, 0, 0, 0])
             .unwrap()
     }
 
-    fn makes_steps(&mut self, who: usize, regs: &Regs, steps: usize) -> Option<Regs> {
+    pub(super) fn makes_steps(&mut self, who: usize, regs: &Regs, steps: usize) -> Option<Regs> {
         (0..steps).find_map(|_| self.step_of_call(who, regs).unwrap())
     }
 }

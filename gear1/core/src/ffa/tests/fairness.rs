@@ -1,0 +1,157 @@
+//! Progress whatever others do: the end of a VM ends although its peers repeat calls, and a call
+//! that is cut off by another VM leaves its caller free to make the next one.
+//!
+//! Requirements: G1-MEM-012, G1-MEM-015, G1-MEM-017, G1-MEM-023.
+
+use std::vec::Vec;
+
+use gear1_abi::regs::Regs;
+
+use super::machine::{Machine, Random, own};
+use crate::ffa::{self, Platform as _, function};
+use crate::ownership::testing::{start, vm};
+use crate::ownership::{Phase, Release, bit};
+
+/// Number of pages of a transaction: some steps of each pass.
+const PAGES: u64 = 64;
+/// Most rounds that an end may take while each peer makes a step of each of its calls in a round.
+const ROUNDS: usize = 2000;
+const RX_RELEASE: Regs = [function::RX_RELEASE as u64, 0, 0, 0, 0, 0, 0, 0];
+const DONE: u64 = function::SUCCESS as u64;
+const ERROR: u64 = function::ERROR as u64;
+const RESPONSE: u64 = function::MEM_RETRIEVE_RESP as u64;
+
+impl Machine {
+    /// Says that `sender` sends the pages from `at` on, and returns the call.
+    fn sending(&mut self, sender: usize, id: u32, receivers: &[usize], at: u64) -> Regs {
+        let count = receivers.len() as u64;
+        let is_donation = id == function::MEM_DONATE;
+        let says_attributes = count > 1 || id == function::MEM_SHARE;
+        let attributes = if says_attributes { 0x2f << 16 } else { 0 };
+        let rights = if is_donation { 0 } else { 2 << 16 };
+        let first = (sender as u64 + 1) | attributes;
+        let mut words = std::vec![first, 0, 7, 16 | count << 32, 48, 0];
+        for receiver in receivers {
+            let access = (*receiver as u64 + 1) | rights | (48 + 16 * count) << 32;
+            words.extend([access, 0]);
+        }
+        words.extend([PAGES | 1 << 32, 0, at, PAGES]);
+        self.write(sender, &words);
+        let total = 8 * words.len() as u64;
+        [id.into(), total, total, 0, 0, 0, 0, 0]
+    }
+
+    /// Makes VM `sender` send pages, and returns the handle.
+    fn send_all(&mut self, sender: usize, id: u32, receivers: &[usize], at: u64) -> u64 {
+        let regs = self.sending(sender, id, receivers, at);
+        let x = self.call(sender, &regs).unwrap();
+        assert_eq!(x[0], DONE, "{x:x?}");
+        x[2] | x[3] << 32
+    }
+
+    /// Says that VM `who` retrieves what VM `sender` sent, and returns the call.
+    fn asking(&mut self, who: usize, sender: usize, handle: u64, is_donation: bool) -> Regs {
+        let rights = if is_donation { 0 } else { 2 << 16 };
+        let words = [
+            (sender as u64 + 1) | 1 << 42,
+            handle,
+            7,
+            16 | 1 << 32,
+            48,
+            0,
+            (who as u64 + 1) | rights,
+            0,
+        ];
+        self.write(who, &words);
+        [function::MEM_RETRIEVE_REQ.into(), 64, 64, 0, 0, 0, 0, 0]
+    }
+
+    /// Makes VM `who` retrieve what VM `sender` sent, and read the answer.
+    fn take_all(&mut self, who: usize, sender: usize, handle: u64, is_donation: bool) {
+        let regs = self.asking(who, sender, handle, is_donation);
+        let x = self.call(who, &regs).unwrap();
+        assert_eq!(x[0], RESPONSE, "{x:x?}");
+        self.call(who, &RX_RELEASE).unwrap();
+    }
+}
+
+/// A VM that received a donation donates it back again and again while its home ends.
+#[test]
+fn a_home_ends_while_its_memory_is_donated_back() {
+    let mut machine = Machine::new(24);
+    let handle = machine.send_all(0, function::MEM_DONATE, &[1], own(0, 0));
+    machine.take_all(1, 0, handle, true);
+    let ended = machine.ends_in(0, |machine| {
+        machine.repeat(1, Repeated::Send(0, function::MEM_DONATE, 0), &[]);
+    });
+    assert!(ended.is_some(), "the end of the home has no end");
+}
+
+/// Calls that a peer repeats.
+#[derive(Clone, Copy, Debug)]
+enum Repeated {
+    Retrieve(usize),
+    Relinquish(usize),
+    RxRelease,
+    Reclaim(usize),
+    /// VM that gets a page range, the call, and whose pages these are.
+    Send(usize, u32, usize),
+}
+
+impl Machine {
+    fn repeat(&mut self, who: usize, call: Repeated, handles: &[(usize, bool, u64)]) {
+        let regs = match call {
+            Repeated::Retrieve(at) => {
+                let (sender, is_donation, handle) = handles[at];
+                self.asking(who, sender, handle, is_donation)
+            }
+            Repeated::Relinquish(at) => self.giving_back(who, handles[at].2),
+            Repeated::RxRelease => RX_RELEASE,
+            Repeated::Reclaim(at) => {
+                let handle = handles[at].2;
+                let (low, high) = (handle & 0xffff_ffff, handle >> 32);
+                [function::MEM_RECLAIM.into(), low, high, 0, 0, 0, 0, 0]
+            }
+            Repeated::Send(to, id, home) => {
+                let at = if home == who {
+                    own(home, 512)
+                } else {
+                    start(home)
+                };
+                self.sending(who, id, &[to], at)
+            }
+        };
+        // Without the ghost, which takes a VM's calls to come one after the other.
+        let _outcome = ffa::call(&mut self.ledger, &mut self.host, vm(who), &regs);
+    }
+
+    /// Ends VM `who` a step at a time, with `others` after each step, without the ghost. Returns
+    /// the number of steps, if these are not too many.
+    fn ends_in(&mut self, who: usize, mut others: impl FnMut(&mut Self)) -> Option<usize> {
+        self.host.running &= !bit(vm(who));
+        for round in 0..ROUNDS {
+            match self.ledger.release(&mut self.host, vm(who)) {
+                Release::Done => return Some(round),
+                Release::More => {}
+                Release::Clean(piece) => self.host.clean(piece),
+            }
+            others(self);
+        }
+        None
+    }
+}
+
+impl Machine {
+    /// VM 0 lends VM 1 every other of some pages; returns the handle.
+    fn lend_scattered(&mut self) -> u64 {
+        let mut words = std::vec![1, 0, 7, 16 | 1 << 32, 48, 0, 2 | 2 << 16 | 64 << 32, 0];
+        words.extend([PAGES | PAGES << 32, 0]);
+        words.extend((0..PAGES).flat_map(|page| [own(0, 2 * page), 1]));
+        self.write(0, &words);
+        let total = 8 * words.len() as u64;
+        let regs = [function::MEM_LEND.into(), total, total, 0, 0, 0, 0, 0];
+        let x = self.call(0, &regs).unwrap();
+        assert_eq!(x[0], DONE, "{x:x?}");
+        x[2] | x[3] << 32
+    }
+}
