@@ -69,6 +69,7 @@ impl Ledger {
             | Phase::Homing
             | Phase::Returning => self.stage(vms, &mut transaction, index),
         };
+        transaction.leave_next(self.leaving);
         *self.slot(index) = transaction;
         if transaction.stage == Stage::Over {
             self.free(vms, index);
@@ -425,6 +426,18 @@ impl Transaction {
                 self.go_to(Stage::Clean);
                 Step::More
             }
+        }
+    }
+
+    /// Begins to take the pages from a receiver that leaves, if the last pass is done. No other
+    /// receiver's call comes in between, so none can keep that VM's release from its end.
+    fn leave_next(&mut self, leaving: u16) {
+        // planted: a receiver that leaves waits for a pause in the others' calls
+        if self.phase == Phase::Retrieved
+            && let Some(who) = each_vm(self.holders & leaving).next()
+        {
+            self.who = who;
+            self.begin(Phase::Unmapping(None), Stage::Undo);
         }
     }
 

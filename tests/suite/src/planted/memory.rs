@@ -279,6 +279,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a receiver that leaves waits for a pause in the others' calls",
+        change: Change::Swap("Retrieved", "Free"),
+        breaks: &["G1-MEM-017", "G1-MEM-023"],
+        test: FAIRNESS,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a VM's end leaves what it borrowed",
         change: Change::Swap("vm) ", "vm) && self.offer.sender == vm "),
         breaks: &["G1-MEM-017"],

@@ -87,6 +87,27 @@ fn a_home_ends_while_its_memory_is_donated_back() {
     assert!(ended.is_some(), "the end of the home has no end");
 }
 
+/// Two vCPUs of a receiver retrieve and relinquish in turn while another receiver ends.
+#[test]
+fn a_receiver_ends_while_another_retrieves_and_relinquishes() {
+    let mut machine = Machine::new(24);
+    let handle = machine.lend_two();
+    machine.take_all(2, 0, handle, false);
+    let handles = [(0, false, handle)];
+    let calls = [
+        Repeated::Retrieve(0),
+        Repeated::RxRelease,
+        Repeated::Relinquish(0),
+    ];
+    // Twice: whoever makes the last step of a pass, the next pass begins before the end goes on.
+    let ended = machine.ends_in(2, |machine| {
+        for call in calls.iter().chain(&calls) {
+            machine.repeat(1, *call, &handles);
+        }
+    });
+    assert!(ended.is_some(), "the end of the receiver has no end");
+}
+
 /// Calls that a peer repeats.
 #[derive(Clone, Copy, Debug)]
 enum Repeated {
@@ -139,6 +160,70 @@ impl Machine {
         }
         None
     }
+}
+
+/// Whichever VM ends, at whatever point of the others' calls, its end has an end although its peers
+/// go on with all calls that they can make, in any order.
+#[test]
+fn every_end_ends_whatever_peers_repeat() {
+    let mut worst = 0;
+    for number in 0..300_u64 {
+        let mut random = Random(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        (0..4).for_each(|_| drop(random.next()));
+        let mut machine = Machine::new(24);
+        // VM 1 has a donation of VM 0's, and all three share what VM 2 lends, or VM 0.
+        let given = machine.send_all(0, function::MEM_DONATE, &[1], own(0, 0));
+        machine.take_all(1, 0, given, true);
+        let lender = random.of(&[0, 2]);
+        let others: Vec<usize> = (0..3).filter(|who| *who != lender).collect();
+        let lent = machine.send_all(lender, function::MEM_LEND, &others, own(lender, 256));
+        for who in &others {
+            if random.below(2) == 0 {
+                machine.take_all(*who, lender, lent, false);
+            }
+        }
+        let handles = [(0, true, given), (lender, false, lent)];
+        let who = random.below(3) as usize;
+        let mut peers = Vec::new();
+        for peer in (0..3).filter(|peer| *peer != who) {
+            let mut calls = std::vec![
+                Repeated::Retrieve(1),
+                Repeated::Relinquish(1),
+                Repeated::RxRelease,
+                Repeated::Reclaim(random.below(2) as usize),
+                Repeated::Send(who, function::MEM_SHARE, peer),
+                Repeated::Send(who, function::MEM_DONATE, peer),
+            ];
+            if peer == 1 && who == 0 {
+                calls.push(Repeated::Send(0, function::MEM_DONATE, 0));
+            }
+            // Some of them, in any order.
+            for at in 0..calls.len() {
+                let other = random.below(calls.len() as u64) as usize;
+                calls.swap(at, other);
+            }
+            if number % 2 == 1 {
+                calls.truncate(1 + random.below(calls.len() as u64) as usize);
+            }
+            peers.extend(calls.into_iter().map(|call| (peer, call)));
+        }
+        // Some calls are under way already.
+        for _ in 0..random.below(12) {
+            let (peer, call) = random.of(&peers);
+            machine.repeat(peer, call, &handles);
+        }
+        let rounds = machine.ends_in(who, |machine| {
+            for (peer, call) in peers.iter().chain(&peers) {
+                if number % 4 < 2 || random.below(8) != 0 {
+                    machine.repeat(*peer, *call, &handles);
+                }
+            }
+        });
+        let rounds = rounds.unwrap_or_else(|| panic!("{number}: VM {who} beside {peers:?}"));
+        machine.is_alone(who);
+        worst = worst.max(rounds);
+    }
+    std::println!("figure: the end of a VM takes at most {worst} rounds beside calls of all peers");
 }
 
 impl Machine {
