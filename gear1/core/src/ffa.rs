@@ -490,9 +490,22 @@ impl<P: Platform> Call<'_, P> {
             return Err(Error::Invalid);
         }
         let (header, _) = self.header(regs, address)?;
+        let answer = self.retrieve_said(&header);
+        match answer {
+            Ok(Outcome::Again) => {}
+            // The RX page is the VM's; the end of a transaction that came home has freed it.
+            Ok(Outcome::Return(_)) => {
+                self.ledger.set_response(self.vm, None);
+                self.ledger.give_rx(self.vm);
+            }
+            Err(_) => self.ledger.drop_response(self.vm, header.handle),
+        }
+        answer
+    }
+
+    fn retrieve_said(&mut self, header: &Header) -> Answer {
         let index = self.ledger.find(header.handle).ok_or(Error::Invalid)?;
-        let transaction = self.ledger.transaction(index);
-        let offer = transaction.offer;
+        let offer = self.ledger.transaction(index).offer;
         if header.sender != endpoint(offer.sender)
             || header.tag != offer.tag
             || header.composite.is_some()
@@ -500,14 +513,7 @@ impl<P: Platform> Call<'_, P> {
             return Err(Error::Invalid);
         }
         let request = header.requested(&offer, self.vm)?;
-        let answer = self.retrieve_on(index, header.handle, request);
-        match answer {
-            Ok(Outcome::Again) => {}
-            // The RX page stays the VM's.
-            Ok(Outcome::Return(_)) => self.ledger.set_response(self.vm, None),
-            Err(_) => self.ledger.drop_response(self.vm, header.handle),
-        }
-        answer
+        self.retrieve_on(index, header.handle, request)
     }
 
     /// Makes the next step of a retrieval: the answer is written first, for it tells only what the
@@ -632,6 +638,14 @@ impl<P: Platform> Call<'_, P> {
 
     /// FFA_MEM_FRAG_RX: the rest of an answer, from byte `offset` of it on.
     fn respond_more(&mut self, handle: u64, offset: u64) -> Answer {
+        let answer = self.respond_from(handle, offset);
+        if answer.is_err() {
+            self.ledger.drop_response(self.vm, handle);
+        }
+        answer
+    }
+
+    fn respond_from(&mut self, handle: u64, offset: u64) -> Answer {
         let index = self.ledger.find(handle).ok_or(Error::Invalid)?;
         let transaction = self.ledger.transaction(index);
         let behind = offset.checked_sub(RESPONSE_HEADER).ok_or(Error::Invalid)?;

@@ -317,8 +317,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Forgets a transaction that holds no pages.
+    /// Forgets a transaction that holds no pages, with the answers that are being written about it.
     pub fn free<V: Vms>(&mut self, vms: &mut V, index: usize) {
+        let handle = self.handle(index);
+        // Bound: MAX_VMS (16).
+        // planted: an answer about nothing keeps an RX buffer
+        for vm in each_vm(self.transaction(index).offer.receivers) {
+            self.drop_response(vm, handle);
+        }
         let transaction = self.slot(index);
         let (sender, list) = (transaction.offer.sender, transaction.list);
         *transaction = Transaction::FREE;

@@ -286,6 +286,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "an answer about nothing keeps an RX buffer",
+        change: Change::Swap("offer.receivers", "offer.receivers & 0"),
+        breaks: &["G1-MEM-012"],
+        test: FAIRNESS,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a VM's end leaves what it borrowed",
         change: Change::Swap("vm) ", "vm) && self.offer.sender == vm "),
         breaks: &["G1-MEM-017"],

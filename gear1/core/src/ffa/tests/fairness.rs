@@ -226,6 +226,38 @@ fn every_end_ends_whatever_peers_repeat() {
     std::println!("figure: the end of a VM takes at most {worst} rounds beside calls of all peers");
 }
 
+/// Whoever ends a transaction while a VM retrieves it, that VM's RX buffer is free again.
+#[test]
+fn a_retrieval_that_is_cut_off_leaves_the_buffer_free() {
+    let mut cut_off = 0;
+    for (ends, steps) in [false, true]
+        .into_iter()
+        .flat_map(|e| (1..20).map(move |k| (e, k)))
+    {
+        let mut machine = Machine::new(24);
+        // As many ranges as take several steps of the answer.
+        let first = machine.lend_scattered();
+        let second = machine.lend(512);
+        let regs = machine.retrieval(1, first);
+        if machine.makes_steps(1, &regs, steps).is_some() {
+            continue;
+        }
+        if ends {
+            machine.reload(0).unwrap();
+        } else if machine.reclaim(first)[0] != DONE {
+            continue;
+        }
+        cut_off += 1;
+        let late = machine.call(1, &regs).unwrap();
+        assert_eq!(late[0], ERROR, "{ends} {steps}");
+        let second = if ends { machine.lend(512) } else { second };
+        let regs = machine.retrieval(1, second);
+        let answer = machine.call(1, &regs).unwrap();
+        assert_eq!(answer[0], RESPONSE, "{ends} {steps}: {answer:x?}");
+    }
+    assert!(cut_off > 4, "{cut_off}");
+}
+
 impl Machine {
     /// VM 0 lends VM 1 every other of some pages; returns the handle.
     fn lend_scattered(&mut self) -> u64 {

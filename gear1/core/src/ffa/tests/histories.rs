@@ -82,6 +82,8 @@ impl Tally {
 struct History {
     machine: Machine,
     lives: [Life; VMS],
+    /// VMs that have not read their last answer yet.
+    unread: [bool; VMS],
     random: Random,
     tally: Tally,
 }
@@ -199,8 +201,14 @@ impl History {
 
     /// Makes the first step of a random call.
     fn begin_call(&mut self, index: usize) -> Result<Option<Regs>, Wrong> {
-        // The VM has read the result of the last call.
-        self.call(index, &[function::RX_RELEASE.into(), 0, 0, 0, 0, 0, 0, 0])?;
+        if self.unread[index] {
+            // The VM has read the result of the last call.
+            self.call(index, &[function::RX_RELEASE.into(), 0, 0, 0, 0, 0, 0, 0])?;
+            self.unread[index] = false;
+        }
+        let is_mapped = self.machine.ledger.buffers(vm(index)).is_some();
+        let rx = self.machine.ledger.rx(vm(index));
+        assert_eq!(rx.is_ok(), is_mapped, "an answer that VM {index} never got");
         if self.machine.ledger.buffers(vm(index)).is_none() {
             return self.call(index, &map_call(index));
         }
@@ -241,6 +249,8 @@ impl History {
     /// Makes one step of a call.
     fn call(&mut self, index: usize, regs: &Regs) -> Result<Option<Regs>, Wrong> {
         let answer = self.machine.step_of_call(index, regs)?;
+        self.unread[index] |=
+            answer.is_some_and(|x| x[0] == u64::from(function::MEM_RETRIEVE_RESP));
         self.lives[index] = match answer {
             None => Life::Calls(*regs),
             Some(_) => Life::Runs,
@@ -272,6 +282,7 @@ impl History {
             self.tally.ends += 1;
             self.machine.host.running |= bit(vm(index));
             self.lives[index] = Life::Runs;
+            self.unread[index] = false;
             self.machine.map_buffers(index)?;
         }
         Ok(())
@@ -352,6 +363,7 @@ fn live(seed: u64, number: u64) -> Tally {
     let mut history = History {
         machine,
         lives: [Life::Runs; VMS],
+        unread: [false; VMS],
         random,
         tally: Tally::default(),
     };
