@@ -264,7 +264,11 @@ impl Transaction {
     /// done.
     #[must_use]
     pub fn may_be_asked(&self, vm: VmId) -> bool {
-        let is_another = matches!(self.phase, Phase::Mapping | Phase::Unmapping(_));
+        // planted: a retrieval is refused while another receiver gives the pages back
+        let is_another = matches!(
+            self.phase,
+            Phase::Mapping | Phase::Unmapping(_) | Phase::Relinquishing
+        );
         let is_free = is_another && self.who != vm && self.offer.is_for(vm);
         self.may_retrieve(vm) || is_free && !self.is_held_by(vm)
     }

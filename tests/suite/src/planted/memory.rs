@@ -293,6 +293,16 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a retrieval is refused while another receiver gives the pages back",
+        change: Change::Swap(
+            "let is_another = ",
+            "let is_another = self.phase != Phase::Relinquishing && ",
+        ),
+        breaks: &["G1-MEM-023"],
+        test: FAIRNESS,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a VM's end leaves what it borrowed",
         change: Change::Swap("vm) ", "vm) && self.offer.sender == vm "),
         breaks: &["G1-MEM-017"],

@@ -272,3 +272,26 @@ impl Machine {
         x[2] | x[3] << 32
     }
 }
+
+/// A receiver that stops while it gives pages back, at whatever step, keeps no other from
+/// retrieving.
+#[test]
+fn a_receiver_retrieves_while_another_gives_back() {
+    let mut relinquishing = 0;
+    for steps in 0.. {
+        let mut machine = Machine::new(24);
+        let handle = machine.lend_two();
+        machine.take(handle);
+        let regs = machine.giving_back(1, handle);
+        if machine.makes_steps(1, &regs, steps).is_some() {
+            break;
+        }
+        let index = machine.ledger.find(handle).unwrap();
+        let phase = machine.ledger.transaction(index).phase;
+        relinquishing += u32::from(phase == Phase::Relinquishing);
+        let regs = machine.retrieval(2, handle);
+        let answer = machine.call(2, &regs).unwrap();
+        assert_eq!(answer[0], RESPONSE, "{steps}, {phase:?}: {answer:x?}");
+    }
+    assert!(relinquishing > 1, "{relinquishing}");
+}
