@@ -304,6 +304,8 @@ fn piece<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> Op
             Phase::Sending => transaction.offer.zero,
             // planted: what is donated comes back as it was left
             Phase::Returning => true,
+            // A retrieval is refused, and with it the wipe that it asks for.
+            Phase::Unmapping(_) => false,
             Phase::Free
             | Phase::Filling
             | Phase::Claiming
@@ -311,7 +313,6 @@ fn piece<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> Op
             | Phase::Committing
             | Phase::Sent
             | Phase::Mapping
-            | Phase::Unmapping(_)
             | Phase::Retrieved
             | Phase::Relinquishing
             | Phase::Reclaiming
@@ -384,23 +385,21 @@ impl Transaction {
         match self.phase {
             Phase::Unmapping(error) => {
                 self.lost(self.who);
+                if self.holders == 0 {
+                    match error {
+                        // The receiver may have written to the pages that were mapped.
+                        // planted: what a refused retrieval mapped is not cleaned
+                        Some(_) => self.go_to(Stage::Clean),
+                        None => self.begin(Phase::Relinquishing, Stage::Clean),
+                    }
+                    return Step::More;
+                }
+                self.phase = Phase::Retrieved;
                 // A refused retrieval is repeated from the start, or is answered now.
-                if error.is_none() && self.holders != 0 {
+                if error.is_none() {
                     self.unanswered |= bit(self.who);
                 }
-                self.phase = if self.holders != 0 {
-                    Phase::Retrieved
-                } else {
-                    Phase::Sent
-                };
-                match error {
-                    Some(error) => Step::Settled(Err(error)),
-                    None if self.holders == 0 => {
-                        self.begin(Phase::Relinquishing, Stage::Clean);
-                        Step::More
-                    }
-                    None => Step::Settled(Ok(())),
-                }
+                Step::Settled(error.map_or(Ok(()), Err))
             }
             Phase::Reclaiming => {
                 self.lost(self.who);
@@ -460,7 +459,7 @@ impl Transaction {
     }
 
     /// Ends the stage in which the pages are wiped or cleaned.
-    const fn cleaned(&mut self) -> Step {
+    fn cleaned(&mut self) -> Step {
         match self.phase {
             Phase::Sending => {
                 self.phase = Phase::Sent;
@@ -471,6 +470,10 @@ impl Transaction {
                 self.unanswered |= bit(self.who);
                 Step::Settled(Ok(()))
             }
+            Phase::Unmapping(error) => {
+                self.phase = Phase::Sent;
+                Step::Settled(error.map_or(Ok(()), Err))
+            }
             Phase::Free
             | Phase::Filling
             | Phase::Claiming
@@ -478,7 +481,6 @@ impl Transaction {
             | Phase::Committing
             | Phase::Sent
             | Phase::Mapping
-            | Phase::Unmapping(_)
             | Phase::Retrieved
             | Phase::Reclaiming
             | Phase::Given(_)

@@ -89,7 +89,8 @@ pub enum Phase {
     /// Steps: the pages are being mapped in one of the receivers.
     Mapping,
     /// Steps: the pages are being taken from one of the receivers, which gave them back, or has
-    /// ended, or whose retrieval is refused.
+    /// ended, or whose retrieval is refused. In the last case, if nobody else has the pages, these
+    /// are cleaned.
     Unmapping(Option<Error>),
     /// Mapped in some of the receivers.
     Retrieved,

@@ -303,6 +303,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "what a refused retrieval mapped is not cleaned",
+        change: Change::Swap("Stage::Clean", "Stage::Over"),
+        breaks: &["G1-MEM-015"],
+        test: "gear1/core/src/ownership/tests/pieces.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a VM's end leaves what it borrowed",
         change: Change::Swap("vm) ", "vm) && self.offer.sender == vm "),
         breaks: &["G1-MEM-017"],

@@ -169,7 +169,9 @@ fn every_end_ends_whatever_peers_repeat() {
     let mut worst = 0;
     for number in 0..300_u64 {
         let mut random = Random(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        (0..4).for_each(|_| drop(random.next()));
+        (0..4).for_each(|_| {
+            random.next();
+        });
         let mut machine = Machine::new(24);
         // VM 1 has a donation of VM 0's, and all three share what VM 2 lends, or VM 0.
         let given = machine.send_all(0, function::MEM_DONATE, &[1], own(0, 0));
