@@ -49,7 +49,7 @@ use crate::addr::{Ipa, Pa};
 use crate::stage2::Stage2;
 use crate::table::{Descriptors as _, LiveTables, TableMemory};
 use buffers::Buffers;
-use pages::{ipa_of, range, region_of};
+use pages::{ipa_of, range, region_of, touches};
 pub use release::Release;
 pub use responses::Response;
 pub use steps::Step;
@@ -294,12 +294,15 @@ impl Ledger {
             None => ipa.get(),
         };
         let returning = own.is_none();
+        // What is not the VM's own may not begin or end there: the search for it would split blocks.
+        // planted: a range is the VM's own in part
+        let is_partly_own = returning && touches(vms.regions(offer.sender), ipa.get(), size);
         let mixed = transaction.filled != 0 && transaction.returning != returning;
         let homes = vms.regions(offer.receiver());
         let comes_home =
             offer.kind == Kind::Donate && region_of(homes, pa, size, |region| region.pa).is_some();
         // planted: a VM shares another VM's memory
-        if mixed || (returning && !comes_home) {
+        if mixed || is_partly_own || (returning && !comes_home) {
             return Err(Error::Denied);
         }
         if returning && transaction.filled >= MAX_RETURNED {

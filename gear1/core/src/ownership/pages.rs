@@ -40,6 +40,16 @@ pub(super) fn region_of(
     })
 }
 
+/// Tells whether a VM sees its own memory at any of `size` bytes from `ipa`.
+pub(super) fn touches(regions: &[BootRegion], ipa: u64, size: u64) -> bool {
+    // Bound: MAX_REGIONS (4).
+    regions.iter().any(|region| {
+        let starts_in = ipa.wrapping_sub(region.ipa) < region.size;
+        let is_reached = region.ipa.wrapping_sub(ipa) < size && region.size != 0;
+        starts_in || is_reached
+    })
+}
+
 /// Returns where `vm` sees the page at `pa`: where the manifest put it if it is its own, else at
 /// its physical address.
 pub(super) fn ipa_of<V: Vms>(vms: &V, vm: VmId, pa: Pa) -> Ipa {

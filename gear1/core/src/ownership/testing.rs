@@ -104,6 +104,21 @@ impl FakeVms {
         self.regions[index] = Box::leak(Box::new([first, second]));
     }
 
+    /// Lets a VM see its memory at `ipa`, in new tables of which it may take `budget`.
+    pub(crate) fn see_at(&mut self, index: usize, ipa: u64, budget: usize) {
+        let region = BootRegion {
+            ipa,
+            ..self.regions[index][0]
+        };
+        let mut tables = FakeTables::new(2, budget + 1);
+        let (ipa, pa) = (Ipa::new(region.ipa), Pa::new(region.pa));
+        self.stage2(vm(index))
+            .map(&mut tables, ipa, pa, region.size, Attributes::RAM)
+            .unwrap();
+        self.tables[index] = tables;
+        self.regions[index] = Box::leak(Box::new([region]));
+    }
+
     pub(crate) fn snapshot(&mut self) -> Snapshot {
         let mut pages = BTreeMap::new();
         let count = self.tables.len();

@@ -310,6 +310,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a range is the VM's own in part",
+        change: Change::Swap("returning", "!returning"),
+        breaks: &["G1-MEM-012"],
+        test: STEPS,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a VM's end leaves what it borrowed",
         change: Change::Swap("vm) ", "vm) && self.offer.sender == vm "),
         breaks: &["G1-MEM-017"],

@@ -243,3 +243,25 @@ fn a_pass_that_takes_pages_ends_with_an_invalidation() {
     assert_eq!(cleans, 0, "its tables were tidied in a step of their own");
     assert_eq!(setup.vms.invalidated - before, 2);
 }
+
+/// A range that begins in a VM's own memory, and ends in what it names of another's, is refused
+/// without a table: neither the VM's own blocks nor the other's are split for it.
+#[test]
+fn a_range_across_the_end_of_own_memory_is_refused() {
+    let mut setup = Setup::new(16);
+    // VM 2 sees its memory where the first block of VM 0's has its physical addresses.
+    let end = start(0) + (2 << 20);
+    setup.vms.see_at(2, start(0) - (2 << 20), 16);
+    // VM 1 has been given the last page of that block: VM 0's is Donated.
+    let given = setup.begin_ranges(Kind::Donate, 0, &[(end - PAGE, 1)]);
+    setup.finish(given);
+    setup.retrieve(given, vm(1), RW).unwrap();
+    let before = setup.vms.snapshot();
+    let sent = setup.send(offer(Kind::Donate, 2, 0, 2), end - PAGE);
+    assert_eq!(sent, Err(Error::Denied));
+    assert!(
+        setup.vms.snapshot() == before,
+        "{:?}",
+        setup.vms.table_counts()
+    );
+}
