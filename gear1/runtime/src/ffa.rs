@@ -7,6 +7,8 @@
 //!
 //! Requirements: G1-MEM-019, G1-MEM-020.
 
+use core::slice;
+
 use gear1_abi::boot::{BootInfo, BootRegion, SHARING_TABLES};
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::event::Event;
@@ -198,8 +200,18 @@ impl Host<'_> {
         }
     }
 
+    /// Maps a page of the caller's, which its TX and RX buffer are. Only the caller's regions are
+    /// searched: a step maps many such windows, and may not take longer for a VM that is late in
+    /// the manifest (G1-MEM-023).
     fn page(&self, page: Pa) -> GuestPage {
-        GuestPage::map(self.cpu, self.guest_memory(page, PAGE_SIZE))
+        let own = self.current.and_then(|vm| {
+            let vms = slice::from_ref(machine::boot_vm(self.machine, vm));
+            GuestMemory::of(vms, page.get(), PAGE_SIZE)
+        });
+        match own {
+            Some(memory) => GuestPage::map(self.cpu, memory),
+            None => halt::guest_memory(page.get(), PAGE_SIZE),
+        }
     }
 
     fn read(&self, page: Pa, offset: u64, words: &mut [u64]) {

@@ -53,6 +53,19 @@ fn a_piece_is_memory_of_one_region() {
     assert_eq!(GuestMemory::of(&vms(), START + PAGE_SIZE, u64::MAX), None);
 }
 
+/// Of the VMs that are named only: a search among one VM's regions finds no other VM's memory.
+#[test]
+fn a_page_of_another_vm_is_not_found() {
+    let vms = vms();
+    let [first, second] = [&vms[..1], &vms[1..]];
+    for (of, pa) in [(first, START), (second, START + 2 * SIZE)] {
+        assert!(GuestMemory::of(of, pa, PAGE_SIZE).is_some(), "{pa:#x}");
+    }
+    for (of, pa) in [(second, START), (first, START + 2 * SIZE)] {
+        assert_eq!(GuestMemory::of(of, pa, PAGE_SIZE), None, "{pa:#x}");
+    }
+}
+
 /// A window maps all of a piece, also of one that begins inside a page.
 #[test]
 fn a_piece_fits_a_window() {
