@@ -131,6 +131,11 @@ pub fn status_of(answer: &Regs) -> i32 {
     }
 }
 
+/// Returns the identifier of the calling VM.
+pub fn own_endpoint() -> u64 {
+    hvc([function::ID_GET, 0, 0, 0, 0, 0, 0, 0])[2]
+}
+
 /// Requests to [`serve`], in X3 of a direct message. X3 and X4 of the response hold the result.
 pub mod task {
     /// Nothing: X4 and on come back one larger.

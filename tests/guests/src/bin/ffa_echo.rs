@@ -13,5 +13,5 @@ const TX: u64 = 8 << 20;
 fn main(machine: &Machine) {
     let tx = machine.ram.start + TX;
     ffa::hvc([function::RXTX_MAP, tx, tx + 4096, 1, 0, 0, 0, 0]);
-    ffa::serve(4, tx);
+    ffa::serve(ffa::own_endpoint(), tx);
 }
