@@ -21,7 +21,7 @@ use gear1_abi::regs::Regs;
 
 use crate::addr::{Ipa, Pa};
 use crate::ownership::{
-    Error, Kind, Ledger, Offer, Phase, Piece, Request, Response, Step, Vms, bit, each_vm,
+    Error, Kind, Ledger, Offer, Phase, Piece, Release, Request, Response, Step, Vms, bit, each_vm,
 };
 use descriptor::{Header, RANGE_SIZE, RESPONSE_HEADER};
 
@@ -196,6 +196,41 @@ pub fn call<P: Platform>(ledger: &mut Ledger, platform: &mut P, vm: VmId, regs: 
     match call.dispatch(regs) {
         Ok(outcome) => outcome,
         Err(refused) => Outcome::Return(error(refused.status())),
+    }
+}
+
+/// Result of a step towards the end of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The VM's memory is as the manifest says.
+    Done,
+    /// More steps are left.
+    More,
+    /// The VM runs: nothing was taken from it.
+    Runs,
+}
+
+/// Makes one step towards the end of a VM ([`Ledger::release`]), unless the VM runs.
+///
+/// The caller has looked at the VM's state before it took the lock over shared memory. Meanwhile
+/// another CPU may have loaded and started the VM: buffers and transactions of the new life are no
+/// longer the load's to take. A look under this lock is enough, although the VM may be started
+/// right after it: nobody starts a VM whose release has not been done since it last ran, and until
+/// the VM calls, which takes this lock, another release finds nothing to do.
+pub fn release<P: Platform>(ledger: &mut Ledger, platform: &mut P, vm: VmId) -> End {
+    // planted: a load that comes late takes the memory of the VM's next life
+    if platform.is_running(vm) {
+        return End::Runs;
+    }
+    match ledger.release(platform, vm) {
+        Release::Done => End::Done,
+        Release::More => End::More,
+        Release::Clean(piece) => {
+            if piece.pages != 0 {
+                platform.clean(piece);
+            }
+            End::More
+        }
     }
 }
 

@@ -308,7 +308,7 @@ impl Ghost {
         Ok(())
     }
 
-    /// A VM that does not run begins to be loaded anew.
+    /// A step was made towards the end of a VM, which is loaded anew.
     pub fn begin_end(&mut self, vm: usize) {
         self.ending |= bit(vm);
     }

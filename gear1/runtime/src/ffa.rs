@@ -21,9 +21,9 @@ use gear1_arch::window::{self, GuestPage};
 use gear1_arch::{barrier, tlb, world};
 use gear1_core::addr::{Ipa, Pa};
 use gear1_core::ffa::message::Next;
-use gear1_core::ffa::{self, Outcome, Platform};
+use gear1_core::ffa::{self, End, Outcome, Platform};
 use gear1_core::guest_memory::GuestMemory;
-use gear1_core::ownership::{Ledger, Piece, Release, Vms};
+use gear1_core::ownership::{Ledger, Piece, Vms};
 use gear1_core::stage2::{Geometry, Stage2};
 use gear1_core::syndrome::{DataAbort, FaultKind};
 use gear1_core::table::{Descriptors, ENTRIES, LiveTables, TableMemory};
@@ -337,10 +337,10 @@ fn go_on(
     }
 }
 
-/// Undoes one step of what a VM that does not run has shared. Tells whether nothing is left.
-pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> bool {
+/// Undoes one step of what a VM has shared, unless the VM runs.
+pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> End {
     if machine::boot_vm(machine, vm).peers == 0 {
-        return true;
+        return End::Done;
     }
     let mut shared = SHARED.lock();
     let Shared { ledger, free } = &mut *shared;
@@ -351,21 +351,12 @@ pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> bool {
         free,
     };
     #[cfg(feature = "check-ghost")]
-    ghost::begin_end(machine, vm);
-    let release = ledger.release(&mut host, vm);
+    ghost::before_end(machine);
+    let end = ffa::release(ledger, &mut host, vm);
     #[cfg(feature = "check-ghost")]
-    ghost::end(machine, vm, release == Release::Done);
-    match release {
-        Release::Done => return true,
-        Release::More => {}
-        Release::Clean(piece) => {
-            if piece.pages != 0 {
-                host.clean(piece);
-            }
-        }
-    }
+    ghost::after_end(machine, vm, end);
     barrier::dsb_ishst();
-    false
+    end
 }
 
 /// Tells whether an access that faulted at stage 2 is allowed by now: while tables change, what

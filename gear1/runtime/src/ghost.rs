@@ -15,7 +15,7 @@ use gear1_abi::regs::Regs;
 use gear1_arch::pool::Pool;
 use gear1_arch::sync::TicketLock;
 use gear1_core::addr::Pa;
-use gear1_core::ffa::{Outcome, function};
+use gear1_core::ffa::{End, Outcome, function};
 use gear1_ghost::walk::Tree;
 use gear1_ghost::{Ghost, Wrong};
 
@@ -125,20 +125,20 @@ pub(crate) fn after(machine: &Machine, vm: VmId, regs: &Regs, outcome: &Outcome,
     checker.look(machine, !is_refused);
 }
 
-/// Begins a step of a VM's end.
-pub(crate) fn begin_end(machine: &Machine, vm: VmId) {
-    let mut checker = CHECKER.lock();
-    checker.look(machine, false);
-    checker.ghost.begin_end(vm.index());
+/// A step of a VM's end follows. The lock over shared memory is held.
+pub(crate) fn before_end(machine: &Machine) {
+    look(machine);
 }
 
-/// Ends that step; `is_last`: no shared memory of the VM is left.
-pub(crate) fn end(machine: &Machine, vm: VmId, is_last: bool) {
+/// A step of a VM's end was made, unless the VM runs.
+pub(crate) fn after_end(machine: &Machine, vm: VmId, end: End) {
     let mut checker = CHECKER.lock();
-    if is_last {
-        checker.ghost.end(vm.index()).unwrap_or_else(halt_with);
+    match end {
+        End::Runs => {}
+        End::More => checker.ghost.begin_end(vm.index()),
+        End::Done => checker.ghost.end(vm.index()).unwrap_or_else(halt_with),
     }
-    checker.look(machine, true);
+    checker.look(machine, end != End::Runs);
 }
 
 /// All VMs that there can be.

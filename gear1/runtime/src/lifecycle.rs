@@ -15,6 +15,7 @@ use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
 use gear1_arch::window::load_piece;
 use gear1_arch::{cpu, firmware, stolen};
+use gear1_core::ffa::End;
 use gear1_core::life;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
@@ -166,8 +167,10 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         // Not under the VM's lock: the one over shared memory comes before it.
         let starts = vm.starts;
         drop(vm);
-        if !ffa::release(cpu, machine, id) {
-            return Ok([total, 0, 0, 0, 0, 0]);
+        match ffa::release(cpu, machine, id) {
+            End::Done => {}
+            End::More => return Ok([total, 0, 0, 0, 0, 0]),
+            End::Runs => return Err(Status::WrongState),
         }
         vm = machine::lock_vm(id);
         // Another CPU may have loaded the VM meanwhile, and even started it.

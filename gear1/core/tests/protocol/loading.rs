@@ -17,39 +17,71 @@ use crate::{DRAWN, SEED, config};
 /// Pieces of the VM's memory.
 const PIECES: u32 = 2;
 
+/// Looks at the VM's state after its lock was let go, each of which is needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looks {
+    /// The shipped code's: by the release, under the lock over shared memory, and by the load.
+    Both,
+    OnlyRelease,
+    OnlyLoad,
+}
+
 struct Vm {
     state: VmState,
     progress: u32,
     starts: u32,
 }
 
+/// Memory that the VM has shared.
+#[derive(Default)]
+struct Shared {
+    /// Steps that the take-back needs.
+    steps: u32,
+    /// Life of the VM that shared it.
+    life: u32,
+    /// Whether a take-back has begun and is not done.
+    leaves: bool,
+}
+
 struct Machine {
     vm: Mutex<Vm>,
-    /// Memory that the VM has shared, in steps that the take-back needs.
-    shared: Mutex<u32>,
-    /// Whether the VM's state is checked again after work without the lock.
-    looks: bool,
+    /// Taken before the VM's lock, and by nobody who holds it.
+    shared: Mutex<Shared>,
+    looks: Looks,
 }
 
 impl Machine {
-    fn new(looks: bool) -> Self {
+    fn new(looks: Looks) -> Self {
         Self {
             vm: Mutex::new(Vm {
                 state: VmState::Stopped,
                 progress: 0,
                 starts: 0,
             }),
-            shared: Mutex::new(1),
+            shared: Mutex::new(Shared {
+                steps: 1,
+                ..Shared::default()
+            }),
             looks,
         }
     }
 
-    /// `ffa::release`: tells whether nothing is left.
-    fn release(&self) -> bool {
+    /// `ffa::release`: tells whether nothing is left. Refused if the VM runs.
+    fn release(&self) -> Result<bool, Status> {
         let mut shared = self.shared.lock().unwrap();
-        let is_done = *shared == 0;
-        *shared = shared.saturating_sub(1);
-        is_done
+        let state = self.vm.lock().unwrap().state;
+        if self.looks != Looks::OnlyLoad && life::stop(state) {
+            return Err(Status::WrongState);
+        }
+        let is_done = shared.steps == 0;
+        if !is_done {
+            let vm = self.vm.lock().unwrap();
+            let is_alive = vm.state == VmState::Running && vm.starts == shared.life;
+            assert!(!is_alive, "the memory of a VM that runs is taken back");
+        }
+        shared.steps = shared.steps.saturating_sub(1);
+        shared.leaves = !is_done;
+        Ok(is_done)
     }
 
     fn load(&self) -> Result<(), Status> {
@@ -61,11 +93,12 @@ impl Machine {
         if vm.progress == 0 {
             let starts = vm.starts;
             drop(vm);
-            if !self.release() {
+            if !self.release()? {
                 return Ok(());
             }
             vm = self.vm.lock().unwrap();
-            if self.looks && !life::still_loads(vm.state, vm.starts == starts) {
+            let looks = self.looks != Looks::OnlyRelease;
+            if looks && !life::still_loads(vm.state, vm.starts == starts) {
                 return Err(Status::WrongState);
             }
         }
@@ -73,11 +106,6 @@ impl Machine {
             vm.state,
             VmState::Loading,
             "a piece of a VM that is not loading"
-        );
-        assert_eq!(
-            *self.shared.lock().unwrap(),
-            0,
-            "a piece of a VM that shares"
         );
         vm.progress = (vm.progress + 1).min(PIECES);
         if vm.progress == PIECES {
@@ -89,10 +117,21 @@ impl Machine {
     /// `lifecycle::start`, and the guest, which shares memory at once.
     fn start(&self) {
         let mut vm = self.vm.lock().unwrap();
-        if let Ok(state) = life::start(vm.state) {
-            vm.state = state;
-            vm.starts += 1;
-            *self.shared.lock().unwrap() = 2;
+        let Ok(state) = life::start(vm.state) else {
+            return;
+        };
+        vm.state = state;
+        vm.starts += 1;
+        let life = vm.starts;
+        drop(vm);
+        let mut shared = self.shared.lock().unwrap();
+        let vm = self.vm.lock().unwrap();
+        if vm.state == VmState::Running && vm.starts == life {
+            assert!(
+                shared.steps == 0 && !shared.leaves,
+                "a VM runs before all of it was taken back"
+            );
+            (shared.steps, shared.life) = (2, life);
         }
     }
 
@@ -117,7 +156,7 @@ impl Machine {
     }
 }
 
-fn many_orders(looks: bool) {
+fn many_orders(looks: Looks) {
     let runner = Runner::new(PctScheduler::new_from_seed(SEED, 3, DRAWN), config());
     runner.run(move || {
         let machine = Arc::new(Machine::new(looks));
@@ -130,11 +169,17 @@ fn many_orders(looks: bool) {
 
 #[test]
 fn a_vm_is_loaded_only_while_it_is_loading() {
-    many_orders(true);
+    many_orders(Looks::Both);
 }
 
 #[test]
 #[should_panic(expected = "a piece of a VM that")]
 fn a_load_that_does_not_look_again_is_found() {
-    many_orders(false);
+    many_orders(Looks::OnlyRelease);
+}
+
+#[test]
+#[should_panic(expected = "the memory of a VM that runs is taken back")]
+fn a_release_that_does_not_look_is_found() {
+    many_orders(Looks::OnlyLoad);
 }

@@ -286,6 +286,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a load that comes late takes the memory of the VM's next life",
+        change: Change::Swap("platform.is_running(vm)", "false"),
+        breaks: &["G1-MEM-017", "G1-RUN-009"],
+        test: "gear1/core/src/ffa/tests/ends.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "an answer about nothing keeps an RX buffer",
         change: Change::Swap("offer.receivers", "offer.receivers & 0"),
         breaks: &["G1-MEM-012"],

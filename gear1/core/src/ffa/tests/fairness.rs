@@ -8,9 +8,9 @@ use std::vec::Vec;
 use gear1_abi::regs::Regs;
 
 use super::machine::{Machine, Random, own};
-use crate::ffa::{self, Platform as _, function};
+use crate::ffa::{self, End, function};
 use crate::ownership::testing::{start, vm};
-use crate::ownership::{Phase, Release, bit};
+use crate::ownership::{Phase, bit};
 
 /// Number of pages of a transaction: some steps of each pass.
 const PAGES: u64 = 64;
@@ -23,7 +23,7 @@ const RESPONSE: u64 = function::MEM_RETRIEVE_RESP as u64;
 
 impl Machine {
     /// Says that `sender` sends the pages from `at` on, and returns the call.
-    fn sending(&mut self, sender: usize, id: u32, receivers: &[usize], at: u64) -> Regs {
+    pub(super) fn sending(&mut self, sender: usize, id: u32, receivers: &[usize], at: u64) -> Regs {
         let count = receivers.len() as u64;
         let is_donation = id == function::MEM_DONATE;
         let says_attributes = count > 1 || id == function::MEM_SHARE;
@@ -151,10 +151,10 @@ impl Machine {
     fn ends_in(&mut self, who: usize, mut others: impl FnMut(&mut Self)) -> Option<usize> {
         self.host.running &= !bit(vm(who));
         for round in 0..ROUNDS {
-            match self.ledger.release(&mut self.host, vm(who)) {
-                Release::Done => return Some(round),
-                Release::More => {}
-                Release::Clean(piece) => self.host.clean(piece),
+            match ffa::release(&mut self.ledger, &mut self.host, vm(who)) {
+                End::Done => return Some(round),
+                End::More => {}
+                End::Runs => panic!("VM {who} runs"),
             }
             others(self);
         }

@@ -10,10 +10,10 @@ use gear1_abi::regs::Regs;
 use gear1_ghost::walk::Tree;
 use gear1_ghost::{Ghost, Seen, Wrong};
 
-use super::super::{Outcome, Platform, call, function};
+use super::super::{End, Outcome, Platform, call, function, release};
 use crate::addr::Pa;
 use crate::ownership::testing::{FakeVms, SIZE, Snapshot, start, vm};
-use crate::ownership::{Ledger, Piece, Release, Vms, bit};
+use crate::ownership::{Ledger, Piece, Vms, bit};
 use crate::stage2::{Geometry, Stage2};
 use crate::table::testing::Pages;
 
@@ -301,16 +301,16 @@ impl Machine {
     pub(super) fn step_of_end(&mut self, index: usize) -> Result<bool, Wrong> {
         self.ghost.begin_end(index);
         let writes = self.host.vms.writes;
-        match self.ledger.release(&mut self.host, vm(index)) {
-            Release::Done => {
+        match release(&mut self.ledger, &mut self.host, vm(index)) {
+            End::Done => {
                 self.ghost.end(index)?;
                 self.check()?;
                 self.check_all()?;
                 self.is_alone(index);
                 return Ok(true);
             }
-            Release::More => {}
-            Release::Clean(piece) => self.host.clean(piece),
+            End::More => {}
+            End::Runs => panic!("VM {index} runs"),
         }
         if self.host.vms.writes != writes {
             self.check()?;
