@@ -6,34 +6,59 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::mapping::Doorbell;
 use crate::sys;
 
 /// A line whose rising edges wake this process.
 #[derive(Debug)]
-pub struct Line(File);
+pub struct Line {
+    events: File,
+    /// Where the line is armed, and its bit there.
+    arm: Option<(Doorbell, u32)>,
+}
 
 impl Line {
     /// Takes the line `line` of the PL061 at physical address `address`.
     pub fn open(address: u64, line: u32) -> io::Result<Self> {
         let chip = find(address)?;
-        Ok(Self(sys::gpio_line(&chip, line)?))
+        Ok(Self::of_file(sys::gpio_line(&chip, line)?))
+    }
+
+    /// Has the line rise once for each time that it is armed at `doorbell`, where it is number
+    /// `line`.
+    #[must_use]
+    pub fn paced(self, doorbell: Doorbell, line: u32) -> Self {
+        Self {
+            arm: Some((doorbell, 1 << line)),
+            ..self
+        }
+    }
+
+    /// Lets the line rise again; at once if it is to since it did the last time.
+    pub fn arm(&self) {
+        if let Some((doorbell, bit)) = &self.arm {
+            doorbell.store(*bit);
+        }
     }
 
     /// Takes any descriptor that becomes readable (tests).
     pub fn of_file(file: File) -> Self {
-        Self(file)
+        Self {
+            events: file,
+            arm: None,
+        }
     }
 
     /// Returns the descriptor to wait for.
     pub fn file(&self) -> &File {
-        &self.0
+        &self.events
     }
 
     /// Throws the events away: they only say "look".
     pub fn drain(&self) {
         // Sixteen events of 48 bytes.
         let mut events = [0; 768];
-        while matches!((&self.0).read(&mut events), Ok(length) if length > 0) {}
+        while matches!((&self.events).read(&mut events), Ok(length) if length > 0) {}
     }
 }
 

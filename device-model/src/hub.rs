@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use gear2_protocol::{
     DOORBELL_GEAR2, LINE_REQUEST, MAGIC, PROTOCOL_VERSION, REGION_SIZE, Region, VIRTIO_STRIDE,
-    doorbell_device, line_of_channel, slot,
+    doorbell_arm, doorbell_device, line_of_channel, slot,
 };
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -242,7 +242,9 @@ impl Machine {
             memory: self.memories.get(&pa).cloned().ok_or("no such RAM")?,
             interrupt: self.doorbell(doorbell_device(device.channel)),
             answer: self.doorbell(DOORBELL_GEAR2),
-            line: self.line(pl061, line)?,
+            line: self
+                .line(pl061, line)?
+                .paced(self.doorbell(doorbell_arm(pl061)), line),
             kick: eventfd()?,
             spin,
             linger_us: LINGER_US,

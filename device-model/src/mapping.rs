@@ -127,8 +127,13 @@ pub struct Doorbell {
 impl Doorbell {
     /// Rings, after everything stored before is visible to all CPUs.
     pub fn ring(&self) {
+        self.store(1);
+    }
+
+    /// Stores a value that has a meaning, after everything stored before is visible to all CPUs.
+    pub fn store(&self, value: u32) {
         finish_stores();
-        self.page.store(self.offset, 1);
+        self.page.store(self.offset, value);
     }
 }
 

@@ -150,7 +150,7 @@ impl Guest {
         sender
     }
 
-    fn wiring(&self) -> Wiring {
+    pub(crate) fn wiring(&self) -> Wiring {
         let doorbell = |offset| Doorbell {
             page: self.doorbells,
             offset,
@@ -337,11 +337,17 @@ impl Guest {
 /// Returns a line that never rises.
 pub(crate) fn line() -> Line {
     static WRITERS: Mutex<Vec<PipeWriter>> = Mutex::new(Vec::new());
-    let (reader, writer) = std::io::pipe().unwrap();
+    let (line, writer) = line_and_writer();
     WRITERS.lock().unwrap().push(writer);
+    line
+}
+
+/// Returns a line that rises when something is written.
+pub(crate) fn line_and_writer() -> (Line, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
     let file = File::from(OwnedFd::from(reader));
     crate::sys::set_nonblocking(&file).unwrap();
-    Line::of_file(file)
+    (Line::of_file(file), writer)
 }
 
 /// Returns a doorbell that nobody hears.

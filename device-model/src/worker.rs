@@ -130,6 +130,8 @@ pub struct Worker {
     arrival: Option<Arrival>,
     epoll: Epoll,
     watched: BTreeSet<RawFd>,
+    /// The line rose, and does not rise again before it is armed.
+    is_spent: bool,
     /// An access was answered: another one may follow soon.
     lingers: bool,
     /// Whether a request of this device may have ended the previous GDM.
@@ -182,12 +184,17 @@ impl Worker {
             arrival,
             epoll: Epoll::new()?,
             watched: BTreeSet::new(),
+            is_spent: false,
             lingers: false,
             is_suspect: false,
         };
         worker.watch(worker.wiring.line.file().as_raw_fd(), EventSet::IN)?;
         worker.watch(worker.wiring.kick.as_raw_fd(), EventSet::IN)?;
         worker.watch_backend();
+        // An earlier GDM may have ended between an event and the arming that follows. An edge that
+        // only that GDM was shown needs no other one: the first turn comes after this arming and
+        // looks at everything.
+        worker.wiring.line.arm();
         Ok(worker)
     }
 
@@ -513,7 +520,24 @@ impl Worker {
         self.watched = wanted;
     }
 
-    fn wait(&self, milliseconds: i32) -> io::Result<()> {
+    fn wait(&mut self, milliseconds: i32) -> io::Result<()> {
+        // A guest that notifies without end wakes this thread once before each sleep.
+        //
+        // No wake-up is lost. The guest makes a buffer available, then notifies. Gear1 takes the
+        // notification and this arming one after the other, under the lock of the PL061:
+        // - Notification first, line spent: Gear1 has held the edge and shows it at the arming.
+        // - Arming first: Gear1 shows the edge at once.
+        // Either way `epoll` has an event before it sleeps or ends its sleep, also if the buffer came
+        // after the last turn had looked. No look at the queues is therefore needed between the
+        // arming and the sleep.
+        // A line that is not spent here was shown no edge since its arming, or an event of that edge
+        // is still on its way through the kernel. That event ends the sleep.
+        // A guest that saw no need to notify (event index, VIRTQ_USED_F_NO_NOTIFY) is the matter of
+        // `Vring::listen`, which the last turn called: store; fence; load.
+        // planted: a thread at work arms its line
+        if milliseconds != 0 && core::mem::take(&mut self.is_spent) {
+            self.wiring.line.arm();
+        }
         let mut events = [EpollEvent::default(); 8];
         let count = match self.epoll.wait(milliseconds, &mut events) {
             Ok(count) => count,
@@ -524,6 +548,7 @@ impl Worker {
             if event.fd() == self.wiring.line.file().as_raw_fd() {
                 self.state.count(Word::Wakeups, 1);
                 self.wiring.line.drain();
+                self.is_spent = true;
             } else if event.fd() == self.wiring.kick.as_raw_fd() {
                 let _ = self.wiring.kick.read();
             }

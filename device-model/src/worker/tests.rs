@@ -3,17 +3,20 @@
 
 mod hostile;
 
+use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use gear2_protocol::device_word::LOOKING;
-use gear2_protocol::slot;
+use gear2_protocol::{doorbell_arm, slot};
 
 use crate::backend::{Absent, Backend, Progress};
+use crate::mapping::Doorbell;
 use crate::state::Word;
-use crate::testing::{CHANNEL, DATA, Guest};
+use crate::testing::{CHANNEL, DATA, Guest, line_and_writer};
 use crate::transport::{Identity, register};
 use crate::vring::{Broken, Chain, Vring};
+use crate::worker::{Wiring, Worker};
 
 /// Longest time in which the slowest machine answers an access.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -198,4 +201,39 @@ fn a_guest_does_not_fill_the_log() {
             .unwrap()
             .ends_with("says no more about its guest")
     );
+}
+
+/// Gear1 shows a line once for each arming: a guest that notifies without end wakes the thread once
+/// before each sleep, and not at all while the thread is at work.
+#[test]
+fn the_line_is_armed_before_a_sleep() {
+    let guest = Guest::new(Box::new(Echo));
+    let (line, mut writer) = line_and_writer();
+    let doorbell = Doorbell {
+        page: guest.doorbells,
+        offset: doorbell_arm(1),
+    };
+    let wiring = Wiring {
+        line: line.paced(doorbell, 2),
+        ..guest.wiring()
+    };
+    let armed = || {
+        let stored = guest.doorbells.load(doorbell.offset);
+        guest.doorbells.store(doorbell.offset, 0);
+        stored
+    };
+    let mut worker = Worker::new(wiring, Box::new(Echo)).unwrap();
+    assert_eq!(armed(), 4, "whatever an earlier gdm left");
+    for _ in 0..2 {
+        writer.write_all(&[0]).unwrap();
+        worker.wait(1).unwrap();
+        assert_eq!(armed(), 0, "it has not looked");
+        worker.turn();
+        worker.wait(0).unwrap();
+        assert_eq!(armed(), 0, "it has more to do");
+        worker.wait(1).unwrap();
+        assert_eq!(armed(), 4);
+    }
+    worker.wait(1).unwrap();
+    assert_eq!(armed(), 0, "it did not rise");
 }

@@ -44,6 +44,8 @@ pub enum ChannelKind {
     Acknowledge = 3,
     /// `Event::Doorbell` for the loop of the CPU that the store comes from.
     Gear2 = 4,
+    /// Arms lines of the emulated PL061 numbered `target`: those whose bits the value stored has.
+    Arm = 5,
 }
 
 /// A store that Gear1 turns into an interrupt by itself.

@@ -4,8 +4,18 @@
 //!
 //! It is in Gear1 because a channel must reach the device VM without Gear2.
 //!
+//! A guest could raise its line as fast as the device VM's kernel clears it, and so keep that kernel
+//! in its interrupt handler. A line that was armed is therefore *paced* until its interrupt is
+//! disabled: one edge is shown, and an edge that follows is held back until whoever serves the guest
+//! arms the line again.
+//!
+//! No wake-up is lost, whatever the order of edges and armings. `spent` and `held` change together,
+//! under the block's lock: an edge either finds its line armed and is shown, or finds it spent and is
+//! held, and the arming that ends `spent` shows a held edge. Whoever serves the guest therefore need
+//! not look at the guest's queue between its arming and its sleep.
+//!
 //! Requirements: G1-CHN-002 (a line raised while its interrupt is enabled is
-//! visible in MIS until cleared; none is lost while it is masked).
+//! visible in MIS until cleared; none is lost while it is masked), G1-CHN-003.
 
 /// Lines of one block.
 pub const LINES: u32 = 8;
@@ -34,6 +44,12 @@ pub struct Pl061 {
     enabled: u8,
     raised: u8,
     alternate: u8,
+    /// Lines of `enabled` that are shown once for each arming.
+    paced: u8,
+    /// Lines of `paced` that were shown since they were armed.
+    spent: u8,
+    /// Lines of `spent` with an edge since.
+    held: u8,
 }
 
 impl Pl061 {
@@ -47,15 +63,56 @@ impl Pl061 {
             enabled: 0,
             raised: 0,
             alternate: 0,
+            paced: 0,
+            spent: 0,
+            held: 0,
         }
     }
 
-    /// Latches an edge on a line.
-    pub fn raise(&mut self, line: u32) {
-        if line < LINES {
-            // planted: a PL061 loses a line when another is raised
-            self.raised |= 1_u8.wrapping_shl(line);
+    /// Latches an edge on a line. Tells whether the interrupt may have changed.
+    pub fn raise(&mut self, line: u32) -> bool {
+        if line >= LINES {
+            return false;
         }
+        let bit = 1_u8.wrapping_shl(line);
+        if self.spent & bit != 0 {
+            // planted: an edge before the line is armed again is lost
+            self.held |= bit;
+            return false;
+        }
+        self.show(bit);
+        true
+    }
+
+    /// Arms those lines, a bit each, whose interrupts are enabled: an edge that was held back is
+    /// shown now, and the first one from here on at once. Tells whether the interrupt may have
+    /// changed.
+    pub fn arm(&mut self, lines: u8) -> bool {
+        let lines = lines & self.enabled;
+        let due = self.held & lines;
+        self.paced |= lines;
+        self.spent &= !lines;
+        self.held &= !lines;
+        self.show(due);
+        due != 0
+    }
+
+    fn show(&mut self, lines: u8) {
+        // planted: a PL061 loses a line when another is raised
+        self.raised |= lines;
+        // planted: a line is shown before it is armed again
+        self.spent |= lines & self.paced;
+    }
+
+    /// Enables the interrupts of lines, a bit each, and disables the others'. Whoever armed a line
+    /// whose interrupt is disabled has given the line back: the next user need not know of arming.
+    fn enable(&mut self, lines: u8) {
+        self.enabled = lines;
+        // planted: a line stays paced for a user that does not arm it
+        self.paced &= lines;
+        self.spent &= lines;
+        self.raised |= self.held & !lines;
+        self.held &= lines;
     }
 
     /// Returns the level of the block's interrupt.
@@ -93,7 +150,7 @@ impl Pl061 {
             IS => self.sense = value,
             IBE => self.both_edges = value,
             IEV => self.event = value,
-            IE => self.enabled = value,
+            IE => self.enable(value),
             IC => self.raised &= !value,
             AFSEL => self.alternate = value,
             _ => {}

@@ -18,7 +18,7 @@ use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::{Attributes, PageState};
 use gear2_protocol::{
     DOORBELL_GEAR2, MAX_DEVICES, REGION_SIZE, VIRTIO_INTERRUPT_ACK, VIRTIO_QUEUE_NOTIFY,
-    VIRTIO_STRIDE, doorbell_device, line_of_channel,
+    VIRTIO_STRIDE, doorbell_arm, doorbell_device, line_of_channel,
 };
 use gearv_manifest::{MAX_VIRTIO, MEMORY_ALIGN, Manifest, VirtioDevice, VirtioKind, Vm};
 
@@ -290,6 +290,14 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
             target: 0,
             number: 0,
         });
+        // The first PL061 is Gear2's, which does not raise it without end.
+        let of_devices = 1..intids(self.manifest).len();
+        list.extend(of_devices.map(|pl061| BootChannel {
+            ipa: doorbells + doorbell_arm(pl061) as u64,
+            kind: ChannelKind::Arm,
+            target: pl061 as u32,
+            number: 0,
+        }));
         list
     }
 

@@ -3,7 +3,7 @@
 //!
 //! Lock order: a PL061's lock, then its VM's. No lock of the storing VM is held.
 //!
-//! Requirements: G1-CHN-001 (only the addresses of the manifest), G1-CHN-002.
+//! Requirements: G1-CHN-001 (only the addresses of the manifest), G1-CHN-002, G1-CHN-003.
 
 use gear1_abi::boot::{BootChannel, BootPl061, ChannelKind, MAX_PL061};
 use gear1_abi::exit::ExitReason;
@@ -59,12 +59,12 @@ fn store(
         return None;
     }
     loaded.shared.count(ExitReason::Channel);
-    fire(cpu, machine, channel);
+    fire(cpu, machine, channel, value);
     vcpu::skip_instruction();
     Some(vcpu::woke_somebody(cpu, machine, ExitReason::Channel))
 }
 
-fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel) {
+fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel, value: u64) {
     match channel.kind {
         ChannelKind::None | ChannelKind::Acknowledge => {}
         ChannelKind::Pl061 => raise(cpu, machine, channel.target as usize, channel.number),
@@ -82,6 +82,7 @@ fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel) {
             });
         }
         ChannelKind::Gear2 => machine::cpu_shared(cpu.index()).ring(),
+        ChannelKind::Arm => arm(cpu, machine, channel.target as usize, value as u8),
     }
 }
 
@@ -91,8 +92,21 @@ pub(crate) fn raise(cpu: &Cpu, machine: &Machine, index: usize, line: u32) {
         return;
     };
     let mut state = lock.lock();
-    state.raise(line);
-    drive(cpu, machine, block, state.interrupt());
+    if state.raise(line) {
+        drive(cpu, machine, block, state.interrupt());
+    }
+}
+
+/// Arms lines of a PL061, a bit each.
+fn arm(cpu: &Cpu, machine: &Machine, index: usize, lines: u8) {
+    let (Some(block), Some(lock)) = (machine.boot.pl061.get(index), PL061.get(index)) else {
+        return;
+    };
+    let mut state = lock.lock();
+    // Most armings find nothing held back: the VM's interrupt controller is left alone.
+    if state.arm(lines) {
+        drive(cpu, machine, block, state.interrupt());
+    }
 }
 
 /// Tells whether there is a PL061 with this index and line.

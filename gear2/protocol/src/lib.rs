@@ -34,6 +34,13 @@ pub const DOORBELL_GEAR2: usize = 0x800;
 pub const fn doorbell_device(channel: usize) -> usize {
     channel * 8
 }
+/// Offset in the doorbell page of the store that arms lines of an emulated PL061, a bit each, from
+/// line 0 on. A line that was armed is shown once for each arming, until its interrupt is disabled:
+/// a guest that notifies its device all the time wakes GDM once until GDM has looked. An edge that
+/// came meanwhile is shown as soon as the line is armed, so that none is lost.
+pub const fn doorbell_arm(pl061: usize) -> usize {
+    0x900 + pl061 * 8
+}
 /// PL061 and line that a guest's queue notification of virtio device `channel` raises, and Gear2
 /// when it has posted an access to that device: the first PL061 is Gear2's, the devices follow,
 /// eight a PL061.

@@ -234,7 +234,7 @@ fn channels_and_pl061_are_listed() {
             device.first_channel,
             device.channel_count
         ),
-        (0, 4, 3)
+        (0, 4, 4)
     );
     let channel = |ipa, kind, target, number| BootChannel {
         ipa,
@@ -251,9 +251,10 @@ fn channels_and_pl061_are_listed() {
         channel(doorbells, ChannelKind::Interrupt, 0, 48),
         channel(doorbells + 8, ChannelKind::Interrupt, 0, 49),
         channel(doorbells + 0x800, ChannelKind::Gear2, 0, 0),
+        channel(doorbells + 0x908, ChannelKind::Arm, 1, 0),
         BootChannel::default(),
     ];
-    assert_eq!(info.channels[..8], expected);
+    assert_eq!(info.channels[..9], expected);
     let pl061 = |ipa, intid| BootPl061 { ipa, intid, vm: 2 };
     let expected = [
         pl061(WINDOW, 232),
@@ -306,7 +307,8 @@ fn the_largest_system_fits() {
         .channels
         .iter()
         .filter(|channel| channel.kind != ChannelKind::None);
-    assert_eq!(used.count(), 32 * 3 + 1);
+    // Three for each device, one for Gear2, one for each PL061 of devices.
+    assert_eq!(used.count(), 32 * 3 + 1 + 4);
     assert!(info.pl061.iter().all(|pl061| pl061.ipa != 0));
     let mut addresses: Vec<(u64, usize)> = Vec::new();
     for (index, vm) in info.vms.iter().enumerate() {
@@ -315,7 +317,7 @@ fn the_largest_system_fits() {
     }
     addresses.sort_unstable();
     addresses.dedup();
-    assert_eq!(addresses.len(), 97);
+    assert_eq!(addresses.len(), 101);
     let own = stage2(&memory, info.vms[2].root);
     assert!(leaf(&own, WINDOW + 0x9_4000).is_some());
 }

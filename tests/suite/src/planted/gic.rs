@@ -153,6 +153,24 @@ pub(super) const BUGS: &[Bug] = &[
         "gear1/core/src/pl061/tests.rs",
     ),
     bug(
+        "a line is shown before it is armed again",
+        Change::Drop,
+        &["G1-CHN-003"],
+        "gear1/core/src/pl061/tests.rs",
+    ),
+    bug(
+        "a line stays paced for a user that does not arm it",
+        Change::Drop,
+        &["G1-CHN-003"],
+        "gear1/core/src/pl061/tests.rs",
+    ),
+    bug(
+        "an edge before the line is armed again is lost",
+        Change::Drop,
+        &["G1-CHN-002", "G1-CHN-003"],
+        "gear1/core/src/pl061/tests.rs",
+    ),
+    bug(
         "an SGI of a real-time VM to nobody goes to its first vCPU",
         Change::Swap("targets", "targets.max(1)"),
         &["G1-RT-004"],

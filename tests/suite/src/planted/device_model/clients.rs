@@ -53,6 +53,11 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         Change::Swap("is_terminal || self.", ""),
     ),
     bug_of(
+        "device-model/src/worker/tests.rs",
+        "a thread at work arms its line",
+        Change::Swap("milliseconds != 0 && ", ""),
+    ),
+    bug_of(
         BY_HUB,
         "the heart beats beside a thread that is stuck",
         Change::Swap("== Health::Well", "!= Health::Late"),
