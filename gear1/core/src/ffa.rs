@@ -497,7 +497,13 @@ impl<P: Platform> Call<'_, P> {
     /// one.
     #[inline(never)]
     fn step(&mut self, index: usize) -> Result<bool, Error> {
-        match self.ledger.step(self.platform, index) {
+        let step = self.ledger.step(self.platform, index);
+        self.stepped(step)
+    }
+
+    /// Wipes or cleans what a step says. Returns whether the step was the last one.
+    fn stepped(&mut self, step: Step) -> Result<bool, Error> {
+        match step {
             Step::More => Ok(false),
             Step::Clean(piece) => {
                 if piece.pages != 0 {
@@ -509,9 +515,9 @@ impl<P: Platform> Call<'_, P> {
         }
     }
 
-    /// Makes one step of what another VM has begun; what comes of it is that one's to know.
-    fn help(&mut self, index: usize) {
-        let _answer = self.step(index);
+    /// A step was made of what another VM has begun; what comes of it is that one's to know.
+    fn helped(&mut self, step: Step) {
+        let _answer = self.stepped(step);
     }
 
     fn handle_and(&self, id: u32, index: usize, third: u64) -> Regs {
@@ -533,7 +539,12 @@ impl<P: Platform> Call<'_, P> {
                 self.ledger.set_response(self.vm, None);
                 self.ledger.give_rx(self.vm);
             }
-            Err(_) => self.ledger.drop_response(self.vm, header.handle),
+            Err(_) => {
+                self.ledger.drop_response(self.vm, header.handle);
+                if let Some(index) = self.ledger.find(header.handle) {
+                    self.ledger.refuse(index, self.vm);
+                }
+            }
         }
         answer
     }
@@ -587,6 +598,9 @@ impl<P: Platform> Call<'_, P> {
             let size = total.min(PAGE_SIZE);
             return done([id, total, size, 0, 0, 0, 0, 0]);
         }
+        if let Some(error) = transaction.refusal(vm) {
+            return Err(error);
+        }
         match transaction.phase {
             Phase::Mapping | Phase::Unmapping(Some(_)) if transaction.concerns(vm) => {
                 return Ok(Outcome::Again);
@@ -623,10 +637,10 @@ impl<P: Platform> Call<'_, P> {
         }
         // planted: a receiver waits for one that makes no more steps
         if !transaction.may_retrieve(vm) && response.next == written {
-            self.help(index);
+            let step = self.ledger.retrieve_next(self.platform, index, vm, request);
+            self.helped(step);
         }
-        // Begun with the last step of another's: nobody comes in between.
-        if self.ledger.transaction(index).may_retrieve(vm) {
+        if transaction.may_retrieve(vm) {
             self.ledger.retrieve(index, vm, request)?;
         }
         Ok(Outcome::Again)
@@ -724,11 +738,10 @@ impl<P: Platform> Call<'_, P> {
                 self.step(index)?
             }
             Phase::Mapping | Phase::Unmapping(_) if holds && !is_own => {
-                self.help(index);
-                // Begun with the last step of another's: nobody comes in between.
-                if self.ledger.transaction(index).phase == Phase::Retrieved {
-                    self.ledger.relinquish(index, self.vm, said.zero)?;
-                }
+                let step = self
+                    .ledger
+                    .relinquish_next(self.platform, index, self.vm, said.zero)?;
+                self.helped(step);
                 false
             }
             // Others made the last steps.

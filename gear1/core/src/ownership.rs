@@ -366,13 +366,11 @@ impl Ledger {
             return Err(Error::Denied);
         }
         if transaction.returning {
+            transaction.unanswered &= !bit(vm);
             transaction.begin(Phase::Homing, Stage::Undo);
         } else {
             transaction.ask(vm, request);
-            transaction.begin(Phase::Mapping, Stage::Undo);
         }
-        transaction.unanswered &= !bit(vm);
-        transaction.wiping &= !bit(vm);
         Ok(())
     }
 
@@ -380,18 +378,48 @@ impl Ledger {
     /// when the last receiver has given them back.
     pub fn relinquish(&mut self, index: usize, vm: VmId, zero: bool) -> Result<(), Refusal> {
         let transaction = self.slot(index);
-        if transaction.phase != Phase::Retrieved || !transaction.is_held_by(vm) {
+        if transaction.phase != Phase::Retrieved {
             return Err(Refusal::Denied);
         }
-        if zero && (transaction.offer.kind == Kind::Share || transaction.writing & bit(vm) == 0) {
-            return Err(Refusal::Invalid);
-        }
-        transaction.who = vm;
-        transaction.zero_after |= zero;
-        transaction.unanswered &= !bit(vm);
-        transaction.wiping = transaction.wiping & !bit(vm) | if zero { bit(vm) } else { 0 };
-        transaction.begin(Phase::Unmapping(None), Stage::Undo);
+        transaction.note_wipe(vm, zero)?;
+        transaction.give_back(vm);
         Ok(())
+    }
+
+    /// Makes a step of another receiver's pass, behind which `vm` is to retrieve.
+    pub fn retrieve_next<V: Vms>(
+        &mut self,
+        vms: &mut V,
+        index: usize,
+        vm: VmId,
+        request: Request,
+    ) -> Step {
+        self.slot(index).turns.retrieve(vm, request);
+        self.step(vms, index)
+    }
+
+    /// Makes a step of another receiver's pass, behind which `vm` is to give the pages back.
+    pub fn relinquish_next<V: Vms>(
+        &mut self,
+        vms: &mut V,
+        index: usize,
+        vm: VmId,
+        zero: bool,
+    ) -> Result<Step, Refusal> {
+        let transaction = self.slot(index);
+        // Of two calls that wait, one may ask for a wipe.
+        let waits = transaction.turns.relinquishing & bit(vm) != 0;
+        let zero = zero || waits && transaction.is_given_back_by(vm, true);
+        transaction.note_wipe(vm, zero)?;
+        transaction.turns.relinquishing |= bit(vm);
+        Ok(self.step(vms, index))
+    }
+
+    /// A retrieval of `vm` was refused: takes its turn away, and counts the refusal as answered.
+    pub fn refuse(&mut self, index: usize, vm: VmId) {
+        let transaction = self.slot(index);
+        transaction.turns.retrieving &= !bit(vm);
+        transaction.refused.forget(vm);
     }
 
     /// Begins to give pages back to the sender that nobody has retrieved, or that only receivers
@@ -465,6 +493,8 @@ impl Ledger {
         // Bound: MAX_TRANSACTIONS (32).
         for transaction in &mut self.transactions {
             transaction.unanswered &= !bit(vm);
+            transaction.turns.forget(vm);
+            transaction.refused.forget(vm);
         }
         self.set_response(vm, None);
     }

@@ -29,7 +29,7 @@ use gear1_abi::layout::{PAGE_SIZE, el2::PIECE};
 use super::pages::{
     PAGES_AT_ONCE, amend_page, amend_pages, donated_by, edit, edit_pages, region_of, tidy_pages,
 };
-use super::transaction::{Cursor, Stage};
+use super::transaction::{Cursor, Stage, Turns};
 use super::{Error, Kind, Ledger, MAX_TRANSACTIONS, Phase, Piece, Transaction, Vms, bit, each_vm};
 use crate::addr::Pa;
 use crate::stage2::{Edit, PageState};
@@ -69,7 +69,7 @@ impl Ledger {
             | Phase::Homing
             | Phase::Returning => self.stage(vms, &mut transaction, index),
         };
-        transaction.leave_next(self.leaving);
+        transaction.next_turn(self.leaving);
         *self.slot(index) = transaction;
         if transaction.stage == Stage::Over {
             self.free(vms, index);
@@ -395,11 +395,10 @@ impl Transaction {
                     return Step::More;
                 }
                 self.phase = Phase::Retrieved;
-                // A refused retrieval is repeated from the start, or is answered now.
                 if error.is_none() {
                     self.unanswered |= bit(self.who);
                 }
-                Step::Settled(error.map_or(Ok(()), Err))
+                self.settled(error)
             }
             Phase::Reclaiming => {
                 self.lost(self.who);
@@ -428,9 +427,10 @@ impl Transaction {
         }
     }
 
-    /// Begins to take the pages from a receiver that leaves, if the last pass is done. No other
-    /// receiver's call comes in between, so none can keep that VM's release from its end.
-    fn leave_next(&mut self, leaving: u16) {
+    /// Begins the pass of who is next, if the last pass is done: a receiver that leaves loses the
+    /// pages; then come the receivers that wait, in turn. No other call comes in between, so a VM
+    /// that repeats calls keeps neither a release nor another receiver's call from its end.
+    fn next_turn(&mut self, leaving: u16) {
         // planted: a receiver that leaves waits for a pause in the others' calls
         if self.phase == Phase::Retrieved
             && let Some(who) = each_vm(self.holders & leaving).next()
@@ -438,6 +438,31 @@ impl Transaction {
             self.who = who;
             self.begin(Phase::Unmapping(None), Stage::Undo);
         }
+        if !matches!(self.phase, Phase::Sent | Phase::Retrieved) {
+            return;
+        }
+        let turns = self.turns;
+        let waiting = turns.relinquishing & self.holders | turns.retrieving & !self.holders;
+        // planted: a receiver waits for a pause in another's calls
+        let Some(who) = Turns::next(waiting, self.who) else {
+            return;
+        };
+        self.turns.forget(who);
+        if self.is_held_by(who) {
+            self.give_back(who);
+        } else {
+            self.ask(who, turns.request(who));
+        }
+    }
+
+    /// Ends a pass that took pages away. A retrieval that is refused with `error` is answered now,
+    /// or, if another VM made the last step, when its VM calls again.
+    fn settled(&mut self, error: Option<Error>) -> Step {
+        if let Some(error) = error {
+            self.refused.add(self.who, error);
+            return Step::Settled(Err(error));
+        }
+        Step::Settled(Ok(()))
     }
 
     const fn lost(&mut self, who: VmId) {
@@ -472,7 +497,7 @@ impl Transaction {
             }
             Phase::Unmapping(error) => {
                 self.phase = Phase::Sent;
-                Step::Settled(error.map_or(Ok(()), Err))
+                self.settled(error)
             }
             Phase::Free
             | Phase::Filling

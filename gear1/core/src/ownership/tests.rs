@@ -136,6 +136,7 @@ impl Setup {
         self.ledger.retrieve(index, vm, request)?;
         let result = self.drive(index, |_| false);
         self.ledger.answer(index, vm);
+        self.ledger.refuse(index, vm);
         result
     }
 

@@ -4,7 +4,7 @@
 
 use gear1_abi::id::VmId;
 
-use super::{Error, bit};
+use super::{Error, Refusal, bit};
 use crate::addr::Pa;
 use crate::stage2::{Attributes, Edit, PageState};
 
@@ -145,6 +145,103 @@ impl Cursor {
     };
 }
 
+/// Returns a set of VMs in which `vm` is, or is not.
+const fn with(set: u16, vm: VmId, is_in: bool) -> u16 {
+    set & !bit(vm) | if is_in { bit(vm) } else { 0 }
+}
+
+/// Receivers of which each begins a pass over the pages when the pass under way is done: one bit for
+/// each VM. A VM that calls once more cannot come before them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Turns {
+    /// They retrieve.
+    pub(super) retrieving: u16,
+    /// Of these, the ones that write.
+    pub(super) writing: u16,
+    /// Of these, the ones that ask for a wipe when the pages are given back.
+    pub(super) zeroing: u16,
+    /// They give the pages back.
+    pub(super) relinquishing: u16,
+}
+
+impl Turns {
+    const NONE: Self = Self {
+        retrieving: 0,
+        writing: 0,
+        zeroing: 0,
+        relinquishing: 0,
+    };
+
+    /// Notes that `vm` retrieves.
+    pub(super) const fn retrieve(&mut self, vm: VmId, request: Request) {
+        self.retrieving |= bit(vm);
+        self.writing = with(self.writing, vm, request.write);
+        self.zeroing = with(self.zeroing, vm, request.zero_after);
+    }
+
+    /// Returns the request of `vm`. A VM that executes is the only receiver, so it never waits.
+    pub(super) const fn request(&self, vm: VmId) -> Request {
+        Request {
+            write: self.writing & bit(vm) != 0,
+            execute: false,
+            zero_after: self.zeroing & bit(vm) != 0,
+        }
+    }
+
+    /// Takes the turns of `vm` away.
+    pub(super) const fn forget(&mut self, vm: VmId) {
+        self.retrieving &= !bit(vm);
+        self.relinquishing &= !bit(vm);
+    }
+
+    /// Returns whose turn it is after a pass of `last`: of the VMs in `waiting`, the first behind
+    /// `last`, from where the search goes round.
+    pub(super) fn next(waiting: u16, last: VmId) -> Option<VmId> {
+        let behind = waiting & !bit(last).wrapping_shl(1).wrapping_sub(1);
+        let set = if behind == 0 { waiting } else { behind };
+        VmId::from_reg(set.trailing_zeros().into())
+    }
+}
+
+/// Refusals of retrievals of which others made the last step, so that the receiver is not told yet:
+/// one bit for each VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// No table was left.
+    no_memory: u16,
+    /// Something else is mapped there.
+    denied: u16,
+}
+
+impl Refused {
+    const NOBODY: Self = Self {
+        no_memory: 0,
+        denied: 0,
+    };
+
+    pub(super) const fn add(&mut self, vm: VmId, error: Error) {
+        match error {
+            Error::NoMemory => self.no_memory |= bit(vm),
+            Error::Invalid | Error::Denied | Error::Busy => self.denied |= bit(vm),
+        }
+    }
+
+    pub(super) const fn of(&self, vm: VmId) -> Option<Error> {
+        if self.no_memory & bit(vm) != 0 {
+            Some(Error::NoMemory)
+        } else if self.denied & bit(vm) != 0 {
+            Some(Error::Denied)
+        } else {
+            None
+        }
+    }
+
+    pub(super) const fn forget(&mut self, vm: VmId) {
+        self.no_memory &= !bit(vm);
+        self.denied &= !bit(vm);
+    }
+}
+
 /// A transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
@@ -168,6 +265,10 @@ pub struct Transaction {
     pub(super) unanswered: u16,
     /// Receivers that asked for a wipe when they gave the pages back last, one bit for each VM.
     pub(super) wiping: u16,
+    /// Receivers whose call waits for the pass under way.
+    pub(super) turns: Turns,
+    /// Receivers that do not know yet that their last retrieval is refused.
+    pub(super) refused: Refused,
     /// Offset in the TX page at which the unread rest of the fragment begins, and its end.
     pub fragment: (u16, u16),
     /// Offer of the sender.
@@ -206,6 +307,8 @@ impl Transaction {
         cleans: false,
         unanswered: 0,
         wiping: 0,
+        turns: Turns::NONE,
+        refused: Refused::NOBODY,
         fragment: (0, 0),
         offer: Offer {
             kind: Kind::Share,
@@ -253,12 +356,13 @@ impl Transaction {
         edit(Some(PageState::Claimed), Some(to), index)
     }
 
-    /// Returns whether `vm` may retrieve the pages now.
+    /// Returns whether `vm` may retrieve the pages now. A VM that has given them back by a call
+    /// that it does not know the end of waits for that: the call would take the pages back again.
     #[must_use]
     pub fn may_retrieve(&self, vm: VmId) -> bool {
         let sent = matches!(self.phase, Phase::Sent | Phase::Retrieved);
         // planted: who is not named retrieves
-        sent && self.offer.is_for(vm) && !self.is_held_by(vm)
+        sent && self.offer.is_for(vm) && !self.is_held_by(vm) && self.unanswered & bit(vm) == 0
     }
 
     /// Returns whether `vm` may retrieve the pages once the work under way for another receiver is
@@ -271,7 +375,8 @@ impl Transaction {
             Phase::Mapping | Phase::Unmapping(_) | Phase::Relinquishing
         );
         let is_free = is_another && self.who != vm && self.offer.is_for(vm);
-        self.may_retrieve(vm) || is_free && !self.is_held_by(vm)
+        let is_told = self.unanswered & bit(vm) == 0;
+        self.may_retrieve(vm) || is_free && is_told && !self.is_held_by(vm)
     }
 
     /// Returns the VM that the manifest gave its pages to.
@@ -293,6 +398,12 @@ impl Transaction {
     #[must_use]
     pub fn concerns(&self, vm: VmId) -> bool {
         self.who == vm
+    }
+
+    /// Returns why the last retrieval of `vm` is refused, if another VM made its last step.
+    #[must_use]
+    pub const fn refusal(&self, vm: VmId) -> Option<Error> {
+        self.refused.of(vm)
     }
 
     /// Returns whether `vm` has retrieved the pages.
@@ -328,12 +439,36 @@ impl Transaction {
         }
     }
 
-    /// Notes who begins to retrieve it, and what that says.
+    /// Begins to map the pages in `vm`, as that asks.
     pub(super) const fn ask(&mut self, vm: VmId, request: Request) {
         self.who = vm;
         self.request = request;
-        self.writing = self.writing & !bit(vm) | if request.write { bit(vm) } else { 0 };
+        self.writing = with(self.writing, vm, request.write);
         self.execute = request.execute;
+        self.unanswered &= !bit(vm);
+        self.wiping &= !bit(vm);
+        self.refused.forget(vm);
+        self.begin(Phase::Mapping, Stage::Undo);
+    }
+
+    /// Notes whether `vm`, which gives the pages back, asks for a wipe.
+    pub(super) fn note_wipe(&mut self, vm: VmId, zero: bool) -> Result<(), Refusal> {
+        if !self.is_held_by(vm) {
+            return Err(Refusal::Denied);
+        }
+        if zero && (self.offer.kind == Kind::Share || self.writing & bit(vm) == 0) {
+            return Err(Refusal::Invalid);
+        }
+        self.wiping = with(self.wiping, vm, zero);
+        Ok(())
+    }
+
+    /// Begins to take the pages from `vm`, which gives them back.
+    pub(super) const fn give_back(&mut self, vm: VmId) {
+        self.who = vm;
+        self.zero_after |= self.wiping & bit(vm) != 0;
+        self.unanswered &= !bit(vm);
+        self.begin(Phase::Unmapping(None), Stage::Undo);
     }
 
     /// Returns what retrieving does to the pages of `vm`, unless they come home.

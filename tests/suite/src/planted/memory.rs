@@ -293,6 +293,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a receiver waits for a pause in another's calls",
+        change: Change::Swap("waiting", "0"),
+        breaks: &["G1-MEM-023"],
+        test: FAIRNESS,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "an answer about nothing keeps an RX buffer",
         change: Change::Swap("offer.receivers", "offer.receivers & 0"),
         breaks: &["G1-MEM-012"],

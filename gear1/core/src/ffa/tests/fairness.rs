@@ -8,7 +8,7 @@ use std::vec::Vec;
 use gear1_abi::regs::Regs;
 
 use super::machine::{Machine, Random, own};
-use crate::ffa::{self, End, function};
+use crate::ffa::{self, End, Outcome, function};
 use crate::ownership::testing::{start, vm};
 use crate::ownership::{Phase, bit};
 
@@ -120,7 +120,7 @@ enum Repeated {
 }
 
 impl Machine {
-    fn repeat(&mut self, who: usize, call: Repeated, handles: &[(usize, bool, u64)]) {
+    fn repeat(&mut self, who: usize, call: Repeated, handles: &[(usize, bool, u64)]) -> Outcome {
         let regs = match call {
             Repeated::Retrieve(at) => {
                 let (sender, is_donation, handle) = handles[at];
@@ -143,7 +143,7 @@ impl Machine {
             }
         };
         // Without the ghost, which takes a VM's calls to come one after the other.
-        let _outcome = ffa::call(&mut self.ledger, &mut self.host, vm(who), &regs);
+        ffa::call(&mut self.ledger, &mut self.host, vm(who), &regs)
     }
 
     /// Ends VM `who` a step at a time, with `others` after each step, without the ghost. Returns
@@ -296,4 +296,84 @@ fn a_receiver_retrieves_while_another_gives_back() {
         assert_eq!(answer[0], RESPONSE, "{steps}, {phase:?}: {answer:x?}");
     }
     assert!(relinquishing > 1, "{relinquishing}");
+}
+
+/// What two vCPUs of VM 1 repeat.
+const PASSES: [Repeated; 3] = [
+    Repeated::Retrieve(0),
+    Repeated::RxRelease,
+    Repeated::Relinquish(0),
+];
+
+impl Machine {
+    /// VM 1 makes the last step of the pass under way, and begins one of its own at once, unless
+    /// another VM is in turn. `at` counts its calls.
+    fn pass_on(&mut self, at: &mut usize, handles: &[(usize, bool, u64)]) {
+        let index = self.ledger.find(handles[0].2).unwrap();
+        let mut is_new = false;
+        for _ in 0..100 {
+            if let Outcome::Return(_) = self.repeat(1, PASSES[*at % PASSES.len()], handles) {
+                *at += 1;
+                is_new = true;
+                continue;
+            }
+            let transaction = self.ledger.transaction(index);
+            let is_pass = matches!(transaction.phase, Phase::Mapping | Phase::Unmapping(_));
+            if is_new && is_pass && transaction.concerns(vm(1)) {
+                return;
+            }
+        }
+    }
+
+    /// VM 2 repeats a call, and after each step of it VM 1 begins its next pass. Returns the
+    /// answer, if it comes.
+    fn is_told(&mut self, call: Repeated, handles: &[(usize, bool, u64)]) -> Option<Regs> {
+        let mut at = 0;
+        for _ in 0..ROUNDS {
+            self.pass_on(&mut at, handles);
+            if let Outcome::Return(answer) = self.repeat(2, call, handles) {
+                return Some(answer);
+            }
+        }
+        None
+    }
+}
+
+/// Two vCPUs of a receiver retrieve and relinquish in turn, and make the last step of each pass:
+/// another receiver still retrieves, is told why it may not, and gives back.
+#[test]
+fn a_receiver_gets_its_turn() {
+    let mut machine = Machine::new(24);
+    let handles = [(0, false, machine.lend_two())];
+    machine.host.vms.starve(2, true);
+    let refused = machine.is_told(Repeated::Retrieve(0), &handles);
+    let refused = refused.expect("a refusal that VM 2 is never told");
+    let no_memory = u64::from(-3_i32 as u32);
+    assert_eq!([refused[0], refused[2]], [ERROR, no_memory]);
+    machine.host.vms.starve(2, false);
+    let response = machine.is_told(Repeated::Retrieve(0), &handles);
+    let response = response.expect("a retrieval that never ends");
+    assert_eq!(response[0], RESPONSE, "{response:x?}");
+    machine.repeat(2, Repeated::RxRelease, &handles);
+    let done = machine.is_told(Repeated::Relinquish(0), &handles);
+    let done = done.expect("a relinquishment that never ends");
+    assert_eq!(done[0], DONE, "{done:x?}");
+}
+
+/// A receiver whose pages came back by others' steps is told so before it retrieves again: its
+/// first call would take back what the second one got.
+#[test]
+fn a_receiver_is_told_before_it_retrieves_again() {
+    let mut machine = Machine::new(24);
+    let handle = machine.lend_two();
+    machine.take(handle);
+    let back = machine.giving_back(1, handle);
+    assert_eq!(machine.makes_steps(1, &back, 1), None);
+    // The other receiver makes all other steps, and its own.
+    machine.take_all(2, 0, handle, false);
+    let again = machine.retrieval(1, handle);
+    assert_eq!(machine.call(1, &again).unwrap()[0], ERROR);
+    let back = machine.giving_back(1, handle);
+    assert_eq!(machine.makes_steps(1, &back, 1).unwrap()[0], DONE);
+    machine.take(handle);
 }

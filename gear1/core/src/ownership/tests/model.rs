@@ -367,8 +367,11 @@ pub(super) fn words(transaction: &Transaction) -> [u64; 16] {
         who,
         request: _,
         cleans,
+        // Each VM is told at once what came of its call, and no call waits for another.
         unanswered: _,
         wiping: _,
+        turns: _,
+        refused: _,
         fragment: _,
         offer,
         filled,
