@@ -1,6 +1,6 @@
-//! Data and instruction cache maintenance by address (Arm ARM D7.5.9).
+//! Maintenance of data caches by address, and of this CPU's instruction cache (Arm ARM D7.5.9).
 //!
-//! Requirements: G1-RUN-009, G1-MEM-015.
+//! Requirements: G1-RUN-009, G1-MEM-015, G1-CPU-011.
 
 use core::arch::asm;
 
@@ -35,4 +35,17 @@ by_line! {
     /// Cleans and invalidates `size` bytes from the EL2 address `start` to the
     /// point of coherency, and waits for it.
     clean_invalidate_range = "dc civac, {}"
+}
+
+/// Invalidates this CPU's instruction cache, for another CPU that has asked for it. The first
+/// barrier completes the load that found the request, so that nothing is fetched again from before
+/// the request.
+#[inline(always)]
+pub fn invalidate_instructions() {
+    barrier::dsb_nsh();
+    // SAFETY: dropping cached instructions changes no memory.
+    // planted: a request to invalidate instruction caches does nothing
+    unsafe { asm!("ic iallu", options(nostack, preserves_flags)) };
+    barrier::dsb_nsh();
+    barrier::isb();
 }

@@ -62,6 +62,8 @@ pub mod hcr {
     pub const TERR: u64 = 1 << 36;
     /// With FEAT_EVT: trap what tells of caches, but CTR_EL0.
     pub const TID4: u64 = 1 << 49;
+    /// With FEAT_EVT: trap IC IALLUIS of EL1.
+    pub const TICAB: u64 = 1 << 50;
     /// Trap GMID_EL1 (MTE).
     pub const TID5: u64 = 1 << 58;
 
@@ -141,7 +143,7 @@ pub fn has_ras() -> bool {
     id_field(ID_AA64PFR0_EL1.get(), 28) != 0
 }
 
-/// Tells whether the CPU has FEAT_EVT, or as much of it as `hcr::TID4`.
+/// Tells whether the CPU has FEAT_EVT, or as much of it as `hcr::TID4` and `hcr::TICAB`.
 pub fn has_evt() -> bool {
     id_field(ID_AA64MMFR2_EL1.get(), 56) != 0
 }

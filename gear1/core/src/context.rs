@@ -8,6 +8,7 @@ use gear1_abi::id::CpuIndex;
 use gear1_abi::regs::Regs;
 
 use crate::fault::Nesting;
+use crate::icache::IcacheTry;
 use crate::monitors::{Bank, Monitors};
 use crate::set_way::SetWay;
 use crate::timer::PhysicalTimer;
@@ -185,6 +186,8 @@ pub struct VcpuContext {
     pub nesting: Nesting,
     /// State of cache maintenance by set/way.
     pub set_way: SetWay,
+    /// State of an IC IALLUIS that is under way.
+    pub icache: IcacheTry,
     /// FP and SIMD registers, unless a CPU still holds them.
     pub fp: FpState,
 }
@@ -229,6 +232,7 @@ impl VcpuContext {
         awaited_far: 0,
         nesting: Nesting::NONE,
         set_way: SetWay::NONE,
+        icache: IcacheTry::NONE,
         fp: FpState::ZERO,
     };
 

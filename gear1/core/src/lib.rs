@@ -32,6 +32,7 @@ pub mod context;
 pub mod fault;
 pub mod ffa;
 pub mod guest_memory;
+pub mod icache;
 pub mod idregs;
 pub mod life;
 pub mod monitors;

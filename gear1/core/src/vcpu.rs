@@ -18,11 +18,14 @@
 //! CPU makes the vCPU Running first and looks at the attention afterwards. Both
 //! are sequentially consistent, so one of the two sees the other.
 //!
-//! Requirements: G1-VCPU-001 (no lost wake-up), G1-VCPU-002 (runs on one CPU).
+//! A request that concerns only what the vCPU executes next ([`Attention::ICACHE`]) wakes nobody,
+//! and is no reason not to wait: it is served with the others once the vCPU runs again.
+//!
+//! Requirements: G1-VCPU-001 (no lost wake-up), G1-VCPU-002 (runs on one CPU), G1-CPU-011.
 
 mod shared;
 
-pub use shared::{Attention, CpuShared, Start, Told, VcpuShared};
+pub use shared::{Attention, CpuShared, IcacheRequests, Start, Told, VcpuShared};
 
 #[cfg(test)]
 mod tests;

@@ -107,7 +107,7 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
             continue;
         };
         if let Some(mut context) = machine::claim_context(vcpu) {
-            context.hcr = guest_hcr(vm.real_time);
+            context.hcr = guest_hcr(boot, id);
             context.vttbr = vttbr(vm.root, vm.vmid);
             context.vmpidr = psci::vmpidr(index);
             context.monitors.has = machine::monitors(vm);
@@ -125,13 +125,33 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
 /// them with one instruction (G1-CPU-010). Without FEAT_EVT that includes CTR_EL0, which is read
 /// before each maintenance by address: a real-time guest is spared that, and walks over the
 /// machine's sets.
-fn guest_hcr(real_time: RealTime) -> u64 {
+///
+/// IC IALLUIS traps where another VM is real-time, whose instruction caches it would empty
+/// (G1-RT-010). A real-time VM of several vCPUs keeps it: its CPUs cannot be kicked to carry it out.
+fn guest_hcr(boot: &BootInfo, id: VmId) -> u64 {
+    let (mut real_time, mut has_siblings, mut beside_real_time) = (RealTime::No, false, false);
+    // Bound: MAX_VMS (16).
+    for (number, vm) in (0..boot.vm_count as usize).zip(&boot.vms) {
+        if number == id.index() {
+            (real_time, has_siblings) = (vm.real_time, vm.vcpu_count > 1);
+        } else {
+            beside_real_time |= vm.real_time != RealTime::No;
+        }
+    }
+    // planted: a guest's IC IALLUIS reaches real-time CPUs
+    let can_be_done = real_time == RealTime::No || !has_siblings;
+    let invalidation = if cpu::has_evt() && beside_real_time && can_be_done {
+        hcr::TICAB
+    } else {
+        0
+    };
     let caches = match (cpu::has_evt(), real_time) {
         (true, _) => hcr::TID4,
         (false, RealTime::No) => hcr::TID2,
         (false, RealTime::Emulated | RealTime::PassThrough) => 0,
     };
     caches
+        | invalidation
         | match real_time {
             RealTime::No => hcr::GUEST,
             RealTime::Emulated => hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER,

@@ -327,7 +327,8 @@ fn go_on(
             if let Some(id) = told {
                 signal::attention(cpu, machine, id, Attention::MESSAGE);
             }
-            if vcpu::is_due(cpu, machine, loaded, Attention::AWAITS) {
+            let expected = Attention::AWAITS.and(Attention::ICACHE);
+            if vcpu::is_due(cpu, machine, loaded, expected) {
                 vgic::flush_gic(cpu, machine, loaded);
                 vcpu::after_interrupt(cpu, machine, reason)
             } else {

@@ -19,7 +19,7 @@ use gear1_core::life::RunningLife;
 use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::residents::Residents;
 use gear1_core::ring::LogRing;
-use gear1_core::vcpu::{CpuShared, VcpuShared};
+use gear1_core::vcpu::{CpuShared, IcacheRequests, VcpuShared};
 use gear1_core::vgic::{LrReplay, VmGic};
 
 const VMID_SHIFT: u32 = 48;
@@ -233,6 +233,7 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
 }; MAX_VMS];
 /// Lives that each VM has begun: what CPUs cached of an earlier one is stale.
 static LIVES: [AtomicU32; MAX_VMS] = [const { AtomicU32::new(0) }; MAX_VMS];
+static ICACHE_REQUESTS: [IcacheRequests; MAX_VMS] = [const { IcacheRequests::new() }; MAX_VMS];
 static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS];
 static CONTEXTS: [ClaimCell<VcpuContext>; MAX_VCPUS] =
     [const { ClaimCell::new(VcpuContext::EMPTY) }; MAX_VCPUS];
@@ -273,6 +274,14 @@ pub(crate) fn vcpu(id: VcpuId) -> &'static VcpuShared {
 #[inline]
 pub(crate) fn life(id: VmId) -> &'static AtomicU32 {
     LIVES.get(id.index()).unwrap_or(&LIVES[0])
+}
+
+/// Returns the requests of a VM's vCPUs to invalidate instruction caches.
+#[inline]
+pub(crate) fn icache_requests(id: VmId) -> &'static IcacheRequests {
+    ICACHE_REQUESTS
+        .get(id.index())
+        .unwrap_or(&ICACHE_REQUESTS[0])
 }
 
 /// Claims a vCPU's registers.

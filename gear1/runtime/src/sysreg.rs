@@ -2,16 +2,18 @@
 //!
 //! Identification is filtered; the EL1 physical timer is emulated; SGIs are generated in the
 //! virtual GIC; debug and OS-lock registers read as zero and ignore writes; set/way maintenance is
-//! done by address, on caches that are shown with one set and one way; the rest is UNDEFINED.
+//! done by address, on caches that are shown with one set and one way; IC IALLUIS is done by the
+//! CPUs of the VM alone; the rest is UNDEFINED.
 //!
-//! Requirements: G1-CPU-002, G1-CPU-003, G1-CPU-006, G1-CPU-010.
+//! Requirements: G1-CPU-002, G1-CPU-003, G1-CPU-006, G1-CPU-010, G1-CPU-011, G1-RT-010.
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::exit::ExitReason;
+use gear1_abi::id::VcpuId;
 use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::{self, CNTFRQ_EL0, ELR_EL2, Readable as _, Writeable as _};
+use gear1_arch::regs::{self, CNTFRQ_EL0, ELR_EL1, ELR_EL2, Readable as _, Writeable as _};
 use gear1_arch::window::clean_piece;
 use gear1_arch::{barrier, cpu};
 use gear1_core::idregs::{self};
@@ -22,9 +24,9 @@ use gear1_core::vcpu::VcpuShared;
 use gear1_core::vgic::{ICC_SRE_EL1, SRE_EL1};
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, Machine};
+use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::{inject, log, monitors, passthrough, timer, vcpu, vgic};
+use crate::{inject, log, monitors, passthrough, signal, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
 const ICC_ASGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 6);
@@ -46,6 +48,7 @@ const ACTLR_EL1: SysregId = SysregId::new(3, 0, 1, 0, 1);
 const DC_ISW: SysregId = SysregId::new(1, 0, 7, 6, 2);
 const DC_CSW: SysregId = SysregId::new(1, 0, 7, 10, 2);
 const DC_CISW: SysregId = SysregId::new(1, 0, 7, 14, 2);
+const IC_IALLUIS: SysregId = SysregId::new(1, 0, 7, 1, 0);
 
 /// Answers a read of an identification register at once.
 #[inline(always)]
@@ -102,6 +105,10 @@ pub(crate) fn access(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -
     }
     if let Some(value) = other(cpu, access) {
         return answer(cpu, access, shared, value).into();
+    }
+    // Last: no other access takes longer because of this one.
+    if id == IC_IALLUIS {
+        return invalidate_icaches(cpu, machine);
     }
     if let Some(loaded) = cpu.data.loaded.as_ref() {
         log::log(
@@ -174,6 +181,58 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Handled {
         Some(Step::Done) | None => vcpu::skip_instruction(),
     }
     Handled::Same
+}
+
+/// IC IALLUIS, which would reach all CPUs of the machine: this CPU invalidates its own instruction
+/// cache, and the VM's other vCPUs are asked to. Nobody waits at EL2: the instruction runs again
+/// until all have. Each sibling that runs is kicked, so it answers within one exit.
+#[inline(never)]
+fn invalidate_icaches(cpu: &mut Cpu, machine: &Machine) -> Handled {
+    let Some(loaded) = cpu.data.loaded else {
+        return Handled::Same;
+    };
+    loaded.shared.count(ExitReason::Sysreg);
+    let Some(mut state) = cpu.context().map(|context| context.icache) else {
+        return Handled::Same;
+    };
+    let elr = ELR_EL1.get();
+    let number = match state.repeated(elr) {
+        Some(number) => number,
+        None => ask_siblings(cpu, machine, &loaded),
+    };
+    // Bound: MAX_VCPUS_PER_VM (8).
+    let is_complete =
+        siblings(machine, &loaded).all(|id| machine::vcpu(id).has_served_icache(number));
+    ELR_EL1.set(state.tried(number, elr, is_complete));
+    if let Some(context) = cpu.context() {
+        context.icache = state;
+    }
+    if is_complete {
+        vcpu::skip_instruction();
+    } else {
+        barrier::yield_hint();
+    }
+    Handled::Same
+}
+
+/// Asks the VM's other vCPUs to invalidate instruction caches, and returns the request's number.
+fn ask_siblings(cpu: &Cpu, machine: &Machine, loaded: &Loaded) -> u64 {
+    let number = machine::icache_requests(loaded.vm).add();
+    vcpu::serve_icache(loaded);
+    // Bound: MAX_VCPUS_PER_VM (8).
+    for id in siblings(machine, loaded) {
+        signal::tell(cpu, machine, id, machine::vcpu(id).ask_icache());
+    }
+    number
+}
+
+/// Returns the other vCPUs of the loaded one's VM.
+fn siblings(machine: &Machine, loaded: &Loaded) -> impl Iterator<Item = VcpuId> {
+    let (vm, own) = (loaded.vm, loaded.id);
+    let count = usize::from(machine::boot_vm(machine, vm).vcpu_count);
+    (0..count)
+        .filter_map(move |index| machine::vcpu_of(machine, vm, index))
+        .filter(move |id| *id != own)
 }
 
 /// Completes an access with `value` for a read; a write is ignored.

@@ -4,7 +4,7 @@
 //! loaded while Gear2 runs, and moves only when another vCPU is run here.
 //! *Running*: it executes.
 //!
-//! Requirements: G1-RUN-003, G1-TIM-005, G1-MEM-022.
+//! Requirements: G1-RUN-003, G1-TIM-005, G1-MEM-022, G1-CPU-011.
 
 use core::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use gear1_arch::regs::{
     CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, SPSR_EL2, VDISR_EL2, VMPIDR_EL2,
     Writeable as _,
 };
-use gear1_arch::{cpu, el1, fp, stolen, tlb};
+use gear1_arch::{cache, cpu, el1, fp, stolen, tlb};
 use gear1_core::context::El1State;
 use gear1_core::context::FpState;
 use gear1_core::syndrome::stepped_over;
@@ -312,13 +312,36 @@ fn attend(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     if let Some((word, value)) = shared.take_reply() {
         reply::apply(cpu, word, value);
     }
-    if wanted.has(Attention::AWAITS.and(Attention::MESSAGE)) {
-        messages::resume(cpu, machine, &loaded);
+    let seldom = Attention::AWAITS
+        .and(Attention::MESSAGE)
+        .and(Attention::ICACHE);
+    if wanted.has(seldom) {
+        attend_seldom(cpu, machine, &loaded, wanted);
     }
     if wanted.has(Attention::INTERRUPTS) {
         flush_gic(cpu, machine, &loaded);
     }
     None
+}
+
+/// Sees to requests that come seldom.
+#[inline(never)]
+fn attend_seldom(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, wanted: Attention) {
+    if wanted.has(Attention::AWAITS.and(Attention::MESSAGE)) {
+        messages::resume(cpu, machine, loaded);
+    }
+    if wanted.has(Attention::ICACHE) {
+        serve_icache(loaded);
+    }
+}
+
+/// Invalidates this CPU's instruction cache for everybody in the VM who has asked for that so far.
+#[inline(never)]
+pub(crate) fn serve_icache(loaded: &Loaded) {
+    let requests = machine::icache_requests(loaded.vm);
+    loaded
+        .shared
+        .serve_icache(requests, cache::invalidate_instructions);
 }
 
 /// Makes the loaded vCPU's context the one restored next.

@@ -63,6 +63,7 @@ const RUNS: &[Run] = &[
     run_of("rt-emulated", 3, 3, 1),
     run_of("ffa", 3, 2, 2),
     run_of("ffa-last", 3, 2, 2),
+    run_of("icache", 3, 3, 1),
 ];
 
 const fn run_of(manifest: &'static str, gic: u32, cpus: u32, guests: usize) -> Run {

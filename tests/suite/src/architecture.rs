@@ -16,6 +16,7 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, Sy
 use crate::part::Tally;
 
 const DSB_SY: u32 = 0xd503_3f9f;
+const DSB_NSH: u32 = 0xd503_379f;
 const DMB_LD: u32 = 0xd503_3dbf;
 const ISB: u32 = 0xd503_3fdf;
 const ESB: u32 = 0xd503_221f;
@@ -62,6 +63,7 @@ pub(super) fn check(elf: &Path, gic: u32, tally: &mut Tally) -> Result<()> {
     let rules: &[Rule] = &[
         ("broadcasts (G1-RT-008, G1-MEM-014)", broadcasts),
         ("vCPUs of one VM on one CPU (G1-MEM-022)", siblings),
+        ("instruction caches (G1-CPU-011)", instruction_caches),
         ("address translation (G1-FLT-007)", translations),
         ("SErrors of guests (G1-FLT-006)", serrors_of_guests),
         ("SErrors of Gear2 (G1-FLT-006)", serrors_of_gear2),
@@ -110,6 +112,19 @@ fn siblings(image: &Image) -> Result<()> {
     );
     for name in ["vcpu::load_another", "vcpu::attend"] {
         image.leads_to(name, &forgets)?;
+    }
+    Ok(())
+}
+
+/// A vCPU that asks its siblings to invalidate instruction caches, and one that was asked,
+/// invalidate that of their own CPU, behind what they have read and before what they fetch.
+fn instruction_caches(image: &Image) -> Result<()> {
+    let invalidates = |function: &Function| {
+        let mut windows = function.words.windows(4);
+        windows.any(|window| window == [DSB_NSH, IC_IALLU, DSB_NSH, ISB])
+    };
+    for name in ["vcpu::attend", "sysreg::invalidate_icaches"] {
+        image.leads_to(name, &invalidates)?;
     }
     Ok(())
 }

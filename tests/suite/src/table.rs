@@ -185,6 +185,15 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "icache",
+        gicv2: true,
+        models: &["max"],
+        cpus: 3,
+        icount: true,
+        passes: 14,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "walks",
         gicv2: true,
         passes: 4,

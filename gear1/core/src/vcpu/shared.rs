@@ -3,7 +3,7 @@
 //! Nothing here knows whose atomics these are: `tests/protocol` compiles this very file with those
 //! of a checker, which tries the orders that the steps of several CPUs can come in.
 //!
-//! Requirements: G1-VCPU-001, G1-VCPU-002.
+//! Requirements: G1-VCPU-001, G1-VCPU-002, G1-CPU-011.
 
 use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
@@ -32,6 +32,9 @@ impl Attention {
     pub const AWAITS: Self = Self(32);
     /// A message has arrived.
     pub const MESSAGE: Self = Self(64);
+    /// A sibling invalidates instruction caches: the vCPU's CPU must invalidate its own. Unlike the
+    /// others it wakes nobody, since a vCPU that does not run fetches nothing.
+    pub const ICACHE: Self = Self(128);
     /// Posted SGIs, one bit each: the sender raised them without the VM's lock, and they become
     /// pending in the virtual GIC later.
     pub const SGIS: Self = Self(0xffff << 16);
@@ -107,6 +110,8 @@ pub struct VcpuShared {
     reply_value: AtomicU64,
     awaited_ipa: AtomicU64,
     awaited_access: AtomicU64,
+    /// Number of the last request in [`IcacheRequests`] that the vCPU's CPU has carried out.
+    icache_done: AtomicU64,
     /// Counter value since which the vCPU is ready and not loaded; 0: not ready.
     ready_since: AtomicU64,
     /// Ticks during which the vCPU was ready and not loaded.
@@ -134,6 +139,7 @@ impl VcpuShared {
             reply_value: AtomicU64::new(0),
             awaited_ipa: AtomicU64::new(0),
             awaited_access: AtomicU64::new(0),
+            icache_done: AtomicU64::new(0),
             ready_since: AtomicU64::new(0),
             stolen: AtomicU64::new(0),
             exits: [const { AtomicU64::new(0) }; ExitReason::COUNT],
@@ -277,13 +283,46 @@ impl VcpuShared {
         Attention(self.attention.fetch_and(!what.0, Ordering::SeqCst) & what.0)
     }
 
+    /// Asks for the instruction cache of the CPU that runs the vCPU to be invalidated, and returns
+    /// the CPU that the caller must signal. A vCPU that does not run is left alone: its CPU looks at
+    /// the request before it runs next.
+    pub fn ask_icache(&self) -> Told {
+        // planted: nobody is asked to invalidate instruction caches
+        self.raise(Attention::ICACHE);
+        if self.is(VcpuState::Running) {
+            Told::Kick
+        } else {
+            Told::Nobody
+        }
+    }
+
+    /// Carries out by `invalidate`, on the calling CPU, all requests of the VM so far. Called by the
+    /// home CPU while the vCPU is Running and before it executes another instruction.
+    pub fn serve_icache(&self, requests: &IcacheRequests, invalidate: impl FnOnce()) {
+        // In this order: a request that comes in between is numbered later, and raised again.
+        self.take(Attention::ICACHE);
+        let asked = requests.last();
+        // planted: a request to invalidate instruction caches is done before it is carried out
+        invalidate();
+        self.icache_done.store(asked, Ordering::SeqCst);
+    }
+
+    /// Tells whether the vCPU executes no instruction from now on that was cached before request
+    /// `number` was raised: its CPU has carried out the request, or will before the vCPU runs next.
+    pub fn has_served_icache(&self, number: u64) -> bool {
+        // planted: nobody waits for siblings that invalidate
+        !self.is(VcpuState::Running) || self.icache_done.load(Ordering::SeqCst) >= number
+    }
+
     /// Requests a start of a vCPU that is off, at `pc` with `argument` in X0. Drops requests to its
-    /// former life (a stop, a reply), but keeps SGIs that came too late for that life.
+    /// former life (a stop, a reply), but keeps what came too late for that life: SGIs, and what
+    /// concerns its CPU's instruction cache, which the start does not empty.
     pub fn request_reset(&self, pc: u64, argument: u64) {
         self.reset_pc.store(pc, Ordering::Relaxed);
         self.reset_argument.store(argument, Ordering::Relaxed);
-        self.attention
-            .fetch_and(Attention::SGIS.0, Ordering::SeqCst);
+        // planted: a start forgets what the instruction cache holds
+        let kept = Attention::SGIS.and(Attention::ICACHE);
+        self.attention.fetch_and(kept.0, Ordering::SeqCst);
         self.raise(Attention::RESET.and(Attention::IRQ));
     }
 
@@ -409,6 +448,36 @@ fn add(cell: Option<&AtomicU64>, amount: u64) {
             cell.load(Ordering::Relaxed).wrapping_add(amount),
             Ordering::Relaxed,
         );
+    }
+}
+
+/// Requests of a VM's vCPUs to invalidate the instruction caches of all of them, numbered.
+///
+/// An issuer takes a number, raises [`Attention::ICACHE`] for each sibling, and repeats its
+/// instruction until all have [served](VcpuShared::has_served_icache) that number. A sibling that
+/// serves a request has read a number behind the raising, so one look serves all issuers so far.
+pub struct IcacheRequests(AtomicU64);
+
+impl Default for IcacheRequests {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl IcacheRequests {
+    /// No request yet.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Numbers a new request. Numbers begin at 1 and do not come back.
+    pub fn add(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
+    }
+
+    /// Returns the number of the last request.
+    fn last(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
     }
 }
 

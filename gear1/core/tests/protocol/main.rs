@@ -5,8 +5,9 @@
 //! two CPUs all orders are tried; with three, so many that were drawn from a fixed seed. The orders
 //! are those of a sequentially consistent machine, and every step of the protocol is `SeqCst`.
 //!
-//! Requirements: G1-VCPU-001, G1-VCPU-002.
+//! Requirements: G1-VCPU-001, G1-VCPU-002, G1-CPU-011.
 
+mod icache;
 mod loading;
 mod machine;
 mod sgi;

@@ -83,7 +83,7 @@ const REDISTRIBUTORS: u64 = 0x080a_0000;
 const END: u64 = 0x0900_0000;
 
 /// Trapped system registers that have a way of their own.
-const REGISTERS: [(&str, &str); 10] = [
+const REGISTERS: [(&str, &str); 11] = [
     ("s3_0_c12_c11_5:write", "ICC_SGI1R_EL1 written"),
     ("s3_0_c12_c11_6:write", "ICC_ASGI1R_EL1 written"),
     ("s3_0_c12_c11_7:write", "ICC_SGI0R_EL1 written"),
@@ -94,6 +94,7 @@ const REGISTERS: [(&str, &str); 10] = [
     ("s1_0_c7_c6_2:write", "set/way maintenance"),
     ("s1_0_c7_c10_2:write", "set/way maintenance"),
     ("s1_0_c7_c14_2:write", "set/way maintenance"),
+    ("s1_0_c7_c1_0:write", "IC IALLUIS"),
 ];
 
 /// Names a kind, as the plugin writes it, of a machine with this GIC.

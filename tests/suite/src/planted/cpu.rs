@@ -4,6 +4,8 @@ use super::bug::{Bug, Finder};
 use crate::change::Change;
 
 const CPU: &str = "tests/guests/src/bin/cpu.rs";
+const ICACHE: &str = "tests/guests/src/bin/icache.rs";
+const TRANSITIONS: &str = "gear1/core/src/vcpu/tests/transitions.rs";
 const RULES: &str = "tests/suite/src/architecture.rs";
 const MONITORS: &str = "tests/guests/src/bin/monitors.rs";
 const FAULTS: &str = "tests/guests/src/bin/faults.rs";
@@ -53,6 +55,55 @@ pub(super) const BUGS: &[Bug] = &[
         breaks: &["G1-CPU-010"],
         test: CPU,
         finder: Finder::Guest("cpu", "max"),
+    },
+    Bug {
+        name: "a guest's IC IALLUIS reaches real-time CPUs",
+        change: Change::Swap("real_time == RealTime::No || ", ""),
+        breaks: &["G1-RT-010"],
+        test: ICACHE,
+        finder: Finder::Guest("icache", "max"),
+    },
+    Bug {
+        name: "nobody is asked to invalidate instruction caches",
+        change: Change::Drop,
+        breaks: &["G1-CPU-011"],
+        test: TRANSITIONS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "nobody waits for siblings that invalidate",
+        change: Change::Swap("!self.is(VcpuState::Running) ", "number != 0 "),
+        breaks: &["G1-CPU-011"],
+        test: TRANSITIONS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a request to invalidate instruction caches is done before it is carried out",
+        change: Change::Become("self.icache_done.store(asked, Ordering::SeqCst);\ninvalidate();"),
+        breaks: &["G1-CPU-011"],
+        test: TRANSITIONS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a start forgets what the instruction cache holds",
+        change: Change::Swap(".and(Attention::ICACHE)", ""),
+        breaks: &["G1-CPU-011"],
+        test: TRANSITIONS,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a handler's invalidation passes for the interrupted one",
+        change: Change::Swap("elr_el1 == MARK", "elr_el1 != 0"),
+        breaks: &["G1-CPU-011"],
+        test: "gear1/core/src/icache/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a request to invalidate instruction caches does nothing",
+        change: Change::Drop,
+        breaks: &["G1-CPU-011"],
+        test: RULES,
+        finder: Finder::Rules,
     },
     Bug {
         name: "a breakpoint acts in other VMs",

@@ -7,10 +7,10 @@ use std::vec::Vec;
 use gear1_abi::call::VcpuState;
 use gear1_abi::call::VcpuState::{AwaitsHypercall, AwaitsMmio, Off, Ready, Running, Wfi};
 
-use crate::vcpu::{Attention, Told, VcpuShared};
+use crate::vcpu::{Attention, IcacheRequests, Told, VcpuShared};
 
 const STATES: [VcpuState; 6] = [Off, Ready, Running, Wfi, AwaitsMmio, AwaitsHypercall];
-const ASKED: [Attention; 7] = [
+const ASKED: [Attention; 8] = [
     Attention::IRQ,
     Attention::STOP,
     Attention::RESET,
@@ -18,6 +18,7 @@ const ASKED: [Attention; 7] = [
     Attention::WARM,
     Attention::AWAITS,
     Attention::MESSAGE,
+    Attention::ICACHE,
 ];
 
 /// Returns each set of what a vCPU can be asked for.
@@ -97,8 +98,9 @@ fn who_is_asked_hears_of_it() {
 fn it_waits_unless_it_is_asked() {
     let expected = [
         Attention::NONE,
-        Attention::AWAITS,
-        Attention::RESET.and(Attention::WARM),
+        Attention::ICACHE,
+        Attention::AWAITS.and(Attention::ICACHE),
+        Attention::RESET.and(Attention::WARM).and(Attention::ICACHE),
     ];
     for (expected, asked) in expected
         .into_iter()
@@ -149,13 +151,48 @@ fn what_is_asked_is_taken_once() {
     }
 }
 
-/// A start makes all void that was asked before; a wake from power-down does not.
+/// G1-CPU-011: who does not run is asked without being woken.
+#[test]
+fn a_request_for_the_instruction_cache_wakes_nobody() {
+    step(VcpuShared::ask_icache, |state, asked| {
+        let told = match state {
+            Running => Told::Kick,
+            Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => Told::Nobody,
+        };
+        (state, asked.and(Attention::ICACHE), told)
+    });
+}
+
+/// G1-CPU-011: what is served is what was asked before the instruction cache was invalidated.
+#[test]
+fn a_request_for_the_instruction_cache_is_served() {
+    for (state, asked) in STATES.into_iter().flat_map(|s| sets().map(move |a| (s, a))) {
+        let (vcpu, requests) = (vcpu(state, asked), IcacheRequests::new());
+        let first = requests.add();
+        assert_eq!(vcpu.has_served_icache(first), state != Running);
+        let mut second = 0;
+        vcpu.serve_icache(&requests, || {
+            assert_eq!(vcpu.has_served_icache(first), state != Running);
+            second = requests.add();
+        });
+        assert!(vcpu.has_served_icache(first));
+        assert_eq!(vcpu.has_served_icache(second), state != Running);
+        let then = asked.without(Attention::ICACHE);
+        assert_eq!(whole(&vcpu), (state, then, 0, (0, 0)));
+    }
+}
+
+/// A start makes void what was asked of the former life, but not what its CPU's instruction cache
+/// holds; a wake from power-down voids nothing.
 #[test]
 fn a_start_is_asked_for_and_taken() {
     let start = Attention::RESET.and(Attention::IRQ);
     step(
         |vcpu| vcpu.request_reset(0x4000, 7),
-        |state, _| (state, start, ()),
+        |state, asked| {
+            let voided = asked.without(Attention::ICACHE);
+            (state, asked.without(voided).and(start), ())
+        },
     );
     let warm = Attention::RESET.and(Attention::WARM);
     step(
@@ -219,7 +256,7 @@ fn only_who_is_ready_is_stolen_from() {
 #[test]
 fn all_states_and_sets_were_looked_at() {
     let sets: Vec<Attention> = sets().collect();
-    assert_eq!(sets.len(), 128);
+    assert_eq!(sets.len(), 256);
     assert!(
         sets.iter()
             .all(|set| sets.iter().filter(|other| *other == set).count() == 1)
