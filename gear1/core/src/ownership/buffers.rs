@@ -12,7 +12,7 @@ use gear1_abi::layout::PAGE_SIZE;
 
 use super::pages::{amend_page, edit, edit_page, region_of, tidy_page};
 use super::steps::Step;
-use super::{Error, Ledger, Phase, Vms, bit};
+use super::{Error, Ledger, Vms, bit};
 use crate::addr::{Ipa, Pa};
 use crate::stage2::{Edit, Edited, PageState};
 
@@ -156,30 +156,14 @@ impl Ledger {
         step
     }
 
-    /// Tells whether a call of `vm`'s that its TX buffer describes has steps left: the buffer may
-    /// not go.
+    /// Tells whether a call of `vm`'s that its TX buffer describes is not answered yet: the buffers
+    /// may not go, for the call would be refused although it is done.
     #[must_use]
     pub fn needs_buffers(&self, vm: VmId) -> bool {
         // Bound: MAX_TRANSACTIONS (32).
         self.transactions
             .iter()
-            .any(|transaction| match transaction.phase {
-                Phase::Mapping | Phase::Unmapping(_) | Phase::Relinquishing => {
-                    transaction.who == vm
-                }
-                Phase::Homing => transaction.offer.is_for(vm),
-                Phase::Free
-                | Phase::Filling
-                | Phase::Claiming
-                | Phase::Unclaiming(_)
-                | Phase::Committing
-                | Phase::Sending
-                | Phase::Sent
-                | Phase::Retrieved
-                | Phase::Reclaiming
-                | Phase::Given(_)
-                | Phase::Returning => false,
-            })
+            .any(|transaction| transaction.is_awaited_by(vm))
     }
 
     /// Returns the RX page to write to, unless the VM reads it still.

@@ -400,6 +400,30 @@ impl Transaction {
         self.who == vm
     }
 
+    /// Returns whether a retrieval or a relinquishment of `vm` has begun, or waits for its turn, and
+    /// is not answered.
+    pub(super) fn is_awaited_by(&self, vm: VmId) -> bool {
+        let waiting = self.turns.retrieving | self.turns.relinquishing;
+        // planted: buffers go before a vCPU is told that its call is done
+        let is_untold = (waiting | self.unanswered) & bit(vm) != 0 || self.refusal(vm).is_some();
+        let has_steps = match self.phase {
+            Phase::Mapping | Phase::Unmapping(_) | Phase::Relinquishing => self.who == vm,
+            Phase::Homing => self.offer.is_for(vm),
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sending
+            | Phase::Sent
+            | Phase::Retrieved
+            | Phase::Reclaiming
+            | Phase::Given(_)
+            | Phase::Returning => false,
+        };
+        is_untold || has_steps
+    }
+
     /// Returns why the last retrieval of `vm` is refused, if another VM made its last step.
     #[must_use]
     pub const fn refusal(&self, vm: VmId) -> Option<Error> {

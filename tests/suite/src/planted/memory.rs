@@ -300,6 +300,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "buffers go before a vCPU is told that its call is done",
+        change: Change::Swap("(waiting | self.unanswered)", "waiting"),
+        breaks: &["G1-MEM-012"],
+        test: "gear1/core/src/ffa/tests/siblings.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "an answer about nothing keeps an RX buffer",
         change: Change::Swap("offer.receivers", "offer.receivers & 0"),
         breaks: &["G1-MEM-012"],

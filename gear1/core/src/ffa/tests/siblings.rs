@@ -287,3 +287,24 @@ fn buffers_stay_while_a_call_needs_them() {
         function::SUCCESS.into()
     );
 }
+
+/// The buffers stay as well until a call is answered whose last steps another VM has made: a vCPU
+/// that was told nothing of a buffer would take what is in the next one for its answer.
+#[test]
+fn buffers_stay_until_a_call_is_answered() {
+    let mut machine = Machine::new(24);
+    let handle = machine.lend_two();
+    let unmap = [function::RXTX_UNMAP.into(), 0, 0, 0, 0, 0, 0, 0];
+    let (done, busy) = (u64::from(function::SUCCESS), u64::from(-4_i32 as u32));
+    let first = machine.retrieval(1, handle);
+    while !machine.ledger.needs_buffers(vm(1)) {
+        assert_eq!(machine.step_of_call(1, &first).unwrap(), None);
+    }
+    // VM 2 makes the other steps of VM 1's retrieval, and its own.
+    let second = machine.retrieval(2, handle);
+    machine.call(2, &second).unwrap();
+    assert_eq!(machine.call(1, &unmap).unwrap()[2], busy);
+    let answer = machine.call(1, &first).unwrap();
+    assert_eq!(answer[0], function::MEM_RETRIEVE_RESP.into());
+    assert_eq!(machine.call(1, &unmap).unwrap()[0], done);
+}
