@@ -8,11 +8,13 @@ use super::{Checked, Ghost, Kind, PAGE, RANGES, TRANSACTIONS, Transaction, Words
 
 /// Calls.
 impl Ghost {
-    /// Follows a call of `vm` with these registers and this descriptor in its TX buffer. `answer`:
-    /// X0 to X7, or nothing if the call is going to be made again. `running`: bit per VM.
+    /// Follows a call of vCPU `vcpu` of `vm` with these registers and this descriptor in the VM's
+    /// TX buffer. `answer`: X0 to X7, or nothing if the call is going to be made again. `running`:
+    /// bit per VM.
     pub fn call(
         &mut self,
         vm: usize,
+        vcpu: usize,
         regs: &Regs,
         tx: &[u64],
         answer: Option<&Regs>,
@@ -28,7 +30,15 @@ impl Ghost {
             0x8400_0077 | 0x8400_007a => Some(regs[2] << 32 | regs[1] & 0xffff_ffff),
             _ => None,
         };
-        self.set_under_way(vm, changes_own, handle, answer.is_none());
+        let set = |callers: &mut u8| {
+            *callers = *callers & !(1 << vcpu) | u8::from(answer.is_none()) << vcpu;
+        };
+        if changes_own {
+            set(&mut self.changing[vm]);
+        }
+        if let Some(slot) = handle.and_then(|handle| self.find(handle)) {
+            set(&mut self.transactions[slot].movers[vm]);
+        }
         if answer.is_none() {
             return match handle {
                 Some(handle) if self.find(handle).is_none() => Err(Wrong::Done(id, vm, 20)),
@@ -96,18 +106,6 @@ impl Ghost {
             return Err(Wrong::Done(id, vm, 18));
         }
         self.set_buffers(vm, buffers)
-    }
-
-    /// Notes whether a call has made a step and will be made again, which changes the VM's own
-    /// memory or concerns a transaction.
-    fn set_under_way(&mut self, vm: usize, changes_own: bool, handle: Option<u64>, is: bool) {
-        let set = |mask: &mut u16| *mask = *mask & !bit(vm) | if is { bit(vm) } else { 0 };
-        if changes_own {
-            set(&mut self.changing);
-        }
-        if let Some(slot) = handle.and_then(|handle| self.find(handle)) {
-            set(&mut self.transactions[slot].movers);
-        }
     }
 
     /// Drops the unfinished descriptor of a VM.

@@ -11,7 +11,8 @@ use core::ops::Range;
 use super::check::seen_at;
 use super::walk::Last;
 use super::{
-    Checked, GROUP, GROUPS, Ghost, PAGE, Region, SPAN, TRANSACTIONS, Transaction, Wrong, bit,
+    Callers, Checked, GROUP, GROUPS, Ghost, PAGE, Region, SPAN, TRANSACTIONS, Transaction, VMS,
+    Wrong, bit,
 };
 
 /// State of the last check of the pages. There is one part for each span of a region and each VM
@@ -22,7 +23,7 @@ pub struct Seen<const PARTS: usize> {
     is_void: bool,
     transactions: [Transaction; TRANSACTIONS],
     ending: u16,
-    changing: u16,
+    changing: Callers,
 }
 
 /// A span of a region, as the tables of one VM map it.
@@ -87,7 +88,7 @@ impl<const PARTS: usize> Seen<PARTS> {
             is_void: true,
             transactions: [Transaction::default(); TRANSACTIONS],
             ending: 0,
-            changing: 0,
+            changing: [0; VMS],
         }
     }
 
@@ -111,7 +112,9 @@ impl<const PARTS: usize> Seen<PARTS> {
         let mut changed = Changed {
             transactions: 0,
             vms: self.ending ^ ending,
-            callers: self.changing ^ changing,
+            callers: (0..VMS)
+                .filter(|vm| (self.changing[*vm] == 0) != (changing[*vm] == 0))
+                .fold(0, |all, vm| all | bit(vm)),
         };
         for (slot, (was, is)) in self.transactions.iter_mut().zip(transactions).enumerate() {
             if was != is || (is.receivers | bit(is.sender)) & changed.vms != 0 {

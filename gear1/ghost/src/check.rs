@@ -7,8 +7,39 @@ use core::ops::Range;
 use super::walk::{EXECUTE, Found, Last, READ, Tree, WRITE};
 use super::{ALL, Checked, Ghost, Kind, NOBODY, PAGE, Page, Region, SPAN, VMS, Wrong, bit, owner};
 
-/// Required contents of a VM's tables for a page: access rights, and the owner bits.
-type Must = (u8, u8);
+/// Required contents of a VM's tables for a page.
+#[derive(Clone, Copy)]
+enum Must {
+    /// Access rights, and the owner bits.
+    Be(u8, u8),
+    /// The VM's own page while the VM sends memory, or maps or unmaps buffers: as before the call,
+    /// claimed, or as after the call.
+    Change,
+    /// A received page, with these rights, while the VM sends memory: the page may go back.
+    GoBack(u8),
+}
+
+impl Must {
+    const fn allows(self, access: u8, whose: u8) -> bool {
+        match (self, access, whose) {
+            (Self::Be(right, whose_right), ..) => access == right && whose == whose_right,
+            (Self::Change, ALL, owner::OWNED | owner::CLAIMED | owner::SHARED | owner::BUFFER)
+            | (Self::Change | Self::GoBack(_), 0, owner::DONATED)
+            | (Self::Change, 0, owner::LENT) => true,
+            (Self::GoBack(right), _, owner::RECEIVED | owner::CLAIMED) => access == right,
+            (Self::Change | Self::GoBack(_), ..) => false,
+        }
+    }
+
+    /// Returns the rights and the owner bits before a change.
+    const fn before(self) -> (u8, u8) {
+        match self {
+            Self::Be(access, whose) => (access, whose),
+            Self::Change => (ALL, owner::OWNED),
+            Self::GoBack(access) => (access, owner::RECEIVED),
+        }
+    }
+}
 
 impl Ghost {
     /// Returns the required contents for a page in the tables of `vm`, or nothing while that is not
@@ -19,24 +50,21 @@ impl Ghost {
             return self.alone(vm, home, page);
         };
         let t = &self.transactions[usize::from(slot)];
-        // What it received may be on its way home; all else that is out cannot be sent.
-        let is_sent_back =
-            self.changing & bit(vm) != 0 && vm != home && matches!(t.kind, Kind::Donate);
-        if self.is_settling(out) || self.is_moving(out) || self.is_moving(back) || is_sent_back {
+        if self.is_settling(out) || self.is_moving(out) || self.is_moving(back) {
             return None;
         }
         if vm == home {
             return Some(match t.kind {
-                Kind::Share => (ALL, owner::SHARED),
-                Kind::Lend => (0, owner::LENT),
-                Kind::Donate => (0, owner::DONATED),
+                Kind::Share => Must::Be(ALL, owner::SHARED),
+                Kind::Lend => Must::Be(0, owner::LENT),
+                Kind::Donate => Must::Be(0, owner::DONATED),
             });
         }
         if t.holders & bit(vm) == 0 {
-            return Some((0, owner::NONE));
+            return Some(Must::Be(0, owner::NONE));
         }
         if back != 0 {
-            return Some((0, owner::DONATED));
+            return Some(Must::Be(0, owner::DONATED));
         }
         let write = if t.writing & bit(vm) != 0 { WRITE } else { 0 };
         let execute = if t.executing & bit(vm) != 0 {
@@ -44,21 +72,22 @@ impl Ghost {
         } else {
             0
         };
-        let whose = match t.kind {
-            Kind::Share | Kind::Lend => owner::BORROWED,
-            Kind::Donate => owner::RECEIVED,
-        };
-        Some((READ | write | execute, whose))
+        let access = READ | write | execute;
+        Some(match t.kind {
+            Kind::Share | Kind::Lend => Must::Be(access, owner::BORROWED),
+            Kind::Donate if self.changing[vm] != 0 => Must::GoBack(access),
+            Kind::Donate => Must::Be(access, owner::RECEIVED),
+        })
     }
 
     /// Returns the required contents for a page that is in no transaction.
     fn alone(&self, vm: usize, home: usize, page: usize) -> Option<Must> {
         match (vm == home, self.is_buffer(home, page)) {
-            (false, _) => Some((0, owner::NONE)),
-            (true, _) if self.changing & bit(home) != 0 => None,
-            (true, false) => Some((ALL, owner::OWNED)),
+            (false, _) => Some(Must::Be(0, owner::NONE)),
+            (true, _) if self.changing[home] != 0 => Some(Must::Change),
+            (true, false) => Some(Must::Be(ALL, owner::OWNED)),
             (true, true) if self.ending & bit(home) != 0 => None,
-            (true, true) => Some((ALL, owner::BUFFER)),
+            (true, true) => Some(Must::Be(ALL, owner::BUFFER)),
         }
     }
 
@@ -155,15 +184,16 @@ impl Ghost {
             let said = self.said_of(region, page);
             // Equal pages need one comparison.
             if was_said.replace(said) != Some(said)
-                && let Some((access, whose)) = self.expected(vm, region.vm, region.first + page)
+                && let Some(must) = self.expected(vm, region.vm, region.first + page)
+                && !must.allows(found.access, found.owner)
             {
                 let pa = region.pa + page as u64 * PAGE;
-                if access != found.access {
-                    return Err(Wrong::Access(vm, pa, access, found.access));
-                }
-                if whose != found.owner {
-                    return Err(Wrong::Owner(vm, pa, whose, found.owner));
-                }
+                let (access, whose) = must.before();
+                return Err(if access == found.access {
+                    Wrong::Owner(vm, pa, whose, found.owner)
+                } else {
+                    Wrong::Access(vm, pa, access, found.access)
+                });
             }
             // An idle span needs one comparison.
             let span = SPAN - (region.first + page) % SPAN;

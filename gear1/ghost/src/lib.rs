@@ -82,6 +82,8 @@ pub mod owner {
     pub const RECEIVED: u8 = 6;
     /// Owned by the VM, and one of its buffers.
     pub const BUFFER: u8 = 7;
+    /// Owned or received by the VM, which is sending it.
+    pub const CLAIMED: u8 = 8;
 }
 
 impl Wrong {
@@ -182,9 +184,12 @@ struct Transaction {
     writing: u16,
     executing: u16,
     pages: usize,
-    /// Whose calls that concern it are not done: who has what is not settled.
-    movers: u16,
+    /// vCPUs whose calls that concern it are not done, one bit each: who has what is not settled.
+    movers: Callers,
 }
+
+/// vCPUs of each VM, one bit each, that are in a call.
+type Callers = [u8; VMS];
 
 /// A descriptor of which more is to come.
 #[derive(Clone, Copy, Debug)]
@@ -208,9 +213,10 @@ pub struct Ghost {
     drafts: [Draft; VMS],
     /// VMs that are being reloaded: pages that concern them are not checked.
     ending: u16,
-    /// VMs in a call that sends, or that maps or unmaps buffers: their own view of their memory is
-    /// not checked until the call is done. All others must still have none of that memory.
-    changing: u16,
+    /// vCPUs in a call that sends, or that maps or unmaps buffers: their VM's view of its memory is
+    /// before, in or after the change until the call is done. All others must still have none of
+    /// that memory.
+    changing: Callers,
 }
 
 impl Default for Ghost {
@@ -262,7 +268,7 @@ impl Ghost {
             writing: 0,
             executing: 0,
             pages: 0,
-            movers: 0,
+            movers: [0; VMS],
         };
         const DRAFT: Draft = Draft {
             transaction: TRANSACTION,
@@ -279,7 +285,7 @@ impl Ghost {
             transactions: [TRANSACTION; TRANSACTIONS],
             drafts: [DRAFT; VMS],
             ending: 0,
-            changing: 0,
+            changing: [0; VMS],
         }
     }
 
@@ -392,14 +398,14 @@ impl Ghost {
     /// Returns whether a call that concerns the transaction is not done.
     fn is_moving(&self, number: u8) -> bool {
         let slot = number.checked_sub(1).map(usize::from);
-        slot.is_some_and(|slot| self.transactions[slot].movers != 0)
+        slot.is_some_and(|slot| self.transactions[slot].movers != [0; VMS])
     }
 
     /// Notes that a VM is in no call any more.
     fn end_calls(&mut self, vm: usize) {
-        self.changing &= !bit(vm);
+        self.changing[vm] = 0;
         for transaction in &mut self.transactions {
-            transaction.movers &= !bit(vm);
+            transaction.movers[vm] = 0;
         }
     }
 

@@ -295,7 +295,7 @@ pub(crate) fn call(
     });
     let outcome = ffa::call(ledger, &mut host, vm, &regs);
     #[cfg(feature = "check-ghost")]
-    ghost::after(machine, vm, &regs, &outcome, host.running());
+    ghost::after(machine, loaded, &regs, &outcome, host.running());
     // Later walks must see the new mappings.
     barrier::dsb_ishst();
     drop(shared);

@@ -20,7 +20,7 @@ use gear1_ghost::walk::Tree;
 use gear1_ghost::{Ghost, Wrong};
 
 use crate::halt::{self, HaltReason};
-use crate::machine::Machine;
+use crate::machine::{self, Loaded, Machine};
 
 /// The words of a page.
 const WORDS: usize = PAGE_SIZE as usize / 8;
@@ -111,15 +111,24 @@ pub(crate) fn was_read(offset: u64, words: &[u64]) {
     said.zip(words).for_each(|(said, word)| *said = *word);
 }
 
-/// A VM has made a call; `running`: who runs, bit per VM.
-pub(crate) fn after(machine: &Machine, vm: VmId, regs: &Regs, outcome: &Outcome, running: u16) {
+/// A vCPU has made a call; `running`: who runs, bit per VM.
+pub(crate) fn after(
+    machine: &Machine,
+    loaded: &Loaded,
+    regs: &Regs,
+    outcome: &Outcome,
+    running: u16,
+) {
+    let vm = loaded.vm;
+    let first = usize::from(machine::boot_vm(machine, vm).first_vcpu);
+    let vcpu = loaded.id.index() - first;
     let mut checker = CHECKER.lock();
     let Checker { ghost, said, .. } = &mut *checker;
     let answer = match outcome {
         Outcome::Return(answer) => Some(answer),
         Outcome::Again => None,
     };
-    let followed = ghost.call(vm.index(), regs, said, answer, running);
+    let followed = ghost.call(vm.index(), vcpu, regs, said, answer, running);
     followed.unwrap_or_else(halt_with);
     let is_refused = answer.is_some_and(|x| x[0] == u64::from(function::ERROR));
     checker.look(machine, !is_refused);

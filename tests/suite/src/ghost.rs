@@ -117,8 +117,8 @@ const SWAPPED: [Swapped; 3] = [
         pairs: &[
             ("(ALL, owner::SHARED)", "(ALL, owner::BORROWED)"),
             (
-                "Kind::Share | Kind::Lend => owner::BORROWED",
-                "Kind::Share | Kind::Lend => owner::SHARED",
+                "Kind::Share | Kind::Lend => Must::Be(access, owner::BORROWED)",
+                "Kind::Share | Kind::Lend => Must::Be(access, owner::SHARED)",
             ),
         ],
     },

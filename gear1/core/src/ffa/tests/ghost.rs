@@ -5,10 +5,10 @@ use gear1_ghost::Wrong;
 
 use std::vec::Vec;
 
-use super::machine::{COUNT, Machine, PAGE, Random, own, tx};
+use super::machine::{COUNT, Machine, PAGE, Random, map_call, own, tx};
 use crate::addr::Pa;
 use crate::ffa::function;
-use crate::ownership::testing::vm;
+use crate::ownership::testing::{start, vm};
 use crate::ownership::{MAX_TRANSACTIONS, Phase, Transaction, Vms as _};
 use crate::table::Descriptors as _;
 
@@ -280,8 +280,67 @@ fn a_call_that_does_nothing_is_found() {
     let regs = [(function::MEM_SHARE | WIDE).into(), 96, 96, 0, 0, 0, 0, 0];
     let answer = [function::SUCCESS.into(), 0, 1, 0, 0, 0, 0, 0];
     let running = machine.host.running;
-    let said = machine.ghost.call(0, &regs, &words, Some(&answer), running);
+    let said = machine
+        .ghost
+        .call(0, 0, &regs, &words, Some(&answer), running);
     said.unwrap();
     let found = machine.check();
     assert!(matches!(found, Err(Wrong::Owner(0, ..))), "{found:x?}");
+}
+
+/// The call by which VM 0 lends VM 1 `pages` pages.
+fn lends(machine: &mut Machine, pages: u64) -> Regs {
+    let receiver = 2 | 2 << 16 | 64 << 32;
+    let first = [1, 0, 7, 16 | 1 << 32, 48, 0, receiver, 0];
+    let words = [first.as_slice(), &[pages | 1 << 32, 0, own(0, 0), pages]].concat();
+    machine.write(0, &words);
+    [(function::MEM_LEND | WIDE).into(), 96, 96, 0, 0, 0, 0, 0]
+}
+
+/// While a vCPU sends memory, a refusal of another one's call does not make the ghost expect that
+/// the first call is done.
+#[test]
+fn a_call_of_each_vcpu_is_followed() {
+    let mut machine = Machine::new(24);
+    machine.looks_at_all = true;
+    let regs = lends(&mut machine, 64);
+    loop {
+        let answer = machine.step_of_vcpu(0, 0, &regs).unwrap();
+        let refused = machine.step_of_vcpu(0, 1, &map_call(0)).unwrap().unwrap();
+        assert_eq!(refused[0], function::ERROR.into());
+        machine.check_all().unwrap();
+        if answer.is_some() {
+            break;
+        }
+    }
+}
+
+/// The VM's own view is compared while the VM sends: a page that is neither as before nor as after
+/// the call is found at each step.
+#[test]
+fn a_wrong_page_of_who_sends_is_found() {
+    let mut machine = Machine::new(24);
+    let regs = lends(&mut machine, 64);
+    let mut found = 0;
+    while machine.step_of_vcpu(0, 0, &regs).unwrap().is_none() {
+        let tables = machine.host.vms.table_addresses(0);
+        let page = (own(0, 40) >> 12) as usize % 512;
+        let maps = |machine: &mut Machine, table: &u64| {
+            let mut tables = machine.host.vms.tables(vm(0));
+            let was = tables.read(Pa::new(*table), page);
+            let is_page = was & 3 == 3 && was & 0xffff_ffff_f000 == start(0) + 40 * PAGE;
+            is_page.then(|| tables.write(Pa::new(*table), page, was & !1))?;
+            Some(was)
+        };
+        for table in tables {
+            if let Some(was) = maps(&mut machine, &table) {
+                let looked = machine.check_all();
+                assert!(matches!(looked, Err(Wrong::Access(0, ..))), "{looked:x?}");
+                found += 1;
+                let mut tables = machine.host.vms.tables(vm(0));
+                tables.write(Pa::new(table), page, was);
+            }
+        }
+    }
+    assert!(found > 3, "{found}");
 }

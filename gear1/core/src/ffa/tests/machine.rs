@@ -241,6 +241,16 @@ impl Machine {
         index: usize,
         regs: &Regs,
     ) -> Result<Option<Regs>, Wrong> {
+        self.step_of_vcpu(index, 0, regs)
+    }
+
+    /// Makes one step of a call of a vCPU.
+    pub(super) fn step_of_vcpu(
+        &mut self,
+        index: usize,
+        vcpu: usize,
+        regs: &Regs,
+    ) -> Result<Option<Regs>, Wrong> {
         let writes = self.host.vms.writes;
         let said = self.host.page(tx(index)).clone();
         let outcome = call(&mut self.ledger, &mut self.host, vm(index), regs);
@@ -254,7 +264,7 @@ impl Machine {
             _ => index,
         };
         self.ghost
-            .call(who, regs, &said, answer, self.host.running)?;
+            .call(who, vcpu, regs, &said, answer, self.host.running)?;
         // A refusal, a step that only wiped a piece, and RX_RELEASE write no descriptor, so no
         // check follows.
         let is_done = answer.is_some_and(|x| x[0] != u64::from(function::ERROR));
