@@ -116,6 +116,7 @@ pub fn run() -> Result<Findings> {
     let rules = Rules::read()?;
     let mut findings = Findings::default();
     let mut bounds = Bounds::read(&rules)?;
+    let mut calls = Vec::new();
     for (name, directory, flat) in IMAGES {
         let elf = workspace::bare_elf_in(directory, "gear1-runtime");
         let program = Program::read(&elf)?;
@@ -125,6 +126,7 @@ pub fn run() -> Result<Findings> {
         let bytes = fs::metadata(&flat).with_context(|| flat.display().to_string())?;
         findings.budget(name, "image-bytes", bytes.len(), &rules)?;
         findings.budget(name, "ram-bytes", program.memory_bytes + STACKS, &rules)?;
+        calls.extend(modules::calls(&program)?);
         if name == COUNTED {
             findings.subjects(&program, &rules)?;
         }
@@ -132,7 +134,7 @@ pub fn run() -> Result<Findings> {
     findings.fails.extend(bounds.surplus());
     findings.source(&rules)?;
     findings.holds.extend(crates::report(&rules)?);
-    findings.modules()?;
+    findings.modules(&calls)?;
     Ok(findings)
 }
 
@@ -269,8 +271,8 @@ impl Findings {
     }
 
     /// Modules that use each other, and the layers of the runtime.
-    fn modules(&mut self) -> Result<()> {
-        let report = modules::check()?;
+    fn modules(&mut self, calls: &[modules::Call]) -> Result<()> {
+        let report = modules::check(calls)?;
         let modules::Report {
             crates,
             modules,

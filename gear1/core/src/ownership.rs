@@ -187,6 +187,19 @@ impl Ledger {
         found.unwrap_or(Transaction::FREE)
     }
 
+    /// Returns the answer that is being written for `vm`.
+    #[must_use]
+    pub fn response(&self, vm: VmId) -> Option<Response> {
+        self.responses.get(vm.index()).copied().flatten()
+    }
+
+    /// Notes the progress of the answer.
+    pub fn set_response(&mut self, vm: VmId, response: Option<Response>) {
+        if let Some(slot) = self.responses.get_mut(vm.index()) {
+            *slot = response;
+        }
+    }
+
     #[cfg_attr(
         not(test),
         expect(clippy::indexing_slicing, reason = "the remainder is in bounds")

@@ -377,6 +377,10 @@ impl VmGic {
             || Bits(state.used).any(is_listed_due)
     }
 
+    fn is_v2(&self) -> bool {
+        self.version == GicVersion::V2
+    }
+
     /// Returns all vCPUs.
     fn everybody(&self) -> u8 {
         everybody(self.vcpu_count)

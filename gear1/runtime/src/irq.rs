@@ -18,7 +18,7 @@ use gear1_core::vgic::{FIRST_LPI, IntId};
 
 use crate::gic::{self, Gic, HostGic};
 use crate::machine::{Cpu, Machine};
-use crate::monitors::PMU_IRQ;
+use crate::vgic::PMU_IRQ;
 use crate::{log, signal, timer, vgic};
 
 /// Handles pending interrupts while this CPU waits at EL2. Returns whether one was a kick.

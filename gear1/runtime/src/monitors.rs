@@ -10,13 +10,10 @@ use gear1_arch::{cpu as this_cpu, monitors as hardware};
 use gear1_core::idregs::{self, IdReg};
 use gear1_core::monitors::{Bank, DEBUG, DebugReg, MDSCR_GUEST, PMU, PMU_INTID, PmuReg};
 use gear1_core::syndrome::SysregAccess;
-use gear1_core::vgic::IntId;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{Cpu, CpuData, Loaded, Machine};
-
-/// The PMU's interrupt.
-pub(crate) const PMU_IRQ: IntId = IntId::private(PMU_INTID);
+use crate::vgic::PMU_IRQ;
 
 /// Carries out an access of the running vCPU and returns the value read, if the register is one of
 /// these and the VM has it.

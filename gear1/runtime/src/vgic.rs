@@ -8,14 +8,16 @@ use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::id::VmId;
 use gear1_arch::monitors;
 use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
+use gear1_core::monitors::PMU_INTID;
 use gear1_core::vcpu::{Attention, VcpuShared};
 use gear1_core::vgic::{IntId, Kicks, LrReplay, VcpuIndex, VmGic, only_target};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
-use crate::monitors::PMU_IRQ;
 use crate::signal;
 
+/// The PMU's interrupt.
+pub(crate) const PMU_IRQ: IntId = IntId::private(PMU_INTID);
 /// Size of a distributor's registers: GICv2's has one page, and other devices follow.
 const GICD_SIZE: u64 = if Gic::VERSION == 2 { 0x1000 } else { 0x1_0000 };
 /// Size of a vCPU's redistributor frames.

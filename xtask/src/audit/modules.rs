@@ -1,12 +1,16 @@
 //! The module graph of each crate, read from the sources, and the layers of Gear1's runtime.
 //!
 //! An arrow leads from a module to the module whose item it names, by `use` or by a path, directly
-//! and through re-exports. Modules below one module are compared with each other: an arrow between
+//! and through re-exports; and, of the crates that Gear1's images are linked from, to the module
+//! whose function the module calls, methods included. What other crates call by a method has an
+//! arrow only where a path names the method's type, which need not be the module of the method's
+//! `impl`. Modules below one module are compared with each other: an arrow between
 //! two of them stands for those between what is below them, and a module and the modules inside it
 //! are one. Code under `#[cfg(test)]` has no arrows.
 //!
 //! Invariant: a `mod` without a file is an error, so that no source is passed over.
 
+mod linked;
 mod syntax;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +20,7 @@ use std::path::Path as FilePath;
 use anyhow::{Context as _, Result, bail, ensure};
 use workbench::workspace;
 
+pub(super) use self::linked::{Call, calls};
 use self::syntax::Module;
 
 /// The crate whose modules stand in layers.
@@ -50,8 +55,8 @@ pub(super) struct Report {
     pub(super) wrong: Vec<String>,
 }
 
-/// Looks at all crates of the workspace.
-pub(super) fn check() -> Result<Report> {
+/// Looks at all crates of the workspace, and at the calls of the linked images.
+pub(super) fn check(calls: &[Call]) -> Result<Report> {
     let root = workspace::root();
     let read = |file: &str| fs::read_to_string(root.join(file)).ok();
     let mut report = Report::default();
@@ -59,7 +64,9 @@ pub(super) fn check() -> Result<Report> {
         let of = Crate::read(&file, &read)?;
         report.crates += 1;
         report.modules += of.modules.len();
-        for (parent, arrows) in of.arrows() {
+        let mut all = of.arrows();
+        of.add_calls(&mut all, &crate_name(&file), calls);
+        for (parent, arrows) in all {
             report.arrows += arrows.len();
             let place = [std::slice::from_ref(&file), &*parent].concat().join(": ");
             let found = circles(&arrows);
@@ -170,18 +177,54 @@ impl Crate {
             let imported = module.imports.iter().map(|import| &import.path);
             for path in imported.chain(&module.paths) {
                 for to in self.named(from, &path.segments, 0) {
-                    let same = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
-                    if let (Some(a), Some(b)) = (from.get(same), to.get(same)) {
-                        let place = format!("{file}:{}", path.line);
-                        let arrows = all.entry(from[..same].to_vec()).or_default();
-                        arrows.entry((a.clone(), b.clone())).or_insert(place);
-                    }
+                    self.add_arrow(&mut all, from, &to, &format!("{file}:{}", path.line));
                 }
             }
         }
         // A crate of one floor is looked at as well.
         all.entry(Vec::new()).or_default();
         all
+    }
+
+    /// Adds the arrows of calls to those of names.
+    fn add_calls(&self, all: &mut BTreeMap<Name, Arrows>, name: &str, calls: &[Call]) {
+        for Call { from, to, place } in calls {
+            let is_of_this = |path: &[String]| path.first().is_some_and(|first| first == name);
+            if is_of_this(from) && is_of_this(to) {
+                self.add_arrow(
+                    all,
+                    &self.module_of(&from[1..]),
+                    &self.module_of(&to[1..]),
+                    place,
+                );
+            }
+        }
+    }
+
+    /// Adds an arrow between the modules in which two paths part, unless one module is inside the
+    /// other.
+    fn add_arrow(
+        &self,
+        all: &mut BTreeMap<Name, Arrows>,
+        from: &[String],
+        to: &[String],
+        place: &str,
+    ) {
+        let same = from.iter().zip(to).take_while(|(a, b)| a == b).count();
+        if let (Some(a), Some(b)) = (from.get(same), to.get(same)) {
+            let arrows = all.entry(from[..same].to_vec()).or_default();
+            let arrow = arrows.entry((a.clone(), b.clone()));
+            arrow.or_insert_with(|| place.to_owned());
+        }
+    }
+
+    /// Returns the module that a path from the root on leads to, without the items inside.
+    fn module_of(&self, path: &[String]) -> Name {
+        let lengths = (0..=path.len()).rev();
+        let mut prefixes = lengths.map(|length| path[..length].to_vec());
+        prefixes
+            .find(|name| self.modules.contains_key(name))
+            .unwrap_or_default()
     }
 
     /// Returns the modules that a path names in a module: those that it leads through by name and by
@@ -254,6 +297,12 @@ impl Crate {
             imports.filter(|import| import.path.segments.first().is_none_or(|s| s != name));
         others.map(|import| import.path.segments.clone()).collect()
     }
+}
+
+/// Returns the name by which code calls the crate of a root file.
+fn crate_name(root: &str) -> String {
+    let directory = root.split("/src/").next().unwrap_or(root);
+    directory.replace(['/', '-'], "_")
 }
 
 fn below(name: &[String], child: &str) -> Name {

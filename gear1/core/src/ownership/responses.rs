@@ -18,19 +18,6 @@ pub struct Response {
 }
 
 impl Ledger {
-    /// Returns the answer that is being written for `vm`.
-    #[must_use]
-    pub fn response(&self, vm: VmId) -> Option<Response> {
-        self.responses.get(vm.index()).copied().flatten()
-    }
-
-    /// Notes the progress of the answer.
-    pub fn set_response(&mut self, vm: VmId, response: Option<Response>) {
-        if let Some(slot) = self.responses.get_mut(vm.index()) {
-            *slot = response;
-        }
-    }
-
     /// Returns the answer to write that begins with range `first` of a transaction: the one that
     /// is being written, or a new one, if the VM does not read its RX page still. From then on the
     /// page is the VM's.

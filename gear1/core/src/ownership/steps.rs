@@ -349,17 +349,6 @@ fn piece<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> Op
 }
 
 impl Transaction {
-    /// Begins a phase with its first stage.
-    pub(super) const fn begin(&mut self, phase: Phase, stage: Stage) {
-        self.phase = phase;
-        self.go_to(stage);
-    }
-
-    const fn go_to(&mut self, stage: Stage) {
-        self.stage = stage;
-        self.at = Cursor::START;
-    }
-
     /// Returns the VM that [`Stage::Undo`] takes pages from.
     fn keeper(&self) -> VmId {
         if self.phase == Phase::Homing {

@@ -487,6 +487,18 @@ impl Transaction {
         Ok(())
     }
 
+    /// Begins a phase with its first stage.
+    pub(super) const fn begin(&mut self, phase: Phase, stage: Stage) {
+        self.phase = phase;
+        self.go_to(stage);
+    }
+
+    /// Begins a stage with the first page.
+    pub(super) const fn go_to(&mut self, stage: Stage) {
+        self.stage = stage;
+        self.at = Cursor::START;
+    }
+
     /// Begins to take the pages from `vm`, which gives them back.
     pub(super) const fn give_back(&mut self, vm: VmId) {
         self.who = vm;

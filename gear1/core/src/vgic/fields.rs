@@ -144,6 +144,45 @@ impl VmGic {
         };
         self.touch(vcpu, index, changed)
     }
+
+    /// Reads GICD_ITARGETSR. Those of SGIs and PPIs show who reads; with one vCPU all are RAZ/WI.
+    fn targets_read(&self, view: View, index: usize, first: usize, size_log2: u8) -> u32 {
+        if !self.has_targets() {
+            return 0;
+        }
+        if index == 0 {
+            return pack(size_log2, |_| view.vcpu.bit());
+        }
+        let spi = self.spi(index);
+        pack(size_log2, |at| {
+            spi.target_mask(1 << (first.wrapping_add(at) & 31))
+        })
+    }
+
+    /// Writes GICD_ITARGETSR. Bits of vCPUs that do not exist are RAZ/WI.
+    fn targets_write(
+        &mut self,
+        view: View,
+        index: usize,
+        first: usize,
+        size_log2: u8,
+        value: u32,
+    ) -> Kicks {
+        if index == 0 || !self.has_targets() {
+            return Kicks::NONE;
+        }
+        let everybody = self.everybody();
+        let spi = self.spi_mut(index);
+        // Bound: 4 bytes of a word.
+        for (at, mask) in unpack(size_log2, value) {
+            spi.set_target_mask(1 << (first.wrapping_add(at) & 31), mask & everybody);
+        }
+        self.touch(view.vcpu, index, 0xf << (first & 31))
+    }
+
+    fn has_targets(&self) -> bool {
+        self.is_v2() && self.vcpu_count > 1
+    }
 }
 
 impl Word {

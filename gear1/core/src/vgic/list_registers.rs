@@ -543,10 +543,6 @@ impl VmGic {
         }
         worst.map(|(rank, index)| (rank, index, count))
     }
-
-    pub(super) fn is_v2(&self) -> bool {
-        self.version == GicVersion::V2
-    }
 }
 
 impl Vcpu {

@@ -1,11 +1,11 @@
-//! Registers that only a GICv2 distributor has: target lists, GICD_SGIR and SGIs by sender (IHI
-//! 0048, 4.3.12 to 4.3.17).
+//! Registers that only a GICv2 distributor has: GICD_SGIR and SGIs by sender (IHI 0048, 4.3.15 to
+//! 4.3.17).
 //!
 //! Invariant: an SGI's latch is set iff its `sgi_sources` is not 0.
 //!
 //! Requirements: G1-GIC-004, G1-GIC-013.
 
-use super::fields::{BYTE, View, WORD, pack, unpack};
+use super::fields::{BYTE, WORD, pack, unpack};
 use super::types::{IntId, Kicks, VcpuIndex};
 use super::{Bits, VmGic};
 
@@ -18,51 +18,6 @@ pub(super) const SPENDSGIR_END: u64 = 0xf2f;
 pub(super) const PART: u32 = 0x90;
 
 impl VmGic {
-    /// Reads GICD_ITARGETSR. Those of SGIs and PPIs show who reads; with one vCPU all are RAZ/WI.
-    pub(super) fn targets_read(
-        &self,
-        view: View,
-        index: usize,
-        first: usize,
-        size_log2: u8,
-    ) -> u32 {
-        if !self.has_targets() {
-            return 0;
-        }
-        if index == 0 {
-            return pack(size_log2, |_| view.vcpu.bit());
-        }
-        let spi = self.spi(index);
-        pack(size_log2, |at| {
-            spi.target_mask(1 << (first.wrapping_add(at) & 31))
-        })
-    }
-
-    /// Writes GICD_ITARGETSR. Bits of vCPUs that do not exist are RAZ/WI.
-    pub(super) fn targets_write(
-        &mut self,
-        view: View,
-        index: usize,
-        first: usize,
-        size_log2: u8,
-        value: u32,
-    ) -> Kicks {
-        if index == 0 || !self.has_targets() {
-            return Kicks::NONE;
-        }
-        let everybody = self.everybody();
-        let spi = self.spi_mut(index);
-        // Bound: 4 bytes of a word.
-        for (at, mask) in unpack(size_log2, value) {
-            spi.set_target_mask(1 << (first.wrapping_add(at) & 31), mask & everybody);
-        }
-        self.touch(view.vcpu, index, 0xf << (first & 31))
-    }
-
-    fn has_targets(&self) -> bool {
-        self.is_v2() && self.vcpu_count > 1
-    }
-
     /// Reads GICD_SGIR (WO), GICD_CPENDSGIR or GICD_SPENDSGIR of `vcpu`.
     pub(super) fn v2_sgi_read(&self, vcpu: VcpuIndex, offset: u64, size_log2: u8) -> u32 {
         if offset < CPENDSGIR || !is_byte_field(offset, size_log2) {

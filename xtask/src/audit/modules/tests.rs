@@ -130,7 +130,7 @@ fn a_floor_for_each_module_and_no_arrow_up() {
 /// The workspace as it is, and the runtime with an arrow that leads from its ground floor to its top.
 #[test]
 fn an_upward_arrow_that_is_planted_is_refused() {
-    let report = check().unwrap();
+    let report = check(&[]).unwrap();
     assert_eq!(report.wrong, [""; 0]);
     let root = workspace::root();
     let read = |file: &str| {
@@ -153,4 +153,38 @@ fn an_upward_arrow_that_is_planted_is_refused() {
         "{wrong:?}"
     );
     assert_eq!(circles(arrows).len(), 1);
+}
+
+/// A method in another module's `impl`: no path leads there, a call does.
+#[test]
+fn a_call_of_a_method_is_an_arrow() {
+    let found = of(&[
+        ("main.rs", "mod kind; mod a; mod b;"),
+        ("kind.rs", "pub struct X;"),
+        ("a.rs", "use crate::kind::X; fn f(x: &X) { x.run() }"),
+        (
+            "b.rs",
+            "use crate::kind::X; impl X { pub fn run(&self) { crate::a::g() } }",
+        ),
+    ]);
+    let name = |path: &str| path.split("::").map(str::to_owned).collect();
+    let call = |from, to| Call {
+        from: name(from),
+        to: name(to),
+        place: "src/a.rs:1".to_owned(),
+    };
+    let mut all = found.arrows();
+    assert_eq!(circles(&all[&Vec::new()]), [""; 0]);
+    // Another crate's module of the same name, and a call within a module.
+    let none = [
+        call("other::a::f", "other::b::X::run"),
+        call("own::a::f", "own::a::g"),
+    ];
+    found.add_calls(&mut all, "own", &none);
+    assert_eq!(circles(&all[&Vec::new()]), [""; 0]);
+    found.add_calls(&mut all, "own", &[call("own::a::f", "own::b")]);
+    assert_eq!(
+        circles(&all[&Vec::new()]),
+        ["a, b use each other: a uses b (src/a.rs:1); b uses a (src/b.rs:1)"]
+    );
 }
