@@ -1,7 +1,7 @@
 //! EL1 and EL0 system registers of the loaded guest.
 //!
-//! They stay loaded while Gear2 runs at EL0 and move only between two guests; for a Gear2 at EL1
-//! they move at every entry of it (`world`), the timer's excepted. The few that act on EL0, and so
+//! The registers stay loaded while Gear2 runs at EL0 and move only between two guests. For a Gear2
+//! at EL1 all but the timer's move at every entry of Gear2 (`world`). The few that act on EL0, and so
 //! on Gear2, move at every entry of Gear2 instead (`world`): SCTLR_EL1, CNTKCTL_EL1, TPIDR_EL0,
 //! TPIDRRO_EL0 and SP_EL0.
 //!

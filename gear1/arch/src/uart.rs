@@ -1,9 +1,10 @@
 //! The boot UART while Gear1 has it to itself: init's messages, and the runtime's when the machine
 //! halts.
 //!
-//! It is written by polling; firmware has set up rate, format and clock. PL011 (Arm DDI 0183), SCIF
-//! (R-Car Gen3 user's manual, "Serial Communication Interface with FIFO"), mini-UART (BCM2711
-//! peripherals, 2.2), Cadence's (Zynq UltraScale+ MPSoC, AMD UG1087, module UART).
+//! Output polls the UART's status; firmware has set up rate, format and clock. The UARTs are PL011
+//! (Arm DDI 0183), SCIF (R-Car Gen3 user's manual, "Serial Communication Interface with FIFO"),
+//! mini-UART (BCM2711 peripherals, 2.2) and Cadence's (Zynq UltraScale+ MPSoC, AMD UG1087, module
+//! UART).
 //!
 //! Requirements: G1-RUN-002, G1-BOOT-008.
 

@@ -121,10 +121,10 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
 /// its IRQs itself; FMO alone traps its SGIs (Arm IHI 0069, 12.2.17). Its vCPUs never move, so a
 /// barrier that is for its own CPU waits for no other (BSU).
 ///
-/// What tells of caches traps, so that a guest finds caches of one set and one way and walks over
-/// them with one instruction (G1-CPU-010). Without FEAT_EVT that includes CTR_EL0, which is read
-/// before each maintenance by address: a real-time guest is spared that, and walks over the
-/// machine's sets.
+/// The registers that describe caches trap, so that a guest finds caches of one set and one way and
+/// walks over them with one instruction (G1-CPU-010). Without FEAT_EVT these traps include CTR_EL0,
+/// which is read before each maintenance by address. A real-time guest is spared that, and walks
+/// over the machine's sets.
 ///
 /// IC IALLUIS traps where another VM is real-time, whose instruction caches it would empty
 /// (G1-RT-010). A real-time VM of several vCPUs keeps it: its CPUs cannot be kicked to carry it out.

@@ -236,7 +236,7 @@ impl<P: Platform> Machine<P> {
 
     /// Says what has become of a VM since the last time. Its lifecycle is locked, so that several
     /// loops say it in order. `fault` describes how it ended, if it did so by a fault just now.
-    /// What follows from an end is wanted from here on.
+    /// From here on the restart, or whatever else follows from an end, is the VM's goal.
     pub(crate) fn report_news(
         &self,
         gear1: &mut impl Gear1,

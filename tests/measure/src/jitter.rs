@@ -1,8 +1,8 @@
 //! `cargo xtask jitter`: how late cyclictest wakes up natively, under KVM, and in GearV's kinds of
 //! VMs.
 //!
-//! The same kernel with PREEMPT_RT, initramfs and cyclictest run everywhere (gearv 4.5, tables 10
-//! and 11). QEMU's virtual time is counted in instructions, so figures repeat; docs/rtvm.md says
+//! One kernel with PREEMPT_RT, one initramfs and one cyclictest run everywhere (gearv 4.5, tables
+//! 10 and 11). QEMU's virtual time is counted in instructions, so figures repeat; docs/rtvm.md says
 //! what that can tell.
 
 mod board;

@@ -1,8 +1,8 @@
 //! A disk for QEMU that stalls and loses power: a server of the network block device protocol (NBD,
 //! fixed newstyle, simple replies) on a socket.
 //!
-//! What was written is kept here until it is flushed, and only then goes to the image, as in the
-//! cache of a disk. Requests are served one after the other, so a stall is one of the whole disk.
+//! Written data is kept here until a flush, and only then goes to the image, as in the cache of a
+//! disk. Requests are served one after the other, so a stall is one of the whole disk.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

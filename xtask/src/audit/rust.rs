@@ -15,7 +15,7 @@ use self::scan::Line;
 const PRONOUNS: [&str; 12] = [
     "it", "its", "they", "their", "this", "that", "these", "those", "the same", "what", "who", "so",
 ];
-/// What ends a program, or a test of a program's own, at run time.
+/// Macros and methods that end a program, or a test of a program's own, at run time.
 const PANICS: [&str; 9] = [
     "panic!",
     "assert!",

@@ -8,8 +8,8 @@
 //! both.
 //!
 //! The measured sequences are single pieces of assembly, with interrupts unmasked nowhere else.
-//! They and the handler share X9 (time of the handler, 0 until then), X10 (scratch), X11 (where the
-//! time is stored for the other CPU) and X14 (GICv2's CPU interface).
+//! The sequences and the handler share X9 (time of the handler, 0 until then), X10 (scratch), X11
+//! (where the time is stored for the other CPU) and X14 (GICv2's CPU interface).
 //!
 //! `BENCH <name> <min> <median> <mean> <p99> <max>` is followed by all samples in the order in
 //! which they were taken, `RAW <name> <ns>x<count> ...`: runs of equal ones are counted. The
