@@ -51,7 +51,7 @@ macro_rules! rules {
 pub enum Severity {
     /// The manifest is refused.
     Error,
-    /// The manifest runs, and exposes more than it might.
+    /// The manifest runs, and exposes more than it might, or runs worse.
     Warning,
 }
 
@@ -67,6 +67,7 @@ impl Rule {
                 | Self::TwoClusters
                 | Self::NeedsOther
                 | Self::ManyWriters
+                | Self::EarlyWatchdog
         ) {
             Severity::Warning
         } else {
@@ -253,6 +254,10 @@ rules! {
 
     ManyWriters = "M-WRN-006", "three or more VMs can write this memory, and none can tell who did",
         "name those that only read it in readers, or use one memory for each pair";
+
+    EarlyWatchdog = "M-WRN-007",
+        "the device VM restarts before its device model has ended itself for a thread that hangs",
+        "write watchdog-ms = <12000> or more, or leave it out";
 
     SharedPlace = "M-SHM-001",
         "shared memory has an address, from 2 MiB on, and a size, both multiples of 2 MiB",

@@ -265,6 +265,9 @@ impl Vm<'_> {
     pub const DEFAULT_WINDOW: u64 = 0x0c00_0000;
     /// The registers of the virtio devices where the manifest says nothing.
     pub const DEFAULT_VIRTIO: u64 = 0x0a00_0000;
+    /// The shortest watchdog of a device VM that lets its device model end itself, and the next one
+    /// begin, in milliseconds.
+    pub const LEAST_WATCHDOG_MS: u32 = 12_000;
 
     /// Returns where the VM sees the device VM's window, should it be that.
     #[must_use]

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use gear2_protocol::device_word::RESET_ASKED;
 use gear2_protocol::{DOORBELL_GEAR2, MAGIC, PROTOCOL_VERSION, slot};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::{EFD_NONBLOCK, Health, Hub, Watch, handshake, lock, open_patiently, progress};
+use super::{BEAT, EFD_NONBLOCK, Health, Hub, Watch, handshake, lock, open_patiently, progress};
 use crate::backend::rng::Rng;
 use crate::mapping::{Doorbell, counter};
 use crate::state::{DeviceState, Word};
@@ -112,6 +113,14 @@ fn a_backend_is_opened_as_soon_as_it_can_be() {
         }
     });
     assert_eq!((tries.get(), backend.identity().device_id), (3, 4));
+}
+
+/// The shortest watchdog that `check` accepts without a warning leaves the next GDM time to begin.
+#[test]
+fn gdm_ends_itself_before_a_watchdog_does() {
+    let silent = BEAT * (progress::STUCK_LOOKS - progress::LATE_LOOKS + 1);
+    let least = Duration::from_millis(gearv_manifest::Vm::LEAST_WATCHDOG_MS.into());
+    assert!(silent + Duration::from_secs(3) <= least);
 }
 
 /// Gear2 watches the heartbeat alone: it stops as soon as one thread does not get on.

@@ -7,7 +7,7 @@ use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 /// Number of peers from which a warning asks whether all of them are needed.
 const MANY_PEERS: usize = 3;
 
-/// Warns of every VM that exposes more than it might.
+/// Warns of every VM that exposes more than it might, or runs worse.
 pub(crate) fn check<'a>(
     manifest: &Manifest<'a>,
     board: Option<&Board<'_>>,
@@ -20,6 +20,10 @@ pub(crate) fn check<'a>(
         }
         if board.is_some_and(|board| spans_clusters(manifest, vm, board)) {
             report.error(error(Rule::TwoClusters, vm, "cpus"));
+        }
+        if (1..Vm::LEAST_WATCHDOG_MS).contains(&vm.watchdog_ms) && vm.kind == VmKind::Device {
+            let place = error(Rule::EarlyWatchdog, vm, "watchdog-ms");
+            report.error(place.found(Found::Number(vm.watchdog_ms.into())));
         }
         let mut served = manifest.virtio_of(vm.id).map(|(_, device)| device.kind);
         if served.next().is_some() && is_served_for_little(manifest, vm) {

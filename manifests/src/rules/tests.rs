@@ -590,6 +590,22 @@ fn refuses_with_one_message_naming_node_and_property() {
     }
 }
 
+/// A device model that ends itself for a thread that hangs must be restarted before its VM is.
+#[test]
+fn warns_of_a_watchdog_that_is_faster_than_the_device_models() {
+    let cases = [(0, 0), (1, 1), (11_999, 1), (12_000, 0), (60_000, 0)];
+    for (watchdog_ms, expected) in cases {
+        let tree = served().set(DEVICE, "watchdog-ms", cells(&[watchdog_ms]));
+        let blob = tree.flatten();
+        let mut warned = 0;
+        let outcome = validate(blob.as_slice(), &BOARD, &mut |error| {
+            warned += u32::from(error.rule == Rule::EarlyWatchdog);
+        });
+        assert!(outcome.is_ok());
+        assert_eq!(warned, expected, "{watchdog_ms}");
+    }
+}
+
 #[test]
 fn refuses_what_is_no_device_tree() {
     let good = smallest().flatten();
