@@ -22,7 +22,7 @@ use gear1_core::stage2::{Attributes, Memory, PageState, Stage2};
 use gearv_manifest::{Manifest, VmId};
 
 use crate::refusal::{Refusal, refusal};
-use crate::region::Region;
+use crate::region::{Region, pages};
 use crate::table_memory::BootTables;
 
 #[cfg(test)]
@@ -227,17 +227,26 @@ impl Partition {
     }
 
     /// Adds a mapping at its address, or if the space has something else there, at the first free
-    /// address behind something that the space has. Without any below `limit` the mapping stays
-    /// where it is, and [`check`](Self::check) refuses the list.
-    pub fn add_anywhere(&mut self, mut mapping: Mapping, limit: u64) {
+    /// address behind something that the space has, or behind a bank of `ram`. An address that is
+    /// RAM of the machine is the last choice: the VM sees memory that a peer shares with it later at
+    /// its physical address, and could not retrieve a page that lies there. Without any free address
+    /// below `limit` the mapping stays where it is, and [`check`](Self::check) refuses the list.
+    pub fn add_anywhere(&mut self, mut mapping: Mapping, ram: &[Region], limit: u64) {
         let taken = self.taken(mapping.space);
-        let ends = taken.iter().map(|region| region.end);
-        let mut starts = core::iter::once(mapping.ipa).chain(ends);
-        let free = starts.find(|start| {
+        let is_free = |start: &u64, apart_from: &[Region]| {
             let region = Region::new(*start, start.saturating_add(mapping.size));
-            let is_free = !taken.iter().any(|taken| taken.overlaps(&region));
-            is_free && start.is_multiple_of(PAGE_SIZE) && region.end <= limit
-        });
+            let mut others = taken.iter().chain(apart_from);
+            region.end <= limit && !others.any(|other| other.overlaps(&region))
+        };
+        let banks: Vec<Region> = ram.iter().map(pages).collect();
+        let ends = taken.iter().chain(&banks).map(|region| region.end);
+        let mut ends: Vec<u64> = ends.filter(|end| end.is_multiple_of(PAGE_SIZE)).collect();
+        ends.sort_unstable();
+        // Gear1's own page is at this address, so that no peer's is.
+        let own = Some(mapping.ipa).filter(|start| is_free(start, &[]));
+        let find = |apart_from| ends.iter().copied().find(|end| is_free(end, apart_from));
+        // planted: a page that gives way lies where a peer's memory may be
+        let free = own.or_else(|| find(&banks)).or_else(|| find(&[]));
         mapping.ipa = free.unwrap_or(mapping.ipa);
         let is_before = |one: &Mapping| (one.space, one.ipa) <= (mapping.space, mapping.ipa);
         let place = self.mappings.partition_point(is_before);

@@ -299,12 +299,50 @@ fn a_mapping_without_a_place_is_refused() {
     let mut partition = Partition::new([all].to_vec(), Vec::new());
     let page = mapping(vm(0), 0x1000, 0x5800_0000, PAGE);
     let told = with(page, Attributes::TOLD, Purpose::StolenTime);
-    partition.add_anywhere(told, 1 << 24);
+    partition.add_anywhere(told, &[], 1 << 24);
     assert_eq!(partition.stolen_time(VmId::FIRST), 0x1000);
     assert!(judge_list(partition.mappings.clone()).is_err());
     partition.mappings.pop();
-    partition.add_anywhere(told, (1 << 24) + PAGE);
+    partition.add_anywhere(told, &[], (1 << 24) + PAGE);
     assert_eq!(partition.stolen_time(VmId::FIRST), 1 << 24);
+}
+
+/// G1-TIM-007: a VM retrieves memory that a peer shares at the physical address, so a page that
+/// gives way lies behind a bank of RAM and in none, wherever the board has its RAM.
+#[test]
+fn a_mapping_that_gives_way_leaves_the_addresses_of_ram_to_peers() {
+    let page = mapping(vm(0), 0x5800_0000, 0x5800_0000, PAGE);
+    let told = with(page, Attributes::TOLD, Purpose::StolenTime);
+    let place = |memory: u64, ram: &[Region], limit| {
+        let over = mapping(vm(0), memory, LINUX, 32 * MIB);
+        let mut partition = Partition::new([over].to_vec(), Vec::new());
+        partition.add_anywhere(told, ram, limit);
+        partition.stolen_time(VmId::FIRST)
+    };
+    let limit = 1 << 40;
+    let high = [Region::new(0x4000_0000, 0x8000_0000)];
+    assert_eq!(place(0x5700_0000, &high, limit), 0x8000_0000);
+    let low = [Region::new(0, 0x8000_0000), Region::new(1 << 32, 1 << 33)];
+    assert_eq!(place(0x5700_0000, &low, limit), 0x8000_0000);
+    // A bank that ends inside a page.
+    let odd = [Region::new(0, 0x8000_0800)];
+    assert_eq!(place(0x5700_0000, &odd, limit), 0x8000_1000);
+    // The VM's memory lies behind the first bank.
+    assert_eq!(
+        place(
+            0x5700_0000,
+            &[low[0], Region::new(0x8000_0000, 1 << 32)],
+            limit
+        ),
+        1 << 32
+    );
+    // All addresses are RAM: the first free one has to do.
+    assert_eq!(
+        place(0x5700_0000, &[Region::new(0, limit)], limit),
+        0x5900_0000
+    );
+    // Nothing is in the way: RAM or not, the page is Gear1's own.
+    assert_eq!(place(0x4000_0000, &low, limit), 0x5800_0000);
 }
 
 /// Whatever one mapping of a whole boot's list is doubled, in whatever VM, the list is refused.

@@ -216,6 +216,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a page that gives way lies where a peer's memory may be",
+        change: Change::Swap("find(&banks)", "find(&[])"),
+        breaks: &["G1-TIM-007"],
+        test: PARTITION,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a mapping hides an emulated device",
         change: Change::Drop,
         breaks: &["G1-MEM-024"],
