@@ -388,17 +388,23 @@ fn start_device(
 }
 
 /// Serves a device for ever. A fault of ours in it breaks this device only.
+///
+/// A set-up that fails, or panics, ends GDM at the hub's next look. The set-up needs descriptors, a
+/// thread and memory, and nothing of the guest or the backend, so that its failure is one of GDM as
+/// a whole. The next GDM tries again, and the guest's requests wait meanwhile. DEVICE_NEEDS_RESET
+/// would lose these requests, and Linux does not handle it.
 fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring, progress: &Arc<Progress>) {
+    // planted: a device whose set-up fails is dead
+    progress::prepare(progress);
     let name = wiring.name.clone();
     let mut worker = match take_up(options, node, wiring) {
         Ok(worker) => worker,
         Err(error) => {
-            eprintln!("gdm: {name}: {error}");
+            eprintln!("gdm: {name}: set-up: {error}");
             return;
         }
     };
     enter(options.sandbox, Role::Device);
-    progress::begin(progress);
     loop {
         match catch_unwind(AssertUnwindSafe(|| worker.run())) {
             Ok(Ok(())) => {}

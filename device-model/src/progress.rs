@@ -53,9 +53,15 @@ fn with_own(act: impl FnOnce(&Progress)) {
     });
 }
 
+/// Prepares to serve guests: an end of the calling thread is noticed from here on, however it comes
+/// about. The thread may take its time until its first [`step`].
+pub(crate) fn prepare(progress: &Arc<Progress>) {
+    OWN.set(Some(Own(Arc::clone(progress))));
+}
+
 /// Serves guests from here on: the calling thread has to get on.
 pub(crate) fn begin(progress: &Arc<Progress>) {
-    OWN.set(Some(Own(Arc::clone(progress))));
+    prepare(progress);
     step();
 }
 
@@ -127,7 +133,7 @@ pub(crate) enum Health {
 pub(crate) struct Watch(Vec<Watched>);
 
 impl Watch {
-    /// Watches a thread from its [`begin`] on.
+    /// Watches a thread from its [`prepare`] or [`begin`] on.
     pub(crate) fn add(&mut self, name: &str) -> Arc<Progress> {
         let progress = Arc::new(Progress::default());
         self.0.push(Watched {

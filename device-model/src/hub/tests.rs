@@ -8,12 +8,17 @@ use gear2_protocol::device_word::RESET_ASKED;
 use gear2_protocol::{DOORBELL_GEAR2, MAGIC, PROTOCOL_VERSION, slot};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::{BEAT, EFD_NONBLOCK, Health, Hub, Watch, handshake, lock, open_patiently, progress};
+use super::{
+    BEAT, EFD_NONBLOCK, Health, Hub, Options, Watch, handshake, lock, open_patiently, progress,
+    serve_device,
+};
+use crate::address::Mac;
 use crate::backend::rng::Rng;
+use crate::board::{DeviceKind, DeviceNode};
 use crate::mapping::{Doorbell, counter};
 use crate::state::{DeviceState, Word};
-use crate::testing::{Directory, line, page, region};
-use crate::worker::Away;
+use crate::testing::{Directory, Guest, line, page, region};
+use crate::worker::{Away, Wiring};
 
 #[test]
 fn another_major_version_is_refused_and_another_minor_is_not() {
@@ -121,6 +126,30 @@ fn gdm_ends_itself_before_a_watchdog_does() {
     let silent = BEAT * (progress::STUCK_LOOKS - progress::LATE_LOOKS + 1);
     let least = Duration::from_millis(gearv_manifest::Vm::LEAST_WATCHDOG_MS.into());
     assert!(silent + Duration::from_secs(3) <= least);
+}
+
+/// A device whose set-up fails must not stay dead beside a GDM that lives: the next GDM tries again.
+#[test]
+fn a_device_that_cannot_be_set_up_ends_gdm() {
+    let node = DeviceNode {
+        channel: 0,
+        vm: "linux".into(),
+        kind: DeviceKind::Rng,
+        backend: String::new(),
+        read_only: false,
+        mac: Mac::default(),
+        memory: [0; 3],
+        registers: [0; 2],
+    };
+    let wiring = Wiring {
+        channel: usize::MAX,
+        ..Guest::new(Box::new(Rng)).wiring()
+    };
+    let mut watch = Watch::default();
+    let progress = watch.add("linux/rng0");
+    let serve = move || serve_device(&Options::default(), &node, wiring, &progress);
+    std::thread::spawn(serve).join().unwrap();
+    assert_eq!(watch.look(), Health::Stuck("linux/rng0".into()));
 }
 
 /// Gear2 watches the heartbeat alone: it stops as soon as one thread does not get on.

@@ -57,6 +57,7 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         "a thread at work arms its line",
         Change::Swap("milliseconds != 0 && ", ""),
     ),
+    bug_of(BY_HUB, "a device whose set-up fails is dead", Change::Drop),
     bug_of(
         BY_HUB,
         "the heart beats beside a thread that is stuck",
