@@ -17,8 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gear2_protocol::{
-    DOORBELL_GEAR2, LINE_REQUEST, MAGIC, PROTOCOL_VERSION, REGION_SIZE, Region, VIRTIO_STRIDE,
-    doorbell_arm, doorbell_device, line_of_channel, slot,
+    ARMING_VERSION, DOORBELL_GEAR2, LINE_REQUEST, MAGIC, PROTOCOL_VERSION, REGION_SIZE, Region,
+    VIRTIO_STRIDE, doorbell_arm, doorbell_device, line_of_channel, slot,
 };
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -129,6 +129,17 @@ fn handshake(region: &Region) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Has a device's line, which is number `number` where `doorbell` arms it, rise once for each
+/// arming.
+fn pace(line: Line, region: &Region, doorbell: Doorbell, number: u32) -> Line {
+    // An older Gear1 knows no such store, which would therefore abort and end GDM.
+    // planted: a line is armed where nobody knows of it
+    if region.header.version.load(Ordering::Relaxed) < ARMING_VERSION {
+        return line;
+    }
+    line.paced(doorbell, number)
 }
 
 /// Restricts the calling thread for its role; GDM ends rather than to serve guests with rights that
@@ -242,9 +253,12 @@ impl Machine {
             memory: self.memories.get(&pa).cloned().ok_or("no such RAM")?,
             interrupt: self.doorbell(doorbell_device(device.channel)),
             answer: self.doorbell(DOORBELL_GEAR2),
-            line: self
-                .line(pl061, line)?
-                .paced(self.doorbell(doorbell_arm(pl061)), line),
+            line: pace(
+                self.line(pl061, line)?,
+                self.region,
+                self.doorbell(doorbell_arm(pl061)),
+                line,
+            ),
             kick: eventfd()?,
             spin,
             linger_us: LINGER_US,

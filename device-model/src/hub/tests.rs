@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use gear2_protocol::device_word::RESET_ASKED;
-use gear2_protocol::{DOORBELL_GEAR2, MAGIC, PROTOCOL_VERSION, slot};
+use gear2_protocol::{ARMING_VERSION, DOORBELL_GEAR2, MAGIC, PROTOCOL_VERSION, doorbell_arm, slot};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
-    BEAT, EFD_NONBLOCK, Health, Hub, Options, Watch, handshake, lock, open_patiently, progress,
-    serve_device,
+    BEAT, EFD_NONBLOCK, Health, Hub, Options, Watch, handshake, lock, open_patiently, pace,
+    progress, serve_device,
 };
 use crate::address::Mac;
 use crate::backend::rng::Rng;
@@ -25,14 +25,33 @@ fn another_major_version_is_refused_and_another_minor_is_not() {
     let region = region();
     region.header.magic.store(MAGIC, Ordering::Relaxed);
     let version = &region.header.version;
-    version.store(PROTOCOL_VERSION + 7, Ordering::Relaxed);
-    assert_eq!(handshake(region), Ok(()));
+    for minor in [0, 1, 7] {
+        version.store((PROTOCOL_VERSION & !0xffff) + minor, Ordering::Relaxed);
+        assert_eq!(handshake(region), Ok(()));
+    }
     version.store(PROTOCOL_VERSION + 0x1_0000, Ordering::Relaxed);
     let error = handshake(region).unwrap_err();
     let [ours, theirs] =
         [PROTOCOL_VERSION, PROTOCOL_VERSION + 0x1_0000].map(|version| version >> 16);
-    let expected = format!("Gear2 speaks protocol version {theirs}.0, this gdm {ours}.");
+    let minor = PROTOCOL_VERSION & 0xffff;
+    let expected =
+        format!("Gear2 speaks protocol version {theirs}.{minor}, this gdm {ours}.{minor}: ");
     assert!(error.contains(&expected), "{error}");
+}
+
+/// A Gear1 of version 2.0 has nothing at the address that arms a line.
+#[test]
+fn lines_are_armed_only_where_gear1_knows_of_it() {
+    for (version, expected) in [(0x2_0000, 0), (ARMING_VERSION, 8), (PROTOCOL_VERSION, 8)] {
+        let (region, doorbells) = (region(), page());
+        region.header.version.store(version, Ordering::Relaxed);
+        let doorbell = Doorbell {
+            page: doorbells,
+            offset: doorbell_arm(1),
+        };
+        pace(line(), region, doorbell, 3).arm();
+        assert_eq!(doorbells.load(doorbell.offset), expected, "{version:#x}");
+    }
 }
 
 #[test]

@@ -19,8 +19,17 @@ mod region;
 
 pub use region::{ConsoleBlock, Page, Region};
 
-/// Version of this layout. GDM refuses another major one (upper half).
-pub const PROTOCOL_VERSION: u32 = 0x0002_0000;
+/// Version of this contract: major in the upper half, minor in the lower one. GDM refuses another
+/// major version. Either side serves another minor one: a minor version may add what the other side
+/// does without, and changes no number and no layout.
+///
+/// | version | adds |
+/// |---|---|
+/// | 2.1 | [`doorbell_arm`], which a Gear1 of 2.0 takes for an access to nothing ([`ARMING_VERSION`]); [`offset::INPUT_LOW`], without which pasted input gets on once a second |
+pub const PROTOCOL_VERSION: u32 = 0x0002_0001;
+/// First version whose lines are armed: GDM stores to [`doorbell_arm`] only if `Header::version` is
+/// this one or a later one.
+pub const ARMING_VERSION: u32 = 0x0002_0001;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -272,3 +281,6 @@ pub struct ConsoleRing {
     /// Input bytes Gear2 took.
     pub input_read: AtomicU32,
 }
+
+#[cfg(test)]
+mod tests;

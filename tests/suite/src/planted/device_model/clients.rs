@@ -57,6 +57,11 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         "a thread at work arms its line",
         Change::Swap("milliseconds != 0 && ", ""),
     ),
+    bug_of(
+        BY_HUB,
+        "a line is armed where nobody knows of it",
+        Change::Swap("ARMING_VERSION", "0"),
+    ),
     bug_of(BY_HUB, "a device whose set-up fails is dead", Change::Drop),
     bug_of(
         BY_HUB,
