@@ -1,5 +1,5 @@
 //! Storage that fails: a disk that stalls for seconds while the device model is killed and VMs are
-//! restarted, and a disk that loses unflushed data with power.
+//! restarted, a disk that loses unflushed data with power, and a disk whose thread hangs.
 //!
 //! The disk is a server of the tests (`nbd`), between QEMU and its image. Kills and restarts come
 //! at times drawn from a fixed seed; their effects differ from run to run.
@@ -68,6 +68,7 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("a disk that stalls, GDM killed, VMs restarted", stalls).slow(true),
         Part::new("a disk that loses power", loses_power).slow(true),
         Part::new("a disk that the device VM has mounted", mounted).slow(true),
+        Part::new("a disk whose thread in GDM hangs", hangs).slow(true),
     ]
 }
 
@@ -312,6 +313,51 @@ fn mount_and_free(session: &mut Session, guest: &VmSummary) -> Result<()> {
     let ended = shell_within(session, ended, LONG)?;
     ensure!(ended.contains("good"), "the guest reads: {ended}");
     Ok(())
+}
+
+/// A thread of GDM that hangs ends GDM, the device VM goes on, and the next GDM serves the disk.
+fn hangs(tally: &mut Tally) -> Result<()> {
+    let rig = Rig::new("storage-hangs")?;
+    let mut session = rig.boot()?;
+    let outcome = hang_a_thread(&mut session, rig.guest()?);
+    println!("{}", outcome.with_context(|| last_words(&session))?);
+    tally.pass(3);
+    Ok(())
+}
+
+/// The guest reads its disk now and then, so that the thread is rarely in the kernel for the disk,
+/// where nobody judges it.
+const READS: &str = "rm -f /run/stop; (n=0; while [ ! -e /run/stop ]; do \
+    dd if=/dev/vda of=/dev/null bs=4k count=1 iflag=direct || break; \
+    n=$((n+1)); echo $n > /run/count; sleep 0.5; done 2> /run/read; \
+    [ -e /run/stop ] && echo good > /run/status || echo bad > /run/status) & :";
+/// Freezes the disk's thread alone, by a cgroup of threads, and waits until another GDM answers.
+const HANG: &str = "old=$(pidof gdm); mkdir /run/groups; mount -t cgroup2 none /run/groups; \
+    mkdir /run/groups/hung; echo threaded > /run/groups/hung/cgroup.type; \
+    for task in /proc/$old/task/*; do grep -q '^[^ ]*/block' $task/comm && \
+    basename $task > /run/groups/hung/cgroup.threads; done; \
+    grep -c . /run/groups/hung/cgroup.threads; echo 1 > /run/groups/hung/cgroup.freeze; \
+    until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
+    do sleep 0.1; done; grep 'does not get on' /run/gdm.log";
+
+fn hang_a_thread(session: &mut Session, guest: &VmSummary) -> Result<String> {
+    reach(session, guest)?;
+    shell(session, READS)?;
+    leave(session)?;
+    let log = shell_within(session, HANG, LONG)?;
+    let named = log.lines().find(|line| line.contains("/block"));
+    let named = named.with_context(|| format!("GDM says {log:?}"))?;
+    enter(session, guest)?;
+    // One more read shows that the next GDM serves the disk.
+    let stop = "before=$(cat /run/count); until [ \"$(cat /run/count)\" != \"$before\" ] || \
+        [ -s /run/status ]; do sleep 0.2; done; touch /run/stop; \
+        until [ -s /run/status ]; do sleep 0.2; done; cat /run/status /run/read; \
+        echo reads $(cat /run/count)";
+    let ended = shell_within(session, stop, LONG)?;
+    ensure!(ended.contains("good"), "the guest reads: {ended}");
+    let reads = ended.lines().find(|line| line.starts_with("reads "));
+    let reads = reads.with_context(|| format!("the guest says {ended:?}"))?;
+    Ok(format!("{named}; the guest's {reads}, none failed"))
 }
 
 fn verify(session: &mut Session, reference: &str) -> Result<()> {
