@@ -781,12 +781,12 @@ impl<P: Platform> Call<'_, P> {
     }
 
     fn reclaim(&mut self, handle: u64, flags: u64) -> Answer {
-        let index = self.ledger.find(handle).ok_or(Error::Invalid)?;
-        let offer = self.ledger.transaction(index).offer;
-        // planted: reclaim does not ask whose it is
-        if offer.sender != self.vm || flags > 1 {
+        let found = self.ledger.find_sent(handle, self.vm);
+        let index = found.ok_or(Error::Invalid)?;
+        if flags > 1 {
             return Err(Error::Invalid);
         }
+        let offer = self.ledger.transaction(index).offer;
         // As for a relinquish, the call continues only the work that it names.
         if !self.ledger.is_being_reclaimed(index, flags == 1)? {
             let running = self.running(offer.receivers);

@@ -224,6 +224,20 @@ impl Ledger {
         (index < MAX_TRANSACTIONS && is_used && self.handle(index) == handle).then_some(index)
     }
 
+    /// Returns the transaction with a handle that `sender` may reclaim by: a handle is valid from
+    /// the answer to the send on. A send that was cut off by the receiver's end has none, although
+    /// its pages are still on their way back.
+    #[must_use]
+    pub fn find_sent(&self, handle: u64, sender: VmId) -> Option<usize> {
+        self.find(handle).filter(|index| {
+            let transaction = self.transaction(*index);
+            // planted: reclaim does not ask whose it is
+            let is_own = transaction.offer.sender == sender;
+            // planted: a handle that nobody was told is valid
+            is_own && transaction.is_sent
+        })
+    }
+
     /// Returns the transaction that `vm` is sending, in steps. There is at most one that a sender
     /// which keeps to FF-A can mean: its TX buffer is the hypervisor's until the call returns
     /// (DEN0077A 7.2.2).

@@ -477,6 +477,7 @@ impl Transaction {
         match self.phase {
             Phase::Sending => {
                 self.phase = Phase::Sent;
+                self.is_sent = true;
                 Step::Settled(Ok(()))
             }
             Phase::Relinquishing => {

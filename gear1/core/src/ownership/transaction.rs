@@ -289,6 +289,8 @@ pub struct Transaction {
     pub(super) serial: u32,
     /// Whether the pages go back to their home.
     pub(super) returning: bool,
+    /// Whether the sender was told that the pages are sent, which makes the handle a valid one.
+    pub(super) is_sent: bool,
     pub(super) list: Pa,
 }
 
@@ -327,6 +329,7 @@ impl Transaction {
         zero_after: false,
         serial: 0,
         returning: false,
+        is_sent: false,
         filled: 0,
         counted: 0,
         list: Pa::new(0),

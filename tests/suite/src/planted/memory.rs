@@ -158,9 +158,16 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "reclaim does not ask whose it is",
-        change: Change::Swap("offer.sender != self.vm || ", ""),
+        change: Change::Swap("transaction.offer.sender == sender", "true"),
         breaks: &["G1-MEM-011"],
         test: GHOST,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a handle that nobody was told is valid",
+        change: Change::Swap("is_own && transaction.is_sent", "is_own"),
+        breaks: &["G1-MEM-012"],
+        test: FAIRNESS,
         finder: Finder::Host,
     },
     Bug {

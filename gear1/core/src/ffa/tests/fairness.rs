@@ -87,6 +87,30 @@ fn a_home_ends_while_its_memory_is_donated_back() {
     assert!(ended.is_some(), "the end of the home has no end");
 }
 
+/// The sender reclaims, by a handle that nobody told it, what the end of the home cut off.
+#[test]
+fn a_send_that_was_cut_off_has_no_handle() {
+    let mut machine = Machine::new(24);
+    let handle = machine.send_all(0, function::MEM_DONATE, &[1], own(0, 0));
+    machine.take_all(1, 0, handle, true);
+    let regs = machine.sending(1, function::MEM_DONATE, &[0], start(0));
+    assert_eq!(machine.step_of_call(1, &regs), Ok(None));
+    machine.host.running &= !bit(vm(0));
+    // The second one of the two transactions is the donation back.
+    let cut_off = machine.ledger.unfinished_send(vm(1)).unwrap();
+    while machine.ledger.transaction(cut_off).phase != Phase::Reclaiming {
+        assert_eq!(machine.step_of_end(0), Ok(false));
+    }
+    let handle = machine.ledger.handle(cut_off);
+    let (low, high) = (handle & 0xffff_ffff, handle >> 32);
+    let reclaim = [function::MEM_RECLAIM.into(), low, high, 0, 0, 0, 0, 0];
+    let x = machine
+        .step_of_call(1, &reclaim)
+        .unwrap()
+        .expect("an answer");
+    assert_eq!((x[0], x[2] as u32 as i32), (ERROR, -2));
+}
+
 /// Two vCPUs of a receiver retrieve and relinquish in turn while another receiver ends.
 #[test]
 fn a_receiver_ends_while_another_retrieves_and_relinquishes() {

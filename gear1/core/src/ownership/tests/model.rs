@@ -382,6 +382,8 @@ pub(super) fn words(transaction: &Transaction) -> [u64; 16] {
         zero_after,
         serial: _,
         returning,
+        // A handle is looked up before the calls that are made here.
+        is_sent: _,
         list: _,
     } = *transaction;
     let error = |error: Option<Error>| error.map_or(0, |error| 1 + error as u64);
