@@ -152,7 +152,7 @@ pub enum Event {
     /// A physical interrupt of Gear2's, acknowledged; `IRQ_DONE` ends it. The
     /// vCPU that ran, if one did, stays runnable.
     Irq(Option<VcpuId>, u32),
-    /// Another loop asked for attention. The vCPU that ran, if one did, stays runnable.
+    /// Another loop poked this one. The vCPU that ran, if one did, stays runnable.
     Poke(Option<VcpuId>),
     /// A VM stored to a channel that leads to Gear2. The vCPU that ran, if one did, stays runnable.
     Doorbell(Option<VcpuId>),

@@ -58,7 +58,7 @@ exit_reasons! {
     IrqDirect = "irq-direct",
     /// Physical interrupt for somebody else.
     IrqOther = "irq-other",
-    /// Another CPU asked for attention (pending interrupt, wake-up, stop).
+    /// Another CPU raised a request (pending interrupt, wake-up, stop).
     Kick = "kick",
     /// The deadline that Gear2 set passed.
     Deadline = "deadline",

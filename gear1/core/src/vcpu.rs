@@ -1,31 +1,31 @@
-//! State of a vCPU that every CPU may read and change: the run state, requests for its attention,
-//! exit counters. The registers are elsewhere and belong to the vCPU's *home* CPU alone.
+//! State of a vCPU that every CPU may read and change: the run state, requests to it, exit
+//! counters. The registers are elsewhere and belong to the vCPU's *home* CPU alone.
 //!
 //! Protocol (who may do what):
 //!
 //! | transition | by | how |
 //! |---|---|---|
-//! | Ready → Running | home | compare-exchange, then look at [`Attention`] |
+//! | Ready → Running | home | compare-exchange, then read [`Requests`] |
 //! | Running → Ready, AwaitsMmio, AwaitsHypercall | home | store |
-//! | Running → Wfi | home | before it looks at [`Attention`], or under the VM lock, after it saw nothing deliverable |
-//! | Wfi → Running | home | compare-exchange, when it has seen attention after all, or runs it |
+//! | Running → Wfi | home | before it reads [`Requests`], or under the VM lock, after it saw nothing deliverable |
+//! | Wfi → Running | home | compare-exchange, when it has seen a request after all, or runs it |
 //! | Wfi → Ready | anybody | compare-exchange, then the home CPU gets a wake-up |
 //! | AwaitsMmio, AwaitsHypercall → Ready | the loop that replies | compare-exchange |
 //! | Off → Ready | anybody, under the VM lock (CPU_ON, start) | after `request_reset` |
 //! | any but Running → Off | anybody, under the VM lock (stop) | compare-exchange |
 //!
-//! A waker raises [`Attention`] first and looks at the state afterwards; a home
-//! CPU makes the vCPU Running first and looks at the attention afterwards. Both
+//! A waker raises [`Requests`] first and reads the state afterwards; a home
+//! CPU makes the vCPU Running first and reads the requests afterwards. Both
 //! are sequentially consistent, so one of the two sees the other.
 //!
-//! A request that concerns only what the vCPU executes next ([`Attention::ICACHE`]) wakes nobody,
+//! A request that concerns only what the vCPU executes next ([`Requests::ICACHE`]) wakes nobody,
 //! and is no reason not to wait: it is served with the others once the vCPU runs again.
 //!
 //! Requirements: G1-VCPU-001 (no lost wake-up), G1-VCPU-002 (runs on one CPU), G1-CPU-011.
 
 mod shared;
 
-pub use shared::{Attention, CpuShared, IcacheRequests, Start, Told, VcpuShared};
+pub use shared::{CpuShared, IcacheRequests, Requests, Start, Told, VcpuShared};
 
 #[cfg(test)]
 mod tests;

@@ -27,7 +27,7 @@ use gear1_core::ownership::{Ledger, Piece, Vms};
 use gear1_core::stage2::{Geometry, Stage2};
 use gear1_core::syndrome::{DataAbort, FaultKind};
 use gear1_core::table::{Descriptors, ENTRIES, LiveTables, TableMemory};
-use gear1_core::vcpu::Attention;
+use gear1_core::vcpu::Requests;
 
 #[cfg(feature = "check-ghost")]
 use crate::ghost;
@@ -323,11 +323,11 @@ fn go_on(
             vcpu::leave(cpu, VcpuState::Ready, reason, Event::Wfe(loaded.id))
         }
         Next::Block(told) => {
-            loaded.shared.raise(Attention::AWAITS);
+            loaded.shared.raise(Requests::AWAITS);
             if let Some(id) = told {
-                signal::attention(cpu, machine, id, Attention::MESSAGE);
+                signal::request(cpu, machine, id, Requests::MESSAGE);
             }
-            let expected = Attention::AWAITS.and(Attention::ICACHE);
+            let expected = Requests::AWAITS.and(Requests::ICACHE);
             if vcpu::is_due(cpu, machine, loaded, expected) {
                 vgic::flush_gic(cpu, machine, loaded);
                 vcpu::after_interrupt(cpu, machine, reason)

@@ -12,7 +12,7 @@ use gear1_abi::id::{VcpuId, VmId};
 use gear1_core::ffa::is_ffa;
 use gear1_core::psci::{self, Call, affinity, ret};
 use gear1_core::syndrome::Syndrome;
-use gear1_core::vcpu::{Attention, VcpuShared};
+use gear1_core::vcpu::{Requests, VcpuShared};
 
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::vcpu::Handled;
@@ -281,7 +281,7 @@ fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
     let Some(loaded) = cpu.data.loaded else {
         return Handled::Same;
     };
-    if vcpu::is_due(cpu, machine, &loaded, Attention::ICACHE) {
+    if vcpu::is_due(cpu, machine, &loaded, Requests::ICACHE) {
         // The request may also be a stop, which this CPU is not told of again.
         vgic::flush_gic(cpu, machine, &loaded);
         return vcpu::after_interrupt(cpu, machine, reason);
@@ -302,7 +302,7 @@ fn power_down(
         return Handled::Same;
     };
     loaded.shared.request_resume(entry, context);
-    let asked = Attention::RESET.and(Attention::WARM).and(Attention::ICACHE);
+    let asked = Requests::RESET.and(Requests::WARM).and(Requests::ICACHE);
     if vcpu::is_due(cpu, machine, &loaded, asked) {
         // Nobody but this CPU takes it out of Running.
         loaded.shared.set_state(VcpuState::Ready);

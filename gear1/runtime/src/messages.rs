@@ -10,7 +10,7 @@ use gear1_abi::id::{VcpuId, VmId};
 use gear1_abi::regs::Regs;
 use gear1_arch::sync::TicketLock;
 use gear1_core::ffa::message::{Messages, Next};
-use gear1_core::vcpu::Attention;
+use gear1_core::vcpu::Requests;
 
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::signal;
@@ -33,8 +33,8 @@ pub(crate) fn call(machine: &Machine, loaded: &Loaded, peers: u16, regs: &Regs) 
 #[inline(never)]
 pub(crate) fn resume(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded) {
     // First, so that a message that comes now is heard of again.
-    loaded.shared.take(Attention::MESSAGE);
-    if loaded.shared.take(Attention::AWAITS) {
+    loaded.shared.take(Requests::MESSAGE);
+    if loaded.shared.take(Requests::AWAITS) {
         let regs = MESSAGES.lock().resume(&machine.vcpus, loaded.id);
         if let Some(context) = cpu.context() {
             context.frame.set_result(regs);
@@ -52,6 +52,6 @@ pub(crate) fn end(cpu: &Cpu, machine: &Machine, vm: VmId, gone: u32) {
     // Bound: MAX_VCPUS (32).
     while let Some(id) = VcpuId::from_reg(told.trailing_zeros().into()) {
         told &= told.wrapping_sub(1);
-        signal::attention(cpu, machine, id, Attention::MESSAGE);
+        signal::request(cpu, machine, id, Requests::MESSAGE);
     }
 }

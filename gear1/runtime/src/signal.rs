@@ -1,11 +1,11 @@
-//! Signals between CPUs: attention bits, wake-ups for a loop, kicks.
+//! Signals between CPUs: requests to vCPUs, wake-ups for a loop, kicks.
 //!
 //! Requirements: G1-VCPU-001.
 
 use gear1_abi::boot::IrqOwner;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::cpu;
-use gear1_core::vcpu::{Attention, Told};
+use gear1_core::vcpu::{Requests, Told};
 use gear1_core::vgic::Kicks;
 
 use crate::gic::{Gic, HostGic};
@@ -17,17 +17,17 @@ pub(crate) fn notify(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
     // Bound: 8 vCPUs.
     for index in kicks.iter() {
         if let Some(id) = machine::vcpu_of(machine, vm, index.index()) {
-            attention(cpu, machine, id, Attention::IRQ);
+            request(cpu, machine, id, Requests::IRQ);
         }
     }
 }
 
-/// Asks a vCPU for attention, and wakes or kicks what must hear it.
-pub(crate) fn attention(cpu: &Cpu, machine: &Machine, id: VcpuId, what: Attention) {
-    tell(cpu, machine, id, machine::vcpu(id).ask(what));
+/// Raises requests to a vCPU, and wakes or kicks the CPU that must handle them.
+pub(crate) fn request(cpu: &Cpu, machine: &Machine, id: VcpuId, what: Requests) {
+    tell(cpu, machine, id, machine::vcpu(id).request(what));
 }
 
-/// Tells whom a vCPU's new attention concerns.
+/// Tells whom a vCPU's new requests concern.
 pub(crate) fn tell(cpu: &Cpu, machine: &Machine, id: VcpuId, told: Told) {
     match told {
         Told::Kick => kick_home(cpu, machine, id),

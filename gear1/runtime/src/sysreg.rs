@@ -221,7 +221,7 @@ fn ask_siblings(cpu: &Cpu, machine: &Machine, loaded: &Loaded) -> u64 {
     vcpu::serve_icache(loaded);
     // Bound: MAX_VCPUS_PER_VM (8).
     for id in siblings(machine, loaded) {
-        signal::tell(cpu, machine, id, machine::vcpu(id).ask_icache());
+        signal::tell(cpu, machine, id, machine::vcpu(id).request_icache());
     }
     number
 }

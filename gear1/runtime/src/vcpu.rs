@@ -23,7 +23,7 @@ use gear1_core::context::El1State;
 use gear1_core::context::FpState;
 use gear1_core::syndrome::stepped_over;
 use gear1_core::timer::PhysicalTimer;
-use gear1_core::vcpu::{Attention, Start};
+use gear1_core::vcpu::{Requests, Start};
 use gear1_core::vgic::{IntId, LrReplay, is_quiet};
 
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
@@ -122,7 +122,7 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     cpu.install(context);
     // planted: nothing is forgotten when a vCPU is loaded
     forget_others(cpu, machine, &loaded, stayed);
-    let posted = loaded.shared.take_each(Attention::INTERRUPTS).sgis();
+    let posted = loaded.shared.take_each(Requests::INTERRUPTS).sgis();
     let this = cpu.index();
     change_gic(cpu, machine, &loaded, |gic, index, lrs| {
         // The physical timer interrupt is active exactly while the vCPU owes its end.
@@ -173,7 +173,9 @@ fn restore_el1(data: &CpuData, state: &El1State) {
 /// whatever it says.
 fn empty_list_registers(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     change_gic(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
-    if loaded.shared.state() == VcpuState::Off || loaded.shared.attention().has(Attention::RESET) {
+    if loaded.shared.state() == VcpuState::Off
+        || loaded.shared.requests().intersects(Requests::RESET)
+    {
         Gic::clear_list_registers(cpu.data.list_registers);
     }
 }
@@ -286,23 +288,23 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     cpu.forget_interrupted();
 }
 
-/// Runs the loaded vCPU next: it is Running already. Sees to what waits for its attention.
+/// Runs the loaded vCPU next: it is Running already. Handles its requests.
 /// Returns an event instead when it must not run.
 #[inline(always)]
 pub(crate) fn prepare_entry(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     match &cpu.data.loaded {
-        Some(loaded) if !loaded.shared.attention().is_none() => attend(cpu, machine),
+        Some(loaded) if !loaded.shared.requests().is_none() => handle_requests(cpu, machine),
         Some(_) | None => None,
     }
 }
 
 #[inline(never)]
-fn attend(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
+fn handle_requests(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     let loaded = cpu.data.loaded?;
     let (shared, id) = (loaded.shared, loaded.id);
-    let wanted = shared.attention();
-    if wanted.has(Attention::STOP) {
-        shared.take(Attention::STOP);
+    let wanted = shared.requests();
+    if wanted.intersects(Requests::STOP) {
+        shared.take(Requests::STOP);
         shared.set_state(VcpuState::Off);
         return Some(Event::Off(id));
     }
@@ -312,13 +314,13 @@ fn attend(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     if let Some((word, value)) = shared.take_reply() {
         reply::apply(cpu, word, value);
     }
-    let seldom = Attention::AWAITS
-        .and(Attention::MESSAGE)
-        .and(Attention::ICACHE);
-    if wanted.has(seldom) {
-        attend_seldom(cpu, machine, &loaded, wanted);
+    let seldom = Requests::AWAITS
+        .and(Requests::MESSAGE)
+        .and(Requests::ICACHE);
+    if wanted.intersects(seldom) {
+        handle_rare_requests(cpu, machine, &loaded, wanted);
     }
-    if wanted.has(Attention::INTERRUPTS) {
+    if wanted.intersects(Requests::INTERRUPTS) {
         flush_gic(cpu, machine, &loaded);
     }
     None
@@ -326,11 +328,11 @@ fn attend(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
 
 /// Sees to requests that come seldom.
 #[inline(never)]
-fn attend_seldom(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, wanted: Attention) {
-    if wanted.has(Attention::AWAITS.and(Attention::MESSAGE)) {
+fn handle_rare_requests(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, wanted: Requests) {
+    if wanted.intersects(Requests::AWAITS.and(Requests::MESSAGE)) {
         messages::resume(cpu, machine, loaded);
     }
-    if wanted.has(Attention::ICACHE) {
+    if wanted.intersects(Requests::ICACHE) {
         serve_icache(loaded);
     }
 }
@@ -397,7 +399,7 @@ pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Ha
 /// returns to Gear2.
 pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
     if let Some(loaded) = &cpu.data.loaded
-        && loaded.shared.attention().is_interrupts()
+        && loaded.shared.requests().is_interrupts()
     {
         flush_gic(cpu, machine, loaded);
     } else if let Some(event) = prepare_entry(cpu, machine) {
@@ -439,12 +441,12 @@ pub(crate) fn woke_somebody_or(
     }
 }
 
-/// Tells whether something is due for the running vCPU: an interrupt, or attention to more than
-/// `expected`. If not, it is in `Wfi` now. A waker sees that or is seen (G1-VCPU-001): it raises
-/// the attention before it looks at the state. With something in the list registers that the VM's
+/// Tells whether something is due for the running vCPU: an interrupt, or a request
+/// beside `expected`. If not, it is in `Wfi` now. A waker sees that or is seen (G1-VCPU-001): it
+/// raises the request before it reads the state. With something in the list registers that the VM's
 /// state tells about, both are under the VM's lock; messages and SGIs come without it, so they are
 /// looked for once more.
-pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Attention) -> bool {
+pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Requests) -> bool {
     let shared = loaded.shared;
     if is_quiet(&mut Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected) {
         return false;
@@ -465,6 +467,6 @@ pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: At
 pub(crate) fn exit_if_frozen(cpu: &mut Cpu, machine: &Machine) -> Option<Handled> {
     let loaded = cpu.data.loaded?;
     let frozen = cpu.data.real_time == RealTime::PassThrough;
-    (frozen && loaded.shared.attention().has(Attention::STOP))
+    (frozen && loaded.shared.requests().intersects(Requests::STOP))
         .then(|| after_interrupt(cpu, machine, ExitReason::Kick))
 }

@@ -9,7 +9,7 @@ use gear1_abi::id::VmId;
 use gear1_arch::monitors;
 use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
 use gear1_core::monitors::PMU_INTID;
-use gear1_core::vcpu::{Attention, VcpuShared};
+use gear1_core::vcpu::{Requests, VcpuShared};
 use gear1_core::vgic::{IntId, Kicks, LrReplay, VcpuIndex, VmGic, only_target};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
@@ -169,7 +169,7 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     if replay_posted(cpu, loaded.shared) {
         return;
     }
-    let sgis = loaded.shared.take_each(Attention::INTERRUPTS).sgis();
+    let sgis = loaded.shared.take_each(Requests::INTERRUPTS).sgis();
     let index = gic_index(loaded.index);
     let mut vm = loaded.inner.lock();
     let mut lrs = Gic::list_registers(cpu.data.list_registers);
@@ -190,8 +190,8 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
 #[inline(always)]
 fn replay_posted(cpu: &Cpu, shared: &VcpuShared) -> bool {
     let last = cpu.data.posted_sgi.get();
-    let sgi = Attention::sgi(last.number());
-    shared.attention() == sgi
+    let sgi = Requests::sgi(last.number());
+    shared.requests() == sgi
         && last.apply(&mut Gic::list_registers(cpu.data.list_registers))
         && shared.take(sgi)
 }
@@ -215,19 +215,19 @@ pub(crate) fn drain_posted(
     target: VcpuIndex,
 ) -> Kicks {
     let posted = machine::vcpu_of(machine, loaded.vm, target.index())
-        .map_or(Attention::NONE, |id| {
-            machine::vcpu(id).take_each(Attention::SGIS)
+        .map_or(Requests::NONE, |id| {
+            machine::vcpu(id).take_each(Requests::SGIS)
         });
     gic.post_sgis(target, posted.sgis())
 }
 
 /// Rewrites the list register of an interrupt of the loaded vCPU, which must not be off, without
 /// the VM's lock. Returns `false` if another change of the list registers came in between, or a
-/// request for attention is raised: the caller then takes the slow path. Another CPU that changes
+/// request is raised: the caller then takes the slow path. Another CPU that changes
 /// the virtual GIC at this moment kicks this one, which then handles both changes.
 #[inline(always)]
 pub(crate) fn replay(cpu: &Cpu, shared: &VcpuShared, replay: LrReplay) -> bool {
-    shared.attention().is_none() && replay.apply(&mut Gic::list_registers(cpu.data.list_registers))
+    shared.requests().is_none() && replay.apply(&mut Gic::list_registers(cpu.data.list_registers))
 }
 
 /// Makes the virtual timer interrupt of the loaded vCPU pending.
@@ -257,10 +257,10 @@ pub(crate) fn sgi1r(cpu: &Cpu, machine: &Machine, loaded: &Loaded, value: u64) {
         && !machine::vcpu(id).is(VcpuState::Off)
     {
         if id == loaded.id {
-            loaded.shared.raise(Attention::sgi(sgi));
+            loaded.shared.raise(Requests::sgi(sgi));
             flush_gic(cpu, machine, loaded);
         } else {
-            signal::attention(cpu, machine, id, Attention::sgi(sgi));
+            signal::request(cpu, machine, id, Requests::sgi(sgi));
         }
         return;
     }

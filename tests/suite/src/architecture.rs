@@ -110,7 +110,7 @@ fn siblings(image: &Image) -> Result<()> {
         image.functions.iter().any(forgets),
         "no TLBI VMALLE1 with IC IALLU"
     );
-    for name in ["vcpu::load_another", "vcpu::attend"] {
+    for name in ["vcpu::load_another", "vcpu::handle_requests"] {
         image.leads_to(name, &forgets)?;
     }
     Ok(())
@@ -123,7 +123,7 @@ fn instruction_caches(image: &Image) -> Result<()> {
         let mut windows = function.words.windows(4);
         windows.any(|window| window == [DSB_NSH, IC_IALLU, DSB_NSH, ISB])
     };
-    for name in ["vcpu::attend", "sysreg::invalidate_icaches"] {
+    for name in ["vcpu::handle_requests", "sysreg::invalidate_icaches"] {
         image.leads_to(name, &invalidates)?;
     }
     Ok(())

@@ -13,9 +13,9 @@ use crate::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Requests that a vCPU must handle before its next instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attention(u32);
+pub struct Requests(u32);
 
-impl Attention {
+impl Requests {
     /// Nothing.
     pub const NONE: Self = Self(0);
     /// Virtual interrupts changed: list registers must be filled.
@@ -72,7 +72,7 @@ impl Attention {
     }
 
     /// Returns whether a request of `other` is among these.
-    pub const fn has(self, other: Self) -> bool {
+    pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
@@ -88,10 +88,10 @@ pub struct Start {
     pub warm: bool,
 }
 
-/// CPU to signal after [`VcpuShared::ask`].
+/// CPU to signal after [`VcpuShared::request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// No CPU: the vCPU checks its attention before it runs next.
+    /// No CPU: the vCPU checks its requests before it runs next.
     Nobody,
     /// The CPU that runs the vCPU must be interrupted.
     Kick,
@@ -103,7 +103,7 @@ pub enum Told {
 pub struct VcpuShared {
     state: AtomicU8,
     home: AtomicU16,
-    attention: AtomicU32,
+    requests: AtomicU32,
     reset_pc: AtomicU64,
     reset_argument: AtomicU64,
     reply_word: AtomicU64,
@@ -132,7 +132,7 @@ impl VcpuShared {
         Self {
             state: AtomicU8::new(VcpuState::Off as u8),
             home: AtomicU16::new(0),
-            attention: AtomicU32::new(0),
+            requests: AtomicU32::new(0),
             reset_pc: AtomicU64::new(0),
             reset_argument: AtomicU64::new(0),
             reply_word: AtomicU64::new(0),
@@ -184,7 +184,7 @@ impl VcpuShared {
     /// Raises `what` and returns the CPU that the caller must signal. The request is raised before
     /// the state is read.
     #[inline(always)]
-    pub fn ask(&self, what: Attention) -> Told {
+    pub fn request(&self, what: Requests) -> Told {
         self.raise(what);
         if self.is(VcpuState::Running) {
             Told::Kick
@@ -219,32 +219,32 @@ impl VcpuShared {
             Told::Nobody
         } else {
             // planted: a vCPU that runs is not asked to stop
-            self.ask(Attention::STOP)
+            self.request(Requests::STOP)
         }
     }
 
-    /// Makes the running vCPU, whose list registers are empty, wait, unless its attention has more
-    /// than `expected`. Returns whether the vCPU waits or was already woken. Called by its home;
-    /// everything that becomes due raises attention.
+    /// Makes the running vCPU, whose list registers are empty, wait, unless more than `expected` is
+    /// requested. Returns whether the vCPU waits or was already woken. Called by its home;
+    /// everything that becomes due raises a request.
     #[inline(always)]
-    pub fn wait_quiet(&self, expected: Attention) -> bool {
+    pub fn wait_quiet(&self, expected: Requests) -> bool {
         self.set_state(VcpuState::Wfi);
-        let is_asked = !self.attention().without(expected).is_none();
+        let is_asked = !self.requests().without(expected).is_none();
         !is_asked || !self.transition(VcpuState::Wfi, VcpuState::Running)
     }
 
     /// Makes the running vCPU wait like [`Self::wait_quiet`], but under the VM's lock, under which
     /// interrupts become `due`. Only messages and SGIs arrive without the lock.
     #[inline(always)]
-    pub fn wait_locked(&self, expected: Attention, due: impl FnOnce() -> bool) -> bool {
-        if !self.attention().without(expected).is_none() || due() {
+    pub fn wait_locked(&self, expected: Requests, due: impl FnOnce() -> bool) -> bool {
+        if !self.requests().without(expected).is_none() || due() {
             return false;
         }
         self.set_state(VcpuState::Wfi);
         // A vCPU that is no longer in Wfi was woken.
         !(self
-            .attention()
-            .has(Attention::MESSAGE.and(Attention::SGIS))
+            .requests()
+            .intersects(Requests::MESSAGE.and(Requests::SGIS))
             && self.transition(VcpuState::Wfi, VcpuState::Running))
     }
 
@@ -259,36 +259,36 @@ impl VcpuShared {
         self.home.store(cpu.reg() as u16, Ordering::SeqCst);
     }
 
-    /// Asks for attention.
+    /// Raises requests.
     #[inline]
-    pub fn raise(&self, attention: Attention) {
-        self.attention.fetch_or(attention.0, Ordering::SeqCst);
+    pub fn raise(&self, requests: Requests) {
+        self.requests.fetch_or(requests.0, Ordering::SeqCst);
     }
 
     /// Returns the raised requests.
     #[inline]
-    pub fn attention(&self) -> Attention {
-        Attention(self.attention.load(Ordering::SeqCst))
+    pub fn requests(&self) -> Requests {
+        Requests(self.requests.load(Ordering::SeqCst))
     }
 
     /// Clears a request. Returns whether it was raised.
     #[inline]
-    pub fn take(&self, attention: Attention) -> bool {
-        !self.take_each(attention).is_none()
+    pub fn take(&self, requests: Requests) -> bool {
+        !self.take_each(requests).is_none()
     }
 
     /// Clears the requests in `what`. Returns those of them that were raised.
     #[inline]
-    pub fn take_each(&self, what: Attention) -> Attention {
-        Attention(self.attention.fetch_and(!what.0, Ordering::SeqCst) & what.0)
+    pub fn take_each(&self, what: Requests) -> Requests {
+        Requests(self.requests.fetch_and(!what.0, Ordering::SeqCst) & what.0)
     }
 
     /// Asks for the instruction cache of the CPU that runs the vCPU to be invalidated, and returns
     /// the CPU that the caller must signal. A vCPU that does not run is left alone: its CPU looks at
     /// the request before it runs next.
-    pub fn ask_icache(&self) -> Told {
+    pub fn request_icache(&self) -> Told {
         // planted: nobody is asked to invalidate instruction caches
-        self.raise(Attention::ICACHE);
+        self.raise(Requests::ICACHE);
         if self.is(VcpuState::Running) {
             Told::Kick
         } else {
@@ -300,7 +300,7 @@ impl VcpuShared {
     /// home CPU while the vCPU is Running and before it executes another instruction.
     pub fn serve_icache(&self, requests: &IcacheRequests, invalidate: impl FnOnce()) {
         // In this order: a request that comes in between is numbered later, and raised again.
-        self.take(Attention::ICACHE);
+        self.take(Requests::ICACHE);
         let asked = requests.last();
         // planted: a request to invalidate instruction caches is done before it is carried out
         invalidate();
@@ -321,9 +321,9 @@ impl VcpuShared {
         self.reset_pc.store(pc, Ordering::Relaxed);
         self.reset_argument.store(argument, Ordering::Relaxed);
         // planted: a start forgets what the instruction cache holds
-        let kept = Attention::SGIS.and(Attention::ICACHE);
-        self.attention.fetch_and(kept.0, Ordering::SeqCst);
-        self.raise(Attention::RESET.and(Attention::IRQ));
+        let kept = Requests::SGIS.and(Requests::ICACHE);
+        self.requests.fetch_and(kept.0, Ordering::SeqCst);
+        self.raise(Requests::RESET.and(Requests::IRQ));
     }
 
     /// Requests a warm start of the running vCPU for the time when it wakes. Called by the home CPU
@@ -332,18 +332,18 @@ impl VcpuShared {
         self.reset_pc.store(pc, Ordering::Relaxed);
         // planted: a vCPU wakes from power-down without its context
         self.reset_argument.store(argument, Ordering::Relaxed);
-        self.raise(Attention::RESET.and(Attention::WARM));
+        self.raise(Requests::RESET.and(Requests::WARM));
     }
 
     /// Returns the requested start, once.
     pub fn take_reset(&self) -> Option<Start> {
-        if !self.take(Attention::RESET) {
+        if !self.take(Requests::RESET) {
             return None;
         }
         Some(Start {
             pc: self.reset_pc.load(Ordering::Relaxed),
             argument: self.reset_argument.load(Ordering::Relaxed),
-            warm: self.take(Attention::WARM),
+            warm: self.take(Requests::WARM),
         })
     }
 
@@ -351,12 +351,12 @@ impl VcpuShared {
     pub fn post_reply(&self, word: u64, value: u64) {
         self.reply_word.store(word, Ordering::Relaxed);
         self.reply_value.store(value, Ordering::Relaxed);
-        self.raise(Attention::REPLY);
+        self.raise(Requests::REPLY);
     }
 
     /// Returns the reply left, once.
     pub fn take_reply(&self) -> Option<(u64, u64)> {
-        if !self.take(Attention::REPLY) {
+        if !self.take(Requests::REPLY) {
             return None;
         }
         Some((
@@ -397,7 +397,7 @@ impl VcpuShared {
 
     /// Resets the stolen time and the posted SGIs at the start of the VM.
     pub fn begin_life(&self) {
-        self.take(Attention::SGIS);
+        self.take(Requests::SGIS);
         self.begin_stolen(0);
         self.stolen.store(0, Ordering::Relaxed);
     }
@@ -453,7 +453,7 @@ fn add(cell: Option<&AtomicU64>, amount: u64) {
 
 /// Requests of a VM's vCPUs to invalidate the instruction caches of all of them, numbered.
 ///
-/// An issuer takes a number, raises [`Attention::ICACHE`] for each sibling, and repeats its
+/// An issuer takes a number, raises [`Requests::ICACHE`] for each sibling, and repeats its
 /// instruction until all have [served](VcpuShared::has_served_icache) that number. A sibling that
 /// serves a request has read a number behind the raising, so one look serves all issuers so far.
 pub struct IcacheRequests(AtomicU64);
@@ -484,7 +484,7 @@ impl IcacheRequests {
 /// Signals to a CPU's loop from other CPUs: wake-ups, one bit for each vCPU, pokes and rings.
 pub struct CpuShared(AtomicU64);
 
-/// Bit of a poke: another loop asked for attention.
+/// Bit of a poke: another loop wants this one to look at its VMs.
 const POKE: u64 = 1 << 32;
 /// Bit of a ring: a VM rang the doorbell that leads to Gear2.
 const RING: u64 = 1 << 33;
@@ -528,7 +528,7 @@ impl CpuShared {
         (is_wake && self.take(1 << (lowest & 31))).then_some(lowest as usize)
     }
 
-    /// Asks for the loop's attention.
+    /// Pokes the loop.
     pub fn poke(&self) {
         self.add(POKE);
     }

@@ -5,7 +5,7 @@ mod transitions;
 use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
 
-use super::{Attention, CpuShared, Start, VcpuShared};
+use super::{CpuShared, Requests, Start, VcpuShared};
 
 #[test]
 fn a_transition_needs_its_origin() {
@@ -21,24 +21,26 @@ fn a_transition_needs_its_origin() {
 }
 
 #[test]
-fn attention_is_taken_once() {
+fn a_request_is_taken_once() {
     let vcpu = VcpuShared::new();
-    vcpu.raise(Attention::IRQ);
-    vcpu.raise(Attention::STOP);
-    assert!(vcpu.attention().has(Attention::IRQ) && vcpu.attention().has(Attention::STOP));
-    assert!(vcpu.take(Attention::STOP));
-    assert!(!vcpu.take(Attention::STOP));
-    assert!(vcpu.attention().has(Attention::IRQ));
+    vcpu.raise(Requests::IRQ);
+    vcpu.raise(Requests::STOP);
+    assert!(
+        vcpu.requests().intersects(Requests::IRQ) && vcpu.requests().intersects(Requests::STOP)
+    );
+    assert!(vcpu.take(Requests::STOP));
+    assert!(!vcpu.take(Requests::STOP));
+    assert!(vcpu.requests().intersects(Requests::IRQ));
 }
 
 #[test]
 fn a_start_voids_what_was_asked_of_the_former_life() {
     let vcpu = VcpuShared::new();
-    vcpu.raise(Attention::STOP);
+    vcpu.raise(Requests::STOP);
     vcpu.post_reply(1, 42);
     vcpu.request_reset(0x4000_0000, 7);
     assert_eq!(vcpu.take_reply(), None);
-    assert!(!vcpu.take(Attention::STOP));
+    assert!(!vcpu.take(Requests::STOP));
     let start = Start {
         pc: 0x4000_0000,
         argument: 7,
@@ -85,7 +87,7 @@ fn wakes_pokes_and_rings_stay_until_taken() {
 }
 
 /// G1-VCPU-001: a waker and a CPU that blocks, as the table in `vcpu.rs` has
-/// them (attention first, then state; state first, then attention), never miss
+/// them (requests first, then state; state first, then requests), never miss
 /// each other.
 #[test]
 fn no_wake_up_is_lost_between_two_cpus() {
@@ -98,11 +100,11 @@ fn no_wake_up_is_lost_between_two_cpus() {
         let (vcpu, cpu) = (vcpu.clone(), cpu.clone());
         std::thread::spawn(move || {
             for _ in 0..ROUNDS {
-                vcpu.raise(Attention::IRQ);
+                vcpu.raise(Requests::IRQ);
                 if vcpu.transition(VcpuState::Wfi, VcpuState::Ready) {
                     cpu.wake(0);
                 }
-                while vcpu.attention().has(Attention::IRQ) {
+                while vcpu.requests().intersects(Requests::IRQ) {
                     std::thread::yield_now();
                 }
             }
@@ -111,17 +113,17 @@ fn no_wake_up_is_lost_between_two_cpus() {
     for _ in 0..ROUNDS {
         // The home CPU: takes an interrupt, or blocks until it is woken.
         loop {
-            if vcpu.take(Attention::IRQ) {
+            if vcpu.take(Requests::IRQ) {
                 break;
             }
             vcpu.set_state(VcpuState::Wfi);
-            if vcpu.attention().has(Attention::IRQ)
+            if vcpu.requests().intersects(Requests::IRQ)
                 && vcpu.transition(VcpuState::Wfi, VcpuState::Running)
             {
                 continue;
             }
             while cpu.take_wake().is_none() {
-                if vcpu.attention().has(Attention::IRQ)
+                if vcpu.requests().intersects(Requests::IRQ)
                     && vcpu.transition(VcpuState::Wfi, VcpuState::Running)
                 {
                     break;
@@ -138,9 +140,9 @@ fn no_wake_up_is_lost_between_two_cpus() {
 #[test]
 fn a_resume_keeps_other_requests() {
     let vcpu = VcpuShared::new();
-    vcpu.raise(Attention::STOP);
+    vcpu.raise(Requests::STOP);
     vcpu.request_resume(0x4000_0000, 7);
-    assert!(vcpu.attention().has(Attention::STOP));
+    assert!(vcpu.requests().intersects(Requests::STOP));
     let start = vcpu.take_reset().map(|s| (s.pc, s.argument, s.warm));
     assert_eq!(start, Some((0x4000_0000, 7, true)));
     // The next life of the same vCPU is a cold one.
@@ -155,16 +157,16 @@ fn a_resume_keeps_other_requests() {
 #[test]
 fn an_sgi_that_is_left_outlives_a_cpu_off() {
     let vcpu = VcpuShared::new();
-    vcpu.raise(Attention::sgi(5).and(Attention::STOP));
+    vcpu.raise(Requests::sgi(5).and(Requests::STOP));
     vcpu.request_reset(1, 2);
-    let left = vcpu.take_each(Attention::INTERRUPTS);
-    assert!(left.has(Attention::IRQ) && left.sgis() == 1 << 5);
-    assert!(!vcpu.attention().has(Attention::STOP));
-    vcpu.raise(Attention::sgi(15));
-    assert!(vcpu.attention().has(Attention::RESET) && !vcpu.attention().is_interrupts());
+    let left = vcpu.take_each(Requests::INTERRUPTS);
+    assert!(left.intersects(Requests::IRQ) && left.sgis() == 1 << 5);
+    assert!(!vcpu.requests().intersects(Requests::STOP));
+    vcpu.raise(Requests::sgi(15));
+    assert!(vcpu.requests().intersects(Requests::RESET) && !vcpu.requests().is_interrupts());
     vcpu.begin_life();
     vcpu.take_reset();
-    assert!(vcpu.attention().is_none());
+    assert!(vcpu.requests().is_none());
 }
 
 /// G1-TIM-007.

@@ -17,7 +17,7 @@ use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::{Runner, thread};
 
 use crate::config;
-use crate::vcpu::{Attention, IcacheRequests, Told, VcpuShared};
+use crate::vcpu::{IcacheRequests, Requests, Told, VcpuShared};
 
 /// Orders that are drawn where there are too many; `GEARV_ORDERS` says otherwise.
 const DRAWN: usize = 2_000;
@@ -115,12 +115,12 @@ impl Machine {
     /// `vcpu::prepare_entry`: the vCPU is Running.
     fn prepare_entry(&self, vcpu: usize) {
         let shared = &self.vcpus[vcpu].shared;
-        let wanted = shared.attention();
+        let wanted = shared.requests();
         let _start = shared.take_reset();
-        if wanted.has(Attention::ICACHE) {
+        if wanted.intersects(Requests::ICACHE) {
             self.serve(vcpu);
         }
-        shared.take_each(Attention::INTERRUPTS);
+        shared.take_each(Requests::INTERRUPTS);
     }
 
     /// `exit::kicked`, if the guest is interrupted.
@@ -138,7 +138,7 @@ impl Machine {
         for sibling in (0..self.vcpus.len()).filter(|other| *other != issuer) {
             let shared = &self.vcpus[sibling].shared;
             let did_run = shared.is(VcpuState::Running);
-            let told = shared.ask_icache();
+            let told = shared.request_icache();
             assert_ne!(told, Told::Wake);
             if told == Told::Kick {
                 self.vcpus[sibling].kicked.store(1, Ordering::SeqCst);
@@ -216,7 +216,7 @@ fn computes(machine: &Machine, vcpu: usize) {
 fn waits(machine: &Machine, vcpu: usize) {
     machine.executes(vcpu);
     let shared = &machine.vcpus[vcpu].shared;
-    if shared.wait_quiet(Attention::ICACHE) {
+    if shared.wait_quiet(Requests::ICACHE) {
         thread::yield_now();
         let _woken = shared.wake_up();
         machine.enters(vcpu);
@@ -240,7 +240,7 @@ fn restarts(machine: &Machine, vcpu: usize) {
     machine.leaves(vcpu, VcpuState::Off);
     let shared = &machine.vcpus[vcpu].shared;
     if machine.rule == Rule::ForgetsAtStart {
-        shared.take(Attention::ICACHE);
+        shared.take(Requests::ICACHE);
     }
     shared.request_reset(0, 0);
     machine.leaves(vcpu, VcpuState::Ready);
@@ -332,12 +332,12 @@ fn who_asks_and_who_enters_see_each_other() {
         let issuer = thread::spawn(move || {
             let (vcpu, requests) = &*beside;
             let number = requests.add();
-            vcpu.ask_icache();
+            vcpu.request_icache();
             (number, vcpu.has_served_icache(number))
         });
         let (vcpu, requests) = &*machine;
         assert!(vcpu.claim());
-        if vcpu.attention().has(Attention::ICACHE) {
+        if vcpu.requests().intersects(Requests::ICACHE) {
             vcpu.serve_icache(requests, || {});
         }
         let (number, goes_on) = issuer.join().unwrap();

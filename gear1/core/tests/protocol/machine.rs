@@ -4,7 +4,7 @@
 use gear1_abi::call::VcpuState;
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::vcpu::{Attention, CpuShared, Told, VcpuShared};
+use crate::vcpu::{CpuShared, Requests, Told, VcpuShared};
 
 /// Number of the vCPU.
 const NUMBER: usize = 3;
@@ -100,9 +100,9 @@ impl Machine {
         self.kicks.raise();
     }
 
-    /// `signal::attention`.
-    pub(crate) fn attention(&self, what: Attention) {
-        self.tell(self.vcpu.ask(what));
+    /// `signal::request`.
+    pub(crate) fn request(&self, what: Requests) {
+        self.tell(self.vcpu.request(what));
     }
 
     pub(crate) fn tell(&self, told: Told) {
@@ -117,18 +117,18 @@ impl Machine {
     pub(crate) fn inject(&self) {
         let mut vm = self.vm();
         vm.pending += 1;
-        self.attention(Attention::IRQ);
+        self.request(Requests::IRQ);
     }
 
     /// `vgic::sgi1r`: an SGI is posted without the VM's lock.
     pub(crate) fn leave(&self) {
-        self.attention(Attention::sgi(5));
+        self.request(Requests::sgi(5));
     }
 
     /// `Messages::call`: a message comes without the VM's lock.
     pub(crate) fn send(&self) {
         *self.messages.lock().unwrap() += 1;
-        self.attention(Attention::MESSAGE);
+        self.request(Requests::MESSAGE);
     }
 
     /// `lifecycle::stop`, of a VM that runs or is stopping. Tells whether the vCPU is off.
@@ -141,33 +141,33 @@ impl Machine {
 
     /// `vgic::flush_gic`: returns how many interrupts the guest gets.
     fn flush(&self) -> u32 {
-        let sgis = self.vcpu.take_each(Attention::INTERRUPTS).sgis();
+        let sgis = self.vcpu.take_each(Requests::INTERRUPTS).sgis();
         core::mem::take(&mut self.vm().pending) + sgis.count_ones()
     }
 
     /// `vcpu::prepare_entry` and `messages::resume`: what the guest gets, unless it stops.
     fn prepare_entry(&self) -> Result<u32, Left> {
-        let wanted = self.vcpu.attention();
+        let wanted = self.vcpu.requests();
         let mut got = 0;
-        if wanted.has(Attention::STOP) {
-            self.vcpu.take(Attention::STOP);
+        if wanted.intersects(Requests::STOP) {
+            self.vcpu.take(Requests::STOP);
             self.vcpu.set_state(VcpuState::Off);
             return Err(Left::Stopped);
         }
-        if wanted.has(Attention::AWAITS.and(Attention::MESSAGE)) {
-            self.vcpu.take(Attention::MESSAGE);
-            if self.vcpu.take(Attention::AWAITS) {
+        if wanted.intersects(Requests::AWAITS.and(Requests::MESSAGE)) {
+            self.vcpu.take(Requests::MESSAGE);
+            if self.vcpu.take(Requests::AWAITS) {
                 got += core::mem::take(&mut *self.messages.lock().unwrap());
             }
         }
-        if wanted.has(Attention::INTERRUPTS) {
+        if wanted.intersects(Requests::INTERRUPTS) {
             got += self.flush();
         }
         Ok(got)
     }
 
     /// `vcpu::is_due`.
-    fn is_due(&self, how: Block, expected: Attention) -> bool {
+    fn is_due(&self, how: Block, expected: Requests) -> bool {
         if how == Block::Quiet && self.vcpu.wait_quiet(expected) {
             return false;
         }
@@ -206,7 +206,7 @@ impl Machine {
     pub(crate) fn waits(&self, how: Block, wanted: u32) -> Left {
         let mut seen = 0;
         while seen < wanted {
-            let got = if self.is_due(how, Attention::NONE) {
+            let got = if self.is_due(how, Requests::NONE) {
                 // `guest_call::block` and `vcpu::after_interrupt`.
                 let flushed = self.flush();
                 self.prepare_entry().map(|got| flushed + got)
@@ -225,8 +225,8 @@ impl Machine {
     pub(crate) fn receives(&self, how: Block, wanted: u32) -> Left {
         let mut seen = 0;
         while seen < wanted {
-            self.vcpu.raise(Attention::AWAITS);
-            let got = if self.is_due(how, Attention::AWAITS) {
+            self.vcpu.raise(Requests::AWAITS);
+            let got = if self.is_due(how, Requests::AWAITS) {
                 self.prepare_entry()
             } else {
                 self.run()

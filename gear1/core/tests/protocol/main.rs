@@ -28,7 +28,7 @@ use shuttle::scheduler::{DfsScheduler, PctScheduler};
 use shuttle::{Config, FailurePersistence, Runner, thread};
 
 use machine::{Block, Left, Machine};
-use vcpu::{Attention, Told};
+use vcpu::{Requests, Told};
 
 /// Orders that are drawn where there are too many; `GEARV_ORDERS` says otherwise.
 const DRAWN: usize = 3_000;
@@ -50,7 +50,7 @@ fn once(state: VcpuState, home: Body, others: &[Body]) {
     threads.into_iter().for_each(|other| other.join().unwrap());
 }
 
-/// The relaxed accesses, of which shuttle would warn, are of words that an attention passes on.
+/// The relaxed accesses, of which shuttle would warn, are of words that a request passes on.
 fn config() -> Config {
     let mut config = Config::new();
     config.failure_persistence = FailurePersistence::None;
@@ -210,7 +210,7 @@ fn one_cpu_runs_it() {
             }
         };
         let other = thread::spawn(move || claim(&beside, &counts));
-        machine.tell(machine.vcpu.ask(Attention::IRQ));
+        machine.tell(machine.vcpu.request(Requests::IRQ));
         claim(&machine, &runs);
         other.join().unwrap();
         assert_eq!(runs.load(Ordering::SeqCst), 1);
@@ -313,7 +313,7 @@ fn stolen_time_begins_with_the_wake_up() {
         assert!(stolen == Some(20) || stolen == Some(10), "{stolen:?}");
     };
     let wakes: Body = |machine| {
-        if machine.vcpu.ask(Attention::IRQ) == Told::Wake {
+        if machine.vcpu.request(Requests::IRQ) == Told::Wake {
             // `signal::wake` at 20.
             machine.vcpu.begin_stolen(20);
             machine.wake();
@@ -322,7 +322,7 @@ fn stolen_time_begins_with_the_wake_up() {
     all_orders(VcpuState::Wfi, home, wakes);
 }
 
-/// The checker finds a wrong protocol: a waker that reads the state before it raises the attention
+/// The checker finds a wrong protocol: a waker that reads the state before it raises the request
 /// loses a wake-up.
 #[test]
 #[should_panic(expected = "deadlock")]
@@ -335,17 +335,17 @@ fn a_waker_that_looks_too_early_is_found() {
             VcpuState::Wfi if machine.vcpu.wake_up() => Told::Wake,
             _ => Told::Nobody,
         };
-        machine.vcpu.raise(Attention::IRQ);
+        machine.vcpu.raise(Requests::IRQ);
         machine.tell(told);
     });
 }
 
-/// And so does a home that looks at the attention before it waits.
+/// And so does a home that reads the requests before it waits.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_home_that_looks_too_early_is_found() {
     let home: Body = |machine| {
-        if machine.vcpu.attention().is_none() {
+        if machine.vcpu.requests().is_none() {
             machine.vcpu.set_state(VcpuState::Wfi);
             assert!(machine.run().is_ok());
         }
@@ -368,10 +368,10 @@ fn what_the_home_notes_is_read_back() {
             assert_eq!(machine.vcpu.awaited(), (0x1000, 4));
             machine.vcpu.request_resume(8, 9);
             assert!(machine.vcpu.take_reset().is_some_and(|start| start.warm));
-            machine.vcpu.raise(Attention::sgi(3));
-            assert!(machine.vcpu.attention().is_interrupts());
+            machine.vcpu.raise(Requests::sgi(3));
+            assert!(machine.vcpu.requests().is_interrupts());
             machine.vcpu.begin_life();
-            assert!(machine.vcpu.attention().is_none());
+            assert!(machine.vcpu.requests().is_none());
             assert_eq!(machine.vcpu.end_stolen(1), None);
         },
         None,

@@ -16,7 +16,7 @@ use shuttle::{Runner, thread};
 
 use crate::config;
 use crate::machine::Line;
-use crate::vcpu::{Attention, Told, VcpuShared};
+use crate::vcpu::{Requests, Told, VcpuShared};
 
 const SGI: u32 = 5;
 const WORD: u8 = 2;
@@ -122,7 +122,7 @@ impl Machine {
 
     /// `vgic::sgi1r` of another vCPU.
     fn send(&self) {
-        self.tell(self.vcpu.ask(Attention::sgi(SGI)));
+        self.tell(self.vcpu.request(Requests::sgi(SGI)));
     }
 
     fn tell(&self, told: Told) {
@@ -134,17 +134,17 @@ impl Machine {
     /// `vgic::drain_posted` under the lock.
     fn sync_from_hw(&self) {
         let mut gic = self.gic.lock().unwrap();
-        let posted = self.vcpu.take_each(Attention::SGIS);
+        let posted = self.vcpu.take_each(Requests::SGIS);
         let kicks = gic.post_sgis(target(), posted.sgis());
         if kicks.contains(target()) {
-            self.tell(self.vcpu.ask(Attention::IRQ));
+            self.tell(self.vcpu.request(Requests::IRQ));
         }
     }
 
     /// `vgic::replay_posted`.
     fn replay_posted(&self, cpu: &mut Target) -> bool {
-        let sgi = Attention::sgi(cpu.posted_sgi.number());
-        self.vcpu.attention() == sgi
+        let sgi = Requests::sgi(cpu.posted_sgi.number());
+        self.vcpu.requests() == sgi
             && cpu.posted_sgi.apply(&mut cpu.lists)
             && (self.vcpu.take(sgi) || self.is_wrong)
     }
@@ -154,7 +154,7 @@ impl Machine {
         if self.replay_posted(cpu) {
             return;
         }
-        let sgis = self.vcpu.take_each(Attention::INTERRUPTS).sgis();
+        let sgis = self.vcpu.take_each(Requests::INTERRUPTS).sgis();
         let mut gic = self.gic.lock().unwrap();
         let _flushed = gic.post_sgis(target(), sgis);
         assert_eq!(gic.flush(target(), &mut cpu.lists), Kicks::NONE);
@@ -172,7 +172,7 @@ impl Machine {
         cpu.served += cpu.lists.serve();
         self.kicks.wait();
         // `vcpu::after_interrupt`.
-        if self.vcpu.attention().is_interrupts() {
+        if self.vcpu.requests().is_interrupts() {
             self.flush(cpu);
         }
         cpu.served += cpu.lists.serve();

@@ -154,7 +154,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "who was turned on and has not run yet is pending",
         change: Change::Swap(
             "ret::ALREADY_ON",
-            "if shared.attention().has(Attention::RESET) { ret::ALREADY_ON.wrapping_sub(1) } else { ret::ALREADY_ON }",
+            "if shared.requests().intersects(Requests::RESET) { ret::ALREADY_ON.wrapping_sub(1) } else { ret::ALREADY_ON }",
         ),
         breaks: &["G1-PSCI-004"],
         test: PSCI,
@@ -207,7 +207,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a vCPU that runs is not asked to stop",
-        change: Change::Swap("self.ask(Attention::STOP)", "Told::Nobody"),
+        change: Change::Swap("self.request(Requests::STOP)", "Told::Nobody"),
         breaks: &["G1-VCPU-001"],
         test: VCPU,
         finder: Finder::Host,

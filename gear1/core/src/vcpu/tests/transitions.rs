@@ -1,5 +1,5 @@
 //! Every state of a vCPU, with every set of requests, against every step of the protocol: the
-//! resulting state and attention are those of the table in `vcpu.rs`; a step that does not apply
+//! resulting state and requests are those of the table in `vcpu.rs`; a step that does not apply
 //! changes nothing.
 
 use std::vec::Vec;
@@ -7,30 +7,30 @@ use std::vec::Vec;
 use gear1_abi::call::VcpuState;
 use gear1_abi::call::VcpuState::{AwaitsHypercall, AwaitsMmio, Off, Ready, Running, Wfi};
 
-use crate::vcpu::{Attention, IcacheRequests, Told, VcpuShared};
+use crate::vcpu::{IcacheRequests, Requests, Told, VcpuShared};
 
 const STATES: [VcpuState; 6] = [Off, Ready, Running, Wfi, AwaitsMmio, AwaitsHypercall];
-const ASKED: [Attention; 8] = [
-    Attention::IRQ,
-    Attention::STOP,
-    Attention::RESET,
-    Attention::REPLY,
-    Attention::WARM,
-    Attention::AWAITS,
-    Attention::MESSAGE,
-    Attention::ICACHE,
+const ASKED: [Requests; 8] = [
+    Requests::IRQ,
+    Requests::STOP,
+    Requests::RESET,
+    Requests::REPLY,
+    Requests::WARM,
+    Requests::AWAITS,
+    Requests::MESSAGE,
+    Requests::ICACHE,
 ];
 
 /// Returns each set of what a vCPU can be asked for.
-fn sets() -> impl Iterator<Item = Attention> {
+fn sets() -> impl Iterator<Item = Requests> {
     (0_u32..1 << ASKED.len()).map(|set| {
         let each = ASKED.into_iter().enumerate();
         let asked = each.filter(|(number, _)| set >> number & 1 != 0);
-        asked.fold(Attention::NONE, |all, (_, one)| all.and(one))
+        asked.fold(Requests::NONE, |all, (_, one)| all.and(one))
     })
 }
 
-fn vcpu(state: VcpuState, asked: Attention) -> VcpuShared {
+fn vcpu(state: VcpuState, asked: Requests) -> VcpuShared {
     let vcpu = VcpuShared::new();
     vcpu.set_state(state);
     vcpu.raise(asked);
@@ -38,18 +38,18 @@ fn vcpu(state: VcpuState, asked: Attention) -> VcpuShared {
 }
 
 /// All state that a step can change, except for the words that come with a request.
-type Whole = (VcpuState, Attention, u16, (u64, u64));
+type Whole = (VcpuState, Requests, u16, (u64, u64));
 
 fn whole(vcpu: &VcpuShared) -> Whole {
     let home = vcpu.home().reg() as u16;
-    (vcpu.state(), vcpu.attention(), home, vcpu.awaited())
+    (vcpu.state(), vcpu.requests(), home, vcpu.awaited())
 }
 
 /// Makes a step in each state with each set, and compares all with what must be then. `after`: the
-/// state, the attention, and what the step says.
+/// state, the requests, and what the step says.
 fn step<R: PartialEq + core::fmt::Debug>(
     make: impl Fn(&VcpuShared) -> R,
-    after: impl Fn(VcpuState, Attention) -> (VcpuState, Attention, R),
+    after: impl Fn(VcpuState, Requests) -> (VcpuState, Requests, R),
 ) {
     for (state, asked) in STATES.into_iter().flat_map(|s| sets().map(move |a| (s, a))) {
         let vcpu = vcpu(state, asked);
@@ -81,7 +81,7 @@ fn only_who_waits_is_woken() {
 fn who_is_asked_hears_of_it() {
     for what in ASKED {
         step(
-            |vcpu| vcpu.ask(what),
+            |vcpu| vcpu.request(what),
             |state, asked| match state {
                 Running => (Running, asked.and(what), Told::Kick),
                 Wfi => (Ready, asked.and(what), Told::Wake),
@@ -97,10 +97,10 @@ fn who_is_asked_hears_of_it() {
 #[test]
 fn it_waits_unless_it_is_asked() {
     let expected = [
-        Attention::NONE,
-        Attention::ICACHE,
-        Attention::AWAITS.and(Attention::ICACHE),
-        Attention::RESET.and(Attention::WARM).and(Attention::ICACHE),
+        Requests::NONE,
+        Requests::ICACHE,
+        Requests::AWAITS.and(Requests::ICACHE),
+        Requests::RESET.and(Requests::WARM).and(Requests::ICACHE),
     ];
     for (expected, asked) in expected
         .into_iter()
@@ -146,7 +146,7 @@ fn what_is_asked_is_taken_once() {
     for what in ASKED {
         step(
             |vcpu| (vcpu.take(what), vcpu.take(what)),
-            |state, asked| (state, asked.without(what), (asked.has(what), false)),
+            |state, asked| (state, asked.without(what), (asked.intersects(what), false)),
         );
     }
 }
@@ -154,12 +154,12 @@ fn what_is_asked_is_taken_once() {
 /// G1-CPU-011: who does not run is asked without being woken.
 #[test]
 fn a_request_for_the_instruction_cache_wakes_nobody() {
-    step(VcpuShared::ask_icache, |state, asked| {
+    step(VcpuShared::request_icache, |state, asked| {
         let told = match state {
             Running => Told::Kick,
             Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => Told::Nobody,
         };
-        (state, asked.and(Attention::ICACHE), told)
+        (state, asked.and(Requests::ICACHE), told)
     });
 }
 
@@ -177,7 +177,7 @@ fn a_request_for_the_instruction_cache_is_served() {
         });
         assert!(vcpu.has_served_icache(first));
         assert_eq!(vcpu.has_served_icache(second), state != Running);
-        let then = asked.without(Attention::ICACHE);
+        let then = asked.without(Requests::ICACHE);
         assert_eq!(whole(&vcpu), (state, then, 0, (0, 0)));
     }
 }
@@ -186,15 +186,15 @@ fn a_request_for_the_instruction_cache_is_served() {
 /// holds; a wake from power-down voids nothing.
 #[test]
 fn a_start_is_asked_for_and_taken() {
-    let start = Attention::RESET.and(Attention::IRQ);
+    let start = Requests::RESET.and(Requests::IRQ);
     step(
         |vcpu| vcpu.request_reset(0x4000, 7),
         |state, asked| {
-            let voided = asked.without(Attention::ICACHE);
+            let voided = asked.without(Requests::ICACHE);
             (state, asked.without(voided).and(start), ())
         },
     );
-    let warm = Attention::RESET.and(Attention::WARM);
+    let warm = Requests::RESET.and(Requests::WARM);
     step(
         |vcpu| vcpu.request_resume(0x4000, 7),
         |state, asked| (state, asked.and(warm), ()),
@@ -204,11 +204,11 @@ fn a_start_is_asked_for_and_taken() {
             vcpu.take_reset()
                 .map(|start| (start.pc, start.argument, start.warm))
         },
-        |state, asked| match asked.has(Attention::RESET) {
+        |state, asked| match asked.intersects(Requests::RESET) {
             true => (
                 state,
                 asked.without(warm),
-                Some((0, 0, asked.has(Attention::WARM))),
+                Some((0, 0, asked.intersects(Requests::WARM))),
             ),
             false => (state, asked, None),
         },
@@ -219,7 +219,7 @@ fn a_start_is_asked_for_and_taken() {
 fn a_reply_is_left_and_taken() {
     step(
         |vcpu| vcpu.post_reply(1, 2),
-        |state, asked| (state, asked.and(Attention::REPLY), ()),
+        |state, asked| (state, asked.and(Requests::REPLY), ()),
     );
     step(
         |vcpu| {
@@ -227,8 +227,8 @@ fn a_reply_is_left_and_taken() {
             (reply, vcpu.take_reply())
         },
         |state, asked| {
-            let reply = asked.has(Attention::REPLY).then_some((0, 0));
-            (state, asked.without(Attention::REPLY), (reply, None))
+            let reply = asked.intersects(Requests::REPLY).then_some((0, 0));
+            (state, asked.without(Requests::REPLY), (reply, None))
         },
     );
 }
@@ -236,7 +236,7 @@ fn a_reply_is_left_and_taken() {
 #[test]
 fn a_stop_turns_off_who_does_not_run() {
     step(VcpuShared::stop, |state, asked| match state {
-        Running => (Running, asked.and(Attention::STOP), Told::Kick),
+        Running => (Running, asked.and(Requests::STOP), Told::Kick),
         Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => (Off, asked, Told::Nobody),
     });
 }
@@ -255,7 +255,7 @@ fn only_who_is_ready_is_stolen_from() {
 
 #[test]
 fn all_states_and_sets_were_looked_at() {
-    let sets: Vec<Attention> = sets().collect();
+    let sets: Vec<Requests> = sets().collect();
     assert_eq!(sets.len(), 256);
     assert!(
         sets.iter()

@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// Tells whether something asks for the vCPU's attention.
+    /// Tells whether a request to the vCPU is raised.
     fn is_kicked(&self, vcpu: usize) -> bool {
         self.kicked[vcpu] || self.posted[vcpu] != 0
     }
