@@ -484,7 +484,7 @@ impl VmGic {
                 state.stale |= place;
             }
             if (due | listed & held) != 0 {
-                kicks = kicks.and(Kicks::from_mask(vcpu.bit()));
+                kicks = kicks.union(Kicks::from_mask(vcpu.bit()));
             }
         }
         kicks
@@ -495,11 +495,11 @@ impl VmGic {
         let mut kicks = Kicks::NONE;
         // Bound: 8 vCPUs.
         for vcpu in Kicks::from_mask(self.everybody()).iter() {
-            kicks = kicks.and(self.touch(vcpu, 0, u32::MAX));
+            kicks = kicks.union(self.touch(vcpu, 0, u32::MAX));
         }
         // Bound: 16 words of SPIs.
         for index in 1..=usize::from(self.spi_words) {
-            kicks = kicks.and(self.touch_spis(index, u32::MAX));
+            kicks = kicks.union(self.touch_spis(index, u32::MAX));
         }
         kicks
     }

@@ -78,7 +78,7 @@ fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel, value: u64) {
             let first = vgic::gic_index(0);
             vgic::change_vm_gic(cpu, machine, vm, |gic| {
                 gic.set_line(first, intid, true)
-                    .and(gic.set_line(first, intid, false))
+                    .union(gic.set_line(first, intid, false))
             });
         }
         ChannelKind::Gear2 => machine::cpu_shared(cpu.index()).ring(),

@@ -327,7 +327,7 @@ fn go_on(
             if let Some(id) = told {
                 signal::request(cpu, machine, id, Requests::MESSAGE);
             }
-            let expected = Requests::AWAITS.and(Requests::ICACHE);
+            let expected = Requests::AWAITS.union(Requests::ICACHE);
             if vcpu::is_due(cpu, machine, loaded, expected) {
                 vgic::flush_gic(cpu, machine, loaded);
                 vcpu::after_interrupt(cpu, machine, reason)

@@ -302,7 +302,9 @@ fn power_down(
         return Handled::Same;
     };
     loaded.shared.request_resume(entry, context);
-    let asked = Requests::RESET.and(Requests::WARM).and(Requests::ICACHE);
+    let asked = Requests::RESET
+        .union(Requests::WARM)
+        .union(Requests::ICACHE);
     if vcpu::is_due(cpu, machine, &loaded, asked) {
         // Nobody but this CPU takes it out of Running.
         loaded.shared.set_state(VcpuState::Ready);

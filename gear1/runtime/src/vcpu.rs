@@ -315,8 +315,8 @@ fn handle_requests(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
         reply::apply(cpu, word, value);
     }
     let seldom = Requests::AWAITS
-        .and(Requests::MESSAGE)
-        .and(Requests::ICACHE);
+        .union(Requests::MESSAGE)
+        .union(Requests::ICACHE);
     if wanted.intersects(seldom) {
         handle_rare_requests(cpu, machine, &loaded, wanted);
     }
@@ -329,7 +329,7 @@ fn handle_requests(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
 /// Sees to requests that come seldom.
 #[inline(never)]
 fn handle_rare_requests(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, wanted: Requests) {
-    if wanted.intersects(Requests::AWAITS.and(Requests::MESSAGE)) {
+    if wanted.intersects(Requests::AWAITS.union(Requests::MESSAGE)) {
         messages::resume(cpu, machine, loaded);
     }
     if wanted.intersects(Requests::ICACHE) {

@@ -108,7 +108,7 @@ fn follow(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, mut ki
     let index = gic_index(loaded.index);
     if kicks.contains(index) {
         let mut lrs = Gic::list_registers(cpu.data.list_registers);
-        kicks = kicks.and(gic.flush(index, &mut lrs));
+        kicks = kicks.union(gic.flush(index, &mut lrs));
     }
     if gic.has_ended(index) {
         deactivate_ended(gic, index);
@@ -239,7 +239,7 @@ pub(crate) fn inject_timer(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     let timer = IntId::VIRTUAL_TIMER;
     let mut next = LrReplay::NONE;
     change_gic(cpu, machine, loaded, |gic, index, lrs| {
-        let kicks = gic.inject_hw(index, timer).and(gic.flush(index, lrs));
+        let kicks = gic.inject_hw(index, timer).union(gic.flush(index, lrs));
         next = gic.replay_of::<ListRegisters>(index, timer, true);
         kicks.without(index)
     });
@@ -303,7 +303,7 @@ pub(crate) fn sample_timer(gic: &mut VmGic, index: VcpuIndex) -> Kicks {
 pub(crate) fn deactivate(cpu: &Cpu, machine: &Machine, loaded: &Loaded, intid: u32) {
     if let Some(intid) = IntId::new(intid) {
         change_gic(cpu, machine, loaded, |gic, index, lrs| {
-            gic.sync(index, lrs).and(gic.deactivate(index, intid))
+            gic.sync(index, lrs).union(gic.deactivate(index, intid))
         });
     }
 }

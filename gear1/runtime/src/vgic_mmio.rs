@@ -59,10 +59,10 @@ pub(crate) fn access(
 #[inline(never)]
 fn sync_from_hw(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) {
     vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
-        let seen = gic.sync(index, lrs).and(vgic::sample_timer(gic, index));
+        let seen = gic.sync(index, lrs).union(vgic::sample_timer(gic, index));
         match frame {
             GicFrame::Redistributor(target) => {
-                seen.and(vgic::drain_posted(machine, loaded, gic, target))
+                seen.union(vgic::drain_posted(machine, loaded, gic, target))
             }
             GicFrame::Distributor | GicFrame::Deactivate => seen,
         }
@@ -89,7 +89,7 @@ fn write(
         sync_from_hw(cpu, machine, &loaded, frame);
     }
     vgic::change_gic(cpu, machine, &loaded, |gic, index, _| {
-        vgic::sample_timer(gic, index).and(match frame {
+        vgic::sample_timer(gic, index).union(match frame {
             GicFrame::Distributor => gic.distributor_write(index, offset, size, value),
             GicFrame::Redistributor(target) => gic.redistributor_write(target, offset, size, value),
             GicFrame::Deactivate => Kicks::NONE,

@@ -39,7 +39,7 @@ impl Requests {
     /// pending in the virtual GIC later.
     pub const SGIS: Self = Self(0xffff << 16);
     /// Requests that come from virtual interrupts.
-    pub const INTERRUPTS: Self = Self::IRQ.and(Self::SGIS);
+    pub const INTERRUPTS: Self = Self::IRQ.union(Self::SGIS);
 
     /// Returns the request for an SGI, 0 to 15.
     pub const fn sgi(number: u32) -> Self {
@@ -62,7 +62,7 @@ impl Requests {
     }
 
     /// Returns the requests of both.
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -244,7 +244,7 @@ impl VcpuShared {
         // A vCPU that is no longer in Wfi was woken.
         !(self
             .requests()
-            .intersects(Requests::MESSAGE.and(Requests::SGIS))
+            .intersects(Requests::MESSAGE.union(Requests::SGIS))
             && self.transition(VcpuState::Wfi, VcpuState::Running))
     }
 
@@ -321,9 +321,9 @@ impl VcpuShared {
         self.reset_pc.store(pc, Ordering::Relaxed);
         self.reset_argument.store(argument, Ordering::Relaxed);
         // planted: a start forgets what the instruction cache holds
-        let kept = Requests::SGIS.and(Requests::ICACHE);
+        let kept = Requests::SGIS.union(Requests::ICACHE);
         self.requests.fetch_and(kept.0, Ordering::SeqCst);
-        self.raise(Requests::RESET.and(Requests::IRQ));
+        self.raise(Requests::RESET.union(Requests::IRQ));
     }
 
     /// Requests a warm start of the running vCPU for the time when it wakes. Called by the home CPU
@@ -332,7 +332,7 @@ impl VcpuShared {
         self.reset_pc.store(pc, Ordering::Relaxed);
         // planted: a vCPU wakes from power-down without its context
         self.reset_argument.store(argument, Ordering::Relaxed);
-        self.raise(Requests::RESET.and(Requests::WARM));
+        self.raise(Requests::RESET.union(Requests::WARM));
     }
 
     /// Returns the requested start, once.

@@ -157,7 +157,7 @@ fn a_resume_keeps_other_requests() {
 #[test]
 fn an_sgi_that_is_left_outlives_a_cpu_off() {
     let vcpu = VcpuShared::new();
-    vcpu.raise(Requests::sgi(5).and(Requests::STOP));
+    vcpu.raise(Requests::sgi(5).union(Requests::STOP));
     vcpu.request_reset(1, 2);
     let left = vcpu.take_each(Requests::INTERRUPTS);
     assert!(left.intersects(Requests::IRQ) && left.sgis() == 1 << 5);

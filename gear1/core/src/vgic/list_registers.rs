@@ -88,10 +88,10 @@ impl VmGic {
     #[inline(never)]
     fn flush_slowly(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let mut kicks = self.reap(vcpu, lrs);
-        kicks = kicks.and(self.refresh_stale(vcpu, lrs));
+        kicks = kicks.union(self.refresh_stale(vcpu, lrs));
         let state = self.vcpu(vcpu);
         if state.pending_words != 0 || state.is_overflowing() {
-            kicks = kicks.and(self.fill(vcpu, lrs));
+            kicks = kicks.union(self.fill(vcpu, lrs));
         }
         kicks.without(vcpu)
     }
@@ -115,7 +115,7 @@ impl VmGic {
         for index in Bits(self.vcpu(vcpu).used) {
             self.fold_lr_state(vcpu, index, lrs.read(index as usize).state);
             lrs.write(index as usize, Lr::EMPTY);
-            kicks = kicks.and(self.unlist(vcpu, index));
+            kicks = kicks.union(self.unlist(vcpu, index));
         }
         let state = self.vcpu_mut(vcpu);
         // The caller takes the physical PPIs' active states away with the vCPU.
@@ -166,7 +166,7 @@ impl VmGic {
             // The counter has five bits.
             let count = lrs.take_lost_ends().min(31);
             if count != 0 {
-                kicks = kicks.and(self.end_unlisted_active(vcpu, count));
+                kicks = kicks.union(self.end_unlisted_active(vcpu, count));
             }
         }
         kicks
@@ -194,7 +194,7 @@ impl VmGic {
         // Bound: 16 words of 32 interrupts.
         for (index, bits) in ended.iter().enumerate() {
             if *bits != 0 {
-                kicks = kicks.and(self.clear_active(vcpu, index, *bits));
+                kicks = kicks.union(self.clear_active(vcpu, index, *bits));
             }
         }
         kicks
@@ -225,7 +225,7 @@ impl VmGic {
             spi.set_held(vcpu, bit, spi.word.active & bit != 0);
             self.note_ended(vcpu, place);
             if is_due {
-                kicks = kicks.and(self.touch_spis(place, bit));
+                kicks = kicks.union(self.touch_spis(place, bit));
             }
         }
         kicks
@@ -242,7 +242,7 @@ impl VmGic {
         for index in Bits(state.used) {
             let (place, _) = self.vcpu(vcpu).slot(index).intid().place();
             if (stale >> (place & 31) | silent >> (index & 31)) & 1 != 0 {
-                kicks = kicks.and(self.refresh(vcpu, index, lrs));
+                kicks = kicks.union(self.refresh(vcpu, index, lrs));
             }
         }
         kicks
@@ -427,7 +427,7 @@ impl VmGic {
             }
             if let Some(victim) = self.victim(vcpu, want, best) {
                 let (other, _) = self.vcpu(vcpu).slot(victim).intid().place();
-                kicks = kicks.and(self.unlist(vcpu, victim));
+                kicks = kicks.union(self.unlist(vcpu, victim));
                 self.list(vcpu, victim, best.intid(), lrs);
                 self.update_candidates(vcpu, place, &mut found);
                 self.update_candidates(vcpu, other, &mut found);

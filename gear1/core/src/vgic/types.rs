@@ -158,7 +158,7 @@ impl Kicks {
 
     /// Returns these kicks and `other`'s.
     #[inline]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 

@@ -51,7 +51,7 @@ impl VmGic {
         for (at, sources) in unpack(size_log2, value) {
             let sgi = first.wrapping_add(at) & 15;
             let sources = sources & self.everybody();
-            kicks = kicks.and(if offset < SPENDSGIR {
+            kicks = kicks.union(if offset < SPENDSGIR {
                 self.clear_sgi(vcpu, sgi, sources)
             } else {
                 self.add_sgi(vcpu, sgi, sources)
@@ -67,7 +67,7 @@ impl VmGic {
         let mut kicks = Kicks::NONE;
         // Bound: 8 vCPUs.
         for target in Kicks::from_mask(targets).iter() {
-            kicks = kicks.and(self.add_sgi(target, sgi, from.bit()));
+            kicks = kicks.union(self.add_sgi(target, sgi, from.bit()));
         }
         kicks
     }

@@ -154,7 +154,7 @@ impl Machine {
             self.vcpu.set_state(VcpuState::Off);
             return Err(Left::Stopped);
         }
-        if wanted.intersects(Requests::AWAITS.and(Requests::MESSAGE)) {
+        if wanted.intersects(Requests::AWAITS.union(Requests::MESSAGE)) {
             self.vcpu.take(Requests::MESSAGE);
             if self.vcpu.take(Requests::AWAITS) {
                 got += core::mem::take(&mut *self.messages.lock().unwrap());

@@ -86,7 +86,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a start forgets what the instruction cache holds",
-        change: Change::Swap(".and(Requests::ICACHE)", ""),
+        change: Change::Swap(".union(Requests::ICACHE)", ""),
         breaks: &["G1-CPU-011"],
         test: TRANSITIONS,
         finder: Finder::Host,

@@ -26,7 +26,7 @@ fn sets() -> impl Iterator<Item = Requests> {
     (0_u32..1 << ASKED.len()).map(|set| {
         let each = ASKED.into_iter().enumerate();
         let asked = each.filter(|(number, _)| set >> number & 1 != 0);
-        asked.fold(Requests::NONE, |all, (_, one)| all.and(one))
+        asked.fold(Requests::NONE, |all, (_, one)| all.union(one))
     })
 }
 
@@ -83,10 +83,10 @@ fn who_is_asked_hears_of_it() {
         step(
             |vcpu| vcpu.request(what),
             |state, asked| match state {
-                Running => (Running, asked.and(what), Told::Kick),
-                Wfi => (Ready, asked.and(what), Told::Wake),
+                Running => (Running, asked.union(what), Told::Kick),
+                Wfi => (Ready, asked.union(what), Told::Wake),
                 Off | Ready | AwaitsMmio | AwaitsHypercall => {
-                    (state, asked.and(what), Told::Nobody)
+                    (state, asked.union(what), Told::Nobody)
                 }
             },
         );
@@ -99,8 +99,10 @@ fn it_waits_unless_it_is_asked() {
     let expected = [
         Requests::NONE,
         Requests::ICACHE,
-        Requests::AWAITS.and(Requests::ICACHE),
-        Requests::RESET.and(Requests::WARM).and(Requests::ICACHE),
+        Requests::AWAITS.union(Requests::ICACHE),
+        Requests::RESET
+            .union(Requests::WARM)
+            .union(Requests::ICACHE),
     ];
     for (expected, asked) in expected
         .into_iter()
@@ -159,7 +161,7 @@ fn a_request_for_the_instruction_cache_wakes_nobody() {
             Running => Told::Kick,
             Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => Told::Nobody,
         };
-        (state, asked.and(Requests::ICACHE), told)
+        (state, asked.union(Requests::ICACHE), told)
     });
 }
 
@@ -186,18 +188,18 @@ fn a_request_for_the_instruction_cache_is_served() {
 /// holds; a wake from power-down voids nothing.
 #[test]
 fn a_start_is_asked_for_and_taken() {
-    let start = Requests::RESET.and(Requests::IRQ);
+    let start = Requests::RESET.union(Requests::IRQ);
     step(
         |vcpu| vcpu.request_reset(0x4000, 7),
         |state, asked| {
             let voided = asked.without(Requests::ICACHE);
-            (state, asked.without(voided).and(start), ())
+            (state, asked.without(voided).union(start), ())
         },
     );
-    let warm = Requests::RESET.and(Requests::WARM);
+    let warm = Requests::RESET.union(Requests::WARM);
     step(
         |vcpu| vcpu.request_resume(0x4000, 7),
-        |state, asked| (state, asked.and(warm), ()),
+        |state, asked| (state, asked.union(warm), ()),
     );
     step(
         |vcpu| {
@@ -219,7 +221,7 @@ fn a_start_is_asked_for_and_taken() {
 fn a_reply_is_left_and_taken() {
     step(
         |vcpu| vcpu.post_reply(1, 2),
-        |state, asked| (state, asked.and(Requests::REPLY), ()),
+        |state, asked| (state, asked.union(Requests::REPLY), ()),
     );
     step(
         |vcpu| {
@@ -236,7 +238,7 @@ fn a_reply_is_left_and_taken() {
 #[test]
 fn a_stop_turns_off_who_does_not_run() {
     step(VcpuShared::stop, |state, asked| match state {
-        Running => (Running, asked.and(Requests::STOP), Told::Kick),
+        Running => (Running, asked.union(Requests::STOP), Told::Kick),
         Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => (Off, asked, Told::Nobody),
     });
 }

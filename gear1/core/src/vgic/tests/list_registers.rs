@@ -19,13 +19,13 @@ fn sgi1r(sgi: u64, targets: u64) -> u64 {
 /// The virtual timer interrupt of vCPU 0, which is loaded.
 fn inject_loaded(gic: &mut VmGic, cpu: &mut Fake) -> Kicks {
     let kicks = gic.inject_hw(v(0), id(27));
-    kicks.and(gic.flush(v(0), cpu)).without(v(0))
+    kicks.union(gic.flush(v(0), cpu)).without(v(0))
 }
 
 /// An SGI of vCPU 0, which is loaded, to itself.
 fn sgi1r_loaded(gic: &mut VmGic, sgi: u64, cpu: &mut Fake) -> Kicks {
     let kicks = gic.sgi1r(v(0), sgi1r(sgi, 1));
-    kicks.and(gic.flush(v(0), cpu)).without(v(0))
+    kicks.union(gic.flush(v(0), cpu)).without(v(0))
 }
 
 #[test]

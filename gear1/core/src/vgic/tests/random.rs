@@ -424,7 +424,7 @@ impl World {
                 }
                 let mut kicks = self.gic.inject_hw(v(vcpu), id(27));
                 kicks = kicks
-                    .and(self.gic.flush(v(vcpu), &mut self.cpus[vcpu]))
+                    .union(self.gic.flush(v(vcpu), &mut self.cpus[vcpu]))
                     .without(v(vcpu));
                 self.timer[vcpu] = self.gic.replay_of::<Fake>(v(vcpu), id(27), true);
                 self.kick(kicks);
