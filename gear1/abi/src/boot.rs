@@ -310,7 +310,7 @@ pub struct BootInfo {
     /// VMs.
     pub vms: [BootVm; MAX_VMS],
     /// For each vCPU the CPU whose loop first gets its wake-ups.
-    pub home_cpu: [u16; MAX_VCPUS],
+    pub owner_cpu: [u16; MAX_VCPUS],
     /// Gear2.
     pub gear2: BootGear2,
     /// For each physical INTID its owner.

@@ -13,7 +13,7 @@ use gear1_core::timer::nanoseconds;
 use crate::regs::{CNTFRQ_EL0, Readable as _};
 
 /// Tells the vCPU with `index` in the VM how many ticks were stolen from it. The VM is one of the
-/// manifest's; a vCPU is told by its home CPU only.
+/// manifest's; a vCPU is told by its owner CPU only.
 pub fn tell(vm: VmId, index: usize, ticks: u64) {
     let page = el2::STOLEN_TIME.wrapping_add(vm.reg().wrapping_mul(PAGE_SIZE));
     let page = page as *const [StolenTime; MAX_VCPUS_PER_VM];

@@ -1,20 +1,20 @@
 //! State of a vCPU that every CPU may read and change: the run state, requests to it, exit
-//! counters. The registers are elsewhere and belong to the vCPU's *home* CPU alone.
+//! counters. The registers are elsewhere and belong to the vCPU's *owner CPU* alone.
 //!
 //! Protocol (who may do what):
 //!
 //! | transition | by | how |
 //! |---|---|---|
-//! | Ready → Running | home | compare-exchange, then read [`Requests`] |
-//! | Running → Ready, AwaitsMmio, AwaitsHypercall | home | store |
-//! | Running → Wfi | home | before it reads [`Requests`], or under the VM lock, after it saw nothing deliverable |
-//! | Wfi → Running | home | compare-exchange, when it has seen a request after all, or runs it |
-//! | Wfi → Ready | anybody | compare-exchange, then the home CPU gets a wake-up |
+//! | Ready → Running | owner CPU | compare-exchange, then read [`Requests`] |
+//! | Running → Ready, AwaitsMmio, AwaitsHypercall | owner CPU | store |
+//! | Running → Wfi | owner CPU | before it reads [`Requests`], or under the VM lock, after it saw nothing deliverable |
+//! | Wfi → Running | owner CPU | compare-exchange, when it has seen a request after all, or runs it |
+//! | Wfi → Ready | anybody | compare-exchange, then the owner CPU gets a wake-up |
 //! | AwaitsMmio, AwaitsHypercall → Ready | the loop that replies | compare-exchange |
 //! | Off → Ready | anybody, under the VM lock (CPU_ON, start) | after `request_reset` |
 //! | any but Running → Off | anybody, under the VM lock (stop) | compare-exchange |
 //!
-//! A waker raises [`Requests`] first and reads the state afterwards; a home
+//! A waker raises [`Requests`] first and reads the state afterwards; an owner
 //! CPU makes the vCPU Running first and reads the requests afterwards. Both
 //! are sequentially consistent, so one of the two sees the other.
 //!

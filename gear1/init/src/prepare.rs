@@ -654,7 +654,7 @@ fn machine_info(
         vm_count: 0,
         vcpu_count: 0,
         vms: [BootVm::default(); MAX_VMS],
-        home_cpu: [0; MAX_VCPUS],
+        owner_cpu: [0; MAX_VCPUS],
         gear2: Default::default(),
         irq_owner: [IrqOwner::NONE; MAX_INTIDS],
         irq_edge: [0; 32],
@@ -696,8 +696,8 @@ fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
             .fold(0, |peers, peer| peers | 1 << peer.id.index());
         for vcpu in 0..vm.vcpu_count {
             let cpu = manifest.start_cpu(vm, vcpu, board.cpus.len());
-            let home = info.home_cpu.get_mut(next as usize + vcpu).zip(cpu);
-            if let Some((slot, cpu)) = home {
+            let slot = info.owner_cpu.get_mut(next as usize + vcpu).zip(cpu);
+            if let Some((slot, cpu)) = slot {
                 *slot = cpu.index() as u16;
             }
         }

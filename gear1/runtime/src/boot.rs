@@ -112,8 +112,9 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
             context.vmpidr = psci::vmpidr(index);
             context.monitors.has = machine::monitors(vm);
         }
-        let home = boot.home_cpu.get(vcpu.index()).copied().unwrap_or(0);
-        machine::vcpu(vcpu).set_home(CpuIndex::new(usize::from(home)).unwrap_or_default());
+        let owner_cpu = boot.owner_cpu.get(vcpu.index()).copied().unwrap_or(0);
+        machine::vcpu(vcpu)
+            .set_owner_cpu(CpuIndex::new(usize::from(owner_cpu)).unwrap_or_default());
     }
 }
 
@@ -246,7 +247,7 @@ fn start_cpus(cpu: &Cpu, boot: &'static BootInfo, wanted: impl Fn(&BootCpu) -> b
 fn enable_interrupts(boot: &BootInfo, index: CpuIndex) {
     // Bound: MAX_INTIDS (1020).
     for (intid, owner) in (0..MAX_INTIDS as u32).zip(&boot.irq_owner) {
-        let here = *owner != IrqOwner::NONE && machine::home(boot, *owner) == index.index();
+        let here = *owner != IrqOwner::NONE && machine::irq_cpu(boot, *owner) == index.index();
         if intid >= FIRST_SPI && here && !machine::is_passed_through(boot, *owner) {
             Gic::enable_spi(index, intid);
         }

@@ -88,7 +88,7 @@ fn vcpu_state(id: VcpuId) -> Answer {
         shared.state() as u64,
         ipa,
         access,
-        shared.home().reg(),
+        shared.owner_cpu().reg(),
         0,
         0,
     ])
@@ -99,16 +99,16 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
     let target = gear2_cpu(machine, target)?;
     let shared = machine::vcpu(id);
     // planted: Gear2 takes another CPU's vCPU
-    if shared.home() != cpu.index() {
+    if shared.owner_cpu() != cpu.index() {
         return Err(Status::WrongState);
     }
     vcpu::release_fp(cpu, id);
     if cpu.data.is_loaded(id) {
         vcpu::unload(cpu, machine);
     }
-    shared.set_home(target);
-    // The new home watches a running timer only from its next load on. Until then the timer counts
-    // as due, so that it is not forgotten.
+    shared.set_owner_cpu(target);
+    // The new owner CPU watches a running timer only from its next load on. Until then the timer
+    // counts as due, so that it is not forgotten.
     crate::timer::hand_over(cpu, machine, id);
     Ok(NOTHING)
 }

@@ -357,12 +357,12 @@ pub(crate) fn is_passed_through(boot: &BootInfo, owner: IrqOwner) -> bool {
     vm.is_some_and(|vm| vm.real_time == RealTime::PassThrough)
 }
 
-/// Returns the CPU that an owner's interrupts go to: a VM's first vCPU's home,
-/// and for Gear2 the lowest CPU that has a loop.
-pub(crate) fn home(boot: &BootInfo, owner: IrqOwner) -> usize {
+/// Returns the CPU that an owner's interrupts go to: the owner CPU of a VM's first
+/// vCPU, and for Gear2 the lowest CPU that has a loop.
+pub(crate) fn irq_cpu(boot: &BootInfo, owner: IrqOwner) -> usize {
     match owner.vm_index().and_then(|index| boot.vms.get(index)) {
         Some(vm) => boot
-            .home_cpu
+            .owner_cpu
             .get(usize::from(vm.first_vcpu))
             .copied()
             .map_or(0, usize::from),

@@ -72,7 +72,7 @@ fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
         return refuse(cpu, Status::NotFound);
     }
     let shared = machine::vcpu(what.id);
-    if shared.home() != cpu.index() {
+    if shared.owner_cpu() != cpu.index() {
         return refuse(cpu, Status::WrongState);
     }
     if what.reply != Reply::None

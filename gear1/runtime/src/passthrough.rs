@@ -57,7 +57,7 @@ pub(crate) fn access(
         machine,
         loaded: &loaded,
         // planted: no longer: its redistributors are its own CPUs'
-        cpu: home(machine, &loaded, owner).unwrap_or(cpu.index()),
+        cpu: owner_cpu(machine, &loaded, owner).unwrap_or(cpu.index()),
     };
     if abort.is_write() {
         let value = abort.truncate(cpu.frame().reg(abort.register()));
@@ -94,18 +94,18 @@ pub(crate) fn sgi1r(machine: &Machine, loaded: &Loaded, value: u64) {
     send(machine, loaded, targets, sgi);
 }
 
-fn home(machine: &Machine, loaded: &Loaded, index: usize) -> Option<CpuIndex> {
-    machine::vcpu_of(machine, loaded.vm, index).map(|id| machine::vcpu(id).home())
+fn owner_cpu(machine: &Machine, loaded: &Loaded, index: usize) -> Option<CpuIndex> {
+    machine::vcpu_of(machine, loaded.vm, index).map(|id| machine::vcpu(id).owner_cpu())
 }
 
 fn send(machine: &Machine, loaded: &Loaded, targets: Kicks, sgi: u32) {
     // Bound: 8 vCPUs.
     for target in targets.iter() {
         // planted: no longer: its SGIs reach its own CPUs only
-        if let Some(home) = home(machine, loaded, target.index())
-            && let Some(other) = machine.boot.cpus.get(home.index())
+        if let Some(target_cpu) = owner_cpu(machine, loaded, target.index())
+            && let Some(other) = machine.boot.cpus.get(target_cpu.index())
         {
-            Gic::send_sgi(Gic::sgi(home, other.mpidr, sgi));
+            Gic::send_sgi(Gic::sgi(target_cpu, other.mpidr, sgi));
         }
     }
 }
@@ -179,10 +179,10 @@ impl Access<'_> {
         let own = owners.get(intid as usize).copied() == IrqOwner::vm(self.loaded.vm.index());
         if own
             && let Some(target) = target
-            && let Some(home) = home(self.machine, self.loaded, target.index())
-            && let Some(cpu) = self.machine.boot.cpus.get(home.index())
+            && let Some(target_cpu) = owner_cpu(self.machine, self.loaded, target.index())
+            && let Some(cpu) = self.machine.boot.cpus.get(target_cpu.index())
         {
-            Gic::route_spi(home, cpu.mpidr, intid);
+            Gic::route_spi(target_cpu, cpu.mpidr, intid);
         }
     }
 

@@ -24,7 +24,7 @@ use crate::{irq, lifecycle, signal, vcpu};
 /// CNTHCTL_EL2: EL1 has the physical counter and the physical timer.
 const EL1_PHYSICAL_TIMER: u64 = 0b11;
 
-/// Returns the real-time vCPU whose home this CPU is.
+/// Returns the real-time vCPU whose owner CPU this CPU is.
 fn own_vcpu(machine: &Machine, cpu: CpuIndex) -> Option<(VcpuId, VmId, usize)> {
     let count = machine.boot.vcpu_count as usize;
     let vcpus = (0..count).zip(&machine.vcpus);
@@ -33,7 +33,7 @@ fn own_vcpu(machine: &Machine, cpu: CpuIndex) -> Option<(VcpuId, VmId, usize)> {
         .filter_map(|(number, (vm, index))| Some((VcpuId::new(number)?, *vm, *index)))
         .find(|(id, vm, _)| {
             machine::boot_vm(machine, *vm).real_time != RealTime::No
-                && machine::vcpu(*id).home() == cpu
+                && machine::vcpu(*id).owner_cpu() == cpu
         })
 }
 

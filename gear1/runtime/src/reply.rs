@@ -55,7 +55,7 @@ pub(crate) fn complete_and_wake(
     value: u64,
 ) -> Result<(), Status> {
     complete(cpu, id, how, value)?;
-    if machine::vcpu(id).home() != cpu.index() {
+    if machine::vcpu(id).owner_cpu() != cpu.index() {
         signal::wake(cpu, machine, id);
     }
     Ok(())

@@ -30,31 +30,31 @@ pub(crate) fn request(cpu: &Cpu, machine: &Machine, id: VcpuId, what: Requests) 
 /// Tells whom a vCPU's new requests concern.
 pub(crate) fn tell(cpu: &Cpu, machine: &Machine, id: VcpuId, told: Told) {
     match told {
-        Told::Kick => kick_home(cpu, machine, id),
+        Told::Kick => kick_owner(cpu, machine, id),
         Told::Wake => wake(cpu, machine, id),
         Told::Nobody => {}
     }
 }
 
-/// Tells the loop of the vCPU's home that it became runnable.
+/// Tells the loop of the vCPU's owner CPU that it became runnable.
 pub(crate) fn wake(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     let shared = machine::vcpu(id);
     shared.begin_stolen(cpu::now());
-    machine::cpu_shared(shared.home()).wake(id.index());
-    kick_home(cpu, machine, id);
+    machine::cpu_shared(shared.owner_cpu()).wake(id.index());
+    kick_owner(cpu, machine, id);
 }
 
-fn kick_home(cpu: &Cpu, machine: &Machine, id: VcpuId) {
+fn kick_owner(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     // planted: no longer: a kick goes to one CPU
     // planted: no longer: a kick goes to one CPU, beside Linux
-    kick(cpu, machine, machine::vcpu(id).home());
+    kick(cpu, machine, machine::vcpu(id).owner_cpu());
 }
 
 /// Tells Gear2's first loop that a real-time vCPU's VM has ended, or was started anew.
 pub(crate) fn tell_gear2(cpu: &Cpu, machine: &Machine, id: VcpuId) {
-    if let Some(home) = CpuIndex::new(machine::home(machine.boot, IrqOwner::GEAR2)) {
-        machine::cpu_shared(home).wake(id.index());
-        kick(cpu, machine, home);
+    if let Some(target) = CpuIndex::new(machine::irq_cpu(machine.boot, IrqOwner::GEAR2)) {
+        machine::cpu_shared(target).wake(id.index());
+        kick(cpu, machine, target);
     }
 }
 

@@ -165,7 +165,7 @@ fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
     cpu.data.exit.vcpu = None;
     cpu.data.deadline = NO_DEADLINE;
     machine::cpu_shared(index).ring();
-    if machine::home(boot, IrqOwner::GEAR2) == index.index() {
+    if machine::irq_cpu(boot, IrqOwner::GEAR2) == index.index() {
         replay_interrupts(cpu, boot);
     }
     timer::watch_gear2(&mut cpu.data, cpu::now());

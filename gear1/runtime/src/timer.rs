@@ -164,7 +164,7 @@ pub(crate) fn access_physical(
 }
 
 /// The vCPU was given to another CPU: a timer watched here counts as due, so
-/// that it is not forgotten; the new home's hardware decides once it is loaded.
+/// that it is not forgotten; the new owner CPU's hardware decides once it is loaded.
 pub(crate) fn hand_over(cpu: &mut Cpu, machine: &Machine, id: VcpuId) {
     if cpu.data.watched & bit(id) != 0 {
         unwatch(&mut cpu.data, id);

@@ -95,7 +95,7 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
         if let Some(id) = machine::vcpu_of(machine, vm, index)
             && machine::vcpu(id).state() == VcpuState::Running
         {
-            signal::kick(cpu, machine, machine::vcpu(id).home());
+            signal::kick(cpu, machine, machine::vcpu(id).owner_cpu());
         }
     }
 }
@@ -108,9 +108,9 @@ pub(crate) fn thaw(machine: &Machine, vm: VmId) {
     }
     root::thaw(machine.boot, boot.root);
     let owner = IrqOwner::vm(vm.index());
-    let home = machine::vcpu_of(machine, vm, 0).map(|id| machine::vcpu(id).home());
-    let Some((home, cpu)) =
-        home.and_then(|home| Some((home, machine.boot.cpus.get(home.index())?)))
+    let owner_cpu = machine::vcpu_of(machine, vm, 0).map(|id| machine::vcpu(id).owner_cpu());
+    let Some((target, cpu)) =
+        owner_cpu.and_then(|target| Some((target, machine.boot.cpus.get(target.index())?)))
     else {
         return;
     };
@@ -118,7 +118,7 @@ pub(crate) fn thaw(machine: &Machine, vm: VmId) {
     for (intid, of) in (0..MAX_INTIDS as u32).zip(&machine.boot.irq_owner) {
         if intid >= FIRST_SPI && Some(*of) == owner {
             Gic::silence_spi(intid);
-            Gic::route_spi(home, cpu.mpidr, intid);
+            Gic::route_spi(target, cpu.mpidr, intid);
         }
     }
 }

@@ -214,10 +214,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         };
         // Gear1 wakes a vCPU of another loop there.
         model.collect(gear1, |vcpu| {
-            if let Some(home) = machine.config.vcpu(vcpu)
-                && home.cpu == self.cpu
+            if let Some(config) = machine.config.vcpu(vcpu)
+                && config.cpu == self.cpu
             {
-                self.make_ready(vcpu, home.vm, now);
+                self.make_ready(vcpu, config.vm, now);
             }
         });
         if let Some(due) = machine.take_ring_input(gear1, now) {

@@ -95,14 +95,14 @@ pub enum Told {
     Nobody,
     /// The CPU that runs the vCPU must be interrupted.
     Kick,
-    /// The vCPU waited and is ready: its home must get a wake-up.
+    /// The vCPU waited and is ready: its owner CPU must get a wake-up.
     Wake,
 }
 
 /// The shared part of a vCPU.
 pub struct VcpuShared {
     state: AtomicU8,
-    home: AtomicU16,
+    owner_cpu: AtomicU16,
     requests: AtomicU32,
     reset_pc: AtomicU64,
     reset_argument: AtomicU64,
@@ -131,7 +131,7 @@ impl VcpuShared {
     pub const fn new() -> Self {
         Self {
             state: AtomicU8::new(VcpuState::Off as u8),
-            home: AtomicU16::new(0),
+            owner_cpu: AtomicU16::new(0),
             requests: AtomicU32::new(0),
             reset_pc: AtomicU64::new(0),
             reset_argument: AtomicU64::new(0),
@@ -196,7 +196,7 @@ impl VcpuShared {
     }
 
     /// Makes a waiting vCPU ready. Returns whether it waited: the caller must then send a wake-up
-    /// to the vCPU's home.
+    /// to the vCPU's owner CPU.
     #[inline(always)]
     pub fn wake_up(&self) -> bool {
         self.transition(VcpuState::Wfi, VcpuState::Ready)
@@ -224,7 +224,7 @@ impl VcpuShared {
     }
 
     /// Makes the running vCPU, whose list registers are empty, wait, unless more than `expected` is
-    /// requested. Returns whether the vCPU waits or was already woken. Called by its home;
+    /// requested. Returns whether the vCPU waits or was already woken. Called by its owner CPU;
     /// everything that becomes due raises a request.
     #[inline(always)]
     pub fn wait_quiet(&self, expected: Requests) -> bool {
@@ -250,13 +250,13 @@ impl VcpuShared {
 
     /// Returns the CPU whose loop owns the vCPU.
     #[inline]
-    pub fn home(&self) -> CpuIndex {
-        CpuIndex::new(usize::from(self.home.load(Ordering::SeqCst))).unwrap_or_default()
+    pub fn owner_cpu(&self) -> CpuIndex {
+        CpuIndex::new(usize::from(self.owner_cpu.load(Ordering::SeqCst))).unwrap_or_default()
     }
 
-    /// Gives the vCPU to another CPU's loop. Called by its home, with the vCPU unloaded.
-    pub fn set_home(&self, cpu: CpuIndex) {
-        self.home.store(cpu.reg() as u16, Ordering::SeqCst);
+    /// Gives the vCPU to another CPU's loop. Called by its owner CPU, with the vCPU unloaded.
+    pub fn set_owner_cpu(&self, cpu: CpuIndex) {
+        self.owner_cpu.store(cpu.reg() as u16, Ordering::SeqCst);
     }
 
     /// Raises requests.
@@ -297,7 +297,7 @@ impl VcpuShared {
     }
 
     /// Carries out by `invalidate`, on the calling CPU, all requests of the VM so far. Called by the
-    /// home CPU while the vCPU is Running and before it executes another instruction.
+    /// owner CPU while the vCPU is Running and before it executes another instruction.
     pub fn serve_icache(&self, requests: &IcacheRequests, invalidate: impl FnOnce()) {
         // In this order: a request that comes in between is numbered later, and raised again.
         self.take(Requests::ICACHE);
@@ -326,8 +326,8 @@ impl VcpuShared {
         self.raise(Requests::RESET.union(Requests::IRQ));
     }
 
-    /// Requests a warm start of the running vCPU for the time when it wakes. Called by the home CPU
-    /// only.
+    /// Requests a warm start of the running vCPU for the time when it wakes. Called by the owner
+    /// CPU only.
     pub fn request_resume(&self, pc: u64, argument: u64) {
         self.reset_pc.store(pc, Ordering::Relaxed);
         // planted: a vCPU wakes from power-down without its context
@@ -371,7 +371,7 @@ impl VcpuShared {
         self.ready_since.store(now, Ordering::SeqCst);
     }
 
-    /// Notes that the vCPU is unloaded at `now`, ready or not. Called by the home CPU only.
+    /// Notes that the vCPU is unloaded at `now`, ready or not. Called by the owner CPU only.
     pub fn unload(&self, now: u64) {
         // In this order, so that the store of a waker in between is not lost.
         self.begin_stolen(0);
@@ -382,7 +382,7 @@ impl VcpuShared {
     }
 
     /// Notes that the vCPU is loaded at `now`. Returns the sum of all stolen ticks, if it has
-    /// grown. Called by the home CPU only.
+    /// grown. Called by the owner CPU only.
     pub fn end_stolen(&self, now: u64) -> Option<u64> {
         let since = self.ready_since.load(Ordering::SeqCst);
         if since == 0 {
@@ -402,7 +402,7 @@ impl VcpuShared {
         self.stolen.store(0, Ordering::Relaxed);
     }
 
-    /// Notes the access that Gear2 must complete. Called by the home CPU only.
+    /// Notes the access that Gear2 must complete. Called by the owner CPU only.
     #[inline]
     pub fn set_awaited(&self, ipa: u64, access: u64) {
         self.awaited_ipa.store(ipa, Ordering::Relaxed);
@@ -417,13 +417,13 @@ impl VcpuShared {
         )
     }
 
-    /// Counts an exit. Called by the home CPU only.
+    /// Counts an exit. Called by the owner CPU only.
     #[inline]
     pub fn count(&self, reason: ExitReason) {
         add(self.exits.get(reason as usize), 1);
     }
 
-    /// Adds counter ticks spent on exits that went to Gear2. Called by the home CPU only.
+    /// Adds counter ticks spent on exits that went to Gear2. Called by the owner CPU only.
     #[inline]
     pub fn add_ticks(&self, reason: ExitReason, ticks: u64) {
         add(self.ticks.get(reason as usize), ticks);

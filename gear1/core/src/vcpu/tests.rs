@@ -111,7 +111,7 @@ fn no_wake_up_is_lost_between_two_cpus() {
         })
     };
     for _ in 0..ROUNDS {
-        // The home CPU: takes an interrupt, or blocks until it is woken.
+        // The owner CPU: takes an interrupt, or blocks until it is woken.
         loop {
             if vcpu.take(Requests::IRQ) {
                 break;

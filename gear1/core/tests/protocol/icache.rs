@@ -39,11 +39,11 @@ enum Rule {
     MovesWithout,
 }
 
-/// A vCPU, and what only its home uses.
+/// A vCPU, and what only its owner CPU uses.
 #[derive(Default)]
 struct Vcpu {
     shared: VcpuShared,
-    /// The home is kicked.
+    /// The owner CPU is kicked.
     kicked: AtomicU64,
     /// Number of the CPU that the vCPU runs on.
     cpu: AtomicU64,
@@ -185,13 +185,13 @@ impl Machine {
         self.vcpus[vcpu].shared.set_state(state);
     }
 
-    /// `next::run` on the home CPU.
+    /// `next::run` on the owner CPU.
     fn enters(&self, vcpu: usize) {
         assert!(self.vcpus[vcpu].shared.claim());
         self.prepare_entry(vcpu);
     }
 
-    /// `gear2_call::assign`, and `vcpu::load` with `vcpu::forget_others` on the new home.
+    /// `gear2_call::assign`, and `vcpu::load` with `vcpu::forget_others` on the new owner CPU.
     fn moves(&self, vcpu: usize, to: u64) {
         self.vcpus[vcpu].cpu.store(to, Ordering::SeqCst);
         if self.rule != Rule::MovesWithout {

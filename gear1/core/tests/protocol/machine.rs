@@ -1,4 +1,4 @@
-//! Environment of the protocol: a home CPU with its loop and its guest, the VM's lock, and
+//! Environment of the protocol: an owner CPU with its loop and its guest, the VM's lock, and
 //! interrupts between CPUs. Each function does the work of the runtime function that it names.
 
 use gear1_abi::call::VcpuState;
@@ -47,18 +47,18 @@ pub(crate) struct Vm {
     pub(crate) stopping: bool,
 }
 
-/// A vCPU, its home CPU, and the state that other CPUs share with them.
+/// A vCPU, its owner CPU, and the state that other CPUs share with them.
 pub(crate) struct Machine {
     pub(crate) vcpu: VcpuShared,
     pub(crate) loops: CpuShared,
-    /// Kicks of the home CPU.
+    /// Kicks of the owner CPU.
     pub(crate) kicks: Line,
     vm: Mutex<Vm>,
     /// Messages for the vCPU, which come without the VM's lock.
     messages: Mutex<u32>,
 }
 
-/// Way in which the home blocks the vCPU.
+/// Way in which the owner CPU blocks the vCPU.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Block {
     /// The vCPU's list registers are empty.

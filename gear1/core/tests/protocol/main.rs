@@ -36,8 +36,8 @@ const SEED: u64 = 0x6765_6172_7631;
 
 type Body = fn(&Machine);
 
-/// Runs a home and others beside it once.
-fn once(state: VcpuState, home: Body, others: &[Body]) {
+/// Runs an owner CPU and others beside it once.
+fn once(state: VcpuState, owner: Body, others: &[Body]) {
     let machine = Arc::new(Machine::new(state));
     let threads: Vec<_> = others
         .iter()
@@ -46,7 +46,7 @@ fn once(state: VcpuState, home: Body, others: &[Body]) {
             thread::spawn(move || other(&machine))
         })
         .collect();
-    home(&machine);
+    owner(&machine);
     threads.into_iter().for_each(|other| other.join().unwrap());
 }
 
@@ -59,20 +59,20 @@ fn config() -> Config {
 }
 
 /// Tries all orders of two CPUs.
-fn all_orders(state: VcpuState, home: Body, other: Body) {
+fn all_orders(state: VcpuState, owner: Body, other: Body) {
     let runner = Runner::new(DfsScheduler::new(None, false), config());
-    let orders = runner.run(move || once(state, home, &[other]));
+    let orders = runner.run(move || once(state, owner, &[other]));
     println!("figure: all {orders} orders of two CPUs");
     assert!(orders > 50, "{orders} orders only");
 }
 
 /// Tries orders of more CPUs.
-fn many_orders<const OTHERS: usize>(state: VcpuState, home: Body, others: [Body; OTHERS]) {
+fn many_orders<const OTHERS: usize>(state: VcpuState, owner: Body, others: [Body; OTHERS]) {
     let said = std::env::var("GEARV_ORDERS").ok();
     let drawn = said.and_then(|said| said.parse().ok()).unwrap_or(DRAWN);
     let scheduler = PctScheduler::new_from_seed(SEED, 3, drawn);
     let runner = Runner::new(scheduler, config());
-    assert_eq!(runner.run(move || once(state, home, &others)), drawn);
+    assert_eq!(runner.run(move || once(state, owner, &others)), drawn);
     println!("figure: {drawn} orders of {} CPUs", OTHERS + 1);
 }
 
@@ -148,7 +148,7 @@ fn stop(machine: &Machine) {
     while !machine.stop() {
         thread::yield_now();
     }
-    // For the home of this model, which has to end.
+    // For the owner CPU of this model, which has to end.
     machine.kicks.raise();
 }
 
@@ -185,7 +185,8 @@ fn one_stop_is_enough() {
     let locked: Body = |machine| assert_eq!(machine.waits(Block::Locked, 1), Left::Stopped);
     let stop_once: Body = |machine| {
         machine.stop();
-        // For the home of this model, which has to end when its vCPU was turned off as it waited.
+        // For the owner CPU of this model, which has to end when its vCPU was turned off as it
+        // waited.
         machine.kicks.raise();
     };
     for waits in [quiet, locked] {
@@ -221,7 +222,7 @@ fn one_cpu_runs_it() {
 /// CPU_ON against the vCPU's own CPU_OFF: it starts if that was done, and as it was asked to.
 #[test]
 fn who_is_turned_on_starts_as_asked() {
-    let home: Body = |machine| {
+    let owner: Body = |machine| {
         // `guest_call::cpu_off`.
         let vm = machine.vm();
         machine.vcpu.set_state(VcpuState::Off);
@@ -244,13 +245,13 @@ fn who_is_turned_on_starts_as_asked() {
             thread::yield_now();
         }
     };
-    many_orders(VcpuState::Running, home, [turns_on]);
+    many_orders(VcpuState::Running, owner, [turns_on]);
 }
 
 /// A reply comes whole, or its vCPU was stopped.
 #[test]
 fn a_reply_comes_whole() {
-    let home: Body = |machine| match machine.run_or_off() {
+    let owner: Body = |machine| match machine.run_or_off() {
         Some(reply) => assert_eq!(reply, (1, u64::MAX)),
         None => assert_eq!(machine.vcpu.state(), VcpuState::Off),
     };
@@ -268,14 +269,14 @@ fn a_reply_comes_whole() {
         machine.stop();
         machine.kicks.raise();
     };
-    all_orders(VcpuState::AwaitsMmio, home, replies);
-    many_orders(VcpuState::AwaitsMmio, home, [replies, stops]);
+    all_orders(VcpuState::AwaitsMmio, owner, replies);
+    many_orders(VcpuState::AwaitsMmio, owner, [replies, stops]);
 }
 
 /// A request to a CPU's loop arrives, and arrives once.
 #[test]
 fn what_a_loop_is_told_arrives() {
-    let home: Body = |machine| {
+    let owner: Body = |machine| {
         let (mut wakes, mut pokes, mut rings) = (0, 0, 0);
         while (wakes, pokes, rings) != (1, 1, 1) {
             if machine.loops.is_pending() {
@@ -296,14 +297,14 @@ fn what_a_loop_is_told_arrives() {
         machine.loops.ring();
         machine.kicks.raise();
     };
-    many_orders(VcpuState::Ready, home, [Machine::wake, tells, rings]);
+    many_orders(VcpuState::Ready, owner, [Machine::wake, tells, rings]);
 }
 
 /// Time is stolen from when it could run until it is loaded, also if it is woken while it is
 /// unloaded.
 #[test]
 fn stolen_time_begins_with_the_wake_up() {
-    let home: Body = |machine| {
+    let owner: Body = |machine| {
         // `vcpu::unload` at 10, and `vcpu::load` at 30.
         machine.vcpu.unload(10);
         while machine.loops.take_wake().is_none() {
@@ -319,7 +320,7 @@ fn stolen_time_begins_with_the_wake_up() {
             machine.wake();
         }
     };
-    all_orders(VcpuState::Wfi, home, wakes);
+    all_orders(VcpuState::Wfi, owner, wakes);
 }
 
 /// The checker finds a wrong protocol: a waker that reads the state before it raises the request
@@ -340,30 +341,30 @@ fn a_waker_that_looks_too_early_is_found() {
     });
 }
 
-/// And so does a home that reads the requests before it waits.
+/// And so does an owner CPU that reads the requests before it waits.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_home_that_looks_too_early_is_found() {
-    let home: Body = |machine| {
+fn an_owner_that_looks_too_early_is_found() {
+    let owner: Body = |machine| {
         if machine.vcpu.requests().is_none() {
             machine.vcpu.set_state(VcpuState::Wfi);
             assert!(machine.run().is_ok());
         }
     };
-    all_orders(VcpuState::Running, home, Machine::inject);
+    all_orders(VcpuState::Running, owner, Machine::inject);
 }
 
-/// State of one CPU alone does not depend on orders: exits, the home, an awaited access.
+/// State of one CPU alone does not depend on orders: exits, the owner CPU, an awaited access.
 #[test]
-fn what_the_home_notes_is_read_back() {
+fn what_the_owner_notes_is_read_back() {
     shuttle::check_dfs(
         || {
             let machine = Machine::new(VcpuState::Running);
             machine.vcpu.count(ExitReason::Hvc);
             machine.vcpu.add_ticks(ExitReason::Hvc, 5);
             assert_eq!(machine.vcpu.stats(ExitReason::Hvc), (1, 5));
-            machine.vcpu.set_home(CpuIndex::new(2).unwrap());
-            assert_eq!(machine.vcpu.home(), CpuIndex::new(2).unwrap());
+            machine.vcpu.set_owner_cpu(CpuIndex::new(2).unwrap());
+            assert_eq!(machine.vcpu.owner_cpu(), CpuIndex::new(2).unwrap());
             machine.vcpu.set_awaited(0x1000, 4);
             assert_eq!(machine.vcpu.awaited(), (0x1000, 4));
             machine.vcpu.request_resume(8, 9);

@@ -1,4 +1,4 @@
-//! A home CPU that switches from one vCPU to another: the timer of the first becomes due at any
+//! An owner CPU that switches from one vCPU to another: the timer of the first becomes due at any
 //! moment, and a CPU that wakes a vCPU of its own sends no interrupt. Each function does the work
 //! of the runtime function that it names.
 //!
@@ -26,7 +26,7 @@ enum Source {
     Hardware,
     /// The EL2 timer, which watches the vCPU's timer.
     Watched,
-    /// No source: the home has noticed the timer already.
+    /// No source: the owner CPU has noticed the timer already.
     Nothing,
 }
 
@@ -37,7 +37,7 @@ struct Timer {
 }
 
 /// A CPU with two vCPUs of its own.
-struct Home {
+struct Owner {
     /// Loaded at first, and in WFI until its timer is due.
     outgoing: VcpuShared,
     /// Runs next, and computes.
@@ -56,7 +56,7 @@ enum Looks {
     Behind,
 }
 
-impl Home {
+impl Owner {
     fn new() -> Self {
         let (outgoing, next) = (VcpuShared::new(), VcpuShared::new());
         outgoing.set_state(VcpuState::Wfi);
@@ -79,7 +79,7 @@ impl Home {
         }
     }
 
-    /// `signal::wake` on the home itself.
+    /// `signal::wake` on the owner CPU itself.
     fn wake(&self) {
         if self.outgoing.wake_up() {
             self.loops.wake(OUTGOING);
@@ -136,10 +136,10 @@ impl Home {
 fn all_orders(looks: Looks) {
     let runner = Runner::new(DfsScheduler::new(None, false), config());
     let orders = runner.run(move || {
-        let home = Arc::new(Home::new());
-        let beside = Arc::clone(&home);
+        let owner = Arc::new(Owner::new());
+        let beside = Arc::clone(&owner);
         let time = thread::spawn(move || beside.expire());
-        home.hears(looks);
+        owner.hears(looks);
         time.join().unwrap();
     });
     assert!(orders > 10, "{orders} orders only");
@@ -150,9 +150,9 @@ fn a_timer_that_is_due_while_another_is_loaded_wakes() {
     all_orders(Looks::Behind);
 }
 
-/// A home that looks before it loads, and not again, enters the guest for good.
+/// An owner CPU that looks before it loads, and not again, enters the guest for good.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_home_that_does_not_look_behind_its_load_is_found() {
+fn an_owner_that_does_not_look_behind_its_load_is_found() {
     all_orders(Looks::Before);
 }

@@ -37,7 +37,7 @@ fn a_real_time_vm_has_its_cpu_and_its_device_alone() {
     let rt = &info.vms[2];
     assert_eq!(rt.real_time, RealTime::PassThrough);
     assert!(info.cpus[1].real_time && !info.cpus[1].gear2 && !info.cpus[0].real_time);
-    assert_eq!(info.home_cpu[usize::from(rt.first_vcpu)], 1);
+    assert_eq!(info.owner_cpu[usize::from(rt.first_vcpu)], 1);
     assert_eq!(info.irq_owner[34], IrqOwner::vm(2).unwrap());
     let own = stage2(&memory, rt.root);
     assert!(own.iter().any(|leaf| leaf.output.start == 0x901_0000));

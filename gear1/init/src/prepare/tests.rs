@@ -124,7 +124,7 @@ fn the_boot_information_is_complete() {
             .count(),
         1
     );
-    assert_eq!(info.home_cpu[..3], [0, 1, 0]);
+    assert_eq!(info.owner_cpu[..3], [0, 1, 0]);
     let [linux, flat, ..] = info.vms;
     assert_eq!(
         (linux.first_vcpu, linux.vcpu_count, flat.first_vcpu),

@@ -81,7 +81,7 @@ const REMOVED: &[Removed] = &[
     },
     Removed {
         name: "its redistributors are its own CPUs'",
-        change: Change::Swap("home(machine, &loaded, ", "CpuIndex::new("),
+        change: Change::Swap("owner_cpu(machine, &loaded, ", "CpuIndex::new("),
         by: By::Others("trespasser", "trespasser goes for others' redistributors"),
         features: "image",
     },

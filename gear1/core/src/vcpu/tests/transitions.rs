@@ -41,8 +41,8 @@ fn vcpu(state: VcpuState, asked: Requests) -> VcpuShared {
 type Whole = (VcpuState, Requests, u16, (u64, u64));
 
 fn whole(vcpu: &VcpuShared) -> Whole {
-    let home = vcpu.home().reg() as u16;
-    (vcpu.state(), vcpu.requests(), home, vcpu.awaited())
+    let owner_cpu = vcpu.owner_cpu().reg() as u16;
+    (vcpu.state(), vcpu.requests(), owner_cpu, vcpu.awaited())
 }
 
 /// Makes a step in each state with each set, and compares all with what must be then. `after`: the
@@ -93,7 +93,7 @@ fn who_is_asked_hears_of_it() {
     }
 }
 
-/// A home makes these two steps while the vCPU is Running, and in no other state.
+/// An owner CPU makes these two steps while the vCPU is Running, and in no other state.
 #[test]
 fn it_waits_unless_it_is_asked() {
     let expected = [
