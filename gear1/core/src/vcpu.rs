@@ -25,7 +25,7 @@
 
 mod shared;
 
-pub use shared::{CpuShared, IcacheRequests, Requests, Start, Told, VcpuShared};
+pub use shared::{CpuShared, IcacheRequests, Notify, Requests, Start, VcpuShared};
 
 #[cfg(test)]
 mod tests;

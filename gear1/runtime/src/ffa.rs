@@ -33,7 +33,7 @@ use gear1_core::vcpu::Requests;
 use crate::ghost;
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::{halt, messages, signal, vcpu, vgic, vm_state};
+use crate::{halt, kick, messages, vcpu, vgic, vm_state};
 
 /// All memory that changes hands.
 struct Shared {
@@ -322,10 +322,10 @@ fn go_on(
             cpu.frame().set_result(ffa::DONE);
             vcpu::leave(cpu, VcpuState::Ready, reason, Event::Wfe(loaded.id))
         }
-        Next::Block(told) => {
+        Next::Block(notified) => {
             loaded.shared.raise(Requests::AWAITS);
-            if let Some(id) = told {
-                signal::request(cpu, machine, id, Requests::MESSAGE);
+            if let Some(id) = notified {
+                kick::request(cpu, machine, id, Requests::MESSAGE);
             }
             let expected = Requests::AWAITS.union(Requests::ICACHE);
             if vcpu::is_due(cpu, machine, loaded, expected) {

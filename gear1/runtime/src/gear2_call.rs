@@ -14,7 +14,7 @@ use gear1_core::vgic::{IntId, VmGic};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, GUEST_SPIS, Machine, RINGS};
-use crate::{channel, lifecycle, next, reply, signal, supervise, vcpu, vgic, vm_state};
+use crate::{channel, kick, lifecycle, next, reply, supervise, vcpu, vgic, vm_state};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
@@ -165,7 +165,7 @@ fn gear2_cpu(machine: &Machine, reg: u64) -> Result<CpuIndex, Status> {
 fn poke(cpu: &Cpu, machine: &Machine, target: u64) -> Answer {
     let target = gear2_cpu(machine, target)?;
     machine::cpu_shared(target).poke();
-    signal::kick(cpu, machine, target);
+    kick::kick_cpu(cpu, machine, target);
     Ok(NOTHING)
 }
 

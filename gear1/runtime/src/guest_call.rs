@@ -16,7 +16,7 @@ use gear1_core::vcpu::{Requests, VcpuShared};
 
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::{ffa, lifecycle, messages, realtime, signal, vcpu, vgic, vm_state};
+use crate::{ffa, kick, lifecycle, messages, realtime, vcpu, vgic, vm_state};
 
 const STOLEN_TIME_SIZE: u64 = size_of::<guest::StolenTime>() as u64;
 
@@ -131,7 +131,7 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
     shared.set_state(VcpuState::Ready);
     // planted: no longer: who is started waits for its kick
     // planted: late: who turns a CPU on kicks it
-    signal::wake(cpu, machine, id);
+    kick::wake(cpu, machine, id);
     ret::SUCCESS
 }
 
@@ -308,7 +308,7 @@ fn power_down(
     if vcpu::is_due(cpu, machine, &loaded, asked) {
         // Nobody but this CPU takes it out of Running.
         loaded.shared.set_state(VcpuState::Ready);
-        signal::wake(cpu, machine, loaded.id);
+        kick::wake(cpu, machine, loaded.id);
     }
     vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
 }

@@ -19,7 +19,7 @@ use gear1_core::vgic::{FIRST_LPI, IntId};
 use crate::gic::{self, Gic, HostGic};
 use crate::machine::{Cpu, Machine};
 use crate::vgic::PMU_IRQ;
-use crate::{log, signal, timer, vgic};
+use crate::{kick, log, timer, vgic};
 
 /// Handles pending interrupts while this CPU waits at EL2. Returns whether one was a kick.
 #[inline(never)]
@@ -68,7 +68,7 @@ fn virtual_timer(cpu: &Cpu, machine: &Machine) {
     };
     vgic::inject_timer(cpu, machine, &loaded);
     if loaded.shared.state() == VcpuState::Wfi && loaded.shared.wake_up() {
-        signal::wake(cpu, machine, loaded.id);
+        kick::wake(cpu, machine, loaded.id);
     }
 }
 

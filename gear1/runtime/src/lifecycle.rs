@@ -20,7 +20,7 @@ use gear1_core::life;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
 use crate::vcpu::Handled;
-use crate::{channel, ffa, log, messages, signal, vcpu, vgic, vm_state};
+use crate::{channel, ffa, kick, log, messages, vcpu, vgic, vm_state};
 
 /// Result of a call: X1 to X6.
 type Answer = Result<[u64; 6], Status>;
@@ -55,10 +55,10 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
         let Some(vcpu_id) = machine::vcpu_of(machine, id, index) else {
             continue;
         };
-        let told = machine::vcpu(vcpu_id).stop();
+        let notify = machine::vcpu(vcpu_id).stop();
         // With pass-through a kick would be the guest's own interrupt: `vm_state::freeze` follows.
         if machine::boot_vm(machine, id).real_time != RealTime::PassThrough {
-            signal::tell(cpu, machine, vcpu_id, told);
+            kick::notify(cpu, machine, vcpu_id, notify);
         }
     }
     let boot = machine::boot_vm(machine, id);
@@ -136,7 +136,7 @@ pub(crate) fn end_with(
     if cpu.data.real_time != RealTime::No {
         #[cfg(feature = "check-locks")]
         gear1_arch::confine::open(machine::vm(vm_id));
-        signal::tell_gear2(cpu, machine, id);
+        kick::notify_gear2(cpu, machine, id);
     }
     vcpu::leave_as_is(cpu, reason, event)
 }
@@ -232,7 +232,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let shared = machine::vcpu(first);
     shared.request_reset(boot.entry, boot.argument);
     shared.set_state(VcpuState::Ready);
-    signal::wake(cpu, machine, first);
+    kick::wake(cpu, machine, first);
     log::log(cpu.index(), RecordId::VmStart, [id.reg(), boot.entry, 0]);
     Ok([0; 6])
 }

@@ -12,8 +12,8 @@ use gear1_arch::sync::TicketLock;
 use gear1_core::ffa::message::{Messages, Next};
 use gear1_core::vcpu::Requests;
 
+use crate::kick;
 use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::signal;
 
 static MESSAGES: TicketLock<Messages> = TicketLock::new(Messages::new());
 
@@ -48,10 +48,10 @@ pub(crate) fn end(cpu: &Cpu, machine: &Machine, vm: VmId, gone: u32) {
     if machine::boot_vm(machine, vm).peers == 0 {
         return;
     }
-    let mut told = MESSAGES.lock().end(gone);
+    let mut notified = MESSAGES.lock().end(gone);
     // Bound: MAX_VCPUS (32).
-    while let Some(id) = VcpuId::from_reg(told.trailing_zeros().into()) {
-        told &= told.wrapping_sub(1);
-        signal::request(cpu, machine, id, Requests::MESSAGE);
+    while let Some(id) = VcpuId::from_reg(notified.trailing_zeros().into()) {
+        notified &= notified.wrapping_sub(1);
+        kick::request(cpu, machine, id, Requests::MESSAGE);
     }
 }

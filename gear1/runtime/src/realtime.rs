@@ -19,7 +19,7 @@ use gear1_arch::{barrier, cpu as this_cpu, firmware};
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
 use crate::vcpu::Handled;
-use crate::{irq, lifecycle, signal, vcpu};
+use crate::{irq, kick, lifecycle, vcpu};
 
 /// CNTHCTL_EL2: EL1 has the physical counter and the physical timer.
 const EL1_PHYSICAL_TIMER: u64 = 0b11;
@@ -133,7 +133,7 @@ fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
             cpu.data.restart = false;
             let _ = lifecycle::start(cpu, machine, vm);
             if let Some(id) = cpu.data.rt_vcpu {
-                signal::tell_gear2(cpu, machine, id);
+                kick::notify_gear2(cpu, machine, id);
             }
         }
         Ok(_) => {}

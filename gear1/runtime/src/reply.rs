@@ -10,8 +10,8 @@ use gear1_arch::regs::{
 };
 use gear1_core::syndrome::{Entry, Syndrome, stepped_over};
 
+use crate::kick;
 use crate::machine::{self, Cpu, Machine};
-use crate::signal;
 
 /// Completes what a vCPU of this CPU's waits for.
 pub(crate) fn complete(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> Result<(), Status> {
@@ -56,7 +56,7 @@ pub(crate) fn complete_and_wake(
 ) -> Result<(), Status> {
     complete(cpu, id, how, value)?;
     if machine::vcpu(id).owner_cpu() != cpu.index() {
-        signal::wake(cpu, machine, id);
+        kick::wake(cpu, machine, id);
     }
     Ok(())
 }

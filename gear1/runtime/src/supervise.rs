@@ -29,7 +29,7 @@ use gear1_core::restart::{Budget, Meeting};
 
 use crate::halt::{HaltReason, halt};
 use crate::machine::{self, Cpu, Machine};
-use crate::{irq, log, signal, timer};
+use crate::{irq, kick, log, timer};
 
 static MEETING: Meeting = Meeting::new();
 /// Held for one look. Nobody waits: only who called a meeting takes it.
@@ -82,7 +82,7 @@ fn gather(cpu: &mut Cpu, machine: &Machine) {
         if let Some(other) = CpuIndex::new(number)
             && MEETING.has(other)
         {
-            signal::kick(cpu, machine, other);
+            kick::kick_cpu(cpu, machine, other);
         }
     }
     MEETING.arrive(cpu.index());

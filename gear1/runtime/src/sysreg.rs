@@ -26,7 +26,7 @@ use gear1_core::vgic::{ICC_SRE_EL1, SRE_EL1};
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::{inject, log, monitors, passthrough, signal, timer, vcpu, vgic};
+use crate::{inject, kick, log, monitors, passthrough, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
 const ICC_ASGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 6);
@@ -221,7 +221,7 @@ fn ask_siblings(cpu: &Cpu, machine: &Machine, loaded: &Loaded) -> u64 {
     vcpu::serve_icache(loaded);
     // Bound: MAX_VCPUS_PER_VM (8).
     for id in siblings(machine, loaded) {
-        signal::tell(cpu, machine, id, machine::vcpu(id).request_icache());
+        kick::notify(cpu, machine, id, machine::vcpu(id).request_icache());
     }
     number
 }

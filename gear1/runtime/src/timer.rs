@@ -20,7 +20,7 @@ use gear1_core::timer::PhysicalReg;
 use gear1_core::vgic::IntId;
 
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
-use crate::{signal, vgic};
+use crate::{kick, vgic};
 
 /// CNTHP_CTL_EL2: enabled and not masked.
 const TIMER_ON: u64 = 1;
@@ -174,7 +174,7 @@ pub(crate) fn hand_over(cpu: &mut Cpu, machine: &Machine, id: VcpuId) {
 
 fn wake_if_waiting(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     if machine::vcpu(id).wake_up() {
-        signal::wake(cpu, machine, id);
+        kick::wake(cpu, machine, id);
     }
 }
 

@@ -13,8 +13,8 @@ use gear1_core::vcpu::{Requests, VcpuShared};
 use gear1_core::vgic::{IntId, Kicks, LrReplay, VcpuIndex, VmGic, only_target};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
+use crate::kick;
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
-use crate::signal;
 
 /// The PMU's interrupt.
 pub(crate) const PMU_IRQ: IntId = IntId::private(PMU_INTID);
@@ -116,7 +116,7 @@ fn follow(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, mut ki
     revalidate_replays(cpu, gic, index);
     let others = without_awake(kicks, loaded);
     if !others.is_empty() {
-        signal::notify(cpu, machine, loaded.vm, others);
+        kick::kick_vcpus(cpu, machine, loaded.vm, others);
     }
 }
 
@@ -159,7 +159,7 @@ fn change_locked(
         follow_rarely(cpu, machine, &loaded, gic, kicks);
         kicks.contains(gic_index(loaded.index))
     } else {
-        signal::notify(cpu, machine, id, kicks);
+        kick::kick_vcpus(cpu, machine, id, kicks);
         false
     }
 }
@@ -260,7 +260,7 @@ pub(crate) fn sgi1r(cpu: &Cpu, machine: &Machine, loaded: &Loaded, value: u64) {
             loaded.shared.raise(Requests::sgi(sgi));
             flush_gic(cpu, machine, loaded);
         } else {
-            signal::request(cpu, machine, id, Requests::sgi(sgi));
+            kick::request(cpu, machine, id, Requests::sgi(sgi));
         }
         return;
     }

@@ -17,8 +17,8 @@ use gear1_arch::{root, tlb};
 use gear1_core::life;
 
 use crate::gic::{Gic, HostGic};
+use crate::kick;
 use crate::machine::{self, Cpu, FIRST_SPI, Machine, VmInner};
-use crate::signal;
 
 /// Counts the VM's vCPUs that are not off.
 pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
@@ -95,7 +95,7 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
         if let Some(id) = machine::vcpu_of(machine, vm, index)
             && machine::vcpu(id).state() == VcpuState::Running
         {
-            signal::kick(cpu, machine, machine::vcpu(id).owner_cpu());
+            kick::kick_cpu(cpu, machine, machine::vcpu(id).owner_cpu());
         }
     }
 }

@@ -233,7 +233,7 @@ impl Messages {
     /// Forgets vCPUs that are off from now on. Returns those that got mail because of that: bit per
     /// vCPU.
     pub fn end(&mut self, gone: u32) -> u32 {
-        let mut told = 0;
+        let mut notified = 0;
         // Bound: MAX_VCPUS.
         for (number, role) in self.roles.iter_mut().enumerate() {
             if bit(number) & gone != 0 {
@@ -243,10 +243,10 @@ impl Messages {
             if role.asks & gone != 0 && role.mail[0] == 0 {
                 // planted: who asked a VM that ends hears nothing
                 role.mail = error(ABORTED);
-                told |= bit(number);
+                notified |= bit(number);
             }
         }
-        told
+        notified
     }
 }
 

@@ -88,9 +88,9 @@ pub struct Start {
     pub warm: bool,
 }
 
-/// CPU to signal after [`VcpuShared::request`].
+/// CPU to notify after [`VcpuShared::request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Notify {
     /// No CPU: the vCPU checks its requests before it runs next.
     Nobody,
     /// The CPU that runs the vCPU must be interrupted.
@@ -181,17 +181,17 @@ impl VcpuShared {
             || self.transition(VcpuState::Wfi, VcpuState::Running)
     }
 
-    /// Raises `what` and returns the CPU that the caller must signal. The request is raised before
+    /// Raises `what` and returns the CPU that the caller must notify. The request is raised before
     /// the state is read.
     #[inline(always)]
-    pub fn request(&self, what: Requests) -> Told {
+    pub fn request(&self, what: Requests) -> Notify {
         self.raise(what);
         if self.is(VcpuState::Running) {
-            Told::Kick
+            Notify::Kick
         } else if self.wake_up() {
-            Told::Wake
+            Notify::Wake
         } else {
-            Told::Nobody
+            Notify::Nobody
         }
     }
 
@@ -203,10 +203,10 @@ impl VcpuShared {
     }
 
     /// Turns the vCPU off, or asks a running one to turn itself off, and returns the CPU that the
-    /// caller must signal. Called under the VM's lock when the VM stops. One call is enough: a vCPU
+    /// caller must notify. Called under the VM's lock when the VM stops. One call is enough: a vCPU
     /// that is in no waiting state was running meanwhile, and a request also reaches it if it waits
     /// by now.
-    pub fn stop(&self) -> Told {
+    pub fn stop(&self) -> Notify {
         let waiting = [
             VcpuState::Ready,
             VcpuState::Wfi,
@@ -216,7 +216,7 @@ impl VcpuShared {
         let mut waiting = waiting.into_iter();
         // Bound: 4 states.
         if self.is(VcpuState::Off) || waiting.any(|state| self.transition(state, VcpuState::Off)) {
-            Told::Nobody
+            Notify::Nobody
         } else {
             // planted: a vCPU that runs is not asked to stop
             self.request(Requests::STOP)
@@ -284,15 +284,15 @@ impl VcpuShared {
     }
 
     /// Asks for the instruction cache of the CPU that runs the vCPU to be invalidated, and returns
-    /// the CPU that the caller must signal. A vCPU that does not run is left alone: its CPU looks at
-    /// the request before it runs next.
-    pub fn request_icache(&self) -> Told {
+    /// the CPU that the caller must notify. A vCPU that does not run is left alone: its CPU looks
+    /// at the request before it runs next.
+    pub fn request_icache(&self) -> Notify {
         // planted: nobody is asked to invalidate instruction caches
         self.raise(Requests::ICACHE);
         if self.is(VcpuState::Running) {
-            Told::Kick
+            Notify::Kick
         } else {
-            Told::Nobody
+            Notify::Nobody
         }
     }
 

@@ -17,7 +17,7 @@ use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::{Runner, thread};
 
 use crate::config;
-use crate::vcpu::{IcacheRequests, Requests, Told, VcpuShared};
+use crate::vcpu::{IcacheRequests, Notify, Requests, VcpuShared};
 
 /// Orders that are drawn where there are too many; `GEARV_ORDERS` says otherwise.
 const DRAWN: usize = 2_000;
@@ -138,9 +138,9 @@ impl Machine {
         for sibling in (0..self.vcpus.len()).filter(|other| *other != issuer) {
             let shared = &self.vcpus[sibling].shared;
             let did_run = shared.is(VcpuState::Running);
-            let told = shared.request_icache();
-            assert_ne!(told, Told::Wake);
-            if told == Told::Kick {
+            let notify = shared.request_icache();
+            assert_ne!(notify, Notify::Wake);
+            if notify == Notify::Kick {
                 self.vcpus[sibling].kicked.store(1, Ordering::SeqCst);
             }
             let waits = match self.rule {

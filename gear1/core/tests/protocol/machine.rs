@@ -4,7 +4,7 @@
 use gear1_abi::call::VcpuState;
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::vcpu::{CpuShared, Requests, Told, VcpuShared};
+use crate::vcpu::{CpuShared, Notify, Requests, VcpuShared};
 
 /// Number of the vCPU.
 const NUMBER: usize = 3;
@@ -94,22 +94,22 @@ impl Machine {
         self.vm.lock().unwrap()
     }
 
-    /// `signal::wake`.
+    /// `kick::wake`.
     pub(crate) fn wake(&self) {
         self.loops.wake(NUMBER);
         self.kicks.raise();
     }
 
-    /// `signal::request`.
+    /// `kick::request`.
     pub(crate) fn request(&self, what: Requests) {
-        self.tell(self.vcpu.request(what));
+        self.notify(self.vcpu.request(what));
     }
 
-    pub(crate) fn tell(&self, told: Told) {
-        match told {
-            Told::Kick => self.kicks.raise(),
-            Told::Wake => self.wake(),
-            Told::Nobody => {}
+    pub(crate) fn notify(&self, notify: Notify) {
+        match notify {
+            Notify::Kick => self.kicks.raise(),
+            Notify::Wake => self.wake(),
+            Notify::Nobody => {}
         }
     }
 
@@ -135,7 +135,7 @@ impl Machine {
     pub(crate) fn stop(&self) -> bool {
         let mut vm = self.vm();
         vm.stopping = true;
-        self.tell(self.vcpu.stop());
+        self.notify(self.vcpu.stop());
         self.vcpu.state() == VcpuState::Off
     }
 

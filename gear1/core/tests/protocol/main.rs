@@ -28,7 +28,7 @@ use shuttle::scheduler::{DfsScheduler, PctScheduler};
 use shuttle::{Config, FailurePersistence, Runner, thread};
 
 use machine::{Block, Left, Machine};
-use vcpu::{Requests, Told};
+use vcpu::{Notify, Requests};
 
 /// Orders that are drawn where there are too many; `GEARV_ORDERS` says otherwise.
 const DRAWN: usize = 3_000;
@@ -211,7 +211,7 @@ fn one_cpu_runs_it() {
             }
         };
         let other = thread::spawn(move || claim(&beside, &counts));
-        machine.tell(machine.vcpu.request(Requests::IRQ));
+        machine.notify(machine.vcpu.request(Requests::IRQ));
         claim(&machine, &runs);
         other.join().unwrap();
         assert_eq!(runs.load(Ordering::SeqCst), 1);
@@ -314,8 +314,8 @@ fn stolen_time_begins_with_the_wake_up() {
         assert!(stolen == Some(20) || stolen == Some(10), "{stolen:?}");
     };
     let wakes: Body = |machine| {
-        if machine.vcpu.request(Requests::IRQ) == Told::Wake {
-            // `signal::wake` at 20.
+        if machine.vcpu.request(Requests::IRQ) == Notify::Wake {
+            // `kick::wake` at 20.
             machine.vcpu.begin_stolen(20);
             machine.wake();
         }
@@ -331,13 +331,13 @@ fn a_waker_that_looks_too_early_is_found() {
     all_orders(VcpuState::Running, quiet, |machine| {
         let mut vm = machine.vm();
         vm.pending += 1;
-        let told = match machine.vcpu.state() {
-            VcpuState::Running => Told::Kick,
-            VcpuState::Wfi if machine.vcpu.wake_up() => Told::Wake,
-            _ => Told::Nobody,
+        let notify = match machine.vcpu.state() {
+            VcpuState::Running => Notify::Kick,
+            VcpuState::Wfi if machine.vcpu.wake_up() => Notify::Wake,
+            _ => Notify::Nobody,
         };
         machine.vcpu.raise(Requests::IRQ);
-        machine.tell(told);
+        machine.notify(notify);
     });
 }
 

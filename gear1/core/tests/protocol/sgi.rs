@@ -16,7 +16,7 @@ use shuttle::{Runner, thread};
 
 use crate::config;
 use crate::machine::Line;
-use crate::vcpu::{Requests, Told, VcpuShared};
+use crate::vcpu::{Notify, Requests, VcpuShared};
 
 const SGI: u32 = 5;
 const WORD: u8 = 2;
@@ -122,11 +122,11 @@ impl Machine {
 
     /// `vgic::sgi1r` of another vCPU.
     fn send(&self) {
-        self.tell(self.vcpu.request(Requests::sgi(SGI)));
+        self.notify(self.vcpu.request(Requests::sgi(SGI)));
     }
 
-    fn tell(&self, told: Told) {
-        assert!(told != Told::Wake, "the target runs");
+    fn notify(&self, notify: Notify) {
+        assert!(notify != Notify::Wake, "the target runs");
         self.kicks.raise();
     }
 
@@ -137,7 +137,7 @@ impl Machine {
         let posted = self.vcpu.take_each(Requests::SGIS);
         let kicks = gic.post_sgis(target(), posted.sgis());
         if kicks.contains(target()) {
-            self.tell(self.vcpu.request(Requests::IRQ));
+            self.notify(self.vcpu.request(Requests::IRQ));
         }
     }
 

@@ -79,7 +79,7 @@ impl Owner {
         }
     }
 
-    /// `signal::wake` on the owner CPU itself.
+    /// `kick::wake` on the owner CPU itself.
     fn wake(&self) {
         if self.outgoing.wake_up() {
             self.loops.wake(OUTGOING);

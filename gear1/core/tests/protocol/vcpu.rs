@@ -4,4 +4,4 @@
 #[path = "../../src/vcpu/shared.rs"]
 mod shared;
 
-pub(crate) use shared::{CpuShared, IcacheRequests, Requests, Told, VcpuShared};
+pub(crate) use shared::{CpuShared, IcacheRequests, Notify, Requests, VcpuShared};

@@ -207,7 +207,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a vCPU that runs is not asked to stop",
-        change: Change::Swap("self.request(Requests::STOP)", "Told::Nobody"),
+        change: Change::Swap("self.request(Requests::STOP)", "Notify::Nobody"),
         breaks: &["G1-VCPU-001"],
         test: VCPU,
         finder: Finder::Host,

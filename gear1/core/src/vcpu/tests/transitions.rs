@@ -7,7 +7,7 @@ use std::vec::Vec;
 use gear1_abi::call::VcpuState;
 use gear1_abi::call::VcpuState::{AwaitsHypercall, AwaitsMmio, Off, Ready, Running, Wfi};
 
-use crate::vcpu::{IcacheRequests, Requests, Told, VcpuShared};
+use crate::vcpu::{IcacheRequests, Notify, Requests, VcpuShared};
 
 const STATES: [VcpuState; 6] = [Off, Ready, Running, Wfi, AwaitsMmio, AwaitsHypercall];
 const ASKED: [Requests; 8] = [
@@ -83,10 +83,10 @@ fn who_is_asked_hears_of_it() {
         step(
             |vcpu| vcpu.request(what),
             |state, asked| match state {
-                Running => (Running, asked.union(what), Told::Kick),
-                Wfi => (Ready, asked.union(what), Told::Wake),
+                Running => (Running, asked.union(what), Notify::Kick),
+                Wfi => (Ready, asked.union(what), Notify::Wake),
                 Off | Ready | AwaitsMmio | AwaitsHypercall => {
-                    (state, asked.union(what), Told::Nobody)
+                    (state, asked.union(what), Notify::Nobody)
                 }
             },
         );
@@ -157,11 +157,11 @@ fn what_is_asked_is_taken_once() {
 #[test]
 fn a_request_for_the_instruction_cache_wakes_nobody() {
     step(VcpuShared::request_icache, |state, asked| {
-        let told = match state {
-            Running => Told::Kick,
-            Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => Told::Nobody,
+        let notify = match state {
+            Running => Notify::Kick,
+            Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => Notify::Nobody,
         };
-        (state, asked.union(Requests::ICACHE), told)
+        (state, asked.union(Requests::ICACHE), notify)
     });
 }
 
@@ -238,8 +238,8 @@ fn a_reply_is_left_and_taken() {
 #[test]
 fn a_stop_turns_off_who_does_not_run() {
     step(VcpuShared::stop, |state, asked| match state {
-        Running => (Running, asked.union(Requests::STOP), Told::Kick),
-        Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => (Off, asked, Told::Nobody),
+        Running => (Running, asked.union(Requests::STOP), Notify::Kick),
+        Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => (Off, asked, Notify::Nobody),
     });
 }
 

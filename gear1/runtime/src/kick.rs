@@ -1,19 +1,20 @@
-//! Signals between CPUs: requests to vCPUs, wake-ups for a loop, kicks.
+//! Notifications between CPUs: requests to vCPUs, wake-ups for a loop, kicks.
 //!
 //! Requirements: G1-VCPU-001.
 
 use gear1_abi::boot::IrqOwner;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::cpu;
-use gear1_core::vcpu::{Requests, Told};
+use gear1_core::vcpu::{Notify, Requests};
 use gear1_core::vgic::Kicks;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
 
-/// Carries out what a change of the virtual GIC asks for. The VM's lock is held.
-/// `cpu` is the one that runs this; its own running vCPU is flushed by the caller.
-pub(crate) fn notify(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
+/// Kicks the vCPUs that a change of the virtual GIC concerns: each flushes its list registers. The
+/// VM's lock is held. `cpu` is the one that runs this; its own running vCPU is flushed by the
+/// caller.
+pub(crate) fn kick_vcpus(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
     // Bound: 8 vCPUs.
     for index in kicks.iter() {
         if let Some(id) = machine::vcpu_of(machine, vm, index.index()) {
@@ -24,15 +25,15 @@ pub(crate) fn notify(cpu: &Cpu, machine: &Machine, vm: VmId, kicks: Kicks) {
 
 /// Raises requests to a vCPU, and wakes or kicks the CPU that must handle them.
 pub(crate) fn request(cpu: &Cpu, machine: &Machine, id: VcpuId, what: Requests) {
-    tell(cpu, machine, id, machine::vcpu(id).request(what));
+    notify(cpu, machine, id, machine::vcpu(id).request(what));
 }
 
-/// Tells whom a vCPU's new requests concern.
-pub(crate) fn tell(cpu: &Cpu, machine: &Machine, id: VcpuId, told: Told) {
-    match told {
-        Told::Kick => kick_owner(cpu, machine, id),
-        Told::Wake => wake(cpu, machine, id),
-        Told::Nobody => {}
+/// Wakes or kicks the CPU that must handle a vCPU's new requests.
+pub(crate) fn notify(cpu: &Cpu, machine: &Machine, id: VcpuId, notify: Notify) {
+    match notify {
+        Notify::Kick => kick_owner(cpu, machine, id),
+        Notify::Wake => wake(cpu, machine, id),
+        Notify::Nobody => {}
     }
 }
 
@@ -47,20 +48,20 @@ pub(crate) fn wake(cpu: &Cpu, machine: &Machine, id: VcpuId) {
 fn kick_owner(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     // planted: no longer: a kick goes to one CPU
     // planted: no longer: a kick goes to one CPU, beside Linux
-    kick(cpu, machine, machine::vcpu(id).owner_cpu());
+    kick_cpu(cpu, machine, machine::vcpu(id).owner_cpu());
 }
 
 /// Tells Gear2's first loop that a real-time vCPU's VM has ended, or was started anew.
-pub(crate) fn tell_gear2(cpu: &Cpu, machine: &Machine, id: VcpuId) {
+pub(crate) fn notify_gear2(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     if let Some(target) = CpuIndex::new(machine::irq_cpu(machine.boot, IrqOwner::GEAR2)) {
         machine::cpu_shared(target).wake(id.index());
-        kick(cpu, machine, target);
+        kick_cpu(cpu, machine, target);
     }
 }
 
 /// Interrupts another CPU so that it checks its pending requests. A real-time VM's CPU is kicked
 /// only for a change of that VM's own life (G1-RT-008).
-pub(crate) fn kick(cpu: &Cpu, machine: &Machine, target: CpuIndex) {
+pub(crate) fn kick_cpu(cpu: &Cpu, machine: &Machine, target: CpuIndex) {
     if target == cpu.index() {
         return;
     }
