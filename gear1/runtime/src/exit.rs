@@ -55,7 +55,7 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
         ec::HVC64 => hvc(cpu, shared),
         ec::SYSREG => system_register(cpu, syndrome, shared),
         ec::DATA_ABORT => data_abort(cpu, syndrome, shared),
-        _ => other(cpu, syndrome),
+        _ => slow_exit(cpu, syndrome),
     }
 }
 
@@ -110,7 +110,7 @@ fn system_register(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Re
     } else if sysreg::is_sgi1r(access) {
         return sgi1r(cpu, access, shared);
     }
-    other_register(cpu, access, shared)
+    slow_register(cpu, access, shared)
 }
 
 /// An SGI: the same as the vCPU's last one, and its own, or another.
@@ -129,7 +129,7 @@ fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
 }
 
 #[inline(never)]
-fn other_register(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
+fn slow_register(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
     let handled = sysreg::access(cpu, access, shared);
     finish(cpu, handled)
 }
@@ -139,18 +139,18 @@ fn data_abort(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume 
     if let Some(resume) = abort::distributor_read(cpu, syndrome, shared) {
         return resume;
     }
-    other_data_abort(cpu, syndrome)
+    slow_data_abort(cpu, syndrome)
 }
 
 #[inline(never)]
-fn other_data_abort(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
+fn slow_data_abort(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let handled = abort::data(cpu, syndrome);
     finish(cpu, handled)
 }
 
 /// Handles exits of guests outside the fast path.
 #[inline(never)]
-fn other(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
+fn slow_exit(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let Some(machine) = cpu.data.machine else {
         return Resume::Same;
     };

@@ -14,7 +14,7 @@ use gear1_core::vgic::{IntId, VmGic};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, GUEST_SPIS, Machine, RINGS};
-use crate::{channel, kick, lifecycle, next, reply, supervise, vcpu, vgic, vm_state};
+use crate::{channel, kick, lifecycle, reply, run, supervise, vcpu, vgic, vm_state};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
@@ -25,12 +25,12 @@ const NOTHING: [u64; 6] = [0; 6];
 #[inline(never)]
 pub(crate) fn dispatch(cpu: &mut Cpu, machine: &Machine, immediate: u16) -> Resume {
     if immediate == number::NEXT {
-        return next::next(cpu, machine);
+        return run::next(cpu, machine);
     }
     if immediate == number::FATAL {
         return supervise::failed(cpu, machine, Failure::Fatal);
     }
-    let regs = next::arguments(cpu);
+    let regs = run::arguments(cpu);
     let answer = call(cpu, machine, immediate, &regs);
     let (status, [a, b, c, d, e, f]) = match answer {
         Ok(values) => (Status::Ok, values),

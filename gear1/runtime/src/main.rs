@@ -42,7 +42,7 @@
 //! copy of the last list register, as long as that list register is the timer's own and no request
 //! is set.
 //!
-//! `next::idle` turns the virtual interface off, since a pending list register would end WFI at
+//! `run::idle` turns the virtual interface off, since a pending list register would end WFI at
 //! EL2. The physical active state of PPI 27 belongs to the vCPU, so `vcpu::unload` makes PPI 27
 //! inactive. Nothing is injected twice: an unloaded vCPU's timer is injected only after the next
 //! load.
@@ -64,10 +64,10 @@
 //! # Wake-ups
 //!
 //! A CPU does not interrupt itself. A change of virtual interrupts or timers is therefore followed
-//! by a check for events of this CPU's loop before the guest is entered: `next::run` checks again
-//! after the load, and exits end in `vcpu::woke_somebody` or `vcpu::after_interrupt`. A vCPU whose
-//! list registers are empty enters Wfi without the VM's lock, because a due interrupt outside of
-//! the list registers sets a request. Otherwise Wfi is entered under the VM's lock.
+//! by a check for events of this CPU's loop before the guest is entered: `run::run_vcpu` checks
+//! again after the load, and exits end in `vcpu::woke_somebody` or `vcpu::after_interrupt`. A vCPU
+//! whose list registers are empty enters Wfi without the VM's lock, because a due interrupt outside
+//! of the list registers sets a request. Otherwise Wfi is entered under the VM's lock.
 //!
 //! # Restart of Gear2
 //!
@@ -101,10 +101,10 @@ mod log;
 mod machine;
 mod messages;
 mod monitors;
-mod next;
 mod passthrough;
 mod realtime;
 mod reply;
+mod run;
 mod supervise;
 mod sysreg;
 mod timer;

@@ -103,7 +103,7 @@ pub(crate) fn access(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -
     if matches!(id, DC_ISW | DC_CSW | DC_CISW) && !access.is_read() {
         return set_way(cpu, machine, access);
     }
-    if let Some(value) = other(cpu, access) {
+    if let Some(value) = rare_register(cpu, access) {
         return answer(cpu, access, shared, value).into();
     }
     // Last: no other access takes longer because of this one.
@@ -123,7 +123,7 @@ pub(crate) fn access(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -
 /// Emulates registers that guests seldom access: returns the value of a read, or `None` if there is
 /// no such register.
 #[inline(never)]
-fn other(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
+fn rare_register(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
     match access.id() {
         REVIDR_EL1 if access.is_read() => return Some(regs::REVIDR_EL1.get()),
         AIDR_EL1 if access.is_read() => return Some(regs::AIDR_EL1.get()),

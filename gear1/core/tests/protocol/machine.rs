@@ -175,7 +175,7 @@ impl Machine {
         !self.vcpu.wait_locked(expected, || vm.pending != 0)
     }
 
-    /// The loop of Gear2 and `next::idle`: waits until the vCPU is to run, and enters it.
+    /// The loop of Gear2 and `run::idle`: waits until the vCPU is to run, and enters it.
     pub(crate) fn run(&self) -> Result<u32, Left> {
         loop {
             if self.loops.take_wake() == Some(NUMBER) && self.vcpu.claim() {

@@ -110,7 +110,7 @@ mod tests {
                 "<gear1_arch::window::Window as core::ops::drop::Drop>::drop",
                 "gear1_arch::window::Window",
             ),
-            ("gear1_runtime::next::idle::{{closure}}", ""),
+            ("gear1_runtime::run::idle::{{closure}}", ""),
         ] {
             assert_eq!(text(called(name)), expected);
         }

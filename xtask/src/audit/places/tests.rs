@@ -13,7 +13,7 @@ fn names_are_cut_to_the_function() {
             "<gear1_arch::gicv3::GicV3 as gear1_arch::gic::HostGic>::init_cpu",
             "init_cpu",
         ),
-        ("gear1_runtime::next::idle::{{closure}}", "idle"),
+        ("gear1_runtime::run::idle::{{closure}}", "idle"),
         ("gear1_core::ring::Ring::push::h0123456789abcdef", "push"),
         ("memcpy", "memcpy"),
     ] {

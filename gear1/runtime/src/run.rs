@@ -43,7 +43,7 @@ pub(crate) fn next(cpu: &mut Cpu, machine: &Machine) -> Resume {
             reply,
             value,
             trap_wfe,
-        }) => run(
+        }) => run_vcpu(
             cpu,
             machine,
             Run {
@@ -67,7 +67,7 @@ struct Run {
     trap_wfe: bool,
 }
 
-fn run(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
+fn run_vcpu(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
     if what.id.reg() >= u64::from(machine.boot.vcpu_count) {
         return refuse(cpu, Status::NotFound);
     }
