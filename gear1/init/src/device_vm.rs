@@ -28,7 +28,7 @@ use crate::fdt::Board;
 use crate::flat;
 use crate::layout::FreeMemory;
 use crate::partition::{Emulated, Mapping, Purpose, Space};
-use crate::passed::{MAPPING_TABLES, Passed};
+use crate::passthrough::{MAPPING_TABLES, Passthrough};
 use crate::refusal::{Fault, Refusal};
 use crate::region::Region;
 
@@ -54,7 +54,7 @@ const VENDOR: u32 = u32::from_le_bytes(*b"GEAR");
 pub struct DeviceVm<'m, 'a> {
     manifest: &'m Manifest<'a>,
     /// The VM, with the devices that it owns.
-    pub own: Passed<'m, 'a>,
+    pub own: Passthrough<'m, 'a>,
 }
 
 /// Memory that the device VM shares.
@@ -77,7 +77,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         let Some(vm) = manifest.device_vm() else {
             return Ok(None);
         };
-        let own = Passed::find(manifest, vm, intids(manifest), tree, board, faults)?;
+        let own = Passthrough::find(manifest, vm, intids(manifest), tree, board, faults)?;
         Ok(Some(Self { manifest, own }))
     }
 

@@ -27,7 +27,7 @@ pub mod guest_dt;
 pub mod layout;
 pub mod linux;
 pub mod partition;
-pub mod passed;
+pub mod passthrough;
 pub mod prepare;
 pub mod random;
 pub mod refusal;

@@ -34,7 +34,7 @@ use crate::fdt::{Board, GICC_SIZE, Uart};
 use crate::gear2;
 use crate::layout::{self, FreeMemory};
 use crate::partition::{Ground, Mapping, Partition, Purpose, Roots, Space};
-use crate::passed::{Passed, check_owners};
+use crate::passthrough::{Passthrough, check_owners};
 use crate::refusal::{Fault, Refusal, none_of, refusal};
 use crate::region::{Region, subtract};
 use crate::shared;
@@ -147,7 +147,7 @@ struct System<'s, 'a> {
 /// The VMs that own devices of the board.
 struct Owners<'m, 'a> {
     device_vm: Option<DeviceVm<'m, 'a>>,
-    real_time: Vec<Passed<'m, 'a>>,
+    real_time: Vec<Passthrough<'m, 'a>>,
 }
 
 impl<'m, 'a> Owners<'m, 'a> {
@@ -160,13 +160,13 @@ impl<'m, 'a> Owners<'m, 'a> {
     ) -> Result<Self, Refusal> {
         let owners = Self {
             device_vm: DeviceVm::find(manifest, tree, board, faults)?,
-            real_time: Passed::find_real_time(manifest, tree, board, faults)?,
+            real_time: Passthrough::find_real_time(manifest, tree, board, faults)?,
         };
         check_owners(owners.all(), faults);
         Ok(owners)
     }
 
-    fn all(&self) -> impl Iterator<Item = &Passed<'m, 'a>> + Clone {
+    fn all(&self) -> impl Iterator<Item = &Passthrough<'m, 'a>> + Clone {
         let device_vm = self.device_vm.as_ref().map(|vm| &vm.own);
         self.real_time.iter().chain(device_vm)
     }
@@ -174,14 +174,18 @@ impl<'m, 'a> Owners<'m, 'a> {
     /// Returns the first address behind all that the VMs see beside memory.
     fn limit(&self) -> u64 {
         let device_vm = self.device_vm.as_ref().map(DeviceVm::limit);
-        let limits = self.real_time.iter().map(Passed::limit).chain(device_vm);
+        let limits = self
+            .real_time
+            .iter()
+            .map(Passthrough::limit)
+            .chain(device_vm);
         limits.fold(0, u64::max)
     }
 
     /// Returns how many tables the VMs' devices, and all that the device VM shares, take at most.
     fn table_count(&self) -> u64 {
         let device_vm = self.device_vm.as_ref().map_or(0, DeviceVm::table_count);
-        let real_time: u64 = self.real_time.iter().map(Passed::table_count).sum();
+        let real_time: u64 = self.real_time.iter().map(Passthrough::table_count).sum();
         device_vm + real_time
     }
 }
@@ -265,7 +269,7 @@ impl<'a> Placed<'a> {
         // planted: a VM's memory is mapped in Gear2 too
         mappings.extend(shared::mappings(manifest));
         let real_time = &system.owners.real_time;
-        mappings.extend(real_time.iter().flat_map(Passed::mappings));
+        mappings.extend(real_time.iter().flat_map(Passthrough::mappings));
         let device_vm = system.owners.device_vm.as_ref();
         if let Some((device_vm, shared)) = device_vm.zip(self.shared.as_ref()) {
             mappings.extend(device_vm.mappings(shared, &self.starts));

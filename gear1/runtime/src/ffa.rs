@@ -245,7 +245,7 @@ impl Platform for Host<'_> {
     }
 
     fn is_running(&self, vm: VmId) -> bool {
-        match vm_state::settled(self.cpu, self.machine, vm) {
+        match vm_state::current(self.cpu, self.machine, vm) {
             VmState::Running | VmState::Stopping => true,
             VmState::Stopped | VmState::Loading | VmState::Loaded => false,
         }

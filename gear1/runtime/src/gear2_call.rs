@@ -13,7 +13,7 @@ use gear1_arch::entry::Resume;
 use gear1_core::vgic::{IntId, VmGic};
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, GUEST_SPIS, Machine, RINGS};
+use crate::machine::{self, Cpu, GUEST_SPIS, LOG_RINGS, Machine};
 use crate::{channel, kick, lifecycle, reply, run, supervise, vcpu, vgic, vm_state};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
@@ -188,7 +188,7 @@ fn log_read(machine: &Machine, cursor: u64) -> Answer {
         } else {
             0
         };
-        let Some(ring) = RINGS.get(index as usize) else {
+        let Some(ring) = LOG_RINGS.get(index as usize) else {
             break;
         };
         if let Some((found, record)) = ring.read(sequence) {

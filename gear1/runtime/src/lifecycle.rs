@@ -1,5 +1,5 @@
 //! A VM's life: stopped, loaded, running, stopping. Which call may be made in which state says
-//! [`gear1_core::life`].
+//! [`gear1_core::lifecycle`].
 //!
 //! Loading wipes all of the VM's memory and copies its images from the archive,
 //! at most one piece a call, so that no deadline waits for it.
@@ -16,7 +16,7 @@ use gear1_abi::record::RecordId;
 use gear1_arch::window::load_piece;
 use gear1_arch::{cpu, firmware, stolen};
 use gear1_core::ffa::End;
-use gear1_core::life;
+use gear1_core::lifecycle;
 
 use crate::machine::{self, Cpu, Machine, VmInner};
 use crate::vcpu::Handled;
@@ -80,7 +80,7 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     if vm.state == VmState::Running {
         log::log(cpu.index(), RecordId::VmStop, [id.reg(), 0, 0]);
     }
-    if life::stop(vm.state) {
+    if lifecycle::stop(vm.state) {
         // A repeated request is useful: a vCPU that was running may wait for Gear2 by now, and
         // turns off at once.
         stop_vcpus(cpu, machine, id, &mut vm);
@@ -151,7 +151,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let boot = machine::boot_vm(machine, id);
     let mut vm = machine::lock_vm(id);
     vm_state::complete_stop(cpu.index(), machine, id, &mut vm);
-    if life::load(vm.state)? {
+    if lifecycle::load(vm.state)? {
         vm.state = VmState::Loading;
         vm.progress = 0;
         if !vm.restarts {
@@ -174,7 +174,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         }
         vm = machine::lock_vm(id);
         // Another CPU may have loaded the VM meanwhile, and even started it.
-        if !life::still_loads(vm.state, vm.starts == starts) {
+        if !lifecycle::still_loads(vm.state, vm.starts == starts) {
             return Err(Status::WrongState);
         }
     }
@@ -211,7 +211,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         return Err(Status::WrongState);
     }
     let mut vm = machine::lock_vm(id);
-    vm.state = life::start(vm.state)?;
+    vm.state = lifecycle::start(vm.state)?;
     vm.restarts = false;
     vm_state::thaw(machine, id);
     vm.starts = vm.starts.wrapping_add(1);
@@ -257,7 +257,7 @@ pub(crate) fn system(cpu: &Cpu, machine: &Machine, reset: bool) -> Answer {
         vm_state::complete_stop(cpu.index(), machine, id, &mut vm);
         is_asked |= boot.powers_machine && vm.end == Ended::Off;
         let begins = vm.restarts || boot.loaded && vm.starts == 0;
-        is_needed |= is_real_time && (begins || life::stop(vm.state));
+        is_needed |= is_real_time && (begins || lifecycle::stop(vm.state));
     }
     // planted: Gear2 powers off although a real-time VM runs
     if is_needed && !is_asked {

@@ -6,7 +6,7 @@ use gear1_abi::id::CpuIndex;
 use gear1_abi::record::{Record, RecordId};
 use gear1_arch::cpu;
 
-use crate::machine::RINGS;
+use crate::machine::LOG_RINGS;
 
 /// Logs a record on behalf of `cpu`, the CPU that runs this.
 pub(crate) fn log(cpu: CpuIndex, id: RecordId, values: [u64; 3]) {
@@ -15,7 +15,7 @@ pub(crate) fn log(cpu: CpuIndex, id: RecordId, values: [u64; 3]) {
         id_and_cpu: cpu.reg() << 32 | id as u64,
         values,
     };
-    if let Some(ring) = RINGS.get(cpu.index()) {
+    if let Some(ring) = LOG_RINGS.get(cpu.index()) {
         ring.push(&record);
     }
 }

@@ -15,10 +15,10 @@ use gear1_arch::this_cpu::{Cpus, ThisCpu};
 use gear1_arch::world::World;
 use gear1_core::context::VcpuContext;
 use gear1_core::idregs;
-use gear1_core::life::RunningLife;
+use gear1_core::lifecycle::RunningLife;
+use gear1_core::log::LogRing;
 use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::residents::Residents;
-use gear1_core::ring::LogRing;
 use gear1_core::vcpu::{CpuShared, IcacheRequests, VcpuShared};
 use gear1_core::vgic::{LrReplay, VmGic};
 
@@ -218,7 +218,7 @@ pub(crate) struct Machine {
 pub(crate) static CPUS: Cpus<CpuData> =
     Cpus::new([const { UnsafeCell::new(ThisCpu::new(CpuData::new())) }; MAX_CPUS]);
 pub(crate) static CPU_SHARED: [CpuShared; MAX_CPUS] = [const { CpuShared::new() }; MAX_CPUS];
-pub(crate) static RINGS: [LogRing; MAX_CPUS] = [const { LogRing::new() }; MAX_CPUS];
+pub(crate) static LOG_RINGS: [LogRing; MAX_CPUS] = [const { LogRing::new() }; MAX_CPUS];
 static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
     TicketLock::new(VmInner {
         gic: VmGic::new(),

@@ -25,7 +25,7 @@ use gear1_arch::sync::TicketLock;
 use gear1_arch::window::load_piece;
 use gear1_arch::{barrier, cpu, stop};
 use gear1_core::context::{PSTATE_EL0_MASKED, PSTATE_EL1T_MASKED};
-use gear1_core::restart::{Budget, Meeting};
+use gear1_core::supervise::{Budget, Meeting};
 
 use crate::halt::{HaltReason, halt};
 use crate::machine::{self, Cpu, Machine};

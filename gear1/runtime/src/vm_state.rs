@@ -14,7 +14,7 @@ use gear1_abi::event::Ended;
 use gear1_abi::id::{CpuIndex, VmId};
 use gear1_arch::window::stop_master;
 use gear1_arch::{root, tlb};
-use gear1_core::life;
+use gear1_core::lifecycle;
 
 use crate::gic::{Gic, HostGic};
 use crate::kick;
@@ -33,11 +33,11 @@ pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
 /// longer. The VM's lock is held.
 pub(crate) fn complete_stop(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
     let still = || alive(machine, id) != 0 || !masters_stop(cpu, machine, id);
-    vm.state = life::settled(vm.state, still);
+    vm.state = lifecycle::complete_stop(vm.state, still);
 }
 
 /// Returns the VM's state.
-pub(crate) fn settled(cpu: CpuIndex, machine: &Machine, id: VmId) -> VmState {
+pub(crate) fn current(cpu: CpuIndex, machine: &Machine, id: VmId) -> VmState {
     if machine::running(id).runs() {
         return VmState::Running;
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use gear1_abi::call::{Status, VmState};
-use gear1_core::life;
+use gear1_core::lifecycle;
 use shuttle::scheduler::PctScheduler;
 use shuttle::sync::Mutex;
 use shuttle::{Runner, thread};
@@ -70,7 +70,7 @@ impl Machine {
     fn release(&self) -> Result<bool, Status> {
         let mut shared = self.shared.lock().unwrap();
         let state = self.vm.lock().unwrap().state;
-        if self.looks != Looks::OnlyLoad && life::stop(state) {
+        if self.looks != Looks::OnlyLoad && lifecycle::stop(state) {
             return Err(Status::WrongState);
         }
         let is_done = shared.steps == 0;
@@ -86,7 +86,7 @@ impl Machine {
 
     fn load(&self) -> Result<(), Status> {
         let mut vm = self.vm.lock().unwrap();
-        if life::load(vm.state)? {
+        if lifecycle::load(vm.state)? {
             vm.state = VmState::Loading;
             vm.progress = 0;
         }
@@ -98,7 +98,7 @@ impl Machine {
             }
             vm = self.vm.lock().unwrap();
             let looks = self.looks != Looks::OnlyRelease;
-            if looks && !life::still_loads(vm.state, vm.starts == starts) {
+            if looks && !lifecycle::still_loads(vm.state, vm.starts == starts) {
                 return Err(Status::WrongState);
             }
         }
@@ -117,7 +117,7 @@ impl Machine {
     /// `lifecycle::start`, and the guest, which shares memory at once.
     fn start(&self) {
         let mut vm = self.vm.lock().unwrap();
-        let Ok(state) = life::start(vm.state) else {
+        let Ok(state) = lifecycle::start(vm.state) else {
             return;
         };
         vm.state = state;
@@ -138,8 +138,8 @@ impl Machine {
     /// `lifecycle::stop`, with vCPUs that are off at once.
     fn stop(&self) {
         let mut vm = self.vm.lock().unwrap();
-        if life::stop(vm.state) {
-            vm.state = life::settled(VmState::Stopping, || false);
+        if lifecycle::stop(vm.state) {
+            vm.state = lifecycle::complete_stop(VmState::Stopping, || false);
         }
     }
 

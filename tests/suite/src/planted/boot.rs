@@ -113,7 +113,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "two VMs own one interrupt",
         change: Change::Swap("of.intid", "of.intid && i.intid == 0"),
         breaks: &["G1-BOOT-005"],
-        test: "gear1/init/src/passed/tests.rs",
+        test: "gear1/init/src/passthrough/tests.rs",
         finder: Finder::Host,
     },
     Bug {

@@ -93,7 +93,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "a reader of the log gets what is being overwritten",
         change: Change::Swap("u64 -", "u64 +"),
         breaks: &["G1-RUN-008"],
-        test: "gear1/core/src/ring/tests.rs",
+        test: "gear1/core/src/log/tests.rs",
         finder: Finder::Host,
     },
     Bug {

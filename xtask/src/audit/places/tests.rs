@@ -14,7 +14,7 @@ fn names_are_cut_to_the_function() {
             "init_cpu",
         ),
         ("gear1_runtime::run::idle::{{closure}}", "idle"),
-        ("gear1_core::ring::Ring::push::h0123456789abcdef", "push"),
+        ("gear1_core::log::Ring::push::h0123456789abcdef", "push"),
         ("memcpy", "memcpy"),
     ] {
         assert_eq!(short(name), expected);

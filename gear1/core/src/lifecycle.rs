@@ -43,7 +43,7 @@ pub const fn stop(state: VmState) -> bool {
 
 /// Returns the state after a look at the VM: a stop ends when `still` finds nothing of the VM at
 /// work.
-pub fn settled(state: VmState, still: impl FnOnce() -> bool) -> VmState {
+pub fn complete_stop(state: VmState, still: impl FnOnce() -> bool) -> VmState {
     if state == VmState::Stopping && !still() {
         VmState::Stopped
     } else {

@@ -1,17 +1,17 @@
-//! The log ring under all that the memory model allows: `src/ring/shared.rs` as it ships, with
+//! The log ring under all that the memory model allows: `src/log/shared.rs` as it ships, with
 //! atomics that hand a load every value that release and acquire leave possible.
 //!
 //! Requirements: G1-RUN-008.
 
 mod atomic;
 #[expect(unreachable_pub, reason = "the file is a module of the library")]
-#[path = "../../src/ring/shared.rs"]
-mod ring;
+#[path = "../../src/log/shared.rs"]
+mod log;
 
 use gear1_abi::record::Record;
 
 use atomic::{Choices, become_another_thread};
-use ring::{LogRing, RING_RECORDS};
+use log::{LogRing, RING_RECORDS};
 
 /// A record whose words belong to no other.
 fn record(number: u64) -> Record {

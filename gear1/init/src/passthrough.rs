@@ -30,7 +30,7 @@ pub(crate) const MAPPING_TABLES: u64 = 5;
 
 /// A VM with devices.
 #[derive(Clone, Debug)]
-pub struct Passed<'m, 'a> {
+pub struct Passthrough<'m, 'a> {
     /// The VM.
     pub vm: &'m Vm<'a>,
     pub(crate) owned: Owned<'a>,
@@ -39,7 +39,7 @@ pub struct Passed<'m, 'a> {
     pub(crate) shared: Vec<Region>,
 }
 
-impl<'m, 'a> Passed<'m, 'a> {
+impl<'m, 'a> Passthrough<'m, 'a> {
     /// Finds what `vm` owns of the board in `tree`. `virtual_intids` are those that Gear1 emulates
     /// devices with.
     pub fn find(
@@ -154,7 +154,7 @@ impl<'m, 'a> Passed<'m, 'a> {
 /// Refuses a device, or an interrupt, that two VMs would own, and more bus masters than can be
 /// stopped.
 pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
-    owners: impl Iterator<Item = &'p Passed<'m, 'a>> + Clone,
+    owners: impl Iterator<Item = &'p Passthrough<'m, 'a>> + Clone,
     faults: &mut Vec<Fault>,
 ) {
     for (number, one) in owners.clone().enumerate() {

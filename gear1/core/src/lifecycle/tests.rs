@@ -9,8 +9,8 @@ use super::*;
 
 const STATES: [VmState; 5] = [Stopped, Loading, Loaded, Running, Stopping];
 
-/// Expected results in the order of the states: load, start, stop, and settled with and without
-/// work left.
+/// Expected results in the order of the states: load, start, stop, and complete_stop with and
+/// without work left.
 type Row = (
     Result<bool, Status>,
     Result<VmState, Status>,
@@ -28,9 +28,9 @@ fn every_call_in_every_state_of_a_vm() {
         (Err(WrongState), Err(WrongState), true, [Stopping, Stopped]),
     ];
     for (state, row) in STATES.into_iter().zip(rows) {
-        let settles = [true, false].map(|still| settled(state, || still));
+        let completes = [true, false].map(|still| complete_stop(state, || still));
         assert_eq!(
-            (load(state), start(state), stop(state), settles),
+            (load(state), start(state), stop(state), completes),
             row,
             "{state:?}"
         );
@@ -56,7 +56,7 @@ fn who_runs_is_told_without_a_lock() {
 fn only_a_stop_looks_at_what_is_at_work() {
     for state in STATES {
         let mut looked = false;
-        settled(state, || {
+        complete_stop(state, || {
             looked = true;
             true
         });
