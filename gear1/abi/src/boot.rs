@@ -209,7 +209,7 @@ pub struct BootVm {
     pub peers: u16,
     /// Address of the first vCPU's stolen-time record (IPA), followed by the other vCPUs' records;
     /// 0: the VM has no stolen time.
-    pub stolen_ipa: u64,
+    pub stolen_time_ipa: u64,
     /// Already loaded by init.
     pub loaded: bool,
     /// Whether SYSTEM_OFF of this real-time VM powers the machine off.

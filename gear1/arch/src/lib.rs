@@ -55,7 +55,7 @@ pub mod serror;
 pub mod stack;
 pub mod start;
 #[cfg(target_arch = "aarch64")]
-pub mod stolen;
+pub mod stolen_time;
 #[cfg(target_arch = "aarch64")]
 pub mod stop;
 #[cfg(target_arch = "aarch64")]

@@ -343,7 +343,7 @@ impl Attributes {
         ..Self::CONSTANTS
     };
     /// Page in which Gear1 publishes data to a VM.
-    pub const TOLD: Self = Self {
+    pub const READ_ONLY_UNOWNED: Self = Self {
         state: None,
         ..Self::CONSTANTS
     };

@@ -99,8 +99,12 @@ pub fn load<M: PhysicalMemory>(
     let page = boot_page.get();
     map(page, page, PAGE_SIZE, Rights::ReadExecute)?;
     map(el2::BOOT_INFO, boot_info.get(), info_size, Rights::Read)?;
-    let told = stolen_time.get();
-    map(el2::STOLEN_TIME, told, stolen_size, Rights::ReadWrite)?;
+    map(
+        el2::STOLEN_TIME,
+        stolen_time.get(),
+        stolen_size,
+        Rights::ReadWrite,
+    )?;
     // planted: a guest's memory is mapped at EL2
     map(el2::POOL, pool.start, pool.bytes(), Rights::ReadWrite)?;
     if let Some(uart) = board.uart {

@@ -277,8 +277,8 @@ impl<'a> Placed<'a> {
         }
         let mut partition = Partition::new(mappings, emulated);
         for vm in manifest.vms.iter() {
-            if let Some(told) = self.stolen_time(vm) {
-                partition.add_anywhere(told, &board.memory, system.geometry.limit());
+            if let Some(stolen_time) = self.stolen_time(vm) {
+                partition.add_anywhere(stolen_time, &board.memory, system.geometry.limit());
             }
         }
         partition
@@ -295,7 +295,7 @@ impl<'a> Placed<'a> {
             ipa: page,
             pa: page,
             size: PAGE_SIZE,
-            attributes: Attributes::TOLD,
+            attributes: Attributes::READ_ONLY_UNOWNED,
             why: Purpose::StolenTime,
         })
     }
@@ -321,10 +321,10 @@ impl<'a> Placed<'a> {
             gear1.push((gicr, "the GIC's redistributors"));
         }
         // VMs read their pages of stolen time, which lie among the runtime's memory.
-        let told = self.runtime.stolen_time.get();
-        let told = Region::new(told, told + self.vms.len() as u64 * PAGE_SIZE);
+        let stolen_time = self.runtime.stolen_time.get();
+        let stolen_time = Region::new(stolen_time, stolen_time + self.vms.len() as u64 * PAGE_SIZE);
         for (region, what) in &self.gear1 {
-            let rest = subtract(&[*region], &[told]);
+            let rest = subtract(&[*region], &[stolen_time]);
             gear1.extend(rest.into_iter().map(|rest| (rest, *what)));
         }
         Ground {
@@ -372,7 +372,7 @@ impl<'a> Placed<'a> {
         let vms = manifest.vms.iter().zip(&self.vms).zip(&roots.vms);
         for (((vm, prepared), root), slot) in vms.zip(&mut info.vms) {
             *slot = prepared.load(vm, archive_pa, root.root(), memory);
-            slot.stolen_ipa = partition.stolen_time(vm.id);
+            slot.stolen_time_ipa = partition.stolen_time(vm.id);
             let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
             log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
         }

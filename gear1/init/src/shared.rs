@@ -64,9 +64,9 @@ pub fn mappings(manifest: &Manifest<'_>) -> Vec<Mapping> {
             let data = Attributes {
                 // planted: who reads shared memory writes it
                 write,
-                ..Attributes::TOLD
+                ..Attributes::READ_ONLY_UNOWNED
             };
-            let parts = [(lead, Attributes::TOLD), (region, data)];
+            let parts = [(lead, Attributes::READ_ONLY_UNOWNED), (region, data)];
             mappings.extend(parts.map(|(part, attributes)| Mapping {
                 space: Space::Vm(vm.id),
                 ipa: part.start,

@@ -155,7 +155,7 @@ fn affinity_info(machine: &Machine, caller: &Loaded, target: u64) -> u64 {
 /// Answers PV_TIME_ST, and PV_TIME_FEATURES about it (G1-TIM-007).
 #[inline(never)]
 fn stolen_time(machine: &Machine, caller: &Loaded, address: bool) -> u64 {
-    let ipa = machine::boot_vm(machine, caller.vm).stolen_ipa;
+    let ipa = machine::boot_vm(machine, caller.vm).stolen_time_ipa;
     match (ipa, address) {
         (0, _) => ret::NOT_SUPPORTED,
         (_, false) => ret::SUCCESS,

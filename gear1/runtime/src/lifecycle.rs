@@ -14,7 +14,7 @@ use gear1_abi::id::VmId;
 use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
 use gear1_arch::window::load_piece;
-use gear1_arch::{cpu, firmware, stolen};
+use gear1_arch::{cpu, firmware, stolen_time};
 use gear1_core::ffa::End;
 use gear1_core::lifecycle;
 
@@ -224,7 +224,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         if let Some(vcpu) = machine::vcpu_of(machine, id, index) {
             machine::vcpu(vcpu).begin_life();
         }
-        stolen::tell(id, index, 0);
+        stolen_time::update(id, index, 0);
     }
     machine::running(id).begin(vm.starts, vm.end, vm.ends);
     #[cfg(feature = "check-locks")]

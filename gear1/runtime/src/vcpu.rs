@@ -18,7 +18,7 @@ use gear1_arch::regs::{
     CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, SPSR_EL2, VDISR_EL2, VMPIDR_EL2,
     Writeable as _,
 };
-use gear1_arch::{cache, cpu, el1, fp, stolen, tlb};
+use gear1_arch::{cache, cpu, el1, fp, stolen_time, tlb};
 use gear1_core::context::El1State;
 use gear1_core::context::FpState;
 use gear1_core::syndrome::stepped_over;
@@ -135,9 +135,9 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     if monitors != 0 {
         monitors::load(cpu, &loaded);
     }
-    // A vCPU whose VM has none is told as well: nobody reads it.
+    // A vCPU whose VM has none is updated as well: nobody reads it.
     if let Some(ticks) = loaded.shared.end_stolen(cpu::now()) {
-        stolen::tell(vm, index, ticks);
+        stolen_time::update(vm, index, ticks);
     }
     if has_physical_timer {
         timer::refresh_physical(cpu, machine);

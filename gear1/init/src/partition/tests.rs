@@ -162,11 +162,22 @@ fn what_is_declared_shared_has_one_owner_and_one_kind_of_memory() {
     refused(&[gear2, with(device, Attributes::DATA, control)], too);
 
     let first = Purpose::SharedMemory(0);
-    let one = with(mapping(vm(0), at, at, PAGE), Attributes::TOLD, first);
-    let other = with(mapping(vm(1), at, at, PAGE), Attributes::TOLD, first);
+    let one = with(
+        mapping(vm(0), at, at, PAGE),
+        Attributes::READ_ONLY_UNOWNED,
+        first,
+    );
+    let other = with(
+        mapping(vm(1), at, at, PAGE),
+        Attributes::READ_ONLY_UNOWNED,
+        first,
+    );
     assert_eq!(judge(&[one, other]), Ok(()));
     let second = Purpose::SharedMemory(1);
-    refused(&[one, with(other, Attributes::TOLD, second)], too);
+    refused(
+        &[one, with(other, Attributes::READ_ONLY_UNOWNED, second)],
+        too,
+    );
     refused(&[one, with(other, Attributes::DATA, first)], too);
 }
 
@@ -259,8 +270,8 @@ fn addresses_are_whole_pages_below_the_limit() {
 #[test]
 fn stolen_time_is_only_read() {
     let page = mapping(vm(0), 0x5800_0000, 0x5800_0000, PAGE);
-    let told = with(page, Attributes::TOLD, Purpose::StolenTime);
-    assert_eq!(judge(&[told]), Ok(()));
+    let stolen_time = with(page, Attributes::READ_ONLY_UNOWNED, Purpose::StolenTime);
+    assert_eq!(judge(&[stolen_time]), Ok(()));
     let written = with(page, Attributes::DATA, Purpose::StolenTime);
     refused(&[written], "the VM could write it");
 }
@@ -270,9 +281,9 @@ fn stolen_time_is_only_read() {
 #[test]
 fn stolen_time_gives_way_to_memory() {
     let (prepared, _, _) = Case::new().run();
-    let told = prepared.unwrap().partition.stolen_time(VmId::FIRST);
+    let stolen_time = prepared.unwrap().partition.stolen_time(VmId::FIRST);
     let mut case = Case::new();
-    let over = u32::try_from(told & !(2 * MIB - 1)).unwrap();
+    let over = u32::try_from(stolen_time & !(2 * MIB - 1)).unwrap();
     case.manifest = case
         .manifest
         .set("/vms/linux", "memory-ipa", cells(&[0, over]));
@@ -280,16 +291,16 @@ fn stolen_time_gives_way_to_memory() {
     let partition = prepared.unwrap().partition;
     let elsewhere = partition.stolen_time(VmId::FIRST);
     let own = memory.boot_info.unwrap().1.vms[0];
-    assert_eq!(own.stolen_ipa, elsewhere);
+    assert_eq!(own.stolen_time_ipa, elsewhere);
     let [ram, ..] = own.regions;
     let ram = Region::new(ram.ipa, ram.ipa + ram.size);
-    assert!(ram.contains(&Region::new(told, told + PAGE)));
+    assert!(ram.contains(&Region::new(stolen_time, stolen_time + PAGE)));
     assert!(!ram.overlaps(&Region::new(elsewhere, elsewhere + PAGE)));
     let mut mappings = partition.mappings.iter();
     let page = mappings.find(|one| one.space == vm(0) && one.ipa == elsewhere);
     assert_eq!(
         page.map(|page| (page.pa, page.why)),
-        Some((told, Purpose::StolenTime))
+        Some((stolen_time, Purpose::StolenTime))
     );
 }
 
@@ -298,12 +309,12 @@ fn a_mapping_without_a_place_is_refused() {
     let all = mapping(vm(0), 0, OTHER + 32 * MIB, 1 << 24);
     let mut partition = Partition::new([all].to_vec(), Vec::new());
     let page = mapping(vm(0), 0x1000, 0x5800_0000, PAGE);
-    let told = with(page, Attributes::TOLD, Purpose::StolenTime);
-    partition.add_anywhere(told, &[], 1 << 24);
+    let stolen_time = with(page, Attributes::READ_ONLY_UNOWNED, Purpose::StolenTime);
+    partition.add_anywhere(stolen_time, &[], 1 << 24);
     assert_eq!(partition.stolen_time(VmId::FIRST), 0x1000);
     assert!(judge_list(partition.mappings.clone()).is_err());
     partition.mappings.pop();
-    partition.add_anywhere(told, &[], (1 << 24) + PAGE);
+    partition.add_anywhere(stolen_time, &[], (1 << 24) + PAGE);
     assert_eq!(partition.stolen_time(VmId::FIRST), 1 << 24);
 }
 
@@ -312,11 +323,11 @@ fn a_mapping_without_a_place_is_refused() {
 #[test]
 fn a_mapping_that_gives_way_leaves_the_addresses_of_ram_to_peers() {
     let page = mapping(vm(0), 0x5800_0000, 0x5800_0000, PAGE);
-    let told = with(page, Attributes::TOLD, Purpose::StolenTime);
+    let stolen_time = with(page, Attributes::READ_ONLY_UNOWNED, Purpose::StolenTime);
     let place = |memory: u64, ram: &[Region], limit| {
         let over = mapping(vm(0), memory, LINUX, 32 * MIB);
         let mut partition = Partition::new([over].to_vec(), Vec::new());
-        partition.add_anywhere(told, ram, limit);
+        partition.add_anywhere(stolen_time, ram, limit);
         partition.stolen_time(VmId::FIRST)
     };
     let limit = 1 << 40;

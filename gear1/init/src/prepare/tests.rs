@@ -187,8 +187,8 @@ fn the_runtime_maps_only_its_own() {
 fn stolen_time_is_told_to_its_vm_only() {
     let (hand_over, memory, info) = booted();
     let at_el2 = mappings(&memory, hand_over.root.get(), 512, 39);
-    let told = info.vms[..2].iter().map(|vm| vm.stolen_ipa);
-    for (page, index) in told.zip(0..) {
+    let stolen_time = info.vms[..2].iter().map(|vm| vm.stolen_time_ipa);
+    for (page, index) in stolen_time.zip(0..) {
         let leaf_of = |root: u64| {
             let leaves = stage2(&memory, root);
             leaves.into_iter().find(|leaf| leaf.output.start == page)
@@ -214,8 +214,8 @@ fn stolen_time_is_told_to_its_vm_only() {
 #[test]
 fn every_page_has_one_owner() {
     let (hand_over, memory, info) = booted();
-    let told = info.vms[..2].iter().map(|vm| vm.stolen_ipa);
-    let told: Vec<u64> = told.collect();
+    let stolen_time = info.vms[..2].iter().map(|vm| vm.stolen_time_ipa);
+    let stolen_time: Vec<u64> = stolen_time.collect();
     let roots = [info.gear2.root, info.vms[0].root, info.vms[1].root];
     let mut owners: HashMap<u64, usize> = HashMap::new();
     let uart = 0x900_0000;
@@ -227,7 +227,7 @@ fn every_page_has_one_owner() {
     for page in
         pages(&mappings(&memory, hand_over.root.get(), 512, 39)).filter(|page| *page != uart)
     {
-        let is_own = !owners.contains_key(&page) || told.contains(&page);
+        let is_own = !owners.contains_key(&page) || stolen_time.contains(&page);
         assert!(is_own, "page {page:#x} is Gear1's");
     }
     for reserved in [INIT, DEVICE_TREE] {

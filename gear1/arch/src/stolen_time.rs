@@ -12,9 +12,9 @@ use gear1_core::timer::nanoseconds;
 
 use crate::regs::{CNTFRQ_EL0, Readable as _};
 
-/// Tells the vCPU with `index` in the VM how many ticks were stolen from it. The VM is one of the
-/// manifest's; a vCPU is told by its owner CPU only.
-pub fn tell(vm: VmId, index: usize, ticks: u64) {
+/// Updates how many ticks were stolen from the vCPU with `index` in the VM. The VM is one of the
+/// manifest's; only a vCPU's owner CPU does so.
+pub fn update(vm: VmId, index: usize, ticks: u64) {
     let page = el2::STOLEN_TIME.wrapping_add(vm.reg().wrapping_mul(PAGE_SIZE));
     let page = page as *const [StolenTime; MAX_VCPUS_PER_VM];
     // SAFETY: init mapped a zeroed page for each VM of the manifest, for good; what is written in
