@@ -12,14 +12,19 @@ const EMULATED_RATIO: f64 = 1.5;
 /// The least limit of any ratio under load, where figures hold turns of the other CPU.
 const LOADED_RATIO: f64 = 1.5;
 
-/// A part of a figure, and how it is taken.
-type Part = (&'static str, fn(&Figure) -> u64);
+/// The least limit of a maximum's ratio. A maximum is one sample, in which paths of the guest's own
+/// kernel coincide: native runs have 8,528 ns in 2,000 samples and 9,680 ns in 60,000. What Gear1
+/// itself executes shows in its exits, of which pass-through has none.
+const MAXIMUM_RATIO: f64 = 1.25;
+
+/// A part of a figure, the least limit of its ratio, and how it is taken.
+type Part = (&'static str, f64, fn(&Figure) -> u64);
 
 /// Values that may not be much larger than natively.
 const JUDGED: [Part; 3] = [
-    ("minimum", |figure| figure.min),
-    ("average", |figure| figure.mean),
-    ("maximum", |figure| figure.max),
+    ("minimum", 1.0, |figure| figure.min),
+    ("average", 1.0, |figure| figure.mean),
+    ("maximum", MAXIMUM_RATIO, |figure| figure.max),
 ];
 
 /// Returns the table: nanoseconds, and the maximum by that of the native run.
@@ -107,7 +112,8 @@ pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
         let Some((native, figure)) = native.zip(figure(results, configuration)) else {
             continue;
         };
-        for (part, of) in JUDGED {
+        for (part, least, of) in JUDGED {
+            let limit = limit.max(least);
             if of(figure) as f64 > limit * of(native) as f64 {
                 faults.push(format!(
                     "{}: its {part} of {} ns is more than {limit} times that of the native run, {} ns",

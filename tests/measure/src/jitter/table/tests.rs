@@ -11,7 +11,7 @@ fn results(maxima: [u64; 4], load: &str, exits: [u64; 3]) -> Results {
         Configuration::PassThrough,
     ];
     let columns = names.into_iter().zip(maxima).map(|(name, max)| {
-        let figures = parse(&format!("RAW latency 100x9 {max}x1"));
+        let figures = parse(&format!("RAW latency 100x999 {max}x1"));
         (name.text().to_owned(), figures)
     });
     let counts = [EXITS, SGIS, OWN].into_iter().zip(exits);
@@ -34,7 +34,8 @@ fn maxima_exits_and_load_are_judged() {
     let good = [0, 2, 2];
     for (maxima, load, exits, faults) in [
         ([1000, 2000, 1500, 1050], "cpu", good, 0),
-        ([1000, 900, 1500, 1051], "off", good, 1),
+        ([1000, 900, 1500, 1250], "off", good, 0),
+        ([1000, 900, 1500, 1251], "off", good, 1),
         ([1000, 900, 1501, 1000], "off", good, 1),
         ([1000, 1000, 1000, 1000], "off", [1, 0, 0], 1),
         ([1000, 1000, 1000, 1000], "off", [0, 3, 2], 1),
