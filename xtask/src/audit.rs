@@ -239,6 +239,7 @@ impl Findings {
             "gear1: {argued} of {blocks} unsafe blocks with a SAFETY comment, in {holders:?}"
         );
         self.check(argued == blocks, text);
+        self.fails.extend(source::beyond_calls()?);
         self.holds.push(format!(
             "crates in the runtime: {}",
             source::crates()?.join(", ")

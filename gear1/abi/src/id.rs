@@ -33,6 +33,12 @@ macro_rules! index_type {
                 }
             }
 
+            /// Returns the identifier in the low bits of `index`.
+            pub const fn from_low_bits(index: usize) -> Self {
+                #[expect(clippy::cast_possible_truncation, reason = "bounded by the mask")]
+                Self((index & ($max - 1)) as u16)
+            }
+
             /// Returns the identifier in the low 16 bits of a register.
             pub const fn from_reg(reg: u64) -> Option<Self> {
                 if reg < $max as u64 {
@@ -51,7 +57,22 @@ macro_rules! index_type {
             pub const fn reg(self) -> u64 {
                 self.0 as u64
             }
+
+            /// Returns this one's entry of an array that has an entry for each.
+            #[inline(always)]
+            pub const fn select<T>(self, all: &[T; $max]) -> &T {
+                // The mask changes no index, and shows the compiler that there is an entry.
+                &all[self.0 as usize & ($max - 1)]
+            }
+
+            /// Returns this one's entry likewise.
+            #[inline(always)]
+            pub const fn select_mut<T>(self, all: &mut [T; $max]) -> &mut T {
+                &mut all[self.0 as usize & ($max - 1)]
+            }
         }
+
+        const _: () = assert!($max.is_power_of_two());
     };
 }
 

@@ -68,6 +68,7 @@ pub struct Machine {
     mapped: Vec<Range<u64>>,
     shared: Vec<Range<u64>>,
     writable: Vec<Range<u64>>,
+    devices: Vec<Range<u64>>,
 }
 
 impl Machine {
@@ -88,6 +89,7 @@ impl Machine {
             mapped: Vec::new(),
             shared: Vec::new(),
             writable: Vec::new(),
+            devices: Vec::new(),
         };
         // The identity map of the image has served its purpose; RAM is mapped in pages around it.
         let entry = (image.get() / ROOT_ENTRY_SIZE) as usize;
@@ -143,12 +145,18 @@ impl Machine {
         Ok(())
     }
 
-    /// Maps a device's registers and returns them.
+    /// Maps a device's registers and returns them. Refuses what is memory of init's.
     pub fn map_device(&mut self, registers: Range<u64>) -> Result<Mmio, MapError> {
         let size = registers.end - registers.start;
+        let overlaps =
+            |range: &Range<u64>| registers.start < range.end && range.start < registers.end;
+        if overlaps(&self.image) || self.shared.iter().any(overlaps) {
+            return Err(MapError::OutOfRange);
+        }
         self.map(registers.clone(), Rights::Device)?;
-        // SAFETY: `map` has mapped them as Device memory, and nothing in init unmaps anything. The
-        // device tree that named them says that they are a device's.
+        self.devices.push(registers.clone());
+        // SAFETY: `map` has mapped them, and nothing in init unmaps anything. No Rust value is in
+        // them: they are neither in init's image nor shared, and `share` refuses devices later.
         Ok(unsafe { Mmio::new(registers.start, size) })
     }
 
@@ -168,6 +176,13 @@ impl Machine {
             return None;
         }
         let pages = whole_pages(&region)?;
+        if self
+            .devices
+            .iter()
+            .any(|device| pages.start < device.end && device.start < pages.end)
+        {
+            return None;
+        }
         self.writable = without(&self.writable, &pages);
         self.shared.push(pages);
         // SAFETY: all of it is mapped as memory, for good. It is not in init's image, and it was
@@ -179,7 +194,12 @@ impl Machine {
 
     /// Enters the runtime at `entry`, with `root` as the root of its tables. Halts if init's stack
     /// was too small.
-    pub fn enter(mut self, entry: Va, root: Pa) -> ! {
+    ///
+    /// # Safety
+    ///
+    /// The tables at `root` map the runtime's image, whose first instruction is at `entry`, its
+    /// stacks and `BootInfo` where `gear1_abi::layout::el2` has them, and are in memory.
+    pub unsafe fn enter(mut self, entry: Va, root: Pa) -> ! {
         // SAFETY: the linker script has this page, zeroed at entry, at the stack's lowest end,
         // which nothing writes on purpose.
         let guard = unsafe { (&raw const __stack_guard).read() };
@@ -190,9 +210,8 @@ impl Machine {
         barrier::dsb_ishst();
         barrier::isb();
         cache_instructions_anew();
-        // SAFETY: init's tables now map the runtime as its own do, so `entry`, which `el2::load`
-        // took from the image's header, is its first instruction in both. It expects these
-        // registers, and never returns.
+        // SAFETY: init's tables now map the runtime as its own do, so the caller's `entry` is its
+        // first instruction in both. It expects these registers, and never returns.
         unsafe {
             asm!(
                 "br {entry}",
@@ -283,7 +302,8 @@ impl PhysicalMemory for Machine {
 
     fn clean(&mut self, pa: Pa, size: u64) {
         let start = self.writable(pa, size);
-        cache::clean_invalidate_range(start.addr() as u64, size);
+        // SAFETY: `writable` says that the bytes are mapped.
+        unsafe { cache::clean_invalidate_range(start.addr() as u64, size) };
     }
 
     fn read_register(&self, pa: Pa) -> u64 {

@@ -15,13 +15,17 @@ fn line_size() -> u64 {
 macro_rules! by_line {
     ($(#[$doc:meta])* $name:ident = $text:literal) => {
         $(#[$doc])*
-        pub fn $name(start: u64, size: u64) {
+        ///
+        /// # Safety
+        ///
+        /// The bytes are mapped at EL2.
+        pub(crate) unsafe fn $name(start: u64, size: u64) {
             let line = line_size();
             let end = start.saturating_add(size);
             let mut address = start & !line.wrapping_sub(1);
             // Bound: the range's size / line size.
             while address < end {
-                // SAFETY: maintenance by VA of mapped memory loses nothing: the
+                // SAFETY: the caller's bytes are mapped, and maintenance by VA loses nothing: the
                 // lines are cleaned, never only invalidated.
                 unsafe { asm!($text, in(reg) address, options(nostack, preserves_flags)) };
                 address = address.wrapping_add(line);

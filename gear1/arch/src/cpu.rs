@@ -6,12 +6,13 @@ use gear1_core::idregs::IdReg;
 use gear1_core::monitors::{DEBUG, PMU};
 
 use crate::barrier;
+use crate::handover::Handover;
 use crate::regs::{
-    CNTHCTL_EL2, CNTPCT_EL0, CPTR_EL2, HAFGRTR_EL2, HCRX_EL2, HDFGRTR_EL2, HDFGRTR2_EL2,
-    HDFGWTR_EL2, HDFGWTR2_EL2, HFGITR_EL2, HFGITR2_EL2, HFGRTR_EL2, HFGRTR2_EL2, HFGWTR_EL2,
-    HFGWTR2_EL2, HSTR_EL2, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1, ID_AA64MMFR0_EL1,
-    ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1, ID_AA64PFR1_EL1, MDCR_EL2, MIDR_EL1,
-    MPIDR_EL1, PMCR_EL0, Readable as _, VSESR_EL2, VTCR_EL2, Writeable as _,
+    CNTHCTL_EL2, CNTP_CTL_EL0, CNTPCT_EL0, CPTR_EL2, HAFGRTR_EL2, HCRX_EL2, HDFGRTR_EL2,
+    HDFGRTR2_EL2, HDFGWTR_EL2, HDFGWTR2_EL2, HFGITR_EL2, HFGITR2_EL2, HFGRTR_EL2, HFGRTR2_EL2,
+    HFGWTR_EL2, HFGWTR2_EL2, HSTR_EL2, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1,
+    ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1, ID_AA64PFR1_EL1,
+    MDCR_EL2, MIDR_EL1, MPIDR_EL1, PMCR_EL0, Readable as _, VSESR_EL2, VTCR_EL2, Writeable as _,
 };
 
 /// HCR_EL2 bits (Arm ARM D24.2.57).
@@ -193,10 +194,24 @@ pub(crate) fn set_thread_pointer(address: u64) {
     unsafe { asm!("msr tpidr_el2, {}", in(reg) address, options(nostack, preserves_flags)) };
 }
 
-/// Gives EL1 direct access to the monitors in `has` ([`DEBUG`], [`PMU`]): no other VM may ever run
-/// on this CPU. The OS lock and the registers of an external debugger stay trapped.
+/// CNTHCTL_EL2: EL1 has the physical counter and the physical timer.
+const EL1_PHYSICAL_TIMER: u64 = 0b11;
+
+/// Gives EL1 the physical timer, turned off, and the monitors in `has` ([`DEBUG`], [`PMU`]) without
+/// traps. The OS lock and the registers of an external debugger stay trapped.
+///
+/// # Safety
+///
+/// From now on this CPU runs one vCPU only, and never Gear2.
+pub unsafe fn give_timer_and_monitors(has: u64) {
+    // planted: Gear1 keeps its timer on a real-time VM's CPU
+    CNTHCTL_EL2.set(EL1_PHYSICAL_TIMER);
+    CNTP_CTL_EL0.set(0);
+    give_monitors(has);
+}
+
 #[inline(never)]
-pub fn give_monitors(has: u64) {
+fn give_monitors(has: u64) {
     let mut mdcr = MDCR_TRAPS;
     if has & DEBUG != 0 {
         mdcr &= !MDCR_TDA;
@@ -215,8 +230,8 @@ pub fn give_monitors(has: u64) {
 }
 
 /// Sets the registers that are the same for all guests and Gear2.
-pub fn init_traps(vtcr: u64) {
-    VTCR_EL2.set(vtcr);
+pub fn init_traps(boot: Handover) {
+    VTCR_EL2.set(boot.vtcr_el2);
     HSTR_EL2.set(0);
     give_monitors(0);
     set_fp_trap(true);
@@ -257,7 +272,7 @@ pub fn init_traps(vtcr: u64) {
 
 /// Traps FP and SIMD use below EL2, and in EL2, or opens it.
 #[inline(always)]
-pub fn set_fp_trap(trap: bool) {
+pub(crate) fn set_fp_trap(trap: bool) {
     CPTR_EL2.set(if trap {
         CPTR_BASE | CPTR_TFP
     } else {

@@ -18,7 +18,7 @@ use core::mem::offset_of;
 
 use gear1_core::context::Frame;
 
-use crate::this_cpu::{CURRENT, ENTERED, STACK_TOP};
+use crate::this_cpu::{CURRENT, ENTERED, STACK_TOP, ThisCpu};
 
 /// Registers that the exception return restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -400,10 +400,12 @@ pub fn install_vectors() {
 
 /// Leaves EL2 for the first time on this CPU, into the current context.
 ///
-/// The CPU's stack must be empty of anything still needed: the next exception
-/// starts again at its top.
-pub fn enter() -> ! {
-    // SAFETY: `gear1_resume` reads the current frame of this CPU through
-    // TPIDR_EL2, which `Cpus::attach` set; callers have a `ThisCpu`, so it was.
+/// # Safety
+///
+/// `World::start_gear2` or `World::enter_guest` has prepared the CPU for the current context. The
+/// CPU's stack holds nothing that is still needed: the next exception starts again at its top.
+pub unsafe fn enter<T>(_cpu: &'static mut ThisCpu<T>) -> ! {
+    // SAFETY: `gear1_resume` reads the current frame of this CPU through TPIDR_EL2, which
+    // `Cpus::attach` set when it gave `_cpu` out.
     unsafe { gear1_resume(Resume::Switch) }
 }

@@ -31,7 +31,11 @@ fn call(method: EnableMethod, function: u64, a: u64, b: u64, c: u64) -> i64 {
 }
 
 /// Turns on the CPU with `mpidr` at the physical address `entry`, MMU off. Returns the PSCI error.
-pub fn cpu_on(method: EnableMethod, mpidr: u64, entry: u64) -> Result<(), i64> {
+///
+/// # Safety
+///
+/// Code of this image that starts a CPU is at `entry`, and the CPU's arguments are in memory.
+pub(crate) unsafe fn cpu_on(method: EnableMethod, mpidr: u64, entry: u64) -> Result<(), i64> {
     match call(method, CPU_ON_64, mpidr, entry, 0) {
         0 => Ok(()),
         error => Err(error),

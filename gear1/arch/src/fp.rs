@@ -8,11 +8,16 @@ use core::mem::offset_of;
 
 use gear1_core::context::FpState;
 
-/// Stores the FP registers of this CPU. CPTR_EL2.TFP must be 0.
+use crate::barrier;
+use crate::cpu::set_fp_trap;
+
+/// Stores the FP registers of this CPU. FP traps from here on.
 pub fn save(state: &mut FpState) {
+    set_fp_trap(false);
+    barrier::isb();
     // SAFETY: stores 32 x 16 bytes and two words at `state`, which is exclusively
-    // ours and has exactly these fields at these offsets; no FP register is live
-    // in this soft-float image.
+    // ours and has exactly these fields at these offsets; FP is open; no FP register
+    // is live in this soft-float image.
     unsafe {
         asm!(
             ".arch_extension fp",
@@ -44,12 +49,16 @@ pub fn save(state: &mut FpState) {
             options(nostack, preserves_flags),
         );
     }
+    set_fp_trap(true);
 }
 
-/// Loads the FP registers of this CPU. CPTR_EL2.TFP must be 0.
+/// Loads the FP registers of this CPU, and opens FP to what runs next: the vCPU that `state`
+/// belongs to.
 pub fn restore(state: &FpState) {
+    set_fp_trap(false);
+    barrier::isb();
     // SAFETY: loads 32 x 16 bytes and two words from `state`, which has exactly
-    // these fields at these offsets; no FP register is live in this image.
+    // these fields at these offsets; FP is open; no FP register is live in this image.
     unsafe {
         asm!(
             ".arch_extension fp",

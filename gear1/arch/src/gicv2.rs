@@ -78,9 +78,7 @@ fn hypervisor_interface() -> Mmio {
 }
 
 fn interface(cpu: CpuIndex) -> u8 {
-    INTERFACES
-        .get(cpu.index())
-        .map_or(0, |mask| mask.load(Ordering::Relaxed))
+    cpu.select(&INTERFACES).load(Ordering::Relaxed)
 }
 
 /// Makes nothing private to this CPU pending: SGIs have registers of their own (IHI 0048, 4.3.8).
@@ -120,9 +118,8 @@ impl HostGic for GicV2 {
 
     fn init_cpu(cpu: CpuIndex) {
         let gicd = distributor();
-        if let Some(mask) = INTERFACES.get(cpu.index()) {
-            mask.store(gicd.read32(GICD_ITARGETSR) as u8, Ordering::Relaxed);
-        }
+        let mask = gicd.read32(GICD_ITARGETSR) as u8;
+        cpu.select(&INTERFACES).store(mask, Ordering::Relaxed);
         gicd.write32(GICD_ICENABLER, 0xffff_0000);
         gicd.write32(GICD_ICACTIVER, u32::MAX);
         // Bound: 8 words of priorities.

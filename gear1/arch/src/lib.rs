@@ -3,7 +3,12 @@
 //! Owns: system registers, exception entry and return, per-CPU state, the world
 //! switch's register moves, physical GIC and list registers, timers, TLB and
 //! cache maintenance, windows onto guest memory, firmware calls, the UART of a
-//! halt. Everything offers a safe interface whose invariants stand at the type.
+//! halt.
+//!
+//! A safe function here cannot break memory safety, nor give a context memory, a device or a
+//! privilege that is not its own, whatever its arguments: physical addresses come from
+//! [`handover::Handover`], the CPU from [`this_cpu::LocalCpu`]. A function that needs more than its
+//! types prove is `unsafe`, and its caller proves the rest.
 //!
 //! Must not: decide. What happens after an exception is the image's, by way of
 //! the functions it defines for [`entry`].
@@ -30,6 +35,8 @@ pub mod el1;
 #[cfg(target_arch = "aarch64")]
 pub mod entry;
 #[cfg(target_arch = "aarch64")]
+pub mod exception;
+#[cfg(target_arch = "aarch64")]
 pub mod firmware;
 #[cfg(target_arch = "aarch64")]
 pub mod fp;
@@ -39,6 +46,7 @@ pub mod gic;
 pub mod gicv2;
 #[cfg(target_arch = "aarch64")]
 pub mod gicv3;
+pub mod handover;
 #[cfg(target_arch = "aarch64")]
 pub mod mmio;
 #[cfg(target_arch = "aarch64")]

@@ -1,15 +1,16 @@
 //! The pool of stage-2 tables, as the runtime reads and writes it.
 //!
-//! Invariant: an access outside of the pool does nothing. What a descriptor says is not this
-//! file's business: none in the pool maps anything of EL2's.
+//! Invariant: an access outside of the pool does nothing. Who writes a descriptor answers for what
+//! it maps.
 //!
 //! Requirements: G1-MEM-013.
 
 use core::ptr;
 
-use gear1_abi::boot::BootInfo;
 use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_core::addr::Pa;
+
+use crate::handover::Handover;
 
 /// The pool.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +22,8 @@ pub struct Pool {
 impl Pool {
     /// Returns the machine's pool.
     #[must_use]
-    pub const fn new(boot: &'static BootInfo) -> Self {
+    pub const fn new(boot: Handover) -> Self {
+        let boot = boot.info();
         Self {
             base: boot.pool,
             size: boot.pool_size,
@@ -47,7 +49,12 @@ impl Pool {
     }
 
     /// Writes that descriptor.
-    pub fn write(&self, table: Pa, index: usize, descriptor: u64) {
+    ///
+    /// # Safety
+    ///
+    /// The table is one of a VM's or a free one. In a VM's, the descriptor maps memory and devices
+    /// that the VM has, or a table of its own.
+    pub unsafe fn write(&self, table: Pa, index: usize, descriptor: u64) {
         if let Some(at) = self.descriptor(table, index) {
             // SAFETY: as above; writable.
             unsafe { ptr::write_volatile(at, descriptor) };

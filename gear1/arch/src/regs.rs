@@ -4,33 +4,41 @@
 //! An access to one of these registers never touches memory by itself. Where a write changes the
 //! effect of memory accesses, its caller names the barrier that follows.
 //!
+//! The images reach guests' registers and timers, whose values act below EL2 only. Registers that
+//! control EL2, stage 2, traps or the return from an exception are this crate's: `exception`,
+//! `world` and `cpu` have functions for them.
+//!
 //! Requirements: G1-RUN-003.
 
 use core::arch::asm;
 
+#[cfg(feature = "check-locks")]
+pub(crate) use aarch64_cpu::registers::TPIDR_EL2;
 pub use aarch64_cpu::registers::{
-    AFSR0_EL1, AFSR1_EL1, AMAIR_EL1, CNTFRQ_EL0, CNTHCTL_EL2, CNTHP_CTL_EL2, CNTKCTL_EL1,
-    CNTP_CTL_EL0, CNTPCT_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVOFF_EL2, CONTEXTIDR_EL1, CPACR_EL1,
-    CPTR_EL2, CSSELR_EL1, ELR_EL1, ELR_EL2, ESR_EL1, ESR_EL2, FAR_EL1, FAR_EL2, HCR_EL2,
-    HDFGRTR_EL2, HDFGWTR_EL2, HFGITR_EL2, HFGRTR_EL2, HFGWTR_EL2, ICC_SRE_EL2, ICH_AP0R0_EL2,
-    ICH_AP0R1_EL2, ICH_AP0R2_EL2, ICH_AP0R3_EL2, ICH_AP1R0_EL2, ICH_AP1R1_EL2, ICH_AP1R2_EL2,
-    ICH_AP1R3_EL2, ICH_HCR_EL2, ICH_LR0_EL2, ICH_LR1_EL2, ICH_LR2_EL2, ICH_LR3_EL2, ICH_LR4_EL2,
-    ICH_LR5_EL2, ICH_LR6_EL2, ICH_LR7_EL2, ICH_LR8_EL2, ICH_LR9_EL2, ICH_LR10_EL2, ICH_LR11_EL2,
-    ICH_LR12_EL2, ICH_LR13_EL2, ICH_LR14_EL2, ICH_LR15_EL2, ICH_VMCR_EL2, ID_AA64DFR0_EL1,
-    ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1,
-    ID_AA64PFR0_EL1, ID_AA64PFR1_EL1, MAIR_EL1, MDCR_EL2, MDSCR_EL1, MIDR_EL1, MPIDR_EL1, PAR_EL1,
-    SCTLR_EL1, SP_EL0, SP_EL1, SPSR_EL1, SPSR_EL2, TCR_EL1, TPIDR_EL0, TPIDR_EL1, TPIDR_EL2,
-    TPIDRRO_EL0, TTBR0_EL1, TTBR1_EL1, VBAR_EL1, VMPIDR_EL2, VTCR_EL2, VTTBR_EL2,
+    AFSR0_EL1, AFSR1_EL1, AMAIR_EL1, CNTFRQ_EL0, CNTHP_CTL_EL2, CNTKCTL_EL1, CNTP_CTL_EL0,
+    CNTPCT_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVOFF_EL2, CONTEXTIDR_EL1, CPACR_EL1, CSSELR_EL1,
+    ELR_EL1, ESR_EL1, FAR_EL1, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1,
+    ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1, ID_AA64PFR1_EL1,
+    MAIR_EL1, MDSCR_EL1, MIDR_EL1, MPIDR_EL1, PAR_EL1, SCTLR_EL1, SP_EL1, SPSR_EL1, TCR_EL1,
+    TPIDR_EL0, TPIDR_EL1, TPIDRRO_EL0, TTBR0_EL1, TTBR1_EL1, VBAR_EL1, VMPIDR_EL2,
+};
+pub(crate) use aarch64_cpu::registers::{
+    CNTHCTL_EL2, CPTR_EL2, ELR_EL2, ESR_EL2, FAR_EL2, HCR_EL2, HDFGRTR_EL2, HDFGWTR_EL2,
+    HFGITR_EL2, HFGRTR_EL2, HFGWTR_EL2, ICC_SRE_EL2, ICH_AP0R0_EL2, ICH_AP0R1_EL2, ICH_AP0R2_EL2,
+    ICH_AP0R3_EL2, ICH_AP1R0_EL2, ICH_AP1R1_EL2, ICH_AP1R2_EL2, ICH_AP1R3_EL2, ICH_HCR_EL2,
+    ICH_LR0_EL2, ICH_LR1_EL2, ICH_LR2_EL2, ICH_LR3_EL2, ICH_LR4_EL2, ICH_LR5_EL2, ICH_LR6_EL2,
+    ICH_LR7_EL2, ICH_LR8_EL2, ICH_LR9_EL2, ICH_LR10_EL2, ICH_LR11_EL2, ICH_LR12_EL2, ICH_LR13_EL2,
+    ICH_LR14_EL2, ICH_LR15_EL2, ICH_VMCR_EL2, MDCR_EL2, SP_EL0, SPSR_EL2, VTCR_EL2, VTTBR_EL2,
 };
 pub use tock_registers::interfaces::{Readable, Writeable};
 
 macro_rules! system_registers {
-    ($($(#[$doc:meta])* $name:ident = $encoding:literal;)+) => {
+    ($($(#[$doc:meta])* $visibility:vis $name:ident = $encoding:literal;)+) => {
         $(
             $(#[$doc])*
             #[derive(Clone, Copy, Debug)]
             #[expect(non_camel_case_types, reason = "the register's name in the Arm ARM")]
-            pub struct $name;
+            $visibility struct $name;
 
             impl Readable for $name {
                 type T = u64;
@@ -65,105 +73,105 @@ macro_rules! system_registers {
 
 system_registers! {
     /// HSTR_EL2: AArch32 traps.
-    HSTR_EL2 = "HSTR_EL2";
+    pub(crate) HSTR_EL2 = "HSTR_EL2";
     /// VPIDR_EL2: the MIDR a guest sees.
-    VPIDR_EL2 = "VPIDR_EL2";
+    pub VPIDR_EL2 = "VPIDR_EL2";
     /// CNTHP_CVAL_EL2.
-    CNTHP_CVAL_EL2 = "CNTHP_CVAL_EL2";
+    pub CNTHP_CVAL_EL2 = "CNTHP_CVAL_EL2";
     /// HPFAR_EL2.
-    HPFAR_EL2 = "HPFAR_EL2";
+    pub(crate) HPFAR_EL2 = "HPFAR_EL2";
     /// PMCR_EL0.
-    PMCR_EL0 = "PMCR_EL0";
+    pub(crate) PMCR_EL0 = "PMCR_EL0";
     /// PMCNTENSET_EL0.
-    PMCNTENSET_EL0 = "PMCNTENSET_EL0";
+    pub(crate) PMCNTENSET_EL0 = "PMCNTENSET_EL0";
     /// PMCNTENCLR_EL0.
-    PMCNTENCLR_EL0 = "PMCNTENCLR_EL0";
+    pub(crate) PMCNTENCLR_EL0 = "PMCNTENCLR_EL0";
     /// PMOVSSET_EL0.
-    PMOVSSET_EL0 = "PMOVSSET_EL0";
+    pub(crate) PMOVSSET_EL0 = "PMOVSSET_EL0";
     /// PMOVSCLR_EL0.
-    PMOVSCLR_EL0 = "PMOVSCLR_EL0";
+    pub(crate) PMOVSCLR_EL0 = "PMOVSCLR_EL0";
     /// PMINTENSET_EL1.
-    PMINTENSET_EL1 = "PMINTENSET_EL1";
+    pub(crate) PMINTENSET_EL1 = "PMINTENSET_EL1";
     /// PMINTENCLR_EL1.
-    PMINTENCLR_EL1 = "PMINTENCLR_EL1";
+    pub(crate) PMINTENCLR_EL1 = "PMINTENCLR_EL1";
     /// PMSWINC_EL0 (write-only).
-    PMSWINC_EL0 = "S3_3_C9_C12_4";
+    pub(crate) PMSWINC_EL0 = "S3_3_C9_C12_4";
     /// PMSELR_EL0.
-    PMSELR_EL0 = "PMSELR_EL0";
+    pub(crate) PMSELR_EL0 = "PMSELR_EL0";
     /// PMCEID0_EL0 (read-only).
-    PMCEID0_EL0 = "S3_3_C9_C12_6";
+    pub(crate) PMCEID0_EL0 = "S3_3_C9_C12_6";
     /// PMCEID1_EL0 (read-only).
-    PMCEID1_EL0 = "S3_3_C9_C12_7";
+    pub(crate) PMCEID1_EL0 = "S3_3_C9_C12_7";
     /// PMCCNTR_EL0.
-    PMCCNTR_EL0 = "PMCCNTR_EL0";
+    pub(crate) PMCCNTR_EL0 = "PMCCNTR_EL0";
     /// PMXEVTYPER_EL0: the type of the counter that PMSELR_EL0 names.
-    PMXEVTYPER_EL0 = "PMXEVTYPER_EL0";
+    pub(crate) PMXEVTYPER_EL0 = "PMXEVTYPER_EL0";
     /// PMXEVCNTR_EL0: that counter.
-    PMXEVCNTR_EL0 = "PMXEVCNTR_EL0";
+    pub(crate) PMXEVCNTR_EL0 = "PMXEVCNTR_EL0";
     /// PMUSERENR_EL0.
-    PMUSERENR_EL0 = "PMUSERENR_EL0";
+    pub(crate) PMUSERENR_EL0 = "PMUSERENR_EL0";
     /// OSLAR_EL1 (write-only).
-    OSLAR_EL1 = "S2_0_C1_C0_4";
+    pub(crate) OSLAR_EL1 = "S2_0_C1_C0_4";
     /// OSLSR_EL1 (read-only).
-    OSLSR_EL1 = "S2_0_C1_C1_4";
+    pub(crate) OSLSR_EL1 = "S2_0_C1_C1_4";
     /// ICC_SRE_EL1.
-    ICC_SRE_EL1 = "S3_0_C12_C12_5";
+    pub(crate) ICC_SRE_EL1 = "S3_0_C12_C12_5";
     /// ICC_PMR_EL1.
-    ICC_PMR_EL1 = "S3_0_C4_C6_0";
+    pub(crate) ICC_PMR_EL1 = "S3_0_C4_C6_0";
     /// ICC_CTLR_EL1.
-    ICC_CTLR_EL1 = "S3_0_C12_C12_4";
+    pub(crate) ICC_CTLR_EL1 = "S3_0_C12_C12_4";
     /// ICC_IGRPEN1_EL1.
-    ICC_IGRPEN1_EL1 = "S3_0_C12_C12_7";
+    pub(crate) ICC_IGRPEN1_EL1 = "S3_0_C12_C12_7";
     /// ICC_BPR1_EL1.
-    ICC_BPR1_EL1 = "S3_0_C12_C12_3";
+    pub(crate) ICC_BPR1_EL1 = "S3_0_C12_C12_3";
     /// ICC_SGI1R_EL1 (write-only).
-    ICC_SGI1R_EL1 = "S3_0_C12_C11_5";
+    pub(crate) ICC_SGI1R_EL1 = "S3_0_C12_C11_5";
     /// ICC_AP1R0_EL1.
-    ICC_AP1R0_EL1 = "S3_0_C12_C9_0";
+    pub(crate) ICC_AP1R0_EL1 = "S3_0_C12_C9_0";
     /// ICC_AP1R1_EL1.
-    ICC_AP1R1_EL1 = "S3_0_C12_C9_1";
+    pub(crate) ICC_AP1R1_EL1 = "S3_0_C12_C9_1";
     /// ICC_AP1R2_EL1.
-    ICC_AP1R2_EL1 = "S3_0_C12_C9_2";
+    pub(crate) ICC_AP1R2_EL1 = "S3_0_C12_C9_2";
     /// ICC_AP1R3_EL1.
-    ICC_AP1R3_EL1 = "S3_0_C12_C9_3";
+    pub(crate) ICC_AP1R3_EL1 = "S3_0_C12_C9_3";
     /// ICC_IAR1_EL1: reading acknowledges.
-    ICC_IAR1_EL1 = "S3_0_C12_C12_0";
+    pub(crate) ICC_IAR1_EL1 = "S3_0_C12_C12_0";
     /// ICC_EOIR1_EL1 (write-only).
-    ICC_EOIR1_EL1 = "S3_0_C12_C12_1";
+    pub(crate) ICC_EOIR1_EL1 = "S3_0_C12_C12_1";
     /// ICC_DIR_EL1 (write-only).
-    ICC_DIR_EL1 = "S3_0_C12_C11_1";
+    pub(crate) ICC_DIR_EL1 = "S3_0_C12_C11_1";
     /// ICH_VTR_EL2.
-    ICH_VTR_EL2 = "S3_4_C12_C11_1";
+    pub(crate) ICH_VTR_EL2 = "S3_4_C12_C11_1";
     /// ICH_ELRSR_EL2: empty list registers.
-    ICH_ELRSR_EL2 = "S3_4_C12_C11_5";
+    pub(crate) ICH_ELRSR_EL2 = "S3_4_C12_C11_5";
     /// HAFGRTR_EL2 (FEAT_FGT and FEAT_AMUv1).
-    HAFGRTR_EL2 = "S3_4_C3_C1_6";
+    pub(crate) HAFGRTR_EL2 = "S3_4_C3_C1_6";
     /// HDFGRTR2_EL2 (FEAT_FGT2).
-    HDFGRTR2_EL2 = "S3_4_C3_C1_0";
+    pub(crate) HDFGRTR2_EL2 = "S3_4_C3_C1_0";
     /// HDFGWTR2_EL2 (FEAT_FGT2).
-    HDFGWTR2_EL2 = "S3_4_C3_C1_1";
+    pub(crate) HDFGWTR2_EL2 = "S3_4_C3_C1_1";
     /// HFGRTR2_EL2 (FEAT_FGT2).
-    HFGRTR2_EL2 = "S3_4_C3_C1_2";
+    pub(crate) HFGRTR2_EL2 = "S3_4_C3_C1_2";
     /// HFGWTR2_EL2 (FEAT_FGT2).
-    HFGWTR2_EL2 = "S3_4_C3_C1_3";
+    pub(crate) HFGWTR2_EL2 = "S3_4_C3_C1_3";
     /// HFGITR2_EL2 (FEAT_FGT2).
-    HFGITR2_EL2 = "S3_4_C3_C1_7";
+    pub(crate) HFGITR2_EL2 = "S3_4_C3_C1_7";
     /// HCRX_EL2 (FEAT_HCX).
-    HCRX_EL2 = "S3_4_C1_C2_2";
+    pub(crate) HCRX_EL2 = "S3_4_C1_C2_2";
     /// VSESR_EL2 (FEAT_RAS).
-    VSESR_EL2 = "S3_4_C5_C2_3";
+    pub(crate) VSESR_EL2 = "S3_4_C5_C2_3";
     /// VDISR_EL2 (FEAT_RAS): a guest's DISR_EL1.
-    VDISR_EL2 = "S3_4_C12_C1_1";
+    pub VDISR_EL2 = "S3_4_C12_C1_1";
     /// REVIDR_EL1.
-    REVIDR_EL1 = "REVIDR_EL1";
+    pub REVIDR_EL1 = "REVIDR_EL1";
     /// AIDR_EL1.
-    AIDR_EL1 = "AIDR_EL1";
+    pub AIDR_EL1 = "AIDR_EL1";
     /// CCSIDR_EL1: of the cache that CSSELR_EL1 selects.
-    CCSIDR_EL1 = "CCSIDR_EL1";
+    pub CCSIDR_EL1 = "CCSIDR_EL1";
     /// CLIDR_EL1.
-    CLIDR_EL1 = "CLIDR_EL1";
+    pub CLIDR_EL1 = "CLIDR_EL1";
     /// CTR_EL0.
-    CTR_EL0 = "CTR_EL0";
+    pub CTR_EL0 = "CTR_EL0";
     /// DCZID_EL0.
-    DCZID_EL0 = "DCZID_EL0";
+    pub DCZID_EL0 = "DCZID_EL0";
 }

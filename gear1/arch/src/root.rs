@@ -8,27 +8,34 @@
 
 use core::ptr;
 
-use gear1_abi::boot::BootInfo;
+use gear1_abi::boot::RealTime;
+use gear1_abi::id::VmId;
 use gear1_abi::layout::el2;
 
 use crate::barrier;
+use crate::handover::Handover;
 
 const VALID: u64 = 1;
 const FROZEN: u64 = 1 << 63;
 
-/// Makes all entries of the root at the PA `root` invalid. The caller invalidates the TLBs.
-pub fn freeze(boot: &BootInfo, root: u64) {
-    change(boot, root, VALID, FROZEN);
+/// Makes all entries of the VM's root invalid. The caller invalidates the TLBs.
+pub fn freeze(boot: Handover, vm: VmId) {
+    change(boot, vm, VALID, FROZEN);
 }
 
 /// Makes the entries valid again.
-pub fn thaw(boot: &BootInfo, root: u64) {
-    change(boot, root, FROZEN, VALID);
+pub fn thaw(boot: Handover, vm: VmId) {
+    change(boot, vm, FROZEN, VALID);
 }
 
-/// Replaces a bit of the entries that have it. The VM's lock is held, so nobody else rewrites a
-/// root.
-fn change(boot: &BootInfo, root: u64, from: u64, to: u64) {
+/// Replaces a bit of the entries that have it. Only a VM with pass-through is frozen: it shares no
+/// memory, so its entries are what init made them, and nobody else rewrites its root.
+fn change(boot: Handover, vm: VmId, from: u64, to: u64) {
+    let vm = vm.select(&boot.vms);
+    if vm.real_time != RealTime::PassThrough {
+        return;
+    }
+    let root = vm.root;
     let offset = root.wrapping_sub(boot.pool);
     if offset >= boot.pool_size || boot.root_size > boot.pool_size.wrapping_sub(offset) {
         return;

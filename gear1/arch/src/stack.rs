@@ -6,7 +6,11 @@ use gear1_abi::id::MAX_CPUS;
 use gear1_abi::layout::el2::{STACK_SIZE, STACK_STRIDE, STACKS};
 
 /// Returns up to `count` words from `sp` on, none where `sp` is in no stack.
-pub fn words(sp: u64, count: usize) -> impl Iterator<Item = u64> {
+///
+/// # Safety
+///
+/// `sp` was the stack pointer of a CPU that is up.
+pub unsafe fn words(sp: u64, count: usize) -> impl Iterator<Item = u64> {
     let offset = sp.wrapping_sub(STACKS);
     let slot_end = (offset / STACK_STRIDE)
         .wrapping_add(1)
@@ -20,8 +24,8 @@ pub fn words(sp: u64, count: usize) -> impl Iterator<Item = u64> {
     };
     (0..available.min(count as u64)).map(move |index| {
         let address = sp.wrapping_add(index.wrapping_mul(8)) as *const u64;
-        // SAFETY: the address is aligned and in the mapped part of a CPU's stack
-        // slot. CPUs that are up have theirs mapped; `sp` was this CPU's.
+        // SAFETY: the address is aligned and in the mapped part of a CPU's stack slot. CPUs that
+        // are up, such as the caller's, have theirs mapped.
         unsafe { address.read_volatile() }
     })
 }

@@ -10,14 +10,16 @@ use core::arch::global_asm;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use gear1_abi::boot::{BOOT_MAGIC, BootInfo, EnableMethod};
+use gear1_abi::ABI_VERSION;
+use gear1_abi::boot::EnableMethod;
 use gear1_abi::id::CpuIndex;
 use gear1_abi::image::RUNTIME_MAGIC;
 use gear1_abi::layout::el2;
-use gear1_abi::{ABI_VERSION, abi_compatible};
 
-use crate::cache;
+use crate::handover::Handover;
+use crate::this_cpu::LocalCpu;
 use crate::window::release_cpu;
+use crate::{cache, firmware};
 
 global_asm!(
     r#"
@@ -147,41 +149,9 @@ unsafe extern "C" {
     fn gear1_main(index: u64) -> !;
 }
 
-/// Why the hand-over cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BootError {
-    /// Another magic number.
-    Magic,
-    /// Built for an incompatible ABI version.
-    AbiVersion,
-}
-
-/// Returns what init handed over.
-pub fn boot_info() -> Result<&'static BootInfo, BootError> {
-    let words = el2::BOOT_INFO as *const [u64; 2];
-    // SAFETY: init maps the structure read-only at this address for good; its first
-    // word is the magic number and the second holds the version in its low half,
-    // whatever the version.
-    let [magic, version] = unsafe { words.read() };
-    let version = version as u32;
-    if magic != BOOT_MAGIC {
-        return Err(BootError::Magic);
-    }
-    if !abi_compatible(version) {
-        return Err(BootError::AbiVersion);
-    }
-    // SAFETY: magic and version say that init wrote this very structure; nobody
-    // writes it again.
-    Ok(unsafe { &*words.cast::<BootInfo>() })
-}
-
-/// Turns on the CPU with `index`; `this` is the one that runs this. It reaches `gear1_main` on its
-/// own stack.
-pub fn start_secondary(this: CpuIndex, info: &BootInfo, index: CpuIndex) -> Result<(), i64> {
-    let (Some(cpu), Some(args)) = (info.cpus.get(index.index()), SECONDARY.get(index.index()))
-    else {
-        return Err(-1);
-    };
+/// Turns on the CPU with `index`, which reaches `gear1_main` on its own stack.
+pub fn start_secondary(this: LocalCpu<'_>, info: Handover, index: CpuIndex) -> Result<(), i64> {
+    let (cpu, args) = (index.select(&info.cpus), index.select(&SECONDARY));
     let stack_top =
         el2::STACKS.wrapping_add(index.reg().wrapping_add(1).wrapping_mul(el2::STACK_STRIDE));
     args.ttbr0.store(info.ttbr0_el2, Ordering::Relaxed);
@@ -198,12 +168,17 @@ pub fn start_secondary(this: CpuIndex, info: &BootInfo, index: CpuIndex) -> Resu
     // Last in memory, too: the CPU, which looks at it with its caches off, may be waiting for it.
     let va = core::ptr::from_ref(args).addr() as u64;
     let bytes = size_of::<SecondaryArgs>() as u64;
-    cache::clean_invalidate_range(va, bytes);
+    // SAFETY: `args` is a static of this image, and so mapped.
+    unsafe { cache::clean_invalidate_range(va, bytes) };
     args.owner.store(cpu.mpidr | VALID, Ordering::Relaxed);
-    cache::clean_invalidate_range(va, bytes);
+    // SAFETY: as above.
+    unsafe { cache::clean_invalidate_range(va, bytes) };
     if info.enable_method == EnableMethod::SpinTable {
-        release_cpu(this, cpu.release_addr, info.boot_page);
+        // SAFETY: init took the release address from the board's device tree, and the boot page
+        // begins with the entry of secondary CPUs, whose arguments stand above.
+        unsafe { release_cpu(this, cpu.release_addr, info.boot_page) };
         return Ok(());
     }
-    crate::firmware::cpu_on(info.enable_method, cpu.mpidr, info.boot_page)
+    // SAFETY: as for the spin table: the CPU enters the boot page.
+    unsafe { firmware::cpu_on(info.enable_method, cpu.mpidr, info.boot_page) }
 }

@@ -12,13 +12,17 @@ use gear1_core::timer::nanoseconds;
 
 use crate::regs::{CNTFRQ_EL0, Readable as _};
 
-/// Updates how many ticks were stolen from the vCPU with `index` in the VM. The VM is one of the
-/// manifest's; only a vCPU's owner CPU does so.
-pub fn update(vm: VmId, index: usize, ticks: u64) {
+/// Updates how many ticks were stolen from the vCPU with `index` in the VM. Only a vCPU's owner CPU
+/// does so.
+///
+/// # Safety
+///
+/// The VM is one of the manifest's.
+pub unsafe fn update(vm: VmId, index: usize, ticks: u64) {
     let page = el2::STOLEN_TIME.wrapping_add(vm.reg().wrapping_mul(PAGE_SIZE));
     let page = page as *const [StolenTime; MAX_VCPUS_PER_VM];
-    // SAFETY: init mapped a zeroed page for each VM of the manifest, for good; what is written in
-    // it is atomic.
+    // SAFETY: init mapped a zeroed page for each VM of the manifest, such as the caller's, for
+    // good; what is written in it is atomic.
     let entries = unsafe { &*page };
     if let Some(entry) = entries.get(index) {
         let time = nanoseconds(ticks, CNTFRQ_EL0.get());

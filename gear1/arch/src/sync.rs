@@ -76,12 +76,13 @@ impl<T> Drop for Claim<'_, T> {
 
 /// A value written once, before any other CPU reads it.
 pub struct Once<T> {
+    begun: AtomicBool,
     set: AtomicBool,
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the value is written before `set` is released and never after, and
-// read only after `set` is acquired; T: Sync lets many CPUs read it.
+// SAFETY: the value is written once, by the call that found `begun` false, before `set` is
+// released, and read only after `set` is acquired; T: Sync lets many CPUs read it.
 unsafe impl<T: Send + Sync> Sync for Once<T> {}
 
 impl<T> Default for Once<T> {
@@ -94,19 +95,18 @@ impl<T> Once<T> {
     /// An empty cell.
     pub const fn new() -> Self {
         Self {
+            begun: AtomicBool::new(false),
             set: AtomicBool::new(false),
             value: UnsafeCell::new(None),
         }
     }
 
-    /// Stores the value. Called by the boot CPU before any other is on; a
-    /// second call is ignored.
+    /// Stores the value; a second call is ignored.
     pub fn init(&self, value: T) {
-        if self.set.load(Ordering::Acquire) {
+        if self.begun.swap(true, Ordering::Relaxed) {
             return;
         }
-        // SAFETY: `set` is false, so nobody reads; only the boot CPU runs yet, so
-        // nobody else writes.
+        // SAFETY: `begun` was false, so nobody else writes; `set` is false, so nobody reads.
         unsafe { *self.value.get() = Some(value) };
         self.set.store(true, Ordering::Release);
     }

@@ -7,6 +7,7 @@
 //! Requirements: G1-RUN-003.
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,24 @@ use gear1_core::context::{Frame, VcpuContext};
 use gear1_core::vcpu::VcpuShared;
 
 use crate::sync::Claim;
+
+/// Index of the CPU that runs this: proof for functions that act on the running CPU.
+///
+/// Neither the index nor a [`ThisCpu`] can be sent to another CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalCpu<'a> {
+    index: CpuIndex,
+    this: PhantomData<&'a *const ()>,
+}
+
+impl LocalCpu<'_> {
+    /// Returns the index.
+    #[must_use]
+    #[inline(always)]
+    pub const fn index(self) -> CpuIndex {
+        self.index
+    }
+}
 
 /// A physical CPU. `T` is the per-CPU state of the image.
 #[repr(C)]
@@ -44,8 +63,8 @@ pub(crate) const CURRENT: usize = offset_of!(ThisCpu<()>, current);
 pub(crate) const STACK_TOP: usize = offset_of!(ThisCpu<()>, stack_top);
 
 impl<T> ThisCpu<T> {
-    /// State of a CPU that is not up.
-    pub const fn new(data: T) -> Self {
+    /// State of a CPU that is not up. Nobody uses it before `Cpus::attach` has set its pointers.
+    const fn new(data: T) -> Self {
         Self {
             entered: ptr::null_mut(),
             current: ptr::null_mut(),
@@ -71,6 +90,15 @@ impl<T> ThisCpu<T> {
     #[inline(always)]
     pub fn index(&self) -> CpuIndex {
         self.index
+    }
+
+    /// Returns the proof that this CPU runs the caller.
+    #[inline(always)]
+    pub fn local(&self) -> LocalCpu<'_> {
+        LocalCpu {
+            index: self.index,
+            this: PhantomData,
+        }
     }
 
     /// Returns the frame of the context that trapped, or runs next.
@@ -101,15 +129,28 @@ impl<T> ThisCpu<T> {
     }
 
     /// Makes Gear2 run next.
+    ///
+    /// # Safety
+    ///
+    /// `World::leave_guest` or `World::start_gear2` has prepared the CPU for Gear2.
     #[inline(always)]
-    pub fn set_gear2(&mut self) {
+    pub unsafe fn set_gear2(&mut self) {
+        self.point_at_gear2();
+    }
+
+    #[inline(always)]
+    fn point_at_gear2(&mut self) {
         self.current = &raw mut self.gear2;
         self.running = None;
     }
 
     /// Makes the loaded guest run next, if there is one: `vcpu`.
+    ///
+    /// # Safety
+    ///
+    /// `World::enter_guest` has prepared the CPU for the loaded guest.
     #[inline(always)]
-    pub fn set_guest(&mut self, vcpu: &'static VcpuShared) {
+    pub unsafe fn set_guest(&mut self, vcpu: &'static VcpuShared) {
         if let Some(context) = self.context.as_mut() {
             self.current = &raw mut context.frame;
             self.running = Some(vcpu);
@@ -118,19 +159,31 @@ impl<T> ThisCpu<T> {
 
     /// Drops X19 to X29 of the context that trapped: the loaded vCPU's registers were set anew, and
     /// the old ones must not be stored over them.
-    pub fn forget_interrupted(&mut self) {
+    ///
+    /// # Safety
+    ///
+    /// Gear2 has trapped, whose X19 to X29 they are, or never runs on this CPU.
+    pub unsafe fn forget_interrupted(&mut self) {
         self.entered = &raw mut self.gear2;
     }
 
     /// Takes over the registers of the vCPU that is loaded from now on.
-    pub fn install(&mut self, context: Claim<'static, VcpuContext>) {
-        self.set_gear2();
+    ///
+    /// # Safety
+    ///
+    /// The CPU is prepared for Gear2, which trapped, or is prepared anew before it leaves EL2.
+    pub unsafe fn install(&mut self, context: Claim<'static, VcpuContext>) {
+        self.point_at_gear2();
         self.context = Some(context);
     }
 
     /// Gives the loaded vCPU's registers back.
-    pub fn remove(&mut self) {
-        self.set_gear2();
+    ///
+    /// # Safety
+    ///
+    /// As for [`ThisCpu::install`].
+    pub unsafe fn remove(&mut self) {
+        self.point_at_gear2();
         self.context = None;
     }
 
@@ -147,10 +200,20 @@ impl<T> ThisCpu<T> {
     }
 }
 
+/// State of a CPU before it is up.
+pub struct CpuSlot<T>(UnsafeCell<ThisCpu<T>>);
+
+impl<T> CpuSlot<T> {
+    /// Wraps the image's state of a CPU.
+    pub const fn new(data: T) -> Self {
+        Self(UnsafeCell::new(ThisCpu::new(data)))
+    }
+}
+
 /// All CPUs' states, in a static.
 pub struct Cpus<T> {
     taken: [AtomicBool; MAX_CPUS],
-    slots: [UnsafeCell<ThisCpu<T>>; MAX_CPUS],
+    slots: [CpuSlot<T>; MAX_CPUS],
 }
 
 // SAFETY: `attach` hands each slot out once, to the CPU that then owns it; the
@@ -159,23 +222,27 @@ unsafe impl<T: Send> Sync for Cpus<T> {}
 
 impl<T> Cpus<T> {
     /// Wraps the initial states.
-    pub const fn new(slots: [UnsafeCell<ThisCpu<T>>; MAX_CPUS]) -> Self {
+    pub const fn new(slots: [CpuSlot<T>; MAX_CPUS]) -> Self {
         Self {
             taken: [const { AtomicBool::new(false) }; MAX_CPUS],
             slots,
         }
     }
 
-    /// Makes the calling CPU the one with `index`, whose stack it runs on, with
-    /// Gear2 as current. Succeeds once for each index.
+    /// Makes the calling CPU the one with `index`, with Gear2 as current. Succeeds once for each
+    /// index.
+    ///
+    /// # Safety
+    ///
+    /// The calling CPU runs on the stack of `index`, and calls this once.
     #[expect(clippy::mut_from_ref, reason = "each slot is handed out once")]
-    pub fn attach(&'static self, index: CpuIndex) -> Option<&'static mut ThisCpu<T>> {
-        let slot = self.slots.get(index.index())?;
-        if self.taken.get(index.index())?.swap(true, Ordering::SeqCst) {
+    pub unsafe fn attach(&'static self, index: CpuIndex) -> Option<&'static mut ThisCpu<T>> {
+        let slot = index.select(&self.slots);
+        if index.select(&self.taken).swap(true, Ordering::SeqCst) {
             return None;
         }
         // SAFETY: `taken` was false, so nobody got this slot before.
-        let cpu = unsafe { &mut *slot.get() };
+        let cpu = unsafe { &mut *slot.0.get() };
         cpu.index = index;
         cpu.stack_top =
             el2::STACKS.wrapping_add(index.reg().wrapping_add(1).wrapping_mul(el2::STACK_STRIDE));

@@ -9,6 +9,7 @@
 //! Requirements: G1-RUN-002, G1-BOOT-008.
 
 use gear1_abi::info::uart;
+use gear1_abi::layout::{PAGE_SIZE, el2};
 
 use crate::mmio::Mmio;
 
@@ -118,9 +119,13 @@ impl BootUart {
     }
 }
 
-/// Takes over the boot UART of this kind, whose page init maps at `base`.
-pub fn boot(kind: u32, base: u64, size: u64) -> BootUart {
+/// Takes over the boot UART of this kind in the runtime.
+///
+/// # Safety
+///
+/// The image is the runtime's, and the board has a boot UART.
+pub unsafe fn boot(kind: u32) -> BootUart {
     // SAFETY: init maps the UART's page at this address for good. Gear2 may drive
     // it too until now; it never runs again on this CPU.
-    BootUart::take_over(kind, unsafe { Mmio::new(base, size) })
+    BootUart::take_over(kind, unsafe { Mmio::new(el2::UART, PAGE_SIZE) })
 }

@@ -6,12 +6,14 @@
 
 use core::ptr;
 
-use gear1_abi::boot::{BootInfo, BootLoad, BootMaster, BootRegion, BootVm, FRESH_SEEDS};
-use gear1_abi::id::CpuIndex;
+use gear1_abi::boot::{BootLoad, BootMaster, BootRegion, FRESH_SEEDS};
+use gear1_abi::id::{CpuIndex, VmId};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{PIECE, WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
 use gear1_core::guest_memory::GuestMemory;
 
+use crate::handover::Handover;
+use crate::this_cpu::LocalCpu;
 use crate::{barrier, bulk, cache, tlb};
 
 const PAGES: u64 = WINDOW_SIZE / PAGE_SIZE;
@@ -53,9 +55,14 @@ fn pages(offset: u64, size: u64) -> u64 {
 }
 
 impl Window {
-    /// Maps `size` bytes at the physical address `pa`, as far as they fit. The
-    /// caller runs on `cpu` and has no other window on this side.
-    fn map(cpu: CpuIndex, side: Side, pa: u64, size: u64) -> Self {
+    /// Maps `size` bytes at the physical address `pa`, as far as they fit.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has no other window on this side. The bytes are memory that no Rust value is in, and
+    /// the caller may read them, or write them where the side is the destination.
+    unsafe fn map(cpu: LocalCpu<'_>, side: Side, pa: u64, size: u64) -> Self {
+        let cpu = cpu.index();
         let offset = pa % PAGE_SIZE;
         let size = size.min(WINDOW_SIZE.wrapping_sub(offset));
         let base = pa.wrapping_sub(offset);
@@ -82,8 +89,14 @@ impl Window {
     }
 
     /// Maps the page of the device register at the physical address `pa`, on the destination's
-    /// side. The caller runs on `cpu` and has no other window there.
-    fn map_register(cpu: CpuIndex, pa: u64) -> Self {
+    /// side.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has no other window on this side. A device register that the caller may write is at
+    /// `pa`.
+    unsafe fn map_register(cpu: LocalCpu<'_>, pa: u64) -> Self {
+        let cpu = cpu.index();
         let (side, offset) = (Side::Destination, pa % PAGE_SIZE);
         let descriptor = pa.wrapping_sub(offset) | PAGE | DEVICE;
         // SAFETY: as in `map`.
@@ -135,7 +148,8 @@ impl Window {
     /// Cleans and invalidates the window's lines to the point of coherency: the guest starts with
     /// its caches off and must find the written data.
     fn clean(&self) {
-        cache::clean_invalidate_range(self.address(), self.size);
+        // SAFETY: `size` bytes from `address` are mapped for this window.
+        unsafe { cache::clean_invalidate_range(self.address(), self.size) };
     }
 }
 
@@ -155,11 +169,18 @@ impl Drop for Window {
 pub struct GuestPage(Window);
 
 impl GuestPage {
-    /// Maps the page where `memory` begins on `cpu`, which runs this.
+    /// Maps the page where `memory` begins.
+    ///
+    /// # Safety
+    ///
+    /// No other page is mapped on this CPU. `memory` is in a region of a VM that init handed over,
+    /// and of a VM on whose behalf the caller reads and writes.
     #[must_use]
-    pub fn map(cpu: CpuIndex, memory: GuestMemory) -> Self {
+    pub unsafe fn map(cpu: LocalCpu<'_>, memory: GuestMemory) -> Self {
         let page = memory.pa() & !(PAGE_SIZE.wrapping_sub(1));
-        Self(Window::map(cpu, Side::Destination, page, PAGE_SIZE))
+        // SAFETY: the caller's conditions. All other windows of this module are gone on return. A
+        // VM's regions are whole pages, and guests' memory holds no Rust value.
+        Self(unsafe { Window::map(cpu, Side::Destination, page, PAGE_SIZE) })
     }
 
     /// Returns word `index` behind the word at `offset`, which is in the page and aligned.
@@ -190,8 +211,13 @@ impl GuestPage {
 }
 
 /// Wipes, if `zero`, and cleans memory of a VM.
-pub fn clean_guest_memory(cpu: CpuIndex, memory: GuestMemory, zero: bool) {
-    let window = Window::map(cpu, Side::Destination, memory.pa(), memory.size());
+///
+/// # Safety
+///
+/// As for [`GuestPage::map`]; with `zero`, whoever has the memory has lost what is in it.
+pub unsafe fn clean_guest_memory(cpu: LocalCpu<'_>, memory: GuestMemory, zero: bool) {
+    // SAFETY: as in `GuestPage::map`.
+    let window = unsafe { Window::map(cpu, Side::Destination, memory.pa(), memory.size()) };
     if zero {
         window.zero();
     }
@@ -213,10 +239,15 @@ fn place(regions: &[BootRegion], progress: u64) -> Option<(u64, u64)> {
 }
 
 /// Releases a CPU that spins with its MMU off until the word at the physical address `release`
-/// holds an entry point (Linux's `Documentation/arch/arm64/booting.rst`). The word belongs to
-/// firmware, and to no VM.
-pub fn release_cpu(cpu: CpuIndex, release: u64, entry: u64) {
-    let window = Window::map(cpu, Side::Destination, release & !7, 8);
+/// holds an entry point (Linux's `Documentation/arch/arm64/booting.rst`).
+///
+/// # Safety
+///
+/// The word belongs to firmware, and to no VM. Code of this image that starts a CPU is at `entry`.
+pub(crate) unsafe fn release_cpu(cpu: LocalCpu<'_>, release: u64, entry: u64) {
+    // SAFETY: the word is firmware's; all other windows of this module are gone on return, and a
+    // CPU that starts others maps no `GuestPage`.
+    let window = unsafe { Window::map(cpu, Side::Destination, release & !7, 8) };
     // SAFETY: eight bytes from `address`, a multiple of 8, are mapped writable for this window.
     unsafe { ptr::write_volatile(window.address() as *mut u64, entry) };
     window.clean();
@@ -228,10 +259,12 @@ pub fn release_cpu(cpu: CpuIndex, release: u64, entry: u64) {
 /// multiple of [`PIECE`]), and copies what the load table puts there. `starts`: how often the VM
 /// was started before.
 ///
-/// Whose memory it is must be stopped. What is reached is what init wrote down for it:
-/// never memory of Gear1, so that Rust's view of memory is kept whatever it holds.
-pub fn load_piece(
-    cpu: CpuIndex,
+/// # Safety
+///
+/// The regions and loads are those that init handed over for one VM that is stopped and shares
+/// nothing, or for Gear2 while no CPU runs it. No [`GuestPage`] is mapped on this CPU.
+pub unsafe fn load_piece(
+    cpu: LocalCpu<'_>,
     regions: &'static [BootRegion],
     loads: &'static [BootLoad],
     progress: u64,
@@ -240,7 +273,9 @@ pub fn load_piece(
     let Some((pa, rest)) = place(regions, progress) else {
         return;
     };
-    let destination = Window::map(cpu, Side::Destination, pa, rest.min(PIECE));
+    // SAFETY: what init wrote down as a VM's or Gear2's is never memory of Gear1, and the one who
+    // has it is stopped.
+    let destination = unsafe { Window::map(cpu, Side::Destination, pa, rest.min(PIECE)) };
     // planted: a VM finds the memory of its former life
     destination.zero();
     let end = pa.wrapping_add(destination.size());
@@ -253,7 +288,8 @@ pub fn load_piece(
             let fresh = item.stride.wrapping_mul(u64::from(starts) % FRESH_SEEDS);
             let base = item.source.wrapping_add(fresh);
             let source = base.wrapping_add(at.wrapping_sub(item.destination));
-            let window = Window::map(cpu, Side::Source, source, to.wrapping_sub(at));
+            // SAFETY: a load's source is in the archive, which is only read.
+            let window = unsafe { Window::map(cpu, Side::Source, source, to.wrapping_sub(at)) };
             destination.copy_from(&window, at.wrapping_sub(pa));
             at = at.wrapping_add(window.size());
         }
@@ -263,21 +299,30 @@ pub fn load_piece(
 
 /// Cleans and invalidates one piece of the VM's memory, `progress` bytes from its start (a
 /// multiple of [`PIECE`]), for all CPUs. The VM may run: no byte is read or written.
-pub fn clean_piece(cpu: CpuIndex, vm: &'static BootVm, progress: u64) {
+///
+/// # Safety
+///
+/// No [`GuestPage`] is mapped on this CPU.
+pub unsafe fn clean_piece(cpu: LocalCpu<'_>, boot: Handover, vm: VmId, progress: u64) {
+    let vm = vm.select(&boot.vms);
     if let Some((pa, rest)) = place(&vm.regions, progress) {
-        Window::map(cpu, Side::Destination, pa, rest.min(PIECE)).clean();
+        // SAFETY: memory of a VM, of which no byte is read or written.
+        unsafe { Window::map(cpu, Side::Destination, pa, rest.min(PIECE)) }.clean();
     }
 }
 
-/// Wipes what init was: its code, data and heap. Called once by the boot CPU,
-/// before any other CPU is on.
-pub fn wipe_init(boot: &'static BootInfo) {
-    let cpu = CpuIndex::default();
+/// Wipes what init was: its code, data and heap.
+///
+/// # Safety
+///
+/// The runtime starts. No [`GuestPage`] is mapped on this CPU.
+pub unsafe fn wipe_init(cpu: LocalCpu<'_>, boot: Handover) {
     let end = boot.init.saturating_add(boot.init_size);
     let mut at = boot.init;
     // Bound: init's size / 64 KiB.
     while at < end {
-        let window = Window::map(cpu, Side::Destination, at, end.wrapping_sub(at));
+        // SAFETY: init never runs again, and nobody has its memory.
+        let window = unsafe { Window::map(cpu, Side::Destination, at, end.wrapping_sub(at)) };
         // planted: init stays in memory
         window.zero();
         window.clean();
@@ -285,12 +330,32 @@ pub fn wipe_init(boot: &'static BootInfo) {
     }
 }
 
+/// Tells the VM's bus masters to stop, and returns whether all have.
+///
+/// # Safety
+///
+/// The VM is stopping or stopped. No [`GuestPage`] is mapped on this CPU.
+pub unsafe fn stop_masters(cpu: LocalCpu<'_>, boot: Handover, vm: VmId) -> bool {
+    let masters = boot.info().masters.iter();
+    let own = masters.filter(|master| master.register != 0 && u64::from(master.vm) == vm.reg());
+    let mut stopped = true;
+    // Bound: MAX_MASTERS (64).
+    for master in own {
+        // SAFETY: the caller's conditions, and `master` is in what init handed over.
+        stopped &= unsafe { stop_master(cpu, master) };
+    }
+    stopped
+}
+
 /// Tells a bus master to stop, and returns whether it has.
 ///
-/// Its VM must be stopped. What is reached is what init found to be a device of that VM: never
-/// memory, and nothing that Gear1 uses.
-pub fn stop_master(cpu: CpuIndex, master: &'static BootMaster) -> bool {
-    let window = Window::map_register(cpu, master.register);
+/// # Safety
+///
+/// As for [`stop_masters`]; `master` is one of the VM's that init handed over.
+unsafe fn stop_master(cpu: LocalCpu<'_>, master: &'static BootMaster) -> bool {
+    // SAFETY: init found a register of a device of that VM there: never memory, and nothing that
+    // Gear1 uses. The caller has no other window.
+    let window = unsafe { Window::map_register(cpu, master.register) };
     let register = window.address() as *mut u32;
     // SAFETY: `register` is an aligned device register that is mapped for this window.
     unsafe { ptr::write_volatile(register, master.value) };

@@ -6,30 +6,50 @@
 //!
 //! Requirements: G1-RUN-003. G1-TIM-006.
 
+use gear1_abi::id::VmId;
 use gear1_abi::layout::gear2;
 use gear1_core::context::{El1State, Frame, SCTLR_EL1_RESET, VcpuContext};
 
 use crate::cpu::{hcr, set_fp_trap};
+use crate::handover::Handover;
 use crate::regs::{
     CNTKCTL_EL1, ELR_EL2, HCR_EL2, Readable as _, SCTLR_EL1, SP_EL0, SPSR_EL2, TPIDR_EL0,
     TPIDRRO_EL0, VTTBR_EL2, Writeable as _,
 };
-use crate::{barrier, el1, monitors, serror, tlb};
+use crate::{barrier, cpu, el1, monitors, serror, tlb};
 
 /// Facts about the machine and about Gear2 that the world switch needs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct World {
     /// VTTBR_EL2 of Gear2.
-    pub gear2_vttbr: u64,
+    gear2_vttbr: u64,
     /// VTTBR_EL2 of the empty stage 2.
-    pub null_vttbr: u64,
+    null_vttbr: u64,
     /// The empty stage 2 is to stand in between: the CPU has one of the errata above, or Gear2 runs
     /// at EL1.
-    pub null_step: bool,
+    null_step: bool,
     /// Gear2 runs at EL1: all of a guest's EL1 registers leave when it is entered.
-    pub el1: bool,
+    el1: bool,
     /// The CPU has FEAT_RAS.
-    pub has_ras: bool,
+    has_ras: bool,
+}
+
+/// Position of the VMID in VTTBR_EL2.
+const VMID_SHIFT: u32 = 48;
+
+fn vttbr(root: u64, vmid: u16) -> u64 {
+    u64::from(vmid) << VMID_SHIFT | root
+}
+
+/// Returns VTTBR_EL2 of a VM.
+#[must_use]
+pub fn vttbr_of(boot: Handover, vm: VmId) -> u64 {
+    let vm = vm.select(&boot.vms);
+    vttbr(vm.root, vm.vmid)
+}
+
+fn null_vttbr(boot: Handover) -> u64 {
+    vttbr(boot.null_root, boot.null_vmid)
 }
 
 /// EL1 registers for a Gear2 at EL1.
@@ -39,6 +59,43 @@ const GEAR2_EL1: El1State = El1State {
 };
 
 impl World {
+    /// Of a CPU that is not up; all zero.
+    pub const NONE: Self = Self {
+        gear2_vttbr: 0,
+        null_vttbr: 0,
+        null_step: false,
+        el1: false,
+        has_ras: false,
+    };
+
+    /// Returns what holds on the calling CPU.
+    #[must_use]
+    pub fn of_this_cpu(boot: Handover) -> Self {
+        Self {
+            gear2_vttbr: vttbr(boot.gear2.root, boot.gear2.vmid),
+            null_vttbr: null_vttbr(boot),
+            null_step: boot.gear2.el1 || cpu::needs_null_stage2(),
+            el1: boot.gear2.el1,
+            has_ras: cpu::has_ras(),
+        }
+    }
+
+    /// Returns the same for a CPU that never runs Gear2: the empty stage 2 stands in its place.
+    #[must_use]
+    pub const fn without_gear2(self) -> Self {
+        Self {
+            gear2_vttbr: self.null_vttbr,
+            ..self
+        }
+    }
+
+    /// Tells whether Gear2 runs at EL1.
+    #[must_use]
+    #[inline(always)]
+    pub const fn is_gear2_at_el1(&self) -> bool {
+        self.el1
+    }
+
     /// Changes to Gear2's stage 2 and what goes with it.
     #[inline(always)]
     fn switch_to_gear2(&self, guest: Option<&mut VcpuContext>) {
@@ -106,8 +163,14 @@ impl World {
     }
 
     /// Stores the guest's part and sets Gear2's constants. The ERET synchronizes.
+    ///
+    /// # Safety
+    ///
+    /// The guest, whose registers `guest` holds, has trapped on this CPU, and `gear2` is the frame
+    /// that its `ThisCpu` restores next. `self` is of this CPU. `gear2.pstate` is EL0's, or with
+    /// Gear2 at EL1 EL1's.
     #[inline(always)]
-    pub fn leave_guest(&self, guest: &mut VcpuContext, gear2: &Frame) {
+    pub unsafe fn leave_guest(&self, guest: &mut VcpuContext, gear2: &Frame) {
         // A virtual SError that the guest has not taken yet stays its own.
         guest.hcr = guest.hcr & !hcr::VSE | HCR_EL2.get() & hcr::VSE;
         // planted: a guest's SError is left to Gear2
@@ -135,8 +198,16 @@ impl World {
     }
 
     /// Stores Gear2's return state and sets the guest's part.
+    ///
+    /// # Safety
+    ///
+    /// Gear2, whose frame `gear2` is, has trapped on this CPU, or never runs here. The CPU's
+    /// `ThisCpu` restores `guest.frame` next. `self` is of this CPU. In `guest`, `vttbr` is
+    /// [`vttbr_of`] the guest's VM, `hcr` is `hcr::GUEST` with at most the traps less that the VM's
+    /// mode allows, and `frame.pstate` is EL0's or EL1's. Without `fp_trap`, the FP registers hold
+    /// the guest's values.
     #[inline(always)]
-    pub fn enter_guest(
+    pub unsafe fn enter_guest(
         &self,
         gear2: &mut Frame,
         guest: &VcpuContext,
@@ -165,7 +236,11 @@ impl World {
     }
 
     /// Prepares the CPU to enter Gear2's loop for the first time.
-    pub fn start_gear2(&self, gear2: &Frame) {
+    ///
+    /// # Safety
+    ///
+    /// As for [`World::leave_guest`], but that no guest's registers are kept.
+    pub unsafe fn start_gear2(&self, gear2: &Frame) {
         self.switch_to_gear2(None);
         // Of the image that was there before, translations and instructions.
         tlb::invalidate_guests_local();
@@ -175,24 +250,28 @@ impl World {
         load_return_state(gear2);
     }
 
-    /// Runs `change` with `vttbr` installed, then puts Gear2's stage 2 back: for
-    /// TLB maintenance of a VM that is not loaded. Called on behalf of Gear2.
-    pub fn with_stage2(&self, vttbr: u64, change: impl FnOnce()) {
-        self.switch_vttbr(vttbr);
+    /// Runs `change` with the VM's stage 2 installed, then puts Gear2's back: for TLB maintenance of
+    /// a VM that is not loaded.
+    ///
+    /// # Safety
+    ///
+    /// Gear2's stage 2 is installed, or another is before the CPU leaves EL2. `self` is of this CPU.
+    pub unsafe fn with_stage2(&self, boot: Handover, vm: VmId, change: impl FnOnce()) {
+        self.switch_vttbr(vttbr_of(boot, vm));
         change();
         self.switch_vttbr(self.gear2_vttbr);
     }
 }
 
-/// Invalidates the TLB entries of the VMID in `vttbr` on every CPU, while the stage 2 of another
-/// context is installed: a guest's, which resumes afterwards, or Gear2's. `null_vttbr` is the empty
-/// one.
+/// Invalidates the TLB entries of a VM on every CPU, while the stage 2 of another context is
+/// installed: a guest's, which resumes afterwards, or Gear2's.
 ///
 /// HCR_EL2.DC and TGE prevent walks meanwhile, and each step has the empty stage 2 on either side:
 /// else stage 1 of one context would be walked under the VMID of the other (errata 1319367,
 /// 1319537).
 #[inline(never)]
-pub fn invalidate_other_vmid(vttbr: u64, null_vttbr: u64) {
+pub fn invalidate_other_vmid(boot: Handover, vm: VmId) {
+    let (vttbr, null_vttbr) = (vttbr_of(boot, vm), null_vttbr(boot));
     let (own_vttbr, own_hcr) = (VTTBR_EL2.get(), HCR_EL2.get());
     VTTBR_EL2.set(null_vttbr);
     barrier::isb();

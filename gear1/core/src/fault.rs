@@ -32,8 +32,8 @@ impl Nesting {
     /// with vectors at `vbar`, and tells whether the guest cannot go on. `fetch`: the
     /// instruction itself could not be fetched, so nothing of the handler ran.
     pub const fn note(&mut self, pc: u64, vbar: u64, entry: Entry, fetch: bool) -> bool {
-        let offset = pc.wrapping_sub(vbar.wrapping_add(entry.vector_offset));
-        if entry.from_el0 || offset >= VECTOR_SIZE {
+        let offset = pc.wrapping_sub(vbar.wrapping_add(entry.vector_offset()));
+        if entry.is_from_el0() || offset >= VECTOR_SIZE {
             *self = Self::NONE;
             return false;
         }

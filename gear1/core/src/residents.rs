@@ -8,6 +8,8 @@
 
 use gear1_abi::id::{MAX_VMS, VmId};
 
+use crate::vgic::VcpuIndex;
+
 /// The vCPU of each VM that a CPU ran last.
 #[derive(Clone, Copy, Debug)]
 pub struct Residents([Resident; MAX_VMS]);
@@ -26,16 +28,14 @@ impl Residents {
     /// Notes that the CPU runs a vCPU of `vm`, in the VM's life `life`. Returns whether the CPU may
     /// hold translations of another vCPU or life.
     #[inline]
-    pub fn moves_in(&mut self, vm: VmId, vcpu: usize, life: u32) -> bool {
+    pub fn moves_in(&mut self, vm: VmId, vcpu: VcpuIndex, life: u32) -> bool {
         let new = Resident {
             life,
-            vcpu: vcpu as u32,
+            vcpu: vcpu.index() as u32,
         };
-        match self.0.get_mut(vm.index()) {
-            // planted: siblings on a CPU have one TLB
-            Some(last) => core::mem::replace(last, new) != new,
-            None => true,
-        }
+        let last = vm.select_mut(&mut self.0);
+        // planted: siblings on a CPU have one TLB
+        core::mem::replace(last, new) != new
     }
 }
 

@@ -246,12 +246,9 @@ pub const fn stepped_over(pstate: u64) -> u64 {
 /// of its handler (Arm ARM D1.3.1 and D1.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Offset from VBAR_EL1.
-    pub vector_offset: u64,
-    /// PSTATE of the handler.
-    pub pstate: u64,
-    /// Whether the exception came from EL0.
-    pub from_el0: bool,
+    vector_offset: u64,
+    pstate: u64,
+    from_el0: bool,
 }
 
 const PSTATE_MODE: u64 = 0x1f;
@@ -270,6 +267,24 @@ const SCTLR_SPAN: u64 = 1 << 23;
 const SCTLR_DSSBS: u64 = 1 << 44;
 
 impl Entry {
+    /// Returns the offset of the vector from VBAR_EL1.
+    #[must_use]
+    pub const fn vector_offset(self) -> u64 {
+        self.vector_offset
+    }
+
+    /// Tells whether the exception came from EL0.
+    #[must_use]
+    pub const fn is_from_el0(self) -> bool {
+        self.from_el0
+    }
+
+    /// Returns PSTATE of the handler, which is always EL1's.
+    #[must_use]
+    pub const fn pstate(self) -> u64 {
+        self.pstate
+    }
+
     /// Returns how a synchronous exception enters EL1 of a guest whose PSTATE is
     /// `pstate` and whose SCTLR_EL1 is `sctlr`. `has_pan`: the CPU has FEAT_PAN.
     pub const fn synchronous(pstate: u64, sctlr: u64, has_pan: bool) -> Self {

@@ -390,20 +390,18 @@ impl VmGic {
         index <= usize::from(self.spi_words)
     }
 
-    // The accessors are total: an index out of range, which the index types rule out, means the
-    // last element, so that no panicking path is linked.
-
     #[inline]
     fn vcpu(&self, vcpu: VcpuIndex) -> &Vcpu {
-        let [rest @ .., last] = &self.vcpus;
-        rest.get(vcpu.index()).unwrap_or(last)
+        vcpu.select(&self.vcpus)
     }
 
     #[inline]
     fn vcpu_mut(&mut self, vcpu: VcpuIndex) -> &mut Vcpu {
-        let [rest @ .., last] = &mut self.vcpus;
-        rest.get_mut(vcpu.index()).unwrap_or(last)
+        vcpu.select_mut(&mut self.vcpus)
     }
+
+    // The accessors are total: a word that does not exist, which the places of INTIDs rule out, means
+    // the last one, so that no panicking path is linked.
 
     /// Returns the SPIs of word `index`, which is not 0.
     #[inline]

@@ -35,7 +35,10 @@ fn gear1_init_main(mut machine: Machine) -> ! {
             root,
             left: _,
             partition: _,
-        }) => machine.enter(entry, root),
+        }) => {
+            // SAFETY: `prepare` has built the tables, and returns what it built them for.
+            unsafe { machine.enter(entry, root) }
+        }
         Err(refusal) => {
             log::error!("{refusal}");
             stop()

@@ -7,12 +7,12 @@ use gear1_abi::call::VcpuState;
 use gear1_abi::event::{Event, Mmio};
 use gear1_abi::exit::ExitReason;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::{ELR_EL2, FAR_EL2, HPFAR_EL2, Readable as _, SPSR_EL2};
+use gear1_arch::exception::{self, ELR_EL2, FAR_EL2, HPFAR_EL2, SPSR_EL2};
 use gear1_arch::translate;
 use gear1_core::syndrome::{DataAbort, FaultKind, Syndrome};
 use gear1_core::vcpu::VcpuShared;
 
-use crate::machine::{self, Cpu, Machine};
+use crate::machine::{self, Cpu, Guest};
 use crate::vcpu::Handled;
 use crate::{channel, ffa, inject, vcpu, vgic, vgic_mmio};
 
@@ -37,50 +37,45 @@ pub(crate) fn distributor_read(
         .gic
         .control_read(FAR_EL2.get() & 0xfff)?;
     shared.count(ExitReason::MmioGic);
-    vcpu::skip_instruction();
+    exception::skip_instruction();
     cpu.frame().set_reg(abort.register(), value.into());
     Some(Resume::with_register(abort.register()))
 }
 
 /// A data abort of a guest.
 #[inline(always)]
-pub(crate) fn data(cpu: &mut Cpu, syndrome: Syndrome) -> Handled {
-    let Some(machine) = cpu.data.machine else {
-        return Handled::Same;
-    };
-    if let Some(resume) = vcpu::exit_if_frozen(cpu, machine) {
+pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
+    if let Some(resume) = vcpu::exit_if_frozen(guest.reborrow()) {
         return resume;
     }
     let abort = syndrome.data_abort();
-    let Some(ipa) = faulting_ipa(cpu, abort) else {
+    let Some(ipa) = faulting_ipa(guest.cpu, abort) else {
         return Handled::Same;
     };
-    if is_allowed_now(cpu, machine, abort, ipa) {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    if ffa::is_allowed_now(machine, loaded.vm, abort, ipa) {
         return Handled::Same;
     }
     let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
     // planted: Gear1 halts where an access has no syndrome
     // planted: Gear1 halts where a guest has no translation tables
     if !emulated || !abort.is_decoded() {
-        return inject::abort(cpu, machine, syndrome, ipa);
+        return inject::abort(guest.reborrow(), syndrome, ipa);
     }
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
     let boot = machine::boot_vm(machine, loaded.vm);
     if let Some((frame, offset)) = vgic::gic_frame(boot, ipa) {
-        return vgic_mmio::access(cpu, machine, abort, frame, offset);
+        return vgic_mmio::access(guest.reborrow(), abort, frame, offset);
     }
     if loaded.channels != 0
-        && let Some(resume) = channel::access(cpu, machine, &loaded, abort, ipa)
+        && let Some(resume) = channel::access(guest.reborrow(), abort, ipa)
     {
         return resume;
     }
-    if cpu.data.real_time != RealTime::No {
+    if guest.cpu.data.real_time != RealTime::No {
         // Nobody emulates devices for it.
-        return inject::abort(cpu, machine, syndrome, ipa);
+        return inject::abort(guest.reborrow(), syndrome, ipa);
     }
-    forward(cpu, machine, abort, ipa)
+    forward(guest.reborrow(), abort, ipa)
 }
 
 /// Returns the address that faulted at stage 2. HPFAR_EL2 holds the address after a translation
@@ -99,55 +94,46 @@ fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
 
 /// Hands an access to Gear2 and waits for its reply.
 #[inline(never)]
-fn forward(cpu: &mut Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> Handled {
+fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
     let store = abort
         .is_write()
         // planted: Gear2 is told more than a store stores
-        .then(|| abort.truncate(cpu.frame().reg(abort.register())));
+        .then(|| abort.truncate(guest.cpu.frame().reg(abort.register())));
     let mmio = Mmio {
         ipa,
         size_log2: abort.size_log2(),
         store,
     };
-    let (Some(context), _, data) = cpu.parts() else {
-        return Handled::Same;
-    };
-    // Gear2 has answered this very access of the handler with an abort again and again.
-    if context.nesting.is_stuck(ELR_EL2.get()) {
-        return inject::stop(cpu, machine, ExitReason::MmioGear2, ipa);
+    let loaded = guest.loaded;
+    if let Some(context) = guest.cpu.context() {
+        // Gear2 has answered this very access of the handler with an abort again and again.
+        if context.nesting.is_stuck(ELR_EL2.get()) {
+            return inject::stop(guest.reborrow(), ExitReason::MmioGear2, ipa);
+        }
+        context.awaited_esr = abort.raw();
+        context.awaited_far = FAR_EL2.get();
     }
-    context.awaited_esr = abort.raw();
-    context.awaited_far = FAR_EL2.get();
-    let Some(loaded) = data.loaded.as_ref() else {
-        return Handled::Same;
-    };
     loaded.shared.count(ExitReason::MmioGear2);
     loaded.shared.set_awaited(ipa, mmio.access_word());
-    let id = loaded.id;
     vcpu::leave(
-        cpu,
+        guest.reborrow(),
         VcpuState::AwaitsMmio,
         ExitReason::MmioGear2,
-        Event::Mmio(id, mmio),
+        Event::Mmio(loaded.id, mmio),
     )
 }
 
 /// An instruction fetch from where nothing is.
 #[inline(never)]
-pub(crate) fn instruction(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Handled {
-    if let Some(resume) = vcpu::exit_if_frozen(cpu, machine) {
+pub(crate) fn instruction(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
+    if let Some(resume) = vcpu::exit_if_frozen(guest.reborrow()) {
         return resume;
     }
-    match faulting_ipa(cpu, syndrome.data_abort()) {
-        Some(ipa) if !is_allowed_now(cpu, machine, syndrome.data_abort(), ipa) => {
-            inject::abort(cpu, machine, syndrome, ipa)
+    let abort = syndrome.data_abort();
+    match faulting_ipa(guest.cpu, abort) {
+        Some(ipa) if !ffa::is_allowed_now(guest.loaded.machine, guest.loaded.vm, abort, ipa) => {
+            inject::abort(guest.reborrow(), syndrome, ipa)
         }
         Some(_) | None => Handled::Same,
     }
-}
-
-/// Returns whether the access that faulted is allowed by now, so that the guest can repeat it.
-fn is_allowed_now(cpu: &Cpu, machine: &Machine, abort: DataAbort, ipa: u64) -> bool {
-    let vm = cpu.data.loaded.map(|loaded| loaded.vm);
-    vm.is_some_and(|vm| ffa::is_allowed_now(machine, vm, abort, ipa))
 }

@@ -6,22 +6,23 @@ use core::sync::atomic::Ordering;
 
 use gear1_abi::boot::{BootCpu, BootInfo, BootVm, IrqOwner, MAX_INTIDS, RealTime};
 use gear1_abi::call::VmState;
-use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VmId};
+use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::record::RecordId;
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::cpu::hcr;
+use gear1_arch::handover::Handover;
 use gear1_arch::regs::{
     CNTV_CTL_EL0, MDSCR_EL1, MIDR_EL1, Readable as _, VPIDR_EL2, Writeable as _,
 };
 use gear1_arch::window::wipe_init;
-use gear1_arch::world::World;
+use gear1_arch::world::{World, vttbr_of};
 use gear1_arch::{cpu, entry, firmware, start};
 use gear1_core::psci;
-use gear1_core::vgic::GicVersion;
+use gear1_core::vgic::{GicVersion, VcpuIndex};
 
 use crate::gic::{Gic, HostGic, KICK};
 use crate::halt::{HaltReason, halt_early};
-use crate::machine::{self, CPUS, Cpu, FIRST_SPI, GUEST_SPIS, MACHINE, Machine, vttbr};
+use crate::machine::{self, CPUS, Cpu, FIRST_SPI, GUEST_SPIS, Machine};
 use crate::{ffa, log, monitors, realtime, supervise, timer};
 
 /// Every CPU's first function, on its own stack.
@@ -34,25 +35,30 @@ extern "C" fn gear1_main(index: u64) -> ! {
     if index.index() == 0 {
         start_machine();
     }
-    let Some(machine) = MACHINE.get() else {
+    let Some(machine) = machine::get() else {
         halt_early(HaltReason::Inconsistent)
     };
-    let Some(cpu) = CPUS.attach(index) else {
+    // SAFETY: the entry of the image, or the boot page, has given this CPU the stack of `index`.
+    let Some(cpu) = (unsafe { CPUS.attach(index) }) else {
         halt_early(HaltReason::Inconsistent)
     };
     start_cpu(cpu, machine);
-    entry::enter()
+    // SAFETY: `start_cpu` has made Gear2's loop or a real-time VM's vCPU what runs next.
+    unsafe { entry::enter(cpu) }
 }
 
 /// Initializes the machine. Called by the boot CPU only.
 fn start_machine() {
-    let Ok(boot) = start::boot_info() else {
+    // SAFETY: this is the runtime's image, which init has entered.
+    let Ok(handover) = (unsafe { Handover::receive() }) else {
         halt_early(HaltReason::BootInfo)
     };
+    let boot = handover.info();
     // Bound: MAX_VCPUS (32).
     let mut machine = Machine {
+        handover,
         boot,
-        vcpus: [(VmId::default(), 0); MAX_VCPUS],
+        vcpus: [(VmId::FIRST, VcpuIndex::FIRST); MAX_VCPUS],
         kicks: [0; MAX_CPUS],
         pa_range: (boot.vtcr_el2 >> 16) & 7,
     };
@@ -70,20 +76,21 @@ fn start_machine() {
         };
         // Bound: MAX_VCPUS_PER_VM (8).
         for index in 0..usize::from(vm.vcpu_count) {
-            if let Some(place) = machine.vcpus.get_mut(first.wrapping_add(index)) {
-                *place = (id, index);
+            if let Some(vcpu) = VcpuId::new(first.wrapping_add(index)) {
+                let index = VcpuIndex::from_low_bits(index);
+                *vcpu.select_mut(&mut machine.vcpus) = (id, index);
             }
         }
-        start_vm(boot, id, vm);
+        start_vm(handover, id, vm);
     }
     ffa::init(boot);
     #[cfg(feature = "check-ghost")]
     crate::ghost::init(boot);
-    MACHINE.init(machine);
+    machine::init(machine);
     Gic::init_distributor();
 }
 
-fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
+fn start_vm(boot: Handover, id: VmId, vm: &BootVm) {
     let count = usize::from(vm.vcpu_count);
     let mut inner = machine::vm(id).lock();
     let version = if boot.gic.version == 2 {
@@ -102,17 +109,16 @@ fn start_vm(boot: &BootInfo, id: VmId, vm: &BootVm) {
     machine::life(id).fetch_add(1, Ordering::Release);
     // Bound: 8 vCPUs.
     for index in 0..count {
-        let Some(vcpu) = gear1_abi::id::VcpuId::new(usize::from(vm.first_vcpu).wrapping_add(index))
-        else {
+        let Some(vcpu) = VcpuId::new(usize::from(vm.first_vcpu).wrapping_add(index)) else {
             continue;
         };
         if let Some(mut context) = machine::claim_context(vcpu) {
-            context.hcr = guest_hcr(boot, id);
-            context.vttbr = vttbr(vm.root, vm.vmid);
+            context.hcr = guest_hcr(&boot, id);
+            context.vttbr = vttbr_of(boot, id);
             context.vmpidr = psci::vmpidr(index);
             context.monitors.has = machine::monitors(vm);
         }
-        let owner_cpu = boot.owner_cpu.get(vcpu.index()).copied().unwrap_or(0);
+        let owner_cpu = *vcpu.select(&boot.owner_cpu);
         machine::vcpu(vcpu)
             .set_owner_cpu(CpuIndex::new(usize::from(owner_cpu)).unwrap_or_default());
     }
@@ -164,7 +170,7 @@ fn guest_hcr(boot: &BootInfo, id: VmId) -> u64 {
 /// Initializes the calling CPU.
 fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
-    cpu::init_traps(boot.vtcr_el2);
+    cpu::init_traps(machine.handover);
     VPIDR_EL2.set(MIDR_EL1.get());
     CNTV_CTL_EL0.set(0);
     // Not 0 only while a guest runs that has debug, so no debug exception ever fires in Gear2.
@@ -178,15 +184,10 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.has_pan = cpu::has_pan();
     cpu.data.has_ras = cpu::has_ras();
     cpu.data.misreports_stage2 = cpu::misreports_stage2_faults();
-    cpu.data.world = World {
-        gear2_vttbr: vttbr(boot.gear2.root, boot.gear2.vmid),
-        null_vttbr: vttbr(boot.null_root, boot.null_vmid),
-        null_step: boot.gear2.el1 || cpu::needs_null_stage2(),
-        el1: boot.gear2.el1,
-        has_ras: cpu.data.has_ras,
-    };
+    cpu.data.world = World::of_this_cpu(machine.handover);
     if cpu.index().index() == 0 {
-        wipe_init(boot);
+        // SAFETY: the runtime starts, and no page of a guest is mapped.
+        unsafe { wipe_init(cpu.local(), machine.handover) };
         start_others(cpu, machine);
     }
     // Of another cluster: init chose the shape of stage 2 on the boot CPU.
@@ -196,11 +197,11 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
         firmware::cpu_off(boot.enable_method);
     }
     log::log(cpu.index(), RecordId::CpuUp, [cpu::affinity(), 0, 0]);
-    let here = boot.cpus.get(cpu.index().index());
-    if here.is_some_and(|cpu| cpu.real_time) {
+    let here = cpu.index().select(&boot.cpus);
+    if here.real_time {
         enable_interrupts(boot, cpu.index());
         realtime::start(cpu, machine);
-    } else if here.is_some_and(|cpu| cpu.gear2) {
+    } else if here.gear2 {
         enable_interrupts(boot, cpu.index());
         supervise::start(cpu, machine);
     } else {
@@ -222,17 +223,17 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
         }
     }
     // Real-time VMs start first: they depend on no other VM.
-    start_cpus(cpu, boot, |other| other.real_time);
-    start_cpus(cpu, boot, |other| other.gear2);
+    start_cpus(cpu, machine.handover, |other| other.real_time);
+    start_cpus(cpu, machine.handover, |other| other.gear2);
 }
 
-fn start_cpus(cpu: &Cpu, boot: &'static BootInfo, wanted: impl Fn(&BootCpu) -> bool) {
+fn start_cpus(cpu: &Cpu, boot: Handover, wanted: impl Fn(&BootCpu) -> bool) {
     // Bound: MAX_CPUS (8).
     for (number, other) in (0..boot.cpu_count as usize).zip(&boot.cpus) {
         if number != 0
             && wanted(other)
             && let Some(index) = CpuIndex::new(number)
-            && let Err(error) = start::start_secondary(cpu.index(), boot, index)
+            && let Err(error) = start::start_secondary(cpu.local(), boot, index)
         {
             log::log(
                 cpu.index(),

@@ -8,12 +8,13 @@
 use gear1_abi::boot::{BootChannel, BootPl061, ChannelKind, MAX_PL061};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VmId;
+use gear1_arch::exception;
 use gear1_arch::sync::TicketLock;
 use gear1_core::pl061::Pl061;
 use gear1_core::syndrome::DataAbort;
-use gear1_core::vgic::IntId;
+use gear1_core::vgic::{IntId, VcpuIndex};
 
-use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::machine::{self, Cpu, Guest, Machine};
 use crate::vcpu::Handled;
 use crate::{vcpu, vgic};
 
@@ -23,30 +24,19 @@ static PL061: [TicketLock<Pl061>; MAX_PL061] = [const { TicketLock::new(Pl061::n
 
 /// Handles an access to a channel or to a PL061 of the VM's; `None`: it is neither.
 #[inline(never)]
-pub(crate) fn access(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    loaded: &Loaded,
-    abort: DataAbort,
-    ipa: u64,
-) -> Option<Handled> {
+pub(crate) fn access(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option<Handled> {
     if abort.is_write() {
-        let value = abort.truncate(cpu.frame().reg(abort.register()));
-        if let Some(resume) = store(cpu, machine, loaded, ipa, value) {
+        let value = abort.truncate(guest.cpu.frame().reg(abort.register()));
+        if let Some(resume) = store(guest.reborrow(), ipa, value) {
             return Some(resume);
         }
     }
-    pl061(cpu, machine, loaded, abort, ipa)
+    pl061(guest.reborrow(), abort, ipa)
 }
 
 /// Handles a store of `value` at `ipa` if a channel of the VM's begins there.
-fn store(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    loaded: &Loaded,
-    ipa: u64,
-    value: u64,
-) -> Option<Handled> {
+fn store(mut guest: Guest<'_>, ipa: u64, value: u64) -> Option<Handled> {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let boot = machine::boot_vm(machine, loaded.vm);
     let first = usize::from(boot.first_channel);
     let own = machine
@@ -59,9 +49,9 @@ fn store(
         return None;
     }
     loaded.shared.count(ExitReason::Channel);
-    fire(cpu, machine, channel, value);
-    vcpu::skip_instruction();
-    Some(vcpu::woke_somebody(cpu, machine, ExitReason::Channel))
+    fire(guest.cpu, machine, channel, value);
+    exception::skip_instruction();
+    Some(vcpu::woke_somebody(guest.reborrow(), ExitReason::Channel))
 }
 
 fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel, value: u64) {
@@ -75,7 +65,7 @@ fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel, value: u64) {
             ) else {
                 return;
             };
-            let first = vgic::gic_index(0);
+            let first = VcpuIndex::FIRST;
             vgic::change_vm_gic(cpu, machine, vm, |gic| {
                 gic.set_line(first, intid, true)
                     .union(gic.set_line(first, intid, false))
@@ -127,18 +117,13 @@ fn drive(cpu: &Cpu, machine: &Machine, block: &BootPl061, level: bool) {
         return;
     };
     vgic::change_vm_gic(cpu, machine, vm, |gic| {
-        gic.set_line(vgic::gic_index(0), intid, level)
+        gic.set_line(VcpuIndex::FIRST, intid, level)
     });
 }
 
 /// Handles an access at `ipa` if one of the VM's PL061 blocks is there.
-fn pl061(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    loaded: &Loaded,
-    abort: DataAbort,
-    ipa: u64,
-) -> Option<Handled> {
+fn pl061(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option<Handled> {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     // Bound: `MAX_PL061`.
     let index = machine.boot.pl061.iter().position(|block| {
         block.ipa != 0
@@ -148,17 +133,19 @@ fn pl061(
     let (block, lock) = (machine.boot.pl061.get(index)?, PL061.get(index)?);
     let (offset, register) = (ipa.wrapping_sub(block.ipa), abort.register());
     loaded.shared.count(ExitReason::MmioPl061);
-    vcpu::skip_instruction();
+    exception::skip_instruction();
     if abort.is_write() {
-        let value = abort.truncate(cpu.frame().reg(register));
+        let value = abort.truncate(guest.cpu.frame().reg(register));
         let mut state = lock.lock();
         state.write(offset, value as u32);
-        drive(cpu, machine, block, state.interrupt());
+        drive(guest.cpu, machine, block, state.interrupt());
         drop(state);
-        return Some(vcpu::woke_somebody(cpu, machine, ExitReason::MmioPl061));
+        return Some(vcpu::woke_somebody(guest.reborrow(), ExitReason::MmioPl061));
     }
     let value = lock.lock().read(offset);
-    cpu.frame()
+    guest
+        .cpu
+        .frame()
         .set_reg(register, abort.extend(u64::from(value)));
     Some(Handled::with_register(register))
 }

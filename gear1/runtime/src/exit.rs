@@ -11,37 +11,42 @@ use gear1_abi::boot::RealTime;
 use gear1_abi::call::Failure;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest;
-use gear1_arch::cpu::hcr;
 use gear1_arch::entry::Resume;
+use gear1_arch::exception;
 use gear1_arch::gic::Acknowledged;
-use gear1_arch::regs::{HCR_EL2, Readable as _, Writeable as _};
 use gear1_arch::stop;
 use gear1_core::syndrome::{Syndrome, SysregAccess, ec};
 use gear1_core::vcpu::VcpuShared;
 
 use crate::gic::{self, Gic, HostGic};
 use crate::halt::{HaltReason, halt};
-use crate::machine::Cpu;
+use crate::machine::{Cpu, Guest};
 use crate::vcpu::Handled;
 use crate::{abort, gear2_call, guest_call, inject, irq, realtime, supervise, sysreg, vcpu, vgic};
 
+/// Returns the guest that has trapped on the CPU.
+#[inline(always)]
+fn trapped(cpu: &mut Cpu) -> Guest<'_> {
+    match Guest::of(cpu) {
+        Ok(guest) => guest,
+        Err(cpu) => halt(cpu, HaltReason::Inconsistent),
+    }
+}
+
 /// Ends the exit of a guest.
 #[inline(always)]
-fn finish(cpu: &mut Cpu, handled: Handled) -> Resume {
+fn finish(mut guest: Guest<'_>, handled: Handled) -> Resume {
     match handled {
         Handled::Same => Resume::Same,
         Handled::Switch => Resume::Switch,
-        Handled::Left => left(cpu),
+        Handled::Left => left(guest.reborrow()),
     }
 }
 
 /// A real-time VM's vCPU has left its guest.
 #[inline(never)]
-fn left(cpu: &mut Cpu) -> Resume {
-    match cpu.data.machine {
-        Some(machine) => realtime::on_exit(cpu, machine),
-        None => halt(cpu, HaltReason::Inconsistent),
-    }
+fn left(guest: Guest<'_>) -> Resume {
+    realtime::on_exit(guest.cpu, guest.loaded.machine)
 }
 
 /// Entry from the synchronous vectors.
@@ -65,7 +70,7 @@ fn of_gear2(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let Some(machine) = cpu.data.machine else {
         halt(cpu, HaltReason::Inconsistent)
     };
-    match (syndrome.class(), cpu.data.world.el1) {
+    match (syndrome.class(), cpu.data.world.is_gear2_at_el1()) {
         (ec::SVC64, _) | (ec::HVC64, true) => {
             gear2_call::dispatch(cpu, machine, syndrome.immediate())
         }
@@ -88,15 +93,17 @@ fn hvc(cpu: &mut Cpu, shared: &VcpuShared) -> Resume {
 
 #[inline(never)]
 fn vendor_call(cpu: &mut Cpu) -> Resume {
-    let handled = guest_call::vendor(cpu, ExitReason::Hvc);
-    finish(cpu, handled)
+    let mut guest = trapped(cpu);
+    let handled = guest_call::vendor(guest.reborrow(), ExitReason::Hvc);
+    finish(guest.reborrow(), handled)
 }
 
 /// A call by SMCCC.
 #[inline(never)]
 fn call(cpu: &mut Cpu, reason: ExitReason) -> Resume {
-    let handled = guest_call::call(cpu, reason);
-    finish(cpu, handled)
+    let mut guest = trapped(cpu);
+    let handled = guest_call::call(guest.reborrow(), reason);
+    finish(guest.reborrow(), handled)
 }
 
 /// A trapped MSR, MRS or system instruction.
@@ -110,7 +117,7 @@ fn system_register(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Re
     } else if sysreg::is_sgi1r(access) {
         return sgi1r(cpu, access, shared);
     }
-    slow_register(cpu, access, shared)
+    slow_register(cpu, access)
 }
 
 /// An SGI: the same as the vCPU's last one, and its own, or another.
@@ -124,14 +131,16 @@ fn sgi1r(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
 
 #[inline(never)]
 fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
-    let handled = sysreg::sgi(cpu, access);
-    finish(cpu, handled)
+    let mut guest = trapped(cpu);
+    let handled = sysreg::sgi(guest.reborrow(), access);
+    finish(guest.reborrow(), handled)
 }
 
 #[inline(never)]
-fn slow_register(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
-    let handled = sysreg::access(cpu, access, shared);
-    finish(cpu, handled)
+fn slow_register(cpu: &mut Cpu, access: SysregAccess) -> Resume {
+    let mut guest = trapped(cpu);
+    let handled = sysreg::access(guest.reborrow(), access);
+    finish(guest.reborrow(), handled)
 }
 
 #[inline(never)]
@@ -144,31 +153,30 @@ fn data_abort(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume 
 
 #[inline(never)]
 fn slow_data_abort(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
-    let handled = abort::data(cpu, syndrome);
-    finish(cpu, handled)
+    let mut guest = trapped(cpu);
+    let handled = abort::data(guest.reborrow(), syndrome);
+    finish(guest.reborrow(), handled)
 }
 
 /// Handles exits of guests outside the fast path.
 #[inline(never)]
 fn slow_exit(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
-    let Some(machine) = cpu.data.machine else {
-        return Resume::Same;
-    };
-    let handled = match syndrome.class() {
+    if syndrome.class() == ec::SMC64 {
         // Trapped, so the PC is still at the instruction.
-        ec::SMC64 => {
-            vcpu::skip_instruction();
-            return call(cpu, ExitReason::Smc);
-        }
-        ec::WFX if !syndrome.is_wfxt() => guest_call::wait(cpu, machine, syndrome),
+        exception::skip_instruction();
+        return call(cpu, ExitReason::Smc);
+    }
+    let mut guest = trapped(cpu);
+    let handled = match syndrome.class() {
+        ec::WFX if !syndrome.is_wfxt() => guest_call::wait(guest.reborrow(), syndrome),
         ec::FP => {
-            vcpu::take_fp(cpu);
+            vcpu::take_fp(guest.reborrow());
             return Resume::Same;
         }
-        ec::INSTRUCTION_ABORT => abort::instruction(cpu, machine, syndrome),
-        _ => inject::undefined(cpu, machine),
+        ec::INSTRUCTION_ABORT => abort::instruction(guest.reborrow(), syndrome),
+        _ => inject::undefined(guest.reborrow()),
     };
-    finish(cpu, handled)
+    finish(guest.reborrow(), handled)
 }
 
 /// Entry from the SError vectors: reflected to the guest that runs, since an
@@ -180,7 +188,7 @@ extern "C" fn gear1_serror(cpu: &mut Cpu) -> Resume {
     {
         return supervise::failed(cpu, machine, Failure::Fault);
     }
-    HCR_EL2.set(HCR_EL2.get() | hcr::VSE);
+    exception::pend_serror();
     Resume::Same
 }
 
@@ -214,33 +222,29 @@ fn kicked(cpu: &mut Cpu, irq: Acknowledged, shared: &VcpuShared) -> Resume {
     Gic::end(irq);
     stop::obey();
     shared.count(ExitReason::Kick);
-    let Some(machine) = cpu.data.machine else {
-        return Resume::Same;
-    };
-    if supervise::is_called(cpu) {
-        return supervise::leave_and_rejoin(cpu, machine);
+    let mut guest = trapped(cpu);
+    if supervise::is_called(guest.cpu) {
+        return supervise::leave_and_rejoin(guest.reborrow());
     }
-    let handled = vcpu::after_interrupt(cpu, machine, ExitReason::Kick);
-    finish(cpu, handled)
+    let handled = vcpu::after_interrupt(guest.reborrow(), ExitReason::Kick);
+    finish(guest.reborrow(), handled)
 }
 
 #[inline(never)]
 fn interrupt(cpu: &mut Cpu, irq: Acknowledged) -> Resume {
     let Some(machine) = cpu.data.machine else {
-        return Resume::Same;
+        halt(cpu, HaltReason::Inconsistent)
     };
     let reason = irq::handle(cpu, machine, irq);
     if cpu.is_gear2_current() {
         return supervise::interrupted(cpu, machine);
     }
-    let Some(loaded) = cpu.data.loaded.as_ref() else {
-        return Resume::Same;
-    };
-    loaded.shared.count(reason);
+    let mut guest = trapped(cpu);
+    guest.loaded.shared.count(reason);
     let handled = if reason == ExitReason::Timer {
-        vcpu::woke_somebody(cpu, machine, reason)
+        vcpu::woke_somebody(guest.reborrow(), reason)
     } else {
-        vcpu::after_interrupt(cpu, machine, reason)
+        vcpu::after_interrupt(guest.reborrow(), reason)
     };
-    finish(cpu, handled)
+    finish(guest.reborrow(), handled)
 }

@@ -13,12 +13,13 @@ use gear1_abi::boot::{BootInfo, BootRegion, SHARING_TABLES};
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::{CpuIndex, MAX_VMS, VmId};
+use gear1_abi::id::{MAX_VMS, VmId};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_arch::pool::Pool;
 use gear1_arch::sync::TicketLock;
+use gear1_arch::this_cpu::LocalCpu;
 use gear1_arch::window::{self, GuestPage};
-use gear1_arch::{barrier, tlb, world};
+use gear1_arch::{barrier, exception, tlb, world};
 use gear1_core::addr::{Ipa, Pa};
 use gear1_core::ffa::message::Next;
 use gear1_core::ffa::{self, End, Outcome, Platform};
@@ -31,7 +32,7 @@ use gear1_core::vcpu::Requests;
 
 #[cfg(feature = "check-ghost")]
 use crate::ghost;
-use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::machine::{self, Cpu, Guest, Machine};
 use crate::vcpu::Handled;
 use crate::{halt, kick, messages, vcpu, vgic, vm_state};
 
@@ -74,7 +75,7 @@ pub(crate) fn init(boot: &BootInfo) {
 
 /// The machine as one CPU sees it while it holds the lock.
 struct Host<'a> {
-    cpu: CpuIndex,
+    cpu: LocalCpu<'a>,
     machine: &'a Machine,
     /// The VM whose guest called.
     current: Option<VmId>,
@@ -92,9 +93,8 @@ struct Tables<'a> {
 
 impl FreeTables {
     fn count(&mut self, vm: VmId, change: impl FnOnce(u8) -> u8) {
-        if let Some(taken) = self.taken.get_mut(vm.index()) {
-            *taken = change(*taken);
-        }
+        let taken = vm.select_mut(&mut self.taken);
+        *taken = change(*taken);
     }
 }
 
@@ -104,7 +104,9 @@ impl Descriptors for Tables<'_> {
     }
 
     fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
-        self.pool.write(table, index, descriptor);
+        // SAFETY: tables are changed by the ledger alone, which maps for a VM what it owns or was
+        // lent.
+        unsafe { self.pool.write(table, index, descriptor) };
     }
 }
 
@@ -129,22 +131,23 @@ impl TableMemory for Tables<'_> {
         self.free.count(self.vm, |taken| taken.wrapping_add(1));
         // Bound: 512 entries of a table.
         for index in 0..ENTRIES {
-            self.pool.write(table, index, 0);
+            self.write(table, index, 0);
         }
         barrier::dsb_ishst();
         Some(table)
     }
 
     fn available(&self) -> usize {
-        let taken = self.free.taken.get(self.vm.index()).copied();
-        SHARING_TABLES.saturating_sub(taken.unwrap_or(u8::MAX).into()) as usize
+        let taken = *self.vm.select(&self.free.taken);
+        SHARING_TABLES.saturating_sub(taken.into()) as usize
     }
 }
 
 impl LiveTables for Tables<'_> {
     fn free(&mut self, table: Pa) {
         self.free.count(self.vm, |taken| taken.saturating_sub(1));
-        self.pool.write(table, 0, self.free.given_back);
+        // SAFETY: no table of a VM's leads to this one any longer.
+        unsafe { self.pool.write(table, 0, self.free.given_back) };
         self.free.given_back = table.get();
     }
 
@@ -152,10 +155,8 @@ impl LiveTables for Tables<'_> {
         if self.is_current {
             tlb::invalidate_current_vmid();
         } else {
-            let boot = self.machine.boot;
-            let other = self.machine.vttbr(machine::boot_vm(self.machine, self.vm));
             // planted: who lost a page by another VM's end keeps it in its TLB
-            world::invalidate_other_vmid(other, machine::vttbr(boot.null_root, boot.null_vmid));
+            world::invalidate_other_vmid(self.machine.handover, self.vm);
         }
     }
 }
@@ -168,7 +169,7 @@ impl Vms for Host<'_> {
 
     fn tables(&mut self, vm: VmId) -> Tables<'_> {
         Tables {
-            pool: Pool::new(self.machine.boot),
+            pool: Pool::new(self.machine.handover),
             machine: self.machine,
             vm,
             is_current: self.current == Some(vm),
@@ -209,7 +210,8 @@ impl Host<'_> {
             GuestMemory::of(vms, page.get(), PAGE_SIZE)
         });
         match own {
-            Some(memory) => GuestPage::map(self.cpu, memory),
+            // SAFETY: the page is the caller's, and callers drop one page before the next.
+            Some(memory) => unsafe { GuestPage::map(self.cpu, memory) },
             None => halt::guest_memory(page.get(), PAGE_SIZE),
         }
     }
@@ -241,7 +243,8 @@ impl Platform for Host<'_> {
     fn clean(&mut self, piece: Piece) {
         let size = u64::from(piece.pages).wrapping_mul(PAGE_SIZE);
         let memory = self.guest_memory(piece.pa, size);
-        window::clean_guest_memory(self.cpu, memory, piece.zero);
+        // SAFETY: the ledger asks for it before the piece changes hands; no page is mapped.
+        unsafe { window::clean_guest_memory(self.cpu, memory, piece.zero) };
     }
 
     fn is_running(&self, vm: VmId) -> bool {
@@ -262,27 +265,23 @@ impl Platform for Host<'_> {
 
 /// Answers a call of the FF-A range, if the VM may share memory with anybody.
 #[inline(never)]
-pub(crate) fn call(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    loaded: &Loaded,
-    reason: ExitReason,
-) -> Option<Handled> {
+pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Option<Handled> {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let vm = loaded.vm;
     let peers = machine::boot_vm(machine, vm).peers;
     if peers == 0 {
         return None;
     }
-    let [a, b, c, d, e, f, g, h, ..] = cpu.frame().x;
+    let [a, b, c, d, e, f, g, h, ..] = guest.cpu.frame().x;
     let regs = [a, b, c, d, e, f, g, h];
     if ffa::is_message(a as u32) {
         let next = messages::call(machine, loaded, peers, &regs);
-        return Some(go_on(cpu, machine, loaded, reason, next));
+        return Some(go_on(guest.reborrow(), reason, next));
     }
     let mut shared = SHARED.lock();
     let Shared { ledger, free } = &mut *shared;
     let mut host = Host {
-        cpu: cpu.index(),
+        cpu: guest.cpu.local(),
         machine,
         current: Some(vm),
         free,
@@ -300,39 +299,39 @@ pub(crate) fn call(
     barrier::dsb_ishst();
     drop(shared);
     match outcome {
-        Outcome::Return(regs) => cpu.frame().set_result(regs),
-        Outcome::Again => vcpu::repeat_instruction(),
+        Outcome::Return(regs) => guest.cpu.frame().set_result(regs),
+        Outcome::Again => exception::repeat_instruction(),
     }
     Some(Handled::Same)
 }
 
-fn go_on(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    loaded: &Loaded,
-    reason: ExitReason,
-    next: Next,
-) -> Handled {
+fn go_on(mut guest: Guest<'_>, reason: ExitReason, next: Next) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     match next {
         Next::Return(regs) => {
-            cpu.frame().set_result(regs);
+            guest.cpu.frame().set_result(regs);
             Handled::Same
         }
         Next::Yield => {
-            cpu.frame().set_result(ffa::DONE);
-            vcpu::leave(cpu, VcpuState::Ready, reason, Event::Wfe(loaded.id))
+            guest.cpu.frame().set_result(ffa::DONE);
+            vcpu::leave(
+                guest.reborrow(),
+                VcpuState::Ready,
+                reason,
+                Event::Wfe(loaded.id),
+            )
         }
         Next::Block(notified) => {
             loaded.shared.raise(Requests::AWAITS);
             if let Some(id) = notified {
-                kick::request(cpu, machine, id, Requests::MESSAGE);
+                kick::request(guest.cpu, machine, id, Requests::MESSAGE);
             }
             let expected = Requests::AWAITS.union(Requests::ICACHE);
-            if vcpu::is_due(cpu, machine, loaded, expected) {
-                vgic::flush_gic(cpu, machine, loaded);
-                vcpu::after_interrupt(cpu, machine, reason)
+            if vcpu::is_due(guest.cpu, machine, loaded, expected) {
+                vgic::flush_gic(guest.cpu, machine, loaded);
+                vcpu::after_interrupt(guest.reborrow(), reason)
             } else {
-                vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
+                vcpu::leave_as_is(guest.reborrow(), reason, Event::Wfi(loaded.id))
             }
         }
     }
@@ -346,7 +345,7 @@ pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> End {
     let mut shared = SHARED.lock();
     let Shared { ledger, free } = &mut *shared;
     let mut host = Host {
-        cpu: cpu.index(),
+        cpu: cpu.local(),
         machine,
         current: None,
         free,
@@ -370,7 +369,7 @@ pub(crate) fn is_allowed_now(machine: &Machine, vm: VmId, abort: DataAbort, ipa:
     }
     let mut shared = SHARED.lock();
     let tables = Tables {
-        pool: Pool::new(machine.boot),
+        pool: Pool::new(machine.handover),
         machine,
         vm,
         is_current: true,

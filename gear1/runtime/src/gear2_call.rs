@@ -10,7 +10,7 @@ use gear1_abi::record::CURSOR_CPU_SHIFT;
 use gear1_abi::regs::Regs;
 use gear1_arch::cpu;
 use gear1_arch::entry::Resume;
-use gear1_core::vgic::{IntId, VmGic};
+use gear1_core::vgic::{IntId, VcpuIndex, VmGic};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, GUEST_SPIS, LOG_RINGS, Machine};
@@ -23,7 +23,7 @@ const NOTHING: [u64; 6] = [0; 6];
 
 /// Handles `SVC #immediate` of Gear2.
 #[inline(never)]
-pub(crate) fn dispatch(cpu: &mut Cpu, machine: &Machine, immediate: u16) -> Resume {
+pub(crate) fn dispatch(cpu: &mut Cpu, machine: &'static Machine, immediate: u16) -> Resume {
     if immediate == number::NEXT {
         return run::next(cpu, machine);
     }
@@ -125,7 +125,7 @@ fn irq_set(cpu: &Cpu, machine: &Machine, regs: &Regs) -> Answer {
         return Err(Status::Invalid);
     }
     vm_state::refuse(machine, vm_id)?;
-    let set = |gic: &mut VmGic| gic.set_line(vgic::gic_index(0), intid, level != 0);
+    let set = |gic: &mut VmGic| gic.set_line(VcpuIndex::FIRST, intid, level != 0);
     if vgic::change_vm_gic(cpu, machine, vm_id, set) {
         Ok(NOTHING)
     } else {
@@ -158,8 +158,8 @@ fn irq_done(machine: &Machine, intid: u64) -> Answer {
 /// Reads the identifier of a CPU of Gear2's from a register.
 fn gear2_cpu(machine: &Machine, reg: u64) -> Result<CpuIndex, Status> {
     let cpu = CpuIndex::from_reg(reg).ok_or(Status::NotFound)?;
-    let of_gear2 = (machine.boot.cpus.get(cpu.index())).filter(|cpu| cpu.gear2);
-    of_gear2.map(|_| cpu).ok_or(Status::NotFound)
+    let is_gear2 = cpu.select(&machine.boot.cpus).gear2;
+    is_gear2.then_some(cpu).ok_or(Status::NotFound)
 }
 
 fn poke(cpu: &Cpu, machine: &Machine, target: u64) -> Answer {

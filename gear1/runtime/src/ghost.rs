@@ -85,7 +85,7 @@ pub(crate) fn look(machine: &Machine) {
 impl Checker {
     /// Looks at what the tables say of all memory; and seldom, or if `all`, at all that they map.
     fn look(&mut self, machine: &Machine, all: bool) {
-        let pool = Pool::new(machine.boot);
+        let pool = Pool::new(machine.handover);
         let mut read = |_, at: u64| pool.read(Pa::new(at), (at % PAGE_SIZE / 8) as usize);
         self.ghost.check(&mut read).unwrap_or_else(halt_with);
         self.looks = self.looks.wrapping_add(1);

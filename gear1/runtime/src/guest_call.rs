@@ -9,12 +9,13 @@ use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::{self, NOT_SUPPORTED};
 use gear1_abi::id::{VcpuId, VmId};
+use gear1_arch::exception;
 use gear1_core::ffa::is_ffa;
 use gear1_core::psci::{self, Call, affinity, ret};
 use gear1_core::syndrome::Syndrome;
 use gear1_core::vcpu::{Requests, VcpuShared};
 
-use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
 use crate::{ffa, kick, lifecycle, messages, realtime, vcpu, vgic, vm_state};
 
@@ -33,12 +34,10 @@ pub(crate) fn version(cpu: &mut Cpu, function: u64, shared: &VcpuShared) -> bool
 
 /// Answers a call by SMCCC: the function in W0, arguments in X1 and on, the result in X0.
 #[inline(always)]
-pub(crate) fn call(cpu: &mut Cpu, reason: ExitReason) -> Handled {
-    let [x0, x1, x2, x3, ..] = cpu.frame().x;
+pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    let [x0, x1, x2, x3, ..] = guest.cpu.frame().x;
     let decoded = psci::decode(x0, x1, x2, x3);
-    let (Some(loaded), Some(machine)) = (cpu.data.loaded, cpu.data.machine) else {
-        return Handled::Same;
-    };
     if decoded != Call::Other {
         loaded.shared.count(reason);
     }
@@ -46,48 +45,48 @@ pub(crate) fn call(cpu: &mut Cpu, reason: ExitReason) -> Handled {
         Call::Constant(value) => value,
         Call::Other if is_ffa(x0 as u32) => {
             loaded.shared.count(reason);
-            match ffa::call(cpu, machine, &loaded, reason) {
+            match ffa::call(guest.reborrow(), reason) {
                 Some(resume) => return resume,
                 None => NOT_SUPPORTED,
             }
         }
-        Call::Other => return vendor(cpu, reason),
+        Call::Other => return vendor(guest.reborrow(), reason),
         Call::On {
             target,
             entry,
             context,
         } => {
-            let result = cpu_on(cpu, machine, &loaded, target, (entry, context));
-            cpu.frame().set_reg(0, result);
-            return vcpu::woke_somebody(cpu, machine, reason);
+            let result = cpu_on(guest.cpu, machine, loaded, target, (entry, context));
+            guest.cpu.frame().set_reg(0, result);
+            return vcpu::woke_somebody(guest.reborrow(), reason);
         }
-        Call::AffinityInfo { target } => affinity_info(machine, &loaded, target),
-        Call::NodeState { target, level } => node_state(machine, &loaded, target, level),
-        Call::StolenTime { address } => stolen_time(machine, &loaded, address),
-        Call::Off => return cpu_off(cpu, machine, reason),
+        Call::AffinityInfo { target } => affinity_info(machine, loaded, target),
+        Call::NodeState { target, level } => node_state(machine, loaded, target, level),
+        Call::StolenTime { address } => stolen_time(machine, loaded, address),
+        Call::Off => return cpu_off(guest.reborrow(), reason),
         Call::Standby => {
-            cpu.frame().set_reg(0, ret::SUCCESS);
-            return realtime::suspend(cpu).unwrap_or_else(|| block(cpu, machine, reason));
+            guest.cpu.frame().set_reg(0, ret::SUCCESS);
+            return realtime::suspend(guest.cpu).unwrap_or_else(|| block(guest.reborrow(), reason));
         }
         Call::PowerDown {
             entry,
             context,
             system,
-        } if cpu.data.real_time != RealTime::PassThrough => {
-            return match may_power_down(machine, &loaded, entry, system) {
-                ret::SUCCESS => power_down(cpu, machine, reason, (entry, context)),
+        } if guest.cpu.data.real_time != RealTime::PassThrough => {
+            return match may_power_down(machine, loaded, entry, system) {
+                ret::SUCCESS => power_down(guest.reborrow(), reason, (entry, context)),
                 error => {
-                    cpu.frame().set_reg(0, error);
+                    guest.cpu.frame().set_reg(0, error);
                     Handled::Same
                 }
             };
         }
         // The interface's state would be lost: only standby is offered.
         Call::PowerDown { .. } => ret::DENIED,
-        Call::SystemOff => return lifecycle::end(cpu, machine, reason, VmEnd::Off),
-        Call::SystemReset => return lifecycle::end(cpu, machine, reason, VmEnd::Reset),
+        Call::SystemOff => return lifecycle::end(guest.reborrow(), reason, VmEnd::Off),
+        Call::SystemReset => return lifecycle::end(guest.reborrow(), reason, VmEnd::Reset),
     };
-    cpu.frame().set_reg(0, result);
+    guest.cpu.frame().set_reg(0, result);
     Handled::Same
 }
 
@@ -159,7 +158,7 @@ fn stolen_time(machine: &Machine, caller: &Loaded, address: bool) -> u64 {
     match (ipa, address) {
         (0, _) => ret::NOT_SUPPORTED,
         (_, false) => ret::SUCCESS,
-        (_, true) => ipa.wrapping_add(STOLEN_TIME_SIZE.wrapping_mul(caller.index as u64)),
+        (_, true) => ipa.wrapping_add(STOLEN_TIME_SIZE.wrapping_mul(caller.index.index() as u64)),
     }
 }
 
@@ -187,28 +186,29 @@ fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) 
 }
 
 #[inline(never)]
-fn cpu_off(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
+fn cpu_off(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let id = loaded.id;
     // Under the VM's lock, so that a CPU_ON for it comes wholly before or after.
     let vm = machine::lock_vm(loaded.vm);
     loaded.shared.set_state(VcpuState::Off);
-    messages::end(cpu, machine, loaded.vm, 1_u32.wrapping_shl(id.reg() as u32));
+    messages::end(
+        guest.cpu,
+        machine,
+        loaded.vm,
+        1_u32.wrapping_shl(id.reg() as u32),
+    );
     drop(vm);
-    vcpu::leave_as_is(cpu, reason, Event::Off(id))
+    vcpu::leave_as_is(guest.reborrow(), reason, Event::Off(id))
 }
 
 /// The vendor-specific hypervisor services of [`guest`], and what does not exist.
 #[inline(never)]
-pub(crate) fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Handled {
-    let [x0, x1, x2, x3, x4, ..] = cpu.frame().x;
+pub(crate) fn vendor(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+    let loaded = guest.loaded;
+    let [x0, x1, x2, x3, x4, ..] = guest.cpu.frame().x;
     let function = x0 as u32;
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
-    let to_gear2 = guest::is_vendor(x0) && cpu.data.real_time == RealTime::No;
+    let to_gear2 = guest::is_vendor(x0) && guest.cpu.data.real_time == RealTime::No;
     let mut results = None;
     match function {
         guest::EXIT_STATS => {
@@ -225,7 +225,7 @@ pub(crate) fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Handled {
             loaded.shared.count(reason);
             // Bound: 4 words.
             let [a, b, c, d] = guest::UID.map(u64::from);
-            let frame = cpu.frame();
+            let frame = guest.cpu.frame();
             frame.set_reg(0, a);
             frame.set_reg(1, b);
             frame.set_reg(2, c);
@@ -238,9 +238,9 @@ pub(crate) fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Handled {
     match results {
         Some([value, second]) => {
             loaded.shared.count(reason);
-            cpu.frame().set_reg(0, value);
+            guest.cpu.frame().set_reg(0, value);
             if function == guest::EXIT_STATS {
-                cpu.frame().set_reg(1, second);
+                guest.cpu.frame().set_reg(1, second);
             }
             Handled::Same
         }
@@ -249,7 +249,7 @@ pub(crate) fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Handled {
             loaded.shared.count(ExitReason::HypercallGear2);
             let event = Event::Hypercall(id, [x0, x1, x2, x3, x4]);
             vcpu::leave(
-                cpu,
+                guest.reborrow(),
                 VcpuState::AwaitsHypercall,
                 ExitReason::HypercallGear2,
                 event,
@@ -260,55 +260,49 @@ pub(crate) fn vendor(cpu: &mut Cpu, reason: ExitReason) -> Handled {
 
 /// WFI and WFE.
 #[inline(never)]
-pub(crate) fn wait(cpu: &mut Cpu, machine: &Machine, syndrome: Syndrome) -> Handled {
-    vcpu::skip_instruction();
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
+pub(crate) fn wait(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
+    exception::skip_instruction();
+    let loaded = guest.loaded;
     if syndrome.is_wfe() {
         let id = loaded.id;
         loaded.shared.count(ExitReason::Wfe);
-        return vcpu::leave(cpu, VcpuState::Ready, ExitReason::Wfe, Event::Wfe(id));
+        return vcpu::leave(
+            guest.reborrow(),
+            VcpuState::Ready,
+            ExitReason::Wfe,
+            Event::Wfe(id),
+        );
     }
     // planted: exits by WFI are not counted
     loaded.shared.count(ExitReason::Wfi);
-    block(cpu, machine, ExitReason::Wfi)
+    block(guest.reborrow(), ExitReason::Wfi)
 }
 
 /// Blocks the running vCPU until something wakes it, unless something is due.
 #[inline(never)]
-fn block(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
-    if vcpu::is_due(cpu, machine, &loaded, Requests::ICACHE) {
+fn block(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    if vcpu::is_due(guest.cpu, machine, loaded, Requests::ICACHE) {
         // The request may also be a stop, which this CPU is not told of again.
-        vgic::flush_gic(cpu, machine, &loaded);
-        return vcpu::after_interrupt(cpu, machine, reason);
+        vgic::flush_gic(guest.cpu, machine, loaded);
+        return vcpu::after_interrupt(guest.reborrow(), reason);
     }
-    vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
+    vcpu::leave_as_is(guest.reborrow(), reason, Event::Wfi(loaded.id))
 }
 
 /// Blocks the running vCPU likewise; it starts anew as was requested once it wakes, which is at
 /// once if something is due.
 #[inline(never)]
-fn power_down(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    reason: ExitReason,
-    (entry, context): (u64, u64),
-) -> Handled {
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
+fn power_down(mut guest: Guest<'_>, reason: ExitReason, (entry, context): (u64, u64)) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     loaded.shared.request_resume(entry, context);
     let asked = Requests::RESET
         .union(Requests::WARM)
         .union(Requests::ICACHE);
-    if vcpu::is_due(cpu, machine, &loaded, asked) {
+    if vcpu::is_due(guest.cpu, machine, loaded, asked) {
         // Nobody but this CPU takes it out of Running.
         loaded.shared.set_state(VcpuState::Ready);
-        kick::wake(cpu, machine, loaded.id);
+        kick::wake(guest.cpu, machine, loaded.id);
     }
-    vcpu::leave_as_is(cpu, reason, Event::Wfi(loaded.id))
+    vcpu::leave_as_is(guest.reborrow(), reason, Event::Wfi(loaded.id))
 }

@@ -8,15 +8,14 @@
 use gear1_abi::call::Failure;
 use gear1_abi::id::CpuIndex;
 use gear1_abi::info::uart;
-use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_arch::entry::HaltFrame;
+use gear1_arch::exception::{ELR_EL2, ESR_EL2, FAR_EL2, HPFAR_EL2, SPSR_EL2};
 use gear1_arch::mmio::Mmio;
-use gear1_arch::regs::{ELR_EL2, ESR_EL2, FAR_EL2, HPFAR_EL2, Readable as _, SPSR_EL2};
 use gear1_arch::uart::BootUart;
 use gear1_arch::{cpu, stack};
 
 use crate::gic::{Gic, HostGic, KICK};
-use crate::machine::{self, Cpu, MACHINE};
+use crate::machine::{self, Cpu};
 
 /// Why Gear1 halts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +66,10 @@ impl HaltReason {
 
 /// The UART, as far as there is one.
 pub(crate) fn console() -> BootUart {
-    match MACHINE.get().map_or(uart::PL011, |m| m.boot.uart_kind) {
+    match machine::get().map_or(uart::PL011, |m| m.boot.uart_kind) {
         uart::NONE => BootUart::take_over(uart::NONE, Mmio::NONE),
-        kind => gear1_arch::uart::boot(kind, el2::UART, PAGE_SIZE),
+        // SAFETY: this is the runtime's image, and the board has a UART.
+        kind => unsafe { gear1_arch::uart::boot(kind) },
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn halt(cpu: &mut Cpu, reason: HaltReason) -> ! {
     match cpu.data.loaded.as_ref() {
         Some(loaded) => {
             line(out, "vm", loaded.vm.reg());
-            line(out, "vcpu", loaded.index as u64);
+            line(out, "vcpu", loaded.index.index() as u64);
         }
         None => out.text(" vm=none"),
     }
@@ -161,7 +161,7 @@ pub(crate) fn guest_memory(pa: u64, size: u64) -> ! {
 /// (G1-RT-008).
 pub(crate) fn finish(out: BootUart) -> ! {
     out.text("gear1: machine stopped\n");
-    if let Some(machine) = MACHINE.get() {
+    if let Some(machine) = machine::get() {
         gear1_arch::stop::request();
         // Bound: MAX_CPUS (8).
         for (number, other) in (0..machine.boot.cpu_count as usize).zip(&machine.boot.cpus) {
@@ -191,8 +191,10 @@ extern "C" fn gear1_halted(frame: &HaltFrame) -> ! {
     out.text("\n");
     registers(out, &frame.x);
     out.text("gear1: stack:");
+    // SAFETY: this CPU is up, and `frame` holds its stack pointer.
+    let words = unsafe { stack::words(frame.sp, 32) };
     // Bound: 32 words of stack.
-    for word in stack::words(frame.sp, 32) {
+    for word in words {
         out.text(" ");
         out.hex(word);
     }

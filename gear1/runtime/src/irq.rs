@@ -49,7 +49,7 @@ pub(crate) fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> Exi
         }
         gic::MAINTENANCE => {
             if let Some(loaded) = cpu.data.loaded {
-                vgic::flush_gic(cpu, machine, &loaded);
+                vgic::flush_gic(cpu, machine, loaded);
             }
             Gic::end(irq);
             ExitReason::Maintenance
@@ -66,7 +66,7 @@ fn virtual_timer(cpu: &Cpu, machine: &Machine) {
         Gic::deactivate(gic::VIRTUAL_TIMER);
         return;
     };
-    vgic::inject_timer(cpu, machine, &loaded);
+    vgic::inject_timer(cpu, machine, loaded);
     if loaded.shared.state() == VcpuState::Wfi && loaded.shared.wake_up() {
         kick::wake(cpu, machine, loaded.id);
     }

@@ -65,10 +65,8 @@ pub(crate) fn kick_cpu(cpu: &Cpu, machine: &Machine, target: CpuIndex) {
     if target == cpu.index() {
         return;
     }
-    let kick = machine.kicks.get(target.index()).copied().unwrap_or(0);
-    if kick != 0 {
-        Gic::send_sgi(kick);
-    } else if let Some(other) = machine.boot.cpus.get(target.index()) {
-        Gic::disturb(target, other.mpidr);
+    match *target.select(&machine.kicks) {
+        0 => Gic::disturb(target, target.select(&machine.boot.cpus).mpidr),
+        kick => Gic::send_sgi(kick),
     }
 }

@@ -17,8 +17,9 @@ use gear1_arch::window::load_piece;
 use gear1_arch::{cpu, firmware, stolen_time};
 use gear1_core::ffa::End;
 use gear1_core::lifecycle;
+use gear1_core::vgic::VcpuIndex;
 
-use crate::machine::{self, Cpu, Machine, VmInner};
+use crate::machine::{self, Cpu, Guest, Machine, VmInner};
 use crate::vcpu::Handled;
 use crate::{channel, ffa, kick, log, messages, vcpu, vgic, vm_state};
 
@@ -32,7 +33,7 @@ pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         return Ok([state, alive, starts.into(), end as u64, ends.0, 0]);
     }
     let mut vm = machine::lock_vm(id);
-    vm_state::complete_stop(cpu.index(), machine, id, &mut vm);
+    vm_state::complete_stop(cpu.local(), machine, id, &mut vm);
     let (starts, end) = (u64::from(vm.starts), vm.end as u64);
     let state = vm.state as u64;
     Ok([
@@ -85,7 +86,7 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         // turns off at once.
         stop_vcpus(cpu, machine, id, &mut vm);
     }
-    vm_state::complete_stop(cpu.index(), machine, id, &mut vm);
+    vm_state::complete_stop(cpu.local(), machine, id, &mut vm);
     if vm.state == VmState::Stopping {
         Err(Status::Busy)
     } else {
@@ -94,25 +95,17 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
 }
 
 /// Ends the VM of the running guest at its own request (PSCI SYSTEM_OFF or SYSTEM_RESET).
-pub(crate) fn end(cpu: &mut Cpu, machine: &Machine, reason: ExitReason, how: VmEnd) -> Handled {
-    match cpu.data.loaded.as_ref().map(|loaded| loaded.id) {
-        Some(id) => end_with(cpu, machine, reason, Event::VmEnd(id, how)),
-        None => Handled::Same,
-    }
+pub(crate) fn end(mut guest: Guest<'_>, reason: ExitReason, how: VmEnd) -> Handled {
+    let id = guest.loaded.id;
+    end_with(guest.reborrow(), reason, Event::VmEnd(id, how))
 }
 
 /// The running vCPU, or its VM, does not go on: stops the VM and tells Gear2 why.
 #[inline(never)]
-pub(crate) fn end_with(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    reason: ExitReason,
-    event: Event,
-) -> Handled {
-    let Some(loaded) = cpu.data.loaded.as_ref() else {
-        return Handled::Same;
-    };
+pub(crate) fn end_with(mut guest: Guest<'_>, reason: ExitReason, event: Event) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let (vm_id, id) = (loaded.vm, loaded.id);
+    let cpu = &mut *guest.cpu;
     #[cfg(feature = "check-ghost")]
     drop(ffa::Looking::begin(machine));
     let mut vm = machine::lock_vm(vm_id);
@@ -138,7 +131,7 @@ pub(crate) fn end_with(
         gear1_arch::confine::open(machine::vm(vm_id));
         kick::notify_gear2(cpu, machine, id);
     }
-    vcpu::leave_as_is(cpu, reason, event)
+    vcpu::leave_as_is(guest.reborrow(), reason, event)
 }
 
 /// Loads the next piece of a stopped VM; X1 = bytes left.
@@ -150,7 +143,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     }
     let boot = machine::boot_vm(machine, id);
     let mut vm = machine::lock_vm(id);
-    vm_state::complete_stop(cpu.index(), machine, id, &mut vm);
+    vm_state::complete_stop(cpu.local(), machine, id, &mut vm);
     if lifecycle::load(vm.state)? {
         vm.state = VmState::Loading;
         vm.progress = 0;
@@ -179,13 +172,15 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         }
     }
     let start = vm.progress;
-    load_piece(cpu.index(), &boot.regions, &boot.loads, start, vm.starts);
+    // SAFETY: what init handed over for the VM, which is loading, so all its vCPUs are off, and all
+    // that it shared is released. FF-A unmaps a guest's page before it returns.
+    unsafe { load_piece(cpu.local(), &boot.regions, &boot.loads, start, vm.starts) };
     vm.progress = start.saturating_add(PIECE).min(total);
     let left = total.wrapping_sub(vm.progress);
     if left == 0 {
         // planted: a VM's next life has the interrupt controller of its last
         vm.gic.reset();
-        if !vgic::deactivate_some(&mut vm.gic, vgic::gic_index(0)) {
+        if !vgic::deactivate_some(&mut vm.gic, VcpuIndex::FIRST) {
             // Another call is loading the rest: nothing is loaded twice.
             return Ok([1, 0, 0, 0, 0, 0]);
         }
@@ -224,7 +219,8 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         if let Some(vcpu) = machine::vcpu_of(machine, id, index) {
             machine::vcpu(vcpu).begin_life();
         }
-        stolen_time::update(id, index, 0);
+        // SAFETY: callers start VMs of the manifest only.
+        unsafe { stolen_time::update(id, index, 0) };
     }
     machine::running(id).begin(vm.starts, vm.end, vm.ends);
     #[cfg(feature = "check-locks")]
@@ -254,7 +250,7 @@ pub(crate) fn system(cpu: &Cpu, machine: &Machine, reset: bool) -> Answer {
             continue;
         }
         let mut vm = machine::lock_vm(id);
-        vm_state::complete_stop(cpu.index(), machine, id, &mut vm);
+        vm_state::complete_stop(cpu.local(), machine, id, &mut vm);
         is_asked |= boot.powers_machine && vm.end == Ended::Off;
         let begins = vm.restarts || boot.loaded && vm.starts == 0;
         is_needed |= is_real_time && (begins || lifecycle::stop(vm.state));

@@ -15,7 +15,5 @@ pub(crate) fn log(cpu: CpuIndex, id: RecordId, values: [u64; 3]) {
         id_and_cpu: cpu.reg() << 32 | id as u64,
         values,
     };
-    if let Some(ring) = LOG_RINGS.get(cpu.index()) {
-        ring.push(&record);
-    }
+    cpu.select(&LOG_RINGS).push(&record);
 }

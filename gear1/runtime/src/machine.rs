@@ -2,7 +2,7 @@
 //!
 //! Requirements: G1-VCPU-002.
 
-use core::cell::{Cell, UnsafeCell};
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gear1_abi::boot::{BootInfo, BootVm, IrqOwner, RealTime};
@@ -10,8 +10,9 @@ use gear1_abi::call::{Failure, VmState};
 use gear1_abi::event::{Ended, Ends};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
+use gear1_arch::handover::Handover;
 use gear1_arch::sync::{Claim, ClaimCell, Once, TicketGuard, TicketLock};
-use gear1_arch::this_cpu::{Cpus, ThisCpu};
+use gear1_arch::this_cpu::{CpuSlot, Cpus, ThisCpu};
 use gear1_arch::world::World;
 use gear1_core::context::VcpuContext;
 use gear1_core::idregs;
@@ -20,9 +21,8 @@ use gear1_core::log::LogRing;
 use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::residents::Residents;
 use gear1_core::vcpu::{CpuShared, IcacheRequests, VcpuShared};
-use gear1_core::vgic::{LrReplay, VmGic};
+use gear1_core::vgic::{LrReplay, VcpuIndex, VmGic};
 
-const VMID_SHIFT: u32 = 48;
 /// First INTID that all CPUs share.
 pub(crate) const FIRST_SPI: u32 = 32;
 /// SPIs that a guest's distributor has: INTIDs up to 511.
@@ -51,22 +51,79 @@ pub(crate) struct VmInner {
     pub(crate) restarts: bool,
 }
 
-/// vCPU whose EL1 state and list registers a CPU holds. The general registers are in [`Cpu`].
+/// vCPU whose EL1 state and list registers a CPU can hold: what does not change after boot. The
+/// general registers are in [`Cpu`].
 #[derive(Clone, Copy)]
 pub(crate) struct Loaded {
+    /// Machine, constant after boot.
+    pub(crate) machine: &'static Machine,
     /// Identifier of the vCPU.
     pub(crate) id: VcpuId,
     /// VM of the vCPU.
     pub(crate) vm: VmId,
     /// Index of the vCPU in its VM.
-    pub(crate) index: usize,
+    pub(crate) index: VcpuIndex,
     /// State of the vCPU that all CPUs share.
     pub(crate) shared: &'static VcpuShared,
     /// State of the VM, under its lock.
     pub(crate) inner: &'static TicketLock<VmInner>,
-    /// Number of channels and emulated PL061 blocks that the VM has. Not a flag: an `Option` of
-    /// this type would use a flag as its tag, and `CPUS` would not be all zero.
+    /// Number of channels and emulated PL061 blocks that the VM has.
     pub(crate) channels: u32,
+}
+
+impl Loaded {
+    fn of(machine: &'static Machine, number: usize) -> Self {
+        let id = VcpuId::from_low_bits(number);
+        let (vm, index) = *id.select(&machine.vcpus);
+        Self {
+            machine,
+            id,
+            vm,
+            index,
+            shared: self::vcpu(id),
+            inner: self::vm(vm),
+            channels: channels(machine, vm),
+        }
+    }
+}
+
+/// Guest that has trapped: the proof that a vCPU is loaded on this CPU.
+///
+/// Only [`Guest::of`] makes one, which `exit` calls for contexts that are no Gear2. No handler that
+/// gets a guest unloads the vCPU.
+pub(crate) struct Guest<'a> {
+    /// CPU that the guest ran on.
+    pub(crate) cpu: &'a mut Cpu,
+    /// vCPU of the guest.
+    pub(crate) loaded: &'static Loaded,
+    _trapped: Trapped,
+}
+
+struct Trapped;
+
+impl<'a> Guest<'a> {
+    /// Returns the guest that is loaded on the CPU, or the CPU where none is.
+    #[inline(always)]
+    pub(crate) fn of(cpu: &'a mut Cpu) -> Result<Self, &'a mut Cpu> {
+        match cpu.data.loaded {
+            Some(loaded) => Ok(Self {
+                cpu,
+                loaded,
+                _trapped: Trapped,
+            }),
+            None => Err(cpu),
+        }
+    }
+
+    /// Lends the guest on.
+    #[inline(always)]
+    pub(crate) fn reborrow(&mut self) -> Guest<'_> {
+        Guest {
+            cpu: self.cpu,
+            loaded: self.loaded,
+            _trapped: Trapped,
+        }
+    }
 }
 
 /// Exit that went to Gear2, whose ticks count until its vCPU is entered again.
@@ -84,7 +141,7 @@ pub(crate) struct CpuData {
     /// Machine, constant after boot.
     pub(crate) machine: Option<&'static Machine>,
     /// Loaded vCPU, whether it runs or not.
-    pub(crate) loaded: Option<Loaded>,
+    pub(crate) loaded: Option<&'static Loaded>,
     /// Constants of the world switch.
     pub(crate) world: World,
     /// VMs' translations and instructions that this CPU's TLBs and instruction cache may hold.
@@ -147,13 +204,7 @@ impl CpuData {
         Self {
             machine: None,
             loaded: None,
-            world: World {
-                gear2_vttbr: 0,
-                null_vttbr: 0,
-                null_step: false,
-                el1: false,
-                has_ras: false,
-            },
+            world: World::NONE,
             residents: Residents::NONE,
             fp_owner: None,
             // All fields are zero, so that the value takes no room in the image; `start_cpu` sets
@@ -205,10 +256,12 @@ impl CpuData {
 
 /// State that does not change after boot.
 pub(crate) struct Machine {
+    /// Hand-over from init, as proof.
+    pub(crate) handover: Handover,
     /// Hand-over from init.
     pub(crate) boot: &'static BootInfo,
     /// VM of each vCPU, and the vCPU's index in that VM.
-    pub(crate) vcpus: [(VmId, usize); MAX_VCPUS],
+    pub(crate) vcpus: [(VmId, VcpuIndex); MAX_VCPUS],
     /// SGI that kicks each CPU; 0: the CPU belongs to a real-time VM, or does not exist.
     pub(crate) kicks: [u64; MAX_CPUS],
     /// PARange that limits stage 2.
@@ -216,7 +269,7 @@ pub(crate) struct Machine {
 }
 
 pub(crate) static CPUS: Cpus<CpuData> =
-    Cpus::new([const { UnsafeCell::new(ThisCpu::new(CpuData::new())) }; MAX_CPUS]);
+    Cpus::new([const { CpuSlot::new(CpuData::new()) }; MAX_CPUS]);
 pub(crate) static CPU_SHARED: [CpuShared; MAX_CPUS] = [const { CpuShared::new() }; MAX_CPUS];
 pub(crate) static LOG_RINGS: [LogRing; MAX_CPUS] = [const { LogRing::new() }; MAX_CPUS];
 static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
@@ -237,7 +290,28 @@ static ICACHE_REQUESTS: [IcacheRequests; MAX_VMS] = [const { IcacheRequests::new
 static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS];
 static CONTEXTS: [ClaimCell<VcpuContext>; MAX_VCPUS] =
     [const { ClaimCell::new(VcpuContext::EMPTY) }; MAX_VCPUS];
-pub(crate) static MACHINE: Once<Machine> = Once::new();
+static MACHINE: Once<Machine> = Once::new();
+/// What a CPU that loads a vCPU refers to.
+static LOADABLE: Once<[Loaded; MAX_VCPUS]> = Once::new();
+
+/// Stores the machine. Called once, by the boot CPU.
+pub(crate) fn init(machine: Machine) {
+    MACHINE.init(machine);
+    if let Some(machine) = MACHINE.get() {
+        // Bound: MAX_VCPUS (32).
+        LOADABLE.init(core::array::from_fn(|number| Loaded::of(machine, number)));
+    }
+}
+
+/// Returns the machine, once `init` has stored it.
+pub(crate) fn get() -> Option<&'static Machine> {
+    MACHINE.get()
+}
+
+/// Returns what a CPU that loads the vCPU refers to.
+pub(crate) fn loadable(id: VcpuId) -> Option<&'static Loaded> {
+    LOADABLE.get().map(|all| id.select(all))
+}
 
 /// How often Gear2 was restarted.
 static GEAR2_RESTARTS: AtomicU64 = AtomicU64::new(0);
@@ -248,14 +322,13 @@ static RUNNING: [RunningLife; MAX_VMS] = [const { RunningLife::new() }; MAX_VMS]
 /// Returns the state of a running VM that is readable without its lock.
 #[inline]
 pub(crate) fn running(id: VmId) -> &'static RunningLife {
-    RUNNING.get(id.index()).unwrap_or(&RUNNING[0])
+    id.select(&RUNNING)
 }
 
 /// Returns a VM's lock.
 #[inline]
 pub(crate) fn vm(id: VmId) -> &'static TicketLock<VmInner> {
-    // The index type is bounded by the array's length, which the optimizer sees.
-    VMS.get(id.index()).unwrap_or(&VMS[0])
+    id.select(&VMS)
 }
 
 /// Locks a VM where each byte counts more than each instruction.
@@ -267,42 +340,36 @@ pub(crate) fn lock_vm(id: VmId) -> TicketGuard<'static, VmInner> {
 /// Returns a vCPU's shared part.
 #[inline]
 pub(crate) fn vcpu(id: VcpuId) -> &'static VcpuShared {
-    VCPUS.get(id.index()).unwrap_or(&VCPUS[0])
+    id.select(&VCPUS)
 }
 
 /// Returns the number of a VM's life.
 #[inline]
 pub(crate) fn life(id: VmId) -> &'static AtomicU32 {
-    LIVES.get(id.index()).unwrap_or(&LIVES[0])
+    id.select(&LIVES)
 }
 
 /// Returns the requests of a VM's vCPUs to invalidate instruction caches.
 #[inline]
 pub(crate) fn icache_requests(id: VmId) -> &'static IcacheRequests {
-    ICACHE_REQUESTS
-        .get(id.index())
-        .unwrap_or(&ICACHE_REQUESTS[0])
+    id.select(&ICACHE_REQUESTS)
 }
 
 /// Claims a vCPU's registers.
 pub(crate) fn claim_context(id: VcpuId) -> Option<Claim<'static, VcpuContext>> {
-    CONTEXTS.get(id.index())?.claim()
+    id.select(&CONTEXTS).claim()
 }
 
 /// Returns a CPU's shared part.
 #[inline]
 pub(crate) fn cpu_shared(id: CpuIndex) -> &'static CpuShared {
-    CPU_SHARED.get(id.index()).unwrap_or(&CPU_SHARED[0])
+    id.select(&CPU_SHARED)
 }
 
 /// Returns what init handed over about a VM.
 #[inline]
 pub(crate) fn boot_vm(machine: &Machine, id: VmId) -> &'static BootVm {
-    machine
-        .boot
-        .vms
-        .get(id.index())
-        .unwrap_or(&machine.boot.vms[0])
+    id.select(&machine.boot.vms)
 }
 
 /// Returns the vCPU with `index` of a VM, if it has one.
@@ -325,24 +392,12 @@ pub(crate) fn vcpu_from_reg(machine: &Machine, reg: u64) -> Option<VcpuId> {
 }
 
 /// Counts a VM's channels and PL061 blocks.
-pub(crate) fn channels(machine: &Machine, vm: VmId) -> u32 {
+fn channels(machine: &Machine, vm: VmId) -> u32 {
     let blocks = machine.boot.pl061.iter();
     let own = blocks.filter(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg());
     let channels = u32::from(boot_vm(machine, vm).channel_count);
     // Bound: MAX_PL061 (5).
     own.fold(channels, |sum, _| sum.wrapping_add(1))
-}
-
-/// Returns VTTBR_EL2 of a stage 2.
-pub(crate) fn vttbr(root: u64, vmid: u16) -> u64 {
-    u64::from(vmid) << VMID_SHIFT | root
-}
-
-impl Machine {
-    /// Returns VTTBR_EL2 of a VM.
-    pub(crate) fn vttbr(&self, vm: &BootVm) -> u64 {
-        vttbr(vm.root, vm.vmid)
-    }
 }
 
 /// Returns which monitors a VM has.

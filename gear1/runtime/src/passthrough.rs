@@ -4,16 +4,16 @@
 use gear1_abi::boot::IrqOwner;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::CpuIndex;
+use gear1_arch::exception;
 use gear1_core::monitors::PMU_INTID;
 use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::passthrough::{self, Behind, Fields};
 use gear1_core::vgic::{GicVersion, IntId, Kicks, VcpuIndex};
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, Loaded, Machine};
-use crate::vcpu;
+use crate::machine::{self, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::vgic::{self, GicFrame};
+use crate::vgic::GicFrame;
 
 /// The version of the machine's interrupt controller.
 const VERSION: GicVersion = if Gic::VERSION == 2 {
@@ -23,29 +23,19 @@ const VERSION: GicVersion = if Gic::VERSION == 2 {
 };
 
 /// Carries out an access to the distributor or to a redistributor of the VM's.
-pub(crate) fn access(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    abort: DataAbort,
-    frame: GicFrame,
-    offset: u64,
-) -> Handled {
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
+pub(crate) fn access(guest: Guest<'_>, abort: DataAbort, frame: GicFrame, offset: u64) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let size = abort.size_log2();
     let (behind, owner) = match frame {
         GicFrame::Distributor => (
             passthrough::distributor(VERSION, offset, size),
             loaded.index,
         ),
-        GicFrame::Redistributor(target) => {
-            (passthrough::redistributor(offset, size), target.index())
-        }
+        GicFrame::Redistributor(target) => (passthrough::redistributor(offset, size), target),
         // The VM's whole CPU interface is mapped.
         GicFrame::Deactivate => (Behind::Nothing, loaded.index),
     };
-    vcpu::skip_instruction();
+    exception::skip_instruction();
     let is_sgi = behind == Behind::SendSgi;
     let reason = if is_sgi {
         ExitReason::Sgi
@@ -55,18 +45,18 @@ pub(crate) fn access(
     loaded.shared.count(reason);
     let access = Access {
         machine,
-        loaded: &loaded,
+        loaded,
         // planted: no longer: its redistributors are its own CPUs'
-        cpu: owner_cpu(machine, &loaded, owner).unwrap_or(cpu.index()),
+        cpu: owner_cpu(machine, loaded, owner).unwrap_or(guest.cpu.index()),
     };
     if abort.is_write() {
-        let value = abort.truncate(cpu.frame().reg(abort.register()));
+        let value = abort.truncate(guest.cpu.frame().reg(abort.register()));
         match behind {
             Behind::Nothing => {}
             Behind::Virtual => access.write_virtual(frame, offset, size, value),
             Behind::Physical(fields) => access.write_physical(&fields, value as u32),
             Behind::SendSgi => {
-                let index = vgic::gic_index(loaded.index);
+                let index = loaded.index;
                 let count = machine::boot_vm(machine, loaded.vm).vcpu_count;
                 let (targets, sgi) = passthrough::addressed_v2(count as u8, index, value as u32);
                 access.send(targets, sgi);
@@ -82,29 +72,31 @@ pub(crate) fn access(
             u64::from(Gic::read_own(access.cpu, &fields) & mask)
         }
     };
-    cpu.frame().set_reg(abort.register(), abort.extend(value));
+    guest
+        .cpu
+        .frame()
+        .set_reg(abort.register(), abort.extend(value));
     Handled::with_register(abort.register())
 }
 
 /// Replays a write to ICC_SGI1R_EL1 on the VM's own CPUs.
 pub(crate) fn sgi1r(machine: &Machine, loaded: &Loaded, value: u64) {
-    let index = vgic::gic_index(loaded.index);
+    let index = loaded.index;
     let count = machine::boot_vm(machine, loaded.vm).vcpu_count;
     let (targets, sgi) = passthrough::addressed(count as u8, index, value);
     send(machine, loaded, targets, sgi);
 }
 
-fn owner_cpu(machine: &Machine, loaded: &Loaded, index: usize) -> Option<CpuIndex> {
-    machine::vcpu_of(machine, loaded.vm, index).map(|id| machine::vcpu(id).owner_cpu())
+fn owner_cpu(machine: &Machine, loaded: &Loaded, index: VcpuIndex) -> Option<CpuIndex> {
+    machine::vcpu_of(machine, loaded.vm, index.index()).map(|id| machine::vcpu(id).owner_cpu())
 }
 
 fn send(machine: &Machine, loaded: &Loaded, targets: Kicks, sgi: u32) {
     // Bound: 8 vCPUs.
     for target in targets.iter() {
         // planted: no longer: its SGIs reach its own CPUs only
-        if let Some(target_cpu) = owner_cpu(machine, loaded, target.index())
-            && let Some(other) = machine.boot.cpus.get(target_cpu.index())
-        {
+        if let Some(target_cpu) = owner_cpu(machine, loaded, target) {
+            let other = target_cpu.select(&machine.boot.cpus);
             Gic::send_sgi(Gic::sgi(target_cpu, other.mpidr, sgi));
         }
     }
@@ -138,7 +130,7 @@ impl Access<'_> {
         let vm = machine::lock_vm(self.loaded.vm);
         match frame {
             GicFrame::Distributor => {
-                let index = vgic::gic_index(self.loaded.index);
+                let index = self.loaded.index;
                 vm.gic.distributor_read(index, offset, size)
             }
             GicFrame::Redistributor(target) => vm.gic.redistributor_read(target, offset, size),
@@ -151,7 +143,7 @@ impl Access<'_> {
         let mut vm = machine::lock_vm(self.loaded.vm);
         let _nobody = match frame {
             GicFrame::Distributor => {
-                let index = vgic::gic_index(self.loaded.index);
+                let index = self.loaded.index;
                 vm.gic.distributor_write(index, offset, size, value)
             }
             GicFrame::Redistributor(target) => {
@@ -179,9 +171,9 @@ impl Access<'_> {
         let own = owners.get(intid as usize).copied() == IrqOwner::vm(self.loaded.vm.index());
         if own
             && let Some(target) = target
-            && let Some(target_cpu) = owner_cpu(self.machine, self.loaded, target.index())
-            && let Some(cpu) = self.machine.boot.cpus.get(target_cpu.index())
+            && let Some(target_cpu) = owner_cpu(self.machine, self.loaded, target)
         {
+            let cpu = target_cpu.select(&self.machine.boot.cpus);
             Gic::route_spi(target_cpu, cpu.mpidr, intid);
         }
     }

@@ -13,19 +13,17 @@ use gear1_abi::boot::RealTime;
 use gear1_abi::call::VcpuState;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::{CNTHCTL_EL2, CNTP_CTL_EL0, CNTV_CTL_EL0, Writeable as _};
+use gear1_arch::regs::{CNTP_CTL_EL0, CNTV_CTL_EL0, Writeable as _};
 use gear1_arch::{barrier, cpu as this_cpu, firmware};
+use gear1_core::vgic::VcpuIndex;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
 use crate::vcpu::Handled;
 use crate::{irq, kick, lifecycle, vcpu};
 
-/// CNTHCTL_EL2: EL1 has the physical counter and the physical timer.
-const EL1_PHYSICAL_TIMER: u64 = 0b11;
-
 /// Returns the real-time vCPU whose owner CPU this CPU is.
-fn own_vcpu(machine: &Machine, cpu: CpuIndex) -> Option<(VcpuId, VmId, usize)> {
+fn own_vcpu(machine: &Machine, cpu: CpuIndex) -> Option<(VcpuId, VmId, VcpuIndex)> {
     let count = machine.boot.vcpu_count as usize;
     let vcpus = (0..count).zip(&machine.vcpus);
     // Bound: MAX_VCPUS (32).
@@ -47,18 +45,18 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.rt_vcpu = Some(id);
     cpu.data.real_time = boot.real_time;
     // A switch to Gear2 installs an empty stage 2: this CPU never runs Gear2.
-    cpu.data.world.gear2_vttbr = cpu.data.world.null_vttbr;
-    let world = cpu.data.world;
-    world.start_gear2(cpu.gear2());
+    let world = cpu.data.world.without_gear2();
+    cpu.data.world = world;
+    // SAFETY: Gear2's frame, which is current, is never restored on this CPU: a guest is entered
+    // first, and a guest that leaves is followed by a guest.
+    unsafe { world.start_gear2(cpu.gear2()) };
     if boot.real_time == RealTime::PassThrough {
-        // planted: Gear1 keeps its timer on a real-time VM's CPU
-        CNTHCTL_EL2.set(EL1_PHYSICAL_TIMER);
-        CNTP_CTL_EL0.set(0);
-        this_cpu::give_monitors(machine::monitors(boot));
+        // SAFETY: the CPU is this vCPU's alone from now on.
+        unsafe { this_cpu::give_timer_and_monitors(machine::monitors(boot)) };
     }
     #[cfg(feature = "check-locks")]
     gear1_arch::confine::confine(machine::vm(vm));
-    if index == 0 && boot.loaded {
+    if index == VcpuIndex::FIRST && boot.loaded {
         // The start cannot fail: nobody else knows of the VM yet.
         let _ = lifecycle::start(cpu, machine, vm);
     }
@@ -66,7 +64,7 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
 }
 
 /// The vCPU has left its guest: what Gear2 does elsewhere.
-pub(crate) fn on_exit(cpu: &mut Cpu, machine: &Machine) -> Resume {
+pub(crate) fn on_exit(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
@@ -87,7 +85,7 @@ pub(crate) fn on_exit(cpu: &mut Cpu, machine: &Machine) -> Resume {
 
 /// Waits until this CPU's vCPU is to run, and makes it what runs next. Unbounded by design: the CPU
 /// has nothing else to do.
-fn wait_for_start(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
+fn wait_for_start(cpu: &mut Cpu, machine: &'static Machine, vm: VmId) {
     let Some(id) = cpu.data.rt_vcpu else {
         return;
     };

@@ -67,7 +67,7 @@ const HYPERCALL: u64 = 1 << 8;
 /// Puts a reply into the loaded vCPU's registers. It is not running: PC and
 /// PSTATE are in its context.
 pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
-    let (has_pan, el1) = (cpu.data.has_pan, cpu.data.world.el1);
+    let (has_pan, el1) = (cpu.data.has_pan, cpu.data.world.is_gear2_at_el1());
     let Some(context) = cpu.context() else { return };
     let abort = Syndrome(context.awaited_esr).data_abort();
     if word & HYPERCALL != 0 {
@@ -108,8 +108,8 @@ pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
                 ELR_EL1.set(pc);
                 SPSR_EL1.set(pstate);
             }
-            context.frame.pc = vbar.wrapping_add(entry.vector_offset);
-            context.frame.pstate = entry.pstate;
+            context.frame.pc = vbar.wrapping_add(entry.vector_offset());
+            context.frame.pstate = entry.pstate();
         }
         Some(Reply::None) | None => {}
     }

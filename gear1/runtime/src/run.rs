@@ -31,7 +31,7 @@ fn refuse(cpu: &mut Cpu, status: Status) -> Resume {
 }
 
 /// Handles `SVC #NEXT`.
-pub(crate) fn next(cpu: &mut Cpu, machine: &Machine) -> Resume {
+pub(crate) fn next(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
     // Gear2's own: left pending, it would be the guest's that is entered, or keep WFI from waiting.
     if serror::collect(cpu.data.has_ras) {
         return supervise::failed(cpu, machine, Failure::Fault);
@@ -67,7 +67,7 @@ struct Run {
     trap_wfe: bool,
 }
 
-fn run_vcpu(cpu: &mut Cpu, machine: &Machine, what: Run) -> Resume {
+fn run_vcpu(cpu: &mut Cpu, machine: &'static Machine, what: Run) -> Resume {
     if what.id.reg() >= u64::from(machine.boot.vcpu_count) {
         return refuse(cpu, Status::NotFound);
     }

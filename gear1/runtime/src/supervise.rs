@@ -20,7 +20,7 @@ use gear1_abi::layout::gear2;
 use gear1_abi::record::RecordId;
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::{ELR_EL2, ESR_EL2, Readable as _};
+use gear1_arch::exception::{ELR_EL2, ESR_EL2};
 use gear1_arch::sync::TicketLock;
 use gear1_arch::window::load_piece;
 use gear1_arch::{barrier, cpu, stop};
@@ -28,7 +28,7 @@ use gear1_core::context::{PSTATE_EL0_MASKED, PSTATE_EL1T_MASKED};
 use gear1_core::supervise::{Budget, Meeting};
 
 use crate::halt::{HaltReason, halt};
-use crate::machine::{self, Cpu, Machine};
+use crate::machine::{self, Cpu, Guest, Machine};
 use crate::{irq, kick, log, timer};
 
 static MEETING: Meeting = Meeting::new();
@@ -109,7 +109,9 @@ fn renew(cpu: &mut Cpu, machine: &Machine) {
     let mut done = 0;
     // Bound: Gear2's image / 32 KiB.
     while done < image.size {
-        load_piece(cpu.index(), regions, loads, done, 0);
+        // SAFETY: what init handed over for Gear2, which no CPU runs: all are in the meeting. FF-A
+        // unmaps a guest's page before it returns.
+        unsafe { load_piece(cpu.local(), regions, loads, done, 0) };
         done = done.saturating_add(PIECE);
         wait(cpu, machine);
     }
@@ -136,14 +138,15 @@ pub(crate) fn rejoin(cpu: &mut Cpu, machine: &Machine) -> Resume {
 /// Takes part in a restart while a guest runs: the guest's vCPU becomes ready.
 #[cold]
 #[inline(never)]
-pub(crate) fn leave_and_rejoin(cpu: &mut Cpu, machine: &Machine) -> Resume {
-    if let (Some(context), gear2, data) = cpu.parts()
-        && let Some(loaded) = data.loaded.as_ref()
-    {
-        loaded.shared.set_state(VcpuState::Ready);
-        data.world.leave_guest(context, gear2);
+pub(crate) fn leave_and_rejoin(guest: Guest<'_>) -> Resume {
+    let Guest { cpu, loaded, .. } = guest;
+    loaded.shared.set_state(VcpuState::Ready);
+    if let (Some(context), gear2, data) = cpu.parts() {
+        // SAFETY: the loaded guest was running and trapped; `enter_anew` follows, which makes Gear2's
+        // frame the next one, and gives it a PSTATE.
+        unsafe { data.world.leave_guest(context, gear2) };
     }
-    rejoin(cpu, machine)
+    rejoin(cpu, loaded.machine)
 }
 
 /// Resumes Gear2 on this CPU after an interrupt, unless Gear2 is overdue or a restart is under way.
@@ -173,7 +176,7 @@ fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
     let frame = cpu.gear2();
     frame.set_reg(0, index.reg());
     frame.pc = boot.gear2.entry;
-    frame.pstate = if world.el1 {
+    frame.pstate = if world.is_gear2_at_el1() {
         PSTATE_EL1T_MASKED
     } else {
         PSTATE_EL0_MASKED
@@ -184,8 +187,10 @@ fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
             .wrapping_add(1)
             .wrapping_mul(gear2::STACK_STRIDE),
     );
-    world.start_gear2(frame);
-    cpu.set_gear2();
+    // SAFETY: the frame becomes the next one below, and its PSTATE was set above.
+    unsafe { world.start_gear2(frame) };
+    // SAFETY: `start_gear2` has prepared the CPU.
+    unsafe { cpu.set_gear2() };
 }
 
 /// Re-pends every interrupt that Gear2 owns: the failed instance may have left one active. Gear2

@@ -13,7 +13,8 @@ use gear1_abi::id::VcpuId;
 use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::{self, CNTFRQ_EL0, ELR_EL1, ELR_EL2, Readable as _, Writeable as _};
+use gear1_arch::exception::{self, ELR_EL2};
+use gear1_arch::regs::{self, CNTFRQ_EL0, ELR_EL1, Readable as _, Writeable as _};
 use gear1_arch::window::clean_piece;
 use gear1_arch::{barrier, cpu};
 use gear1_core::idregs::{self};
@@ -24,7 +25,7 @@ use gear1_core::vcpu::VcpuShared;
 use gear1_core::vgic::{ICC_SRE_EL1, SRE_EL1};
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, Loaded, Machine};
+use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
 use crate::{inject, kick, log, monitors, passthrough, timer, vcpu, vgic};
 
@@ -75,49 +76,46 @@ pub(crate) fn replay_own_sgi(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuS
     let is_replayed = vgic::replay_own(cpu, shared, value);
     if is_replayed {
         shared.count(ExitReason::Sgi);
-        vcpu::skip_instruction();
+        exception::skip_instruction();
     }
     is_replayed
 }
 
 /// Another trapped MSR, MRS or system instruction.
 #[inline(always)]
-pub(crate) fn access(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Handled {
-    let Some(machine) = cpu.data.machine else {
-        return Handled::Same;
-    };
+pub(crate) fn access(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    let shared = loaded.shared;
     let id = access.id();
     if matches!(id, ICC_ASGI1R_EL1 | ICC_SGI0R_EL1) && !access.is_read() {
-        return sgi(cpu, access);
+        return sgi(guest.reborrow(), access);
     }
     if id == ICC_DIR_EL1 && !access.is_read() {
-        return deactivate(cpu, machine, access);
+        return deactivate(guest.reborrow(), access);
     }
     // EL0 gets here as far as CNTKCTL_EL1 lets it.
     if let Some(reg) = PhysicalReg::from_id(id) {
-        let written = (!access.is_read()).then(|| cpu.frame().reg(access.register()));
-        let value = timer::access_physical(cpu, machine, reg, written);
-        let resume = answer(cpu, access, shared, value);
-        return vcpu::woke_somebody_or(cpu, machine, ExitReason::Sysreg, resume.into());
+        let written = (!access.is_read()).then(|| guest.cpu.frame().reg(access.register()));
+        let value = timer::access_physical(guest.cpu, machine, reg, written);
+        let resume = answer(guest.cpu, access, shared, value);
+        return vcpu::woke_somebody_or(guest.reborrow(), ExitReason::Sysreg, resume.into());
     }
     if matches!(id, DC_ISW | DC_CSW | DC_CISW) && !access.is_read() {
-        return set_way(cpu, machine, access);
+        return set_way(guest.reborrow(), access);
     }
-    if let Some(value) = rare_register(cpu, access) {
-        return answer(cpu, access, shared, value).into();
+    if let Some(value) = rare_register(guest.cpu, access) {
+        return answer(guest.cpu, access, shared, value).into();
     }
     // Last: no other access takes longer because of this one.
     if id == IC_IALLUIS {
-        return invalidate_icaches(cpu, machine);
+        return invalidate_icaches(guest.reborrow());
     }
-    if let Some(loaded) = cpu.data.loaded.as_ref() {
-        log::log(
-            cpu.index(),
-            RecordId::UnknownSysreg,
-            [loaded.id.reg(), u64::from(id.0), ELR_EL2.get()],
-        );
-    }
-    inject::undefined(cpu, machine)
+    log::log(
+        guest.cpu.index(),
+        RecordId::UnknownSysreg,
+        [loaded.id.reg(), u64::from(id.0), ELR_EL2.get()],
+    );
+    inject::undefined(guest.reborrow())
 }
 
 /// Emulates registers that guests seldom access: returns the value of a read, or `None` if there is
@@ -159,11 +157,9 @@ fn is_zero(access: SysregAccess) -> bool {
 
 /// Set/way cache maintenance: the VM's memory by address, a piece each time.
 #[inline(never)]
-fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Handled {
-    let operand = cpu.frame().reg(access.register());
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
+fn set_way(guest: Guest<'_>, access: SysregAccess) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    let operand = guest.cpu.frame().reg(access.register());
     loaded.shared.count(ExitReason::Sysreg);
     let boot = machine::boot_vm(machine, loaded.vm);
     let sizes = boot.regions.iter().map(|region| region.size);
@@ -173,12 +169,16 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Handled {
         now: cpu::now(),
         pause: CNTFRQ_EL0.get() / WALK_PAUSE,
     };
-    let step = cpu
+    let step = guest
+        .cpu
         .context()
         .map(|context| context.set_way.step(operand, time, total, PIECE));
     match step {
-        Some(Step::Piece(progress)) => clean_piece(cpu.index(), boot, progress),
-        Some(Step::Done) | None => vcpu::skip_instruction(),
+        Some(Step::Piece(progress)) => {
+            // SAFETY: FF-A unmaps a guest's page before it returns.
+            unsafe { clean_piece(guest.cpu.local(), machine.handover, loaded.vm, progress) };
+        }
+        Some(Step::Done) | None => exception::skip_instruction(),
     }
     Handled::Same
 }
@@ -187,28 +187,26 @@ fn set_way(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Handled {
 /// cache, and the VM's other vCPUs are asked to. Nobody waits at EL2: the instruction runs again
 /// until all have. Each sibling that runs is kicked, so it answers within one exit.
 #[inline(never)]
-fn invalidate_icaches(cpu: &mut Cpu, machine: &Machine) -> Handled {
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
+fn invalidate_icaches(guest: Guest<'_>) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     loaded.shared.count(ExitReason::Sysreg);
-    let Some(mut state) = cpu.context().map(|context| context.icache) else {
+    let Some(mut state) = guest.cpu.context().map(|context| context.icache) else {
         return Handled::Same;
     };
     let elr = ELR_EL1.get();
     let number = match state.repeated(elr) {
         Some(number) => number,
-        None => ask_siblings(cpu, machine, &loaded),
+        None => ask_siblings(guest.cpu, machine, loaded),
     };
     // Bound: MAX_VCPUS_PER_VM (8).
     let is_complete =
-        siblings(machine, &loaded).all(|id| machine::vcpu(id).has_served_icache(number));
+        siblings(machine, loaded).all(|id| machine::vcpu(id).has_served_icache(number));
     ELR_EL1.set(state.tried(number, elr, is_complete));
-    if let Some(context) = cpu.context() {
+    if let Some(context) = guest.cpu.context() {
         context.icache = state;
     }
     if is_complete {
-        vcpu::skip_instruction();
+        exception::skip_instruction();
     } else {
         barrier::yield_hint();
     }
@@ -239,7 +237,7 @@ fn siblings(machine: &Machine, loaded: &Loaded) -> impl Iterator<Item = VcpuId> 
 #[inline]
 fn answer(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared, value: u64) -> Resume {
     shared.count(ExitReason::Sysreg);
-    vcpu::skip_instruction();
+    exception::skip_instruction();
     if !access.is_read() {
         return Resume::Same;
     }
@@ -249,40 +247,36 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared, value: u64) 
 
 /// Sends SGIs inside the VM.
 #[inline(always)]
-pub(crate) fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Handled {
+pub(crate) fn sgi(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let id = access.id();
-    let value = cpu.frame().reg(access.register());
-    vcpu::skip_instruction();
-    let (Some(loaded), Some(machine)) = (&cpu.data.loaded, cpu.data.machine) else {
-        return Handled::Same;
-    };
+    let value = guest.cpu.frame().reg(access.register());
+    exception::skip_instruction();
     loaded.shared.count(ExitReason::Sgi);
-    if cpu.data.real_time == RealTime::PassThrough {
+    if guest.cpu.data.real_time == RealTime::PassThrough {
         if id == ICC_SGI1R_EL1 {
             passthrough::sgi1r(machine, loaded, value);
         }
         return Handled::Same;
     }
     if id == ICC_SGI1R_EL1 {
-        vgic::sgi1r(cpu, machine, loaded, value);
+        vgic::sgi1r(guest.cpu, machine, loaded, value);
     } else {
         // The GIC has one security state: both registers name Group 0.
-        vgic::change_gic(cpu, machine, loaded, |gic, index, _| {
+        vgic::change_gic(guest.cpu, machine, loaded, |gic, index, _| {
             gic.sgi0r(index, value)
         });
     }
-    vcpu::woke_somebody(cpu, machine, ExitReason::Sgi)
+    vcpu::woke_somebody(guest.reborrow(), ExitReason::Sgi)
 }
 
 /// ICC_DIR_EL1, trapped while an active interrupt is in no list register.
 #[inline(never)]
-fn deactivate(cpu: &mut Cpu, machine: &Machine, access: SysregAccess) -> Handled {
-    let intid = cpu.frame().reg(access.register()) as u32 & 0xff_ffff;
-    vcpu::skip_instruction();
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
+fn deactivate(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    let intid = guest.cpu.frame().reg(access.register()) as u32 & 0xff_ffff;
+    exception::skip_instruction();
     loaded.shared.count(ExitReason::Sysreg);
-    vgic::deactivate(cpu, machine, &loaded, intid);
-    vcpu::woke_somebody(cpu, machine, ExitReason::Sysreg)
+    vgic::deactivate(guest.cpu, machine, loaded, intid);
+    vcpu::woke_somebody(guest.reborrow(), ExitReason::Sysreg)
 }

@@ -95,9 +95,7 @@ fn arm_from(data: &mut CpuData, deadline: u64) {
 /// Watches a vCPU's timer that is due at `due` (G1-TIM-004).
 fn watch(data: &mut CpuData, id: VcpuId, due: u64) {
     data.watched |= bit(id);
-    if let Some(deadline) = data.watched_deadlines.get_mut(id.index()) {
-        *deadline = due;
-    }
+    *id.select_mut(&mut data.watched_deadlines) = due;
     arm(data);
 }
 
@@ -138,7 +136,7 @@ pub(crate) fn refresh_physical(cpu: &mut Cpu, machine: &Machine) {
     } else {
         watch(data, loaded.id, due);
     }
-    vgic::change_gic(cpu, machine, &loaded, |gic, index, _| {
+    vgic::change_gic(cpu, machine, loaded, |gic, index, _| {
         gic.set_line(index, IntId::PHYSICAL_TIMER, high)
     });
 }
@@ -204,7 +202,7 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
         {
             cpu.data.watched &= !bit(id);
             match cpu.data.loaded {
-                Some(loaded) if loaded.id == id => raise_physical(cpu, machine, &loaded),
+                Some(loaded) if loaded.id == id => raise_physical(cpu, machine, loaded),
                 Some(_) | None => wake_if_waiting(cpu, machine, id),
             }
         }

@@ -15,24 +15,19 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VcpuId;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{
-    CNTV_CTL_EL0, CNTVOFF_EL2, ELR_EL2, Readable as _, SPSR_EL2, VDISR_EL2, VMPIDR_EL2,
-    Writeable as _,
+    CNTV_CTL_EL0, CNTVOFF_EL2, Readable as _, VDISR_EL2, VMPIDR_EL2, Writeable as _,
 };
 use gear1_arch::{cache, cpu, el1, fp, stolen_time, tlb};
 use gear1_core::context::El1State;
 use gear1_core::context::FpState;
-use gear1_core::syndrome::stepped_over;
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Requests, Start};
 use gear1_core::vgic::{IntId, LrReplay, is_quiet};
 
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
-use crate::machine::{self, Cpu, CpuData, ExitTiming, Loaded, Machine};
+use crate::machine::{self, Cpu, CpuData, ExitTiming, Guest, Loaded, Machine};
 use crate::vgic::{self, change_gic, flush_gic};
 use crate::{event, messages, monitors, reply, timer};
-
-/// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
-const INSTRUCTION: u64 = 4;
 
 /// Result of the handler of a guest's exit or interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,21 +60,9 @@ impl Handled {
     }
 }
 
-/// Steps over the instruction that trapped.
-#[inline(always)]
-pub(crate) fn skip_instruction() {
-    ELR_EL2.set(ELR_EL2.get().wrapping_add(INSTRUCTION));
-    SPSR_EL2.set(stepped_over(SPSR_EL2.get()));
-}
-
-/// Goes back to the call, HVC or SMC, that the PC has left behind: it is executed once more.
-pub(crate) fn repeat_instruction() {
-    ELR_EL2.set(ELR_EL2.get().wrapping_sub(INSTRUCTION));
-}
-
 /// Makes the vCPU the one loaded on this CPU. `None`: another CPU still holds its registers.
 #[inline(always)]
-pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
+pub(crate) fn load(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<()> {
     if cpu.data.is_loaded(id) {
         Some(())
     } else {
@@ -88,20 +71,13 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
 }
 
 #[inline(never)]
-fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
+fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<()> {
+    let loaded = machine::loadable(id)?;
     let mut context = machine::claim_context(id)?;
     unload(cpu, machine);
     cpu.data.timer_interrupt.set(LrReplay::NONE);
     cpu.data.posted_sgi.set(LrReplay::NONE);
-    let (vm, index) = machine.vcpus.get(id.index()).copied()?;
-    let loaded = Loaded {
-        id,
-        vm,
-        index,
-        shared: machine::vcpu(id),
-        inner: machine::vm(vm),
-        channels: machine::channels(machine, vm),
-    };
+    let vm = loaded.vm;
     cpu.data.gicd_hpfar = vgic::gicd_hpfar(&cpu.data, machine::boot_vm(machine, vm));
     timer::unwatch(&mut cpu.data, id);
     // Before the virtual timer is on again.
@@ -119,12 +95,13 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
         monitors::set(&mut cpu.data, machine, monitors);
     }
     let stayed = context.cpu.replace(cpu.index()) == Some(cpu.index());
-    cpu.install(context);
+    // SAFETY: Gear2 asked for the vCPU and trapped; on a real-time VM's CPU, a guest is entered next.
+    unsafe { cpu.install(context) };
     // planted: nothing is forgotten when a vCPU is loaded
-    forget_others(cpu, machine, &loaded, stayed);
+    forget_others(cpu, machine, loaded, stayed);
     let posted = loaded.shared.take_each(Requests::INTERRUPTS).sgis();
     let this = cpu.index();
-    change_gic(cpu, machine, &loaded, |gic, index, lrs| {
+    change_gic(cpu, machine, loaded, |gic, index, lrs| {
         // The physical timer interrupt is active exactly while the vCPU owes its end.
         Gic::set_ppi_active(this, TIMER, gic.hw_active(index, IntId::VIRTUAL_TIMER));
         // The kick for this vCPU needs no SGI: the flush is next.
@@ -133,11 +110,12 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
     });
     cpu.data.loaded = Some(loaded);
     if monitors != 0 {
-        monitors::load(cpu, &loaded);
+        monitors::load(cpu, loaded);
     }
     // A vCPU whose VM has none is updated as well: nobody reads it.
     if let Some(ticks) = loaded.shared.end_stolen(cpu::now()) {
-        stolen_time::update(vm, index, ticks);
+        // SAFETY: the vCPU's VM is one of the manifest's.
+        unsafe { stolen_time::update(vm, loaded.index.index(), ticks) };
     }
     if has_physical_timer {
         timer::refresh_physical(cpu, machine);
@@ -152,9 +130,9 @@ fn load_another(cpu: &mut Cpu, machine: &Machine, id: VcpuId) -> Option<()> {
 fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool) {
     let life = machine::life(loaded.vm).load(Ordering::Acquire);
     if cpu.data.residents.moves_in(loaded.vm, loaded.index, life) || !stayed {
-        let vttbr = machine.vttbr(machine::boot_vm(machine, loaded.vm));
-        let world = cpu.data.world;
-        world.with_stage2(vttbr, tlb::invalidate_vcpu_local);
+        let (world, vm) = (cpu.data.world, loaded.vm);
+        // SAFETY: a vCPU is loaded or reset before its guest is entered, which installs its stage 2.
+        unsafe { world.with_stage2(machine.handover, vm, tlb::invalidate_vcpu_local) };
     }
 }
 
@@ -162,7 +140,7 @@ fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool
 /// entered.
 fn restore_el1(data: &CpuData, state: &El1State) {
     // planted: a vCPU finds another's EL1 registers
-    if !data.world.el1 {
+    if !data.world.is_gear2_at_el1() {
         el1::restore(state);
     }
     el1::restore_timer(state);
@@ -186,7 +164,7 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
         return;
     };
     if let (Some(context), _, data) = cpu.parts() {
-        if !data.world.el1 {
+        if !data.world.is_gear2_at_el1() {
             el1::save(&mut context.el1);
         }
         el1::save_timer(&mut context.el1);
@@ -199,7 +177,7 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
         let due = gear1_core::timer::deadline(el1.cntv_ctl, el1.cntv_cval, context.cntvoff)
             .min(context.physical_timer.deadline());
         let monitors = context.monitors.has;
-        empty_list_registers(cpu, machine, &loaded);
+        empty_list_registers(cpu, machine, loaded);
         Gic::set_ppi_active(cpu.index(), TIMER, false);
         if monitors != 0 {
             monitors::unload(cpu);
@@ -208,7 +186,8 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
         // planted: an unloaded vCPU's timer is not watched
         timer::watch_unloaded(cpu, machine, loaded.id, due);
     }
-    cpu.remove();
+    // SAFETY: as in `load_another`, which calls this, or Gear2 gives the vCPU to another CPU.
+    unsafe { cpu.remove() };
 }
 
 /// Saves the FP registers that this CPU holds for `id`, if it does.
@@ -217,8 +196,6 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
         return;
     }
     cpu.data.fp_owner = None;
-    cpu::set_fp_trap(false);
-    gear1_arch::barrier::isb();
     if cpu.data.is_loaded(id) {
         if let Some(context) = cpu.context() {
             fp::save(&mut context.fp);
@@ -226,21 +203,17 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
     } else if let Some(mut context) = machine::claim_context(id) {
         fp::save(&mut context.fp);
     }
-    cpu::set_fp_trap(true);
 }
 
 /// A guest's first FP use since another's: moves the registers. The trapped
 /// instruction runs again.
 #[inline(never)]
-pub(crate) fn take_fp(cpu: &mut Cpu) {
-    if let Some(owner) = cpu.data.fp_owner {
-        release_fp(cpu, owner);
+pub(crate) fn take_fp(guest: Guest<'_>) {
+    let loaded = guest.loaded;
+    if let Some(owner) = guest.cpu.data.fp_owner {
+        release_fp(guest.cpu, owner);
     }
-    cpu::set_fp_trap(false);
-    gear1_arch::barrier::isb();
-    if let (Some(context), _, data) = cpu.parts()
-        && let Some(loaded) = data.loaded.as_ref()
-    {
+    if let (Some(context), _, data) = guest.cpu.parts() {
         loaded.shared.count(ExitReason::Fp);
         // planted: FP registers are not switched
         fp::restore(&context.fp);
@@ -254,11 +227,9 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     let Some(loaded) = cpu.data.loaded else {
         return;
     };
-    change_gic(cpu, machine, &loaded, |gic, index, lrs| {
-        gic.save(index, lrs)
-    });
+    change_gic(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
     Gic::clear_list_registers(cpu.data.list_registers);
-    forget_others(cpu, machine, &loaded, true);
+    forget_others(cpu, machine, loaded, true);
     let started = machine::vm(loaded.vm).lock().started;
     let (Some(context), _, data) = cpu.parts() else {
         return;
@@ -281,11 +252,12 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
         Gic::set_ppi_active(this, TIMER, false);
     }
     if monitors != 0 {
-        monitors::load(cpu, &loaded);
+        monitors::load(cpu, loaded);
     }
     timer::refresh_physical(cpu, machine);
-    flush_gic(cpu, machine, &loaded);
-    cpu.forget_interrupted();
+    flush_gic(cpu, machine, loaded);
+    // SAFETY: Gear2 trapped, or never runs here: a vCPU that runs has no reset pending.
+    unsafe { cpu.forget_interrupted() };
 }
 
 /// Runs the loaded vCPU next: it is Running already. Handles its requests.
@@ -318,10 +290,10 @@ fn handle_requests(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
         .union(Requests::MESSAGE)
         .union(Requests::ICACHE);
     if wanted.intersects(seldom) {
-        handle_rare_requests(cpu, machine, &loaded, wanted);
+        handle_rare_requests(cpu, machine, loaded, wanted);
     }
     if wanted.intersects(Requests::INTERRUPTS) {
-        flush_gic(cpu, machine, &loaded);
+        flush_gic(cpu, machine, loaded);
     }
     None
 }
@@ -361,57 +333,64 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
         }
         // planted: FP is open for who does not own it
         let fp_trap = data.fp_owner != Some(loaded.id);
-        data.world.enter_guest(gear2, context, trap_wfe, fp_trap);
-        cpu.set_guest(loaded.shared);
+        // SAFETY: Gear2 trapped, or never runs here; the guest's frame is the next one below.
+        // `boot::start_vm` alone sets `vttbr` and `hcr`. `pstate` is what SPSR_EL2 held when the
+        // guest left, a reset's or an `Entry`'s.
+        unsafe { data.world.enter_guest(gear2, context, trap_wfe, fp_trap) };
+        // SAFETY: `enter_guest` has prepared the CPU.
+        unsafe { cpu.set_guest(loaded.shared) };
     }
     Resume::Switch
 }
 
 /// Leaves the running guest for Gear2, which gets `event`; the vCPU is in `state` from now on.
-pub(crate) fn leave(cpu: &mut Cpu, state: VcpuState, reason: ExitReason, event: Event) -> Handled {
-    if let Some(loaded) = cpu.data.loaded.as_ref() {
-        loaded.shared.set_state(state);
-    }
-    leave_as_is(cpu, reason, event)
+pub(crate) fn leave(
+    mut guest: Guest<'_>,
+    state: VcpuState,
+    reason: ExitReason,
+    event: Event,
+) -> Handled {
+    guest.loaded.shared.set_state(state);
+    leave_as_is(guest.reborrow(), reason, event)
 }
 
 /// Leaves the running guest for Gear2, with the vCPU's state already set.
-pub(crate) fn leave_as_is(cpu: &mut Cpu, reason: ExitReason, event: Event) -> Handled {
-    if let (Some(context), gear2, data) = cpu.parts()
-        && let Some(loaded) = data.loaded.as_ref()
-    {
+pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: Event) -> Handled {
+    let Guest { cpu, loaded, .. } = guest;
+    if let (Some(context), gear2, data) = cpu.parts() {
         data.exit = ExitTiming {
             vcpu: Some(loaded.id),
             reason,
             since: cpu::now(),
         };
-        data.world.leave_guest(context, gear2);
+        // SAFETY: the loaded guest was running and trapped; Gear2's frame, whose PSTATE is what
+        // SPSR_EL2 held when Gear2 trapped, is the next one below.
+        unsafe { data.world.leave_guest(context, gear2) };
     }
     if cpu.data.real_time != RealTime::No {
         return Handled::Left;
     }
     event::deliver(cpu, &event);
-    cpu.set_gear2();
+    // SAFETY: `leave_guest` has prepared the CPU.
+    unsafe { cpu.set_gear2() };
     Handled::Switch
 }
 
 /// Continues after an interrupt of a guest that the fast path did not handle: resumes the guest, or
 /// returns to Gear2.
-pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
-    if let Some(loaded) = &cpu.data.loaded
-        && loaded.shared.requests().is_interrupts()
-    {
-        flush_gic(cpu, machine, loaded);
-    } else if let Some(event) = prepare_entry(cpu, machine) {
-        return leave_as_is(cpu, reason, event);
+pub(crate) fn after_interrupt(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    if loaded.shared.requests().is_interrupts() {
+        flush_gic(guest.cpu, machine, loaded);
+    } else if let Some(event) = prepare_entry(guest.cpu, machine) {
+        return leave_as_is(guest.reborrow(), reason, event);
     }
-    if cpu.data.real_time != RealTime::No {
-        machine::cpu_shared(cpu.index()).take_wake();
+    if guest.cpu.data.real_time != RealTime::No {
+        machine::cpu_shared(guest.cpu.index()).take_wake();
         return Handled::Same;
     }
-    let running = cpu.data.loaded.as_ref().map(|loaded| loaded.id);
-    match event::pending_event(cpu, running) {
-        Some(event) => leave(cpu, VcpuState::Ready, reason, event),
+    match event::pending_event(guest.cpu, Some(loaded.id)) {
+        Some(event) => leave(guest.reborrow(), VcpuState::Ready, reason, event),
         None => Handled::Same,
     }
 }
@@ -419,23 +398,22 @@ pub(crate) fn after_interrupt(cpu: &mut Cpu, machine: &Machine, reason: ExitReas
 /// Ends an exit that may have woken a vCPU of this very CPU, for which nobody interrupts the guest:
 /// Gear2 hears of it now. Every exit that changes a virtual GIC ends here or in
 /// [`after_interrupt`].
-pub(crate) fn woke_somebody(cpu: &mut Cpu, machine: &Machine, reason: ExitReason) -> Handled {
-    if !machine::cpu_shared(cpu.index()).is_pending() {
+pub(crate) fn woke_somebody(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+    if !machine::cpu_shared(guest.cpu.index()).is_pending() {
         return Handled::Same;
     }
-    after_interrupt(cpu, machine, reason)
+    after_interrupt(guest.reborrow(), reason)
 }
 
 /// Ends such an exit of an instruction that has set a register: unless the guest is left, `resume`
 /// restores it.
 #[inline(never)]
 pub(crate) fn woke_somebody_or(
-    cpu: &mut Cpu,
-    machine: &Machine,
+    mut guest: Guest<'_>,
     reason: ExitReason,
     resume: Handled,
 ) -> Handled {
-    match woke_somebody(cpu, machine, reason) {
+    match woke_somebody(guest.reborrow(), reason) {
         Handled::Same => resume,
         left @ (Handled::Switch | Handled::Left) => left,
     }
@@ -464,9 +442,8 @@ pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Re
 
 /// A fault of a vCPU that is to stop is no fault: its memory was taken away. It leaves as if it
 /// had been kicked, which is what stops others.
-pub(crate) fn exit_if_frozen(cpu: &mut Cpu, machine: &Machine) -> Option<Handled> {
-    let loaded = cpu.data.loaded?;
-    let frozen = cpu.data.real_time == RealTime::PassThrough;
-    (frozen && loaded.shared.requests().intersects(Requests::STOP))
-        .then(|| after_interrupt(cpu, machine, ExitReason::Kick))
+pub(crate) fn exit_if_frozen(mut guest: Guest<'_>) -> Option<Handled> {
+    let frozen = guest.cpu.data.real_time == RealTime::PassThrough;
+    (frozen && guest.loaded.shared.requests().intersects(Requests::STOP))
+        .then(|| after_interrupt(guest.reborrow(), ExitReason::Kick))
 }

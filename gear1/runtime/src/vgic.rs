@@ -26,11 +26,6 @@ const GICR_SIZE: u64 = 0x2_0000;
 const GICC_DIR: u64 = 0x1000;
 const GICC_DIR_SIZE: u64 = 0x1000;
 
-const FIRST: VcpuIndex = match VcpuIndex::new(0) {
-    Some(first) => first,
-    None => panic!("a VM has a vCPU"),
-};
-
 /// Part of the virtual GIC that an access reaches.
 #[derive(Clone, Copy)]
 pub(crate) enum GicFrame {
@@ -52,7 +47,7 @@ pub(crate) fn gic_frame(boot: &BootVm, ipa: u64) -> Option<(GicFrame, u64)> {
         let offset = other.wrapping_sub(GICC_DIR);
         return (offset < GICC_DIR_SIZE).then_some((GicFrame::Deactivate, offset));
     }
-    let target = gic_index((other / GICR_SIZE) as usize);
+    let target = VcpuIndex::from_low_bits((other / GICR_SIZE) as usize);
     let frames = GICR_SIZE.wrapping_mul(u64::from(boot.vcpu_count));
     (other < frames).then_some((GicFrame::Redistributor(target), other % GICR_SIZE))
 }
@@ -68,16 +63,10 @@ pub(crate) fn gicd_hpfar(data: &CpuData, boot: &BootVm) -> u64 {
     }
 }
 
-/// Returns the vCPU's index as the virtual GIC has it.
-#[inline(always)]
-pub(crate) fn gic_index(index: usize) -> VcpuIndex {
-    VcpuIndex::new(index & 7).unwrap_or(FIRST)
-}
-
 impl Loaded {
     /// Runs `read` on the VM's virtual GIC; nothing pending changes.
     pub(crate) fn read_gic<R>(&self, read: impl FnOnce(&VmGic, VcpuIndex) -> R) -> R {
-        read(&machine::lock_vm(self.vm).gic, gic_index(self.index))
+        read(&machine::lock_vm(self.vm).gic, self.index)
     }
 }
 
@@ -91,7 +80,7 @@ pub(crate) fn change_gic(
     change: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> Kicks,
 ) {
     let mut vm = machine::lock_vm(loaded.vm);
-    let index = gic_index(loaded.index);
+    let index = loaded.index;
     let mut lrs = Gic::list_registers(cpu.data.list_registers);
     let kicks = change(&mut vm.gic, index, &mut lrs);
     follow_rarely(cpu, machine, loaded, &mut vm.gic, kicks);
@@ -105,7 +94,7 @@ fn follow_rarely(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic,
 /// Carries out what follows from a change. The VM's lock is held.
 #[inline(always)]
 fn follow(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, mut kicks: Kicks) {
-    let index = gic_index(loaded.index);
+    let index = loaded.index;
     if kicks.contains(index) {
         let mut lrs = Gic::list_registers(cpu.data.list_registers);
         kicks = kicks.union(gic.flush(index, &mut lrs));
@@ -141,7 +130,7 @@ pub(crate) fn change_vm_gic(
 pub(crate) fn inject_external(cpu: &Cpu, machine: &Machine, id: VmId, intid: IntId) -> bool {
     let mut vm = machine::vm(id).lock();
     change_locked(cpu, machine, id, &mut vm.gic, |gic| {
-        gic.inject_hw(gic_index(0), intid)
+        gic.inject_hw(VcpuIndex::FIRST, intid)
     })
 }
 
@@ -156,8 +145,8 @@ fn change_locked(
 ) -> bool {
     let kicks = change(gic);
     if let Some(loaded) = cpu.data.loaded.filter(|loaded| loaded.vm == id) {
-        follow_rarely(cpu, machine, &loaded, gic, kicks);
-        kicks.contains(gic_index(loaded.index))
+        follow_rarely(cpu, machine, loaded, gic, kicks);
+        kicks.contains(loaded.index)
     } else {
         kick::kick_vcpus(cpu, machine, id, kicks);
         false
@@ -170,7 +159,7 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
         return;
     }
     let sgis = loaded.shared.take_each(Requests::INTERRUPTS).sgis();
-    let index = gic_index(loaded.index);
+    let index = loaded.index;
     let mut vm = loaded.inner.lock();
     let mut lrs = Gic::list_registers(cpu.data.list_registers);
     // The kick for this vCPU needs no SGI: the flush is next.
@@ -201,8 +190,9 @@ fn replay_posted(cpu: &Cpu, shared: &VcpuShared) -> bool {
 #[inline(always)]
 pub(crate) fn replay_own(cpu: &Cpu, shared: &VcpuShared, value: u64) -> bool {
     let last = cpu.data.posted_sgi.get();
-    let own = cpu.data.loaded.as_ref().map(|loaded| loaded.index);
-    only_target(value).is_some_and(|(index, sgi)| sgi == last.number() && Some(index) == own)
+    let loaded = cpu.data.loaded;
+    let is_own = |index| loaded.is_some_and(|loaded| loaded.index.index() == index);
+    only_target(value).is_some_and(|(index, sgi)| sgi == last.number() && is_own(index))
         && replay(cpu, shared, last)
 }
 
@@ -339,6 +329,6 @@ pub(crate) fn without_awake(kicks: Kicks, loaded: &Loaded) -> Kicks {
     if loaded.shared.is(VcpuState::Wfi) {
         kicks
     } else {
-        kicks.without(gic_index(loaded.index))
+        kicks.without(loaded.index)
     }
 }

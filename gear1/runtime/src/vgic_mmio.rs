@@ -4,10 +4,11 @@
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::exit::ExitReason;
+use gear1_arch::exception;
 use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::{Kicks, shows_list_registers};
 
-use crate::machine::{Cpu, Loaded, Machine};
+use crate::machine::{Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
 use crate::vgic::{self, GicFrame};
 use crate::{passthrough, vcpu};
@@ -18,38 +19,35 @@ const GICC_DIR_INTID: u32 = 0x3ff;
 /// Emulates an access to the virtual GIC.
 #[inline]
 pub(crate) fn access(
-    cpu: &mut Cpu,
-    machine: &Machine,
+    mut guest: Guest<'_>,
     abort: DataAbort,
     frame: GicFrame,
     offset: u64,
 ) -> Handled {
-    if cpu.data.real_time == RealTime::PassThrough {
-        return passthrough::access(cpu, machine, abort, frame, offset);
+    if guest.cpu.data.real_time == RealTime::PassThrough {
+        return passthrough::access(guest.reborrow(), abort, frame, offset);
     }
     let size = abort.size_log2();
     let register = abort.register();
-    vcpu::skip_instruction();
+    exception::skip_instruction();
     if abort.is_write() {
-        let value = abort.truncate(cpu.frame().reg(register));
-        return write(cpu, machine, frame, offset, size, value);
+        let value = abort.truncate(guest.cpu.frame().reg(register));
+        return write(guest.reborrow(), frame, offset, size, value);
     }
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     loaded.shared.count(ExitReason::MmioGic);
     if shows_list_registers(offset) {
-        sync_from_hw(cpu, machine, &loaded, frame);
+        sync_from_hw(guest.cpu, machine, loaded, frame);
     }
     let value = loaded.read_gic(|gic, index| match frame {
         GicFrame::Distributor => gic.distributor_read(index, offset, size),
         GicFrame::Redistributor(target) => gic.redistributor_read(target, offset, size),
         GicFrame::Deactivate => 0,
     });
-    cpu.frame().set_reg(register, abort.extend(value));
+    guest.cpu.frame().set_reg(register, abort.extend(value));
     let resume = Handled::with_register(register);
     if shows_list_registers(offset) {
-        return vcpu::woke_somebody_or(cpu, machine, ExitReason::MmioGic, resume);
+        return vcpu::woke_somebody_or(guest.reborrow(), ExitReason::MmioGic, resume);
     }
     resume
 }
@@ -70,30 +68,21 @@ fn sync_from_hw(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) 
 }
 
 #[inline(never)]
-fn write(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    frame: GicFrame,
-    offset: u64,
-    size: u8,
-    value: u64,
-) -> Handled {
-    let Some(loaded) = cpu.data.loaded else {
-        return Handled::Same;
-    };
+fn write(mut guest: Guest<'_>, frame: GicFrame, offset: u64, size: u8, value: u64) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     loaded.shared.count(ExitReason::MmioGic);
     if let (GicFrame::Deactivate, 0) = (frame, offset) {
-        vgic::deactivate(cpu, machine, &loaded, value as u32 & GICC_DIR_INTID);
+        vgic::deactivate(guest.cpu, machine, loaded, value as u32 & GICC_DIR_INTID);
     }
     if shows_list_registers(offset) {
-        sync_from_hw(cpu, machine, &loaded, frame);
+        sync_from_hw(guest.cpu, machine, loaded, frame);
     }
-    vgic::change_gic(cpu, machine, &loaded, |gic, index, _| {
+    vgic::change_gic(guest.cpu, machine, loaded, |gic, index, _| {
         vgic::sample_timer(gic, index).union(match frame {
             GicFrame::Distributor => gic.distributor_write(index, offset, size, value),
             GicFrame::Redistributor(target) => gic.redistributor_write(target, offset, size, value),
             GicFrame::Deactivate => Kicks::NONE,
         })
     });
-    vcpu::woke_somebody(cpu, machine, ExitReason::MmioGic)
+    vcpu::woke_somebody(guest.reborrow(), ExitReason::MmioGic)
 }

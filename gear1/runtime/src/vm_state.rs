@@ -11,8 +11,9 @@
 use gear1_abi::boot::{IrqOwner, MAX_INTIDS, RealTime};
 use gear1_abi::call::{Status, VcpuState, VmState};
 use gear1_abi::event::Ended;
-use gear1_abi::id::{CpuIndex, VmId};
-use gear1_arch::window::stop_master;
+use gear1_abi::id::VmId;
+use gear1_arch::this_cpu::LocalCpu;
+use gear1_arch::window::stop_masters;
 use gear1_arch::{root, tlb};
 use gear1_core::lifecycle;
 
@@ -31,31 +32,24 @@ pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
 
 /// Ends the stop when the last vCPU has left and no bus master of the VM accesses memory any
 /// longer. The VM's lock is held.
-pub(crate) fn complete_stop(cpu: CpuIndex, machine: &Machine, id: VmId, vm: &mut VmInner) {
-    let still = || alive(machine, id) != 0 || !masters_stop(cpu, machine, id);
+pub(crate) fn complete_stop(cpu: LocalCpu<'_>, machine: &Machine, id: VmId, vm: &mut VmInner) {
+    let masters_stop = || {
+        // SAFETY: `lifecycle::complete_stop` asks only while the VM is stopping. FF-A unmaps a guest's page
+        // before it looks at VMs' states.
+        unsafe { stop_masters(cpu, machine.handover, id) }
+    };
+    let still = || alive(machine, id) != 0 || !masters_stop();
     vm.state = lifecycle::complete_stop(vm.state, still);
 }
 
 /// Returns the VM's state.
-pub(crate) fn current(cpu: CpuIndex, machine: &Machine, id: VmId) -> VmState {
+pub(crate) fn current(cpu: LocalCpu<'_>, machine: &Machine, id: VmId) -> VmState {
     if machine::running(id).runs() {
         return VmState::Running;
     }
     let mut vm = machine::lock_vm(id);
     complete_stop(cpu, machine, id, &mut vm);
     vm.state
-}
-
-/// Tells the VM's bus masters to stop, and returns whether all have.
-fn masters_stop(cpu: CpuIndex, machine: &Machine, id: VmId) -> bool {
-    let masters = machine.boot.masters.iter();
-    let own = masters.filter(|master| master.register != 0 && u64::from(master.vm) == id.reg());
-    let mut stopped = true;
-    // Bound: MAX_MASTERS (64).
-    for master in own {
-        stopped &= stop_master(cpu, master);
-    }
-    stopped
 }
 
 /// Tells whether Gear1 starts a VM anew that ended so, without Gear2 (G1-RT-006).
@@ -87,9 +81,11 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
         return;
     }
     // planted: a VM with pass-through that spins is not stopped
-    root::freeze(machine.boot, boot.root);
+    root::freeze(machine.handover, vm);
     let world = cpu.data.world;
-    world.with_stage2(machine.vttbr(boot), tlb::invalidate_current_vmid);
+    // SAFETY: a stop is a call of Gear2's, or the end of a guest that leaves for Gear2 or, on a
+    // real-time VM's CPU, is entered anew.
+    unsafe { world.with_stage2(machine.handover, vm, tlb::invalidate_current_vmid) };
     // Bound: MAX_VCPUS_PER_VM (8).
     for index in 0..usize::from(boot.vcpu_count) {
         if let Some(id) = machine::vcpu_of(machine, vm, index)
@@ -106,14 +102,13 @@ pub(crate) fn thaw(machine: &Machine, vm: VmId) {
     if boot.real_time != RealTime::PassThrough {
         return;
     }
-    root::thaw(machine.boot, boot.root);
+    root::thaw(machine.handover, vm);
     let owner = IrqOwner::vm(vm.index());
     let owner_cpu = machine::vcpu_of(machine, vm, 0).map(|id| machine::vcpu(id).owner_cpu());
-    let Some((target, cpu)) =
-        owner_cpu.and_then(|target| Some((target, machine.boot.cpus.get(target.index())?)))
-    else {
+    let Some(target) = owner_cpu else {
         return;
     };
+    let cpu = target.select(&machine.boot.cpus);
     // Bound: MAX_INTIDS (1020).
     for (intid, of) in (0..MAX_INTIDS as u32).zip(&machine.boot.irq_owner) {
         if intid >= FIRST_SPI && Some(*of) == owner {

@@ -42,6 +42,43 @@ pub(super) fn count() -> Result<(BTreeMap<String, Counts>, BTreeSet<String>)> {
     Ok((packages, holders))
 }
 
+/// What only `gear1/arch` may use: raw pointers and assembly.
+const OF_ARCH: [&str; 6] = [
+    "asm!(",
+    "*mut ",
+    "*const ",
+    "ptr::",
+    "transmute",
+    "from_raw",
+];
+
+/// Returns where a file outside of `gear1/arch` uses more of `unsafe` than calls of functions whose
+/// conditions the caller proves.
+pub(super) fn beyond_calls() -> Result<Vec<String>> {
+    let mut beyond = Vec::new();
+    for file in files()?.into_iter().filter(|file| !is_test(file)) {
+        if file.starts_with("gear1/arch/") {
+            continue;
+        }
+        let text = fs::read_to_string(workspace::root().join(&file)).context(file.clone())?;
+        if let Some(what) = of_arch(&text) {
+            beyond.push(format!("{file}: `{what}` outside of gear1/arch"));
+        }
+    }
+    Ok(beyond)
+}
+
+/// Returns what only `gear1/arch` may use and a text uses.
+fn of_arch(text: &str) -> Option<&'static str> {
+    let code = || {
+        text.lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+    };
+    OF_ARCH
+        .into_iter()
+        .find(|what| code().any(|line| line.contains(what)))
+}
+
 /// Guests that measure, or that test the device model: no tests of Gear1.
 const OTHER_GUESTS: [&str; 4] = ["bench.rs", "wake.rs", "hostile.rs", "honest_io.rs"];
 

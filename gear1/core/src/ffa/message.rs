@@ -24,12 +24,13 @@ use gear1_abi::regs::Regs;
 
 use super::{endpoint, error, function, low};
 use crate::ownership::Error;
+use crate::vgic::VcpuIndex;
 
 /// FFA_ERROR's status for who asked a VM that ended.
 const ABORTED: i32 = -8;
 
 /// Each vCPU's VM and its index there.
-pub type Places = [(VmId, usize); MAX_VCPUS];
+pub type Places = [(VmId, VcpuIndex); MAX_VCPUS];
 
 /// Role of a vCPU in messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +79,7 @@ const fn bit(vcpu: usize) -> u32 {
 fn name(places: &Places, vcpu: u32) -> u64 {
     let place = places.get(vcpu.trailing_zeros() as usize);
     place.map_or(0, |(vm, index)| {
-        u64::from(endpoint(*vm)) << 16 | *index as u64
+        u64::from(endpoint(*vm)) << 16 | index.index() as u64
     })
 }
 

@@ -88,14 +88,12 @@ impl Ledger {
     /// Returns a VM's TX and RX page.
     #[must_use]
     pub fn buffers(&self, vm: VmId) -> Option<(Pa, Pa)> {
-        let buffers = self.buffers.get(vm.index()).copied().flatten()?;
+        let buffers = (*vm.select(&self.buffers))?;
         (buffers.state == State::Mapped).then_some((buffers.tx, buffers.rx))
     }
 
     fn set_buffers(&mut self, vm: VmId, buffers: Option<Buffers>) {
-        if let Some(slot) = self.buffers.get_mut(vm.index()) {
-            *slot = buffers;
-        }
+        *vm.select_mut(&mut self.buffers) = buffers;
         self.rx_taken &= !bit(vm);
         self.set_response(vm, None);
     }
@@ -109,7 +107,7 @@ impl Ledger {
             let pa = Pa::new(region.pa.wrapping_add(offset));
             ipa.is_aligned(PAGE_SIZE).then_some(pa)
         };
-        let begun = self.buffers.get(vm.index()).copied().flatten();
+        let begun = *vm.select(&self.buffers);
         let buffers = match (begun, own(tx), own(rx)) {
             (None, Some(tx), Some(rx)) if tx != rx => Buffers {
                 tx,
@@ -137,7 +135,7 @@ impl Ledger {
 
     /// Makes the next step of making a VM's buffers ordinary memory again. Nothing: it has none.
     pub fn unmap_buffers<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> Option<Step> {
-        let mut buffers = self.buffers.get(vm.index()).copied().flatten()?;
+        let mut buffers = (*vm.select(&self.buffers))?;
         buffers.state = match buffers.state {
             State::MakingTx | State::MakingRx | State::Mapped | State::Unmaking(_) => {
                 State::Unmaking(None)

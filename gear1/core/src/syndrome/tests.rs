@@ -109,7 +109,7 @@ fn a_register_is_found_in_its_syndrome() {
 
 #[test]
 fn vectors_by_where_the_exception_came_from() {
-    let vector = |pstate| Entry::synchronous(pstate, 0, false).vector_offset;
+    let vector = |pstate| Entry::synchronous(pstate, 0, false).vector_offset();
     assert_eq!(vector(0x3c5), 0x200, "EL1h");
     assert_eq!(vector(0x3c4), 0x000, "EL1t");
     assert_eq!(vector(0x000), 0x400, "EL0");
@@ -119,15 +119,15 @@ fn vectors_by_where_the_exception_came_from() {
 #[test]
 fn a_handler_is_masked_and_keeps_the_flags() {
     let entry = Entry::synchronous(0xf000_0000, 0, false);
-    assert_eq!(entry.pstate, 0xf000_03c5);
+    assert_eq!(entry.pstate(), 0xf000_03c5);
     let span = 1 << 23;
     assert_eq!(
-        Entry::synchronous(0, 0, true).pstate & 1 << 22,
+        Entry::synchronous(0, 0, true).pstate() & 1 << 22,
         1 << 22,
         "SPAN = 0 sets PAN"
     );
     assert_eq!(
-        Entry::synchronous(0, span, true).pstate & 1 << 22,
+        Entry::synchronous(0, span, true).pstate() & 1 << 22,
         0,
         "SPAN = 1 leaves PAN"
     );
@@ -163,8 +163,8 @@ fn an_abort_on_a_walk_names_the_level_and_nothing_of_stage_2() {
 #[test]
 fn a_handler_gets_the_speculation_that_sctlr_gives_it() {
     let (ssbs, dssbs) = (1 << 12, 1 << 44);
-    assert_eq!(Entry::synchronous(0, dssbs, false).pstate & ssbs, ssbs);
-    assert_eq!(Entry::synchronous(ssbs, 0, false).pstate & ssbs, 0);
+    assert_eq!(Entry::synchronous(0, dssbs, false).pstate() & ssbs, ssbs);
+    assert_eq!(Entry::synchronous(ssbs, 0, false).pstate() & ssbs, 0);
 }
 
 /// G1-CPU-002: TI of a trapped WFx (QEMU 10 reports WFIT as WFI).

@@ -77,9 +77,7 @@ impl VmGic {
             GicVersion::V2 => !SGIS,
             GicVersion::V3 => u32::MAX,
         };
-        if let Some(state) = self.vcpus.get_mut(vcpu.index())
-            && state.flush_plainly(plain, gate, lrs)
-        {
+        if self.vcpu_mut(vcpu).flush_plainly(plain, gate, lrs) {
             return Kicks::NONE;
         }
         self.flush_slowly(vcpu, lrs)

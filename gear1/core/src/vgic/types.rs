@@ -9,10 +9,12 @@ use gear1_abi::id::MAX_VCPUS_PER_VM;
 use crate::syndrome::SysregId;
 
 /// A vCPU inside its VM; its affinity is 0.0.0.index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VcpuIndex(u8);
 
 impl VcpuIndex {
+    /// The first vCPU of a VM.
+    pub const FIRST: Self = Self(0);
     /// Every vCPU that a VM can have.
     pub(super) const ALL: [Self; MAX_VCPUS_PER_VM] = [
         Self(0),
@@ -38,6 +40,32 @@ impl VcpuIndex {
     #[inline]
     pub const fn index(self) -> usize {
         (self.0 & 7) as usize
+    }
+
+    /// Returns the index in the low three bits.
+    #[inline]
+    pub const fn from_low_bits(bits: usize) -> Self {
+        Self(bits as u8 & 7)
+    }
+
+    /// Returns the vCPU's entry of an array that has an entry for each.
+    #[inline(always)]
+    #[cfg_attr(
+        not(test),
+        expect(clippy::indexing_slicing, reason = "the mask is the last index")
+    )]
+    pub const fn select<T>(self, all: &[T; MAX_VCPUS_PER_VM]) -> &T {
+        &all[self.0 as usize & (MAX_VCPUS_PER_VM - 1)]
+    }
+
+    /// Returns the vCPU's entry likewise.
+    #[inline(always)]
+    #[cfg_attr(
+        not(test),
+        expect(clippy::indexing_slicing, reason = "the mask is the last index")
+    )]
+    pub const fn select_mut<T>(self, all: &mut [T; MAX_VCPUS_PER_VM]) -> &mut T {
+        &mut all[self.0 as usize & (MAX_VCPUS_PER_VM - 1)]
     }
 
     /// Returns the vCPU's bit in a mask over the VM.

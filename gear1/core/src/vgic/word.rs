@@ -225,17 +225,16 @@ impl Spi {
     };
 
     pub(super) fn targets(&self, vcpu: VcpuIndex) -> u32 {
-        self.targets.get(vcpu.index()).copied().unwrap_or(0)
+        *vcpu.select(&self.targets)
     }
 
     pub(super) fn held(&self, vcpu: VcpuIndex) -> u32 {
-        self.held.get(vcpu.index()).copied().unwrap_or(0)
+        *vcpu.select(&self.held)
     }
 
     pub(super) fn set_held(&mut self, vcpu: VcpuIndex, bit: u32, held: bool) {
-        if let Some(mask) = self.held.get_mut(vcpu.index()) {
-            *mask = if held { *mask | bit } else { *mask & !bit };
-        }
+        let mask = vcpu.select_mut(&mut self.held);
+        *mask = if held { *mask | bit } else { *mask & !bit };
     }
 
     /// Returns a mask over the vCPUs to which the SPI at `bit` is routed.

@@ -75,13 +75,16 @@ const REMOVED: &[Removed] = &[
     },
     Removed {
         name: SAMPLE,
-        change: Change::Swap("index())", "index()).and(CpuIndex::new(target.index()))"),
+        change: Change::Swap("target)", "target).and(CpuIndex::new(target.index()))"),
         by: By::Others("trespasser", "trespasser goes for others' CPUs by SGIs"),
         features: "image",
     },
     Removed {
         name: "its redistributors are its own CPUs'",
-        change: Change::Swap("owner_cpu(machine, &loaded, ", "CpuIndex::new("),
+        change: Change::Swap(
+            "owner_cpu(machine, loaded, owner)",
+            "CpuIndex::new(owner.index())",
+        ),
         by: By::Others("trespasser", "trespasser goes for others' redistributors"),
         features: "image",
     },

@@ -8,12 +8,16 @@ use proptest::prelude::{any, prop, proptest};
 
 use super::super::function;
 use super::{Messages, Next, Places};
+use crate::vgic::VcpuIndex;
 
 /// Three VMs with two vCPUs each.
 fn places() -> Places {
-    let mut places = [(VmId::FIRST, 0); MAX_VCPUS];
+    let mut places = [(VmId::FIRST, VcpuIndex::FIRST); MAX_VCPUS];
     for (number, place) in places.iter_mut().enumerate().take(6) {
-        *place = (VmId::new(number / 2).unwrap(), number % 2);
+        *place = (
+            VmId::new(number / 2).unwrap(),
+            VcpuIndex::from_low_bits(number % 2),
+        );
     }
     places
 }
