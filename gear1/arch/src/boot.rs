@@ -145,26 +145,31 @@ impl Machine {
         Ok(())
     }
 
-    /// Maps a device's registers and returns them. Refuses what is memory of init's.
-    pub fn map_device(&mut self, registers: Range<u64>) -> Result<Mmio, MapError> {
-        let size = registers.end - registers.start;
+    /// Maps a device's registers, to be read. Refuses what is memory of init's.
+    pub fn map_device(&mut self, registers: Range<u64>) -> Result<(), MapError> {
         let overlaps =
             |range: &Range<u64>| registers.start < range.end && range.start < registers.end;
         if overlaps(&self.image) || self.shared.iter().any(overlaps) {
             return Err(MapError::OutOfRange);
         }
         self.map(registers.clone(), Rights::Device)?;
-        self.devices.push(registers.clone());
-        // SAFETY: `map` has mapped them, and nothing in init unmaps anything. No Rust value is in
-        // them: they are neither in init's image nor shared, and `share` refuses devices later.
-        Ok(unsafe { Mmio::new(registers.start, size) })
+        self.devices.push(registers);
+        Ok(())
     }
 
     /// Maps a UART of one of the kinds of [`gear1_abi::info::uart`], for init's messages.
-    pub fn console(&mut self, kind: u32, base: u64) -> Result<BootUart, MapError> {
-        let page = base & !(PAGE_SIZE - 1);
-        let page = self.map_device(page..page + PAGE_SIZE)?;
-        Ok(BootUart::take_over(kind, page))
+    ///
+    /// # Safety
+    ///
+    /// A UART of this kind is at `base`, and no memory is in its page.
+    pub unsafe fn console(&mut self, kind: u32, base: u64) -> Result<BootUart, MapError> {
+        let start = base & !(PAGE_SIZE - 1);
+        self.map_device(start..start + PAGE_SIZE)?;
+        // SAFETY: `map_device` has mapped the page, and nothing in init unmaps anything. A UART of
+        // these kinds accesses no memory.
+        Ok(BootUart::take_over(kind, unsafe {
+            Mmio::new(start, PAGE_SIZE)
+        }))
     }
 
     /// Maps memory, and gives it out to be read for as long as init runs: from now on nobody
@@ -312,7 +317,7 @@ impl PhysicalMemory for Machine {
             self.mapped.iter().any(mapped),
             "register at {pa:#x} is not mapped"
         );
-        // SAFETY: it was mapped by `map_device`, or is memory.
+        // SAFETY: a device's register, mapped by `map_device`, or memory; nothing is written.
         unsafe { Mmio::new(pa.get(), 8) }.read64(0)
     }
 }

@@ -1,7 +1,7 @@
 //! Registers of the exception that brought this CPU to EL2, and changes of where it returns to.
 //!
-//! Invariant: the return is to EL0 or EL1. The hardware writes SPSR_EL2 with the level that trapped,
-//! which is no higher; `world` writes it under conditions of its own.
+//! Invariant: the return is to EL0 or EL1. The hardware writes SPSR_EL2 with the level that
+//! trapped, which is no higher; `world` writes it under conditions of its own.
 //!
 //! Requirements: G1-FLT-001, G1-RUN-003.
 

@@ -1,4 +1,4 @@
-//! The only `unsafe` code of Gear1: what wraps hardware.
+//! What wraps hardware: all raw pointers and all assembly of Gear1.
 //!
 //! Owns: system registers, exception entry and return, per-CPU state, the world
 //! switch's register moves, physical GIC and list registers, timers, TLB and
@@ -8,7 +8,8 @@
 //! A safe function here cannot break memory safety, nor give a context memory, a device or a
 //! privilege that is not its own, whatever its arguments: physical addresses come from
 //! [`handover::Handover`], the CPU from [`this_cpu::LocalCpu`]. A function that needs more than its
-//! types prove is `unsafe`, and its caller proves the rest.
+//! types prove is `unsafe`, and its caller proves the rest. Which interrupts and which values of
+//! registers a context gets is up to the image: no type here stands for them.
 //!
 //! Must not: decide. What happens after an exception is the image's, by way of
 //! the functions it defines for [`entry`].

@@ -21,6 +21,8 @@ impl Mmio {
     ///
     /// `base..base + size` is mapped as Device memory in EL2 for as long as the
     /// image runs, holds registers of one device, and is reached by nothing else.
+    /// No write makes the device access memory, or whoever gets the `Mmio` makes
+    /// no such write.
     pub const unsafe fn new(base: u64, size: u64) -> Self {
         Self {
             base: base as usize,

@@ -150,7 +150,16 @@ unsafe extern "C" {
 }
 
 /// Turns on the CPU with `index`, which reaches `gear1_main` on its own stack.
-pub fn start_secondary(this: LocalCpu<'_>, info: Handover, index: CpuIndex) -> Result<(), i64> {
+///
+/// # Safety
+///
+/// `index` is below the hand-over's number of CPUs. The CPU is off, or waits in firmware for its
+/// release. No `GuestPage` is mapped on this CPU.
+pub unsafe fn start_secondary(
+    this: LocalCpu<'_>,
+    info: Handover,
+    index: CpuIndex,
+) -> Result<(), i64> {
     let (cpu, args) = (index.select(&info.cpus), index.select(&SECONDARY));
     let stack_top =
         el2::STACKS.wrapping_add(index.reg().wrapping_add(1).wrapping_mul(el2::STACK_STRIDE));
@@ -174,8 +183,9 @@ pub fn start_secondary(this: LocalCpu<'_>, info: Handover, index: CpuIndex) -> R
     // SAFETY: as above.
     unsafe { cache::clean_invalidate_range(va, bytes) };
     if info.enable_method == EnableMethod::SpinTable {
-        // SAFETY: init took the release address from the board's device tree, and the boot page
-        // begins with the entry of secondary CPUs, whose arguments stand above.
+        // SAFETY: init took the release address of each CPU that there is from the board's device
+        // tree, and no VM has that memory. The boot page begins with the entry of secondary CPUs,
+        // whose arguments stand above. The caller has no window.
         unsafe { release_cpu(this, cpu.release_addr, info.boot_page) };
         return Ok(());
     }

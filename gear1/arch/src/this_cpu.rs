@@ -132,7 +132,8 @@ impl<T> ThisCpu<T> {
     ///
     /// # Safety
     ///
-    /// `World::leave_guest` or `World::start_gear2` has prepared the CPU for Gear2.
+    /// `World::leave_guest` or `World::start_gear2` has prepared the CPU for Gear2. The handler
+    /// returns [`Resume::Switch`](crate::entry::Resume), or a guest is made next before.
     #[inline(always)]
     pub unsafe fn set_gear2(&mut self) {
         self.point_at_gear2();
@@ -148,7 +149,8 @@ impl<T> ThisCpu<T> {
     ///
     /// # Safety
     ///
-    /// `World::enter_guest` has prepared the CPU for the loaded guest.
+    /// `World::enter_guest` has prepared the CPU for the loaded guest, whose shared part `vcpu` is.
+    /// The handler returns [`Resume::Switch`](crate::entry::Resume).
     #[inline(always)]
     pub unsafe fn set_guest(&mut self, vcpu: &'static VcpuShared) {
         if let Some(context) = self.context.as_mut() {
@@ -171,7 +173,8 @@ impl<T> ThisCpu<T> {
     ///
     /// # Safety
     ///
-    /// The CPU is prepared for Gear2, which trapped, or is prepared anew before it leaves EL2.
+    /// Gear2 has trapped, or this CPU has left EL2 never yet and enters a guest first: `entered` is
+    /// Gear2's frame, in which a switch stores the registers of the context that trapped.
     pub unsafe fn install(&mut self, context: Claim<'static, VcpuContext>) {
         self.point_at_gear2();
         self.context = Some(context);
@@ -181,7 +184,7 @@ impl<T> ThisCpu<T> {
     ///
     /// # Safety
     ///
-    /// As for [`ThisCpu::install`].
+    /// Gear2 has trapped, as for [`ThisCpu::install`].
     pub unsafe fn remove(&mut self) {
         self.point_at_gear2();
         self.context = None;
@@ -234,7 +237,8 @@ impl<T> Cpus<T> {
     ///
     /// # Safety
     ///
-    /// The calling CPU runs on the stack of `index`, and calls this once.
+    /// The calling CPU runs on the stack of `index`, and calls this once. The image's handlers, which
+    /// get the `ThisCpu` from the vectors, take one of this `T`.
     #[expect(clippy::mut_from_ref, reason = "each slot is handed out once")]
     pub unsafe fn attach(&'static self, index: CpuIndex) -> Option<&'static mut ThisCpu<T>> {
         let slot = index.select(&self.slots);

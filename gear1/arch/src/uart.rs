@@ -123,9 +123,10 @@ impl BootUart {
 ///
 /// # Safety
 ///
-/// The image is the runtime's, and the board has a boot UART.
+/// The image is the runtime's, which halts.
 pub unsafe fn boot(kind: u32) -> BootUart {
-    // SAFETY: init maps the UART's page at this address for good. Gear2 may drive
-    // it too until now; it never runs again on this CPU.
+    // SAFETY: init maps the UART's page at this address for good, or nothing, and no
+    // UART of these kinds accesses memory. Gear2 may drive it too until now; it never
+    // runs again on this CPU.
     BootUart::take_over(kind, unsafe { Mmio::new(el2::UART, PAGE_SIZE) })
 }

@@ -4,6 +4,7 @@
 //!
 //! Requirements: G1-MEM-003, G1-MEM-015.
 
+use core::marker::PhantomData;
 use core::ptr;
 
 use gear1_abi::boot::{BootLoad, BootMaster, BootRegion, FRESH_SEEDS};
@@ -41,6 +42,8 @@ struct Window {
     /// Offset of the first byte in the window.
     offset: u64,
     size: u64,
+    /// Keeps a window on the CPU that mapped it: only that CPU's TLB forgets it.
+    local: PhantomData<*const ()>,
 }
 
 fn entry(cpu: CpuIndex, side: Side, page: u64) -> *mut u64 {
@@ -85,6 +88,7 @@ impl Window {
             side,
             offset,
             size,
+            local: PhantomData,
         }
     }
 
@@ -108,6 +112,7 @@ impl Window {
             side,
             offset,
             size: 4,
+            local: PhantomData,
         }
     }
 
@@ -244,9 +249,9 @@ fn place(regions: &[BootRegion], progress: u64) -> Option<(u64, u64)> {
 /// # Safety
 ///
 /// The word belongs to firmware, and to no VM. Code of this image that starts a CPU is at `entry`.
+/// No [`GuestPage`] is mapped on this CPU.
 pub(crate) unsafe fn release_cpu(cpu: LocalCpu<'_>, release: u64, entry: u64) {
-    // SAFETY: the word is firmware's; all other windows of this module are gone on return, and a
-    // CPU that starts others maps no `GuestPage`.
+    // SAFETY: the caller's conditions. All other windows of this module are gone on return.
     let window = unsafe { Window::map(cpu, Side::Destination, release & !7, 8) };
     // SAFETY: eight bytes from `address`, a multiple of 8, are mapped writable for this window.
     unsafe { ptr::write_volatile(window.address() as *mut u64, entry) };

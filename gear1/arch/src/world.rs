@@ -250,12 +250,13 @@ impl World {
         load_return_state(gear2);
     }
 
-    /// Runs `change` with the VM's stage 2 installed, then puts Gear2's back: for TLB maintenance of
-    /// a VM that is not loaded.
+    /// Runs `change` with the VM's stage 2 installed, then puts Gear2's back: for TLB maintenance
+    /// of a VM that is not loaded.
     ///
     /// # Safety
     ///
-    /// Gear2's stage 2 is installed, or another is before the CPU leaves EL2. `self` is of this CPU.
+    /// Gear2's stage 2 is installed, or another is before the CPU leaves EL2. `self` is of this
+    /// CPU.
     pub unsafe fn with_stage2(&self, boot: Handover, vm: VmId, change: impl FnOnce()) {
         self.switch_vttbr(vttbr_of(boot, vm));
         change();

@@ -230,11 +230,13 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
 fn start_cpus(cpu: &Cpu, boot: Handover, wanted: impl Fn(&BootCpu) -> bool) {
     // Bound: MAX_CPUS (8).
     for (number, other) in (0..boot.cpu_count as usize).zip(&boot.cpus) {
-        if number != 0
-            && wanted(other)
-            && let Some(index) = CpuIndex::new(number)
-            && let Err(error) = start::start_secondary(cpu.local(), boot, index)
-        {
+        let (Some(index), true) = (CpuIndex::new(number), number != 0 && wanted(other)) else {
+            continue;
+        };
+        // SAFETY: the CPU is one of the hand-over's. All but the boot CPU, number 0, are off until
+        // they are started here, each once: a CPU with a loop is no real-time VM's. No page of a
+        // guest is mapped.
+        if let Err(error) = unsafe { start::start_secondary(cpu.local(), boot, index) } {
             log::log(
                 cpu.index(),
                 RecordId::CpuFailed,

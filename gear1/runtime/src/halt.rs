@@ -68,7 +68,7 @@ impl HaltReason {
 pub(crate) fn console() -> BootUart {
     match machine::get().map_or(uart::PL011, |m| m.boot.uart_kind) {
         uart::NONE => BootUart::take_over(uart::NONE, Mmio::NONE),
-        // SAFETY: this is the runtime's image, and the board has a UART.
+        // SAFETY: this is the runtime's image, and only a halt asks for the UART.
         kind => unsafe { gear1_arch::uart::boot(kind) },
     }
 }

@@ -72,10 +72,14 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    fn of(machine: &'static Machine, number: usize) -> Self {
-        let id = VcpuId::from_low_bits(number);
+    /// Returns what a CPU refers to that loads the vCPU with this number, if there is one.
+    fn of(machine: &'static Machine, number: usize) -> Option<Self> {
+        if number >= machine.boot.vcpu_count as usize {
+            return None;
+        }
+        let id = VcpuId::new(number)?;
         let (vm, index) = *id.select(&machine.vcpus);
-        Self {
+        Some(Self {
             machine,
             id,
             vm,
@@ -83,7 +87,7 @@ impl Loaded {
             shared: self::vcpu(id),
             inner: self::vm(vm),
             channels: channels(machine, vm),
-        }
+        })
     }
 }
 
@@ -291,8 +295,8 @@ static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS]
 static CONTEXTS: [ClaimCell<VcpuContext>; MAX_VCPUS] =
     [const { ClaimCell::new(VcpuContext::EMPTY) }; MAX_VCPUS];
 static MACHINE: Once<Machine> = Once::new();
-/// What a CPU that loads a vCPU refers to.
-static LOADABLE: Once<[Loaded; MAX_VCPUS]> = Once::new();
+/// What a CPU that loads a vCPU refers to; `None` for an identifier that no vCPU has.
+static LOADABLE: Once<[Option<Loaded>; MAX_VCPUS]> = Once::new();
 
 /// Stores the machine. Called once, by the boot CPU.
 pub(crate) fn init(machine: Machine) {
@@ -308,9 +312,9 @@ pub(crate) fn get() -> Option<&'static Machine> {
     MACHINE.get()
 }
 
-/// Returns what a CPU that loads the vCPU refers to.
+/// Returns what a CPU that loads the vCPU refers to, if there is such a vCPU.
 pub(crate) fn loadable(id: VcpuId) -> Option<&'static Loaded> {
-    LOADABLE.get().map(|all| id.select(all))
+    LOADABLE.get().and_then(|all| id.select(all).as_ref())
 }
 
 /// How often Gear2 was restarted.

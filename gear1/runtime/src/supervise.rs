@@ -142,8 +142,8 @@ pub(crate) fn leave_and_rejoin(guest: Guest<'_>) -> Resume {
     let Guest { cpu, loaded, .. } = guest;
     loaded.shared.set_state(VcpuState::Ready);
     if let (Some(context), gear2, data) = cpu.parts() {
-        // SAFETY: the loaded guest was running and trapped; `enter_anew` follows, which makes Gear2's
-        // frame the next one, and gives it a PSTATE.
+        // SAFETY: the loaded guest was running and trapped; `enter_anew` follows, which makes
+        // Gear2's frame the next one, and gives it a PSTATE.
         unsafe { data.world.leave_guest(context, gear2) };
     }
     rejoin(cpu, loaded.machine)
@@ -189,7 +189,7 @@ fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
     );
     // SAFETY: the frame becomes the next one below, and its PSTATE was set above.
     unsafe { world.start_gear2(frame) };
-    // SAFETY: `start_gear2` has prepared the CPU.
+    // SAFETY: `start_gear2` has prepared the CPU, and callers return `Switch`.
     unsafe { cpu.set_gear2() };
 }
 

@@ -95,7 +95,8 @@ fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<
         monitors::set(&mut cpu.data, machine, monitors);
     }
     let stayed = context.cpu.replace(cpu.index()) == Some(cpu.index());
-    // SAFETY: Gear2 asked for the vCPU and trapped; on a real-time VM's CPU, a guest is entered next.
+    // SAFETY: Gear2 asked for the vCPU and trapped; a real-time VM's CPU loads one vCPU, once, and
+    // enters it next.
     unsafe { cpu.install(context) };
     // planted: nothing is forgotten when a vCPU is loaded
     forget_others(cpu, machine, loaded, stayed);
@@ -114,7 +115,7 @@ fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<
     }
     // A vCPU whose VM has none is updated as well: nobody reads it.
     if let Some(ticks) = loaded.shared.end_stolen(cpu::now()) {
-        // SAFETY: the vCPU's VM is one of the manifest's.
+        // SAFETY: only a vCPU of the manifest is loadable.
         unsafe { stolen_time::update(vm, loaded.index.index(), ticks) };
     }
     if has_physical_timer {
@@ -186,7 +187,8 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
         // planted: an unloaded vCPU's timer is not watched
         timer::watch_unloaded(cpu, machine, loaded.id, due);
     }
-    // SAFETY: as in `load_another`, which calls this, or Gear2 gives the vCPU to another CPU.
+    // SAFETY: Gear2 has asked for another vCPU, or gives this one to another CPU. A real-time VM's
+    // CPU, which has no Gear2, does not come here: it loads nothing else.
     unsafe { cpu.remove() };
 }
 
@@ -334,10 +336,10 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
         // planted: FP is open for who does not own it
         let fp_trap = data.fp_owner != Some(loaded.id);
         // SAFETY: Gear2 trapped, or never runs here; the guest's frame is the next one below.
-        // `boot::start_vm` alone sets `vttbr` and `hcr`. `pstate` is what SPSR_EL2 held when the
-        // guest left, a reset's or an `Entry`'s.
+        // `boot::start_vm` alone sets `vttbr` and `hcr`, of each vCPU that is loadable. `pstate` is
+        // what SPSR_EL2 held when the guest left, a reset's or an `Entry`'s.
         unsafe { data.world.enter_guest(gear2, context, trap_wfe, fp_trap) };
-        // SAFETY: `enter_guest` has prepared the CPU.
+        // SAFETY: `enter_guest` has prepared the CPU, and this function returns `Switch`.
         unsafe { cpu.set_guest(loaded.shared) };
     }
     Resume::Switch
@@ -371,7 +373,7 @@ pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: Event) ->
         return Handled::Left;
     }
     event::deliver(cpu, &event);
-    // SAFETY: `leave_guest` has prepared the CPU.
+    // SAFETY: `leave_guest` has prepared the CPU, and this function returns `Switch`.
     unsafe { cpu.set_gear2() };
     Handled::Switch
 }

@@ -34,8 +34,8 @@ pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
 /// longer. The VM's lock is held.
 pub(crate) fn complete_stop(cpu: LocalCpu<'_>, machine: &Machine, id: VmId, vm: &mut VmInner) {
     let masters_stop = || {
-        // SAFETY: `lifecycle::complete_stop` asks only while the VM is stopping. FF-A unmaps a guest's page
-        // before it looks at VMs' states.
+        // SAFETY: `lifecycle::complete_stop` asks only while the VM is stopping. FF-A unmaps a
+        // guest's page before it looks at VMs' states.
         unsafe { stop_masters(cpu, machine.handover, id) }
     };
     let still = || alive(machine, id) != 0 || !masters_stop();

@@ -16,6 +16,8 @@ fn tests_are_told_from_code() {
 fn raw_pointers_and_assembly_are_found_but_not_in_comments() {
     assert_eq!(of_arch("// asm!(\nunsafe { page.map(memory) };\n"), None);
     assert_eq!(of_arch("let word = address as *mut u64;\n"), Some("*mut "));
+    let sync = "unsafe impl Sync for Cell {}\n";
+    assert_eq!(of_arch(sync), Some("unsafe impl"));
     assert_eq!(
         of_arch("unsafe { core::arch::asm!(\"nop\") };\n"),
         Some("asm!(")
