@@ -503,15 +503,28 @@ fn start_sockets(
         let names: Vec<String> = (0..count.min(region.consoles.len()))
             .map(|vm| mailbox.vm_name(vm))
             .collect();
-        match Serials::open(region, &names, &run_directory, kick, doorbell) {
-            Ok(mut serials) => {
-                enter(sandbox, Role::Sockets);
-                progress::begin(&serial);
-                serials.run();
-            }
-            Err(error) => eprintln!("gdm: serial consoles: {error}"),
-        }
+        let open = || Serials::open(region, &names, &run_directory, kick, doorbell);
+        serve_serials(open, sandbox, &serial);
     })
+}
+
+/// Serves the serial consoles for ever. A set-up that fails ends GDM, as that of a device does
+/// (see [`serve_device`]).
+fn serve_serials(
+    open: impl FnOnce() -> io::Result<Serials>,
+    sandbox: bool,
+    progress: &Arc<Progress>,
+) {
+    // planted: consoles whose set-up fails are dead
+    progress::prepare(progress);
+    match open() {
+        Ok(mut serials) => {
+            enter(sandbox, Role::Sockets);
+            progress::step();
+            serials.run();
+        }
+        Err(error) => eprintln!("gdm: serial consoles: set-up: {error}"),
+    }
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), String> {

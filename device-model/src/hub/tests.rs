@@ -10,12 +10,13 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::{
     BEAT, EFD_NONBLOCK, Health, Hub, Options, Watch, handshake, lock, open_patiently, pace,
-    progress, serve_device,
+    progress, serve_device, serve_serials,
 };
 use crate::address::Mac;
 use crate::backend::rng::Rng;
 use crate::board::{DeviceKind, DeviceNode};
 use crate::mapping::{Doorbell, counter};
+use crate::serial::Serials;
 use crate::state::{DeviceState, Word};
 use crate::testing::{Directory, Guest, line, page, region};
 use crate::worker::{Away, Wiring};
@@ -169,6 +170,27 @@ fn a_device_that_cannot_be_set_up_ends_gdm() {
     let serve = move || serve_device(&Options::default(), &node, wiring, &progress);
     std::thread::spawn(serve).join().unwrap();
     assert_eq!(watch.look(), Health::Stuck("linux/rng0".into()));
+}
+
+/// The guests' serial consoles must not stay dead beside a GDM that lives.
+#[test]
+fn consoles_that_cannot_be_set_up_end_gdm() {
+    let mut watch = Watch::default();
+    let progress = watch.add("serial");
+    let directory = Directory::new("consoles");
+    let absent = format!("{}/absent", directory.text());
+    let serve = move || {
+        let kick = EventFd::new(EFD_NONBLOCK).unwrap();
+        let doorbell = Doorbell {
+            page: page(),
+            offset: DOORBELL_GEAR2,
+        };
+        let names = ["linux".to_string()];
+        let open = || Serials::open(region(), &names, &absent, kick, doorbell);
+        serve_serials(open, false, &progress);
+    };
+    std::thread::spawn(serve).join().unwrap();
+    assert_eq!(watch.look(), Health::Stuck("serial".into()));
 }
 
 /// Gear2 watches the heartbeat alone: it stops as soon as one thread does not get on.

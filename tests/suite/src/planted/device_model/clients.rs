@@ -63,6 +63,7 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         Change::Swap("ARMING_VERSION", "0"),
     ),
     bug_of(BY_HUB, "a device whose set-up fails is dead", Change::Drop),
+    bug_of(BY_HUB, "consoles whose set-up fails are dead", Change::Drop),
     bug_of(
         BY_HUB,
         "the heart beats beside a thread that is stuck",
