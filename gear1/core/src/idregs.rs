@@ -58,7 +58,7 @@ pub fn value_of(reg: SysregId, values: &Values) -> Option<u64> {
 }
 
 /// Returns whether the register is in the space of ID registers (Op0 3, Op1 0, CRn 0, CRm 1 to 7).
-pub const fn is_one(reg: SysregId) -> bool {
+pub fn is_one(reg: SysregId) -> bool {
     matches!(reg.fields(), (3, 0, 0, 1..=7, _))
 }
 

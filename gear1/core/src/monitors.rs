@@ -76,7 +76,7 @@ pub enum DebugReg {
 
 impl DebugReg {
     /// Returns the register with this encoding.
-    pub const fn from_id(id: SysregId) -> Option<Self> {
+    pub fn from_id(id: SysregId) -> Option<Self> {
         // S2_0_C0_Cn_4 to S2_0_C0_Cn_7: two bits of Op2 and all of CRm vary.
         const POINTS: u32 = SysregId::new(2, 0, 0, 0, 4).0;
         const VARIES: u32 = SysregId::new(0, 0, 0, 15, 3).0;

@@ -7,6 +7,8 @@
 //!
 //! Requirements: G1-MEM-002, G1-CPU-004.
 
+use tock_registers::register_bitfields;
+
 use crate::addr::{Ipa, Pa};
 use crate::table::{
     Descriptors, Level, LiveTables, MapError, Span, TABLE_SIZE, TableMemory, Tables,
@@ -16,28 +18,46 @@ use crate::table::{
 // planted: stage 2 has addresses of 52 bits
 const PA_RANGE_48: u64 = 5;
 
-const READ: u64 = 1 << 6;
-const WRITE: u64 = 1 << 7;
-const MEMORY_TYPE: u64 = 0b1111 << 2;
-const NORMAL: u64 = 0b1111 << 2;
-const NORMAL_UNCACHED: u64 = 0b0101 << 2;
-const DEVICE_NGNRE: u64 = 0b0001 << 2;
-const INNER_SHAREABLE: u64 = 0b11 << 8;
-const ACCESSED: u64 = 1 << 10;
-const NEVER_EXECUTE: u64 = 1 << 54;
-const STATE_SHIFT: u32 = 55;
-const STATE_MASK: u64 = 0xf;
-/// In descriptors that are not valid: which transaction the page belongs to.
-const TAG_SHIFT: u32 = 59;
-const VALID: u64 = 1;
-const PAGE: u64 = 0b11;
-const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
-/// Descriptor bits that an edit keeps.
-const ADDRESS_AND_RIGHTS: u64 = !(STATE_MASK << STATE_SHIFT | 0x1f << TAG_SHIFT | VALID);
-
-/// VTCR_EL2 beside T0SZ, SL0 and PS: RES1, write-back inner-shareable walks, 4 KiB granule, 8-bit
-/// VMIDs.
-const VTCR: u64 = 1 << 31 | 0b11 << 12 | 0b01 << 10 | 0b01 << 8;
+register_bitfields! { u64,
+    /// VTCR_EL2 (Arm ARM D24.2.208). VS is 0: VMIDs have 8 bits.
+    VTCR [
+        RES1 OFFSET(31) NUMBITS(1) [],
+        /// Physical address size, as ID_AA64MMFR0_EL1.PARange.
+        PS OFFSET(16) NUMBITS(3) [],
+        TG0 OFFSET(14) NUMBITS(2) [Granule4K = 0],
+        /// Shareability of table walks.
+        SH0 OFFSET(12) NUMBITS(2) [Inner = 0b11],
+        /// Outer cacheability of table walks.
+        ORGN0 OFFSET(10) NUMBITS(2) [WriteBack = 0b01],
+        /// Inner cacheability of table walks.
+        IRGN0 OFFSET(8) NUMBITS(2) [WriteBack = 0b01],
+        /// Level that walks start at.
+        SL0 OFFSET(6) NUMBITS(2) [Level2 = 0, Level1 = 1, Level0 = 2],
+        /// 64 less the bits of an IPA.
+        T0SZ OFFSET(0) NUMBITS(6) [],
+    ],
+    /// Descriptor of a block or page (Arm ARM D8.3.2), and of a page that is not valid but has an
+    /// owner.
+    LEAF [
+        /// In descriptors that are not valid: the transaction that the page belongs to.
+        TAG OFFSET(59) NUMBITS(5) [],
+        /// A [`PageState`](super::super::PageState), in bits that hardware ignores.
+        STATE OFFSET(55) NUMBITS(4) [],
+        /// XN[1]: never execute.
+        XN OFFSET(54) NUMBITS(1) [],
+        /// Bits 47:12 of the output address.
+        ADDRESS OFFSET(12) NUMBITS(36) [],
+        /// Accessed.
+        AF OFFSET(10) NUMBITS(1) [],
+        SH OFFSET(8) NUMBITS(2) [Inner = 0b11],
+        WRITE OFFSET(7) NUMBITS(1) [],
+        READ OFFSET(6) NUMBITS(1) [],
+        MEMATTR OFFSET(2) NUMBITS(4) [DeviceNGnRE = 0b0001, Uncached = 0b0101, WriteBack = 0b1111],
+        /// A page at level 3, not a block.
+        PAGE OFFSET(1) NUMBITS(1) [],
+        VALID OFFSET(0) NUMBITS(1) [],
+    ],
+}
 
 /// Returns ID_AA64MMFR0_EL1.PARange cut to what Gear1 uses; 52 bits and reserved values are 48.
 pub(crate) const fn clamped_pa_range(pa_range: u64) -> u64 {
@@ -94,9 +114,9 @@ impl Geometry {
 
     /// Returns the shape that this VTCR_EL2, which [`vtcr`](Self::vtcr) returned, describes.
     #[must_use]
-    pub const fn from_vtcr(vtcr: u64) -> Self {
-        let bits = 64_u64.wrapping_sub(vtcr & 0x3f);
-        let (start, root_tables) = if vtcr >> 6 & 0b11 == 2 {
+    pub fn from_vtcr(vtcr: u64) -> Self {
+        let bits = 64_u64.wrapping_sub(VTCR::T0SZ.read(vtcr));
+        let (start, root_tables) = if VTCR::SL0::Level0.matches_all(vtcr) {
             (Level::L0, 1)
         } else {
             // 39 bits are one table at level 1.
@@ -104,7 +124,7 @@ impl Geometry {
             (Level::L1, roots)
         };
         Self {
-            pa_range: vtcr >> 16 & 7,
+            pa_range: VTCR::PS.read(vtcr),
             bits,
             start,
             root_tables,
@@ -113,14 +133,22 @@ impl Geometry {
 
     /// Returns VTCR_EL2.
     #[must_use]
-    pub const fn vtcr(&self) -> u64 {
-        let t0sz = 64_u64.wrapping_sub(self.bits);
-        let sl0 = match self.start {
-            Level::L0 => 2,
-            Level::L1 => 1,
-            Level::L2 | Level::L3 => 0,
+    pub fn vtcr(&self) -> u64 {
+        let start = match self.start {
+            Level::L0 => VTCR::SL0::Level0,
+            Level::L1 => VTCR::SL0::Level1,
+            Level::L2 | Level::L3 => VTCR::SL0::Level2,
         };
-        VTCR | self.pa_range << 16 | sl0 << 6 | t0sz
+        let walks = VTCR::SH0::Inner + VTCR::ORGN0::WriteBack + VTCR::IRGN0::WriteBack;
+        let t0sz = VTCR::T0SZ.val(64_u64.wrapping_sub(self.bits));
+        let size = VTCR::PS.val(self.pa_range) + start + t0sz;
+        (VTCR::RES1::SET + VTCR::TG0::Granule4K + walks + size).value
+    }
+
+    /// Returns the PARange that limits output addresses.
+    #[must_use]
+    pub const fn pa_range(&self) -> u64 {
+        self.pa_range
     }
 
     /// Returns the first address that is too large.
@@ -194,16 +222,16 @@ impl PageState {
 
     /// Returns the state that a descriptor says.
     #[cfg(test)]
-    pub(crate) const fn of(descriptor: u64) -> Option<Self> {
-        Self::from_bits(descriptor >> STATE_SHIFT & STATE_MASK)
+    pub(crate) fn of(descriptor: u64) -> Option<Self> {
+        Self::from_bits(LEAF::STATE.read(descriptor))
     }
 
     /// Tells whether pages of this state are kept in blocks. Only those that are their owner's
     /// alone: a page that is out, or another's, has a descriptor of its own until it is back, so to
     /// bring it back takes no table.
-    const fn is_kept_in_blocks(descriptor: u64) -> bool {
+    fn is_kept_in_blocks(descriptor: u64) -> bool {
         // planted: what somebody else sees is kept in blocks, which take a table to be taken away
-        descriptor >> STATE_SHIFT & STATE_MASK == Self::Owned as u64
+        LEAF::STATE.read(descriptor) == Self::Owned as u64
     }
 
     /// Tells whether the VM can use the page.
@@ -222,13 +250,13 @@ impl PageState {
 
     /// Tells whether this is the state of the page `descriptor`, and if it is not mapped, whether
     /// it belongs to the transaction `tag`.
-    const fn describes(self, descriptor: u64, tag: u8) -> bool {
-        let state = descriptor >> STATE_SHIFT & STATE_MASK;
-        let valid = descriptor & VALID != 0;
+    fn describes(self, descriptor: u64, tag: u8) -> bool {
+        let state = LEAF::STATE.read(descriptor);
+        let valid = LEAF::VALID.is_set(descriptor);
         // planted: a share takes what the sender does not own
         state == self as u64
             && valid == self.is_mapped()
-            && (valid || descriptor >> TAG_SHIFT == tag as u64)
+            && (valid || LEAF::TAG.read(descriptor) == u64::from(tag))
     }
 }
 
@@ -272,20 +300,24 @@ impl Edit {
 
     /// Returns the new descriptor of the page at `pa`, or `None` if `old` is not the required one.
     fn apply(&self, old: u64, pa: Pa) -> Option<u64> {
+        let page = LEAF::PAGE::SET + LEAF::VALID::SET;
+        let is_at_pa = old & LEAF::ADDRESS::SET.mask() == pa.get();
         let base = match self.from {
-            None if old == 0 => pa.get() | self.rights.bits() | PAGE,
-            Some(from) if old & ADDRESS == pa.get() && from.describes(old, self.tag) => old,
+            None if old == 0 => pa.get() | self.rights.bits() | page.value,
+            Some(from) if is_at_pa && from.describes(old, self.tag) => old,
             None | Some(_) => return None,
         };
         let Some(to) = self.to else {
             return Some(0);
         };
-        let base = base & ADDRESS_AND_RIGHTS | (to as u64) << STATE_SHIFT;
-        Some(if to.is_mapped() {
-            base | VALID
+        // Address and rights stay.
+        let state = LEAF::STATE.val(to as u64);
+        let change = if to.is_mapped() {
+            state + LEAF::VALID::SET + LEAF::TAG::CLEAR
         } else {
-            base | u64::from(self.tag) << TAG_SHIFT
-        })
+            state + LEAF::VALID::CLEAR + LEAF::TAG.val(self.tag.into())
+        };
+        Some(change.modify(base))
     }
 }
 
@@ -364,32 +396,29 @@ impl Attributes {
         }
     }
 
-    const fn bits(self) -> u64 {
+    fn bits(self) -> u64 {
         let memory = match self.memory {
-            Memory::Normal => NORMAL | INNER_SHAREABLE,
-            Memory::Uncached => NORMAL_UNCACHED | INNER_SHAREABLE,
+            Memory::Normal => LEAF::MEMATTR::WriteBack + LEAF::SH::Inner,
+            Memory::Uncached => LEAF::MEMATTR::Uncached + LEAF::SH::Inner,
             // planted: a device's registers are memory to stage 2
-            Memory::Device => DEVICE_NGNRE,
+            Memory::Device => LEAF::MEMATTR::DeviceNGnRE,
         };
-        let write = if self.write { WRITE } else { 0 };
-        let execute = if self.execute { 0 } else { NEVER_EXECUTE };
-        let state = match self.state {
-            Some(state) => (state as u64) << STATE_SHIFT,
-            None => 0,
-        };
-        memory | READ | write | execute | state | ACCESSED
+        let write = LEAF::WRITE.val(self.write.into());
+        let never_execute = LEAF::XN.val((!self.execute).into());
+        let state = LEAF::STATE.val(self.state.map_or(0, |state| state as u64));
+        (memory + LEAF::READ::SET + write + never_execute + state + LEAF::AF::SET).value
     }
 
-    const fn from_bits(bits: u64) -> Self {
+    fn from_bits(bits: u64) -> Self {
         Self {
-            memory: match bits & MEMORY_TYPE {
-                NORMAL => Memory::Normal,
-                NORMAL_UNCACHED => Memory::Uncached,
-                _ => Memory::Device,
+            memory: match LEAF::MEMATTR.read_as_enum(bits) {
+                Some(LEAF::MEMATTR::Value::WriteBack) => Memory::Normal,
+                Some(LEAF::MEMATTR::Value::Uncached) => Memory::Uncached,
+                Some(LEAF::MEMATTR::Value::DeviceNGnRE) | None => Memory::Device,
             },
-            write: bits & WRITE != 0,
-            execute: bits & NEVER_EXECUTE == 0,
-            state: PageState::from_bits(bits >> STATE_SHIFT & STATE_MASK),
+            write: LEAF::WRITE.is_set(bits),
+            execute: !LEAF::XN.is_set(bits),
+            state: PageState::from_bits(LEAF::STATE.read(bits)),
         }
     }
 }
@@ -493,8 +522,8 @@ impl Stage2 {
     #[must_use]
     pub fn tag<T: Descriptors>(&self, memory: &T, ipa: Ipa, state: PageState) -> Option<u8> {
         let descriptor = self.0.slot(memory, ipa.get()).descriptor;
-        let tag = (descriptor >> TAG_SHIFT) as u8;
-        (descriptor & VALID == 0 && state.describes(descriptor, tag)).then_some(tag)
+        let tag = LEAF::TAG.read(descriptor) as u8;
+        (!LEAF::VALID.is_set(descriptor) && state.describes(descriptor, tag)).then_some(tag)
     }
 
     /// Returns what maps `ipa`.

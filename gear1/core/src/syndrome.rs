@@ -1,5 +1,89 @@
 //! ESR_EL2 decoded (Arm ARM D24.2.40), and the syndromes reflected to a guest.
 
+use tock_registers::register_bitfields;
+
+register_bitfields! { u64,
+    /// ESR_ELx.
+    ESR [
+        /// Exception class: a constant of [`ec`](super::super::ec).
+        EC OFFSET(26) NUMBITS(6) [],
+        /// Instruction length: a 32-bit instruction trapped.
+        IL OFFSET(25) NUMBITS(1) [],
+    ],
+    /// ISS of SVC, HVC and SMC.
+    CALL [
+        IMM16 OFFSET(0) NUMBITS(16) [],
+    ],
+    /// ISS of WFI and WFE.
+    WFX [
+        /// TI, upper bit: with a timeout (FEAT_WFxT).
+        TIMEOUT OFFSET(1) NUMBITS(1) [],
+        /// TI, lower bit: WFE, else WFI.
+        WFE OFFSET(0) NUMBITS(1) [],
+    ],
+    /// ISS of instruction and data aborts.
+    ABORT [
+        /// SAS to SF are valid.
+        ISV OFFSET(24) NUMBITS(1) [],
+        /// Log2 of the access size in bytes.
+        SAS OFFSET(22) NUMBITS(2) [Byte = 0, Halfword = 1, Word = 2, Doubleword = 3],
+        /// The load sign-extends.
+        SSE OFFSET(21) NUMBITS(1) [],
+        /// Register transferred.
+        SRT OFFSET(16) NUMBITS(5) [],
+        /// The register has 64 bits.
+        SF OFFSET(15) NUMBITS(1) [],
+        /// Cache maintenance.
+        CM OFFSET(8) NUMBITS(1) [],
+        /// Stage-2 fault of a stage-1 table walk.
+        S1PTW OFFSET(7) NUMBITS(1) [],
+        /// Write, not read.
+        WnR OFFSET(6) NUMBITS(1) [],
+        /// Fault status code without its level.
+        FAULT OFFSET(2) NUMBITS(4) [
+            Translation = 0b0001,
+            Permission = 0b0011,
+            External = 0b0100,
+            ExternalOnWalk = 0b0101,
+        ],
+        /// Level of the fault status code.
+        LEVEL OFFSET(0) NUMBITS(2) [],
+    ],
+    /// ISS of MSR, MRS and system instructions.
+    SYSREG [
+        OP0 OFFSET(20) NUMBITS(2) [],
+        OP2 OFFSET(17) NUMBITS(3) [],
+        OP1 OFFSET(14) NUMBITS(3) [],
+        CRN OFFSET(10) NUMBITS(4) [],
+        /// General register of the instruction.
+        RT OFFSET(5) NUMBITS(5) [],
+        CRM OFFSET(1) NUMBITS(4) [],
+        /// MRS, not MSR.
+        READ OFFSET(0) NUMBITS(1) [],
+    ],
+    /// SPSR_ELx (Arm ARM C5.2.19).
+    PSTATE [
+        NZCV OFFSET(28) NUMBITS(4) [],
+        DIT OFFSET(24) NUMBITS(1) [],
+        PAN OFFSET(22) NUMBITS(1) [],
+        SS OFFSET(21) NUMBITS(1) [],
+        SSBS OFFSET(12) NUMBITS(1) [],
+        BTYPE OFFSET(10) NUMBITS(2) [],
+        DAIF OFFSET(6) NUMBITS(4) [],
+        /// M[4]: AArch32.
+        AARCH32 OFFSET(4) NUMBITS(1) [],
+        /// M[3:0].
+        MODE OFFSET(0) NUMBITS(4) [EL0t = 0b0000, EL1t = 0b0100, EL1h = 0b0101],
+    ],
+    /// SCTLR_EL1.
+    SCTLR [
+        /// PSTATE.SSBS of a handler.
+        DSSBS OFFSET(44) NUMBITS(1) [],
+        /// PSTATE.PAN of a handler is the interrupted code's.
+        SPAN OFFSET(23) NUMBITS(1) [],
+    ],
+}
+
 /// Exception classes that reach EL2 from a guest or from Gear2.
 pub mod ec {
     /// Unknown reason.
@@ -26,14 +110,6 @@ pub mod ec {
     pub const DATA_ABORT_SAME: u64 = 0x25;
 }
 
-/// Instruction length bit: a 32-bit instruction trapped.
-pub const IL: u64 = 1 << 25;
-const EC_SHIFT: u32 = 26;
-/// Synchronous external abort, not on a table walk.
-const FSC_EXTERNAL: u64 = 0x10;
-/// Synchronous external abort on a table walk, plus the level.
-const FSC_EXTERNAL_WALK: u64 = 0x14;
-
 /// A syndrome register's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Syndrome(pub u64);
@@ -41,24 +117,24 @@ pub struct Syndrome(pub u64);
 impl Syndrome {
     /// Returns the exception class.
     #[inline]
-    pub const fn class(self) -> u64 {
-        (self.0 >> EC_SHIFT) & 0x3f
+    pub fn class(self) -> u64 {
+        ESR::EC.read(self.0)
     }
 
     /// Returns the 16-bit immediate of SVC, HVC or SMC.
     #[inline]
-    pub const fn immediate(self) -> u16 {
-        (self.0 & 0xffff) as u16
+    pub fn immediate(self) -> u16 {
+        CALL::IMM16.read(self.0) as u16
     }
 
     /// Tells whether a trapped WFx was WFE (otherwise WFI).
-    pub const fn is_wfe(self) -> bool {
-        self.0 & 1 != 0
+    pub fn is_wfe(self) -> bool {
+        WFX::WFE.is_set(self.0)
     }
 
     /// Tells whether a trapped WFx was one with a timeout (FEAT_WFxT), which guests do not have.
-    pub const fn is_wfxt(self) -> bool {
-        self.0 & 2 != 0
+    pub fn is_wfxt(self) -> bool {
+        WFX::TIMEOUT.is_set(self.0)
     }
 
     /// Reads the syndrome as that of a data abort.
@@ -92,24 +168,26 @@ pub struct DataAbort(u64);
 impl DataAbort {
     /// Returns the kind of fault.
     #[inline]
-    pub const fn kind(self) -> FaultKind {
-        match self.0 & 0x3c {
-            0x04 => FaultKind::Translation,
-            0x0c => FaultKind::Permission,
-            _ => FaultKind::Other,
+    pub fn kind(self) -> FaultKind {
+        match ABORT::FAULT.read_as_enum(self.0) {
+            Some(ABORT::FAULT::Value::Translation) => FaultKind::Translation,
+            Some(ABORT::FAULT::Value::Permission) => FaultKind::Permission,
+            Some(ABORT::FAULT::Value::External | ABORT::FAULT::Value::ExternalOnWalk) | None => {
+                FaultKind::Other
+            }
         }
     }
 
     /// Tells whether size, register and direction are valid (ISV).
     #[inline]
-    pub const fn is_decoded(self) -> bool {
-        self.0 & 1 << 24 != 0
+    pub fn is_decoded(self) -> bool {
+        ABORT::ISV.is_set(self.0)
     }
 
     /// Returns whether the syndrome describes an access that stage 2 denies and that Gear1 cannot
     /// emulate, because the syndrome does not describe the instruction (G1-FLT-005). A syndrome of
     /// a walk never does.
-    pub const fn lacks_syndrome(self) -> bool {
+    pub fn lacks_syndrome(self) -> bool {
         // planted: the log calls a decoded access one without syndrome
         !self.is_decoded()
             && !self.on_table_walk()
@@ -118,39 +196,44 @@ impl DataAbort {
 
     /// Returns whether the abort came from a stage-1 table walk (S1PTW).
     #[inline]
-    pub const fn on_table_walk(self) -> bool {
-        self.0 & 1 << 7 != 0
+    pub fn on_table_walk(self) -> bool {
+        ABORT::S1PTW.is_set(self.0)
     }
 
     /// Returns whether the access was a write (WnR). Cache maintenance counts as a write.
     #[inline]
-    pub const fn is_write(self) -> bool {
-        self.0 & 1 << 6 != 0
+    pub fn is_write(self) -> bool {
+        ABORT::WnR.is_set(self.0)
     }
 
     /// Tells whether a cache maintenance instruction caused it (CM).
     #[inline]
-    pub const fn is_cache_maintenance(self) -> bool {
-        self.0 & 1 << 8 != 0
+    pub fn is_cache_maintenance(self) -> bool {
+        ABORT::CM.is_set(self.0)
     }
 
     /// Returns whether the access is a 32-bit load, zero-extended, from an unmapped address.
     #[inline]
-    pub const fn is_word_load(self) -> bool {
-        const MASK: u64 = 1 << 24 | 3 << 22 | 1 << 21 | 1 << 7 | 1 << 6 | 0x3c;
-        self.0 & MASK == 1 << 24 | 2 << 22 | 4
+    pub fn is_word_load(self) -> bool {
+        let word_load = ABORT::ISV::SET
+            + ABORT::SAS::Word
+            + ABORT::SSE::CLEAR
+            + ABORT::S1PTW::CLEAR
+            + ABORT::WnR::CLEAR
+            + ABORT::FAULT::Translation;
+        word_load.matches_all(self.0)
     }
 
     /// Returns log2 of the access size in bytes (SAS).
     #[inline]
-    pub const fn size_log2(self) -> u8 {
-        ((self.0 >> 22) & 3) as u8
+    pub fn size_log2(self) -> u8 {
+        ABORT::SAS.read(self.0) as u8
     }
 
     /// Returns the register transferred (SRT).
     #[inline]
-    pub const fn register(self) -> u8 {
-        ((self.0 >> 16) & 31) as u8
+    pub fn register(self) -> u8 {
+        ABORT::SRT.read(self.0) as u8
     }
 
     /// Returns the whole syndrome.
@@ -160,7 +243,7 @@ impl DataAbort {
 
     /// Returns the bytes that a store of `value` writes.
     #[inline]
-    pub const fn truncate(self, value: u64) -> u64 {
+    pub fn truncate(self, value: u64) -> u64 {
         let unused = 64_u32.saturating_sub(8 << self.size_log2());
         (value << unused) >> unused
     }
@@ -168,14 +251,14 @@ impl DataAbort {
     /// Returns what a load puts into its register when memory holds `value`:
     /// truncated to the access size, sign-extended (SSE) to the register's width (SF).
     #[inline]
-    pub const fn extend(self, value: u64) -> u64 {
+    pub fn extend(self, value: u64) -> u64 {
         let unused = 64_u32.saturating_sub(8 << self.size_log2());
         let zeroed = (value << unused) >> unused;
-        if self.0 & 1 << 21 == 0 {
+        if !ABORT::SSE.is_set(self.0) {
             return zeroed;
         }
         let signed = (((value << unused) as i64) >> unused) as u64;
-        if self.0 & 1 << 15 != 0 {
+        if ABORT::SF.is_set(self.0) {
             signed
         } else {
             signed & 0xffff_ffff
@@ -192,22 +275,24 @@ pub struct SysregAccess(u64);
 pub struct SysregId(pub u32);
 
 impl SysregId {
-    const MASK: u64 = 0x3f_fc1e;
-
     /// Returns the identifier of the register `S<op0>_<op1>_C<crn>_C<crm>_<op2>`.
     pub const fn new(op0: u32, op1: u32, crn: u32, crm: u32, op2: u32) -> Self {
-        Self(op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | crm << 1)
+        let op = SYSREG::OP0.val(op0 as u64).value
+            | SYSREG::OP1.val(op1 as u64).value
+            | SYSREG::OP2.val(op2 as u64).value;
+        let register = SYSREG::CRN.val(crn as u64).value | SYSREG::CRM.val(crm as u64).value;
+        Self((op | register) as u32)
     }
 
     /// Returns (op0, op1, CRn, CRm, op2).
-    pub const fn fields(self) -> (u32, u32, u32, u32, u32) {
-        let id = self.0;
+    pub fn fields(self) -> (u32, u32, u32, u32, u32) {
+        let id = u64::from(self.0);
         (
-            (id >> 20) & 3,
-            (id >> 14) & 7,
-            (id >> 10) & 15,
-            (id >> 1) & 15,
-            (id >> 17) & 7,
+            SYSREG::OP0.read(id) as u32,
+            SYSREG::OP1.read(id) as u32,
+            SYSREG::CRN.read(id) as u32,
+            SYSREG::CRM.read(id) as u32,
+            SYSREG::OP2.read(id) as u32,
         )
     }
 }
@@ -216,19 +301,20 @@ impl SysregAccess {
     /// Returns the register of the access.
     #[inline]
     pub const fn id(self) -> SysregId {
-        SysregId((self.0 & SysregId::MASK) as u32)
+        const ALL: SysregId = SysregId::new(3, 7, 15, 15, 7);
+        SysregId(self.0 as u32 & ALL.0)
     }
 
     /// Returns whether the access is a read (MRS).
     #[inline]
-    pub const fn is_read(self) -> bool {
-        self.0 & 1 != 0
+    pub fn is_read(self) -> bool {
+        SYSREG::READ.is_set(self.0)
     }
 
     /// Returns the general register of the instruction (Rt).
     #[inline]
-    pub const fn register(self) -> u8 {
-        ((self.0 >> 5) & 31) as u8
+    pub fn register(self) -> u8 {
+        SYSREG::RT.read(self.0) as u8
     }
 }
 
@@ -237,9 +323,10 @@ impl SysregAccess {
 /// next one a branch target exception, SS left set makes two instructions one step. AArch32, which
 /// guests are not shown, has the IT state where BTYPE is.
 #[inline(always)]
-pub const fn stepped_over(pstate: u64) -> u64 {
+pub fn stepped_over(pstate: u64) -> u64 {
     // planted: the next instruction is a branch target
-    pstate & !PSTATE_BTYPE & !PSTATE_SS
+    let cleared = PSTATE::BTYPE::CLEAR + PSTATE::SS::CLEAR;
+    cleared.modify(pstate)
 }
 
 /// Entry of an exception taken to a guest's EL1: the vector's offset from VBAR_EL1 and the PSTATE
@@ -250,21 +337,6 @@ pub struct Entry {
     pstate: u64,
     from_el0: bool,
 }
-
-const PSTATE_MODE: u64 = 0x1f;
-const PSTATE_EL0: u64 = 0x0;
-const PSTATE_EL1T: u64 = 0x4;
-const PSTATE_AARCH32: u64 = 1 << 4;
-const PSTATE_DAIF: u64 = 0xf << 6;
-const PSTATE_EL1H: u64 = 0x5;
-/// Bits a handler inherits: NZCV, DIT, PAN (raised below), UAO cleared.
-const PSTATE_INHERITED: u64 = 0xf << 28 | 1 << 24 | 1 << 22;
-const PSTATE_PAN: u64 = 1 << 22;
-const PSTATE_SS: u64 = 1 << 21;
-const PSTATE_BTYPE: u64 = 0b11 << 10;
-const PSTATE_SSBS: u64 = 1 << 12;
-const SCTLR_SPAN: u64 = 1 << 23;
-const SCTLR_DSSBS: u64 = 1 << 44;
 
 impl Entry {
     /// Returns the offset of the vector from VBAR_EL1.
@@ -287,52 +359,54 @@ impl Entry {
 
     /// Returns how a synchronous exception enters EL1 of a guest whose PSTATE is
     /// `pstate` and whose SCTLR_EL1 is `sctlr`. `has_pan`: the CPU has FEAT_PAN.
-    pub const fn synchronous(pstate: u64, sctlr: u64, has_pan: bool) -> Self {
-        let mode = pstate & PSTATE_MODE;
-        let (vector_offset, from_el0) = if mode & PSTATE_AARCH32 != 0 {
+    pub fn synchronous(pstate: u64, sctlr: u64, has_pan: bool) -> Self {
+        let is_aarch32 = PSTATE::AARCH32.is_set(pstate);
+        let (vector_offset, from_el0) = if is_aarch32 {
             (0x600, true)
-        } else if mode == PSTATE_EL0 {
+        } else if PSTATE::MODE::EL0t.matches_all(pstate) {
             (0x400, true)
-        } else if mode == PSTATE_EL1T {
+        } else if PSTATE::MODE::EL1t.matches_all(pstate) {
             // planted: a fault at EL1t enters the vector of EL1h
             (0x000, false)
         } else {
             (0x200, false)
         };
-        let pan = if has_pan && sctlr & SCTLR_SPAN == 0 {
-            PSTATE_PAN
+        let pan = if has_pan && !SCTLR::SPAN.is_set(sctlr) {
+            PSTATE::PAN::SET.value
         } else {
             0
         };
         // Both bits are RES0 without FEAT_SSBS.
-        let ssbs = if sctlr & SCTLR_DSSBS != 0 {
-            PSTATE_SSBS
+        let ssbs = if SCTLR::DSSBS.is_set(sctlr) {
+            PSTATE::SSBS::SET.value
         } else {
             0
         };
-        let inherited = if mode & PSTATE_AARCH32 != 0 {
-            pstate & 0xf << 28
+        // A handler inherits NZCV, DIT and PAN; UAO is cleared.
+        let inherited = if is_aarch32 {
+            PSTATE::NZCV::SET
         } else {
-            pstate & PSTATE_INHERITED
+            PSTATE::NZCV::SET + PSTATE::DIT::SET + PSTATE::PAN::SET
         };
+        // planted: a handler runs with interrupts
+        let handler = PSTATE::DAIF::SET + PSTATE::MODE::EL1h;
         Self {
             vector_offset,
-            // planted: a handler runs with interrupts
-            pstate: inherited | pan | ssbs | PSTATE_DAIF | PSTATE_EL1H,
+            pstate: pstate & inherited.mask() | pan | ssbs | handler.value,
             from_el0,
         }
     }
 
     /// Returns ESR_EL1 for an undefined instruction.
     pub const fn undefined() -> u64 {
-        ec::UNKNOWN << EC_SHIFT | IL
+        ESR::EC.val(ec::UNKNOWN).value | ESR::IL::SET.value
     }
 
     /// Returns ESR_EL1 for the external abort that stands for an access nobody answers.
     /// `walk_level`: it was the guest's own table walk that nobody answered, at this level. EA, FnV
     /// and SET are zero: the kind is unspecified, FAR_EL1 valid, the abort recoverable
     /// (G1-FLT-001).
-    pub const fn external_abort(self, taken: Syndrome, walk_level: Option<u8>) -> u64 {
+    pub fn external_abort(self, taken: Syndrome, walk_level: Option<u8>) -> u64 {
         let fetch = taken.class() == ec::INSTRUCTION_ABORT;
         let class = match (fetch, self.from_el0) {
             (true, true) => ec::INSTRUCTION_ABORT,
@@ -345,13 +419,13 @@ impl Entry {
         let kept = if fetch {
             0
         } else {
-            taken.0 & (1 << 6 | 1 << 8)
+            taken.0 & (ABORT::WnR::SET + ABORT::CM::SET).mask()
         };
         let status = match walk_level {
-            Some(level) => FSC_EXTERNAL_WALK | level as u64 & 3,
-            None => FSC_EXTERNAL,
+            Some(level) => ABORT::FAULT::ExternalOnWalk + ABORT::LEVEL.val(level.into()),
+            None => ABORT::FAULT::External,
         };
-        class << EC_SHIFT | taken.0 & IL | kept | status
+        ESR::EC.val(class).value | taken.0 & ESR::IL::SET.mask() | kept | status.value
     }
 }
 

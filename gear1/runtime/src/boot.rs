@@ -18,6 +18,7 @@ use gear1_arch::window::wipe_init;
 use gear1_arch::world::{World, vttbr_of};
 use gear1_arch::{cpu, entry, firmware, start};
 use gear1_core::psci;
+use gear1_core::stage2::Geometry;
 use gear1_core::vgic::{GicVersion, VcpuIndex};
 
 use crate::gic::{Gic, HostGic, KICK};
@@ -60,7 +61,7 @@ fn start_machine() {
         boot,
         vcpus: [(VmId::FIRST, VcpuIndex::FIRST); MAX_VCPUS],
         kicks: [0; MAX_CPUS],
-        pa_range: (boot.vtcr_el2 >> 16) & 7,
+        pa_range: Geometry::from_vtcr(boot.vtcr_el2).pa_range(),
     };
     let cpus = (0..boot.cpu_count as usize).zip(&boot.cpus);
     // Bound: MAX_CPUS (8).

@@ -1,4 +1,6 @@
-use super::{Entry, FaultKind, IL, Syndrome, SysregId, ec, stepped_over};
+use super::{Entry, FaultKind, Syndrome, SysregId, ec, stepped_over};
+
+const IL: u64 = 1 << 25;
 
 const ISV: u64 = 1 << 24;
 const SSE: u64 = 1 << 21;

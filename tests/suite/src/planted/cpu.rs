@@ -149,7 +149,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a handler runs with interrupts",
-        change: Change::Swap("PSTATE_DAIF | PSTATE_EL1H", "PSTATE_EL1H"),
+        change: Change::Swap("PSTATE::DAIF::SET + ", ""),
         breaks: &["G1-FLT-003"],
         test: "gear1/core/src/syndrome/tests.rs",
         finder: Finder::Host,
@@ -204,7 +204,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "the next instruction is a branch target",
-        change: Change::Swap("PSTATE_BTYPE & !PSTATE_SS", "PSTATE_SS"),
+        change: Change::Swap("PSTATE::BTYPE::CLEAR + ", ""),
         breaks: &["G1-CPU-009"],
         test: CPU,
         finder: Finder::Guest("cpu", "max"),

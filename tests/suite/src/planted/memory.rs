@@ -59,7 +59,10 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a device's registers are memory to stage 2",
-        change: Change::Swap("DEVICE_NGNRE", "NORMAL | INNER_SHAREABLE"),
+        change: Change::Swap(
+            "LEAF::MEMATTR::DeviceNGnRE",
+            "LEAF::MEMATTR::WriteBack + LEAF::SH::Inner",
+        ),
         breaks: &["G1-MEM-002"],
         test: "gear1/core/src/stage2/tests.rs",
         finder: Finder::Host,
@@ -200,7 +203,10 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "what somebody else sees is kept in blocks, which take a table to be taken away",
-        change: Change::Swap(">> STATE_SHIFT & STATE_MASK == Self::Owned as u64", "!= 0"),
+        change: Change::Swap(
+            "LEAF::STATE.read(descriptor) == Self::Owned as u64",
+            "descriptor != 0",
+        ),
         breaks: &["G1-MEM-011", "G1-MEM-017"],
         test: "gear1/core/src/ownership/tests/exhausted.rs",
         finder: Finder::Host,
