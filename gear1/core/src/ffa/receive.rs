@@ -9,7 +9,27 @@ use gear1_abi::regs::Regs;
 use super::descriptor::{self, Header, RANGE_SIZE, RESPONSE_HEADER};
 use super::{Answer, Call, DONE, Outcome, Platform, RANGES_AT_ONCE, done, endpoint, function, low};
 use crate::addr::Pa;
-use crate::ownership::{Error, Phase, Request, Response};
+use crate::ownership::{Error, Request, Response};
+
+/// How much of the answer to a retrieval is in the RX page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// Ranges are left for other steps.
+    InPart,
+    /// All that fits, since this step.
+    Now,
+    /// All that fits, since an earlier step.
+    Before,
+}
+
+/// Returns the registers of FFA_MEM_RETRIEVE_RESP for a transaction of so many ranges.
+fn retrieved(ranges: u16) -> Regs {
+    let size = u64::from(ranges).wrapping_mul(RANGE_SIZE);
+    let total = size.wrapping_add(RESPONSE_HEADER);
+    let fragment = total.min(PAGE_SIZE);
+    let id = function::MEM_RETRIEVE_RESP.into();
+    [id, total, fragment, 0, 0, 0, 0, 0]
+}
 
 impl<P: Platform> Call<'_, P> {
     pub(super) fn retrieve(&mut self, regs: &Regs, address: u64) -> Answer {
@@ -54,76 +74,33 @@ impl<P: Platform> Call<'_, P> {
     #[inline(never)]
     fn retrieve_on(&mut self, index: usize, handle: u64, request: Request) -> Answer {
         let transaction = self.ledger.transaction(index);
-        let (vm, offer) = (self.vm, transaction.offer);
-        let is_done = match transaction.phase {
-            Phase::Mapping | Phase::Unmapping(Some(_)) if transaction.concerns(vm) => {
-                self.step(index)?
-            }
-            Phase::Homing if offer.is_for(vm) => self.step(index)?,
+        let vm = self.vm;
+        let is_own = transaction.is_retrieving(vm);
+        let is_done = if is_own {
+            self.step(index)?
+        } else {
             // Others made the last steps, and may be at more.
-            Phase::Free
-            | Phase::Filling
-            | Phase::Claiming
-            | Phase::Unclaiming(_)
-            | Phase::Committing
-            | Phase::Sending
-            | Phase::Sent
-            | Phase::Mapping
-            | Phase::Unmapping(_)
-            | Phase::Retrieved
-            | Phase::Relinquishing
-            | Phase::Reclaiming
-            | Phase::Given(_)
-            | Phase::Homing
-            | Phase::Returning => transaction.is_held_by(vm) && self.ledger.answer(index, vm),
+            transaction.is_held_by(vm) && self.ledger.answer(index, vm)
         };
         if is_done {
             self.ledger.answer(index, vm);
-            let ranges = u64::from(offer.ranges).wrapping_mul(RANGE_SIZE);
-            let total = ranges.wrapping_add(RESPONSE_HEADER);
-            let id = function::MEM_RETRIEVE_RESP.into();
-            let size = total.min(PAGE_SIZE);
-            return done([id, total, size, 0, 0, 0, 0, 0]);
+            return done(retrieved(transaction.offer.ranges));
         }
         if let Some(error) = transaction.refusal(vm) {
             return Err(error);
         }
-        match transaction.phase {
-            Phase::Mapping | Phase::Unmapping(Some(_)) if transaction.concerns(vm) => {
-                return Ok(Outcome::Again);
-            }
-            Phase::Homing if offer.is_for(vm) => return Ok(Outcome::Again),
-            _ if transaction.may_be_asked(vm) => {}
-            Phase::Free
-            | Phase::Filling
-            | Phase::Claiming
-            | Phase::Unclaiming(_)
-            | Phase::Committing
-            | Phase::Sending
-            | Phase::Sent
-            | Phase::Mapping
-            | Phase::Unmapping(_)
-            | Phase::Retrieved
-            | Phase::Relinquishing
-            | Phase::Reclaiming
-            | Phase::Given(_)
-            | Phase::Homing
-            | Phase::Returning => return Err(Error::Denied),
+        if is_own {
+            return Ok(Outcome::Again);
         }
-        let mut response = self.ledger.begin_response(vm, handle, 0)?;
-        let rx = self.rx()?;
-        if response.next == 0 {
-            let first = descriptor::response(&offer, handle, vm, request);
-            self.platform.write_page(rx, 0, &first);
+        if !transaction.may_be_asked(vm) {
+            return Err(Error::Denied);
         }
-        let written = response.next;
-        let end = self.write_ranges(index, rx, RESPONSE_HEADER, &mut response);
-        self.ledger.set_response(vm, Some(response));
-        if end.is_none() {
+        let written = self.write_response(index, handle, request)?;
+        if written == Written::InPart {
             return Ok(Outcome::Again);
         }
         // planted: a receiver waits for one that makes no more steps
-        if !transaction.may_retrieve(vm) && response.next == written {
+        if !transaction.may_retrieve(vm) && written == Written::Before {
             let step = self.ledger.retrieve_next(self.platform, index, vm, request);
             self.helped(step);
         }
@@ -131,6 +108,30 @@ impl<P: Platform> Call<'_, P> {
             self.ledger.retrieve(index, vm, request)?;
         }
         Ok(Outcome::Again)
+    }
+
+    /// Writes the next ranges of the answer to a retrieval.
+    fn write_response(
+        &mut self,
+        index: usize,
+        handle: u64,
+        request: Request,
+    ) -> Result<Written, Error> {
+        let mut response = self.ledger.begin_response(self.vm, handle, 0)?;
+        let rx = self.rx()?;
+        if response.next == 0 {
+            let offer = self.ledger.transaction(index).offer;
+            let first = descriptor::response(&offer, handle, self.vm, request);
+            self.platform.write_page(rx, 0, &first);
+        }
+        let before = response.next;
+        let end = self.write_ranges(index, rx, RESPONSE_HEADER, &mut response);
+        self.ledger.set_response(self.vm, Some(response));
+        Ok(match end {
+            None => Written::InPart,
+            Some(_) if response.next == before => Written::Before,
+            Some(_) => Written::Now,
+        })
     }
 
     /// Returns the RX page, which an answer is being written to.
@@ -209,48 +210,29 @@ impl<P: Platform> Call<'_, P> {
         let said = descriptor::relinquished(words)?;
         let index = self.ledger.find(said.handle).ok_or(Error::Invalid)?;
         let transaction = self.ledger.transaction(index);
-        let offer = transaction.offer;
         // planted: relinquish does not ask who calls
-        if said.endpoint != endpoint(self.vm) || !offer.is_for(self.vm) {
+        if said.endpoint != endpoint(self.vm) || !transaction.offer.is_for(self.vm) {
             return Err(Error::Invalid);
         }
         // Another vCPU of the VM may have begun to give back another transaction, or to give this
         // one back unwiped: a call continues only the work that it names.
         // planted: memory that is given back twice need not be wiped the second time
         let is_asked = transaction.is_given_back_by(self.vm, said.zero);
-        let is_own = transaction.concerns(self.vm);
         let holds = transaction.is_held_by(self.vm);
-        let is_done = match transaction.phase {
-            Phase::Unmapping(None) | Phase::Relinquishing if is_own && is_asked => {
-                self.step(index)?
-            }
-            Phase::Mapping | Phase::Unmapping(_) if holds && !is_own => {
-                let step = self
-                    .ledger
-                    .relinquish_next(self.platform, index, self.vm, said.zero)?;
-                self.helped(step);
-                false
-            }
+        let is_done = if transaction.is_relinquishing(self.vm) && is_asked {
+            self.step(index)?
+        } else if holds && transaction.is_mapped_for_another(self.vm) {
+            let step = self
+                .ledger
+                .relinquish_next(self.platform, index, self.vm, said.zero)?;
+            self.helped(step);
+            false
+        } else if !holds && is_asked && self.ledger.answer(index, self.vm) {
             // Others made the last steps.
-            _ if !holds && is_asked && self.ledger.answer(index, self.vm) => true,
-            Phase::Free
-            | Phase::Filling
-            | Phase::Claiming
-            | Phase::Unclaiming(_)
-            | Phase::Committing
-            | Phase::Sending
-            | Phase::Sent
-            | Phase::Mapping
-            | Phase::Unmapping(_)
-            | Phase::Retrieved
-            | Phase::Relinquishing
-            | Phase::Reclaiming
-            | Phase::Given(_)
-            | Phase::Homing
-            | Phase::Returning => {
-                self.ledger.relinquish(index, self.vm, said.zero)?;
-                false
-            }
+            true
+        } else {
+            self.ledger.relinquish(index, self.vm, said.zero)?;
+            false
         };
         if !is_done {
             return Ok(Outcome::Again);

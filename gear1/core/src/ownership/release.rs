@@ -71,33 +71,26 @@ impl Ledger {
         index: usize,
     ) -> Option<Release> {
         let mut transaction = self.transaction(index);
-        let ends = transaction.offer.sender == vm
-            || (transaction.returning && transaction.offer.is_for(vm));
-        match transaction.phase {
-            Phase::Free | Phase::Given(_) | Phase::Returning => return None,
-            Phase::Filling if transaction.offer.sender == vm => {
-                self.free(vms, index);
-                return Some(Release::More);
+        let is_sender = transaction.offer.sender == vm;
+        let is_home = transaction.returning && transaction.offer.is_for(vm);
+        if matches!(
+            transaction.phase,
+            Phase::Free | Phase::Given(_) | Phase::Returning
+        ) {
+            return None;
+        }
+        if transaction.phase == Phase::Filling {
+            // A receiver has nothing of it yet.
+            if !is_sender {
+                return None;
             }
-            Phase::Filling => return None,
-            // Pages on their way home continue, whichever of the two VMs ends.
-            Phase::Unclaiming(_) | Phase::Reclaiming | Phase::Homing if ends => {}
-            _ if ends => transaction.take_back(),
-            Phase::Claiming
-            | Phase::Unclaiming(_)
-            | Phase::Committing
-            | Phase::Sending
-            | Phase::Sent
-            | Phase::Mapping
-            | Phase::Unmapping(_)
-            | Phase::Retrieved
-            | Phase::Relinquishing
-            | Phase::Reclaiming
-            | Phase::Homing => {
-                if !transaction.leave(vm) {
-                    return None;
-                }
-            }
+            self.free(vms, index);
+            return Some(Release::More);
+        }
+        if is_sender || is_home {
+            transaction.end();
+        } else if !transaction.leave(vm) {
+            return None;
         }
         *self.slot(index) = transaction;
         Some(self.released(vms, index))
@@ -132,6 +125,18 @@ impl Ledger {
 }
 
 impl Transaction {
+    /// Takes the pages back, unless they are on their way home already: that work continues,
+    /// whichever of the two VMs ends.
+    fn end(&mut self) {
+        let is_on_the_way = matches!(
+            self.phase,
+            Phase::Unclaiming(_) | Phase::Reclaiming | Phase::Homing
+        );
+        if !is_on_the_way {
+            self.take_back();
+        }
+    }
+
     /// Begins to take the pages from all receivers and to give them back, whatever is under way.
     fn take_back(&mut self) {
         // Pages that were not claimed do not belong to this transaction.

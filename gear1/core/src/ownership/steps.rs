@@ -157,49 +157,41 @@ impl Ledger {
     /// Gives pages back to their home. Tells whether those were the last.
     fn back<V: Vms>(&mut self, vms: &mut V, transaction: &mut Transaction, index: usize) -> bool {
         let home = transaction.gainer();
-        match transaction.phase {
-            Phase::Homing => amend_pages(vms, transaction, |vms, pa| {
-                // A page that is donated back was Received, so its home's descriptor is Donated.
-                if let Some(tag) = donated_by(vms, home, pa) {
-                    let owned = edit(Some(PageState::Donated), Some(PageState::Owned), tag);
-                    amend_page(vms, home, pa, &owned);
-                    if let Phase::Given(left) = &mut self.slot(tag).phase {
-                        *left = left.saturating_sub(1);
-                    }
+        if transaction.phase == Phase::Homing {
+            self.come_home(vms, transaction)
+        } else if transaction.phase == Phase::Returning {
+            let owned = edit(Some(PageState::Donated), Some(PageState::Owned), index);
+            amend_pages(vms, transaction, |vms, pa| {
+                amend_page(vms, home, pa, &owned);
+            })
+        } else {
+            let sent = Edit {
+                to: Some(transaction.unsent()),
+                ..transaction.committing(index).reversed()
+            };
+            let claimed = transaction.claiming().reversed();
+            amend_pages(vms, transaction, |vms, pa| {
+                if !amend_page(vms, home, pa, &sent) {
+                    amend_page(vms, home, pa, &claimed);
                 }
-            }),
-            Phase::Returning => {
-                let owned = edit(Some(PageState::Donated), Some(PageState::Owned), index);
-                amend_pages(vms, transaction, |vms, pa| {
-                    amend_page(vms, home, pa, &owned);
-                })
-            }
-            Phase::Free
-            | Phase::Filling
-            | Phase::Claiming
-            | Phase::Unclaiming(_)
-            | Phase::Committing
-            | Phase::Sending
-            | Phase::Sent
-            | Phase::Mapping
-            | Phase::Unmapping(_)
-            | Phase::Retrieved
-            | Phase::Relinquishing
-            | Phase::Reclaiming
-            | Phase::Given(_) => {
-                let sent = transaction.committing(index).reversed();
-                let sent = Edit {
-                    to: Some(transaction.unsent()),
-                    ..sent
-                };
-                let claimed = transaction.claiming().reversed();
-                amend_pages(vms, transaction, |vms, pa| {
-                    if !amend_page(vms, home, pa, &sent) {
-                        amend_page(vms, home, pa, &claimed);
-                    }
-                })
-            }
+            })
         }
+    }
+
+    /// Gives pages that were donated back to their home, each of which ends a part of the donation
+    /// that the page left by. Tells whether those were the last.
+    fn come_home<V: Vms>(&mut self, vms: &mut V, transaction: &mut Transaction) -> bool {
+        let home = transaction.gainer();
+        amend_pages(vms, transaction, |vms, pa| {
+            // A page that is donated back was Received, so its home's descriptor is Donated.
+            if let Some(tag) = donated_by(vms, home, pa) {
+                let owned = edit(Some(PageState::Donated), Some(PageState::Owned), tag);
+                amend_page(vms, home, pa, &owned);
+                if let Phase::Given(left) = &mut self.slot(tag).phase {
+                    *left = left.saturating_sub(1);
+                }
+            }
+        })
     }
 
     /// Ends donations of which nothing is left.
@@ -254,42 +246,16 @@ fn map<V: Vms>(vms: &mut V, transaction: &mut Transaction) -> Step {
 
 /// Takes pages from who has them. Tells whether those were the last.
 fn undo<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> bool {
-    let (keeper, home) = (transaction.keeper(), transaction.gainer());
-    match transaction.phase {
-        Phase::Homing => {
-            let gone = edit(Some(PageState::Donated), None, index);
-            amend_pages(vms, transaction, |vms, pa| {
-                amend_page(vms, keeper, pa, &gone);
-            })
+    let keeper = transaction.keeper();
+    let home = transaction.gainer();
+    let gone = transaction.losing(index);
+    let is_returning = transaction.phase == Phase::Returning;
+    amend_pages(vms, transaction, |vms, pa| {
+        // A page that has come home before belongs to another transaction, or to none.
+        if !is_returning || donated_by(vms, home, pa) == Some(index) {
+            amend_page(vms, keeper, pa, &gone);
         }
-        Phase::Returning => {
-            let gone = edit(Some(PageState::Received), None, 0);
-            amend_pages(vms, transaction, |vms, pa| {
-                // A page that has come home before belongs to another transaction, or to none.
-                if donated_by(vms, home, pa) == Some(index) {
-                    amend_page(vms, keeper, pa, &gone);
-                }
-            })
-        }
-        Phase::Free
-        | Phase::Filling
-        | Phase::Claiming
-        | Phase::Unclaiming(_)
-        | Phase::Committing
-        | Phase::Sending
-        | Phase::Sent
-        | Phase::Mapping
-        | Phase::Unmapping(_)
-        | Phase::Retrieved
-        | Phase::Relinquishing
-        | Phase::Reclaiming
-        | Phase::Given(_) => {
-            let gone = transaction.retrieving(keeper).reversed();
-            amend_pages(vms, transaction, |vms, pa| {
-                amend_page(vms, keeper, pa, &gone);
-            })
-        }
-    }
+    })
 }
 
 /// Returns the next piece to wipe or clean, if there is one, and moves the cursor behind the piece.
@@ -357,6 +323,17 @@ impl Transaction {
             self.offer.receiver()
         } else {
             self.who
+        }
+    }
+
+    /// Returns what [`Stage::Undo`] does to the keeper's pages.
+    fn losing(&self, index: usize) -> Edit {
+        if self.phase == Phase::Homing {
+            edit(Some(PageState::Donated), None, index)
+        } else if self.phase == Phase::Returning {
+            edit(Some(PageState::Received), None, 0)
+        } else {
+            self.retrieving(self.keeper()).reversed()
         }
     }
 

@@ -397,10 +397,26 @@ impl Transaction {
         self.wiping & bit(vm) != 0 || !zero
     }
 
-    /// Returns whether the work under way is done for, or to, `vm`.
+    /// Returns whether the work under way is a retrieval of `vm`, or undoes one that is refused.
     #[must_use]
-    pub fn concerns(&self, vm: VmId) -> bool {
-        self.who == vm
+    pub fn is_retrieving(&self, vm: VmId) -> bool {
+        let is_mapping = matches!(self.phase, Phase::Mapping | Phase::Unmapping(Some(_)));
+        let comes_home = self.phase == Phase::Homing && self.offer.is_for(vm);
+        is_mapping && self.who == vm || comes_home
+    }
+
+    /// Returns whether the work under way takes back what `vm` gives back.
+    #[must_use]
+    pub fn is_relinquishing(&self, vm: VmId) -> bool {
+        let is_taken = matches!(self.phase, Phase::Unmapping(None) | Phase::Relinquishing);
+        is_taken && self.who == vm
+    }
+
+    /// Returns whether the pages are being mapped in, or taken from, a receiver other than `vm`.
+    #[must_use]
+    pub fn is_mapped_for_another(&self, vm: VmId) -> bool {
+        let is_pass = matches!(self.phase, Phase::Mapping | Phase::Unmapping(_));
+        is_pass && self.who != vm
     }
 
     /// Returns whether a retrieval or a relinquishment of `vm` has begun, or waits for its turn, and
@@ -409,22 +425,7 @@ impl Transaction {
         let waiting = self.turns.retrieving | self.turns.relinquishing;
         // planted: buffers go before a vCPU is told that its call is done
         let is_untold = (waiting | self.unanswered) & bit(vm) != 0 || self.refusal(vm).is_some();
-        let has_steps = match self.phase {
-            Phase::Mapping | Phase::Unmapping(_) | Phase::Relinquishing => self.who == vm,
-            Phase::Homing => self.offer.is_for(vm),
-            Phase::Free
-            | Phase::Filling
-            | Phase::Claiming
-            | Phase::Unclaiming(_)
-            | Phase::Committing
-            | Phase::Sending
-            | Phase::Sent
-            | Phase::Retrieved
-            | Phase::Reclaiming
-            | Phase::Given(_)
-            | Phase::Returning => false,
-        };
-        is_untold || has_steps
+        is_untold || self.is_retrieving(vm) || self.is_relinquishing(vm)
     }
 
     /// Returns why the last retrieval of `vm` is refused, if another VM made its last step.

@@ -343,7 +343,7 @@ impl Machine {
             }
             let transaction = self.ledger.transaction(index);
             let is_pass = matches!(transaction.phase, Phase::Mapping | Phase::Unmapping(_));
-            if is_new && is_pass && transaction.concerns(vm(1)) {
+            if is_new && is_pass && !transaction.is_mapped_for_another(vm(1)) {
                 return;
             }
         }
