@@ -2,6 +2,7 @@
 //! and random operations against an executable reference.
 
 mod fake;
+mod gicv2;
 mod list_registers;
 mod random;
 mod registers;

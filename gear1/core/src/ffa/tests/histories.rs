@@ -91,14 +91,41 @@ struct History {
 impl History {
     /// Sends ranges to one or two VMs, the last of them perhaps in a part of its own.
     fn send(&mut self, index: usize) -> Result<Option<Regs>, Wrong> {
-        let random = &mut self.random;
-        let id = random.of(&[
+        let id = self.random.of(&[
             function::MEM_SHARE,
             function::MEM_LEND,
             function::MEM_LEND,
             function::MEM_DONATE,
             function::MEM_DONATE,
         ]);
+        let mut words = self.header(index, id);
+        let (base, ranges) = self.ranges(index);
+        let pages: u64 = ranges.iter().map(|(_, pages)| pages).sum();
+        let count = ranges.len() as u64;
+        words.extend([pages | count << 32, 0]);
+        let ranges = ranges
+            .iter()
+            .flat_map(|(at, pages)| [base + at * PAGE, *pages]);
+        words.extend(ranges);
+        let total = 8 * words.len() as u64;
+        let parts = count > 1 && self.random.below(4) == 0;
+        let size = if parts { total - 16 } else { total };
+        self.machine.write(index, &words);
+        let x = self.call(index, &[u64::from(id | WIDE), total, size, 0, 0, 0, 0, 0])?;
+        let Some(x) = x.filter(|x| x[0] == u64::from(function::MEM_FRAG_RX)) else {
+            return Ok(x);
+        };
+        if self.random.below(8) == 0 {
+            return Ok(Some(x));
+        }
+        self.machine.write(index, &words[words.len() - 2..]);
+        let id = u64::from(function::MEM_FRAG_TX);
+        self.call(index, &[id, x[1], x[2], 16, 0, 0, 0, 0])
+    }
+
+    /// Returns a descriptor without its ranges: a call of `index` to one or two receivers.
+    fn header(&mut self, index: usize, id: u32) -> Vec<u64> {
+        let random = &mut self.random;
         let donate = id == function::MEM_DONATE;
         let receivers = if donate { 1 } else { random.of(&[1, 1, 1, 2]) };
         let first_receiver = index + 1 + random.below(VMS as u64 - 1) as usize;
@@ -126,6 +153,13 @@ impl History {
                 0,
             ]);
         }
+        words
+    }
+
+    /// Returns ranges that `index` may send, and the address that their first pages are counted
+    /// from.
+    fn ranges(&mut self, index: usize) -> (u64, Vec<(u64, u64)>) {
+        let random = &mut self.random;
         // A VM may send received memory to any VM: to its home, too.
         let home = match random.below(4) {
             0 => random.below(VMS as u64) as usize,
@@ -141,42 +175,22 @@ impl History {
             // Single pages of both blocks in turn.
             let (first, count) = (random.below(8), 2 + random.below(120));
             ranges.extend((0..count).map(|n| (first + (n % 2) * 512 + n / 2, 1)));
-        } else {
-            for _ in 0..1 + random.below(2) {
-                let places = [(); 6].map(|()| random.of(&PLACES));
-                // Mostly one whose first page is its owner's alone, or was given.
-                let mut fitting = places.into_iter().filter(|(at, _)| {
-                    let ipa = Ipa::new(base + at * PAGE);
-                    let (_, descriptor) = self.machine.host.vms.descriptor(index, ipa);
-                    matches!(
-                        PageState::of(descriptor),
-                        Some(PageState::Owned | PageState::Received)
-                    )
-                });
-                ranges.push(fitting.next().unwrap_or(places[0]));
-            }
+            return (base, ranges);
         }
-        let pages: u64 = ranges.iter().map(|(_, pages)| pages).sum();
-        let count = ranges.len() as u64;
-        words.extend([pages | count << 32, 0]);
-        let ranges = ranges
-            .iter()
-            .flat_map(|(at, pages)| [base + at * PAGE, *pages]);
-        words.extend(ranges);
-        let total = 8 * words.len() as u64;
-        let parts = count > 1 && random.below(4) == 0;
-        let size = if parts { total - 16 } else { total };
-        self.machine.write(index, &words);
-        let x = self.call(index, &[u64::from(id | WIDE), total, size, 0, 0, 0, 0, 0])?;
-        let Some(x) = x.filter(|x| x[0] == u64::from(function::MEM_FRAG_RX)) else {
-            return Ok(x);
-        };
-        if self.random.below(8) == 0 {
-            return Ok(Some(x));
+        for _ in 0..1 + random.below(2) {
+            let places = [(); 6].map(|()| random.of(&PLACES));
+            // Mostly one whose first page is its owner's alone, or was given.
+            let mut fitting = places.into_iter().filter(|(at, _)| {
+                let ipa = Ipa::new(base + at * PAGE);
+                let (_, descriptor) = self.machine.host.vms.descriptor(index, ipa);
+                matches!(
+                    PageState::of(descriptor),
+                    Some(PageState::Owned | PageState::Received)
+                )
+            });
+            ranges.push(fitting.next().unwrap_or(places[0]));
         }
-        self.machine.write(index, &words[words.len() - 2..]);
-        let id = u64::from(function::MEM_FRAG_TX);
-        self.call(index, &[id, x[1], x[2], 16, 0, 0, 0, 0])
+        (base, ranges)
     }
 
     fn retrieve(&mut self, index: usize) -> Result<Option<Regs>, Wrong> {

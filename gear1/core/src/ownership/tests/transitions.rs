@@ -8,7 +8,7 @@
 
 use std::vec::Vec;
 
-use super::model::words;
+use super::model::state::words;
 use super::{ALL, KINDS, Kind, Kind::*, RW, Setup, offer};
 use crate::addr::Ipa;
 use crate::ownership::buffers::Buffers;
