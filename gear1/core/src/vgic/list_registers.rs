@@ -3,7 +3,7 @@
 //! G1-GIC-007: what deserves a list register most has one. That is, with more
 //! candidates than list registers: active interrupts by priority before pending
 //! ones by priority, but one list register is left to the pending ones. The
-//! rest is waited for with the maintenance interrupt.
+//! rest is waited for with the maintenance interrupt (`candidates`).
 //!
 //! Nothing is lost when the guest acknowledges or ends an interrupt while
 //! another CPU changes the same one: the latch of a listed interrupt is apart
@@ -11,59 +11,18 @@
 //!
 //! Requirements: G1-GIC-011, G1-GIC-012, G1-RUN-011.
 
+mod candidates;
+mod replay;
+
 use super::types::{
     Bits, GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex,
 };
 use super::word::Gate;
-use super::{MAX_LRS, SPI_WORDS, Slot, Vcpu, VmGic};
+use super::{Slot, Vcpu, VmGic};
+pub use replay::LrReplay;
 
 /// SGIs in the word of private interrupts.
 const SGIS: u32 = 0xffff;
-
-/// Pending or active: what a candidate wants a list register for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Want {
-    Active,
-    Pending,
-}
-
-/// Rank of an interrupt among those of its kind: priority, then INTID; lower is better.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank(u32);
-
-impl Rank {
-    fn new(priority: u8, intid: IntId) -> Self {
-        Self(u32::from(priority) << 16 | intid.number())
-    }
-
-    /// Behind all.
-    const NONE: Self = Self(u32::MAX);
-
-    fn intid(self) -> IntId {
-        IntId::from_low_bits(self.0 as u16)
-    }
-}
-
-/// Words of 32 interrupts that a vCPU has.
-const WORDS: usize = SPI_WORDS + 1;
-
-/// Interrupts that wait for a list register of a vCPU: the best of each word, so that a change of
-/// one word needs a look at that word alone.
-struct Candidates {
-    /// Best active interrupt of each word.
-    unlisted_active: [Rank; WORDS],
-    /// Best pending interrupt of each word.
-    pending: [Rank; WORDS],
-}
-
-/// Returns the best of these words.
-fn best_of(ranks: &[Rank; WORDS], words: u32) -> Option<Rank> {
-    let each = Bits(words).filter_map(|index| ranks.get(index as usize).copied());
-    // Bound: 16 words of 32 interrupts.
-    // planted: of two pending interrupts the worse comes first
-    let best = each.fold(Rank::NONE, Ord::min);
-    (best != Rank::NONE).then_some(best)
-}
 
 impl VmGic {
     /// Brings the loaded vCPU's list registers up to date: after a kick, on the maintenance
@@ -123,35 +82,6 @@ impl VmGic {
         kicks.without(vcpu)
     }
 
-    /// Returns the replay of a private interrupt of the loaded vCPU: one that stands for a physical
-    /// interrupt, or an SGI.
-    pub fn replay_of<L: ListRegisters>(&self, vcpu: VcpuIndex, intid: IntId, hw: bool) -> LrReplay {
-        let state = self.vcpu(vcpu);
-        // Bound: 16 list registers.
-        let found = Bits(state.replayable).find(|slot| state.slot(*slot).is_plain(intid, hw));
-        match found {
-            Some(index) if state.pending_words == 0 => LrReplay {
-                place: 1 << (index & 31),
-                slot: state.slot(index),
-                raw: L::encode(state.slot(index).pending_lr(hw)),
-            },
-            Some(_) | None => LrReplay::NONE,
-        }
-    }
-
-    /// Returns `before` if its list-register slot is unchanged and nothing else is pending, else
-    /// `NONE`.
-    #[inline]
-    pub fn revalidate(&self, vcpu: VcpuIndex, before: LrReplay) -> LrReplay {
-        let state = self.vcpu(vcpu);
-        let is_same = state.slot(before.place.trailing_zeros()).0 == before.slot.0;
-        if is_same && state.replayable & before.place != 0 && state.pending_words == 0 {
-            before
-        } else {
-            LrReplay::NONE
-        }
-    }
-
     /// Folds the list registers that the hardware reports empty.
     fn reap(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let state = self.vcpu_mut(vcpu);
@@ -168,45 +98,6 @@ impl VmGic {
             }
         }
         kicks
-    }
-
-    /// Ends `count` active interrupts outside of the list registers: the guest has ended those of
-    /// the highest priority first.
-    #[inline(never)]
-    fn end_unlisted_active(&mut self, vcpu: VcpuIndex, count: u32) -> Kicks {
-        let words = self.vcpu(vcpu).pending_words;
-        let mut best = self.candidates(vcpu).unlisted_active;
-        let mut ended = [0_u32; WORDS];
-        // Bound: 31 ends without a list register (ICH_HCR_EL2.EOIcount).
-        for _ in 0..count {
-            let Some(rank) = best_of(&best, words) else {
-                break;
-            };
-            let (index, bit) = rank.intid().place();
-            if let (Some(ended), Some(best)) = (ended.get_mut(index), best.get_mut(index)) {
-                *ended |= bit;
-                *best = self.best_unlisted_active(vcpu, index, *ended);
-            }
-        }
-        let mut kicks = Kicks::NONE;
-        // Bound: 16 words of 32 interrupts.
-        for (index, bits) in ended.iter().enumerate() {
-            if *bits != 0 {
-                kicks = kicks.union(self.clear_active(vcpu, index, *bits));
-            }
-        }
-        kicks
-    }
-
-    /// Returns the best active interrupt of a word that the vCPU holds in no list register, but for
-    /// these.
-    fn best_unlisted_active(&self, vcpu: VcpuIndex, index: usize, without: u32) -> Rank {
-        let word = self.word(vcpu, index);
-        let (_, held) = self.relation(vcpu, index);
-        let unlisted_active = word.unlisted_active() & held & !without;
-        word.best(unlisted_active).map_or(Rank::NONE, |bit| {
-            Rank::new(word.priority_at(bit), IntId::at(index, bit))
-        })
     }
 
     #[inline(never)]
@@ -370,177 +261,6 @@ impl VmGic {
         }
         self.vcpu_mut(vcpu).put(index, lr, lrs);
     }
-
-    /// Gives list registers to waiting interrupts: first to active, then to pending ones.
-    fn fill(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
-        let words = self.vcpu(vcpu).pending_words;
-        let free = all_lists(lrs) & !self.vcpu(vcpu).used;
-        let place = words.trailing_zeros() as usize;
-        let (unlisted_active, pending) = self.waiting(vcpu, place);
-        let only = unlisted_active | pending;
-        if free == 0 || !words.is_power_of_two() || !only.is_power_of_two() {
-            return self.fill_slowly(vcpu, lrs);
-        }
-        let intid = IntId::at(place, only.trailing_zeros());
-        self.list(vcpu, free.trailing_zeros(), intid, lrs);
-        let state = self.vcpu_mut(vcpu);
-        state.pending_words = 0;
-        state.set_maintenance(Maintenance::default(), lrs);
-        Kicks::NONE
-    }
-
-    /// Gives list registers to several waiting interrupts.
-    #[inline(never)]
-    fn fill_slowly(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
-        let mut kicks = Kicks::NONE;
-        let mut active_left = false;
-        let mut pending_left = false;
-        let mut is_folded = false;
-        let mut found = self.candidates(vcpu);
-        // Each round fills a free list register, or replaces a worse entry by a better one, or
-        // ends one kind.
-        // Bound: 4 x 16 rounds.
-        for _ in 0..4 * MAX_LRS {
-            let words = self.vcpu(vcpu).pending_words;
-            let active = best_of(&found.unlisted_active, words).filter(|_| !active_left);
-            let (want, best) = if let Some(best) = active {
-                (Want::Active, best)
-            } else if let Some(best) = best_of(&found.pending, words)
-                && !pending_left
-            {
-                (Want::Pending, best)
-            } else {
-                break;
-            };
-            let (place, _) = best.intid().place();
-            let free = all_lists(lrs) & !self.vcpu(vcpu).used;
-            if free != 0 {
-                self.list(vcpu, free.trailing_zeros(), best.intid(), lrs);
-                self.update_candidates(vcpu, place, &mut found);
-                continue;
-            }
-            if !is_folded {
-                self.fold_lr_states(vcpu, lrs);
-                is_folded = true;
-            }
-            if let Some(victim) = self.victim(vcpu, want, best) {
-                let (other, _) = self.vcpu(vcpu).slot(victim).intid().place();
-                kicks = kicks.union(self.unlist(vcpu, victim));
-                self.list(vcpu, victim, best.intid(), lrs);
-                self.update_candidates(vcpu, place, &mut found);
-                self.update_candidates(vcpu, other, &mut found);
-            } else {
-                match want {
-                    Want::Active => active_left = true,
-                    Want::Pending => pending_left = true,
-                }
-            }
-        }
-        self.wait_for_room(vcpu, &found, lrs);
-        kicks
-    }
-
-    /// Enables the maintenance interrupt if an interrupt still waits for a list register.
-    fn wait_for_room(&mut self, vcpu: VcpuIndex, found: &Candidates, lrs: &mut impl ListRegisters) {
-        let mut wanted = Maintenance::default();
-        let words = self.vcpu(vcpu).pending_words;
-        // planted: the end of an interrupt without list register is missed
-        wanted.deactivate = best_of(&found.unlisted_active, words).is_some();
-        wanted.underflow = wanted.deactivate || best_of(&found.pending, words).is_some();
-        wanted.no_pending = wanted.underflow && self.worst(vcpu, Want::Pending).is_some();
-        let state = self.vcpu_mut(vcpu);
-        if wanted.deactivate && !state.maintenance.deactivate {
-            // Ends counted so far concern none of the interrupts that wait now.
-            lrs.take_lost_ends();
-        }
-        state.set_maintenance(wanted, lrs);
-    }
-
-    /// Returns what waits for a list register; forgets words in which none waits.
-    fn candidates(&mut self, vcpu: VcpuIndex) -> Candidates {
-        let mut found = Candidates {
-            unlisted_active: [Rank::NONE; WORDS],
-            pending: [Rank::NONE; WORDS],
-        };
-        // Bound: 16 words of 32 interrupts.
-        for index in Bits(self.vcpu(vcpu).pending_words) {
-            self.update_candidates(vcpu, index as usize, &mut found);
-        }
-        found
-    }
-
-    /// Returns what of a word waits for a list register: active and pending ones.
-    #[inline]
-    fn waiting(&self, vcpu: VcpuIndex, index: usize) -> (u32, u32) {
-        let word = self.word(vcpu, index);
-        let (routed, held) = self.relation(vcpu, index);
-        let unlisted_active = word.unlisted_active() & held;
-        (
-            unlisted_active,
-            word.waiting(self.gate) & routed & !unlisted_active,
-        )
-    }
-
-    /// Updates the candidates of a word, and clears its bit if no interrupt waits there.
-    fn update_candidates(&mut self, vcpu: VcpuIndex, index: usize, found: &mut Candidates) {
-        let (unlisted_active, pending) = self.waiting(vcpu, index);
-        let word = self.word(vcpu, index);
-        let lists = [
-            (&mut found.unlisted_active, unlisted_active),
-            (&mut found.pending, pending),
-        ];
-        // Bound: active and pending.
-        for (ranks, bits) in lists {
-            if let Some(place) = ranks.get_mut(index) {
-                *place = word.best(bits).map_or(Rank::NONE, |bit| {
-                    Rank::new(word.priority_at(bit), IntId::at(index, bit))
-                });
-            }
-        }
-        if unlisted_active | pending == 0 {
-            self.vcpu_mut(vcpu).pending_words &= !(1 << (index & 31));
-        }
-    }
-
-    /// Returns the list register that gives way to a candidate of rank `best`.
-    fn victim(&self, vcpu: VcpuIndex, want: Want, best: Rank) -> Option<u32> {
-        let pending = self.worst(vcpu, Want::Pending);
-        let active = self.worst(vcpu, Want::Active);
-        match want {
-            Want::Pending => match pending {
-                Some((rank, index, _)) => (rank > best).then_some(index),
-                None => active.map(|(_, index, _)| index),
-            },
-            Want::Active => match (pending, active) {
-                (Some((_, index, count)), _) if count > 1 => Some(index),
-                (_, Some((rank, index, _))) => (rank > best).then_some(index),
-                (_, None) => None,
-            },
-        }
-    }
-
-    /// Returns rank and index of the worst list register of a kind, and how many there are.
-    fn worst(&self, vcpu: VcpuIndex, kind: Want) -> Option<(Rank, u32, u32)> {
-        let state = self.vcpu(vcpu);
-        let mut worst: Option<(Rank, u32)> = None;
-        let mut count = 0_u32;
-        // Bound: 16 list registers.
-        for index in Bits(state.used) {
-            let intid = state.slot(index).intid();
-            let (place, bit) = intid.place();
-            let word = self.word(vcpu, place);
-            let is_active = word.active & bit != 0;
-            if is_active != (kind == Want::Active) {
-                continue;
-            }
-            count = count.wrapping_add(1);
-            let rank = Rank::new(word.priority_at(intid.number() & 31), intid);
-            if worst.is_none_or(|(other, _)| rank > other) {
-                worst = Some((rank, index));
-            }
-        }
-        worst.map(|(rank, index)| (rank, index, count))
-    }
 }
 
 impl Vcpu {
@@ -646,50 +366,6 @@ impl Vcpu {
         true
     }
 
-    /// Fills the empty list register that held the same SGI of the same sender last: the usual way
-    /// of SGIs, which changes nothing but the list register.
-    #[inline(always)]
-    fn replay(&self, intid: IntId, source: u32, lrs: &mut impl ListRegisters) -> bool {
-        if self.pending_words != 0 {
-            return false;
-        }
-        // Bound: 16 list registers.
-        for index in Bits(self.replayable & lrs.empty_mask()) {
-            let slot = self.slot(index);
-            if slot.0 & 0x7fff == intid.number() | source << Slot::SOURCE {
-                lrs.write(index as usize, slot.pending_lr(false));
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Does the same for an SGI that another vCPU sent, if that is all that happened.
-    #[inline(always)]
-    fn replay_posted(&mut self, lrs: &mut impl ListRegisters) -> bool {
-        let posted = self.word.latch & self.word.listed;
-        if self.replayable == 0 || !posted.is_power_of_two() {
-            return false;
-        }
-        // With something replayable, nothing but posted SGIs is stale.
-        let sgi = posted.trailing_zeros();
-        // None with a GICv3.
-        let sources = self.sgi_sources.get(sgi as usize).copied().unwrap_or(0);
-        // planted: a repeated SGI of two senders comes from one
-        let is_done = sources & sources.wrapping_sub(1) == 0
-            && self.replay(IntId::at(0, sgi), sources.trailing_zeros() & 7, lrs);
-        if is_done {
-            self.word.latch &= !posted;
-            self.stale = 0;
-            if sources != 0
-                && let Some(taken) = self.sgi_sources.get_mut(sgi as usize)
-            {
-                *taken = 0;
-            }
-        }
-        is_done
-    }
-
     #[inline]
     fn is_overflowing(&self) -> bool {
         self.maintenance.underflow
@@ -710,47 +386,6 @@ pub fn is_quiet(lrs: &mut impl ListRegisters) -> bool {
     // Gear1 may have filled one since the guest left.
     lrs.synchronize();
     all_lists(lrs) & !lrs.empty_mask() == 0 && !lrs.wants_maintenance()
-}
-
-/// A private interrupt of the loaded vCPU in a list register that, once empty, can be filled with
-/// the same again without a look at the VM's state: until the vCPU is kicked, or its CPU changes
-/// anything else of it.
-#[derive(Clone, Copy, Debug)]
-pub struct LrReplay {
-    /// The list register's bit; 0: none.
-    place: u32,
-    slot: Slot,
-    raw: u64,
-}
-
-impl LrReplay {
-    /// Tells whether there is nothing.
-    pub const fn is_none(&self) -> bool {
-        self.place == 0
-    }
-
-    /// Returns the INTID.
-    #[inline(always)]
-    pub fn number(&self) -> u32 {
-        self.slot.intid().number()
-    }
-
-    /// Nothing can be replayed.
-    pub const NONE: Self = Self {
-        place: 0,
-        slot: Slot::FREE,
-        raw: 0,
-    };
-
-    /// Makes the interrupt pending again, and tells whether that was possible.
-    #[inline(always)]
-    pub fn apply(&self, lrs: &mut impl ListRegisters) -> bool {
-        let is_free = self.place & lrs.empty_mask() != 0;
-        if is_free {
-            lrs.write_raw(self.place.trailing_zeros() as usize, self.raw);
-        }
-        is_free
-    }
 }
 
 /// Returns a bit for each list register that there is.
