@@ -119,13 +119,13 @@ impl Machine {
     /// Returns ID_AA64MMFR0_EL1.PARange.
     #[must_use]
     pub fn pa_range(&self) -> u64 {
-        ID_AA64MMFR0_EL1.get() & 0xf
+        ID_AA64MMFR0_EL1.read(ID_AA64MMFR0_EL1::PARange)
     }
 
     /// Tells whether the CPU has a PMU of Arm's architecture (ID_AA64DFR0_EL1.PMUVer).
     #[must_use]
     pub fn has_pmu(&self) -> bool {
-        !matches!((ID_AA64DFR0_EL1.get() >> 8) & 0xf, 0 | 15)
+        !matches!(ID_AA64DFR0_EL1.read(ID_AA64DFR0_EL1::PMUVer), 0 | 15)
     }
 
     /// Returns the counter's frequency as firmware set it.

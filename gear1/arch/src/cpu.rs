@@ -5,17 +5,23 @@ use core::arch::asm;
 use gear1_core::idregs::IdReg;
 use gear1_core::monitors::{DEBUG, PMU};
 
+use tock_registers::LocalRegisterCopy;
+
 use crate::barrier;
 use crate::handover::Handover;
 use crate::regs::{
-    CNTHCTL_EL2, CNTP_CTL_EL0, CNTPCT_EL0, CPTR_EL2, HAFGRTR_EL2, HCRX_EL2, HDFGRTR_EL2,
+    CNTHCTL_EL2, CNTP_CTL_EL0, CNTPCT_EL0, CPTR, CPTR_EL2, HAFGRTR_EL2, HCRX_EL2, HDFGRTR_EL2,
     HDFGRTR2_EL2, HDFGWTR_EL2, HDFGWTR2_EL2, HFGITR_EL2, HFGITR2_EL2, HFGRTR_EL2, HFGRTR2_EL2,
     HFGWTR_EL2, HFGWTR2_EL2, HSTR_EL2, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1,
     ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1, ID_AA64PFR1_EL1,
-    MDCR_EL2, MIDR_EL1, MPIDR_EL1, PMCR_EL0, Readable as _, VSESR_EL2, VTCR_EL2, Writeable as _,
+    MDCR_EL2, MIDR_EL1, MMFR0, MMFR1, MPIDR_EL1, PFR0, PMCR, PMCR_EL0, Readable as _, VSESR_EL2,
+    VTCR_EL2, Writeable as _,
 };
 
 /// HCR_EL2 bits (Arm ARM D24.2.57).
+///
+/// Words, not fields of `tock-registers`: a context stores the word, and constants combine bits,
+/// which the `+` of fields cannot do.
 pub mod hcr {
     /// Stage 2 on.
     pub const VM: u64 = 1;
@@ -96,18 +102,14 @@ pub mod hcr {
     pub const GEAR2_EL1: u64 = GEAR2 & !TGE | TSC | TACR | TSW | TVM | TLOR;
 }
 
-/// CPTR_EL2 (E2H = 0): RES1 bits; SVE, SME, AMU and trace trapped.
-const CPTR_BASE: u64 = 0x32ff | 1 << 8 | 1 << 12 | 1 << 20 | 1 << 30;
-const CPTR_TFP: u64 = 1 << 10;
-/// MDCR_EL2: PMU, debug, OS lock, ROM, statistical profiling and trace registers trapped,
-/// so no breakpoint fires in Gear2 (`monitors`). TDE stays 0: debug exceptions are the guest's.
-const MDCR_TRAPS: u64 = MDCR_PMU | MDCR_TDA | 1 << 10 | 1 << 11 | 1 << 14 | 1 << 19;
-const MDCR_PMU: u64 = 1 << 5 | 1 << 6;
-const MDCR_TDA: u64 = 1 << 9;
-
-const fn id_field(value: u64, shift: u32) -> u64 {
-    (value >> shift) & 0xf
-}
+/// CPTR_EL2: bits that are RES1 on a CPU without SVE and SME.
+const CPTR_RES1: u64 = 0x32ff;
+/// CPTR_EL2: SVE, SME, AMU and trace trapped.
+const CPTR_BASE: u64 = CPTR_RES1
+    | CPTR::TZ::SET.value
+    | CPTR::TSM::SET.value
+    | CPTR::TTA::SET.value
+    | CPTR::TAM::SET.value;
 
 /// Returns the physical counter, without waiting for earlier instructions.
 #[inline(always)]
@@ -141,30 +143,31 @@ pub fn id_register(reg: IdReg) -> u64 {
 
 /// Tells whether the CPU has FEAT_RAS.
 pub fn has_ras() -> bool {
-    id_field(ID_AA64PFR0_EL1.get(), 28) != 0
+    PFR0::RAS.is_set(ID_AA64PFR0_EL1.get())
 }
 
 /// Tells whether the CPU has FEAT_EVT, or as much of it as `hcr::TID4` and `hcr::TICAB`.
 pub fn has_evt() -> bool {
-    id_field(ID_AA64MMFR2_EL1.get(), 56) != 0
+    ID_AA64MMFR2_EL1.is_set(ID_AA64MMFR2_EL1::EVT)
 }
 
 /// Returns ID_AA64MMFR0_EL1.PARange.
 pub fn pa_range() -> u64 {
-    id_field(ID_AA64MMFR0_EL1.get(), 0)
+    ID_AA64MMFR0_EL1.read(ID_AA64MMFR0_EL1::PARange)
 }
 
 /// Tells whether the CPU has FEAT_PAN.
 pub fn has_pan() -> bool {
-    id_field(ID_AA64MMFR1_EL1.get(), 20) != 0
+    ID_AA64MMFR1_EL1.is_set(ID_AA64MMFR1_EL1::PAN)
 }
 
 /// Returns the part number of a core of Arm's design, and its variant and revision as one number
 /// that grows with them.
 fn arm_core() -> Option<(u64, u64)> {
-    let midr = MIDR_EL1.get();
-    let release = (midr >> 16) & 0xf0 | midr & 0xf;
-    (midr >> 24 == ARM).then_some(((midr >> 4) & 0xfff, release))
+    let midr = MIDR_EL1.extract();
+    let release = midr.read(MIDR_EL1::Variant) << 4 | midr.read(MIDR_EL1::Revision);
+    let is_arms = midr.read(MIDR_EL1::Implementer) == ARM;
+    is_arms.then_some((midr.read(MIDR_EL1::PartNum), release))
 }
 
 const ARM: u64 = 0x41;
@@ -194,9 +197,6 @@ pub(crate) fn set_thread_pointer(address: u64) {
     unsafe { asm!("msr tpidr_el2, {}", in(reg) address, options(nostack, preserves_flags)) };
 }
 
-/// CNTHCTL_EL2: EL1 has the physical counter and the physical timer.
-const EL1_PHYSICAL_TIMER: u64 = 0b11;
-
 /// Gives EL1 the physical timer, turned off, and the monitors in `has` ([`DEBUG`], [`PMU`]) without
 /// traps. The OS lock and the registers of an external debugger stay trapped.
 ///
@@ -205,28 +205,40 @@ const EL1_PHYSICAL_TIMER: u64 = 0b11;
 /// From now on this CPU runs one vCPU only, and never Gear2.
 pub unsafe fn give_timer_and_monitors(has: u64) {
     // planted: Gear1 keeps its timer on a real-time VM's CPU
-    CNTHCTL_EL2.set(EL1_PHYSICAL_TIMER);
+    CNTHCTL_EL2.write(CNTHCTL_EL2::EL1PCTEN::SET + CNTHCTL_EL2::EL1PCEN::SET);
     CNTP_CTL_EL0.set(0);
     give_monitors(has);
 }
 
 #[inline(never)]
 fn give_monitors(has: u64) {
-    let mut mdcr = MDCR_TRAPS;
+    let mut mdcr = LocalRegisterCopy::<u64, MDCR_EL2::Register>::new(0);
+    // PMU, debug, OS lock, ROM, statistical profiling and trace registers trap, so no breakpoint
+    // fires in Gear2 (`monitors`). TDE stays 0: debug exceptions are the guest's.
+    mdcr.write(
+        MDCR_EL2::TPM::SET
+            + MDCR_EL2::TPMCR::SET
+            + MDCR_EL2::TDA::SET
+            + MDCR_EL2::TDOSA::SET
+            + MDCR_EL2::TDRA::SET
+            + MDCR_EL2::TPMS::SET
+            + MDCR_EL2::TTRF::SET,
+    );
     if has & DEBUG != 0 {
-        mdcr &= !MDCR_TDA;
+        mdcr.modify(MDCR_EL2::TDA::CLEAR);
     }
-    let version = id_field(ID_AA64DFR0_EL1.get(), 8);
+    let version = ID_AA64DFR0_EL1.read(ID_AA64DFR0_EL1::PMUVer);
     if !matches!(version, 0 | 15) {
-        // HPMN: all counters; with 0 counters the field must be 0 too.
-        mdcr |= (PMCR_EL0.get() >> 11) & 0x1f;
+        // All counters; with 0 counters the field must be 0 too.
+        mdcr.modify(MDCR_EL2::HPMN.val(PMCR::N.read(PMCR_EL0.get())));
         if has & PMU != 0 {
-            mdcr &= !MDCR_PMU;
-            // HPMD and HCCD (FEAT_PMUv3p1, FEAT_PMUv3p5): EL2 does not count.
-            mdcr |= if version >= 4 { 1 << 17 } else { 0 } | if version >= 6 { 1 << 23 } else { 0 };
+            mdcr.modify(MDCR_EL2::TPM::CLEAR + MDCR_EL2::TPMCR::CLEAR);
+            // FEAT_PMUv3p1, FEAT_PMUv3p5: EL2 does not count.
+            mdcr.modify(MDCR_EL2::HPMD.val((version >= 4).into()));
+            mdcr.modify(MDCR_EL2::HCCD.val((version >= 6).into()));
         }
     }
-    MDCR_EL2.set(mdcr);
+    MDCR_EL2.set(mdcr.get());
 }
 
 /// Sets the registers that are the same for all guests and Gear2.
@@ -239,16 +251,16 @@ pub fn init_traps(boot: Handover) {
     // (G1-TIM-001); the EL1 physical timer traps; CNTPOFF_EL2 (FEAT_ECV) has no effect.
     // planted: a guest reaches the physical timer itself
     // planted: the physical count traps
-    CNTHCTL_EL2.set(1);
+    CNTHCTL_EL2.write(CNTHCTL_EL2::EL1PCTEN::SET);
     // Registers that firmware may have left open.
-    let fine_grained = id_field(ID_AA64MMFR0_EL1.get(), 56);
+    let fine_grained = MMFR0::FGT.read(ID_AA64MMFR0_EL1.get());
     if fine_grained != 0 {
         HFGRTR_EL2.set(0);
         HFGWTR_EL2.set(0);
         HFGITR_EL2.set(0);
         HDFGRTR_EL2.set(0);
         HDFGWTR_EL2.set(0);
-        if id_field(ID_AA64PFR0_EL1.get(), 44) != 0 {
+        if ID_AA64PFR0_EL1.is_set(ID_AA64PFR0_EL1::AMU) {
             HAFGRTR_EL2.set(0);
         }
     }
@@ -260,7 +272,7 @@ pub fn init_traps(boot: Handover) {
         HDFGRTR2_EL2.set(0);
         HDFGWTR2_EL2.set(0);
     }
-    if id_field(ID_AA64MMFR1_EL1.get(), 40) != 0 {
+    if MMFR1::HCX.is_set(ID_AA64MMFR1_EL1.get()) {
         HCRX_EL2.set(0);
     }
     if has_ras() {
@@ -274,7 +286,7 @@ pub fn init_traps(boot: Handover) {
 #[inline(always)]
 pub(crate) fn set_fp_trap(trap: bool) {
     CPTR_EL2.set(if trap {
-        CPTR_BASE | CPTR_TFP
+        CPTR_BASE | CPTR::TFP::SET.value
     } else {
         CPTR_BASE
     });

@@ -13,6 +13,7 @@ use gear1_abi::layout::el2;
 use gear1_core::context::GicCpuState;
 use gear1_core::vgic::passthrough::Fields;
 use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance, is_interrupt};
+use tock_registers::register_bitfields;
 
 use crate::barrier;
 use crate::gic::{
@@ -36,8 +37,6 @@ const GICC_IAR: usize = 0xc;
 const GICC_EOIR: usize = 0x10;
 const GICC_APR: usize = 0xd0;
 const GICC_DIR: usize = 0x1000;
-/// Enable, and EOImode 1.
-const GICC_CTLR_ON: u32 = 1 | 1 << 9;
 
 const GICH_HCR: usize = 0x0;
 const GICH_VTR: usize = 0x4;
@@ -45,15 +44,62 @@ const GICH_VMCR: usize = 0x8;
 const GICH_ELRSR0: usize = 0x30;
 const GICH_APR: usize = 0xf0;
 const GICH_LR: usize = 0x100;
-const HCR_EN: u32 = 1;
-const HCR_UIE: u32 = 1 << 1;
-const HCR_LRENPIE: u32 = 1 << 2;
-const HCR_NPIE: u32 = 1 << 3;
+
+register_bitfields! { u32,
+    GICD_TYPER [
+        /// Words of 32 SPIs.
+        ITLinesNumber OFFSET(0) NUMBITS(5) [],
+    ],
+    GICD_SGIR [
+        CPUTargetList OFFSET(16) NUMBITS(8) [],
+        SGIINTID OFFSET(0) NUMBITS(4) [],
+    ],
+    /// GICC_CTLR, the non-secure one where there are two.
+    GICC_CTLR [
+        /// The end of an interrupt takes two steps.
+        EOImode OFFSET(9) NUMBITS(1) [],
+        Enable OFFSET(0) NUMBITS(1) [],
+    ],
+    GICH_HCR [
+        /// Ends of interrupts that were in no list register.
+        EOICount OFFSET(27) NUMBITS(5) [],
+        /// Maintenance: no pending.
+        NPIE OFFSET(3) NUMBITS(1) [],
+        /// Maintenance: such an end.
+        LRENPIE OFFSET(2) NUMBITS(1) [],
+        /// Maintenance: underflow.
+        UIE OFFSET(1) NUMBITS(1) [],
+        En OFFSET(0) NUMBITS(1) [],
+    ],
+    GICH_VTR [
+        /// List registers, less one.
+        ListRegs OFFSET(0) NUMBITS(6) [],
+    ],
+    GICH_VMCR [
+        /// Bits 7:3 of the guest's priority mask.
+        VMPriMask OFFSET(27) NUMBITS(5) [],
+        /// The guest's EOImode.
+        VEM OFFSET(9) NUMBITS(1) [],
+    ],
+    /// `GICH_LR<n>` (IHI 0048, 5.3.11).
+    GICH_LR [
+        HW OFFSET(31) NUMBITS(1) [],
+        Grp1 OFFSET(30) NUMBITS(1) [],
+        State OFFSET(28) NUMBITS(2) [Invalid = 0, Pending = 1, Active = 2, PendingAndActive = 3],
+        /// Bits 7:3 of the priority.
+        Priority OFFSET(23) NUMBITS(5) [],
+        /// Without HW: the end of the interrupt asks for maintenance.
+        EOI OFFSET(19) NUMBITS(1) [],
+        /// With HW.
+        PhysicalID OFFSET(10) NUMBITS(10) [],
+        /// Without HW: the vCPU that sent the SGI.
+        CPUID OFFSET(10) NUMBITS(3) [],
+        VirtualID OFFSET(0) NUMBITS(10) [],
+    ],
+}
 /// Maintenance interrupts that [`Maintenance`] enables.
-const HCR_MAINTENANCE: u32 = HCR_UIE | HCR_LRENPIE | HCR_NPIE;
-const HCR_EOI_COUNT: u32 = 0x1f << 27;
-/// GICH_VMCR.VEM: the guest's EOImode.
-const VMCR_TWO_STEPS: u32 = 1 << 9;
+const MAINTENANCE_BITS: u32 =
+    GICH_HCR::UIE::SET.value | GICH_HCR::LRENPIE::SET.value | GICH_HCR::NPIE::SET.value;
 
 /// Each CPU's bit in GICD_ITARGETSR and GICD_SGIR, which only it can read.
 static INTERFACES: [AtomicU8; MAX_CPUS] = [const { AtomicU8::new(0) }; MAX_CPUS];
@@ -102,7 +148,7 @@ impl HostGic for GicV2 {
     fn init_distributor() {
         let gicd = distributor();
         gicd.write32(GICD_CTLR, 0);
-        let lines = (gicd.read32(GICD_TYPER) & 0x1f) as usize;
+        let lines = GICD_TYPER::ITLinesNumber.read(gicd.read32(GICD_TYPER)) as usize;
         // Bound: 31 words of SPIs.
         for word in 1..=lines {
             gicd.write32(GICD_ICENABLER.wrapping_add(word.wrapping_mul(4)), u32::MAX);
@@ -132,8 +178,9 @@ impl HostGic for GicV2 {
         );
         let gicc = cpu_interface();
         gicc.write32(GICC_PMR, 0xff);
-        gicc.write32(GICC_CTLR, GICC_CTLR_ON);
-        hypervisor_interface().write32(GICH_HCR, HCR_EN);
+        let on = GICC_CTLR::Enable::SET + GICC_CTLR::EOImode::SET;
+        gicc.write32(GICC_CTLR, on.value);
+        hypervisor_interface().write32(GICH_HCR, GICH_HCR::En::SET.value);
         barrier::dsb_sy();
     }
 
@@ -193,7 +240,8 @@ impl HostGic for GicV2 {
         barrier::dsb_ishst();
         let target = CpuIndex::from_reg((sgi >> 16).wrapping_sub(1));
         let mask = u32::from(target.map_or(0, interface));
-        distributor().write32(GICD_SGIR, mask << 16 | sgi as u32 & 15);
+        let sgi = GICD_SGIR::CPUTargetList.val(mask) + GICD_SGIR::SGIINTID.val(sgi as u32);
+        distributor().write32(GICD_SGIR, sgi.value);
     }
 
     fn disturb(target: CpuIndex, affinity: u64) {
@@ -260,14 +308,13 @@ impl HostGic for GicV2 {
 
     fn set_virtual_interface(on: bool) {
         let gich = hypervisor_interface();
-        let hcr = gich.read32(GICH_HCR);
-        gich.write32(GICH_HCR, if on { hcr | HCR_EN } else { hcr & !HCR_EN });
+        let enable = GICH_HCR::En.val(on.into());
+        gich.write32(GICH_HCR, enable.modify(gich.read32(GICH_HCR)));
     }
 
     fn list_register_count() -> usize {
-        (hypervisor_interface().read32(GICH_VTR) & 0x3f)
-            .wrapping_add(1)
-            .min(16) as usize
+        let last = GICH_VTR::ListRegs.read(hypervisor_interface().read32(GICH_VTR));
+        last.wrapping_add(1).min(16) as usize
     }
 
     #[inline(always)]
@@ -281,11 +328,12 @@ impl HostGic for GicV2 {
         for index in 0..count {
             gich.write32(GICH_LR.wrapping_add(index.wrapping_mul(4)), 0);
         }
-        gich.write32(GICH_HCR, HCR_EN);
+        gich.write32(GICH_HCR, GICH_HCR::En::SET.value);
     }
 
     fn guest_priority_mask() -> u8 {
-        (hypervisor_interface().read32(GICH_VMCR) >> 27 << 3) as u8
+        let mask = GICH_VMCR::VMPriMask.read(hypervisor_interface().read32(GICH_VMCR));
+        (mask << 3) as u8
     }
 
     fn save_cpu_interface(state: &mut GicCpuState) {
@@ -303,16 +351,6 @@ impl HostGic for GicV2 {
     }
 }
 
-/// Fields of `GICH_LR<n>` (IHI 0048, 5.3.11).
-mod lr {
-    pub(super) const STATE: u32 = 28;
-    pub(super) const HW: u32 = 1 << 31;
-    pub(super) const GROUP1: u32 = 1 << 30;
-    pub(super) const PRIORITY: u32 = 23;
-    pub(super) const EOI: u32 = 1 << 19;
-    pub(super) const PHYSICAL: u32 = 10;
-}
-
 /// The list registers of this CPU, as the virtual GIC's core sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct PhysicalListRegisters {
@@ -327,25 +365,25 @@ impl ListRegisters for PhysicalListRegisters {
 
     fn read(&self, index: usize) -> Lr {
         let raw = hypervisor_interface().read32(GICH_LR.wrapping_add(index.wrapping_mul(4)));
-        let state = match raw >> lr::STATE & 3 {
-            0 => LrState::Invalid,
-            1 => LrState::Pending,
-            2 => LrState::Active,
-            _ => LrState::PendingActive,
+        let state = match GICH_LR::State.read_as_enum(raw) {
+            Some(GICH_LR::State::Value::Invalid) | None => LrState::Invalid,
+            Some(GICH_LR::State::Value::Pending) => LrState::Pending,
+            Some(GICH_LR::State::Value::Active) => LrState::Active,
+            Some(GICH_LR::State::Value::PendingAndActive) => LrState::PendingActive,
         };
-        let hw = raw & lr::HW != 0;
+        let hw = GICH_LR::HW.is_set(raw);
         Lr {
             // Only INTIDs that `write` took stand here, so the fallback is never used.
-            intid: IntId::new(raw & 0x3ff).unwrap_or(IntId::VIRTUAL_TIMER),
-            priority: (raw >> lr::PRIORITY << 3) as u8,
+            intid: IntId::new(GICH_LR::VirtualID.read(raw)).unwrap_or(IntId::VIRTUAL_TIMER),
+            priority: (GICH_LR::Priority.read(raw) << 3) as u8,
             state,
             hw,
-            eoi: !hw && raw & lr::EOI != 0,
-            group1: raw & lr::GROUP1 != 0,
+            eoi: !hw && GICH_LR::EOI.is_set(raw),
+            group1: GICH_LR::Grp1.is_set(raw),
             source: if hw {
                 0
             } else {
-                (raw >> lr::PHYSICAL) as u8 & 7
+                GICH_LR::CPUID.read(raw) as u8
             },
         }
     }
@@ -353,21 +391,21 @@ impl ListRegisters for PhysicalListRegisters {
     #[inline(never)]
     fn encode(value: Lr) -> u64 {
         let state = match value.state {
-            LrState::Invalid => 0,
-            LrState::Pending => 1,
-            LrState::Active => 2,
-            LrState::PendingActive => 3_u32,
+            LrState::Invalid => GICH_LR::State::Invalid,
+            LrState::Pending => GICH_LR::State::Pending,
+            LrState::Active => GICH_LR::State::Active,
+            LrState::PendingActive => GICH_LR::State::PendingAndActive,
         };
         let intid = value.intid.number();
         let link = if value.hw {
-            lr::HW | intid << lr::PHYSICAL
+            GICH_LR::HW::SET + GICH_LR::PhysicalID.val(intid)
         } else {
-            let eoi = if value.eoi { lr::EOI } else { 0 };
-            eoi | u32::from(value.source & 7) << lr::PHYSICAL
+            GICH_LR::EOI.val(value.eoi.into()) + GICH_LR::CPUID.val(value.source.into())
         };
-        let group = if value.group1 { lr::GROUP1 } else { 0 };
-        let priority = u32::from(value.priority >> 3) << lr::PRIORITY;
-        (state << lr::STATE | link | group | priority | intid).into()
+        let group = GICH_LR::Grp1.val(value.group1.into());
+        let priority = GICH_LR::Priority.val(u32::from(value.priority >> 3));
+        let lr = state + link + group + priority + GICH_LR::VirtualID.val(intid);
+        lr.value.into()
     }
 
     #[inline(always)]
@@ -381,32 +419,25 @@ impl ListRegisters for PhysicalListRegisters {
     }
 
     fn wants_maintenance(&self) -> bool {
-        hypervisor_interface().read32(GICH_HCR) & HCR_MAINTENANCE != 0
+        hypervisor_interface().read32(GICH_HCR) & MAINTENANCE_BITS != 0
     }
 
     fn take_lost_ends(&mut self) -> u32 {
         let gich = hypervisor_interface();
         let hcr = gich.read32(GICH_HCR);
-        gich.write32(GICH_HCR, hcr & !HCR_EOI_COUNT);
+        gich.write32(GICH_HCR, GICH_HCR::EOICount::CLEAR.modify(hcr));
         // In two steps GICC_EOIR ends nothing, and GICC_DIR is not in the page that a guest has.
-        if gich.read32(GICH_VMCR) & VMCR_TWO_STEPS != 0 {
+        if GICH_VMCR::VEM.is_set(gich.read32(GICH_VMCR)) {
             return 0;
         }
-        (hcr & HCR_EOI_COUNT) >> 27
+        GICH_HCR::EOICount.read(hcr)
     }
 
     fn set_maintenance(&mut self, wanted: Maintenance) {
         let gich = hypervisor_interface();
-        let mut hcr = gich.read32(GICH_HCR) & !HCR_MAINTENANCE;
-        if wanted.underflow {
-            hcr |= HCR_UIE;
-        }
-        if wanted.no_pending {
-            hcr |= HCR_NPIE;
-        }
-        if wanted.deactivate {
-            hcr |= HCR_LRENPIE;
-        }
-        gich.write32(GICH_HCR, hcr);
+        let maintenance = GICH_HCR::UIE.val(wanted.underflow.into())
+            + GICH_HCR::NPIE.val(wanted.no_pending.into())
+            + GICH_HCR::LRENPIE.val(wanted.deactivate.into());
+        gich.write32(GICH_HCR, maintenance.modify(gich.read32(GICH_HCR)));
     }
 }

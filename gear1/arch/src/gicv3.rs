@@ -8,6 +8,7 @@ use gear1_abi::layout::el2;
 use gear1_core::context::GicCpuState;
 use gear1_core::vgic::passthrough::Fields;
 use gear1_core::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance, is_interrupt};
+use tock_registers::register_bitfields;
 
 use crate::barrier;
 use crate::gic::{
@@ -16,16 +17,21 @@ use crate::gic::{
 };
 use crate::mmio::Mmio;
 use crate::regs::{
-    ICC_AP1R0_EL1, ICC_AP1R1_EL1, ICC_AP1R2_EL1, ICC_AP1R3_EL1, ICC_BPR1_EL1, ICC_CTLR_EL1,
-    ICC_DIR_EL1, ICC_EOIR1_EL1, ICC_IAR1_EL1, ICC_IGRPEN1_EL1, ICC_PMR_EL1, ICC_SGI1R_EL1,
-    ICC_SRE_EL1, ICC_SRE_EL2, ICH_AP0R0_EL2, ICH_AP0R1_EL2, ICH_AP0R2_EL2, ICH_AP0R3_EL2,
-    ICH_AP1R0_EL2, ICH_AP1R1_EL2, ICH_AP1R2_EL2, ICH_AP1R3_EL2, ICH_ELRSR_EL2, ICH_HCR_EL2,
-    ICH_LR0_EL2, ICH_LR1_EL2, ICH_LR2_EL2, ICH_LR3_EL2, ICH_LR4_EL2, ICH_LR5_EL2, ICH_LR6_EL2,
-    ICH_LR7_EL2, ICH_LR8_EL2, ICH_LR9_EL2, ICH_LR10_EL2, ICH_LR11_EL2, ICH_LR12_EL2, ICH_LR13_EL2,
-    ICH_LR14_EL2, ICH_LR15_EL2, ICH_VMCR_EL2, ICH_VTR_EL2, Readable as _, Writeable as _,
+    ICC_AP1R0_EL1, ICC_AP1R1_EL1, ICC_AP1R2_EL1, ICC_AP1R3_EL1, ICC_BPR1_EL1, ICC_CTLR,
+    ICC_CTLR_EL1, ICC_DIR_EL1, ICC_EOIR1_EL1, ICC_IAR1_EL1, ICC_IGRPEN1_EL1, ICC_PMR_EL1,
+    ICC_SGI1R, ICC_SGI1R_EL1, ICC_SRE_EL1, ICC_SRE_EL2, ICH_AP0R0_EL2, ICH_AP0R1_EL2,
+    ICH_AP0R2_EL2, ICH_AP0R3_EL2, ICH_AP1R0_EL2, ICH_AP1R1_EL2, ICH_AP1R2_EL2, ICH_AP1R3_EL2,
+    ICH_ELRSR_EL2, ICH_HCR_EL2, ICH_LR0_EL2, ICH_LR1_EL2, ICH_LR2_EL2, ICH_LR3_EL2, ICH_LR4_EL2,
+    ICH_LR5_EL2, ICH_LR6_EL2, ICH_LR7_EL2, ICH_LR8_EL2, ICH_LR9_EL2, ICH_LR10_EL2, ICH_LR11_EL2,
+    ICH_LR12_EL2, ICH_LR13_EL2, ICH_LR14_EL2, ICH_LR15_EL2, ICH_VMCR, ICH_VMCR_EL2, ICH_VTR_EL2,
+    MPIDR_EL1, ReadWriteable as _, Readable as _, Writeable as _,
 };
 
+/// Fields that every `ICH_LR<n>_EL2` has (Arm IHI 0069, 12.4.7).
+use crate::regs::ICH_LR0_EL2 as lr;
+
 const GICD_CTLR: usize = 0x0;
+const GICD_TYPER: usize = 0x4;
 const GICD_IGROUPR: usize = 0x80;
 const GICD_ISENABLER: usize = 0x100;
 const GICD_IPRIORITYR: usize = 0x400;
@@ -37,35 +43,41 @@ const GICR_ISACTIVER0: usize = SGI_FRAME + 0x300;
 const GICR_ICACTIVER0: usize = SGI_FRAME + 0x380;
 const GICR_SIZE: u64 = 0x2_0000;
 const GICD_SIZE: u64 = 0x1_0000;
-const CTLR_RWP: u32 = 1 << 31;
-/// GICR_CTLR.EnableLPIs.
-const CTLR_ENABLE_LPIS: u32 = 1;
-/// GICR_CTLR.RWP: a write has not taken effect on all CPUs.
-const GICR_CTLR_RWP: u32 = 1 << 3;
-const CTLR_ARE_GRP1: u32 = 0x12;
-const WAKER_SLEEP: u32 = 1 << 1;
-const WAKER_ASLEEP: u32 = 1 << 2;
 
-/// ICH_HCR_EL2.En.
-const HCR_EN: u64 = 1;
-/// ICH_HCR_EL2.UIE: underflow.
-const HCR_UIE: u64 = 1 << 1;
-/// ICH_HCR_EL2.LRENPIE: an end of an interrupt that is in no list register.
-const HCR_LRENPIE: u64 = 1 << 2;
-/// ICH_HCR_EL2.EOIcount: how many such ends there were.
-const HCR_EOI_COUNT: u64 = 0x1f << 27;
-/// ICH_VMCR_EL2.VEOIM: the guest's EOImode.
-const VMCR_TWO_STEPS: u64 = 1 << 9;
-/// ICH_HCR_EL2.NPIE: no pending.
-const HCR_NPIE: u64 = 1 << 3;
-/// ICH_HCR_EL2.TDIR: trap ICC_DIR_EL1.
-const HCR_TDIR: u64 = 1 << 14;
-/// Maintenance interrupts and traps that [`Maintenance`] enables.
-const HCR_MAINTENANCE: u64 = HCR_UIE | HCR_LRENPIE | HCR_NPIE | HCR_TDIR;
+register_bitfields! { u32,
+    /// GICD_CTLR, as the non-secure side sees it.
+    GICD_CTLR [
+        /// A write has not taken effect yet.
+        RWP OFFSET(31) NUMBITS(1) [],
+        ARE OFFSET(4) NUMBITS(1) [],
+        EnableGrp1 OFFSET(1) NUMBITS(1) [],
+    ],
+    GICD_TYPER [
+        /// Words of 32 SPIs.
+        ITLinesNumber OFFSET(0) NUMBITS(5) [],
+    ],
+    GICR_CTLR [
+        /// A write has not taken effect on all CPUs.
+        RWP OFFSET(3) NUMBITS(1) [],
+        EnableLPIs OFFSET(0) NUMBITS(1) [],
+    ],
+    GICR_WAKER [
+        ChildrenAsleep OFFSET(2) NUMBITS(1) [],
+        ProcessorSleep OFFSET(1) NUMBITS(1) [],
+    ],
+}
+
+/// Bits of ICH_HCR_EL2 that [`Maintenance`] says: underflow, an end of an interrupt that is in no
+/// list register, no pending, and the trap of ICC_DIR_EL1.
+const MAINTENANCE_BITS: u64 = ICH_HCR_EL2::UIE::SET.value
+    | ICH_HCR_EL2::LRENPIE::SET.value
+    | ICH_HCR_EL2::NPIE::SET.value
+    | ICH_HCR_EL2::TDIR::SET.value;
 /// ICC_SRE_EL2: SRE, DFB and DIB. Enable stays 0, so a guest's accesses to ICC_SRE_EL1 trap: where
 /// SRE is writable, it would turn the interface of every later guest off.
 // planted: a guest reaches ICC_SRE_EL1
-const SRE_EL2: u64 = 7;
+const SRE_EL2: u64 =
+    ICC_SRE_EL2::SRE::SET.value | ICC_SRE_EL2::DFB::SET.value | ICC_SRE_EL2::DIB::SET.value;
 
 /// The distributor, shared by all CPUs.
 fn distributor() -> Mmio {
@@ -118,14 +130,14 @@ pub struct GicV3;
 impl HostGic for GicV3 {
     type ListRegisters = PhysicalListRegisters;
     // Everything masked, groups off, EOImode 0; VFIQEn is RES1.
-    const VMCR_RESET: u64 = 1 << 3;
+    const VMCR_RESET: u64 = ICH_VMCR::VFIQEn::SET.value;
     const VERSION: u32 = 3;
 
     fn init_distributor() {
         let gicd = distributor();
         gicd.write32(GICD_CTLR, 0);
-        poll(gicd, GICD_CTLR, CTLR_RWP);
-        let lines = (gicd.read32(4) & 0x1f) as usize;
+        poll(gicd, GICD_CTLR, GICD_CTLR::RWP::SET.value);
+        let lines = GICD_TYPER::ITLinesNumber.read(gicd.read32(GICD_TYPER)) as usize;
         // Bound: 31 words of SPIs.
         for word in 1..=lines {
             let at = word.wrapping_mul(4);
@@ -139,20 +151,23 @@ impl HostGic for GicV3 {
                 gicd.write32(GICD_IPRIORITYR.wrapping_add(priority), PRIORITY);
             }
         }
-        poll(gicd, GICD_CTLR, CTLR_RWP);
-        gicd.write32(GICD_CTLR, CTLR_ARE_GRP1);
-        poll(gicd, GICD_CTLR, CTLR_RWP);
+        poll(gicd, GICD_CTLR, GICD_CTLR::RWP::SET.value);
+        let on = GICD_CTLR::ARE::SET + GICD_CTLR::EnableGrp1::SET;
+        gicd.write32(GICD_CTLR, on.value);
+        poll(gicd, GICD_CTLR, GICD_CTLR::RWP::SET.value);
     }
 
     fn init_cpu(cpu: CpuIndex) {
         ICC_SRE_EL2.set(SRE_EL2);
         barrier::isb();
         let gicr = redistributor(cpu);
-        gicr.write32(GICR_WAKER, gicr.read32(GICR_WAKER) & !WAKER_SLEEP);
-        poll(gicr, GICR_WAKER, WAKER_ASLEEP);
+        let awake = GICR_WAKER::ProcessorSleep::CLEAR;
+        gicr.write32(GICR_WAKER, awake.modify(gicr.read32(GICR_WAKER)));
+        poll(gicr, GICR_WAKER, GICR_WAKER::ChildrenAsleep::SET.value);
         // Firmware's LPIs. Some redistributors keep them on for good: `irq::external` ends those.
-        gicr.write32(GICR_CTLR, gicr.read32(GICR_CTLR) & !CTLR_ENABLE_LPIS);
-        poll(gicr, GICR_CTLR, GICR_CTLR_RWP);
+        let off = GICR_CTLR::EnableLPIs::CLEAR;
+        gicr.write32(GICR_CTLR, off.modify(gicr.read32(GICR_CTLR)));
+        poll(gicr, GICR_CTLR, GICR_CTLR::RWP::SET.value);
         gicr.write32(SGI_FRAME + GICD_ICENABLER, u32::MAX);
         gicr.write32(GICR_ICACTIVER0, u32::MAX);
         gicr.write32(SGI_FRAME + GICD_IGROUPR, u32::MAX);
@@ -165,14 +180,13 @@ impl HostGic for GicV3 {
         }
         let used = 1 << KICK | 1 << MAINTENANCE | 1 << HYP_TIMER | 1 << VIRTUAL_TIMER;
         gicr.write32(SGI_FRAME + GICD_ISENABLER, used);
-        poll(gicr, GICR_CTLR, GICR_CTLR_RWP);
+        poll(gicr, GICR_CTLR, GICR_CTLR::RWP::SET.value);
         ICC_PMR_EL1.set(0xff);
         ICC_BPR1_EL1.set(0);
-        // EOImode = 1.
-        ICC_CTLR_EL1.set(1 << 1);
+        ICC_CTLR_EL1.set(ICC_CTLR::EOImode::SET.value);
         ICC_IGRPEN1_EL1.set(1);
         ICC_SRE_EL1.set(7);
-        ICH_HCR_EL2.set(HCR_EN);
+        ICH_HCR_EL2.write(ICH_HCR_EL2::En::SET);
         barrier::isb();
     }
 
@@ -225,13 +239,13 @@ impl HostGic for GicV3 {
     }
 
     fn sgi(_target: CpuIndex, affinity: u64, sgi: u32) -> u64 {
-        let aff0 = affinity & 0xff;
-        let list = 1_u64.wrapping_shl((aff0 & 0xf) as u32);
-        let range = (aff0 >> 4) << 44;
-        let aff1 = ((affinity >> 8) & 0xff) << 16;
-        let aff2 = ((affinity >> 16) & 0xff) << 32;
-        let aff3 = ((affinity >> 32) & 0xff) << 48;
-        aff3 | range | aff2 | u64::from(sgi & 15) << 24 | aff1 | list
+        let aff0 = MPIDR_EL1::Aff0.read(affinity);
+        let upper = ICC_SGI1R::Aff3.val(MPIDR_EL1::Aff3.read(affinity))
+            + ICC_SGI1R::Aff2.val(MPIDR_EL1::Aff2.read(affinity))
+            + ICC_SGI1R::Aff1.val(MPIDR_EL1::Aff1.read(affinity));
+        let target = ICC_SGI1R::RS.val(aff0 >> 4)
+            + ICC_SGI1R::TargetList.val(1_u64.wrapping_shl(aff0 as u32 & 0xf));
+        (upper + target + ICC_SGI1R::INTID.val(sgi.into())).value
     }
 
     #[inline(always)]
@@ -257,7 +271,7 @@ impl HostGic for GicV3 {
         // planted: no longer: nothing pends when it gets the interface
         gicr.write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);
         gicr.write32(GICR_ICACTIVER0, u32::MAX);
-        poll(gicr, GICR_CTLR, GICR_CTLR_RWP);
+        poll(gicr, GICR_CTLR, GICR_CTLR::RWP::SET.value);
         ICH_HCR_EL2.set(0);
         // EOImode = 0: the guest writes the virtual register, which changes nothing.
         ICC_CTLR_EL1.set(0);
@@ -268,7 +282,7 @@ impl HostGic for GicV3 {
     fn take_interface_back(cpu: CpuIndex) {
         // Active priorities of the guest would mask the interrupts of the next user (IHI 0069,
         // 4.8.6: zero is always allowed).
-        let bits = ((ICC_CTLR_EL1.get() >> 8) & 7).wrapping_add(1);
+        let bits = ICC_CTLR::PRIbits.read(ICC_CTLR_EL1.get()).wrapping_add(1);
         ICC_AP1R0_EL1.set(0);
         if bits > 5 {
             ICC_AP1R1_EL1.set(0);
@@ -312,13 +326,13 @@ impl HostGic for GicV3 {
     }
 
     fn set_virtual_interface(on: bool) {
-        let hcr = ICH_HCR_EL2.get();
-        ICH_HCR_EL2.set(if on { hcr | HCR_EN } else { hcr & !HCR_EN });
+        ICH_HCR_EL2.modify(ICH_HCR_EL2::En.val(on.into()));
         barrier::isb();
     }
 
     fn list_register_count() -> usize {
-        (ICH_VTR_EL2.get() & 0x1f).wrapping_add(1).min(16) as usize
+        let last = ICH_VTR_EL2.read(ICH_VTR_EL2::ListRegs);
+        last.wrapping_add(1).min(16) as usize
     }
 
     fn clear_list_registers(count: usize) {
@@ -326,7 +340,7 @@ impl HostGic for GicV3 {
         for index in 0..count {
             set_list_register(index, 0);
         }
-        ICH_HCR_EL2.set(HCR_EN);
+        ICH_HCR_EL2.write(ICH_HCR_EL2::En::SET);
     }
 
     #[inline(always)]
@@ -335,7 +349,7 @@ impl HostGic for GicV3 {
     }
 
     fn guest_priority_mask() -> u8 {
-        (ICH_VMCR_EL2.get() >> 24) as u8
+        ICH_VMCR::VPMR.read(ICH_VMCR_EL2.get()) as u8
     }
 
     fn save_cpu_interface(state: &mut GicCpuState) {
@@ -399,23 +413,13 @@ list_registers! {
 
 /// Priority bits of the virtual interface, which say how many active-priority registers exist.
 fn preemption_bits() -> u64 {
-    ((ICH_VTR_EL2.get() >> 26) & 7).wrapping_add(1)
+    ICH_VTR_EL2.read(ICH_VTR_EL2::PREbits).wrapping_add(1)
 }
 
 /// The list registers of this CPU, as the virtual GIC's core sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct PhysicalListRegisters {
     count: usize,
-}
-
-/// Fields of `ICH_LR<n>_EL2` (Arm IHI 0069, 12.4.7).
-mod lr {
-    pub(super) const STATE: u32 = 62;
-    pub(super) const HW: u64 = 1 << 61;
-    pub(super) const GROUP1: u64 = 1 << 60;
-    pub(super) const PRIORITY: u32 = 48;
-    pub(super) const EOI: u64 = 1 << 41;
-    pub(super) const PHYSICAL: u32 = 32;
 }
 
 impl ListRegisters for PhysicalListRegisters {
@@ -427,21 +431,21 @@ impl ListRegisters for PhysicalListRegisters {
     #[inline]
     fn read(&self, index: usize) -> Lr {
         let raw = list_register(index);
-        let state = match raw >> lr::STATE {
-            0 => LrState::Invalid,
-            1 => LrState::Pending,
-            2 => LrState::Active,
-            _ => LrState::PendingActive,
+        let state = match lr::State.read_as_enum(raw) {
+            Some(lr::State::Value::Invalid) | None => LrState::Invalid,
+            Some(lr::State::Value::Pending) => LrState::Pending,
+            Some(lr::State::Value::Active) => LrState::Active,
+            Some(lr::State::Value::PendingAndActive) => LrState::PendingActive,
         };
-        let hw = raw & lr::HW != 0;
+        let hw = lr::HW.is_set(raw);
         Lr {
             // Only INTIDs that `write` took stand here, so the fallback is never used.
             intid: IntId::new(raw as u32 & 0x3ff).unwrap_or(IntId::VIRTUAL_TIMER),
-            priority: (raw >> lr::PRIORITY) as u8,
+            priority: lr::Priority.read(raw) as u8,
             state,
             hw,
-            eoi: !hw && raw & lr::EOI != 0,
-            group1: raw & lr::GROUP1 != 0,
+            eoi: !hw && lr::EOI.is_set(raw),
+            group1: lr::Group.is_set(raw),
             source: 0,
         }
     }
@@ -449,22 +453,20 @@ impl ListRegisters for PhysicalListRegisters {
     #[inline(never)]
     fn encode(value: Lr) -> u64 {
         let state = match value.state {
-            LrState::Invalid => 0,
-            LrState::Pending => 1,
-            LrState::Active => 2,
-            LrState::PendingActive => 3_u64,
+            LrState::Invalid => lr::State::Invalid,
+            LrState::Pending => lr::State::Pending,
+            LrState::Active => lr::State::Active,
+            LrState::PendingActive => lr::State::PendingAndActive,
         };
         let intid = u64::from(value.intid.number());
         let link = if value.hw {
-            lr::HW | intid << lr::PHYSICAL
-        } else if value.eoi {
-            lr::EOI
+            lr::HW::SET + lr::pINTID.val(intid)
         } else {
-            0
+            lr::EOI.val(value.eoi.into())
         };
-        let group = if value.group1 { lr::GROUP1 } else { 0 };
-        let priority = u64::from(value.priority) << lr::PRIORITY;
-        state << lr::STATE | link | group | priority | intid
+        let group = lr::Group.val(value.group1.into());
+        let priority = lr::Priority.val(value.priority.into());
+        (state + link + group + priority + lr::vINTID.val(intid)).value
     }
 
     #[inline(always)]
@@ -489,31 +491,26 @@ impl ListRegisters for PhysicalListRegisters {
 
     #[inline]
     fn wants_maintenance(&self) -> bool {
-        ICH_HCR_EL2.get() & HCR_MAINTENANCE != 0
+        ICH_HCR_EL2.get() & MAINTENANCE_BITS != 0
     }
 
     fn take_lost_ends(&mut self) -> u32 {
-        let hcr = ICH_HCR_EL2.get();
-        ICH_HCR_EL2.set(hcr & !HCR_EOI_COUNT);
+        let hcr = ICH_HCR_EL2.extract();
+        ICH_HCR_EL2.set(ICH_HCR_EL2::EOIcount::CLEAR.modify(hcr.get()));
         // In two steps ICC_EOIR1_EL1 ends nothing, whatever was counted, and ICC_DIR_EL1 is
         // trapped.
-        if ICH_VMCR_EL2.get() & VMCR_TWO_STEPS != 0 {
+        if ICH_VMCR::VEOIM.is_set(ICH_VMCR_EL2.get()) {
             return 0;
         }
-        ((hcr & HCR_EOI_COUNT) >> 27) as u32
+        hcr.read(ICH_HCR_EL2::EOIcount) as u32
     }
 
     fn set_maintenance(&mut self, wanted: Maintenance) {
-        let mut hcr = ICH_HCR_EL2.get() & !HCR_MAINTENANCE;
-        if wanted.underflow {
-            hcr |= HCR_UIE;
-        }
-        if wanted.no_pending {
-            hcr |= HCR_NPIE;
-        }
-        if wanted.deactivate {
-            hcr |= HCR_TDIR | HCR_LRENPIE;
-        }
-        ICH_HCR_EL2.set(hcr);
+        ICH_HCR_EL2.modify(
+            ICH_HCR_EL2::UIE.val(wanted.underflow.into())
+                + ICH_HCR_EL2::NPIE.val(wanted.no_pending.into())
+                + ICH_HCR_EL2::TDIR.val(wanted.deactivate.into())
+                + ICH_HCR_EL2::LRENPIE.val(wanted.deactivate.into()),
+        );
     }
 }

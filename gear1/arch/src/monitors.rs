@@ -16,7 +16,7 @@ use gear1_core::monitors::{
 use crate::barrier;
 use crate::regs::{
     ID_AA64DFR0_EL1, MDSCR_EL1, OSLAR_EL1, OSLSR_EL1, PMCCNTR_EL0, PMCEID0_EL0, PMCEID1_EL0,
-    PMCNTENCLR_EL0, PMCNTENSET_EL0, PMCR_EL0, PMINTENCLR_EL1, PMINTENSET_EL1, PMOVSCLR_EL0,
+    PMCNTENCLR_EL0, PMCNTENSET_EL0, PMCR, PMCR_EL0, PMINTENCLR_EL1, PMINTENSET_EL1, PMOVSCLR_EL0,
     PMOVSSET_EL0, PMSELR_EL0, PMSWINC_EL0, PMUSERENR_EL0, PMXEVCNTR_EL0, PMXEVTYPER_EL0,
     Readable as _, Writeable as _,
 };
@@ -89,10 +89,13 @@ pub fn set_debug_control(value: u64) {
 /// Returns the number of breakpoints, or for the banks behind theirs of watchpoints, that a guest
 /// has: 2 to 8.
 pub fn points(bank: usize) -> usize {
-    let shift = if bank < 2 { 12 } else { 20 };
-    ((ID_AA64DFR0_EL1.get() >> shift) & 15)
-        .wrapping_add(1)
-        .min(MAX_POINTS as u64) as usize
+    let id = ID_AA64DFR0_EL1.extract();
+    let last = if bank < 2 {
+        id.read(ID_AA64DFR0_EL1::BRPs)
+    } else {
+        id.read(ID_AA64DFR0_EL1::WRPs)
+    };
+    last.wrapping_add(1).min(MAX_POINTS as u64) as usize
 }
 
 macro_rules! load_pairs {
@@ -131,7 +134,7 @@ pub fn load_points(bank: &Bank) {
 
 /// Returns the number of event counters (PMCR_EL0.N).
 pub fn counters() -> u8 {
-    (PMCR_EL0.get() >> 11) as u8 & 31
+    PMCR::N.read(PMCR_EL0.get()) as u8
 }
 
 /// Tells whether the PMU asks for its interrupt: something that overflowed and may interrupt.

@@ -1,5 +1,5 @@
 //! System registers: those of `aarch64-cpu`, and in one table those that the crate lacks. All have
-//! the interfaces of `tock-registers`.
+//! the interfaces of `tock-registers`. Fields that the crate lacks are in a second table.
 //!
 //! An access to one of these registers never touches memory by itself. Where a write changes the
 //! effect of memory accesses, its caller names the barrier that follows.
@@ -28,9 +28,65 @@ pub(crate) use aarch64_cpu::registers::{
     ICH_AP0R3_EL2, ICH_AP1R0_EL2, ICH_AP1R1_EL2, ICH_AP1R2_EL2, ICH_AP1R3_EL2, ICH_HCR_EL2,
     ICH_LR0_EL2, ICH_LR1_EL2, ICH_LR2_EL2, ICH_LR3_EL2, ICH_LR4_EL2, ICH_LR5_EL2, ICH_LR6_EL2,
     ICH_LR7_EL2, ICH_LR8_EL2, ICH_LR9_EL2, ICH_LR10_EL2, ICH_LR11_EL2, ICH_LR12_EL2, ICH_LR13_EL2,
-    ICH_LR14_EL2, ICH_LR15_EL2, ICH_VMCR_EL2, MDCR_EL2, SP_EL0, SPSR_EL2, VTCR_EL2, VTTBR_EL2,
+    ICH_LR14_EL2, ICH_LR15_EL2, ICH_VMCR_EL2, ICH_VTR_EL2, MDCR_EL2, SP_EL0, SPSR_EL2, VTCR_EL2,
+    VTTBR_EL2,
 };
+pub(crate) use tock_registers::interfaces::ReadWriteable;
 pub use tock_registers::interfaces::{Readable, Writeable};
+use tock_registers::register_bitfields;
+
+register_bitfields! { u64,
+    /// CPTR_EL2 while HCR_EL2.E2H is 0.
+    pub(crate) CPTR [
+        TAM OFFSET(30) NUMBITS(1) [],
+        TTA OFFSET(20) NUMBITS(1) [],
+        TSM OFFSET(12) NUMBITS(1) [],
+        TFP OFFSET(10) NUMBITS(1) [],
+        TZ OFFSET(8) NUMBITS(1) [],
+    ],
+    /// ID_AA64PFR0_EL1.
+    pub(crate) PFR0 [
+        RAS OFFSET(28) NUMBITS(4) [],
+    ],
+    /// ID_AA64MMFR0_EL1.
+    pub(crate) MMFR0 [
+        FGT OFFSET(56) NUMBITS(4) [],
+    ],
+    /// ID_AA64MMFR1_EL1.
+    pub(crate) MMFR1 [
+        HCX OFFSET(40) NUMBITS(4) [],
+    ],
+    /// PMCR_EL0.
+    pub(crate) PMCR [
+        /// Event counters.
+        N OFFSET(11) NUMBITS(5) [],
+    ],
+    /// ICC_CTLR_EL1.
+    pub(crate) ICC_CTLR [
+        /// Bits of priority, less one.
+        PRIbits OFFSET(8) NUMBITS(3) [],
+        /// The end of an interrupt takes two steps.
+        EOImode OFFSET(1) NUMBITS(1) [],
+    ],
+    /// ICC_SGI1R_EL1.
+    pub(crate) ICC_SGI1R [
+        Aff3 OFFSET(48) NUMBITS(8) [],
+        /// Bits 7:4 of Aff0.
+        RS OFFSET(44) NUMBITS(4) [],
+        Aff2 OFFSET(32) NUMBITS(8) [],
+        INTID OFFSET(24) NUMBITS(4) [],
+        Aff1 OFFSET(16) NUMBITS(8) [],
+        /// Bit per value of Aff0's bits 3:0.
+        TargetList OFFSET(0) NUMBITS(16) [],
+    ],
+    /// ICH_VMCR_EL2.
+    pub(crate) ICH_VMCR [
+        VPMR OFFSET(24) NUMBITS(8) [],
+        /// The guest's EOImode.
+        VEOIM OFFSET(9) NUMBITS(1) [],
+        VFIQEn OFFSET(3) NUMBITS(1) [],
+    ],
+}
 
 macro_rules! system_registers {
     ($($(#[$doc:meta])* $visibility:vis $name:ident = $encoding:literal;)+) => {
@@ -140,8 +196,6 @@ system_registers! {
     pub(crate) ICC_EOIR1_EL1 = "S3_0_C12_C12_1";
     /// ICC_DIR_EL1 (write-only).
     pub(crate) ICC_DIR_EL1 = "S3_0_C12_C11_1";
-    /// ICH_VTR_EL2.
-    pub(crate) ICH_VTR_EL2 = "S3_4_C12_C11_1";
     /// ICH_ELRSR_EL2: empty list registers.
     pub(crate) ICH_ELRSR_EL2 = "S3_4_C12_C11_5";
     /// HAFGRTR_EL2 (FEAT_FGT and FEAT_AMUv1).

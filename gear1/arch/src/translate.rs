@@ -10,10 +10,6 @@
 use crate::entry::gear1_translate;
 use crate::regs::{PAR_EL1, Readable as _, Writeable as _};
 
-/// PAR_EL1.F: the translation faulted.
-const FAULT: u64 = 1;
-const ADDRESS: u64 = 0xffff_ffff_f000;
-
 /// Returns the IPA to which stage 1 of the guest that trapped maps `va`, or `None` when `va` is no
 /// longer mapped. Keeps the guest's PAR_EL1.
 pub fn stage1(va: u64, from_el0: bool) -> Option<u64> {
@@ -21,5 +17,6 @@ pub fn stage1(va: u64, from_el0: bool) -> Option<u64> {
     let aborted = gear1_translate(va, from_el0.into()) != 0;
     let par = PAR_EL1.get();
     PAR_EL1.set(kept);
-    (!aborted && par & FAULT == 0).then_some(par & ADDRESS | va & 0xfff)
+    let is_mapped = !aborted && !PAR_EL1::F.is_set(par);
+    is_mapped.then_some(PAR_EL1::PA.read(par) << 12 | va & 0xfff)
 }

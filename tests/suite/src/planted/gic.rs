@@ -192,7 +192,10 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a guest reaches ICC_SRE_EL1",
-        change: Change::Swap("7", "0xf"),
+        change: Change::Swap(
+            "ICC_SRE_EL2::SRE",
+            "ICC_SRE_EL2::ENABLE::SET.value | ICC_SRE_EL2::SRE",
+        ),
         breaks: &["G1-GIC-015"],
         test: RULES,
         finder: Finder::Rules,

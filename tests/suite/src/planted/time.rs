@@ -13,14 +13,14 @@ const ON_TIMERS: Finder = Finder::Guest("timers", "cortex-a57");
 pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "the physical count traps",
-        change: Change::Swap("1", "0"),
+        change: Change::Swap("::SET", "::CLEAR"),
         breaks: &["G1-TIM-001"],
         test: TIMERS,
         finder: ON_TIMERS,
     },
     Bug {
         name: "a guest reaches the physical timer itself",
-        change: Change::Swap("1", "3"),
+        change: Change::Swap("::SET", "::SET + CNTHCTL_EL2::EL1PCEN::SET"),
         breaks: &["G1-TIM-002"],
         test: TIMERS,
         finder: ON_TIMERS,
