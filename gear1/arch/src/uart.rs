@@ -11,37 +11,169 @@
 use gear1_abi::info::uart;
 use gear1_abi::layout::{PAGE_SIZE, el2};
 
-use crate::mmio::Mmio;
+use tock_registers::interfaces::{ReadWriteable as _, Readable as _, Writeable as _};
+use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
+use tock_registers::{register_bitfields, register_structs};
 
-const DR: usize = 0x00;
-const FR: usize = 0x18;
-const CR: usize = 0x30;
-const FR_TXFF: u32 = 1 << 5;
-const CR_ENABLED: u32 = 0x301;
+use crate::mmio::{Block, Mmio};
 
-const SCSCR: usize = 0x08;
-const SCFTDR: usize = 0x0c;
-const SCFSR: usize = 0x10;
-const SCFDR: usize = 0x1c;
-const SCSCR_TE: u16 = 1 << 5;
-const SCFSR_TDFE_TEND: u16 = 0x60;
+register_bitfields! { u32,
+    /// PL011: flags.
+    FR [
+        /// The transmit FIFO is full.
+        TXFF OFFSET(5) NUMBITS(1) [],
+    ],
+    /// PL011: control.
+    CR [
+        RXE OFFSET(9) NUMBITS(1) [],
+        TXE OFFSET(8) NUMBITS(1) [],
+        UARTEN OFFSET(0) NUMBITS(1) [],
+    ],
+    /// Mini-UART: line status.
+    MU_LSR [
+        /// The transmit FIFO takes at least one byte.
+        TX_EMPTY OFFSET(5) NUMBITS(1) [],
+    ],
+    /// Mini-UART: control.
+    MU_CNTL [
+        TX_ENABLE OFFSET(1) NUMBITS(1) [],
+        RX_ENABLE OFFSET(0) NUMBITS(1) [],
+    ],
+    /// Cadence: control.
+    CDNS_CR [
+        TX_EN OFFSET(4) NUMBITS(1) [],
+        RX_EN OFFSET(2) NUMBITS(1) [],
+    ],
+    /// Cadence: status.
+    CDNS_SR [
+        /// The transmit FIFO is full.
+        TXFULL OFFSET(4) NUMBITS(1) [],
+    ],
+}
+
+register_bitfields! { u16,
+    /// SCIF: control.
+    SCSCR [
+        /// Transmission is enabled.
+        TE OFFSET(5) NUMBITS(1) [],
+    ],
+    /// SCIF: status.
+    SCFSR [
+        /// All is sent.
+        TEND OFFSET(6) NUMBITS(1) [],
+        /// The transmit FIFO has room.
+        TDFE OFFSET(5) NUMBITS(1) [],
+    ],
+    /// SCIF: bytes in the FIFOs.
+    SCFDR [
+        TRANSMIT OFFSET(8) NUMBITS(5) [],
+    ],
+}
+
+register_structs! {
+    Pl011 {
+        (0x00 => dr: WriteOnly<u32>),
+        (0x04 => _before_fr),
+        (0x18 => fr: ReadOnly<u32, FR::Register>),
+        (0x1c => _before_cr),
+        (0x30 => cr: WriteOnly<u32, CR::Register>),
+        (0x34 => @END),
+    },
+    Scif {
+        (0x00 => _before_scscr),
+        (0x08 => scscr: ReadWrite<u16, SCSCR::Register>),
+        (0x0a => _before_scftdr),
+        (0x0c => scftdr: WriteOnly<u8>),
+        (0x0d => _before_scfsr),
+        (0x10 => scfsr: ReadWrite<u16, SCFSR::Register>),
+        (0x12 => _before_scfdr),
+        (0x1c => scfdr: ReadOnly<u16, SCFDR::Register>),
+        (0x1e => @END),
+    },
+    /// The mini-UART's registers begin in the middle of their page.
+    MiniUart {
+        (0x00 => _before_io),
+        (0x40 => io: WriteOnly<u32>),
+        (0x44 => _before_lsr),
+        (0x54 => lsr: ReadOnly<u32, MU_LSR::Register>),
+        (0x58 => _before_cntl),
+        (0x60 => cntl: WriteOnly<u32, MU_CNTL::Register>),
+        (0x64 => @END),
+    },
+    Cadence {
+        (0x00 => cr: WriteOnly<u32, CDNS_CR::Register>),
+        (0x04 => _before_sr),
+        (0x2c => sr: ReadOnly<u32, CDNS_SR::Register>),
+        (0x30 => fifo: WriteOnly<u32>),
+        (0x34 => @END),
+    }
+}
+
+const _: () = assert!(uart::MINI_OFFSET == 0x40);
+
+// SAFETY: registers and padding.
+unsafe impl Block for Pl011 {}
+// SAFETY: registers and padding.
+unsafe impl Block for Scif {}
+// SAFETY: registers and padding.
+unsafe impl Block for MiniUart {}
+// SAFETY: registers and padding.
+unsafe impl Block for Cadence {}
+
 const SCIF_FIFO: u16 = 16;
-
-/// The mini-UART's registers begin in the middle of their page.
-const MU_IO: usize = uart::MINI_OFFSET as usize;
-const MU_LSR: usize = MU_IO + 0x14;
-const MU_CNTL: usize = MU_IO + 0x20;
-const MU_LSR_EMPTY: u32 = 1 << 5;
-const MU_CNTL_ENABLED: u32 = 0b11;
-
-const CDNS_CR: usize = 0x00;
-const CDNS_SR: usize = 0x2c;
-const CDNS_FIFO: usize = 0x30;
-const CDNS_CR_ENABLED: u32 = 0x14;
-const CDNS_SR_TXFULL: u32 = 1 << 4;
 
 /// Polls of a full FIFO before a byte is given up: about a second at 115200 baud.
 const PATIENCE: u32 = 1_000_000;
+
+/// Registers of a UART.
+enum Device {
+    None,
+    Pl011(&'static Pl011),
+    Scif(&'static Scif),
+    Mini(&'static MiniUart),
+    Cadence(&'static Cadence),
+}
+
+impl Device {
+    /// Enables transmission.
+    fn enable(&self) {
+        match self {
+            Self::None => {}
+            Self::Pl011(uart) => {
+                uart.cr.write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET);
+            }
+            Self::Scif(uart) => uart.scscr.modify(SCSCR::TE::SET),
+            Self::Mini(uart) => {
+                uart.cntl
+                    .write(MU_CNTL::TX_ENABLE::SET + MU_CNTL::RX_ENABLE::SET);
+            }
+            Self::Cadence(uart) => uart.cr.write(CDNS_CR::TX_EN::SET + CDNS_CR::RX_EN::SET),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Pl011(uart) => uart.fr.is_set(FR::TXFF),
+            Self::Scif(uart) => uart.scfdr.read(SCFDR::TRANSMIT) >= SCIF_FIFO,
+            Self::Mini(uart) => !uart.lsr.is_set(MU_LSR::TX_EMPTY),
+            Self::Cadence(uart) => uart.sr.is_set(CDNS_SR::TXFULL),
+        }
+    }
+
+    fn send(&self, byte: u8) {
+        match self {
+            Self::None => {}
+            Self::Pl011(uart) => uart.dr.set(byte.into()),
+            Self::Scif(uart) => {
+                uart.scftdr.set(byte);
+                uart.scfsr.modify(SCFSR::TDFE::CLEAR + SCFSR::TEND::CLEAR);
+            }
+            Self::Mini(uart) => uart.io.set(byte.into()),
+            Self::Cadence(uart) => uart.fifo.set(byte.into()),
+        }
+    }
+}
 
 /// A UART that is written by polling.
 #[derive(Clone, Copy, Debug)]
@@ -55,42 +187,31 @@ pub struct BootUart {
 impl BootUart {
     /// Takes the UART in this page over: enables transmission. `kind` is one of [`uart`].
     pub fn take_over(kind: u32, page: Mmio) -> Self {
-        match kind {
-            uart::SCIF => page.write16(SCSCR, page.read16(SCSCR) | SCSCR_TE),
-            uart::MINI => page.write32(MU_CNTL, MU_CNTL_ENABLED),
-            uart::CADENCE => page.write32(CDNS_CR, CDNS_CR_ENABLED),
-            _ => page.write32(CR, CR_ENABLED),
-        }
-        Self { kind, page }
+        let uart = Self { kind, page };
+        uart.device().enable();
+        uart
     }
 
-    fn is_full(self) -> bool {
-        match self.kind {
-            uart::SCIF => self.page.read16(SCFDR) >> 8 & 0x1f >= SCIF_FIFO,
-            uart::MINI => self.page.read32(MU_LSR) & MU_LSR_EMPTY == 0,
-            uart::CADENCE => self.page.read32(CDNS_SR) & CDNS_SR_TXFULL != 0,
-            _ => self.page.read32(FR) & FR_TXFF != 0,
-        }
+    fn device(self) -> Device {
+        let device = match self.kind {
+            uart::SCIF => self.page.block().map(Device::Scif),
+            uart::MINI => self.page.block().map(Device::Mini),
+            uart::CADENCE => self.page.block().map(Device::Cadence),
+            _ => self.page.block().map(Device::Pl011),
+        };
+        device.unwrap_or(Device::None)
     }
 
     fn byte(self, byte: u8) {
+        let device = self.device();
         // Bound: PATIENCE reads of the UART's flag register.
         for _ in 0..PATIENCE {
-            if !self.is_full() {
+            if !device.is_full() {
                 break;
             }
             crate::barrier::yield_hint();
         }
-        match self.kind {
-            uart::SCIF => {
-                self.page.write8(SCFTDR, byte);
-                let status = self.page.read16(SCFSR);
-                self.page.write16(SCFSR, status & !SCFSR_TDFE_TEND);
-            }
-            uart::MINI => self.page.write32(MU_IO, byte.into()),
-            uart::CADENCE => self.page.write32(CDNS_FIFO, byte.into()),
-            _ => self.page.write32(DR, byte.into()),
-        }
+        device.send(byte);
     }
 
     /// Writes text; a newline gets its carriage return.
