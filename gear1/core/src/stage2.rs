@@ -41,7 +41,7 @@ register_bitfields! { u64,
     LEAF [
         /// In descriptors that are not valid: the transaction that the page belongs to.
         TAG OFFSET(59) NUMBITS(5) [],
-        /// A [`PageState`](super::super::PageState), in bits that hardware ignores.
+        /// A [`PageState`](crate::stage2::PageState), in bits that hardware ignores.
         STATE OFFSET(55) NUMBITS(4) [],
         /// XN[1]: never execute.
         XN OFFSET(54) NUMBITS(1) [],

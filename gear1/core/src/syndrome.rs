@@ -5,7 +5,7 @@ use tock_registers::register_bitfields;
 register_bitfields! { u64,
     /// ESR_ELx.
     ESR [
-        /// Exception class: a constant of [`ec`](super::super::ec).
+        /// Exception class: a constant of [`ec`](crate::syndrome::ec).
         EC OFFSET(26) NUMBITS(6) [],
         /// Instruction length: a 32-bit instruction trapped.
         IL OFFSET(25) NUMBITS(1) [],
