@@ -230,138 +230,165 @@ impl Step {
 
     /// Takes the step.
     pub(super) fn take(self, state: &mut State) {
-        let base = gic::distributor();
-        let (a, b) = (u64::from(self.a), self.b);
         match self.kind {
-            DISTRIBUTOR_STORE => {
-                let word = 1 + a / 8 % SPI_WORDS;
-                match BITMAPS.get(a as usize % 8) {
-                    Some(bitmap) => write32(base + bitmap + 4 * word, bits(b)),
-                    None => write32(base + (a / 8 % 0x400) * 4, bits(b)),
-                }
-            }
-            DISTRIBUTOR_LOAD => {
-                let place = base + a % 0x1000;
-                match b & 3 {
-                    0 => _ = catch(|| _ = read8(place)),
-                    1 => _ = catch(|| _ = read64(place & !7)),
-                    _ => _ = catch(|| _ = read32(place & !3)),
-                }
-            }
-            REDISTRIBUTOR_STORE => {
-                let frame = redistributor(state, a / 8);
-                match BITMAPS.get(a as usize % 8) {
-                    Some(bitmap) => write32(frame + bitmap, bits(b) & !(1 << 30)),
-                    None => write32(
-                        frame + register::IPRIORITYR + ((a / 8) & 0x1c),
-                        b.into_word(),
-                    ),
-                }
-            }
-            REDISTRIBUTOR_LOAD => {
-                let place = redistributor(state, a) + u64::from(b) % 0x1000;
-                _ = catch(|| _ = read32(place & !3));
-            }
-            // A register of all words.
-            WHOLE => {
-                if a & 0x18 == 0x18 {
-                    write32(base + register::CTLR, b & 3);
-                    return;
-                }
-                let bitmap = BITMAPS[a as usize % BITMAPS.len()];
-                for word in 1..=SPI_WORDS {
-                    write32(
-                        base + bitmap + 4 * word,
-                        bits(b.wrapping_add(word as u32 & b >> 8)),
-                    );
-                }
-            }
-            PRIORITIES => {
-                for four in 8..8 + SPIS / 4 {
-                    let bytes = [0, 1, 2, 3].map(|n| priority(self.a, 4 * four + n));
-                    write32(
-                        base + register::IPRIORITYR + 4 * four,
-                        u32::from_le_bytes(bytes),
-                    );
-                }
-            }
-            ROUTES => {
-                for intid in 32..32 + SPIS as u32 {
-                    let to = if b & 1 == 0 {
-                        self.a
-                    } else {
-                        self.a.wrapping_add(intid)
-                    };
-                    route(intid, to as usize % (state.cpus + 1), state.cpus);
-                }
-            }
+            DISTRIBUTOR_STORE => self.store_to_distributor(),
+            DISTRIBUTOR_LOAD => self.load_from_distributor(),
+            REDISTRIBUTOR_STORE => self.store_to_redistributor(state),
+            REDISTRIBUTOR_LOAD => self.load_from_redistributor(state),
+            WHOLE => self.store_to_all_words(),
+            PRIORITIES => self.set_priorities(),
+            ROUTES => self.set_routes(state),
             SGI => self.sgi(),
-            CALL => {
-                let function = CALLS[a as usize % CALLS.len()];
-                let [x, y] = [b & 0xff, b >> 8].map(u64::from);
-                let entry = match y & 3 {
-                    0 => state.ram,
-                    1 => state.ram_end,
-                    2 => state.ram_end - 4,
-                    _ => y,
-                };
-                if function == function::SYSTEM_SUSPEND || function == function::CPU_ON {
-                    // The entry point is invalid: the CPU never starts.
-                    psci::hvc(function, [x & 7, 3, y]);
-                } else {
-                    psci::hvc(function, [x, entry, y]);
-                }
-            }
+            CALL => self.call(state),
             REGISTER => self.register(state),
-            INTERRUPTS => {
-                for _ in 0..=a % 8 {
-                    state.acknowledge();
-                }
-                if b & 1 != 0 && state.count > 0 {
-                    state.count -= 1;
-                    gic::end(state.acknowledged[state.count]);
-                }
-            }
-            WAIT => {
-                // Whatever the steps before have done, this ends the wait.
-                let frame = gic::frame(timer::INTID);
-                let group = if gic::version() == Version::V2 { 0 } else { !0 };
-                write32(frame + register::IGROUPR, group);
-                write32(frame + register::ICACTIVER, 1 << timer::INTID);
-                write32(frame + register::ISENABLER, 1 << timer::INTID);
-                write32(base + register::CTLR, enabled());
-                gic::set_mask(0xff);
-                gic::set_priority(timer::INTID, 0);
-                timer::arm(timer::now() + 4 * (a & 0x3fff));
-                cpu::wfi();
-                timer::disarm();
-            }
-            TIMER => {
-                let ahead = timer::now() + 16 * (a & 0xff);
-                if b & 1 == 0 {
-                    timer::arm(ahead);
-                    cpu::wait_until(|| timer::now() > ahead + 300);
-                    timer::disarm();
-                } else {
-                    write_sysreg!("cntp_cval_el0", ahead);
-                    write_sysreg!("cntp_ctl_el0", u64::from(b >> 1 & 3));
-                }
-            }
-            // Ends of interrupts outside of the list registers are counted, and reported by the
-            // next exit.
-            ENDS => {
-                if b & 1 != 0 {
-                    state.two_step = !state.two_step;
-                    gic::set_two_step(state.two_step);
-                }
-                for _ in 0..a % 40 {
-                    gic::end(32 + u32::from(b as u8));
-                }
-                if b & 2 != 0 {
-                    gic::deactivate(32 + (b >> 2) % SPIS as u32);
-                }
-            }
+            INTERRUPTS => self.take_interrupts(state),
+            WAIT => self.wait(),
+            TIMER => self.use_timer(),
+            ENDS => self.end_many(state),
             _ => {}
+        }
+    }
+
+    fn store_to_distributor(self) {
+        let (base, a) = (gic::distributor(), u64::from(self.a));
+        let word = 1 + a / 8 % SPI_WORDS;
+        match BITMAPS.get(a as usize % 8) {
+            Some(bitmap) => write32(base + bitmap + 4 * word, bits(self.b)),
+            None => write32(base + (a / 8 % 0x400) * 4, bits(self.b)),
+        }
+    }
+
+    fn load_from_distributor(self) {
+        let place = gic::distributor() + u64::from(self.a) % 0x1000;
+        match self.b & 3 {
+            0 => _ = catch(|| _ = read8(place)),
+            1 => _ = catch(|| _ = read64(place & !7)),
+            _ => _ = catch(|| _ = read32(place & !3)),
+        }
+    }
+
+    fn store_to_redistributor(self, state: &State) {
+        let a = u64::from(self.a);
+        let frame = redistributor(state, a / 8);
+        match BITMAPS.get(a as usize % 8) {
+            Some(bitmap) => write32(frame + bitmap, bits(self.b) & !(1 << 30)),
+            None => write32(
+                frame + register::IPRIORITYR + ((a / 8) & 0x1c),
+                self.b.into_word(),
+            ),
+        }
+    }
+
+    fn load_from_redistributor(self, state: &State) {
+        let place = redistributor(state, u64::from(self.a)) + u64::from(self.b) % 0x1000;
+        _ = catch(|| _ = read32(place & !3));
+    }
+
+    /// Stores to all words of a register, or turns the distributor on and off. All words in one
+    /// step leave most interrupts to be looked through by the next exit.
+    fn store_to_all_words(self) {
+        let (base, b) = (gic::distributor(), self.b);
+        if self.a & 0x18 == 0x18 {
+            write32(base + register::CTLR, b & 3);
+            return;
+        }
+        let bitmap = BITMAPS[self.a as usize % BITMAPS.len()];
+        for word in 1..=SPI_WORDS {
+            write32(
+                base + bitmap + 4 * word,
+                bits(b.wrapping_add(word as u32 & b >> 8)),
+            );
+        }
+    }
+
+    fn set_priorities(self) {
+        for four in 8..8 + SPIS / 4 {
+            let bytes = [0, 1, 2, 3].map(|n| priority(self.a, 4 * four + n));
+            write32(
+                gic::distributor() + register::IPRIORITYR + 4 * four,
+                u32::from_le_bytes(bytes),
+            );
+        }
+    }
+
+    fn set_routes(self, state: &State) {
+        for intid in 32..32 + SPIS as u32 {
+            let to = if self.b & 1 == 0 {
+                self.a
+            } else {
+                self.a.wrapping_add(intid)
+            };
+            route(intid, to as usize % (state.cpus + 1), state.cpus);
+        }
+    }
+
+    fn call(self, state: &State) {
+        let function = CALLS[self.a as usize % CALLS.len()];
+        let [x, y] = [self.b & 0xff, self.b >> 8].map(u64::from);
+        let entry = match y & 3 {
+            0 => state.ram,
+            1 => state.ram_end,
+            2 => state.ram_end - 4,
+            _ => y,
+        };
+        if function == function::SYSTEM_SUSPEND || function == function::CPU_ON {
+            // The entry point is invalid: the CPU never starts.
+            psci::hvc(function, [x & 7, 3, y]);
+        } else {
+            psci::hvc(function, [x, entry, y]);
+        }
+    }
+
+    fn take_interrupts(self, state: &mut State) {
+        for _ in 0..=self.a % 8 {
+            state.acknowledge();
+        }
+        if self.b & 1 != 0 && state.count > 0 {
+            state.count -= 1;
+            gic::end(state.acknowledged[state.count]);
+        }
+    }
+
+    /// Waits in WFI for the timer. Whatever the steps before have done, the timer's interrupt is
+    /// set up anew, so that the wait has an end.
+    fn wait(self) {
+        let frame = gic::frame(timer::INTID);
+        let group = if gic::version() == Version::V2 { 0 } else { !0 };
+        write32(frame + register::IGROUPR, group);
+        write32(frame + register::ICACTIVER, 1 << timer::INTID);
+        write32(frame + register::ISENABLER, 1 << timer::INTID);
+        write32(gic::distributor() + register::CTLR, enabled());
+        gic::set_mask(0xff);
+        gic::set_priority(timer::INTID, 0);
+        timer::arm(timer::now() + 4 * u64::from(self.a & 0x3fff));
+        cpu::wfi();
+        timer::disarm();
+    }
+
+    fn use_timer(self) {
+        let ahead = timer::now() + 16 * u64::from(self.a & 0xff);
+        if self.b & 1 == 0 {
+            timer::arm(ahead);
+            cpu::wait_until(|| timer::now() > ahead + 300);
+            timer::disarm();
+        } else {
+            write_sysreg!("cntp_cval_el0", ahead);
+            write_sysreg!("cntp_ctl_el0", u64::from(self.b >> 1 & 3));
+        }
+    }
+
+    /// Ends interrupts that no list register has. The GIC counts such ends, and the next exit
+    /// reports the count.
+    fn end_many(self, state: &mut State) {
+        if self.b & 1 != 0 {
+            state.two_step = !state.two_step;
+            gic::set_two_step(state.two_step);
+        }
+        for _ in 0..self.a % 40 {
+            gic::end(32 + u32::from(self.b as u8));
+        }
+        if self.b & 2 != 0 {
+            gic::deactivate(32 + (self.b >> 2) % SPIS as u32);
         }
     }
 
