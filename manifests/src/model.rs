@@ -5,10 +5,17 @@
 
 use crate::list::List;
 use crate::node_path::NodePath;
-use crate::{CpuIndex, GEAR2_MEMBER, MAX_CPUS, MAX_SHARED, MAX_VIRTIO, MAX_VMS, VmId};
+use crate::{CpuIndex, GEAR2_MEMBER, MAX_SHARED, MAX_VIRTIO, MAX_VMS, VmId};
 
+mod cpus;
+mod memory;
 mod shared;
+mod virtio;
+
+pub use cpus::{CpuList, CpuSet};
+pub use memory::{Memory, Region};
 pub use shared::SharedMemory;
+pub use virtio::{VirtioDevice, VirtioKind};
 
 /// A whole manifest.
 #[derive(Clone, Copy, Debug)]
@@ -327,98 +334,6 @@ impl<'a> DevicePatterns<'a> {
     }
 }
 
-/// A virtio device of a VM, served by the device VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VirtioDevice<'a> {
-    /// VM that uses the device.
-    pub vm: VmId,
-    /// Position among the virtio devices of that VM.
-    pub index: usize,
-    /// Name of the device's node.
-    pub name: &'a str,
-    /// Type of the device; `None` only until the rules have judged the manifest.
-    pub kind: Option<VirtioKind>,
-    /// Backend, in the device model's syntax.
-    pub backend: Option<&'a str>,
-    /// Whether a block device refuses writes.
-    pub read_only: bool,
-    /// MAC address of a network card, as the manifest writes it; the device model generates one if
-    /// there is none.
-    pub mac: Option<&'a str>,
-}
-
-impl VirtioDevice<'_> {
-    /// Returns the address of a network card; `None`: the manifest gives none, or none of one
-    /// station.
-    #[must_use]
-    pub fn mac_bytes(&self) -> Option<[u8; 6]> {
-        let text = self.mac?;
-        let mut bytes = [0; 6];
-        let mut pairs = text.split(':');
-        for byte in &mut bytes {
-            let pair = pairs.next().filter(|pair| pair.len() == 2)?;
-            let is_digits = pair.bytes().all(|digit| digit.is_ascii_hexdigit());
-            *byte = u8::from_str_radix(pair, 16).ok().filter(|_| is_digits)?;
-        }
-        // The lowest bit of the first byte stands for several stations.
-        let is_of_one = bytes.first().is_some_and(|first| first & 1 == 0) && bytes != [0; 6];
-        (is_of_one && pairs.next().is_none()).then_some(bytes)
-    }
-
-    /// Bytes between two devices in the VM's register page.
-    pub const STRIDE: u64 = 0x200;
-    const FIRST_INTID: u32 = 48;
-
-    /// Returns the offset of the device's registers in the VM's register page.
-    #[must_use]
-    pub const fn offset(&self) -> u64 {
-        Self::STRIDE * self.index as u64
-    }
-
-    /// Returns the INTID of the device's edge-triggered interrupt in the VM.
-    #[must_use]
-    pub const fn intid(&self) -> u32 {
-        Self::FIRST_INTID + self.index as u32
-    }
-}
-
-/// Type of a virtio device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VirtioKind {
-    /// A disk.
-    Block,
-    /// A network card.
-    Net,
-    /// A console.
-    Console,
-    /// A source of random numbers.
-    Random,
-}
-
-impl VirtioKind {
-    /// Returns the name in a manifest.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Block => "block",
-            Self::Net => "net",
-            Self::Console => "console",
-            Self::Random => "rng",
-        }
-    }
-
-    /// Returns the device type (virtio 1.2, chapter 5).
-    #[must_use]
-    pub const fn device_id(self) -> u32 {
-        match self {
-            Self::Net => 1,
-            Self::Block => 2,
-            Self::Console => 3,
-            Self::Random => 4,
-        }
-    }
-}
-
 /// Role of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VmKind {
@@ -428,72 +343,6 @@ pub enum VmKind {
     Device,
     /// A real-time VM that has its CPUs to itself.
     RealTime,
-}
-
-/// A VM's memory: one range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Physical address that the manifest demands; Gear1's init chooses one if there is none.
-    pub address: Option<u64>,
-    /// Address in the guest, where it differs from the physical address.
-    pub ipa: Option<u64>,
-    /// Alignment of the physical address.
-    pub align: u64,
-}
-
-impl Memory {
-    /// Returns the physical range, if the manifest fixes it.
-    #[must_use]
-    pub fn physical(&self) -> Option<Region> {
-        Some(self.from(self.address?))
-    }
-
-    /// Returns the guest's range, if the manifest fixes it.
-    #[must_use]
-    pub fn guest(&self) -> Option<Region> {
-        Some(self.from(self.ipa.or(self.address)?))
-    }
-
-    const fn from(&self, start: u64) -> Region {
-        Region::new(start, start.saturating_add(self.bytes))
-    }
-}
-
-/// A range of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// The first address.
-    pub start: u64,
-    /// The first address behind it.
-    pub end: u64,
-}
-
-impl Region {
-    /// Makes a region from `start` up to, but without, `end`.
-    #[must_use]
-    pub const fn new(start: u64, end: u64) -> Self {
-        Self { start, end }
-    }
-
-    /// Returns the size in bytes.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.end.saturating_sub(self.start)
-    }
-
-    /// Tells whether the two have an address in common.
-    #[must_use]
-    pub const fn overlaps(&self, other: &Self) -> bool {
-        self.start < other.end && other.start < self.end
-    }
-
-    /// Tells whether `other` lies in this region.
-    #[must_use]
-    pub const fn contains(&self, other: &Self) -> bool {
-        self.start <= other.start && other.end <= self.end
-    }
 }
 
 /// Files that are loaded into a VM. All names are names of archive members.
@@ -577,111 +426,4 @@ pub enum GicMode {
     Emulated,
     /// From the physical CPU interface: real-time VMs only.
     PassThrough,
-}
-
-/// A set of physical CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuSet(u64);
-
-impl CpuSet {
-    /// No CPU.
-    pub const EMPTY: Self = Self(0);
-
-    /// Returns the CPUs from 0 to `count - 1`.
-    #[must_use]
-    pub fn first(count: usize) -> Self {
-        (0..count)
-            .filter_map(CpuIndex::new)
-            .fold(Self::EMPTY, Self::with)
-    }
-
-    /// Returns the set with one more CPU.
-    #[must_use]
-    pub const fn with(self, cpu: CpuIndex) -> Self {
-        Self(self.0 | 1 << cpu.index())
-    }
-
-    /// Returns the union.
-    #[must_use]
-    pub const fn with_all(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Returns the difference.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// Tells whether the CPU is in the set.
-    #[must_use]
-    pub const fn contains(self, cpu: CpuIndex) -> bool {
-        self.0 & 1 << cpu.index() != 0
-    }
-
-    /// Returns the number of CPUs.
-    #[must_use]
-    pub const fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-
-    /// Tells whether there is no CPU.
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Returns the set as a mask: bit *i* for CPU *i*.
-    #[must_use]
-    pub const fn mask(self) -> u64 {
-        self.0
-    }
-
-    /// Iterates over the CPUs from the lowest.
-    pub fn iter(self) -> impl Iterator<Item = CpuIndex> {
-        (0..MAX_CPUS)
-            .filter_map(CpuIndex::new)
-            .filter(move |&cpu| self.contains(cpu))
-    }
-}
-
-/// Physical CPUs in an order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuList(List<CpuIndex, MAX_CPUS>);
-
-impl CpuList {
-    /// Appends a CPU, and tells whether there was room.
-    #[must_use]
-    pub fn push(&mut self, cpu: CpuIndex) -> bool {
-        self.0.push(cpu).is_ok()
-    }
-
-    /// Returns the entry at `index`.
-    #[must_use]
-    pub fn get(&self, index: usize) -> Option<CpuIndex> {
-        self.0.get(index).copied()
-    }
-
-    /// Returns the number of entries.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Tells whether there is no entry.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Iterates over the entries.
-    pub fn iter(&self) -> impl Iterator<Item = CpuIndex> {
-        self.0.iter().copied()
-    }
-
-    /// Returns the CPUs without their order.
-    #[must_use]
-    pub fn set(self) -> CpuSet {
-        self.iter().fold(CpuSet::EMPTY, CpuSet::with)
-    }
 }

@@ -39,6 +39,7 @@ struct Pair {
     sizes: &'static [u64],
     /// Bytes ahead of the other range that belong to it.
     lead: u64,
+    /// Makes the manifest from the start and the size of the other range.
     tree: fn(u64, u64) -> Tree,
 }
 
@@ -100,190 +101,145 @@ fn served_elsewhere() -> Tree {
 const MEMORY: Region = Region::new(0x5000_0000, 0x5080_0000);
 const GIC: Region = Region::new(0x0800_0000, 0x0900_0000);
 const CONSOLE: Region = Region::new(0x1000_0000, 0x1000_1000);
+const WINDOW: Region = Region::new(0x1000_0000, 0x1010_0000);
+/// Memory of 8 MiB with the 2 MiB ahead of it that describe it.
+const WITH_LEAD: Region = Region::new(0x6fe0_0000, 0x7080_0000);
 const SIZES: &[u64] = &[2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB];
 
-fn pairs() -> Vec<Pair> {
-    std::vec![
+/// Returns the pair of a range in steps of 2 MiB, to which a VM's memory is aligned.
+fn pages(rule: &'static str, fixed: Region, tree: fn(u64, u64) -> Tree) -> Pair {
+    Pair {
+        rule,
+        fixed,
+        step: 2 * MIB,
+        sizes: SIZES,
+        lead: 0,
+        tree,
+    }
+}
+
+/// Returns the pair of a page of registers that moves.
+fn registers(rule: &'static str, fixed: Region, tree: fn(u64, u64) -> Tree) -> Pair {
+    Pair {
+        step: KIB4,
+        sizes: &[KIB4],
+        ..pages(rule, fixed, tree)
+    }
+}
+
+/// Returns the pair of shared memory that moves, with the 2 MiB ahead of it that describe it.
+fn shared_pages(rule: &'static str, fixed: Region, tree: fn(u64, u64) -> Tree) -> Pair {
+    Pair {
+        lead: 2 * MIB,
+        ..pages(rule, fixed, tree)
+    }
+}
+
+fn memory_pairs() -> [Pair; 4] {
+    let behind = |start, size| {
+        let tree = memory_at(flat(smallest(), "/vms/other"), "/vms/other", start, size);
+        memory_at(tree, VM, MEMORY.start, MEMORY.bytes())
+    };
+    // The one that moves stands first in the file.
+    let ahead = |start, size| {
+        let other = "/vms/other";
+        let tree = memory_at(smallest(), VM, start, size);
+        memory_at(flat(tree, other), other, MEMORY.start, MEMORY.bytes())
+    };
+    let beside_the_gic = |start, size| {
+        smallest()
+            .set(VM, "memory-mib", mib(size))
+            .set(VM, "memory-ipa", number(start))
+    };
+    [
+        pages("M-MEM-003", MEMORY, behind),
+        pages("M-MEM-003", MEMORY, ahead),
+        pages("M-MEM-006", RESERVED, |start, size| {
+            memory_at(smallest(), VM, start, size)
+        }),
         Pair {
-            rule: "M-MEM-003",
-            fixed: MEMORY,
-            step: 2 * MIB,
-            sizes: SIZES,
-            lead: 0,
-            tree: |start, size| {
-                let tree = memory_at(flat(smallest(), "/vms/other"), "/vms/other", start, size);
-                memory_at(tree, VM, MEMORY.start, MEMORY.bytes())
-            },
-        },
-        Pair {
-            rule: "M-MEM-003",
-            fixed: MEMORY,
-            step: 2 * MIB,
-            sizes: SIZES,
-            lead: 0,
-            // The one that moves stands first in the file.
-            tree: |start, size| {
-                let other = "/vms/other";
-                let tree = memory_at(smallest(), VM, start, size);
-                memory_at(flat(tree, other), other, MEMORY.start, MEMORY.bytes())
-            },
-        },
-        Pair {
-            rule: "M-MEM-006",
-            fixed: RESERVED,
-            step: 2 * MIB,
-            sizes: SIZES,
-            lead: 0,
-            tree: |start, size| memory_at(smallest(), VM, start, size),
-        },
-        Pair {
-            rule: "M-MEM-008",
-            fixed: GIC,
-            step: 2 * MIB,
             sizes: &[2 * MIB, 16 * MIB, 32 * MIB],
-            lead: 0,
-            tree: |start, size| {
-                smallest()
-                    .set(VM, "memory-mib", mib(size))
-                    .set(VM, "memory-ipa", number(start))
-            },
+            ..pages("M-MEM-008", GIC, beside_the_gic)
         },
-        Pair {
-            rule: "M-CON-003",
-            fixed: MEMORY,
-            step: KIB4,
-            sizes: &[KIB4],
-            lead: 0,
-            tree: |start, _| elsewhere().set("/vms/linux/console", "address", number(start)),
-        },
-        Pair {
-            rule: "M-CON-003",
-            fixed: GIC,
-            step: KIB4,
-            sizes: &[KIB4],
-            lead: 0,
-            tree: |start, _| elsewhere().set("/vms/linux/console", "address", number(start)),
-        },
-        Pair {
-            rule: "M-VIO-009",
-            fixed: MEMORY,
-            step: KIB4,
-            sizes: &[KIB4],
-            lead: 0,
-            tree: |start, _| served_elsewhere().set(VM, "virtio-address", number(start)),
-        },
-        Pair {
-            rule: "M-VIO-009",
-            fixed: GIC,
-            step: KIB4,
-            sizes: &[KIB4],
-            lead: 0,
-            tree: |start, _| served_elsewhere().set(VM, "virtio-address", number(start)),
-        },
-        Pair {
-            rule: "M-VIO-009",
-            fixed: CONSOLE,
-            step: KIB4,
-            sizes: &[KIB4],
-            lead: 0,
-            tree: |start, _| {
-                served_elsewhere()
-                    .set(VM, "virtio-address", number(start))
-                    .set("/vms/linux/console", "address", number(CONSOLE.start))
-            },
-        },
-        Pair {
-            rule: "M-DEV-006",
-            fixed: Region::new(0x5000_0000, 0x5080_0000),
-            step: MIB,
-            sizes: &[MIB],
-            lead: 0,
-            tree: |start, _| {
-                let tree = memory_at(served(), DEVICE, MEMORY.start, MEMORY.bytes());
-                tree.set(DEVICE, "window-address", number(start))
-            },
-        },
-        Pair {
-            rule: "M-DEV-006",
-            fixed: GIC,
-            step: MIB,
-            sizes: &[MIB],
-            lead: 0,
-            tree: |start, _| served_elsewhere().set(DEVICE, "window-address", number(start)),
-        },
-        Pair {
-            rule: "M-DEV-006",
-            fixed: Region::new(0x1000_0000, 0x1010_0000),
-            step: KIB4,
-            sizes: &[KIB4],
-            lead: 0,
-            tree: |start, _| {
-                served_elsewhere()
-                    .set(DEVICE, "window-address", number(0x1000_0000))
-                    .set("/vms/device/console", "address", number(start))
-            },
-        },
-        // Shared memory, with the 2 MiB ahead of it, beside other shared memory.
-        Pair {
-            rule: "M-SHM-002",
-            fixed: Region::new(0x6fe0_0000, 0x7080_0000),
-            step: 2 * MIB,
-            sizes: SIZES,
-            lead: 2 * MIB,
-            tree: |start, size| {
-                let tree = shared(two(), SHARED, 0x7000_0000, 8 * MIB);
-                shared(tree, "/shared-memory/moving", start, size)
-            },
-        },
-        // Beside the memory of a VM that shares it: where that lies, and where the VM sees it.
-        Pair {
-            rule: "M-SHM-002",
-            fixed: MEMORY,
-            step: 2 * MIB,
-            sizes: SIZES,
-            lead: 2 * MIB,
-            tree: |start, size| {
-                let tree = memory_at(two(), VM, MEMORY.start, MEMORY.bytes());
-                shared(tree.unset(VM, "memory-ipa"), SHARED, start, size)
-            },
-        },
-        Pair {
-            rule: "M-SHM-002",
-            fixed: MEMORY,
-            step: 2 * MIB,
-            sizes: SIZES,
-            lead: 2 * MIB,
-            tree: |start, size| shared(two(), SHARED, start, size),
-        },
-        // Beside the memory of a VM that is served: what describes that to the device VM is taken
-        // too.
-        Pair {
-            rule: "M-SHM-002",
-            fixed: Region::new(0x6fe0_0000, 0x7080_0000),
-            step: 2 * MIB,
-            sizes: SIZES,
-            lead: 2 * MIB,
-            tree: |start, size| {
-                let tree = memory_at(served(), VM, 0x7000_0000, 8 * MIB);
-                let tree = flat(flat(tree, "/vms/other"), "/vms/third");
-                let vms = [text("third"), text("other")].concat();
-                shared(tree, SHARED, start, size).set(SHARED, "vms", vms)
-            },
-        },
-        Pair {
-            rule: "M-MEM-006",
-            fixed: RESERVED,
-            step: 2 * MIB,
-            sizes: SIZES,
-            lead: 2 * MIB,
-            tree: |start, size| shared(two(), SHARED, start, size),
-        },
+    ]
+}
+
+fn register_pairs() -> [Pair; 5] {
+    let console =
+        |start, _| -> Tree { elsewhere().set("/vms/linux/console", "address", number(start)) };
+    let virtio = |start, _| -> Tree { served_elsewhere().set(VM, "virtio-address", number(start)) };
+    [
+        registers("M-CON-003", MEMORY, console),
+        registers("M-CON-003", GIC, console),
+        registers("M-VIO-009", MEMORY, virtio),
+        registers("M-VIO-009", GIC, virtio),
+        registers("M-VIO-009", CONSOLE, |start, _| {
+            served_elsewhere()
+                .set(VM, "virtio-address", number(start))
+                .set("/vms/linux/console", "address", number(CONSOLE.start))
+        }),
+    ]
+}
+
+fn window_pairs() -> [Pair; 3] {
+    let beside_memory = |start, _| {
+        let tree = memory_at(served(), DEVICE, MEMORY.start, MEMORY.bytes());
+        tree.set(DEVICE, "window-address", number(start))
+    };
+    let beside_the_gic =
+        |start, _| -> Tree { served_elsewhere().set(DEVICE, "window-address", number(start)) };
+    let beside_a_console = |start, _| {
+        served_elsewhere()
+            .set(DEVICE, "window-address", number(WINDOW.start))
+            .set("/vms/device/console", "address", number(start))
+    };
+    let window = |fixed, tree| Pair {
+        step: MIB,
+        sizes: &[MIB],
+        ..pages("M-DEV-006", fixed, tree)
+    };
+    [
+        window(MEMORY, beside_memory),
+        window(GIC, beside_the_gic),
+        registers("M-DEV-006", WINDOW, beside_a_console),
+    ]
+}
+
+fn shared_pairs() -> [Pair; 5] {
+    let beside_shared = |start, size| {
+        let tree = shared(two(), SHARED, 0x7000_0000, 8 * MIB);
+        shared(tree, "/shared-memory/moving", start, size)
+    };
+    // Beside the memory of a VM that shares it: where that lies, and where the VM sees it.
+    let beside_memory = |start, size| {
+        let tree = memory_at(two(), VM, MEMORY.start, MEMORY.bytes());
+        shared(tree.unset(VM, "memory-ipa"), SHARED, start, size)
+    };
+    let where_seen = |start, size| shared(two(), SHARED, start, size);
+    // Beside the memory of a VM that is served: what describes that to the device VM is taken too.
+    let beside_served = |start, size| {
+        let tree = memory_at(served(), VM, 0x7000_0000, 8 * MIB);
+        let tree = flat(flat(tree, "/vms/other"), "/vms/third");
+        let vms = [text("third"), text("other")].concat();
+        shared(tree, SHARED, start, size).set(SHARED, "vms", vms)
+    };
+    [
+        shared_pages("M-SHM-002", WITH_LEAD, beside_shared),
+        shared_pages("M-SHM-002", MEMORY, beside_memory),
+        shared_pages("M-SHM-002", MEMORY, where_seen),
+        shared_pages("M-SHM-002", WITH_LEAD, beside_served),
+        shared_pages("M-MEM-006", RESERVED, where_seen),
     ]
 }
 
 #[test]
 fn ranges_that_overlap_are_refused_and_adjacent_ones_taken() {
-    for pair in pairs() {
+    let pairs = memory_pairs()
+        .into_iter()
+        .chain(register_pairs())
+        .chain(window_pairs())
+        .chain(shared_pairs());
+    for pair in pairs {
         let mut verdicts = [0, 0];
         for &size in pair.sizes {
             for start in starts(pair.fixed, size, pair.step) {
