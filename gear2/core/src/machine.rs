@@ -4,37 +4,36 @@
 //! console, then the slots of forwarded accesses and the console rings. A loop holds each lock for
 //! the work on one event at most, which bounds the wait of the others.
 
-use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use gear1_abi::ABI_VERSION;
-use gear1_abi::call::{Failure, Reply, VcpuState, VmState};
+use gear1_abi::call::VmState;
 use gear1_abi::event::{Ended, Mmio};
-use gear1_abi::exit::ExitReason;
-use gear1_abi::guest::NOT_SUPPORTED;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
 use gear2_protocol::Region;
 use spin::mutex::TicketMutex;
 
 use crate::config::{Config, VmConfig, version};
-use crate::console::{Command, Console, Flow, Input};
+use crate::console::Console;
 use crate::device_model::{DeviceModel, Request};
-use crate::gear1::{Gear1, LastRestart};
-use crate::kept::{self, Kept};
+use crate::gear1::Gear1;
+use crate::kept::Kept;
 use crate::lifecycle::{Goal, Lifecycle, goal_after};
-use crate::lives::{News, Reported};
-use crate::pl011::{PAGE_BYTES, Pl011};
+use crate::lives::News;
+use crate::pl011::Pl011;
 pub use crate::platform::Platform;
 pub(crate) use crate::platform::{Answer, Lock};
 
+mod consoles;
+mod take_over;
+
+use consoles::update_line;
+
 /// Longest time for which an unfinished line on the console is not interrupted.
 const LINE_PATIENCE_US: u64 = 100_000;
-
-/// The pause between two portions of input, of a FIFO each: 16 bytes a millisecond at most.
-const INPUT_PAUSE_US: u64 = 1_000;
 
 /// State that all loops share.
 pub struct Machine<P: Platform> {
@@ -123,69 +122,6 @@ impl<P: Platform> Machine<P> {
             Some(last) => machine.take_over(gear1, last),
         }
         machine
-    }
-
-    /// Goes on where the Gear2 that failed was. No loop runs yet.
-    fn take_over(&self, gear1: &mut impl Gear1, last: LastRestart) {
-        for (config, shared) in self.config.vms.iter().zip(&self.vms) {
-            let (mut uart, mut lifecycle) = (shared.uart.lock(), shared.lifecycle.lock());
-            *uart = Pl011::with(self.kept.uart(config.id));
-            if let Some(console) = config.console {
-                // A refusal means that the VM does not run.
-                let _ = gear1.irq_set(config.id, console.intid, uart.level());
-            }
-            let Ok(history) = gear1.vm_history(config.id) else {
-                continue;
-            };
-            let reported = Reported::from_words(self.kept.reported(config.id), &history);
-            let given_up = self.kept.is_given_up(config.id);
-            *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), reported, given_up);
-            let restarts = self.kept.restarts(config.id);
-            // planted: a Gear2 that is restarted forgets the restarts of VMs
-            lifecycle.resume_restarts(restarts, gear1.now(), &config.restarts);
-            // An end that was reported was seen to, or is kept as wanted and owed.
-            self.report_news(gear1, config, &mut lifecycle, None);
-        }
-        self.take_over_accesses(gear1, last);
-        let why = match last.failure {
-            Some(Failure::Hang) => "did not come back",
-            Some(Failure::Fault) => "made a fault",
-            Some(Failure::Fatal) => "gave up",
-            None => "failed",
-        };
-        let LastRestart { count, pc, cpu, .. } = last;
-        let text = format_args!("restarted, {count} in all: CPU {cpu} {why} at {pc:#x}");
-        self.say(None, text);
-    }
-
-    /// Takes over the slots of accesses that the device model has, and finds out which vCPU's
-    /// access Gear2 may have failed at twice: it is one of the CPU that failed, and waits for Gear2
-    /// itself.
-    fn take_over_accesses(&self, gear1: &mut impl Gear1, last: LastRestart) {
-        for (vcpu, config) in self.config.vcpus() {
-            let vm = self.config.vm(config.vm);
-            let place = gear1.vcpu_awaits(vcpu).and_then(|(ipa, access)| {
-                let mmio = Mmio::from_words(ipa, access, 0);
-                let (device, register) = vm?.virtio?.locate(mmio)?;
-                Some([device, register, mmio.access_word() as u32])
-            });
-            let slots = self.device_model.as_ref().map(|model| model.slots.lock());
-            let forwarded = slots.is_some_and(|mut slots| {
-                slots.take_over(vcpu, place);
-                slots.awaits(vcpu)
-            });
-            let waits = matches!(
-                gear1.vcpu_state(vcpu),
-                Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall)
-            );
-            let is_suspect = waits && !forwarded && config.cpu.reg() == last.cpu;
-            if is_suspect && self.kept.repeat(vcpu, asked(gear1, vcpu)) {
-                self.blamed.fetch_or(kept::bit(vcpu), Relaxed);
-            }
-        }
-        if let Some(model) = &self.device_model {
-            model.raise(gear1);
-        }
     }
 
     /// Keeps the goal and the reported news of a VM for the next Gear2. The lifecycle is locked.
@@ -320,24 +256,6 @@ impl<P: Platform> Machine<P> {
         );
     }
 
-    /// Shows a line on the terminal, and in the console ring of the VM that it is about: without
-    /// one, in the device VM's. [`Self::service_console`] tells GDM of it.
-    pub(crate) fn say(&self, vm: Option<VmId>, text: fmt::Arguments<'_>) {
-        if let Some(console) = &self.console {
-            console.lock().say(text);
-        }
-        if let (Some(model), Some(vm)) = (&self.device_model, vm.or(self.config.device_vm)) {
-            model.write(vm.index(), format!("gear2: {text}\r\n").as_bytes());
-        }
-    }
-
-    /// Sends all console output that waits.
-    pub(crate) fn drain_console(&self) {
-        if let Some(console) = &self.console {
-            console.lock().drain();
-        }
-    }
-
     /// Adds to the time that a vCPU ran.
     #[inline]
     pub(crate) fn account(&self, vcpu: VcpuId, ticks: u64) {
@@ -372,48 +290,6 @@ impl<P: Platform> Machine<P> {
         Some((self.config.vm(vm)?, self.vms.get(vm.index())?))
     }
 
-    /// Emulates a guest's access to a device. Returns the answer, or `None` if the device model
-    /// gives it later, and the time for the next [`Self::service_console`], if one is needed.
-    pub(crate) fn access(
-        &self,
-        gear1: &mut impl Gear1,
-        vcpu: VcpuId,
-        access: Mmio,
-        now: u64,
-    ) -> (Option<Answer>, Option<u64>) {
-        let vm = self.config.vcpu(vcpu).map(|vcpu| vcpu.vm);
-        let Some((config, shared)) = vm.and_then(|vm| self.vm(vm)) else {
-            return (Some(Answer::Abort), None);
-        };
-        let offset = config
-            .console
-            .and_then(|console| access.ipa.checked_sub(console.ipa));
-        let offset = match offset {
-            Some(offset) if offset < PAGE_BYTES && access.size_log2 <= 2 => offset,
-            Some(_) | None => return (self.forward(gear1, config, vcpu, access), None),
-        };
-        let mut uart = shared.uart.lock();
-        let mut value = 0;
-        let mut console_due = None;
-        match access.store {
-            None => {
-                value = uart.read(offset, access.size_log2);
-                console_due = self.fill(gear1, config, &mut uart, now);
-            }
-            Some(stored) => {
-                if let Some(byte) = uart.write(offset, stored) {
-                    let (flow, due) = self.send(gear1, config, byte, now);
-                    uart.set_transmit_full(flow == Flow::Full);
-                    console_due = due;
-                } else {
-                    self.kept.set_uart(config.id, uart.settings());
-                }
-            }
-        }
-        update_line(gear1, config, &mut uart);
-        (Some(Answer::Value(value)), console_due)
-    }
-
     /// Has the device model perform an access, if it is to one of the VM's virtio devices.
     fn forward(
         &self,
@@ -434,95 +310,6 @@ impl<P: Platform> Machine<P> {
         };
         model.forward(gear1, vcpu, request);
         None
-    }
-
-    /// Sends a byte of a VM to whatever shows its console.
-    fn send(
-        &self,
-        gear1: &mut impl Gear1,
-        vm: &VmConfig,
-        byte: u8,
-        now: u64,
-    ) -> (Flow, Option<u64>) {
-        let mut outcome = (Flow::Open, None);
-        if let Some(console) = &self.console {
-            let mut console = console.lock();
-            outcome = (console.send(vm.id.index(), byte, now), console.held_until());
-        }
-        if let Some(model) = &self.device_model {
-            model.write(vm.id.index(), &[byte]);
-            outcome.1 = earlier(outcome.1, model.notify_output(gear1, now));
-        }
-        outcome
-    }
-
-    /// Gives a UART typed input, as far as its pace allows. Returns the time for the next
-    /// [`Self::take_paced_input`].
-    fn fill(
-        &self,
-        gear1: &mut impl Gear1,
-        vm: &VmConfig,
-        uart: &mut Pl011,
-        now: u64,
-    ) -> Option<u64> {
-        let pause = self.config.ticks(INPUT_PAUSE_US);
-        let due = uart.fill_fifo(now, pause, || {
-            let model = self.device_model.as_ref()?;
-            model.take_input(gear1, vm.id.index())
-        });
-        let bit = 1 << vm.id.index();
-        if due.is_some() {
-            self.paced.fetch_or(bit, Relaxed);
-        } else {
-            self.paced.fetch_and(!bit, Relaxed);
-        }
-        due
-    }
-
-    /// Moves typed input from the rings to all UARTs. Returns the time for the next
-    /// [`Self::take_paced_input`].
-    pub(crate) fn take_ring_input(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
-        self.take_input_of(gear1, u32::MAX, now)
-    }
-
-    /// Gives more typed input to the UARTs whose pause is over. Returns the time for the next call.
-    pub(crate) fn take_paced_input(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
-        self.take_input_of(gear1, self.paced.load(Relaxed), now)
-    }
-
-    fn take_input_of(&self, gear1: &mut impl Gear1, vms: u32, now: u64) -> Option<u64> {
-        let mut due = None;
-        for (config, shared) in self.config.vms.iter().zip(&self.vms) {
-            if config.console.is_some() && vms >> config.id.index() & 1 != 0 {
-                let mut uart = shared.uart.lock();
-                due = earlier(due, self.fill(gear1, config, &mut uart, now));
-                update_line(gear1, config, &mut uart);
-            }
-        }
-        due
-    }
-
-    /// Tells whether a vCPU that waits for an answer can go on: if nobody is going to give one,
-    /// since an earlier Gear2 took the question with it, it asks again. If that is what Gear2
-    /// failed at, and not for the first time, it is refused instead.
-    pub(crate) fn can_go_on(&self, gear1: &mut impl Gear1, vcpu: VcpuId) -> bool {
-        let slots = self.device_model.as_ref().map(|model| model.slots.lock());
-        if slots.as_ref().is_some_and(|slots| slots.awaits(vcpu)) {
-            return false;
-        }
-        match gear1.vcpu_state(vcpu) {
-            Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall) => {
-                let bit = kept::bit(vcpu);
-                let (reply, value) = if self.blamed.fetch_and(!bit, Relaxed) & bit != 0 {
-                    (Reply::Abort, NOT_SUPPORTED)
-                } else {
-                    (Reply::None, 0)
-                };
-                gear1.vcpu_reply(vcpu, reply, value).is_ok()
-            }
-            Ok(VcpuState::Ready | VcpuState::Running) => true,
-            Ok(VcpuState::Off | VcpuState::Wfi) | Err(_) => false,
-        }
     }
 
     /// Resets the devices of a loaded VM, and drops the accesses and pauses of its former life.
@@ -595,84 +382,5 @@ impl<P: Platform> Machine<P> {
         model.raise(gear1);
         model.watch_begins(cpu, gear1.now());
         vm.watchdog != 0
-    }
-
-    /// Sends console output that waits and takes input that does, and returns when to call again if
-    /// some still waits.
-    pub(crate) fn service_console(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
-        let model = self.device_model.as_ref();
-        let notified = model.and_then(|model| model.notify_output(gear1, now));
-        let due = earlier(notified, self.service_terminal(gear1, now));
-        earlier(due, self.take_paced_input(gear1, now))
-    }
-
-    fn service_terminal(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
-        let (room, due) = {
-            let mut console = self.console.as_ref()?.lock();
-            (console.service(now), console.held_until())
-        };
-        for (config, shared) in self.config.vms.iter().zip(&self.vms) {
-            if room >> config.id.index() & 1 != 0 {
-                let mut uart = shared.uart.lock();
-                uart.set_transmit_full(false);
-                update_line(gear1, config, &mut uart);
-            }
-        }
-        due
-    }
-
-    /// Passes on typed input up to the first command, if there is one. The caller executes the
-    /// command and calls again, and [`Self::service_console`] after the last one.
-    pub(crate) fn take_input(
-        &self,
-        gear1: &mut impl Gear1,
-        now: u64,
-    ) -> Option<(Command, Option<VmId>)> {
-        loop {
-            // The guard ends with the statement: the UART's lock comes before the console's.
-            let input = self.console.as_ref()?.lock().input();
-            match input? {
-                Input::Done => {}
-                Input::Byte(vm, byte) => self.type_to(gear1, vm, byte, now),
-                Input::Command(command, vm) => return Some((command, VmId::new(vm))),
-            }
-        }
-    }
-
-    fn type_to(&self, gear1: &mut impl Gear1, vm: usize, byte: u8, now: u64) {
-        let Some((config, shared)) = VmId::new(vm).and_then(|vm| self.vm(vm)) else {
-            return;
-        };
-        if config.console.is_some() {
-            let mut uart = shared.uart.lock();
-            uart.type_in(byte);
-            // The result may be dropped: waiting input is marked, and the caller asks when it is
-            // due.
-            let _ = self.fill(gear1, config, &mut uart, now);
-            update_line(gear1, config, &mut uart);
-        }
-    }
-}
-
-/// Returns how often a vCPU has asked Gear2 for something.
-fn asked(gear1: &mut impl Gear1, vcpu: VcpuId) -> u64 {
-    let reasons = [ExitReason::MmioGear2, ExitReason::HypercallGear2];
-    let counts = reasons.map(|reason| gear1.exit_stats(vcpu, reason).map_or(0, |(count, _)| count));
-    counts.iter().sum()
-}
-
-fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
-/// Tells Gear1 the level of a UART's interrupt line, if it changed. The UART stays locked
-/// meanwhile, so that levels arrive in order.
-fn update_line(gear1: &mut impl Gear1, config: &VmConfig, uart: &mut Pl011) {
-    if let (Some(level), Some(console)) = (uart.level_change(), config.console) {
-        // A refusal means that the VM is being stopped, which resets the line too.
-        let _ = gear1.irq_set(config.id, console.intid, level);
     }
 }

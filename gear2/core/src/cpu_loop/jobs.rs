@@ -1,0 +1,378 @@
+//! Jobs of a loop beside running vCPUs: VMs on the way to their goals, the device model's
+//! heartbeat, and the console.
+//!
+//! A job is done when it is due or later, never inside the answer to an event: a load of many
+//! pieces must not delay the vCPUs of the CPU.
+
+use core::fmt;
+
+use gear1_abi::call::VmState;
+use gear1_abi::event::Ended;
+use gear1_abi::id::{MAX_VMS, VmId};
+use gear1_abi::regs::NO_DEADLINE;
+
+use super::CpuLoop;
+use crate::config::VmConfig;
+use crate::device_model::Pulse;
+use crate::gear1::Gear1;
+use crate::lifecycle::{Lifecycle, Step};
+use crate::machine::{Missing, Platform};
+
+/// Time for which ready vCPUs run between two pieces of a load.
+const LOAD_PAUSE_US: u64 = 200;
+
+/// Longest time between two checks of a VM that waits for somebody else.
+const WAIT_PAUSE_US: u64 = 1_000;
+
+/// Longest time between two checks of such a VM once the wait was reported.
+const LONG_WAIT_PAUSE_US: u64 = 20_000;
+
+/// Longest time between two checks of a VM that waits at boot for earlier ones.
+const BOOT_PAUSE_US: u64 = 10_000;
+
+/// Longest time between two checks of such a VM once the wait was reported.
+const LONG_BOOT_PAUSE_US: u64 = 100_000;
+
+/// After so long people are told that a VM does not stop, or cannot be loaded.
+const WAIT_PATIENCE_US: u64 = 2_000_000;
+
+/// After so long people are told what a VM waits for at boot: a device VM takes some seconds.
+const BOOT_PATIENCE_US: u64 = 10_000_000;
+
+/// People are told of pauses of this length before a restart.
+const LONG_PAUSE_US: u64 = 1_000_000;
+
+/// The job of sending console output that is held back, telling the device model of it, and giving
+/// consoles input that waits. The other bits are VMs'.
+pub(super) const CONSOLE_JOB: u32 = 1 << MAX_VMS;
+
+/// The job of looking whether the device model is alive.
+pub(super) const WATCH_JOB: u32 = 2 << MAX_VMS;
+
+pub(super) const fn vm_job(vm: VmId) -> u32 {
+    1 << vm.index()
+}
+
+/// Rest of a job for a VM.
+enum Progress {
+    /// More, at once.
+    More,
+    /// More, at this time at the latest.
+    At(u64),
+    /// Nothing.
+    Done,
+}
+
+impl<P: Platform> CpuLoop<'_, P> {
+    /// Takes a job, due at a time; the turn of the vCPU that runs ends then at the latest.
+    pub(super) fn take_job(&mut self, job: u32, due: u64) {
+        self.job_deadline = if self.jobs == 0 {
+            due
+        } else {
+            self.job_deadline.min(due)
+        };
+        self.jobs |= job;
+        if let Some(last) = &mut self.last {
+            last.deadline = last.deadline.min(due);
+        }
+    }
+
+    /// Does the jobs if it is time to, and returns the time after that.
+    pub(super) fn work(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
+        if now < self.job_deadline {
+            return now;
+        }
+        let (loads, mut due) = self.bring_vms_further(gear1);
+        let now = gear1.now();
+        if loads {
+            // Nothing to pause for if no vCPU is ready.
+            let idle = self.scheduler.pick(now).is_none();
+            let pause = if idle { 0 } else { LOAD_PAUSE_US };
+            due = due.min(now.saturating_add(self.machine.config.ticks(pause)));
+        }
+        if self.jobs & WATCH_JOB != 0 {
+            due = due.min(self.watch(gear1, now));
+        }
+        // Last, as the other jobs say something.
+        if self.jobs & CONSOLE_JOB != 0 {
+            match self.machine.service_console(gear1, now) {
+                Some(held_until) => due = due.min(held_until),
+                None => self.jobs &= !CONSOLE_JOB,
+            }
+        }
+        self.job_deadline = due;
+        now
+    }
+
+    /// Looks whether the device model is alive, and returns when to do what follows.
+    fn watch(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
+        let machine = self.machine;
+        let vm = machine.config.device_vm.and_then(|vm| machine.vm(vm));
+        let (Some((config, shared)), Some(model)) = (vm, &machine.device_model) else {
+            return NO_DEADLINE;
+        };
+        let runs = gear1.vm_state(config.id) == Ok(VmState::Running);
+        let pulse = model.watch(self.cpu, now, config.watchdog);
+        if let (Some(Pulse::Lives(again)), true) = (pulse, runs) {
+            return again;
+        }
+        self.jobs &= !WATCH_JOB;
+        if pulse != Some(Pulse::Gone) || !runs {
+            return NO_DEADLINE;
+        }
+        let name = &config.name;
+        self.say(
+            Some(config.id),
+            format_args!("{name}: the device model shows no sign of life"),
+        );
+        if let Some(goal) = machine.goal_after(gear1, config, Ended::Fault) {
+            shared.lifecycle.lock().ended(goal);
+        }
+        self.jobs |= vm_job(config.id);
+        now.saturating_add(machine.config.ticks(WAIT_PAUSE_US))
+    }
+
+    /// Brings VMs further. Returns whether one is being loaded, and when to look at the others
+    /// again.
+    fn bring_vms_further(&mut self, gear1: &mut impl Gear1) -> (bool, u64) {
+        let mut due = NO_DEADLINE;
+        for vm in self.machine.config.vms.iter().map(|vm| vm.id) {
+            if self.jobs & vm_job(vm) == 0 {
+                continue;
+            }
+            match self.step(gear1, vm) {
+                // One piece is loaded between two events; VMs are loaded one after the other.
+                Progress::More => return (true, due),
+                Progress::At(time) => due = due.min(time),
+                Progress::Done => self.jobs &= !vm_job(vm),
+            }
+        }
+        (false, due)
+    }
+
+    /// Brings a VM one step further on the way to its goal.
+    fn step(&mut self, gear1: &mut impl Gear1, vm: VmId) -> Progress {
+        let machine = self.machine;
+        let Some((config, shared)) = machine.vm(vm) else {
+            return Progress::Done;
+        };
+        let now = gear1.now();
+        // The loop that holds the lock advances the VM just now.
+        let Some(mut lifecycle) = shared.lifecycle.try_lock() else {
+            return self.in_a_while(now, WAIT_PAUSE_US);
+        };
+        if let Some(pause) = self.pause_at_boot(config, &mut lifecycle, now) {
+            return self.in_a_while(now, pause);
+        }
+        if lifecycle.goal().is_some() {
+            // The log names the VM's own end before the step that follows from the goal.
+            machine.report_news(gear1, config, &mut lifecycle, None);
+        }
+        let step = lifecycle.step(config, gear1);
+        machine.keep(vm, &lifecycle);
+        self.follow(gear1, config, &mut lifecycle, step, now)
+    }
+
+    /// Returns the progress of a VM that is looked at again after a pause that began at `now`.
+    fn in_a_while(&self, now: u64, pause_us: u64) -> Progress {
+        Progress::At(now.saturating_add(self.machine.config.ticks(pause_us)))
+    }
+
+    /// Returns how long a VM that was never started waits for those that start before it. `None`:
+    /// no longer.
+    fn pause_at_boot(
+        &mut self,
+        config: &VmConfig,
+        lifecycle: &mut Lifecycle,
+        now: u64,
+    ) -> Option<u64> {
+        if !lifecycle.is_first_start() {
+            return None;
+        }
+        let missing = self.machine.missing_before(config);
+        let pause = missing.and_then(|missing| self.wait_at_boot(config, lifecycle, missing, now));
+        if pause.is_none() {
+            lifecycle.set_may_start();
+        }
+        pause
+    }
+
+    /// Does what a step of a VM's lifecycle, begun at `before`, leaves to the loop.
+    fn follow(
+        &mut self,
+        gear1: &mut impl Gear1,
+        config: &VmConfig,
+        lifecycle: &mut Lifecycle,
+        step: Step,
+        before: u64,
+    ) -> Progress {
+        let machine = self.machine;
+        let vm = config.id;
+        let name = &config.name;
+        match step {
+            Step::More => {
+                let ticks = gear1.now().saturating_sub(before);
+                machine.account_loading(vm, ticks);
+                return Progress::More;
+            }
+            Step::Wait => {
+                let what =
+                    format_args!("{name} does not stop: a vCPU or a bus master of its is at work");
+                let pause = self.wait(config, lifecycle, what, before);
+                return self.in_a_while(before, pause);
+            }
+            Step::Quiesce => return self.quiesce(gear1, config, lifecycle, before),
+            Step::Pause(due) => return self.pause(config, lifecycle, due, before),
+            Step::GivenUp => {
+                let limit = config.restarts.limit;
+                let text =
+                    format_args!("{name} is given up: it was restarted {limit} times already");
+                self.say(Some(vm), text);
+            }
+            Step::Reset => {
+                machine.reset(gear1, vm);
+                return Progress::More;
+            }
+            Step::Started => self.started(gear1, config, lifecycle),
+            Step::Stopped => self.say(Some(vm), format_args!("{name} stopped")),
+            Step::PowerOff => return self.power_off(gear1, config, lifecycle),
+            Step::Refused(status) => {
+                self.say(Some(vm), format_args!("{name}: Gear1 refuses: {status:?}"));
+            }
+            Step::Done => {}
+        }
+        Progress::Done
+    }
+
+    /// Waits until the device model uses the memory of a stopped VM no longer: a load would change
+    /// the memory below a transfer.
+    fn quiesce(
+        &mut self,
+        gear1: &mut impl Gear1,
+        config: &VmConfig,
+        lifecycle: &mut Lifecycle,
+        now: u64,
+    ) -> Progress {
+        let machine = self.machine;
+        if machine.quiesce(gear1, config, &mut lifecycle.quiesces) {
+            lifecycle.set_quiet();
+            return Progress::More;
+        }
+        let device_vm = machine
+            .config
+            .device_vm
+            .and_then(|vm| machine.config.vm(vm));
+        let device_vm = device_vm.map_or("", |vm| &vm.name);
+        let name = &config.name;
+        let what =
+            format_args!("{name} waits: the device model in {device_vm} still uses its memory");
+        let pause = self.wait(config, lifecycle, what, now);
+        self.in_a_while(now, pause)
+    }
+
+    /// Leaves a VM stopped until its restart is due. Only a long pause is announced, as most
+    /// restarts follow at once.
+    fn pause(
+        &mut self,
+        config: &VmConfig,
+        lifecycle: &mut Lifecycle,
+        due: u64,
+        now: u64,
+    ) -> Progress {
+        let ticks = |us: u64| self.machine.config.ticks(us);
+        let left = due.saturating_sub(now);
+        if left >= ticks(LONG_PAUSE_US) && lifecycle.is_new_pause() {
+            let seconds = left / ticks(1_000_000).max(1);
+            let name = &config.name;
+            self.say(
+                Some(config.id),
+                format_args!("{name} is started again in {seconds} s"),
+            );
+        }
+        Progress::At(due)
+    }
+
+    /// Tells the device model and the user of a start.
+    fn started(&mut self, gear1: &mut impl Gear1, config: &VmConfig, lifecycle: &Lifecycle) {
+        if self.machine.on_start(gear1, config, self.cpu) {
+            self.jobs |= WATCH_JOB;
+        }
+        let verb = if lifecycle.starts() > 1 {
+            "restarted"
+        } else {
+            "started"
+        };
+        let name = &config.name;
+        self.say(Some(config.id), format_args!("{name} {verb}"));
+    }
+
+    /// Powers the machine off. Gear1 refuses while a real-time VM runs; then all goes on.
+    fn power_off(
+        &mut self,
+        gear1: &mut impl Gear1,
+        config: &VmConfig,
+        lifecycle: &mut Lifecycle,
+    ) -> Progress {
+        let machine = self.machine;
+        let vm = config.id;
+        self.say(Some(vm), format_args!("power off"));
+        machine.drain_console();
+        if gear1.power_off().is_ok() {
+            return Progress::Done;
+        }
+        lifecycle.stays_on(config.must_run);
+        machine.keep(vm, lifecycle);
+        self.say(
+            Some(vm),
+            format_args!("no power off: a real-time VM runs; stop it first"),
+        );
+        Progress::More
+    }
+
+    /// Says, once, what a VM waits for for so long, and returns the pause before the next look.
+    fn wait(
+        &mut self,
+        config: &VmConfig,
+        lifecycle: &mut Lifecycle,
+        what: fmt::Arguments<'_>,
+        now: u64,
+    ) -> u64 {
+        let patience = self.machine.config.ticks(WAIT_PATIENCE_US);
+        if lifecycle.waits_too_long(now, patience) {
+            self.say(Some(config.id), what);
+        }
+        if lifecycle.waits_for_long() {
+            LONG_WAIT_PAUSE_US
+        } else {
+            WAIT_PAUSE_US
+        }
+    }
+
+    /// Has a VM wait for those that start before it, unless it has for so long that it starts
+    /// without them. Returns the pause before the next look.
+    fn wait_at_boot(
+        &mut self,
+        config: &VmConfig,
+        lifecycle: &mut Lifecycle,
+        missing: Missing<'_>,
+        now: u64,
+    ) -> Option<u64> {
+        let (name, timeout) = (&config.name, self.machine.config.boot_order_timeout);
+        // planted: a VM waits at boot without a word
+        let patience = self.machine.config.ticks(BOOT_PATIENCE_US);
+        if lifecycle.waits_too_long(now, patience) {
+            let text = format_args!("{name} waits for {missing}");
+            self.say(Some(config.id), text);
+        }
+        if timeout != 0 && lifecycle.has_waited(now) >= timeout {
+            let text = format_args!("{name} starts without {missing}");
+            self.say(Some(config.id), text);
+            return None;
+        }
+        Some(if lifecycle.waits_for_long() {
+            LONG_BOOT_PAUSE_US
+        } else {
+            BOOT_PAUSE_US
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! What a restarted Gear2 takes over from the one that failed.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use gear1_abi::call::{Failure, Reply, VcpuState};
+use gear1_abi::event::Mmio;
+use gear1_abi::exit::ExitReason;
+use gear1_abi::guest::NOT_SUPPORTED;
+use gear1_abi::id::VcpuId;
+
+use super::{Machine, Platform};
+use crate::gear1::{Gear1, LastRestart};
+use crate::kept;
+use crate::lifecycle::Lifecycle;
+use crate::lives::Reported;
+use crate::pl011::Pl011;
+
+impl<P: Platform> Machine<P> {
+    /// Goes on where the Gear2 that failed was. No loop runs yet.
+    pub(super) fn take_over(&self, gear1: &mut impl Gear1, last: LastRestart) {
+        for (config, shared) in self.config.vms.iter().zip(&self.vms) {
+            let (mut uart, mut lifecycle) = (shared.uart.lock(), shared.lifecycle.lock());
+            *uart = Pl011::with(self.kept.uart(config.id));
+            if let Some(console) = config.console {
+                // A refusal means that the VM does not run.
+                let _ = gear1.irq_set(config.id, console.intid, uart.level());
+            }
+            let Ok(history) = gear1.vm_history(config.id) else {
+                continue;
+            };
+            let reported = Reported::from_words(self.kept.reported(config.id), &history);
+            let given_up = self.kept.is_given_up(config.id);
+            *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), reported, given_up);
+            let restarts = self.kept.restarts(config.id);
+            // planted: a Gear2 that is restarted forgets the restarts of VMs
+            lifecycle.resume_restarts(restarts, gear1.now(), &config.restarts);
+            // An end that was reported was seen to, or is kept as wanted and owed.
+            self.report_news(gear1, config, &mut lifecycle, None);
+        }
+        self.take_over_accesses(gear1, last);
+        let why = match last.failure {
+            Some(Failure::Hang) => "did not come back",
+            Some(Failure::Fault) => "made a fault",
+            Some(Failure::Fatal) => "gave up",
+            None => "failed",
+        };
+        let LastRestart { count, pc, cpu, .. } = last;
+        let text = format_args!("restarted, {count} in all: CPU {cpu} {why} at {pc:#x}");
+        self.say(None, text);
+    }
+
+    /// Takes over the slots of accesses that the device model has, and finds out which vCPU's
+    /// access Gear2 may have failed at twice: it is one of the CPU that failed, and waits for Gear2
+    /// itself.
+    fn take_over_accesses(&self, gear1: &mut impl Gear1, last: LastRestart) {
+        for (vcpu, config) in self.config.vcpus() {
+            let vm = self.config.vm(config.vm);
+            let place = gear1.vcpu_awaits(vcpu).and_then(|(ipa, access)| {
+                let mmio = Mmio::from_words(ipa, access, 0);
+                let (device, register) = vm?.virtio?.locate(mmio)?;
+                Some([device, register, mmio.access_word() as u32])
+            });
+            let slots = self.device_model.as_ref().map(|model| model.slots.lock());
+            let forwarded = slots.is_some_and(|mut slots| {
+                slots.take_over(vcpu, place);
+                slots.awaits(vcpu)
+            });
+            let waits = matches!(
+                gear1.vcpu_state(vcpu),
+                Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall)
+            );
+            let is_suspect = waits && !forwarded && config.cpu.reg() == last.cpu;
+            if is_suspect && self.kept.repeat(vcpu, asked(gear1, vcpu)) {
+                self.blamed.fetch_or(kept::bit(vcpu), Relaxed);
+            }
+        }
+        if let Some(model) = &self.device_model {
+            model.raise(gear1);
+        }
+    }
+
+    /// Tells whether a vCPU that waits for an answer can go on: if nobody is going to give one,
+    /// since an earlier Gear2 took the question with it, it asks again. If that is what Gear2
+    /// failed at, and not for the first time, it is refused instead.
+    pub(crate) fn can_go_on(&self, gear1: &mut impl Gear1, vcpu: VcpuId) -> bool {
+        let slots = self.device_model.as_ref().map(|model| model.slots.lock());
+        if slots.as_ref().is_some_and(|slots| slots.awaits(vcpu)) {
+            return false;
+        }
+        match gear1.vcpu_state(vcpu) {
+            Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall) => {
+                let bit = kept::bit(vcpu);
+                let (reply, value) = if self.blamed.fetch_and(!bit, Relaxed) & bit != 0 {
+                    (Reply::Abort, NOT_SUPPORTED)
+                } else {
+                    (Reply::None, 0)
+                };
+                gear1.vcpu_reply(vcpu, reply, value).is_ok()
+            }
+            Ok(VcpuState::Ready | VcpuState::Running) => true,
+            Ok(VcpuState::Off | VcpuState::Wfi) | Err(_) => false,
+        }
+    }
+}
+
+/// Returns how often a vCPU has asked Gear2 for something.
+fn asked(gear1: &mut impl Gear1, vcpu: VcpuId) -> u64 {
+    let reasons = [ExitReason::MmioGear2, ExitReason::HypercallGear2];
+    let counts = reasons.map(|reason| gear1.exit_stats(vcpu, reason).map_or(0, |(count, _)| count));
+    counts.iter().sum()
+}

@@ -1,0 +1,159 @@
+//! What the simulated CPUs do: a decision is carried out, and the next event comes.
+
+use gear1_abi::call::{Decision, Reply, Status, VcpuState};
+use gear1_abi::event::{Event, Fault, VmEnd};
+use gear1_abi::id::VcpuId;
+use gear1_abi::regs::NO_DEADLINE;
+
+use super::{Cpu, Vcpu, World};
+use crate::simulator::{Guest, UART_INTID};
+
+impl World {
+    /// Takes a decision in, and returns the refusal if it cannot be carried out.
+    pub(in crate::simulator) fn decided(
+        &mut self,
+        cpu: usize,
+        decision: Decision,
+    ) -> Option<Event> {
+        let now = self.now;
+        match decision {
+            Decision::Idle { deadline } => {
+                self.cpus[cpu].deadline = deadline;
+                self.cpus[cpu].runs = None;
+            }
+            Decision::Run {
+                vcpu,
+                deadline,
+                reply,
+                value,
+                trap_wfe,
+            } => {
+                let index = vcpu.index();
+                assert_eq!(self.vcpus[index].cpu, cpu, "runs on the wrong CPU");
+                assert!(deadline > now, "no time to run");
+                if reply != Reply::None {
+                    // The VM may have been stopped in between.
+                    self.reply(index, reply, value, cpu);
+                }
+                match self.vcpus[index].state {
+                    VcpuState::Ready => {}
+                    VcpuState::Off | VcpuState::Wfi => {
+                        self.refused += 1;
+                        return Some(Event::Refused(Status::WrongState as u64));
+                    }
+                    VcpuState::Running | VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall => {
+                        panic!("cannot be run: {:?}", self.vcpus[index])
+                    }
+                }
+                let acts_in = match self.vms[self.vcpus[index].vm].guest {
+                    _ if self.vcpus[index].again => 0,
+                    _ if self.frozen => NO_DEADLINE,
+                    Guest::Spins => NO_DEADLINE,
+                    Guest::Works | Guest::WorksAndEnds => 1 + self.below(300),
+                };
+                let vcpu = &mut self.vcpus[index];
+                vcpu.state = VcpuState::Running;
+                vcpu.wake = false;
+                vcpu.acts_at = now.saturating_add(acts_in);
+                self.cpus[cpu] = Cpu {
+                    runs: Some(index),
+                    deadline,
+                    trap_wfe,
+                    ..self.cpus[cpu]
+                };
+            }
+        }
+        assert!(cpu != 0 || !self.irq_open, "an interrupt is left active");
+        self.check_others(cpu);
+        None
+    }
+
+    /// No vCPU of the CPU is forgotten: what does not run is off, waits, or is behind another one.
+    pub(in crate::simulator) fn check_others(&self, cpu: usize) {
+        let idle = self.cpus[cpu].runs.is_none();
+        for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
+            let open = matches!(
+                vcpu.state,
+                VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall
+            );
+            assert!(!open || vcpu.forwarded, "not answered: {vcpu:?}");
+            let paused = self.paused >> vcpu.vm & 1 != 0;
+            let ready = vcpu.state == VcpuState::Ready && !vcpu.wake && !paused;
+            assert!(!(idle && ready), "a lost wake-up: {vcpu:?}");
+        }
+    }
+
+    /// Returns when the next event for the CPU is due.
+    pub(in crate::simulator) fn due(&self, cpu: usize) -> u64 {
+        let here = &self.cpus[cpu];
+        let mut due = here.deadline.max(self.now);
+        if here.poked || here.irq || here.doorbell || here.real_time != 0 {
+            return self.now;
+        }
+        for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
+            due = due.min(match vcpu.state {
+                VcpuState::Ready if vcpu.wake => self.now,
+                VcpuState::Wfi => vcpu.wake_at.max(self.now),
+                VcpuState::Running if vcpu.leave => self.now,
+                VcpuState::Running => vcpu.acts_at.max(self.now),
+                VcpuState::Off
+                | VcpuState::Ready
+                | VcpuState::AwaitsMmio
+                | VcpuState::AwaitsHypercall => continue,
+            });
+        }
+        due
+    }
+
+    /// Returns the event that is due on the CPU now.
+    pub(in crate::simulator) fn event(&mut self, cpu: usize) -> Event {
+        let now = self.now;
+        let runs = self.cpus[cpu].runs.take();
+        let id = runs.and_then(VcpuId::new);
+        if let Some(index) = runs {
+            self.vcpus[index].state = VcpuState::Ready;
+            if self.vcpus[index].leave {
+                self.turn_off(index);
+                let vm = self.vcpus[index].vm;
+                let ends = self.disorder && self.vms[vm].guest == Guest::WorksAndEnds;
+                // The VM was already ending when the vCPU asked for an end.
+                return match self.below(4) {
+                    0 if ends => Event::VmEnd(id.unwrap(), VmEnd::Off),
+                    1 if ends => Event::Fault(id.unwrap(), Fault::default()),
+                    _ => Event::Off(id.unwrap()),
+                };
+            }
+            if self.vcpus[index].acts_at <= now {
+                return self.act(index, id.unwrap());
+            }
+        }
+        if core::mem::take(&mut self.cpus[cpu].poked) {
+            return Event::Poke(id);
+        }
+        if core::mem::take(&mut self.cpus[cpu].doorbell) {
+            return Event::Doorbell(id);
+        }
+        if core::mem::take(&mut self.cpus[cpu].irq) {
+            self.irq_open = true;
+            return Event::Irq(id, UART_INTID);
+        }
+        for vcpu in self.vcpus.iter_mut().filter(|vcpu| vcpu.cpu == cpu) {
+            if vcpu.state == VcpuState::Wfi && vcpu.wake_at <= now {
+                vcpu.state = VcpuState::Ready;
+                vcpu.wake = true;
+            }
+        }
+        let woken = |vcpu: &Vcpu| vcpu.cpu == cpu && vcpu.wake;
+        if let Some(index) = self.vcpus.iter().position(woken) {
+            self.vcpus[index].wake = false;
+            return Event::Wake(VcpuId::new(index).unwrap());
+        }
+        let real_time = self.cpus[cpu].real_time;
+        if real_time != 0 {
+            self.cpus[cpu].real_time &= real_time - 1;
+            return Event::Wake(VcpuId::new(real_time.trailing_zeros() as usize).unwrap());
+        }
+        assert!(now >= self.cpus[cpu].deadline, "an event without a cause");
+        Event::Deadline(id)
+    }
+}
