@@ -56,77 +56,129 @@ pub fn load<M: PhysicalMemory>(
     free: &mut FreeMemory,
     memory: &mut M,
 ) -> Result<Runtime, Refusal> {
-    let flat = Flat::parse(
-        file,
-        gear1_abi::image::RUNTIME_MAGIC,
-        el2::RUNTIME,
-        "the Gear1 runtime",
-    )?;
-    let header = flat.header;
-    if !(header.base..header.text_end).contains(&header.boot_page)
-        || header.boot_page % PAGE_SIZE != 0
-    {
-        return Err(refusal!(
-            Archive,
-            "the Gear1 runtime: boot_page is no page of its text"
-        ));
-    }
+    let flat = parse(file)?;
     let image = flat.load(free, memory)?;
-    let boot_page = flat.place(image, header.boot_page);
-    let info_size = (size_of::<BootInfo>() as u64).next_multiple_of(PAGE_SIZE);
-    let boot_info = free.take(info_size, PAGE_SIZE, "Gear1's boot information")?;
+    let boot_info = free.take(info_size(), PAGE_SIZE, "Gear1's boot information")?;
     let stacks = flat::zeroed(free, memory, stacks_size(board), "Gear1's stacks")?;
     let stolen_size = vm_count as u64 * PAGE_SIZE;
     let stolen_time = flat::zeroed(free, memory, stolen_size, "stolen time")?;
     let mut tables = BootTables { memory, free };
     let root = tables.alloc().ok_or_else(flat::no_tables)?;
-    let tree = stage1::tables(root);
-    let mut map = |va: u64, pa: u64, size: u64, rights: Rights| {
-        let span = Span {
-            input: va,
-            output: pa,
-            size,
-        };
-        let refuse = |error| refusal!(Machine, "EL2 address {va:#x} cannot be mapped: {error:?}");
-        tree.map(&mut tables, span, rights.bits()).map_err(refuse)
-    };
-    map_image(&header, image, &mut map)?;
-    for cpu in 0..board.cpus.len() as u64 {
-        let top = el2::STACKS + (cpu + 1) * el2::STACK_STRIDE;
-        let (size, pa) = (el2::STACK_SIZE, stacks.get() + cpu * el2::STACK_SIZE);
-        map(top - size, pa, size, Rights::ReadWrite)?;
-    }
-    let page = boot_page.get();
-    map(page, page, PAGE_SIZE, Rights::ReadExecute)?;
-    map(el2::BOOT_INFO, boot_info.get(), info_size, Rights::Read)?;
-    map(
-        el2::STOLEN_TIME,
-        stolen_time.get(),
-        stolen_size,
-        Rights::ReadWrite,
-    )?;
-    // planted: a guest's memory is mapped at EL2
-    map(el2::POOL, pool.start, pool.bytes(), Rights::ReadWrite)?;
-    if let Some(uart) = board.uart {
-        map(el2::UART, uart.page(), PAGE_SIZE, Rights::Device)?;
-    }
-    map_windows(&tree, &mut tables, board)?;
-    map_gic(&tree, &mut tables, board)?;
-    Ok(Runtime {
-        entry: Va::new(header.entry),
+    let runtime = Runtime {
+        entry: Va::new(flat.header.entry),
         image,
-        boot_page,
+        boot_page: flat.place(image, flat.header.boot_page),
         boot_info,
         pool,
         root,
         stolen_time,
-    })
+    };
+    let tree = stage1::tables(root);
+    map_image(&tree, &mut tables, &flat.header, image)?;
+    map_stacks(&tree, &mut tables, board, stacks)?;
+    map_data(&tree, &mut tables, &runtime, stolen_size)?;
+    if let Some(uart) = board.uart {
+        let page = Span {
+            input: el2::UART,
+            output: uart.page(),
+            size: PAGE_SIZE,
+        };
+        map(&tree, &mut tables, page, Rights::Device)?;
+    }
+    map_windows(&tree, &mut tables, board)?;
+    map_gic(&tree, &mut tables, board)?;
+    Ok(runtime)
 }
 
-fn map_image(
+/// Reads the header of the runtime's image. CPUs enter the boot page with the MMU off, so the page
+/// has to be one of the text's that are mapped.
+fn parse(file: &[u8]) -> Result<Flat<'_>, Refusal> {
+    let magic = gear1_abi::image::RUNTIME_MAGIC;
+    let flat = Flat::parse(file, magic, el2::RUNTIME, "the Gear1 runtime")?;
+    let header = &flat.header;
+    let is_in_text = (header.base..header.text_end).contains(&header.boot_page);
+    if is_in_text && header.boot_page.is_multiple_of(PAGE_SIZE) {
+        return Ok(flat);
+    }
+    Err(refusal!(
+        Archive,
+        "the Gear1 runtime: boot_page is no page of its text"
+    ))
+}
+
+fn map<M: PhysicalMemory>(
+    tree: &Tables,
+    tables: &mut BootTables<'_, M>,
+    span: Span,
+    rights: Rights,
+) -> Result<(), Refusal> {
+    let va = span.input;
+    let refuse = |error| refusal!(Machine, "EL2 address {va:#x} cannot be mapped: {error:?}");
+    tree.map(tables, span, rights.bits()).map_err(refuse)
+}
+
+/// Maps the stack of each CPU at the top of the CPU's stride, above a page that stays unmapped.
+fn map_stacks<M: PhysicalMemory>(
+    tree: &Tables,
+    tables: &mut BootTables<'_, M>,
+    board: &Board,
+    stacks: Pa,
+) -> Result<(), Refusal> {
+    for cpu in 0..board.cpus.len() as u64 {
+        let top = el2::STACKS + (cpu + 1) * el2::STACK_STRIDE;
+        let stack = Span {
+            input: top - el2::STACK_SIZE,
+            output: stacks.get() + cpu * el2::STACK_SIZE,
+            size: el2::STACK_SIZE,
+        };
+        map(tree, tables, stack, Rights::ReadWrite)?;
+    }
+    Ok(())
+}
+
+/// Maps the boot page at its physical address, where a CPU turns the MMU on, and the memory that
+/// the runtime reads and writes beside its image.
+fn map_data<M: PhysicalMemory>(
+    tree: &Tables,
+    tables: &mut BootTables<'_, M>,
+    runtime: &Runtime,
+    stolen_size: u64,
+) -> Result<(), Refusal> {
+    let boot_page = runtime.boot_page.get();
+    let [info, stolen_time] = [runtime.boot_info, runtime.stolen_time].map(Pa::get);
+    let pool = runtime.pool;
+    for (input, output, size, rights) in [
+        (boot_page, boot_page, PAGE_SIZE, Rights::ReadExecute),
+        (el2::BOOT_INFO, info, info_size(), Rights::Read),
+        (
+            el2::STOLEN_TIME,
+            stolen_time,
+            stolen_size,
+            Rights::ReadWrite,
+        ),
+        // planted: a guest's memory is mapped at EL2
+        (el2::POOL, pool.start, pool.bytes(), Rights::ReadWrite),
+    ] {
+        let span = Span {
+            input,
+            output,
+            size,
+        };
+        map(tree, tables, span, rights)?;
+    }
+    Ok(())
+}
+
+/// Returns the bytes of the [`BootInfo`], in whole pages.
+const fn info_size() -> u64 {
+    (size_of::<BootInfo>() as u64).next_multiple_of(PAGE_SIZE)
+}
+
+fn map_image<M: PhysicalMemory>(
+    tree: &Tables,
+    tables: &mut BootTables<'_, M>,
     header: &ImageHeader,
     image: Pa,
-    map: &mut impl FnMut(u64, u64, u64, Rights) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
     let segments = [
         (header.base, header.text_end, Rights::ReadExecute),
@@ -134,9 +186,13 @@ fn map_image(
         (header.rodata_end, header.bss_end, Rights::ReadWrite),
     ];
     for (start, end, rights) in segments {
-        if start != end {
-            let pa = image.get() + (start - header.base);
-            map(start, pa, end - start, rights)?;
+        let span = Span {
+            input: start,
+            output: image.get() + (start - header.base),
+            size: end - start,
+        };
+        if span.size != 0 {
+            map(tree, tables, span, rights)?;
         }
     }
     Ok(())

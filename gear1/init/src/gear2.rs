@@ -65,60 +65,12 @@ pub fn load<M: PhysicalMemory>(
     memory: &mut M,
 ) -> Result<Loaded, Refusal> {
     let flat = Flat::parse(sources.image, GEAR2_MAGIC, gear2::IMAGE, "gear2.bin")?;
-    let header = flat.header;
     let image = flat.load(free, memory)?;
-    let segment = |start: u64, end: u64, attributes, what| {
-        piece(
-            start,
-            flat.place(image, start),
-            end - start,
-            attributes,
-            what,
-        )
-    };
-    let mut mappings = alloc::vec![
-        segment(header.base, header.text_end, Attributes::CODE, "code"),
-        segment(
-            header.text_end,
-            header.rodata_end,
-            Attributes::CONSTANTS,
-            "constants"
-        ),
-        segment(
-            header.rodata_end,
-            header.bss_end,
-            Attributes::DATA,
-            "variables"
-        ),
-    ];
-    let read_only = |ipa, pa, size, what| piece(ipa, pa, size, Attributes::CONSTANTS, what);
-    let read_write = |ipa, pa, size, what| piece(ipa, pa, size, Attributes::DATA, what);
-    let manifest_size = sources.blob.len() as u64;
-    let manifest = flat::zeroed(free, memory, manifest_size, "Gear2's manifest")?;
-    memory.write(manifest, sources.blob);
-    memory.clean(manifest, manifest_size);
-    mappings.push(read_only(
-        gear2::MANIFEST,
-        manifest,
-        manifest_size,
-        "manifest",
-    ));
-    let info_size = size_of::<Gear2Info>() as u64;
-    let info = flat::zeroed(free, memory, info_size, "Gear2's information")?;
-    memory.write_gear2_info(info, &information(sources));
-    memory.clean(info, info_size);
-    mappings.push(read_only(gear2::INFO, info, info_size, "information"));
-    for cpu in sources.manifest.gear2_cpus(sources.board.cpus.len()).iter() {
-        let stack = flat::zeroed(free, memory, gear2::STACK_SIZE, "Gear2's stacks")?;
-        let top = gear2::STACKS + (cpu.reg() + 1) * gear2::STACK_STRIDE;
-        let start = top - gear2::STACK_SIZE;
-        mappings.push(read_write(start, stack, gear2::STACK_SIZE, "stack"));
-    }
-    let heap_size = sources.manifest.gear2.memory_bytes;
-    let heap = free.take(heap_size, MEMORY_ALIGN, "Gear2's heap")?;
-    memory.zero(heap, heap_size);
-    memory.clean(heap, heap_size);
-    mappings.push(read_write(gear2::HEAP, heap, heap_size, "heap"));
+    let mut mappings = Vec::from(segments(&flat, image));
+    mappings.push(load_manifest(sources, free, memory)?);
+    mappings.push(load_information(sources, free, memory)?);
+    add_stacks(sources, free, memory, &mut mappings)?;
+    mappings.push(take_heap(sources, free, memory)?);
     mappings.extend(sources.shared.map(|shared| Mapping {
         space: Space::Gear2,
         ipa: gear2::SHARED,
@@ -131,8 +83,89 @@ pub fn load<M: PhysicalMemory>(
         let page = Pa::new(uart.page());
         piece(gear2::UART, page, PAGE_SIZE, Attributes::DEVICE, "UART")
     }));
+    let boot = boot(sources, &flat, image);
+    Ok(Loaded { mappings, boot })
+}
+
+/// Returns the mappings of the image's segments, each with the rights that its contents need.
+fn segments(flat: &Flat<'_>, image: Pa) -> [Mapping; 3] {
+    let header = &flat.header;
+    let segment = |start: u64, end: u64, attributes, what| {
+        let place = flat.place(image, start);
+        piece(start, place, end - start, attributes, what)
+    };
+    let [text_end, rodata_end] = [header.text_end, header.rodata_end];
+    [
+        segment(header.base, text_end, Attributes::CODE, "code"),
+        segment(text_end, rodata_end, Attributes::CONSTANTS, "constants"),
+        segment(rodata_end, header.bss_end, Attributes::DATA, "variables"),
+    ]
+}
+
+fn load_manifest<M: PhysicalMemory>(
+    sources: &Sources<'_>,
+    free: &mut FreeMemory,
+    memory: &mut M,
+) -> Result<Mapping, Refusal> {
+    let size = sources.blob.len() as u64;
+    let place = flat::zeroed(free, memory, size, "Gear2's manifest")?;
+    memory.write(place, sources.blob);
+    memory.clean(place, size);
+    let attributes = Attributes::CONSTANTS;
+    Ok(piece(gear2::MANIFEST, place, size, attributes, "manifest"))
+}
+
+fn load_information<M: PhysicalMemory>(
+    sources: &Sources<'_>,
+    free: &mut FreeMemory,
+    memory: &mut M,
+) -> Result<Mapping, Refusal> {
+    let size = size_of::<Gear2Info>() as u64;
+    let place = flat::zeroed(free, memory, size, "Gear2's information")?;
+    memory.write_gear2_info(place, &information(sources));
+    memory.clean(place, size);
+    let attributes = Attributes::CONSTANTS;
+    Ok(piece(gear2::INFO, place, size, attributes, "information"))
+}
+
+/// Gives each CPU of Gear2 a stack. Only the upper part of a stride is mapped: an overflow ends in
+/// a fault instead of in the stack below.
+fn add_stacks<M: PhysicalMemory>(
+    sources: &Sources<'_>,
+    free: &mut FreeMemory,
+    memory: &mut M,
+    mappings: &mut Vec<Mapping>,
+) -> Result<(), Refusal> {
+    let size = gear2::STACK_SIZE;
+    for cpu in sources.manifest.gear2_cpus(sources.board.cpus.len()).iter() {
+        let stack = flat::zeroed(free, memory, size, "Gear2's stacks")?;
+        let top = gear2::STACKS + (cpu.reg() + 1) * gear2::STACK_STRIDE;
+        mappings.push(piece(top - size, stack, size, Attributes::DATA, "stack"));
+    }
+    Ok(())
+}
+
+/// Takes the heap in whole blocks, which the translation of Gear2's accesses needs fewest entries
+/// for.
+fn take_heap<M: PhysicalMemory>(
+    sources: &Sources<'_>,
+    free: &mut FreeMemory,
+    memory: &mut M,
+) -> Result<Mapping, Refusal> {
+    let size = sources.manifest.gear2.memory_bytes;
+    let heap = free.take(size, MEMORY_ALIGN, "Gear2's heap")?;
+    memory.zero(heap, size);
+    memory.clean(heap, size);
+    Ok(piece(gear2::HEAP, heap, size, Attributes::DATA, "heap"))
+}
+
+/// Returns what the runtime is to know of Gear2. The image file stays in the archive, from which a
+/// restart loads Gear2 again.
+fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa) -> BootGear2 {
+    let header = &flat.header;
+    let manifest = sources.manifest;
     let hz = u64::from(sources.counter_hz);
-    let boot = BootGear2 {
+    BootGear2 {
         vmid: VMID,
         entry: header.entry,
         image: BootRegion {
@@ -146,12 +179,11 @@ pub fn load<M: PhysicalMemory>(
             size: header.data_end - header.base,
             stride: 0,
         },
-        period: u64::from(sources.manifest.gear2.watchdog_ms) * hz / 1000,
-        el1: sources.manifest.gear2.privilege == Privilege::El1,
+        period: u64::from(manifest.gear2.watchdog_ms) * hz / 1000,
+        el1: manifest.gear2.privilege == Privilege::El1,
         window: RESTART_WINDOW_S * hz,
         ..BootGear2::default()
-    };
-    Ok(Loaded { mappings, boot })
+    }
 }
 
 /// Returns the mapping of a part of Gear2, grown to whole pages.
@@ -193,7 +225,8 @@ fn information(sources: &Sources<'_>) -> Gear2Info {
     let mut next = 0;
     let slots = info.first_vcpu.iter_mut().zip(&mut info.vcpu_count);
     for ((first, count), vm) in slots.zip(manifest.vms.iter()) {
-        (*first, *count) = (next, vm.vcpu_count as u16);
+        *first = next;
+        *count = vm.vcpu_count as u16;
         next += *count;
     }
     info

@@ -45,51 +45,11 @@ pub fn patch(template: &[u8], file: &str, facts: &GuestFacts) -> Result<Vec<u8>,
         file,
         list: Vec::new(),
     };
-    let chosen = patches.child(&root, "chosen")?;
-    let Region { start, end } = facts.initrd;
-    for (name, address) in [("linux,initrd-start", start), ("linux,initrd-end", end)] {
-        // planted: a guest without an initial RAM disk is told of one at 0
-        if facts.initrd.bytes() == 0 {
-            patches.remove(patches.property(&chosen, name)?.tokens());
-        } else {
-            patches.add(&chosen, name, address.to_be_bytes().to_vec())?;
-        }
-    }
-    let (rng, kaslr) = facts.seed.split_at(RNG_SEED_SIZE);
-    patches.add(&chosen, "rng-seed", rng.to_vec())?;
-    patches.add(&chosen, "kaslr-seed", kaslr.to_vec())?;
-    let is_memory = |node: &Node<'_>| {
-        node.property("device_type")
-            .and_then(|property| property.text())
-            == Some("memory")
-    };
-    let memory = root.children().find(is_memory);
-    let memory = memory.ok_or_else(|| refusal!(Archive, "{file}: /: no memory node"))?;
-    // planted: a guest is not told where its memory is
-    patches.add(&memory, "reg", reg(&[facts.memory]))?;
-    let own = alloc::format!("interrupt-controller-v{}", facts.gic_version);
-    for other in root
-        .children()
-        .filter(|node| is_gic(node) && node.name() != own)
-    {
-        // planted: a guest finds the interrupt controller that the machine has not
-        patches.remove(other.tokens());
-    }
-    let gic = patches.child(&root, &own)?;
-    patches.add(&gic, "reg", reg(&facts.gic))?;
-    let phandle = patches.property(&gic, "phandle")?.value.to_vec();
-    patches.add(&root, "interrupt-parent", phandle)?;
-    let mut tree = template
-        .get(..blob.total_bytes())
-        .unwrap_or(template)
-        .to_vec();
-    for (offset, bytes) in patches.list {
-        // The blob's reader gave the offsets: they lie inside.
-        if let Some(place) = tree.get_mut(offset..offset + bytes.len()) {
-            place.copy_from_slice(&bytes);
-        }
-    }
-    Ok(tree)
+    patches.chosen(&root, facts)?;
+    patches.memory(&root, facts)?;
+    patches.interrupt_controller(&root, facts)?;
+    let tree = template.get(..blob.total_bytes()).unwrap_or(template);
+    Ok(patches.apply(tree))
 }
 
 /// Tells whether the template has this node for one of the interrupt controllers.
@@ -103,6 +63,62 @@ struct Patches<'f> {
 }
 
 impl Patches<'_> {
+    fn chosen(&mut self, root: &Node<'_>, facts: &GuestFacts) -> Result<(), Refusal> {
+        let chosen = self.child(root, "chosen")?;
+        let Region { start, end } = facts.initrd;
+        for (name, address) in [("linux,initrd-start", start), ("linux,initrd-end", end)] {
+            // planted: a guest without an initial RAM disk is told of one at 0
+            if facts.initrd.bytes() == 0 {
+                self.remove(self.property(&chosen, name)?.tokens());
+            } else {
+                self.add(&chosen, name, address.to_be_bytes().to_vec())?;
+            }
+        }
+        let (rng, kaslr) = facts.seed.split_at(RNG_SEED_SIZE);
+        self.add(&chosen, "rng-seed", rng.to_vec())?;
+        self.add(&chosen, "kaslr-seed", kaslr.to_vec())
+    }
+
+    fn memory(&mut self, root: &Node<'_>, facts: &GuestFacts) -> Result<(), Refusal> {
+        let is_memory = |node: &Node<'_>| {
+            let kind = node.property("device_type");
+            kind.and_then(|property| property.text()) == Some("memory")
+        };
+        let memory = root.children().find(is_memory);
+        let file = self.file;
+        let memory = memory.ok_or_else(|| refusal!(Archive, "{file}: /: no memory node"))?;
+        // planted: a guest is not told where its memory is
+        self.add(&memory, "reg", reg(&[facts.memory]))
+    }
+
+    /// Leaves the node of the machine's own interrupt controller, and makes it the parent of all
+    /// interrupts.
+    fn interrupt_controller(&mut self, root: &Node<'_>, facts: &GuestFacts) -> Result<(), Refusal> {
+        let own = alloc::format!("interrupt-controller-v{}", facts.gic_version);
+        let is_other = |node: &Node<'_>| is_gic(node) && node.name() != own;
+        for other in root.children().filter(is_other) {
+            // planted: a guest finds the interrupt controller that the machine has not
+            self.remove(other.tokens());
+        }
+        let gic = self.child(root, &own)?;
+        self.add(&gic, "reg", reg(&facts.gic))?;
+        let phandle = self.property(&gic, "phandle")?.value.to_vec();
+        self.add(root, "interrupt-parent", phandle)
+    }
+
+    /// Returns the tree with all patches. Patches keep the size of what they replace, so their
+    /// order does not matter.
+    fn apply(self, template: &[u8]) -> Vec<u8> {
+        let mut tree = template.to_vec();
+        for (offset, bytes) in self.list {
+            // The blob's reader gave the offsets: they lie inside.
+            if let Some(place) = tree.get_mut(offset..offset + bytes.len()) {
+                place.copy_from_slice(&bytes);
+            }
+        }
+        tree
+    }
+
     fn child<'a>(&self, node: &Node<'a>, name: &str) -> Result<Node<'a>, Refusal> {
         let child = node.child(name);
         child.ok_or_else(|| refusal!(Archive, "{}: /: no node \"{name}\"", self.file))

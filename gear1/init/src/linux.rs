@@ -55,61 +55,76 @@ pub fn place<'a>(
         Some(size.checked_sub(tree)? & !(GAP - 1))
     });
     let device_tree = tree_size.and(room);
-    let room = room.unwrap_or(0);
+    let space = Space {
+        vm,
+        archive,
+        room: room.unwrap_or(0),
+        device_tree,
+    };
     match vm.payload {
         Payload::Linux {
             kernel,
             initrd,
             cmdline: _,
-        } => {
-            if device_tree.is_none() {
-                let name = vm.name;
-                return Err(refusal!(
-                    Archive,
-                    "dtb/{name}: missing in the boot archive: build the image again"
-                ));
-            }
-            let file = find(archive, vm, "kernel", kernel)?;
-            let (offset, end) = kernel_extent(&file, vm)?;
-            check_room(vm, "kernel", end, room)?;
-            let mut pieces = alloc::vec![Piece { file, offset }];
-            let mut initrd_range = 0..0;
-            if let Some(initrd) = initrd {
-                let file = find(archive, vm, "initrd", initrd)?;
-                let start = end.next_multiple_of(GAP);
-                initrd_range = start..start.saturating_add(length(&file));
-                check_room(vm, "initrd", initrd_range.end, room)?;
-                pieces.push(Piece {
-                    file,
-                    offset: start,
-                });
-            }
-            Ok(Placed {
-                pieces,
-                initrd: initrd_range,
-                device_tree,
-                entry: offset,
-            })
-        }
+        } => space.place_linux(kernel, initrd),
         Payload::Flat {
             image,
             load_offset,
             entry_offset,
             cmdline: _,
-        } => {
-            let file = find(archive, vm, "image", image)?;
-            check_room(vm, "image", load_offset.saturating_add(length(&file)), room)?;
-            let pieces = alloc::vec![Piece {
-                file,
-                offset: load_offset
-            }];
-            Ok(Placed {
-                pieces,
-                initrd: 0..0,
-                device_tree,
-                entry: load_offset + entry_offset,
-            })
+        } => space.place_flat(image, load_offset, entry_offset),
+    }
+}
+
+/// The memory of a VM before its payload has a place.
+struct Space<'s, 'a> {
+    vm: &'s Vm<'a>,
+    archive: &'s Archive<'a>,
+    /// Bytes up to the device tree.
+    room: u64,
+    device_tree: Option<u64>,
+}
+
+impl<'a> Space<'_, 'a> {
+    /// Places a kernel at the offset that its header asks for, and the initrd behind it.
+    fn place_linux(&self, kernel: &str, initrd: Option<&str>) -> Result<Placed<'a>, Refusal> {
+        if self.device_tree.is_none() {
+            let name = self.vm.name;
+            return Err(refusal!(
+                Archive,
+                "dtb/{name}: missing in the boot archive: build the image again"
+            ));
         }
+        let file = find(self.archive, self.vm, "kernel", kernel)?;
+        let (offset, end) = kernel_extent(&file, self.vm)?;
+        check_room(self.vm, "kernel", end, self.room)?;
+        let mut pieces = alloc::vec![Piece { file, offset }];
+        let mut range = 0..0;
+        if let Some(initrd) = initrd {
+            let file = find(self.archive, self.vm, "initrd", initrd)?;
+            let offset = end.next_multiple_of(GAP);
+            range = offset..offset.saturating_add(length(&file));
+            check_room(self.vm, "initrd", range.end, self.room)?;
+            pieces.push(Piece { file, offset });
+        }
+        Ok(Placed {
+            pieces,
+            initrd: range,
+            device_tree: self.device_tree,
+            entry: offset,
+        })
+    }
+
+    fn place_flat(&self, image: &str, offset: u64, entry: u64) -> Result<Placed<'a>, Refusal> {
+        let file = find(self.archive, self.vm, "image", image)?;
+        let end = offset.saturating_add(length(&file));
+        check_room(self.vm, "image", end, self.room)?;
+        Ok(Placed {
+            pieces: alloc::vec![Piece { file, offset }],
+            initrd: 0..0,
+            device_tree: self.device_tree,
+            entry: offset + entry,
+        })
     }
 }
 

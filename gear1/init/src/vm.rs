@@ -120,20 +120,7 @@ pub fn prepare<'a>(
         size: vm.memory.bytes,
     };
     let all = Region::new(memory.ipa, memory.ipa + memory.size);
-    let template = archive.guest_dtb(vm.name);
-    let patch = |memory: Region, initrd: Region| match template {
-        Some(file) => {
-            let facts = GuestFacts {
-                memory,
-                initrd,
-                seed: guest_seed(&board.seed, vm.id.reg() as u32, 0),
-                gic_version: board.gic.version,
-                gic: gic_regions(board, vm.vcpu_count),
-            };
-            guest_dt::patch(file.data, file.name, &facts)
-        }
-        None => Ok(Vec::new()),
-    };
+    let patch = |memory, initrd| patched_template(vm, archive, board, memory, initrd);
     let make = make.unwrap_or(&patch);
     // The tree's size does not depend on the address of the initial RAM disk.
     let size = make(all, Region::new(0, 0))?.len() as u64;
@@ -156,6 +143,28 @@ pub fn prepare<'a>(
         seeds,
         memory,
     })
+}
+
+/// Returns the archive's device tree of a VM, finished with the facts of this boot. A VM without one
+/// gets none, which an empty tree stands for.
+fn patched_template(
+    vm: &Vm<'_>,
+    archive: &Archive<'_>,
+    board: &Board,
+    memory: Region,
+    initrd: Region,
+) -> Result<Vec<u8>, Refusal> {
+    let Some(file) = archive.guest_dtb(vm.name) else {
+        return Ok(Vec::new());
+    };
+    let facts = GuestFacts {
+        memory,
+        initrd,
+        seed: guest_seed(&board.seed, vm.id.reg() as u32, 0),
+        gic_version: board.gic.version,
+        gic: gic_regions(board, vm.vcpu_count),
+    };
+    guest_dt::patch(file.data, file.name, &facts)
 }
 
 /// Seeds for a VM's device tree: each start of the VM takes the next one (G1-BOOT-007).
@@ -223,7 +232,7 @@ impl Prepared<'_> {
         root: Pa,
         memory: &mut M,
     ) -> BootVm {
-        let BootRegion { ipa, pa, .. } = self.memory;
+        let ipa = self.memory.ipa;
         let mut boot = BootVm {
             vcpu_count: vm.vcpu_count as u16,
             root: root.get(),
@@ -234,39 +243,57 @@ impl Prepared<'_> {
             ..BootVm::default()
         };
         boot.regions[0] = self.memory;
-        let files = self.placed.pieces.iter().map(|piece| BootLoad {
+        for (slot, load) in boot.loads.iter_mut().zip(self.loads(archive_pa)) {
+            *slot = load;
+        }
+        self.keep(memory);
+        if vm.autostart {
+            self.fill(memory);
+        }
+        boot
+    }
+
+    /// Returns what the runtime copies to load the VM: files, the device tree, and a seed of the
+    /// start over the tree's own.
+    fn loads(&self, archive_pa: Pa) -> impl Iterator<Item = BootLoad> {
+        let pa = self.memory.pa;
+        let files = self.placed.pieces.iter().map(move |piece| BootLoad {
             source: archive_pa.get() + piece.file.offset as u64,
             destination: pa + piece.offset,
             size: piece.file.data.len() as u64,
             stride: 0,
         });
         let trees = self.placed.device_tree.iter().zip(&self.tree);
-        let trees = trees.map(|(offset, (bytes, kept))| BootLoad {
+        let trees = trees.map(move |(offset, (bytes, kept))| BootLoad {
             source: kept.get(),
             destination: pa + offset,
             size: bytes.len() as u64,
             stride: 0,
         });
-        let behind = |(bytes, kept): &(Vec<u8>, Pa)| kept.get() + bytes.len() as u64;
-        let pool = self.tree.as_ref().map_or(0, behind);
+        let pool = self.seed_pool().get();
         let tree = pa + self.placed.device_tree.unwrap_or(0);
-        let seeds = self.seeds.iter().flat_map(|seeds| seeds.loads(tree, pool));
-        boot.loads
-            .iter_mut()
-            .zip(files.chain(trees).chain(seeds))
-            .for_each(|(slot, load)| *slot = load);
+        let seeds = self.seeds.iter();
+        let seeds = seeds.flat_map(move |seeds| seeds.loads(tree, pool));
+        files.chain(trees).chain(seeds)
+    }
+
+    /// Returns where the seeds lie: behind the tree that the runtime copies.
+    fn seed_pool(&self) -> Pa {
+        let behind = |(bytes, kept): &(Vec<u8>, Pa)| Pa::new(kept.get() + bytes.len() as u64);
+        self.tree.as_ref().map_or(Pa::new(0), behind)
+    }
+
+    /// Keeps the finished device tree and the seeds for every later start.
+    fn keep<M: PhysicalMemory>(&self, memory: &mut M) {
         if let Some((bytes, kept)) = &self.tree {
             memory.write(*kept, bytes);
             memory.clean(*kept, bytes.len() as u64);
         }
         if let Some(seeds) = &self.seeds {
-            memory.write(Pa::new(pool), &seeds.pool);
-            memory.clean(Pa::new(pool), seeds.pool.len() as u64);
+            let pool = self.seed_pool();
+            memory.write(pool, &seeds.pool);
+            memory.clean(pool, seeds.pool.len() as u64);
         }
-        if vm.autostart {
-            self.fill(memory);
-        }
-        boot
     }
 
     /// Writes the payload, and zeroes everywhere else.

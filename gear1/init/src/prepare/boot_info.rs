@@ -1,0 +1,123 @@
+//! What init tells the runtime: the machine first, then each VM.
+//!
+//! Requirements: G1-BOOT-009.
+
+use alloc::boxed::Box;
+
+use gear1_abi::boot::{
+    BOOT_MAGIC, BootChannel, BootCpu, BootInfo, BootMaster, BootVm, IrqOwner, MAX_CHANNELS,
+    MAX_INTIDS, MAX_MASTERS, RealTime,
+};
+use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
+use gear1_abi::{ABI_VERSION, info::uart};
+use gear1_core::stage1;
+use gearv_manifest::{CpuIndex, GicMode, Manifest, Restart, Vm, VmKind};
+
+use super::system::System;
+use crate::el2::Runtime;
+use crate::fdt::{Board, Uart};
+
+/// VMID of the empty stage 2.
+const NULL_VMID: u16 = 0xff;
+
+/// Returns what the runtime is to know of the machine, and of no VM. `gear2_uart` is the boot UART
+/// if Gear2 owns it.
+pub(super) fn of_machine(
+    system: &System<'_, '_>,
+    gear2_uart: Option<Uart>,
+    runtime: &Runtime,
+) -> Box<BootInfo> {
+    let (given, board) = (system.given, system.given.board);
+    // One literal, so that the compiler finds a field that is not set.
+    let mut info = Box::new(BootInfo {
+        magic: BOOT_MAGIC,
+        abi_version: ABI_VERSION,
+        cpu_count: board.cpus.len() as u32,
+        cpus: [BootCpu::default(); MAX_CPUS],
+        enable_method: board.enable_method,
+        ttbr0_el2: runtime.root.get(),
+        mair_el2: stage1::MAIR,
+        tcr_el2: stage1::tcr(given.pa_range),
+        vtcr_el2: system.geometry.vtcr(),
+        root_size: system.geometry.root_size(),
+        null_root: 0,
+        null_vmid: NULL_VMID,
+        boot_page: runtime.boot_page.get(),
+        image: runtime.image.get(),
+        pool: runtime.pool.start,
+        pool_size: runtime.pool.bytes(),
+        pool_used: 0,
+        init: given.init.start,
+        init_size: given.init.bytes(),
+        gic: board.gic,
+        // Gear1 prints the reason of a halt on this UART, whoever owns it.
+        uart_kind: board.uart.map_or(uart::NONE, |uart| uart.kind),
+        uart_intid: gear2_uart.map_or(0, |uart| uart.intid),
+        vm_count: 0,
+        vcpu_count: 0,
+        vms: [BootVm::default(); MAX_VMS],
+        owner_cpu: [0; MAX_VCPUS],
+        gear2: Default::default(),
+        irq_owner: [IrqOwner::NONE; MAX_INTIDS],
+        irq_edge: [0; 32],
+        channels: [BootChannel::default(); MAX_CHANNELS],
+        pl061: Default::default(),
+        masters: [BootMaster::default(); MAX_MASTERS],
+    });
+    fill_cpus(&mut info, board, system.manifest);
+    let owner = gear2_uart.and_then(|uart| info.irq_owner.get_mut(uart.intid as usize));
+    if let Some(owner) = owner {
+        *owner = IrqOwner::GEAR2;
+    }
+    info
+}
+
+fn fill_cpus(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
+    let gear2_cpus = manifest.gear2_cpus(board.cpus.len());
+    let real_time = manifest.real_time_cpus();
+    for (index, (slot, cpu)) in info.cpus.iter_mut().zip(&board.cpus).enumerate() {
+        *slot = BootCpu {
+            mpidr: cpu.mpidr,
+            release_addr: cpu.release_addr,
+            gear2: CpuIndex::new(index).is_some_and(|cpu| gear2_cpus.contains(cpu)),
+            real_time: CpuIndex::new(index).is_some_and(|cpu| real_time.contains(cpu)),
+        };
+    }
+}
+
+/// Tells the runtime of the VMs what the manifest says, beside what loading them has told.
+pub(super) fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
+    let mut first_vcpu = 0_u16;
+    info.vm_count = manifest.vms.len() as u32;
+    for (slot, vm) in info.vms.iter_mut().zip(manifest.vms.iter()) {
+        slot.first_vcpu = first_vcpu;
+        slot.gicd_ipa = board.gic.gicd;
+        slot.gicr_ipa = board.gic.gicr;
+        slot.powers_machine = vm.may_power_off;
+        slot.restarts_after_fault = vm.restart != Restart::Never;
+        slot.restarts_after_off = vm.restart == Restart::Always;
+        slot.real_time = real_time(vm);
+        slot.debug = vm.debug;
+        slot.pmu = vm.pmu;
+        slot.peers = manifest
+            .peers(vm)
+            .fold(0, |peers, peer| peers | 1 << peer.id.index());
+        let owner_cpus = info.owner_cpu.iter_mut().skip(first_vcpu.into());
+        for (vcpu, slot) in owner_cpus.take(vm.vcpu_count).enumerate() {
+            if let Some(cpu) = manifest.start_cpu(vm, vcpu, board.cpus.len()) {
+                *slot = cpu.index() as u16;
+            }
+        }
+        first_vcpu += vm.vcpu_count as u16;
+    }
+    info.vcpu_count = first_vcpu.into();
+}
+
+/// Returns how Gear1 is to run a VM.
+fn real_time(vm: &Vm<'_>) -> RealTime {
+    match (vm.kind, vm.gic) {
+        (VmKind::RealTime, GicMode::PassThrough) => RealTime::PassThrough,
+        (VmKind::RealTime, GicMode::Emulated) => RealTime::Emulated,
+        (VmKind::Guest | VmKind::Device, GicMode::PassThrough | GicMode::Emulated) => RealTime::No,
+    }
+}

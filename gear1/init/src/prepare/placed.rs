@@ -1,0 +1,338 @@
+//! The system in memory: where everything lies, and what is built there.
+//!
+//! Requirements: G1-BOOT-003, G1-MEM-004.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use gear1_abi::boot::{BootGear2, BootInfo};
+use gear1_abi::layout::PAGE_SIZE;
+use gear1_core::addr::Pa;
+use gear1_core::physical::PhysicalMemory;
+use gear1_core::stage2::{Attributes, Geometry, Stage2};
+use gearv_manifest::{Vm, VmKind};
+
+use super::boot_info;
+use super::system::{System, member, pool_size};
+use crate::device_vm::{Shared, memory_attributes};
+use crate::el2::{self, Runtime};
+use crate::fdt::{Board, GICC_SIZE, Uart};
+use crate::gear2;
+use crate::layout::{self, FreeMemory};
+use crate::partition::{Ground, Mapping, Partition, Purpose, Roots, Space};
+use crate::passthrough::Passthrough;
+use crate::refusal::Refusal;
+use crate::region::{Region, subtract};
+use crate::shared;
+use crate::table_memory::BootTables;
+use crate::vm;
+
+/// Root tables are taken from the pool's start, which is aligned to the largest of them.
+const POOL_ALIGN: u64 = 0x8000;
+
+/// Where everything lies in memory.
+pub(super) struct Placed<'a> {
+    pool: Region,
+    pub(super) runtime: Runtime,
+    /// Memory that the device VM shares.
+    shared: Option<Shared>,
+    /// The boot UART, unless a VM has it.
+    uart: Option<Uart>,
+    gear2: gear2::Loaded,
+    /// Where each VM's memory lies.
+    starts: Vec<Pa>,
+    vms: Vec<vm::Prepared<'a>>,
+    /// Allocated memory that stays Gear1's own.
+    gear1: Vec<(Region, &'static str)>,
+}
+
+impl<'a> Placed<'a> {
+    /// Gives out memory, and loads Gear1's runtime and Gear2. Memory with a fixed address goes
+    /// first, and what fits anywhere goes last.
+    pub(super) fn place<M: PhysicalMemory>(
+        system: &System<'_, 'a>,
+        free: &mut FreeMemory,
+        memory: &mut M,
+    ) -> Result<Self, Refusal> {
+        let manifest = system.manifest;
+        shared::take(free, manifest)?;
+        let fixed = layout::take_fixed(free, manifest)?;
+        let before = free.clone();
+        let (pool, runtime) = place_runtime(system, free, memory)?;
+        let mut gear1 = free.given_since(&before, "the runtime");
+        let device_vm = system.owners.device_vm.as_ref();
+        let shared = device_vm.map(|vm| vm.take(free, memory)).transpose()?;
+        let has_uart = |uart: &Uart| system.owners.all().any(|vm| vm.has_uart(uart));
+        let uart = system.given.board.uart.filter(|uart| !has_uart(uart));
+        let control = shared.as_ref().map(|shared| shared.control);
+        let gear2 = load_gear2(system, uart, control, free, memory)?;
+        let starts = layout::take_rest(free, manifest, &fixed)?;
+        let before = free.clone();
+        let vms = prepare_vms(system, &starts, shared.as_ref(), free)?;
+        gear1.extend(free.given_since(&before, "a device tree to be loaded again"));
+        Ok(Self {
+            pool,
+            runtime,
+            shared,
+            uart,
+            gear2,
+            starts,
+            vms,
+            gear1,
+        })
+    }
+
+    /// Returns the list of all that is mapped or emulated.
+    pub(super) fn partition(&self, system: &System<'_, 'a>) -> Partition {
+        let (board, manifest) = (system.given.board, system.manifest);
+        let mut mappings = self.gear2.mappings.clone();
+        let mut emulated = Vec::new();
+        for (vm, prepared) in manifest.vms.iter().zip(&self.vms) {
+            mappings.push(prepared.mapping(vm, memory_attributes(manifest, vm)));
+            mappings.extend(vm::cpu_interface(vm, board));
+            emulated.extend(vm::emulated(vm, board));
+        }
+        // planted: a VM's memory is mapped in Gear2 too
+        mappings.extend(shared::mappings(manifest));
+        let real_time = &system.owners.real_time;
+        mappings.extend(real_time.iter().flat_map(Passthrough::mappings));
+        let device_vm = system.owners.device_vm.as_ref();
+        if let Some((device_vm, shared)) = device_vm.zip(self.shared.as_ref()) {
+            mappings.extend(device_vm.mappings(shared, &self.starts));
+            emulated.extend(device_vm.emulated());
+        }
+        let mut partition = Partition::new(mappings, emulated);
+        // Last, since a page of stolen time gives way to everything else.
+        for vm in manifest.vms.iter() {
+            if let Some(stolen_time) = self.stolen_time(vm) {
+                partition.add_anywhere(stolen_time, &board.memory, system.geometry.limit());
+            }
+        }
+        partition
+    }
+
+    /// Returns the mapping of the VM's page of stolen time, at the page's physical address. From a
+    /// real-time VM, whose CPU is its own, nothing is stolen. The manifest's author cannot know
+    /// where the page lies, so the VM sees the page elsewhere if something else is there, and where no
+    /// peer's memory can be.
+    fn stolen_time(&self, vm: &Vm<'_>) -> Option<Mapping> {
+        let page = self.runtime.stolen_time.get() + vm.id.reg() * PAGE_SIZE;
+        (vm.kind != VmKind::RealTime).then_some(Mapping {
+            space: Space::Vm(vm.id),
+            ipa: page,
+            pa: page,
+            size: PAGE_SIZE,
+            attributes: Attributes::READ_ONLY_UNOWNED,
+            why: Purpose::StolenTime,
+        })
+    }
+
+    /// Returns what no VM may be given.
+    pub(super) fn ground<'g>(&self, system: &System<'g, 'a>) -> Ground<'g> {
+        let (given, board) = (system.given, system.given.board);
+        let mut gear1 = alloc::vec![
+            (given.init, "init"),
+            (given.device_tree, "the board's device tree"),
+            (board.archive, "the boot archive"),
+        ];
+        gear1.extend(gic_registers(board));
+        // VMs read their pages of stolen time, which lie among the runtime's memory.
+        let stolen_time = self.runtime.stolen_time.get();
+        let stolen_time = Region::new(stolen_time, stolen_time + self.vms.len() as u64 * PAGE_SIZE);
+        for (region, what) in &self.gear1 {
+            let rest = subtract(&[*region], &[stolen_time]);
+            gear1.extend(rest.into_iter().map(|rest| (rest, *what)));
+        }
+        Ground {
+            memory: &board.memory,
+            gear1,
+            gicc: (board.gic.version == 2).then(|| gicc(board)),
+            limit: system.geometry.limit(),
+        }
+    }
+
+    /// Builds every stage 2, fills what is shared and the VMs that start by themselves, and returns
+    /// what the runtime is to know.
+    pub(super) fn build<M: PhysicalMemory>(
+        &self,
+        system: &System<'_, 'a>,
+        partition: &Partition,
+        memory: &mut M,
+    ) -> Result<Box<BootInfo>, Refusal> {
+        let mut pool = FreeMemory::new(&[self.pool], &[]);
+        let mut tables = BootTables {
+            memory,
+            free: &mut pool,
+        };
+        let null = next_root(&system.geometry, &mut tables)?;
+        let roots = next_roots(system, &mut tables)?;
+        partition.apply(&roots, system.manifest, &mut tables)?;
+        let memory = tables.memory;
+        let mut info = boot_info::of_machine(system, self.uart, &self.runtime);
+        info.null_root = null.root().get();
+        info.gear2 = BootGear2 {
+            root: roots.gear2.root().get(),
+            ..self.gear2.boot
+        };
+        self.load_vms(system, partition, &roots, &mut info, memory);
+        self.fill_shared(system, &mut info, memory);
+        info.pool_used = self.pool.bytes() - pool.total();
+        Ok(info)
+    }
+
+    /// Loads the VMs that start by themselves, and tells the runtime how to load all of them.
+    fn load_vms<M: PhysicalMemory>(
+        &self,
+        system: &System<'_, 'a>,
+        partition: &Partition,
+        roots: &Roots,
+        info: &mut BootInfo,
+        memory: &mut M,
+    ) {
+        let (board, manifest) = (system.given.board, system.manifest);
+        let archive_pa = Pa::new(board.archive.start);
+        let vms = manifest.vms.iter().zip(&self.vms).zip(&roots.vms);
+        for (((vm, prepared), root), slot) in vms.zip(&mut info.vms) {
+            *slot = prepared.load(vm, archive_pa, root.root(), memory);
+            slot.stolen_time_ipa = partition.stolen_time(vm.id);
+            let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
+            log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
+        }
+        boot_info::fill_vms(info, board, manifest);
+    }
+
+    /// Fills the memory that VMs share, and tells the runtime of devices and their owners.
+    fn fill_shared<M: PhysicalMemory>(
+        &self,
+        system: &System<'_, 'a>,
+        info: &mut BootInfo,
+        memory: &mut M,
+    ) {
+        shared::fill(system.manifest, memory);
+        let owners = system.owners;
+        owners.real_time.iter().for_each(|vm| vm.fill(info));
+        if let Some((device_vm, shared)) = owners.device_vm.as_ref().zip(self.shared.as_ref()) {
+            device_vm.describe(shared, &self.starts, memory);
+            device_vm.fill(info);
+        }
+    }
+}
+
+/// Takes the pool of stage-2 tables, and loads the runtime, which is told of the pool.
+fn place_runtime<M: PhysicalMemory>(
+    system: &System<'_, '_>,
+    free: &mut FreeMemory,
+    memory: &mut M,
+) -> Result<(Region, Runtime), Refusal> {
+    let (given, manifest) = (system.given, system.manifest);
+    let pool_size = pool_size(manifest, &system.geometry, system.owners);
+    let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
+    let pool = Region::new(pool, pool + pool_size);
+    let vm_count = manifest.vms.len();
+    let runtime = el2::load(given.runtime, given.board, pool, vm_count, free, memory)?;
+    Ok((pool, runtime))
+}
+
+/// Returns a GICv2's physical CPU interface.
+fn gicc(board: &Board) -> Region {
+    Region::new(board.gicc(), board.gicc() + GICC_SIZE)
+}
+
+/// Returns the registers of the interrupt controller, with the name of each frame.
+fn gic_registers(board: &Board) -> Vec<(Region, &'static str)> {
+    let gic = &board.gic;
+    let [gicd, _] = vm::gic_regions(board, 0);
+    let mut frames = alloc::vec![(gicd, "the GIC's distributor")];
+    if gic.version == 2 {
+        let gich = Region::new(gic.gich, gic.gich + PAGE_SIZE);
+        frames.extend([(gicc(board), "the GIC's CPU interface"), (gich, "GICH")]);
+    } else {
+        let gicr = Region::new(gic.gicr, gic.gicr + board.gicr_size);
+        frames.push((gicr, "the GIC's redistributors"));
+    }
+    frames
+}
+
+/// Takes the next root of a stage 2.
+fn next_root<M: PhysicalMemory>(
+    geometry: &Geometry,
+    tables: &mut BootTables<'_, M>,
+) -> Result<Stage2, Refusal> {
+    let size = geometry.root_size();
+    let root = tables.free.take(size, size, "stage-2 roots")?;
+    tables.memory.zero(root, size);
+    Ok(geometry.stage2(root))
+}
+
+/// Takes the roots of Gear2 and of all VMs.
+fn next_roots<M: PhysicalMemory>(
+    system: &System<'_, '_>,
+    tables: &mut BootTables<'_, M>,
+) -> Result<Roots, Refusal> {
+    let gear2 = next_root(&system.geometry, tables)?;
+    let vms = system.manifest.vms.iter();
+    let vms = vms.map(|_| next_root(&system.geometry, tables));
+    Ok(Roots {
+        gear2,
+        vms: vms.collect::<Result<_, _>>()?,
+    })
+}
+
+fn load_gear2<M: PhysicalMemory>(
+    system: &System<'_, '_>,
+    uart: Option<Uart>,
+    shared: Option<Region>,
+    free: &mut FreeMemory,
+    memory: &mut M,
+) -> Result<gear2::Loaded, Refusal> {
+    let board = system.given.board;
+    let image = member(system.archive, system.manifest.gear2.image)?;
+    let sources = gear2::Sources {
+        image: image.data,
+        image_at: Pa::new(board.archive.start + image.offset as u64),
+        manifest: system.manifest,
+        blob: system.blob,
+        board,
+        uart,
+        shared,
+        counter_hz: system.given.counter_hz,
+    };
+    gear2::load(&sources, free, memory)
+}
+
+/// Prepares all VMs; `starts` is where each one's memory lies.
+fn prepare_vms<'a>(
+    system: &System<'_, 'a>,
+    starts: &[Pa],
+    shared: Option<&Shared>,
+    free: &mut FreeMemory,
+) -> Result<Vec<vm::Prepared<'a>>, Refusal> {
+    let vms = system.manifest.vms.iter().zip(starts);
+    vms.map(|(vm, start)| prepare_vm(system, vm, *start, starts, shared, free))
+        .collect()
+}
+
+/// Finds a place for a VM's payload, and finishes the VM's device tree. init makes the tree of a VM
+/// with devices from the board's; the archive has the others.
+fn prepare_vm<'a>(
+    system: &System<'_, 'a>,
+    vm: &Vm<'a>,
+    start: Pa,
+    starts: &[Pa],
+    shared: Option<&Shared>,
+    free: &mut FreeMemory,
+) -> Result<vm::Prepared<'a>, Refusal> {
+    let board = system.given.board;
+    let archive = system.archive;
+    let device_vm = system.owners.device_vm.as_ref().zip(shared);
+    if let Some((device_vm, shared)) = device_vm.filter(|(owner, _)| owner.own.vm.id == vm.id) {
+        let make = |memory, initrd| device_vm.device_tree(shared, starts, board, [memory, initrd]);
+        return vm::prepare(vm, start, Some(&make), archive, board, free);
+    }
+    let mut real_time = system.owners.real_time.iter();
+    if let Some(owner) = real_time.find(|owner| owner.vm.id == vm.id) {
+        let make = |memory, initrd| owner.device_tree(board, [memory, initrd]);
+        return vm::prepare(vm, start, Some(&make), archive, board, free);
+    }
+    vm::prepare(vm, start, None, archive, board, free)
+}

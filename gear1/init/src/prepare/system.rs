@@ -1,0 +1,162 @@
+//! The system before memory is given out: the manifest, the archive, and the owners of devices.
+//!
+//! Requirements: G1-BOOT-003.
+
+use alloc::vec::Vec;
+
+use gear1_abi::boot::SHARING_TABLES;
+use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
+use gear1_core::stage2::Geometry;
+use gearv_manifest::{Archive, Manifest, Member, Vm};
+
+use super::Given;
+use crate::device_vm::DeviceVm;
+use crate::fdt::Board;
+use crate::passthrough::{Passthrough, check_owners};
+use crate::refusal::{Fault, Refusal, refusal};
+use crate::vm;
+
+/// Tables that Gear2's pieces take at most, beside its heap's.
+const GEAR2_TABLES: u64 = 16;
+
+/// Tables for each VM beside its memory's: for GICV and register pages.
+const SPARE_TABLES: u64 = 8;
+
+/// Tables for each VM's page of stolen time.
+const STOLEN_TIME_TABLES: u64 = 2;
+
+/// Everything that is known before memory is given out.
+pub(super) struct System<'s, 'a> {
+    pub(super) given: &'s Given<'s>,
+    pub(super) archive: &'s Archive<'a>,
+    /// The manifest's bytes.
+    pub(super) blob: &'a [u8],
+    pub(super) manifest: &'s Manifest<'a>,
+    pub(super) owners: &'s Owners<'s, 'a>,
+    pub(super) geometry: Geometry,
+}
+
+impl<'s, 'a> System<'s, 'a> {
+    /// Takes in what was read and judged, and chooses the shape of every stage 2.
+    pub(super) fn new(
+        given: &'s Given<'s>,
+        archive: &'s Archive<'a>,
+        blob: &'a [u8],
+        manifest: &'s Manifest<'a>,
+        owners: &'s Owners<'s, 'a>,
+    ) -> Result<Self, Refusal> {
+        let limit = address_limit(given.board, manifest, owners);
+        let geometry = Geometry::choose(given.pa_range, limit).ok_or_else(|| {
+            refusal!(
+                Manifest,
+                "addresses up to {limit:#x} are used: more than this CPU's stage 2 can translate"
+            )
+        })?;
+        Ok(Self {
+            given,
+            archive,
+            blob,
+            manifest,
+            owners,
+            geometry,
+        })
+    }
+}
+
+/// The VMs that own devices of the board.
+pub(super) struct Owners<'m, 'a> {
+    pub(super) device_vm: Option<DeviceVm<'m, 'a>>,
+    pub(super) real_time: Vec<Passthrough<'m, 'a>>,
+}
+
+impl<'m, 'a> Owners<'m, 'a> {
+    /// Finds the VMs and their devices. What the manifest does wrong goes to `faults`.
+    pub(super) fn find(
+        manifest: &'m Manifest<'a>,
+        tree: &'m [u8],
+        board: &Board,
+        faults: &mut Vec<Fault>,
+    ) -> Result<Self, Refusal> {
+        let owners = Self {
+            device_vm: DeviceVm::find(manifest, tree, board, faults)?,
+            real_time: Passthrough::find_real_time(manifest, tree, board, faults)?,
+        };
+        check_owners(owners.all(), faults);
+        Ok(owners)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Passthrough<'m, 'a>> + Clone {
+        let device_vm = self.device_vm.as_ref().map(|vm| &vm.own);
+        self.real_time.iter().chain(device_vm)
+    }
+
+    /// Returns the first address behind all that the VMs see beside memory.
+    fn limit(&self) -> u64 {
+        let device_vm = self.device_vm.as_ref().map(DeviceVm::limit);
+        let limits = self
+            .real_time
+            .iter()
+            .map(Passthrough::limit)
+            .chain(device_vm);
+        limits.fold(0, u64::max)
+    }
+
+    /// Returns how many tables the VMs' devices, and all that the device VM shares, take at most.
+    fn table_count(&self) -> u64 {
+        let device_vm = self.device_vm.as_ref().map_or(0, DeviceVm::table_count);
+        let real_time: u64 = self.real_time.iter().map(Passthrough::table_count).sum();
+        device_vm + real_time
+    }
+}
+
+/// Returns the first address behind all that a stage 2 translates. All trees have one shape, so the
+/// highest address of any VM, of Gear2 and of the board's memory counts.
+fn address_limit(board: &Board, manifest: &Manifest<'_>, owners: &Owners<'_, '_>) -> u64 {
+    let gear2_end = gear2_layout::HEAP + manifest.gear2.memory_bytes;
+    let memory = board.memory.iter().map(|bank| bank.end);
+    let vms = || manifest.vms.iter();
+    let guests = vms().filter_map(|vm| Some(vm.memory.guest()?.end));
+    let consoles = vms().filter_map(|vm| Some(vm.console?.ipa + PAGE_SIZE));
+    let devices = vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM).map(|region| region.end);
+    let virtio = manifest.virtio_vms().map(|vm| vm.virtio_ipa + PAGE_SIZE);
+    let ends = memory.chain(guests).chain(consoles).chain(devices);
+    let ends = ends.chain(virtio).chain([owners.limit()]);
+    ends.fold(gear2_end, u64::max)
+}
+
+/// Returns how many bytes the stage-2 tables of all VMs and of Gear2 take at most.
+pub(super) fn pool_size(
+    manifest: &Manifest<'_>,
+    geometry: &Geometry,
+    owners: &Owners<'_, '_>,
+) -> u64 {
+    // Level 2 tables of a range that begins anywhere, and a level 1 table.
+    let tables = |bytes: u64| (bytes >> 30) + 3;
+    let roots = (manifest.vms.len() as u64 + 2) * geometry.root_size();
+    let gear2 = GEAR2_TABLES + tables(manifest.gear2.memory_bytes);
+    let vms = manifest.vms.iter().map(|vm| {
+        let shared = manifest.shared_of(vm);
+        let shared = shared.map(|shared| 2 * tables(shared.bytes));
+        let own = tables(vm.memory.bytes) + SPARE_TABLES + STOLEN_TIME_TABLES;
+        own + shared.sum::<u64>() + sharing_tables(manifest, vm)
+    });
+    roots + (gear2 + vms.sum::<u64>() + owners.table_count()) * PAGE_SIZE
+}
+
+/// Returns how many tables a VM may take after boot, to share memory.
+fn sharing_tables(manifest: &Manifest<'_>, vm: &Vm<'_>) -> u64 {
+    match manifest.peers(vm).next() {
+        Some(_) => SHARING_TABLES,
+        None => 0,
+    }
+}
+
+/// Returns a file of the archive that every image has.
+pub(super) fn member<'a>(archive: &Archive<'a>, name: &str) -> Result<Member<'a>, Refusal> {
+    archive.find(name).ok_or_else(|| {
+        refusal!(
+            Archive,
+            "{name}: missing in the boot archive: build the image again"
+        )
+    })
+}
