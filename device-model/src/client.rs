@@ -269,7 +269,8 @@ impl LogReader {
             if found > cpu {
                 // The cursor skips the CPUs between: neither they nor the asked one have more
                 // records.
-                (cpu, count) = (found, 0);
+                cpu = found;
+                count = 0;
                 continue;
             }
             if found < cpu {
@@ -281,7 +282,8 @@ impl LogReader {
             records.push(Logged { record, lost });
             count += 1;
             if count == Self::MOST {
-                (cpu, count) = (cpu + 1, 0);
+                cpu += 1;
+                count = 0;
             }
         }
         records.sort_by_key(|logged| logged.record.time);

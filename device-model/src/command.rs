@@ -339,7 +339,8 @@ fn top(
             cleared.map_err(|error| format!("cannot print: {error}"))?;
         }
         print(&top_rows(&vms, now.wrapping_sub(time), &old, &new))?;
-        (time, old) = (now, new);
+        time = now;
+        old = new;
     }
     Ok(())
 }

@@ -134,7 +134,8 @@ impl Ghost {
         };
         let composite = self.receivers(words, &mut transaction);
         let draft = &mut self.drafts[vm];
-        (draft.count, draft.transaction) = (0, transaction);
+        draft.count = 0;
+        draft.transaction = transaction;
         self.ranges(id, vm, words, composite + 16, regs[2] & 0xffff_ffff)?;
         self.take_all_out(id, vm, answer)
     }

@@ -178,7 +178,8 @@ impl Ghost {
                             let first = region.first + first;
                             group.transactions = self.transactions_of(first..first + GROUP);
                         }
-                        (group.version, group.change) = (version, change);
+                        group.version = version;
+                        group.change = change;
                         self.check_region(viewer.vm, region, pages, read)?;
                     }
                 }

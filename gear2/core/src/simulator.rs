@@ -308,8 +308,10 @@ impl Simulation {
         {
             let mut world = self.world.borrow_mut();
             let world = &mut *world;
-            (world.restarts, world.failed) = (world.restarts + 1, cpu);
-            (world.fails_in, world.irq_open) = (None, false);
+            world.restarts += 1;
+            world.failed = cpu;
+            world.fails_in = None;
+            world.irq_open = false;
             for here in &mut world.cpus {
                 if let Some(index) = here.runs.take() {
                     let vcpu = &mut world.vcpus[index];

@@ -114,7 +114,8 @@ impl State {
             .as_ref()
             .map(|registers| registers.exit(vector));
         if let Some(cpu) = self.cpu() {
-            (cpu.exit, cpu.instructions) = (exit, 0);
+            cpu.exit = exit;
+            cpu.instructions = 0;
             cpu.path.clear();
         }
     }
@@ -149,7 +150,8 @@ impl State {
         }
         cpu.path.clear();
         if look {
-            (cpu.exit, cpu.instructions) = (Some(Exit::Look), 0);
+            cpu.exit = Some(Exit::Look);
+            cpu.instructions = 0;
         }
     }
 }

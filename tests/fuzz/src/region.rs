@@ -128,7 +128,8 @@ fn read_config() -> Config {
         vcpu_count: [0; MAX_VMS],
     };
     for vm in 0..VMS as usize {
-        (info.first_vcpu[vm], info.vcpu_count[vm]) = (vm as u16, 1);
+        info.first_vcpu[vm] = vm as u16;
+        info.vcpu_count[vm] = 1;
     }
     match Config::new(&info, MANIFEST) {
         Ok(config) => config,
@@ -141,7 +142,8 @@ fn clear(region: &Region) {
     for place in 0..2 * PLACES as u8 {
         for part in 0..16 {
             let mut piece = [0; PIECE];
-            (piece[1], piece[2]) = (part, place);
+            piece[1] = part;
+            piece[2] = place;
             fill(region, &piece);
         }
     }

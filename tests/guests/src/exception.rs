@@ -141,7 +141,8 @@ extern "C" fn exception(vector: u64, frame: &mut Frame) {
     }
     match vector {
         SYNC_EL0 if armed && frame.esr >> esr::EC_SHIFT == esr::EC_SVC => {
-            (frame.elr, frame.spsr) = (frame.x[2], PSTATE_EL1H);
+            frame.elr = frame.x[2];
+            frame.spsr = PSTATE_EL1H;
         }
         SYNC_SP0 | SYNC_SP1 | SYNC_EL0 if armed => record(vector, frame),
         5 => interrupt(),

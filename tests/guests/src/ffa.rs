@@ -185,7 +185,8 @@ pub fn serve(own: u64, tx: u64) {
         let what = x[3];
         let ends = own << 16 | x[1] >> 16;
         let mut answer = x.map(|value| value.wrapping_add(1));
-        (answer[1], answer[2]) = (ends, 0);
+        answer[1] = ends;
+        answer[2] = 0;
         answer[3] = carry_out(own, tx, x, &mut answer);
         x = hvc(answer);
         if what == task::LEAVE {

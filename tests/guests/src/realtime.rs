@@ -230,7 +230,9 @@ fn latency(machine: &Machine, mode: Mode, kind: Kind) {
         kind.set_control(1);
         cpu::sleep_until(|| TICKS.load(Ordering::Relaxed) != ticks);
         let late = timer::to_ns(LATE.load(Ordering::Relaxed));
-        (least, most, sum) = (least.min(late), most.max(late), sum + late);
+        least = least.min(late);
+        most = most.max(late);
+        sum += late;
     }
     let average = sum / PERIODS;
     say!(

@@ -135,7 +135,8 @@ fn details(printed: &str) -> String {
         if line.starts_with("---- ") {
             inside = are_failures;
         } else if matches!(*line, "failures:" | "successes:") {
-            (are_failures, inside) = (*line == "failures:", false);
+            are_failures = *line == "failures:";
+            inside = false;
         }
         inside
     });

@@ -1,4 +1,4 @@
-//! What a change added: lines of Gear1 by subject beside those of another revision.
+//! Lines that a change added to Gear1, by subject: those of the tree beside another revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

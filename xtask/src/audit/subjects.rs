@@ -29,7 +29,7 @@ const BOOT: [&str; 4] = [
 ];
 /// All of them.
 pub(super) const DIRECTORIES: [&str; 3] = ["gear1", "gear2/protocol", "manifests"];
-/// What no file of ours makes: assembly without lines, libraries, padding.
+/// Subject of the bytes that no file of ours makes: assembly without lines, libraries, padding.
 const LIBRARIES: &str = "libraries and assembly";
 /// The subject of a file that `gear1/audit.toml` does not name.
 const NONE: &str = "no subject";
@@ -45,7 +45,7 @@ pub(super) struct Tally {
     pub(super) others: u64,
 }
 
-/// What an image has of each file.
+/// Share of each file in an image.
 #[derive(Debug, Default)]
 pub(super) struct Image {
     /// By file, the lines that instructions come from.

@@ -1,4 +1,4 @@
-//! What init tells the runtime: the machine first, then each VM.
+//! Information that init hands to the runtime: the machine first, then each VM.
 //!
 //! Requirements: G1-BOOT-009.
 

@@ -1,4 +1,4 @@
-//! What a restarted Gear2 takes over from the one that failed.
+//! State that a restarted Gear2 takes over from the one that failed.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -100,7 +100,8 @@ impl World {
             vcpu.leave = vcpu.state == VcpuState::Running;
             if !vcpu.leave {
                 vcpu.state = VcpuState::Off;
-                (vcpu.expected, vcpu.again) = (None, false);
+                vcpu.expected = None;
+                vcpu.again = false;
             }
         }
         self.turn_off(index);

@@ -89,7 +89,8 @@ fn send(tx: u64, id: u64, page: u64) -> u64 {
     if id != function::DONATE {
         descriptor.permissions = ffa::READ_WRITE;
     }
-    (descriptor.ranges, descriptor.pages) = (1, 1);
+    descriptor.ranges = 1;
+    descriptor.pages = 1;
     descriptor.write(tx);
     ffa::write_range(tx + ffa::HEADER, page, 1);
     let size = ffa::HEADER + 16;

@@ -42,7 +42,8 @@ fn bytes(base64: &str) -> Result<Vec<u8>> {
     for letter in base64.trim_end_matches('=').bytes() {
         let value = ALPHABET.iter().position(|one| *one == letter);
         let value = value.with_context(|| format!("{:?} is no base64", char::from(letter)))?;
-        (bits, count) = (bits << 6 | value as u32, count + 6);
+        bits = bits << 6 | value as u32;
+        count += 6;
         if count >= 8 {
             count -= 8;
             bytes.push((bits >> count) as u8);

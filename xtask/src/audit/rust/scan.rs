@@ -36,7 +36,7 @@ pub(super) const fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
-/// What the scanner is in.
+/// Context of the next character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Code,

@@ -264,7 +264,8 @@ impl World {
                 vcpu.leave = true;
             } else {
                 vcpu.state = VcpuState::Off;
-                (vcpu.expected, vcpu.again) = (None, false);
+                vcpu.expected = None;
+                vcpu.again = false;
             }
         }
         if self.is_empty(vm) && self.masters_stop(vm) {

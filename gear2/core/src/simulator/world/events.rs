@@ -1,4 +1,4 @@
-//! What the simulated CPUs do: a decision is carried out, and the next event comes.
+//! Actions of the simulated CPUs: a decision is carried out, and the next event comes.
 
 use gear1_abi::call::{Decision, Reply, Status, VcpuState};
 use gear1_abi::event::{Event, Fault, VmEnd};

@@ -111,7 +111,9 @@ impl Test {
                     status => Err(status),
                 };
             }
-            (handle, offset, first) = (handle_of(&x, 1), 0, last);
+            handle = handle_of(&x, 1);
+            offset = 0;
+            first = last;
             equal("fragment-offset", x[3], ffa::HEADER + 16 * first);
         }
     }

@@ -242,7 +242,8 @@ fn order() {
         // The order of two interrupts with one priority is implementation defined.
         let this = Some(rank(intid - SPI));
         sorted &= last <= this;
-        (last, count) = (this, count + 1);
+        last = this;
+        count += 1;
     }
     report::equal("order", (count, sorted), (MANY, true));
 }

@@ -161,14 +161,17 @@ fn search(machine: &Machine, goal: u8, rounds: u64, random: &mut Random) {
         let reached = next.run(machine, goal);
         idle = if reached > score { 0 } else { idle + 1 };
         if reached >= score {
-            (at, score) = (next, reached);
+            at = next;
+            score = reached;
         }
         if score > best_score {
-            (best, best_score) = (at, score);
+            best = at;
+            best_score = score;
         }
         if idle > PATIENCE {
             at = Sequence::random(goal, random);
-            (score, idle) = (at.run(machine, goal), 0);
+            score = at.run(machine, goal);
+            idle = 0;
         }
     }
     best.print(goal, best_score);

@@ -52,7 +52,8 @@ pub(super) fn parse(place: &str, printed: &str) -> Result<Vec<Figure>> {
                 figure.exits = vec![("KVM".to_owned(), count - before)];
             }
         } else if line.contains("START ") {
-            (kvm_before, ended) = (kvm_now, false);
+            kvm_before = kvm_now;
+            ended = false;
         } else if let Some(rest) = after("APP ") {
             let mut words = rest.split_whitespace();
             let name = words.next().context("APP without a name")?.to_owned();
