@@ -183,7 +183,6 @@ impl<P: Platform> Machine<P> {
         let Ok(history) = gear1.vm_history(vm.id) else {
             return;
         };
-        let name = &vm.name;
         // Bounded by the lives that Gear1 keeps.
         while let Some(news) = lifecycle.news(&history) {
             let is_last = lifecycle.starts() == history.starts;
@@ -196,25 +195,31 @@ impl<P: Platform> Machine<P> {
             // The news counts as reported before it is shown, because a Gear2 that fails while
             // showing it would repeat it without end.
             self.keep(vm.id, lifecycle);
-            let say =
-                |what: fmt::Arguments<'_>| self.say(Some(vm.id), format_args!("{name} {what}"));
-            match news {
-                News::Started if lifecycle.starts() == 1 => {}
-                News::Started if vm.scheduled => say(format_args!("restarted")),
-                News::Started => say(format_args!("restarted by Gear1")),
-                News::Ended(Ended::Off) => say(format_args!("turned itself off")),
-                News::Ended(Ended::Reset) => say(format_args!("resets itself")),
-                News::Ended(Ended::Fault) => match fault.filter(|_| is_last) {
-                    Some(text) => say(format_args!("{text}")),
-                    None => say(format_args!(
-                        "cannot go on: its registers are in Gear1's log"
-                    )),
-                },
-                News::Ended(Ended::No) => {}
-                News::Forgotten(count) => say(format_args!(
-                    "restarted by Gear1 {count} times; how it ended before is not known any more"
+            self.say_news(vm, lifecycle, news, fault.filter(|_| is_last));
+        }
+    }
+
+    /// Shows what has become of a VM; `fault` describes the end, if it was a fault just now. The
+    /// first start is no news, as the loop that starts the VM says so itself.
+    fn say_news(&self, vm: &VmConfig, lifecycle: &Lifecycle, news: News, fault: Option<&str>) {
+        let name = &vm.name;
+        let say = |what: fmt::Arguments<'_>| self.say(Some(vm.id), format_args!("{name} {what}"));
+        match news {
+            News::Started if lifecycle.starts() == 1 => {}
+            News::Started if vm.scheduled => say(format_args!("restarted")),
+            News::Started => say(format_args!("restarted by Gear1")),
+            News::Ended(Ended::Off) => say(format_args!("turned itself off")),
+            News::Ended(Ended::Reset) => say(format_args!("resets itself")),
+            News::Ended(Ended::Fault) => match fault {
+                Some(text) => say(format_args!("{text}")),
+                None => say(format_args!(
+                    "cannot go on: its registers are in Gear1's log"
                 )),
-            }
+            },
+            News::Ended(Ended::No) => {}
+            News::Forgotten(count) => say(format_args!(
+                "restarted by Gear1 {count} times; how it ended before is not known any more"
+            )),
         }
     }
 

@@ -21,18 +21,9 @@ const LOG_RECORDS: usize = 512;
 pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
     for vm in &machine.config.vms {
         let state = gear1.vm_state(vm.id).map_or("unknown", vm_state_text);
-        let mut line = String::new();
-        for (index, vcpu) in vcpus_of(vm) {
-            let Ok((state, cpu)) = gear1.vcpu_info(vcpu) else {
-                continue;
-            };
-            let state = VcpuState::from_reg(state).map_or("unknown", vcpu_state_text);
-            add(
-                &mut line,
-                format_args!(", vCPU {index} on CPU {cpu}: {state}"),
-            );
-        }
+        let mut line = vcpus_text(vm, gear1);
         let shared = machine.vm(vm.id).map(|(_, shared)| shared);
+        // A copy: the lock is not held while the console is.
         let lifecycle = shared.map(|shared| *shared.lifecycle.lock());
         if let Some((index, fault)) = lifecycle.and_then(|lifecycle| lifecycle.last_fault()) {
             let text = fault_text(&fault);
@@ -46,6 +37,21 @@ pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
             format_args!("{} {} {state}{line}", vm.id.index(), vm.name),
         );
     }
+}
+
+fn vcpus_text(vm: &VmConfig, gear1: &mut impl Gear1) -> String {
+    let mut line = String::new();
+    for (index, vcpu) in vcpus_of(vm) {
+        let Ok((state, cpu)) = gear1.vcpu_info(vcpu) else {
+            continue;
+        };
+        let state = VcpuState::from_reg(state).map_or("unknown", vcpu_state_text);
+        add(
+            &mut line,
+            format_args!(", vCPU {index} on CPU {cpu}: {state}"),
+        );
+    }
+    line
 }
 
 /// Shows for each vCPU the exits that occurred: how often, and the mean time of those timed.

@@ -8,7 +8,8 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::NOT_SUPPORTED;
 use gear1_abi::id::VcpuId;
 
-use super::{Machine, Platform};
+use super::{Machine, Platform, SharedVm};
+use crate::config::VmConfig;
 use crate::gear1::{Gear1, LastRestart};
 use crate::kept;
 use crate::lifecycle::Lifecycle;
@@ -19,23 +20,7 @@ impl<P: Platform> Machine<P> {
     /// Goes on where the Gear2 that failed was. No loop runs yet.
     pub(super) fn take_over(&self, gear1: &mut impl Gear1, last: LastRestart) {
         for (config, shared) in self.config.vms.iter().zip(&self.vms) {
-            let (mut uart, mut lifecycle) = (shared.uart.lock(), shared.lifecycle.lock());
-            *uart = Pl011::with(self.kept.uart(config.id));
-            if let Some(console) = config.console {
-                // A refusal means that the VM does not run.
-                let _ = gear1.irq_set(config.id, console.intid, uart.level());
-            }
-            let Ok(history) = gear1.vm_history(config.id) else {
-                continue;
-            };
-            let reported = Reported::from_words(self.kept.reported(config.id), &history);
-            let given_up = self.kept.is_given_up(config.id);
-            *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), reported, given_up);
-            let restarts = self.kept.restarts(config.id);
-            // planted: a Gear2 that is restarted forgets the restarts of VMs
-            lifecycle.resume_restarts(restarts, gear1.now(), &config.restarts);
-            // An end that was reported was seen to, or is kept as wanted and owed.
-            self.report_news(gear1, config, &mut lifecycle, None);
+            self.take_over_vm(gear1, config, shared);
         }
         self.take_over_accesses(gear1, last);
         let why = match last.failure {
@@ -47,6 +32,29 @@ impl<P: Platform> Machine<P> {
         let LastRestart { count, pc, cpu, .. } = last;
         let text = format_args!("restarted, {count} in all: CPU {cpu} {why} at {pc:#x}");
         self.say(None, text);
+    }
+
+    /// Restores a VM's UART and lifecycle from the kept words, and reports what happened to the VM
+    /// while no Gear2 ran.
+    fn take_over_vm(&self, gear1: &mut impl Gear1, config: &VmConfig, shared: &SharedVm<P>) {
+        let mut uart = shared.uart.lock();
+        let mut lifecycle = shared.lifecycle.lock();
+        *uart = Pl011::with(self.kept.uart(config.id));
+        if let Some(console) = config.console {
+            // A refusal means that the VM does not run.
+            let _ = gear1.irq_set(config.id, console.intid, uart.level());
+        }
+        let Ok(history) = gear1.vm_history(config.id) else {
+            return;
+        };
+        let reported = Reported::from_words(self.kept.reported(config.id), &history);
+        let given_up = self.kept.is_given_up(config.id);
+        *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), reported, given_up);
+        let restarts = self.kept.restarts(config.id);
+        // planted: a Gear2 that is restarted forgets the restarts of VMs
+        lifecycle.resume_restarts(restarts, gear1.now(), &config.restarts);
+        // An end that was reported was seen to, or is kept as wanted and owed.
+        self.report_news(gear1, config, &mut lifecycle, None);
     }
 
     /// Takes over the slots of accesses that the device model has, and finds out which vCPU's
