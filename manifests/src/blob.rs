@@ -126,15 +126,7 @@ impl<'a> Blob<'a> {
     }
 
     fn with_checked_header(bytes: &'a [u8]) -> Result<Self, BlobError> {
-        if bytes.len() < HEADER_BYTES {
-            return Err(BlobError::Short);
-        }
-        if !(bytes.as_ptr() as usize).is_multiple_of(CELL) {
-            return Err(BlobError::Alignment);
-        }
-        if word(bytes, 0) != Some(MAGIC) {
-            return Err(BlobError::Magic);
-        }
+        check_kind(bytes)?;
         let field =
             |index: usize| word(bytes, index * CELL).and_then(|value| usize::try_from(value).ok());
         let [
@@ -148,9 +140,6 @@ impl<'a> Blob<'a> {
         else {
             return Err(BlobError::Short);
         };
-        if word(bytes, 20) < Some(VERSION) || word(bytes, 24) > Some(VERSION) {
-            return Err(BlobError::Version);
-        }
         // planted: a manifest is longer than its bytes
         let bytes = bytes.get(..total).ok_or(BlobError::Short)?;
         let end = block_end(bytes, start, size)?;
@@ -474,6 +463,23 @@ fn word(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*word))
 }
 
+/// Checks what the rest of the header is read by: the alignment, the magic number and the version.
+fn check_kind(bytes: &[u8]) -> Result<(), BlobError> {
+    if bytes.len() < HEADER_BYTES {
+        return Err(BlobError::Short);
+    }
+    if !(bytes.as_ptr() as usize).is_multiple_of(CELL) {
+        return Err(BlobError::Alignment);
+    }
+    if word(bytes, 0) != Some(MAGIC) {
+        return Err(BlobError::Magic);
+    }
+    if word(bytes, 20) < Some(VERSION) || word(bytes, 24) > Some(VERSION) {
+        return Err(BlobError::Version);
+    }
+    Ok(())
+}
+
 fn block_end(bytes: &[u8], start: usize, size: usize) -> Result<usize, BlobError> {
     let end = start.checked_add(size).ok_or(BlobError::Layout)?;
     if start < HEADER_BYTES || end > bytes.len() {
@@ -485,7 +491,8 @@ fn block_end(bytes: &[u8], start: usize, size: usize) -> Result<usize, BlobError
 #[expect(unsafe_code, reason = "fdt-rs has no safe constructor")]
 fn construct(bytes: &[u8]) -> Result<DevTree<'_>, BlobError> {
     // SAFETY: `DevTree::new` asks for bytes that are 32-bit aligned and exactly as long as the
-    // header's `totalsize`: `with_checked_header`, the only caller, checked the alignment and cut
-    // the slice to that length, which is at least `HEADER_BYTES` as every block lies behind those.
+    // header's `totalsize`: `with_checked_header`, the only caller, had `check_kind` check the
+    // alignment and cut the slice to that length, which is at least `HEADER_BYTES` as every block
+    // lies behind those.
     unsafe { DevTree::new(bytes) }.map_err(|_| BlobError::Layout)
 }

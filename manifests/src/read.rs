@@ -124,7 +124,11 @@ pub(crate) fn read_blob<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Opti
         node: blob.root(),
         path: NodePath::ROOT,
     };
-    let version = read_version(&root, report)?;
+    read_root(&root, report)
+}
+
+fn read_root<'a>(root: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Manifest<'a>> {
+    let version = read_version(root, report)?;
     root.check_names(ROOT_PROPERTIES, ROOT_NODES, report);
     let gear2 = root
         .child("gear2")
@@ -262,15 +266,7 @@ fn read_virtio<'a>(
         if virtio.repeats(index, device.node.name()) {
             report.error(ManifestError::at(Rule::DuplicateName, device.path));
         }
-        let read = VirtioDevice {
-            vm,
-            index,
-            name: device.node.name(),
-            kind: device.choice("type", VIRTIO_KINDS, report),
-            backend: device.text("backend", report),
-            read_only: device.switch("read-only", report),
-            mac: device.text("mac", report),
-        };
+        let read = read_virtio_device(vm, index, &device, report);
         if index >= MAX_VIRTIO_PER_VM {
             report.error(ManifestError::at(Rule::TooManyVirtioOfVm, device.path));
             break;
@@ -279,6 +275,23 @@ fn read_virtio<'a>(
             report.error(ManifestError::at(Rule::TooManyVirtio, device.path));
             break;
         }
+    }
+}
+
+fn read_virtio_device<'a>(
+    vm: VmId,
+    index: usize,
+    device: &Section<'a>,
+    report: &mut Report<'_, 'a>,
+) -> VirtioDevice<'a> {
+    VirtioDevice {
+        vm,
+        index,
+        name: device.node.name(),
+        kind: device.choice("type", VIRTIO_KINDS, report),
+        backend: device.text("backend", report),
+        read_only: device.switch("read-only", report),
+        mac: device.text("mac", report),
     }
 }
 
@@ -341,41 +354,44 @@ fn read_console<'a>(console: &Section<'a>, report: &mut Report<'_, 'a>) -> Conso
 
 fn read_payload<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Payload<'a>> {
     match (vm.node.property("kernel"), vm.node.property("image")) {
-        (Some(_), None) => {
-            vm.refuse(&["load-offset", "entry-offset"], Rule::OtherPayload, report);
-            let initrd = vm.text("initrd", report);
-            let cmdline = vm.text("cmdline", report).unwrap_or("");
-            Some(Payload::Linux {
-                kernel: vm.text("kernel", report)?,
-                initrd,
-                cmdline,
-            })
-        }
-        (None, Some(_)) => {
-            vm.refuse(&["initrd"], Rule::OtherPayload, report);
-            let cmdline = vm.text("cmdline", report).unwrap_or("");
-            let load_offset = vm.long("load-offset", report).unwrap_or(0);
-            let entry_offset = vm.long("entry-offset", report).unwrap_or(0);
-            Some(Payload::Flat {
-                image: vm.text("image", report)?,
-                load_offset,
-                entry_offset,
-                cmdline,
-            })
-        }
+        (Some(_), None) => read_linux(vm, report),
+        (None, Some(_)) => read_flat(vm, report),
         (Some(_), Some(_)) => {
             vm.refuse(&["image"], Rule::TwoPayloads, report);
             None
         }
         (None, None) => {
-            report.error(ManifestError::at_property(
-                Rule::NoPayload,
-                vm.path,
-                "kernel",
-            ));
+            let place = ManifestError::at_property(Rule::NoPayload, vm.path, "kernel");
+            report.error(place);
             None
         }
     }
+}
+
+/// Reads all properties before a missing one ends the reading, so that each fault is reported.
+fn read_linux<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Payload<'a>> {
+    vm.refuse(&["load-offset", "entry-offset"], Rule::OtherPayload, report);
+    let initrd = vm.text("initrd", report);
+    let cmdline = vm.text("cmdline", report).unwrap_or("");
+    Some(Payload::Linux {
+        kernel: vm.text("kernel", report)?,
+        initrd,
+        cmdline,
+    })
+}
+
+/// Reads all properties before a missing one ends the reading, as [`read_linux`] does.
+fn read_flat<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Payload<'a>> {
+    vm.refuse(&["initrd"], Rule::OtherPayload, report);
+    let cmdline = vm.text("cmdline", report).unwrap_or("");
+    let load_offset = vm.long("load-offset", report).unwrap_or(0);
+    let entry_offset = vm.long("entry-offset", report).unwrap_or(0);
+    Some(Payload::Flat {
+        image: vm.text("image", report)?,
+        load_offset,
+        entry_offset,
+        cmdline,
+    })
 }
 
 /// Reads the digests of the payload's files, in the order of [`Payload::files`].

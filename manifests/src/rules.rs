@@ -8,8 +8,8 @@ use crate::archive::TRAILER;
 use crate::digest::is_digest;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{
-    CpuSet, GicMode, Manifest, Payload, Privilege, Region, RestartLimit, VirtioDevice, VirtioKind,
-    Vm, VmKind,
+    Console, CpuSet, GicMode, Manifest, Payload, Privilege, Region, RestartLimit, VirtioDevice,
+    VirtioKind, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::{
@@ -168,35 +168,39 @@ fn check_name<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 }
 
 fn check_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
-    let own = vm.cpus.set();
-    let gear2 = manifest.gear2_cpus(MAX_CPUS);
     match vm.kind {
-        VmKind::RealTime => {
-            if vm.console.is_some() {
-                report.error(error(Rule::RealTimeConsole, vm, "console"));
-            }
-            if vm.cpus.len() != vm.vcpu_count {
-                report.error(error(Rule::RealTimeCpus, vm, "cpus"));
-            }
-            if let Some(cpu) = common(own, gear2) {
-                let place = error(Rule::CpuTaken, vm, "cpus").found(number(cpu));
-                report.error(place.conflicts(NodePath::ROOT.child("gear2")));
-            }
-        }
-        VmKind::Guest | VmKind::Device => {
-            let foreign = own
-                .without(gear2)
-                .without(manifest.real_time_cpus())
-                .iter()
-                .next();
-            if let Some(cpu) = foreign {
-                let place = error(Rule::CpuNotGear2s, vm, "cpus").found(number(cpu));
-                report.error(place.conflicts(NodePath::ROOT.child("gear2")));
-            }
-            if vm.gic == GicMode::PassThrough {
-                report.error(error(Rule::PassThroughGic, vm, "gic"));
-            }
-        }
+        VmKind::RealTime => check_own_cpus(manifest, vm, report),
+        VmKind::Guest | VmKind::Device => check_scheduled_cpus(manifest, vm, report),
+    }
+}
+
+/// Judges the CPUs of a real-time VM, which nobody else runs on: no loop of Gear2 could serve a
+/// console there.
+fn check_own_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    if vm.console.is_some() {
+        report.error(error(Rule::RealTimeConsole, vm, "console"));
+    }
+    if vm.cpus.len() != vm.vcpu_count {
+        report.error(error(Rule::RealTimeCpus, vm, "cpus"));
+    }
+    if let Some(cpu) = common(vm.cpus.set(), manifest.gear2_cpus(MAX_CPUS)) {
+        let place = error(Rule::CpuTaken, vm, "cpus").found(number(cpu));
+        report.error(place.conflicts(NodePath::ROOT.child("gear2")));
+    }
+}
+
+/// Judges the CPUs of a VM that Gear2 schedules. A CPU that a real-time VM owns is reported as
+/// taken when the two VMs are compared, not here as well.
+fn check_scheduled_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let gear2 = manifest.gear2_cpus(MAX_CPUS);
+    let foreign = vm.cpus.set().without(gear2);
+    let foreign = foreign.without(manifest.real_time_cpus()).iter().next();
+    if let Some(cpu) = foreign {
+        let place = error(Rule::CpuNotGear2s, vm, "cpus").found(number(cpu));
+        report.error(place.conflicts(NodePath::ROOT.child("gear2")));
+    }
+    if vm.gic == GicMode::PassThrough {
+        report.error(error(Rule::PassThroughGic, vm, "gic"));
     }
 }
 
@@ -258,9 +262,8 @@ fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let align = vm.memory.align;
     let is_power = align.is_power_of_two() && align >= MEMORY_ALIGN;
     if !is_power {
-        report.error(
-            error(Rule::AlignSize, vm, "memory-align-mib").found(Found::Number(align >> 20)),
-        );
+        let mib = Found::Number(align >> 20);
+        report.error(error(Rule::AlignSize, vm, "memory-align-mib").found(mib));
     }
     let values = [
         ("memory-mib", Some(vm.memory.bytes)),
@@ -268,22 +271,32 @@ fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
         ("memory-ipa", vm.memory.ipa),
     ];
     for (property, value) in values {
-        let Some(value) = value else { continue };
-        if !value.is_multiple_of(MEMORY_ALIGN) {
-            let place = error(Rule::MemoryAlignment, vm, property);
-            report.error(place.found(Found::Number(value)));
-        } else if property == "memory-address" && is_power && !value.is_multiple_of(align) {
-            let place = error(Rule::AddressAlign, vm, property);
-            report.error(place.found(Found::Number(value)));
+        if let Some(value) = value {
+            // An alignment that is none was reported above.
+            let align = if is_power { align } else { MEMORY_ALIGN };
+            check_memory_value(vm, property, value, align, report);
         }
-        let start = if property == "memory-mib" { 0 } else { value };
-        if start
-            .checked_add(vm.memory.bytes)
-            .is_none_or(|end| end > ADDRESS_LIMIT)
-        {
-            let place = error(Rule::MemoryLimit, vm, property);
-            report.error(place.found(Found::Number(value)));
-        }
+    }
+}
+
+/// Judges the size or an address of a VM's memory.
+fn check_memory_value<'a>(
+    vm: &Vm<'a>,
+    property: &'static str,
+    value: u64,
+    align: u64,
+    report: &mut Report<'_, 'a>,
+) {
+    let place = |rule| error(rule, vm, property).found(Found::Number(value));
+    if !value.is_multiple_of(MEMORY_ALIGN) {
+        report.error(place(Rule::MemoryAlignment));
+    } else if property == "memory-address" && !value.is_multiple_of(align) {
+        report.error(place(Rule::AddressAlign));
+    }
+    let start = if property == "memory-mib" { 0 } else { value };
+    let end = start.checked_add(vm.memory.bytes);
+    if end.is_none_or(|end| end > ADDRESS_LIMIT) {
+        report.error(place(Rule::MemoryLimit));
     }
 }
 
@@ -293,17 +306,16 @@ fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
             report.error(error(Rule::DigestText, vm, file.property).found(Found::Text(digest)));
         }
     }
-    let offsets = match vm.payload {
+    match vm.payload {
         Payload::Linux {
             kernel,
             initrd,
             cmdline: _,
         } => {
             check_file(vm, "kernel", kernel, report);
-            initrd
-                .into_iter()
-                .for_each(|initrd| check_file(vm, "initrd", initrd, report));
-            return;
+            if let Some(initrd) = initrd {
+                check_file(vm, "initrd", initrd, report);
+            }
         }
         Payload::Flat {
             image,
@@ -312,11 +324,15 @@ fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
             cmdline: _,
         } => {
             check_file(vm, "image", image, report);
-            [("load-offset", load_offset), ("entry-offset", entry_offset)]
+            check_offsets(vm, load_offset, entry_offset, report);
         }
-    };
+    }
+}
+
+/// Judges the offsets of a flat image: each lies inside what the one before it leaves.
+fn check_offsets<'a>(vm: &Vm<'a>, load: u64, entry: u64, report: &mut Report<'_, 'a>) {
     let mut rest = vm.memory.bytes;
-    for (property, offset) in offsets {
+    for (property, offset) in [("load-offset", load), ("entry-offset", entry)] {
         if offset >= rest || !offset.is_multiple_of(4) {
             let place = error(Rule::LoadOffset, vm, property);
             report.error(place.found(Found::Number(offset)));
@@ -342,16 +358,13 @@ fn is_file_name(name: &str) -> bool {
 
 fn check_console<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let Some(console) = vm.console else { return };
+    let memory = vm.memory.guest();
     let path = NodePath::vm(vm.name).child("console");
     let address = ManifestError::at_property(Rule::ConsoleAddress, path, "address")
         .found(Found::Number(console.ipa));
     if !console.ipa.is_multiple_of(PAGE) || console.ipa >= ADDRESS_LIMIT {
         report.error(address);
-    } else if vm
-        .memory
-        .guest()
-        .is_some_and(|memory| memory.overlaps(&page(console.ipa)))
-    {
+    } else if memory.is_some_and(|memory| memory.overlaps(&page(console.ipa))) {
         report.error(ManifestError {
             rule: Rule::ConsoleOverMemory,
             ..address
@@ -377,32 +390,42 @@ fn check_devices<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 
 /// Judges what makes a VM the owner of the devices.
 fn check_device_vm<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
-    if vm.kind != VmKind::Device {
-        if vm.kind == VmKind::RealTime {
+    match vm.kind {
+        VmKind::Device => {
             check_devices(vm, report);
-        } else if !vm.devices.is_empty() {
-            report.error(error(Rule::NotTheDeviceVm, vm, "devices"));
+            check_window(vm, report);
         }
-        if vm.window_ipa != Vm::DEFAULT_WINDOW {
-            report.error(error(Rule::NotTheDeviceVm, vm, "window-address"));
+        VmKind::RealTime => {
+            check_devices(vm, report);
+            refuse_window(vm, report);
         }
-        if vm.watchdog_ms != 0 {
-            report.error(error(Rule::NotTheDeviceVm, vm, "watchdog-ms"));
+        VmKind::Guest => {
+            if !vm.devices.is_empty() {
+                report.error(error(Rule::NotTheDeviceVm, vm, "devices"));
+            }
+            refuse_window(vm, report);
         }
-        return;
     }
-    check_devices(vm, report);
+}
+
+/// Refuses what only the device VM has.
+fn refuse_window<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    if vm.window_ipa != Vm::DEFAULT_WINDOW {
+        report.error(error(Rule::NotTheDeviceVm, vm, "window-address"));
+    }
+    if vm.watchdog_ms != 0 {
+        report.error(error(Rule::NotTheDeviceVm, vm, "watchdog-ms"));
+    }
+}
+
+fn check_window<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let window = error(Rule::WindowAddress, vm, "window-address");
     let window = window.found(Found::Number(vm.window_ipa));
-    let memory = vm.memory.physical();
     let console = vm.console.map(|console| page(console.ipa));
+    let mut taken = vm.memory.physical().into_iter().chain(console);
     if !vm.window_ipa.is_multiple_of(Vm::WINDOW_SIZE) || vm.window_ipa >= ADDRESS_LIMIT {
         report.error(window);
-    } else if memory
-        .into_iter()
-        .chain(console)
-        .any(|taken| taken.overlaps(&vm.window()))
-    {
+    } else if taken.any(|taken| taken.overlaps(&vm.window())) {
         report.error(ManifestError {
             rule: Rule::WindowOverMemory,
             ..window
@@ -428,40 +451,51 @@ fn check_virtio<'a>(
     complete: bool,
     report: &mut Report<'_, 'a>,
 ) {
-    let at_address = error(Rule::VirtioAddress, vm, "virtio-address");
-    let at_address = at_address.found(Found::Number(vm.virtio_ipa));
-    let path = NodePath::vm(vm.name).child("virtio");
-    let console = vm.console.map(|console| page(console.ipa));
-    let mut taken = vm.memory.guest().into_iter().chain(console);
+    let address = Found::Number(vm.virtio_ipa);
+    let at_address = |rule| error(rule, vm, "virtio-address").found(address);
     if !vm.virtio_ipa.is_multiple_of(PAGE) || vm.virtio_ipa >= ADDRESS_LIMIT {
-        report.error(at_address);
+        report.error(at_address(Rule::VirtioAddress));
     }
     if manifest.virtio_of(vm.id).next().is_none() {
         return;
     }
+    let path = NodePath::vm(vm.name).child("virtio");
     if vm.kind != VmKind::Guest {
         report.error(ManifestError::at(Rule::VirtioNotGuest, path));
     } else if complete && manifest.device_vm().is_none() {
         report.error(ManifestError::at(Rule::VirtioWithoutServer, path));
     }
-    // planted: virtio registers lie inside memory
-    if taken.any(|taken| taken.overlaps(&page(vm.virtio_ipa))) {
-        report.error(ManifestError {
-            rule: Rule::VirtioOverMemory,
-            ..at_address
-        });
+    if virtio_hides_something(vm) {
+        report.error(at_address(Rule::VirtioOverMemory));
     }
     for (_, device) in manifest.virtio_of(vm.id) {
-        check_virtio_device(device, path.child(device.name), report);
-        if vm
-            .console
-            .is_some_and(|console| console.intid == device.intid())
-        {
-            let console = NodePath::vm(vm.name).child("console");
-            let place = ManifestError::at_property(Rule::VirtioInterrupt, console, "interrupt");
-            let place = place.found(Found::Number(device.intid().into()));
-            report.error(place.conflicts(path.child(device.name)));
-        }
+        let path = path.child(device.name);
+        check_virtio_device(device, path, report);
+        check_virtio_interrupt(vm, device, path, report);
+    }
+}
+
+/// Tells whether a VM's virtio registers lie where the VM has something else.
+fn virtio_hides_something(vm: &Vm<'_>) -> bool {
+    let console = vm.console.map(|console| page(console.ipa));
+    let mut taken = vm.memory.guest().into_iter().chain(console);
+    // planted: virtio registers lie inside memory
+    taken.any(|taken| taken.overlaps(&page(vm.virtio_ipa)))
+}
+
+/// Refuses an interrupt of the console that a virtio device has too; the device's is fixed.
+fn check_virtio_interrupt<'a>(
+    vm: &Vm<'a>,
+    device: &VirtioDevice<'a>,
+    path: NodePath<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let is_the_devices = |console: Console| console.intid == device.intid();
+    if vm.console.is_some_and(is_the_devices) {
+        let console = NodePath::vm(vm.name).child("console");
+        let place = ManifestError::at_property(Rule::VirtioInterrupt, console, "interrupt");
+        let place = place.found(Found::Number(device.intid().into()));
+        report.error(place.conflicts(path));
     }
 }
 
@@ -506,6 +540,12 @@ fn check_pair<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_, 'a>) {
     if vm.kind == VmKind::Device && other.kind == VmKind::Device {
         report.error(error(Rule::SecondDeviceVm, vm, "kind").conflicts(other_path));
     }
+    check_memory_and_cpus(vm, other, report);
+}
+
+/// Refuses memory and CPUs of two VMs that each must have for itself.
+fn check_memory_and_cpus<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let other_path = NodePath::vm(other.name);
     // planted: memory reaches into another VM's from below
     if let (Some(mine), Some(theirs)) = (vm.memory.physical(), other.memory.physical())
         && mine.overlaps(&theirs)

@@ -48,29 +48,21 @@ fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) 
     if vm.pmu && !board.pmu {
         report.error(error(Rule::NoPmu, vm, "pmu"));
     }
-    if let Some(cpu) = vm
-        .cpus
-        .set()
-        .without(CpuSet::first(board.cpu_count))
-        .iter()
-        .next()
-    {
+    let unknown = vm.cpus.set().without(CpuSet::first(board.cpu_count));
+    if let Some(cpu) = unknown.iter().next() {
         report.error(error(Rule::UnknownCpu, vm, "cpus").found(number(cpu)));
     }
+    check_memory_on(vm, board, report);
+}
+
+fn check_memory_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
     if let Some(memory) = vm.memory.physical() {
-        let place = error(Rule::NotMemory, vm, "memory-address")
-            .found(Found::Range(memory.start, memory.end));
+        let found = Found::Range(memory.start, memory.end);
+        let place = |rule| error(rule, vm, "memory-address").found(found);
         if !board.memory.iter().any(|bank| bank.contains(&memory)) {
-            report.error(place);
-        } else if board
-            .reserved
-            .iter()
-            .any(|reserved| reserved.overlaps(&memory))
-        {
-            report.error(ManifestError {
-                rule: Rule::MemoryReserved,
-                ..place
-            });
+            report.error(place(Rule::NotMemory));
+        } else if board.reserved.iter().any(|taken| taken.overlaps(&memory)) {
+            report.error(place(Rule::MemoryReserved));
         }
     }
     if let Some(ipa) = vm.memory.ipa
@@ -82,6 +74,15 @@ fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) 
     }
 }
 
+/// Tells whether the board may have something of the VM's in a range. Memory without an address of
+/// its own may lie anywhere in the machine's.
+fn may_be_taken(vm: &Vm<'_>, board: &Board<'_>, range: Region) -> bool {
+    let is_anywhere = vm.memory.guest().is_none();
+    let memory = if is_anywhere { board.memory } else { &[] };
+    let mut regions = board.devices.iter().chain(memory);
+    regions.any(|region| region.overlaps(&range))
+}
+
 /// Judges where the VM is to see registers that the board does not have.
 fn check_registers_on<'a>(
     manifest: &Manifest<'a>,
@@ -89,16 +90,7 @@ fn check_registers_on<'a>(
     board: &Board<'_>,
     report: &mut Report<'_, 'a>,
 ) {
-    // Without an address of its own, the VM's memory is somewhere in the machine's.
-    let memory = if vm.memory.guest().is_none() {
-        board.memory
-    } else {
-        &[]
-    };
-    let taken = |range: Region| {
-        let mut regions = board.devices.iter().chain(memory);
-        regions.any(|region| region.overlaps(&range))
-    };
+    let taken = |range: Region| may_be_taken(vm, board, range);
     let found = |place: ManifestError<'a>, ipa| place.found(Found::Number(ipa));
     if let Some(console) = vm.console.filter(|console| taken(page(console.ipa))) {
         let path = NodePath::vm(vm.name).child("console");

@@ -15,26 +15,41 @@ pub(crate) fn check<'a>(
 ) {
     shared::warn(manifest, report);
     for vm in manifest.vms.iter() {
-        if masters_the_bus(vm, board) {
-            report.error(error(Rule::DmaUnchecked, vm, "devices"));
-        }
-        if board.is_some_and(|board| spans_clusters(manifest, vm, board)) {
-            report.error(error(Rule::TwoClusters, vm, "cpus"));
-        }
-        if (1..Vm::LEAST_WATCHDOG_MS).contains(&vm.watchdog_ms) && vm.kind == VmKind::Device {
-            let place = error(Rule::EarlyWatchdog, vm, "watchdog-ms");
-            report.error(place.found(Found::Number(vm.watchdog_ms.into())));
-        }
-        let mut served = manifest.virtio_of(vm.id).map(|(_, device)| device.kind);
-        if served.next().is_some() && is_served_for_little(manifest, vm) {
-            let path = NodePath::vm(vm.name).child("virtio");
-            report.error(ManifestError::at(Rule::ServedForLittle, path));
-        }
-        let peer_count = manifest.peers(vm).count();
-        if peer_count >= MANY_PEERS {
-            let place = error(Rule::ManyPeers, vm, "ffa-peers");
-            report.error(place.found(Found::Number(peer_count as u64)));
-        }
+        check_devices(manifest, vm, board, report);
+        check_sharing(manifest, vm, report);
+    }
+}
+
+/// Warns of devices and CPUs that cost a VM, or others, more than the manifest's author may know.
+fn check_devices<'a>(
+    manifest: &Manifest<'a>,
+    vm: &Vm<'a>,
+    board: Option<&Board<'_>>,
+    report: &mut Report<'_, 'a>,
+) {
+    if masters_the_bus(vm, board) {
+        report.error(error(Rule::DmaUnchecked, vm, "devices"));
+    }
+    if board.is_some_and(|board| spans_clusters(manifest, vm, board)) {
+        report.error(error(Rule::TwoClusters, vm, "cpus"));
+    }
+    if (1..Vm::LEAST_WATCHDOG_MS).contains(&vm.watchdog_ms) && vm.kind == VmKind::Device {
+        let place = error(Rule::EarlyWatchdog, vm, "watchdog-ms");
+        report.error(place.found(Found::Number(vm.watchdog_ms.into())));
+    }
+}
+
+/// Warns of memory that a VM shows to others for little.
+fn check_sharing<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let mut served = manifest.virtio_of(vm.id).map(|(_, device)| device.kind);
+    if served.next().is_some() && is_served_for_little(manifest, vm) {
+        let path = NodePath::vm(vm.name).child("virtio");
+        report.error(ManifestError::at(Rule::ServedForLittle, path));
+    }
+    let peer_count = manifest.peers(vm).count();
+    if peer_count >= MANY_PEERS {
+        let place = error(Rule::ManyPeers, vm, "ffa-peers");
+        report.error(place.found(Found::Number(peer_count as u64)));
     }
 }
 

@@ -20,32 +20,41 @@ fn error<'a>(rule: Rule, shared: &SharedMemory<'a>, property: &'static str) -> M
 /// Judges what needs no machine; `complete` says that no VM was left out.
 pub(super) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Report<'_, 'a>) {
     for (index, shared) in manifest.shared.iter().enumerate() {
-        if !check_place(shared, report) {
-            continue;
+        // A range that is none overlaps nothing that is worth a message.
+        if check_place(shared, report) {
+            check_names(manifest, shared, complete, report);
+            check_overlaps(manifest, index, shared, report);
         }
-        check_names(manifest, shared, complete, report);
-        let all = shared.with_lead();
-        let place = |other| {
-            let place = error(Rule::SharedOverlap, shared, "address").conflicts(other);
-            place.found(Found::Range(all.start, all.end))
-        };
-        for other in manifest.shared.iter().take(index) {
-            // planted: shared memory has nothing ahead of it
-            if other.with_lead().overlaps(&all) {
-                let other = NodePath::ROOT.child("shared-memory").child(other.name);
-                report.error(place(other));
-            }
+    }
+}
+
+/// Refuses memory that lies over other shared memory before it in the file, or over what a VM has:
+/// everyone's physical memory, and what a VM that shares it sees at the same addresses.
+fn check_overlaps<'a>(
+    manifest: &Manifest<'a>,
+    index: usize,
+    shared: &SharedMemory<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let all = shared.with_lead();
+    let place = |other| {
+        let place = error(Rule::SharedOverlap, shared, "address").conflicts(other);
+        place.found(Found::Range(all.start, all.end))
+    };
+    for other in manifest.shared.iter().take(index) {
+        // planted: shared memory has nothing ahead of it
+        if other.with_lead().overlaps(&all) {
+            let other = NodePath::ROOT.child("shared-memory").child(other.name);
+            report.error(place(other));
         }
-        for vm in manifest.vms.iter() {
-            let physical = vm
-                .memory
-                .physical()
-                .map(|memory| with_lead(manifest, vm, memory));
-            let seen = shared.access(vm.name).map(|_| seen_by(manifest, vm));
-            let mut taken = physical.into_iter().chain(seen.into_iter().flatten());
-            if taken.any(|taken| taken.overlaps(&all)) {
-                report.error(place(NodePath::vm(vm.name)));
-            }
+    }
+    for vm in manifest.vms.iter() {
+        let memory = vm.memory.physical();
+        let physical = memory.map(|memory| with_lead(manifest, vm, memory));
+        let seen = shared.access(vm.name).map(|_| seen_by(manifest, vm));
+        let mut taken = physical.into_iter().chain(seen.into_iter().flatten());
+        if taken.any(|taken| taken.overlaps(&all)) {
+            report.error(place(NodePath::vm(vm.name)));
         }
     }
 }
