@@ -218,18 +218,8 @@ impl Maker<'_, '_> {
             let Some(model) = models.get(index).or(models.last()) else {
                 break;
             };
-            self.out.begin(&alloc::format!("cpu@{index:x}"));
-            // A physical CPU that models two vCPUs has its phandle only in the first.
-            let again: &[&str] = match index < models.len() {
-                true => &[],
-                false => &["phandle", "linux,phandle"],
-            };
-            self.out.properties(model, &[CPU_DROPPED, again].concat());
-            let reg = [0, index as u32];
-            let reg = if address_cells == 2 { &reg } else { &reg[1..] };
-            self.out.cells("reg", reg);
-            self.out.text("enable-method", "psci");
-            self.out.end();
+            let is_again = index >= models.len();
+            self.cpu(model, index as u32, is_again, address_cells);
         }
         // Caches, which CPUs name; not idle states and the map of all CPUs.
         let kept = |node: &Node<'_>| node.property("compatible").is_some() && !is_cpu(node);
@@ -241,6 +231,22 @@ impl Maker<'_, '_> {
         }
         self.out.end();
         Ok(())
+    }
+
+    /// Writes the node of a vCPU after the board's CPU in its place. A physical CPU that models two
+    /// vCPUs has its phandle only in the first.
+    fn cpu(&mut self, model: &Node<'_>, index: u32, is_again: bool, address_cells: u32) {
+        self.out.begin(&alloc::format!("cpu@{index:x}"));
+        let again: &[&str] = match is_again {
+            true => &["phandle", "linux,phandle"],
+            false => &[],
+        };
+        self.out.properties(model, &[CPU_DROPPED, again].concat());
+        let reg = [0, index];
+        let reg = if address_cells == 2 { &reg } else { &reg[1..] };
+        self.out.cells("reg", reg);
+        self.out.text("enable-method", "psci");
+        self.out.end();
     }
 
     fn psci(&mut self) {
@@ -261,33 +267,50 @@ impl Maker<'_, '_> {
         self.out.cells("phandle", &[clock]);
         self.out.end();
         for pl061 in facts.pl061 {
-            self.out.begin(&alloc::format!("pl061@{:x}", pl061.ipa));
-            self.out.text("compatible", "arm,pl061\0arm,primecell");
-            self.out.cells("arm,primecell-periphid", &[PL061_ID]);
-            self.registers(pl061.ipa, pl061.intid)?;
-            self.out.property("gpio-controller", &[]);
-            self.out.cells("#gpio-cells", &[2]);
-            self.out.cells("clocks", &[clock]);
-            self.out.text("clock-names", "apb_pclk");
-            self.out.end();
+            self.pl061(pl061, clock)?;
         }
         if let Some(console) = facts.vm.console {
-            self.out.begin(&uart_name(console));
-            self.out.text("compatible", "arm,pl011\0arm,primecell");
-            self.out.cells("arm,primecell-periphid", &[PL011_ID]);
-            self.registers(console.ipa, console.intid)?;
-            self.out.cells("clocks", &[clock, clock]);
-            self.out.text("clock-names", "uartclk\0apb_pclk");
-            self.out.end();
+            self.console(console, clock)?;
         }
         for slice in facts.slices {
-            self.out
-                .begin(&alloc::format!("pmem-region@{:x}", slice.start));
-            self.out.text("compatible", "pmem-region");
-            self.reg(*slice)?;
-            self.out.property("volatile", &[]);
-            self.out.end();
+            self.slice(*slice)?;
         }
+        Ok(())
+    }
+
+    fn pl061(&mut self, pl061: &BootPl061, clock: u32) -> Result<(), Refusal> {
+        self.out.begin(&alloc::format!("pl061@{:x}", pl061.ipa));
+        self.out.text("compatible", "arm,pl061\0arm,primecell");
+        self.out.cells("arm,primecell-periphid", &[PL061_ID]);
+        self.registers(pl061.ipa, pl061.intid)?;
+        self.out.property("gpio-controller", &[]);
+        self.out.cells("#gpio-cells", &[2]);
+        self.out.cells("clocks", &[clock]);
+        self.out.text("clock-names", "apb_pclk");
+        self.out.end();
+        Ok(())
+    }
+
+    fn console(&mut self, console: Console, clock: u32) -> Result<(), Refusal> {
+        self.out.begin(&uart_name(console));
+        self.out.text("compatible", "arm,pl011\0arm,primecell");
+        self.out.cells("arm,primecell-periphid", &[PL011_ID]);
+        self.registers(console.ipa, console.intid)?;
+        self.out.cells("clocks", &[clock, clock]);
+        self.out.text("clock-names", "uartclk\0apb_pclk");
+        self.out.end();
+        Ok(())
+    }
+
+    /// Writes memory that device-dax offers. Without `volatile` Linux would flush each write to it
+    /// as to a persistent medium.
+    fn slice(&mut self, slice: Region) -> Result<(), Refusal> {
+        self.out
+            .begin(&alloc::format!("pmem-region@{:x}", slice.start));
+        self.out.text("compatible", "pmem-region");
+        self.reg(slice)?;
+        self.out.property("volatile", &[]);
+        self.out.end();
         Ok(())
     }
 
@@ -315,30 +338,33 @@ impl Maker<'_, '_> {
         self.out.longs("control", &both(&control));
         self.out.longs("window", &both(&facts.vm.window()));
         for served in facts.served {
-            let device = &served.device;
-            self.out
-                .begin(&alloc::format!("device@{:x}", served.channel));
-            self.out.cells("channel", &[served.channel]);
-            self.out.text("vm", served.vm);
-            self.out.cells("vm-id", &[device.vm.reg() as u32]);
-            let kind = device.kind.map_or("", gearv_manifest::VirtioKind::name);
-            self.out.text("type", kind);
-            if let Some(backend) = device.backend {
-                self.out.text("backend", backend);
-            }
-            if device.read_only {
-                self.out.property("read-only", &[]);
-            }
-            if let Some(mac) = device.mac_bytes() {
-                self.out.property("mac", &mac);
-            }
-            let [pa, size] = both(&served.guest);
-            self.out
-                .longs("guest-memory", &[served.guest_ipa, pa, size]);
-            let registers = [served.page, device.offset() as u32];
-            self.out.cells("register-page", &registers);
-            self.out.end();
+            self.served(served);
         }
+        self.out.end();
+    }
+
+    fn served(&mut self, served: &Served<'_>) {
+        let device = &served.device;
+        self.out
+            .begin(&alloc::format!("device@{:x}", served.channel));
+        self.out.cells("channel", &[served.channel]);
+        self.out.text("vm", served.vm);
+        self.out.cells("vm-id", &[device.vm.reg() as u32]);
+        let kind = device.kind.map_or("", gearv_manifest::VirtioKind::name);
+        self.out.text("type", kind);
+        if let Some(backend) = device.backend {
+            self.out.text("backend", backend);
+        }
+        if device.read_only {
+            self.out.property("read-only", &[]);
+        }
+        if let Some(mac) = device.mac_bytes() {
+            self.out.property("mac", &mac);
+        }
+        let guest = [served.guest_ipa, served.guest.start, served.guest.bytes()];
+        self.out.longs("guest-memory", &guest);
+        let registers = [served.page, device.offset() as u32];
+        self.out.cells("register-page", &registers);
         self.out.end();
     }
 

@@ -176,34 +176,41 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     /// pages in the guests.
     #[must_use]
     pub fn mappings(&self, shared: &Shared, starts: &[Pa]) -> Vec<Mapping> {
-        let own = Space::Vm(self.own.vm.id);
         let mut mappings: Vec<Mapping> = self.own.mappings().collect();
-        let guests: Vec<(&Vm<'a>, Region)> = self.guests(starts).collect();
-        let served = guests
-            .iter()
-            .map(|(vm, region)| (*region, Purpose::ServedMemory(vm.id)));
+        self.add_regions(shared, starts, &mut mappings);
+        self.add_registers(shared, starts, &mut mappings);
+        mappings
+    }
+
+    /// Adds the memory that the device model reaches, each region with the description ahead of it
+    /// that makes Linux offer it.
+    fn add_regions(&self, shared: &Shared, starts: &[Pa], mappings: &mut Vec<Mapping>) {
+        let own = Space::Vm(self.own.vm.id);
+        let guests = self.guests(starts);
+        let served = guests.map(|(vm, region)| (region, Purpose::ServedMemory(vm.id)));
         let regions = core::iter::once((shared.control, Purpose::ControlRegion)).chain(served);
+        let borrowed = Attributes::DATA.with_state(PageState::SharedBorrowed);
         for (region, why) in regions {
-            let description = Region::new(region.start - dax::DATA_OFFSET, region.start);
-            let borrowed = Attributes::DATA.with_state(PageState::SharedBorrowed);
+            let start = region.start - dax::DATA_OFFSET;
+            let lead = Region::new(start, region.start);
+            let described = Purpose::DaxDescription;
             mappings.extend([
-                mapping(
-                    own,
-                    description.start,
-                    description,
-                    Attributes::DATA,
-                    Purpose::DaxDescription,
-                ),
+                mapping(own, start, lead, Attributes::DATA, described),
                 mapping(own, region.start, region, borrowed, why),
             ]);
         }
+    }
+
+    /// Adds each served VM's register page: the VM reads the page that the device VM writes.
+    fn add_registers(&self, shared: &Shared, starts: &[Pa], mappings: &mut Vec<Mapping>) {
+        let own = Space::Vm(self.own.vm.id);
         let written = Attributes {
             write: true,
             ..Attributes::REGISTERS.with_state(PageState::SharedOwned)
         };
         let registers = self.own.vm.window_ipa + REGISTERS;
         let places = (registers..).step_by(PAGE_SIZE as usize);
-        for ((vm, _), (page, ipa)) in guests.iter().zip(shared.pages.iter().zip(places)) {
+        for ((vm, _), (page, ipa)) in self.guests(starts).zip(shared.pages.iter().zip(places)) {
             let page = Region::new(page.get(), page.get() + PAGE_SIZE);
             let why = Purpose::VirtioRegisters(vm.id);
             let guest = Space::Vm(vm.id);
@@ -212,7 +219,6 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
                 mapping(guest, vm.virtio_ipa, page, Attributes::REGISTERS, why),
             ]);
         }
-        mappings
     }
 
     /// Iterates over what Gear1 emulates in the VM's window.
@@ -273,10 +279,17 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
                 number: 0,
             });
         }
-        if vm.id != self.own.vm.id {
-            return list;
+        if vm.id == self.own.vm.id {
+            self.add_doorbells(&mut list);
         }
-        let doorbells = vm.window_ipa + DOORBELLS;
+        list
+    }
+
+    /// Adds the channels of the device model: a doorbell for each device and for Gear2, and one
+    /// that arms each PL061 of devices. The first PL061 is Gear2's, which does not raise it without
+    /// end.
+    fn add_doorbells(&self, list: &mut Vec<BootChannel>) {
+        let doorbells = self.own.vm.window_ipa + DOORBELLS;
         let devices = self.manifest.virtio.iter().enumerate();
         list.extend(devices.map(|(channel, device)| BootChannel {
             ipa: doorbells + doorbell_device(channel) as u64,
@@ -290,7 +303,6 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
             target: 0,
             number: 0,
         });
-        // The first PL061 is Gear2's, which does not raise it without end.
         let of_devices = 1..intids(self.manifest).len();
         list.extend(of_devices.map(|pl061| BootChannel {
             ipa: doorbells + doorbell_arm(pl061) as u64,
@@ -298,7 +310,6 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
             target: pl061 as u32,
             number: 0,
         }));
-        list
     }
 
     fn pl061(&self) -> Vec<BootPl061> {

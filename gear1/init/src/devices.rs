@@ -17,7 +17,7 @@ use gearv_manifest::blob::{Blob, Node};
 use gearv_manifest::{DevicePatterns, Rule, Vm, VmKind, nearest};
 
 use crate::fdt::bus::Bus;
-use crate::fdt::{Board, FIRST_SPI, SPI, text};
+use crate::fdt::{Board, FIRST_SPI, SPI, Uart, text};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, pages};
 
@@ -206,9 +206,22 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         let patterns = self.vm.devices.iter();
         let matched = patterns.filter(|pattern| DevicePatterns::matches(pattern, path));
         self.matched.extend(matched);
+        // A damaged node of another owner is not this VM's to refuse.
         if !self.vm.devices.owns(path) {
             return Ok(());
         }
+        self.give(node, path, regions, interrupts)
+    }
+
+    /// Gives a node's registers and interrupts to the VM, unless the node is Gear1's own. Only what
+    /// is given has to be readable.
+    fn give(
+        &mut self,
+        node: &Node<'t>,
+        path: &str,
+        regions: Result<Vec<Region>, Refusal>,
+        interrupts: Result<Vec<Interrupt>, Refusal>,
+    ) -> Result<(), Refusal> {
         if is_gic(node) || is_compatible(node, GIC_PARTS) {
             self.refuse(path, "it is the interrupt controller's");
             return Ok(());
@@ -280,11 +293,8 @@ impl<'a, 't> Walk<'_, 'a, 't> {
                     .own_controller(parent)
                     .ok_or_else(|| wrong("goes neither to the GIC nor to a device of this VM"))?,
             };
-            let count = cell(&controller, "#interrupt-cells").unwrap_or(0);
-            let specifier: Vec<u32> = cells.by_ref().take(count as usize).collect();
-            if specifier.is_empty() || specifier.len() != count as usize {
-                return Err(wrong("not whole interrupts"));
-            }
+            let specifier = specifier(&controller, &mut cells);
+            let specifier = specifier.ok_or_else(|| wrong("not whole interrupts"))?;
             if gic.is_some() {
                 list.push(shared(&specifier).ok_or_else(|| wrong("not a shared interrupt"))?);
             }
@@ -339,46 +349,56 @@ impl<'a, 't> Walk<'_, 'a, 't> {
 
     /// Refuses devices that have another owner.
     fn check(&mut self, board: &Board) {
-        let gic = [
-            Region::new(board.gic.gicd, board.gic.gicd + 0x1_0000),
-            Region::new(board.gic.gicr, board.gic.gicr + board.gicr_size),
-        ];
         // Gear2 keeps the boot UART unless the VM owns all of it.
-        let uart = board.uart.map(|uart| uart_page(uart.base));
         let gives = |region: &Region| self.given.iter().any(|(_, given)| given.contains(region));
-        let uart = uart.filter(|page| !gives(&Region::new(page.start, page.start + UART_SIZE)));
-        let console = self.vm.console.map(|console| uart_page(console.ipa));
-        let conflict = |region: &Region| {
-            let page = pages(region);
-            let over = |taken: &[Region]| taken.iter().any(|taken| taken.overlaps(&page));
-            // planted: a VM gets pages of the interrupt controller
-            if over(&gic) {
-                Some("it lies in a page of the interrupt controller")
-            } else if over(&board.memory) {
-                Some("it lies in memory")
-            } else if over(uart.as_slice()) {
-                Some("it shares a page with the boot UART, which is Gear2's")
-            } else if over(console.as_slice()) {
-                Some("it shares a page with this VM's emulated console")
-            } else {
-                None
-            }
-        };
+        let uart = board.uart.filter(|uart| {
+            let start = uart_page(uart.base).start;
+            !gives(&Region::new(start, start + UART_SIZE))
+        });
         let given = self.given.iter();
-        let conflicts = given.filter_map(|(path, region)| Some((path, conflict(region)?)));
-        for (path, what) in conflicts
-            .map(|(path, what)| (path.clone(), what))
-            .collect::<Vec<_>>()
-        {
+        let conflicts = given.filter_map(|(path, region)| {
+            Some((path.clone(), self.conflict(board, uart.as_ref(), region)?))
+        });
+        for (path, what) in conflicts.collect::<Vec<_>>() {
             self.refuse(&path, what);
         }
-        let shared = uart.and(board.uart).map(|uart| uart.intid);
+        let shared = uart.map(|uart| uart.intid);
         let mut interrupts = self.interrupts.iter();
         let taken = interrupts.find(|interrupt| Some(interrupt.intid) == shared);
         if let Some(Interrupt { intid, is_edge: _ }) = taken {
             let why = alloc::format!("interrupt {intid} is also the boot UART's, which is Gear2's");
             let fault = Fault::new(Rule::DeviceTaken, self.vm.name, "devices", why);
             self.faults.push(fault);
+        }
+    }
+
+    /// Says whose page a region lies in that the VM must not have. Stage 2 gives whole pages, so a
+    /// neighbour in the page is given too. `uart` is the boot UART if Gear2 keeps it.
+    fn conflict(
+        &self,
+        board: &Board,
+        uart: Option<&Uart>,
+        region: &Region,
+    ) -> Option<&'static str> {
+        let page = pages(region);
+        let is_over = |taken: &[Region]| taken.iter().any(|taken| taken.overlaps(&page));
+        let gic = [
+            Region::new(board.gic.gicd, board.gic.gicd + 0x1_0000),
+            Region::new(board.gic.gicr, board.gic.gicr + board.gicr_size),
+        ];
+        let uart = uart.map(|uart| uart_page(uart.base));
+        let console = self.vm.console.map(|console| uart_page(console.ipa));
+        // planted: a VM gets pages of the interrupt controller
+        if is_over(&gic) {
+            Some("it lies in a page of the interrupt controller")
+        } else if is_over(&board.memory) {
+            Some("it lies in memory")
+        } else if is_over(uart.as_slice()) {
+            Some("it shares a page with the boot UART, which is Gear2's")
+        } else if is_over(console.as_slice()) {
+            Some("it shares a page with this VM's emulated console")
+        } else {
+            None
         }
     }
 
@@ -391,6 +411,13 @@ impl<'a, 't> Walk<'_, 'a, 't> {
 
 fn uart_page(start: u64) -> Region {
     Region::new(start, start + gear1_abi::layout::PAGE_SIZE)
+}
+
+/// Takes the cells of one interrupt, as many as its controller says.
+fn specifier(controller: &Node<'_>, cells: &mut impl Iterator<Item = u32>) -> Option<Vec<u32>> {
+    let count = cell(controller, "#interrupt-cells").unwrap_or(0) as usize;
+    let specifier: Vec<u32> = cells.by_ref().take(count).collect();
+    (count != 0 && specifier.len() == count).then_some(specifier)
 }
 
 /// Returns the GIC's shared interrupt with this specifier.

@@ -293,30 +293,14 @@ fn read_compatible(
     match name {
         b"arm,gic-v3" => seen.gic = Some(read_gicv3(node, path, bus)?),
         b"arm,gic-400" | b"arm,cortex-a15-gic" => seen.gic = Some(read_gicv2(node, path, bus)?),
-        b"arm,pl011" | b"renesas,scif" | b"brcm,bcm2835-aux-uart" | b"cdns,uart-r1p12" => {
-            let regions = bus.regions(node, path)?;
-            let (kind, offset) = match name {
-                b"renesas,scif" => (uart::SCIF, 0),
-                b"brcm,bcm2835-aux-uart" => (uart::MINI, uart::MINI_OFFSET),
-                b"cdns,uart-r1p12" => (uart::CADENCE, 0),
-                _ => (uart::PL011, 0),
-            };
-            let base = regions.first().map(|region| region.start);
-            let base = base.filter(|base| base & (PAGE_SIZE - 1) == offset);
-            let uart = Uart {
-                kind,
-                base: base
-                    .ok_or_else(|| refusal!(Board, "{path}: reg: not where its page has it"))?,
-                intid: shared_interrupt(node, path)?,
-            };
-            seen.uarts.push((path.to_string(), uart));
+        b"arm,pl011" => add_uart(node, path, bus, (uart::PL011, 0), seen)?,
+        b"renesas,scif" => add_uart(node, path, bus, (uart::SCIF, 0), seen)?,
+        b"brcm,bcm2835-aux-uart" => {
+            add_uart(node, path, bus, (uart::MINI, uart::MINI_OFFSET), seen)?;
         }
+        b"cdns,uart-r1p12" => add_uart(node, path, bus, (uart::CADENCE, 0), seen)?,
         b"arm,psci-1.0" | b"arm,psci-0.2" | b"arm,psci" => {
-            seen.psci = Some(match text(node, "method") {
-                Some("smc") => EnableMethod::PsciSmc,
-                Some("hvc") => EnableMethod::PsciHvc,
-                _ => return Err(refusal!(Board, "{path}: method: not \"smc\" or \"hvc\"")),
-            });
+            seen.psci = Some(psci_method(node, path)?);
         }
         b"arm,armv8-timer" => {
             let frequency = node.property("clock-frequency");
@@ -330,6 +314,33 @@ fn read_compatible(
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// Notes a UART of a kind whose registers begin at an offset in their page. Init and Gear2 map the
+/// page at a fixed address, and would find another device's registers at another offset.
+fn add_uart(
+    node: &Node<'_>,
+    path: &str,
+    bus: &Bus<'_, '_>,
+    (kind, offset): (u32, u64),
+    seen: &mut Seen,
+) -> Result<(), Refusal> {
+    let regions = bus.regions(node, path)?;
+    let base = regions.first().map(|region| region.start);
+    let base = base.filter(|base| base & (PAGE_SIZE - 1) == offset);
+    let base = base.ok_or_else(|| refusal!(Board, "{path}: reg: not where its page has it"))?;
+    let intid = shared_interrupt(node, path)?;
+    let uart = Uart { kind, base, intid };
+    seen.uarts.push((path.to_string(), uart));
+    Ok(())
+}
+
+fn psci_method(node: &Node<'_>, path: &str) -> Result<EnableMethod, Refusal> {
+    match text(node, "method") {
+        Some("smc") => Ok(EnableMethod::PsciSmc),
+        Some("hvc") => Ok(EnableMethod::PsciHvc),
+        _ => Err(refusal!(Board, "{path}: method: not \"smc\" or \"hvc\"")),
+    }
 }
 
 fn read_reserved(
@@ -430,39 +441,46 @@ fn read_cpus(
         let mpidr = mpidr
             .filter(|mpidr| mpidr & !AFFINITY == 0)
             .ok_or_else(|| refusal!(Board, "{path}: reg: no affinity of a CPU"))?;
-        let mut release_addr = 0;
-        match (text(&node, "enable-method"), psci) {
-            (Some("psci"), Some(_)) | (None, _) => {}
-            (Some("psci"), None) => {
-                return Err(refusal!(
-                    Board,
-                    "{path}: enable-method: \"psci\" without a PSCI node"
-                ));
-            }
-            (Some("spin-table"), _) => {
-                method = EnableMethod::SpinTable;
-                let mut cells = node.property("cpu-release-addr").and_then(|p| p.cells());
-                release_addr = cells
-                    .as_mut()
-                    .and_then(|cells| number(cells, 2))
-                    .ok_or_else(|| refusal!(Board, "{path}: cpu-release-addr: missing"))?;
-            }
-            (Some(other), _) => {
-                return Err(refusal!(
-                    Board,
-                    "{path}: enable-method: \"{other}\" is not known"
-                ));
-            }
+        let spin_table = release_addr(&node, &path, psci)?;
+        if spin_table.is_some() {
+            method = EnableMethod::SpinTable;
         }
         list.push(Cpu {
             mpidr,
-            release_addr,
+            release_addr: spin_table.unwrap_or(0),
         });
     }
     if list.is_empty() {
         return Err(refusal!(Board, "/cpus: no CPU"));
     }
     Ok((list, method))
+}
+
+/// Returns the address at which a CPU of a spin table waits; `None` for a CPU that PSCI turns on,
+/// as the whole board's method is if a node names none.
+fn release_addr(
+    node: &Node<'_>,
+    path: &str,
+    psci: Option<EnableMethod>,
+) -> Result<Option<u64>, Refusal> {
+    match text(node, "enable-method") {
+        None => Ok(None),
+        Some("psci") if psci.is_some() => Ok(None),
+        Some("psci") => Err(refusal!(
+            Board,
+            "{path}: enable-method: \"psci\" without a PSCI node"
+        )),
+        Some("spin-table") => {
+            let cells = node.property("cpu-release-addr").and_then(|p| p.cells());
+            let address = cells.and_then(|mut cells| number(&mut cells, 2));
+            let missing = || refusal!(Board, "{path}: cpu-release-addr: missing");
+            address.ok_or_else(missing).map(Some)
+        }
+        Some(other) => Err(refusal!(
+            Board,
+            "{path}: enable-method: \"{other}\" is not known"
+        )),
+    }
 }
 
 /// Returns the UART that `stdout-path` names, or else the first one.

@@ -59,13 +59,7 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     board.has_pmu &= machine.has_pmu();
     greet(&board);
     map_memory(machine, &board)?;
-    let archive = board.archive.start..board.archive.end;
-    let archive = machine.share(archive).ok_or_else(|| {
-        refuse(
-            Culprit::Board,
-            "/chosen: linux,initrd-start: the initrd is not in memory",
-        )
-    })?;
+    let archive = share_archive(machine, &board)?;
     let init = machine.image();
     let given = Given {
         board: &board,
@@ -101,6 +95,16 @@ fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), R
         .share(region.start..region.end)
         .ok_or_else(missing)?;
     Ok((tree, region))
+}
+
+fn share_archive(machine: &mut Machine, board: &Board) -> Result<&'static [u8], Refusal> {
+    let archive = board.archive.start..board.archive.end;
+    machine.share(archive).ok_or_else(|| {
+        refuse(
+            Culprit::Board,
+            "/chosen: linux,initrd-start: the initrd is not in memory",
+        )
+    })
 }
 
 fn greet(board: &Board) {

@@ -138,19 +138,14 @@ impl Mapping {
     /// not.
     #[must_use]
     pub fn may_share(&self, other: &Self) -> bool {
+        use PageState::{SharedBorrowed, SharedOwned};
         let states = (self.attributes.state, other.attributes.state);
         let has_one_owner = matches!(
             states,
-            (
-                Some(PageState::SharedOwned),
-                Some(PageState::SharedBorrowed)
-            ) | (
-                Some(PageState::SharedBorrowed),
-                Some(PageState::SharedOwned)
-            )
+            (Some(SharedOwned), Some(SharedBorrowed)) | (Some(SharedBorrowed), Some(SharedOwned))
         );
-        let has_no_owner = states == (None, None);
         let is_declared = match (self.why, other.why) {
+            // A VM's memory is its own, and the device VM borrows it.
             (Purpose::Memory, Purpose::ServedMemory(guest)) => {
                 has_one_owner && self.space == Space::Vm(guest)
             }
@@ -162,10 +157,10 @@ impl Mapping {
             }
             (Purpose::ControlRegion, Purpose::ControlRegion) => has_one_owner,
             (Purpose::SharedMemory(one), Purpose::SharedMemory(other)) => {
-                has_no_owner && one == other
+                states == (None, None) && one == other
             }
             // Each CPU that reads there finds its own (Arm IHI 0048, 5.5).
-            (Purpose::CpuInterface, Purpose::CpuInterface) => has_no_owner,
+            (Purpose::CpuInterface, Purpose::CpuInterface) => states == (None, None),
             _ => false,
         };
         is_declared

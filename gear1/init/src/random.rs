@@ -33,19 +33,8 @@ pub fn guest_seed(machine: &[u8], vm: u32, number: u32) -> [u8; SEED_SIZE] {
 }
 
 fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
-    let mut state = [0_u32; 16];
-    let constants = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
-    let key = key
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .map(|word| u32::from_le_bytes(*word));
-    let words = constants.into_iter().chain(key);
-    let words = words.chain([counter]).chain(nonce);
-    for (slot, word) in state.iter_mut().zip(words) {
-        *slot = word;
-    }
-    let start = state;
+    let start = initial_state(key, counter, nonce);
+    let mut state = start;
     if let ([a, b, c, d], []) = state.as_chunks_mut::<4>() {
         for _ in 0..ROUNDS {
             quarter_rounds(a, b, c, d);
@@ -61,6 +50,20 @@ fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
     }
     for (slot, word) in state.iter_mut().zip(start) {
         *slot = slot.wrapping_add(word);
+    }
+    state
+}
+
+/// Returns the state before the first round (RFC 8439, 2.3).
+fn initial_state(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
+    let mut state = [0_u32; 16];
+    let constants = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+    let key = key.as_chunks::<4>().0.iter();
+    let key = key.map(|word| u32::from_le_bytes(*word));
+    let words = constants.into_iter().chain(key);
+    let words = words.chain([counter]).chain(nonce);
+    for (slot, word) in state.iter_mut().zip(words) {
+        *slot = word;
     }
     state
 }
