@@ -153,16 +153,10 @@ fn read_root<'a>(root: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Mani
 
 /// Reads what says whether this is a manifest at all; nothing else is looked at before.
 fn read_version<'a>(root: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<u32> {
-    let compatible = root
-        .node
-        .property("compatible")
-        .and_then(|property| property.text());
-    if compatible != Some(COMPATIBLE) {
-        report.error(ManifestError::at_property(
-            Rule::NotAManifest,
-            root.path,
-            "compatible",
-        ));
+    let compatible = root.node.property("compatible");
+    if compatible.and_then(|property| property.text()) != Some(COMPATIBLE) {
+        let error = ManifestError::at_property(Rule::NotAManifest, root.path, "compatible");
+        report.error(error);
         return None;
     }
     let before = report.error_count;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::process;
 use std::sync::Arc;
@@ -165,21 +166,22 @@ fn load(memory: &GuestMemoryMmap, options: &Options) -> Result<Start, Failure> {
     let entry = layout::RAM + image.text_offset;
     store(memory, &place, entry, &kernel)?;
     let tree = (entry + image.size).next_multiple_of(ALIGNMENT);
-    let initrd = match &options.initrd {
-        Some(path) => {
-            let content = read(path)?;
-            let start = tree + TREE_BYTES;
-            store(memory, &path.display().to_string(), start, &content)?;
-            Some(start..start + content.len() as u64)
-        }
-        None => None,
-    };
+    let initrd = options.initrd.as_deref();
+    let initrd = initrd.map(|path| load_initrd(memory, path, tree + TREE_BYTES));
+    let initrd = initrd.transpose()?;
     let blob = device_tree::blob(options, initrd);
     if blob.len() as u64 > TREE_BYTES {
         return Err(Failure::new("the device tree", "is longer than 64 KiB"));
     }
     store(memory, "the device tree", tree, &blob)?;
     Ok(Start { entry, tree })
+}
+
+/// Stores the RAM disk, and returns where it lies.
+fn load_initrd(memory: &GuestMemoryMmap, path: &Path, start: u64) -> Result<Range<u64>, Failure> {
+    let content = read(path)?;
+    store(memory, &path.display().to_string(), start, &content)?;
+    Ok(start..start + content.len() as u64)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -16,7 +16,7 @@ use crate::config::VmConfig;
 use crate::device_model::Pulse;
 use crate::gear1::Gear1;
 use crate::lifecycle::{Lifecycle, Step};
-use crate::machine::{Missing, Platform};
+use crate::machine::{Missing, Platform, SharedVm};
 
 /// Time for which ready vCPUs run between two pieces of a load.
 const LOAD_PAUSE_US: u64 = 200;
@@ -120,16 +120,22 @@ impl<P: Platform> CpuLoop<'_, P> {
         if pulse != Some(Pulse::Gone) || !runs {
             return NO_DEADLINE;
         }
+        self.end_device_vm(gear1, config, shared);
+        now.saturating_add(machine.config.ticks(WAIT_PAUSE_US))
+    }
+
+    /// Treats the device VM as one that has made a fault: its kernel may run on, but a device model
+    /// that shows no sign of life serves nobody.
+    fn end_device_vm(&mut self, gear1: &mut impl Gear1, config: &VmConfig, shared: &SharedVm<P>) {
         let name = &config.name;
         self.say(
             Some(config.id),
             format_args!("{name}: the device model shows no sign of life"),
         );
-        if let Some(goal) = machine.goal_after(gear1, config, Ended::Fault) {
+        if let Some(goal) = self.machine.goal_after(gear1, config, Ended::Fault) {
             shared.lifecycle.lock().ended(goal);
         }
         self.jobs |= vm_job(config.id);
-        now.saturating_add(machine.config.ticks(WAIT_PAUSE_US))
     }
 
     /// Brings VMs further. Returns whether one is being loaded, and when to look at the others

@@ -6,7 +6,7 @@ use gear1_abi::call::{Failure, Reply, VcpuState};
 use gear1_abi::event::Mmio;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::NOT_SUPPORTED;
-use gear1_abi::id::VcpuId;
+use gear1_abi::id::{VcpuId, VmId};
 
 use super::{Machine, Platform, SharedVm};
 use crate::config::VmConfig;
@@ -62,12 +62,7 @@ impl<P: Platform> Machine<P> {
     /// itself.
     fn take_over_accesses(&self, gear1: &mut impl Gear1, last: LastRestart) {
         for (vcpu, config) in self.config.vcpus() {
-            let vm = self.config.vm(config.vm);
-            let place = gear1.vcpu_awaits(vcpu).and_then(|(ipa, access)| {
-                let mmio = Mmio::from_words(ipa, access, 0);
-                let (device, register) = vm?.virtio?.locate(mmio)?;
-                Some([device, register, mmio.access_word() as u32])
-            });
+            let place = self.awaited_place(gear1, vcpu, config.vm);
             let slots = self.device_model.as_ref().map(|model| model.slots.lock());
             let forwarded = slots.is_some_and(|mut slots| {
                 slots.take_over(vcpu, place);
@@ -85,6 +80,15 @@ impl<P: Platform> Machine<P> {
         if let Some(model) = &self.device_model {
             model.raise(gear1);
         }
+    }
+
+    /// Returns device, register and access that a vCPU waits for, if the device model has them. Gear1
+    /// does not tell the value of a store: 0 stands for it, and the place does not depend on it.
+    fn awaited_place(&self, gear1: &mut impl Gear1, vcpu: VcpuId, vm: VmId) -> Option<[u32; 3]> {
+        let (ipa, access) = gear1.vcpu_awaits(vcpu)?;
+        let mmio = Mmio::from_words(ipa, access, 0);
+        let (device, register) = self.config.vm(vm)?.virtio?.locate(mmio)?;
+        Some([device, register, mmio.access_word() as u32])
     }
 
     /// Tells whether a vCPU that waits for an answer can go on: if nobody is going to give one,

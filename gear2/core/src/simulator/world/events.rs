@@ -113,15 +113,7 @@ impl World {
         if let Some(index) = runs {
             self.vcpus[index].state = VcpuState::Ready;
             if self.vcpus[index].leave {
-                self.turn_off(index);
-                let vm = self.vcpus[index].vm;
-                let ends = self.disorder && self.vms[vm].guest == Guest::WorksAndEnds;
-                // The VM was already ending when the vCPU asked for an end.
-                return match self.below(4) {
-                    0 if ends => Event::VmEnd(id.unwrap(), VmEnd::Off),
-                    1 if ends => Event::Fault(id.unwrap(), Fault::default()),
-                    _ => Event::Off(id.unwrap()),
-                };
+                return self.leave(index, id.unwrap());
             }
             if self.vcpus[index].acts_at <= now {
                 return self.act(index, id.unwrap());
@@ -137,6 +129,29 @@ impl World {
             self.irq_open = true;
             return Event::Irq(id, UART_INTID);
         }
+        if let Some(index) = self.woken(cpu) {
+            return Event::Wake(VcpuId::new(index).unwrap());
+        }
+        assert!(now >= self.cpus[cpu].deadline, "an event without a cause");
+        Event::Deadline(id)
+    }
+
+    /// Turns off the running vCPU of a VM that ends. An end that the vCPU asked for at the same time
+    /// comes too late to be one, and Gear1 passes the event on all the same.
+    fn leave(&mut self, index: usize, id: VcpuId) -> Event {
+        self.turn_off(index);
+        let vm = self.vcpus[index].vm;
+        let ends = self.disorder && self.vms[vm].guest == Guest::WorksAndEnds;
+        match self.below(4) {
+            0 if ends => Event::VmEnd(id, VmEnd::Off),
+            1 if ends => Event::Fault(id, Fault::default()),
+            _ => Event::Off(id),
+        }
+    }
+
+    /// Takes the next wake-up of the CPU: of a vCPU that it runs, or else of a real-time VM's.
+    fn woken(&mut self, cpu: usize) -> Option<usize> {
+        let now = self.now;
         for vcpu in self.vcpus.iter_mut().filter(|vcpu| vcpu.cpu == cpu) {
             if vcpu.state == VcpuState::Wfi && vcpu.wake_at <= now {
                 vcpu.state = VcpuState::Ready;
@@ -146,14 +161,13 @@ impl World {
         let woken = |vcpu: &Vcpu| vcpu.cpu == cpu && vcpu.wake;
         if let Some(index) = self.vcpus.iter().position(woken) {
             self.vcpus[index].wake = false;
-            return Event::Wake(VcpuId::new(index).unwrap());
+            return Some(index);
         }
         let real_time = self.cpus[cpu].real_time;
-        if real_time != 0 {
-            self.cpus[cpu].real_time &= real_time - 1;
-            return Event::Wake(VcpuId::new(real_time.trailing_zeros() as usize).unwrap());
+        if real_time == 0 {
+            return None;
         }
-        assert!(now >= self.cpus[cpu].deadline, "an event without a cause");
-        Event::Deadline(id)
+        self.cpus[cpu].real_time &= real_time - 1;
+        Some(real_time.trailing_zeros() as usize)
     }
 }
