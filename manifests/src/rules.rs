@@ -69,20 +69,25 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
     shared::check(manifest, complete, report);
     backends::check(manifest, report);
     for (index, vm) in manifest.vms.iter().enumerate() {
-        check_name(vm, report);
-        check_cpus(manifest, vm, report);
-        check_memory(vm, report);
-        check_payload(vm, report);
-        check_start(vm, report);
-        check_restarts(vm, report);
-        check_console(vm, report);
-        check_device_vm(vm, report);
-        check_virtio(manifest, vm, complete, report);
-        check_peers(manifest, vm, complete, report);
+        check_vm(manifest, vm, complete, report);
         for other in manifest.vms.iter().take(index) {
             check_pair(vm, other, report);
         }
     }
+}
+
+/// Judges a VM by itself. The order is that of the messages.
+fn check_vm<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, complete: bool, report: &mut Report<'_, 'a>) {
+    check_name(vm, report);
+    check_cpus(manifest, vm, report);
+    check_memory(vm, report);
+    check_payload(vm, report);
+    check_start(vm, report);
+    check_restarts(vm, report);
+    check_console(vm, report);
+    check_device_vm(vm, report);
+    check_virtio(manifest, vm, complete, report);
+    check_peers(manifest, vm, complete, report);
 }
 
 fn error<'a>(rule: Rule, vm: &Vm<'a>, property: &'static str) -> ManifestError<'a> {
