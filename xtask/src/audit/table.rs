@@ -27,9 +27,23 @@ const OWN: [(&str, &[&str]); 6] = [
     ("tests", &["tests/suite", "tests/measure", "tests/kvm-vmm"]),
 ];
 /// Names of files that only tests have.
-const TEST_FILES: [&str; 5] = ["tests.rs", "test.rs", "testing.rs", "build.rs", "ghost.rs"];
+const TEST_FILES: [&str; 6] = [
+    "tests.rs",
+    "test.rs",
+    "testing.rs",
+    "build.rs",
+    "ghost.rs",
+    "simulator.rs",
+];
 /// Names of directories that only tests have, or that a build leaves.
-const TEST_DIRECTORIES: [&str; 5] = ["tests", "benches", "examples", "fuzz", "target"];
+const TEST_DIRECTORIES: [&str; 6] = [
+    "tests",
+    "benches",
+    "examples",
+    "fuzz",
+    "target",
+    "simulator",
+];
 
 /// Returns the cell of a row.
 type Value = fn(&Counts) -> String;
