@@ -242,7 +242,9 @@ impl VcpuContext {
     pub fn reset(&mut self, start: Start, cntvoff: u64) {
         let old = *self;
         *self = Self::EMPTY;
-        (self.vttbr, self.vmpidr, self.cpu) = (old.vttbr, old.vmpidr, old.cpu);
+        self.vttbr = old.vttbr;
+        self.vmpidr = old.vmpidr;
+        self.cpu = old.cpu;
         // Pending virtual exceptions belong to the VM's previous life.
         // planted: a virtual SError outlives a reset
         self.hcr = old.hcr & !HCR_VIRTUAL_PENDING;
@@ -250,15 +252,19 @@ impl VcpuContext {
         self.cntvoff = cntvoff;
         // planted: a warm start turns the timers off
         if start.warm {
-            self.el1.cntv_ctl = old.el1.cntv_ctl;
-            self.el1.cntv_cval = old.el1.cntv_cval;
-            self.cntvoff = old.cntvoff;
-            self.physical_timer = old.physical_timer;
+            self.keep_timers(&old);
         }
         self.frame.pc = start.pc;
         self.frame.pstate = PSTATE_EL1H_MASKED;
         self.frame.set_reg(0, start.argument);
         self.el1.sctlr = SCTLR_EL1_RESET;
+    }
+
+    const fn keep_timers(&mut self, old: &Self) {
+        self.el1.cntv_ctl = old.el1.cntv_ctl;
+        self.el1.cntv_cval = old.el1.cntv_cval;
+        self.cntvoff = old.cntvoff;
+        self.physical_timer = old.physical_timer;
     }
 }
 

@@ -301,13 +301,7 @@ impl<P: Platform> Call<'_, P> {
             function::FEATURES => done(features(x1 as u32)),
             function::ID_GET => done(success(endpoint(self.vm).into(), 0)),
             function::RXTX_MAP => self.map(address(x1), address(x2), low(x3)),
-            function::RXTX_UNMAP => {
-                if self.ledger.needs_buffers(self.vm) {
-                    return Err(Error::Busy);
-                }
-                let step = self.ledger.unmap_buffers(self.platform, self.vm);
-                made(step.ok_or(Error::Invalid)?)
-            }
+            function::RXTX_UNMAP => self.unmap(),
             function::RX_RELEASE => {
                 self.ledger.release_rx(self.vm)?;
                 done(DONE)
@@ -330,8 +324,18 @@ impl<P: Platform> Call<'_, P> {
         if pages != 1 {
             return Err(Error::Invalid);
         }
-        let (tx, rx) = (Ipa::new(tx), Ipa::new(rx));
-        made(self.ledger.map_buffers(self.platform, self.vm, tx, rx))
+        let step = self
+            .ledger
+            .map_buffers(self.platform, self.vm, Ipa::new(tx), Ipa::new(rx));
+        made(step)
+    }
+
+    fn unmap(&mut self) -> Answer {
+        if self.ledger.needs_buffers(self.vm) {
+            return Err(Error::Busy);
+        }
+        let step = self.ledger.unmap_buffers(self.platform, self.vm);
+        made(step.ok_or(Error::Invalid)?)
     }
 
     /// FFA_PARTITION_INFO_GET: the caller and its peers, which have no UUIDs.
@@ -370,7 +374,8 @@ impl<P: Platform> Call<'_, P> {
     #[inline(never)]
     fn header(&mut self, regs: &Regs, address: u64) -> Result<(Header, u64), Error> {
         let [_, total, size, _, pages, ..] = *regs;
-        let (total, size) = (low(total), low(size));
+        let total = low(total);
+        let size = low(size);
         // The descriptor is in the TX buffer.
         if address != 0 || low(pages) != 0 || size > total {
             return Err(Error::Invalid);

@@ -112,46 +112,48 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monit
         }
         // BT and SSBS.
         IdReg::Pfr1 => only(hardware, &[0, 4]),
-        // DebugVer of Armv8.0 and, without debug of its own, two breakpoints and two watchpoints,
-        // the fewest the architecture allows, which read as zero and ignore writes. No trace or
-        // profiling.
-        IdReg::Dfr0 => {
-            let points = if monitors & DEBUG == 0 {
-                1 << 12 | 1 << 20
-            } else {
-                at_most(
-                    at_most(only(hardware, &[12, 20, 28]), 12, POINTS),
-                    20,
-                    POINTS,
-                )
-            };
-            let pmu = if monitors & PMU == 0 || field(hardware, 8) == 15 {
-                0
-            } else {
-                at_most(only(hardware, &[8]), 8, PMU_V8_5)
-            };
-            at_most(only(hardware, &[0]), 0, DEBUG_V8) | points | pmu
-        }
+        IdReg::Dfr0 => debug_features(hardware, monitors),
         // All: no EL2 or EL1 state behind them, but TME (24).
         IdReg::Isar0 => set(hardware, 24, 0),
         // All but pointer authentication (4, 8, 24, 28: keys are not switched), LS64 (60), XS (56).
         IdReg::Isar1 => only(hardware, &[0, 12, 16, 20, 32, 36, 40, 44, 48, 52]),
-        // PARange, ASIDBits, BigEnd, SNSMem, TGran* without LPA2; not ECV, FGT, ExS.
-        IdReg::Mmfr0 => {
-            let kept = only(hardware, &[0, 4, 8, 12, 16, 20, 24, 28]);
-            let pages = if field(kept, 28) == 1 {
-                set(kept, 28, 0)
-            } else {
-                kept
-            };
-            at_most(at_most(pages, 20, 1), 0, pa_range)
-        }
+        IdReg::Mmfr0 => memory_features(hardware, pa_range),
         // HAFDBS, VMIDBits, HPDS, PAN, SpecSEI, XNX, ETS, AFP; not VH, LO, TWED, HCX.
         IdReg::Mmfr1 => only(hardware, &[0, 4, 12, 20, 24, 28, 36, 44]),
         // CnP, UAO, VARange, CCIDX, ST, AT, IDS, TTL, BBM, E0PD; not LSM, IESB (no RAS), NV, FWB,
         // EVT.
         IdReg::Mmfr2 => only(hardware, &[0, 4, 16, 20, 28, 32, 36, 48, 52, 60]),
     }
+}
+
+/// Returns ID_AA64DFR0_EL1: DebugVer of Armv8.0 and, without debug of its own, two breakpoints and two
+/// watchpoints, the fewest the architecture allows, which read as zero and ignore writes. No trace or
+/// profiling.
+const fn debug_features(hardware: u64, monitors: u64) -> u64 {
+    let points = if monitors & DEBUG == 0 {
+        1 << 12 | 1 << 20
+    } else {
+        let kept = only(hardware, &[12, 20, 28]);
+        at_most(at_most(kept, 12, POINTS), 20, POINTS)
+    };
+    // 15: the PMU is not Arm's.
+    let pmu = if monitors & PMU == 0 || field(hardware, 8) == 15 {
+        0
+    } else {
+        at_most(only(hardware, &[8]), 8, PMU_V8_5)
+    };
+    at_most(only(hardware, &[0]), 0, DEBUG_V8) | points | pmu
+}
+
+/// Returns ID_AA64MMFR0_EL1: PARange, ASIDBits, BigEnd, SNSMem, TGran* without LPA2; not ECV, FGT, ExS.
+const fn memory_features(hardware: u64, pa_range: u64) -> u64 {
+    let kept = only(hardware, &[0, 4, 8, 12, 16, 20, 24, 28]);
+    let pages = if field(kept, 28) == 1 {
+        set(kept, 28, 0)
+    } else {
+        kept
+    };
+    at_most(at_most(pages, 20, 1), 0, pa_range)
 }
 
 #[cfg(test)]

@@ -160,6 +160,29 @@ pub fn each_vm(mut set: u16) -> impl Iterator<Item = VmId> {
     })
 }
 
+/// Returns the physical address of the `size` bytes that the sender sees at `ipa`, and whether they
+/// go back to their home.
+fn offered<V: Vms>(vms: &V, offer: &Offer, ipa: Ipa, size: u64) -> Result<(u64, bool), Error> {
+    let owns = vms.regions(offer.sender);
+    if let Some(region) = region_of(owns, ipa.get(), size, |region| region.ipa) {
+        let offset = ipa.get().wrapping_sub(region.ipa);
+        return Ok((offset.wrapping_add(region.pa), false));
+    }
+    // What is not the VM's own may not begin or end there: the search for it would split blocks.
+    // planted: a range is the VM's own in part
+    let is_partly_own = touches(owns, ipa.get(), size);
+    // A VM sees what it has received at its physical address.
+    let pa = ipa.get();
+    let homes = vms.regions(offer.receiver());
+    let comes_home =
+        offer.kind == Kind::Donate && region_of(homes, pa, size, |region| region.pa).is_some();
+    // planted: a VM shares another VM's memory
+    if is_partly_own || !comes_home {
+        return Err(Error::Denied);
+    }
+    Ok((pa, true))
+}
+
 impl Ledger {
     /// The ledger of a machine where nobody shares memory.
     #[must_use]
@@ -313,23 +336,8 @@ impl Ledger {
         if !ipa.is_aligned(PAGE_SIZE) || count == 0 || !fits {
             return Err(Error::Invalid);
         }
-        let own = region_of(vms.regions(offer.sender), ipa.get(), size, |region| {
-            region.ipa
-        });
-        let pa = match own {
-            Some(region) => ipa.get().wrapping_sub(region.ipa).wrapping_add(region.pa),
-            None => ipa.get(),
-        };
-        let returning = own.is_none();
-        // What is not the VM's own may not begin or end there: the search for it would split blocks.
-        // planted: a range is the VM's own in part
-        let is_partly_own = returning && touches(vms.regions(offer.sender), ipa.get(), size);
-        let mixed = transaction.filled != 0 && transaction.returning != returning;
-        let homes = vms.regions(offer.receiver());
-        let comes_home =
-            offer.kind == Kind::Donate && region_of(homes, pa, size, |region| region.pa).is_some();
-        // planted: a VM shares another VM's memory
-        if mixed || is_partly_own || (returning && !comes_home) {
+        let (pa, returning) = offered(vms, &offer, ipa, size)?;
+        if transaction.filled != 0 && transaction.returning != returning {
             return Err(Error::Denied);
         }
         if returning && transaction.filled >= MAX_RETURNED {
@@ -356,7 +364,8 @@ impl Ledger {
             self.drop_response(vm, handle);
         }
         let transaction = self.slot(index);
-        let (sender, list) = (transaction.offer.sender, transaction.list);
+        let sender = transaction.offer.sender;
+        let list = transaction.list;
         *transaction = Transaction::FREE;
         vms.tables(sender).free(list);
     }
@@ -460,35 +469,17 @@ impl Ledger {
         if transaction.unanswered & running != 0 {
             return Err(Refusal::Denied);
         }
-        let who = bit(transaction.who);
-        let (is_free, holders) = match transaction.phase {
-            Phase::Sent => (true, 0),
-            // planted: what a receiver still has is reclaimed
-            Phase::Retrieved => (transaction.holders & running == 0, transaction.holders),
-            Phase::Mapping | Phase::Unmapping(_) => {
-                let holders = transaction.holders | who;
-                (holders & running == 0, holders)
-            }
-            Phase::Relinquishing => (who & running == 0, 0),
-            Phase::Free
-            | Phase::Filling
-            | Phase::Claiming
-            | Phase::Unclaiming(_)
-            | Phase::Committing
-            | Phase::Sending
-            | Phase::Reclaiming
-            | Phase::Given(_)
-            | Phase::Homing
-            | Phase::Returning => return Err(Refusal::Denied),
-        };
-        if !is_free {
+        let users = transaction.users().ok_or(Refusal::Denied)?;
+        if users & running != 0 {
             return Err(Refusal::Denied);
         }
         // Requests for a wipe from before count only if a VM has retrieved the pages since.
         let was_out = transaction.phase != Phase::Sent;
         transaction.zero_after = zero || (transaction.zero_after && was_out);
         transaction.cleans = zero || was_out;
-        transaction.holders = holders;
+        // What is relinquished and being wiped is in nobody's tables.
+        let is_relinquished = transaction.phase == Phase::Relinquishing;
+        transaction.holders = if is_relinquished { 0 } else { users };
         transaction.take_from_next();
         Ok(())
     }

@@ -189,17 +189,8 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
             _ => Call::Constant(ret::INVALID_PARAMETERS),
         },
         function::PSCI_FEATURES => Call::Constant(features(a as u32)),
-        function::SMCCC_ARCH_FEATURES => Call::Constant(match a as u32 {
-            function::SMCCC_VERSION | function::SMCCC_ARCH_FEATURES | time::FEATURES => {
-                ret::SUCCESS
-            }
-            _ => ret::NOT_SUPPORTED,
-        }),
-        time::FEATURES => match a as u32 {
-            time::FEATURES => Call::Constant(ret::SUCCESS),
-            time::STOLEN => Call::StolenTime { address: false },
-            _ => Call::Constant(ret::NOT_SUPPORTED),
-        },
+        function::SMCCC_ARCH_FEATURES => Call::Constant(architecture_features(a as u32)),
+        time::FEATURES => time_features(a as u32),
         time::STOLEN => Call::StolenTime { address: true },
         _ => Call::Other,
     }
@@ -266,6 +257,23 @@ const fn features(id: u32) -> u64 {
         // planted: PSCI_FEATURES announces a call that is not there
         | function::SMCCC_VERSION => ret::SUCCESS,
         _ => ret::NOT_SUPPORTED,
+    }
+}
+
+/// SMCCC_ARCH_FEATURES: the calls of the architecture, and PV_TIME_FEATURES.
+const fn architecture_features(id: u32) -> u64 {
+    match id {
+        function::SMCCC_VERSION | function::SMCCC_ARCH_FEATURES | time::FEATURES => ret::SUCCESS,
+        _ => ret::NOT_SUPPORTED,
+    }
+}
+
+/// PV_TIME_FEATURES: whether the caller has a record of stolen time is its VM's to know.
+const fn time_features(id: u32) -> Call {
+    match id {
+        time::FEATURES => Call::Constant(ret::SUCCESS),
+        time::STOLEN => Call::StolenTime { address: false },
+        _ => Call::Constant(ret::NOT_SUPPORTED),
     }
 }
 

@@ -57,10 +57,7 @@ impl SetWay {
     /// Says what an instruction with this operand does, in a VM with `total` bytes of memory that
     /// are cleaned in pieces of `piece` bytes.
     pub fn step(&mut self, operand: u64, time: Time, total: u64, piece: u64) -> Step {
-        let goes_on = match self.progress {
-            Some(_) => false,
-            None => self.goes_on(operand, time),
-        };
+        let goes_on = self.progress.is_none() && self.goes_on(operand, time);
         let done = self.progress.unwrap_or(0);
         if goes_on || done >= total {
             self.progress = None;

@@ -114,7 +114,8 @@ impl Budget {
     /// which begin with the first spent.
     pub fn spend(&mut self, now: u64, limit: u32, window: u64) -> bool {
         if self.count == 0 || now.wrapping_sub(self.since) > window {
-            (self.since, self.count) = (now, 0);
+            self.since = now;
+            self.count = 0;
         }
         if self.count >= limit {
             return false;

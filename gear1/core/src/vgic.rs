@@ -263,7 +263,8 @@ impl VmGic {
             let physical = spi.word.hw | spi.word.ended;
             *spi = Spi::NEW;
             spi.word.ended = physical;
-            if let ([first, ..], true) = (&mut spi.targets, all_to_first) {
+            if all_to_first {
+                let [first, ..] = &mut spi.targets;
                 *first = u32::MAX;
             }
         }
@@ -469,19 +470,19 @@ impl VmGic {
         let place = 1 << (index & 31);
         let mut kicks = Kicks::NONE;
         let vcpus = VcpuIndex::ALL.into_iter().zip(&mut self.vcpus);
+        let relations = spi.targets.iter().zip(&spi.held);
+        let vcpu_count = usize::from(self.vcpu_count);
         // Bound: 8 vCPUs.
-        for ((vcpu, state), (targets, held)) in vcpus
-            .zip(spi.targets.iter().zip(&spi.held))
-            .take(usize::from(self.vcpu_count))
-        {
+        for ((vcpu, state), (targets, held)) in vcpus.zip(relations).take(vcpu_count) {
             let due = waiting & targets | unlisted_active & held;
+            let changed_in_list = listed & held;
             if due != 0 {
                 state.pending_words |= place;
             }
-            if listed & held != 0 {
+            if changed_in_list != 0 {
                 state.stale |= place;
             }
-            if (due | listed & held) != 0 {
+            if due | changed_in_list != 0 {
                 kicks = kicks.union(Kicks::from_mask(vcpu.bit()));
             }
         }

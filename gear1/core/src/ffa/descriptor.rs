@@ -121,29 +121,23 @@ impl Header {
         let mut head = [0_u64; TRANSACTION_SIZE as usize / 8];
         read(0, &mut head)?;
         let [first, handle, tag, sizes, first_access, reserved] = head;
-        let (count, mut at) = (high(sizes) as usize, first_access);
-        require(low(sizes) == ACCESS_SIZE && count != 0 && reserved | high(at) == 0)?;
-        require(at >= TRANSACTION_SIZE && at.is_multiple_of(ACCESS_SIZE))?;
+        let count = high(sizes) as usize;
+        require(low(sizes) == ACCESS_SIZE && count != 0 && reserved | high(first_access) == 0)?;
+        require(first_access >= TRANSACTION_SIZE && first_access.is_multiple_of(ACCESS_SIZE))?;
         if count > MAX_RECEIVERS {
             return Err(Error::NoMemory);
         }
+        let mut at = first_access;
         // Bound: MAX_RECEIVERS (4).
         let mut accesses = [Access::default(); MAX_RECEIVERS];
         let mut composite = None;
         // Bound: MAX_RECEIVERS (4).
         for slot in accesses.iter_mut().take(count) {
-            let mut access = [0_u64; 2];
-            read(at, &mut access)?;
-            let [said, reserved] = access;
+            let (access, offset) = Access::read(at, read)?;
+            require(composite.is_none_or(|other| other == offset))?;
+            composite = Some(offset);
+            *slot = access;
             at = at.wrapping_add(ACCESS_SIZE);
-            // No flag of an endpoint, the byte below its composite, applies.
-            require(reserved | (said >> 24 & 0xff) == 0)?;
-            require(composite.is_none_or(|other| other == high(said)))?;
-            composite = Some(high(said));
-            *slot = Access {
-                endpoint: said as u16,
-                permissions: (said >> 16) as u8,
-            };
         }
         Ok(Self {
             sender: first as u16,
@@ -201,6 +195,31 @@ impl Header {
     /// Checks a retrieval: the entries of `receiver` and of the other receivers against the offer.
     /// Returns the granted request.
     pub fn requested(&self, offer: &Offer, receiver: VmId) -> Result<Request, Error> {
+        let permissions = self.permissions_of(offer, receiver)?;
+        let said = self.flags >> FLAG_TYPE_SHIFT & 0b11;
+        let known = FLAG_ZERO | FLAG_ZERO_AFTER | FLAG_ALONE | 0b11 << FLAG_TYPE_SHIFT;
+        require(self.flags & !known == 0 && (said == 0 || said == type_of(offer.kind)))?;
+        require(self.attributes == 0 || self.attributes == WRITE_BACK)?;
+        require(permissions & !(DATA_MASK | CODE_MASK) == 0)?;
+        let write = writes(offer, receiver, permissions)?;
+        let execute = executes(offer, receiver, permissions)?;
+        // A wipe before the retrieval needs the sender's flag; a wipe afterwards needs lent memory
+        // that the receiver may write.
+        if self.flags & FLAG_ZERO != 0 && !offer.zero {
+            return Err(Error::Denied);
+        }
+        let zero_after = self.flags & FLAG_ZERO_AFTER != 0;
+        require(!zero_after || (offer.kind == Kind::Lend && write))?;
+        Ok(Request {
+            write,
+            execute,
+            zero_after,
+        })
+    }
+
+    /// Returns the permissions that `receiver` asks for. The entries name each receiver of the offer
+    /// once, or `receiver` alone if the flags say so.
+    fn permissions_of(&self, offer: &Offer, receiver: VmId) -> Result<u8, Error> {
         let mut named = 0;
         let mut permissions = 0;
         // Bound: MAX_RECEIVERS (4).
@@ -218,40 +237,51 @@ impl Header {
             bit(receiver)
         };
         require(named == all)?;
-        let said = self.flags >> FLAG_TYPE_SHIFT & 0b11;
-        let known = FLAG_ZERO | FLAG_ZERO_AFTER | FLAG_ALONE | 0b11 << FLAG_TYPE_SHIFT;
-        require(self.flags & !known == 0 && (said == 0 || said == type_of(offer.kind)))?;
-        require(self.attributes == 0 || self.attributes == WRITE_BACK)?;
-        require(permissions & !(DATA_MASK | CODE_MASK) == 0)?;
-        let may_write = offer.writers & bit(receiver) != 0;
-        let write = match permissions & DATA_MASK {
-            0 => may_write,
-            READ_ONLY => false,
-            // planted: who may only read asks to write, and does
-            READ_WRITE if may_write => true,
-            READ_WRITE => return Err(Error::Denied),
-            _ => return Err(Error::Invalid),
+        Ok(permissions)
+    }
+}
+
+/// Returns whether `receiver`, which asks for these permissions, writes.
+const fn writes(offer: &Offer, receiver: VmId, permissions: u8) -> Result<bool, Error> {
+    let may_write = offer.writers & bit(receiver) != 0;
+    match permissions & DATA_MASK {
+        0 => Ok(may_write),
+        READ_ONLY => Ok(false),
+        // planted: who may only read asks to write, and does
+        READ_WRITE if may_write => Ok(true),
+        READ_WRITE => Err(Error::Denied),
+        _ => Err(Error::Invalid),
+    }
+}
+
+/// Returns whether `receiver`, which asks for these permissions, executes.
+fn executes(offer: &Offer, receiver: VmId, permissions: u8) -> Result<bool, Error> {
+    // planted: what is shared is executed
+    let alone = offer.kind != Kind::Share && offer.receivers == bit(receiver);
+    match permissions & CODE_MASK {
+        0 | NEVER_EXECUTE => Ok(false),
+        EXECUTE if alone => Ok(true),
+        EXECUTE => Err(Error::Denied),
+        _ => Err(Error::Invalid),
+    }
+}
+
+impl Access {
+    /// Reads the entry of a receiver at `at`, and the offset of the composite that the entry names.
+    fn read(
+        at: u64,
+        read: &mut impl FnMut(u64, &mut [u64]) -> Result<(), Error>,
+    ) -> Result<(Self, u64), Error> {
+        let mut access = [0_u64; 2];
+        read(at, &mut access)?;
+        let [said, reserved] = access;
+        // No flag of an endpoint, the byte below its composite, applies.
+        require(reserved | (said >> 24 & 0xff) == 0)?;
+        let entry = Self {
+            endpoint: said as u16,
+            permissions: (said >> 16) as u8,
         };
-        // planted: what is shared is executed
-        let alone = offer.kind != Kind::Share && offer.receivers == bit(receiver);
-        let execute = match permissions & CODE_MASK {
-            0 | NEVER_EXECUTE => false,
-            EXECUTE if alone => true,
-            EXECUTE => return Err(Error::Denied),
-            _ => return Err(Error::Invalid),
-        };
-        // A wipe before the retrieval needs the sender's flag; a wipe afterwards needs lent memory
-        // that the receiver may write.
-        if self.flags & FLAG_ZERO != 0 && !offer.zero {
-            return Err(Error::Denied);
-        }
-        let zero_after = self.flags & FLAG_ZERO_AFTER != 0;
-        require(!zero_after || (offer.kind == Kind::Lend && write))?;
-        Ok(Request {
-            write,
-            execute,
-            zero_after,
-        })
+        Ok((entry, high(said)))
     }
 }
 

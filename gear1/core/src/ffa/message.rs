@@ -206,7 +206,8 @@ impl Messages {
         if low(x1) != from | name(places, asker) >> 16 || low(x2) != 0 {
             return Err(Error::Invalid);
         }
-        (own.serves, own.waits) = (0, true);
+        own.serves = 0;
+        own.waits = true;
         let asker = asker.trailing_zeros() as usize;
         // planted: a response has the request's registers
         self.slot(asker).mail = message(regs);

@@ -43,20 +43,26 @@ pub(super) enum State {
     TidyingRx(Option<Error>),
 }
 
+impl State {
+    /// Returns whether the call that maps the buffers is not done: the call undoes what it has made
+    /// before it is refused.
+    const fn is_mapping(self) -> bool {
+        match self {
+            Self::MakingTx | Self::MakingRx => true,
+            Self::Unmaking(error) | Self::TidyingTx(error) | Self::TidyingRx(error) => {
+                error.is_some()
+            }
+            Self::Mapped => false,
+        }
+    }
+}
+
 impl Buffers {
     /// Makes the next step.
     fn step<V: Vms>(&mut self, vms: &mut V, vm: VmId) -> Step {
         self.state = match self.state {
-            State::MakingTx => match edit_page(vms, vm, self.tx, &TO_BUFFER) {
-                Ok(Edited::Done) => State::MakingRx,
-                Ok(Edited::TableMade | Edited::Refused) => State::MakingTx,
-                Err(error) => State::Unmaking(Some(error)),
-            },
-            State::MakingRx => match edit_page(vms, vm, self.rx, &TO_BUFFER) {
-                Ok(Edited::Done) => State::Mapped,
-                Ok(Edited::TableMade | Edited::Refused) => State::MakingRx,
-                Err(error) => State::Unmaking(Some(error)),
-            },
+            State::MakingTx => self.make(vms, vm, self.tx, State::MakingRx),
+            State::MakingRx => self.make(vms, vm, self.rx, State::Mapped),
             State::Mapped => State::Mapped,
             State::Unmaking(error) => {
                 amend_page(vms, vm, self.tx, &TO_BUFFER.reversed());
@@ -80,6 +86,15 @@ impl Buffers {
             Step::Settled(Ok(()))
         } else {
             Step::More
+        }
+    }
+
+    /// Makes a page a buffer, and returns the state that follows: `next` when the page is one.
+    fn make<V: Vms>(&self, vms: &mut V, vm: VmId, page: Pa, next: State) -> State {
+        match edit_page(vms, vm, page, &TO_BUFFER) {
+            Ok(Edited::Done) => next,
+            Ok(Edited::TableMade | Edited::Refused) => self.state,
+            Err(error) => State::Unmaking(Some(error)),
         }
     }
 }
@@ -117,14 +132,7 @@ impl Ledger {
             (None, ..) => return Step::Settled(Err(Error::Invalid)),
             (Some(begun), tx, rx) => {
                 let is_same = tx == Some(begun.tx) && rx == Some(begun.rx);
-                let goes_on = match begun.state {
-                    State::MakingTx | State::MakingRx => true,
-                    State::Unmaking(error) | State::TidyingTx(error) | State::TidyingRx(error) => {
-                        error.is_some()
-                    }
-                    State::Mapped => false,
-                };
-                if !is_same || !goes_on {
+                if !is_same || !begun.state.is_mapping() {
                     return Step::Settled(Err(Error::Denied));
                 }
                 begun

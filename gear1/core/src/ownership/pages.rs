@@ -33,7 +33,6 @@ pub(super) fn region_of(
     start: impl Fn(&BootRegion) -> u64,
 ) -> Option<&BootRegion> {
     // Bound: MAX_REGIONS (4).
-    // Bound: the same, of regions that begin before and end too early.
     regions.iter().find(|region| {
         let offset = at.wrapping_sub(start(region));
         offset < region.size && size <= region.size.wrapping_sub(offset)
@@ -96,7 +95,8 @@ impl Cursor {
 
     /// Returns the cursor behind those of the next ranges' pages that are in the span of the first.
     fn behind_span<V: Vms>(self, vms: &mut V, transaction: &Transaction) -> Self {
-        let (mut at, mut span) = (self, None);
+        let mut at = self;
+        let mut span = None;
         // Bound: PAGES_AT_ONCE (16).
         for _ in 0..PAGES_AT_ONCE {
             let Some((pa, _)) = at.page(vms, transaction) else {

@@ -82,7 +82,8 @@ impl Ledger {
 
     /// Claims the pages to send.
     fn claim<V: Vms>(&self, vms: &mut V, transaction: &mut Transaction) -> Step {
-        let (sender, claiming) = (transaction.offer.sender, transaction.claiming());
+        let sender = transaction.offer.sender;
+        let claiming = transaction.claiming();
         let home = transaction.home();
         // A received page may be taken away again until the whole donation has been received.
         let is_whole = |vms: &mut V, pa: Pa| {
@@ -117,11 +118,10 @@ impl Ledger {
             }
             Stage::Tidy => {
                 let keeper = transaction.keeper();
-                if tidy_pages(vms, keeper, transaction) {
-                    transaction.undone()
-                } else {
-                    Step::More
+                if !tidy_pages(vms, keeper, transaction) {
+                    return Step::More;
                 }
+                transaction.undone()
             }
             Stage::Clean => match piece(vms, transaction, index) {
                 Some(piece) => Step::Clean(piece),
@@ -129,26 +129,16 @@ impl Ledger {
             },
             Stage::Back => {
                 if self.back(vms, transaction, index) {
-                    // A page that may not be claimed still needs its tables: its current user needs
-                    // a table that was made for it.
-                    if transaction.phase != Phase::Unclaiming(Error::Denied) {
-                        transaction.limit = Cursor::END;
-                    }
-                    transaction.go_to(Stage::TidyBack);
+                    transaction.given_back();
                 }
                 Step::More
             }
             Stage::TidyBack => {
                 let home = transaction.gainer();
-                if tidy_pages(vms, home, transaction) {
-                    transaction.stage = Stage::Over;
-                    if let Phase::Unclaiming(error) = transaction.phase {
-                        return Step::Settled(Err(error));
-                    }
-                    Step::Settled(Ok(()))
-                } else {
-                    Step::More
+                if !tidy_pages(vms, home, transaction) {
+                    return Step::More;
                 }
+                transaction.over()
             }
             Stage::Over => Step::Settled(Ok(())),
         }
@@ -207,7 +197,8 @@ impl Ledger {
 
 /// Makes pages that are claimed what they are when they are sent.
 fn commit<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) {
-    let (sender, committing) = (transaction.offer.sender, transaction.committing(index));
+    let sender = transaction.offer.sender;
+    let committing = transaction.committing(index);
     let is_done = amend_pages(vms, transaction, |vms, pa| {
         amend_page(vms, sender, pa, &committing);
     });
@@ -265,26 +256,7 @@ fn piece<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> Op
     let mut piece = Piece {
         pa: Pa::new(0),
         pages: 0,
-        zero: match transaction.phase {
-            // planted: what is to be wiped is not
-            Phase::Sending => transaction.offer.zero,
-            // planted: what is donated comes back as it was left
-            Phase::Returning => true,
-            // A retrieval is refused, and with it the wipe that it asks for.
-            Phase::Unmapping(_) => false,
-            Phase::Free
-            | Phase::Filling
-            | Phase::Claiming
-            | Phase::Unclaiming(_)
-            | Phase::Committing
-            | Phase::Sent
-            | Phase::Mapping
-            | Phase::Retrieved
-            | Phase::Relinquishing
-            | Phase::Reclaiming
-            | Phase::Given(_)
-            | Phase::Homing => transaction.zero_after,
-        },
+        zero: transaction.wipes(),
     };
     let homes = vms.regions(transaction.home());
     transaction.at.page(vms, transaction)?;
@@ -315,6 +287,30 @@ fn piece<V: Vms>(vms: &mut V, transaction: &mut Transaction, index: usize) -> Op
 }
 
 impl Transaction {
+    /// Returns whether [`Stage::Clean`] wipes the pages, not only cleans them.
+    const fn wipes(&self) -> bool {
+        match self.phase {
+            // planted: what is to be wiped is not
+            Phase::Sending => self.offer.zero,
+            // planted: what is donated comes back as it was left
+            Phase::Returning => true,
+            // A retrieval is refused, and with it the wipe that it asks for.
+            Phase::Unmapping(_) => false,
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sent
+            | Phase::Mapping
+            | Phase::Retrieved
+            | Phase::Relinquishing
+            | Phase::Reclaiming
+            | Phase::Given(_)
+            | Phase::Homing => self.zero_after,
+        }
+    }
+
     /// Returns the VM that [`Stage::Undo`] takes pages from.
     fn keeper(&self) -> VmId {
         if self.phase == Phase::Homing {
@@ -346,26 +342,29 @@ impl Transaction {
         }
     }
 
+    /// Ends the stage in which the home gets its pages.
+    fn given_back(&mut self) {
+        // A page that may not be claimed still needs its tables: its current user needs a table that
+        // was made for it.
+        if self.phase != Phase::Unclaiming(Error::Denied) {
+            self.limit = Cursor::END;
+        }
+        self.go_to(Stage::TidyBack);
+    }
+
+    /// Ends the transaction.
+    const fn over(&mut self) -> Step {
+        self.stage = Stage::Over;
+        if let Phase::Unclaiming(error) = self.phase {
+            return Step::Settled(Err(error));
+        }
+        Step::Settled(Ok(()))
+    }
+
     /// Ends the stage in which the keeper loses its pages.
     fn undone(&mut self) -> Step {
         match self.phase {
-            Phase::Unmapping(error) => {
-                self.lost(self.who);
-                if self.holders == 0 {
-                    match error {
-                        // The receiver may have written to the pages that were mapped.
-                        // planted: what a refused retrieval mapped is not cleaned
-                        Some(_) => self.go_to(Stage::Clean),
-                        None => self.begin(Phase::Relinquishing, Stage::Clean),
-                    }
-                    return Step::More;
-                }
-                self.phase = Phase::Retrieved;
-                if error.is_none() {
-                    self.unanswered |= bit(self.who);
-                }
-                self.settled(error)
-            }
+            Phase::Unmapping(error) => self.unmapped(error),
             Phase::Reclaiming => {
                 self.lost(self.who);
                 self.take_from_next();
@@ -391,6 +390,26 @@ impl Transaction {
                 Step::More
             }
         }
+    }
+
+    /// Ends the pass in which one receiver loses the pages, by a relinquish or as its retrieval is
+    /// refused.
+    fn unmapped(&mut self, error: Option<Error>) -> Step {
+        self.lost(self.who);
+        if self.holders == 0 {
+            match error {
+                // The receiver may have written to the pages that were mapped.
+                // planted: what a refused retrieval mapped is not cleaned
+                Some(_) => self.go_to(Stage::Clean),
+                None => self.begin(Phase::Relinquishing, Stage::Clean),
+            }
+            return Step::More;
+        }
+        self.phase = Phase::Retrieved;
+        if error.is_none() {
+            self.unanswered |= bit(self.who);
+        }
+        self.settled(error)
     }
 
     /// Begins the pass of who is next, if the last pass is done: a receiver that leaves loses the

@@ -440,6 +440,28 @@ impl Transaction {
         self.holders & bit(vm) != 0
     }
 
+    /// Returns the receivers that have the pages, or for which work on the pages is under way, one bit
+    /// for each VM; nothing in a phase that no reclaim can end.
+    pub(super) const fn users(&self) -> Option<u16> {
+        match self.phase {
+            Phase::Sent => Some(0),
+            // planted: what a receiver still has is reclaimed
+            Phase::Retrieved => Some(self.holders),
+            Phase::Mapping | Phase::Unmapping(_) => Some(self.holders | bit(self.who)),
+            Phase::Relinquishing => Some(bit(self.who)),
+            Phase::Free
+            | Phase::Filling
+            | Phase::Claiming
+            | Phase::Unclaiming(_)
+            | Phase::Committing
+            | Phase::Sending
+            | Phase::Reclaiming
+            | Phase::Given(_)
+            | Phase::Homing
+            | Phase::Returning => None,
+        }
+    }
+
     /// Returns whether the phase has steps.
     #[cfg(test)]
     pub(super) const fn is_under_way(&self) -> bool {

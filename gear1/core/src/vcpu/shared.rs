@@ -150,7 +150,8 @@ impl VcpuShared {
     /// Returns the state.
     #[inline]
     pub fn state(&self) -> VcpuState {
-        VcpuState::from_reg(u64::from(self.state.load(Ordering::SeqCst))).unwrap_or(VcpuState::Off)
+        let state = self.state.load(Ordering::SeqCst);
+        VcpuState::from_reg(state.into()).unwrap_or(VcpuState::Off)
     }
 
     /// Tells whether this is the state.
@@ -216,11 +217,10 @@ impl VcpuShared {
         let mut waiting = waiting.into_iter();
         // Bound: 4 states.
         if self.is(VcpuState::Off) || waiting.any(|state| self.transition(state, VcpuState::Off)) {
-            Notify::Nobody
-        } else {
-            // planted: a vCPU that runs is not asked to stop
-            self.request(Requests::STOP)
+            return Notify::Nobody;
         }
+        // planted: a vCPU that runs is not asked to stop
+        self.request(Requests::STOP)
     }
 
     /// Makes the running vCPU, whose list registers are empty, wait, unless more than `expected` is
@@ -242,16 +242,17 @@ impl VcpuShared {
         }
         self.set_state(VcpuState::Wfi);
         // A vCPU that is no longer in Wfi was woken.
-        !(self
-            .requests()
-            .intersects(Requests::MESSAGE.union(Requests::SGIS))
-            && self.transition(VcpuState::Wfi, VcpuState::Running))
+        let without_lock = Requests::MESSAGE.union(Requests::SGIS);
+        let is_asked = self.requests().intersects(without_lock);
+        let goes_on = is_asked && self.transition(VcpuState::Wfi, VcpuState::Running);
+        !goes_on
     }
 
     /// Returns the CPU whose loop owns the vCPU.
     #[inline]
     pub fn owner_cpu(&self) -> CpuIndex {
-        CpuIndex::new(usize::from(self.owner_cpu.load(Ordering::SeqCst))).unwrap_or_default()
+        let cpu = self.owner_cpu.load(Ordering::SeqCst);
+        CpuIndex::new(cpu.into()).unwrap_or_default()
     }
 
     /// Gives the vCPU to another CPU's loop. Called by its owner CPU, with the vCPU unloaded.

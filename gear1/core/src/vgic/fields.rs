@@ -30,6 +30,12 @@ impl View {
         // planted: registers of SPIs that are not there are there
         self.words >> (index & 31) & 1 != 0
     }
+
+    /// Returns the register at `offset`, if the guest has it, and which word of 32 interrupts it
+    /// concerns.
+    fn field(self, offset: u64, size_log2: u8) -> Option<(Field, usize)> {
+        Field::decode(offset, size_log2).filter(|(_, index)| self.has(*index))
+    }
 }
 
 /// A register, or for IPRIORITYR and ITARGETSR a byte or word of the array.
@@ -81,12 +87,9 @@ impl Field {
 impl VmGic {
     /// Reads a field register. G1-GIC-002: absent fields are RAZ.
     pub(super) fn field_read(&self, view: View, offset: u64, size_log2: u8) -> u64 {
-        let Some((field, index)) = Field::decode(offset, size_log2) else {
+        let Some((field, index)) = view.field(offset, size_log2) else {
             return 0;
         };
-        if !view.has(index) {
-            return 0;
-        }
         let word = self.word(view.vcpu, index);
         let value = match field {
             Field::Group => word.group1,
@@ -108,12 +111,9 @@ impl VmGic {
         size_log2: u8,
         value: u64,
     ) -> Kicks {
-        let Some((field, index)) = Field::decode(offset, size_log2) else {
+        let Some((field, index)) = view.field(offset, size_log2) else {
             return Kicks::NONE;
         };
-        if !view.has(index) {
-            return Kicks::NONE;
-        }
         let vcpu = view.vcpu;
         let bits = value as u32;
         // SGIs of a GICv2 are made pending by the vCPU that sends them only.

@@ -35,9 +35,10 @@ impl VmGic {
     #[inline]
     pub fn post_sgis(&mut self, target: VcpuIndex, sgis: u32) -> Kicks {
         let gate = self.gate;
-        match self.vcpu_mut(target).post(gate, sgis) {
-            true => Kicks::from_mask(target.bit()),
-            false => Kicks::NONE,
+        if self.vcpu_mut(target).post(gate, sgis) {
+            Kicks::from_mask(target.bit())
+        } else {
+            Kicks::NONE
         }
     }
 

@@ -7,6 +7,7 @@
 
 use super::fields::{BYTE, WORD, pack, unpack};
 use super::types::{IntId, Kicks, VcpuIndex};
+use super::word::with;
 use super::{Bits, VmGic};
 
 /// GICD_SGIR.
@@ -91,11 +92,7 @@ impl VmGic {
         let bit = 1 << (sgi & 15);
         if let Some(sources) = state.sgi_sources.get_mut(sgi) {
             *sources = change(*sources);
-            state.word.latch = if *sources == 0 {
-                state.word.latch & !bit
-            } else {
-                state.word.latch | bit
-            };
+            state.word.latch = with(state.word.latch, bit, *sources != 0);
         }
     }
 

@@ -27,6 +27,12 @@ impl Gate {
     };
 }
 
+/// Returns `word` with these bits set, or cleared.
+#[inline(always)]
+pub(super) const fn with(word: u32, bits: u32, set: bool) -> u32 {
+    if set { word | bits } else { word & !bits }
+}
+
 /// State of 32 interrupts, one bit each.
 #[derive(Clone, Copy)]
 pub(super) struct Word {
@@ -125,11 +131,7 @@ impl Word {
         let mut rest = priority;
         // Bound: 5 bits of a priority.
         for plane in &mut self.planes {
-            *plane = if rest & 0x80 != 0 {
-                *plane | bit
-            } else {
-                *plane & !bit
-            };
+            *plane = with(*plane, bit, rest & 0x80 != 0);
             rest = rest.wrapping_shl(1);
         }
     }
@@ -154,11 +156,7 @@ impl Word {
             self.in_list &= !bit;
         }
         if self.forced & bit == 0 {
-            self.active = if active {
-                self.active | bit
-            } else {
-                self.active & !bit
-            };
+            self.active = with(self.active, bit, active);
         }
         self.forced &= !bit;
         if self.hw & bit != 0 {
@@ -234,7 +232,7 @@ impl Spi {
 
     pub(super) fn set_held(&mut self, vcpu: VcpuIndex, bit: u32, held: bool) {
         let mask = vcpu.select_mut(&mut self.held);
-        *mask = if held { *mask | bit } else { *mask & !bit };
+        *mask = with(*mask, bit, held);
     }
 
     /// Returns a mask over the vCPUs to which the SPI at `bit` is routed.
@@ -253,11 +251,7 @@ impl Spi {
     pub(super) fn set_target_mask(&mut self, bit: u32, mask: u8) {
         // Bound: 8 vCPUs.
         for (vcpu, targets) in VcpuIndex::ALL.into_iter().zip(&mut self.targets) {
-            *targets = if mask & vcpu.bit() != 0 {
-                *targets | bit
-            } else {
-                *targets & !bit
-            };
+            *targets = with(*targets, bit, mask & vcpu.bit() != 0);
         }
     }
 }

@@ -30,8 +30,8 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "who may only read asks to write, and does",
         change: Change::Swap(
-            "if may_write => true,\n            READ_WRITE => return Err(Error::Denied)",
-            "=> true",
+            "if may_write => Ok(true),\n        READ_WRITE => Err(Error::Denied)",
+            "=> Ok(true)",
         ),
         breaks: &["G1-MEM-012"],
         test: REPLAY,

@@ -86,7 +86,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a VM shares another VM's memory",
-        change: Change::Swap("|| (returning && !comes_home) ", ""),
+        change: Change::Swap("|| !comes_home ", ""),
         breaks: &["G1-MEM-011"],
         test: OWNERSHIP,
         finder: Finder::Host,
@@ -100,7 +100,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "what a receiver still has is reclaimed",
-        change: Change::Swap(" transaction.holders", " 0"),
+        change: Change::Swap("self.holders", "0"),
         breaks: &["G1-MEM-011"],
         test: MODEL,
         finder: Finder::Host,
@@ -345,7 +345,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a range is the VM's own in part",
-        change: Change::Swap("returning", "!returning"),
+        change: Change::Swap("touches(", "false && touches("),
         breaks: &["G1-MEM-012"],
         test: STEPS,
         finder: Finder::Host,
