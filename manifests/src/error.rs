@@ -167,6 +167,21 @@ rules! {
     DigestAlone = "M-PAY-008", "this is the digest of a file that the VM does not have",
         "remove it, or name the file";
 
+    FileMissing = "M-PAY-009", "there is no such file",
+        "write a path relative to the manifest's folder, or \"artifact:NAME\"";
+    FileEmpty = "M-PAY-010", "this is no file with contents",
+        "name a file that can be read and is not empty";
+    NotAKernel = "M-PAY-011", "this is no arm64 Linux Image",
+        "name the file arch/arm64/boot/Image of a kernel's build, or Debian's /boot/vmlinuz for arm64";
+    NotAFlatBinary = "M-PAY-012", "this is no flat binary",
+        "name the file that objcopy -O binary makes of the program";
+    NotAnInitrd = "M-PAY-013", "this is no initrd",
+        "name a cpio archive, compressed or not, or an image of a file system";
+    UnknownArtifact = "M-PAY-014", "xtask makes no such file",
+        "see docs/manifest.md for the artifacts that there are";
+    PayloadTooLarge = "M-PAY-015", "the payload does not fit into the VM's memory",
+        "raise memory-mib, or name a smaller file";
+
     ConsoleAddress = "M-CON-001", "the console's address is no multiple of 4 KiB below 2^48",
         "choose one, or leave it out";
     ConsoleInterrupt = "M-CON-002", "the console's interrupt is not a shared one",

@@ -167,9 +167,9 @@ pub fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> 
     let needed = judged.manifest.iter();
     let needed = needed.flat_map(|manifest| needs::missing(manifest, &tree));
     list.extend(needed.map(|fault| Diagnostic::new(&fault.error())));
-    // Files that xtask would first have to make or download are judged when the image is built.
+    // Files that xtask would first have to make or download are compared when the image is built.
     let nothing = |_: &str| Ok(PathBuf::new());
-    list.extend(manifest::differing(&blob, &dts, &nothing)?);
+    list.extend(manifest::judge_files(&blob, &dts, &nothing)?);
     Ok(Findings {
         sources: manifest::sources(&dts, tools),
         list,

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result};
 use gearv_manifest::Privilege;
 
 use crate::archive::build_archive;
+use crate::artifact::Artifact;
 use crate::expect::Session;
 use crate::flatten::flatten;
 use crate::manifest::{self, Compiled};
@@ -122,7 +123,7 @@ pub fn build_edited(
     let out_dir = workspace::output_dir().join(name);
     fs::create_dir_all(&out_dir)?;
     let manifest = manifest::compile(manifest, &tools, &out_dir)?;
-    manifest.check_digests(&tools, &resolve)?;
+    manifest.check_files(&tools, &resolve)?;
     let (gear1, gear2) = gears()?;
     let archive = out_dir.join("archive.cpio");
     let mut parts = Parts {
@@ -302,27 +303,21 @@ fn flat_bare(package: &str, bin: &str, env: &[(&str, &Path)]) -> Result<PathBuf>
 }
 
 /// Makes the file that a manifest calls by the name of an artifact.
-fn resolve(artifact: &str) -> Result<PathBuf> {
-    match artifact {
-        "debian-kernel" => payloads::debian_kernel(),
-        "debian-kernel-6.1" => payloads::debian_kernel_6_1(),
-        "debian-rt-kernel" => payloads::debian_rt_kernel(),
-        "busybox-initramfs" => initramfs::build(&workspace::output_dir()),
-        "stress-initramfs" => initramfs::with_stress(&workspace::output_dir()),
-        "device-initramfs" => device_userland::build(&workspace::output_dir()),
-        "guest-initramfs" => guest_userland::initramfs(&workspace::output_dir()),
-        "wake-initramfs" => wake_userland::initramfs(&workspace::output_dir()),
-        "bench-initramfs" => served_userland::initramfs(&workspace::output_dir()),
-        "apps-initramfs" => apps_userland::initramfs(&workspace::output_dir()),
-        "jitter-initramfs" => jitter_userland::initramfs(&workspace::output_dir()),
-        "failing-gear2" => build_gear2("fault-injection"),
-        _ => match artifact.strip_prefix("guest:") {
-            Some(bin) => build_guest(bin),
-            None => bail!(
-                "there is no artifact {artifact:?}: debian-kernel, debian-kernel-6.1, \
-                 debian-rt-kernel, busybox-initramfs, stress-initramfs, device-initramfs, guest-initramfs, \
-                 wake-initramfs, bench-initramfs, apps-initramfs, jitter-initramfs, failing-gear2, guest:<bin>"
-            ),
-        },
+fn resolve(name: &str) -> Result<PathBuf> {
+    let out_dir = workspace::output_dir();
+    match Artifact::named(name).with_context(|| format!("there is no artifact {name:?}"))? {
+        Artifact::DebianKernel => payloads::debian_kernel(),
+        Artifact::DebianKernel6_1 => payloads::debian_kernel_6_1(),
+        Artifact::DebianRtKernel => payloads::debian_rt_kernel(),
+        Artifact::BusyboxInitramfs => initramfs::build(&out_dir),
+        Artifact::StressInitramfs => initramfs::with_stress(&out_dir),
+        Artifact::DeviceInitramfs => device_userland::build(&out_dir),
+        Artifact::GuestInitramfs => guest_userland::initramfs(&out_dir),
+        Artifact::WakeInitramfs => wake_userland::initramfs(&out_dir),
+        Artifact::BenchInitramfs => served_userland::initramfs(&out_dir),
+        Artifact::AppsInitramfs => apps_userland::initramfs(&out_dir),
+        Artifact::JitterInitramfs => jitter_userland::initramfs(&out_dir),
+        Artifact::FailingGear2 => build_gear2("fault-injection"),
+        Artifact::Guest(bin) => build_guest(&bin),
     }
 }

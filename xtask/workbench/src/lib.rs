@@ -10,6 +10,7 @@ pub mod output;
 pub mod apps_userland;
 mod apt_sources;
 pub mod archive;
+pub mod artifact;
 pub mod board;
 pub mod build_images;
 pub mod cache;

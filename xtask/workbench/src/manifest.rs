@@ -3,6 +3,7 @@
 //! dtc compiles, `gearv-manifest` judges; this file adds where in the source each error is.
 
 pub mod diagnostic;
+mod files;
 mod spans;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use std::{env, fs};
 use anyhow::{Context, bail};
 use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, Privilege, VmKind};
 
+use crate::artifact::Artifact;
 use crate::guest_dt;
 use crate::tools::Tools;
 use diagnostic::{Diagnostic, Sources};
@@ -48,14 +50,14 @@ pub struct Compiled {
 pub const SECOND_UART: &str = "/pl011@9040000";
 
 impl Compiled {
-    /// Refuses files that are not those which the manifest was written for; `resolve` finds what
-    /// `artifact:` names.
-    pub fn check_digests(
+    /// Refuses files that are absent, are not what their property needs, or are not those which the
+    /// manifest was written for; `resolve` finds what `artifact:` names.
+    pub fn check_files(
         &self,
         tools: &Tools,
         resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
     ) -> anyhow::Result<()> {
-        let list = differing(&self.blob, &self.dts, resolve)?;
+        let list = judge_files(&self.blob, &self.dts, resolve)?;
         if list.is_empty() {
             return Ok(());
         }
@@ -140,9 +142,9 @@ pub fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Comp
     }
 }
 
-/// Compares the files that have a digest with it. `resolve` finds files for `artifact:` names.
-/// Missing files are not judged.
-pub fn differing(
+/// Judges the files that the manifest names, and compares those that have a digest with it.
+/// `resolve` finds files for `artifact:` names; it is asked for those with a digest alone.
+pub fn judge_files(
     blob: &[u8],
     dts: &Path,
     resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
@@ -152,20 +154,24 @@ pub fn differing(
     let Some(manifest) = judged.manifest else {
         return Ok(Vec::new());
     };
-    let mut files: HashMap<&str, Vec<u8>> = HashMap::new();
+    let mut list = Vec::new();
+    files::judge(&manifest, dts, &mut |error| {
+        list.push(Diagnostic::new(error))
+    });
+    let mut contents: HashMap<&str, Vec<u8>> = HashMap::new();
     for file in manifest.files().filter(|file| file.digest.is_some()) {
         let path = match source(file.name, dts) {
             Source::Path(path) => path,
-            Source::Artifact(name) => resolve(&name)?,
+            Source::Artifact(name) if Artifact::named(&name).is_some() => resolve(&name)?,
+            Source::Artifact(_) => continue,
         };
         if path.is_file() {
             let bytes = fs::read(&path);
             let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
-            files.insert(file.name, bytes);
+            contents.insert(file.name, bytes);
         }
     }
-    let mut list = Vec::new();
-    let find = |name: &str| files.get(name).map(Vec::as_slice);
+    let find = |name: &str| contents.get(name).map(Vec::as_slice);
     gearv_manifest::check_digests(&manifest, find, &mut |error| {
         list.push(Diagnostic::new(&error));
     });

@@ -1,0 +1,79 @@
+//! The names of files that xtask makes or downloads for a manifest, as in `artifact:debian-kernel`.
+
+use std::fs;
+
+use crate::workspace;
+
+/// Prefix of the artifacts that are guests in `tests/guests`.
+const GUEST: &str = "guest:";
+
+macro_rules! artifacts {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal;)+) => {
+        /// A file that xtask makes or downloads.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Artifact {
+            $($(#[$doc])* $kind,)+
+            /// A bare-metal guest of `tests/guests`, by the name of its program.
+            Guest(String),
+        }
+
+        impl Artifact {
+            /// Returns the artifact of this name.
+            pub fn named(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$kind),)+
+                    _ => {
+                        let guest = name.strip_prefix(GUEST)?;
+                        let is_there = guests().iter().any(|there| there == guest);
+                        is_there.then(|| Self::Guest(guest.to_owned()))
+                    }
+                }
+            }
+
+            /// Returns the names of all artifacts.
+            pub fn names() -> Vec<String> {
+                let guests = guests().into_iter().map(|guest| format!("{GUEST}{guest}"));
+                [$($name),+].map(str::to_owned).into_iter().chain(guests).collect()
+            }
+        }
+    };
+}
+
+artifacts! {
+    /// Debian's 6.12 kernel for arm64.
+    DebianKernel = "debian-kernel";
+    /// Debian's 6.1 kernel for arm64.
+    DebianKernel6_1 = "debian-kernel-6.1";
+    /// Debian's 6.12 kernel with PREEMPT_RT for arm64.
+    DebianRtKernel = "debian-rt-kernel";
+    /// A shell on the console.
+    BusyboxInitramfs = "busybox-initramfs";
+    /// A shell, and programs that load the machine.
+    StressInitramfs = "stress-initramfs";
+    /// The device VM's: the device model, `gearctl` and the network.
+    DeviceInitramfs = "device-initramfs";
+    /// A guest whose root is a virtio disk.
+    GuestInitramfs = "guest-initramfs";
+    /// The measurement of wake-ups in the device VM.
+    WakeInitramfs = "wake-initramfs";
+    /// The benchmark of devices in a guest.
+    BenchInitramfs = "bench-initramfs";
+    /// The benchmark of programs in a guest.
+    AppsInitramfs = "apps-initramfs";
+    /// cyclictest in a guest.
+    JitterInitramfs = "jitter-initramfs";
+    /// Gear2 with failures that tests cause.
+    FailingGear2 = "failing-gear2";
+}
+
+/// Returns the names of the programs in `tests/guests`, of which each has a file.
+fn guests() -> Vec<String> {
+    let folder = fs::read_dir(workspace::root().join("tests/guests/src/bin"));
+    let programs = folder.into_iter().flatten().flatten().filter_map(|entry| {
+        let file = entry.path();
+        let is_source = file.extension()? == "rs";
+        let stem = file.file_stem()?.to_str()?;
+        is_source.then(|| stem.to_owned())
+    });
+    programs.collect()
+}

@@ -1,0 +1,145 @@
+//! Files that a manifest names: whether each is there, and is what its property needs.
+//!
+//! Owns the rules M-PAY-009 to M-PAY-015, by which `check`, `build`, `run` and `flash` judge alike
+//! before anything is built. A file that xtask makes or downloads is judged by its name alone,
+//! since a check fetches nothing.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use gearv_manifest::{
+    Found, GEAR2_MEMBER, Manifest, ManifestError, NamedFile, NodePath, Payload, Rule, Vm, nearest,
+};
+
+use super::{ARTIFACT_PREFIX, Source, source};
+use crate::artifact::Artifact;
+use content::Content;
+
+mod content;
+#[cfg(test)]
+mod tests;
+
+/// Bytes at the start of a file that tell what the file is.
+const HEAD_BYTES: u64 = 0x400;
+const MIB: u64 = 1 << 20;
+
+/// A rule that a file breaks, and why.
+type Fault = (Rule, String);
+
+/// Judges the files that `manifest`, whose source is `dts`, names.
+pub(super) fn judge(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
+    for file in manifest.files().filter(|file| file.name != GEAR2_MEMBER) {
+        if let Err((rule, why)) = judge_file(&file, dts) {
+            let artifacts: Vec<String> = Artifact::names()
+                .iter()
+                .map(|name| format!("{ARTIFACT_PREFIX}{name}"))
+                .collect();
+            let error = ManifestError::at_property(rule, file.node, property(&file));
+            sink(&match rule {
+                Rule::UnknownArtifact => error
+                    .found(Found::Text(file.name))
+                    .near(nearest(file.name, artifacts.iter().map(String::as_str))),
+                _ => error.found(Found::Reason(&why)),
+            });
+        }
+    }
+    for vm in manifest.vms.iter() {
+        if let Some((property, needed)) = too_large(vm, dts) {
+            let has = vm.memory.bytes / MIB;
+            let why = format!("it needs {} MiB of {has} MiB", needed.div_ceil(MIB));
+            let node = NodePath::vm(vm.name);
+            let error = ManifestError::at_property(Rule::PayloadTooLarge, node, property);
+            sink(&error.found(Found::Reason(&why)));
+        }
+    }
+}
+
+/// Returns the property that names the file.
+fn property(file: &NamedFile<'_>) -> &'static str {
+    file.property
+        .strip_suffix("-sha256")
+        .unwrap_or(file.property)
+}
+
+fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
+    let path = match source(file.name, dts) {
+        Source::Path(path) => path,
+        Source::Artifact(artifact) => {
+            let unknown = (Rule::UnknownArtifact, file.name.to_owned());
+            return Artifact::named(&artifact).map(drop).ok_or(unknown);
+        }
+    };
+    let head = head(&path).map_err(|(rule, why)| (rule, format!("{}: {why}", file.name)))?;
+    let content = Content::of(&head);
+    let fits = match property(file) {
+        "kernel" => content == Content::Image,
+        "initrd" => content.may_be_initrd(),
+        // Gear2's own image, and a guest's flat binary, have no mark of their own.
+        _ => content.may_be_flat(),
+    };
+    let rule = match property(file) {
+        "kernel" => Rule::NotAKernel,
+        "initrd" => Rule::NotAnInitrd,
+        _ => Rule::NotAFlatBinary,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err((rule, format!("{}: {}", file.name, content.text(&head)))),
+    }
+}
+
+/// Reads the start of a file that has to be one, and to hold something.
+fn head(path: &Path) -> Result<Vec<u8>, Fault> {
+    let unreadable = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => (
+            Rule::FileMissing,
+            format!("looked for at {}", path.display()),
+        ),
+        _ => (Rule::FileEmpty, error.to_string()),
+    };
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        let what = if metadata.is_dir() {
+            "a folder"
+        } else {
+            "a device or a pipe"
+        };
+        return Err((Rule::FileEmpty, what.to_owned()));
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(HEAD_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    match bytes.is_empty() {
+        true => Err((Rule::FileEmpty, "0 bytes".to_owned())),
+        false => Ok(bytes),
+    }
+}
+
+/// Returns the property of the first file that ends beyond the VM's memory, and where it ends, in
+/// bytes from the start of the memory. The device tree, whose size the board decides, comes on top.
+fn too_large(vm: &Vm<'_>, dts: &Path) -> Option<(&'static str, u64)> {
+    let file = |name: &str| match source(name, dts) {
+        Source::Path(path) => Some(path),
+        Source::Artifact(_) => None,
+    };
+    let bytes = |path: &PathBuf| fs::metadata(path).map_or(0, |data| data.len());
+    let ends = match vm.payload {
+        Payload::Linux { kernel, initrd, .. } => {
+            let kernel = file(kernel)?;
+            let extent = content::image_extent(&head(&kernel).ok()?, bytes(&kernel))?;
+            let initrd = initrd.and_then(file);
+            let end = initrd.map_or(extent, |initrd| extent.saturating_add(bytes(&initrd)));
+            [("kernel", extent), ("initrd", end)]
+        }
+        Payload::Flat {
+            image, load_offset, ..
+        } => {
+            let end = load_offset.saturating_add(bytes(&file(image)?));
+            [("image", end); 2]
+        }
+    };
+    ends.into_iter().find(|(_, end)| *end > vm.memory.bytes)
+}

@@ -1,0 +1,137 @@
+//! What a file is, by its first bytes.
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// An arm64 Linux `Image` (Linux, Documentation/arch/arm64/booting.rst).
+    Image,
+    /// An EFI program that holds a compressed kernel (Linux, drivers/firmware/efi/libstub/zboot).
+    Zboot,
+    /// A file that a program has packed: its name, and what unpacks it.
+    Packed(&'static str, &'static str),
+    /// A program or an object with headers.
+    Elf,
+    /// A Linux kernel for x86 (Linux, Documentation/arch/x86/boot.rst).
+    X86Kernel,
+    /// A Linux kernel for 32-bit Arm.
+    Arm32Kernel,
+    /// A file with U-Boot's own header.
+    UBootImage,
+    /// A device tree blob, or a FIT, which is one.
+    DeviceTree,
+    /// A cpio archive, which an initramfs is.
+    Cpio,
+    /// Characters that a person reads.
+    Text,
+    /// A file without a mark that is known here: a flat binary has none.
+    Other,
+}
+
+/// Marks: the offset, the bytes there, and what has them. The first that a file has counts.
+const MARKS: &[(usize, &[u8], Content)] = &[
+    (56, b"ARM\x64", Content::Image),
+    (4, b"zimg", Content::Zboot),
+    (0, b"\x1f\x8b", Content::Packed("gzip", "gunzip -c")),
+    (0, b"\xfd7zXZ\0", Content::Packed("xz", "xz -dc")),
+    (0, b"\x28\xb5\x2f\xfd", Content::Packed("zstd", "zstd -dc")),
+    (0, b"\x02\x21\x4c\x18", Content::Packed("lz4", "lz4 -dc")),
+    (0, b"\x04\x22\x4d\x18", Content::Packed("lz4", "lz4 -dc")),
+    (0, b"BZh", Content::Packed("bzip2", "bunzip2 -c")),
+    (0, b"\x7fELF", Content::Elf),
+    (0x202, b"HdrS", Content::X86Kernel),
+    (0x24, b"\x18\x28\x6f\x01", Content::Arm32Kernel),
+    (0, b"\x27\x05\x19\x56", Content::UBootImage),
+    (0, b"\xd0\x0d\xfe\xed", Content::DeviceTree),
+    (0, b"07070", Content::Cpio),
+];
+
+/// Number of `EM_AARCH64`, the machine in an ELF header.
+const ELF_AARCH64: u64 = 183;
+/// Load offset of kernels before 3.17, whose `image_size` is 0.
+const OLD_TEXT_OFFSET: u64 = 0x8_0000;
+
+impl Content {
+    /// Looks at the first bytes of a file.
+    pub(super) fn of(head: &[u8]) -> Self {
+        let has =
+            |at: usize, mark: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(mark));
+        let marked = MARKS.iter().find(|(at, mark, _)| has(*at, mark));
+        let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+        match marked {
+            Some((_, _, content)) => *content,
+            None if head.iter().all(is_text) => Self::Text,
+            None => Self::Other,
+        }
+    }
+
+    /// Tells whether Linux may take this as an initrd. A packed archive is one, and an image of a
+    /// file system has many marks.
+    pub(super) fn may_be_initrd(self) -> bool {
+        matches!(self, Self::Cpio | Self::Packed(..) | Self::Other)
+    }
+
+    /// Tells whether a CPU may run this from a byte on. An `Image` begins with an instruction.
+    pub(super) fn may_be_flat(self) -> bool {
+        matches!(self, Self::Image | Self::Text | Self::Other)
+    }
+
+    /// Says what the file with the first bytes `head` is, and what makes the right one of it.
+    pub(super) fn text(self, head: &[u8]) -> String {
+        match self {
+            Self::Image => "a Linux kernel".into(),
+            Self::Zboot => zboot(head),
+            Self::Packed(by, unpack) => format!("packed by {by}; {unpack} unpacks it"),
+            Self::Elf if number(head, 18, 2) == Some(ELF_AARCH64) => {
+                "an ELF file; objcopy -O binary makes a flat binary of it".into()
+            }
+            Self::Elf => "an ELF file, and not for AArch64".into(),
+            Self::X86Kernel => "a Linux kernel for x86".into(),
+            Self::Arm32Kernel => "a Linux kernel for 32-bit Arm".into(),
+            Self::UBootImage => "packed by mkimage; dumpimage -p 0 -o FILE unpacks it".into(),
+            Self::DeviceTree => "a device tree or a FIT".into(),
+            Self::Cpio => "a cpio archive".into(),
+            Self::Text => "a text".into(),
+            Self::Other => "of a kind that has no mark".into(),
+        }
+    }
+}
+
+/// Says how the kernel is taken out of an EFI zboot image: the header has the offset, the size and
+/// the name of the packer.
+fn zboot(head: &[u8]) -> String {
+    let field = |at| number(head, at, 4);
+    let unpack = match head.get(24..).unwrap_or_default() {
+        packer if packer.starts_with(b"gzip") => "gunzip -c",
+        packer if packer.starts_with(b"zstd") => "zstd -dc",
+        packer if packer.starts_with(b"xz") => "xz -dc",
+        packer if packer.starts_with(b"lz4") => "lz4 -dc",
+        _ => "its packer",
+    };
+    match field(8).zip(field(12)) {
+        Some((start, size)) => format!(
+            "an EFI zboot image; tail -c +{} FILE | head -c {size} | {unpack} unpacks it",
+            start + 1
+        ),
+        None => "a damaged EFI zboot image".into(),
+    }
+}
+
+/// Returns where a kernel ends, in bytes from the start of the VM's memory, as its header says; its
+/// bss is included. `file_bytes` is the size of its file.
+pub(super) fn image_extent(head: &[u8], file_bytes: u64) -> Option<u64> {
+    if Content::of(head) != Content::Image {
+        return None;
+    }
+    let (offset, size) = match (number(head, 8, 8)?, number(head, 16, 8)?) {
+        (_, 0) => (OLD_TEXT_OFFSET, file_bytes),
+        (offset, size) => (offset, size.max(file_bytes)),
+    };
+    Some(offset.saturating_add(size))
+}
+
+/// Reads a little-endian number of up to eight bytes.
+fn number(head: &[u8], at: usize, bytes: usize) -> Option<u64> {
+    let field = head.get(at..at + bytes)?;
+    let digits = field.iter().rev();
+    Some(digits.fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}

@@ -1,0 +1,230 @@
+//! Tests of what is said of each kind of file, at each property.
+
+use std::fs;
+use std::path::Path;
+
+use crate::artifact::Artifact;
+use crate::manifest::{Aligned, compile_source};
+use crate::tools::Tools;
+use crate::workspace;
+
+/// Judges the files that the manifest `dts` names, which keeps the rules that need no file.
+fn judge_source(dts: &Path, scratch: &Path) -> Vec<String> {
+    let (dts, blob) = compile_source(dts, &Tools::prepare().unwrap(), scratch).unwrap();
+    let bytes = Aligned::new(&blob);
+    let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
+    let mut said = Vec::new();
+    super::judge(&judged.manifest.unwrap(), &dts, &mut |error| {
+        said.push(error.to_string());
+    });
+    said
+}
+
+/// Judges a manifest whose VM has these properties, with these files beside it.
+fn judge(name: &str, properties: &str, files: &[(&str, &[u8])]) -> Vec<String> {
+    let folder = workspace::scratch(&format!("files-{name}"));
+    for (file, bytes) in files {
+        fs::write(folder.join(file), bytes).unwrap();
+    }
+    let source = format!(
+        "/dts-v1/; / {{ compatible = \"gearv,manifest\"; version = <1>; \
+         vms {{ one {{ memory-mib = <16>; {properties} }}; }}; }};"
+    );
+    let dts = folder.join("manifest.dts");
+    fs::write(&dts, source).unwrap();
+    let mut said = judge_source(&dts, &folder.join("out"));
+    for text in &mut said {
+        *text = text.replace(&format!("{}/", folder.display()), "");
+    }
+    fs::remove_dir_all(folder).unwrap();
+    said
+}
+
+/// Bytes with a mark at an offset.
+fn marked(at: usize, mark: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0xa5; 0x800];
+    bytes[at..at + mark.len()].copy_from_slice(mark);
+    bytes
+}
+
+/// A kernel's `Image` whose header says where it begins and how large it is.
+fn image(offset: u64, size: u64) -> Vec<u8> {
+    let mut bytes = marked(56, b"ARM\x64");
+    bytes[8..16].copy_from_slice(&offset.to_le_bytes());
+    bytes[16..24].copy_from_slice(&size.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_kernel_is_an_arm64_image() {
+    let kernel = "kernel = \"k\";";
+    assert_eq!(
+        judge("image", kernel, &[("k", &image(0, 1 << 20))]),
+        [""; 0]
+    );
+    let zboot = {
+        let mut bytes = marked(4, b"zimg");
+        bytes[8..16].copy_from_slice(&[0x10, 0, 0, 0, 0x20, 3, 0, 0]);
+        bytes[24..29].copy_from_slice(b"gzip\0");
+        bytes
+    };
+    let mut elf = marked(0, b"\x7fELF");
+    elf[18..20].copy_from_slice(&[183, 0]);
+    let cases: [(Vec<u8>, &str); 11] = [
+        (
+            marked(0, b"\x1f\x8b"),
+            "packed by gzip; gunzip -c unpacks it",
+        ),
+        (marked(0, b"\xfd7zXZ\0"), "packed by xz; xz -dc unpacks it"),
+        (
+            zboot,
+            "an EFI zboot image; tail -c +17 FILE | head -c 800 | gunzip -c unpacks it",
+        ),
+        (marked(0x202, b"HdrS"), "a Linux kernel for x86"),
+        (
+            marked(0x24, b"\x18\x28\x6f\x01"),
+            "a Linux kernel for 32-bit Arm",
+        ),
+        (
+            elf,
+            "an ELF file; objcopy -O binary makes a flat binary of it",
+        ),
+        (marked(0, b"\x7fELF"), "an ELF file, and not for AArch64"),
+        (marked(0, b"070701"), "a cpio archive"),
+        (marked(0, b"\xd0\x0d\xfe\xed"), "a device tree or a FIT"),
+        (b"see README\n".to_vec(), "a text"),
+        (vec![0; 3], "of a kind that has no mark"),
+    ];
+    for (bytes, what) in cases {
+        let said = judge("kernel", kernel, &[("k", &bytes)]);
+        let [said] = said.as_slice() else {
+            panic!("{what}: {said:?}")
+        };
+        let expected =
+            format!("M-PAY-011: /vms/one: kernel: this is no arm64 Linux Image (k: {what});");
+        assert!(said.starts_with(&expected), "{said}");
+    }
+}
+
+#[test]
+fn an_initrd_and_a_flat_binary_are_what_they_are_said_to_be() {
+    let good = image(0, 1 << 20);
+    let linux = "kernel = \"k\"; initrd = \"i\";";
+    for bytes in [marked(0, b"070701"), marked(0, b"\x1f\x8b"), vec![0; 9]] {
+        assert_eq!(
+            judge("initrd", linux, &[("k", &good), ("i", &bytes)]),
+            [""; 0]
+        );
+    }
+    let said = judge(
+        "swapped",
+        linux,
+        &[("k", &marked(0, b"070701")), ("i", &good)],
+    );
+    assert!(
+        said[0].contains("kernel: this is no arm64 Linux Image (k: a cpio archive)"),
+        "{said:?}"
+    );
+    assert!(
+        said[1].contains("initrd: this is no initrd (i: a Linux kernel)"),
+        "{said:?}"
+    );
+    let flat = "image = \"f\";";
+    assert_eq!(judge("flat", flat, &[("f", &[0x14, 0, 0, 0])]), [""; 0]);
+    let said = judge("elf", flat, &[("f", &marked(0, b"\x7fELF"))]);
+    assert!(said[0].starts_with("M-PAY-012: /vms/one: image: this is no flat binary (f: an ELF"));
+}
+
+#[test]
+fn a_file_is_there_and_holds_something() {
+    let missing = judge("missing", "kernel = \"absent\";", &[]);
+    assert_eq!(
+        missing,
+        [
+            "M-PAY-009: /vms/one: kernel: there is no such file (absent: looked for at absent); write a path \
+          relative to the manifest's folder, or \"artifact:NAME\""
+        ]
+    );
+    let empty = judge("empty", "image = \"f\";", &[("f", b"")]);
+    assert!(
+        empty[0]
+            .starts_with("M-PAY-010: /vms/one: image: this is no file with contents (f: 0 bytes)")
+    );
+    let folder = judge("folder", "image = \"..\";", &[]);
+    assert!(folder[0].contains("(..: a folder)"), "{folder:?}");
+}
+
+#[test]
+fn an_artifact_has_a_name_that_is_known() {
+    assert_eq!(
+        judge("known", "kernel = \"artifact:debian-kernel\";", &[]),
+        [""; 0]
+    );
+    let said = judge("unknown", "kernel = \"artifact:debian-kernl\";", &[]);
+    assert!(said[0].starts_with("M-PAY-014: /vms/one: kernel: xtask makes no such file"));
+    assert!(
+        said[0].ends_with("did you mean artifact:debian-kernel?"),
+        "{said:?}"
+    );
+    let guest = judge("guest", "image = \"artifact:guest:bensh\";", &[]);
+    assert!(
+        guest[0].ends_with("did you mean artifact:guest:bench?"),
+        "{guest:?}"
+    );
+}
+
+#[test]
+fn a_payload_fits_into_the_memory() {
+    let kernel = "kernel = \"k\"; initrd = \"i\";";
+    let files = |size| [("k", image(0, size)), ("i", vec![0xa5; 0x2000])];
+    let judge_size = |size| {
+        let files = files(size);
+        let files = files
+            .each_ref()
+            .map(|(name, bytes)| (*name, bytes.as_slice()));
+        judge("size", kernel, &files)
+    };
+    assert_eq!(judge_size(15 << 20), [""; 0]);
+    let said = judge_size(16 << 20);
+    assert!(
+        said[0].contains(
+            "initrd: the payload does not fit into the VM's memory (it needs 17 MiB of 16 MiB)"
+        ),
+        "{said:?}"
+    );
+    let said = judge_size(20 << 20);
+    assert!(
+        said[0].contains("kernel: the payload does not fit"),
+        "{said:?}"
+    );
+    let flat = judge(
+        "offset",
+        "image = \"f\"; load-offset = <0xfffffc>;",
+        &[("f", &[0; 8])],
+    );
+    assert!(flat[0].contains("M-PAY-015: /vms/one: image"), "{flat:?}");
+}
+
+#[test]
+fn the_manual_has_all_artifacts() {
+    let manual = fs::read_to_string(workspace::root().join("docs/manifest.md")).unwrap();
+    let names = Artifact::names().into_iter();
+    for name in names.filter(|name| !name.starts_with("guest:")) {
+        assert!(manual.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+/// The examples name files that are there, or that xtask makes.
+#[test]
+fn the_examples_name_files_that_there_are() {
+    let folder = workspace::root().join("manifests");
+    for entry in fs::read_dir(&folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|suffix| suffix == "dts") {
+            let scratch = workspace::scratch("files-examples");
+            let said = judge_source(&path, &scratch);
+            fs::remove_dir_all(scratch).unwrap();
+            assert_eq!(said, [""; 0], "{}", path.display());
+        }
+    }
+}
