@@ -66,14 +66,16 @@ artifacts! {
     FailingGear2 = "failing-gear2";
 }
 
-/// Returns the names of the programs in `tests/guests`, of which each has a file.
+/// Returns the names of the programs in `tests/guests`: of each file, and each folder with a
+/// `main.rs`, as cargo finds them.
 fn guests() -> Vec<String> {
     let folder = fs::read_dir(workspace::root().join("tests/guests/src/bin"));
     let programs = folder.into_iter().flatten().flatten().filter_map(|entry| {
-        let file = entry.path();
-        let is_source = file.extension()? == "rs";
-        let stem = file.file_stem()?.to_str()?;
-        is_source.then(|| stem.to_owned())
+        let path = entry.path();
+        let is_file = path.extension().is_some_and(|suffix| suffix == "rs");
+        let is_program = is_file || path.join("main.rs").is_file();
+        let name = path.file_stem()?.to_str()?;
+        is_program.then(|| name.to_owned())
     });
     programs.collect()
 }

@@ -214,17 +214,19 @@ fn the_manual_has_all_artifacts() {
     }
 }
 
-/// The examples name files that are there, or that xtask makes.
+/// The examples, and the manifests of tests, name files that are there, or that xtask makes.
 #[test]
-fn the_examples_name_files_that_there_are() {
-    let folder = workspace::root().join("manifests");
-    for entry in fs::read_dir(&folder).unwrap().flatten() {
-        let path = entry.path();
-        if path.extension().is_some_and(|suffix| suffix == "dts") {
-            let scratch = workspace::scratch("files-examples");
-            let said = judge_source(&path, &scratch);
-            fs::remove_dir_all(scratch).unwrap();
-            assert_eq!(said, [""; 0], "{}", path.display());
+fn all_manifests_name_files_that_there_are() {
+    let scratch = workspace::scratch("files-examples");
+    for folder in ["manifests", "tests/manifests"] {
+        let folder = workspace::root().join(folder);
+        for entry in fs::read_dir(&folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|suffix| suffix == "dts") {
+                let said = judge_source(&path, &scratch);
+                assert_eq!(said, [""; 0], "{}", path.display());
+            }
         }
     }
+    fs::remove_dir_all(scratch).unwrap();
 }
