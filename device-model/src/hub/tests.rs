@@ -148,7 +148,8 @@ fn gdm_ends_itself_before_a_watchdog_does() {
     assert!(silent + Duration::from_secs(3) <= least);
 }
 
-/// A device whose set-up fails must not stay dead beside a GDM that lives: the next GDM tries again.
+/// A device whose set-up fails must not stay dead beside a GDM that lives: the next GDM tries
+/// again.
 #[test]
 fn a_device_that_cannot_be_set_up_ends_gdm() {
     let node = DeviceNode {

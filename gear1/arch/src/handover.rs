@@ -1,4 +1,4 @@
-//! What init handed over to the runtime, as the proof that its addresses are init's.
+//! The hand-over from init to the runtime, as the proof that the addresses in it are init's.
 //!
 //! Requirements: G1-BOOT-009.
 
@@ -17,7 +17,7 @@ pub enum BootError {
     AbiVersion,
 }
 
-/// What init handed over, checked: addresses in it are init's word.
+/// The checked hand-over: its addresses are those that init assigned.
 ///
 /// Only [`Handover::receive`] makes one, so a function that takes a `Handover` and an index into it
 /// reaches no physical address but those that init assigned.

@@ -1,4 +1,4 @@
-//! What wraps hardware: all raw pointers and all assembly of Gear1.
+//! Hardware behind Rust types: all raw pointers and all assembly of Gear1.
 //!
 //! Owns: system registers, exception entry and return, per-CPU state, the world
 //! switch's register moves, physical GIC and list registers, timers, TLB and

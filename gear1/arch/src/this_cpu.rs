@@ -237,8 +237,8 @@ impl<T> Cpus<T> {
     ///
     /// # Safety
     ///
-    /// The calling CPU runs on the stack of `index`, and calls this once. The image's handlers, which
-    /// get the `ThisCpu` from the vectors, take one of this `T`.
+    /// The calling CPU runs on the stack of `index`, and calls this once. The image's handlers,
+    /// which get the `ThisCpu` from the vectors, take one of this `T`.
     #[expect(clippy::mut_from_ref, reason = "each slot is handed out once")]
     pub unsafe fn attach(&'static self, index: CpuIndex) -> Option<&'static mut ThisCpu<T>> {
         let slot = index.select(&self.slots);

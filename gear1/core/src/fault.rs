@@ -71,8 +71,8 @@ const fn shape(tcr: u64, va: u64) -> (u64, u64) {
 
 /// Returns the level of the stage-1 walk for `va` that reached for the table at `ipa` in vain.
 ///
-/// It is exact for the first table. Which of the others it was stands in the guest's tables, which
-/// Gear1 does not read: then it is the level behind the first.
+/// The level is exact for the first table. The guest's tables tell the others apart, which
+/// Gear1 does not read: the result is then the level behind the first.
 pub const fn walk_level(tcr: u64, ttbr: [u64; 2], va: u64, ipa: u64) -> u8 {
     let (bits, page) = shape(tcr, va);
     let resolved = bits.saturating_sub(page);

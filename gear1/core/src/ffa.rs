@@ -1,9 +1,9 @@
 //! FF-A 1.1 (Arm DEN0077A) as guests see it: the memory calls, and what goes with them.
 //!
 //! Owns: what a call's registers mean, and the answers. Who owns which page is
-//! [`crate::ownership`]'s; how descriptors look is [`descriptor`]'s. The steps of a sender's calls are
-//! in `send`, those of a receiver's in `receive`; neither uses the other. Every register and every
-//! byte of a TX buffer is an allegation of the caller's: each is copied once, and judged.
+//! [`crate::ownership`]'s; how descriptors look is [`descriptor`]'s. The steps of a sender's calls
+//! are in `send`, those of a receiver's in `receive`; neither uses the other. Every register and
+//! every byte of a TX buffer is an allegation of the caller's: each is copied once, and judged.
 //!
 //! Limits: [`MAX_RECEIVERS`](descriptor::MAX_RECEIVERS) receivers and
 //! [`MAX_PAGES`](crate::ownership::MAX_PAGES) pages; buffers of one page. A call is left with

@@ -126,9 +126,9 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monit
     }
 }
 
-/// Returns ID_AA64DFR0_EL1: DebugVer of Armv8.0 and, without debug of its own, two breakpoints and two
-/// watchpoints, the fewest the architecture allows, which read as zero and ignore writes. No trace or
-/// profiling.
+/// Returns ID_AA64DFR0_EL1: DebugVer of Armv8.0 and, without debug of its own, two breakpoints and
+/// two watchpoints, the fewest the architecture allows, which read as zero and ignore writes. No
+/// trace or profiling.
 const fn debug_features(hardware: u64, monitors: u64) -> u64 {
     let points = if monitors & DEBUG == 0 {
         1 << 12 | 1 << 20
@@ -145,7 +145,8 @@ const fn debug_features(hardware: u64, monitors: u64) -> u64 {
     at_most(only(hardware, &[0]), 0, DEBUG_V8) | points | pmu
 }
 
-/// Returns ID_AA64MMFR0_EL1: PARange, ASIDBits, BigEnd, SNSMem, TGran* without LPA2; not ECV, FGT, ExS.
+/// Returns ID_AA64MMFR0_EL1: PARange, ASIDBits, BigEnd, SNSMem, TGran* without LPA2; not ECV, FGT,
+/// ExS.
 const fn memory_features(hardware: u64, pa_range: u64) -> u64 {
     let kept = only(hardware, &[0, 4, 8, 12, 16, 20, 24, 28]);
     let pages = if field(kept, 28) == 1 {

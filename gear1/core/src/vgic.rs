@@ -401,8 +401,8 @@ impl VmGic {
         vcpu.select_mut(&mut self.vcpus)
     }
 
-    // The accessors are total: a word that does not exist, which the places of INTIDs rule out, means
-    // the last one, so that no panicking path is linked.
+    // The accessors are total: a word that does not exist, which the places of INTIDs rule out,
+    // means the last one, so that no panicking path is linked.
 
     /// Returns the SPIs of word `index`, which is not 0.
     #[inline]

@@ -6,8 +6,8 @@
 //! stage 2.
 //!
 //! Invariants of a list that is checked: an IPA of a VM has one meaning, mapped or emulated; a
-//! physical page has one owner and only those other users that [`Mapping::may_share`] names; nothing
-//! of Gear1's own and nothing of the archive is mapped; what is not RAM is Device memory.
+//! physical page has one owner and only those other users that [`Mapping::may_share`] names;
+//! nothing of Gear1's own and nothing of the archive is mapped; what is not RAM is Device memory.
 //!
 //! Requirements: G1-MEM-004, G1-MEM-024.
 
@@ -223,9 +223,10 @@ impl Partition {
 
     /// Adds a mapping at its address, or if the space has something else there, at the first free
     /// address behind something that the space has, or behind a bank of `ram`. An address that is
-    /// RAM of the machine is the last choice: the VM sees memory that a peer shares with it later at
-    /// its physical address, and could not retrieve a page that lies there. Without any free address
-    /// below `limit` the mapping stays where it is, and [`check`](Self::check) refuses the list.
+    /// RAM of the machine is the last choice: the VM sees memory that a peer shares with it later
+    /// at its physical address, and could not retrieve a page that lies there. Without any free
+    /// address below `limit` the mapping stays where it is, and [`check`](Self::check) refuses the
+    /// list.
     pub fn add_anywhere(&mut self, mut mapping: Mapping, ram: &[Region], limit: u64) {
         let taken = self.taken(mapping.space);
         let is_free = |start: &u64, apart_from: &[Region]| {

@@ -145,8 +145,8 @@ pub fn prepare<'a>(
     })
 }
 
-/// Returns the archive's device tree of a VM, finished with the facts of this boot. A VM without one
-/// gets none, which an empty tree stands for.
+/// Returns the archive's device tree of a VM, finished with the facts of this boot. A VM without
+/// one gets none, which an empty tree stands for.
 fn patched_template(
     vm: &Vm<'_>,
     archive: &Archive<'_>,

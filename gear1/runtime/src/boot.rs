@@ -135,7 +135,8 @@ fn start_vm(boot: Handover, id: VmId, vm: &BootVm) {
 /// over the machine's sets.
 ///
 /// IC IALLUIS traps where another VM is real-time, whose instruction caches it would empty
-/// (G1-RT-010). A real-time VM of several vCPUs keeps it: its CPUs cannot be kicked to carry it out.
+/// (G1-RT-010). A real-time VM of several vCPUs keeps it: its CPUs cannot be kicked to carry it
+/// out.
 fn guest_hcr(boot: &BootInfo, id: VmId) -> u64 {
     let (mut real_time, mut has_siblings, mut beside_real_time) = (RealTime::No, false, false);
     // Bound: MAX_VMS (16).

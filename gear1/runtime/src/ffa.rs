@@ -192,8 +192,8 @@ fn stage2(machine: &Machine, vm: VmId) -> Stage2 {
 }
 
 impl Host<'_> {
-    /// Returns memory of a VM, which the ledger has looked at. Halts if it is not in one region: who
-    /// gets a page must not find what is left there because it could not be wiped (G1-MEM-015).
+    /// Returns memory of a VM, which the ledger has looked at. Halts if it is not in one region:
+    /// who gets a page must not find what is left there because it could not be wiped (G1-MEM-015).
     fn guest_memory(&self, pa: Pa, size: u64) -> GuestMemory {
         match GuestMemory::of(&self.machine.boot.vms, pa.get(), size) {
             Some(memory) => memory,

@@ -295,7 +295,7 @@ static VCPUS: [VcpuShared; MAX_VCPUS] = [const { VcpuShared::new() }; MAX_VCPUS]
 static CONTEXTS: [ClaimCell<VcpuContext>; MAX_VCPUS] =
     [const { ClaimCell::new(VcpuContext::EMPTY) }; MAX_VCPUS];
 static MACHINE: Once<Machine> = Once::new();
-/// What a CPU that loads a vCPU refers to; `None` for an identifier that no vCPU has.
+/// The state that a CPU refers to while a vCPU is loaded; `None` for an identifier without a vCPU.
 static LOADABLE: Once<[Option<Loaded>; MAX_VCPUS]> = Once::new();
 
 /// Stores the machine. Called once, by the boot CPU.

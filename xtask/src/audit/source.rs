@@ -42,7 +42,8 @@ pub(super) fn count() -> Result<(BTreeMap<String, Counts>, BTreeSet<String>)> {
     Ok((packages, holders))
 }
 
-/// What only `gear1/arch` may use: raw pointers, assembly, and what is sound by argument alone.
+/// Texts that only `gear1/arch` may contain: raw pointers, assembly, and what is sound by argument
+/// alone.
 const OF_ARCH: [&str; 10] = [
     "asm!(",
     "*mut ",

@@ -1,7 +1,7 @@
 //! The bytes of FF-A's descriptors (Arm DEN0077A 1.1: memory transactions, partition information).
 //!
-//! Owns: offsets, flags, and which values are legal by themselves. What is read was copied from
-//! the caller's buffer before, so it does not change while it is judged. Descriptors are words of 64
+//! Owns: offsets, flags, and which values are legal by themselves. What is read was copied from the
+//! caller's buffer before, so it does not change while it is judged. Descriptors are words of 64
 //! bits, little-endian as the CPU is; their parts are fields of those, the first the lowest.
 //!
 //! Requirements: G1-MEM-012.
@@ -217,8 +217,8 @@ impl Header {
         })
     }
 
-    /// Returns the permissions that `receiver` asks for. The entries name each receiver of the offer
-    /// once, or `receiver` alone if the flags say so.
+    /// Returns the permissions that `receiver` asks for. The entries name each receiver of the
+    /// offer once, or `receiver` alone if the flags say so.
     fn permissions_of(&self, offer: &Offer, receiver: VmId) -> Result<u8, Error> {
         let mut named = 0;
         let mut permissions = 0;

@@ -1,5 +1,5 @@
-//! Calls of senders: FFA_MEM_SHARE, FFA_MEM_LEND and FFA_MEM_DONATE, FFA_MEM_FRAG_TX for the rest of
-//! a descriptor, and FFA_MEM_RECLAIM.
+//! Calls of senders: FFA_MEM_SHARE, FFA_MEM_LEND and FFA_MEM_DONATE, FFA_MEM_FRAG_TX for the rest
+//! of a descriptor, and FFA_MEM_RECLAIM.
 //!
 //! Requirements: G1-MEM-012, G1-MEM-020.
 

@@ -150,8 +150,8 @@ const fn with(set: u16, vm: VmId, is_in: bool) -> u16 {
     set & !bit(vm) | if is_in { bit(vm) } else { 0 }
 }
 
-/// Receivers of which each begins a pass over the pages when the pass under way is done: one bit for
-/// each VM. A VM that calls once more cannot come before them.
+/// Receivers of which each begins a pass over the pages when the pass under way is done: one bit
+/// for each VM. A VM that calls once more cannot come before them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turns {
     /// They retrieve.
@@ -419,8 +419,8 @@ impl Transaction {
         is_pass && self.who != vm
     }
 
-    /// Returns whether a retrieval or a relinquishment of `vm` has begun, or waits for its turn, and
-    /// is not answered.
+    /// Returns whether a retrieval or a relinquishment of `vm` has begun, or waits for its turn,
+    /// and is not answered.
     pub(super) fn is_awaited_by(&self, vm: VmId) -> bool {
         let waiting = self.turns.retrieving | self.turns.relinquishing;
         // planted: buffers go before a vCPU is told that its call is done
@@ -440,8 +440,8 @@ impl Transaction {
         self.holders & bit(vm) != 0
     }
 
-    /// Returns the receivers that have the pages, or for which work on the pages is under way, one bit
-    /// for each VM; nothing in a phase that no reclaim can end.
+    /// Returns the receivers that have the pages, or for which work on the pages is under way, one
+    /// bit for each VM; nothing in a phase that no reclaim can end.
     pub(super) const fn users(&self) -> Option<u16> {
         match self.phase {
             Phase::Sent => Some(0),

@@ -297,8 +297,8 @@ impl VcpuShared {
         }
     }
 
-    /// Carries out by `invalidate`, on the calling CPU, all requests of the VM so far. Called by the
-    /// owner CPU while the vCPU is Running and before it executes another instruction.
+    /// Carries out by `invalidate`, on the calling CPU, all requests of the VM so far. Called by
+    /// the owner CPU while the vCPU is Running and before it executes another instruction.
     pub fn serve_icache(&self, requests: &IcacheRequests, invalidate: impl FnOnce()) {
         // In this order: a request that comes in between is numbered later, and raised again.
         self.take(Requests::ICACHE);

@@ -113,8 +113,8 @@ impl<'a> Placed<'a> {
 
     /// Returns the mapping of the VM's page of stolen time, at the page's physical address. From a
     /// real-time VM, whose CPU is its own, nothing is stolen. The manifest's author cannot know
-    /// where the page lies, so the VM sees the page elsewhere if something else is there, and where no
-    /// peer's memory can be.
+    /// where the page lies, so the VM sees the page elsewhere if something else is there, and where
+    /// no peer's memory can be.
     fn stolen_time(&self, vm: &Vm<'_>) -> Option<Mapping> {
         let page = self.runtime.stolen_time.get() + vm.id.reg() * PAGE_SIZE;
         (vm.kind != VmKind::RealTime).then_some(Mapping {

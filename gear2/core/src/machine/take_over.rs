@@ -82,8 +82,9 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Returns device, register and access that a vCPU waits for, if the device model has them. Gear1
-    /// does not tell the value of a store: 0 stands for it, and the place does not depend on it.
+    /// Returns device, register and access that a vCPU waits for, if the device model has them.
+    /// Gear1 does not tell the value of a store: 0 stands for it, and the place does not depend on
+    /// it.
     fn awaited_place(&self, gear1: &mut impl Gear1, vcpu: VcpuId, vm: VmId) -> Option<[u32; 3]> {
         let (ipa, access) = gear1.vcpu_awaits(vcpu)?;
         let mmio = Mmio::from_words(ipa, access, 0);

@@ -322,7 +322,7 @@ fn a_receiver_retrieves_while_another_gives_back() {
     assert!(relinquishing > 1, "{relinquishing}");
 }
 
-/// What two vCPUs of VM 1 repeat.
+/// The calls that two vCPUs of VM 1 repeat.
 const PASSES: [Repeated; 3] = [
     Repeated::Retrieve(0),
     Repeated::RxRelease,

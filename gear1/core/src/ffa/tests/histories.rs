@@ -1,8 +1,8 @@
 //! Histories of four VMs that are cut off anywhere: transactions up to the largest, that lie beside
 //! one another, tables that run out, calls that are interrupted between two of their steps, VMs
 //! that stop and are loaded anew at each of these, several at a time. The ghost looks at what has
-//! changed after each step; after each end at all pages, and all tables are walked for pages of the VM
-//! that ended. A million histories take a quarter of an hour on two CPUs.
+//! changed after each step; after each end at all pages, and all tables are walked for pages of the
+//! VM that ended. A million histories take a quarter of an hour on two CPUs.
 //!
 //! Requirements: G1-MEM-011, G1-MEM-012, G1-MEM-013, G1-MEM-016, G1-MEM-017.
 

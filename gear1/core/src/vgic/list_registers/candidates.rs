@@ -1,5 +1,5 @@
-//! Interrupts that wait for a list register: which of them get one, which of those that have one give
-//! way, and how the rest are waited for.
+//! Interrupts that wait for a list register: which of them get one, which of those that have one
+//! give way, and how the rest are waited for.
 //!
 //! Requirements: G1-GIC-007, G1-GIC-012.
 

@@ -136,8 +136,8 @@ impl World {
         Event::Deadline(id)
     }
 
-    /// Turns off the running vCPU of a VM that ends. An end that the vCPU asked for at the same time
-    /// comes too late to be one, and Gear1 passes the event on all the same.
+    /// Turns off the running vCPU of a VM that ends. An end that the vCPU asked for at the same
+    /// time comes too late to be one, and Gear1 passes the event on all the same.
     fn leave(&mut self, index: usize, id: VcpuId) -> Event {
         self.turn_off(index);
         let vm = self.vcpus[index].vm;

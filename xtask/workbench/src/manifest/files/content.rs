@@ -1,6 +1,6 @@
-//! What a file is, by its first bytes.
+//! Kinds of files, told by the first bytes.
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// An arm64 Linux `Image` (Linux, Documentation/arch/arm64/booting.rst).
