@@ -42,7 +42,8 @@ pub(crate) fn distributor_read(
     Some(Resume::with_register(abort.register()))
 }
 
-/// A data abort of a guest.
+/// A data abort of a guest: an access to an emulated device, or one that runs again, or an abort
+/// inside the guest.
 #[inline(always)]
 pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     if let Some(resume) = vcpu::exit_if_frozen(guest.reborrow()) {
@@ -62,6 +63,15 @@ pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     if !emulated || !abort.is_decoded() {
         return inject::abort(guest.reborrow(), syndrome, ipa);
     }
+    emulate(guest.reborrow(), syndrome, ipa)
+}
+
+/// Answers an access to a device that Gear1 or Gear2 emulates. The most frequent comes first: the
+/// virtual GIC, then doorbells, then all that Gear2 knows.
+#[inline(always)]
+fn emulate(mut guest: Guest<'_>, syndrome: Syndrome, ipa: u64) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    let abort = syndrome.data_abort();
     let boot = machine::boot_vm(machine, loaded.vm);
     if let Some((frame, offset)) = vgic::gic_frame(boot, ipa) {
         return vgic_mmio::access(guest.reborrow(), abort, frame, offset);
@@ -92,18 +102,11 @@ fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
     Some((HPFAR_EL2.get() & 0xfff_ffff_fff0) << 8 | far & 0xfff)
 }
 
-/// Hands an access to Gear2 and waits for its reply.
+/// Hands an access to Gear2 and waits for its reply. Syndrome and address are kept, because the
+/// vCPU may be unloaded and the registers of EL2 be another's when the reply comes.
 #[inline(never)]
 fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
-    let store = abort
-        .is_write()
-        // planted: Gear2 is told more than a store stores
-        .then(|| abort.truncate(guest.cpu.frame().reg(abort.register())));
-    let mmio = Mmio {
-        ipa,
-        size_log2: abort.size_log2(),
-        store,
-    };
+    let mmio = described(guest.cpu, abort, ipa);
     let loaded = guest.loaded;
     if let Some(context) = guest.cpu.context() {
         // Gear2 has answered this very access of the handler with an abort again and again.
@@ -123,7 +126,23 @@ fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
     )
 }
 
-/// An instruction fetch from where nothing is.
+/// Describes an access to Gear2: address, size, and of a store the bytes that it stores, no more of
+/// the register.
+#[inline(always)]
+fn described(cpu: &mut Cpu, abort: DataAbort, ipa: u64) -> Mmio {
+    let store = abort
+        .is_write()
+        // planted: Gear2 is told more than a store stores
+        .then(|| abort.truncate(cpu.frame().reg(abort.register())));
+    Mmio {
+        ipa,
+        size_log2: abort.size_log2(),
+        store,
+    }
+}
+
+/// An instruction fetch from where nothing is: no device is executed from, so the guest gets the
+/// abort.
 #[inline(never)]
 pub(crate) fn instruction(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     if let Some(resume) = vcpu::exit_if_frozen(guest.reborrow()) {

@@ -1,5 +1,8 @@
 //! From init's hand-over to the first entry of Gear2, on every CPU.
 //!
+//! The boot CPU fills what all CPUs read, [`machine`](crate::machine), before it starts another
+//! CPU. From then on that state is constant, and no lock covers it.
+//!
 //! Requirements: G1-BOOT-009, G1-BOOT-011, G1-CPU-004.
 
 use core::sync::atomic::Ordering;
@@ -60,29 +63,15 @@ fn start_machine() {
         handover,
         boot,
         vcpus: [(VmId::FIRST, VcpuIndex::FIRST); MAX_VCPUS],
-        kicks: [0; MAX_CPUS],
+        kicks: kicks(boot),
         pa_range: Geometry::from_vtcr(boot.vtcr_el2).pa_range(),
     };
-    let cpus = (0..boot.cpu_count as usize).zip(&boot.cpus);
-    // Bound: MAX_CPUS (8).
-    for ((number, cpu), kick) in cpus.zip(&mut machine.kicks) {
-        if let (Some(index), false) = (CpuIndex::new(number), cpu.real_time) {
-            *kick = Gic::sgi(index, cpu.mpidr, KICK);
-        }
-    }
     // Bound: MAX_VMS (16).
     for (number, vm) in (0..boot.vm_count as usize).zip(&boot.vms) {
-        let (Some(id), first) = (VmId::new(number), usize::from(vm.first_vcpu)) else {
-            continue;
-        };
-        // Bound: MAX_VCPUS_PER_VM (8).
-        for index in 0..usize::from(vm.vcpu_count) {
-            if let Some(vcpu) = VcpuId::new(first.wrapping_add(index)) {
-                let index = VcpuIndex::from_low_bits(index);
-                *vcpu.select_mut(&mut machine.vcpus) = (id, index);
-            }
+        if let Some(id) = VmId::new(number) {
+            name_vcpus(&mut machine.vcpus, id, vm);
+            start_vm(handover, id, vm);
         }
-        start_vm(handover, id, vm);
     }
     ffa::init(boot);
     #[cfg(feature = "check-ghost")]
@@ -91,6 +80,34 @@ fn start_machine() {
     Gic::init_distributor();
 }
 
+/// Returns the SGI that kicks each CPU. A real-time VM's CPU has none: an SGI would be an interrupt
+/// of its guest's (G1-RT-007).
+fn kicks(boot: &BootInfo) -> [u64; MAX_CPUS] {
+    let mut kicks = [0; MAX_CPUS];
+    let cpus = (0..boot.cpu_count as usize).zip(&boot.cpus);
+    // Bound: MAX_CPUS (8).
+    for ((number, cpu), kick) in cpus.zip(&mut kicks) {
+        if let (Some(index), false) = (CpuIndex::new(number), cpu.real_time) {
+            *kick = Gic::sgi(index, cpu.mpidr, KICK);
+        }
+    }
+    kicks
+}
+
+/// Notes for each vCPU of a VM its VM and its index there, where a load looks them up by the
+/// `VcpuId` that Gear2 names.
+fn name_vcpus(vcpus: &mut [(VmId, VcpuIndex); MAX_VCPUS], id: VmId, vm: &BootVm) {
+    let first = usize::from(vm.first_vcpu);
+    // Bound: MAX_VCPUS_PER_VM (8).
+    for index in 0..usize::from(vm.vcpu_count) {
+        if let Some(vcpu) = VcpuId::new(first.wrapping_add(index)) {
+            *vcpu.select_mut(vcpus) = (id, VcpuIndex::from_low_bits(index));
+        }
+    }
+}
+
+/// Gives a VM its first state. Init has loaded the VMs that start at boot; the others are loaded by
+/// Gear2's calls.
 fn start_vm(boot: Handover, id: VmId, vm: &BootVm) {
     let count = usize::from(vm.vcpu_count);
     let mut inner = machine::vm(id).lock();
@@ -110,43 +127,40 @@ fn start_vm(boot: Handover, id: VmId, vm: &BootVm) {
     machine::life(id).fetch_add(1, Ordering::Release);
     // Bound: 8 vCPUs.
     for index in 0..count {
-        let Some(vcpu) = VcpuId::new(usize::from(vm.first_vcpu).wrapping_add(index)) else {
-            continue;
-        };
-        if let Some(mut context) = machine::claim_context(vcpu) {
-            context.hcr = guest_hcr(&boot, id);
-            context.vttbr = vttbr_of(boot, id);
-            context.vmpidr = psci::vmpidr(index);
-            context.monitors.has = machine::monitors(vm);
-        }
-        let owner_cpu = *vcpu.select(&boot.owner_cpu);
-        machine::vcpu(vcpu)
-            .set_owner_cpu(CpuIndex::new(usize::from(owner_cpu)).unwrap_or_default());
+        start_vcpu(boot, id, vm, index);
     }
+}
+
+/// Gives a vCPU what stays constant of its context, and its owner CPU by the manifest, which only
+/// VCPU_ASSIGN changes. No other CPU is up, so the claim cannot fail.
+fn start_vcpu(boot: Handover, id: VmId, vm: &BootVm, index: usize) {
+    let Some(vcpu) = VcpuId::new(usize::from(vm.first_vcpu).wrapping_add(index)) else {
+        return;
+    };
+    if let Some(mut context) = machine::claim_context(vcpu) {
+        context.hcr = guest_hcr(&boot, id);
+        context.vttbr = vttbr_of(boot, id);
+        context.vmpidr = psci::vmpidr(index);
+        context.monitors.has = machine::monitors(vm);
+    }
+    let owner_cpu = *vcpu.select(&boot.owner_cpu);
+    machine::vcpu(vcpu).set_owner_cpu(CpuIndex::new(usize::from(owner_cpu)).unwrap_or_default());
 }
 
 /// Returns HCR_EL2 for a guest. A real-time one waits on its own CPU, and with pass-through takes
 /// its IRQs itself; FMO alone traps its SGIs (Arm IHI 0069, 12.2.17). Its vCPUs never move, so a
 /// barrier that is for its own CPU waits for no other (BSU).
 ///
-/// The registers that describe caches trap, so that a guest finds caches of one set and one way and
-/// walks over them with one instruction (G1-CPU-010). Without FEAT_EVT these traps include CTR_EL0,
-/// which is read before each maintenance by address. A real-time guest is spared that, and walks
-/// over the machine's sets.
-///
 /// IC IALLUIS traps where another VM is real-time, whose instruction caches it would empty
 /// (G1-RT-010). A real-time VM of several vCPUs keeps it: its CPUs cannot be kicked to carry it
 /// out.
 fn guest_hcr(boot: &BootInfo, id: VmId) -> u64 {
-    let (mut real_time, mut has_siblings, mut beside_real_time) = (RealTime::No, false, false);
+    let vm = id.select(&boot.vms);
+    let (real_time, has_siblings) = (vm.real_time, vm.vcpu_count > 1);
+    let mut others = (0..boot.vm_count as usize).zip(&boot.vms);
     // Bound: MAX_VMS (16).
-    for (number, vm) in (0..boot.vm_count as usize).zip(&boot.vms) {
-        if number == id.index() {
-            (real_time, has_siblings) = (vm.real_time, vm.vcpu_count > 1);
-        } else {
-            beside_real_time |= vm.real_time != RealTime::No;
-        }
-    }
+    let beside_real_time =
+        others.any(|(number, vm)| number != id.index() && vm.real_time != RealTime::No);
     // planted: a guest's IC IALLUIS reaches real-time CPUs
     let can_be_done = real_time == RealTime::No || !has_siblings;
     let invalidation = if cpu::has_evt() && beside_real_time && can_be_done {
@@ -154,39 +168,32 @@ fn guest_hcr(boot: &BootInfo, id: VmId) -> u64 {
     } else {
         0
     };
-    let caches = match (cpu::has_evt(), real_time) {
+    let base = match real_time {
+        RealTime::No => hcr::GUEST,
+        RealTime::Emulated => hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER,
+        // planted: no longer: its interrupts do not go to Gear1
+        RealTime::PassThrough => hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER & !hcr::IMO,
+    };
+    base | invalidation | cache_traps(real_time)
+}
+
+/// Returns the traps of registers that describe caches, so that a guest finds caches of one set and
+/// one way and walks over them with one instruction (G1-CPU-010). Without FEAT_EVT these traps
+/// include CTR_EL0, which is read before each maintenance by address. A real-time guest is spared
+/// that, and walks over the machine's sets.
+fn cache_traps(real_time: RealTime) -> u64 {
+    match (cpu::has_evt(), real_time) {
         (true, _) => hcr::TID4,
         (false, RealTime::No) => hcr::TID2,
         (false, RealTime::Emulated | RealTime::PassThrough) => 0,
-    };
-    caches
-        | invalidation
-        | match real_time {
-            RealTime::No => hcr::GUEST,
-            RealTime::Emulated => hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER,
-            // planted: no longer: its interrupts do not go to Gear1
-            RealTime::PassThrough => hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER & !hcr::IMO,
-        }
+    }
 }
 
-/// Initializes the calling CPU.
+/// Initializes the calling CPU and gives it its work.
 fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
-    cpu::init_traps(machine.handover);
-    VPIDR_EL2.set(MIDR_EL1.get());
-    CNTV_CTL_EL0.set(0);
-    // Not 0 only while a guest runs that has debug, so no debug exception ever fires in Gear2.
-    MDSCR_EL1.set(0);
-    Gic::init_cpu(cpu.index());
-    cpu.data.machine = Some(machine);
-    monitors::set(&mut cpu.data, machine, 0);
-    (cpu.data.deadline, cpu.data.armed) = (NO_DEADLINE, NO_DEADLINE);
-    (cpu.data.watchdog_deadline, cpu.data.period) = (NO_DEADLINE, timer::period(boot.gear2.period));
-    cpu.data.list_registers = Gic::list_register_count();
-    cpu.data.has_pan = cpu::has_pan();
-    cpu.data.has_ras = cpu::has_ras();
-    cpu.data.misreports_stage2 = cpu::misreports_stage2_faults();
-    cpu.data.world = World::of_this_cpu(machine.handover);
+    init_registers(cpu, machine);
+    init_data(cpu, machine);
     if cpu.index().index() == 0 {
         // SAFETY: the runtime starts, and no page of a guest is mapped.
         unsafe { wipe_init(cpu.local(), machine.handover) };
@@ -199,6 +206,38 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
         firmware::cpu_off(boot.enable_method);
     }
     log::log(cpu.index(), RecordId::CpuUp, [cpu::affinity(), 0, 0]);
+    begin_work(cpu, machine);
+}
+
+/// Sets the registers of the calling CPU that its first guest must not find as firmware left them.
+fn init_registers(cpu: &Cpu, machine: &Machine) {
+    cpu::init_traps(machine.handover);
+    VPIDR_EL2.set(MIDR_EL1.get());
+    CNTV_CTL_EL0.set(0);
+    // Not 0 only while a guest runs that has debug, so no debug exception ever fires in Gear2.
+    MDSCR_EL1.set(0);
+    Gic::init_cpu(cpu.index());
+}
+
+/// Fills the calling CPU's private state, which is zero in the image. CPUs of two clusters may have
+/// different features, so each asks its own registers.
+fn init_data(cpu: &mut Cpu, machine: &'static Machine) {
+    cpu.data.machine = Some(machine);
+    monitors::set(&mut cpu.data, machine, 0);
+    cpu.data.deadline = NO_DEADLINE;
+    cpu.data.armed = NO_DEADLINE;
+    cpu.data.watchdog_deadline = NO_DEADLINE;
+    cpu.data.period = timer::period(machine.boot.gear2.period);
+    cpu.data.list_registers = Gic::list_register_count();
+    cpu.data.has_pan = cpu::has_pan();
+    cpu.data.has_ras = cpu::has_ras();
+    cpu.data.misreports_stage2 = cpu::misreports_stage2_faults();
+    cpu.data.world = World::of_this_cpu(machine.handover);
+}
+
+/// Makes what this CPU is there for run next: a real-time VM, or Gear2's loop.
+fn begin_work(cpu: &mut Cpu, machine: &'static Machine) {
+    let boot = machine.boot;
     let here = cpu.index().select(&boot.cpus);
     if here.real_time {
         enable_interrupts(boot, cpu.index());
@@ -229,6 +268,8 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
     start_cpus(cpu, machine.handover, |other| other.gear2);
 }
 
+/// Starts the CPUs that `wanted` names. One that firmware does not start is logged; its vCPUs never
+/// run, and the other CPUs go on.
 fn start_cpus(cpu: &Cpu, boot: Handover, wanted: impl Fn(&BootCpu) -> bool) {
     // Bound: MAX_CPUS (8).
     for (number, other) in (0..boot.cpu_count as usize).zip(&boot.cpus) {

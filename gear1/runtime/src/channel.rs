@@ -3,6 +3,10 @@
 //!
 //! Lock order: a PL061's lock, then its VM's. No lock of the storing VM is held.
 //!
+//! The storing CPU may be any: a served guest's or the device VM's own. The target VM may stop or
+//! be loaded at the same moment. A store that comes too late is lost with the VM's life, as a line
+//! to a device without power is.
+//!
 //! Requirements: G1-CHN-001 (only the addresses of the manifest), G1-CHN-002, G1-CHN-003.
 
 use gear1_abi::boot::{BootChannel, BootPl061, ChannelKind, MAX_PL061};
@@ -18,6 +22,7 @@ use crate::machine::{self, Cpu, Guest, Machine};
 use crate::vcpu::Handled;
 use crate::{vcpu, vgic};
 
+/// Size of a PL061's registers in a guest's address space.
 const PAGE: u64 = 0x1000;
 
 static PL061: [TicketLock<Pl061>; MAX_PL061] = [const { TicketLock::new(Pl061::new()) }; MAX_PL061];
@@ -35,6 +40,9 @@ pub(crate) fn access(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option
 }
 
 /// Handles a store of `value` at `ipa` if a channel of the VM's begins there.
+///
+/// An acknowledgement with another value than 1 is no channel and goes to Gear2: the guest's driver
+/// acknowledges a change of the device's configuration, which the device model has to see.
 fn store(mut guest: Guest<'_>, ipa: u64, value: u64) -> Option<Handled> {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let boot = machine::boot_vm(machine, loaded.vm);
@@ -54,26 +62,30 @@ fn store(mut guest: Guest<'_>, ipa: u64, value: u64) -> Option<Handled> {
     Some(vcpu::woke_somebody(guest.reborrow(), ExitReason::Channel))
 }
 
+/// Does what a store to the channel means. The manifest has chosen kind and target; the guest's
+/// value matters to `Arm` alone.
 fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel, value: u64) {
     match channel.kind {
         ChannelKind::None | ChannelKind::Acknowledge => {}
         ChannelKind::Pl061 => raise(cpu, machine, channel.target as usize, channel.number),
-        ChannelKind::Interrupt => {
-            let (Some(vm), Some(intid)) = (
-                VmId::from_reg(u64::from(channel.target)),
-                IntId::new(channel.number),
-            ) else {
-                return;
-            };
-            let first = VcpuIndex::FIRST;
-            vgic::change_vm_gic(cpu, machine, vm, |gic| {
-                gic.set_line(first, intid, true)
-                    .union(gic.set_line(first, intid, false))
-            });
-        }
+        ChannelKind::Interrupt => pulse(cpu, machine, channel.target, channel.number),
         ChannelKind::Gear2 => machine::cpu_shared(cpu.index()).ring(),
         ChannelKind::Arm => arm(cpu, machine, channel.target as usize, value as u8),
     }
+}
+
+/// Pulses an interrupt of a VM. The guest configures it as edge-triggered, so it stays pending when
+/// the line is low again.
+#[inline(always)]
+fn pulse(cpu: &Cpu, machine: &Machine, vm: u32, intid: u32) {
+    let (Some(vm), Some(intid)) = (VmId::from_reg(u64::from(vm)), IntId::new(intid)) else {
+        return;
+    };
+    let first = VcpuIndex::FIRST;
+    vgic::change_vm_gic(cpu, machine, vm, |gic| {
+        gic.set_line(first, intid, true)
+            .union(gic.set_line(first, intid, false))
+    });
 }
 
 /// Raises a line of a PL061.
@@ -121,16 +133,24 @@ fn drive(cpu: &Cpu, machine: &Machine, block: &BootPl061, level: bool) {
     });
 }
 
+/// Returns the VM's PL061 block whose registers are at `ipa`, with its state. A block of another VM
+/// may have the same IPA.
+fn pl061_at(
+    machine: &Machine,
+    vm: VmId,
+    ipa: u64,
+) -> Option<(&BootPl061, &'static TicketLock<Pl061>)> {
+    let mut blocks = machine.boot.pl061.iter().zip(&PL061);
+    // Bound: `MAX_PL061`.
+    blocks.find(|(block, _)| {
+        block.ipa != 0 && u64::from(block.vm) == vm.reg() && ipa.wrapping_sub(block.ipa) < PAGE
+    })
+}
+
 /// Handles an access at `ipa` if one of the VM's PL061 blocks is there.
 fn pl061(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option<Handled> {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
-    // Bound: `MAX_PL061`.
-    let index = machine.boot.pl061.iter().position(|block| {
-        block.ipa != 0
-            && u64::from(block.vm) == loaded.vm.reg()
-            && ipa.wrapping_sub(block.ipa) < PAGE
-    })?;
-    let (block, lock) = (machine.boot.pl061.get(index)?, PL061.get(index)?);
+    let (block, lock) = pl061_at(machine, loaded.vm, ipa)?;
     let (offset, register) = (ipa.wrapping_sub(block.ipa), abort.register());
     loaded.shared.count(ExitReason::MmioPl061);
     exception::skip_instruction();

@@ -1,5 +1,8 @@
 //! Events that Gear2's loop on a CPU has not received yet.
 //!
+//! Interrupts and the deadline are this CPU's own; wake-ups, doorbells and pokes are atomics that
+//! any CPU sets. All are levels, so an event that is set twice before it is taken is one event.
+//!
 //! Requirements: G1-RUN-005.
 
 use gear1_abi::event::Event;
@@ -34,6 +37,8 @@ pub(crate) fn pending_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Ev
     }
 }
 
+/// Takes the first pending event in the order of `docs/abi.md`. Interrupts come first, as each
+/// interrupt stays active until Gear2 ends it; the deadline comes last, as it can wait longest.
 #[inline(never)]
 fn take_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Event> {
     if cpu.data.has_gear2_irq

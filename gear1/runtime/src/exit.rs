@@ -5,6 +5,10 @@
 //! [`finish`]: where a real-time VM's vCPU has left its guest, its CPU waits in `realtime`, which
 //! stands above the handlers.
 //!
+//! Each function from an entry to the first slow one is kept apart (`inline(never)`): inside one
+//! function the slow ways would store registers on the stack before the fast ones end, which costs
+//! every exit some instructions.
+//!
 //! Requirements: G1-RUN-003, G1-GIC-006, G1-FLT-006.
 
 use gear1_abi::boot::RealTime;
@@ -33,7 +37,7 @@ fn trapped(cpu: &mut Cpu) -> Guest<'_> {
     }
 }
 
-/// Ends the exit of a guest.
+/// Ends the exit of a guest: translates what its handler returned for the vectors.
 #[inline(always)]
 fn finish(mut guest: Guest<'_>, handled: Handled) -> Resume {
     match handled {
@@ -78,7 +82,8 @@ fn of_gear2(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     }
 }
 
-/// HVC: the PC is behind the instruction already.
+/// HVC: the PC is behind the instruction already. PSCI_VERSION is answered at once, as the
+/// shortest way through Gear1.
 #[inline(always)]
 fn hvc(cpu: &mut Cpu, shared: &VcpuShared) -> Resume {
     let [function, ..] = cpu.frame().x;
@@ -91,6 +96,7 @@ fn hvc(cpu: &mut Cpu, shared: &VcpuShared) -> Resume {
     call(cpu, ExitReason::Hvc)
 }
 
+/// A call of the vendor's range, most of which are Gear2's.
 #[inline(never)]
 fn vendor_call(cpu: &mut Cpu) -> Resume {
     let mut guest = trapped(cpu);
@@ -106,7 +112,8 @@ fn call(cpu: &mut Cpu, reason: ExitReason) -> Resume {
     finish(guest.reborrow(), handled)
 }
 
-/// A trapped MSR, MRS or system instruction.
+/// A trapped MSR, MRS or system instruction. Reads of identification registers and writes of
+/// ICC_SGI1R_EL1 are most of them.
 #[inline(never)]
 fn system_register(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
     let access = syndrome.sysreg();
@@ -129,6 +136,7 @@ fn sgi1r(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
     sgi(cpu, access)
 }
 
+/// An SGI to another vCPU, or another one than before.
 #[inline(never)]
 fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
     let mut guest = trapped(cpu);
@@ -136,6 +144,7 @@ fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
     finish(guest.reborrow(), handled)
 }
 
+/// An access to a register that few guests use often.
 #[inline(never)]
 fn slow_register(cpu: &mut Cpu, access: SysregAccess) -> Resume {
     let mut guest = trapped(cpu);
@@ -143,6 +152,7 @@ fn slow_register(cpu: &mut Cpu, access: SysregAccess) -> Resume {
     finish(guest.reborrow(), handled)
 }
 
+/// A data abort: a load of the distributor's control registers, or another access.
 #[inline(never)]
 fn data_abort(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
     if let Some(resume) = abort::distributor_read(cpu, syndrome, shared) {
@@ -151,6 +161,7 @@ fn data_abort(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume 
     slow_data_abort(cpu, syndrome)
 }
 
+/// A data abort whose address has to be found first.
 #[inline(never)]
 fn slow_data_abort(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let mut guest = trapped(cpu);
@@ -192,7 +203,8 @@ extern "C" fn gear1_serror(cpu: &mut Cpu) -> Resume {
     Resume::Same
 }
 
-/// Entry from the IRQ vectors.
+/// Entry from the IRQ vectors. The two that a running guest gets most often are a timer interrupt
+/// that repeats and a kick; a real-time VM's CPU takes its rare kicks the long way.
 #[unsafe(no_mangle)]
 extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
     let Some(irq) = Gic::acknowledge() else {
@@ -215,7 +227,8 @@ extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
     interrupt(cpu, irq)
 }
 
-/// Another CPU has something for this one, which runs a guest.
+/// Another CPU has something for this one, which runs a guest. The interrupt ends before the
+/// requests are read: a request that comes in between kicks again.
 #[inline(never)]
 fn kicked(cpu: &mut Cpu, irq: Acknowledged, shared: &VcpuShared) -> Resume {
     Gic::drop_priority(irq);
@@ -230,6 +243,8 @@ fn kicked(cpu: &mut Cpu, irq: Acknowledged, shared: &VcpuShared) -> Resume {
     finish(guest.reborrow(), handled)
 }
 
+/// Another interrupt, while a guest or Gear2 runs. Gear2 takes no interrupts of its own: Gear2
+/// resumes where it was, and hears of the interrupt at its next NEXT.
 #[inline(never)]
 fn interrupt(cpu: &mut Cpu, irq: Acknowledged) -> Resume {
     let Some(machine) = cpu.data.machine else {

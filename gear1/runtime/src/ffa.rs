@@ -13,8 +13,9 @@ use gear1_abi::boot::{BootInfo, BootRegion, SHARING_TABLES};
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::{MAX_VMS, VmId};
+use gear1_abi::id::{MAX_VMS, VcpuId, VmId};
 use gear1_abi::layout::PAGE_SIZE;
+use gear1_abi::regs::Regs;
 use gear1_arch::pool::Pool;
 use gear1_arch::sync::TicketLock;
 use gear1_arch::this_cpu::LocalCpu;
@@ -32,7 +33,7 @@ use gear1_core::vcpu::Requests;
 
 #[cfg(feature = "check-ghost")]
 use crate::ghost;
-use crate::machine::{self, Cpu, Guest, Machine};
+use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
 use crate::{halt, kick, messages, vcpu, vgic, vm_state};
 
@@ -92,6 +93,24 @@ struct Tables<'a> {
 }
 
 impl FreeTables {
+    /// Takes a table: one that was given back, or else the next untouched one. Init made the pool
+    /// large enough for what all VMs may take, and the caller has checked the VM's share.
+    fn take(&mut self, pool: &Pool) -> Pa {
+        match self.given_back {
+            0 => {
+                let table = self.untouched;
+                self.untouched = table.wrapping_add(PAGE_SIZE);
+                Pa::new(table)
+            }
+            table => {
+                let table = Pa::new(table);
+                self.given_back = pool.read(table, 0);
+                table
+            }
+        }
+    }
+
+    /// Changes the number of tables that a VM has taken.
     fn count(&mut self, vm: VmId, change: impl FnOnce(u8) -> u8) {
         let taken = vm.select_mut(&mut self.taken);
         *taken = change(*taken);
@@ -115,24 +134,14 @@ impl TableMemory for Tables<'_> {
         if self.available() == 0 {
             return None;
         }
-        // Init made the pool large enough for what all VMs may take.
-        let table = match self.free.given_back {
-            0 => {
-                let table = self.free.untouched;
-                self.free.untouched = table.wrapping_add(PAGE_SIZE);
-                Pa::new(table)
-            }
-            table => {
-                let table = Pa::new(table);
-                self.free.given_back = self.pool.read(table, 0);
-                table
-            }
-        };
+        let table = self.free.take(&self.pool);
         self.free.count(self.vm, |taken| taken.wrapping_add(1));
         // Bound: 512 entries of a table.
         for index in 0..ENTRIES {
             self.write(table, index, 0);
         }
+        // Another CPU may walk the VM's tables at this moment: the zeroes are visible before the
+        // descriptor that leads to the table.
         barrier::dsb_ishst();
         Some(table)
     }
@@ -186,6 +195,7 @@ impl Vms for Host<'_> {
     }
 }
 
+/// Returns a VM's stage 2. All VMs have the geometry of one VTCR_EL2.
 fn stage2(machine: &Machine, vm: VmId) -> Stage2 {
     let root = Pa::new(machine::boot_vm(machine, vm).root);
     Geometry::from_vtcr(machine.boot.vtcr_el2).stage2(root)
@@ -216,6 +226,8 @@ impl Host<'_> {
         }
     }
 
+    /// Reads words of a page of the caller's. The guest may write the page at the same moment from
+    /// another vCPU: each word is read once, and `gear1_core::ffa` uses no word that it read twice.
     fn read(&self, page: Pa, offset: u64, words: &mut [u64]) {
         self.page(page).read(offset, words);
     }
@@ -278,10 +290,18 @@ pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Option<Handled> 
         let next = messages::call(machine, loaded, peers, &regs);
         return Some(go_on(guest.reborrow(), reason, next));
     }
+    memory_call(guest.cpu, loaded, &regs);
+    Some(Handled::Same)
+}
+
+/// Carries out one step of a call about memory, under the lock over shared memory. A call that
+/// needs more steps is executed again by the guest, so interrupts arrive between two of them.
+fn memory_call(cpu: &mut Cpu, loaded: &Loaded, regs: &Regs) {
+    let (machine, vm) = (loaded.machine, loaded.vm);
     let mut shared = SHARED.lock();
     let Shared { ledger, free } = &mut *shared;
     let mut host = Host {
-        cpu: guest.cpu.local(),
+        cpu: cpu.local(),
         machine,
         current: Some(vm),
         free,
@@ -292,21 +312,20 @@ pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Option<Handled> 
             host.read(tx, 0, said);
         }
     });
-    let outcome = ffa::call(ledger, &mut host, vm, &regs);
+    let outcome = ffa::call(ledger, &mut host, vm, regs);
     #[cfg(feature = "check-ghost")]
-    ghost::after(machine, loaded, &regs, &outcome, host.running());
+    ghost::after(machine, loaded, regs, &outcome, host.running());
     // Later walks must see the new mappings.
     barrier::dsb_ishst();
     drop(shared);
     match outcome {
-        Outcome::Return(regs) => guest.cpu.frame().set_result(regs),
+        Outcome::Return(regs) => cpu.frame().set_result(regs),
         Outcome::Again => exception::repeat_instruction(),
     }
-    Some(Handled::Same)
 }
 
+/// Continues after a call about messages: back to the guest, to Gear2, or into a wait.
 fn go_on(mut guest: Guest<'_>, reason: ExitReason, next: Next) -> Handled {
-    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     match next {
         Next::Return(regs) => {
             guest.cpu.frame().set_result(regs);
@@ -314,30 +333,35 @@ fn go_on(mut guest: Guest<'_>, reason: ExitReason, next: Next) -> Handled {
         }
         Next::Yield => {
             guest.cpu.frame().set_result(ffa::DONE);
-            vcpu::leave(
-                guest.reborrow(),
-                VcpuState::Ready,
-                reason,
-                Event::Wfe(loaded.id),
-            )
+            let event = Event::Wfe(guest.loaded.id);
+            vcpu::leave(guest.reborrow(), VcpuState::Ready, reason, event)
         }
-        Next::Block(notified) => {
-            loaded.shared.raise(Requests::AWAITS);
-            if let Some(id) = notified {
-                kick::request(guest.cpu, machine, id, Requests::MESSAGE);
-            }
-            let expected = Requests::AWAITS.union(Requests::ICACHE);
-            if vcpu::is_due(guest.cpu, machine, loaded, expected) {
-                vgic::flush_gic(guest.cpu, machine, loaded);
-                vcpu::after_interrupt(guest.reborrow(), reason)
-            } else {
-                vcpu::leave_as_is(guest.reborrow(), reason, Event::Wfi(loaded.id))
-            }
-        }
+        Next::Block(notified) => block(guest.reborrow(), reason, notified),
     }
 }
 
-/// Undoes one step of what a VM has shared, unless the VM runs.
+/// Blocks the running vCPU until a message comes for it; `notified` has one from it. To Gear2 the
+/// wait is a WFI, which any interrupt ends as well: `messages::resume` then ends the call.
+///
+/// AWAITS is raised before the state is set: an answer that comes in between finds the vCPU
+/// Running, raises MESSAGE, and `is_due` sees that.
+fn block(mut guest: Guest<'_>, reason: ExitReason, notified: Option<VcpuId>) -> Handled {
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    loaded.shared.raise(Requests::AWAITS);
+    if let Some(id) = notified {
+        kick::request(guest.cpu, machine, id, Requests::MESSAGE);
+    }
+    let expected = Requests::AWAITS.union(Requests::ICACHE);
+    if vcpu::is_due(guest.cpu, machine, loaded, expected) {
+        vgic::flush_gic(guest.cpu, machine, loaded);
+        vcpu::after_interrupt(guest.reborrow(), reason)
+    } else {
+        vcpu::leave_as_is(guest.reborrow(), reason, Event::Wfi(loaded.id))
+    }
+}
+
+/// Undoes one step of what a VM has shared, unless the VM runs. For Gear2, or on a
+/// real-time VM's CPU outside of its guest: no VM's stage 2 is installed, so none is current.
 pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> End {
     if machine::boot_vm(machine, vm).peers == 0 {
         return End::Done;
@@ -360,7 +384,8 @@ pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> End {
 }
 
 /// Tells whether an access that faulted at stage 2 is allowed by now: while tables change, what
-/// they map is not there for a moment.
+/// they map is not there for a moment (break-before-make). The lock over shared memory is held, so
+/// no such moment lasts while the tables are walked here.
 #[inline(never)]
 pub(crate) fn is_allowed_now(machine: &Machine, vm: VmId, abort: DataAbort, ipa: u64) -> bool {
     // planted: no longer: a real-time VM's path takes no lock of others

@@ -1,5 +1,10 @@
 //! Gear2's calls: `SVC #number`. See `docs/abi.md`.
 //!
+//! Gear2 is not trusted with more than its calls give: each argument is an identifier that is
+//! looked up, or a number that is checked, and no argument is an address. Every CPU's loop may make
+//! every call at any time, so a call that changes a VM or a vCPU takes the VM's lock, or is refused
+//! to all but the vCPU's owner CPU.
+//!
 //! Requirements: G1-RUN-005, G1-RUN-010.
 
 use gear1_abi::ABI_VERSION;
@@ -19,9 +24,11 @@ use crate::{channel, kick, lifecycle, reply, run, supervise, vcpu, vgic, vm_stat
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
 
+/// Results of a call that returns its status alone.
 const NOTHING: [u64; 6] = [0; 6];
 
-/// Handles `SVC #immediate` of Gear2.
+/// Handles `SVC #immediate` of Gear2. NEXT comes first: each round trip of a guest through Gear2
+/// has one, and most have no other call.
 #[inline(never)]
 pub(crate) fn dispatch(cpu: &mut Cpu, machine: &'static Machine, immediate: u16) -> Resume {
     if immediate == number::NEXT {
@@ -41,6 +48,7 @@ pub(crate) fn dispatch(cpu: &mut Cpu, machine: &'static Machine, immediate: u16)
     Resume::Same
 }
 
+/// Carries out a call that returns to its caller.
 #[inline(never)]
 fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer {
     let [a, b, c, ..] = *regs;
@@ -69,6 +77,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
     }
 }
 
+/// VERSION. The last restart is here, so that a loop that begins anew can report why.
 fn version() -> [u64; 6] {
     let [count, failure, pc, index] = machine::gear2_restarts();
     [
@@ -81,6 +90,9 @@ fn version() -> [u64; 6] {
     ]
 }
 
+/// VCPU_STATE. The awaited access outlives a restart of Gear2, which then completes it or has it
+/// made again; state and access are read one after the other, but only the owner CPU changes them
+/// while the vCPU waits.
 fn vcpu_state(id: VcpuId) -> Answer {
     let shared = machine::vcpu(id);
     let (ipa, access) = shared.awaited();
@@ -94,7 +106,8 @@ fn vcpu_state(id: VcpuId) -> Answer {
     ])
 }
 
-/// Gives a vCPU of this CPU's to another CPU: its registers leave this one.
+/// Gives a vCPU of this CPU's to another CPU: its registers leave this one. Only the owner CPU may,
+/// because no other CPU can take registers out of it.
 fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
     let target = gear2_cpu(machine, target)?;
     let shared = machine::vcpu(id);
@@ -113,6 +126,8 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
     Ok(NOTHING)
 }
 
+/// IRQ_SET. Private interrupts of a guest come from its timers and siblings only. A real-time VM
+/// has no emulated devices, and no call of Gear2's may hold its lock while it runs (G1-RT-001).
 fn irq_set(cpu: &Cpu, machine: &Machine, regs: &Regs) -> Answer {
     let [vm, intid, level, ..] = *regs;
     let vm_id = machine::vm_from_reg(machine, vm).ok_or(Status::NotFound)?;
@@ -133,7 +148,7 @@ fn irq_set(cpu: &Cpu, machine: &Machine, regs: &Regs) -> Answer {
     }
 }
 
-/// Raises a line of an emulated PL061.
+/// PL061_RAISE. The block's VM need not run: the edge is latched until that VM is loaded anew.
 fn raise(cpu: &Cpu, machine: &Machine, index: u64, line: u64) -> Answer {
     let (index, line) = (
         index as usize,
@@ -146,6 +161,8 @@ fn raise(cpu: &Cpu, machine: &Machine, index: u64, line: u64) -> Answer {
     Ok(NOTHING)
 }
 
+/// IRQ_DONE. Only interrupts of Gear2's own: the deactivation of another owner's would let it fire
+/// twice.
 fn irq_done(machine: &Machine, intid: u64) -> Answer {
     let owner = machine.boot.irq_owner.get(intid as usize).copied();
     if owner != Some(gear1_abi::boot::IrqOwner::GEAR2) {
@@ -162,6 +179,7 @@ fn gear2_cpu(machine: &Machine, reg: u64) -> Result<CpuIndex, Status> {
     is_gear2.then_some(cpu).ok_or(Status::NotFound)
 }
 
+/// POKE. Pokes are levels: several become one event.
 fn poke(cpu: &Cpu, machine: &Machine, target: u64) -> Answer {
     let target = gear2_cpu(machine, target)?;
     machine::cpu_shared(target).poke();
@@ -169,6 +187,7 @@ fn poke(cpu: &Cpu, machine: &Machine, target: u64) -> Answer {
     Ok(NOTHING)
 }
 
+/// EXIT_STATS. Count and ticks are read one after the other, while the vCPU may run on another CPU.
 fn exit_stats(id: VcpuId, reason: u64) -> Answer {
     let reason = usize::try_from(reason)
         .ok()
@@ -178,7 +197,8 @@ fn exit_stats(id: VcpuId, reason: u64) -> Answer {
     Ok([count, ticks, 0, 0, 0, 0])
 }
 
-/// The cursor holds the CPU in its upper byte and the sequence number below.
+/// LOG_READ. The cursor holds the CPU in its upper byte and the sequence number below. Other CPUs
+/// write their rings meanwhile: a record that is overwritten while it is read is skipped.
 fn log_read(machine: &Machine, cursor: u64) -> Answer {
     let first = cursor >> CURSOR_CPU_SHIFT;
     // Bound: MAX_CPUS (8).

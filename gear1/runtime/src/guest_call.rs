@@ -1,5 +1,9 @@
 //! Calls and waits of guests: HVC, SMC, WFI and WFE.
 //!
+//! A call of PSCI or FF-A reaches vCPUs of the caller's VM alone: targets are looked up by their
+//! index in that VM. Off and On of a vCPU are decided under the VM's lock, so that a CPU_ON and a
+//! CPU_OFF of two vCPUs, or the end of the VM, come one after the other.
+//!
 //! Requirements: G1-PSCI-002, G1-PSCI-005, G1-PSCI-008.
 
 use gear1_abi::ABI_VERSION;
@@ -19,6 +23,7 @@ use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
 use crate::{ffa, kick, lifecycle, messages, realtime, vcpu, vgic, vm_state};
 
+/// Size of a vCPU's structure in the VM's page of stolen time; the next vCPU's follows.
 const STOLEN_TIME_SIZE: u64 = size_of::<guest::StolenTime>() as u64;
 
 /// Answers PSCI_VERSION at once, and tells whether that is the function, X0, that is called.
@@ -106,6 +111,7 @@ fn target_of(machine: &Machine, caller: &Loaded, mpidr: u64) -> Option<VcpuId> {
     psci::target_index(mpidr, count).and_then(|index| machine::vcpu_of(machine, caller.vm, index))
 }
 
+/// CPU_ON: checks the arguments before anything changes.
 #[inline(never)]
 fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u64, u64)) -> u64 {
     let Some(id) = target_of(machine, caller, target) else {
@@ -115,7 +121,14 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
     if !is_entry(machine, caller.vm, entry) {
         return ret::INVALID_ADDRESS;
     }
-    let vm = machine::lock_vm(caller.vm);
+    turn_on(cpu, machine, caller.vm, id, (entry, context))
+}
+
+/// Makes a vCPU that is off ready to start, and tells its owner CPU's loop. Another vCPU of the VM
+/// may ask for the same one at this moment: the VM's lock lets one of them succeed.
+fn turn_on(cpu: &Cpu, machine: &Machine, vm_id: VmId, id: VcpuId, start: (u64, u64)) -> u64 {
+    let (entry, context) = start;
+    let vm = machine::lock_vm(vm_id);
     if vm.state != VmState::Running {
         return ret::DENIED;
     }
@@ -134,6 +147,8 @@ fn cpu_on(cpu: &Cpu, machine: &Machine, caller: &Loaded, target: u64, start: (u6
     ret::SUCCESS
 }
 
+/// AFFINITY_INFO. The state may change as soon as it is read, as on hardware: a caller that waits
+/// for OFF asks again.
 // planted: late: how late
 #[inline(never)]
 fn affinity_info(machine: &Machine, caller: &Loaded, target: u64) -> u64 {
@@ -172,7 +187,8 @@ fn node_state(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u6
     }
 }
 
-/// Checks a power-down request (G1-PSCI-006, G1-PSCI-007).
+/// Checks a power-down request (G1-PSCI-006, G1-PSCI-007). The caller itself is not off, so a
+/// SYSTEM_SUSPEND of the last vCPU finds one that is alive.
 #[inline(never)]
 fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) -> u64 {
     if !is_entry(machine, caller.vm, entry) {
@@ -185,6 +201,7 @@ fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) 
     }
 }
 
+/// CPU_OFF. Gear2 hears of it, and chooses another vCPU for this CPU.
 #[inline(never)]
 fn cpu_off(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
@@ -202,63 +219,59 @@ fn cpu_off(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
     vcpu::leave_as_is(guest.reborrow(), reason, Event::Off(id))
 }
 
-/// The vendor-specific hypervisor services of [`guest`], and what does not exist.
+/// The vendor-specific hypervisor services of [`guest`], and what does not exist. The functions
+/// that Gear1 knows are answered here; the rest of the vendor's range is Gear2's, which a real-time
+/// VM's CPU does not have.
 #[inline(never)]
 pub(crate) fn vendor(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
-    let loaded = guest.loaded;
-    let [x0, x1, x2, x3, x4, ..] = guest.cpu.frame().x;
-    let function = x0 as u32;
+    let [x0, x1, ..] = guest.cpu.frame().x;
     let to_gear2 = guest::is_vendor(x0) && guest.cpu.data.real_time == RealTime::No;
-    let mut results = None;
-    match function {
-        guest::EXIT_STATS => {
-            let stats =
-                ExitReason::from_index(x1 as usize).map(|reason| loaded.shared.stats(reason));
-            results = Some(
-                stats.map_or([guest::INVALID_PARAMETERS, 0], |(count, ticks)| {
-                    [count, ticks]
-                }),
-            );
-        }
-        guest::GEARV_VERSION => results = Some([u64::from(ABI_VERSION), 0]),
-        guest::CALL_UID => {
-            loaded.shared.count(reason);
-            // Bound: 4 words.
-            let [a, b, c, d] = guest::UID.map(u64::from);
-            let frame = guest.cpu.frame();
-            frame.set_reg(0, a);
-            frame.set_reg(1, b);
-            frame.set_reg(2, c);
-            frame.set_reg(3, d);
-            return Handled::Same;
-        }
-        _ if to_gear2 => {}
-        _ => results = Some([NOT_SUPPORTED, x1]),
+    let shared = guest.loaded.shared;
+    match x0 as u32 {
+        guest::EXIT_STATS => exit_stats(guest.cpu, shared, x1),
+        guest::GEARV_VERSION => guest.cpu.frame().set_reg(0, u64::from(ABI_VERSION)),
+        guest::CALL_UID => call_uid(guest.cpu),
+        _ if to_gear2 => return hypercall(guest.reborrow()),
+        _ => guest.cpu.frame().set_reg(0, NOT_SUPPORTED),
     }
-    match results {
-        Some([value, second]) => {
-            loaded.shared.count(reason);
-            guest.cpu.frame().set_reg(0, value);
-            if function == guest::EXIT_STATS {
-                guest.cpu.frame().set_reg(1, second);
-            }
-            Handled::Same
-        }
-        None => {
-            let id = loaded.id;
-            loaded.shared.count(ExitReason::HypercallGear2);
-            let event = Event::Hypercall(id, [x0, x1, x2, x3, x4]);
-            vcpu::leave(
-                guest.reborrow(),
-                VcpuState::AwaitsHypercall,
-                ExitReason::HypercallGear2,
-                event,
-            )
-        }
-    }
+    shared.count(reason);
+    Handled::Same
 }
 
-/// WFI and WFE.
+/// Answers `EXIT_STATS` with the vCPU's own counts: X0 the number of exits, X1 their ticks. The
+/// call itself is not among them yet.
+#[inline(always)]
+fn exit_stats(cpu: &mut Cpu, shared: &VcpuShared, reason: u64) {
+    let stats = ExitReason::from_index(reason as usize).map(|reason| shared.stats(reason));
+    let (count, ticks) = stats.unwrap_or((guest::INVALID_PARAMETERS, 0));
+    cpu.frame().set_reg(0, count);
+    cpu.frame().set_reg(1, ticks);
+}
+
+/// Answers SMCCC's Call UID Query: the four words of the identifier in W0 to W3.
+#[inline(always)]
+fn call_uid(cpu: &mut Cpu) {
+    // Bound: 4 words.
+    let [a, b, c, d] = guest::UID.map(u64::from);
+    let frame = cpu.frame();
+    frame.set_reg(0, a);
+    frame.set_reg(1, b);
+    frame.set_reg(2, c);
+    frame.set_reg(3, d);
+}
+
+/// Hands a call to Gear2 and waits for its reply. Gear2 gets X0 to X4 and no other register, as it
+/// never sees a guest's.
+#[inline(always)]
+fn hypercall(mut guest: Guest<'_>) -> Handled {
+    let reason = ExitReason::HypercallGear2;
+    let [x0, x1, x2, x3, x4, ..] = guest.cpu.frame().x;
+    let event = Event::Hypercall(guest.loaded.id, [x0, x1, x2, x3, x4]);
+    guest.loaded.shared.count(reason);
+    vcpu::leave(guest.reborrow(), VcpuState::AwaitsHypercall, reason, event)
+}
+
+/// WFI and WFE. The PC moves first: whatever ends the wait, the guest continues behind it.
 #[inline(never)]
 pub(crate) fn wait(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     exception::skip_instruction();

@@ -64,7 +64,7 @@ impl HaltReason {
     }
 }
 
-/// The UART, as far as there is one.
+/// The UART, as far as there is one. Before the machine is known, it is taken to be a PL011.
 pub(crate) fn console() -> BootUart {
     match machine::get().map_or(uart::PL011, |m| m.boot.uart_kind) {
         uart::NONE => BootUart::take_over(uart::NONE, Mmio::NONE),
@@ -73,6 +73,7 @@ pub(crate) fn console() -> BootUart {
     }
 }
 
+/// Prints ` name=value`.
 pub(crate) fn line(out: BootUart, name: &str, value: u64) {
     out.text(" ");
     out.text(name);
@@ -80,6 +81,8 @@ pub(crate) fn line(out: BootUart, name: &str, value: u64) {
     out.hex(value);
 }
 
+/// Prints the line that every halt begins with. Two CPUs that halt at once may mix their lines: a
+/// lock here could be held by the CPU that failed.
 pub(crate) fn header(out: BootUart, reason: HaltReason) {
     out.text("\ngear1: HALT: ");
     out.text(reason.text());
@@ -89,6 +92,7 @@ pub(crate) fn header(out: BootUart, reason: HaltReason) {
     out.text("\n");
 }
 
+/// Prints X0 to X30, four a line.
 fn registers(out: BootUart, x: &[u64; 31]) {
     // Bound: 31 registers.
     for (index, value) in (0_u8..31).zip(x) {
@@ -125,16 +129,22 @@ pub(crate) fn halt(cpu: &mut Cpu, reason: HaltReason) -> ! {
     }
     line(out, "gear2", u64::from(cpu.is_gear2_current()));
     line(out, "gear2-restarts", machine::gear2_restarts()[0]);
-    out.text("\ngear1:");
+    out.text("\n");
+    syndrome_registers(out);
+    let x = cpu.frame().x;
+    registers(out, &x);
+    finish(out)
+}
+
+/// Prints what EL2 holds of the exception that brought this CPU here.
+fn syndrome_registers(out: BootUart) {
+    out.text("gear1:");
     line(out, "esr", ESR_EL2.get());
     line(out, "elr", ELR_EL2.get());
     line(out, "far", FAR_EL2.get());
     line(out, "hpfar", HPFAR_EL2.get());
     line(out, "spsr", SPSR_EL2.get());
     out.text("\n");
-    let x = cpu.frame().x;
-    registers(out, &x);
-    finish(out)
 }
 
 /// Halts before a CPU has its state.
@@ -190,6 +200,13 @@ extern "C" fn gear1_halted(frame: &HaltFrame) -> ! {
     line(out, "vector", frame.vector);
     out.text("\n");
     registers(out, &frame.x);
+    stack_words(out, frame);
+    finish(out)
+}
+
+/// Prints the words above the stack pointer of an exception inside EL2: the return addresses among
+/// them name the callers.
+fn stack_words(out: BootUart, frame: &HaltFrame) {
     out.text("gear1: stack:");
     // SAFETY: this CPU is up, and `frame` holds its stack pointer.
     let words = unsafe { stack::words(frame.sp, 32) };
@@ -199,5 +216,4 @@ extern "C" fn gear1_halted(frame: &HaltFrame) -> ! {
         out.hex(word);
     }
     out.text("\n");
-    finish(out)
 }

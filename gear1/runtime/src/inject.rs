@@ -33,16 +33,21 @@ pub(crate) fn abort(mut guest: Guest<'_>, syndrome: Syndrome, ipa: u64) -> Handl
     log::log(guest.cpu.index(), id, [loaded.id.reg(), syndrome.0, ipa]);
     let entry = Entry::synchronous(SPSR_EL2.get(), SCTLR_EL1.get(), guest.cpu.data.has_pan);
     let far = FAR_EL2.get();
-    let level = abort.on_table_walk().then(|| {
-        let ttbr = [TTBR0_EL1.get(), TTBR1_EL1.get()];
-        walk_level(TCR_EL1.get(), ttbr, far, ipa)
-    });
+    let level = abort.on_table_walk().then(|| level_of_walk(far, ipa));
     if is_stuck(guest.reborrow(), entry, fetch) {
         return stop(guest.reborrow(), ExitReason::Abort, ipa);
     }
     FAR_EL1.set(far);
     exception::take_at_el1(entry, entry.external_abort(syndrome, level));
     Handled::Same
+}
+
+/// Returns the level of the guest's own table that lies at `ipa`, where the walk for `far` faulted.
+/// ESR_EL2 tells the level of stage 2 instead, which means nothing to the guest.
+#[inline(always)]
+fn level_of_walk(far: u64, ipa: u64) -> u8 {
+    let ttbr = [TTBR0_EL1.get(), TTBR1_EL1.get()];
+    walk_level(TCR_EL1.get(), ttbr, far, ipa)
 }
 
 /// Injects an undefined-instruction exception for a feature that a guest's CPU does not have:
@@ -68,7 +73,9 @@ fn is_stuck(guest: Guest<'_>, entry: Entry, fetch: bool) -> bool {
         .is_some_and(|context| context.nesting.note(pc, vbar, entry, fetch))
 }
 
-/// Ends the VM of a guest that cannot go on (G1-FLT-004).
+/// Ends the VM of a guest that cannot go on (G1-FLT-004). Gear2 gets the registers of the
+/// exception, so that a person can tell what the guest did; they are EL2's, as the guest took no
+/// exception.
 #[inline(never)]
 pub(crate) fn stop(mut guest: Guest<'_>, reason: ExitReason, ipa: u64) -> Handled {
     let fault = Fault {

@@ -5,7 +5,7 @@
 //!
 //! Requirements: G1-GIC-006, G1-FLT-006.
 
-use gear1_abi::boot::{IrqOwner, RealTime};
+use gear1_abi::boot::{BootInfo, IrqOwner, RealTime};
 use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VmId;
@@ -27,7 +27,8 @@ pub(crate) fn handle_pending(cpu: &mut Cpu, machine: &Machine) -> bool {
     Gic::acknowledge().is_some_and(|irq| handle(cpu, machine, irq) == ExitReason::Kick)
 }
 
-/// Handles an acknowledged interrupt and returns the exit reason.
+/// Handles an acknowledged interrupt and returns the exit reason. The priority drops first, so that
+/// the next interrupt can be acknowledged while this one is still active (EOImode 1).
 pub(crate) fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> ExitReason {
     Gic::drop_priority(irq);
     match Gic::intid(irq) {
@@ -36,10 +37,7 @@ pub(crate) fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> Exi
             ExitReason::Timer
         }
         gic::KICK => {
-            Gic::end(irq);
-            if cpu.data.real_time == RealTime::No {
-                stop::obey();
-            }
+            kicked(cpu, irq);
             ExitReason::Kick
         }
         gic::HYP_TIMER => {
@@ -48,14 +46,31 @@ pub(crate) fn handle(cpu: &mut Cpu, machine: &Machine, irq: Acknowledged) -> Exi
             ExitReason::Deadline
         }
         gic::MAINTENANCE => {
-            if let Some(loaded) = cpu.data.loaded {
-                vgic::flush_gic(cpu, machine, loaded);
-            }
-            Gic::end(irq);
+            maintain(cpu, machine, irq);
             ExitReason::Maintenance
         }
         intid => external(cpu, machine, intid),
     }
+}
+
+/// Another CPU has something for this one: a request to a vCPU, an event for the loop, or the halt
+/// of the machine, which a real-time VM's CPU does not take part in (G1-RT-008).
+#[inline(always)]
+fn kicked(cpu: &Cpu, irq: Acknowledged) {
+    Gic::end(irq);
+    if cpu.data.real_time == RealTime::No {
+        stop::obey();
+    }
+}
+
+/// The loaded vCPU's list registers have room again, or the guest ended an interrupt that is in
+/// none. The flush removes the cause before the end: the interrupt is level-sensitive.
+#[inline(always)]
+fn maintain(cpu: &Cpu, machine: &Machine, irq: Acknowledged) {
+    if let Some(loaded) = cpu.data.loaded {
+        vgic::flush_gic(cpu, machine, loaded);
+    }
+    Gic::end(irq);
 }
 
 /// The loaded vCPU's virtual timer: stays active until the guest ends it.
@@ -83,12 +98,7 @@ fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
         });
         return ExitReason::IrqDirect;
     }
-    let owner = machine
-        .boot
-        .irq_owner
-        .get(intid as usize)
-        .copied()
-        .unwrap_or(IrqOwner::NONE);
+    let owner = owner_of(machine.boot, intid);
     if owner == IrqOwner::GEAR2 {
         cpu.data.add_gear2_irq(intid);
         return ExitReason::IrqOther;
@@ -97,15 +107,28 @@ fn external(cpu: &mut Cpu, machine: &Machine, intid: u32) -> ExitReason {
     if let Some((vm, virtual_id)) = vm {
         // The interrupt stays active until the guest ends it. A stopped VM's stays active until the
         // VM is loaded again, so that a level which nobody serves does not fire again and again.
-        let direct = vgic::inject_external(cpu, machine, vm, virtual_id);
-        return match direct {
+        return match vgic::inject_external(cpu, machine, vm, virtual_id) {
             true => ExitReason::IrqDirect,
             false => ExitReason::IrqOther,
         };
     }
+    discard(cpu, intid);
+    ExitReason::IrqOther
+}
+
+/// Returns the owner of an interrupt; an LPI, whose INTID the table does not reach, has none.
+#[inline(always)]
+fn owner_of(boot: &BootInfo, intid: u32) -> IrqOwner {
+    let owner = boot.irq_owner.get(intid as usize).copied();
+    owner.unwrap_or(IrqOwner::NONE)
+}
+
+/// Ends an interrupt that nobody owns: firmware or the boot loader left it enabled. LPIs have no
+/// active state.
+#[inline(always)]
+fn discard(cpu: &Cpu, intid: u32) {
     if intid < FIRST_LPI {
         Gic::deactivate(intid);
     }
     log::log(cpu.index(), RecordId::SpuriousIrq, [u64::from(intid), 0, 0]);
-    ExitReason::IrqOther
 }

@@ -3,6 +3,10 @@
 //!
 //! Loading wipes all of the VM's memory and copies its images from the archive,
 //! at most one piece a call, so that no deadline waits for it.
+//!
+//! Locks: a VM's state changes under the VM's lock. A load drops the lock twice, for the lock over
+//! shared memory and for those of the PL061 blocks, which both come before a VM's. Another CPU may
+//! load, start or stop the VM at these moments, so a load looks at the state again.
 
 use core::sync::atomic::Ordering;
 
@@ -13,6 +17,7 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VmId;
 use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
+use gear1_arch::sync::TicketGuard;
 use gear1_arch::window::load_piece;
 use gear1_arch::{cpu, firmware, stolen_time};
 use gear1_core::ffa::End;
@@ -47,6 +52,9 @@ pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
 }
 
 /// Turns off what does not run, asks the rest to leave. The VM's lock is held.
+///
+/// [`machine::running`] ends first: who reads the state without the lock must not find a running
+/// VM whose vCPUs are off.
 fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
     vm.state = VmState::Stopping;
     machine::running(id).end();
@@ -62,12 +70,17 @@ fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
             kick::notify(cpu, machine, vcpu_id, notify);
         }
     }
-    let boot = machine::boot_vm(machine, id);
-    let gone = 1_u32.wrapping_shl(boot.vcpu_count.into()).wrapping_sub(1);
-    let gone = gone.wrapping_shl(boot.first_vcpu.into());
-    messages::end(cpu, machine, id, gone);
+    messages::end(cpu, machine, id, vcpu_bits(machine, id));
     // planted: no longer: who is stopped loses its own memory
     vm_state::freeze(cpu, machine, id);
+}
+
+/// Returns the VM's vCPUs, a bit for each `VcpuId`: they have consecutive identifiers, from the
+/// VM's first on.
+fn vcpu_bits(machine: &Machine, id: VmId) -> u32 {
+    let boot = machine::boot_vm(machine, id);
+    let lowest = 1_u32.wrapping_shl(boot.vcpu_count.into()).wrapping_sub(1);
+    lowest.wrapping_shl(boot.first_vcpu.into())
 }
 
 /// Requests a stop. Returns `Busy` until every vCPU has exited and every bus master has quiesced.
@@ -114,13 +127,7 @@ pub(crate) fn end_with(mut guest: Guest<'_>, reason: ExitReason, event: Event) -
     loaded.shared.set_state(VcpuState::Off);
     // Gear2, or another vCPU, may have ended it already.
     if vm.state == VmState::Running {
-        vm.end = if let Event::VmEnd(_, how) = event {
-            how.into()
-        } else {
-            Ended::Fault
-        };
-        vm.ends = vm.ends.end_life(vm.end);
-        vm.restarts = vm_state::restarts(machine, vm_id, vm.end);
+        note_end(machine, vm_id, &mut vm, event);
     }
     cpu.data.restart = vm.restarts;
     cpu.data.turned_off = matches!(event, Event::VmEnd(_, VmEnd::Off));
@@ -134,7 +141,22 @@ pub(crate) fn end_with(mut guest: Guest<'_>, reason: ExitReason, event: Event) -
     vcpu::leave_as_is(guest.reborrow(), reason, event)
 }
 
+/// Notes how a running VM ends by itself, and whether its own CPU starts the VM again (G1-RT-006).
+/// Gear2 asks later, by VM_STATE; a restarted Gear2 finds the note as well.
+fn note_end(machine: &Machine, id: VmId, vm: &mut VmInner, event: Event) {
+    vm.end = if let Event::VmEnd(_, how) = event {
+        how.into()
+    } else {
+        Ended::Fault
+    };
+    vm.ends = vm.ends.end_life(vm.end);
+    vm.restarts = vm_state::restarts(machine, id, vm.end);
+}
+
 /// Loads the next piece of a stopped VM; X1 = bytes left.
+///
+/// `progress` moves on under the VM's lock together with the piece that it counts, so two CPUs that
+/// load the same VM share the pieces and load none twice.
 pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     #[cfg(feature = "check-ghost")]
     let _looking = ffa::Looking::begin(machine);
@@ -144,31 +166,12 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     let boot = machine::boot_vm(machine, id);
     let mut vm = machine::lock_vm(id);
     vm_state::complete_stop(cpu.local(), machine, id, &mut vm);
-    if lifecycle::load(vm.state)? {
-        vm.state = VmState::Loading;
-        vm.progress = 0;
-        if !vm.restarts {
-            vm.end = Ended::No;
-        }
-    }
-    // Bound: MAX_REGIONS (4).
-    let total = boot
-        .regions
-        .iter()
-        .fold(0_u64, |sum, region| sum.wrapping_add(region.size));
+    begin_load(&mut vm)?;
+    let total = machine::memory_size(boot);
     if vm.progress == 0 {
-        // Not under the VM's lock: the one over shared memory comes before it.
-        let starts = vm.starts;
-        drop(vm);
-        match ffa::release(cpu, machine, id) {
-            End::Done => {}
-            End::More => return Ok([total, 0, 0, 0, 0, 0]),
-            End::Runs => return Err(Status::WrongState),
-        }
-        vm = machine::lock_vm(id);
-        // Another CPU may have loaded the VM meanwhile, and even started it.
-        if !lifecycle::still_loads(vm.state, vm.starts == starts) {
-            return Err(Status::WrongState);
+        match release_shares(cpu, machine, id, vm)? {
+            Some(again) => vm = again,
+            None => return Ok([total, 0, 0, 0, 0, 0]),
         }
     }
     let start = vm.progress;
@@ -176,27 +179,75 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     // that it shared is released. FF-A unmaps a guest's page before it returns.
     unsafe { load_piece(cpu.local(), &boot.regions, &boot.loads, start, vm.starts) };
     vm.progress = start.saturating_add(PIECE).min(total);
-    let left = total.wrapping_sub(vm.progress);
-    if left == 0 {
-        // planted: a VM's next life has the interrupt controller of its last
-        vm.gic.reset();
-        if !vgic::deactivate_some(&mut vm.gic, VcpuIndex::FIRST) {
-            // Another call is loading the rest: nothing is loaded twice.
-            return Ok([1, 0, 0, 0, 0, 0]);
-        }
-        vm.state = VmState::Loaded;
-        // The old guest's translations and instructions must not outlive it: each CPU forgets them
-        // by itself before a vCPU of the new life runs there (`vcpu::forget_others`). A broadcast
-        // would reach real-time VMs (G1-RT-008).
-        machine::life(id).fetch_add(1, Ordering::Release);
-        // Not under the VM's lock: a PL061's lock comes before its VM's.
-        drop(vm);
-        channel::reset(machine, id);
-    }
+    let left = match total.wrapping_sub(vm.progress) {
+        0 => finish_load(machine, id, vm),
+        left => left,
+    };
     Ok([left, 0, 0, 0, 0, 0])
 }
 
-/// Makes the boot vCPU of a loaded VM runnable.
+/// Takes a VM that may be loaded into Loading, from the beginning of its memory. A VM that its own
+/// CPU restarts keeps its end, which Gear2 may not have asked for yet.
+fn begin_load(vm: &mut VmInner) -> Result<(), Status> {
+    if lifecycle::load(vm.state)? {
+        vm.state = VmState::Loading;
+        vm.progress = 0;
+        if !vm.restarts {
+            vm.end = Ended::No;
+        }
+    }
+    Ok(())
+}
+
+/// Takes back, one step a call, what the VM has shared, before its first piece is wiped: another VM
+/// may still have the page mapped. `None`: more steps follow.
+///
+/// Not under the VM's lock, as the lock over shared memory comes before it.
+fn release_shares(
+    cpu: &Cpu,
+    machine: &Machine,
+    id: VmId,
+    vm: TicketGuard<'static, VmInner>,
+) -> Result<Option<TicketGuard<'static, VmInner>>, Status> {
+    let starts = vm.starts;
+    drop(vm);
+    match ffa::release(cpu, machine, id) {
+        End::Done => {}
+        End::More => return Ok(None),
+        End::Runs => return Err(Status::WrongState),
+    }
+    let vm = machine::lock_vm(id);
+    // Another CPU may have loaded the VM meanwhile, and even started it.
+    let still = lifecycle::still_loads(vm.state, vm.starts == starts);
+    still.then_some(Some(vm)).ok_or(Status::WrongState)
+}
+
+/// Ends a load whose memory is complete: no state of the former life remains in the virtual GIC, in
+/// TLBs or in PL061 blocks. Returns what X1 says is left, which is not 0 while physical interrupts
+/// wait for their deactivation: only so many are done in one call (G1-RUN-011).
+fn finish_load(machine: &Machine, id: VmId, mut vm: TicketGuard<'static, VmInner>) -> u64 {
+    // planted: a VM's next life has the interrupt controller of its last
+    vm.gic.reset();
+    if !vgic::deactivate_some(&mut vm.gic, VcpuIndex::FIRST) {
+        // Another call is loading the rest: nothing is loaded twice.
+        return 1;
+    }
+    vm.state = VmState::Loaded;
+    // The old guest's translations and instructions must not outlive it: each CPU forgets them
+    // by itself before a vCPU of the new life runs there (`vcpu::forget_others`). A broadcast
+    // would reach real-time VMs (G1-RT-008).
+    machine::life(id).fetch_add(1, Ordering::Release);
+    // Not under the VM's lock: a PL061's lock comes before its VM's.
+    drop(vm);
+    channel::reset(machine, id);
+    0
+}
+
+/// Makes the boot vCPU of a loaded VM runnable. The other vCPUs are off until the guest turns them
+/// on by CPU_ON.
+///
+/// All is done under the VM's lock. A CPU that takes the wake-up at once finds `started` and the
+/// stage 2 of the new life, because it takes the same lock before it enters the guest.
 pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     #[cfg(feature = "check-ghost")]
     let _looking = ffa::Looking::begin(machine);
@@ -214,14 +265,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     // G1-TIM-005: the virtual count begins at 0.
     // planted: the virtual count goes on over a restart
     vm.started = cpu::now();
-    // Bound: 8 vCPUs.
-    for index in 0..usize::from(boot.vcpu_count) {
-        if let Some(vcpu) = machine::vcpu_of(machine, id, index) {
-            machine::vcpu(vcpu).begin_life();
-        }
-        // SAFETY: callers start VMs of the manifest only.
-        unsafe { stolen_time::update(id, index, 0) };
-    }
+    begin_lives(machine, id);
     machine::running(id).begin(vm.starts, vm.end, vm.ends);
     #[cfg(feature = "check-locks")]
     gear1_arch::confine::close(machine::vm(id));
@@ -233,6 +277,19 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     Ok([0; 6])
 }
 
+/// Gives every vCPU of a VM that starts its first state: requests and stolen time of the former
+/// life are gone.
+fn begin_lives(machine: &Machine, id: VmId) {
+    // Bound: 8 vCPUs.
+    for index in 0..usize::from(machine::boot_vm(machine, id).vcpu_count) {
+        if let Some(vcpu) = machine::vcpu_of(machine, id, index) {
+            machine::vcpu(vcpu).begin_life();
+        }
+        // SAFETY: callers start VMs of the manifest only.
+        unsafe { stolen_time::update(id, index, 0) };
+    }
+}
+
 /// Powers the machine off, or resets it, for Gear2. A real-time VM that runs, or is about to, is in
 /// its way, unless the VM that the manifest lets power the machine off has turned itself off
 /// (G1-RT-009).
@@ -240,24 +297,41 @@ pub(crate) fn system(cpu: &Cpu, machine: &Machine, reset: bool) -> Answer {
     let (mut is_asked, mut is_needed) = (false, false);
     // Bound: MAX_VMS (16).
     for number in 0..machine.boot.vm_count.into() {
-        let Some(id) = VmId::from_reg(number) else {
-            continue;
-        };
-        let boot = machine::boot_vm(machine, id);
-        let is_real_time = boot.real_time != RealTime::No;
-        if machine::running(id).runs() {
-            is_needed |= is_real_time;
-            continue;
+        if let Some(id) = VmId::from_reg(number) {
+            let wish = power_wish(cpu, machine, id);
+            is_asked |= wish == Some(Power::MayGo);
+            is_needed |= wish == Some(Power::IsNeeded);
         }
-        let mut vm = machine::lock_vm(id);
-        vm_state::complete_stop(cpu.local(), machine, id, &mut vm);
-        is_asked |= boot.powers_machine && vm.end == Ended::Off;
-        let begins = vm.restarts || boot.loaded && vm.starts == 0;
-        is_needed |= is_real_time && (begins || lifecycle::stop(vm.state));
     }
     // planted: Gear2 powers off although a real-time VM runs
     if is_needed && !is_asked {
         return Err(Status::WrongState);
     }
     firmware::system(machine.boot.enable_method, reset)
+}
+
+/// Say of a VM in powering the machine off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Power {
+    /// The VM that the manifest lets power the machine off has turned itself off.
+    MayGo,
+    /// A real-time VM that runs, stops, or starts by itself soon.
+    IsNeeded,
+}
+
+/// Returns whether a VM lets the machine go or needs it; most VMs do neither. MayGo of any VM
+/// outweighs IsNeeded of all, so a VM that is both says MayGo.
+fn power_wish(cpu: &Cpu, machine: &Machine, id: VmId) -> Option<Power> {
+    let boot = machine::boot_vm(machine, id);
+    let is_real_time = boot.real_time != RealTime::No;
+    if machine::running(id).runs() {
+        return is_real_time.then_some(Power::IsNeeded);
+    }
+    let mut vm = machine::lock_vm(id);
+    vm_state::complete_stop(cpu.local(), machine, id, &mut vm);
+    if boot.powers_machine && vm.end == Ended::Off {
+        return Some(Power::MayGo);
+    }
+    let begins = vm.restarts || boot.loaded && vm.starts == 0;
+    (is_real_time && (begins || lifecycle::stop(vm.state))).then_some(Power::IsNeeded)
 }

@@ -376,6 +376,14 @@ pub(crate) fn boot_vm(machine: &Machine, id: VmId) -> &'static BootVm {
     id.select(&machine.boot.vms)
 }
 
+/// Returns the size of a VM's memory in bytes, which all its regions have together.
+#[inline(always)]
+pub(crate) fn memory_size(boot: &BootVm) -> u64 {
+    let sizes = boot.regions.iter().map(|region| region.size);
+    // Bound: MAX_REGIONS (4).
+    sizes.fold(0_u64, u64::wrapping_add)
+}
+
 /// Returns the vCPU with `index` of a VM, if it has one.
 pub(crate) fn vcpu_of(machine: &Machine, vm: VmId, index: usize) -> Option<VcpuId> {
     let boot = boot_vm(machine, vm);

@@ -30,43 +30,50 @@ pub(crate) fn access(cpu: &mut Cpu, access: SysregAccess) -> Option<u64> {
         return None;
     }
     let reg = PmuReg::from_id(access.id(), bank.selected)?;
+    Some(performance(bank, reg, written))
+}
+
+/// Carries out an access to a PMU register in hardware, where the loaded vCPU's counters are.
+///
+/// The selection of PMSELR_EL0 is noted beside: PMXEVTYPER_EL0 and PMXEVCNTR_EL0 name a counter by
+/// it, and the vCPU's own may differ from the hardware's after an exit.
+fn performance(bank: &mut Bank, reg: PmuReg, written: Option<u64>) -> u64 {
     let Some(value) = written else {
-        return Some(hardware::read(reg, bank.selected));
+        return hardware::read(reg, bank.selected);
     };
     if reg == PmuReg::Pmselr {
         bank.selected = value as u8 & 31;
     }
     hardware::write(reg, value);
-    Some(0)
+    0
 }
 
-/// A breakpoint or watchpoint that the CPU does not have reads as zero and ignores writes.
+/// Carries out an access to a debug register. Of MDSCR_EL1 the guest sets only what concerns its
+/// own breakpoints, watchpoints and single step.
 fn debug(bank: &mut Bank, reg: DebugReg, written: Option<u64>) -> Option<u64> {
     match (reg, written) {
         (DebugReg::Control, Some(value)) => hardware::set_debug_control(value & MDSCR_GUEST),
         (DebugReg::Control, None) => return Some(hardware::debug_control()),
         (DebugReg::Lock, Some(value)) => hardware::lock(value),
         (DebugReg::LockStatus, None) => return Some(hardware::lock_status()),
-        (
-            DebugReg::Point {
-                bank: which,
-                number,
-            },
-            written,
-        ) => {
-            let register = bank.points.get_mut(which)?.get_mut(number)?;
-            if number < hardware::points(which)
-                && let Some(value) = written
-            {
-                *register = value;
-                hardware::load_points(bank);
-                return Some(0);
-            }
-            return Some(*register);
-        }
+        (DebugReg::Point { bank: of, number }, written) => return point(bank, of, number, written),
         (DebugReg::Lock, None) | (DebugReg::LockStatus, Some(_)) => {}
     }
     Some(0)
+}
+
+/// Accesses a breakpoint or watchpoint, whose values the bank keeps beside the hardware. One that
+/// the CPU does not have reads as zero and ignores writes.
+fn point(bank: &mut Bank, of: usize, number: usize, written: Option<u64>) -> Option<u64> {
+    let register = bank.points.get_mut(of)?.get_mut(number)?;
+    if number < hardware::points(of)
+        && let Some(value) = written
+    {
+        *register = value;
+        hardware::load_points(bank);
+        return Some(0);
+    }
+    Some(*register)
 }
 
 /// Loads the hardware with a vCPU's, which has some.
@@ -89,7 +96,8 @@ pub(crate) fn load(cpu: &mut Cpu, loaded: &Loaded) {
     }
 }
 
-/// Stores the hardware, which a vCPU had that has some and is left.
+/// Stores the hardware, which a vCPU had that has some and is left. The physical interrupt becomes
+/// inactive, as the next vCPU with a PMU must get its own.
 #[cold]
 #[inline(never)]
 pub(crate) fn unload(cpu: &mut Cpu) {

@@ -44,12 +44,7 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine::boot_vm(machine, vm);
     cpu.data.rt_vcpu = Some(id);
     cpu.data.real_time = boot.real_time;
-    // A switch to Gear2 installs an empty stage 2: this CPU never runs Gear2.
-    let world = cpu.data.world.without_gear2();
-    cpu.data.world = world;
-    // SAFETY: Gear2's frame, which is current, is never restored on this CPU: a guest is entered
-    // first, and a guest that leaves is followed by a guest.
-    unsafe { world.start_gear2(cpu.gear2()) };
+    leave_out_gear2(cpu);
     if boot.real_time == RealTime::PassThrough {
         // SAFETY: the CPU is this vCPU's alone from now on.
         unsafe { this_cpu::give_timer_and_monitors(machine::monitors(boot)) };
@@ -61,6 +56,16 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
         let _ = lifecycle::start(cpu, machine, vm);
     }
     wait_for_start(cpu, machine, vm);
+}
+
+/// Prepares the world switch of a CPU that never runs Gear2: a switch to Gear2, with which each
+/// exit to [`on_exit`] begins, installs an empty stage 2 instead of Gear2's.
+fn leave_out_gear2(cpu: &mut Cpu) {
+    let world = cpu.data.world.without_gear2();
+    cpu.data.world = world;
+    // SAFETY: Gear2's frame, which is current, is never restored on this CPU: a guest is entered
+    // first, and a guest that leaves is followed by a guest.
+    unsafe { world.start_gear2(cpu.gear2()) };
 }
 
 /// The vCPU has left its guest: what Gear2 does elsewhere.
@@ -89,26 +94,10 @@ fn wait_for_start(cpu: &mut Cpu, machine: &'static Machine, vm: VmId) {
     let Some(id) = cpu.data.rt_vcpu else {
         return;
     };
-    let shared = machine::vcpu(id);
     // Bound: none, by design: a real-time VM's CPU has nothing to do until its vCPU is to run; it
     // waits in WFI.
     // planted: late: a CPU that turned itself off looks
-    loop {
-        machine::cpu_shared(cpu.index()).take_wake();
-        if cpu.data.restart {
-            restart(cpu, machine, vm);
-            irq::handle_pending(cpu, machine);
-        } else if shared.transition(VcpuState::Ready, VcpuState::Running) {
-            let loaded = vcpu::load(cpu, machine, id).is_some();
-            if loaded && vcpu::prepare_entry(cpu, machine).is_none() {
-                break;
-            }
-        } else {
-            barrier::dsb_sy();
-            barrier::wfi();
-            irq::handle_pending(cpu, machine);
-        }
-    }
+    while !is_ready(cpu, machine, id, vm) {}
     if cpu.data.real_time == RealTime::PassThrough {
         // The waker made the vCPU ready and kicked this CPU under the VM's lock, which a start
         // takes as well. Hence no kick is under way that the guest could take for its own interrupt
@@ -117,6 +106,28 @@ fn wait_for_start(cpu: &mut Cpu, machine: &'static Machine, vm: VmId) {
         // planted: a guest finds its kick pending
     }
     vcpu::enter(cpu, false);
+}
+
+/// Does what stands between this CPU and its vCPU, or waits for an interrupt. Tells whether the
+/// vCPU is loaded and Running, with nothing to handle before its entry.
+///
+/// The wake-up is taken before the state is read: one that comes later leaves its kick pending,
+/// which ends the WFI.
+fn is_ready(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId, vm: VmId) -> bool {
+    machine::cpu_shared(cpu.index()).take_wake();
+    if cpu.data.restart {
+        restart(cpu, machine, vm);
+        irq::handle_pending(cpu, machine);
+        false
+    } else if machine::vcpu(id).transition(VcpuState::Ready, VcpuState::Running) {
+        let is_loaded = vcpu::load(cpu, machine, id).is_some();
+        is_loaded && vcpu::prepare_entry(cpu, machine).is_none()
+    } else {
+        barrier::dsb_sy();
+        barrier::wfi();
+        irq::handle_pending(cpu, machine);
+        false
+    }
 }
 
 /// Does one step of a restart without Gear2, which has to wait for the VM's other vCPUs first.
@@ -134,6 +145,7 @@ fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
                 kick::notify_gear2(cpu, machine, id);
             }
         }
+        // More pieces follow, one a round of the wait, between which interrupts are taken.
         Ok(_) => {}
         // Another vCPU is inside its guest still.
         Err(_) => barrier::yield_hint(),

@@ -1,5 +1,9 @@
 //! Gear2's replies to vCPUs that wait for one.
 //!
+//! A vCPU that is loaded gets its reply into its registers at once. One that is not loaded gets a
+//! word in its shared part, which the next load applies: its registers are in a context that this
+//! CPU has not claimed.
+//!
 //! Requirements: G1-FLT-001.
 
 use gear1_abi::call::{Reply, Status, VcpuState};
@@ -8,21 +12,18 @@ use gear1_arch::cpu;
 use gear1_arch::regs::{
     ELR_EL1, ESR_EL1, FAR_EL1, Readable as _, SPSR_EL1, VBAR_EL1, Writeable as _,
 };
+use gear1_core::context::VcpuContext;
 use gear1_core::syndrome::{Entry, Syndrome, stepped_over};
+use gear1_core::vcpu::VcpuShared;
 
 use crate::kick;
 use crate::machine::{self, Cpu, Machine};
 
-/// Completes what a vCPU of this CPU's waits for.
+/// Completes what a vCPU of this CPU's waits for. The registers come before the state: once the
+/// vCPU is Ready, it may be run.
 pub(crate) fn complete(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> Result<(), Status> {
     let shared = machine::vcpu(id);
-    let waits = match shared.state() {
-        VcpuState::AwaitsMmio => VcpuState::AwaitsMmio,
-        VcpuState::AwaitsHypercall => VcpuState::AwaitsHypercall,
-        VcpuState::Off | VcpuState::Ready | VcpuState::Running | VcpuState::Wfi => {
-            return Err(Status::WrongState);
-        }
-    };
+    let waits = awaited(shared)?;
     let hypercall = if waits == VcpuState::AwaitsHypercall {
         HYPERCALL
     } else {
@@ -43,6 +44,18 @@ pub(crate) fn complete(cpu: &mut Cpu, id: VcpuId, reply: Reply, value: u64) -> R
         Ok(())
     } else {
         Err(Status::WrongState)
+    }
+}
+
+/// Returns the state of a vCPU that waits for a reply. Only a reply, here on the owner CPU, and the
+/// end of the VM, on any CPU, take a vCPU out of these states.
+#[inline(always)]
+fn awaited(shared: &VcpuShared) -> Result<VcpuState, Status> {
+    match shared.state() {
+        waits @ (VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall) => Ok(waits),
+        VcpuState::Off | VcpuState::Ready | VcpuState::Running | VcpuState::Wfi => {
+            Err(Status::WrongState)
+        }
     }
 }
 
@@ -71,12 +84,7 @@ pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
     let Some(context) = cpu.context() else { return };
     let abort = Syndrome(context.awaited_esr).data_abort();
     if word & HYPERCALL != 0 {
-        if word & 0xff == Reply::None as u64 {
-            // The call is made again.
-            context.frame.pc = context.frame.pc.wrapping_sub(4);
-        } else {
-            context.frame.set_reg(0, value);
-        }
+        end_hypercall(context, word, value);
         return;
     }
     match Reply::from_reg(word & 0xff) {
@@ -87,30 +95,46 @@ pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
             context.frame.pc = context.frame.pc.wrapping_add(4);
             context.frame.pstate = stepped_over(context.frame.pstate);
         }
-        Some(Reply::Abort) => {
-            let entry = Entry::synchronous(context.frame.pstate, context.el1.sctlr, has_pan);
-            // The next time that it comes here, `abort::forward` looks at it.
-            let vbar = if el1 {
-                context.el1.vbar
-            } else {
-                VBAR_EL1.get()
-            };
-            context.nesting.note(context.frame.pc, vbar, entry, false);
-            let esr = entry.external_abort(Syndrome(abort.raw()), None);
-            let (far, pc, pstate) = (context.awaited_far, context.frame.pc, context.frame.pstate);
-            if el1 {
-                // The guest's own are in its context.
-                let state = &mut context.el1;
-                (state.esr, state.far, state.elr, state.spsr) = (esr, far, pc, pstate);
-            } else {
-                ESR_EL1.set(esr);
-                FAR_EL1.set(far);
-                ELR_EL1.set(pc);
-                SPSR_EL1.set(pstate);
-            }
-            context.frame.pc = vbar.wrapping_add(entry.vector_offset());
-            context.frame.pstate = entry.pstate();
-        }
+        Some(Reply::Abort) => take_abort(context, has_pan, el1),
         Some(Reply::None) | None => {}
     }
+}
+
+/// Ends a hypercall that the loaded vCPU waits in: X0 gets the value. The PC is behind the call
+/// already, and goes back for reply `None`, by which a restarted Gear2 has the call made again.
+#[inline(always)]
+fn end_hypercall(context: &mut VcpuContext, word: u64, value: u64) {
+    if word & 0xff == Reply::None as u64 {
+        context.frame.pc = context.frame.pc.wrapping_sub(4);
+    } else {
+        context.frame.set_reg(0, value);
+    }
+}
+
+/// Has the loaded vCPU take an external abort for the access that it waits for, as if the bus had
+/// refused the access. `el1`: Gear2 runs at EL1, so the guest's EL1 registers are in its context
+/// instead of the hardware.
+#[inline(always)]
+fn take_abort(context: &mut VcpuContext, has_pan: bool, el1: bool) {
+    let entry = Entry::synchronous(context.frame.pstate, context.el1.sctlr, has_pan);
+    // The next time that it comes here, `abort::forward` looks at it.
+    let vbar = if el1 {
+        context.el1.vbar
+    } else {
+        VBAR_EL1.get()
+    };
+    context.nesting.note(context.frame.pc, vbar, entry, false);
+    let esr = entry.external_abort(Syndrome(context.awaited_esr), None);
+    let (far, pc, pstate) = (context.awaited_far, context.frame.pc, context.frame.pstate);
+    if el1 {
+        let state = &mut context.el1;
+        (state.esr, state.far, state.elr, state.spsr) = (esr, far, pc, pstate);
+    } else {
+        ESR_EL1.set(esr);
+        FAR_EL1.set(far);
+        ELR_EL1.set(pc);
+        SPSR_EL1.set(pstate);
+    }
+    context.frame.pc = vbar.wrapping_add(entry.vector_offset());
+    context.frame.pstate = entry.pstate();
 }

@@ -20,12 +20,14 @@ pub(crate) fn arguments(cpu: &mut Cpu) -> Regs {
     [a, b, c, d, e, f, g, h]
 }
 
-/// Answers the call with an event.
+/// Answers the call with an event: Gear2 resumes, and no guest is entered.
 fn answer(cpu: &mut Cpu, event: &Event) -> Resume {
     event::deliver(cpu, event);
     Resume::Same
 }
 
+/// Answers a decision that cannot be carried out. Gear2 has made a mistake, or its view is older
+/// than the state: neither is a reason to stop it.
 fn refuse(cpu: &mut Cpu, status: Status) -> Resume {
     answer(cpu, &Event::Refused(status as u64))
 }
@@ -59,6 +61,7 @@ pub(crate) fn next(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
     }
 }
 
+/// Decision to run a vCPU.
 struct Run {
     id: VcpuId,
     deadline: u64,
@@ -67,6 +70,12 @@ struct Run {
     trap_wfe: bool,
 }
 
+/// Carries out a decision to run a vCPU, in the order that `docs/abi.md` promises. A reply comes
+/// before all that may prevent the run, as Gear2 counts it as delivered. The deadline comes before
+/// the pending events, as it holds whether the vCPU runs or not.
+///
+/// The owner CPU alone gets here, so between the claim and the entry no other CPU runs the vCPU; a
+/// stop or a wake-up by another CPU becomes a request, which `prepare_entry` sees.
 fn run_vcpu(cpu: &mut Cpu, machine: &'static Machine, what: Run) -> Resume {
     if what.id.reg() >= u64::from(machine.boot.vcpu_count) {
         return refuse(cpu, Status::NotFound);
@@ -106,12 +115,12 @@ fn run_vcpu(cpu: &mut Cpu, machine: &'static Machine, what: Run) -> Resume {
     vcpu::enter(cpu, what.trap_wfe)
 }
 
+/// Waits for an event. The loaded vCPU stays loaded: it may be the one that is woken.
 #[inline(never)]
 fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
     timer::set_deadline(&mut cpu.data, deadline);
     // A pending list register would keep this CPU out of WFI.
     Gic::set_virtual_interface(false);
-    // Unbounded by design: the CPU has nothing to do until an event comes.
     // Bound: none, by design: the CPU has nothing to do until an event comes; it waits in WFI.
     loop {
         if let Some(event) = &event::pending_event(cpu, None) {

@@ -61,6 +61,13 @@ pub(crate) fn failed(cpu: &mut Cpu, machine: &Machine, failure: Failure) -> Resu
     if !BUDGET.lock().spend(now, RESTARTS, boot.gear2.window) {
         halt(cpu, HaltReason::of(failure));
     }
+    restart(cpu, machine, failure);
+    enter_anew(cpu, machine);
+    Resume::Switch
+}
+
+/// Restarts Gear2 as the CPU that called the meeting: the others wait in [`rejoin`] until its end.
+fn restart(cpu: &mut Cpu, machine: &Machine, failure: Failure) {
     let (pc, index) = (ELR_EL2.get(), cpu.index());
     let values = [failure as u64, pc, ESR_EL2.get()];
     log::log(index, RecordId::Gear2Restart, values);
@@ -70,8 +77,6 @@ pub(crate) fn failed(cpu: &mut Cpu, machine: &Machine, failure: Failure) -> Resu
     machine::count_gear2_restart(failure, pc, index);
     // Bound: CPUs (8) x changes of theirs while a meeting begins or ends.
     MEETING.end();
-    enter_anew(cpu, machine);
-    Resume::Switch
 }
 
 /// Waits until all CPUs with a loop are here.
@@ -181,16 +186,18 @@ fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
     } else {
         PSTATE_EL0_MASKED
     };
-    frame.sp_el0 = gear2::STACKS.wrapping_add(
-        index
-            .reg()
-            .wrapping_add(1)
-            .wrapping_mul(gear2::STACK_STRIDE),
-    );
+    frame.sp_el0 = stack_of(index);
     // SAFETY: the frame becomes the next one below, and its PSTATE was set above.
     unsafe { world.start_gear2(frame) };
     // SAFETY: `start_gear2` has prepared the CPU, and callers return `Switch`.
     unsafe { cpu.set_gear2() };
+}
+
+/// Returns the address in Gear2's address space where the stack of a CPU's loop begins. Stacks grow
+/// down and lie one behind the other, so one stack's beginning is the next one's end.
+fn stack_of(index: CpuIndex) -> u64 {
+    let end = index.reg().wrapping_add(1);
+    gear2::STACKS.wrapping_add(end.wrapping_mul(gear2::STACK_STRIDE))
 }
 
 /// Re-pends every interrupt that Gear2 owns: the failed instance may have left one active. Gear2

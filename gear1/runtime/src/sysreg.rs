@@ -81,7 +81,8 @@ pub(crate) fn replay_own_sgi(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuS
     is_replayed
 }
 
-/// Another trapped MSR, MRS or system instruction.
+/// Another trapped MSR, MRS or system instruction: the frequent ones first, since each comparison
+/// is on the path of all that follow.
 #[inline(always)]
 pub(crate) fn access(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
@@ -156,24 +157,18 @@ fn is_zero(access: SysregAccess) -> bool {
 }
 
 /// Set/way cache maintenance: the VM's memory by address, a piece each time.
+///
+/// The instruction itself would reach one CPU's caches only. [`gear1_core::set_way`] tells which
+/// instruction of the guest's walk cleans the memory; it runs again after each piece, so that
+/// interrupts arrive in between.
 #[inline(never)]
 fn set_way(guest: Guest<'_>, access: SysregAccess) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let operand = guest.cpu.frame().reg(access.register());
     loaded.shared.count(ExitReason::Sysreg);
-    let boot = machine::boot_vm(machine, loaded.vm);
-    let sizes = boot.regions.iter().map(|region| region.size);
-    // Bound: MAX_REGIONS (4).
-    let total = sizes.fold(0_u64, u64::wrapping_add);
-    let time = Time {
-        now: cpu::now(),
-        pause: CNTFRQ_EL0.get() / WALK_PAUSE,
-    };
-    let step = guest
-        .cpu
-        .context()
-        .map(|context| context.set_way.step(operand, time, total, PIECE));
-    match step {
+    let total = machine::memory_size(machine::boot_vm(machine, loaded.vm));
+    let context = guest.cpu.context();
+    match context.map(|context| context.set_way.step(operand, walk_time(), total, PIECE)) {
         Some(Step::Piece(progress)) => {
             // SAFETY: FF-A unmaps a guest's page before it returns.
             unsafe { clean_piece(guest.cpu.local(), machine.handover, loaded.vm, progress) };
@@ -181,6 +176,16 @@ fn set_way(guest: Guest<'_>, access: SysregAccess) -> Handled {
         Some(Step::Done) | None => exception::skip_instruction(),
     }
     Handled::Same
+}
+
+/// Returns the time that a walk over sets and ways looks at: an instruction after a longer pause
+/// begins another walk.
+#[inline(always)]
+fn walk_time() -> Time {
+    Time {
+        now: cpu::now(),
+        pause: CNTFRQ_EL0.get() / WALK_PAUSE,
+    }
 }
 
 /// IC IALLUIS, which would reach all CPUs of the machine: this CPU invalidates its own instruction
@@ -245,7 +250,8 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared, value: u64) 
     Resume::with_register(access.register())
 }
 
-/// Sends SGIs inside the VM.
+/// Sends SGIs inside the VM. With pass-through the physical SGIs are the guest's, but a write of
+/// ICC_SGI1R_EL1 could name any CPU of the machine, so Gear1 replays it (G1-RT-004).
 #[inline(always)]
 pub(crate) fn sgi(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
@@ -270,7 +276,8 @@ pub(crate) fn sgi(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
     vcpu::woke_somebody(guest.reborrow(), ExitReason::Sgi)
 }
 
-/// ICC_DIR_EL1, trapped while an active interrupt is in no list register.
+/// ICC_DIR_EL1, trapped while an active interrupt is in no list register: the hardware knows
+/// nothing of that interrupt, and the virtual GIC ends its active state instead.
 #[inline(never)]
 fn deactivate(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);

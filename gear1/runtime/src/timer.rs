@@ -25,6 +25,7 @@ use crate::{kick, vgic};
 /// CNTHP_CTL_EL2: enabled and not masked.
 const TIMER_ON: u64 = 1;
 
+/// Returns the vCPU's bit in `CpuData::watched`.
 fn bit(id: VcpuId) -> u32 {
     1_u32.wrapping_shl(id.index() as u32)
 }
@@ -73,12 +74,7 @@ fn arm_from(data: &mut CpuData, deadline: u64) {
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
-        first = first.min(
-            data.watched_deadlines
-                .get(index)
-                .copied()
-                .unwrap_or(NO_DEADLINE),
-        );
+        first = first.min(watched_deadline(data, index));
     }
     if first == data.armed {
         return;
@@ -170,6 +166,7 @@ pub(crate) fn hand_over(cpu: &mut Cpu, machine: &Machine, id: VcpuId) {
     }
 }
 
+/// Makes a vCPU ready that waits in WFI. One that is Ready, Running or off needs no wake-up.
 fn wake_if_waiting(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     if machine::vcpu(id).wake_up() {
         kick::wake(cpu, machine, id);
@@ -191,23 +188,31 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
-        let due = cpu
-            .data
-            .watched_deadlines
-            .get(index)
-            .copied()
-            .unwrap_or(NO_DEADLINE);
-        if due <= now
+        if watched_deadline(&cpu.data, index) <= now
             && let Some(id) = VcpuId::new(index)
         {
-            cpu.data.watched &= !bit(id);
-            match cpu.data.loaded {
-                Some(loaded) if loaded.id == id => raise_physical(cpu, machine, loaded),
-                Some(_) | None => wake_if_waiting(cpu, machine, id),
-            }
+            is_due(cpu, machine, id);
         }
     }
     arm_unless_due(&mut cpu.data, now);
+}
+
+/// Returns the deadline of a watched vCPU, by the number of its bit.
+#[inline(always)]
+fn watched_deadline(data: &CpuData, index: usize) -> u64 {
+    let deadline = data.watched_deadlines.get(index).copied();
+    deadline.unwrap_or(NO_DEADLINE)
+}
+
+/// A watched timer is due: the loaded vCPU's physical timer, whose interrupt nothing else raises,
+/// or one of a vCPU that is not loaded, which decides by its registers once it is loaded.
+#[inline(always)]
+fn is_due(cpu: &mut Cpu, machine: &Machine, id: VcpuId) {
+    cpu.data.watched &= !bit(id);
+    match cpu.data.loaded {
+        Some(loaded) if loaded.id == id => raise_physical(cpu, machine, loaded),
+        Some(_) | None => wake_if_waiting(cpu, machine, id),
+    }
 }
 
 /// The loaded vCPU's physical timer is due. A vCPU that is off has none: its VM may be

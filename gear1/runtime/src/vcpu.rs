@@ -70,6 +70,8 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Opti
     }
 }
 
+/// Loads a vCPU that is not loaded here. Its context is claimed before the other vCPU is unloaded:
+/// if another CPU still holds the context, this CPU changes nothing, and Gear2 asks again.
 #[inline(never)]
 fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<()> {
     let loaded = machine::loadable(id)?;
@@ -132,7 +134,8 @@ fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool
     let life = machine::life(loaded.vm).load(Ordering::Acquire);
     if cpu.data.residents.moves_in(loaded.vm, loaded.index, life) || !stayed {
         let (world, vm) = (cpu.data.world, loaded.vm);
-        // SAFETY: a vCPU is loaded or reset before its guest is entered, which installs its stage 2.
+        // SAFETY: a vCPU is loaded or reset before its guest is entered, which installs its stage
+        // 2.
         unsafe { world.with_stage2(machine.handover, vm, tlb::invalidate_vcpu_local) };
     }
 }
@@ -145,6 +148,16 @@ fn restore_el1(data: &CpuData, state: &El1State) {
         el1::restore(state);
     }
     el1::restore_timer(state);
+}
+
+/// Saves a vCPU's EL1 registers; with Gear2 at EL1, only those that did not leave when Gear2 was
+/// entered.
+#[inline(always)]
+fn save_el1(data: &CpuData, state: &mut El1State) {
+    if !data.world.is_gear2_at_el1() {
+        el1::save(state);
+    }
+    el1::save_timer(state);
 }
 
 /// Takes what the list registers hold into the virtual GIC and empties them.
@@ -165,10 +178,7 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
         return;
     };
     if let (Some(context), _, data) = cpu.parts() {
-        if !data.world.is_gear2_at_el1() {
-            el1::save(&mut context.el1);
-        }
-        el1::save_timer(&mut context.el1);
+        save_el1(data, &mut context.el1);
         if data.has_ras {
             context.el1.disr = VDISR_EL2.get();
         }
@@ -209,6 +219,9 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
 
 /// A guest's first FP use since another's: moves the registers. The trapped
 /// instruction runs again.
+///
+/// The registers stay on this CPU while other vCPUs that use no FP run here, so a switch between
+/// vCPUs moves nothing. `release_fp` saves them before the vCPU goes to another CPU.
 #[inline(never)]
 pub(crate) fn take_fp(guest: Guest<'_>) {
     let loaded = guest.loaded;
@@ -272,6 +285,8 @@ pub(crate) fn prepare_entry(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     }
 }
 
+/// Handles all requests of the loaded vCPU: a stop first, which makes the others pointless, then a
+/// reset, which must not undo what a later request brings.
 #[inline(never)]
 fn handle_requests(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     let loaded = cpu.data.loaded?;
@@ -288,10 +303,7 @@ fn handle_requests(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     if let Some((word, value)) = shared.take_reply() {
         reply::apply(cpu, word, value);
     }
-    let seldom = Requests::AWAITS
-        .union(Requests::MESSAGE)
-        .union(Requests::ICACHE);
-    if wanted.intersects(seldom) {
+    if wanted.intersects(RARE_REQUESTS) {
         handle_rare_requests(cpu, machine, loaded, wanted);
     }
     if wanted.intersects(Requests::INTERRUPTS) {
@@ -299,6 +311,11 @@ fn handle_requests(cpu: &mut Cpu, machine: &Machine) -> Option<Event> {
     }
     None
 }
+
+/// Requests of FF-A messages and of instruction caches, which come seldom.
+const RARE_REQUESTS: Requests = Requests::AWAITS
+    .union(Requests::MESSAGE)
+    .union(Requests::ICACHE);
 
 /// Sees to requests that come seldom.
 #[inline(never)]
@@ -325,14 +342,7 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded
     {
-        let ExitTiming { reason, since, .. } = data.exit;
-        if let Some(id) = data.exit.vcpu.take()
-            && id == loaded.id
-        {
-            loaded
-                .shared
-                .add_ticks(reason, cpu::now().wrapping_sub(since));
-        }
+        end_exit(&mut data.exit, loaded);
         // planted: FP is open for who does not own it
         let fp_trap = data.fp_owner != Some(loaded.id);
         // SAFETY: Gear2 trapped, or never runs here; the guest's frame is the next one below.
@@ -343,6 +353,19 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
         unsafe { cpu.set_guest(loaded.shared) };
     }
     Resume::Switch
+}
+
+/// Ends the exit that Gear2 has handled: its ticks count if the vCPU that left is entered again, as
+/// ticks of another vCPU's run in between would count for this one.
+#[inline(always)]
+fn end_exit(exit: &mut ExitTiming, loaded: &Loaded) {
+    let ExitTiming { reason, since, .. } = *exit;
+    if let Some(id) = exit.vcpu.take()
+        && id == loaded.id
+    {
+        let ticks = cpu::now().wrapping_sub(since);
+        loaded.shared.add_ticks(reason, ticks);
+    }
 }
 
 /// Leaves the running guest for Gear2, which gets `event`; the vCPU is in `state` from now on.

@@ -86,6 +86,7 @@ pub(crate) fn change_gic(
     follow_rarely(cpu, machine, loaded, &mut vm.gic, kicks);
 }
 
+/// Does what [`follow`] does, in one copy for all changes but those of the shortest paths.
 #[inline(never)]
 fn follow_rarely(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, kicks: Kicks) {
     follow(cpu, machine, loaded, gic, kicks);
@@ -109,7 +110,7 @@ fn follow(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, mut ki
     }
 }
 
-/// Changes the virtual GIC of a VM that may or may not be loaded on `cpu`, and
+/// Changes the virtual GIC of a VM of which a vCPU may or may not be loaded on `cpu`, and
 /// carries out what follows. Tells whether the VM runs; if not, nothing is done.
 pub(crate) fn change_vm_gic(
     cpu: &Cpu,

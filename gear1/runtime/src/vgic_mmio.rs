@@ -1,5 +1,8 @@
 //! Accesses of guests to the registers of their virtual GIC that a data abort brings here.
 //!
+//! The instruction is skipped before the access is carried out: an access that wakes a vCPU may end
+//! in Gear2, and the guest continues behind the instruction then as well.
+//!
 //! Requirements: G1-GIC-002, G1-GIC-011, G1-GIC-012.
 
 use gear1_abi::boot::RealTime;
@@ -34,22 +37,30 @@ pub(crate) fn access(
         let value = abort.truncate(guest.cpu.frame().reg(register));
         return write(guest.reborrow(), frame, offset, size, value);
     }
-    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    let loaded = guest.loaded;
     loaded.shared.count(ExitReason::MmioGic);
-    if shows_list_registers(offset) {
-        sync_from_hw(guest.cpu, machine, loaded, frame);
-    }
-    let value = loaded.read_gic(|gic, index| match frame {
-        GicFrame::Distributor => gic.distributor_read(index, offset, size),
-        GicFrame::Redistributor(target) => gic.redistributor_read(target, offset, size),
-        GicFrame::Deactivate => 0,
-    });
+    let value = read(guest.cpu, loaded, frame, offset, size);
     guest.cpu.frame().set_reg(register, abort.extend(value));
     let resume = Handled::with_register(register);
     if shows_list_registers(offset) {
         return vcpu::woke_somebody_or(guest.reborrow(), ExitReason::MmioGic, resume);
     }
     resume
+}
+
+/// Returns the value of a register. Pending and active bits of the loaded vCPU's interrupts are in
+/// its list registers, so the virtual GIC takes them over before a register that shows them is
+/// read.
+#[inline(always)]
+fn read(cpu: &Cpu, loaded: &Loaded, frame: GicFrame, offset: u64, size: u8) -> u64 {
+    if shows_list_registers(offset) {
+        sync_from_hw(cpu, loaded.machine, loaded, frame);
+    }
+    loaded.read_gic(|gic, index| match frame {
+        GicFrame::Distributor => gic.distributor_read(index, offset, size),
+        GicFrame::Redistributor(target) => gic.redistributor_read(target, offset, size),
+        GicFrame::Deactivate => 0,
+    })
 }
 
 /// Takes over what the access may show: the list registers, the timer's line, and the
@@ -67,6 +78,8 @@ fn sync_from_hw(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) 
     });
 }
 
+/// Carries out a store. The timer's line is sampled with every store, because the store may enable
+/// or end an interrupt whose line went low without an exit.
 #[inline(never)]
 fn write(mut guest: Guest<'_>, frame: GicFrame, offset: u64, size: u8, value: u64) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);

@@ -42,7 +42,7 @@ const LATE_KICK: [(&str, Change); 3] = [
         "late: a CPU that turned itself off looks",
         Change::Ahead(
             "    let end = this_cpu::now().wrapping_add(12_500);
-    while shared.state() != VcpuState::Ready && this_cpu::now() < end {}
+    while machine::vcpu(id).state() != VcpuState::Ready && this_cpu::now() < end {}
 ",
         ),
     ),
