@@ -25,8 +25,7 @@
 //! 1. The vector stores X0 to X18 and X30 into the frame of the running vCPU. The vector stores X19
 //!    to X29 only if the syndrome can name one of them.
 //! 2. `abort::distributor_read` answers loads of the distributor's control registers before any
-//!    other check, as they are the most frequent. `abort::data` takes the address from HPFAR_EL2
-//! and
+//!    other check, as they are the most frequent. `abort::data` takes the address from HPFAR_EL2 and
 //!    FAR_EL2. HPFAR_EL2 is UNKNOWN after a permission fault, so `abort::faulting_ipa` walks the
 //!    guest's stage 1 then. An instruction whose translation changed meanwhile runs again.
 //! 3. `abort::forward` keeps ESR and FAR in the context for a later abort. `vcpu::leave` moves the
