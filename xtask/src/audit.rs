@@ -21,8 +21,9 @@ mod stack;
 mod subjects;
 mod table;
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
@@ -77,7 +78,7 @@ pub struct Findings {
     pub fails: Vec<String>,
 }
 
-/// Prints the findings, and fails if there is a violation.
+/// Prints what the options ask for, or the findings; fails if there is a violation.
 pub fn command(options: &Options) -> Result<()> {
     if let Some(others) = &options.table {
         return table::print(others);
@@ -87,15 +88,17 @@ pub fn command(options: &Options) -> Result<()> {
         return Ok(());
     }
     if options.crates {
-        for line in crates::report(&Rules::read()?)?
-            .iter()
-            .chain(&crates::too_long()?)
-        {
+        let crates = crates::report(&Rules::read()?)?;
+        for line in crates.iter().chain(&crates::too_long()?) {
             println!("{line}");
         }
         return Ok(());
     }
-    let findings = run()?;
+    print(&run()?)
+}
+
+/// Prints the findings, and fails if there is a violation.
+fn print(findings: &Findings) -> Result<()> {
     for line in &findings.holds {
         println!("{line}");
     }
@@ -120,12 +123,10 @@ pub fn run() -> Result<Findings> {
     for (name, directory, flat) in IMAGES {
         let elf = workspace::bare_elf_in(directory, "gear1-runtime");
         let program = Program::read(&elf)?;
+        let flat = workspace::output_dir().join(flat);
         findings.calls(name, &program, &rules)?;
         findings.loops(name, &program, &mut bounds)?;
-        let flat = workspace::output_dir().join(flat);
-        let bytes = fs::metadata(&flat).with_context(|| flat.display().to_string())?;
-        findings.budget(name, "image-bytes", bytes.len(), &rules)?;
-        findings.budget(name, "ram-bytes", program.memory_bytes + STACKS, &rules)?;
+        findings.sizes(name, kept_by(&flat, &program)?, &rules)?;
         calls.extend(modules::calls(&program)?);
         if name == COUNTED {
             findings.subjects(&program, &rules)?;
@@ -143,8 +144,13 @@ pub fn kept(gic_version: u32) -> Result<[u64; 2]> {
     let flat = build_images::runtime(gic_version)?;
     let directory = if gic_version == 2 { "gicv2" } else { "" };
     let program = Program::read(&workspace::bare_elf_in(directory, "gear1-runtime"))?;
-    let bytes = fs::metadata(&flat).with_context(|| flat.display().to_string())?;
-    Ok([bytes.len(), program.memory_bytes + STACKS])
+    kept_by(&flat, &program)
+}
+
+/// Returns the bytes of a flat image, and of the memory that its program keeps.
+fn kept_by(flat: &Path, program: &Program) -> Result<[u64; 2]> {
+    let image = fs::metadata(flat).with_context(|| flat.display().to_string())?;
+    Ok([image.len(), program.memory_bytes + STACKS])
 }
 
 impl Findings {
@@ -163,13 +169,7 @@ impl Findings {
         for (entry, size) in &rules.stack {
             let start = program.functions.named(entry);
             let start = start.with_context(|| format!("{image}: no function {entry}"))?;
-            let size = match size {
-                Size::Bytes(bytes) => *bytes,
-                Size::Symbol(name) => {
-                    let value = program.absolute.get(name);
-                    *value.with_context(|| format!("{image}: no symbol {name}"))?
-                }
-            };
+            let size = stack_bytes(image, program, size)?;
             match stacks.worst(start) {
                 Err(error) => self.fails.push(format!("{image}: {error:#}")),
                 Ok(worst) => {
@@ -182,17 +182,25 @@ impl Findings {
                 }
             }
         }
-        let panics: Vec<&str> = program
-            .functions
-            .names()
-            .filter(|name| is_panic(name))
-            .collect();
+        self.ends(image, program);
+        Ok(())
+    }
+
+    /// Code that nothing may contain: ends by a panic, and branches that the analysis cannot follow.
+    fn ends(&mut self, image: &str, program: &Program) {
+        let names = program.functions.names();
+        let panics: Vec<&str> = names.filter(|name| is_panic(name)).collect();
         let text = format!("{image}: functions that panic, format or allocate: {panics:?}");
         self.check(panics.is_empty(), text);
         let indirect = program.functions.indirect_branches();
         let text = format!("{image}: indirect calls and jumps in compiled code: {indirect:?}");
         self.check(indirect.is_empty(), text);
-        Ok(())
+    }
+
+    /// The image and the memory that it keeps.
+    fn sizes(&mut self, image: &str, [flat, kept]: [u64; 2], rules: &Rules) -> Result<()> {
+        self.budget(image, "image-bytes", flat, rules)?;
+        self.budget(image, "ram-bytes", kept, rules)
     }
 
     fn loops(&mut self, image: &str, program: &Program, bounds: &mut Bounds) -> Result<()> {
@@ -210,9 +218,28 @@ impl Findings {
         Ok(())
     }
 
+    /// Lines, `unsafe` blocks and foreign crates of the sources.
     fn source(&mut self, rules: &Rules) -> Result<()> {
         let (packages, holders) = source::count()?;
-        for (package, counts) in &packages {
+        self.lines(&packages)?;
+        let sum = |of: fn(&source::Counts) -> u64| packages.values().map(of).sum::<u64>();
+        let (blocks, argued) = (sum(|c| c.unsafe_blocks), sum(|c| c.argued));
+        self.budget("gear1", "unsafe-blocks", blocks, rules)?;
+        let text = format!(
+            "gear1: {argued} of {blocks} unsafe blocks with a SAFETY comment, in {holders:?}"
+        );
+        self.check(argued == blocks, text);
+        self.fails.extend(source::beyond_calls()?);
+        self.holds.push(format!(
+            "crates in the runtime: {}",
+            source::crates()?.join(", ")
+        ));
+        Ok(())
+    }
+
+    /// Lines of code and of tests, by package and in all.
+    fn lines(&mut self, packages: &BTreeMap<String, source::Counts>) -> Result<()> {
+        for (package, counts) in packages {
             let source::Counts {
                 lines,
                 test_lines,
@@ -226,24 +253,12 @@ impl Findings {
         let sum = |of: fn(&source::Counts) -> u64| packages.values().map(of).sum::<u64>();
         let (guests, common) = source::guests()?;
         let (code, tests) = (sum(|c| c.lines), sum(|c| c.test_lines));
-        let text = format!(
+        self.holds.push(format!(
             "gear1: {code} lines of code; {} of tests: {tests} on the host and {guests} of guests, which have {common} in common",
             tests + guests + common
-        );
-        self.holds.push(text);
-        let (blocks, argued) = (sum(|c| c.unsafe_blocks), sum(|c| c.argued));
+        ));
         self.holds
             .push(format!("others' lines, in thousands: {OTHERS}"));
-        self.budget("gear1", "unsafe-blocks", blocks, rules)?;
-        let text = format!(
-            "gear1: {argued} of {blocks} unsafe blocks with a SAFETY comment, in {holders:?}"
-        );
-        self.check(argued == blocks, text);
-        self.fails.extend(source::beyond_calls()?);
-        self.holds.push(format!(
-            "crates in the runtime: {}",
-            source::crates()?.join(", ")
-        ));
         Ok(())
     }
 
@@ -304,6 +319,17 @@ impl Findings {
         );
         self.check(budget.limit.is_none_or(|limit| value <= limit), text);
         Ok(())
+    }
+}
+
+/// Returns the size of an entry's stack.
+fn stack_bytes(image: &str, program: &Program, size: &Size) -> Result<u64> {
+    match size {
+        Size::Bytes(bytes) => Ok(*bytes),
+        Size::Symbol(name) => {
+            let value = program.absolute.get(name).copied();
+            value.with_context(|| format!("{image}: no symbol {name}"))
+        }
     }
 }
 

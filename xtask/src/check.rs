@@ -72,34 +72,36 @@ impl Options {
         let mut json = Vec::new();
         let mut refused = 0;
         for file in &self.files {
-            // dtc's refusal is one of the manifest too: the others are still checked.
-            let findings = match check(file, &board, &tools) {
-                Ok(findings) => findings,
-                Err(error) if self.files.len() > 1 => {
-                    eprintln!("{error:#}\n");
-                    refused += 1;
-                    continue;
-                }
-                Err(error) => return Err(error),
+            let Some(findings) = self.findings(file, &board, &tools)? else {
+                refused += 1;
+                continue;
             };
             let errors = error_count(&findings.list);
-            let wants_report = errors == 0 && (self.report || self.svg.is_some());
             refused += usize::from(errors != 0);
             match self.format {
                 Format::Json => json.extend(findings.sources.json(&findings.list)),
                 Format::Text => print(file, &board, &findings, errors),
             }
-            if wants_report {
+            if errors == 0 && (self.report || self.svg.is_some()) {
                 self.report(file, &board, &tools)?;
             }
         }
         if self.format == Format::Json {
             println!("{}", serde_json::to_string_pretty(&json)?);
         }
-        match (refused, self.files.len()) {
-            (0, _) => Ok(()),
-            (1, 1) => bail!("the manifest is refused"),
-            (refused, all) => bail!("{refused} of {all} manifests are refused"),
+        verdict(refused, self.files.len())
+    }
+
+    /// Returns the findings in a file. `None`: the file is refused, and others are still checked; a
+    /// refusal by dtc is one of the manifest too.
+    fn findings(&self, file: &Path, board: &BoardTree, tools: &Tools) -> Result<Option<Findings>> {
+        match check(file, board, tools) {
+            Ok(findings) => Ok(Some(findings)),
+            Err(error) if self.files.len() > 1 => {
+                eprintln!("{error:#}\n");
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 }
@@ -130,6 +132,15 @@ impl Options {
     }
 }
 
+/// Fails if any manifest is refused.
+fn verdict(refused: usize, all: usize) -> Result<()> {
+    match (refused, all) {
+        (0, _) => Ok(()),
+        (1, 1) => bail!("the manifest is refused"),
+        (refused, all) => bail!("{refused} of {all} manifests are refused"),
+    }
+}
+
 fn print(file: &Path, board: &BoardTree, findings: &Findings, errors: usize) {
     if !findings.list.is_empty() {
         let styled = io::stderr().is_terminal();
@@ -147,15 +158,33 @@ fn print(file: &Path, board: &BoardTree, findings: &Findings, errors: usize) {
     println!("{file}: {verdict} for {board}{errors_text}{warnings}");
 }
 
-/// Judges a manifest for a board.
+/// Judges a manifest for a board: what Gear1 would say, what the devices lack, and the files.
 pub fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> {
+    let (dts, blob) = compiled(file, tools)?;
+    let mut list = judged(&blob, board)?;
+    // Files that xtask would first have to make or download are compared when the image is built.
+    let nothing = |_: &str| Ok(PathBuf::new());
+    list.extend(manifest::judge_files(&blob, &dts, &nothing)?);
+    Ok(Findings {
+        sources: manifest::sources(&dts, tools),
+        list,
+        blob,
+    })
+}
+
+/// Compiles a manifest. Returns the path as messages show it, and the blob.
+fn compiled(file: &Path, tools: &Tools) -> Result<(PathBuf, Vec<u8>)> {
     let out_dir = workspace::output_dir().join(format!("check-{}", std::process::id()));
     let compiled = manifest::compile_source(file, tools, &out_dir);
     // Only scratch files lie there.
     let _ = std::fs::remove_dir_all(&out_dir);
-    let (dts, blob) = compiled?;
+    compiled
+}
+
+/// Judges a blob for a board: by the rules of Gear1's init, and by what devices need of each other.
+fn judged(blob: &[u8], board: &BoardTree) -> Result<Vec<Diagnostic>> {
     let facts = board.read()?;
-    let bytes = Aligned::new(&blob);
+    let bytes = Aligned::new(blob);
     let mut list = Vec::new();
     let mut sink = |error: &gearv_manifest::ManifestError<'_>| list.push(Diagnostic::new(error));
     let judged = prepare::judge(bytes.as_slice(), &facts, board.bytes(), &mut sink);
@@ -167,12 +196,5 @@ pub fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> 
     let needed = judged.manifest.iter();
     let needed = needed.flat_map(|manifest| needs::missing(manifest, &tree));
     list.extend(needed.map(|fault| Diagnostic::new(&fault.error())));
-    // Files that xtask would first have to make or download are compared when the image is built.
-    let nothing = |_: &str| Ok(PathBuf::new());
-    list.extend(manifest::judge_files(&blob, &dts, &nothing)?);
-    Ok(Findings {
-        sources: manifest::sources(&dts, tools),
-        list,
-        blob,
-    })
+    Ok(list)
 }

@@ -91,6 +91,15 @@ pub fn command() -> Result<()> {
         "{} faults in the documents",
         faults.len()
     );
+    println!("the book: {}", book()?.display());
+    for documented in crates()? {
+        println!("the crates: {}", documented.display());
+    }
+    Ok(())
+}
+
+/// Builds the book from a copy of the documents. Returns its first page.
+fn book() -> Result<PathBuf> {
     let folder = workspace::output_dir().join("book");
     let source = folder.join("src");
     if source.exists() {
@@ -104,11 +113,7 @@ pub fn command() -> Result<()> {
         &["--no-default-features", "--features", "search"],
     )?;
     run(Command::new(mdbook).arg("build").arg(&folder))?;
-    println!("the book: {}", folder.join("book/index.html").display());
-    for documented in crates()? {
-        println!("the crates: {}", documented.display());
-    }
-    Ok(())
+    Ok(folder.join("book/index.html"))
 }
 
 /// Documents all crates with warnings as errors, those of the target apart. Returns the folders.

@@ -63,15 +63,25 @@ impl Options {
         if let Some(folder) = &self.firmware {
             add_folder(folder, "", &mut files)?;
         }
-        if boots_from_folder {
-            ensure!(
-                self.device.is_none(),
-                "{} boots from a folder, not from a card of its own",
-                self.board.text()
-            );
-            return write_folder(&self.out, &files);
+        match boots_from_folder {
+            true => self.write_folder(&files),
+            false => self.write_card(&files),
         }
-        file::write(&self.out, &card_image(&files)?)?;
+    }
+
+    /// Writes a folder, whose files a person copies to where the board's U-Boot looks.
+    fn write_folder(&self, files: &[CardFile]) -> Result<()> {
+        ensure!(
+            self.device.is_none(),
+            "{} boots from a folder, not from a card of its own",
+            self.board.text()
+        );
+        write_folder(&self.out, files)
+    }
+
+    /// Writes a card's image, and the card itself if there is one.
+    fn write_card(&self, files: &[CardFile]) -> Result<()> {
+        file::write(&self.out, &card_image(files)?)?;
         println!("{}", self.out.display());
         if self.board == Name::Rpi4 && self.firmware.is_none() {
             eprintln!(
@@ -102,25 +112,43 @@ pub fn boot_script(board: Name, archive_bytes: usize) -> String {
 
 /// Returns the files that a board boots a manifest's images with.
 pub fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile>> {
-    let gear1 = fs::read(&images.gear1)?;
     let archive = fs::read(&images.archive)?;
-    let file = |name: &str, bytes: &[u8]| (name.to_owned(), bytes.to_vec());
-    let mut files = vec![file("gear1.img", &gear1), file("archive.cpio", &archive)];
-    match board {
-        Name::Rpi4 => {
-            files.push(file("config.txt", RPI4_CONFIG.as_bytes()));
-            let tree = fs::read(payloads::rpi4_device_tree()?)?;
-            files.push(file("bcm2711-rpi-4-b.dtb", &tree));
-        }
+    let archive_bytes = archive.len();
+    let mut files = vec![
+        file("gear1.img", fs::read(&images.gear1)?),
+        file("archive.cpio", archive),
+    ];
+    files.extend(match board {
+        Name::Rpi4 => rpi4_files()?,
         Name::QemuVirt | Name::RcarH3 | Name::Zcu102 => {
-            let fit = u_boot::fit(&images.gear1, &images.archive, tools)?;
-            let places = u_boot::places(board, archive.len());
-            files.push(file("gearv.itb", &fit));
-            files.push(file("boot.scr", &u_boot::script(&u_boot::booti(&places))));
-            files.push(file("fit.scr", &u_boot::script(&u_boot::bootm(&places))));
+            let places = u_boot::places(board, archive_bytes);
+            u_boot_files(&places, images, tools)?
         }
-    }
+    });
     Ok(files)
+}
+
+/// Returns what the Raspberry Pi's firmware reads besides the images.
+fn rpi4_files() -> Result<Vec<CardFile>> {
+    let tree = fs::read(payloads::rpi4_device_tree()?)?;
+    Ok(vec![
+        file("config.txt", RPI4_CONFIG.into()),
+        file("bcm2711-rpi-4-b.dtb", tree),
+    ])
+}
+
+/// Returns both of U-Boot's ways to Gear1: the script for the images, and a FIT with its script.
+fn u_boot_files(places: &u_boot::Places, images: &Images, tools: &Tools) -> Result<Vec<CardFile>> {
+    let fit = u_boot::fit(&images.gear1, &images.archive, tools)?;
+    Ok(vec![
+        file("gearv.itb", fit),
+        file("boot.scr", u_boot::script(&u_boot::booti(places))),
+        file("fit.scr", u_boot::script(&u_boot::bootm(places))),
+    ])
+}
+
+fn file(name: &str, bytes: Vec<u8>) -> CardFile {
+    (name.to_owned(), bytes)
 }
 
 /// Boot configuration for the firmware of the Raspberry Pi: Gear1 starts in 64-bit state, with the
@@ -138,16 +166,10 @@ dtoverlay=disable-bt
 gpu_mem=64
 ";
 
-/// Adds the files below a folder, in order of their names.
+/// Adds the files below a folder, in order of their names, so that the same files give the same
+/// image.
 fn add_folder(folder: &Path, below: &str, files: &mut Vec<CardFile>) -> Result<()> {
-    let entries = fs::read_dir(folder);
-    let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for entry in entries {
-        paths.push(entry?.path());
-    }
-    paths.sort();
-    for path in paths {
+    for path in sorted_entries(folder)? {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.with_context(|| format!("{} has no name for a card", path.display()))?;
         let name = format!("{below}{name}");
@@ -160,6 +182,16 @@ fn add_folder(folder: &Path, below: &str, files: &mut Vec<CardFile>) -> Result<(
         }
     }
     Ok(())
+}
+
+fn sorted_entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder);
+    let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
 }
 
 fn write_folder(folder: &Path, files: &[CardFile]) -> Result<()> {

@@ -7,6 +7,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 use workbench::expect::Session;
+use workbench::manifest::VmSummary;
 use workbench::qemu::Qemu;
 use workbench::{build_images, device_userland, workspace};
 
@@ -24,6 +25,7 @@ const PICTURE: &str = "docs/picture.svg";
 /// Commands typed in the device VM, and in the guest.
 const DEVICE_COMMANDS: [&str; 2] = ["gearctl list", "gearctl stats control"];
 const GUEST_COMMANDS: [&str; 2] = ["uname -srm", "grep -h ' / ' /proc/mounts"];
+
 /// Runs the system and draws the picture.
 pub fn command() -> Result<()> {
     let images = build_images::build(&workspace::root().join(MANIFEST))?;
@@ -34,31 +36,34 @@ pub fn command() -> Result<()> {
     let guests = &mut images.manifest.vms.iter();
     let guest = guests.find(|vm| vm.may_power_off);
     let guest = guest.context("no guest may power the machine off")?;
-
-    let mut lines = vec![Line::typed(
-        "$",
-        &format!("cargo xtask run --manifest {MANIFEST}"),
-    )];
-    let booted = session.expect(device_userland::READY, BOOT)?;
-    lines.extend(said_by_gearv(&booted).map(Line::printed));
-    shell(&mut session, "until gearctl version; do sleep 0.2; done")?;
-    widen(&mut session)?;
-    // The picture has all VMs at work, so the guest's boot is waited for first.
-    session.send(&format!("{}\n", guest.console_command()))?;
-    session.expect(&ready(&guest.name), BOOT)?;
-    answers(&mut session, &guest.name)?;
-    let mut in_guest = Vec::new();
-    typed(&mut session, &guest.name, &GUEST_COMMANDS, &mut in_guest)?;
-    leave(&mut session)?;
-    typed(&mut session, "device", &DEVICE_COMMANDS, &mut lines)?;
-    lines.push(Line::typed("device:~#", &guest.console_command()));
-    lines.extend(in_guest);
+    let lines = lines(&mut session, guest)?;
     enter(&mut session, guest)?;
     power_off(&mut session, "poweroff -f")?;
     let picture = workspace::root().join(PICTURE);
     fs::write(&picture, svg(&lines)).with_context(|| PICTURE.to_owned())?;
     println!("{}", picture.display());
     Ok(())
+}
+
+/// Boots and types the commands; returns what a person would see, the device VM's commands first.
+fn lines(session: &mut Session, guest: &VmSummary) -> Result<Vec<Line>> {
+    let start = format!("cargo xtask run --manifest {MANIFEST}");
+    let mut lines = vec![Line::typed("$", &start)];
+    let booted = session.expect(device_userland::READY, BOOT)?;
+    lines.extend(said_by_gearv(&booted).map(Line::printed));
+    shell(session, "until gearctl version; do sleep 0.2; done")?;
+    widen(session)?;
+    // The picture has all VMs at work, so the guest's boot is waited for first.
+    session.send(&format!("{}\n", guest.console_command()))?;
+    session.expect(&ready(&guest.name), BOOT)?;
+    answers(session, &guest.name)?;
+    let mut in_guest = Vec::new();
+    typed(session, &guest.name, &GUEST_COMMANDS, &mut in_guest)?;
+    leave(session)?;
+    typed(session, "device", &DEVICE_COMMANDS, &mut lines)?;
+    lines.push(Line::typed("device:~#", &guest.console_command()));
+    lines.extend(in_guest);
+    Ok(lines)
 }
 
 /// Runs commands at a prompt and appends what a person would see.

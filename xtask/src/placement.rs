@@ -26,7 +26,10 @@ const PAGE: u64 = 4096;
 const PA_RANGE: u64 = 0b0100;
 /// A counter's frequency; no place depends on it.
 const COUNTER_HZ: u32 = 62_500_000;
-/// Offset of the archive from Gear1.
+/// Offset of Gear1 from the start of memory: Linux's boot protocol for arm64 aligns an image to
+/// 2 MiB.
+const INIT_OFFSET: u64 = 2 * MIB;
+/// Offset of the archive from the start of memory.
 const ARCHIVE_OFFSET: u64 = 128 * MIB;
 
 /// A booted board, as far as init's work goes.
@@ -89,41 +92,47 @@ pub(crate) fn place_with(
     tools: &Tools,
 ) -> Result<Result<Placement, Refusal>> {
     let bank = board.read()?.memory.first().map_or(0, |bank| bank.start);
-    let init = Region::new(bank + 2 * MIB, bank + 2 * MIB + gear1.size);
-    let start = bank + ARCHIVE_OFFSET;
-    let end = start + archive.len() as u64;
-    let board = board.with_archive(start..end, tools)?;
-    let tree_start = end.next_multiple_of(PAGE);
-    let device_tree = Region::new(tree_start, tree_start + board.bytes().len() as u64);
+    let init = sized(bank + INIT_OFFSET, gear1.size);
+    let archive_at = sized(bank + ARCHIVE_OFFSET, archive.len() as u64);
+    // The tree names the archive's place, so its size is known only with that.
+    let board = board.with_archive(archive_at.start..archive_at.end, tools)?;
+    let tree = board.bytes();
+    let device_tree = sized(archive_at.end.next_multiple_of(PAGE), tree.len() as u64);
     let facts = board.read()?;
+    let mut memory = HostMemory::new(&facts);
     let given = Given {
         board: &facts,
         archive,
         runtime: &gear1.runtime,
         init,
         device_tree,
-        tree: board.bytes(),
+        tree,
         boot_cpu: facts.cpus.first().map_or(0, |cpu| cpu.mpidr),
         pa_range: PA_RANGE,
         counter_hz: COUNTER_HZ,
     };
-    let mut memory = HostMemory::new(&facts);
     let hand_over = match prepare(&given, &mut memory) {
         Ok(hand_over) => hand_over,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let blob = Blob::new(board.bytes()).map_err(|error| anyhow!("{}: {error}", board.name))?;
-    let devices = devices::inventory(&blob).map_err(|refusal| anyhow!("{refusal}"))?;
-    let info = memory.boot_info.context("init handed nothing over")?;
-    let archive = facts.archive;
     Ok(Ok(Placement {
+        devices: inventory(&board)?,
+        archive: facts.archive,
         board: facts,
         init,
         device_tree,
-        archive,
         left: hand_over.left,
-        devices,
-        info,
+        info: memory.boot_info.context("init handed nothing over")?,
         partition: hand_over.partition,
     }))
+}
+
+/// Returns the devices in a board's device tree.
+fn inventory(board: &BoardTree) -> Result<Vec<Device>> {
+    let blob = Blob::new(board.bytes()).map_err(|error| anyhow!("{}: {error}", board.name))?;
+    devices::inventory(&blob).map_err(|refusal| anyhow!("{refusal}"))
+}
+
+fn sized(start: u64, size: u64) -> Region {
+    Region::new(start, start + size)
 }

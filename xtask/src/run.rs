@@ -1,7 +1,7 @@
 //! `cargo xtask run`: builds what a manifest describes and starts it on QEMU.
 
 use std::fs;
-use std::io::{self, ErrorKind, IsTerminal as _, Read as _};
+use std::io::{self, ErrorKind, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, ExitStatus, Stdio};
 
@@ -133,14 +133,13 @@ fn interactive(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
     let mut command = qemu.command(machine, &images.boot(), Console::Terminal);
     greet(machine, images);
     let terminal = Terminal::save();
+    let mut vms = images.manifest.vms.iter();
+    let has_real_time = vms.any(|vm| vm.kind == VmKind::RealTime);
     let ended = follow(command.stdout(Stdio::piped()), |end| match end {
         _ if machine.gdb => false,
         End::Refused => true,
         // Real-time VMs run on.
-        End::Halted => {
-            let mut vms = images.manifest.vms.iter();
-            vms.all(|vm| vm.kind != VmKind::RealTime)
-        }
+        End::Halted => !has_real_time,
     });
     drop(terminal);
     let (status, end) = ended?;
@@ -162,10 +161,7 @@ fn follow(
     let mut watch = Watch::default();
     let mut bytes = [0; 4096];
     let end = loop {
-        let length = match printed.read(&mut bytes) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            length => length.context("QEMU's output")?,
-        };
+        let length = read_some(&mut printed, &mut bytes)?;
         if length == 0 {
             break None;
         }
@@ -179,6 +175,16 @@ fn follow(
     Ok((child.wait()?, end))
 }
 
+/// Reads what is there; a signal to this program, such as of a resized terminal, is no end.
+fn read_some(printed: &mut impl Read, bytes: &mut [u8]) -> Result<usize> {
+    loop {
+        match printed.read(bytes) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            length => return length.context("QEMU's output"),
+        }
+    }
+}
+
 /// Says what starts and which keys lead out of it.
 fn greet(machine: &Machine, images: &Images) {
     let Machine {
@@ -189,13 +195,7 @@ fn greet(machine: &Machine, images: &Images) {
         ..
     } = machine;
     eprintln!("QEMU virt: {cpus} x {cpu}, GICv{gic}, {memory_mib} MiB");
-    for (index, vm) in images.manifest.vms.iter().enumerate() {
-        let mib = vm.memory_bytes / MIB;
-        let VmSummary {
-            name, kind, vcpus, ..
-        } = vm;
-        eprintln!("  VM {index}  {name} ({kind:?}), {vcpus} vCPUs, {mib} MiB");
-    }
+    name_vms(&images.manifest.vms);
     if let Some(file) = &machine.second_serial {
         eprintln!("the second serial port writes to {}", file.display());
     }
@@ -208,6 +208,17 @@ fn greet(machine: &Machine, images: &Images) {
             "waiting for: gdb-multiarch -ex 'target remote :1234' {}/gear1-init",
             images.display()
         );
+    }
+}
+
+/// Says which VMs start.
+fn name_vms(vms: &[VmSummary]) {
+    for (index, vm) in vms.iter().enumerate() {
+        let mib = vm.memory_bytes / MIB;
+        let VmSummary {
+            name, kind, vcpus, ..
+        } = vm;
+        eprintln!("  VM {index}  {name} ({kind:?}), {vcpus} vCPUs, {mib} MiB");
     }
 }
 

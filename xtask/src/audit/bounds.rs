@@ -79,28 +79,31 @@ impl Bounds {
     /// Compares the loops of an image with their bounds. Returns the loops without one.
     pub(super) fn compare(&mut self, loops: &[Loop]) -> Vec<String> {
         let mut wrong = Vec::new();
-        let mut closes: BTreeMap<Comment, (usize, Places)> = BTreeMap::new();
-        let mut lines: BTreeMap<&Owner, BTreeSet<u32>> = BTreeMap::new();
+        let mut beside: BTreeMap<Comment, (usize, Places)> = BTreeMap::new();
+        let mut listed: BTreeMap<&Owner, BTreeSet<u32>> = BTreeMap::new();
         for each in loops {
-            let Owner { file, function } = &each.owner;
             if let Some(bound) = self.of(each) {
-                let key = (file.clone(), bound.comment);
-                let group = closes.entry(key).or_default();
-                group.0 = bound.count;
-                group.1.insert(each.closes);
+                let comment = (each.owner.file.clone(), bound.comment);
+                let (count, places) = beside.entry(comment).or_default();
+                *count = bound.count;
+                places.insert(each.closes);
             } else if self.listed.contains_key(&each.owner) {
-                lines.entry(&each.owner).or_default().insert(each.closes.0);
+                listed.entry(&each.owner).or_default().insert(each.closes.0);
             } else {
-                let place = match each.stands {
-                    Stands::On(first, last) => format!("{first} to {last}"),
-                    Stands::Behind(line) => format!("behind {line}"),
-                };
-                wrong.push(format!(
-                    "{file}: {function}: a loop without a bound, line {place}"
-                ));
+                wrong.push(without_bound(each));
             }
         }
-        for ((file, line), (count, closes)) in closes {
+        wrong.extend(self.compare_beside(beside));
+        wrong.extend(self.compare_listed(listed));
+        wrong.sort();
+        wrong.dedup();
+        wrong
+    }
+
+    /// Notes the loops below each comment; returns the comments that are too few.
+    fn compare_beside(&mut self, loops: BTreeMap<Comment, (usize, Places)>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for ((file, line), (count, closes)) in loops {
             if closes.len() > count {
                 wrong.push(format!(
                     "{file}:{line}: {count} bounds for the loops that close at {closes:?}"
@@ -108,7 +111,13 @@ impl Bounds {
             }
             self.found.entry((file, line)).or_default().extend(closes);
         }
-        for (owner, lines) in lines {
+        wrong
+    }
+
+    /// Notes the functions of assembly and libraries with loops; returns those with too few bounds.
+    fn compare_listed(&mut self, loops: BTreeMap<&Owner, BTreeSet<u32>>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (owner, lines) in loops {
             let count = self.listed.get(owner).copied().unwrap_or(0);
             if lines.len() > count {
                 let Owner { file, function } = owner;
@@ -118,8 +127,6 @@ impl Bounds {
             }
             self.found_listed.insert(owner.clone());
         }
-        wrong.sort();
-        wrong.dedup();
         wrong
     }
 
@@ -141,19 +148,11 @@ impl Bounds {
     pub(super) fn surplus(&self) -> Vec<String> {
         let mut surplus = Vec::new();
         for (file, bounds) in &self.beside {
-            for bound in bounds {
-                let found = self.found.get(&(file.clone(), bound.comment));
-                let found = found.map_or(0, BTreeSet::len);
-                if found < bound.count {
-                    surplus.push(format!(
-                        "{file}:{}: {} bounds, and {found} loops below in all images",
-                        bound.comment, bound.count
-                    ));
-                }
-            }
+            surplus.extend(bounds.iter().filter_map(|bound| self.unused(file, bound)));
         }
-        for Owner { file, function } in self.listed.keys() {
-            if !self.found_listed.contains(&Owner::of(file, function)) {
+        for owner in self.listed.keys() {
+            if !self.found_listed.contains(owner) {
+                let Owner { file, function } = owner;
                 surplus.push(format!(
                     "gear1/audit.toml: {file}: {function}: a bound, and no loop in any image"
                 ));
@@ -161,28 +160,48 @@ impl Bounds {
         }
         surplus
     }
+
+    /// Says how many loops a statement's bounds have, if those are too few.
+    fn unused(&self, file: &str, bound: &Bound) -> Option<String> {
+        let found = self.found.get(&(file.to_owned(), bound.comment));
+        let found = found.map_or(0, BTreeSet::len);
+        (found < bound.count).then(|| {
+            format!(
+                "{file}:{}: {} bounds, and {found} loops below in all images",
+                bound.comment, bound.count
+            )
+        })
+    }
+}
+
+/// Says where a loop without a bound is.
+fn without_bound(each: &Loop) -> String {
+    let Owner { file, function } = &each.owner;
+    let place = match each.stands {
+        Stands::On(first, last) => format!("{first} to {last}"),
+        Stands::Behind(line) => format!("behind {line}"),
+    };
+    format!("{file}: {function}: a loop without a bound, line {place}")
 }
 
 /// Returns the bounds of a text, each with the statement below.
 fn of_text(text: &str) -> Vec<Bound> {
     let statements = Statements::new(text);
     let mut bounds: Vec<Bound> = Vec::new();
-    for (comment, line) in (1_u32..).zip(text.lines()) {
-        if !line.trim_start().starts_with(MARK) {
+    let lines = (1_u32..).zip(text.lines());
+    for (comment, _) in lines.filter(|(_, line)| line.trim_start().starts_with(MARK)) {
+        let lines = statements.below(comment);
+        if let Some(last) = bounds.last_mut().filter(|last| last.lines == lines) {
+            last.count += 1;
             continue;
         }
-        let lines = statements.below(comment);
-        match bounds.last_mut().filter(|last| last.lines == lines) {
-            Some(last) => last.count += 1,
-            None => bounds.push(Bound {
-                function: source::function_at(text, comment)
-                    .unwrap_or_default()
-                    .to_owned(),
-                comment,
-                lines,
-                count: 1,
-            }),
-        }
+        let function = source::function_at(text, comment).unwrap_or_default();
+        bounds.push(Bound {
+            function: function.to_owned(),
+            comment,
+            lines,
+            count: 1,
+        });
     }
     bounds
 }

@@ -46,6 +46,24 @@ impl Program {
     pub(super) fn read(elf: &Path) -> Result<Program> {
         let bytes = std::fs::read(elf).with_context(|| elf.display().to_string())?;
         let file = object::File::parse(&*bytes)?;
+        let absolute = file
+            .symbols()
+            .filter(|s| s.section() == object::SymbolSection::Absolute)
+            .filter_map(|s| Some((s.name().ok()?.to_owned(), s.address())));
+        let lines = Loader::new(elf).map_err(|error| anyhow!("{}: {error}", elf.display()))?;
+        let memory_bytes = file.segments().map(|s| object::ObjectSegment::size(&s));
+        Ok(Program {
+            functions: Functions::read(&file)?,
+            absolute: absolute.collect(),
+            memory_bytes: memory_bytes.sum(),
+            lines,
+        })
+    }
+}
+
+impl Functions {
+    /// Decodes the functions of a file's code.
+    fn read(file: &object::File<'_>) -> Result<Functions> {
         let text = file
             .sections()
             .find(|section| section.kind() == SectionKind::Text)
@@ -57,29 +75,17 @@ impl Program {
             Some(u32::from_le_bytes(*data.get(at..)?.first_chunk()?))
         };
         let mut functions = Functions::default();
-        for (name, range, is_compiled) in extents(&file, &code)? {
-            let addresses = range.clone().step_by(4);
+        for extent in extents(file, &code)? {
+            let start = extent.addresses.start;
+            let addresses = extent.addresses.step_by(4);
             let words = addresses.filter_map(|address| Some((address, word(address)?)));
-            let function = Function::new(name, is_compiled, words);
-            functions.0.insert(range.start, function);
+            let function = Function::new(extent.name, extent.is_compiled, words);
+            functions.0.insert(start, function);
         }
         functions.find_last_calls();
-        let absolute = file
-            .symbols()
-            .filter(|s| s.section() == object::SymbolSection::Absolute)
-            .filter_map(|s| Some((s.name().ok()?.to_owned(), s.address())));
-        let lines = Loader::new(elf).map_err(|error| anyhow!("{}: {error}", elf.display()))?;
-        let memory_bytes = file.segments().map(|s| object::ObjectSegment::size(&s));
-        Ok(Program {
-            absolute: absolute.collect(),
-            memory_bytes: memory_bytes.sum(),
-            functions,
-            lines,
-        })
+        Ok(functions)
     }
-}
 
-impl Functions {
     /// Returns the address of the function with this name.
     pub(super) fn named(&self, name: &str) -> Option<u64> {
         let found = self.0.iter().find(|(_, f)| f.name == name);
@@ -224,41 +230,68 @@ impl Function {
     }
 }
 
-/// Returns name and addresses of each function, and whether a compiler made it. What assembly
-/// defines has no size in its symbol and ends at the next one.
-fn extents(file: &object::File<'_>, code: &Range<u64>) -> Result<Vec<(String, Range<u64>, bool)>> {
+/// Where a function is in memory.
+struct Extent {
+    name: String,
+    addresses: Range<u64>,
+    is_compiled: bool,
+}
+
+/// Returns the extents of all functions.
+fn extents(file: &object::File<'_>, code: &Range<u64>) -> Result<Vec<Extent>> {
+    let starts = starts(file, code)?;
+    ensure!(!starts.is_empty(), "there are no symbols to look at");
+    let literals = literals(file, code)?;
+    let addresses: Vec<u64> = starts.keys().copied().chain([code.end]).collect();
+    let nexts = addresses.into_iter().skip(1);
+    let extents = starts.into_iter().zip(nexts);
+    let extents = extents.map(|((start, (name, size)), next)| Extent {
+        name,
+        addresses: start..match size {
+            0 => end_of_assembly(start, next, &literals),
+            size => start + size,
+        },
+        is_compiled: size > 0,
+    });
+    Ok(extents.collect())
+}
+
+/// Returns the end of what assembly defines, which has no size in its symbol: the next symbol, or
+/// the first literals behind the code.
+fn end_of_assembly(start: u64, next: u64, literals: &[u64]) -> u64 {
+    let literal = literals.iter().find(|at| (start..next).contains(at));
+    literal.copied().filter(|at| *at > start).unwrap_or(next)
+}
+
+/// Returns name and size of what begins at each address of the code. Of several names, a function's
+/// wins; mapping symbols (`$x`) and the linker's own are no names.
+fn starts(file: &object::File<'_>, code: &Range<u64>) -> Result<BTreeMap<u64, (String, u64)>> {
     let mut starts: BTreeMap<u64, (String, u64)> = BTreeMap::new();
-    let mut data = Vec::new();
     for symbol in file.symbols().filter(|s| code.contains(&s.address())) {
         let name = symbol.name()?;
-        let is_function = symbol.kind() == SymbolKind::Text && symbol.size() > 0;
-        if name.starts_with("$d") {
-            data.push(symbol.address());
-        }
         if name.is_empty() || name.starts_with('$') || name.starts_with("__") {
             continue;
         }
+        let is_function = symbol.kind() == SymbolKind::Text && symbol.size() > 0;
         let entry = starts.entry(symbol.address()).or_default();
         if is_function || entry.0.is_empty() {
             let name = demangle(name, gimli::DW_LANG_Rust).map_or_else(|| name.to_owned(), plain);
             *entry = (name, symbol.size());
         }
     }
-    ensure!(!starts.is_empty(), "there are no symbols to look at");
-    let addresses: Vec<u64> = starts.keys().copied().chain([code.end]).collect();
-    let ends = addresses.iter().skip(1);
-    let functions = starts.into_iter().zip(ends);
-    let extents = functions.map(|((start, (name, size)), next)| {
-        let end = match size {
-            0 => {
-                let literal = data.iter().copied().find(|at| (start..*next).contains(at));
-                literal.filter(|at| *at > start).unwrap_or(*next)
-            }
-            size => start + size,
-        };
-        (name, start..end, size > 0)
-    });
-    Ok(extents.collect())
+    Ok(starts)
+}
+
+/// Returns where data begins in the code, in the symbols' order: the mapping symbols `$d` of the ELF
+/// for the Arm 64-bit Architecture (AAELF64).
+fn literals(file: &object::File<'_>, code: &Range<u64>) -> Result<Vec<u64>> {
+    let mut literals = Vec::new();
+    for symbol in file.symbols().filter(|s| code.contains(&s.address())) {
+        if symbol.name()?.starts_with("$d") {
+            literals.push(symbol.address());
+        }
+    }
+    Ok(literals)
 }
 
 /// Returns a demangled name without the hash at its end.

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use workbench::{source, workspace};
 
-use super::rules::Rules;
+use super::rules::{Crates, Rules};
 use super::rust::{Counts, longer_functions, percentile};
 use super::table::is_test;
 
@@ -22,30 +22,33 @@ pub(super) fn report(rules: &Rules) -> Result<Vec<String>> {
         for (file, text) in files(&directory)? {
             counts.add(&Counts::of(&text, is_test(Path::new(&file))));
         }
-        if counts.code == 0 {
-            continue;
+        if counts.code != 0 {
+            report.push(row(&directory, &counts, rules.crates));
         }
-        let p90 = percentile(&counts.functions, 90);
-        let share = counts.comments * 100 / counts.code;
-        let goals = rules.crates;
-        let mut missed = String::new();
-        if p90 > goals.function_p90 {
-            missed += ", functions longer than the goal";
-        }
-        #[expect(clippy::cast_precision_loss, reason = "hundredths of a small number")]
-        if (share as f64) < goals.comments * 100.0 {
-            missed += ", fewer comments than the goal";
-        }
-        report.push(format!(
-            "{directory}: {} lines, function p90 {p90} (goal {}), comments {}.{:02} of the code (goal {}){missed}",
-            counts.code,
-            goals.function_p90,
-            share / 100,
-            share % 100,
-            goals.comments
-        ));
     }
     Ok(report)
+}
+
+/// Returns the line of one crate.
+fn row(directory: &str, counts: &Counts, goals: Crates) -> String {
+    let p90 = percentile(&counts.functions, 90);
+    let share = counts.comments * 100 / counts.code;
+    let mut missed = String::new();
+    if p90 > goals.function_p90 {
+        missed += ", functions longer than the goal";
+    }
+    #[expect(clippy::cast_precision_loss, reason = "hundredths of a small number")]
+    if (share as f64) < goals.comments * 100.0 {
+        missed += ", fewer comments than the goal";
+    }
+    format!(
+        "{directory}: {} lines, function p90 {p90} (goal {}), comments {}.{:02} of the code (goal {}){missed}",
+        counts.code,
+        goals.function_p90,
+        share / 100,
+        share % 100,
+        goals.comments
+    )
 }
 
 /// Returns the functions and files of the workspace that are longer than the house wants, tests

@@ -88,32 +88,44 @@ pub(super) fn flow(address: u64, word: u32) -> Flow {
 
 /// Returns what the instruction does to SP.
 pub(super) fn stack(word: u32) -> Stack {
+    arithmetic_on_sp(word)
+        .or_else(|| write_back_to_sp(word))
+        .unwrap_or(Stack::Keeps)
+}
+
+/// Returns the effect of an ADD, a SUB or an AND whose result is SP.
+fn arithmetic_on_sp(word: u32) -> Option<Stack> {
     let (to, from) = (word & 31, (word >> 5) & 31);
     let immediate = word & 0x7f80_0000 == 0x1100_0000 || word & 0x7f80_0000 == 0x5100_0000;
     let extended = word & 0x7fe0_0000 == 0x0b20_0000 || word & 0x7fe0_0000 == 0x4b20_0000;
-    let mask = word & 0x7f80_0000 == 0x1200_0000 && to == SP;
-    if immediate && to == SP && from == SP {
-        let bytes = i64::from((word >> 10) & 0xfff) << (12 * ((word >> 22) & 1));
-        let is_subtraction = word & 1 << 30 != 0;
-        return Stack::Moves(if is_subtraction { -bytes } else { bytes });
+    let mask = word & 0x7f80_0000 == 0x1200_0000;
+    if to != SP || !(immediate || extended || mask) {
+        return None;
     }
-    if (immediate || extended || mask) && to == SP {
-        return Stack::Replaces;
+    if !immediate || from != SP {
+        return Some(Stack::Replaces);
     }
-    // A pair with write-back, before (11) or after (01) the access.
-    if word & 0x3a80_0000 == 0x2880_0000 && from == SP {
+    let bytes = i64::from((word >> 10) & 0xfff) << (12 * ((word >> 22) & 1));
+    let is_subtraction = word & 1 << 30 != 0;
+    Some(Stack::Moves(if is_subtraction { -bytes } else { bytes }))
+}
+
+/// Returns the effect of a load or a store that writes the address back to SP.
+fn write_back_to_sp(word: u32) -> Option<Stack> {
+    if (word >> 5) & 31 != SP {
+        return None;
+    }
+    // A pair, before (11) or after (01) the access; the offset counts registers.
+    if word & 0x3a80_0000 == 0x2880_0000 {
         let size_log2 = match (word >> 26 & 1, word >> 30) {
             (1, size) => 2 + size,
             (_, 2) => 3,
             _ => 2,
         };
-        return Stack::Moves(signed(word, 15, 7) << size_log2);
+        return Some(Stack::Moves(signed(word, 15, 7) << size_log2));
     }
-    // A register with write-back, before or after the access.
-    if word & 0x3b20_0400 == 0x3800_0400 && from == SP {
-        return Stack::Moves(signed(word, 12, 9));
-    }
-    Stack::Keeps
+    // A register, before or after the access; the offset counts bytes.
+    (word & 0x3b20_0400 == 0x3800_0400).then(|| Stack::Moves(signed(word, 12, 9)))
 }
 
 /// Returns what the instruction does with the exclusive monitor, by one register.

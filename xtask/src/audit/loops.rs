@@ -57,30 +57,30 @@ pub(super) fn find(program: &Program) -> Result<Vec<Loop>> {
 /// store-exclusive behind it, and back only if the store failed. A loop with an atomic change among
 /// other things is none, nor is one that tries again because the word has another value.
 fn is_retry(function: &Function, head: u64, tails: &[u64], body: &BTreeSet<u64>) -> bool {
-    let at = |address: u64| function.instructions.get(&address);
-    let exclusive = |address: u64| at(address).and_then(|i| i.exclusive);
+    let exclusive = |address: u64| function.instructions.get(&address)?.exclusive;
     let [tail] = *tails else {
         return false;
     };
-    let uses = body.iter().filter(|address| exclusive(**address).is_some());
-    // Back to the load by CBNZ, or by B that CBZ behind the store does not pass over.
-    let branch = match at(tail).map(|i| i.flow) {
-        Some(Flow::Jump(_)) => tail.checked_sub(4),
-        Some(_) | None => Some(tail),
+    let Some((branch, status)) = decision(function, tail) else {
+        return false;
     };
-    let compared = branch.and_then(|branch| {
-        let compared = at(branch)?.compared?;
-        let is_way_back = branch == tail && compared.unless_zero;
-        let is_way_out = branch != tail && !compared.unless_zero;
-        (is_way_back || is_way_out).then_some(compared.register)
-    });
-    let store = branch
-        .and_then(|branch| branch.checked_sub(4))
-        .and_then(exclusive);
+    let uses = body.iter().filter(|address| exclusive(**address).is_some());
+    let store = branch.checked_sub(4).and_then(exclusive);
     uses.count() == 2
         && exclusive(head) == Some(Exclusive::Load)
-        && compared.is_some_and(|status| store == Some(Exclusive::Store { status }))
+        && store == Some(Exclusive::Store { status })
         && !calls(function, body)
+}
+
+/// Returns the branch that goes back to a loop's head unless a register is 0, and the register: the
+/// tail itself, CBNZ, or the CBZ before a tail that always jumps.
+fn decision(function: &Function, tail: u64) -> Option<(u64, u32)> {
+    let is_jump = matches!(function.instructions.get(&tail)?.flow, Flow::Jump(_));
+    let branch = if is_jump { tail.checked_sub(4)? } else { tail };
+    let compared = function.instructions.get(&branch)?.compared?;
+    // CBNZ is taken to go on, and CBZ to leave.
+    let goes_on = compared.unless_zero != is_jump;
+    goes_on.then_some((branch, compared.register))
 }
 
 /// Tells whether a loop does nothing but wait for a ticket lock.
@@ -121,36 +121,21 @@ impl Loop {
         let Some((name, mut owner)) = owner(program, branches())? else {
             return Ok(Loop::elsewhere(Owner::of("assembly", &function.name)));
         };
-        let mut places = Places::default();
-        for address in branches() {
-            places.add(program, *address, &name)?;
-        }
-        let mut closes = Places::default();
-        for tail in tails {
-            closes.add(program, *tail, &name)?;
-        }
-        let mut before = function.instructions.range(..head).rev();
-        let mut is_behind = false;
-        while places.0.is_empty()
-            && let Some((address, _)) = before.next()
-        {
-            is_behind = true;
-            places.add(program, *address, &name)?;
-        }
-        let (first, last) = match (places.0.first(), places.0.last()) {
-            (Some(first), Some(last)) => {
-                owner.file.clone_from(&first.file);
-                (first.line, last.line)
-            }
-            _ => (0, 0),
+        let own = Places::of(program, branches(), &name)?;
+        let before = match own.0.is_empty() {
+            true => Places::before(program, function, head, &name)?,
+            false => None,
         };
+        let is_behind = before.is_some();
+        let places = before.unwrap_or(own);
+        if let Some(place) = places.0.first() {
+            owner.file.clone_from(&place.file);
+        }
+        let closes = Places::of(program, tails, &name)?;
         let closes = closes.0.first();
         Ok(Loop {
             owner,
-            stands: match is_behind {
-                true => Stands::Behind(first),
-                false => Stands::On(first, last),
-            },
+            stands: places.stands(is_behind),
             closes: closes.map_or((0, 0), |place| (place.line, place.column)),
         })
     }
@@ -161,12 +146,49 @@ impl Loop {
 struct Places(BTreeSet<Place>);
 
 impl Places {
-    /// Adds the place of an instruction, if the place is known.
-    fn add(&mut self, program: &Program, address: u64, name: &str) -> Result<()> {
-        let frames = frames(program, address)?;
-        let own = frames.into_iter().rfind(|frame| frame.name == name);
-        self.0.extend(own.and_then(|frame| frame.place));
-        Ok(())
+    /// Returns the known places of some instructions in a function.
+    fn of<'a>(
+        program: &Program,
+        instructions: impl IntoIterator<Item = &'a u64>,
+        name: &str,
+    ) -> Result<Places> {
+        let mut places = Places::default();
+        for address in instructions {
+            let frames = frames(program, *address)?;
+            let own = frames.into_iter().rfind(|frame| frame.name == name);
+            places.0.extend(own.and_then(|frame| frame.place));
+        }
+        Ok(places)
+    }
+
+    /// Returns the place of the last instruction before an address whose place is known. `None`: the
+    /// function begins at the address.
+    fn before(
+        program: &Program,
+        function: &Function,
+        address: u64,
+        name: &str,
+    ) -> Result<Option<Places>> {
+        let mut last = None;
+        for (address, _) in function.instructions.range(..address).rev() {
+            let places = Places::of(program, [address], name)?;
+            let is_known = !places.0.is_empty();
+            last = Some(places);
+            if is_known {
+                break;
+            }
+        }
+        Ok(last)
+    }
+
+    /// Returns where a loop with these places stands, on line 0 if there is no place.
+    fn stands(&self, is_behind: bool) -> Stands {
+        let line = |place: Option<&Place>| place.map_or(0, |place| place.line);
+        let (first, last) = (line(self.0.first()), line(self.0.last()));
+        match is_behind {
+            true => Stands::Behind(first),
+            false => Stands::On(first, last),
+        }
     }
 }
 
@@ -226,23 +248,18 @@ fn owner<'a>(
     let mut common: Option<Vec<Frame>> = None;
     for &address in instructions {
         let frames = frames(program, address)?;
-        if frames.is_empty() {
-            continue;
-        }
-        common = Some(match common {
-            None => frames,
-            Some(common) => shared(common, frames),
-        });
+        common = match common {
+            _ if frames.is_empty() => common,
+            Some(common) => Some(shared(common, frames)),
+            None => Some(frames),
+        };
     }
     let mut common = common.unwrap_or_default();
-    if common.is_empty() {
-        return Ok(None);
-    }
     // What an iterator of ours does is part of who iterates.
     let is_whole = |frame: &Frame| is_ours(&frame.owner) && frame.owner.function != "next";
     let ours = common.iter().rposition(is_whole);
-    let Frame { name, owner, .. } = common.swap_remove(ours.unwrap_or(0));
-    Ok(Some((name, owner)))
+    let found = (!common.is_empty()).then(|| common.swap_remove(ours.unwrap_or(0)));
+    Ok(found.map(|frame| (frame.name, frame.owner)))
 }
 
 /// Returns the outermost functions that two instructions share.

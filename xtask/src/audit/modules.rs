@@ -66,25 +66,35 @@ pub(super) fn check(calls: &[Call]) -> Result<Report> {
         report.modules += of.modules.len();
         let mut all = of.arrows();
         of.add_calls(&mut all, &crate_name(&file), calls);
-        for (parent, arrows) in all {
-            report.arrows += arrows.len();
-            let place = [std::slice::from_ref(&file), &*parent].concat().join(": ");
-            let found = circles(&arrows);
-            report
-                .wrong
-                .extend(found.iter().map(|circle| format!("{place}: {circle}")));
-            if file == LAYERED && parent.is_empty() {
-                let text = read(LAYERS).with_context(|| format!("no {LAYERS}"))?;
-                let floors = floors(&text)?;
-                let modules = of.below(&parent);
-                report.wrong.extend(up(&floors, &modules, &arrows));
-                let count = floors.values().collect::<BTreeSet<_>>().len();
-                report.floors = (count, modules.len());
-            }
+        for (parent, arrows) in &all {
+            report.add_circles(&file, parent, arrows);
+        }
+        if file == LAYERED {
+            let text = read(LAYERS).with_context(|| format!("no {LAYERS}"))?;
+            report.add_floors(&floors(&text)?, &of, &all[&Name::new()]);
         }
     }
     ensure!(report.floors.1 > 1, "{LAYERED} has no modules");
     Ok(report)
+}
+
+impl Report {
+    /// Adds the arrows between the modules below one, and the circles among them.
+    fn add_circles(&mut self, file: &str, parent: &[String], arrows: &Arrows) {
+        self.arrows += arrows.len();
+        let below: String = parent.iter().map(|name| format!(": {name}")).collect();
+        let found = circles(arrows).into_iter();
+        self.wrong
+            .extend(found.map(|circle| format!("{file}{below}: {circle}")));
+    }
+
+    /// Adds the floors of the layered crate, and what does not fit them.
+    fn add_floors(&mut self, floors: &BTreeMap<String, u32>, of: &Crate, arrows: &Arrows) {
+        let modules = of.below(&[]);
+        self.wrong.extend(up(floors, &modules, arrows));
+        let count = floors.values().collect::<BTreeSet<_>>().len();
+        self.floors = (count, modules.len());
+    }
 }
 
 /// Returns the root files of all libraries and programs below a directory.
@@ -94,26 +104,26 @@ fn roots(root: &FilePath) -> Result<Vec<String>> {
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(&directory).context(directory.display().to_string())? {
             let path = entry?.path();
-            let name = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let name = name.unwrap_or_default();
+            let relative = path.strip_prefix(root)?.to_str().unwrap_or_default();
             if path.is_dir() && name != "target" && !name.starts_with('.') {
                 open.push(path);
-                continue;
-            }
-            let relative = path.strip_prefix(root)?.to_str().unwrap_or_default();
-            let (directory, _) = relative.rsplit_once('/').unwrap_or_default();
-            let is_root = directory.ends_with("src") && matches!(name, "lib.rs" | "main.rs")
-                || directory.ends_with("src/bin") && name.ends_with(".rs")
-                || directory.contains("src/bin/") && name == "main.rs";
-            if is_root {
+            } else if is_root(relative, name) {
                 roots.push(relative.to_owned());
             }
         }
     }
     roots.sort();
     Ok(roots)
+}
+
+/// Tells whether a crate begins with this file, by the places that cargo looks at by itself.
+fn is_root(path: &str, name: &str) -> bool {
+    let (directory, _) = path.rsplit_once('/').unwrap_or_default();
+    directory.ends_with("src") && matches!(name, "lib.rs" | "main.rs")
+        || directory.ends_with("src/bin") && name.ends_with(".rs")
+        || directory.contains("src/bin/") && name == "main.rs"
 }
 
 impl Crate {
@@ -139,15 +149,8 @@ impl Crate {
             let directory = format!("{directory}/{child}");
             self.add(below(&name, child), file, &directory, inline.clone(), read)?;
         }
-        let (beside, _) = file.rsplit_once('/').unwrap_or_default();
         for (child, given) in &module.files {
-            let files = match given {
-                Some(given) => vec![format!("{beside}/{given}")],
-                None => vec![
-                    format!("{directory}/{child}.rs"),
-                    format!("{directory}/{child}/mod.rs"),
-                ],
-            };
+            let files = candidates(file, directory, child, given.as_deref());
             let found = files.iter().find_map(|file| Some((file, read(file)?)));
             let Some((of_child, text)) = found else {
                 bail!("{file}: mod {child} has neither {}", files.join(" nor "));
@@ -231,53 +234,51 @@ impl Crate {
     /// re-export, without those that only lead to them. Empty: it is another crate's, or no module's.
     fn named(&self, from: &Name, path: &[String], steps: usize) -> BTreeSet<Name> {
         let mut found = BTreeSet::new();
-        let Some(first) = path.first() else {
+        let Some((mut at, rest)) = self.start(from, path) else {
             return found;
         };
-        let mut at = from.clone();
-        let mut rest = path;
-        match &**first {
-            "crate" => {
-                at = Vec::new();
-                rest = &rest[1..];
-            }
-            "self" => rest = &rest[1..],
-            _ => {
-                let mut is_relative = false;
-                while rest.first().is_some_and(|first| first == "super") {
-                    at.pop();
-                    rest = &rest[1..];
-                    is_relative = true;
-                }
-                if !is_relative && !self.knows(&at, first) {
-                    return found;
-                }
-            }
-        }
         for (index, segment) in rest.iter().enumerate() {
             let child = below(&at, segment);
-            if self.modules.contains_key(&child) {
-                at = child;
-                continue;
-            }
-            // An item of this module, unless its name comes from elsewhere.
-            if &at != from {
-                found.insert(at.clone());
-            }
-            if steps < MOST_STEPS {
-                for source in self.sources(&at, segment) {
-                    let whole = [&source, &rest[index + 1..]].concat();
-                    // `use self::a::b` in the module itself has its own arrow.
-                    let via = self.named(&at, &whole, steps + 1);
-                    found.extend(via.into_iter().filter(|to| to != from));
+            if !self.modules.contains_key(&child) {
+                // An item of this module, unless its name comes from elsewhere.
+                if steps < MOST_STEPS {
+                    found = self.imported(&at, segment, &rest[index + 1..], steps);
                 }
+                break;
             }
-            return found;
+            at = child;
         }
-        if &at != from {
-            found.insert(at);
-        }
+        found.insert(at);
+        // A path through the module itself has an arrow of its own there.
+        found.remove(from);
         found
+    }
+
+    /// Returns the module that a path starts at, and the segments below that module. `None`: the
+    /// path is another crate's.
+    fn start<'p>(&self, from: &Name, path: &'p [String]) -> Option<(Name, &'p [String])> {
+        let (first, behind) = path.split_first()?;
+        let mut at = from.clone();
+        match &**first {
+            "crate" => Some((Vec::new(), behind)),
+            "self" => Some((at, behind)),
+            "super" => {
+                let ups = path.iter().take_while(|segment| *segment == "super");
+                let ups = ups.count();
+                at.truncate(at.len().saturating_sub(ups));
+                Some((at, &path[ups..]))
+            }
+            name => self.knows(&at, name).then_some((at, path)),
+        }
+    }
+
+    /// Returns the modules that a name leads to in a module that imports the name, with the
+    /// segments behind the name.
+    fn imported(&self, at: &Name, name: &str, rest: &[String], steps: usize) -> BTreeSet<Name> {
+        let sources = self.sources(at, name).into_iter();
+        let paths = sources.map(|source| [&source, rest].concat());
+        let named = paths.map(|path| self.named(at, &path, steps + 1));
+        named.flatten().collect()
     }
 
     /// Tells whether a name leads from a module to something of this crate.
@@ -305,6 +306,19 @@ fn crate_name(root: &str) -> String {
     directory.replace(['/', '-'], "_")
 }
 
+/// Returns the files that a module's declaration in `file` may mean: the one that `path` gives,
+/// beside the file, or one of the two below the module's directory.
+fn candidates(file: &str, directory: &str, child: &str, given: Option<&str>) -> Vec<String> {
+    let (beside, _) = file.rsplit_once('/').unwrap_or_default();
+    match given {
+        Some(given) => vec![format!("{beside}/{given}")],
+        None => vec![
+            format!("{directory}/{child}.rs"),
+            format!("{directory}/{child}/mod.rs"),
+        ],
+    }
+}
+
 fn below(name: &[String], child: &str) -> Name {
     let mut name = name.to_vec();
     name.push(child.to_owned());
@@ -321,27 +335,31 @@ fn circles(arrows: &Arrows) -> Vec<String> {
     let mut told = BTreeSet::new();
     let mut circles = Vec::new();
     for node in nodes {
-        if told.contains(node) || !reached[node].contains(node) {
-            continue;
-        }
-        let members: BTreeSet<&String> = reached[node]
-            .iter()
-            .copied()
+        // A node of no circle does not reach itself.
+        let others = reached[node].iter().copied();
+        let members: BTreeSet<&String> = others
             .filter(|other| reached[*other].contains(node))
             .collect();
-        let inside = arrows
-            .iter()
-            .filter(|((a, b), _)| members.contains(a) && members.contains(b));
-        let inside = inside.map(|((a, b), place)| format!("{a} uses {b} ({place})"));
-        let names = members.iter().map(|name| name.as_str());
-        circles.push(format!(
-            "{} use each other: {}",
-            names.collect::<Vec<_>>().join(", "),
-            inside.collect::<Vec<_>>().join("; ")
-        ));
-        told.extend(members);
+        if !members.is_empty() && !told.contains(node) {
+            circles.push(circle(arrows, &members));
+            told.extend(members);
+        }
     }
     circles
+}
+
+/// Says which modules use each other, and where.
+fn circle(arrows: &Arrows, members: &BTreeSet<&String>) -> String {
+    let inside = arrows
+        .iter()
+        .filter(|((a, b), _)| members.contains(a) && members.contains(b));
+    let inside = inside.map(|((a, b), place)| format!("{a} uses {b} ({place})"));
+    let names = members.iter().map(|name| name.as_str());
+    format!(
+        "{} use each other: {}",
+        names.collect::<Vec<_>>().join(", "),
+        inside.collect::<Vec<_>>().join("; ")
+    )
 }
 
 /// Returns what arrows lead to from a node.
@@ -366,16 +384,10 @@ fn floors(text: &str) -> Result<BTreeMap<String, u32>> {
     let section = section.split("\n#").next().unwrap_or_default();
     let mut floors = BTreeMap::new();
     for line in section.lines().filter(|line| line.starts_with('|')) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [_, floor, modules, ..] = *cells else {
-            bail!("{LAYERS}: {line:?} is no floor");
-        };
-        let Ok(floor) = floor.parse() else {
-            // The head of the table.
+        let Some((floor, modules)) = floor(line)? else {
             continue;
         };
-        for module in modules.split(',') {
-            let name = module.trim().trim_matches('`').to_owned();
+        for name in modules {
             if floors.insert(name.clone(), floor).is_some() {
                 bail!("{LAYERS}: {name} stands on two floors");
             }
@@ -385,20 +397,38 @@ fn floors(text: &str) -> Result<BTreeMap<String, u32>> {
     Ok(floors)
 }
 
+/// Reads a row of the table: the floor and the modules there. `None`: the row is of the head.
+fn floor(row: &str) -> Result<Option<(u32, Vec<String>)>> {
+    let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+    let [_, floor, modules, ..] = *cells else {
+        bail!("{LAYERS}: {row:?} is no floor");
+    };
+    let names = modules.split(',');
+    let names = names.map(|name| name.trim().trim_matches('`').to_owned());
+    Ok(floor.parse().ok().map(|floor| (floor, names.collect())))
+}
+
+/// Returns the modules without a floor, and the floors without a module.
+fn lacking(floors: &BTreeMap<String, u32>, modules: &BTreeSet<String>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for module in modules {
+        if !floors.contains_key(module) {
+            wrong.push(format!("{LAYERED}: the table in {LAYERS} lacks {module}"));
+        }
+    }
+    for module in floors.keys() {
+        if !modules.contains(module) {
+            wrong.push(format!(
+                "{LAYERS}: a floor for {module}, which {LAYERED} lacks"
+            ));
+        }
+    }
+    wrong
+}
+
 /// Returns the modules and arrows that do not fit the floors.
 fn up(floors: &BTreeMap<String, u32>, modules: &BTreeSet<String>, arrows: &Arrows) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for module in modules
-        .iter()
-        .filter(|module| !floors.contains_key(*module))
-    {
-        wrong.push(format!("{LAYERED}: the table in {LAYERS} lacks {module}"));
-    }
-    for module in floors.keys().filter(|module| !modules.contains(*module)) {
-        wrong.push(format!(
-            "{LAYERS}: a floor for {module}, which {LAYERED} lacks"
-        ));
-    }
+    let mut wrong = lacking(floors, modules);
     for ((from, to), place) in arrows {
         if let (Some(floor), Some(other)) = (floors.get(from), floors.get(to))
             && floor <= other

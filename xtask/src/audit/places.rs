@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use addr2line::Location;
 use anyhow::{Result, anyhow};
 use workbench::workspace;
 
@@ -51,24 +52,27 @@ pub(super) fn frames(program: &Program, address: u64) -> Result<Vec<Frame>> {
         let name = frame.function;
         let name = name.and_then(|f| Some(f.demangle().ok()?.into_owned()));
         let name = name.unwrap_or_default();
-        let location = frame.location;
-        let file = relative(location.as_ref().and_then(|l| l.file).unwrap_or(""));
-        let line = location.as_ref().and_then(|l| l.line);
-        let column = location.as_ref().and_then(|l| l.column).unwrap_or(0);
-        let place = line.filter(|line| *line != 0).map(|line| Place {
-            file: file.clone(),
-            line,
-            column,
-        });
+        let file = frame.location.as_ref().and_then(|location| location.file);
+        let file = relative(file.unwrap_or_default());
         let function = short(&name);
         found.push(Frame {
             name,
+            place: frame.location.and_then(|location| place(&file, &location)),
             owner: Owner { file, function },
-            place,
         });
     }
     found.reverse();
     Ok(found)
+}
+
+/// Returns a location in a file, if the line is known: 0 stands for code of no line (DWARF 5, 6.2.2).
+fn place(file: &str, location: &Location<'_>) -> Option<Place> {
+    let line = location.line.filter(|line| *line != 0)?;
+    Some(Place {
+        file: file.to_owned(),
+        line,
+        column: location.column.unwrap_or(0),
+    })
 }
 
 /// Returns a source path of ours relative to the workspace; of others, the library's name.

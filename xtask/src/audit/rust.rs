@@ -144,36 +144,29 @@ impl Source {
 
     /// Returns the public items, and how many are documented.
     fn public_items(&self) -> [u64; 2] {
-        let is_public = |line: &Line| {
-            let code = line.code.trim_start();
-            let mut words = code.strip_prefix("pub ")?.split([' ', '(', '<']);
-            let is_qualifier = |word: &str| QUALIFIERS.contains(&word) || word.starts_with('"');
-            let item = words.find(|word| !is_qualifier(word) && !word.is_empty());
-            // `pub const NAME`: the qualifier is the item.
-            let is_constant = code.starts_with("pub const ");
-            let item = item.filter(|word| ITEMS.contains(word) || is_constant);
-            item.map(|_| ())
-        };
         let mut counts = [0, 0];
         for (number, line) in self.lines.iter().enumerate() {
-            if line.is_test || is_public(line).is_none() {
-                continue;
-            }
             // A module in a file of its own has its documentation there.
-            if line.code.trim_start().starts_with("pub mod ") && line.code.contains(';') {
+            let is_elsewhere =
+                line.code.trim_start().starts_with("pub mod ") && line.code.contains(';');
+            if line.is_test || is_elsewhere || !begins_public_item(&line.code) {
                 continue;
             }
             counts[0] += 1;
-            let above = self.lines.get(..number).unwrap_or_default().iter().rev();
-            let is_above = |line: &&Line| {
-                let code = line.code.trim();
-                line.is_comment() || code.starts_with("#[") || code.ends_with(")]") || code == "]"
-            };
-            let is_documented = |line: &Line| line.is_doc || line.code.contains("#[doc");
-            let mut above = above.take_while(is_above);
-            counts[1] += u64::from(above.any(is_documented));
+            counts[1] += u64::from(self.is_documented(number));
         }
         counts
+    }
+
+    /// Tells whether the comments and attributes above an item's first line document the item.
+    fn is_documented(&self, number: usize) -> bool {
+        let above = self.lines.get(..number).unwrap_or_default().iter().rev();
+        let is_above = |line: &&Line| {
+            let code = line.code.trim();
+            line.is_comment() || code.starts_with("#[") || code.ends_with(")]") || code == "]"
+        };
+        let documents = |line: &Line| line.is_doc || line.code.contains("#[doc");
+        above.take_while(is_above).any(documents)
     }
 
     /// Returns the `unsafe` blocks, and how many have a SAFETY comment above their statement.
@@ -220,6 +213,20 @@ impl Source {
         }
         counts
     }
+}
+
+/// Tells whether a line of code begins an item that is public everywhere.
+fn begins_public_item(code: &str) -> bool {
+    let code = code.trim_start();
+    let Some(behind) = code.strip_prefix("pub ") else {
+        return false;
+    };
+    let is_qualifier = |word: &str| QUALIFIERS.contains(&word) || word.starts_with('"');
+    let mut words = behind.split([' ', '(', '<']);
+    let item = words.find(|word| !is_qualifier(word) && !word.is_empty());
+    // `pub const NAME`: the qualifier is the item.
+    let is_constant = code.starts_with("pub const ");
+    item.is_some_and(|word| ITEMS.contains(&word) || is_constant)
 }
 
 fn opens_with_pronoun(comment: &str) -> bool {

@@ -47,6 +47,16 @@ impl<'a> Stacks<'a> {
             bail!("recursion: {} calls itself", function.name);
         }
         self.open.push(start);
+        let mut deepest = self.deepest(start, function)?;
+        deepest.chain.insert(0, function.name.clone());
+        self.open.pop();
+        self.known.insert(start, deepest.clone());
+        Ok(deepest)
+    }
+
+    /// Returns the worst case of a function and of all that the function enters, without the
+    /// function's name in the chain.
+    fn deepest(&mut self, start: u64, function: &Function) -> Result<Worst> {
         let depths = depths(start, function)?;
         let mut deepest = Worst {
             bytes: depths.values().copied().max().unwrap_or(0),
@@ -65,9 +75,6 @@ impl<'a> Stacks<'a> {
                 deepest.chain = worst.chain;
             }
         }
-        deepest.chain.insert(0, function.name.clone());
-        self.open.pop();
-        self.known.insert(start, deepest.clone());
         Ok(deepest)
     }
 
@@ -90,28 +97,33 @@ fn depths(start: u64, function: &Function) -> Result<BTreeMap<u64, i64>> {
     let mut depths = BTreeMap::from([(start, 0)]);
     let mut open = vec![start];
     while let Some(address) = open.pop() {
-        let instruction = function.instructions[&address];
-        let place = || format!("{} at {address:#x}", function.name);
-        let depth = match instruction.stack {
-            Stack::Keeps => depths[&address],
-            Stack::Moves(bytes) => depths[&address] - bytes,
-            // Assembly enters Rust on a stack of which nothing is in use.
-            Stack::Replaces if !function.is_compiled => 0,
-            Stack::Replaces => bail!("SP is set to something unknown by {}", place()),
-        };
-        ensure!(depth >= 0, "more is popped than was pushed by {}", place());
+        let depth = depth_behind(function, address, depths[&address])?;
         for next in function.successors(address) {
             match depths.insert(next, depth) {
                 None => open.push(next),
                 Some(other) => ensure!(
                     other == depth || !function.is_compiled,
-                    "two depths, {other} and {depth}: {}",
-                    place()
+                    "two depths, {other} and {depth}: {} at {address:#x}",
+                    function.name
                 ),
             }
         }
     }
     Ok(depths)
+}
+
+/// Returns the depth behind an instruction, from that before the instruction.
+fn depth_behind(function: &Function, address: u64, before: i64) -> Result<i64> {
+    let place = || format!("{} at {address:#x}", function.name);
+    let depth = match function.instructions[&address].stack {
+        Stack::Keeps => before,
+        Stack::Moves(bytes) => before - bytes,
+        // Assembly enters Rust on a stack of which nothing is in use.
+        Stack::Replaces if !function.is_compiled => 0,
+        Stack::Replaces => bail!("SP is set to something unknown by {}", place()),
+    };
+    ensure!(depth >= 0, "more is popped than was pushed by {}", place());
+    Ok(depth)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use workbench::{source, workspace};
 
 use super::code::Program;
-use super::places::frames;
+use super::places::{Frame, frames};
 use super::rules::Rules;
 use super::rust::Linked;
 use super::source::is_test;
@@ -31,6 +31,8 @@ const BOOT: [&str; 4] = [
 pub(super) const DIRECTORIES: [&str; 3] = ["gear1", "gear2/protocol", "manifests"];
 /// Subject of the bytes that no file of ours makes: assembly without lines, libraries, padding.
 const LIBRARIES: &str = "libraries and assembly";
+/// Bytes of an A64 instruction.
+const INSTRUCTION_BYTES: u64 = 4;
 /// The subject of a file that `gear1/audit.toml` does not name.
 const NONE: &str = "no subject";
 
@@ -59,22 +61,24 @@ impl Image {
         let mut image = Image::default();
         for function in program.functions.0.values() {
             for address in function.instructions.keys() {
-                let frames = frames(program, *address)?;
-                let places = frames.iter().filter_map(|frame| frame.place.as_ref());
-                let is_ours = |file: &str| !file.starts_with('/') && file.contains('/');
-                let mut innermost = None;
-                for place in places.filter(|place| is_ours(&place.file)) {
-                    let lines = image.lines.entry(place.file.clone()).or_default();
-                    lines.insert(place.line);
-                    innermost = Some(place.file.clone());
-                }
-                *image
-                    .bytes
-                    .entry(innermost.unwrap_or_default())
-                    .or_default() += 4;
+                image.add(&frames(program, *address)?);
             }
         }
         Ok(image)
+    }
+
+    /// Adds an instruction: its lines of all our functions that it belongs to, and its bytes to the
+    /// file of the innermost one.
+    fn add(&mut self, frames: &[Frame]) {
+        let places = frames.iter().filter_map(|frame| frame.place.as_ref());
+        let is_ours = |file: &str| !file.starts_with('/') && file.contains('/');
+        let mut innermost = String::new();
+        for place in places.filter(|place| is_ours(&place.file)) {
+            let lines = self.lines.entry(place.file.clone()).or_default();
+            lines.insert(place.line);
+            innermost.clone_from(&place.file);
+        }
+        *self.bytes.entry(innermost).or_default() += INSTRUCTION_BYTES;
     }
 }
 
@@ -111,15 +115,7 @@ pub(super) fn count(
     for (file, text) in files {
         let linked = Linked::of(text, image.lines.get(file).unwrap_or(&none));
         let tally = tallies.entry(subject(rules, file).to_owned()).or_default();
-        let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| file.starts_with(prefix));
-        if begins(&BOOT) {
-            tally.boot += linked.all();
-        } else if begins(&RESIDENT) && (linked.functions > 0 || linked.not_linked == 0) {
-            tally.resident += linked.functions + linked.declarations;
-            tally.others += linked.not_linked;
-        } else {
-            tally.others += linked.all();
-        }
+        tally.add(file, &linked);
     }
     for (file, bytes) in &image.bytes {
         let subject = match file.is_empty() {
@@ -129,6 +125,21 @@ pub(super) fn count(
         tallies.entry(subject.to_owned()).or_default().bytes += bytes;
     }
     tallies
+}
+
+impl Tally {
+    /// Adds the lines of a file, by the crate that the file is of.
+    fn add(&mut self, file: &str, linked: &Linked) {
+        let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| file.starts_with(prefix));
+        if begins(&BOOT) {
+            self.boot += linked.all();
+        } else if begins(&RESIDENT) && (linked.functions > 0 || linked.not_linked == 0) {
+            self.resident += linked.functions + linked.declarations;
+            self.others += linked.not_linked;
+        } else {
+            self.others += linked.all();
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use gear1_core::stage2::{Attributes, Memory, PageState};
-use gear1_init::partition::{Partition, Space};
+use gear1_init::partition::{Mapping, Partition, Space};
 use gearv_manifest::Manifest;
 
 #[cfg(test)]
@@ -21,15 +21,7 @@ pub(super) fn text(partition: &Partition, manifest: &Manifest<'_>) -> String {
 fn section(space: Space, partition: &Partition, manifest: &Manifest<'_>) -> String {
     let mapped = partition.mappings.iter();
     let mapped = mapped.filter(|mapping| mapping.space == space);
-    let mapped = mapped.map(|mapping| {
-        let what = format!(
-            "{:#012x}  {}  {}",
-            mapping.pa,
-            attributes(mapping.attributes),
-            mapping.why.text(manifest)
-        );
-        (mapping.input(), what)
-    });
+    let mapped = mapped.map(|mapping| (mapping.input(), mapped_row(mapping, manifest)));
     let emulated = partition.emulated.iter();
     let emulated = emulated.filter(|emulated| Space::Vm(emulated.vm) == space);
     let emulated = emulated.map(|emulated| {
@@ -44,6 +36,16 @@ fn section(space: Space, partition: &Partition, manifest: &Manifest<'_>) -> Stri
         writeln!(text, "  {start:#012x}  {end:#012x}  {what}").expect("a String takes all");
     }
     text
+}
+
+/// Returns where input addresses lead, with which attributes and why.
+fn mapped_row(mapping: &Mapping, manifest: &Manifest<'_>) -> String {
+    format!(
+        "{:#012x}  {}  {}",
+        mapping.pa,
+        attributes(mapping.attributes),
+        mapping.why.text(manifest)
+    )
 }
 
 fn attributes(attributes: Attributes) -> String {

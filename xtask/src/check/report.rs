@@ -3,12 +3,10 @@
 //! Owns no placement: the data comes from Gear1's init, run on this machine (`placement.rs`), and
 //! from the manifest.
 
-use std::fmt::Write as _;
-
 use gear1_abi::boot::{IrqOwner, MAX_INTIDS};
 use gear1_init::devices::Device;
 use gear1_init::region::{Region, subtract};
-use gearv_manifest::{CpuIndex, Manifest, Vm, VmKind};
+use gearv_manifest::{CpuIndex, Manifest, SharedMemory, VmKind};
 
 use super::partition;
 use crate::placement::Placement;
@@ -16,12 +14,25 @@ use crate::placement::Placement;
 #[cfg(test)]
 mod tests;
 
+/// The first INTID of a shared peripheral interrupt; those below are each CPU's own (GICv3, 2.2.1).
+const FIRST_SPI: usize = 32;
+
 /// A line of the memory map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) region: Region,
     pub(super) owner: Owner,
     pub(super) what: String,
+}
+
+impl Range {
+    fn new(region: Region, owner: Owner, what: &str) -> Range {
+        Range {
+            region,
+            owner,
+            what: what.to_owned(),
+        }
+    }
 }
 
 /// Owner of a resource.
@@ -86,7 +97,20 @@ impl Report {
 
     /// Returns the report as tables.
     pub(super) fn text(&self) -> String {
-        let mut text = format!("{}\n\nMemory\n", self.title);
+        let mut text = format!("{}\n\nMemory\n{}", self.title, self.memory_rows());
+        for (title, items) in [
+            ("CPUs", &self.cpus),
+            ("Devices", &self.devices),
+            ("Interrupts", &self.interrupts),
+        ] {
+            text += &format!("\n{title}\n{}", self.item_rows(items));
+        }
+        text + "\nStage 2\n\n" + &self.partition
+    }
+
+    /// Returns the memory map's rows, and the bytes that are left.
+    fn memory_rows(&self) -> String {
+        let mut text = String::new();
         for Range {
             region,
             owner,
@@ -98,27 +122,22 @@ impl Report {
             let line = format!("  {start:#012x}  {end:#012x}  {size:>9}  {owner:20}  {what}");
             text += &(line.trim_end().to_owned() + "\n");
         }
-        let left = self
-            .memory
-            .iter()
-            .filter(|range| range.owner == Owner::Nobody);
+        let memory = self.memory.iter();
+        let left = memory.filter(|range| range.owner == Owner::Nobody);
         let left: u64 = left.map(|range| range.region.bytes()).sum();
-        writeln!(text, "  left: {}", bytes(left)).expect("writing to a String does not fail");
-        for (title, items) in [
-            ("CPUs", &self.cpus),
-            ("Devices", &self.devices),
-            ("Interrupts", &self.interrupts),
-        ] {
-            text += &format!("\n{title}\n");
-            let width = items.iter().map(|item| item.name.len()).max().unwrap_or(0);
-            for Item { name, owner, what } in items {
-                let line = format!("  {name:width$}  {:20}  {what}", self.owner(*owner));
-                text += &(line.trim_end().to_owned() + "\n");
-            }
-            let left = items.iter().filter(|item| item.owner == Owner::Nobody);
-            writeln!(text, "  left: {}", left.count()).expect("as above");
+        text + &format!("  left: {}\n", bytes(left))
+    }
+
+    /// Returns the rows of a list, and how many of its items are left.
+    fn item_rows(&self, items: &[Item]) -> String {
+        let mut text = String::new();
+        let width = items.iter().map(|item| item.name.len()).max().unwrap_or(0);
+        for Item { name, owner, what } in items {
+            let line = format!("  {name:width$}  {:20}  {what}", self.owner(*owner));
+            text += &(line.trim_end().to_owned() + "\n");
         }
-        text + "\nStage 2\n\n" + &self.partition
+        let left = items.iter().filter(|item| item.owner == Owner::Nobody);
+        text + &format!("  left: {}\n", left.count())
     }
 }
 
@@ -138,92 +157,78 @@ pub(super) fn bytes(size: u64) -> String {
 
 /// Returns the memory map: what has an owner, and the rest of each bank.
 fn memory(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Range> {
+    let mut list = boot_memory(placed);
+    list.extend(vm_memory(manifest, placed));
+    list.extend(shared_memory(manifest));
+    let left = placed.left.iter();
+    list.extend(left.map(|region| Range::new(*region, Owner::Nobody, "")));
+    // Init does not list what it takes for the runtime and Gear2: all that nothing else accounts for.
+    let known: Vec<Region> = list.iter().map(|range| range.region).collect();
+    let rest = subtract(&placed.board.memory, &known);
+    let own = "runtime, Gear2's heap, what is shared, device trees";
+    let rest = rest.iter();
+    list.extend(rest.map(|region| Range::new(*region, Owner::Gear1, own)));
+    list.sort_by_key(|range| (range.region.start, range.region.end));
+    list
+}
+
+/// Returns what the firmware and the boot take: Gear1's parts with a place of their own, and
+/// Gear2's image.
+fn boot_memory(placed: &Placement) -> Vec<Range> {
     let info = &placed.info;
-    let range = |region, owner, what: &str| Range {
-        region,
-        owner,
-        what: what.to_owned(),
-    };
-    let of = |start, size| Region::new(start, start + size);
-    let reserved = placed.board.reserved.iter();
-    let mut list: Vec<Range> = reserved
-        .map(|region| range(*region, Owner::Firmware, "reserved"))
-        .collect();
-    list.push(range(
-        placed.init,
-        Owner::Gear1,
-        "init; wiped at boot, then nobody's",
-    ));
-    list.push(range(placed.archive, Owner::Gear1, "boot archive"));
-    list.push(range(
-        placed.device_tree,
-        Owner::Gear1,
-        "the board's device tree",
-    ));
-    let pool = of(info.pool, info.pool_size);
-    list.push(range(pool, Owner::Gear1, "stage-2 tables"));
     let gear2 = info.gear2.image;
-    list.push(range(of(gear2.pa, gear2.size), Owner::Gear2, "image"));
-    for (vm, boot) in manifest.vms.iter().zip(&info.vms) {
+    let reserved = placed.board.reserved.iter();
+    let reserved = reserved.map(|region| Range::new(*region, Owner::Firmware, "reserved"));
+    let own = [
+        (placed.init, "init; wiped at boot, then nobody's"),
+        (placed.archive, "boot archive"),
+        (placed.device_tree, "the board's device tree"),
+        (sized(info.pool, info.pool_size), "stage-2 tables"),
+    ];
+    let own = own.map(|(region, what)| Range::new(region, Owner::Gear1, what));
+    let image = Range::new(sized(gear2.pa, gear2.size), Owner::Gear2, "image");
+    reserved.chain(own).chain([image]).collect()
+}
+
+/// Returns the memory of the VMs.
+fn vm_memory(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Range> {
+    let mut list = Vec::new();
+    for (vm, boot) in manifest.vms.iter().zip(&placed.info.vms) {
         for region in boot.regions.iter().filter(|region| region.size != 0) {
             let what = match region.ipa == region.pa {
                 true => "memory".to_owned(),
                 false => format!("memory, at {:#x} in the VM", region.ipa),
             };
             let owner = Owner::Vm(vm.id.index());
-            list.push(range(of(region.pa, region.size), owner, &what));
+            list.push(Range::new(sized(region.pa, region.size), owner, &what));
         }
     }
-    for shared in manifest.shared.iter() {
-        let names = shared.vms.iter().collect::<Vec<_>>().join(", ");
-        let readers = shared
-            .readers
-            .iter()
-            .map(|name| format!(", {name} (reads)"));
-        let what = format!("{}: {names}{}", shared.name, readers.collect::<String>());
-        list.push(range(shared.with_lead(), Owner::Shared, &what));
-    }
-    list.extend(
-        placed
-            .left
-            .iter()
-            .map(|region| range(*region, Owner::Nobody, "")),
-    );
-    let known: Vec<Region> = list.iter().map(|range| range.region).collect();
-    let rest = subtract(&placed.board.memory, &known);
-    let own = "runtime, Gear2's heap, what is shared, device trees";
-    list.extend(rest.iter().map(|region| range(*region, Owner::Gear1, own)));
-    list.sort_by_key(|range| (range.region.start, range.region.end));
     list
 }
 
-fn cpus(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
-    let count = placed.board.cpus.len();
-    let starts = |vm: &Vm<'_>, cpu: CpuIndex| {
-        let here = |vcpu: &usize| manifest.start_cpu(vm, *vcpu, count) == Some(cpu);
-        (0..vm.vcpu_count).filter(here).count()
+/// Returns the memory that several VMs have, with the VMs' names.
+fn shared_memory(manifest: &Manifest<'_>) -> Vec<Range> {
+    let range = |shared: &SharedMemory<'_>| {
+        let names = shared.vms.iter().collect::<Vec<_>>().join(", ");
+        let readers = shared.readers.iter();
+        let readers: String = readers.map(|name| format!(", {name} (reads)")).collect();
+        let what = format!("{}: {names}{readers}", shared.name);
+        Range::new(shared.with_lead(), Owner::Shared, &what)
     };
+    manifest.shared.iter().map(range).collect()
+}
+
+fn sized(start: u64, size: u64) -> Region {
+    Region::new(start, start + size)
+}
+
+/// Returns the CPUs with the VMs whose vCPUs start there.
+fn cpus(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
+    let cpus = placed.board.cpus.iter().enumerate();
     let item = |(index, cpu): (usize, &gear1_init::fdt::Cpu)| {
         let place = CpuIndex::new(index)?;
-        let alone = manifest
-            .vms
-            .iter()
-            .find(|vm| vm.kind == VmKind::RealTime && vm.cpus.set().contains(place));
-        let boot = placed.info.cpus.get(index)?;
-        let owner = match alone {
-            Some(vm) => Owner::Vm(vm.id.index()),
-            None if boot.gear2 => Owner::Gear2,
-            None => Owner::Nobody,
-        };
-        let starting = manifest
-            .vms
-            .iter()
-            .filter_map(|vm| match starts(vm, place) {
-                0 => None,
-                1 => Some(vm.name.to_owned()),
-                vcpus => Some(format!("{} ({vcpus} vCPUs)", vm.name)),
-            });
-        let starting: Vec<String> = starting.collect();
+        let owner = cpu_owner(place, manifest, placed)?;
+        let starting = starting_on(place, manifest, placed.board.cpus.len());
         let what = match (owner, starting.is_empty()) {
             (Owner::Gear2, false) => format!("starts {}", starting.join(", ")),
             _ => String::new(),
@@ -234,74 +239,96 @@ fn cpus(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
             what,
         })
     };
-    placed
-        .board
-        .cpus
+    cpus.filter_map(item).collect()
+}
+
+/// Returns the owner of a CPU: the real-time VM that has it to itself, or Gear2, which schedules
+/// all others.
+fn cpu_owner(cpu: CpuIndex, manifest: &Manifest<'_>, placed: &Placement) -> Option<Owner> {
+    let alone = manifest
+        .vms
         .iter()
-        .enumerate()
-        .filter_map(item)
-        .collect()
+        .find(|vm| vm.kind == VmKind::RealTime && vm.cpus.set().contains(cpu));
+    let boot = placed.info.cpus.get(cpu.index())?;
+    Some(match alone {
+        Some(vm) => Owner::Vm(vm.id.index()),
+        None if boot.gear2 => Owner::Gear2,
+        None => Owner::Nobody,
+    })
+}
+
+/// Returns the VMs with vCPUs that start on a CPU, each with the number of these vCPUs if there are
+/// several.
+fn starting_on(cpu: CpuIndex, manifest: &Manifest<'_>, cpu_count: usize) -> Vec<String> {
+    let starting = manifest.vms.iter().filter_map(|vm| {
+        let here = |vcpu: &usize| manifest.start_cpu(vm, *vcpu, cpu_count) == Some(cpu);
+        match (0..vm.vcpu_count).filter(here).count() {
+            0 => None,
+            1 => Some(vm.name.to_owned()),
+            vcpus => Some(format!("{} ({vcpus} vCPUs)", vm.name)),
+        }
+    });
+    starting.collect()
 }
 
 fn devices(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
-    let uart = placed.board.uart.map(|uart| uart.base);
-    let owner = |device: &Device| {
-        let vm = manifest.vms.iter().find(|vm| vm.devices.owns(&device.path));
-        let is_uart = device
-            .registers
-            .iter()
-            .any(|region| Some(region.start) == uart);
-        match vm {
-            Some(vm) => Owner::Vm(vm.id.index()),
-            None if device.is_gic => Owner::Gear1,
-            None if is_uart => Owner::Gear2,
-            None => Owner::Nobody,
-        }
-    };
     let item = |device: &Device| {
         let regions = device.registers.iter();
         let regions = regions.map(|region| format!("{:#x}-{:#x}", region.start, region.end));
         let intids = device.intids.iter().map(|intid| format!("INTID {intid}"));
         Item {
             name: device.path.clone(),
-            owner: owner(device),
+            owner: device_owner(device, manifest, placed),
             what: regions.chain(intids).collect::<Vec<_>>().join(", "),
         }
     };
     placed.devices.iter().map(item).collect()
 }
 
+/// Returns the owner of a device: the VM that the manifest gives it to, Gear1 of the GIC, Gear2 of
+/// the console's UART.
+fn device_owner(device: &Device, manifest: &Manifest<'_>, placed: &Placement) -> Owner {
+    let vm = manifest.vms.iter().find(|vm| vm.devices.owns(&device.path));
+    let uart = placed.board.uart.map(|uart| uart.base);
+    let mut registers = device.registers.iter();
+    let is_uart = registers.any(|region| Some(region.start) == uart);
+    match vm {
+        Some(vm) => Owner::Vm(vm.id.index()),
+        None if device.is_gic => Owner::Gear1,
+        None if is_uart => Owner::Gear2,
+        None => Owner::Nobody,
+    }
+}
+
+/// Returns the SPIs that somebody owns or a device has, with their trigger if they are owned.
 fn interrupts(placed: &Placement) -> Vec<Item> {
-    let devices_of = |intid: u32| {
-        let devices = placed.devices.iter();
-        let devices = devices.filter(|device| device.intids.contains(&intid));
-        devices
-            .map(|device| device.path.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
     let item = |intid: usize| {
-        let owner = *placed.info.irq_owner.get(intid)?;
-        let word = *placed.info.irq_edge.get(intid / 32)?;
-        let what = devices_of(intid as u32);
-        let owner = match owner.vm_index() {
-            Some(vm) => Owner::Vm(vm),
-            None if owner == IrqOwner::GEAR2 => Owner::Gear2,
-            None if what.is_empty() => return None,
-            None => Owner::Nobody,
-        };
-        let trigger = if word >> (intid % 32) & 1 != 0 {
-            "edge"
-        } else {
-            "level"
+        let what = devices_of(intid as u32, placed);
+        let owner = match *placed.info.irq_owner.get(intid)? {
+            IrqOwner::GEAR2 => Owner::Gear2,
+            owner => owner.vm_index().map_or(Owner::Nobody, Owner::Vm),
         };
         let name = match owner {
+            Owner::Nobody if what.is_empty() => return None,
             Owner::Nobody => format!("INTID {intid}"),
-            Owner::Firmware | Owner::Gear1 | Owner::Gear2 | Owner::Shared | Owner::Vm(_) => {
-                format!("INTID {intid}, {trigger}")
-            }
+            _ => format!("INTID {intid}, {}", trigger(intid, placed)?),
         };
         Some(Item { name, owner, what })
     };
-    (32..MAX_INTIDS).filter_map(item).collect()
+    (FIRST_SPI..MAX_INTIDS).filter_map(item).collect()
+}
+
+/// Returns what triggers an interrupt: the hand-over has a bit for each INTID, set for an edge.
+fn trigger(intid: usize, placed: &Placement) -> Option<&'static str> {
+    let word = *placed.info.irq_edge.get(intid / 32)?;
+    let is_edge = word >> (intid % 32) & 1 != 0;
+    Some(if is_edge { "edge" } else { "level" })
+}
+
+/// Returns the paths of the devices with an interrupt.
+fn devices_of(intid: u32, placed: &Placement) -> String {
+    let devices = placed.devices.iter();
+    let devices = devices.filter(|device| device.intids.contains(&intid));
+    let paths = devices.map(|device| device.path.as_str());
+    paths.collect::<Vec<_>>().join(", ")
 }

@@ -23,26 +23,18 @@ const COLOURS: [&str; 8] = [
 ];
 
 pub(super) fn draw(report: &Report) -> String {
-    let memory_height: usize = report.memory.iter().map(height).sum();
-    let pairs = report.memory.windows(2);
-    let gaps = pairs.filter(|pair| pair[0].region.end < pair[1].region.start);
-    let memory_height = memory_height + BANK_GAP * gaps.count();
     let lists = [
         ("CPUs", &report.cpus),
         ("Devices", &report.devices),
         ("Interrupts", &report.interrupts),
     ];
     let list_height: usize = lists.iter().map(|(_, list)| (list.len() + 2) * ROW).sum();
-    let height = TOP + memory_height.max(list_height) + ROW;
+    let height = TOP + memory_height(report).max(list_height) + ROW;
     let memory_width = widest(report.memory.iter().map(|range| range_label(report, range)));
     let lists_x = MEMORY_X + memory_width + GAP;
     let items = lists.iter().flat_map(|(_, list)| list.iter());
     let width = lists_x + widest(items.map(|item| item_label(report, item))) + GAP;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
+    let mut svg = head(width, height);
     text(&mut svg, 20, 30, "18", &report.title);
     text(&mut svg, MEMORY_X, TOP - 10, "14", "Memory (not to scale)");
     draw_memory(&mut svg, report, memory_width);
@@ -57,6 +49,22 @@ pub(super) fn draw(report: &Report) -> String {
         y += 2 * ROW - 10;
     }
     svg + "</svg>\n"
+}
+
+fn head(width: usize, height: usize) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    )
+}
+
+/// Returns the height of the memory map in pixels.
+fn memory_height(report: &Report) -> usize {
+    let ranges: usize = report.memory.iter().map(height).sum();
+    let pairs = report.memory.windows(2);
+    let gaps = pairs.filter(|pair| pair[0].region.end < pair[1].region.start);
+    ranges + BANK_GAP * gaps.count()
 }
 
 /// Grows with the logarithm, so that 4 KiB and 4 GiB can both be seen.

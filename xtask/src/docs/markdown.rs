@@ -19,28 +19,38 @@ const SKIPPED: [&str; 2] = ["target", ".git"];
 
 /// Returns what is wrong with the documents of the workspace at `root`.
 pub fn faults(root: &Path) -> Result<Vec<String>> {
-    let files = tree(root)?;
-    let mut documents = BTreeMap::new();
-    for file in files.iter().filter(|file| is_document(file)) {
-        documents.insert(file.clone(), read(&root.join(file))?);
-    }
+    let tree = Tree::read(root)?;
     let chapters: BTreeSet<&Path> = CHAPTERS.iter().map(|(_, file)| Path::new(*file)).collect();
     let mut faults = Vec::new();
-    for (file, text) in &documents {
+    for (file, text) in &tree.documents {
         let name = file.display();
         if !chapters.contains(file.as_path()) {
             faults.push(format!(
                 "{name}: no chapter of the book (xtask/src/docs.rs)"
             ));
         }
-        let found = Document { file, text }.faults(&files, &documents);
-        faults.extend(
-            found
-                .into_iter()
-                .map(|(line, what)| format!("{name}:{line}: {what}")),
-        );
+        let found = Document { file, text }.faults(&tree).into_iter();
+        faults.extend(found.map(|(line, what)| format!("{name}:{line}: {what}")));
     }
     Ok(faults)
+}
+
+/// What the documents may refer to, by path below the workspace.
+struct Tree {
+    files: BTreeSet<PathBuf>,
+    /// The documents, with their texts.
+    documents: BTreeMap<PathBuf, String>,
+}
+
+impl Tree {
+    fn read(root: &Path) -> Result<Tree> {
+        let files = tree(root)?;
+        let mut documents = BTreeMap::new();
+        for file in files.iter().filter(|file| is_document(file)) {
+            documents.insert(file.clone(), read(&root.join(file))?);
+        }
+        Ok(Tree { files, documents })
+    }
 }
 
 /// Tells whether a file belongs to the documents: those at the top, in docs/, and of the tests.
@@ -77,35 +87,20 @@ struct Document<'a> {
 }
 
 impl Document<'_> {
-    fn faults(
-        &self,
-        files: &BTreeSet<PathBuf>,
-        documents: &BTreeMap<PathBuf, String>,
-    ) -> Vec<(usize, String)> {
+    /// Returns what is wrong in the document, by line.
+    fn faults(&self, tree: &Tree) -> Vec<(usize, String)> {
         let mut faults = Vec::new();
         let is_generated = GENERATED.iter().any(|file| self.file == Path::new(file));
         for (number, line) in prose(self.text) {
-            let mut fault = |what: String| faults.push((number, what));
             let is_table = line.trim_start().starts_with('|');
             if line.chars().count() > COLUMNS && !is_table && !is_generated {
-                fault(format!("more than {COLUMNS} columns"));
+                faults.push((number, format!("more than {COLUMNS} columns")));
             }
-            let (code, rest) = split_code(line);
-            for target in links(&rest) {
-                if let Some(what) = self.dead(target, files, documents) {
-                    fault(what);
-                }
-            }
-            for source in code.iter().filter(|code| is_source(code)) {
-                if !files.iter().any(|file| file.ends_with(source)) {
-                    fault(format!("there is no file {source}"));
-                }
-            }
+            let wrong = self.wrong_references(line, tree).into_iter();
+            faults.extend(wrong.map(|what| (number, what)));
         }
-        for (_, most) in WORDS
-            .iter()
-            .filter(|(file, _)| self.file == Path::new(file))
-        {
+        let mut limits = WORDS.iter();
+        if let Some((_, most)) = limits.find(|(file, _)| self.file == Path::new(file)) {
             let count = self.text.split_whitespace().count();
             if count > *most {
                 faults.push((1, format!("{count} words, more than {most}")));
@@ -114,13 +109,21 @@ impl Document<'_> {
         faults
     }
 
+    /// Returns the links of a line that lead nowhere, and the names of sources that are not there.
+    fn wrong_references(&self, line: &str, tree: &Tree) -> Vec<String> {
+        let (code, rest) = split_code(line);
+        let dead = links(&rest).filter_map(|target| self.dead(target, tree));
+        let mut wrong: Vec<String> = dead.collect();
+        for source in code.iter().filter(|code| is_source(code)) {
+            if !tree.files.iter().any(|file| file.ends_with(source)) {
+                wrong.push(format!("there is no file {source}"));
+            }
+        }
+        wrong
+    }
+
     /// Says why a link leads nowhere, if it does.
-    fn dead(
-        &self,
-        target: &str,
-        files: &BTreeSet<PathBuf>,
-        documents: &BTreeMap<PathBuf, String>,
-    ) -> Option<String> {
+    fn dead(&self, target: &str, tree: &Tree) -> Option<String> {
         if target.contains("://") || target.starts_with("mailto:") {
             return None;
         }
@@ -129,15 +132,14 @@ impl Document<'_> {
             "" => self.file.to_owned(),
             _ => normal(&self.file.join("..").join(path)),
         };
-        if !files.iter().any(|there| there.starts_with(&file)) {
+        if !tree.files.iter().any(|there| there.starts_with(&file)) {
             return Some(format!(
                 "a link to {target}: there is no {}",
                 file.display()
             ));
         }
-        let has_anchor = documents
-            .get(&file)
-            .is_some_and(|text| anchors(text).contains(anchor));
+        let text = tree.documents.get(&file);
+        let has_anchor = text.is_some_and(|text| anchors(text).contains(anchor));
         (!anchor.is_empty() && !has_anchor)
             .then(|| format!("a link to {target}: there is no such heading"))
     }

@@ -60,6 +60,7 @@ fn partition_table(size: usize) -> Result<Vec<u8>> {
     Ok(sector)
 }
 
+/// Makes a FAT32 file system of this size with the files.
 fn volume(files: &[CardFile], size: usize) -> Result<Vec<u8>> {
     let mut disk = Cursor::new(vec![0; size]);
     let options = FormatVolumeOptions::new()
@@ -68,20 +69,24 @@ fn volume(files: &[CardFile], size: usize) -> Result<Vec<u8>> {
         .volume_id(VOLUME_ID)
         .volume_label(LABEL);
     fatfs::format_volume(&mut disk, options)?;
-    {
-        let system = FileSystem::new(&mut disk, FsOptions::new())?;
-        let root = system.root_dir();
-        for (name, bytes) in files {
-            let folders = name.match_indices('/').map(|(end, _)| &name[..end]);
-            for folder in folders {
-                root.create_dir(folder)?;
-            }
-            let mut file = root.create_file(name)?;
-            file.write_all(bytes)
-                .with_context(|| format!("{name} does not fit on the card"))?;
-        }
-    }
+    fill(&mut disk, files)?;
     Ok(disk.into_inner())
+}
+
+/// Writes the files, with their folders, to a file system. The end of the function unmounts the
+/// file system, which writes what is left.
+fn fill(disk: &mut Cursor<Vec<u8>>, files: &[CardFile]) -> Result<()> {
+    let system = FileSystem::new(disk, FsOptions::new())?;
+    let root = system.root_dir();
+    for (name, bytes) in files {
+        for (end, _) in name.match_indices('/') {
+            root.create_dir(&name[..end])?;
+        }
+        let mut file = root.create_file(name)?;
+        file.write_all(bytes)
+            .with_context(|| format!("{name} does not fit on the card"))?;
+    }
+    Ok(())
 }
 
 /// Returns a file of an image, as a board's firmware would read it.

@@ -24,6 +24,25 @@ struct Disk {
 
 /// Asks, then writes `image` to `device`.
 pub(super) fn write(image: &Path, device: &Path) -> Result<()> {
+    let disk = unused(device)?;
+    let size = fs::metadata(image)?.len();
+    ensure!(
+        size <= disk.bytes,
+        "the image has {size} bytes, {} has {}",
+        disk.name,
+        disk.bytes
+    );
+    show(&disk, device);
+    ask(&disk)?;
+    let mut card = OpenOptions::new().write(true).open(device)?;
+    io::copy(&mut fs::File::open(image)?, &mut card)?;
+    card.sync_all()?;
+    eprintln!("written");
+    Ok(())
+}
+
+/// Returns the disk behind a device, and fails if the device is no disk or in use.
+fn unused(device: &Path) -> Result<Disk> {
     let kind = fs::metadata(device).with_context(|| format!("there is no {}", device.display()))?;
     ensure!(
         kind.file_type().is_block_device(),
@@ -35,39 +54,35 @@ pub(super) fn write(image: &Path, device: &Path) -> Result<()> {
     if let Some(why) = used {
         bail!("{}: {why}; it is left alone", device.display());
     }
-    let size = fs::metadata(image)?.len();
-    ensure!(
-        size <= disk.bytes,
-        "the image has {size} bytes, {} has {}",
-        disk.name,
-        disk.bytes
-    );
+    Ok(disk)
+}
+
+/// Shows a person what would be overwritten.
+fn show(disk: &Disk, device: &Path) {
     let gib = disk.bytes as f64 / (1 << 30) as f64;
-    let removable = if disk.removable {
-        "removable"
-    } else {
-        "NOT removable"
+    let removable = match disk.removable {
+        true => "removable",
+        false => "NOT removable",
+    };
+    let model = match disk.model.as_str() {
+        "" => "no model",
+        model => model,
     };
     eprintln!(
-        "{}: {}, {gib:.1} GiB, {removable}, {} partitions",
+        "{}: {model}, {gib:.1} GiB, {removable}, {} partitions",
         device.display(),
-        if disk.model.is_empty() {
-            "no model"
-        } else {
-            &disk.model
-        },
         disk.parts.len() - 1
     );
+}
+
+/// Fails unless a person at a terminal types the disk's name.
+fn ask(disk: &Disk) -> Result<()> {
     ensure!(io::stdin().is_terminal(), "it takes a terminal to say yes");
     eprint!("All that is on it is lost. Type {} to write: ", disk.name);
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     ensure!(answer.trim() == disk.name, "nothing was written");
-    let mut card = OpenOptions::new().write(true).open(device)?;
-    io::copy(&mut fs::File::open(image)?, &mut card)?;
-    card.sync_all()?;
-    eprintln!("written");
     Ok(())
 }
 
@@ -83,70 +98,84 @@ fn describe(sys: &Path, device: &Path) -> Result<Disk> {
         .trim()
         .parse()
         .context("the disk has no size")?;
-    let mut parts = vec![name.clone()];
-    for entry in fs::read_dir(&folder)? {
+    Ok(Disk {
+        // The kernel counts in 512 bytes, whatever the disk's blocks have (sysfs-block).
+        bytes: sectors * 512,
+        removable: read("removable").trim() == "1",
+        model: read("device/model").trim().to_owned(),
+        parts: parts(&name, &folder)?,
+        name,
+    })
+}
+
+/// Returns the names of a disk and of its partitions, which are the folders with a `partition`.
+fn parts(name: &str, folder: &Path) -> Result<Vec<String>> {
+    let mut parts = vec![name.to_owned()];
+    for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.path().join("partition").exists() {
             parts.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    Ok(Disk {
-        bytes: sectors * 512,
-        removable: read("removable").trim() == "1",
-        model: read("device/model").trim().to_owned(),
-        name,
-        parts,
-    })
+    Ok(parts)
 }
 
 /// Says what uses the disk or a partition of it, if anything does.
 fn used(disk: &Disk, proc: &Path, sys: &Path) -> Result<Option<String>> {
-    let is_part = |path: &str| {
-        let real = fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path));
-        let name = real
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or("");
-        disk.parts.iter().any(|part| part == name)
+    if let Some(place) = mounted_on(disk, proc, sys)? {
+        return Ok(Some(format!("it is mounted on {place}")));
+    }
+    // A kernel without swapping has no such file.
+    let swaps = fs::read_to_string(proc.join("swaps")).unwrap_or_default();
+    let mut swaps = swaps.lines().skip(1);
+    let is_swap = |line: &str| {
+        let source = line.split_whitespace().next();
+        source.is_some_and(|source| disk.has(source))
     };
+    if swaps.any(is_swap) {
+        return Ok(Some("it is used for swapping".to_owned()));
+    }
+    let is_held = |part: &&String| {
+        let holders = sys.join("class/block").join(part).join("holders");
+        fs::read_dir(holders).is_ok_and(|mut holders| holders.next().is_some())
+    };
+    let held = disk.parts.iter().find(is_held);
+    Ok(held.map(|part| format!("{part} is part of another disk")))
+}
+
+/// Returns where the disk or a partition of it is mounted, by proc_pid_mountinfo(5): the third field
+/// is the device's number, the fifth the place, and the second behind ` - ` the source.
+fn mounted_on(disk: &Disk, proc: &Path, sys: &Path) -> Result<Option<String>> {
     let number = |part: &String| {
         let folder = sys.join("class/block").join(part);
-        fs::read_to_string(folder.join("dev")).map(|dev| dev.trim().to_owned())
+        let number = fs::read_to_string(folder.join("dev")).ok()?;
+        Some(number.trim().to_owned())
     };
-    let numbers: Vec<String> = disk
-        .parts
-        .iter()
-        .filter_map(|part| number(part).ok())
-        .collect();
-    // The third field is the device's number, the fifth where it is mounted (proc(5)).
+    let numbers: Vec<String> = disk.parts.iter().filter_map(number).collect();
     for line in fs::read_to_string(proc.join("self/mountinfo"))?.lines() {
         let fields: Vec<&str> = line.split(' ').collect();
         let device = fields.get(2).copied().unwrap_or("");
-        let source = line
-            .split(" - ")
-            .nth(1)
-            .and_then(|rest| rest.split(' ').nth(1));
-        if numbers.iter().any(|number| number == device) || source.is_some_and(is_part) {
-            let place = fields.get(4).copied().unwrap_or("?");
-            return Ok(Some(format!("it is mounted on {place}")));
-        }
-    }
-    for line in fs::read_to_string(proc.join("swaps"))
-        .unwrap_or_default()
-        .lines()
-        .skip(1)
-    {
-        if line.split_whitespace().next().is_some_and(is_part) {
-            return Ok(Some("it is used for swapping".to_owned()));
-        }
-    }
-    for part in &disk.parts {
-        let holders = sys.join("class/block").join(part).join("holders");
-        if fs::read_dir(holders).is_ok_and(|mut holders| holders.next().is_some()) {
-            return Ok(Some(format!("{part} is part of another disk")));
+        let source = line.split(" - ").nth(1);
+        let source = source.and_then(|rest| rest.split(' ').nth(1));
+        // btrfs has a device number of its own, so the source is compared as well.
+        if numbers.iter().any(|number| number == device)
+            || source.is_some_and(|source| disk.has(source))
+        {
+            return Ok(Some((*fields.get(4).unwrap_or(&"?")).to_owned()));
         }
     }
     Ok(None)
+}
+
+impl Disk {
+    /// Tells whether a path leads to the disk or to a partition of it.
+    fn has(&self, path: &str) -> bool {
+        let real = fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path));
+        let name = real.file_name().and_then(|name| name.to_str());
+        self.parts
+            .iter()
+            .any(|part| part == name.unwrap_or_default())
+    }
 }
 
 #[cfg(test)]

@@ -82,21 +82,11 @@ pub(super) fn bootm(places: &Places) -> String {
 
 /// Makes a FIT of Gear1 and the archive, with their hashes, which U-Boot checks.
 pub(super) fn fit(gear1: &Path, archive: &Path, tools: &Tools) -> Result<Vec<u8>> {
-    let image = |node: &str, file: &Path, more: &str| -> Result<String> {
-        let hash = crc32(&fs::read(file)?);
-        let file = fs::canonicalize(file)?;
-        let file = file.display();
-        Ok(format!(
-            "\t\t{node} {{\n\t\t\tdata = /incbin/(\"{file}\");\n\t\t\tarch = \"arm64\";\n\t\t\tos = \"linux\";\n\
-             \t\t\tcompression = \"none\";\n{more}\
-             \t\t\thash-1 {{ algo = \"crc32\"; value = <{hash:#x}>; }};\n\t\t}};\n"
-        ))
-    };
     // The load address does not matter; U-Boot moves the kernel to a multiple of 2 MiB of its
     // choice.
     let kernel = "\t\t\ttype = \"kernel_noload\";\n\t\t\tload = <0>;\n\t\t\tentry = <0>;\n";
-    let kernel = image("gear1", gear1, kernel)?;
-    let archive = image("archive", archive, "\t\t\ttype = \"ramdisk\";\n")?;
+    let kernel = fit_image("gear1", gear1, kernel)?;
+    let archive = fit_image("archive", archive, "\t\t\ttype = \"ramdisk\";\n")?;
     let source = format!(
         "/dts-v1/;\n/ {{\n\tdescription = \"GearV\";\n\ttimestamp = <0>;\n\t#address-cells = <1>;\n\timages {{\n{kernel}{archive}\t}};\n\
          \tconfigurations {{\n\t\tdefault = \"gearv\";\n\
@@ -108,29 +98,44 @@ pub(super) fn fit(gear1: &Path, archive: &Path, tools: &Tools) -> Result<Vec<u8>
     Ok(fit)
 }
 
+/// Returns the node of an image with its bytes and their hash, and with the lines of `more`.
+fn fit_image(node: &str, file: &Path, more: &str) -> Result<String> {
+    let hash = crc32(&fs::read(file)?);
+    let file = fs::canonicalize(file)?;
+    let file = file.display();
+    Ok(format!(
+        "\t\t{node} {{\n\t\t\tdata = /incbin/(\"{file}\");\n\t\t\tarch = \"arm64\";\n\t\t\tos = \"linux\";\n\
+         \t\t\tcompression = \"none\";\n{more}\
+         \t\t\thash-1 {{ algo = \"crc32\"; value = <{hash:#x}>; }};\n\t\t}};\n"
+    ))
+}
+
 /// Wraps commands as U-Boot's `source` takes them.
 pub(super) fn script(commands: &str) -> Vec<u8> {
     // A list of sizes that ends with 0, then the texts.
     let mut data = (commands.len() as u32).to_be_bytes().to_vec();
     data.extend(0_u32.to_be_bytes());
     data.extend(commands.bytes());
-    let header = |header_crc: u32| {
-        // magic, header's CRC, time, size, load address, entry, data's CRC, kind, name.
-        let fields = [MAGIC, header_crc, 0, data.len() as u32, 0, 0, crc32(&data)];
-        let mut header: Vec<u8> = fields
-            .iter()
-            .flat_map(|field| field.to_be_bytes())
-            .collect();
-        header.extend(KIND);
-        let mut name = b"GearV".to_vec();
-        name.resize(NAME_BYTES, 0);
-        header.extend(name);
-        header
-    };
-    let mut script = header(crc32(&header(0)));
+    // The header's CRC is that of the header with a CRC of 0.
+    let mut script = header(crc32(&header(0, &data)), &data);
     debug_assert_eq!(script.len(), HEADER_BYTES);
     script.extend(&data);
     script
+}
+
+/// Returns the header of a legacy image: magic, the header's CRC, time, size, load address, entry,
+/// the data's CRC, kind, name.
+fn header(header_crc: u32, data: &[u8]) -> Vec<u8> {
+    let fields = [MAGIC, header_crc, 0, data.len() as u32, 0, 0, crc32(data)];
+    let mut header: Vec<u8> = fields
+        .iter()
+        .flat_map(|field| field.to_be_bytes())
+        .collect();
+    header.extend(KIND);
+    let mut name = b"GearV".to_vec();
+    name.resize(NAME_BYTES, 0);
+    header.extend(name);
+    header
 }
 
 /// Returns the CRC-32 of IEEE 802.3, bit by bit.

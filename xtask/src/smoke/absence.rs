@@ -18,7 +18,8 @@ use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 
 use super::device_vm::{
-    FINISH, FLUSHED, LONG, answers, enter, fio, fio_result, json, leave, number, widen,
+    FINISH, FLUSHED, LONG, answers, enter, fio, fio_result, in_background, json, leave, number,
+    widen,
 };
 use super::session::{BOOT, Smoke, shell, shell_within};
 
@@ -104,14 +105,7 @@ impl Smoke<'_> {
             leave(s)?;
             shell_within(s, &keep_away(), LONG)?;
             enter(s, guest)?;
-            let printed = shell_within(s, &failures(), LONG)?;
-            let errors = printed.matches(ERROR).count();
-            ensure!(errors == 2, "the guest says {printed:?}");
-            let count = printed
-                .lines()
-                .find_map(|line| line.strip_prefix("flushed "));
-            flushed = count.context("nothing was flushed")?.trim().parse()?;
-            ensure!(flushed > 0, "nothing was flushed");
+            flushed = flushed_before(&shell_within(s, &failures(), LONG)?)?;
             Ok(format!("{flushed} blocks were flushed before"))
         })?;
         self.check("its disk is served again, and has what was flushed", |s| {
@@ -127,26 +121,18 @@ impl Smoke<'_> {
         })
     }
 
+    /// Restarts the device VM by a command, under a guest that writes and computes.
     fn restart(&mut self, guest: &VmSummary, what: &str, command: &str) -> Result<()> {
         let name = &guest.name;
         let mut away = Duration::ZERO;
         let title = format!("the device VM {what}, and serves again");
         self.check_and_say(&title, |s| {
             // At this rate the guest cannot be done before.
-            let fio = format!("{} --rate_iops=100", fio(4));
-            shell(s, &format!("({fio} > /run/fio; echo $? > /run/status) & :"))?;
+            in_background(s, &format!("{} --rate_iops=100", fio(4)))?;
             shell(s, COMPUTE)?;
             leave(s)?;
             let before = restarts_of(s, name)?;
-            let gone = Instant::now();
-            s.send(&format!("{command}\n"))?;
-            s.expect(device_userland::READY, BOOT)?;
-            widen(s)?;
-            shell(
-                s,
-                "until gearctl version > /dev/null 2>&1; do sleep 0.2; done",
-            )?;
-            away = gone.elapsed();
+            away = begin_anew(s, command)?;
             let after = restarts_of(s, name)?;
             ensure!(after == before, "{name} was restarted, too");
             enter(s, guest)?;
@@ -160,6 +146,31 @@ impl Smoke<'_> {
             fio_result(&shell_within(s, FINISH, LONG)?)
         })
     }
+}
+
+/// Ends the device VM by a command, and waits until GDM serves again. Returns the time between.
+fn begin_anew(session: &mut Session, command: &str) -> Result<Duration> {
+    let gone = Instant::now();
+    session.send(&format!("{command}\n"))?;
+    session.expect(device_userland::READY, BOOT)?;
+    widen(session)?;
+    shell(
+        session,
+        "until gearctl version > /dev/null 2>&1; do sleep 0.2; done",
+    )?;
+    Ok(gone.elapsed())
+}
+
+/// Reads what [`failures`] prints: the reading and the writing have failed, after how many blocks.
+fn flushed_before(printed: &str) -> Result<u64> {
+    let errors = printed.matches(ERROR).count();
+    ensure!(errors == 2, "the guest says {printed:?}");
+    let count = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("flushed "));
+    let flushed = count.context("nothing was flushed")?.trim().parse()?;
+    ensure!(flushed > 0, "nothing was flushed");
+    Ok(flushed)
 }
 
 /// Returns the SHA-256 of the file after `blocks` of its blocks were written.

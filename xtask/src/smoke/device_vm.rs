@@ -56,6 +56,7 @@ impl Smoke<'_> {
         self.end(disk)
     }
 
+    /// Boots the device VM, and uses GDM and `gearctl` there.
     fn device_vm(&mut self, manifest: &Compiled) -> Result<()> {
         let hello = format!("Gear1 {}", env!("CARGO_PKG_VERSION"));
         self.check("Gear1 reports its version", |s| {
@@ -72,6 +73,11 @@ impl Smoke<'_> {
             shell(s, "iperf3 -s -D").map(drop)
         })?;
         self.check("GDM's threads have no rights", rightless)?;
+        self.gearctl(manifest)
+    }
+
+    /// Asks for all that `gearctl` tells, and changes the lives of VMs.
+    fn gearctl(&mut self, manifest: &Compiled) -> Result<()> {
         self.check("gearctl list names all VMs", |s| {
             let list = shell(s, "gearctl list")?;
             let missing = manifest.vms.iter().find(|vm| !list.contains(&vm.name));
@@ -85,6 +91,11 @@ impl Smoke<'_> {
                 Ok(())
             })?;
         }
+        self.lives(manifest)
+    }
+
+    /// Stops and starts what may be stopped under the guests: the real-time VMs.
+    fn lives(&mut self, manifest: &Compiled) -> Result<()> {
         for vm in manifest.vms.iter().filter(|vm| vm.kind == VmKind::RealTime) {
             let name = &vm.name;
             self.check(&format!("gearctl stops and starts {name}"), |s| {
@@ -124,24 +135,13 @@ impl Smoke<'_> {
         let count = self.extent.counted_ios;
         let what = format!("{count} I/Os of {} pass Gear2 by", guest.name);
         self.check(&what, |s| {
-            // Each side waits for the other's word: to look at the counters costs exits too.
-            let wait = format!("nc -l -p {PORT} < /dev/null > /dev/null");
-            let tell =
-                |address| format!("until nc {address} {PORT} < /dev/null; do sleep 0.2; done");
-            let (reads, told) = (reads(count), tell(ADDRESS));
-            shell(
-                s,
-                &format!("({wait}; {reads} > /run/fio; echo $? > /run/status; {told}) & :"),
-            )?;
-            leave(s)?;
-            counted.0 = json(s, "gearctl stats --json")?;
-            shell_within(s, &format!("{}; {wait}", tell(GUEST_ADDRESS)), LONG)?;
-            counted.1 = json(s, "gearctl stats --json")?;
-            let served = ios(&counted.1)? - ios(&counted.0)?;
+            counted = stats_around_reads(s, count)?;
+            let (before, after) = &counted;
+            let served = ios(after)? - ios(before)?;
             ensure!(served >= count, "the guest's disk served {served} I/Os");
             enter(s, guest)?;
             shell(s, FINISH)?;
-            let forwarded = number(&counted.1["mmio_events"])? - number(&counted.0["mmio_events"])?;
+            let forwarded = number(&after["mmio_events"])? - number(&before["mmio_events"])?;
             ensure!(forwarded == 0, "{forwarded} accesses were forwarded");
             Ok(())
         })?;
@@ -172,26 +172,25 @@ impl Smoke<'_> {
         Ok(found)
     }
 
+    /// Moves data between the guest and the device VM, in both directions.
     fn network(&mut self) -> Result<()> {
         let mib = self.extent.network_mib;
         for (what, option) in [("to", ""), ("from", " -R")] {
-            self.check_and_say(
-                &format!("iperf3 moves {mib} MiB {what} the device VM"),
-                |s| {
-                    let client =
-                        format!("iperf3 -c {ADDRESS} -n {mib}M -f m{option} > /run/iperf3");
-                    shell_within(s, &client, LONG)?;
-                    let summary = shell(s, "grep receiver /run/iperf3")?;
-                    let words: Vec<&str> = summary.split_whitespace().collect();
-                    let at = words.iter().position(|word| word.ends_with("bits/sec"));
-                    let at = at.with_context(|| format!("iperf3 says {summary:?}"))?;
-                    Ok(format!("{} {}", words[at.saturating_sub(1)], words[at]))
-                },
-            )?;
+            let what = format!("iperf3 moves {mib} MiB {what} the device VM");
+            self.check_and_say(&what, |s| {
+                let client = format!("iperf3 -c {ADDRESS} -n {mib}M -f m{option} > /run/iperf3");
+                shell_within(s, &client, LONG)?;
+                let summary = shell(s, "grep receiver /run/iperf3")?;
+                let words: Vec<&str> = summary.split_whitespace().collect();
+                let at = words.iter().position(|word| word.ends_with("bits/sec"));
+                let at = at.with_context(|| format!("iperf3 says {summary:?}"))?;
+                Ok(format!("{} {}", words[at.saturating_sub(1)], words[at]))
+            })?;
         }
         Ok(())
     }
 
+    /// Reboots the guest, which nobody else may notice.
     fn reboots(&mut self, guest: &VmSummary) -> Result<()> {
         let name = &guest.name;
         for count in 1..=self.extent.reboots {
@@ -204,15 +203,7 @@ impl Smoke<'_> {
         }
         self.check("the device VM did not notice", |s| {
             leave(s)?;
-            let version = json(s, "gearctl version --json")?;
-            let starts = number(&version["gdm_starts"])?;
-            ensure!(starts == 1, "GDM was started {starts} times");
-            let list = json(s, "gearctl list --json")?;
-            let device = list
-                .as_array()
-                .and_then(|vms| vms.iter().find(|vm| vm["name"] != **name));
-            let restarts = number(&device.context("there is no other VM")?["restarts"])?;
-            ensure!(restarts == 0, "it was restarted {restarts} times");
+            never_restarted(s, name)?;
             enter(s, guest)
         })
     }
@@ -227,21 +218,11 @@ impl Smoke<'_> {
         let (mib, rate) = if timed { (8, 300) } else { (2, 100) };
         self.check_and_say(&what, |s| {
             // At this rate the guest cannot be done before GDM is killed.
-            let fio = format!("{} --rate_iops=,{rate}", fio(mib));
-            shell(s, &format!("({fio} > /run/fio; echo $? > /run/status) & :"))?;
+            in_background(s, &format!("{} --rate_iops=,{rate}", fio(mib)))?;
             leave(s)?;
             let printed = shell_within(s, KILL, LONG)?;
             enter(s, guest)?;
-            let times = printed
-                .lines()
-                .find_map(|line| line.strip_prefix("killed "));
-            let times: Vec<f64> = times
-                .unwrap_or_default()
-                .split(' ')
-                .filter_map(|time| time.parse().ok())
-                .collect();
-            ensure!(times.len() == 2, "the device VM says {printed:?}");
-            let seconds = times[1] - times[0];
+            let seconds = seconds_away(&printed)?;
             ensure!(!timed || seconds <= BACK_SECONDS, "it took {seconds:.1} s");
             Ok(format!("{seconds:.1} s"))
         })?;
@@ -250,13 +231,13 @@ impl Smoke<'_> {
         })
     }
 
+    /// Ends the machine, and looks at the guest's disk from outside.
     fn end(&mut self, disk: &Path) -> Result<()> {
-        let mut inside = String::new();
-        let files = if self.extent.away {
-            &[FILE, FLUSHED][..]
-        } else {
-            &[FILE]
+        let files = match self.extent.away {
+            true => &[FILE, FLUSHED][..],
+            false => &[FILE],
         };
+        let mut inside = String::new();
         self.check("the guest hashes its files", |s| {
             inside = shell(s, &format!("sha256sum {}", files.join(" ")))?;
             Ok(())
@@ -286,6 +267,35 @@ pub const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); 
 pub const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
     read -r status < /run/status; rm /run/status; [ \"$status\" = 0 ]";
 
+/// Reads what [`KILL`] prints: how long GDM was away.
+fn seconds_away(printed: &str) -> Result<f64> {
+    let line = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("killed "));
+    let times = line.unwrap_or_default().split(' ');
+    let times: Vec<f64> = times.filter_map(|time| time.parse().ok()).collect();
+    ensure!(times.len() == 2, "the device VM says {printed:?}");
+    Ok(times[1] - times[0])
+}
+
+/// Makes a guest do I/Os in the background, and leaves its console. Returns GDM's statistics from
+/// before and after.
+fn stats_around_reads(s: &mut Session, count: u64) -> Result<(Value, Value)> {
+    // Each side waits for the other's word: to look at the counters costs exits too.
+    let wait = format!("nc -l -p {PORT} < /dev/null > /dev/null");
+    let tell = |address| format!("until nc {address} {PORT} < /dev/null; do sleep 0.2; done");
+    let (reads, told) = (reads(count), tell(ADDRESS));
+    shell(
+        s,
+        &format!("({wait}; {reads} > /run/fio; echo $? > /run/status; {told}) & :"),
+    )?;
+    leave(s)?;
+    let before = json(s, "gearctl stats --json")?;
+    shell_within(s, &format!("{}; {wait}", tell(GUEST_ADDRESS)), LONG)?;
+    let after = json(s, "gearctl stats --json")?;
+    Ok((before, after))
+}
+
 /// Returns an fio command that makes `count` I/Os, from the disk as it is.
 fn reads(count: u64) -> String {
     format!(
@@ -294,12 +304,31 @@ fn reads(count: u64) -> String {
     )
 }
 
+/// Starts fio in the guest's background; [`FINISH`] waits for the end.
+pub(super) fn in_background(session: &mut Session, fio: &str) -> Result<()> {
+    let command = format!("({fio} > /run/fio; echo $? > /run/status) & :");
+    shell(session, &command).map(drop)
+}
+
 /// Returns an fio command that writes `mib` MiB and verifies them.
 pub fn fio(mib: u32) -> String {
     format!(
         "fio --name=verify --filename={FILE} --size={mib}M --rw=randwrite --bs=4k --iodepth=16 \
          --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --minimal"
     )
+}
+
+/// Checks, in the device VM, that GDM and the VM itself were started once.
+fn never_restarted(session: &mut Session, guest: &str) -> Result<()> {
+    let version = json(session, "gearctl version --json")?;
+    let starts = number(&version["gdm_starts"])?;
+    ensure!(starts == 1, "GDM was started {starts} times");
+    let list = json(session, "gearctl list --json")?;
+    let mut vms = list.as_array().into_iter().flatten();
+    let device = vms.find(|vm| vm["name"] != *guest);
+    let restarts = number(&device.context("there is no other VM")?["restarts"])?;
+    ensure!(restarts == 0, "it was restarted {restarts} times");
+    Ok(())
 }
 
 /// Reads fio's terse line: no error, and how fast it was.

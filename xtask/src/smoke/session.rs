@@ -98,6 +98,7 @@ impl<'a> Smoke<'a> {
         })
     }
 
+    /// Runs all checks of guests without a device VM.
     pub(super) fn all(&mut self, vms: &[VmSummary]) -> Result<()> {
         for (gear, hello) in [("Gear1", "Gear1 "), ("Gear2", "gear2: ")] {
             let hello = format!("{hello}{}", env!("CARGO_PKG_VERSION"));
@@ -106,26 +107,35 @@ impl<'a> Smoke<'a> {
         }
         self.check("all guests reach their shells", |s| reach_shells(s, vms))?;
         for (index, vm) in vms.iter().enumerate() {
-            let name = &vm.name;
-            self.check(&format!("{name} takes the console"), |s| {
-                focus(s, index, name)
-            })?;
-            self.check(&format!("{name} runs uname"), check_uname)?;
-            let what = format!("{name} has {} CPUs", vm.vcpus);
-            self.check(&what, |s| check_cpu_count(s, vm.vcpus))?;
-            self.check(&format!("{name} hashes 8 MiB"), check_hash)?;
+            self.use_shell(index, vm)?;
         }
         if let Some((index, vm)) = vms.iter().enumerate().find(|(_, vm)| vm.may_power_off) {
-            let name = &vm.name;
-            for count in 1..=self.extent.reboots {
-                let what = format!("{name} reboots, {count} of {}", self.extent.reboots);
-                self.check(&what, |s| reboot(s, index, name))?;
-            }
-            self.check(&format!("{name} powers the machine off"), |s| {
-                power_off(s, "poweroff -f")
-            })?;
+            self.reboots_and_end(index, &vm.name)?;
         }
         Ok(())
+    }
+
+    /// Uses the shell of one guest.
+    fn use_shell(&mut self, index: usize, vm: &VmSummary) -> Result<()> {
+        let name = &vm.name;
+        self.check(&format!("{name} takes the console"), |s| {
+            focus(s, index, name)
+        })?;
+        self.check(&format!("{name} runs uname"), check_uname)?;
+        let what = format!("{name} has {} CPUs", vm.vcpus);
+        self.check(&what, |s| check_cpu_count(s, vm.vcpus))?;
+        self.check(&format!("{name} hashes 8 MiB"), check_hash)
+    }
+
+    /// Reboots a guest, and ends the machine from there.
+    fn reboots_and_end(&mut self, index: usize, name: &str) -> Result<()> {
+        for count in 1..=self.extent.reboots {
+            let what = format!("{name} reboots, {count} of {}", self.extent.reboots);
+            self.check(&what, |s| reboot(s, index, name))?;
+        }
+        self.check(&format!("{name} powers the machine off"), |s| {
+            power_off(s, "poweroff -f")
+        })
     }
 
     /// Runs one check and reports it.
@@ -145,14 +155,7 @@ impl<'a> Smoke<'a> {
     ) -> Result<()> {
         match body(&mut self.session) {
             Ok(found) => {
-                let found = if found.is_empty() {
-                    found
-                } else {
-                    format!(": {found}")
-                };
-                let seconds = self.session.elapsed().as_secs_f32();
-                (self.report)(&format!("ok   {what}{found} ({seconds:.1} s)"));
-                self.checks += 1;
+                self.passed(what, &found);
                 Ok(())
             }
             Err(error) => {
@@ -160,6 +163,16 @@ impl<'a> Smoke<'a> {
                 Err(anyhow!("{what}: {error:#}\n{}", last_words(&self.session)))
             }
         }
+    }
+
+    fn passed(&mut self, what: &str, found: &str) {
+        let found = match found {
+            "" => String::new(),
+            found => format!(": {found}"),
+        };
+        let seconds = self.session.elapsed().as_secs_f32();
+        (self.report)(&format!("ok   {what}{found} ({seconds:.1} s)"));
+        self.checks += 1;
     }
 }
 

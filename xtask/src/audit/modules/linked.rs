@@ -8,7 +8,7 @@
 use anyhow::Result;
 
 use super::super::code::Program;
-use super::super::places::frames;
+use super::super::places::{Frame, frames};
 
 /// A call between functions of one crate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,23 +31,24 @@ pub(in crate::audit) fn calls(program: &Program) -> Result<Vec<Call>> {
             let callee = callee.and_then(|to| program.functions.0.get(&to));
             let callee = callee.map(|function| &*function.name);
             let inner = frames.iter().skip(1).map(|frame| &*frame.name);
-            for (frame, to) in frames.iter().zip(inner.chain(callee)) {
-                let Some(place) = &frame.place else {
-                    continue;
-                };
-                let (Some(from), Some(to)) = (path(&frame.name), called(to)) else {
-                    continue;
-                };
-                if from.first() == to.first() {
-                    let place = format!("{}:{}", place.file, place.line);
-                    calls.push(Call { from, to, place });
-                }
-            }
+            let pairs = frames.iter().zip(inner.chain(callee));
+            calls.extend(pairs.filter_map(|(frame, to)| call(frame, to)));
         }
     }
     calls.sort();
     calls.dedup_by(|a, b| (&a.from, &a.to) == (&b.from, &b.to));
     Ok(calls)
+}
+
+/// Returns the call from a frame to a function of this name, if both are of one crate of Gear1.
+fn call(frame: &Frame, to: &str) -> Option<Call> {
+    let place = frame.place.as_ref()?;
+    let (from, to) = (path(&frame.name)?, called(to)?);
+    (from.first() == to.first()).then(|| Call {
+        from,
+        to,
+        place: format!("{}:{}", place.file, place.line),
+    })
 }
 
 /// Returns crate, modules and type of a function by its name, `None` if it is not of Gear1.

@@ -60,62 +60,50 @@ fn tokens(text: &str) -> Vec<Token> {
     let characters: Vec<char> = text.chars().collect();
     let mut tokens = Vec::new();
     let (mut at, mut line) = (0, 1);
-    while let Some(&first) = characters.get(at) {
-        let next = characters.get(at + 1).copied();
-        let start = at;
-        match first {
-            '/' if next == Some('/') => at = end_of_line(&characters, at),
-            '/' if next == Some('*') => at = end_of_comment(&characters, at),
-            '"' => {
-                at = end_of_text(&characters, at);
-                let inside = characters.get(start + 1..at - 1).unwrap_or_default();
-                tokens.push(Token {
-                    kind: Kind::Text(inside.iter().collect()),
-                    line,
-                });
-            }
-            '\'' => at = end_of_character(&characters, at),
-            ':' if next == Some(':') => {
-                tokens.push(Token {
-                    kind: Kind::Colons,
-                    line,
-                });
-                at += 2;
-            }
-            _ if first == '_' || first.is_alphanumeric() => {
-                while characters
-                    .get(at)
-                    .is_some_and(|c| *c == '_' || c.is_alphanumeric())
-                {
-                    at += 1;
-                }
-                let word: String = characters[start..at].iter().collect();
-                let is_raw = matches!(&*word, "r" | "br" | "cr");
-                match characters.get(at) {
-                    Some('"' | '#') if is_raw => match end_of_raw(&characters, at) {
-                        Some(end) => at = end,
-                        // `r#` of a raw identifier.
-                        None => at += 1,
-                    },
-                    _ => tokens.push(Token {
-                        kind: Kind::Word(word),
-                        line,
-                    }),
-                }
-            }
-            _ => {
-                if !first.is_whitespace() {
-                    tokens.push(Token {
-                        kind: Kind::Other(first),
-                        line,
-                    });
-                }
-                at += 1;
-            }
-        }
-        line += characters[start..at].iter().filter(|c| **c == '\n').count();
+    while at < characters.len() {
+        let (kind, end) = lexeme(&characters, at);
+        tokens.extend(kind.map(|kind| Token { kind, line }));
+        line += characters[at..end].iter().filter(|c| **c == '\n').count();
+        at = end;
     }
     tokens
+}
+
+/// Returns the token that begins at `at`, unless what begins there says nothing, and the end of
+/// what begins there.
+fn lexeme(characters: &[char], at: usize) -> (Option<Kind>, usize) {
+    let next = characters.get(at + 1);
+    match characters[at] {
+        '/' if next == Some(&'/') => (None, end_of_line(characters, at)),
+        '/' if next == Some(&'*') => (None, end_of_comment(characters, at)),
+        '\'' => (None, end_of_character(characters, at)),
+        '"' => {
+            let end = end_of_text(characters, at);
+            let inside = characters.get(at + 1..end - 1).unwrap_or_default();
+            (Some(Kind::Text(inside.iter().collect())), end)
+        }
+        ':' if next == Some(&':') => (Some(Kind::Colons), at + 2),
+        first if is_of_word(first) => word(characters, at),
+        first if first.is_whitespace() => (None, at + 1),
+        first => (Some(Kind::Other(first)), at + 1),
+    }
+}
+
+/// A name, a keyword or a number; the prefix of a raw string goes with the string, and that of a
+/// raw identifier alone, so that the identifier is a word.
+fn word(characters: &[char], at: usize) -> (Option<Kind>, usize) {
+    let length = characters[at..].iter().take_while(|c| is_of_word(**c));
+    let end = at + length.count();
+    let word: String = characters[at..end].iter().collect();
+    let is_prefix = matches!(&*word, "r" | "br" | "cr");
+    if is_prefix && matches!(characters.get(end), Some('"' | '#')) {
+        return (None, end_of_raw(characters, end).unwrap_or(end + 1));
+    }
+    (Some(Kind::Word(word)), end)
+}
+
+fn is_of_word(character: char) -> bool {
+    character == '_' || character.is_alphanumeric()
 }
 
 fn end_of_line(characters: &[char], mut at: usize) -> usize {
@@ -218,43 +206,43 @@ impl Reader<'_> {
         self.tokens.get(self.at).map_or(0, |token| token.line)
     }
 
-    /// Reads up to the end of the text, or of the braces that it stands between.
+    /// Reads up to the end of the text, or to the closing brace of those that it stands between.
     fn module(&mut self) -> Result<Module> {
         let mut module = Module::default();
         let mut depth = 0_usize;
         let mut file = None;
         while let Some(kind) = self.kind(0) {
             match kind {
-                Kind::Other('{') => {
-                    depth += 1;
-                    self.at += 1;
-                }
-                Kind::Other('}') => {
-                    self.at += 1;
-                    match depth.checked_sub(1) {
-                        Some(less) => depth = less,
-                        None => break,
-                    }
-                }
+                Kind::Other('}') if depth == 0 => break,
                 Kind::Other('#') => file = self.attribute().or(file),
-                Kind::Word(word) if word == "mod" && self.word(1).is_some() => {
-                    self.declaration(&mut module, file.take())?;
-                }
-                // Not the lifetimes that a type captures: `use<'a>`.
-                Kind::Word(word) if word == "use" && !self.is(1, '<') => {
+                Kind::Word(_) => self.statement(&mut module, &mut file)?,
+                Kind::Text(_) | Kind::Colons | Kind::Other(_) => {
+                    depth += usize::from(self.is(0, '{'));
+                    depth -= usize::from(self.is(0, '}'));
                     self.at += 1;
-                    self.tree(&mut Vec::new(), &mut module.imports)?;
                 }
-                Kind::Word(_) => {
-                    let path = self.path();
-                    if path.segments.len() > 1 {
-                        module.paths.push(path);
-                    }
-                }
-                Kind::Text(_) | Kind::Colons | Kind::Other(_) => self.at += 1,
             }
         }
         Ok(module)
+    }
+
+    /// A module's declaration, which takes the file that an attribute gave, an import, or a path.
+    fn statement(&mut self, module: &mut Module, file: &mut Option<String>) -> Result<()> {
+        match self.word(0) {
+            Some("mod") if self.word(1).is_some() => self.declaration(module, file.take()),
+            // Not the lifetimes that a type captures: `use<'a>`.
+            Some("use") if !self.is(1, '<') => {
+                self.at += 1;
+                self.tree(&[], &mut module.imports)
+            }
+            _ => {
+                let path = self.path();
+                if path.segments.len() > 1 {
+                    module.paths.push(path);
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Passes over an attribute, and over what follows if only tests have it. Returns the file that
@@ -270,22 +258,12 @@ impl Reader<'_> {
         }
         self.group('[', ']');
         let attribute = &self.tokens[start..self.at];
-        let words: Vec<&str> = attribute
-            .iter()
-            .filter_map(|token| match &token.kind {
-                Kind::Word(word) => Some(&**word),
-                _ => None,
-            })
-            .collect();
-        if words == ["cfg", "test"] {
-            self.item();
+        match &*words(attribute) {
+            ["cfg", "test"] => self.item(),
+            ["path"] => return first_text(attribute),
+            _ => {}
         }
-        let is_path = words == ["path"];
-        let mut texts = attribute.iter().filter_map(|token| match &token.kind {
-            Kind::Text(text) => Some(text.clone()),
-            _ => None,
-        });
-        texts.next().filter(|_| is_path)
+        None
     }
 
     /// Passes over brackets and what is between them.
@@ -306,32 +284,25 @@ impl Reader<'_> {
             self.at += 1;
             self.group('[', ']');
         }
-        let mut is_use = false;
+        let mut has_semicolon = false;
         while let Some(kind) = self.kind(0) {
             match kind {
-                Kind::Word(word) if matches!(&**word, "use" | "static" | "const" | "type") => {
-                    is_use = true;
-                }
-                // `const fn`
-                Kind::Word(word) if word == "fn" => is_use = false,
+                Kind::Other('(') => self.group('(', ')'),
                 Kind::Other('{') => {
                     self.group('{', '}');
-                    if is_use {
-                        continue;
+                    if !has_semicolon {
+                        return;
                     }
-                    return;
-                }
-                Kind::Other('(') => {
-                    self.group('(', ')');
-                    continue;
                 }
                 Kind::Other(';' | ',') => {
                     self.at += 1;
                     return;
                 }
-                _ => {}
+                other => {
+                    has_semicolon = ends_with_semicolon(other).unwrap_or(has_semicolon);
+                    self.at += 1;
+                }
             }
-            self.at += 1;
         }
     }
 
@@ -345,6 +316,8 @@ impl Reader<'_> {
             self.at += 1;
             let inline = self.module()?;
             module.inline.push((name, inline));
+            // The closing brace.
+            self.at += 1;
         } else {
             bail!("line {}: mod {name} without ; or {{", self.line());
         }
@@ -368,59 +341,105 @@ impl Reader<'_> {
     }
 
     /// The tree behind `use`, below what stands before it.
-    fn tree(&mut self, before: &mut Vec<String>, imports: &mut Vec<Import>) -> Result<()> {
-        let length = before.len();
-        if self.kind(0) == Some(&Kind::Colons) {
-            // `::name`: another crate.
-            self.at += 1;
+    fn tree(&mut self, before: &[String], imports: &mut Vec<Import>) -> Result<()> {
+        let mut before = before.to_vec();
+        // `::name`: another crate.
+        if self.takes_colons() {
             before.push(String::new());
         }
-        loop {
-            if self.is(0, '{') {
-                self.at += 1;
-                while !self.is(0, '}') {
-                    if self.at >= self.tokens.len() {
-                        bail!("a use tree without its end");
-                    }
-                    self.tree(before, imports)?;
-                    if self.is(0, ',') {
-                        self.at += 1;
-                    }
-                }
-                self.at += 1;
-                break;
-            }
+        while !self.is(0, '{') {
             let line = self.line();
-            let word = match self.kind(0) {
-                Some(Kind::Word(word)) => word.clone(),
-                Some(Kind::Other('*')) => "*".to_owned(),
-                other => bail!("line {line}: {other:?} in a use"),
-            };
-            self.at += 1;
-            if self.kind(0) == Some(&Kind::Colons) {
-                self.at += 1;
-                before.push(word);
-                continue;
+            let segment = self.segment()?;
+            if !self.takes_colons() {
+                imports.push(self.import(before, segment, line));
+                return Ok(());
             }
-            let mut segments = before.clone();
-            // `path::{self}` is the path.
-            let is_self = word == "self" && !segments.is_empty();
-            if word != "*" && !is_self {
-                segments.push(word.clone());
-            }
-            let mut name = match is_self {
-                true => segments.last().cloned().unwrap_or_default(),
-                false => word,
-            };
-            if self.word(0) == Some("as") {
-                name = self.word(1).unwrap_or_default().to_owned();
-                self.at += 2;
-            }
-            let path = Path { segments, line };
-            imports.push(Import { name, path });
-            break;
+            before.push(segment);
         }
-        before.truncate(length);
+        self.branches(&before, imports)
+    }
+
+    /// The trees between braces, below one path.
+    fn branches(&mut self, before: &[String], imports: &mut Vec<Import>) -> Result<()> {
+        self.at += 1;
+        while !self.is(0, '}') {
+            if self.at >= self.tokens.len() {
+                bail!("a use tree without its end");
+            }
+            self.tree(before, imports)?;
+            if self.is(0, ',') {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
         Ok(())
+    }
+
+    /// A name or `*` of a tree.
+    fn segment(&mut self) -> Result<String> {
+        let segment = match self.kind(0) {
+            Some(Kind::Word(word)) => word.clone(),
+            Some(Kind::Other('*')) => "*".to_owned(),
+            other => bail!("line {}: {other:?} in a use", self.line()),
+        };
+        self.at += 1;
+        Ok(segment)
+    }
+
+    /// The end of a tree: its last segment, with the name that it is given.
+    fn import(&mut self, before: Vec<String>, last: String, line: usize) -> Import {
+        let mut segments = before;
+        // `path::{self}` is the path.
+        let is_self = last == "self" && !segments.is_empty();
+        if last != "*" && !is_self {
+            segments.push(last.clone());
+        }
+        let mut name = match is_self {
+            true => segments.last().cloned().unwrap_or_default(),
+            false => last,
+        };
+        if self.word(0) == Some("as") {
+            name = self.word(1).unwrap_or_default().to_owned();
+            self.at += 2;
+        }
+        let path = Path { segments, line };
+        Import { name, path }
+    }
+
+    /// Passes over `::`, if that is what follows.
+    fn takes_colons(&mut self) -> bool {
+        let is_there = self.kind(0) == Some(&Kind::Colons);
+        self.at += usize::from(is_there);
+        is_there
+    }
+}
+
+/// Returns the words among some tokens.
+fn words(tokens: &[Token]) -> Vec<&str> {
+    let words = tokens.iter().filter_map(|token| match &token.kind {
+        Kind::Word(word) => Some(&**word),
+        Kind::Text(_) | Kind::Colons | Kind::Other(_) => None,
+    });
+    words.collect()
+}
+
+/// Returns the first string among some tokens.
+fn first_text(tokens: &[Token]) -> Option<String> {
+    tokens.iter().find_map(|token| match &token.kind {
+        Kind::Text(text) => Some(text.clone()),
+        Kind::Word(_) | Kind::Colons | Kind::Other(_) => None,
+    })
+}
+
+/// Tells whether the item that this token begins goes on behind a block; `None`: the token does
+/// not tell. Behind `const`, `fn` has the last word.
+fn ends_with_semicolon(kind: &Kind) -> Option<bool> {
+    let Kind::Word(word) = kind else {
+        return None;
+    };
+    match &**word {
+        "use" | "static" | "const" | "type" => Some(true),
+        "fn" => Some(false),
+        _ => None,
     }
 }

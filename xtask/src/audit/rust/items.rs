@@ -21,17 +21,7 @@ impl Statements {
         let Statements(source) = self;
         let start = source.lines.get(line as usize);
         let start = start.map_or(source.masked.len(), |line| line.start);
-        let mut start = source.skip_blank(start);
-        while source
-            .masked
-            .get(start..)
-            .is_some_and(|rest| rest.starts_with(b"#["))
-        {
-            match source.end_of_attribute(start) {
-                Some(end) => start = source.skip_blank(end),
-                None => break,
-            }
-        }
+        let start = source.skip_attributes(start);
         let end = source.end_of_item(start).unwrap_or(source.masked.len());
         let number = |at: usize| u32::try_from(source.line_at(at) + 1).unwrap_or(u32::MAX);
         (number(start), number(end.saturating_sub(1).max(start)))
@@ -56,22 +46,20 @@ impl Linked {
         let mut functions: Vec<Range<usize>> = source.functions().collect();
         // The innermost function of a line comes last.
         functions.sort_by_key(|lines| (lines.start, Reverse(lines.end)));
+        let number = |index: usize| u32::try_from(index + 1).unwrap_or(u32::MAX);
+        let is_linked = |lines: &Range<usize>| {
+            let numbers = number(lines.start)..number(lines.end);
+            linked.range(numbers).next().is_some()
+        };
         let mut counts = Linked::default();
         for (index, line) in source.lines.iter().enumerate() {
             if line.is_test || !line.has_code() {
                 continue;
             }
-            let inside = functions.iter().rfind(|lines| lines.contains(&index));
-            let number = |index: usize| u32::try_from(index + 1).unwrap_or(u32::MAX);
-            match inside {
+            match functions.iter().rfind(|lines| lines.contains(&index)) {
                 None => counts.declarations += 1,
-                Some(lines) => {
-                    let range = number(lines.start)..number(lines.end);
-                    match linked.range(range).next() {
-                        Some(_) => counts.functions += 1,
-                        None => counts.not_linked += 1,
-                    }
-                }
+                Some(lines) if is_linked(lines) => counts.functions += 1,
+                Some(_) => counts.not_linked += 1,
             }
         }
         counts
@@ -158,49 +146,49 @@ impl Source {
     /// body in braces. What is no item ends at a `,` too.
     pub(super) fn end_of_item(&self, from: usize) -> Option<usize> {
         let rest = self.masked.get(from..)?;
-        let first: Vec<u8> = rest
-            .iter()
-            .copied()
-            .skip_while(u8::is_ascii_whitespace)
-            .take_while(|byte| is_name(*byte))
-            .collect();
-        let is_item = ["pub", "impl", "use", "macro_rules"]
-            .iter()
-            .chain(&ITEMS)
-            .chain(&QUALIFIERS)
-            .any(|word| word.as_bytes() == first)
-            || self
-                .masked
-                .get(..from)
-                .is_some_and(|before| before.ends_with(b"fn"));
+        let is_item = self.is_item(from);
         let mut depth = 0_u32;
         let mut braces = 0_u32;
         for (offset, byte) in rest.iter().enumerate() {
+            let at = from + offset;
+            let is_outside = braces == 0 && depth == 0;
             match byte {
                 b'(' | b'[' => depth += 1,
-                b')' | b']' if depth == 0 => return Some(from + offset),
+                // The end of what the statement is in.
+                b')' | b']' if depth == 0 => return Some(at),
+                b'}' if braces == 0 => return Some(at),
                 b')' | b']' => depth -= 1,
                 b'{' => braces += 1,
-                b'}' if braces == 0 => return Some(from + offset),
-                b'}' => {
-                    braces -= 1;
-                    if braces == 0 && depth == 0 {
-                        return Some(from + offset + 1);
-                    }
-                }
-                b';' if braces == 0 && depth == 0 => return Some(from + offset + 1),
-                b',' if braces == 0 && depth == 0 && !is_item => return Some(from + offset + 1),
+                b'}' if braces == 1 && depth == 0 => return Some(at + 1),
+                b'}' => braces -= 1,
+                b';' if is_outside => return Some(at + 1),
+                b',' if is_outside && !is_item => return Some(at + 1),
                 _ => {}
             }
         }
         None
     }
 
+    /// Tells whether the first word at `from`, or an `fn` right before, begins an item.
+    fn is_item(&self, from: usize) -> bool {
+        let (before, rest) = self.masked.split_at(from);
+        let first: Vec<u8> = rest
+            .iter()
+            .copied()
+            .skip_while(u8::is_ascii_whitespace)
+            .take_while(|byte| is_name(*byte))
+            .collect();
+        let mut words = ["pub", "impl", "use", "macro_rules"]
+            .iter()
+            .chain(&ITEMS)
+            .chain(&QUALIFIERS);
+        before.ends_with(b"fn") || words.any(|word| word.as_bytes() == first)
+    }
+
     /// Returns what no shipped image has, each with its attribute.
     fn test_spans(&self, text: &str) -> Vec<Range<usize>> {
         let mut spans: Vec<Range<usize>> = Vec::new();
-        let masked = &self.masked;
-        let starts = masked.windows(2).enumerate();
+        let starts = self.masked.windows(2).enumerate();
         for (start, _) in starts.filter(|(_, window)| window == b"#[") {
             let is_inside = spans.iter().any(|span| span.contains(&start));
             let Some(end) = self.end_of_attribute(start) else {
@@ -209,21 +197,22 @@ impl Source {
             if is_inside || !text.get(start..end).is_some_and(is_test_attribute) {
                 continue;
             }
-            // Behind all attributes, the item.
-            let mut item = self.skip_blank(end);
-            while masked
-                .get(item..)
-                .is_some_and(|rest| rest.starts_with(b"#["))
-            {
-                let Some(end) = self.end_of_attribute(item) else {
-                    break;
-                };
-                item = self.skip_blank(end);
-            }
-            let end = self.end_of_item(item).unwrap_or(masked.len());
+            let item = self.skip_attributes(end);
+            let end = self.end_of_item(item).unwrap_or(self.masked.len());
             spans.push(start..end);
         }
         spans
+    }
+
+    /// Returns where an item begins, behind blanks and attributes.
+    fn skip_attributes(&self, from: usize) -> usize {
+        let mut item = self.skip_blank(from);
+        while self.masked[item..].starts_with(b"#[")
+            && let Some(end) = self.end_of_attribute(item)
+        {
+            item = self.skip_blank(end);
+        }
+        item
     }
 
     fn end_of_attribute(&self, start: usize) -> Option<usize> {
@@ -243,7 +232,7 @@ impl Source {
         None
     }
 
-    pub(super) fn skip_blank(&self, from: usize) -> usize {
+    fn skip_blank(&self, from: usize) -> usize {
         let rest = self.masked.get(from..).unwrap_or_default();
         let blank = rest.iter().take_while(|byte| byte.is_ascii_whitespace());
         from + blank.count()

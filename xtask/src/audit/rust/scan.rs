@@ -48,6 +48,14 @@ enum State {
     RawText(usize),
 }
 
+/// Kind of some bytes between two states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece {
+    Code,
+    Comment,
+    Literal,
+}
+
 struct Scanner<'t> {
     text: &'t [u8],
     at: usize,
@@ -90,23 +98,19 @@ impl<'t> Scanner<'t> {
         };
         let (mut code, mut comment) = (Vec::new(), Vec::new());
         while self.at < end {
-            let before = self.state;
-            let (length, next) = self.step();
-            let length = length.min(end - self.at);
+            let (piece, length) = self.piece(end - self.at);
             let bytes = self.text.get(self.at..self.at + length).unwrap_or_default();
-            let is_comment = |state| matches!(state, State::LineComment | State::BlockComment(_));
-            if is_comment(before) || is_comment(next) {
-                comment.extend_from_slice(bytes);
-                line.is_doc |= self.is_doc;
-                code.resize(code.len() + length, b' ');
-            } else if before == State::Code && next == State::Code && length == 1 {
-                code.extend_from_slice(bytes);
-            } else {
-                // A literal: its ends stand for it.
-                code.resize(code.len() + length, b'"');
+            match piece {
+                Piece::Comment => {
+                    comment.extend_from_slice(bytes);
+                    line.is_doc |= self.is_doc;
+                    code.resize(code.len() + length, b' ');
+                }
+                Piece::Code => code.extend_from_slice(bytes),
+                // The ends of a literal stand for it.
+                Piece::Literal => code.resize(code.len() + length, b'"'),
             }
             self.at += length;
-            self.state = next;
         }
         if self.state == State::LineComment {
             self.state = State::Code;
@@ -115,6 +119,24 @@ impl<'t> Scanner<'t> {
         line.code = String::from_utf8_lossy(&code).into_owned();
         line.comment = String::from_utf8_lossy(&comment).into_owned();
         self.lines.push(line);
+    }
+
+    /// Goes on to the next state. Returns what lies between, and how many bytes of it a line with
+    /// `left` more bytes has.
+    fn piece(&mut self, left: usize) -> (Piece, usize) {
+        let before = self.state;
+        let (length, next) = self.step();
+        let length = length.min(left);
+        self.state = next;
+        let is_comment = |state| matches!(state, State::LineComment | State::BlockComment(_));
+        let piece = if is_comment(before) || is_comment(next) {
+            Piece::Comment
+        } else if before == State::Code && next == State::Code && length == 1 {
+            Piece::Code
+        } else {
+            Piece::Literal
+        };
+        (piece, length)
     }
 
     /// Returns how many bytes go together, and the state behind them.
@@ -134,17 +156,8 @@ impl<'t> Scanner<'t> {
                 [b'"', ..] => (1, State::Code),
                 _ => (1, State::Text),
             },
-            State::RawText(hashes) => {
-                let closes = rest.first() == Some(&b'"')
-                    && rest
-                        .get(1..=hashes)
-                        .is_some_and(|end| end.iter().all(|b| *b == b'#'));
-                if closes {
-                    (1 + hashes, State::Code)
-                } else {
-                    (1, State::RawText(hashes))
-                }
-            }
+            State::RawText(hashes) if closes_raw(rest, hashes) => (1 + hashes, State::Code),
+            State::RawText(hashes) => (1, State::RawText(hashes)),
         }
     }
 
@@ -153,28 +166,15 @@ impl<'t> Scanner<'t> {
         let is_in_name = before.is_some_and(|byte| is_name(*byte));
         match rest {
             [b'/', b'/', ..] => {
-                let is_plain = rest.starts_with(b"////");
-                let is_doc = rest.starts_with(b"///") || rest.starts_with(b"//!");
-                self.is_doc = is_doc && !is_plain;
+                self.is_doc = is_line_doc(rest);
                 (2, State::LineComment)
             }
             [b'/', b'*', ..] => {
-                let is_empty = rest.starts_with(b"/**/") || rest.starts_with(b"/***");
-                let is_doc = rest.starts_with(b"/**") || rest.starts_with(b"/*!");
-                self.is_doc = is_doc && !is_empty;
+                self.is_doc = is_block_doc(rest);
                 (2, State::BlockComment(0))
             }
             [b'"', ..] => (1, State::Text),
-            [b'r', b'"' | b'#', ..] | [b'b', b'r', b'"' | b'#', ..] if !is_in_name => {
-                let prefix = 1 + usize::from(rest.first() == Some(&b'b'));
-                let behind = rest.get(prefix..).unwrap_or_default();
-                let hashes = behind.iter().take_while(|byte| **byte == b'#').count();
-                // `r#name` is a name.
-                match behind.get(hashes) {
-                    Some(b'"') => (prefix + hashes + 1, State::RawText(hashes)),
-                    Some(_) | None => (1, State::Code),
-                }
-            }
+            [b'r', b'"' | b'#', ..] | [b'b', b'r', b'"' | b'#', ..] if !is_in_name => raw(rest),
             [b'\'', b'\\', _, ..] => {
                 let end = rest.iter().skip(3).position(|byte| *byte == b'\'');
                 (end.map_or(1, |length| length + 4), State::Code)
@@ -183,6 +183,35 @@ impl<'t> Scanner<'t> {
             _ => (1, State::Code),
         }
     }
+}
+
+/// Tells whether `//` begins a doc comment; four slashes or more do not.
+fn is_line_doc(rest: &[u8]) -> bool {
+    let is_doc = rest.starts_with(b"///") || rest.starts_with(b"//!");
+    is_doc && !rest.starts_with(b"////")
+}
+
+/// Tells whether `/*` begins a doc comment; `/**/` and `/***` do not.
+fn is_block_doc(rest: &[u8]) -> bool {
+    let is_doc = rest.starts_with(b"/**") || rest.starts_with(b"/*!");
+    is_doc && !rest.starts_with(b"/**/") && !rest.starts_with(b"/***")
+}
+
+/// Passes over the beginning of a raw string; `r#name` is a name.
+fn raw(rest: &[u8]) -> (usize, State) {
+    let prefix = 1 + usize::from(rest.first() == Some(&b'b'));
+    let behind = rest.get(prefix..).unwrap_or_default();
+    let hashes = behind.iter().take_while(|byte| **byte == b'#').count();
+    match behind.get(hashes) {
+        Some(b'"') => (prefix + hashes + 1, State::RawText(hashes)),
+        Some(_) | None => (1, State::Code),
+    }
+}
+
+/// Tells whether a quote with so many `#` behind is what comes next.
+fn closes_raw(rest: &[u8], hashes: usize) -> bool {
+    let end = rest.get(1..=hashes);
+    rest.first() == Some(&b'"') && end.is_some_and(|end| end.iter().all(|b| *b == b'#'))
 }
 
 /// Returns the bytes of a character literal, or 1 for a lifetime's quote.

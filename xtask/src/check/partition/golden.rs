@@ -12,7 +12,7 @@ use gear1_abi::layout::{PAGE_SIZE, el2, gear2};
 
 use workbench::archive::build_archive;
 use workbench::board::{BoardTree, Name};
-use workbench::manifest::{Aligned, compile};
+use workbench::manifest::{Aligned, Compiled, compile};
 use workbench::tools::Tools;
 use workbench::workspace::{self, scratch};
 
@@ -90,22 +90,7 @@ fn list(name: &str, board: Name, folder: &Path) -> Result<String> {
     let tools = Tools::prepare()?;
     let manifest = workspace::root().join(format!("manifests/{name}.dts"));
     let compiled = compile(&manifest, &tools, folder)?;
-    let kernel = folder.join("kernel");
-    fs::write(&kernel, kernel_image())?;
-    let payload = folder.join("payload");
-    fs::write(&payload, [0x33; 0x1_0000])?;
-    let gear2 = folder.join("gear2.bin");
-    fs::write(&gear2, flat_image(GEAR2_MAGIC, gear2::IMAGE))?;
-    let resolve = |artifact: &str| -> Result<PathBuf> {
-        let is_kernel = artifact.ends_with("kernel");
-        Ok(if is_kernel {
-            kernel.clone()
-        } else {
-            payload.clone()
-        })
-    };
-    let archive = folder.join("archive.cpio");
-    let archive = build_archive(&compiled, &gear2, &resolve, &tools, &archive)?;
+    let archive = archive(&compiled, folder, &tools)?;
     let gear1 = Gear1 {
         size: GEAR1_SIZE,
         runtime: flat_image(RUNTIME_MAGIC, el2::RUNTIME),
@@ -116,11 +101,36 @@ fn list(name: &str, board: Name, folder: &Path) -> Result<String> {
     let blob = Aligned::new(&compiled.blob);
     let judged = gearv_manifest::judge(blob.as_slice(), None, &mut |_| {});
     let manifest = judged.manifest.context("the manifest was judged before")?;
-    ensure!(
-        !placed.partition.mappings.is_empty(),
-        "{name}: nothing is mapped"
-    );
+    let is_mapped = !placed.partition.mappings.is_empty();
+    ensure!(is_mapped, "{name}: nothing is mapped");
     Ok(super::text(&placed.partition, &manifest))
+}
+
+/// Builds an archive whose files are stand-ins of fixed sizes.
+fn archive(compiled: &Compiled, folder: &Path, tools: &Tools) -> Result<PathBuf> {
+    let file = |name: &str, bytes: &[u8]| -> Result<PathBuf> {
+        let file = folder.join(name);
+        fs::write(&file, bytes)?;
+        Ok(file)
+    };
+    let kernel = file("kernel", &kernel_image())?;
+    let payload = file("payload", &[0x33; 0x1_0000])?;
+    let gear2 = file("gear2.bin", &flat_image(GEAR2_MAGIC, gear2::IMAGE))?;
+    let resolve = |artifact: &str| -> Result<PathBuf> {
+        let is_kernel = artifact.ends_with("kernel");
+        Ok(if is_kernel {
+            kernel.clone()
+        } else {
+            payload.clone()
+        })
+    };
+    build_archive(
+        compiled,
+        &gear2,
+        &resolve,
+        tools,
+        &folder.join("archive.cpio"),
+    )
 }
 
 /// Returns a flat image with 16 pages each of text, constants, data and zeroes.

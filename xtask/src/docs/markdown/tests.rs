@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{Document, included, links, normal, slug};
+use super::{Document, Tree, included, links, normal, slug};
 
 const OTHER: &str = "# Other\n\n## Decisions: `NEXT`\n";
 
@@ -17,7 +17,7 @@ fn faults(text: &str) -> Vec<(usize, String)> {
     ]);
     let mut files: BTreeSet<PathBuf> = documents.keys().cloned().collect();
     files.insert("core/src/vgic/list_registers.rs".into());
-    Document { file, text }.faults(&files, &documents)
+    Document { file, text }.faults(&Tree { files, documents })
 }
 
 #[test]
