@@ -78,31 +78,19 @@ fn parse_deb822(text: &str) -> Vec<AptSource> {
         .collect()
 }
 
+/// Parses a stanza; anything but an enabled source of binary packages gives nothing.
 fn parse_stanza(lines: &[&str]) -> Option<AptSource> {
-    let mut fields: Vec<(String, String)> = Vec::new();
-    for line in lines {
-        if line.starts_with([' ', '\t']) {
-            fields.last_mut()?.1.push_str(&format!("\n{line}"));
-        } else if let Some((key, value)) = line.split_once(':') {
-            fields.push((key.trim().to_lowercase(), value.trim().to_owned()));
-        }
-    }
+    let fields = fields(lines)?;
     let words = |key: &str| -> Vec<String> {
-        let value = fields
-            .iter()
-            .find(|(name, _)| name == key)
-            .map(|(_, value)| value.as_str());
-        value
-            .unwrap_or_default()
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect()
+        let field = fields.iter().find(|(name, _)| name == key);
+        let words = field
+            .into_iter()
+            .flat_map(|(_, value)| value.split_whitespace());
+        words.map(str::to_owned).collect()
     };
-    let enabled = !matches!(
-        words("enabled").first().map(String::as_str),
-        Some("no" | "false")
-    );
-    if !enabled || !words("types").iter().any(|kind| kind == "deb") {
+    let enabled = words("enabled");
+    let is_disabled = matches!(enabled.first().map(String::as_str), Some("no" | "false"));
+    if is_disabled || !words("types").iter().any(|kind| kind == "deb") {
         return None;
     }
     let mut source = AptSource {
@@ -118,6 +106,20 @@ fn parse_stanza(lines: &[&str]) -> Option<AptSource> {
     Some(source)
 }
 
+/// Returns the fields of a stanza, their names in lower case; a line that begins with a blank goes
+/// on with the field before (deb822(5)).
+fn fields(lines: &[&str]) -> Option<Vec<(String, String)>> {
+    let mut fields: Vec<(String, String)> = Vec::new();
+    for line in lines {
+        if line.starts_with([' ', '\t']) {
+            fields.last_mut()?.1.push_str(&format!("\n{line}"));
+        } else if let Some((key, value)) = line.split_once(':') {
+            fields.push((key.trim().to_lowercase(), value.trim().to_owned()));
+        }
+    }
+    Some(fields)
+}
+
 impl AptSource {
     fn set_option(&mut self, key: &str, value: &str) {
         if matches!(key, "arch" | "architectures") {
@@ -129,6 +131,24 @@ impl AptSource {
 
     fn serves(&self, architecture: &str) -> bool {
         self.architectures.is_empty() || self.architectures.iter().any(|a| a == architecture)
+    }
+
+    fn has_suite(&self, name: &str) -> bool {
+        self.suites.iter().any(|suite| suite == name)
+    }
+
+    /// Returns the source with the suites of one release only, and with its backports where the
+    /// release itself comes from.
+    fn of_release(&self, base: &str) -> AptSource {
+        let mut kept = self.clone();
+        let known = ["", "-updates", "-security", "-backports"];
+        let known = known.map(|tail| format!("{base}{tail}"));
+        kept.suites.retain(|suite| known.contains(suite));
+        let backports = format!("{base}-backports");
+        if kept.has_suite(base) && !kept.has_suite(&backports) {
+            kept.suites.push(backports);
+        }
+        kept
     }
 
     fn to_deb822(&self) -> String {
@@ -152,30 +172,17 @@ pub(crate) fn release_with_backports(
     codename: &str,
     architecture: &str,
 ) -> Option<String> {
-    let usable: Vec<&AptSource> = sources
-        .iter()
-        .filter(|s| s.serves(architecture) && s.components.iter().any(|c| c == "main"))
-        .collect();
+    let is_usable = |source: &&AptSource| {
+        source.serves(architecture) && source.components.iter().any(|c| c == "main")
+    };
+    let usable: Vec<&AptSource> = sources.iter().filter(is_usable).collect();
+    // The release may be configured by its name or by what it is now.
     let base = [codename, "stable", "oldstable", "testing"]
         .into_iter()
-        .find(|base| {
-            usable
-                .iter()
-                .any(|s| s.suites.iter().any(|suite| suite == base))
-        })?;
-    let backports = format!("{base}-backports");
-    let known = ["", "-updates", "-security", "-backports"].map(|tail| format!("{base}{tail}"));
-    let mut stanzas = Vec::new();
-    for source in usable {
-        let mut kept = source.clone();
-        kept.suites.retain(|suite| known.contains(suite));
-        if kept.suites.iter().any(|suite| suite == base) && !kept.suites.contains(&backports) {
-            kept.suites.push(backports.clone());
-        }
-        if !kept.suites.is_empty() {
-            stanzas.push(kept.to_deb822());
-        }
-    }
+        .find(|base| usable.iter().any(|source| source.has_suite(base)))?;
+    let releases = usable.into_iter().map(|source| source.of_release(base));
+    let releases = releases.filter(|source| !source.suites.is_empty());
+    let stanzas: Vec<String> = releases.map(|source| source.to_deb822()).collect();
     Some(stanzas.join("\n"))
 }
 

@@ -1,6 +1,5 @@
 //! ext4 images, made without root and looked into without mounting.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -47,26 +46,13 @@ fn make(directory: &Path, mib: u64, image: &Path) -> Result<()> {
 
 /// Makes all files root's, and of one time.
 fn give_to_root(tree: &Tree, image: &Path) -> Result<()> {
-    let mut script = String::new();
-    for path in ["", "lost+found"].into_iter().chain(tree.paths()) {
-        for (field, value) in [
-            ("uid", "0"),
-            ("gid", "0"),
-            ("atime", TIME_FIELD),
-            ("ctime", TIME_FIELD),
-            ("mtime", TIME_FIELD),
-            ("crtime", TIME_FIELD),
-        ] {
-            writeln!(script, "sif \"/{path}\" {field} {value}")?;
-        }
-    }
     let mut command = tools::e2fsprogs("debugfs")?.command();
     command.args(["-w", "-f", "-"]).arg(image);
     command.stdin(Stdio::piped());
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.env("E2FSPROGS_FAKE_TIME", TIME).spawn()?;
     let mut input = child.stdin.take().context("debugfs has no input")?;
-    input.write_all(script.as_bytes())?;
+    input.write_all(ownership(tree).as_bytes())?;
     drop(input);
     let output = child.wait_with_output()?;
     ensure!(
@@ -75,6 +61,25 @@ fn give_to_root(tree: &Tree, image: &Path) -> Result<()> {
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(())
+}
+
+/// Returns debugfs's commands that set the owner and the times of all files.
+fn ownership(tree: &Tree) -> String {
+    let fields = [
+        ("uid", "0"),
+        ("gid", "0"),
+        ("atime", TIME_FIELD),
+        ("ctime", TIME_FIELD),
+        ("mtime", TIME_FIELD),
+        ("crtime", TIME_FIELD),
+    ];
+    let mut script = String::new();
+    for path in ["", "lost+found"].into_iter().chain(tree.paths()) {
+        for (field, value) in fields {
+            script += &format!("sif \"/{path}\" {field} {value}\n");
+        }
+    }
+    script
 }
 
 /// Copies an image, holes and all.

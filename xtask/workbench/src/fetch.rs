@@ -105,25 +105,32 @@ fn download(cache: &Cache, set: &PackageSet, index: &Path) -> Result<()> {
     let incoming = cache.path("incoming");
     remove_dir_if_there(&incoming)?;
     fs::create_dir_all(&incoming)?;
-    fs::create_dir_all(cache.path("packages"))?;
     fs::create_dir_all(index.parent().context("an index lies in a directory")?)?;
     apt.download(set.name, &packages, &incoming)?;
-    let mut lines = Vec::new();
-    for entry in fs::read_dir(&incoming)? {
-        let entry = entry?;
-        let hash = sha256(&entry.path())?;
-        fs::rename(entry.path(), cache.path(format!("packages/{hash}.deb")))?;
-        lines.push(format!("{hash}  {}\n", entry.file_name().to_string_lossy()));
-    }
+    let lines = store(cache, &incoming)?;
     ensure!(
         lines.len() == packages.len(),
         "apt downloaded {} of {} packages",
         lines.len(),
         packages.len()
     );
-    lines.sort_by(|a, b| a[64..].cmp(&b[64..]));
     fs::write(index, lines.concat())?;
     Ok(())
+}
+
+/// Moves packages into the hash store. Returns the index's lines, in order of the packages' names.
+fn store(cache: &Cache, incoming: &Path) -> Result<Vec<String>> {
+    fs::create_dir_all(cache.path("packages"))?;
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(incoming)? {
+        let entry = entry?;
+        let hash = sha256(&entry.path())?;
+        fs::rename(entry.path(), cache.path(format!("packages/{hash}.deb")))?;
+        lines.push(format!("{hash}  {}\n", entry.file_name().to_string_lossy()));
+    }
+    // The hash has 64 digits.
+    lines.sort_by(|a, b| a[64..].cmp(&b[64..]));
+    Ok(lines)
 }
 
 /// Unpacks what the index lists, from the hash store, into `root`.

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, bail};
-use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, Privilege, VmKind};
+use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, Privilege, Vm, VmKind};
 
 use crate::artifact::Artifact;
 use crate::guest_dt;
@@ -158,7 +158,21 @@ pub fn judge_files(
     files::judge(&manifest, dts, &mut |error| {
         list.push(Diagnostic::new(error))
     });
-    let mut contents: HashMap<&str, Vec<u8>> = HashMap::new();
+    let contents = digested(&manifest, dts, resolve)?;
+    let find = |name: &str| contents.get(name).map(Vec::as_slice);
+    gearv_manifest::check_digests(&manifest, find, &mut |error| {
+        list.push(Diagnostic::new(&error));
+    });
+    Ok(list)
+}
+
+/// Reads the files that have a digest and are there, by the names that the manifest gives them.
+fn digested<'m>(
+    manifest: &Manifest<'m>,
+    dts: &Path,
+    resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
+) -> anyhow::Result<HashMap<&'m str, Vec<u8>>> {
+    let mut contents = HashMap::new();
     for file in manifest.files().filter(|file| file.digest.is_some()) {
         let path = match source(file.name, dts) {
             Source::Path(path) => path,
@@ -171,11 +185,7 @@ pub fn judge_files(
             contents.insert(file.name, bytes);
         }
     }
-    let find = |name: &str| contents.get(name).map(Vec::as_slice);
-    gearv_manifest::check_digests(&manifest, find, &mut |error| {
-        list.push(Diagnostic::new(&error));
-    });
-    Ok(list)
+    Ok(contents)
 }
 
 /// Says that a manifest is refused.
@@ -249,7 +259,23 @@ const fn plural(count: usize) -> &'static str {
 }
 
 fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
-    let vms = manifest.vms.iter().map(|vm| VmSummary {
+    let vms = manifest.vms.iter();
+    let cpus = manifest.gear2.cpus.map_or(CpuSet::EMPTY, CpuList::set);
+    let cpus = vms.fold(cpus, |cpus, vm| cpus.with_all(vm.cpus.set()));
+    let vms = manifest.vms.iter();
+    Compiled {
+        privilege: manifest.gear2.privilege,
+        dts: dts.to_path_buf(),
+        blob,
+        vms: vms.map(|vm| summary(manifest, vm)).collect(),
+        files: file_refs(manifest, dts),
+        second_uart: manifest.vms.iter().any(|vm| vm.devices.owns(SECOND_UART)),
+        cpu_count: cpus.iter().last().map_or(1, |cpu| cpu.index() + 1),
+    }
+}
+
+fn summary(manifest: &Manifest<'_>, vm: &Vm<'_>) -> VmSummary {
+    VmSummary {
         name: vm.name.to_owned(),
         kind: vm.kind,
         vcpus: vm.vcpu_count,
@@ -259,7 +285,11 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
             VmKind::Guest | VmKind::RealTime => Some(guest_dt::source(manifest, vm)),
             VmKind::Device => None,
         },
-    });
+    }
+}
+
+/// Returns the files that the manifest names, each once, but for Gear2, which xtask builds.
+fn file_refs(manifest: &Manifest<'_>, dts: &Path) -> Vec<FileRef> {
     let mut files: Vec<FileRef> = Vec::new();
     let names = manifest.files().map(|file| file.name);
     for name in names.filter(|name| *name != GEAR2_MEMBER) {
@@ -270,20 +300,7 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
             });
         }
     }
-    let cpus = manifest.gear2.cpus.map_or(CpuSet::EMPTY, CpuList::set);
-    let cpus = manifest
-        .vms
-        .iter()
-        .fold(cpus, |cpus, vm| cpus.with_all(vm.cpus.set()));
-    Compiled {
-        privilege: manifest.gear2.privilege,
-        dts: dts.to_path_buf(),
-        blob,
-        vms: vms.collect(),
-        files,
-        second_uart: manifest.vms.iter().any(|vm| vm.devices.owns(SECOND_UART)),
-        cpu_count: cpus.iter().last().map_or(1, |cpu| cpu.index() + 1),
-    }
+    files
 }
 
 fn source(name: &str, dts: &Path) -> Source {

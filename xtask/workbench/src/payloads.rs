@@ -146,55 +146,47 @@ fn device_tree(name: &str) -> Result<PathBuf> {
 /// Compiles the H3ULCB's device tree from the source of Debian's kernel, a download of 150 MB;
 /// `scratch` is a folder for intermediate files.
 pub fn rcar_h3_device_tree(tools: &Tools, scratch: &Path) -> Result<PathBuf> {
-    let root = fetch::unpacked(&Cache::open()?, &KERNEL_SOURCE)?;
     let source = scratch.join("source");
-    fs::create_dir_all(&source)?;
-    let parts = [
-        "*/arch/arm64/boot/dts/renesas",
-        "*/include/dt-bindings",
-        "*/include/uapi/linux/input-event-codes.h",
-    ];
-    let tar = Command::new("tar")
-        .args([
-            "--extract",
-            "--xz",
-            "--strip-components=1",
-            "--wildcards",
-            "--file",
-        ])
-        .arg(root.join("usr/src/linux-source-6.12.tar.xz"))
-        .arg("--directory")
-        .arg(&source)
-        .args(parts)
-        .status()
-        .context("tar cannot be run")?;
-    ensure!(tar.success(), "tar ended with {tar}");
-    let trees = source.join("arch/arm64/boot/dts/renesas");
-    // As the kernel's own build does (scripts/Makefile.lib).
-    let text = Command::new("cc")
-        .args([
-            "-E",
-            "-P",
-            "-nostdinc",
-            "-undef",
-            "-D__DTS__",
-            "-x",
-            "assembler-with-cpp",
-        ])
-        .arg("-I")
-        .arg(source.join("include"))
-        .arg(trees.join("r8a77951-ulcb.dts"))
-        .output()
-        .context("cc cannot be run")?;
-    let said = String::from_utf8_lossy(&text.stderr);
-    ensure!(text.status.success(), "cc: {}", said.trim_end());
+    unpack_renesas_trees(&source)?;
+    let text = preprocess(&source, "r8a77951-ulcb.dts")?;
+    let blob = compile_text(&text, tools, &scratch.join("h3ulcb.dtb"))?;
     let tree = scratch.join("r8a77951-ulcb.dtb");
-    let text = String::from_utf8(text.stdout)?;
-    fs::write(
-        &tree,
-        compile_text(&text, tools, &scratch.join("h3ulcb.dtb"))?,
-    )?;
+    fs::write(&tree, blob)?;
     Ok(tree)
+}
+
+/// Sources of Renesas's device trees, below the kernel's.
+const RENESAS_TREES: &str = "arch/arm64/boot/dts/renesas";
+
+/// Unpacks the sources of Renesas's device trees, and what they include, to `source`.
+fn unpack_renesas_trees(source: &Path) -> Result<()> {
+    let root = fetch::unpacked(&Cache::open()?, &KERNEL_SOURCE)?;
+    fs::create_dir_all(source)?;
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--xz", "--strip-components=1", "--wildcards"]);
+    tar.arg("--file");
+    tar.arg(root.join("usr/src/linux-source-6.12.tar.xz"));
+    tar.arg("--directory").arg(source);
+    tar.arg(format!("*/{RENESAS_TREES}"));
+    tar.arg("*/include/dt-bindings");
+    tar.arg("*/include/uapi/linux/input-event-codes.h");
+    let ended = tar.status().context("tar cannot be run")?;
+    ensure!(ended.success(), "tar ended with {ended}");
+    Ok(())
+}
+
+/// Runs the C preprocessor on a device tree's source, as the kernel's own build does
+/// (scripts/Makefile.lib).
+fn preprocess(source: &Path, tree: &str) -> Result<String> {
+    let mut cc = Command::new("cc");
+    cc.args(["-E", "-P", "-nostdinc", "-undef", "-D__DTS__"]);
+    cc.args(["-x", "assembler-with-cpp"]);
+    cc.arg("-I").arg(source.join("include"));
+    cc.arg(source.join(RENESAS_TREES).join(tree));
+    let output = cc.output().context("cc cannot be run")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cc: {}", said.trim_end());
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Returns Debian's U-Boot for QEMU's `virt` with 64-bit CPUs.

@@ -99,13 +99,7 @@ impl Qemu {
 
     /// Returns the command that starts the machine; it ends when this program does.
     pub fn command(&self, machine: &Machine, boot: &Boot<'_>, console: Console) -> Command {
-        // setpriv is in util-linux, which every Debian has.
-        let mut command = self
-            .program
-            .command_under(&["setpriv", "--pdeathsig", "TERM", "--"]);
-        if let Some(data) = self.program.data("qemu") {
-            command.arg("-L").arg(data);
-        }
+        let mut command = self.dependent();
         command.args(machine.arguments());
         command.args(match console {
             Console::Terminal => &["-nographic", "-serial", "mon:stdio"][..],
@@ -117,16 +111,24 @@ impl Qemu {
                 .arg(format!("file:{}", file.display()));
         }
         trace::add_to(&mut command, machine.gic, boot.kernel);
-        if let Some(firmware) = &machine.firmware {
-            command.arg("-bios").arg(firmware);
-            return command;
-        }
-        command.arg("-kernel").arg(boot.kernel);
-        if let Some(initrd) = boot.initrd {
-            command.arg("-initrd").arg(initrd);
-        }
-        if let Some(command_line) = boot.command_line {
-            command.args(["-append", command_line]);
+        match &machine.firmware {
+            Some(firmware) => command.arg("-bios").arg(firmware),
+            None => boot.load(&mut command),
+        };
+        command
+    }
+
+    /// Returns QEMU as a child that ends when this program does.
+    fn dependent(&self) -> Command {
+        // setpriv is in util-linux, which every Debian has.
+        let setpriv = ["setpriv", "--pdeathsig", "TERM", "--"];
+        self.with_data(self.program.command_under(&setpriv))
+    }
+
+    /// Says where QEMU's firmware is, if QEMU was downloaded.
+    fn with_data(&self, mut command: Command) -> Command {
+        if let Some(data) = self.program.data("qemu") {
+            command.arg("-L").arg(data);
         }
         command
     }
@@ -153,12 +155,7 @@ impl Qemu {
     /// Returns the command that starts a kernel with its initial RAM disk and device tree on a
     /// machine with these options, with the next serial port on pipes.
     fn board(&self, machine: &[&str], [kernel, initrd, tree]: [&Path; 3]) -> Command {
-        let mut command = self
-            .program
-            .command_under(&["setpriv", "--pdeathsig", "TERM", "--"]);
-        if let Some(data) = self.program.data("qemu") {
-            command.arg("-L").arg(data);
-        }
+        let mut command = self.dependent();
         command.arg("-M").args(machine);
         command.args(["-display", "none", "-monitor", "none", "-nic", "none"]);
         command.args(["-serial", "stdio", "-kernel"]).arg(kernel);
@@ -168,16 +165,13 @@ impl Qemu {
 
     /// Writes the device tree that the machine passes to its kernel.
     pub fn dump_tree(&self, machine: &Machine, file: &Path) -> Result<()> {
-        let mut command = self.program.command();
-        if let Some(data) = self.program.data("qemu") {
-            command.arg("-L").arg(data);
-        }
-        let file = file.display().to_string().replace(',', ",,");
-        let output = command
+        let serial_ports = 1 + usize::from(machine.second_serial.is_some());
+        let output = self
+            .with_data(self.program.command())
             .args(machine.arguments())
-            .args(["-machine", &format!("dumpdtb={file}"), "-display", "none"])
-            .args(["-monitor", "none"])
-            .args(["-serial", "null"].repeat(1 + usize::from(machine.second_serial.is_some())))
+            .args(["-machine", &format!("dumpdtb={}", option_path(file))])
+            .args(["-display", "none", "-monitor", "none"])
+            .args(["-serial", "null"].repeat(serial_ports))
             .output()
             .context("QEMU cannot be started")?;
         let message = String::from_utf8_lossy(&output.stderr);
@@ -194,6 +188,18 @@ impl<'a> Boot<'a> {
             initrd: None,
             command_line: None,
         }
+    }
+
+    /// Adds what QEMU itself loads.
+    fn load<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        command.arg("-kernel").arg(self.kernel);
+        if let Some(initrd) = self.initrd {
+            command.arg("-initrd").arg(initrd);
+        }
+        if let Some(command_line) = self.command_line {
+            command.args(["-append", command_line]);
+        }
+        command
     }
 }
 
@@ -212,57 +218,81 @@ impl Machine {
             "virt,virtualization={virtualization},gic-version={}",
             self.gic
         );
-        let mut nodes = Vec::new();
-        let cpus = self.cpus.to_string();
-        let memory = self.memory_mib.to_string();
+        let mut arguments = Arguments::default();
+        arguments.add(["-M", &machine, "-cpu", &self.cpu]);
+        arguments.add(["-smp", &self.cpus.to_string()]);
+        arguments.add(["-m", &self.memory_mib.to_string()]);
         // The boot ROMs of network cards are packages that nothing here needs.
-        let mut arguments = vec![
-            "-M", &machine, "-cpu", &self.cpu, "-smp", &cpus, "-m", &memory,
-        ];
-        arguments.extend(["-nic", "none"]);
-        let disk = self.disk.as_deref().map(|disk| drive(disk, "d0"));
-        let card = self.card.as_deref().map(|card| drive(card, "card"));
-        // Each node of a NUMA machine has a bank.
-        for bank in 0..if self.banks > 1 { self.banks } else { 0 } {
-            let size = self.memory_mib / self.banks;
-            nodes.push(format!("memory-backend-ram,id=bank{bank},size={size}M"));
-            nodes.push(format!("node,memdev=bank{bank}"));
-        }
-        for pair in nodes.chunks(2) {
-            arguments.extend(["-object", &pair[0], "-numa", &pair[1]]);
-        }
-        if let Some(card) = &card {
-            arguments.extend(["-drive", card, "-device", "nvme,drive=card,serial=card"]);
-        }
-        if let Some(disk) = &disk {
-            arguments.extend(["-drive", disk]);
-            arguments.extend(["-global", "virtio-mmio.force-legacy=false"]);
-            arguments.extend(["-device", "virtio-blk-device,drive=d0"]);
-            arguments.extend(["-netdev", "user,id=n0,restrict=on"]);
-            arguments.extend(["-device", "virtio-net-device,netdev=n0"]);
-        }
+        arguments.add(["-nic", "none"]);
+        self.add_banks(&mut arguments);
+        self.add_drives(&mut arguments);
         if self.icount {
-            arguments.extend(["-icount", "shift=0,sleep=off", "-seed", "1"]);
-            arguments.extend(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
+            arguments.add(["-icount", "shift=0,sleep=off", "-seed", "1"]);
+            arguments.add(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
         }
-        // A filter that nothing passes through: what counts is its timer. QEMU divides the time
-        // until a timer is due among the CPUs.
-        let filter = self.turn_us.map(|turn_us| {
-            let interval = turn_us.saturating_mul(self.cpus);
-            format!("filter-buffer,id=turns,netdev=nothing,interval={interval}")
-        });
-        if let Some(filter) = &filter {
-            arguments.extend(["-netdev", "hubport,id=nothing,hubid=0", "-object", filter]);
-        }
+        self.add_turns(&mut arguments);
         if self.gdb {
-            arguments.extend(["-S", "-s"]);
+            arguments.add(["-S", "-s"]);
         }
-        arguments.into_iter().map(str::to_owned).collect()
+        arguments.0
+    }
+
+    /// Several banks of memory: each node of a NUMA machine has one.
+    fn add_banks(&self, arguments: &mut Arguments) {
+        if self.banks <= 1 {
+            return;
+        }
+        let size = self.memory_mib / self.banks;
+        for bank in 0..self.banks {
+            let memory = format!("memory-backend-ram,id=bank{bank},size={size}M");
+            let node = format!("node,memdev=bank{bank}");
+            arguments.add(["-object", &memory, "-numa", &node]);
+        }
+    }
+
+    /// The firmware's card, and the disk with its network card.
+    fn add_drives(&self, arguments: &mut Arguments) {
+        if let Some(card) = &self.card {
+            arguments.add(["-drive", &drive(card, "card")]);
+            arguments.add(["-device", "nvme,drive=card,serial=card"]);
+        }
+        if let Some(disk) = &self.disk {
+            arguments.add(["-drive", &drive(disk, "d0")]);
+            arguments.add(["-global", "virtio-mmio.force-legacy=false"]);
+            arguments.add(["-device", "virtio-blk-device,drive=d0"]);
+            arguments.add(["-netdev", "user,id=n0,restrict=on"]);
+            arguments.add(["-device", "virtio-net-device,netdev=n0"]);
+        }
+    }
+
+    /// A filter that nothing passes through: what counts is its timer. QEMU divides the time until a
+    /// timer is due among the CPUs.
+    fn add_turns(&self, arguments: &mut Arguments) {
+        if let Some(turn_us) = self.turn_us {
+            let interval = turn_us.saturating_mul(self.cpus);
+            let filter = format!("filter-buffer,id=turns,netdev=nothing,interval={interval}");
+            arguments.add(["-netdev", "hubport,id=nothing,hubid=0"]);
+            arguments.add(["-object", &filter]);
+        }
     }
 }
 
-/// Describes a disk to QEMU, which takes a doubled comma for one.
+/// Arguments of QEMU.
+#[derive(Default)]
+struct Arguments(Vec<String>);
+
+impl Arguments {
+    fn add<const N: usize>(&mut self, arguments: [&str; N]) {
+        self.0.extend(arguments.map(str::to_owned));
+    }
+}
+
+/// Describes a disk to QEMU.
 fn drive(image: &Path, id: &str) -> String {
-    let image = image.display().to_string().replace(',', ",,");
-    format!("file={image},if=none,id={id},format=raw")
+    format!("file={},if=none,id={id},format=raw", option_path(image))
+}
+
+/// Returns a path as the value of a QEMU option, which takes a doubled comma for one.
+fn option_path(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
 }

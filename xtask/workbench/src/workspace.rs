@@ -68,23 +68,14 @@ pub fn scratch(test: &str) -> PathBuf {
 /// Adds the targets of the pinned toolchain that are missing; rustup does not do it by itself
 /// where RUSTUP_AUTO_INSTALL is 0.
 pub fn ensure_targets(targets: &[&str]) -> Result<()> {
-    let output = Command::new("rustc")
-        .args(["--print", "sysroot"])
-        .current_dir(root())
-        .output();
-    let sysroot = String::from_utf8(output.context("rustc cannot be run")?.stdout)?;
-    let libraries = Path::new(sysroot.trim()).join("lib/rustlib");
-    let missing: Vec<&&str> = targets
-        .iter()
-        .filter(|t| !libraries.join(t).is_dir())
-        .collect();
+    let missing = missing_targets(targets)?;
     if missing.is_empty() {
         return Ok(());
     }
     let mut rustup = Command::new("rustup");
     rustup
         .args(["target", "add"])
-        .args(missing.iter().copied())
+        .args(&missing)
         .current_dir(root());
     let added = rustup.status().is_ok_and(|status| status.success());
     ensure!(
@@ -92,6 +83,19 @@ pub fn ensure_targets(targets: &[&str]) -> Result<()> {
         "Rust's targets {missing:?} are missing; get them with {rustup:?}"
     );
     Ok(())
+}
+
+/// Returns the targets whose libraries the toolchain lacks; a look at the disk takes less time than
+/// rustup.
+fn missing_targets<'t>(targets: &[&'t str]) -> Result<Vec<&'t str>> {
+    let output = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .current_dir(root())
+        .output();
+    let sysroot = String::from_utf8(output.context("rustc cannot be run")?.stdout)?;
+    let libraries = Path::new(sysroot.trim()).join("lib/rustlib");
+    let targets = targets.iter().copied();
+    Ok(targets.filter(|t| !libraries.join(t).is_dir()).collect())
 }
 
 /// Builds one binary for the bare target and returns its ELF.

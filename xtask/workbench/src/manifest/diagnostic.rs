@@ -67,6 +67,14 @@ impl Diagnostic {
     fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
+
+    /// Names the place in the manifest, whatever file it is in.
+    fn label(&self) -> String {
+        match &self.property {
+            Some(property) => format!("{property} of {}", self.node),
+            None => self.node.clone(),
+        }
+    }
 }
 
 /// Counts the errors among `list`.
@@ -203,52 +211,19 @@ impl Sources {
             Severity::Warning => Level::WARNING,
         };
         let title = level.primary_title(diagnostic.message.as_str());
-        let mut group = Group::with_title(title.id(diagnostic.id));
+        let group = Group::with_title(title.id(diagnostic.id));
         let part = self.part(diagnostic);
         let other = self.other(diagnostic);
-        let label = match &diagnostic.property {
-            Some(property) => format!("{property} of {}", diagnostic.node),
-            None => diagnostic.node.clone(),
+        let label = diagnostic.label();
+        let group = match &part {
+            Some(part) => with_places(group, part, other.as_ref(), label),
+            None => group.element(Level::NOTE.message(format!("in {}: {label}", self.main))),
         };
-        match &part {
-            Some(part) => {
-                let primary = AnnotationKind::Primary.span(part.range.clone());
-                let mut snippet = Snippet::source(part.text).path(part.file);
-                snippet = snippet.annotation(primary.label(label));
-                let context = |part: &Part<'_>| {
-                    let context = AnnotationKind::Context.span(part.range.clone());
-                    context.label("in conflict with this")
-                };
-                let same_file = |other: &&Part<'_>| other.file == part.file;
-                if let Some(other) = other.as_ref().filter(same_file) {
-                    snippet = snippet.annotation(context(other));
-                }
-                group = group.element(snippet);
-                if let Some(other) = other.as_ref().filter(|other| !same_file(other)) {
-                    let snippet = Snippet::source(other.text).path(other.file);
-                    group = group.element(snippet.annotation(context(other)));
-                }
-            }
-            None => {
-                let place = format!("in {}: {label}", self.main);
-                group = group.element(Level::NOTE.message(place));
-            }
+        if let Some((nearest, part)) = diagnostic.nearest.as_ref().zip(part.as_ref()) {
+            return renderer.render(&[group, suggestion(nearest, part)]);
         }
-        let patch = diagnostic.nearest.as_ref().zip(part.as_ref());
-        let Some((nearest, part)) = patch else {
-            group = group.element(Level::HELP.message(diagnostic.help.as_str()));
-            return renderer.render(&[group]);
-        };
-        let quoted = part.text[part.range.clone()].starts_with('"');
-        let replacement = if quoted {
-            format!("\"{nearest}\"")
-        } else {
-            nearest.clone()
-        };
-        let title = Level::HELP.secondary_title(format!("did you mean {nearest}?"));
-        let snippet = Snippet::source(part.text).path(part.file);
-        let snippet = snippet.patch(Patch::new(part.range.clone(), replacement));
-        renderer.render(&[group, title.element(snippet)])
+        let help = Level::HELP.message(diagnostic.help.as_str());
+        renderer.render(&[group.element(help)])
     }
 
     /// Returns the diagnostics for a program.
@@ -286,12 +261,60 @@ impl Sources {
     }
 }
 
+/// Shows a part and, of a conflict, the other part, which may be in another file.
+fn with_places<'a>(
+    group: Group<'a>,
+    part: &'a Part<'_>,
+    other: Option<&'a Part<'_>>,
+    label: String,
+) -> Group<'a> {
+    let primary = AnnotationKind::Primary.span(part.range.clone());
+    let snippet = Snippet::source(part.text).path(part.file);
+    let snippet = snippet.annotation(primary.label(label));
+    let Some(other) = other else {
+        return group.element(snippet);
+    };
+    let context = AnnotationKind::Context.span(other.range.clone());
+    let context = context.label("in conflict with this");
+    if other.file == part.file {
+        return group.element(snippet.annotation(context));
+    }
+    let elsewhere = Snippet::source(other.text).path(other.file);
+    group
+        .element(snippet)
+        .element(elsewhere.annotation(context))
+}
+
+/// Shows a part with what the person may have meant, in quotes if the part is.
+fn suggestion<'a>(nearest: &str, part: &'a Part<'_>) -> Group<'a> {
+    let replacement = match part.text[part.range.clone()].starts_with('"') {
+        true => format!("\"{nearest}\""),
+        false => nearest.to_owned(),
+    };
+    let title = Level::HELP.secondary_title(format!("did you mean {nearest}?"));
+    let snippet = Snippet::source(part.text).path(part.file);
+    let patch = Patch::new(part.range.clone(), replacement);
+    title.element(snippet.patch(patch))
+}
+
 /// Draws what dtc refuses: `Error: FILE:LINE.COLUMN-COLUMN MESSAGE`, or with lines on both sides.
 pub(super) fn refused_by_dtc(message: &str) -> Option<String> {
     let (place, what) = message.lines().find_map(|line| {
         let rest = line.strip_prefix("Error: ")?;
         rest.split_once(' ')
     })?;
+    let place = dtc_place(place)?;
+    let sources = Sources::new(&place.file, Spans::default());
+    let part = sources.part_at(&place)?;
+    let annotation = AnnotationKind::Primary.span(part.range.clone());
+    let snippet = Snippet::source(part.text).path(part.file);
+    let title = Level::ERROR.primary_title(what).id(DTC);
+    let group = title.element(snippet.annotation(annotation));
+    Some(Renderer::plain().render(&[group]))
+}
+
+/// Reads a place as dtc writes it. The end has no line of its own on the line of the start.
+fn dtc_place(place: &str) -> Option<Place> {
     let (file, place) = place.rsplit_once(':')?;
     let (start, end) = place.split_once('-')?;
     let point = |text: &str| {
@@ -300,15 +323,9 @@ pub(super) fn refused_by_dtc(message: &str) -> Option<String> {
     };
     let start = point(start)?;
     let end = point(end).or_else(|| Some((start.0, end.parse().ok()?)))?;
-    let place = Place {
+    Some(Place {
         file: file.to_owned(),
         start,
         end,
-    };
-    let sources = Sources::new(file, Spans::default());
-    let part = sources.part_at(&place)?;
-    let annotation = AnnotationKind::Primary.span(part.range.clone());
-    let snippet = Snippet::source(part.text).path(file).annotation(annotation);
-    let group = Level::ERROR.primary_title(what).id(DTC).element(snippet);
-    Some(Renderer::plain().render(&[group]))
+    })
 }

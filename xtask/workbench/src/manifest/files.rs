@@ -31,17 +31,7 @@ type Fault = (Rule, String);
 pub(super) fn judge(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     for file in manifest.files().filter(|file| file.name != GEAR2_MEMBER) {
         if let Err((rule, why)) = judge_file(&file, dts) {
-            let artifacts: Vec<String> = Artifact::names()
-                .iter()
-                .map(|name| format!("{ARTIFACT_PREFIX}{name}"))
-                .collect();
-            let error = ManifestError::at_property(rule, file.node, property(&file));
-            sink(&match rule {
-                Rule::UnknownArtifact => error
-                    .found(Found::Text(file.name))
-                    .near(nearest(file.name, artifacts.iter().map(String::as_str))),
-                _ => error.found(Found::Reason(&why)),
-            });
+            report(&file, rule, &why, sink);
         }
     }
     for vm in manifest.vms.iter() {
@@ -53,6 +43,20 @@ pub(super) fn judge(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&M
             sink(&error.found(Found::Reason(&why)));
         }
     }
+}
+
+/// Reports a file that breaks a rule; of an artifact that does not exist, with the nearest that does.
+fn report(file: &NamedFile<'_>, rule: Rule, why: &str, sink: &mut dyn FnMut(&ManifestError<'_>)) {
+    let names = Artifact::names();
+    let names = names.iter().map(|name| format!("{ARTIFACT_PREFIX}{name}"));
+    let names: Vec<String> = names.collect();
+    let error = ManifestError::at_property(rule, file.node, property(file));
+    sink(&match rule {
+        Rule::UnknownArtifact => error
+            .found(Found::Text(file.name))
+            .near(nearest(file.name, names.iter().map(String::as_str))),
+        _ => error.found(Found::Reason(why)),
+    });
 }
 
 /// Returns the property that names the file.
@@ -72,16 +76,11 @@ fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
     };
     let head = head(&path).map_err(|(rule, why)| (rule, format!("{}: {why}", file.name)))?;
     let content = Content::of(&head);
-    let fits = match property(file) {
-        "kernel" => content == Content::Image,
-        "initrd" => content.may_be_initrd(),
+    let (fits, rule) = match property(file) {
+        "kernel" => (content == Content::Image, Rule::NotAKernel),
+        "initrd" => (content.may_be_initrd(), Rule::NotAnInitrd),
         // Gear2's own image, and a guest's flat binary, have no mark of their own.
-        _ => content.may_be_flat(),
-    };
-    let rule = match property(file) {
-        "kernel" => Rule::NotAKernel,
-        "initrd" => Rule::NotAnInitrd,
-        _ => Rule::NotAFlatBinary,
+        _ => (content.may_be_flat(), Rule::NotAFlatBinary),
     };
     match fits {
         true => Ok(()),
