@@ -1,5 +1,7 @@
 //! Init's messages, on the boot UART.
 //!
+//! There is one CPU and no interrupt, so a message waits until the UART has taken each byte.
+//!
 //! Requirements: G1-BOOT-008.
 
 use core::fmt::{self, Write};
@@ -10,8 +12,10 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 static CONSOLE: Console = Console(Once::new());
 
+/// Logger of init. Without a UART it says nothing.
 struct Console(Once<BootUart>);
 
+/// UART as the target of formatting.
 struct Uart(BootUart);
 
 impl Write for Uart {

@@ -5,6 +5,10 @@
 //! the VM. Invariant: a device that the VM does not own is disabled, except for the interrupt
 //! controller, the timer and fixed clocks.
 //!
+//! A disabled node stays in the tree, because other nodes refer to it by phandle: clocks,
+//! regulators and interrupt controllers of devices that the VM does own. Stage 2 protects other
+//! owners' devices whatever the tree says; the tree spares the guest's drivers the faults.
+//!
 //! Requirements: G1-BOOT-006.
 
 use alloc::vec::Vec;
@@ -28,6 +32,7 @@ mod tests;
 
 /// Compatible strings of nodes that stay enabled without an owner, beside the interrupt controller.
 const ENABLED: &[&str] = &["arm,armv8-timer", "arm,armv7-timer", "fixed-clock"];
+/// Nodes of firmware's PSCI, which the VM's own replaces.
 const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
 /// Nodes of the root that init writes anew.
 const REPLACED: &[&str] = &["chosen", "cpus", "gearv"];
@@ -51,7 +56,10 @@ const CPU_DROPPED: &[&str] = &[
 /// whatever its status.
 const DISABLED_DROPPED: &[&str] = &["status", "msi-controller"];
 const RNG_SEED_SIZE: usize = 32;
+/// Frequency of the clock that emulated devices name. No driver's timing depends on it: a PL011
+/// driver computes a divisor, which the emulation ignores.
 const CLOCK_HZ: u32 = 24_000_000;
+/// Trigger type of an interrupt specifier.
 const LEVEL_HIGH: u32 = 4;
 /// PrimeCell identification of a PL061 and of a PL011.
 const PL061_ID: u32 = 0x0004_1061;
@@ -102,17 +110,7 @@ pub struct Facts<'f, 'a> {
 /// Returns the device VM's tree, made from the board's.
 pub fn make(board: &Blob<'_>, facts: &Facts<'_, '_>) -> Result<Vec<u8>, Refusal> {
     let root = board.root();
-    let gic = devices::find(&root, &devices::is_gic);
-    let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
-    let mut maker = Maker {
-        facts,
-        out: Writer::default(),
-        cells: cell_counts(&root, "/")?,
-        gic_phandle: devices::phandle(&gic),
-        interrupt_cells: devices::cell(&gic, "#interrupt-cells")
-            .map_or(3, |count| count.clamp(3, 4)),
-        next_phandle: highest_phandle(&root).saturating_add(1),
-    };
+    let mut maker = Maker::new(&root, facts)?;
     maker.out.begin("");
     maker.out.properties(&root, &[]);
     maker.chosen(&root);
@@ -126,18 +124,37 @@ pub fn make(board: &Blob<'_>, facts: &Facts<'_, '_>) -> Result<Vec<u8>, Refusal>
     Ok(maker.out.finish())
 }
 
+/// A tree in the making, with what its nodes need to know of the board's.
 struct Maker<'f, 'a> {
     facts: &'f Facts<'f, 'a>,
     out: Writer,
     /// `#address-cells` and `#size-cells` of the root.
     cells: (u32, u32),
     gic_phandle: Option<u32>,
+    /// Cells of the interrupt controller's specifiers: type, number, trigger; a fourth is a PPI's
+    /// set of CPUs.
     interrupt_cells: u32,
+    /// First phandle that no node of the board has.
     next_phandle: u32,
 }
 
-impl Maker<'_, '_> {
-    /// Copies the nodes below `node`; those that are not the VM's are disabled.
+impl<'f, 'a> Maker<'f, 'a> {
+    fn new(root: &Node<'_>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
+        let gic = devices::find(root, &devices::is_gic);
+        let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
+        Ok(Self {
+            facts,
+            out: Writer::default(),
+            cells: cell_counts(root, "/")?,
+            gic_phandle: devices::phandle(&gic),
+            interrupt_cells: devices::cell(&gic, "#interrupt-cells")
+                .map_or(3, |count| count.clamp(3, 4)),
+            next_phandle: highest_phandle(root).saturating_add(1),
+        })
+    }
+
+    /// Copies the nodes below `node`, but for those that are written anew; those that are not the
+    /// VM's are disabled.
     fn copy(&mut self, node: &Node<'_>, path: &str) {
         for child in node.children() {
             let name = child.name();
@@ -148,20 +165,26 @@ impl Maker<'_, '_> {
             }
             let copied = path.is_empty() && COPIED.contains(&name);
             let path = alloc::format!("{path}/{name}");
-            self.out.begin(name);
-            if copied || self.facts.owned.has(&path) {
-                self.out.properties(&child, &[]);
-                self.out.children(&child);
-            } else if self.stays(&child, &path) {
-                self.out.properties(&child, &[]);
-                self.copy(&child, &path);
-            } else {
-                self.out.properties(&child, DISABLED_DROPPED);
-                self.out.text("status", "disabled");
-                self.out.children(&child);
-            }
-            self.out.end();
+            self.copy_node(&child, &path, copied);
         }
+    }
+
+    /// Copies a node with all below it: as it is if it is the VM's or `copied`, with a look at each
+    /// node below if it stays enabled, and disabled otherwise.
+    fn copy_node(&mut self, node: &Node<'_>, path: &str, copied: bool) {
+        self.out.begin(node.name());
+        if copied || self.facts.owned.has(path) {
+            self.out.properties(node, &[]);
+            self.out.children(node);
+        } else if self.stays(node, path) {
+            self.out.properties(node, &[]);
+            self.copy(node, path);
+        } else {
+            self.out.properties(node, DISABLED_DROPPED);
+            self.out.text("status", "disabled");
+            self.out.children(node);
+        }
+        self.out.end();
     }
 
     /// Tells whether a node that is not the VM's stays enabled.
@@ -174,6 +197,8 @@ impl Maker<'_, '_> {
             || self.facts.vm.pmu && devices::is_compatible(node, PMUS)
     }
 
+    /// Writes `/chosen`: what a boot loader would tell a kernel. The console is the emulated one,
+    /// or the board's if the VM owns that.
     fn chosen(&mut self, root: &Node<'_>) {
         let facts = self.facts;
         self.out.begin("chosen");
@@ -195,6 +220,8 @@ impl Maker<'_, '_> {
         self.out.end();
     }
 
+    /// Writes the VM's memory. The board's nodes are left out: a kernel takes all memory it is told
+    /// of.
     fn memory(&mut self) -> Result<(), Refusal> {
         let memory = self.facts.memory;
         self.out.begin(&alloc::format!("memory@{:x}", memory.start));
@@ -221,7 +248,15 @@ impl Maker<'_, '_> {
             let is_again = index >= models.len();
             self.cpu(model, index as u32, is_again, address_cells);
         }
-        // Caches, which CPUs name; not idle states and the map of all CPUs.
+        self.caches(&cpus);
+        self.out.end();
+        Ok(())
+    }
+
+    /// Copies the caches, which CPUs name by phandle. Idle states and the map of all CPUs describe
+    /// the physical CPUs, which the VM does not have all of, nor for itself.
+    fn caches(&mut self, cpus: &Node<'_>) {
+        let is_cpu = |node: &Node<'_>| text(node, "device_type") == Some("cpu");
         let kept = |node: &Node<'_>| node.property("compatible").is_some() && !is_cpu(node);
         for child in cpus.children().filter(kept) {
             self.out.begin(child.name());
@@ -229,8 +264,6 @@ impl Maker<'_, '_> {
             self.out.children(&child);
             self.out.end();
         }
-        self.out.end();
-        Ok(())
     }
 
     /// Writes the node of a vCPU after the board's CPU in its place. A physical CPU that models two
@@ -249,6 +282,7 @@ impl Maker<'_, '_> {
         self.out.end();
     }
 
+    /// Writes PSCI, which Gear1 answers: by HVC, as an SMC could be meant for firmware.
     fn psci(&mut self) {
         self.out.begin("psci");
         self.out.text("compatible", "arm,psci-1.0\0arm,psci-0.2");
@@ -278,6 +312,8 @@ impl Maker<'_, '_> {
         Ok(())
     }
 
+    /// Writes an emulated PL061. Linux finds a PrimeCell's driver by its identification registers,
+    /// which the emulation leaves out, or by `arm,primecell-periphid`.
     fn pl061(&mut self, pl061: &BootPl061, clock: u32) -> Result<(), Refusal> {
         self.out.begin(&alloc::format!("pl061@{:x}", pl061.ipa));
         self.out.text("compatible", "arm,pl061\0arm,primecell");
@@ -291,6 +327,7 @@ impl Maker<'_, '_> {
         Ok(())
     }
 
+    /// Writes the emulated PL011, which Gear2 answers.
     fn console(&mut self, console: Console, clock: u32) -> Result<(), Refusal> {
         self.out.begin(&uart_name(console));
         self.out.text("compatible", "arm,pl011\0arm,primecell");
@@ -343,6 +380,8 @@ impl Maker<'_, '_> {
         self.out.end();
     }
 
+    /// Writes a device that the device model serves: where its guest's memory and registers are in
+    /// the device VM, and what the manifest says of it.
     fn served(&mut self, served: &Served<'_>) {
         let device = &served.device;
         self.out
@@ -368,7 +407,8 @@ impl Maker<'_, '_> {
         self.out.end();
     }
 
-    /// Writes a `reg` below the root.
+    /// Writes a `reg` below the root, in as many cells as the board's root has. A number that does
+    /// not fit is refused: cut off, it would be another address.
     fn reg(&mut self, region: Region) -> Result<(), Refusal> {
         let mut cells = Vec::new();
         for (number, count) in [(region.start, self.cells.0), (region.bytes(), self.cells.1)] {
@@ -387,10 +427,12 @@ impl Maker<'_, '_> {
     }
 }
 
+/// Returns the name of the emulated console's node.
 fn uart_name(console: Console) -> alloc::string::String {
     alloc::format!("uart@{:x}", console.ipa)
 }
 
+/// Returns the highest phandle in a tree, behind which new ones are free.
 fn highest_phandle(node: &Node<'_>) -> u32 {
     let below = node.children().map(|child| highest_phandle(&child)).max();
     devices::phandle(node).max(below).unwrap_or(0)

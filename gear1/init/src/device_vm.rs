@@ -38,9 +38,11 @@ mod tests;
 const _: () = assert!(MAX_VIRTIO == MAX_DEVICES && VirtioDevice::STRIDE == VIRTIO_STRIDE);
 const _: () = assert!(line_of_channel(MAX_DEVICES - 1).0 < MAX_PL061);
 
-/// The interrupt of the first emulated PL061; the others follow.
+/// The interrupt of the first emulated PL061; the others follow. A board whose own devices have one
+/// of them is refused, since a guest's distributor has each INTID once.
 const FIRST_INTID: u32 = 232;
-/// Offsets of the doorbell page and of the register pages in the window.
+/// Offsets of the doorbell page and of the register pages in the window. The PL061 blocks come
+/// before them, a page each.
 const DOORBELLS: u64 = 0x8_0000;
 const REGISTERS: u64 = 0x9_0000;
 /// The first registers of a virtio-mmio device (virtio 1.2, 4.2.2): magic, version, device type and
@@ -52,6 +54,7 @@ const VENDOR: u32 = u32::from_le_bytes(*b"GEAR");
 /// The device VM and its devices of the board.
 #[derive(Clone, Debug)]
 pub struct DeviceVm<'m, 'a> {
+    /// The manifest, which says what the VM serves.
     manifest: &'m Manifest<'a>,
     /// The VM, with the devices that it owns.
     pub own: Passthrough<'m, 'a>,
@@ -60,9 +63,9 @@ pub struct DeviceVm<'m, 'a> {
 /// Memory that the device VM shares.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// The region shared with Gear2.
+    /// The region shared with Gear2: slots for accesses, and the rings of consoles.
     pub control: Region,
-    /// The register page of each VM that is served.
+    /// The register page of each VM that is served, in the order of the manifest.
     pages: Vec<Pa>,
 }
 
@@ -87,7 +90,8 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         self.own.limit().max(self.own.vm.window().end)
     }
 
-    /// Returns how many tables all mappings take at most, in all trees.
+    /// Returns how many tables all mappings take at most, in all trees. The pool is sized by this
+    /// before there are addresses, so each mapping counts as if it began anywhere.
     #[must_use]
     pub fn table_count(&self) -> u64 {
         let tables = |bytes: u64| (bytes >> 30) + MAPPING_TABLES;
@@ -111,16 +115,26 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         let start = slice.get() + dax::DATA_OFFSET;
         memory.zero(Pa::new(start), size);
         memory.clean(Pa::new(start), size);
+        Ok(Shared {
+            control: Region::new(start, start + size),
+            pages: self.take_pages(free, memory)?,
+        })
+    }
+
+    /// Takes a register page for each VM that is served. Each VM has its own, so that no guest
+    /// reads what the device model tells another.
+    fn take_pages<M: PhysicalMemory>(
+        &self,
+        free: &mut FreeMemory,
+        memory: &mut M,
+    ) -> Result<Vec<Pa>, Refusal> {
         let mut pages = Vec::new();
         for vm in self.manifest.virtio_vms() {
             let page = flat::zeroed(free, memory, PAGE_SIZE, "virtio registers")?;
             self.identify(vm, page, memory);
             pages.push(page);
         }
-        Ok(Shared {
-            control: Region::new(start, start + size),
-            pages,
-        })
+        Ok(pages)
     }
 
     /// Fills in what a driver reads before its first write. The write waits for the device model;
@@ -146,11 +160,29 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         board: &Board,
         regions: [Region; 2],
     ) -> Result<Vec<u8>, Refusal> {
-        let guests: Vec<(&Vm<'a>, Region)> = self.guests(starts).collect();
-        let slices = core::iter::once(shared.control).chain(guests.iter().map(|(_, all)| *all));
-        let slices = slices.map(with_description);
-        let slices: Vec<Region> = slices.chain(self.own.shared.iter().copied()).collect();
-        let guests = guests.iter().zip(0..);
+        let facts = Facts {
+            pl061: &self.pl061(),
+            slices: &self.slices(shared, starts),
+            control: Some(shared.control),
+            served: &self.served(starts),
+            ..self.own.facts(board, regions)
+        };
+        device_tree::make(&self.own.tree, &facts)
+    }
+
+    /// Returns the memory that device-dax offers to the device model, each region with what
+    /// describes it: the control region, the guests' memory, and what all VMs share from boot on.
+    fn slices(&self, shared: &Shared, starts: &[Pa]) -> Vec<Region> {
+        let guests = self.guests(starts).map(|(_, all)| all);
+        let regions = core::iter::once(shared.control).chain(guests);
+        let regions = regions.map(with_description);
+        regions.chain(self.own.shared.iter().copied()).collect()
+    }
+
+    /// Returns the devices that the device model serves, guest by guest. Register pages are counted
+    /// in the same order, as [`take`](Self::take) takes them.
+    fn served(&self, starts: &[Pa]) -> Vec<Served<'a>> {
+        let guests = self.guests(starts).zip(0..);
         let served = guests.flat_map(|((vm, guest), page)| {
             let devices = self.manifest.virtio_of(vm.id);
             devices.map(move |(channel, device)| Served {
@@ -158,18 +190,11 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
                 vm: vm.name,
                 device: *device,
                 guest_ipa: vm.memory.ipa.unwrap_or(guest.start),
-                guest: *guest,
+                guest,
                 page,
             })
         });
-        let facts = Facts {
-            pl061: &self.pl061(),
-            slices: &slices,
-            control: Some(shared.control),
-            served: &served.collect::<Vec<_>>(),
-            ..self.own.facts(board, regions)
-        };
-        device_tree::make(&self.own.tree, &facts)
+        served.collect()
     }
 
     /// Returns the mappings of all that the VM sees beside its own memory, and of the register
@@ -233,7 +258,8 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         })
     }
 
-    /// Writes what describes each shared region to Linux.
+    /// Writes what describes each shared region to Linux. Numbers begin at 1, and tell the regions
+    /// of one boot apart.
     pub fn describe<M: PhysicalMemory>(&self, shared: &Shared, starts: &[Pa], memory: &mut M) {
         let guests = self.guests(starts).map(|(_, all)| all);
         for (region, number) in core::iter::once(shared.control).chain(guests).zip(1..) {
@@ -241,7 +267,8 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         }
     }
 
-    /// Tells the runtime what the VM owns, and which channels there are.
+    /// Tells the runtime what the VM owns, and which channels there are. The channels of a VM stand
+    /// together, so that the runtime searches those of the storing VM alone.
     pub fn fill(&self, info: &mut BootInfo) {
         self.own.fill(info);
         for (slot, pl061) in info.pl061.iter_mut().zip(self.pl061()) {
@@ -259,25 +286,18 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         }
     }
 
-    /// Returns the channels that `vm` stores to.
+    /// Returns the channels that `vm` stores to. QueueNotify leads to the device model at once. An
+    /// acknowledgement of InterruptStatus's bit 0 has no effect, and is answered without Gear2.
     fn channels(&self, vm: &Vm<'a>) -> Vec<BootChannel> {
         let mut list = Vec::new();
         for (channel, device) in self.manifest.virtio_of(vm.id) {
             // planted: a guest's doorbell is another device's
             let registers = vm.virtio_ipa + device.offset();
             let (pl061, line) = line_of_channel(channel);
-            list.push(BootChannel {
-                ipa: registers + VIRTIO_QUEUE_NOTIFY,
-                kind: ChannelKind::Pl061,
-                target: pl061 as u32,
-                number: line,
-            });
-            list.push(BootChannel {
-                ipa: registers + VIRTIO_INTERRUPT_ACK,
-                kind: ChannelKind::Acknowledge,
-                target: 0,
-                number: 0,
-            });
+            let notify = (registers + VIRTIO_QUEUE_NOTIFY, ChannelKind::Pl061);
+            list.push(self::channel(notify, pl061 as u32, line));
+            let acknowledge = (registers + VIRTIO_INTERRUPT_ACK, ChannelKind::Acknowledge);
+            list.push(self::channel(acknowledge, 0, 0));
         }
         if vm.id == self.own.vm.id {
             self.add_doorbells(&mut list);
@@ -291,27 +311,21 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     fn add_doorbells(&self, list: &mut Vec<BootChannel>) {
         let doorbells = self.own.vm.window_ipa + DOORBELLS;
         let devices = self.manifest.virtio.iter().enumerate();
-        list.extend(devices.map(|(channel, device)| BootChannel {
-            ipa: doorbells + doorbell_device(channel) as u64,
-            kind: ChannelKind::Interrupt,
-            target: device.vm.reg() as u32,
-            number: device.intid(),
+        list.extend(devices.map(|(number, device)| {
+            let ipa = doorbells + doorbell_device(number) as u64;
+            let interrupt = (ipa, ChannelKind::Interrupt);
+            channel(interrupt, device.vm.reg() as u32, device.intid())
         }));
-        list.push(BootChannel {
-            ipa: doorbells + DOORBELL_GEAR2 as u64,
-            kind: ChannelKind::Gear2,
-            target: 0,
-            number: 0,
-        });
+        let gear2 = doorbells + DOORBELL_GEAR2 as u64;
+        list.push(channel((gear2, ChannelKind::Gear2), 0, 0));
         let of_devices = 1..intids(self.manifest).len();
-        list.extend(of_devices.map(|pl061| BootChannel {
-            ipa: doorbells + doorbell_arm(pl061) as u64,
-            kind: ChannelKind::Arm,
-            target: pl061 as u32,
-            number: 0,
+        list.extend(of_devices.map(|pl061| {
+            let ipa = doorbells + doorbell_arm(pl061) as u64;
+            channel((ipa, ChannelKind::Arm), pl061 as u32, 0)
         }));
     }
 
+    /// Returns the emulated PL061 blocks, a page each from the window's beginning.
     fn pl061(&self) -> Vec<BootPl061> {
         let window = (self.own.vm.window_ipa..).step_by(PAGE_SIZE as usize);
         let blocks = intids(self.manifest).zip(window);
@@ -333,6 +347,16 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     }
 }
 
+/// Returns the channel at an address. `target` and `number` mean what the kind says.
+const fn channel((ipa, kind): (u64, ChannelKind), target: u32, number: u32) -> BootChannel {
+    BootChannel {
+        ipa,
+        kind,
+        target,
+        number,
+    }
+}
+
 /// Returns the mapping of `region` at `ipa`.
 fn mapping(
     space: Space,
@@ -351,7 +375,8 @@ fn mapping(
     }
 }
 
-/// Returns a guest's memory as its own tree maps it: shared if the device VM serves it.
+/// Returns a guest's memory as its own tree maps it: shared if the device VM serves it. Memory that
+/// is shared is no longer the guest's to lend or donate by FF-A.
 #[must_use]
 pub fn memory_attributes(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Attributes {
     match manifest.virtio_of(vm.id).next() {
@@ -365,7 +390,8 @@ fn with_description(region: Region) -> Region {
     Region::new(region.start - dax::DATA_OFFSET, region.end)
 }
 
-/// Returns the interrupts of the PL061 blocks: Gear2's, and one for eight channels.
+/// Returns the interrupts of the PL061 blocks, of eight lines each: Gear2's, and one for eight
+/// channels.
 fn intids(manifest: &Manifest<'_>) -> Range<u32> {
     let last = manifest.virtio.len().checked_sub(1).map(line_of_channel);
     FIRST_INTID..FIRST_INTID + 1 + last.map_or(0, |(pl061, _)| pl061 as u32)

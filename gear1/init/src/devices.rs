@@ -6,6 +6,10 @@
 //!
 //! Also owns how a device that masters the bus is stopped when its VM has: see `MASTERS`.
 //!
+//! What the manifest does wrong is collected, so that a person sees all of it at once
+//! (`cargo xtask check`). What the board's tree does wrong ends the walk: the rest of the tree
+//! means nothing then.
+//!
 //! Requirements: G1-BOOT-005.
 
 use alloc::string::{String, ToString};
@@ -43,7 +47,9 @@ struct Stop {
     compatible: &'static str,
     /// Offset of the register in the node's first registers.
     offset: u64,
+    /// Value that stops the device.
     value: u32,
+    /// Bits of the register that are set until the device has stopped.
     busy: u32,
 }
 
@@ -116,36 +122,22 @@ pub fn resolve<'a>(
     faults: &mut Vec<Fault>,
 ) -> Result<Owned<'a>, Refusal> {
     let root = tree.root();
-    let mut walk = Walk {
-        vm,
-        root,
-        virtual_intids,
-        gic: find(&root, &is_gic),
-        given: Vec::new(),
-        interrupts: Vec::new(),
-        masters: Vec::new(),
-        matched: Vec::new(),
-        seen: Vec::new(),
-        faults,
-    };
+    let mut walk = Walk::new(vm, virtual_intids, root, faults);
     let bus = Bus::root(&root)?;
     walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
     walk.check_patterns();
     walk.check(board);
-    let mut regions: Vec<Region> = walk.given.iter().map(|(_, region)| pages(region)).collect();
-    regions.sort_by_key(|region| region.start);
-    Ok(Owned {
-        patterns: vm.devices,
-        pages: merged(&regions),
-        interrupts: walk.interrupts,
-        masters: walk.masters,
-    })
+    Ok(walk.owned())
 }
 
+/// A walk over the board's tree for one VM, and what it has found so far.
 struct Walk<'w, 'a, 't> {
     vm: &'w Vm<'a>,
+    /// Root of the tree, where a phandle is looked up.
     root: Node<'t>,
+    /// INTIDs of what Gear1 emulates for the VM.
     virtual_intids: Range<u32>,
+    /// Node of the interrupt controller.
     gic: Option<Node<'t>>,
     /// The registers that are given away, with the path of their node.
     given: Vec<(String, Region)>,
@@ -155,10 +147,45 @@ struct Walk<'w, 'a, 't> {
     matched: Vec<&'a str>,
     /// The paths of all nodes, while a pattern may be a misspelled one.
     seen: Vec<String>,
+    /// What the manifest does wrong, of all VMs.
     faults: &'w mut Vec<Fault>,
 }
 
-impl<'a, 't> Walk<'_, 'a, 't> {
+impl<'w, 'a, 't> Walk<'w, 'a, 't> {
+    fn new(
+        vm: &'w Vm<'a>,
+        virtual_intids: Range<u32>,
+        root: Node<'t>,
+        faults: &'w mut Vec<Fault>,
+    ) -> Self {
+        Self {
+            vm,
+            root,
+            virtual_intids,
+            gic: find(&root, &is_gic),
+            given: Vec::new(),
+            interrupts: Vec::new(),
+            masters: Vec::new(),
+            matched: Vec::new(),
+            seen: Vec::new(),
+            faults,
+        }
+    }
+
+    /// Ends the walk. Registers become whole pages, which is what stage 2 can give; two devices of
+    /// the VM in one page are one range.
+    fn owned(self) -> Owned<'a> {
+        let given = self.given.iter();
+        let mut regions: Vec<Region> = given.map(|(_, region)| pages(region)).collect();
+        regions.sort_by_key(|region| region.start);
+        Owned {
+            patterns: self.vm.devices,
+            pages: merged(&regions),
+            interrupts: self.interrupts,
+            masters: self.masters,
+        }
+    }
+
     /// Looks at all nodes below this one; the blob's reader has bounded how deep they nest. Without
     /// a bus, `reg` below it is no address of the CPU's.
     fn visit(
@@ -188,6 +215,8 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         Ok(())
     }
 
+    /// Looks at a node, whoever owns it: any device may lie in the device VM's window or have an
+    /// interrupt that Gear1 emulates devices with. The VM gets the node only if a pattern names it.
     fn resolve_node(
         &mut self,
         node: &Node<'t>,
@@ -222,12 +251,8 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         regions: Result<Vec<Region>, Refusal>,
         interrupts: Result<Vec<Interrupt>, Refusal>,
     ) -> Result<(), Refusal> {
-        if is_gic(node) || is_compatible(node, GIC_PARTS) {
-            self.refuse(path, "it is the interrupt controller's");
-            return Ok(());
-        }
-        if text(node, "device_type") == Some("pci") {
-            self.refuse(path, "a PCI host bridge cannot be passed through");
+        if let Some(why) = keeps(node) {
+            self.refuse(path, why);
             return Ok(());
         }
         let regions = regions?.into_iter().filter(|region| region.bytes() != 0);
@@ -235,12 +260,18 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         self.note_master(node, path, regions.first());
         self.given
             .extend(regions.into_iter().map(|region| (path.to_string(), region)));
-        for interrupt in interrupts? {
+        self.add_interrupts(interrupts?);
+        Ok(())
+    }
+
+    /// Adds interrupts that the VM gets. Two devices of the VM may share one, which the runtime
+    /// then knows once.
+    fn add_interrupts(&mut self, interrupts: Vec<Interrupt>) {
+        for interrupt in interrupts {
             if !self.interrupts.contains(&interrupt) {
                 self.interrupts.push(interrupt);
             }
         }
-        Ok(())
     }
 
     /// Notes how the device at `path` is stopped, if it masters the bus.
@@ -263,7 +294,8 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         });
     }
 
-    /// Returns the node's shared interrupts.
+    /// Returns the node's shared interrupts. Those that go to another controller are left out: that
+    /// controller is a device of the VM too, and its own interrupt at the GIC is what Gear1 routes.
     fn interrupts(
         &self,
         node: &Node<'_>,
@@ -362,10 +394,16 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         for (path, what) in conflicts.collect::<Vec<_>>() {
             self.refuse(&path, what);
         }
-        let shared = uart.map(|uart| uart.intid);
+        if let Some(uart) = uart {
+            self.check_uart_interrupt(&uart);
+        }
+    }
+
+    /// Refuses a device whose interrupt is the boot UART's too: one owner alone can end it.
+    fn check_uart_interrupt(&mut self, uart: &Uart) {
         let mut interrupts = self.interrupts.iter();
-        let taken = interrupts.find(|interrupt| Some(interrupt.intid) == shared);
-        if let Some(Interrupt { intid, is_edge: _ }) = taken {
+        if interrupts.any(|interrupt| interrupt.intid == uart.intid) {
+            let intid = uart.intid;
             let why = alloc::format!("interrupt {intid} is also the boot UART's, which is Gear2's");
             let fault = Fault::new(Rule::DeviceTaken, self.vm.name, "devices", why);
             self.faults.push(fault);
@@ -402,6 +440,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         }
     }
 
+    /// Notes a device that stays where it is, with the reason.
     fn refuse(&mut self, path: &str, what: &str) {
         let why = alloc::format!("{path}: {what}");
         let fault = Fault::new(Rule::DeviceStays, self.vm.name, "devices", why);
@@ -409,18 +448,33 @@ impl<'a, 't> Walk<'_, 'a, 't> {
     }
 }
 
+/// Returns why no VM may own a node, if none may. An ITS or a PCI host bridge has its devices write
+/// to memory that the VM names, without a stage 2 in between.
+fn keeps(node: &Node<'_>) -> Option<&'static str> {
+    if is_gic(node) || is_compatible(node, GIC_PARTS) {
+        Some("it is the interrupt controller's")
+    } else if text(node, "device_type") == Some("pci") {
+        Some("a PCI host bridge cannot be passed through")
+    } else {
+        None
+    }
+}
+
+/// Returns the page of a UART's registers.
 fn uart_page(start: u64) -> Region {
     Region::new(start, start + gear1_abi::layout::PAGE_SIZE)
 }
 
-/// Takes the cells of one interrupt, as many as its controller says.
+/// Takes the cells of one interrupt, as many as its controller says; `None` if there are fewer. A
+/// count of 0 is none as well, since the caller's loop would never end.
 fn specifier(controller: &Node<'_>, cells: &mut impl Iterator<Item = u32>) -> Option<Vec<u32>> {
     let count = cell(controller, "#interrupt-cells").unwrap_or(0) as usize;
     let specifier: Vec<u32> = cells.by_ref().take(count).collect();
     (count != 0 && specifier.len() == count).then_some(specifier)
 }
 
-/// Returns the GIC's shared interrupt with this specifier.
+/// Returns the GIC's shared interrupt with this specifier. Private interrupts belong to a CPU, and
+/// go on when the VM's vCPU does.
 fn shared(specifier: &[u32]) -> Option<Interrupt> {
     let [SPI, number, flags, ..] = specifier else {
         return None;
@@ -446,7 +500,8 @@ fn merged(regions: &[Region]) -> Vec<Region> {
     list
 }
 
-/// Returns the first node below `node`, itself included, that is one.
+/// Returns the first node below `node`, itself included, that is one; the blob's reader has bounded
+/// how deep nodes nest.
 pub(crate) fn find<'t>(node: &Node<'t>, is_it: &dyn Fn(&Node<'t>) -> bool) -> Option<Node<'t>> {
     if is_it(node) {
         return Some(*node);
@@ -479,6 +534,8 @@ pub(crate) fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
     known.any(|known| names.iter().any(|name| name.as_bytes() == known))
 }
 
+/// Tells whether firmware has turned a device off, or it is broken (Devicetree Specification 0.4,
+/// 2.3.4).
 pub(crate) fn is_disabled(node: &Node<'_>) -> bool {
     let status = node.property("status");
     status.is_some_and(|status| !matches!(status.text(), Some("okay" | "ok")))

@@ -3,6 +3,9 @@
 //! Invariants: only the image's text and the boot page are executable, and neither can be written;
 //! below every stack lies an unmapped page; no VM's memory is mapped.
 //!
+//! Init builds these tables with its own MMU on and its own tables installed. The runtime runs on
+//! them from its first instruction, and changes nothing in them later but the window tables.
+//!
 //! Requirements: G1-MEM-001, G1-MEM-003.
 
 use gear1_abi::boot::BootInfo;
@@ -22,6 +25,7 @@ use crate::table_memory::BootTables;
 
 /// Bytes that are mapped for each CPU's redistributor: RD and SGI frames.
 const GICR_SIZE: u64 = 0x2_0000;
+/// GICR_TYPER (Arm IHI 0069): the offset, and of its bits Last and VLPIS.
 const GICR_TYPER: u64 = 8;
 const TYPER_LAST: u64 = 1 << 4;
 const TYPER_VLPIS: u64 = 1 << 1;
@@ -48,6 +52,10 @@ pub struct Runtime {
 }
 
 /// Loads the runtime from its flat image `file` and builds its tables.
+///
+/// All memory is taken before the first table, so the tables lie behind it and grow into what is
+/// free. The `BootInfo` is written last of all by [`prepare`](crate::prepare), into the pages that
+/// are taken here.
 pub fn load<M: PhysicalMemory>(
     file: &[u8],
     board: &Board,
@@ -74,19 +82,17 @@ pub fn load<M: PhysicalMemory>(
         stolen_time,
     };
     let tree = stage1::tables(root);
-    map_image(&tree, &mut tables, &flat.header, image)?;
-    map_stacks(&tree, &mut tables, board, stacks)?;
-    map_data(&tree, &mut tables, &runtime, stolen_size)?;
-    if let Some(uart) = board.uart {
-        let page = Span {
-            input: el2::UART,
-            output: uart.page(),
-            size: PAGE_SIZE,
-        };
-        map(&tree, &mut tables, page, Rights::Device)?;
-    }
-    map_windows(&tree, &mut tables, board)?;
-    map_gic(&tree, &mut tables, board)?;
+    let mut space = AddressSpace {
+        tree,
+        tables,
+        board,
+    };
+    space.map_image(&flat.header, image)?;
+    space.map_stacks(stacks)?;
+    space.map_data(&runtime, stolen_size)?;
+    space.map_uart()?;
+    space.map_windows()?;
+    space.map_gic()?;
     Ok(runtime)
 }
 
@@ -106,67 +112,145 @@ fn parse(file: &[u8]) -> Result<Flat<'_>, Refusal> {
     ))
 }
 
-fn map<M: PhysicalMemory>(
-    tree: &Tables,
-    tables: &mut BootTables<'_, M>,
-    span: Span,
-    rights: Rights,
-) -> Result<(), Refusal> {
-    let va = span.input;
-    let refuse = |error| refusal!(Machine, "EL2 address {va:#x} cannot be mapped: {error:?}");
-    tree.map(tables, span, rights.bits()).map_err(refuse)
+/// EL2's address space in the making.
+struct AddressSpace<'m, 'b, M> {
+    tree: Tables,
+    tables: BootTables<'m, M>,
+    board: &'b Board,
 }
 
-/// Maps the stack of each CPU at the top of the CPU's stride, above a page that stays unmapped.
-fn map_stacks<M: PhysicalMemory>(
-    tree: &Tables,
-    tables: &mut BootTables<'_, M>,
-    board: &Board,
-    stacks: Pa,
-) -> Result<(), Refusal> {
-    for cpu in 0..board.cpus.len() as u64 {
-        let top = el2::STACKS + (cpu + 1) * el2::STACK_STRIDE;
-        let stack = Span {
-            input: top - el2::STACK_SIZE,
-            output: stacks.get() + cpu * el2::STACK_SIZE,
-            size: el2::STACK_SIZE,
-        };
-        map(tree, tables, stack, Rights::ReadWrite)?;
-    }
-    Ok(())
-}
-
-/// Maps the boot page at its physical address, where a CPU turns the MMU on, and the memory that
-/// the runtime reads and writes beside its image.
-fn map_data<M: PhysicalMemory>(
-    tree: &Tables,
-    tables: &mut BootTables<'_, M>,
-    runtime: &Runtime,
-    stolen_size: u64,
-) -> Result<(), Refusal> {
-    let boot_page = runtime.boot_page.get();
-    let [info, stolen_time] = [runtime.boot_info, runtime.stolen_time].map(Pa::get);
-    let pool = runtime.pool;
-    for (input, output, size, rights) in [
-        (boot_page, boot_page, PAGE_SIZE, Rights::ReadExecute),
-        (el2::BOOT_INFO, info, info_size(), Rights::Read),
-        (
-            el2::STOLEN_TIME,
-            stolen_time,
-            stolen_size,
-            Rights::ReadWrite,
-        ),
-        // planted: a guest's memory is mapped at EL2
-        (el2::POOL, pool.start, pool.bytes(), Rights::ReadWrite),
-    ] {
+impl<M: PhysicalMemory> AddressSpace<'_, '_, M> {
+    /// Maps `size` bytes at `input` in EL2 to those at the physical address `output`.
+    fn map(&mut self, input: u64, output: u64, size: u64, rights: Rights) -> Result<(), Refusal> {
         let span = Span {
             input,
             output,
             size,
         };
-        map(tree, tables, span, rights)?;
+        let refuse = |error| {
+            refusal!(
+                Machine,
+                "EL2 address {input:#x} cannot be mapped: {error:?}"
+            )
+        };
+        self.tree
+            .map(&mut self.tables, span, rights.bits())
+            .map_err(refuse)
     }
-    Ok(())
+
+    /// Maps the segments of the image, each with the rights that its contents need: nothing is both
+    /// writable and executable.
+    fn map_image(&mut self, header: &ImageHeader, image: Pa) -> Result<(), Refusal> {
+        let segments = [
+            (header.base, header.text_end, Rights::ReadExecute),
+            (header.text_end, header.rodata_end, Rights::Read),
+            (header.rodata_end, header.bss_end, Rights::ReadWrite),
+        ];
+        for (start, end, rights) in segments {
+            if start != end {
+                let place = image.get() + (start - header.base);
+                self.map(start, place, end - start, rights)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps the stack of each CPU at the top of the CPU's stride, above a page that stays unmapped:
+    /// an overflow is a fault, and not another CPU's stack.
+    fn map_stacks(&mut self, stacks: Pa) -> Result<(), Refusal> {
+        let size = el2::STACK_SIZE;
+        for cpu in 0..self.board.cpus.len() as u64 {
+            let top = el2::STACKS + (cpu + 1) * el2::STACK_STRIDE;
+            let stack = stacks.get() + cpu * size;
+            self.map(top - size, stack, size, Rights::ReadWrite)?;
+        }
+        Ok(())
+    }
+
+    /// Maps the boot page at its physical address, where a CPU turns the MMU on, and the memory
+    /// that the runtime reads and writes beside its image.
+    fn map_data(&mut self, runtime: &Runtime, stolen_size: u64) -> Result<(), Refusal> {
+        let boot_page = runtime.boot_page.get();
+        let [info, stolen] = [runtime.boot_info, runtime.stolen_time].map(Pa::get);
+        let (pool, both) = (runtime.pool, Rights::ReadWrite);
+        self.map(boot_page, boot_page, PAGE_SIZE, Rights::ReadExecute)?;
+        self.map(el2::BOOT_INFO, info, info_size(), Rights::Read)?;
+        self.map(el2::STOLEN_TIME, stolen, stolen_size, both)?;
+        // planted: a guest's memory is mapped at EL2
+        self.map(el2::POOL, pool.start, pool.bytes(), both)
+    }
+
+    /// Maps the boot UART, on which the runtime prints the reason of a halt, whoever owns the UART.
+    fn map_uart(&mut self) -> Result<(), Refusal> {
+        let Some(uart) = self.board.uart else {
+            return Ok(());
+        };
+        self.map(el2::UART, uart.page(), PAGE_SIZE, Rights::Device)
+    }
+
+    /// Gives each CPU an empty table for its windows, and maps that table itself: the runtime has
+    /// no other way to write a descriptor of its own.
+    fn map_windows(&mut self) -> Result<(), Refusal> {
+        for cpu in 0..self.board.cpus.len() as u64 {
+            let window = el2::WINDOWS + cpu * el2::WINDOW_STRIDE;
+            let table = self.tree.page_table(&mut self.tables, window);
+            let table = table.map_err(|_| flat::no_tables())?;
+            let input = el2::WINDOW_TABLES + cpu * PAGE_SIZE;
+            self.map(input, table.get(), PAGE_SIZE, Rights::ReadWrite)?;
+        }
+        Ok(())
+    }
+
+    /// Maps the interrupt controller's registers.
+    fn map_gic(&mut self) -> Result<(), Refusal> {
+        match self.board.gic.version {
+            2 => self.map_gicv2(),
+            _ => self.map_gicv3(),
+        }
+    }
+
+    /// Maps a GICv2: distributor, CPU interface and the virtual interface's control. GICV is a
+    /// guest's, and the runtime has no use for it.
+    fn map_gicv2(&mut self) -> Result<(), Refusal> {
+        let (gic, gicc) = (self.board.gic, self.board.gicc());
+        self.map_registers(el2::GICD, gic.gicd, 0x1000)?;
+        self.map_registers(el2::GICR, gicc, GICC_SIZE)?;
+        self.map_registers(el2::GICR + GICH_OFFSET, gic.gich, 0x1000)
+    }
+
+    /// Maps a GICv3: the distributor, and of each CPU's redistributor the frames at the CPU's own
+    /// address, so that the runtime finds them by the CPU's index.
+    fn map_gicv3(&mut self) -> Result<(), Refusal> {
+        let board = self.board;
+        self.map_registers(el2::GICD, board.gic.gicd, 0x1_0000)?;
+        let frames = (el2::GICR..).step_by(GICR_SIZE as usize);
+        for (cpu, input) in board.cpus.iter().zip(frames) {
+            let frame = redistributor(board, &*self.tables.memory, cpu.mpidr);
+            let frame = frame.ok_or_else(|| {
+                refusal!(
+                    Board,
+                    "/cpus: reg: no GIC redistributor belongs to the CPU with affinity {:#x}",
+                    cpu.mpidr
+                )
+            })?;
+            self.map_registers(input, frame, GICR_SIZE)?;
+        }
+        Ok(())
+    }
+
+    /// Maps registers of the interrupt controller. The board's tree is at fault if they cannot be:
+    /// it alone says where they are.
+    fn map_registers(&mut self, input: u64, output: u64, size: u64) -> Result<(), Refusal> {
+        let span = Span {
+            input,
+            output,
+            size,
+        };
+        let refuse = |error| refusal!(Board, "the GIC at {output:#x} cannot be mapped: {error:?}");
+        self.tree
+            .map(&mut self.tables, span, Rights::Device.bits())
+            .map_err(refuse)
+    }
 }
 
 /// Returns the bytes of the [`BootInfo`], in whole pages.
@@ -174,89 +258,8 @@ const fn info_size() -> u64 {
     (size_of::<BootInfo>() as u64).next_multiple_of(PAGE_SIZE)
 }
 
-fn map_image<M: PhysicalMemory>(
-    tree: &Tables,
-    tables: &mut BootTables<'_, M>,
-    header: &ImageHeader,
-    image: Pa,
-) -> Result<(), Refusal> {
-    let segments = [
-        (header.base, header.text_end, Rights::ReadExecute),
-        (header.text_end, header.rodata_end, Rights::Read),
-        (header.rodata_end, header.bss_end, Rights::ReadWrite),
-    ];
-    for (start, end, rights) in segments {
-        let span = Span {
-            input: start,
-            output: image.get() + (start - header.base),
-            size: end - start,
-        };
-        if span.size != 0 {
-            map(tree, tables, span, rights)?;
-        }
-    }
-    Ok(())
-}
-
-/// Gives each CPU an empty table for its windows, and maps that table itself.
-fn map_windows<M: PhysicalMemory>(
-    tree: &Tables,
-    tables: &mut BootTables<'_, M>,
-    board: &Board,
-) -> Result<(), Refusal> {
-    for cpu in 0..board.cpus.len() as u64 {
-        let table = tree
-            .page_table(tables, el2::WINDOWS + cpu * el2::WINDOW_STRIDE)
-            .map_err(|_| flat::no_tables())?;
-        let input = el2::WINDOW_TABLES + cpu * PAGE_SIZE;
-        let span = Span {
-            input,
-            output: table.get(),
-            size: PAGE_SIZE,
-        };
-        tree.map(tables, span, Rights::ReadWrite.bits())
-            .map_err(|_| flat::no_tables())?;
-    }
-    Ok(())
-}
-
-fn map_gic<M: PhysicalMemory>(
-    tree: &Tables,
-    tables: &mut BootTables<'_, M>,
-    board: &Board,
-) -> Result<(), Refusal> {
-    let gic = &board.gic;
-    let map = |tables: &mut BootTables<'_, M>, input: u64, output: u64, size: u64| {
-        let span = Span {
-            input,
-            output,
-            size,
-        };
-        let refuse = |error| refusal!(Board, "the GIC at {output:#x} cannot be mapped: {error:?}");
-        tree.map(tables, span, Rights::Device.bits())
-            .map_err(refuse)
-    };
-    if gic.version == 2 {
-        map(tables, el2::GICD, gic.gicd, 0x1000)?;
-        map(tables, el2::GICR, board.gicc(), GICC_SIZE)?;
-        return map(tables, el2::GICR + GICH_OFFSET, gic.gich, 0x1000);
-    }
-    map(tables, el2::GICD, gic.gicd, 0x1_0000)?;
-    let frames = (el2::GICR..).step_by(GICR_SIZE as usize);
-    for (cpu, input) in board.cpus.iter().zip(frames) {
-        let frame = redistributor(board, &*tables.memory, cpu.mpidr).ok_or_else(|| {
-            refusal!(
-                Board,
-                "/cpus: reg: no GIC redistributor belongs to the CPU with affinity {:#x}",
-                cpu.mpidr
-            )
-        })?;
-        map(tables, input, frame, GICR_SIZE)?;
-    }
-    Ok(())
-}
-
-/// Finds the redistributor of the CPU with affinity `mpidr`.
+/// Finds the redistributor of the CPU with affinity `mpidr`. The frames stand in no promised order,
+/// so each is asked whose it is, up to the one that says it is the last.
 fn redistributor<M: PhysicalMemory>(board: &Board, memory: &M, mpidr: u64) -> Option<u64> {
     let affinity = mpidr >> 8 & 0xff00_0000 | mpidr & 0x00ff_ffff;
     let end = board.gic.gicr + board.gicr_size;
@@ -269,16 +272,21 @@ fn redistributor<M: PhysicalMemory>(board: &Board, memory: &M, mpidr: u64) -> Op
         if typer & TYPER_LAST != 0 {
             return None;
         }
-        let own = if typer & TYPER_VLPIS == 0 {
-            GICR_SIZE
-        } else {
-            2 * GICR_SIZE
-        };
-        frame += board.gic.gicr_stride.max(own);
+        frame += board.gic.gicr_stride.max(frames_size(typer));
     }
     None
 }
 
+/// Returns the bytes of a redistributor's frames: two of 64 KiB, and two more with virtual LPIs.
+const fn frames_size(typer: u64) -> u64 {
+    if typer & TYPER_VLPIS == 0 {
+        GICR_SIZE
+    } else {
+        2 * GICR_SIZE
+    }
+}
+
+/// Returns the bytes of all CPUs' stacks, which lie side by side in physical memory.
 fn stacks_size(board: &Board) -> u64 {
     board.cpus.len() as u64 * el2::STACK_SIZE
 }

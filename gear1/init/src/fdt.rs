@@ -3,6 +3,11 @@
 //! Owns everything that init knows of the machine. `gearv_manifest::Blob` checks the tree before it
 //! is looked at; what a node then lacks is refused by node and property. Nothing is guessed.
 //!
+//! One walk over all nodes collects what init is about, by `compatible` and `device_type`, at any
+//! depth: boards put their UARTs and their interrupt controller below one or more buses. `/cpus`,
+//! `/chosen` and `/aliases` are then read by name. A node without a use here is left alone,
+//! whatever is in it.
+//!
 //! Requirements: G1-BOOT-001.
 
 use alloc::string::{String, ToString};
@@ -22,14 +27,18 @@ pub(crate) mod bus;
 #[cfg(test)]
 mod tests;
 
+/// Bits of MPIDR_EL1 that are affinity, which `reg` of a CPU node has.
 const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
-/// Link address of init: memory is mapped at its physical address below.
+/// Link address of init: memory is mapped at its physical address below. init and the runtime's
+/// boot page are the only users of that identity map.
 const ADDRESS_LIMIT: u64 = 0x7000_0000_0000;
 /// Interrupt specifier of the GIC: a shared interrupt.
 pub(crate) const SPI: u32 = 0;
+/// INTID of the first shared interrupt, which specifiers count from 0.
 pub(crate) const FIRST_SPI: u32 = 32;
 /// A private interrupt.
 const PPI: u32 = 1;
+/// INTID of the first private interrupt, which specifiers count from 0.
 const FIRST_PPI: u32 = 16;
 /// The PMUs of Armv8 CPUs.
 pub(crate) const PMUS: &[&str] = &[
@@ -41,14 +50,14 @@ pub(crate) const PMUS: &[&str] = &[
     "arm,cortex-a76-pmu",
     "arm,neoverse-n1-pmu",
 ];
-/// Bytes of GICC: two pages.
+/// Bytes of GICC: two pages, the second of which has GICC_DIR alone.
 pub(crate) const GICC_SIZE: u64 = 0x2000;
 /// Bytes of GICC whose pages have 64 KiB each.
 const GICC_64K: u64 = 0x2_0000;
-/// Distance between two redistributors of a GICv3.
+/// Distance between two redistributors of a GICv3, unless `redistributor-stride` names another.
 const GICR_STRIDE: u64 = 0x2_0000;
 
-/// A physical CPU.
+/// A physical CPU, as firmware describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
     /// Affinity.
@@ -128,7 +137,7 @@ pub struct Found {
     pub board: Result<Board, Refusal>,
 }
 
-/// Reads the tree in `bytes`.
+/// Reads the tree in `bytes`. The console is returned beside a refusal, which is printed there.
 #[must_use]
 pub fn read(bytes: &[u8]) -> Found {
     let blob = match Blob::new(bytes) {
@@ -141,19 +150,26 @@ pub fn read(bytes: &[u8]) -> Found {
         }
     };
     let root = blob.root();
-    let mut seen = Seen::default();
-    match Bus::root(&root) {
-        Ok(bus) => visit(&root, "/", &bus, &mut seen),
-        Err(refusal) => seen.refused = Some(refusal),
-    }
-    // planted: memory that firmware reserves is not seen
-    seen.reserved.extend(memory_reservations(bytes));
+    let seen = look(&root, bytes);
     Found {
         console: console(&root, &seen.uarts),
         board: board(&root, seen),
     }
 }
 
+/// Looks at all nodes below the root, and at the memory reservation block in front of them.
+fn look(root: &Node<'_>, bytes: &[u8]) -> Seen {
+    let mut seen = Seen::default();
+    match Bus::root(root) {
+        Ok(bus) => visit(root, "/", &bus, &mut seen),
+        Err(refusal) => seen.refused = Some(refusal),
+    }
+    // planted: memory that firmware reserves is not seen
+    seen.reserved.extend(memory_reservations(bytes));
+    seen
+}
+
+/// Returns the machine that was seen, unless a part is missing that no boot can do without.
 fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
     if let Some(refusal) = seen.refused {
         return Err(refusal);
@@ -168,16 +184,7 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
             "/: no node compatible with \"arm,gic-v3\" or \"arm,gic-400\""
         )
     })?;
-    if seen.memory.is_empty() {
-        return Err(refusal!(Board, "/: no node with device_type \"memory\""));
-    }
-    if let Some(bank) = seen.memory.iter().find(|bank| bank.end > ADDRESS_LIMIT) {
-        let end = bank.end;
-        return Err(refusal!(
-            Board,
-            "memory: reg: memory up to {end:#x}; none above {ADDRESS_LIMIT:#x} is supported"
-        ));
-    }
+    check_memory(&seen.memory)?;
     Ok(Board {
         memory: seen.memory,
         reserved: seen.reserved,
@@ -195,30 +202,52 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
     })
 }
 
+/// Refuses a machine without memory, and memory that init cannot map at its physical address.
+fn check_memory(banks: &[Region]) -> Result<(), Refusal> {
+    if banks.is_empty() {
+        return Err(refusal!(Board, "/: no node with device_type \"memory\""));
+    }
+    match banks.iter().find(|bank| bank.end > ADDRESS_LIMIT) {
+        Some(Region { end, .. }) => Err(refusal!(
+            Board,
+            "memory: reg: memory up to {end:#x}; none above {ADDRESS_LIMIT:#x} is supported"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Facts that a walk over all nodes collects.
 #[derive(Default)]
 struct Seen {
+    /// The first node that cannot be used; the walk goes on behind it.
     refused: Option<Refusal>,
     counter_hz: Option<u32>,
     has_pmu: bool,
     memory: Vec<Region>,
     reserved: Vec<Region>,
     no_map: Vec<Region>,
+    /// The interrupt controller, with the bytes of its second region.
     gic: Option<(BootGic, u64)>,
+    /// UARTs of all known kinds, with their paths: which one is the console is known later.
     uarts: Vec<(String, Uart)>,
+    /// The conduit of PSCI; `None`: the board has none.
     psci: Option<EnableMethod>,
 }
 
 /// Properties that decide whether a node is of interest, read in one pass.
 #[derive(Default)]
 struct Traits<'a> {
+    /// `status` is there, and is not okay: nothing below counts either.
     is_disabled: bool,
     is_memory: bool,
+    /// `compatible`: names that each end in a NUL.
     compatible: &'a [u8],
     ranges: Option<Property<'a>>,
 }
 
 impl<'a> Traits<'a> {
+    /// Reads a node's properties once. Most nodes have many and matter to nobody here, and a lookup
+    /// by name passes over all of them each time.
     fn of(node: &Node<'a>) -> Self {
         let mut traits = Self::default();
         for property in node.properties() {
@@ -235,7 +264,8 @@ impl<'a> Traits<'a> {
     }
 }
 
-/// Looks at all nodes below this one; the blob's reader has bounded how deep they nest.
+/// Looks at all nodes below this one; the blob's reader has bounded how deep they nest. A disabled
+/// node is skipped with all below it: the devices of a bus that is off do not answer.
 fn visit(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) {
     for child in node.children() {
         let traits = Traits::of(&child);
@@ -251,6 +281,10 @@ fn visit(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) {
     }
 }
 
+/// Reads one node, then the nodes below it if the CPU reaches them.
+///
+/// Of the node's names the first known one counts: a node lists its most specific name first, and
+/// the others are what it is compatible with beside.
 fn visit_one<'a>(
     node: &Node<'a>,
     traits: &Traits<'a>,
@@ -283,6 +317,9 @@ fn visit_one<'a>(
 }
 
 /// Reads what a node compatible with `name` says, and tells whether that is of interest.
+///
+/// Every name is one that the Linux kernel's bindings define, and has a driver in Gear1 or Gear2. A
+/// later PSCI lists the earlier names too, so the first of them decides for all.
 fn read_compatible(
     node: &Node<'_>,
     name: &[u8],
@@ -307,13 +344,19 @@ fn read_compatible(
             seen.counter_hz = frequency.and_then(|property| property.cells()?.next());
         }
         _ if PMUS.iter().any(|pmu| pmu.as_bytes() == name) => {
-            let cells = node.property("interrupts").and_then(|list| list.cells());
-            let cells = cells.map(|cells| cells.take(2));
-            seen.has_pmu = cells.is_some_and(|cells| cells.eq([PPI, PMU_INTID - FIRST_PPI]));
+            seen.has_pmu = has_guests_ppi(node);
         }
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// Tells whether a PMU interrupts by the PPI that guests have. The interrupt is handed on as it is,
+/// so a guest on another board would wait for the wrong one.
+fn has_guests_ppi(pmu: &Node<'_>) -> bool {
+    let cells = pmu.property("interrupts").and_then(|list| list.cells());
+    let cells = cells.map(|cells| cells.take(2));
+    cells.is_some_and(|cells| cells.eq([PPI, PMU_INTID - FIRST_PPI]))
 }
 
 /// Notes a UART of a kind whose registers begin at an offset in their page. Init and Gear2 map the
@@ -335,6 +378,8 @@ fn add_uart(
     Ok(())
 }
 
+/// Returns how firmware is called. HVC reaches a hypervisor below Gear1, as nested virtualization
+/// has one.
 fn psci_method(node: &Node<'_>, path: &str) -> Result<EnableMethod, Refusal> {
     match text(node, "method") {
         Some("smc") => Ok(EnableMethod::PsciSmc),
@@ -343,6 +388,9 @@ fn psci_method(node: &Node<'_>, path: &str) -> Result<EnableMethod, Refusal> {
     }
 }
 
+/// Reads `/reserved-memory`. Firmware's secure memory and its own tables are there: to give one of
+/// them to a VM would let the VM break firmware, or fault at EL3. `no-map` is not even mapped, as a
+/// speculative access may be an error.
 fn read_reserved(
     node: &Node<'_>,
     path: &str,
@@ -362,6 +410,8 @@ fn read_reserved(
     Ok(())
 }
 
+/// Reads a GICv3: distributor and redistributors, which are the first two entries of `reg`. Several
+/// regions of redistributors, as on machines with more CPUs than Gear1 has, are refused.
 fn read_gicv3(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>) -> Result<(BootGic, u64), Refusal> {
     let count = |name: &str| {
         node.property(name)
@@ -391,6 +441,7 @@ fn read_gicv3(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>) -> Result<(BootGic
     Ok((gic, gicr.bytes()))
 }
 
+/// Reads a GICv2 with virtualization, whose `reg` names all four frames.
 fn read_gicv2(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>) -> Result<(BootGic, u64), Refusal> {
     let regions = bus.regions(node, path)?;
     let [gicd, gicc, gich, gicv, ..] = &regions[..] else {
@@ -407,6 +458,7 @@ fn read_gicv2(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>) -> Result<(BootGic
     Ok((gic, gicc.bytes()))
 }
 
+/// Returns the INTID of a node's first interrupt, which has to be a shared one of the GIC.
 fn shared_interrupt(node: &Node<'_>, path: &str) -> Result<u32, Refusal> {
     let mut cells = node
         .property("interrupts")
@@ -425,6 +477,8 @@ fn shared_interrupt(node: &Node<'_>, path: &str) -> Result<u32, Refusal> {
     })
 }
 
+/// Reads the CPUs, and how they are turned on: all of one board by one method, as a mixture would
+/// need two in the runtime.
 fn read_cpus(
     cpus: &Node<'_>,
     psci: Option<EnableMethod>,
@@ -435,12 +489,7 @@ fn read_cpus(
     let is_cpu = |node: &Node<'_>| text(node, "device_type") == Some("cpu");
     for node in cpus.children().filter(is_cpu) {
         let path = alloc::format!("/cpus/{}", node.name());
-        let mut reg = node.property("reg").and_then(|reg| reg.cells());
-        let mpidr = reg.as_mut().and_then(|cells| number(cells, address_cells));
-        // planted: a CPU has an affinity that no CPU has
-        let mpidr = mpidr
-            .filter(|mpidr| mpidr & !AFFINITY == 0)
-            .ok_or_else(|| refusal!(Board, "{path}: reg: no affinity of a CPU"))?;
+        let mpidr = affinity(&node, &path, address_cells)?;
         let spin_table = release_addr(&node, &path, psci)?;
         if spin_table.is_some() {
             method = EnableMethod::SpinTable;
@@ -454,6 +503,16 @@ fn read_cpus(
         return Err(refusal!(Board, "/cpus: no CPU"));
     }
     Ok((list, method))
+}
+
+/// Returns a CPU's affinity, by which PSCI starts the CPU and the GIC sends it SGIs.
+fn affinity(cpu: &Node<'_>, path: &str, address_cells: u32) -> Result<u64, Refusal> {
+    let mut reg = cpu.property("reg").and_then(|reg| reg.cells());
+    let mpidr = reg.as_mut().and_then(|cells| number(cells, address_cells));
+    // planted: a CPU has an affinity that no CPU has
+    mpidr
+        .filter(|mpidr| mpidr & !AFFINITY == 0)
+        .ok_or_else(|| refusal!(Board, "{path}: reg: no affinity of a CPU"))
 }
 
 /// Returns the address at which a CPU of a spin table waits; `None` for a CPU that PSCI turns on,
@@ -470,17 +529,20 @@ fn release_addr(
             Board,
             "{path}: enable-method: \"psci\" without a PSCI node"
         )),
-        Some("spin-table") => {
-            let cells = node.property("cpu-release-addr").and_then(|p| p.cells());
-            let address = cells.and_then(|mut cells| number(&mut cells, 2));
-            let missing = || refusal!(Board, "{path}: cpu-release-addr: missing");
-            address.ok_or_else(missing).map(Some)
-        }
+        Some("spin-table") => polled_address(node, path).map(Some),
         Some(other) => Err(refusal!(
             Board,
             "{path}: enable-method: \"{other}\" is not known"
         )),
     }
+}
+
+/// Returns `cpu-release-addr`, which has two cells whatever its parent says (Devicetree
+/// Specification 0.4, 3.8.1).
+fn polled_address(cpu: &Node<'_>, path: &str) -> Result<u64, Refusal> {
+    let cells = cpu.property("cpu-release-addr").and_then(|p| p.cells());
+    let address = cells.and_then(|mut cells| number(&mut cells, 2));
+    address.ok_or_else(|| refusal!(Board, "{path}: cpu-release-addr: missing"))
 }
 
 /// Returns the UART that `stdout-path` names, or else the first one.
@@ -490,7 +552,8 @@ fn console(root: &Node<'_>, uarts: &[(String, Uart)]) -> Option<Uart> {
     named.or(uarts.first()).map(|(_, uart)| *uart)
 }
 
-/// Returns the path of the node that `stdout-path` names.
+/// Returns the path of the node that `stdout-path` names: a path or an alias, and behind a colon
+/// the rate, which firmware has set.
 pub(crate) fn stdout_path<'a>(root: &Node<'a>) -> Option<&'a str> {
     let path = text(&root.child("chosen")?, "stdout-path")?;
     let path = path.split(':').next()?;
@@ -500,25 +563,12 @@ pub(crate) fn stdout_path<'a>(root: &Node<'a>) -> Option<&'a str> {
     text(&root.child("aliases")?, path)
 }
 
+/// Returns where the boot loader put the archive: boot loaders pass one file beside the kernel, as
+/// its initial RAM disk.
 fn archive(chosen: &Node<'_>) -> Result<Region, Refusal> {
-    let address = |name: &str| {
-        let property = chosen.property(name);
-        let cells = property
-            .and_then(|property| property.cells())
-            .filter(|cells| cells.len() <= 2);
-        cells
-            .and_then(|mut cells| {
-                let count = u32::try_from(cells.len()).ok()?;
-                number(&mut cells, count)
-            })
-            .ok_or_else(|| {
-                refusal!(
-                    Board,
-                    "/chosen: {name}: missing: pass the boot archive as initrd"
-                )
-            })
-    };
-    let region = Region::new(address("linux,initrd-start")?, address("linux,initrd-end")?);
+    let start = archive_end(chosen, "linux,initrd-start")?;
+    let end = archive_end(chosen, "linux,initrd-end")?;
+    let region = Region::new(start, end);
     if region.bytes() == 0 {
         return Err(refusal!(
             Board,
@@ -528,13 +578,33 @@ fn archive(chosen: &Node<'_>) -> Result<Region, Refusal> {
     Ok(region)
 }
 
+/// Returns one end of the archive. Boot loaders write it in one cell or in two, whatever the root's
+/// `#address-cells` are.
+fn archive_end(chosen: &Node<'_>, name: &str) -> Result<u64, Refusal> {
+    let cells = chosen.property(name).and_then(|property| property.cells());
+    let cells = cells.filter(|cells| cells.len() <= 2);
+    let address = cells.and_then(|mut cells| {
+        let count = u32::try_from(cells.len()).ok()?;
+        number(&mut cells, count)
+    });
+    address.ok_or_else(|| {
+        refusal!(
+            Board,
+            "/chosen: {name}: missing: pass the boot archive as initrd"
+        )
+    })
+}
+
+/// Returns the firmware's random bytes. A board without any has none, and guests get seeds that
+/// another boot gives too.
 fn seed(chosen: &Node<'_>) -> Vec<u8> {
     let values = ["rng-seed", "kaslr-seed"].map(|name| chosen.property(name));
     let values = values.iter().flatten().map(|property| property.value);
     values.collect::<Vec<_>>().concat()
 }
 
-/// Iterates over the memory reservation block, whose start the blob's reader has checked.
+/// Iterates over the memory reservation block, whose start the blob's reader has checked. The block
+/// is the older way to reserve memory, which boot loaders still use beside `/reserved-memory`.
 fn memory_reservations(bytes: &[u8]) -> impl Iterator<Item = Region> {
     let start = bytes.get(16..20).and_then(|field| field.try_into().ok());
     let start = start.map_or(0, u32::from_be_bytes);
@@ -553,11 +623,13 @@ fn memory_reservations(bytes: &[u8]) -> impl Iterator<Item = Region> {
         .map(|(address, size)| Region::new(address, address.saturating_add(size)))
 }
 
+/// Returns a node of the root that each board has.
 fn child<'a>(root: &Node<'a>, name: &str) -> Result<Node<'a>, Refusal> {
     root.child(name)
         .ok_or_else(|| refusal!(Board, "/: no node \"{name}\""))
 }
 
+/// Returns a property that is one string.
 pub(crate) fn text<'a>(node: &Node<'a>, name: &str) -> Option<&'a str> {
     node.property(name)?.text()
 }

@@ -1,5 +1,8 @@
 //! The two flat images that init loads: the Gear1 runtime and Gear2.
 //!
+//! A flat image is the segments of a linked program in their order, with a header of their bounds
+//! in front. A loader needs no ELF reader, and the runtime can copy Gear2 again.
+//!
 //! Requirements: G1-BOOT-009.
 
 use gear1_abi::image::{ImageError, ImageHeader};
@@ -15,7 +18,9 @@ use crate::refusal::{Refusal, refusal};
 pub struct Flat<'f> {
     /// Checked header.
     pub header: ImageHeader,
+    /// Bytes of the file, header included: the link address counts from there.
     file: &'f [u8],
+    /// Name for messages.
     name: &'f str,
 }
 
@@ -51,7 +56,8 @@ impl<'f> Flat<'f> {
     }
 }
 
-/// Takes whole pages and fills them with zeroes.
+/// Takes whole pages and fills them with zeroes, in memory and not only in caches: a reader may
+/// have its MMU off.
 pub fn zeroed<M: PhysicalMemory>(
     free: &mut FreeMemory,
     memory: &mut M,
@@ -70,6 +76,7 @@ pub(crate) fn no_tables() -> Refusal {
     refusal!(Machine, "no memory for translation tables")
 }
 
+/// Says what is wrong with an image, and what to do about it.
 fn refuse(name: &str, error: ImageError) -> Refusal {
     match error {
         ImageError::Truncated => refusal!(Archive, "{name}: shorter than its header says"),

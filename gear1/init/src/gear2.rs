@@ -3,6 +3,10 @@
 //! Invariants: only Gear2's text is executable, and is not writable; an unmapped page lies below
 //! every stack; Gear2 sees nothing of Gear1 and of no VM.
 //!
+//! Nothing is added to Gear2's stage 2 later: a restart renews the contents of the image, by the
+//! runtime, at the same place. Manifest and information are copies that Gear2 can only read, so a
+//! failed Gear2 leaves them to the next one as they were.
+//!
 //! Requirements: G1-MEM-004.
 
 use alloc::vec::Vec;
@@ -25,7 +29,7 @@ use crate::partition::{Mapping, Purpose, Space};
 use crate::refusal::Refusal;
 use crate::region::Region;
 
-/// VMID of Gear2.
+/// VMID of Gear2, which has a stage 2 as VMs do, at EL0 as well as at EL1.
 pub const VMID: u16 = 1;
 
 /// Sources of Gear2's memory.
@@ -58,7 +62,8 @@ pub struct Loaded {
     pub boot: BootGear2,
 }
 
-/// Loads Gear2 and all that it reads.
+/// Loads Gear2 and all that it reads. Each piece gets its own pages, so that each has rights of its
+/// own.
 pub fn load<M: PhysicalMemory>(
     sources: &Sources<'_>,
     free: &mut FreeMemory,
@@ -71,20 +76,26 @@ pub fn load<M: PhysicalMemory>(
     mappings.push(load_information(sources, free, memory)?);
     add_stacks(sources, free, memory, &mut mappings)?;
     mappings.push(take_heap(sources, free, memory)?);
-    mappings.extend(sources.shared.map(|shared| Mapping {
-        space: Space::Gear2,
-        ipa: gear2::SHARED,
-        pa: shared.start,
-        size: shared.bytes(),
-        attributes: Attributes::DATA.with_state(PageState::SharedOwned),
-        why: Purpose::ControlRegion,
-    }));
+    mappings.extend(sources.shared.map(control_region));
     mappings.extend(sources.uart.map(|uart| {
         let page = Pa::new(uart.page());
         piece(gear2::UART, page, PAGE_SIZE, Attributes::DEVICE, "UART")
     }));
     let boot = boot(sources, &flat, image);
     Ok(Loaded { mappings, boot })
+}
+
+/// Returns the mapping of the region shared with the device model, which Gear2 owns and the device
+/// VM borrows.
+fn control_region(shared: Region) -> Mapping {
+    Mapping {
+        space: Space::Gear2,
+        ipa: gear2::SHARED,
+        pa: shared.start,
+        size: shared.bytes(),
+        attributes: Attributes::DATA.with_state(PageState::SharedOwned),
+        why: Purpose::ControlRegion,
+    }
 }
 
 /// Returns the mappings of the image's segments, each with the rights that its contents need.
@@ -102,6 +113,7 @@ fn segments(flat: &Flat<'_>, image: Pa) -> [Mapping; 3] {
     ]
 }
 
+/// Copies the manifest into a page of its own. The archive stays where Gear2 cannot reach it.
 fn load_manifest<M: PhysicalMemory>(
     sources: &Sources<'_>,
     free: &mut FreeMemory,
@@ -115,6 +127,7 @@ fn load_manifest<M: PhysicalMemory>(
     Ok(piece(gear2::MANIFEST, place, size, attributes, "manifest"))
 }
 
+/// Writes what Gear2 has to know of the machine and the manifest does not say.
 fn load_information<M: PhysicalMemory>(
     sources: &Sources<'_>,
     free: &mut FreeMemory,
@@ -186,7 +199,8 @@ fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa) -> BootGear2 {
     }
 }
 
-/// Returns the mapping of a part of Gear2, grown to whole pages.
+/// Returns the mapping of a part of Gear2, grown to whole pages. The rest of the last page is zero:
+/// it was taken and wiped with the part.
 fn piece(ipa: u64, pa: Pa, size: u64, attributes: Attributes, what: &'static str) -> Mapping {
     Mapping {
         space: Space::Gear2,
@@ -198,6 +212,8 @@ fn piece(ipa: u64, pa: Pa, size: u64, attributes: Attributes, what: &'static str
     }
 }
 
+/// Returns what Gear2 is to know. vCPUs are counted through all VMs in the manifest's order, as the
+/// runtime counts them.
 fn information(sources: &Sources<'_>) -> Gear2Info {
     let Sources {
         manifest, board, ..

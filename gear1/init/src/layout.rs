@@ -26,6 +26,7 @@ const GIB: u64 = 1 << 30;
 /// Memory that nobody has yet.
 #[derive(Clone, Debug)]
 pub struct FreeMemory {
+    /// In ascending order, as whole pages.
     regions: Vec<Region>,
 }
 
@@ -88,6 +89,7 @@ impl FreeMemory {
         self.regions.iter().map(Region::bytes).sum()
     }
 
+    /// Takes what was found, or refuses the boot: whoever asks cannot do without.
     fn claim(&mut self, start: Option<u64>, size: u64, what: &str) -> Result<Pa, Refusal> {
         let start = start.filter(|start| self.take_at(Region::new(*start, *start + size)));
         start.map(Pa::new).ok_or_else(|| {
@@ -100,7 +102,8 @@ impl FreeMemory {
     }
 }
 
-/// Returns where in the region `size` bytes on a multiple of `align` begin.
+/// Returns where in the region `size` bytes on a multiple of `align` begin: as low as possible, so
+/// that the rest of the region stays in one piece above.
 fn place(region: &Region, size: u64, align: u64) -> Option<u64> {
     let start = region.start.checked_next_multiple_of(align)?;
     (start.checked_add(size.next_multiple_of(PAGE))? <= region.end).then_some(start)
@@ -133,7 +136,8 @@ pub fn take_fixed(
     manifest.vms.iter().map(take).collect()
 }
 
-/// Takes the memory of the VMs that have none yet, and returns that of all of them.
+/// Takes the memory of the VMs that have none yet, and returns that of all of them. The largest
+/// goes first, as it has the fewest places.
 pub fn take_rest(
     free: &mut FreeMemory,
     manifest: &Manifest<'_>,
@@ -143,22 +147,26 @@ pub fn take_rest(
     let mut order: Vec<_> = manifest.vms.iter().zip(fixed).zip(&mut starts).collect();
     order.sort_by_key(|((vm, _), _)| core::cmp::Reverse(vm.memory.bytes));
     for ((vm, fixed), start) in order {
-        let size = vm.memory.bytes;
-        let lead = lead(manifest, vm);
-        let align = vm.memory.align;
-        let in_blocks = size >= GIB && lead == 0;
-        let in_gib_blocks = || {
-            in_blocks
-                .then(|| free.take_lowest(size, align.max(GIB), 0))
-                .flatten()
-        };
-        let found = fixed.or_else(in_gib_blocks);
-        let found = found.or_else(|| free.take_lowest(size, align, lead));
+        let found = fixed.or_else(|| take_anywhere(free, manifest, vm));
         *start = found.ok_or_else(|| {
-            let (mib, left) = (size >> 20, free.total() >> 20);
+            let (mib, left) = (vm.memory.bytes >> 20, free.total() >> 20);
             let text = alloc::format!("{mib} MiB, where {left} MiB are left in all");
             Fault::new(Rule::NotInOnePiece, vm.name, "memory-mib", text)
         })?;
     }
     Ok(starts)
+}
+
+/// Takes a VM's memory at the lowest free address. A large VM begins at a multiple of a GiB if one
+/// is free: stage 2 then maps it in blocks of a GiB, which take one TLB entry each.
+fn take_anywhere(free: &mut FreeMemory, manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<Pa> {
+    let (size, align) = (vm.memory.bytes, vm.memory.align);
+    let lead = lead(manifest, vm);
+    if size >= GIB
+        && lead == 0
+        && let Some(start) = free.take_lowest(size, align.max(GIB), 0)
+    {
+        return Some(start);
+    }
+    free.take_lowest(size, align, lead)
 }

@@ -2,6 +2,9 @@
 //!
 //! Invariant: what [`place`] returns lies inside the VM's memory and does not overlap.
 //!
+//! The order is kernel, initrd, device tree. The kernel's bss, which its header counts, has no
+//! bytes in the file and is zeroed by the kernel, so whatever lies in it is lost.
+//!
 //! Requirements: G1-BOOT-004.
 
 use alloc::vec::Vec;
@@ -14,11 +17,13 @@ use crate::refusal::{Refusal, refusal};
 #[cfg(test)]
 mod tests;
 
+/// The header, which ends with this magic and a word that is reserved.
 const HEADER_SIZE: usize = 64;
 const MAGIC: &[u8] = b"ARM\x64";
 /// Load offset of kernels before 3.17, whose `image_size` is 0.
 const OLD_TEXT_OFFSET: u64 = 0x8_0000;
-/// Space between the loaded files, and the alignment of the device tree and the initrd.
+/// Space between the loaded files, and the alignment of the device tree and the initrd. A page of
+/// 64 KiB holds no two of them, whatever page size the guest uses.
 const GAP: u64 = 0x1_0000;
 
 /// A file's place in a VM's memory, from its start.
@@ -49,18 +54,7 @@ pub fn place<'a>(
     archive: &Archive<'a>,
     tree_size: Option<u64>,
 ) -> Result<Placed<'a>, Refusal> {
-    let size = vm.memory.bytes;
-    // The device tree lies at the end, where no payload's bss reaches it.
-    let room = tree_size.map_or(Some(size), |tree| {
-        Some(size.checked_sub(tree)? & !(GAP - 1))
-    });
-    let device_tree = tree_size.and(room);
-    let space = Space {
-        vm,
-        archive,
-        room: room.unwrap_or(0),
-        device_tree,
-    };
+    let space = Space::new(vm, archive, tree_size);
     match vm.payload {
         Payload::Linux {
             kernel,
@@ -85,7 +79,21 @@ struct Space<'s, 'a> {
     device_tree: Option<u64>,
 }
 
-impl<'a> Space<'_, 'a> {
+impl<'s, 'a> Space<'s, 'a> {
+    /// Divides the memory: the device tree lies at the end, where no payload's bss reaches it. A
+    /// tree that does not fit leaves no room at all, and any payload is refused then.
+    fn new(vm: &'s Vm<'a>, archive: &'s Archive<'a>, tree_size: Option<u64>) -> Self {
+        let size = vm.memory.bytes;
+        let room = tree_size.map_or(Some(size), |tree| {
+            Some(size.checked_sub(tree)? & !(GAP - 1))
+        });
+        Self {
+            vm,
+            archive,
+            room: room.unwrap_or(0),
+            device_tree: tree_size.and(room),
+        }
+    }
     /// Places a kernel at the offset that its header asks for, and the initrd behind it.
     fn place_linux(&self, kernel: &str, initrd: Option<&str>) -> Result<Placed<'a>, Refusal> {
         if self.device_tree.is_none() {
@@ -115,6 +123,8 @@ impl<'a> Space<'_, 'a> {
         })
     }
 
+    /// Places a flat image at the manifest's offset. Its bss is not known: the device tree alone
+    /// lies behind it, as far away as memory goes.
     fn place_flat(&self, image: &str, offset: u64, entry: u64) -> Result<Placed<'a>, Refusal> {
         let file = find(self.archive, self.vm, "image", image)?;
         let end = offset.saturating_add(length(&file));
@@ -128,7 +138,8 @@ impl<'a> Space<'_, 'a> {
     }
 }
 
-/// Returns where the kernel begins and ends, its bss included.
+/// Returns where the kernel begins and ends, its bss included. Header fields are little-endian: the
+/// offset at 8, the size in memory at 16.
 fn kernel_extent(file: &Member<'_>, vm: &Vm<'_>) -> Result<(u64, u64), Refusal> {
     let refuse = |what: &str| {
         refusal!(
@@ -160,6 +171,7 @@ fn kernel_extent(file: &Member<'_>, vm: &Vm<'_>) -> Result<(u64, u64), Refusal> 
     Ok((offset, end))
 }
 
+/// Returns a file of the payload, which the manifest's property names.
 fn find<'a>(
     archive: &Archive<'a>,
     vm: &Vm<'a>,
@@ -175,6 +187,7 @@ fn find<'a>(
     })
 }
 
+/// Refuses a payload that ends behind the room it has.
 fn check_room(vm: &Vm<'_>, property: &str, end: u64, room: u64) -> Result<(), Refusal> {
     if end <= room {
         return Ok(());

@@ -2,6 +2,10 @@
 //!
 //! Whatever is wrong ends in one message on the console and a stopped machine, before a guest runs.
 //!
+//! Order: the device tree is mapped and read, since it alone says where the console is; then the
+//! console speaks; then memory is mapped, and the archive read. Until the console is set, a refusal
+//! is silent. The other CPUs are off, and interrupts are masked, until the runtime has taken over.
+//!
 //! Requirements: G1-BOOT-008.
 #![no_std]
 #![no_main]
@@ -23,7 +27,7 @@ mod console;
 static RUNTIME: &[u8] = include_bytes!(env!("GEAR1_RUNTIME_BIN"));
 /// The runtime's flat image for a GICv2.
 static RUNTIME_GICV2: &[u8] = include_bytes!(env!("GEAR1_RUNTIME_GICV2_BIN"));
-/// The boot protocol's limit for a device tree.
+/// The boot protocol's limit for a device tree (Linux, Documentation/arch/arm64/booting.rst).
 const MAX_DEVICE_TREE: u64 = 2 << 20;
 
 /// Reached from `gear1_arch::boot`, once.
@@ -46,6 +50,7 @@ fn gear1_init_main(mut machine: Machine) -> ! {
     }
 }
 
+/// Reads what firmware has left, and prepares the runtime.
 fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     let (tree, device_tree) = share_device_tree(machine)?;
     let found = fdt::read(tree);
@@ -79,7 +84,8 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     prepare(&given, machine)
 }
 
-/// Maps the device tree, first as much as says how long it is.
+/// Maps the device tree, first as much as says how long it is: X0 is all that is known of the
+/// machine until then.
 fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), Refusal> {
     let start = machine.device_tree().get();
     let missing = || refuse(Culprit::Board, "there is none at the address in X0");
@@ -97,6 +103,7 @@ fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), R
     Ok((tree, region))
 }
 
+/// Makes the boot archive readable, where the boot loader has put it.
 fn share_archive(machine: &mut Machine, board: &Board) -> Result<&'static [u8], Refusal> {
     let archive = board.archive.start..board.archive.end;
     machine.share(archive).ok_or_else(|| {
@@ -107,6 +114,7 @@ fn share_archive(machine: &mut Machine, board: &Board) -> Result<&'static [u8], 
     })
 }
 
+/// Prints the first line of a boot: version and machine.
 fn greet(board: &Board) {
     let (major, minor) = (ABI_VERSION >> 16, ABI_VERSION & 0xffff);
     let memory: u64 = board.memory.iter().map(Region::bytes).sum();
@@ -122,6 +130,8 @@ fn greet(board: &Board) {
     }
 }
 
+/// Maps the board's memory, which init fills, and the redistributors, of which it reads whose they
+/// are. Memory with `no-map` stays unmapped: a speculative access there may be an error.
 fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     for region in subtract(&board.memory, &board.no_map) {
         machine
@@ -133,6 +143,7 @@ fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     mapped.map_err(|error| refuse_map(&error))
 }
 
+/// Makes a refusal of an input that could not be mapped at all.
 fn refuse(culprit: Culprit, message: &str) -> Refusal {
     Refusal {
         culprit,
@@ -141,6 +152,7 @@ fn refuse(culprit: Culprit, message: &str) -> Refusal {
     }
 }
 
+/// Makes a refusal of what the board's tree describes and init's tables cannot map.
 fn refuse_map(error: &gear1_core::table::MapError) -> Refusal {
     let message = alloc::format!("memory or a device of the board cannot be mapped: {error:?}");
     Refusal {
@@ -157,12 +169,14 @@ extern "C" fn gear1_init_exception(esr: u64, elr: u64, far: u64) -> ! {
     stop()
 }
 
+/// A mistake of init's own, which overflow checks and slices find: told like a refusal.
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     log::error!("Gear1's init: {info}");
     stop()
 }
 
+/// Stops the machine. A guest that ran now would run on half a partition.
 fn stop() -> ! {
     log::info!("the machine is stopped; no guest was started");
     loop {

@@ -98,6 +98,7 @@ impl Purpose {
     }
 }
 
+/// Returns a VM's name in the manifest.
 fn name<'a>(manifest: &Manifest<'a>, vm: VmId) -> &'a str {
     let mut vms = manifest.vms.iter();
     vms.find(|one| one.id == vm).map_or("?", |vm| vm.name)
@@ -244,6 +245,11 @@ impl Partition {
         // planted: a page that gives way lies where a peer's memory may be
         let free = own.or_else(|| find(&banks)).or_else(|| find(&[]));
         mapping.ipa = free.unwrap_or(mapping.ipa);
+        self.insert(mapping);
+    }
+
+    /// Adds a mapping where the order of the list has its place.
+    fn insert(&mut self, mapping: Mapping) {
         let is_before = |one: &Mapping| (one.space, one.ipa) <= (mapping.space, mapping.ipa);
         let place = self.mappings.partition_point(is_before);
         self.mappings.insert(place, mapping);
@@ -273,7 +279,8 @@ impl Partition {
     pub fn check(&self, ground: &Ground<'_>, manifest: &Manifest<'_>) -> Result<(), Refusal> {
         for (number, one) in self.mappings.iter().enumerate() {
             check_shape(one, ground, manifest)?;
-            check_ground(one, ground, manifest)?;
+            check_own(one, ground, manifest)?;
+            check_attributes(one, ground, manifest)?;
             // planted: a mapping hides an emulated device
             self.check_emulated(one, manifest)?;
             for other in self.mappings.iter().skip(number + 1) {
@@ -299,7 +306,7 @@ impl Partition {
         })
     }
 
-    /// Builds every stage 2.
+    /// Builds every stage 2 from the list, which is the only way to one.
     pub fn apply<M: PhysicalMemory>(
         &self,
         roots: &Roots,
@@ -326,29 +333,37 @@ fn check_shape(
     ground: &Ground<'_>,
     manifest: &Manifest<'_>,
 ) -> Result<(), Refusal> {
-    let is_aligned = [mapping.ipa, mapping.pa, mapping.size]
-        .iter()
-        .all(|number| number.is_multiple_of(PAGE_SIZE));
-    if !is_aligned {
+    if !is_whole_pages(mapping) {
         let (pa, size) = (mapping.pa, mapping.size);
         let what = format!("{size:#x} bytes at {pa:#x} are no whole pages");
         return Err(refuse(mapping, manifest, &what));
     }
     let limit = ground.limit;
-    let ends_below = |start: u64| {
-        start
-            .checked_add(mapping.size)
-            .is_some_and(|end| end <= limit)
-    };
-    if !ends_below(mapping.ipa) || !ends_below(mapping.pa) {
+    if !ends_below(mapping.ipa, mapping.size, limit) || !ends_below(mapping.pa, mapping.size, limit)
+    {
         let what = format!("stage 2 translates no address from {limit:#x} on");
         return Err(refuse(mapping, manifest, &what));
     }
     Ok(())
 }
 
-/// Refuses what is Gear1's own, and registers that could be cached or executed.
-fn check_ground(
+/// Tells whether a mapping begins and ends with a page on both sides: a descriptor has no room for
+/// the lower bits, and would map the neighbours in the page as well.
+fn is_whole_pages(mapping: &Mapping) -> bool {
+    let numbers = [mapping.ipa, mapping.pa, mapping.size];
+    numbers
+        .iter()
+        .all(|number| number.is_multiple_of(PAGE_SIZE))
+}
+
+/// Tells whether a range ends at or below the limit; one that wraps around does not.
+fn ends_below(start: u64, size: u64, limit: u64) -> bool {
+    start.checked_add(size).is_some_and(|end| end <= limit)
+}
+
+/// Refuses what is Gear1's own. A GICv2's physical CPU interface alone is Gear1's and a VM's: each
+/// CPU that accesses the page finds its own registers there.
+fn check_own(
     mapping: &Mapping,
     ground: &Ground<'_>,
     manifest: &Manifest<'_>,
@@ -357,13 +372,25 @@ fn check_ground(
     let is_gicc = mapping.why == Purpose::CpuInterface
         && ground.gicc.is_some_and(|gicc| gicc.contains(&output));
     let mut own = ground.gear1.iter();
-    let own = own.find(|(region, _)| region.overlaps(&output) && !is_gicc);
-    if let Some((region, what)) = own {
-        let (start, end) = (region.start, region.end);
-        let what = format!("{what} at {start:#x} to {end:#x} is Gear1's own");
-        return Err(refuse(mapping, manifest, &what));
+    match own.find(|(region, _)| region.overlaps(&output) && !is_gicc) {
+        Some((region, what)) => {
+            let (start, end) = (region.start, region.end);
+            let what = format!("{what} at {start:#x} to {end:#x} is Gear1's own");
+            Err(refuse(mapping, manifest, &what))
+        }
+        None => Ok(()),
     }
-    let attributes = mapping.attributes;
+}
+
+/// Refuses registers that could be cached or executed, and stolen time that a VM could write.
+/// A cached register would be read and written at other times than the driver means; a speculative
+/// fetch of an executable one could change the device.
+fn check_attributes(
+    mapping: &Mapping,
+    ground: &Ground<'_>,
+    manifest: &Manifest<'_>,
+) -> Result<(), Refusal> {
+    let (output, attributes) = (mapping.output(), mapping.attributes);
     let is_ram = ground.memory.iter().any(|bank| bank.overlaps(&output));
     let is_device = attributes.memory == Memory::Device;
     if (!is_ram || mapping.why == Purpose::Device) && (!is_device || attributes.execute) {

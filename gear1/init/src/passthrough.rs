@@ -3,6 +3,10 @@
 //!
 //! Invariant: a device has one owner ([`check_owners`]).
 //!
+//! The device VM and real-time VMs alike are such VMs. Registers appear at their physical
+//! addresses, as the board's tree says. Without an SMMU a device that masters the bus reaches all
+//! memory, which the manifest's author has to accept for each of them (`docs/threat-model.md`).
+//!
 //! Requirements: G1-BOOT-005.
 
 use alloc::string::{String, ToString};
@@ -33,7 +37,9 @@ pub(crate) const MAPPING_TABLES: u64 = 5;
 pub struct Passthrough<'m, 'a> {
     /// The VM.
     pub vm: &'m Vm<'a>,
+    /// What the VM owns of the board.
     pub(crate) owned: Owned<'a>,
+    /// The board's tree, from which the VM's is made.
     pub(crate) tree: Blob<'m>,
     /// Memory that the VM shares, with the metadata that describes it.
     pub(crate) shared: Vec<Region>,
@@ -75,7 +81,7 @@ impl<'m, 'a> Passthrough<'m, 'a> {
             .collect()
     }
 
-    /// Tells whether the VM has this UART.
+    /// Tells whether the VM has this UART, which Gear2 then does not get.
     #[must_use]
     pub fn has_uart(&self, uart: &Uart) -> bool {
         let page = Region::new(uart.base, uart.base + 1);
@@ -89,7 +95,8 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         pages.fold(0, u64::max)
     }
 
-    /// Returns how many tables the devices take at most.
+    /// Returns how many tables the devices take at most: each range of pages as if no table above
+    /// it were there yet.
     #[must_use]
     pub fn table_count(&self) -> u64 {
         let tables = |page: &Region| (page.bytes() >> 30) + MAPPING_TABLES;
@@ -152,7 +159,8 @@ impl<'m, 'a> Passthrough<'m, 'a> {
 }
 
 /// Refuses a device, or an interrupt, that two VMs would own, and more bus masters than can be
-/// stopped.
+/// stopped. Devices are compared by page: stage 2 gives whole pages, so two devices in one page
+/// have one owner.
 pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
     owners: impl Iterator<Item = &'p Passthrough<'m, 'a>> + Clone,
     faults: &mut Vec<Fault>,
@@ -168,6 +176,15 @@ pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
             }
         }
     }
+    check_masters(owners, faults);
+}
+
+/// Refuses more bus masters than the runtime can stop. Each is stopped under its VM's lock, so
+/// their number bounds how long a stop holds the lock.
+fn check_masters<'p, 'm: 'p, 'a: 'm>(
+    owners: impl Iterator<Item = &'p Passthrough<'m, 'a>>,
+    faults: &mut Vec<Fault>,
+) {
     let mut masters = 0;
     for one in owners {
         masters += one.owned.masters.len();
@@ -180,7 +197,8 @@ pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
     }
 }
 
-/// Says what two VMs would both own.
+/// Says what two VMs would both own. Interrupts are compared beside pages, because two devices may
+/// share a line.
 fn common(one: &Owned<'_>, other: &Owned<'_>) -> Option<String> {
     let overlaps = |page: &&Region| other.pages.iter().any(|p| p.overlaps(page));
     if let Some(page) = one.pages.iter().find(overlaps) {

@@ -4,6 +4,10 @@
 //! Invariant: whatever is wrong is found before the first guest could run; there is no way from a
 //! [`Refusal`] on to a hand-over.
 //!
+//! The same code judges a manifest on the developer's machine (`cargo xtask check`), where memory
+//! and the images are missing: [`judge`] stops short of them. Both see every rule in the same
+//! order, so a manifest that the check takes is taken at boot as well.
+//!
 //! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-012.
 
 use alloc::string::{String, ToString};
@@ -35,7 +39,8 @@ mod system;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// GIC versions that this build supports.
+/// GIC versions that this build supports. Kinds and privileges below are those of the manifest that
+/// this build knows: a manifest of a later version is refused by name.
 const GIC_VERSIONS: &[u32] = &[2, 3];
 const KINDS: &[VmKind] = &[VmKind::Guest, VmKind::Device, VmKind::RealTime];
 const PRIVILEGES: &[Privilege] = &[Privilege::El0, Privilege::El1];
@@ -116,6 +121,8 @@ fn hand_over<M: PhysicalMemory>(
     })
 }
 
+/// Refuses a board that the runtime cannot run on. The boot CPU has to be the first: its number is
+/// 0 in the runtime, which tells it from all others.
 fn check_board(given: &Given<'_>) -> Result<(), Refusal> {
     let board = given.board;
     let affinity = given.boot_cpu;
@@ -136,7 +143,8 @@ fn check_board(given: &Given<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the memory that is not free.
+/// Returns the memory that is not free. Page 0 is left out because a null pointer of a guest's or
+/// of firmware's leads there.
 fn taken(given: &Given<'_>) -> Vec<Region> {
     let board = given.board;
     let own = [
@@ -148,6 +156,8 @@ fn taken(given: &Given<'_>) -> Vec<Region> {
     board.reserved.iter().copied().chain(own).collect()
 }
 
+/// Reads the manifest by all rules, with the board's facts. One message is printed before the
+/// machine stops: the first error, and how many there are.
 fn read_manifest<'a>(
     blob: &'a [u8],
     given: &Given<'_>,

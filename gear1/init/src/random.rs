@@ -6,8 +6,9 @@
 #[cfg(test)]
 mod tests;
 
-/// Bytes for a guest's `rng-seed` and `kaslr-seed`.
+/// Bytes for a guest's `rng-seed` and `kaslr-seed`: 32 and 8, as Linux wants them.
 pub const SEED_SIZE: usize = 40;
+/// Double rounds: columns, then diagonals.
 const ROUNDS: usize = 10;
 const KEY_SIZE: usize = 32;
 
@@ -32,20 +33,15 @@ pub fn guest_seed(machine: &[u8], vm: u32, number: u32) -> [u8; SEED_SIZE] {
     seed
 }
 
+/// Returns a block of the key stream (RFC 8439, 2.3). The counter stays 0: a seed is shorter than a
+/// block, and VM and start are in the nonce.
 fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
     let start = initial_state(key, counter, nonce);
     let mut state = start;
     if let ([a, b, c, d], []) = state.as_chunks_mut::<4>() {
         for _ in 0..ROUNDS {
             quarter_rounds(a, b, c, d);
-            // The diagonals become columns, and are turned back.
-            b.rotate_left(1);
-            c.rotate_left(2);
-            d.rotate_left(3);
-            quarter_rounds(a, b, c, d);
-            b.rotate_right(1);
-            c.rotate_right(2);
-            d.rotate_right(3);
+            diagonal_rounds(a, b, c, d);
         }
     }
     for (slot, word) in state.iter_mut().zip(start) {
@@ -66,6 +62,17 @@ fn initial_state(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 1
         *slot = word;
     }
     state
+}
+
+/// Does the quarter rounds of all four diagonals: they become columns, and are turned back.
+fn diagonal_rounds(a: &mut [u32; 4], b: &mut [u32; 4], c: &mut [u32; 4], d: &mut [u32; 4]) {
+    b.rotate_left(1);
+    c.rotate_left(2);
+    d.rotate_left(3);
+    quarter_rounds(a, b, c, d);
+    b.rotate_right(1);
+    c.rotate_right(2);
+    d.rotate_right(3);
 }
 
 /// Does the quarter rounds of all four columns, of rows `a` to `d`.

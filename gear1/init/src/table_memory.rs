@@ -1,5 +1,8 @@
 //! Translation tables in free memory.
 //!
+//! No table is ever freed here: a refusal ends the boot. No barrier is needed either, as no CPU
+//! walks these tables before init is done.
+//!
 //! Requirements: G1-BOOT-003.
 
 use gear1_core::addr::Pa;
@@ -42,6 +45,7 @@ impl<M: PhysicalMemory> TableMemory for BootTables<'_, M> {
     }
 }
 
+/// Returns the address of a descriptor.
 fn entry(table: Pa, index: usize) -> Pa {
     Pa::new(table.get() + index as u64 * 8)
 }

@@ -4,6 +4,10 @@
 //! Invariant: a loaded VM's memory holds the loaded files and zeroes. The contents are in memory,
 //! not only in caches: the VM starts with its caches off.
 //!
+//! Init loads the VMs that start by themselves. The runtime loads every VM again for each later
+//! start, from the list of copies that [`Prepared::load`] leaves: files come from the archive, the
+//! device tree from a page that init keeps, and everything between them is wiped.
+//!
 //! Requirements: G1-RUN-009, G1-MEM-004.
 
 use alloc::vec::Vec;
@@ -24,7 +28,7 @@ use crate::random::{SEED_SIZE, guest_seed};
 use crate::refusal::Refusal;
 use crate::region::Region;
 
-/// VMID of the first VM.
+/// VMID of the first VM; the next VMs have the next ones. 0 is nobody's, and 1 is Gear2's.
 pub const FIRST_VMID: u16 = 2;
 /// Bytes of the guest's view of a distributor (GICv2, GICv3), and of a redistributor.
 const GICD_SIZE: [u64; 2] = [0x1000, 0x1_0000];
@@ -39,15 +43,18 @@ pub type MakeTree<'t> = dyn Fn(Region, Region) -> Result<Vec<u8>, Refusal> + 't;
 /// A VM's payload with its place found and its device tree finished.
 #[derive(Debug)]
 pub struct Prepared<'a> {
+    /// Where the payload lies in the VM's memory.
     placed: Placed<'a>,
     /// The finished device tree and where the runtime finds it.
     tree: Option<(Vec<u8>, Pa)>,
     /// The seeds of all starts, and where they lie behind the tree.
     seeds: Option<Seeds>,
+    /// The VM's memory: one region, in the VM and in the machine.
     memory: BootRegion,
 }
 
-/// Returns the guest addresses of the interrupt controller's two regions.
+/// Returns the guest addresses of the interrupt controller's two regions: those of the board's, so
+/// that a device tree made from the board's needs no change there.
 #[must_use]
 pub fn gic_regions(board: &Board, vcpu_count: usize) -> [Region; 2] {
     let gic = &board.gic;
@@ -79,20 +86,25 @@ pub fn cpu_interface(vm: &Vm<'_>, board: &Board) -> Option<Mapping> {
     })
 }
 
+/// Returns the second region of the interrupt controller as far as Gear1 emulates it, with its
+/// name: a GICv3's redistributors, or of a GICv2's CPU interface what is not mapped.
+fn second_emulated(vm: &Vm<'_>, board: &Board) -> (Region, &'static str) {
+    let [_, mut second] = gic_regions(board, vm.vcpu_count);
+    if board.gic.version != 2 {
+        return (second, "GIC redistributors");
+    }
+    second.start += cpu_interface(vm, board).map_or(0, |mapped| mapped.size);
+    (second, "GICC_DIR")
+}
+
 /// Returns what Gear1 and Gear2 emulate for every VM.
 pub fn emulated(vm: &Vm<'_>, board: &Board) -> Vec<Emulated> {
-    let [gicd, mut second] = gic_regions(board, vm.vcpu_count);
-    let second_name = if board.gic.version == 2 {
-        second.start += cpu_interface(vm, board).map_or(0, |mapped| mapped.size);
-        "GICC_DIR"
-    } else {
-        "GIC redistributors"
-    };
+    let [gicd, _] = gic_regions(board, vm.vcpu_count);
     let console = vm.console.map(|console| {
         let region = Region::new(console.ipa, console.ipa + PAGE_SIZE);
         (region, "console")
     });
-    [(gicd, "GIC distributor"), (second, second_name)]
+    [(gicd, "GIC distributor"), second_emulated(vm, board)]
         .into_iter()
         .chain(console)
         .filter(|(region, _)| region.bytes() != 0)
@@ -106,6 +118,9 @@ pub fn emulated(vm: &Vm<'_>, board: &Board) -> Vec<Emulated> {
 
 /// Finds a place for the VM's payload and finishes its device tree: the archive's, unless `make`
 /// makes it. `start` is where its memory lies.
+///
+/// The tree is made twice. The first says how long it is, and so where the initial RAM disk may
+/// lie; the second names that place.
 pub fn prepare<'a>(
     vm: &Vm<'a>,
     start: Pa,
@@ -178,7 +193,8 @@ struct Seeds {
 
 impl Seeds {
     /// Finds the first seed in a finished tree and makes those of all starts; `None`: it has no
-    /// seeds.
+    /// seeds. The runtime formats no device tree, so it copies the bytes of a start's seed over
+    /// those of the first.
     fn find(tree: &[u8], machine: &[u8], vm: u32) -> Option<Self> {
         let first = guest_seed(machine, vm, 0);
         let (rng, kaslr) = first.split_at(RNG_SEED_SIZE);
@@ -232,6 +248,20 @@ impl Prepared<'_> {
         root: Pa,
         memory: &mut M,
     ) -> BootVm {
+        let mut boot = self.described(vm, root);
+        for (slot, load) in boot.loads.iter_mut().zip(self.loads(archive_pa)) {
+            *slot = load;
+        }
+        self.keep(memory);
+        if vm.autostart {
+            self.fill(memory);
+        }
+        boot
+    }
+
+    /// Returns what the runtime is to know of the VM's memory and start. The rest of [`BootVm`]
+    /// comes from the manifest alone, once all VMs are loaded.
+    fn described(&self, vm: &Vm<'_>, root: Pa) -> BootVm {
         let ipa = self.memory.ipa;
         let mut boot = BootVm {
             vcpu_count: vm.vcpu_count as u16,
@@ -243,13 +273,6 @@ impl Prepared<'_> {
             ..BootVm::default()
         };
         boot.regions[0] = self.memory;
-        for (slot, load) in boot.loads.iter_mut().zip(self.loads(archive_pa)) {
-            *slot = load;
-        }
-        self.keep(memory);
-        if vm.autostart {
-            self.fill(memory);
-        }
         boot
     }
 
@@ -263,21 +286,27 @@ impl Prepared<'_> {
             size: piece.file.data.len() as u64,
             stride: 0,
         });
-        let trees = self.placed.device_tree.iter().zip(&self.tree);
-        let trees = trees.map(move |(offset, (bytes, kept))| BootLoad {
-            source: kept.get(),
-            destination: pa + offset,
-            size: bytes.len() as u64,
-            stride: 0,
-        });
         let pool = self.seed_pool().get();
         let tree = pa + self.placed.device_tree.unwrap_or(0);
         let seeds = self.seeds.iter();
         let seeds = seeds.flat_map(move |seeds| seeds.loads(tree, pool));
-        files.chain(trees).chain(seeds)
+        files.chain(self.tree_load()).chain(seeds)
     }
 
-    /// Returns where the seeds lie: behind the tree that the runtime copies.
+    /// Returns the copy of the finished device tree. The guest may write its tree, so each start
+    /// gets the kept one.
+    fn tree_load(&self) -> Option<BootLoad> {
+        let (offset, (bytes, kept)) = self.placed.device_tree.zip(self.tree.as_ref())?;
+        Some(BootLoad {
+            source: kept.get(),
+            destination: self.memory.pa + offset,
+            size: bytes.len() as u64,
+            stride: 0,
+        })
+    }
+
+    /// Returns where the seeds lie: behind the tree that the runtime copies, in memory of Gear1's
+    /// that no VM can read.
     fn seed_pool(&self) -> Pa {
         let behind = |(bytes, kept): &(Vec<u8>, Pa)| Pa::new(kept.get() + bytes.len() as u64);
         self.tree.as_ref().map_or(Pa::new(0), behind)
@@ -296,7 +325,8 @@ impl Prepared<'_> {
         }
     }
 
-    /// Writes the payload, and zeroes everywhere else.
+    /// Writes the payload, and zeroes everywhere else: RAM holds what ran before the boot, which
+    /// may be another VM's.
     fn fill<M: PhysicalMemory>(&self, memory: &mut M) {
         let start = self.memory.pa;
         let end = start + self.memory.size;

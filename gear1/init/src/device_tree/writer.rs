@@ -1,5 +1,8 @@
 //! A flattened device tree in the making (Devicetree Specification 0.4, chapter 5).
 //!
+//! Structure and strings grow beside each other and are joined at the end, when their sizes are
+//! known. Numbers are big-endian, and each token of the structure begins at a multiple of 4.
+//!
 //! Requirements: G1-BOOT-006.
 
 use alloc::collections::BTreeMap;
@@ -22,7 +25,9 @@ const END: u32 = 9;
 /// The tree so far.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
+    /// Tokens of nodes and properties.
     structure: Vec<u8>,
+    /// Names of properties, each with its NUL, once.
     strings: Vec<u8>,
     /// Offset of each property name in `strings`.
     names: BTreeMap<String, u32>,
@@ -99,7 +104,20 @@ impl Writer {
         let structure = HEADER_SIZE + NO_RESERVATIONS.len();
         let strings = structure + self.structure.len();
         let total = (strings + self.strings.len()).next_multiple_of(4);
-        let header = [
+        let header = self.header(structure, strings, total);
+        let bytes = header.iter().flat_map(|field| field.to_be_bytes());
+        let mut tree: Vec<u8> = bytes.collect();
+        tree.extend(NO_RESERVATIONS);
+        tree.extend(self.structure);
+        tree.extend(self.strings);
+        tree.resize(total, 0);
+        tree
+    }
+
+    /// Returns the header (Devicetree Specification 0.4, 5.2) of a tree whose blocks begin at these
+    /// offsets. The physical ID of the boot CPU is 0, as the VM's first vCPU has it.
+    const fn header(&self, structure: usize, strings: usize, total: usize) -> [u32; 10] {
+        [
             MAGIC,
             total as u32,
             structure as u32,
@@ -110,22 +128,15 @@ impl Writer {
             0,
             self.strings.len() as u32,
             self.structure.len() as u32,
-        ];
-        let mut tree: Vec<u8> = header
-            .iter()
-            .flat_map(|field| field.to_be_bytes())
-            .collect();
-        tree.extend(NO_RESERVATIONS);
-        tree.extend(self.structure);
-        tree.extend(self.strings);
-        tree.resize(total, 0);
-        tree
+        ]
     }
 
+    /// Writes a token.
     fn word(&mut self, word: u32) {
         self.structure.extend(word.to_be_bytes());
     }
 
+    /// Writes bytes, and zeroes up to the next token.
     fn bytes(&mut self, bytes: &[u8]) {
         self.structure.extend(bytes);
         let padded = self.structure.len().next_multiple_of(4);

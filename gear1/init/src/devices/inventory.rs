@@ -41,6 +41,15 @@ pub fn inventory(tree: &Blob<'_>) -> Result<Vec<Device>, Refusal> {
     Ok(list)
 }
 
+/// Tells whether a node below `path` is an enabled device, or has devices below.
+fn is_device(node: &Node<'_>, path: &str) -> bool {
+    let other = path.is_empty() && NOT_DEVICES.contains(&node.name());
+    let kind = node.property("device_type").and_then(|kind| kind.text());
+    !other && !is_disabled(node) && !matches!(kind, Some("cpu" | "memory"))
+}
+
+/// Adds the devices below a node. `gic` is the interrupt controller, and `parent` the phandle of
+/// the controller that the nodes' interrupts go to.
 fn add_devices<'t>(
     node: &Node<'t>,
     path: &str,
@@ -48,22 +57,12 @@ fn add_devices<'t>(
     (gic, parent): (Option<&Node<'t>>, Option<u32>),
     list: &mut Vec<Device>,
 ) -> Result<(), Refusal> {
-    let is_there = |child: &Node<'_>| {
-        let other = path.is_empty() && NOT_DEVICES.contains(&child.name());
-        let kind = child.property("device_type").and_then(|kind| kind.text());
-        !other && !is_disabled(child) && !matches!(kind, Some("cpu" | "memory"))
-    };
-    for child in node.children().filter(is_there) {
+    for child in node.children().filter(|child| is_device(child, path)) {
         let path = alloc::format!("{path}/{}", child.name());
         let parent = cell(&child, "interrupt-parent").or(parent);
         if child.property("reg").is_some() {
             let at_gic = gic.is_some_and(|gic| phandle(gic) == parent && parent.is_some());
-            list.push(Device {
-                registers: bus.regions(&child, &path)?,
-                intids: if at_gic { intids(&child) } else { Vec::new() },
-                is_gic: is_gic(&child) || is_compatible(&child, GIC_PARTS),
-                path: path.clone(),
-            });
+            list.push(device(&child, &path, bus, at_gic)?);
         }
         if let Some(ranges) = child.property("ranges") {
             let below = bus.below(&child, ranges, &path)?;
@@ -73,6 +72,18 @@ fn add_devices<'t>(
     Ok(())
 }
 
+/// Returns a device with registers. `at_gic`: its interrupts go to the GIC.
+fn device(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, at_gic: bool) -> Result<Device, Refusal> {
+    Ok(Device {
+        registers: bus.regions(node, path)?,
+        intids: if at_gic { intids(node) } else { Vec::new() },
+        is_gic: is_gic(node) || is_compatible(node, GIC_PARTS),
+        path: path.into(),
+    })
+}
+
+/// Returns a node's shared interrupts, three cells each. Private ones are left out: no VM can own
+/// them.
 fn intids(node: &Node<'_>) -> Vec<u32> {
     let cells = node
         .property("interrupts")
@@ -91,6 +102,7 @@ pub fn bus_masters(tree: &Blob<'_>) -> Vec<String> {
     list
 }
 
+/// Adds the bus masters below a node, a node's children before itself.
 fn add_masters(node: &Node<'_>, path: &str, list: &mut Vec<String>) {
     for child in node.children().filter(|child| !is_disabled(child)) {
         let path = alloc::format!("{path}/{}", child.name());

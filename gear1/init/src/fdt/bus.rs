@@ -1,5 +1,9 @@
 //! Addresses in a device tree: `reg`, `ranges` and the cells that they are written with.
 //!
+//! A device's `reg` is an address of the bus that the device is on. Each bus above translates the
+//! address by its `ranges`, up to the CPU's (Devicetree Specification 0.4, 2.3.8). A bus borrows
+//! the bus above, as the walk over the tree goes down.
+//!
 //! Requirements: G1-BOOT-001.
 
 use alloc::vec::Vec;
@@ -14,10 +18,13 @@ use crate::region::Region;
 pub(crate) struct Bus<'b, 'a> {
     address_cells: u32,
     size_cells: u32,
+    /// `ranges` of the bus's node, and the bus above; `None` for the root, where addresses are the
+    /// CPU's.
     ranges: Option<(Property<'a>, &'b Bus<'b, 'a>)>,
 }
 
 impl<'b, 'a> Bus<'b, 'a> {
+    /// Returns the bus of the tree's root, `node`.
     pub(crate) fn root(node: &Node<'a>) -> Result<Self, Refusal> {
         let (address_cells, size_cells) = cell_counts(node, "/")?;
         Ok(Self {
@@ -42,7 +49,8 @@ impl<'b, 'a> Bus<'b, 'a> {
         })
     }
 
-    /// Returns the CPU's address for `address` on this bus.
+    /// Returns the CPU's address for `address` on this bus; `None` if no entry of `ranges` covers
+    /// it. Empty `ranges` stand for the same addresses above.
     fn translate(&self, address: u64) -> Option<u64> {
         let Some((ranges, parent)) = self.ranges else {
             return Some(address);
@@ -61,7 +69,8 @@ impl<'b, 'a> Bus<'b, 'a> {
         }
     }
 
-    /// Returns the regions that the node's `reg` names, as the CPU sees them.
+    /// Returns the regions that the node's `reg` names, as the CPU sees them. A region that wraps
+    /// around, or that a bus above does not translate, is refused with the node.
     pub(crate) fn regions(&self, node: &Node<'_>, path: &str) -> Result<Vec<Region>, Refusal> {
         let wrong = || {
             refusal!(
@@ -85,6 +94,8 @@ impl<'b, 'a> Bus<'b, 'a> {
     }
 }
 
+/// Returns `#address-cells` and `#size-cells` of a node: how the nodes below write addresses and
+/// sizes. Without them 2 and 1 count (Devicetree Specification 0.4, 2.3.5).
 pub(crate) fn cell_counts(node: &Node<'_>, path: &str) -> Result<(u32, u32), Refusal> {
     let count = |name: &str, default: u32, allowed: Range<u32>| {
         let value = node
@@ -101,7 +112,8 @@ pub(crate) fn cell_counts(node: &Node<'_>, path: &str) -> Result<(u32, u32), Ref
     ))
 }
 
-/// Takes a number of `count` cells; `None` if there are fewer, or if it has more than 64 bits.
+/// Takes a number of `count` cells, the most significant first; `None` if there are fewer, or if it
+/// has more than 64 bits.
 pub(crate) fn number(cells: &mut impl Iterator<Item = u32>, count: u32) -> Option<u64> {
     (0..count).try_fold(0_u64, |value, _| {
         let high = value.checked_mul(1 << 32)?;

@@ -1,5 +1,8 @@
 //! Information that init hands to the runtime: the machine first, then each VM.
 //!
+//! The runtime takes all of this as true: no pointer, index or size is checked again there. What is
+//! wrong has to be refused before, by the rules on manifests and by the check of the partition.
+//!
 //! Requirements: G1-BOOT-009.
 
 use alloc::boxed::Box;
@@ -17,7 +20,7 @@ use super::system::System;
 use crate::el2::Runtime;
 use crate::fdt::{Board, Uart};
 
-/// VMID of the empty stage 2.
+/// VMID of the empty stage 2, which no VM has: there are fewer VMs than VMIDs of 8 bits.
 const NULL_VMID: u16 = 0xff;
 
 /// Returns what the runtime is to know of the machine, and of no VM. `gear2_uart` is the boot UART
@@ -72,6 +75,8 @@ pub(super) fn of_machine(
     info
 }
 
+/// Tells the runtime of the CPUs, and which of them run Gear2's loop or belong to a real-time VM. A
+/// CPU that is neither is turned off, or never turned on.
 fn fill_cpus(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
     let gear2_cpus = manifest.gear2_cpus(board.cpus.len());
     let real_time = manifest.real_time_cpus();
@@ -85,7 +90,8 @@ fn fill_cpus(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
     }
 }
 
-/// Tells the runtime of the VMs what the manifest says, beside what loading them has told.
+/// Tells the runtime of the VMs what the manifest says, beside what loading them has told. vCPUs of
+/// one VM have consecutive identifiers, in the manifest's order of VMs.
 pub(super) fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
     let mut first_vcpu = 0_u16;
     info.vm_count = manifest.vms.len() as u32;
@@ -99,21 +105,33 @@ pub(super) fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'
         slot.real_time = real_time(vm);
         slot.debug = vm.debug;
         slot.pmu = vm.pmu;
-        slot.peers = manifest
-            .peers(vm)
-            .fold(0, |peers, peer| peers | 1 << peer.id.index());
-        let owner_cpus = info.owner_cpu.iter_mut().skip(first_vcpu.into());
-        for (vcpu, slot) in owner_cpus.take(vm.vcpu_count).enumerate() {
-            if let Some(cpu) = manifest.start_cpu(vm, vcpu, board.cpus.len()) {
-                *slot = cpu.index() as u16;
-            }
-        }
+        slot.peers = peers(manifest, vm);
         first_vcpu += vm.vcpu_count as u16;
     }
     info.vcpu_count = first_vcpu.into();
+    fill_owner_cpus(info, board, manifest);
 }
 
-/// Returns how Gear1 is to run a VM.
+/// Returns the VMs that a VM may share memory with, a bit each.
+fn peers(manifest: &Manifest<'_>, vm: &Vm<'_>) -> u16 {
+    let peers = manifest.peers(vm);
+    peers.fold(0, |peers, peer| peers | 1 << peer.id.index())
+}
+
+/// Tells the runtime where each vCPU runs at first. A real-time vCPU stays there; Gear2 may give
+/// the others to another of its CPUs.
+fn fill_owner_cpus(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
+    let vcpus = manifest.vms.iter();
+    let vcpus = vcpus.flat_map(|vm| (0..vm.vcpu_count).map(move |vcpu| (vm, vcpu)));
+    for (slot, (vm, vcpu)) in info.owner_cpu.iter_mut().zip(vcpus) {
+        if let Some(cpu) = manifest.start_cpu(vm, vcpu, board.cpus.len()) {
+            *slot = cpu.index() as u16;
+        }
+    }
+}
+
+/// Returns how Gear1 is to run a VM. Only a real-time VM may have the GIC passed through: the rules
+/// on manifests refuse it for others, which share their CPUs.
 fn real_time(vm: &Vm<'_>) -> RealTime {
     match (vm.kind, vm.gic) {
         (VmKind::RealTime, GicMode::PassThrough) => RealTime::PassThrough,

@@ -1,5 +1,9 @@
 //! The system in memory: where everything lies, and what is built there.
 //!
+//! Three steps, in this order: all memory is given out ([`Placed::place`]), the list of all
+//! mappings is made and checked ([`Placed::partition`]), and only then stage 2 is built from that
+//! list and the VMs are loaded ([`Placed::build`]). A refusal therefore leaves no stage 2 behind.
+//!
 //! Requirements: G1-BOOT-003, G1-MEM-004.
 
 use alloc::boxed::Box;
@@ -32,6 +36,7 @@ const POOL_ALIGN: u64 = 0x8000;
 
 /// Where everything lies in memory.
 pub(super) struct Placed<'a> {
+    /// Memory for all stage-2 tables, roots included. The runtime takes those that init leaves.
     pool: Region,
     pub(super) runtime: Runtime,
     /// Memory that the device VM shares.
@@ -49,6 +54,9 @@ pub(super) struct Placed<'a> {
 impl<'a> Placed<'a> {
     /// Gives out memory, and loads Gear1's runtime and Gear2. Memory with a fixed address goes
     /// first, and what fits anywhere goes last.
+    ///
+    /// What Gear1 takes is found by the difference of the free memory before and after: an
+    /// allocation that is forgotten in a list could otherwise be given to a VM.
     pub(super) fn place<M: PhysicalMemory>(
         system: &System<'_, 'a>,
         free: &mut FreeMemory,
@@ -82,7 +90,8 @@ impl<'a> Placed<'a> {
         })
     }
 
-    /// Returns the list of all that is mapped or emulated.
+    /// Returns the list of all that is mapped or emulated. Every stage 2 is built from this list
+    /// and from nothing else, so the check of the list is a check of the machine.
     pub(super) fn partition(&self, system: &System<'_, 'a>) -> Partition {
         let (board, manifest) = (system.given.board, system.manifest);
         let mut mappings = self.gear2.mappings.clone();
@@ -136,19 +145,24 @@ impl<'a> Placed<'a> {
             (board.archive, "the boot archive"),
         ];
         gear1.extend(gic_registers(board));
-        // VMs read their pages of stolen time, which lie among the runtime's memory.
-        let stolen_time = self.runtime.stolen_time.get();
-        let stolen_time = Region::new(stolen_time, stolen_time + self.vms.len() as u64 * PAGE_SIZE);
-        for (region, what) in &self.gear1 {
-            let rest = subtract(&[*region], &[stolen_time]);
-            gear1.extend(rest.into_iter().map(|rest| (rest, *what)));
-        }
+        gear1.extend(self.runtime_memory());
         Ground {
             memory: &board.memory,
             gear1,
             gicc: (board.gic.version == 2).then(|| gicc(board)),
             limit: system.geometry.limit(),
         }
+    }
+
+    /// Returns the allocated memory that no VM sees: all but the pages of stolen time, which lie
+    /// among the runtime's memory and which VMs read.
+    fn runtime_memory(&self) -> impl Iterator<Item = (Region, &'static str)> {
+        let start = self.runtime.stolen_time.get();
+        let stolen_time = Region::new(start, start + self.vms.len() as u64 * PAGE_SIZE);
+        self.gear1.iter().flat_map(move |(region, what)| {
+            let rest = subtract(&[*region], &[stolen_time]);
+            rest.into_iter().map(|rest| (rest, *what))
+        })
     }
 
     /// Builds every stage 2, fills what is shared and the VMs that start by themselves, and returns
@@ -168,16 +182,23 @@ impl<'a> Placed<'a> {
         let roots = next_roots(system, &mut tables)?;
         partition.apply(&roots, system.manifest, &mut tables)?;
         let memory = tables.memory;
+        let mut info = self.information(system, &null, &roots);
+        self.load_vms(system, partition, &roots, &mut info, memory);
+        self.fill_shared(system, &mut info, memory);
+        info.pool_used = self.pool.bytes() - pool.total();
+        Ok(info)
+    }
+
+    /// Returns what the runtime is to know of the machine and of Gear2. `null` is the empty stage
+    /// 2, which is installed where neither a guest's nor Gear2's may be.
+    fn information(&self, system: &System<'_, 'a>, null: &Stage2, roots: &Roots) -> Box<BootInfo> {
         let mut info = boot_info::of_machine(system, self.uart, &self.runtime);
         info.null_root = null.root().get();
         info.gear2 = BootGear2 {
             root: roots.gear2.root().get(),
             ..self.gear2.boot
         };
-        self.load_vms(system, partition, &roots, &mut info, memory);
-        self.fill_shared(system, &mut info, memory);
-        info.pool_used = self.pool.bytes() - pool.total();
-        Ok(info)
+        info
     }
 
     /// Loads the VMs that start by themselves, and tells the runtime how to load all of them.
@@ -201,7 +222,8 @@ impl<'a> Placed<'a> {
         boot_info::fill_vms(info, board, manifest);
     }
 
-    /// Fills the memory that VMs share, and tells the runtime of devices and their owners.
+    /// Fills the memory that VMs share, before any VM runs that could write it, and tells the
+    /// runtime of devices and their owners.
     fn fill_shared<M: PhysicalMemory>(
         &self,
         system: &System<'_, 'a>,
@@ -218,7 +240,8 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// Takes the pool of stage-2 tables, and loads the runtime, which is told of the pool.
+/// Takes the pool of stage-2 tables, in one piece, so that the runtime maps it once, and loads the
+/// runtime, which is told of the pool.
 fn place_runtime<M: PhysicalMemory>(
     system: &System<'_, '_>,
     free: &mut FreeMemory,
@@ -238,7 +261,8 @@ fn gicc(board: &Board) -> Region {
     Region::new(board.gicc(), board.gicc() + GICC_SIZE)
 }
 
-/// Returns the registers of the interrupt controller, with the name of each frame.
+/// Returns the registers of the interrupt controller, with the name of each frame. GICV is left
+/// out: a VM with a GICv2 has it, and it holds nothing but that VM's interrupts.
 fn gic_registers(board: &Board) -> Vec<(Region, &'static str)> {
     let gic = &board.gic;
     let [gicd, _] = vm::gic_regions(board, 0);
@@ -253,7 +277,8 @@ fn gic_registers(board: &Board) -> Vec<(Region, &'static str)> {
     frames
 }
 
-/// Takes the next root of a stage 2.
+/// Takes the next root of a stage 2. Roots come first out of the pool, whose start has their
+/// alignment; a root may have several concatenated tables.
 fn next_root<M: PhysicalMemory>(
     geometry: &Geometry,
     tables: &mut BootTables<'_, M>,
@@ -264,7 +289,8 @@ fn next_root<M: PhysicalMemory>(
     Ok(geometry.stage2(root))
 }
 
-/// Takes the roots of Gear2 and of all VMs.
+/// Takes the roots of Gear2 and of all VMs, each its own: a VM that has no memory yet has an empty
+/// stage 2.
 fn next_roots<M: PhysicalMemory>(
     system: &System<'_, '_>,
     tables: &mut BootTables<'_, M>,
@@ -278,6 +304,7 @@ fn next_roots<M: PhysicalMemory>(
     })
 }
 
+/// Loads Gear2 from the archive. `shared` is the region that it shares with the device model.
 fn load_gear2<M: PhysicalMemory>(
     system: &System<'_, '_>,
     uart: Option<Uart>,

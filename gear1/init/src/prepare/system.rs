@@ -1,5 +1,9 @@
 //! The system before memory is given out: the manifest, the archive, and the owners of devices.
 //!
+//! How many tables the pool needs is known before there is one, because the runtime gets none
+//! later: each mapping's worst case is counted. A pool that is too small is a refusal at boot,
+//! never a failure of a running VM.
+//!
 //! Requirements: G1-BOOT-003.
 
 use alloc::vec::Vec;
@@ -16,7 +20,8 @@ use crate::passthrough::{Passthrough, check_owners};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::vm;
 
-/// Tables that Gear2's pieces take at most, beside its heap's.
+/// Tables that Gear2's pieces take at most, beside its heap's. They lie in a few regions of its
+/// address space, far apart from each other.
 const GEAR2_TABLES: u64 = 16;
 
 /// Tables for each VM beside its memory's: for GICV and register pages.
@@ -29,10 +34,11 @@ const STOLEN_TIME_TABLES: u64 = 2;
 pub(super) struct System<'s, 'a> {
     pub(super) given: &'s Given<'s>,
     pub(super) archive: &'s Archive<'a>,
-    /// The manifest's bytes.
+    /// The manifest's bytes, which Gear2 gets as they are.
     pub(super) blob: &'a [u8],
     pub(super) manifest: &'s Manifest<'a>,
     pub(super) owners: &'s Owners<'s, 'a>,
+    /// Shape of every stage 2: VTCR_EL2 is the same for all contexts.
     pub(super) geometry: Geometry,
 }
 
@@ -85,6 +91,7 @@ impl<'m, 'a> Owners<'m, 'a> {
         Ok(owners)
     }
 
+    /// Iterates over all VMs that own devices.
     pub(super) fn all(&self) -> impl Iterator<Item = &Passthrough<'m, 'a>> + Clone {
         let device_vm = self.device_vm.as_ref().map(|vm| &vm.own);
         self.real_time.iter().chain(device_vm)
@@ -124,7 +131,8 @@ fn address_limit(board: &Board, manifest: &Manifest<'_>, owners: &Owners<'_, '_>
     ends.fold(gear2_end, u64::max)
 }
 
-/// Returns how many bytes the stage-2 tables of all VMs and of Gear2 take at most.
+/// Returns how many bytes the stage-2 tables of all VMs and of Gear2 take at most, with the roots:
+/// one each, Gear2's and the empty one.
 pub(super) fn pool_size(
     manifest: &Manifest<'_>,
     geometry: &Geometry,

@@ -8,7 +8,7 @@ const REPLAY: &str = "tests/fuzz/src/tests.rs";
 pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "a CPU has an affinity that no CPU has",
-        change: Change::Swap("            .filter(|mpidr| mpidr & !AFFINITY == 0)\n", ""),
+        change: Change::Swap("        .filter(|mpidr| mpidr & !AFFINITY == 0)\n", ""),
         breaks: &["G1-BOOT-001"],
         test: REPLAY,
         finder: Finder::HostNamed("tree"),
