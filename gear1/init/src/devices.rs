@@ -6,7 +6,7 @@
 //!
 //! Also owns how a device that masters the bus is stopped when its VM has: see `MASTERS`.
 //!
-//! What the manifest does wrong is collected, so that a person sees all of it at once
+//! Errors of the manifest are collected, so that a person sees all of them at once
 //! (`cargo xtask check`). What the board's tree does wrong ends the walk: the rest of the tree
 //! means nothing then.
 //!
@@ -147,7 +147,7 @@ struct Walk<'w, 'a, 't> {
     matched: Vec<&'a str>,
     /// The paths of all nodes, while a pattern may be a misspelled one.
     seen: Vec<String>,
-    /// What the manifest does wrong, of all VMs.
+    /// Errors of the manifest, those of other VMs included.
     faults: &'w mut Vec<Fault>,
 }
 

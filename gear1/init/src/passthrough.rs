@@ -37,7 +37,7 @@ pub(crate) const MAPPING_TABLES: u64 = 5;
 pub struct Passthrough<'m, 'a> {
     /// The VM.
     pub vm: &'m Vm<'a>,
-    /// What the VM owns of the board.
+    /// Devices of the board that the VM owns.
     pub(crate) owned: Owned<'a>,
     /// The board's tree, from which the VM's is made.
     pub(crate) tree: Blob<'m>,

@@ -55,7 +55,7 @@ impl<'a> Placed<'a> {
     /// Gives out memory, and loads Gear1's runtime and Gear2. Memory with a fixed address goes
     /// first, and what fits anywhere goes last.
     ///
-    /// What Gear1 takes is found by the difference of the free memory before and after: an
+    /// Gear1's own memory is found by the difference of the free memory before and after: an
     /// allocation that is forgotten in a list could otherwise be given to a VM.
     pub(super) fn place<M: PhysicalMemory>(
         system: &System<'_, 'a>,
