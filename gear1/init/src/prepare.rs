@@ -4,9 +4,9 @@
 //! Invariant: whatever is wrong is found before the first guest could run; there is no way from a
 //! [`Refusal`] on to a hand-over.
 //!
-//! One code judges a manifest here and on the developer's machine (`cargo xtask check`), where memory
-//! and the images are missing: [`judge`] stops short of them. Both see every rule in the same
-//! order, so a manifest that the check takes is taken at boot as well.
+//! One code judges a manifest here and on the developer's machine (`cargo xtask check`), where
+//! memory and the images are missing: [`judge`] stops short of them. Both see every rule in the
+//! same order, so a manifest that the check takes is taken at boot as well.
 //!
 //! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-012.
 
