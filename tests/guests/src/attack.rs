@@ -7,7 +7,7 @@
 use core::arch::asm;
 
 use crate::exception::catch;
-use crate::ffa::{self, Descriptor};
+use crate::ffa::{self, Descriptor, regs};
 use crate::gic::{self, Version, v3::FRAMES};
 use crate::mmio::{read8, read32, read64, write8, write32, write64};
 use crate::psci::{self, function};
@@ -139,6 +139,23 @@ fn walk(table: u64) {
     unsafe { asm!("tlbi vmalle1", "dsb nsh", "isb", options(nostack)) };
 }
 
+/// FF-A functions of attacks. Shares are twice as likely.
+const FFA: [u64; 13] = [
+    ffa::function::SHARE,
+    ffa::function::SHARE,
+    ffa::function::LEND,
+    ffa::function::DONATE,
+    ffa::function::RETRIEVE_REQ,
+    ffa::function::RELINQUISH,
+    ffa::function::RECLAIM,
+    ffa::function::FRAG_TX,
+    ffa::function::FRAG_RX,
+    ffa::function::RXTX_MAP,
+    ffa::function::RXTX_UNMAP,
+    ffa::function::RX_RELEASE,
+    ffa::function::PARTITION_INFO_GET,
+];
+
 /// A source of random attacks.
 #[derive(Debug)]
 pub struct Attacker {
@@ -156,7 +173,7 @@ pub struct Attacker {
 impl Attacker {
     /// Makes one with `scratch` and 1 MiB behind it to spoil, page aligned.
     pub fn new(seed: u64, scratch: u64) -> Self {
-        let own = ffa::hvc([ffa::function::ID_GET, 0, 0, 0, 0, 0, 0, 0]);
+        let own = ffa::hvc(regs([ffa::function::ID_GET]));
         Self {
             random: Random::new(seed),
             scratch,
@@ -273,12 +290,7 @@ impl Attacker {
     /// A walk of translation tables that are a device's, another's, nowhere, or what stands in its
     /// own pages.
     fn walk(&mut self) {
-        let table = match self.random.below(3) {
-            0 => self.random.next(),
-            1 => self.random.of(&PLACES) + self.random.below(1 << 30),
-            _ => self.given(),
-        };
-        walk(table);
+        walk(self.address());
     }
 
     /// Executes one instruction, with an address in X0.
@@ -287,11 +299,7 @@ impl Attacker {
         let code = self.scratch;
         write32(code, instruction);
         write32(code + 4, RET);
-        let address = match self.random.below(3) {
-            0 => self.random.next(),
-            1 => self.random.of(&PLACES) + self.random.below(1 << 30),
-            _ => self.given(),
-        };
+        let address = self.address();
         // SAFETY: the page holds the instruction and a return; nothing of Rust's is there, nor at
         // the addresses of the VM's own that the instruction may be given.
         unsafe {
@@ -309,6 +317,15 @@ impl Attacker {
         }
     }
 
+    /// Returns an address: any, one of a device or of another VM, or one of the VM's own.
+    fn address(&mut self) -> u64 {
+        match self.random.below(3) {
+            0 => self.random.next(),
+            1 => self.random.of(&PLACES) + self.random.below(1 << 30),
+            _ => self.given(),
+        }
+    }
+
     /// Returns the address of one of the pages that may be lost.
     fn given(&mut self) -> u64 {
         self.scratch + (3 + self.random.below(GIVEN)) * PAGE
@@ -318,41 +335,36 @@ impl Attacker {
     /// any.
     fn ffa(&mut self, machine: &Machine) {
         use ffa::function as f;
-        let (tx, rx) = (self.scratch + PAGE, self.scratch + 2 * PAGE);
-        let function = self.random.of(&[
-            f::SHARE,
-            f::SHARE,
-            f::LEND,
-            f::DONATE,
-            f::RETRIEVE_REQ,
-            f::RELINQUISH,
-            f::RECLAIM,
-            f::FRAG_TX,
-            f::FRAG_RX,
-            f::RXTX_MAP,
-            f::RXTX_UNMAP,
-            f::RX_RELEASE,
-            f::PARTITION_INFO_GET,
-        ]);
-        let mut arguments = [0; 4];
-        match function {
-            f::RXTX_MAP => arguments = [tx, rx, 1, 0],
-            f::RECLAIM => arguments = [self.handle, self.handle >> 32, 0, 0],
-            f::RELINQUISH => ffa::write_relinquish(tx, self.handle, self.random.below(2), self.own),
-            _ => {
-                self.describe(tx, machine);
-                let lengths = [(96, 96), (96, 96), (112, 96), (4096, 4096), (0, 0)];
-                (arguments[0], arguments[1]) = self.random.of(&lengths);
-            }
-        }
+        let tx = self.scratch + PAGE;
+        let function = self.random.of(&FFA);
+        let [a, b, c] = self.arguments(function, machine);
         for _ in 0..self.random.below(3) {
             let at = tx + self.random.below(20) * 8;
             write64(at, self.random.next() >> self.random.below(64));
         }
-        let [a, b, c, d] = arguments;
-        let x = ffa::hvc([function, a, b, c, d, 0, 0, 0]);
+        let x = ffa::hvc(regs([function, a, b, c]));
         if x[0] == f::SUCCESS && matches!(function, f::SHARE | f::LEND | f::DONATE) {
             self.handle = x[2] & 0xffff_ffff | x[3] << 32;
+        }
+    }
+
+    /// Returns the arguments of an FF-A function, after its descriptor is written to TX.
+    fn arguments(&mut self, function: u64, machine: &Machine) -> [u64; 3] {
+        use ffa::function as f;
+        let (tx, rx) = (self.scratch + PAGE, self.scratch + 2 * PAGE);
+        match function {
+            f::RXTX_MAP => [tx, rx, 1],
+            f::RECLAIM => [self.handle, self.handle >> 32, 0],
+            f::RELINQUISH => {
+                ffa::write_relinquish(tx, self.handle, self.random.below(2), self.own);
+                [0; 3]
+            }
+            _ => {
+                self.describe(tx, machine);
+                let lengths = [(96, 96), (96, 96), (112, 96), (4096, 4096), (0, 0)];
+                let (all, part) = self.random.of(&lengths);
+                [all, part, 0]
+            }
         }
     }
 

@@ -122,6 +122,25 @@ conduit!(
     smc, "smc #0"
 );
 
+/// Returns the registers of a call: those that are not given are 0.
+pub fn regs<const N: usize>(given: [u64; N]) -> Regs {
+    let mut regs = [0; 8];
+    for (register, value) in regs.iter_mut().zip(given) {
+        *register = value;
+    }
+    regs
+}
+
+/// Returns the registers of FFA_MEM_RECLAIM.
+pub fn reclaim(handle: u64, flags: u64) -> Regs {
+    regs([function::RECLAIM, handle & 0xffff_ffff, handle >> 32, flags])
+}
+
+/// Returns the handle that an answer holds in two registers, of which `first` is the low half.
+pub fn handle_of(answer: &Regs, first: usize) -> u64 {
+    answer[first + 1] << 32 | answer[first]
+}
+
 /// Returns the status of an answer: 0, or what FFA_ERROR says.
 pub fn status_of(answer: &Regs) -> i32 {
     if answer[0] == function::ERROR {
@@ -133,7 +152,7 @@ pub fn status_of(answer: &Regs) -> i32 {
 
 /// Returns the identifier of the calling VM.
 pub fn own_endpoint() -> u64 {
-    hvc([function::ID_GET, 0, 0, 0, 0, 0, 0, 0])[2]
+    hvc(regs([function::ID_GET]))[2]
 }
 
 /// Requests to [`serve`], in X3 of a direct message. X3 and X4 of the response hold the result.
@@ -175,20 +194,16 @@ static SENT: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 /// Waits for direct messages as endpoint `own` and responds to them, until one says to stop. The
 /// buffers are at `tx` and the page behind.
 pub fn serve(own: u64, tx: u64) {
-    let mut x = hvc([function::MSG_WAIT, 0, 0, 0, 0, 0, 0, 0]);
+    let endpoint = Endpoint { own, tx };
+    let mut x = hvc(regs([function::MSG_WAIT]));
     loop {
         if x[0] & 0xffff_ffff_bfff_ffff != function::DIRECT_REQ {
             // Interrupted.
-            x = hvc([function::MSG_WAIT, 0, 0, 0, 0, 0, 0, 0]);
+            x = hvc(regs([function::MSG_WAIT]));
             continue;
         }
         let what = x[3];
-        let ends = own << 16 | x[1] >> 16;
-        let mut answer = x.map(|value| value.wrapping_add(1));
-        answer[1] = ends;
-        answer[2] = 0;
-        answer[3] = carry_out(own, tx, x, &mut answer);
-        x = hvc(answer);
+        x = hvc(endpoint.answer(x));
         if what == task::LEAVE {
             timer::disarm();
             gic::end(gic::acknowledge());
@@ -197,99 +212,116 @@ pub fn serve(own: u64, tx: u64) {
     }
 }
 
-fn carry_out(own: u64, tx: u64, x: Regs, answer: &mut Regs) -> u64 {
-    let [_, ends, _, what, a, b, ..] = x;
-    let asker = ends >> 16;
-    match what {
-        task::LEAVE => {
-            // A response makes this VM wait again; an interrupt ends that wait.
-            gic::enable(timer::INTID);
-            timer::arm(timer::now() + timer::from_us(1_000));
-            0
-        }
-        task::AWAIT => {
-            cpu::wait_until(|| read64(a) != 0);
-            0
-        }
-        task::ASK_BACK => {
-            let request = [function::DIRECT_REQ, own << 16 | asker, 0, 0, 0, 0, 0, 0];
-            status_of(&hvc(request)) as u64
-        }
-        task::RESET => psci::system_reset(),
-        task::OFF => {
-            psci::cpu_off();
-            0
-        }
-        task::RETRIEVE => {
-            Descriptor {
-                handle: a,
-                flags: b,
-                composite: 0,
-                ..Descriptor::new(asker, own)
+/// The endpoint that serves, and its TX buffer.
+struct Endpoint {
+    own: u64,
+    tx: u64,
+}
+
+impl Endpoint {
+    /// Returns the response to a request.
+    fn answer(&self, x: Regs) -> Regs {
+        let mut answer = x.map(|value| value.wrapping_add(1));
+        answer[1] = self.own << 16 | x[1] >> 16;
+        answer[2] = 0;
+        answer[3] = self.carry_out(x, &mut answer);
+        answer
+    }
+
+    /// Carries out a request, and returns its result. Further results go to `answer`.
+    fn carry_out(&self, x: Regs, answer: &mut Regs) -> u64 {
+        let [_, ends, _, what, a, b, ..] = x;
+        let asker = ends >> 16;
+        match what {
+            task::LEAVE => self.leave(),
+            task::AWAIT => cpu::wait_until(|| read64(a) != 0),
+            task::OFF => psci::cpu_off(),
+            task::EXHAUST => answer[5] = self.exhaust(asker),
+            task::ASK_BACK => {
+                let request = regs([function::DIRECT_REQ, self.own << 16 | asker]);
+                return status_of(&hvc(request)) as u64;
             }
-            .write(tx);
-            let x = hvc([function::RETRIEVE_REQ, 64, 64, 0, 0, 0, 0, 0]);
-            hvc([function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0]);
-            status_of(&x) as u64
+            task::RESET => psci::system_reset(),
+            task::RETRIEVE => return self.retrieve(asker, a, b),
+            task::RELINQUISH => return self.relinquish(a, b),
+            task::READ => return syndrome(|| answer[5] = read64(a)),
+            task::WRITE => return syndrome(|| write64(a, b)),
+            task::RECOVER => return recover(),
+            task::COUNT => return COUNT.fetch_add(1, Ordering::Relaxed) + 1,
+            _ => {}
         }
-        task::RELINQUISH => {
-            write_relinquish(tx, a, b, own);
-            status_of(&hvc([function::RELINQUISH, 0, 0, 0, 0, 0, 0, 0])) as u64
-        }
-        task::READ => {
-            let caught = catch(|| answer[5] = read64(a));
-            caught.map_or(0, |caught| caught.esr)
-        }
-        task::EXHAUST => {
-            answer[5] = exhaust(own, asker, tx);
-            0
-        }
-        task::RECOVER => {
-            let handles = SENT.iter().map(|sent| sent.swap(0, Ordering::Relaxed));
-            let mut refused = 0;
-            for handle in handles.filter(|handle| *handle != 0) {
-                let (low, high) = (handle & 0xffff_ffff, handle >> 32);
-                let x = hvc([function::RECLAIM, low, high, 0, 0, 0, 0, 0]);
-                refused += u64::from(status_of(&x) != 0);
+        0
+    }
+
+    /// Lets the wait that follows the response end: an interrupt ends it.
+    fn leave(&self) {
+        gic::enable(timer::INTID);
+        timer::arm(timer::now() + timer::from_us(1_000));
+    }
+
+    fn retrieve(&self, sender: u64, handle: u64, flags: u64) -> u64 {
+        let request = Descriptor {
+            flags,
+            ..Descriptor::of_retrieval(handle, sender, self.own)
+        };
+        request.retrieve(self.tx) as u64
+    }
+
+    fn relinquish(&self, handle: u64, flags: u64) -> u64 {
+        write_relinquish(self.tx, handle, flags, self.own);
+        status_of(&hvc(regs([function::RELINQUISH]))) as u64
+    }
+
+    /// Shares single pages of as many blocks as there are tables for: of many at first, then of
+    /// fewer. Returns how many pages that is.
+    fn exhaust(&self, receiver: u64) -> u64 {
+        let mut pages = 0;
+        let mut sent = SENT.iter();
+        for count in (1..=40).rev() {
+            let x = self.share_of_blocks(count, receiver);
+            if status_of(&x) == 0
+                && let Some(sent) = sent.next()
+            {
+                sent.store(handle_of(&x, 2), Ordering::Relaxed);
+                pages += count;
             }
-            refused
         }
-        task::COUNT => COUNT.fetch_add(1, Ordering::Relaxed) + 1,
-        task::WRITE => catch(|| write64(a, b)).map_or(0, |caught| caught.esr),
-        _ => 0,
+        pages
+    }
+
+    /// Shares a page of each of `count` blocks, from 4 MiB behind the buffers on.
+    fn share_of_blocks(&self, count: u64, receiver: u64) -> Regs {
+        const BLOCK: u64 = 2 << 20;
+        let base = (self.tx & !(BLOCK - 1)) + 2 * BLOCK;
+        Descriptor {
+            pages: count,
+            ranges: count,
+            ..Descriptor::of_call(function::SHARE, self.own, receiver)
+        }
+        .write(self.tx);
+        for index in 0..count {
+            let page = base + index * BLOCK + 4096 * count;
+            write_range(self.tx + HEADER + 16 * index, page, 1);
+        }
+        let size = HEADER + 16 * count;
+        hvc(regs([function::SHARE, size, size]))
     }
 }
 
-/// Shares single pages of as many blocks as there are tables for: of many at first, then of fewer.
-/// They begin 4 MiB behind the buffers. Returns how many pages that is.
-fn exhaust(own: u64, receiver: u64, tx: u64) -> u64 {
-    const BLOCK: u64 = 2 << 20;
-    let base = (tx & !(BLOCK - 1)) + 2 * BLOCK;
-    let mut pages = 0;
-    let mut sent = SENT.iter();
-    for count in (1..=40).rev() {
-        Descriptor {
-            attributes: WRITE_BACK,
-            permissions: READ_WRITE,
-            pages: count,
-            ranges: count,
-            ..Descriptor::new(own, receiver)
-        }
-        .write(tx);
-        for index in 0..count {
-            let page = base + index * BLOCK + 4096 * count;
-            write_range(tx + HEADER + 16 * index, page, 1);
-        }
-        let size = HEADER + 16 * count;
-        let x = hvc([function::SHARE, size, size, 0, 0, 0, 0, 0]);
-        if status_of(&x) == 0
-            && let Some(sent) = sent.next()
-        {
-            sent.store(x[3] << 32 | x[2], Ordering::Relaxed);
-            pages += count;
-        }
+/// Returns the syndrome of an access that aborts, or 0.
+fn syndrome(access: impl FnOnce()) -> u64 {
+    catch(access).map_or(0, |caught| caught.esr)
+}
+
+/// Reclaims what [`task::EXHAUST`] sent. Returns how many transactions that is refused for.
+fn recover() -> u64 {
+    let handles = SENT.iter().map(|sent| sent.swap(0, Ordering::Relaxed));
+    let mut refused = 0;
+    for handle in handles.filter(|handle| *handle != 0) {
+        let x = hvc(reclaim(handle, 0));
+        refused += u64::from(status_of(&x) != 0);
     }
-    pages
+    refused
 }
 
 /// Writes FFA_MEM_RELINQUISH's descriptor to `buffer`.
@@ -354,8 +386,41 @@ impl Descriptor {
         }
     }
 
-    /// Writes the descriptor to `buffer`.
-    pub fn write(&self, buffer: u64) {
+    /// Returns a valid descriptor of FFA_MEM_SHARE, FFA_MEM_LEND or FFA_MEM_DONATE, but for its
+    /// pages. A donation states no permissions, and a share alone states attributes.
+    pub const fn of_call(id: u64, sender: u64, receiver: u64) -> Self {
+        let attributes = if id == function::SHARE { WRITE_BACK } else { 0 };
+        let permissions = if id == function::DONATE {
+            0
+        } else {
+            READ_WRITE
+        };
+        Self {
+            attributes,
+            permissions,
+            ..Self::new(sender, receiver)
+        }
+    }
+
+    /// Returns a valid descriptor of FFA_MEM_RETRIEVE_REQ.
+    pub const fn of_retrieval(handle: u64, sender: u64, receiver: u64) -> Self {
+        Self {
+            handle,
+            composite: 0,
+            ..Self::new(sender, receiver)
+        }
+    }
+
+    /// Retrieves by this descriptor, with the TX buffer at `tx`, and returns the status.
+    pub fn retrieve(&self, tx: u64) -> i32 {
+        self.write(tx);
+        let x = hvc(regs([function::RETRIEVE_REQ, 64, 64]));
+        hvc(regs([function::RX_RELEASE]));
+        status_of(&x)
+    }
+
+    /// Writes the descriptor to `buffer`. Returns its size without ranges.
+    pub fn write(&self, buffer: u64) -> u64 {
         let word = |offset: u64, value: u64| write64(buffer + offset, value);
         word(0, self.sender | self.attributes << 16 | self.flags << 32);
         word(8, self.handle);
@@ -363,19 +428,18 @@ impl Descriptor {
         word(24, self.access_size | self.access_count << 32);
         word(32, self.access_offset);
         word(40, 0);
-        word(
-            48,
-            self.receiver | self.permissions << 16 | self.composite << 32,
-        );
+        let access = |receiver, permissions| receiver | permissions << 16 | self.composite << 32;
+        word(48, access(self.receiver, self.permissions));
         word(56, 0);
         let mut at = 64;
         if let Some((receiver, permissions)) = self.second {
-            word(64, receiver | permissions << 16 | self.composite << 32);
+            word(64, access(receiver, permissions));
             word(72, 0);
             at = 80;
         }
         word(at, self.pages | self.ranges << 32);
         word(at + 8, 0);
+        at + 16
     }
 }
 

@@ -86,17 +86,11 @@ impl Machine {
         let bytes: &'static [u8] =
             unsafe { core::slice::from_raw_parts(address as *const u8, size) };
         let root = Blob::new(bytes).ok()?.root();
-        let memory = root
-            .children()
-            .find(|node| is(node, "device_type", "memory"))?;
-        let v3 = find(&root, "arm,gic-v3").map(|node| (Version::V3, node));
-        let v2 = || find(&root, "arm,cortex-a15-gic").map(|node| (Version::V2, node));
-        let (version, gic) = v3.or_else(v2)?;
+        let mut nodes = root.children();
+        let memory = nodes.find(|node| is(node, "device_type", "memory"))?;
+        let (version, gic) = interrupt_controller(&root)?;
         let uart = find(&root, "arm,pl011");
-        let cpus = root
-            .child("cpus")?
-            .children()
-            .filter(|node| is(node, "device_type", "cpu"));
+        let bench_device = find(&root, "gearv,bench-device");
         let ram = range(&memory, 0)?;
         Some(Self {
             peer: peer(&root, ram.start),
@@ -104,17 +98,13 @@ impl Machine {
             gic: version,
             gicd: range(&gic, 0)?,
             gic_cpus: range(&gic, 1)?,
-            uart: uart
-                .as_ref()
-                .and_then(|node| range(node, 0))
-                .map_or(0, |at| at.start),
-            uart_intid: uart.and_then(|node| intid(&node)).unwrap_or(0),
-            cpus: cpus.count(),
+            uart: uart.as_ref().and_then(start).unwrap_or(0),
+            uart_intid: uart.as_ref().and_then(intid).unwrap_or(0),
+            cpus: cpu_count(&root)?,
             gearv: psci::is_gearv(),
             tree: address..address + size as u64,
             command_line: command_line(&root),
-            bench_device: find(&root, "gearv,bench-device")
-                .and_then(|node| Some(range(&node, 0)?.start)),
+            bench_device: bench_device.as_ref().and_then(start),
             virtio: virtio(&root),
             shared: find(&root, "pmem-region").and_then(|node| range(&node, 0)),
         })
@@ -126,6 +116,25 @@ impl Machine {
         let mut values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         values.next()?.parse().ok()
     }
+}
+
+fn interrupt_controller<'t>(root: &Node<'t>) -> Option<(Version, Node<'t>)> {
+    let v3 = find(root, "arm,gic-v3").map(|node| (Version::V3, node));
+    let v2 = || find(root, "arm,cortex-a15-gic").map(|node| (Version::V2, node));
+    v3.or_else(v2)
+}
+
+fn cpu_count(root: &Node<'_>) -> Option<usize> {
+    let cpus = root.child("cpus")?;
+    let cpus = cpus
+        .children()
+        .filter(|node| is(node, "device_type", "cpu"));
+    Some(cpus.count())
+}
+
+/// Returns where a node's first registers begin.
+fn start(node: &Node<'_>) -> Option<u64> {
+    Some(range(node, 0)?.start)
 }
 
 fn command_line(root: &Node<'static>) -> &'static str {
@@ -155,7 +164,7 @@ fn virtio(root: &Node<'_>) -> [Option<VirtioNode>; MAX_VIRTIO] {
 fn peer(root: &Node<'_>, ram: u64) -> Option<Peer> {
     if let Some(node) = find(root, "gearv,bench-doorbell") {
         return Some(Peer {
-            doorbell: range(&node, 0)?.start,
+            doorbell: start(&node)?,
             intid: intid(&node)?,
             shared: range(&node, 1)?.start,
         });

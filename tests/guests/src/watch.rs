@@ -25,6 +25,22 @@ static LATE: AtomicU64 = AtomicU64::new(0);
 /// Whether a read aborted.
 static ABORTED: AtomicBool = AtomicBool::new(false);
 
+/// Requests of the `tlb` guest to the `tlb_taker`, in X3 of a direct message.
+pub mod task {
+    /// Returns the number of these requests, this one included.
+    pub const COUNT: u64 = 1;
+    /// Retrieves the transaction X4.
+    pub const RETRIEVE: u64 = 2;
+    /// Has the page at X4 watched.
+    pub const WATCH: u64 = 3;
+    /// Returns whether the watched page is lost, and the late reads.
+    pub const GONE: u64 = 4;
+    /// Relinquishes the transaction X4, and returns the same as [`GONE`].
+    pub const RELINQUISH: u64 = 5;
+    /// Ends the taker.
+    pub const LEAVE: u64 = 6;
+}
+
 /// Turns CPU 1 on, whose `other_cpu` is [`watcher`].
 pub fn start() -> i32 {
     psci::cpu_on(1)
@@ -33,24 +49,28 @@ pub fn start() -> i32 {
 /// Entry point of CPU 1: reads the page until a read aborts.
 pub fn watcher(_cpu: usize) {
     loop {
-        cpu::wait_until(|| PAGE.load(Ordering::Acquire) != 0);
-        let page = PAGE.load(Ordering::Acquire);
-        loop {
-            let gone = GONE.load(Ordering::Acquire);
-            let read = || {
-                let _value = read64(page);
-            };
-            if catch(read).is_some() {
-                ABORTED.store(true, Ordering::Release);
-                break;
-            }
-            READS.fetch_add(1, Ordering::Release);
-            if gone && LATE.fetch_add(1, Ordering::Release) >= ENOUGH {
-                break;
-            }
-            cpu::relax();
-        }
+        cpu::wait_until(|| !is_over());
+        read_until_lost(PAGE.load(Ordering::Acquire));
         PAGE.store(0, Ordering::Release);
+    }
+}
+
+/// Reads a page until a read aborts, or until the page was given away long ago.
+fn read_until_lost(page: u64) {
+    loop {
+        let gone = GONE.load(Ordering::Acquire);
+        let read = || {
+            let _value = read64(page);
+        };
+        if catch(read).is_some() {
+            ABORTED.store(true, Ordering::Release);
+            return;
+        }
+        READS.fetch_add(1, Ordering::Release);
+        if gone && LATE.fetch_add(1, Ordering::Release) >= ENOUGH {
+            return;
+        }
+        cpu::relax();
     }
 }
 

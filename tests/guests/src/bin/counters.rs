@@ -45,34 +45,45 @@ fn main(machine: &Machine) {
     }
     gic::enable(SGI);
     gic::enable(timer::INTID);
+    calls();
+    accesses();
+    interrupts();
+    each("wfi", ExitReason::Wfi, sleep);
+    fp::enable();
+    expect("fp-of-a-lone-user", ExitReason::Fp, 1, use_fp);
+}
+
+fn calls() {
     let version = psci::function::VERSION;
+    each("hvc", ExitReason::Hvc, || _ = psci::hvc(version, [0; 3]));
+    each("smc", ExitReason::Smc, || _ = psci::smc(version, [0; 3]));
+    let gear2 = ExitReason::HypercallGear2;
+    each("gear2-nop", gear2, || _ = psci::gear2_nop());
+}
+
+fn accesses() {
     let typer = gic::distributor() + gic::register::TYPER;
-    expect("hvc", ExitReason::Hvc, COUNT, || {
-        repeat(|| _ = psci::hvc(version, [0; 3]))
+    each("id-register", ExitReason::Sysreg, || {
+        _ = read_sysreg!("id_aa64mmfr0_el1");
     });
-    expect("smc", ExitReason::Smc, COUNT, || {
-        repeat(|| _ = psci::smc(version, [0; 3]))
+    each("gicd-typer", ExitReason::MmioGic, || {
+        _ = mmio::read32(typer);
     });
-    expect("gear2-nop", ExitReason::HypercallGear2, COUNT, || {
-        repeat(|| _ = psci::gear2_nop())
+    each("pl011", ExitReason::MmioGear2, || {
+        _ = mmio::read32(uart::base() + pl011::FR);
     });
-    expect("id-register", ExitReason::Sysreg, COUNT, || {
-        repeat(|| _ = read_sysreg!("id_aa64mmfr0_el1"));
-    });
-    expect("gicd-typer", ExitReason::MmioGic, COUNT, || {
-        repeat(|| _ = mmio::read32(typer))
-    });
-    expect("pl011", ExitReason::MmioGear2, COUNT, || {
-        repeat(|| _ = mmio::read32(uart::base() + pl011::FR));
-    });
+}
+
+/// SGIs and the timer's interrupts, and that Gear2 has no part in them.
+fn interrupts() {
     // A GICv2 generates SGIs in the distributor.
     let sgi = match gic::version() {
         gic::Version::V2 => ExitReason::MmioGic,
         gic::Version::V3 => ExitReason::Sgi,
     };
-    expect("sgi", sgi, COUNT, || repeat(send_and_end));
+    each("sgi", sgi, send_and_end);
     let before = stats::exits(ExitReason::Timer);
-    expect("timer", ExitReason::Timer, COUNT, || repeat(let_timer_fire));
+    each("timer", ExitReason::Timer, let_timer_fire);
     let fired = stats::exits(ExitReason::Timer) - before;
     report::equal("timer-exits", fired, COUNT);
     for (name, reason) in [
@@ -82,15 +93,15 @@ fn main(machine: &Machine) {
     ] {
         report::equal(name, stats::ticks_in_gear2(reason), 0);
     }
-    expect("wfi", ExitReason::Wfi, COUNT, || repeat(sleep));
-    fp::enable();
-    expect("fp-of-a-lone-user", ExitReason::Fp, 1, use_fp);
 }
 
-fn repeat(mut deed: impl FnMut()) {
-    for _ in 0..COUNT {
-        deed();
-    }
+/// Checks that a deed, done [`COUNT`] times, causes as many exits for `reason`.
+fn each(name: &str, reason: ExitReason, mut deed: impl FnMut()) {
+    expect(name, reason, COUNT, || {
+        for _ in 0..COUNT {
+            deed();
+        }
+    });
 }
 
 fn send_and_end() {
@@ -146,10 +157,8 @@ fn expect(name: &str, reason: ExitReason, expected: u64, deed: impl FnOnce()) {
         let involved = name == "fp-of-a-lone-user" && each != ExitReason::Fp;
         let wanted = if each == reason { expected } else { 0 };
         if grown != wanted && !involved {
-            report::fail(
-                name,
-                format_args!("{} grew by {grown}, not {wanted}", each.label()),
-            );
+            let label = each.label();
+            report::fail(name, format_args!("{label} grew by {grown}, not {wanted}"));
             exact = false;
         }
     }

@@ -197,47 +197,58 @@ fn branch_type() {
     /// The last GiB of stage 1.
     const ENTRY: u64 = 511;
     const TABLE: u64 = 0b11;
+    let descriptor = (read_sysreg!("ttbr0_el1") & 0xffff_ffff_f000) + 8 * ENTRY;
+    let before = test_guests::mmio::read64(descriptor);
+    fill_pages();
+    remap(descriptor, address(&LEVEL2) | TABLE);
+    let target = (ENTRY << 30) + 4096 - 4;
+    // SAFETY: what is there reads a register into X0 and returns.
+    let caught = catch(|| unsafe {
+        asm!("blr x9", in("x9") target, out("x0") _, out("x30") _);
+    });
+    remap(descriptor, before);
+    check!("branch-type", caught.is_none(), "{caught:x?}");
+}
+
+/// Writes the code of both pages, and the tables that map them.
+fn fill_pages() {
+    const TABLE: u64 = 0b11;
     /// Valid, accessed, inner shareable, Normal memory.
     const PAGE: u64 = 0x707;
     const GUARDED: u64 = 1 << 50;
     /// `MRS X0, ID_AA64PFR0_EL1` behind `NOP`; `RET`, twice: what faults is skipped.
     const LAST: u64 = 0xd538_0400_d503_201f;
     const RETURNS: u64 = 0xd65f_03c0_d65f_03c0;
-    let address = |page: &Page<AtomicU64>| core::ptr::from_ref(page).addr() as u64;
     let [open, guarded] = &CODE;
     open.0[511].store(LAST, Ordering::Relaxed);
     guarded.0[0].store(RETURNS, Ordering::Relaxed);
     LEVEL3.0[0].store(address(open) | PAGE, Ordering::Relaxed);
     LEVEL3.0[1].store(address(guarded) | PAGE | GUARDED, Ordering::Relaxed);
     LEVEL2.0[0].store(address(&LEVEL3) | TABLE, Ordering::Relaxed);
-    let descriptor = (read_sysreg!("ttbr0_el1") & 0xffff_ffff_f000) + 8 * ENTRY;
-    let before = test_guests::mmio::read64(descriptor);
     for code in [&open.0[511], &guarded.0[0]] {
         // SAFETY: cleaning loses nothing.
         unsafe { asm!("dc cvau, {}", in(reg) code, options(nostack)) };
     }
-    let map = |value| {
-        test_guests::mmio::write64(descriptor, value);
-        // SAFETY: drops translations and instructions only; nothing else is mapped there.
-        unsafe {
-            asm!(
-                "dsb ish",
-                "tlbi vmalle1is",
-                "ic iallu",
-                "dsb ish",
-                "isb",
-                options(nostack)
-            );
-        };
+}
+
+fn address(page: &Page<AtomicU64>) -> u64 {
+    core::ptr::from_ref(page).addr() as u64
+}
+
+/// Writes a descriptor, and drops the translations and instructions of before.
+fn remap(descriptor: u64, value: u64) {
+    test_guests::mmio::write64(descriptor, value);
+    // SAFETY: drops translations and instructions only; nothing else is mapped there.
+    unsafe {
+        asm!(
+            "dsb ish",
+            "tlbi vmalle1is",
+            "ic iallu",
+            "dsb ish",
+            "isb",
+            options(nostack)
+        );
     };
-    map(address(&LEVEL2) | TABLE);
-    let target = (ENTRY << 30) + 4096 - 4;
-    // SAFETY: what is there reads a register into X0 and returns.
-    let caught = catch(|| unsafe {
-        asm!("blr x9", in("x9") target, out("x0") _, out("x30") _);
-    });
-    map(before);
-    check!("branch-type", caught.is_none(), "{caught:x?}");
 }
 
 /// Most bytes that one trap of a walk cleans.

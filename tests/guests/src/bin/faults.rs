@@ -93,40 +93,32 @@ fn aborts() {
         ("abort-from-el1t", From::El1t, 0, 0x3c4),
         ("abort-from-el1h", From::El1h, 4, 0x3c5),
     ] {
-        let (load, store, pair, fetch) = cpu::without_mmu(|| {
-            (
-                access!(from, "ldr x4, [x0]"),
-                access!(from, "str w4, [x0]"),
-                access!(from, "ldp x4, x5, [x0]"),
-                access!(from, "blr x0"),
-            )
-        });
-        let el0 = matches!(from, From::El0);
-        let data = if el0 {
-            esr::EC_DATA_ABORT_EL0
-        } else {
-            esr::EC_DATA_ABORT
+        let [data, code] = match from {
+            From::El0 => [esr::EC_DATA_ABORT_EL0, esr::EC_INSTRUCTION_ABORT_EL0],
+            From::El1t | From::El1h => [esr::EC_DATA_ABORT, esr::EC_INSTRUCTION_ABORT],
         };
-        let code = if el0 {
-            esr::EC_INSTRUCTION_ABORT_EL0
-        } else {
-            esr::EC_INSTRUCTION_ABORT
-        };
-        let status = esr::EXTERNAL;
-        let right = [
-            (load, data, 0),
-            (store, data, esr::WNR),
-            (pair, data, 0),
-            (fetch, code, 0),
-        ];
-        let wrong = right.into_iter().find(|(caught, class, flags)| {
-            !is_abort(*caught, *class, status | flags, NOWHERE)
+        let expected = [(data, 0), (data, esr::WNR), (data, 0), (code, 0)];
+        let mut caught = accesses(from).into_iter().zip(expected);
+        let wrong = caught.find(|(caught, (class, flags))| {
+            !is_abort(*caught, *class, esr::EXTERNAL | flags, NOWHERE)
                 || caught.is_none_or(|caught| {
                     caught.entry != (vector, 0x3c0) || caught.spsr & 0x3df != pstate
                 })
         });
         check!(name, wrong.is_none(), "{:x?}", wrong);
     }
+}
+
+/// A load, a store, a load of a pair and a fetch, with the MMU off.
+fn accesses(from: From) -> [Option<Caught>; 4] {
+    cpu::without_mmu(|| {
+        [
+            access!(from, "ldr x4, [x0]"),
+            access!(from, "str w4, [x0]"),
+            access!(from, "ldp x4, x5, [x0]"),
+            access!(from, "blr x0"),
+        ]
+    })
 }
 
 /// An abort that Gear1 gives by itself is counted.
@@ -146,17 +138,22 @@ fn is_abort(caught: Option<Caught>, class: u64, syndrome: u64, far: u64) -> bool
 
 /// Tables that are not there: an abort on the walk, with the level.
 fn walks() {
+    walk_of_the_first_table();
+    walk_of_the_second_table();
+}
+
+fn walk_of_the_first_table() {
     let tcr = read_sysreg!("tcr_el1");
     write_sysreg!("ttbr1_el1", NOWHERE);
     write_sysreg!("tcr_el1", TCR_BOTH);
     let caught = catch(|| _ = mmio::read32(HIGH));
     let syndrome = esr::EXTERNAL_WALK | 1;
-    check!(
-        "walk-of-the-first-table",
-        is_abort(caught, esr::EC_DATA_ABORT, syndrome, HIGH),
-        "{caught:x?}"
-    );
+    let right = is_abort(caught, esr::EC_DATA_ABORT, syndrome, HIGH);
+    check!("walk-of-the-first-table", right, "{caught:x?}");
     write_sysreg!("tcr_el1", tcr);
+}
+
+fn walk_of_the_second_table() {
     let entry = read_sysreg!("ttbr0_el1") + 8 * LAST_BLOCK;
     let block = mmio::read64(entry);
     let address = LAST_BLOCK << 30 | 0x123_4568;
@@ -164,11 +161,8 @@ fn walks() {
     let caught = catch(|| _ = mmio::read32(address));
     set_entry(entry, block);
     let syndrome = esr::EXTERNAL_WALK | 2;
-    check!(
-        "walk-of-the-second-table",
-        is_abort(caught, esr::EC_DATA_ABORT, syndrome, address),
-        "{caught:x?}"
-    );
+    let right = is_abort(caught, esr::EC_DATA_ABORT, syndrome, address);
+    check!("walk-of-the-second-table", right, "{caught:x?}");
 }
 
 /// Replaces an entry of the identity map, break before make.

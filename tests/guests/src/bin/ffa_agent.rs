@@ -6,7 +6,7 @@
 use core::arch::asm;
 
 use test_guests::exception::catch;
-use test_guests::ffa::{self, Descriptor, function};
+use test_guests::ffa::{self, Descriptor, function, regs};
 use test_guests::mmio::{read64, write64};
 use test_guests::{Machine, cpu, guest, psci, say};
 
@@ -20,33 +20,19 @@ const SERIALS: u64 = 400;
 
 fn main(machine: &Machine) {
     let (tx, rx) = (machine.ram.start + TX, machine.ram.start + RX);
-    ffa::hvc([function::RXTX_MAP, tx, rx, 1, 0, 0, 0, 0]);
+    ffa::hvc(regs([function::RXTX_MAP, tx, rx, 1]));
     let control = find_control(tx, rx);
     say!("commanded at {control:#x}");
+    let agent = Agent { control, tx, rx };
     let mut done = read64(control + 8);
     loop {
         cpu::wait_until(|| read64(control) != done);
         cpu::dsb();
         let command = read64(control);
-        let mut x = [0; 8];
-        for (index, value) in (0..).zip(&mut x) {
-            *value = read64(control + 64 + 8 * index);
+        if read64(control + 16) == 0 {
+            break;
         }
-        match read64(control + 16) {
-            0 => break,
-            1 => call(control, tx, rx, x),
-            2 => answer(control, || [0, read64(x[0])]),
-            3 => answer(control, || {
-                write64(x[0], x[1]);
-                [0, 0]
-            }),
-            4 => answer(control, || {
-                fetch(x[0]);
-                [0, 0]
-            }),
-            6 => ffa::serve(2, tx),
-            _ => psci::system_reset(),
-        }
+        agent.carry_out(read64(control + 16));
         cpu::dsb();
         done = command;
         write64(control + 8, done);
@@ -60,29 +46,66 @@ fn find_control(tx: u64, rx: u64) -> u64 {
     loop {
         for serial in 1..SERIALS {
             Descriptor {
-                handle: 1 << 63 | serial << 8,
-                composite: 0,
                 tag: 0x0063_6f6e_7472_6f6c,
-                ..Descriptor::new(1, 2)
+                ..Descriptor::of_retrieval(1 << 63 | serial << 8, 1, 2)
             }
             .write(tx);
-            let x = ffa::hvc([function::RETRIEVE_REQ, 64, 64, 0, 0, 0, 0, 0]);
+            let x = ffa::hvc(regs([function::RETRIEVE_REQ, 64, 64]));
             if x[0] == function::RETRIEVE_RESP {
                 let (control, _) = ffa::read_range(rx + ffa::HEADER);
-                ffa::hvc([function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0]);
+                ffa::hvc(regs([function::RX_RELEASE]));
                 return control;
             }
         }
     }
 }
 
-/// Calls with what the second page holds as descriptor; the third gets what the call left in RX.
-fn call(control: u64, tx: u64, rx: u64, x: ffa::Regs) {
-    copy(control + 4096, tx);
-    let x = ffa::hvc(x);
-    copy(rx, control + 8192);
-    for (index, value) in (0..).zip(x) {
-        write64(control + 64 + 8 * index, value);
+/// The page that commands come through, and the buffers.
+struct Agent {
+    control: u64,
+    tx: u64,
+    rx: u64,
+}
+
+impl Agent {
+    fn carry_out(&self, what: u64) {
+        let mut x = [0; 8];
+        for (index, value) in (0..).zip(&mut x) {
+            *value = read64(self.control + 64 + 8 * index);
+        }
+        match what {
+            1 => self.call(x),
+            2 => self.answer(|| read64(x[0])),
+            3 => self.answer(|| {
+                write64(x[0], x[1]);
+                0
+            }),
+            4 => self.answer(|| {
+                fetch(x[0]);
+                0
+            }),
+            6 => ffa::serve(2, self.tx),
+            _ => psci::system_reset(),
+        }
+    }
+
+    /// Calls with what the second page holds as descriptor; the third gets what the call left in
+    /// RX.
+    fn call(&self, x: ffa::Regs) {
+        copy(self.control + 4096, self.tx);
+        let x = ffa::hvc(x);
+        copy(self.rx, self.control + 8192);
+        for (index, value) in (0..).zip(x) {
+            write64(self.control + 64 + 8 * index, value);
+        }
+    }
+
+    /// Answers whether an access aborts, and the value that it read.
+    fn answer(&self, access: impl FnOnce() -> u64) {
+        let mut value = 0;
+        let caught = catch(|| value = access());
+        write64(self.control + 64, caught.map_or(0, |caught| caught.esr));
+        write64(self.control + 72, value);
     }
 }
 
@@ -90,14 +113,6 @@ fn copy(from: u64, to: u64) {
     for offset in (0..4096).step_by(8) {
         write64(to + offset, read64(from + offset));
     }
-}
-
-/// Answers whether an access aborts, and the value that it read.
-fn answer(control: u64, access: impl FnOnce() -> [u64; 2]) {
-    let mut result = [0; 2];
-    let caught = catch(|| result = access());
-    write64(control + 64, caught.map_or(0, |caught| caught.esr));
-    write64(control + 72, result[1]);
 }
 
 fn fetch(address: u64) {

@@ -2,7 +2,7 @@
 #![no_std]
 #![no_main]
 
-use test_guests::ffa::{self, function};
+use test_guests::ffa::{self, function, regs};
 use test_guests::{Machine, guest};
 
 guest!(main);
@@ -12,6 +12,6 @@ const TX: u64 = 8 << 20;
 
 fn main(machine: &Machine) {
     let tx = machine.ram.start + TX;
-    ffa::hvc([function::RXTX_MAP, tx, tx + 4096, 1, 0, 0, 0, 0]);
+    ffa::hvc(regs([function::RXTX_MAP, tx, tx + 4096, 1]));
     ffa::serve(ffa::own_endpoint(), tx);
 }

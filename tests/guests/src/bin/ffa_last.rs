@@ -6,7 +6,7 @@
 #![no_std]
 #![no_main]
 
-use test_guests::ffa::{self, Descriptor, Regs, function, status_of, task};
+use test_guests::ffa::{self, Descriptor, Regs, function, regs, status_of, task};
 use test_guests::{Machine, guest};
 
 guest!(main);
@@ -22,7 +22,7 @@ const RANGES: u64 = 250;
 
 fn main(machine: &Machine) {
     let tx = machine.ram.start + TX;
-    done([function::RXTX_MAP, tx, tx + PAGE, 1, 0, 0, 0, 0]);
+    done(regs([function::RXTX_MAP, tx, tx + PAGE, 1]));
     let own = ffa::own_endpoint();
     for id in [function::SHARE, function::LEND, function::DONATE] {
         let last = Last { own, tx };
@@ -32,11 +32,10 @@ fn main(machine: &Machine) {
             break;
         }
         last.ask(task::RELINQUISH, handle);
-        let (low, high) = (handle & 0xffff_ffff, handle >> 32);
-        done([function::RECLAIM, low, high, 0, 0, 0, 0, 0]);
+        done(ffa::reclaim(handle, 0));
     }
     Last { own, tx }.ask(task::LEAVE, 0);
-    done([function::RXTX_UNMAP, 0, 0, 0, 0, 0, 0, 0]);
+    done(regs([function::RXTX_UNMAP]));
 }
 
 /// Makes a call that must be done.
@@ -58,17 +57,10 @@ impl Last {
 
     /// Sends every other page from `arena` on.
     fn send(&self, id: u64, arena: u64) -> u64 {
-        let is_donation = id == function::DONATE;
         Descriptor {
-            attributes: if id == function::SHARE {
-                ffa::WRITE_BACK
-            } else {
-                0
-            },
-            permissions: if is_donation { 0 } else { ffa::READ_WRITE },
             pages: RANGES,
             ranges: RANGES,
-            ..Descriptor::new(self.own, self.peer())
+            ..Descriptor::of_call(id, self.own, self.peer())
         }
         .write(self.tx);
         for index in 0..RANGES {
@@ -76,19 +68,18 @@ impl Last {
             ffa::write_range(at, arena + 2 * PAGE * index, 1);
         }
         let size = ffa::HEADER + 16 * RANGES;
-        let x = done([id, size, size, 0, 0, 0, 0, 0]);
-        x[3] << 32 | x[2]
+        ffa::handle_of(&done(regs([id, size, size])), 2)
     }
 
     /// Asks the peer to do something with a transaction.
     fn ask(&self, what: u64, handle: u64) {
         let ends = self.own << 16 | self.peer();
-        let request = [function::DIRECT_REQ | WIDE, ends, 0, what, handle, 0, 0, 0];
+        let request = regs([function::DIRECT_REQ | WIDE, ends, 0, what, handle]);
         let mut x = ffa::hvc(request);
         // Not there yet, or interrupted.
         while x[0] & !WIDE != function::DIRECT_RESP {
             x = match x[0] {
-                function::INTERRUPT => ffa::hvc([function::RUN, x[1], 0, 0, 0, 0, 0, 0]),
+                function::INTERRUPT => ffa::hvc(regs([function::RUN, x[1]])),
                 _ => ffa::hvc(request),
             };
         }

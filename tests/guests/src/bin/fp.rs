@@ -28,25 +28,21 @@ fn main(machine: &Machine) {
     };
     check!("clear-at-boot", first == clear, "{first:x?}");
     let seed = machine.ram.start;
-    let (rounds, lost) = if machine.gearv {
-        switch(seed)
+    if machine.gearv {
+        let (rounds, lost) = switch(seed);
+        let switches = stats::exits(ExitReason::Fp);
+        verdict(rounds, lost, switches);
+        let enough = switches >= SWITCHES;
+        check!("switches", enough, "{switches} in {rounds} rounds");
     } else {
-        keep(seed, 0, SWITCHES)
-    };
-    let switches = if machine.gearv {
-        stats::exits(ExitReason::Fp)
-    } else {
-        0
-    };
+        let (rounds, lost) = keep(seed, 0, SWITCHES);
+        verdict(rounds, lost, 0);
+    }
+}
+
+fn verdict(rounds: u64, lost: u64, switches: u64) {
     say!("{rounds} rounds, {switches} switches");
     check!("patterns-kept", lost == 0, "{lost} of {rounds} lost");
-    if machine.gearv {
-        check!(
-            "switches",
-            switches >= SWITCHES,
-            "{switches} in {rounds} rounds"
-        );
-    }
 }
 
 /// Goes on until Gear1 has switched FP state often enough; returns rounds and lost patterns.

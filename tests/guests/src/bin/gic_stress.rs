@@ -155,16 +155,7 @@ fn deed(random: &mut Random) {
 
 /// Accesses some register of some frame; every second time one that is there.
 fn access(random: &mut Random) {
-    let cpus = u64::from(CPU_COUNT.load(Ordering::Relaxed));
-    let (base, size) = match gic::version() {
-        Version::V2 if random.below(4) == 0 => (v2::cpu_interface() + 0x1000, 0x1000),
-        Version::V2 => (gic::distributor(), 0x1000),
-        Version::V3 if random.below(2) == 0 => (gic::distributor(), 0x1_0000),
-        Version::V3 => {
-            let first = u64::from(REDISTRIBUTORS.load(Ordering::Relaxed));
-            (first + 0x1_0000 * random.below(2 * cpus), 0x1_0000)
-        }
-    };
+    let (base, size) = frame(random);
     let range = if random.below(2) == 0 { 0x1000 } else { size };
     let offset = random.below(range);
     let value = match random.below(4) {
@@ -182,6 +173,20 @@ fn access(random: &mut Random) {
         (2, false) => _ = read64(base + (offset & !7)),
         (_, true) => write32(base + (offset & !3), value as u32),
         (_, false) => _ = read32(base + (offset & !3)),
+    }
+}
+
+/// Returns base and size of some frame.
+fn frame(random: &mut Random) -> (u64, u64) {
+    match gic::version() {
+        Version::V2 if random.below(4) == 0 => (v2::cpu_interface() + 0x1000, 0x1000),
+        Version::V2 => (gic::distributor(), 0x1000),
+        Version::V3 if random.below(2) == 0 => (gic::distributor(), 0x1_0000),
+        Version::V3 => {
+            let cpus = u64::from(CPU_COUNT.load(Ordering::Relaxed));
+            let first = u64::from(REDISTRIBUTORS.load(Ordering::Relaxed));
+            (first + 0x1_0000 * random.below(2 * cpus), 0x1_0000)
+        }
     }
 }
 

@@ -33,23 +33,8 @@ struct Disk<'a> {
 }
 
 fn main(machine: &Machine) {
-    let Some(node) = &machine.virtio[0] else {
-        return report::fail("honest", format_args!("there is no device"));
-    };
-    let shown = virtio::wait_for_device(node, PATIENCE_S);
-    if shown != Some(2) {
-        return report::fail("honest", format_args!("device type {shown:?}, not a disk"));
-    }
-    let driver = match VirtIOBlk::new(virtio::transport(node)) {
-        Ok(driver) => driver,
-        Err(error) => return report::fail("honest", format_args!("{error:?}")),
-    };
-    let mut disk = Disk {
-        node,
-        driver,
-        done: 0,
-        wrong: 0,
-        longest: 0,
+    let Some(mut disk) = Disk::find(machine) else {
+        return;
     };
     say!("honest: begins");
     let mut random = 1_u64;
@@ -65,11 +50,32 @@ fn main(machine: &Machine) {
     let milliseconds = timer::to_ns(disk.longest) / 1_000_000;
     let (done, wrong) = (disk.done, disk.wrong);
     say!("honest: {done} requests, the longest took {milliseconds} ms");
-    check!(
-        "honest-io",
-        wrong == 0 && done > 0,
-        "{wrong} of {done} went wrong"
-    );
+    let good = wrong == 0 && done > 0;
+    check!("honest-io", good, "{wrong} of {done} went wrong");
+}
+
+impl<'a> Disk<'a> {
+    /// Waits for the disk. Reports why there is none.
+    fn find(machine: &'a Machine) -> Option<Disk<'a>> {
+        let Some(node) = &machine.virtio[0] else {
+            report::fail("honest", format_args!("there is no device"));
+            return None;
+        };
+        let shown = virtio::wait_for_device(node, PATIENCE_S);
+        if shown != Some(2) {
+            report::fail("honest", format_args!("device type {shown:?}, not a disk"));
+            return None;
+        }
+        let driver = VirtIOBlk::new(virtio::transport(node));
+        let driver = driver.inspect_err(|error| report::fail("honest", format_args!("{error:?}")));
+        Some(Disk {
+            node,
+            driver: driver.ok()?,
+            done: 0,
+            wrong: 0,
+            longest: 0,
+        })
+    }
 }
 
 impl Disk<'_> {

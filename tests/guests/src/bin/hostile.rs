@@ -39,18 +39,9 @@ unsafe extern "C" {
 }
 
 fn main(machine: &Machine) {
-    let arena = machine.ram.start + ARENA;
-    let mut bench = Bench {
-        registers: 0,
-        canaries: [
-            (&raw const _bss_end as u64..arena),
-            (arena + ARENA_SIZE..machine.tree.start & !7),
-            (machine.tree.end.next_multiple_of(8)..machine.ram.end),
-        ],
-        told: 0,
-    };
+    let mut bench = Bench::new(machine);
     bench.fill();
-    let mut total = Counts::default();
+    let (mut operations, mut violations) = (0, 0);
     for node in machine.virtio.iter().flatten() {
         let shown = virtio::wait_for_device(node, PATIENCE_S);
         let Some(kind) = shown.and_then(Kind::of) else {
@@ -60,27 +51,14 @@ fn main(machine: &Machine) {
         honest(kind, "before", node);
         bench.registers = node.registers;
         let counts = attack(machine, &mut bench, kind);
-        total.operations += counts.operations;
-        total.violations += counts.violations;
+        operations += counts.operations;
+        violations += counts.violations;
         honest(kind, "after", node);
     }
-    let Counts {
-        operations,
-        violations,
-        ..
-    } = total;
     say!("hostile: {operations} operations in all, {violations} violations");
-    let changed = bench.changed();
-    check!(
-        "canaries",
-        changed.is_none(),
-        "memory at {changed:x?} has changed"
-    );
-    check!(
-        "hostile",
-        operations > 0 && violations == 0,
-        "{violations} violations"
-    );
+    bench.verdict();
+    let held = operations > 0 && violations == 0;
+    check!("hostile", held, "{violations} violations");
 }
 
 fn attack(machine: &Machine, bench: &mut Bench, kind: Kind) -> Counts {
@@ -190,15 +168,20 @@ fn honest_console(when: &str, node: &VirtioNode) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// Returns the frame that asks for the device VM's hardware address.
+fn question(mac: [u8; 6]) -> [u8; 60] {
+    let mut frame = [0; 60];
+    frame.copy_from_slice(&hostile_driver::ARP[12..]);
+    frame[6..12].copy_from_slice(&mac);
+    frame[22..28].copy_from_slice(&mac);
+    frame
+}
+
 /// Asks for the device VM's hardware address and waits for the answer.
 fn honest_net(node: &VirtioNode) -> Result<(), Wrong> {
     let mut buffer = [0; FRAME];
     let mut net = VirtIONetRaw::<GuestHal, _, 16>::new(virtio::transport(node))?;
-    let mut frame = [0; 60];
-    frame.copy_from_slice(&hostile_driver::ARP[12..]);
-    let mac = net.mac_address();
-    frame[6..12].copy_from_slice(&mac);
-    frame[22..28].copy_from_slice(&mac);
+    let frame = question(net.mac_address());
     let start = timer::now();
     let late = || timer::to_ns(timer::now() - start) > ANSWER_MS * 1_000_000;
     while !late() {
@@ -213,15 +196,19 @@ fn honest_net(node: &VirtioNode) -> Result<(), Wrong> {
         // SAFETY: it is the buffer that the request was made with.
         let (header, length) = unsafe { net.receive_complete(token, &mut buffer) }?;
         let packet = &buffer[header..header + length];
-        // An answer (2) to the address resolution protocol, from the address asked for.
-        if packet.get(12..14) == Some(&[8, 6])
-            && packet.get(20..22) == Some(&[0, 2])
-            && packet.get(28..32) == Some(&[10, 0, 2, 100])
-        {
+        if is_answer(packet) {
             return Ok(());
         }
     }
     Err(Wrong("no answer to the address resolution protocol", None))
+}
+
+/// Tells whether a packet is an answer (2) of the address resolution protocol, from the address
+/// asked for.
+fn is_answer(packet: &[u8]) -> bool {
+    packet.get(12..14) == Some(&[8, 6])
+        && packet.get(20..22) == Some(&[0, 2])
+        && packet.get(28..32) == Some(&[10, 0, 2, 100])
 }
 
 /// The guest as the attacks see it.
@@ -239,6 +226,25 @@ const fn canary(address: u64) -> u64 {
 }
 
 impl Bench {
+    fn new(machine: &Machine) -> Bench {
+        let arena = machine.ram.start + ARENA;
+        Bench {
+            registers: 0,
+            canaries: [
+                (&raw const _bss_end as u64..arena),
+                (arena + ARENA_SIZE..machine.tree.start & !7),
+                (machine.tree.end.next_multiple_of(8)..machine.ram.end),
+            ],
+            told: 0,
+        }
+    }
+
+    fn verdict(&mut self) {
+        let changed = self.changed();
+        let kept = changed.is_none();
+        check!("canaries", kept, "memory at {changed:x?} has changed");
+    }
+
     fn words(&self) -> impl Iterator<Item = u64> {
         self.canaries
             .iter()

@@ -152,6 +152,13 @@ const ATOMICS: [Attack; 2] = [
 ];
 
 /// Results of the attempts.
+impl Attack {
+    /// Returns how many bytes further on the access itself begins, with write-back forms.
+    fn write_back(&self) -> u64 {
+        if self.name == "store-writeback" { 8 } else { 0 }
+    }
+}
+
 #[derive(Default)]
 struct Tally {
     tried: u32,
@@ -174,20 +181,22 @@ fn main(machine: &Machine) {
         everywhere(machine, attack, true);
     }
     edges(machine);
+    without_mmu(machine, attacks());
+    let milliseconds = timer::to_ns(timer::now() - start) / 1_000_000;
+    say!("attacked for {milliseconds} ms");
+}
+
+fn without_mmu<'a>(machine: &Machine, attacks: impl Iterator<Item = &'a Attack>) {
     let mut tally = Tally {
         mmu_off: true,
         ..Tally::default()
     };
     cpu::without_mmu(|| {
-        for attack in attacks() {
+        for attack in attacks {
             coarse(machine, |address| tally.attempt(attack, address));
         }
     });
     tally.verdict("mmu-off");
-    say!(
-        "attacked for {} ms",
-        timer::to_ns(timer::now() - start) / 1_000_000
-    );
 }
 
 /// Loads from and stores to all memory that is not the VM's.
@@ -245,12 +254,7 @@ fn edges(machine: &Machine) {
         let exclusive = attack.name.contains("exclusive");
         if !exclusive && matches!(attack.kind, Kind::Load | Kind::Store) {
             let (start, end) = (machine.ram.start, machine.ram.end);
-            // With write-back forms, the access itself begins 8 bytes further on.
-            let ahead = if attack.name == "store-writeback" {
-                8
-            } else {
-                0
-            };
+            let ahead = attack.write_back();
             if machine.gearv {
                 tally.attempt_at(attack, start - 4 - ahead, start - 4..start);
             }
@@ -262,12 +266,7 @@ fn edges(machine: &Machine) {
 
 impl Tally {
     fn attempt(&mut self, attack: &Attack, address: u64) {
-        let first = address + attack.offset;
-        let first = if attack.name == "store-writeback" {
-            first + 8
-        } else {
-            first
-        };
+        let first = address + attack.offset + attack.write_back();
         self.attempt_at(attack, address, first..first + attack.bytes);
     }
 

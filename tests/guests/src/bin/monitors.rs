@@ -93,19 +93,13 @@ fn breakpoint() {
     };
     arm();
     let seen = watch(false, target_again);
-    report::equal(
-        "breakpoint",
-        (seen.count, seen.first),
-        (1, (BREAKPOINT, address)),
-    );
+    let hit = (seen.count, seen.first);
+    report::equal("breakpoint", hit, (1, (BREAKPOINT, address)));
     arm();
     let seen = watch(true, target_again);
     let expected = (2, (BREAKPOINT, address), (STEP, address + 4));
-    report::equal(
-        "step-out-of-a-breakpoint",
-        (seen.count, seen.first, seen.second),
-        expected,
-    );
+    let stepped = (seen.count, seen.first, seen.second);
+    report::equal("step-out-of-a-breakpoint", stepped, expected);
     let seen = watch(false, target_again);
     report::equal("no-breakpoint", seen.count, 0);
 }
@@ -150,11 +144,17 @@ fn steps(machine: &Machine, alone: bool) {
 fn pmu(alone: bool) {
     let version = read_sysreg!("id_aa64dfr0_el1") >> 8 & 0xf;
     let counters = read_sysreg!("pmcr_el0") >> 11 & 31;
-    check!(
-        "pmu-is-there",
-        (1..15).contains(&version) && counters >= 2,
-        "{version}, {counters}"
-    );
+    let is_there = (1..15).contains(&version) && counters >= 2;
+    check!("pmu-is-there", is_there, "{version}, {counters}");
+    counts();
+    sets();
+    if read_sysreg!("pmceid0_el0") >> INST_RETIRED & 1 != 0 {
+        instructions(alone);
+    }
+}
+
+/// Cycles and software increments are counted; the selected counter is the one of that number.
+fn counts() {
     write_sysreg!("pmccfiltr_el0", 0);
     write_sysreg!("pmevtyper0_el0", INST_RETIRED | NSH);
     write_sysreg!("pmevtyper1_el0", SW_INCR);
@@ -171,41 +171,28 @@ fn pmu(alone: bool) {
     report::equal("selected-counter", read_sysreg!("pmxevcntr_el0"), 2);
     report::equal("selected-type", read_sysreg!("pmxevtyper_el0"), SW_INCR);
     report::equal("selected", read_sysreg!("pmselr_el0") & 31, 1);
-    sets();
-    if read_sysreg!("pmceid0_el0") >> INST_RETIRED & 1 != 0 {
-        instructions(alone);
-    }
+}
+
+/// Checks that both registers of a pair read the same bits.
+macro_rules! both_read {
+    ($name:literal, $set:literal, $clear:literal, $bits:expr) => {
+        let seen = (read_sysreg!($set), read_sysreg!($clear));
+        report::equal($name, seen, ($bits, $bits));
+    };
 }
 
 /// The two registers of a pair set and clear the same bits, and both read them.
 fn sets() {
     write_sysreg!("pmcntenclr_el0", 2);
-    report::equal(
-        "enabled",
-        (
-            read_sysreg!("pmcntenset_el0"),
-            read_sysreg!("pmcntenclr_el0"),
-        ),
-        (CYCLES | 1, CYCLES | 1),
-    );
+    let enabled = CYCLES | 1;
+    both_read!("enabled", "pmcntenset_el0", "pmcntenclr_el0", enabled);
     write_sysreg!("pmcntenset_el0", 2);
     write_sysreg!("pmovsset_el0", 2);
-    report::equal(
-        "overflowed",
-        (read_sysreg!("pmovsset_el0"), read_sysreg!("pmovsclr_el0")),
-        (2, 2),
-    );
+    both_read!("overflowed", "pmovsset_el0", "pmovsclr_el0", 2);
     write_sysreg!("pmovsclr_el0", 2);
     report::equal("overflowed-no-more", read_sysreg!("pmovsset_el0"), 0);
     write_sysreg!("pmintenset_el1", 2);
-    report::equal(
-        "interrupting",
-        (
-            read_sysreg!("pmintenset_el1"),
-            read_sysreg!("pmintenclr_el1"),
-        ),
-        (2, 2),
-    );
+    both_read!("interrupting", "pmintenset_el1", "pmintenclr_el1", 2);
     write_sysreg!("pmintenclr_el1", 2);
     report::equal("interrupting-no-more", read_sysreg!("pmintenset_el1"), 0);
 }
@@ -221,11 +208,8 @@ fn counted(rounds: u64) -> u32 {
 fn instructions(alone: bool) {
     let short = counted(1000);
     report::equal("instructions", counted(2000) - short, 2000);
-    report::equal(
-        "instructions-of-slices",
-        counted(ROUNDS + 1000) - short,
-        2 * ROUNDS as u32,
-    );
+    let long = counted(ROUNDS + 1000) - short;
+    report::equal("instructions-of-slices", long, 2 * ROUNDS as u32);
     if alone {
         return;
     }
@@ -236,11 +220,8 @@ fn instructions(alone: bool) {
     };
     let (one, two) = (called(100), called(200));
     // Gear2's share of a call is some hundred instructions.
-    check!(
-        "instructions-of-calls",
-        two - one < 100 * 60,
-        "{one}, {two}"
-    );
+    let own_only = two - one < 100 * 60;
+    check!("instructions-of-calls", own_only, "{one}, {two}");
 }
 
 /// Lets the VM's own time pass, whichever VMs run meanwhile. The timer helps QEMU, whose GICv2

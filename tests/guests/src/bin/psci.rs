@@ -25,6 +25,26 @@ const UNKNOWN: [u32; 6] = [
     0xbf00_0000,
     0x0000_1234,
 ];
+/// Functions that any PSCI 1.x has.
+const PRESENT: [u32; 7] = [
+    function::VERSION,
+    function::CPU_OFF,
+    function::CPU_ON,
+    function::AFFINITY_INFO,
+    function::SYSTEM_OFF,
+    function::SYSTEM_RESET,
+    function::FEATURES,
+];
+/// Optional functions that GearV has.
+const OPTIONAL: [u32; 5] = [
+    function::CPU_SUSPEND,
+    function::CPU_DEFAULT_SUSPEND,
+    function::NODE_HW_STATE,
+    function::SYSTEM_SUSPEND,
+    function::SYSTEM_RESET2,
+];
+/// AFFINITY_INFO and CPU_ON of a CPU that runs.
+const RUNNING: (i32, i32) = (affinity::ON, result::ALREADY_ON);
 /// CPU_ON by the 32-bit convention.
 const CPU_ON_32: u32 = 0x8400_0003;
 /// In argument registers: bits that the 32-bit convention leaves out (SMCCC 2.6). QEMU's own
@@ -62,14 +82,12 @@ fn main(machine: &Machine) {
     refusals(machine);
     if machine.cpus < 2 {
         say!("one CPU: CPU_ON is not tried");
-    } else {
-        turn_on_and_off(function::CPU_ON, 0, "cpu-on");
-        turn_on_and_off(CPU_ON_32, 0, "cpu-on-32");
-        if machine.gearv {
-            turn_on_and_off(CPU_ON_32, ABOVE, "cpu-on-32-above");
-        }
+        return;
     }
-    if machine.gearv && machine.cpus > 1 {
+    turn_on_and_off(function::CPU_ON, 0, "cpu-on");
+    turn_on_and_off(CPU_ON_32, 0, "cpu-on-32");
+    if machine.gearv {
+        turn_on_and_off(CPU_ON_32, ABOVE, "cpu-on-32-above");
         levels();
         optional();
         suspend_refusals(machine);
@@ -87,101 +105,66 @@ fn status(call: Call, function: u32, arguments: [u64; 3]) -> i32 {
 fn answers(conduit: &str, call: Call) {
     say!("by {conduit}");
     let version = call(function::VERSION, [0; 3])[0];
-    check!(
-        "version",
-        version >> 16 == 1,
-        "{version:#x} is not PSCI 1.x"
-    );
-    let present = [
-        function::VERSION,
-        function::CPU_OFF,
-        function::CPU_ON,
-        function::AFFINITY_INFO,
-        function::SYSTEM_OFF,
-        function::SYSTEM_RESET,
-        function::FEATURES,
-    ];
-    let missing = present
-        .iter()
-        .find(|&&f| status(call, function::FEATURES, [f.into(), 0, 0]) < 0);
+    let is_1 = version >> 16 == 1;
+    check!("version", is_1, "{version:#x} is not PSCI 1.x");
+    let mut present = PRESENT.iter();
+    let missing = present.find(|&&f| status(call, function::FEATURES, [f.into(), 0, 0]) < 0);
     check!("features", missing.is_none(), "lacks {missing:x?}");
-    let odd = UNKNOWN
-        .iter()
-        .find(|&&f| status(call, f, [0; 3]) != result::NOT_SUPPORTED);
-    check!(
-        "unknown-functions",
-        odd.is_none(),
-        "{odd:x?} is not refused"
-    );
+    let mut unknown = UNKNOWN.iter();
+    let odd = unknown.find(|&&f| status(call, f, [0; 3]) != result::NOT_SUPPORTED);
+    let refused = odd.is_none();
+    check!("unknown-functions", refused, "{odd:x?} is not refused");
     let unknown = status(call, function::FEATURES, [UNKNOWN[0].into(), 0, 0]);
     report::equal("features-unknown", unknown, result::NOT_SUPPORTED);
 }
 
 fn services(machine: &Machine) {
     let version = hvc(function::SMCCC_VERSION, [0; 3])[0];
-    check!(
-        "smccc-version",
-        (0x1_0001..0x2_0000).contains(&version),
-        "{version:#x}"
-    );
+    let is_1_1 = (0x1_0001..0x2_0000).contains(&version);
+    check!("smccc-version", is_1_1, "{version:#x}");
     let arch = |of: u32| status(hvc, function::ARCH_FEATURES, [of.into(), 0, 0]);
-    report::equal(
-        "arch-features",
-        arch(function::SMCCC_VERSION),
-        result::SUCCESS,
-    );
-    report::equal(
-        "arch-features-unknown",
-        arch(0x8000_3fff),
-        result::NOT_SUPPORTED,
-    );
+    let known = arch(function::SMCCC_VERSION);
+    report::equal("arch-features", known, result::SUCCESS);
+    let unknown = arch(0x8000_3fff);
+    report::equal("arch-features-unknown", unknown, result::NOT_SUPPORTED);
     check!("uid", machine.gearv, "not GearV's");
-    report::equal(
-        "gearv-version",
-        hvc(abi::GEARV_VERSION, [0; 3])[0],
-        ABI_VERSION.into(),
-    );
+    let version = hvc(abi::GEARV_VERSION, [0; 3])[0];
+    report::equal("gearv-version", version, ABI_VERSION.into());
     report::equal("gear2-nop", psci::gear2_nop(), 0);
 }
 
 fn refusals(machine: &Machine) {
-    let on = |mpidr: u64, entry: u64| status(hvc, function::CPU_ON, [mpidr, entry, 0]);
-    let beyond = machine.cpus as u64;
-    report::equal(
-        "cpu-on-beyond",
-        on(beyond, psci::entry()),
-        result::INVALID_PARAMETERS,
-    );
-    report::equal(
-        "cpu-on-no-such",
-        on(0x7f_0000, psci::entry()),
-        result::INVALID_PARAMETERS,
-    );
-    report::equal("cpu-on-self", on(0, psci::entry()), result::ALREADY_ON);
-    report::equal(
-        "affinity-beyond",
-        psci::affinity_info(machine.cpus),
-        result::INVALID_PARAMETERS,
-    );
+    let (entry, beyond) = (psci::entry(), machine.cpus as u64);
+    cpu_on("cpu-on-beyond", [beyond, entry], result::INVALID_PARAMETERS);
+    let no_such = [0x7f_0000, entry];
+    cpu_on("cpu-on-no-such", no_such, result::INVALID_PARAMETERS);
+    cpu_on("cpu-on-self", [0, entry], result::ALREADY_ON);
+    let info = psci::affinity_info(machine.cpus);
+    report::equal("affinity-beyond", info, result::INVALID_PARAMETERS);
     report::equal("affinity-self", psci::affinity_info(0), affinity::ON);
     if machine.gearv {
-        let wide = on(1 | ABOVE, psci::entry());
-        report::equal("cpu-on-above", wide, result::INVALID_PARAMETERS);
+        let above = [1 | ABOVE, entry];
+        cpu_on("cpu-on-above", above, result::INVALID_PARAMETERS);
     }
     if machine.gearv && machine.cpus > 1 {
-        report::equal("cpu-on-hole", on(1, 0x1000), result::INVALID_ADDRESS);
-        report::equal(
-            "cpu-on-foreign",
-            on(1, machine.ram.end),
-            result::INVALID_ADDRESS,
-        );
-        report::equal("cpu-on-huge", on(1, 1 << 52), result::INVALID_ADDRESS);
-        report::equal(
-            "affinity-after-refusal",
-            psci::affinity_info(1),
-            affinity::OFF,
-        );
+        entry_refusals(machine);
     }
+}
+
+/// Entry points that are no memory of the VM's, after which the CPU is still off.
+fn entry_refusals(machine: &Machine) {
+    cpu_on("cpu-on-hole", [1, 0x1000], result::INVALID_ADDRESS);
+    let foreign = [1, machine.ram.end];
+    cpu_on("cpu-on-foreign", foreign, result::INVALID_ADDRESS);
+    cpu_on("cpu-on-huge", [1, 1 << 52], result::INVALID_ADDRESS);
+    let info = psci::affinity_info(1);
+    report::equal("affinity-after-refusal", info, affinity::OFF);
+}
+
+/// Checks the result of CPU_ON, with an MPIDR and an entry point.
+fn cpu_on(name: &str, [mpidr, entry]: [u64; 2], expected: i32) {
+    let result = status(hvc, function::CPU_ON, [mpidr, entry, 0]);
+    report::equal(name, result, expected);
 }
 
 /// Turns CPU 1 on and off, three times, with `above` set in all arguments.
@@ -196,22 +179,11 @@ fn turn_on_and_off(function: u32, above: u64, name: &str) {
         cpu::wait_until(|| first != result::SUCCESS || STARTS.load(Ordering::Acquire) != before);
         let (second, running) = (on(), psci::affinity_info(1));
         MAY_STOP.store(true, Ordering::Release);
-        let seen = (
-            off,
-            first,
-            second,
-            running,
-            AFFINITY.load(Ordering::Relaxed),
-        );
-        let expected = (
-            affinity::OFF,
-            result::SUCCESS,
-            result::ALREADY_ON,
-            affinity::ON,
-            1,
-        );
+        let states = (off, running, AFFINITY.load(Ordering::Relaxed));
         cpu::wait_until(|| psci::affinity_info(1) == affinity::OFF);
-        report::equal(name, seen, expected);
+        let results = (result::SUCCESS, result::ALREADY_ON);
+        let expected = (results, (affinity::OFF, affinity::ON, 1));
+        report::equal(name, ((first, second), states), expected);
     }
 }
 
@@ -261,26 +233,18 @@ fn levels() {
 
 /// Announced functions answer, others return NOT_SUPPORTED (G1-PSCI-003).
 fn optional() {
-    let there = [
-        function::CPU_SUSPEND,
-        function::CPU_DEFAULT_SUSPEND,
-        function::NODE_HW_STATE,
-        function::SYSTEM_SUSPEND,
-        function::SYSTEM_RESET2,
-    ];
     // The 32-bit forms are announced as well; the flags of CPU_SUSPEND are 0.
-    let missing = there
-        .into_iter()
-        .find(|&f| features(f) != 0 || features(f & !0x4000_0000) != 0);
+    let mut there = OPTIONAL.into_iter();
+    let missing = there.find(|&f| features(f) != 0 || features(f & !0x4000_0000) != 0);
     check!("optional-there", missing.is_none(), "lacks {missing:x?}");
     // Migration, freezing, OS-initiated mode, statistics, memory protection.
     let absent = [5, 7, 0xb, 0xf, 0x10, 0x11, 0x13, 0x14];
-    let odd = absent
+    let mut absent = absent
         .into_iter()
-        .flat_map(|number| [0x8400_0000 + number, 0xc400_0000 + number])
-        .find(|&f| {
-            features(f) != result::NOT_SUPPORTED || status(hvc, f, [0; 3]) != result::NOT_SUPPORTED
-        });
+        .flat_map(|number| [0x8400_0000 + number, 0xc400_0000 + number]);
+    let odd = absent.find(|&f| {
+        features(f) != result::NOT_SUPPORTED || status(hvc, f, [0; 3]) != result::NOT_SUPPORTED
+    });
     check!("optional-absent", odd.is_none(), "{odd:x?} is there");
     let vendor = status(hvc, function::SYSTEM_RESET2, [1 << 31, 0, 0]);
     report::equal("reset2-type", vendor, result::INVALID_PARAMETERS);
@@ -335,23 +299,12 @@ fn take_pending() {
 /// CPU 1 powers down, and is on all the while (G1-PSCI-006).
 fn suspends() {
     PHASE.store(phase::SUSPEND, Ordering::Release);
-    let on = || psci::cpu_on(1);
-    let first = on();
-    // On one CPU, the other vCPU has not run yet; on two it may have. Other firmware may need time,
-    // in which the start is pending (Arm DEN 0022, 5.6).
-    let states = (psci::affinity_info(1), on());
-    let pending = (affinity::ON_PENDING, result::ON_PENDING);
-    let running = (affinity::ON, result::ALREADY_ON);
-    let legal = states == running
-        || !psci::is_gearv()
-            && (states == pending || states == (affinity::ON_PENDING, result::ALREADY_ON));
-    say!("just turned on: {states:?}");
-    check!("just-turned-on", first == 0 && legal, "{first}, {states:?}");
+    just_turned_on();
     // Timers wake CPU 1 twice; then it waits for an SGI.
     wait_for(|| WOKEN.load(Ordering::Acquire) == 2);
     timer::sleep_us(SLEEP_US);
-    let suspended = (psci::affinity_info(1), on());
-    report::equal("suspended-is-on", suspended, running);
+    let suspended = (psci::affinity_info(1), psci::cpu_on(1));
+    report::equal("suspended-is-on", suspended, RUNNING);
     let system = status(hvc, function::SYSTEM_SUSPEND, [psci::entry(), 0, 0]);
     report::equal("system-suspend-denied", system, result::DENIED);
     report::equal("sleeps", WOKEN.load(Ordering::Acquire), 2);
@@ -359,6 +312,20 @@ fn suspends() {
     wait_for(|| psci::affinity_info(1) == affinity::OFF);
     let seen = (WOKEN.load(Ordering::Acquire), WRONG.load(Ordering::Acquire));
     report::equal("power-down", seen, (3, 0));
+}
+
+/// Turns CPU 1 on, and then looks at AFFINITY_INFO and turns it on once more. On one CPU, the other
+/// vCPU has not run yet; on two it may have. Other firmware may need time, in which the start is
+/// pending (Arm DEN 0022, 5.6).
+fn just_turned_on() {
+    let first = psci::cpu_on(1);
+    let states = (psci::affinity_info(1), psci::cpu_on(1));
+    let pending = (affinity::ON_PENDING, result::ON_PENDING);
+    let becomes_on = (affinity::ON_PENDING, result::ALREADY_ON);
+    let legal =
+        states == RUNNING || !psci::is_gearv() && (states == pending || states == becomes_on);
+    say!("just turned on: {states:?}");
+    check!("just-turned-on", first == 0 && legal, "{first}, {states:?}");
 }
 
 /// Waits in WFI, which lets the other one run where both share a CPU.
@@ -370,34 +337,41 @@ fn wait_for(condition: impl Fn() -> bool) {
 
 /// CPU 1: powers down until its virtual timer, then its physical timer, then an SGI wakes it.
 fn suspend_cpu() {
+    if !STARTED.swap(true, Ordering::AcqRel) {
+        return suspend_until(Kind::Virtual);
+    }
     let round = WOKEN.load(Ordering::Acquire);
-    let kind = match STARTED.swap(true, Ordering::AcqRel) {
-        false => Kind::Virtual,
-        true => {
-            // The CPU was woken by the awaited interrupt, with the timers as they were.
-            let kind = if round == 0 {
-                Kind::Virtual
-            } else {
-                Kind::Physical
-            };
-            if round < 2 && kind.control() != 5 || read_sysreg!("sctlr_el1") & 1 == 0 {
-                WRONG.fetch_add(1, Ordering::Relaxed);
-            }
-            kind.set_control(0);
-            // After `gic::init_cpu`, no interrupt is enabled, and pending ones stay pending.
-            gic::write_bit(gic::register::ICPENDR, kind.intid());
-            WOKEN.store(round + 1, Ordering::Release);
-            match round {
-                0 => Kind::Physical,
-                1 => {
-                    gic::enable(SGI);
-                    let _ = hvc(function::CPU_DEFAULT_SUSPEND, [psci::entry(), 1, 0]);
-                    return refused();
-                }
-                _ => return,
-            }
+    woken_by_timer(round);
+    WOKEN.store(round + 1, Ordering::Release);
+    match round {
+        0 => suspend_until(Kind::Physical),
+        1 => {
+            gic::enable(SGI);
+            let _ = hvc(function::CPU_DEFAULT_SUSPEND, [psci::entry(), 1, 0]);
+            refused();
         }
+        _ => {}
+    }
+}
+
+/// Checks that CPU 1 was woken by the awaited interrupt, with the timers as they were and the MMU
+/// on.
+fn woken_by_timer(round: u64) {
+    let kind = if round == 0 {
+        Kind::Virtual
+    } else {
+        Kind::Physical
     };
+    if round < 2 && kind.control() != 5 || read_sysreg!("sctlr_el1") & 1 == 0 {
+        WRONG.fetch_add(1, Ordering::Relaxed);
+    }
+    kind.set_control(0);
+    // After `gic::init_cpu`, no interrupt is enabled, and pending ones stay pending.
+    gic::write_bit(gic::register::ICPENDR, kind.intid());
+}
+
+/// CPU 1: powers down until a timer wakes it.
+fn suspend_until(kind: Kind) {
     gic::enable(kind.intid());
     kind.set_compare(kind.now() + timer::from_us(SLEEP_US));
     kind.set_control(1);

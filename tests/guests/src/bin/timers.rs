@@ -62,6 +62,11 @@ fn main(machine: &Machine) {
         report::fail("timers", format_args!("needs two CPUs"));
         return;
     }
+    beside_another(machine);
+}
+
+/// Checks the time that two CPUs see of each other, and their waits at once.
+fn beside_another(machine: &Machine) {
     report::equal("cpu-on", psci::cpu_on(1), psci::result::SUCCESS);
     exchange(0);
     let backwards = BACKWARDS.load(Ordering::Relaxed);
@@ -137,50 +142,55 @@ fn registers(kind: Kind) {
     kind.set_compare(0x0123_4567_89ab_cdef);
     report::equal("cval", kind.compare(), 0x0123_4567_89ab_cdef);
     for value in [1_000_000_u64, 0x7fff_ffff, 0xffff_ffff, 0x8000_0000] {
-        let distance = value as u32 as i32 as i64 as u64;
-        let before = kind.now();
-        kind.set_value(value | 0xdead_0000_0000_0000);
-        let after = kind.now();
-        let set = kind.compare().wrapping_sub(distance);
-        check!(
-            "tval-sets-cval",
-            (before..=after).contains(&set),
-            "{value:#x}: {set} is not from {before} to {after}"
-        );
+        value_sets_compare(kind, value);
     }
     kind.set_control(ENABLE | IMASK);
     for ahead in [1_u64 << 20, 1 << 33, 0_u64.wrapping_sub(1 << 20)] {
-        let compare = kind.now().wrapping_add(ahead);
-        kind.set_compare(compare);
-        let before = kind.now();
-        let value = kind.value();
-        let after = kind.now();
-        let elapsed = (compare.wrapping_sub(before) as u32).wrapping_sub(value as u32);
-        check!(
-            "tval",
-            value >> 32 == 0 && u64::from(elapsed) <= after - before,
-            "{value:#x} with {ahead:#x} to go"
-        );
+        value_of_compare(kind, ahead);
     }
     kind.set_control(!0);
     report::equal("control-bits", kind.control() & !ISTATUS, ENABLE | IMASK);
     kind.set_control(0);
 }
 
+/// TVAL is signed: CVAL is as far from the count.
+fn value_sets_compare(kind: Kind, value: u64) {
+    let distance = value as u32 as i32 as i64 as u64;
+    let before = kind.now();
+    kind.set_value(value | 0xdead_0000_0000_0000);
+    let after = kind.now();
+    let set = kind.compare().wrapping_sub(distance);
+    check!(
+        "tval-sets-cval",
+        (before..=after).contains(&set),
+        "{value:#x}: {set} is not from {before} to {after}"
+    );
+}
+
+/// TVAL is the low half of what remains to CVAL.
+fn value_of_compare(kind: Kind, ahead: u64) {
+    let compare = kind.now().wrapping_add(ahead);
+    kind.set_compare(compare);
+    let before = kind.now();
+    let value = kind.value();
+    let after = kind.now();
+    let elapsed = (compare.wrapping_sub(before) as u32).wrapping_sub(value as u32);
+    check!(
+        "tval",
+        value >> 32 == 0 && u64::from(elapsed) <= after - before,
+        "{value:#x} with {ahead:#x} to go"
+    );
+}
+
 /// ISTATUS and the line, which IMASK holds down (G1-TIM-002, G1-TIM-003).
 fn status(kind: Kind) {
-    let control = |compare: u64, control: u64| {
-        kind.set_compare(compare);
-        kind.set_control(control);
-        kind.control()
-    };
     let (far, past) = (kind.now() + timer::from_us(60_000_000), kind.now());
-    report::equal("not-due", control(far, ENABLE), ENABLE);
+    report::equal("not-due", set(kind, far, ENABLE), ENABLE);
     check!("not-pending", !is_pending(kind), "the line is high");
-    let masked = control(past, ENABLE | IMASK);
+    let masked = set(kind, past, ENABLE | IMASK);
     report::equal("due-masked", masked, ENABLE | IMASK | ISTATUS);
     check!("masked-not-pending", !is_pending(kind), "the line is high");
-    report::equal("due-at-once", control(0, ENABLE), ENABLE | ISTATUS);
+    report::equal("due-at-once", set(kind, 0, ENABLE), ENABLE | ISTATUS);
     // The timer's interrupt is disabled in the GIC, and becomes pending all the same.
     cpu::wait_until(|| is_pending(kind));
     kind.set_control(ENABLE | IMASK);
@@ -189,9 +199,20 @@ fn status(kind: Kind) {
     cpu::wait_until(|| is_pending(kind));
     kind.set_value(1 << 30);
     check!("tval-lowers", !is_pending(kind), "the line is high");
-    report::equal("never", control(u64::MAX, ENABLE), ENABLE);
+    report::equal("never", set(kind, u64::MAX, ENABLE), ENABLE);
+    becomes_due(kind);
+}
+
+/// Sets CVAL and CTL, and returns what CTL reads then.
+fn set(kind: Kind, compare: u64, control: u64) -> u64 {
+    kind.set_compare(compare);
+    kind.set_control(control);
+    kind.control()
+}
+
+fn becomes_due(kind: Kind) {
     let soon = kind.now() + timer::from_us(1000);
-    report::equal("due-soon", control(soon, ENABLE) & ENABLE, ENABLE);
+    report::equal("due-soon", set(kind, soon, ENABLE) & ENABLE, ENABLE);
     cpu::wait_until(|| kind.control() == ENABLE | ISTATUS);
     check!("not-early", kind.now() >= soon, "before its time");
     cpu::wait_until(|| is_pending(kind));
@@ -206,51 +227,71 @@ fn is_pending(kind: Kind) -> bool {
 
 /// Checks that interrupts come while the timer is due, and at no other time (G1-TIM-003).
 fn interrupts(kind: Kind) {
-    let (count, last) = (&TAKEN[kind as usize], &LAST[kind as usize]);
-    let taken = || count.load(Ordering::Relaxed);
     gic::enable(kind.intid());
     cpu::unmask_irqs();
-    STAYS.store(0, Ordering::Relaxed);
-    count.store(0, Ordering::Relaxed);
+    masked_then_unmasked(kind);
+    in_time(kind);
+    comes_again(kind);
+    turned_off(kind);
+    cpu::mask_irqs();
+}
+
+/// Returns the number of interrupts taken of a kind since [`begin`].
+fn taken(kind: Kind) -> u64 {
+    TAKEN[kind as usize].load(Ordering::Relaxed)
+}
+
+/// Counts interrupts from 0 on, the timer going off after `stays` of them.
+fn begin(kind: Kind, stays: u64) {
+    TAKEN[kind as usize].store(0, Ordering::Relaxed);
+    STAYS.store(stays, Ordering::Relaxed);
+}
+
+fn masked_then_unmasked(kind: Kind) {
+    begin(kind, 0);
     kind.set_compare(kind.now());
     kind.set_control(ENABLE | IMASK);
     timer::delay_us(2000);
-    report::equal("masked-is-silent", taken(), 0);
+    report::equal("masked-is-silent", taken(kind), 0);
     kind.set_control(ENABLE);
-    cpu::wait_until(|| taken() != 0);
-    report::equal("unmasked-comes", taken(), 1);
+    cpu::wait_until(|| taken(kind) != 0);
+    report::equal("unmasked-comes", taken(kind), 1);
+}
+
+fn in_time(kind: Kind) {
+    begin(kind, 0);
     let deadline = kind.now() + timer::from_us(2000);
     kind.set_compare(deadline);
     kind.set_control(ENABLE);
-    cpu::wait_until(|| taken() != 1);
-    let late = last.load(Ordering::Relaxed).wrapping_sub(deadline);
-    check!(
-        "in-time",
-        late < timer::from_us(LATE_US),
-        "{} ticks late",
-        late as i64
-    );
-    // The line is still high after the end of the interrupt, which comes again.
-    count.store(0, Ordering::Relaxed);
-    STAYS.store(REPEATS, Ordering::Relaxed);
+    cpu::wait_until(|| taken(kind) != 0);
+    let last = LAST[kind as usize].load(Ordering::Relaxed);
+    let late = last.wrapping_sub(deadline);
+    let is_soon = late < timer::from_us(LATE_US);
+    check!("in-time", is_soon, "{} ticks late", late as i64);
+}
+
+/// The line is still high after the end of the interrupt, which comes again.
+fn comes_again(kind: Kind) {
+    begin(kind, REPEATS);
     kind.set_compare(0);
     kind.set_control(ENABLE);
     cpu::wait_until(|| {
         stir(kind);
-        taken() >= REPEATS
+        taken(kind) >= REPEATS
     });
     Kind::Physical.set_control(0);
     timer::delay_us(2000);
-    report::equal("comes-again", taken(), REPEATS);
-    STAYS.store(0, Ordering::Relaxed);
-    // Turned off in time, it never comes.
-    count.store(0, Ordering::Relaxed);
+    report::equal("comes-again", taken(kind), REPEATS);
+}
+
+/// Turned off in time, the interrupt never comes.
+fn turned_off(kind: Kind) {
+    begin(kind, 0);
     kind.set_value(timer::from_us(100_000));
     kind.set_control(ENABLE);
     kind.set_control(0);
     timer::delay_us(2000);
-    report::equal("turned-off", taken(), 0);
-    cpu::mask_irqs();
+    report::equal("turned-off", taken(kind), 0);
 }
 
 /// Makes an interrupt go to EL2: QEMU's GICv2 looks at a line that stayed high when the virtual
@@ -349,28 +390,15 @@ fn same_offset(name: &str, [least, most]: [i64; 2]) {
 /// Stolen time as Arm DEN 0057 has it (G1-TIM-007): found by discovery, not writable, never less
 /// than before, and as much as a second vCPU takes where both share a CPU.
 fn stolen_time(machine: &Machine) {
-    let call = |function: u32, of: u32| psci::hvc(function, [of.into(), 0, 0])[0];
-    let found = [
-        call(psci::function::ARCH_FEATURES, psci::time::FEATURES),
-        call(psci::time::FEATURES, psci::time::FEATURES),
-        call(psci::time::FEATURES, psci::time::STOLEN),
-    ];
-    report::equal("stolen-time-found", found, [0; 3]);
-    let place = call(psci::time::STOLEN, 0);
-    check!(
-        "stolen-time-place",
-        place % 64 == 0 && !machine.ram.contains(&place),
-        "{place:#x}"
-    );
+    let place = find_stolen_time();
+    let is_outside = place.is_multiple_of(64) && !machine.ram.contains(&place);
+    check!("stolen-time-place", is_outside, "{place:#x}");
     report::equal("stolen-time-revision", mmio::read64(place), 0);
-    let stolen = || mmio::read64(place + 8);
     let caught = exception::catch(|| mmio::write64(place + 8, 0));
     let class = caught.map(|caught| caught.class());
-    report::equal(
-        "stolen-time-read-only",
-        class,
-        Some(exception::esr::EC_DATA_ABORT),
-    );
+    let aborts = Some(exception::esr::EC_DATA_ABORT);
+    report::equal("stolen-time-read-only", class, aborts);
+    let stolen = || mmio::read64(place + 8);
     let (before, begin) = (stolen(), timer::now());
     while timer::now() < begin + timer::from_us(100_000) {
         cpu::relax();
@@ -382,6 +410,18 @@ fn stolen_time(machine: &Machine) {
     if lost > all / 10 {
         say!("the other vCPU took its time");
     }
+}
+
+/// Discovers stolen time, and returns the address of its structure.
+fn find_stolen_time() -> u64 {
+    let call = |function: u32, of: u32| psci::hvc(function, [of.into(), 0, 0])[0];
+    let found = [
+        call(psci::function::ARCH_FEATURES, psci::time::FEATURES),
+        call(psci::time::FEATURES, psci::time::FEATURES),
+        call(psci::time::FEATURES, psci::time::STOLEN),
+    ];
+    report::equal("stolen-time-found", found, [0; 3]);
+    call(psci::time::STOLEN, 0)
 }
 
 global_asm!(

@@ -2,9 +2,9 @@
 #![no_std]
 #![no_main]
 
-use test_guests::ffa::{self, Descriptor, function};
+use test_guests::ffa::{self, Descriptor, function, regs};
 use test_guests::report::equal;
-use test_guests::watch::{gone, start, watch, watcher};
+use test_guests::watch::{gone, start, task, watch, watcher};
 use test_guests::{Machine, guest, psci};
 
 guest!(
@@ -21,65 +21,91 @@ const TX: u64 = 6 << 20;
 fn main(machine: &Machine) {
     let tx = machine.ram.start + TX;
     equal("cpu-on", start(), psci::result::SUCCESS);
-    ffa::hvc([function::RXTX_MAP, tx, tx + 4096, 1, 0, 0, 0, 0]);
-    let (mut lives, mut lost) = (0, (0, 0));
-    let mut x = ffa::hvc([function::MSG_WAIT, 0, 0, 0, 0, 0, 0, 0]);
-    loop {
-        if x[0] & !WIDE != function::DIRECT_REQ {
-            // Interrupted.
-            x = ffa::hvc([function::MSG_WAIT, 0, 0, 0, 0, 0, 0, 0]);
-            continue;
-        }
-        let (what, argument) = (x[3], x[4]);
-        let answer = match what {
-            1 => {
-                lives += 1;
-                (lives, 0)
+    ffa::hvc(regs([function::RXTX_MAP, tx, tx + 4096, 1]));
+    let mut taker = Taker {
+        tx,
+        lives: 0,
+        lost: (0, 0),
+    };
+    taker.serve();
+}
+
+/// Progress of the requests.
+struct Taker {
+    tx: u64,
+    /// Lives of the giver.
+    lives: u64,
+    /// Answer of the sibling about the watched page, or [`WATCHED`].
+    lost: (u64, u64),
+}
+
+/// The sibling has not been asked yet.
+const WATCHED: (u64, u64) = (2, 0);
+
+impl Taker {
+    /// Responds to requests until one says to leave.
+    fn serve(&mut self) {
+        let mut x = ffa::hvc(regs([function::MSG_WAIT]));
+        loop {
+            if x[0] & !WIDE != function::DIRECT_REQ {
+                // Interrupted.
+                x = ffa::hvc(regs([function::MSG_WAIT]));
+                continue;
             }
-            2 => (retrieve(tx, argument), 0),
-            3 => {
+            let (what, argument) = (x[3], x[4]);
+            if what == task::LEAVE {
+                // A response makes this VM wait again. Ending first ends the request with it.
+                return;
+            }
+            let (first, second) = self.carry_out(what, argument);
+            let ends = OWN << 16 | GIVER;
+            x = ffa::hvc(regs([RESPONSE, ends, 0, 0, first, second]));
+        }
+    }
+
+    /// Carries out a request, and returns X4 and X5 of the response.
+    fn carry_out(&mut self, what: u64, argument: u64) -> (u64, u64) {
+        match what {
+            task::COUNT => {
+                self.lives += 1;
+                (self.lives, 0)
+            }
+            task::RETRIEVE => {
+                let request = Descriptor::of_retrieval(argument, GIVER, OWN);
+                (request.retrieve(self.tx) as u64, 0)
+            }
+            task::WATCH => {
                 watch(argument);
-                lost = (2, 0);
+                self.lost = WATCHED;
                 (0, 0)
             }
-            4 => {
-                if lost == (2, 0) {
-                    let (aborted, late) = gone();
-                    lost = (aborted.into(), late);
-                }
-                lost
-            }
-            5 => {
-                ffa::write_relinquish(tx, argument, 0, OWN);
-                let back = ffa::hvc([function::RELINQUISH, 0, 0, 0, 0, 0, 0, 0]);
-                equal("relinquish", ffa::status_of(&back), 0);
-                let (aborted, late) = gone();
-                (aborted.into(), late)
-            }
+            task::GONE => self.lost(),
+            task::RELINQUISH => self.relinquish(argument),
             _ => (0, 0),
-        };
-        let response = function::DIRECT_RESP | WIDE;
-        let ends = OWN << 16 | GIVER;
-        x = [response, ends, 0, 0, answer.0, answer.1, 0, 0];
-        if what == 6 {
-            // A response makes this VM wait again. Ending first ends the request with it.
-            return;
         }
-        x = ffa::hvc(x);
+    }
+
+    /// Asks the sibling once: the state of the giver's first life stays.
+    fn lost(&mut self) -> (u64, u64) {
+        if self.lost == WATCHED {
+            self.lost = gone_in_words();
+        }
+        self.lost
+    }
+
+    fn relinquish(&self, handle: u64) -> (u64, u64) {
+        ffa::write_relinquish(self.tx, handle, 0, OWN);
+        let back = ffa::hvc(regs([function::RELINQUISH]));
+        equal("relinquish", ffa::status_of(&back), 0);
+        gone_in_words()
     }
 }
 
-fn retrieve(tx: u64, handle: u64) -> u64 {
-    Descriptor {
-        handle,
-        composite: 0,
-        ..Descriptor::new(GIVER, OWN)
-    }
-    .write(tx);
-    let x = ffa::hvc([function::RETRIEVE_REQ, 64, 64, 0, 0, 0, 0, 0]);
-    ffa::hvc([function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0]);
-    ffa::status_of(&x) as u64
+fn gone_in_words() -> (u64, u64) {
+    let (aborted, late) = gone();
+    (aborted.into(), late)
 }
 
 /// SMC64: registers are not cut.
 const WIDE: u64 = 1 << 30;
+const RESPONSE: u64 = function::DIRECT_RESP | WIDE;

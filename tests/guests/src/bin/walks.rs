@@ -31,6 +31,8 @@ const DEVICE_BLOCK: u64 = 1 << 10 | 0b01;
 /// Stores to nowhere while the tables change.
 const STORES: u32 = 20_000;
 const ADDRESS: u64 = 0xffff_ffff_f000;
+/// Status of an abort on the walk: the second table is not there.
+const WALK: u64 = esr::EXTERNAL_WALK | 2;
 
 #[repr(align(4096))]
 struct Table([AtomicU64; 512]);
@@ -65,39 +67,32 @@ fn main(machine: &Machine) {
     let own = core::ptr::from_ref(&LEVEL2).addr() as u64 | TABLE;
     let devices = machine.gic_cpus.start | TABLE;
     write_descriptor(devices);
-    let walk = caught(esr::EXTERNAL_WALK | 2);
-    equal(
-        "table-in-registers",
-        status_of(catch(|| write32(VA, 0))),
-        walk,
-    );
+    let stored = status_of(catch(|| write32(VA, 0)));
+    equal("table-in-registers", stored, caught(WALK));
     write_descriptor(own);
-    let nowhere = caught(esr::EXTERNAL);
-    equal(
-        "table-in-memory",
-        status_of(catch(|| write32(VA, 0))),
-        nowhere,
-    );
+    let stored = status_of(catch(|| write32(VA, 0)));
+    equal("table-in-memory", stored, caught(esr::EXTERNAL));
     DESCRIPTORS[0].store(own, Ordering::Relaxed);
     DESCRIPTORS[1].store(devices, Ordering::Relaxed);
+    store_while_tables_change();
+    write_descriptor(before);
+}
+
+/// The tables' kind of abort, and that of the block, are all that stores end in.
+fn store_while_tables_change() {
     equal("cpu-on", psci::cpu_on(1), psci::result::SUCCESS);
     let (mut by_walk, mut others) = (0_u32, 0_u32);
     for _ in 0..STORES {
         match status_of(catch(|| write32(VA, 0))) {
-            status if status == walk => by_walk += 1,
-            status if status == nowhere => {}
+            status if status == caught(WALK) => by_walk += 1,
+            status if status == caught(esr::EXTERNAL) => {}
             _ => others += 1,
         }
     }
     STOP.store(true, Ordering::Release);
     cpu::wait_until(|| !STOP.load(Ordering::Acquire));
-    write_descriptor(before);
-    let both = by_walk != 0 && by_walk != STORES;
-    check!(
-        "tables-change",
-        both && others == 0,
-        "{by_walk}, {others} of {STORES}"
-    );
+    let right = by_walk != 0 && by_walk != STORES && others == 0;
+    check!("tables-change", right, "{by_walk}, {others} of {STORES}");
 }
 
 /// Class and status of a data abort.

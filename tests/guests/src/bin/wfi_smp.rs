@@ -16,13 +16,17 @@ const CROSSINGS: u64 = 2_000;
 const SLEEPS: u64 = 1_000;
 /// The step behind all rounds.
 const LAST: u64 = ROUNDS + CROSSINGS + 1;
+/// Step of a CPU that waits for nothing any more.
+const THROUGH: u64 = LAST + 1;
 const SGI: u32 = 7;
 /// A wake-up that is not there after so long is lost. A busy host delays one by seconds.
 const LOST_US: u64 = 20_000_000;
 
 /// Progress of each CPU.
 static STEP: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-static LOST: AtomicU64 = AtomicU64::new(0);
+/// Waits that lasted to the deadline, by CPU, and the round of the first one.
+static LOST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static LOST_IN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 fn main(machine: &Machine) {
     if machine.cpus < 2 {
@@ -37,6 +41,8 @@ fn main(machine: &Machine) {
     crossing(0);
     verdict("crossing");
     sleeps(0);
+    // The other CPU's last wake-up counts too.
+    cpu::wait_until(|| STEP[1].load(Ordering::Acquire) == THROUGH);
     verdict("sleeps");
 }
 
@@ -45,6 +51,7 @@ fn other(_index: usize) {
     ping_pong(1);
     crossing(1);
     sleeps(1);
+    STEP[1].store(THROUGH, Ordering::Release);
 }
 
 fn prepare() {
@@ -59,8 +66,13 @@ fn on_interrupt(intid: u32) {
 }
 
 fn verdict(name: &str) {
-    let lost = LOST.load(Ordering::Relaxed);
-    check!(name, lost == 0, "{lost} wake-ups lost");
+    let value = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+    let (lost, rounds) = (LOST.each_ref().map(value), LOST_IN.each_ref().map(value));
+    check!(
+        name,
+        lost == [0; 2],
+        "wake-ups lost by CPU: {lost:?}, the first in rounds {rounds:?}"
+    );
 }
 
 /// Each waits for the other's step before its own.
@@ -99,20 +111,29 @@ fn step(me: usize, to: u64) {
 }
 
 /// WFI with interrupts masked between the check and it, as operating systems do; the timer is there
-/// only to find out that a wake-up was lost.
+/// only to find out that a wake-up was lost. A wait that lasts to the deadline has lost one: either
+/// this CPU's own, with the other's step made long ago, or the other CPU's, which has not stepped.
 fn sleep_until_other(me: usize, round: u64) {
     let there = || STEP[1 - me].load(Ordering::Acquire) >= round;
-    let deadline = timer::now() + timer::from_us(LOST_US);
+    let mut deadline = timer::now() + timer::from_us(LOST_US);
     timer::arm(deadline);
     while !there() {
         cpu::wfi();
-        if timer::now() >= deadline && !there() {
-            LOST.fetch_add(1, Ordering::Relaxed);
-            timer::arm(timer::now() + timer::from_us(LOST_US));
-        }
         cpu::unmask_irqs();
         cpu::isb();
         cpu::mask_irqs();
+        // Behind the handler, which disarms the timer.
+        if timer::now() >= deadline {
+            count_lost(me, round);
+            deadline = timer::now() + timer::from_us(LOST_US);
+            timer::arm(deadline);
+        }
     }
     timer::disarm();
+}
+
+fn count_lost(me: usize, round: u64) {
+    if LOST[me].fetch_add(1, Ordering::AcqRel) == 0 {
+        LOST_IN[me].store(round, Ordering::Release);
+    }
 }

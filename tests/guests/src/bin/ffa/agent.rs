@@ -1,12 +1,14 @@
 //! Commands to the agent VM, and its answers.
 
+use test_guests::cpu;
 use test_guests::exception::catch;
-use test_guests::ffa::{self, Descriptor, Regs, function, status};
+use test_guests::ffa::{self, Descriptor, Regs, function, regs, status};
 use test_guests::mmio::{read64, write64};
 use test_guests::report::equal;
-use test_guests::{check, cpu};
 
-use crate::{AGENT, OURS, OWN, PAGE, RET, THEIRS, Test, handle_of, word};
+use crate::{
+    AGENT, Access, OURS, OWN, PAGE, RET, THEIRS, Test, handle_or_status, handle_sent, word,
+};
 
 impl Test {
     /// Shares the control page and waits until the agent has found it.
@@ -14,8 +16,8 @@ impl Test {
         let sent = self.send(function::SHARE, &[(self.control, 3)], |descriptor| {
             descriptor.tag = 0x0063_6f6e_7472_6f6c;
         });
-        check!("share-control", sent.is_ok(), "{sent:?}");
-        self.command(3, [self.control + 128, 1, 0, 0, 0, 0, 0, 0]);
+        handle_sent("share-control", sent);
+        self.command(3, regs([self.control + 128, 1]));
     }
 
     pub(crate) fn command(&self, what: u64, x: Regs) -> Regs {
@@ -44,30 +46,26 @@ impl Test {
     }
 
     pub(crate) fn agent_word(&self, address: u64) -> Option<u64> {
-        let x = self.command(2, [address, 0, 0, 0, 0, 0, 0, 0]);
+        let x = self.command(2, regs([address]));
         (x[0] == 0).then_some(x[1])
     }
 
     pub(crate) fn agent_stores(&self, address: u64, value: u64) -> bool {
-        self.command(3, [address, value, 0, 0, 0, 0, 0, 0])[0] == 0
+        self.command(3, regs([address, value]))[0] == 0
     }
 
     pub(crate) fn agent_executes(&self, address: u64) -> bool {
-        self.command(4, [address, 0, 0, 0, 0, 0, 0, 0])[0] == 0
+        self.command(4, regs([address]))[0] == 0
     }
 
     pub(crate) fn agent_retrieves(&self, handle: u64, change: impl FnOnce(&mut Descriptor)) -> i32 {
-        let mut descriptor = Descriptor {
-            handle,
-            composite: 0,
-            ..Descriptor::new(OWN, AGENT)
-        };
+        let mut descriptor = Descriptor::of_retrieval(handle, OWN, AGENT);
         change(&mut descriptor);
         let size = if descriptor.second.is_some() { 80 } else { 64 };
         descriptor.write(self.control + PAGE);
-        let x = self.agent_calls([function::RETRIEVE_REQ, size, size, 0, 0, 0, 0, 0]);
+        let x = self.agent_calls(regs([function::RETRIEVE_REQ, size, size]));
         if x[0] == function::RETRIEVE_RESP {
-            self.agent_calls([function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0]);
+            self.agent_calls(regs([function::RX_RELEASE]));
         }
         ffa::status_of(&x)
     }
@@ -80,38 +78,25 @@ impl Test {
     pub(crate) fn agent_relinquishes_for(&self, endpoint: u64, handle: u64, flags: u64) -> i32 {
         let at = self.control + PAGE;
         ffa::write_relinquish(at, handle, flags, endpoint);
-        ffa::status_of(&self.agent_calls([function::RELINQUISH, 0, 0, 0, 0, 0, 0, 0]))
+        ffa::status_of(&self.agent_calls(regs([function::RELINQUISH])))
     }
 
     /// Only who sent takes back.
     pub(crate) fn agent_may_not_reclaim(&self, name: &str, handle: u64) {
-        let (low, high) = (handle & 0xffff_ffff, handle >> 32);
-        let x = self.agent_calls([function::RECLAIM, low, high, 0, 0, 0, 0, 0]);
+        let x = self.agent_calls(ffa::reclaim(handle, 0));
         equal(name, ffa::status_of(&x), status::INVALID);
     }
 
     /// Checks who can read the page, and what, and who can write it.
-    pub(crate) fn rights(
-        &self,
-        name: &str,
-        page: u64,
-        ours: [Option<u64>; 2],
-        theirs: [Option<u64>; 2],
-    ) {
+    pub(crate) fn rights(&self, name: &str, page: u64, ours: Access, theirs: Access) {
         let [read, written] = ours;
         equal(name, word(page), read);
-        equal(
-            name,
-            catch(|| write64(page + 8, OURS)).is_none(),
-            written.is_some(),
-        );
+        let stores = catch(|| write64(page + 8, OURS)).is_none();
+        equal(name, stores, written.is_some());
         let [read, written] = theirs;
         equal(name, self.agent_word(page), read);
-        equal(
-            name,
-            self.agent_stores(page + 16, THEIRS),
-            written.is_some(),
-        );
+        let stores = self.agent_stores(page + 16, THEIRS);
+        equal(name, stores, written.is_some());
     }
 
     /// Fills pages with words that name them, and `RET` behind.
@@ -126,21 +111,12 @@ impl Test {
     pub(crate) fn agent_sends(&self, id: u64, page: u64, pages: u64) -> Result<u64, i32> {
         let at = self.control + PAGE;
         Descriptor {
-            permissions: if id == function::DONATE {
-                0
-            } else {
-                ffa::READ_WRITE
-            },
             pages,
             ranges: 1,
-            ..Descriptor::new(AGENT, OWN)
+            ..Descriptor::of_call(id, AGENT, OWN)
         }
         .write(at);
         ffa::write_range(at + ffa::HEADER, page, pages);
-        let x = self.agent_calls([id, 96, 96, 0, 0, 0, 0, 0]);
-        match ffa::status_of(&x) {
-            0 => Ok(handle_of(&x, 2)),
-            status => Err(status),
-        }
+        handle_or_status(&self.agent_calls(regs([id, 96, 96])))
     }
 }

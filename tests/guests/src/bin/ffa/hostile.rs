@@ -2,11 +2,11 @@
 //! which come back (G1-MEM-012).
 
 use test_guests::check;
-use test_guests::ffa::{self, Descriptor, Regs, function};
+use test_guests::ffa::{self, Descriptor, Regs, function, handle_of, regs};
 use test_guests::mmio::{read64, write64};
 use test_guests::report::equal;
 
-use crate::{AGENT, OURS, OWN, PAGE, Test, handle_of, word};
+use crate::{AGENT, OURS, OWN, PAGE, Test, word};
 
 const CALLS: u64 = 3_000;
 /// Pages that descriptors name.
@@ -24,6 +24,16 @@ const LIES: [u64; 12] = [
     0xffff_fff0,
     0xffff_ffff,
     u64::MAX,
+];
+
+const FUNCTIONS: [u64; 7] = [
+    function::SHARE,
+    function::LEND,
+    function::DONATE,
+    function::RETRIEVE_REQ,
+    function::RELINQUISH,
+    function::FRAG_TX,
+    function::FRAG_RX,
 ];
 
 struct Random(u64);
@@ -50,33 +60,9 @@ impl Test {
     pub(crate) fn lies(&self) {
         let page = self.arena + 300 * PAGE;
         self.fill(page, PAGES);
-        let mut random = Random(0x6c69_6573);
-        let (mut done, mut parts) = (0, 0);
-        for _ in 0..CALLS {
-            let x = self.lie(&mut random, page);
-            match x[0] {
-                function::FRAG_RX => {
-                    parts += 1;
-                    // A fragment that is no range ends it.
-                    let end = [function::FRAG_TX, x[1], x[2], 1, 0, 0, 0, 0];
-                    check!(
-                        "lie-fragment",
-                        ffa::status_of(&self.call(end)) != 0,
-                        "taken"
-                    );
-                }
-                function::SUCCESS if x[2] | x[3] != 0 => {
-                    done += 1;
-                    equal("lie-reclaim", self.reclaim(handle_of(&x, 2), 0), 0);
-                }
-                _ => {}
-            }
-        }
-        check!(
-            "lies",
-            done > 50 && done < CALLS / 2,
-            "{done} done, {parts} in parts"
-        );
+        let (done, parts) = self.lie_often(page);
+        let some = done > 50 && done < CALLS / 2;
+        check!("lies", some, "{done} done, {parts} in parts");
         check!("lies-in-parts", parts > 10, "{parts}");
         for page in (page..).step_by(PAGE as usize).take(PAGES as usize) {
             equal("lie-page", word(page), Some(page ^ OURS));
@@ -85,30 +71,57 @@ impl Test {
         self.exhaustion();
     }
 
+    /// Ends what a lie begins. Returns how many lies were taken for a transaction, and how many for
+    /// the first part of one.
+    fn lie_often(&self, page: u64) -> (u64, u64) {
+        let mut random = Random(0x6c69_6573);
+        let (mut done, mut parts) = (0, 0);
+        for _ in 0..CALLS {
+            let x = self.lie(&mut random, page);
+            match x[0] {
+                function::FRAG_RX => {
+                    parts += 1;
+                    self.end_parts(&x);
+                }
+                function::SUCCESS if x[2] | x[3] != 0 => {
+                    done += 1;
+                    equal("lie-reclaim", self.reclaim(handle_of(&x, 2), 0), 0);
+                }
+                _ => {}
+            }
+        }
+        (done, parts)
+    }
+
+    /// Ends a transaction that waits for another part: a part that is no range does.
+    fn end_parts(&self, x: &Regs) {
+        let end = self.call(regs([function::FRAG_TX, x[1], x[2], 1]));
+        check!("lie-fragment", ffa::status_of(&end) != 0, "taken");
+    }
+
+    /// Calls with a descriptor of which words are changed, or with registers that are.
     fn lie(&self, random: &mut Random, page: u64) -> Regs {
-        let id = [
-            function::SHARE,
-            function::LEND,
-            function::DONATE,
-            function::RETRIEVE_REQ,
-            function::RELINQUISH,
-            function::FRAG_TX,
-            function::FRAG_RX,
-        ][random.below(7) as usize];
+        let id = FUNCTIONS[random.below(7) as usize];
+        self.describe(random, id, page);
+        if random.below(40) == 0 {
+            self.call(regs([function::RXTX_UNMAP]));
+            self.call(regs([function::RXTX_MAP, self.tx, self.rx, 1]));
+        }
+        let size = if random.below(3) == 0 { 96 } else { 112 };
+        let mut x = regs([id, 112, size]);
+        if random.below(4) == 0 {
+            let at = 1 + random.below(4) as usize;
+            x[at] = random.lie(x[at]);
+        }
+        self.call(x)
+    }
+
+    /// Writes a descriptor with two ranges, and changes up to two of its words.
+    fn describe(&self, random: &mut Random, id: u64, page: u64) {
         Descriptor {
-            attributes: if id == function::SHARE {
-                ffa::WRITE_BACK
-            } else {
-                0
-            },
-            permissions: if id == function::DONATE {
-                0
-            } else {
-                ffa::READ_WRITE
-            },
             pages: 3,
             ranges: 2,
-            ..Descriptor::new(OWN, AGENT)
+            ..Descriptor::of_call(id, OWN, AGENT)
         }
         .write(self.tx);
         ffa::write_range(self.tx + 80, page + PAGE * random.below(3), 1);
@@ -117,16 +130,5 @@ impl Test {
             let at = self.tx + 8 * random.below(14);
             write64(at, random.lie(read64(at)));
         }
-        if random.below(40) == 0 {
-            self.call([function::RXTX_UNMAP, 0, 0, 0, 0, 0, 0, 0]);
-            self.call([function::RXTX_MAP, self.tx, self.rx, 1, 0, 0, 0, 0]);
-        }
-        let size = if random.below(3) == 0 { 96 } else { 112 };
-        let mut x = [id, 112, size, 0, 0, 0, 0, 0];
-        if random.below(4) == 0 {
-            let at = 1 + random.below(4) as usize;
-            x[at] = random.lie(x[at]);
-        }
-        self.call(x)
     }
 }

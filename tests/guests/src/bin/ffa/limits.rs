@@ -1,121 +1,126 @@
 //! Descriptors in parts, and more transactions than there are.
 
+use core::ops::Range;
+
 use test_guests::check;
-use test_guests::ffa::{self, Descriptor, function, status};
+use test_guests::ffa::{self, Descriptor, Regs, function, regs, status};
 use test_guests::report::equal;
 
-use crate::{AGENT, NO, OURS, OWN, PAGE, Test, handle_of, rw};
+use crate::{AGENT, NO, OURS, OWN, PAGE, Test, handle_or_status, handle_sent, rw};
+
+/// Number of single pages that [`Parts`] lends.
+const COUNT: u64 = 256;
+/// Number of ranges that fit into the first part of a retrieval's response.
+const IN_FIRST: u64 = (PAGE - ffa::HEADER) / 16;
+/// Number of ranges in a part of what is sent.
+const IN_PART: u64 = 100;
+
+/// Every second page from `page` on, lent in a descriptor of several parts.
+struct Parts<'t> {
+    test: &'t Test,
+    page: u64,
+}
+
+impl Parts<'_> {
+    /// Returns the address of a page that is lent.
+    fn at(&self, index: u64) -> u64 {
+        self.page + 2 * index * PAGE
+    }
+
+    /// Lends `said` single pages, of which it names `count`.
+    fn send(&self, said: u64, count: u64) -> Result<u64, i32> {
+        let test = self.test;
+        Descriptor {
+            pages: said,
+            ranges: said,
+            ..Descriptor::of_call(function::LEND, OWN, AGENT)
+        }
+        .write(test.tx);
+        let total = ffa::HEADER + 16 * said;
+        let size = self.write_part(ffa::HEADER, 0, count);
+        let mut x = test.call(regs([function::LEND, total, size]));
+        let mut first = IN_PART.min(count);
+        while x[0] == function::FRAG_RX {
+            equal("fragment-offset", x[3], ffa::HEADER + 16 * first);
+            let size = self.write_part(0, first, count);
+            x = test.call(regs([function::FRAG_TX, x[1], x[2], size]));
+            first = (first + IN_PART).min(count);
+        }
+        handle_or_status(&x)
+    }
+
+    /// Writes the ranges of a part to TX, from `offset` on. Returns the bytes of the part.
+    fn write_part(&self, offset: u64, first: u64, count: u64) -> u64 {
+        let ranges = first..(first + IN_PART).min(count);
+        let mut size = offset;
+        for index in ranges {
+            ffa::write_range(self.test.tx + size, self.at(index), 1);
+            size += 16;
+        }
+        size
+    }
+
+    /// The agent retrieves in two parts. The second follows when it has released the first.
+    fn retrieved(&self, handle: u64) {
+        let test = self.test;
+        Descriptor::of_retrieval(handle, OWN, AGENT).write(test.control + PAGE);
+        let x = test.agent_calls(regs([function::RETRIEVE_REQ, 64, 64]));
+        let total = ffa::HEADER + 16 * COUNT;
+        let expected = (function::RETRIEVE_RESP, total, PAGE);
+        equal("fragments-retrieve", (x[0], x[1], x[2]), expected);
+        self.ranges("fragments-first", ffa::HEADER, 0..IN_FIRST);
+        let (low, high) = (handle & 0xffff_ffff, handle >> 32);
+        let more = regs([function::FRAG_RX, low, high, PAGE]);
+        let status = ffa::status_of(&test.agent_calls(more));
+        equal("fragments-rx-taken", status, status::BUSY);
+        let release: Regs = regs([function::RX_RELEASE]);
+        test.agent_calls(release);
+        let x = test.agent_calls(more);
+        let expected = (function::FRAG_TX, total - PAGE);
+        equal("fragments-rest", (x[0], x[3]), expected);
+        self.ranges("fragments-last", 0, IN_FIRST..COUNT);
+        test.agent_calls(release);
+    }
+
+    /// Checks the ranges that the agent's RX holds from `offset` on.
+    fn ranges(&self, name: &str, offset: u64, indices: Range<u64>) {
+        let rx = self.test.control + 2 * PAGE + offset;
+        let mut ranges = (rx..).step_by(16).zip(indices);
+        let right = ranges.all(|(at, index)| ffa::read_range(at) == (self.at(index), 1));
+        check!(name, right, "other ranges");
+    }
+
+    /// Checks that the agent has a page, and not the one behind.
+    fn rights(&self, index: u64) {
+        let page = self.at(index);
+        self.test
+            .rights("fragments-page", page, NO, rw(page ^ OURS));
+        let between = page + PAGE;
+        self.test
+            .rights("fragments-between", between, rw(between ^ OURS), NO);
+    }
+}
 
 impl Test {
     /// Every second page, in a descriptor of several parts.
     pub(crate) fn fragments(&self) {
-        const COUNT: u64 = 256;
         let page = self.arena + (2 << 20);
         self.fill(page, 2 * COUNT);
-        let at = |index: u64| page + 2 * index * PAGE;
-        let refused = self.send_parts(page, COUNT, 300);
+        let parts = Parts { test: self, page };
+        let refused = parts.send(COUNT, 300);
         equal("fragment-too-many", refused.err(), Some(status::INVALID));
         self.rights("fragments-refused", page, rw(page ^ OURS), NO);
-        let sent = self.send_parts(page, COUNT, COUNT);
-        let handle = sent.unwrap_or_default();
-        check!("fragments", sent.is_ok(), "{sent:?}");
-        self.rights("fragments-lent", at(COUNT - 1), NO, NO);
-        Descriptor {
-            handle,
-            composite: 0,
-            ..Descriptor::new(OWN, AGENT)
+        let handle = handle_sent("fragments", parts.send(COUNT, COUNT));
+        let last = parts.at(COUNT - 1);
+        self.rights("fragments-lent", last, NO, NO);
+        parts.retrieved(handle);
+        for index in [0, IN_FIRST, COUNT - 1] {
+            parts.rights(index);
         }
-        .write(self.control + PAGE);
-        let x = self.agent_calls([function::RETRIEVE_REQ, 64, 64, 0, 0, 0, 0, 0]);
-        let total = ffa::HEADER + 16 * COUNT;
-        equal(
-            "fragments-retrieve",
-            (x[0], x[1], x[2]),
-            (function::RETRIEVE_RESP, total, PAGE),
-        );
-        let rx = self.control + 2 * PAGE;
-        let known = (PAGE - ffa::HEADER) / 16;
-        let right = (0..known).all(|i| ffa::read_range(rx + ffa::HEADER + 16 * i) == (at(i), 1));
-        check!("fragments-first", right, "other ranges");
-        let more = [
-            function::FRAG_RX,
-            handle & 0xffff_ffff,
-            handle >> 32,
-            PAGE,
-            0,
-            0,
-            0,
-            0,
-        ];
-        equal(
-            "fragments-rx-taken",
-            ffa::status_of(&self.agent_calls(more)),
-            status::BUSY,
-        );
-        self.agent_calls([function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0]);
-        let x = self.agent_calls(more);
-        equal(
-            "fragments-rest",
-            (x[0], x[3]),
-            (function::FRAG_TX, total - PAGE),
-        );
-        let right = (known..COUNT).all(|i| ffa::read_range(rx + 16 * (i - known)) == (at(i), 1));
-        check!("fragments-last", right, "other ranges");
-        self.agent_calls([function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0]);
-        for index in [0, known, COUNT - 1] {
-            self.rights("fragments-page", at(index), NO, rw(at(index) ^ OURS));
-            let between = at(index) + PAGE;
-            self.rights("fragments-between", between, rw(between ^ OURS), NO);
-        }
-        equal(
-            "fragments-relinquish",
-            self.agent_relinquishes(handle, 0),
-            0,
-        );
+        let relinquished = self.agent_relinquishes(handle, 0);
+        equal("fragments-relinquish", relinquished, 0);
         equal("fragments-reclaim", self.reclaim(handle, 0), 0);
-        self.rights(
-            "fragments-reclaimed",
-            at(COUNT - 1),
-            rw(at(COUNT - 1) ^ OURS),
-            NO,
-        );
-    }
-
-    /// Lends `said` single pages, of which it names `count`, a hundred a part.
-    pub(crate) fn send_parts(&self, page: u64, said: u64, count: u64) -> Result<u64, i32> {
-        Descriptor {
-            permissions: ffa::READ_WRITE,
-            pages: said,
-            ranges: said,
-            ..Descriptor::new(OWN, AGENT)
-        }
-        .write(self.tx);
-        let total = ffa::HEADER + 16 * said;
-        let (mut offset, mut first, mut handle) = (ffa::HEADER, 0, 0);
-        loop {
-            let last = (first + 100).min(count);
-            for index in first..last {
-                let to = self.tx + offset + 16 * (index - first);
-                ffa::write_range(to, page + 2 * index * PAGE, 1);
-            }
-            let size = offset + 16 * (last - first);
-            let x = if first == 0 {
-                self.call([function::LEND, total, size, 0, 0, 0, 0, 0])
-            } else {
-                let (low, high) = (handle & 0xffff_ffff, handle >> 32);
-                self.call([function::FRAG_TX, low, high, size, 0, 0, 0, 0])
-            };
-            if x[0] != function::FRAG_RX {
-                return match ffa::status_of(&x) {
-                    0 => Ok(handle_of(&x, 2)),
-                    status => Err(status),
-                };
-            }
-            handle = handle_of(&x, 1);
-            offset = 0;
-            first = last;
-            equal("fragment-offset", x[3], ffa::HEADER + 16 * first);
-        }
+        self.rights("fragments-reclaimed", last, rw(last ^ OURS), NO);
     }
 
     /// Makes all transactions of a VM, and then one more.
@@ -136,9 +141,8 @@ impl Test {
         equal("exhausted-after", count, 9);
         let next = page + count as u64 * PAGE;
         self.rights("exhausted-changes-nothing", next, rw(next ^ OURS), NO);
-        let reclaimed = handles[..count]
-            .iter()
-            .all(|handle| self.reclaim(*handle, 0) == 0);
+        let mut handles = handles[..count].iter();
+        let reclaimed = handles.all(|handle| self.reclaim(*handle, 0) == 0);
         check!("exhausted-reclaim", reclaimed, "refused");
         self.rights("exhausted-reclaimed", page, rw(page ^ OURS), NO);
     }

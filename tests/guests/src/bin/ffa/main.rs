@@ -15,10 +15,10 @@ mod refusals;
 mod restarts;
 
 use test_guests::exception::catch;
-use test_guests::ffa::{self, Descriptor, Regs, function, status, task};
+use test_guests::ffa::{self, Descriptor, Regs, function, regs, status, task};
 use test_guests::mmio::read64;
 use test_guests::report::equal;
-use test_guests::{Machine, guest};
+use test_guests::{Machine, check, guest};
 
 guest!(main);
 
@@ -51,28 +51,9 @@ fn main(machine: &Machine) {
     };
     if test.tell(task::COUNT, 0, 0).0 == 2 {
         test.after_restart(machine);
-        return;
+    } else {
+        test.before_restart(machine);
     }
-    test.setup(machine);
-    test.find_agent();
-    test.buffers_again();
-    for smc in [false, true] {
-        let conduit = if smc { ffa::smc } else { ffa::hvc };
-        let test = Test { conduit, ..test };
-        test.share();
-        test.lend();
-        test.donate();
-    }
-    test.send_refusals();
-    test.retrieve_refusals();
-    test.fragments();
-    test.exhaustion();
-    test.receivers();
-    test.messages();
-    test.agent_restarts();
-    test.lies();
-    test.command(0, [0; 8]);
-    test.restarts();
 }
 
 struct Test {
@@ -91,12 +72,45 @@ fn word(address: u64) -> Option<u64> {
     caught.is_none().then_some(value)
 }
 
-fn handle_of(answer: &Regs, first: usize) -> u64 {
-    answer[first + 1] << 32 | answer[first]
+/// Returns what a call that sends returned.
+fn handle_or_status(answer: &Regs) -> Result<u64, i32> {
+    match ffa::status_of(answer) {
+        0 => Ok(ffa::handle_of(answer, 2)),
+        status => Err(status),
+    }
+}
+
+/// Checks that a transaction was sent, and returns its handle.
+fn handle_sent(name: &str, sent: Result<u64, i32>) -> u64 {
+    check!(name, sent.is_ok(), "{sent:?}");
+    sent.unwrap_or_default()
 }
 
 /// Calls of this VM.
 impl Test {
+    /// The first life: every exchange and every refusal, until the reset.
+    fn before_restart(&self, machine: &Machine) {
+        self.setup(machine);
+        self.find_agent();
+        self.buffers_again();
+        for conduit in [ffa::hvc, ffa::smc] {
+            let test = Test { conduit, ..*self };
+            test.share();
+            test.lend();
+            test.donate();
+        }
+        self.send_refusals();
+        self.retrieve_refusals();
+        self.fragments();
+        self.exhaustion();
+        self.receivers();
+        self.messages();
+        self.agent_restarts();
+        self.lies();
+        self.command(0, [0; 8]);
+        self.restarts();
+    }
+
     fn call(&self, x: Regs) -> Regs {
         (self.conduit)(x)
     }
@@ -112,51 +126,44 @@ impl Test {
         ranges: &[(u64, u64)],
         change: impl FnOnce(&mut Descriptor),
     ) -> Result<u64, i32> {
-        let mut descriptor = Descriptor::new(OWN, AGENT);
-        if id == function::SHARE {
-            descriptor.attributes = ffa::WRITE_BACK;
-        }
-        if id != function::DONATE {
-            descriptor.permissions = ffa::READ_WRITE;
-        }
-        descriptor.ranges = ranges.len() as u64;
-        descriptor.pages = ranges.iter().map(|(_, pages)| pages).sum();
+        let mut descriptor = Descriptor {
+            ranges: ranges.len() as u64,
+            pages: ranges.iter().map(|(_, pages)| pages).sum(),
+            ..Descriptor::of_call(id, OWN, AGENT)
+        };
         change(&mut descriptor);
-        let mut size = ffa::HEADER;
-        if descriptor.second.is_some() {
-            size += 16;
-        }
-        descriptor.write(self.tx);
+        let mut size = descriptor.write(self.tx);
         for (address, pages) in ranges {
             ffa::write_range(self.tx + size, *address, *pages);
             size += 16;
         }
-        let x = self.call([id, size, size, 0, 0, 0, 0, 0]);
-        match ffa::status_of(&x) {
-            0 => Ok(handle_of(&x, 2)),
-            status => Err(status),
-        }
+        handle_or_status(&self.call(regs([id, size, size])))
     }
 
     fn reclaim(&self, handle: u64, flags: u64) -> i32 {
-        let (low, high) = (handle & 0xffff_ffff, handle >> 32);
-        ffa::status_of(&self.call([function::RECLAIM, low, high, flags, 0, 0, 0, 0]))
+        ffa::status_of(&self.call(ffa::reclaim(handle, flags)))
     }
 
     fn setup(&self, machine: &Machine) {
-        let version = |asked| self.call([function::VERSION, asked, 0, 0, 0, 0, 0, 0])[0];
+        self.version();
+        self.features();
+        let id = self.call(regs([function::ID_GET]));
+        equal("id", (id[0], id[2]), (function::SUCCESS, OWN));
+        let no_buffer = self.send(function::SHARE, &[(self.arena, 1)], |_| ());
+        equal("send-without-buffers", no_buffer, Err(status::INVALID));
+        self.buffers(machine);
+    }
+
+    fn version(&self) {
+        let version = |asked| self.call(regs([function::VERSION, asked]))[0];
         equal("version", version(0x1_0001), 0x1_0001);
         equal("version-later", version(0x1_0002), 0x1_0001);
-        equal(
-            "version-1.0",
-            version(0x1_0000) as i32,
-            status::NOT_SUPPORTED,
-        );
-        equal(
-            "version-2.0",
-            version(0x2_0000) as i32,
-            status::NOT_SUPPORTED,
-        );
+        let refused = |asked| version(asked) as i32;
+        equal("version-1.0", refused(0x1_0000), status::NOT_SUPPORTED);
+        equal("version-2.0", refused(0x2_0000), status::NOT_SUPPORTED);
+    }
+
+    fn features(&self) {
         for id in [
             function::SHARE,
             function::FRAG_RX,
@@ -164,23 +171,18 @@ impl Test {
             function::RUN,
             function::DIRECT_REQ,
         ] {
-            self.status("features", 0, [function::FEATURES, id, 0, 0, 0, 0, 0, 0]);
+            self.status("features", 0, regs([function::FEATURES, id]));
         }
         for id in [1, 0x8400_006E, 0x8400_0081, 0xC400_006D, 0xC400_0077] {
-            let x = [function::FEATURES, id, 0, 0, 0, 0, 0, 0];
+            let x = regs([function::FEATURES, id]);
             self.status("features-absent", status::NOT_SUPPORTED, x);
         }
-        let id = self.call([function::ID_GET, 0, 0, 0, 0, 0, 0, 0]);
-        equal("id", (id[0], id[2]), (function::SUCCESS, OWN));
-        let no_buffer = self.send(function::SHARE, &[(self.arena, 1)], |_| ());
-        equal("send-without-buffers", no_buffer, Err(status::INVALID));
-        self.buffers(machine);
     }
 
     pub(crate) fn buffers(&self, machine: &Machine) {
-        let map = |tx, rx, pages| [function::RXTX_MAP, tx, rx, pages, 0, 0, 0, 0];
+        let map = |tx, rx, pages| regs([function::RXTX_MAP, tx, rx, pages]);
         let (tx, rx) = (self.tx, self.rx);
-        let unmap = [function::RXTX_UNMAP, 0, 0, 0, 0, 0, 0, 0];
+        let unmap = regs([function::RXTX_UNMAP]);
         self.status("unmap-nothing", status::INVALID, unmap);
         self.status("map-unaligned", status::INVALID, map(tx + 8, rx, 1));
         self.status("map-same", status::INVALID, map(tx, tx, 1));
@@ -191,36 +193,44 @@ impl Test {
         self.status("map-twice", status::DENIED, map(tx, rx, 1));
         let sent = self.send(function::SHARE, &[(tx, 1)], |_| ());
         equal("share-a-buffer", sent, Err(status::DENIED));
-        let count = [function::PARTITION_INFO_GET, 0, 0, 0, 0, 1, 0, 0];
+        self.partitions();
+    }
+
+    /// Checks the list of endpoints, and that RX stays taken until it is released.
+    fn partitions(&self) {
+        let count = regs([function::PARTITION_INFO_GET, 0, 0, 0, 0, 1]);
         let x = self.call(count);
         equal("partition-count", (x[0], x[2]), (function::SUCCESS, 3));
-        let info = [function::PARTITION_INFO_GET, 0, 0, 0, 0, 0, 0, 0];
+        let info = regs([function::PARTITION_INFO_GET]);
         let x = self.call(info);
         equal("partitions", (x[0], x[2], x[3]), (function::SUCCESS, 3, 24));
         let ids = [0, 24, 48].map(|at| read64(self.rx + at) & 0xffff);
         equal("partition-ids", ids, [OWN, AGENT, ECHO]);
         self.status("partitions-rx-taken", status::BUSY, info);
-        let release = [function::RX_RELEASE, 0, 0, 0, 0, 0, 0, 0];
+        let release = regs([function::RX_RELEASE]);
         self.status("rx-release", 0, release);
         self.status("rx-release-twice", status::DENIED, release);
     }
 
     /// Checks that the refusal of one buffer leaves the other as it was.
     fn buffers_again(&self) {
-        let map = |rx| [function::RXTX_MAP, self.tx, rx, 1, 0, 0, 0, 0];
-        self.status("unmap", 0, [function::RXTX_UNMAP, 0, 0, 0, 0, 0, 0, 0]);
+        let map = |rx| regs([function::RXTX_MAP, self.tx, rx, 1]);
+        self.status("unmap", 0, regs([function::RXTX_UNMAP]));
         self.status("map-shared", status::DENIED, map(self.control));
         self.status("map-again", 0, map(self.rx));
     }
 }
 
-const NO: [Option<u64>; 2] = [None, None];
+/// Word that an endpoint reads from a page, and a value if it can write the page.
+type Access = [Option<u64>; 2];
 
-fn rw(value: u64) -> [Option<u64>; 2] {
+const NO: Access = [None, None];
+
+fn rw(value: u64) -> Access {
     [Some(value), Some(0)]
 }
 
-fn ro(value: u64) -> [Option<u64>; 2] {
+fn ro(value: u64) -> Access {
     [Some(value), None]
 }
 

@@ -1,7 +1,7 @@
 //! Direct messages: to a VM on this CPU and to one on another, by both conduits; interrupts, ends
 //! and refusals meanwhile (G1-MSG-001 to G1-MSG-004).
 
-use test_guests::ffa::{self, Regs, function, status, task};
+use test_guests::ffa::{self, Regs, function, regs, status, task};
 use test_guests::mmio::{read64, write64};
 use test_guests::report::equal;
 use test_guests::{check, cpu, gic, timer};
@@ -10,6 +10,9 @@ use crate::{AGENT, ECHO, OWN, PAGE, STRANGER, Test};
 
 /// SMC64's.
 const WIDE: u64 = 0x4000_0000;
+/// X0 and X1 when an interrupt comes while the echo runs, and while this VM waits.
+const INTERRUPTED_ECHO: (u64, u64) = (function::INTERRUPT, ECHO << 16);
+const INTERRUPTED_OWN: (u64, u64) = (function::INTERRUPT, OWN << 16);
 
 /// A request for `to`.
 fn request(id: u64, to: u64, what: u64, a: u64) -> Regs {
@@ -33,20 +36,9 @@ impl Test {
 
     /// Sends a request to the echo. Returns X3 and X5 of its response.
     pub(crate) fn tell(&self, what: u64, a: u64, b: u64) -> (u64, u64) {
-        let x = [
-            function::DIRECT_REQ | WIDE,
-            OWN << 16 | ECHO,
-            0,
-            what,
-            a,
-            b,
-            0,
-            0,
-        ];
-        let mut x = self.ask(x);
-        while x[0] == function::INTERRUPT {
-            x = self.call([function::RUN, x[1], 0, 0, 0, 0, 0, 0]);
-        }
+        let id = function::DIRECT_REQ | WIDE;
+        let x = self.ask(regs([id, OWN << 16 | ECHO, 0, what, a, b]));
+        let x = self.run_on(x);
         (x[3], x[5])
     }
 
@@ -57,7 +49,7 @@ impl Test {
             if ffa::status_of(&answer) != status::BUSY {
                 return answer;
             }
-            let yielded = self.call([function::YIELD, 0, 0, 0, 0, 0, 0, 0]);
+            let yielded = self.call(regs([function::YIELD]));
             if yielded[0] != function::SUCCESS {
                 return yielded;
             }
@@ -102,6 +94,8 @@ impl Test {
             x[at] = value;
             x
         };
+        let from_own = |to: u64| with(1, OWN << 16 | to);
+        let response = with(0, function::DIRECT_RESP);
         for (name, expected, x) in [
             (
                 "message-for-another",
@@ -110,31 +104,16 @@ impl Test {
             ),
             ("message-framework", status::INVALID, with(2, 1 << 31)),
             ("message-reserved", status::INVALID, with(2, 1)),
-            ("message-self", status::DENIED, with(1, OWN << 16 | OWN)),
-            ("message-hypervisor", status::DENIED, with(1, OWN << 16)),
-            (
-                "message-no-peer",
-                status::DENIED,
-                with(1, OWN << 16 | STRANGER),
-            ),
-            (
-                "message-nobody",
-                status::DENIED,
-                with(1, OWN << 16 | 0xffff),
-            ),
-            (
-                "message-no-request",
-                status::DENIED,
-                with(0, function::DIRECT_RESP),
-            ),
-            (
-                "message-run",
-                status::DENIED,
-                [function::RUN, AGENT << 16, 0, 0, 0, 0, 0, 0],
-            ),
+            ("message-self", status::DENIED, from_own(OWN)),
+            ("message-hypervisor", status::DENIED, from_own(0)),
+            ("message-no-peer", status::DENIED, from_own(STRANGER)),
+            ("message-nobody", status::DENIED, from_own(0xffff)),
+            ("message-no-request", status::DENIED, response),
         ] {
             self.status(name, expected, x);
         }
+        let run = regs([function::RUN, AGENT << 16]);
+        self.status("message-run", status::DENIED, run);
     }
 
     /// An interrupt while a response is waited for, and while a request is: it is pending when the
@@ -142,61 +121,47 @@ impl Test {
     fn interrupted(&self) {
         let page = self.arena + 50 * PAGE;
         write64(page, 0);
-        let handle = self
-            .send(function::SHARE, &[(page, 1)], |descriptor| {
-                descriptor.receiver = ECHO
-            })
-            .unwrap_or_default();
-        equal(
-            "interrupted-share",
-            self.tell(task::RETRIEVE, handle, 0),
-            (0, 1),
-        );
+        let sent = self.send(function::SHARE, &[(page, 1)], |d| d.receiver = ECHO);
+        let handle = sent.unwrap_or_default();
+        let retrieved = self.tell(task::RETRIEVE, handle, 0);
+        equal("interrupted-share", retrieved, (0, 1));
         gic::enable(timer::INTID);
+        self.request_interrupted(page);
+        let relinquished = self.tell(task::RELINQUISH, handle, 0);
+        equal("interrupted-relinquish", relinquished, (0, 1));
+        equal("interrupted-reclaim", self.reclaim(handle, 0), 0);
+        timer::arm(timer::now() + timer::from_us(2_000));
+        let x = self.call(regs([function::MSG_WAIT]));
+        equal("wait-interrupted", (x[0], x[1]), INTERRUPTED_OWN);
+        check!("wait-interrupted-by", self.timer_rings(), "nothing");
+    }
+
+    /// Interrupts a request that the echo does not answer before the word at `page` is set. Until
+    /// then this VM may only run the echo on.
+    fn request_interrupted(&self, page: u64) {
         timer::arm(timer::now() + timer::from_us(3_000));
         let slow = request(function::DIRECT_REQ, ECHO, task::AWAIT, page);
         let x = self.ask(slow);
-        equal(
-            "interrupted",
-            (x[0], x[1]),
-            (function::INTERRUPT, ECHO << 16),
-        );
+        equal("interrupted", (x[0], x[1]), INTERRUPTED_ECHO);
         check!("interrupted-by", self.timer_rings(), "nothing");
         self.status("interrupted-ask", status::BUSY, slow);
-        self.status(
-            "interrupted-wait",
-            status::DENIED,
-            [function::MSG_WAIT, 0, 0, 0, 0, 0, 0, 0],
-        );
-        self.status(
-            "interrupted-run",
-            status::DENIED,
-            [function::RUN, AGENT << 16, 0, 0, 0, 0, 0, 0],
-        );
+        let wait = regs([function::MSG_WAIT]);
+        self.status("interrupted-wait", status::DENIED, wait);
+        let other = regs([function::RUN, AGENT << 16]);
+        self.status("interrupted-run", status::DENIED, other);
         write64(page, 1);
-        let mut x = self.call([function::RUN, ECHO << 16, 0, 0, 0, 0, 0, 0]);
-        while x[0] == function::INTERRUPT {
-            x = self.call([function::RUN, x[1], 0, 0, 0, 0, 0, 0]);
+        let x = self.call(regs([function::RUN, ECHO << 16]));
+        let x = self.run_on(x);
+        let expected = (function::DIRECT_RESP, 0);
+        equal("interrupted-response", (x[0], x[3]), expected);
+    }
+
+    /// Runs an interrupted receiver on until it answers.
+    fn run_on(&self, mut answer: Regs) -> Regs {
+        while answer[0] == function::INTERRUPT {
+            answer = self.call(regs([function::RUN, answer[1]]));
         }
-        equal(
-            "interrupted-response",
-            (x[0], x[3]),
-            (function::DIRECT_RESP, 0),
-        );
-        equal(
-            "interrupted-relinquish",
-            self.tell(task::RELINQUISH, handle, 0),
-            (0, 1),
-        );
-        equal("interrupted-reclaim", self.reclaim(handle, 0), 0);
-        timer::arm(timer::now() + timer::from_us(2_000));
-        let x = self.call([function::MSG_WAIT, 0, 0, 0, 0, 0, 0, 0]);
-        equal(
-            "wait-interrupted",
-            (x[0], x[1]),
-            (function::INTERRUPT, OWN << 16),
-        );
-        check!("wait-interrupted-by", self.timer_rings(), "nothing");
+        answer
     }
 
     /// Takes the timer's interrupt.
@@ -212,19 +177,13 @@ impl Test {
     /// A request back to the VM that waits for the answer is refused.
     fn circle(&self) {
         let x = self.ask(request(function::DIRECT_REQ, ECHO, task::ASK_BACK, 0));
-        equal(
-            "circle",
-            (x[0], x[3] as i32),
-            (function::DIRECT_RESP, status::BUSY),
-        );
+        let expected = (function::DIRECT_RESP, status::BUSY);
+        equal("circle", (x[0], x[3] as i32), expected);
     }
 
     /// The receiver ends before it answers.
     pub(crate) fn echo_ends(&self, name: &str, what: u64) {
-        let mut x = self.ask(request(function::DIRECT_REQ, ECHO, what, 0));
-        while x[0] == function::INTERRUPT {
-            x = self.call([function::RUN, x[1], 0, 0, 0, 0, 0, 0]);
-        }
-        equal(name, ffa::status_of(&x), status::ABORTED);
+        let x = self.ask(request(function::DIRECT_REQ, ECHO, what, 0));
+        equal(name, ffa::status_of(&self.run_on(x)), status::ABORTED);
     }
 }

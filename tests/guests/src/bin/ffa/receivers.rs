@@ -1,13 +1,50 @@
 //! Transactions with two receivers, of which each retrieves by itself.
 
-use test_guests::check;
 use test_guests::ffa::{self, Descriptor, function, status, task};
 use test_guests::report::equal;
 
-use crate::{AGENT, ECHO, NO, OURS, OWN, PAGE, STRANGER, Test, ro, rw};
+use crate::{AGENT, Access, ECHO, NO, OURS, OWN, PAGE, STRANGER, Test, handle_sent, ro, rw};
 
 /// Flag of a retrieval: the receiver names only itself.
 const ALONE: u64 = 1 << 10;
+
+/// A name, a call, the status, and the descriptor's change that makes the call wrong.
+type Case = (&'static str, u64, i32, fn(&mut Descriptor));
+
+const REFUSED: [Case; 7] = [
+    ("two-donate", function::DONATE, status::INVALID, |d| {
+        and_echo(d, 0)
+    }),
+    ("two-same", function::SHARE, status::INVALID, |d| {
+        and_echo(d, ffa::READ_ONLY);
+        d.second = Some((AGENT, ffa::READ_ONLY));
+    }),
+    ("two-stranger", function::SHARE, status::DENIED, |d| {
+        and_echo(d, ffa::READ_ONLY);
+        d.second = Some((STRANGER, ffa::READ_ONLY));
+    }),
+    ("two-self", function::LEND, status::DENIED, |d| {
+        and_echo(d, ffa::READ_ONLY);
+        d.second = Some((OWN, ffa::READ_ONLY));
+    }),
+    ("two-attributes", function::LEND, status::INVALID, |d| {
+        and_echo(d, ffa::READ_ONLY);
+        d.attributes = 0;
+    }),
+    (
+        "two-wiped-read-only",
+        function::LEND,
+        status::INVALID,
+        |d| {
+            and_echo(d, ffa::READ_ONLY);
+            d.flags = ffa::ZERO;
+        },
+    ),
+    ("five", function::SHARE, status::NO_MEMORY, |d| {
+        and_echo(d, ffa::READ_ONLY);
+        d.access_count = 5;
+    }),
+];
 
 /// Makes the echo the second receiver.
 fn and_echo(descriptor: &mut Descriptor, permissions: u64) {
@@ -25,7 +62,7 @@ impl Test {
     }
 
     /// Checks what the echo can do with a page.
-    fn echo_rights(&self, name: &str, page: u64, expected: [Option<u64>; 2]) {
+    fn echo_rights(&self, name: &str, page: u64, expected: Access) {
         let [read, written] = expected;
         let (aborted, value) = self.tell(task::READ, page, 0);
         equal(name, (aborted == 0).then_some(value), read);
@@ -39,23 +76,32 @@ impl Test {
 
     fn shared_by_two(&self) {
         let page = self.arena + 60 * PAGE;
-        let value = page ^ OURS;
         self.fill(page, 1);
         let sent = self.send(function::SHARE, &[(page, 1)], |d| {
             and_echo(d, ffa::READ_ONLY)
         });
-        let handle = sent.unwrap_or_default();
-        check!("two-share", sent.is_ok(), "{sent:?}");
+        let handle = handle_sent("two-share", sent);
+        self.echo_retrieves_first(page, handle);
+        self.agent_retrieves_second(page, handle);
+        self.agent_relinquishes_first(page, handle);
+        self.echo_relinquishes(page, handle);
+        equal("two-agent-last", self.agent_relinquishes(handle, 0), 0);
+        equal("two-reclaim", self.reclaim(handle, 0), 0);
+        self.rights("two-reclaimed", page, rw(page ^ OURS), NO);
+    }
+
+    fn echo_retrieves_first(&self, page: u64, handle: u64) {
         // Only itself, without saying that it is all it names.
-        equal(
-            "two-names-one",
-            self.agent_retrieves(handle, |_| ()),
-            status::INVALID,
-        );
+        let only_itself = self.agent_retrieves(handle, |_| ());
+        equal("two-names-one", only_itself, status::INVALID);
         equal("two-echo", self.tell(task::RETRIEVE, handle, ALONE).0, 0);
-        self.rights("two-one-has-it", page, rw(value), NO);
-        self.echo_rights("two-one-reads", page, ro(value));
+        self.rights("two-one-has-it", page, rw(page ^ OURS), NO);
+        self.echo_rights("two-one-reads", page, ro(page ^ OURS));
         self.both_refused(handle);
+    }
+
+    fn agent_retrieves_second(&self, page: u64, handle: u64) {
+        let value = page ^ OURS;
         let retrieved = self.agent_retrieves(handle, |d| {
             and_echo(d, 0);
             d.composite = 0;
@@ -65,110 +111,67 @@ impl Test {
         self.echo_rights("two-still-reads", page, ro(value));
         let again = self.tell(task::RETRIEVE, handle, ALONE).0 as i32;
         equal("two-again", again, status::DENIED);
-        equal(
-            "two-agent-gives-back",
-            self.agent_relinquishes(handle, 0),
-            0,
-        );
-        self.rights("two-agent-gone", page, rw(value), NO);
-        self.echo_rights("two-echo-still", page, ro(value));
+    }
+
+    fn agent_relinquishes_first(&self, page: u64, handle: u64) {
+        let relinquished = self.agent_relinquishes(handle, 0);
+        equal("two-agent-gives-back", relinquished, 0);
+        self.rights("two-agent-gone", page, rw(page ^ OURS), NO);
+        self.echo_rights("two-echo-still", page, ro(page ^ OURS));
         self.both_refused(handle);
         let twice = self.agent_relinquishes(handle, 0);
         equal("two-agent-gives-back-twice", twice, status::DENIED);
-        equal(
-            "two-agent-anew",
-            self.agent_retrieves(handle, |d| d.flags = ALONE),
-            0,
-        );
-        equal(
-            "two-echo-gives-back",
-            self.tell(task::RELINQUISH, handle, 0).0,
-            0,
-        );
+    }
+
+    /// The echo relinquishes while the agent has the page anew.
+    fn echo_relinquishes(&self, page: u64, handle: u64) {
+        let value = page ^ OURS;
+        let anew = self.agent_retrieves(handle, |d| d.flags = ALONE);
+        equal("two-agent-anew", anew, 0);
+        let (relinquished, _) = self.tell(task::RELINQUISH, handle, 0);
+        equal("two-echo-gives-back", relinquished, 0);
         self.echo_rights("two-echo-gone", page, NO);
         self.rights("two-agent-has-it", page, rw(value), rw(value));
         self.both_refused(handle);
-        equal("two-agent-last", self.agent_relinquishes(handle, 0), 0);
-        equal("two-reclaim", self.reclaim(handle, 0), 0);
-        self.rights("two-reclaimed", page, rw(value), NO);
     }
 
     /// Lent memory whose receiver asked for a wipe is wiped when the last receiver relinquishes.
     fn lent_to_two(&self) {
         let page = self.arena + 62 * PAGE;
-        let value = page ^ OURS;
         self.fill(page, 2);
         let sent = self.send(function::LEND, &[(page, 2)], |d| {
             and_echo(d, ffa::READ_WRITE)
         });
-        let handle = sent.unwrap_or_default();
-        check!("two-lend", sent.is_ok(), "{sent:?}");
-        self.rights("two-lent", page, NO, NO);
-        let executes = self.agent_retrieves(handle, |d| {
-            d.flags = ALONE;
-            d.permissions = ffa::READ_WRITE | ffa::EXECUTE;
-        });
-        equal("two-execute", executes, status::DENIED);
-        equal(
-            "two-lend-agent",
-            self.agent_retrieves(handle, |d| d.flags = ALONE),
-            0,
-        );
-        equal(
-            "two-lend-echo",
-            self.tell(task::RETRIEVE, handle, ALONE).0,
-            0,
-        );
-        self.rights("two-lend-both", page, NO, rw(value));
-        self.echo_rights("two-lend-both", page, rw(value));
+        let handle = handle_sent("two-lend", sent);
+        self.both_retrieve_lent(page, handle);
         equal("two-lend-wiped", self.agent_relinquishes(handle, 1), 0);
         self.rights("two-lend-agent-gone", page, NO, NO);
-        self.echo_rights("two-lend-not-yet", page, rw(value));
+        self.echo_rights("two-lend-not-yet", page, rw(page ^ OURS));
         equal("two-lend-last", self.tell(task::RELINQUISH, handle, 0).0, 0);
         self.echo_rights("two-lend-echo-gone", page, NO);
         equal("two-lend-reclaim", self.reclaim(handle, 0), 0);
         self.rights("two-lend-home", page, rw(0), NO);
     }
 
+    fn both_retrieve_lent(&self, page: u64, handle: u64) {
+        self.rights("two-lent", page, NO, NO);
+        let executes = self.agent_retrieves(handle, |d| {
+            d.flags = ALONE;
+            d.permissions = ffa::READ_WRITE | ffa::EXECUTE;
+        });
+        equal("two-execute", executes, status::DENIED);
+        let agent = self.agent_retrieves(handle, |d| d.flags = ALONE);
+        equal("two-lend-agent", agent, 0);
+        let (echo, _) = self.tell(task::RETRIEVE, handle, ALONE);
+        equal("two-lend-echo", echo, 0);
+        self.rights("two-lend-both", page, NO, rw(page ^ OURS));
+        self.echo_rights("two-lend-both", page, rw(page ^ OURS));
+    }
+
     fn receiver_refusals(&self) {
         let page = self.arena + 64 * PAGE;
         self.fill(page, 1);
-        type Case = (&'static str, u64, i32, fn(&mut Descriptor));
-        let cases: [Case; 7] = [
-            ("two-donate", function::DONATE, status::INVALID, |d| {
-                and_echo(d, 0)
-            }),
-            ("two-same", function::SHARE, status::INVALID, |d| {
-                and_echo(d, ffa::READ_ONLY);
-                d.second = Some((AGENT, ffa::READ_ONLY));
-            }),
-            ("two-stranger", function::SHARE, status::DENIED, |d| {
-                and_echo(d, ffa::READ_ONLY);
-                d.second = Some((STRANGER, ffa::READ_ONLY));
-            }),
-            ("two-self", function::LEND, status::DENIED, |d| {
-                and_echo(d, ffa::READ_ONLY);
-                d.second = Some((OWN, ffa::READ_ONLY));
-            }),
-            ("two-attributes", function::LEND, status::INVALID, |d| {
-                and_echo(d, ffa::READ_ONLY);
-                d.attributes = 0;
-            }),
-            (
-                "two-wiped-read-only",
-                function::LEND,
-                status::INVALID,
-                |d| {
-                    and_echo(d, ffa::READ_ONLY);
-                    d.flags = ffa::ZERO;
-                },
-            ),
-            ("five", function::SHARE, status::NO_MEMORY, |d| {
-                and_echo(d, ffa::READ_ONLY);
-                d.access_count = 5;
-            }),
-        ];
-        for (name, id, expected, change) in cases {
+        for (name, id, expected, change) in REFUSED {
             equal(name, self.send(id, &[(page, 1)], change), Err(expected));
         }
         self.rights("two-refused", page, rw(page ^ OURS), NO);

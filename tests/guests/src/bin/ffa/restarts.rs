@@ -25,22 +25,31 @@ impl Test {
             equal("restart-retrieve", self.agent_retrieves(handle, |_| ()), 0);
         }
         self.rights("restart-given", given, NO, rw(given ^ OURS));
-        let number = read64(self.control) + 1;
-        self.post(5, [0; 8], number);
-        cpu::wait_until(|| word(given).is_some());
-        // The new agent has found the old one's page again, and believes it done.
-        write64(self.control + 8, number);
-        equal("restart-given-wiped", word(given), Some(0));
-        // The donation ends some steps after its pages are back.
-        let reclaim = || self.reclaim(handles[2], 0);
-        cpu::wait_until(|| reclaim() != status::DENIED);
-        equal("restart-given-ended", reclaim(), status::INVALID);
+        self.agent_resets(given);
+        self.donation_ends(handles[2]);
         self.rights("restart-shared", shared, rw(shared ^ OURS), NO);
         self.rights("restart-lent", lent, NO, NO);
         equal("restart-reclaim-shared", self.reclaim(handles[0], 0), 0);
         equal("restart-reclaim-lent", self.reclaim(handles[1], 0), 0);
         self.rights("restart-lent-back", lent, rw(lent ^ OURS), NO);
         fence();
+    }
+
+    /// Resets the agent's VM, and waits for the page that it was given.
+    fn agent_resets(&self, given: u64) {
+        let number = read64(self.control) + 1;
+        self.post(5, [0; 8], number);
+        cpu::wait_until(|| word(given).is_some());
+        // The new agent has found the old one's page again, and believes it done.
+        write64(self.control + 8, number);
+        equal("restart-given-wiped", word(given), Some(0));
+    }
+
+    /// Waits for the donation's end, which comes some steps after its pages are back.
+    fn donation_ends(&self, handle: u64) {
+        let reclaim = || self.reclaim(handle, 0);
+        cpu::wait_until(|| reclaim() != status::DENIED);
+        equal("restart-given-ended", reclaim(), status::INVALID);
     }
 
     /// Memory that the echo holds when this VM is reset: shared, lent and donated.
@@ -83,65 +92,54 @@ impl Test {
         for (_, block) in self.blocks() {
             for at in [block, block + BLOCK / 2, block + BLOCK - PAGE] {
                 write64(at, NEW);
-                let (aborted, _) = self.tell(task::READ, at, 0);
-                check!("owner-restarted-block-read", aborted != 0, "it can be read");
-                let (aborted, _) = self.tell(task::WRITE, at, OURS);
-                check!(
-                    "owner-restarted-block-written",
-                    aborted != 0,
-                    "it can be written"
-                );
+                let (read, _) = self.tell(task::READ, at, 0);
+                check!("owner-restarted-block-read", read != 0, "it can be read");
+                let (written, _) = self.tell(task::WRITE, at, OURS);
+                let aborted = written != 0;
+                check!("owner-restarted-block-written", aborted, "it is written");
                 equal("owner-restarted-block", word(at), Some(NEW));
             }
         }
-        equal(
-            "owner-restarted-recover",
-            self.tell(task::RECOVER, 0, 0).0,
-            0,
-        );
+        let (refused, _) = self.tell(task::RECOVER, 0, 0);
+        equal("owner-restarted-recover", refused, 0);
     }
 
     /// Resets this VM while another has memory of it of every kind.
     pub(crate) fn restarts(&self) {
         // These transactions come first, so that they end first: no table is free then.
         self.blocks_for_the_echo();
-        self.fill(self.arena, 6);
-        for (id, page) in self.held() {
-            let sent = self.send(id, &[(page, 2)], |descriptor| descriptor.receiver = ECHO);
-            let retrieved = self.tell(task::RETRIEVE, sent.unwrap_or_default(), 0).0;
-            equal("owner-restarts-retrieve", retrieved, 0);
-            let seen = self.tell(task::READ, page, 0);
-            equal("owner-restarts-read", seen, (0, page ^ OURS));
-        }
+        self.echo_holds("owner-restarts-retrieve", "owner-restarts-read");
         let (_, pages) = self.tell(task::EXHAUST, 0, 0);
         check!("owner-restarts-exhausted", pages > 16, "{pages} pages");
         equal("owner-restarts", self.tell(task::COUNT, 0, 0).0, 1);
         psci::system_reset();
     }
 
+    /// Sends memory of every kind to the echo, which retrieves and reads it.
+    fn echo_holds(&self, retrieval: &str, reading: &str) {
+        self.fill(self.arena, 6);
+        for (id, page) in self.held() {
+            let sent = self.send(id, &[(page, 2)], |descriptor| descriptor.receiver = ECHO);
+            let retrieved = self.tell(task::RETRIEVE, sent.unwrap_or_default(), 0).0;
+            equal(retrieval, retrieved, 0);
+            let seen = self.tell(task::READ, page, 0);
+            equal(reading, seen, (0, page ^ OURS));
+        }
+    }
+
     /// The life after: all is at home, wiped, and nobody else's; it can be shared anew.
     pub(crate) fn after_restart(&self, machine: &Machine) {
         for (_, page) in self.held() {
             for page in [page, page + PAGE] {
-                equal(
-                    "owner-restarted-wiped",
-                    [word(page), word(page + 64)],
-                    [Some(0); 2],
-                );
+                let words = [word(page), word(page + 64)];
+                equal("owner-restarted-wiped", words, [Some(0); 2]);
                 let (aborted, _) = self.tell(task::READ, page, 0);
                 check!("owner-restarted-taken", aborted != 0, "it can be read");
             }
         }
         self.blocks_are_alone();
         self.buffers(machine);
-        self.fill(self.arena, 6);
-        for (id, page) in self.held() {
-            let sent = self.send(id, &[(page, 2)], |descriptor| descriptor.receiver = ECHO);
-            let retrieved = self.tell(task::RETRIEVE, sent.unwrap_or_default(), 0).0;
-            equal("owner-restarted-anew", retrieved, 0);
-            let seen = self.tell(task::READ, page, 0);
-            equal("owner-restarted-read", seen, (0, page ^ OURS));
-        }
+        self.echo_holds("owner-restarted-anew", "owner-restarted-read");
         self.echo_ends("asked-goes-off", task::OFF);
     }
 }

@@ -33,26 +33,8 @@ fn main(machine: &Machine) {
     write32(gic::distributor(), 0);
     check_lines(machine);
     match machine.gic {
-        Version::V2 => {
-            // QEMU keeps the pending state by target, and loses it without one.
-            for four in (SPI..SPI + 32).step_by(4) {
-                write32(gic::distributor() + r::ITARGETSR + four, 0x0101_0101);
-            }
-            check_rows(machine, gic::distributor(), DISTRIBUTOR_V2);
-            check_rows(machine, v2::cpu_interface(), CPU_INTERFACE_V2);
-            check_cpu_count(machine);
-            pending_sgis(machine);
-            binary_points_v2();
-        }
-        Version::V3 => {
-            check_rows(machine, gic::distributor(), DISTRIBUTOR_V3);
-            check_rows(machine, v3::redistributor(), REDISTRIBUTOR);
-            check_rows(machine, v3::sgi_frame(), SGI_FRAME);
-            redistributor_types(machine);
-            waker();
-            routes(machine);
-            system_registers(machine);
-        }
+        Version::V2 => registers_v2(machine),
+        Version::V3 => registers_v3(machine),
     }
     banks(machine);
     if machine.gearv {
@@ -61,6 +43,28 @@ fn main(machine: &Machine) {
     } else {
         say!("native: other sizes and reserved registers are {ITS_OWN}");
     }
+}
+
+fn registers_v2(machine: &Machine) {
+    // QEMU keeps the pending state by target, and loses it without one.
+    for four in (SPI..SPI + 32).step_by(4) {
+        write32(gic::distributor() + r::ITARGETSR + four, 0x0101_0101);
+    }
+    check_rows(machine, gic::distributor(), DISTRIBUTOR_V2);
+    check_rows(machine, v2::cpu_interface(), CPU_INTERFACE_V2);
+    check_cpu_count(machine);
+    pending_sgis(machine);
+    binary_points_v2();
+}
+
+fn registers_v3(machine: &Machine) {
+    check_rows(machine, gic::distributor(), DISTRIBUTOR_V3);
+    check_rows(machine, v3::redistributor(), REDISTRIBUTOR);
+    check_rows(machine, v3::sgi_frame(), SGI_FRAME);
+    redistributor_types(machine);
+    waker();
+    routes(machine);
+    system_registers(machine);
 }
 
 fn check_rows(machine: &Machine, frame: u64, rows: &[Row]) {
@@ -190,28 +194,24 @@ fn check_cpu_count(machine: &Machine) {
 fn pending_sgis(machine: &Machine) {
     let base = gic::distributor();
     let (set, clear) = (base + r::SPENDSGIR, base + r::CPENDSGIR);
+    // A zero byte makes an SGI pending in QEMU's.
+    let pending = || read32(base + r::ISPENDR) & if machine.gearv { 0xffff } else { 0x920 };
     write8(set + 5, 0b01);
     write8(set + 5, 0b10);
     write32(set + 8, 0x0100_0002);
-    // A zero byte makes an SGI pending in QEMU's.
-    let pending = || read32(base + r::ISPENDR) & if machine.gearv { 0xffff } else { 0x920 };
-    let seen = [
-        read32(set + 4),
-        read32(clear + 4),
-        read32(set + 8),
-        pending(),
-    ];
-    report::equal("GICD_SPENDSGIRn", seen, [0x300, 0x300, 0x0100_0002, 0x920]);
+    let words = [set + 4, clear + 4, set + 8].map(read32);
+    let seen = (words, pending());
+    report::equal(
+        "GICD_SPENDSGIRn",
+        seen,
+        ([0x300, 0x300, 0x0100_0002], 0x920),
+    );
     write8(clear + 5, 0b01);
     let one_left = (read8(set + 5), pending());
     write8(clear + 5, 0b10);
     write32(clear + 8, 0xffff_ffff);
-    let none_left = (read8(set + 5), pending());
-    report::equal(
-        "GICD_CPENDSGIRn",
-        (one_left, none_left),
-        ((2, 0x920), (0, 0)),
-    );
+    let left = [one_left, (read8(set + 5), pending())];
+    report::equal("GICD_CPENDSGIRn", left, [(2, 0x920), (0, 0)]);
     if machine.gearv {
         // Bits of CPUs that are not there are RAZ/WI; QEMU's keeps them.
         write8(set, 0xfc);
@@ -261,88 +261,88 @@ fn waker() {
 
 /// GICD_IROUTERn: 64 bits or two halves; none for private interrupts.
 fn routes(machine: &Machine) {
-    let at = |intid: u64| gic::distributor() + r::IROUTER + 8 * intid;
-    write64(at(SPI), 1);
-    write32(at(SPI + 1), 1);
-    write32(at(SPI + 1) + 4, 0);
-    let seen = [SPI, SPI + 1].map(|intid| (read64(at(intid)), read32(at(intid))));
+    write64(route(SPI), 1);
+    write32(route(SPI + 1), 1);
+    write32(route(SPI + 1) + 4, 0);
+    let seen = [SPI, SPI + 1].map(|intid| (read64(route(intid)), read32(route(intid))));
     report::equal("GICD_IROUTERn", seen, [(1, 1); 2]);
-    write64(at(SPI), 0);
-    report::equal("GICD_IROUTERn.zero", read64(at(SPI)), 0);
-    write64(at(31), !0);
-    report::equal("GICD_IROUTER31", read64(at(31)), 0);
+    write64(route(SPI), 0);
+    report::equal("GICD_IROUTERn.zero", read64(route(SPI)), 0);
+    write64(route(31), !0);
+    report::equal("GICD_IROUTER31", read64(route(31)), 0);
     if machine.gearv {
-        write64(at(SPI), 1 << 31 | 1);
-        report::equal("GICD_IROUTERn.Interrupt_Routing_Mode", read64(at(SPI)), 1);
-        write32(at(SPI) + 4, 0xff);
-        report::equal("GICD_IROUTERn.Aff3", read64(at(SPI)), 1);
-        write64(at(SPI), 0x0203_0405);
-        check!(
-            "GICD_IROUTERn.nobody",
-            read64(at(SPI)) & 0xff >= 8,
-            "{:#x}",
-            read64(at(SPI))
-        );
+        fields_of_routes();
     } else {
         say!("native: QEMU's may deliver to any CPU, and has Aff3");
     }
 }
 
+/// Returns the address of GICD_IROUTERn.
+fn route(intid: u64) -> u64 {
+    gic::distributor() + r::IROUTER + 8 * intid
+}
+
+/// Interrupt_Routing_Mode and Aff3 read as zero; an affinity that no CPU has reads as such.
+fn fields_of_routes() {
+    let at = route(SPI);
+    write64(at, 1 << 31 | 1);
+    report::equal("GICD_IROUTERn.Interrupt_Routing_Mode", read64(at), 1);
+    write32(at + 4, 0xff);
+    report::equal("GICD_IROUTERn.Aff3", read64(at), 1);
+    write64(at, 0x0203_0405);
+    let nobody = read64(at);
+    check!("GICD_IROUTERn.nobody", nobody & 0xff >= 8, "{nobody:#x}");
+}
+
+/// Checks that a register keeps the bits of a mask, and writes the old value again.
+macro_rules! keeps {
+    ($name:literal, $mask:expr) => {
+        let before = read_sysreg!($name);
+        let mask: u64 = $mask;
+        let kept = [!0, 0, 0x5555, 0xaaaa].into_iter().all(|value| {
+            write_sysreg!($name, value & mask);
+            read_sysreg!($name) & mask == value & mask
+        });
+        write_sysreg!($name, before);
+        check!($name, kept, "not its bits {mask:#x}");
+    };
+}
+
+/// Checks the bits of a register that a mask selects.
+macro_rules! reads {
+    ($name:literal, $mask:expr, $value:expr) => {
+        report::equal($name, read_sysreg!($name) & $mask, $value);
+    };
+}
+
+/// Checks that a binary point keeps values above the least, and at most 3 is the least.
+macro_rules! binary_point {
+    ($name:literal) => {
+        let kept = (3..=7).all(|value| {
+            write_sysreg!($name, value);
+            read_sysreg!($name) == value
+        });
+        write_sysreg!($name, 0);
+        let least = read_sysreg!($name);
+        check!($name, kept && least <= 3, "kept {kept}, least {least}");
+    };
+}
+
 /// IHI 0069, 12.2: the CPU interface.
 fn system_registers(machine: &Machine) {
-    macro_rules! keeps {
-        ($name:literal, $mask:expr) => {
-            let before = read_sysreg!($name);
-            let mask: u64 = $mask;
-            let kept = [!0, 0, 0x5555, 0xaaaa].into_iter().all(|value| {
-                write_sysreg!($name, value & mask);
-                read_sysreg!($name) & mask == value & mask
-            });
-            write_sysreg!($name, before);
-            check!($name, kept, "not its bits {mask:#x}");
-        };
-    }
-    macro_rules! reads {
-        ($name:literal, $mask:expr, $value:expr) => {
-            report::equal($name, read_sysreg!($name) & $mask, $value);
-        };
-    }
     reads!("icc_sre_el1", 7, 7);
     keeps!("icc_pmr_el1", u64::from(LEVELS));
     keeps!("icc_ctlr_el1", 3);
     keeps!("icc_igrpen0_el1", 1);
     keeps!("icc_igrpen1_el1", 1);
-    reads!("icc_iar0_el1", !0, u64::from(NONE));
-    reads!("icc_iar1_el1", !0, u64::from(NONE));
-    reads!("icc_hppir0_el1", !0, u64::from(NONE));
-    reads!("icc_hppir1_el1", !0, u64::from(NONE));
-    reads!("icc_rpr_el1", 0xff, 0xff);
-    reads!("icc_ap0r0_el1", !0, 0);
-    reads!("icc_ap1r0_el1", !0, 0);
-    let control = read_sysreg!("icc_ctlr_el1");
-    let levels = control >> 8 & 7;
-    check!("icc_ctlr_el1.PRIbits", levels >= 4, "{levels}");
-    report::equal("icc_ctlr_el1.PMHE,SEIS", control & (1 << 6 | 1 << 14), 0);
+    idle_interface();
+    control_of_interface();
     if machine.gearv {
         // Five bits: what guests are told, and what list registers have at least.
         write_sysreg!("icc_pmr_el1", 0xff);
-        report::equal(
-            "icc_pmr_el1.levels",
-            read_sysreg!("icc_pmr_el1"),
-            LEVELS.into(),
-        );
+        let mask = read_sysreg!("icc_pmr_el1");
+        report::equal("icc_pmr_el1.levels", mask, LEVELS.into());
         keeps!("icc_ap1r0_el1", 0x8001_0100);
-    }
-    macro_rules! binary_point {
-        ($name:literal) => {
-            let kept = (3..=7).all(|value| {
-                write_sysreg!($name, value);
-                read_sysreg!($name) == value
-            });
-            write_sysreg!($name, 0);
-            let least = read_sysreg!($name);
-            check!($name, kept && least <= 3, "kept {kept}, least {least}");
-        };
     }
     binary_point!("icc_bpr0_el1");
     binary_point!("icc_bpr1_el1");
@@ -350,6 +350,25 @@ fn system_registers(machine: &Machine) {
     write_sysreg!("icc_eoir0_el1", u64::from(NONE));
     write_sysreg!("icc_eoir1_el1", u64::from(NONE));
     report::equal("nothing-ended", read_sysreg!("icc_rpr_el1") & 0xff, 0xff);
+}
+
+/// Values while no interrupt is pending or active.
+fn idle_interface() {
+    reads!("icc_iar0_el1", !0, u64::from(NONE));
+    reads!("icc_iar1_el1", !0, u64::from(NONE));
+    reads!("icc_hppir0_el1", !0, u64::from(NONE));
+    reads!("icc_hppir1_el1", !0, u64::from(NONE));
+    reads!("icc_rpr_el1", 0xff, 0xff);
+    reads!("icc_ap0r0_el1", !0, 0);
+    reads!("icc_ap1r0_el1", !0, 0);
+}
+
+/// The constant fields of ICC_CTLR_EL1.
+fn control_of_interface() {
+    let control = read_sysreg!("icc_ctlr_el1");
+    let levels = control >> 8 & 7;
+    check!("icc_ctlr_el1.PRIbits", levels >= 4, "{levels}");
+    report::equal("icc_ctlr_el1.PMHE,SEIS", control & (1 << 6 | 1 << 14), 0);
 }
 
 static OTHER_DONE: AtomicBool = AtomicBool::new(false);
@@ -409,43 +428,56 @@ fn sizes() {
     let priority = base + r::IPRIORITYR + SPI;
     write32(enable, 0x5);
     write32(priority, 0x8080_8080);
-    let seen = (
-        u64::from(read8(enable)),
-        u64::from(read16(enable)),
-        read64(enable),
-    );
+    let seen = (read8(enable), read16(enable), read64(enable));
     report::equal("ISENABLERn-sizes", seen, (0, 0, 0));
-    report::equal(
-        "IPRIORITYRn-sizes",
-        (read16(priority), read64(priority)),
-        (0, 0),
-    );
+    let seen = (read16(priority), read64(priority));
+    report::equal("IPRIORITYRn-sizes", seen, (0, 0));
     write8(enable, 0xff);
     write16(enable, 0xffff);
     write64(enable, !0);
     write16(priority, 0x1010);
     write64(priority, 0);
-    report::equal(
-        "no-write-by-other-sizes",
-        (read32(enable), read32(priority)),
-        (5, 0x8080_8080),
-    );
+    let kept = (read32(enable), read32(priority));
+    report::equal("no-write-by-other-sizes", kept, (5, 0x8080_8080));
     write32(base + r::ICENABLER + 4 * SPIS, !0);
     if gic::version() == Version::V3 {
-        let route = base + r::IROUTER + 8 * SPI;
-        write64(route, 1);
-        let typer = v3::redistributor() + 8;
-        let seen = (read8(route), read16(route), read8(typer), read16(typer));
-        report::equal("IROUTERn-TYPER-sizes", seen, (0, 0, 0, 0));
-        write8(route, 0);
-        write16(route, 0);
-        report::equal("IROUTERn-kept", read64(route), 1);
-        write64(route, 0);
+        sizes_of_routes();
     }
+}
+
+/// Sizes of the registers with 64 bits.
+fn sizes_of_routes() {
+    let route = route(SPI);
+    write64(route, 1);
+    let typer = v3::redistributor() + 8;
+    let seen = (read8(route), read16(route), read8(typer), read16(typer));
+    report::equal("IROUTERn-TYPER-sizes", seen, (0, 0, 0, 0));
+    write8(route, 0);
+    write16(route, 0);
+    report::equal("IROUTERn-kept", read64(route), 1);
+    write64(route, 0);
 }
 
 /// Everything without a register reads as zero, after ones were written to it.
 fn nothing_else() {
+    nothing_else_in_distributor();
+    if gic::version() == Version::V3 {
+        let frame = v3::redistributor();
+        sweep(
+            "reserved-in-redistributor",
+            frame,
+            0x1_0000,
+            |offset| matches!(offset, 0x4..=0x17 | 0xffd0..),
+        );
+        let is_there = |offset: u64| {
+            let by_bit = (0x80..0x400).contains(&offset) && offset % 0x80 < 4;
+            by_bit || matches!(offset, 0x400..=0x41f | 0xc00..=0xc07)
+        };
+        sweep("reserved-in-sgi-frame", v3::sgi_frame(), 0x1_0000, is_there);
+    }
+}
+
+fn nothing_else_in_distributor() {
     let words = u64::from(gic::line_count() / 32);
     let (size, identification) = match gic::version() {
         Version::V2 => (0x1000, 0xfd0),
@@ -459,26 +491,8 @@ fn nothing_else() {
         let routes = gic::version() == Version::V3 && (0x6100..0x8000).contains(&offset);
         offset < 0xc || by_bit || by_byte || config || sgi || routes || offset >= identification
     };
-    sweep(
-        "reserved-in-distributor",
-        gic::distributor(),
-        size,
-        is_there,
-    );
-    if gic::version() == Version::V3 {
-        let is_there = |offset: u64| matches!(offset, 0x4..=0x17 | 0xffd0..);
-        sweep(
-            "reserved-in-redistributor",
-            v3::redistributor(),
-            0x1_0000,
-            is_there,
-        );
-        let is_there = |offset: u64| {
-            let by_bit = (0x80..0x400).contains(&offset) && offset % 0x80 < 4;
-            by_bit || matches!(offset, 0x400..=0x41f | 0xc00..=0xc07)
-        };
-        sweep("reserved-in-sgi-frame", v3::sgi_frame(), 0x1_0000, is_there);
-    }
+    let frame = gic::distributor();
+    sweep("reserved-in-distributor", frame, size, is_there);
 }
 
 fn sweep(name: &str, frame: u64, size: u64, is_there: impl Fn(u64) -> bool) {

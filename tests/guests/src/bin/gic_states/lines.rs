@@ -7,7 +7,8 @@ use test_guests::uart::{self, register as pl011};
 use test_guests::{Machine, report, timer, write_sysreg};
 
 use super::{
-    DEPTH, IDLE, MANY, PENDING, SPI, acknowledge, await_any, nested_priority, pend, state, take,
+    DEPTH, IDLE, MANY, PENDING, SPI, acknowledge, await_any, nested_priority, pend, state, stays,
+    take,
 };
 
 const TIMER: u32 = timer::INTID;
@@ -33,11 +34,7 @@ fn arm_and_wait() {
 pub(super) fn timer_line(machine: &Machine) {
     gic::disable(TIMER);
     arm_and_wait();
-    report::equal(
-        "timer-pending-while-disabled",
-        (state(TIMER), take()),
-        (PENDING, NONE),
-    );
+    stays("timer-pending-while-disabled", TIMER, PENDING);
     timer::disarm();
     report::equal("timer-low-again", state(TIMER), IDLE);
     gic::enable(TIMER);
@@ -47,31 +44,30 @@ pub(super) fn timer_line(machine: &Machine) {
     timer::disarm();
     gic::enable(TIMER);
     report::equal("timer-did-not-stay-unseen", take(), NONE);
+    timer_masked();
+    timer_comes(machine);
+}
+
+/// The timer's own mask keeps the line low; the CPU interface's leaves the state visible.
+fn timer_masked() {
     write_sysreg!("cntv_ctl_el0", 3);
-    report::equal(
-        "timer-masked-in-itself",
-        (state(TIMER), take()),
-        (IDLE, NONE),
-    );
+    stays("timer-masked-in-itself", TIMER, IDLE);
     gic::set_mask(0);
     arm_and_wait();
-    report::equal(
-        "timer-behind-the-mask",
-        (state(TIMER), take()),
-        (PENDING, NONE),
-    );
+    stays("timer-behind-the-mask", TIMER, PENDING);
     timer::disarm();
     report::equal("timer-low-behind-the-mask", state(TIMER), IDLE);
     gic::set_mask(0xff);
     report::equal("timer-nothing-came", take(), NONE);
+}
+
+/// The timer's interrupt comes until its line is low.
+fn timer_comes(machine: &Machine) {
     arm_and_wait();
     report::equal("timer-came", (await_any(), state(TIMER).1), (TIMER, true));
     end_while_high(machine);
-    report::equal(
-        "timer-still-high",
-        (await_any(), state(TIMER).1),
-        (TIMER, true),
-    );
+    let again = (await_any(), state(TIMER).1);
+    report::equal("timer-still-high", again, (TIMER, true));
     timer::disarm();
     gic::end(TIMER);
     report::equal("timer-ended", (take(), state(TIMER)), (NONE, IDLE));
@@ -93,16 +89,17 @@ pub(super) fn timer_steps() {
     gic::write_bit(r::ICACTIVER, TIMER);
     let third = await_any();
     gic::end(third);
-    report::equal(
-        "timer-after-dir-and-icactiver",
-        (second, third),
-        (TIMER, TIMER),
-    );
+    let both = (second, third);
+    report::equal("timer-after-dir-and-icactiver", both, (TIMER, TIMER));
     timer::disarm();
     gic::write_bit(r::ICACTIVER, TIMER);
-    report::equal("timer-inactive", (state(TIMER), take()), (IDLE, NONE));
+    stays("timer-inactive", TIMER, IDLE);
     gic::set_two_step(false);
-    // Made active beforehand: waits until that is over.
+    timer_made_active();
+}
+
+/// The timer's interrupt waits while software has made it active.
+fn timer_made_active() {
     gic::write_bit(r::ISACTIVER, TIMER);
     arm_and_wait();
     report::equal("timer-made-active", acknowledge(), NONE);
@@ -130,21 +127,25 @@ pub(super) fn timer_among_many() {
         }
         arm_and_wait();
         gic::set_mask(0xff);
-        let mut place = None;
-        let mut count = 0;
-        loop {
-            let intid = acknowledge();
-            if intid == TIMER {
-                timer::disarm();
-                place = Some(count);
-            }
-            if !gic::is_real(intid) {
-                break;
-            }
-            gic::end(intid);
-            count += 1;
+        report::equal(name, take_all(), (Some(expected), MANY + 1));
+    }
+}
+
+/// Takes all pending interrupts. Returns how many came before the timer's, and how many in all.
+fn take_all() -> (Option<u32>, u32) {
+    let mut place = None;
+    let mut count = 0;
+    loop {
+        let intid = acknowledge();
+        if intid == TIMER {
+            timer::disarm();
+            place = Some(count);
         }
-        report::equal(name, (place, count), (Some(expected), MANY + 1));
+        if !gic::is_real(intid) {
+            return (place, count);
+        }
+        gic::end(intid);
+        count += 1;
     }
 }
 
@@ -159,11 +160,8 @@ pub(super) fn timer_below(machine: &Machine) {
         acknowledge() == SPI + index
     });
     (0..DEPTH).rev().for_each(|index| gic::end(SPI + index));
-    report::equal(
-        "timer-below",
-        (first, into, state(TIMER).1),
-        (TIMER, true, true),
-    );
+    let below = (first, into, state(TIMER).1);
+    report::equal("timer-below", below, (TIMER, true, true));
     end_while_high(machine);
     let again = await_any();
     timer::disarm();
@@ -175,43 +173,49 @@ pub(super) fn timer_below(machine: &Machine) {
 /// The PL011's line: as a level it comes until it is low, as an edge once.
 pub(super) fn device_level(machine: &Machine) {
     let intid = machine.uart_intid;
-    let line = |mask: u32| write32(machine.uart + pl011::IMSC, mask);
     gic::enable(intid);
     uart::send(b'\n');
     timer::delay_us(100);
-    line(TRANSMIT);
+    uart_level(machine, intid);
+    gic::set_edge(intid, true);
+    gic::enable(intid);
+    uart_edge(machine, intid);
+    gic::set_edge(intid, false);
+    gic::disable(intid);
+}
+
+/// Drives the PL011's line, by the mask of its interrupts.
+fn drive_line(machine: &Machine, mask: u32) {
+    write32(machine.uart + pl011::IMSC, mask);
+}
+
+fn uart_level(machine: &Machine, intid: u32) {
+    drive_line(machine, TRANSMIT);
     let first = await_any();
     gic::end(intid);
     let second = await_any();
-    line(0);
+    drive_line(machine, 0);
     gic::end(intid);
     report::equal("level-comes-again", (first, second), (intid, intid));
     report::equal("level-low", (take(), state(intid)), (NONE, IDLE));
     gic::disable(intid);
-    line(TRANSMIT);
+    drive_line(machine, TRANSMIT);
     let pending = state(intid);
     gic::set_pending(intid, false);
-    report::equal(
-        "level-not-withdrawn",
-        (pending, state(intid)),
-        (PENDING, PENDING),
-    );
-    line(0);
+    let both = (pending, state(intid));
+    report::equal("level-not-withdrawn", both, (PENDING, PENDING));
+    drive_line(machine, 0);
     report::equal("level-gone", state(intid), IDLE);
-    gic::set_edge(intid, true);
-    gic::enable(intid);
-    line(TRANSMIT);
+}
+
+fn uart_edge(machine: &Machine, intid: u32) {
+    drive_line(machine, TRANSMIT);
     let first = await_any();
     gic::end(first);
     report::equal("edge-once", (first, take()), (intid, NONE));
-    line(0);
-    line(TRANSMIT);
-    line(0);
-    report::equal(
-        "edge-stays",
-        (state(intid), take(), take()),
-        (PENDING, intid, NONE),
-    );
-    gic::set_edge(intid, false);
-    gic::disable(intid);
+    drive_line(machine, 0);
+    drive_line(machine, TRANSMIT);
+    drive_line(machine, 0);
+    let stays = (state(intid), take(), take());
+    report::equal("edge-stays", stays, (PENDING, intid, NONE));
 }

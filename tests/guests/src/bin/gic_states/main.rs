@@ -106,33 +106,27 @@ fn state(intid: u32) -> State {
     (bits[0], bits[2])
 }
 
+/// Checks the state of an interrupt, and that no interrupt comes.
+fn stays(name: &str, intid: u32, expected: State) {
+    report::equal(name, (state(intid), take()), (expected, NONE));
+}
+
 /// Pending: withdrawn by ICPENDR, held back by enables, whether in a list register or not.
 fn pending() {
     pend(SPI);
-    report::equal(
-        "pending",
-        (state(SPI), gic::highest_pending()),
-        (PENDING, SPI),
-    );
+    let seen = (state(SPI), gic::highest_pending());
+    report::equal("pending", seen, (PENDING, SPI));
     gic::set_pending(SPI, false);
-    report::equal("withdrawn", (state(SPI), acknowledge()), (IDLE, NONE));
+    stays("withdrawn", SPI, IDLE);
     pend(SPI);
     gic::disable(SPI);
-    report::equal(
-        "disabled-while-pending",
-        (state(SPI), acknowledge()),
-        (PENDING, NONE),
-    );
+    stays("disabled-while-pending", SPI, PENDING);
     gic::enable(SPI);
     report::equal("enabled-again", take(), SPI);
     let control = read32(gic::distributor());
     pend(SPI);
     write32(gic::distributor(), control & !3);
-    report::equal(
-        "distributor-off",
-        (state(SPI), acknowledge()),
-        (PENDING, NONE),
-    );
+    stays("distributor-off", SPI, PENDING);
     write32(gic::distributor(), control);
     report::equal("distributor-on", (take(), state(SPI)), (SPI, IDLE));
 }
@@ -143,11 +137,7 @@ fn active() {
     let first = acknowledge();
     report::equal("active", (first, state(SPI)), (SPI, ACTIVE));
     pend(SPI);
-    report::equal(
-        "active-and-pending",
-        (state(SPI), acknowledge()),
-        (BOTH, NONE),
-    );
+    stays("active-and-pending", SPI, BOTH);
     gic::end(SPI);
     report::equal(
         "second-edge-comes",
@@ -156,23 +146,15 @@ fn active() {
     );
     gic::write_bit(r::ISACTIVER, SPI);
     pend(SPI);
-    report::equal(
-        "made-active-waits",
-        (state(SPI), acknowledge()),
-        (BOTH, NONE),
-    );
+    stays("made-active-waits", SPI, BOTH);
     gic::write_bit(r::ICACTIVER, SPI);
     report::equal("made-inactive-comes", (state(SPI), take()), (PENDING, SPI));
     pend(SPI);
     gic::write_bit(r::ISACTIVER, SPI);
-    report::equal(
-        "pending-made-active",
-        (state(SPI), acknowledge()),
-        (BOTH, NONE),
-    );
+    stays("pending-made-active", SPI, BOTH);
     gic::set_pending(SPI, false);
     gic::write_bit(r::ICACTIVER, SPI);
-    report::equal("idle-again", (state(SPI), acknowledge()), (IDLE, NONE));
+    stays("idle-again", SPI, IDLE);
 }
 
 /// A level-sensitive interrupt whose line is low, made pending: comes once.
@@ -186,7 +168,7 @@ fn software_level() {
     );
     pend(SPI);
     gic::set_pending(SPI, false);
-    report::equal("level-withdrawn", (state(SPI), take()), (IDLE, NONE));
+    stays("level-withdrawn", SPI, IDLE);
     gic::set_edge(SPI, true);
 }
 
@@ -198,27 +180,26 @@ fn groups(machine: &Machine) {
     write32(register, before ^ 1 << (SPI % 32));
     pend(SPI);
     match gic::version() {
-        Version::V3 => {
-            report::equal("group-0", (state(SPI), acknowledge()), (PENDING, NONE));
-        }
-        Version::V2 => {
-            if machine.gearv {
-                // QEMU's GICC_IAR says 1022 here.
-                let seen = (state(SPI), acknowledge());
-                report::equal("group-1-off", seen, (PENDING, NONE));
-            }
-            write32(gic::distributor(), 3);
-            v2::write(v2::register::CTLR, 0b011);
-            report::equal("group-1", (state(SPI), acknowledge()), (PENDING, 1022));
-            v2::write(v2::register::CTLR, 0b111);
-            report::equal("group-1-acknowledged", take(), SPI);
-            v2::write(v2::register::CTLR, 1);
-            write32(gic::distributor(), 1);
-            pend(SPI);
-        }
+        Version::V3 => stays("group-0", SPI, PENDING),
+        Version::V2 => group_1_of_v2(machine),
     }
     write32(register, before);
     report::equal("group-changed-while-pending", (take(), take()), (SPI, NONE));
+}
+
+fn group_1_of_v2(machine: &Machine) {
+    if machine.gearv {
+        // QEMU's GICC_IAR says 1022 here.
+        stays("group-1-off", SPI, PENDING);
+    }
+    write32(gic::distributor(), 3);
+    v2::write(v2::register::CTLR, 0b011);
+    report::equal("group-1", (state(SPI), acknowledge()), (PENDING, 1022));
+    v2::write(v2::register::CTLR, 0b111);
+    report::equal("group-1-acknowledged", take(), SPI);
+    v2::write(v2::register::CTLR, 1);
+    write32(gic::distributor(), 1);
+    pend(SPI);
 }
 
 /// All of `MANY` come, the highest priority first.
@@ -275,24 +256,24 @@ fn many_active_at_once() {
     for index in 0..MANY {
         pend(SPI + index);
     }
-    report::equal(
-        "many-active-and-pending",
-        (state(SPI), take()),
-        (BOTH, NONE),
-    );
-    // Every second by ICC_DIR or GICC_DIR, the others by ICACTIVER.
-    let again = (0..MANY).rev().all(|index| {
-        let intid = SPI + index;
-        match index % 2 {
-            0 => gic::deactivate(intid),
-            _ => gic::write_bit(r::ICACTIVER, intid),
-        }
-        let came = take() == intid;
-        gic::deactivate(intid);
-        came && state(intid) == IDLE
-    });
+    let first = (state(SPI), take());
+    report::equal("many-active-and-pending", first, (BOTH, NONE));
+    let again = (0..MANY).rev().all(comes_again);
     gic::set_two_step(false);
     report::equal("many-come-again", (again, take()), (true, NONE));
+}
+
+/// Ends an interrupt that is active and pending, and takes it again. Every second ends by ICC_DIR
+/// or GICC_DIR, the others by ICACTIVER.
+fn comes_again(index: u32) -> bool {
+    let intid = SPI + index;
+    match index % 2 {
+        0 => gic::deactivate(intid),
+        _ => gic::write_bit(r::ICACTIVER, intid),
+    }
+    let came = take() == intid;
+    gic::deactivate(intid);
+    came && state(intid) == IDLE
 }
 
 /// The priority of the interrupt at `depth` of a nest.
@@ -320,7 +301,11 @@ fn nested() {
         was_active && is_idle && gic::running_priority() == running
     });
     report::equal("nested", (into, out), (true, true));
-    // Once more, each pending again below its own handler.
+    nested_and_again();
+}
+
+/// The nest once more, each interrupt pending again below its own handler.
+fn nested_and_again() {
     let into = (0..DEPTH).all(|index| {
         pend(SPI + index);
         let came = acknowledge() == SPI + index;
@@ -374,7 +359,11 @@ fn mask() {
         report::equal("mask", take(), comes);
         gic::set_pending(SPI, false);
     }
-    // A waiting lower priority does not hold back a higher one.
+    mask_between();
+}
+
+/// A waiting lower priority does not hold back a higher one.
+fn mask_between() {
     gic::set_priority(SPI + 1, 0xc0);
     gic::set_mask(0xa0);
     pend(SPI + 1);
@@ -391,7 +380,7 @@ fn two_steps() {
     let first = (take(), state(SPI), gic::running_priority());
     report::equal("first-step", first, (SPI, ACTIVE, 0xff));
     pend(SPI);
-    report::equal("waits-for-second-step", (state(SPI), take()), (BOTH, NONE));
+    stays("waits-for-second-step", SPI, BOTH);
     gic::deactivate(SPI);
     report::equal(
         "second-step",
