@@ -1,8 +1,6 @@
 //! Kinds of exits, by the request that causes the exit, so that the longest path of each kind can
 //! be kept.
 
-use std::fmt::Write as _;
-
 /// VMID of Gear2.
 const GEAR2: u64 = 1;
 /// Functions whose call tells the kind of an interrupt, the most telling first.
@@ -48,39 +46,19 @@ impl Exit {
             far,
             hpfar,
             vttbr,
-            x,
+            x: [x0, ..],
         } = *self
         else {
             return format!("look{}", interrupt(path));
         };
-        let who = if vttbr >> 48 == GEAR2 {
-            "gear2"
-        } else {
-            "guest"
-        };
-        let mut kind = String::from(who);
-        let [x0, ..] = x;
-        let class = esr >> 26 & 0x3f;
-        let iss = esr & 0x1ff_ffff;
-        let _ = match (vector & 3, class) {
-            (1 | 2, _) => write!(kind, ":irq{}", interrupt(path)),
-            (3, _) => write!(kind, ":serror"),
-            (_, 0x15) => write!(kind, ":svc:{}", iss & 0xffff),
-            (_, 0x16) if who == "gear2" => write!(kind, ":svc:{}", iss & 0xffff),
-            (_, 0x16) => write!(kind, ":hvc:{:#x}", x0 as u32),
-            (_, 0x17) => write!(kind, ":smc:{:#x}", x0 as u32),
-            (_, 0x18) => write!(kind, ":sysreg:{}", register(iss)),
-            (_, 0x24) => {
-                let how = if iss >> 6 & 1 != 0 { "store" } else { "load" };
-                let page = (hpfar & 0xfff_ffff_fff0) << 8;
-                write!(kind, ":{how}:{:#x}", page | far & 0xfff)
-            }
-            (_, 0x20) => write!(kind, ":fetch"),
-            (_, 0x01) => write!(kind, ":wait:{}", if iss & 1 != 0 { "wfe" } else { "wfi" }),
-            (_, 0x07) => write!(kind, ":fp"),
-            (_, other) => write!(kind, ":other:{other:#x}"),
-        };
-        kind
+        let is_gear2 = vttbr >> 48 == GEAR2;
+        let who = if is_gear2 { "gear2" } else { "guest" };
+        let address = (hpfar & 0xfff_ffff_fff0) << 8 | far & 0xfff;
+        match vector & 3 {
+            1 | 2 => format!("{who}:irq{}", interrupt(path)),
+            3 => format!("{who}:serror"),
+            _ => format!("{who}:{}", synchronous(is_gear2, esr, address, x0)),
+        }
     }
 
     /// Returns the registers as text.
@@ -90,6 +68,25 @@ impl Exit {
         };
         let x: Vec<String> = x.iter().map(|value| format!("{value:#x}")).collect();
         format!("x={} far={far:#x}", x.join(","))
+    }
+}
+
+/// Names a synchronous exception, with the address of an abort and X0 of a call.
+fn synchronous(is_gear2: bool, esr: u64, address: u64, x0: u64) -> String {
+    let iss = esr & 0x1ff_ffff;
+    match esr >> 26 & 0x3f {
+        0x15 => format!("svc:{}", iss & 0xffff),
+        0x16 if is_gear2 => format!("svc:{}", iss & 0xffff),
+        0x16 => format!("hvc:{:#x}", x0 as u32),
+        0x17 => format!("smc:{:#x}", x0 as u32),
+        0x18 => format!("sysreg:{}", register(iss)),
+        0x24 if iss >> 6 & 1 != 0 => format!("store:{address:#x}"),
+        0x24 => format!("load:{address:#x}"),
+        0x20 => "fetch".to_owned(),
+        0x01 if iss & 1 != 0 => "wait:wfe".to_owned(),
+        0x01 => "wait:wfi".to_owned(),
+        0x07 => "fp".to_owned(),
+        other => format!("other:{other:#x}"),
     }
 }
 

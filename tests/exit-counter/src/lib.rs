@@ -136,22 +136,29 @@ impl State {
         if let Some(exit) = cpu.exit.take() {
             let names = cpu.path.iter().filter_map(|name| texts.get(*name as usize));
             let path = names.map(String::as_str).collect::<Vec<_>>();
-            let kind = exit.kind(&path);
             let instructions = cpu.instructions;
-            let longest = self.longest.entry(kind.clone()).or_default();
-            longest.count += 1;
-            if instructions > longest.instructions {
-                longest.instructions = instructions;
-                let (count, registers) = (longest.count, exit.registers());
-                let path = path.join(",");
-                let line = format!("{kind} {instructions} {count} {registers} path={path}\n");
-                let _ = self.out.write_all(line.as_bytes());
+            self.keep(&exit, instructions, &path);
+        }
+        if let Some(cpu) = self.cpu() {
+            cpu.path.clear();
+            if look {
+                cpu.exit = Some(Exit::Look);
+                cpu.instructions = 0;
             }
         }
-        cpu.path.clear();
-        if look {
-            cpu.exit = Some(Exit::Look);
-            cpu.instructions = 0;
+    }
+
+    /// Counts a stretch, and writes a line if none of the kind was longer.
+    fn keep(&mut self, exit: &Exit, instructions: u64, path: &[&str]) {
+        let kind = exit.kind(path);
+        let longest = self.longest.entry(kind.clone()).or_default();
+        longest.count += 1;
+        if instructions > longest.instructions {
+            longest.instructions = instructions;
+            let (count, registers) = (longest.count, exit.registers());
+            let path = path.join(",");
+            let line = format!("{kind} {instructions} {count} {registers} path={path}\n");
+            let _ = self.out.write_all(line.as_bytes());
         }
     }
 }
@@ -193,33 +200,49 @@ extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
         return;
     };
     let code = counter.vectors..counter.end;
-    let mut is_known = false;
-    for (instruction, address, word) in qemu::instructions(block) {
-        if !code.contains(&address) {
-            continue;
-        }
-        if !is_known {
+    let instructions = qemu::instructions(block);
+    let own = instructions.filter(|(_, address, _)| code.contains(address));
+    for (index, (instruction, address, word)) in own.enumerate() {
+        if index == 0 {
             qemu::before(instruction, on_block, true, 0);
-            is_known = true;
         }
-        let offset = address - counter.vectors;
-        if (LOWER..TABLE).contains(&offset) && offset % VECTOR == 0 {
-            let vector = (offset - LOWER) / VECTOR;
-            qemu::before(instruction, on_exit, true, vector);
-        }
-        if let Some(&name) = counter.names.get(&address) {
-            let is_look = counter
-                .texts
-                .get(name as usize)
-                .is_some_and(|text| text == LOOK);
-            if is_look {
-                qemu::before(instruction, on_end, false, 1);
-            }
-            qemu::before(instruction, on_call, false, name.into());
-        }
+        counter.watch_place(instruction, address);
         qemu::before(instruction, on_instruction, false, 0);
         if word == ERET {
             qemu::before(instruction, on_end, false, 0);
+        }
+    }
+}
+
+impl Counter {
+    /// Takes in a line of the symbols.
+    fn add(&mut self, line: &str) -> Option<()> {
+        let (address, name) = line.split_once(' ')?;
+        let address = u64::from_str_radix(address, 16).ok()?;
+        match name {
+            "gear1_vectors" => self.vectors = address,
+            "gear1_end" => self.end = address,
+            _ => {
+                self.names.insert(address, self.texts.len() as u32);
+                self.texts.push(name.to_owned());
+            }
+        }
+        Some(())
+    }
+
+    /// Has QEMU tell when a vector or the first instruction of a function is executed.
+    fn watch_place(&self, instruction: *mut qemu::Instruction, address: u64) {
+        let offset = address - self.vectors;
+        if (LOWER..TABLE).contains(&offset) && offset.is_multiple_of(VECTOR) {
+            let vector = (offset - LOWER) / VECTOR;
+            qemu::before(instruction, on_exit, true, vector);
+        }
+        if let Some(&name) = self.names.get(&address) {
+            let text = self.texts.get(name as usize);
+            if text.is_some_and(|text| text == LOOK) {
+                qemu::before(instruction, on_end, false, 1);
+            }
+            qemu::before(instruction, on_call, false, name.into());
         }
     }
 }
@@ -229,25 +252,11 @@ fn counter(arguments: &[String]) -> Option<Counter> {
     let argument = |name: &str| arguments.iter().find_map(|text| text.strip_prefix(name));
     let symbols = fs::read_to_string(argument("symbols=")?).ok()?;
     let out = File::create(argument("out=")?).ok()?;
-    let (mut names, mut texts) = (HashMap::new(), Vec::new());
-    let (mut vectors, mut end) = (0, 0);
-    for line in symbols.lines() {
-        let (address, name) = line.split_once(' ')?;
-        let address = u64::from_str_radix(address, 16).ok()?;
-        match name {
-            "gear1_vectors" => vectors = address,
-            "gear1_end" => end = address,
-            _ => {
-                names.insert(address, texts.len() as u32);
-                texts.push(name.to_owned());
-            }
-        }
-    }
-    Some(Counter {
-        vectors,
-        end,
-        names,
-        texts,
+    let mut counter = Counter {
+        vectors: 0,
+        end: 0,
+        names: HashMap::new(),
+        texts: Vec::new(),
         state: Mutex::new(State {
             registers: None,
             cpus: Vec::new(),
@@ -255,7 +264,9 @@ fn counter(arguments: &[String]) -> Option<Counter> {
             longest: BTreeMap::new(),
             out,
         }),
-    })
+    };
+    symbols.lines().try_for_each(|line| counter.add(line))?;
+    Some(counter)
 }
 
 /// QEMU calls this once.

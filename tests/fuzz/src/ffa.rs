@@ -14,79 +14,119 @@ pub(crate) fn run(bytes: &[u8]) {
     let Some((call, buffer)) = bytes.split_first_chunk::<8>() else {
         return;
     };
-    let [
-        kind,
-        caller,
-        size_low,
-        size_high,
-        peers_low,
-        peers_high,
-        writers,
-        receivers,
-    ] = *call;
-    let kind = KINDS[usize::from(kind) % KINDS.len()];
-    let caller = VmId::new(usize::from(caller) % 16).expect("it is below 16");
-    let size = usize::from(u16::from_le_bytes([size_low, size_high])).min(PAGE);
-    let peers = u16::from_le_bytes([peers_low, peers_high]) & !bit(caller);
-    let mut page = [0; PAGE];
-    let count = buffer.len().min(PAGE);
-    page[..count].copy_from_slice(&buffer[..count]);
-    let word = |at: usize| {
-        page[at..at + 8]
-            .try_into()
-            .map(u64::from_le_bytes)
-            .unwrap_or(0)
-    };
-    let mut read = |offset: u64, words: &mut [u64]| {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        if start.saturating_add(size_of_val(words)) > size {
-            return Err(Error::Invalid);
-        }
-        assert_eq!(start % 8, 0, "a word is not aligned");
-        let places = (start..).step_by(8);
-        words
-            .iter_mut()
-            .zip(places)
-            .for_each(|(slot, at)| *slot = word(at));
-        Ok(())
-    };
-    let relinquished = descriptor::relinquished([word(0), word(8), word(16)]);
-    if let Ok(said) = relinquished {
-        assert_eq!(said.handle, word(0));
-    }
-    let Ok(header) = Header::read(&mut read) else {
+    let call = Call::of(*call);
+    let buffer = Buffer::of(buffer, call.size);
+    relinquish(&buffer);
+    let Ok(header) = Header::read(&mut |offset, words| buffer.read(offset, words)) else {
         return;
     };
     if let Some(composite) = header.composite {
-        assert!(composite.start as usize <= size && composite.start % 16 == 0);
+        assert!(composite.start as usize <= call.size && composite.start % 16 == 0);
     }
-    if let Ok(offered) = header.offered(kind, peers) {
-        assert_eq!(offered.receivers & !peers, 0, "it goes to who is no peer");
-        assert_eq!(offered.writers & !offered.receivers, 0);
-        assert!(kind != Kind::Donate || offered.receivers.count_ones() == 1);
-        assert!(!offered.zero || kind != Kind::Share);
-        let most = descriptor::MAX_RECEIVERS;
-        assert!((1..=most).contains(&(offered.receivers.count_ones() as usize)));
+    send(&header, &call);
+    retrieve(&header, &call);
+}
+
+/// A call, and the offer that its caller retrieves.
+struct Call {
+    kind: Kind,
+    caller: VmId,
+    /// Bytes of the descriptor.
+    size: usize,
+    peers: u16,
+    offer: Offer,
+}
+
+impl Call {
+    fn of(bytes: [u8; 8]) -> Call {
+        let [kind, caller, sizes @ .., _, _, _, _] = bytes;
+        let [.., peers_low, peers_high, writers, receivers] = bytes;
+        let kind = KINDS[usize::from(kind) % KINDS.len()];
+        let caller = VmId::new(usize::from(caller) % 16).expect("it is below 16");
+        let receivers = u16::from(receivers);
+        Call {
+            kind,
+            caller,
+            size: usize::from(u16::from_le_bytes(sizes)).min(PAGE),
+            peers: u16::from_le_bytes([peers_low, peers_high]) & !bit(caller),
+            offer: Offer {
+                kind,
+                receivers,
+                writers: u16::from(writers) & receivers,
+                ..Offer::default()
+            },
+        }
     }
-    let receivers = u16::from(receivers);
-    let offer = Offer {
-        kind,
-        receivers,
-        writers: u16::from(writers) & receivers,
-        ..Offer::default()
+}
+
+/// The TX buffer, and how many bytes of it the call names.
+struct Buffer {
+    page: [u8; PAGE],
+    size: usize,
+}
+
+impl Buffer {
+    fn of(bytes: &[u8], size: usize) -> Buffer {
+        let mut page = [0; PAGE];
+        let count = bytes.len().min(PAGE);
+        page[..count].copy_from_slice(&bytes[..count]);
+        Buffer { page, size }
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        let bytes = self.page[at..at + 8].try_into();
+        bytes.map(u64::from_le_bytes).unwrap_or(0)
+    }
+
+    fn read(&self, offset: u64, words: &mut [u64]) -> Result<(), Error> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        if start.saturating_add(size_of_val(words)) > self.size {
+            return Err(Error::Invalid);
+        }
+        assert_eq!(start % 8, 0, "a word is not aligned");
+        for (slot, at) in words.iter_mut().zip((start..).step_by(8)) {
+            *slot = self.word(at);
+        }
+        Ok(())
+    }
+}
+
+fn relinquish(buffer: &Buffer) {
+    let words = [0, 8, 16].map(|at| buffer.word(at));
+    if let Ok(said) = descriptor::relinquished(words) {
+        assert_eq!(said.handle, buffer.word(0));
+    }
+}
+
+/// Only peers are offered anything, and no more than the kind of the transaction allows.
+fn send(header: &Header, call: &Call) {
+    let Ok(offered) = header.offered(call.kind, call.peers) else {
+        return;
     };
-    if let Ok(got) = header.requested(&offer, caller) {
-        // A caller that the header does not name is refused later, and has no right until then.
-        assert!(offer.is_for(caller) || !got.execute && !got.zero_after);
-        assert!(
-            !got.write || offer.writers & bit(caller) != 0,
-            "it is written"
-        );
-        let alone = offer.receivers == bit(caller);
-        assert!(
-            !got.execute || (kind != Kind::Share && alone),
-            "it is executed"
-        );
-        assert!(!got.zero_after || (kind == Kind::Lend && got.write));
-    }
+    let receivers = offered.receivers.count_ones() as usize;
+    assert_eq!(
+        offered.receivers & !call.peers,
+        0,
+        "it goes to who is no peer"
+    );
+    assert_eq!(offered.writers & !offered.receivers, 0);
+    assert!(call.kind != Kind::Donate || receivers == 1);
+    assert!(!offered.zero || call.kind != Kind::Share);
+    assert!((1..=descriptor::MAX_RECEIVERS).contains(&receivers));
+}
+
+/// The caller gets no right that it was not offered.
+fn retrieve(header: &Header, call: &Call) {
+    let (offer, caller) = (&call.offer, call.caller);
+    let Ok(got) = header.requested(offer, caller) else {
+        return;
+    };
+    // A caller that the header does not name is refused later, and has no right until then.
+    assert!(offer.is_for(caller) || !got.execute && !got.zero_after);
+    let may_write = offer.writers & bit(caller) != 0;
+    assert!(!got.write || may_write, "it is written");
+    let alone = offer.receivers == bit(caller);
+    let may_execute = call.kind != Kind::Share && alone;
+    assert!(!got.execute || may_execute, "it is executed");
+    assert!(!got.zero_after || (call.kind == Kind::Lend && got.write));
 }

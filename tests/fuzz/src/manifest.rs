@@ -1,6 +1,7 @@
 //! The manifest.
 
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
+use gearv_manifest::Vm;
 
 /// A manifest that is accepted keeps the limits that Gear1 and Gear2 count on.
 pub(crate) fn run(bytes: &[u8]) {
@@ -17,12 +18,16 @@ pub(crate) fn run(bytes: &[u8]) {
     assert!(vcpus <= MAX_VCPUS);
     for (place, vm) in manifest.vms.iter().enumerate() {
         assert_eq!(vm.id.index(), place);
-        assert!(vm.vcpu_count > 0 && !vm.name.is_empty());
-        assert!(vm.cpus.iter().all(|cpu| cpu.index() < MAX_CPUS));
-        assert!(vm.memory.bytes > 0 && vm.memory.bytes % (2 << 20) == 0);
-        let end = vm.memory.ipa.unwrap_or(0).checked_add(vm.memory.bytes);
-        assert!(end.is_some(), "its memory wraps around");
+        keeps_limits(vm);
         let devices = manifest.virtio_of(vm.id).count();
         assert!(devices == 0 || manifest.device_vm().is_some());
     }
+}
+
+fn keeps_limits(vm: &Vm<'_>) {
+    assert!(vm.vcpu_count > 0 && !vm.name.is_empty());
+    assert!(vm.cpus.iter().all(|cpu| cpu.index() < MAX_CPUS));
+    assert!(vm.memory.bytes > 0 && vm.memory.bytes.is_multiple_of(2 << 20));
+    let end = vm.memory.ipa.unwrap_or(0).checked_add(vm.memory.bytes);
+    assert!(end.is_some(), "its memory wraps around");
 }

@@ -46,30 +46,31 @@ pub(crate) fn mutated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
             0 => bytes.truncate(at),
             1 if !bytes.is_empty() => bytes[at] ^= 1 << random.below(8),
             2 if !bytes.is_empty() => bytes[at] = random.next() as u8,
-            3 => {
-                let piece: Vec<u8> = bytes
-                    .iter()
-                    .skip(at)
-                    .take(random.below(32))
-                    .copied()
-                    .collect();
-                let to = random.below(bytes.len() + 1);
-                bytes.splice(to..to, piece);
-            }
+            3 => repeat(&mut bytes, at, random),
             4 => drop(bytes.drain(at..(at + random.below(32)).min(bytes.len()))),
-            kind => {
-                let edge = EDGES[random.below(EDGES.len())];
-                let word = match kind {
-                    5 => edge.to_be_bytes(),
-                    6 => edge.to_le_bytes(),
-                    _ => (random.next() as u32).to_le_bytes(),
-                };
-                let at = at & !3;
-                for (slot, byte) in bytes.iter_mut().skip(at).zip(word) {
-                    *slot = byte;
-                }
-            }
+            kind => replace_word(&mut bytes, at & !3, kind, random),
         }
     }
     bytes
+}
+
+/// Copies a piece somewhere else.
+fn repeat(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
+    let rest = bytes.iter().skip(at);
+    let piece: Vec<u8> = rest.take(random.below(32)).copied().collect();
+    let to = random.below(bytes.len() + 1);
+    bytes.splice(to..to, piece);
+}
+
+/// Replaces a word by an edge of either endianness, or by any word.
+fn replace_word(bytes: &mut [u8], at: usize, kind: usize, random: &mut Random) {
+    let edge = EDGES[random.below(EDGES.len())];
+    let word = match kind {
+        5 => edge.to_be_bytes(),
+        6 => edge.to_le_bytes(),
+        _ => (random.next() as u32).to_le_bytes(),
+    };
+    for (slot, byte) in bytes.iter_mut().skip(at).zip(word) {
+        *slot = byte;
+    }
 }

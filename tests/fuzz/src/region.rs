@@ -80,34 +80,42 @@ impl Conduit for Gear1 {
 pub(crate) fn run(bytes: &[u8]) {
     static REGION: Region = Region::new();
     static KEPT: Kept = Kept::new();
-    thread_local! {
-        static CONFIG: RefCell<Option<Config>> = const { RefCell::new(None) };
-    }
-    let config = CONFIG.with_borrow_mut(|config| config.get_or_insert_with(read_config).clone());
     let mut gear1 = Gear1 { now: 0 };
     clear(&REGION);
     let (before, after) = bytes.split_at(bytes.len().min(PIECE * 2));
     before.chunks(PIECE).for_each(|piece| fill(&REGION, piece));
-    let machine: Machine<Fuzzed> = Machine::new(config, None, Some(&REGION), &KEPT, &mut gear1);
+    let machine: Machine<Fuzzed> = Machine::new(config(), None, Some(&REGION), &KEPT, &mut gear1);
     let mut cpu_loop = CpuLoop::new(&machine, CpuIndex::default());
     let _first = cpu_loop.start(&mut gear1);
+    for piece in after.chunks(PIECE) {
+        fill(&REGION, piece);
+        gear1.now += 1000;
+        let now = gear1.now;
+        let _decision = cpu_loop.on_event(&mut gear1, event(piece), now);
+    }
+}
+
+/// Returns the event of a piece: an access to the guest's disk, the end of a deadline, a doorbell.
+fn event(piece: &[u8]) -> Event {
+    let guest = VcpuId::new(1).expect("there are two");
     let access = Mmio {
         ipa: VIRTIO,
         size_log2: 2,
         store: None,
     };
-    let guest = VcpuId::new(1).expect("there are two");
-    for piece in after.chunks(PIECE) {
-        fill(&REGION, piece);
-        let event = match piece.first().copied().unwrap_or(0) & 3 {
-            0 => Event::Mmio(guest, access),
-            1 => Event::Deadline(None),
-            _ => Event::Doorbell(None),
-        };
-        gear1.now += 1000;
-        let now = gear1.now;
-        let _decision = cpu_loop.on_event(&mut gear1, event, now);
+    match piece.first().copied().unwrap_or(0) & 3 {
+        0 => Event::Mmio(guest, access),
+        1 => Event::Deadline(None),
+        _ => Event::Doorbell(None),
     }
+}
+
+/// Returns the configuration, which each thread reads once.
+fn config() -> Config {
+    thread_local! {
+        static CONFIG: RefCell<Option<Config>> = const { RefCell::new(None) };
+    }
+    CONFIG.with_borrow_mut(|config| config.get_or_insert_with(read_config).clone())
 }
 
 fn read_config() -> Config {

@@ -1,6 +1,7 @@
 //! The board's device tree.
 
 use gear1_init::fdt;
+use gear1_init::region::Region;
 
 use crate::aligned;
 
@@ -14,19 +15,10 @@ pub(crate) fn run(bytes: &[u8]) {
     };
     assert!(!board.memory.is_empty() && !board.cpus.is_empty());
     assert!(board.cpus.len() <= gear1_abi::id::MAX_CPUS);
-    assert!(
-        board
-            .memory
-            .iter()
-            .all(|bank| bank.start < bank.end && bank.end <= 0x7000_0000_0000)
-    );
+    let is_bank = |bank: &Region| bank.start < bank.end && bank.end <= 0x7000_0000_0000;
+    assert!(board.memory.iter().all(is_bank));
     assert!(board.archive.start < board.archive.end);
-    assert!(
-        board
-            .reserved
-            .iter()
-            .all(|region| region.start <= region.end)
-    );
+    assert!(board.reserved.iter().all(|one| one.start <= one.end));
     let affinity = |cpu: &fdt::Cpu| cpu.mpidr & !0xff_00ff_ffff == 0;
     assert!(board.cpus.iter().all(affinity));
     let intid = |uart: &fdt::Uart| (32..1020).contains(&uart.intid);

@@ -32,15 +32,6 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     device.look_at_memory("attacks with chains");
 }
 
-fn link(address: u64, length: u32, flags: u16, next: u16) -> Link {
-    Link {
-        address,
-        length,
-        flags,
-        next,
-    }
-}
-
 /// Offers a chain that breaks a rule.
 fn refused<P: Platform>(device: &mut Device<'_, P>, name: &str, links: &[Link]) {
     device.describe_all(links);
@@ -58,16 +49,16 @@ fn offered<P: Platform>(device: &mut Device<'_, P>, name: &str, head: u16) {
 fn loops<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     for flags in [NEXT, NEXT | WRITE] {
-        refused(device, "a loop of one", &[link(data, 16, flags, 0)]);
-        let two = [link(data, 16, flags, 1), link(data, 16, flags, 0)];
+        refused(device, "a loop of one", &[Link::new(data, 16, flags, 0)]);
+        let two = [Link::new(data, 16, flags, 1), Link::new(data, 16, flags, 0)];
         refused(device, "a loop of two", &two);
         let all: [Link; QUEUE_SIZE as usize] =
-            core::array::from_fn(|i| link(data, 16, flags, (i as u16 + 1) % QUEUE_SIZE));
+            core::array::from_fn(|i| Link::new(data, 16, flags, (i as u16 + 1) % QUEUE_SIZE));
         refused(device, "a loop of the whole table", &all);
-        let empty = [link(data, 0, flags, 0)];
+        let empty = [Link::new(data, 0, flags, 0)];
         refused(device, "a loop without a byte", &empty);
         for next in [QUEUE_SIZE, 0x7fff, u16::MAX] {
-            let out = [link(data, 16, flags, next)];
+            let out = [Link::new(data, 16, flags, next)];
             refused(device, "a next outside of the table", &out);
         }
     }
@@ -75,8 +66,27 @@ fn loops<P: Platform>(device: &mut Device<'_, P>) {
 
 /// Memory that is not the guest's, wholly or by a byte.
 fn addresses<P: Platform>(device: &mut Device<'_, P>) {
-    let (start, end) = (device.layout.ram.start, device.layout.ram.end);
-    let edges = [
+    let ram = device.layout.ram.clone();
+    for (address, length) in edges(ram.start, ram.end) {
+        both_ways(device, "the edge of memory", address, length);
+    }
+    let registers = device.layout.registers;
+    for address in FOREIGN.into_iter().chain([registers, registers & !0xfff]) {
+        both_ways(device, "what is no memory", address, 16);
+    }
+    for address in BOARD.step_by(STEP) {
+        let other = address + 0x20_0000;
+        if !ram.contains(&address) && !ram.contains(&other) {
+            let chain = [Link::new(address, 64, WRITE, 0)];
+            refused(device, "memory of others", &chain);
+            both_ways(device, "memory of others", other, 4096);
+        }
+    }
+}
+
+/// Returns addresses and lengths at the edges of the guest's memory and of the address space.
+const fn edges(start: u64, end: u64) -> [(u64, u32); 16] {
+    [
         (end - 15, 16),
         (end - 1, 2),
         (end, 1),
@@ -93,41 +103,31 @@ fn addresses<P: Platform>(device: &mut Device<'_, P>) {
         (u64::MAX - 0xffff_ffff + start, u32::MAX),
         (1 << 48, 16),
         (1 << 63 | start, 16),
-    ];
-    for (address, length) in edges {
-        both_ways(device, "the edge of memory", address, length);
-    }
-    let registers = device.layout.registers;
-    for address in FOREIGN.into_iter().chain([registers, registers & !0xfff]) {
-        both_ways(device, "what is no memory", address, 16);
-    }
-    for address in BOARD.step_by(STEP) {
-        let other = address + 0x20_0000;
-        if !device.layout.ram.contains(&address) && !device.layout.ram.contains(&other) {
-            refused(device, "memory of others", &[link(address, 64, WRITE, 0)]);
-            both_ways(device, "memory of others", other, 4096);
-        }
-    }
+    ]
 }
 
 /// Names an address for reading and, behind a good header, for writing.
 fn both_ways<P: Platform>(device: &mut Device<'_, P>, name: &str, address: u64, length: u32) {
     let data = device.at(buffer(0));
-    refused(device, name, &[link(address, length, 0, 0)]);
+    refused(device, name, &[Link::new(address, length, 0, 0)]);
     let chain = [
-        link(data, 16, NEXT, 1),
-        link(address, length, NEXT | WRITE, 2),
-        link(data, 1, WRITE, 0),
+        Link::new(data, 16, NEXT, 1),
+        Link::new(address, length, NEXT | WRITE, 2),
+        Link::new(data, 1, WRITE, 0),
     ];
     // The chain as a whole must not be longer than 4 GiB.
-    if device.kind != Kind::Block || length == u32::MAX {
+    if device.kind == Kind::Block && length != u32::MAX {
+        fails(device, name, &chain);
+    } else {
         refused(device, name, &chain);
-        return;
     }
-    // A disk's request that names what the device model does not reach fails by itself, since a
-    // guest may well own that memory. This one reads the first sector.
+}
+
+/// Reads the first sector of a disk into what the device model does not reach: the request fails by
+/// itself, since a guest may well own that memory.
+fn fails<P: Platform>(device: &mut Device<'_, P>, name: &str, chain: &[Link]) {
     device.store(buffer(0), &[0; 16]);
-    device.describe_all(&chain);
+    device.describe_all(chain);
     let before = device.used();
     device.offer(0);
     device.conclude(name, before, Expect::Served(1));
@@ -139,53 +139,60 @@ fn both_ways<P: Platform>(device: &mut Device<'_, P>, name: &str, address: u64, 
 
 fn order<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
-    let chain = [link(data, 512, WRITE | NEXT, 1), link(data, 16, 0, 0)];
+    let chain = [
+        Link::new(data, 512, WRITE | NEXT, 1),
+        Link::new(data, 16, 0, 0),
+    ];
     refused(device, "readable behind writable", &chain);
     let half = 0x8000_0000;
-    let long = [link(data, half, NEXT, 1), link(data, half, 0, 0)];
+    let long = [Link::new(data, half, NEXT, 1), Link::new(data, half, 0, 0)];
     refused(device, "4 GiB in one chain", &long);
     refused(
         device,
         "an endless buffer",
-        &[link(data, u32::MAX, WRITE, 0)],
+        &[Link::new(data, u32::MAX, WRITE, 0)],
     );
 }
 
 /// Attacks with indirect tables.
 fn tables<P: Platform>(device: &mut Device<'_, P>) {
+    places_of_tables(device);
     let data = device.at(buffer(0));
     let place = device.at(table(0));
     let end = device.layout.ram.end;
-    // Garbage in the table that a length of another size would reach.
-    device.describe(table(0), 0, link(data, 16, NEXT, 1));
-    device.describe(table(0), 1, link(data, 1, WRITE, 0));
-    for length in [0, 1, 15, 17, 31, 0x10_0000, 0xffff_fff0, u32::MAX] {
-        let chain = [link(place, length, INDIRECT, 0)];
-        refused(device, "an indirect table of no length", &chain);
-    }
-    let outside = [
-        (end, 32),
-        (0, 32),
-        (u64::MAX - 15, 32),
-        (!15, 32),
-        (device.layout.registers, 32),
-    ];
-    for (address, length) in outside {
-        let chain = [link(address, length, INDIRECT, 0)];
-        refused(device, "an indirect table outside of memory", &chain);
-    }
-    device.describe(table(0), 0, link(place, 32, INDIRECT, 0));
-    let chain = [link(place, 16, INDIRECT, 0)];
+    device.describe(table(0), 0, Link::new(place, 32, INDIRECT, 0));
+    let chain = [Link::new(place, 16, INDIRECT, 0)];
     refused(device, "an indirect table in itself", &chain);
-    let behind = [link(data, 16, NEXT, 1), link(place, 16, INDIRECT, 0)];
+    let behind = [
+        Link::new(data, 16, NEXT, 1),
+        Link::new(place, 16, INDIRECT, 0),
+    ];
     refused(device, "nested tables behind a buffer", &behind);
-    device.describe(table(0), 0, link(data, 16, NEXT, 0));
+    device.describe(table(0), 0, Link::new(data, 16, NEXT, 0));
     refused(device, "a loop in an indirect table", &chain);
-    device.describe(table(0), 0, link(data, 16, NEXT, 1));
+    device.describe(table(0), 0, Link::new(data, 16, NEXT, 1));
     refused(device, "a next outside of an indirect table", &chain);
-    device.describe(table(0), 0, link(end - 1, 2, 0, 0));
+    device.describe(table(0), 0, Link::new(end - 1, 2, 0, 0));
     refused(device, "an indirect buffer outside of memory", &chain);
     too_many(device);
+}
+
+/// Indirect tables of a length that no table has, and outside of memory.
+fn places_of_tables<P: Platform>(device: &mut Device<'_, P>) {
+    let data = device.at(buffer(0));
+    let place = device.at(table(0));
+    // Garbage in the table that a length of another size would reach.
+    device.describe(table(0), 0, Link::new(data, 16, NEXT, 1));
+    device.describe(table(0), 1, Link::new(data, 1, WRITE, 0));
+    for length in [0, 1, 15, 17, 31, 0x10_0000, 0xffff_fff0, u32::MAX] {
+        let chain = [Link::new(place, length, INDIRECT, 0)];
+        refused(device, "an indirect table of no length", &chain);
+    }
+    let (end, registers) = (device.layout.ram.end, device.layout.registers);
+    for address in [end, 0, u64::MAX - 15, !15, registers] {
+        let chain = [Link::new(address, 32, INDIRECT, 0)];
+        refused(device, "an indirect table outside of memory", &chain);
+    }
 }
 
 /// More segments than a request may have, and a table of as many entries as can be.
@@ -193,17 +200,17 @@ fn too_many<P: Platform>(device: &mut Device<'_, P>) {
     const ENTRIES: u16 = 2000;
     let data = device.at(buffer(0));
     for index in 0..ENTRIES {
-        let link = link(data + u64::from(index) * 16, 16, NEXT | WRITE, index + 1);
+        let link = Link::new(data + u64::from(index) * 16, 16, NEXT | WRITE, index + 1);
         device.describe(table(0), index, link);
     }
-    let last = link(data, 1, WRITE, 0);
+    let last = Link::new(data, 1, WRITE, 0);
     device.describe(table(0), ENTRIES - 1, last);
     let place = device.at(table(0));
-    let chain = [link(place, 16 * u32::from(ENTRIES), INDIRECT, 0)];
+    let chain = [Link::new(place, 16 * u32::from(ENTRIES), INDIRECT, 0)];
     refused(device, "2000 segments", &chain);
-    device.describe(table(0), ENTRIES - 1, link(data, 0, NEXT | WRITE, 0));
+    device.describe(table(0), ENTRIES - 1, Link::new(data, 0, NEXT | WRITE, 0));
     for index in 0..ENTRIES - 1 {
-        let link = link(data, 0, NEXT | WRITE, index + 1);
+        let link = Link::new(data, 0, NEXT | WRITE, index + 1);
         device.describe(table(0), index, link);
     }
     refused(device, "2000 segments without a byte", &chain);
@@ -211,7 +218,7 @@ fn too_many<P: Platform>(device: &mut Device<'_, P>) {
 
 fn indices<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
-    device.describe_all(&[link(data, 16, 0, 0)]);
+    device.describe_all(&[Link::new(data, 16, 0, 0)]);
     for head in [QUEUE_SIZE, QUEUE_SIZE + 1, 0x7fff, u16::MAX] {
         offered(device, "a head outside of the table", head);
     }
@@ -245,8 +252,8 @@ fn back_and_forth<P: Platform>(device: &mut Device<'_, P>) {
 fn same_head<P: Platform>(device: &mut Device<'_, P>) {
     let place = device.at(buffer(0));
     device.describe_all(&[
-        link(place, BUFFER_SIZE as u32, NEXT, 1),
-        link(place, 1, WRITE, 0),
+        Link::new(place, BUFFER_SIZE as u32, NEXT, 1),
+        Link::new(place, 1, WRITE, 0),
     ]);
     let before = device.used();
     for _ in 0..QUEUE_SIZE {

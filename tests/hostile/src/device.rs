@@ -49,6 +49,17 @@ pub(crate) struct Link {
     pub(crate) next: u16,
 }
 
+impl Link {
+    pub(crate) const fn new(address: u64, length: u32, flags: u16, next: u16) -> Link {
+        Link {
+            address,
+            length,
+            flags,
+            next,
+        }
+    }
+}
+
 /// Required outcome of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
@@ -262,10 +273,8 @@ impl<'a, P: Platform> Device<'a, P> {
             Expect::Served(count) => !broken && done == count,
         };
         if !fits {
-            self.violation(
-                name,
-                format_args!("status {now:#x}, {done} completed, not {expect:?}"),
-            );
+            let seen = format_args!("status {now:#x}, {done} completed");
+            self.violation(name, format_args!("{seen}, not {expect:?}"));
         }
         if broken {
             self.stays_broken(name);

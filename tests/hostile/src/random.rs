@@ -65,24 +65,12 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>, mut random: Random, o
 
 /// Offers random chains, of which some lead through a random table.
 fn chain<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
-    let sectors = device.sectors();
-    let kind = random.of(&[0, 0, 0, 1, 4, 8, 11, 13, 99]);
-    // A write of a random chain's length ends before the checked sectors.
-    let sector = match kind {
-        0 => random.of(&[0, 7, sectors.wrapping_sub(1), sectors, u64::MAX]),
-        _ => random.of(&[0, 7, sectors, u64::MAX]),
-    };
-    device.header(kind, sector);
+    header(device, random);
     let main = arena::descriptors(device.queue());
     for index in 0..QUEUE_SIZE {
         let first = device.kind == Kind::Block && index == 0 && random.percent(80);
         let link = if first {
-            Link {
-                address: device.header_address(),
-                length: 16,
-                flags: NEXT,
-                next: 1,
-            }
+            Link::new(device.header_address(), 16, NEXT, 1)
         } else {
             link(device, random, index)
         };
@@ -100,8 +88,19 @@ fn chain<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     device.conclude(NAME, 0, Expect::Any);
 }
 
-/// Returns a random descriptor: a writable one is in the buffers, or partly outside of the guest's
-/// memory.
+/// Writes the header of a random request. A write of a random chain's length ends before the
+/// checked sectors.
+fn header<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
+    let sectors = device.sectors();
+    let kind = random.of(&[0, 0, 0, 1, 4, 8, 11, 13, 99]);
+    let sector = match kind {
+        0 => random.of(&[0, 7, sectors.wrapping_sub(1), sectors, u64::MAX]),
+        _ => random.of(&[0, 7, sectors, u64::MAX]),
+    };
+    device.header(kind, sector);
+}
+
+/// Returns a random descriptor.
 fn link<P: Platform>(device: &Device<'_, P>, random: &mut Random, index: u16) -> Link {
     let mut flags = 0;
     for (flag, chance) in [(NEXT, 65), (WRITE, 50), (INDIRECT, 12)] {
@@ -112,25 +111,24 @@ fn link<P: Platform>(device: &Device<'_, P>, random: &mut Random, index: u16) ->
         1 => random.below(18) as u16,
         _ => index + 1,
     };
-    let (address, length) = if random.percent(8) {
-        outside(device, random)
-    } else if flags & INDIRECT != 0 {
-        let length = random.of(&[0, 15, 16, 48, 16 * ENTRIES, 16 * ENTRIES, 0x1000]);
-        (device.at(TABLE + random.of(&SHIFTS)), length)
-    } else {
-        let length = random.of(&[0, 1, 16, 511, 512, 513, 4096, 0x4000]);
-        let start = random.below(BUFFER_SIZE - length);
-        (
-            device.at(buffer(start & !random.of(&[0, 511, 4095]))),
-            length,
-        )
-    };
-    Link {
-        address,
-        length: length as u32,
-        flags,
-        next,
+    let (address, length) = place(device, random, flags);
+    Link::new(address, length as u32, flags, next)
+}
+
+/// Returns the address and the length of a random descriptor: a writable one is in the buffers, or
+/// partly outside of the guest's memory.
+fn place<P: Platform>(device: &Device<'_, P>, random: &mut Random, flags: u16) -> (u64, u64) {
+    if random.percent(8) {
+        return outside(device, random);
     }
+    if flags & INDIRECT != 0 {
+        let length = random.of(&[0, 15, 16, 48, 16 * ENTRIES, 16 * ENTRIES, 0x1000]);
+        return (device.at(TABLE + random.of(&SHIFTS)), length);
+    }
+    let length = random.of(&[0, 1, 16, 511, 512, 513, 4096, 0x4000]);
+    let start = random.below(BUFFER_SIZE - length);
+    let start = start & !random.of(&[0, 511, 4095]);
+    (device.at(buffer(start)), length)
 }
 
 /// Returns an address and a length that are not all in the guest's memory.
@@ -161,18 +159,7 @@ fn index<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
 fn write<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     let at = match random.below(4) {
         0 => random.below(register::END / 8) * 8,
-        _ => random.of(&[
-            register::STATUS,
-            register::QUEUE_READY,
-            register::QUEUE_SEL,
-            register::QUEUE_NUM,
-            register::DESCRIPTORS,
-            register::AVAILABLE,
-            register::USED,
-            register::DRIVER_FEATURES,
-            register::QUEUE_NOTIFY,
-            register::INTERRUPT_ACK,
-        ]),
+        _ => random.of(&REGISTERS),
     };
     let size = random.of(&[4, 4, 4, 4, 1, 2, 8]);
     let value = match random.below(3) {
@@ -183,6 +170,20 @@ fn write<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     device.platform.write(at & !(size - 1), size, value);
     device.judge(NAME, 0, Expect::Any);
 }
+
+/// Registers that a driver writes.
+const REGISTERS: [u64; 10] = [
+    register::STATUS,
+    register::QUEUE_READY,
+    register::QUEUE_SEL,
+    register::QUEUE_NUM,
+    register::DESCRIPTORS,
+    register::AVAILABLE,
+    register::USED,
+    register::DRIVER_FEATURES,
+    register::QUEUE_NOTIFY,
+    register::INTERRUPT_ACK,
+];
 
 /// Notifies more often than the device looks, with a ring that changes meanwhile.
 fn storm<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {

@@ -31,6 +31,12 @@ fn statuses<P: Platform>(device: &mut Device<'_, P>) {
             no_queues(device);
         }
     }
+    bits_taken_back(device);
+    device.recover("any status");
+}
+
+/// Bits that the driver takes back do not break a device that works.
+fn bits_taken_back<P: Platform>(device: &mut Device<'_, P>) {
     device.initialise();
     for value in [1, 3, 0xb, 7, 0x40, 0x80] {
         device.write(register::STATUS, value);
@@ -41,7 +47,6 @@ fn statuses<P: Platform>(device: &mut Device<'_, P>) {
     if now & status::NEEDS_RESET != 0 || now & !known != 0 {
         device.violation("bits taken back", format_args!("status {now:#x}"));
     }
-    device.recover("any status");
 }
 
 /// Whatever the driver says, a device without queues does nothing.
@@ -54,16 +59,7 @@ fn no_queues<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 fn features<P: Platform>(device: &mut Device<'_, P>) {
-    let nonsense = [
-        [0, 0],
-        [u32::MAX, 0],
-        [0, u32::MAX],
-        [u32::MAX, u32::MAX],
-        [1 << 31, 1],
-        [0, 3],
-        [0, 1 << 31 | 1],
-    ];
-    for halves in nonsense {
+    for halves in ABSENT_FEATURES {
         device.reset();
         device.write(register::STATUS, status::DRIVER);
         for (half, value) in (0..).zip(halves) {
@@ -79,15 +75,31 @@ fn features<P: Platform>(device: &mut Device<'_, P>) {
     }
     device.negotiate();
     for selector in [2, 3, 0x8000_0000, u32::MAX] {
-        device.write(register::DRIVER_FEATURES_SEL, selector);
-        device.write(register::DRIVER_FEATURES, u32::MAX);
-        device.write(register::DEVICE_FEATURES_SEL, selector);
-        if device.read(0x10) != 0 {
-            device.violation("features", format_args!("half {selector} has some"));
-        }
-        device.counts.operations += 1;
+        no_features(device, selector);
     }
     device.recover("features that are not there");
+}
+
+/// Selections of features of which a device lacks some, or which lack VIRTIO_F_VERSION_1.
+const ABSENT_FEATURES: [[u32; 2]; 7] = [
+    [0, 0],
+    [u32::MAX, 0],
+    [0, u32::MAX],
+    [u32::MAX, u32::MAX],
+    [1 << 31, 1],
+    [0, 3],
+    [0, 1 << 31 | 1],
+];
+
+/// Features are two halves; another half has none.
+fn no_features<P: Platform>(device: &mut Device<'_, P>, selector: u32) {
+    device.write(register::DRIVER_FEATURES_SEL, selector);
+    device.write(register::DRIVER_FEATURES, u32::MAX);
+    device.write(register::DEVICE_FEATURES_SEL, selector);
+    if device.read(0x10) != 0 {
+        device.violation("features", format_args!("half {selector} has some"));
+    }
+    device.counts.operations += 1;
 }
 
 /// Accesses of all sizes everywhere; only whole registers are ones.
@@ -116,62 +128,61 @@ fn sizes<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 fn selectors<P: Platform>(device: &mut Device<'_, P>) {
-    for queue in [
-        u32::from(device.queue()) + 1,
-        4,
-        0xff,
-        0x1_0000,
-        1 << 31,
-        u32::MAX,
-    ] {
-        device.write(register::QUEUE_SEL, queue);
-        let most = device.read(register::QUEUE_NUM_MAX);
-        if most != 0 {
-            device.violation("a queue", format_args!("{queue} has {most} entries"));
-        }
-        for (at, value) in [
-            (register::QUEUE_NUM, 16),
-            (register::DESCRIPTORS, u32::MAX),
-            (register::AVAILABLE + 4, u32::MAX),
-            (register::USED, 1),
-            (register::QUEUE_READY, 1),
-        ] {
-            device.write(at, value);
-        }
-        if device.read(register::QUEUE_READY) != 0 {
-            device.violation("a queue", format_args!("{queue} is ready"));
-        }
+    let behind = u32::from(device.queue()) + 1;
+    for queue in [behind, 4, 0xff, 0x1_0000, 1 << 31, u32::MAX] {
+        absent_queue(device, queue);
         device.honest_request("a queue that is not there");
         device.counts.operations += 1;
+    }
+}
+
+/// A queue that is not there has no entries, and never becomes ready.
+fn absent_queue<P: Platform>(device: &mut Device<'_, P>, queue: u32) {
+    device.write(register::QUEUE_SEL, queue);
+    let most = device.read(register::QUEUE_NUM_MAX);
+    if most != 0 {
+        device.violation("a queue", format_args!("{queue} has {most} entries"));
+    }
+    for (at, value) in [
+        (register::QUEUE_NUM, 16),
+        (register::DESCRIPTORS, u32::MAX),
+        (register::AVAILABLE + 4, u32::MAX),
+        (register::USED, 1),
+        (register::QUEUE_READY, 1),
+    ] {
+        device.write(at, value);
+    }
+    if device.read(register::QUEUE_READY) != 0 {
+        device.violation("a queue", format_args!("{queue} is ready"));
     }
 }
 
 /// Registers that only the device writes, and those that do not exist.
 fn read_only<P: Platform>(device: &mut Device<'_, P>) {
     let before: [u32; 8] = core::array::from_fn(|i| device.read(4 * i as u64));
-    let written = [
-        register::DEVICE_FEATURES_SEL,
-        register::DRIVER_FEATURES,
-        register::DRIVER_FEATURES_SEL,
-        register::STATUS,
-        register::QUEUE_SEL,
-        register::QUEUE_READY,
-    ];
     for at in (0..register::CONFIG).step_by(4) {
-        if !written.contains(&at) {
+        if !WRITTEN.contains(&at) {
             device.write(at, u32::MAX);
             device.counts.operations += 1;
         }
     }
     let after: [u32; 8] = core::array::from_fn(|i| device.read(4 * i as u64));
     if before != after || device.read(register::MAGIC) != MAGIC {
-        device.violation(
-            "read-only registers",
-            format_args!("{before:x?}, {after:x?}"),
-        );
+        let seen = format_args!("{before:x?}, {after:x?}");
+        device.violation("read-only registers", seen);
     }
     device.honest_request("read-only registers");
 }
+
+/// Registers whose writes have an effect that other attacks look at.
+const WRITTEN: [u64; 6] = [
+    register::DEVICE_FEATURES_SEL,
+    register::DRIVER_FEATURES,
+    register::DRIVER_FEATURES_SEL,
+    register::STATUS,
+    register::QUEUE_SEL,
+    register::QUEUE_READY,
+];
 
 /// Notifications of all kinds, and more than can be looked at.
 fn notifications<P: Platform>(device: &mut Device<'_, P>) {

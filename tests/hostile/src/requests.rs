@@ -72,8 +72,9 @@ impl<P: Platform> Device<'_, P> {
     pub(crate) fn honest_request(&mut self, name: &str) {
         self.counts.honest += 1;
         let before = self.used();
-        let (guard, length) = ([0xa5; GUARD as usize], self.honest_length());
-        for place in [DATA - GUARD, DATA + length] {
+        let guard = [0xa5; GUARD as usize];
+        let guards = [DATA - GUARD, DATA + self.honest_length()];
+        for place in guards {
             self.store(place, &guard);
         }
         let written = self.offer_honest();
@@ -82,29 +83,27 @@ impl<P: Platform> Device<'_, P> {
         let done = self.used().wrapping_sub(before);
         if done != 1 {
             let now = self.read(register::STATUS);
-            self.violation(
-                name,
-                format_args!("then an honest request: {done} completed, status {now:#x}"),
-            );
+            let seen = format_args!("{done} completed, status {now:#x}");
+            self.violation(name, format_args!("then an honest request: {seen}"));
             return;
         }
-        let entry = arena::used(self.queue()) + 4;
-        // Only queues of the usual size tell where the entry is.
-        let entry = entry + 8 * u64::from(before % QUEUE_SIZE);
-        let [head, told] = [0, 4].map(|at| u32::from_le_bytes(self.load(entry + at)));
-        if before < QUEUE_SIZE && (head != 0 || told != written) {
-            self.violation(
-                name,
-                format_args!("then an honest request: {told} bytes of {written}, head {head}"),
-            );
-        }
-        let guarded = [DATA - GUARD, DATA + length]
-            .into_iter()
-            .all(|place| self.load::<{ GUARD as usize }>(place) == guard);
-        if !guarded {
+        self.look_at_used(name, before, written);
+        let mut guards = guards.into_iter();
+        if !guards.all(|place| self.load(place) == guard) {
             self.violation(name, format_args!("more than the buffer was written"));
         }
         self.look_at_data(name);
+    }
+
+    /// Checks what the used ring tells of an honest request. Only queues of the usual size tell
+    /// where the entry is.
+    fn look_at_used(&mut self, name: &str, before: u16, written: u32) {
+        let entry = arena::used(self.queue()) + 4 + 8 * u64::from(before % QUEUE_SIZE);
+        let [head, told] = [0, 4].map(|at| u32::from_le_bytes(self.load(entry + at)));
+        if before < QUEUE_SIZE && (head != 0 || told != written) {
+            let seen = format_args!("{told} bytes of {written}, head {head}");
+            self.violation(name, format_args!("then an honest request: {seen}"));
+        }
     }
 
     fn honest_length(&self) -> u64 {
@@ -197,6 +196,15 @@ impl<P: Platform> Device<'_, P> {
         self.at(HEADER)
     }
 
+    /// Writes a range to discard.
+    fn range(&mut self, sector: u64, count: u32, flags: u32) {
+        let mut range = [0; 16];
+        range[..8].copy_from_slice(&sector.to_le_bytes());
+        range[8..12].copy_from_slice(&count.to_le_bytes());
+        range[12..].copy_from_slice(&flags.to_le_bytes());
+        self.store(RANGE, &range);
+    }
+
     fn offer_block(&mut self, kind: u32, sector: u64, pieces: &[Piece]) {
         self.header(kind, sector);
         self.store(STATUS, &[0xff]);
@@ -246,18 +254,39 @@ fn verdict<P: Platform>(
 }
 
 fn block<P: Platform>(device: &mut Device<'_, P>) {
-    let sectors = device.sectors();
-    let one = |write| [(DATA, SECTOR as u32, write)];
-    let two = |write| [(DATA, 2 * SECTOR as u32, write)];
     for kind in [2, 3, 5, 6, 7, 9, 10, 12, 14, 0x8000_0000, u32::MAX] {
-        verdict(
-            device,
-            "an unknown type",
-            (kind, 0),
-            &one(true),
-            UNSUPPORTED,
-        );
+        let pieces = sectors_of_data(1, true);
+        let name = "an unknown type";
+        verdict(device, name, (kind, 0), &pieces, UNSUPPORTED);
     }
+    let sectors = device.sectors();
+    places(device, sectors);
+    let [written, read] = [true, false].map(|write| sectors_of_data(1, write));
+    let short = [(DATA, 3, true)];
+    let allowed: [(&str, (u32, u64), &[Piece]); 8] = [
+        ("no data to read", (request::IN, 0), &[]),
+        ("no data to write", (request::OUT, 0), &[]),
+        ("the wrong way", (request::OUT, 0), &written),
+        ("the wrong way", (request::IN, 0), &read),
+        ("a flush with data", (request::FLUSH, 7), &written),
+        ("a short identity", (request::GET_ID, 0), &short),
+        ("no identity", (request::GET_ID, 0), &[]),
+        ("a good write", (request::OUT, 5), &read),
+    ];
+    for (name, asked, pieces) in allowed {
+        verdict(device, name, asked, pieces, OK);
+    }
+    ranges(device, sectors);
+    shapes(device);
+}
+
+/// Returns the piece of this number of sectors.
+const fn sectors_of_data(count: u32, write: bool) -> [Piece; 1] {
+    [(DATA, count * SECTOR as u32, write)]
+}
+
+/// Reads and writes beyond the end of the disk, and of a part of a sector.
+fn places<P: Platform>(device: &mut Device<'_, P>, sectors: u64) {
     let beyond = [
         sectors - 1,
         sectors,
@@ -266,45 +295,19 @@ fn block<P: Platform>(device: &mut Device<'_, P>) {
         u64::MAX / 512,
         u64::MAX,
     ];
+    let both = [(request::IN, true), (request::OUT, false)];
     for sector in beyond {
-        for (kind, write) in [(request::IN, true), (request::OUT, false)] {
-            verdict(
-                device,
-                "sectors beyond",
-                (kind, sector),
-                &two(write),
-                IO_ERROR,
-            );
+        for (kind, write) in both {
+            let pieces = sectors_of_data(2, write);
+            verdict(device, "sectors beyond", (kind, sector), &pieces, IO_ERROR);
         }
     }
     for length in [1, 511, 513, 1023] {
-        for (kind, write) in [(request::IN, true), (request::OUT, false)] {
+        for (kind, write) in both {
             let pieces = [(DATA, length, write)];
             verdict(device, "part of a sector", (kind, 0), &pieces, IO_ERROR);
         }
     }
-    verdict(device, "no data to read", (request::IN, 0), &[], OK);
-    verdict(device, "no data to write", (request::OUT, 0), &[], OK);
-    verdict(device, "the wrong way", (request::OUT, 0), &one(true), OK);
-    verdict(device, "the wrong way", (request::IN, 0), &one(false), OK);
-    verdict(
-        device,
-        "a flush with data",
-        (request::FLUSH, 7),
-        &one(true),
-        OK,
-    );
-    verdict(
-        device,
-        "a short identity",
-        (request::GET_ID, 0),
-        &[(DATA, 3, true)],
-        OK,
-    );
-    verdict(device, "no identity", (request::GET_ID, 0), &[], OK);
-    verdict(device, "a good write", (request::OUT, 5), &one(false), OK);
-    ranges(device, sectors);
-    shapes(device);
 }
 
 fn ranges<P: Platform>(device: &mut Device<'_, P>, sectors: u64) {
@@ -320,36 +323,31 @@ fn ranges<P: Platform>(device: &mut Device<'_, P>, sectors: u64) {
         (8, 8, 0, OK),
     ];
     for (sector, count, flags, expected) in cases {
-        let mut range = [0; 16];
-        range[..8].copy_from_slice(&u64::to_le_bytes(sector));
-        range[8..12].copy_from_slice(&u32::to_le_bytes(count));
-        range[12..].copy_from_slice(&u32::to_le_bytes(flags));
-        device.store(RANGE, &range);
-        for kind in [request::DISCARD, request::WRITE_ZEROES] {
-            let pieces = [(RANGE, 16, false)];
-            verdict(device, "a range", (kind, 0), &pieces, expected);
-        }
+        device.range(sector, count, flags);
+        of_range(device, "a range", 16, expected);
     }
     for length in [0, 1, 15, 17, 0x1000] {
-        for kind in [request::DISCARD, request::WRITE_ZEROES] {
-            let pieces = [(RANGE, length, false)];
-            verdict(device, "ranges of no length", (kind, 0), &pieces, IO_ERROR);
-        }
+        of_range(device, "ranges of no length", length, IO_ERROR);
+    }
+}
+
+/// Discards a range of this many bytes, and writes zeroes to it.
+fn of_range<P: Platform>(device: &mut Device<'_, P>, name: &str, length: u32, expected: u8) {
+    for kind in [request::DISCARD, request::WRITE_ZEROES] {
+        let pieces = [(RANGE, length, false)];
+        verdict(device, name, (kind, 0), &pieces, expected);
     }
 }
 
 /// Requests that are cut in odd places, or have not all that they must have.
 fn shapes<P: Platform>(device: &mut Device<'_, P>) {
-    device.header(request::IN, 0);
+    let header = (HEADER, 16, false);
     let broken: [(&str, &[Piece]); 5] = [
-        ("no room for a status", &[(HEADER, 16, false)]),
+        ("no room for a status", &[header]),
         ("only a status", &[(STATUS, 1, true)]),
-        (
-            "a read-only status",
-            &[(HEADER, 16, false), (STATUS, 1, false)],
-        ),
+        ("a read-only status", &[header, (STATUS, 1, false)]),
         ("a short header", &[(HEADER, 15, false), (STATUS, 1, true)]),
-        ("an empty status", &[(HEADER, 16, false), (STATUS, 0, true)]),
+        ("an empty status", &[header, (STATUS, 0, true)]),
     ];
     for (name, pieces) in broken {
         device.header(request::IN, 0);
@@ -362,7 +360,12 @@ fn shapes<P: Platform>(device: &mut Device<'_, P>) {
         _ => (STATUS, 2, true),
     });
     device.odd("a request in crumbs", &crumbs, Expect::Served(1));
-    // Both readable and writable, and the status over the data.
+    over_each_other(device);
+}
+
+/// Pieces of a request over each other: the status over the data, and what is read over what is
+/// written.
+fn over_each_other<P: Platform>(device: &mut Device<'_, P>) {
     device.header(request::IN, 0);
     let over = [
         (HEADER, 16, false),
@@ -384,7 +387,14 @@ fn net<P: Platform>(device: &mut Device<'_, P>) {
         let pieces = [(DATA, length, false)];
         device.odd("a frame of any length", &pieces, Expect::Served(1));
     }
-    // Segmentation and checksums of absent headers (virtio 1.2, 5.1.6).
+    headers(device);
+    device.odd("a writable frame", &[(DATA, 72, true)], Expect::Served(1));
+    segments(device);
+    small_receive_buffers(device);
+}
+
+/// Segmentation and checksums of absent headers (virtio 1.2, 5.1.6).
+fn headers<P: Platform>(device: &mut Device<'_, P>) {
     for (flags, kind) in [(1, 0), (1, 1), (0, 1), (1, 4), (3, 0x81), (0xff, 0xff)] {
         for words in [
             [0, 0, 0, 0],
@@ -401,29 +411,19 @@ fn net<P: Platform>(device: &mut Device<'_, P>) {
             device.odd("a header of nonsense", &pieces, Expect::Served(1));
         }
     }
-    device.odd("a writable frame", &[(DATA, 72, true)], Expect::Served(1));
-    segments(device);
-    small_receive_buffers(device);
 }
 
 /// A request of as many pieces as a request may have.
 fn segments<P: Platform>(device: &mut Device<'_, P>) {
     const ENTRIES: u16 = 1024;
     for index in 0..ENTRIES {
-        let link = Link {
-            address: device.at(buffer(u64::from(index) * 8)),
-            length: 8,
-            flags: if index + 1 == ENTRIES { 0 } else { NEXT },
-            next: index + 1,
-        };
+        let address = device.at(buffer(u64::from(index) * 8));
+        let flags = if index + 1 == ENTRIES { 0 } else { NEXT };
+        let link = Link::new(address, 8, flags, index + 1);
         device.describe(table(0), index, link);
     }
-    let chain = Link {
-        address: device.at(table(0)),
-        length: 16 * u32::from(ENTRIES),
-        flags: INDIRECT,
-        next: 0,
-    };
+    let length = 16 * u32::from(ENTRIES);
+    let chain = Link::new(device.at(table(0)), length, INDIRECT, 0);
     let before = device.used();
     device.describe_all(&[chain]);
     device.offer(0);
@@ -435,21 +435,8 @@ fn segments<P: Platform>(device: &mut Device<'_, P>) {
 fn small_receive_buffers<P: Platform>(device: &mut Device<'_, P>) {
     for (length, flags) in [(0, WRITE), (1, WRITE), (11, WRITE), (12, WRITE), (2000, 0)] {
         let name = "a receive buffer without room";
-        let link = Link {
-            address: device.at(DATA),
-            length,
-            flags,
-            next: 0,
-        };
-        for index in 0..4_u16 {
-            device.describe(arena::descriptors(0), index, link);
-            device.store(
-                arena::available(0) + 4 + 2 * u64::from(index),
-                &index.to_le_bytes(),
-            );
-        }
-        device.store(arena::available(0) + 2, &4_u16.to_le_bytes());
-        device.write(register::QUEUE_NOTIFY, 0);
+        let link = Link::new(device.at(DATA), length, flags, 0);
+        offer_receive_buffers(device, link);
         let before = device.used();
         device.store(HEADER, &ARP);
         device.offer_pieces(&[(HEADER, ARP.len() as u32, false)]);
@@ -460,6 +447,17 @@ fn small_receive_buffers<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
+/// Offers the same buffer four times in the queue for reception.
+fn offer_receive_buffers<P: Platform>(device: &mut Device<'_, P>, link: Link) {
+    for index in 0..4_u16 {
+        device.describe(arena::descriptors(0), index, link);
+        let entry = arena::available(0) + 4 + 2 * u64::from(index);
+        device.store(entry, &index.to_le_bytes());
+    }
+    device.store(arena::available(0) + 2, &4_u16.to_le_bytes());
+    device.write(register::QUEUE_NOTIFY, 0);
+}
+
 fn console<P: Platform>(device: &mut Device<'_, P>) {
     for length in [0, 1, 0x1_0000, 0x1_0001, BUFFER_SIZE as u32 - 0x1000] {
         let pieces = [(DATA, length, false)];
@@ -467,7 +465,16 @@ fn console<P: Platform>(device: &mut Device<'_, P>) {
     }
     device.odd("writable output", &[(DATA, 72, true)], Expect::Served(1));
     segments(device);
-    // Control messages (virtio 1.2, 5.3.6) to queues that there are only with more ports.
+    control_queues(device);
+    for size in [1, 2, 4, 8] {
+        let (at, value) = (register::CONFIG + 8, 0x4141_4141_4141_4141);
+        device.platform.write(at, size, value);
+        device.honest_request("an emergency write");
+    }
+}
+
+/// Control messages (virtio 1.2, 5.3.6) to queues that there are only with more ports.
+fn control_queues<P: Platform>(device: &mut Device<'_, P>) {
     device.store(HEADER, &[0xff; 8]);
     for queue in [2, 3, 4, 5, 64, 0xffff] {
         device.set_up(queue, QUEUE_SIZE.into(), device.rings(0));
@@ -477,12 +484,6 @@ fn console<P: Platform>(device: &mut Device<'_, P>) {
             device.violation("a control queue", format_args!("{queue} is ready"));
         }
         device.honest_request("a control queue");
-    }
-    for size in [1, 2, 4, 8] {
-        device
-            .platform
-            .write(register::CONFIG + 8, size, 0x4141_4141_4141_4141);
-        device.honest_request("an emergency write");
     }
 }
 

@@ -68,21 +68,7 @@ fn served<P: Platform>(device: &mut Device<'_, P>, size: u32) {
 
 fn places<P: Platform>(device: &mut Device<'_, P>) {
     let good = device.rings(device.queue());
-    let (start, end) = (device.layout.ram.start, device.layout.ram.end);
-    let bad = [
-        0,
-        start - 0x1000,
-        start - 16,
-        end - 16,
-        end,
-        end + 0x1000,
-        !15,
-        !0xfff - 0x1000,
-        1 << 48,
-        device.layout.registers & !0xfff,
-        0x1000_0000,
-        0x0c08_0000,
-    ];
+    let bad = outside(device);
     for ring in 0..3 {
         for address in bad {
             let mut rings = good;
@@ -97,11 +83,31 @@ fn places<P: Platform>(device: &mut Device<'_, P>) {
     }
     // The last descriptor, the last entries, lie behind the end.
     let most = device.read(register::QUEUE_NUM_MAX);
+    let end = device.layout.ram.end;
     for (ring, room) in [(0, 16 * most - 16), (1, 2 * most), (2, 8 * most)] {
         let mut rings = good;
         rings[ring] = (end - u64::from(room)) & !15;
         refused(device, "a ring across the end of memory", most, rings);
     }
+}
+
+/// Returns addresses at which no ring may lie.
+fn outside<P: Platform>(device: &Device<'_, P>) -> [u64; 12] {
+    let (start, end) = (device.layout.ram.start, device.layout.ram.end);
+    [
+        0,
+        start - 0x1000,
+        start - 16,
+        end - 16,
+        end,
+        end + 0x1000,
+        !15,
+        !0xfff - 0x1000,
+        1 << 48,
+        device.layout.registers & !0xfff,
+        0x1000_0000,
+        0x0c08_0000,
+    ]
 }
 
 /// Rings over each other and over buffers. What the device makes of it is its own affair, as long
@@ -138,21 +144,9 @@ fn overlap<P: Platform>(device: &mut Device<'_, P>, rings: [u64; 3]) {
     device.write(register::STATUS, status::DRIVER_OK);
     let data = device.at(buffer(0));
     device.store(buffer(0), &[0; 16]);
-    let links = [
-        Link {
-            address: data,
-            length: 16,
-            flags: NEXT,
-            next: 1,
-        },
-        Link {
-            address: data + 0x1000,
-            length: 513,
-            flags: WRITE,
-            next: 0,
-        },
-    ];
-    device.describe_all(&links);
+    let header = Link::new(data, 16, NEXT, 1);
+    let sector = Link::new(data + 0x1000, 513, WRITE, 0);
+    device.describe_all(&[header, sector]);
     for _ in 0..4 {
         device.offer(0);
         device.conclude(name, 0, Expect::Any);
@@ -167,12 +161,7 @@ fn overlap<P: Platform>(device: &mut Device<'_, P>, rings: [u64; 3]) {
 fn random_rings<P: Platform>(device: &mut Device<'_, P>) {
     device.initialise();
     for place in [arena::descriptors(0), arena::available(0), arena::used(0)] {
-        let into = Link {
-            address: device.at(place),
-            length: 0x200,
-            flags: WRITE,
-            next: 0,
-        };
+        let into = Link::new(device.at(place), 0x200, WRITE, 0);
         device.describe_all(&[into]);
         for _ in 0..4 {
             device.offer(0);
