@@ -3,7 +3,6 @@
 //! By default one instruction is one nanosecond of virtual time, so that figures are path
 //! lengths and repeat exactly. The guest's bytes are the same in all columns.
 
-use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -88,11 +87,7 @@ impl Options {
             return run_wake(&qemu);
         }
         if self.apps {
-            let size = if self.full {
-                apps::Size::FULL
-            } else {
-                apps::Size::SHORT
-            };
+            let size = apps::Size::of(self.full);
             return apps::run(&qemu, size, &self.only);
         }
         if self.footprint {
@@ -100,39 +95,40 @@ impl Options {
             return Ok(());
         }
         if let Some(row) = &self.breakdown {
-            let column = COLUMNS.into_iter().find(|column| {
-                matches!(column.under, Under::GearV { .. }) && column.name().contains(&self.only)
-            });
-            let column = column.with_context(|| format!("GearV has no column {:?}", self.only))?;
-            return breakdown::run(&column, row, &qemu);
+            return breakdown::run(&self.first_of_gearv()?, row, &qemu);
         }
         let old = self.compare.as_deref().map(Results::load).transpose()?;
         let results = self.measure_all(&qemu)?;
-        print!("{}{}", table::all(&results), papers::table(&results));
+        self.report(&results, old.as_ref())
+    }
+
+    /// Returns the first column of GearV's that `--only` leaves.
+    fn first_of_gearv(&self) -> Result<Column> {
+        let column = COLUMNS.into_iter().find(|column| {
+            matches!(column.under, Under::GearV { .. }) && column.name().contains(&self.only)
+        });
+        column.with_context(|| format!("GearV has no column {:?}", self.only))
+    }
+
+    /// Prints the tables, and writes the JSON, the plots and, if that is asked for, the baseline.
+    fn report(&self, results: &Results, old: Option<&Results>) -> Result<()> {
+        print!("{}{}", table::all(results), papers::table(results));
         print!("\n{}", table::counts(&results.counts));
-        if let Some(old) = &old {
-            print!("\n{}", table::changes(old, &results));
+        if let Some(old) = old {
+            print!("\n{}", table::changes(old, results));
         }
-        let json = self.json();
-        results.save(&json)?;
         let page = report::Page {
             title: TITLE,
             notes: NOTES,
             order: &table::ROWS.map(|(row, _)| row),
-            old: old.as_ref(),
+            old,
         };
-        let page = report::page(&page, &results)?;
-        let html = json.with_extension("html");
-        fs::write(&html, page).with_context(|| html.display().to_string())?;
-        println!(
-            "\nall samples: {}\nplots: {}",
-            json.display(),
-            html.display()
-        );
-        if self.accept {
-            baseline::accept(&results)?;
+        println!();
+        report::save(&page, results, &self.json())?;
+        match self.accept {
+            true => baseline::accept(results),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn measure_all(&self, qemu: &Qemu) -> Result<Results> {
@@ -143,31 +139,36 @@ impl Options {
                 continue;
             }
             let step = Step::start(&name);
-            let measured = || -> Result<Figures> {
-                let mut figures = column.measure(qemu, self.wall)?;
-                if !self.short {
-                    figures.extend(column.measure_served(qemu, self.wall)?);
-                }
-                Ok(figures)
-            };
-            columns.push((name.clone(), measured().with_context(|| name.clone())?));
+            let figures = self.measure(&column, qemu);
+            columns.push((name.clone(), figures.with_context(|| name.clone())?));
             step.done(&name);
             // A run of all columns takes long: its results so far survive when it is stopped.
-            self.results(columns.clone(), Counts::new())?
-                .save(&self.json())?;
+            let so_far = self.results(columns.clone(), Counts::new())?;
+            so_far.save(&self.json())?;
         }
+        let (only, names) = (&self.only, COLUMNS.map(|column| column.name()).join(", "));
         ensure!(
             !columns.is_empty(),
-            "no column is named {:?}; the names: {}",
-            self.only,
-            COLUMNS.map(|column| column.name()).join(", ")
+            "no column is named {only:?}; the names: {names}"
         );
-        // The filter names columns, and counts belong to no column: only a full run measures them.
-        let counts = match self.only.is_empty() {
-            true => footprint::measure(qemu)?,
-            false => Counts::new(),
-        };
-        self.results(columns, counts)
+        self.results(columns, self.counts(qemu)?)
+    }
+
+    /// Measures the counts. The filter names columns, and counts belong to no column: only a full
+    /// run measures them.
+    fn counts(&self, qemu: &Qemu) -> Result<Counts> {
+        match self.only.is_empty() {
+            true => footprint::measure(qemu),
+            false => Ok(Counts::new()),
+        }
+    }
+
+    fn measure(&self, column: &Column, qemu: &Qemu) -> Result<Figures> {
+        let mut figures = column.measure(qemu, self.wall)?;
+        if !self.short {
+            figures.extend(column.measure_served(qemu, self.wall)?);
+        }
+        Ok(figures)
     }
 
     fn results(&self, columns: Vec<(String, Figures)>, counts: Counts) -> Result<Results> {

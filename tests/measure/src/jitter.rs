@@ -13,10 +13,9 @@ mod log;
 mod setup;
 mod table;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use workbench::progress::Step;
 use workbench::workspace;
@@ -84,19 +83,31 @@ impl Options {
             [] => self.measure_all()?,
             logs => (log::read(logs)?, Vec::new()),
         };
-        print!("{}", table::all(&results));
-        if let Some(old) = &old {
-            print!("\n{}", table::changes(old, &results));
-        }
-        println!();
-        for note in NOTES.iter().filter(|_| self.from.is_empty()) {
-            println!("{note}");
-        }
-        let directory = workspace::target_dir().join("jitter");
-        self.save(&directory, old.as_ref(), &results)?;
+        self.report(&results, old.as_ref())?;
         faults.extend(judge(&results, self.max_ratio));
         ensure!(faults.is_empty(), "{}", faults.join("\n       "));
         Ok(())
+    }
+
+    /// Prints the table, and writes the samples and the plots.
+    fn report(&self, results: &Results, old: Option<&Results>) -> Result<()> {
+        print!("{}", table::all(results));
+        if let Some(old) = old {
+            print!("\n{}", table::changes(old, results));
+        }
+        println!();
+        let notes = if self.from.is_empty() { NOTES } else { &[] };
+        for note in notes {
+            println!("{note}");
+        }
+        let page = report::Page {
+            title: TITLE,
+            notes,
+            order: &[],
+            old,
+        };
+        let json = workspace::target_dir().join("jitter/jitter.json");
+        report::save(&page, results, &json)
     }
 
     /// A busy machine of a nanosecond an instruction runs slower than the host, an idle one faster.
@@ -114,23 +125,6 @@ impl Options {
             [] => configuration::ALL.to_vec(),
             some => some.to_vec(),
         }
-    }
-
-    fn save(&self, directory: &Path, old: Option<&Results>, results: &Results) -> Result<()> {
-        let json = directory.join("jitter.json");
-        results.save(&json)?;
-        let notes = if self.from.is_empty() { NOTES } else { &[] };
-        let html = directory.join("jitter.html");
-        let page = report::Page {
-            title: TITLE,
-            notes,
-            order: &[],
-            old,
-        };
-        let page = report::page(&page, results)?;
-        fs::write(&html, page).with_context(|| html.display().to_string())?;
-        println!("plots: {}\nsamples: {}", html.display(), json.display());
-        Ok(())
     }
 
     /// Measures one configuration after the other. Returns the results, and the reasons of

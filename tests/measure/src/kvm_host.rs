@@ -27,6 +27,7 @@ use anyhow::{Context, Result, ensure};
 use workbench::expect::Session;
 use workbench::initramfs::with_busybox;
 use workbench::qemu::{Boot, Console, Machine, Qemu};
+use workbench::tree::Tree;
 use workbench::{kernel_modules, payloads, workspace};
 
 /// Line that the host prints before the guest's first line.
@@ -116,10 +117,33 @@ impl KvmHost {
     /// Builds the VMM and, below `out_dir`, the host's initramfs with the payload.
     pub fn build(&self, out_dir: &Path) -> Result<BuiltHost> {
         ensure!(!self.cpus.is_empty(), "a KVM guest needs a vCPU");
-        ensure!(
-            !self.isolate || !self.cpus.contains(&0),
-            "the host's CPU 0 cannot be isolated"
-        );
+        let takes_0 = self.isolate && self.cpus.contains(&0);
+        ensure!(!takes_0, "the host's CPU 0 cannot be isolated");
+        fs::create_dir_all(out_dir)?;
+        let initramfs = out_dir.join("kvm-host-initramfs.cpio");
+        let initramfs = self.tree()?.write_initramfs(initramfs)?;
+        let kernel = match &self.host_kernel {
+            Some(kernel) => kernel.clone(),
+            None => payloads::debian_kernel()?,
+        };
+        Ok(BuiltHost {
+            kernel,
+            command_line: self.host_command_line(),
+            memory_mib: self.host_memory_mib(&initramfs)?,
+            initramfs,
+            cpus: self.host_cpus(),
+            disk: self.disk.clone(),
+        })
+    }
+
+    /// Returns the number of CPUs up to the last that a vCPU has.
+    fn host_cpus(&self) -> u32 {
+        let peer = self.peer.iter().flat_map(|peer| &peer.cpus);
+        1 + self.cpus.iter().chain(peer).copied().max().unwrap_or(0)
+    }
+
+    /// Returns the host's initramfs: the VMM, the guest, and how to run it.
+    fn tree(&self) -> Result<Tree> {
         let mut tree = with_busybox()?;
         let vmm = workspace::build_static(PACKAGE, &[PACKAGE])?;
         tree.program("usr/bin/kvm-vmm", read(&vmm[0])?);
@@ -130,37 +154,20 @@ impl KvmHost {
         tree.file("guest/arguments", self.arguments());
         let poll = self.halt_poll_ns.map(|ns| ns.to_string());
         tree.file("guest/halt-poll", poll.unwrap_or_default());
-        tree.program(
-            "guest/background",
-            format!("#!/bin/sh\n{}\n", self.background),
-        );
+        let background = format!("#!/bin/sh\n{}\n", self.background);
+        tree.program("guest/background", background);
         if self.disk.is_some() {
             kernel_modules::add(&mut tree, &["virtio_mmio", "virtio_blk"])?;
         }
         tree.program("init", INIT);
-        fs::create_dir_all(out_dir)?;
-        let initramfs = tree.write_initramfs(out_dir.join("kvm-host-initramfs.cpio"))?;
-        let kernel = match &self.host_kernel {
-            Some(kernel) => kernel.clone(),
-            None => payloads::debian_kernel()?,
-        };
-        let peer = self.peer.as_ref();
-        let all = || {
-            self.cpus
-                .iter()
-                .chain(peer.iter().flat_map(|peer| &peer.cpus))
-        };
-        let initramfs_mib = fs::metadata(&initramfs)?.len().div_ceil(MIB);
-        let vms = 1 + u64::from(peer.is_some());
+        Ok(tree)
+    }
+
+    fn host_memory_mib(&self, initramfs: &Path) -> Result<u32> {
+        let initramfs_mib = fs::metadata(initramfs)?.len().div_ceil(MIB);
+        let vms = 1 + u64::from(self.peer.is_some());
         let needed = HOST_MIB + 3 * initramfs_mib + vms * u64::from(self.memory_mib);
-        Ok(BuiltHost {
-            kernel,
-            initramfs,
-            command_line: self.host_command_line(),
-            memory_mib: u32::try_from(needed.next_multiple_of(256))?,
-            cpus: 1 + all().copied().max().unwrap_or(0),
-            disk: self.disk.clone(),
-        })
+        Ok(u32::try_from(needed.next_multiple_of(256))?)
     }
 
     /// Returns the VMM's arguments, one a line; `gic=` is the machine's and not among them.

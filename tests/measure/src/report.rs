@@ -6,4 +6,4 @@ mod page;
 mod plot;
 
 pub use figures::{Counts, Figure, Figures, Results, parse};
-pub use page::{Page, page};
+pub use page::{Page, save};

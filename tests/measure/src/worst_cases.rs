@@ -14,9 +14,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, SymbolKind};
+use workbench::build_images::{self, Images};
 use workbench::expect::Session;
 use workbench::qemu::{Console, Machine, Qemu};
-use workbench::{build_images, workspace};
+use workbench::workspace;
 use xtask::run;
 
 use crate::bench::breakdown::function_name;
@@ -122,6 +123,28 @@ struct Worst {
     input: String,
 }
 
+impl Worst {
+    /// Says how an exit has grown since the baseline, if it has by more than is tolerated.
+    fn growth(&self, name: &str, then: Option<&u64>) -> Option<String> {
+        let Worst {
+            instructions: now,
+            on,
+            input,
+        } = self;
+        match then {
+            Some(then) if *now > then + then * TOLERATED_PERCENT / 100 + TOLERATED => {
+                Some(format!(
+                    "{name}: {now} instructions, {then} in the baseline ({on}: {input}; if that must be: cargo xtask worst-cases --accept)"
+                ))
+            }
+            None if *now > UNKNOWN => Some(format!(
+                "{name}: {now} instructions, not in the baseline ({on}: {input})"
+            )),
+            _ => None,
+        }
+    }
+}
+
 /// All kinds by name, and what the searches found.
 #[derive(Debug, Default)]
 pub struct Measured {
@@ -163,30 +186,18 @@ impl Run {
     ) -> Result<()> {
         let directory = workspace::output_dir().join("worst-cases");
         fs::create_dir_all(&directory)?;
-        let manifest = self.manifest(&directory, command_line)?;
-        let images = build_images::build(&manifest)?;
-        let machine = Machine {
-            cpu: CPU.to_owned(),
-            gic: self.gic,
-            cpus: self.cpus,
-            memory_mib: run::memory_for(&images)?,
-            icount: true,
-            ..Machine::default()
-        };
+        let images = build_images::build(&self.manifest(&directory, command_line)?)?;
         let stem = format!("{}-gicv{}", self.manifest, self.gic);
         let [symbols, out, log] =
             ["symbols", "exits", "log"].map(|what| directory.join(format!("{stem}.{what}")));
         let target = if self.gic == 2 { "gicv2" } else { "" };
         let elf = workspace::bare_elf_in(target, "gear1-runtime");
         fs::write(&symbols, symbols_of(&elf)?)?;
+        let machine = self.machine(&images)?;
         let mut command = qemu.command(&machine, &images.boot(), Console::Pipes);
-        let plugin = format!(
-            "{},symbols={},out={}",
-            plugin.display(),
-            symbols.display(),
-            out.display()
-        );
-        command.arg("-plugin").arg(plugin);
+        let [plugin, symbols, to] = [plugin, &symbols, &out].map(|path| path.display());
+        command.arg("-plugin");
+        command.arg(format!("{plugin},symbols={symbols},out={to}"));
         let mut session = images.start_by(command, &log)?;
         let done = wait(&mut session, self.guests);
         done.map_err(|error| {
@@ -196,7 +207,23 @@ impl Run {
         let found = session.transcript().lines().filter_map(input);
         found.for_each(|line| _ = writeln!(measured.inputs, "{line}"));
         drop(session);
-        let text = fs::read_to_string(&out).with_context(|| out.display().to_string())?;
+        self.read(&out, measured)
+    }
+
+    fn machine(&self, images: &Images) -> Result<Machine> {
+        Ok(Machine {
+            cpu: CPU.to_owned(),
+            gic: self.gic,
+            cpus: self.cpus,
+            memory_mib: run::memory_for(images)?,
+            icount: true,
+            ..Machine::default()
+        })
+    }
+
+    /// Takes in what the plugin wrote.
+    fn read(&self, out: &Path, measured: &mut Measured) -> Result<()> {
+        let text = fs::read_to_string(out).with_context(|| out.display().to_string())?;
         ensure!(!text.is_empty(), "{}: nothing was counted", self.name());
         for line in text.lines() {
             measured.add(&self.name(), self.gic, line)?;
@@ -349,36 +376,19 @@ impl Measured {
     pub fn grown(&self) -> Result<Vec<String>> {
         let path = workspace::root().join(BASELINE);
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        self.grown_since(&parse(&text)?)
+        Ok(self.grown_since(&parse(&text)?))
     }
 
-    fn grown_since(&self, baseline: &BTreeMap<String, u64>) -> Result<Vec<String>> {
-        let mut lines = Vec::new();
-        for (name, worst) in &self.kinds {
-            let (now, on) = (worst.instructions, &worst.on);
-            match baseline.get(name) {
-                Some(then) => {
-                    let most = then + then * TOLERATED_PERCENT / 100 + TOLERATED;
-                    if now > most {
-                        lines.push(format!(
-                            "{name}: {now} instructions, {then} in the baseline ({on}: {}; if that must be: cargo xtask worst-cases --accept)",
-                            worst.input
-                        ));
-                    }
-                }
-                None if now > UNKNOWN => lines.push(format!(
-                    "{name}: {now} instructions, not in the baseline ({on}: {})",
-                    worst.input
-                )),
-                None => {}
-            }
-        }
+    fn grown_since(&self, baseline: &BTreeMap<String, u64>) -> Vec<String> {
+        let kinds = self.kinds.iter();
+        let grown = kinds.filter_map(|(name, worst)| worst.growth(name, baseline.get(name)));
+        let mut lines: Vec<String> = grown.collect();
         let gone = baseline.keys().filter(|name| {
             // Interrupts fall together with other exits by chance, so their kinds may be missing.
             !name.contains("interrupt") && !self.kinds.contains_key(*name)
         });
         gone.for_each(|name| lines.push(format!("{name}: was not seen")));
-        Ok(lines)
+        lines
     }
 }
 

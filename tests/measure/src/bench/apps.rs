@@ -57,17 +57,21 @@ pub(super) struct Size {
 
 impl Size {
     /// A few minutes.
-    pub(super) const SHORT: Size = Size {
+    const SHORT: Size = Size {
         mib: 4,
         events: 200,
         loops: 5,
     };
     /// The papers' 100 MB.
-    pub(super) const FULL: Size = Size {
+    const FULL: Size = Size {
         mib: 100,
         events: 10_000,
         loops: 100,
     };
+
+    pub(super) const fn of(full: bool) -> Size {
+        if full { Size::FULL } else { Size::SHORT }
+    }
 
     fn words(self) -> String {
         let Size { mib, events, loops } = self;
@@ -78,25 +82,13 @@ impl Size {
 /// Measures in all places whose names contain `only` and prints the tables.
 pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
     let mut all = Vec::new();
-    for (name, measure) in [
-        ("native", natively as fn(&Qemu, Size) -> Result<String>),
-        ("KVM", under_kvm),
-        ("GearV", under_gearv),
-    ] {
-        if !name.contains(only) {
-            continue;
-        }
+    for (name, measure) in PLACES.iter().filter(|(name, _)| name.contains(only)) {
         let step = Step::start(name);
-        let printed = measure(qemu, size).with_context(|| name.to_owned())?;
+        let printed = measure(qemu, size).with_context(|| (*name).to_owned())?;
         all.extend(parse(name, &printed)?);
         step.done(name);
     }
-    let file = workspace::target_dir().join("bench/apps.json");
-    fs::create_dir_all(file.parent().context("target")?)?;
-    fs::write(
-        &file,
-        serde_json::to_string_pretty(&figures::to_json(&all))? + "\n",
-    )?;
+    let file = save(&all)?;
     let gear2 = Column::of("GearV EL0 a57 GICv3")?;
     let paths = gear2.run(qemu, false, "bench-switch", None)?;
     let switch = paths.get("world_switch").map_or(0, |figure| figure.median);
@@ -104,6 +96,24 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
     print!("{}", gear2_cost(&all, switch));
     println!("\nas JSON: {}", file.display());
     Ok(())
+}
+
+/// Measures the workloads in a place, and returns what was printed.
+type Measure = fn(&Qemu, Size) -> Result<String>;
+
+const PLACES: [(&str, Measure); 3] = [
+    ("native", natively),
+    ("KVM", under_kvm),
+    ("GearV", under_gearv),
+];
+
+/// Writes the figures as JSON, and returns where.
+fn save(figures: &[Figure]) -> Result<PathBuf> {
+    let file = workspace::target_dir().join("bench/apps.json");
+    fs::create_dir_all(file.parent().context("target")?)?;
+    let text = serde_json::to_string_pretty(&figures::to_json(figures))?;
+    fs::write(&file, text + "\n")?;
+    Ok(file)
 }
 
 /// Returns table 8 and the result of formula 1 from it, beside the measurement.

@@ -31,11 +31,8 @@ pub(super) fn accept(results: &Results) -> Result<()> {
         true => parse(&fs::read_to_string(&path)?)?,
         false => Baseline::new(),
     };
-    let gearv = results
-        .columns
-        .iter()
-        .filter(|(name, _)| name.starts_with("GearV"));
-    for (column, figures) in gearv {
+    let columns = results.columns.iter();
+    for (column, figures) in columns.filter(|(name, _)| name.starts_with("GearV")) {
         for (row, figure) in figures.iter().filter(|(row, _)| !row.starts_with(SERVED)) {
             baseline.insert((column.clone(), row.clone()), figure.median);
         }

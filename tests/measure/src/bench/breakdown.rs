@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
@@ -78,13 +78,8 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
     let Under::GearV { el1 } = column.under else {
         bail!("{} is not under GearV", column.name());
     };
-    let runtime = match column.gic {
-        2 => workspace::target_dir().join("gicv2"),
-        _ => workspace::target_dir(),
-    };
-    let elf = runtime
-        .join(workspace::BARE_TARGET)
-        .join("image/gear1-runtime");
+    let directory = if column.gic == 2 { "gicv2" } else { "" };
+    let elf = workspace::bare_elf_in(directory, "gear1-runtime");
     let program = Program::load(&elf)?;
     let ranges = [program.code.clone()];
     let counted = |row: &str| {
@@ -96,14 +91,12 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
         trace(qemu, &machine, &images, &ranges, None)
     };
     let mut counts = counted(row)?;
-    ensure!(
-        counts.remove(&MEASURED).is_some(),
-        "the guest has no row {row:?}"
-    );
+    let is_measured = counts.remove(&MEASURED).is_some();
+    ensure!(is_measured, "the guest has no row {row:?}");
     for (pc, count) in counted(NONE)? {
-        counts
-            .entry(pc)
-            .and_modify(|all| *all = all.saturating_sub(count));
+        if let Some(all) = counts.get_mut(&pc) {
+            *all = all.saturating_sub(count);
+        }
     }
     print!("{}", program.describe(row, &counts));
     Ok(())
@@ -123,14 +116,7 @@ pub(super) fn trace(
     ranges: &[Range<u64>],
     end: Option<u64>,
 ) -> Result<BTreeMap<u64, u64>> {
-    let directory = workspace::output_dir().join("breakdown");
-    fs::create_dir_all(&directory)?;
-    let pipe = directory.join("trace");
-    if pipe.exists() {
-        fs::remove_file(&pipe)?;
-    }
-    let made = Command::new("mkfifo").arg(&pipe).status();
-    ensure!(made.is_ok_and(|status| status.success()), "mkfifo fails");
+    let pipe = make_pipe()?;
     let mut command = qemu.command(machine, &images.boot(), Console::Pipes);
     let filter = ranges
         .iter()
@@ -141,13 +127,7 @@ pub(super) fn trace(
     let counter = thread::spawn(move || count(&pipe, end));
     let mut session = Session::start(command, &log("breakdown"))?;
     let measured = match end {
-        None => {
-            let printed = session.expect("DONE\n", TIMEOUT);
-            let status = session.expect_end(TIMEOUT);
-            let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)))?;
-            status?;
-            printed.contains("BENCH ")
-        }
+        None => is_measured(&mut session)?,
         // Whoever reads no further ends QEMU, whose pipe breaks.
         Some(_) => false,
     };
@@ -157,6 +137,28 @@ pub(super) fn trace(
         counts.insert(MEASURED, 1);
     }
     Ok(counts)
+}
+
+/// Makes the named pipe that QEMU writes its log to.
+fn make_pipe() -> Result<PathBuf> {
+    let directory = workspace::output_dir().join("breakdown");
+    fs::create_dir_all(&directory)?;
+    let pipe = directory.join("trace");
+    if pipe.exists() {
+        fs::remove_file(&pipe)?;
+    }
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    ensure!(made.is_ok_and(|status| status.success()), "mkfifo fails");
+    Ok(pipe)
+}
+
+/// Waits for the guest's end, and tells whether the guest has measured its row.
+fn is_measured(session: &mut Session) -> Result<bool> {
+    let printed = session.expect("DONE\n", TIMEOUT);
+    let status = session.expect_end(TIMEOUT);
+    let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)))?;
+    status?;
+    Ok(printed.contains("BENCH "))
 }
 
 /// Counts the program counters in QEMU's log, `Trace <cpu>: <host> [<flags>/<pc>/...`, before

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use workbench::build_images::{self, Images};
 use workbench::expect::Session;
 use workbench::qemu::{Boot, Console, Machine, Qemu};
-use workbench::{build_images, workspace};
+use workbench::workspace;
 use xtask::run;
 
-use crate::kvm_host::{KvmHost, Peer};
+use crate::kvm_host::{BuiltHost, KvmHost, Peer};
 use crate::report::{self, Figures};
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(600);
@@ -138,7 +139,7 @@ impl Column {
         let guest = build_images::build_guest("bench")?;
         let machine = self.machine(wall);
         let log = log(&format!("{}-{manifest}", self.name().replace(' ', "-")));
-        let session = match self.under {
+        measure(match self.under {
             Under::Native => {
                 let machine = machine.without_el2();
                 let command = qemu.command(&machine, &Boot::bare(&guest), Console::Pipes);
@@ -148,24 +149,32 @@ impl Column {
                 let mut images = build_images::build(&source(manifest, el1, "")?)?;
                 images.gear1 = gear1.unwrap_or(images.gear1);
                 ensure_holds(&images.archive, &guest)?;
-                let machine = Machine {
-                    memory_mib: run::memory_for(&images)?,
-                    cpus: u32::try_from(images.manifest.cpu_count)?,
-                    ..machine
-                };
-                images.start(qemu, &machine, &log)?
+                images.start(qemu, &machine_of(&images, machine)?, &log)?
             }
             Under::Kvm { polls } => {
-                let directory = if polls { "kvm-polling" } else { "kvm-blocking" };
-                let directory = workspace::output_dir().join(directory).join(manifest);
-                let host = kvm_host(&guest, polls, manifest);
-                let host = host.build(&directory)?;
-                ensure_holds(host.initramfs(), &guest)?;
+                let host = build_host(&guest, polls, manifest)?;
                 host.start(qemu, &machine, &log)?
             }
-        };
-        measure(session)
+        })
     }
+}
+
+/// Returns the machine with the CPUs and the memory that images need.
+fn machine_of(images: &Images, machine: Machine) -> Result<Machine> {
+    Ok(Machine {
+        memory_mib: run::memory_for(images)?,
+        cpus: u32::try_from(images.manifest.cpu_count)?,
+        ..machine
+    })
+}
+
+/// Builds the host of what a manifest describes.
+fn build_host(guest: &Path, polls: bool, manifest: &str) -> Result<BuiltHost> {
+    let directory = if polls { "kvm-polling" } else { "kvm-blocking" };
+    let directory = workspace::output_dir().join(directory).join(manifest);
+    let host = kvm_host(guest, polls, manifest).build(&directory)?;
+    ensure_holds(host.initramfs(), guest)?;
+    Ok(host)
 }
 
 /// Returns the host of what a manifest describes: two vCPUs, or two VMs that interrupt each other.
@@ -201,21 +210,14 @@ pub(super) fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBu
         return Ok(path);
     }
     let mut text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let mut replace = |from: &str, to: &str| -> Result<()> {
-        ensure!(
-            text.contains(from),
-            "{} does not hold {from}",
-            path.display()
-        );
-        text = text.replace(from, to);
-        Ok(())
-    };
     if el1 {
-        replace("\tvms {", "\tgear2 { privilege = \"el1\"; };\n\n\tvms {")?;
+        let with_el1 = "\tgear2 { privilege = \"el1\"; };\n\n\tvms {";
+        text = replaced(&text, "\tvms {", with_el1).context(name.to_owned())?;
     }
     if !command_line.is_empty() {
         let guest = "image = \"artifact:guest:bench\";";
-        replace(guest, &format!("{guest} cmdline = \"{command_line}\";"))?;
+        let with_line = format!("{guest} cmdline = \"{command_line}\";");
+        text = replaced(&text, guest, &with_line).context(name.to_owned())?;
     }
     let directory = workspace::output_dir().join("bench-manifests");
     fs::create_dir_all(&directory)?;
@@ -223,6 +225,11 @@ pub(super) fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBu
     let file = directory.join(format!("{name}{variant}.dts"));
     fs::write(&file, text)?;
     Ok(file)
+}
+
+fn replaced(text: &str, from: &str, to: &str) -> Result<String> {
+    ensure!(text.contains(from), "the manifest does not hold {from}");
+    Ok(text.replace(from, to))
 }
 
 /// Returns the file for the console of a machine.

@@ -151,13 +151,7 @@ fn write_manifest(system: &System, directory: &Path) -> Result<PathBuf> {
             text.to_owned()
         }
         Ok(path) => {
-            let mut kernel = fs::read(payloads::debian_kernel()?)?;
-            for (at, byte) in guest.into_iter().enumerate() {
-                if !HEADER.contains(&at) {
-                    kernel[at] = byte;
-                }
-            }
-            fs::write(directory.join("kernel"), kernel)?;
+            fs::write(directory.join("kernel"), kernel_with(&guest)?)?;
             let text = fs::read_to_string(workspace::root().join(path))?;
             ensure!(text.contains(KERNEL), "{path} does not hold {KERNEL}");
             // The other VMs' are as always.
@@ -168,6 +162,17 @@ fn write_manifest(system: &System, directory: &Path) -> Result<PathBuf> {
     let file = directory.join(format!("first-{name}.dts"));
     fs::write(&file, text)?;
     Ok(file)
+}
+
+/// Returns Debian's kernel with the guest in place of its first bytes.
+fn kernel_with(guest: &[u8]) -> Result<Vec<u8>> {
+    let mut kernel = fs::read(payloads::debian_kernel()?)?;
+    for (at, byte) in guest.iter().enumerate() {
+        if !HEADER.contains(&at) {
+            kernel[at] = *byte;
+        }
+    }
+    Ok(kernel)
 }
 
 /// Start of the first VM: its time and its address.
@@ -212,24 +217,27 @@ fn classify(
     let programs = ["gear1-init", "gear1-runtime", "gear2"]
         .map(|name| Ok((name, Program::load(&workspace::bare_elf_in("", name))?)));
     let programs: Vec<_> = programs.into_iter().collect::<Result<_>>()?;
-    let mut ranges: Vec<_> = programs
-        .iter()
-        .map(|(_, program)| program.code.clone())
-        .collect();
+    let code = programs.iter().map(|(_, program)| program.code.clone());
+    let mut ranges: Vec<_> = code.collect();
     ranges.push(end..end + 4);
     let counts = breakdown::trace(qemu, machine, images, &ranges, Some(end))?;
+    Ok(by_purpose(&programs, &counts))
+}
+
+/// Sums counts by what the instructions are for, and by function where these are many.
+fn by_purpose(programs: &[(&str, Program)], counts: &BTreeMap<u64, u64>) -> BTreeMap<String, u64> {
     let (mut kinds, mut functions) = (BTreeMap::new(), BTreeMap::new());
     for (pc, count) in counts {
-        let Some((name, program)) = programs.iter().find(|(_, p)| p.code.contains(&pc)) else {
+        let Some((name, program)) = programs.iter().find(|(_, p)| p.code.contains(pc)) else {
             continue;
         };
-        let function = program.function(pc);
+        let function = program.function(*pc);
         *kinds.entry(what(name, &function)).or_insert(0) += count;
         *functions.entry(format!("in {function}")).or_insert(0) += count;
     }
     functions.retain(|_, count| *count >= SHOWN);
     kinds.extend(functions);
-    Ok(kinds)
+    kinds
 }
 
 /// Returns what a function's instructions are for.

@@ -1,9 +1,7 @@
 //! The papers' micro-benchmarks beside ours (gearv tables 6 and 7), and what Gear2 costs by their
 //! formula 1.
 
-use std::fmt::Write as _;
-
-use crate::report::Results;
+use crate::report::{Figures, Results};
 
 /// A micro-benchmark: its name, the papers' nanoseconds on R-Car H3 for GearV and KVM, and the row
 /// here.
@@ -45,12 +43,8 @@ const COLUMNS: [&str; 2] = ["GearV EL0 a57 GICv3", "KVM blocking a57 GICv3"];
 
 /// Returns both side by side, or nothing if a column was not measured.
 pub(super) fn table(results: &Results) -> String {
-    let Some([gearv, kvm]) = COLUMNS
-        .iter()
-        .map(|name| results.column(name))
-        .collect::<Option<Vec<_>>>()
-        .and_then(|columns| <[_; 2]>::try_from(columns).ok())
-    else {
+    let [gearv, kvm] = COLUMNS.map(|name| results.column(name));
+    let Some((gearv, kvm)) = gearv.zip(kvm) else {
         return String::new();
     };
     let mut text = format!(
@@ -58,23 +52,26 @@ pub(super) fn table(results: &Results) -> String {
         "papers, ns", "GearV", "KVM", "ratio", "here, instr.", "GearV", "KVM", "ratio"
     );
     for row in ROWS {
-        let [paper_gearv, paper_kvm] = row.papers;
-        let cell = |column: &crate::report::Figures| column.get(row.ours).map(|f| f.median);
-        let (ours, theirs) = (cell(gearv), cell(kvm));
-        let ratio = ours.zip(theirs).filter(|(ours, _)| *ours > 0);
-        let ratio = ratio.map_or_else(|| "-".to_owned(), |(g, k)| ratio_of(g, k));
-        let shown = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |v| v.to_string());
-        let _ = writeln!(
-            text,
-            "{:14} {paper_gearv:>16} {paper_kvm:>8} {:>6}   {:16} {:>8} {:>8} {ratio:>6}",
-            row.name,
-            ratio_of(paper_gearv, paper_kvm),
-            row.ours,
-            shown(ours),
-            shown(theirs),
-        );
+        text += &line(&row, gearv, kvm);
     }
     text
+}
+
+fn line(row: &Row, gearv: &Figures, kvm: &Figures) -> String {
+    let [paper_gearv, paper_kvm] = row.papers;
+    let cell = |column: &Figures| column.get(row.ours).map(|figure| figure.median);
+    let (ours, theirs) = (cell(gearv), cell(kvm));
+    let ratio = ours.zip(theirs).filter(|(ours, _)| *ours > 0);
+    let ratio = ratio.map_or_else(|| "-".to_owned(), |(g, k)| ratio_of(g, k));
+    let shown = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |v| v.to_string());
+    format!(
+        "{:14} {paper_gearv:>16} {paper_kvm:>8} {:>6}   {:16} {:>8} {:>8} {ratio:>6}\n",
+        row.name,
+        ratio_of(paper_gearv, paper_kvm),
+        row.ours,
+        shown(ours),
+        shown(theirs),
+    )
 }
 
 /// Returns how many times as much KVM takes.

@@ -83,13 +83,7 @@ fn heading(names: &[&str]) -> String {
     for level in 0..depth {
         let _ = write!(text, "{:20}", "");
         for words in &words {
-            // The shorter names have nothing in their second line.
-            let word = match (words.len() < depth, level) {
-                (true, 1) => "",
-                (true, 2..) => words[level - 1],
-                _ => words[level],
-            };
-            let _ = write!(text, "{word:>9}");
+            let _ = write!(text, "{:>9}", word_at(words, level, depth));
         }
         if level + 1 == depth {
             let _ = write!(text, " | {:>4}     ", "goal");
@@ -100,6 +94,15 @@ fn heading(names: &[&str]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Returns a name's word at a level. The shorter names have nothing in their second line.
+fn word_at<'a>(words: &[&'a str], level: usize, depth: usize) -> &'a str {
+    match (words.len() < depth, level) {
+        (true, 1) => "",
+        (true, 2..) => words[level - 1],
+        _ => words[level],
+    }
 }
 
 fn line(results: &Results, row: &str, goal: Option<u64>, cells: &[Option<u64>]) -> String {
@@ -115,14 +118,9 @@ fn line(results: &Results, row: &str, goal: Option<u64>, cells: &[Option<u64>]) 
     };
     let _ = write!(text, " | {:>4} {met:4}", shown(goal));
     for (_, by, column) in RATIOS {
-        let ratio = match (of(by), of(column)) {
-            (Some(by), Some(value)) if by > 0 => format!("{:.1}", value as f64 / by as f64),
-            _ => "-".to_owned(),
-        };
-        let _ = write!(text, " {ratio:>10}");
+        let _ = write!(text, " {:>10}", ratio(of(by), of(column)));
     }
-    text.push('\n');
-    text
+    text + "\n"
 }
 
 fn median(figures: &Figures, row: &str) -> Option<u64> {
@@ -137,18 +135,14 @@ fn shown(value: Option<u64>) -> String {
 pub(super) fn changes(old: &Results, new: &Results) -> String {
     let mut text = String::new();
     for (column, figures) in &new.columns {
-        let Some(before) = old.column(column) else {
-            continue;
-        };
+        let before = old.column(column);
         for (row, figure) in figures {
-            match median(before, row) {
-                Some(then) if then != figure.median => {
-                    let now = figure.median;
-                    let change = 100.0 * (now as f64 / then.max(1) as f64 - 1.0);
-                    let _ = writeln!(text, "{column:24} {row:20} {then:8} {now:8} {change:+7.1}%");
-                }
-                _ => {}
-            }
+            let (then, now) = (before.and_then(|old| median(old, row)), figure.median);
+            let Some(then) = then.filter(|then| *then != now) else {
+                continue;
+            };
+            let change = 100.0 * (now as f64 / then.max(1) as f64 - 1.0);
+            let _ = writeln!(text, "{column:24} {row:20} {then:8} {now:8} {change:+7.1}%");
         }
     }
     if text.is_empty() {
@@ -168,24 +162,27 @@ pub(super) fn wake(rows: &[&str], native: &Figures, gearv: &Figures) -> String {
     for row in rows {
         let cell = |get: fn(&Figure) -> u64| shown(gearv.get(*row).map(get));
         let natively = median(native, row);
-        let ratio = match (natively, median(gearv, row)) {
-            (Some(native), Some(gearv)) if native > 0 => {
-                format!("{:.1}", gearv as f64 / native as f64)
-            }
-            _ => "-".to_owned(),
-        };
         let _ = writeln!(
             text,
-            "{row:20} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {ratio:>7}",
+            "{row:20} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {:>7}",
             shown(natively),
             cell(|f| f.median),
             cell(|f| f.min),
             cell(|f| f.mean),
             cell(|f| f.p99),
             cell(|f| f.max),
+            ratio(natively, median(gearv, row)),
         );
     }
     text
+}
+
+/// Returns how many times as much a figure is.
+fn ratio(by: Option<u64>, value: Option<u64>) -> String {
+    match (by, value) {
+        (Some(by), Some(value)) if by > 0 => format!("{:.1}", value as f64 / by as f64),
+        _ => "-".to_owned(),
+    }
 }
 
 #[cfg(test)]

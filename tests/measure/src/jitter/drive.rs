@@ -2,7 +2,7 @@
 //! measurement.
 
 use std::fs;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -53,14 +53,7 @@ impl Setup {
     fn natively(&self) -> Result<Measured> {
         let kernel = payloads::debian_rt_kernel()?;
         let initramfs = jitter_userland::initramfs(&workspace::output_dir())?;
-        let more = match self.load {
-            Load::Off => format!("nr_cpus=1 jitter.settle={SETTLE_IDLE}"),
-            load @ (Load::Cpu | Load::Disk | Load::All) => {
-                format!("jitter.cpu=1 jitter.load={}", load.text())
-            }
-        };
-        let command_line =
-            Configuration::Native.command_line("ttyAMA0", self.loops, self.load, &more);
+        let command_line = self.native_command_line();
         let boot = Boot {
             kernel: &kernel,
             initrd: Some(&initramfs),
@@ -72,7 +65,21 @@ impl Setup {
             ..self.machine.clone().without_el2()
         };
         let command = self.qemu.command(&machine, &boot, Console::Pipes);
-        let mut session = Session::start(command, &log("native")?)?;
+        self.without_exits(Session::start(command, &log("native")?)?)
+    }
+
+    fn native_command_line(&self) -> String {
+        let more = match self.load {
+            Load::Off => format!("nr_cpus=1 jitter.settle={SETTLE_IDLE}"),
+            load @ (Load::Cpu | Load::Disk | Load::All) => {
+                format!("jitter.cpu=1 jitter.load={}", load.text())
+            }
+        };
+        Configuration::Native.command_line("ttyAMA0", self.loops, self.load, &more)
+    }
+
+    /// Measures where no Gear1 counts exits.
+    fn without_exits(&self, mut session: Session) -> Result<Measured> {
         let figures = self.figures(&mut session);
         Ok(Measured {
             figures: figures.map_err(|error| explain(&error, &session))?,
@@ -95,27 +102,11 @@ impl Setup {
             ..KvmHost::default()
         };
         let host = host.build(&workspace::output_dir().join("jitter-kvm"))?;
-        let mut session = host.start(&self.qemu, &self.machine, &log("kvm")?)?;
-        let figures = self.figures(&mut session);
-        Ok(Measured {
-            figures: figures.map_err(|error| explain(&error, &session))?,
-            exits: None,
-        })
+        self.without_exits(host.start(&self.qemu, &self.machine, &log("kvm")?)?)
     }
 
     fn under_gearv(&self, configuration: Configuration) -> Result<Measured> {
-        let name = format!("jitter-{}", configuration.vm());
-        let directory = workspace::output_dir().join(&name);
-        fs::create_dir_all(&directory)?;
-        let source = directory.join(format!("{name}.dts"));
-        let settle = match self.load {
-            Load::Off => SETTLE_IDLE,
-            Load::Cpu | Load::Disk | Load::All => SETTLE_BUSY,
-        };
-        let manifest =
-            configuration.manifest(Serial::SECOND_OF_VIRT, self.loops, self.load, settle);
-        fs::write(&source, manifest)?;
-        let images = build_images::build(&source)?;
+        let images = build_images::build(&self.write_manifest(configuration)?)?;
         let machine = Machine {
             cpus: CPUS,
             memory_mib: run::memory_for(&images)?,
@@ -128,6 +119,21 @@ impl Setup {
         let mut session = images.start(&self.qemu, &machine, &log("guest")?)?;
         let measured = self.guest(configuration, &mut session);
         measured.map_err(|error| explain(&error, &session))
+    }
+
+    fn write_manifest(&self, configuration: Configuration) -> Result<PathBuf> {
+        let name = format!("jitter-{}", configuration.vm());
+        let directory = workspace::output_dir().join(&name);
+        fs::create_dir_all(&directory)?;
+        let source = directory.join(format!("{name}.dts"));
+        let settle = match self.load {
+            Load::Off => SETTLE_IDLE,
+            Load::Cpu | Load::Disk | Load::All => SETTLE_BUSY,
+        };
+        let serial = Serial::SECOND_OF_VIRT;
+        let manifest = configuration.manifest(serial, self.loops, self.load, settle);
+        fs::write(&source, manifest)?;
+        Ok(source)
     }
 
     /// The guest's console and Gear2's are one.
@@ -159,43 +165,53 @@ impl Setup {
         images: &Images,
         machine: &Machine,
     ) -> Result<Measured> {
+        let (mut gear2, line) = self.start_with_second_line(images, machine)?;
+        let mut guest = gear2.attach(line, &log(configuration.word())?)?;
+        let measured = self.on_two_lines(configuration, &mut guest, &mut gear2);
+        measured.map_err(|error| {
+            let last_words = build_images::last_words(&gear2);
+            anyhow!("{error:#}\n{}\n{last_words}", guest.tail(30))
+        })
+    }
+
+    /// Starts the machine with a socket behind its second UART.
+    fn start_with_second_line(
+        &self,
+        images: &Images,
+        machine: &Machine,
+    ) -> Result<(Session, UnixStream)> {
         let directory = tempdir()?;
         let socket = directory.join("serial");
         let listener = UnixListener::bind(&socket).with_context(|| socket.display().to_string())?;
         let mut command = self.qemu.command(machine, &images.boot(), Console::Pipes);
         command.args(["-serial", &format!("unix:{}", socket.display())]);
-        let mut gear2 = images.start_by(command, &log("gear2")?)?;
+        let gear2 = images.start_by(command, &log("gear2")?)?;
         // QEMU connects before the machine starts, or ends.
         let (line, _) = listener.accept()?;
         fs::remove_dir_all(&directory)?;
-        let file = if configuration == Configuration::Emulated {
-            "emulated"
-        } else {
-            "pass-through"
-        };
-        let mut guest = gear2.attach(line, &log(file)?)?;
+        Ok((gear2, line))
+    }
+
+    /// Measures a VM with a line of its own, and reads its exits on Gear2's.
+    fn on_two_lines(
+        &self,
+        configuration: Configuration,
+        guest: &mut Session,
+        gear2: &mut Session,
+    ) -> Result<Measured> {
         let ended = ended(configuration);
-        let measured = (|| {
-            self.expect(READY, &ended, &mut guest, &mut gear2)?;
-            let own_before = number(&mut guest, 2)?;
-            let before = Exits::read(&mut gear2, configuration.vm())?;
-            guest.receive_all()?;
-            ensure!(!guest.has(BEGINS), TOO_SLOW);
-            self.expect(MEASURED, &ended, &mut guest, &mut gear2)?;
-            let own_after = number(&mut guest, 0)?;
-            let after = Exits::read(&mut gear2, configuration.vm())?;
-            let printed = self.expect(END, &ended, &mut guest, &mut gear2)?;
-            Ok(Measured {
-                figures: self.parse(&printed)?,
-                exits: Some(after.since(&before, own_after.saturating_sub(own_before))),
-            })
-        })();
-        measured.map_err(|error: anyhow::Error| {
-            anyhow!(
-                "{error:#}\n{}\n{}",
-                guest.tail(30),
-                build_images::last_words(&gear2)
-            )
+        self.expect(READY, &ended, guest, gear2)?;
+        let own_before = number(guest, 2)?;
+        let before = Exits::read(gear2, configuration.vm())?;
+        guest.receive_all()?;
+        ensure!(!guest.has(BEGINS), TOO_SLOW);
+        self.expect(MEASURED, &ended, guest, gear2)?;
+        let own_after = number(guest, 0)?;
+        let after = Exits::read(gear2, configuration.vm())?;
+        let printed = self.expect(END, &ended, guest, gear2)?;
+        Ok(Measured {
+            figures: self.parse(&printed)?,
+            exits: Some(after.since(&before, own_after.saturating_sub(own_before))),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Setup that the configurations of a run share, and the result of one of them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -72,38 +73,37 @@ impl Setup {
 
     /// Combines the measurements.
     pub fn results(&self, measured: Vec<(Configuration, Measured)>) -> Result<Results> {
-        let Machine { cpu, gic, .. } = &self.machine;
-        let mut conditions = vec![
-            (
-                "machine".to_owned(),
-                format!(
-                    "QEMU virt, {} x {cpu}, GICv{gic}, one instruction a nanosecond",
-                    configuration::CPUS
-                ),
-            ),
-            ("kernel".to_owned(), payloads::rt_kernel_release()?),
-            ("load".to_owned(), self.load.text().to_owned()),
-            ("loops".to_owned(), self.loops.to_string()),
-        ];
+        let mut conditions = self.conditions()?;
         for (configuration, one) in &measured {
             let Some(Counted { others, sgis, own }) = one.exits else {
                 continue;
             };
             for (what, count) in [(EXITS, others), (SGIS, sgis), (OWN, own)] {
-                conditions.push((
-                    format!("{what}, {}", configuration.text()),
-                    count.to_string(),
-                ));
+                let name = format!("{what}, {}", configuration.text());
+                conditions.insert(name, count.to_string());
             }
         }
+        let columns = measured.into_iter();
+        let columns =
+            columns.map(|(configuration, one)| (configuration.text().to_owned(), one.figures));
         Ok(Results {
             counts: Default::default(),
             guest: sha256(&jitter_userland::initramfs(&workspace::output_dir())?)?,
-            conditions: conditions.into_iter().collect(),
-            columns: measured
-                .into_iter()
-                .map(|(configuration, one)| (configuration.text().to_owned(), one.figures))
-                .collect(),
+            conditions,
+            columns: columns.collect(),
         })
+    }
+
+    /// Returns the conditions that all measurements share.
+    fn conditions(&self) -> Result<BTreeMap<String, String>> {
+        let Machine { cpu, gic, .. } = &self.machine;
+        let cpus = configuration::CPUS;
+        let machine = format!("QEMU virt, {cpus} x {cpu}, GICv{gic}, one instruction a nanosecond");
+        Ok(BTreeMap::from([
+            ("machine".to_owned(), machine),
+            ("kernel".to_owned(), payloads::rt_kernel_release()?),
+            ("load".to_owned(), self.load.text().to_owned()),
+            ("loops".to_owned(), self.loops.to_string()),
+        ]))
     }
 }

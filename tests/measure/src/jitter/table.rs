@@ -35,26 +35,28 @@ pub(super) fn all(results: &Results) -> String {
         "latency, ns", "min", "median", "avg", "p99", "max", "min", "avg", "max", "exits", "SGIs"
     );
     for (name, figures) in &results.columns {
-        let Some(figure) = figures.get(ROW) else {
-            continue;
-        };
-        let ratio = |get: fn(&Figure) -> u64| ratio(native.map(get), get(figure));
-        let _ = writeln!(
-            text,
-            "{name:24} {:>8} {:>8} {:>8} {:>8} {:>9} | {:>6} {:>6} {:>8} {:>9} {:>6}",
-            figure.min,
-            figure.median,
-            figure.mean,
-            figure.p99,
-            figure.max,
-            ratio(|figure| figure.min),
-            ratio(|figure| figure.mean),
-            ratio(|figure| figure.max),
-            count(results, EXITS, name).unwrap_or("-"),
-            count(results, SGIS, name).unwrap_or("-"),
-        );
+        if let Some(figure) = figures.get(ROW) {
+            text += &line(name, figure, native, results);
+        }
     }
     text
+}
+
+fn line(name: &str, figure: &Figure, native: Option<&Figure>, results: &Results) -> String {
+    let ratio = |get: fn(&Figure) -> u64| ratio(native.map(get), get(figure));
+    format!(
+        "{name:24} {:>8} {:>8} {:>8} {:>8} {:>9} | {:>6} {:>6} {:>8} {:>9} {:>6}\n",
+        figure.min,
+        figure.median,
+        figure.mean,
+        figure.p99,
+        figure.max,
+        ratio(|figure| figure.min),
+        ratio(|figure| figure.mean),
+        ratio(|figure| figure.max),
+        count(results, EXITS, name).unwrap_or("-"),
+        count(results, SGIS, name).unwrap_or("-"),
+    )
 }
 
 /// Returns one configuration's figures in a few words.
@@ -74,12 +76,9 @@ pub(super) fn changes(old: &Results, new: &Results) -> String {
     for (name, figures) in &new.columns {
         let then = old.column(name).and_then(|figures| figures.get(ROW));
         if let (Some(then), Some(now)) = (then, figures.get(ROW)) {
-            let change = 100.0 * (now.max as f64 / then.max.max(1) as f64 - 1.0);
-            let _ = writeln!(
-                text,
-                "{name:24} {:>9} {:>9} {change:+7.1}%",
-                then.max, now.max
-            );
+            let (then, now) = (then.max, now.max);
+            let change = 100.0 * (now as f64 / then.max(1) as f64 - 1.0);
+            let _ = writeln!(text, "{name:24} {then:>9} {now:>9} {change:+7.1}%");
         }
     }
     for (name, value) in &new.conditions {
@@ -94,36 +93,49 @@ pub(super) fn changes(old: &Results, new: &Results) -> String {
 /// Returns violations in the measured configurations.
 pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
     let mut faults = Vec::new();
-    let native = figure(results, Configuration::Native);
     let limits = [
         (Configuration::PassThrough, max_ratio),
         (Configuration::Emulated, max_ratio.max(EMULATED_RATIO)),
     ];
-    let loaded = results
-        .conditions
-        .get("load")
-        .is_some_and(|load| load != "off");
+    let load = results.conditions.get("load");
+    let loaded = load.is_some_and(|load| load != "off");
     for (configuration, limit) in limits {
         let limit = if loaded {
             limit.max(LOADED_RATIO)
         } else {
             limit
         };
-        let Some((native, figure)) = native.zip(figure(results, configuration)) else {
-            continue;
-        };
-        for (part, least, of) in JUDGED {
-            let limit = limit.max(least);
-            if of(figure) as f64 > limit * of(native) as f64 {
-                faults.push(format!(
-                    "{}: its {part} of {} ns is more than {limit} times that of the native run, {} ns",
-                    configuration.text(),
-                    of(figure),
-                    of(native)
-                ));
-            }
+        faults.extend(over(results, configuration, limit));
+    }
+    faults.extend(exits_of_pass_through(results));
+    faults.extend(load_was_there(results));
+    faults
+}
+
+/// Returns the values of a configuration that are more than `limit` times the native ones.
+fn over(results: &Results, configuration: Configuration, limit: f64) -> Vec<String> {
+    let native = figure(results, Configuration::Native);
+    let Some((native, figure)) = native.zip(figure(results, configuration)) else {
+        return Vec::new();
+    };
+    let mut faults = Vec::new();
+    for (part, least, of) in JUDGED {
+        let limit = limit.max(least);
+        if of(figure) as f64 > limit * of(native) as f64 {
+            faults.push(format!(
+                "{}: its {part} of {} ns is more than {limit} times that of the native run, {} ns",
+                configuration.text(),
+                of(figure),
+                of(native)
+            ));
         }
     }
+    faults
+}
+
+/// Pass-through has no exit but one for each SGI that its kernel sends.
+fn exits_of_pass_through(results: &Results) -> Vec<String> {
+    let mut faults = Vec::new();
     let pass_through = Configuration::PassThrough.text();
     let count = |what| count(results, what, pass_through)?.parse::<u64>().ok();
     if let (Some(exits), Some(sgis), Some(own)) = (count(EXITS), count(SGIS), count(OWN)) {
@@ -134,7 +146,6 @@ pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
             faults.push(format!("{pass_through}: {sgis} exits for {own} SGIs"));
         }
     }
-    faults.extend(load_was_there(results));
     faults
 }
 

@@ -132,31 +132,27 @@ impl Results {
     }
 
     fn from_json(json: &Value) -> Option<Results> {
-        let column = |column: &Value| {
-            let rows = column["rows"].as_object()?.iter();
-            let figures = rows.map(|(row, figure)| Some((row.clone(), Figure::from_json(figure)?)));
-            Some((
-                column["name"].as_str()?.to_owned(),
-                figures.collect::<Option<_>>()?,
-            ))
-        };
         // Results of before there were any have none.
         let counts = json["counts"].as_object().into_iter().flatten();
         let counts = counts.map(|(name, count)| Some((name.clone(), count.as_u64()?)));
         let conditions = json["conditions"].as_object().into_iter().flatten();
         let conditions =
             conditions.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+        let columns = json["columns"].as_array()?.iter();
         Some(Results {
             guest: json["guest-sha256"].as_str()?.to_owned(),
             conditions: conditions.collect::<Option<_>>()?,
-            columns: json["columns"]
-                .as_array()?
-                .iter()
-                .map(column)
-                .collect::<Option<_>>()?,
+            columns: columns.map(column_from_json).collect::<Option<_>>()?,
             counts: counts.collect::<Option<_>>()?,
         })
     }
+}
+
+fn column_from_json(json: &Value) -> Option<(String, Figures)> {
+    let rows = json["rows"].as_object()?.iter();
+    let figures = rows.map(|(row, figure)| Some((row.clone(), Figure::from_json(figure)?)));
+    let name = json["name"].as_str()?.to_owned();
+    Some((name, figures.collect::<Option<_>>()?))
 }
 
 impl Figure {

@@ -1,8 +1,10 @@
 //! All figures of a run on one page of HTML that needs no other file.
 
 use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::figures::{Figure, Results};
 use super::plot::{self, Scale, escape};
@@ -29,7 +31,7 @@ pub struct Page<'a> {
 /// Returns the page: figures, with an older run's beside them if there is one, what they depend on,
 /// notes, plots. Where there are several rows, a table of all medians comes first and each row's
 /// samples are folded away.
-pub fn page(page: &Page<'_>, results: &Results) -> Result<String> {
+fn page(page: &Page<'_>, results: &Results) -> Result<String> {
     let title = escape(page.title);
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
@@ -45,16 +47,30 @@ pub fn page(page: &Page<'_>, results: &Results) -> Result<String> {
         html += &conditions(page, results);
         html += &counts(results);
         for row in rows {
-            let _ = writeln!(html, "<h2>{}</h2>", escape(row));
-            html += &plot::bars(&having(results, row));
-            html += "<details><summary>distribution</summary>\n";
-            html += &table(row, page.old, results);
-            html += &plots(row, results)?;
-            html += "</details>\n";
+            html += &folded(row, page.old, results)?;
         }
     }
-    html += "</body></html>\n";
-    Ok(html)
+    Ok(html + "</body></html>\n")
+}
+
+/// Writes the results to a JSON file and the page beside it, and prints where.
+pub fn save(texts: &Page<'_>, results: &Results, json: &Path) -> Result<()> {
+    results.save(json)?;
+    let html = json.with_extension("html");
+    let text = page(texts, results)?;
+    fs::write(&html, text).with_context(|| html.display().to_string())?;
+    println!("plots: {}\nall samples: {}", html.display(), json.display());
+    Ok(())
+}
+
+/// Returns a row's medians, and its samples folded away.
+fn folded(row: &str, old: Option<&Results>, results: &Results) -> Result<String> {
+    let mut html = format!("<h2>{}</h2>\n", escape(row));
+    html += &plot::bars(&having(results, row));
+    html += "<details><summary>distribution</summary>\n";
+    html += &table(row, old, results);
+    html += &plots(row, results)?;
+    Ok(html + "</details>\n")
 }
 
 /// Returns the conditions that the figures depend on, and the notes.
@@ -143,38 +159,13 @@ fn having<'a>(results: &'a Results, row: &str) -> Vec<(&'a str, &'a Figure)> {
 const NATIVE: &str = "native";
 
 fn table(row: &str, old: Option<&Results>, results: &Results) -> String {
-    let mut html = format!(
-        "<table><tr><th>{}, ns</th><th>min</th><th>median</th><th>avg</th><th>p99</th><th>max</th>",
-        escape(row)
-    );
     let all = having(results, row);
     let native = all.iter().find(|(name, _)| name.starts_with(NATIVE));
-    if native.is_some() {
-        html += "<th>min/nat.</th><th>avg/nat.</th><th>max/nat.</th>";
-    }
-    if old.is_some() {
-        html += "<th>max then</th>";
-    }
-    html += "</tr>\n";
+    let mut html = heading(row, native.is_some(), old.is_some());
     for (name, figure) in &all {
-        let Figure {
-            min,
-            median,
-            mean,
-            p99,
-            max,
-            samples: _,
-        } = figure;
-        let _ = write!(
-            html,
-            "<tr><td>{}</td><td>{min}</td><td>{median}</td><td>{mean}</td><td>{p99}</td><td>{max}</td>",
-            escape(name)
-        );
+        let _ = write!(html, "<tr><td>{}</td>{}", escape(name), cells(figure));
         if let Some((_, native)) = native {
-            for (own, natively) in [(min, native.min), (mean, native.mean), (max, native.max)] {
-                let ratio = *own as f64 / natively.max(1) as f64;
-                let _ = write!(html, "<td>{ratio:.2}</td>");
-            }
+            html += &ratios(figure, native);
         }
         if let Some(old) = old {
             let then = old.column(name).and_then(|figures| figures.get(row));
@@ -184,6 +175,45 @@ fn table(row: &str, old: Option<&Results>, results: &Results) -> String {
         html += "</tr>\n";
     }
     html + "</table>\n"
+}
+
+/// Returns the first line of a row's table, with columns for ratios and for an older run.
+fn heading(row: &str, has_native: bool, has_old: bool) -> String {
+    let mut html = format!(
+        "<table><tr><th>{}, ns</th><th>min</th><th>median</th><th>avg</th><th>p99</th><th>max</th>",
+        escape(row)
+    );
+    if has_native {
+        html += "<th>min/nat.</th><th>avg/nat.</th><th>max/nat.</th>";
+    }
+    if has_old {
+        html += "<th>max then</th>";
+    }
+    html + "</tr>\n"
+}
+
+/// Returns a figure's cells.
+fn cells(figure: &Figure) -> String {
+    let Figure {
+        min,
+        median,
+        mean,
+        p99,
+        max,
+        samples: _,
+    } = figure;
+    [min, median, mean, p99, max]
+        .map(|value| format!("<td>{value}</td>"))
+        .concat()
+}
+
+/// Returns the cells of a figure in relation to the native one.
+fn ratios(figure: &Figure, native: &Figure) -> String {
+    let ratio = |of: fn(&Figure) -> u64| {
+        let ratio = of(figure) as f64 / of(native).max(1) as f64;
+        format!("<td>{ratio:.2}</td>")
+    };
+    ratio(|one| one.min) + &ratio(|one| one.mean) + &ratio(|one| one.max)
 }
 
 /// Returns both plots of each configuration whose samples differ, all to one scale.

@@ -1,7 +1,5 @@
 //! A figure's samples as SVG: how often each value occurred, and the values in their order.
 
-use std::fmt::Write as _;
-
 use anyhow::{Context as _, Result, anyhow};
 use plotters::backend::SVGBackend;
 use plotters::chart::ChartBuilder;
@@ -75,9 +73,6 @@ impl Scale {
 
 /// Draws the medians as bars of one scale; the longest is the largest.
 pub(super) fn bars(figures: &[(&str, &Figure)]) -> String {
-    const HEIGHT: usize = 22;
-    const NAMES: u64 = 200;
-    const LONGEST: u64 = 600;
     let most = figures.iter().map(|(_, figure)| figure.median).max();
     let most = most.unwrap_or(0).max(1);
     let height = HEIGHT * figures.len();
@@ -85,21 +80,28 @@ pub(super) fn bars(figures: &[(&str, &Figure)]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"{height}\" viewBox=\"0 0 900 {height}\" font-size=\"14\">\n"
     );
     for (index, (name, figure)) in figures.iter().enumerate() {
-        let (y, text_y) = (index * HEIGHT + 3, index * HEIGHT + 16);
-        let length = (figure.median * LONGEST / most).max(1);
-        let _ = writeln!(
-            svg,
-            "<text x=\"{}\" y=\"{text_y}\" text-anchor=\"end\">{}</text>\
-             <rect x=\"{NAMES}\" y=\"{y}\" width=\"{length}\" height=\"{}\" fill=\"#1f5fa8\"/>\
-             <text x=\"{}\" y=\"{text_y}\">{}</text>",
-            NAMES - 8,
-            escape(name),
-            HEIGHT - 6,
-            NAMES + length + 6,
-            figure.median,
-        );
+        svg += &bar(index, name, figure.median, most);
     }
     svg + "</svg>\n"
+}
+
+/// Height of a bar with its gap, width of the names, and length of the longest bar.
+const HEIGHT: usize = 22;
+const NAMES: u64 = 200;
+const LONGEST: u64 = 600;
+
+fn bar(index: usize, name: &str, median: u64, most: u64) -> String {
+    let (y, text_y) = (index * HEIGHT + 3, index * HEIGHT + 16);
+    let length = (median * LONGEST / most).max(1);
+    format!(
+        "<text x=\"{}\" y=\"{text_y}\" text-anchor=\"end\">{}</text>\
+         <rect x=\"{NAMES}\" y=\"{y}\" width=\"{length}\" height=\"{}\" fill=\"#1f5fa8\"/>\
+         <text x=\"{}\" y=\"{text_y}\">{median}</text>\n",
+        NAMES - 8,
+        escape(name),
+        HEIGHT - 6,
+        NAMES + length + 6,
+    )
 }
 
 /// Draws how often each latency occurred, both axes logarithmic.
@@ -146,20 +148,7 @@ pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
 /// Draws the samples in their order: where there are too many to see, a line from the least to the
 /// largest of each group.
 pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
-    let samples: Vec<u64> = figure
-        .samples
-        .iter()
-        .flat_map(|(value, count)| {
-            std::iter::repeat_n(*value, usize::try_from(*count).unwrap_or(0))
-        })
-        .collect();
-    let group = samples.len().div_ceil(COLUMNS).max(1);
-    let mut ends = Vec::new();
-    for (index, group_samples) in samples.chunks(group).enumerate() {
-        let at = (index * group) as f64;
-        let both = [group_samples.iter().min(), group_samples.iter().max()];
-        ends.extend(both.into_iter().flatten().map(|value| (at, *value as f64)));
-    }
+    let (count, ends) = ends_of_groups(figure);
     draw(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
@@ -167,7 +156,7 @@ pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
             .x_label_area_size(44)
             .y_label_area_size(80)
             .build_cartesian_2d(
-                0.0..samples.len().max(1) as f64,
+                0.0..count.max(1) as f64,
                 (scale.low as f64..scale.high as f64)
                     .log_scale()
                     .with_key_points(scale.ticks()),
@@ -189,6 +178,24 @@ pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
             .map_err(failed)?;
         Ok(())
     })
+}
+
+/// Returns the number of samples, and the least and the largest of each group, by their place.
+fn ends_of_groups(figure: &Figure) -> (usize, Vec<(f64, f64)>) {
+    let runs = figure.samples.iter();
+    let samples: Vec<u64> = runs
+        .flat_map(|(value, count)| {
+            std::iter::repeat_n(*value, usize::try_from(*count).unwrap_or(0))
+        })
+        .collect();
+    let group = samples.len().div_ceil(COLUMNS).max(1);
+    let mut ends = Vec::new();
+    for (index, group_samples) in samples.chunks(group).enumerate() {
+        let at = (index * group) as f64;
+        let both = [group_samples.iter().min(), group_samples.iter().max()];
+        ends.extend(both.into_iter().flatten().map(|value| (at, *value as f64)));
+    }
+    (samples.len(), ends)
 }
 
 /// Returns the SVG that `onto` draws.

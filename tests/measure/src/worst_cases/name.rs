@@ -165,24 +165,27 @@ fn access(how: &str, address: &str, gic: u32) -> String {
     let address = address.strip_prefix("0x").unwrap_or(address);
     let address = u64::from_str_radix(address, 16).unwrap_or(0);
     let how = if how == "load" { "read" } else { "written" };
-    let named = |frame: &str, offset: u64| {
-        let from = PER_INTERRUPT.iter().rev().find(|(from, _)| offset >= *from);
-        let name = from.map_or("", |(_, name)| name);
-        format!("{frame}_{name} {how}")
-    };
     match address {
         DISTRIBUTOR..CPU_INTERFACE if address - DISTRIBUTOR >= IROUTER => {
             format!("GICD_IROUTER and others {how}")
         }
-        DISTRIBUTOR..CPU_INTERFACE => named("GICD", address - DISTRIBUTOR),
+        DISTRIBUTOR..CPU_INTERFACE => {
+            let register = per_interrupt(address - DISTRIBUTOR);
+            format!("GICD_{register} {how}")
+        }
         CPU_INTERFACE..REDISTRIBUTORS if gic == 2 => format!("GICC_DIR {how}"),
         REDISTRIBUTORS..END if gic == 3 => {
             let offset = (address - REDISTRIBUTORS) & 0x1_ffff;
-            match offset.checked_sub(0x1_0000) {
-                Some(offset) => named("GICR", offset),
-                None => format!("GICR_CTLR and others {how}"),
-            }
+            let register = offset.checked_sub(0x1_0000).map(per_interrupt);
+            format!("GICR_{} {how}", register.unwrap_or("CTLR and others"))
         }
         _ => format!("device {how}"),
     }
+}
+
+/// Names the register of a frame with registers of interrupts.
+fn per_interrupt(offset: u64) -> &'static str {
+    let mut from = PER_INTERRUPT.iter().rev();
+    let found = from.find(|(from, _)| offset >= *from);
+    found.map_or("", |(_, name)| *name)
 }

@@ -50,11 +50,11 @@ fn what_grows_is_told() {
     ];
     let found = measured(&lines);
     let same = parse("Gear2: VM_LOAD: 900\nWFI: 20001\n").expect("a baseline");
-    assert!(found.grown_since(&same).expect("figures").is_empty());
+    assert!(found.grown_since(&same).is_empty());
     let shorter = parse("Gear2: VM_LOAD: 300\nWFI: 20001\n").expect("a baseline");
-    assert_eq!(found.grown_since(&shorter).expect("figures").len(), 1);
+    assert_eq!(found.grown_since(&shorter).len(), 1);
     let more = parse("Gear2: VM_LOAD: 900\nWFI: 20001\ncall: CPU_ON: 1\n").expect("a baseline");
-    assert_eq!(found.grown_since(&more).expect("figures").len(), 1);
+    assert_eq!(found.grown_since(&more).len(), 1);
     assert_eq!(found.over_the_limit().len(), 1);
     assert_eq!(measured(&lines[..2]).over_the_limit().len(), 0);
 }

@@ -31,45 +31,15 @@ pub(super) struct Figure {
 /// Parses `WHERE <place>`, `APP <name> <ns> <operations>`, `COUNTERS <name> <JSON>` `START <name>`
 /// and KVM's `EXITS <count>`.
 pub(super) fn parse(place: &str, printed: &str) -> Result<Vec<Figure>> {
-    let mut figures = Vec::<Figure>::new();
-    let mut own = String::new();
-    let mut counters = Vec::<Value>::new();
-    let mut kvm_now: Option<u64> = None;
-    let mut kvm_before: Option<u64> = None;
-    let mut ended = false;
+    let mut parser = Parser::default();
     for line in printed.lines() {
-        let after = |word| line.split_once(word).map(|(_, rest)| rest);
-        if let Some(vm) = after("WHERE ") {
-            vm.trim().clone_into(&mut own);
-        } else if let Some(rest) = after("COUNTERS ") {
-            let (_, json) = rest.split_once(' ').context("COUNTERS without JSON")?;
-            counters.push(serde_json::from_str(json.trim())?);
-        } else if let Some(count) = after("EXITS ").and_then(|rest| rest.trim().parse().ok()) {
-            kvm_now = Some(count);
-            // The first count behind a workload, after which the guest sleeps.
-            let counted = figures.last_mut().filter(|f| f.exits.is_empty());
-            if let (Some(figure), Some(before)) = (counted, kvm_before.take_if(|_| ended)) {
-                figure.exits = vec![("KVM".to_owned(), count - before)];
-            }
-        } else if line.contains("START ") {
-            kvm_before = kvm_now;
-            ended = false;
-        } else if let Some(rest) = after("APP ") {
-            let mut words = rest.split_whitespace();
-            let name = words.next().context("APP without a name")?.to_owned();
-            let mut number = || words.next()?.parse::<u64>().ok();
-            figures.push(Figure {
-                place: format!("{place} {own}").trim().to_owned(),
-                name,
-                ns: number().with_context(|| line.to_owned())?,
-                operations: number().with_context(|| line.to_owned())?,
-                exits: Vec::new(),
-                interrupts: 0,
-                gear2_ns: 0,
-            });
-            ended = true;
-        }
+        parser.line(place, line)?;
     }
+    let Parser {
+        mut figures,
+        counters,
+        ..
+    } = parser;
     // In the guest's part the figure comes behind both, in the device VM's between them.
     for (figure, pair) in figures.iter_mut().zip(counters.chunks(2)) {
         if let [before, after] = pair {
@@ -79,12 +49,96 @@ pub(super) fn parse(place: &str, printed: &str) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// State behind the lines so far.
+#[derive(Default)]
+struct Parser {
+    figures: Vec<Figure>,
+    /// The VM that prints.
+    own: String,
+    /// States of GearV's counters.
+    counters: Vec<Value>,
+    /// KVM's count of exits, and that before the workload.
+    kvm_now: Option<u64>,
+    kvm_before: Option<u64>,
+    /// Whether the workload has ended.
+    ended: bool,
+}
+
+impl Parser {
+    fn line(&mut self, place: &str, line: &str) -> Result<()> {
+        let after = |word| line.split_once(word).map(|(_, rest)| rest);
+        if let Some(vm) = after("WHERE ") {
+            vm.trim().clone_into(&mut self.own);
+        } else if let Some(rest) = after("COUNTERS ") {
+            let (_, json) = rest.split_once(' ').context("COUNTERS without JSON")?;
+            self.counters.push(serde_json::from_str(json.trim())?);
+        } else if let Some(count) = after("EXITS ").and_then(|rest| rest.trim().parse().ok()) {
+            self.exits(count);
+        } else if line.contains("START ") {
+            self.kvm_before = self.kvm_now;
+            self.ended = false;
+        } else if let Some(rest) = after("APP ") {
+            let figure = Figure::parse(rest).with_context(|| line.to_owned())?;
+            let place = format!("{place} {}", self.own).trim().to_owned();
+            self.figures.push(Figure { place, ..figure });
+            self.ended = true;
+        }
+        Ok(())
+    }
+
+    /// Takes in a count of KVM's. The first count behind a workload, after which the guest sleeps,
+    /// ends the workload's.
+    fn exits(&mut self, count: u64) {
+        self.kvm_now = Some(count);
+        let counted = self.figures.last_mut().filter(|f| f.exits.is_empty());
+        if let (Some(figure), Some(before)) = (counted, self.kvm_before.take_if(|_| self.ended)) {
+            figure.exits = vec![("KVM".to_owned(), count - before)];
+        }
+    }
+}
+
+impl Figure {
+    /// Parses `<name> <ns> <operations>`.
+    fn parse(words: &str) -> Option<Figure> {
+        let mut words = words.split_whitespace();
+        let name = words.next()?.to_owned();
+        let mut number = || words.next()?.parse::<u64>().ok();
+        Some(Figure {
+            place: String::new(),
+            name,
+            ns: number()?,
+            operations: number()?,
+            exits: Vec::new(),
+            interrupts: 0,
+            gear2_ns: 0,
+        })
+    }
+
+    /// Returns the figure's line of the table.
+    fn row(&self, native: Option<&Figure>) -> String {
+        let Figure {
+            place,
+            name,
+            ns,
+            operations,
+            ..
+        } = self;
+        let an_operation = |count: u64| count as f64 / (*operations).max(1) as f64;
+        let each = an_operation(*ns);
+        let ratio = native.map(|native| *ns as f64 / native.ns as f64);
+        let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+        let mut text = format!("{name:18} {place:20} {operations:>10} {each:>14.0} {ratio:>9}  ");
+        for (vm, exits) in &self.exits {
+            let _ = write!(text, " {vm} {exits} ({:.3})", an_operation(*exits));
+        }
+        text + "\n"
+    }
+}
+
 /// Notes what both states of GearV's counters say.
 fn count(figure: &mut Figure, before: &Value, after: &Value) {
-    let own = match figure.place.ends_with("guest") {
-        true => "guest",
-        false => "device",
-    };
+    let is_guest = figure.place.ends_with("guest");
+    let own = if is_guest { "guest" } else { "device" };
     let before = rows(before);
     let mut exits = BTreeMap::<String, u64>::new();
     for ((vm, vcpu, reason), [count, ticks]) in rows(after) {
@@ -123,23 +177,10 @@ pub(super) fn table(figures: &[Figure], names: &[&str]) -> String {
         "", "", "operations", "ns an operation", "x native"
     );
     for name in names {
-        let native = figures
-            .iter()
-            .find(|figure| figure.name == *name && figure.place == "native");
+        let mut all = figures.iter();
+        let native = all.find(|figure| figure.name == *name && figure.place == "native");
         for figure in figures.iter().filter(|figure| figure.name == *name) {
-            let each = figure.ns as f64 / figure.operations.max(1) as f64;
-            let ratio = native.map(|native| figure.ns as f64 / native.ns as f64);
-            let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
-            let _ = write!(
-                text,
-                "{name:18} {:20} {:>10} {each:>14.0} {ratio:>9}  ",
-                figure.place, figure.operations
-            );
-            for (vm, exits) in &figure.exits {
-                let each = *exits as f64 / figure.operations.max(1) as f64;
-                let _ = write!(text, " {vm} {exits} ({each:.3})");
-            }
-            text.push('\n');
+            text += &figure.row(native);
         }
     }
     text
