@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -265,28 +266,33 @@ fn list_registers(image: &Image) -> Result<()> {
     Ok(())
 }
 
+/// Returns the names of an image's functions by address.
+fn names(file: &object::File, text: &Range<u64>) -> Result<BTreeMap<u64, String>> {
+    let symbols = file.symbols().filter(|symbol| {
+        text.contains(&symbol.address())
+            && matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Unknown)
+    });
+    let mut names = BTreeMap::new();
+    for symbol in symbols {
+        let name = symbol.name()?;
+        // Mapping symbols say what follows, code or data.
+        if !name.is_empty() && !name.starts_with('$') {
+            names.insert(symbol.address(), name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
 impl Image {
     fn read(elf: &Path) -> Result<Image> {
         let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
         let file = object::File::parse(&*bytes)?;
-        let text = file
-            .sections()
-            .find(|section| section.kind() == SectionKind::Text)
-            .context("no code")?;
+        let mut sections = file.sections();
+        let text = sections.find(|section| section.kind() == SectionKind::Text);
+        let text = text.context("no code")?;
         let (base, data) = (text.address(), text.data()?);
         let end = base + data.len() as u64;
-        let symbols = file.symbols().filter(|symbol| {
-            (base..end).contains(&symbol.address())
-                && matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Unknown)
-        });
-        let mut names = BTreeMap::new();
-        for symbol in symbols {
-            let name = symbol.name()?;
-            // Mapping symbols say what follows, code or data.
-            if !name.is_empty() && !name.starts_with('$') {
-                names.insert(symbol.address(), name.to_owned());
-            }
-        }
+        let names = names(&file, &(base..end))?;
         let ends = names.keys().skip(1).copied().chain([end]);
         let functions = names.iter().zip(ends).map(|((start, name), end)| {
             let at = |address: u64| usize::try_from(address - base).unwrap_or(usize::MAX);

@@ -1,7 +1,7 @@
 //! Boot of the images that `flash` writes: QEMU's `virt` through U-Boot.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -66,20 +66,25 @@ fn files_with(board: Name, images: &Images, script: &str) -> Result<Vec<CardFile
     Ok(files)
 }
 
+/// Writes a card whose script is the one named, as `NAME.img`.
+fn write_card(name: &str, board: Name, images: &Images, script: &str) -> Result<PathBuf> {
+    let card = workspace::output_dir().join(format!("{name}.img"));
+    let bytes = flash::card_image(&files_with(board, images, script)?)?;
+    fs::write(&card, bytes)?;
+    Ok(card)
+}
+
 /// Boots a card with the minimal system whose script is the one named.
 fn u_boot(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&build_images::smallest_manifest())?;
-    let card = workspace::output_dir().join(format!("u-boot-{command}.img"));
-    fs::write(
-        &card,
-        flash::card_image(&files_with(Name::QemuVirt, &images, script)?)?,
-    )?;
+    let name = format!("u-boot-{command}");
+    let card = write_card(&name, Name::QemuVirt, &images, script)?;
     let machine = Machine {
         disk: Some(card.clone()),
         firmware: Some(payloads::u_boot_qemu()?),
         ..run::machine_for(&images)?
     };
-    let log = format!("u-boot-{command}.log");
+    let log = format!("{name}.log");
     let qemu = Qemu::prepare(10)?;
     let checks = smoke::check_guests(&qemu, &machine, &images, &log, Extent::BRIEF, &|_| {});
     fs::remove_file(card)?;
@@ -95,24 +100,37 @@ fn u_boot(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
 /// its input. The card is an NVMe disk beside the device VM's disk.
 fn u_boot_system(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&build_images::default_manifest())?;
-    let card = workspace::output_dir().join(format!("u-boot-system-{command}.img"));
-    fs::write(
-        &card,
-        flash::card_image(&files_with(Name::QemuVirt, &images, script)?)?,
-    )?;
+    let name = format!("u-boot-system-{command}");
+    let card = write_card(&name, Name::QemuVirt, &images, script)?;
+    let machine = run::machine_for(&images)?;
+    let checks = with_card(&name, &images, machine, card, |session| {
+        use_system(session, command)
+    })?;
+    tally.pass(checks);
+    Ok(())
+}
+
+/// Boots a machine by U-Boot from a card, which is an NVMe disk, and removes the card behind the
+/// test.
+fn with_card(
+    name: &str,
+    images: &Images,
+    machine: Machine,
+    card: PathBuf,
+    test: impl FnOnce(&mut Session) -> Result<usize>,
+) -> Result<usize> {
     let machine = Machine {
         card: Some(card.clone()),
         firmware: Some(payloads::u_boot_qemu()?),
-        ..run::machine_for(&images)?
+        ..machine
     };
-    let log = workspace::output_dir().join(format!("u-boot-system-{command}.log"));
+    let log = workspace::output_dir().join(format!("{name}.log"));
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-    let outcome = use_system(&mut session, command);
+    let outcome = test(&mut session);
     let outcome = outcome.with_context(|| build_images::last_words(&session));
     drop(session);
     fs::remove_file(card)?;
-    tally.pass(outcome?);
-    Ok(())
+    outcome
 }
 
 fn use_system(session: &mut Session, command: &str) -> Result<usize> {
@@ -161,24 +179,14 @@ fn rcar_h3_banks(tally: &mut Tally) -> Result<()> {
 /// `virt` begins below the board's, and has all addresses that the script names.
 fn rcar_h3(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&workspace::root().join("manifests/rcar-h3.dts"))?;
-    let card = workspace::output_dir().join(format!("u-boot-rcar-{command}.img"));
-    fs::write(
-        &card,
-        flash::card_image(&files_with(Name::RcarH3, &images, script)?)?,
-    )?;
-    let machine = Machine {
-        card: Some(card.clone()),
-        firmware: Some(payloads::u_boot_qemu()?),
-        ..near_rcar_h3(&images)?
-    };
-    let log = workspace::output_dir().join(format!("u-boot-rcar-{command}.log"));
-    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-    let by = session.expect(&format!("GearV by {command}"), BOOT);
-    let outcome = by.and_then(|_| reach_both(&mut session));
-    let outcome = outcome.with_context(|| build_images::last_words(&session));
-    drop(session);
-    fs::remove_file(card)?;
-    tally.pass(1 + outcome?);
+    let name = format!("u-boot-rcar-{command}");
+    let card = write_card(&name, Name::RcarH3, &images, script)?;
+    let machine = near_rcar_h3(&images)?;
+    let checks = with_card(&name, &images, machine, card, |session| {
+        session.expect(&format!("GearV by {command}"), BOOT)?;
+        reach_both(session)
+    })?;
+    tally.pass(1 + checks);
     Ok(())
 }
 
@@ -216,8 +224,14 @@ fn mini_uart(tally: &mut Tally) -> Result<()> {
     typed(&mut session).with_context(|| session.tail(60))?;
     drop(session);
     tally.pass(3);
-    // A spoilt Gear1 in the same folder halts at the first exit, and reports the halt on the
-    // mini-UART.
+    halt_on_mini_uart()?;
+    tally.pass(1);
+    Ok(())
+}
+
+/// Starts a spoilt Gear1 from the folder of [`mini_uart`]. Gear1 halts at the first exit, and
+/// reports the halt on the mini-UART.
+fn halt_on_mini_uart() -> Result<()> {
     let folder = workspace::output_dir().join("raspi4b-mini");
     let [gear1, archive, tree] = CARD_FILES.map(|name| folder.join(name));
     let spoilt = folder.join("spoilt.img");
@@ -226,9 +240,7 @@ fn mini_uart(tally: &mut Tally) -> Result<()> {
     let mut session = Session::start(command, &folder.join("halt.log"))?;
     let halted = session.expect("gear1: HALT: exception inside EL2", BOOT);
     let halted = halted.and_then(|_| session.expect("gear1: machine stopped", BOOT));
-    halted.with_context(|| session.tail(60))?;
-    tally.pass(1);
-    Ok(())
+    halted.with_context(|| session.tail(60)).map(drop)
 }
 
 /// The files of a Raspberry Pi's card that QEMU takes.
@@ -247,23 +259,26 @@ fn start_raspi4b(mini_uart: bool) -> Result<Session> {
     let folder = workspace::output_dir().join(if mini_uart { "raspi4b-mini" } else { "raspi4b" });
     fs::create_dir_all(&folder)?;
     let paths = CARD_FILES.map(|name| folder.join(name));
-    for path in &paths {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        fs::write(path, flash::read_card(&card, &name)?)?;
+    for (name, path) in CARD_FILES.iter().zip(&paths) {
+        fs::write(path, flash::read_card(&card, name)?)?;
     }
     let [gear1, archive, tree] = &paths;
     if !mini_uart {
-        let source = decompile(&fs::read(tree)?, &tools, &folder.join("scratch.dtb"))?;
-        let source = format!("{source}\n{DISABLE_BT}\n");
-        fs::write(
-            tree,
-            compile_text(&source, &tools, &folder.join("scratch.dtb"))?,
-        )?;
+        disable_bluetooth(tree, &tools)?;
     }
     let command = Qemu::prepare(10)?.raspi4b([gear1, archive, tree], mini_uart);
     let mut session = Session::start(command, &folder.join("boot.log"))?;
     session.give_up_on(build_images::FATAL);
     Ok(session)
+}
+
+/// Applies [`DISABLE_BT`] to a device tree blob.
+fn disable_bluetooth(tree: &Path, tools: &Tools) -> Result<()> {
+    let scratch = tree.with_file_name("scratch.dtb");
+    let source = decompile(&fs::read(tree)?, tools, &scratch)?;
+    let source = format!("{source}\n{DISABLE_BT}\n");
+    fs::write(tree, compile_text(&source, tools, &scratch)?)?;
+    Ok(())
 }
 
 /// Boots the ZCU102's system on QEMU's: one guest hashes its input, the other's timer ticks, and

@@ -27,6 +27,12 @@ const STACK_STEP: usize = 0xc00;
 const ALIGN: u64 = 2 << 20;
 /// Addresses at which QEMU may load an arm64 image.
 const PLACES: [u64; 3] = [0x4000_0000, 0x4008_0000, 0x4020_0000];
+/// GICD_ISACTIVER1, and GICR_CTLR of the boot CPU, on QEMU's `virt`.
+const ACTIVE: u64 = 0x0800_0304;
+const GICR_CTLR: u64 = 0x080a_0000;
+const ENABLE_LPIS: u32 = 1;
+/// Words of GICD_ISACTIVERn with INTIDs 32 to 255.
+const WORDS: u64 = 7;
 /// In the header of an arm64 image (Linux, Documentation/arch/arm64/booting.rst).
 const MAGIC: (u64, &[u8]) = (56, b"ARM\x64");
 
@@ -83,101 +89,98 @@ fn nothing_is_left(images: &Images, tally: &mut Tally) -> Result<()> {
         }
     }
     let init = init.context("no image was loaded")?;
+    run_to_gear2(&mut gdb)?;
+    let left = gdb.physical(init, size)?;
+    let left = left.iter().filter(|byte| **byte != 0).count();
+    let left_of = format!("{left} of {size} bytes at {init:#x}");
+    ensure!(left == 0, "{left_of} are left of init");
+    tally.pass(1);
+    Ok(())
+}
+
+/// Lets the machine run until Gear2 begins, before any guest has run.
+fn run_to_gear2(gdb: &mut Gdb) -> Result<()> {
     for address in returns_of_next()? {
         gdb.set_breakpoint(address)?;
     }
-    gdb.resume()?;
-    let left = gdb.physical(init, size)?;
-    let left = left.iter().filter(|byte| **byte != 0).count();
-    ensure!(
-        left == 0,
-        "{left} of {size} bytes at {init:#x} are left of init"
-    );
-    tally.pass(1);
-    Ok(())
+    gdb.resume()
 }
 
 /// Interrupts that firmware acknowledged and did not end would never come again, and its LPIs would
 /// go on: the controller is put into such a state before the first instruction.
 fn ends_interrupts(tally: &mut Tally) -> Result<()> {
-    /// GICD_ISACTIVER1, and GICR_CTLR of the boot CPU, on QEMU's `virt`.
-    const ACTIVE: u64 = 0x0800_0304;
-    const GICR_CTLR: u64 = 0x080a_0000;
-    const ENABLE_LPIS: u32 = 1;
-    /// INTIDs 32 to 255.
-    const WORDS: u64 = 7;
     let (_session, mut gdb) = start(&images(None)?, true)?;
+    leave_interrupts_active(&mut gdb)?;
+    run_to_gear2(&mut gdb)?;
+    for word in 0..WORDS {
+        let active = read_word(&mut gdb, ACTIVE + 4 * word)?;
+        ensure!(active == 0, "word {word} of GICD_ISACTIVER is {active:#x}");
+    }
+    let lpis = read_word(&mut gdb, GICR_CTLR)? & ENABLE_LPIS;
+    ensure!(lpis == 0, "GICR_CTLR.EnableLPIs is 1");
+    tally.pass(2);
+    Ok(())
+}
+
+/// Makes all shared interrupts active and enables LPIs, as firmware may leave them.
+fn leave_interrupts_active(gdb: &mut Gdb) -> Result<()> {
     for word in 0..WORDS {
         gdb.write_physical(ACTIVE + 4 * word, u32::MAX)?;
     }
     gdb.write_physical(GICR_CTLR, ENABLE_LPIS)?;
-    let mut read = |address| -> Result<u32> {
-        let bytes = gdb.physical(address, 4)?;
-        Ok(u32::from_le_bytes(bytes.as_slice().try_into()?))
-    };
-    let before = (read(ACTIVE)?, read(GICR_CTLR)? & ENABLE_LPIS);
-    ensure!(
-        before == (u32::MAX, ENABLE_LPIS),
-        "{before:x?} could be set"
-    );
-    for address in returns_of_next()? {
-        gdb.set_breakpoint(address)?;
-    }
-    gdb.resume()?;
-    for word in 0..WORDS {
-        let active = gdb.physical(ACTIVE + 4 * word, 4)?;
-        ensure!(
-            active == [0; 4],
-            "word {word} of GICD_ISACTIVER is {active:x?}"
-        );
-    }
-    let lpis = gdb.physical(GICR_CTLR, 1)?;
-    ensure!(lpis[0] & 1 == 0, "GICR_CTLR.EnableLPIs is 1");
-    tally.pass(2);
+    let active = read_word(gdb, ACTIVE)?;
+    let lpis = read_word(gdb, GICR_CTLR)? & ENABLE_LPIS;
+    let is_set = active == u32::MAX && lpis == ENABLE_LPIS;
+    ensure!(is_set, "{active:#x} and {lpis} could be set");
     Ok(())
+}
+
+fn read_word(gdb: &mut Gdb, address: u64) -> Result<u32> {
+    let bytes = gdb.physical(address, 4)?;
+    Ok(u32::from_le_bytes(bytes.as_slice().try_into()?))
 }
 
 /// Smaller and smaller stacks: GearV starts until one is too small, which init says then.
 fn small_stack(tally: &mut Tally) -> Result<()> {
     let elf = workspace::bare_elf("gear1-init");
-    let [top, guard] = ["__stack_top", "__stack_guard"].map(|name| symbol(&elf, name));
-    let (top, guard) = (top?, guard?);
+    let (top, guard) = (symbol(&elf, "__stack_top")?, symbol(&elf, "__stack_guard")?);
     let mut images = images(None)?;
     let good = fs::read(&images.gear1)?;
     images.gear1 = workspace::output_dir().join(format!("{MANIFEST}/small-stack.img"));
-    let mut started = 0;
-    for size in (GUARD_SIZE..top - guard).rev().step_by(STACK_STEP) {
+    let sizes = (GUARD_SIZE..top - guard).rev().step_by(STACK_STEP);
+    for (started, size) in sizes.enumerate() {
         let mut image = good.clone();
         move_stack(&mut image, top, (guard + size) & !0xf)?;
         fs::write(&images.gear1, image)?;
-        let machine = Machine {
-            memory_mib: run::memory_for(&images)?,
-            ..Machine::default()
-        };
-        let log = workspace::output_dir().join(format!("{MANIFEST}/small-stack.log"));
-        let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-        session.give_up_on(&[]);
-        let ends = [
-            "gear2: ",
-            "its stack overflows",
-            "exception in Gear1's init",
-        ];
-        let (_, end) = session.expect_any(&ends, Duration::from_secs(60))?;
-        match end {
-            0 => started += 1,
-            1 => {
-                ensure!(started > 0, "no stack is large enough");
-                session.expect(
-                    "the machine is stopped; no guest was started",
-                    Duration::from_secs(60),
-                )?;
-                tally.pass(2);
-                return Ok(());
-            }
-            _ => anyhow::bail!("{size} bytes of stack end otherwise:\n{}", session.tail(20)),
+        if !is_enough(&images).with_context(|| format!("{size} bytes of stack"))? {
+            ensure!(started > 0, "no stack is large enough");
+            tally.pass(2);
+            return Ok(());
         }
     }
     anyhow::bail!("every stack is large enough")
+}
+
+/// Tells whether init's stack is large enough. Init stops the machine if it is not.
+fn is_enough(images: &Images) -> Result<bool> {
+    const MOST: Duration = Duration::from_secs(60);
+    let machine = Machine {
+        memory_mib: run::memory_for(images)?,
+        ..Machine::default()
+    };
+    let log = workspace::output_dir().join(format!("{MANIFEST}/small-stack.log"));
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    session.give_up_on(&[]);
+    let exception = "exception in Gear1's init";
+    let ends = ["gear2: ", "its stack overflows", exception];
+    match session.expect_any(&ends, MOST)? {
+        (_, 0) => Ok(true),
+        (_, 1) => {
+            let stopped = "the machine is stopped; no guest was started";
+            session.expect(stopped, MOST).map(|_| false)
+        }
+        _ => anyhow::bail!("init ends otherwise:\n{}", session.tail(20)),
+    }
 }
 
 /// Replaces the top of init's stack in its image, where the first instructions find it.

@@ -164,11 +164,10 @@ impl Options {
     fn judge(
         &self,
         session: &mut Session,
-        gdb: Gdb,
+        mut gdb: Gdb,
         runtime: Option<&Path>,
         tally: &mut Tally,
     ) -> Result<()> {
-        let mut gdb = gdb;
         gdb.let_run()?;
         let most = Duration::from_secs(120 + self.operations / SLOWEST);
         let end = guests::wait_for_done(session, GUESTS, most);
@@ -179,15 +178,7 @@ impl Options {
         ensure!(attackers == 2, "{attackers} attackers came to their end");
         ensure!(passed >= PASSES, "only {passed} of {PASSES} checks passed");
         gdb.interrupt()?;
-        let gear2 = workspace::output_dir().join("gear2.bin");
-        for (name, flat, magic) in [
-            ("Gear1's bytes", runtime, RUNTIME_MAGIC),
-            ("Gear2's bytes", Some(gear2.as_path()), GEAR2_MAGIC),
-        ] {
-            if let Some(flat) = flat {
-                tally.check(name, unchanged(&mut gdb, flat, magic));
-            }
-        }
+        images_are_unchanged(&mut gdb, runtime, tally);
         Ok(())
     }
 }
@@ -206,6 +197,15 @@ impl fmt::Display for Options {
             "--operations {operations} --seed {seed} --cpu {cpu} --gic {gic}"
         )
     }
+}
+
+/// Checks the code and constants of Gear1, unless it is another one, and of Gear2.
+fn images_are_unchanged(gdb: &mut Gdb, runtime: Option<&Path>, tally: &mut Tally) {
+    let gear2 = workspace::output_dir().join("gear2.bin");
+    if let Some(runtime) = runtime {
+        tally.check("Gear1's bytes", unchanged(gdb, runtime, RUNTIME_MAGIC));
+    }
+    tally.check("Gear2's bytes", unchanged(gdb, &gear2, GEAR2_MAGIC));
 }
 
 /// Tells whether code and constants of a flat image are in memory as they are in its file, wherever

@@ -49,26 +49,19 @@ impl Coverage {
         for address in (text.address()..text.address() + text.size()).step_by(4) {
             let mut frames = loader.find_frames(address).map_err(|e| anyhow!("{e}"))?;
             while let Some(frame) = frames.next().map_err(|e| anyhow!("{e}"))? {
-                let Some(location) = frame.location else {
-                    continue;
-                };
-                let (Some(path), Some(line)) = (location.file, location.line) else {
-                    continue;
-                };
-                let path = symbolize::short(path);
-                if !path.starts_with("gear1/") || line == 0 {
-                    continue;
-                }
-                let lists = [
-                    Some(&mut self.all),
-                    ran.contains(&address).then_some(&mut self.ran),
-                ];
-                for list in lists.into_iter().flatten() {
-                    list.entry(path.to_owned()).or_default().insert(line);
+                if let Some((path, line)) = frame.location.and_then(line_of_gear1) {
+                    self.add_line(&path, line, ran.contains(&address));
                 }
             }
         }
         Ok(())
+    }
+
+    fn add_line(&mut self, path: &str, line: u32, has_run: bool) {
+        let ran = has_run.then_some(&mut self.ran);
+        for list in [Some(&mut self.all), ran].into_iter().flatten() {
+            list.entry(path.to_owned()).or_default().insert(line);
+        }
     }
 
     /// Returns the lines that did not run.
@@ -84,6 +77,13 @@ impl Coverage {
     }
 }
 
+/// Returns the file and the line of Gear1's source that a location names.
+fn line_of_gear1(location: addr2line::Location<'_>) -> Option<(String, u32)> {
+    let path = symbolize::short(location.file?);
+    let line = location.line.filter(|line| *line != 0)?;
+    path.starts_with("gear1/").then(|| (path.to_owned(), line))
+}
+
 /// Says how much ran, writes down what did not, and tells whether it was enough.
 pub(crate) fn report() -> Result<(String, bool)> {
     let coverage = Coverage::read()?;
@@ -91,9 +91,20 @@ pub(crate) fn report() -> Result<(String, bool)> {
     let missed = coverage.missed();
     let (all, count_missed) = (count(&coverage.all), count(&missed));
     let percent = 100.0 * (1.0 - count_missed as f64 / all.max(1) as f64);
+    let open = write_missed(&missed, &rules)?;
+    let least = rules.coverage.percent;
+    let text = format!(
+        "coverage of the runtime: {} of {all} lines ran, {percent:.1} % (at least {least} %); {open} without an excuse (coverage/missed.txt)",
+        all - count_missed,
+    );
+    Ok((text, percent >= least))
+}
+
+/// Writes down the lines that did not run, and returns how many have no excuse.
+fn write_missed(missed: &Lines, rules: &Rules) -> Result<usize> {
     let mut text = String::new();
     let mut open = 0;
-    for (file, lines) in &missed {
+    for (file, lines) in missed {
         let source = fs::read_to_string(workspace::root().join(file)).context(file.clone())?;
         let excuses = rules.coverage.excused.get(file);
         for line in lines {
@@ -106,12 +117,7 @@ pub(crate) fn report() -> Result<(String, bool)> {
     }
     let path = workspace::output_dir().join("coverage/missed.txt");
     fs::write(&path, text).with_context(|| path.display().to_string())?;
-    let least = rules.coverage.percent;
-    let text = format!(
-        "coverage of the runtime: {} of {all} lines ran, {percent:.1} % (at least {least} %); {open} without an excuse (coverage/missed.txt)",
-        all - count_missed,
-    );
-    Ok((text, percent >= least))
+    Ok(open)
 }
 
 /// Returns how many lines there are.

@@ -164,23 +164,13 @@ impl Evidence {
         let mut row = |name: &str, figure: &str, command: &str| {
             table += &format!("| {name} | {figure} | `{command}` |\n");
         };
-        let run = &self.run;
-        let sum = |of: fn(&PartRun) -> usize| run.parts.iter().map(of).sum::<usize>();
-        let figure = format!(
-            "{} passed, {} failed, {} skipped in {} parts; {} min {} s",
-            sum(|part| part.passed),
-            sum(|part| part.failed),
-            sum(|part| part.skipped),
-            run.parts.len(),
-            run.seconds / 60,
-            run.seconds % 60,
-        );
-        row("All tests", &figure, "cargo xtask test");
+        row("All tests", &self.all_tests(), "cargo xtask test");
         let (holds, fails) = (self.audit.holds.len(), self.audit.fails.len());
         let figure = format!("{holds} statements hold, {fails} do not");
         row("The linked runtime images", &figure, "cargo xtask audit");
         for item in ITEMS {
-            row(item.name, &item.figures(run, &self.longer), item.command);
+            let figures = item.figures(&self.run, &self.longer);
+            row(item.name, &figures, item.command);
         }
         let command = "cargo xtask test --slow \"planted bug\"";
         row("Planted bugs", &self.planted, command);
@@ -190,12 +180,24 @@ impl Evidence {
             self.requirements.faults().len(),
         );
         row("Requirements", &figure, "cargo xtask requirements");
-        row(
-            "Coverage of the runtime image",
-            &run.coverage,
-            "cargo xtask test",
-        );
+        let coverage = "Coverage of the runtime image";
+        row(coverage, &self.run.coverage, "cargo xtask test");
         table
+    }
+
+    /// Returns the sums of all parts.
+    fn all_tests(&self) -> String {
+        let run = &self.run;
+        let sum = |of: fn(&PartRun) -> usize| run.parts.iter().map(of).sum::<usize>();
+        format!(
+            "{} passed, {} failed, {} skipped in {} parts; {} min {} s",
+            sum(|part| part.passed),
+            sum(|part| part.failed),
+            sum(|part| part.skipped),
+            run.parts.len(),
+            run.seconds / 60,
+            run.seconds % 60,
+        )
     }
 
     fn tests(&self) -> String {

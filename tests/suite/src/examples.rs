@@ -100,16 +100,8 @@ fn new(tally: &mut Tally) -> Result<()> {
 
 /// The guest that `docs/manifest.md` adds to the system of the device VM, taken from its text.
 fn third_guest(boots: bool, tally: &mut Tally) -> Result<()> {
-    let manual = fs::read_to_string(workspace::root().join("docs/manifest.md"))?;
-    let steps = manual.split("### Adding a guest").nth(1);
-    let node = steps.and_then(|steps| steps.split("```dts").nth(1)?.split("```").next());
-    let node = node.context("the manual adds no guest")?;
-    let system = fs::read_to_string(build_images::default_manifest())?;
-    // Behind the last VM: the ends of that, of /vms and of the root are left.
-    let end = system.rfind("\n\t};\n};").context("/vms has no end")?;
-    let (before, behind) = system.split_at(end);
     let file = workspace::output_dir().join("third-guest.dts");
-    fs::write(&file, format!("{before}\n{node}{behind}"))?;
+    fs::write(&file, with_third_guest()?)?;
     let tools = Tools::prepare()?;
     let board = BoardTree::named(board::Name::QemuVirt, &tools)?;
     keeps_rules(&file, &board, &tools)?;
@@ -125,6 +117,19 @@ fn third_guest(boots: bool, tally: &mut Tally) -> Result<()> {
     outcome.with_context(|| last_words(&session))?;
     tally.pass(3);
     Ok(())
+}
+
+/// Returns the manifest of the device VM's system with the manual's guest behind the last VM.
+fn with_third_guest() -> Result<String> {
+    let manual = fs::read_to_string(workspace::root().join("docs/manifest.md"))?;
+    let steps = manual.split("### Adding a guest").nth(1);
+    let node = steps.and_then(|steps| steps.split("```dts").nth(1)?.split("```").next());
+    let node = node.context("the manual adds no guest")?;
+    let system = fs::read_to_string(build_images::default_manifest())?;
+    // The ends of the last VM, of /vms and of the root.
+    let end = system.rfind("\n\t};\n};").context("/vms has no end")?;
+    let (before, behind) = system.split_at(end);
+    Ok(format!("{before}\n{node}{behind}"))
 }
 
 fn use_third(session: &mut Session) -> Result<()> {
@@ -160,46 +165,32 @@ fn shared_with_linux(tally: &mut Tally) -> Result<()> {
 fn find_shared(session: &mut Session) -> Result<()> {
     session.expect(device_userland::READY, BOOT)?;
     session.send("stty cols 1000\n")?;
-    let found = "cd /sys/bus/dax/devices; until grep -l 0x70000000 */resource; do sleep 1; done";
-    let name = shell(session, found)?;
-    let name = name
-        .lines()
-        .rev()
-        .find_map(|line| line.trim().strip_suffix("/resource"));
-    let name = name.context("no device has it")?.to_owned();
+    let name = dax_device(session)?;
     let size = shell(session, &format!("cat {name}/size; ls /dev/{name}"))?;
     ensure!(size.contains("4194304"), "{name} has {size}");
     session.send("gearctl console linux\n")?;
     let (before, after) = initramfs::READY;
     session.expect(&format!("{before}linux{after}"), BOOT)?;
-    let node = shell(
-        session,
-        "cat /proc/device-tree/pmem-region@6fe00000/compatible",
-    )?;
+    let node = "cat /proc/device-tree/pmem-region@6fe00000/compatible";
+    let node = shell(session, node)?;
     ensure!(node.contains("pmem-region"), "the guest's tree has {node}");
     Ok(())
+}
+
+/// Waits for the dax device of the shared memory, and returns its name.
+fn dax_device(session: &mut Session) -> Result<String> {
+    let found = "cd /sys/bus/dax/devices; until grep -l 0x70000000 */resource; do sleep 1; done";
+    let found = shell(session, found)?;
+    let mut lines = found.lines().rev();
+    let name = lines.find_map(|line| line.trim().strip_suffix("/resource"));
+    Ok(name.context("no device has it")?.to_owned())
 }
 
 /// Files with the right digests boot, the VM that comes first in the file starts last, and memory
 /// lies where it was asked to.
 fn ordered(tally: &mut Tally) -> Result<()> {
-    let image = build_images::build_guest("counters")?;
-    let digest = smoke::hex(&fs::read(image)?);
     let file = workspace::output_dir().join("ordered.dts");
-    let vm = |name: &str, order: u32, align: u32| {
-        format!(
-            "{name} {{ memory-mib = <2>; memory-align-mib = <{align}>; boot-order = <{order}>;\n\
-             image = \"artifact:guest:counters\"; image-sha256 = \"{digest}\"; console {{ }}; }};\n"
-        )
-    };
-    let vms = [("last", 2, 64), ("middle", 1, 128), ("first", 0, 2)];
-    let text: String = vms
-        .map(|(name, order, align)| vm(name, order, align))
-        .concat();
-    let text = format!(
-        "/dts-v1/;\n/ {{ compatible = \"gearv,manifest\"; version = <1>; vms {{\n{text}}}; }};\n"
-    );
-    fs::write(&file, text)?;
+    fs::write(&file, ordered_manifest()?)?;
     let images = build_images::build(&file)?;
     let machine = run::machine_for(&images)?;
     let log = workspace::output_dir().join("ordered.log");
@@ -209,18 +200,42 @@ fn ordered(tally: &mut Tally) -> Result<()> {
         started.with_context(|| last_words(&session))?;
         tally.pass(1);
     }
-    let said = session.transcript();
-    for (name, _, align) in vms {
-        let place = said
-            .split(&format!("gearv: {name}: 1 vCPUs, 2 MiB at 0x"))
-            .nth(1);
-        let place = place.and_then(|rest| rest.split_whitespace().next());
-        let place = u64::from_str_radix(place.context("init does not say where it is")?, 16)?;
+    for (name, _, align) in ORDERED {
+        let place = place_of(session.transcript(), name)?;
         let is_aligned = place.is_multiple_of(u64::from(align) << 20);
         ensure!(is_aligned, "{name} lies at {place:#x}, for {align} MiB");
         tally.pass(1);
     }
     Ok(())
+}
+
+/// VMs by name, boot order and alignment in MiB.
+const ORDERED: [(&str, u32, u32); 3] = [("last", 2, 64), ("middle", 1, 128), ("first", 0, 2)];
+
+fn ordered_manifest() -> Result<String> {
+    let image = build_images::build_guest("counters")?;
+    let digest = smoke::hex(&fs::read(image)?);
+    let vms = ORDERED.map(|(name, order, align)| {
+        format!(
+            "{name} {{ memory-mib = <2>; memory-align-mib = <{align}>; boot-order = <{order}>;\n\
+             image = \"artifact:guest:counters\"; image-sha256 = \"{digest}\"; console {{ }}; }};\n"
+        )
+    });
+    let vms = vms.concat();
+    Ok(format!(
+        "/dts-v1/;\n/ {{ compatible = \"gearv,manifest\"; version = <1>; vms {{\n{vms}}}; }};\n"
+    ))
+}
+
+/// Returns where init says that a VM of [`ORDERED`] lies.
+fn place_of(said: &str, name: &str) -> Result<u64> {
+    let line = format!("gearv: {name}: 1 vCPUs, 2 MiB at 0x");
+    let place = said
+        .split(&line)
+        .skip(1)
+        .find_map(|rest| rest.split_whitespace().next());
+    let place = place.context("init does not say where it is")?;
+    Ok(u64::from_str_radix(place, 16)?)
 }
 
 /// An example on QEMU.
@@ -289,19 +304,12 @@ fn mixed(tally: &mut Tally) -> Result<()> {
     example.expect(device_userland::READY)?;
     example.session.send("stty cols 1000\n")?;
     example.wait_for_report()?;
-    let list = shell(
-        &mut example.session,
-        "until gearctl list; do sleep 0.2; done",
-    )?;
+    let list = shell(&mut example.session, LIST)?;
     for vm in ["device", "linux", "control"] {
         ensure!(list.contains(vm), "{vm} is not in\n{list}");
     }
     tally.pass(2);
-    for (how, state) in [
-        ("stop", "stopped"),
-        ("start", "running"),
-        ("restart", "running"),
-    ] {
+    for (how, state) in STATES {
         change(&mut example.session, how, "control", state)?;
         tally.pass(1);
     }
@@ -312,6 +320,15 @@ fn mixed(tally: &mut Tally) -> Result<()> {
     tally.pass(1);
     keeps_a_way_back(&mut example, tally)
 }
+
+/// Lists the VMs as soon as the device model answers.
+const LIST: &str = "until gearctl list; do sleep 0.2; done";
+/// Changes of a VM by `gearctl`, and the states that they lead to.
+const STATES: [(&str, &str); 3] = [
+    ("stop", "stopped"),
+    ("start", "running"),
+    ("restart", "running"),
+];
 
 /// The device VM owns the UART, so Gear2 does not leave it stopped: `gearctl stop` is refused. When
 /// it turns itself off it is started again as long as the real-time VM runs, which it does not

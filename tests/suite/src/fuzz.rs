@@ -118,40 +118,47 @@ fn survive(number: u64, what: &str, body: impl FnOnce()) -> Result<()> {
 
 fn blobs(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
-    let scratch = scratch("blobs")?;
-    let compiled = manifests()?.into_iter().map(|file| {
-        let (_, blob) = manifest::compile_source(&file, &tools, &scratch)?;
-        Ok((file.display().to_string(), blob))
-    });
-    let compiled: Vec<(String, Vec<u8>)> = compiled.collect::<Result<_>>()?;
+    let compiled = compiled(&tools)?;
     let boards =
         [board::Name::Rpi4, board::Name::RcarH3].map(|name| BoardTree::named(name, &tools));
     let boards: Vec<BoardTree> = boards.into_iter().collect::<Result<_>>()?;
-    let good = &boards[0];
-    let facts = good.read()?;
+    let facts = boards[0].read()?;
     for number in first()..BLOBS {
         let mut random = Random::new(number);
         let (name, blob) = &compiled[random.below(compiled.len())];
-        let outcome = if number % 2 == 0 {
+        if number % 2 == 0 {
             let blob = Aligned::new(&damaged(blob, &mut random));
             survive(number, name, || {
-                let _ = prepare::judge(blob.as_slice(), &facts, good.bytes(), &mut |_| {});
-            })
+                let _ = prepare::judge(blob.as_slice(), &facts, boards[0].bytes(), &mut |_| {});
+            })?;
         } else {
             let board = &boards[random.below(boards.len())];
-            let tree = Aligned::new(&damaged(board.bytes(), &mut random));
-            let blob = Aligned::new(blob);
-            survive(number, &board.name, || {
-                if let Ok(facts) = fdt::read(tree.as_slice()).board {
-                    let _ = prepare::judge(blob.as_slice(), &facts, tree.as_slice(), &mut |_| {});
-                }
-            })
-        };
-        outcome?;
+            let tree = damaged(board.bytes(), &mut random);
+            survive(number, &board.name, || judge_on(&tree, blob))?;
+        }
     }
-    fs::remove_dir_all(scratch)?;
     tally.pass(1);
     Ok(())
+}
+
+/// Returns the blobs of all manifests, with their files.
+fn compiled(tools: &Tools) -> Result<Vec<(String, Vec<u8>)>> {
+    let scratch = scratch("blobs")?;
+    let compiled = manifests()?.into_iter().map(|file| {
+        let (_, blob) = manifest::compile_source(&file, tools, &scratch)?;
+        Ok((file.display().to_string(), blob))
+    });
+    let compiled = compiled.collect();
+    fs::remove_dir_all(scratch)?;
+    compiled
+}
+
+/// Judges a manifest on the board of a device tree, if the tree can be read.
+fn judge_on(tree: &[u8], blob: &[u8]) {
+    let (tree, blob) = (Aligned::new(tree), Aligned::new(blob));
+    if let Ok(facts) = fdt::read(tree.as_slice()).board {
+        let _ = prepare::judge(blob.as_slice(), &facts, tree.as_slice(), &mut |_| {});
+    }
 }
 
 /// Returns the blob with some words or bytes replaced, and sometimes its end cut off.
@@ -217,7 +224,7 @@ fn show(file: &Path, board: &BoardTree, tools: &Tools) -> bool {
 
 /// Removes, repeats or exchanges a line or a word, or puts a piece somewhere.
 fn damage(text: &mut String, texts: &[String], random: &mut Random) {
-    let lines: Vec<&str> = text.lines().collect();
+    let mut lines: Vec<&str> = text.lines().collect();
     let at = random.below(lines.len());
     let Some(line) = lines.get(at) else { return };
     let other = &texts[random.below(texts.len())];
@@ -226,24 +233,27 @@ fn damage(text: &mut String, texts: &[String], random: &mut Random) {
         0 => String::new(),
         1 => format!("{line}\n{line}"),
         2 => other[random.below(other.len())].to_owned(),
-        3 => {
-            let piece = PIECES[random.below(PIECES.len())];
-            let mut letters: Vec<char> = line.chars().collect();
-            let place = random.below(letters.len() + 1);
-            letters.splice(place..place, piece.chars());
-            letters.into_iter().collect()
-        }
-        _ => {
-            let mut letters: Vec<char> = line.chars().collect();
-            if !letters.is_empty() {
-                letters.remove(random.below(letters.len()));
-            }
-            letters.into_iter().collect()
-        }
+        3 => with_piece(line, random),
+        _ => without_letter(line, random),
     };
-    let mut lines: Vec<&str> = lines;
     lines[at] = &new;
     *text = lines.join("\n") + "\n";
+}
+
+fn with_piece(line: &str, random: &mut Random) -> String {
+    let piece = PIECES[random.below(PIECES.len())];
+    let mut letters: Vec<char> = line.chars().collect();
+    let place = random.below(letters.len() + 1);
+    letters.splice(place..place, piece.chars());
+    letters.into_iter().collect()
+}
+
+fn without_letter(line: &str, random: &mut Random) -> String {
+    let mut letters: Vec<char> = line.chars().collect();
+    if !letters.is_empty() {
+        letters.remove(random.below(letters.len()));
+    }
+    letters.into_iter().collect()
 }
 
 fn scratch(name: &str) -> Result<PathBuf> {

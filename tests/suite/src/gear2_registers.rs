@@ -175,7 +175,17 @@ fn check_event(general: &General, seen: &mut Seen) -> Result<()> {
         "there is more than the event"
     );
     seen.count(event);
-    let expected = match event {
+    ensure!(
+        holds_given(event, [x2, x3, x4, x5, x6]),
+        "{event:x?} is not what the guest handed over"
+    );
+    Ok(())
+}
+
+/// Tells whether an event holds what the guest handed over, and whether the registers of any other
+/// event hold nothing of it.
+fn holds_given(event: Event, registers: [u64; 5]) -> bool {
+    match event {
         Event::Hypercall(_, arguments) => {
             arguments == [GEAR2_NOP.into(), given(1), given(2), given(3), given(4)]
         }
@@ -195,10 +205,8 @@ fn check_event(general: &General, seen: &mut Seen) -> Result<()> {
         | Event::Irq(..)
         | Event::Poke(_)
         | Event::Doorbell(_)
-        | Event::Refused(_) => [x2, x3, x4, x5, x6].iter().all(|value| !is_given(*value)),
-    };
-    ensure!(expected, "{event:x?} is not what the guest handed over");
-    Ok(())
+        | Event::Refused(_) => registers.iter().all(|value| !is_given(*value)),
+    }
 }
 
 impl Seen {

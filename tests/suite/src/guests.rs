@@ -53,16 +53,9 @@ fn with(gic: u32) -> &'static str {
 fn boot_native(row: &TargetTest, bin: &str, gic: u32, tally: &mut Tally) -> Result<()> {
     let guest = build_images::build_guest(bin)?;
     let model = row.models.first().context("a row names a model")?;
-    let machine = Machine {
-        cpu: format!("{model}{}", row.cpu_properties),
-        gic,
-        cpus: row.cpus,
-        icount: row.icount,
-        turn_us: row.turn_us,
-        ..Machine::default()
-    };
+    let machine = machine(row, model, gic).without_el2();
     let qemu = Qemu::prepare(QEMU)?;
-    let command = qemu.command(&machine.without_el2(), &Boot::bare(&guest), Console::Pipes);
+    let command = qemu.command(&machine, &Boot::bare(&guest), Console::Pipes);
     let alone = TargetTest {
         guests: 1,
         passes: 1,
@@ -71,6 +64,18 @@ fn boot_native(row: &TargetTest, bin: &str, gic: u32, tally: &mut Tally) -> Resu
     };
     let log = log(row, &format!("native-gicv{gic}"));
     conclude(Session::start(command, &log)?, &alone, tally)
+}
+
+/// Returns the machine of a row.
+fn machine(row: &TargetTest, model: &str, gic: u32) -> Machine {
+    Machine {
+        cpu: format!("{model}{}", row.cpu_properties),
+        gic,
+        cpus: row.cpus,
+        icount: row.icount,
+        turn_us: row.turn_us,
+        ..Machine::default()
+    }
 }
 
 /// Runs a row under GearV.
@@ -107,13 +112,8 @@ fn start(
         images.gear1 = gear1.to_owned();
     }
     let machine = Machine {
-        cpu: format!("{model}{}", row.cpu_properties),
-        gic,
-        cpus: row.cpus,
         memory_mib: run::memory_for(&images)?,
-        icount: row.icount,
-        turn_us: row.turn_us,
-        ..Machine::default()
+        ..machine(row, model, gic)
     };
     images.start(&Qemu::prepare(QEMU)?, &machine, log)
 }

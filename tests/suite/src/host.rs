@@ -32,7 +32,8 @@ pub(super) fn parts() -> Vec<Part> {
         }),
         Part::new("lints of the host code", |tally| {
             let mut clippy = workspace::cargo();
-            clippy.args(["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"]);
+            clippy.args(["clippy", "--quiet", "--all-targets"]);
+            clippy.args(DENIED);
             tally.check("clippy", run(&mut clippy));
             Ok(())
         }),
@@ -155,41 +156,40 @@ fn bare_lints(tally: &mut Tally) -> Result<()> {
     workspace::ensure_targets(&[workspace::BARE_TARGET])?;
     let runtime = build_images::build_runtime()?;
     let runtime_gicv2 = build_images::build_runtime_gicv2()?;
-    let mut clippy = workspace::cargo();
-    clippy.args([
-        "clippy",
-        "--quiet",
-        "--target",
-        workspace::BARE_TARGET,
-        "--features",
-        "image",
-    ]);
-    clippy.args(
-        BARE_PACKAGES
-            .iter()
-            .flat_map(|package| ["--package", package]),
-    );
-    clippy
-        .args(["--", "-D", "warnings"])
-        .env("GEAR1_RUNTIME_BIN", runtime)
-        .env("GEAR1_RUNTIME_GICV2_BIN", runtime_gicv2);
+    let packages = BARE_PACKAGES.iter();
+    let packages = packages.flat_map(|package| ["--package", package]);
+    let mut clippy = clippy(workspace::BARE_TARGET);
+    clippy.args(packages).args(["--features", "image"]);
+    clippy.args(DENIED);
+    clippy.env("GEAR1_RUNTIME_BIN", runtime);
+    clippy.env("GEAR1_RUNTIME_GICV2_BIN", runtime_gicv2);
     tally.check("clippy", run(&mut clippy));
+    variant_lints(tally)
+}
+
+/// Lints of the other runtimes, and of the VMM that runs on KVM.
+fn variant_lints(tally: &mut Tally) -> Result<()> {
     for features in ["image,gicv2", "image,check-locks", "image,check-ghost"] {
-        let mut runtime = workspace::cargo();
-        runtime.args(["clippy", "--quiet", "--target", workspace::BARE_TARGET]);
+        let mut runtime = clippy(workspace::BARE_TARGET);
         runtime.args(["--package", "gear1-runtime", "--features", features]);
-        runtime.args(["--package", "gear1-arch", "--", "-D", "warnings"]);
-        tally.check(
-            &format!("clippy of the runtime, {features}"),
-            run(&mut runtime),
-        );
+        runtime.args(["--package", "gear1-arch"]).args(DENIED);
+        let name = format!("clippy of the runtime, {features}");
+        tally.check(&name, run(&mut runtime));
     }
     workspace::ensure_targets(&[workspace::STATIC_TARGET])?;
-    let mut vmm = workspace::cargo();
-    vmm.args(["clippy", "--quiet", "--release", "--package", "kvm-vmm"]);
-    vmm.args(["--target", workspace::STATIC_TARGET, "--", "-D", "warnings"]);
+    let mut vmm = clippy(workspace::STATIC_TARGET);
+    vmm.args(["--release", "--package", "kvm-vmm"]).args(DENIED);
     tally.check("clippy of the VMM on KVM", run(&mut vmm));
     Ok(())
+}
+
+/// Arguments behind which every warning is an error.
+const DENIED: [&str; 3] = ["--", "-D", "warnings"];
+
+fn clippy(target: &str) -> Command {
+    let mut clippy = workspace::cargo();
+    clippy.args(["clippy", "--quiet", "--target", target]);
+    clippy
 }
 
 /// Runs a command quietly; its complaint is the error.

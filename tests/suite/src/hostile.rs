@@ -6,6 +6,7 @@
 //! reported no bug of its own, and that only the guests' own parts of the disk have changed.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -259,7 +260,6 @@ fn sector_of(disk: &mut [u8], sector: u64) -> &mut [u8] {
 /// Checks that each guest has written only its own partition, and the honest one only whole blocks.
 fn check_disk(disk: &[u8]) -> Result<()> {
     let fresh = new_disk();
-    let bytes = |from: u64, to: u64| (from * SECTOR) as usize..(to * SECTOR) as usize;
     let nobodys = [
         (0, HONEST),
         (HONEST + PARTITION, HOSTILE),
@@ -272,12 +272,24 @@ fn check_disk(disk: &[u8]) -> Result<()> {
         ensure!(at.is_none(), "byte {at:?} behind sector {from} has changed");
     }
     let range = bytes(HONEST, HONEST + PARTITION);
-    let blocks = |disk: &[u8]| -> Vec<Vec<u8>> {
-        let blocks = disk[range.clone()].chunks(pattern::BLOCK as usize);
+    let written = whole_blocks(&disk[range.clone()], &fresh[range])?;
+    ensure!(written > 0, "the honest guest's disk is as it was");
+    Ok(())
+}
+
+/// Returns the bytes from one sector to another.
+fn bytes(from: u64, to: u64) -> Range<usize> {
+    (from * SECTOR) as usize..(to * SECTOR) as usize
+}
+
+/// Checks that each block of the honest guest is whole or as before, and counts the former.
+fn whole_blocks(now: &[u8], before: &[u8]) -> Result<usize> {
+    let blocks = |bytes: &[u8]| -> Vec<Vec<u8>> {
+        let blocks = bytes.chunks(pattern::BLOCK as usize);
         blocks.map(<[u8]>::to_vec).collect()
     };
     let mut written = 0;
-    for (block, (now, then)) in blocks(disk).iter().zip(blocks(&fresh)).enumerate() {
+    for (block, (now, then)) in blocks(now).iter().zip(blocks(before)).enumerate() {
         if *now == then {
             continue;
         }
@@ -287,6 +299,5 @@ fn check_disk(disk: &[u8]) -> Result<()> {
         ensure!(whole, "the honest guest's block {block} is damaged");
         written += 1;
     }
-    ensure!(written > 0, "the honest guest's disk is as it was");
-    Ok(())
+    Ok(written)
 }

@@ -64,17 +64,9 @@ fn run(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let (_, gear2) = build_images::gears()?;
     let gear2 = fs::read(gear2)?;
-    let mut missing: BTreeSet<&str> = Rule::ALL
-        .iter()
-        .filter(|rule| !ELSEWHERE.contains(rule))
-        .map(|rule| rule.id())
-        .collect();
-    let mut files: Vec<PathBuf> = fs::read_dir(folder())?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()?;
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "dts"));
-    files.sort();
-    for file in files {
+    let broken = Rule::ALL.iter().filter(|rule| !ELSEWHERE.contains(rule));
+    let mut missing: BTreeSet<&str> = broken.map(|rule| rule.id()).collect();
+    for file in manifests()? {
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         tally.check(&name, judge(&file, &gear2, &tools));
         missing.remove(rule_of(&name));
@@ -87,6 +79,16 @@ fn run(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// Returns the manifests of the folder, by name.
+fn manifests() -> Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder())?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "dts"));
+    files.sort();
+    Ok(files)
+}
+
 /// Returns the rule in a file's name.
 fn rule_of(name: &str) -> &str {
     const LENGTH: usize = "M-VIO-009".len();
@@ -97,6 +99,27 @@ fn rule_of(name: &str) -> &str {
 fn judge(file: &Path, gear2: &[u8], tools: &Tools) -> Result<()> {
     let findings = check::check(file, &board_of(file, tools)?, tools)?;
     let drawn = findings.sources.draw(&findings.list, false) + "\n";
+    is_as_kept(file, &drawn)?;
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    let is_rule = name.starts_with("M-");
+    let only = findings.list.iter().all(|one| one.id == rule_of(&name));
+    ensure!(!is_rule || only, "it breaks other rules too");
+    let errors = findings.list.iter();
+    let errors = errors.filter(|one| one.severity == Severity::Error);
+    let errors: Vec<&str> = errors.map(|one| one.id).collect();
+    let is_of_init = |id: &&str| ON_FILES.iter().all(|rule| rule.id() != *id);
+    if !errors.iter().any(is_of_init) {
+        return Ok(());
+    }
+    let mut archive = Writer::default();
+    archive.add(MANIFEST_MEMBER, &findings.blob)?;
+    archive.add(GEAR2_MEMBER, gear2)?;
+    add_beside(file, &findings.blob, &mut archive)?;
+    is_refused(board_of(file, tools)?, &archive.finish()?, &errors, tools)
+}
+
+/// Checks that `check` says what the file beside the manifest holds.
+fn is_as_kept(file: &Path, drawn: &str) -> Result<()> {
     // From wherever the test was started.
     let drawn = drawn.replace(&format!("{}/", workspace::root().display()), "");
     let expected = file.with_extension("txt");
@@ -106,28 +129,12 @@ fn judge(file: &Path, gear2: &[u8], tools: &Tools) -> Result<()> {
     let text = fs::read_to_string(&expected)
         .with_context(|| format!("cannot read {}", expected.display()))?;
     ensure!(drawn == text, "instead of\n{text}\nit says\n{drawn}");
-    let errors: Vec<&str> = findings
-        .list
-        .iter()
-        .filter(|one| one.severity == Severity::Error)
-        .map(|one| one.id)
-        .collect();
-    let name = file.file_stem().unwrap_or_default().to_string_lossy();
-    let is_rule = name.starts_with("M-");
-    ensure!(
-        !is_rule || findings.list.iter().all(|one| one.id == rule_of(&name)),
-        "it breaks other rules too"
-    );
-    let is_of_init = |id: &&str| ON_FILES.iter().all(|rule| rule.id() != *id);
-    if !errors.iter().any(is_of_init) {
-        return Ok(());
-    }
-    let mut archive = Writer::default();
-    archive.add(MANIFEST_MEMBER, &findings.blob)?;
-    archive.add(GEAR2_MEMBER, gear2)?;
-    add_beside(file, &findings.blob, &mut archive)?;
-    let archive = archive.finish()?;
-    let placed = placement::place(board_of(file, tools)?, &archive, tools)?;
+    Ok(())
+}
+
+/// Checks that init refuses an archive, for the first of the errors.
+fn is_refused(board: BoardTree, archive: &[u8], errors: &[&str], tools: &Tools) -> Result<()> {
+    let placed = placement::place(board, archive, tools)?;
     let refusal = placed.err().context("Gear1's init takes it")?;
     let message = refusal.to_string();
     let first = errors.first().is_some_and(|id| message.contains(id));

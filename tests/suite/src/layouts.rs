@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use gear1_init::fdt::Board;
 use gear1_init::region::{Region, subtract};
 use workbench::board::{self, BoardTree, Name};
 use workbench::manifest::compile_text;
@@ -109,8 +110,7 @@ fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
         let board = variant.board(name, &source, &tools);
         let board = board.with_context(|| variant.name)?;
         tally.check(variant.name, fits(&board, name, &archive, &tools));
-        let [fits, too_large] = variant.largest;
-        for (mib, is_good) in [(fits, true), (too_large, false)] {
+        for (mib, is_good) in variant.largest.into_iter().zip([true, false]) {
             let judged = takes(&board, &manifest, mib, &tools);
             let judged = judged.and_then(|good| {
                 ensure!(good == is_good, "a guest of {mib} MiB: {good}");
@@ -163,28 +163,31 @@ fn fits(board: &BoardTree, name: Name, archive: &[u8], tools: &Tools) -> Result<
         .collect();
     ensure!(outside.is_empty(), "outside of memory: {outside:x?}");
     for (index, one) in regions.iter().enumerate() {
-        let twice = regions[index + 1..]
-            .iter()
-            .find(|other| other.overlaps(one));
+        let mut others = regions[index + 1..].iter();
+        let twice = others.find(|other| other.overlaps(one));
         ensure!(twice.is_none(), "{one:x?} and {twice:x?} overlap");
-        let reserved = &placed.board.reserved;
-        let taken = reserved.iter().find(|other| other.overlaps(one));
+        let mut reserved = placed.board.reserved.iter();
+        let taken = reserved.find(|other| other.overlaps(one));
         ensure!(taken.is_none(), "{one:x?} is firmware's: {taken:x?}");
         let is_video = name == Name::Rpi4 && one.overlaps(&VIDEO_CORE);
         ensure!(!is_video, "{one:x?} is the VideoCore's");
     }
-    if name == Name::RcarH3 {
-        let bank = placed.board.memory.first().context("no memory")?.start;
-        let script = flash::boot_script(name, archive.len());
-        for address in [bank + 2 * MIB, bank + 128 * MIB] {
-            let address = format!("{address:#x}");
-            ensure!(
-                script.contains(&address),
-                "{script} loads nothing to {address}"
-            );
-        }
-        ensure!(placed.init.start == bank + 2 * MIB, "init lies elsewhere");
+    match name {
+        Name::RcarH3 => is_loaded_to_first_bank(&placed, archive),
+        _ => Ok(()),
     }
+}
+
+/// Checks that the R-Car H3's boot script loads init and the archive into the first bank.
+fn is_loaded_to_first_bank(placed: &Placement, archive: &[u8]) -> Result<()> {
+    let bank = placed.board.memory.first().context("no memory")?.start;
+    let script = flash::boot_script(Name::RcarH3, archive.len());
+    for address in [bank + 2 * MIB, bank + 128 * MIB] {
+        let address = format!("{address:#x}");
+        let is_used = script.contains(&address);
+        ensure!(is_used, "{script} loads nothing to {address}");
+    }
+    ensure!(placed.init.start == bank + 2 * MIB, "init lies elsewhere");
     Ok(())
 }
 
@@ -210,23 +213,8 @@ fn own_tree(tally: &mut Tally) -> Result<()> {
     let scratch = workspace::output_dir().join("rcar-h3-tree");
     let tree = payloads::rcar_h3_device_tree(&tools, &scratch)?;
     let board = BoardTree::from_file(&tree, &tools)?;
-    let facts = board.read()?;
-    ensure!(facts.cpus.len() == 8, "{} CPUs", facts.cpus.len());
-    let small = BoardTree::named(Name::RcarH3, &tools)?.read()?;
-    // Properties that Gear1 reads are equal in both trees.
-    ensure!(
-        facts.memory == small.memory,
-        "other memory: {:x?}",
-        facts.memory
-    );
-    ensure!(facts.cpus == small.cpus, "other CPUs: {:x?}", facts.cpus);
-    ensure!(facts.uart == small.uart, "another UART: {:x?}", facts.uart);
-    let gic = [facts.gic, small.gic].map(|gic| format!("{gic:x?}"));
-    ensure!(gic[0] == gic[1], "another GIC: {gic:?}");
-    ensure!(
-        facts.enable_method == small.enable_method,
-        "another way to start CPUs"
-    );
+    let small = BoardTree::named(Name::RcarH3, &tools)?;
+    have_equal_facts(&board.read()?, &small.read()?)?;
     tally.pass(6);
     let manifest = workspace::root().join("manifests/rcar-h3.dts");
     let archive = fs::read(build_images::build(&manifest)?.archive)?;
@@ -235,12 +223,23 @@ fn own_tree(tally: &mut Tally) -> Result<()> {
         let file = workspace::root().join(format!("manifests/{name}.dts"));
         let findings = check::check(&file, &board, &tools)?;
         let errors = workbench::manifest::diagnostic::error_count(&findings.list);
-        ensure!(
-            errors == 0,
-            "{name}: {}",
-            findings.sources.draw(&findings.list, false)
-        );
+        let drawn = findings.sources.draw(&findings.list, false);
+        ensure!(errors == 0, "{name}: {drawn}");
         tally.pass(1);
     }
+    Ok(())
+}
+
+/// Compares the properties that Gear1 reads from two trees of the R-Car H3.
+fn have_equal_facts(own: &Board, small: &Board) -> Result<()> {
+    ensure!(own.cpus.len() == 8, "{} CPUs", own.cpus.len());
+    let memory = &own.memory;
+    ensure!(*memory == small.memory, "other memory: {memory:x?}");
+    ensure!(own.cpus == small.cpus, "other CPUs: {:x?}", own.cpus);
+    ensure!(own.uart == small.uart, "another UART: {:x?}", own.uart);
+    let gic = [own.gic, small.gic].map(|gic| format!("{gic:x?}"));
+    ensure!(gic[0] == gic[1], "another GIC: {gic:?}");
+    let is_same = own.enable_method == small.enable_method;
+    ensure!(is_same, "another way to start CPUs");
     Ok(())
 }

@@ -72,20 +72,10 @@ fn cargo_fuzz() -> Result<PathBuf> {
 fn fuzz(program: &Path, target: &str, seconds: u64) -> Result<()> {
     let folder = workspace::output_dir().join("fuzz").join(target);
     fs::create_dir_all(&folder)?;
-    let artifacts = format!("-artifact_prefix={}/", folder.display());
-    let mut command = Command::new("rustup");
-    // Without the toolchain of this workspace, which the environment may name.
-    command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
-    command.args(["run", "nightly"]).arg(program);
-    command.args(["run", "--target-dir"]);
-    command.arg(workspace::target_dir().join("fuzz"));
-    command.arg("--fuzz-dir").arg(sources().join("libfuzzer"));
-    command.arg(target).arg(&folder);
-    command.arg(sources().join("corpus").join(target));
+    let mut command = cargo_fuzz_run(program, target, &folder);
     command.arg("--").arg(format!("-max_total_time={seconds}"));
-    command
-        .arg(&artifacts)
-        .args(["-print_final_stats=1", "-verbosity=0"]);
+    command.arg(format!("-artifact_prefix={}/", folder.display()));
+    command.args(["-print_final_stats=1", "-verbosity=0"]);
     let output = command.output().context("cargo-fuzz cannot be run")?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
@@ -95,12 +85,24 @@ fn fuzz(program: &Path, target: &str, seconds: u64) -> Result<()> {
     }
     let stat = "stat::number_of_executed_units:";
     let runs = said.lines().find_map(|line| line.strip_prefix(stat));
-    let runs = runs
-        .context("libFuzzer does not say how often it ran")?
-        .trim();
-    let figure = format!("{runs} inputs in {seconds} s, nothing found");
+    let runs = runs.context("libFuzzer does not say how often it ran")?;
+    let figure = format!("{} inputs in {seconds} s, nothing found", runs.trim());
     println!("{target}: {figure}");
     let command = format!("cargo xtask fuzz {target} --time {seconds}");
     record::note(&format!("fuzz target {target}"), &figure, &command)?;
     Ok(())
+}
+
+/// Returns the command that runs a target on its corpus and on what earlier runs left in `folder`.
+fn cargo_fuzz_run(program: &Path, target: &str, folder: &Path) -> Command {
+    let mut command = Command::new("rustup");
+    // Without the toolchain of this workspace, which the environment may name.
+    command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+    command.args(["run", "nightly"]).arg(program);
+    command.args(["run", "--target-dir"]);
+    command.arg(workspace::target_dir().join("fuzz"));
+    command.arg("--fuzz-dir").arg(sources().join("libfuzzer"));
+    command.arg(target).arg(folder);
+    command.arg(sources().join("corpus").join(target));
+    command
 }

@@ -166,34 +166,41 @@ const STRESS: &[Stress] = &[
 
 pub(super) fn parts() -> Vec<Part> {
     let native = Part::new("linux without GearV", without_gearv);
-    let runs = RUNS.iter().map(|run| {
+    let runs = RUNS
+        .iter()
+        .map(|run| Part::new(run.name(), |tally| smoke(run, tally)).slow(run.slow));
+    let stress = STRESS
+        .iter()
+        .map(|run| Part::new(run.name(), |tally| stress(run, tally)).slow(run.slow));
+    std::iter::once(native).chain(runs).chain(stress).collect()
+}
+
+impl Run {
+    fn name(&self) -> String {
         let Run {
             manifest,
             model,
             qemu,
             gic,
-            el1,
-            extent: _,
-            slow,
-        } = run;
-        let place = place(*el1);
-        let name = format!("linux {manifest} on {model}, GICv{gic}, QEMU {qemu}{place}");
-        Part::new(name, |tally| smoke(run, tally)).slow(*slow)
-    });
-    let stress = STRESS.iter().map(|run| {
+            ..
+        } = self;
+        let place = place(self.el1);
+        format!("linux {manifest} on {model}, GICv{gic}, QEMU {qemu}{place}")
+    }
+}
+
+impl Stress {
+    fn name(&self) -> String {
         let Stress {
             manifest,
             model,
             gic,
-            el1,
             seconds,
-            slow,
-        } = run;
-        let place = place(*el1);
-        let name = format!("linux stress {manifest} on {model}, GICv{gic}, {seconds} s{place}");
-        Part::new(name, |tally| stress(run, tally)).slow(*slow)
-    });
-    std::iter::once(native).chain(runs).chain(stress).collect()
+            ..
+        } = self;
+        let place = place(self.el1);
+        format!("linux stress {manifest} on {model}, GICv{gic}, {seconds} s{place}")
+    }
 }
 
 const fn place(el1: bool) -> &'static str {
@@ -303,18 +310,14 @@ fn work(session: &mut Session, seconds: u64, vcpus: usize) -> Result<usize> {
     // A wide terminal shows the typed command in one line.
     session.send("stty cols 1000\n")?;
     let cpus = smoke::shell(session, "grep -c ^processor /proc/cpuinfo")?;
-    ensure!(
-        cpus.trim() == vcpus.to_string(),
-        "{cpus:?} instead of {vcpus} CPUs"
-    );
+    let is_all = cpus.trim() == vcpus.to_string();
+    ensure!(is_all, "{cpus:?} instead of {vcpus} CPUs");
     let old = smoke::shell(session, WARNINGS)?;
     let command = format!("stress-ng {STRESSORS} --timeout {seconds}s --oomable");
     let timeout = Duration::from_secs(2 * seconds + 120);
     let result = smoke::shell_within(session, &command, timeout)?;
-    ensure!(
-        result.contains("successful run completed"),
-        "it says {result:?}"
-    );
+    let is_done = result.contains("successful run completed");
+    ensure!(is_done, "it says {result:?}");
     let new = smoke::shell(session, WARNINGS)?;
     ensure!(new == old, "the kernel warns of\n{new}");
     session.send("poweroff -f\n")?;

@@ -4,6 +4,7 @@
 //! are listed in the target directory: each needs a test, or has no effect.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -32,42 +33,40 @@ fn mutants(tally: &mut Tally) -> Result<()> {
     };
     let output = workspace::output_dir().join("mutants");
     fs::create_dir_all(&output)?;
-    // An interrupt makes cargo-mutants write its results.
-    let mut command = Command::new("timeout");
-    command.current_dir(workspace::root());
-    command
-        .args(["-s", "INT", "-k", "60", SECONDS])
-        .arg(program);
-    command.args([
-        "mutants",
-        "--package",
-        "gear1-core",
-        "--shuffle",
-        "--no-times",
-    ]);
-    command
-        .args(["--timeout", SECONDS_EACH, "--output"])
-        .arg(&output);
-    command.args(["--", "--lib"]);
+    let mut command = limited(&program, &output);
     command.output().context("timeout cannot be run")?;
-    let lines = |name: &str| -> Result<usize> {
-        let path = output.join("mutants.out").join(name);
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        Ok(text.lines().count())
-    };
-    let found = lines("caught.txt")? + lines("timeout.txt")?;
-    let missed = lines("missed.txt")?;
+    let found = lines(&output, "caught.txt")? + lines(&output, "timeout.txt")?;
+    let missed = lines(&output, "missed.txt")?;
     ensure!(found > 0, "nothing was tried: see {}", output.display());
     let all = found + missed;
     let share = 100.0 * found as f64 / all as f64;
     let figure = format!("{found} of {all} changes found, {share:.0} %");
     println!("{figure}; missed ones: mutants/mutants.out/missed.txt");
-    record::note(
-        PART,
-        &figure,
-        &format!("cargo xtask test --slow \"{PART}\""),
-    )?;
+    let command = format!("cargo xtask test --slow \"{PART}\"");
+    record::note(PART, &figure, &command)?;
     tally.pass(found);
     tally.skip(missed);
     Ok(())
+}
+
+/// Returns the command that runs cargo-mutants within the time limit. An interrupt makes
+/// cargo-mutants write its results.
+fn limited(program: &Path, output: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.current_dir(workspace::root());
+    command.args(["-s", "INT", "-k", "60", SECONDS]);
+    command
+        .arg(program)
+        .args(["mutants", "--package", "gear1-core"]);
+    command.args(["--shuffle", "--no-times"]);
+    command.args(["--timeout", SECONDS_EACH, "--output"]);
+    command.arg(output).args(["--", "--lib"]);
+    command
+}
+
+/// Counts the changes that a file of the results lists.
+fn lines(output: &Path, name: &str) -> Result<usize> {
+    let path = output.join("mutants.out").join(name);
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(text.lines().count())
 }

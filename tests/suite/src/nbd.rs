@@ -81,35 +81,13 @@ impl Disk {
     pub(crate) fn serve(image: &Path, socket: &Path, seed: u64) -> Result<Disk> {
         let file = File::options().read(true).write(true).open(image);
         let file = file.with_context(|| image.display().to_string())?;
-        let size = file.metadata()?.len();
         // An earlier run may have left a socket.
         let _ = fs::remove_file(socket);
         let listener = UnixListener::bind(socket);
         let listener = listener.with_context(|| socket.display().to_string())?;
-        let shared = Arc::new(Shared {
-            file,
-            size,
-            cache: Mutex::new(BTreeMap::new()),
-            longest_stall: AtomicU64::new(0),
-            random: AtomicU64::new(seed),
-            stalls: AtomicU64::new(0),
-            flushes: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(file, seed)?);
         let server = Arc::clone(&shared);
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                if server.is_over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let (Ok(client), server) = (client, Arc::clone(&server)) else {
-                    return;
-                };
-                // A client that leaves in the middle, as QEMU does that is killed, is none's
-                // trouble.
-                thread::spawn(move || server.serve(client));
-            }
-        });
+        thread::spawn(move || listen(&listener, &server));
         Ok(Disk {
             shared,
             socket: socket.to_owned(),
@@ -154,6 +132,20 @@ impl Drop for Disk {
     }
 }
 
+/// Serves each client on a thread of its own, until the disk is dropped. A client that leaves in
+/// the middle, as QEMU does that is killed, disturbs no other.
+fn listen(listener: &UnixListener, server: &Arc<Shared>) {
+    for client in listener.incoming() {
+        if server.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        let (Ok(client), server) = (client, Arc::clone(server)) else {
+            return;
+        };
+        thread::spawn(move || server.serve(client));
+    }
+}
+
 struct Request {
     flags: u16,
     kind: u16,
@@ -162,7 +154,30 @@ struct Request {
     length: usize,
 }
 
+/// Replies to an option.
+fn reply(client: &mut UnixStream, option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
+    let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
+    bytes.extend(option.to_be_bytes());
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend((data.len() as u32).to_be_bytes());
+    bytes.extend(data);
+    client.write_all(&bytes)
+}
+
 impl Shared {
+    fn new(file: File, seed: u64) -> io::Result<Shared> {
+        Ok(Shared {
+            size: file.metadata()?.len(),
+            file,
+            cache: Mutex::new(BTreeMap::new()),
+            longest_stall: AtomicU64::new(0),
+            random: AtomicU64::new(seed),
+            stalls: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
     fn cache(&self) -> MutexGuard<'_, BTreeMap<u64, Box<[u8; BLOCK]>>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -191,34 +206,35 @@ impl Shared {
             let option = u32::from_be_bytes(take(client)?);
             let length = u32::from_be_bytes(take(client)?);
             take_bytes(client, length, MOST_OPTION)?;
-            let mut export = self.size.to_be_bytes().to_vec();
-            export.extend(TRANSMISSION.to_be_bytes());
-            let mut reply = |kind: u32, data: &[u8]| -> io::Result<()> {
-                let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
-                bytes.extend(option.to_be_bytes());
-                bytes.extend(kind.to_be_bytes());
-                bytes.extend((data.len() as u32).to_be_bytes());
-                bytes.extend(data);
-                client.write_all(&bytes)
-            };
-            match option {
-                option::EXPORT_NAME => {
-                    client.write_all(&export)?;
-                    return Ok(true);
-                }
-                option::GO | option::INFO => {
-                    // Information number 0 is the export.
-                    reply(option::REPLY_INFO, &[&[0, 0], export.as_slice()].concat())?;
-                    reply(option::ACK, &[])?;
-                    if option == option::GO {
-                        return Ok(true);
-                    }
-                }
-                option::ABORT => {
-                    reply(option::ACK, &[])?;
-                    return Ok(false);
-                }
-                _ => reply(option::UNSUPPORTED, &[])?,
+            if let Some(serves) = self.answer_option(client, option)? {
+                return Ok(serves);
+            }
+        }
+    }
+
+    /// Answers an option. Returns whether the client is served, if the option ends the negotiation.
+    fn answer_option(&self, client: &mut UnixStream, option: u32) -> io::Result<Option<bool>> {
+        let mut export = self.size.to_be_bytes().to_vec();
+        export.extend(TRANSMISSION.to_be_bytes());
+        match option {
+            option::EXPORT_NAME => {
+                client.write_all(&export)?;
+                Ok(Some(true))
+            }
+            option::GO | option::INFO => {
+                // Information number 0 is the export.
+                let export = [&[0, 0], export.as_slice()].concat();
+                reply(client, option, option::REPLY_INFO, &export)?;
+                reply(client, option, option::ACK, &[])?;
+                Ok((option == option::GO).then_some(true))
+            }
+            option::ABORT => {
+                reply(client, option, option::ACK, &[])?;
+                Ok(Some(false))
+            }
+            _ => {
+                reply(client, option, option::UNSUPPORTED, &[])?;
+                Ok(None)
             }
         }
     }

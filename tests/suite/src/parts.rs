@@ -77,10 +77,9 @@ fn parts() -> Vec<Part> {
 impl Options {
     /// Runs the chosen parts and reports.
     pub(crate) fn run(self) -> Result<()> {
-        let filter = self.filter.unwrap_or_default();
-        let is_whole = filter.is_empty();
+        let filter = self.filter.as_deref().unwrap_or_default();
         let mut chosen = parts();
-        chosen.retain(|part| part.name.contains(&filter) && (self.slow || !part.slow));
+        chosen.retain(|part| part.name.contains(filter) && (self.slow || !part.slow));
         if self.list {
             chosen.iter().for_each(|part| println!("{}", part.name));
             return Ok(());
@@ -89,49 +88,59 @@ impl Options {
             chosen.retain(|part| part.beside);
             return lane::write(&file, &run_all(&chosen));
         }
-        let begin = Instant::now();
-        let beside = match is_whole {
-            true => Some(Lane::start(self.slow)?),
-            false => None,
-        };
-        chosen.retain(|part| !is_whole || !part.beside);
-        if is_whole || self.coverage {
-            trace::watch()?;
-        }
-        let mut ran = run_all(&chosen);
-        let mut total = Tally::default();
-        if let Some(beside) = beside {
-            match beside.finish() {
-                Ok(more) => ran.splice(0..0, more).for_each(drop),
-                Err(error) => total.fail(format!("{error:#}")),
-            }
-        }
-        if ran.is_empty() {
-            total.fail(format!("no part is named {filter:?}"));
-        }
-        let mut run = Run::default();
-        for Ran { name, tally, .. } in &ran {
-            run.parts.push(tally.result(name));
-        }
-        if is_whole || self.coverage {
-            let (text, tally) = covered(is_whole);
-            run.coverage = text;
-            total.add(tally);
-        }
-        run.seconds = begin.elapsed().as_secs();
-        if is_whole {
-            run.write()?;
-        }
-        slowest(&mut ran);
-        for Ran { name, tally, .. } in ran {
-            total.add(tally.of(&name));
-        }
+        let total = self.run_chosen(chosen)?;
         println!();
         total.failures.iter().for_each(|why| println!("FAIL {why}"));
         println!("{}", total.summary());
         std::io::stdout().flush()?;
         std::process::exit(i32::from(!total.failures.is_empty()));
     }
+
+    /// Runs parts, and keeps what a whole run found. Without a filter the run is a whole one.
+    fn run_chosen(&self, mut chosen: Vec<Part>) -> Result<Tally> {
+        let is_whole = self.filter.as_deref().unwrap_or_default().is_empty();
+        let is_watched = is_whole || self.coverage;
+        let begin = Instant::now();
+        let beside = is_whole.then(|| Lane::start(self.slow)).transpose()?;
+        chosen.retain(|part| !is_whole || !part.beside);
+        if is_watched {
+            trace::watch()?;
+        }
+        let mut ran = run_all(&chosen);
+        let mut total = Tally::default();
+        match beside.map(Lane::finish) {
+            Some(Ok(more)) => ran.splice(0..0, more).for_each(drop),
+            Some(Err(error)) => total.fail(format!("{error:#}")),
+            None => {}
+        }
+        if ran.is_empty() {
+            let filter = self.filter.as_deref().unwrap_or_default();
+            total.fail(format!("no part is named {filter:?}"));
+        }
+        if is_watched {
+            let (coverage, tally) = covered(is_whole);
+            total.add(tally);
+            if is_whole {
+                keep(&ran, coverage, begin)?;
+            }
+        }
+        slowest(&mut ran);
+        for Ran { name, tally, .. } in ran {
+            total.add(tally.of(&name));
+        }
+        Ok(total)
+    }
+}
+
+/// Writes down what a whole run found, for the page of the evidence.
+fn keep(ran: &[Ran], coverage: String, begin: Instant) -> Result<()> {
+    let parts = ran.iter().map(|Ran { name, tally, .. }| tally.result(name));
+    let run = Run {
+        parts: parts.collect(),
+        coverage,
+        seconds: begin.elapsed().as_secs(),
+    };
+    run.write()
 }
 
 /// Runs parts one after another, and prints the result of each.

@@ -107,17 +107,8 @@ pub(super) fn parts() -> Vec<Part> {
 /// A machine with one CPU under a manifest that names two: `run` says what init says, and fails.
 /// Nobody is at a terminal who could end it.
 fn run_ends(tally: &mut Tally) -> Result<()> {
-    let manifest = workspace::root().join("tests/manifests/gic-registers.dts");
-    let built = workspace::cargo()
-        .args(["build", "--quiet", "--package", "xtask"])
-        .status()?;
-    ensure!(built.success(), "xtask does not build: {built}");
-    let mut command = Command::new(workspace::target_dir().join("debug/xtask"));
-    command
-        .args(["run", "--cpus", "1", "--manifest"])
-        .arg(manifest);
     let log = workspace::output_dir().join("run-refused.log");
-    let mut session = Session::start(command, &log)?;
+    let mut session = Session::start(run_with_one_cpu()?, &log)?;
     let ended = session.expect_end(RUN_TIMEOUT);
     let status = ended.with_context(|| session.tail(20))?;
     session.receive_all().ok();
@@ -128,6 +119,19 @@ fn run_ends(tally: &mut Tally) -> Result<()> {
     ensure!(status.code() == Some(1), "it ended with {status}");
     tally.pass(1);
     Ok(())
+}
+
+/// Builds xtask, and returns the command that runs a manifest of two CPUs.
+fn run_with_one_cpu() -> Result<Command> {
+    let mut build = workspace::cargo();
+    build.args(["build", "--quiet", "--package", "xtask"]);
+    let built = build.status()?;
+    ensure!(built.success(), "xtask does not build: {built}");
+    let manifest = workspace::root().join("tests/manifests/gic-registers.dts");
+    let mut command = Command::new(workspace::target_dir().join("debug/xtask"));
+    command.args(["run", "--cpus", "1", "--manifest"]);
+    command.arg(manifest);
+    Ok(command)
 }
 
 /// Puts one of the invalid manifests in the place of the one that was judged.
@@ -169,15 +173,11 @@ fn boot(refusal: &Refusal, gear1: Option<PathBuf>, tally: &mut Tally) -> Result<
     let last_words = || build_images::last_words(&session);
     let message = message.map_err(|error| anyhow!("{error:#}\n{}", last_words()))?;
     for expected in refusal.says {
-        ensure!(
-            message.contains(expected),
-            "{expected} is not named:\n{message}"
-        );
+        let is_said = message.contains(expected);
+        ensure!(is_said, "{expected} is not named:\n{message}");
     }
-    ensure!(
-        !message.contains("gear2: "),
-        "Gear2 was started:\n{message}"
-    );
+    let is_started = message.contains("gear2: ");
+    ensure!(!is_started, "Gear2 was started:\n{message}");
     tally.pass(1);
     Ok(())
 }

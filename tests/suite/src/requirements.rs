@@ -105,17 +105,14 @@ impl Requirements {
             self.silent.push(file.to_owned());
         }
         for id in cited {
-            match self.stated.get_mut(id) {
-                None => {
-                    self.unknown.insert((id.to_owned(), file.to_owned()));
-                }
-                Some(stated) if is_test => {
-                    stated.tests.insert(file.to_owned());
-                }
-                Some(stated) => {
-                    stated.modules.insert(file.to_owned());
-                }
-            }
+            let Some(stated) = self.stated.get_mut(id) else {
+                self.unknown.insert((id.to_owned(), file.to_owned()));
+                continue;
+            };
+            match is_test {
+                true => stated.tests.insert(file.to_owned()),
+                false => stated.modules.insert(file.to_owned()),
+            };
         }
     }
 

@@ -185,69 +185,106 @@ fn stalls(tally: &mut Tally) -> Result<()> {
 
 fn storm(rig: &Rig, session: &mut Session, kills: u32, done: &mut Done) -> Result<String> {
     let guest = rig.guest()?;
-    let mut random = Random(SEED);
-    reach(session, guest)?;
-    let made = format!("dd if=/dev/urandom of={REFERENCE} bs=1M count=2; sync; {HASH} {REFERENCE}");
-    let made = shell(session, &made)?;
-    let reference = made
-        .split_whitespace()
-        .find(|word| word.len() == 64)
-        .context("no hash")?;
-    leave(session)?;
+    let reference = make_reference(session, guest)?;
     let before = usage(session)?;
     rig.disk.stall(STALL);
     enter(session, guest)?;
+    let mut storm = Storm {
+        session,
+        guest,
+        reference,
+        random: Random(SEED),
+        done,
+    };
     for round in 0..kills.div_ceil(KILLS_A_ROUND) {
-        let fio = format!("{WORK} {} > /run/fio 2>&1 || break; done; ", fio(1));
-        let work = format!(
-            "{fio} [ -e /run/stop ] && echo good > /run/status || echo bad > /run/status) & :"
-        );
-        shell(session, &work)?;
-        leave(session)?;
-        for _ in 0..KILLS_A_ROUND.min(kills - done.kills) {
-            let wait = random.seconds(8);
-            shell_within(session, &format!("sleep {wait}; {KILL}"), LONG)?;
-            done.kills += 1;
-        }
-        // Even rounds restart a guest, odd rounds the device VM; GDM is also killed while a guest
-        // is stopped.
-        let wait = random.seconds(4);
-        if round % 2 == 0 {
-            let kill = random.seconds(2);
-            stop_work(session, guest)?;
-            verify(session, reference)?;
-            shell(session, &work.replace("good", "cut"))?;
-            leave(session)?;
-            let restart = format!(
-                "sleep {wait}; gearctl restart {}; sleep {kill}; {KILL}; sleep 5; {BOOTED}",
-                guest.name
-            );
-            shell_within(session, &restart, LONG)?;
-            done.guest_restarts += 1;
-            enter_booted(session, guest)?;
-        } else {
-            session.send(&format!("sleep {wait}; gearctl restart device\n"))?;
-            served(session)?;
-            done.device_restarts += 1;
-            stop_work(session, guest)?;
-        }
-        verify(session, reference)?;
-        println!(
-            "round {round}: {} kills, restarts {} and {}, {:.0} s",
-            done.kills,
-            done.guest_restarts,
-            done.device_restarts,
-            session.elapsed().as_secs_f32()
-        );
+        storm.round(round, kills)?;
     }
     rig.disk.stall(Duration::ZERO);
     leave(session)?;
     let log = shell(session, "cat /run/gdm.log")?;
-    ensure!(
-        !log.contains("panicked") && !log.contains("bug in gdm"),
-        "{log}"
-    );
+    let complains = log.contains("panicked") || log.contains("bug in gdm");
+    ensure!(!complains, "{log}");
     no_more_than(before, usage(session)?)
+}
+
+/// Writes the guest's reference file, and returns its hash.
+fn make_reference(session: &mut Session, guest: &VmSummary) -> Result<String> {
+    reach(session, guest)?;
+    let made = format!("dd if=/dev/urandom of={REFERENCE} bs=1M count=2; sync; {HASH} {REFERENCE}");
+    let made = shell(session, &made)?;
+    let hash = made.split_whitespace().find(|word| word.len() == 64);
+    let hash = hash.context("no hash")?.to_owned();
+    leave(session)?;
+    Ok(hash)
+}
+
+/// Work of the guest's, and what disturbs it.
+struct Storm<'a> {
+    session: &'a mut Session,
+    guest: &'a VmSummary,
+    /// Hash of the guest's reference file.
+    reference: String,
+    random: Random,
+    done: &'a mut Done,
+}
+
+impl Storm<'_> {
+    /// Kills GDM while the guest works. Even rounds then restart the guest, odd rounds the device
+    /// VM.
+    fn round(&mut self, round: u32, kills: u32) -> Result<()> {
+        let fio = format!("{WORK} {} > /run/fio 2>&1 || break; done; ", fio(1));
+        let work = format!(
+            "{fio} [ -e /run/stop ] && echo good > /run/status || echo bad > /run/status) & :"
+        );
+        shell(self.session, &work)?;
+        leave(self.session)?;
+        for _ in 0..KILLS_A_ROUND.min(kills - self.done.kills) {
+            let wait = self.random.seconds(8);
+            shell_within(self.session, &format!("sleep {wait}; {KILL}"), LONG)?;
+            self.done.kills += 1;
+        }
+        match round % 2 {
+            0 => self.restart_guest(&work)?,
+            _ => self.restart_device()?,
+        }
+        verify(self.session, &self.reference)?;
+        let Done {
+            kills,
+            guest_restarts,
+            device_restarts,
+        } = self.done;
+        let seconds = self.session.elapsed().as_secs_f32();
+        println!(
+            "round {round}: {kills} kills, restarts {guest_restarts} and {device_restarts}, \
+             {seconds:.0} s"
+        );
+        Ok(())
+    }
+
+    /// Restarts the guest in the middle of its work, and kills GDM while the guest is stopped.
+    fn restart_guest(&mut self, work: &str) -> Result<()> {
+        let (wait, kill) = (self.random.seconds(4), self.random.seconds(2));
+        stop_work(self.session, self.guest)?;
+        verify(self.session, &self.reference)?;
+        shell(self.session, &work.replace("good", "cut"))?;
+        leave(self.session)?;
+        let restart = format!(
+            "sleep {wait}; gearctl restart {}; sleep {kill}; {KILL}; sleep 5; {BOOTED}",
+            self.guest.name
+        );
+        shell_within(self.session, &restart, LONG)?;
+        self.done.guest_restarts += 1;
+        enter_booted(self.session, self.guest)
+    }
+
+    fn restart_device(&mut self) -> Result<()> {
+        let wait = self.random.seconds(4);
+        let restart = format!("sleep {wait}; gearctl restart device\n");
+        self.session.send(&restart)?;
+        served(self.session)?;
+        self.done.device_restarts += 1;
+        stop_work(self.session, self.guest)
+    }
 }
 
 /// Ends the guest's work, which must have gone well.
@@ -393,27 +430,13 @@ fn loses_power(tally: &mut Tally) -> Result<()> {
         let mut session = rig.boot()?;
         reach(&mut session, guest).with_context(|| last_words(&session))?;
         if let Some((cycle, blocks)) = flushed {
-            let command = format!("dd if={FLUSHED} bs={BLOCK} count={blocks} | sha256sum");
-            let inside = shell(&mut session, &command)?;
-            let outside = hash_of(cycle, blocks)?;
-            ensure!(
-                inside.contains(&outside),
-                "{blocks} flushed blocks of cycle {cycle} are {inside}"
-            );
+            has_flushed(&mut session, cycle, blocks)?;
             tally.pass(1);
         }
         if cycle == losses {
             break;
         }
-        let made = format!("dd if=/dev/zero of={FLUSHED} bs={BLOCK} count={BLOCKS}; sync");
-        shell(&mut session, &made)?;
-        session.send(&write_blocks(cycle))?;
-        let least = 5 + random.below(60);
-        session.expect(&format!("<flushed {least}>"), LONG)?;
-        let beyond = Duration::from_millis(random.below(1000));
-        // Power is lost at a random moment of the writing, which the session waits for here.
-        session.listen(beyond)?;
-        let last = last_flushed(session.transcript())?;
+        let last = write_for_a_while(&mut session, cycle, &mut random)?;
         // As the mains' plug does.
         drop(session);
         lost += rig.disk.lose_power();
@@ -424,6 +447,28 @@ fn loses_power(tally: &mut Tally) -> Result<()> {
     ensure!(lost > 0 && flushes > 0, "{figure}: that tests nothing");
     let command = "cargo xtask test --slow \"a disk that loses power\"";
     record::note("storage power", &figure, command)
+}
+
+/// Checks the blocks of a cycle that were flushed before the power was lost.
+fn has_flushed(session: &mut Session, cycle: u32, blocks: u32) -> Result<()> {
+    let command = format!("dd if={FLUSHED} bs={BLOCK} count={blocks} | sha256sum");
+    let inside = shell(session, &command)?;
+    let is_there = inside.contains(&hash_of(cycle, blocks)?);
+    let flushed = format!("{blocks} flushed blocks of cycle {cycle}");
+    ensure!(is_there, "{flushed} are {inside}");
+    Ok(())
+}
+
+/// Has the guest write blocks until a random moment, and returns how many it has flushed by then.
+fn write_for_a_while(session: &mut Session, cycle: u32, random: &mut Random) -> Result<u32> {
+    let made = format!("dd if=/dev/zero of={FLUSHED} bs={BLOCK} count={BLOCKS}; sync");
+    shell(session, &made)?;
+    session.send(&write_blocks(cycle))?;
+    let least = 5 + random.below(60);
+    session.expect(&format!("<flushed {least}>"), LONG)?;
+    let beyond = Duration::from_millis(random.below(1000));
+    session.listen(beyond)?;
+    last_flushed(session.transcript())
 }
 
 /// Writes the file's blocks one after the other, and says of each when it is flushed; writes

@@ -29,6 +29,16 @@ struct Native {
 
 impl Native {
     fn boot(name: &str, initrd: &std::path::Path, ready: &str) -> Result<Native> {
+        let (mut session, disk) = Native::start(name, initrd)?;
+        let booted = session.expect(ready, BOOT);
+        booted.with_context(|| session.tail(60))?;
+        // A wide terminal shows the typed command in one line.
+        session.send("stty cols 1000\n")?;
+        Ok(Native { session, disk })
+    }
+
+    /// Starts a kernel with a fresh disk.
+    fn start(name: &str, initrd: &std::path::Path) -> Result<(Session, std::path::PathBuf)> {
         let out_dir = workspace::output_dir();
         let disk = out_dir.join(format!("native-{name}.img"));
         ext4::copy(&guest_userland::disk(&out_dir)?, &disk)?;
@@ -44,12 +54,7 @@ impl Native {
         };
         let command = Qemu::prepare(10)?.command(&machine, &boot, Console::Pipes);
         let log = out_dir.join(format!("native-{name}.log"));
-        let mut session = Session::start(command, &log)?;
-        let booted = session.expect(ready, BOOT);
-        booted.with_context(|| session.tail(60))?;
-        // A wide terminal shows the typed command in one line.
-        session.send("stty cols 1000\n")?;
-        Ok(Native { session, disk })
+        Ok((Session::start(command, &log)?, disk))
     }
 
     fn shell(&mut self, command: &str) -> Result<String> {
@@ -89,6 +94,18 @@ fn guest(tally: &mut Tally) -> Result<()> {
         "fio --name=short --filename=/root/short --size=4M --rw=randwrite --bs=4k --iodepth=16 \
          --ioengine=libaio --direct=1 --verify=crc32c --minimal > /tmp/fio",
     )?;
+    has_all_libraries(&mut native)?;
+    let hash = native.shell("sha256sum /root/short")?;
+    native.power_off("poweroff")?;
+    ext4::check(&native.disk)?;
+    let outside = ext4::hash_of(&native.disk, "/root/short")?;
+    ensure!(hash.contains(&outside), "{outside} outside, {hash} inside");
+    tally.pass(5);
+    Ok(())
+}
+
+/// Asks the dynamic linker for the libraries of the programs that measure.
+fn has_all_libraries(native: &mut Native) -> Result<()> {
     for program in ["stress-ng", "cyclictest", "hackbench", "iperf3", "e2fsck"] {
         let libraries = format!(
             "LD_TRACE_LOADED_OBJECTS=1 /lib/ld-linux-aarch64.so.1 /usr/bin/{program} > /tmp/needed \
@@ -96,11 +113,5 @@ fn guest(tally: &mut Tally) -> Result<()> {
         );
         native.shell(&libraries)?;
     }
-    let hash = native.shell("sha256sum /root/short")?;
-    native.power_off("poweroff")?;
-    ext4::check(&native.disk)?;
-    let outside = ext4::hash_of(&native.disk, "/root/short")?;
-    ensure!(hash.contains(&outside), "{outside} outside, {hash} inside");
-    tally.pass(5);
     Ok(())
 }

@@ -11,7 +11,7 @@ use workbench::workspace;
 use xtask::smoke::ESCAPE;
 
 use super::machine::{Serial, TIMEOUT, images};
-use super::windows::{Latencies, PATIENCE, WINDOWS, judge, wait_for_windows, windows};
+use super::windows::{Latencies, PATIENCE, WINDOWS, Window, judge, wait_for_windows, windows};
 use crate::part::{Part, Tally};
 
 /// Least number of exits of a disturbing VM in a window.
@@ -107,23 +107,13 @@ fn ninth_failure(tally: &mut Tally) -> Result<()> {
         ..Machine::default()
     };
     let images = images("gear2-halts", None)?;
-    let mut session = images.start(
-        &Qemu::prepare(10)?,
-        &machine,
-        &directory.join("console.log"),
-    )?;
+    let log = directory.join("console.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
     session.give_up_on(&[]);
-    for text in [
-        "gear2: restarted, 8 in all",
-        "gear1: HALT: fault in Gear2",
-        "gear2-restarts=0x0000000000000008",
-        "gear1: machine stopped",
-    ] {
+    for text in HALT {
         let found = session.expect(text, TIMEOUT).map(drop);
-        tally.check(
-            text,
-            found.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20))),
-        );
+        let found = found.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)));
+        tally.check(text, found);
     }
     let first = windows(&serial.text()?)?.len() + 1;
     wait_for_windows(&mut session, &serial, first + WINDOWS)?;
@@ -133,6 +123,14 @@ fn ninth_failure(tally: &mut Tally) -> Result<()> {
     tally.check("it runs on", judge("a halt", &before, after));
     Ok(())
 }
+
+/// Messages of Gear2's last restart and of the halt.
+const HALT: [&str; 4] = [
+    "gear2: restarted, 8 in all",
+    "gear1: HALT: fault in Gear2",
+    "gear2-restarts=0x0000000000000008",
+    "gear1: machine stopped",
+];
 
 fn immunity(gic: u32, tally: &mut Tally) -> Result<()> {
     attack(&images("rt-immune", None)?, gic, &[], tally)
@@ -187,15 +185,7 @@ fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Ta
     let mut judged = alone.len();
     let is_wanted = |other: &&Other| only.is_empty() || only.contains(&other.name);
     for other in OTHERS.iter().filter(is_wanted) {
-        key(session, other.vm, 't')?;
-        session.expect(&format!("gear2: {} ", other.name), TIMEOUT)?;
-        if !other.works.is_empty() {
-            session.expect(other.works, PATIENCE)?;
-        }
-        // Effects of the last step show in the next windows.
-        let seen = windows(&serial.text()?)?.len();
-        wait_for_windows(session, serial, seen + WINDOWS)?;
-        let all = windows(&serial.text()?)?;
+        let all = windows_beside(session, serial, other)?;
         let during = all.get(judged..).context("windows are missing")?;
         judged = all.len();
         let title = format!("{} {}", other.name, other.does);
@@ -207,6 +197,19 @@ fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Ta
         }
     }
     Ok(())
+}
+
+/// Starts another VM, and returns all windows once some have passed beside it.
+fn windows_beside(session: &mut Session, serial: &Serial, other: &Other) -> Result<Vec<Window>> {
+    key(session, other.vm, 't')?;
+    session.expect(&format!("gear2: {} ", other.name), TIMEOUT)?;
+    if !other.works.is_empty() {
+        session.expect(other.works, PATIENCE)?;
+    }
+    // Effects of the last step show in the next windows.
+    let seen = windows(&serial.text()?)?.len();
+    wait_for_windows(session, serial, seen + WINDOWS)?;
+    windows(&serial.text()?)
 }
 
 /// Checks that a VM has left its CPU often, as an attacker does.
