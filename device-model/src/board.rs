@@ -99,14 +99,7 @@ impl Board {
         }
         let [control, _] = node.wide("control")?;
         let [window, _] = node.wide("window")?;
-        let mut devices = Vec::new();
-        let entries = fs::read_dir(&node.0).map_err(|error| node.error("", &error))?;
-        for entry in entries.flatten() {
-            if entry.path().is_dir() {
-                devices.push(read_device(&Node(entry.path()))?);
-            }
-        }
-        devices.sort_by_key(|device| device.channel);
+        let mut devices = read_devices(&node)?;
         give_addresses(&mut devices, tree);
         Ok(Self {
             control,
@@ -138,6 +131,21 @@ fn give_addresses(devices: &mut [DeviceNode], tree: &Path) {
     }
 }
 
+/// Reads the devices, which are the directories below the node, in the order of their channels.
+fn read_devices(node: &Node) -> Result<Vec<DeviceNode>, String> {
+    let mut devices = Vec::new();
+    let entries = fs::read_dir(&node.0).map_err(|error| node.error("", &error))?;
+    for entry in entries.flatten() {
+        if entry.path().is_dir() {
+            devices.push(read_device(&Node(entry.path()))?);
+        }
+    }
+    devices.sort_by_key(|device| device.channel);
+    Ok(devices)
+}
+
+/// Reads a device. Places and numbers have no defaults: without them, init and GDM are of different
+/// versions.
 fn read_device(node: &Node) -> Result<DeviceNode, String> {
     let kind = node.text("type")?;
     let kind = DeviceKind::from_name(&kind)
@@ -165,9 +173,11 @@ fn read_mac(node: &Node) -> Result<Mac, String> {
     mac.map_err(|_| node.error("mac", &"is not 6 bytes"))
 }
 
+/// A node as the kernel shows it: a directory with a file for each property.
 struct Node(PathBuf);
 
 impl Node {
+    /// Names the property of an error.
     fn error(&self, property: &str, error: &dyn std::fmt::Display) -> String {
         format!("{}: {error}", self.0.join(property).display())
     }
@@ -176,6 +186,7 @@ impl Node {
         fs::read(self.0.join(property)).map_err(|error| self.error(property, &error))
     }
 
+    /// Reads a string, which ends with a zero in the device tree.
     fn text(&self, property: &str) -> Result<String, String> {
         let bytes = self.bytes(property)?;
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();

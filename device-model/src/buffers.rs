@@ -14,7 +14,9 @@ pub const MAX_SEGMENTS: usize = 1024;
 /// A contiguous piece of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
+    /// Guest-physical.
     address: GuestAddress,
+    /// Bytes, not 0.
     length: u32,
     /// Whether all buffers are in the guest's RAM.
     reachable: bool,
@@ -24,6 +26,7 @@ pub struct Segment {
 #[derive(Clone, Debug, Default)]
 pub struct Buffers {
     segments: Vec<Segment>,
+    /// Bytes of all segments.
     length: u64,
 }
 

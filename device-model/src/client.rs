@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -10,11 +11,14 @@ use gear2_protocol::{op, outcome, vm_flag};
 
 use crate::control::{Answer, DeviceLine, name_of, numbers};
 
+/// Longest time until GDM answers: several times as long as GDM waits for Gear2, so that GDM's own
+/// error comes first.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection to GDM.
 #[derive(Debug)]
 pub struct Client {
+    /// Answers are lines: buffered in this direction only.
     stream: BufReader<UnixStream>,
 }
 
@@ -45,6 +49,13 @@ pub struct Vm {
     pub waits: bool,
     /// Whether Gear2 has given the VM up: too many ends, no automatic restart.
     pub given_up: bool,
+}
+
+impl Vm {
+    /// Returns the numbers of the vCPUs over all VMs, by which Gear2 is asked about them.
+    pub(crate) fn numbers(&self) -> Range<u64> {
+        self.first_vcpu..self.first_vcpu.saturating_add(self.vcpus)
+    }
 }
 
 /// Versions and numbers that GDM reports of itself and of the region.
@@ -82,6 +93,7 @@ impl Client {
         Ok(Self { stream })
     }
 
+    /// Reads a line of an answer.
     fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
@@ -91,6 +103,7 @@ impl Client {
         }
     }
 
+    /// Sends a request and returns the answer's first line without its `ok`.
     fn ask(&mut self, request: &str) -> Result<String, String> {
         let sent = self
             .stream
@@ -152,6 +165,7 @@ impl Client {
         (0..count).map(|id| self.vm(id)).collect()
     }
 
+    /// Returns a VM by its number.
     fn vm(&mut self, id: u64) -> Result<Vm, String> {
         let [state, vcpus, first_vcpu, restarts, flags, faults] = self.fetch(op::VM_INFO, &[id])?;
         let last_fault = match faults {
@@ -178,6 +192,7 @@ impl Client {
     pub fn find(&mut self, name: &str) -> Result<Vm, String> {
         let vms = self.vms()?;
         let number = name.parse().ok();
+        // A name comes before a number: a VM may be named `1`.
         let found = vms.iter().find(|vm| vm.name == name);
         let found = found.or_else(|| vms.iter().find(|vm| Some(vm.id) == number));
         found.cloned().ok_or_else(|| {
@@ -291,6 +306,7 @@ impl LogReader {
     }
 }
 
+/// Says that an answer is none of this protocol's version.
 fn garbled(line: &str) -> String {
     format!(
         "gdm answers `{line}`, which this gearctl does not understand: take both from the same GearV"

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::exit::ExitReason;
-use gear1_abi::record::RecordId;
+use gear1_abi::record::{Record, RecordId};
 use gear2_protocol::{PROTOCOL_VERSION, op, outcome};
 
 use crate::client::{Client, LogReader, Logged, Vm, describe};
@@ -85,6 +85,7 @@ pub fn parse(words: &[&str]) -> Result<Line, String> {
     let mut json = false;
     let mut run_directory = RUN_DIRECTORY.to_owned();
     let mut rest = Vec::new();
+    // Options may stand anywhere: a person adds `--json` at the end.
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
         match word {
@@ -103,6 +104,7 @@ pub fn parse(words: &[&str]) -> Result<Line, String> {
     })
 }
 
+/// Returns the command that asks for an operation on a VM.
 fn change_command(op: u32, vm: &str, force: bool) -> Command {
     Command::Change {
         op,
@@ -111,6 +113,8 @@ fn change_command(op: u32, vm: &str, force: bool) -> Command {
     }
 }
 
+/// Reads a subcommand with its arguments. VMs are named or numbered; GDM tells which there are, so
+/// no name is refused here.
 fn parse_command(words: &[&str]) -> Result<Command, String> {
     Ok(match words {
         ["list"] => Command::List,
@@ -146,16 +150,7 @@ fn console_command(vm: &str, virtio: bool) -> Command {
 /// Does what a command line says, and prints to `out`. The error is a sentence.
 pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), String> {
     let mut client = Client::connect(&line.run_directory)?;
-    let mut print = |json: &Json| -> Result<(), String> {
-        let text = if line.json {
-            format!("{json}\n")
-        } else {
-            as_text(json)
-        };
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .map_err(|error| format!("cannot print: {error}"))
-    };
+    let mut print = |json: &Json| show(json, line.json, out);
     match &line.command {
         Command::List => print(&list(&mut client)?),
         Command::Change { op, vm, force } => print(&change(&mut client, *op, vm, *force)?),
@@ -172,6 +167,19 @@ pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), String> {
     }
 }
 
+/// Prints a value, for a program or for a person, at once: `top` and `log -f` go on for ever.
+fn show(json: &Json, for_program: bool, out: &mut dyn Write) -> Result<(), String> {
+    let text = match for_program {
+        true => format!("{json}\n"),
+        false => as_text(json),
+    };
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| format!("cannot print: {error}"))
+}
+
+/// Says in which state a VM is. A number that this gearctl does not know is shown as it is: Gear2
+/// may be newer.
 fn vm_state(vm: &Vm) -> String {
     let state = match VmState::from_reg(vm.state) {
         Some(state) => format!("{state:?}").to_lowercase(),
@@ -186,6 +194,7 @@ fn vm_state(vm: &Vm) -> String {
     marks.fold(state, |text, (_, mark)| format!("{text}, {mark}"))
 }
 
+/// Returns the VMs with their lives and faults.
 fn list(client: &mut Client) -> Result<Json, String> {
     let rows = client.vms()?.into_iter().map(|vm| {
         Json::Object(vec![
@@ -212,6 +221,7 @@ fn fault_text(fault: Option<[u64; 6]>) -> String {
     }
 }
 
+/// Asks for an operation on a VM. A refusal names the VM's state, which is most often the reason.
 fn change(client: &mut Client, op: u32, name: &str, force: bool) -> Result<Json, String> {
     let vm = client.find(name)?;
     let outcome = client.call(op, &[vm.id, force.into()])?.outcome;
@@ -229,6 +239,8 @@ fn change(client: &mut Client, op: u32, name: &str, force: bool) -> Result<Json,
     }
 }
 
+/// Returns the figures of one VM or of all. They are read one by one while the VMs run, so sums may
+/// differ by what happens meanwhile.
 fn stats(client: &mut Client, name: Option<&str>) -> Result<Json, String> {
     let vms = match name {
         Some(name) => vec![client.find(name)?],
@@ -238,18 +250,8 @@ fn stats(client: &mut Client, name: Option<&str>) -> Result<Json, String> {
     let mut vcpus = Vec::new();
     let mut exits = Vec::new();
     for vm in &vms {
-        for vcpu in vm.first_vcpu..vm.first_vcpu + vm.vcpus {
-            let [ran, cpu, state] = client.vcpu(vcpu)?;
-            let total = exit_rows(client, vm, vcpu, &mut exits)?;
-            vcpus.push(Json::Object(vec![
-                ("vcpu", vcpu.into()),
-                ("vm", vm.name.as_str().into()),
-                ("cpu", cpu.into()),
-                ("state", vcpu_state(state).as_str().into()),
-                ("ran_ticks", ran.into()),
-                ("share", share(ran, counter).as_str().into()),
-                ("exits", total.into()),
-            ]));
+        for vcpu in vm.numbers() {
+            vcpus.push(vcpu_row(client, vm, vcpu, counter, &mut exits)?);
         }
     }
     let devices = client.devices()?.into_iter();
@@ -263,6 +265,29 @@ fn stats(client: &mut Client, name: Option<&str>) -> Result<Json, String> {
     ]))
 }
 
+/// Returns the row of a vCPU, and adds the rows of its exits. The vCPU's share is that of its ticks
+/// in `counter`, the counter's value.
+fn vcpu_row(
+    client: &mut Client,
+    vm: &Vm,
+    vcpu: u64,
+    counter: u64,
+    exits: &mut Vec<Json>,
+) -> Result<Json, String> {
+    let [ran, cpu, state] = client.vcpu(vcpu)?;
+    let total = exit_rows(client, vm, vcpu, exits)?;
+    Ok(Json::Object(vec![
+        ("vcpu", vcpu.into()),
+        ("vm", vm.name.as_str().into()),
+        ("cpu", cpu.into()),
+        ("state", vcpu_state(state).as_str().into()),
+        ("ran_ticks", ran.into()),
+        ("share", share(ran, counter).as_str().into()),
+        ("exits", total.into()),
+    ]))
+}
+
+/// Adds a row for each reason for which a vCPU has left its guest; returns the number of all exits.
 fn exit_rows(client: &mut Client, vm: &Vm, vcpu: u64, rows: &mut Vec<Json>) -> Result<u64, String> {
     let mut total = 0;
     for reason in ExitReason::ALL {
@@ -281,6 +306,7 @@ fn exit_rows(client: &mut Client, vm: &Vm, vcpu: u64, rows: &mut Vec<Json>) -> R
     Ok(total)
 }
 
+/// Returns a device's row: the texts, then the numbers by their names.
 fn device_row(line: DeviceLine) -> Json {
     let names = ["vm", "type", "backend"];
     let texts = names.into_iter().zip(&line.texts);
@@ -290,6 +316,7 @@ fn device_row(line: DeviceLine) -> Json {
     Json::Object(texts.chain(numbers).collect())
 }
 
+/// Says in which state a vCPU is, like [`vm_state`].
 fn vcpu_state(state: u64) -> String {
     match VcpuState::from_reg(state) {
         Some(state) => format!("{state:?}").to_lowercase(),
@@ -306,22 +333,23 @@ fn share(part: u64, whole: u64) -> String {
 /// Counter, then for each vCPU the ticks it ran and its exits.
 type Sample = (u64, BTreeMap<u64, [u64; 2]>);
 
+/// Takes the figures that [`top`] compares. Times are differences of the counter in Gear2's
+/// answers, not of this program's clock: what the answers take does not count.
 fn sample(client: &mut Client, vms: &[Vm]) -> Result<Sample, String> {
     let [_, _, counter, ..] = client.version()?;
     let mut vcpus = BTreeMap::new();
-    for vm in vms {
-        for vcpu in vm.first_vcpu..vm.first_vcpu + vm.vcpus {
-            let [ran, ..] = client.vcpu(vcpu)?;
-            let mut exits = 0;
-            for reason in ExitReason::ALL {
-                exits += client.exits(vcpu, *reason as u64)?[0];
-            }
-            vcpus.insert(vcpu, [ran, exits]);
+    for vcpu in vms.iter().flat_map(Vm::numbers) {
+        let [ran, ..] = client.vcpu(vcpu)?;
+        let mut exits = 0;
+        for reason in ExitReason::ALL {
+            exits += client.exits(vcpu, *reason as u64)?[0];
         }
+        vcpus.insert(vcpu, [ran, exits]);
     }
     Ok((counter, vcpus))
 }
 
+/// Prints each second what the vCPUs did in it, over the table of the second before.
 fn top(
     client: &mut Client,
     count: u64,
@@ -345,31 +373,32 @@ fn top(
     Ok(())
 }
 
+/// Returns a row for each vCPU: its share of `ticks`, and its exits in that time.
 fn top_rows(
     vms: &[Vm],
     ticks: u64,
     old: &BTreeMap<u64, [u64; 2]>,
     new: &BTreeMap<u64, [u64; 2]>,
 ) -> Json {
-    let mut rows = Vec::new();
-    for vm in vms {
-        for vcpu in vm.first_vcpu..vm.first_vcpu + vm.vcpus {
-            let [ran_before, exits_before] = old.get(&vcpu).copied().unwrap_or_default();
-            let [ran, exits] = new.get(&vcpu).copied().unwrap_or_default();
-            rows.push(Json::Object(vec![
-                ("vcpu", vcpu.into()),
-                ("vm", vm.name.as_str().into()),
-                (
-                    "share",
-                    share(ran.saturating_sub(ran_before), ticks).as_str().into(),
-                ),
-                ("exits", exits.saturating_sub(exits_before).into()),
-            ]));
-        }
-    }
-    Json::List(rows)
+    let row = |vm: &Vm, vcpu: u64| {
+        let [ran_before, exits_before] = old.get(&vcpu).copied().unwrap_or_default();
+        let [ran, exits] = new.get(&vcpu).copied().unwrap_or_default();
+        let share = share(ran.saturating_sub(ran_before), ticks);
+        Json::Object(vec![
+            ("vcpu", vcpu.into()),
+            ("vm", vm.name.as_str().into()),
+            ("share", share.as_str().into()),
+            ("exits", exits.saturating_sub(exits_before).into()),
+        ])
+    };
+    let rows = vms
+        .iter()
+        .flat_map(|vm| vm.numbers().map(move |vcpu| (vm, vcpu)));
+    Json::List(rows.map(|(vm, vcpu)| row(vm, vcpu)).collect())
 }
 
+/// Prints Gear1's records. With `follow` an empty answer prints nothing: a table without rows would
+/// come twice a second.
 fn log(
     client: &mut Client,
     follow: bool,
@@ -396,24 +425,11 @@ fn log(
 /// Returns the row of a record, after a row about lost records before it.
 fn log_rows(logged: &Logged, hz: u64) -> Vec<Json> {
     let record = &logged.record;
-    let id = record.id_and_cpu & 0xffff_ffff;
-    let mut text = match RecordId::from_index(id) {
-        Some(id) => id.text().to_owned(),
-        None => format!("record {id}: {{0}} {{1}} {{2}}"),
-    };
-    for (index, value) in record.values.iter().enumerate() {
-        text = text.replace(&format!("{{{index}}}"), &format!("{value:#x}"));
-    }
     let lost = (logged.lost > 0).then(|| {
         let lost = logged.lost;
         format!("{lost} records of this CPU were overwritten before they were read")
     });
-    let microseconds = u128::from(record.time) * 1_000_000 / u128::from(hz);
-    let time = format!(
-        "{}.{:06}",
-        microseconds / 1_000_000,
-        microseconds % 1_000_000
-    );
+    let time = seconds(record.time, hz);
     let row = |message: String| {
         Json::Object(vec![
             ("time", time.as_str().into()),
@@ -421,9 +437,34 @@ fn log_rows(logged: &Logged, hz: u64) -> Vec<Json> {
             ("message", message.as_str().into()),
         ])
     };
-    lost.into_iter().chain([text]).map(row).collect()
+    let rows = lost.into_iter().chain([message(record)]);
+    rows.map(row).collect()
 }
 
+/// Returns a record's text with its values; a newer Gear1 may have records without a text here.
+fn message(record: &Record) -> String {
+    let id = record.id_and_cpu & 0xffff_ffff;
+    let text = match RecordId::from_index(id) {
+        Some(id) => id.text().to_owned(),
+        None => format!("record {id}: {{0}} {{1}} {{2}}"),
+    };
+    let values = record.values.iter().enumerate();
+    values.fold(text, |text, (index, value)| {
+        text.replace(&format!("{{{index}}}"), &format!("{value:#x}"))
+    })
+}
+
+/// Returns a time of the counter in seconds, to a microsecond.
+fn seconds(ticks: u64, hz: u64) -> String {
+    let microseconds = u128::from(ticks) * 1_000_000 / u128::from(hz);
+    format!(
+        "{}.{:06}",
+        microseconds / 1_000_000,
+        microseconds % 1_000_000
+    )
+}
+
+/// Returns the versions of all parts, which must fit together, and how often they were started.
 fn version(client: &mut Client) -> Result<Json, String> {
     let about = client.about()?;
     let [abi, protocol, _, cpus, _, restarts] = client.version()?;
@@ -473,6 +514,7 @@ fn as_text(json: &Json) -> String {
     }
 }
 
+/// Returns a value as a table shows it. An empty text is a dash, so that no column looks empty.
 fn cell(json: &Json) -> String {
     match json {
         Json::Text(text) if text.is_empty() => "-".into(),
@@ -482,17 +524,9 @@ fn cell(json: &Json) -> String {
     }
 }
 
+/// Returns the rows below their names, each column as wide as its widest cell.
 fn table(rows: &[Json]) -> String {
-    let mut lines: Vec<Vec<String>> = Vec::new();
-    for row in rows {
-        let Json::Object(fields) = row else {
-            continue;
-        };
-        if lines.is_empty() {
-            lines.push(fields.iter().map(|(name, _)| name.to_uppercase()).collect());
-        }
-        lines.push(fields.iter().map(|(_, value)| cell(value)).collect());
-    }
+    let lines = cells(rows);
     let columns = lines.first().map_or(0, Vec::len);
     let width = |column: usize| {
         let cells = lines.iter().filter_map(|line| line.get(column));
@@ -509,4 +543,20 @@ fn table(rows: &[Json]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Returns the cells of a table, the names of the first row's fields at the top: all rows of a list
+/// have the same fields.
+fn cells(rows: &[Json]) -> Vec<Vec<String>> {
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for row in rows {
+        let Json::Object(fields) = row else {
+            continue;
+        };
+        if lines.is_empty() {
+            lines.push(fields.iter().map(|(name, _)| name.to_uppercase()).collect());
+        }
+        lines.push(fields.iter().map(|(_, value)| cell(value)).collect());
+    }
+    lines
 }

@@ -32,12 +32,17 @@ use crate::sys::{self, Wait};
 #[cfg(test)]
 mod tests;
 
+/// Longest time until Gear2 answers.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks for the answer.
 const STEP: Duration = Duration::from_micros(200);
+/// Bounds the descriptors and the memory that programs of the device VM make GDM take.
 const MOST_CLIENTS: usize = 16;
 /// A client that asked nothing for so long gives way to another one when there are
 /// [`MOST_CLIENTS`]. `gearctl` asks at least once a second while it runs, except at a console.
 const IDLE: Duration = Duration::from_secs(10);
+/// Bytes of a request; the longest one of the protocol has far fewer. A client that sends a longer
+/// line is disconnected.
 const LONGEST_LINE: usize = 256;
 
 /// Answer of Gear2 to an operation.
@@ -63,7 +68,9 @@ impl fmt::Display for Silent {
 #[derive(Debug)]
 pub struct Mailbox {
     region: &'static Region,
+    /// Locked by the user of the mailbox: one operation is under way at a time.
     doorbell: Mutex<Doorbell>,
+    /// [`PATIENCE`], less in tests.
     patience: Duration,
 }
 
@@ -89,13 +96,7 @@ impl Mailbox {
             // planted: an operation is written over before it was answered
             self.wait_for_answer()?;
         }
-        control.op.store(op, Ordering::Relaxed);
-        for (word, value) in control.arguments.iter().zip(arguments) {
-            word.store(value, Ordering::Relaxed);
-        }
-        let number = control.asked.load(Ordering::Relaxed).wrapping_add(1);
-        finish_stores();
-        control.asked.store(number, Ordering::Release);
+        self.ask(op, arguments);
         doorbell.ring();
         self.wait_for_answer()?;
         let mut results = [0; 6];
@@ -104,6 +105,19 @@ impl Mailbox {
         }
         let outcome = control.outcome.load(Ordering::Relaxed);
         Ok(Answer { outcome, results })
+    }
+
+    /// Writes an operation. Its number comes last: Gear2 takes the words before as the operation's
+    /// once it sees the number.
+    fn ask(&self, op: u32, arguments: [u64; 4]) {
+        let control = &self.region.control;
+        control.op.store(op, Ordering::Relaxed);
+        for (word, value) in control.arguments.iter().zip(arguments) {
+            word.store(value, Ordering::Relaxed);
+        }
+        let number = control.asked.load(Ordering::Relaxed).wrapping_add(1);
+        finish_stores();
+        control.asked.store(number, Ordering::Release);
     }
 
     /// Waits until Gear2 has answered the last operation.
@@ -161,6 +175,8 @@ pub const DEVICE_NUMBERS: [&str; 10] = [
 ];
 
 impl DeviceLine {
+    /// Reads a device's page. The thread of the device goes on meanwhile, so the figures are each
+    /// of their own moment.
     fn of(region: &'static Region, node: &DeviceNode) -> Option<Self> {
         let state = DeviceState::new(region.devices.get(node.channel)?);
         let words = [
@@ -210,16 +226,20 @@ impl fmt::Display for DeviceLine {
 #[derive(Debug)]
 pub struct Server<'m> {
     listener: UnixListener,
+    /// At most [`MOST_CLIENTS`].
     clients: Vec<Client>,
     region: &'static Region,
     mailbox: &'m Mailbox,
+    /// All devices, for `devices`; their figures are in the region.
     devices: Vec<DeviceNode>,
+    /// [`IDLE`], less in tests.
     idle: Duration,
 }
 
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
+    /// Bytes of a line whose end has not come.
     line: Vec<u8>,
     /// Time of the connection, or of the client's last input.
     heard: Instant,
@@ -233,6 +253,7 @@ impl<'m> Server<'m> {
         mailbox: &'m Mailbox,
         devices: Vec<DeviceNode>,
     ) -> std::io::Result<Self> {
+        // An earlier GDM left its socket.
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
@@ -255,6 +276,19 @@ impl<'m> Server<'m> {
 
     /// Waits for requests, and answers them; true if something came before the time was over.
     pub fn turn(&mut self, milliseconds: i32) -> bool {
+        let ready = sys::wait(&self.waits(), milliseconds);
+        progress::step();
+        let woken = ready.contains(&true);
+        let mut ready = ready.into_iter().skip(1);
+        let mut clients = std::mem::take(&mut self.clients);
+        clients.retain_mut(|client| !ready.next().unwrap_or(false) || self.serve(client));
+        self.clients = clients;
+        self.accept();
+        woken
+    }
+
+    /// Returns what to wait for: the listener, then the clients in their order.
+    fn waits(&self) -> Vec<Wait> {
         // A client that waits for a place must not end the wait each time while there is no room.
         let listener = Wait {
             fd: self.listener.as_raw_fd(),
@@ -267,16 +301,7 @@ impl<'m> Server<'m> {
             read: true,
             write: false,
         });
-        let waits: Vec<Wait> = std::iter::once(listener).chain(clients).collect();
-        let ready = sys::wait(&waits, milliseconds);
-        progress::step();
-        let woken = ready.contains(&true);
-        let mut ready = ready.into_iter().skip(1);
-        let mut clients = std::mem::take(&mut self.clients);
-        clients.retain_mut(|client| !ready.next().unwrap_or(false) || self.serve(client));
-        self.clients = clients;
-        self.accept();
-        woken
+        std::iter::once(listener).chain(clients).collect()
     }
 
     /// Returns the client that was not heard of for the longest time, if that is long.
@@ -292,6 +317,7 @@ impl<'m> Server<'m> {
         self.clients.len() < MOST_CLIENTS || self.idlest().is_some()
     }
 
+    /// Accepts waiting clients, each in place of the idlest one if there is no room.
     fn accept(&mut self) {
         // Bound: one after the other could go on for ever; who is left is next.
         for _ in 0..MOST_CLIENTS {
@@ -339,6 +365,7 @@ impl<'m> Server<'m> {
         client.line.len() <= LONGEST_LINE
     }
 
+    /// Returns the answer to a request, with the newline at its end.
     fn answer(&self, line: &str) -> String {
         let mut words = line.split(' ');
         match words.next() {
@@ -363,6 +390,7 @@ impl<'m> Server<'m> {
         }
     }
 
+    /// Returns the region's header: versions, sizes and beats, as Gear2 and GDM keep them there.
     fn about(&self) -> String {
         let header = &self.region.header;
         let words = [
@@ -377,6 +405,7 @@ impl<'m> Server<'m> {
         format!("ok {}\n", words.join(" "))
     }
 
+    /// Returns the devices' figures. Their number comes first, for an answer has no other end.
     fn device_lines(&self) -> String {
         let lines = self.devices.iter();
         let lines = lines.filter_map(|node| DeviceLine::of(self.region, node));

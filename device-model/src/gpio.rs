@@ -12,6 +12,7 @@ use crate::sys;
 /// A line whose rising edges wake this process.
 #[derive(Debug)]
 pub struct Line {
+    /// Descriptor of the line's request: an event for each rising edge.
     events: File,
     /// Where the line is armed, and its bit there.
     arm: Option<(Doorbell, u32)>,

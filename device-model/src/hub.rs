@@ -33,7 +33,7 @@ use crate::serial::Serials;
 use crate::state::{DeviceState, Word};
 use crate::sys::{self, Wait};
 use crate::transport::Transport;
-use crate::worker::{Away, LINGER_US, MESSAGES, Wiring, Worker};
+use crate::worker::{Arrival, Away, LINGER_US, MESSAGES, Wiring, Worker};
 
 #[cfg(test)]
 mod tests;
@@ -67,17 +67,23 @@ impl Default for Options {
 
 /// Longest time in which Gear2 sets up the region, or a backend appears.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at something that is waited for.
 const STEP: Duration = Duration::from_millis(100);
 /// Between two tries to open a backend that is late.
 const LATE_STEP: Duration = Duration::from_secs(1);
+/// Between two heartbeats, by which Gear2's watchdog judges the device VM.
 const BEAT: Duration = Duration::from_millis(500);
 
 /// Everything mapped.
 struct Machine {
     region: &'static Region,
+    /// A page of the window: a store to a word there makes Gear1 interrupt somebody.
     doorbells: Registers,
+    /// Start of the window in the device VM's physical addresses.
     window: u64,
+    /// Guests' RAM by address in this VM: the devices of one VM share a mapping.
     memories: BTreeMap<u64, Memory>,
+    /// Register pages by their number in the window; a VM has one for all of its devices.
     pages: BTreeMap<u32, mapping::Mapping>,
 }
 
@@ -152,6 +158,8 @@ pub(crate) fn enter(filtered: bool, role: Role) {
     }
 }
 
+/// Takes the calling thread's rights, then its system calls: the first needs calls that the second
+/// takes away.
 fn restrict(filtered: bool, role: Role) -> Result<(), String> {
     sandbox::give_up_rights().map_err(|error| error.to_string())?;
     if filtered {
@@ -183,19 +191,25 @@ fn limit_panic_messages() {
     }));
 }
 
+/// Makes a descriptor by which one thread wakes another; a write never blocks.
 fn eventfd() -> Result<EventFd, String> {
-    EventFd::new(EFD_NONBLOCK).map_err(|error| format!("eventfd: {error}"))
+    EventFd::new(EFD_NONBLOCK).map_err(|error| named("eventfd", &error))
+}
+
+/// Says of an error what it is about.
+fn named(what: &str, error: &io::Error) -> String {
+    format!("{what}: {error}")
 }
 
 impl Machine {
+    /// Maps the shared region, the doorbells, and of each device the VM's RAM and register page.
     fn map(board: &Board) -> Result<Self, String> {
-        let named = |what: &str, error: io::Error| format!("{what}: {error}");
         let region = mapping::map_dax(board.control, REGION_SIZE)
-            .map_err(|error| named("shared region", error))?
+            .map_err(|error| named("shared region", &error))?
             .region()
             .ok_or("shared region: not aligned")?;
         let doorbells = mapping::map_physical(board.window + DOORBELLS, PAGE as usize)
-            .map_err(|error| named("doorbell page", error))?
+            .map_err(|error| named("doorbell page", &error))?
             .registers(0, PAGE as usize)
             .ok_or("doorbell page: not aligned")?;
         let mut machine = Self {
@@ -206,25 +220,32 @@ impl Machine {
             pages: BTreeMap::new(),
         };
         for device in &board.devices {
-            let [ipa, pa, size] = device.memory;
-            if let Entry::Vacant(place) = machine.memories.entry(pa) {
-                let what = format!("RAM of VM {}", device.vm);
-                let memory = mapping::map_dax(pa, size as usize)
-                    .map_err(|error| named(&what, error))?
-                    .memory(ipa);
-                place.insert(memory.ok_or(format!("{what}: out of range"))?);
-            }
-            let [page, _] = device.registers;
-            if let Entry::Vacant(place) = machine.pages.entry(page) {
-                let address = board.window + REGISTER_PAGES + u64::from(page) * PAGE;
-                let mapping = mapping::map_physical(address, PAGE as usize)
-                    .map_err(|error| named("register page", error))?;
-                place.insert(mapping);
-            }
+            machine.map_device(device)?;
         }
         Ok(machine)
     }
 
+    /// Maps what a device needs, unless another device of the VM has mapped it.
+    fn map_device(&mut self, device: &DeviceNode) -> Result<(), String> {
+        let [ipa, pa, size] = device.memory;
+        if let Entry::Vacant(place) = self.memories.entry(pa) {
+            let what = format!("RAM of VM {}", device.vm);
+            let memory = mapping::map_dax(pa, size as usize)
+                .map_err(|error| named(&what, &error))?
+                .memory(ipa);
+            place.insert(memory.ok_or(format!("{what}: out of range"))?);
+        }
+        let [page, _] = device.registers;
+        if let Entry::Vacant(place) = self.pages.entry(page) {
+            let address = self.window + REGISTER_PAGES + u64::from(page) * PAGE;
+            let mapping = mapping::map_physical(address, PAGE as usize)
+                .map_err(|error| named("register page", &error))?;
+            place.insert(mapping);
+        }
+        Ok(())
+    }
+
+    /// Opens a line of a PL061, which Gear1 emulates in the window.
     fn line(&self, pl061: usize, line: u32) -> Result<Line, String> {
         let address = self.window + pl061 as u64 * PAGE;
         Line::open(address, line)
@@ -236,6 +257,8 @@ impl Machine {
         Doorbell { page, offset }
     }
 
+    /// Returns what the thread of a device gets besides its backend. All is opened here: the thread
+    /// may open nothing once it serves.
     fn wiring(&self, device: &DeviceNode, spin: bool) -> Result<Wiring, String> {
         let name = format!("{}/{}{}", device.vm, device.kind.name(), device.channel);
         let [page, offset] = device.registers;
@@ -271,14 +294,21 @@ impl Machine {
 /// The thread that Gear2's line wakes.
 struct Hub {
     region: &'static Region,
+    /// Rises when Gear2 wants something.
     line: Line,
+    /// Tells Gear2 to look at the region.
     answer: Doorbell,
+    /// By channel, what wakes the device's thread.
     devices: BTreeMap<usize, EventFd>,
+    /// Wakes the thread of the serial consoles.
     serials: EventFd,
+    /// Judges the threads; without their progress no heartbeat is sent.
     watch: Watch,
 }
 
 impl Hub {
+    /// Starts all threads. The start is counted, and Gear2 told of it, once the devices' threads
+    /// are there to be woken.
     fn start(options: &Options, board: Board, machine: &Machine) -> Result<Self, String> {
         let serials = eventfd()?;
         let mut hub = Self {
@@ -308,6 +338,7 @@ impl Hub {
         Ok(hub)
     }
 
+    /// Wakes threads for ever, and says at each beat that GDM lives, as long as all threads do.
     fn run(mut self) -> ! {
         let mut beat = Instant::now();
         self.beat();
@@ -355,29 +386,36 @@ impl Hub {
 
     /// Wakes the threads of the devices that Gear2 wants something of.
     fn turn(&self) {
-        let region = self.region;
-        let count = region.header.vcpu_count.load(Ordering::Relaxed) as usize;
+        self.wake_for_accesses();
+        self.wake_for_resets();
+    }
+
+    /// Wakes the threads of the devices that a vCPU waits for. An access to a device that nobody
+    /// serves is refused here: its vCPU would wait for ever.
+    fn wake_for_accesses(&self) {
+        let count = self.region.header.vcpu_count.load(Ordering::Relaxed) as usize;
         let mut refused = false;
-        for slot in region.slots.iter().take(count) {
+        for slot in self.region.slots.iter().take(count) {
             if slot.state() != slot::POSTED {
                 continue;
             }
             let device = slot.device.load(Ordering::Relaxed) as usize;
-            match self.devices.get(&device) {
-                Some(kick) => {
-                    let _ = kick.write(1);
-                }
-                None => {
-                    slot.set_state(slot::ABORT);
-                    refused = true;
-                }
+            if let Some(kick) = self.devices.get(&device) {
+                let _ = kick.write(1);
+            } else {
+                slot.set_state(slot::ABORT);
+                refused = true;
             }
         }
         if refused {
             self.answer.ring();
         }
+    }
+
+    /// Wakes the threads of the devices whose guest was stopped: Gear2 waits for its memory.
+    fn wake_for_resets(&self) {
         for (channel, kick) in &self.devices {
-            let page = region.devices.get(*channel).map(DeviceState::new);
+            let page = self.region.devices.get(*channel).map(DeviceState::new);
             if page.is_some_and(|state| state.reset_asked().is_some()) {
                 let _ = kick.write(1);
             }
@@ -385,6 +423,8 @@ impl Hub {
     }
 }
 
+/// Starts the thread of a device. Each device has one of its own, so that a disk that takes long
+/// holds up no other device.
 fn start_device(
     options: &Options,
     node: DeviceNode,
@@ -431,17 +471,7 @@ fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring, progress: 
 
 /// Waits for the backend for a while, then continues without it.
 fn take_up(options: &Options, node: &DeviceNode, wiring: Wiring) -> Result<Worker, String> {
-    let kick = wiring.kick.try_clone().map_err(|error| error.to_string())?;
-    let (sender, arrival) = mpsc::channel();
-    let (name, run_directory) = (wiring.name.clone(), options.run_directory.clone());
-    let wanted = node.clone();
-    // The opening thread is separate: a thread that serves a guest may open nothing.
-    spawn(&format!("open {name}"), move || {
-        let backend = open_patiently(&name, || backend::open(&wanted, &run_directory));
-        if sender.send(backend).is_ok() {
-            let _ = kick.write(1);
-        }
-    })?;
+    let arrival = begin_to_open(options, node, &wiring)?;
     let state = wiring.region.devices.get(wiring.channel);
     let state = DeviceState::new(state.ok_or("no such channel")?);
     let device_id = Awaited::new(node.kind, 0, Vec::new()).identity().device_id;
@@ -453,6 +483,22 @@ fn take_up(options: &Options, node: &DeviceNode, wiring: Wiring) -> Result<Worke
         Err(_) => Worker::awaiting(wiring, node.kind, arrival),
     };
     worker.map_err(|error| error.to_string())
+}
+
+/// Starts to open the backend, which wakes the device's thread when it is there. The opening thread
+/// is separate: a thread that serves a guest may open nothing.
+fn begin_to_open(options: &Options, node: &DeviceNode, wiring: &Wiring) -> Result<Arrival, String> {
+    let kick = wiring.kick.try_clone().map_err(|error| error.to_string())?;
+    let (sender, arrival) = mpsc::channel();
+    let (name, run_directory) = (wiring.name.clone(), options.run_directory.clone());
+    let wanted = node.clone();
+    spawn(&format!("open {name}"), move || {
+        let backend = open_patiently(&name, || backend::open(&wanted, &run_directory));
+        if sender.send(backend).is_ok() {
+            let _ = kick.write(1);
+        }
+    })?;
+    Ok(arrival)
 }
 
 /// Opens the backend, as often as it takes. Complaints come ever more seldom.
@@ -476,6 +522,7 @@ fn open_patiently(
     }
 }
 
+/// Starts the threads of the control socket and of the serial consoles.
 fn start_sockets(
     options: &Options,
     devices: Vec<DeviceNode>,
@@ -483,14 +530,12 @@ fn start_sockets(
     kick: EventFd,
     watch: &mut Watch,
 ) -> Result<(), String> {
-    let region = machine.region;
     let doorbell = machine.doorbell(DOORBELL_GEAR2);
     // The mailbox lives as long as GDM.
-    let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new(region, doorbell)));
+    let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new(machine.region, doorbell)));
     let path = format!("{}/control", options.run_directory);
-    let mut server = Server::bind(&path, region, mailbox, devices)
-        .map_err(|error| format!("{path}: {error}"))?;
-    let run_directory = options.run_directory.clone();
+    let mut server = Server::bind(&path, machine.region, mailbox, devices)
+        .map_err(|error| named(&path, &error))?;
     let sandbox = options.sandbox;
     let [control, serial] = ["control", "serial"].map(|name| watch.add(name));
     spawn("control", move || {
@@ -498,13 +543,28 @@ fn start_sockets(
         progress::begin(&control);
         server.run();
     })?;
+    start_serials(options, machine, mailbox, kick, serial)
+}
+
+/// Starts the thread of the serial consoles. The thread asks Gear2 for the VMs' names by itself, so
+/// that a Gear2 that is slow to answer delays no other thread.
+fn start_serials(
+    options: &Options,
+    machine: &Machine,
+    mailbox: &'static Mailbox,
+    kick: EventFd,
+    progress: Arc<Progress>,
+) -> Result<(), String> {
+    let region = machine.region;
+    let doorbell = machine.doorbell(DOORBELL_GEAR2);
+    let run_directory = options.run_directory.clone();
+    let sandbox = options.sandbox;
     spawn("serial", move || {
         let count = region.header.vm_count.load(Ordering::Relaxed) as usize;
-        let names: Vec<String> = (0..count.min(region.consoles.len()))
-            .map(|vm| mailbox.vm_name(vm))
-            .collect();
+        let vms = 0..count.min(region.consoles.len());
+        let names: Vec<String> = vms.map(|vm| mailbox.vm_name(vm)).collect();
         let open = || Serials::open(region, &names, &run_directory, kick, doorbell);
-        serve_serials(open, sandbox, &serial);
+        serve_serials(open, sandbox, &progress);
     })
 }
 
@@ -527,6 +587,7 @@ fn serve_serials(
     }
 }
 
+/// Starts a thread with a name, by which `top -H` shows it.
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), String> {
     let builder = thread::Builder::new().name(name.into());
     builder

@@ -29,6 +29,7 @@ impl From<&str> for Json {
     }
 }
 
+/// Writes a value on one line: programs read line by line.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -55,6 +56,7 @@ impl fmt::Display for Json {
     }
 }
 
+/// Writes a string with its escapes (RFC 8259, 7).
 fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_str("\"")?;
     for c in text.chars() {

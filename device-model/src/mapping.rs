@@ -207,6 +207,7 @@ pub fn map_physical(address: u64, size: usize) -> io::Result<Mapping> {
     Mapping::of_file(&options.open("/dev/mem")?, address, size)
 }
 
+/// Reads a number of sysfs, decimal or hexadecimal.
 fn read_number(path: &Path) -> io::Result<u64> {
     let text = fs::read_to_string(path)?;
     let text = text.trim();

@@ -26,18 +26,28 @@ use crate::sys::{self, Wait};
 
 /// Offset of the shared words in the guest's memory, and the offsets of the words.
 const SHARED: usize = 8 << 20;
+/// The guest writes [`MAGIC`] there when it can take part.
 const READY: usize = 0;
+/// The kind of measurement, and above it a number, so that two commands in a row differ.
 const COMMAND: usize = 4;
+/// The command that the guest has done.
 const DONE: usize = 8;
+/// Low word of the guest's counter at its notification.
 const KICKED: usize = 12;
+/// Number of the sample that was taken here: the guest begins the next one.
 const WOKEN: usize = 16;
+/// The guest's own samples, a word each.
 const SAMPLES: usize = 64;
 /// Value of `READY` in a guest that is ready.
 const MAGIC: u32 = u32::from_le_bytes(*b"wake");
 
+/// Samples of a measurement.
 const ITERATIONS: usize = 200;
+/// Longest time until an interrupt, also on an emulated machine with other work.
 const PATIENCE_MS: i32 = 20_000;
+/// Before each sample, so that the waiting thread sleeps.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Between two looks for the guest, which shares CPUs with this program.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// QEMU virt's own PL061, and registers of one (Arm DDI 0190).
@@ -123,12 +133,16 @@ pub fn report(name: &str, samples: &mut [u64]) -> String {
 
 /// The memory of the guest that takes part, its device, and the window.
 struct Guest {
+    /// The words that both sides use, in the guest's RAM.
     shared: Registers,
+    /// The guest's device, whose line and doorbell are used.
     device: DeviceNode,
+    /// Start of the window in the device VM's physical addresses.
     window: u64,
 }
 
 impl Guest {
+    /// Finds the first guest that is served, and waits until it takes part.
     fn find() -> io::Result<Self> {
         let board = Board::read(Path::new("/proc/device-tree")).map_err(io::Error::other)?;
         let device = board.devices.first().cloned();
@@ -155,6 +169,7 @@ impl Guest {
     }
 }
 
+/// Waits for an interrupt as a program does: by `poll`.
 fn wait_for(file: &File) -> io::Result<()> {
     let wait = Wait {
         fd: file.as_raw_fd(),
@@ -170,6 +185,8 @@ fn wait_for(file: &File) -> io::Result<()> {
     }
 }
 
+/// Takes samples of a guest's notification, from the guest's counter before it to this program's
+/// behind `poll`.
 fn line(later: u64) -> io::Result<Vec<u64>> {
     sys::pin(0)?;
     let guest = Guest::find()?;
@@ -267,6 +284,7 @@ fn native_line() -> io::Result<Vec<u64>> {
     })
 }
 
+/// The interrupt is a level: the device is acknowledged before the kernel's driver unmasks it.
 fn native_uio() -> io::Result<Vec<u64>> {
     let device = Path::new("/sys/class/uio/uio0/device");
     let open = |path: &Path| OpenOptions::new().read(true).write(true).open(path);

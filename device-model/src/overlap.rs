@@ -58,7 +58,6 @@ impl Overlap {
     /// Executes the transfers, at most [`Self::MOST`]. Returns the number of bytes moved by each, 0
     /// for a failed one. The ring must not be used after an error.
     pub(crate) fn run(&mut self, transfers: &[Transfer<'_>]) -> io::Result<Vec<u64>> {
-        let mut moved = vec![0; transfers.len()];
         for (transfer, number) in transfers.iter().zip(0..) {
             let entry = entry(transfer).user_data(number);
             // SAFETY: the vectors outlive the wait below, and the kernel has copied them when it
@@ -67,7 +66,14 @@ impl Overlap {
             let pushed = unsafe { self.0.submission().push(&entry) };
             pushed.map_err(io::Error::other)?;
         }
-        let mut left = transfers.len();
+        self.wait(transfers.len())
+    }
+
+    /// Submits the entries in the ring, `count` of them, and waits until all are done. Returns the
+    /// bytes that each has moved, by the number in its user data.
+    fn wait(&mut self, count: usize) -> io::Result<Vec<u64>> {
+        let mut moved = vec![0; count];
+        let mut left = count;
         while left > 0 {
             match self.0.submit_and_wait(left) {
                 Ok(_) => {}
@@ -88,6 +94,7 @@ impl Overlap {
     }
 }
 
+/// Returns the ring's entry for a transfer, of one of the two kinds that the restrictions allow.
 fn entry(transfer: &Transfer<'_>) -> squeue::Entry {
     let fd = types::Fd(transfer.file.as_raw_fd());
     let (vectors, count) = (transfer.vectors.as_ptr(), transfer.vectors.len() as u32);

@@ -1,10 +1,10 @@
 //! Progress of the threads that serve guests.
 //!
 //! Owns: a count of steps of each such thread, and the hub's judgement of them. A working thread
-//! takes a step with each turn; a waiting thread takes at least one step a second, because its waits
-//! end after that. A thread without a step therefore spins or waits for another thread, and will
-//! serve no guest any longer. A thread that waits for a transfer by the kernel may wait as long as
-//! the disk takes: it announces the wait, and is not judged meanwhile.
+//! takes a step with each turn; a waiting thread takes at least one step a second, because its
+//! waits end after that. A thread without a step therefore spins or waits for another thread, and
+//! will serve no guest any longer. A thread that waits for a transfer by the kernel may wait as
+//! long as the disk takes: it announces the wait, and is not judged meanwhile.
 //!
 //! Time is counted in checks by the hub, a thread beside those that it judges: a machine that is
 //! short of CPU time delays both.
@@ -28,7 +28,9 @@ pub(crate) const STUCK_LOOKS: u32 = 20;
 pub(crate) struct Progress {
     /// Number of steps; 0 before the thread serves a guest.
     steps: AtomicU64,
+    /// The thread waits for the kernel, as long as that takes.
     waits_for_kernel: AtomicBool,
+    /// The thread has ended: nobody serves its guest.
     has_ended: AtomicBool,
 }
 
@@ -94,6 +96,7 @@ impl Drop for BackFromKernel {
 struct Watched {
     name: String,
     progress: Arc<Progress>,
+    /// Steps at the hub's last look.
     steps: u64,
     /// Looks since the last step.
     looks: u32,

@@ -59,6 +59,7 @@ const COMMON: &[libc::c_long] = &[
     libc::SYS_exit_group,
 ];
 
+/// Connections to sockets that are there: no socket can be made or connected.
 const SOCKETS: &[libc::c_long] = &[
     libc::SYS_accept4,
     libc::SYS_recvfrom,
@@ -66,6 +67,8 @@ const SOCKETS: &[libc::c_long] = &[
     libc::SYS_shutdown,
 ];
 
+/// Waiting, and transfers on descriptors that are open. `io_uring_enter` submits what the ring's
+/// restrictions let through (see [`Overlap`](crate::overlap::Overlap)).
 const DEVICE: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
     #[cfg(target_arch = "x86_64")]
@@ -86,6 +89,8 @@ const SOCKET_IOCTLS: &[u64] = &[0x5421];
 /// `BLKDISCARD`, `BLKZEROOUT`, `TUNSETOFFLOAD`.
 const DEVICE_IOCTLS: &[u64] = &[0x1277, 0x127f, 0x4004_54d0];
 
+/// Positions of arguments: `ioctl`'s request, `fcntl`'s command, and of `mmap` and `mprotect` the
+/// protection and the flags.
 const ARGUMENT_REQUEST: u8 = 1;
 const ARGUMENT_COMMAND: u8 = 1;
 const ARGUMENT_PROTECTION: u8 = 2;
@@ -133,34 +138,76 @@ pub fn enter(role: Role) -> Result<(), Error> {
 /// Makes the filter of the thread with these numbers of process and thread.
 fn program(
     role: Role,
-    [process, thread]: [u32; 2],
+    ids: [u32; 2],
     otherwise: SeccompAction,
 ) -> Result<BpfProgram, seccompiler::Error> {
-    let (lists, ioctls): (&[&[libc::c_long]], &[&[u64]]) = match role {
-        Role::Hub => (&[COMMON], &[]),
-        Role::Sockets => (&[COMMON, SOCKETS], &[SOCKET_IOCTLS]),
-        Role::Device => (&[COMMON, SOCKETS, DEVICE], &[SOCKET_IOCTLS, DEVICE_IOCTLS]),
-    };
-    let mut rules = BTreeMap::new();
-    for call in lists.iter().copied().flatten() {
+    let mut rules = Rules::new();
+    for call in role.calls().iter().copied().flatten() {
         rules.insert(*call, Vec::new());
     }
+    allow_requests(&mut rules, role.requests())?;
+    allow_memory(&mut rules)?;
+    allow_abort(&mut rules, ids)?;
+    let arch = std::env::consts::ARCH.try_into()?;
+    let filter = SeccompFilter::new(rules, otherwise, SeccompAction::Allow, arch)?;
+    Ok(filter.try_into()?)
+}
+
+impl Role {
+    /// Returns the calls that a thread of this role may make with any arguments.
+    const fn calls(self) -> &'static [&'static [libc::c_long]] {
+        match self {
+            Self::Hub => &[COMMON],
+            Self::Sockets => &[COMMON, SOCKETS],
+            Self::Device => &[COMMON, SOCKETS, DEVICE],
+        }
+    }
+
+    /// Returns the requests of `ioctl` that a thread of this role may make.
+    const fn requests(self) -> &'static [&'static [u64]] {
+        match self {
+            Self::Hub => &[],
+            Self::Sockets => &[SOCKET_IOCTLS],
+            Self::Device => &[SOCKET_IOCTLS, DEVICE_IOCTLS],
+        }
+    }
+}
+
+/// By system call, the rules of which one must hold; without any, all calls are allowed.
+type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
+
+/// Allows these requests of `ioctl`, and of `fcntl` one that only debug builds make.
+fn allow_requests(rules: &mut Rules, ioctls: &[&[u64]]) -> Result<(), seccompiler::Error> {
     let mut requests = Vec::new();
     for request in ioctls.iter().copied().flatten() {
         requests.push(rule([equals(ARGUMENT_REQUEST, *request)])?);
     }
+    // An empty list would allow all requests.
     if !requests.is_empty() {
         // planted: a thread may make any request of a device
         rules.insert(libc::SYS_ioctl, requests);
     }
-    // Memory for the allocator: of no file or device, never to be executed.
+    if cfg!(debug_assertions) {
+        // The standard library looks whether a descriptor that it closes is open.
+        let looks = rule([equals(ARGUMENT_COMMAND, libc::F_GETFD as u64)])?;
+        rules.insert(libc::SYS_fcntl, vec![looks]);
+    }
+    Ok(())
+}
+
+/// Allows memory for the allocator: of no file or device, never to be executed.
+fn allow_memory(rules: &mut Rules) -> Result<(), seccompiler::Error> {
     let no_code = || masked(ARGUMENT_PROTECTION, libc::PROT_EXEC, 0);
     let of_no_file = masked(ARGUMENT_MAP_FLAGS, libc::MAP_ANONYMOUS, libc::MAP_ANONYMOUS);
     // planted: files and devices may be mapped
     rules.insert(libc::SYS_mmap, vec![rule([no_code(), of_no_file])?]);
     // planted: memory may become executable
     rules.insert(libc::SYS_mprotect, vec![rule([no_code()])?]);
-    // The C library's `abort`: a thread ends itself, and with that GDM.
+    Ok(())
+}
+
+/// Allows the C library's `abort`: a thread ends itself, and with that GDM.
+fn allow_abort(rules: &mut Rules, [process, thread]: [u32; 2]) -> Result<(), seccompiler::Error> {
     let (process, thread) = (u64::from(process), u64::from(thread));
     let abort = |argument| equals(argument, libc::SIGABRT as u64);
     // planted: a thread may end others
@@ -168,16 +215,10 @@ fn program(
     rules.insert(libc::SYS_tgkill, vec![itself]);
     let itself = rule([equals(0, thread), abort(1)])?;
     rules.insert(libc::SYS_tkill, vec![itself]);
-    if cfg!(debug_assertions) {
-        // The standard library looks whether a descriptor that it closes is open.
-        let looks = rule([equals(ARGUMENT_COMMAND, libc::F_GETFD as u64)])?;
-        rules.insert(libc::SYS_fcntl, vec![looks]);
-    }
-    let arch = std::env::consts::ARCH.try_into()?;
-    let filter = SeccompFilter::new(rules, otherwise, SeccompAction::Allow, arch)?;
-    Ok(filter.try_into()?)
+    Ok(())
 }
 
+/// A condition on one argument.
 type Condition = Result<SeccompCondition, seccompiler::BackendError>;
 
 /// A rule that all of the conditions make.
@@ -186,10 +227,13 @@ fn rule<const N: usize>(conditions: [Condition; N]) -> Result<SeccompRule, secco
     Ok(SeccompRule::new(conditions?)?)
 }
 
+/// Compares 32 bits: the kernel takes no more of these arguments, and a caller may leave rubbish in
+/// the upper half.
 fn equals(argument: u8, value: u64) -> Condition {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
 }
 
+/// Compares some bits.
 fn masked(argument: u8, mask: i32, value: i32) -> Condition {
     let compare = SeccompCmpOp::MaskedEq(u64::from(mask.unsigned_abs()));
     let value = u64::from(value.unsigned_abs());

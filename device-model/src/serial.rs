@@ -21,6 +21,7 @@ use crate::sys::{self, Wait};
 #[cfg(test)]
 mod tests;
 
+/// Bytes of the rings, powers of two: an index wraps at 2^32 to the place behind the last one.
 const OUTPUT: u32 = offset::OUTPUT_SIZE as u32;
 const INPUT: u32 = offset::INPUT_SIZE as u32;
 
@@ -34,15 +35,20 @@ pub fn file_name(vm: &str) -> String {
 #[derive(Debug)]
 struct Serial {
     port: Port,
+    /// How far the client has the output.
     feed: Feed,
+    /// The rings, in the region shared with Gear2, which is the guest's UART.
     block: &'static ConsoleBlock,
 }
 
 impl Serial {
+    /// Returns the number of bytes that the guest has put out. Acquire: the bytes themselves are
+    /// read after it.
     fn written(&self) -> u32 {
         self.block.ring.output_written.load(Ordering::Acquire)
     }
 
+    /// Returns how many bytes of input fit. Only this thread adds input, so the room can only grow.
     fn room(&self) -> u32 {
         let ring = &self.block.ring;
         let read = ring.input_read.load(Ordering::Acquire);
@@ -60,6 +66,8 @@ impl Serial {
         self.room() >= INPUT - offset::INPUT_LOW as u32
     }
 
+    /// Returns what to wait for. A client is read only if its input fits, and waited for as a
+    /// writer only if there is output: either would end each wait at once.
     fn waits(&self) -> [Wait; 2] {
         let (listener, client) = self.port.descriptors();
         [
@@ -69,6 +77,7 @@ impl Serial {
                 write: false,
             },
             Wait {
+                // A negative descriptor is passed over (poll(2)).
                 fd: client.unwrap_or(-1),
                 read: self.takes_input(),
                 write: self.port.listens() && self.feed.behind(self.written()),
@@ -85,6 +94,8 @@ impl Serial {
         self.input()
     }
 
+    /// Sends output. All of it counts as read, whatever the client took: a slow client loses
+    /// output, and never holds the guest up.
     fn output(&mut self) {
         let block = self.block;
         let written = || block.ring.output_written.load(Ordering::Acquire);
@@ -99,6 +110,8 @@ impl Serial {
         block.ring.output_read.store(written(), Ordering::Relaxed);
     }
 
+    /// Takes input; true if there was any. Release: the guest's UART sees the bytes before their
+    /// number.
     fn input(&mut self) -> bool {
         let mut bytes = [0; offset::INPUT_SIZE];
         if !self.takes_input() {
@@ -123,7 +136,9 @@ impl Serial {
 #[derive(Debug)]
 pub struct Serials {
     serials: Vec<Serial>,
+    /// Written by the hub when Gear2's line rose.
     kick: EventFd,
+    /// Tells Gear2 of input.
     doorbell: Doorbell,
 }
 

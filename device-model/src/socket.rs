@@ -17,6 +17,7 @@ pub struct Port {
     client: Option<Client>,
 }
 
+/// The connection, one at a time.
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
@@ -140,9 +141,14 @@ impl Feed {
         written: impl Fn() -> u32,
         copy: impl Fn(u32, &mut [u8]),
     ) {
-        if !port.listens() || !self.pass_on(port) {
-            return;
+        if port.listens() && self.pass_on(port) {
+            self.take_in(size, written, copy);
+            self.pass_on(port);
         }
+    }
+
+    /// Copies new bytes, behind a notice of those that are lost.
+    fn take_in(&mut self, size: u32, written: impl Fn() -> u32, copy: impl Fn(u32, &mut [u8])) {
         let begin = self.next;
         let behind = written().wrapping_sub(begin);
         let mut bytes = vec![0; behind.min(size) as usize];
@@ -159,7 +165,6 @@ impl Feed {
         }
         self.copied.extend(bytes.iter().skip(overtaken as usize));
         self.next = end;
-        self.pass_on(port);
     }
 
     /// Sends copied bytes. Returns false if the client does not take all of them now.

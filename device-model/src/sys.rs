@@ -18,10 +18,12 @@ pub(crate) enum Direction {
     Write,
 }
 
+/// Returns a count of bytes, or the error of the call before.
 fn result(value: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(value).map_err(|_| io::Error::last_os_error())
 }
 
+/// Returns the result of a call that is negative after an error.
 fn checked(value: libc::c_int) -> io::Result<libc::c_int> {
     if value < 0 {
         return Err(io::Error::last_os_error());

@@ -18,6 +18,7 @@ const ESCAPE: u8 = 0x1d;
 /// Most bytes that wait for the socket. Further input is lost, and the terminal's bell signals the
 /// loss. A pipe is not read meanwhile.
 const MOST_TYPED: usize = 0x1_0000;
+/// Signal at a person's terminal that input is lost.
 const BELL: &[u8] = b"\x07";
 
 /// End of a session.
@@ -31,12 +32,15 @@ enum End {
 
 /// A terminal connected with a console.
 struct Session<'o> {
+    /// Unbuffered: what is read here must not hide from `poll`.
     input: File,
     /// Whether a person types: excess input is dropped rather than waited for.
     is_terminal: bool,
     socket: UnixStream,
     output: &'o mut dyn Write,
+    /// Typed, and not taken by the socket yet.
     typed: Vec<u8>,
+    /// The escape character was typed, or the input has ended.
     leaves: bool,
 }
 
@@ -57,6 +61,7 @@ pub(crate) fn connect(socket: UnixStream) -> io::Result<bool> {
 }
 
 impl<'o> Session<'o> {
+    /// Begins a session. The socket does not block: input must go on while the guest does not read.
     fn new(
         input: File,
         is_terminal: bool,
@@ -74,6 +79,7 @@ impl<'o> Session<'o> {
         })
     }
 
+    /// Passes bytes both ways until either side ends.
     fn run(mut self) -> End {
         loop {
             if let Some(end) = self.turn(-1) {
@@ -84,7 +90,22 @@ impl<'o> Session<'o> {
 
     /// Waits for something to do, and does it.
     fn turn(&mut self, milliseconds: i32) -> Option<End> {
-        let waits = [
+        let ready = sys::wait(&self.waits(), milliseconds);
+        if ready.first() == Some(&true) {
+            self.type_in();
+        }
+        let sent = self.send();
+        let shown = ready.get(1) != Some(&true) || self.show();
+        if !sent || !shown {
+            return Some(End::Closed);
+        }
+        let done = self.leaves && (self.is_terminal || self.typed.is_empty());
+        done.then_some(End::Left)
+    }
+
+    /// Returns what to wait for: the input, then the socket.
+    fn waits(&self) -> [Wait; 2] {
+        [
             Wait {
                 fd: self.input.as_raw_fd(),
                 // planted: gearctl console does not read the terminal while the guest does not read
@@ -96,18 +117,7 @@ impl<'o> Session<'o> {
                 read: true,
                 write: !self.typed.is_empty(),
             },
-        ];
-        let ready = sys::wait(&waits, milliseconds);
-        if ready.first() == Some(&true) {
-            self.type_in();
-        }
-        let sent = self.send();
-        let shown = ready.get(1) != Some(&true) || self.show();
-        if !sent || !shown {
-            return Some(End::Closed);
-        }
-        let done = self.leaves && (self.is_terminal || self.typed.is_empty());
-        done.then_some(End::Left)
+        ]
     }
 
     /// Takes typed input, up to the escape character.
@@ -159,6 +169,7 @@ impl<'o> Session<'o> {
     }
 }
 
+/// Tells whether the socket goes on: it has no room or nothing to read now, or a signal came.
 fn is_no_end(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

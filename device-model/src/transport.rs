@@ -84,11 +84,13 @@ pub mod register {
 }
 
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
+/// Of the register layout; 1 is the legacy one, whose queues are given by page numbers.
 const VERSION: u32 = 2;
 const VENDOR: u32 = u32::from_le_bytes(*b"GEAR");
 /// Bit 0 of InterruptStatus shows from the first used buffer until a reset: the interrupt is an
 /// edge, and the guest acknowledges it without leaving.
 const INTERRUPT_USED: u32 = 1;
+/// Bit 1 shows from a change of the configuration, here a break-down, until it is acknowledged.
 const INTERRUPT_CONFIG: u32 = 2;
 
 const ACKNOWLEDGE: u64 = VIRTIO_CONFIG_S_ACKNOWLEDGE as u64;
@@ -157,10 +159,14 @@ pub enum Effect {
 /// A device's registers and queues.
 #[derive(Debug)]
 pub struct Transport {
+    /// The registers, which the guest reads without an exit. Only GDM writes the page.
     page: Registers,
+    /// Words that the driver wrote, in the region shared with Gear2: a restarted GDM finds them.
     state: DeviceState,
+    /// The guest's RAM, in which the rings lie.
     memory: Memory,
     identity: Identity,
+    /// The queues that are ready.
     rings: [Option<Vring>; MAX_QUEUES],
 }
 
@@ -283,6 +289,7 @@ impl Transport {
         if write.register >= register::CONFIG {
             return Effect::Config(write.register - register::CONFIG);
         }
+        // Only the configuration has registers of other widths (virtio 1.2, 4.2.2.2).
         if write.size != 4 {
             return Effect::Abort;
         }
@@ -291,6 +298,7 @@ impl Transport {
         effect
     }
 
+    /// Does what a write of a whole register asks for.
     fn write_register(&mut self, register: usize, value: u32) -> Effect {
         let wide = u64::from(value);
         match register {
@@ -325,6 +333,8 @@ impl Transport {
         self.identity.features | COMMON_FEATURES
     }
 
+    /// Takes half of the driver's features. They are fixed once FEATURES_OK is set (virtio 1.2,
+    /// 3.1.1).
     fn accept_features(&self, value: u32) {
         let high = match self.state.get(Word::DriverFeaturesSel) {
             0 => false,
@@ -353,6 +363,7 @@ impl Transport {
             .find(|(index, _)| *index == queue)
     }
 
+    /// Stores a word or half of one of the selected queue.
     fn set_queue(&self, word: QueueWord, high: Option<bool>, value: u32) {
         let Some((queue, _)) = self.selected() else {
             return;
@@ -367,6 +378,8 @@ impl Transport {
         }
     }
 
+    /// Opens or closes the selected queue. A queue is checked as a whole when it is opened: before
+    /// that its addresses are halves of a driver's numbers.
     fn set_ready(&mut self, value: u32) {
         let Some((queue, max_size)) = self.selected() else {
             return;
@@ -387,12 +400,14 @@ impl Transport {
         self.state.set_queue(queue, QueueWord::Ready, 1);
     }
 
+    /// Closes a queue: the device accesses its rings no longer.
     fn forget(&mut self, queue: usize) {
         if let Some(ring) = self.rings.get_mut(queue) {
             *ring = None;
         }
     }
 
+    /// Opens a queue as the driver set it up; false if that cannot be a queue.
     fn open_ring(&mut self, queue: usize, max_size: u16) -> bool {
         let setup = Setup {
             size: self.state.queue(queue, QueueWord::Size),
@@ -411,6 +426,8 @@ impl Transport {
         true
     }
 
+    /// Does a write of the status (virtio 1.2, 2.1). Where the features do not fit, FEATURES_OK
+    /// does not stay set, which the driver reads back (3.1.1, step 6).
     fn set_status(&mut self, value: u64) -> Effect {
         if value == 0 {
             self.reset();
@@ -440,6 +457,8 @@ impl Transport {
         }
     }
 
+    /// Tells whether the driver's features are offered and complete. VERSION_1 must be among them:
+    /// the device has no legacy interface.
     fn features_fit(&self) -> bool {
         let features = self.features();
         let mut dependencies = self.identity.dependencies.iter();
@@ -452,6 +471,7 @@ impl Transport {
             })
     }
 
+    /// Forgets all that the driver set up.
     fn reset(&mut self) {
         // planted: a reset leaves the rings
         self.rings = [const { None }; MAX_QUEUES];
@@ -474,6 +494,7 @@ impl Transport {
         self.active()
     }
 
+    /// Opens a queue that an earlier GDM served, where that GDM stopped.
     fn resume_ring(&mut self, queue: usize, max_size: u16) -> Result<(), Broken> {
         if !self.open_ring(queue, max_size) {
             return Err(Broken::Ring);
@@ -484,6 +505,7 @@ impl Transport {
         }
     }
 
+    /// Fills in the page. The magic comes last: a driver that comes meanwhile sees no device.
     fn publish_all(&self) {
         let page = &self.page;
         page.store(register::VERSION, VERSION);
@@ -516,19 +538,23 @@ impl Transport {
             Some((queue, size)) => (self.state.queue(queue, QueueWord::Ready), size),
             None => (0, 0),
         };
-        let causes = [
-            (Word::UsedShown, INTERRUPT_USED),
-            (Word::ConfigPending, INTERRUPT_CONFIG),
-        ];
-        let causes = causes
-            .iter()
-            .filter(|(word, _)| self.state.get(*word) != 0)
-            .fold(0, |shown, (_, bit)| shown | bit);
         let page = &self.page;
         page.store(register::DEVICE_FEATURES, features);
         page.store(register::QUEUE_NUM_MAX, u32::from(max_size));
         page.store(register::QUEUE_READY, ready as u32);
-        page.store(register::INTERRUPT_STATUS, causes);
+        page.store(register::INTERRUPT_STATUS, self.interrupt_status());
         page.store(register::STATUS, self.status() as u32);
+    }
+
+    /// Returns the causes of interrupts that InterruptStatus shows.
+    fn interrupt_status(&self) -> u32 {
+        let causes = [
+            (Word::UsedShown, INTERRUPT_USED),
+            (Word::ConfigPending, INTERRUPT_CONFIG),
+        ];
+        causes
+            .iter()
+            .filter(|(word, _)| self.state.get(*word) != 0)
+            .fold(0, |shown, (_, bit)| shown | bit)
     }
 }

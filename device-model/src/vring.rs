@@ -72,7 +72,9 @@ pub struct Vring {
     queue: Queue,
     /// All other accesses to the rings.
     rings: Rings,
+    /// The guest's RAM. All addresses of rings and descriptors are guest-physical.
     memory: Memory,
+    /// The device's page, for its counters.
     state: DeviceState,
 }
 
@@ -204,6 +206,8 @@ impl Vring {
         self.finish(chain.head, written, Some((address.0, status)))
     }
 
+    /// Completes a request, counted before the guest can see it: a GDM that starts meanwhile would
+    /// take the device for one that has done nothing.
     fn finish(
         &mut self,
         head: u16,

@@ -28,7 +28,7 @@ use crate::progress;
 use crate::state::{DeviceState, WORDS, Word};
 use crate::sys;
 use crate::transport::{Effect, Transport, Write};
-use crate::vring::Broken;
+use crate::vring::{Broken, Vring};
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +46,7 @@ const BARREN_STARTS: u64 = 8;
 /// that a further end of GDM names the right one.
 // planted: suspects work beside each other
 const SUSPECT_STARTS: u64 = 3;
+/// Held by the suspect that works.
 static SUSPECT_AT_WORK: Mutex<()> = Mutex::new(());
 /// Pause of a suspect that waits for its turn, before it looks at its registers again.
 const SUSPECT_PAUSE: Duration = Duration::from_millis(5);
@@ -123,12 +124,15 @@ pub(crate) const LINGER_US: u64 = 50;
 /// The thread of a device.
 pub struct Worker {
     wiring: Wiring,
+    /// The device's page in the region, which outlives this GDM.
     state: DeviceState,
     transport: Transport,
+    /// The backend, or what stands for it.
     backend: Box<dyn Backend>,
     /// Source of the backend, while a stand-in serves.
     arrival: Option<Arrival>,
     epoll: Epoll,
+    /// The backend's descriptors that `epoll` has.
     watched: BTreeSet<RawFd>,
     /// The line rose, and does not rise again before it is armed.
     is_spent: bool,
@@ -168,6 +172,7 @@ impl Worker {
         Self::with(wiring, substitute, Some(arrival))
     }
 
+    /// Makes the worker of a backend or its stand-in, without a turn.
     fn with(
         wiring: Wiring,
         backend: Box<dyn Backend>,
@@ -237,6 +242,8 @@ impl Worker {
         }
     }
 
+    /// Tells the backend of the driver's features. A backend that refuses is no fault of the
+    /// guest's: the log says so, and the device goes on.
     fn activate(&mut self) {
         if let Err(message) = self.backend.activate(self.transport.features()) {
             self.complain(&message);
@@ -268,6 +275,8 @@ impl Worker {
         self.state.set_looking(spin);
         loop {
             let more = if spin { self.spin() } else { self.serve() };
+            // A second at most: a wake-up may be lost while no GDM is there, and the hub expects
+            // steps.
             let timeout = if more || spin { 0 } else { 1000 };
             self.wait(timeout)?;
         }
@@ -324,12 +333,15 @@ impl Worker {
         self.slots().any(|slot| self.is_ours(slot))
     }
 
+    /// Iterates over the slots of all vCPUs. Any vCPU of the guest may access the device.
     fn slots(&self) -> impl Iterator<Item = &'static MmioSlot> + use<> {
         let region = self.wiring.region;
         let count = region.header.vcpu_count.load(Ordering::Relaxed) as usize;
         region.slots.iter().take(count)
     }
 
+    /// Tells whether a slot has an access to this device. The state is read first: the device's
+    /// number is this access's only once the slot is posted.
     fn is_ours(&self, slot: &MmioSlot) -> bool {
         slot.state() == slot::POSTED
             && slot.device.load(Ordering::Relaxed) as usize == self.wiring.channel
@@ -374,11 +386,14 @@ impl Worker {
         }
     }
 
+    /// Interrupts the guest. The page shows the cause by now: the handler reads it without an exit.
     fn interrupt(&self) {
         self.state.count(Word::Interrupts, 1);
         self.wiring.interrupt.ring();
     }
 
+    /// Serves the queues, unless another suspect works. A suspect whose request is completed is
+    /// none any longer: GDM has survived it.
     fn serve_queues(&mut self) -> bool {
         let alone = match self.is_suspect.then(|| SUSPECT_AT_WORK.try_lock()) {
             None => None,
@@ -397,46 +412,48 @@ impl Worker {
         more
     }
 
+    /// Serves the queues and tells the guest. Completions are told of also where a later request
+    /// breaks the device: they are in the used ring.
     fn serve_each_queue(&mut self) -> bool {
-        let mut more = false;
-        let mut interrupt = false;
-        let mut broken = None;
+        let mut turn = self.turn_of_queues();
+        if turn.interrupt {
+            self.transport.show_used();
+        }
+        if let Some((queue, reason)) = turn.broken {
+            turn.interrupt |= self.transport.break_down();
+            self.complain(&format!(
+                "queue {queue}: {reason:?}; the device needs a reset"
+            ));
+            turn.more = false;
+        }
+        if turn.interrupt {
+            self.interrupt();
+        }
+        turn.more
+    }
+
+    /// Serves the queues one after the other, up to the first that is broken.
+    fn turn_of_queues(&mut self) -> Turn {
+        let mut turn = Turn::default();
         for (index, ring) in self.transport.rings().iter_mut().enumerate() {
             let Some(ring) = ring else {
                 continue;
             };
-            if ring.pending() > 0 {
-                self.state.set(Word::AtWork, 1);
-            }
-            let turn = serve_queue(self.backend.as_mut(), index, ring, self.wiring.spin);
-            self.state.set(Word::AtWork, 0);
-            match turn {
-                Ok((again, wanted)) => {
-                    more |= again;
-                    interrupt |= wanted;
+            match serve_at_work(self.backend.as_mut(), index, ring, self.wiring.spin) {
+                Ok((more, interrupt)) => {
+                    turn.more |= more;
+                    turn.interrupt |= interrupt;
                 }
                 Err(reason) => {
-                    broken = Some((index, reason));
+                    turn.broken = Some((index, reason));
                     break;
                 }
             }
         }
-        if interrupt {
-            self.transport.show_used();
-        }
-        if let Some((queue, reason)) = broken {
-            interrupt |= self.transport.break_down();
-            self.complain(&format!(
-                "queue {queue}: {reason:?}; the device needs a reset"
-            ));
-            more = false;
-        }
-        if interrupt {
-            self.interrupt();
-        }
-        more
+        turn
     }
 
+    /// Says something about the guest in the log, as often as [`MESSAGES`] allows.
     fn complain(&self, message: &str) {
         self.state.count(Word::Messages, 1);
         let count = self.state.get(Word::Messages);
@@ -445,6 +462,8 @@ impl Worker {
         }
     }
 
+    /// Answers the accesses to this device. Results are stored before the state that shows them;
+    /// Gear2 is told once for all.
     fn serve_slots(&mut self) {
         let mut answered = false;
         for slot in self.slots() {
@@ -472,12 +491,22 @@ impl Worker {
             return value.map_or(slot::ABORT, |_| slot::DONE);
         }
         let value = slot.value.load(Ordering::Relaxed);
-        let breaks = self.state.get(Word::Breaks);
-        let effect = self.transport.write(Write {
+        self.write(Write {
             register,
             size,
             value,
-        });
+        })
+    }
+
+    /// Does a write, and what follows from it for the backend; returns the slot's next state.
+    fn write(&mut self, write: Write) -> u32 {
+        let breaks = self.state.get(Word::Breaks);
+        let effect = self.transport.write(write);
+        let Write {
+            register,
+            size,
+            value,
+        } = write;
         if self.state.get(Word::Breaks) != breaks {
             self.complain(&format!(
                 "{value:#x} in register {register:#x} breaks the rules"
@@ -498,11 +527,14 @@ impl Worker {
         slot::DONE
     }
 
+    /// Has the descriptor end this thread's sleep.
     fn watch(&self, fd: RawFd, events: EventSet) -> io::Result<()> {
         let event = EpollEvent::new(events, fd as u64);
         self.epoll.ctl(ControlOperation::Add, fd, event)
     }
 
+    /// Watches the backend's descriptors as they are now. Edge-triggered: a tap device that nobody
+    /// reads because the guest has no buffers must not end each sleep.
     fn watch_backend(&mut self) {
         let wanted: BTreeSet<RawFd> = self.backend.watch().into_iter().collect();
         for fd in self.watched.difference(&wanted) {
@@ -520,24 +552,9 @@ impl Worker {
         self.watched = wanted;
     }
 
+    /// Sleeps until an event or the end of the time, and takes in the events.
     fn wait(&mut self, milliseconds: i32) -> io::Result<()> {
-        // A guest that notifies without end wakes this thread once before each sleep.
-        //
-        // No wake-up is lost. The guest makes a buffer available, then notifies. Gear1 takes the
-        // notification and this arming one after the other, under the lock of the PL061:
-        // - Notification first, line spent: Gear1 has held the edge and shows it at the arming.
-        // - Arming first: Gear1 shows the edge at once.
-        // Either way `epoll` has an event before it sleeps or ends its sleep, also if the buffer came
-        // after the last turn had looked. No look at the queues is therefore needed between the
-        // arming and the sleep.
-        // A line that is not spent here was shown no edge since its arming, or an event of that edge
-        // is still on its way through the kernel. That event ends the sleep.
-        // A guest that saw no need to notify (event index, VIRTQ_USED_F_NO_NOTIFY) is the matter of
-        // `Vring::listen`, which the last turn called: store; fence; load.
-        // planted: a thread at work arms its line
-        if milliseconds != 0 && core::mem::take(&mut self.is_spent) {
-            self.wiring.line.arm();
-        }
+        self.arm_before_sleep(milliseconds);
         let mut events = [EpollEvent::default(); 8];
         let count = match self.epoll.wait(milliseconds, &mut events) {
             Ok(count) => count,
@@ -555,8 +572,33 @@ impl Worker {
         }
         Ok(())
     }
+
+    /// Arms the line, if it is spent and a sleep follows: a guest that notifies without end wakes
+    /// this thread once before each sleep.
+    ///
+    /// No wake-up is lost. The guest makes a buffer available, then notifies. Gear1 takes the
+    /// notification and this arming one after the other, under the lock of the PL061:
+    /// - Notification first, line spent: Gear1 has held the edge and shows it at the arming.
+    /// - Arming first: Gear1 shows the edge at once.
+    ///
+    /// Either way `epoll` has an event before it sleeps or ends its sleep, also if the buffer came
+    /// after the last turn had looked. No look at the queues is therefore needed between the arming
+    /// and the sleep.
+    ///
+    /// A line that is not spent here was shown no edge since its arming, or an event of that edge
+    /// is still on its way through the kernel. That event ends the sleep.
+    ///
+    /// A guest that saw no need to notify (event index, VIRTQ_USED_F_NO_NOTIFY) is the matter of
+    /// `Vring::listen`, which the last turn called: store; fence; load.
+    fn arm_before_sleep(&mut self, milliseconds: i32) {
+        // planted: a thread at work arms its line
+        if milliseconds != 0 && core::mem::take(&mut self.is_spent) {
+            self.wiring.line.arm();
+        }
+    }
 }
 
+/// Returns the device's page in the shared region.
 fn page_of(wiring: &Wiring) -> io::Result<&'static [AtomicU64; WORDS]> {
     let page = wiring.region.devices.get(wiring.channel);
     page.ok_or_else(|| io::Error::other("channel number out of range"))
@@ -573,12 +615,39 @@ fn wording(count: u64, name: &str, message: &str) -> Option<String> {
     (count <= MESSAGES).then(|| format!("gdm: {name}: {message}{end}"))
 }
 
+/// Result of a turn of the queues.
+#[derive(Debug, Default)]
+struct Turn {
+    /// There is more to do at once.
+    more: bool,
+    /// The guest wants an interrupt.
+    interrupt: bool,
+    /// Queue whose guest broke a rule, and the rule.
+    broken: Option<(usize, Broken)>,
+}
+
+/// Serves a queue for one turn, marked in the device's page: a GDM that starts while the mark is
+/// set knows that the one before ended during work on this device.
+fn serve_at_work(
+    backend: &mut dyn Backend,
+    index: usize,
+    ring: &mut Vring,
+    spin: bool,
+) -> Result<(bool, bool), Broken> {
+    if ring.pending() > 0 {
+        ring.state().set(Word::AtWork, 1);
+    }
+    let served = serve_queue(backend, index, ring, spin);
+    ring.state().set(Word::AtWork, 0);
+    served
+}
+
 /// Serves a queue for one turn. Returns whether the queue has more work at once, and whether to
 /// interrupt the guest.
 fn serve_queue(
     backend: &mut dyn Backend,
     index: usize,
-    ring: &mut crate::vring::Vring,
+    ring: &mut Vring,
     spin: bool,
 ) -> Result<(bool, bool), Broken> {
     ring.silence()?;

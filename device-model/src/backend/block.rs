@@ -33,15 +33,21 @@ mod media;
 #[cfg(test)]
 mod tests;
 
+/// Unit of all places and lengths in the protocol, whatever blocks the disk has (virtio 1.2,
+/// 5.2.6).
 const SECTOR: u64 = 512;
+/// Bytes of a request before its data: type, a reserved word, the first sector.
 const HEADER: u64 = 16;
 pub(super) const DEVICE_ID: u32 = VIRTIO_ID_BLOCK;
+/// Longest queue that a driver may choose.
 pub(super) const QUEUE_SIZE: u16 = 256;
 /// Header and status take two of the queue's descriptors.
 const SEGMENTS: u32 = 254;
 /// Requests that are under way at once, and between two interrupts.
 const TURN: usize = Overlap::MOST;
+/// Bytes of VIRTIO_BLK_T_GET_ID's answer.
 const ID_LENGTH: usize = 20;
+/// Bytes of a `virtio_blk_discard_write_zeroes`.
 const RANGE: usize = 16;
 /// Most ranges of a discard, and sectors of one: bounds what a request costs.
 const MAX_RANGES: u32 = 16;
@@ -72,10 +78,13 @@ impl Status {
 #[derive(Debug, Default)]
 struct Request {
     chain: Chain,
+    /// VIRTIO_BLK_T_*.
     kind: u32,
+    /// First sector of the data.
     sector: u64,
     /// Bytes for the guest before the status.
     room: u64,
+    /// Where the data is in this process, for the kernel; refilled for each transfer.
     vectors: Vec<libc::iovec>,
     /// Bytes of data that were moved together with other requests.
     moved: u64,
@@ -89,6 +98,7 @@ impl Request {
         }
         let mut header = [0; HEADER as usize];
         let complete = self.chain.readable.read(ring.memory(), 0, &mut header) == header.len();
+        // The last byte is for the status (virtio 1.2, 5.2.6).
         let Some(room) = self.chain.writable.length().checked_sub(1) else {
             return Err(Broken::Request);
         };
@@ -132,6 +142,7 @@ impl Request {
 pub struct Block {
     media: Waited,
     geometry: Geometry,
+    /// Set by the manifest. The driver is told, and its writes are refused all the same.
     read_only: bool,
     /// The driver did not take FLUSH: each write is made durable.
     write_through: bool,
@@ -140,6 +151,7 @@ pub struct Block {
     buffered: Cell<bool>,
     /// Number of coming requests that fail because they have waited too long.
     expired: u16,
+    /// Serial number: the end of the path, filled up with zeroes.
     id: [u8; ID_LENGTH],
     /// Requests of one turn, whose number bounds a guest's requests under way.
     requests: Vec<Request>,
@@ -155,6 +167,8 @@ impl Block {
         Ok(Self::new(Box::new(files), path, read_only))
     }
 
+    /// Makes the device. The end of the path is the disk's serial number: a guest with several
+    /// disks tells them apart by that, in `/dev/disk/by-id`.
     fn new(media: Box<dyn Media>, path: &str, read_only: bool) -> Self {
         let mut id = [0; ID_LENGTH];
         let name = path.bytes().skip(path.len().saturating_sub(ID_LENGTH));
@@ -173,18 +187,7 @@ impl Block {
 
     /// Takes waiting requests, up to the first that moves no data, and executes them.
     fn turn(&mut self, ring: &mut Vring, requests: &mut [Request]) -> Result<Progress, Broken> {
-        let mut count = 0;
-        let mut end = Ok(Progress::More);
-        for request in requests.iter_mut() {
-            match request.take(ring) {
-                Ok(true) => count += 1,
-                Ok(false) => end = Ok(Progress::Drained),
-                Err(broken) => end = Err(broken),
-            }
-            if end != Ok(Progress::More) || request.transfer().is_none() {
-                break;
-            }
-        }
+        let (count, end) = take_requests(ring, requests);
         let taken = requests.get_mut(..count).unwrap_or_default();
         let transfers = taken.iter().take_while(|one| one.transfer().is_some());
         let (together, alone) = taken.split_at_mut(transfers.count());
@@ -205,6 +208,7 @@ impl Block {
     /// Moves data of several requests at once. What this leaves undone, for whatever reason, is
     /// done when the request is finished.
     fn move_together(&mut self, ring: &Vring, requests: &mut [Request]) {
+        // One request gains nothing from the ring, and expired ones fail without a transfer.
         if requests.len() < 2 || self.expired > 0 || ring.is_withdrawn() {
             return;
         }
@@ -247,6 +251,8 @@ impl Block {
         (length > 0 && self.is_aligned(&request.vectors, start)).then_some(start)
     }
 
+    /// Does a request and completes it. A request of a stopped guest is not completed: the memory
+    /// with its status and its ring is Gear2's by then.
     fn finish(&mut self, ring: &mut Vring, request: &mut Request) -> Result<(), Broken> {
         let (status, written) = self.perform(ring, request);
         if ring.is_withdrawn() {
@@ -304,6 +310,7 @@ impl Block {
         }
     }
 
+    /// Fails on a read-only disk: a driver that ignores VIRTIO_BLK_F_RO must not write.
     fn writable(&self) -> io::Result<()> {
         if self.read_only {
             return Err(ErrorKind::PermissionDenied.into());
@@ -311,6 +318,8 @@ impl Block {
         Ok(())
     }
 
+    /// Moves what is left of a request's data, piece by piece. The kernel may move less than it was
+    /// asked for, and an interrupted call nothing at all.
     fn transfer(&self, ring: &Vring, request: &mut Request) -> io::Result<u64> {
         let Some((direction, length)) = request.transfer() else {
             return Err(ErrorKind::Unsupported.into());
@@ -350,6 +359,7 @@ impl Block {
             && all.all(|v| aligned(v.iov_base.addr() as u64) && aligned(v.iov_len as u64))
     }
 
+    /// Moves data once, past the page cache where that can be; may move less.
     fn transfer_once(
         &self,
         vectors: &[libc::iovec],
@@ -361,27 +371,32 @@ impl Block {
             vectors,
             offset,
         };
-        let direct = if self.is_aligned(vectors, offset) {
-            self.media.direct(piece)
-        } else {
-            None
-        };
-        let result = match direct {
-            // A file system may want more alignment than it says.
-            Some(Err(error)) if error.kind() == ErrorKind::InvalidInput => None,
-            other => other,
-        };
-        let result = result.unwrap_or_else(|| {
+        let moved = self.direct(piece).unwrap_or_else(|| {
             self.buffered.set(self.geometry.is_device);
             self.media.buffered(piece)
         });
-        match result {
+        match moved {
+            // The file is shorter than it was when it was opened.
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
             other => other,
         }
     }
 
+    /// Moves data past the page cache, once. `None` where that cannot be.
+    fn direct(&self, piece: Piece<'_>) -> Option<io::Result<usize>> {
+        if !self.is_aligned(piece.vectors, piece.offset) {
+            return None;
+        }
+        match self.media.direct(piece) {
+            // A file system may want more alignment than it says.
+            Some(Err(error)) if error.kind() == ErrorKind::InvalidInput => None,
+            other => other,
+        }
+    }
+
+    /// Makes all writes durable that were completed before (virtio 1.2, 5.2.6.2). The turn has
+    /// nothing else under way: a flush moves no data, so it ends the taking of requests.
     fn flush(&self) -> io::Result<u64> {
         if !self.read_only {
             // planted: a flush syncs nothing
@@ -390,6 +405,7 @@ impl Block {
         Ok(0)
     }
 
+    /// Discards the ranges that a request lists, or makes them zero.
     fn ranges(&self, ring: &Vring, chain: &Chain, zero: bool) -> io::Result<u64> {
         self.writable()?;
         let length = chain.readable.length() - HEADER;
@@ -401,17 +417,7 @@ impl Block {
             let mut bytes = [0; RANGE];
             let at = HEADER + index * RANGE as u64;
             chain.readable.read(ring.memory(), at, &mut bytes);
-            let (words, _) = bytes.as_chunks::<8>();
-            let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
-            let sector = words.next().unwrap_or(0);
-            let rest = words.next().unwrap_or(0);
-            let range = Range {
-                zero,
-                sector,
-                sectors: rest as u32,
-                flags: (rest >> 32) as u32,
-            };
-            self.range(ring, range)?;
+            self.range(ring, Range::read(bytes, zero))?;
         }
         let buffered = self.buffered.take();
         // planted: zeroes are left in the page cache
@@ -421,22 +427,11 @@ impl Block {
         Ok(0)
     }
 
+    /// Discards a range or makes it zero, piece by piece.
     fn range(&self, ring: &Vring, range: Range) -> io::Result<()> {
-        let Range {
-            zero,
-            sector,
-            sectors,
-            flags,
-        } = range;
-        // Bit 0 allows to unmap, which only writing zeroes may say.
-        if flags & !1 != 0 || (!zero && flags != 0) {
-            return Err(ErrorKind::Unsupported.into());
-        }
-        if sectors > MAX_RANGE_SECTORS {
-            return Err(ErrorKind::InvalidInput.into());
-        }
-        let length = u64::from(sectors) * SECTOR;
-        let start = self.place(sector, length)?;
+        range.check()?;
+        let length = u64::from(range.sectors) * SECTOR;
+        let start = self.place(range.sector, length)?;
         let mut done = 0;
         while done < length {
             if ring.is_withdrawn() {
@@ -445,10 +440,10 @@ impl Block {
             progress::step();
             let at = start + done;
             let piece = (RANGE_PIECE - at % RANGE_PIECE).min(length - done);
-            if !zero {
+            if !range.zero {
                 // A discard is only advice.
                 let _ = self.media.discard(at, piece);
-            } else if self.media.zero(at, piece, flags != 0).is_err() {
+            } else if self.media.zero(at, piece, range.flags != 0).is_err() {
                 self.write_zeroes(ring, at, piece)?;
             }
             done += piece;
@@ -456,6 +451,7 @@ impl Block {
         Ok(())
     }
 
+    /// Writes zeroes where the file system or the device has no way of its own to make them.
     fn write_zeroes(&self, ring: &Vring, start: u64, length: u64) -> io::Result<()> {
         let zeroes = [0; 0x1_0000];
         let mut done = 0;
@@ -474,6 +470,7 @@ impl Block {
         Ok(())
     }
 
+    /// Returns `struct virtio_blk_config` (virtio 1.2, 5.2.4).
     fn config(&self) -> Vec<u8> {
         let mut config = Vec::with_capacity(60);
         config.extend((self.geometry.bytes / SECTOR).to_le_bytes());
@@ -500,10 +497,60 @@ impl Block {
 /// A range to discard or to make zero.
 #[derive(Clone, Copy, Debug)]
 struct Range {
+    /// Make zero; else discard.
     zero: bool,
     sector: u64,
+    /// At most [`MAX_RANGE_SECTORS`] in a range that is good.
     sectors: u32,
+    /// Bit 0: the blocks may be given back.
     flags: u32,
+}
+
+impl Range {
+    /// Reads a `virtio_blk_discard_write_zeroes` (virtio 1.2, 5.2.6).
+    fn read(bytes: [u8; RANGE], zero: bool) -> Self {
+        let (words, _) = bytes.as_chunks::<8>();
+        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let sector = words.next().unwrap_or(0);
+        let rest = words.next().unwrap_or(0);
+        Self {
+            zero,
+            sector,
+            sectors: rest as u32,
+            flags: (rest >> 32) as u32,
+        }
+    }
+
+    /// Checks the flags and the length against what the configuration announces (virtio 1.2,
+    /// 5.2.6.2).
+    fn check(self) -> io::Result<()> {
+        // Bit 0 allows to unmap, which only writing zeroes may say.
+        if self.flags & !1 != 0 || (!self.zero && self.flags != 0) {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        if self.sectors > MAX_RANGE_SECTORS {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        Ok(())
+    }
+}
+
+/// Takes waiting requests, up to the first that moves no data. Returns how many were taken, and how
+/// the turn ends when these are done.
+fn take_requests(ring: &mut Vring, requests: &mut [Request]) -> (usize, Result<Progress, Broken>) {
+    let mut count = 0;
+    let mut end = Ok(Progress::More);
+    for request in requests.iter_mut() {
+        match request.take(ring) {
+            Ok(true) => count += 1,
+            Ok(false) => end = Ok(Progress::Drained),
+            Err(broken) => end = Err(broken),
+        }
+        if end != Ok(Progress::More) || request.transfer().is_none() {
+            break;
+        }
+    }
+    (count, end)
 }
 
 /// Error of a request that never completes because its guest was stopped.
@@ -513,6 +560,8 @@ fn withdrawn() -> io::Error {
 
 impl Backend for Block {
     fn identity(&self) -> Identity {
+        // SEG_MAX keeps a request within the queue. BLK_SIZE lets the driver align its requests, so
+        // that their data passes the page cache by.
         let mut features = 1 << VIRTIO_BLK_F_SEG_MAX
             | 1 << VIRTIO_BLK_F_BLK_SIZE
             | 1 << VIRTIO_BLK_F_FLUSH
@@ -530,6 +579,7 @@ impl Backend for Block {
         }
     }
 
+    // A driver that cannot flush takes each completed write for durable.
     fn activate(&mut self, features: u64) -> Result<(), String> {
         self.write_through = features & 1 << VIRTIO_BLK_F_FLUSH == 0;
         Ok(())
@@ -539,11 +589,14 @@ impl Backend for Block {
         self.expired = 0;
     }
 
+    // Only what was in the queue when this GDM started has waited: later requests are served.
     fn expire(&mut self, _queue: usize, pending: u16) {
         self.expired = pending;
     }
 
     fn process(&mut self, _queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
+        // Taken out for the turn, which needs the device and its requests at once. Their memory is
+        // reused.
         let mut requests = std::mem::take(&mut self.requests);
         requests.resize_with(TURN, Request::default);
         let done = self.turn(ring, &mut requests);

@@ -25,7 +25,10 @@ mod tests;
 pub(super) const DEVICE_ID: u32 = VIRTIO_ID_CONSOLE;
 pub(super) const QUEUE_SIZE: u16 = 64;
 
+/// Queue 0 receives, queue 1 transmits (virtio 1.2, 5.3.2).
 const RECEIVE: usize = 0;
+/// Bytes of output that are kept, a power of two: byte `i` stands at `i % HISTORY` also when the
+/// number of bytes wraps at 2^32.
 const HISTORY: usize = 0x1_0000;
 /// VIRTIO_CONSOLE_F_EMERG_WRITE, and the offset of that field.
 const EMERGENCY_WRITE: u64 = 1 << 2;
@@ -37,12 +40,17 @@ const MOST: u64 = 0x1_0000;
 #[derive(Debug)]
 pub struct Console {
     port: Port,
+    /// How far the socket's client has the output.
     feed: Feed,
     /// Our end of the pseudo-terminal, and the other, which is kept open so that ours works.
     terminal: Option<(File, File)>,
+    /// Ring of the newest output.
     history: Box<[u8; HISTORY]>,
+    /// Number of all output bytes, which wraps at 2^32.
     written: u32,
+    /// Input that the guest has not taken.
     input: Vec<u8>,
+    /// Whether a client came since the thread last asked for descriptors.
     changed: bool,
 }
 
@@ -70,6 +78,7 @@ impl Console {
         })
     }
 
+    /// Puts output in the history, over the oldest, and shows it on the pseudo-terminal.
     fn print(&mut self, bytes: &[u8]) {
         for byte in bytes {
             let place = self.history.get_mut(self.written as usize % HISTORY);
@@ -84,6 +93,7 @@ impl Console {
         }
     }
 
+    /// Sends the socket's client what it takes now.
     fn flush(&mut self) {
         let written = self.written;
         let history = &self.history;
@@ -117,6 +127,8 @@ impl Console {
         length > 0
     }
 
+    /// Passes input on, a request a piece. Input is read only when the guest has used the last:
+    /// what it does not take waits in the socket, whose writer notices.
     fn receive(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
         let mut chain = Chain::default();
         for _ in 0..TURN {
@@ -134,6 +146,7 @@ impl Console {
         Ok(Progress::More)
     }
 
+    /// Takes output, however slow its readers are: the oldest is written over.
     fn transmit(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
         let mut chain = Chain::default();
         for _ in 0..TURN {
@@ -153,6 +166,8 @@ impl Console {
     }
 }
 
+/// Makes a pseudo-terminal with a link that has a fixed name. Raw mode: the guest's own terminal
+/// echoes and edits. O_NOCTTY: the terminal must not become GDM's own.
 fn open_terminal(link: &str) -> std::io::Result<(File, File)> {
     let (ours, name) = sys::open_pty()?;
     let mut options = OpenOptions::new();
@@ -171,10 +186,13 @@ impl Backend for Console {
             features: EMERGENCY_WRITE,
             dependencies: &[],
             queue_sizes: vec![QUEUE_SIZE; 2],
+            // Size and ports belong to features that are not offered; the emergency byte is never
+            // read.
             config: vec![0; 12],
         }
     }
 
+    // Each byte written there is printed, also before the driver is ready (virtio 1.2, 5.3.4).
     fn write_config(&mut self, offset: usize, bytes: &[u8]) {
         if offset == EMERGENCY_OFFSET
             && let Some(byte) = bytes.first()
@@ -193,10 +211,12 @@ impl Backend for Console {
             .collect()
     }
 
+    // A client that came is another descriptor to watch.
     fn watch_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
+    // The epoll of the thread is edge-triggered: accepting and sending are tried at each turn.
     fn poll(&mut self) {
         if self.port.accept() {
             self.changed = true;

@@ -32,7 +32,10 @@ pub(crate) const DEPENDENCIES: &[Dependency] = &[
     needs(VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_CSUM),
 ];
 
+/// Queue 0 receives, queue 1 transmits (virtio 1.2, 5.1.2).
 const RECEIVE: usize = 0;
+/// Offloads of TUNSETOFFLOAD (Linux, include/uapi/linux/if_tun.h): frames that the tap device may
+/// pass to the guest without a checksum, or unsegmented.
 const TUN_F_CSUM: u32 = 1;
 const TUN_F_TSO4: u32 = 2;
 const TUN_F_TSO6: u32 = 4;
@@ -48,13 +51,18 @@ const MOST_CHAINS: usize = 64;
 /// A network card.
 #[derive(Debug)]
 pub struct Net {
+    /// A read or a write is one frame with a `virtio_net_hdr_mrg_rxbuf` before it.
     tap: File,
     mac: Mac,
+    /// Whether a frame may use several requests (VIRTIO_NET_F_MRG_RXBUF).
     merge: bool,
+    /// The frame that comes in, with its header.
     frame: Vec<u8>,
+    /// Bytes of that frame; 0: there is none.
     frame_length: usize,
     /// Taken for receiving, and not completed yet.
     chains: Vec<Chain>,
+    /// Where a frame of the guest's is in this process, for the kernel.
     vectors: Vec<libc::iovec>,
 }
 
@@ -84,6 +92,8 @@ impl Net {
         })
     }
 
+    /// Passes frames to the guest. A frame that found no buffers stays, and the tap device's queue
+    /// behind it: what is too much is dropped there, as by any card.
     fn receive(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
         for _ in 0..TURN {
             if self.frame_length == 0 {
@@ -109,6 +119,7 @@ impl Net {
         if count == 0 {
             return Ok(true);
         }
+        // The tap device does not know the number of buffers (virtio 1.2, 5.1.6.4).
         let header = self.frame.get_mut(BUFFERS_AT..HEADER).unwrap_or_default();
         let bytes = (count as u16).to_le_bytes();
         header
@@ -150,29 +161,35 @@ impl Net {
         Ok(Some(0))
     }
 
+    /// Takes frames from the guest.
     fn transmit(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
         let mut chain = Chain::default();
         for _ in 0..TURN {
             if !ring.take(&mut chain)? {
                 return Ok(Progress::Drained);
             }
-            let length = chain.readable.length();
-            let mut sent = false;
-            if length <= MOST as u64 {
-                let vectors = &mut self.vectors;
-                chain.readable.vectors(ring.memory(), 0, length, vectors);
-                sent = sys::stream(&self.tap, Direction::Write, vectors).is_ok();
-            }
             // A frame that the tap device does not take is lost, as on any wire.
-            let (word, count) = if sent {
-                (Word::BytesOut, length)
-            } else {
-                (Word::Errors, 1)
+            let (word, count) = match self.send(ring, &chain) {
+                Some(length) => (Word::BytesOut, length),
+                None => (Word::Errors, 1),
             };
             ring.state().count(word, count);
             ring.complete(chain.head, 0)?;
         }
         Ok(Progress::More)
+    }
+
+    /// Sends a frame out of the guest's memory; returns the frame's length if the tap device took
+    /// it. The kernel copies the frame during the call: what the guest changes later is not sent.
+    fn send(&mut self, ring: &Vring, chain: &Chain) -> Option<u64> {
+        let length = chain.readable.length();
+        if length > MOST as u64 {
+            return None;
+        }
+        let vectors = &mut self.vectors;
+        chain.readable.vectors(ring.memory(), 0, length, vectors);
+        let sent = sys::stream(&self.tap, Direction::Write, vectors);
+        sent.is_ok().then_some(length)
     }
 }
 
@@ -201,6 +218,7 @@ impl Backend for Net {
                 | bit(VIRTIO_NET_F_GUEST_TSO6),
             dependencies: DEPENDENCIES,
             queue_sizes: vec![QUEUE_SIZE; 2],
+            // Behind the address, fields of features that are not offered.
             config: [self.mac.as_slice(), &[0; 6]].concat(),
         }
     }
@@ -220,6 +238,7 @@ impl Backend for Net {
             .map_err(|error| format!("tap device: offloads {flags:#x} refused: {error}"))
     }
 
+    // Chains of the old rings mean nothing to the driver that comes next.
     fn reset(&mut self) {
         self.frame_length = 0;
         self.chains.clear();

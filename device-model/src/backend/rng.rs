@@ -30,6 +30,8 @@ impl Backend for Rng {
         }
     }
 
+    // Less than was asked for may be given (virtio 1.2, 5.4.6), so that a request costs a bounded
+    // time.
     fn process(&mut self, _queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
         let mut chain = Chain::default();
         let mut bytes = [0; MOST];

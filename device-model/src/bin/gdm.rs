@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use device_model::hub::{self, Options};
 use device_model::output;
 
+/// Help text.
 const USAGE: &str = "\
 usage: gdm [--poll] [--no-seccomp] [--run DIR] [--device-tree DIR]
 
@@ -14,6 +15,7 @@ usage: gdm [--poll] [--no-seccomp] [--run DIR] [--device-tree DIR]
   --device-tree DIR  device tree (/proc/device-tree)
   --version          print the version";
 
+/// Reads the options. An unknown one ends GDM: a misspelt `--no-seccomp` must not pass unnoticed.
 fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut options = Options::default();
     while let Some(word) = words.next() {

@@ -7,6 +7,7 @@ use device_model::hub::RUN_DIRECTORY;
 use device_model::measure::{What, later_start, measure, report};
 use device_model::output;
 
+/// Help text, also for what is misspelt.
 const USAGE: &str = "usage: wake line|request|native-line|native-uio NAME [TICKS], or wake later";
 
 /// Measures, and returns the line.

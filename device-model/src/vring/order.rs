@@ -16,6 +16,7 @@ mod tests;
 const NO_EVENT: u16 = 1;
 /// Bytes in front of a ring's entries: flags, then the index.
 const ENTRIES: u64 = 4;
+/// Offset of the index in a ring, and sizes of the entries (virtio 1.2, 2.7.6 and 2.7.8).
 const INDEX: u64 = 2;
 const AVAILABLE_SIZE: u64 = 2;
 const USED_SIZE: u64 = 8;

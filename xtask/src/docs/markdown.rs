@@ -35,7 +35,7 @@ pub fn faults(root: &Path) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// What the documents may refer to, by path below the workspace.
+/// Files that the documents may refer to, by path below the workspace.
 struct Tree {
     files: BTreeSet<PathBuf>,
     /// The documents, with their texts.

@@ -8,7 +8,7 @@
 //! moves data.
 
 use std::fmt::Debug;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::sync::{Mutex, PoisonError};
@@ -29,6 +29,21 @@ pub(super) struct Geometry {
     /// Whether the disk is a block device: the guest flushes the device's own cache, but not this
     /// kernel's page cache.
     pub(super) is_device: bool,
+}
+
+impl Geometry {
+    /// Finds out the geometry of an open disk. A file counts as a disk with blocks of a sector:
+    /// where its file system wants more alignment, data goes through the page cache.
+    fn of(mut file: &File, is_device: bool) -> io::Result<Self> {
+        Ok(Self {
+            bytes: file.seek(SeekFrom::End(0))?,
+            block_size: match is_device {
+                true => sys::block_size(file)?,
+                false => SECTOR as u32,
+            },
+            is_device,
+        })
+    }
 }
 
 /// Data that goes past the page cache.
@@ -112,6 +127,7 @@ impl Media for Waited {
 /// A file or a block device.
 #[derive(Debug)]
 pub(super) struct Files {
+    /// Goes through the page cache, and flushes.
     file: File,
     /// Second descriptor of the file, opened with `O_DIRECT`.
     direct: Option<File>,
@@ -139,38 +155,29 @@ impl Files {
         }
         let alone = is_device && !read_only;
         let exclusive = if alone { libc::O_EXCL } else { 0 };
-        let direct = match open_with(&mut options, libc::O_DIRECT | exclusive, path) {
-            Ok(direct) => Some(direct),
-            // Not every file system can.
-            Err(error) if error.kind() == ErrorKind::InvalidInput => None,
-            Err(error) => return Err(error),
-        };
+        let direct = open_direct(&mut options, exclusive, path)?;
+        // Two exclusive opens exclude each other, so only one of the descriptors has the claim.
         if direct.is_none() && alone {
             file = open_with(&mut options, exclusive, path)?;
         }
-        let identity = if is_device {
-            (u64::MAX, metadata.rdev())
-        } else {
-            (metadata.dev(), metadata.ino())
-        };
-        let user = User::new(identity, read_only, direct.as_ref().unwrap_or(&file))?;
-        let bytes = file.seek(SeekFrom::End(0))?;
-        let block_size = if is_device {
-            sys::block_size(&file)?
-        } else {
-            SECTOR as u32
-        };
+        let claimed = direct.as_ref().unwrap_or(&file);
+        let user = User::new(identity(&metadata), read_only, claimed)?;
         Ok(Self {
+            geometry: Geometry::of(&file, is_device)?,
             file,
             direct,
-            geometry: Geometry {
-                bytes,
-                block_size,
-                is_device,
-            },
             overlap: Overlap::new().ok(),
             _user: user,
         })
+    }
+}
+
+/// Opens past the page cache; `None`: the file system cannot.
+fn open_direct(options: &mut OpenOptions, flags: i32, path: &str) -> io::Result<Option<File>> {
+    match open_with(options, libc::O_DIRECT | flags, path) {
+        Ok(direct) => Ok(Some(direct)),
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -186,24 +193,54 @@ fn open_with(options: &mut OpenOptions, flags: i32, path: &str) -> io::Result<Fi
     })
 }
 
+/// Returns what two paths to one disk have in common: the device's number, or the file system's and
+/// the inode's. No file system has the number that stands for devices.
+fn identity(metadata: &Metadata) -> Disk {
+    match metadata.file_type().is_block_device() {
+        true => (u64::MAX, metadata.rdev()),
+        false => (metadata.dev(), metadata.ino()),
+    }
+}
+
 fn busy(why: &str) -> io::Error {
     io::Error::new(ErrorKind::ResourceBusy, why)
 }
 
+/// Identity of a disk, whatever path leads to it.
+type Disk = (u64, u64);
+
 /// A device's use of a disk, in the list of those of this process.
 #[derive(Debug)]
 struct User {
-    identity: (u64, u64),
+    identity: Disk,
     read_only: bool,
 }
 
-static USERS: Mutex<Vec<((u64, u64), bool)>> = Mutex::new(Vec::new());
+/// All uses: the disk, and whether the user only reads. The list tells a later reader of this
+/// process, which shares the first one's lock, from the first, which must find the disk unlocked.
+static USERS: Mutex<Vec<(Disk, bool)>> = Mutex::new(Vec::new());
+
+/// Locks the disk. The first reader takes the lock exclusively for a moment, because it must know
+/// that all requests of an earlier process have ended.
+fn lock(file: &File, is_shared: bool, read_only: bool) -> io::Result<()> {
+    let locked = match (is_shared, read_only) {
+        // planted: a lock of the disk is not looked at
+        (false, false) => file.try_lock(),
+        // planted: the first reader does not wait for an earlier gdm
+        (false, true) => file.try_lock().and_then(|()| file.try_lock_shared()),
+        (true, _) => file.try_lock_shared(),
+    };
+    locked.map_err(|error| match error {
+        TryLockError::WouldBlock => {
+            busy("is locked by another program, or has requests of an earlier gdm under way")
+        }
+        TryLockError::Error(error) => error,
+    })
+}
 
 impl User {
-    /// Locks the disk: for one writer, or for the readers of one process. The first reader takes
-    /// the lock exclusively for a moment, because it must know that all requests of an earlier
-    /// process have ended.
-    fn new(identity: (u64, u64), read_only: bool, file: &File) -> io::Result<Self> {
+    /// Locks the disk: for one writer, or for the readers of one process.
+    fn new(identity: Disk, read_only: bool, file: &File) -> io::Result<Self> {
         let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut others = users.iter().filter(|(other, _)| *other == identity);
         let is_shared = others.clone().next().is_some();
@@ -213,22 +250,7 @@ impl User {
                 "is the disk of another guest, and one of the two writes it",
             ));
         }
-        let locked = match (is_shared, read_only) {
-            // planted: a lock of the disk is not looked at
-            (false, false) => file.try_lock(),
-            // planted: the first reader does not wait for an earlier gdm
-            (false, true) => file.try_lock().and_then(|()| file.try_lock_shared()),
-            (true, _) => file.try_lock_shared(),
-        };
-        match locked {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(busy(
-                    "is locked by another program, or has requests of an earlier gdm under way",
-                ));
-            }
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
+        lock(file, is_shared, read_only)?;
         users.push((identity, read_only));
         Ok(Self {
             identity,
