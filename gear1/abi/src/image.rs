@@ -57,48 +57,63 @@ pub enum ImageError {
 }
 
 impl ImageHeader {
-    /// Reads and checks the header of `file`, a flat image with `magic`.
+    /// Reads and checks the header of `file`, a flat image with `magic`. Magic and version come
+    /// first: the other fields of another version may mean something else.
     pub fn parse(file: &[u8], magic: u64) -> Result<Self, ImageError> {
-        let word = |index: usize| -> Result<u64, ImageError> {
-            let at = index * 8;
-            let bytes = file.get(at..at + 8).ok_or(ImageError::Truncated)?;
-            let mut array = [0; 8];
-            array.copy_from_slice(bytes);
-            Ok(u64::from_le_bytes(array))
-        };
-        if word(0)? != magic {
+        if word(file, 0)? != magic {
             return Err(ImageError::Magic);
         }
-        let abi_version = word(1)? as u32;
+        let abi_version = word(file, 1)? as u32;
         if !crate::abi_compatible(abi_version) {
             return Err(ImageError::AbiVersion(abi_version));
         }
-        let header = Self {
-            magic,
-            abi_version,
-            reserved: 0,
-            base: word(2)?,
-            entry: word(3)?,
-            text_end: word(4)?,
-            rodata_end: word(5)?,
-            data_end: word(6)?,
-            bss_end: word(7)?,
-            boot_page: word(8)?,
-        };
-        let order = [
-            header.base,
-            header.text_end,
-            header.rodata_end,
-            header.data_end,
-            header.bss_end,
-        ];
-        let sorted = order.is_sorted() && order.iter().all(|a| a % 4096 == 0);
-        if !sorted || !(header.base..header.text_end).contains(&header.entry) {
-            return Err(ImageError::Layout);
-        }
+        let header = Self::read(file)?;
+        header.check_layout()?;
         if (file.len() as u64) < header.data_end - header.base {
             return Err(ImageError::Truncated);
         }
         Ok(header)
     }
+
+    /// Reads all fields.
+    fn read(file: &[u8]) -> Result<Self, ImageError> {
+        Ok(Self {
+            magic: word(file, 0)?,
+            abi_version: word(file, 1)? as u32,
+            reserved: 0,
+            base: word(file, 2)?,
+            entry: word(file, 3)?,
+            text_end: word(file, 4)?,
+            rodata_end: word(file, 5)?,
+            data_end: word(file, 6)?,
+            bss_end: word(file, 7)?,
+            boot_page: word(file, 8)?,
+        })
+    }
+
+    /// Checks that the segments follow one another on pages, so that each can be mapped with rights
+    /// of its own, and that the image is entered in its text.
+    fn check_layout(&self) -> Result<(), ImageError> {
+        let order = [
+            self.base,
+            self.text_end,
+            self.rodata_end,
+            self.data_end,
+            self.bss_end,
+        ];
+        let sorted = order.is_sorted() && order.iter().all(|a| a % 4096 == 0);
+        match sorted && (self.base..self.text_end).contains(&self.entry) {
+            true => Ok(()),
+            false => Err(ImageError::Layout),
+        }
+    }
+}
+
+/// Returns a word of the header, by its index. Words are little-endian, as the images' code is.
+fn word(file: &[u8], index: usize) -> Result<u64, ImageError> {
+    let at = index * 8;
+    let bytes = file.get(at..at + 8).ok_or(ImageError::Truncated)?;
+    let mut array = [0; 8];
+    array.copy_from_slice(bytes);
+    Ok(u64::from_le_bytes(array))
 }

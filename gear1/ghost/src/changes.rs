@@ -18,9 +18,11 @@ use super::{
 /// State of the last check of the pages. There is one part for each span of a region and each VM
 /// whose tables are compared there; `PARTS` limits their number. A `Seen` belongs to one ghost.
 pub struct Seen<const PARTS: usize> {
+    /// In the order in which the regions and their viewers are gone over, which never changes.
     parts: [Part; PARTS],
     /// Whether no check was complete yet, or the last one failed: the next check covers all pages.
     is_void: bool,
+    /// The ghost's own, as of the last check.
     transactions: [Transaction; TRANSACTIONS],
     ending: u16,
     changing: Callers,
@@ -33,6 +35,7 @@ struct Part {
     groups: [Group; GROUPS],
 }
 
+/// Mapping of a span. A change of it concerns all pages of the span.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mapped {
     /// By one descriptor: the descriptor, and the bytes that it maps.
@@ -41,7 +44,8 @@ enum Mapped {
     Table(u64),
 }
 
-/// Adjacent pages that are checked together.
+/// Adjacent pages that are checked together: those of an eighth of a table, of which Gear1 counts
+/// the writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Group {
     /// Version of the pages' descriptors.
@@ -92,7 +96,9 @@ impl<const PARTS: usize> Seen<PARTS> {
         }
     }
 
-    /// Notes the ghost's state, and returns its changes.
+    /// Notes the ghost's state, and returns its changes. A transaction counts as changed, too, when
+    /// one of its VMs begins or ceases to end, as the rights of its pages are not settled
+    /// meanwhile.
     fn note(&mut self, ghost: &Ghost) -> Changed {
         // Every field is named, so that a new one cannot be forgotten. Regions and trees do not
         // change after `add`; drafts say nothing of pages; `pages` numbers its changes, those of
@@ -130,8 +136,11 @@ impl<const PARTS: usize> Seen<PARTS> {
 
 impl Ghost {
     /// Compares with what the tables say the pages of which something has changed since the last
-    /// look. `versions` says of a VM's table (PA) how often each eighth of it was written, or other
-    /// numbers that are new after each write; `read` as for [`check`](Self::check).
+    /// look. A group of pages is skipped only if its descriptors, the ghost's view of its pages,
+    /// the transactions that they are in and their VM's end are all as they were. After a
+    /// difference the next look goes over everything, as the first one does. `versions` says of a
+    /// VM's table (PA) how often each eighth of it was written, or other numbers that are new after
+    /// each write; `read` as for [`check`](Self::check).
     pub fn check_changed<const PARTS: usize>(
         &self,
         seen: &mut Seen<PARTS>,
@@ -189,7 +198,8 @@ impl Ghost {
         Ok(())
     }
 
-    /// Returns what maps a span, whose first page this is.
+    /// Returns what maps a span, whose first page this is. A span that a table maps now and a block
+    /// before, or another table, has been changed as a whole.
     fn mapped(
         &self,
         vm: usize,
@@ -207,7 +217,8 @@ impl Ghost {
         }
     }
 
-    /// Returns in which transactions these pages are, bit per transaction.
+    /// Returns in which transactions these pages are, bit per transaction, those on their way back
+    /// included.
     fn transactions_of(&self, pages: Range<usize>) -> u64 {
         pages.fold(0, |transactions, page| {
             let page = self.pages.get(page);

@@ -1,11 +1,18 @@
 //! Comparison of the stage-2 tables with the model.
 //!
+//! Two questions are asked. [`Ghost::check`] goes over all pages of the model, and asks the tables
+//! of each VM what is there. [`Ghost::check_aliases`] goes over all that the tables map, and asks
+//! whether the model looks there: else a page that is mapped a second time would go unseen.
+//!
 //! Requirements: G1-MEM-011, G1-MEM-016.
 
 use core::ops::Range;
 
 use super::walk::{EXECUTE, Found, Last, READ, Tree, WRITE};
-use super::{ALL, Checked, Ghost, Kind, NOBODY, PAGE, Page, Region, SPAN, VMS, Wrong, bit, owner};
+use super::{
+    ALL, Checked, Ghost, Kind, NOBODY, PAGE, Page, Region, SPAN, Transaction, VMS, Wrong, bit,
+    owner,
+};
 
 /// Required contents of a VM's tables for a page.
 #[derive(Clone, Copy)]
@@ -20,6 +27,7 @@ enum Must {
 }
 
 impl Must {
+    /// Tells whether a page may have this access and these owner bits.
     const fn allows(self, access: u8, whose: u8) -> bool {
         match (self, access, whose) {
             (Self::Be(right, whose_right), ..) => access == right && whose == whose_right,
@@ -31,7 +39,8 @@ impl Must {
         }
     }
 
-    /// Returns the rights and the owner bits before a change.
+    /// Returns the rights and the owner bits before a change, which a message names where several
+    /// would do.
     const fn before(self) -> (u8, u8) {
         match self {
             Self::Be(access, whose) => (access, whose),
@@ -43,7 +52,7 @@ impl Must {
 
 impl Ghost {
     /// Returns the required contents for a page in the tables of `vm`, or nothing while that is not
-    /// settled.
+    /// settled: during a call's steps some pages are as before it and some as after.
     fn expected(&self, vm: usize, home: usize, page: usize) -> Option<Must> {
         let Page { out, back } = self.pages.get(page);
         let Some(slot) = out.checked_sub(1) else {
@@ -54,11 +63,7 @@ impl Ghost {
             return None;
         }
         if vm == home {
-            return Some(match t.kind {
-                Kind::Share => Must::Be(ALL, owner::SHARED),
-                Kind::Lend => Must::Be(0, owner::LENT),
-                Kind::Donate => Must::Be(0, owner::DONATED),
-            });
+            return Some(sent(t.kind));
         }
         if t.holders & bit(vm) == 0 {
             return Some(Must::Be(0, owner::NONE));
@@ -66,21 +71,23 @@ impl Ghost {
         if back != 0 {
             return Some(Must::Be(0, owner::DONATED));
         }
-        let write = if t.writing & bit(vm) != 0 { WRITE } else { 0 };
-        let execute = if t.executing & bit(vm) != 0 {
-            EXECUTE
-        } else {
-            0
-        };
-        let access = READ | write | execute;
-        Some(match t.kind {
+        Some(self.received(vm, t))
+    }
+
+    /// Returns the required contents for a page that a VM holds by a transaction: a holder reads
+    /// always, and writes and executes as it has asked for.
+    fn received(&self, vm: usize, t: &Transaction) -> Must {
+        let right = |vms: u16, right: u8| if vms & bit(vm) != 0 { right } else { 0 };
+        let access = READ | right(t.writing, WRITE) | right(t.executing, EXECUTE);
+        match t.kind {
             Kind::Share | Kind::Lend => Must::Be(access, owner::BORROWED),
             Kind::Donate if self.changing[vm] != 0 => Must::GoBack(access),
             Kind::Donate => Must::Be(access, owner::RECEIVED),
-        })
+        }
     }
 
-    /// Returns the required contents for a page that is in no transaction.
+    /// Returns the required contents for a page that is in no transaction: its home's alone. While
+    /// the home ends, its buffers are given up at some step, and nothing is required of them.
     fn alone(&self, vm: usize, home: usize, page: usize) -> Option<Must> {
         match (vm == home, self.is_buffer(home, page)) {
             (false, _) => Some(Must::Be(0, owner::NONE)),
@@ -91,8 +98,8 @@ impl Ghost {
         }
     }
 
-    /// Compares all pages with what the tables say. `read` reads the word at a physical address in
-    /// a VM's table.
+    /// Compares all pages of all VMs, in the tables of each VM, with what the tables say. `read`
+    /// reads the word at a physical address in a VM's table.
     pub fn check(&self, read: &mut impl FnMut(usize, u64) -> u64) -> Checked {
         let regions = &self.regions[..self.region_count];
         for viewer in regions {
@@ -105,7 +112,8 @@ impl Ghost {
         Ok(())
     }
 
-    /// Tells whether the tables of `vm` are compared where they may map a region.
+    /// Tells whether the tables of `vm` are compared where they may map a region. The device VM, to
+    /// which a served VM's memory is shown from boot on, keeps it through all of that VM's calls.
     pub(crate) fn is_looked_at(&self, vm: usize, region: &Region) -> bool {
         // A VM whose own memory is there does not see another's.
         let is_hidden = vm != region.vm && self.home_region(vm, seen_at(vm, region)).is_some();
@@ -113,6 +121,9 @@ impl Ghost {
     }
 
     /// Compares these pages of a region.
+    ///
+    /// A page whose descriptor is that of the page before, one page further, and of which the ghost
+    /// says the same, is right if that page was: most pages of a VM need one word each.
     pub(crate) fn check_region(
         &self,
         vm: usize,
@@ -140,16 +151,14 @@ impl Ghost {
             let found = self.trees[vm].walk(base + offset, &mut last, &mut |at| read(vm, at));
             let behind = found.size - (base + offset) % found.size;
             let count = ((behind / PAGE) as usize).min(pages.end - page);
-            if found.pa.is_some_and(|pa| pa != region.pa + offset) {
-                return Err(Wrong::Place(vm, region.pa + offset, found.pa.unwrap_or(0)));
-            }
-            if region.followed {
-                self.check_pages(vm, region, page..page + count, &found)?;
-            } else if !(vm == region.vm && region.withdrawn && found.pa.is_none()) {
-                let must = if vm == region.vm { ALL } else { 0 };
-                if must != found.access {
-                    return Err(Wrong::Access(vm, region.pa + offset, must, found.access));
+            match found.pa {
+                Some(pa) if pa != region.pa + offset => {
+                    return Err(Wrong::Place(vm, region.pa + offset, pa));
                 }
+                Some(_) | None if region.followed => {
+                    self.check_pages(vm, region, page..page + count, &found)?;
+                }
+                Some(_) | None => check_kept(vm, region, offset, &found)?,
             }
             // An invalid descriptor has no address.
             let step = if found.pa.is_some() { PAGE } else { 0 };
@@ -170,7 +179,8 @@ impl Ghost {
         }
     }
 
-    /// Compares pages of a region, of which one descriptor says the same.
+    /// Compares pages of a region, of which one descriptor says the same: a block, or a missing
+    /// table, speaks for many pages, of which each must be so.
     fn check_pages(
         &self,
         vm: usize,
@@ -183,24 +193,39 @@ impl Ghost {
         while page < pages.end {
             let said = self.said_of(region, page);
             // Equal pages need one comparison.
-            if was_said.replace(said) != Some(said)
-                && let Some(must) = self.expected(vm, region.vm, region.first + page)
-                && !must.allows(found.access, found.owner)
-            {
-                let pa = region.pa + page as u64 * PAGE;
-                let (access, whose) = must.before();
-                return Err(if access == found.access {
-                    Wrong::Owner(vm, pa, whose, found.owner)
-                } else {
-                    Wrong::Access(vm, pa, access, found.access)
-                });
+            if was_said.replace(said) != Some(said) {
+                self.check_page(vm, region, page, found)?;
             }
-            // An idle span needs one comparison.
-            let span = SPAN - (region.first + page) % SPAN;
-            let is_busy = self.pages.is_busy(region.first + page);
-            page += if is_busy { 1 } else { span };
+            page += self.alike(region.first + page);
         }
         Ok(())
+    }
+
+    /// Returns of how many pages from this one on the ghost says the same for sure: an idle span
+    /// needs one comparison.
+    fn alike(&self, page: usize) -> usize {
+        match self.pages.is_busy(page) {
+            true => 1,
+            false => SPAN - page % SPAN,
+        }
+    }
+
+    /// Compares a page of a region with what the tables say of it. Of a wrong page the rights are
+    /// told first: they are what a VM can use.
+    fn check_page(&self, vm: usize, region: &Region, page: usize, found: &Found) -> Checked {
+        let Some(must) = self.expected(vm, region.vm, region.first + page) else {
+            return Ok(());
+        };
+        if must.allows(found.access, found.owner) {
+            return Ok(());
+        }
+        let pa = region.pa + page as u64 * PAGE;
+        let (access, whose) = must.before();
+        Err(if access == found.access {
+            Wrong::Owner(vm, pa, whose, found.owner)
+        } else {
+            Wrong::Access(vm, pa, access, found.access)
+        })
     }
 
     /// Looks at everything that the tables map: VMs' memory only where [`check`](Self::check) looks
@@ -217,6 +242,8 @@ impl Ghost {
         }
     }
 
+    /// Looks at everything that one tree maps: memory of a VM's is right where it was compared, or
+    /// where it is shown, and nowhere else.
     fn check_leaves(
         &self,
         vm: usize,
@@ -236,6 +263,26 @@ impl Ghost {
             Ok(())
         })
     }
+}
+
+/// Returns the required contents for a page that its home has sent: shared memory stays in use, and
+/// all else is out of the sender's reach.
+const fn sent(kind: Kind) -> Must {
+    match kind {
+        Kind::Share => Must::Be(ALL, owner::SHARED),
+        Kind::Lend => Must::Be(0, owner::LENT),
+        Kind::Donate => Must::Be(0, owner::DONATED),
+    }
+}
+
+/// Compares memory that no call changes: its VM's alone, or nobody's while it is withdrawn.
+fn check_kept(vm: usize, region: &Region, offset: u64, found: &Found) -> Checked {
+    let is_withdrawn = vm == region.vm && region.withdrawn && found.pa.is_none();
+    let must = if vm == region.vm { ALL } else { 0 };
+    if is_withdrawn || must == found.access {
+        return Ok(());
+    }
+    Err(Wrong::Access(vm, region.pa + offset, must, found.access))
 }
 
 /// Returns where `vm` sees a region (IPA): another's, at its physical address.

@@ -25,6 +25,7 @@ pub use changes::Seen;
 use pages::Pages;
 use walk::{EXECUTE, READ, Tree, WRITE};
 
+/// Bytes of a page, in Gear1's tables and in FF-A's descriptors.
 const PAGE: u64 = 4096;
 /// Pages that one block of 2 MiB has.
 const SPAN: usize = 512;
@@ -32,11 +33,14 @@ const SPAN: usize = 512;
 const GROUP: usize = 64;
 /// Groups of pages that a span, and the descriptors of a table, have.
 pub const GROUPS: usize = SPAN / GROUP;
+/// Room of the ghost: VMs, pieces of their memory, and transactions at a time. A test or an image
+/// that needs more is told [`Wrong::Room`].
 const VMS: usize = 16;
 const REGIONS: usize = 32;
 const TRANSACTIONS: usize = 48;
 /// Ranges of a descriptor that comes in fragments.
 const RANGES: usize = 512;
+/// Rights of a VM to its own memory.
 const ALL: u8 = READ | WRITE | EXECUTE;
 
 /// Difference between the ghost and Gear1.
@@ -59,6 +63,7 @@ pub enum Wrong {
     Room,
 }
 
+/// Nothing, or the first difference: the state behind it means nothing.
 type Checked = Result<(), Wrong>;
 
 /// Number that stands for no VM.
@@ -163,6 +168,7 @@ struct Page {
     back: u8,
 }
 
+/// Kind of a transaction, by the call that sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
@@ -171,18 +177,23 @@ enum Kind {
     Donate,
 }
 
+/// Pages that a VM has sent to others, until it has them back. Sets of VMs have one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Transaction {
+    /// Whether the entry holds a transaction.
     used: bool,
+    /// Gear1's answer to the sender, by which all VMs name the transaction.
     handle: u64,
     kind: Kind,
     sender: usize,
+    /// VMs that may retrieve the pages, and those of them that may write.
     receivers: u16,
     writers: u16,
     /// Current receivers, then those that write and those that execute.
     holders: u16,
     writing: u16,
     executing: u16,
+    /// Number of pages.
     pages: usize,
     /// vCPUs whose calls that concern it are not done, one bit each: who has what is not settled.
     movers: Callers,
@@ -195,14 +206,17 @@ type Callers = [u8; VMS];
 #[derive(Clone, Copy, Debug)]
 struct Draft {
     transaction: Transaction,
+    /// Ranges so far: the sender's address (IPA), and the number of pages.
     ranges: [(u64, u64); RANGES],
     count: usize,
 }
 
 /// The whole state.
 pub struct Ghost {
+    /// Memory of VMs, as it was at boot.
     regions: [Region; REGIONS],
     region_count: usize,
+    /// Stage 2 of each VM.
     trees: [Tree; VMS],
     /// Stage 2 of a VM that must see none of the followed memory.
     stranger: Option<Tree>,
@@ -210,6 +224,7 @@ pub struct Ghost {
     buffers: [[usize; 2]; VMS],
     pages: Pages,
     transactions: [Transaction; TRANSACTIONS],
+    /// Descriptor of each VM that comes in fragments: FF-A lets a VM send one at a time.
     drafts: [Draft; VMS],
     /// VMs that are being reloaded: pages that concern them are not checked.
     ending: u16,
@@ -225,11 +240,13 @@ impl Default for Ghost {
     }
 }
 
+/// Returns a VM's bit in a set of VMs.
 fn bit(vm: usize) -> u16 {
     1 << vm
 }
 
-/// Words of a descriptor in a buffer.
+/// Words of a descriptor in a buffer. Gear1 copies each word once; the ghost gets the copy, since
+/// the VM may write its buffer at any time.
 struct Words<'a>(&'a [u64]);
 
 impl Words<'_> {
@@ -245,7 +262,8 @@ impl Words<'_> {
 }
 
 impl Ghost {
-    /// Nobody has memory.
+    /// Returns the ghost of a machine without memory. Every field is a constant, so that the
+    /// checking image has the ghost in its bss.
     pub const fn new() -> Self {
         const REGION: Region = Region {
             vm: 0,
@@ -290,6 +308,7 @@ impl Ghost {
     }
 
     /// Says that a VM, which may share memory, has some, of whole blocks of 2 MiB, and its stage 2.
+    /// All memory is named before the first call: Gear1 gives none to a VM later.
     pub fn add(&mut self, vm: usize, tree: Tree, ipa: u64, pa: u64, size: u64) -> Checked {
         let pages = (size / PAGE) as usize;
         let first = self.pages.add(pages)?;
@@ -329,11 +348,13 @@ impl Ghost {
         })
     }
 
-    /// Names the stage 2 of somebody who must see no VM's memory.
+    /// Names the stage 2 of somebody who must see no VM's memory: Gear2's, in the checking image.
+    /// The memory that Gear2 has of its own is no VM's.
     pub const fn add_stranger(&mut self, tree: Tree) {
         self.stranger = Some(tree);
     }
 
+    /// Adds a region.
     fn push(&mut self, region: Region) -> Checked {
         let slot = self.regions.get_mut(self.region_count);
         *slot.ok_or(Wrong::Room)? = region;
@@ -341,17 +362,20 @@ impl Ghost {
         Ok(())
     }
 
+    /// Iterates over the memory that may change hands.
     fn followed(&self) -> impl Iterator<Item = &Region> {
         let regions = self.regions[..self.region_count].iter();
         regions.filter(|region| region.followed)
     }
 
+    /// Returns the VM's own memory at one of its addresses.
     fn home_region(&self, vm: usize, ipa: u64) -> Option<&Region> {
         let mut regions = self.regions[..self.region_count].iter();
         regions.find(|r| r.vm == vm && ipa.wrapping_sub(r.ipa) < r.pages as u64 * PAGE)
     }
 
-    /// Returns the page at a VM's address, and whether it is at home there.
+    /// Returns the page at a VM's address, and whether it is at home there. A received page is seen
+    /// at its physical address.
     fn page_at(&self, vm: usize, ipa: u64) -> Option<(usize, bool)> {
         let number = |r: &Region, start: u64| r.first + ((ipa - start) / PAGE) as usize;
         if let Some(r) = self.home_region(vm, ipa) {
@@ -362,12 +386,14 @@ impl Ghost {
         Some((number(r, r.pa), false))
     }
 
+    /// Returns the transaction with this handle.
     fn find(&self, handle: u64) -> Option<usize> {
         let mut all = self.transactions.iter();
         all.position(|t| t.used && t.handle == handle)
     }
 
-    /// Notes a VM's buffers, as pages counted from 1; 0: it has none.
+    /// Notes a VM's buffers, as pages counted from 1; 0: it has none. Their spans are busy: a
+    /// buffer's page may not be sent, and has owner bits of its own.
     fn set_buffers(&mut self, vm: usize, buffers: [usize; 2]) -> Checked {
         for (was, is) in self.buffers[vm].into_iter().zip(buffers) {
             if let Some(page) = was.checked_sub(1) {
@@ -381,6 +407,7 @@ impl Ghost {
         Ok(())
     }
 
+    /// Tells whether a page is one of a VM's buffers.
     fn is_buffer(&self, vm: usize, page: usize) -> bool {
         self.buffers[vm].contains(&(page + 1))
     }
@@ -395,13 +422,14 @@ impl Ghost {
         })
     }
 
-    /// Returns whether a call that concerns the transaction is not done.
+    /// Returns whether a call that concerns the transaction is not done: some vCPU of some VM is
+    /// going to make it again.
     fn is_moving(&self, number: u8) -> bool {
         let slot = number.checked_sub(1).map(usize::from);
         slot.is_some_and(|slot| self.transactions[slot].movers != [0; VMS])
     }
 
-    /// Notes that a VM is in no call any more.
+    /// Notes that a VM is in no call any more: it ends, and none of its calls is made again.
     fn end_calls(&mut self, vm: usize) {
         self.changing[vm] = 0;
         for transaction in &mut self.transactions {
@@ -409,7 +437,8 @@ impl Ghost {
         }
     }
 
-    /// Ends a transaction and removes its pages.
+    /// Ends a transaction and removes its pages, those on their way back included: they are with
+    /// their receiver again, or at home if that transaction ends as well.
     fn close(&mut self, slot: usize) -> Checked {
         let number = slot as u8 + 1;
         let mut from = 0;

@@ -2,6 +2,9 @@
 //!
 //! Few pages of all VMs are in a transaction at a time. Their *spans* (2 MiB) have room for each
 //! page; of other spans only the number is known, however large the VMs are.
+//!
+//! Each change gets the next number, and a group of pages keeps that of its last change. A check
+//! can tell by one number a group whether the model says the same of the pages as before.
 
 use super::{Checked, GROUP, GROUPS, Page, SPAN, Wrong};
 
@@ -11,6 +14,7 @@ const SPANS: usize = 16 * 1024;
 /// memory, and its descriptors of such a span take one.
 const BUSY: usize = 16 * 32;
 
+/// A span of which some page is in a transaction or a buffer.
 #[derive(Clone, Copy)]
 struct Busy {
     /// Number of pages in a transaction or a buffer; 0: the entry is free.
@@ -22,6 +26,7 @@ struct Busy {
 
 /// Pages by their number.
 pub(crate) struct Pages {
+    /// Number of pages, all spans together.
     count: usize,
     /// Place of each span in `busy`, counted from 1; 0: the span has no place.
     places: [u16; SPANS],
@@ -31,6 +36,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
+    /// No page, and none in a transaction.
     pub(crate) const fn new() -> Self {
         const NONE: Busy = Busy {
             count: 0,
@@ -55,10 +61,12 @@ impl Pages {
         Ok(first)
     }
 
+    /// Returns the place of a page's span in `busy`, if the span has one.
     fn place(&self, page: usize) -> Option<usize> {
         usize::from(self.places[page / SPAN]).checked_sub(1)
     }
 
+    /// Returns the transactions of a page.
     pub(crate) fn get(&self, page: usize) -> Page {
         let busy = self.place(page).map(|place| &self.busy[place]);
         busy.map_or(Page::default(), |busy| busy.pages[page % SPAN])
@@ -99,7 +107,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Counts one page less.
+    /// Counts one page less. The last one frees the span's room, and the span says nothing again.
     pub(crate) fn count_one_less(&mut self, page: usize) {
         if let Some(busy) = self.change(page) {
             busy.count -= 1;
@@ -109,6 +117,8 @@ impl Pages {
         }
     }
 
+    /// Notes the transaction of a page's home, 0 for none. The span gets its room first, and gives
+    /// it up last, so that the change is counted in between.
     pub(crate) fn set_out(&mut self, page: usize, out: u8) -> Checked {
         let was = self.get(page).out;
         if was == 0 && out != 0 {
@@ -130,7 +140,8 @@ impl Pages {
         }
     }
 
-    /// Returns the first page from `from` on that is in a transaction that `fits`.
+    /// Returns the first page from `from` on that is in a transaction that `fits`. Idle spans are
+    /// passed as a whole: VMs have thousands, and few are busy.
     pub(crate) fn find(&self, from: usize, fits: impl Fn(Page) -> bool) -> Option<usize> {
         let mut page = from;
         while page < self.count {

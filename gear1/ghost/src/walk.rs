@@ -1,8 +1,12 @@
 //! Stage-2 tables as the architecture reads them (Arm ARM D8.3): what maps an address, and what may
 //! be done there (G1-MEM-016).
+//!
+//! Pages of 4 KiB alone, as Gear1 has them. The caller reads the words: on the host out of a model
+//! of memory, in the checking image through Gear1's pool of tables, under the lock over them.
 
 use super::Checked;
 
+/// Bits 47:12 of a descriptor: the address of a table, a block or a page.
 const ADDRESS: u64 = 0xffff_ffff_f000;
 /// Access right: read.
 pub const READ: u8 = 1;
@@ -35,7 +39,8 @@ pub struct Found {
     pub descriptor: u64,
 }
 
-/// The table of pages that the last walk came to, and which 2 MiB of addresses it maps.
+/// The table of pages that the last walk came to, and which 2 MiB of addresses it maps. Most walks
+/// go to the page behind the last one, and need one word of the same table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Last {
     span: u64,
@@ -60,7 +65,7 @@ impl Last {
 }
 
 impl Tree {
-    /// Returns the level of the root, and its entries.
+    /// Returns the level of the root (VTCR_EL2.SL0), and its entries (T0SZ).
     fn root_level(self) -> (u32, u64) {
         let level = match self.vtcr >> 6 & 3 {
             0 => 2,
@@ -74,7 +79,7 @@ impl Tree {
     }
 
     /// Calls `visit` with each address (IPA) that something is mapped at, where that is (PA), and
-    /// how large.
+    /// how large. Keeps a place in one table of each level, instead of calling itself.
     pub fn each_leaf(
         self,
         read: &mut impl FnMut(u64) -> u64,
@@ -114,8 +119,8 @@ impl Tree {
         }
     }
 
-    /// Walks to `ipa`. `read` reads the word at a physical address in a table, none of which
-    /// changes as long as `last` is used.
+    /// Walks to `ipa`, by way of `last` if the address is in the same table of pages. `read` reads
+    /// the word at a physical address in a table, none of which changes as long as `last` is used.
     pub fn walk(self, ipa: u64, last: &mut Last, read: &mut impl FnMut(u64) -> u64) -> Found {
         let span = ipa >> shift(2);
         if let Some(at) = last.entry(ipa) {
@@ -141,31 +146,22 @@ impl Tree {
     }
 }
 
-/// Reads a descriptor that is no table's.
+/// Reads a descriptor that is no table's. An invalid one maps nothing, and has its software bits
+/// all the same: Gear1 notes there who owns what it has taken away.
 fn leaf(level: u32, ipa: u64, descriptor: u64) -> Found {
     let size = 1_u64 << shift(level);
-    let owner = (descriptor >> 55 & 0xf) as u8;
     let is_leaf = descriptor & 3 == if level == 3 { 3 } else { 1 };
-    if !is_leaf {
-        return Found {
-            pa: None,
-            access: 0,
-            owner,
-            size,
-            descriptor,
-        };
-    }
-    let output = descriptor & ADDRESS & !(size - 1);
+    let pa = || descriptor & ADDRESS & !(size - 1) | ipa & (size - 1);
     Found {
-        pa: Some(output | ipa & (size - 1)),
-        access: access(descriptor),
-        owner,
+        pa: is_leaf.then(pa),
+        access: if is_leaf { access(descriptor) } else { 0 },
+        owner: (descriptor >> 55 & 0xf) as u8,
         size,
         descriptor,
     }
 }
 
-/// S2AP, and XN without FEAT_XNX.
+/// Returns the rights of a descriptor: S2AP, and XN without FEAT_XNX.
 fn access(descriptor: u64) -> u8 {
     let mut access = 0;
     for (bit, right) in [(6, READ), (7, WRITE)] {
@@ -179,7 +175,8 @@ fn access(descriptor: u64) -> u8 {
     access
 }
 
-/// The lowest bit of an address that chooses an entry at this level.
+/// Returns the lowest bit of an address that chooses an entry at this level, by which an entry's
+/// size is known too.
 const fn shift(level: u32) -> u32 {
     12 + 9 * (3 - level)
 }
