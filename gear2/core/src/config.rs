@@ -2,6 +2,10 @@
 //!
 //! Owns the check that the two agree with each other and with this build. All that Gear2 knows
 //! about a VM is here.
+//!
+//! init has judged the manifest by the same rules before. The check here finds images that were not
+//! built together: then identifiers would name other VMs than Gear1's. Nothing changes after the
+//! start, so every loop reads the configuration without a lock.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -209,7 +213,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Gives each vCPU of a VM its CPU.
+    /// Gives each vCPU of a VM its CPU, which Gear1 knows as the vCPU's owner CPU from the
+    /// manifest.
     fn place(
         &mut self,
         info: &Gear2Info,
@@ -249,6 +254,7 @@ impl Config {
         vms.find(|vm| vm.vcpus.contains(&vcpu.index()))
     }
 
+    /// Returns VM and CPU of a vCPU, if Gear2 schedules it.
     pub(crate) const fn vcpu(&self, vcpu: VcpuId) -> Option<VcpuConfig> {
         self.vcpus[vcpu.index()]
     }
@@ -258,6 +264,7 @@ impl Config {
         self.vms.iter().map(|vm| vm.vcpus.end).max().unwrap_or(0)
     }
 
+    /// Returns a VM of the manifest.
     pub(crate) fn vm(&self, vm: VmId) -> Option<&VmConfig> {
         self.vms.get(vm.index())
     }
@@ -269,6 +276,7 @@ impl Config {
 }
 
 impl VmConfig {
+    /// Returns what Gear2 knows of a VM. Times of the manifest become ticks here, once.
     fn new(info: &Gear2Info, manifest: &Manifest<'_>, vm: &Vm<'_>) -> Self {
         let scheduled = vm.kind != VmKind::RealTime;
         let first = usize::from(info.first_vcpu[vm.id.index()]);
@@ -295,6 +303,7 @@ impl VmConfig {
     }
 }
 
+/// Returns the CPUs of a mask, a bit each.
 fn cpu_set(mask: u64) -> CpuSet {
     let all = CpuSet::first(gear1_abi::id::MAX_CPUS);
     all.iter()

@@ -209,6 +209,8 @@ impl<U: Uart> Console<U> {
         self.send_all()
     }
 
+    /// Sends as much output as possible, and has the UART interrupt when there is room for the
+    /// rest. Returns the VMs, one bit each, whose wait is over.
     fn send_all(&mut self) -> u32 {
         while self.flush() && self.show_all() {}
         self.uart.interrupt_when_room(!self.queue.is_empty());
@@ -244,6 +246,8 @@ impl<U: Uart> Console<U> {
         Some(Input::Done)
     }
 
+    /// Returns what the key behind the command key means. Keys that concern the terminal alone take
+    /// effect here.
     fn command(&mut self, key: u8) -> Input {
         let command = match key {
             COMMAND_KEY => return Input::Byte(self.focus, key),
@@ -276,6 +280,7 @@ impl<U: Uart> Console<U> {
         Input::Command(command, self.focus)
     }
 
+    /// Gives a VM the keyboard and the terminal, and shows the end of its output again.
     fn give_focus(&mut self, vm: usize) {
         let Some(channel) = self.channels.get_mut(vm) else {
             let count = self.channels.len();
@@ -289,6 +294,7 @@ impl<U: Uart> Console<U> {
         self.say(format_args!("--- {name} ---"));
     }
 
+    /// Tells whether a VM's output goes to the terminal now.
     fn is_shown(&self, vm: usize) -> bool {
         match self.view {
             View::All => true,
@@ -296,6 +302,8 @@ impl<U: Uart> Console<U> {
         }
     }
 
+    /// Tells whether so much of a VM's output is unseen that its UART is to wait. A VM that is not
+    /// shown never waits: its oldest output is lost.
     fn is_full(&self, vm: usize) -> bool {
         let unseen = self
             .channels
@@ -362,12 +370,14 @@ impl<U: Uart> Console<U> {
         }
     }
 
+    /// Ends the line of the VM that wrote last, so that another's begins in the first column.
     fn end_line(&mut self) {
         if self.line.take().is_some() {
             self.put(b"\r\n");
         }
     }
 
+    /// Queues bytes for the UART.
     fn put(&mut self, bytes: &[u8]) {
         self.queue.extend(bytes);
     }

@@ -2,6 +2,11 @@
 //!
 //! Owns the meaning of each operation of [`gear2_protocol::op`]. It answers what can be answered at
 //! once; what changes a VM's life is begun here and left to the loop that got the doorbell.
+//!
+//! The mailbox lies in memory that the device VM writes at any time. Each word is read once, and
+//! every word is an identifier that is looked up or a number that is passed on to Gear1, which
+//! checks it. A device VM that breaks the protocol gets wrong answers, and nothing else of Gear2
+//! changes.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -27,13 +32,16 @@ pub(crate) enum Task {
     LookAgain(VmId),
 }
 
+/// Result words of an answer.
 type Words = [u64; 6];
 /// Outcome (a constant of [`outcome`]) with the result words and the task that is left.
 type Answer = Result<(u32, Words, Task), u32>;
 
 const NOTHING: Words = [0; 6];
 
-/// Answers what stands in the mailbox, if it is new.
+/// Answers what stands in the mailbox, if it is new. Several loops may get a doorbell for one
+/// request: the lock over the last answer lets one of them serve it. The answer's number is stored
+/// last, with release, as the other side reads the results once it sees the number.
 pub(crate) fn serve<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) -> Task {
     let Some(model) = &machine.device_model else {
         return Task::None;
@@ -59,6 +67,7 @@ pub(crate) fn serve<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) -
     task
 }
 
+/// Performs the operation in the mailbox, or returns the outcome that refuses it.
 fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &Control) -> Answer {
     let [first, second, ..] = &mailbox.arguments;
     let (first, second) = (first.load(Relaxed), second.load(Relaxed));
@@ -82,15 +91,19 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
     }
 }
 
+/// Returns an answer that is complete.
 const fn done(words: Words) -> Answer {
     Ok((outcome::OK, words, Task::None))
 }
 
+/// Returns the VM of the manifest that an argument names.
 fn find_vm<P: Platform>(machine: &Machine<P>, vm: u64) -> Result<&VmConfig, u32> {
     let config = VmId::from_reg(vm).and_then(|vm| machine.config.vm(vm));
     config.ok_or(outcome::NOT_FOUND)
 }
 
+/// Returns a VM's state, vCPUs and history. State and lifecycle are read one after the other, and
+/// may be of two moments.
 fn vm_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vm: &VmConfig) -> Answer {
     let state = gear1.vm_state(vm.id).map_err(|_| outcome::NOT_FOUND)?;
     let (_, shared) = machine.vm(vm.id).ok_or(outcome::NOT_FOUND)?;
@@ -109,7 +122,8 @@ fn vm_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vm: &VmCon
     done([state as u64, count, first, restarts.into(), flags, faults])
 }
 
-/// Returns why a vCPU of the VM could not go on the last time.
+/// Returns why a vCPU of the VM could not go on the last time. The note outlives the VM's restart,
+/// so that a person can still ask.
 fn vm_fault<P: Platform>(machine: &Machine<P>, vm: &VmConfig) -> Answer {
     let (_, shared) = machine.vm(vm.id).ok_or(outcome::NOT_FOUND)?;
     let last = shared.lifecycle.lock().last_fault();
@@ -124,7 +138,8 @@ fn vm_fault<P: Platform>(machine: &Machine<P>, vm: &VmConfig) -> Answer {
     done([vcpu as u64, esr, far, ipa, pc, pstate])
 }
 
-/// Begins a change of a VM's life, if its state has a use for it.
+/// Begins a change of a VM's life, if its state has a use for it. The answer says that it was
+/// begun: a stop may take as long as the guest's last exit, and the caller asks for the state.
 fn ask<P: Platform>(
     machine: &Machine<P>,
     gear1: &mut impl Gear1,
@@ -180,6 +195,7 @@ fn pause<P: Platform>(
     Ok((outcome::OK, NOTHING, Task::LookAgain(vm.id)))
 }
 
+/// Returns how often a vCPU left its guest for a reason, and the time until it was back.
 fn exit_stats(gear1: &mut impl Gear1, vcpu: VcpuId, reason: u64) -> Answer {
     let reason = usize::try_from(reason)
         .ok()
@@ -191,17 +207,20 @@ fn exit_stats(gear1: &mut impl Gear1, vcpu: VcpuId, reason: u64) -> Answer {
     done([count, ticks, 0, 0, 0, 0])
 }
 
+/// Returns how long a vCPU ran, by Gear2's account, its CPU and its state.
 fn vcpu_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vcpu: VcpuId) -> Answer {
     let (state, cpu) = gear1.vcpu_info(vcpu).map_err(|_| outcome::NOT_FOUND)?;
     done([machine.ran(vcpu), cpu, state, 0, 0, 0])
 }
 
+/// Returns the next record of Gear1's log; the caller keeps the cursor, so Gear2 keeps no reader.
 fn log_read(gear1: &mut impl Gear1, cursor: u64) -> Answer {
     let (next, record) = gear1.log_read(cursor).ok_or(outcome::NOT_FOUND)?;
     let [a, b, c] = record.values;
     done([next, record.time, record.id_and_cpu, a, b, c])
 }
 
+/// Returns the versions of all interfaces, and the counts of the whole machine.
 fn version<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) -> Answer {
     let model = machine.device_model.as_ref();
     let forwarded = model.map_or(0, |model| model.slots.lock().forwarded());

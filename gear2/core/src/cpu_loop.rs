@@ -7,6 +7,10 @@
 //! the device model, whose answer is passed on by the loop that gets the doorbell; a loop is idle
 //! only when none of its vCPUs is ready; the load of a VM takes at most every other time slice from
 //! ready vCPUs.
+//!
+//! Gear1 wakes, polls and interrupts nothing here: a loop runs from one `NEXT` to the next, and
+//! what happens meanwhile waits in Gear1 as events. Loops of other CPUs run at the same time. What
+//! loops share is in [`Machine`], under its locks; a loop tells another of a change by a poke.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -38,8 +42,11 @@ type Due = Option<(VcpuId, Answer)>;
 
 /// The loop of one CPU.
 pub struct CpuLoop<'m, P: Platform> {
+    /// Shared by the loops of all CPUs.
     machine: &'m Machine<P>,
+    /// CPU that the loop runs on.
     cpu: CpuIndex,
+    /// Policy of this CPU, with its ready vCPUs.
     scheduler: Box<dyn Scheduler>,
     /// Jobs of this loop beside running vCPUs: one bit for each VM whose lifecycle it advances,
     /// [`CONSOLE_JOB`] and [`WATCH_JOB`].
@@ -107,7 +114,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    /// Runs the loop for good.
+    /// Runs the loop for good. The event comes with the counter value at which Gear1 delivered it,
+    /// so the loop needs no call to know the time.
     pub fn run(&mut self, gear1: &mut impl Gear1) -> ! {
         let mut decision = self.start(gear1);
         loop {
@@ -116,7 +124,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    /// Takes in an event and decides what the CPU does next.
+    /// Takes in an event and decides what the CPU does next. The vCPU that ran is charged up to
+    /// this event; Gear2's own time is charged to whoever runs next.
     #[inline]
     pub fn on_event(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Decision {
         if let Some(last) = self.last {
@@ -134,6 +143,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
+    /// Takes in an event, and returns the answer that a vCPU waits for, if the event asks for one.
+    /// `Deadline` alone changes nothing: the scheduler looks at the time in any case.
     #[inline]
     fn handle_event(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Due {
         match event {
@@ -157,6 +168,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         None
     }
 
+    /// Answers an access to an emulated device. A vCPU whose access goes to the device model is no
+    /// longer ready: the doorbell that brings the answer wakes it.
     #[inline]
     fn access(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, access: Mmio, now: u64) -> Due {
         let (answer, console_due) = self.machine.access(gear1, vcpu, access, now);
@@ -169,7 +182,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         Some((vcpu, answer?))
     }
 
-    /// Serves requests of the device model, and passes on its answers.
+    /// Serves requests of the device model, and passes on its answers. One doorbell may stand for
+    /// several requests, so all places where the device model leaves something are looked at.
     fn serve(&mut self, gear1: &mut impl Gear1, now: u64) {
         let machine = self.machine;
         let Some(model) = &machine.device_model else {
@@ -210,13 +224,17 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         self.schedule_console();
     }
 
-    /// Makes sure that new messages are shown.
+    /// Makes sure that new messages are shown. The job comes due at once, yet after this event's
+    /// answer.
     fn schedule_console(&mut self) {
         if self.machine.device_model.is_some() {
             self.take_job(CONSOLE_JOB, 0);
         }
     }
 
+    /// Decides what the CPU does next, after due jobs. `due` is an answer that a vCPU waits for:
+    /// with the decision if that vCPU runs next, else by a call of its own, since the vCPU may wait
+    /// long.
     fn decide(&mut self, gear1: &mut impl Gear1, due: Due, now: u64) -> Decision {
         let mut now = now;
         let mut job_deadline = NO_DEADLINE;
@@ -257,6 +275,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
+    /// Takes in a vCPU that Gear1 woke. After a restart of Gear2 or a move the wake-up may have
+    /// come to another CPU than the vCPU's.
     fn wake(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, now: u64) {
         match self.machine.config.vcpu(vcpu) {
             Some(config) if config.cpu == self.cpu => {
@@ -279,6 +299,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
+    /// Takes in the end of a VM at its own request.
     fn vm_end(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, now: u64) {
         let Some((config, shared)) = self.let_go_of_vm(vcpu, now) else {
             return;
@@ -299,7 +320,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         self.ended(gear1, config, &mut lifecycle, Some(&text), now);
     }
 
-    /// Does what the manifest says of a VM that has ended by itself. An event that comes late finds
+    /// Does what the manifest says of a VM that has ended by itself: the VM's lifecycle decides, as
+    /// the next job of this loop. An event that comes late finds
     /// that the end was reported and seen to: a sibling caused it as well, or somebody has stopped
     /// the VM since.
     fn ended(
@@ -315,7 +337,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         self.take_job(vm_job(config.id), now);
     }
 
-    /// Takes all vCPUs of a VM that is ending off this CPU, and returns the VM.
+    /// Takes all vCPUs of a VM that is ending off this CPU, and returns the VM. Loops of other CPUs
+    /// get an `Off` for each of theirs.
     fn let_go_of_vm(&mut self, vcpu: VcpuId, now: u64) -> Option<(&'m VmConfig, &'m SharedVm<P>)> {
         let machine = self.machine;
         let vm = machine.config.vcpu(vcpu)?.vm;
@@ -327,6 +350,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         machine.vm(vm)
     }
 
+    /// Serves the boot UART, the only device of Gear2's own. The interrupt ends last: the UART's
+    /// line is low by then, or the interrupt comes again.
     fn interrupt(&mut self, gear1: &mut impl Gear1, intid: u32, now: u64) {
         if intid == self.machine.config.uart_intid {
             while let Some((command, vm)) = self.machine.take_input(gear1, now) {
@@ -341,6 +366,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let _ = gear1.irq_done(intid);
     }
 
+    /// Carries out a key's command. Commands on a VM become goals, as those of `gearctl` do.
     fn command(&mut self, gear1: &mut impl Gear1, command: Command, vm: Option<VmId>) {
         let goal = match command {
             Command::List => return report::list(self.machine, gear1),
@@ -356,7 +382,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    /// Asks for something of a VM, and makes it this loop's job.
+    /// Asks for something of a VM, and makes it this loop's job. The goal is kept at once: a Gear2
+    /// that fails before the first step leaves it to the next one.
     fn ask(&mut self, vm: VmId, goal: Goal) {
         let Some((_, shared)) = self.machine.vm(vm) else {
             return;
@@ -369,7 +396,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 
     /// Compares with Gear1 which vCPUs of this CPU are ready. Between two events no vCPU of this
-    /// CPU waits for an answer of this loop's.
+    /// CPU waits for an answer of this loop's. Gear1's view counts: events that a former instance
+    /// of Gear2 took are lost, and the states of vCPUs are not.
     fn look_again(&mut self, gear1: &mut impl Gear1, now: u64) {
         for (vcpu, config) in self.machine.config.vcpus() {
             if config.cpu != self.cpu {
@@ -390,8 +418,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    /// Finds out why Gear1 did not take the last decision. Most often the vCPU's VM was stopped
-    /// by another loop; one that Gear1 refuses without that reason is left alone.
+    /// Finds out why Gear1 did not take the last decision, which ran nothing. Most often the vCPU's
+    /// VM was stopped by another loop; one that Gear1 refuses without that reason is left alone.
     fn refused(&mut self, gear1: &mut impl Gear1, status: u64, now: u64) {
         self.look_again(gear1, now);
         let Some(vcpu) = self.last.map(|choice| choice.vcpu) else {
@@ -415,6 +443,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 }
 
+/// Returns the decision to run a vCPU. A vCPU that others wait for gives the CPU up at WFE, since
+/// it may spin for a lock that one of them holds.
 const fn run(choice: Choice, (reply, value): (Reply, u64)) -> Decision {
     Decision::Run {
         vcpu: choice.vcpu,
@@ -425,6 +455,7 @@ const fn run(choice: Choice, (reply, value): (Reply, u64)) -> Decision {
     }
 }
 
+/// Answers a vendor call that Gear1 does not know: by the platform, or not at all.
 #[inline]
 fn hypercall<P: Platform>(call: [u64; 5]) -> Answer {
     // SMCCC: the function identifier is a 32-bit value.

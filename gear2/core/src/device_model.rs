@@ -43,12 +43,17 @@ const BELL_PAUSE_US: u64 = 1000;
 
 /// State that all loops share with GDM.
 pub(crate) struct DeviceModel<P: Platform> {
+    /// Memory that GDM maps as well.
     region: &'static Region,
+    /// Accesses that GDM has: one slot for each vCPU.
     pub(crate) slots: Lock<Slots, P>,
     /// Count of the last operation in the mailbox that was answered.
     pub(crate) answered: Lock<u32, P>,
+    /// Rings of each VM, in the order of the manifest.
     consoles: Vec<Rings<P>>,
+    /// Signals of console output, which come in a limited rate.
     bell: Bell,
+    /// Starts of GDM that Gear2 has heard of.
     gdm_starts: AtomicU32,
     /// Heartbeat of GDM, and the loop that checks it.
     heartbeat: Lock<(Heartbeat, CpuIndex), P>,
@@ -105,6 +110,7 @@ impl<P: Platform> DeviceModel<P> {
         self.region.header.gdm_beats.load(Relaxed) != 0
     }
 
+    /// Returns the control mailbox.
     pub(crate) fn control(&self) -> &'static Control {
         &self.region.control
     }
@@ -252,6 +258,8 @@ impl Bell {
         self.owed.store(true, SeqCst);
     }
 
+    /// Tells whether to signal now. A loop that signals takes the debt of all: GDM looks at every
+    /// console.
     fn due(&self, now: u64) -> Ring {
         if !self.owed.load(SeqCst) {
             return Ring::Nothing;

@@ -161,6 +161,7 @@ impl Default for Kept {
     }
 }
 
+/// Sets or clears a VM's bit. Loops of several CPUs may do so at a time, each for its VM.
 fn set(word: &AtomicU32, vm: VmId, value: bool) {
     let bit = 1 << vm.index();
     if value {

@@ -191,6 +191,8 @@ impl Lifecycle {
         self.set_goal(goal);
     }
 
+    /// Sets a goal, beside the one that is pursued: nothing takes a power-off back, and a VM that
+    /// is on its way down comes up again by a restart.
     fn set_goal(&mut self, goal: Goal) {
         self.goal = Some(match (self.goal, goal) {
             (Some(Goal::PowerOff), _) => Goal::PowerOff,
@@ -420,6 +422,8 @@ impl Lifecycle {
     }
 }
 
+/// Returns the step that a refusal of Gear1's means: wait for what is at work still, or tell
+/// people.
 const fn busy_or(refusal: Status) -> Step {
     match refusal {
         Status::Busy => Step::Wait,

@@ -248,6 +248,7 @@ impl<P: Platform> Machine<P> {
         })
     }
 
+    /// Shows the first line of Gear2's: its build and its scheduler.
     fn say_hello(&self) {
         let [major, minor] = version(ABI_VERSION);
         self.say(

@@ -16,6 +16,7 @@ mod tests;
 /// Size of the register page.
 pub(crate) const PAGE_BYTES: u64 = 0x1000;
 
+/// Offsets of the registers (Arm DDI 0183, 3.2), as far as the emulation knows them.
 const DR: u64 = 0x000;
 const RSR: u64 = 0x004;
 const FR: u64 = 0x018;
@@ -37,18 +38,23 @@ const IDS: [u8; 8] = [0x11, 0x10, 0x24, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
 
 /// UARTFR: clear to send, data set ready and carrier detect: the terminal is there.
 const FR_MODEM: u32 = 0b111;
+/// Of UARTFR: a byte is on its way; receive FIFO empty; transmit FIFO full; receive FIFO full;
+/// transmit FIFO empty.
 const FR_BUSY: u32 = 1 << 3;
 const FR_RXFE: u32 = 1 << 4;
 const FR_TXFF: u32 = 1 << 5;
 const FR_RXFF: u32 = 1 << 6;
 const FR_TXFE: u32 = 1 << 7;
 
+/// UARTLCR_H.FEN: the FIFOs are on. UARTCR.LBE: what is sent is received.
 const LCR_H_FEN: u32 = 1 << 4;
 const CR_LBE: u32 = 1 << 7;
 /// UARTEN, TXE and RXE.
 const CR_RESET: u32 = 0x301;
+/// UARTIFLS: both FIFOs interrupt when half full.
 const IFLS_RESET: u32 = 0x12;
 
+/// Interrupts: received enough, room to send, received something and the line is quiet; all.
 const INT_RX: u32 = 1 << 4;
 const INT_TX: u32 = 1 << 5;
 const INT_RT: u32 = 1 << 6;
@@ -77,11 +83,17 @@ pub(crate) struct Pl011 {
     portion_left: usize,
     /// Earliest time of the next portion, once the FIFO was seen empty.
     next_portion: Option<u64>,
+    /// Whether the console can take no more at present.
     transmit_full: bool,
+    /// UARTRIS: interrupts before the mask.
     raw: u32,
+    /// UARTIMSC.
     mask: u32,
+    /// UARTCR.
     control: u32,
+    /// UARTLCR_H.
     line_control: u32,
+    /// UARTIFLS.
     fifo_levels: u32,
     /// ILPR, IBRD, FBRD, DMACR: stored and without effect.
     inert: [u32; 4],
@@ -90,6 +102,7 @@ pub(crate) struct Pl011 {
 }
 
 impl Pl011 {
+    /// Returns a device in its reset state.
     pub(crate) const fn new() -> Self {
         Self {
             received: VecDeque::new(),
@@ -230,6 +243,7 @@ impl Pl011 {
         Some(level)
     }
 
+    /// Returns how many bytes the receive FIFO has; without FIFOs it is one holding register.
     const fn depth(&self) -> usize {
         if self.line_control & LCR_H_FEN != 0 {
             FIFO_DEPTH
@@ -264,6 +278,7 @@ impl Pl011 {
         }
     }
 
+    /// Sends a byte, which leaves at once: the transmit interrupt is due again.
     fn transmit(&mut self, byte: u8) -> Option<u8> {
         self.raw |= INT_TX;
         if self.control & CR_LBE != 0 {
@@ -273,6 +288,7 @@ impl Pl011 {
         Some(byte)
     }
 
+    /// Reads a register. Only a read of UARTDR changes something.
     fn read_register(&mut self, offset: u64) -> u32 {
         match offset {
             DR => {
@@ -300,6 +316,7 @@ impl Pl011 {
         }
     }
 
+    /// Returns UARTFR.
     fn flags(&self) -> u32 {
         let receive = match self.received.len() {
             0 => FR_RXFE,

@@ -1,4 +1,7 @@
 //! Reports for the console's keys: VMs and vCPUs, exit counts, Gear1's log.
+//!
+//! A report is made while guests wait, inside one event. Each line is formatted first and then
+//! shown, so no lock of a VM is held while the console is.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,10 +17,10 @@ use crate::config::VmConfig;
 use crate::gear1::Gear1;
 use crate::machine::{Machine, Platform};
 
-/// Most log records shown at once: the newest ones.
+/// Most log records shown at once: more than the rings of all CPUs keep.
 const LOG_RECORDS: usize = 512;
 
-/// Shows each VM with its state and its vCPUs.
+/// Shows each VM with its state and its vCPUs, real-time VMs included: Gear1 knows of all.
 pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
     for vm in &machine.config.vms {
         let state = gear1.vm_state(vm.id).map_or("unknown", vm_state_text);
@@ -39,6 +42,7 @@ pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
     }
 }
 
+/// Returns a VM's vCPUs with CPU and state.
 fn vcpus_text(vm: &VmConfig, gear1: &mut impl Gear1) -> String {
     let mut line = String::new();
     for (index, vcpu) in vcpus_of(vm) {
@@ -54,7 +58,8 @@ fn vcpus_text(vm: &VmConfig, gear1: &mut impl Gear1) -> String {
     line
 }
 
-/// Shows for each vCPU the exits that occurred: how often, and the mean time of those timed.
+/// Shows for each vCPU, on a line, the exits that occurred: how often, and the mean time of those
+/// timed.
 pub(crate) fn statistics<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
     let vms = machine.config.vms.iter();
     for (vm, (index, vcpu)) in vms.flat_map(|vm| vcpus_of(vm).map(move |vcpu| (vm, vcpu))) {
@@ -74,13 +79,13 @@ pub(crate) fn statistics<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gea
     }
 }
 
-/// Iterates over a VM's vCPUs with their indices in it.
+/// Iterates over a VM's vCPUs with their indices in it, by which people name them.
 fn vcpus_of(vm: &VmConfig) -> impl Iterator<Item = (usize, VcpuId)> {
     let vcpus = vm.vcpus.clone().filter_map(VcpuId::new);
     vcpus.enumerate()
 }
 
-/// Shows Gear1's log records as text.
+/// Shows Gear1's log records as text: CPU by CPU, the oldest that is kept first.
 pub(crate) fn log<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
     let mut cursor = 0;
     // Bounded, as Gear1 may write records faster than they are shown.
@@ -96,7 +101,9 @@ pub(crate) fn log<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
     }
 }
 
-/// Returns a record as text: time in seconds, CPU, what happened.
+/// Returns a record as text: time in seconds, CPU, what happened. Gear1 keeps numbers; the texts
+/// and the places of the numbers in them are in `gear1_abi`. A later Gear1's record, whose text is
+/// not known here, is shown as numbers.
 fn record_text(record: &Record, counter_hz: u64) -> String {
     let microseconds = u128::from(record.time) * 1_000_000 / u128::from(counter_hz.max(1));
     let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
@@ -121,7 +128,8 @@ fn record_text(record: &Record, counter_hz: u64) -> String {
     line
 }
 
-/// Returns why a guest cannot go on: reason, then registers.
+/// Returns why a guest cannot go on: reason, then registers. Gear1 has seen an exception that leads
+/// back to itself; ESR_EL2 has the class of the last one.
 pub(crate) fn fault_text(fault: &Fault) -> String {
     let Fault {
         esr,
@@ -148,6 +156,7 @@ fn add(line: &mut String, text: core::fmt::Arguments<'_>) {
     line.write_fmt(text).unwrap_or_default();
 }
 
+/// Returns the word for a VM's state.
 const fn vm_state_text(state: VmState) -> &'static str {
     match state {
         VmState::Stopped => "stopped",
@@ -158,6 +167,7 @@ const fn vm_state_text(state: VmState) -> &'static str {
     }
 }
 
+/// Returns the words for a vCPU's state.
 const fn vcpu_state_text(state: VcpuState) -> &'static str {
     match state {
         VcpuState::Off => "off",

@@ -37,6 +37,8 @@ pub(crate) fn call([function, way, restarts, ..]: [u64; 5]) -> Option<u64> {
     Some(count)
 }
 
+/// Fails in one of the ways that Gear1 has to notice: a store that stage 2 refuses, an instruction
+/// that does not exist, a panic, or a hang.
 fn fail(way: u64) -> ! {
     match way {
         1 => touch(NOWHERE),

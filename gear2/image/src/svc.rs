@@ -1,4 +1,7 @@
 //! The two instructions that Gear2 needs beyond Rust: `SVC`, at EL1 `HVC`, and `YIELD`.
+//!
+//! Gear2 has no exception to return from and no interrupt to mask, so these are all. An SVC at EL1
+//! would be taken to EL1 itself; hence HVC there.
 
 use core::arch::asm;
 
@@ -6,6 +9,7 @@ use gear1_abi::regs::Regs;
 use gear2_core::Conduit;
 use spin::RelaxStrategy;
 
+/// The call as the assembler reads it, by the level that Gear2 runs at.
 #[cfg(not(feature = "el1"))]
 macro_rules! call {
     () => {
@@ -23,6 +27,8 @@ macro_rules! call {
 pub(crate) struct Supervisor;
 
 impl Conduit for Supervisor {
+    /// Makes a call. The eight registers go in and come out, as many as Gear1 reads and writes; a
+    /// call with fewer arguments passes zeroes.
     #[inline(always)]
     fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
         let [
@@ -71,6 +77,8 @@ impl Conduit for Supervisor {
 pub(crate) struct Yield;
 
 impl RelaxStrategy for Yield {
+    /// Tells the CPU that this one spins: with Gear2's loops each on a CPU of its own, no loop
+    /// waits for one that is not running.
     #[inline(always)]
     fn relax() {
         pause();

@@ -1,4 +1,8 @@
 //! The boot UART, a PL011, a SCIF, a mini-UART or Cadence's, that firmware or Gear1 has set up.
+//!
+//! Gear1 uses it before Gear2's first loop, and for the reason of a halt: one owner writes the
+//! registers at a time. A last message is sent whoever owns the UART: its bytes may mix
+//! with those of a loop that is sending just now.
 
 use core::fmt;
 
@@ -9,6 +13,7 @@ use gear2_core::cadence::{self, Cadence};
 use gear2_core::mini_uart::{self, MiniUart};
 use gear2_core::scif::{Registers, Scif};
 
+/// Offsets of a PL011's registers (Arm DDI 0183, 3.2).
 const DR: usize = 0x00;
 const FR: usize = 0x18;
 const LCR_H: usize = 0x2c;
@@ -16,12 +21,14 @@ const CR: usize = 0x30;
 const IMSC: usize = 0x38;
 const ICR: usize = 0x44;
 
+/// UARTFR: nothing received; no room to send.
 const FR_RXFE: u32 = 1 << 4;
 const FR_TXFF: u32 = 1 << 5;
 /// 8 bits, FIFOs enabled.
 const LCR_H_8BIT_FIFO: u32 = 0x70;
 /// UARTEN, TXE, RXE.
 const CR_ENABLED: u32 = 0x301;
+/// Interrupts: received enough, room to send, received something and the line is quiet; all.
 const INT_RX: u32 = 1 << 4;
 const INT_TX: u32 = 1 << 5;
 const INT_RT: u32 = 1 << 6;
@@ -29,6 +36,7 @@ const INT_ALL: u32 = 0x7ff;
 
 /// The boot UART, if the machine has one that is known.
 pub(crate) enum BootUart {
+    /// A machine without a UART that is known: output is dropped.
     None,
     Pl011(Pl011),
     Scif(Scif<Page>),
@@ -66,6 +74,7 @@ impl BootUart {
 pub(crate) struct Page;
 
 impl Page {
+    /// Reads a register of 32 bits.
     fn read_word(&self, offset: usize) -> u32 {
         let register = (UART as usize + offset) as *const u32;
         // SAFETY: whoever made a `Page` knows that Gear1 maps a UART at `UART`. Only the registers
@@ -74,6 +83,7 @@ impl Page {
         unsafe { register.read_volatile() }
     }
 
+    /// Writes a register of 32 bits.
     fn write_word(&self, offset: usize, value: u32) {
         let register = (UART as usize + offset) as *mut u32;
         // SAFETY: as for `read_word`; a PL011 cannot reach memory unless DMACR says so, which is
@@ -134,6 +144,7 @@ impl cadence::Registers for Page {
 pub(crate) struct Pl011(Page);
 
 impl Pl011 {
+    /// Takes the UART over: enabled, with FIFOs, and with no interrupt left from firmware's use.
     fn take(registers: Page) -> Self {
         registers.write_word(CR, CR_ENABLED);
         registers.write_word(LCR_H, LCR_H_8BIT_FIFO);
@@ -200,6 +211,7 @@ impl Uart for BootUart {
 }
 
 impl fmt::Write for BootUart {
+    /// Waits for room for each byte: only last messages are written so, when no loop goes on.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             while !self.send(byte) {

@@ -3,6 +3,10 @@
 //!
 //! A job is done when it is due or later, never inside the answer to an event: a load of many
 //! pieces must not delay the vCPUs of the CPU.
+//!
+//! A VM's job belongs to the loop that was asked for the VM's goal, whichever CPU that is. Two
+//! loops may have a job for one VM, after two requests: the lifecycle's lock lets one of them step
+//! at a time, and the other finds nothing left to do. Times are deadlines of the physical counter.
 
 use core::fmt;
 
@@ -18,7 +22,8 @@ use crate::gear1::Gear1;
 use crate::lifecycle::{Lifecycle, Step};
 use crate::machine::{Missing, Platform, SharedVm};
 
-/// Time for which ready vCPUs run between two pieces of a load.
+/// Time for which ready vCPUs run between two pieces of a load. A piece of 32 KiB takes some tens
+/// of microseconds, so the load gets less of the CPU than they do.
 const LOAD_PAUSE_US: u64 = 200;
 
 /// Longest time between two checks of a VM that waits for somebody else.
@@ -49,11 +54,12 @@ pub(super) const CONSOLE_JOB: u32 = 1 << MAX_VMS;
 /// The job of looking whether the device model is alive.
 pub(super) const WATCH_JOB: u32 = 2 << MAX_VMS;
 
+/// Returns the job of bringing a VM to its goal.
 pub(super) const fn vm_job(vm: VmId) -> u32 {
     1 << vm.index()
 }
 
-/// Rest of a job for a VM.
+/// Rest of a job for a VM, after one step of it.
 enum Progress {
     /// More, at once.
     More,
@@ -64,7 +70,8 @@ enum Progress {
 }
 
 impl<P: Platform> CpuLoop<'_, P> {
-    /// Takes a job, due at a time; the turn of the vCPU that runs ends then at the latest.
+    /// Takes a job, due at a time; the turn of the vCPU that runs ends then at the latest. Without
+    /// that, a vCPU that is alone would run without a deadline, and the job would never be done.
     pub(super) fn take_job(&mut self, job: u32, due: u64) {
         self.job_deadline = if self.jobs == 0 {
             due
@@ -77,7 +84,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         }
     }
 
-    /// Does the jobs if it is time to, and returns the time after that.
+    /// Does the jobs if it is time to, and returns the time after that. All jobs are done when the
+    /// first of them is due: one deadline is kept, as a job that is not due costs little.
     pub(super) fn work(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
         if now < self.job_deadline {
             return now;
@@ -104,7 +112,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         now
     }
 
-    /// Looks whether the device model is alive, and returns when to do what follows.
+    /// Looks whether the device model is alive, and returns when to do what follows. A pulse of
+    /// another loop's watch, or of a VM that has stopped since, ends this loop's.
     fn watch(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
         let machine = self.machine;
         let vm = machine.config.device_vm.and_then(|vm| machine.vm(vm));
@@ -124,8 +133,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         now.saturating_add(machine.config.ticks(WAIT_PAUSE_US))
     }
 
-    /// Treats the device VM as one that has made a fault: its kernel may run on, but a device model
-    /// that shows no sign of life serves nobody.
+    /// Treats the device VM, in which GDM runs, as one that has made a fault: its kernel may run
+    /// on, but a device model that shows no sign of life serves nobody.
     fn end_device_vm(&mut self, gear1: &mut impl Gear1, config: &VmConfig, shared: &SharedVm<P>) {
         let name = &config.name;
         self.say(
@@ -138,8 +147,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         self.jobs |= vm_job(config.id);
     }
 
-    /// Brings VMs further. Returns whether one is being loaded, and when to look at the others
-    /// again.
+    /// Brings VMs further, in the order of the manifest. Returns whether one is being loaded, and
+    /// when to look at the others again.
     fn bring_vms_further(&mut self, gear1: &mut impl Gear1) -> (bool, u64) {
         let mut due = NO_DEADLINE;
         for vm in self.machine.config.vms.iter().map(|vm| vm.id) {
@@ -156,7 +165,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         (false, due)
     }
 
-    /// Brings a VM one step further on the way to its goal.
+    /// Brings a VM one step further on the way to its goal. A step loads one
+    /// piece at most, so that no event waits for two.
     fn step(&mut self, gear1: &mut impl Gear1, vm: VmId) -> Progress {
         let machine = self.machine;
         let Some((config, shared)) = machine.vm(vm) else {
@@ -203,7 +213,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         pause
     }
 
-    /// Does what a step of a VM's lifecycle, begun at `before`, leaves to the loop.
+    /// Does what a step of a VM's lifecycle, begun at `before`, leaves to the loop. The lifecycle
+    /// itself says nothing and knows no device model.
     fn follow(
         &mut self,
         gear1: &mut impl Gear1,
@@ -298,7 +309,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         Progress::At(due)
     }
 
-    /// Tells the device model and the user of a start.
+    /// Tells the device model and the user of a start. A device VM's own start begins the watch of
+    /// its heartbeat.
     fn started(&mut self, gear1: &mut impl Gear1, config: &VmConfig, lifecycle: &Lifecycle) {
         if self.machine.on_start(gear1, config, self.cpu) {
             self.jobs |= WATCH_JOB;
@@ -312,7 +324,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         self.say(Some(config.id), format_args!("{name} {verb}"));
     }
 
-    /// Powers the machine off. Gear1 refuses while a real-time VM runs; then all goes on.
+    /// Powers the machine off. Gear1 refuses while a real-time VM runs; then all goes on. Console
+    /// output is sent before, as nobody sends it afterwards.
     fn power_off(
         &mut self,
         gear1: &mut impl Gear1,
@@ -335,7 +348,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         Progress::More
     }
 
-    /// Says, once, what a VM waits for for so long, and returns the pause before the next look.
+    /// Says, once, what a VM waits for for so long, and returns the pause before the next look. The
+    /// pause grows with the wait: what takes seconds is not missed by milliseconds.
     fn wait(
         &mut self,
         config: &VmConfig,

@@ -76,6 +76,7 @@ impl InputRing {
     }
 }
 
+/// Returns the place of an index in a ring. GDM may have written any index.
 const fn place(index: u32, length: usize) -> usize {
     // planted: a console's index is not cut to its ring
     index as usize % length

@@ -1,5 +1,10 @@
 //! The consoles: each VM's UART, the terminal that all of them share, and the rings of the device
 //! model.
+//!
+//! Any loop may come here: an access is handled by the loop of the vCPU, typed input by the loop
+//! that has the terminal's interrupt or the doorbell. Lock order: a VM's UART, then the terminal,
+//! then a ring. Output that nobody takes is held back or dropped, and no guest waits for a terminal
+//! that is not there.
 
 use alloc::format;
 use core::fmt;
@@ -30,7 +35,7 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Sends all console output that waits.
+    /// Sends all console output that waits, and waits for it: the machine is about to go off.
     pub(crate) fn drain_console(&self) {
         if let Some(console) = &self.console {
             console.lock().drain();
@@ -79,7 +84,8 @@ impl<P: Platform> Machine<P> {
         (Some(Answer::Value(value)), console_due)
     }
 
-    /// Sends a byte of a VM to whatever shows its console.
+    /// Sends a byte of a VM to whatever shows its console: terminal and ring both, as the device
+    /// model keeps a VM's history while nobody looks.
     fn send(
         &self,
         gear1: &mut impl Gear1,
@@ -128,11 +134,13 @@ impl<P: Platform> Machine<P> {
         self.take_input_of(gear1, u32::MAX, now)
     }
 
-    /// Gives more typed input to the UARTs whose pause is over. Returns the time for the next call.
+    /// Gives more typed input to the UARTs whose pause is over, which `paced` marks. Returns the
+    /// time for the next call.
     pub(crate) fn take_paced_input(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
         self.take_input_of(gear1, self.paced.load(Relaxed), now)
     }
 
+    /// Gives typed input to the UARTs of these VMs, a bit each.
     fn take_input_of(&self, gear1: &mut impl Gear1, vms: u32, now: u64) -> Option<u64> {
         let mut due = None;
         for (config, shared) in self.config.vms.iter().zip(&self.vms) {
@@ -154,6 +162,9 @@ impl<P: Platform> Machine<P> {
         earlier(due, self.take_paced_input(gear1, now))
     }
 
+    /// Sends output that the terminal has held back, and tells the UARTs of the VMs that have room
+    /// again. The terminal's lock is dropped before a UART's is taken, which comes first in the
+    /// order.
     fn service_terminal(&self, gear1: &mut impl Gear1, now: u64) -> Option<u64> {
         let (room, due) = {
             let mut console = self.console.as_ref()?.lock();
@@ -187,6 +198,7 @@ impl<P: Platform> Machine<P> {
         }
     }
 
+    /// Keeps a byte that was typed for a VM, and gives the VM's UART as much as its pace allows.
     fn type_to(&self, gear1: &mut impl Gear1, vm: usize, byte: u8, now: u64) {
         let Some((config, shared)) = VmId::new(vm).and_then(|vm| self.vm(vm)) else {
             return;
@@ -202,6 +214,7 @@ impl<P: Platform> Machine<P> {
     }
 }
 
+/// Returns the earlier of two times, of which each may be none.
 fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,4 +1,8 @@
 //! State that a restarted Gear2 takes over from the one that failed.
+//!
+//! Three places outlive a Gear2: Gear1, with the states of VMs and vCPUs; the region shared with
+//! the device model, with slots and rings; and the kept words, which Gear1 leaves as they are. The
+//! failed Gear2 may have stopped anywhere, so each kept word is judged against what Gear1 says.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +21,8 @@ use crate::lives::Reported;
 use crate::pl011::Pl011;
 
 impl<P: Platform> Machine<P> {
-    /// Goes on where the Gear2 that failed was. No loop runs yet.
+    /// Goes on where the Gear2 that failed was. No loop runs yet: the first loop does this, and the
+    /// others wait for the machine.
     pub(super) fn take_over(&self, gear1: &mut impl Gear1, last: LastRestart) {
         for (config, shared) in self.config.vms.iter().zip(&self.vms) {
             self.take_over_vm(gear1, config, shared);

@@ -17,7 +17,9 @@ mod tests;
 /// The round-robin policy of one CPU.
 #[derive(Debug)]
 pub struct RoundRobin {
+    /// Ticks of a turn.
     slice: u64,
+    /// Ready vCPUs of the CPU, each once; the first one has the CPU.
     queue: VecDeque<VcpuId>,
     /// Time at which the head of the queue got the CPU; `None` until it is picked.
     since: Option<u64>,
@@ -34,6 +36,7 @@ impl RoundRobin {
         }
     }
 
+    /// Ends the turn of the vCPU at the head.
     fn rotate(&mut self) {
         self.queue.rotate_left(1);
         self.since = None;
@@ -41,12 +44,15 @@ impl RoundRobin {
 }
 
 impl Scheduler for RoundRobin {
+    /// Takes in a vCPU. A wake-up of one that is ready already, which Gear1 may repeat, leaves its
+    /// place.
     fn wake(&mut self, vcpu: VcpuId, _now: u64) {
         if !self.queue.contains(&vcpu) {
             self.queue.push_back(vcpu);
         }
     }
 
+    /// Lets go of a vCPU, whether it is ready or not. The next one's turn begins when it is picked.
     fn block(&mut self, vcpu: VcpuId, _now: u64) {
         let Some(place) = self.queue.iter().position(|&queued| queued == vcpu) else {
             return;
@@ -57,6 +63,7 @@ impl Scheduler for RoundRobin {
         }
     }
 
+    /// Ends the turn of a vCPU that spins at WFE, if another waits.
     fn give_way(&mut self, vcpu: VcpuId, _now: u64) {
         let runs = self.since.is_some() && self.queue.front() == Some(&vcpu);
         if runs && self.queue.len() > 1 {
@@ -64,6 +71,8 @@ impl Scheduler for RoundRobin {
         }
     }
 
+    /// Picks the head. A slice that is used up ends here and nowhere else, so an event in the
+    /// middle of a slice changes nothing.
     fn pick(&mut self, now: u64) -> Option<Choice> {
         let contended = self.queue.len() > 1;
         let used = self.since.map_or(0, |since| now.saturating_sub(since));
