@@ -10,6 +10,7 @@ use gear1_arch::sync::Once;
 use gear1_arch::uart::BootUart;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+/// The logger, which lives as long as init.
 static CONSOLE: Console = Console(Once::new());
 
 /// Logger of init. Without a UART it says nothing.

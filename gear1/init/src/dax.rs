@@ -22,6 +22,7 @@ pub const BLOCK_SIZE: usize = 4096;
 /// Offset of the data, and their alignment.
 pub const DATA_OFFSET: u64 = 2 << 20;
 
+/// First bytes of the block, and the place of its checksum.
 const SIGNATURE: &[u8] = b"NVDIMM_DAX_INFO\0";
 const CHECKSUM: usize = 0xff8;
 /// Identifies Gear1's regions among all of the device VM's; the last byte counts them.
@@ -31,6 +32,10 @@ const MODE_RAM: u32 = 1;
 const PAGE_STRUCT_SIZE: u16 = 64;
 
 /// Returns the block for a region whose data have `data_size` bytes.
+///
+/// Fields of `nd_pfn_sb`, in their order: signature, UUID, version 1.4, offset of the data, number
+/// of pages, mode, alignment, page size and size of a page's structure. A checksum is last. Fields
+/// that stand for nothing are zero: the parent's UUID, flags, and pads at both ends.
 #[must_use]
 pub fn block(data_size: u64, uuid: [u8; 16]) -> [u8; BLOCK_SIZE] {
     let mut block = [0; BLOCK_SIZE];

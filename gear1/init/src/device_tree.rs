@@ -30,15 +30,21 @@ use writer::Writer;
 #[cfg(test)]
 mod tests;
 
-/// Compatible strings of nodes that stay enabled without an owner, beside the interrupt controller.
+/// Compatible strings of nodes that stay enabled without an owner, beside the interrupt controller:
+/// a guest has the timer of each CPU it runs on, and a fixed clock is a number without registers.
 const ENABLED: &[&str] = &["arm,armv8-timer", "arm,armv7-timer", "fixed-clock"];
 /// Nodes of firmware's PSCI, which the VM's own replaces.
 const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
 /// Nodes of the root that init writes anew.
 const REPLACED: &[&str] = &["chosen", "cpus", "gearv"];
-/// Nodes of the root that describe no devices.
+/// Nodes of the root that describe no devices. Aliases may name disabled nodes, which drivers then
+/// skip; reservations lie outside of the VM's memory.
 const COPIED: &[&str] = &["aliases", "reserved-memory"];
 /// Properties of a CPU node that describe only the physical CPU.
+///
+/// Affinity and the way to turn a CPU on are the VM's. Clocks, supplies, operating points and power
+/// domains belong to nodes of other owners, and a driver that changed them would change the CPU of
+/// other VMs. An idle state would be entered by a call that Gear1 answers otherwise.
 const CPU_DROPPED: &[&str] = &[
     "reg",
     "enable-method",
@@ -139,6 +145,8 @@ struct Maker<'f, 'a> {
 }
 
 impl<'f, 'a> Maker<'f, 'a> {
+    /// Takes in the board's tree. New phandles begin behind its highest, so that no reference of
+    /// the board's leads to a node of Gear1's.
     fn new(root: &Node<'_>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
         let gic = devices::find(root, &devices::is_gic);
         let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
@@ -187,7 +195,8 @@ impl<'f, 'a> Maker<'f, 'a> {
         self.out.end();
     }
 
-    /// Tells whether a node that is not the VM's stays enabled.
+    /// Tells whether a node that is not the VM's stays enabled: one that is no device, a bus with a
+    /// device of the VM's below, or one that every guest has.
     fn stays(&self, node: &Node<'_>, path: &str) -> bool {
         let is_device = node.property("compatible").is_some() || node.property("reg").is_some();
         !is_device
@@ -231,7 +240,9 @@ impl<'f, 'a> Maker<'f, 'a> {
         Ok(())
     }
 
-    /// Writes as many CPUs as the VM has, each after the board's CPU in its place.
+    /// Writes as many CPUs as the VM has, each after the board's CPU in its place. A VM with more
+    /// CPUs than the board repeats the last: the model matters to drivers, and the number to the
+    /// scheduler.
     fn cpus(&mut self, root: &Node<'_>) -> Result<(), Refusal> {
         let Some(cpus) = root.child("cpus") else {
             return Err(refusal!(Board, "/: no node \"cpus\""));

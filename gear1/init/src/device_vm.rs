@@ -6,6 +6,16 @@
 //! register page, and no alias of that page is cached; every channel has its own address, and ends
 //! in its own line or interrupt.
 //!
+//! | offset in the window | behind it |
+//! |---|---|
+//! | 0 | emulated PL061 blocks, a page each; the first one is Gear2's |
+//! | 0x8_0000 | doorbells: one for each device, one for Gear2, one to arm each PL061 |
+//! | 0x9_0000 | register pages of the guests, a page for each VM that is served |
+//!
+//! A guest's store to QueueNotify raises the device's line of a PL061. A doorbell pulses the
+//! guest's virtio interrupt. The guests' memory is no part of the window: the device VM sees it at
+//! its physical address.
+//!
 //! Requirements: G1-MEM-004, G1-CHN-001.
 
 use alloc::vec::Vec;

@@ -35,7 +35,7 @@ pub use inventory::{Device, bus_masters, inventory};
 pub(crate) const GIC: &[&str] = &["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"];
 /// Compatible strings of the GIC parts that have nodes of their own.
 const GIC_PARTS: &[&str] = &["arm,gic-v3-its", "arm,gic-v2m-frame"];
-/// Nodes of the root whose `reg` is no register.
+/// Nodes of the root whose `reg` is no register: addresses of memory, affinities, or nothing.
 const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
 /// Bytes of a UART's registers that are used: all of a SCIF's, which has the fewest.
 const UART_SIZE: u64 = 0x28;
@@ -152,6 +152,7 @@ struct Walk<'w, 'a, 't> {
 }
 
 impl<'w, 'a, 't> Walk<'w, 'a, 't> {
+    /// Begins a walk of which nothing is found yet.
     fn new(
         vm: &'w Vm<'a>,
         virtual_intids: Range<u32>,
@@ -334,13 +335,15 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         Ok(list)
     }
 
-    /// Returns the interrupt controller with this phandle, if it is the VM's too.
+    /// Returns the interrupt controller with this phandle, if it is the VM's too: an interrupt of
+    /// another owner's controller would not reach the VM.
     fn own_controller(&self, phandle: Option<u32>) -> Option<Node<'t>> {
         let (node, path) = find_path(&self.root, "", phandle?)?;
         self.vm.devices.owns(&path).then_some(node)
     }
 
-    /// Refuses patterns that stand for no device.
+    /// Refuses patterns that stand for no device, each with the path of the board that is nearest
+    /// to it: most are misspelled.
     fn check_patterns(&mut self) {
         let matched = &self.matched;
         let missing = self.vm.devices.iter().filter(|one| !matched.contains(one));
@@ -379,7 +382,9 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         }
     }
 
-    /// Refuses devices that have another owner.
+    /// Refuses devices that have another owner: Gear1, which has the interrupt controller, memory,
+    /// or Gear2, which has the boot UART. Other VMs' devices are compared once all owners are
+    /// known.
     fn check(&mut self, board: &Board) {
         // Gear2 keeps the boot UART unless the VM owns all of it.
         let gives = |region: &Region| self.given.iter().any(|(_, given)| given.contains(region));

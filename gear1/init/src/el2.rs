@@ -43,7 +43,7 @@ pub struct Runtime {
     pub boot_page: Pa,
     /// PA of the [`BootInfo`].
     pub boot_info: Pa,
-    /// The stage-2 table pool.
+    /// The stage-2 table pool, which EL2 writes: it changes stage 2 of VMs that share memory.
     pub pool: Region,
     /// Root of the runtime's tables.
     pub root: Pa,
@@ -96,8 +96,8 @@ pub fn load<M: PhysicalMemory>(
     Ok(runtime)
 }
 
-/// Reads the header of the runtime's image. CPUs enter the boot page with the MMU off, so the page
-/// has to be one of the text's that are mapped.
+/// Reads the header of the runtime's image, which was built with init and is part of its file. CPUs
+/// enter the boot page with the MMU off, so the page has to be one of the text's that are mapped.
 fn parse(file: &[u8]) -> Result<Flat<'_>, Refusal> {
     let magic = gear1_abi::image::RUNTIME_MAGIC;
     let flat = Flat::parse(file, magic, el2::RUNTIME, "the Gear1 runtime")?;

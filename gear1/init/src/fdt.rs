@@ -8,6 +8,18 @@
 //! `/chosen` and `/aliases` are then read by name. A node without a use here is left alone,
 //! whatever is in it.
 //!
+//! | node | properties | becomes |
+//! |---|---|---|
+//! | `device_type` "memory" | `reg` | RAM |
+//! | `/reserved-memory/*` | `reg`, `no-map` | memory that nobody gets |
+//! | `arm,gic-v3`, `arm,gic-400` | `reg`, `redistributor-stride` | interrupt controller |
+//! | `arm,psci*` | `method` | how CPUs are turned on |
+//! | `/cpus/*` | `reg`, `enable-method`, `cpu-release-addr` | CPUs |
+//! | UARTs | `reg`, `interrupts` | console, by `stdout-path` |
+//! | PMUs | `interrupts` | whether VMs may have one |
+//! | `arm,armv8-timer` | `clock-frequency` | frequency of the counter |
+//! | `/chosen` | `linux,initrd-*`, `rng-seed`, `kaslr-seed` | archive, random bytes |
+//!
 //! Requirements: G1-BOOT-001.
 
 use alloc::string::{String, ToString};

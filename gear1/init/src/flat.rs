@@ -40,7 +40,8 @@ impl<'f> Flat<'f> {
         Pa::new(image.get() + (address - self.header.base))
     }
 
-    /// Copies the image into pages of its own, its bss zero.
+    /// Copies the image into pages of its own, its bss zero. The rest of the last page is zero,
+    /// too, so that a mapping of whole pages shows nothing else.
     pub fn load<M: PhysicalMemory>(
         &self,
         free: &mut FreeMemory,

@@ -53,7 +53,7 @@ pub struct Sources<'s> {
     pub counter_hz: u32,
 }
 
-/// Gear2 before its stage 2 is built.
+/// Gear2 before its stage 2 is built, which the check of the whole partition precedes.
 #[derive(Debug)]
 pub struct Loaded {
     /// Mappings of Gear2.
@@ -98,7 +98,8 @@ fn control_region(shared: Region) -> Mapping {
     }
 }
 
-/// Returns the mappings of the image's segments, each with the rights that its contents need.
+/// Returns the mappings of the image's segments, each with the rights that its contents need: code
+/// that is read and executed, constants that are read, variables that are read and written.
 fn segments(flat: &Flat<'_>, image: Pa) -> [Mapping; 3] {
     let header = &flat.header;
     let segment = |start: u64, end: u64, attributes, what| {
@@ -141,8 +142,8 @@ fn load_information<M: PhysicalMemory>(
     Ok(piece(gear2::INFO, place, size, attributes, "information"))
 }
 
-/// Gives each CPU of Gear2 a stack. Only the upper part of a stride is mapped: an overflow ends in
-/// a fault instead of in the stack below.
+/// Gives each CPU of Gear2 a stack. CPUs of real-time VMs have none, since no loop runs there. Only
+/// the upper part of a stride is mapped: an overflow ends in a fault instead of in the stack below.
 fn add_stacks<M: PhysicalMemory>(
     sources: &Sources<'_>,
     free: &mut FreeMemory,
@@ -158,8 +159,8 @@ fn add_stacks<M: PhysicalMemory>(
     Ok(())
 }
 
-/// Takes the heap in whole blocks, which the translation of Gear2's accesses needs fewest entries
-/// for.
+/// Takes the heap, of the size that the manifest gives, in whole blocks, which the translation of
+/// Gear2's accesses needs fewest entries for.
 fn take_heap<M: PhysicalMemory>(
     sources: &Sources<'_>,
     free: &mut FreeMemory,
@@ -172,8 +173,9 @@ fn take_heap<M: PhysicalMemory>(
     Ok(piece(gear2::HEAP, heap, size, Attributes::DATA, "heap"))
 }
 
-/// Returns what the runtime is to know of Gear2. The image file stays in the archive, from which a
-/// restart loads Gear2 again.
+/// Returns what the runtime is to know of Gear2: entry, image, and the times in ticks that bound
+/// how long a loop may take and how often Gear2 may fail. The image file stays in the archive, from
+/// which a restart loads Gear2 again.
 fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa) -> BootGear2 {
     let header = &flat.header;
     let manifest = sources.manifest;

@@ -57,12 +57,16 @@ fn is_gic(node: &Node<'_>) -> bool {
     node.name().starts_with("interrupt-controller-v")
 }
 
+/// Changes of a template, to be made all at once.
 struct Patches<'f> {
+    /// Name of the template, for messages.
     file: &'f str,
+    /// Offsets in the template, and the bytes that replace what is there.
     list: Vec<(usize, Vec<u8>)>,
 }
 
 impl Patches<'_> {
+    /// Writes where the initial RAM disk is, and the seeds.
     fn chosen(&mut self, root: &Node<'_>, facts: &GuestFacts) -> Result<(), Refusal> {
         let chosen = self.child(root, "chosen")?;
         let Region { start, end } = facts.initrd;
@@ -79,6 +83,7 @@ impl Patches<'_> {
         self.add(&chosen, "kaslr-seed", kaslr.to_vec())
     }
 
+    /// Writes where the VM's memory is.
     fn memory(&mut self, root: &Node<'_>, facts: &GuestFacts) -> Result<(), Refusal> {
         let is_memory = |node: &Node<'_>| {
             let kind = node.property("device_type");
@@ -119,17 +124,20 @@ impl Patches<'_> {
         tree
     }
 
+    /// Returns a node of the root that every template has.
     fn child<'a>(&self, node: &Node<'a>, name: &str) -> Result<Node<'a>, Refusal> {
         let child = node.child(name);
         child.ok_or_else(|| refusal!(Archive, "{}: /: no node \"{name}\"", self.file))
     }
 
+    /// Returns a property that the template has room for.
     fn property<'a>(&self, node: &Node<'a>, name: &str) -> Result<Property<'a>, Refusal> {
         let property = node.property(name);
         property
             .ok_or_else(|| refusal!(Archive, "{}: /{}: {name}: missing", self.file, node.name()))
     }
 
+    /// Replaces a property's value by another of its size.
     fn add(&mut self, node: &Node<'_>, name: &str, bytes: Vec<u8>) -> Result<(), Refusal> {
         let property = self.property(node, name)?;
         if property.value.len() != bytes.len() {
@@ -151,6 +159,7 @@ impl Patches<'_> {
     }
 }
 
+/// Returns a `reg` of two cells for each address and size, as xtask's templates have.
 fn reg(regions: &[Region]) -> Vec<u8> {
     let words = regions
         .iter()

@@ -20,6 +20,7 @@ use crate::region::{Region, subtract};
 #[cfg(test)]
 mod tests;
 
+/// Smallest piece of memory, and the largest block of a stage 2 that Gear1 uses.
 const PAGE: u64 = gear1_abi::layout::PAGE_SIZE;
 const GIB: u64 = 1 << 30;
 
@@ -83,7 +84,7 @@ impl FreeMemory {
         given.into_iter().map(|region| (region, what)).collect()
     }
 
-    /// Returns how many bytes are free.
+    /// Returns how many bytes are free, in all regions together: no single VM may get as many.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.regions.iter().map(Region::bytes).sum()
@@ -109,7 +110,8 @@ fn place(region: &Region, size: u64, align: u64) -> Option<u64> {
     (start.checked_add(size.next_multiple_of(PAGE))? <= region.end).then_some(start)
 }
 
-/// Returns the bytes before the VM's memory that describe it to the device VM.
+/// Returns the bytes before the VM's memory that describe it to the device VM: none for a VM that
+/// is not served.
 fn lead(manifest: &Manifest<'_>, vm: &Vm<'_>) -> u64 {
     let is_served = manifest.virtio_of(vm.id).next().is_some();
     if is_served { dax::DATA_OFFSET } else { 0 }

@@ -7,6 +7,11 @@
 //!
 //! Must not: be needed after the hand-over. The runtime wipes it.
 //!
+//! Way of a boot through the modules: `fdt` reads the board; `prepare` reads the manifest and leads
+//! the rest; `devices` and `passthrough` find owners of devices; `layout` gives out memory; `el2`,
+//! `gear2` and `vm` load images; `device_tree` and `guest_dt` finish the guests' device trees;
+//! `partition` checks all mappings and builds every stage 2.
+//!
 //! Requirements: G1-BOOT-008.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -20,7 +20,8 @@ mod tests;
 /// The header, which ends with this magic and a word that is reserved.
 const HEADER_SIZE: usize = 64;
 const MAGIC: &[u8] = b"ARM\x64";
-/// Load offset of kernels before 3.17, whose `image_size` is 0.
+/// Load offset of kernels before 3.17, whose `image_size` is 0: their bss is not known, and lies
+/// behind the file.
 const OLD_TEXT_OFFSET: u64 = 0x8_0000;
 /// Space between the loaded files, and the alignment of the device tree and the initrd. A page of
 /// 64 KiB holds no two of them, whatever page size the guest uses.
@@ -48,7 +49,8 @@ pub struct Placed<'a> {
     pub entry: u64,
 }
 
-/// Finds room for the VM's payload and for a device tree of `tree_size` bytes, if it has one.
+/// Finds room for the VM's payload and for a device tree of `tree_size` bytes, if it has one. Only
+/// offsets are computed: the files are copied once all VMs have a place.
 pub fn place<'a>(
     vm: &Vm<'a>,
     archive: &Archive<'a>,
@@ -199,6 +201,7 @@ fn check_room(vm: &Vm<'_>, property: &str, end: u64, room: u64) -> Result<(), Re
     ))
 }
 
+/// Returns a file's size in bytes.
 fn length(file: &Member<'_>) -> u64 {
     file.data.len() as u64
 }

@@ -30,7 +30,7 @@ static RUNTIME_GICV2: &[u8] = include_bytes!(env!("GEAR1_RUNTIME_GICV2_BIN"));
 /// The boot protocol's limit for a device tree (Linux, Documentation/arch/arm64/booting.rst).
 const MAX_DEVICE_TREE: u64 = 2 << 20;
 
-/// Reached from `gear1_arch::boot`, once.
+/// Reached from `gear1_arch::boot`, once, on the boot CPU with its MMU and caches on.
 #[unsafe(no_mangle)]
 fn gear1_init_main(mut machine: Machine) -> ! {
     match start(&mut machine) {
@@ -103,7 +103,8 @@ fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), R
     Ok((tree, region))
 }
 
-/// Makes the boot archive readable, where the boot loader has put it.
+/// Makes the boot archive readable, where the boot loader has put it. It stays there: the runtime
+/// loads VMs and Gear2 from it again.
 fn share_archive(machine: &mut Machine, board: &Board) -> Result<&'static [u8], Refusal> {
     let archive = board.archive.start..board.archive.end;
     machine.share(archive).ok_or_else(|| {
@@ -162,7 +163,8 @@ fn refuse_map(error: &gear1_core::table::MapError) -> Refusal {
     }
 }
 
-/// Reached from init's exception vectors.
+/// Reached from init's exception vectors: an access to what is not mapped, by a mistake of init's
+/// or a device tree that names memory which is not there.
 #[unsafe(no_mangle)]
 extern "C" fn gear1_init_exception(esr: u64, elr: u64, far: u64) -> ! {
     log::error!("exception in Gear1's init: ESR {esr:#x}, ELR {elr:#x}, FAR {far:#x}");

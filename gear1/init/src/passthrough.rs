@@ -68,7 +68,8 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         })
     }
 
-    /// Finds the real-time VMs that own devices.
+    /// Finds the real-time VMs that own devices. Gear1 emulates no device with an interrupt for
+    /// them, so no INTID is taken.
     pub fn find_real_time(
         manifest: &'m Manifest<'a>,
         tree: &'m [u8],
@@ -88,7 +89,8 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         self.owned.contains(&page)
     }
 
-    /// Returns the first address behind all devices.
+    /// Returns the first address behind all devices, which stage 2 has to reach at its physical
+    /// address.
     #[must_use]
     pub fn limit(&self) -> u64 {
         let pages = self.owned.pages.iter().map(|page| page.end);

@@ -82,6 +82,10 @@ pub struct HandOver {
 }
 
 /// Prepares everything, in memory that nobody else has.
+///
+/// The order matters: digests are checked before a file is used, and files only after the manifest
+/// that names them is judged. Device owners come before memory, because the pool's size depends on
+/// what they map.
 pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<HandOver, Refusal> {
     check_board(given)?;
     let archive = Archive::new(given.archive).map_err(|error| refusal!(Archive, "{error}"))?;

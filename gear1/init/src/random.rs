@@ -13,6 +13,7 @@ const ROUNDS: usize = 10;
 const KEY_SIZE: usize = 32;
 
 /// Returns the seed that VM `vm` gets with start `number`, from 0 on, on a machine with this seed.
+/// A machine's seed that is longer than the key is folded into it.
 #[must_use]
 pub fn guest_seed(machine: &[u8], vm: u32, number: u32) -> [u8; SEED_SIZE] {
     let mut key = [0_u8; KEY_SIZE];
@@ -50,7 +51,7 @@ fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
     state
 }
 
-/// Returns the state before the first round (RFC 8439, 2.3).
+/// Returns the state before the first round (RFC 8439, 2.3): constants, key, counter, nonce.
 fn initial_state(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
     let mut state = [0_u32; 16];
     let constants = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];

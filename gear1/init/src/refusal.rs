@@ -1,5 +1,9 @@
 //! Why the machine does not start: one message, printed before any guest runs.
 //!
+//! A message names where the error is, in the words of its input: node and property of a device
+//! tree, property of the manifest, or file of the archive. A broken rule of the manifest is kept
+//! beside its message, so that `cargo xtask check` can show the place in the source.
+//!
 //! Requirements: G1-BOOT-008.
 
 use alloc::boxed::Box;
@@ -22,6 +26,7 @@ pub enum Culprit {
 }
 
 impl Culprit {
+    /// Returns the beginning of a message.
     const fn text(self) -> &'static str {
         match self {
             Self::Board => "device tree: ",

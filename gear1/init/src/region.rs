@@ -8,14 +8,15 @@ pub use gearv_manifest::Region;
 
 const PAGE: u64 = gear1_abi::layout::PAGE_SIZE;
 
-/// Returns the region grown to whole pages.
+/// Returns the region grown to whole pages: what is taken or given is taken with its pages.
 #[must_use]
 pub fn pages(region: &Region) -> Region {
     let end = region.end.checked_next_multiple_of(PAGE);
     Region::new(region.start & !(PAGE - 1), end.unwrap_or(!(PAGE - 1)))
 }
 
-/// Returns the rest of `from` without `taken`, in order, as whole pages.
+/// Returns the rest of `from` without `taken`, in order, as whole pages. Memory shrinks to whole
+/// pages and holes grow to them, so no page is left that something else has a part of.
 #[must_use]
 pub fn subtract(from: &[Region], taken: &[Region]) -> Vec<Region> {
     let inner = |region: &Region| {

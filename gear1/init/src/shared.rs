@@ -26,7 +26,8 @@ mod tests;
 /// First number of shared memory for Linux: the device model's regions are counted from 1.
 const FIRST_NUMBER: u8 = 0x80;
 
-/// Takes the shared memory, before anything else is placed.
+/// Takes the shared memory, before anything else is placed: its address is the manifest's, and each
+/// VM that has it sees it there.
 pub fn take(free: &mut FreeMemory, manifest: &Manifest<'_>) -> Result<(), Refusal> {
     let mut all = manifest.shared.iter();
     let taken = all.find(|shared| !free.take_at(shared.with_lead()));

@@ -31,6 +31,7 @@ impl<M: PhysicalMemory> Descriptors for BootTables<'_, M> {
 }
 
 impl<M: PhysicalMemory> TableMemory for BootTables<'_, M> {
+    /// Takes a table and wipes it: a descriptor of zero maps nothing.
     fn alloc(&mut self) -> Option<Pa> {
         let table = self
             .free

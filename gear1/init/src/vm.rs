@@ -37,10 +37,12 @@ const GICR_SIZE: u64 = 0x2_0000;
 /// emulates, since nothing else tells of the end of an interrupt that is in no list register.
 const GICV_SIZE: u64 = 0x1000;
 
-/// Makes the device tree of a VM whose memory and initial RAM disk lie there.
+/// Makes the device tree of a VM whose memory and initial RAM disk lie there. A VM that owns
+/// devices brings its own way, by the board's tree.
 pub type MakeTree<'t> = dyn Fn(Region, Region) -> Result<Vec<u8>, Refusal> + 't;
 
-/// A VM's payload with its place found and its device tree finished.
+/// A VM's payload with its place found and its device tree finished. Nothing is written into the
+/// VM's memory yet.
 #[derive(Debug)]
 pub struct Prepared<'a> {
     /// Where the payload lies in the VM's memory.
@@ -68,8 +70,8 @@ pub fn gic_regions(board: &Board, vcpu_count: usize) -> [Region; 2] {
     ]
 }
 
-/// Returns the mapping of a GICv2's CPU interface: the virtual one as the VM's GICC (Arm IHI 0048,
-/// 5.5), or the physical one. A GICv3's has no registers in memory.
+/// Returns the mapping of a GICv2's CPU interface, where the VM finds GICC: the virtual one as the
+/// VM's GICC (Arm IHI 0048, 5.5), or the physical one. A GICv3's has no registers in memory.
 #[must_use]
 pub fn cpu_interface(vm: &Vm<'_>, board: &Board) -> Option<Mapping> {
     let (pa, size) = match vm.gic {
@@ -160,8 +162,8 @@ pub fn prepare<'a>(
     })
 }
 
-/// Returns the archive's device tree of a VM, finished with the facts of this boot. A VM without
-/// one gets none, which an empty tree stands for.
+/// Returns the archive's device tree of a VM that owns no device, finished with the facts of this
+/// boot. A VM without one gets none, which an empty tree stands for.
 fn patched_template(
     vm: &Vm<'_>,
     archive: &Archive<'_>,
@@ -211,7 +213,7 @@ impl Seeds {
     }
 
     /// Returns the pieces that load the seeds; `tree` is the address of the tree, `pool` that of
-    /// the seeds.
+    /// the seeds. The stride leads from one start's seed to the next one's.
     fn loads(&self, tree: u64, pool: u64) -> impl Iterator<Item = BootLoad> {
         self.pieces
             .into_iter()
@@ -225,7 +227,8 @@ impl Seeds {
 }
 
 impl Prepared<'_> {
-    /// Returns the mapping of the VM's memory in its stage 2.
+    /// Returns the mapping of the VM's memory in its stage 2. The guest may execute all of it:
+    /// Gear1 does not know where its code is.
     #[must_use]
     pub fn mapping(&self, vm: &Vm<'_>, attributes: Attributes) -> Mapping {
         let BootRegion { ipa, pa, size } = self.memory;
@@ -277,7 +280,7 @@ impl Prepared<'_> {
     }
 
     /// Returns what the runtime copies to load the VM: files, the device tree, and a seed of the
-    /// start over the tree's own.
+    /// start over the tree's own. The order counts: a later copy lies over an earlier one.
     fn loads(&self, archive_pa: Pa) -> impl Iterator<Item = BootLoad> {
         let pa = self.memory.pa;
         let files = self.placed.pieces.iter().map(move |piece| BootLoad {

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 
 use gearv_manifest::blob::Node;
 
+/// Fields of the header, and tokens of the structure (Devicetree Specification 0.4, 5.2 and 5.4).
 const MAGIC: u32 = 0xd00d_feed;
 const VERSION: u32 = 17;
 const COMPATIBLE_VERSION: u32 = 16;
@@ -34,7 +35,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Begins a node. Properties come before child nodes.
+    /// Begins a node. Properties come before child nodes, as the format wants: a reader takes the
+    /// first child for the end of the properties.
     pub(crate) fn begin(&mut self, name: &str) {
         self.word(BEGIN_NODE);
         self.bytes(&[name.as_bytes(), &[0]].concat());
@@ -45,7 +47,7 @@ impl Writer {
         self.word(END_NODE);
     }
 
-    /// Writes a property.
+    /// Writes a property. Its name is stored once for the whole tree, as most names repeat.
     pub(crate) fn property(&mut self, name: &str, value: &[u8]) {
         let at = match self.names.get(name) {
             Some(at) => *at,

@@ -1,5 +1,9 @@
 //! All devices of a board: what may be given away, and what then reaches memory by itself.
 //!
+//! A boot needs the bus masters alone, for the rule that the manifest names each that a VM owns.
+//! The list of all devices serves xtask on the developer's machine, which reads a board's tree as a
+//! boot does.
+//!
 //! Requirements: G1-BOOT-005.
 
 use alloc::string::String;

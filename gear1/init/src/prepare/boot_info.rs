@@ -23,7 +23,8 @@ use crate::fdt::{Board, Uart};
 /// VMID of the empty stage 2, which no VM has: there are fewer VMs than VMIDs of 8 bits.
 const NULL_VMID: u16 = 0xff;
 
-/// Returns what the runtime is to know of the machine, and of no VM. `gear2_uart` is the boot UART
+/// Returns what the runtime is to know of the machine, and of no VM. Fields of VMs, channels and
+/// masters stay empty until what they describe is loaded. `gear2_uart` is the boot UART
 /// if Gear2 owns it.
 pub(super) fn of_machine(
     system: &System<'_, '_>,
@@ -31,7 +32,8 @@ pub(super) fn of_machine(
     runtime: &Runtime,
 ) -> Box<BootInfo> {
     let (given, board) = (system.given, system.given.board);
-    // One literal, so that the compiler finds a field that is not set.
+    // One literal, so that the compiler finds a field that is not set. On the heap: the structure
+    // is larger than init's stack should hold.
     let mut info = Box::new(BootInfo {
         magic: BOOT_MAGIC,
         abi_version: ABI_VERSION,

@@ -44,7 +44,7 @@ pub(super) struct Placed<'a> {
     /// The boot UART, unless a VM has it.
     uart: Option<Uart>,
     gear2: gear2::Loaded,
-    /// Where each VM's memory lies.
+    /// Where each VM's memory lies, in the order of the manifest.
     starts: Vec<Pa>,
     vms: Vec<vm::Prepared<'a>>,
     /// Allocated memory that stays Gear1's own.
@@ -53,7 +53,13 @@ pub(super) struct Placed<'a> {
 
 impl<'a> Placed<'a> {
     /// Gives out memory, and loads Gear1's runtime and Gear2. Memory with a fixed address goes
-    /// first, and what fits anywhere goes last.
+    /// first, and what fits anywhere goes last:
+    ///
+    /// 1. memory that VMs share from boot on, and VMs with an address in the manifest
+    /// 2. the pool, the runtime, and the device VM's regions, in the smallest holes
+    /// 3. Gear2
+    /// 4. the other VMs, in what is left
+    /// 5. finished device trees, whose size depends on where the VMs lie
     ///
     /// Gear1's own memory is found by the difference of the free memory before and after: an
     /// allocation that is forgotten in a list could otherwise be given to a VM.
@@ -120,10 +126,10 @@ impl<'a> Placed<'a> {
         partition
     }
 
-    /// Returns the mapping of the VM's page of stolen time, at the page's physical address. From a
-    /// real-time VM, whose CPU is its own, nothing is stolen. The manifest's author cannot know
-    /// where the page lies, so the VM sees the page elsewhere if something else is there, and where
-    /// no peer's memory can be.
+    /// Returns the mapping of the VM's page of stolen time, which the VM reads and Gear1 writes, at
+    /// the page's physical address. From a real-time VM, whose CPU is its own, nothing is stolen.
+    /// The manifest's author cannot know where the page lies, so the VM sees the page elsewhere if
+    /// something else is there, and where no peer's memory can be.
     fn stolen_time(&self, vm: &Vm<'_>) -> Option<Mapping> {
         let page = self.runtime.stolen_time.get() + vm.id.reg() * PAGE_SIZE;
         (vm.kind != VmKind::RealTime).then_some(Mapping {
@@ -136,7 +142,9 @@ impl<'a> Placed<'a> {
         })
     }
 
-    /// Returns what no VM may be given.
+    /// Returns what no VM may be given: init and its inputs, which the runtime reads again or
+    /// wipes, the interrupt controller, and all that was taken for Gear1. Memory of firmware is not
+    /// there: it never was free, so no mapping of memory can reach it.
     pub(super) fn ground<'g>(&self, system: &System<'g, 'a>) -> Ground<'g> {
         let (given, board) = (system.given, system.given.board);
         let mut gear1 = alloc::vec![
@@ -166,7 +174,8 @@ impl<'a> Placed<'a> {
     }
 
     /// Builds every stage 2, fills what is shared and the VMs that start by themselves, and returns
-    /// what the runtime is to know.
+    /// what the runtime is to know. Tables that the pool has left after that are the runtime's, for
+    /// memory that VMs share later.
     pub(super) fn build<M: PhysicalMemory>(
         &self,
         system: &System<'_, 'a>,
@@ -256,7 +265,8 @@ fn place_runtime<M: PhysicalMemory>(
     Ok((pool, runtime))
 }
 
-/// Returns a GICv2's physical CPU interface.
+/// Returns a GICv2's physical CPU interface, which the runtime uses on each CPU but those of VMs
+/// with pass-through.
 fn gicc(board: &Board) -> Region {
     Region::new(board.gicc(), board.gicc() + GICC_SIZE)
 }
@@ -327,7 +337,8 @@ fn load_gear2<M: PhysicalMemory>(
     gear2::load(&sources, free, memory)
 }
 
-/// Prepares all VMs; `starts` is where each one's memory lies.
+/// Prepares all VMs; `starts` is where each one's memory lies. The device VM's tree names the
+/// memory of the guests that it serves, so every place is known before the first tree is made.
 fn prepare_vms<'a>(
     system: &System<'_, 'a>,
     starts: &[Pa],

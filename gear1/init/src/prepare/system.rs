@@ -117,7 +117,8 @@ impl<'m, 'a> Owners<'m, 'a> {
 }
 
 /// Returns the first address behind all that a stage 2 translates. All trees have one shape, so the
-/// highest address of any VM, of Gear2 and of the board's memory counts.
+/// highest address of any VM, of Gear2 and of the board's memory counts. Each bit more may cost
+/// each walk a level, so the shape is no larger than the machine needs.
 fn address_limit(board: &Board, manifest: &Manifest<'_>, owners: &Owners<'_, '_>) -> u64 {
     let gear2_end = gear2_layout::HEAP + manifest.gear2.memory_bytes;
     let memory = board.memory.iter().map(|bank| bank.end);
@@ -151,7 +152,8 @@ pub(super) fn pool_size(
     roots + (gear2 + vms.sum::<u64>() + owners.table_count()) * PAGE_SIZE
 }
 
-/// Returns how many tables a VM may take after boot, to share memory.
+/// Returns how many tables a VM may take after boot, to share memory. A VM without peers takes
+/// none: its stage 2 never changes.
 fn sharing_tables(manifest: &Manifest<'_>, vm: &Vm<'_>) -> u64 {
     match manifest.peers(vm).next() {
         Some(_) => SHARING_TABLES,
