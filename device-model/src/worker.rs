@@ -11,34 +11,32 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
-use gear2_protocol::{MmioSlot, Region, slot};
+use gear2_protocol::{MmioSlot, slot};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
-use vmm_sys_util::eventfd::EventFd;
 
 use crate::backend::{Absent, Awaited, Backend, Progress};
 use crate::board::DeviceKind;
-use crate::gpio::Line;
-use crate::mapping::{Doorbell, Memory, Registers, counter, finish_stores, relax};
+use crate::mapping::{counter, finish_stores, relax};
 use crate::progress;
-use crate::state::{DeviceState, WORDS, Word};
-use crate::sys;
+use crate::state::{DeviceState, Word};
 use crate::transport::{Effect, Transport, Write};
 use crate::vring::{Broken, Vring};
 
+use self::wiring::page_of;
+pub use self::wiring::{Away, Wiring};
+
 #[cfg(test)]
 mod tests;
+mod wiring;
 
 /// Messages about a device's guest, after which GDM is silent, and the next one too: a guest must
 /// not fill the log.
 pub(crate) const MESSAGES: u64 = 16;
-/// A request that waited longer than this because no GDM was there, in a device VM that was, fails.
-const AWAY_SECONDS: u64 = 30;
-
 /// Number of GDM starts that ended during work on a device, without a completed request in between,
 /// after which the device's requests count as the cause.
 const BARREN_STARTS: u64 = 8;
@@ -53,67 +51,6 @@ const SUSPECT_PAUSE: Duration = Duration::from_millis(5);
 
 /// The backend of a device, when it is there.
 pub type Arrival = Receiver<Box<dyn Backend>>;
-
-/// Resources of a device's thread.
-#[derive(Debug)]
-pub struct Wiring {
-    /// Channel number.
-    pub channel: usize,
-    /// Name for the log.
-    pub name: String,
-    /// The shared region.
-    pub region: &'static Region,
-    /// The device's registers.
-    pub page: Registers,
-    /// The guest's RAM.
-    pub memory: Memory,
-    /// Interrupts the guest.
-    pub interrupt: Doorbell,
-    /// Tells Gear2 to look at the slots.
-    pub answer: Doorbell,
-    /// The guest's notifications.
-    pub line: Line,
-    /// The hub's.
-    pub kick: EventFd,
-    /// Look instead of waiting.
-    pub spin: bool,
-    /// Time for which a thread polls for the next register write before it sleeps, in microseconds.
-    pub linger_us: u64,
-    /// Seconds since a GDM was alive, and since the device VM was booted, when this one started.
-    pub away: Away,
-}
-
-/// For how long nobody served the device.
-#[derive(Clone, Copy, Debug)]
-pub struct Away {
-    /// Seconds since the last GDM lived.
-    pub seconds: u64,
-    /// Seconds since the device VM was booted.
-    pub uptime: u64,
-}
-
-impl Away {
-    /// Finds out, before this GDM's own heartbeat hides it.
-    pub fn now(region: &Region, state: DeviceState) -> Self {
-        let hz = u64::from(region.header.counter_hz.load(Ordering::Relaxed));
-        Self {
-            seconds: counter().saturating_sub(state.get(Word::LastSeen)) / hz.max(1),
-            uptime: sys::uptime(),
-        }
-    }
-
-    /// Returns whether requests that waited must fail. They do not fail if the device VM itself was
-    /// away: a guest as patient as a board's boot is served then.
-    const fn is_too_long(self) -> bool {
-        self.seconds >= AWAY_SECONDS && self.seconds <= self.uptime
-    }
-
-    /// Tells whether the device VM was certainly booted since: nothing of an earlier GDM is under
-    /// way.
-    const fn is_another_boot(self) -> bool {
-        self.seconds > self.uptime.saturating_add(1)
-    }
-}
 
 /// Number of polls of memory before a polling thread asks the kernel for events.
 const LOOKS: usize = 64;
@@ -596,12 +533,6 @@ impl Worker {
             self.wiring.line.arm();
         }
     }
-}
-
-/// Returns the device's page in the shared region.
-fn page_of(wiring: &Wiring) -> io::Result<&'static [AtomicU64; WORDS]> {
-    let page = wiring.region.devices.get(wiring.channel);
-    page.ok_or_else(|| io::Error::other("channel number out of range"))
 }
 
 /// Returns what the log says of message number `count` about a device's guest.

@@ -28,8 +28,10 @@ use crate::sys::Direction;
 use crate::transport::Identity;
 use crate::vring::{Broken, Chain, Vring};
 use media::{Files, Geometry, Media, Piece, Waited};
+use range::{MAX_RANGE_SECTORS, RANGE, Range};
 
 mod media;
+mod range;
 #[cfg(test)]
 mod tests;
 
@@ -47,11 +49,8 @@ const SEGMENTS: u32 = 254;
 const TURN: usize = Overlap::MOST;
 /// Bytes of VIRTIO_BLK_T_GET_ID's answer.
 const ID_LENGTH: usize = 20;
-/// Bytes of a `virtio_blk_discard_write_zeroes`.
-const RANGE: usize = 16;
-/// Most ranges of a discard, and sectors of one: bounds what a request costs.
+/// Most ranges of a discard: bounds what a request costs, as [`MAX_RANGE_SECTORS`] does.
 const MAX_RANGES: u32 = 16;
-const MAX_RANGE_SECTORS: u32 = 1 << 22;
 /// Bytes of a range that are discarded or zeroed at once, on boundaries of as much: a guest that is
 /// stopped is looked for in between.
 const RANGE_PIECE: u64 = 16 << 20;
@@ -491,47 +490,6 @@ impl Block {
         config.extend(MAX_RANGES.to_le_bytes());
         config.extend([1, 0, 0, 0]); // may unmap
         config
-    }
-}
-
-/// A range to discard or to make zero.
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    /// Make zero; else discard.
-    zero: bool,
-    sector: u64,
-    /// At most [`MAX_RANGE_SECTORS`] in a range that is good.
-    sectors: u32,
-    /// Bit 0: the blocks may be given back.
-    flags: u32,
-}
-
-impl Range {
-    /// Reads a `virtio_blk_discard_write_zeroes` (virtio 1.2, 5.2.6).
-    fn read(bytes: [u8; RANGE], zero: bool) -> Self {
-        let (words, _) = bytes.as_chunks::<8>();
-        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let sector = words.next().unwrap_or(0);
-        let rest = words.next().unwrap_or(0);
-        Self {
-            zero,
-            sector,
-            sectors: rest as u32,
-            flags: (rest >> 32) as u32,
-        }
-    }
-
-    /// Checks the flags and the length against what the configuration announces (virtio 1.2,
-    /// 5.2.6.2).
-    fn check(self) -> io::Result<()> {
-        // Bit 0 allows to unmap, which only writing zeroes may say.
-        if self.flags & !1 != 0 || (!self.zero && self.flags != 0) {
-            return Err(ErrorKind::Unsupported.into());
-        }
-        if self.sectors > MAX_RANGE_SECTORS {
-            return Err(ErrorKind::InvalidInput.into());
-        }
-        Ok(())
     }
 }
 
