@@ -1,6 +1,6 @@
 //! From init's hand-over to the first entry of Gear2, on every CPU.
 //!
-//! The boot CPU fills what all CPUs read, [`machine`](crate::machine), before it starts another
+//! The boot CPU fills what all CPUs read, [`machine`], before it starts another
 //! CPU. From then on that state is constant, and no lock covers it.
 //!
 //! Requirements: G1-BOOT-009, G1-BOOT-011, G1-CPU-004.
