@@ -68,6 +68,7 @@ impl Rule {
                 | Self::NeedsOther
                 | Self::ManyWriters
                 | Self::EarlyWatchdog
+                | Self::ShortTime
         ) {
             Severity::Warning
         } else {
@@ -273,6 +274,9 @@ rules! {
     EarlyWatchdog = "M-WRN-007",
         "the device VM restarts before its device model has ended itself for a thread that hangs",
         "write watchdog-ms = <12000> or more, or leave it out";
+
+    ShortTime = "M-WRN-008", "so short a time is seldom meant",
+        "write the time in milliseconds: 10 s are <10000>";
 
     SharedPlace = "M-SHM-001",
         "shared memory has an address, from 2 MiB on, and a size, both multiples of 2 MiB",

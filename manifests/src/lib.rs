@@ -42,7 +42,7 @@ pub use model::{
     VirtioKind, Vm, VmKind,
 };
 pub use nearest::nearest;
-pub use read::read;
+pub use read::{CELL_PROPERTIES, read};
 pub use rules::Board;
 
 /// The version of the binding that this crate reads.

@@ -72,6 +72,32 @@ const VM_NODES: &[&str] = &["console", "virtio"];
 const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only", "mac"];
 const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
 
+/// Properties whose values are cells. A blob has no types: a string of three characters is a cell
+/// in it. Who has the source looks there.
+pub const CELL_PROPERTIES: &[&str] = &[
+    "version",
+    "vcpus",
+    "cpus",
+    "memory-mib",
+    "memory-address",
+    "memory-ipa",
+    "memory-align-mib",
+    "size-mib",
+    "address",
+    "interrupt",
+    "window-address",
+    "virtio-address",
+    "load-offset",
+    "entry-offset",
+    "slice-us",
+    "watchdog-ms",
+    "boot-order",
+    "boot-order-timeout-ms",
+    "restart-limit",
+    "restart-window-ms",
+    "restart-backoff-ms",
+];
+
 const SCHEDULERS: &[(&str, &str)] = &[("round-robin", "round-robin")];
 const PRIVILEGES: &[(&str, Privilege)] = &[("el0", Privilege::El0), ("el1", Privilege::El1)];
 const KINDS: &[(&str, VmKind)] = &[
@@ -488,6 +514,7 @@ impl<'a> Section<'a> {
 
     /// Reads one cell.
     fn number(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<u32> {
+        debug_assert!(CELL_PROPERTIES.contains(&name), "{name}");
         self.typed(name, report, |property| {
             let mut cells = property.cells()?;
             (cells.len() == 1).then(|| cells.next())?
@@ -496,6 +523,7 @@ impl<'a> Section<'a> {
 
     /// Reads one cell, or two of which the first is the upper half.
     fn long(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<u64> {
+        debug_assert!(CELL_PROPERTIES.contains(&name), "{name}");
         self.typed(name, report, |property| {
             let cells = property.cells()?;
             let value = cells

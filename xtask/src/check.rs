@@ -166,7 +166,7 @@ pub fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> 
     let nothing = |_: &str| Ok(PathBuf::new());
     list.extend(manifest::judge_files(&blob, &dts, &nothing)?);
     Ok(Findings {
-        sources: manifest::sources(&dts, tools),
+        sources: manifest::judge_source(&dts, tools, &mut list),
         list,
         blob,
     })

@@ -6,6 +6,11 @@ use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 
 /// Number of peers from which a warning asks whether all of them are needed.
 const MANY_PEERS: usize = 3;
+/// Times below these many milliseconds are probably seconds. A decision of Gear2 takes
+/// microseconds, but an emulator's CPU may stand still for longer than 100 ms.
+const SHORT_WATCHDOG_MS: u32 = 100;
+/// A VM takes a second and more to boot, be it for those that wait for it or to fail again.
+const SHORT_BOOT_MS: u32 = 1000;
 
 /// Warns of every VM that exposes more than it might, or runs worse.
 pub(crate) fn check<'a>(
@@ -14,9 +19,42 @@ pub(crate) fn check<'a>(
     report: &mut Report<'_, 'a>,
 ) {
     shared::warn(manifest, report);
+    let gear2 = NodePath::ROOT.child("gear2");
+    let config = &manifest.gear2;
+    warn_if_short(
+        gear2,
+        "watchdog-ms",
+        config.watchdog_ms,
+        SHORT_WATCHDOG_MS,
+        report,
+    );
+    warn_if_short(
+        gear2,
+        "boot-order-timeout-ms",
+        config.boot_order_timeout_ms,
+        SHORT_BOOT_MS,
+        report,
+    );
     for vm in manifest.vms.iter() {
+        let node = NodePath::vm(vm.name);
+        let window_ms = vm.restart_limit.window_ms;
+        warn_if_short(node, "restart-window-ms", window_ms, SHORT_BOOT_MS, report);
         check_devices(manifest, vm, board, report);
         check_sharing(manifest, vm, report);
+    }
+}
+
+/// Warns of a time that looks like one in seconds; 0 stands for no limit.
+fn warn_if_short<'a>(
+    node: NodePath<'a>,
+    property: &'a str,
+    milliseconds: u32,
+    short: u32,
+    report: &mut Report<'_, 'a>,
+) {
+    if (1..short).contains(&milliseconds) {
+        let error = ManifestError::at_property(Rule::ShortTime, node, property);
+        report.error(error.found(Found::Number(milliseconds.into())));
     }
 }
 

@@ -18,7 +18,7 @@ use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, Privilege, Vm, VmK
 use crate::artifact::Artifact;
 use crate::guest_dt;
 use crate::tools::Tools;
-use diagnostic::{Diagnostic, Sources};
+use diagnostic::{Diagnostic, Sources, error_count};
 use spans::Spans;
 
 #[cfg(test)]
@@ -127,18 +127,16 @@ pub fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Comp
     let mut list = Vec::new();
     let mut sink = |error: gearv_manifest::ManifestError<'_>| list.push(Diagnostic::new(&error));
     let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut sink);
-    if list.is_empty()
-        && let Some(manifest) = &judged.manifest
-    {
-        return Ok(summarize(manifest, &dts, blob.clone()));
-    }
-    let drawn = sources(&dts, tools).draw(&list, io::stderr().is_terminal());
-    match &judged.manifest {
-        Some(manifest) if judged.error_count == 0 => {
-            eprintln!("{drawn}");
+    let sources = judge_source(&dts, tools, &mut list);
+    let drawn = sources.draw(&list, io::stderr().is_terminal());
+    match (error_count(&list), &judged.manifest) {
+        (0, Some(manifest)) => {
+            if !list.is_empty() {
+                eprintln!("{drawn}");
+            }
             Ok(summarize(manifest, &dts, blob.clone()))
         }
-        Some(_) | None => bail!("{}\n\n{drawn}", refusal(&dts, judged.error_count)),
+        (errors, _) => bail!("{}\n\n{drawn}", refusal(&dts, errors)),
     }
 }
 
@@ -216,6 +214,14 @@ pub fn compile_source(
     )?;
     let blob = fs::read(&dtb).with_context(|| format!("cannot read {}", dtb.display()))?;
     Ok((dts, blob))
+}
+
+/// Judges the source of a manifest by what its blob does not tell, and returns the source for the
+/// display of `list`.
+pub fn judge_source(dts: &Path, tools: &Tools, list: &mut Vec<Diagnostic>) -> Sources {
+    let sources = sources(dts, tools);
+    sources.judge_strings(list);
+    sources
 }
 
 /// Returns the source, and where its nodes and properties are as far as dtc can say.

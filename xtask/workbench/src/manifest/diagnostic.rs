@@ -8,7 +8,7 @@ use std::fs;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Patch, Renderer, Snippet};
-use gearv_manifest::{Found, ManifestError, Rule, Severity};
+use gearv_manifest::{CELL_PROPERTIES, Found, ManifestError, Rule, Severity};
 use serde_json::{Value, json};
 
 use super::spans::{Place, Spans};
@@ -61,6 +61,29 @@ impl Diagnostic {
             at_name: matches!(rule, Rule::UnknownProperty | Rule::UnknownNode),
             other: error.other.map(|other| other.to_string()),
             nearest: error.nearest.map(str::to_owned),
+        }
+    }
+
+    /// Makes the finding of a string where the binding has a number.
+    fn string_for_number(node: &str, property: &str) -> Self {
+        let unit = match property.rsplit('-').next() {
+            Some("ms") => " of milliseconds",
+            Some("us") => " of microseconds",
+            Some("mib") => " of MiB",
+            _ => "",
+        };
+        let rule = Rule::WrongType;
+        Self {
+            id: rule.id(),
+            severity: rule.severity(),
+            message: format!("{} (a string)", rule.what()),
+            help: format!("write a number{unit} in angle brackets: {property} = <N>;"),
+            node: node.to_owned(),
+            property: Some(property.to_owned()),
+            text: None,
+            at_name: false,
+            other: None,
+            nearest: None,
         }
     }
 
@@ -121,6 +144,22 @@ impl Sources {
             spans,
             texts,
         }
+    }
+
+    /// Puts the strings that stand for numbers in front of `list`. What other rules say of these
+    /// properties follows from a reading of the string as a number, and goes.
+    pub(super) fn judge_strings(&self, list: &mut Vec<Diagnostic>) {
+        let strings = self.spans.strings();
+        let strings = strings.filter(|(_, property)| CELL_PROPERTIES.contains(property));
+        let found: Vec<Diagnostic> = strings
+            .map(|(node, property)| Diagnostic::string_for_number(node, property))
+            .collect();
+        list.retain(|one| {
+            found
+                .iter()
+                .all(|string| (&string.node, &string.property) != (&one.node, &one.property))
+        });
+        list.splice(0..0, found);
     }
 
     /// Finds the part that a diagnostic is about: of the property that is there, or the node's

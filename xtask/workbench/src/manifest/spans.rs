@@ -34,6 +34,8 @@ impl Place {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spans {
     places: HashMap<(String, Option<String>), Place>,
+    /// Node and name of each property whose value begins with a string.
+    strings: Vec<(String, String)>,
 }
 
 impl Spans {
@@ -53,6 +55,10 @@ impl Spans {
             } else {
                 let name = code.split([' ', ';']).next().unwrap_or(code);
                 spans.add(&path, Some(name), place);
+                let value = code.strip_prefix(name).unwrap_or_default();
+                if value.starts_with(" = \"") {
+                    spans.strings.push((node_path(&path), name.to_owned()));
+                }
             }
         }
         spans
@@ -74,16 +80,26 @@ impl Spans {
         self.places.values().map(|place| place.file.as_str())
     }
 
+    /// Iterates over the node and the name of each property whose value begins with a string.
+    pub(super) fn strings(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.strings
+            .iter()
+            .map(|(node, property)| (node.as_str(), property.as_str()))
+    }
+
     fn add(&mut self, path: &[&str], property: Option<&str>, place: Place) {
-        let names = path.iter().filter(|name| **name != "/");
-        let node: String = names.map(|name| format!("/{name}")).collect();
-        let node = if node.is_empty() {
-            "/".to_owned()
-        } else {
-            node
-        };
-        self.places
-            .insert((node, property.map(str::to_owned)), place);
+        let key = (node_path(path), property.map(str::to_owned));
+        self.places.insert(key, place);
+    }
+}
+
+/// Returns the path of the node that these names lead to.
+fn node_path(names: &[&str]) -> String {
+    let names = names.iter().filter(|name| **name != "/");
+    let node: String = names.map(|name| format!("/{name}")).collect();
+    match node.is_empty() {
+        true => "/".to_owned(),
+        false => node,
     }
 }
 

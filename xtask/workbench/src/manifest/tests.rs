@@ -88,6 +88,34 @@ fn paths_start_at_the_manifest() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// A string of three characters is a cell of the blob: `"10s"` was a watchdog of 825,258,752 ms.
+#[test]
+fn a_string_is_no_number() {
+    let cases = [
+        (
+            "watchdog-ms = \"10s\";",
+            "a number of milliseconds in angle brackets: watchdog-ms = <N>;",
+        ),
+        (
+            "boot-order = \"first\";",
+            "a number in angle brackets: boot-order = <N>;",
+        ),
+        (
+            "cpus = \"0\", \"1\";",
+            "a number in angle brackets: cpus = <N>;",
+        ),
+    ];
+    for (line, help) in cases {
+        let lines = format!("memory-mib = <64>; image = \"f\"; {line}");
+        let (compiled, folder) = compile_source("strings", &vm(&lines));
+        let message = compiled.unwrap_err().to_string();
+        assert!(message.contains("is refused: 1 error\n"), "{message}");
+        assert!(message.contains("error[M-SYN-003]: the value has the wrong type (a string)"));
+        assert!(message.contains(help), "{message}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
 #[test]
 fn errors_name_file_line_and_column() {
     let (compiled, folder) =
