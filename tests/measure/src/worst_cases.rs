@@ -186,7 +186,8 @@ impl Run {
     ) -> Result<()> {
         let directory = workspace::output_dir().join("worst-cases");
         fs::create_dir_all(&directory)?;
-        let images = build_images::build(&self.manifest(&directory, command_line)?)?;
+        let manifest = self.manifest(&directory, command_line)?;
+        let images = build_images::build_below("worst-cases", &manifest)?;
         let stem = format!("{}-gicv{}", self.manifest, self.gic);
         let [symbols, out, log] =
             ["symbols", "exits", "log"].map(|what| directory.join(format!("{stem}.{what}")));

@@ -43,7 +43,7 @@ pub(super) fn parts() -> Vec<Part> {
     let mut parts: Vec<Part> = gearv
         .map(|column| {
             let name = format!("path lengths: {}", column.name());
-            Part::new(name, move |tally| compare(&column, tally))
+            Part::new(name, move |tally| compare(&column, tally)).beside()
         })
         .collect();
     parts.push(Part::new("path lengths move by what is planted", plant).slow(true));

@@ -43,7 +43,7 @@ pub(super) fn parts() -> Vec<Part> {
     let guests = rows.map(|row| {
         let name = format!("the ghost beside Gear1: guest {}", row.manifest);
         let part = Part::new(name, move |tally| boot(row, &image()?, tally));
-        part.slow(!OFTEN.contains(&row.manifest))
+        part.slow(!OFTEN.contains(&row.manifest)).beside()
     });
     let mut parts: Vec<Part> = guests.collect();
     parts.push(Part::new("the ghost beside Gear1: chaos", |tally| {
@@ -69,7 +69,8 @@ fn runtime() -> PathBuf {
 /// Runs a row of the table on a Gear1 of its own.
 fn boot(row: &TargetTest, gear1: &Path, tally: &mut Tally) -> Result<()> {
     let manifest = format!("tests/manifests/{}.dts", row.manifest);
-    let mut images = build_images::build(&workspace::root().join(manifest))?;
+    let manifest = workspace::root().join(manifest);
+    let mut images = build_images::build_below(CHECKING, &manifest)?;
     images.gear1 = gear1.to_path_buf();
     let model = row.models.first().context("a row names a model")?;
     let machine = Machine {
@@ -80,7 +81,7 @@ fn boot(row: &TargetTest, gear1: &Path, tally: &mut Tally) -> Result<()> {
         turn_us: row.turn_us,
         ..Machine::default()
     };
-    let log = workspace::output_dir().join(format!("{}/{CHECKING}.log", row.manifest));
+    let log = workspace::output_dir().join(format!("{CHECKING}/{}.log", row.manifest));
     let session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
     let patient = TargetTest {
         timeout_s: SLOWER * row.timeout_s,

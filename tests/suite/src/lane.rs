@@ -1,7 +1,8 @@
-//! The second lane of a whole run: parts that need no image of GearV run in a process of their own,
+//! The second lane of a whole run: parts that no busy host disturbs run in a process of their own,
 //! while QEMU, most of the time on one CPU of the host, keeps the first lane waiting.
 //!
-//! Invariant: each chosen part runs once, in one of the two.
+//! Invariants: each chosen part runs once, in one of the two; a part of this lane writes below
+//! folders of its own, or whole files that are the same in both lanes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ impl Lane {
         command.stdin(Stdio::null()).stderr(log.try_clone()?);
         let child = command.stdout(log).spawn().context("setpriv")?;
         println!(
-            "what needs no image of GearV runs beside: {}",
+            "tests that no busy host disturbs run beside: {}",
             printed.display()
         );
         Ok(Lane {

@@ -113,8 +113,8 @@ impl Part {
         Part { slow, ..self }
     }
 
-    /// Lets the part run in the second lane: it needs no image of GearV, and its limits of time are
-    /// wide.
+    /// Lets the part run in the second lane: its limits of time are wide or count instructions, and
+    /// what it builds and logs has folders of its own.
     pub(crate) fn beside(self) -> Part {
         Part {
             beside: true,

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: all tests, part by part, one after another.
 //!
 //! A part is a name and a function that tallies what passed and failed; `parts` lists them in the
-//! order in which they run, cheap ones first. In a whole run, those that need no image of GearV run
+//! order in which they run, cheap ones first. In a whole run, those that no busy host disturbs run
 //! beside the others (`lane.rs`). A part that cannot run at all counts as one failure. The last
 //! line is always `N passed, N failed`, and the exit code tells the same.
 
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     /// Tell which lines of Gear1's runtime the chosen parts ran; a run of all parts always does
     #[arg(long)]
     coverage: bool,
-    /// Run only the parts that need no image of GearV, and write what they found to this file
+    /// Run only the parts of the second lane, and write what they found to this file
     #[arg(long, hide = true)]
     host_lane: Option<PathBuf>,
 }
@@ -86,6 +86,7 @@ impl Options {
         }
         if let Some(file) = self.host_lane {
             chosen.retain(|part| part.beside);
+            trace::watch_beside();
             return lane::write(&file, &run_all(&chosen));
         }
         let total = self.run_chosen(chosen)?;
@@ -101,11 +102,11 @@ impl Options {
         let is_whole = self.filter.as_deref().unwrap_or_default().is_empty();
         let is_watched = is_whole || self.coverage;
         let begin = Instant::now();
-        let beside = is_whole.then(|| Lane::start(self.slow)).transpose()?;
-        chosen.retain(|part| !is_whole || !part.beside);
         if is_watched {
             trace::watch()?;
         }
+        let beside = is_whole.then(|| Lane::start(self.slow)).transpose()?;
+        chosen.retain(|part| !is_whole || !part.beside);
         let mut ran = run_all(&chosen);
         let mut total = Tally::default();
         match beside.map(Lane::finish) {

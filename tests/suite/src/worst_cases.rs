@@ -9,12 +9,15 @@ use crate::part::{Part, Tally};
 const LONG: [&str; 2] = ["seed=1001 rounds=1500", "seed=2002 rounds=1500"];
 
 pub(super) fn parts() -> Vec<Part> {
-    let mut parts = vec![Part::new("worst cases", |tally| {
-        let measured = worst_cases::measure("", None)?;
-        let grown = measured.grown()?;
-        judge(&measured, grown, tally);
-        Ok(())
-    })];
+    let mut parts = vec![
+        Part::new("worst cases", |tally| {
+            let measured = worst_cases::measure("", None)?;
+            let grown = measured.grown()?;
+            judge(&measured, grown, tally);
+            Ok(())
+        })
+        .beside(),
+    ];
     for command_line in LONG {
         let name = format!("worst cases, long search, {command_line}");
         parts.push(Part::new(name, move |tally| search(command_line, tally)).slow(true));

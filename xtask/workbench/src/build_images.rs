@@ -14,7 +14,7 @@ use gearv_manifest::Privilege;
 use crate::archive::build_archive;
 use crate::artifact::Artifact;
 use crate::expect::Session;
-use crate::flatten::flatten;
+use crate::flatten::{flatten, replace};
 use crate::manifest::{self, Compiled};
 use crate::progress::Step;
 use crate::qemu::{Boot, Console, Machine, Qemu};
@@ -107,10 +107,16 @@ pub struct Parts {
 
 /// Builds everything that `manifest` needs.
 pub fn build(manifest: &Path) -> Result<Images> {
+    build_below("", manifest)
+}
+
+/// Builds everything that `manifest` needs, in a directory below `folder`: another process may
+/// build the same manifest at the same time.
+pub fn build_below(folder: &str, manifest: &Path) -> Result<Images> {
     let stem = manifest
         .file_stem()
         .context("the manifest has no file name")?;
-    build_edited(manifest, Path::new(stem), |_, _| Ok(()))
+    build_edited(manifest, &Path::new(folder).join(stem), |_, _| Ok(()))
 }
 
 /// Builds the images of `manifest`, after applying `edit`, into the directory `name`.
@@ -180,7 +186,7 @@ fn build_gears() -> Result<(PathBuf, PathBuf)> {
     ];
     let gear1 = flat_bare("gear1-init", "gear1-init", &init)?;
     let image = out_dir.join("gear1.img");
-    fs::copy(gear1, &image)?;
+    replace(&image, &fs::read(gear1)?)?;
     let gear2 = flat_bare("gear2", "gear2", &[])?;
     let sizes = [&image, &runtime, &gear2].map(|path| fs::metadata(path).map_or(0, |m| m.len()));
     let [image_bytes, runtime_bytes, gear2_bytes] = sizes;

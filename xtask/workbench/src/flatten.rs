@@ -14,14 +14,18 @@ const MAX_BYTES: u64 = 64 << 20;
 pub(crate) fn flatten(elf: &Path, out: &Path) -> Result<()> {
     let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
     let flat = flat_bytes(&bytes).with_context(|| format!("flattening {}", elf.display()))?;
-    if fs::read(out).is_ok_and(|old| old == flat) {
-        // Left alone, so that cargo does not rebuild what embeds it.
+    replace(out, &flat)
+}
+
+/// Gives `file` these contents. A file that has them is left alone, so that cargo does not rebuild
+/// what embeds the file. Another one changes whole at once: another xtask may read the file.
+pub(crate) fn replace(file: &Path, contents: &[u8]) -> Result<()> {
+    if fs::read(file).is_ok_and(|old| old == contents) {
         return Ok(());
     }
-    // Whole at once: another xtask may read it.
-    let new = out.with_extension(format!("{}.new", std::process::id()));
-    fs::write(&new, flat).with_context(|| new.display().to_string())?;
-    fs::rename(&new, out).with_context(|| out.display().to_string())
+    let new = file.with_extension(format!("{}.new", std::process::id()));
+    fs::write(&new, contents).with_context(|| new.display().to_string())?;
+    fs::rename(&new, file).with_context(|| file.display().to_string())
 }
 
 fn flat_bytes(elf: &[u8]) -> Result<Vec<u8>> {

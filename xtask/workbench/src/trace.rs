@@ -23,15 +23,24 @@ pub fn folder() -> Option<&'static Path> {
     WATCHED.get().map(PathBuf::as_path)
 }
 
+fn directory() -> PathBuf {
+    workspace::output_dir().join("coverage")
+}
+
 /// Watches all machines that are started from now on.
 pub fn watch() -> Result<()> {
-    let directory = workspace::output_dir().join("coverage");
+    let directory = directory();
     if directory.is_dir() {
         fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
     }
     fs::create_dir_all(&directory)?;
     WATCHED.get_or_init(|| directory);
     Ok(())
+}
+
+/// Watches them beside another process, which called [`watch`].
+pub fn watch_beside() {
+    WATCHED.get_or_init(directory);
 }
 
 /// Asks QEMU to log the runtime's code, if machines are watched and this one starts the usual
@@ -45,7 +54,8 @@ pub fn add_to(command: &mut Command, gic: u32, kernel: &Path) {
         return;
     }
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    let log = directory.join(format!("{run}-gicv{gic}.log"));
+    let process = std::process::id();
+    let log = directory.join(format!("{process}-{run}-gicv{gic}.log"));
     let filter = format!("{:#x}+{SPAN:#x}", el2::RUNTIME);
     command.args(["-d", "in_asm", "-dfilter", &filter, "-D"]);
     command.arg(log);

@@ -146,7 +146,7 @@ impl Column {
                 Session::start(command, &log)?
             }
             Under::GearV { el1 } => {
-                let mut images = build_images::build(&source(manifest, el1, "")?)?;
+                let mut images = build_images::build_below("bench", &source(manifest, el1, "")?)?;
                 images.gear1 = gear1.unwrap_or(images.gear1);
                 ensure_holds(&images.archive, &guest)?;
                 images.start(qemu, &machine_of(&images, machine)?, &log)?
