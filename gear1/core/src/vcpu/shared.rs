@@ -223,12 +223,23 @@ impl VcpuShared {
         self.request(Requests::STOP)
     }
 
+    /// Lets the running vCPU wait, before its owner CPU looks for requests: of that look and the
+    /// waker's look at the state, one sees what the other CPU has written.
+    ///
+    /// A swap and not a store. The architecture keeps a Load-Acquire behind a Store-Release (Arm
+    /// ARM B2.3, *Barrier-ordered-before*), but QEMU on an x86 host lets the load go first: its
+    /// translation has no barrier between the two.
+    #[inline(always)]
+    fn begin_to_wait(&self) {
+        self.state.swap(VcpuState::Wfi as u8, Ordering::SeqCst);
+    }
+
     /// Makes the running vCPU, whose list registers are empty, wait, unless more than `expected` is
     /// requested. Returns whether the vCPU waits or was already woken. Called by its owner CPU;
     /// everything that becomes due raises a request.
     #[inline(always)]
     pub fn wait_quiet(&self, expected: Requests) -> bool {
-        self.set_state(VcpuState::Wfi);
+        self.begin_to_wait();
         let is_asked = !self.requests().without(expected).is_none();
         !is_asked || !self.transition(VcpuState::Wfi, VcpuState::Running)
     }
@@ -240,7 +251,7 @@ impl VcpuShared {
         if !self.requests().without(expected).is_none() || due() {
             return false;
         }
-        self.set_state(VcpuState::Wfi);
+        self.begin_to_wait();
         // A vCPU that is no longer in Wfi was woken.
         let without_lock = Requests::MESSAGE.union(Requests::SGIS);
         let is_asked = self.requests().intersects(without_lock);
@@ -374,8 +385,9 @@ impl VcpuShared {
 
     /// Notes that the vCPU is unloaded at `now`, ready or not. Called by the owner CPU only.
     pub fn unload(&self, now: u64) {
-        // In this order, so that the store of a waker in between is not lost.
-        self.begin_stolen(0);
+        // In this order, so that the store of a waker in between is not lost. A swap for the reason
+        // that `begin_to_wait` has.
+        self.ready_since.swap(0, Ordering::SeqCst);
         // planted: stolen time counts while a vCPU waits
         if self.state() == VcpuState::Ready {
             self.begin_stolen(now);

@@ -4,6 +4,7 @@
 use gear1_abi::call::VcpuState;
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 
+use crate::atomic::barrier;
 use crate::vcpu::{CpuShared, Notify, Requests, VcpuShared};
 
 /// Number of the vCPU.
@@ -19,6 +20,8 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn raise(&self) {
+        // DSB: `send_sgi`.
+        barrier();
         *self.raised.lock().unwrap() = true;
         self.changed.notify_all();
     }
@@ -30,6 +33,8 @@ impl Line {
             raised = self.changed.wait(raised).unwrap();
         }
         *raised = false;
+        // DSB: `acknowledge`.
+        barrier();
     }
 
     /// Withdraws the interrupt.
@@ -91,6 +96,8 @@ impl Machine {
     }
 
     pub(crate) fn vm(&self) -> MutexGuard<'_, Vm> {
+        // The lock is taken by an access that reads and writes.
+        barrier();
         self.vm.lock().unwrap()
     }
 
