@@ -125,8 +125,8 @@ pub struct Gear2Config<'a> {
     /// Exception level of Gear2.
     pub privilege: Privilege,
     /// The longest that a Gear2 loop may take for one decision before Gear1 restarts Gear2, in
-    /// milliseconds; 0 for no supervision.
-    pub watchdog_ms: u32,
+    /// milliseconds; 0 for no supervision. `None`: [`Self::period_ms`] says.
+    pub watchdog_ms: Option<u32>,
     /// Longest time that a VM waits at boot for those that start before it, in milliseconds; 0: no
     /// limit.
     pub boot_order_timeout_ms: u32,
@@ -135,6 +135,24 @@ pub struct Gear2Config<'a> {
 }
 
 impl Gear2Config<'_> {
+    /// Period of the watchdog where the manifest gives none, in milliseconds.
+    const PERIOD_MS: u32 = 1000;
+    /// The same on an emulator's machine. Its CPUs are threads, and a busy host keeps one that
+    /// holds a lock of Gear2 from running for more than a second.
+    const VIRTUAL_PERIOD_MS: u32 = 10_000;
+
+    /// Returns the period of the watchdog in milliseconds on a board, which is real or an
+    /// emulator's; 0 for no supervision.
+    #[must_use]
+    pub fn period_ms(&self, is_virtual: bool) -> u32 {
+        let default = if is_virtual {
+            Self::VIRTUAL_PERIOD_MS
+        } else {
+            Self::PERIOD_MS
+        };
+        self.watchdog_ms.unwrap_or(default)
+    }
+
     /// Configuration for a manifest that does not mention Gear2.
     pub const DEFAULT: Self = Self {
         image: GEAR2_MEMBER,
@@ -143,7 +161,7 @@ impl Gear2Config<'_> {
         scheduler: "round-robin",
         slice_us: 5000,
         privilege: Privilege::El0,
-        watchdog_ms: 1000,
+        watchdog_ms: None,
         boot_order_timeout_ms: 120_000,
         digest: None,
     };

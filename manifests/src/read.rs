@@ -211,9 +211,7 @@ fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Conf
         privilege: gear2
             .choice("privilege", PRIVILEGES, report)
             .unwrap_or(DEFAULT.privilege),
-        watchdog_ms: gear2
-            .number("watchdog-ms", report)
-            .unwrap_or(DEFAULT.watchdog_ms),
+        watchdog_ms: gear2.number("watchdog-ms", report),
         boot_order_timeout_ms: gear2
             .number("boot-order-timeout-ms", report)
             .unwrap_or(DEFAULT.boot_order_timeout_ms),

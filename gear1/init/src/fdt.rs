@@ -32,6 +32,7 @@ use gear1_abi::layout::PAGE_SIZE;
 use gearv_manifest::blob::{Blob, Node, Property};
 
 use self::bus::{Bus, cell_counts, number};
+use crate::devices::is_compatible;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
@@ -52,6 +53,8 @@ pub(crate) const FIRST_SPI: u32 = 32;
 const PPI: u32 = 1;
 /// INTID of the first private interrupt, which specifiers count from 0.
 const FIRST_PPI: u32 = 16;
+/// Name of QEMU's `virt`, which is no real board.
+const VIRTUAL: &[&str] = &["linux,dummy-virt"];
 /// The PMUs of Armv8 CPUs.
 pub(crate) const PMUS: &[&str] = &[
     "arm,armv8-pmuv3",
@@ -124,6 +127,8 @@ pub struct Board {
     pub has_pmu: bool,
     /// Frequency of the counter, where firmware does not set CNTFRQ_EL0.
     pub counter_hz: Option<u32>,
+    /// Whether the board is an emulator's, of which no hardware exists.
+    pub is_virtual: bool,
     /// Number of CPUs beyond the supported ones.
     pub unused_cpu_count: usize,
 }
@@ -210,6 +215,7 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
         seed: seed(&chosen),
         has_pmu: seen.has_pmu,
         counter_hz: seen.counter_hz,
+        is_virtual: is_compatible(root, VIRTUAL),
         unused_cpu_count,
     })
 }

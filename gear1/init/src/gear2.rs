@@ -194,7 +194,7 @@ fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa) -> BootGear2 {
             size: header.data_end - header.base,
             stride: 0,
         },
-        period: u64::from(manifest.gear2.watchdog_ms) * hz / 1000,
+        period: u64::from(manifest.gear2.period_ms(sources.board.is_virtual)) * hz / 1000,
         el1: manifest.gear2.privilege == Privilege::El1,
         window: RESTART_WINDOW_S * hz,
         ..BootGear2::default()

@@ -47,6 +47,23 @@ fn gives_defaults() {
     });
 }
 
+/// The threads of an emulator wait for a busy host.
+#[test]
+fn an_emulator_gets_a_longer_watchdog() {
+    accepts(&smallest(), |manifest| {
+        let gear2 = &manifest.gear2;
+        assert_eq!(
+            (gear2.period_ms(false), gear2.period_ms(true)),
+            (1000, 10_000)
+        );
+    });
+    let tree = smallest().set("/gear2", "watchdog-ms", cells(&[300]));
+    accepts(&tree, |manifest| {
+        let gear2 = &manifest.gear2;
+        assert_eq!((gear2.period_ms(false), gear2.period_ms(true)), (300, 300));
+    });
+}
+
 #[test]
 fn reads_gear2() {
     let tree = smallest()
@@ -62,7 +79,10 @@ fn reads_gear2() {
         let gear2 = &manifest.gear2;
         assert_eq!((gear2.image, gear2.memory_bytes), ("my-gear2.bin", 8 << 20));
         assert_eq!((gear2.scheduler, gear2.slice_us), ("round-robin", 100));
-        assert_eq!((gear2.privilege, gear2.watchdog_ms), (Privilege::El1, 0));
+        assert_eq!(
+            (gear2.privilege, gear2.watchdog_ms),
+            (Privilege::El1, Some(0))
+        );
         assert_eq!(gear2.boot_order_timeout_ms, 7000);
         assert_eq!(manifest.gear2_cpus(4).mask(), 0b101);
     });

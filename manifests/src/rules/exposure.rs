@@ -21,13 +21,9 @@ pub(crate) fn check<'a>(
     shared::warn(manifest, report);
     let gear2 = NodePath::ROOT.child("gear2");
     let config = &manifest.gear2;
-    warn_if_short(
-        gear2,
-        "watchdog-ms",
-        config.watchdog_ms,
-        SHORT_WATCHDOG_MS,
-        report,
-    );
+    if let Some(period_ms) = config.watchdog_ms {
+        warn_if_short(gear2, "watchdog-ms", period_ms, SHORT_WATCHDOG_MS, report);
+    }
     warn_if_short(
         gear2,
         "boot-order-timeout-ms",

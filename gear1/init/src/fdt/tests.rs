@@ -60,6 +60,14 @@ fn virt_is_understood() {
     assert!(board.reserved.is_empty() && board.no_map.is_empty());
 }
 
+/// Gear2's watchdog is longer where the CPUs are threads of a host.
+#[test]
+fn an_emulator_is_known_by_its_name() {
+    assert!(board(&virt()).unwrap().is_virtual);
+    let real = virt().set("/", "compatible", text("raspberrypi,4-model-b"));
+    assert!(!board(&real).unwrap().is_virtual);
+}
+
 #[test]
 fn virt_with_gicv2_is_understood() {
     let gic = board(&tree(VIRT_GICV2)).unwrap().gic;
