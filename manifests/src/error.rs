@@ -69,6 +69,8 @@ impl Rule {
                 | Self::ManyWriters
                 | Self::EarlyWatchdog
                 | Self::ShortTime
+                | Self::NoSuchConsole
+                | Self::LongCommandLine
         ) {
             Severity::Warning
         } else {
@@ -277,6 +279,11 @@ rules! {
 
     ShortTime = "M-WRN-008", "so short a time is seldom meant",
         "write the time in milliseconds: 10 s are <10000>";
+
+    NoSuchConsole = "M-WRN-009", "the VM has no such console",
+        "write console=ttyAMA0 for the emulated UART, or console=hvc0 for the first virtio console";
+    LongCommandLine = "M-WRN-010", "Linux drops what is behind byte 2047 of its command line",
+        "shorten cmdline";
 
     SharedPlace = "M-SHM-001",
         "shared memory has an address, from 2 MiB on, and a size, both multiples of 2 MiB",

@@ -19,6 +19,7 @@ use crate::{
 
 mod backends;
 mod board;
+mod command_line;
 mod exposure;
 mod shared;
 #[cfg(test)]

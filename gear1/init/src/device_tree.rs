@@ -19,7 +19,7 @@ use gearv_manifest::{Console, VirtioDevice, Vm};
 
 use crate::devices::{self, Owned};
 use crate::fdt::bus::cell_counts;
-use crate::fdt::{FIRST_SPI, PMUS, stdout_path, text};
+use crate::fdt::{FIRST_SPI, PMUS, is_compatible, stdout_path, text};
 use crate::random::SEED_SIZE;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
@@ -168,7 +168,7 @@ impl<'f, 'a> Maker<'f, 'a> {
             let name = child.name();
             let is_memory = text(&child, "device_type") == Some("memory");
             let replaced = path.is_empty() && (REPLACED.contains(&name) || is_memory);
-            if replaced || devices::is_compatible(&child, PSCI) {
+            if replaced || is_compatible(&child, PSCI) {
                 continue;
             }
             let copied = path.is_empty() && COPIED.contains(&name);
@@ -202,8 +202,8 @@ impl<'f, 'a> Maker<'f, 'a> {
         !is_device
             || self.facts.owned.has_below(path)
             || devices::is_gic(node)
-            || devices::is_compatible(node, ENABLED)
-            || self.facts.vm.pmu && devices::is_compatible(node, PMUS)
+            || is_compatible(node, ENABLED)
+            || self.facts.vm.pmu && is_compatible(node, PMUS)
     }
 
     /// Writes `/chosen`: what a boot loader would tell a kernel. The console is the emulated one,

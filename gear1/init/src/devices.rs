@@ -21,7 +21,7 @@ use gearv_manifest::blob::{Blob, Node};
 use gearv_manifest::{DevicePatterns, Rule, Vm, VmKind, nearest};
 
 use crate::fdt::bus::Bus;
-use crate::fdt::{Board, FIRST_SPI, SPI, Uart, text};
+use crate::fdt::{Board, FIRST_SPI, SPI, Uart, is_compatible, text};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, pages};
 
@@ -528,15 +528,6 @@ fn find_path<'t>(node: &Node<'t>, path: &str, wanted: u32) -> Option<(Node<'t>, 
 /// Tells whether the node is the interrupt controller.
 pub(crate) fn is_gic(node: &Node<'_>) -> bool {
     is_compatible(node, GIC) && !is_disabled(node)
-}
-
-/// Tells whether the node is compatible with one of `names`.
-pub(crate) fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
-    let value = node
-        .property("compatible")
-        .map_or(&[][..], |property| property.value);
-    let mut known = value.split(|byte| *byte == 0);
-    known.any(|known| names.iter().any(|name| name.as_bytes() == known))
 }
 
 /// Tells whether firmware has turned a device off, or it is broken (Devicetree Specification 0.4,

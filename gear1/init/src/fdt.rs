@@ -32,7 +32,6 @@ use gear1_abi::layout::PAGE_SIZE;
 use gearv_manifest::blob::{Blob, Node, Property};
 
 use self::bus::{Bus, cell_counts, number};
-use crate::devices::is_compatible;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
@@ -143,6 +142,15 @@ impl Board {
         let before_second = u64::from(self.gicr_size == GICC_64K) * 0xf000;
         self.gic.gicr + before_second
     }
+}
+
+/// Tells whether the node is compatible with one of `names`.
+pub(crate) fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
+    let value = node
+        .property("compatible")
+        .map_or(&[][..], |property| property.value);
+    let mut known = value.split(|byte| *byte == 0);
+    known.any(|known| names.iter().any(|name| name.as_bytes() == known))
 }
 
 /// Result of reading a board's tree.

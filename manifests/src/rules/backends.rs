@@ -5,6 +5,7 @@
 //! Judged are the names: that two names are links to one disk, or that the device VM has mounted it
 //! meanwhile, is seen by the device model when it opens the disk exclusively.
 
+use super::command_line::kernel_words;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, Payload, VirtioDevice, VirtioKind, Vm};
 
@@ -100,9 +101,7 @@ fn owner<'m, 'a>(manifest: &'m Manifest<'a>, device: &VirtioDevice<'a>) -> Optio
 
 /// Returns the disk that the command line's last word with prefix `key` names.
 fn own_disk<'a>(cmdline: &'a str, key: &str) -> Option<&'a str> {
-    let words = cmdline.split_ascii_whitespace();
-    // Linux passes the words after `--` to the first program.
-    let words = words.take_while(|word| *word != "--");
+    let words = kernel_words(cmdline);
     let value = words.filter_map(|word| word.strip_prefix(key)).last()?;
     Some(value.trim_matches('"'))
 }

@@ -1,6 +1,6 @@
 //! Warnings: what runs, and lets one VM reach more of another than it might, or slows it down.
 
-use super::{Board, error, shared};
+use super::{Board, command_line, error, shared};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 
@@ -35,6 +35,7 @@ pub(crate) fn check<'a>(
         let node = NodePath::vm(vm.name);
         let window_ms = vm.restart_limit.window_ms;
         warn_if_short(node, "restart-window-ms", window_ms, SHORT_BOOT_MS, report);
+        command_line::warn(manifest, vm, report);
         check_devices(manifest, vm, board, report);
         check_sharing(manifest, vm, report);
     }

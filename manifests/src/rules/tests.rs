@@ -144,6 +144,54 @@ fn warns_of_a_watchdog_that_is_faster_than_the_device_models() {
     }
 }
 
+/// A guest whose console does not exist shows nothing.
+#[test]
+fn warns_of_consoles_that_a_vm_lacks() {
+    let cases = [
+        ("console=ttyAMA0", None),
+        ("console=ttyAMA0,115200n8 quiet", None),
+        ("console=tty0 console=ttynull", None),
+        ("quiet -- console=ttyS0", None),
+        ("console=ttyAMA1", Some("ttyAMA1")),
+        ("console=ttyS0,115200", Some("ttyS0,115200")),
+        ("console=hvc0", Some("hvc0")),
+        ("console=ttyAMA", Some("ttyAMA")),
+    ];
+    for (cmdline, expected) in cases {
+        let tree = smallest().set("/vms/linux/console", "interrupt", cells(&[33]));
+        let warned = warnings(&tree.set(VM, "cmdline", text(cmdline)));
+        let start = expected.map(|name| {
+            format!("M-WRN-009: {VM}: cmdline: the VM has no such console (\"{name}\");")
+        });
+        let is_so = match (&warned[..], &start) {
+            ([], None) => true,
+            ([one], Some(start)) => one.starts_with(start),
+            _ => false,
+        };
+        assert!(is_so, "{cmdline}: {warned:?}");
+    }
+}
+
+/// Linux keeps the first 2,047 bytes of its command line.
+#[test]
+fn warns_of_a_command_line_that_linux_cuts_off() {
+    for (length, expected) in [(2047, 0), (2048, 1)] {
+        let tree = smallest().set(VM, "cmdline", text(&"a".repeat(length)));
+        assert_eq!(warnings(&tree).len(), expected, "{length}");
+    }
+}
+
+/// Returns what is warned of.
+fn warnings(tree: &Tree) -> Vec<String> {
+    let blob = tree.flatten();
+    let mut warned = Vec::new();
+    let outcome = validate(blob.as_slice(), &BOARD, &mut |error| {
+        warned.push(error.to_string());
+    });
+    assert!(outcome.is_ok(), "{warned:?}");
+    warned
+}
+
 #[test]
 fn refuses_what_is_no_device_tree() {
     let good = smallest().flatten();

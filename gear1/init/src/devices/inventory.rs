@@ -11,9 +11,10 @@ use alloc::vec::Vec;
 
 use gearv_manifest::blob::{Blob, Node};
 
-use super::{GIC_PARTS, MASTERS, NOT_DEVICES, cell, find, is_compatible, is_disabled, is_gic};
+use super::{GIC_PARTS, MASTERS, NOT_DEVICES, cell, find, is_disabled, is_gic};
 use super::{phandle, shared};
 use crate::fdt::bus::Bus;
+use crate::fdt::is_compatible;
 use crate::refusal::Refusal;
 use crate::region::Region;
 
