@@ -10,7 +10,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "Gear1 halts where a guest has no translation tables",
         change: Change::Swap(
             "emulated ",
-            "emulated && !abort.is_decoded() {\n        crate::halt::halt(cpu, crate::halt::HaltReason::Inconsistent);\n    }\n    if !emulated ",
+            "emulated && !abort.is_decoded() {\n        crate::halt::halt(guest.cpu, crate::halt::HaltReason::Inconsistent);\n    }\n    if !emulated ",
         ),
         breaks: &["G1-RUN-002"],
         test: "tests/guests/src/bin/chaos.rs",
@@ -20,7 +20,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "Gear1 halts where an access has no syndrome",
         change: Change::Swap(
             "    if !",
-            "    if emulated && !abort.is_decoded() {\n        crate::halt::halt(cpu, crate::halt::HaltReason::Inconsistent);\n    }\n    if !",
+            "    if emulated && !abort.is_decoded() {\n        crate::halt::halt(guest.cpu, crate::halt::HaltReason::Inconsistent);\n    }\n    if !",
         ),
         breaks: &["G1-RUN-002"],
         test: "tests/guests/src/bin/chaos.rs",

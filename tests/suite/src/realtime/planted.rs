@@ -102,13 +102,13 @@ const REMOVED: &[Removed] = &[
     },
     Removed {
         name: "a kick goes to one CPU",
-        change: Change::Ahead("    kick(cpu, machine, CpuIndex::default());\n"),
+        change: Change::Ahead("    kick_cpu(cpu, machine, CpuIndex::default());\n"),
         by: By::Others("storm", "storm"),
         features: "image",
     },
     Removed {
         name: "a kick goes to one CPU, beside Linux",
-        change: Change::Ahead("    kick(cpu, machine, CpuIndex::default());\n"),
+        change: Change::Ahead("    kick_cpu(cpu, machine, CpuIndex::default());\n"),
         by: By::Linux(&linux::SHORT),
         features: "image",
     },
