@@ -31,16 +31,16 @@ use gear1_abi::info::uart;
 use gear1_abi::layout::PAGE_SIZE;
 use gearv_manifest::blob::{Blob, Node, Property};
 
-use self::bus::{Bus, cell_counts, number};
+use self::bus::{Bus, number};
+use self::cpus::{psci_method, read_cpus};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
 pub(crate) mod bus;
+mod cpus;
 #[cfg(test)]
 mod tests;
 
-/// Bits of MPIDR_EL1 that are affinity, which `reg` of a CPU node has.
-const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
 /// Link address of init: memory is mapped at its physical address below. init and the runtime's
 /// boot page are the only users of that identity map.
 const ADDRESS_LIMIT: u64 = 0x7000_0000_0000;
@@ -404,16 +404,6 @@ fn add_uart(
     Ok(())
 }
 
-/// Returns how firmware is called. HVC reaches a hypervisor below Gear1, as nested virtualization
-/// has one.
-fn psci_method(node: &Node<'_>, path: &str) -> Result<EnableMethod, Refusal> {
-    match text(node, "method") {
-        Some("smc") => Ok(EnableMethod::PsciSmc),
-        Some("hvc") => Ok(EnableMethod::PsciHvc),
-        _ => Err(refusal!(Board, "{path}: method: not \"smc\" or \"hvc\"")),
-    }
-}
-
 /// Reads `/reserved-memory`. Firmware's secure memory and its own tables are there: to give one of
 /// them to a VM would let the VM break firmware, or fault at EL3. `no-map` is not even mapped, as a
 /// speculative access may be an error.
@@ -501,74 +491,6 @@ fn shared_interrupt(node: &Node<'_>, path: &str) -> Result<u32, Refusal> {
             "{path}: interrupts: not a shared interrupt of the GIC"
         )
     })
-}
-
-/// Reads the CPUs, and how they are turned on: all of one board by one method, as a mixture would
-/// need two in the runtime.
-fn read_cpus(
-    cpus: &Node<'_>,
-    psci: Option<EnableMethod>,
-) -> Result<(Vec<Cpu>, EnableMethod), Refusal> {
-    let (address_cells, _) = cell_counts(cpus, "/cpus")?;
-    let mut list = Vec::new();
-    let mut method = psci.unwrap_or_default();
-    let is_cpu = |node: &Node<'_>| text(node, "device_type") == Some("cpu");
-    for node in cpus.children().filter(is_cpu) {
-        let path = alloc::format!("/cpus/{}", node.name());
-        let mpidr = affinity(&node, &path, address_cells)?;
-        let spin_table = release_addr(&node, &path, psci)?;
-        if spin_table.is_some() {
-            method = EnableMethod::SpinTable;
-        }
-        list.push(Cpu {
-            mpidr,
-            release_addr: spin_table.unwrap_or(0),
-        });
-    }
-    if list.is_empty() {
-        return Err(refusal!(Board, "/cpus: no CPU"));
-    }
-    Ok((list, method))
-}
-
-/// Returns a CPU's affinity, by which PSCI starts the CPU and the GIC sends it SGIs.
-fn affinity(cpu: &Node<'_>, path: &str, address_cells: u32) -> Result<u64, Refusal> {
-    let mut reg = cpu.property("reg").and_then(|reg| reg.cells());
-    let mpidr = reg.as_mut().and_then(|cells| number(cells, address_cells));
-    // planted: a CPU has an affinity that no CPU has
-    mpidr
-        .filter(|mpidr| mpidr & !AFFINITY == 0)
-        .ok_or_else(|| refusal!(Board, "{path}: reg: no affinity of a CPU"))
-}
-
-/// Returns the address at which a CPU of a spin table waits; `None` for a CPU that PSCI turns on,
-/// as the whole board's method is if a node names none.
-fn release_addr(
-    node: &Node<'_>,
-    path: &str,
-    psci: Option<EnableMethod>,
-) -> Result<Option<u64>, Refusal> {
-    match text(node, "enable-method") {
-        None => Ok(None),
-        Some("psci") if psci.is_some() => Ok(None),
-        Some("psci") => Err(refusal!(
-            Board,
-            "{path}: enable-method: \"psci\" without a PSCI node"
-        )),
-        Some("spin-table") => polled_address(node, path).map(Some),
-        Some(other) => Err(refusal!(
-            Board,
-            "{path}: enable-method: \"{other}\" is not known"
-        )),
-    }
-}
-
-/// Returns `cpu-release-addr`, which has two cells whatever its parent says (Devicetree
-/// Specification 0.4, 3.8.1).
-fn polled_address(cpu: &Node<'_>, path: &str) -> Result<u64, Refusal> {
-    let cells = cpu.property("cpu-release-addr").and_then(|p| p.cells());
-    let address = cells.and_then(|mut cells| number(&mut cells, 2));
-    address.ok_or_else(|| refusal!(Board, "{path}: cpu-release-addr: missing"))
 }
 
 /// Returns the UART that `stdout-path` names, or else the first one.
