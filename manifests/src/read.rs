@@ -8,7 +8,7 @@ use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
     Console, CpuList, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload,
-    Privilege, Restart, RestartLimit, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind,
+    Restart, RestartLimit, SharedMemory, VirtioDevice, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::rules;
@@ -16,110 +16,16 @@ use crate::{
     BINDING_VERSION, COMPATIBLE, CpuIndex, MAX_VIRTIO, MAX_VIRTIO_PER_VM, MEMORY_ALIGN, VmId,
 };
 
+mod binding;
 #[cfg(test)]
 mod tests;
 
-const ROOT_PROPERTIES: &[&str] = &["compatible", "version"];
-const ROOT_NODES: &[&str] = &["gear2", "vms", "shared-memory"];
-const SHARED_PROPERTIES: &[&str] = &["address", "size-mib", "vms", "readers"];
-const GEAR2_PROPERTIES: &[&str] = &[
-    "image",
-    "memory-mib",
-    "cpus",
-    "scheduler",
-    "slice-us",
-    "privilege",
-    "watchdog-ms",
-    "boot-order-timeout-ms",
-    "image-sha256",
-];
-const VM_PROPERTIES: &[&str] = &[
-    "kind",
-    "vcpus",
-    "cpus",
-    "memory-mib",
-    "memory-address",
-    "memory-ipa",
-    "memory-align-mib",
-    "kernel",
-    "kernel-sha256",
-    "initrd",
-    "initrd-sha256",
-    "cmdline",
-    "image",
-    "image-sha256",
-    "load-offset",
-    "entry-offset",
-    "may-power-off",
-    "debug",
-    "pmu",
-    "no-autostart",
-    "boot-order",
-    "restart",
-    "restart-limit",
-    "restart-window-ms",
-    "restart-backoff-ms",
-    "watchdog-ms",
-    "gic",
-    "devices",
-    "window-address",
-    "virtio-address",
-    "ffa-peers",
-];
-/// Properties of [`RestartLimit`], in the order of its fields.
-const RESTART_LIMITS: [&str; 3] = ["restart-limit", "restart-window-ms", "restart-backoff-ms"];
-const VM_NODES: &[&str] = &["console", "virtio"];
-const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only", "mac"];
-const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
-
-/// Properties whose values are cells. A blob has no types: a string of three characters is a cell
-/// in it. Who has the source looks there.
-pub const CELL_PROPERTIES: &[&str] = &[
-    "version",
-    "vcpus",
-    "cpus",
-    "memory-mib",
-    "memory-address",
-    "memory-ipa",
-    "memory-align-mib",
-    "size-mib",
-    "address",
-    "interrupt",
-    "window-address",
-    "virtio-address",
-    "load-offset",
-    "entry-offset",
-    "slice-us",
-    "watchdog-ms",
-    "boot-order",
-    "boot-order-timeout-ms",
-    "restart-limit",
-    "restart-window-ms",
-    "restart-backoff-ms",
-];
-
-const SCHEDULERS: &[(&str, &str)] = &[("round-robin", "round-robin")];
-const PRIVILEGES: &[(&str, Privilege)] = &[("el0", Privilege::El0), ("el1", Privilege::El1)];
-const KINDS: &[(&str, VmKind)] = &[
-    ("guest", VmKind::Guest),
-    ("device", VmKind::Device),
-    ("real-time", VmKind::RealTime),
-];
-const RESTARTS: &[(&str, Restart)] = &[
-    ("never", Restart::Never),
-    ("on-failure", Restart::OnFailure),
-    ("always", Restart::Always),
-];
-const VIRTIO_KINDS: &[(&str, VirtioKind)] = &[
-    (VirtioKind::Block.name(), VirtioKind::Block),
-    (VirtioKind::Net.name(), VirtioKind::Net),
-    (VirtioKind::Console.name(), VirtioKind::Console),
-    (VirtioKind::Random.name(), VirtioKind::Random),
-];
-const GIC_MODES: &[(&str, GicMode)] = &[
-    ("emulated", GicMode::Emulated),
-    ("pass-through", GicMode::PassThrough),
-];
+pub use binding::CELL_PROPERTIES;
+use binding::{
+    CONSOLE_PROPERTIES, GEAR2_PROPERTIES, GIC_MODES, KINDS, PRIVILEGES, RESTART_LIMITS, RESTARTS,
+    ROOT_NODES, ROOT_PROPERTIES, SCHEDULERS, SHARED_PROPERTIES, VIRTIO_KINDS, VIRTIO_PROPERTIES,
+    VM_NODES, VM_PROPERTIES,
+};
 
 const MIB: u64 = 1 << 20;
 

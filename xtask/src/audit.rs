@@ -135,6 +135,7 @@ pub fn run() -> Result<Findings> {
     findings.fails.extend(bounds.surplus());
     findings.source(&rules)?;
     findings.holds.extend(crates::report(&rules)?);
+    findings.fails.extend(crates::too_long()?);
     findings.modules(&calls)?;
     Ok(findings)
 }

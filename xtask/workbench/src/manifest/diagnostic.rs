@@ -66,13 +66,7 @@ impl Diagnostic {
 
     /// Makes the finding of a string where the binding has a number.
     fn string_for_number(node: &str, property: &str) -> Self {
-        let unit = match property.rsplit('-').next() {
-            Some("ms") => " of milliseconds",
-            Some("us") => " of microseconds",
-            Some("mib") => " of MiB",
-            _ => "",
-        };
-        let rule = Rule::WrongType;
+        let (rule, unit) = (Rule::WrongType, unit_of(property));
         Self {
             id: rule.id(),
             severity: rule.severity(),
@@ -367,4 +361,14 @@ fn dtc_place(place: &str) -> Option<Place> {
         start,
         end,
     })
+}
+
+/// Returns the unit of a number by the ending of the property's name.
+fn unit_of(property: &str) -> &'static str {
+    match property.rsplit('-').next() {
+        Some("ms") => " of milliseconds",
+        Some("us") => " of microseconds",
+        Some("mib") => " of MiB",
+        _ => "",
+    }
 }
