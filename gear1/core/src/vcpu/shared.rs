@@ -231,6 +231,7 @@ impl VcpuShared {
     /// translation has no barrier between the two.
     #[inline(always)]
     fn begin_to_wait(&self) {
+        // planted: a load overtakes the store of a waiting state
         self.state.swap(VcpuState::Wfi as u8, Ordering::SeqCst);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, ensure};
@@ -35,33 +35,33 @@ impl Finder {
     /// Makes sure that tests on the host pass without the bug, those of all bugs of the package at
     /// once; the parts that run on QEMU are parts of every run.
     pub(super) fn passes_without(&self, bug: &Bug, copy: &Path) -> Result<()> {
-        static PASSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-        let Some((package, _)) = self.host_tests(bug)? else {
+        static PASSED: Mutex<BTreeSet<Program>> = Mutex::new(BTreeSet::new());
+        let Some((program, _)) = self.host_tests(bug)? else {
             return Ok(());
         };
         let mut passed = PASSED.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
-        if passed.contains(&package) {
+        if passed.contains(&program) {
             return Ok(());
         }
         let mut tests = BTreeSet::new();
         for other in bugs() {
             tests.extend(
                 (other.finder.host_tests(other)?)
-                    .filter(|(of, _)| *of == package)
+                    .filter(|(of, _)| *of == program)
                     .map(|(_, tests)| tests),
             );
         }
         let tests: Vec<String> = tests.into_iter().collect();
-        let failure = host_tests(&package, &tests, copy)?;
+        let failure = program.run(&tests, copy)?;
         ensure!(failure.is_none(), "without a bug: {failure:?}");
-        passed.insert(package);
+        passed.insert(program);
         Ok(())
     }
 
     /// Runs the test, and returns its finding.
     pub(super) fn look(&self, bug: &Bug, copy: &Path) -> Result<Option<String>> {
-        if let Some((package, tests)) = self.host_tests(bug)? {
-            return host_tests(&package, &[tests], copy);
+        if let Some((program, tests)) = self.host_tests(bug)? {
+            return program.run(&[tests], copy);
         }
         let file = change::file(bug.name)?;
         let gear1 = match INITS.iter().any(|of_init| file.starts_with(of_init)) {
@@ -101,56 +101,95 @@ impl Finder {
         found.map(|found| found.lines().next().unwrap_or_default().to_owned())
     }
 
-    /// Returns package and names of the tests, if they run on the host.
-    fn host_tests(&self, bug: &Bug) -> Result<Option<(String, String)>> {
+    /// Returns the program and the names of the tests, if they run on the host.
+    fn host_tests(&self, bug: &Bug) -> Result<Option<(Program, String)>> {
         let names = match self {
             Finder::Host => None,
             Finder::HostNamed(names) => Some((*names).to_owned()),
             _ => return Ok(None),
         };
-        let (package, module) = bug
-            .test
-            .split_once("/src/")
-            .context("a test on the host is in a crate")?;
-        let module = module.trim_end_matches(".rs").replace('/', "::");
-        let package = package.replace('/', "-");
-        Ok(Some((package, names.unwrap_or(module))))
+        let (program, module) =
+            Program::of(bug.test).context("a test on the host is in a crate")?;
+        Ok(Some((program, names.unwrap_or(module))))
     }
 }
 
-/// Runs tests on the host; returns what fails.
-fn host_tests(package: &str, tests: &[String], copy: &Path) -> Result<Option<String>> {
-    let mut build = cargo_test(Command::new("cargo"), package, copy);
-    let output = (build.arg("--no-run").output()).context("cargo cannot be run")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "\n{complaint}");
-    // A bug may have a test run for ever.
-    let mut command = Command::new("timeout");
-    command.args(["-k", "5", HOST_SECONDS, "cargo"]);
-    let mut command = cargo_test(command, package, copy);
-    let output = (command.arg("--").args(tests).output()).context("cargo cannot be run")?;
-    let printed = String::from_utf8_lossy(&output.stdout);
-    if let Some(failed) = printed.lines().find(|line| line.ends_with("... FAILED")) {
-        return Ok(Some(failed.to_owned()));
-    }
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "{tests:?}: {}\n{complaint}",
-        output.status
-    );
-    ensure!(
-        printed.contains("test result: ok.") && !printed.contains(" 0 passed"),
-        "{package} has no test {tests:?}"
-    );
-    Ok(None)
+/// Tests on the host that are one program: a package's own, or one below its `tests` folder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Program {
+    package: String,
+    /// The program below `tests`; `None`: the package's own tests.
+    below_tests: Option<String>,
 }
 
-fn cargo_test(mut command: Command, package: &str, copy: &Path) -> Command {
-    command.current_dir(copy);
-    command.args(["test", "--offline", "--package", package, "--lib"]);
-    // The build is most of the time: what comes from crates.io is built for the unit tests already.
-    command.args(["--config", QUICKLY_BUILT, "--target-dir"]);
-    command.arg(workspace::target_dir());
-    command
+impl Program {
+    /// Returns the program that a source of tests belongs to, and the source's module there.
+    fn of(source: &str) -> Option<(Program, String)> {
+        let name = |directory: &str| directory.replace('/', "-");
+        let module = |file: &str| file.trim_end_matches(".rs").replace('/', "::");
+        if let Some((directory, file)) = source.split_once("/src/") {
+            let package = name(directory);
+            let program = Program {
+                package,
+                below_tests: None,
+            };
+            return Some((program, module(file)));
+        }
+        let (directory, file) = source.split_once("/tests/")?;
+        let (program, file) = file.split_once('/')?;
+        let program = Program {
+            package: name(directory),
+            below_tests: Some(program.to_owned()),
+        };
+        Some((program, module(file)))
+    }
+
+    /// Runs tests of the program in a copy of the workspace; returns what fails.
+    fn run(&self, tests: &[String], copy: &Path) -> Result<Option<String>> {
+        let mut build = self.cargo(Command::new("cargo"), copy);
+        let output = (build.arg("--no-run").output()).context("cargo cannot be run")?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "\n{complaint}");
+        // A bug may have a test run for ever.
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", HOST_SECONDS, "cargo"]);
+        let mut command = self.cargo(command, copy);
+        let output = (command.arg("--").args(tests).output()).context("cargo cannot be run")?;
+        self.verdict(tests, &output)
+    }
+
+    /// Returns the test that failed, if one did.
+    fn verdict(&self, tests: &[String], output: &Output) -> Result<Option<String>> {
+        let printed = String::from_utf8_lossy(&output.stdout);
+        if let Some(failed) = printed.lines().find(|line| line.ends_with("... FAILED")) {
+            return Ok(Some(failed.to_owned()));
+        }
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "{tests:?}: {}\n{complaint}",
+            output.status
+        );
+        ensure!(
+            printed.contains("test result: ok.") && !printed.contains(" 0 passed"),
+            "{} has no test {tests:?}",
+            self.package
+        );
+        Ok(None)
+    }
+
+    /// Adds what has cargo test the program.
+    fn cargo(&self, mut command: Command, copy: &Path) -> Command {
+        command.current_dir(copy);
+        command.args(["test", "--offline", "--package", &self.package]);
+        match &self.below_tests {
+            None => command.arg("--lib"),
+            Some(program) => command.args(["--test", program]),
+        };
+        // The build is most of the time: what comes from crates.io is built for the unit tests
+        // already.
+        command.args(["--config", QUICKLY_BUILT, "--target-dir"]);
+        command.arg(workspace::target_dir());
+        command
+    }
 }

@@ -206,6 +206,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a load overtakes the store of a waiting state",
+        change: Change::Swap(".swap(", ".store("),
+        breaks: &["G1-VCPU-001"],
+        test: "gear1/core/tests/protocol/main.rs",
+        finder: Finder::HostNamed("an_interrupt_wakes_who_waits"),
+    },
+    Bug {
         name: "a vCPU that runs is not asked to stop",
         change: Change::Swap("self.request(Requests::STOP)", "Notify::Nobody"),
         breaks: &["G1-VCPU-001"],
