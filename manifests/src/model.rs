@@ -137,8 +137,8 @@ pub struct Gear2Config<'a> {
 impl Gear2Config<'_> {
     /// Period of the watchdog where the manifest gives none, in milliseconds.
     const PERIOD_MS: u32 = 1000;
-    /// The same on an emulator's machine. Its CPUs are threads, and a busy host keeps one that
-    /// holds a lock of Gear2 from running for more than a second.
+    /// Period on an emulator's machine: a CPU is a thread there, and a busy host may keep the thread
+    /// that holds a lock of Gear2 from running for more than a second.
     const VIRTUAL_PERIOD_MS: u32 = 10_000;
 
     /// Returns the period of the watchdog in milliseconds on a board, which is real or an

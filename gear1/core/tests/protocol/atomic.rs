@@ -17,7 +17,7 @@ use shuttle::thread::{self, ThreadId};
 
 pub(crate) use shuttle::sync::atomic::Ordering;
 
-/// What the machine does with a load behind a store.
+/// Order of a load behind a store of the same CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Kept,
