@@ -15,9 +15,9 @@ use workbench::cache::sha256_of;
 use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 use workbench::qemu::{Machine, Qemu};
-use workbench::{device_userland, workspace};
+use workbench::workspace;
 use xtask::run;
-use xtask::smoke::device_vm::{LONG, answers, enter, fio, leave, widen};
+use xtask::smoke::device_vm::{LONG, answers, enter, fio, is_up, leave};
 use xtask::smoke::{BOOT, ready, shell, shell_within};
 
 use crate::nbd::Disk;
@@ -111,17 +111,9 @@ impl Rig {
     fn boot(&self) -> Result<Session> {
         let qemu = Qemu::prepare(10)?;
         let mut session = self.images.start(&qemu, &self.machine, &self.log)?;
-        served(&mut session).with_context(|| last_words(&session))?;
+        is_up(&mut session).with_context(|| last_words(&session))?;
         Ok(session)
     }
-}
-
-/// Waits until the device VM serves its guests.
-fn served(session: &mut Session) -> Result<()> {
-    session.expect(device_userland::READY, BOOT)?;
-    widen(session)?;
-    let answers = "until gearctl version > /dev/null 2>&1; do sleep 0.2; done";
-    shell(session, answers).map(drop)
 }
 
 /// Goes to the guest's shell, as soon as it has one.
@@ -281,7 +273,7 @@ impl Storm<'_> {
         let wait = self.random.seconds(4);
         let restart = format!("sleep {wait}; gearctl restart device\n");
         self.session.send(&restart)?;
-        served(self.session)?;
+        is_up(self.session)?;
         self.done.device_restarts += 1;
         stop_work(self.session, self.guest)
     }

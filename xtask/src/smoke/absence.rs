@@ -13,15 +13,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use workbench::cache::sha256_of;
-use workbench::device_userland;
 use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 
 use super::device_vm::{
-    FINISH, FLUSHED, LONG, answers, enter, fio, fio_result, in_background, json, leave, number,
-    widen,
+    FINISH, FLUSHED, LONG, answers, enter, fio, fio_result, in_background, is_up, json, leave,
+    number,
 };
-use super::session::{BOOT, Smoke, shell, shell_within};
+use super::session::{Smoke, shell, shell_within};
 
 /// The ways in which the device VM begins anew.
 const RESTARTS: [(&str, &str); 4] = [
@@ -152,12 +151,7 @@ impl Smoke<'_> {
 fn begin_anew(session: &mut Session, command: &str) -> Result<Duration> {
     let gone = Instant::now();
     session.send(&format!("{command}\n"))?;
-    session.expect(device_userland::READY, BOOT)?;
-    widen(session)?;
-    shell(
-        session,
-        "until gearctl version > /dev/null 2>&1; do sleep 0.2; done",
-    )?;
+    is_up(session)?;
     Ok(gone.elapsed())
 }
 

@@ -354,6 +354,17 @@ pub fn widen(session: &mut Session) -> Result<()> {
     shell(session, "stty cols 1000").map(drop)
 }
 
+/// Waits until a device VM that starts has its shell and its GDM serves.
+pub fn is_up(session: &mut Session) -> Result<()> {
+    session.expect(device_userland::READY, BOOT)?;
+    widen(session)?;
+    shell(
+        session,
+        "until gearctl version > /dev/null 2>&1; do sleep 0.2; done",
+    )
+    .map(drop)
+}
+
 /// Changes a VM's life, and waits for the state that it is in then.
 pub fn change(session: &mut Session, how: &str, vm: &str, state: &str) -> Result<()> {
     let is = format!("gearctl list | grep ' {vm} ' | grep -q {state}");

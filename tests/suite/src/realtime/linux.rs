@@ -11,10 +11,10 @@ use workbench::build_images::{self, Images, last_words};
 use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 use workbench::qemu::{Machine, Qemu};
-use workbench::{device_userland, workspace};
+use workbench::workspace;
 use xtask::run;
 use xtask::smoke::device_vm::{
-    FINISH, KILL, LONG, answers, change, enter, fio, fio_result, leave, widen,
+    FINISH, KILL, LONG, answers, change, enter, fio, fio_result, is_up, leave,
 };
 use xtask::smoke::{BOOT, ready, shell, shell_within};
 
@@ -170,7 +170,7 @@ impl System<'_> {
 
     fn take(&mut self, step: Step) -> Result<()> {
         match step {
-            Step::Boots => self.device_vm_is_up(),
+            Step::Boots => is_up(&mut self.session),
             Step::Gearctl => self.gearctl(),
             Step::GuestBoots => enter_at_boot(&mut self.session, self.guest),
             Step::Busy => self.busy(),
@@ -179,17 +179,6 @@ impl System<'_> {
             Step::Reboots => self.device_vm_goes("reboot -f"),
             Step::Restarts => self.device_vm_goes("gearctl restart device"),
         }
-    }
-
-    fn device_vm_is_up(&mut self) -> Result<()> {
-        let session = &mut self.session;
-        session.expect(device_userland::READY, BOOT)?;
-        widen(session)?;
-        shell(
-            session,
-            "until gearctl version > /dev/null 2>&1; do sleep 0.2; done",
-        )?;
-        Ok(())
     }
 
     /// Each start begins anew, and there is none more.
@@ -246,7 +235,7 @@ impl System<'_> {
         let session = &mut self.session;
         leave(session)?;
         session.send(&format!("{command}\n"))?;
-        self.device_vm_is_up()?;
+        is_up(&mut self.session)?;
         let session = &mut self.session;
         enter(session, self.guest)?;
         fio_result(&shell_within(session, &fio(1), LONG)?)?;
