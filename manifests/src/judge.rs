@@ -3,7 +3,9 @@
 use crate::error::{ManifestError, Refused, Report};
 use crate::model::Manifest;
 use crate::read::read_blob;
-use crate::rules::{Board, check_exposure, check_on};
+use crate::rules::{Board, check_on};
+#[cfg(any(test, feature = "host"))]
+use crate::rules::{Exposed, check_exposure};
 
 /// Verdict on a manifest.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +31,6 @@ pub fn judge<'a>(
             check_on(manifest, board, &mut report);
             manifest.vms.retain(|vm| report.is_sound(vm));
         }
-        check_exposure(manifest, board, &mut report);
     }
     Judged {
         manifest,
@@ -47,4 +48,15 @@ pub fn validate<'a>(
     let error_count = judged.error_count;
     let manifest = judged.manifest.filter(|_| error_count == 0);
     manifest.ok_or(Refused { error_count })
+}
+
+/// Warns of what runs, and exposes more than the manifest's author may know, or runs worse; the
+/// warnings go to `sink`. A boot, which has nobody to advise, has no warnings.
+#[cfg(any(test, feature = "host"))]
+pub fn warn<'a>(
+    manifest: &Manifest<'a>,
+    board: Option<&Exposed<'_>>,
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) {
+    check_exposure(manifest, board, &mut Report::new(sink));
 }

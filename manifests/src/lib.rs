@@ -34,6 +34,8 @@ pub use blob::{Blob, BlobError, Node, Property};
 pub use digest::check_digests;
 pub use error::{Found, ManifestError, NodePath, Refused, Rule, Severity};
 pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
+#[cfg(any(test, feature = "host"))]
+pub use judge::warn;
 pub use judge::{Judged, judge, validate};
 pub use list::List;
 pub use model::{
@@ -44,6 +46,8 @@ pub use model::{
 pub use nearest::nearest;
 pub use read::{CELL_PROPERTIES, read};
 pub use rules::Board;
+#[cfg(any(test, feature = "host"))]
+pub use rules::Exposed;
 
 /// The version of the binding that this crate reads.
 pub const BINDING_VERSION: u32 = 1;

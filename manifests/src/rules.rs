@@ -26,6 +26,9 @@ mod shared;
 mod tests;
 
 pub(crate) use board::check as check_on;
+#[cfg(any(test, feature = "host"))]
+pub use exposure::Exposed;
+#[cfg(any(test, feature = "host"))]
 pub(crate) use exposure::check as check_exposure;
 
 /// Facts about a machine that the rules need.
@@ -33,8 +36,6 @@ pub(crate) use exposure::check as check_exposure;
 pub struct Board<'b> {
     /// Number of CPUs.
     pub cpu_count: usize,
-    /// Cluster of each CPU: the affinity without the lowest level.
-    pub clusters: &'b [u64],
     /// RAM.
     pub memory: &'b [Region],
     /// Memory that no VM can have: Gear1's own, the archive and firmware's reservations.
@@ -48,8 +49,6 @@ pub struct Board<'b> {
     pub kinds: &'b [VmKind],
     /// Exception levels at which this build can run Gear2.
     pub privileges: &'b [Privilege],
-    /// Paths of the enabled devices that master the bus.
-    pub masters: &'b [&'b str],
 }
 
 const PAGE: u64 = 4096;

@@ -29,6 +29,7 @@ mod inventory;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "host")]
 pub use inventory::{Device, bus_masters, inventory};
 
 /// Compatible strings of a GIC.

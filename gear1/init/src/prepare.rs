@@ -5,7 +5,7 @@
 //! [`Refusal`] on to a hand-over.
 //!
 //! One code judges a manifest here and on the developer's machine (`cargo xtask check`), where
-//! memory and the images are missing: [`judge`] stops short of them. Both see every rule in the
+//! memory and the images are missing: `judge` stops short of them. Both see every rule in the
 //! same order, so a manifest that the check takes is taken at boot as well.
 //!
 //! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-012.
@@ -17,23 +17,21 @@ use gear1_abi::boot::BootInfo;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
-use gearv_manifest::blob::Blob;
-use gearv_manifest::{
-    Archive, MANIFEST_MEMBER, Manifest, ManifestError, Privilege, Severity, VmKind,
-};
+use gearv_manifest::{Archive, MANIFEST_MEMBER, Manifest, ManifestError, Privilege, VmKind};
 
+#[cfg(feature = "host")]
+pub use self::judge::judge;
 use self::placed::Placed;
 use self::system::{Owners, System, member};
-use crate::devices;
 use crate::fdt::Board;
-use crate::layout::{self, FreeMemory};
+use crate::layout::FreeMemory;
 use crate::partition::Partition;
-use crate::refusal::{Fault, Refusal, none_of, refusal};
+use crate::refusal::{Refusal, none_of, refusal};
 use crate::region::Region;
-use crate::shared;
 use crate::vm;
 
 mod boot_info;
+mod judge;
 mod placed;
 mod system;
 #[cfg(test)]
@@ -168,13 +166,12 @@ fn read_manifest<'a>(
     taken: &[Region],
 ) -> Result<Manifest<'a>, Refusal> {
     let mut first: Option<String> = None;
-    let mut sink = |error: ManifestError<'_>| match error.rule.severity() {
-        Severity::Warning => log::warn!("manifest: {error}"),
-        Severity::Error => drop(first.get_or_insert_with(|| error.to_string())),
+    let mut sink = |error: ManifestError<'_>| {
+        first.get_or_insert_with(|| error.to_string());
     };
-    let read = with_facts(given.board, given.tree, taken, |facts| {
+    let read = with_facts(given.board, taken, |facts| {
         gearv_manifest::validate(blob, facts, &mut sink)
-    })?;
+    });
     read.map_err(|refused| {
         let first = first.unwrap_or_default();
         match refused.error_count {
@@ -199,57 +196,16 @@ fn check_digests(manifest: &Manifest<'_>, archive: &Archive<'_>) -> Result<(), R
 /// Gives `judge` the board's facts; `taken` is memory that no VM can have.
 fn with_facts<T>(
     board: &Board,
-    tree: &[u8],
     taken: &[Region],
     judge: impl FnOnce(&gearv_manifest::Board<'_>) -> T,
-) -> Result<T, Refusal> {
-    let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
-    let masters = devices::bus_masters(&tree);
-    let masters: Vec<&str> = masters.iter().map(String::as_str).collect();
-    let clusters: Vec<u64> = board.cpus.iter().map(|cpu| cpu.mpidr >> 8).collect();
-    Ok(judge(&gearv_manifest::Board {
+) -> T {
+    judge(&gearv_manifest::Board {
         cpu_count: board.cpus.len(),
-        clusters: &clusters,
         memory: &board.memory,
         reserved: taken,
         devices: &vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM),
         pmu: board.has_pmu,
         kinds: KINDS,
         privileges: PRIVILEGES,
-        masters: &masters,
-    }))
-}
-
-/// Judges a manifest for a board before there are images: by all rules, those on devices and on the
-/// place of memory included. Errors and warnings go to `sink`; an error is returned if the board
-/// itself will not do.
-pub fn judge(
-    blob: &[u8],
-    board: &Board,
-    tree: &[u8],
-    sink: &mut dyn FnMut(&ManifestError<'_>),
-) -> Result<usize, Refusal> {
-    let judged = with_facts(board, tree, &board.reserved, |facts| {
-        gearv_manifest::judge(blob, Some(facts), &mut |error| sink(&error))
-    })?;
-    let Some(manifest) = judged.manifest else {
-        return Ok(judged.error_count);
-    };
-    let mut faults = Vec::new();
-    Owners::find(&manifest, tree, board, &mut faults)?;
-    // Memory that is too small or taken twice has no place either: one message is enough.
-    if judged.error_count == 0 {
-        faults.extend(fault_of_place(board, &manifest));
-    }
-    faults.iter().for_each(|fault| sink(&fault.error()));
-    Ok(judged.error_count + faults.len())
-}
-
-/// Returns what keeps the manifest's memory from having a place on the board.
-fn fault_of_place(board: &Board, manifest: &Manifest<'_>) -> Option<Fault> {
-    let mut free = FreeMemory::new(&board.memory, &board.reserved);
-    let placed = shared::take(&mut free, manifest)
-        .and_then(|()| layout::take_fixed(&mut free, manifest))
-        .and_then(|fixed| layout::take_rest(&mut free, manifest, &fixed));
-    placed.err()?.fault.map(|fault| *fault)
+    })
 }

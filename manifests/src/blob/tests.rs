@@ -282,14 +282,12 @@ fn exercise(bytes: &[u8]) {
     let memory = &[Region::new(0x4000_0000, 0x8000_0000)];
     let board = Board {
         cpu_count: 4,
-        clusters: &[0, 0, 1, 1],
         memory,
         reserved: &[],
         devices: &[],
         pmu: false,
         kinds,
         privileges,
-        masters: &[],
     };
     let mut text = String::new();
     let read = validate(bytes, &board, &mut |error| {

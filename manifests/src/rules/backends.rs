@@ -5,7 +5,6 @@
 //! Judged are the names: that two names are links to one disk, or that the device VM has mounted it
 //! meanwhile, is seen by the device model when it opens the disk exclusively.
 
-use super::command_line::kernel_words;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, Payload, VirtioDevice, VirtioKind, Vm};
 
@@ -104,6 +103,14 @@ fn own_disk<'a>(cmdline: &'a str, key: &str) -> Option<&'a str> {
     let words = kernel_words(cmdline);
     let value = words.filter_map(|word| word.strip_prefix(key)).last()?;
     Some(value.trim_matches('"'))
+}
+
+/// Iterates over the words of a command line that are the kernel's: Linux passes those after `--`
+/// to the first program.
+pub(super) fn kernel_words(cmdline: &str) -> impl Iterator<Item = &str> {
+    cmdline
+        .split_ascii_whitespace()
+        .take_while(|word| *word != "--")
 }
 
 /// Tells whether Linux takes it as the name of one network device.

@@ -1,6 +1,8 @@
 //! Command lines of VMs that run Linux: Linux drops without a word what it cannot use, and a guest
 //! whose console does not exist shows nothing at all.
+#![cfg(any(test, feature = "host"))]
 
+use super::backends::kernel_words;
 use super::error;
 use crate::error::{Found, Report, Rule};
 use crate::model::{Manifest, Payload, VirtioKind, Vm, VmKind};
@@ -26,14 +28,6 @@ pub(crate) fn warn<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report
             report.error(place.found(Found::Text(name)));
         }
     }
-}
-
-/// Iterates over the words of a command line that are the kernel's: Linux passes those after `--`
-/// to the first program.
-pub(super) fn kernel_words(cmdline: &str) -> impl Iterator<Item = &str> {
-    cmdline
-        .split_ascii_whitespace()
-        .take_while(|word| *word != "--")
 }
 
 /// Tells whether the VM has the console that `console=` names, with its options behind a comma. A

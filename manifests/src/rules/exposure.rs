@@ -1,9 +1,16 @@
 //! Warnings: what runs, and lets one VM reach more of another than it might, or slows it down.
+//!
+//! Only hosts have them (feature `host`): `check` and `build` show each with its place in the
+//! source, to whoever can change the manifest.
+#![cfg(any(test, feature = "host"))]
 
-use super::{Board, command_line, error, shared};
+use super::{command_line, error};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 
+/// Number of VMs that write a memory from which a warning is due: a reader cannot know whose data it
+/// reads.
+const MANY_WRITERS: usize = 3;
 /// Number of peers from which a warning asks whether all of them are needed.
 const MANY_PEERS: usize = 3;
 /// Times below these many milliseconds are probably seconds. A decision of Gear2 takes
@@ -12,13 +19,24 @@ const SHORT_WATCHDOG_MS: u32 = 100;
 /// A VM takes a second and more to boot, be it for those that wait for it or to fail again.
 const SHORT_BOOT_MS: u32 = 1000;
 
+/// Facts about a machine that only the warnings need.
+#[derive(Clone, Copy, Debug)]
+pub struct Exposed<'b> {
+    /// Number of CPUs.
+    pub cpu_count: usize,
+    /// Cluster of each CPU: the affinity without the lowest level.
+    pub clusters: &'b [u64],
+    /// Paths of the enabled devices that master the bus.
+    pub masters: &'b [&'b str],
+}
+
 /// Warns of every VM that exposes more than it might, or runs worse.
 pub(crate) fn check<'a>(
     manifest: &Manifest<'a>,
-    board: Option<&Board<'_>>,
+    board: Option<&Exposed<'_>>,
     report: &mut Report<'_, 'a>,
 ) {
-    shared::warn(manifest, report);
+    check_writers(manifest, report);
     let gear2 = NodePath::ROOT.child("gear2");
     let config = &manifest.gear2;
     if let Some(period_ms) = config.watchdog_ms {
@@ -59,7 +77,7 @@ fn warn_if_short<'a>(
 fn check_devices<'a>(
     manifest: &Manifest<'a>,
     vm: &Vm<'a>,
-    board: Option<&Board<'_>>,
+    board: Option<&Exposed<'_>>,
     report: &mut Report<'_, 'a>,
 ) {
     if masters_the_bus(vm, board) {
@@ -90,7 +108,7 @@ fn check_sharing<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'
 
 /// Tells whether the VM owns a device that masters the bus; without a board, any device of the
 /// device VM may be one.
-fn masters_the_bus(vm: &Vm<'_>, board: Option<&Board<'_>>) -> bool {
+fn masters_the_bus(vm: &Vm<'_>, board: Option<&Exposed<'_>>) -> bool {
     match board {
         Some(board) => board.masters.iter().any(|path| vm.devices.owns(path)),
         None => vm.kind == VmKind::Device && !vm.devices.is_empty(),
@@ -98,7 +116,7 @@ fn masters_the_bus(vm: &Vm<'_>, board: Option<&Board<'_>>) -> bool {
 }
 
 /// Tells whether the VM's vCPUs start on CPUs of several clusters.
-fn spans_clusters(manifest: &Manifest<'_>, vm: &Vm<'_>, board: &Board<'_>) -> bool {
+fn spans_clusters(manifest: &Manifest<'_>, vm: &Vm<'_>, board: &Exposed<'_>) -> bool {
     let cluster = |vcpu| {
         let cpu = manifest.start_cpu(vm, vcpu, board.cpu_count)?;
         board.clusters.get(cpu.index())
@@ -109,4 +127,16 @@ fn spans_clusters(manifest: &Manifest<'_>, vm: &Vm<'_>, board: &Board<'_>) -> bo
 fn is_served_for_little(manifest: &Manifest<'_>, vm: &Vm<'_>) -> bool {
     let mut devices = manifest.virtio_of(vm.id);
     devices.all(|(_, device)| device.kind == Some(VirtioKind::Random))
+}
+
+/// Warns of memory that many VMs can write.
+fn check_writers<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
+    for shared in manifest.shared.iter() {
+        let count = shared.vms.iter().count();
+        if count >= MANY_WRITERS {
+            let node = NodePath::ROOT.child("shared-memory").child(shared.name);
+            let place = ManifestError::at_property(Rule::ManyWriters, node, "vms");
+            report.error(place.found(Found::Number(count as u64)));
+        }
+    }
 }

@@ -9,9 +9,6 @@ use crate::{ADDRESS_LIMIT, MEMORY_ALIGN};
 #[cfg(test)]
 mod tests;
 
-/// Number of writers from which a warning is due: a reader cannot know whose data it reads.
-const MANY_WRITERS: usize = 3;
-
 fn error<'a>(rule: Rule, shared: &SharedMemory<'a>, property: &'static str) -> ManifestError<'a> {
     let node = NodePath::ROOT.child("shared-memory").child(shared.name);
     ManifestError::at_property(rule, node, property)
@@ -137,16 +134,5 @@ pub(super) fn check_on<'a>(
         };
         let place = error(rule, shared, "address");
         report.error(place.found(Found::Range(all.start, all.end)));
-    }
-}
-
-/// Warns of memory that many VMs can write.
-pub(super) fn warn<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
-    for shared in manifest.shared.iter() {
-        let count = shared.vms.iter().count();
-        if count >= MANY_WRITERS {
-            let place = error(Rule::ManyWriters, shared, "vms");
-            report.error(place.found(Found::Number(count as u64)));
-        }
     }
 }

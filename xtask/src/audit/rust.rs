@@ -1,8 +1,9 @@
 //! Counts of a Rust source: lines, functions, documentation, `unsafe`, panics.
 //!
 //! Owns a scanner that tells code from comments and literals, and no more of Rust's grammar than
-//! the counts need. Code under `#[cfg(test)]`, `#[test]` or a feature of a checking image counts as
-//! tests. The scanner takes any text: what it does not understand counts as code.
+//! the counts need. Code under `#[cfg(test)]`, `#[test]`, or a feature that no image ships with (of
+//! a checking image, of hosts) counts as tests. The scanner takes any text: what it does not
+//! understand counts as code.
 
 mod items;
 mod scan;

@@ -127,6 +127,9 @@ pub fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Comp
     let mut list = Vec::new();
     let mut sink = |error: gearv_manifest::ManifestError<'_>| list.push(Diagnostic::new(&error));
     let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut sink);
+    if let Some(manifest) = &judged.manifest {
+        gearv_manifest::warn(manifest, None, &mut sink);
+    }
     let sources = judge_source(&dts, tools, &mut list);
     let drawn = sources.draw(&list, io::stderr().is_terminal());
     match (error_count(&list), &judged.manifest) {

@@ -1,10 +1,10 @@
 //! All devices of a board: what may be given away, and what then reaches memory by itself.
 //!
-//! A boot needs the bus masters alone, for the rule that the manifest names each that a VM owns.
-//! The list of all devices serves xtask on the developer's machine, which reads a board's tree as a
-//! boot does.
+//! Only hosts have this (feature `host`): xtask on the developer's machine reads a board's tree as
+//! a boot does, to warn of what masters the bus and to show who gets which device.
 //!
 //! Requirements: G1-BOOT-005.
+#![cfg(feature = "host")]
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -11,14 +11,12 @@ use crate::{Privilege, Region, VmKind, read};
 
 const BOARD: Board<'_> = Board {
     cpu_count: 4,
-    clusters: &[0, 0, 0, 0],
     memory: &[Region::new(0x4000_0000, 0x8000_0000)],
     reserved: &[Region::new(0x4000_0000, 0x4020_0000)],
     devices: &[],
     pmu: true,
     kinds: &[VmKind::Guest, VmKind::Device, VmKind::RealTime],
     privileges: &[Privilege::El0],
-    masters: &[],
 };
 const BOARD_NODE: &str = "/shared-memory/board";
 

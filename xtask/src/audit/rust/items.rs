@@ -187,6 +187,9 @@ impl Source {
 
     /// Returns what no shipped image has, each with its attribute.
     fn test_spans(&self, text: &str) -> Vec<Range<usize>> {
+        if text.lines().any(is_test_file) {
+            return std::iter::once(0..text.len()).collect();
+        }
         let mut spans: Vec<Range<usize>> = Vec::new();
         let starts = self.masked.windows(2).enumerate();
         for (start, _) in starts.filter(|(_, window)| window == b"#[") {
@@ -239,6 +242,12 @@ impl Source {
     }
 }
 
+/// Tells whether a line is an attribute that keeps the whole file out of the images that ship.
+fn is_test_file(line: &str) -> bool {
+    let inner = line.strip_prefix("#!");
+    inner.is_some_and(|attribute| is_test_attribute(&format!("#{attribute}")))
+}
+
 /// Tells whether an attribute keeps its item out of the images that ship.
 fn is_test_attribute(attribute: &str) -> bool {
     let inner = attribute.trim_start_matches("#[").trim_start();
@@ -249,9 +258,10 @@ fn is_test_attribute(attribute: &str) -> bool {
             .any(|test| inner.starts_with(test));
     };
     let is_checking = condition.starts_with("feature = \"check-");
+    let is_hosts = condition.starts_with("feature = \"host\"");
     let has_test = words(condition, "test") > 0;
     let is_negated = condition.starts_with("not(");
-    (is_checking || has_test) && !is_negated
+    (is_checking || is_hosts || has_test) && !is_negated
 }
 
 /// Counts how often `what` stands in a line of code and is no part of a longer name.

@@ -91,6 +91,24 @@ fn what_only_a_checking_image_has_is_no_code() {
 }
 
 #[test]
+fn what_only_hosts_have_is_no_code() {
+    let text = "#[cfg(feature = \"host\")]
+mod inventory;
+#[cfg(not(feature = \"host\"))]
+fn f() {}
+";
+    let found = counts(text);
+    assert_eq!((found.code, found.tests), (2, 2));
+    for condition in ["feature = \"host\"", "any(test, feature = \"host\")"] {
+        let text = format!("//! A file.\n#![cfg({condition})]\n\nfn f() {{}}\n\nfn g() {{}}\n");
+        let found = counts(&text);
+        assert_eq!((found.code, found.tests, found.functions.len()), (0, 3, 0));
+    }
+    let text = "#![cfg(not(test))]\nfn f() {}\n";
+    assert_eq!(counts(text).code, 2);
+}
+
+#[test]
 fn functions_are_as_long_as_from_fn_to_brace() {
     let text = "trait T {
     fn declared(&self) -> [u8; 4];
