@@ -1,27 +1,34 @@
 //! `cargo xtask run`: builds what a manifest describes and starts it on QEMU.
 
-use std::fs;
+use std::ffi::OsString;
 use std::io::{self, ErrorKind, IsTerminal as _, Read};
-use std::path::{Path, PathBuf};
-use std::process::{self, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use gearv_manifest::VmKind;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use gearv_manifest::{MAX_CPUS, VmKind};
 use rustix::termios::{self, OptionalActions, Termios};
-use workbench::build_images::{self, Images};
-use workbench::manifest::VmSummary;
-use workbench::qemu::{Console, Machine, Qemu};
-use workbench::{ext4, guest_userland, output, workspace};
+use workbench::build_images::{self, Images, Plan};
+use workbench::manifest::Compiled;
+use workbench::output;
+use workbench::qemu::{Console, Disk, Machine, Network, Qemu};
 
 use crate::smoke;
+use ports::Wanted;
 use watch::{End, Watch};
 
+pub mod disks;
+mod greeting;
+mod ports;
 mod watch;
 
 /// Memory that GearV and QEMU need beside the VMs' memory.
 const OVERHEAD_MIB: u64 = 256;
 const MIB: u64 = 1 << 20;
+/// Sizes of memory that QEMU's `virt` can have and GearV starts in.
+const MEMORY_MIB: std::ops::RangeInclusive<i64> = 256..=255 << 10;
 
 /// The options of `run`.
 #[derive(Args, Debug)]
@@ -29,20 +36,40 @@ pub struct Options {
     /// The manifest to run [default: manifests/qemu-virt.dts]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// The CPU model: cortex-a57, cortex-a72, max, ...
+    /// The CPU model, with options of QEMU's: cortex-a53, cortex-a72, max, ...
     #[arg(long, value_name = "MODEL", default_value = "cortex-a57")]
     cpu: String,
-    /// The version of the interrupt controller
-    #[arg(long, value_name = "VERSION", default_value_t = 3)]
+    /// The version of the interrupt controller, 2 or 3
+    #[arg(long, value_name = "VERSION", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(2..=3))]
     gic: u32,
-    /// The number of CPUs [default: as many as the manifest names, at least 2]
-    #[arg(long, value_name = "COUNT")]
+    /// The number of CPUs, 1 to 8 [default: as many as the manifest names, at least 2]
+    #[arg(long, value_name = "COUNT",
+          value_parser = clap::value_parser!(u32).range(1..=MAX_CPUS as i64))]
     cpus: Option<u32>,
     /// The machine's memory [default: enough for the VMs, at least 1024]
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(MEMORY_MIB))]
     memory: Option<u32>,
+    /// A disk beside the manifest's own: an image (raw or qcow2) or a block device, written to; may
+    /// be given several times
+    #[arg(long = "disk", value_name = "FILE")]
+    disks: Vec<PathBuf>,
+    /// Discard in the end what was written to disks
+    #[arg(long)]
+    snapshot: bool,
+    /// Keep the manifest's own disk for the next run with this option
+    #[arg(long)]
+    keep: bool,
+    /// Let VMs reach this machine (10.0.2.2) and the networks behind it
+    #[arg(long)]
+    net: bool,
+    /// A port of this machine that leads to a VM's, as 8080:80, udp:53:53 or 8080:VM:80; may be given
+    /// several times
+    #[arg(long = "port-forward", value_name = "HOST:GUEST")]
+    ports: Vec<Wanted>,
     /// The major version of QEMU: 10, or Debian 12's 7
-    #[arg(long, value_name = "VERSION", default_value_t = 10)]
+    #[arg(long, value_name = "VERSION", default_value = "10",
+          value_parser = PossibleValuesParser::new(["10", "7"]).try_map(|text| text.parse::<u32>()))]
     qemu: u32,
     /// Wait for a debugger before the first instruction
     #[arg(long)]
@@ -50,44 +77,98 @@ pub struct Options {
     /// Boot and check without a terminal; the exit code tells
     #[arg(long, conflicts_with = "gdb")]
     smoke: bool,
+    /// More options of QEMU, behind `--`
+    #[arg(last = true, value_name = "QEMU OPTION")]
+    options: Vec<OsString>,
 }
 
 impl Options {
     /// Builds, starts and, with a terminal, hands it over.
     pub fn run(self) -> Result<()> {
-        let manifest = self
-            .manifest
-            .clone()
-            .unwrap_or_else(build_images::default_manifest);
-        let images = build_images::build(&manifest)?;
+        let more_disks = disks::judged(&self.disks, self.snapshot)?;
+        ports::judge(&self.ports)?;
         let qemu = Qemu::prepare(self.qemu)?;
-        let machine = self.machine(&images)?;
+        judge_cpu(&self.cpu, &qemu.cpu_models()?)?;
+        let manifest = self.manifest.clone();
+        let plan = Plan::new(&manifest.unwrap_or_else(build_images::default_manifest))?;
+        let network = self.reach(&plan.manifest)?;
+        let images = plan.build(|_, _| Ok(()))?;
+        let machine = self.machine(&images, more_disks, network)?;
         if self.smoke {
             return smoke::run(&qemu, &machine, &images);
         }
         interactive(&qemu, &machine, &images)
     }
 
-    fn machine(&self, images: &Images) -> Result<Machine> {
-        let needed = machine_for(images)?;
+    /// Returns the reach of the machine's network, and refuses devices that no VM would have.
+    fn reach(&self, manifest: &Compiled) -> Result<Network> {
+        let asked = [
+            ("--disk", !self.disks.is_empty()),
+            ("--keep", self.keep),
+            ("--net", self.net),
+            ("--port-forward", !self.ports.is_empty()),
+        ];
+        if let Some((option, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) {
+            ensure!(
+                manifest.virtio_owner.is_some(),
+                "{option}: no VM of {} owns the machine's virtio devices; a device VM owns them by \
+                 devices = \"/virtio_mmio@*\"",
+                manifest.dts.display()
+            );
+        }
+        let forwards = self.ports.iter().map(|port| port.resolved(manifest));
+        Ok(Network {
+            outside: self.net,
+            forwards: forwards.collect::<Result<_>>()?,
+        })
+    }
+
+    fn machine(&self, images: &Images, more_disks: Vec<Disk>, network: Network) -> Result<Machine> {
+        let has_own_disk = images.manifest.device_vm().is_some();
+        let disk = match (has_own_disk, self.keep) {
+            (false, _) => None,
+            (true, false) => Some(disks::fresh(images)?),
+            (true, true) => Some(disks::kept(images)?),
+        };
+        let needed = machine_with(images, disk)?;
         Ok(Machine {
             cpu: self.cpu.clone(),
             gic: self.gic,
             cpus: self.cpus.unwrap_or(needed.cpus),
             memory_mib: self.memory.unwrap_or(needed.memory_mib),
             gdb: self.gdb,
+            more_disks,
+            snapshot: self.snapshot,
+            network,
+            options: self.options.clone(),
             ..needed
         })
     }
 }
 
+/// Refuses a CPU model that QEMU lacks; behind a comma are the model's own options.
+fn judge_cpu(cpu: &str, models: &[String]) -> Result<()> {
+    let model = cpu.split(',').next().unwrap_or_default();
+    let is_known = models.iter().any(|known| known == model);
+    ensure!(
+        is_known,
+        "--cpu: QEMU has no 64-bit CPU model {model:?}; it has {}",
+        models.join(", ")
+    );
+    Ok(())
+}
+
 /// Returns the least machine that the manifest can run on; a disk is made for it here.
 pub fn machine_for(images: &Images) -> Result<Machine> {
-    let default = Machine::default();
     let disk = match images.manifest.device_vm() {
-        Some(_) => Some(new_disk(images)?),
+        Some(_) => Some(disks::fresh(images)?),
         None => None,
     };
+    machine_with(images, disk)
+}
+
+fn machine_with(images: &Images, disk: Option<PathBuf>) -> Result<Machine> {
+    let default = Machine::default();
     Ok(Machine {
         cpus: default.cpus.max(u32::try_from(images.manifest.cpu_count)?),
         memory_mib: memory_for(images)?,
@@ -103,23 +184,6 @@ pub fn second_serial(images: &Images) -> Option<PathBuf> {
     images.manifest.second_uart.then_some(file)
 }
 
-/// Returns a disk as it is before the first boot, and this run's own; those of runs that have ended
-/// are removed.
-fn new_disk(images: &Images) -> Result<PathBuf> {
-    let directory = images.archive.with_file_name("disks");
-    fs::create_dir_all(&directory)?;
-    for disk in fs::read_dir(&directory)?.flatten() {
-        let disk = disk.path();
-        let run = disk.file_stem().unwrap_or_default();
-        if !Path::new("/proc").join(run).exists() {
-            fs::remove_file(disk)?;
-        }
-    }
-    let disk = directory.join(format!("{}.img", process::id()));
-    ext4::copy(&guest_userland::disk(&workspace::output_dir())?, &disk)?;
-    Ok(disk)
-}
-
 /// Returns how many MiB a machine needs for the VMs, the archive and GearV.
 pub fn memory_for(images: &Images) -> Result<u32> {
     let vms: u64 = images.manifest.vms.iter().map(|vm| vm.memory_bytes).sum();
@@ -131,7 +195,7 @@ pub fn memory_for(images: &Images) -> Result<u32> {
 /// Runs the machine on this terminal until it ends.
 fn interactive(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
     let mut command = qemu.command(machine, &images.boot(), Console::Terminal);
-    greet(machine, images);
+    eprint!("{}", greeting::text(machine, &images.manifest));
     let terminal = Terminal::save();
     let mut vms = images.manifest.vms.iter();
     let has_real_time = vms.any(|vm| vm.kind == VmKind::RealTime);
@@ -152,6 +216,7 @@ fn interactive(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
 }
 
 /// Passes on what QEMU prints, and ends it when the machine has ended in a way that `is_last`.
+/// Returns how the machine ended, also where a user ended QEMU after that.
 fn follow(
     command: &mut Command,
     is_last: impl Fn(End) -> bool,
@@ -160,18 +225,19 @@ fn follow(
     let mut printed = child.stdout.take().context("QEMU has no output pipe")?;
     let mut watch = Watch::default();
     let mut bytes = [0; 4096];
-    let end = loop {
+    let mut end = None;
+    loop {
         let length = read_some(&mut printed, &mut bytes)?;
         if length == 0 {
-            break None;
+            break;
         }
         output::pass_on(&bytes[..length]);
-        let end = watch.take(&bytes[..length]);
+        end = watch.take(&bytes[..length]).or(end);
         if end.is_some_and(&is_last) {
             child.kill()?;
-            break end;
+            break;
         }
-    };
+    }
     Ok((child.wait()?, end))
 }
 
@@ -183,65 +249,6 @@ fn read_some(printed: &mut impl Read, bytes: &mut [u8]) -> Result<usize> {
             length => return length.context("QEMU's output"),
         }
     }
-}
-
-/// Says what starts and which keys lead out of it.
-fn greet(machine: &Machine, images: &Images) {
-    let Machine {
-        cpu,
-        gic,
-        cpus,
-        memory_mib,
-        ..
-    } = machine;
-    eprintln!("QEMU virt: {cpus} x {cpu}, GICv{gic}, {memory_mib} MiB");
-    name_vms(&images.manifest.vms);
-    if let Some(file) = &machine.second_serial {
-        eprintln!("the second serial port writes to {}", file.display());
-    }
-    eprintln!("{}", keys(images));
-    if machine.gdb {
-        let images = workspace::target_dir()
-            .join(workspace::BARE_TARGET)
-            .join("image");
-        eprintln!(
-            "waiting for: gdb-multiarch -ex 'target remote :1234' {}/gear1-init",
-            images.display()
-        );
-    }
-}
-
-/// Says which VMs start.
-fn name_vms(vms: &[VmSummary]) {
-    for (index, vm) in vms.iter().enumerate() {
-        let mib = vm.memory_bytes / MIB;
-        let VmSummary {
-            name, kind, vcpus, ..
-        } = vm;
-        eprintln!("  VM {index}  {name} ({kind:?}), {vcpus} vCPUs, {mib} MiB");
-    }
-}
-
-/// Says what leads to the VMs' consoles, and out.
-fn keys(images: &Images) -> String {
-    let vms = &images.manifest.vms;
-    let Some((device, vm)) = images.manifest.device_vm() else {
-        return "keys: Ctrl-G, then 0-9 = console of that VM, l = list VMs, r = restart, s = stop, \
-                t = start,\n      q = power off, h = all keys; Ctrl-A, then x = end QEMU at once"
-            .to_owned();
-    };
-    let mut text = format!("this terminal is the console of {}; type there\n", vm.name);
-    for (index, guest) in vms.iter().enumerate() {
-        if index != device {
-            let command = guest.console_command();
-            text += &format!(
-                "  {command:32} for the console of {}, Ctrl-] leaves it\n",
-                guest.name
-            );
-        }
-    }
-    text + "  gearctl help                     for what else there is\n\
-            keys: Ctrl-A, then x = end QEMU at once"
 }
 
 /// The settings of this terminal, restored when QEMU did not get to it.
@@ -266,3 +273,6 @@ impl Drop for Terminal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,6 +47,7 @@ mod realtime;
 mod record;
 mod refusals;
 mod requirements;
+mod running;
 mod storage;
 mod table;
 mod userlands;

@@ -7,12 +7,10 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use workbench::build_images::{self, Parts};
-use workbench::expect::Session;
 use workbench::manifest::{self, FileRef, Source};
 use workbench::qemu::{Machine, Qemu};
 use workbench::tools::Tools;
@@ -22,8 +20,6 @@ use crate::invalid;
 use crate::part::{Part, Tally};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// `run` builds first, if nothing has.
-const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A way to spoil an image.
 struct Refusal {
@@ -100,38 +96,7 @@ pub(super) fn parts() -> Vec<Part> {
             boot(refusal, None, tally)
         })
     });
-    let run = Part::new("run ends when the machine refuses", run_ends);
-    parts.chain([run]).collect()
-}
-
-/// A machine with one CPU under a manifest that names two: `run` says what init says, and fails.
-/// Nobody is at a terminal who could end it.
-fn run_ends(tally: &mut Tally) -> Result<()> {
-    let log = workspace::output_dir().join("run-refused.log");
-    let mut session = Session::start(run_with_one_cpu()?, &log)?;
-    let ended = session.expect_end(RUN_TIMEOUT);
-    let status = ended.with_context(|| session.tail(20))?;
-    session.receive_all().ok();
-    for expected in ["M-CPU-003", build_images::STOPPED] {
-        let said = session.transcript().contains(expected);
-        ensure!(said, "{expected} is not said:\n{}", session.tail(20));
-    }
-    ensure!(status.code() == Some(1), "it ended with {status}");
-    tally.pass(1);
-    Ok(())
-}
-
-/// Builds xtask, and returns the command that runs a manifest of two CPUs.
-fn run_with_one_cpu() -> Result<Command> {
-    let mut build = workspace::cargo();
-    build.args(["build", "--quiet", "--package", "xtask"]);
-    let built = build.status()?;
-    ensure!(built.success(), "xtask does not build: {built}");
-    let manifest = workspace::root().join("tests/manifests/gic-registers.dts");
-    let mut command = Command::new(workspace::target_dir().join("debug/xtask"));
-    command.args(["run", "--cpus", "1", "--manifest"]);
-    command.arg(manifest);
-    Ok(command)
+    parts.collect()
 }
 
 /// Puts one of the invalid manifests in the place of the one that was judged.

@@ -3,16 +3,18 @@
 //! The order is forced: Gear1's runtime is linked first, since init embeds it; Gear2 and the
 //! payloads are archive members.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use gearv_manifest::Privilege;
 
 use crate::archive::build_archive;
 use crate::artifact::Artifact;
+use crate::cache::sha256_of;
 use crate::expect::Session;
 use crate::flatten::{flatten, replace};
 use crate::manifest::{self, Compiled};
@@ -113,10 +115,8 @@ pub fn build(manifest: &Path) -> Result<Images> {
 /// Builds everything that `manifest` needs, in a directory below `folder`: another process may
 /// build the same manifest at the same time.
 pub fn build_below(folder: &str, manifest: &Path) -> Result<Images> {
-    let stem = manifest
-        .file_stem()
-        .context("the manifest has no file name")?;
-    build_edited(manifest, &Path::new(folder).join(stem), |_, _| Ok(()))
+    let name = Path::new(folder).join(output_name(manifest)?);
+    build_edited(manifest, &name, |_, _| Ok(()))
 }
 
 /// Builds the images of `manifest`, after applying `edit`, into the directory `name`.
@@ -125,33 +125,93 @@ pub fn build_edited(
     name: &Path,
     edit: impl FnOnce(&mut Parts, &Tools) -> Result<()>,
 ) -> Result<Images> {
-    let tools = Tools::prepare()?;
-    let out_dir = workspace::output_dir().join(name);
-    fs::create_dir_all(&out_dir)?;
-    let manifest = manifest::compile(manifest, &tools, &out_dir)?;
-    manifest.check_files(&tools, &resolve)?;
-    let (gear1, gear2) = gears()?;
-    let archive = out_dir.join("archive.cpio");
-    let mut parts = Parts {
-        manifest,
-        gear2,
-        out_dir,
+    Plan::of(manifest, name)?.build(edit)
+}
+
+/// Returns the name of the directory for a manifest's images and disks. Manifests of one name in
+/// two folders have two; a manifest of the repository has the name of its file.
+pub fn output_name(manifest: &Path) -> Result<OsString> {
+    let stem = manifest.file_stem();
+    let mut name = stem.context("the manifest has no file name")?.to_owned();
+    let Ok(path) = manifest.canonicalize() else {
+        bail!("there is no manifest {}", manifest.display());
     };
-    if parts.manifest.privilege == Privilege::El1 {
-        parts.gear2 = build_gear2("el1")?;
+    let folder = path.parent().unwrap_or(&path);
+    let ours = ["manifests", "tests/manifests"].map(|ours| workspace::root().join(ours));
+    let is_ours = ours
+        .into_iter()
+        .chain([workspace::output_dir()])
+        .any(|ours| {
+            let ours = ours.canonicalize();
+            ours.is_ok_and(|ours| ours == folder)
+        });
+    if !is_ours {
+        let hash = sha256_of(path.as_os_str().as_encoded_bytes())?;
+        name.push(format!("-{}", hash.get(..HASH_DIGITS).unwrap_or_default()));
     }
-    edit(&mut parts, &tools)?;
-    let Parts {
-        manifest,
-        gear2,
-        out_dir: _,
-    } = parts;
-    let archive = build_archive(&manifest, &gear2, &resolve, &tools, &archive)?;
-    Ok(Images {
-        gear1,
-        archive,
-        manifest,
-    })
+    Ok(name)
+}
+
+/// Digits of the hash that tells manifests of one name apart.
+const HASH_DIGITS: usize = 8;
+
+/// A manifest that keeps all rules, before anything is built.
+pub struct Plan {
+    /// The manifest, compiled.
+    pub manifest: Compiled,
+    tools: Tools,
+    out_dir: PathBuf,
+}
+
+impl Plan {
+    /// Judges a manifest whose images are to lie where [`build`] puts them.
+    pub fn new(manifest: &Path) -> Result<Plan> {
+        Plan::of(manifest, output_name(manifest)?.as_ref())
+    }
+
+    fn of(manifest: &Path, name: &Path) -> Result<Plan> {
+        let tools = Tools::prepare()?;
+        let out_dir = workspace::output_dir().join(name);
+        fs::create_dir_all(&out_dir)?;
+        let manifest = manifest::compile(manifest, &tools, &out_dir)?;
+        manifest.check_files(&tools, &resolve)?;
+        Ok(Plan {
+            manifest,
+            tools,
+            out_dir,
+        })
+    }
+
+    /// Builds the images, after applying `edit`.
+    pub fn build(self, edit: impl FnOnce(&mut Parts, &Tools) -> Result<()>) -> Result<Images> {
+        let Plan {
+            manifest,
+            tools,
+            out_dir,
+        } = self;
+        let (gear1, gear2) = gears()?;
+        let archive = out_dir.join("archive.cpio");
+        let mut parts = Parts {
+            manifest,
+            gear2,
+            out_dir,
+        };
+        if parts.manifest.privilege == Privilege::El1 {
+            parts.gear2 = build_gear2("el1")?;
+        }
+        edit(&mut parts, &tools)?;
+        let Parts {
+            manifest,
+            gear2,
+            out_dir: _,
+        } = parts;
+        let archive = build_archive(&manifest, &gear2, &resolve, &tools, &archive)?;
+        Ok(Images {
+            gear1,
+            archive,
+            manifest,
+        })
+    }
 }
 
 /// Returns the flat images of Gear1 and Gear2, which are built once a run.
@@ -327,3 +387,6 @@ fn resolve(name: &str) -> Result<PathBuf> {
         Artifact::Guest(bin) => build_guest(&bin),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,11 +13,13 @@ use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, bail};
-use gearv_manifest::{CpuList, CpuSet, GEAR2_MEMBER, Manifest, Privilege, Vm, VmKind};
+use gearv_manifest::{
+    CpuList, CpuSet, GEAR2_MEMBER, Manifest, Payload, Privilege, VirtioKind, Vm, VmKind,
+};
 
 use crate::artifact::Artifact;
-use crate::guest_dt;
 use crate::tools::Tools;
+use crate::{device_userland, guest_dt, guest_userland};
 use diagnostic::{Diagnostic, Sources, error_count};
 use spans::Spans;
 
@@ -44,10 +46,18 @@ pub struct Compiled {
     pub cpu_count: usize,
     /// Whether a VM owns the second UART of QEMU's `virt`, which exists on demand.
     pub second_uart: bool,
+    /// Number of the VM that owns the boot UART of QEMU's `virt`, if it is not Gear2's.
+    pub boot_uart_owner: Option<usize>,
+    /// Number of the VM that owns the disks and the network card of QEMU's `virt`.
+    pub virtio_owner: Option<usize>,
 }
 
-/// The second UART of QEMU's `virt`.
+/// The UARTs of QEMU's `virt`.
+const BOOT_UART: &str = "/pl011@9000000";
+/// The second one exists on demand.
 pub const SECOND_UART: &str = "/pl011@9040000";
+/// The transport that QEMU's `virt` gives the first virtio device of the command line.
+const FIRST_TRANSPORT: &str = "/virtio_mmio@a003e00";
 
 impl Compiled {
     /// Refuses files that are absent, are not what their property needs, or are not those which the
@@ -85,19 +95,31 @@ pub struct VmSummary {
     pub memory_bytes: u64,
     /// Whether the VM's SYSTEM_OFF powers the machine off.
     pub may_power_off: bool,
+    /// Console that Gear2 or the device VM shows, if the VM has one.
+    pub console: Option<VmConsole>,
+    /// Address on the network of the device VM, unless the VM's own system chooses another one.
+    pub address: Option<String>,
     /// Source of the device tree; `None` for the device VM, whose tree init makes.
     pub device_tree: Option<String>,
+}
+
+/// Console of a VM that is no device of the board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VmConsole {
+    /// Gear2's emulated PL011.
+    Uart,
+    /// A virtio console, and no PL011.
+    Virtio,
 }
 
 impl VmSummary {
     /// Returns what connects a terminal of the device VM with this VM's console: the emulated
     /// UART's, or the virtio console's if there is no other.
     pub fn console_command(&self) -> String {
-        let uart = self
-            .device_tree
-            .as_deref()
-            .is_some_and(|tree| tree.contains("arm,pl011"));
-        let option = if uart { "" } else { " --virtio" };
+        let option = match self.console {
+            Some(VmConsole::Virtio) => " --virtio",
+            Some(VmConsole::Uart) | None => "",
+        };
         format!("gearctl console {}{option}", self.name)
     }
 }
@@ -278,9 +300,16 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
         blob,
         vms: vms.map(|vm| summary(manifest, vm)).collect(),
         files: file_refs(manifest, dts),
-        second_uart: manifest.vms.iter().any(|vm| vm.devices.owns(SECOND_UART)),
+        second_uart: owner(manifest, SECOND_UART).is_some(),
+        boot_uart_owner: owner(manifest, BOOT_UART),
+        virtio_owner: owner(manifest, FIRST_TRANSPORT),
         cpu_count: cpus.iter().last().map_or(1, |cpu| cpu.index() + 1),
     }
+}
+
+/// Returns the number of the VM that owns the device at `path` of the machine's device tree.
+fn owner(manifest: &Manifest<'_>, path: &str) -> Option<usize> {
+    manifest.vms.iter().position(|vm| vm.devices.owns(path))
 }
 
 fn summary(manifest: &Manifest<'_>, vm: &Vm<'_>) -> VmSummary {
@@ -290,11 +319,37 @@ fn summary(manifest: &Manifest<'_>, vm: &Vm<'_>) -> VmSummary {
         vcpus: vm.vcpu_count,
         memory_bytes: vm.memory.bytes,
         may_power_off: vm.may_power_off,
+        console: console(manifest, vm),
+        address: address(manifest, vm),
         device_tree: match vm.kind {
             VmKind::Guest | VmKind::RealTime => Some(guest_dt::source(manifest, vm)),
             VmKind::Device => None,
         },
     }
+}
+
+fn has_virtio(manifest: &Manifest<'_>, vm: &Vm<'_>, kind: VirtioKind) -> bool {
+    let mut devices = manifest.virtio_of(vm.id);
+    devices.any(|(_, device)| device.kind == Some(kind))
+}
+
+fn console(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<VmConsole> {
+    let virtio = has_virtio(manifest, vm, VirtioKind::Console).then_some(VmConsole::Virtio);
+    vm.console.map(|_| VmConsole::Uart).or(virtio)
+}
+
+/// Returns the address that the userland of the device VM, or of a guest, takes.
+fn address(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<String> {
+    if vm.kind == VmKind::Device {
+        return Some(device_userland::ADDRESS.to_owned());
+    }
+    let (Payload::Linux { cmdline, .. } | Payload::Flat { cmdline, .. }) = vm.payload;
+    let mut words = cmdline.split_whitespace();
+    let named = words.find_map(|word| word.strip_prefix(guest_userland::ADDRESS_OPTION));
+    let address = named.map_or(guest_userland::ADDRESS, |named| {
+        named.split_once('/').map_or(named, |(address, _)| address)
+    });
+    has_virtio(manifest, vm, VirtioKind::Net).then(|| address.to_owned())
 }
 
 /// Returns the files that the manifest names, each once, but for Gear2, which xtask builds.

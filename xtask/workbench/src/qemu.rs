@@ -1,5 +1,6 @@
 //! QEMU command lines, and QEMU as a child that does not outlive this program.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -7,6 +8,11 @@ use anyhow::{Context, Result, ensure};
 
 use crate::tools::{self, Program};
 use crate::trace;
+
+mod cpus;
+mod devices;
+
+pub use devices::{Disk, Format, Forward, Network, Protocol};
 
 /// The `virt` machine to start.
 #[derive(Clone, Debug)]
@@ -32,6 +38,14 @@ pub struct Machine {
     /// The image behind the machine's disk, which is written to; with a disk comes a network card,
     /// on a network that leads nowhere.
     pub disk: Option<PathBuf>,
+    /// Disks beside the machine's own, in the order of their names.
+    pub more_disks: Vec<Disk>,
+    /// Whether the end of the machine discards what was written to its disks.
+    pub snapshot: bool,
+    /// Reach of the network card.
+    pub network: Network,
+    /// Options of QEMU behind all others.
+    pub options: Vec<OsString>,
     /// File that a second serial port writes to: QEMU 10's `virt` then has one.
     pub second_serial: Option<PathBuf>,
     /// Firmware that starts instead of the kernel, and finds its files on the machine's disk or
@@ -55,6 +69,10 @@ impl Default for Machine {
             turn_us: None,
             gdb: false,
             disk: None,
+            more_disks: Vec::new(),
+            snapshot: false,
+            network: Network::default(),
+            options: Vec::new(),
             second_serial: None,
             firmware: None,
             banks: 1,
@@ -115,7 +133,19 @@ impl Qemu {
             Some(firmware) => command.arg("-bios").arg(firmware),
             None => boot.load(&mut command),
         };
+        command.args(&machine.options);
         command
+    }
+
+    /// Returns the models with 64-bit CPUs, by the names that QEMU gives them.
+    pub fn cpu_models(&self) -> Result<Vec<String>> {
+        let mut command = self.with_data(self.program.command());
+        let output = command.args(["-M", "virt", "-cpu", "help"]).output();
+        let output = output.context("QEMU cannot be started")?;
+        let help = String::from_utf8_lossy(&output.stdout);
+        let models = cpus::with_64_bits(&help);
+        ensure!(!models.is_empty(), "QEMU names no CPU model: {help}");
+        Ok(models)
     }
 
     /// Returns QEMU as a child that ends when this program does.
@@ -250,21 +280,6 @@ impl Machine {
         }
     }
 
-    /// The firmware's card, and the disk with its network card.
-    fn add_drives(&self, arguments: &mut Arguments) {
-        if let Some(card) = &self.card {
-            arguments.add(["-drive", &drive(card, "card")]);
-            arguments.add(["-device", "nvme,drive=card,serial=card"]);
-        }
-        if let Some(disk) = &self.disk {
-            arguments.add(["-drive", &drive(disk, "d0")]);
-            arguments.add(["-global", "virtio-mmio.force-legacy=false"]);
-            arguments.add(["-device", "virtio-blk-device,drive=d0"]);
-            arguments.add(["-netdev", "user,id=n0,restrict=on"]);
-            arguments.add(["-device", "virtio-net-device,netdev=n0"]);
-        }
-    }
-
     /// A filter that nothing passes through: what counts is its timer. QEMU divides the time until a
     /// timer is due among the CPUs.
     fn add_turns(&self, arguments: &mut Arguments) {
@@ -285,11 +300,6 @@ impl Arguments {
     fn add<const N: usize>(&mut self, arguments: [&str; N]) {
         self.0.extend(arguments.map(str::to_owned));
     }
-}
-
-/// Describes a disk to QEMU.
-fn drive(image: &Path, id: &str) -> String {
-    format!("file={},if=none,id={id},format=raw", option_path(image))
 }
 
 /// Returns a path as the value of a QEMU option, which takes a doubled comma for one.

@@ -44,6 +44,8 @@ fn build(test: &str, path: &str, artifact: &str) -> anyhow::Result<Vec<u8>> {
         vcpus: 1,
         memory_bytes: 2 << 20,
         may_power_off: false,
+        console: None,
+        address: None,
         device_tree: Some("/dts-v1/; / { };".into()),
     };
     let file = |name_in_archive: String, source| FileRef {
@@ -64,6 +66,8 @@ fn build(test: &str, path: &str, artifact: &str) -> anyhow::Result<Vec<u8>> {
         ],
         cpu_count: 1,
         second_uart: false,
+        boot_uart_owner: None,
+        virtio_owner: None,
     };
     let resolve = |name: &str| -> anyhow::Result<PathBuf> {
         if name != "guest:x" {

@@ -36,6 +36,8 @@ for device in /proc/device-tree/gearv/device@*; do
 done
 ip address add 10.0.2.100/24 dev br0
 ip link set br0 up
+# Where `run --net` has its way out; elsewhere nobody answers there.
+ip route add default via 10.0.2.2
 
 # The device model is started again whenever it ends, and /run/gdm.hold is not there; guests wait for
 # it meanwhile. A device model that ends soon after its start waits longer each time, up to 1 s, so

@@ -21,6 +21,8 @@ ip link set lo up
 address=$(sed -n 's/.*gearv\.ip=\([^ ]*\).*/\1/p' /proc/cmdline)
 ip address add "${address:-10.0.2.101/24}" dev eth0 2>/dev/null
 ip link set eth0 up 2>/dev/null
+# Where `run --net` has its way out.
+ip route add default via 10.0.2.2 2>/dev/null
 
 # What poweroff and reboot tell init: the file system is left as one that needs no repair.
 down() {

@@ -1,0 +1,159 @@
+//! `cargo xtask run` as a user has it: disks and ports of the machine, and its end after a refusal,
+//! with a terminal and without one.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use workbench::build_images;
+use workbench::expect::Session;
+use workbench::workspace;
+use xtask::smoke::device_vm::is_up;
+use xtask::smoke::shell;
+
+use crate::part::{Part, Tally};
+
+/// `run` builds first, if nothing has.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Port of the device VM that a port of this machine leads to.
+const PORT: u16 = 7000;
+/// Bytes of a disk, and of its sectors.
+const DISK: usize = 1 << 20;
+const SECTOR: usize = 512;
+/// Keys that end QEMU.
+const END: &str = "\x01x";
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("run ends when the machine refuses", |tally| {
+            ends("run-refused.log", one_cpu()?, tally)
+        }),
+        Part::new(
+            "run ends when the machine refuses, on a terminal",
+            |tally| ends("run-refused-tty.log", on_terminal(&one_cpu()?), tally),
+        ),
+        Part::new("run with disks and a port", devices),
+    ]
+}
+
+/// Builds xtask, and returns a command that is its `run`.
+fn run() -> Result<Command> {
+    let mut build = workspace::cargo();
+    build.args(["build", "--quiet", "--package", "xtask"]);
+    let built = build.status()?;
+    ensure!(built.success(), "xtask does not build: {built}");
+    let mut command = Command::new(workspace::target_dir().join("debug/xtask"));
+    command.arg("run");
+    Ok(command)
+}
+
+/// Returns the command that runs a manifest of two CPUs on a machine with one.
+fn one_cpu() -> Result<Command> {
+    let manifest = workspace::root().join("tests/manifests/gic-registers.dts");
+    let mut command = run()?;
+    command.args(["--cpus", "1", "--manifest"]).arg(manifest);
+    Ok(command)
+}
+
+/// Returns the command with a terminal as its input and output, which `script` of Debian's bsdutils
+/// gives it; its status is the command's.
+fn on_terminal(command: &Command) -> Command {
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--flush", "--command"]);
+    script.arg(words.join(" ")).arg("/dev/null");
+    script
+}
+
+/// `run` says what init says, and fails; nobody ends it.
+fn ends(log: &str, command: Command, tally: &mut Tally) -> Result<()> {
+    let log = workspace::output_dir().join(log);
+    let mut session = Session::start(command, &log)?;
+    let ended = session.expect_end(TIMEOUT);
+    let status = ended.with_context(|| session.tail(20))?;
+    session.receive_all().ok();
+    for expected in ["M-CPU-003", build_images::STOPPED] {
+        let said = session.transcript().contains(expected);
+        ensure!(said, "{expected} is not said:\n{}", session.tail(20));
+    }
+    ensure!(status.code() == Some(1), "it ended with {status}");
+    tally.pass(1);
+    Ok(())
+}
+
+/// The device VM sees the user's disks behind the manifest's own, what it writes stays, and a port of
+/// this machine leads to it.
+fn devices(tally: &mut Tally) -> Result<()> {
+    let folder = workspace::output_dir().join("run-devices");
+    fs::create_dir_all(&folder)?;
+    let first = disk(&folder, "first")?;
+    let second = disk(&folder, "second")?;
+    let port = free_port()?;
+    let mut command = run()?;
+    command.arg("--disk").arg(&first).arg("--disk").arg(&second);
+    command.arg("--port-forward");
+    command.arg(format!("{port}:device:{PORT}"));
+    let mut session = Session::start(command, &folder.join("run.log"))?;
+    let used = use_disks(&mut session).and_then(|()| use_port(&mut session, port));
+    used.with_context(|| session.tail(40))?;
+    session.send(END)?;
+    let status = session.expect_end(TIMEOUT)?;
+    ensure!(status.success(), "it ended with {status}");
+    let written = fs::read(&first)?;
+    let written = written.get(SECTOR..SECTOR + 7);
+    ensure!(written == Some(b"written"), "the file has {written:?}");
+    tally.pass(3);
+    Ok(())
+}
+
+/// Makes a disk that begins with its name.
+fn disk(folder: &Path, name: &str) -> Result<PathBuf> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize(DISK, 0);
+    let file = folder.join(format!("{name}, disk.img"));
+    fs::write(&file, bytes)?;
+    Ok(file)
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn use_disks(session: &mut Session) -> Result<()> {
+    is_up(session)?;
+    // Offset of the volume's name in an ext4 file system.
+    let label = "dd if=/dev/vda bs=1 skip=1144 count=5 2> /dev/null";
+    for (command, expected) in [
+        (label, "gearv"),
+        ("head -c 5 /dev/vdb", "first"),
+        ("head -c 6 /dev/vdc", "second"),
+    ] {
+        let said = shell(session, command)?;
+        ensure!(said.contains(expected), "{command}: {said:?}");
+    }
+    let write = "printf written | dd of=/dev/vdb bs=512 seek=1 conv=sync 2> /dev/null && sync";
+    shell(session, write).map(drop)
+}
+
+fn use_port(session: &mut Session, port: u16) -> Result<()> {
+    let serve = format!("(echo an answer | nc -l -p {PORT} > /run/got) & sleep 1");
+    shell(session, &serve)?;
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.write_all(b"a question\n")?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    ensure!(answer == "an answer\n", "{answer:?} comes back");
+    let got = shell(session, "wait; cat /run/got")?;
+    ensure!(got.contains("a question"), "{got:?} arrived");
+    Ok(())
+}

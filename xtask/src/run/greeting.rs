@@ -1,0 +1,140 @@
+//! What `run` says before the machine starts: the machine, the VMs, and the ways to their consoles.
+
+use gearv_manifest::VmKind;
+use workbench::manifest::{Compiled, VmSummary};
+use workbench::qemu::{Forward, Machine};
+use workbench::workspace;
+
+use super::MIB;
+
+/// Returns what starts and which keys lead out of it.
+pub(super) fn text(machine: &Machine, manifest: &Compiled) -> String {
+    let Machine {
+        cpu,
+        gic,
+        cpus,
+        memory_mib,
+        ..
+    } = machine;
+    let mut text = format!("QEMU virt: {cpus} x {cpu}, GICv{gic}, {memory_mib} MiB\n");
+    for (index, vm) in manifest.vms.iter().enumerate() {
+        text += &of_vm(index, vm);
+    }
+    text += &disks(machine, manifest);
+    text += &network(machine);
+    if let Some(file) = &machine.second_serial {
+        text += &format!("the second serial port writes to {}\n", file.display());
+    }
+    text += &consoles(manifest);
+    if machine.gdb {
+        let images = workspace::target_dir()
+            .join(workspace::BARE_TARGET)
+            .join("image");
+        text += &format!(
+            "waiting for: gdb-multiarch -ex 'target remote :1234' {}/gear1-init\n",
+            images.display()
+        );
+    }
+    text
+}
+
+fn of_vm(index: usize, vm: &VmSummary) -> String {
+    let mib = vm.memory_bytes / MIB;
+    let kind = match vm.kind {
+        VmKind::Guest => "guest",
+        VmKind::Device => "device VM",
+        VmKind::RealTime => "real-time",
+    };
+    let cpus = match vm.vcpus {
+        1 => "1 vCPU".to_owned(),
+        count => format!("{count} vCPUs"),
+    };
+    format!("  VM {index}  {} ({kind}), {cpus}, {mib} MiB\n", vm.name)
+}
+
+/// Names the disks as their owner does, and what becomes of what is written.
+fn disks(machine: &Machine, manifest: &Compiled) -> String {
+    let owner = manifest
+        .virtio_owner
+        .and_then(|owner| manifest.vms.get(owner));
+    let owner = owner.map_or("", |owner| owner.name.as_str());
+    let is_kept = |own: &std::path::Path| own.ends_with(super::disks::KEPT);
+    let own = machine.disk.iter().map(|file| (file, is_kept(file)));
+    let more = machine.more_disks.iter().map(|disk| (&disk.file, true));
+    let mut text = String::new();
+    for ((file, is_kept), letter) in own.chain(more).zip('a'..='z') {
+        let fate = match (is_kept, machine.snapshot) {
+            (true, false) => "",
+            (true, true) => ", left as it is",
+            (false, _) => ", this run's alone",
+        };
+        text += &format!("  /dev/vd{letter} of {owner}: {}{fate}\n", file.display());
+    }
+    text
+}
+
+fn network(machine: &Machine) -> String {
+    let mut text = String::new();
+    if machine.network.outside {
+        text += "  the network leads outside; this machine is 10.0.2.2\n";
+    }
+    for forward in &machine.network.forwards {
+        let Forward {
+            protocol,
+            host_port,
+            address,
+            port,
+        } = forward;
+        let protocol = protocol.name();
+        text += &format!("  localhost:{host_port} ({protocol}) leads to {address}:{port}\n");
+    }
+    text
+}
+
+/// Says what leads to the consoles that VMs have, and out.
+fn consoles(manifest: &Compiled) -> String {
+    let owner = manifest.boot_uart_owner;
+    match owner.and_then(|owner| Some((owner, manifest.vms.get(owner)?))) {
+        Some((owner, vm)) => consoles_of_owner(manifest, owner, vm),
+        None => consoles_of_gear2(manifest),
+    }
+}
+
+/// The terminal is a VM's.
+fn consoles_of_owner(manifest: &Compiled, owner: usize, vm: &VmSummary) -> String {
+    let mut text = format!("this terminal is the console of {}", vm.name);
+    if vm.kind == VmKind::Device {
+        text += "; type there\n";
+        for (index, guest) in manifest.vms.iter().enumerate() {
+            if index != owner && guest.console.is_some() {
+                let command = guest.console_command();
+                text += &format!(
+                    "  {command:32} for the console of {}, Ctrl-] leaves it\n",
+                    guest.name
+                );
+            }
+        }
+        text += "  gearctl help                     for what else there is";
+    }
+    text + "\nkeys: Ctrl-A, then x = end QEMU at once\n"
+}
+
+/// The terminal is Gear2's, which shows the consoles of VMs.
+fn consoles_of_gear2(manifest: &Compiled) -> String {
+    let vms = manifest.vms.iter().enumerate();
+    let shown = vms.filter(|(_, vm)| vm.console.is_some());
+    let shown: Vec<String> = shown
+        .map(|(index, vm)| format!("{index} = console of {}", vm.name))
+        .collect();
+    let shown = match shown.is_empty() {
+        true => "no VM has a console here\n".to_owned(),
+        false => String::new(),
+    } + "keys: Ctrl-G, then "
+        + &shown
+            .iter()
+            .map(|key| format!("{key}, "))
+            .collect::<String>();
+    shown
+        + "l = list VMs, r = restart, s = stop, t = start,\n      \
+           q = power off, h = all keys; Ctrl-A, then x = end QEMU at once\n"
+}
