@@ -312,6 +312,10 @@ pub enum Found<'a> {
     Nothing,
     /// A number.
     Number(u64),
+    /// A size in MiB.
+    Mib(u64),
+    /// Bytes that all VMs together ask for, and bytes that there are.
+    Memory(u64, u64),
     /// A text.
     Text(&'a str),
     /// Detail of the value, or the reason.
@@ -330,6 +334,11 @@ impl fmt::Display for Found<'_> {
             Self::Nothing => Ok(()),
             Self::Number(number @ 0..=9999) => write!(f, " ({number})"),
             Self::Number(number) => write!(f, " ({number:#x})"),
+            Self::Mib(mib) => write!(f, " ({mib} MiB)"),
+            Self::Memory(asked, there) => {
+                let (asked, there) = (asked >> 20, there >> 20);
+                write!(f, " ({asked} MiB asked for, {there} MiB there)")
+            }
             Self::Text(text) => write!(f, " (\"{}\")", text.escape_debug()),
             Self::Reason(reason) => write!(f, " ({reason})"),
             Self::Range(start, end) => write!(f, " ({start:#x} to {end:#x})"),

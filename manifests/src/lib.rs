@@ -19,6 +19,7 @@ pub mod blob;
 mod digest;
 mod error;
 mod judge;
+pub mod limits;
 mod list;
 mod model;
 mod nearest;
@@ -44,7 +45,7 @@ pub use model::{
     VirtioKind, Vm, VmKind,
 };
 pub use nearest::nearest;
-pub use read::{CELL_PROPERTIES, read};
+pub use read::{binding, read};
 pub use rules::Board;
 #[cfg(any(test, feature = "host"))]
 pub use rules::Exposed;

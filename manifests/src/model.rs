@@ -190,7 +190,7 @@ pub struct RestartLimit {
 
 impl RestartLimit {
     /// The largest limit that a manifest can name.
-    pub const MOST: u32 = 16;
+    pub const MOST: u32 = crate::limits::MOST_RESTARTS;
 
     /// Limit for a manifest that names none: a guest that crashes at once is given up after about a
     /// minute and 11 loads.

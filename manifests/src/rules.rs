@@ -2,11 +2,10 @@
 //!
 //! These rules need the manifest alone; those of [`board`] need the machine's facts too.
 
-use core::ops::Range;
-
 use crate::archive::TRAILER;
 use crate::digest::is_digest;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
+use crate::limits::{LONGEST_MS, MAX_BOOT_ORDER, SHARED_INTIDS, SLICE_US};
 use crate::model::{
     Console, CpuSet, GicMode, Manifest, Payload, Privilege, Region, RestartLimit, VirtioDevice,
     VirtioKind, Vm, VmKind,
@@ -52,12 +51,7 @@ pub struct Board<'b> {
 }
 
 const PAGE: u64 = 4096;
-const SHARED_INTIDS: Range<u32> = 32..512;
-const SLICE_US: core::ops::RangeInclusive<u32> = 100..=1_000_000;
-/// The longest time that a manifest gives for restarts: an hour.
-const LONGEST_MS: u32 = 3_600_000;
 const MAX_VM_NAME: usize = 20;
-const MAX_BOOT_ORDER: u32 = 1000;
 
 /// Judges a manifest by the rules that need no machine; `complete` says that no VM was left out.
 pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Report<'_, 'a>) {
@@ -127,7 +121,7 @@ fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     let gear2 = &manifest.gear2;
     let path = NodePath::ROOT.child("gear2");
     let error = |rule, property| ManifestError::at_property(rule, path, property);
-    let memory = Found::Number(gear2.memory_bytes);
+    let memory = Found::Mib(gear2.memory_bytes >> 20);
     if gear2.memory_bytes == 0 || !gear2.memory_bytes.is_multiple_of(MEMORY_ALIGN) {
         report.error(error(Rule::MemoryAlignment, "memory-mib").found(memory));
     }
@@ -267,7 +261,7 @@ fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let align = vm.memory.align;
     let is_power = align.is_power_of_two() && align >= MEMORY_ALIGN;
     if !is_power {
-        let mib = Found::Number(align >> 20);
+        let mib = Found::Mib(align >> 20);
         report.error(error(Rule::AlignSize, vm, "memory-align-mib").found(mib));
     }
     let values = [
@@ -292,7 +286,11 @@ fn check_memory_value<'a>(
     align: u64,
     report: &mut Report<'_, 'a>,
 ) {
-    let place = |rule| error(rule, vm, property).found(Found::Number(value));
+    let found = match property {
+        "memory-mib" => Found::Mib(value >> 20),
+        _ => Found::Number(value),
+    };
+    let place = |rule| error(rule, vm, property).found(found);
     if !value.is_multiple_of(MEMORY_ALIGN) {
         report.error(place(Rule::MemoryAlignment));
     } else if property == "memory-address" && !value.is_multiple_of(align) {

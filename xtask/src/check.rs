@@ -1,18 +1,18 @@
 //! `cargo xtask check`: judges manifests as Gear1 would on a board, and reports like a compiler.
 
 use std::fs;
-use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use gear1_init::prepare;
 use gearv_manifest::blob::Blob;
+use serde::Serialize;
 use workbench::board::{self, BoardTree};
 use workbench::manifest::diagnostic::{Diagnostic, Sources, error_count};
-use workbench::manifest::{self, Aligned};
+use workbench::manifest::{self, Aligned, SourceRefused};
 use workbench::tools::Tools;
-use workbench::{build_images, workspace};
+use workbench::{build_images, output, workspace};
 
 use crate::placement;
 use report::Report;
@@ -47,8 +47,31 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
+    /// The source with each finding underlined
     Text,
+    /// One line for each finding, as compilers write for editors
+    Short,
+    /// One JSON document
     Json,
+}
+
+/// What `--format json` prints: one document, whatever happens.
+#[derive(Default, Serialize)]
+struct Document {
+    /// Name of the board, once known.
+    board: Option<String>,
+    /// Each of the files, in order.
+    files: Vec<FileVerdict>,
+    /// What ended the command before all files were judged.
+    error: Option<String>,
+}
+
+/// What is said of one file.
+#[derive(Serialize)]
+struct FileVerdict {
+    file: PathBuf,
+    verdict: &'static str,
+    findings: Vec<serde_json::Value>,
 }
 
 /// Findings in one manifest.
@@ -64,45 +87,70 @@ pub struct Findings {
 impl Options {
     /// Checks all files, then fails if one has an error.
     pub fn run(self) -> Result<()> {
+        let mut document = Document::default();
+        let refused = self.judge_all(&mut document);
+        if self.format == Format::Json {
+            document.error = refused.as_ref().err().map(|error| format!("{error:#}"));
+            println!("{}", serde_json::to_string_pretty(&document)?);
+        }
+        verdict(refused?, self.files.len())
+    }
+
+    /// Checks all files and says what is found, or notes that in `document`. Returns how many are
+    /// refused: one that is does not keep the others from being checked.
+    fn judge_all(&self, document: &mut Document) -> Result<usize> {
         let tools = Tools::prepare()?;
         let board = match &self.dtb {
             Some(dtb) => BoardTree::from_file(dtb, &tools)?,
             None => BoardTree::named(self.board, &tools)?,
         };
-        let mut json = Vec::new();
+        document.board = Some(board.name.clone());
         let mut refused = 0;
         for file in &self.files {
-            let Some(findings) = self.findings(file, &board, &tools)? else {
-                refused += 1;
-                continue;
-            };
-            let errors = error_count(&findings.list);
+            let (errors, findings) = self.judge(file, &board, &tools)?;
             refused += usize::from(errors != 0);
-            match self.format {
-                Format::Json => json.extend(findings.sources.json(&findings.list)),
-                Format::Text => print(file, &board, &findings, errors),
-            }
+            document.files.push(FileVerdict {
+                file: file.clone(),
+                verdict: verdict_on(errors),
+                findings,
+            });
             if errors == 0 && (self.report || self.svg.is_some()) {
                 self.report(file, &board, &tools)?;
             }
         }
-        if self.format == Format::Json {
-            println!("{}", serde_json::to_string_pretty(&json)?);
-        }
-        verdict(refused, self.files.len())
+        Ok(refused)
     }
 
-    /// Returns the findings in a file. `None`: the file is refused, and others are still checked; a
-    /// refusal by dtc is one of the manifest too.
-    fn findings(&self, file: &Path, board: &BoardTree, tools: &Tools) -> Result<Option<Findings>> {
-        match check(file, board, tools) {
-            Ok(findings) => Ok(Some(findings)),
-            Err(error) if self.files.len() > 1 => {
-                eprintln!("{error:#}\n");
-                Ok(None)
-            }
-            Err(error) => Err(error),
+    /// Checks a file, and returns the number of errors and the findings for a program.
+    fn judge(
+        &self,
+        file: &Path,
+        board: &BoardTree,
+        tools: &Tools,
+    ) -> Result<(usize, Vec<serde_json::Value>)> {
+        let findings = match check(file, board, tools) {
+            Ok(findings) => findings,
+            Err(error) => return self.source_refused(error),
+        };
+        let errors = error_count(&findings.list);
+        let Findings { sources, list, .. } = &findings;
+        match self.format {
+            Format::Json => {}
+            Format::Short => print!("{}", sources.lines(list)),
+            Format::Text => print(file, board, &findings, errors),
         }
+        Ok((errors, sources.json(list)))
+    }
+
+    /// Says why a source is no device tree; any other error ends the command.
+    fn source_refused(&self, error: anyhow::Error) -> Result<(usize, Vec<serde_json::Value>)> {
+        let refused: SourceRefused = error.downcast()?;
+        match self.format {
+            Format::Json => {}
+            Format::Short => print!("{}", refused.lines),
+            Format::Text => eprintln!("{refused}\n"),
+        }
+        Ok((refused.json.len(), refused.json))
     }
 }
 
@@ -141,9 +189,13 @@ fn verdict(refused: usize, all: usize) -> Result<()> {
     }
 }
 
+const fn verdict_on(errors: usize) -> &'static str {
+    if errors == 0 { "good" } else { "refused" }
+}
+
 fn print(file: &Path, board: &BoardTree, findings: &Findings, errors: usize) {
     if !findings.list.is_empty() {
-        let styled = io::stderr().is_terminal();
+        let styled = output::styles_errors();
         eprintln!("{}\n", findings.sources.draw(&findings.list, styled));
     }
     let (file, board) = (file.display(), &board.name);
@@ -152,7 +204,7 @@ fn print(file: &Path, board: &BoardTree, findings: &Findings, errors: usize) {
         1 => format!(", 1 {what}"),
         count => format!(", {count} {what}s"),
     };
-    let verdict = if errors == 0 { "good" } else { "refused" };
+    let verdict = verdict_on(errors);
     let errors_text = count(errors, "error");
     let warnings = count(findings.list.len() - errors, "warning");
     println!("{file}: {verdict} for {board}{errors_text}{warnings}");
@@ -193,6 +245,9 @@ fn judged(blob: &[u8], board: &BoardTree) -> Result<Vec<Diagnostic>> {
     }
     let tree = Blob::new(board.bytes()).map_err(|error| anyhow!("{}: {error}", board.name))?;
     let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
+    if let Some(manifest) = &judged.manifest {
+        list.iter_mut().for_each(|one| one.add_memory(manifest));
+    }
     let needed = judged.manifest.iter();
     let needed = needed.flat_map(|manifest| needs::missing(manifest, &tree));
     list.extend(needed.map(|fault| Diagnostic::new(&fault.error())));

@@ -2,10 +2,14 @@
 
 use crate::model::{GicMode, Privilege, Restart, VirtioKind, VmKind};
 
-pub(super) const ROOT_PROPERTIES: &[&str] = &["compatible", "version"];
-pub(super) const ROOT_NODES: &[&str] = &["gear2", "vms", "shared-memory"];
-pub(super) const SHARED_PROPERTIES: &[&str] = &["address", "size-mib", "vms", "readers"];
-pub(super) const GEAR2_PROPERTIES: &[&str] = &[
+/// Properties of the root node.
+pub const ROOT_PROPERTIES: &[&str] = &["compatible", "version"];
+/// Nodes below the root node.
+pub const ROOT_NODES: &[&str] = &["gear2", "vms", "shared-memory"];
+/// Properties of `/shared-memory/NAME`.
+pub const SHARED_PROPERTIES: &[&str] = &["address", "size-mib", "vms", "readers"];
+/// Properties of `/gear2`.
+pub const GEAR2_PROPERTIES: &[&str] = &[
     "image",
     "memory-mib",
     "cpus",
@@ -16,7 +20,8 @@ pub(super) const GEAR2_PROPERTIES: &[&str] = &[
     "boot-order-timeout-ms",
     "image-sha256",
 ];
-pub(super) const VM_PROPERTIES: &[&str] = &[
+/// Properties of `/vms/NAME`.
+pub const VM_PROPERTIES: &[&str] = &[
     "kind",
     "vcpus",
     "cpus",
@@ -50,11 +55,13 @@ pub(super) const VM_PROPERTIES: &[&str] = &[
     "ffa-peers",
 ];
 /// Properties of [`crate::model::RestartLimit`], in the order of its fields.
-pub(super) const RESTART_LIMITS: [&str; 3] =
-    ["restart-limit", "restart-window-ms", "restart-backoff-ms"];
-pub(super) const VM_NODES: &[&str] = &["console", "virtio"];
-pub(super) const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only", "mac"];
-pub(super) const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
+pub const RESTART_LIMITS: [&str; 3] = ["restart-limit", "restart-window-ms", "restart-backoff-ms"];
+/// Nodes below `/vms/NAME`.
+pub const VM_NODES: &[&str] = &["console", "virtio"];
+/// Properties of `/vms/NAME/virtio/DEVICE`.
+pub const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only", "mac"];
+/// Properties of `/vms/NAME/console`.
+pub const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
 
 /// Properties whose values are cells. A blob has no types: a string of three characters is a cell
 /// in it. Who has the source looks there.
@@ -82,26 +89,31 @@ pub const CELL_PROPERTIES: &[&str] = &[
     "restart-backoff-ms",
 ];
 
-pub(super) const SCHEDULERS: &[(&str, &str)] = &[("round-robin", "round-robin")];
-pub(super) const PRIVILEGES: &[(&str, Privilege)] =
-    &[("el0", Privilege::El0), ("el1", Privilege::El1)];
-pub(super) const KINDS: &[(&str, VmKind)] = &[
+/// Values of `scheduler`.
+pub const SCHEDULERS: &[(&str, &str)] = &[("round-robin", "round-robin")];
+/// Values of `privilege`.
+pub const PRIVILEGES: &[(&str, Privilege)] = &[("el0", Privilege::El0), ("el1", Privilege::El1)];
+/// Values of `kind`.
+pub const KINDS: &[(&str, VmKind)] = &[
     ("guest", VmKind::Guest),
     ("device", VmKind::Device),
     ("real-time", VmKind::RealTime),
 ];
-pub(super) const RESTARTS: &[(&str, Restart)] = &[
+/// Values of `restart`.
+pub const RESTARTS: &[(&str, Restart)] = &[
     ("never", Restart::Never),
     ("on-failure", Restart::OnFailure),
     ("always", Restart::Always),
 ];
-pub(super) const VIRTIO_KINDS: &[(&str, VirtioKind)] = &[
+/// Values of `type`.
+pub const VIRTIO_KINDS: &[(&str, VirtioKind)] = &[
     (VirtioKind::Block.name(), VirtioKind::Block),
     (VirtioKind::Net.name(), VirtioKind::Net),
     (VirtioKind::Console.name(), VirtioKind::Console),
     (VirtioKind::Random.name(), VirtioKind::Random),
 ];
-pub(super) const GIC_MODES: &[(&str, GicMode)] = &[
+/// Values of `gic`.
+pub const GIC_MODES: &[(&str, GicMode)] = &[
     ("emulated", GicMode::Emulated),
     ("pass-through", GicMode::PassThrough),
 ];

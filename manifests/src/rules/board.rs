@@ -108,17 +108,17 @@ fn check_registers_on<'a>(
 }
 
 fn check_total_memory<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
-    let mut left = board
-        .memory
-        .iter()
-        .map(Region::bytes)
-        .fold(0, u64::saturating_add);
+    let banks = board.memory.iter().map(Region::bytes);
+    let there = banks.fold(0, u64::saturating_add);
+    let sizes = manifest.vms.iter().map(|vm| vm.memory.bytes);
+    let asked = sizes.fold(0, u64::saturating_add);
+    let mut left = there;
     for vm in manifest.vms.iter() {
         match left.checked_sub(vm.memory.bytes) {
             Some(rest) => left = rest,
             None => {
                 let place = error(Rule::OutOfMemory, vm, "memory-mib");
-                report.error(place.found(Found::Number(vm.memory.bytes)));
+                report.error(place.found(Found::Memory(asked, there)));
                 return;
             }
         }

@@ -3,23 +3,24 @@
 //! dtc compiles, `gearv-manifest` judges; this file adds where in the source each error is.
 
 pub mod diagnostic;
+mod expected;
 mod files;
 mod spans;
+mod syntax;
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
+use std::{env, fmt, fs};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use gearv_manifest::{
     CpuList, CpuSet, GEAR2_MEMBER, Manifest, Payload, Privilege, VirtioKind, Vm, VmKind,
 };
 
 use crate::artifact::Artifact;
 use crate::tools::Tools;
-use crate::{device_userland, guest_dt, guest_userland};
+use crate::{device_userland, guest_dt, guest_userland, output};
 use diagnostic::{Diagnostic, Sources, error_count};
 use spans::Spans;
 
@@ -71,7 +72,7 @@ impl Compiled {
         if list.is_empty() {
             return Ok(());
         }
-        let drawn = sources(&self.dts, tools).draw(&list, io::stderr().is_terminal());
+        let drawn = sources(&self.dts, tools).draw(&list, output::styles_errors());
         bail!("{}\n\n{drawn}", refusal(&self.dts, list.len()))
     }
 
@@ -153,7 +154,7 @@ pub fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Comp
         gearv_manifest::warn(manifest, None, &mut sink);
     }
     let sources = judge_source(&dts, tools, &mut list);
-    let drawn = sources.draw(&list, io::stderr().is_terminal());
+    let drawn = sources.draw(&list, output::styles_errors());
     match (error_count(&list), &judged.manifest) {
         (0, Some(manifest)) => {
             if !list.is_empty() {
@@ -228,15 +229,19 @@ pub fn compile_source(
 ) -> anyhow::Result<(PathBuf, Vec<u8>)> {
     let dtb = out_dir.join("manifest.dtb");
     fs::create_dir_all(out_dir).with_context(|| format!("cannot make {}", out_dir.display()))?;
-    if !dts.is_file() {
-        bail!("there is no manifest {}", dts.display());
-    }
     let dts = short(dts);
-    run_dtc(
-        tools,
-        &["-q", "-I", "dts", "-O", "dtb", "-o"],
-        &[&dtb, &dts],
-    )?;
+    if !dts.is_file() {
+        let file = dts.display().to_string();
+        return Err(refused_source(
+            &dts,
+            Sources::new(&file, Spans::default()),
+            vec![Diagnostic::without_file(&file)],
+        ));
+    }
+    let options = ["-q", "-I", "dts", "-O", "dtb", "-o"];
+    if let Err(message) = try_dtc(tools, &options, &[&dtb, &dts])? {
+        return Err(explain(&dts, &message));
+    }
     let blob = fs::read(&dtb).with_context(|| format!("cannot read {}", dtb.display()))?;
     Ok((dts, blob))
 }
@@ -246,6 +251,9 @@ pub fn compile_source(
 pub fn judge_source(dts: &Path, tools: &Tools, list: &mut Vec<Diagnostic>) -> Sources {
     let sources = sources(dts, tools);
     sources.judge_strings(list);
+    let (texts, octal) = syntax::octal_numbers(dts);
+    let octal = octal.into_iter();
+    list.extend(octal.map(|fault| Diagnostic::warning(fault, &texts)));
     sources
 }
 
@@ -262,27 +270,74 @@ fn short(path: &Path) -> PathBuf {
     path.strip_prefix(here).unwrap_or(path).to_path_buf()
 }
 
+/// Runs dtc, whose refusal is an error.
 fn run_dtc(tools: &Tools, options: &[&str], paths: &[&Path]) -> anyhow::Result<Vec<u8>> {
+    try_dtc(tools, options, paths)?.map_err(|message| {
+        let path = paths.last().map_or(Path::new(""), |path| path);
+        anyhow!("dtc refuses {}:\n{}", path.display(), message.trim_end())
+    })
+}
+
+/// Runs dtc, and returns what it makes or what it says against the source.
+fn try_dtc(
+    tools: &Tools,
+    options: &[&str],
+    paths: &[&Path],
+) -> anyhow::Result<Result<Vec<u8>, String>> {
     let mut command: Command = tools.dtc();
-    let output = command
-        .args(options)
-        .args(paths)
-        .output()
-        .context("cannot run dtc")?;
-    if !output.status.success() {
-        let paths: Vec<_> = paths
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
-        let message = String::from_utf8_lossy(&output.stderr);
-        let drawn = diagnostic::refused_by_dtc(&message);
-        bail!(
-            "dtc refuses {}:\n{}",
-            paths.last().map_or("", |p| p),
-            drawn.as_deref().unwrap_or(message.trim_end())
-        );
+    let output = command.args(options).args(paths).output();
+    let output = output.context("cannot run dtc")?;
+    Ok(match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    })
+}
+
+/// A source that is no device tree, with the reasons.
+#[derive(Debug)]
+pub struct SourceRefused {
+    /// Reasons for a person.
+    text: String,
+    /// Reasons for an editor, one a line.
+    pub lines: String,
+    /// Reasons for a program.
+    pub json: Vec<serde_json::Value>,
+}
+
+impl fmt::Display for SourceRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
-    Ok(output.stdout)
+}
+
+impl std::error::Error for SourceRefused {}
+
+/// Explains why dtc refuses a source: by the faults in its text, or in dtc's own words.
+fn explain(dts: &Path, message: &str) -> anyhow::Error {
+    let (texts, faults) = syntax::faults(dts);
+    let (sources, list) = match faults.is_empty() {
+        false => {
+            let list = faults.into_iter();
+            let list = list
+                .map(|fault| Diagnostic::of_fault(fault, &texts))
+                .collect();
+            (Sources::of_texts(texts), list)
+        }
+        true => {
+            let (sources, diagnostic) = diagnostic::refused_by_dtc(message);
+            (sources, vec![diagnostic])
+        }
+    };
+    refused_source(dts, sources, list)
+}
+
+fn refused_source(dts: &Path, sources: Sources, list: Vec<Diagnostic>) -> anyhow::Error {
+    let drawn = sources.draw(&list, output::styles_errors());
+    anyhow::Error::new(SourceRefused {
+        text: format!("{}\n\n{drawn}", refusal(dts, list.len())),
+        lines: sources.lines(&list),
+        json: sources.json(&list),
+    })
 }
 
 const fn plural(count: usize) -> &'static str {

@@ -6,9 +6,9 @@
 //! the messages it continues. SIGPIPE itself stays ignored: a child that ends early is an error to
 //! be reported, not the end of this program.
 
-use std::fmt;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 use std::process::{self, ExitCode};
+use std::{env, fmt};
 
 /// The status that a shell gives after SIGPIPE.
 const READER_LEFT: i32 = 141;
@@ -39,6 +39,14 @@ fn judge(printed: io::Result<()>) {
 pub fn complain(text: fmt::Arguments<'_>) {
     // A message about a message that nobody reads has no reader either.
     let _ = io::stderr().write_fmt(text);
+}
+
+/// Tells whether messages may have colours: only on a terminal that has some, and only if the user
+/// has not set NO_COLOR (<https://no-color.org>) to something.
+pub fn styles_errors() -> bool {
+    let is_set = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_dumb = env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
+    io::stderr().is_terminal() && !is_set && !is_dumb
 }
 
 /// Returns how a program ends; an error is told first.

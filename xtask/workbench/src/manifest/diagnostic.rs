@@ -6,14 +6,20 @@
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Patch, Renderer, Snippet};
-use gearv_manifest::{CELL_PROPERTIES, Found, ManifestError, Rule, Severity};
+use gearv_manifest::binding::CELL_PROPERTIES;
+use gearv_manifest::{Found, Manifest, ManifestError, Rule, Severity};
 use serde_json::{Value, json};
 
+use super::expected;
 use super::spans::{Place, Spans};
+use super::syntax::{Fault, Texts};
 
-/// The id of what dtc refuses before any rule is tried.
+/// The id of a fault in the text, before any rule is tried.
+const SYNTAX: &str = "syntax";
+/// The id of what only dtc refuses.
 const DTC: &str = "dtc";
 
 /// A finding, with all that the display needs.
@@ -35,6 +41,19 @@ pub struct Diagnostic {
     at_name: bool,
     other: Option<String>,
     nearest: Option<String>,
+    /// Place in the text, of a fault that has no node yet.
+    site: Option<Site>,
+    /// The other place in the text.
+    other_site: Option<Site>,
+    /// Text that repairs, in place of the site's.
+    repair: Option<String>,
+}
+
+/// A part of a file.
+#[derive(Clone, Debug)]
+struct Site {
+    file: String,
+    range: Range<usize>,
 }
 
 impl Diagnostic {
@@ -46,6 +65,8 @@ impl Diagnostic {
             Found::Reason(reason) => reason.split(':').next().map(str::to_owned),
             Found::Nothing
             | Found::Number(_)
+            | Found::Mib(_)
+            | Found::Memory(..)
             | Found::Range(..)
             | Found::Blob(_)
             | Found::Digest(_) => None,
@@ -54,30 +75,97 @@ impl Diagnostic {
             id: rule.id(),
             severity: rule.severity(),
             message: format!("{}{}", rule.what(), error.found),
-            help: rule.repair().to_owned(),
+            help: repair(error),
             node: error.node.to_string(),
             property: error.property.map(str::to_owned),
             text,
             at_name: matches!(rule, Rule::UnknownProperty | Rule::UnknownNode),
             other: error.other.map(|other| other.to_string()),
             nearest: error.nearest.map(str::to_owned),
+            ..Self::empty()
+        }
+    }
+
+    /// Makes an error without a place.
+    fn empty() -> Self {
+        Self {
+            id: SYNTAX,
+            severity: Severity::Error,
+            message: String::new(),
+            help: String::new(),
+            node: String::new(),
+            property: None,
+            text: None,
+            at_name: false,
+            other: None,
+            nearest: None,
+            site: None,
+            other_site: None,
+            repair: None,
+        }
+    }
+
+    /// Makes the finding of a fault in one of `texts`.
+    pub(super) fn of_fault(fault: Fault, texts: &Texts) -> Self {
+        let site = |file, range| {
+            let file = texts.name(file);
+            Some(Site { file, range })
+        };
+        Self {
+            message: fault.message,
+            help: fault.help,
+            repair: fault.repair,
+            site: site(fault.file, fault.range),
+            other_site: fault.other.and_then(|(file, range)| site(file, range)),
+            ..Self::empty()
+        }
+    }
+
+    /// Makes the warning of a fault that dtc does not mind.
+    pub(super) fn warning(fault: Fault, texts: &Texts) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::of_fault(fault, texts)
+        }
+    }
+
+    /// Makes the finding of a file that is not there.
+    pub(super) fn without_file(file: &str) -> Self {
+        Self {
+            id: "file",
+            message: format!("there is no manifest {file}"),
+            help: "cargo xtask new-manifest FILE writes a manifest to start from".to_owned(),
+            ..Self::empty()
+        }
+    }
+
+    /// Tells of each VM's memory where all of them together have too much.
+    pub fn add_memory(&mut self, manifest: &Manifest<'_>) {
+        if self.id == Rule::OutOfMemory.id() {
+            let sizes = manifest.vms.iter();
+            let sizes = sizes.map(|vm| format!("{} has {} MiB", vm.name, vm.memory.bytes >> 20));
+            let sizes: Vec<String> = sizes.collect();
+            self.help = format!("{}: {}", self.help, sizes.join(", "));
         }
     }
 
     /// Makes the finding of a string where the binding has a number.
     fn string_for_number(node: &str, property: &str) -> Self {
-        let (rule, unit) = (Rule::WrongType, unit_of(property));
+        let rule = Rule::WrongType;
         Self {
             id: rule.id(),
-            severity: rule.severity(),
             message: format!("{} (a string)", rule.what()),
-            help: format!("write a number{unit} in angle brackets: {property} = <N>;"),
+            help: expected::value(property).unwrap_or_else(|| rule.repair().to_owned()),
             node: node.to_owned(),
             property: Some(property.to_owned()),
-            text: None,
-            at_name: false,
-            other: None,
-            nearest: None,
+            ..Self::empty()
+        }
+    }
+
+    fn severity_name(&self) -> &'static str {
+        match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
         }
     }
 
@@ -92,6 +180,24 @@ impl Diagnostic {
             None => self.node.clone(),
         }
     }
+}
+
+/// Says how to repair, with what the property takes where that is the question.
+fn repair(error: &ManifestError<'_>) -> String {
+    let node = || error.node.to_string();
+    let exact = match error.rule {
+        Rule::WrongType | Rule::OutOfRange | Rule::UnknownValue => {
+            error.property.and_then(expected::value)
+        }
+        Rule::UnknownProperty => expected::names(&node(), false),
+        Rule::UnknownNode => {
+            let node = node();
+            let parent = node.rsplit_once('/').map_or("", |(parent, _)| parent);
+            expected::names(parent, true)
+        }
+        _ => None,
+    };
+    exact.unwrap_or_else(|| error.rule.repair().to_owned())
 }
 
 /// Counts the errors among `list`.
@@ -140,6 +246,17 @@ impl Sources {
         }
     }
 
+    /// Keeps texts that were read before, of which the first is the manifest.
+    pub(super) fn of_texts(texts: Texts) -> Self {
+        let main = texts.name(0);
+        let named = |(path, text): (PathBuf, String)| (path.display().to_string(), text);
+        Self {
+            main,
+            spans: Spans::default(),
+            texts: texts.files.into_iter().map(named).collect(),
+        }
+    }
+
     /// Puts the strings that stand for numbers in front of `list`. What other rules say of these
     /// properties follows from a reading of the string as a number, and goes.
     pub(super) fn judge_strings(&self, list: &mut Vec<Diagnostic>) {
@@ -159,6 +276,9 @@ impl Sources {
     /// Finds the part that a diagnostic is about: of the property that is there, or the node's
     /// name.
     fn part(&self, diagnostic: &Diagnostic) -> Option<Part<'_>> {
+        if let Some(site) = &diagnostic.site {
+            return self.site(site);
+        }
         let property = diagnostic.property.as_deref();
         let Some(name) = property else {
             return self.node_name(&diagnostic.node);
@@ -182,11 +302,21 @@ impl Sources {
 
     /// Finds the other side of a conflict.
     fn other(&self, diagnostic: &Diagnostic) -> Option<Part<'_>> {
+        if let Some(site) = &diagnostic.other_site {
+            return self.site(site);
+        }
         let node = diagnostic.other.as_deref()?;
         let property = diagnostic.property.as_deref();
         property
             .and_then(|property| self.property(node, property))
             .or_else(|| self.node_name(node))
+    }
+
+    fn site<'s>(&'s self, site: &Site) -> Option<Part<'s>> {
+        let (file, text) = self.texts.get_key_value(&site.file)?;
+        text.get(site.range.clone())?;
+        let range = site.range.clone();
+        Some(Part { file, text, range })
     }
 
     fn property(&self, node: &str, name: &str) -> Option<Part<'_>> {
@@ -250,13 +380,42 @@ impl Sources {
         let label = diagnostic.label();
         let group = match &part {
             Some(part) => with_places(group, part, other.as_ref(), label),
+            None if label.is_empty() => group,
             None => group.element(Level::NOTE.message(format!("in {}: {label}", self.main))),
         };
         if let Some((nearest, part)) = diagnostic.nearest.as_ref().zip(part.as_ref()) {
             return renderer.render(&[group, suggestion(nearest, part)]);
         }
+        if let Some((repair, part)) = diagnostic.repair.as_ref().zip(part.as_ref()) {
+            return renderer.render(&[group, replacement(&diagnostic.help, repair, part)]);
+        }
+        if diagnostic.help.is_empty() {
+            return renderer.render(&[group]);
+        }
         let help = Level::HELP.message(diagnostic.help.as_str());
         renderer.render(&[group.element(help)])
+    }
+
+    /// Writes the diagnostics one a line, as compilers do for editors:
+    /// `FILE:LINE:COLUMN: error: MESSAGE [ID]; HELP`.
+    pub fn lines(&self, list: &[Diagnostic]) -> String {
+        let line = |one: &Diagnostic| {
+            let place = match self.part(one) {
+                Some(part) => {
+                    let (line, column) = part.position(part.range.start);
+                    format!("{}:{line}:{column}", part.file)
+                }
+                None => format!("{}:1:1", self.main),
+            };
+            let (severity, message) = (one.severity_name(), &one.message);
+            let help = match &one.nearest {
+                Some(nearest) => format!("; did you mean {nearest}?"),
+                None if one.help.is_empty() => String::new(),
+                None => format!("; {}", one.help),
+            };
+            format!("{place}: {severity}: {message} [{}]{help}\n", one.id)
+        };
+        list.iter().map(line).collect()
     }
 
     /// Returns the diagnostics for a program.
@@ -273,23 +432,19 @@ impl Sources {
                 "end-line": end_line, "end-column": end_column,
             })
         };
-        let other = diagnostic
-            .other
-            .as_ref()
-            .map(|node| json!({ "node": node, "place": self.other(diagnostic).map(place) }));
+        let other = self.other(diagnostic).map(place);
+        let other = (diagnostic.other.is_some() || other.is_some())
+            .then(|| json!({ "node": diagnostic.other, "place": other }));
         json!({
             "id": diagnostic.id,
-            "severity": match diagnostic.severity {
-                Severity::Error => "error",
-                Severity::Warning => "warning",
-            },
+            "severity": diagnostic.severity_name(),
             "message": diagnostic.message,
             "help": diagnostic.help,
-            "node": diagnostic.node,
+            "node": (!diagnostic.node.is_empty()).then_some(&diagnostic.node),
             "property": diagnostic.property,
             "place": self.part(diagnostic).map(place),
             "conflict": other,
-            "suggestion": diagnostic.nearest,
+            "suggestion": diagnostic.nearest.as_ref().or(diagnostic.repair.as_ref()),
         })
     }
 }
@@ -303,7 +458,10 @@ fn with_places<'a>(
 ) -> Group<'a> {
     let primary = AnnotationKind::Primary.span(part.range.clone());
     let snippet = Snippet::source(part.text).path(part.file);
-    let snippet = snippet.annotation(primary.label(label));
+    let snippet = snippet.annotation(match label.is_empty() {
+        true => primary,
+        false => primary.label(label),
+    });
     let Some(other) = other else {
         return group.element(snippet);
     };
@@ -330,20 +488,50 @@ fn suggestion<'a>(nearest: &str, part: &'a Part<'_>) -> Group<'a> {
     title.element(snippet.patch(patch))
 }
 
-/// Draws what dtc refuses: `Error: FILE:LINE.COLUMN-COLUMN MESSAGE`, or with lines on both sides.
-pub(super) fn refused_by_dtc(message: &str) -> Option<String> {
-    let (place, what) = message.lines().find_map(|line| {
-        let rest = line.strip_prefix("Error: ")?;
-        rest.split_once(' ')
-    })?;
-    let place = dtc_place(place)?;
-    let sources = Sources::new(&place.file, Spans::default());
-    let part = sources.part_at(&place)?;
-    let annotation = AnnotationKind::Primary.span(part.range.clone());
+/// Shows a part with the text that repairs it.
+fn replacement<'a>(help: &'a str, repair: &str, part: &'a Part<'_>) -> Group<'a> {
     let snippet = Snippet::source(part.text).path(part.file);
-    let title = Level::ERROR.primary_title(what).id(DTC);
-    let group = title.element(snippet.annotation(annotation));
-    Some(Renderer::plain().render(&[group]))
+    let patch = Patch::new(part.range.clone(), repair.to_owned());
+    Level::HELP
+        .secondary_title(help)
+        .element(snippet.patch(patch))
+}
+
+/// Reads what dtc says of a text in which no fault was found. dtc has three forms:
+/// `Error: FILE:LINE.COLUMN-COLUMN MESSAGE`, with lines on both sides of the dash or not,
+/// `FILE:PLACE: ERROR (CHECK): NODE: MESSAGE`, and a line without a place.
+pub(super) fn refused_by_dtc(message: &str) -> (Sources, Diagnostic) {
+    let found = message.lines().find_map(|line| {
+        let (place, what) = match line.split_once("rror: ") {
+            Some((_, rest)) => rest.split_once(' ')?,
+            None => {
+                let (place, what) = line.split_once(": ERROR ")?;
+                (place, what.split_once("): ").map_or(what, |(_, what)| what))
+            }
+        };
+        Some((dtc_place(place)?, what))
+    });
+    let place = found.as_ref().map(|(place, _)| place);
+    let sources = Sources::new(place.map_or("", |place| &place.file), Spans::default());
+    let part = place.and_then(|place| sources.part_at(place));
+    let site = part.map(|part| Site {
+        file: part.file.to_owned(),
+        range: part.range,
+    });
+    let whole = message.trim_start_matches("FATAL ERROR: ").trim_end();
+    let what = found.map_or(whole, |(_, what)| what);
+    let help = match what {
+        "syntax error" => "a property is NAME = VALUE; and a node NAME { ... };",
+        _ => "",
+    };
+    let diagnostic = Diagnostic {
+        id: DTC,
+        message: what.to_owned(),
+        help: help.to_owned(),
+        site,
+        ..Diagnostic::empty()
+    };
+    (sources, diagnostic)
 }
 
 /// Reads a place as dtc writes it. The end has no line of its own on the line of the start.
@@ -361,14 +549,4 @@ fn dtc_place(place: &str) -> Option<Place> {
         start,
         end,
     })
-}
-
-/// Returns the unit of a number by the ending of the property's name.
-fn unit_of(property: &str) -> &'static str {
-    match property.rsplit('-').next() {
-        Some("ms") => " of milliseconds",
-        Some("us") => " of microseconds",
-        Some("mib") => " of MiB",
-        _ => "",
-    }
 }

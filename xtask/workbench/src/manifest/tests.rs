@@ -94,15 +94,15 @@ fn a_string_is_no_number() {
     let cases = [
         (
             "watchdog-ms = \"10s\";",
-            "a number of milliseconds in angle brackets: watchdog-ms = <N>;",
+            "write a number of milliseconds, 0 for none: watchdog-ms = <60000>;",
         ),
         (
             "boot-order = \"first\";",
-            "a number in angle brackets: boot-order = <N>;",
+            "write a number from 0 to 1000: boot-order = <1>;",
         ),
         (
             "cpus = \"0\", \"1\";",
-            "a number in angle brackets: cpus = <N>;",
+            "write numbers of CPUs, from 0 to 7: cpus = <0 1>;",
         ),
     ];
     for (line, help) in cases {
@@ -160,7 +160,7 @@ fn what_dtc_refuses_is_shown() {
     let (compiled, folder) = compile_source("syntax", "/dts-v1/;\n/ { a = <1>; }\n");
     let message = compiled.unwrap_err().to_string();
     assert!(
-        message.contains("system.dts:") && message.contains("syntax error"),
+        message.contains("system.dts:2:15") && message.contains("a ; is missing"),
         "{message}"
     );
     let missing = compile(

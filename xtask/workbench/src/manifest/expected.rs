@@ -1,0 +1,171 @@
+//! What a property takes, in the words of a message.
+//!
+//! A message says by itself what to write: type, unit, range or list of values, and an example. The
+//! reader of manifests (`gearv-manifest`) judges; a test compares this table with its names and
+//! limits, and with the tables of docs/manifest.md.
+
+use gearv_manifest::binding::{
+    CONSOLE_PROPERTIES, GEAR2_PROPERTIES, ROOT_NODES, ROOT_PROPERTIES, SHARED_PROPERTIES,
+    VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
+};
+
+/// Property, what it takes, and an example of its value; a switch has none.
+const TABLE: &[(&str, &str, &str)] = &[
+    ("compatible", "a string", "\"gearv,manifest\""),
+    ("version", "the version of the binding, which is 1", "<1>"),
+    ("cpus", "numbers of CPUs, from 0 to 7", "<0 1>"),
+    ("memory-mib", "a number of MiB, a multiple of 2", "<512>"),
+    ("scheduler", "\"round-robin\"", "\"round-robin\""),
+    (
+        "slice-us",
+        "a number of microseconds from 100 to 1000000",
+        "<5000>",
+    ),
+    ("privilege", "\"el0\" or \"el1\"", "\"el0\""),
+    (
+        "watchdog-ms",
+        "a number of milliseconds, 0 for none",
+        "<60000>",
+    ),
+    (
+        "boot-order-timeout-ms",
+        "a number of milliseconds, 0 for ever",
+        "<120000>",
+    ),
+    ("image", "a path in a string", "\"blinker.bin\""),
+    (
+        "image-sha256",
+        "64 hexadecimal digits in a string",
+        "\"e3b0c442...\"",
+    ),
+    (
+        "kind",
+        "\"guest\", \"device\" or \"real-time\"",
+        "\"real-time\"",
+    ),
+    ("vcpus", "a number from 1 to 8", "<2>"),
+    ("memory-address", ADDRESS, "<0x1 0x40000000>"),
+    ("memory-ipa", ADDRESS, "<0x40000000>"),
+    (
+        "memory-align-mib",
+        "a number of MiB, a power of two from 2 on",
+        "<64>",
+    ),
+    ("kernel", "a path in a string", "\"Image\""),
+    (
+        "kernel-sha256",
+        "64 hexadecimal digits in a string",
+        "\"e3b0c442...\"",
+    ),
+    ("initrd", "a path in a string", "\"rootfs.cpio\""),
+    (
+        "initrd-sha256",
+        "64 hexadecimal digits in a string",
+        "\"e3b0c442...\"",
+    ),
+    ("cmdline", "one string", "\"console=ttyAMA0\""),
+    ("load-offset", ADDRESS, "<0x80000>"),
+    ("entry-offset", ADDRESS, "<0x40>"),
+    ("may-power-off", "", ""),
+    ("no-autostart", "", ""),
+    ("boot-order", "a number from 0 to 1000", "<1>"),
+    ("debug", "", ""),
+    ("pmu", "", ""),
+    (
+        "restart",
+        "\"never\", \"on-failure\" or \"always\"",
+        "\"on-failure\"",
+    ),
+    ("restart-limit", "a number from 0 to 16", "<10>"),
+    (
+        "restart-window-ms",
+        "a number of milliseconds from 1 to 3600000",
+        "<60000>",
+    ),
+    (
+        "restart-backoff-ms",
+        "a number of milliseconds from 0 to 3600000",
+        "<100>",
+    ),
+    (
+        "gic",
+        "\"emulated\" or \"pass-through\"",
+        "\"pass-through\"",
+    ),
+    ("devices", "paths in strings", "\"/pl011@9000000\""),
+    ("window-address", ADDRESS, "<0x0c000000>"),
+    ("virtio-address", ADDRESS, "<0x0a000000>"),
+    (
+        "ffa-peers",
+        "names of VMs in strings",
+        "\"logger\", \"camera\"",
+    ),
+    ("address", ADDRESS, "<0x70000000>"),
+    ("size-mib", "a number of MiB, a multiple of 2", "<4>"),
+    ("vms", "names of VMs in strings", "\"camera\", \"planner\""),
+    ("readers", "names of VMs in strings", "\"logger\""),
+    ("interrupt", "a number from 32 to 511", "<33>"),
+    (
+        "type",
+        "\"block\", \"net\", \"console\" or \"rng\"",
+        "\"block\"",
+    ),
+    (
+        "backend",
+        "a file, a device or \"pty\" in a string",
+        "\"/dev/vda\"",
+    ),
+    ("read-only", "", ""),
+    (
+        "mac",
+        "six pairs of hexadecimal digits in a string",
+        "\"02:00:00:00:00:01\"",
+    ),
+];
+
+const ADDRESS: &str = "an address in one cell, or in two of which the first is the upper half";
+
+/// Says what a property takes, with an example.
+pub(super) fn value(property: &str) -> Option<String> {
+    let (name, takes, example) = TABLE.iter().find(|(name, ..)| *name == property)?;
+    Some(match takes.is_empty() {
+        true => format!("a switch has no value: write {name}; or remove it"),
+        false => format!("write {takes}: {name} = {example};"),
+    })
+}
+
+/// Returns the unit of a property's number.
+pub(super) fn unit(property: &str) -> Option<&'static str> {
+    match property.rsplit('-').next() {
+        Some("ms") => Some("milliseconds"),
+        Some("us") => Some("microseconds"),
+        Some("mib") => Some("MiB"),
+        _ => None,
+    }
+}
+
+/// Lists the properties that a node may have, or its nodes.
+pub(super) fn names(node: &str, of_nodes: bool) -> Option<String> {
+    let parts: Vec<&str> = node.split('/').filter(|part| !part.is_empty()).collect();
+    let (properties, nodes): (&[&str], &[&str]) = match parts.as_slice() {
+        [] => (ROOT_PROPERTIES, ROOT_NODES),
+        ["gear2"] => (GEAR2_PROPERTIES, &[]),
+        ["vms", _] => (VM_PROPERTIES, VM_NODES),
+        ["vms", _, "console"] => (CONSOLE_PROPERTIES, &[]),
+        ["vms", _, "virtio", _] => (VIRTIO_PROPERTIES, &[]),
+        ["shared-memory", _] => (SHARED_PROPERTIES, &[]),
+        ["vms" | "shared-memory"] | ["vms", _, "virtio"] => {
+            return Some("this node has one node for each of its kind, and no properties".into());
+        }
+        _ => return None,
+    };
+    let list = if of_nodes { nodes } else { properties };
+    let what = if of_nodes { "nodes" } else { "properties" };
+    Some(match list.is_empty() {
+        true => format!("{node} has no {what}: remove it"),
+        false => format!("the {what} of {node} are {}", list.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Tests of the table: it tells what the reader takes and what the manual says.
+
+use std::fs;
+use std::path::Path;
+
+use gearv_manifest::binding::{
+    CELL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_PROPERTIES, GIC_MODES, KINDS, PRIVILEGES, RESTARTS,
+    ROOT_PROPERTIES, SCHEDULERS, SHARED_PROPERTIES, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_PROPERTIES,
+};
+use gearv_manifest::limits;
+
+use super::{TABLE, names, value};
+
+fn takes(property: &str) -> &'static str {
+    let entry = TABLE.iter().find(|(name, ..)| *name == property);
+    entry
+        .unwrap_or_else(|| panic!("{property} is not in the table"))
+        .1
+}
+
+#[test]
+fn every_property_stands_once() {
+    let known = [
+        ROOT_PROPERTIES,
+        GEAR2_PROPERTIES,
+        VM_PROPERTIES,
+        CONSOLE_PROPERTIES,
+        VIRTIO_PROPERTIES,
+        SHARED_PROPERTIES,
+    ];
+    for name in known.concat() {
+        assert_eq!(
+            TABLE.iter().filter(|(entry, ..)| *entry == name).count(),
+            1,
+            "{name}"
+        );
+    }
+    for (name, takes, example) in TABLE {
+        assert!(known.concat().contains(name), "{name}");
+        let is_cell = CELL_PROPERTIES.contains(name);
+        assert_eq!(example.starts_with('<'), is_cell, "{name}");
+        assert_eq!(takes.is_empty(), example.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn words_are_those_of_the_reader() {
+    fn words<T>(list: &[(&'static str, T)]) -> Vec<&'static str> {
+        list.iter().map(|(word, _)| *word).collect()
+    }
+    let lists = [
+        ("scheduler", words(SCHEDULERS)),
+        ("privilege", words(PRIVILEGES)),
+        ("kind", words(KINDS)),
+        ("restart", words(RESTARTS)),
+        ("type", words(VIRTIO_KINDS)),
+        ("gic", words(GIC_MODES)),
+    ];
+    for (property, words) in lists {
+        let told: Vec<&str> = takes(property).split('"').skip(1).step_by(2).collect();
+        assert_eq!(told, words, "{property}");
+    }
+}
+
+#[test]
+fn ranges_are_those_of_the_rules() {
+    let ranges = [
+        (
+            "slice-us",
+            u64::from(*limits::SLICE_US.start()),
+            u64::from(*limits::SLICE_US.end()),
+        ),
+        ("vcpus", 1, limits::MAX_VCPUS_PER_VM as u64),
+        ("cpus", 0, limits::MAX_CPUS as u64 - 1),
+        ("boot-order", 0, limits::MAX_BOOT_ORDER.into()),
+        ("restart-limit", 0, limits::MOST_RESTARTS.into()),
+        ("restart-window-ms", 1, limits::LONGEST_MS.into()),
+        ("restart-backoff-ms", 0, limits::LONGEST_MS.into()),
+        (
+            "interrupt",
+            limits::SHARED_INTIDS.start.into(),
+            u64::from(limits::SHARED_INTIDS.end) - 1,
+        ),
+    ];
+    for (property, least, most) in ranges {
+        let expected = format!("from {least} to {most}");
+        assert!(
+            takes(property).contains(&expected),
+            "{property}: {expected}"
+        );
+    }
+}
+
+/// The manual's tables have the same properties and types.
+#[test]
+fn the_manual_says_the_same() {
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manifest.md");
+    let manual = fs::read_to_string(manual).unwrap();
+    for (name, takes, _) in TABLE {
+        let row = format!("| `{name}` | ");
+        let row = manual.lines().find(|line| line.starts_with(&row));
+        let row = row.unwrap_or_else(|| panic!("no row of {name}"));
+        let kind = row.split(" | ").nth(1).unwrap();
+        assert_eq!(kind == "switch", takes.is_empty(), "{name}");
+        for word in takes
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .filter(|word| *word != "pty")
+        {
+            assert!(
+                kind.contains(&format!("`{word}`")),
+                "{name}: {word} and {kind}"
+            );
+        }
+    }
+}
+
+#[test]
+fn help_is_whole() {
+    let help = "write a number of microseconds from 100 to 1000000: slice-us = <5000>;";
+    assert_eq!(value("slice-us").as_deref(), Some(help));
+    let help = "a switch has no value: write debug; or remove it";
+    assert_eq!(value("debug").as_deref(), Some(help));
+    let help = "the nodes of /vms/a are console, virtio";
+    assert_eq!(names("/vms/a", true).as_deref(), Some(help));
+    let help = "the properties of /vms/a/console are address, interrupt";
+    assert_eq!(names("/vms/a/console", false).as_deref(), Some(help));
+}

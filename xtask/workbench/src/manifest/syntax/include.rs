@@ -1,0 +1,149 @@
+//! The text of a manifest with all that it includes, in the order in which dtc reads.
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::Fault;
+use super::lexer::{Kind, Token, tokens};
+
+/// First bytes of a compiled device tree (Devicetree Specification 0.4, 5.2).
+const DTB_MAGIC: &[u8] = &[0xd0, 0x0d, 0xfe, 0xed];
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// The sources, by number.
+#[derive(Default)]
+pub(in super::super) struct Texts {
+    pub files: Vec<(PathBuf, String)>,
+}
+
+impl Texts {
+    /// Returns the text of a token.
+    pub(super) fn of(&self, token: &Token) -> &str {
+        self.text(token.file, &token.range)
+    }
+
+    pub(super) fn text(&self, file: usize, range: &Range<usize>) -> &str {
+        let text = self.files.get(file).map_or("", |(_, text)| text.as_str());
+        text.get(range.clone()).unwrap_or_default()
+    }
+
+    /// Returns the path of a source as messages show it.
+    pub(in super::super) fn name(&self, file: usize) -> String {
+        self.path(file).display().to_string()
+    }
+
+    fn path(&self, file: usize) -> &Path {
+        self.files.get(file).map_or(Path::new(""), |(path, _)| path)
+    }
+}
+
+/// Reads `main` and what it includes.
+pub(super) fn read(main: &Path) -> (Texts, Vec<Token>, Vec<Fault>) {
+    let mut reader = Reader::default();
+    match fs::read(main) {
+        Ok(bytes) => reader.add(main, &bytes),
+        Err(error) => {
+            let what = format!("the manifest cannot be read: {error}");
+            reader.texts.files.push((main.to_owned(), String::new()));
+            reader.faults.push(Fault::new(0, 0..0, what, ""));
+        }
+    }
+    (reader.texts, reader.tokens, reader.faults)
+}
+
+#[derive(Default)]
+struct Reader {
+    texts: Texts,
+    tokens: Vec<Token>,
+    faults: Vec<Fault>,
+    /// Numbers of the sources that are being read, each included by the one before.
+    open: Vec<usize>,
+}
+
+impl Reader {
+    fn add(&mut self, path: &Path, bytes: &[u8]) {
+        let file = self.texts.files.len();
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        self.texts.files.push((path.to_owned(), text.clone()));
+        if let Some(fault) = no_source(file, bytes, &text) {
+            self.faults.push(fault);
+            return;
+        }
+        let (found, faults) = tokens(file, &text);
+        self.faults.extend(faults);
+        self.open.push(file);
+        let mut found = found.into_iter().peekable();
+        while let Some(token) = found.next() {
+            let is_include = self.texts.of(&token) == "/include/";
+            match found.next_if(|next| is_include && next.kind == Kind::Text) {
+                Some(name) => self.include(&name),
+                None => self.tokens.push(token),
+            }
+        }
+        self.open.pop();
+    }
+
+    /// Reads the file that the string `name` names, relative to the file that the string is in.
+    fn include(&mut self, name: &Token) {
+        let text = self.texts.of(name).trim_matches('"').to_owned();
+        let folder = self.texts.path(name.file).parent();
+        let path = folder.unwrap_or(Path::new("")).join(&text);
+        let is_same = |file: &&usize| same(self.texts.path(**file), &path);
+        let fault =
+            |what: String, help: &str| Fault::new(name.file, name.range.clone(), what, help);
+        if self.open.iter().any(|file| is_same(&file)) {
+            let chain = self.open.iter().skip_while(|file| !is_same(file));
+            let chain =
+                chain.map(|file| self.texts.path(*file).display().to_string() + " includes ");
+            let what = format!(
+                "a file includes itself: {}{text}",
+                chain.collect::<String>()
+            );
+            self.faults
+                .push(fault(what, "remove one of these /include/ lines"));
+            return;
+        }
+        match fs::read(&path) {
+            Ok(bytes) => self.add(&path, &bytes),
+            Err(error) => {
+                let what = format!("the file {} cannot be read: {error}", path.display());
+                let help = "write a path relative to the folder of the file that includes it";
+                self.faults.push(fault(what, help));
+            }
+        }
+    }
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
+}
+
+/// Says why a file as a whole is no device tree source.
+fn no_source(file: usize, bytes: &[u8], text: &str) -> Option<Fault> {
+    let fault = |length, what, help| Some(Fault::new(file, 0..length, what, help));
+    if bytes.starts_with(DTB_MAGIC) {
+        let help = "name its source, or make one: dtc -I dtb -O dts FILE";
+        return fault(0, "this is a compiled device tree, not a source", help);
+    }
+    if text.starts_with(BYTE_ORDER_MARK) {
+        let help = "save the file as UTF-8 without a byte order mark";
+        return fault(
+            BYTE_ORDER_MARK.len(),
+            "the file begins with a byte order mark",
+            help,
+        );
+    }
+    if bytes.contains(&0) {
+        let help = "name a device tree source in UTF-8; UTF-16 is not one";
+        return fault(0, "this is no text", help);
+    }
+    if text.trim().is_empty() {
+        let help = "cargo xtask new-manifest FILE writes a manifest to start from";
+        return fault(0, "the file is empty", help);
+    }
+    None
+}

@@ -1,0 +1,217 @@
+//! Tokens of device tree source (Devicetree Specification 0.4, chapter 6).
+//!
+//! Owns the faults of characters: quotes of word processors, blanks that are none, strings and
+//! comments that never end.
+
+use std::ops::Range;
+
+use super::Fault;
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A name or a number: the same characters serve both.
+    Word,
+    /// A string in double quotes.
+    Text,
+    /// A character in single quotes.
+    Character,
+    /// `/name/`, as in `/include/`.
+    Directive,
+    /// `&label`, or `&{/path}`.
+    Reference,
+    /// One character of punctuation.
+    Mark(char),
+}
+
+/// A piece of a source.
+#[derive(Clone, Debug)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    /// Number of the source.
+    pub(super) file: usize,
+    /// Bytes of the source.
+    pub(super) range: Range<usize>,
+}
+
+impl Token {
+    pub(super) fn is(&self, mark: char) -> bool {
+        self.kind == Kind::Mark(mark)
+    }
+}
+
+/// Splits a source into tokens; comments and blanks are none.
+pub(super) fn tokens(file: usize, text: &str) -> (Vec<Token>, Vec<Fault>) {
+    let mut lexer = Lexer {
+        file,
+        text,
+        at: 0,
+        tokens: Vec::new(),
+        faults: Vec::new(),
+    };
+    while lexer.step() {}
+    (lexer.tokens, lexer.faults)
+}
+
+struct Lexer<'t> {
+    file: usize,
+    text: &'t str,
+    at: usize,
+    tokens: Vec<Token>,
+    faults: Vec<Fault>,
+}
+
+impl Lexer<'_> {
+    /// Reads a token, a blank or a comment. `false`: the source ends here.
+    fn step(&mut self) -> bool {
+        let rest = &self.text[self.at..];
+        let Some(first) = rest.chars().next() else {
+            return false;
+        };
+        let line = rest.find('\n').unwrap_or(rest.len());
+        match first {
+            _ if first.is_ascii_whitespace() => self.at += 1,
+            '/' if rest.starts_with("//") => self.at += line,
+            '/' if rest.starts_with("/*") => self.comment(),
+            '/' => match directive_length(rest) {
+                Some(length) => self.push(Kind::Directive, length),
+                None => self.push(Kind::Mark('/'), 1),
+            },
+            '"' => self.quoted(),
+            '\'' => self.in_single_quotes(&rest[..line]),
+            _ if OTHER_QUOTES.contains(first) => self.in_other_quotes(&rest[..line]),
+            '&' => self.push(Kind::Reference, reference_length(rest)),
+            _ if is_word(first) => {
+                let length = rest.find(|other| !is_word(other)).unwrap_or(rest.len());
+                self.push(Kind::Word, length);
+            }
+            _ if first.is_ascii_graphic() => self.push(Kind::Mark(first), 1),
+            _ => self.foreign(first),
+        }
+        true
+    }
+
+    /// Reads a character in single quotes, which is a number; people mean a string.
+    fn in_single_quotes(&mut self, line: &str) {
+        let Some(end) = line[1..].find('\'').map(|end| end + 1) else {
+            let help = "strings stand in double quotes: \"text\"";
+            return self.fault(1, "the quote has no partner on its line", help, None);
+        };
+        let inside = &line[1..end];
+        if inside.chars().count() == 1 || inside.starts_with('\\') {
+            return self.push(Kind::Character, end + 1);
+        }
+        let help = "write double quotes";
+        let what = "a string stands in double quotes";
+        self.fault(end + 1, what, help, Some(format!("\"{inside}\"")));
+    }
+
+    /// Reads a string in quotes as word processors and other languages have them.
+    fn in_other_quotes(&mut self, line: &str) {
+        let mut inside = line.char_indices().skip(1);
+        let end = inside.find(|(_, one)| OTHER_QUOTES.contains(*one) || *one == '"');
+        let Some((end, last)) = end else {
+            let first = line.chars().next().map_or(1, char::len_utf8);
+            return self.fault(first, "these quotes are typographic", "write \"", None);
+        };
+        let length = end + last.len_utf8();
+        let trim = |one: char| OTHER_QUOTES.contains(one) || one == '"';
+        let text = line[..length].trim_matches(trim);
+        let repair = Some(format!("\"{text}\""));
+        self.fault(
+            length,
+            "these quotes are typographic",
+            "write plain double quotes",
+            repair,
+        );
+    }
+
+    /// Reads a character that has no place outside of strings and comments.
+    fn foreign(&mut self, one: char) {
+        let plain = match one {
+            '\u{a0}' | '\u{2007}' | '\u{202f}' | '\u{3000}' => Some(" "),
+            '\u{2010}'..='\u{2015}' | '\u{2212}' => Some("-"),
+            '\u{200b}' | '\u{200c}' | '\u{200d}' | '\u{2060}' | '\u{feff}' => Some(""),
+            _ => None,
+        };
+        let what = format!(
+            "the character U+{:04X} has no place outside of strings and comments",
+            u32::from(one)
+        );
+        let help = match plain {
+            Some(" ") => "write a plain blank",
+            Some("-") => "write a plain -",
+            Some(_) => "remove it; editors do not show it",
+            None => "names have letters from a to z, digits, and , . _ + * # ? @ -",
+        };
+        self.fault(one.len_utf8(), &what, help, plain.map(str::to_owned));
+    }
+
+    /// Reports the next `length` bytes, and passes over them.
+    fn fault(&mut self, length: usize, what: &str, help: &str, repair: Option<String>) {
+        let range = self.at..self.at + length;
+        self.at = range.end;
+        let fault = Fault::new(self.file, range, what, help);
+        self.faults.push(Fault { repair, ..fault });
+    }
+
+    fn push(&mut self, kind: Kind, length: usize) {
+        let range = self.at..self.at + length;
+        self.at = range.end;
+        self.tokens.push(Token {
+            kind,
+            file: self.file,
+            range,
+        });
+    }
+
+    fn comment(&mut self) {
+        match self.text[self.at..].find("*/") {
+            Some(end) => self.at += end + 2,
+            None => {
+                self.fault(2, "the comment has no end", "end the comment with */", None);
+                self.at = self.text.len();
+            }
+        }
+    }
+
+    /// Reads a string. dtc lets a string go on over the end of the line, which nobody means.
+    fn quoted(&mut self) {
+        let rest = &self.text[self.at..];
+        let mut escaped = false;
+        for (index, one) in rest.char_indices().skip(1) {
+            match one {
+                '"' if !escaped => return self.push(Kind::Text, index + 1),
+                '\n' => break,
+                _ => escaped = one == '\\' && !escaped,
+            }
+        }
+        let line = rest.lines().next().unwrap_or_default().trim_end();
+        let length = line.trim_end_matches(';').len().max(1);
+        let closed = Some(format!("{}\"", &line[..length]));
+        let what = "the string has no closing quote on its line";
+        self.fault(length, what, "close the string with \"", closed);
+    }
+}
+
+/// Quotes that are none in device tree source.
+const OTHER_QUOTES: &str = "\u{201c}\u{201d}\u{201e}\u{201f}\u{2018}\u{2019}\u{201a}\u{ab}\u{bb}`";
+
+/// Characters of names of nodes and properties, and of numbers.
+fn is_word(one: char) -> bool {
+    one.is_ascii_alphanumeric() || ",._+*#?@-".contains(one)
+}
+
+fn directive_length(text: &str) -> Option<usize> {
+    let name = text.strip_prefix('/')?;
+    let length = name.find(|one: char| !one.is_ascii_alphanumeric() && one != '-')?;
+    (length > 0 && name[length..].starts_with('/')).then_some(length + 2)
+}
+
+fn reference_length(text: &str) -> usize {
+    let end = match text.starts_with("&{") {
+        true => text.find('}').map(|end| end + 1),
+        false => text[1..].find(|one| !is_word(one)).map(|end| end + 1),
+    };
+    end.unwrap_or(text.len())
+}

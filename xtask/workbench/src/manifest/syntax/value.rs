@@ -1,0 +1,270 @@
+//! Values of properties.
+
+use super::super::expected;
+use super::Fault;
+use super::lexer::{Kind, Token};
+use super::parser::{Lost, Parser, Understood};
+
+/// Words that people write for a switch.
+const SWITCHES: &[&str] = &[
+    "true", "yes", "on", "enabled", "false", "no", "off", "disabled",
+];
+const ARITHMETIC: &str = "arithmetic between < and > stands in parentheses";
+const ARITHMETIC_HELP: &str = "write <(1 + 2)>";
+/// How many of [`SWITCHES`] turn on.
+const ON: usize = 4;
+
+impl<'t> Parser<'t> {
+    /// Reads the value of `name` behind `equals`, and the semicolon.
+    pub(super) fn value(&mut self, name: &'t Token, equals: &'t Token) -> Understood {
+        loop {
+            let token = self.ahead(0).ok_or(Lost)?;
+            let last = match token.kind {
+                Kind::Text | Kind::Reference => {
+                    self.pass(1);
+                    token
+                }
+                Kind::Mark('<') => self.cells(name)?,
+                Kind::Mark('[') => self.until(']')?,
+                // `/bits/ 8` stands before cells; dtc judges what stands behind the others.
+                Kind::Directive if self.text(token) == "/bits/" => {
+                    self.pass(2);
+                    continue;
+                }
+                Kind::Word => return self.bare(name, token),
+                Kind::Character => {
+                    let text = self.text(token).trim_matches('\'');
+                    let what = "strings stand in double quotes";
+                    let fault = Self::fault(token, what, "write double quotes");
+                    self.report(fault.repaired(format!("\"{text}\"")))?;
+                    self.pass(1);
+                    token
+                }
+                Kind::Mark('{') if equals.is('=') => {
+                    let what = "a node has no =";
+                    let fault = Self::fault(equals, what, "remove the =");
+                    self.report(fault.repaired(""))?;
+                    return Err(Lost);
+                }
+                Kind::Mark(';') => {
+                    let what = format!("{} has = and no value", self.text(name));
+                    let help = "write the value, or remove the = of a switch";
+                    self.report(Self::fault(equals, what, help))?;
+                    self.pass(1);
+                    return Ok(());
+                }
+                _ => return Err(Lost),
+            };
+            match self.ahead(0) {
+                Some(next) if next.is(',') => self.pass(1),
+                Some(next) if next.kind == Kind::Text || next.is('<') => {
+                    let end = last.range.end;
+                    let what = "a comma is missing between two values";
+                    let fault = Fault::new(last.file, end..end, what, "write , here");
+                    self.report(fault.repaired(","))?;
+                }
+                _ => return self.semicolon(last, "the value"),
+            }
+        }
+    }
+
+    /// Judges a word that stands where a value in brackets or quotes has to.
+    fn bare(&mut self, name: &Token, token: &'t Token) -> Understood {
+        let (name, text) = (self.text(name), self.text(token));
+        self.pass(1);
+        let switch = SWITCHES.iter().position(|word| *word == text);
+        let fault = if text.starts_with(|first: char| first.is_ascii_digit() || first == '-') {
+            let fault = Self::fault(token, "numbers stand in angle brackets", "write < and >");
+            fault.repaired(format!("<{text}>"))
+        } else if switch.is_some_and(|at| at < ON) {
+            let help = format!("a switch has no value: {name};");
+            Self::fault(token, "there are no words for on and off", help)
+        } else if switch.is_some() {
+            let help = format!("remove {name}: a switch that is not there is off");
+            Self::fault(token, "there are no words for on and off", help)
+        } else {
+            let fault = Self::fault(token, "strings stand in double quotes", "write quotes");
+            fault.repaired(format!("\"{text}\""))
+        };
+        self.report(fault)?;
+        // A path has more than words: the whole line is the string.
+        while self
+            .ahead(0)
+            .is_some_and(|next| !next.is(';') && !next.is('}'))
+        {
+            self.pass(1);
+        }
+        self.semicolon(token, "the value")
+    }
+
+    /// Passes over all up to `end`, which is returned.
+    fn until(&mut self, end: char) -> Result<&'t Token, Lost> {
+        loop {
+            let token = self.ahead(0).ok_or(Lost)?;
+            self.pass(1);
+            if token.is(end) {
+                return Ok(token);
+            }
+        }
+    }
+
+    /// Reads cells in angle brackets, and returns the closing one.
+    fn cells(&mut self, name: &'t Token) -> Result<&'t Token, Lost> {
+        let open = self.ahead(0).ok_or(Lost)?;
+        self.pass(1);
+        loop {
+            let token = self.ahead(0).ok_or(Lost)?;
+            match token.kind {
+                Kind::Mark('>') => {
+                    self.pass(1);
+                    return Ok(token);
+                }
+                Kind::Word => self.cell(name, token)?,
+                Kind::Mark('(') => drop(self.until(')')?),
+                Kind::Text => {
+                    let what = "a string stands without angle brackets";
+                    self.report(Self::fault(
+                        token,
+                        what,
+                        "write the string alone, without < and >",
+                    ))?;
+                    self.pass(1);
+                }
+                Kind::Mark(';' | '=' | '}' | '{') => {
+                    let what = "the < is never closed";
+                    self.report(Self::fault(open, what, "close the cells with >"))?;
+                    return Err(Lost);
+                }
+                Kind::Mark('|' | '^' | '%' | '/' | '!' | '~') => {
+                    self.report(Self::fault(token, ARITHMETIC, ARITHMETIC_HELP))?;
+                    self.pass(1);
+                }
+                _ => self.pass(1),
+            }
+        }
+    }
+
+    /// Judges one cell.
+    fn cell(&mut self, name: &Token, token: &Token) -> Understood {
+        let text = self.text(token);
+        self.pass(1);
+        if self.is(0, ':') {
+            // A label within cells.
+            self.pass(1);
+            return Ok(());
+        }
+        match cell_fault(self.text(name), text) {
+            None => Ok(()),
+            Some((what, help, repair)) => {
+                let fault = Self::fault(token, what, help);
+                self.report(Fault { repair, ..fault })
+            }
+        }
+    }
+}
+
+/// What is said, the help, and the text that repairs.
+type CellFault = (String, String, Option<String>);
+
+fn cell_says(what: &str, help: &str, repair: Option<String>) -> CellFault {
+    (what.to_owned(), help.to_owned(), repair)
+}
+
+/// Says why `text` is no cell of the property `name`, and what may be meant.
+fn cell_fault(name: &str, text: &str) -> Option<CellFault> {
+    if text.contains(',') {
+        let parts = text.split(',').filter(|part| !part.is_empty());
+        let parts: Vec<&str> = parts.collect();
+        let is_list = parts.iter().all(|part| number(part).is_some());
+        let what = "cells are separated by blanks, not by commas";
+        let repair = is_list.then(|| parts.join(" "));
+        return Some(cell_says(what, "remove the comma", repair));
+    }
+    let Some(value) = number(text) else {
+        return Some(no_number(text).unwrap_or_else(|| with_unit(name, text)));
+    };
+    if value <= u64::from(u32::MAX) {
+        return None;
+    }
+    let halves = format!("{:#x} {:#x}", value >> 32, value & u64::from(u32::MAX));
+    let what = "the number does not fit into a cell of 32 bits";
+    let help = "write an address in two cells, the upper half first";
+    Some(cell_says(what, help, Some(halves)))
+}
+
+/// Says what keeps `text` from being a number; `None` if a unit behind the number does.
+fn no_number(text: &str) -> Option<CellFault> {
+    let joined = text.replace('_', "");
+    let is_digit = |one: char| one.is_ascii_digit();
+    let tail = text.trim_start_matches(is_digit);
+    let negative = text.strip_prefix('-');
+    let (what, help, repair) = if joined != text && number(&joined).is_some() {
+        ("a number has no _", "remove it", Some(joined))
+    } else if text.starts_with("0x") || text.starts_with("0X") {
+        let help = "use the digits 0 to 9 and a to f";
+        ("this is no hexadecimal number", help, None)
+    } else if negative.is_some_and(|rest| number(rest).is_some()) {
+        let help = "write a number from 0 on";
+        ("a cell is never negative here", help, None)
+    } else if matches!(text, "+" | "-" | "*") {
+        (ARITHMETIC, ARITHMETIC_HELP, None)
+    } else if !text.starts_with(is_digit) {
+        let help = "write a number, in decimal or with 0x; macros of C are not known";
+        ("a cell is a number, and this is a name", help, None)
+    } else if tail.starts_with('.') {
+        let help = "write a whole number, or a smaller unit";
+        ("a cell has no fraction", help, None)
+    } else if tail.is_empty() {
+        // Digits alone, and yet no number: 08 and 09.
+        let help = "a number that begins with 0 is octal: remove the 0";
+        let plain = text.trim_start_matches('0').to_owned();
+        ("this is no octal number", help, Some(plain))
+    } else {
+        return None;
+    };
+    Some(cell_says(what, help, repair))
+}
+
+/// Says that a unit stands behind a number.
+fn with_unit(name: &str, text: &str) -> CellFault {
+    let tail = text.trim_start_matches(|one: char| one.is_ascii_digit());
+    let head = text.strip_suffix(tail).unwrap_or(text);
+    let help = match expected::unit(name) {
+        Some(unit) => format!("write the number alone: {name} counts in {unit}"),
+        None => "write the number alone".to_owned(),
+    };
+    let repair = in_unit_of(name, head, tail).map(|value| value.to_string());
+    cell_says("a number has no unit behind it", &help, repair)
+}
+
+/// Returns the value of a number that begins with 0 and is octal for that.
+pub(super) fn octal(text: &str) -> Option<u64> {
+    let is_octal = text.len() > 1 && text.starts_with('0');
+    let digits = is_octal && text.bytes().all(|digit| digit.is_ascii_digit());
+    digits.then(|| number(text)).flatten()
+}
+
+/// Reads a number as dtc does: decimal, hexadecimal or octal, with C's suffixes.
+fn number(text: &str) -> Option<u64> {
+    let plain = text.trim_end_matches(['U', 'L', 'u', 'l']);
+    match plain.strip_prefix("0x").or(plain.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None if plain.len() > 1 && plain.starts_with('0') => u64::from_str_radix(plain, 8).ok(),
+        None => plain.parse().ok(),
+    }
+}
+
+/// Returns `number` with the unit `unit` in the unit of the property.
+fn in_unit_of(name: &str, number: &str, unit: &str) -> Option<u64> {
+    let number: u64 = number.parse().ok()?;
+    let of_name = name.rsplit('-').next()?;
+    let factor = match (of_name, unit.to_ascii_lowercase().as_str()) {
+        ("mib", "m" | "mb" | "mib") | ("ms", "ms" | "msec") | ("us", "us" | "usec") => 1,
+        ("mib", "g" | "gb" | "gib") => 1024,
+        ("ms", "s" | "sec") | ("us", "ms" | "msec") => 1000,
+        ("us", "s" | "sec") => 1_000_000,
+        ("ms", "min") => 60_000,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}
