@@ -13,7 +13,7 @@ use gearv_manifest::VmKind;
 use serde_json::Value;
 use workbench::expect::Session;
 use workbench::manifest::{Compiled, VmSummary};
-use workbench::{device_userland, ext4, guest_userland, payloads};
+use workbench::{device_userland, ext4, network, payloads};
 
 use super::session::{
     BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within,
@@ -30,8 +30,8 @@ pub const LEAVE: &str = "\x1d";
 /// File that fio writes.
 const FILE: &str = "/root/verify";
 /// Addresses of the device VM and of the guest on the bridge, and a port there.
-const ADDRESS: &str = device_userland::ADDRESS;
-const GUEST_ADDRESS: &str = guest_userland::ADDRESS;
+const ADDRESS: &str = network::DEVICE_VM;
+const GUEST_ADDRESS: &str = network::GUEST;
 const PORT: u16 = 7000;
 /// Prompt of the device VM's shell.
 const PROMPT: &str = "device:";

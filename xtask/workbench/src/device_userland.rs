@@ -15,9 +15,6 @@ use crate::{kernel_modules, payloads, programs, workspace};
 /// Line that init prints when the shell is ready.
 pub const READY: &str = "GearV device VM: shell ready";
 
-/// Address on the network that the device VM and its guests share, as init sets it.
-pub const ADDRESS: &str = "10.0.2.100";
-
 const INIT: &str = include_str!("device_userland/init.sh");
 
 /// Modules for the board's disk and network card, the bridge to the guests, and the guests' memory.

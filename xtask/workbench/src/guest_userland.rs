@@ -7,11 +7,6 @@ use anyhow::Result;
 use crate::initramfs::with_busybox;
 use crate::{ext4, kernel_modules, payloads, programs};
 
-/// Address of a guest on the device VM's network, unless its command line names another one.
-pub const ADDRESS: &str = "10.0.2.101";
-/// Start of the word of a command line that names the address, with the length of its prefix.
-pub const ADDRESS_OPTION: &str = "gearv.ip=";
-
 const INIT: &str = include_str!("guest_userland/init.sh");
 const ROOT_INIT: &str = include_str!("guest_userland/root-init.sh");
 

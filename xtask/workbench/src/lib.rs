@@ -26,6 +26,7 @@ pub mod initramfs;
 pub mod jitter_userland;
 pub mod kernel_modules;
 pub mod manifest;
+pub mod network;
 mod patience;
 pub mod payloads;
 pub mod programs;

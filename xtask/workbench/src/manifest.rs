@@ -20,7 +20,7 @@ use gearv_manifest::{
 
 use crate::artifact::Artifact;
 use crate::tools::Tools;
-use crate::{device_userland, guest_dt, guest_userland, output};
+use crate::{guest_dt, network, output};
 use diagnostic::{Diagnostic, Sources, error_count};
 use spans::Spans;
 
@@ -396,12 +396,12 @@ fn console(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<VmConsole> {
 /// Returns the address that the userland of the device VM, or of a guest, takes.
 fn address(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<String> {
     if vm.kind == VmKind::Device {
-        return Some(device_userland::ADDRESS.to_owned());
+        return Some(network::DEVICE_VM.to_owned());
     }
     let (Payload::Linux { cmdline, .. } | Payload::Flat { cmdline, .. }) = vm.payload;
     let mut words = cmdline.split_whitespace();
-    let named = words.find_map(|word| word.strip_prefix(guest_userland::ADDRESS_OPTION));
-    let address = named.map_or(guest_userland::ADDRESS, |named| {
+    let named = words.find_map(|word| word.strip_prefix(network::ADDRESS_OPTION));
+    let address = named.map_or(network::GUEST, |named| {
         named.split_once('/').map_or(named, |(address, _)| address)
     });
     has_virtio(manifest, vm, VirtioKind::Net).then(|| address.to_owned())
